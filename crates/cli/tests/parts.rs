@@ -5,89 +5,11 @@ mod common;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
-use std::time::{Duration, SystemTime};
 
-use common::between::{Fate, between};
 use common::copies::{SIZE, SLOW, journals, resumed};
 use common::{Daemon, Place, Running, is_root, names, noise, until};
-use remora_wire::nfs3::{Call, Status};
 use serde_json::Value;
 use skip::skipped;
-
-/// An upload of f that is killed. What it had under its hidden name gets the final one, as if that had been
-/// asked for already and something of the end was lost: size and time are those of the source.
-fn named_too_early(p: &Place, s: &Daemon) {
-    fs::write(p.here("f"), noise(SIZE, 5)).unwrap();
-    let relay = p.relay_at(0, s, SLOW);
-    let running = p.start(&["cp", "f", &relay.udp_url("/f")]);
-    until("a journal", || !journals(p).is_empty());
-    running.signal("KILL");
-    running.finish();
-    // And what it had sent is lost with the link, but for what the server has and is about to write.
-    relay.kill();
-    let hidden = names(&p.srv("")).pop().unwrap();
-    let changed = || fs::metadata(p.srv(&hidden)).map(|meta| (meta.ctime(), meta.ctime_nsec())).unwrap();
-    until("the last WRITE", || {
-        let before = changed();
-        std::thread::sleep(Duration::from_secs(1));
-        changed() == before
-    });
-    fs::rename(p.srv(&hidden), p.srv("f")).unwrap();
-    let copy = fs::File::options().write(true).open(p.srv("f")).unwrap();
-    copy.set_len(SIZE as u64).unwrap();
-    copy.set_modified(fs::metadata(p.here("f")).unwrap().modified().unwrap()).unwrap();
-}
-
-/// As a client notes it before it asks for the name.
-fn note_the_name(p: &Place) {
-    let path = journals(p).pop().unwrap();
-    let mut journal: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    journal["is_named"] = true.into();
-    fs::write(path, journal.to_string()).unwrap();
-}
-
-/// What a client leaves that dies in the one moment in which a copy has its name already.
-#[test]
-fn an_upload_that_was_named_too_early_is_completed_in_its_place() {
-    let p = Place::new();
-    let s = p.serve(&[]);
-    named_too_early(&p, &s);
-    note_the_name(&p);
-    // One more that was killed, and does not come again.
-    fs::write(p.state().join("remora/upload-0.json.lock"), "").unwrap();
-
-    let (bytes, before) = resumed(&p.ok(&["cp", "--json", "--resume", "f", &s.udp_url("/f")]));
-    assert!(before > 0 && before + bytes >= SIZE && bytes > 0, "{bytes} and {before} from before");
-    assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
-    assert_eq!(fs::metadata(p.srv("f")).unwrap().mtime(), fs::metadata(p.here("f")).unwrap().mtime());
-    assert_eq!((journals(&p), names(&p.srv(""))), (Vec::new(), vec!["f".to_owned()]));
-    assert_eq!(p.left(), [""; 0]);
-    // Now it is whole, and known to be.
-    assert_eq!(resumed(&p.ok(&["cp", "--json", "--resume", "f", &s.udp_url("/f")])), (0, SIZE));
-}
-
-/// The note is found whatever the source's path looks like, and this machine is called.
-#[test]
-fn an_upload_that_was_named_too_early_is_completed_by_another_path_and_under_another_host_name() {
-    for is_renamed in [false, true] {
-        if is_renamed && !is_root() {
-            return skipped("under_another_host_name", "needs root");
-        }
-        let p = Place::new();
-        let s = p.serve(&[]);
-        named_too_early(&p, &s);
-        note_the_name(&p);
-        std::os::unix::fs::symlink(p.here(""), p.state().join("link")).unwrap();
-        let url = s.udp_url("/f");
-        let command = p.command(&["cp", "--json", "--resume", "../state/link/f", &url]);
-        let out = match is_renamed {
-            false => Running::start(command).finish(),
-            true => Running::start(renamed(&command)).finish(),
-        };
-        out.expect(0, &[]);
-        assert!(resumed(&out.stdout).1 < SIZE && fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
-    }
-}
 
 /// Serves at every address of this machine, so that one server is reached at several.
 fn serve_everywhere(p: &Place) -> Daemon {
@@ -101,45 +23,6 @@ fn elsewhere(s: &Daemon, path: &str) -> String {
     format!("nfs://127.0.0.2:{}{path}?proto=udp", s.port())
 }
 
-/// It is the same server, and the same source, wherever the one is reached and the other lies.
-#[test]
-fn an_upload_that_was_named_too_early_is_completed_at_another_address_and_from_another_directory() {
-    for (is_elsewhere, is_moved) in [(true, false), (false, true), (true, true)] {
-        let p = Place::new();
-        let s = serve_everywhere(&p);
-        fs::create_dir(p.here("d")).unwrap();
-        std::os::unix::fs::symlink("d/f", p.here("f")).unwrap();
-        named_too_early(&p, &s);
-        note_the_name(&p);
-        if is_moved {
-            fs::rename(p.here("d"), p.here("e")).unwrap();
-        }
-        let source = if is_moved { "e/f" } else { "d/f" };
-        let at_home = format!("nfs://127.0.0.1:{}/f?proto=udp", s.port());
-        let url = if is_elsewhere { elsewhere(&s, "/f") } else { at_home };
-        let (bytes, before) = resumed(&p.ok(&["cp", "--json", "--resume", source, &url]));
-        assert!(before > 0 && before + bytes >= SIZE && bytes > 0, "{bytes} and {before} from before");
-        assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
-        assert_eq!((journals(&p), names(&p.srv(""))), (Vec::new(), vec!["f".to_owned()]));
-        assert_eq!(p.left(), [""; 0]);
-        assert_eq!(resumed(&p.ok(&["cp", "--json", "--resume", source, &url])), (0, SIZE));
-    }
-}
-
-/// That another file has its size and time says nothing either, while what has the name may have a gap.
-#[test]
-fn what_was_named_too_early_is_not_taken_for_a_whole_copy_of_another_source() {
-    let p = Place::new();
-    let s = p.serve(&[]);
-    named_too_early(&p, &s);
-    note_the_name(&p);
-    assert!(Command::new("cp").args(["-p", "f", "g"]).current_dir(p.here("")).status().unwrap().success());
-    assert_eq!(resumed(&p.ok(&["cp", "--json", "--resume", "g", &s.udp_url("/f")])), (SIZE, 0));
-    assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
-    assert_eq!((journals(&p), p.left()), (Vec::new(), Vec::new()));
-    assert_eq!(resumed(&p.ok(&["cp", "--json", "--resume", "g", &s.udp_url("/f")])), (0, SIZE));
-}
-
 /// An upload of f that is interrupted when some of it is noted.
 fn interrupted(p: &Place, s: &Daemon) {
     fs::write(p.here("f"), noise(SIZE, 5)).unwrap();
@@ -148,6 +31,20 @@ fn interrupted(p: &Place, s: &Daemon) {
     until("a journal", || !journals(p).is_empty());
     running.signal("INT");
     running.finish().expect(130, &["kept", "--resume"]);
+}
+
+#[test]
+fn interrupted_upload_from_a_renamed_directory_is_resumed() {
+    let p = Place::new();
+    let s = serve_everywhere(&p);
+    fs::create_dir(p.here("d")).unwrap();
+    std::os::unix::fs::symlink("d/f", p.here("f")).unwrap();
+    interrupted(&p, &s);
+    fs::rename(p.here("d"), p.here("e")).unwrap();
+    let (bytes, before) = resumed(&p.ok(&["cp", "--json", "--resume", "e/f", &elsewhere(&s, "/f")]));
+    assert!(before > 0 && before + bytes >= SIZE, "{bytes} and {before} from before");
+    assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
+    assert_eq!((names(&p.srv("")), p.left()), (vec!["f".to_owned()], Vec::new()));
 }
 
 /// What it has noted says under which name it lies. Begun afresh it leaves nothing there.
@@ -257,71 +154,6 @@ fn renamed(command: &Command) -> Command {
     inside
 }
 
-/// The next try begins afresh beside it, and does not come to its end: what has the name is what it was.
-#[test]
-fn what_was_named_too_early_is_not_taken_for_whole_after_another_try() {
-    for kind in ["killed at once", "killed later", "refused", "refused, resuming"] {
-        let p = Place::new();
-        let s = p.serve(&[]);
-        named_too_early(&p, &s);
-        note_the_name(&p);
-        let partial = fs::read(p.srv("f")).unwrap();
-        assert!(partial != noise(SIZE, 5), "else this test shows nothing");
-        if kind.starts_with("killed") {
-            let relay = p.relay_at(0, &s, SLOW);
-            let noted = || journals(&p).iter().any(|path| fs::read_to_string(path).unwrap().contains("\"done\":[{"));
-            let running = p.start(&["cp", "-q", "f", &relay.udp_url("/f")]);
-            until("another part", || names(&p.srv("")).len() == 2 && (kind == "killed at once" || noted()));
-            running.signal("KILL");
-            running.finish();
-        } else {
-            // As if the file had another time now: it is not gone on with.
-            if kind.ends_with("resuming") {
-                let path = journals(&p).pop().unwrap();
-                let mut journal: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-                journal["part"] = "another".into();
-                fs::write(path, journal.to_string()).unwrap();
-            }
-            let url = between(&s, usize::MAX, |call| match call {
-                Call::Write(_) => Fate::Fail(Status::Access),
-                call => Fate::Pass(call),
-            });
-            let flags = if kind.ends_with("resuming") { &["cp", "--resume"][..] } else { &["cp"] };
-            p.run(&[flags, &["f", &url.replace("/?", "/f?")]].concat()).expect(1, &["permission denied"]);
-            assert_eq!(names(&p.srv("")), ["f"], "{kind}");
-        }
-        assert!(fs::read(p.srv("f")).unwrap() == partial);
-        let (bytes, before) = resumed(&p.ok(&["cp", "--json", "--resume", "f", &s.udp_url("/f")]));
-        assert!(bytes > 0 && bytes + before >= SIZE, "{kind}: {bytes} and {before} from before");
-        assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5), "{kind}");
-        assert_eq!((journals(&p), names(&p.srv(""))), (Vec::new(), vec!["f".to_owned()]), "{kind}");
-        assert_eq!(resumed(&p.ok(&["cp", "--json", "--resume", "f", &s.udp_url("/f")])), (0, SIZE), "{kind}");
-    }
-}
-
-/// Only what got its name early is completed there, and only if nobody has written to it since.
-#[test]
-fn a_file_that_somebody_has_changed_is_replaced_and_not_completed() {
-    let p = Place::new();
-    let s = p.serve(&[]);
-    named_too_early(&p, &s);
-    note_the_name(&p);
-    fs::File::options().write(true).open(p.srv("f")).unwrap().set_modified(SystemTime::now()).unwrap();
-    let goes_anew = || {
-        let number = || fs::metadata(p.srv("f")).unwrap().ino();
-        let before = number();
-        assert_eq!(resumed(&p.ok(&["cp", "--json", "--resume", "f", &s.udp_url("/f")])), (SIZE, 0));
-        assert!(number() != before && fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
-        assert_eq!((journals(&p), names(&p.srv(""))), (Vec::new(), vec!["f".to_owned()]));
-    };
-    goes_anew();
-    fs::remove_file(p.srv("f")).unwrap();
-    // Somebody else gave it the name, and then changed it.
-    named_too_early(&p, &s);
-    fs::File::options().write(true).open(p.srv("f")).unwrap().set_modified(SystemTime::now()).unwrap();
-    goes_anew();
-}
-
 /// What an earlier try noted has nothing to do with the file of the next one, which may end before it notes
 /// anything itself.
 #[test]
@@ -347,12 +179,13 @@ fn a_copy_that_begins_afresh_forgets_what_was_noted_of_another() {
     second.finish();
 }
 
-/// That a copy is whole is told by size and time, and then what is noted of an earlier try is not needed.
+/// A copy with the source's size and time is complete, whatever an earlier try noted.
 #[test]
-fn what_was_noted_of_a_copy_that_turns_out_to_be_whole_goes() {
+fn resume_finding_a_complete_copy_removes_the_journal() {
     let p = Place::new();
     let s = p.serve(&[]);
-    named_too_early(&p, &s);
+    interrupted(&p, &s);
+    fs::rename(p.srv(&names(&p.srv("")).pop().unwrap()), p.srv("f")).unwrap();
     fs::write(p.srv("f"), noise(SIZE, 5)).unwrap();
     let copy = fs::File::options().write(true).open(p.srv("f")).unwrap();
     copy.set_modified(fs::metadata(p.here("f")).unwrap().modified().unwrap()).unwrap();

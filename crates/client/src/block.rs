@@ -41,7 +41,7 @@ const HEAD_OF_LINE_CUT: Duration = Duration::from_millis(200);
 /// From this round trip on a repair keeps such a block waiting for too long.
 const CUT_TRIP_MAX: Duration = Duration::from_millis(100);
 /// From this round trip on a path is long, and the first blocks with it.
-pub(crate) const LONG_TRIP: Duration = Duration::from_millis(200);
+const LONG_TRIP: Duration = Duration::from_millis(200);
 /// Largest block over UDP: a datagram has at most 65,507 bytes.
 const UDP_MAX: u32 = 61_440;
 /// Largest block over UDP that is chosen from the link: a few of them fit a device queue of

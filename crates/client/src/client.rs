@@ -17,7 +17,7 @@ use remora_wire::nfs3;
 use remora_wire::rpc::OpaqueAuth;
 
 use crate::adaptive::Adaptive;
-use crate::block::{BlockSize, LONG_TRIP, LinkView, fragments};
+use crate::block::{BlockSize, LinkView, fragments};
 use crate::config::{Config, Transport};
 use crate::fragments::{Fragments, LENGTHS, PAIR, REPLY_HEADER};
 use crate::pacer::Pacer;
@@ -73,13 +73,6 @@ pub struct Stats {
     pub bad_xid: u64,
     /// Messages that were no RPC reply.
     pub garbled: u64,
-}
-
-impl Stats {
-    /// Messages sent again whose original was not answered, so far: they were lost, or are late.
-    pub fn lost(&self) -> u64 {
-        self.retransmissions.saturating_sub(self.spurious)
-    }
 }
 
 /// The NFS client core. See [`Core`](remora_base::Core) for the law it follows.
@@ -366,11 +359,6 @@ impl Client {
         self.adaptive.small_trip().is_some_and(|trip| trip >= TAIL_TRIP)
     }
 
-    /// Whether the path is long: something small takes 200 ms at least, there and back.
-    pub fn is_long(&self) -> bool {
-        self.adaptive.small_trip().is_some_and(|trip| trip >= LONG_TRIP)
-    }
-
     /// Whether a round trip more costs next to nothing: something small takes less than 5 ms, there and back.
     pub fn is_near(&self) -> bool {
         self.small_trip().is_none_or(|trip| trip < NEAR_TRIP)
@@ -379,18 +367,6 @@ impl Client {
     /// The shortest round trip of something small, if there was one.
     pub fn small_trip(&self) -> Option<Duration> {
         self.adaptive.small_trip()
-    }
-
-    /// Whether everything submitted is on its way: nothing waits to be sent, or to be sent again.
-    pub fn is_all_sent(&self) -> bool {
-        self.waiting.is_empty() && self.resend.is_empty()
-    }
-
-    /// Whether everything submitted is on its way on a long path, in the order in which it was
-    /// submitted: what is asked for now arrives behind it, and a round trip sooner than if it were waited for. Never
-    /// over ATP, whose objects overtake one another, nor during a hand-off, behind which what is small goes first.
-    pub fn has_sent_all_far(&self) -> bool {
-        self.is_long() && self.is_all_sent() && !self.is_held() && self.config.transport != Transport::Atp
     }
 
     /// From now on requests are given up as [`Config::give_up`] says with this value.

@@ -26,12 +26,10 @@ mod retry;
 mod rtt;
 mod transfer;
 mod window;
-mod written;
 
 pub use block::{BlockSize, FRAME_PAYLOAD, fragments};
 pub use client::{Busy, Client, Event, Stats};
 pub use config::{Config, Transport, WindowSize};
 pub use request::{Answer, CallId, Failure, Request};
 pub use retry::RetryPolicy;
-pub use transfer::{Download, Piece, TransferError, Upload};
-pub use written::Written;
+pub use transfer::{Download, Piece, TransferError, Upload, Written};

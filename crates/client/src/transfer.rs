@@ -9,8 +9,6 @@ use std::ops::Range;
 use bytes::Bytes;
 use remora_wire::nfs3::{Attr, Call, CommitArgs, CommitOk, Fh, ReadArgs, ReadOk, Stable, WriteArgs, WriteOk};
 
-use crate::written::{Written, ctime};
-
 /// A piece of a file.
 pub type Piece = Range<u64>;
 
@@ -119,6 +117,13 @@ const RESTARTS_MAX: u32 = 100;
 /// short the server's lives are. So it is with a server that makes up its verifiers.
 const RESTARTS_TRUSTED: u32 = 8;
 
+/// What the replies to the WRITEs of an upload say of the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Written {
+    /// The greatest size in bytes, if any reply has attributes.
+    pub size: Option<u64>,
+}
+
 /// A file, or the rest of one, to be written: UNSTABLE writes and COMMITs, and again what the
 /// server lost of it between (RFC 1813, section 4.8). A COMMIT makes stable what was answered
 /// before it was sent, if its verifier is still that of the WRITEs.
@@ -151,8 +156,7 @@ pub struct Upload {
     stable: Vec<Piece>,
     restarts: u32,
     sent: u64,
-    /// What the replies to WRITEs said, once there was one.
-    seen: Option<Written>,
+    written: Written,
 }
 
 impl Upload {
@@ -175,7 +179,7 @@ impl Upload {
             stable: Vec::new(),
             restarts: 0,
             sent: 0,
-            seen: None,
+            written: Written::default(),
         }
     }
 
@@ -233,8 +237,7 @@ impl Upload {
         if piece.start < self.tail {
             self.flying_unstable = self.flying_unstable.saturating_sub(1);
         }
-        let first = self.seen.is_none();
-        self.seen.get_or_insert_default().take(ok.wcc.after.as_ref(), first);
+        self.written.size = self.written.size.max(ok.wcc.after.as_ref().map(|attr| attr.size));
         let given = piece.end - piece.start;
         let written = u64::from(ok.count);
         if written == 0 || written > given {
@@ -292,12 +295,6 @@ impl Upload {
         std::mem::take(&mut self.stable)
     }
 
-    /// Whether nothing remains to be asked for unless something fails: what has not been answered
-    /// is synchronous WRITEs and the last COMMIT.
-    pub fn is_all_asked(&self) -> bool {
-        self.todo.is_empty() && self.flying_unstable == 0 && self.uncommitted.is_empty()
-    }
-
     /// Whether a COMMIT has something to do, or will have when what is on its way has arrived.
     pub fn wants_commit(&self) -> bool {
         self.flying_unstable > 0 || !self.is_all_committed()
@@ -317,9 +314,9 @@ impl Upload {
         self.sent
     }
 
-    /// What the server said of the file so far.
+    /// What the replies to WRITEs have said so far.
     pub fn written(&self) -> Written {
-        self.seen.unwrap_or_default()
+        self.written
     }
 
     /// The server restarted before these were committed.
@@ -331,6 +328,11 @@ impl Upload {
         self.todo.extend(lost);
         if self.restarts > RESTARTS_MAX { Err(TransferError::Restarting) } else { Ok(()) }
     }
+}
+
+/// Time of the last change of content or attributes, in seconds and nanoseconds.
+fn ctime(attr: &Attr) -> (u32, u32) {
+    (attr.ctime.secs, attr.ctime.nanos)
 }
 
 /// Neighbours are joined, so a list stays as short as the replies are in order.

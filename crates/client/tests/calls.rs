@@ -23,30 +23,6 @@ fn schedule(config: Config, seconds: u64) -> Vec<u128> {
     sent.iter().map(|s| s.at.since(sent[0].at).as_millis()).collect()
 }
 
-/// Objects overtake one another.
-#[test]
-fn nothing_is_behind_the_rest_over_atp() {
-    for (transport, is_behind) in [(Transport::Udp, true), (Transport::Tcp, true), (Transport::Atp, false)] {
-        let mut w = World::new(Config::new(transport));
-        if transport != Transport::Udp {
-            w.client.connected(w.now, server());
-        }
-        w.submit(getattr());
-        let asked = w.sent();
-        w.now += MS * 300;
-        asked.iter().for_each(|s| w.answer(s));
-        w.submit(write(0, 1000));
-        w.sent();
-        assert!(w.client.is_long() && w.client.is_all_sent(), "{transport:?}");
-        assert_eq!(w.client.has_sent_all_far(), is_behind, "{transport:?}");
-        w.client.hold(w.now, w.now + MS * 500);
-        assert!(
-            !w.client.has_sent_all_far(),
-            "{transport:?}: what the hand-off costs is sent again, behind what is small"
-        );
-    }
-}
-
 #[test]
 fn stock_and_paper_policies_keep_their_timetables() {
     assert_eq!(schedule(Config::stock(), 20), [0, 700, 2100, 4900, 10_500]);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use remora_base::Time;
-use remora_client::{Answer, CallId, Client, Download, Failure, Piece, Request, TransferError, Upload, Written};
+use remora_client::{Answer, CallId, Client, Download, Failure, Piece, Request, TransferError, Upload};
 use remora_wire::nfs3::{Call, Fh, Reply, Stable, Status};
 
 use crate::hosts::{Pacer, SlowHost};
@@ -187,22 +187,6 @@ impl Transfer {
         match &self.kind {
             Kind::Read { download, .. } => download.received(),
             Kind::Write { upload, .. } => upload.sent(),
-        }
-    }
-
-    /// Whether nothing remains to be asked for unless something fails.
-    pub(crate) fn is_all_asked(&self) -> bool {
-        match &self.kind {
-            Kind::Read { .. } => false,
-            Kind::Write { upload, .. } => upload.is_all_asked(),
-        }
-    }
-
-    /// What the server said of a file that is written.
-    pub(crate) fn written(&self) -> Written {
-        match &self.kind {
-            Kind::Read { .. } => Written::default(),
-            Kind::Write { upload, .. } => upload.written(),
         }
     }
 

@@ -86,7 +86,7 @@ impl Begun {
         let Some(path) = self.notes.as_ref().map(Notes::own) else { return };
         let Ok(text) = serde_json::to_vec(note) else { return };
         if path.parent().is_some_and(|dir| state::make_private(dir).is_ok()) {
-            let _ = write_note(&path, &text, false);
+            let _ = write_note(&path, &text);
         }
     }
 

@@ -106,18 +106,14 @@ pub(super) fn read_note(path: &Path, max: u64) -> Option<Vec<u8>> {
     (meta.len() <= max && note.len() as u64 <= max).then_some(note)
 }
 
-/// Notes that, in place of what was noted before; `safely`, so that a power failure leaves one or the other.
-pub(super) fn write_note(path: &Path, note: &[u8], safely: bool) -> io::Result<File> {
+/// Notes that, in place of what was noted before.
+pub(super) fn write_note(path: &Path, note: &[u8]) -> io::Result<()> {
     let new = with_suffix(path, ".new");
     // Left by a copy that was killed, or put there by somebody: what that is, or leads to, stays as it is.
     remove_if_there(&new)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     file.write_all(note)?;
-    if safely {
-        file.sync_data()?;
-    }
-    fs::rename(&new, path)?;
-    Ok(file)
+    fs::rename(&new, path)
 }
 
 pub(super) fn remove_if_there(path: &Path) -> io::Result<()> {
@@ -195,7 +191,7 @@ mod tests {
         for at in [&path, &new] {
             symlink(&other, at).unwrap();
         }
-        write_note(&path, b"mine", true).unwrap();
+        write_note(&path, b"mine").unwrap();
         assert_eq!((fs::read(&other).unwrap(), read_note(&path, 4)), (b"other".to_vec(), Some(b"mine".to_vec())));
         assert_eq!(read_note(&path, 3), None, "too long");
         assert!(!path.is_symlink() && fs::symlink_metadata(&new).is_err());

@@ -32,19 +32,10 @@ impl Left {
     }
 
     /// The file it was copied to, if that is still the one.
-    async fn find(
-        &self,
-        source: &Identity,
-        dest: &Destination,
-        name: &[u8],
-        old: Option<&Node>,
-    ) -> Result<Option<Node>, ClientError> {
-        // It has its hidden name, or its final one already.
+    async fn find(&self, source: &Identity, dest: &Destination, name: &[u8]) -> Result<Option<Node>, ClientError> {
         let hidden = self.journal.hidden().unwrap_or(name);
-        Ok(match dest.remote.find(&dest.dir.fh, hidden).await? {
-            Some(node) => Some(node).filter(|node| is_part(&self.journal, source, node)),
-            None => old.filter(|old| is_left_named(&self.journal, source, old)).cloned(),
-        })
+        let found = dest.remote.find(&dest.dir.fh, hidden).await?;
+        Ok(found.filter(|node| is_part(&self.journal, source, node)))
     }
 
     /// Removes the file, if it has another name than `name`, which is cleared anyway. Says whether it was there.
@@ -71,10 +62,9 @@ pub(super) async fn pick(
     source: &Identity,
     dest: &Destination,
     name: &[u8],
-    old: Option<&Node>,
 ) -> Result<Option<(Left, Node)>, ClientError> {
     for at in 0..left.len() {
-        if let Some(node) = left[at].find(source, dest, name, old).await? {
+        if let Some(node) = left[at].find(source, dest, name).await? {
             return Ok(Some((left.swap_remove(at), node)));
         }
     }
@@ -108,12 +98,6 @@ fn is_part(journal: &Journal, identity: &Identity, node: &Node) -> bool {
     node.attr.kind == FileType::Regular && journal.is_about(identity, mark(&node.fh), node.attr.size)
 }
 
-/// Whether it is, and nobody has changed the file since it got its final name and its source's time. What
-/// arrived later than that changed it, too: then the copy begins anew, which costs no more than time.
-fn is_left_named(journal: &Journal, identity: &Identity, node: &Node) -> bool {
-    journal.is_named && is_part(journal, identity, node) && identity.has_dated(&Identity::of_remote(&node.attr))
-}
-
 /// Names a file by its handle: in that is, unlike in its number, what tells it from the next one
 /// that gets the number, and some servers give all files the same number. Servers may change handles;
 /// then a copy begins anew.
@@ -129,8 +113,8 @@ mod tests {
     use super::*;
 
     /// The file with this handle; all on this server have the same number.
-    fn node(fh: &'static [u8], secs: u32) -> Node {
-        let time = NfsTime { secs, nanos: 0 };
+    fn node(fh: &'static [u8]) -> Node {
+        let time = NfsTime { secs: 7, nanos: 0 };
         let (kind, rdev) = (FileType::Regular, SpecData { major: 0, minor: 0 });
         let (mode, nlink, uid, gid, size, used, fsid, fileid) = (0o600, 1, 0, 0, 8, 8, 1, 0);
         let (atime, mtime, ctime) = (time, time, time);
@@ -140,14 +124,10 @@ mod tests {
 
     #[test]
     fn a_journal_is_about_the_file_with_the_handle_whatever_its_number() {
-        let (ours, other) = (node(b"ours", 7), node(b"next", 7));
+        let (ours, other) = (node(b"ours"), node(b"next"));
         let source = Identity::of_remote(&ours.attr);
         let mut journal = Journal::new(source.clone(), mark(&ours.fh));
         journal.done.insert(0..4);
         assert!(is_part(&journal, &source, &ours) && !is_part(&journal, &source, &other));
-        assert!(!is_left_named(&journal, &source, &ours), "its name was not asked for");
-        journal.is_named = true;
-        assert!(is_left_named(&journal, &source, &ours) && !is_left_named(&journal, &source, &other));
-        assert!(!is_left_named(&journal, &source, &node(b"ours", 8)), "it was changed");
     }
 }

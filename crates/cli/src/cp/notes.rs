@@ -95,29 +95,9 @@ impl Notes {
         notes
     }
 
-    /// Whether the file with this mark, which has the name there, may be incomplete.
-    pub(super) fn tell_of_partial(&self, file: &str) -> bool {
-        self.all().iter().any(|note| note.tells_of_partial(file))
-    }
-
-    /// All of a copy is under the name, where `old` was until then or is that: no note is needed any more that is about
-    /// this copy, or says that `old` is incomplete. The exact lock is held.
-    pub(super) fn settle(&self, old: Option<&str>) {
-        for note in self.all() {
-            let tells = || old.is_some_and(|old| note.tells_of_partial(old));
-            // One that is under way will see to its own.
-            if note.is_exact || (tells() && lock_of(&note.path).is_ok()) {
-                JournalFile::at(note.path).remove();
-            }
-        }
-    }
-}
-
-impl Note {
-    /// By an exact name it is about what has the name, though a server that changes handles had another one for that.
-    fn tells_of_partial(&self, file: &str) -> bool {
-        let note = JournalFile::at(self.path.clone());
-        if self.is_exact { note.tells_of_partial() } else { note.tells_of(file) }
+    /// The copy is complete: removes the notes with the exact name. Its lock is held.
+    pub(super) fn forget(&self) {
+        self.all().into_iter().filter(|note| note.is_exact).for_each(|note| JournalFile::at(note.path).remove());
     }
 }
 

@@ -6,13 +6,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use remora_client::Written;
-use remora_host::client::{ClientError, Session};
-use remora_wire::nfs3::{Attr, FileType, SetAttr, Status};
+use remora_host::client::ClientError;
+use remora_wire::nfs3::{FileType, SetAttr, Status};
 
 use super::identity::Identity;
 use super::job::Job;
-use super::journal::{Journal, JournalFile, NO_PART};
+use super::journal::{Journal, JournalFile};
 use super::left::{self, Left, mark};
 use super::lock::LockFile;
 use super::names::part_name;
@@ -46,8 +45,6 @@ pub(crate) struct RemotePart {
     /// What had its final name when it began, by its mark.
     old: Option<String>,
     _locks: [Option<LockFile>; 2],
-    /// It has its final name, or that was asked for, though not all of it is there.
-    is_named: AtomicBool,
     finished: bool,
     kept: Kept,
 }
@@ -102,23 +99,12 @@ impl Begun {
     async fn afresh(
         identity: &Identity,
         dest: &Destination,
-        old: Option<&Node>,
         name: Vec<u8>,
         notes: Option<&Notes>,
         left: Vec<Left>,
     ) -> Result<Begun, ClientError> {
-        let old = old.map(|old| mark(&old.fh));
-        let partial = old.filter(|old| notes.is_some_and(|notes| notes.tell_of_partial(old)));
-        let begin = |part: &str| {
-            let journal = Journal::new(identity.clone(), part).hidden_as(&name);
-            if let Some(partial) = &partial { journal.beside_partial(partial) } else { journal }
-        };
         // Before anything has the hidden name that it is not about.
-        let file = notes.map(|notes| JournalFile::at(notes.own())).filter(|file| match partial {
-            // That stays known until another file has the name.
-            Some(_) => file.store_safely(&begin(NO_PART)).is_ok(),
-            None => file.clear(),
-        });
+        let file = notes.map(|notes| JournalFile::at(notes.own())).filter(JournalFile::clear);
         if let (Some(notes), Some(_)) = (notes, &file) {
             left::clear(left, notes, dest, &name).await?;
         }
@@ -126,25 +112,18 @@ impl Begun {
             Some(early) => early.take(),
             None => create(dest, &name).await?,
         };
-        let journal = begin(&mark(&node.fh));
+        let journal = Journal::new(identity.clone(), mark(&node.fh)).hidden_as(&name);
         Ok(Begun { node, name, journal, journal_file: file, lock: None })
     }
 }
 
 impl RemotePart {
-    /// Whether what has the final name may be the unfinished copy of an earlier run that ended between
-    /// naming it and hearing that all of it had arrived: size and time then say nothing. So it may where
-    /// there is a note that cannot be read.
-    pub(crate) fn may_be_begun(source: &Path, dest: &Destination, old: &Node) -> bool {
-        Notes::of_upload(source, dest).is_some_and(|notes| notes.tell_of_partial(&mark(&old.fh)))
-    }
-
     /// The copy is whole, whatever became of the one that an earlier run had begun: forgets that.
-    pub(crate) fn forget_begun(source: &Path, dest: &Destination, old: &Node) {
+    pub(crate) fn forget_begun(source: &Path, dest: &Destination) {
         let Some(notes) = Notes::of_upload(source, dest).filter(|notes| !notes.all().is_empty()) else { return };
         // One that is under way will see to it.
         if let Ok(_lock) = notes.lock() {
-            notes.settle(Some(&mark(&old.fh)));
+            notes.forget();
         }
     }
 
@@ -166,7 +145,7 @@ impl RemotePart {
         };
         let mut left = notes.as_ref().map_or_else(Vec::new, |notes| left::all(notes, identity));
         let picked = match job.resume {
-            true => left::pick(&mut left, identity, dest, &name, old).await?,
+            true => left::pick(&mut left, identity, dest, &name).await?,
             false => None,
         };
         let begun = match picked {
@@ -177,13 +156,12 @@ impl RemotePart {
             None => {
                 let why_afresh = left::why_afresh(&left, identity).filter(|_| job.resume);
                 why_afresh.iter().for_each(|why| job.note(&format!("{}: {why}", dest.url)));
-                Begun::afresh(identity, dest, old, name, notes.as_ref(), left).await?
+                Begun::afresh(identity, dest, name, notes.as_ref(), left).await?
             }
         };
         let Begun { node, name, journal, journal_file, lock: begun_lock } = begun;
         Ok(RemotePart {
             remote: dest.remote.clone(),
-            is_named: AtomicBool::new(old.is_some_and(|old| old.fh == node.fh)),
             node,
             renamed: OnceLock::new(),
             dest: dest.clone(),
@@ -205,7 +183,7 @@ impl RemotePart {
     }
 
     /// The file under its final name, on a server that gave it another handle with that. `None` on any other.
-    pub(crate) async fn find_renamed(&self) -> Result<Option<&Node>, ClientError> {
+    async fn find_renamed(&self) -> Result<Option<&Node>, ClientError> {
         let size = self.journal().size();
         let found = self.remote.find(&self.dest.dir.fh, &self.dest.name).await?;
         let is_new = |n: &Node| n.fh != self.node.fh && self.old.as_deref() != Some(&*mark(&n.fh));
@@ -288,30 +266,6 @@ impl RemotePart {
         }
     }
 
-    /// Gives it its name and attributes although its last bytes are still on their way: they are
-    /// ahead on the same path. What is missing is noted first, for `--resume`; where that is
-    /// impossible nothing happens.
-    pub(crate) async fn give_name(&self, attr: SetAttr) -> Result<Option<Named>, ClientError> {
-        let Ok(Some(file)) = self.noted_in() else { return Ok(None) };
-        let mut journal = self.journal().clone();
-        journal.is_named = true;
-        if file.store_safely(&journal).is_err() {
-            return Ok(None);
-        }
-        // What is noted from now on says it, too.
-        self.journal().is_named = true;
-        self.saved.store(journal.done.bytes(), Ordering::Relaxed);
-        self.is_named.store(true, Ordering::Relaxed);
-        let sent_again = self.remote.session().stats().retransmissions;
-        let (renamed, set) = tokio::join!(self.rename(), self.remote.setattr(&self.node.fh, attr));
-        renamed?;
-        if set.as_ref().is_err_and(has_lost_handle) {
-            self.find_renamed().await?;
-        }
-        // Where that failed it is tried once more when all has arrived.
-        Ok(Some(Named { set: set.ok(), sent_again }))
-    }
-
     async fn rename(&self) -> Result<(), ClientError> {
         let (dir, to) = (&self.dest.dir.fh, &self.dest.name[..]);
         match self.remote.rename(&self.node, (dir, &self.name), (dir, to)).await {
@@ -324,8 +278,7 @@ impl RemotePart {
         }
     }
 
-    /// All of it is there: gives it its name, if it has not got it yet, and side by side with that
-    /// the attributes that it has not got yet. A server may take no attributes from us, which is no reason to
+    /// All of it is there: gives it its name, and side by side with that the attributes that it has not got yet. A server may take no attributes from us, which is no reason to
     /// have no copy: what it said then.
     pub(crate) async fn finish(&mut self, attr: Option<SetAttr>) -> Result<Option<ClientError>, ClientError> {
         let dress = async {
@@ -334,11 +287,10 @@ impl RemotePart {
                 None => Ok(()),
             }
         };
-        let name = async { if self.is_named.load(Ordering::Relaxed) { Ok(()) } else { self.rename().await } };
-        let (mut dressed, renamed) = tokio::join!(dress, name);
+        let (mut dressed, renamed) = tokio::join!(dress, self.rename());
         renamed?;
         self.forget();
-        self.notes.iter().for_each(|notes| notes.settle(self.old.as_deref()));
+        self.notes.iter().for_each(Notes::forget);
         if let (Err(e), Some(attr)) = (&dressed, attr)
             && has_lost_handle(e)
             && let Some(node) = self.find_renamed().await?
@@ -351,8 +303,7 @@ impl RemotePart {
         }
     }
 
-    /// It cannot go on. What was committed stays for `--resume` where that may help; nothing else
-    /// stays, and nothing under the final name.
+    /// It cannot go on. What was committed stays for `--resume` where that may help; nothing else stays.
     pub(crate) async fn give_up(mut self, why: &Error) {
         if self.finished || why.is_lost() {
             return;
@@ -361,45 +312,14 @@ impl RemotePart {
         if why.may_pass() {
             self.note_all();
         }
-        // All of this is best effort: there is nobody to tell. Where it cannot be done what is noted stays, for
-        // something incomplete may have the final name.
-        let Ok(is_named) = self.has_name().await else { return };
         if why.may_pass() && self.saved.load(Ordering::Relaxed) > 0 {
-            if is_named {
-                let _ = self.remote.rename(&self.node, (dir, &self.dest.name), (dir, &self.name)).await;
-            }
             return;
         }
-        let hidden = self.remote.remove(dir, &self.name).await;
-        let named = if is_named { self.remote.remove(dir, &self.dest.name).await } else { Ok(()) };
-        let is_gone = |removed: Result<(), ClientError>| match removed {
-            Ok(()) => true,
-            Err(e) => e.status() == Some(Status::NoEnt),
-        };
-        if is_gone(hidden) && is_gone(named) {
-            let left = self.journal().without_part().filter(|_| !is_named);
-            match (left, &self.journal_file) {
-                (Some(left), Some(file)) => {
-                    self.finished = true;
-                    // Where that cannot be done, more stays than is true, and nothing is made of that.
-                    let _ = file.store(&left);
-                }
-                _ => self.forget(),
-            }
+        // Best effort: the caller reports `why`.
+        match self.remote.remove(dir, &self.name).await {
+            Err(e) if e.status() != Some(Status::NoEnt) => {}
+            _ => self.forget(),
         }
-    }
-
-    /// Whether it has its final name already.
-    async fn has_name(&self) -> Result<bool, ClientError> {
-        if !self.is_named.load(Ordering::Relaxed) {
-            return Ok(false);
-        }
-        let found = self.remote.find(&self.dest.dir.fh, &self.dest.name).await?;
-        let Some(found) = found else { return Ok(false) };
-        // Where another handle came with the name, the hidden one is gone.
-        let is_renamed = self.remote.handles_follow_names();
-        Ok(found.fh == self.node().fh
-            || (is_renamed && self.remote.find(&self.dest.dir.fh, &self.name).await?.is_none()))
     }
 
     fn forget(&mut self) {
@@ -407,25 +327,6 @@ impl RemotePart {
         if let Some(file) = &self.journal_file {
             file.remove();
         }
-    }
-}
-
-/// A copy that got its name and attributes while its last bytes were on their way.
-#[derive(Debug)]
-pub(crate) struct Named {
-    /// What it then had, if setting them succeeded.
-    set: Option<Attr>,
-    /// How many requests of the session had been sent again by then.
-    sent_again: u64,
-}
-
-impl Named {
-    /// Whether it has its attributes, now that all was answered: it got them after the last
-    /// WRITE, which sets the time, too. A server may do what it got later first, and what was sent
-    /// again later may be done a second time.
-    pub(crate) fn is_last(&self, seen: &Written, session: &Session) -> bool {
-        let is_later = self.set.as_ref().is_some_and(|set| seen.is_before(set));
-        is_later && session.stats().retransmissions == self.sent_again
     }
 }
 
@@ -439,7 +340,7 @@ impl Drop for RemotePart {
 }
 
 /// Whether a file may have lost its handle with its hidden name.
-pub(super) fn has_lost_handle(e: &ClientError) -> bool {
+fn has_lost_handle(e: &ClientError) -> bool {
     matches!(e.status(), Some(Status::Stale | Status::NoEnt | Status::BadHandle))
 }
 

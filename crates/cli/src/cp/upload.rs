@@ -12,14 +12,13 @@ use bytes::Bytes;
 use remora_client::Written;
 use remora_host::client::{self, ClientError, Limits, Progress};
 use remora_wire::nfs3::{Attr, Fh, FileType};
-use tokio::sync::oneshot;
 
 use super::holes;
 use super::identity::{Change, Identity, State};
 use super::job::{Job, count};
 use super::just_created::FileKey;
 use super::preserve::Looks;
-use super::remote_part::{Early, Named, RemotePart, has_lost_handle};
+use super::remote_part::{Early, RemotePart};
 use super::verify;
 use crate::exit::{self, Error, Result};
 use crate::interrupt::AtRisk;
@@ -96,19 +95,14 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
     };
     if let Some(old) = &old {
         check_replaceable(job, source, old, &dest.url)?;
-        let may_be_begun = (job.resume || job.no_clobber) && RemotePart::may_be_begun(source, dest, old);
-        if job.no_clobber && !may_be_begun {
+        if job.no_clobber {
             note_found(job, old, dest);
             job.progress.pass_over(identity.size());
             job.leave(&dest.url);
             return Ok(());
         }
-        if job.no_clobber && !job.resume {
-            return Err(Error::refused(&dest.url, "is an unfinished copy; --resume completes it"));
-        }
-        let may_be_whole = job.resume && !may_be_begun;
-        if may_be_whole && is_there(job, &from, &dest.remote, old).await.map_err(there)? {
-            RemotePart::forget_begun(source, dest, old);
+        if job.resume && is_there(job, &from, &dest.remote, old).await.map_err(there)? {
+            RemotePart::forget_begun(source, dest);
             note_found(job, old, dest);
             job.progress.skip(identity.size());
             job.copied(&job.counts.files, source.display(), &dest.url);
@@ -117,7 +111,7 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
     }
     let mut part = RemotePart::open(job, source, identity, dest, old.as_ref()).await.map_err(there)?;
     job.progress.skip(part.bytes());
-    let filled = fill(job, &from, &part, dest, old.is_none()).await;
+    let filled = fill(job, &from, &part, dest).await;
     let done = match filled {
         Ok(Filled { is_late, bare, change }) => {
             let late = is_late.then_some(from.looks.attr);
@@ -192,18 +186,17 @@ async fn is_there(job: &Job, source: &Source<'_>, remote: &Remote, old: &Node) -
 
 /// Sends what is missing, sets mode and time, and looks whether both files are what they
 /// should be. Unless round trips are short mode and time are left to be set together with the
-/// name. `is_free`: nothing had the name when the copy began.
-async fn fill(job: &Job, source: &Source<'_>, part: &RemotePart, dest: &Destination, is_free: bool) -> Result<Filled> {
+/// name.
+async fn fill(job: &Job, source: &Source<'_>, part: &RemotePart, dest: &Destination) -> Result<Filled> {
     let here = |e| Error::local(source.path.display())(e);
     let there = |e| Error::remote(&dest.url)(e);
-    let Sent { seen, named } = send(job, source, part, is_free).await.map_err(there)?;
+    let seen = send(job, source, part).await.map_err(there)?;
     let as_sent = source.now().map_err(here)?;
     let change = source.state.change_to(&as_sent);
-    let is_set = named.is_some_and(|n| n.is_last(&seen, dest.remote.session()));
     let is_far = !dest.remote.session().is_near() && !dest.remote.handles_follow_names();
     let is_late = seen.size.is_some() && !job.verify && !job.preserve && is_far;
     let fh = &part.node().fh;
-    let look = if is_set || is_late {
+    let look = if is_late {
         None
     } else {
         let set = source.looks.set(&dest.remote, fh).await;
@@ -213,7 +206,7 @@ async fn fill(job: &Job, source: &Source<'_>, part: &RemotePart, dest: &Destinat
         return Err(Error::refused(&dest.url, "the copy has not the size of its source"));
     }
     let Some(Look { attr, mut bare }) = look else {
-        return Ok(Filled { is_late: !is_set, bare: None, change });
+        return Ok(Filled { is_late, bare: None, change });
     };
     if !job.verify {
         return Ok(Filled { is_late: false, bare, change });
@@ -283,49 +276,16 @@ impl Look {
     }
 }
 
-/// What came of sending a file.
-#[derive(Default)]
-struct Sent {
-    seen: Written,
-    /// If the copy got its name behind its last bytes.
-    named: Option<Named>,
-}
-
-/// Sends what is missing. A whole copy to a name that `is_free` may get that name while its last
-/// bytes are on their way; if they do not arrive, or the name cannot be given, that is an error.
-async fn send(job: &Job, source: &Source<'_>, part: &RemotePart, is_free: bool) -> Result<Sent, ClientError> {
-    let is_whole = part.bytes() == 0;
+/// Sends what is missing.
+async fn send(job: &Job, source: &Source<'_>, part: &RemotePart) -> Result<Written, ClientError> {
     let missing = to_send(job, source, part).await?;
     if missing.is_empty() {
-        return Ok(Sent::default());
+        return Ok(Written::default());
     }
-    let (tell, told) = oneshot::channel();
-    let is_early = is_free && is_whole && !job.verify && !job.preserve && !part.remote.handles_follow_names();
-    let mut tell = Some(tell).filter(|_| is_early);
     let uncounted = AtomicU64::new(missing.iter().map(|range| range.end - range.start).sum());
-    let sending = async {
-        // Whatever becomes of this, nobody waits for the word in vain.
-        let all_sent = tell.take();
-        let mut sending = Sending::begin(job, source, part).await?;
-        sending.uncounted = Some(&uncounted);
-        sending.all_sent = all_sent;
-        sending.send(missing).await
-    };
-    let naming = async {
-        // Without a word it is done when all has arrived.
-        let Ok(()) = told.await else { return Ok(None) };
-        part.give_name(source.looks.attr.clone()).await
-    };
-    match tokio::join!(sending, naming) {
-        // Whether it has its name is not known, so what is noted of it stays.
-        (Err(e), Err(lost)) if exit::is_lost(&lost) && !exit::is_lost(&e) => Err(lost),
-        (Err(e), Ok(Some(_))) if has_lost_handle(&e) && part.find_renamed().await?.is_some() => {
-            let mut sending = Sending::begin(job, source, part).await?;
-            sending.uncounted = Some(&uncounted);
-            Ok(Sent { seen: sending.send(part.missing(source.identity().size())).await?, named: None })
-        }
-        (seen, named) => Ok(Sent { seen: seen?, named: named? }),
-    }
+    let mut sending = Sending::begin(job, source, part).await?;
+    sending.uncounted = Some(&uncounted);
+    sending.send(missing).await
 }
 
 /// What of it is missing there. Its holes are not sent where they are holes at the server, too: the hidden file was
@@ -351,8 +311,6 @@ struct Sending<'a> {
     limits: Limits,
     /// Bytes that have not been counted. What the server lost and gets again does not count again.
     uncounted: Option<&'a AtomicU64>,
-    /// Told when the copy may get its name.
-    all_sent: Option<oneshot::Sender<()>>,
     /// What the server has not on its disk yet.
     at_risk: AtRisk,
 }
@@ -362,7 +320,7 @@ impl<'a> Sending<'a> {
         let limits = part.remote.limits().await?;
         job.kept.go_on().await;
         let (file, at_risk) = (&source.file, job.kept.at_risk());
-        Ok(Sending { job, file, part, limits, uncounted: None, all_sent: None, at_risk })
+        Ok(Sending { job, file, part, limits, uncounted: None, at_risk })
     }
 
     async fn send(mut self, ranges: Vec<Range<u64>>) -> Result<Written, ClientError> {
@@ -393,13 +351,6 @@ impl Progress for Sending<'_> {
     fn stable(&mut self, pieces: Vec<Range<u64>>) -> io::Result<()> {
         self.part.committed(pieces).unwrap_or_else(|why| self.job.cannot_note(&why));
         Ok(())
-    }
-
-    fn all_sent(&mut self) {
-        if let Some(tell) = self.all_sent.take() {
-            // Whoever gives the name lives as long as this.
-            let _ = tell.send(());
-        }
     }
 
     async fn stopped(&self) {

@@ -471,14 +471,6 @@ impl Session {
         self.shared().lock().core.is_near()
     }
 
-    /// Whether everything asked of it is on its way, in the order in which it was asked, on a
-    /// long path ([`Client::has_sent_all_far`]).
-    pub(super) fn has_sent_all_far(&self) -> bool {
-        // One after the other: whoever opens streams takes these locks in the other order.
-        let has_sent = self.shared().lock().core.has_sent_all_far();
-        has_sent && self.stream_lines().is_empty()
-    }
-
     /// The shortest round trip of something small, if there was one.
     pub fn small_trip(&self) -> Option<Duration> {
         self.shared().lock().core.small_trip()

@@ -350,9 +350,9 @@ mod tests {
         }
     }
 
-    /// Whoever asks whether all is sent and whoever may open streams take the same two locks.
+    /// Both take the locks of the session's core and of its streams.
     #[tokio::test(flavor = "multi_thread")]
-    async fn transfers_of_one_session_do_not_wait_for_one_another_for_ever() {
+    async fn counting_and_opening_streams_do_not_deadlock() {
         let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let at = socket.local_addr().unwrap();
         tokio::spawn(async move {
@@ -365,14 +365,13 @@ mod tests {
         let (options, line) = line_to(at).await;
         let session = Session::new(line, Some(Streams::new(options)), Fh(Bytes::from_static(b"file")));
         session.call(Call::Null).await.unwrap();
-        assert!(session.has_sent_all_far(), "a long path, and nothing to send");
         let (tell, told) = std::sync::mpsc::channel();
-        for asks in [true, false] {
+        for counts in [true, false] {
             let (session, tell) = (session.clone(), tell.clone());
             std::thread::spawn(move || {
                 for _ in 0..300_000 {
-                    if asks {
-                        assert!(session.has_sent_all_far());
+                    if counts {
+                        assert!(session.stats().requests > 0);
                     } else {
                         assert!(session.line_with_room(true).is_some());
                     }

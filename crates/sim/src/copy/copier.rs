@@ -69,10 +69,10 @@ enum State {
     Sizing(CallId, Fh),
     /// The first calls of a command are out.
     Beginning(Beginning),
-    /// The closing, if the manner has one, may overlap with the end.
+    /// With the calls that come after the data, if the manner has any.
     Moving(Box<Transfer>, Option<Closing>),
-    /// All was moved; this is left.
-    Closing(Box<Transfer>, Closing),
+    /// All data was moved and committed.
+    Closing(Closing),
     Done(Bytes),
     Failed(String),
 }
@@ -134,10 +134,8 @@ impl Copier {
         let own = match &mut self.state {
             State::Mounting(call) | State::Opening(call) | State::Sizing(call, _) => *call == id,
             State::Beginning(beginning) => beginning.has(id),
-            State::Moving(transfer, closing) => {
-                transfer.on_done(id, result) || closing.as_ref().is_some_and(|closing| closing.has(id))
-            }
-            State::Closing(_, closing) => closing.has(id),
+            State::Moving(transfer, _) => transfer.on_done(id, result),
+            State::Closing(closing) => closing.has(id),
             State::Start | State::Mounted(_) | State::Opened(_) | State::Done(_) | State::Failed(_) => false,
         };
         if !own {
@@ -145,7 +143,7 @@ impl Copier {
         }
         let taken = match &mut self.state {
             State::Beginning(beginning) => beginning.take(id, result),
-            State::Moving(_, Some(closing)) | State::Closing(_, closing) if closing.has(id) => closing.take(id, result),
+            State::Closing(closing) => closing.take(id, result),
             State::Moving(..) => {
                 self.move_on(now);
                 Ok(())
@@ -213,7 +211,7 @@ impl Copier {
                 match (transfer.failure(), closing) {
                     (_, closing) if !transfer.is_over() => State::Moving(transfer, closing),
                     (Some(why), _) => State::Failed(why.to_string()),
-                    (None, Some(closing)) => State::Closing(transfer, closing),
+                    (None, Some(closing)) => State::Closing(closing),
                     (None, None) => State::Done(transfer.into_bytes()),
                 }
             }
@@ -264,7 +262,7 @@ impl Copier {
             (Some((fh, Some(size))), Direction::Read) => Ok(self.read(fh, size)),
             (Some((fh, _)), Direction::Write) => {
                 let names = (&self.task.name[..], &self.hidden()[..]);
-                let closing = Closing::new(client, beginning.dir(), names, fh.clone());
+                let closing = Closing::new(beginning.dir(), names, fh.clone());
                 Ok(self.write(fh, Some(closing)))
             }
         }
@@ -280,14 +278,9 @@ impl Copier {
             other => other,
         };
         match &mut self.state {
-            State::Moving(transfer, closing) => {
-                transfer.drive(now, client);
-                if let Some(closing) = closing.as_mut().filter(|_| transfer.is_all_asked()) {
-                    closing.all_asked(now, client)?;
-                }
-            }
-            State::Closing(transfer, closing) => {
-                let is_over = closing.go_on(now, client, &transfer.written())?;
+            State::Moving(transfer, _) => transfer.drive(now, client),
+            State::Closing(closing) => {
+                let is_over = closing.go_on(now, client)?;
                 if is_over {
                     self.ended = Some(now);
                     self.state = State::Done(self.task.original.clone());

@@ -38,10 +38,6 @@ pub trait Progress {
     /// These bytes will outlive a crash of the server. Not for every WRITE.
     fn stable(&mut self, pieces: Vec<Piece>) -> std::io::Result<()>;
 
-    /// The path is long, nothing was lost on it, and all is on its way; what is asked for
-    /// now arrives behind it. Told at most once, and never if it does not come to that.
-    fn all_sent(&mut self) {}
-
     /// Ready when the copy is to stop. What has arrived is committed then, if that takes no longer than two round
     /// trips, and a second at most.
     fn stopped(&self) -> impl Future<Output = ()> + Send {
@@ -123,10 +119,6 @@ struct Sending<'s, P> {
     left: u64,
     /// Until when the session's limit lets nothing more be asked for.
     closed_until: Option<Instant>,
-    /// What the session had lost when it began.
-    lost: u64,
-    /// It was told that all is sent.
-    is_told: bool,
     committed: Instant,
     commit_every: Duration,
     told_stable: Instant,
@@ -150,8 +142,6 @@ impl<'s, P: Progress> Sending<'s, P> {
             flying: Flying::new(session, true),
             refused: Refused::new(session.later()),
             closed_until: None,
-            lost: session.stats().lost(),
-            is_told: false,
             committed: Instant::now(),
             commit_every: COMMIT_EVERY.0,
             told_stable: Instant::now(),
@@ -168,12 +158,6 @@ impl<'s, P: Progress> Sending<'s, P> {
             self.file.commit_soon();
         }
         self.ask_commit(now)?;
-        let is_all_asked = self.file.is_all_asked() && self.refused.is_empty();
-        if !self.is_told && is_all_asked && self.session.has_sent_all_far() && self.session.stats().lost() == self.lost
-        {
-            self.is_told = true;
-            self.progress.all_sent();
-        }
         Ok(is_last)
     }
 
