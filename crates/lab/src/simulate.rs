@@ -7,7 +7,7 @@ use remora_model::Network;
 use remora_sim::network::check::{Case, Submodel, Verdict};
 use remora_sim::network::{Options, Simulated, TooMuch, run};
 
-use crate::wireless::pool;
+use crate::report::pool;
 
 /// Runs the network once for each of `seeds`, from `first`; `done` is called after each run.
 pub fn simulate(

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use remora_base::Rng;
 use remora_lab::wireless::{
-    self, Cell, Experiment, ExperimentOutcome, Figure, Job, Label, Measure, Options, PlanError, Report, RunError,
-    Runner, Sample, Simulator, Source, System, Treatment, Work, named, real,
+    self, Cell, Experiment, ExperimentFigure, ExperimentOutcome, Job, Label, Measure, Options, PlanError, Report,
+    RunError, Runner, Sample, Simulator, Source, System, Treatment, Work, named, real,
 };
 use remora_lab::{Html as _, Page};
 use serde_json::Value;
@@ -118,7 +118,7 @@ fn runs_that_were_cut_off_or_failed_are_shown() {
 /// How many panels its figures have: one for each combination of levels on the axes that a figure
 /// does not name.
 fn panels(experiment: &Experiment) -> usize {
-    let of = |figure: &Figure| {
+    let of = |figure: &ExperimentFigure| {
         let rest = |cell: &Cell| -> String {
             let others = cell.labels.iter().filter(|l| l.axis != figure.x && l.axis != figure.lines);
             others.map(|l| format!("{}={};", l.axis, l.level)).collect()
@@ -137,7 +137,7 @@ fn a_page_has_every_figure_and_needs_nothing_from_elsewhere() {
     page.write(&report).unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(text.contains("<strong>simulated</strong>") && text.contains("remora lab wireless --test"));
-    assert_eq!(text.matches("<svg").count(), wireless::all().into_iter().map(panels).sum::<usize>());
+    assert_eq!(text.matches("<figure").count(), wireless::all().into_iter().map(panels).sum::<usize>());
     assert!(!text.contains("src=") && !text.contains("href=\"http"), "it needs something from elsewhere");
     assert!(!text.contains("NaN") && !text.contains(">inf"), "a figure is none");
     assert!(Page::reserve(&directory.path().join("nowhere/x.html")).is_err());

@@ -76,7 +76,7 @@ pub(crate) struct CopyLab {
     /// times
     #[arg(long, value_name = "SYSTEM", value_parser = system)]
     only: Vec<System>,
-    /// Seeds for each cell; fewer than 5 give no interval
+    /// Seeds for each cell; fewer than 6 give no interval
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SEEDS_MAX))]
     seeds: Option<u64>,
     /// The first seed

@@ -24,8 +24,8 @@ pub use remora_sim::atp::Trace;
 
 pub use remora_sim::atp::{Protocol, TraceError, Workload};
 
-use crate::report::bar::bar;
-use crate::wireless::pool;
+use crate::report::pool;
+use crate::report::progress::bar;
 use job::Job;
 
 pub use made::Made;

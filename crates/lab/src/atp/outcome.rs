@@ -11,7 +11,8 @@ use super::paper::{self, Paper};
 use super::real::Conditions;
 use super::verdict::{self, Verdict};
 use super::{Experiment, Options};
-use crate::wireless::{FailedRun, Source, Summary};
+use crate::report::provenance::{FailedRun, Provenance, Source};
+use crate::report::statistics::Summary;
 
 /// Figure 5 is of these seconds of the trace.
 const TIMELINE: std::ops::Range<f64> = 136.0..152.0;
@@ -19,21 +20,13 @@ const TIMELINE: std::ops::Range<f64> = 136.0..152.0;
 /// All that was run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The version of Remora that ran it.
-    pub version: &'static str,
-    /// Where the figures come from.
-    pub source: Source,
+    #[serde(flatten)]
+    pub made_by: Provenance,
     /// What real figures depend on; `None`: they are simulated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub real: Option<Conditions>,
-    /// The command that gives this again.
-    pub command: String,
     /// The link that is asked for.
     pub trace: String,
-    /// The first seed that is asked for.
-    pub first_seed: u64,
-    /// How many seeds are asked for.
-    pub seeds: u64,
     /// What of that each experiment uses.
     pub made: Vec<Made>,
     /// Table 2 and Figure 6: for each workload and scheme, a row for each class.
@@ -148,14 +141,10 @@ impl Report {
         let reconstructed = || "ATP 02's, reconstructed from its text and figures".to_owned();
         let trace = options.trace_name.clone().unwrap_or_else(reconstructed);
         Report {
-            version: env!("CARGO_PKG_VERSION"),
-            source: Source::Simulated,
+            made_by: Provenance::new(Source::Simulated, &options.command, options.first_seed, options.seeds),
             real: None,
-            command: options.command.clone(),
             made: made::all(options, &trace),
             trace,
-            first_seed: options.first_seed,
-            seeds: options.seeds,
             verdicts: verdict::judge(&rows),
             rows,
             curves: curves(options, &done),
@@ -167,7 +156,8 @@ impl Report {
 
     /// The same, but that it was made on real hosts.
     pub(super) fn made_real(self, conditions: Conditions) -> Report {
-        Report { source: Source::Real, real: Some(conditions), ..self }
+        let made_by = Provenance { source: Source::Real, ..self.made_by };
+        Report { made_by, real: Some(conditions), ..self }
     }
 
     /// How many runs failed.

@@ -1,65 +1,62 @@
-//! The report as a page: the tables and the figures.
+//! The report as a page.
 
 use remora_sim::atp::Class;
 
 use super::outcome::{Report, Row};
 use super::{plot, ratios, tables};
-use crate::report::page::{Html, document, escape};
+use crate::report::page::{Body, Figure, Html, LegendEntry};
 
 impl Html for Report {
     fn to_html(&self) -> Result<String, String> {
-        let mut body = format!(
-            "<h1>What gets through in time</h1><p class=\"note\">{} {}</p><p>Made by <code>{}</code> (Remora {}).</p>",
-            escape(&self.made_how()),
-            escape(self.schemes()),
-            escape(&self.command),
-            self.version,
-        );
+        let mut body = Body::new("What gets through in time");
+        body.note(&format!("{} {}", self.made_how(), self.schemes()));
+        body.provenance(&self.made_by);
         for line in self.troubles() {
-            body += &format!("<p class=\"note\">{}</p>", escape(&line));
+            body.note(&line);
         }
         if !self.rows.is_empty() {
             if !self.verdicts.is_empty() {
-                body += &format!("<h2>{}</h2>{}", escape(tables::VERDICTS), self.verdict_table().to_html());
+                body.table(tables::VERDICTS, &self.verdict_table());
             }
-            body += &format!("<h2>{}</h2>{}", escape(tables::GLANCE), self.glance().to_html());
+            body.table(tables::GLANCE, &self.glance());
             for class in Class::ALL {
-                body += &self.bars(class.name())?;
+                self.bars(&mut body, class.name())?;
             }
-            body += &format!("<h2>{}</h2>{}", escape(tables::TABLE_2), self.statuses().to_html());
+            body.table(tables::TABLE_2, &self.statuses());
         }
         for curve in &self.curves {
             let error = tables::curve_error(&curve.seconds);
-            let caption = format!("Estimate off by {error} of the bandwidth in the median.");
-            body += &format!("<h2>ATP 02, Figure {}: {}</h2>", curve.figure, curve.scheme);
-            body += &figure(&caption, &plot::CURVE, &plot::curve(curve)?);
+            body.heading(&format!("ATP 02, Figure {}: {}", curve.figure, curve.scheme));
+            body.figure(&Figure {
+                caption: format!("Estimate off by {error} of the bandwidth in the median."),
+                legend: LegendEntry::series(plot::CURVE),
+                svg: plot::curve(curve)?,
+                ..Figure::default()
+            });
         }
         if !self.bulk.is_empty() {
-            let names: Vec<&str> = self.bulk.iter().map(|b| b.scheme.as_str()).collect();
-            body += &format!("<h2>{}</h2>", escape(tables::BULK));
-            body += &figure("", &names, &plot::bulk(&self.bulk)?);
-            body += &self.bulk_table().to_html();
+            let legend = LegendEntry::series(self.bulk.iter().map(|b| b.scheme.as_str()));
+            body.table(tables::BULK, &self.bulk_table());
+            body.figure(&Figure { legend, svg: plot::bulk(&self.bulk)?, ..Figure::default() });
             if let Some(ratios) = self.ratios() {
-                body += &format!("<h3>{}</h3>{}", escape(ratios::TITLE), ratios.to_html());
+                body.table(ratios::TITLE, &ratios);
             }
         }
         for timeline in &self.timelines {
-            let name = format!("ATP 02, Figure 5: {}", timeline.scheme);
-            body += &format!(
-                "<h2>{name}</h2><details><summary>Events</summary><pre>{}</pre></details>",
-                escape(&timeline.to_text())
-            );
+            body.heading(&format!("ATP 02, Figure 5: {}", timeline.scheme));
+            let events = crate::report::page::escape(&timeline.to_text());
+            body.html(&format!("<details><summary>Events</summary><pre>{events}</pre></details>"));
         }
-        Ok(document("remora lab atp", &body))
+        Ok(body.finish("remora lab atp"))
     }
 }
 
 impl Report {
     /// Figure 6 for one class.
-    fn bars(&self, class: &str) -> Result<String, String> {
+    fn bars(&self, body: &mut Body, class: &str) -> Result<(), String> {
         let rows: Vec<&Row> = self.rows.iter().filter(|r| r.class == class).collect();
         if rows.is_empty() {
-            return Ok(String::new());
+            return Ok(());
         }
         let mut schemes: Vec<&str> = Vec::new();
         for row in &rows {
@@ -67,17 +64,12 @@ impl Report {
                 schemes.push(row.scheme);
             }
         }
-        let caption = format!("Objects of {class} priority delivered in time; lines across are the oracle's.");
-        Ok(figure(&caption, &schemes, &plot::bars(&rows, &schemes)?))
+        body.figure(&Figure {
+            caption: format!("Objects of {class} priority delivered in time; lines across are the oracle's."),
+            svg: plot::bars(&rows, &schemes)?,
+            legend: LegendEntry::series(schemes),
+            ..Figure::default()
+        });
+        Ok(())
     }
-}
-
-fn figure(caption: &str, names: &[&str], svg: &str) -> String {
-    let item =
-        |(n, name): (usize, &&str)| format!("<span><b style=\"color:{}\">■</b> {}</span>", plot::css(n), escape(name));
-    let legend: String = names.iter().enumerate().map(item).collect();
-    format!(
-        "<figure><figcaption>{}</figcaption><div class=\"legend\">{legend}</div><div class=\"wrap\">{svg}</div></figure>",
-        escape(caption)
-    )
 }

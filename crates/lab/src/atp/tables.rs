@@ -7,8 +7,9 @@ use super::made::Made;
 use super::outcome::{Report, Row, Timeline};
 use super::ratios;
 use super::verdict::{Rival, Verdict};
+use crate::report::number::or_empty;
+use crate::report::statistics::Summary;
 use crate::report::table::Table;
-use crate::wireless::Summary;
 
 pub(super) const TABLE_2: &str = "ATP 02, Table 2 and Figure 6: objects by final status, medians over seeds";
 pub(super) const GLANCE: &str = "Delivered in time: medians over seeds, of the oracle's";
@@ -116,7 +117,7 @@ impl Report {
                 paper(|p| p.late),
             ]
         };
-        Table { left: 3, head: owned(&head), rows: self.rows.iter().map(row).collect() }
+        Table::new(3, head, self.rows.iter().map(row))
     }
 
     /// A line for each workload and class, a column for each scheme.
@@ -138,8 +139,7 @@ impl Report {
             let cells = schemes.iter().map(|s| at(s).map_or(String::new(), |r| part(r.of_oracle)));
             [(*workload).to_owned(), (*class).to_owned()].into_iter().chain(cells).collect()
         };
-        let head = ["workload", "class"].into_iter().chain(schemes.iter().copied()).map(str::to_owned).collect();
-        Table { left: 2, head, rows: places.iter().map(line).collect() }
+        Table::new(2, ["workload", "class"].into_iter().chain(schemes.iter().copied()), places.iter().map(line))
     }
 
     /// A line for each workload, with what it is judged by.
@@ -179,7 +179,7 @@ impl Report {
                 rival(v.low_baseline, v.low.unwrap_or_default()),
             ]
         };
-        Table { left: 2, head: owned(&head), rows: self.verdicts.iter().map(line).collect() }
+        Table::new(2, head, self.verdicts.iter().map(line))
     }
 
     /// A line for each size.
@@ -198,8 +198,8 @@ pub(super) fn by_size(columns: &[(&str, &[(u32, f64)])], show: impl Fn(f64) -> S
         let cells = columns.iter().map(|(_, points)| of(points).unwrap_or_default());
         std::iter::once((size >> 10).to_string()).chain(cells).collect()
     };
-    let head = std::iter::once("object, KB").chain(columns.iter().map(|(name, _)| *name)).map(str::to_owned);
-    Table { left: 0, head: head.collect(), rows: sizes.into_iter().map(line).collect() }
+    let head = std::iter::once("object, KB").chain(columns.iter().map(|(name, _)| *name));
+    Table::new(0, head, sizes.into_iter().map(line))
 }
 
 impl Timeline {
@@ -216,21 +216,17 @@ pub(super) fn curve_error(seconds: &[super::outcome::Instant]) -> String {
     Summary::of(&errors).map_or_else(|| "?".to_owned(), |s| format!("{:.0} %", s.median))
 }
 
-fn owned(words: &[&str]) -> Vec<String> {
-    words.iter().map(|&w| w.to_owned()).collect()
-}
-
 /// A median of whole numbers, with its half if it has one.
 fn count(summary: Option<Summary>) -> String {
-    summary.map_or_else(String::new, |s| s.median.to_string())
+    or_empty(summary, |s| s.median.to_string())
 }
 
 fn part(summary: Option<Summary>) -> String {
-    summary.map_or_else(String::new, |s| format!("{:.3}", s.median))
+    or_empty(summary, |s| format!("{:.3}", s.median))
 }
 
 fn interval(summary: Option<Summary>) -> String {
-    summary.and_then(|s| s.low.zip(s.high)).map_or_else(String::new, |(low, high)| format!("{low:.0}..{high:.0}"))
+    or_empty(summary.and_then(|s| s.interval()), |(low, high)| format!("{low:.0}..{high:.0}"))
 }
 
 #[cfg(test)]

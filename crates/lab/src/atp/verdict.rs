@@ -5,7 +5,7 @@ use remora_sim::atp::{Class, Protocol, Workload};
 use serde::Serialize;
 
 use super::outcome::Row;
-use crate::wireless::Summary;
+use crate::report::statistics::Summary;
 
 /// Part of the clairvoyant oracle's high objects that must be delivered; where they are tiny and
 /// nothing but a wrong order can lose them, more.

@@ -19,8 +19,8 @@ use remora_wire::nfs3::Proc;
 use remora_wire::rpc::{AuthUnix, OpaqueAuth};
 use serde::Serialize;
 
+use crate::report::statistics::Summary;
 use crate::report::table::Table;
-use crate::wireless::Summary;
 
 /// Replies held before what is measured. The last is more than the default bound of bytes
 /// lets in, so that every insertion there gives up an old reply.
@@ -99,13 +99,13 @@ impl Report {
         for key in &self.keys {
             text += &format!("  {:>5} bytes of arguments  {:>7.0}\n", key.argument_bytes, key.ns.median);
         }
-        let head = ["cache", "replies held", "miss ns", "insert ns", "hit ns"].map(str::to_owned).to_vec();
+        let head = ["cache", "replies held", "miss ns", "insert ns", "hit ns"];
         let ns = |s: &Summary| format!("{:.0}", s.median);
         let row = |c: &CacheCost| {
             let hit = c.hit_ns.as_ref().map_or("-".to_owned(), ns);
             vec![c.mode.to_owned(), c.fill.to_string(), ns(&c.miss_ns), ns(&c.insert_ns), hit]
         };
-        text += &Table { left: 1, head, rows: self.caches.iter().map(row).collect() }.to_text();
+        text += &Table::new(1, head, self.caches.iter().map(row)).to_text();
         text + "Medians of rounds; a row's replies are what was put in, which may be more than there is room for.\n"
     }
 }

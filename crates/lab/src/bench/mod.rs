@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use remora_base::Rng;
 use remora_client::{Config, Transport};
 use remora_host::Clock;
@@ -40,6 +40,7 @@ pub use fault::Fault;
 pub use operations::{ALL, Operation, named};
 pub use report::{Latency, Measured, OperationReport, Ratio, Report, RunReport, Settings, Skipped};
 
+use crate::report::progress::bar;
 use engine::{Length, Load};
 use image::Image;
 use plan::Encoder;
@@ -141,10 +142,13 @@ pub struct Left {
 /// Measures, and removes what it made, also when it fails or `stop` is set; says what could not
 /// be removed.
 pub async fn run(options: Options, stop: Arc<AtomicBool>) -> (Result<Report, BenchError>, Vec<Left>) {
-    let bench = Bench { image: Arc::new(scratch::image()), stop, bar: Bar::new(&options), options };
+    let runs = options.operations.len() * options.rounds * options.targets.len();
+    let bar = bar(runs as u64, "runs", options.bar);
+    bar.enable_steady_tick(Duration::from_millis(200));
+    let bench = Bench { image: Arc::new(scratch::image()), stop, bar, options };
     let mut sites = Vec::new();
     let result = bench.all(&mut sites).await;
-    bench.bar.finish();
+    bench.bar.finish_and_clear();
     let mut left = Vec::new();
     for site in sites {
         if let Err(source) = site.scratch.remove().await {
@@ -191,13 +195,13 @@ struct Bench {
     options: Options,
     image: Arc<Image>,
     stop: Arc<AtomicBool>,
-    bar: Bar,
+    bar: ProgressBar,
 }
 
 impl Bench {
     /// Mounts, prepares and measures; what was mounted is in `sites`, whatever comes of it.
     async fn all(&self, sites: &mut Vec<Site>) -> Result<Report, BenchError> {
-        self.bar.say("preparing");
+        self.bar.set_message("preparing");
         for place in &self.options.targets {
             // Its directory is there, and so is removed whatever fails from here on.
             sites.push(Site::mount(place, &self.options).await?);
@@ -214,16 +218,16 @@ impl Bench {
         for operation in &self.options.operations {
             if let Some((site, why)) = sites.iter().find_map(|s| Some((s, s.obstacle(operation)?))) {
                 report.skip(operation, &site.url, why);
-                self.bar.step(self.options.rounds * sites.len());
+                self.bar.inc((self.options.rounds * sites.len()) as u64);
                 continue;
             }
             let mut done: Vec<Vec<engine::Done>> = vec![Vec::new(); sites.len()];
             for round in 0..self.options.rounds {
                 for nth in order(sites.len(), &mut orders) {
-                    self.bar.say(operation.name);
+                    self.bar.set_message(operation.name);
                     let (Some((site, files)), Some(of)) = (prepared.get(nth), done.get_mut(nth)) else { continue };
                     of.push(self.one(operation, site, files, round).await?);
-                    self.bar.step(1);
+                    self.bar.inc(1);
                 }
             }
             report.add(operation, &done);
@@ -240,7 +244,7 @@ impl Bench {
             () = stopped(&self.stop) => return Err(BenchError::Interrupted),
         };
         if let Some(many) = &files.many {
-            self.bar.say("making files");
+            self.bar.set_message("making files");
             let plan = operations::creation(many, &self.encoder()).ok_or(BenchError::Local("nothing to create"))?;
             let length = Length::Scripts(self.options.files);
             let load = Load { outstanding: FILL_OUTSTANDING, connections: 1, length, ..self.load(site, 0)? };
@@ -334,34 +338,6 @@ fn order(n: usize, random: &mut Rng) -> Vec<usize> {
         order.swap(i, random.below(i as u64 + 1) as usize);
     }
     order
-}
-
-/// Progress on a terminal, if there is one and it is wanted.
-struct Bar(ProgressBar);
-
-impl Bar {
-    fn new(options: &Options) -> Bar {
-        let runs = options.operations.len() * options.rounds * options.targets.len();
-        let target = if options.bar { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some(runs as u64), target);
-        if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} runs  {elapsed}  {msg}") {
-            bar.set_style(style);
-        }
-        bar.enable_steady_tick(Duration::from_millis(200));
-        Bar(bar)
-    }
-
-    fn say(&self, text: &'static str) {
-        self.0.set_message(text);
-    }
-
-    fn step(&self, runs: usize) {
-        self.0.inc(runs as u64);
-    }
-
-    fn finish(&self) {
-        self.0.finish_and_clear();
-    }
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use serde::Serialize;
 use super::engine::Done;
 use super::operations::Operation;
 use super::{Options, Place};
+use crate::report::number::rounded;
+use crate::report::statistics::Summary;
 use crate::report::table::Table;
-use crate::wireless::Summary;
 
 /// Above this share of a processor in one of its threads the generator itself is the limit.
 const BUSY_MAX: f64 = 0.9;
@@ -190,9 +191,8 @@ impl Report {
         if two {
             head.extend(["A/B", "95 % interval", "A/B p99"]);
         }
-        let rows = self.operations.iter().flat_map(|o| o.rows(two, lossy)).collect();
-        let head = head.into_iter().map(str::to_owned).collect();
-        text += &Table { left: 1 + usize::from(two), head, rows }.to_text();
+        let rows = self.operations.iter().flat_map(|o| o.rows(two, lossy));
+        text += &Table::new(1 + usize::from(two), head, rows).to_text();
         for skipped in &self.skipped {
             text += &format!("  {}: not measured: {} ({})\n", skipped.operation, skipped.why, skipped.server);
         }
@@ -219,7 +219,7 @@ impl OperationReport {
             row.extend(lossy.then(|| m.lost().to_string()));
             if let (true, 0, Some(r)) = (two, nth, &self.ratio) {
                 row.push(format!("{:.2}", r.per_second.median));
-                let interval = r.per_second.low.zip(r.per_second.high);
+                let interval = r.per_second.interval();
                 row.push(interval.map_or("too few rounds".into(), |(low, high)| format!("{low:.2} to {high:.2}")));
                 row.push(format!("{:.2}", r.p99.median));
             } else if two {
@@ -305,14 +305,8 @@ impl Ratio {
     }
 }
 
-/// Three digits or so.
 fn figure(x: f64) -> String {
-    let digits = match x {
-        x if x >= 100.0 => 0,
-        x if x >= 10.0 => 1,
-        _ => 2,
-    };
-    format!("{x:.digits$}")
+    rounded(x, 3, 2)
 }
 
 #[cfg(test)]
@@ -356,12 +350,5 @@ mod tests {
         assert_eq!(told, "  null: not one operation completed in 2 s in 1 of 4 runs: use --duration or --count\n");
         let rows = OperationReport { servers: vec![none], ratio: None, ..report }.rows(false, false);
         assert_eq!(rows[0][1..], ["0.00", "", "-", "-", "-", "-", "-"]);
-    }
-
-    #[test]
-    fn figures_have_three_digits() {
-        for (x, text) in [(0.0, "0.00"), (9.876, "9.88"), (98.76, "98.8"), (987.6, "988"), (98765.4, "98765")] {
-            assert_eq!(figure(x), text);
-        }
     }
 }

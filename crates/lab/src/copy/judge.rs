@@ -9,7 +9,7 @@ use super::outcome::{CellOutcome, Peer, Predicted, Report};
 use super::plan::{SETUP_BYTES, System};
 use super::predict::{Frames, Load, On, Program, Seen};
 use super::run::Run;
-use crate::wireless::pool;
+use crate::report::pool;
 
 /// Beside a load up to this many percent, and beside more: how far a prediction may be off, in
 /// percent of what was measured.
@@ -41,7 +41,7 @@ impl Report {
         let one = |i: usize| {
             let cell = self.cells.get(i)?;
             let (fitted_to, program) = programs.get(&cell.cell.system)?;
-            (!cell.cell.is_setup()).then(|| cell.predictions(program, *fitted_to, self.first_seed)).flatten()
+            (!cell.cell.is_setup()).then(|| cell.predictions(program, *fitted_to, self.made.first_seed)).flatten()
         };
         let all = pool::map(self.cells.len(), threads, one, || ());
         for (cell, found) in self.cells.iter_mut().zip(all) {

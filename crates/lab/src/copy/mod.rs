@@ -26,7 +26,6 @@ mod plan;
 mod predict;
 mod run;
 mod stacked;
-mod stats;
 mod study;
 mod tables;
 
@@ -42,7 +41,6 @@ pub use outcome::{CellOutcome, Parts, Peer, Predicted, Report};
 pub use plan::{Cell, System};
 pub use predict::Fitted;
 pub use run::{Run, Wire};
-pub use stats::Median;
 pub use study::run;
 
 /// The most seeds.

@@ -9,7 +9,8 @@ use super::Options;
 use super::plan::{Cell, SETUP_BYTES, System};
 use super::predict::Fitted;
 use super::run::Run;
-use super::stats::Median;
+use crate::report::provenance::{Provenance, Source};
+use crate::report::statistics::Summary;
 
 /// A system, and whether it was there.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -31,11 +32,11 @@ pub struct CellOutcome {
     /// After so long a copy was cut off.
     pub limit_seconds: f64,
     /// How long the copies took.
-    pub seconds: Option<Median>,
+    pub seconds: Option<Summary>,
     /// The load that was carried while the files flowed, as a share of the medium.
-    pub load_carried: Option<Median>,
+    pub load_carried: Option<Summary>,
     /// How many times as long as without load, by pairs of runs with the same seed.
-    pub factor: Option<Median>,
+    pub factor: Option<Summary>,
     /// Copy 89's factor, where it has one.
     pub paper_factor: Option<f64>,
     /// What the model says, for the load that was carried.
@@ -98,22 +99,16 @@ pub struct Parts {
 /// Everything.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
-    /// Remora's version.
-    pub version: &'static str,
+    #[serde(flatten)]
+    pub made: Provenance,
     /// Whether all runs were made; false: it was interrupted.
     pub complete: bool,
-    /// The command that makes the same runs.
-    pub command: String,
     /// The medium's rate in bits a second.
     pub rate_bits_per_s: u64,
     /// Whether stations on it collide, or take turns.
     pub collisions: bool,
     /// How many times as fast as Copy 89's it is.
     pub compression: f64,
-    /// The first seed.
-    pub first_seed: u64,
-    /// Seeds for each cell.
-    pub seeds: u64,
     /// Copies at a time, each on a medium of its own.
     pub jobs: usize,
     /// How long all of it took, in seconds.
@@ -145,14 +140,11 @@ impl Report {
     pub(super) fn new(options: &Options, peers: Vec<Peer>, done: Done) -> Report {
         let cells = done.cells.into_iter();
         let mut report = Report {
-            version: env!("CARGO_PKG_VERSION"),
+            made: Provenance::new(Source::Real, &options.command, options.first_seed, options.seeds),
             complete: done.complete,
-            command: options.command.clone(),
             rate_bits_per_s: options.rate.bits(),
             collisions: options.access == Access::Collisions,
             compression: options.rate.bits() as f64 / 1e7,
-            first_seed: options.first_seed,
-            seeds: options.seeds,
             jobs: options.jobs.get(),
             took_s: done.took_s,
             lateness_ms_bound: options.lateness_max.as_secs_f64() * 1e3,
@@ -180,7 +172,7 @@ impl Report {
     /// Compares cells with those without load.
     fn compare(&mut self) {
         let factor = |own: &CellOutcome| own.factor_over(self.cell(own.cell.system, own.cell.bytes, 0.0)?);
-        let factors: Vec<Option<Median>> = self.cells.iter().map(factor).collect();
+        let factors: Vec<Option<Summary>> = self.cells.iter().map(factor).collect();
         for (cell, factor) in self.cells.iter_mut().zip(factors) {
             cell.factor = factor;
         }
@@ -223,7 +215,7 @@ impl CellOutcome {
                 Err(why) => failures.push(why),
             }
         }
-        let of = |value: fn(&Run) -> f64| Median::of(&made.iter().map(value).collect::<Vec<_>>());
+        let of = |value: fn(&Run) -> f64| Summary::of(&made.iter().map(value).collect::<Vec<_>>());
         CellOutcome {
             limit_seconds: cell.limit_seconds(rate),
             seconds: of(|r| r.seconds),
@@ -239,18 +231,19 @@ impl CellOutcome {
         }
     }
 
-    /// The median of something in the runs.
+    /// Median over the runs for which `value` is a number.
     pub(super) fn middle(&self, value: impl Fn(&Run) -> f64) -> Option<f64> {
-        Median::of(&self.runs.iter().map(value).collect::<Vec<_>>()).map(|m| m.median)
+        let values: Vec<f64> = self.runs.iter().map(value).filter(|v| !v.is_nan()).collect();
+        Summary::of(&values).map(|s| s.median)
     }
 
     /// Of each seed that both have: how many times as long.
-    fn factor_over(&self, quiet: &CellOutcome) -> Option<Median> {
+    fn factor_over(&self, quiet: &CellOutcome) -> Option<Summary> {
         if self.cell.load_percent <= 0.0 {
             return None;
         }
         let pair = |run: &Run| Some(run.seconds / quiet.runs.iter().find(|q| q.seed == run.seed)?.seconds);
-        Median::of(&self.runs.iter().filter_map(pair).collect::<Vec<_>>())
+        Summary::of(&self.runs.iter().filter_map(pair).filter(|v| !v.is_nan()).collect::<Vec<_>>())
     }
 }
 

@@ -6,48 +6,39 @@ use super::outcome::{CellOutcome, Predicted, Report};
 use super::plan::System;
 use super::stacked::Stacked;
 use super::tables::{figure, megabytes};
-use crate::report::page::{Html, document, escape};
-use crate::wireless::chart::{Chart, Line, Mark, Point};
+use crate::report::chart::{LevelChart, LevelPoint, Mark, Series};
+use crate::report::page::{Body, Figure, Html, LegendEntry};
 
-/// Sections 3.1, 3.3 and 4: the figures themselves have no numbers that can be read.
+/// Sections 3.1, 3.3 and 4: the figures have no numbers that can be read.
 const PAPER_QUIET: &str =
     "The paper: 100 MB take 600 to 1500 s, 8 to 19 times the bare bits; rcp is fastest, NFS slowest.";
 const PAPER_MOST: &str =
     "The paper, beside 98 %: 34 to 63 times the bare bits, about four times as long as without load.";
 const PAPER_PREDICTED: &str = "The paper: 10 and 60 % change nothing, 98 % does; its model is 16 to 37 % off.";
 
-/// A figure: its title, its picture, its lines by name.
-struct Drawing {
-    title: String,
-    svg: String,
-    names: Vec<&'static str>,
-    /// What circles stand for.
-    circles: Option<&'static str>,
-    /// What the paper's figure shows, as far as its text tells.
-    paper: &'static str,
-}
-
 impl Html for Report {
     fn to_html(&self) -> Result<String, String> {
-        let mut body = "<h1>Copying files beside a load</h1>".to_owned();
+        let mut body = Body::new("Copying files beside a load");
         for note in self.notes() {
-            body += &format!("<p>{}</p>", escape(&note));
+            body.paragraph(&note);
         }
-        for drawing in self.drawings()? {
-            body += &drawing.to_html();
+        for figure in self.figures()? {
+            body.figure(&figure);
         }
         for bytes in self.parts.iter().map(|p| p.bytes).collect::<BTreeSet<_>>() {
-            body += &bars(&Stacked::new(&self.parts, bytes), bytes)?;
+            let stacked = Stacked::new(&self.parts, bytes);
+            let caption = format!("Where the time goes: files of {}", megabytes(bytes));
+            body.figure(&Figure { caption, legend: stacked.legend(), svg: stacked.svg()?, ..Figure::default() });
         }
         for (title, table) in self.tables() {
-            body += &format!("<h2>{}</h2>{}", escape(title), table.to_html());
+            body.table(title, &table);
         }
-        Ok(document("remora lab copy", &body))
+        Ok(body.finish("remora lab copy"))
     }
 }
 
 impl Report {
-    fn drawings(&self) -> Result<Vec<Drawing>, String> {
+    fn figures(&self) -> Result<Vec<Figure>, String> {
         let mut sizes: Vec<u64> = self.plain().map(|c| c.cell.bytes).collect();
         sizes.sort_unstable();
         sizes.dedup();
@@ -72,7 +63,7 @@ impl Report {
     }
 
     /// Time over size, a line for each system; circles are what the bare bits take.
-    fn by_size(&self, title: String, paper: &'static str, load: f64, sizes: &[u64]) -> Result<Drawing, String> {
+    fn by_size(&self, title: String, paper: &'static str, load: f64, sizes: &[u64]) -> Result<Figure, String> {
         let x_levels: Vec<String> = sizes.iter().map(|s| megabytes(*s)).collect();
         // For fewer lines: the copy from memory is in the table.
         let systems = System::ALL.into_iter().filter(|s| *s != System::FromMemory);
@@ -81,16 +72,15 @@ impl Report {
             // A disk knows no load.
             let load = if system.has_network() { load } else { 0.0 };
             let at = |(x, size): (usize, &u64)| point(x, self.cell(*system, *size, load)?);
-            Line { points: sizes.iter().enumerate().filter_map(at).collect(), paper: Vec::new() }
+            Series { points: sizes.iter().enumerate().filter_map(at).collect(), circles: Vec::new() }
         };
-        let mut lines: Vec<Line> = systems.iter().map(line).collect();
+        let mut lines: Vec<Series> = systems.iter().map(line).collect();
         let bits = |size: &u64| *size as f64 * 8.0 / self.rate_bits_per_s as f64;
         let ideal = sizes.iter().map(bits).enumerate().collect();
-        lines.push(Line { points: Vec::new(), paper: ideal });
+        lines.push(Series { points: Vec::new(), circles: ideal });
         let chart =
-            Chart { x_title: "size", x_levels: &x_levels, y_title: "seconds", logarithmic: true, lines: &lines };
-        let names = systems.iter().map(|s| s.name()).collect();
-        Ok(Drawing { title, svg: chart.svg()?, names, circles: Some("the bare bits at the medium's rate"), paper })
+            LevelChart { x_title: "size", x_levels: &x_levels, y_title: "seconds", logarithmic: true, lines: &lines };
+        Ok(drawn(title, &systems, "the bare bits at the medium's rate", chart.svg()?, paper))
     }
 
     /// Time over load for files of one size; circles are what `by` predicted.
@@ -100,19 +90,19 @@ impl Report {
         loads: &[f64],
         by: &'static str,
         predicted: fn(&CellOutcome) -> Option<&Predicted>,
-    ) -> Result<Drawing, String> {
+    ) -> Result<Figure, String> {
         let x_levels: Vec<String> = loads.iter().map(|l| format!("{} %", figure(*l))).collect();
         let systems = System::ALL.into_iter().filter(|s| s.has_network());
         let systems: Vec<System> = systems.filter(|s| self.plain().any(|c| c.cell.system == *s)).collect();
         let line = |system: &System| {
             let cells = || loads.iter().enumerate().filter_map(|(x, l)| Some((x, self.cell(*system, size, *l)?)));
-            Line {
+            Series {
                 points: cells().filter_map(|(x, c)| point(x, c)).collect(),
-                paper: cells().filter_map(|(x, c)| Some((x, predicted(c)?.seconds))).collect(),
+                circles: cells().filter_map(|(x, c)| Some((x, predicted(c)?.seconds))).collect(),
             }
         };
-        let lines: Vec<Line> = systems.iter().map(line).collect();
-        let chart = Chart {
+        let lines: Vec<Series> = systems.iter().map(line).collect();
+        let chart = LevelChart {
             x_title: "load asked for",
             x_levels: &x_levels,
             y_title: "seconds",
@@ -120,52 +110,24 @@ impl Report {
             lines: &lines,
         };
         let title = format!("Copy 89, figure 11: files of {}, measured and predicted by {by}", megabytes(size));
-        let names = systems.iter().map(|s| s.name()).collect();
-        Ok(Drawing { title, svg: chart.svg()?, names, circles: Some(by), paper: PAPER_PREDICTED })
+        Ok(drawn(title, &systems, by, chart.svg()?, PAPER_PREDICTED))
     }
 }
 
-/// A cell's median; what was cut off lies at the limit or beyond.
-fn point(x: usize, outcome: &CellOutcome) -> Option<Point> {
-    let seconds = outcome.seconds?;
-    let (median, limit) = (seconds.median, outcome.limit_seconds);
-    let interval = seconds.low.zip(seconds.high);
-    Some(Point::new(x, (median.min(limit), median.is_infinite()), interval, limit))
+/// The median of a cell. One that was cut off lies at the limit.
+fn point(level: usize, outcome: &CellOutcome) -> Option<LevelPoint> {
+    let (seconds, limit) = (outcome.seconds?, outcome.limit_seconds);
+    let (median, is_beyond) = (seconds.median.min(limit), seconds.median.is_infinite());
+    Some(LevelPoint { level, median, interval: seconds.interval(), is_beyond, limit })
 }
 
-/// Where the time of copies of one size goes.
-fn bars(stacked: &Stacked<'_>, bytes: u64) -> Result<String, String> {
-    let entry = |(name, colour): (String, String)| {
-        format!("<span><span style=\"color:{colour}\">■</span> {}</span>", escape(&name))
-    };
-    let legend: String = stacked.legend().into_iter().map(entry).collect();
-    let title = format!("Where the time goes: files of {}", megabytes(bytes));
-    Ok(framed(&title, &legend, &stacked.svg()?, ""))
-}
-
-/// A picture with its title and its legend, which is HTML.
-fn framed(title: &str, legend: &str, svg: &str, paper: &str) -> String {
-    format!(
-        "<h2>{}</h2><figure><figcaption><div class=\"legend\">{legend}</div></figcaption>\
-         <div class=\"wrap\">{svg}</div><small>{}</small></figure>",
-        escape(title),
-        escape(paper)
-    )
-}
-
-impl Drawing {
-    fn to_html(&self) -> String {
-        let mut legend: String = self
-            .names
-            .iter()
-            .zip(Mark::all())
-            .map(|(name, mark)| {
-                format!("<span><span style=\"color:{}\">{}</span> {name}</span>", mark.colour(), mark.sign())
-            })
-            .collect();
-        legend += &self.circles.map(|what| format!("<span>○ {}</span>", escape(what))).unwrap_or_default();
-        framed(&self.title, &legend, &self.svg, self.paper)
-    }
+/// A chart with a line for each system. `circles` says what circles stand for, `remark` what the paper's figure shows
+/// by its text.
+fn drawn(caption: String, systems: &[System], circles: &str, svg: String, remark: &'static str) -> Figure {
+    let mut legend: Vec<LegendEntry> =
+        systems.iter().zip(Mark::all()).map(|(system, mark)| LegendEntry::marked(mark, system.name())).collect();
+    legend.push(LegendEntry::plain('○', circles));
+    Figure { caption, legend, svg, remark }
 }
 
 #[cfg(test)]
@@ -174,9 +136,9 @@ mod tests {
     use crate::report::page::Html as _;
 
     #[test]
-    fn the_page_has_the_papers_figures_and_all_tables() {
+    fn page_has_the_papers_figures_and_all_tables() {
         let html = report().to_html().unwrap();
-        assert_eq!((html.matches("<svg").count(), html.matches("<table").count()), (5, 4));
+        assert_eq!((html.matches("<figure").count(), html.matches("<table").count()), (5, 4));
         for piece in [
             "figure 2",
             "figure 4",
@@ -189,6 +151,6 @@ mod tests {
         ] {
             assert!(html.contains(piece), "{piece}");
         }
-        assert!(!html.contains("NaN") && !html.contains("src="), "it needs nothing from anywhere");
+        assert!(!html.contains("NaN") && !html.contains("src="), "no external resource");
     }
 }

@@ -32,7 +32,7 @@ impl Report {
         };
         rows.push(vec!["the model is off, %".into(), "16 to 37".into(), off(|c| c.predicted.as_ref())]);
         rows.push(vec!["the simulator is off, %".into(), String::new(), off(|c| c.simulated.as_ref())]);
-        Table { left: 1, head: ["", "Copy 89", "here"].map(str::to_owned).into(), rows }
+        Table::new(1, ["", "Copy 89", "here"], rows)
     }
 }
 

@@ -6,13 +6,14 @@ use std::thread;
 use std::time::Instant;
 
 use guest::find;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use super::Options;
 use super::bench::Bench;
 use super::outcome::{Done, Peer, Report};
 use super::plan::{self, Cell, System};
 use super::run::Run;
+use crate::report::progress::bar;
 use crate::wireless::RunError;
 use crate::wireless::real::peers::{libnfs_version, said};
 
@@ -30,7 +31,7 @@ pub fn run(options: &Options, stop: &AtomicBool) -> Result<Report, RunError> {
     let mut order = plan::order(cells.len(), options.first_seed, options.seeds);
     // Workers take from the end.
     order.reverse();
-    let bar = ProgressBar::new(order.len() as u64).with_style(style());
+    let bar = bar(order.len() as u64, "runs", true);
     let study = Study {
         options,
         systems,
@@ -125,12 +126,6 @@ impl Study<'_> {
 
 fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn style() -> ProgressStyle {
-    // The template is a constant, and right.
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, {eta} left  {msg}");
-    style.unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 /// Whether a system is here, and which version.

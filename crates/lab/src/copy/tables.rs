@@ -3,7 +3,8 @@
 use super::judge::Verdict;
 use super::outcome::{CellOutcome, Parts, Peer, Predicted, Report};
 use super::predict::Fitted;
-use super::stats::Median;
+use crate::report::number::{rounded, trimmed};
+use crate::report::statistics::Summary;
 use crate::report::table::Table;
 
 impl Report {
@@ -44,8 +45,7 @@ impl Report {
             "off %",
             "",
         ];
-        let rows = self.cells.iter().filter(|c| !c.cell.is_setup()).map(copy_row).collect();
-        Table { left: 3, head: head.map(str::to_owned).into(), rows }
+        Table::new(3, head, self.cells.iter().filter(|c| !c.cell.is_setup()).map(copy_row))
     }
 
     fn decomposition(&self) -> Table {
@@ -55,8 +55,7 @@ impl Report {
         let head = ["system", "size", "bare bits", "disk", "wire", "hardware", "software", "of which setup"];
         let mut head = head.map(str::to_owned).to_vec();
         head.extend(loads.iter().map(|load| format!("+ at {load} %")));
-        let rows = self.parts.iter().map(|parts| parts_row(parts, &loads)).collect();
-        Table { left: 2, head, rows }
+        Table::new(2, head, self.parts.iter().map(|parts| parts_row(parts, &loads)))
     }
 
     fn fits(&self) -> Table {
@@ -70,7 +69,7 @@ impl Report {
             "software us/block",
             "simulated",
         ];
-        Table { left: 2, head: head.map(str::to_owned).into(), rows: self.fitted.iter().map(fit_row).collect() }
+        Table::new(2, head, self.fitted.iter().map(fit_row))
     }
 
     /// How stations share the medium.
@@ -89,13 +88,13 @@ impl Report {
                 "Real programs on an emulated half-duplex medium of {rate} Mbit/s ({} times Copy 89's); {}. Made by: {}",
                 figure(self.compression),
                 self.access(),
-                self.command
+                self.made.command
             ),
             format!(
-                "{} seeds from {}, {} copies at a time on a medium each, {} in all; medians, bootstrap intervals; \
+                "{} seeds from {}, {} copies at a time on a medium each, {} in all; medians and their 95 % intervals; \
                  nothing discarded; copies cut off rank above all others.",
-                self.seeds,
-                self.first_seed,
+                self.made.seeds,
+                self.made.first_seed,
                 self.jobs,
                 minutes(self.took_s)
             ),
@@ -140,9 +139,9 @@ fn absent(peer: &Peer) -> Option<String> {
 
 fn copy_row(outcome: &CellOutcome) -> Vec<String> {
     let cell = &outcome.cell;
-    let median = |m: Option<Median>| m.map(|m| figure(m.median)).unwrap_or_default();
+    let median = |m: Option<Summary>| m.map(|m| figure(m.median)).unwrap_or_default();
     let load = if cell.system.has_network() { figure(cell.load_percent) } else { "-".into() };
-    let interval = outcome.seconds.and_then(|s| s.low.zip(s.high));
+    let interval = outcome.seconds.and_then(|s| s.interval());
     let mut row = vec![
         cell.system.name().to_owned(),
         megabytes(cell.bytes),
@@ -217,14 +216,7 @@ pub(super) fn figure(value: f64) -> String {
     if !value.is_finite() {
         return "cut off".into();
     }
-    let digits = match value.abs() {
-        v if v >= 100.0 => 0,
-        v if v >= 10.0 => 1,
-        v if v >= 1.0 => 2,
-        _ => 3,
-    };
-    let text = format!("{value:.digits$}");
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+    trimmed(&rounded(value, 3, 3)).to_owned()
 }
 
 #[cfg(test)]

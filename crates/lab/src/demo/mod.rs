@@ -5,12 +5,9 @@
 //! Remora's defaults. Each writes the file to the server and reads it back; a racer still on
 //! the way after [`Options::limit`] is stopped and shown as such.
 
-mod bars;
 mod leg;
-mod plot;
 mod report;
 mod stage;
-mod table;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -90,11 +87,6 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The results as a table for people.
-    pub fn table(&self) -> String {
-        table::render(self)
-    }
-
     /// Whether every copy that finished has the right bytes.
     pub fn all_intact(&self) -> bool {
         self.legs.iter().all(|l| l.intact != Some(false))
@@ -103,14 +95,14 @@ impl Outcome {
 
 /// Runs the demonstration and writes its report.
 pub async fn run(options: Options) -> Result<Outcome, DemoError> {
-    let page = report::Page::reserve(&options.report)?;
+    let page = report::reserve(&options.report)?;
     let stage = stage::Stage::set_up(&options)?;
     let mut legs = Vec::new();
     for way in [Way::Write, Way::Read] {
         legs.extend(stage.race(way, &options).await?);
     }
     let outcome = Outcome { seed: options.seed, bytes: stage.len(), legs, report: options.report.clone() };
-    page.write(&outcome, &link())?;
+    report::write(page, &outcome)?;
     Ok(outcome)
 }
 

@@ -1,75 +1,149 @@
-//! The report: one HTML page that needs nothing from anywhere.
+//! The race as it runs, its results as text, and its page.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use remora_channel::Config;
+use indicatif::{MultiProgress, ProgressBar};
+use plotters::prelude::*;
+use remora_base::Time;
+use remora_channel::{Config, ErrorProcess};
 
-use super::{DemoError, Finish, Outcome, Way, plot};
-use crate::report::page::{Place, document};
+use super::{DemoError, Finish, LegResult, Outcome, Way, link};
+use crate::report::page::{Body, Figure, Html, LegendEntry, Page};
+use crate::report::plot::{self, Axis};
+use crate::report::progress::{style, target};
+use crate::report::table::Table;
 
-/// The report's place on the disk, found writable before anybody has waited for a race. The
-/// page appears there whole or not at all.
-pub(super) struct Page {
-    path: PathBuf,
-    place: Place,
+const SIZE: (u32, u32) = (960, 400);
+const WAYS: [(Way, &str); 2] = [(Way::Write, "Write: to the server"), (Way::Read, "Read: from the server")];
+
+/// A progress bar for each racer of one way.
+pub(super) struct Bars {
+    all: MultiProgress,
+    bytes: u64,
 }
 
-impl Page {
-    pub(super) fn reserve(path: &Path) -> Result<Page, DemoError> {
-        let place = Place::reserve(path).map_err(|source| DemoError::Report { path: path.to_owned(), source })?;
-        Ok(Page { path: path.to_owned(), place })
-    }
-
-    pub(super) fn write(self, outcome: &Outcome, link: &Config) -> Result<(), DemoError> {
-        let written = page(outcome, link).map_err(io::Error::other).and_then(|text| self.place.write(&text));
-        written.map_err(|source| DemoError::Report { path: self.path, source })
-    }
-}
-
-fn page(outcome: &Outcome, link: &Config) -> Result<String, String> {
-    let mut body = format!(
-        "<h1>A file over a bursty wireless link</h1>\
-         <p>{} KiB to a server and back over UDP, in real time, through an emulated half-duplex link of {}/s with \
-         good periods of 1 s and bad ones of 80 ms in the mean (uniform, on a 20 ms grid; NFS/W 97), seed {}. \
-         While the link is bad, shaded below, every frame is lost. Each client has a link of its own with the same \
-         weather. The <em>floor</em> is the first moment at which the link could have carried the file in full \
-         frames with IP and UDP headers only.</p>",
-        outcome.bytes.div_ceil(1024),
-        link.rate,
-        outcome.seed
-    );
-    for (way, title) in [(Way::Write, "Write: to the server"), (Way::Read, "Read: from the server")] {
-        let plot = plot::svg(outcome, link, way)?;
-        body += &format!("<h2>{title}</h2><div class=\"wrap\">{plot}</div>{}", table(outcome, way));
-    }
-    let late = outcome.legs.iter().map(|l| l.lateness_ms).fold(0.0, f64::max);
-    body += &format!(
-        "<p><small>The latest any frame was handed over by the emulator: {late:.1} ms. Made by \
-         <code>remora demo --seed {}</code>.</small></p>",
-        outcome.seed
-    );
-    Ok(document("remora demo", &body))
-}
-
-fn table(outcome: &Outcome, way: Way) -> String {
-    let mut rows = String::from(
-        "<tr><th>client</th><th>seconds</th><th>times the floor</th><th>sent again</th><th>copy</th></tr>",
-    );
-    for leg in outcome.legs.iter().filter(|l| l.way == way) {
-        let ratio = leg.ratio.map_or("&ndash;".to_owned(), |r| format!("{r:.2}"));
-        let copy = match (leg.finish, leg.intact) {
-            (Finish::Stopped, _) => "stopped on the way",
-            (Finish::Done, Some(true)) => "intact",
-            (Finish::Done, _) => "damaged",
+impl Bars {
+    pub(super) fn new(way: Way, bytes: u64, shown: bool) -> Bars {
+        let all = MultiProgress::with_draw_target(target(shown));
+        let title = match way {
+            Way::Write => "Writing to the server",
+            Way::Read => "Reading from the server",
         };
-        rows += &format!(
-            "<tr><td>{}</td><td>{:.2}</td><td>{ratio}</td><td>{}</td><td>{copy}</td></tr>",
-            leg.racer, leg.seconds, leg.retransmissions
-        );
+        // A hidden target discards the line.
+        let _ = all.println(title);
+        Bars { all, bytes }
     }
-    let floor = outcome.legs.iter().find(|l| l.way == way).and_then(|l| l.floor_seconds);
-    let floor = floor
-        .map_or(String::new(), |f| format!("<tr><td>floor</td><td>{f:.2}</td><td>1.00</td><td></td><td></td></tr>"));
-    format!("<div class=\"wrap\"><table>{rows}{floor}</table></div>")
+
+    pub(super) fn bar(&self, name: &'static str) -> ProgressBar {
+        let bar = self.all.add(ProgressBar::new(self.bytes));
+        bar.set_style(style("{prefix:21} {wide_bar:.green} {bytes:>10} {bytes_per_sec:>12} {msg}"));
+        bar.set_prefix(name);
+        bar
+    }
+}
+
+/// Checks that the page can be written.
+pub(super) fn reserve(path: &Path) -> Result<Page, DemoError> {
+    Page::reserve(path).map_err(|source| DemoError::Report { path: path.to_owned(), source })
+}
+
+/// Writes the page.
+pub(super) fn write(page: Page, outcome: &Outcome) -> Result<(), DemoError> {
+    page.write(outcome).map_err(|source| DemoError::Report { path: outcome.report.clone(), source })
+}
+
+impl Outcome {
+    /// The results as text.
+    pub fn table(&self) -> String {
+        let both = WAYS.map(|(way, title)| {
+            let bytes = self.bytes;
+            format!("{title}, {bytes} bytes\n{}", self.results(way).to_text())
+        });
+        both.concat()
+    }
+
+    fn of(&self, way: Way) -> impl Iterator<Item = &LegResult> {
+        self.legs.iter().filter(move |l| l.way == way)
+    }
+
+    fn results(&self, way: Way) -> Table {
+        let row = |leg: &LegResult| {
+            let copy = match (leg.finish, leg.intact) {
+                (Finish::Stopped, _) => {
+                    format!("stopped at {:.0} %", leg.bytes as f64 / self.bytes.max(1) as f64 * 100.0)
+                }
+                (Finish::Done, Some(true)) => "intact".to_owned(),
+                (Finish::Done, _) => "DAMAGED".to_owned(),
+            };
+            let ratio = leg.ratio.map_or("-".to_owned(), |r| format!("{r:.2}"));
+            vec![leg.racer.to_owned(), format!("{:.2}", leg.seconds), ratio, leg.retransmissions.to_string(), copy]
+        };
+        let floor = self.of(way).find_map(|l| l.floor_seconds);
+        let floor = floor.map(|f| vec!["floor".into(), format!("{f:.2}"), "1.00".into(), String::new(), String::new()]);
+        Table::new(1, ["client", "seconds", "x floor", "sent again", "copy"], self.of(way).map(row).chain(floor))
+    }
+
+    /// Bytes over time, the bad periods shaded.
+    fn figure(&self, way: Way) -> Result<Figure, String> {
+        let legs: Vec<&LegResult> = self.of(way).collect();
+        let end = legs.iter().map(|l| l.seconds).fold(1.0, f64::max) * 1.02;
+        let kib = |bytes: u64| bytes as f64 / 1024.0;
+        let top = kib(self.bytes.max(1)) * 1.05;
+        let svg = plot::svg(SIZE, |root| {
+            let mut canvas = plot::axes(root, Axis::linear("seconds", 0.0..end), Axis::linear("KiB across", 0.0..top))?;
+            if let Some(first) = legs.first() {
+                let shade = plot::VERMILION.mix(0.2).filled();
+                let periods = bad_periods(&link(), self.seed, first.began, end).into_iter();
+                canvas.draw_series(periods.map(|(from, to)| Rectangle::new([(from, 0.0), (to, top)], shade)))?;
+                if let Some(floor) = first.floor_seconds {
+                    plot::line(&mut canvas, vec![(floor, 0.0), (floor, top)], BLACK.mix(0.6).stroke_width(1))?;
+                }
+            }
+            for (n, leg) in legs.iter().enumerate() {
+                let points = std::iter::once((0.0, 0.0)).chain(leg.curve.iter().map(|(t, b)| (*t, kib(*b))));
+                plot::line(&mut canvas, points.collect(), plot::colour(2 * n).stroke_width(2))?;
+            }
+            Ok(())
+        })?;
+        let entry = |(n, leg): (usize, &&LegResult)| LegendEntry::coloured(plot::css(plot::colour(2 * n)), leg.racer);
+        let mut legend: Vec<LegendEntry> = legs.iter().enumerate().map(entry).collect();
+        legend.push(LegendEntry::plain('│', "the channel's floor"));
+        Ok(Figure { legend, svg, ..Figure::default() })
+    }
+}
+
+impl Html for Outcome {
+    fn to_html(&self) -> Result<String, String> {
+        let mut body = Body::new("A file over a bursty wireless link");
+        body.html(&format!(
+            "<p>{} KiB to a server and back over UDP, in real time, through an emulated half-duplex link of {}/s with \
+             good periods of 1 s and bad ones of 80 ms in the mean (uniform, on a 20 ms grid; NFS/W 97), seed {}. \
+             While the link is bad, shaded below, every frame is lost. Each client has a link of its own with the same \
+             weather. The <em>floor</em> is the first moment at which the link could have carried the file in full \
+             frames with IP and UDP headers only.</p>",
+            self.bytes.div_ceil(1024),
+            link().rate,
+            self.seed
+        ));
+        for (way, title) in WAYS {
+            body.heading(title);
+            body.figure(&self.figure(way)?);
+            body.html(&self.results(way).to_html());
+        }
+        let late = self.legs.iter().map(|l| l.lateness_ms).fold(0.0, f64::max);
+        body.html(&format!(
+            "<p><small>The emulator's latest frame was {late:.1} ms late. Made by <code>remora demo --seed {}</code>.\
+             </small></p>",
+            self.seed
+        ));
+        Ok(body.finish("remora demo"))
+    }
+}
+
+/// The bad periods in view, in seconds since `began`.
+fn bad_periods(link: &Config, seed: u64, began: Time, seconds: f64) -> Vec<(f64, f64)> {
+    let Ok(mut weather) = ErrorProcess::new(link, seed) else { return Vec::new() };
+    let until = began + std::time::Duration::from_secs_f64(seconds);
+    let view = |t: Time| t.since(began).as_secs_f64().min(seconds);
+    weather.bad_periods(began, until).map(|p| (view(p.start), view(p.end))).collect()
 }

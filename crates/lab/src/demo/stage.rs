@@ -16,8 +16,8 @@ use remora_vfs::LocalDisk;
 use remora_vfs::local::Options as LocalOptions;
 use tempfile::TempDir;
 
-use super::bars::Bars;
 use super::leg::{self, LegResult};
+use super::report::Bars;
 use super::{Options, SAMPLE_BYTES, Way, racers};
 
 /// The file as the server has it.

@@ -19,8 +19,9 @@ use std::num::NonZeroUsize;
 
 use remora_sim::drc::Outcome;
 
-use crate::report::bar::bar;
-use crate::wireless::pool;
+use crate::report::pool;
+use crate::report::progress::bar;
+use crate::report::provenance::SeedRun;
 use cell::Cell;
 
 pub use cell::{Mode, Paper, Patience, Server};
@@ -113,7 +114,8 @@ pub fn run(options: &Options) -> Report {
     let mut rows = Vec::new();
     for (group, cells) in &groups {
         for cell in cells {
-            rows.push(Row::new(*group, cell, seeds.iter().copied().zip(made.by_ref().take(seeds.len())).collect()));
+            let runs = seeds.iter().copied().zip(made.by_ref().take(seeds.len()));
+            rows.push(Row::new(*group, cell, runs.map(|(seed, result)| SeedRun { seed, result }).collect()));
         }
     }
     outcome::compare(&mut rows, options.way == Way::Simulated);

@@ -5,24 +5,17 @@ use serde::Serialize;
 
 use super::cell::{Cell, Mode, Paper, Patience, Server, Variation};
 use super::{Options, Way};
-use crate::wireless::{Source, Summary};
+use crate::report::provenance::{FailedRun, Provenance, SeedRun, Source, separate};
+use crate::report::statistics::{Summary, mean_margin};
 
 /// All that was run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The version of Remora that ran it.
-    pub version: &'static str,
-    /// Where the figures come from.
-    pub source: Source,
+    #[serde(flatten)]
+    pub made: Provenance,
     /// How many times as fast as they would be the real runs' timers and disks are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub faster: Option<f64>,
-    /// The command that gives this again.
-    pub command: String,
-    /// The first seed.
-    pub first_seed: u64,
-    /// How many seeds each cell was run with.
-    pub seeds: u64,
     /// A row for each cell.
     pub rows: Vec<Row>,
     /// Example 1 with each form of the cache.
@@ -114,15 +107,6 @@ pub(super) const NEAR: f64 = 15.0;
 /// and changes of speed, in points.
 pub(super) const CHANGE_NEAR: f64 = 10.0;
 
-/// A run that failed.
-#[derive(Clone, Debug, Serialize)]
-pub struct FailedRun {
-    /// Its seed.
-    pub seed: u64,
-    /// What went wrong.
-    pub why: String,
-}
-
 /// Example 1 with one form of the cache.
 #[derive(Clone, Debug, Serialize)]
 pub struct Example {
@@ -160,12 +144,8 @@ impl Report {
             Way::Real { faster } => (Source::Real, Some(faster)),
         };
         Report {
-            version: env!("CARGO_PKG_VERSION"),
-            source,
+            made: Provenance::new(source, &options.command, options.first_seed, options.seeds),
             faster,
-            command: options.command.clone(),
-            first_seed: options.first_seed,
-            seeds: options.seeds,
             rows,
             examples: examples.into_iter().flatten().collect(),
             example_failures: failed.into_iter().filter_map(Result::err).collect(),
@@ -184,22 +164,15 @@ impl Report {
 }
 
 impl Row {
-    pub(super) fn new(group: Group, cell: &Cell, runs: Vec<(u64, Result<Outcome, String>)>) -> Row {
-        let mut done = Vec::new();
-        let mut failures = Vec::new();
-        for (seed, run) in runs {
-            match run {
-                Ok(outcome) => done.push(outcome),
-                Err(why) => failures.push(FailedRun { seed, why }),
-            }
-        }
-        let values = |of: fn(&Outcome) -> f64| done.iter().map(of).collect::<Vec<_>>();
+    pub(super) fn new(group: Group, cell: &Cell, runs: Vec<SeedRun<Outcome, String>>) -> Row {
+        let (done, failures) = separate(runs);
+        let values = |of: fn(&Outcome) -> f64| done.iter().map(|(_, outcome)| of(outcome)).collect::<Vec<_>>();
         let summary = |of: fn(&Outcome) -> f64| Summary::of(&values(of));
         let margins = Margins {
-            sent: margin(&values(|o| o.sent.into())),
-            duplicates_sent: margin(&values(|o| o.duplicates_sent.into())),
-            duplicates_processed: margin(&values(|o| o.duplicates_processed.into())),
-            speed: margin(&values(Outcome::speed)),
+            sent: mean_margin(&values(|o| o.sent.into())),
+            duplicates_sent: mean_margin(&values(|o| o.duplicates_sent.into())),
+            duplicates_processed: mean_margin(&values(|o| o.duplicates_processed.into())),
+            speed: mean_margin(&values(Outcome::speed)),
             change_percent: None,
         };
         let mut row = Row {
@@ -216,7 +189,7 @@ impl Row {
             change_percent: None,
             paper: cell.paper(),
             difference_percent: None,
-            damaged: done.iter().filter(|o| !o.intact).count(),
+            damaged: done.iter().filter(|(_, outcome)| !outcome.intact).count(),
             failures,
         };
         row.difference_percent = row.difference();
@@ -270,27 +243,6 @@ impl Row {
     }
 }
 
-/// Half the 95 % interval of the mean, from Student's distribution.
-fn margin(values: &[f64]) -> Option<f64> {
-    let n = values.len() as f64;
-    if n < 3.0 {
-        return None;
-    }
-    let mean = values.iter().sum::<f64>() / n;
-    let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0);
-    Some(student_97_5(n - 1.0) * (variance / n).sqrt())
-}
-
-/// The quantile of Student's distribution, by the first terms of Cornish and Fisher's series (Abramowitz and Stegun,
-/// 26.7.5); for two degrees of freedom 3 % too small.
-fn student_97_5(freedom: f64) -> f64 {
-    let (z, f) = (1.959_964_f64, freedom);
-    let first = (z.powi(3) + z) / 4.0;
-    let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
-    let third = (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0;
-    z + first / f + second / f.powi(2) + third / f.powi(3)
-}
-
 /// The mean of the runs that ended.
 pub(super) fn mean(summary: Option<Summary>) -> Option<f64> {
     summary?.mean
@@ -335,23 +287,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_margin_is_students() {
-        for (freedom, quantile) in [(2.0, 4.303), (4.0, 2.776), (19.0, 2.093), (499.0, 1.965)] {
-            let ours = student_97_5(freedom);
-            assert!((ours / quantile - 1.0).abs() < if freedom < 4.0 { 0.04 } else { 0.003 }, "{freedom}: {ours}");
-        }
-        // 1 to 5: a standard deviation of 1.581, and 2.776 of its fifth's root.
-        assert!((margin(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap() - 1.963).abs() < 0.01);
-        assert_eq!(margin(&[1.0, 2.0]), None);
-    }
-
-    #[test]
     fn a_change_is_as_sure_as_both_rows_that_it_is_measured_by() {
         let row = |mode, seconds: [f64; 3]| {
             let outcome =
                 |seconds| Outcome { sent: 128, duplicates_sent: 0, duplicates_processed: 0, seconds, intact: true };
             let cell = Cell { server: Server::Small, patience: Patience::Reference, mode, variation: None };
-            Row::new(Group::Tables, &cell, (1..).zip(seconds.map(|s| Ok(outcome(s)))).collect())
+            Row::new(
+                Group::Tables,
+                &cell,
+                (1..).zip(seconds).map(|(seed, s)| SeedRun { seed, result: Ok(outcome(s)) }).collect(),
+            )
         };
         let margin = |of: [[f64; 3]; 3], one_run| {
             let [off, reference, full] = of;

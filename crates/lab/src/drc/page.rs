@@ -1,49 +1,34 @@
-//! The report as a page: the tables, the speeds, and Example 1 drawn.
+//! The report as a page.
 
-use super::outcome::{Example, Group, Report};
+use super::outcome::{Group, Report};
 use super::plot;
-use crate::report::page::{Html, document, escape};
+use crate::report::page::{Body, Figure, Html};
 
 impl Html for Report {
     fn to_html(&self) -> Result<String, String> {
-        let mut body = format!(
-            "<h1>What a duplicate request cache is for</h1><p class=\"note\">{}</p>\
-             <p>Made by <code>{}</code> (Remora {}).</p>",
-            escape(&self.made_how()),
-            escape(&self.command),
-            self.version,
-        );
+        let mut body = Body::new("What a duplicate request cache is for");
+        body.note(&self.made_how());
+        body.provenance(&self.made);
         for line in self.troubles() {
-            body += &format!("<p class=\"note\">{}</p>", escape(&line));
+            body.note(&line);
         }
-        for group in Group::ALL {
-            if self.group(group).next().is_none() {
-                continue;
-            }
-            body += &format!("<h2>{}</h2>", escape(group.title()));
+        for group in Group::ALL.into_iter().filter(|group| self.group(*group).next().is_some()) {
+            body.table(group.title(), &self.table(group));
             if group == Group::Tables {
-                let caption = "Bars are ours, lines across them the paper's.";
-                body += &figure(caption, &plot::speeds(self)?);
-            }
-            body += &self.table(group).to_html();
-            if group == Group::Tables {
-                body += &format!("<p class=\"note\">{}</p>", escape(&self.nearness()));
+                let caption = "Bars are simulated or measured, lines across them the paper's.".to_owned();
+                body.figure(&Figure { caption, svg: plot::speeds(self)?, ..Figure::default() });
+                body.note(&self.nearness());
             }
         }
-        body += "<h2>Example 1: a lost write</h2><p>The client creates a file, c(0), and writes to it, w(0). The \
-                 create is slow, so it is sent again, c(1), just before its reply comes in.</p>";
+        body.heading("Example 1: a lost write");
+        body.paragraph(
+            "The client creates a file, c(0), and writes to it, w(0). The create is slow, so the client retransmits it, \
+             c(1), just before the reply arrives.",
+        );
         for example in &self.examples {
-            body += &drawn(example)?;
+            let caption = format!("{}. {}", example.title(), example.verdict());
+            body.figure(&Figure { caption, svg: plot::timeline(&example.timeline)?, ..Figure::default() });
         }
-        Ok(document("remora lab drc", &body))
+        Ok(body.finish("remora lab drc"))
     }
-}
-
-fn drawn(example: &Example) -> Result<String, String> {
-    let caption = format!("{}. {}", example.title(), example.verdict());
-    Ok(figure(&caption, &plot::timeline(&example.timeline)?))
-}
-
-fn figure(caption: &str, svg: &str) -> String {
-    format!("<figure><figcaption>{}</figcaption><div class=\"wrap\">{svg}</div></figure>", escape(caption))
 }

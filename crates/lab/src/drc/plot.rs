@@ -1,4 +1,4 @@
-//! Example 1 as a drawing, and the speeds as bars: SVG in black on nothing.
+//! Example 1 as a drawing, and the speeds as bars.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -6,15 +6,10 @@ use remora_sim::drc::example::{Span, Timeline};
 
 use super::outcome::{Report, Row, mean};
 use super::{Group, Server};
-use crate::report::page::in_ink;
+use crate::report::plot::{self, Axis, Canvas, Drawn, FONT, GREEN, SKY, VERMILION};
 
 const TIMELINE_SIZE: (u32, u32) = (760, 250);
 const SPEEDS_SIZE: (u32, u32) = (760, 300);
-const FONT: (&str, u32) = ("sans-serif", 15);
-/// Colours of Okabe and Ito, which everybody can tell apart, on white and on black.
-const CREATE: RGBColor = RGBColor(0xd5, 0x5e, 0x00);
-const WRITE: RGBColor = RGBColor(0x00, 0x9e, 0x73);
-const BAR: RGBColor = RGBColor(0x56, 0xb4, 0xe9);
 /// Heights of the client, the server's network, and the daemons.
 const CLIENT: f64 = 3.0;
 const SERVER: f64 = 2.0;
@@ -23,56 +18,29 @@ const HALF: f64 = 0.22;
 /// Of the time that is drawn: what is shorter has no room for words.
 const NARROW: f64 = 0.2;
 
-type Fallible = Result<(), Box<dyn std::error::Error>>;
-type Canvas<'a, 'b> = ChartContext<
-    'a,
-    SVGBackend<'b>,
-    Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>,
->;
-
-/// Example 1: the client above, the daemons below, messages between; an error is plotters' own
-/// words.
+/// Example 1: the client above, the daemons below, messages between them.
 pub(super) fn timeline(timeline: &Timeline) -> Result<String, String> {
-    let mut out = String::new();
-    draw_timeline(&mut out, timeline).map_err(|e| e.to_string())?;
-    Ok(in_ink(&out))
-}
-
-fn draw_timeline(out: &mut String, timeline: &Timeline) -> Fallible {
-    let root = SVGBackend::with_string(out, TIMELINE_SIZE).into_drawing_area();
     let end = timeline.end().as_secs_f64() * 1.04;
-    let mut canvas = ChartBuilder::on(&root)
-        .margin(10)
-        .x_label_area_size(40)
-        .y_label_area_size(64)
-        .build_cartesian_2d(-0.02..end, -0.1..CLIENT + 0.5)?;
-    canvas
-        .configure_mesh()
-        .disable_mesh()
-        .disable_y_axis()
-        .y_labels(0)
-        .label_style(FONT)
-        .axis_desc_style(FONT)
-        .x_label_formatter(&|x| format!("{x:.1}"))
-        .x_desc("seconds")
-        .draw()?;
-    lanes(&mut canvas, end)?;
-    for call in &timeline.calls {
-        message(&mut canvas, call, CLIENT, SERVER)?;
-    }
-    for reply in &timeline.replies {
-        message(&mut canvas, reply, SERVER, CLIENT)?;
-    }
-    for (spans, y) in timeline.daemons.iter().zip(DAEMONS) {
-        for span in spans {
-            work(&mut canvas, span, y)?;
+    plot::svg(TIMELINE_SIZE, |root| {
+        let x = Axis { range: -0.02..end, ..Axis::linear("seconds", 0.0..end) };
+        let mut canvas = plot::axes(root, x, Axis::bare(-0.1..CLIENT + 0.5))?;
+        lanes(&mut canvas, end)?;
+        for call in &timeline.calls {
+            message(&mut canvas, call, CLIENT, SERVER)?;
         }
-    }
-    root.present()?;
-    Ok(())
+        for reply in &timeline.replies {
+            message(&mut canvas, reply, SERVER, CLIENT)?;
+        }
+        for (spans, y) in timeline.daemons.iter().zip(DAEMONS) {
+            for span in spans {
+                work(&mut canvas, span, y)?;
+            }
+        }
+        Ok(())
+    })
 }
 
-fn lanes(canvas: &mut Canvas<'_, '_>, end: f64) -> Fallible {
+fn lanes(canvas: &mut Canvas<'_, '_>, end: f64) -> Drawn {
     let [first, second] = DAEMONS;
     for (y, name) in [(CLIENT, "client"), (SERVER, "server"), (first, "nfsd1"), (second, "nfsd2")] {
         canvas.draw_series([PathElement::new(vec![(-0.02, y), (end, y)], BLACK.mix(0.25).stroke_width(1))])?;
@@ -83,7 +51,7 @@ fn lanes(canvas: &mut Canvas<'_, '_>, end: f64) -> Fallible {
 }
 
 /// An arrow; what is sent says what it is where it begins.
-fn message(canvas: &mut Canvas<'_, '_>, span: &Span, from: f64, to: f64) -> Fallible {
+fn message(canvas: &mut Canvas<'_, '_>, span: &Span, from: f64, to: f64) -> Drawn {
     let (start, end) = ((span.from.as_secs_f64(), from), (span.to.as_secs_f64(), to));
     let colour = colour(span);
     canvas.draw_series([PathElement::new(vec![start, end], colour.stroke_width(2))])?;
@@ -99,7 +67,7 @@ fn message(canvas: &mut Canvas<'_, '_>, span: &Span, from: f64, to: f64) -> Fall
 }
 
 /// What a daemon does; its effect is at the end.
-fn work(canvas: &mut Canvas<'_, '_>, span: &Span, y: f64) -> Fallible {
+fn work(canvas: &mut Canvas<'_, '_>, span: &Span, y: f64) -> Drawn {
     let (from, to) = (span.from.as_secs_f64(), span.to.as_secs_f64());
     let colour = colour(span);
     canvas.draw_series([Rectangle::new([(from, y - HALF), (to, y + HALF)], colour.mix(0.35).filled())])?;
@@ -119,53 +87,33 @@ fn work(canvas: &mut Canvas<'_, '_>, span: &Span, y: f64) -> Fallible {
 }
 
 fn colour(span: &Span) -> RGBColor {
-    if span.label.starts_with('c') { CREATE } else { WRITE }
+    if span.label.starts_with('c') { VERMILION } else { GREEN }
 }
 
 /// The speeds of tables 2 and 3 as bars, the paper's as lines across them.
 pub(super) fn speeds(report: &Report) -> Result<String, String> {
-    let mut out = String::new();
-    draw_speeds(&mut out, report).map_err(|e| e.to_string())?;
-    Ok(in_ink(&out))
-}
-
-fn draw_speeds(out: &mut String, report: &Report) -> Fallible {
     let rows: Vec<&Row> = report.group(Group::Tables).collect();
-    let top = rows.iter().flat_map(|r| [mean(r.speed), r.paper.map(|p| p.speed)]).flatten().fold(1.0, f64::max) * 1.15;
-    // A gap between the servers.
-    let at = |n: usize, row: &Row| n as f64 + if row.server == Server::Large { 0.6 } else { 0.0 };
-    let root = SVGBackend::with_string(out, SPEEDS_SIZE).into_drawing_area();
-    let mut canvas = ChartBuilder::on(&root)
-        .margin(10)
-        .x_label_area_size(42)
-        .y_label_area_size(64)
-        .build_cartesian_2d(-0.6..rows.len() as f64 + 0.2, 0.0..top)?;
-    canvas
-        .configure_mesh()
-        .disable_x_mesh()
-        .x_labels(0)
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(BLACK.mix(0.15))
-        .label_style(FONT)
-        .axis_desc_style(FONT)
-        .y_label_formatter(&|y| format!("{y:.0}"))
-        .y_desc("KB/s")
-        .draw()?;
-    for (n, row) in rows.iter().enumerate() {
-        let x = at(n, row);
-        if let Some(speed) = mean(row.speed) {
-            canvas.draw_series([Rectangle::new([(x - 0.35, 0.0), (x + 0.35, speed)], BAR.mix(0.7).filled())])?;
+    let speeds = rows.iter().flat_map(|r| [mean(r.speed), r.paper.map(|p| p.speed)]);
+    let top = speeds.flatten().fold(1.0, f64::max) * 1.15;
+    plot::svg(SPEEDS_SIZE, |root| {
+        let x = Axis::bare(-0.6..rows.len() as f64 + 0.2);
+        let mut canvas = plot::axes(root, x, Axis::linear("KB/s", 0.0..top))?;
+        for (n, row) in rows.iter().enumerate() {
+            // A gap between the servers.
+            let x = n as f64 + if row.server == Server::Large { 0.6 } else { 0.0 };
+            if let Some(speed) = mean(row.speed) {
+                canvas.draw_series([Rectangle::new([(x - 0.35, 0.0), (x + 0.35, speed)], SKY.mix(0.7).filled())])?;
+            }
+            if let Some(paper) = row.paper {
+                let line = vec![(x - 0.42, paper.speed), (x + 0.42, paper.speed)];
+                plot::line(&mut canvas, line, VERMILION.stroke_width(3))?;
+            }
+            // One below the other: side by side neighbours' names overlap.
+            for (words, below) in [(row.server.name(), 6), (row.cache.name(), 21)] {
+                let style = FONT.into_font().color(&BLACK).pos(Pos::new(HPos::Center, VPos::Top));
+                canvas.draw_series([EmptyElement::at((x, 0.0)) + Text::new(words, (0, below), style)])?;
+            }
         }
-        if let Some(paper) = row.paper {
-            let line = vec![(x - 0.42, paper.speed), (x + 0.42, paper.speed)];
-            canvas.draw_series([PathElement::new(line, CREATE.stroke_width(3))])?;
-        }
-        // One below the other: side by side those of neighbours run into each other.
-        for (words, below) in [(row.server.name(), 6), (row.cache.name(), 21)] {
-            let style = FONT.into_font().color(&BLACK).pos(Pos::new(HPos::Center, VPos::Top));
-            canvas.draw_series([EmptyElement::at((x, 0.0)) + Text::new(words, (0, below), style)])?;
-        }
-    }
-    root.present()?;
-    Ok(())
+        Ok(())
+    })
 }

@@ -3,8 +3,10 @@
 use std::fmt::Write;
 
 use super::outcome::{CHANGE_NEAR, Example, Group, NEAR, Report, Row, mean};
+use crate::report::number::or_empty;
+use crate::report::provenance::Source;
+use crate::report::statistics::Summary;
 use crate::report::table::Table;
-use crate::wireless::{Source, Summary};
 
 impl Group {
     /// What stands above its table.
@@ -46,7 +48,7 @@ impl Report {
 
     /// How the figures came about, in a sentence or two.
     pub(super) fn made_how(&self) -> String {
-        let how = match (self.source, self.faster) {
+        let how = match (self.made.source, self.faster) {
             (Source::Real, Some(1.0)) => {
                 "The real server and client on loopback with a slow disk, in real time".to_owned()
             }
@@ -58,7 +60,7 @@ impl Report {
         };
         format!(
             "{how}. Means of {} seeds from {}, with 95 % intervals; the paper's are of 20 runs.",
-            self.seeds, self.first_seed
+            self.made.seeds, self.made.first_seed
         )
     }
 
@@ -123,7 +125,7 @@ impl Report {
                 signed(off.map(|d| d.speed)),
                 change(r),
                 signed(paper.and_then(|p| p.change_percent)),
-                off.and_then(|d| d.change_points).map_or_else(String::new, |p| format!("{p:+.0}")),
+                or_empty(off.and_then(|d| d.change_points), |p| format!("{p:+.0}")),
             ]
         };
         let head = [
@@ -145,7 +147,7 @@ impl Report {
             "paper",
             "off by",
         ];
-        Table { left: 2, head: owned(&head), rows: self.group(Group::Tables).map(row).collect() }
+        Table::new(2, head, self.group(Group::Tables).map(row))
     }
 
     fn today(&self) -> Table {
@@ -162,7 +164,7 @@ impl Report {
             ]
         };
         let head = ["client", "server", "cache", "sent", "duplicates", "processed", "KB/s", "change"];
-        Table { left: 3, head: owned(&head), rows: self.group(Group::Today).map(row).collect() }
+        Table::new(3, head, self.group(Group::Today).map(row))
     }
 
     /// A row for each parameter and factor: without a cache, and with Juszczak's.
@@ -181,7 +183,7 @@ impl Report {
             _ => None,
         };
         let head = ["server", "what", "duplicates, off", "juszczak", "KB/s, off", "juszczak", "change"];
-        Table { left: 2, head: owned(&head), rows: all.chunks(2).filter_map(row).collect() }
+        Table::new(2, head, all.chunks(2).filter_map(row))
     }
 }
 
@@ -209,27 +211,23 @@ impl Example {
     }
 }
 
-fn owned(words: &[&str]) -> Vec<String> {
-    words.iter().map(|&w| w.to_owned()).collect()
-}
-
 /// A mean with its interval.
 fn figure(summary: Option<Summary>, margin: Option<f64>) -> String {
-    let margin = margin.map_or_else(String::new, |m| format!(" ±{m:.1}"));
+    let margin = or_empty(margin, |m| format!(" ±{m:.1}"));
     show(mean(summary), 1) + &margin
 }
 
 fn change(row: &Row) -> String {
-    let margin = row.margins.change_percent.map_or_else(String::new, |m| format!(" ±{m:.0}"));
+    let margin = or_empty(row.margins.change_percent, |m| format!(" ±{m:.0}"));
     signed(row.change_percent) + &margin
 }
 
 fn show(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(String::new, |v| format!("{v:.digits$}"))
+    or_empty(value, |v| format!("{v:.digits$}"))
 }
 
 fn signed(percent: Option<f64>) -> String {
-    percent.map_or_else(String::new, |p| format!("{p:+.0} %"))
+    or_empty(percent, |p| format!("{p:+.0} %"))
 }
 
 #[cfg(test)]
@@ -241,6 +239,7 @@ mod tests {
     use super::super::cell::{self, Cell, Mode, Server};
     use super::super::{Options, Way, outcome};
     use super::*;
+    use crate::report::provenance::SeedRun;
 
     /// What is said where all but some servers did just as the paper's, and all runs of those failed.
     fn nearness(has_failed: impl Fn(&Cell) -> bool) -> String {
@@ -255,7 +254,7 @@ mod tests {
                 intact: true,
             })
         };
-        let row = |cell: &Cell| Row::new(Group::Tables, cell, vec![(1, run(cell))]);
+        let row = |cell: &Cell| Row::new(Group::Tables, cell, vec![SeedRun { seed: 1, result: run(cell) }]);
         let mut rows: Vec<Row> = cell::tables().iter().map(row).collect();
         outcome::compare(&mut rows, true);
         let options = Options {

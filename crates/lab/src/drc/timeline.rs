@@ -7,7 +7,7 @@ use remora_sim::drc::example::{self, Span, Timeline, WRITTEN};
 use super::cell::Mode;
 use super::outcome::{Event, Example};
 use super::{Way, real_example};
-use crate::wireless::Source;
+use crate::report::provenance::Source;
 
 /// With each form of the cache.
 pub(super) fn all(way: Way) -> Vec<Result<Example, String>> {

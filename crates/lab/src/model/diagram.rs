@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use remora_model::{Kind, Report, Topology};
 
-use super::tables::digits;
+use crate::report::number::digits;
 use crate::report::page::escape;
 
 /// Rows drawn at most; then it says how many are left out.

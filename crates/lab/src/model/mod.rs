@@ -14,6 +14,7 @@ mod study;
 mod tables;
 mod workbook;
 
+pub use crate::report::number::digits;
 pub use choice::{Choice, choose};
 pub use diagram::diagram;
 pub use input::{Input, Slider, Unit, inputs};
@@ -23,7 +24,7 @@ pub use study::{
     OUTPUTS_MAX, Output, POINTS_MAX, Point, SENSITIVE_MAX, Sensitivities, Sensitivity, at, outputs, sensitivities,
     spaced, sweep,
 };
-pub use tables::{Doubts, Tables, digits, sheet, tables};
+pub use tables::{Doubts, Tables, sheet, tables};
 pub use workbook::{Refused, Spreadsheet, write_nmt1989};
 
 /// How reports look (CSS), for pages that show the same tables and figures.

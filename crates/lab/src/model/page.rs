@@ -11,8 +11,9 @@ use super::diagram::diagram;
 use super::input::{Input, Unit};
 use super::plot::curves;
 use super::study::{Output, Sensitivities, Sensitivity, outputs, sensitivities, spaced, sweep};
-use super::tables::{Tables, digits, tables};
-use crate::report::page::{Place, document, escape};
+use super::tables::{Tables, tables};
+use crate::report::number::digits;
+use crate::report::page::{Body, ReservedFile, escape};
 use crate::report::table::Table;
 
 /// Points of a curve.
@@ -88,25 +89,24 @@ impl Study<'_> {
     /// The whole page. `name` is what the network is called, `source` its file.
     fn page(&self, name: &str, source: &str) -> Result<String, String> {
         let (outputs, all) = self.sensitivities();
-        let mut body = format!(
-            "<h1>{}</h1><p>{} stations, by the analytic model of Remora {}. Figures marked [n] are outside of what \
-             their formula has been held to; the reasons stand below the tables.</p><figure>{}</figure>{}",
-            escape(name),
+        let mut body = Body::new(name);
+        body.paragraph(&format!(
+            "{} stations, by the analytic model of Remora {}. Figures marked [n] are outside of the range that their \
+             formula was checked for; the reasons are below the tables.",
             self.report.stations,
             env!("CARGO_PKG_VERSION"),
-            self.drawing(),
-            self.tables_html(),
-        );
+        ));
+        body.html(&format!("<figure>{}</figure>{}", self.drawing(), self.tables_html()));
         if !outputs.is_empty() {
-            body += "<h2>What matters most</h2><p>By how many per cent each result changes when an input grows by one \
-                     per cent.</p>";
-            body += &Study::sensitivity_html(&outputs, &all);
+            body.heading("What matters most");
+            body.paragraph("By how many per cent each result changes when an input grows by one per cent.");
+            body.html(&Study::sensitivity_html(&outputs, &all));
         }
         for most in all.found.iter().filter(|s| s.most() >= HARDLY).take(CURVES) {
-            body += &format!("<h3>{}</h3>{}", escape(&most.input.name), self.curve_html(&most.input, most.value)?);
+            body.html(&format!("<h3>{}</h3>{}", escape(&most.input.name), self.curve_html(&most.input, most.value)?));
         }
-        body += &format!("<details><summary>the file</summary><pre>{}</pre></details>", escape(source));
-        Ok(document(&format!("remora model {name}"), &body))
+        body.html(&format!("<details><summary>the file</summary><pre>{}</pre></details>", escape(source)));
+        Ok(body.finish(&format!("remora model {name}")))
     }
 }
 
@@ -117,8 +117,8 @@ fn sensitivity_table(outputs: &[Output], found: &[Sensitivity]) -> Table {
         let share = |e: &Option<f64>| e.map_or("-".into(), elastic);
         [s.input.name.clone(), shown(&s.input, s.value)].into_iter().chain(s.elasticities.iter().map(share)).collect()
     };
-    let rows = found.iter().filter(|s| s.most() >= HARDLY).take(ROWS_MAX).map(row).collect();
-    Table { left: 1, head: head.collect(), rows }
+    let rows = found.iter().filter(|s| s.most() >= HARDLY).take(ROWS_MAX).map(row);
+    Table::new(1, head, rows)
 }
 
 /// An elasticity for people: one that is nearly none has no sign.
@@ -139,8 +139,8 @@ fn shown(input: &Input, value: f64) -> String {
 
 /// Writes the page of a network to `path`, whole or not at all.
 pub fn write_page(path: &Path, study: &Study<'_>, name: &str, source: &str) -> io::Result<()> {
-    let place = Place::reserve(path)?;
-    place.write(&study.page(name, source).map_err(io::Error::other)?)
+    let file = ReservedFile::reserve(path)?;
+    file.write(&study.page(name, source).map_err(io::Error::other)?)
 }
 
 #[cfg(test)]

@@ -1,24 +1,13 @@
-//! Results along an input, as SVG: the copies' times and the flows' delays, each on their own scale.
+//! Results along an input: the times of copies and the delays of flows, each on a scale of their own.
 
-use plotters::element::PathElement;
 use plotters::prelude::*;
 
 use super::input::{Input, Unit};
 use super::study::{Output, Point};
-use crate::report::page::{escape, in_ink};
+use crate::report::page::{Figure, LegendEntry};
+use crate::report::plot::{self, Axis};
 
-/// Of a picture, in units that are pixels on a wide screen.
 const SIZE: (u32, u32) = (700, 300);
-const FONT: (&str, u32) = ("sans-serif", 15);
-/// Colours of Okabe and Ito, which everybody can tell apart, on white and on black.
-const COLOURS: [RGBColor; 6] = [
-    RGBColor(0xd5, 0x5e, 0x00),
-    RGBColor(0x00, 0x9e, 0x73),
-    RGBColor(0x56, 0xb4, 0xe9),
-    RGBColor(0xcc, 0x79, 0xa7),
-    RGBColor(0xe6, 0x9f, 0x00),
-    RGBColor(0x80, 0x80, 0x80),
-];
 /// How strong the colour is where a line is doubted.
 const PALE: f64 = 0.35;
 /// Delays near saturation run away: the scale ends at so many times the smallest value.
@@ -73,32 +62,14 @@ fn axis(unit: Unit, points: &[Point]) -> (f64, &'static str) {
 }
 
 fn figure(lines: &[Line], titles: [&str; 2], now: f64) -> Result<String, String> {
-    let mut svg = String::new();
-    draw(&mut svg, lines, titles, now).map_err(|e| e.to_string())?;
-    let sign = |i: usize| {
-        let RGBColor(r, g, b) = COLOURS[i % COLOURS.len()];
-        format!(
-            "<svg class=\"sign\" viewBox=\"0 0 10 10\">\
-             <circle cx=\"5\" cy=\"5\" r=\"5\" fill=\"#{r:02x}{g:02x}{b:02x}\"/></svg>"
-        )
-    };
-    let doubted = lines.iter().any(|l| l.points.iter().any(|p| p.doubted && p.y.is_some()));
-    let doubted = doubted.then(|| "<span>pale: outside of what the formulas have been held to</span>".to_owned());
-    let legend = lines.iter().enumerate().map(|(i, l)| format!("<span>{} {}</span>", sign(i), escape(&l.name)));
-    let legend = legend.chain(doubted);
-    Ok(format!(
-        "<figure><figcaption class=\"legend\">{}</figcaption><div class=\"wrap\">{}</div></figure>",
-        legend.collect::<String>(),
-        in_ink(&svg)
-    ))
+    let mut legend = LegendEntry::series(lines.iter().map(|l| l.name.as_str()));
+    if lines.iter().any(|l| l.points.iter().any(|p| p.doubted && p.y.is_some())) {
+        legend.push(LegendEntry::plain('░', "pale: outside of the range that the formulas were checked for"));
+    }
+    Ok(Figure { legend, svg: svg(lines, titles, now)?, ..Figure::default() }.to_html())
 }
 
-fn draw(
-    out: &mut String,
-    lines: &[Line],
-    [x_title, y_title]: [&str; 2],
-    now: f64,
-) -> Result<(), Box<dyn std::error::Error>> {
+fn svg(lines: &[Line], [x_title, y_title]: [&str; 2], now: f64) -> Result<String, String> {
     let xs = || lines.iter().flat_map(|l| l.points.iter().map(|p| p.x));
     let ys = || lines.iter().flat_map(|l| l.points.iter().filter_map(|p| p.y));
     let (low, high) = (xs().fold(f64::INFINITY, f64::min), xs().fold(f64::NEG_INFINITY, f64::max));
@@ -106,33 +77,21 @@ fn draw(
     let (least, most) = (ys().fold(f64::INFINITY, f64::min), ys().fold(0.0, f64::max));
     let top = if least.is_finite() { most.min(least.max(most / 1e3) * SCALE_MAX) * 1.05 } else { 1.0 };
     let top = if top > 0.0 { top } else { 1.0 };
-    let root = SVGBackend::with_string(out, SIZE).into_drawing_area();
-    let mut canvas = ChartBuilder::on(&root)
-        .margin(10)
-        .x_label_area_size(44)
-        .y_label_area_size(66)
-        .build_cartesian_2d(low..high, 0.0..top)?;
-    canvas
-        .configure_mesh()
-        .disable_mesh()
-        .label_style(FONT)
-        .axis_desc_style(FONT)
-        .x_desc(x_title)
-        .y_desc(y_title)
-        .draw()?;
-    if (low..=high).contains(&now) {
-        canvas.draw_series([PathElement::new(vec![(now, 0.0), (now, top)], BLACK.mix(0.35).stroke_width(1))])?;
-    }
-    for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
-        for run in line.points.split(|p| p.y.is_none_or(|y| y > top)) {
-            for (at, part) in parts(run) {
-                let ink = if at { colour.mix(PALE) } else { colour.mix(1.0) };
-                canvas.draw_series([PathElement::new(part, ink.stroke_width(2))])?;
+    plot::svg(SIZE, |root| {
+        let mut canvas = plot::axes(root, Axis::linear(x_title, low..high), Axis::linear(y_title, 0.0..top))?;
+        if (low..=high).contains(&now) {
+            plot::line(&mut canvas, vec![(now, 0.0), (now, top)], BLACK.mix(0.35).stroke_width(1))?;
+        }
+        for (n, line) in lines.iter().enumerate() {
+            for run in line.points.split(|p| p.y.is_none_or(|y| y > top)) {
+                for (doubted, part) in parts(run) {
+                    let ink = plot::colour(n).mix(if doubted { PALE } else { 1.0 });
+                    plot::line(&mut canvas, part, ink.stroke_width(2))?;
+                }
             }
         }
-    }
-    root.present()?;
-    Ok(())
+        Ok(())
+    })
 }
 
 impl Dot {

@@ -6,7 +6,7 @@ use remora_model::{Network, Reason, Report, Topology};
 
 use super::choice::{Choice, choose};
 use super::input::{Input, Unit, inputs};
-use crate::wireless::pool;
+use crate::report::pool;
 
 /// Inputs that a table of sensitivities looks at, at most.
 pub const SENSITIVE_MAX: usize = 200;

@@ -4,6 +4,7 @@
 use remora_model::nmt1989::Results;
 use remora_model::{CopyReport, Estimate, FlowReport, GatewayReport, MediumReport, Reason, Report};
 
+use crate::report::number::digits;
 use crate::report::table::Table;
 
 /// The tables of a report.
@@ -69,17 +70,8 @@ impl Doubts {
     }
 }
 
-pub(super) fn table<const N: usize>(left: usize, head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> Table {
-    Table { left, head: head.map(str::to_owned).to_vec(), rows: rows.map(|row| row.to_vec()).collect() }
-}
-
-/// Four significant digits.
-pub fn digits(value: f64) -> String {
-    if value == 0.0 || !value.is_finite() {
-        return format!("{value}");
-    }
-    let places = 3 - value.abs().log10().floor() as i32;
-    format!("{value:.*}", places.clamp(0, 9) as usize)
+fn table<const N: usize>(left: usize, head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> Table {
+    Table::new(left, head, rows.map(|row| row.to_vec()))
 }
 
 fn optional(value: Option<f64>) -> String {
@@ -176,18 +168,4 @@ pub fn sheet(results: &Results) -> Table {
         ("Effective throughput (pps)", format!("{:.2}", results.throughput_packets_per_s)),
     ];
     table(1, ["Copy 89", ""], rows.into_iter().map(|(name, value)| [name.to_owned(), value]))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_have_four_digits() {
-        for (value, text) in
-            [(0.0, "0"), (1234.56, "1235"), (0.0123449, "0.01234"), (12.3456, "12.35"), (1e6, "1000000")]
-        {
-            assert_eq!(digits(value), text);
-        }
-    }
 }

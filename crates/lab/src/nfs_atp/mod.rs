@@ -18,10 +18,11 @@ use remora_host::emulate::Setup;
 use remora_sim::atp::Trace;
 use serde::Serialize;
 
-use crate::Table;
-pub use crate::error::Error;
-use crate::error::failed;
-use crate::report::bar::bar;
+pub use crate::report::error::Error;
+use crate::report::error::failed;
+use crate::report::progress::bar;
+use crate::report::statistics::{percentile, sorted};
+use crate::report::table::Table;
 use place::Place;
 use workload::{Kind, Measured};
 
@@ -158,23 +159,12 @@ pub fn run(options: &Options) -> Result<Report, Error> {
 fn row(carrier: Carrier, kind: Kind, with_blackout: bool, calls: &[Measured], options: &Options) -> Row {
     let is_open = |at: Duration| options.trace.rate(Time::ZERO + options.from + at) > 0.0;
     let counts = |c: &&Measured| c.kind == kind && (with_blackout || is_open(c.at));
-    let mut took: Vec<f64> =
-        calls.iter().filter(counts).map(|c| c.took.map_or(f64::INFINITY, |t| t.as_secs_f64())).collect();
-    took.sort_by(f64::total_cmp);
+    let took = calls.iter().filter(counts).map(|c| c.took.map_or(f64::INFINITY, |t| t.as_secs_f64()));
+    let took = sorted(&took.collect::<Vec<_>>());
     let made = took.len();
-    let quantile =
-        |q: f64| took.get(((made as f64 * q).ceil() as usize).saturating_sub(1)).copied().filter(|t| t.is_finite());
+    let at = |percent| percentile(&took, percent).filter(|t| t.is_finite());
     let answered = took.iter().filter(|t| t.is_finite()).count();
-    Row {
-        carrier,
-        calls: kind.name(),
-        with_blackout,
-        made,
-        answered,
-        p50: quantile(0.5),
-        p99: quantile(0.99),
-        max: quantile(1.0),
-    }
+    Row { carrier, calls: kind.name(), with_blackout, made, answered, p50: at(50), p99: at(99), max: at(100) }
 }
 
 /// The link: 1500 bytes cross at each moment that the trace has carried as many more.
@@ -206,7 +196,6 @@ impl Report {
     pub fn to_text(&self) -> String {
         let ms = |t: Option<f64>| t.map_or("never".to_owned(), |t| format!("{:.0}", t * 1e3));
         let head = ["Carrier", "Calls", "Made in blackouts", "Made", "Answered", "p50 ms", "p99 ms", "Longest ms"];
-        let head = head.map(str::to_owned).to_vec();
         let cells = |r: &Row| {
             vec![
                 r.carrier.name().to_owned(),
@@ -219,7 +208,7 @@ impl Report {
                 ms(r.max),
             ]
         };
-        let table = Table { left: 3, head, rows: self.rows.iter().map(cells).collect() }.to_text();
+        let table = Table::new(3, head, self.rows.iter().map(cells)).to_text();
         let times = |t: Option<f64>| t.map_or("not to be said".to_owned(), |t| format!("{t:.1} times"));
         let mut text = format!("{}, {} s of calls\n\n{table}\n", self.trace, self.seconds);
         text += &format!(

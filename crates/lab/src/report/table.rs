@@ -1,21 +1,27 @@
-//! A table for people, on a terminal or a page.
+//! Tables as aligned text and as HTML.
 
 use super::page::escape;
 
-/// Columns with a heading each. Those before `left` are names and stand to the left, the others
-/// are figures and stand to the right.
+/// A table. The first `left` columns are names, aligned to the left; the others are figures, aligned to the right.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Table {
-    /// How many columns are names.
     pub left: usize,
-    /// The headings.
     pub head: Vec<String>,
-    /// The rows, each as long as `head`.
+    /// Each as long as `head`.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// Aligned text. A name that stands in the row above is not repeated.
+    /// A table from its headings and rows.
+    pub fn new<H: Into<String>>(
+        left: usize,
+        head: impl IntoIterator<Item = H>,
+        rows: impl IntoIterator<Item = Vec<String>>,
+    ) -> Table {
+        Table { left, head: head.into_iter().map(Into::into).collect(), rows: rows.into_iter().collect() }
+    }
+
+    /// Aligned text. Names equal to those of the row above are left out.
     pub fn to_text(&self) -> String {
         let all = || std::iter::once(&self.head).chain(&self.rows);
         let width = |column: usize| all().filter_map(|r| r.get(column)).map(|t| t.chars().count()).max().unwrap_or(0);
@@ -39,7 +45,7 @@ impl Table {
         line + "\n"
     }
 
-    /// The row without the leading names that it shares with the one above.
+    /// The row without the leading names that it shares with the row above.
     fn shortened(&self, row: &[String], above: &[String]) -> Vec<String> {
         let names = self.left.saturating_sub(1);
         let same = row.iter().zip(above).take(names).take_while(|(a, b)| a == b).count();
@@ -55,7 +61,7 @@ impl Table {
         let mut rows = format!("<tr>{}</tr>", cells("th", &self.head));
         let mut above: &[String] = &[];
         for row in &self.rows {
-            // A line between groups: where something changes before the last name.
+            // A rule where a name before the last one changes.
             let group = !above.is_empty() && self.left > 1 && row.get(..self.left - 1) != above.get(..self.left - 1);
             let class = if group { " class=\"group\"" } else { "" };
             rows += &format!("<tr{class}>{}</tr>", cells("td", &self.shortened(row, above)));
@@ -83,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_aligned_and_does_not_repeat_itself() {
+    fn text_is_aligned_and_repeats_no_name() {
         let expected = "  way    system      s  x floor\n  read   a        1.25      1.1\n         b<c     10.50\n  write  a           2        3\n";
         assert_eq!(table().to_text(), expected);
     }

@@ -6,17 +6,14 @@
 //! [`Report`] has every run's figures, and can be shown as text, JSON or a page with figures.
 
 mod cell;
-pub(crate) mod chart;
 mod experiments;
 mod job;
 mod outcome;
 mod page;
 mod plot;
-pub(crate) mod pool;
 pub mod real;
 mod runner;
 mod simulated;
-mod stats;
 mod tables;
 mod work;
 
@@ -24,13 +21,14 @@ use std::num::NonZeroUsize;
 
 use serde::Serialize;
 
+pub use crate::report::provenance::{FailedRun, Provenance, Source};
+pub use crate::report::statistics::Summary;
 pub use cell::{Cell, Emulation, Label, Measure, Packet, Paper, Sample};
-pub use experiments::{Experiment, Figure, Origin, SEEDS, Vertical, all, named};
+pub use experiments::{Experiment, ExperimentFigure, Origin, SEEDS, Vertical, all, named};
 pub use job::{Copy, HandOff, Job, Saturation, SmallOperations, System, Tcp, Testbed, Treatment};
-pub use outcome::{CellOutcome, ExperimentOutcome, FailedRun, Measured, Report};
-pub use runner::{RunError, Runner, Source};
+pub use outcome::{CellOutcome, ExperimentOutcome, Measured, Report};
+pub use runner::{RunError, Runner};
 pub use simulated::Simulator;
-pub use stats::Summary;
 pub use work::{PlanError, Work};
 
 /// The most seeds a cell may be run with.

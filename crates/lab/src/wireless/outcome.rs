@@ -8,16 +8,15 @@ use super::cell::{Cell, Label, Measure, Packet, Paper, Sample, level};
 use super::experiments::{Experiment, Origin};
 use super::job::Settings;
 use super::real::Peer;
-use super::runner::{RunError, Source};
-use super::stats::{self, AtLeast, Summary};
+use super::runner::RunError;
+use crate::report::provenance::{FailedRun, Provenance, SeedRun, Source, separate};
+use crate::report::statistics::{Bounded, Paired, Summary, reduction_interval};
 
 /// All that was run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The version of Remora that ran it.
-    pub version: &'static str,
-    /// Where the figures come from.
-    pub source: Source,
+    #[serde(flatten)]
+    pub made: Provenance,
     /// Whether all runs were made; they may have been interrupted.
     pub complete: bool,
     /// Others' systems that were looked for: their versions, or what is missing.
@@ -26,13 +25,6 @@ pub struct Report {
     /// What real runs depend on beside the seeds.
     #[serde(flatten)]
     pub conditions: Option<Conditions>,
-    /// The command that gives this again.
-    pub command: String,
-    /// The first seed.
-    pub first_seed: u64,
-    /// How many seeds each cell was run with, if the experiment has no number of its own.
-    pub seeds: u64,
-    /// The experiments.
     pub experiments: Vec<ExperimentOutcome>,
 }
 
@@ -118,15 +110,6 @@ pub struct Measured {
     /// Each run's, in the order of the seeds; null: cut off, or, where the run has `seconds`, never
     /// there to be measured (a copy that ended before the outage did).
     pub values: Vec<Option<f64>>,
-}
-
-/// A run that failed.
-#[derive(Clone, Debug, Serialize)]
-pub struct FailedRun {
-    /// Its seed.
-    pub seed: u64,
-    /// What went wrong.
-    pub why: String,
 }
 
 fn as_map<S: Serializer>(labels: &[Label], serializer: S) -> Result<S::Ok, S::Error> {
@@ -218,9 +201,9 @@ fn compare(cells: &[CellOutcome], cell: usize, base: usize) -> Compared {
     let mean = |c: &CellOutcome| c.results.first().and_then(|r| r.summary.mean);
     let ours = mean(cell).zip(mean(base)).map(|(of, from)| percent(of, from));
     let papers = cell.paper.as_ref().zip(base.paper.as_ref()).map(|(of, from)| percent(of.mean, from.mean));
-    let pair = |seed: &u64| Some((base.main(*seed)?, cell.main(*seed)?));
-    let pairs: Vec<(f64, f64)> = cell.seeds.iter().filter_map(pair).collect();
-    Compared { ours, interval: stats::reduction_interval(&pairs), papers }
+    let pair = |seed: &u64| Some(Paired { before: base.main(*seed)?, after: cell.main(*seed)? });
+    let pairs: Vec<Paired> = cell.seeds.iter().filter_map(pair).collect();
+    Compared { ours, interval: reduction_interval(&pairs), papers }
 }
 
 impl CellOutcome {
@@ -229,19 +212,12 @@ impl CellOutcome {
         experiment: &Experiment,
         cell: &Cell,
         source: Source,
-        runs: Vec<(u64, Result<Sample, RunError>)>,
+        runs: Vec<SeedRun<Sample, RunError>>,
     ) -> CellOutcome {
-        let mut samples = Vec::new();
-        let mut failures = Vec::new();
-        for (seed, run) in runs {
-            match run {
-                Ok(sample) => samples.push((seed, sample)),
-                Err(why) => failures.push(FailedRun { seed, why: why.to_string() }),
-            }
-        }
+        let (mut samples, failures) = separate(runs);
         let floor_seconds: Vec<Option<f64>> = samples.iter().map(|(_, s)| s.floor_seconds).collect();
         let limit_seconds = cell.limit.as_secs_f64();
-        let ratios: Vec<AtLeast> = samples.iter().filter_map(|(_, s)| ratio(s, limit_seconds)).collect();
+        let ratios: Vec<Bounded> = samples.iter().filter_map(|(_, s)| ratio(s, limit_seconds)).collect();
         let ratio = Summary::of_bounded(&ratios);
         let simulated: Vec<f64> = samples.iter().filter_map(|(_, s)| s.simulated).collect();
         let simulated = Summary::of(&simulated);
@@ -256,8 +232,8 @@ impl CellOutcome {
             seeds: samples.iter().map(|(seed, _)| *seed).collect(),
             results,
             floor_seconds,
-            ratio: ratio.map(|(ratio, _)| ratio),
-            ratio_above: ratio.filter(|(ratio, _)| ratio.median.is_infinite()).map(|(_, above)| above),
+            ratio: ratio.as_ref().map(|r| r.summary),
+            ratio_above: ratio.filter(|r| r.summary.median.is_infinite()).map(|r| r.median_above),
             paper: cell.paper.clone(),
             reduction_percent: None,
             reduction_interval_percent: None,
@@ -292,10 +268,10 @@ impl CellOutcome {
     }
 }
 
-fn ratio(sample: &Sample, limit_seconds: f64) -> Option<AtLeast> {
+fn ratio(sample: &Sample, limit_seconds: f64) -> Option<Bounded> {
     let floor = sample.floor_seconds.filter(|f| *f > 0.0)?;
     let seconds = sample.value(Measure::Seconds)?;
-    Some(AtLeast { value: seconds.min(limit_seconds) / floor, is_all: seconds.is_finite() })
+    Some(Bounded { value: seconds.min(limit_seconds) / floor, is_exact: seconds.is_finite() })
 }
 
 fn measured(measure: Measure, samples: &[(u64, Sample)]) -> Option<Measured> {

@@ -1,25 +1,18 @@
-//! Which figures an experiment has, and what is on them.
+//! The figures of an experiment.
 
-use super::cell::{Label, level};
-use super::chart::{Chart, Line, Mark, Point, Run};
-use super::experiments::{Figure, Vertical};
+use plotters::prelude::*;
+
+use super::cell::{Label, Packet, level};
+use super::experiments::{ExperimentFigure, Vertical};
 use super::outcome::{CellOutcome, ExperimentOutcome};
-use super::stats::Summary;
+use crate::report::chart::{LevelChart, LevelPoint, Mark, Series};
+use crate::report::page::{Figure, LegendEntry};
+use crate::report::plot::{self, Axis};
 
-/// A figure as the page shows it.
-pub(super) struct Drawing {
-    /// What distinguishes it from the experiment's other figures; may be empty.
-    pub(super) title: String,
-    /// The picture.
-    pub(super) svg: String,
-    /// The lines by name, in the order of their marks.
-    pub(super) legend: Vec<(String, Mark)>,
-    /// Whether it has the paper's means, too.
-    pub(super) has_paper: bool,
-}
+const PACKETS_SIZE: (u32, u32) = (760, 400);
 
-/// All figures of an experiment; an error is plotters' own words.
-pub(super) fn drawings(outcome: &ExperimentOutcome) -> Result<Vec<Drawing>, String> {
+/// All figures of an experiment; an error is plotters' message.
+pub(super) fn figures(outcome: &ExperimentOutcome) -> Result<Vec<Figure>, String> {
     let mut all = Vec::new();
     for figure in outcome.experiment.figures {
         for panel in panels(outcome, figure) {
@@ -35,8 +28,8 @@ struct Panel<'a> {
     cells: Vec<&'a CellOutcome>,
 }
 
-/// One for each combination of levels on the axes that the figure does not name.
-fn panels<'a>(outcome: &'a ExperimentOutcome, figure: &Figure) -> Vec<Panel<'a>> {
+/// One panel for each combination of levels on the axes that the figure does not name.
+fn panels<'a>(outcome: &'a ExperimentOutcome, figure: &ExperimentFigure) -> Vec<Panel<'a>> {
     let rest = |cell: &CellOutcome| -> Vec<Label> {
         cell.labels.iter().filter(|l| l.axis != figure.x && l.axis != figure.lines).cloned().collect()
     };
@@ -48,7 +41,7 @@ fn panels<'a>(outcome: &'a ExperimentOutcome, figure: &Figure) -> Vec<Panel<'a>>
     places.into_iter().map(panel).collect()
 }
 
-/// Each item once, in the order in which they come first.
+/// Each item once, in the order of first occurrence.
 fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
     let mut all = Vec::new();
     for item in items {
@@ -63,24 +56,27 @@ fn levels(cells: &[&CellOutcome], axis: &str) -> Vec<String> {
     distinct(cells.iter().filter_map(|c| level(&c.labels, axis)).map(str::to_owned))
 }
 
-fn draw(figure: &Figure, panel: &Panel<'_>) -> Result<Drawing, String> {
+fn draw(figure: &ExperimentFigure, panel: &Panel<'_>) -> Result<Figure, String> {
     let names = levels(&panel.cells, figure.lines);
-    let legend = names.iter().cloned().zip(Mark::all()).collect();
     let on =
         |name: &str| panel.cells.iter().copied().filter(|c| c.level(figure.lines) == Some(name)).collect::<Vec<_>>();
-    let (svg, has_paper) = if figure.y == Vertical::Packets {
-        let runs: Vec<Run<'_>> =
-            names.iter().map(|name| Run { packets: on(name).first().map_or(&[], |c| &c.packets) }).collect();
-        (super::chart::packets(&runs)?, false)
+    let mut legend: Vec<LegendEntry> =
+        names.iter().zip(Mark::all()).map(|(name, mark)| LegendEntry::marked(mark, name)).collect();
+    let svg = if figure.y == Vertical::Packets {
+        let runs: Vec<&[Packet]> = names.iter().map(|name| on(name).first().map_or(&[][..], |c| &c.packets)).collect();
+        legend = legend.into_iter().map(|entry| entry.with_sign('●')).collect();
+        legend.push(LegendEntry::plain('×', "sent again"));
+        packets(&runs)?
     } else {
         let x_levels = levels(&panel.cells, figure.x);
-        let lines: Vec<Line> = names.iter().map(|name| line(figure, &x_levels, &on(name))).collect();
-        let has_paper = lines.iter().any(|l| !l.paper.is_empty());
+        let lines: Vec<Series> = names.iter().map(|name| line(figure, &x_levels, &on(name))).collect();
+        if lines.iter().any(|l| !l.circles.is_empty()) {
+            legend.push(LegendEntry::plain('○', "the paper's mean"));
+        }
         let (y_title, logarithmic) = vertical(figure.y);
-        let chart = Chart { x_title: figure.x, x_levels: &x_levels, y_title, logarithmic, lines: &lines };
-        (chart.svg()?, has_paper)
+        LevelChart { x_title: figure.x, x_levels: &x_levels, y_title, logarithmic, lines: &lines }.svg()?
     };
-    Ok(Drawing { title: panel.title.clone(), svg, legend, has_paper })
+    Ok(Figure { caption: panel.title.clone(), legend, svg, ..Figure::default() })
 }
 
 fn vertical(y: Vertical) -> (&'static str, bool) {
@@ -92,18 +88,18 @@ fn vertical(y: Vertical) -> (&'static str, bool) {
     }
 }
 
-fn line(figure: &Figure, x_levels: &[String], cells: &[&CellOutcome]) -> Line {
+fn line(figure: &ExperimentFigure, x_levels: &[String], cells: &[&CellOutcome]) -> Series {
     let at = |cell: &CellOutcome| x_levels.iter().position(|l| Some(l.as_str()) == cell.level(figure.x));
     let points = cells.iter().filter_map(|c| point(figure.y, at(c)?, c)).collect();
-    let paper = match figure.y {
+    let circles = match figure.y {
         Vertical::Linear(_) => cells.iter().filter_map(|c| Some((at(c)?, c.paper.as_ref()?.mean))).collect(),
         _ => Vec::new(),
     };
-    Line { points, paper }
+    Series { points, circles }
 }
 
-fn point(y: Vertical, x: usize, cell: &CellOutcome) -> Option<Point> {
-    let (summary, above, limit): (&Summary, f64, f64) = match y {
+fn point(y: Vertical, level: usize, cell: &CellOutcome) -> Option<LevelPoint> {
+    let (summary, above, limit) = match y {
         Vertical::Linear(measure) | Vertical::Logarithmic(measure) => {
             let (summary, limit) = (cell.summary(measure)?, cell.limit_seconds);
             (summary, summary.median_above(limit), limit)
@@ -116,6 +112,36 @@ fn point(y: Vertical, x: usize, cell: &CellOutcome) -> Option<Point> {
         }
         Vertical::Packets => return None,
     };
-    let median = if summary.median.is_finite() { summary.median } else { above };
-    Some(Point::new(x, (median, summary.median.is_infinite()), summary.low.zip(summary.high), limit))
+    let is_beyond = summary.median.is_infinite();
+    let median = if is_beyond { above } else { summary.median };
+    Some(LevelPoint { level, median, interval: summary.interval(), is_beyond, limit })
+}
+
+/// Packet numbers over time, one colour for each run; crosses are retransmissions.
+fn packets(runs: &[&[Packet]]) -> Result<String, String> {
+    let all = || runs.iter().copied().flatten();
+    let end = all().map(|p| p.seconds).fold(1.0, f64::max);
+    let top = all().map(|p| f64::from(p.number)).fold(1.0, f64::max);
+    plot::svg(PACKETS_SIZE, |root| {
+        let (x, y) = (Axis::linear("seconds", 0.0..end * 1.02), Axis::linear("packet number", 0.0..top * 1.05));
+        let mut canvas = plot::axes(root, x, y)?;
+        for (run, mark) in runs.iter().zip(Mark::all()) {
+            let colour = mark.colour();
+            let at = |p: &Packet| (p.seconds, f64::from(p.number));
+            canvas.draw_series(run.iter().filter(|p| !p.again).map(|p| Circle::new(at(p), 2, colour.filled())))?;
+            let again = run.iter().filter(|p| p.again);
+            canvas.draw_series(again.map(|p| Cross::new(at(p), 4, colour.stroke_width(2))))?;
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_of_an_empty_run_can_be_drawn() {
+        assert!(packets(&[&[]]).unwrap().starts_with("<svg"));
+    }
 }

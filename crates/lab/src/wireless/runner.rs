@@ -2,22 +2,9 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
 use super::cell::Sample;
 use super::job::Job;
-
-/// Where a figure comes from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Source {
-    /// The cores in virtual time.
-    Simulated,
-    /// Programs on the emulator, in real time.
-    Real,
-    /// A paper.
-    Paper,
-}
+use crate::report::provenance::Source;
 
 /// Runs jobs. Several threads share one.
 pub trait Runner: Sync {

@@ -13,7 +13,9 @@ use remora_sim::testbed;
 
 use super::cell::{Measure, Packet, Sample};
 use super::job::{Copy, Job, Saturation, SmallOperations, System, Testbed};
-use super::runner::{RunError, Runner, Source};
+use super::runner::{RunError, Runner};
+use crate::report::provenance::Source;
+use crate::report::statistics::{percentile, sorted};
 
 /// The cores in virtual time: a minute takes milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -124,21 +126,15 @@ fn small_operations(job: &SmallOperations, seed: u64, limit: Duration) -> Result
     let config = SmallConfig { own_client: job.second_client, ..SmallConfig::under(bulk) };
     let result = small::run(&config, seed).map_err(|e| RunError::Failed(e.to_string()))?;
     let latency = |l: &Option<Duration>| l.map_or(f64::INFINITY, |l| l.as_secs_f64());
-    Ok(Sample { values: of_latencies(result.latencies.iter().map(latency).collect()), ..Sample::default() })
+    Ok(Sample { values: of_latencies(&result.latencies.iter().map(latency).collect::<Vec<_>>()), ..Sample::default() })
 }
 
 /// What is told of latencies, in seconds; infinite: not done by the limit.
-pub(super) fn of_latencies(mut latencies: Vec<f64>) -> Vec<(Measure, f64)> {
-    latencies.sort_by(f64::total_cmp);
+pub(super) fn of_latencies(latencies: &[f64]) -> Vec<(Measure, f64)> {
+    let latencies = sorted(latencies);
     let at = |percent| percentile(&latencies, percent);
     let values = [(Measure::LatencyMedian, at(50)), (Measure::Latency95, at(95)), (Measure::LatencyMax, at(100))];
     values.into_iter().filter_map(|(m, v)| Some((m, v?))).collect()
-}
-
-/// The smallest of the sorted values that so many percent of them do not exceed.
-fn percentile(sorted: &[f64], percent: usize) -> Option<f64> {
-    let rank = (sorted.len() * percent).div_ceil(100).max(1);
-    sorted.get(rank - 1).copied()
 }
 
 fn saturation(job: &Saturation, seed: u64) -> Result<Sample, RunError> {

@@ -5,8 +5,9 @@ use std::fmt::{self, Display, Formatter, Write};
 use super::Conditions;
 use super::cell::Measure;
 use super::outcome::{CellOutcome, ExperimentOutcome, Report};
-use super::runner::Source;
-use super::stats::Summary;
+use crate::report::number::count;
+use crate::report::provenance::Source;
+use crate::report::statistics::Summary;
 use crate::report::table::Table;
 
 impl Report {
@@ -27,7 +28,7 @@ impl Report {
                 Some(missing) => writeln!(out, "{}: skipped, {missing}", peer.name),
             };
         }
-        let source = match self.source {
+        let source = match self.made.source {
             Source::Real => "Real programs on the emulator, in real time",
             Source::Simulated | Source::Paper => "Simulated, in virtual time",
         };
@@ -46,12 +47,12 @@ impl Report {
 
     /// How many seeds there were, and where another number.
     pub(super) fn seeds_text(&self) -> String {
-        let first = self.experiments.first().map_or(self.seeds, |e| e.seeds);
-        let usual = if self.experiments.iter().all(|e| e.seeds == first) { first } else { self.seeds };
+        let first = self.experiments.first().map_or(self.made.seeds, |e| e.seeds);
+        let usual = if self.experiments.iter().all(|e| e.seeds == first) { first } else { self.made.seeds };
         let others = self.experiments.iter().filter(|e| e.seeds != usual);
         let others: Vec<String> = others.map(|e| format!("{}: {}", e.name, e.seeds)).collect();
         let others = if others.is_empty() { String::new() } else { format!(" ({})", others.join(", ")) };
-        format!("{} from {}{others}", count(usual, "seed"), self.first_seed)
+        format!("{} from {}{others}", count(usual, "seed"), self.made.first_seed)
     }
 }
 
@@ -72,11 +73,6 @@ impl ExperimentOutcome {
         }
         out
     }
-}
-
-/// A number of things.
-pub(super) fn count(n: u64, thing: &str) -> String {
-    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }
 
 /// Where a cell stands.
@@ -117,7 +113,7 @@ pub(super) fn table(outcome: &ExperimentOutcome) -> Table {
         let names = cell.labels.iter().map(|l| l.level.clone());
         names.chain(columns.iter().map(|column| (column.cell)(cell).unwrap_or_default())).collect()
     };
-    Table { left, head, rows: outcome.cells.iter().map(row).collect() }
+    Table::new(left, head, outcome.cells.iter().map(row))
 }
 
 fn of_measure(measure: Measure, whole: bool) -> Vec<Column> {
@@ -125,9 +121,9 @@ fn of_measure(measure: Measure, whole: bool) -> Vec<Column> {
         move |c: &CellOutcome| figure(c.summary(measure)?).map(|v| show(v, c.limit_seconds, measure.digits()))
     };
     let interval = move |c: &CellOutcome| {
-        let summary = c.summary(measure)?;
+        let (low, high) = c.summary(measure)?.interval()?;
         let show = |v| show(v, c.limit_seconds, measure.digits());
-        Some(format!("{} .. {}", show(summary.low?), show(summary.high?)))
+        Some(format!("{} .. {}", show(low), show(high)))
     };
     let median = move |c: &CellOutcome| Some(middle(c.summary(measure)?, c.limit_seconds, measure.digits()));
     let mut columns = vec![Column::new(measure.heading(), median), Column::new("95 % interval", interval)];

@@ -9,8 +9,10 @@ use super::cell::{Cell, Sample};
 use super::experiments::Experiment;
 use super::outcome::{CellOutcome, ExperimentOutcome, Report};
 use super::runner::{RunError, Runner};
-use super::{Options, SEEDS, pool};
-use crate::report::bar::bar;
+use super::{Options, SEEDS};
+use crate::report::pool;
+use crate::report::progress::bar;
+use crate::report::provenance::{Provenance, SeedRun};
 
 /// Why there is nothing to run.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -147,14 +149,15 @@ impl<R: Runner> Work<R> {
         let runs = || made.iter().flatten().flatten();
         let begun = self.tables.iter().zip(made.iter()).filter(|(_, r)| r.iter().flatten().any(Option::is_some));
         Report {
-            version: env!("CARGO_PKG_VERSION"),
-            source: self.runner.source(),
+            made: Provenance::new(
+                self.runner.source(),
+                &self.options.command,
+                self.options.first_seed,
+                self.options.seeds.unwrap_or(SEEDS),
+            ),
             complete: runs().all(Option::is_some),
             peers: self.options.peers.clone(),
             conditions: self.options.conditions,
-            command: self.options.command.clone(),
-            first_seed: self.options.first_seed,
-            seeds: self.options.seeds.unwrap_or(SEEDS),
             experiments: begun.map(|(table, results)| self.outcome(table, results)).collect(),
         }
     }
@@ -169,7 +172,10 @@ impl<R: Runner> Work<R> {
 
     fn outcome(&self, table: &Table, results: &Results) -> ExperimentOutcome {
         let cell = |(cell, results): (&Cell, &Vec<Option<Result<Sample, RunError>>>)| {
-            let runs = results.iter().enumerate().filter_map(|(n, r)| Some((self.seed(n), r.clone()?))).collect();
+            let run = |(n, r): (usize, &Option<Result<Sample, RunError>>)| {
+                Some(SeedRun { seed: self.seed(n), result: r.clone()? })
+            };
+            let runs = results.iter().enumerate().filter_map(run).collect();
             CellOutcome::new(table.experiment, cell, self.runner.source(), runs)
         };
         ExperimentOutcome::new(table.experiment, table.seeds, table.cells.iter().zip(results).map(cell).collect())

@@ -19,10 +19,10 @@ use remora_base::Rng;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-pub use crate::error::Error;
-use crate::error::failed;
+pub use crate::report::error::Error;
+use crate::report::error::failed;
+use crate::report::statistics::Summary;
 use crate::report::table::Table;
-use crate::wireless::Summary;
 
 /// ATP's rate, at least so many times QUIC's.
 pub const BAR: f64 = 1.0;
@@ -179,8 +179,8 @@ impl Report {
 
     /// For people.
     pub fn to_text(&self) -> String {
-        let head = ["carrier", "MB/s", "95 %", "CPU ns a byte"].map(str::to_owned).to_vec();
-        let interval = |s: &Summary, unit: f64, digits: usize| match s.low.zip(s.high) {
+        let head = ["carrier", "MB/s", "95 %", "CPU ns a byte"];
+        let interval = |s: &Summary, unit: f64, digits: usize| match s.interval() {
             Some((low, high)) => format!("{:.digits$}..{:.digits$}", low / unit, high / unit),
             None => String::new(),
         };
@@ -192,7 +192,7 @@ impl Report {
                 format!("{:.2}", r.cpu_ns_per_byte.median),
             ]
         };
-        let table = Table { left: 1, head, rows: self.rows.iter().map(row).collect() }.to_text();
+        let table = Table::new(1, head, self.rows.iter().map(row)).to_text();
         let interval = interval(&self.ratio, 1.0, 2);
         let interval = if interval.is_empty() { interval } else { format!(" (95 %: {interval})") };
         let held = self.datagram.map_or_else(String::new, |bytes| format!(" in datagrams of {bytes}"));

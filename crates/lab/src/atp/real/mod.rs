@@ -25,7 +25,7 @@ use serde::Serialize;
 
 use super::job::{self, BULK_SEED, Done, Job};
 use super::{Experiment, Options, Report};
-use crate::wireless::pool;
+use crate::report::pool;
 use cell::{Cell, Measured};
 
 /// How often a cell in which the emulator did not keep its promises is made.

@@ -36,7 +36,7 @@ use std::path::Path;
 use remora_model::Network;
 use rust_xlsxwriter::{Workbook, XlsxError};
 
-use crate::report::page::Place;
+use crate::report::page::ReservedFile;
 
 /// Writes the sheet of Copy 89 for a topology; an error of kind `InvalidInput` says what it cannot do.
 pub fn write_nmt1989(path: &Path, network: &Network) -> io::Result<()> {
@@ -69,7 +69,7 @@ impl Spreadsheet {
 }
 
 fn write(path: &Path, fill: impl FnOnce(&mut Workbook) -> Result<(), XlsxError>) -> io::Result<()> {
-    let place = Place::reserve(path)?;
+    let place = ReservedFile::reserve(path)?;
     let mut book = Workbook::new();
     fill(&mut book).map_err(io::Error::other)?;
     place.write(book.save_to_buffer().map_err(io::Error::other)?)

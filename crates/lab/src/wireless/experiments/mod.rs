@@ -36,7 +36,7 @@ pub struct Experiment {
     /// The axis and the level on it that others are compared with, as a reduction of time.
     pub baseline: Option<(&'static str, &'static str)>,
     /// What is drawn.
-    pub figures: &'static [Figure],
+    pub figures: &'static [ExperimentFigure],
     /// Whether one seed is enough: it is about how a run went, not about how long it took.
     pub single: bool,
     /// How many seeds it takes where no number is asked for.
@@ -54,7 +54,7 @@ impl Experiment {
 
 /// A figure: one panel for each combination of levels on the axes that it does not name.
 #[derive(Clone, Copy, Debug)]
-pub struct Figure {
+pub struct ExperimentFigure {
     /// What is on the vertical axis.
     pub y: Vertical,
     /// The axis whose levels stand side by side; unused for curves.

@@ -7,7 +7,7 @@ use remora_sim::testbed::{self, paper};
 
 use super::super::cell::{Cell, Label, Measure, Paper};
 use super::super::job::{Job, Testbed, Treatment};
-use super::{Experiment, Figure, Origin, SEEDS, Vertical};
+use super::{Experiment, ExperimentFigure, Origin, SEEDS, Vertical};
 
 pub(super) static EXPERIMENTS: &[Experiment] = &[
     Experiment {
@@ -16,7 +16,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         origin: Origin::Papers,
         measures: &[Measure::Seconds],
         baseline: None,
-        figures: &[Figure { y: Vertical::Linear(Measure::Seconds), x: "block", lines: "bad mean" }],
+        figures: &[ExperimentFigure { y: Vertical::Linear(Measure::Seconds), x: "block", lines: "bad mean" }],
         single: false,
         seeds: SEEDS,
         cells: block_size,
@@ -27,7 +27,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         origin: Origin::Papers,
         measures: &[Measure::Seconds],
         baseline: Some(("treatment", "no changes")),
-        figures: &[Figure { y: Vertical::Linear(Measure::Seconds), x: "bad mean", lines: "treatment" }],
+        figures: &[ExperimentFigure { y: Vertical::Linear(Measure::Seconds), x: "bad mean", lines: "treatment" }],
         single: false,
         seeds: SEEDS,
         cells: treatments,
@@ -49,7 +49,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         origin: Origin::Papers,
         measures: &[Measure::Seconds],
         baseline: Some(("treatment", "no changes")),
-        figures: &[Figure { y: Vertical::Linear(Measure::Seconds), x: "bad mean", lines: "treatment" }],
+        figures: &[ExperimentFigure { y: Vertical::Linear(Measure::Seconds), x: "bad mean", lines: "treatment" }],
         single: false,
         seeds: TWO_MOBILES_SEEDS,
         cells: two_mobiles,
@@ -60,7 +60,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         origin: Origin::Papers,
         measures: &[Measure::Seconds],
         baseline: None,
-        figures: &[Figure { y: Vertical::Packets, x: "", lines: "treatment" }],
+        figures: &[ExperimentFigure { y: Vertical::Packets, x: "", lines: "treatment" }],
         single: true,
         seeds: 1,
         cells: packets,

@@ -9,7 +9,7 @@ use remora_sim::copy::Direction;
 
 use super::super::cell::{Cell, Label, Measure};
 use super::super::job::{Copy, HandOff, Job, Saturation, SmallOperations, System, way};
-use super::{Experiment, Figure, Origin, SEEDS, Vertical};
+use super::{Experiment, ExperimentFigure, Origin, SEEDS, Vertical};
 
 /// What is copied at 1 Mbit/s, as in the papers.
 pub(crate) const FILE: u64 = 1 << 20;
@@ -35,15 +35,21 @@ pub(crate) const COPIES: Experiment = Experiment {
     cells: Vec::new,
 };
 
-pub(crate) const BURSTS: Experiment =
-    Experiment { name: "bursts", figures: &[Figure { y: Vertical::Ratio, x: "bad mean", lines: "system" }], ..COPIES };
+pub(crate) const BURSTS: Experiment = Experiment {
+    name: "bursts",
+    figures: &[ExperimentFigure { y: Vertical::Ratio, x: "bad mean", lines: "system" }],
+    ..COPIES
+};
 
-pub(crate) const LOSS: Experiment =
-    Experiment { name: "loss", figures: &[Figure { y: Vertical::Ratio, x: "loss", lines: "system" }], ..COPIES };
+pub(crate) const LOSS: Experiment = Experiment {
+    name: "loss",
+    figures: &[ExperimentFigure { y: Vertical::Ratio, x: "loss", lines: "system" }],
+    ..COPIES
+};
 
 pub(crate) const DISTANCE: Experiment = Experiment {
     name: "distance",
-    figures: &[Figure { y: Vertical::Ratio, x: "round trip", lines: "system" }],
+    figures: &[ExperimentFigure { y: Vertical::Ratio, x: "round trip", lines: "system" }],
     ..COPIES
 };
 
@@ -51,14 +57,14 @@ pub(crate) const OUTAGES: Experiment = Experiment {
     name: "outages",
     about: "10 s and 30 s of nothing in mid-copy: until bytes flow again, and in all",
     measures: &[Measure::Resume, Measure::Seconds],
-    figures: &[Figure { y: Vertical::Logarithmic(Measure::Resume), x: "outage", lines: "system" }],
+    figures: &[ExperimentFigure { y: Vertical::Logarithmic(Measure::Resume), x: "outage", lines: "system" }],
     ..COPIES
 };
 
 pub(crate) const RATES: Experiment = Experiment {
     name: "rates",
     about: "64 kbit/s to 100 Mbit/s, bad mean 80 ms; the file grows with the rate, up to 16 MiB",
-    figures: &[Figure { y: Vertical::Ratio, x: "rate", lines: "system" }],
+    figures: &[ExperimentFigure { y: Vertical::Ratio, x: "rate", lines: "system" }],
     ..COPIES
 };
 
@@ -66,7 +72,7 @@ pub(crate) const HAND_OFF: Experiment = Experiment {
     name: "handoff",
     about: "a cell switch of 1 s in mid-copy, which is announced or not",
     measures: &[Measure::Resume, Measure::Seconds],
-    figures: &[Figure { y: Vertical::Logarithmic(Measure::Resume), x: "signal", lines: "system" }],
+    figures: &[ExperimentFigure { y: Vertical::Logarithmic(Measure::Resume), x: "signal", lines: "system" }],
     ..COPIES
 };
 
@@ -74,7 +80,7 @@ pub(crate) const SMALL_OPERATIONS: Experiment = Experiment {
     name: "small-operations",
     about: "creating and writing files of 100 bytes while 1 MiB is written: their latency",
     measures: &[Measure::Latency95, Measure::LatencyMedian, Measure::LatencyMax],
-    figures: &[Figure { y: Vertical::Logarithmic(Measure::Latency95), x: "bad mean", lines: "system" }],
+    figures: &[ExperimentFigure { y: Vertical::Logarithmic(Measure::Latency95), x: "bad mean", lines: "system" }],
     ..COPIES
 };
 
@@ -82,7 +88,7 @@ pub(crate) const SATURATION: Experiment = Experiment {
     name: "saturation",
     about: "the link layer with 8 destinations that all want more: utilisation, and a good one's share",
     measures: &[Measure::Utilisation, Measure::GoodShare],
-    figures: &[Figure { y: Vertical::Linear(Measure::Utilisation), x: "bad mean", lines: "destinations" }],
+    figures: &[ExperimentFigure { y: Vertical::Linear(Measure::Utilisation), x: "bad mean", lines: "destinations" }],
     ..COPIES
 };
 

@@ -7,7 +7,7 @@ use remora_channel::{Config, ErrorModel};
 
 use super::super::cell::{Cell, Label, Measure};
 use super::super::experiments::tables::{self, BAD_MEANS_MS, COPIES, FILE, LIMIT, WAYS};
-use super::super::experiments::{Experiment, Figure, Vertical};
+use super::super::experiments::{Experiment, ExperimentFigure, Vertical};
 use super::super::job::{Job, System, Tcp};
 use super::papers;
 
@@ -36,7 +36,7 @@ static EXPERIMENTS: &[Experiment] = &[
         name: "tcp",
         about: "a stream of TCP (CUBIC), by itself and through the link layer: what it gets of the channel",
         measures: &[Measure::CapacityShare],
-        figures: &[Figure { y: Vertical::Linear(Measure::CapacityShare), x: "channel", lines: "link" }],
+        figures: &[ExperimentFigure { y: Vertical::Linear(Measure::CapacityShare), x: "channel", lines: "link" }],
         cells: tcp,
         ..COPIES
     },

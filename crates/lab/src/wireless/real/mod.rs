@@ -37,8 +37,9 @@ use remora_sim::copy::Direction;
 
 use super::cell::{Emulation, Measure, Sample};
 use super::job::{Copy, Job, System};
-use super::runner::{RunError, Runner, Source};
+use super::runner::{RunError, Runner};
 use super::simulated::Simulator;
+use crate::report::provenance::Source;
 use bench::Bench;
 use idle::Idle;
 use peers::Peers;

@@ -10,7 +10,7 @@ use remora_sim::testbed::paper;
 
 use super::super::cell::{Cell, Label, Measure};
 use super::super::experiments::tables::{COPIES, FILE, LIMIT, WAYS};
-use super::super::experiments::{self, Experiment, Figure, Origin, Vertical};
+use super::super::experiments::{self, Experiment, ExperimentFigure, Origin, Vertical};
 use super::super::job::{Copy, Job, System, Treatment};
 
 /// What is compared with the client that has no changes.
@@ -21,7 +21,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         name: "block-size",
         about: "blocks of 1 to 8 KiB, nothing else changed, between fast hosts",
         origin: Origin::Papers,
-        figures: &[Figure { y: Vertical::Linear(Measure::Seconds), x: "block", lines: "bad mean" }],
+        figures: &[ExperimentFigure { y: Vertical::Linear(Measure::Seconds), x: "block", lines: "bad mean" }],
         cells: block_size,
         ..COPIES
     },
@@ -42,7 +42,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
 const TREATED: Experiment = Experiment {
     origin: Origin::Papers,
     baseline: BASELINE,
-    figures: &[Figure { y: Vertical::Linear(Measure::Seconds), x: "bad mean", lines: "treatment" }],
+    figures: &[ExperimentFigure { y: Vertical::Linear(Measure::Seconds), x: "bad mean", lines: "treatment" }],
     ..COPIES
 };
 

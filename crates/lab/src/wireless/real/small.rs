@@ -37,14 +37,14 @@ pub(super) fn run(
     let bulk = Copy::new(job.system, job.channel.clone(), Direction::Write, job.bytes);
     if job.system == System::Linux {
         let (latencies, report) = bench.copy_beside_small(&bulk, seed, limit, peers)?;
-        return Ok((of_latencies(latencies), report));
+        return Ok((of_latencies(&latencies), report));
     }
     let run = bench.next_run();
     let (latencies, copied) = bench.copy_beside(&bulk, seed, limit, peers, |scene| {
         let saver = Saver { server: format!("nfs://{}/", scene.server), prefix: format!("small-{run}"), limit };
         saver.work(scene.emulator, scene.over)
     })?;
-    Ok((of_latencies(latencies?), copied.report))
+    Ok((of_latencies(&latencies?), copied.report))
 }
 
 /// Saves small files.

@@ -1,6 +1,6 @@
-//! What can keep an experiment with real programs from giving figures.
+//! The error of an experiment with real programs.
 
-/// Why there are no figures.
+/// What failed, and why.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {why}")]
 pub struct Error {
@@ -8,7 +8,7 @@ pub struct Error {
     why: String,
 }
 
-/// To say what failed.
+/// Names what failed, for `map_err`.
 pub(crate) fn failed<E: std::fmt::Display>(what: &'static str) -> impl FnOnce(E) -> Error {
     move |e| Error { what, why: e.to_string() }
 }

@@ -1,54 +1,45 @@
-//! Medians with intervals, for runs of which some may have been cut off.
+//! Statistics over runs: medians, confidence intervals and percentiles.
 //!
-//! A run that was cut off at the limit took longer than any that ended: it counts as infinite,
-//! and so is ranked above all others. Order statistics take that as it is; a mean cannot.
+//! A run that was cut off at its limit took longer than any that ended: it is infinite, and ranks above all others.
+//! Medians, percentiles and the interval of a median are order statistics, which allow that; a mean does not, and is
+//! taken over the runs that ended. The papers report means, so means have intervals of their own: Student's for one
+//! mean, the bootstrap's for the reduction from one mean to another.
 
 use remora_base::Rng;
 use serde::Serialize;
 
-/// The error that an interval may have: it misses the median in 5 of 100 experiments at most.
+/// Probability that a 95 % interval misses.
 const MISS: f64 = 0.05;
-
-/// How often seeds are drawn for an interval.
+/// Resamples of the bootstrap.
 const RESAMPLES: usize = 1000;
 
-/// Some runs of the same thing.
-///
-/// Infinite figures (JSON: null) stand for runs that were cut off.
+/// Summary of repeated runs. Infinite values (JSON: null) are runs that were cut off.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Summary {
-    /// How many runs there were.
     pub runs: usize,
-    /// How many of them were cut off.
+    /// Runs that were cut off.
     pub censored: usize,
-    /// Half of the runs took less.
     pub median: f64,
-    /// The lower of the two runs in the middle, where the upper one was cut off: half-way from here to
-    /// where it was is the least that the median can be.
+    /// The lower of the two middle runs where the upper one was cut off: the median is at least half-way from here to
+    /// the limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lower_middle: Option<f64>,
-    /// Lower end of the 95 % interval of the median; `None` when there are too few runs.
+    /// Lower end of the median's 95 % interval; `None` below six runs.
     pub low: Option<f64>,
-    /// Its upper end.
     pub high: Option<f64>,
-    /// The least.
     pub min: f64,
-    /// The most.
     pub max: f64,
-    /// The mean of the runs that ended, which is what the papers report: they repeated the
-    /// others. `None` if none ended.
+    /// Mean of the runs that ended.
     pub mean: Option<f64>,
 }
 
 impl Summary {
-    /// Sums up values, of which infinite ones were cut off; `None` if there are none, or one is
-    /// not a number.
+    /// Summarises `values`; `None` if there are none or one is not a number.
     pub fn of(values: &[f64]) -> Option<Summary> {
         if values.iter().any(|v| v.is_nan()) {
             return None;
         }
-        let mut sorted = values.to_vec();
-        sorted.sort_by(f64::total_cmp);
+        let sorted = sorted(values);
         let (min, max) = (*sorted.first()?, *sorted.last()?);
         let ended: Vec<f64> = sorted.iter().copied().filter(|v| v.is_finite()).collect();
         let rank = interval_rank(sorted.len());
@@ -61,45 +52,62 @@ impl Summary {
             high: rank.and_then(|k| sorted.get(sorted.len() - k)).copied(),
             min,
             max,
-            mean: (!ended.is_empty()).then(|| ended.iter().sum::<f64>() / ended.len() as f64),
+            mean: mean(&ended),
         })
     }
-}
 
-/// What a run came to: a figure, or something that it is above.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct AtLeast {
-    pub(crate) value: f64,
-    pub(crate) is_all: bool,
-}
-
-impl Summary {
-    /// Sums up runs of which each that was cut off is above something of its own, and what the median is above if it
-    /// is not known. It is infinite then, as are the ends of its interval that are not.
-    pub(crate) fn of_bounded(runs: &[AtLeast]) -> Option<(Summary, f64)> {
+    /// Summarises runs of which each that was cut off has a lower bound of its own. A median that is not known is
+    /// infinite, and so are the ends of its interval.
+    pub(crate) fn of_bounded(runs: &[Bounded]) -> Option<BoundedSummary> {
         let least: Vec<f64> = runs.iter().map(|r| r.value).collect();
-        let most: Vec<f64> = runs.iter().map(|r| if r.is_all { r.value } else { f64::INFINITY }).collect();
+        let most: Vec<f64> = runs.iter().map(|r| if r.is_exact { r.value } else { f64::INFINITY }).collect();
         let (least, most) = (Summary::of(&least)?, Summary::of(&most)?);
         let median = if least.median == most.median { most.median } else { f64::INFINITY };
-        Some((Summary { median, lower_middle: None, low: least.low, ..most }, least.median))
+        let summary = Summary { median, lower_middle: None, low: least.low, ..most };
+        Some(BoundedSummary { summary, median_above: least.median })
     }
 
-    /// What the median is above, if it is infinite, of runs that were cut off at `limit`.
+    /// Lower bound of an infinite median of runs that were cut off at `limit`.
     pub(crate) fn median_above(&self, limit: f64) -> f64 {
         self.lower_middle.map_or(limit, |below| (below + limit) / 2.0)
     }
+
+    /// Both ends of the median's interval.
+    pub(crate) fn interval(&self) -> Option<(f64, f64)> {
+        self.low.zip(self.high)
+    }
 }
 
-/// The 95 % interval of the percentage by which the mean of the second lies below that of the first, each of the runs
-/// that ended; `None` when there are too few seeds, or nothing ends. From resamples of the seeds, which have both
-/// with them (the bootstrap's percentiles, Efron 1979). The draws are always the same.
-pub(super) fn reduction_interval(pairs: &[(f64, f64)]) -> Option<(f64, f64)> {
+/// A run's value, or a bound that it exceeds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Bounded {
+    pub(crate) value: f64,
+    pub(crate) is_exact: bool,
+}
+
+/// Summary of runs with bounds of their own.
+pub(crate) struct BoundedSummary {
+    pub(crate) summary: Summary,
+    /// Lower bound of the median.
+    pub(crate) median_above: f64,
+}
+
+/// A value before and after a change, with the same seed.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Paired {
+    pub(crate) before: f64,
+    pub(crate) after: f64,
+}
+
+/// The 95 % interval of the percentage by which the mean after a change lies below the mean before it: percentiles of
+/// resampled pairs (Efron 1979), always with the same draws. `None` below six pairs, or if nothing ends.
+pub(crate) fn reduction_interval(pairs: &[Paired]) -> Option<(f64, f64)> {
     interval_rank(pairs.len())?;
     let mut rng = Rng::stream(1, "bootstrap");
     let mut resample = || {
         let mut sums = [(0.0, 0u32); 2];
         for _ in pairs {
-            let (before, after) = pairs.get(rng.below(pairs.len() as u64) as usize)?;
+            let Paired { before, after } = pairs.get(rng.below(pairs.len() as u64) as usize)?;
             for (sum, value) in sums.iter_mut().zip([before, after]).filter(|(_, value)| value.is_finite()) {
                 *sum = (sum.0 + value, sum.1 + 1);
             }
@@ -107,19 +115,54 @@ pub(super) fn reduction_interval(pairs: &[(f64, f64)]) -> Option<(f64, f64)> {
         let [before, after] = sums.map(|(sum, ended)| sum / f64::from(ended));
         Some((1.0 - after / before) * 100.0)
     };
-    let mut reductions: Vec<f64> = (0..RESAMPLES).filter_map(|_| resample()).filter(|r| r.is_finite()).collect();
-    reductions.sort_by(f64::total_cmp);
+    let reductions: Vec<f64> = (0..RESAMPLES).filter_map(|_| resample()).filter(|r| r.is_finite()).collect();
+    let reductions = sorted(&reductions);
     let at = |share: f64| reductions.get((share * reductions.len() as f64) as usize).copied();
     Some((at(MISS / 2.0)?, at(1.0 - MISS / 2.0)?))
 }
 
-/// See [`Summary::lower_middle`].
+/// Half the 95 % interval of the mean of `values`, from Student's distribution; `None` below three values.
+pub(crate) fn mean_margin(values: &[f64]) -> Option<f64> {
+    let n = values.len() as f64;
+    if n < 3.0 {
+        return None;
+    }
+    let mean = mean(values)?;
+    let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    Some(student_97_5(n - 1.0) * (variance / n).sqrt())
+}
+
+/// The 97.5 % quantile of Student's distribution: the first terms of Cornish and Fisher's series (Abramowitz and
+/// Stegun, 26.7.5). It is 3 % too small for two degrees of freedom.
+fn student_97_5(freedom: f64) -> f64 {
+    let (z, f) = (1.959_964_f64, freedom);
+    let first = (z.powi(3) + z) / 4.0;
+    let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
+    let third = (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0;
+    z + first / f + second / f.powi(2) + third / f.powi(3)
+}
+
+/// The smallest of `sorted` values that so many percent do not exceed (nearest rank).
+pub(crate) fn percentile(sorted: &[f64], percent: usize) -> Option<f64> {
+    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+    sorted.get(rank - 1).copied()
+}
+
+pub(crate) fn sorted(values: &[f64]) -> Vec<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
 fn lower_middle(sorted: &[f64]) -> Option<f64> {
     let below = *sorted.get((sorted.len() / 2).checked_sub(1)?)?;
     (sorted.len().is_multiple_of(2) && below.is_finite() && median(sorted).is_infinite()).then_some(below)
 }
 
-/// The middle of sorted values, or half-way between the two middle ones.
 fn median(sorted: &[f64]) -> f64 {
     let half = sorted.len() / 2;
     match (sorted.len() % 2, sorted.get(half.wrapping_sub(1)), sorted.get(half)) {
@@ -129,9 +172,9 @@ fn median(sorted: &[f64]) -> f64 {
     }
 }
 
-/// The largest `k` for which the `k`-th smallest and the `k`-th largest of `n` values enclose
-/// the median with 95 % confidence, whatever the distribution: how many of `n` lie below the
-/// median is binomial with a half. `None` below 6 values.
+/// The largest `k` for which the `k`-th smallest and the `k`-th largest of `n` values enclose the median with 95 %
+/// confidence, whatever the distribution: the number of values below the median is binomial with p = 1/2. `None`
+/// below six values.
 fn interval_rank(n: usize) -> Option<usize> {
     let mut below = 0.0; // P(fewer than k of the n lie below the median)
     let mut ln_term = -(n as f64) * std::f64::consts::LN_2; // ln P(exactly k - 1 do)
@@ -152,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_are_those_of_the_tables() {
+    fn interval_ranks_are_those_of_the_sign_test() {
         // Conover, Practical Nonparametric Statistics, or any table of the sign test.
         for (n, rank) in [
             (0, None),
@@ -176,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_runs_does_not_matter() {
+    fn summary_does_not_depend_on_the_order_of_runs() {
         let forth: Vec<f64> = (1..=10).map(f64::from).collect();
         let back: Vec<f64> = forth.iter().rev().copied().collect();
         let summary = Summary::of(&forth).unwrap();
@@ -187,12 +230,12 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_are_above_different_things_leave_the_median_open_until_it_is_known() {
+    fn median_of_runs_with_own_bounds_is_open_until_known() {
         let of = |ended: &[f64], cut: &[f64]| {
-            let run = |is_all| move |value: &f64| AtLeast { value: *value, is_all };
+            let run = |is_exact| move |value: &f64| Bounded { value: *value, is_exact };
             let runs: Vec<_> = ended.iter().map(run(true)).chain(cut.iter().map(run(false))).collect();
-            let (summary, above) = Summary::of_bounded(&runs).unwrap();
-            (summary.median, above)
+            let bounded = Summary::of_bounded(&runs).unwrap();
+            (bounded.summary.median, bounded.median_above)
         };
         let open = f64::INFINITY;
         assert_eq!(of(&[1.0, 20.0], &[3.0]), (open, 3.0), "it may be 3.1");
@@ -203,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_were_cut_off_rank_above_all() {
+    fn runs_that_were_cut_off_rank_above_all_others() {
         let cut = f64::INFINITY;
         let few = Summary::of(&[cut, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
         assert_eq!((few.median, few.high, few.max, few.censored), (4.0, Some(cut), cut, 1));
@@ -217,40 +260,41 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_no_summary() {
+    fn summary_of_no_values_or_nan_is_none() {
         assert_eq!(Summary::of(&[]), None);
         assert_eq!(Summary::of(&[1.0, f64::NAN]), None);
         assert_eq!(Summary::of(&[3.0]).map(|s| (s.median, s.low)), Some((3.0, None)));
     }
 
     #[test]
-    fn the_interval_of_a_reduction_holds_it_about_as_often_as_it_says() {
+    fn reduction_interval_has_its_nominal_coverage() {
         let mut rng = Rng::stream(2, "reduction");
-        // What all of a seed's runs suffer, and half of it, scattered: 50 % less in the mean.
+        // A seed's weather, and half of it with noise: a reduction of 50 % in the mean.
         let mut pair = || {
             let weather = 20.0 + 40.0 * rng.unit();
-            (weather, weather / 2.0 + 4.0 * (rng.unit() - 0.5))
+            Paired { before: weather, after: weather / 2.0 + 4.0 * (rng.unit() - 0.5) }
         };
         let mut interval = || reduction_interval(&(0..20).map(|_| pair()).collect::<Vec<_>>()).unwrap();
         let intervals: Vec<_> = (0..500).map(|_| interval()).collect();
         let held = intervals.iter().filter(|(low, high)| (*low..=*high).contains(&50.0)).count();
         assert!((450..=495).contains(&held), "{held} of 500");
-        // The weather is the same before and after, so it hardly widens the interval.
+        // Both runs of a pair have the same weather, so it hardly widens the interval.
         assert!(intervals.iter().all(|(low, high)| high - low < 6.0), "{intervals:?}");
     }
 
     #[test]
-    fn a_reduction_of_few_runs_or_of_none_that_ended_has_no_interval() {
+    fn reduction_of_few_or_unfinished_runs_has_no_interval() {
         let cut = f64::INFINITY;
-        assert_eq!(reduction_interval(&[(2.0, 1.0); 5]), None);
-        assert_eq!(reduction_interval(&[(2.0, 1.0); 6]), Some((50.0, 50.0)));
-        assert_eq!(reduction_interval(&[(cut, 1.0); 6]), None);
-        let most = [(2.0, 1.0), (2.0, 1.0), (2.0, 1.0), (2.0, 1.0), (cut, 1.0), (2.0, cut)];
+        let pair = |before, after| Paired { before, after };
+        assert_eq!(reduction_interval(&[pair(2.0, 1.0); 5]), None);
+        assert_eq!(reduction_interval(&[pair(2.0, 1.0); 6]), Some((50.0, 50.0)));
+        assert_eq!(reduction_interval(&[pair(cut, 1.0); 6]), None);
+        let most = [pair(2.0, 1.0), pair(2.0, 1.0), pair(2.0, 1.0), pair(2.0, 1.0), pair(cut, 1.0), pair(2.0, cut)];
         assert_eq!(reduction_interval(&most), Some((50.0, 50.0)), "what was cut off counts as in the mean: not");
     }
 
     #[test]
-    fn the_interval_holds_the_median_as_often_as_it_says() {
+    fn median_interval_has_its_nominal_coverage() {
         let mut rng = remora_base::Rng::stream(1, "interval");
         let trials = 2000;
         let holds = |_: &u32| {
@@ -259,5 +303,24 @@ mod tests {
         };
         let held = (0..trials).filter(holds).count() as f64 / f64::from(trials);
         assert!((0.965..0.99).contains(&held), "{held}: exactly 0.9785 for ten values");
+    }
+
+    #[test]
+    fn mean_margin_is_students() {
+        for (freedom, quantile) in [(2.0, 4.303), (4.0, 2.776), (19.0, 2.093), (499.0, 1.965)] {
+            let ours = student_97_5(freedom);
+            assert!((ours / quantile - 1.0).abs() < if freedom < 4.0 { 0.04 } else { 0.003 }, "{freedom}: {ours}");
+        }
+        // 1 to 5: a standard deviation of 1.581, times 2.776, over the root of 5.
+        assert!((mean_margin(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap() - 1.963).abs() < 0.01);
+        assert_eq!(mean_margin(&[1.0, 2.0]), None);
+    }
+
+    #[test]
+    fn percentile_is_the_nearest_rank() {
+        let values: Vec<f64> = (1..=10).map(f64::from).collect();
+        let at = |percent| percentile(&values, percent);
+        assert_eq!([at(0), at(50), at(95), at(100)], [Some(1.0), Some(5.0), Some(10.0), Some(10.0)]);
+        assert_eq!(percentile(&[], 50), None);
     }
 }
