@@ -2,27 +2,26 @@
 //! clause 4).
 //!
 //! The usual closed forms (Metcalfe & Boggs 1976; Lam 1980; the load-dependent server of Almes &
-//! Lazowska 1979) let the best of all back-offs settle each contention. They are right about what
-//! the medium carries and wrong about how long a frame waits: a frame that has collided a few
-//! times sits out a back-off while the medium is idle, so the wait is not that of a
-//! work-conserving queue. Here the frame at the head of a station's queue is followed through its
-//! attempts instead:
+//! Lazowska 1979) assume that an optimal back-off resolves each contention. They predict the
+//! throughput well and the delay badly: a frame that collided a few times sits out a back-off while
+//! the medium is idle, so the wait is not that of a work-conserving queue. This model follows the
+//! frame at the head of a station's queue through its attempts:
 //!
-//! * the first attempt collides if it comes while others hold the medium, and another one waits
-//!   for the same end (all of them then start together): chance `first`;
-//! * each later attempt collides with chance `retry`, higher the busier the medium is: those who
-//!   collided once wait for the same ends again;
+//! * the first attempt collides if others arrive during the same transmission and wait for its end
+//!   (all then start together): probability `first`;
+//! * each later attempt collides with probability `retry`, which grows with the utilisation, since
+//!   stations that collided once wait for the same ends again;
 //! * each collision costs a back-off of mean `(2^min(k,10) - 1) / 2` slots, the collision itself
-//!   and, with the chance that the medium is busy then, the rest of a frame; after 16 the frame is
-//!   given up;
-//! * the station's own queue is an M/G/1 queue whose service is all this; a frame that finds others
-//!   before it at its station has less of it to go through, for a station that has just sent is
-//!   ahead of those that are backing off (an exceptional first service, Welch 1964).
+//!   and, with the probability that the medium is then busy, the rest of a frame; after 16 the
+//!   frame is given up;
+//! * the station's own queue is an M/G/1 queue with this service time; a frame that finds others at
+//!   its station is served faster, for a station that just sent is ahead of those in back-off (an
+//!   exceptional first service, Welch 1964).
 //!
-//! Eight numbers in it no derivation gave (`fitted`). They were fitted to an event simulation of the
-//! protocol, another one than that in `tests/ethernet.rs`, and both hold the formula to its bands.
-//! One of them must do: little traffic, moderate traffic of anybody's, much traffic of many stations that
-//! are alike and send long frames.
+//! Eight constants (`fitted`) have no derivation. They were fitted to an event simulation of the
+//! protocol other than that in `tests/ethernet.rs`; both hold the formula to its bands. One of the
+//! bands must hold: light traffic, moderate traffic of any stations, heavy traffic of many equal
+//! stations with long frames.
 
 use crate::formula::{Band, Estimate, Formula, Quantity};
 use crate::quantity::{Moments, Traffic};
@@ -31,38 +30,40 @@ use crate::quantity::{Moments, Traffic};
 pub const SLOT_BITS: f64 = 512.0;
 /// Gap between frames in bits.
 pub const GAP_BITS: f64 = 96.0;
-/// Shortest transmission that collides: preamble and jam, in bits.
+/// Shortest transmission in a collision: preamble and jam, in bits.
 pub const FRAGMENT_BITS: f64 = 96.0;
 pub const JAM_BITS: f64 = 32.0;
 /// Attempts before a frame is given up.
 pub const ATTEMPTS_MAX: u32 = 16;
-/// The back-off's window stops growing after so many collisions.
+/// The back-off window stops doubling after this many collisions.
 pub const DOUBLINGS_MAX: u32 = 10;
-/// More the medium is never counted as busy: there is always a gap.
+/// Upper limit of the utilisation: there is always a gap.
 pub const BUSY_MAX: f64 = 0.98;
-/// More likely no retry is counted to collide: where propagation is far beyond what cables may be.
+/// Upper limit of the retry collision probability, reached where propagation far exceeds that of
+/// cables.
 pub const RETRY_MAX: f64 = 0.97;
-/// Rounds of the fixed point at most; a dozen do at moderate load.
+/// Maximum of fixed-point iterations; a dozen suffice at moderate load.
 pub const ROUNDS: usize = 200;
 
-/// Eight numbers fitted to simulation; all are shares or multiples, without units.
+/// Eight constants fitted to simulation; all are shares or multiples, without units.
 pub mod fitted {
-    /// How much more often than new frames alone others join the wait for the same end, for each
-    /// first attempt that collides.
+    /// Others that join the wait for the same end, for each colliding first attempt, relative to
+    /// new frames alone.
     pub const JOINING: f64 = 1.742;
-    /// Chance that a retry collides on an idle medium, with the partner of the last collision.
+    /// Probability that a retry collides on an idle medium, with the partner of the last collision.
     pub const RETRY_IDLE: f64 = 0.0152;
-    /// What propagation adds to that, for each slot of it.
+    /// Increase of it for each slot time of propagation.
     pub const RETRY_UNHEARD: f64 = 0.0725;
-    /// What a busy medium adds.
+    /// Increase of it on a busy medium.
     pub const RETRY_BUSY: f64 = 0.8229;
     /// Share of a station's own traffic that does not count as busy for its retries.
     pub const RETRY_OWN: f64 = 0.1746;
-    /// Rest of a frame that the first attempt waits for, over half a frame.
+    /// Residual frame that a first attempt waits for, relative to half a frame.
     pub const FIRST_REST: f64 = 1.1532;
-    /// The same for a retry: frames follow one another just then.
+    /// Residual frame that a retry waits for, relative to half a frame: frames follow one another
+    /// then.
     pub const RETRY_REST: f64 = 2.4546;
-    /// Share of the contention that frames are spared which have waited at their own station.
+    /// Share of the contention spared to frames that waited at their own station.
     pub const SPARED: f64 = 0.3201;
 }
 
@@ -71,37 +72,33 @@ pub mod fitted {
 pub struct Sender {
     /// Bits a second of the medium.
     pub bits_per_s: f64,
-    /// From one station to another, in seconds.
     pub propagation_s: f64,
-    /// Stations that send.
     pub stations: f64,
-    /// What all of them send together.
     pub all: Traffic,
-    /// What this one sends.
     pub own: Traffic,
-    /// The busiest station's traffic over the average one's.
+    /// Traffic of the busiest station over that of the average one.
     pub imbalance: f64,
 }
 
-/// What a frame at the head of its station's queue goes through.
+/// The attempts of a frame at the head of its station's queue.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Access {
-    /// Time until it has arrived, in seconds.
+    /// Time until its arrival, in seconds.
     pub time: Moments,
-    /// The same for a frame that has waited at its own station for others.
+    /// Time until arrival of a frame that waited at its own station, in seconds.
     pub next: Moments,
-    /// Chance that its first attempt collides.
+    /// Collision probability of its first attempt.
     pub first: f64,
-    /// Chance that a later one does.
+    /// Collision probability of a later attempt.
     pub retry: f64,
-    /// Share of the time that the medium is held by frames, gaps and collisions.
+    /// Share of time that frames, gaps and collisions occupy the medium.
     pub busy: f64,
-    /// Chance that it is given up.
+    /// Probability that it is given up.
     pub given_up: f64,
 }
 
-/// Where the formula for the delay holds. Variation, propagation, collisions and how busy the station's
-/// own queue is each have an upper end.
+/// The band of the delay formula: upper limits of variation, propagation, collisions and the
+/// station's own utilisation.
 struct Reach {
     busy: f64,
     queue: f64,
@@ -137,7 +134,7 @@ impl Reach {
     }
 }
 
-/// Moderate traffic.
+/// The band of moderate traffic.
 const MODERATE: &[Band<Sender>] = &Reach {
     busy: 0.48,
     queue: 0.2,
@@ -152,7 +149,7 @@ const MODERATE: &[Band<Sender>] = &Reach {
 }
 .bands();
 
-/// Little traffic, of frames of any length.
+/// The band of light traffic, of frames of any length.
 const LITTLE: &[Band<Sender>] = &Reach {
     busy: 0.25,
     queue: 0.25,
@@ -167,7 +164,7 @@ const LITTLE: &[Band<Sender>] = &Reach {
 }
 .bands();
 
-/// Much traffic, where all stations do the same.
+/// The band of heavy traffic, where all stations are equal.
 const MUCH: &[Band<Sender>] = &Reach {
     busy: 0.665,
     queue: 0.3,
@@ -182,7 +179,7 @@ const MUCH: &[Band<Sender>] = &Reach {
 }
 .bands();
 
-/// Still more of long frames.
+/// The band of heavier traffic of long frames.
 const MUCH_LONG: &[Band<Sender>] = &Reach {
     busy: 0.825,
     queue: 0.3,
@@ -197,7 +194,7 @@ const MUCH_LONG: &[Band<Sender>] = &Reach {
 }
 .bands();
 
-/// What a copy meets: what others do counts, not its own traffic.
+/// The band for copies: the others' traffic counts, not the copy's own.
 const ACCESS_BANDS: &[Band<Sender>] = &[
     Band { quantity: Quantity::Stations, of: |s| s.stations, low: 1.0, high: 200.0 },
     Band { quantity: Quantity::PacketSlots, of: Sender::slots, low: 2.5, high: 24.0 },
@@ -207,7 +204,7 @@ const ACCESS_BANDS: &[Band<Sender>] = &[
     Band { quantity: Quantity::GivenUp, of: Sender::given_up, low: 0.0, high: 0.003 },
 ];
 
-/// What a frame at the head of its queue goes through.
+/// The attempts of a frame at the head of its queue.
 pub static ACCESS: Formula<Sender, Access> = Formula {
     name: "CSMA/CD access",
     source: "attempt by attempt through truncated binary exponential back-off, fitted to simulation; \
@@ -216,7 +213,7 @@ pub static ACCESS: Formula<Sender, Access> = Formula {
     bands: ACCESS_BANDS,
 };
 
-/// Mean time from a frame's arrival at its station to its arrival at the other end, in seconds, with
+/// Mean time from a frame's arrival at its station to its arrival at the far end, in seconds, in
 /// moderate traffic. See [`delay`].
 pub static DELAY: Formula<Sender, f64> = over(MODERATE);
 static DELAY_LITTLE: Formula<Sender, f64> = over(LITTLE);
@@ -233,8 +230,8 @@ const fn over(bands: &'static [Band<Sender>]) -> Formula<Sender, f64> {
     }
 }
 
-/// The same where any of the bands holds: moderate traffic, little traffic of frames of any length,
-/// much traffic of many stations that are alike. If none does, the reasons are those for moderate traffic.
+/// The delay if any of the bands holds: moderate traffic, light traffic of frames of any length,
+/// heavy traffic of many equal stations. If none does, the reasons are those of moderate traffic.
 pub fn delay(sender: &Sender) -> Estimate<f64> {
     let moderate = DELAY.at(sender);
     let holds = |delay: &Estimate<f64>| delay.outside().is_empty();
@@ -245,7 +242,7 @@ pub fn delay(sender: &Sender) -> Estimate<f64> {
     others.into_iter().find(holds).unwrap_or(moderate)
 }
 
-/// Frames a second that the medium carries when every station always has one.
+/// Frames a second under saturation of all stations.
 pub static CAPACITY: Formula<Sender, f64> = Formula {
     name: "CSMA/CD capacity",
     source: "Metcalfe & Boggs 1976: a slot succeeds with A = (1 - 1/n)^(n-1), so a frame costs (1 - A)/A slots; \
@@ -263,30 +260,31 @@ impl Sender {
         self.all.mean_bits() / SLOT_BITS
     }
 
-    /// Length in slots of the shorter frames among those that vary: half of the variation below the mean.
+    /// Length in slots of the shorter frames among varied ones: half of the variation below the
+    /// mean.
     fn short_slots(&self) -> f64 {
         self.slots() * (1.0 - self.frame().scv() / 2.0).max(0.0)
     }
 
-    /// Mean length of the frame that is under way when another one comes up, in slots.
+    /// Mean length of the frame in transmission at an arrival, in slots.
     fn met_slots(&self) -> f64 {
         self.slots() * (1.0 + self.frame().scv())
     }
 
-    /// How many stations would make all of the traffic, did all of them as much as the busiest, or send as many
-    /// frames as this one: those contend.
+    /// The number of contending stations: those that would produce the traffic if all were as busy
+    /// as the busiest, or sent as many frames as this one.
     fn busy_stations(&self) -> f64 {
         let all = self.all.packets_per_s();
         let frames = if all > 0.0 { self.own.packets_per_s() / all * self.stations } else { 1.0 };
         self.stations / self.imbalance.max(frames).max(1.0)
     }
 
-    /// Share of the time that the medium is taken, collisions included.
+    /// Share of time that the medium is busy, including collisions.
     fn busy(&self) -> f64 {
         self.settle().map_or(f64::INFINITY, |a| a.busy)
     }
 
-    /// The same by others.
+    /// Share of time that others keep it busy.
     fn busy_others(&self) -> f64 {
         self.busy() * (1.0 - self.own_share())
     }
@@ -299,12 +297,12 @@ impl Sender {
         self.settle().map_or(1.0, |a| a.given_up)
     }
 
-    /// Seconds that a frame holds the medium beside its bits.
+    /// Seconds that a frame occupies the medium beyond its bits.
     fn gap_s(&self) -> f64 {
         self.propagation_s + GAP_BITS / self.bits_per_s
     }
 
-    /// Seconds that a collision holds it.
+    /// Seconds that a collision occupies the medium.
     fn collision_s(&self) -> f64 {
         let seen = self.propagation_s + JAM_BITS / self.bits_per_s;
         self.gap_s() + (FRAGMENT_BITS / self.bits_per_s).max(seen)
@@ -319,20 +317,20 @@ impl Sender {
         self.settle().map_or(f64::INFINITY, |a| a.time.mean * self.own.packets_per_s())
     }
 
-    /// The same, as far as this station and the others bring as much as one another: it is often ahead of them,
-    /// and they of it.
+    /// Utilisation of the own queue, as far as this station and the others send equally much: each
+    /// is often ahead of the other.
     fn own_queue(&self) -> f64 {
         let own = self.own_share();
         self.queue_utilisation() * 4.0 * own * (1.0 - own)
     }
 
-    /// The fixed point of the collision chances: they depend on the collisions. From no collision
-    /// upwards each round only adds, so this finds the smallest one.
+    /// The fixed point of the collision probabilities, which depend on the collisions. From 0 each
+    /// iteration only increases, so this finds the smallest one.
     fn settle(&self) -> Option<Access> {
         let lambda = self.all.packets_per_s();
         let frame = self.frame();
         let others = 1.0 - self.own_share();
-        // A frame under way when something arrives is longer than the average one.
+        // The frame in transmission at an arrival is longer than the average one.
         let held = self.all.service(self.bits_per_s, self.gap_s());
         let met = if frame.mean > 0.0 { held.second / held.mean } else { 0.0 };
         let (mut first, mut retry, mut busy) = (0.0f64, fitted::RETRY_IDLE, 0.0);
@@ -359,8 +357,8 @@ impl Sender {
         Some(Access { time, next: self.spared(time), first, retry, busy, given_up })
     }
 
-    /// The time through all attempts of a frame that has waited for another one at its station: the gap
-    /// behind that one, and a part of the contention.
+    /// The time through all attempts of a frame that waited at its station: the gap behind the
+    /// frame before, and a part of the contention.
     fn spared(&self, time: Moments) -> Moments {
         let own = self.own_frame();
         let alone = (own.second - own.mean * own.mean).max(0.0);
@@ -370,7 +368,7 @@ impl Sender {
         Moments { mean, second: mean * mean + alone + left * left * contention }
     }
 
-    /// The station's own frame until it has arrived.
+    /// The station's own frame until its arrival.
     fn own_frame(&self) -> Moments {
         let of = if self.own.packets_per_s() > 0.0 { self.own } else { self.all };
         of.service(self.bits_per_s, self.propagation_s)
@@ -379,7 +377,7 @@ impl Sender {
     /// Mean and second moment of the time through all attempts.
     fn attempts(&self, first: f64, retry: f64, busy: f64, met: f64) -> Moments {
         let slot = SLOT_BITS / self.bits_per_s;
-        // Of a uniform part of what is under way: mean and second moment.
+        // The uniform residual of the transmission: mean and second moment.
         let rest = |factor: f64| (factor * busy * met / 2.0, factor * busy * met * met / 3.0);
         let own = self.own_frame();
         let (wait, wait2) = rest(fitted::FIRST_REST);
@@ -397,7 +395,7 @@ impl Sender {
             let (wait, wait2) = rest(fitted::RETRY_REST);
             mean += slot * (window - 1.0) / 2.0 + self.collision_s() + wait;
             variance += slot * slot * (window * window - 1.0) / 12.0 + (wait2 - wait * wait).max(0.0);
-            // What fails at last is counted with what it has cost until then.
+            // Frames given up count with the time spent until then.
             let over = if k + 1 < ATTEMPTS_MAX { 1.0 - retry } else { 1.0 };
             add(collided * over, mean, variance);
             collided *= retry;
@@ -439,14 +437,14 @@ mod tests {
     }
 
     #[test]
-    fn without_load_a_frame_takes_its_own_time() {
+    fn frame_without_load_takes_its_transmission_time() {
         let got = DELAY.at(&sender(1e-9, 12_000.0, 20.0));
         assert!((got.value().unwrap() - 1.205e-3).abs() < 1e-8, "{got:?}");
         assert!(got.outside().is_empty());
     }
 
     #[test]
-    fn what_is_outside_the_band_says_so() {
+    fn sender_outside_band_is_doubted() {
         for (load, bits, stations, quantity) in [
             (0.4, 12_000.0, 9.0, Quantity::Stations),
             (0.85, 12_000.0, 50.0, Quantity::Utilisation),
@@ -458,7 +456,7 @@ mod tests {
                 got.outside().iter().any(|r| matches!(r, crate::Reason::Outside { quantity: q, .. } if *q == quantity));
             assert!(found, "{quantity}: {got:?}");
         }
-        // Little traffic of anybody's, and much of many that are alike.
+        // Light traffic of any stations, and heavy traffic of many equal ones.
         for (load, bits, stations) in [(0.12, 600.0, 2.0), (0.45, 3_000.0, 12.0), (0.7, 12_000.0, 20.0)] {
             let got = delay(&sender(load, bits, stations));
             assert!(got.outside().is_empty(), "{load}: {got:?}");
@@ -470,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn capacity_is_metcalfe_and_boggs() {
+    fn capacity_is_that_of_metcalfe_and_boggs() {
         // One station alone pays the gap only; 256 pay about e - 1 slots.
         let alone = CAPACITY.at(&sender(0.5, 12_000.0, 1.0));
         assert!((alone.value().unwrap() - 1.0 / 1.2146e-3).abs() < 1e-6, "{alone:?}");
@@ -481,7 +479,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn more_load_is_never_less_delay(
+        fn delay_grows_with_load(
             load in 0.01f64..0.75, more in 0.001f64..0.05, bits in 2048f64..12208.0, n in 10f64..200.0,
         ) {
             let (a, b) = (DELAY.at(&sender(load, bits, n)), DELAY.at(&sender(load + more, bits, n)));

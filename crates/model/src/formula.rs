@@ -1,21 +1,20 @@
-//! A formula with its source and its band of validity, and results that cannot be had without
-//! the reasons to doubt them.
+//! Formulas with a source and a band of validity, and estimates that carry their reasons for doubt.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// What a band is about.
+/// The quantity that a band limits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantity {
-    /// Share of the time that a server or medium is busy.
+    /// Share of time that a server or medium is busy.
     Utilisation,
-    /// Share of the medium's bit rate that packets ask for.
+    /// Offered share of the medium's bit rate.
     Load,
     /// Stations on the medium.
     Stations,
-    /// Stations that would make all of the traffic, did all of them as much as the busiest.
+    /// Number of stations that would produce the traffic if all were as busy as the busiest.
     BusyStations,
     /// Mean packet size in slot times of the medium.
     PacketSlots,
@@ -23,50 +22,52 @@ pub enum Quantity {
     Variation,
     /// Propagation time in slot times.
     PropagationSlots,
-    /// Share of the packets that are given up after 16 collisions.
+    /// Share of packets given up after 16 collisions.
     GivenUp,
-    /// How busy the sending station's own queue is.
+    /// Utilisation of the sending station's own queue.
     StationUtilisation,
-    /// The same, as far as the station and all others bring as much as one another.
+    /// Utilisation of the sending station's own queue, as far as its traffic equals that of all
+    /// others.
     OwnQueue,
-    /// The busiest station's traffic over that of the average station.
+    /// Traffic of the busiest station over that of the average one.
     Imbalance,
-    /// Chance that a frame meets a bad period.
+    /// Probability that a frame overlaps a bad period.
     FrameLoss,
-    /// By how much more often long frames do.
+    /// How much more often long frames do than the average one.
     LongLoss,
-    /// How much more regular than Poisson packets come (1 less the squared coefficient of variation
-    /// of the time between them).
+    /// Regularity of arrivals: 1 minus the squared coefficient of variation of interarrival times.
     Regularity,
-    /// Mean length of the packet under way when another one comes, in slot times: long ones are met more often.
+    /// Mean length in slot times of the packet in transmission at an arrival. Long packets are met
+    /// more often.
     MetSlots,
-    /// Length of the shorter packets where sizes vary, in slot times: they collide more.
+    /// Length of the shorter packets where sizes vary, in slot times: they collide more often.
     ShortSlots,
-    /// Share of the time that a station can't be heard.
+    /// Share of time that a station's channel is bad.
     BadShare,
-    /// Share of a ring's time that others use while a copy sends bursts.
+    /// Share of a ring's time used by others while a copy sends bursts.
     OthersLoad,
-    /// A token's way once around, as a part of a copy's round.
+    /// The token's rotation time over a copy's round.
     TokenWay,
-    /// By how much a copy may be slower because its blocks hold up one another where data and replies meet.
+    /// Slowdown of a copy whose blocks delay one another where data and replies meet.
     Bunching,
-    /// Packets of one queue that come while one of another queue has its turn, where queues take turns and are
-    /// not alike: what it may not send at once.
+    /// Packets that arrive at one queue during another queue's turn, where queues are unequal: more
+    /// than it may send at once.
     Turns,
-    /// How busy a ring is times how unlike stations' parts of its load are to their parts of the work that a packet
-    /// meets under way.
+    /// A ring's utilisation times the mismatch between the stations' shares of the load and of the
+    /// work that an arrival meets.
     Unlike,
-    /// How busy the sender's and the receiver's ports of a switch are, multiplied, and more where sizes vary much.
+    /// Utilisation of the sender's port of a switch times that of the receiver's, more where sizes
+    /// vary much.
     BothPorts,
-    /// How much of the delay may be more because packets leave a shared medium in bursts.
+    /// Share of the delay that bursts out of a shared medium may add.
     Bursts,
-    /// How much of the delay may be less because a processor, or its line, spaces what a station sends.
+    /// Share of the delay that spacing by a processor or its line may save.
     Spacing,
-    /// How much of the delay may be more or less because packets come one behind the other from a medium before.
+    /// Share of the delay by which packets in sequence from an earlier medium may differ.
     Behind,
-    /// By how much bad periods slow a copy down that might have enough under way to outlast them.
+    /// Slowdown by bad periods of a copy whose window may outlast them.
     Outlasted,
-    /// By how much chance may slow a copy down: from service times all the same to exponential ones.
+    /// Slowdown of a copy from constant to exponential service times.
     Chance,
 }
 
@@ -107,26 +108,23 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// Where a formula may be believed, in one of its quantities.
+/// The range of one quantity in which a formula is valid.
 #[derive(Debug)]
 pub struct Band<I: 'static> {
     pub quantity: Quantity,
-    /// Its value in an input.
+    /// The quantity's value for an input.
     pub of: fn(&I) -> f64,
-    /// From here.
     pub low: f64,
-    /// To here.
     pub high: f64,
 }
 
-/// Why a result should be doubted.
+/// A reason to doubt a result.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum Reason {
-    /// An input is not where the formula has been shown to hold.
+    /// An input is outside the formula's band.
     Outside {
         formula: &'static str,
-        /// Of which input.
         quantity: Quantity,
         value: f64,
         /// The band's lower end.
@@ -134,15 +132,15 @@ pub enum Reason {
         /// The band's upper end.
         high: f64,
     },
-    /// More is asked for than can be carried: queues grow without end, and there is no mean.
+    /// The offered traffic exceeds the capacity: queues grow without bound and have no mean.
     Saturated { formula: &'static str },
-    /// Copies fill a place together: how they split it is a convention.
+    /// Copies saturate a resource together: their split is a convention.
     SharedBottleneck,
-    /// A place before this one cannot carry what it is asked for: less comes here than the flows say.
+    /// An earlier resource is saturated: less traffic arrives here than the flows offer.
     Starved,
-    /// Packets of copies come in bursts, and are taken for Poisson.
+    /// Packets of copies come in bursts, which the formulas treat as Poisson arrivals.
     BesideCopy,
-    /// The copies' rates had not settled when the rounds were used up.
+    /// The copies' rates did not converge within the iteration limit.
     Unsettled,
 }
 
@@ -155,20 +153,18 @@ impl fmt::Display for Reason {
             Reason::Saturated { formula } => {
                 write!(f, "{formula}: more traffic than it can carry, queues grow without end")
             }
-            Reason::SharedBottleneck => {
-                f.write_str("copies fill a place together, and how they split it is a convention")
-            }
+            Reason::SharedBottleneck => f.write_str("copies saturate a resource together; their split is a convention"),
             Reason::Starved => {
-                f.write_str("behind a place that cannot carry what it is asked for: less comes here than the flows say")
+                f.write_str("behind a saturated resource: less traffic arrives here than the flows offer")
             }
-            Reason::BesideCopy => f.write_str("beside a copy: its bursts are taken for packets that come one by one"),
-            Reason::Unsettled => f.write_str("the rates of the copies did not settle"),
+            Reason::BesideCopy => f.write_str("beside a copy: its bursts are treated as Poisson arrivals"),
+            Reason::Unsettled => f.write_str("the rates of the copies did not converge"),
         }
     }
 }
 
-/// A result: its value, or `None` where there is none, and why to doubt it. Outside of this
-/// crate only a [`Formula`] makes one, so none is without its reasons.
+/// A value, or `None`, with the reasons to doubt it. Outside this crate only a [`Formula`] creates
+/// one, so no estimate lacks its reasons.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Estimate<T> {
     value: Option<T>,
@@ -176,27 +172,27 @@ pub struct Estimate<T> {
 }
 
 impl<T> Estimate<T> {
-    /// What was given or is plain arithmetic: there is nothing to doubt.
+    /// An input or plain arithmetic, free of doubt.
     pub(crate) fn given(value: T) -> Estimate<T> {
         Estimate { value: Some(value), outside: Vec::new() }
     }
 
-    /// The value; `None` where the formula has none, as for the delay of a saturated queue.
+    /// The value; `None` where the formula has none, such as the delay of a saturated queue.
     pub fn value(&self) -> Option<&T> {
         self.value.as_ref()
     }
 
-    /// Why to doubt it; empty within the band.
+    /// The reasons to doubt it; empty within the band.
     pub fn outside(&self) -> &[Reason] {
         &self.outside
     }
 
-    /// The same with the value put through `f`.
+    /// Applies `f` to the value.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Estimate<U> {
         Estimate { value: self.value.map(f), outside: self.outside }
     }
 
-    /// Both values made into one, with the doubts of both.
+    /// Combines two values; the result has the reasons of both.
     pub fn with<U, V>(mut self, other: Estimate<U>, f: impl FnOnce(T, U) -> V) -> Estimate<V> {
         for reason in other.outside {
             if !self.outside.contains(&reason) {
@@ -206,14 +202,14 @@ impl<T> Estimate<T> {
         Estimate { value: self.value.zip(other.value).map(|(a, b)| f(a, b)), outside: self.outside }
     }
 
-    /// The same with another doubt.
+    /// Adds a reason.
     #[must_use]
     pub(crate) fn doubt(mut self, reason: Reason) -> Estimate<T> {
         self.suspect(reason);
         self
     }
 
-    /// Adds a doubt, if it is a new one.
+    /// Adds a reason that is not present yet.
     pub(crate) fn suspect(&mut self, reason: Reason) {
         if !self.outside.contains(&reason) {
             self.outside.push(reason);
@@ -222,32 +218,29 @@ impl<T> Estimate<T> {
 }
 
 impl Estimate<f64> {
-    /// The sum, with the doubts of both.
+    /// The sum, with the reasons of both.
     #[must_use]
     pub fn plus(self, other: Estimate<f64>) -> Estimate<f64> {
         self.with(other, |a, b| a + b)
     }
 }
 
-/// A formula as data: what it is called, where it is from, where it holds.
+/// A formula as data: name, source, bands of validity, function.
 #[derive(Debug)]
 pub struct Formula<I: 'static, O> {
-    /// What it is called.
     pub name: &'static str,
-    /// Where it is from.
     pub source: &'static str,
     pub(crate) compute: fn(&I) -> Option<O>,
-    /// Where it holds.
     pub bands: &'static [Band<I>],
 }
 
 impl<I, O> Formula<I, O> {
-    /// Its value at `input`, with every band that `input` is outside of.
+    /// The value at `input`, with a reason for every band that `input` violates.
     pub fn at(&self, input: &I) -> Estimate<O> {
         let mut outside = Vec::new();
         for Band { quantity, of, low, high } in self.bands {
             let value = of(input);
-            // A little beyond the end is rounding; what is no number is outside.
+            // A tiny excess is rounding; NaN is outside.
             let slack = 1e-9 * high.abs();
             if !(low - slack..=high + slack).contains(&value) {
                 outside.push(Reason::Outside {
@@ -279,7 +272,7 @@ mod tests {
     };
 
     #[test]
-    fn results_say_what_they_are_outside_of() {
+    fn estimate_outside_band_names_the_band() {
         assert!(HALF.at(&1.0).outside().is_empty());
         let beyond = HALF.at(&1.5);
         assert_eq!((beyond.value(), beyond.outside().len()), (Some(&0.75), 1));
@@ -289,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn doubts_are_inherited_once() {
+    fn combined_estimate_has_each_reason_once() {
         let sum = HALF.at(&1.5).plus(HALF.at(&1.5)).plus(HALF.at(&0.5));
         assert_eq!((sum.value(), sum.outside().len()), (Some(&1.75), 1));
         assert_eq!(HALF.at(&3.0).plus(HALF.at(&1.0)).value(), None);

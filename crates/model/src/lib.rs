@@ -1,16 +1,21 @@
-//! The analytic network model: what will this network do to my packets and file copies?
+//! The analytic network model: predicted delay, utilisation and copy time of a network.
 //!
-//! Pure arithmetic: no clock, socket, thread or randomness. Every [`Formula`] says where it is
-//! from and where it holds; every result ([`Estimate`]) carries the reasons to doubt it. The model
-//! follows Copy 89, section 4; its own formulas, as they were, are in [`nmt1989`].
+//! Pure arithmetic: no clock, socket, thread or randomness. Every [`Formula`] states its source and
+//! its band of validity; every result ([`Estimate`]) carries the [`Reason`]s to doubt it. The model
+//! follows Copy 89, section 4; that paper's own formulas are in [`nmt1989`].
+//!
+//! Read `topology` (the input), `network` (routes), the formulas (`queue`, `ethernet`, `ring`,
+//! `wifi`, `mva`, `pipeline`), `cell` (one medium under load), `copying` (file copies), then
+//! `solve`.
 
 #![allow(missing_docs, reason = "used inside the workspace only")]
 
 mod cell;
 mod copying;
-mod doubts;
 pub mod ethernet;
 mod formula;
+mod interference;
+mod loads;
 pub mod mva;
 mod network;
 pub mod nmt1989;
@@ -21,14 +26,13 @@ mod report;
 pub mod ring;
 mod solve;
 mod topology;
-mod walk;
 pub mod wifi;
 
 pub use formula::{Band, Estimate, Formula, Quantity, Reason};
 pub use network::{Hop, Network, Route};
 pub use quantity::{Bits, Moments, OutOfRange, PacketRate, Seconds, Size, Traffic};
-pub use report::{CopyReport, FlowReport, GatewayReport, MediumReport, Outcome, Part, Place, Report};
+pub use report::{CopyReport, FlowReport, GatewayReport, MediumReport, Outcome, Part, Report, ResourceUse};
 pub use topology::{
-    Burst, COPIES_MAX, Copy, Flow, Gateway, Group, Kind, Law, Medium, STATIONS_MAX, Spot, TABLES_MAX, Table, Topology,
-    TopologyError,
+    Burst, COPIES_MAX, Copy, Flow, Gateway, Group, Kind, Law, Medium, Resource, STATIONS_MAX, TABLES_MAX, Table,
+    Topology, TopologyError,
 };

@@ -1,26 +1,25 @@
-//! Copies with a window: a closed network of `window` requests that go round through the sender,
-//! the media, the gateways and the receiver, by exact mean-value analysis (Reiser & Lavenberg
-//! 1980) of one class.
+//! Windowed copies as a closed queueing network: `window` requests circulate through sender, media,
+//! gateways and receiver; exact single-class mean-value analysis (Reiser & Lavenberg 1980).
 //!
-//! What others send is an open load at each station, which leaves the copy `1 - load` of it (the
+//! Others' traffic is an open load at each station, which leaves the copy `1 - load` of it (the
 //! shadow server; exact for mixed product-form networks, Lazowska et al. 1984, chapter 7).
 
 use crate::formula::{Band, Formula, Quantity};
 
-/// Requests outstanding at most; the solution takes so many steps.
+/// Maximum of outstanding requests, and of the solution's steps.
 pub const WINDOW_MAX: u32 = 4096;
 
-/// A station that requests queue for.
+/// A service centre.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Centre {
-    /// Time a request needs there without anybody else, in seconds.
+    /// Service demand of a request, in seconds.
     pub demand_s: f64,
-    /// Share of the station's time that others use.
+    /// Share of its time used by others.
     pub open: f64,
 }
 
 impl Centre {
-    /// The time a request needs there beside the others' load; `None` if they leave nothing.
+    /// The demand stretched by the others' load; `None` if they leave nothing.
     fn inflated(self) -> Option<f64> {
         (self.open < 1.0).then(|| self.demand_s / (1.0 - self.open.max(0.0)))
     }
@@ -29,29 +28,29 @@ impl Centre {
 /// A closed network.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Closed {
-    /// Requests outstanding (1 to [`WINDOW_MAX`]; beyond, it is taken for that).
+    /// Requests outstanding (1 to [`WINDOW_MAX`]; larger values count as that).
     pub window: u32,
-    /// Time in a round that nobody queues for, in seconds.
+    /// Think time of a round, without queueing, in seconds.
     pub think_s: f64,
-    /// Where they queue.
     pub centres: Vec<Centre>,
 }
 
-/// How the copy goes.
+/// The throughput and queues of a copy.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Pace {
-    /// Requests done a second.
+    /// Requests completed a second.
     pub requests_per_s: f64,
-    /// From a request's start to its end, in seconds, think time not included.
+    /// Response time of a request without think time, in seconds.
     pub response_s: f64,
     /// Requests at each centre on average.
     pub queued: Vec<f64>,
-    /// The share of its time that each centre spends on the copy and the others.
+    /// Utilisation of each centre by the copy and the others.
     pub busy: Vec<f64>,
 }
 
 impl Pace {
-    /// The same where a round takes so many times as long (1 or more), of which `think_s` stays as it is.
+    /// The result where a round takes `factor` times as long (1 or more) and `think_s` stays the
+    /// same.
     #[must_use]
     pub(crate) fn slower(mut self, times: f64, think_s: f64) -> Pace {
         self.requests_per_s /= times;
@@ -60,7 +59,7 @@ impl Pace {
     }
 }
 
-/// The pace of a copy with a window.
+/// The throughput of a windowed copy.
 pub static PACE: Formula<Closed, Pace> = Formula {
     name: "closed MVA",
     source: "exact mean-value analysis of one closed class (Reiser & Lavenberg 1980) with shadow servers; exact for \
@@ -103,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn balanced_networks_are_as_in_the_books() {
+    fn balanced_network_equals_closed_form() {
         // K equal centres without think time: X = N / (D * (N + K - 1)).
         for (n, k) in [(1, 1), (1, 3), (4, 2), (16, 5)] {
             let got = PACE.at(&closed(n, 0.0, &vec![0.01; k]));
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn one_request_sees_only_its_own_time_and_the_others() {
+    fn single_request_sees_its_demand_and_the_open_load() {
         let mut one = closed(1, 0.5, &[0.1, 0.2]);
         assert!((PACE.at(&one).value().unwrap().requests_per_s - 1.0 / 0.8).abs() < 1e-12);
         one.centres[1].open = 0.5;
@@ -124,7 +123,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bounds_hold(n in 1u32..200, z in 0.0f64..0.1, demands in prop::collection::vec(1e-5f64..0.1, 1..8)) {
+        fn throughput_obeys_asymptotic_bounds(n in 1u32..200, z in 0.0f64..0.1, demands in prop::collection::vec(1e-5f64..0.1, 1..8)) {
             let got = PACE.at(&closed(n, z, &demands));
             let pace = got.value().unwrap();
             let sum: f64 = z + demands.iter().sum::<f64>();

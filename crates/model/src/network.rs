@@ -1,4 +1,4 @@
-//! A topology that makes sense: names resolved, the media a forest, a route for each flow and copy.
+//! A validated topology: names resolved, the media a forest, a route for each flow and copy.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,18 +9,18 @@ use crate::topology::{COPIES_MAX, Copy, Flow, Kind, STATIONS_MAX, TABLES_MAX, Ta
 #[derive(Clone, Debug)]
 pub struct Network {
     pub(crate) topology: Topology,
-    /// How many stations stand behind each port of each medium.
+    /// Stations behind each port of each medium.
     pub(crate) ports: Vec<Vec<f64>>,
     /// Medium and port of each gateway's attachments.
     pub(crate) attached: Vec<Vec<(usize, usize)>>,
     /// Medium and port of each group.
     pub(crate) group_ports: Vec<(usize, usize)>,
     pub(crate) flows: Vec<Route>,
-    /// There and back.
+    /// The data's route and the reply's.
     pub(crate) copies: Vec<(Route, Route)>,
 }
 
-/// A way from group to group; all numbers count from 0 in the order of the topology.
+/// A route between groups; indices follow the order of the topology.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Route {
     /// The sender's group.
@@ -29,17 +29,17 @@ pub struct Route {
     pub to: usize,
     /// Media in order.
     pub hops: Vec<Hop>,
-    /// The gateways between them: one less.
+    /// The gateways between the hops: one fewer.
     pub gateways: Vec<usize>,
 }
 
-/// From one port of a medium to another.
+/// A crossing of a medium from one port to another.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Hop {
     pub medium: usize,
-    /// Where packets come from; [`Network::ports`] has the ports.
+    /// The port of entry, of [`Network::ports`].
     pub from: usize,
-    /// Where they go to.
+    /// The port of exit.
     pub to: usize,
 }
 
@@ -64,28 +64,25 @@ impl Network {
         Ok(Network { ports: plan.ports, attached, group_ports: plan.group_port, flows, copies, topology })
     }
 
-    /// What the network was made from.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// How many stations stand behind each port of a medium: those of a group, or one gateway.
-    /// Groups come first, in their order, then gateways in theirs; none beyond the last medium.
+    /// The stations behind each port of a medium: those of a group, or one gateway. Groups come
+    /// first, then gateways, each in order; empty beyond the last medium.
     pub fn ports(&self, medium: usize) -> &[f64] {
         self.ports.get(medium).map_or(&[], Vec::as_slice)
     }
 
-    /// The way of each flow.
     pub fn flow_routes(&self) -> &[Route] {
         &self.flows
     }
 
-    /// The ways of each copy, there and back.
+    /// Each copy's routes: the data's and the reply's.
     pub fn copy_routes(&self) -> &[(Route, Route)] {
         &self.copies
     }
 
-    /// Stations of all groups.
     pub fn stations(&self) -> u64 {
         self.topology.groups.iter().map(|g| u64::from(g.stations)).sum()
     }
@@ -117,15 +114,16 @@ fn names<'a>(table: Table, all: impl ExactSizeIterator<Item = &'a str>) -> Resul
     Ok(names)
 }
 
-/// Whether terminals act on it, or XML 1.0 (section 2.2) forbids it, which drawings are.
+/// Whether the character controls terminals or is forbidden in XML 1.0 (section 2.2), which
+/// drawings are.
 fn is_unprintable(c: char) -> bool {
     c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}')
 }
 
 fn check_media(topology: &Topology) -> Result<(), TopologyError> {
     for (i, medium) in topology.media.iter().enumerate() {
-        if let Kind::Wifi { weather, .. } = &medium.kind {
-            let (good, bad) = (weather.good_s, weather.bad_s);
+        if let Kind::Wifi { channel, .. } = &medium.kind {
+            let (good, bad) = (channel.good_s, channel.bad_s);
             if !(1e-3..=1e6).contains(&good) {
                 return Err(error(Table::Media, i, "good", "expected 1ms to 1000000s"));
             }
@@ -145,7 +143,7 @@ struct Plan<'a> {
     group_port: Vec<(usize, usize)>,
     /// Neighbours, with the port of the gateway on the medium.
     edges: Vec<Vec<(usize, usize)>>,
-    /// The node one step nearer to the root of its tree.
+    /// The node one step nearer to its tree's root.
     parent: Vec<Option<usize>>,
     depth: Vec<usize>,
     root: Vec<usize>,
@@ -205,7 +203,7 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// What stands for the tree of `node`, while trees grow together.
+    /// The representative of the tree of `node`, while trees merge.
     fn top(&mut self, mut node: usize) -> usize {
         while self.root[node] != node {
             self.root[node] = self.root[self.root[node]];
@@ -234,7 +232,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Nodes from `a` to `b`, both included; `None` if no way leads there.
+    /// The nodes from `a` to `b`, inclusive; `None` if they are not connected.
     fn path(&self, mut a: usize, mut b: usize) -> Option<Vec<usize>> {
         let (mut there, mut back) = (vec![a], vec![b]);
         while a != b {
@@ -262,7 +260,7 @@ impl<'a> Plan<'a> {
         let media = self.topology.media.len();
         let mut hops = Vec::with_capacity(path.len() / 2 + 1);
         let mut port = first;
-        // Media and gateways take turns.
+        // Media and gateways alternate.
         for pair in path.chunks(2) {
             match *pair {
                 [medium, gateway] => {

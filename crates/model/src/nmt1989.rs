@@ -1,10 +1,9 @@
-//! The Network Modeling Tool of Copy 89, section 4, as it was: its formulas, faults included, so
-//! that its figures 9 and 10 can be had to the last digit. For anything else use the rest of this
-//! crate.
+//! The Network Modeling Tool of Copy 89, section 4: its formulas, including their faults, to
+//! reproduce its figures 9 and 10 to the last digit. Use the rest of this crate for anything else.
 //!
-//! Its faults: what stations offer is used as the channel's traffic G, so 93.7 % offered shows as
-//! 48 % utilised; a propagation time of 5.12 us, which looks like a slip of the slot of 51.2 us; and
-//! the larger of two delays as the copy's time, which is right for strict stop-and-wait alone.
+//! Its faults: it uses the offered load as the channel's traffic G, so 93.7 % offered shows as 48 %
+//! utilised; a propagation time of 5.12 us, probably a slip for the slot time of 51.2 us; and the
+//! larger of two delays as the copy's time, which is right for strict stop-and-wait alone.
 
 use std::f64::consts::E;
 
@@ -15,14 +14,14 @@ use crate::network::Network;
 use crate::quantity::{Seconds, Traffic};
 use crate::topology::{Flow, Group, Kind};
 
-/// The paper's sheet: what is asked for.
+/// The paper's sheet: its inputs.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Sheet {
     /// Bits a second of the Ethernet.
     pub bits_per_s: f64,
     /// Its propagation time in seconds; the paper's is 5.12e-6.
     pub propagation_s: f64,
-    /// All that stations offer.
+    /// Offered traffic of all stations.
     pub offered: Traffic,
     /// Packets a second of the copy's sender.
     pub sender_packets_per_s: f64,
@@ -31,7 +30,7 @@ pub struct Sheet {
     pub file_bytes: f64,
 }
 
-/// The paper's sheet: what it shows.
+/// The paper's sheet: its outputs.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Results {
     /// Per-packet delay in seconds.
@@ -40,7 +39,7 @@ pub struct Results {
     pub utilisation: f64,
     /// Effective throughput in packets a second.
     pub throughput_packets_per_s: f64,
-    /// Packets that make up the file; not a whole number, as in the paper.
+    /// Packets in the file; fractional, as in the paper.
     pub packets: f64,
     /// Packets times per-packet delay, in seconds.
     pub aggregate_s: f64,
@@ -50,8 +49,8 @@ pub struct Results {
     pub total_s: f64,
 }
 
-/// The flows that go over the copy's Ethernet, be it between gateways, with how many stations send
-/// each: the copy's background. `network` has a sheet.
+/// The flows that cross the copy's Ethernet, including those between gateways, with the number of
+/// stations that send each: the copy's background. `network` must have a sheet.
 pub fn background(network: &Network) -> impl Iterator<Item = (&Flow, f64)> {
     let topology = network.topology();
     let medium = network.copy_routes().first().and_then(|(there, _)| there.hops.first()).map(|hop| hop.medium);
@@ -63,8 +62,8 @@ pub fn background(network: &Network) -> impl Iterator<Item = (&Flow, f64)> {
 }
 
 impl Sheet {
-    /// The sheet for a network: its one copy, which must stay on one Ethernet, and all flows over
-    /// that. The copy's packets come at the rate of the sender's software alone, as the paper
+    /// The sheet of a network with one copy that stays on one Ethernet, and all flows that cross
+    /// it. The copy's packets come at the rate of the sender's software alone, as the paper
     /// measured them. An error says what is missing.
     pub fn of(network: &Network) -> Result<Sheet, &'static str> {
         let topology = network.topology();
@@ -97,7 +96,7 @@ impl Sheet {
         })
     }
 
-    /// Fills in the sheet. `None` without traffic, or where the delay formula has a pole.
+    /// Calculates the sheet. `None` without traffic, or at a pole of the delay formula.
     pub fn results(&self) -> Option<Results> {
         let x = self.offered.mean_bits() / self.bits_per_s;
         let lambda = self.offered.packets_per_s();
@@ -134,8 +133,8 @@ fn delay(x: f64, l: f64, t: f64) -> f64 {
     x + 2.0 * t + 2.0 * E * t - collided + queued
 }
 
-/// Throughput of unslotted non-persistent CSMA/CD with jams of two propagation times (Tobagi &
-/// Hunt 1980), as a share of the rate. What is offered is taken for the channel's traffic G.
+/// Throughput of unslotted non-persistent CSMA/CD with jams of two propagation times (Tobagi & Hunt
+/// 1980), as a share of the rate. The offered load replaces the channel's traffic G.
 fn throughput(x: f64, l: f64, t: f64) -> f64 {
     const JAM: f64 = 2.0;
     let (g, a) = (l * x, t / x);
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_9_and_10_are_the_papers() {
+    fn figures_9_and_10_equal_the_papers() {
         for (background, delay_ms, utilisation, pps, aggregate, total) in [
             (0.0, "1.06671584", "6.64", "65.30", "73.06", "1141.55"),
             (1034.0, "17.1082081", "48.10", "566.52", "1171.80", "1171.80"),
@@ -187,14 +186,14 @@ mod tests {
     }
 
     #[test]
-    fn the_crossover_is_where_the_paper_has_it() {
+    fn crossover_equals_that_of_the_paper() {
         let longer = |background| paper(background).aggregate_s > paper(background).simple_s;
         assert!(!longer(1033.0) && longer(1034.0));
         assert_eq!((0..2000).find(|b| longer(f64::from(*b))), Some(1034));
     }
 
     #[test]
-    fn an_empty_sheet_has_no_results() {
+    fn empty_sheet_has_no_results() {
         assert_eq!(empty().results(), None);
     }
 }

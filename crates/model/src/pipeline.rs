@@ -1,63 +1,63 @@
-//! The round of a copy's blocks: packets of a block follow one another through processors, media and
-//! gateways, blocks follow one another through the window.
+//! The round of a copy's blocks: the packets of a block form a pipeline through processors, media
+//! and gateways; blocks form a pipeline through the window.
 //!
-//! *A block alone.* Its first packet takes at each place its service and the wait for what others
-//! have there. The packets behind it come out spaced by the slowest place: the first place serves
-//! them back to back, at each later one others' packets come in between. So a burst of `m` takes
-//! `sum(d + v) + (m - 1) * max(spacing)`, not `m` times the whole way.
+//! *A block alone.* Its first packet takes at each place its service and the wait for others'
+//! packets. The packets behind it come out spaced by the slowest place: the first place serves them
+//! back to back, at later ones others' packets come in between. So a burst of `m` takes `sum(d + v)
+//! + (m - 1) * max(spacing)`, not `m` times the whole way.
 //!
-//! *Many blocks.* With service times all the same the window either hides the round or the busiest
-//! place sets the pace: `min(W / round, 1 / busiest)`. Exponential ones queue: mean-value analysis
-//! (Reiser & Lavenberg 1980) from the same round. What copies meet is in between, as the variation
-//! of the time that a block takes at the places says; the interpolation is ours.
+//! *Many blocks.* With constant service times the window either hides the round or the busiest
+//! place sets the rate: `min(W / round, 1 / busiest)`. With exponential ones blocks queue:
+//! mean-value analysis (Reiser & Lavenberg 1980) of the same round. Real copies lie in between, at
+//! the point given by the variation of the block's service times; the interpolation is ours.
 
 use crate::formula::{Band, Formula, Quantity};
 use crate::mva::{Pace, WINDOW_MAX};
 
-/// From here on how much service times vary is no more than a guess.
+/// Variations above this are guesses.
 const SURELY_VARIES: f64 = 0.1;
 
-/// What one packet of a copy meets at a place.
+/// The times of one packet of a copy at a place.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Stop {
-    /// Its own time there, in seconds.
+    /// Service time, in seconds.
     pub(crate) service_s: f64,
-    /// What the first of a burst waits for others, in seconds.
+    /// Wait for others of a burst's first packet, in seconds.
     pub(crate) wait_s: f64,
-    /// Time from one packet of a burst to the next one behind it if they come at once, in seconds.
+    /// Time between packets of a burst that arrive together, in seconds.
     pub(crate) spacing_s: f64,
-    /// Share of the time between two that come one by one that others' packets take in between.
+    /// Share of the time between two separate packets taken by others' packets.
     pub(crate) between: f64,
-    /// Time that nobody queues for, in seconds.
+    /// Fixed delay without queueing, in seconds.
     pub(crate) delay_s: f64,
 }
 
 impl Stop {
-    /// The same place without others.
+    /// The place without others.
     pub(crate) fn quiet(&self) -> Stop {
         Stop { wait_s: 0.0, spacing_s: self.service_s, between: 0.0, ..*self }
     }
 }
 
-/// Seconds from a burst's start to its end along `stops`.
+/// Duration of a burst along `stops`, in seconds.
 pub(crate) fn burst_s(packets: f64, stops: &[Stop]) -> f64 {
     let first: f64 = stops.iter().map(|s| s.service_s + s.wait_s + s.delay_s).sum();
     let mut spacing = 0.0f64;
     for stop in stops {
-        // Before the first place that takes time they are all together.
+        // Before the first place with a service time they are all together.
         spacing = spacing.max(stop.spacing_s + stop.between * spacing);
     }
     packets.min(1.0) * first + (packets - 1.0).max(0.0) * spacing
 }
 
-/// A place as blocks fill it.
+/// A place as a server of blocks.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Server {
-    /// Time that a block needs there, in seconds.
+    /// Service demand of a block, in seconds.
     pub demand_s: f64,
-    /// Share of its time that others use.
+    /// Share of its time used by others.
     pub open: f64,
-    /// Time from block to block if the copy fills what others leave, in seconds.
+    /// Time between blocks if the copy saturates what others leave, in seconds.
     pub filled_s: f64,
     /// Squared coefficient of variation of that time.
     pub scv: f64,
@@ -66,27 +66,26 @@ pub struct Server {
 /// A copy's round.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Round {
-    /// Blocks under way (1 to [`WINDOW_MAX`]; beyond, it is taken for that).
+    /// Blocks outstanding (1 to [`WINDOW_MAX`]; larger values count as that).
     pub window: u32,
-    /// A block's whole round without other blocks, in seconds.
+    /// A block's round without other blocks, in seconds.
     pub alone_s: f64,
     /// Time of it that belongs to no place, in seconds.
     pub think_s: f64,
-    /// Time that the other blocks under way may hold up a block on a medium that data and replies share,
-    /// over and above what they do at the places, in seconds.
+    /// Delay of a block by the other outstanding blocks on a medium that data and replies share,
+    /// beyond that at the places, in seconds.
     pub bunched_s: f64,
-    /// What bad periods cost that the window may outlast, as a part of the time from block to block.
+    /// Cost of bad periods that the window may outlast, as a share of the time between blocks.
     pub outlasted: f64,
-    /// The largest share of its time that a wireless medium on the way is bad.
+    /// The largest share of bad time of a wireless medium on the way.
     pub bad_share: f64,
-    /// A token's time once around the rings on the way, in seconds: where it is when a packet comes is
-    /// taken for chance.
+    /// Token rotation time of all rings on the way, in seconds; the token's position at an arrival
+    /// is random.
     pub around_s: f64,
-    /// The places.
     pub servers: Vec<Server>,
 }
 
-/// The pace of a copy.
+/// The rate of a copy.
 pub static PACE: Formula<Round, Pace> = Formula {
     name: "copy",
     source: "a round of bursts; between min(W / round, 1 / busiest), exact for constant service, and mean-value \
@@ -102,8 +101,7 @@ pub static PACE: Formula<Round, Pace> = Formula {
     ],
 };
 
-/// By how much longer a block would take: where the busiest place sets the pace of a window, a longer round costs
-/// nothing.
+/// The slowdown of a block: none where the busiest place limits a window.
 fn bunching(round: &Round) -> f64 {
     if round.window <= 1 {
         return if round.alone_s > 0.0 { round.bunched_s / round.alone_s } else { 0.0 };
@@ -119,7 +117,7 @@ fn token_way(round: &Round) -> f64 {
     if round.alone_s > 0.0 { round.around_s / round.alone_s } else { 0.0 }
 }
 
-/// How far the two ends are apart, unless it is known that service hardly varies.
+/// The relative distance of the two extremes, unless service is known to be nearly constant.
 fn chance(round: &Round) -> f64 {
     let window = round.window.clamp(1, WINDOW_MAX);
     let (constant, exponential) = (constant(round, window), analysis(round, window, busiest(round)).0);
@@ -133,7 +131,7 @@ fn most_open(round: &Round) -> f64 {
     round.servers.iter().map(|s| s.open).fold(0.0, f64::max)
 }
 
-/// Blocks a second, and what queues at each place by mean-value analysis.
+/// Blocks a second, and the queue at each place by mean-value analysis.
 fn between(round: &Round) -> Option<(f64, f64, Vec<f64>)> {
     if round.servers.iter().any(|s| s.open >= 1.0) || round.alone_s <= 0.0 {
         return None;
@@ -158,19 +156,19 @@ fn pace(round: &Round) -> Option<Pace> {
     Some(Pace { requests_per_s: rate, response_s, queued, busy })
 }
 
-/// Time from block to block at the place that takes longest.
+/// Time between blocks at the slowest place.
 fn busiest(round: &Round) -> f64 {
     round.servers.iter().map(|s| s.filled_s).fold(0.0, f64::max)
 }
 
-/// The rate if all service times are the same.
+/// The rate with constant service times.
 fn constant(round: &Round, window: u32) -> f64 {
     let busiest = busiest(round);
     (f64::from(window) / round.alone_s).min(if busiest > 0.0 { 1.0 / busiest } else { f64::INFINITY })
 }
 
-/// Rate and queues by mean-value analysis of one class, each place's part of the lonely round in
-/// proportion to its time.
+/// Rate and queues by single-class mean-value analysis, where each place's share of the unloaded
+/// round is proportional to its time.
 fn analysis(round: &Round, window: u32, busiest: f64) -> (f64, Vec<f64>) {
     let all: f64 = round.servers.iter().map(|s| s.filled_s).sum();
     let inside = (round.alone_s - round.think_s).max(0.0);
@@ -191,7 +189,7 @@ fn analysis(round: &Round, window: u32, busiest: f64) -> (f64, Vec<f64>) {
     (rate, queued)
 }
 
-/// How near to exponential service the places are (0 to 1): the largest count most.
+/// How close to exponential the service is (0 to 1), weighted towards the slowest places.
 fn variation(round: &Round) -> f64 {
     let square = |s: &Server| s.filled_s * s.filled_s;
     let all: f64 = round.servers.iter().map(square).sum();
@@ -227,14 +225,14 @@ mod tests {
     }
 
     #[test]
-    fn constant_service_hides_the_round_or_fills_the_busiest_place() {
+    fn constant_service_hides_round_or_saturates_place() {
         for (window, expected) in [(1, 1.0 / 0.9), (2, 2.0 / 0.9), (3, 1.0 / 0.3), (40, 1.0 / 0.3)] {
             assert!((rate(window, 0.0, &[0.1, 0.3]) / expected - 1.0).abs() < 1e-9, "{window}");
         }
     }
 
     #[test]
-    fn exponential_service_is_mean_value_analysis() {
+    fn exponential_service_equals_mean_value_analysis() {
         let demands = [0.1, 0.3, 0.05];
         for window in [1, 2, 5, 20] {
             let centres = demands.iter().map(|d| Centre { demand_s: *d, open: 0.0 }).collect();
@@ -245,18 +243,18 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_spaced_by_its_slowest_place() {
+    fn burst_is_spaced_by_its_slowest_place() {
         let stop = |service_s, between| Stop { service_s, spacing_s: service_s, between, ..Stop::default() };
         // Ten packets, three places of 1, 2 and 1 s of which others use half of the last.
         let stops = [stop(1.0, 0.0), stop(2.0, 0.0), stop(1.0, 0.5)];
         assert_eq!(burst_s(10.0, &stops), 4.0 + 9.0 * 2.0);
         assert_eq!(burst_s(0.5, &stops), 2.0);
-        // The first place serves them back to back, whatever comes behind them.
+        // The first place serves them back to back, whatever others send.
         assert_eq!(burst_s(3.0, &[stop(1.0, 0.8)]), 3.0);
     }
 
     #[test]
-    fn what_others_fill_has_no_pace() {
+    fn place_saturated_by_others_has_no_rate() {
         let full = Server { open: 1.0, ..server(0.1, 0.0) };
         assert_eq!(
             PACE.at(&Round {

@@ -1,9 +1,9 @@
-//! Quantities with their units, so that bits are not taken for seconds. Inside a formula numbers
-//! are plain `f64` in these units; what goes in and what comes out has a type.
+//! Quantities with their units. Formulas calculate in plain `f64` of these units; their inputs and
+//! outputs are typed.
 
 use serde::Serialize;
 
-/// A number that is out of range, and the range.
+/// A number outside its range.
 #[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
 #[error("{value} is out of range: expected {low} to {high} {unit}")]
 pub struct OutOfRange {
@@ -20,7 +20,7 @@ macro_rules! quantity {
         pub struct $name(f64);
 
         impl $name {
-            /// `value` in this unit; an error if it is out of range or no number.
+            /// `value` in this unit; an error if it is out of range or not a number.
             pub fn new(value: f64) -> Result<$name, OutOfRange> {
                 if ($low..=$high).contains(&value) {
                     Ok($name(value))
@@ -29,7 +29,7 @@ macro_rules! quantity {
                 }
             }
 
-            /// The bare number, in this unit.
+            /// The number in this unit.
             pub fn get(self) -> f64 {
                 self.0
             }
@@ -52,7 +52,7 @@ impl Seconds {
     pub const ZERO: Seconds = Seconds(0.0);
 }
 
-/// A packet-size distribution as the formulas know it: mean and second moment.
+/// A packet-size distribution, reduced to mean and second moment.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Size {
     mean_bits: f64,
@@ -60,12 +60,12 @@ pub struct Size {
 }
 
 impl Size {
-    /// All packets have this size.
+    /// Constant size.
     pub fn constant(size: Bits) -> Size {
         Size { mean_bits: size.get(), second_bits2: size.get() * size.get() }
     }
 
-    /// Sizes with this mean and squared coefficient of variation (0: all the same; 1: exponential;
+    /// Sizes with this mean and squared coefficient of variation (0: constant; 1: exponential;
     /// range: 0 to 100).
     pub fn varying(mean: Bits, scv: f64) -> Result<Size, OutOfRange> {
         let high = 100.0;
@@ -79,14 +79,14 @@ impl Size {
         self.mean_bits
     }
 
-    /// Squared coefficient of variation (0: all the same; 1: as exponential ones).
+    /// Squared coefficient of variation (0: constant; 1: exponential).
     pub fn scv(self) -> f64 {
         (self.second_bits2 / (self.mean_bits * self.mean_bits) - 1.0).max(0.0)
     }
 }
 
-/// Packets of all sorts that come together: their rate and the sums of the moments of their
-/// sizes. Adding two streams adds these sums, whatever their distributions are.
+/// A stream of packets: its rate, and the rate times the moments of its sizes. Adding streams adds
+/// these sums, whatever their distributions.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Traffic {
     packets_per_s: f64,
@@ -104,7 +104,7 @@ impl Traffic {
         Traffic { packets_per_s: rate, bits_per_s: rate * size.mean_bits, bits2_per_s: rate * size.second_bits2 }
     }
 
-    /// The two together.
+    /// The superposition of both.
     #[must_use]
     pub fn plus(self, other: Traffic) -> Traffic {
         Traffic {
@@ -114,7 +114,7 @@ impl Traffic {
         }
     }
 
-    /// As much `factor` times (0 or more).
+    /// The stream with its rate multiplied by `factor` (0 or more).
     #[must_use]
     pub fn times(self, factor: f64) -> Traffic {
         Traffic {
@@ -124,7 +124,7 @@ impl Traffic {
         }
     }
 
-    /// Without `other`, which is part of it; what rounding leaves below zero is none.
+    /// The stream without `other`, which is part of it; negative rounding errors become 0.
     pub(crate) fn less(self, other: Traffic) -> Traffic {
         Traffic {
             packets_per_s: (self.packets_per_s - other.packets_per_s).max(0.0),
@@ -153,8 +153,8 @@ impl Traffic {
         if self.packets_per_s > 0.0 { self.bits2_per_s / self.packets_per_s } else { 0.0 }
     }
 
-    /// Mean and second moment of the time to send a packet at `bits_per_s`, each with `more_s`
-    /// seconds on top, in seconds and seconds squared.
+    /// Mean and second moment of the transmission time at `bits_per_s`, plus `more_s` seconds for
+    /// each packet, in seconds and seconds squared.
     pub(crate) fn service(self, bits_per_s: f64, more_s: f64) -> Moments {
         let (m1, m2) = (self.mean_bits() / bits_per_s, self.second_bits2() / (bits_per_s * bits_per_s));
         Moments { mean: m1 + more_s, second: m2 + 2.0 * m1 * more_s + more_s * more_s }
@@ -171,23 +171,22 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Always the same time.
+    /// A constant time.
     pub fn constant(seconds: f64) -> Moments {
         Moments { mean: seconds, second: seconds * seconds }
     }
 
-    /// Exponentially distributed.
+    /// An exponentially distributed time.
     pub fn exponential(mean: f64) -> Moments {
         Moments { mean, second: 2.0 * mean * mean }
     }
 
-    /// Variance over mean squared; 0 for no time at all.
+    /// Squared coefficient of variation; 0 for no time at all.
     pub fn scv(self) -> f64 {
         if self.mean > 0.0 { (self.second / (self.mean * self.mean) - 1.0).max(0.0) } else { 0.0 }
     }
 
-    /// The mean of `of` over lengths that have these two moments: where no more than two are known, two
-    /// lengths stand for all.
+    /// The mean of `of` over a two-point distribution with these two moments.
     pub(crate) fn mean_of(self, of: impl Fn(f64) -> f64) -> f64 {
         let scv = self.scv();
         let (short, long, chance) = if scv <= 1.0 {
@@ -205,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_kept() {
+    fn quantity_out_of_range_is_refused() {
         assert!(Seconds::new(0.0).is_ok() && Bits::new(1.0).is_ok() && PacketRate::new(1e12).is_ok());
         for bad in [-1.0, f64::NAN, f64::INFINITY] {
             assert!(Seconds::new(bad).is_err() && Bits::new(bad).is_err() && PacketRate::new(bad).is_err(), "{bad}");
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_of_a_mixture_are_those_of_its_parts() {
+    fn moments_of_mixture_are_those_of_its_parts() {
         let pps = |n| PacketRate::new(n).unwrap();
         let size = |n| Size::constant(Bits::new(n).unwrap());
         let both = Traffic::new(pps(30.0), size(1000.0)).plus(Traffic::new(pps(10.0), size(5000.0)));

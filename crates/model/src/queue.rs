@@ -1,5 +1,5 @@
-//! Single queues: what a gateway, a switch's port and a station's own queue are. Arrivals are
-//! Poisson, or more regular where they come out of another queue ([`GG1_WAIT`]).
+//! Single queues: gateways, switch ports and stations' own queues. Arrivals are Poisson, or more
+//! regular where they come out of another queue ([`GG1_WAIT`]).
 
 use crate::formula::{Band, Formula, Quantity};
 use crate::quantity::Moments;
@@ -14,17 +14,17 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Share of the time that the server is busy (above 1: it can't keep up).
+    /// Share of time that the server is busy (above 1: overload).
     pub fn utilisation(&self) -> f64 {
         self.arrivals_per_s * self.service.mean
     }
 
-    /// What packets need not wait, in seconds, at a second queue as fast as this one that they come
-    /// to from it, beside others, for they have waited for one another here. Packets of one size come
-    /// spaced and never wait for one another again: the mean wait of this queue (as in trees of such
-    /// queues, Rubin 1974). Where a long packet is followed by a short one that catches up with it,
-    /// it may be more than if they came at random, and this is below 0. The limit of light traffic is
-    /// exact for packets of a least size and an exponential part; beyond, it is fitted to simulation.
+    /// The wait, in seconds, saved at a second queue of the same speed by packets that waited for
+    /// one another here. Packets of one size leave spaced and never wait for one another again:
+    /// they save the mean wait of this queue (as in trees of such queues, Rubin 1974). Where a
+    /// short packet catches up with a long one they may wait more than random arrivals, and the
+    /// result is negative. The light-traffic limit is exact for packets of a minimum size plus an
+    /// exponential part; beyond it, the result is fitted to simulation.
     pub(crate) fn waited_before(&self) -> f64 {
         let (busy, scv) = (self.utilisation().min(1.0), self.service.scv());
         let light = 1.0 - (2.5 * scv + scv.sqrt()) / (1.0 + scv);
@@ -33,9 +33,9 @@ impl Queue {
     }
 }
 
-/// A queue that is used less than this hardly counts.
+/// Below this utilisation a queue hardly matters.
 const IDLE: f64 = 0.1;
-/// Beyond this what packets of many sizes have waited before is not known well.
+/// Above this utilisation the saved wait of packets of varied sizes is poorly known.
 const CROWDED: f64 = 0.7;
 
 const STABLE: &[Band<Queue>] =
@@ -50,7 +50,7 @@ pub static MG1_WAIT: Formula<Queue, f64> = Formula {
     bands: STABLE,
 };
 
-/// The time in queue and service that 95 % of the arrivals stay below, in seconds.
+/// The 95th percentile of time in queue and service, in seconds.
 pub static MM1_P95: Formula<Queue, f64> = Formula {
     name: "M/M/1",
     source: "the sojourn time is exponential (Kleinrock 1975, 5.118): p95 = ln 20 * S / (1 - rho)",
@@ -58,19 +58,18 @@ pub static MM1_P95: Formula<Queue, f64> = Formula {
     bands: STABLE,
 };
 
-/// Arrivals that come out of other queues, and where they go.
+/// A queue whose arrivals come out of other queues.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Tandem {
-    /// The queue, as if arrivals were Poisson.
+    /// The queue under Poisson arrivals.
     pub queue: Queue,
-    /// How much more regular than Poisson they are: 1 less their squared coefficient of variation
-    /// (range: 0 to 1).
+    /// Regularity of the arrivals: 1 minus their squared coefficient of variation (range: 0 to 1).
     pub regular: f64,
 }
 
 impl Tandem {
-    /// How much more regular than Poisson departures are (Whitt 1983, equation 38): a busy server
-    /// spaces them by its service, an idle one leaves them as they came.
+    /// Regularity of the departures (Whitt 1983, equation 38): a busy server spaces them by its
+    /// service, an idle one leaves them as they spacing.
     pub fn departures(&self) -> f64 {
         let busy = self.queue.utilisation().clamp(0.0, 1.0).powi(2);
         (busy * (1.0 - self.queue.service.scv()) + (1.0 - busy) * self.regular).clamp(0.0, 1.0)
@@ -100,8 +99,8 @@ pub static GG1_WAIT: Formula<Tandem, f64> = Formula {
     ],
 };
 
-/// Mean time before a packet goes out at a switch's port, in seconds, as far as others' packets are
-/// waited for: an M/G/1 queue less what its packets have waited for one another before.
+/// Mean time before a packet leaves a switch's port, in seconds: the M/G/1 wait minus what its
+/// packets waited for one another before.
 pub static PORT_WAIT: Formula<Port, f64> = Formula {
     name: "switch port",
     source: "M/G/1 less the waits for packets of the same sender, which have come spaced (trees of queues with \
@@ -118,34 +117,33 @@ pub static PORT_WAIT: Formula<Port, f64> = Formula {
 /// A switch's port.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Port {
-    /// The queue, as if arrivals were Poisson.
+    /// The queue under Poisson arrivals.
     pub queue: Queue,
-    /// What packets have waited for those of their own sender before, in seconds.
+    /// Wait for packets of the same sender at an earlier queue, in seconds.
     pub waited_s: f64,
-    /// How busy the sender's own port is.
+    /// Utilisation of the sender's own port.
     pub sender: f64,
 }
 
 impl Port {
-    /// How busy both ports are, the more so where sizes vary much: what short packets wait behind long ones that
-    /// they have waited for before is known by two moments of their sizes only.
+    /// Product of both ports' utilisation, raised where sizes vary much, since the wait of short
+    /// packets behind long ones they waited for before is known from two moments only.
     fn both(&self) -> f64 {
         self.sender * self.queue.utilisation() * (0.8 + 0.8 * self.queue.service.scv()).max(1.0)
     }
 
-    /// How much sizes vary, where there is much to wait for.
+    /// The variation of sizes on a busy port.
     fn crowded(&self) -> f64 {
         if self.queue.utilisation() > CROWDED { self.queue.service.scv() } else { 0.0 }
     }
 
-    /// How much sizes vary, where there is something to wait for.
+    /// The variation of sizes on a port that is not idle.
     fn variation(&self) -> f64 {
         if self.queue.utilisation() > IDLE { self.queue.service.scv() } else { 0.0 }
     }
 }
 
-/// Whether packets may be taken for Poisson on a medium that all of its stations share, by how much
-/// more regular they are.
+/// Whether arrivals at a shared medium may count as Poisson, by their regularity.
 pub static POISSON: Formula<f64, ()> = Formula {
     name: "Poisson arrivals",
     source: "a busy server with constant service spaces what leaves it (Whitt 1983)",
@@ -153,7 +151,7 @@ pub static POISSON: Formula<f64, ()> = Formula {
     bands: &[Band { quantity: Quantity::Regularity, of: |r| *r, low: 0.0, high: 0.105 }],
 };
 
-/// Whether what a station's processor saves its packets is known well enough, by its part of the delay.
+/// Whether the wait saved by processors' spacing is known well enough, by its share of the delay.
 pub static SPACED: Formula<f64, ()> = Formula {
     name: "spaced before",
     source: "the wait in the slower of two queues with constant service is all there is (Friedman 1965); with others' \
@@ -162,7 +160,8 @@ pub static SPACED: Formula<f64, ()> = Formula {
     bands: &[Band { quantity: Quantity::Spacing, of: |s| *s, low: 0.0, high: 0.095 }],
 };
 
-/// Whether the bursts in which packets leave a shared medium may be left out, by what they may add to the delay.
+/// Whether the bursts in which packets leave a shared medium are negligible, by their share of the
+/// delay.
 pub static BURSTS: Formula<f64, ()> = Formula {
     name: "bursts into a gateway",
     source: "packets that have waited for others or for a token come out together, and a slower gateway queues them",
@@ -170,8 +169,8 @@ pub static BURSTS: Formula<f64, ()> = Formula {
     bands: &[Band { quantity: Quantity::Bursts, of: |s| *s, low: 0.0, high: 0.05 }],
 };
 
-/// Whether it is known well enough what packets wait for one another that have come one behind the other before,
-/// by its part of the delay.
+/// Whether the wait of packets in sequence from an earlier medium is known well enough, by its
+/// share of the delay.
 pub static BEHIND: Formula<f64, ()> = Formula {
     name: "one behind the other",
     source: "packets of one size never meet again (Rubin 1974), a short one catches up with a long one; the limit of \
@@ -180,7 +179,7 @@ pub static BEHIND: Formula<f64, ()> = Formula {
     bands: &[Band { quantity: Quantity::Behind, of: |s| *s, low: 0.0, high: 0.03 }],
 };
 
-/// A station's processor, of which only the use is known; there is nothing to wait for that counts.
+/// A station's processor, of which only the utilisation is modelled; its wait is negligible.
 pub static PROCESSOR: Formula<f64, ()> = Formula {
     name: "station software",
     source: "a processor that is asked for more than it can do sends less than the flows say",
@@ -198,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_are_those_of_the_tables() {
+    fn wait_equals_that_of_the_tables() {
         // Service of 1 s: M/M/1 waits rho / (1 - rho), M/D/1 half of it.
         for (rho, mm1) in [(0.0, 0.0), (0.1, 1.0 / 9.0), (0.5, 1.0), (0.8, 4.0), (0.9, 9.0)] {
             for (service, expected) in [(Moments::exponential(1.0), mm1), (Moments::constant(1.0), mm1 / 2.0)] {
@@ -210,13 +209,13 @@ mod tests {
     }
 
     #[test]
-    fn nineteen_in_twenty_are_through_in_three_means() {
+    fn mm1_p95_is_three_means() {
         let q = Queue { arrivals_per_s: 0.5, service: Moments::exponential(1.0) };
         assert!((MM1_P95.at(&q).value().unwrap() - 2.0 * 2.995_732_273_553_991).abs() < 1e-12);
     }
 
     #[test]
-    fn regular_arrivals_wait_less_and_poisson_ones_as_ever() {
+    fn regular_arrivals_wait_less_than_poisson() {
         let queue = Queue { arrivals_per_s: 0.8, service: Moments::constant(1.0) };
         let wait = |regular| GG1_WAIT.at(&Tandem { queue, regular }).value().copied().unwrap();
         assert!((wait(0.0) - 2.0).abs() < 1e-12);
@@ -226,10 +225,10 @@ mod tests {
         assert!((Tandem { queue, regular: 0.0 }.departures() - 0.64).abs() < 1e-12);
     }
 
-    /// Packets of one size never wait for one another again; where sizes vary they do, at little traffic
-    /// more than if they came at random (simulation: 1.53, 0.99 and 0.40 of the M/G/1 wait).
+    /// Packets of one size never wait for one another again; of varied sizes they do, in light
+    /// traffic more than random arrivals (simulation: 1.53, 0.99 and 0.40 of the M/G/1 wait).
     #[test]
-    fn what_has_waited_once_waits_less_or_more() {
+    fn second_queue_saves_the_first_queues_wait() {
         let queue = |busy: f64, service| Queue { arrivals_per_s: busy, service };
         let port = |queue: Queue| {
             let waited_s = queue.waited_before();
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_cannot_keep_up_has_no_mean() {
+    fn overloaded_queue_has_no_mean() {
         for rho in [1.0, 1.5] {
             let got = MG1_WAIT.at(&Queue { arrivals_per_s: rho, service: Moments::constant(1.0) });
             assert_eq!((got.value(), got.outside().len()), (None, 2));

@@ -1,4 +1,4 @@
-//! What solving a network tells.
+//! The results of solving a network.
 
 use serde::Serialize;
 
@@ -19,15 +19,14 @@ pub struct Report {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct MediumReport {
     pub name: String,
-    /// Share of the bit rate that packets ask for; on a switch, of its busiest direction.
+    /// Offered share of the bit rate; on a switch, of its busiest direction.
     pub load: f64,
-    /// Share of the time that it is taken, with gaps, collisions and overheads; `None` when
-    /// more is asked for than it can carry.
+    /// Share of time that it is busy, including gaps, collisions and overheads; `None` under
+    /// overload.
     pub busy: Option<f64>,
-    /// Packets a second that are offered to it.
     pub offered_packets_per_s: f64,
-    /// Packets a second that it carries: what is offered, or what it can where that is less and
-    /// known; `None` where that is not known.
+    /// Carried packets a second: the offered load, or the capacity if less and known; `None` if
+    /// unknown.
     pub carried_packets_per_s: Option<f64>,
     /// Mean packet in bits.
     pub mean_bits: f64,
@@ -38,18 +37,18 @@ pub struct MediumReport {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct GatewayReport {
     pub name: String,
-    /// Share of the time that it is busy (above 1: it can't keep up).
+    /// Share of time that it is busy (above 1: overload).
     pub utilisation: f64,
     /// Packets a second.
     pub packets_per_s: f64,
     /// Mean time in it, in seconds.
     pub delay_s: Estimate<f64>,
-    /// What 95 % stay below, in seconds; only exponential service has an honest one.
+    /// The 95th percentile, in seconds; known for exponential service only.
     pub p95_s: Option<Estimate<f64>>,
 }
 
 impl GatewayReport {
-    /// Another doubt of all that waits are part of.
+    /// Adds a reason to all results that include its waits.
     pub(crate) fn suspect(&mut self, reason: &Reason) {
         self.delay_s.suspect(reason.clone());
         if let Some(p95_s) = &mut self.p95_s {
@@ -61,68 +60,61 @@ impl GatewayReport {
 /// A flow, from end to end.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct FlowReport {
-    /// The group that sends.
     pub from: String,
-    /// The group that receives.
     pub to: String,
     /// Packets a second of all senders.
     pub packets_per_s: f64,
-    /// Mean time of a packet on its way, in seconds, the stations' software not included.
+    /// Mean delay of a packet in seconds, without the stations' software.
     pub delay_s: Estimate<f64>,
-    /// The same in its parts: media and gateways in order.
+    /// The delay by media and gateways, in order.
     pub parts: Vec<Part>,
 }
 
-/// A part of a way.
+/// The delay at one medium or gateway of a route.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Part {
-    /// A medium or a gateway.
     pub name: String,
-    /// Mean time there, in seconds; `None` where queues grow without end.
+    /// Mean delay, in seconds; `None` where queues grow without bound.
     pub delay_s: Option<f64>,
 }
 
 /// A file copy.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct CopyReport {
-    /// The sender's group.
     pub from: String,
-    /// The receiver's group.
     pub to: String,
-    /// Blocks under way.
+    /// Outstanding blocks.
     pub window: u32,
-    /// What comes of it.
     pub outcome: Estimate<Outcome>,
 }
 
-/// How a copy goes.
+/// The performance of a copy.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Outcome {
-    /// The whole file, in seconds; a round at least, whatever part of its last block there is.
+    /// Time of the whole file, in seconds: at least a round.
     pub seconds: f64,
     /// The file's bits a second.
     pub bits_per_s: f64,
-    /// From a block's start to its reply, in seconds.
+    /// Response time of a block, in seconds.
     pub response_s: f64,
-    /// Where blocks queue, in order of the round.
-    pub places: Vec<Place>,
+    /// The resources, in order of the round.
+    pub places: Vec<ResourceUse>,
 }
 
 impl Outcome {
-    /// The place that is busiest: what to make faster first.
-    pub fn bottleneck(&self) -> Option<&Place> {
+    /// The busiest resource, which limits the copy.
+    pub fn bottleneck(&self) -> Option<&ResourceUse> {
         self.places.iter().max_by(|a, b| a.busy.total_cmp(&b.busy))
     }
 }
 
-/// Where blocks of a copy queue.
+/// A resource at which a copy's blocks queue.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Place {
-    /// What it is.
+pub struct ResourceUse {
     pub name: String,
-    /// Time that a block needs there without queueing, in seconds.
+    /// Service demand of a block, in seconds.
     pub demand_s: f64,
-    /// Share of its time that it spends on the copy and others.
+    /// Utilisation by the copy and others.
     pub busy: f64,
     /// Blocks there on average.
     pub queued: f64,

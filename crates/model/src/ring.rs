@@ -1,25 +1,25 @@
 //! Token ring: N stations in a cycle; the token takes `walk` seconds from one to the next.
 //!
-//! Mean waits with Poisson arrivals, by what a station may send when the token comes: all it has
-//! (exhaustive), what it had when the token came (gated), or one packet (1-limited).
+//! Mean waits for Poisson arrivals, by the service discipline at each station: exhaustive, gated,
+//! or 1-limited.
 //!
-//! What the waits of all stations sum up to, each weighted with its load, is known exactly (the
-//! pseudo-conservation law of Boxma & Groenendijk 1987). Among equal stations that is the wait
-//! itself. Unequal ones share it as Boxma & Meister 1987 have it: in proportion to what is left of
-//! a cycle when a packet comes, and how many of them it waits.
+//! The load-weighted sum of all stations' waits is known exactly (the pseudo-conservation law of
+//! Boxma & Groenendijk 1987). For equal stations it gives the wait itself. Unequal stations divide
+//! it as in Boxma & Meister 1987: in proportion to the residual cycle at an arrival, and the number
+//! of cycles waited.
 
 use serde::Serialize;
 
 use crate::formula::{Band, Formula, Quantity};
 use crate::quantity::Moments;
 
-/// What a station may send when it has the token.
+/// What a station may send when it holds the token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Discipline {
     /// Until its queue is empty.
     Exhaustive,
-    /// What was there when the token came.
+    /// The packets that were queued when the token arrived.
     Gated,
     /// One packet.
     OneLimited,
@@ -28,7 +28,6 @@ pub enum Discipline {
 /// A ring and its load.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Ring {
-    /// When a station passes the token on.
     pub discipline: Discipline,
     /// Stations (1 or more).
     pub stations: f64,
@@ -38,70 +37,71 @@ pub struct Ring {
     pub arrivals_per_s: f64,
     /// Time to send a packet.
     pub service: Moments,
-    /// The sum over all stations of the square of each one's share of the time that it sends.
+    /// The sum over all stations of the squared share of sending time.
     pub squares: f64,
-    /// The station in question: the share of the time that it sends (0 for one that is silent).
+    /// Share of sending time of the station in question (0 if silent).
     pub own_utilisation: f64,
     /// Packets a second of the station in question.
     pub own_arrivals_per_s: f64,
-    /// The same squares, one factor of each as its part of the work that a packet meets under way.
+    /// The sum of each station's share of sending time times its share of the work in progress at
+    /// an arrival.
     pub met_squares: f64,
-    /// The station in question: its part of the work that a packet meets under way (0 to 1).
+    /// Share of the station in question of the work in progress at an arrival (0 to 1).
     pub own_met: f64,
-    /// The busiest station's traffic over that of the station with the least, in packets or bits.
+    /// Traffic of the busiest station over that of the least busy, in packets or bits.
     pub imbalance: f64,
-    /// How much of the load would have to move from some stations to others for each one's part of it to be its
-    /// part of the work that a packet meets under way (0 to 1).
+    /// The load that would have to move between stations to make each one's share of the load equal
+    /// its share of the work in progress at an arrival (0 to 1).
     pub unlike: f64,
-    /// Packets of one station that come while another one has its turn, the most of all stations; 0 where all
-    /// are alike.
+    /// Packets that arrive at one station during another one's turn, the maximum over all stations;
+    /// 0 where all are equal.
     pub turns: f64,
 }
 
 impl Ring {
-    /// Share of the time that packets are being sent.
+    /// Share of time that packets are in transmission.
     pub fn utilisation(&self) -> f64 {
         self.arrivals_per_s * self.service.mean
     }
 
-    /// Share of what the ring can carry: a 1-limited ring also pays a walk for each packet.
+    /// Share of the ring's capacity in use: a 1-limited ring also pays a walk for each packet.
     fn share(&self) -> f64 {
         let walks = match self.discipline {
-            // The token must come back as often as this station's packets do.
+            // The token must return as often as this station's packets arrive.
             Discipline::OneLimited => self.walk_s * self.arrivals_per_s.max(self.own_arrivals_per_s * self.stations),
             Discipline::Exhaustive | Discipline::Gated => 0.0,
         };
         self.utilisation() + walks
     }
 
-    /// Packets a second of the station where it may send one with each token; elsewhere 0.
+    /// Packets a second of the station on a 1-limited ring; elsewhere 0.
     fn own_limit(&self) -> f64 {
         if self.discipline == Discipline::OneLimited { self.own_arrivals_per_s } else { 0.0 }
     }
 
-    /// The same where stations send one packet at a time; elsewhere 0.
+    /// The imbalance on a 1-limited ring; elsewhere 0.
     fn one_by_one(&self) -> f64 {
         if self.discipline == Discipline::OneLimited { self.share() } else { 0.0 }
     }
 
-    /// The share where one packet at a time is a matter of who has how many; elsewhere 0.
+    /// The share in use on an unbalanced 1-limited ring; elsewhere 0.
     fn uneven(&self) -> f64 {
         if self.imbalance > EVEN { self.one_by_one() } else { 0.0 }
     }
 
-    /// The same where stations send all they have: what each of them adds to the others' waits is known for little
-    /// load, and for much, but between the two it is a guess.
+    /// The share in use on an unbalanced exhaustive or gated ring, where each station's effect on
+    /// the others' waits is known for light and heavy traffic only; elsewhere 0.
     fn guessed(&self) -> f64 {
         if self.discipline == Discipline::OneLimited { 0.0 } else { self.utilisation() * self.unlike }
     }
 
-    /// What comes while others have their turn, where a turn is one packet; elsewhere 0.
+    /// `turns` on a 1-limited ring; elsewhere 0.
     fn turns(&self) -> f64 {
         if self.discipline == Discipline::OneLimited { self.turns } else { 0.0 }
     }
 
-    /// The utilisation where stations send all they have; elsewhere 0. Behind a gate the station's own packets
-    /// count twice: a burst may be cut in two by them.
+    /// The utilisation on an exhaustive or gated ring; elsewhere 0. Behind a gate the station's own
+    /// packets count twice, since they may split a burst.
     fn bursts_of_others(&self) -> f64 {
         match self.discipline {
             Discipline::OneLimited => 0.0,
@@ -110,13 +110,13 @@ impl Ring {
         }
     }
 
-    /// Once around, in seconds.
+    /// The token's rotation time without traffic, in seconds.
     pub fn around_s(&self) -> f64 {
         self.stations * self.walk_s
     }
 }
 
-/// Up to here the busiest station is like the others.
+/// Up to this imbalance stations count as equal.
 const EVEN: f64 = 1.2;
 
 /// Mean time before a packet's transmission begins, in seconds.
@@ -134,7 +134,7 @@ pub static WAIT: Formula<Ring, f64> = Formula {
     ],
 };
 
-/// Mean time until a station that has sent nothing for a while may send, in seconds.
+/// Mean time until a station that was silent for a while may send, in seconds.
 pub static TOKEN: Formula<Ring, f64> = Formula {
     name: "token",
     source: "the wait of a packet beside the others' load; with one packet at a time a station that has no queue of \
@@ -157,11 +157,11 @@ fn wait(ring: &Ring) -> Option<f64> {
     if left <= 0.0 || ring.share() >= 1.0 || own_left <= 0.0 {
         return None;
     }
-    // The law, divided by the utilisation.
+    // The conservation law, divided by the utilisation.
     let square = if rho > 0.0 { ring.squares / rho } else { 0.0 };
     let queue = ring.arrivals_per_s * ring.service.second / (2.0 * left);
     let own = ring.own_utilisation;
-    // With little traffic it is the work under way that tells who comes before whom, with much the load.
+    // In light traffic the work in progress decides the order, in heavy traffic the load.
     let part = left * rho * ring.own_met + rho * own;
     let parts = left * ring.met_squares + rho * square;
     let walking = around_s / (2.0 * left);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_by_hand() {
+    fn wait_equals_that_calculated_by_hand() {
         // Ten stations, walk 0.1 ms, rho 0.5, packets of 1 ms: (0.5 + walking) / (1, or less) ms.
         for (discipline, ms) in [
             (Discipline::Exhaustive, (0.5 + 0.1 * 9.5) / 1.0),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_of_one_without_walk_is_a_queue() {
+    fn ring_of_one_without_walk_is_a_queue() {
         for discipline in ALL {
             let got = WAIT.at(&ring(discipline, 1.0, 0.0, 800.0));
             assert!((got.value().unwrap() - 2e-3).abs() < 1e-12, "{discipline:?}: {got:?}");
@@ -225,16 +225,16 @@ mod tests {
     }
 
     #[test]
-    fn without_load_the_token_is_half_a_ring_away() {
+    fn token_is_half_a_ring_away_without_load() {
         for discipline in ALL {
             let got = WAIT.at(&ring(discipline, 10.0, 1e-4, 0.0));
             assert!((got.value().unwrap() - 5e-4).abs() < 1e-12, "{discipline:?}: {got:?}");
         }
     }
 
-    /// The waits of unequal stations sum up as the conservation law says.
+    /// The load-weighted waits of unequal stations sum as the conservation law requires.
     #[test]
-    fn unequal_stations_share_what_equal_ones_would_wait() {
+    fn unequal_stations_obey_the_conservation_law() {
         // One of ten stations sends half of all; without a walk the law is that of one queue.
         let (all, heavy) = (500.0, 0.25);
         let light = heavy / 9.0;
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn full_and_uneven_rings_say_so() {
+    fn full_or_unbalanced_ring_is_doubted() {
         assert_eq!(WAIT.at(&ring(Discipline::OneLimited, 10.0, 1e-4, 910.0)).value(), None);
         assert!(WAIT.at(&ring(Discipline::Gated, 10.0, 1e-4, 910.0)).value().is_some());
         let uneven = |d| Ring { imbalance: 3.0, ..ring(d, 10.0, 1e-4, 500.0) };
@@ -272,7 +272,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn more_load_is_never_less_wait(kind in 0usize..3, n in 1f64..300.0, a in 0f64..800.0, more in 0f64..50.0) {
+        fn wait_grows_with_load(kind in 0usize..3, n in 1f64..300.0, a in 0f64..800.0, more in 0f64..50.0) {
             let wait = |l| WAIT.at(&ring(ALL[kind], n, 1e-5, l)).value().copied().unwrap_or(f64::INFINITY);
             prop_assert!(wait(a) <= wait(a + more));
         }

@@ -1,31 +1,28 @@
-//! What a network is made of, as its author writes it down. Names are resolved and all of it is
-//! checked by [`Network::new`](crate::Network::new).
+//! The input: a network as its author describes it. [`Network::new`](crate::Network::new) resolves
+//! names and validates.
 
 use remora_base::Rate;
 
 use crate::quantity::{PacketRate, Seconds, Size};
 use crate::ring::Discipline;
-use crate::wifi::Weather;
+use crate::wifi::TwoStateChannel;
 
-/// Media, groups, gateways or flows at most.
+/// Maximum of media, groups, gateways or flows.
 pub const TABLES_MAX: usize = 10_000;
-/// Copies at most; each is solved with all others.
+/// Maximum of copies; each is solved with all others.
 pub const COPIES_MAX: usize = 16;
-/// Stations in a group at most.
+/// Maximum of stations in a group.
 pub const STATIONS_MAX: u32 = 1_000_000;
 
-/// A network and what goes over it.
+/// A network and its traffic.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Topology {
-    /// What stations are attached to.
     pub media: Vec<Medium>,
-    /// Stations, by kinds.
     pub groups: Vec<Group>,
-    /// What joins media.
     pub gateways: Vec<Gateway>,
-    /// Packets that come by themselves, whatever the network does.
+    /// Open traffic, independent of the network's state.
     pub flows: Vec<Flow>,
-    /// File copies, whose packets wait for one another.
+    /// File copies: closed traffic.
     pub copies: Vec<Copy>,
 }
 
@@ -36,7 +33,6 @@ pub struct Medium {
     pub name: String,
     /// Bits a second; on a switch, of each port in each direction.
     pub rate: Rate,
-    /// What it is.
     pub kind: Kind,
 }
 
@@ -44,28 +40,20 @@ pub struct Medium {
 #[derive(Clone, PartialEq, Debug)]
 pub enum Kind {
     /// A shared Ethernet (CSMA/CD); propagation from one station to another.
-    Ethernet {
-        /// One way.
-        propagation: Seconds,
-    },
+    Ethernet { propagation: Seconds },
     /// A token ring.
-    Ring {
-        /// From one station to the next.
-        walk: Seconds,
-        /// When a station passes the token on.
-        discipline: Discipline,
-    },
+    Ring { walk: Seconds, discipline: Discipline },
     /// A switch with a full-duplex link to each station.
     Switch {
-        /// From the end of a packet coming in to when it may go out, cables included.
+        /// Time from the end of a packet's arrival to its possible departure, including cables.
         latency: Seconds,
     },
     /// A wireless cell.
     Wifi {
-        /// Airtime of a frame beside its bits: gaps, mean back-off, acknowledgement.
+        /// Airtime of a frame beyond its bits: gaps, mean back-off, acknowledgement.
         overhead: Seconds,
         /// The channel of each station.
-        weather: Weather,
+        channel: TwoStateChannel,
     },
 }
 
@@ -74,28 +62,27 @@ pub enum Kind {
 pub struct Group {
     /// Its name, unique among groups.
     pub name: String,
-    /// The medium they are attached to.
     pub medium: String,
-    /// How many (1 to [`STATIONS_MAX`]).
+    /// Number of stations (1 to [`STATIONS_MAX`]).
     pub stations: u32,
-    /// Processor time for each packet that one sends or receives.
+    /// Processor time for each packet sent or received.
     pub cost: Seconds,
 }
 
-/// Something that passes packets on between media.
+/// A router or bridge between media.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Gateway {
     /// Its name, unique among gateways.
     pub name: String,
     /// The media it joins: two or more.
     pub joins: Vec<String>,
-    /// Time for each packet.
+    /// Service time of a packet.
     pub cost: Seconds,
-    /// The law of that time.
+    /// Distribution of the service time.
     pub law: Law,
 }
 
-/// How service times are distributed.
+/// The distribution of service times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Law {
     /// All the same.
@@ -106,22 +93,18 @@ pub enum Law {
 /// Packets from each station of a group to those of another, or of the same.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Flow {
-    /// The group that sends.
     pub from: String,
-    /// The group that receives.
     pub to: String,
     /// Packets a second of each station of `from`.
     pub rate: PacketRate,
-    /// Their sizes.
     pub size: Size,
 }
 
-/// Packets that go together for each block of a copy.
+/// The packets of one block of a copy.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Burst {
-    /// How many (0 to 10,000; a part of one where several blocks share it).
+    /// Number of packets (0 to 10,000; fractional where several blocks share one).
     pub packets: f64,
-    /// Their sizes.
     pub size: Size,
 }
 
@@ -142,16 +125,16 @@ pub struct Copy {
     pub data: Burst,
     /// What the receiver sends for a block.
     pub reply: Burst,
-    /// Time of the sender's software for a block, beside its cost for each packet.
+    /// Time of the sender's software for a block, beyond its cost for each packet.
     pub software: Seconds,
     /// Time of the receiver's disk for a block.
     pub disk: Seconds,
-    /// Time in each round that nothing queues for.
+    /// Time in each round without queueing.
     pub think: Seconds,
 }
 
 impl Copy {
-    /// Blocks under way at once: the window, or as many as the file has.
+    /// Outstanding blocks: the window, or the file's blocks if fewer.
     pub fn under_way(&self) -> u32 {
         u32::try_from(self.file_bytes.div_ceil(self.block_bytes.max(1)))
             .unwrap_or(u32::MAX)
@@ -159,41 +142,36 @@ impl Copy {
     }
 }
 
-/// Where a copy's blocks queue, by its number in the topology. Names do not tell: a gateway may be called what a medium is.
+/// A resource at which a copy's blocks queue, by index in the topology: names are not unique across
+/// media and gateways.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Spot {
-    /// Of [`Topology::media`].
+pub enum Resource {
+    /// Index into [`Topology::media`].
     Medium(usize),
-    /// Of [`Topology::gateways`].
+    /// Index into [`Topology::gateways`].
     Gateway(usize),
-    /// A station's of that one of [`Topology::groups`].
+    /// A station's processor; index into [`Topology::groups`].
     Software(usize),
-    /// The same.
+    /// A station's disk; index into [`Topology::groups`].
     Disk(usize),
 }
 
-/// The kinds of things in a topology.
+/// The tables of a topology.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Table {
-    /// [`Topology::media`].
     Media,
-    /// [`Topology::groups`].
     Groups,
-    /// [`Topology::gateways`].
     Gateways,
-    /// [`Topology::flows`].
     Flows,
-    /// [`Topology::copies`].
     Copies,
 }
 
-/// Why a topology makes no sense: which entry, which of its keys, and what was expected.
+/// An invalid topology: the table, the entry, and what was expected.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{key}: {why}")]
 pub struct TopologyError {
-    /// Among what.
     pub table: Table,
-    /// Which, from 0.
+    /// The entry, from 0.
     pub index: usize,
     pub key: &'static str,
     /// What is wrong, and what was expected.

@@ -1,48 +1,47 @@
-//! A wireless cell: one half-duplex medium for all, and for each station a channel with two
-//! states, good and bad (NFS/W 95). A frame dies if any part of it meets a bad period; the link
-//! layer sends it again when the channel is good. The channel fails with time, not with traffic.
+//! A wireless cell: one half-duplex medium for all stations, and for each station a two-state
+//! channel, good or bad (NFS/W 95). A frame is lost if any part of it overlaps a bad period; the
+//! link layer resends it in the next good one. The channel changes with time, not with traffic.
 //!
-//! The sender's queue to one station is an M/G/1 queue whose server breaks down. A frame's
-//! *completion time* is from its first start to its arrival, lost attempts and bad periods
-//! included (Gaver 1962; Avi-Itzhak & Naor 1963), here for "preemptive repeat": what was cut off
-//! starts from its beginning. A frame that comes to an empty queue in a bad period waits for its
-//! end (an exceptional first service, Welch 1964). Exact for one station with exponential good
-//! periods and any bad ones.
+//! The sender's queue to one station is an M/G/1 queue with server breakdowns. A frame's
+//! *completion time* lasts from its first start to its arrival, including lost attempts and bad
+//! periods (Gaver 1962; Avi-Itzhak & Naor 1963), here under "preemptive repeat": an interrupted
+//! attempt restarts from the beginning. A frame that arrives at an empty queue in a bad period
+//! waits for its end (an exceptional first service, Welch 1964). Exact for one station with
+//! exponential good periods and any bad ones.
 //!
-//! What other stations send takes its share of the airtime. As long as the channel is good all queues
-//! together wait as one would (Pollaczek, Khinchine); they take turns, so it is shared as on a
-//! 1-limited ring without walk ([`crate::ring`], Boxma & Meister 1987). What bad periods add is what they would add to a frame that takes `1 / (1 - others)` of its time, for that is the
-//! pace at which a queue that has grown gets shorter (the shadow server of Sevcik 1977): an
-//! approximation.
+//! Other stations' frames take their share of the airtime. In good periods all queues together wait
+//! like one (Pollaczek, Khinchine); because they take turns, the wait is divided as on a 1-limited
+//! ring without walk ([`crate::ring`], Boxma & Meister 1987). Bad periods add what they would add
+//! to a frame stretched by `1 / (1 - others)`, the pace at which a backlog drains (the shadow
+//! server of Sevcik 1977): an approximation.
 
 use serde::Serialize;
 
 use crate::formula::{Band, Formula, Quantity};
 use crate::quantity::Moments;
 
-/// The law of the lengths of bad periods.
+/// The distribution of bad periods.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Periods {
     Exponential,
     /// Uniform from 0 to twice the mean.
     Uniform,
-    /// All the same.
+    /// Constant.
     Constant,
 }
 
-/// Good and bad periods, whose means are in seconds; good ones are exponential.
+/// A two-state channel with exponential good periods; means in seconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Weather {
+pub struct TwoStateChannel {
     /// Mean length of good periods (above 0).
     pub good_s: f64,
-    /// Mean length of bad periods; 0: there are none.
+    /// Mean length of bad periods; 0 for none.
     pub bad_s: f64,
-    /// Their law.
     pub bad: Periods,
 }
 
-impl Weather {
+impl TwoStateChannel {
     /// Mean square of a bad period.
     fn bad_second(&self) -> f64 {
         let square = self.bad_s * self.bad_s;
@@ -64,7 +63,7 @@ impl Weather {
         }
     }
 
-    /// The share of the time that is bad.
+    /// Share of time that is bad.
     pub(crate) fn bad_share(&self) -> f64 {
         self.bad_s / (self.good_s + self.bad_s)
     }
@@ -73,10 +72,9 @@ impl Weather {
         self.bad_s > 0.0
     }
 
-    /// By how much bad periods stretch a round of `round_s` seconds that needs the channel for `on_s`
-    /// of them and goes on without it between `gaps` such needs, as a factor. A bad period that
-    /// begins while nobody needs the channel holds up only what is left of it then; the rest of a
-    /// period counts as exponential.
+    /// The factor by which bad periods stretch a round of `round_s` seconds that uses the channel
+    /// for `on_s` of them, in `gaps` separate uses. A bad period that begins while the channel is
+    /// unused delays the round only by its remainder; the rest of a period counts as exponential.
     pub(crate) fn stretch(&self, round_s: f64, on_s: f64, gaps: f64) -> f64 {
         if !self.breaks() || round_s <= 0.0 {
             return 1.0;
@@ -91,44 +89,43 @@ impl Weather {
 /// A station's queue in a cell.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Station {
-    /// Stations that send, the base included.
+    /// Stations that send, including the base.
     pub stations: f64,
     /// Frames a second of this queue.
     pub arrivals_per_s: f64,
     /// Airtime of a frame with its overhead: gaps, back-off, acknowledgement.
     pub airtime: Moments,
-    /// Share of the airtime that all others use.
+    /// Share of the airtime used by all others.
     pub others: f64,
     /// Frames a second of all others times the mean square of their airtime, in seconds.
     pub others_square_s: f64,
-    /// The sum over all queues, this one included, of the square of each one's share of the airtime.
+    /// The sum over all queues, including this one, of the squared shares of airtime.
     pub squares: f64,
-    /// Frames of one queue that come while another one has its turn, the most of all queues; 0 where all are
-    /// alike.
+    /// Frames that arrive at one queue during another one's turn, the maximum over all queues; 0
+    /// where all are equal.
     pub turns: f64,
-    /// Frames of the same station's other queue, whose channel is bad at the same time, a second: part of the
-    /// others.
+    /// Frames a second of the same station's other queue, whose channel is bad at the same time;
+    /// part of the others.
     pub beside_per_s: f64,
     /// Their airtime.
     pub beside: Moments,
-    /// This station's channel.
-    pub weather: Weather,
+    pub channel: TwoStateChannel,
 }
 
 impl Station {
-    /// A frame's time as long as the channel is good; `None` if the others leave nothing.
+    /// A frame's time in a good period; `None` if the others leave no airtime.
     fn shared(&self) -> Option<Moments> {
         let left = 1.0 - self.others;
         let Moments { mean, second } = self.airtime;
         (left > 0.0).then(|| Moments { mean: mean / left, second: second / (left * left) })
     }
 
-    /// How often a frame is sent until it arrives: each time it dies with the same chance.
+    /// Attempts until a frame arrives, each lost with the same probability.
     pub(crate) fn attempts(&self) -> f64 {
-        if self.weather.breaks() { (self.airtime.mean / self.weather.good_s).exp() } else { 1.0 }
+        if self.channel.breaks() { (self.airtime.mean / self.channel.good_s).exp() } else { 1.0 }
     }
 
-    /// Both queues of the station as one: bad periods hold up both.
+    /// Both queues of the station as one, since bad periods block both.
     fn both(&self) -> Station {
         let rate = self.arrivals_per_s + self.beside_per_s;
         let part = if rate > 0.0 { self.beside_per_s / rate } else { 0.0 };
@@ -141,8 +138,9 @@ impl Station {
         Station { arrivals_per_s: rate, airtime, others, ..*self }
     }
 
-    /// What this queue waits where both of the station have gathered and would wait `both_s` in the order they
-    /// came: they take turns until the one with fewer frames is empty, the other one has what is left.
+    /// The wait of this queue when both queues of the station are backlogged and would wait
+    /// `both_s` in order of arrival: they alternate until the shorter one is empty, then the longer
+    /// one continues.
     fn turned(&self, both_s: f64) -> f64 {
         let (own, beside) = (self.arrivals_per_s * self.airtime.mean, self.beside_per_s * self.beside.mean);
         if own <= 0.0 || beside <= 0.0 {
@@ -166,22 +164,22 @@ impl Station {
     }
 
     fn loss(&self) -> f64 {
-        if !self.weather.breaks() {
+        if !self.channel.breaks() {
             return 0.0;
         }
-        -(-self.airtime.mean / self.weather.good_s).exp_m1()
+        -(-self.airtime.mean / self.channel.good_s).exp_m1()
     }
 
-    /// How much more the frames that take most of the time are lost than the average one. How long the
-    /// longest are the model is not told, and what they lose is lost again and again.
+    /// How much more the frames that take most of the time are lost than the average one. The
+    /// longest frames' length is unknown to the model, and they are lost again and again.
     fn long_loss(&self) -> f64 {
         let both = self.both().airtime;
-        if self.weather.breaks() { both.mean * (1.0 + both.scv()) * both.scv() / self.weather.good_s } else { 0.0 }
+        if self.channel.breaks() { both.mean * (1.0 + both.scv()) * both.scv() / self.channel.good_s } else { 0.0 }
     }
 }
 
 const BANDS: &[Band<Station>] = &[
-    Band { quantity: Quantity::BadShare, of: |s| s.weather.bad_share(), low: 0.0, high: 0.1 },
+    Band { quantity: Quantity::BadShare, of: |s| s.channel.bad_share(), low: 0.0, high: 0.1 },
     Band { quantity: Quantity::Stations, of: |s| s.stations, low: 1.0, high: 10.0 },
     Band { quantity: Quantity::Load, of: Station::load, low: 0.0, high: 0.43 },
     Band { quantity: Quantity::FrameLoss, of: Station::loss, low: 0.0, high: 0.1 },
@@ -189,7 +187,7 @@ const BANDS: &[Band<Station>] = &[
     Band { quantity: Quantity::Turns, of: |s| s.turns, low: 0.0, high: 0.3 },
 ];
 
-/// Where the queue itself may be full: only the others' share counts.
+/// The bands where the queue itself may be saturated: only the others' share counts.
 const FRAME_BANDS: &[Band<Station>] = &[
     Band { quantity: Quantity::Stations, of: |s| s.stations, low: 1.0, high: 10.0 },
     Band { quantity: Quantity::Load, of: |s| s.others, low: 0.0, high: 0.3 },
@@ -197,7 +195,7 @@ const FRAME_BANDS: &[Band<Station>] = &[
     Band { quantity: Quantity::Turns, of: |s| s.turns, low: 0.0, high: 0.3 },
 ];
 
-/// From a frame's first start to its arrival.
+/// Time from a frame's first start to its arrival.
 pub static COMPLETION: Formula<Station, Moments> = Formula {
     name: "two-state channel",
     source: "completion time under preemptive repeat (Gaver 1962, Avi-Itzhak & Naor 1963)",
@@ -205,7 +203,7 @@ pub static COMPLETION: Formula<Station, Moments> = Formula {
     bands: FRAME_BANDS,
 };
 
-/// Mean time from a frame's arrival at its queue to its arrival at the other end, in seconds.
+/// Mean time from a frame's arrival at its queue to its arrival at the far end, in seconds.
 pub static DELAY: Formula<Station, f64> = Formula {
     name: "wireless delay",
     source: "M/G/1 with completion times for service and an exceptional first service (Welch 1964)",
@@ -213,8 +211,8 @@ pub static DELAY: Formula<Station, f64> = Formula {
     bands: BANDS,
 };
 
-/// Share of the airtime that brings frames across when there is always one to send: what bad
-/// periods and the attempts they cut off leave.
+/// Share of the airtime that delivers frames under saturation, after bad periods and interrupted
+/// attempts.
 pub static SHARE: Formula<Station, f64> = Formula {
     name: "channel's share",
     source: "mean airtime over mean completion time",
@@ -224,16 +222,16 @@ pub static SHARE: Formula<Station, f64> = Formula {
 
 fn completion(s: &Station) -> Option<Moments> {
     let time = s.shared()?;
-    if !s.weather.breaks() || time.mean <= 0.0 {
+    if !s.channel.breaks() || time.mean <= 0.0 {
         return Some(time);
     }
     let of = |length: f64| {
-        let own = repeat(length, &s.weather);
-        // While others have the medium a bad period holds up the frame, but it loses nothing.
+        let own = repeat(length, &s.channel);
+        // While others hold the medium a bad period delays the frame, but loses nothing.
         let shared = length * (time.mean / s.airtime.mean - 1.0);
-        let held = shared / s.weather.good_s;
-        let mean = own.mean + shared + held * s.weather.bad_s;
-        let variance = (own.second - own.mean * own.mean).max(0.0) + held * s.weather.bad_second();
+        let held = shared / s.channel.good_s;
+        let mean = own.mean + shared + held * s.channel.bad_s;
+        let variance = (own.second - own.mean * own.mean).max(0.0) + held * s.channel.bad_second();
         Moments { mean, second: mean * mean + variance }
     };
     let mixed = Moments { mean: s.airtime.mean_of(|l| of(l).mean), second: s.airtime.mean_of(|l| of(l).second) };
@@ -242,14 +240,14 @@ fn completion(s: &Station) -> Option<Moments> {
 }
 
 /// Completion time of a frame of `length` seconds that starts in a good period.
-fn repeat(length: f64, w: &Weather) -> Moments {
+fn repeat(length: f64, w: &TwoStateChannel) -> Moments {
     let f = 1.0 / w.good_s;
     let through = (-f * length).exp();
     let cut = -(-f * length).exp_m1();
     if cut < 1e-12 {
         return Moments::constant(length);
     }
-    // An attempt that is cut off: its length given that, and the bad period behind it.
+    // An interrupted attempt: its conditional length, and the bad period that follows.
     let t1 = 1.0 / f - length * through / cut;
     let t2 = (2.0 / (f * f) - through * (length * length + 2.0 * length / f + 2.0 / (f * f))) / cut;
     // Where frames are far shorter than good periods the differences above cancel.
@@ -264,14 +262,14 @@ fn repeat(length: f64, w: &Weather) -> Moments {
 fn delay(s: &Station) -> Option<f64> {
     let both = s.both();
     let (held, good) = (wait(both.arrivals_per_s, completion(&both)?)?, wait(both.arrivals_per_s, both.shared()?)?);
-    let bad_s = s.turned((held - good).max(0.0)) + exceptional(both.arrivals_per_s, &s.weather);
+    let bad_s = s.turned((held - good).max(0.0)) + exceptional(both.arrivals_per_s, &s.channel);
     let again_s = (completion(s)?.mean - s.shared()?.mean).max(0.0);
     let left = 1.0 - s.others - s.arrivals_per_s * s.airtime.mean;
     if left <= 0.0 {
         return None;
     }
     let queue = (s.others_square_s + s.arrivals_per_s * s.airtime.second) / (2.0 * left);
-    // Queues take turns, so that one with little to send waits less.
+    // Queues take turns, so a queue with little traffic waits less.
     let (own, all) = (s.arrivals_per_s * s.airtime.mean, 1.0 - left);
     let square = if all > 0.0 { s.squares / all } else { 0.0 };
     let wait = queue * (left + own) / (left + square);
@@ -284,14 +282,15 @@ fn wait(arrivals_per_s: f64, service: Moments) -> Option<f64> {
     (rho < 1.0).then(|| arrivals_per_s * service.second / (2.0 * (1.0 - rho)))
 }
 
-/// What frames wait because some came to an empty queue in a bad period, in seconds.
-fn exceptional(l: f64, w: &Weather) -> f64 {
+/// Mean wait, in seconds, caused by arrivals at an empty queue in a bad period.
+fn exceptional(l: f64, w: &TwoStateChannel) -> f64 {
     if !w.breaks() {
         return 0.0;
     }
     let f = 1.0 / w.good_s;
     if l * (w.bad_s + w.good_s) < 1e-3 {
-        // So rare that each finds the channel as any moment does; below, differences would cancel.
+        // So rare that each arrival finds the channel in its stationary state; below, differences
+        // would cancel.
         return w.bad_second() / (2.0 * (w.good_s + w.bad_s));
     }
     let during = 1.0 - w.bad_transform(l);
@@ -313,7 +312,7 @@ mod tests {
 
     /// One queue alone.
     fn station(arrivals_per_s: f64, bad_s: f64, bad: Periods) -> Station {
-        let weather = Weather { good_s: 1.0, bad_s, bad };
+        let channel = TwoStateChannel { good_s: 1.0, bad_s, bad };
         let airtime = Moments::constant(0.012);
         Station {
             stations: 2.0,
@@ -325,16 +324,16 @@ mod tests {
             turns: 0.0,
             beside_per_s: 0.0,
             beside: Moments::constant(0.0),
-            weather,
+            channel,
         }
     }
 
     #[test]
-    fn a_good_channel_is_a_queue() {
+    fn channel_without_bad_periods_is_an_mg1_queue() {
         let got = DELAY.at(&station(30.0, 0.0, Periods::Uniform));
         assert!((got.value().unwrap() - 0.012 * (1.0 + 0.36 / 1.28)).abs() < 1e-12, "{got:?}");
         assert!(got.outside().is_empty(), "{got:?}");
-        // Beside others it is one queue for all: 25 frames a second of this station, 25 of others.
+        // The others share one queue: 25 frames a second of this station, 25 of others.
         let both = Station {
             others: 0.3,
             others_square_s: 0.3 * 0.012,
@@ -345,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn rare_frames_wait_for_what_is_left_of_a_bad_period() {
+    fn rare_frame_waits_for_residual_bad_period() {
         for bad in ALL {
             let near = DELAY.at(&station(1e-3, 0.08, bad)).value().copied().unwrap();
             let rare = DELAY.at(&station(1e-9, 0.08, bad)).value().copied().unwrap();
@@ -354,16 +353,16 @@ mod tests {
     }
 
     #[test]
-    fn the_share_is_what_bad_periods_and_cut_frames_leave() {
+    fn share_excludes_bad_periods_and_interrupted_frames() {
         // (exp(f*s) - 1) * (1/f + B) for a frame of s: by hand for 12 ms, 1 s and 80 ms.
         let got = SHARE.at(&station(0.0, 0.08, Periods::Exponential));
         let expected = 0.012 / (0.012f64.exp_m1() * 1.08);
         assert!((got.value().unwrap() - expected).abs() < 1e-9, "{got:?}");
     }
 
-    /// Frames in order over good and bad periods, by simulation; mean delay in seconds.
+    /// Mean delay in seconds of frames sent in order over good and bad periods, by simulation.
     fn simulated(s: &Station, frames: usize) -> f64 {
-        let mut rng = Rng::stream(3, "weather");
+        let mut rng = Rng::stream(3, "channel");
         let mut draw = |mean: f64| rng.exponential(Duration::from_secs(1)).as_secs_f64() * mean;
         let (mut arrival, mut free, mut good_until, mut good_from) = (0.0f64, 0.0f64, draw(1.0), 0.0);
         let mut sum = 0.0;
@@ -375,8 +374,8 @@ mod tests {
                 if start + s.airtime.mean <= good_until {
                     break;
                 }
-                good_from = good_until + draw(s.weather.bad_s);
-                good_until = good_from + draw(s.weather.good_s);
+                good_from = good_until + draw(s.channel.bad_s);
+                good_until = good_from + draw(s.channel.good_s);
             }
             free = start + s.airtime.mean;
             sum += free - arrival;
@@ -385,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_are_those_of_a_simulation() {
+    fn delay_equals_that_of_a_simulation() {
         for (rate, bad) in [(5.0, 0.16), (30.0, 0.08), (50.0, 0.16), (20.0, 0.5)] {
             let s = station(rate, bad, Periods::Exponential);
             let (model, run) = (*DELAY.at(&s).value().unwrap(), simulated(&s, 400_000));
@@ -395,7 +394,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn more_load_and_worse_weather_are_never_less_delay(
+        fn delay_grows_with_load_and_bad_periods(
             kind in 0usize..3, l in 0.1f64..40.0, more in 0.0f64..10.0, bad in 0.001f64..0.3, worse in 0.0f64..0.2,
         ) {
             let delay = |l, bad| DELAY.at(&station(l, bad, ALL[kind])).value().copied().unwrap_or(f64::INFINITY);

@@ -1,6 +1,6 @@
-//! The shared Ethernet's formula against an event simulation of the protocol: 1-persistent
-//! CSMA/CD with truncated binary exponential back-off (IEEE 802.3, clause 4), stations with
-//! queues of their own and Poisson arrivals. Times are in bits.
+//! The shared Ethernet's formula against an event simulation of the protocol: 1-persistent CSMA/CD
+//! with truncated binary exponential back-off (IEEE 802.3, clause 4), stations with own queues and
+//! Poisson arrivals. Times are in bits.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -217,7 +217,7 @@ const fn case(stations: usize, bits: f64, varying: bool, propagation: f64, load:
 }
 
 #[test]
-fn the_formula_is_near_the_simulation_up_to_half_load() {
+fn formula_is_near_simulation_up_to_half_load() {
     for c in [
         case(16, 12_208.0, false, 50.0, 0.3),
         case(16, 4_096.0, true, 50.0, 0.4),
@@ -232,7 +232,7 @@ fn the_formula_is_near_the_simulation_up_to_half_load() {
 }
 
 #[test]
-fn the_formula_is_near_the_simulation_at_high_load() {
+fn formula_is_near_simulation_at_high_load() {
     for c in [
         case(16, 12_208.0, false, 50.0, 0.7),
         case(20, 12_208.0, false, 50.0, 0.7),
@@ -247,7 +247,7 @@ fn the_formula_is_near_the_simulation_at_high_load() {
 
 /// Cases that nobody chose: drawn within the band, those outside of it drawn again.
 #[test]
-fn the_formula_is_near_the_simulation_anywhere_in_its_band() {
+fn formula_is_near_simulation_anywhere_in_its_band() {
     let mut rng = Rng::stream(7, "cases");
     let mut held = 0;
     while held < 12 {
@@ -268,7 +268,7 @@ fn the_formula_is_near_the_simulation_anywhere_in_its_band() {
 
 /// A file from one station while others load the medium: the share of the bit rate it gets.
 #[test]
-fn a_copy_gets_what_the_simulation_gives_it() {
+fn copy_rate_is_near_simulation() {
     for (load, bound) in [(0.05, 0.06), (0.2, 0.06), (0.4, 0.08), (0.6, 0.25)] {
         // The load is that of 30 others; the simulation divides it by all 31.
         let mut net = Net::new(case(31, 12_208.0, false, 50.0, load * 31.0 / 30.0), 1).copying();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use remora_base::Rate;
 use remora_model::ring::Discipline;
-use remora_model::wifi::{Periods, Weather};
+use remora_model::wifi::{Periods, TwoStateChannel};
 use remora_model::{
     Bits, Burst, Copy, Flow, Gateway, Group, Kind, Law, Medium, Network, Outcome, PacketRate, Reason, Report, Seconds,
     Size, Table, Topology,
@@ -79,7 +79,7 @@ fn near(a: f64, b: f64) -> bool {
 }
 
 #[test]
-fn what_goes_in_comes_out_along_the_way() {
+fn flow_traffic_appears_on_every_hop() {
     let report = solve(star());
     let pps: Vec<f64> = report.media.iter().map(|m| m.offered_packets_per_s).collect();
     // 20 stations of 5, 2 of 10, 4 of 100 within b.
@@ -97,7 +97,7 @@ fn what_goes_in_comes_out_along_the_way() {
 }
 
 #[test]
-fn without_load_delay_is_service() {
+fn delay_without_load_is_service() {
     let mut topology = star();
     topology.flows = vec![flow("as", "cs", 1e-6, 1000.0)];
     let report = solve(topology);
@@ -111,7 +111,7 @@ fn without_load_delay_is_service() {
 }
 
 #[test]
-fn a_full_medium_has_no_delay_and_says_so() {
+fn saturated_medium_has_no_delay_and_a_reason() {
     let mut topology = star();
     topology.flows.push(flow("as", "as", 60.0, 1000.0));
     let report = solve(topology);
@@ -142,7 +142,7 @@ fn copy_seconds(topology: Topology) -> f64 {
 
 /// One of each kind.
 fn kinds() -> [Kind; 6] {
-    let weather = Weather { good_s: 1.0, bad_s: 0.08, bad: Periods::Uniform };
+    let channel = TwoStateChannel { good_s: 1.0, bad_s: 0.08, bad: Periods::Uniform };
     let ring = |discipline| Kind::Ring { walk: seconds(5e-6), discipline };
     [
         ethernet(),
@@ -150,12 +150,12 @@ fn kinds() -> [Kind; 6] {
         ring(Discipline::Exhaustive),
         ring(Discipline::Gated),
         ring(Discipline::OneLimited),
-        Kind::Wifi { overhead: seconds(3e-4), weather },
+        Kind::Wifi { overhead: seconds(3e-4), channel },
     ]
 }
 
 #[test]
-fn a_copy_alone_takes_its_parts() {
+fn copy_alone_takes_the_sum_of_its_parts() {
     // 1000 blocks of 0.8 ms and a reply of 0.08 ms, each twice over a switch.
     let got = copy_seconds(between(switch(), 1, 0.0));
     assert!((got / 1.76 - 1.0).abs() < 1e-6, "{got}");
@@ -171,7 +171,7 @@ fn a_copy_alone_takes_its_parts() {
 }
 
 #[test]
-fn windows_help_but_on_an_ethernet_and_others_hurt_everywhere() {
+fn window_helps_except_on_ethernet_and_load_hurts() {
     for kind in kinds() {
         let time = |window, background| copy_seconds(between(kind.clone(), window, background));
         // On an Ethernet the replies of one station at a time collide with nothing; with more under
@@ -188,7 +188,7 @@ fn windows_help_but_on_an_ethernet_and_others_hurt_everywhere() {
 
 /// A file that fits into the window takes a round, however little of its last block there is.
 #[test]
-fn a_byte_more_does_not_halve_a_files_time() {
+fn one_more_byte_does_not_halve_copy_time() {
     let mut topology = between(switch(), 4, 0.0);
     topology.media[0].rate = Rate::mbit(1000);
     let copy = &mut topology.copies[0];
@@ -207,7 +207,7 @@ fn a_byte_more_does_not_halve_a_files_time() {
 proptest! {
     /// To what halving an interval finds.
     #[test]
-    fn more_of_a_file_takes_no_less_time(
+    fn longer_file_takes_no_less_time(
         kind in prop::sample::select(kinds().to_vec()),
         (window, think_s, background) in (1u32..20, 0.0f64..0.05, 0.0f64..60.0),
         (bytes, more) in (1u64..30_000, 1u64..3000),
@@ -226,7 +226,7 @@ proptest! {
 
 /// Little's law over the whole round: those under way are in it, or think.
 #[test]
-fn blocks_under_way_are_their_rate_times_their_round() {
+fn outstanding_blocks_obey_littles_law() {
     for kind in kinds() {
         for think_s in [0.0, 0.05] {
             let mut topology = between(kind.clone(), 3, 20.0);
@@ -240,7 +240,7 @@ fn blocks_under_way_are_their_rate_times_their_round() {
 
 /// A gateway that is called what another place is called is none the less a place of its own.
 #[test]
-fn names_of_places_change_nothing() {
+fn resource_names_change_nothing() {
     let named = |name: &str| {
         let mut topology = Topology {
             media: vec![medium("a", 10, switch()), medium("b", 10, switch())],
@@ -270,9 +270,9 @@ fn names_of_places_change_nothing() {
 
 /// Two cells one behind the other: what a block waits for in each is bounded by the same round.
 #[test]
-fn the_order_of_media_in_the_file_changes_nothing() {
-    let weather = Weather { good_s: 1.0, bad_s: 0.0, bad: Periods::Exponential };
-    let air = Kind::Wifi { overhead: Seconds::ZERO, weather };
+fn media_order_changes_nothing() {
+    let channel = TwoStateChannel { good_s: 1.0, bad_s: 0.0, bad: Periods::Exponential };
+    let air = Kind::Wifi { overhead: Seconds::ZERO, channel };
     let mut topology = Topology {
         media: vec![medium("a", 2, air.clone()), medium("b", 2, air)],
         groups: vec![
@@ -296,7 +296,7 @@ fn the_order_of_media_in_the_file_changes_nothing() {
 }
 
 #[test]
-fn copies_share_what_they_both_need() {
+fn copies_share_a_saturated_resource() {
     let mut topology = between(switch(), 16, 0.0);
     let alone = copy_seconds(topology.clone());
     topology.groups.push(group("second", "m", 1));
@@ -309,7 +309,7 @@ fn copies_share_what_they_both_need() {
 }
 
 #[test]
-fn topologies_that_make_no_sense_are_refused() {
+fn invalid_topology_is_refused() {
     type Spoil = fn(&mut Topology);
     let cases: [(Spoil, Table, &str); 7] = [
         (|t| t.groups[1].name = "as".into(), Table::Groups, "name"),
@@ -349,7 +349,7 @@ fn campus(lans: usize) -> Topology {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "how long solving takes is what is tested")]
-fn ten_thousand_nodes_take_less_than_a_second() {
+fn topology_of_ten_thousand_nodes_is_solved() {
     let network = Network::new(campus(200)).unwrap();
     assert_eq!(network.stations(), 10_020);
     let start = Instant::now();

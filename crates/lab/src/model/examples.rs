@@ -2,7 +2,7 @@
 
 use remora_base::Rate;
 use remora_model::ring::Discipline;
-use remora_model::wifi::{Periods, Weather};
+use remora_model::wifi::{Periods, TwoStateChannel};
 use remora_model::{Bits, Burst, Copy, Flow, Gateway, Group, Kind, Law, Medium, PacketRate, Seconds, Size, Topology};
 
 fn seconds(value: f64) -> Seconds {
@@ -28,7 +28,7 @@ fn flow(from: &str, to: &str, rate: f64, bytes: f64, scv: f64) -> Flow {
 
 /// One medium of each kind, two gateways, a flow over each and a copy.
 pub(super) fn office() -> Topology {
-    let weather = Weather { good_s: 1.0, bad_s: 0.08, bad: Periods::Uniform };
+    let weather = TwoStateChannel { good_s: 1.0, bad_s: 0.08, bad: Periods::Uniform };
     let join = |name: &str, joins: &[&str], cost, law| Gateway {
         name: name.into(),
         joins: joins.iter().map(|j| (*j).into()).collect(),
@@ -39,7 +39,7 @@ pub(super) fn office() -> Topology {
         media: vec![
             medium("floor", 10, Kind::Ethernet { propagation: seconds(5e-6) }),
             medium("backbone", 100, Kind::Switch { latency: seconds(1e-5) }),
-            medium("hall", 11, Kind::Wifi { overhead: seconds(3e-4), weather }),
+            medium("hall", 11, Kind::Wifi { overhead: seconds(3e-4), channel: weather }),
             medium("machines", 16, Kind::Ring { walk: seconds(3e-6), discipline: Discipline::OneLimited }),
         ],
         groups: vec![
@@ -106,8 +106,8 @@ pub(super) fn trickle() -> Topology {
 
 /// Two cells, with more beside the copy in the second one.
 pub(super) fn cells() -> Topology {
-    let weather = Weather { good_s: 1.0, bad_s: 0.0, bad: Periods::Exponential };
-    let air = |name| medium(name, 2, Kind::Wifi { overhead: Seconds::ZERO, weather });
+    let weather = TwoStateChannel { good_s: 1.0, bad_s: 0.0, bad: Periods::Exponential };
+    let air = |name| medium(name, 2, Kind::Wifi { overhead: Seconds::ZERO, channel: weather });
     let of = |(name, on)| group(name, on, 1, 0.0);
     let groups = [("a", "first"), ("b", "second"), ("m", "first"), ("n", "first"), ("o", "second"), ("p", "second")];
     let flows = vec![flow("m", "n", 33.3, 1500.0, 0.0), flow("o", "p", 66.7, 1500.0, 0.0)];

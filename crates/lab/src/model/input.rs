@@ -170,8 +170,8 @@ impl Input {
             (Field::Walk, Kind::Ring { walk, .. }) => walk.get(),
             (Field::Latency, Kind::Switch { latency }) => latency.get(),
             (Field::Overhead, Kind::Wifi { overhead, .. }) => overhead.get(),
-            (Field::Good, Kind::Wifi { weather, .. }) => weather.good_s,
-            (Field::Bad, Kind::Wifi { weather, .. }) => weather.bad_s,
+            (Field::Good, Kind::Wifi { channel: weather, .. }) => weather.good_s,
+            (Field::Bad, Kind::Wifi { channel: weather, .. }) => weather.bad_s,
             _ => return None,
         })
     }
@@ -223,8 +223,8 @@ impl Input {
             (Field::Walk, Kind::Ring { walk, .. }) => *walk = value,
             (Field::Latency, Kind::Switch { latency }) => *latency = value,
             (Field::Overhead, Kind::Wifi { overhead, .. }) => *overhead = value,
-            (Field::Good, Kind::Wifi { weather, .. }) => weather.good_s = value.get(),
-            (Field::Bad, Kind::Wifi { weather, .. }) => weather.bad_s = value.get(),
+            (Field::Good, Kind::Wifi { channel: weather, .. }) => weather.good_s = value.get(),
+            (Field::Bad, Kind::Wifi { channel: weather, .. }) => weather.bad_s = value.get(),
             _ => return Err("this kind of medium has none".into()),
         }
         Ok(())

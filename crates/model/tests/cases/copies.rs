@@ -1,4 +1,4 @@
-//! Copies, and flows beside them.
+//! Copies, and flows beside copies.
 
 use remora_model::ring::Discipline;
 use remora_model::wifi::Periods;
@@ -29,7 +29,7 @@ fn outside(report: &Report) {
 /// Blocks that come to a ring together stay together: each reply waits for all of the data (-20 %). Where a
 /// gateway is busy all the time they cost nothing, and the model need not doubt.
 #[test]
-fn blocks_that_hold_up_one_another_say_so() {
+fn blocks_that_delay_one_another_raise_doubt() {
     let copy = C { blocks: 32, window: 2, data: (23.0, 11_898.0), reply: (1.0, 600.0), times_s: [0.0, 0.0, 60e-3] };
     let groups = [("a", 0, 10, 0.0), ("b", 0, 10, 0.0)];
     outside(&copied(topology(&[(16, ring(1e-6, Discipline::Exhaustive))], &groups, &[]), &copy));
@@ -41,7 +41,7 @@ fn blocks_that_hold_up_one_another_say_so() {
 /// Blocks fall into step so that each reply waits for the end of the other block's data (-18 %; with
 /// one block under way 0.1 %).
 #[test]
-fn replies_that_meet_the_next_blocks_data_say_so() {
+fn replies_that_meet_next_block_raise_doubt() {
     let groups = [("c", 0, 17, 0.0), ("a", 0, 1, 0.0), ("b", 0, 3, 0.0)];
     let times_s = [3.626e-3, 1.893e-3, 0.0];
     let copy = C { blocks: 32, window: 2, data: (23.0, 11_896.0), reply: (0.5, 512.0), times_s };
@@ -53,7 +53,7 @@ fn replies_that_meet_the_next_blocks_data_say_so() {
 
 /// Where stations take turns each packet of the reply waits for one of data (-12 %).
 #[test]
-fn replies_that_take_turns_with_data_say_so() {
+fn replies_that_take_turns_with_data_raise_doubt() {
     let groups = [("b", 0, 8, 1.254e-6), ("a", 0, 1, 0.0)];
     let flows = [("b", "b", 21.332, 1776.0, 1.002), ("b", "a", 14.355, 9280.0, 0.0)];
     let times_s = [4.717e-3, 9.472e-3, 7.453e-3];
@@ -64,7 +64,7 @@ fn replies_that_take_turns_with_data_say_so() {
 /// Data come over a line as fast as the Ethernet is, which others use, too: they queue before it like a burst, and
 /// the reply meets all who have backed off meanwhile (-13 %).
 #[test]
-fn data_that_an_ethernet_cannot_keep_up_with_say_so() {
+fn data_faster_than_ethernet_raises_doubt() {
     let groups = [("a", 0, 2, 0.0), ("b", 1, 1, 0.0), ("c", 1, 9, 0.0)];
     let ethernet = Kind::Ethernet { propagation: seconds(2.37e-6) };
     let media = [(10, switch(1.17e-5)), (10, ethernet)];
@@ -75,7 +75,7 @@ fn data_that_an_ethernet_cannot_keep_up_with_say_so() {
 
 /// A receiver whose software is two thirds busy with what the copy's own sender sends it (-11 %).
 #[test]
-fn a_busy_receiver_says_so() {
+fn busy_receiver_raises_doubt() {
     let groups = [("b", 0, 6, 2.1793e-4), ("a", 0, 1, 0.0)];
     let flows = [("a", "b", 12_702.8, 1576.0, 1.264), ("a", "b", 5405.9, 888.0, 0.0)];
     let times_s = [2.781e-4, 0.0, 2.694e-3];
@@ -85,7 +85,7 @@ fn a_busy_receiver_says_so() {
 
 /// The sender's software takes as long as the ring for a block: the next one goes out ahead of the reply (-13 %).
 #[test]
-fn blocks_that_follow_as_fast_as_the_ring_say_so() {
+fn blocks_as_fast_as_the_ring_raise_doubt() {
     let groups = [("b", 0, 9, 0.0), ("a", 0, 1, 0.0)];
     let media = [(4, ring(8.2357e-5, Discipline::Exhaustive))];
     let times_s = [3.273e-3, 4.85e-4, 1.5945e-2];
@@ -96,7 +96,7 @@ fn blocks_that_follow_as_fast_as_the_ring_say_so() {
 /// While the sender's software has a block in hand what its flows make gathers, and goes out before the reply
 /// (-16 %).
 #[test]
-fn flows_behind_a_busy_sender_say_so() {
+fn flows_behind_busy_sender_raise_doubt() {
     let groups = [("b", 0, 2, 0.0), ("a", 0, 1, 5.2824e-5)];
     let media = [(100, ring(7.04e-7, Discipline::Exhaustive))];
     let copy = C { blocks: 718, window: 1, data: (1.0, 12_184.0), reply: (1.0, 848.0), times_s: [4.285e-3, 0.0, 0.0] };
@@ -105,7 +105,7 @@ fn flows_behind_a_busy_sender_say_so() {
 
 /// What the receiver's flows make while packets interrupt it is handled before the reply (-11 %).
 #[test]
-fn flows_of_a_busy_receiver_say_so() {
+fn flows_of_busy_receiver_raise_doubt() {
     let groups = [("a", 0, 47, 1.8e-6), ("b", 0, 1, 1.307e-4)];
     let copy = C { blocks: 128, window: 1, data: (6.0, 11_424.0), reply: (1.0, 1344.0), times_s: [1.265e-3, 0.0, 0.0] };
     outside(&copied(topology(&[(1000, switch(2.67e-6))], &groups, &[("b", "a", 3599.0, 6216.0, 0.0)]), &copy));
@@ -113,7 +113,7 @@ fn flows_of_a_busy_receiver_say_so() {
 
 /// What gathers for a station in bad periods is sent in good ones, beside the copy (-6 % without).
 #[test]
-fn what_bad_periods_have_kept_back_slows_a_copy() {
+fn backlog_of_bad_periods_slows_a_copy() {
     let groups = [("a", 0, 1, 0.0), ("b", 0, 1, 0.0)];
     let media = [(11, wifi(8.72552e-4, 0.408, 0.06, Periods::Uniform))];
     let copy = C { blocks: 1024, window: 1, data: (1.0, 8696.0), reply: (1.0, 1520.0), times_s: [4.154e-3, 0.0, 0.0] };
@@ -122,7 +122,7 @@ fn what_bad_periods_have_kept_back_slows_a_copy() {
 
 /// While the receiver makes its replies others have sent what they have gathered (+7 % without).
 #[test]
-fn replies_that_take_long_find_the_ring_free() {
+fn slow_replies_find_the_ring_free() {
     let groups = [("c", 0, 5, 0.0), ("b", 0, 11, 9.668e-4), ("a", 0, 1, 0.0), ("d", 0, 1, 0.0)];
     let flows = [("d", "a", 63.778, 2664.0, 0.0), ("c", "b", 6.918, 680.0, 0.713)];
     let media = [(4, ring(4.659e-6, Discipline::Exhaustive))];
@@ -132,7 +132,7 @@ fn replies_that_take_long_find_the_ring_free() {
 
 /// Packets that trickle in at a gated ring go in parts, and the last part waits for another cycle (-10 %).
 #[test]
-fn packets_that_trickle_in_at_a_gate_say_so() {
+fn packets_slower_than_gated_ring_raise_doubt() {
     let groups = [("a", 0, 17, 0.0), ("b", 1, 56, 0.0)];
     let media = [(100, ring(7.84e-7, Discipline::OneLimited)), (100, ring(2.302e-6, Discipline::Gated))];
     let two = joined(topology(&media, &groups, &[]), 9.63e-5, Law::Constant);
@@ -143,7 +143,7 @@ fn packets_that_trickle_in_at_a_gate_say_so() {
 /// A flow waits behind a copy's bursts even where they are next to nothing of its traffic, or behind the software
 /// of a station that sends both (-10 to -98 %); its medium says so, too.
 #[test]
-fn flows_behind_bursts_say_so() {
+fn flows_behind_bursts_raise_doubt() {
     let groups = [("a", 0, 12, 0.0), ("b", 0, 29, 0.0)];
     let flows = [("a", "a", 25_129.0, 7704.0, 0.0)];
     let copy = C { blocks: 1024, window: 4, data: (1.0, 8696.0), reply: (1.0, 512.0), times_s: [2.19e-4, 0.0, 0.0] };
@@ -161,7 +161,7 @@ fn flows_behind_bursts_say_so() {
 /// In a cell data and replies wait for what others send in one round, and for no more: each of the two waits
 /// alone says more (+10.7 %).
 #[test]
-fn a_copy_waits_for_no_more_than_others_send() {
+fn copy_waits_no_longer_than_others_send() {
     let groups = [("b", 0, 1, 0.0), ("other", 0, 4, 0.0), ("a", 0, 5, 0.0)];
     let copy = C { blocks: 718, window: 1, data: (1.0, 12_184.0), reply: (1.0, 592.0), times_s: [0.0, 1.06e-4, 0.0] };
     let media = [(1, wifi(3.357e-6, 1.0, 0.0, Periods::Exponential))];
@@ -176,7 +176,7 @@ fn a_copy_waits_for_no_more_than_others_send() {
 /// On an Ethernet a station that has lost against a long burst backs off for about as long as that has lasted, and
 /// its reply waits for that (-11 %).
 #[test]
-fn long_bursts_on_an_ethernet_say_so() {
+fn long_bursts_on_ethernet_raise_doubt() {
     let groups = [("a", 0, 2, 1.624e-6), ("b", 0, 1, 0.0)];
     let media = [(10, Kind::Ethernet { propagation: seconds(4.925e-6) })];
     let copy = C { blocks: 16, window: 1, data: (45.0, 12_152.0), reply: (1.0, 672.0), times_s: [7.3187e-4, 0.0, 0.0] };
@@ -185,7 +185,7 @@ fn long_bursts_on_an_ethernet_say_so() {
 
 /// What comes for the sender interrupts its software while that makes a block (-10 %).
 #[test]
-fn a_sender_that_is_interrupted_says_so() {
+fn interrupted_sender_raises_doubt() {
     let groups = [("c", 0, 1, 0.0), ("b", 0, 4, 0.0), ("a", 0, 2, 8.77885e-4)];
     let flows = [("c", "a", 250.42, 9664.0, 0.0), ("b", "b", 96.12, 3560.0, 0.0), ("a", "a", 278.56, 4296.0, 0.0)];
     let times_s = [4.396_999e-3, 7.715_198e-3, 0.0];
@@ -196,7 +196,7 @@ fn a_sender_that_is_interrupted_says_so() {
 /// The token has passed the gateway by the time that the reply is there, and those behind it send what has
 /// gathered during the burst (-12 %).
 #[test]
-fn a_reply_from_beyond_a_ring_says_so() {
+fn reply_from_beyond_a_ring_raises_doubt() {
     let groups = [("b", 0, 13, 0.0), ("c", 1, 1, 0.0), ("a", 1, 1, 0.0)];
     let media = [(1000, switch(1.193e-5)), (16, ring(8.769e-6, Discipline::Exhaustive))];
     let two = joined(topology(&media, &groups, &[("c", "b", 2295.3, 1216.0, 0.158)]), 1.1859e-5, Law::Constant);
@@ -206,7 +206,7 @@ fn a_reply_from_beyond_a_ring_says_so() {
 
 /// At a full port what its own station has sent before stands in front of the reply, held up by others (-14 %).
 #[test]
-fn a_full_port_behind_ones_own_packets_says_so() {
+fn full_port_behind_own_packets_raises_doubt() {
     let groups = [("a", 0, 90, 4.1118e-5), ("c", 0, 1, 9.312e-6), ("b", 1, 3, 9.28e-5)];
     let media = [(100, ring(1e-8, Discipline::OneLimited)), (10, switch(1.9866e-5))];
     let two = joined(topology(&media, &groups, &[("b", "c", 482.1, 5368.0, 0.0)]), 7.4652e-5, Law::Constant);

@@ -1,4 +1,4 @@
-//! Flows.
+//! Delays of flows.
 
 use remora_model::ring::Discipline;
 use remora_model::wifi::Periods;
@@ -8,7 +8,7 @@ use crate::networks::{joined, near, outside, ring, solved, switch, topology, wif
 
 /// Long packets of one station are met by all others: who has short ones waits longer than its load says.
 #[test]
-fn the_work_under_way_counts_on_a_ring() {
+fn work_in_progress_counts_on_a_ring() {
     let groups = [("a", 0, 23, 0.0), ("b", 0, 5, 0.0), ("c", 0, 1, 0.0)];
     let flows = [
         ("a", "c", 21.64, 1295.5, 0.0),
@@ -22,7 +22,7 @@ fn the_work_under_way_counts_on_a_ring() {
 
 /// A processor that is slower than the medium: packets of one station never meet there.
 #[test]
-fn packets_that_a_processor_has_spaced_do_not_meet() {
+fn packets_spaced_by_processor_do_not_meet() {
     let groups = [("a", 0, 5, 1e-4), ("b", 0, 2, 0.0), ("c", 0, 21, 0.0)];
     let media = [(100, ring(1.474e-7, Discipline::OneLimited))];
     near(topology(&media, &groups, &[("a", "b", 1923.0, 6552.2, 0.121)]), &[0.1176]);
@@ -33,7 +33,7 @@ fn packets_that_a_processor_has_spaced_do_not_meet() {
 
 /// A long packet comes to a switch's port behind others of its sender that are gone by then.
 #[test]
-fn long_packets_wait_less_at_a_switchs_port() {
+fn long_packets_wait_less_at_switch_port() {
     let flows = [("a", "a", 81_058.7, 2103.0, 1.265), ("a", "a", 30_142.5, 9956.2, 0.0)];
     near(topology(&[(1000, switch(1.02e-5))], &[("a", 0, 2, 0.0)], &flows), &[0.0221, 0.0339]);
 }
@@ -51,7 +51,7 @@ fn bad_periods_hold_up_both_directions() {
 /// One packet a turn: a station with many short packets is held up by another one's long ones. Both on a ring
 /// and in a cell.
 #[test]
-fn queues_that_take_turns_and_are_not_alike_say_so() {
+fn unequal_queues_that_take_turns_raise_doubt() {
     let groups = [("a", 0, 2, 0.0), ("b", 0, 2, 0.0)];
     let flows = [("b", "a", 64.76, 9128.6, 0.386), ("a", "b", 435.16, 1564.0, 0.0)];
     outside(topology(&[(4, ring(5.534e-7, Discipline::OneLimited))], &groups, &flows));
@@ -64,7 +64,7 @@ fn queues_that_take_turns_and_are_not_alike_say_so() {
 
 /// Frames of very different lengths: the longest are lost again and again.
 #[test]
-fn long_frames_in_short_good_periods_say_so() {
+fn long_frames_in_short_good_periods_raise_doubt() {
     let flows = [("b", "a", 37.85, 1177.7, 0.0), ("b", "a", 14.24, 6588.5, 1.163)];
     let groups = [("a", 0, 1, 0.0), ("b", 0, 3, 1e-4)];
     outside(topology(&[(1, wifi(2e-4, 0.174, 1e-3, Periods::Constant))], &groups, &flows));
@@ -81,7 +81,7 @@ fn long_frames_in_short_good_periods_say_so() {
 
 /// Over one line after the other short packets run into the same long ones, at each of them.
 #[test]
-fn lines_behind_one_another_say_so() {
+fn consecutive_lines_raise_doubt() {
     let groups = [("a", 0, 42, 0.0), ("b", 1, 7, 5.9e-5), ("c", 1, 1, 0.0)];
     let flows = [("a", "b", 13.27, 2847.1, 0.216), ("c", "a", 1226.4, 2758.0, 1.399)];
     outside(joined(
@@ -93,7 +93,7 @@ fn lines_behind_one_another_say_so() {
 
 /// What a token brings at once queues at a gateway that takes longer for each than the ring.
 #[test]
-fn bursts_out_of_a_ring_say_so() {
+fn bursts_out_of_a_ring_raise_doubt() {
     let groups = [("a", 0, 11, 0.0), ("b", 1, 120, 0.0)];
     let media = [(100, switch(5.2e-6)), (16, ring(1.7632e-5, Discipline::Exhaustive))];
     outside(joined(topology(&media, &groups, &[("b", "a", 20.34, 1183.3, 0.0)]), 2.2e-4, Law::Constant));
@@ -101,7 +101,7 @@ fn bursts_out_of_a_ring_say_so() {
 
 /// Long packets of a ring that come to the next one: short ones run into them again (-18 % there).
 #[test]
-fn rings_behind_one_another_say_so() {
+fn consecutive_rings_raise_doubt() {
     let groups = [("a", 0, 18, 0.0), ("b", 1, 18, 0.0)];
     let media = [(4, ring(7.673e-6, Discipline::Exhaustive)), (4, ring(3.9373e-5, Discipline::Exhaustive))];
     let two = joined(topology(&media, &groups, &[("a", "b", 4.383, 10_248.0, 1.475)]), 2.3e-5, Law::Exponential);
@@ -110,7 +110,7 @@ fn rings_behind_one_another_say_so() {
 
 /// What a slow line has spaced never waits at a faster gateway behind it (+11 %).
 #[test]
-fn a_gateway_behind_a_slow_line_says_so() {
+fn gateway_behind_slow_line_raises_doubt() {
     let groups = [("a", 0, 71, 0.0), ("b", 1, 47, 0.0)];
     let media = [(10, switch(9.144e-6)), (10, switch(9.581e-6))];
     let two = joined(topology(&media, &groups, &[("a", "b", 28.475, 1872.0, 0.0)]), 1.055e-4, Law::Constant);
@@ -119,7 +119,7 @@ fn a_gateway_behind_a_slow_line_says_so() {
 
 /// Behind a place that cannot carry all, less comes than the flows say: all figures there are in doubt.
 #[test]
-fn what_is_behind_a_full_place_says_so() {
+fn flow_behind_saturated_medium_raises_doubt() {
     let groups = [("a", 0, 2, 0.0), ("b", 1, 2, 0.0), ("c", 1, 2, 0.0)];
     let media = [(4, ring(1e-6, Discipline::Exhaustive)), (100, switch(1e-5))];
     let flows = [("a", "b", 300.0, 10_000.0, 0.0), ("c", "b", 10.0, 10_000.0, 0.0), ("b", "c", 1.0, 8000.0, 0.0)];
@@ -134,14 +134,14 @@ fn what_is_behind_a_full_place_says_so() {
 /// Two senders that fill a port between them, and their own, are spaced by their lines: less waits than the
 /// formula has (+14 %).
 #[test]
-fn a_switch_whose_ports_are_full_at_both_ends_says_so() {
+fn switch_with_two_busy_ports_raises_doubt() {
     outside(topology(&[(10, switch(1.7166e-5))], &[("a", 0, 3, 0.0)], &[("a", "a", 913.2, 10_144.0, 0.0)]));
 }
 
 /// Short packets behind long ones that have waited for one another before: two moments of their sizes are too few
 /// to say how long they wait again (+11 %).
 #[test]
-fn a_switch_whose_ports_are_busy_with_all_sizes_says_so() {
+fn switch_busy_with_varied_sizes_raises_doubt() {
     let groups = [("a", 0, 1, 0.0), ("b", 0, 1, 0.0)];
     let flows = [("a", "b", 14_388.1, 1184.0, 0.398), ("a", "b", 4383.7, 7656.0, 0.0)];
     outside(topology(&[(100, switch(8.251e-6))], &groups, &flows));
@@ -149,7 +149,7 @@ fn a_switch_whose_ports_are_busy_with_all_sizes_says_so() {
 
 /// One station has long packets, the others as much load in short ones: whose wait is how long is a guess (-10 %).
 #[test]
-fn a_full_ring_of_unlike_stations_says_so() {
+fn full_ring_of_unequal_stations_raises_doubt() {
     let groups = [("a", 0, 1, 0.0), ("b", 0, 1, 0.0), ("c", 0, 1, 0.0)];
     let flows =
         [("a", "b", 28_767.8, 904.0, 1.288), ("c", "b", 49_277.9, 616.0, 0.66), ("b", "c", 3196.9, 8048.0, 0.0)];
@@ -158,7 +158,7 @@ fn a_full_ring_of_unlike_stations_says_so() {
 
 /// What one station's processor has spaced does not wait at a slower medium behind a gateway either (+61 %).
 #[test]
-fn a_processor_before_a_slow_medium_says_so() {
+fn processor_before_slow_medium_raises_doubt() {
     let groups = [("b", 0, 143, 3.564e-6), ("c", 0, 1, 0.0), ("a", 1, 1, 6.735_25e-4)];
     let media = [(16, ring(7.4e-8, Discipline::OneLimited)), (1000, switch(5.267e-6))];
     outside(joined(topology(&media, &groups, &[("a", "c", 1047.78, 8736.0, 0.0)]), 5.465e-5, Law::Constant));

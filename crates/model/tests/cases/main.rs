@@ -1,5 +1,6 @@
-//! Networks in which a formula was once off by more than 10 % without a word, each with what the simulation
-//! (`remora model FILE --simulate`) says: now the model is near it, or says that it may not be.
+//! Networks for which a formula was once wrong by more than 10 % without a reason, each with the
+//! result of the simulation (`remora model FILE --simulate`). The model must now be near it, or
+//! doubt its own result.
 
 mod copies;
 mod delays;

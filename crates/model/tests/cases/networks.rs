@@ -1,8 +1,8 @@
-//! Networks as tables, and what is asked of them.
+//! Networks as tables, and queries on their reports.
 
 use remora_base::Rate;
 use remora_model::ring::Discipline;
-use remora_model::wifi::{Periods, Weather};
+use remora_model::wifi::{Periods, TwoStateChannel};
 use remora_model::{
     Bits, Burst, Copy, Flow, Gateway, Group, Kind, Law, Medium, Network, PacketRate, Report, Seconds, Size, Topology,
 };
@@ -57,7 +57,7 @@ pub(crate) fn switch(latency_s: f64) -> Kind {
 }
 
 pub(crate) fn wifi(overhead_s: f64, good_s: f64, bad_s: f64, bad: Periods) -> Kind {
-    Kind::Wifi { overhead: seconds(overhead_s), weather: Weather { good_s, bad_s, bad } }
+    Kind::Wifi { overhead: seconds(overhead_s), channel: TwoStateChannel { good_s, bad_s, bad } }
 }
 
 /// A gateway between the first two media.

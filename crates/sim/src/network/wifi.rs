@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use remora_base::Rng;
-use remora_model::wifi::{Periods, Weather};
+use remora_model::wifi::{Periods, TwoStateChannel};
 
 use super::clock::Tick;
 use super::draw::exponential;
@@ -25,7 +25,7 @@ struct Channel {
 
 impl Channel {
     /// Goes on to the period of `now`.
-    fn advance(&mut self, now: Tick, weather: &Weather, rng: &mut Rng) {
+    fn advance(&mut self, now: Tick, weather: &TwoStateChannel, rng: &mut Rng) {
         while self.next_good <= now {
             self.good_from = self.next_good;
             self.good_until = self.good_from + Tick::of(exponential(rng, weather.good_s));
@@ -52,7 +52,7 @@ pub(crate) struct Cell {
     number: u32,
     bits_per_s: f64,
     overhead: Tick,
-    weather: Weather,
+    weather: TwoStateChannel,
     /// Which stations are the base.
     base: Vec<bool>,
     channels: BTreeMap<u32, Channel>,
@@ -70,7 +70,13 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    pub(crate) fn new(number: u32, bits_per_s: f64, overhead_s: f64, weather: Weather, base: Vec<bool>) -> Cell {
+    pub(crate) fn new(
+        number: u32,
+        bits_per_s: f64,
+        overhead_s: f64,
+        weather: TwoStateChannel,
+        base: Vec<bool>,
+    ) -> Cell {
         Cell {
             number,
             bits_per_s,

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use remora_base::Rate;
 use remora_model::ring::Discipline;
-use remora_model::wifi::{Periods, Weather};
+use remora_model::wifi::{Periods, TwoStateChannel};
 use remora_model::{
     Bits, Burst, Copy, Flow, Gateway, Group, Kind, Law, Medium, Network, OutOfRange, PacketRate, Seconds, Size, Table,
     Topology,
@@ -241,7 +241,7 @@ fn medium(table: &MediumTable) -> Result<Medium, Wrong> {
             };
             let (good_s, bad_s) = (seconds("good", &table.good, 1.0)?.get(), seconds("bad", &table.bad, 0.0)?.get());
             let overhead = seconds("overhead", &table.overhead, 0.0)?;
-            Kind::Wifi { overhead, weather: Weather { good_s, bad_s, bad } }
+            Kind::Wifi { overhead, channel: TwoStateChannel { good_s, bad_s, bad } }
         }
     };
     Ok(Medium { name: table.name.clone(), rate: table.rate.0, kind })

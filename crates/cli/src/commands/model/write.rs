@@ -121,7 +121,7 @@ fn medium(medium: &Medium) -> MediumTable<'_> {
             MediumTable { r#type: "ring", walk: Some(time(walk)), discipline: Some(discipline), ..table }
         }
         Kind::Switch { latency } => MediumTable { r#type: "switch", latency: Some(time(latency)), ..table },
-        Kind::Wifi { overhead, weather } => MediumTable {
+        Kind::Wifi { overhead, channel: weather } => MediumTable {
             r#type: "wifi",
             overhead: Some(time(overhead)),
             good: Some(seconds(weather.good_s)),

@@ -2,7 +2,7 @@
 //! a column for each half (`copying/mod.rs` of the model).
 
 use remora_model::pipeline::PACE;
-use remora_model::{Kind, Quantity, Route, Spot};
+use remora_model::{Kind, Quantity, Resource, Route};
 
 use super::book::{Book, Pad, RESULTS};
 use super::expr::{Expr, most, sum, when};
@@ -175,10 +175,10 @@ impl<'a> Copy<'a> {
             let demand = pad.put(&format!("{name}: time for a block"), "s", &packets * &cost + more);
             let open = pad.put(&format!("{name}: used by others"), "", &self.loads.handled[group] * cost);
             let filled = pad.put(&format!("{name}: time if filled"), "s", &demand / (1.0 - &open).max(1e-9));
-            Server { spot: Spot::Software(group), name, demand, open, filled, variance: zero() }
+            Server { spot: Resource::Software(group), name, demand, open, filled, variance: zero() }
         };
         let ends = [processor(from, software), processor(to, zero())];
-        let (spot, name) = (Spot::Disk(to), format!("{} disk", name(to)));
+        let (spot, name) = (Resource::Disk(to), format!("{} disk", name(to)));
         let [a, b] = ends;
         vec![a, b, Server { spot, name, demand: disk.clone(), open: zero(), filled: disk, variance: zero() }]
     }
@@ -293,7 +293,7 @@ impl<'a> Copy<'a> {
         for (at, hop) in route.hops.iter().enumerate() {
             let (way, name) = (self.way(hop, mine, direction), &self.plan.topology.media[hop.medium].name);
             let met = way.stops(pad, &other);
-            if let Kind::Wifi { weather, .. } = self.plan.kind(hop.medium) {
+            if let Kind::Wifi { channel: weather, .. } = self.plan.kind(hop.medium) {
                 let get = |key| self.plan.medium(hop.medium, key);
                 let weather = Weather { good: get("good"), bad: get("bad"), periods: weather.bad };
                 let on = sum(met.first().map(|stop| packets * &stop.spacing));
@@ -301,14 +301,14 @@ impl<'a> Copy<'a> {
                 wireless.push((hop.medium, stops.len()));
             }
             let alone = way.stops(pad, &Traffic::none());
-            let place = Filled { spot: Spot::Medium(hop.medium), name, both_ways: way.both_ways() };
+            let place = Filled { spot: Resource::Medium(hop.medium), name, both_ways: way.both_ways() };
             alone.iter().for_each(|stop| round.fill(pad, &place, stop, packets));
             stops.extend(met);
             if let Some(gateway) = route.gateways.get(at) {
                 let name = &self.plan.topology.gateways[*gateway].name;
                 stops.push(self.gateway(pad, *gateway, &other.pps));
                 let alone = self.gateway(pad, *gateway, &Expr::from(0.0));
-                let place = Filled { spot: Spot::Gateway(*gateway), name, both_ways: true };
+                let place = Filled { spot: Resource::Gateway(*gateway), name, both_ways: true };
                 round.fill(pad, &place, &alone, packets);
             }
         }
@@ -348,7 +348,7 @@ impl<'a> Copy<'a> {
 
 /// A place that packets fill.
 struct Filled<'a> {
-    spot: Spot,
+    spot: Resource,
     name: &'a str,
     /// Whether data and replies fill it together.
     both_ways: bool,

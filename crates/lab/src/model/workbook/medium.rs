@@ -211,7 +211,7 @@ impl<'a> Cell<'a> {
 
     /// A wireless cell's channels; without breaks elsewhere.
     pub(super) fn weather(&self) -> Weather {
-        let Kind::Wifi { weather, .. } = self.plan.kind(self.medium) else {
+        let Kind::Wifi { channel: weather, .. } = self.plan.kind(self.medium) else {
             return Weather {
                 good: Expr::from(1.0),
                 bad: Expr::from(0.0),

@@ -108,7 +108,7 @@ impl Way<'_> {
             Kind::Switch { .. } => self.switch(pad),
             Kind::Ring { discipline, .. } => vec![self.ring(pad, *discipline, other)],
             Kind::Ethernet { .. } => vec![self.ethernet(pad, other)],
-            Kind::Wifi { weather, .. } => {
+            Kind::Wifi { channel: weather, .. } => {
                 let get = |key| self.plan.medium(self.hop.medium, key);
                 let weather = Weather { good: get("good"), bad: get("bad"), periods: weather.bad };
                 vec![self.wifi(pad, &weather, other)]

@@ -1,7 +1,7 @@
 //! The pace of a copy in cells: between what constant service allows and mean-value analysis row by row
 //! ([`remora_model::pipeline`]).
 
-use remora_model::Spot;
+use remora_model::Resource;
 
 use super::book::Pad;
 use super::expr::{Cond, Expr, most, sum, when};
@@ -16,7 +16,7 @@ const SURELY_VARIES: f64 = 0.1;
 /// A place as blocks fill it.
 #[derive(Clone)]
 pub(super) struct Server {
-    pub(super) spot: Spot,
+    pub(super) spot: Resource,
     pub(super) name: String,
     /// Time that a block needs there.
     pub(super) demand: Expr,

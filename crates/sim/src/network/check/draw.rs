@@ -6,7 +6,7 @@ use std::fmt;
 
 use remora_base::{Rate, Rng};
 use remora_model::ring::Discipline;
-use remora_model::wifi::{Periods, Weather};
+use remora_model::wifi::{Periods, TwoStateChannel};
 use remora_model::{
     Bits, Burst, Copy, Flow, Gateway, Group, Kind, Law, Medium, Network, OutOfRange, PacketRate, Report, Seconds, Size,
     Topology,
@@ -163,7 +163,7 @@ impl Draw<'_> {
                 let bad = self.one_of(&[Periods::Exponential, Periods::Uniform, Periods::Constant]);
                 let good_s = time(self.scale(0.1, 10.0))?.get();
                 let bad_s = if self.rng.chance(0.3) { 0.0 } else { time(good_s * self.scale(0.003, 0.5))?.get() };
-                Kind::Wifi { overhead: time(self.between(0.0, 1e-3))?, weather: Weather { good_s, bad_s, bad } }
+                Kind::Wifi { overhead: time(self.between(0.0, 1e-3))?, channel: TwoStateChannel { good_s, bad_s, bad } }
             }
         };
         Ok(Medium { name: format!("m{number}"), rate: Rate::mbit(mbit), kind })

@@ -164,7 +164,7 @@ impl Case {
     /// So long that good and bad periods have taken turns often.
     fn weather_s(&self) -> f64 {
         let of = |m: &Medium| match m.kind {
-            Kind::Wifi { weather, .. } if weather.bad_s > 0.0 => PERIODS * (weather.good_s + weather.bad_s),
+            Kind::Wifi { channel: weather, .. } if weather.bad_s > 0.0 => PERIODS * (weather.good_s + weather.bad_s),
             _ => 0.0,
         };
         self.topology.media.iter().map(of).fold(0.0, f64::max)

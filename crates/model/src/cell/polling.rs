@@ -1,30 +1,31 @@
-//! Queues that take turns: the stations of a ring, the pairs of a wireless cell.
+//! Polling systems: the stations of a ring, and the pairs of a wireless cell, which take turns.
 
-use super::{Cell, Port};
+use super::medium::{Cell, Port};
 use crate::network::Hop;
 use crate::quantity::{Moments, Traffic};
 use crate::ring::{Discipline, Ring};
 use crate::topology::Kind;
 use crate::wifi;
 
-/// Queues that have up to so much more than others are alike.
+/// Up to this ratio queues count as equal.
 const ALIKE: f64 = 1.2;
 
 impl Cell<'_> {
-    /// Mean way along a ring from a station behind one port to one behind another, as a share of
-    /// once around. Stations stand in the order of their groups, gateways behind them.
+    /// Mean distance along a ring between stations behind two ports, as a share of the rotation.
+    /// Stations stand in the order of their groups, gateways behind them.
     pub(super) fn way(&self, hop: &Hop) -> f64 {
         let all: f64 = self.ports.iter().map(|p| p.stations).sum();
         let middle =
             |port: usize| self.ports[..port].iter().map(|p| p.stations).sum::<f64>() + self.ports[port].stations / 2.0;
-        // There and back are once around.
+        // Both directions add up to one rotation.
         let ahead = if hop.from == hop.to { all / 2.0 } else { middle(hop.to) - middle(hop.from) };
         ahead.rem_euclid(all) / all
     }
 
-    /// The load of the stations on the way along a ring from one to another, and how much more it may be: which
-    /// stations of their groups the two are is not known, in the mean half of the others stand in between. What
-    /// the second has itself goes before, and what the first has if it sends until it has nothing (`all`).
+    /// The load of the stations on the way along a ring from one station to another, and its
+    /// possible excess: the stations' positions in their groups are unknown; on average half of the
+    /// others stand in between. The second station's own traffic precedes, as does the first
+    /// station's under exhaustive service (`all`).
     pub(super) fn passed(&self, hop: &Hop, all: bool) -> (f64, f64) {
         let own = |port: usize| self.ports[port].sends.bits_per_s() / self.rate;
         let others = |port: usize| (self.ports[port].stations - 1.0) * own(port);
@@ -54,8 +55,8 @@ impl Cell<'_> {
         }
     }
 
-    /// What each queue that takes turns has, and how many queues are like it: on a ring a station, in a cell a
-    /// pair of stations.
+    /// Each queue of the polling system with the number of queues equal to it: on a ring a station,
+    /// in a cell a pair of stations.
     pub(super) fn queues(&self) -> Vec<(f64, Traffic)> {
         let of = |(pair, all): (&(usize, usize), &Traffic)| {
             let one = self.pair(*pair);
@@ -68,15 +69,15 @@ impl Cell<'_> {
         queues.into_iter().filter(|(_, one)| one.packets_per_s() > 0.0).collect()
     }
 
-    /// The sum over all stations of the load of each times its part of the work that a packet meets under way.
+    /// The sum over all stations of load times share of the work in progress at an arrival.
     pub(super) fn met_squares(&self) -> f64 {
         let all: f64 = self.ports.iter().map(|p| p.stations * second(p.sends)).sum();
         let of = |p: &Port| p.stations * p.sends.bits_per_s() / self.rate * second(p.sends);
         if all > 0.0 { self.ports.iter().map(of).sum::<f64>() / all } else { 0.0 }
     }
 
-    /// How much more the queue with the most sends than the one with the least, in packets, bits or (by its root)
-    /// the work that others meet under way.
+    /// Ratio of the queue with the most traffic to the one with the least, in packets, bits or (by
+    /// its root) the work that others meet.
     pub(super) fn imbalanced(&self) -> f64 {
         let queues = self.queues();
         let ratio = |of: fn(Traffic) -> f64| {
@@ -89,32 +90,32 @@ impl Cell<'_> {
         ratio(Traffic::packets_per_s).max(ratio(Traffic::bits_per_s)).max(ratio(second).sqrt())
     }
 
-    /// By how much all stations' parts of `load` differ from their parts of the work that a packet meets under way,
-    /// in total variation.
+    /// Total variation distance between the stations' shares of `load` and of the work in progress
+    /// at an arrival.
     fn unlike(&self, load: Traffic) -> f64 {
         let (bits, work) = (load.bits_per_s().max(1e-300), second(load).max(1e-300));
         let of = |p: &Port| p.stations * (p.sends.bits_per_s() / bits - second(p.sends) / work).abs();
         self.ports.iter().map(of).sum::<f64>() / 2.0
     }
 
-    /// Packets a second of the queue that has most of them.
+    /// Packets a second of the queue with the most.
     pub(super) fn most_packets(&self) -> f64 {
         self.queues().iter().map(|(_, one)| one.packets_per_s()).fold(0.0, f64::max)
     }
 
-    /// How many packets one queue gets while another one has its turn, at most; 0 where all are alike.
+    /// Packets that arrive at one queue during another one's turn, at most; 0 where all are equal.
     pub(super) fn turns(&self, all: Traffic, overhead_s: f64) -> f64 {
         if self.imbalanced() <= ALIKE {
             return 0.0;
         }
         let airtime = all.service(self.rate, overhead_s);
-        // Long packets have the medium for most of the time.
+        // Long packets occupy the medium for most of the time.
         let turn_s = airtime.second / airtime.mean;
         let others = |one: Traffic| 1.0 - self.airtime(one, overhead_s) / self.airtime(all, overhead_s);
         self.queues().iter().map(|(_, one)| one.packets_per_s() * turn_s * others(*one)).fold(0.0, f64::max)
     }
 
-    pub(super) fn station(&self, queue: Traffic, overhead_s: f64, weather: wifi::Weather) -> wifi::Station {
+    pub(super) fn station(&self, queue: Traffic, overhead_s: f64, channel: wifi::TwoStateChannel) -> wifi::Station {
         let airtime: Moments = queue.service(self.rate, overhead_s);
         let others = (self.airtime(self.all, overhead_s) - self.airtime(queue, overhead_s)).max(0.0);
         let square = |t: Traffic| t.packets_per_s() * t.service(self.rate, overhead_s).second;
@@ -128,12 +129,12 @@ impl Cell<'_> {
             turns: self.turns(self.all, overhead_s),
             beside_per_s: 0.0,
             beside: Moments::constant(0.0),
-            weather,
+            channel,
         }
     }
 
-    /// The squares of what each queue of a wireless cell takes of the airtime, `queue` among them, which
-    /// may have more than the flows bring.
+    /// The sum of the squared airtime shares of a wireless cell's queues, including `queue`, which
+    /// may exceed its flows.
     pub(super) fn squares(&self, queue: Traffic, overhead_s: f64) -> f64 {
         let of = |(pair, stream): (&(usize, usize), &Traffic)| {
             let one = self.pair(*pair);
@@ -144,7 +145,7 @@ impl Cell<'_> {
     }
 }
 
-/// The work that a packet meets under way of this, but for the speed.
+/// The work in progress at an arrival, up to the speed.
 fn second(traffic: Traffic) -> f64 {
     traffic.packets_per_s() * traffic.second_bits2()
 }
