@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{MS, World, getattr, read, reply_to, server, write};
+use common::{MS, World, getattr, read, reply_to, server};
 use proptest::prelude::*;
 use remora_base::{Core, Peer};
 use remora_client::{Answer, Config, Failure, Transport, WindowSize};
