@@ -56,7 +56,7 @@ fn drc_md_has_what_lab_drc_says_of_the_clients_of_today() {
     let printed = object(&["lab", "drc", "--json", "--seeds", "20"]);
     let printed = printed["rows"].as_array().unwrap();
     let clients = [("Linux over UDP (1.1 s, doubled)", "linux-udp"), ("TCP", "tcp"), ("Remora over UDP", "remora")];
-    let written = rows("docs/drc.md", &clients.map(|(name, _)| name));
+    let written = rows("docs/results/drc.md", &clients.map(|(name, _)| name));
     assert_eq!(written.len(), clients.len(), "a row of each, for the small server");
     for (row, (_, client)) in written.into_iter().zip(clients) {
         let of = |cache: &str, key: &str| {
@@ -94,19 +94,19 @@ fn client_md_has_what_is_simulated_through_a_link_that_holds() {
             .map(|(direction, bad_mean_ms)| format!("{:.2}", held(direction, bad_mean_ms)));
     assert_eq!(read_80, write_80, "the text has one figure for both");
     let said = format!("{read_80} with bursts of 80 ms and {read_500} / {write_500} with bursts of 500 ms");
-    let words = document("docs/client.md").split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = document("docs/internals/client.md").split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains(&said), "{said}");
 }
 
 #[test]
 fn testbed_md_has_rates_in_the_papers_kilobytes() {
-    let at_160 = rows("docs/testbed.md", &["read"]).into_iter().filter(|row| row[2] == "160 ms");
+    let at_160 = rows("docs/results/testbed.md", &["read"]).into_iter().filter(|row| row[2] == "160 ms");
     // No changes, linear, retransmit, both: the other tables' cells are more, or not numbers.
     let seconds: Vec<Vec<f64>> =
         at_160.map(|row| row[3..].iter().filter_map(|cell| cell.parse().ok()).collect()).collect();
     let [.., seconds] = &seconds[..] else { panic!("no table of all bad means") };
     let [before, _, _, after] = seconds[..] else { panic!("{seconds:?}") };
-    let said = &rows("docs/testbed.md", &["one read at 160 ms from 8.4 to 19.2 KB/s"])[0][2];
+    let said = &rows("docs/results/testbed.md", &["one read at 160 ms from 8.4 to 19.2 KB/s"])[0][2];
     let said: Vec<f64> = said.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     for (said, seconds) in said.iter().zip([before, after]) {
         // The seconds are rounded.
@@ -115,13 +115,25 @@ fn testbed_md_has_rates_in_the_papers_kilobytes() {
     assert_eq!(said.len(), 2);
 }
 
-/// A machine may run several, and each is ended, or asked, by its number.
+/// The Markdown files of a folder and of those in it.
+fn pages(folder: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(format!("{}/../../{folder}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let mut found = Vec::new();
+    for entry in entries.map(Result::unwrap) {
+        let name = format!("{folder}/{}", entry.file_name().to_str().unwrap());
+        match entry.file_type().unwrap().is_dir() {
+            true => found.extend(pages(&name)),
+            false => found.extend(Some(name).filter(|name| name.ends_with(".md"))),
+        }
+    }
+    found
+}
+
+/// A machine may run several servers: the documents signal one by its process number.
 #[test]
 fn documents_signal_no_processes_by_name() {
-    let docs = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs")).unwrap();
-    let pages = docs.map(|entry| format!("docs/{}", entry.unwrap().file_name().to_str().unwrap()));
     let others = ["README.md", "SEMANTICS.md", "ARCHITECTURE.md"].map(str::to_owned);
-    for name in pages.filter(|name| name.ends_with(".md")).chain(others) {
+    for name in pages("docs").into_iter().chain(others) {
         let text = document(&name);
         for program in ["pidof", "pkill", "killall"] {
             assert!(!text.contains(program), "{name} says {program}");

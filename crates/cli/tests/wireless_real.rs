@@ -89,7 +89,7 @@ fn valid(name: &str, args: &[&str]) -> Option<Vec<Value>> {
 }
 
 /// A bar of the product's: what is simulated is what happens, within 5 %. What a burst costs depends on when each program
-/// gets its turn, for which build machines are too busy; docs/peers.md names the command for a quiet one.
+/// gets its turn, for which build machines are too busy; docs/results/peers.md names the command for a quiet one.
 fn the_simulator_is_near() {
     let levels = ["0 ms", "Remora", "Remora + link"];
     let only: Vec<&str> = levels.iter().flat_map(|level| ["--only", level]).collect();

@@ -1,6 +1,6 @@
 //! The hand-off signal among the programs of a machine: something that knows of an imminent
 //! cell switch (a link daemon, a modem manager's script) tells every client beforehand, and
-//! again when it is over (planned in NFS/W 95 and 97). `docs/handoff.md` is the protocol.
+//! again when it is over (planned in NFS/W 95 and 97). `docs/guide/handoff.md` is the protocol.
 //!
 //! Each client binds a datagram socket `PID-N.sock` in one of a few known directories that
 //! only their owner may enter; whoever announces sends a line of text to every socket there.

@@ -4,7 +4,7 @@
 //!
 //! The papers measure times; they do not say how fast processors, disks and devices were. The
 //! constants below are one set, chosen to give the papers' times without errors and then their
-//! reductions; `docs/testbed.md` says for each why it is plausible, and what comes out.
+//! reductions; `docs/results/testbed.md` says for each why it is plausible, and what comes out.
 
 mod measure;
 pub mod paper;

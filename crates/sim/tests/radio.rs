@@ -208,7 +208,7 @@ fn late(config: &SmallConfig, seed: u64) -> f64 {
 }
 
 /// Who saves a small file while 1 MiB is written waits 0.4 s at most: the median over ten seeds of the 95th
-/// percentile of a run. Not everywhere: docs/wireless.md says where it takes longer, and why.
+/// percentile of a run. Not everywhere: docs/results/wireless.md says where it takes longer, and why.
 #[test]
 fn small_files_beside_bulk_are_saved_within_400_ms() {
     // A second client on the same mobile or the same one, with the link or without, and the bad mean.

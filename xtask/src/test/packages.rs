@@ -124,9 +124,12 @@ mod tests {
 
     #[test]
     fn the_document_names_every_package() {
-        let text = include_str!("../../../docs/testing.md");
+        let text = include_str!("../../../docs/internals/testing.md");
         for (package, _) in PACKAGES {
-            assert!(text.contains(&format!("`{package}`")), "docs/testing.md does not say that {package} is installed");
+            assert!(
+                text.contains(&format!("`{package}`")),
+                "docs/internals/testing.md does not say that {package} is installed"
+            );
         }
     }
 

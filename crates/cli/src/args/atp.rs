@@ -43,7 +43,7 @@ of_oracle, low, low_baseline, table_2, missed: in words, [] is good), curves
 (scheme, figure, seconds: at, bandwidth, used, estimate), timelines (scheme,
 events), bulk (scheme, points: bytes, bytes a second), failures. A figure has
 runs, censored, median, low and high (95 % interval of the median), min, max,
-mean. docs/lab-atp.md has more.";
+mean. docs/results/lab-atp.md has more.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Atp {

@@ -51,7 +51,7 @@ high). A run: seed, seconds, flow_s (the file's own time on the way),
 load_offered and load_carried (shares of the medium), load_packet_bytes, there
 and back (what client and server sent: frames, seconds, dropped by a full
 queue), collisions, lateness_ms, in_time (the emulator was). null is a copy that
-was cut off. docs/copy.md has more.";
+was cut off. docs/results/copy.md has more.";
 
 /// What `--quick` makes of the defaults: sizes in MB, loads, seeds.
 const QUICK: (&[u64], &[f64], u64) = (&[1], &PAPER_LOADS, 3);

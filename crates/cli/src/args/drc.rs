@@ -27,7 +27,7 @@ duplicates_processed, speed, margins, change_percent, paper, difference_percent,
 damaged, failures), examples (source, cache, events, size, lost),
 example_failures. A figure has runs, censored, median, low and high (95 %
 interval of the median), min, max, mean; margins are half the 95 % intervals of
-means. docs/drc.md has more.";
+means. docs/results/drc.md has more.";
 
 /// Seeds without `--seeds`: with so many each mean stays near the model's own, whichever they are.
 const SEEDS: u64 = 500;

@@ -10,7 +10,7 @@ forward and gateway, and to servers with proto=atp. The file holds the secret
 half and is for its owner alone (mode 0600); the public half is what the other
 side is told. It is kept beside the other keys, in $XDG_STATE_HOME/remora or
 ~/.local/state/remora, for root in /var/lib/remora; one that an earlier version
-made in ~/.config/remora goes on being used. docs/keys.md says which key is for
+made in ~/.config/remora goes on being used. docs/guide/keys.md says which key is for
 what. remora link has keys of its own: see remora link keys.
 
 Examples:

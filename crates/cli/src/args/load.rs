@@ -31,7 +31,7 @@ reordered, bits_per_s, jitter_ms. recv --json prints one for each run as it
 ends, and for those still under way when it is stopped: run, from, ended,
 packets, bytes, lost, duplicates, reordered, jitter_ms, seconds. The exit code
 of send is 3 if nobody answered, or the receiver's name has no address.
-docs/load.md has more.";
+docs/reference/load.md has more.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Load {

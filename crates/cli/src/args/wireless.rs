@@ -33,7 +33,7 @@ interval), paper_reduction_percent, failures. A summary: runs, censored, median,
 low and high (95 % interval of the median), min, max, mean (of the runs that
 ended). With --real there are also peers, jobs, lateness_ms_bound, and in each
 cell simulated, difference_percent, fastest, lateness_ms_max, repeated.
-docs/wireless.md and docs/peers.md have more.";
+docs/results/wireless.md and docs/results/peers.md have more.";
 
 const JOBS: NonZeroUsize = NonZeroUsize::new(8).unwrap();
 const GUESTS: NonZeroUsize = NonZeroUsize::new(2).unwrap();

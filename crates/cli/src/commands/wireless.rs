@@ -28,7 +28,7 @@ pub(crate) async fn run(args: Wireless) -> Result {
     let quick = args.real && args.quick && args.experiments.is_empty();
     let names = if quick { REAL_QUICK.map(str::to_owned).to_vec() } else { args.experiments.clone() };
     let experiments = named(&names).map_err(|unknown| match args.real && real::only_simulated(&unknown) {
-        true => Error::Usage(format!("only simulated: {unknown} needs the papers' hosts (docs/testbed.md)")),
+        true => Error::Usage(format!("only simulated: {unknown} needs the papers' hosts (docs/results/testbed.md)")),
         false => {
             Error::Usage(format!("no experiment is called '{unknown}'; there are\n{}", list(args.real).trim_end()))
         }

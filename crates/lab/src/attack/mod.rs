@@ -54,7 +54,7 @@ struct Attack {
     stage: Stage,
     /// Server counters that it must make go up, one of them at least.
     counted: &'static [&'static str],
-    /// How much more memory the server may take meanwhile, in MiB: see docs/attack.md.
+    /// How much more memory the server may take meanwhile, in MiB: see docs/internals/attack.md.
     memory_max_mib: u64,
     /// Whether the good client must keep its rate, and wait half as long as in others.
     keeps_rate: bool,

@@ -1,4 +1,4 @@
-//! What `remora cp` asks at first of a server that it knows from before, all at once (docs/files.md): what is mounted,
+//! What `remora cp` asks at first of a server that it knows from before, all at once (docs/guide/files.md): what is mounted,
 //! what the server takes, what has the file's name, and for a copy to there the hidden file that it grows in.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! The last calls of a `remora cp` upload (docs/files.md): RENAME from the temporary to the final name, SETATTR of mode
+//! The last calls of a `remora cp` upload (docs/guide/files.md): RENAME from the temporary to the final name, SETATTR of mode
 //! and time.
 
 use bytes::Bytes;

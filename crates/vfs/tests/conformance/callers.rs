@@ -436,7 +436,7 @@ fn a_whiteout_is_no_device() {
     assert_eq!(fs.mknod(&stranger, &fs.root(), b"device", &block).unwrap_err(), Status::Perm);
 }
 
-/// As docs/exports.md says, and as a local process meets it.
+/// As docs/guide/exports.md says, and as a local process meets it.
 #[test]
 fn links_to_others_files_are_made_where_the_kernel_lets_a_stranger() {
     let dir = TempDir::new();

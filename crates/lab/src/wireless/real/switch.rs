@@ -1,6 +1,6 @@
 //! Cell switches are announced while a copy runs, as on a mobile: by the link where there is
 //! one, which tells the other end and the programs, and otherwise by any program (NFS/W 95 and
-//! 97 plan for the signal; `docs/handoff.md` is the protocol).
+//! 97 plan for the signal; `docs/guide/handoff.md` is the protocol).
 
 use std::io;
 use std::sync::atomic::Ordering;
