@@ -82,8 +82,8 @@ pub(crate) struct Serve {
     /// Serve clients of this network only; may be given several times
     #[arg(long, value_name = "CIDR", conflicts_with = "exports")]
     pub(crate) allow: Vec<String>,
-    /// Take requests from ports below 1024 only, which take root on the client's machine: else any user there can claim
-    /// to be any other
+    /// Accept only ports below 1024, which need root on the client's machine; without this any user there can claim any
+    /// uid
     #[arg(long, conflicts_with = "exports")]
     pub(crate) secure: bool,
     /// Duplicate request cache

@@ -81,18 +81,17 @@ fn warnings(args: &Serve, addrs: &[SocketAddr], shares: &[Share]) -> Vec<String>
     later.into_iter().chain(reach(args, addrs)).chain(claims(addrs, shares, geteuid())).collect()
 }
 
-/// What any user of this machine can do: requests say whose they are, and nothing proves it.
+/// What any local user can do: nothing proves the uid that a request claims.
 pub(super) fn claims(addrs: &[SocketAddr], shares: &[Share], user: Uid) -> Option<String> {
     let is_here = addrs.iter().any(|a| a.ip().is_loopback() || a.ip().is_unspecified());
     let is_open = |terms: &Terms| !(terms.secure || user.is_root() && terms.squash == Squash::All);
     let open = shares.iter().find(|s| s.access.rules().iter().any(|rule| is_open(&rule.terms)));
     let how = if open.filter(|_| is_here)?.is_from_file() { "secure" } else { "--secure" };
     let what = match user.is_root() {
-        true => "claim to be any other user".to_owned(),
+        true => "claim any uid".to_owned(),
         false => format!("use these files as user {}", user.as_raw()),
     };
-    let allows = format!("{how} takes requests from ports below 1024 only, which take root");
-    Some(format!("any user of this machine can {what}: {allows}"))
+    Some(format!("any local user can {what}; {how} accepts only ports below 1024, which need root"))
 }
 
 /// Who can reach it, if that may be a surprise.
@@ -100,13 +99,18 @@ fn reach(args: &Serve, addrs: &[SocketAddr]) -> Option<String> {
     let here_only = addrs.iter().all(|a| a.ip().is_loopback());
     // Files say themselves who may come; `notes` says where they do not.
     match (here_only, args.exports.is_empty()) {
-        (true, true) => {
-            Some("only this machine can reach it; --listen 0.0.0.0:2049 --allow CIDR shares it with others".into())
+        (true, true) => Some(
+            "only this machine can reach the server; use --listen 0.0.0.0:2049 --allow CIDR to share with others"
+                .into(),
+        ),
+        (true, false) => {
+            Some("only this machine can reach the server; use --listen 0.0.0.0:2049 to share with others".into())
         }
-        (true, false) => Some("only this machine can reach it; --listen 0.0.0.0:2049 shares it with others".into()),
         (false, true) if args.allow.is_empty() => {
             let what = if args.read_only { "read" } else { "read and change" };
-            Some(format!("warning: whoever reaches this address can {what} these files; --allow CIDR limits that"))
+            Some(format!(
+                "warning: every host that reaches this address can {what} these files; use --allow CIDR to limit that"
+            ))
         }
         (false, _) => None,
     }

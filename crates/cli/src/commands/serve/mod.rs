@@ -87,7 +87,7 @@ pub(crate) async fn run(args: Serve) -> Result {
     }
     let once_more = interrupt::again_some(hangup_ends(&args));
     if !args.json {
-        voice.say("remora: serve: shutting down; once more ends it at once".into());
+        voice.say("remora: serve: shutting down; a second signal ends it at once".into());
     }
     let numbers = serving.stats();
     let shutdown = tokio::task::spawn_blocking(move || {

@@ -18,7 +18,8 @@ pub(super) fn of_user(shares: &[Share]) -> Vec<String> {
     if user.is_root() {
         return of_squash(shares);
     }
-    vec![format!("everything is done as user {}, whoever asks: only root can act for others", user.as_raw())]
+    let what = "only a server that root started can run each as its own user";
+    vec![format!("all requests run as user {}; {what}", user.as_raw())]
 }
 
 /// Whom the exports squash, and what changes that.
@@ -31,14 +32,12 @@ pub(super) fn of_squash(shares: &[Share]) -> Vec<String> {
         match terms.squash {
             Squash::None => {}
             Squash::Root => {
-                let what = "requests of a client's root are executed as user";
-                told.insert(format!(
-                    "{what} {user}, who may not do what only root may: {trusts} executes them as root"
-                ));
+                let what = "root's requests run as user";
+                told.insert(format!("{what} {user} (root squashing); use {trusts} to run them as root"));
             }
             Squash::All => {
                 let each = if share.is_from_file() { "no_all_squash" } else { "--squash root" };
-                told.insert(format!("all requests are executed as user {user}: {each} executes each as its own user"));
+                told.insert(format!("all requests run as user {user}; use {each} to run each as its own user"));
             }
         }
     }

@@ -239,14 +239,13 @@ fn notes_name_whom_the_exports_squash_and_the_flag() {
     use remora_server::Squash;
     let of = |squash| notes::of_squash(&shared(|terms| terms.squash = squash));
     assert_eq!(of(Squash::None), [""; 0]);
-    let root = "requests of a client's root are executed as user 65534, who may not do what only root may: --squash none \
-                executes them as root";
+    let root = "root's requests run as user 65534 (root squashing); use --squash none to run them as root";
     assert_eq!(of(Squash::Root), [root]);
-    let all = "all requests are executed as user 65534: --squash root executes each as its own user";
+    let all = "all requests run as user 65534; use --squash root to run each as its own user";
     assert_eq!(of(Squash::All), [all]);
     let mut from_file = shared(|terms| terms.anon_uid = 7);
     from_file[0].place = Some(("/etc/exports".into(), 1));
-    assert!(notes::of_squash(&from_file)[0].contains("user 7, who may not do what only root may: no_root_squash"));
+    assert!(notes::of_squash(&from_file)[0].contains("user 7 (root squashing); use no_root_squash to"));
 }
 
 #[test]
@@ -258,8 +257,8 @@ fn uid_claims_are_told_unless_ports_or_squashing_stop_them() {
     let here = ["127.0.0.1:2049".parse().unwrap()];
     let told = |shares: &[Share], user| claims(&here, shares, user).unwrap_or_default();
     let open = shared(|_| {});
-    assert!(told(&open, root).starts_with("any user of this machine can claim to be any other user: --secure takes"));
-    assert!(told(&open, user).starts_with("any user of this machine can use these files as user 1000: --secure takes"));
+    assert!(told(&open, root).starts_with("any local user can claim any uid; --secure accepts only"));
+    assert!(told(&open, user).starts_with("any local user can use these files as user 1000; --secure"));
     assert!(claims(&["[::]:2049".parse().unwrap()], &open, root).is_some());
     assert_eq!(claims(&["192.0.2.1:2049".parse().unwrap()], &open, root), None, "not on this address");
     let (secure, all) = (shared(|terms| terms.secure = true), shared(|terms| terms.squash = Squash::All));
