@@ -175,15 +175,15 @@ Examples:
 const DEMO_HELP: &str = "\
 Everything runs in this process, on loopback, without root: a server on a
 temporary directory and, for each client, an emulated link of 1 Mbit/s that
-fails for 80 ms every second or so. It takes half a minute mostly, two minutes
-at most.
+fails every second or so, for 80 ms in the mean (--bad-mean). It takes half a
+minute mostly, two minutes at most.
 
 Examples:
   remora demo
-  remora demo --seed 7 holiday.jpg
+  remora demo --seed 7 --bad-mean 500ms holiday.jpg
   remora demo --json | jq '.legs[] | [.racer, .way, .ratio]'
 
---json prints one object: seed, bytes, report, legs (racer, way, finish,
+--json prints one object: seed, bad_mean_ms, bytes, report, legs (racer, way, finish,
 seconds, floor_seconds, ratio, bytes, retransmissions, probes, intact,
 lateness_ms).";
 
@@ -407,9 +407,12 @@ pub(crate) struct Demo {
     /// The file to copy; without one, a sample of 1 MiB
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// Draws the weather, the same for all three
+    /// Draws the channel's errors, the same for all three
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) seed: u64,
+    /// Mean length of the link's bad periods; the good ones between them last 1 s in the mean
+    #[arg(long, value_name = "TIME", default_value = "80ms", value_parser = units::some_duration)]
+    pub(crate) bad_mean: Duration,
     /// Where to write the report
     #[arg(long, value_name = "PAGE", default_value = "remora-demo.html")]
     pub(crate) report: PathBuf,

@@ -8,8 +8,14 @@ use crate::exit::{Error, Result};
 use crate::out;
 
 pub(crate) async fn run(args: Demo) -> Result {
-    let options =
-        Options { file: args.file, seed: args.seed, report: args.report, limit: args.limit, bars: !args.json };
+    let options = Options {
+        file: args.file,
+        seed: args.seed,
+        bad_mean: args.bad_mean,
+        report: args.report,
+        limit: args.limit,
+        bars: !args.json,
+    };
     let what = "Three clients copy a file to a server and back, over links with the same bad moments.\n";
     // There is a report, whether this is read or not.
     let printed = if args.json { Ok(()) } else { out::text(what) };

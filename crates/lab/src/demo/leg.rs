@@ -95,7 +95,8 @@ pub(super) async fn run(
     bar: ProgressBar,
 ) -> Result<LegResult, DemoError> {
     let failed = |source| DemoError::Client { racer: racer.name, way, source };
-    let relay = Relay::start((Ipv4Addr::LOCALHOST, 0).into(), stage.server(), link(), options.seed, clock)?;
+    let relay =
+        Relay::start((Ipv4Addr::LOCALHOST, 0).into(), stage.server(), link(options.bad_mean), options.seed, clock)?;
     let session = mount_through(stage.server(), relay.addr(), &racer.config, options.seed).await.map_err(failed)?;
     let began = clock.now();
     let curve = Curve { clock, began, bar: bar.clone(), points: Arc::default() };
@@ -107,7 +108,7 @@ pub(super) async fn run(
     };
     bar.abandon_with_message(ending(finish, seconds, session.stats()));
     let curve = curve.take();
-    let floor = floor_seconds(options.seed, stage.len(), began);
+    let floor = floor_seconds(&link(options.bad_mean), options.seed, stage.len(), began);
     let lateness = relay.progress().iter().map(|p| p.lateness).max().unwrap_or(Duration::ZERO);
     let stats = session.stats();
     Ok(LegResult {

@@ -22,16 +22,16 @@ pub use stage::DemoError;
 
 /// The size of the sample file.
 const SAMPLE_BYTES: usize = 1 << 20;
-/// Mean length of the link's bad periods.
-const BAD_MEAN: Duration = Duration::from_millis(80);
 
 /// What to demonstrate.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The file to copy; `None`: a sample of 1 MiB.
     pub file: Option<PathBuf>,
-    /// Draws the weather and the sample.
+    /// Draws the channel's errors and the sample.
     pub seed: u64,
+    /// Mean length of the link's bad periods.
+    pub bad_mean: Duration,
     /// Where the report goes.
     pub report: PathBuf,
     /// How long a racer may take for one way.
@@ -68,9 +68,9 @@ pub fn racers() -> [Racer; 3] {
     ]
 }
 
-/// The link: 1 Mbit/s, half duplex, bad periods of 80 ms in good ones of 1 s.
-pub fn link() -> Config {
-    Config { errors: ErrorModel::bursts(BAD_MEAN), ..Config::default() }
+/// The link: 1 Mbit/s, half duplex, good periods of 1 s in the mean, bad ones of `bad_mean`.
+fn link(bad_mean: Duration) -> Config {
+    Config { errors: ErrorModel::bursts(bad_mean), ..Config::default() }
 }
 
 /// What came of it.
@@ -78,6 +78,8 @@ pub fn link() -> Config {
 pub struct Outcome {
     /// The seed.
     pub seed: u64,
+    /// Mean length of the link's bad periods, in milliseconds.
+    pub bad_mean_ms: u64,
     /// Size of the file.
     pub bytes: u64,
     /// Results, writes before reads, each in the order of [`racers`].
@@ -101,14 +103,15 @@ pub async fn run(options: Options) -> Result<Outcome, DemoError> {
     for way in [Way::Write, Way::Read] {
         legs.extend(stage.race(way, &options).await?);
     }
-    let outcome = Outcome { seed: options.seed, bytes: stage.len(), legs, report: options.report.clone() };
+    let bad_mean_ms = options.bad_mean.as_millis() as u64;
+    let outcome = Outcome { seed: options.seed, bad_mean_ms, bytes: stage.len(), legs, report: options.report.clone() };
     report::write(page, &outcome)?;
     Ok(outcome)
 }
 
 /// Seconds from `start` to the floor of a copy that begins then; `None` if there is no end.
-fn floor_seconds(seed: u64, bytes: u64, start: Time) -> Option<f64> {
+fn floor_seconds(link: &Config, seed: u64, bytes: u64, start: Time) -> Option<f64> {
     // The same both ways: no recorded trace tells them apart.
-    let end = remora_channel::floor(&link(), seed, Side::Base, bytes, start).ok()??;
+    let end = remora_channel::floor(link, seed, Side::Base, bytes, start).ok()??;
     Some(end.since(start).as_secs_f64())
 }

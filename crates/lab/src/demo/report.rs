@@ -1,6 +1,7 @@
 //! The race as it runs, its results as text, and its page.
 
 use std::path::Path;
+use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar};
 use plotters::prelude::*;
@@ -15,6 +16,9 @@ use crate::report::table::Table;
 
 const SIZE: (u32, u32) = (960, 400);
 const WAYS: [(Way, &str); 2] = [(Way::Write, "Write: to the server"), (Way::Read, "Read: from the server")];
+
+/// Lateness of a frame, some 1 % of a copy's time, beyond which the times depend on the machine.
+const LATENESS_MAX_MS: f64 = 100.0;
 
 /// A progress bar for each racer of one way.
 pub(super) struct Bars {
@@ -59,7 +63,22 @@ impl Outcome {
             let bytes = self.bytes;
             format!("{title}, {bytes} bytes\n{}", self.results(way).to_text())
         });
-        both.concat()
+        both.into_iter().chain(self.lateness_warning().map(|w| format!("{w}\n"))).collect()
+    }
+
+    fn link(&self) -> Config {
+        link(Duration::from_millis(self.bad_mean_ms))
+    }
+
+    fn lateness_ms(&self) -> f64 {
+        self.legs.iter().map(|l| l.lateness_ms).fold(0.0, f64::max)
+    }
+
+    /// A warning if the emulator passed frames on too late for the times to count.
+    fn lateness_warning(&self) -> Option<String> {
+        let late = self.lateness_ms();
+        let why = "this machine was busy, and the times may be too long; run it again when it is idle";
+        (late >= LATENESS_MAX_MS).then(|| format!("warning: a frame left the emulator {late:.0} ms late: {why}"))
     }
 
     fn of(&self, way: Way) -> impl Iterator<Item = &LegResult> {
@@ -93,7 +112,7 @@ impl Outcome {
             let mut canvas = plot::axes(root, Axis::linear("seconds", 0.0..end), Axis::linear("KiB across", 0.0..top))?;
             if let Some(first) = legs.first() {
                 let shade = plot::VERMILION.mix(0.2).filled();
-                let periods = bad_periods(&link(), self.seed, first.began, end).into_iter();
+                let periods = bad_periods(&self.link(), self.seed, first.began, end).into_iter();
                 canvas.draw_series(periods.map(|(from, to)| Rectangle::new([(from, 0.0), (to, top)], shade)))?;
                 if let Some(floor) = first.floor_seconds {
                     plot::line(&mut canvas, vec![(floor, 0.0), (floor, top)], BLACK.mix(0.6).stroke_width(1))?;
@@ -117,12 +136,13 @@ impl Html for Outcome {
         let mut body = Body::new("A file over a bursty wireless link");
         body.html(&format!(
             "<p>{} KiB to a server and back over UDP, in real time, through an emulated half-duplex link of {}/s with \
-             good periods of 1 s and bad ones of 80 ms in the mean (uniform, on a 20 ms grid; NFS/W 97), seed {}. \
+             good periods of 1 s and bad ones of {} ms in the mean (uniform, on a 20 ms grid; NFS/W 97), seed {}. \
              While the link is bad, shaded below, every frame is lost. Each client has a link of its own with the same \
              weather. The <em>floor</em> is the first moment at which the link could have carried the file in full \
              frames with IP and UDP headers only.</p>",
             self.bytes.div_ceil(1024),
-            link().rate,
+            self.link().rate,
+            self.bad_mean_ms,
             self.seed
         ));
         for (way, title) in WAYS {
@@ -130,11 +150,14 @@ impl Html for Outcome {
             body.figure(&self.figure(way)?);
             body.html(&self.results(way).to_html());
         }
-        let late = self.legs.iter().map(|l| l.lateness_ms).fold(0.0, f64::max);
+        if let Some(warning) = self.lateness_warning() {
+            body.html(&format!("<p><strong>{warning}.</strong></p>"));
+        }
+        let late = self.lateness_ms();
         body.html(&format!(
-            "<p><small>The emulator's latest frame was {late:.1} ms late. Made by <code>remora demo --seed {}</code>.\
-             </small></p>",
-            self.seed
+            "<p><small>The emulator's latest frame was {late:.1} ms late. Made by <code>remora demo --seed {} \
+             --bad-mean {}ms</code>.</small></p>",
+            self.seed, self.bad_mean_ms
         ));
         Ok(body.finish("remora demo"))
     }
@@ -143,7 +166,43 @@ impl Html for Outcome {
 /// The bad periods in view, in seconds since `began`.
 fn bad_periods(link: &Config, seed: u64, began: Time, seconds: f64) -> Vec<(f64, f64)> {
     let Ok(mut weather) = ErrorProcess::new(link, seed) else { return Vec::new() };
-    let until = began + std::time::Duration::from_secs_f64(seconds);
+    let until = began + Duration::from_secs_f64(seconds);
     let view = |t: Time| t.since(began).as_secs_f64().min(seconds);
     weather.bad_periods(began, until).map(|p| (view(p.start), view(p.end))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn late_frame_is_warned_of_from_a_hundred_ms_on() {
+        let leg = |lateness_ms| LegResult {
+            racer: "one",
+            way: Way::Read,
+            finish: Finish::Done,
+            seconds: 10.0,
+            floor_seconds: Some(9.0),
+            ratio: Some(1.1),
+            bytes: 1,
+            retransmissions: 0,
+            probes: 0,
+            intact: Some(true),
+            lateness_ms,
+            curve: Vec::new(),
+            began: Time::ZERO,
+        };
+        let outcome = |latest| Outcome {
+            seed: 1,
+            bad_mean_ms: 80,
+            bytes: 1,
+            legs: vec![leg(1.0), leg(latest)],
+            report: PathBuf::new(),
+        };
+        assert!(!outcome(99.0).table().contains("warning"), "{}", outcome(99.0).table());
+        let table = outcome(505.5).table();
+        assert!(table.contains("506 ms late: this machine was busy"), "{table}");
+    }
 }
