@@ -25,7 +25,8 @@ output, one object on the last line.
 
 Examples:
   remora lab emulate   # a shell on the mobile
-  remora lab emulate --bad-mean 80ms --base 'iperf3 -s' -- iperf3 -c 10.77.0.1
+  remora lab emulate --bad-mean 80ms --base 'iperf3 -s' -- \\
+      sh -c 'sleep 1; iperf3 -c 10.77.0.1'
   remora lab emulate \\
       --base 'remora serve /srv --listen 0.0.0.0:2049 --squash none' \\
       -- remora cp -r nfs://10.77.0.1/ .

@@ -47,7 +47,9 @@ pub async fn run(path: &Path, program: &OsString, args: &[OsString]) -> io::Resu
         Ok(child) => Pid::from_child(&child),
         Err(e) => {
             use io::Write;
-            let _ = writeln!(io::stderr(), "remora: cannot run {}: {e}", program.display());
+            let why = e.to_string();
+            let why = why.split(" (os error").next().unwrap_or_default();
+            let _ = writeln!(io::stderr(), "remora: cannot run {}: {why}", program.display());
             return Ok(if e.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUN });
         }
     };
