@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::num::TryFromIntError;
 
 use remora_atp::session::Refusal;
 use remora_client::Failure;
 use remora_host::atp::AtpError;
 use remora_host::client::{ClientError, Target, TargetError};
+use remora_host::server::StartError;
 use remora_wire::mount::MountError;
 use remora_wire::nfs3::Status;
 use remora_wire::rpc::Outcome;
@@ -95,6 +97,19 @@ impl Error {
     pub(crate) fn refused(what: impl fmt::Display, why: impl Into<String>) -> Error {
         let why = without_numbers(&why.into());
         Error::Refused { what: out::shown(what.to_string().as_bytes()), why, hint: None }
+    }
+
+    /// `addr` cannot be listened on.
+    pub(crate) fn listen(addr: SocketAddr, protocol: &'static str) -> impl FnOnce(io::Error) -> Error {
+        move |source| Error::refused("cannot start", StartError::bind(addr, protocol, source).to_string())
+    }
+
+    /// An ATP endpoint cannot start.
+    pub(crate) fn endpoint(e: AtpError) -> Error {
+        match e {
+            AtpError::Bind { addr, source } => Error::listen(addr, "UDP")(source),
+            other => Error::refused("cannot start", other.to_string()),
+        }
     }
 
     /// The same, with what to do about it.
@@ -296,6 +311,10 @@ pub(crate) fn io_text(e: &io::Error) -> String {
     // Of a size or offset that does not even fit its calls the standard library says so in words of its own.
     if e.get_ref().is_some_and(|e| e.is::<TryFromIntError>()) {
         return io_text(&io::ErrorKind::FileTooLarge.into());
+    }
+    // A temporary file's error adds the random name, which the user did not choose.
+    if let Some(source) = e.get_ref().and_then(|e| e.source()).and_then(|e| e.downcast_ref::<io::Error>()) {
+        return io_text(source);
     }
     let text = without_numbers(&e.to_string());
     let mut chars = text.chars();

@@ -15,6 +15,7 @@ mod cp;
 mod diagnostics;
 mod exit;
 mod filter;
+mod inherited;
 mod interrupt;
 mod listing;
 mod object;

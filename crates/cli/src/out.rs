@@ -5,10 +5,12 @@ use std::io::{self, Write};
 use std::sync::{Once, OnceLock};
 
 use remora_host::client::ClientError;
+use rustix::io::Errno;
 use serde::Serialize;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::exit::{Error, Result};
+use crate::inherited;
 
 /// The name of the service that this process is, if it is one.
 static SERVICE: OnceLock<&str> = OnceLock::new();
@@ -27,6 +29,9 @@ pub(crate) fn for_shell(words: &[String]) -> Result<String> {
 
 /// Writes to standard output, all of it.
 pub(crate) fn bytes(data: &[u8]) -> io::Result<()> {
+    if inherited::is_stdout_closed() {
+        return Err(Errno::BADF.into());
+    }
     aside(|| {
         let mut out = io::stdout().lock();
         out.write_all(data)?;
@@ -37,7 +42,7 @@ pub(crate) fn bytes(data: &[u8]) -> io::Result<()> {
 /// Prints text as it is.
 pub(crate) fn text(text: &str) -> Result {
     match (bytes(text.as_bytes()), SERVICE.get()) {
-        (Err(e), Some(command)) if e.kind() == io::ErrorKind::BrokenPipe => {
+        (Err(e), Some(command)) if is_unread(&e) => {
             let what = "nobody reads the output any more; going on without";
             UNREAD.call_once(|| say(format_args!("remora: {command}: {what}")));
             Ok(())
@@ -73,6 +78,11 @@ fn aside<T>(write: impl FnOnce() -> T) -> T {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(write),
         _ => write(),
     }
+}
+
+/// Whether no reader exists: it went away, or standard output was closed from the start.
+fn is_unread(e: &io::Error) -> bool {
+    e.kind() == io::ErrorKind::BrokenPipe || inherited::is_stdout_closed()
 }
 
 fn failed(e: io::Error) -> Error {

@@ -166,14 +166,15 @@ fn what_cannot_be_is_told_with_its_exit_code() {
     let (mine, its) = (&keys.mobile, &keys.gateway);
     let stranger = place.state().join("stranger.key");
     forward(&at, &mine.1, &mine.0, &route).expect(1, &["another key"]);
-    forward(&at, &its.1, stranger.to_str().unwrap(), &route).expect(1, &["not let in", "remora gateway --allow "]);
+    forward(&at, &its.1, stranger.to_str().unwrap(), &route).expect(1, &["does not admit this key", "--allow "]);
     let mute = UdpSocket::bind("127.0.0.1:0").unwrap();
     let nobody = mute.local_addr().unwrap().to_string();
     let soon = [&route[..], &["--timeout", "0.5"]].concat();
     forward(&nobody, &its.1, &mine.0, &soon).expect(3, &["nobody has answered for 0.5 s", "hint:"]);
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
-    forward(&at, &its.1, &mine.0, &["--listen", &taken, "--to", &to]).expect(1, &[&taken, "in use"]);
+    forward(&at, &its.1, &mine.0, &["--listen", &taken, "--to", &to])
+        .expect(1, &[&taken, "is taken by another server"]);
     forward(&at, &its.1, &mine.0, &["--listen", "0", "--listen", "0", "--to", &to])
         .expect(2, &["2 --listen and 1 --to"]);
     forward(&at, &its.1, &mine.0, &["--listen", "0", "--to", "nowhere"]).expect(2, &["HOST:PORT"]);

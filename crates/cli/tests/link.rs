@@ -514,8 +514,10 @@ fn a_hand_off_is_announced() {
     base.says("10.78.0.2 has switched cells");
     assert!(w.answers(0, 100, SOON));
     drop(mobile);
-    w.place.run(&end).expect(1, &["mobile0: no link: none runs here", "base0"]);
-    w.place.run(&["link", "status", "--device", "zz"]).expect(1, &["zz: no link: none runs here", "base0"]);
+    w.place.run(&end).expect(1, &["mobile0: no link of this user has this device", "base0"]);
+    w.place
+        .run(&["link", "status", "--device", "zz"])
+        .expect(1, &["zz: no link of this user has this device", "base0"]);
     w.place.run(&["link", "handoff", "begin", "--for", "2h", "--device", "base0"]).expect(2, &["at most 60s"]);
 }
 

@@ -185,7 +185,7 @@ fn keys_are_checked_on_both_sides() {
     let friend = keys::generate().unwrap().public().to_string();
     let mut to = Receiver::start(&["--from", &friend]);
     to.file("a", b"hello");
-    to.sent(&["a"], &[]).expect(1, &["not let in", "remora recv --from "]);
+    to.sent(&["a"], &[]).expect(1, &["does not admit this key", "--from "]);
     to.key = friend;
     to.sent(&["a"], &[]).expect(1, &["another key"]);
     assert_eq!(names(&to.place.srv("")), [""; 0]);

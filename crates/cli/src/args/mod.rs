@@ -30,6 +30,7 @@ use std::process;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use rustix::io::Errno;
 
 pub(crate) use atp::Atp;
 pub(crate) use bench::Bench;
@@ -51,6 +52,7 @@ pub(crate) use wireless::Wireless;
 
 use crate::address;
 use crate::exit::{self, Error};
+use crate::inherited;
 use crate::units::{self, Bandwidth};
 
 /// Remote files over links that drop, stall and crawl.
@@ -75,7 +77,11 @@ pub(crate) fn parse() -> Cli {
 /// Prints help, the version or what is wrong with the command line, and ends the process. That help cannot be written
 /// is an error, unless the reader has gone.
 fn leave(error: &clap::Error) -> ! {
-    let printed = error.print().and_then(|()| io::stdout().flush());
+    let is_lost = !error.use_stderr() && inherited::is_stdout_closed();
+    let printed = match is_lost {
+        true => Err(Errno::BADF.into()),
+        false => error.print().and_then(|()| io::stdout().flush()),
+    };
     match printed {
         Err(e) if !error.use_stderr() && e.kind() != io::ErrorKind::BrokenPipe => {
             exit::show("help", &Error::local("standard output")(e));

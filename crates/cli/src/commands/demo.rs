@@ -1,6 +1,6 @@
 //! `remora demo`: the race over a bad link, its table and its report.
 
-use remora_lab::demo::{Options, Outcome, run as race};
+use remora_lab::demo::{DemoError, Options, Outcome, run as race};
 
 use super::lab;
 use crate::args::Demo;
@@ -19,7 +19,11 @@ pub(crate) async fn run(args: Demo) -> Result {
     let what = "Three clients copy a file to a server and back, over links with the same bad moments.\n";
     // There is a report, whether this is read or not.
     let printed = if args.json { Ok(()) } else { out::text(what) };
-    let outcome = race(options).await.map_err(|e| Error::refused("no race", e.to_string()))?;
+    let outcome = race(options).await.map_err(|e| match e {
+        DemoError::File { path, source } => Error::local(path.display())(source),
+        DemoError::Report { path, source } => Error::local(format_args!("the report {}", path.display()))(source),
+        other => Error::refused("no race", other.to_string()),
+    })?;
     lab::read_or_not(printed.and_then(|()| show(&outcome, args.json)))?;
     if outcome.all_intact() { Ok(()) } else { Err(Error::Mismatch("the file".into())) }
 }

@@ -132,14 +132,14 @@ fn routes(args: &Forward) -> Result<Vec<Route>> {
 fn failed(args: &Forward, own: Option<String>, e: ForwardError) -> Error {
     let gateway = args.gateway.to_string();
     match e {
-        ForwardError::Listen { addr, source } => Error::local(addr)(source),
+        ForwardError::Listen { addr, source } => Error::listen(addr, "TCP")(source),
         ForwardError::Resolve { host, source } => Error::remote(gateway)(ClientError::Resolve { host, source }),
         ForwardError::Refused(Refusal::WrongKey) => {
-            Error::refused(gateway, "who answers there has another key than the one given with --key")
+            Error::refused(gateway, "the gateway has another key than --key names")
         }
         ForwardError::Refused(Refusal::NotAdmitted) => {
             let own = own.unwrap_or_default();
-            Error::refused(gateway, format!("we are not let in: there it takes remora gateway --allow {own}"))
+            Error::refused(gateway, format!("the gateway does not admit this key: start it with --allow {own}"))
         }
         other => Error::refused(gateway, other.to_string()),
     }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use remora_atp::session::Guests;
 use remora_atp::stream::{self, Stats};
-use remora_host::atp::AtpError;
 use remora_host::gateway::{Gateway as Host, News, NfsServer, Report, Service, Settings};
 use remora_host::zone;
 use serde::Serialize;
@@ -89,8 +88,9 @@ impl Carried {
     pub(super) fn to_text(&self, side: &str) -> String {
         let Carried { asked, done, refused, reset, sent_bytes, received_bytes } = self;
         let (sent, received) = (units::human(*sent_bytes), units::human(*received_bytes));
+        let s = if *asked == 1 { "" } else { "s" };
         format!(
-            "{asked} connections: {done} came to their end, {refused} refused, {reset} reset; {sent} to {side}, {received} from there"
+            "{asked} connection{s}: {done} came to their end, {refused} refused, {reset} reset; {sent} to {side}, {received} from there"
         )
     }
 }
@@ -98,7 +98,7 @@ impl Carried {
 pub(crate) async fn run(args: Gateway) -> Result {
     let stop = interrupt::catch();
     tokio::pin!(stop);
-    let mut gateway = Host::bind(settings(&args)?).map_err(cannot_start)?;
+    let mut gateway = Host::bind(settings(&args)?).map_err(Error::endpoint)?;
     announce(&args, &gateway)?;
     let watch = gateway.watch();
     let (tell, mut news) = mpsc::unbounded_channel();
@@ -159,10 +159,6 @@ fn settings(args: &Gateway) -> Result<Settings> {
 
 /// Connections of one mobile.
 const STREAMS: usize = 256;
-
-fn cannot_start(e: AtpError) -> Error {
-    Error::refused("cannot start", e.to_string())
-}
 
 /// Says where we are, and how mobiles come here.
 fn announce(args: &Gateway, gateway: &Host) -> Result {

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use remora_atp::session::{Config, Guests, PublicKey};
 use remora_atp::{Options, Priority};
-use remora_host::atp::{AtpEndpoint, AtpError, Received, Remote, Settings};
+use remora_host::atp::{AtpEndpoint, Received, Remote, Settings};
 use rustix::fs::Mode;
 use rustix::process::umask;
 use serde::Serialize;
@@ -73,7 +73,7 @@ pub(crate) async fn run(args: Recv) -> Result {
     let mut session = Config { guests, ..Config::default() };
     (session.scheduler.objects_max, session.scheduler.bytes_max) = (ANSWERS.all, ANSWER_BYTES_MAX);
     let settings = Settings { session, ..Settings::receiver(args.listen) };
-    let endpoint = AtpEndpoint::bind(settings, identity).map_err(cannot_start)?;
+    let endpoint = AtpEndpoint::bind(settings, identity).map_err(Error::endpoint)?;
     let is_open = args.from_anyone;
     let mut voice =
         Voice { is_open, json: args.json, out: Printer::start_for(LINES_MAX)?, err: Printer::beside_for(LINES_MAX)? };
@@ -101,10 +101,6 @@ fn umasked() -> u32 {
     let mask = umask(Mode::RWXG | Mode::RWXO);
     umask(mask);
     mask.as_raw_mode()
-}
-
-fn cannot_start(e: AtpError) -> Error {
-    Error::refused("cannot start", e.to_string())
 }
 
 /// Takes files until there were enough, or a signal comes.

@@ -107,7 +107,8 @@ async fn send(args: Send, started: Instant, now: Arc<Interruptible>) -> Result {
     let Some((to, paths)) = args.paths.split_last().filter(|(_, paths)| !paths.is_empty()) else {
         return Err(Error::Usage("it needs a file, or several, and where to: remora send FILE... HOST:PORT".into()));
     };
-    let to = &to.to_string_lossy();
+    let to = to.to_string_lossy();
+    let to = to.strip_prefix("atp://").unwrap_or(&to).trim_end_matches('/');
     let Sources { files, dirs, unsent, .. } = block_in_place(|| sources::find(paths, args.name.as_deref()))?;
     now.untold.lock().unwrap_or_else(PoisonError::into_inner).extend(files.iter().map(|file| file.name.clone()));
     let identity = block_in_place(|| keys::identity(args.identity.as_deref()));
@@ -222,7 +223,7 @@ async fn connect(
     match answer {
         Ok(remote) => Ok(remote),
         Err(AtpError::Refused(Refusal::WrongKey)) => {
-            Err(refused("who answers there has another key than the one given with --key".into()))
+            Err(refused("the receiver has another key than --key names".into()))
         }
         Err(AtpError::Refused(Refusal::NotAdmitted)) => Err(refused(shipment::not_let_in(endpoint.public_key()))),
         Err(e @ AtpError::Refused(Refusal::Silent)) => Err(Failure::new(Kind::Lost, e.to_string()).with_hint(UNHEARD)),

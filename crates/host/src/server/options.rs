@@ -197,7 +197,7 @@ pub enum StartError {
 
 impl StartError {
     /// What went wrong when `addr` was bound.
-    pub(super) fn bind(addr: SocketAddr, protocol: &'static str, source: io::Error) -> StartError {
+    pub fn bind(addr: SocketAddr, protocol: &'static str, source: io::Error) -> StartError {
         match source.kind() {
             io::ErrorKind::AddrInUse => StartError::InUse { addr, protocol },
             io::ErrorKind::PermissionDenied => StartError::Privileged(addr),

@@ -57,17 +57,20 @@ pub(super) fn hand_off(args: &Handoff) -> Result {
 /// The control sockets of links on `device`, or of all.
 fn running(device: Option<&str>) -> Result<Vec<PathBuf>> {
     let Some(dir) = control::directory() else {
-        return Err(Error::refused("no link", "XDG_RUNTIME_DIR is not set: links of this user have no control socket"));
+        return Err(Error::refused("status", "XDG_RUNTIME_DIR is not set: links of this user have no control socket"));
     };
     let all = control::sockets(&dir).map_err(Error::local(dir.display()))?;
     if all.is_empty() {
-        return Err(Error::refused("no link", "none runs here for this user"));
+        return Err(Error::refused(
+            "status",
+            "no link of this user runs on this machine (start one with remora link base or mobile)",
+        ));
     }
     let Some(device) = device else { return Ok(all) };
     let (wanted, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|p| control::device_of(p) == device);
     if wanted.is_empty() {
         let others: Vec<_> = others.iter().map(|p| out::shown(control::device_of(p).as_bytes())).collect();
-        let why = format!("no link: none runs here for this user on that device, but on {}", others.join(", "));
+        let why = format!("no link of this user has this device; there are {}", others.join(", "));
         return Err(Error::refused(device, why));
     }
     Ok(wanted)
@@ -89,12 +92,14 @@ fn text(report: &Report) -> String {
 fn peer_text(p: &PeerReport) -> String {
     let f = &p.figures;
     let at = p.endpoint.map_or_else(|| "nowhere yet".to_owned(), |e| e.to_string());
+    // A mobile without a name goes by its address, and the base has none here.
+    let address = p.address.map(|a| a.to_string()).filter(|a| *a != p.name);
+    let address = address.map_or_else(String::new, |a| format!(" ({a})"));
     let trip = f.round_trip_ms.map_or_else(String::new, |ms| format!(", round trip {ms:.1} ms"));
     format!(
-        "  {} ({}) at {at}: {}{trip}\n    queue {} packets ({}), {} sent and not acknowledged\n    \
+        "  {}{address} at {at}: {}{trip}\n    queue {} packets ({}), {} sent and not acknowledged\n    \
          sent {}, received {}; {} frames, {} again; {} given up, {} dropped\n",
         p.name,
-        p.address.map_or_else(|| "-".to_owned(), |a| a.to_string()),
         state_text(p),
         f.queue_packets,
         units::human(f.queue_bytes as u64),

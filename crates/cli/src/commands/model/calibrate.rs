@@ -1,7 +1,7 @@
 //! `remora model calibrate`: what a capture says about the stations in it.
 
 use remora_lab::Table;
-use remora_lab::model::capture::{Calibration, calibrate, skeleton};
+use remora_lab::model::capture::{Calibration, CaptureError, calibrate, skeleton};
 use remora_lab::model::digits;
 
 use super::tables::fitted;
@@ -14,7 +14,10 @@ use crate::out;
 const ROWS_MAX: usize = 50;
 
 pub(super) fn run(args: &Calibrate) -> Result {
-    let found = calibrate(&args.file, args.bin).map_err(|e| Error::refused(args.file.display(), e.to_string()))?;
+    let found = calibrate(&args.file, args.bin).map_err(|e| match e {
+        CaptureError::Io(source) => Error::local(args.file.display())(source),
+        other => Error::refused(args.file.display(), other.to_string()),
+    })?;
     if found.cut_short {
         let file = args.file.display();
         out::say(format_args!(

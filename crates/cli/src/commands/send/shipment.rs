@@ -404,7 +404,7 @@ impl Lane {
 
 /// What the receiver's owner has to do about our key.
 pub(super) fn not_let_in(key: PublicKey) -> String {
-    format!("this end's key is not let in there: remora recv --from {key}")
+    format!("the receiver does not admit this key: start it with --from {key}")
 }
 
 fn finished(done: Result<Result<(), Failure>, tokio::task::JoinError>) -> Result<(), Failure> {

@@ -62,8 +62,8 @@ pub(super) async fn run(args: ModelServe) -> Result {
         }
         None => Start { name: "office.toml".into(), text: example::OFFICE.into() },
     };
-    let listener = TcpListener::bind(args.listen).await.map_err(Error::local(args.listen))?;
-    let address = listener.local_addr().map_err(Error::local(args.listen))?;
+    let listener = TcpListener::bind(args.listen).await.map_err(Error::listen(args.listen, "TCP"))?;
+    let address = listener.local_addr().map_err(Error::listen(args.listen, "TCP"))?;
     tell(address, args.json)?;
     let limits = Limits::USUAL;
     let jobs = Arc::new(Semaphore::new(JOBS_MAX));
