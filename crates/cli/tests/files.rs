@@ -508,33 +508,6 @@ fn cat_prints_all_of_it_and_ends_quietly_when_nobody_reads() {
     assert_eq!(closed.status.code(), Some(0));
 }
 
-/// `remora ARGS >&-`.
-fn closed_output(p: &Place, args: &[&str]) -> Command {
-    let remora = p.command(args);
-    let mut shell = Command::new("sh");
-    shell.args(["-c", "exec \"$0\" \"$@\" >&-"]).arg(remora.get_program()).args(args);
-    shell.envs(remora.get_envs().filter_map(|(name, value)| Some((name, value?)))).stdin(Stdio::null());
-    shell
-}
-
-/// The standard library opens /dev/null in the place of a closed descriptor, so each write succeeds.
-#[test]
-fn closed_standard_output_is_an_error() {
-    let p = Place::new();
-    fs::write(p.srv("f"), "f").unwrap();
-    let s = p.serve(&[]);
-    let (file, root) = (s.url("/f"), s.url("/"));
-    for args in [&["cat", &file][..], &["ls", &root], &["stat", "--json", &file], &["df", &root], &["--version"]] {
-        let out = closed_output(&p, args).output().unwrap();
-        let said = String::from_utf8(out.stderr).unwrap();
-        let is_told = said.contains("standard output: bad file descriptor");
-        assert!(out.status.code() == Some(1) && is_told, "{args:?}: {:?} {said}", out.status);
-    }
-    // What prints nothing succeeds.
-    let out = closed_output(&p, &["mkdir", &s.url("/d")]).output().unwrap();
-    assert_eq!((out.status.code(), &out.stderr[..]), (Some(0), &b""[..]));
-}
-
 #[test]
 fn df_and_help_and_version() {
     let p = Place::new();
