@@ -2,73 +2,30 @@
 //!
 //! * **Ids** survive restarts and renames without privilege: inode, birth and
 //!   a hint. File systems that do not tell an inode's birth cannot tell its lives apart; where their
-//!   numbers are of one mount only, so are the ids.
+//!   generation are of one mount only, so are the ids.
 //! * **Bounds of the export**: one file system; of mount points inside it the directories below
 //!   are seen, or if the process may not see those, names that cannot be entered. Names are single components, no symbolic link is followed, and every object is
 //!   reached from the root with openat2(2)'s RESOLVE_BENEATH. A file that is moved out of the
 //!   export by somebody else can be read for as long as it happens to be cached open, and a
-//!   directory for as long as [`Options::trust_for`].
-//! * **Identity**: with [`Options::honour_credentials`] each call is done with its caller's
+//!   directory for as long as [`Options::revalidate_after`].
+//! * **CallerCreds**: with [`Options::honour_credentials`] each call is done with its caller's
 //!   user and groups, by the one thread that does it, and that may stay its caller until the next
-//!   call if it is [`Devoted`] to them. Without, all is done as the server's
+//!   call if it is [`DedicatedThread`] to them. Without, all is done as the server's
 //!   user, and what a caller may is what that user may.
 //! * **Stability** is the kernel's: fdatasync(2) and fsync(2), on directories too.
 //!
 //! Needs /proc, openat2(2), and Linux 5.8 for the times of symbolic links.
 
-mod access;
-mod acting;
-mod closed;
-#[expect(clippy::disallowed_methods, reason = "how long ago the way to a file was gone is real time")]
-mod data;
-#[expect(clippy::disallowed_methods, reason = "how long ago the way to a directory was gone is real time")]
-mod dirs;
-mod effort;
-mod errno;
-mod exclusive;
-mod failure;
-mod features;
-mod files;
-#[cfg(test)]
-mod flush_failure;
-#[expect(clippy::disallowed_methods, reason = "how long the kernel's tick has passed is real time")]
-mod graveyard;
-mod identity;
-mod ids;
-mod kind;
-mod largest;
-mod layers;
-mod leaving;
-mod lending;
+mod creds;
+mod fd_cache;
+mod handles;
+mod inode;
 mod listing;
-#[expect(clippy::disallowed_methods, reason = "how long ago a listing went on is real time")]
-mod listings;
-mod looking;
-mod lru_cache;
-mod namespace;
-mod numbers;
-#[expect(clippy::disallowed_types, reason = "looked up by key only: order is never seen")]
-#[expect(clippy::disallowed_methods, reason = "how long ago a file was written to is real time")]
-mod owed;
-mod refused;
-#[expect(clippy::disallowed_methods, reason = "how long ago the way to a directory was gone is real time")]
-mod resolve;
-#[expect(clippy::disallowed_methods, reason = "how long a search takes is real time")]
-mod search;
-#[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "how long others wait is real time")]
-#[expect(clippy::disallowed_types, reason = "of what an unprivileged test can have only sockets take long to close")]
-mod slow_close;
-mod stat;
-mod stripes;
+mod ops;
 mod sync;
-mod syscalls;
-#[expect(clippy::disallowed_methods, reason = "when to look at the real disk again is real time")]
-mod table;
-#[expect(clippy::disallowed_methods, reason = "how long the disk takes is real time")]
-mod together;
-mod uncovered;
-mod walk;
+mod sys;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -86,30 +43,39 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use crate::{Cred, DirEnd, DirEntry, DirQuery, Features, FileId, Ledger, Made, OFFSET_MAX, Result, Vfs};
-use acting::lasting;
-use closed::Closed;
-use data::OpenFiles;
-use dirs::Dirs;
-use effort::Searches;
-use errno::OrStatus;
-use features::Conventions;
-use graveyard::Graveyard;
-use identity::Identity;
-use ids::{Hint, Key};
-use kind::Kind;
-use layers::Layers;
-use listings::Listings;
-use numbers::Numbers;
-use resolve::Object;
-use stripes::Stripes;
-use sync::Later;
-use table::Table;
-use together::Together;
+use creds::caller_creds::CallerCreds;
+use creds::protected_paths::ProtectedPaths;
+use creds::thread_creds;
+use creds::thread_creds::keep_creds;
+use fd_cache::open_dirs::DirCache;
+use fd_cache::open_files;
+use fd_cache::open_files::FileCache;
+use handles::file_id;
+use handles::file_id::{InodeKey, PathHint};
+use handles::path_cache::PathCache;
+use handles::resolve::OpenObject;
+use handles::search_limit::SearchLimit;
+use inode::fs_caps::FsCaps;
+use inode::inode_generation::InodeGeneration;
+use inode::inode_reuse::InodeReuseGuard;
+use inode::overlay::Overlay;
+use inode::pathconf::FsConventions;
+use inode::{file_size_limit, stat};
+use listing::open_listings::OpenListings;
+use sync::dirty_files;
+use sync::flush::Deferral;
+use sync::syncfs_policy::SyncfsPolicy;
+use sys::detached_mount;
+use sys::errno::OrStatus;
+use sys::inode_locks::InodeLocks;
 
-pub use acting::Devoted;
-pub use failure::{Failure, OnFailure};
-pub use numbers::HandlesEnd;
-pub use refused::{Refused, note_refused, refused};
+use inode::inode_generation::HandleLifetime;
+use sys::disk_failure::FailureHook;
+
+pub use creds::thread_creds::DedicatedThread as Devoted;
+pub use inode::inode_generation::HandleLifetime as HandlesEnd;
+pub use sys::disk_failure::{DiskFailure as Failure, FailureHook as OnFailure};
+pub use sys::fd_exhaustion::{FdExhaustion as Refused, fd_exhaustion as refused, note_fd_exhaustion as note_refused};
 
 /// Most listings that stay open for their next page.
 const LISTINGS_MAX: usize = 256;
@@ -125,12 +91,12 @@ pub struct Options {
     pub read_only: bool,
     /// So many objects used last have their place remembered, and as many others at most (about 200 bytes each, and 100 more where a second name is
     /// known). Others are searched for.
-    pub places_max: usize,
+    pub path_cache_max: usize,
     /// Files kept open for reading or writing; fewer if the process may not open as many.
     pub open_max: usize,
     /// Files that owe a flush and are kept open for that, whether they are among those or not; fewer likewise.
     /// Beyond that the one that has owed it for longest is flushed.
-    pub owing_max: usize,
+    pub dirty_files_max: usize,
     /// Directories kept open; fewer likewise.
     pub dirs_max: usize,
     /// How many exports this process has, this one included (range: from 1): what it may open is
@@ -138,7 +104,7 @@ pub struct Options {
     pub exports: usize,
     /// How long a directory or a file kept open is taken to be where it was, and the file's mode and
     /// owner to be what they were. What somebody else moves out of the export can be reached for that long.
-    pub trust_for: Duration,
+    pub revalidate_after: Duration,
     /// Directory entries looked at in one search for an object, before it is given up as stale: where
     /// its handle says that it was, and then as many everywhere. A second is enough for some two million.
     pub search_max: usize,
@@ -146,7 +112,7 @@ pub struct Options {
     /// elsewhere, when the export is opened are not meant.
     pub closed: Vec<PathBuf>,
     /// Who hears of what the disk fails to do.
-    pub on_failure: OnFailure,
+    pub on_failure: FailureHook,
 }
 
 impl Options {
@@ -156,15 +122,15 @@ impl Options {
             verifier,
             honour_credentials: false,
             read_only: false,
-            places_max: 1 << 18,
+            path_cache_max: 1 << 18,
             open_max: 256,
-            owing_max: 4096,
+            dirty_files_max: 4096,
             dirs_max: 256,
             exports: 1,
-            trust_for: Duration::from_secs(1),
+            revalidate_after: Duration::from_secs(1),
             search_max: 5_000_000,
             closed: Vec::new(),
-            on_failure: OnFailure::default(),
+            on_failure: FailureHook::default(),
         }
     }
 }
@@ -172,8 +138,8 @@ impl Options {
 /// See the [module](self).
 pub struct LocalDisk {
     disk: Arc<Disk>,
-    /// Where to note flushes instead of doing them.
-    later: Option<Later>,
+    /// Where to note flush_locks instead of doing them.
+    deferral: Option<Deferral>,
 }
 
 /// What a disk and its deferring views share.
@@ -181,39 +147,39 @@ struct Disk {
     root: Arc<OwnedFd>,
     /// Where the root was found, if it is open elsewhere: nobody is to unmount that meanwhile.
     _found: Option<OwnedFd>,
-    root_key: Key,
+    root_key: InodeKey,
     root_id: FileId,
     fsid: u64,
     /// If it is an overlay.
-    layers: Option<Layers>,
-    /// If its inode numbers do not stay their files'.
-    numbers: Option<Numbers>,
-    kind: Kind,
-    together: Together,
-    identity: Identity,
+    overlay: Option<Overlay>,
+    /// If its inode generation do not stay their files'.
+    generation: Option<InodeGeneration>,
+    caps: FsCaps,
+    syncfs_policy: SyncfsPolicy,
+    creds: CallerCreds,
     /// This process's, which every file made is subject to.
     umask: u32,
     read_only: bool,
     /// What nobody gets at.
-    closed: Closed,
+    protected: ProtectedPaths,
     /// See [`Vfs::file_max`], if it is known.
     file_max: Option<u64>,
     features: Features,
-    conventions: Conventions,
+    conventions: FsConventions,
     search_entries: usize,
-    searches: Searches,
-    table: Mutex<Table>,
-    files: OpenFiles,
-    dirs: Dirs,
+    search_limit: SearchLimit,
+    paths: Mutex<PathCache>,
+    files: FileCache,
+    dirs: DirCache,
     /// Where cookies are places in a list that is made at each opening.
-    listings: Option<Listings>,
-    graveyard: Mutex<Graveyard>,
-    stripes: Stripes,
+    listings: Option<OpenListings>,
+    inode_reuse: Mutex<InodeReuseGuard>,
+    op_locks: InodeLocks,
     /// By descriptor: see [`sync`].
-    flushes: Stripes,
+    flush_locks: InodeLocks,
     /// Held by whoever changes a mode, innermost.
-    modes: Stripes,
-    on_failure: OnFailure,
+    mode_locks: InodeLocks,
+    failure_hook: FailureHook,
     verifier: AtomicU64,
 }
 
@@ -221,106 +187,106 @@ impl LocalDisk {
     /// Exports `dir`. Fails if it is not a directory, if /proc is missing, or if identities
     /// are to be honoured and cannot be.
     pub fn open(dir: &Path, options: Options) -> io::Result<LocalDisk> {
-        LocalDisk::open_as(dir, options, |root, device| Kind::of(root, device))
+        LocalDisk::open_as(dir, options, |root, device| FsCaps::of(root, device))
     }
 
-    /// The same for a disk that is what `kind` says.
-    fn open_as(dir: &Path, options: Options, kind: impl FnOnce(&OwnedFd, u64) -> Kind) -> io::Result<LocalDisk> {
+    /// The same for a disk that is what `caps` says.
+    fn open_as(dir: &Path, options: Options, caps: impl FnOnce(&OwnedFd, u64) -> FsCaps) -> io::Result<LocalDisk> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let found = rustix::fs::open(dir, flags, Mode::empty())?;
-        let numbers = Numbers::of(&found, &stat::of(&found)?, options.verifier);
-        let (root, found) = match uncovered::open(&found) {
+        let generation = InodeGeneration::of(&found, &stat::of(&found)?, options.verifier);
+        let (root, found) = match detached_mount::open(&found) {
             Ok(root) => (root, Some(found)),
             Err(_) => (found, None),
         };
         let mut stat = stat::of(&root)?;
-        let layers = Layers::of(&root, &stat);
-        if layers.is_some() {
-            stat.key = Layers::root_key(&stat);
+        let overlay = Overlay::of(&root, &stat);
+        if overlay.is_some() {
+            stat.key = Overlay::root_key(&stat);
         }
-        let root_id = ids::encode(stat.key, &Hint::default());
-        let object = Object { fd: Arc::new(root), key: stat.key, hint: Hint::default(), attr: stat.attr };
+        let root_id = file_id::encode(stat.key, &PathHint::default());
+        let object = OpenObject { fd: Arc::new(root), key: stat.key, hint: PathHint::default(), attr: stat.attr };
         if stat::at(rustix::fs::CWD, object.proc_path().as_bytes()).is_err() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "/proc is not mounted"));
         }
-        if matches!(resolve::open_part(&object.fd, b"."), Err(Errno::NOSYS)) {
+        if matches!(handles::resolve::open_part(&object.fd, b"."), Err(Errno::NOSYS)) {
             let why = "openat2(2) is not available: it needs Linux 5.6, and a sandbox that allows it";
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
-        let kind = kind(&object.fd, object.attr.fsid);
-        let closed = Closed::find(&options.closed, dir, &object.fd)?;
-        let conventions = Conventions::of(&object.fd);
+        let caps = caps(&object.fd, object.attr.fsid);
+        let protected = ProtectedPaths::find(&options.closed, dir, &object.fd)?;
+        let conventions = FsConventions::of(&object.fd);
         let open_max = getrlimit(Resource::Nofile).maximum.map_or(usize::MAX, |max| max as usize);
         let share = open_max / options.exports.max(1);
-        let lists_anew = kind.lists_anew || layers.is_some();
-        let dirs_share = if lists_anew { share / 64 } else { share / 32 };
+        let volatile_cookies = caps.volatile_cookies || overlay.is_some();
+        let dirs_share = if volatile_cookies { share / 64 } else { share / 32 };
         let disk = Disk {
             root_key: object.key,
             root_id: root_id.ok_or(io::ErrorKind::InvalidData)?,
             fsid: object.attr.fsid,
-            layers,
-            numbers,
-            together: Together::new(),
-            kind,
-            file_max: if options.read_only { None } else { largest::of(&object.fd) },
+            overlay,
+            generation,
+            syncfs_policy: SyncfsPolicy::new(),
+            caps,
+            file_max: if options.read_only { None } else { file_size_limit::of(&object.fd) },
             root: object.fd.clone(),
             _found: found,
-            identity: Identity::new(options.honour_credentials)?,
-            umask: identity::umask(),
+            creds: CallerCreds::new(options.honour_credentials)?,
+            umask: creds::caller_creds::umask(),
             read_only: options.read_only,
-            closed,
+            protected,
             features: conventions.features(&object.fd),
             conventions,
             search_entries: options.search_max,
-            searches: Searches::default(),
-            table: Mutex::new(Table::new(stat.key, options.places_max)),
+            search_limit: SearchLimit::default(),
+            paths: Mutex::new(PathCache::new(stat.key, options.path_cache_max)),
             // Where few may be opened most are left for the server's other needs.
-            files: OpenFiles::new(
+            files: FileCache::new(
                 options.open_max.min(share / 8),
-                options.owing_max.min(share / 16),
-                options.trust_for,
+                options.dirty_files_max.min(share / 16),
+                options.revalidate_after,
             ),
-            dirs: Dirs::new(options.dirs_max.min(dirs_share), options.trust_for),
-            listings: lists_anew
-                .then(|| Listings::new(LISTINGS_MAX.min(share / 64), u64::from_be_bytes(options.verifier))),
-            graveyard: Mutex::new(Graveyard::new(share, kind.birth_grain)),
-            stripes: Stripes::new(),
-            flushes: Stripes::new(),
-            modes: Stripes::new(),
-            on_failure: options.on_failure,
+            dirs: DirCache::new(options.dirs_max.min(dirs_share), options.revalidate_after),
+            listings: volatile_cookies
+                .then(|| OpenListings::new(LISTINGS_MAX.min(share / 64), u64::from_be_bytes(options.verifier))),
+            inode_reuse: Mutex::new(InodeReuseGuard::new(share, caps.birth_grain)),
+            op_locks: InodeLocks::new(),
+            flush_locks: InodeLocks::new(),
+            mode_locks: InodeLocks::new(),
+            failure_hook: options.on_failure,
             verifier: AtomicU64::new(u64::from_be_bytes(options.verifier)),
         };
-        Ok(LocalDisk { disk: Arc::new(disk), later: None })
+        Ok(LocalDisk { disk: Arc::new(disk), deferral: None })
     }
 
     /// If its handles go stale before their files are gone, when.
-    pub fn handles_end(&self) -> Option<HandlesEnd> {
-        self.disk.numbers.as_ref().and_then(Numbers::handles_end)
+    pub fn handles_end(&self) -> Option<HandleLifetime> {
+        self.disk.generation.as_ref().and_then(InodeGeneration::handle_lifetime)
     }
 
-    /// For what is done as the server between what is done as a caller.
+    /// OpenMode what is done as the server between what is done as a caller.
     fn as_server(&self) -> &LocalDisk {
-        acting::own();
+        thread_creds::restore();
         self
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.disk.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn paths(&self) -> MutexGuard<'_, PathCache> {
+        self.disk.paths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Every change begins here.
     fn writable(&self) -> Result<()> {
-        self.clear_graves();
+        self.release_held_inodes();
         if self.disk.read_only { Err(Status::RoFs) } else { Ok(()) }
     }
 
     /// Gives back the room of what was removed a moment ago. If somebody else is at it, it is
     /// being done.
-    fn clear_graves(&self) {
-        let Ok(mut graveyard) = self.disk.graveyard.try_lock() else { return };
-        graveyard.clear();
-        let gone = graveyard.take_gone();
-        drop(graveyard);
+    fn release_held_inodes(&self) {
+        let Ok(mut inode_reuse) = self.disk.inode_reuse.try_lock() else { return };
+        inode_reuse.release_expired();
+        let gone = inode_reuse.take_released();
+        drop(inode_reuse);
         drop(gone);
     }
 
@@ -329,18 +295,18 @@ impl LocalDisk {
     fn with_room<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
         let done = work();
         let full = matches!(done, Err(Status::NoSpc | Status::DQuot));
-        let outlive = || self.disk.with_graveyard(Graveyard::outlive);
-        if full && (self.disk.close_removed() | outlive()) { work() } else { done }
+        let wait_and_release = || self.disk.with_inode_reuse(InodeReuseGuard::wait_and_release);
+        if full && (self.disk.close_removed() | wait_and_release()) { work() } else { done }
     }
 }
 
 impl Disk {
-    /// Does `work`, and closes what the graveyard lets go of when nobody waits for that any more.
-    fn with_graveyard<T>(&self, work: impl FnOnce(&mut Graveyard) -> T) -> T {
-        let mut graveyard = self.graveyard.lock().unwrap_or_else(PoisonError::into_inner);
-        let done = work(&mut graveyard);
-        let gone = graveyard.take_gone();
-        drop(graveyard);
+    /// Does `work`, and closes what the inode_reuse lets go of when nobody waits for that any more.
+    fn with_inode_reuse<T>(&self, work: impl FnOnce(&mut InodeReuseGuard) -> T) -> T {
+        let mut inode_reuse = self.inode_reuse.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = work(&mut inode_reuse);
+        let gone = inode_reuse.take_released();
+        drop(inode_reuse);
         drop(gone);
         done
     }
@@ -360,12 +326,12 @@ impl Vfs for LocalDisk {
     }
 
     fn deferring(&self, ledger: &Arc<Ledger>) -> Option<Box<dyn Vfs>> {
-        Some(Box::new(self.later(ledger)))
+        Some(Box::new(self.deferral(ledger)))
     }
 
     fn getattr(&self, id: &FileId) -> Result<Attr> {
-        let _lasting = lasting();
-        self.disk.on_failure.watch(self.attr_of(id))
+        let _kept = keep_creds();
+        self.disk.failure_hook.watch(self.attr_of(id))
     }
 
     fn setattr(&self, cred: &Cred, id: &FileId, attr: &SetAttr, guard: Option<NfsTime>) -> Result<Wcc> {
@@ -373,31 +339,31 @@ impl Vfs for LocalDisk {
     }
 
     fn lookup(&self, cred: &Cred, dir: &FileId, name: &[u8]) -> Result<(FileId, Attr)> {
-        let _lasting = lasting();
-        self.disk.on_failure.watch(self.do_lookup(cred, dir, name))
+        let _kept = keep_creds();
+        self.disk.failure_hook.watch(self.do_lookup(cred, dir, name))
     }
 
     fn access(&self, cred: &Cred, id: &FileId, wanted: u32) -> Result<u32> {
-        let _lasting = lasting();
-        self.disk.on_failure.watch(self.do_access(cred, id, wanted))
+        let _kept = keep_creds();
+        self.disk.failure_hook.watch(self.do_access(cred, id, wanted))
     }
 
     fn readlink(&self, _cred: &Cred, id: &FileId) -> Result<Bytes> {
-        self.disk.on_failure.watch(self.as_server().do_readlink(id))
+        self.disk.failure_hook.watch(self.as_server().do_readlink(id))
     }
 
     fn read(&self, cred: &Cred, id: &FileId, offset: u64, count: u32) -> Result<(Bytes, bool)> {
-        let _lasting = lasting();
-        self.disk.on_failure.watch(self.do_read(cred, id, offset, count))
+        let _kept = keep_creds();
+        self.disk.failure_hook.watch(self.do_read(cred, id, offset, count))
     }
 
     fn write(&self, cred: &Cred, id: &FileId, offset: u64, data: &Bytes, stable: Stable) -> Result<(Wcc, Stable)> {
-        let _lasting = lasting();
+        let _kept = keep_creds();
         self.do_write(cred, id, offset, data, stable)
     }
 
     fn create(&self, cred: &Cred, dir: &FileId, name: &[u8], how: &CreateHow) -> Result<Made> {
-        let _lasting = lasting();
+        let _kept = keep_creds();
         self.do_create(cred, dir, name, how)
     }
 
@@ -414,7 +380,7 @@ impl Vfs for LocalDisk {
     }
 
     fn remove(&self, cred: &Cred, dir: &FileId, name: &[u8]) -> Result<Wcc> {
-        let _lasting = lasting();
+        let _kept = keep_creds();
         self.do_remove(cred, dir, name, AtFlags::empty())
     }
 
@@ -437,27 +403,27 @@ impl Vfs for LocalDisk {
         query: DirQuery,
         take: &mut dyn FnMut(DirEntry) -> bool,
     ) -> Result<DirEnd> {
-        self.disk.on_failure.watch(self.as_server().do_readdir(cred, dir, query, take))
+        self.disk.failure_hook.watch(self.as_server().do_readdir(cred, dir, query, take))
     }
 
     fn tidy(&self) {
         self.as_server().disk.close_removed();
-        self.close_idle(data::WRITING_IDLE);
-        self.disk.listings.iter().for_each(Listings::close_idle);
-        self.clear_graves();
+        self.close_idle(open_files::WRITING_IDLE);
+        self.disk.listings.iter().for_each(OpenListings::close_idle);
+        self.release_held_inodes();
         // Behind the rest, which it might keep waiting for the disk.
-        if self.disk.pay_idle(owed::IDLE) {
-            self.close_idle(data::WRITING_IDLE);
+        if self.disk.flush_idle(dirty_files::IDLE) {
+            self.close_idle(open_files::WRITING_IDLE);
         }
     }
 
     fn fsstat(&self, id: &FileId) -> Result<FsStatOk> {
-        self.disk.on_failure.watch(self.as_server().resolve(id))?;
+        self.disk.failure_hook.watch(self.as_server().resolve(id))?;
         // What is hidden gives back nothing, and each look may take a round trip.
-        if !self.disk.kind.hides_open {
+        if !self.disk.caps.silly_renames {
             self.disk.close_removed();
         }
-        self.disk.with_graveyard(Graveyard::clear);
+        self.disk.with_inode_reuse(InodeReuseGuard::release_expired);
         let s = fstatvfs(&self.disk.root).nfs()?;
         let bytes = |blocks: u64| blocks.saturating_mul(s.f_frsize);
         Ok(FsStatOk {
@@ -473,7 +439,7 @@ impl Vfs for LocalDisk {
     }
 
     fn pathconf(&self, id: &FileId) -> Result<PathConfOk> {
-        self.disk.on_failure.watch(self.as_server().do_pathconf(id))
+        self.disk.failure_hook.watch(self.as_server().do_pathconf(id))
     }
 
     fn features(&self) -> Features {
@@ -481,7 +447,7 @@ impl Vfs for LocalDisk {
     }
 
     fn commit(&self, cred: &Cred, id: &FileId, _offset: u64, _count: u32) -> Result<Wcc> {
-        let _lasting = lasting();
+        let _kept = keep_creds();
         self.do_commit(cred, id)
     }
 }

@@ -194,7 +194,8 @@ fn use_others(fs: &LocalDisk, when: u64, files: usize) {
 fn a_file_made_read_only_can_be_filled_however_many_others_are_used_meanwhile() {
     let dir = TempDir::new();
     unprivileged(&dir, || {
-        let fs = LocalDisk::open(dir.path(), Options { open_max: 8, owing_max: 8, ..Options::new([0; 8]) }).unwrap();
+        let fs =
+            LocalDisk::open(dir.path(), Options { open_max: 8, dirty_files_max: 8, ..Options::new([0; 8]) }).unwrap();
         let made: Vec<_> = (0..20).flat_map(|n| made_read_only(&fs, &n.to_string())).collect();
         for (offset, byte) in (0..).zip([b"a", b"b", b"c"]) {
             use_others(&fs, offset, 20);

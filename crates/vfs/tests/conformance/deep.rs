@@ -26,7 +26,7 @@ impl Drop for Deep {
 
 /// One that takes nothing to be where it was.
 fn wary(dir: &TempDir) -> LocalDisk {
-    let options = Options { trust_for: Duration::ZERO, ..Options::new([0; 8]) };
+    let options = Options { revalidate_after: Duration::ZERO, ..Options::new([0; 8]) };
     LocalDisk::open(dir.path(), options).unwrap()
 }
 

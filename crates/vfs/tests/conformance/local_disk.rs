@@ -182,7 +182,7 @@ fn a_search_everywhere_is_as_long_as_one_by_the_hint() {
 #[test]
 fn a_forgetful_table_finds_everything_again() {
     let dir = TempDir::new();
-    let options = Options { places_max: 4, open_max: 2, ..Options::new([0; 8]) };
+    let options = Options { path_cache_max: 4, open_max: 2, ..Options::new([0; 8]) };
     let fs = LocalDisk::open(dir.path(), options).unwrap();
     let ids: Vec<_> = (0..10)
         .map(|i| {
@@ -201,7 +201,7 @@ fn a_forgetful_table_finds_everything_again() {
 fn a_symbolic_link_slipped_into_the_path_leads_nowhere() {
     let (dir, outside) = (TempDir::new(), TempDir::new());
     std::fs::write(outside.path().join("file"), b"secret").unwrap();
-    let options = Options { trust_for: Duration::ZERO, ..Options::new([0; 8]) };
+    let options = Options { revalidate_after: Duration::ZERO, ..Options::new([0; 8]) };
     let fs = LocalDisk::open(dir.path(), options).unwrap();
     let d = folder(&fs, &fs.root(), "d");
     let f = file(&fs, &d, "file");
@@ -292,7 +292,7 @@ fn way_to_what_is_closed_keeps_its_names() {
 #[expect(clippy::disallowed_methods, reason = "the real disk's trust ends in real time")]
 fn a_file_kept_open_is_trusted_for_a_while_only() {
     let (dir, outside) = (TempDir::new(), TempDir::new());
-    let options = Options { trust_for: Duration::from_millis(50), ..Options::new([0; 8]) };
+    let options = Options { revalidate_after: Duration::from_millis(50), ..Options::new([0; 8]) };
     let fs = LocalDisk::open(dir.path(), options).unwrap();
     let (gone, stays) = (file(&fs, &fs.root(), "gone"), file(&fs, &fs.root(), "stays"));
     for id in [&gone, &stays] {
@@ -361,7 +361,7 @@ fn gives_room_back(
 #[expect(clippy::disallowed_methods, reason = "the real disk's trust ends in real time")]
 fn a_directory_kept_open_is_trusted_for_a_while_only() {
     let (dir, outside) = (TempDir::new(), TempDir::new());
-    let options = Options { trust_for: Duration::from_millis(50), ..Options::new([0; 8]) };
+    let options = Options { revalidate_after: Duration::from_millis(50), ..Options::new([0; 8]) };
     let fs = LocalDisk::open(dir.path(), options).unwrap();
     let d = folder(&fs, &fs.root(), "d");
     let inner = folder(&fs, &d, "inner");

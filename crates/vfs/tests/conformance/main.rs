@@ -6,9 +6,9 @@ mod behaviour;
 mod bench;
 #[cfg(target_os = "linux")]
 mod callers;
+mod dedicated_thread;
 #[cfg(target_os = "linux")]
 mod deep;
-mod devoted;
 mod listing;
 #[cfg(target_os = "linux")]
 mod local_disk;
