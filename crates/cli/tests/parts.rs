@@ -8,7 +8,6 @@ use std::process::{Command, Stdio};
 
 use common::copies::{SIZE, SLOW, journals, resumed};
 use common::{Daemon, Place, Running, is_root, names, noise, until};
-use serde_json::Value;
 use skip::skipped;
 
 /// Serves at every address of this machine, so that one server is reached at several.
@@ -33,20 +32,6 @@ fn interrupted(p: &Place, s: &Daemon) {
     running.finish().expect(130, &["kept", "--resume"]);
 }
 
-#[test]
-fn interrupted_upload_from_a_renamed_directory_is_resumed() {
-    let p = Place::new();
-    let s = serve_everywhere(&p);
-    fs::create_dir(p.here("d")).unwrap();
-    std::os::unix::fs::symlink("d/f", p.here("f")).unwrap();
-    interrupted(&p, &s);
-    fs::rename(p.here("d"), p.here("e")).unwrap();
-    let (bytes, before) = resumed(&p.ok(&["cp", "--json", "--resume", "e/f", &elsewhere(&s, "/f")]));
-    assert!(before > 0 && before + bytes >= SIZE, "{bytes} and {before} from before");
-    assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
-    assert_eq!((names(&p.srv("")), p.left()), (vec!["f".to_owned()], Vec::new()));
-}
-
 /// What it has noted says under which name it lies. Begun afresh it leaves nothing there.
 #[test]
 fn an_interrupted_upload_is_found_at_another_address_and_under_another_host_name() {
@@ -69,41 +54,19 @@ fn an_interrupted_upload_is_found_at_another_address_and_under_another_host_name
     }
 }
 
-/// Former versions called their notes otherwise, and noted less.
+/// The journal and its lock have no address in their names.
 #[test]
-fn what_a_former_version_noted_is_found() {
+fn second_upload_to_another_address_of_a_server_is_refused() {
     let p = Place::new();
-    let s = p.serve(&[]);
-    interrupted(&p, &s);
-    let path = journals(&p).pop().unwrap();
-    let mut journal: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    journal.as_object_mut().unwrap().remove("hidden").unwrap();
-    let name = path.file_name().unwrap().to_str().unwrap();
-    fs::write(path.with_file_name(format!("upload-{}", name.rsplit('-').next().unwrap())), journal.to_string())
-        .unwrap();
-    fs::remove_file(&path).unwrap();
-    assert!(resumed(&p.ok(&["cp", "--json", "--resume", "f", &s.url("/f")])).1 > 0);
+    let s = serve_everywhere(&p);
+    fs::write(p.here("f"), noise(SIZE, 5)).unwrap();
+    let relay = p.relay_at(0, &s, SLOW);
+    let running = p.start(&["cp", "-q", "f", &relay.udp_url("/f")]);
+    until("a journal", || !journals(&p).is_empty());
+    p.run(&["cp", "f", &elsewhere(&s, "/f")]).expect(1, &["another copy to this file is under way"]);
+    running.finish().expect(0, &[]);
+    assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
     assert_eq!((names(&p.srv("")), p.left()), (vec!["f".to_owned()], Vec::new()));
-}
-
-/// Another address may be another server, whose directories have the same handles, for it was made from the same image:
-/// copies to both are made side by side. Where it is the same server, they do not meet in one file.
-#[test]
-fn what_is_under_way_to_another_address_stays() {
-    for flag in ["--quiet", "--resume"] {
-        let p = Place::new();
-        let s = serve_everywhere(&p);
-        fs::write(p.here("f"), noise(SIZE, 5)).unwrap();
-        let relay = p.relay_at(0, &s, SLOW);
-        let running = p.start(&["cp", "-q", "f", &relay.udp_url("/f")]);
-        until("a journal", || !journals(&p).is_empty());
-        let part = names(&p.srv("")).pop().unwrap();
-        p.ok(&["cp", flag, "f", &elsewhere(&s, "/f")]);
-        assert_eq!(names(&p.srv("")), [part, "f".to_owned()], "{flag}");
-        running.finish().expect(0, &[]);
-        assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
-        assert_eq!((names(&p.srv("")), p.left()), (vec!["f".to_owned()], Vec::new()), "{flag}");
-    }
 }
 
 /// What was begun under a name that was free is gone on with, and not copied into.

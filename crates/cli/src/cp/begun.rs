@@ -1,6 +1,7 @@
-//! Notes that a directory was begun under a new name, kept in the state directory until it is
-//! complete. When `--resume` comes something has the name, and without a note the same command
-//! would copy into it.
+//! The marker of an unfinished tree copy: the directory that `cp -r` made under a name that was free.
+//!
+//! It is kept in the state directory until the tree is complete. `cp -r --resume` completes a directory that has a
+//! marker, and copies into any other.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,147 +9,105 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::hidden::{read_note, write_note};
-use super::left::mark;
-use super::notes::{self, Notes, digest, hash, user};
+use super::notes::{self, Direction, handle_hash};
 use crate::remote::Node;
 use crate::servers::Place;
 use crate::state;
 
-/// No note is longer.
+/// Largest marker that is read, in bytes.
 const BYTES_MAX: u64 = 1 << 10;
 
-/// A directory, by its file system and its number there.
-pub(crate) type Directory = (u64, u64);
+/// Device and inode number of a local directory.
+pub(crate) type LocalDirectory = (u64, u64);
 
-/// What is noted.
+/// Content of a marker.
 #[derive(Default, Debug, Serialize, Deserialize)]
 struct Note {
-    /// The directory that was made; none before it is known whether it was.
-    directory: Option<Directory>,
-    /// The one on the server, by its handle. Former versions do not note it.
-    there: Option<String>,
+    /// Address of the server.
+    server: String,
+    /// The directory that a download made; `None` before the answer to mkdir(2).
+    local: Option<LocalDirectory>,
+    /// Handle hash of the directory on the server; `None` before the answer to MKDIR.
+    remote: Option<String>,
 }
 
-/// The note about the copy of one directory to one name. It is found by that, by this machine's name and by the
-/// server's address; where one of the two is another now it is found by the handle of the directory on the server.
+/// The marker of the copy of one directory to one name.
 #[derive(Debug)]
 pub(crate) struct Begun {
-    /// `None` where there is no place for it: then nobody knows.
-    notes: Option<Notes>,
-    /// The directory on the server, if it is known.
-    there: Option<String>,
+    /// `None` without a state directory, and where no marker is wanted.
+    path: Option<PathBuf>,
+    server: String,
+    /// Handle hash of the source of a download.
+    source: Option<String>,
 }
 
 impl Begun {
-    /// Of `source` to the very name that `place` has.
+    /// For an upload of `source` to the name that `place` has.
     pub(crate) fn up(source: &Path, place: &Place) -> Begun {
-        Begun::new("up", source, place, None)
+        Begun { path: notes::tree_marker(Direction::Up, source, place), server: server_of(place), source: None }
     }
 
-    /// Of `node`, which lies at `place`, to `dest` itself.
+    /// For a download of `node`, which lies at `place`, to `dest`.
     pub(crate) fn down(place: &Place, node: &Node, dest: &Path) -> Begun {
-        Begun::new("down", dest, place, Some(mark(&node.fh)))
+        let (path, source) = (notes::tree_marker(Direction::Down, dest, place), Some(handle_hash(&node.fh)));
+        Begun { path, server: server_of(place), source }
     }
 
-    /// Nothing is noted.
+    /// Marks nothing.
     pub(crate) fn never() -> Begun {
-        Begun { notes: None, there: None }
+        Begun { path: None, server: String::new(), source: None }
     }
 
-    fn new(way: &str, here: &Path, place: &Place, there: Option<String>) -> Begun {
-        // Without the slash that may be at its end.
-        let here: PathBuf = here.components().collect();
-        let whole = std::path::absolute(&here).unwrap_or_else(|_| here.clone());
-        let path = place.path.as_bytes();
-        let broad = digest(&[&user(), way.as_bytes(), path, whole.as_os_str().as_encoded_bytes()]);
-        Begun { notes: Notes::new("tree-", &broad, &hash(&place.remote, &here, path, way)), there }
-    }
-
-    /// It is about to be made; whether it was is not known until the answer is there.
+    /// The directory is about to be made.
     pub(crate) fn begin(&self) {
-        self.write(&Note::default());
+        self.write(None, self.source.clone());
     }
 
-    /// It was made here, and is this one.
-    pub(crate) fn made(&self, directory: Directory) {
-        self.write(&Note { directory: Some(directory), there: self.there.clone() });
+    /// A download made `directory`.
+    pub(crate) fn made(&self, directory: LocalDirectory) {
+        self.write(Some(directory), self.source.clone());
     }
 
-    /// It was made on the server, or was there from an earlier try. That is noted once from now on.
+    /// An upload made `node`, or completes it.
     pub(crate) fn made_there(&self, node: &Node) {
-        let there = Some(mark(&node.fh));
-        self.write(&Note { directory: Some(node.number()), there: there.clone() });
-        self.forget_others(&there);
+        self.write(None, Some(handle_hash(&node.fh)));
     }
 
     /// Best effort: a copy that cannot be resumed is still one.
-    fn write(&self, note: &Note) {
-        let Some(path) = self.notes.as_ref().map(Notes::own) else { return };
-        let Ok(text) = serde_json::to_vec(note) else { return };
+    fn write(&self, local: Option<LocalDirectory>, remote: Option<String>) {
+        let Some(path) = &self.path else { return };
+        let Ok(text) = serde_json::to_vec(&Note { server: self.server.clone(), local, remote }) else { return };
         if path.parent().is_some_and(|dir| state::make_private(dir).is_ok()) {
-            let _ = write_note(&path, &text);
+            let _ = write_note(path, &text);
         }
     }
 
-    /// Whether `directory`, which has the name here now, is what an earlier copy left unfinished.
-    pub(crate) fn is(&self, directory: Directory) -> bool {
-        self.noted().iter().any(|(name, note)| note.fits(directory) && (name.is_exact || note.is_of(&self.there)))
+    /// Whether an unfinished download of this source made `directory`.
+    pub(crate) fn is(&self, directory: LocalDirectory) -> bool {
+        self.read().is_some_and(|note| note.remote == self.source && note.local.is_none_or(|made| made == directory))
     }
 
-    /// Whether `node`, which has the name on the server now, is. What has its handle is it, whatever number the server
-    /// gives it since.
+    /// Whether an unfinished upload made `node`.
     pub(crate) fn is_there(&self, node: &Node) -> bool {
-        let there = Some(mark(&node.fh));
-        self.noted().iter().any(|(name, note)| note.is_of(&there) || (name.is_exact && note.fits(node.number())))
+        self.read().is_some_and(|note| match note.remote {
+            Some(made) => made == handle_hash(&node.fh),
+            None => note.server == self.server,
+        })
     }
 
-    /// It is complete, or not meant any more.
+    /// Removes the marker: the tree is complete, or is to be copied into.
     pub(crate) fn forget(&self) {
-        self.names().iter().filter(|name| name.is_exact).for_each(remove);
-        self.forget_others(&self.there);
+        // Best effort: another run may have done it.
+        let _ = self.path.as_ref().map(fs::remove_file);
     }
 
-    /// The same for `node`.
-    pub(crate) fn forget_there(&self, node: &Node) {
-        self.forget();
-        self.forget_others(&Some(mark(&node.fh)));
-    }
-
-    /// Forgets what was noted of this directory when the server had another address.
-    fn forget_others(&self, there: &Option<String>) {
-        let noted = self.noted();
-        noted.iter().filter(|(name, note)| !name.is_exact && note.is_of(there)).for_each(|(name, _)| remove(name));
-    }
-
-    fn noted(&self) -> Vec<(notes::Note, Note)> {
-        self.names().into_iter().filter_map(|name| Some((name.clone(), Note::read(&name)?))).collect()
-    }
-
-    fn names(&self) -> Vec<notes::Note> {
-        self.notes.as_ref().map_or_else(Vec::new, Notes::all)
+    fn read(&self) -> Option<Note> {
+        serde_json::from_slice(&read_note(self.path.as_ref()?, BYTES_MAX)?).ok()
     }
 }
 
-impl Note {
-    /// Former versions noted the directory alone.
-    fn read(name: &notes::Note) -> Option<Note> {
-        let text = read_note(&name.path, BYTES_MAX)?;
-        let former = |text: &[u8]| Some(Note { directory: serde_json::from_slice(text).ok()?, there: None });
-        serde_json::from_slice(&text).ok().or_else(|| former(&text))
-    }
-
-    fn fits(&self, directory: Directory) -> bool {
-        self.directory.is_none_or(|noted| noted == directory)
-    }
-
-    fn is_of(&self, there: &Option<String>) -> bool {
-        there.is_some() && self.there == *there
-    }
-}
-
-fn remove(name: &notes::Note) {
-    // Best effort: another run may have done it.
-    let _ = fs::remove_file(&name.path);
+fn server_of(place: &Place) -> String {
+    place.remote.session().addr().ip().to_string()
 }
 
 #[cfg(test)]
@@ -156,23 +115,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_begun_is_taken_up() {
+    fn marker_fits_only_the_directory_that_was_made() {
         let dir = tempfile::tempdir().unwrap();
-        let notes = Notes::in_dir(dir.path(), "tree-", "b", "e");
-        let path = notes.own();
-        let begun = Begun { notes: Some(notes), there: None };
+        let path = dir.path().join("tree-0");
+        let of = |source: &str| Begun { path: Some(path.clone()), server: "s".into(), source: Some(source.into()) };
+        let begun = of("source");
         assert!(!begun.is((1, 2)));
         begun.begin();
-        assert!(begun.is((1, 2)), "it may be");
+        assert!(begun.is((1, 2)), "mkdir(2) may have been done");
         begun.made((1, 2));
-        assert!(begun.is((1, 2)) && !begun.is((1, 3)), "one made by somebody else later");
+        assert!(begun.is((1, 2)) && !begun.is((1, 3)), "a directory made later");
+        assert!(!of("another").is((1, 2)), "a copy of another source");
         fs::write(&path, "[1,").unwrap();
         assert!(!begun.is((1, 2)));
-        for (former, want) in [("[1,2]", true), ("[1,3]", false), ("null", true)] {
-            fs::write(&path, former).unwrap();
-            assert_eq!(begun.is((1, 2)), want, "{former}");
-        }
-        fs::write(&path, "[1,").unwrap();
         begun.forget();
         assert!(!path.exists());
     }

@@ -21,8 +21,6 @@ pub(crate) struct Identity {
     file: u64,
     size: u64,
     mtime: Instant,
-    /// Journals of former versions have none.
-    #[serde(default)]
     ctime: Instant,
 }
 
@@ -38,11 +36,6 @@ impl Identity {
         let mtime = (meta.mtime(), meta.mtime_nsec() as u32);
         let ctime = (meta.ctime(), meta.ctime_nsec() as u32);
         Identity { device: meta.dev(), file: meta.ino(), size: meta.size(), mtime, ctime }
-    }
-
-    /// Whether that is the same file, in whatever state.
-    pub(crate) fn is_same_file(&self, other: &Identity) -> bool {
-        (self.device, self.file) == (other.device, other.file)
     }
 
     /// Bytes in the file.

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use super::hidden::{read_note, write_note};
 use super::identity::Identity;
-use super::names::{is_part, is_plain};
 use super::ranges::Ranges;
 
 /// Journals of another version are not understood, and not used.
@@ -27,25 +26,12 @@ pub(crate) struct Journal {
     part: String,
     /// What of it is on stable storage.
     pub(crate) done: Ranges,
-    /// The hidden name of that file on a server. Former versions do not note it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    hidden: Option<Vec<u8>>,
 }
 
 impl Journal {
     /// Of a copy that begins.
     pub(crate) fn new(source: Identity, part: impl ToString) -> Journal {
-        Journal { version: VERSION, source, part: part.to_string(), done: Ranges::default(), hidden: None }
-    }
-
-    /// The same, in a file with this hidden name.
-    pub(crate) fn hidden_as(self, name: &[u8]) -> Journal {
-        Journal { hidden: Some(name.to_owned()), ..self }
-    }
-
-    /// The hidden name of the file, if that was noted.
-    pub(crate) fn hidden(&self) -> Option<&[u8]> {
-        self.hidden.as_deref().filter(|name| is_part(name) && is_plain(name))
+        Journal { version: VERSION, source, part: part.to_string(), done: Ranges::default() }
     }
 
     /// Bytes in the source.
@@ -56,16 +42,6 @@ impl Journal {
     /// Whether nothing is missing.
     pub(crate) fn is_complete(&self) -> bool {
         self.done.missing(self.source.size()).is_empty()
-    }
-
-    /// Whether it is of a copy of this source, in whatever state that was.
-    pub(crate) fn is_of(&self, source: &Identity) -> bool {
-        self.source.is_same_file(source)
-    }
-
-    /// Whether it is about a copy in this file.
-    pub(crate) fn is_in(&self, part: &str) -> bool {
-        self.part == part
     }
 
     /// Whether it is about this copy, of which `part_size` bytes are there.
@@ -161,15 +137,6 @@ mod tests {
         journal.version -= 1;
         assert!(!journal.is_about(&source(100, 7), 9, 100));
         assert!(why(&journal, 7).contains("version"));
-    }
-
-    /// Of a version that noted no time of change: it is understood as far as to say so.
-    #[test]
-    fn a_journal_of_a_former_version_is_read_and_not_used() {
-        let mut old = serde_json::to_value(Journal { version: 2, ..Journal::new(source(100, 7), 9) }).unwrap();
-        old["source"].as_object_mut().unwrap().remove("ctime").unwrap();
-        let old: Journal = serde_json::from_value(old).unwrap();
-        assert!(!old.is_about(&source(100, 7), 9, 100));
     }
 
     #[test]

@@ -14,7 +14,6 @@ pub(crate) mod in_order;
 mod job;
 mod journal;
 mod just_created;
-mod left;
 pub(crate) mod lock;
 mod name_folding;
 mod named;
@@ -267,7 +266,7 @@ fn is_begun_there(job: &Job, place: &Place, sources: &[PathBuf], found: &Node) -
     }
     let begun = Begun::up(source, place);
     if !job.resume {
-        begun.forget_there(found);
+        begun.forget();
     }
     job.resume && job.recursive && begun.is_there(found)
 }

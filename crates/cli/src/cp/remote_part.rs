@@ -11,11 +11,10 @@ use remora_wire::nfs3::{FileType, SetAttr, Status};
 
 use super::identity::Identity;
 use super::job::Job;
-use super::journal::{Journal, JournalFile};
-use super::left::{self, Left, mark};
+use super::journal::{Journal, JournalFile, with_suffix};
 use super::lock::LockFile;
 use super::names::part_name;
-use super::notes::{self, Notes};
+use super::notes::{self, handle_hash};
 use super::ranges::Ranges;
 use super::upload::Destination;
 use crate::exit::{self, Error};
@@ -41,10 +40,9 @@ pub(crate) struct RemotePart {
     saved: AtomicU64,
     /// `None` where there is no place for it: then nothing can be resumed.
     journal_file: Option<JournalFile>,
-    notes: Option<Notes>,
-    /// What had its final name when it began, by its mark.
+    /// Handle hash of what had the final name when the copy began.
     old: Option<String>,
-    _locks: [Option<LockFile>; 2],
+    _lock: Option<LockFile>,
     finished: bool,
     kept: Kept,
 }
@@ -61,7 +59,7 @@ pub(crate) struct Early {
 impl Early {
     /// Makes it in the mounted directory. What stands in the way stays, and then there is none.
     pub(crate) async fn make(remote: &Remote, source: &Path, name: &[u8]) -> Option<Early> {
-        let name = hidden_name(remote, source, name);
+        let name = hidden_name(source, name);
         let node = remote.create(remote.session().root(), &name).await.ok()?;
         Some(Early { node, name, is_taken: Arc::default() })
     }
@@ -84,51 +82,18 @@ impl Early {
     }
 }
 
-/// A file under its hidden name, and what is noted of it.
-struct Begun {
-    node: Node,
-    name: Vec<u8>,
-    journal: Journal,
-    journal_file: Option<JournalFile>,
-    /// Of a copy that was begun under another exact name.
-    lock: Option<LockFile>,
-}
-
-impl Begun {
-    /// A new one, in the place of what is `left`.
-    async fn afresh(
-        identity: &Identity,
-        dest: &Destination,
-        name: Vec<u8>,
-        notes: Option<&Notes>,
-        left: Vec<Left>,
-    ) -> Result<Begun, ClientError> {
-        // Before anything has the hidden name that it is not about.
-        let file = notes.map(|notes| JournalFile::at(notes.own())).filter(JournalFile::clear);
-        if let (Some(notes), Some(_)) = (notes, &file) {
-            left::clear(left, notes, dest, &name).await?;
-        }
-        let node = match &dest.early {
-            Some(early) => early.take(),
-            None => create(dest, &name).await?,
-        };
-        let journal = Journal::new(identity.clone(), mark(&node.fh)).hidden_as(&name);
-        Ok(Begun { node, name, journal, journal_file: file, lock: None })
-    }
-}
-
 impl RemotePart {
-    /// The copy is whole, whatever became of the one that an earlier run had begun: forgets that.
+    /// Removes the journal of an earlier upload, for a complete copy has the name.
     pub(crate) fn forget_begun(source: &Path, dest: &Destination) {
-        let Some(notes) = Notes::of_upload(source, dest).filter(|notes| !notes.all().is_empty()) else { return };
-        // One that is under way will see to it.
-        if let Ok(_lock) = notes.lock() {
-            notes.forget();
+        let Some(path) = notes::upload_journal(source, dest).filter(|path| path.exists()) else { return };
+        // An upload that is under way removes its own.
+        if let Ok(_lock) = LockFile::acquire(&with_suffix(&path, ".lock")) {
+            JournalFile::at(path).remove();
         }
     }
 
-    /// Makes one for `dest`, where `old` is now, or when resuming takes up one that is there if
-    /// it is of the same source.
+    /// Takes up the file that the journal of an earlier upload is about, if `--resume` was given and it is still that
+    /// file; else creates one. `old` has the final name now.
     pub(crate) async fn open(
         job: &Job,
         source: &Path,
@@ -136,30 +101,39 @@ impl RemotePart {
         dest: &Destination,
         old: Option<&Node>,
     ) -> Result<RemotePart, ClientError> {
-        let name = hidden_name(&dest.remote, source, &dest.name);
-        let notes = Notes::of_upload(source, dest);
-        let lock = match notes.as_ref().map(Notes::lock) {
+        let name = hidden_name(source, &dest.name);
+        let path = notes::upload_journal(source, dest);
+        let lock = match path.as_ref().map(|path| LockFile::acquire(&with_suffix(path, ".lock"))) {
             Some(Err(e)) if e.kind() == io::ErrorKind::ResourceBusy => return Err(e.into()),
-            // Where nothing can be written, copies get in each other's way at worst.
+            // Without a lock copies get in each other's way at worst.
             lock => lock.and_then(Result::ok),
         };
-        let mut left = notes.as_ref().map_or_else(Vec::new, |notes| left::all(notes, identity));
-        let picked = match job.resume {
-            true => left::pick(&mut left, identity, dest, &name).await?,
-            false => None,
-        };
-        let begun = match picked {
-            Some((Left { journal, file, lock, .. }, node)) => {
-                let name = journal.hidden().unwrap_or(&name).to_owned();
-                Begun { node, name, journal, journal_file: Some(file), lock }
+        let mut journal_file = path.map(JournalFile::at);
+        let left = journal_file.as_ref().filter(|_| job.resume).and_then(JournalFile::load);
+        let resumed = match left {
+            Some(left) => {
+                let found = dest.remote.find(&dest.dir.fh, &name).await?;
+                let node = found.filter(|node| is_about(&left, identity, node));
+                if node.is_none() {
+                    job.note(&format!("{}: {}", dest.url, left.why_afresh(identity)));
+                }
+                node.map(|node| (node, left))
             }
+            None => None,
+        };
+        let (node, journal) = match resumed {
+            Some(resumed) => resumed,
             None => {
-                let why_afresh = left::why_afresh(&left, identity).filter(|_| job.resume);
-                why_afresh.iter().for_each(|why| job.note(&format!("{}: {why}", dest.url)));
-                Begun::afresh(identity, dest, name, notes.as_ref(), left).await?
+                // First, so that the journal is never about another file than the one with the temporary name.
+                journal_file = journal_file.filter(JournalFile::clear);
+                let node = match &dest.early {
+                    Some(early) => early.take(),
+                    None => create(dest, &name).await?,
+                };
+                let journal = Journal::new(identity.clone(), handle_hash(&node.fh));
+                (node, journal)
             }
         };
-        let Begun { node, name, journal, journal_file, lock: begun_lock } = begun;
         Ok(RemotePart {
             remote: dest.remote.clone(),
             node,
@@ -169,9 +143,8 @@ impl RemotePart {
             saved: AtomicU64::new(journal.done.bytes()),
             journal: Mutex::new(journal),
             journal_file,
-            notes,
-            old: old.map(|old| mark(&old.fh)),
-            _locks: [lock, begun_lock],
+            old: old.map(|old| handle_hash(&old.fh)),
+            _lock: lock,
             finished: false,
             kept: job.kept.clone(),
         })
@@ -186,7 +159,7 @@ impl RemotePart {
     async fn find_renamed(&self) -> Result<Option<&Node>, ClientError> {
         let size = self.journal().size();
         let found = self.remote.find(&self.dest.dir.fh, &self.dest.name).await?;
-        let is_new = |n: &Node| n.fh != self.node.fh && self.old.as_deref() != Some(&*mark(&n.fh));
+        let is_new = |n: &Node| n.fh != self.node.fh && self.old.as_deref() != Some(&*handle_hash(&n.fh));
         let is_it = |n: &Node| is_new(n) && n.attr.kind == FileType::Regular && n.attr.size <= size;
         let Some(node) = found.filter(is_it) else { return Ok(None) };
         self.remote.note_handles_follow_names();
@@ -290,7 +263,6 @@ impl RemotePart {
         let (mut dressed, renamed) = tokio::join!(dress, self.rename());
         renamed?;
         self.forget();
-        self.notes.iter().for_each(Notes::forget);
         if let (Err(e), Some(attr)) = (&dressed, attr)
             && has_lost_handle(e)
             && let Some(node) = self.find_renamed().await?
@@ -344,12 +316,15 @@ fn has_lost_handle(e: &ClientError) -> bool {
     matches!(e.status(), Some(Status::Stale | Status::NoEnt | Status::BadHandle))
 }
 
-/// The hidden name for a copy, the same when it is made again. Those of other sources, or by other people, have
-/// other ones, and so have those that no lock here keeps apart, though user, host and source be called the same:
-/// RENAME takes a name's word for what it gives the final one.
-fn hidden_name(remote: &Remote, source: &Path, name: &[u8]) -> Vec<u8> {
-    let id: String = state::own_id().bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    part_name(name, &format!("-{}", &notes::hash(remote, &notes::whole_path(source), name, &id)[..8]))
+/// The temporary name of an upload, the same for each run. Names of other users, clients and sources differ: RENAME
+/// gives the final name to whatever has the temporary one.
+fn hidden_name(source: &Path, name: &[u8]) -> Vec<u8> {
+    part_name(name, &format!("-{}", notes::upload_tag(source, name)))
+}
+
+/// Whether the journal is about `node`, as a copy of this source.
+fn is_about(journal: &Journal, source: &Identity, node: &Node) -> bool {
+    node.attr.kind == FileType::Regular && journal.is_about(source, handle_hash(&node.fh), node.attr.size)
 }
 
 /// A new, empty file. What an earlier copy left goes; nothing is ever written through a link. What
@@ -367,4 +342,31 @@ async fn create(dest: &Destination, name: &[u8]) -> Result<Node, ClientError> {
         }
     }
     dest.remote.create(dir, name).await
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use remora_wire::nfs3::{Attr, Fh, NfsTime, SpecData};
+
+    use super::*;
+
+    /// The file with this handle on a server that gives all files the same number.
+    fn node(fh: &'static [u8]) -> Node {
+        let time = NfsTime { secs: 7, nanos: 0 };
+        let (kind, rdev) = (FileType::Regular, SpecData { major: 0, minor: 0 });
+        let (mode, nlink, uid, gid, size, used, fsid, fileid) = (0o600, 1, 0, 0, 8, 8, 1, 0);
+        let (atime, mtime, ctime) = (time, time, time);
+        let attr = Attr { kind, mode, nlink, uid, gid, size, used, rdev, fsid, fileid, atime, mtime, ctime };
+        Node { fh: Fh(Bytes::from_static(fh)), attr }
+    }
+
+    #[test]
+    fn journal_is_about_the_file_with_its_handle() {
+        let (ours, other) = (node(b"ours"), node(b"next"));
+        let source = Identity::of_remote(&ours.attr);
+        let mut journal = Journal::new(source.clone(), handle_hash(&ours.fh));
+        journal.done.insert(0..4);
+        assert!(is_about(&journal, &source, &ours) && !is_about(&journal, &source, &other));
+    }
 }
