@@ -4,34 +4,14 @@ use std::time::Duration;
 
 use remora_wire::rpc::AuthUnix;
 
-use crate::block::MTU;
-use crate::{BlockSize, RetryPolicy};
-
-/// What carries the messages.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Transport {
-    /// Datagrams: messages may be lost, doubled and reordered.
-    Udp,
-    /// A stream: the transport below retransmits; a broken connection is made again and every
-    /// unanswered request sent once more.
-    Tcp,
-    /// Objects, one a message (ATP 02): the transport below retransmits, delivers each as soon as
-    /// it is whole, and tells when it gives one up ([`Client::undelivered`](crate::Client::undelivered));
-    /// a connection that ended is made again and every unanswered request sent once more.
-    Atp,
-}
-
-impl Transport {
-    /// Whether what is sent arrives for as long as the connection lives.
-    pub fn is_reliable(self) -> bool {
-        self != Transport::Udp
-    }
-}
+use crate::transport::Transport;
+use crate::transport::block_size::{BlockSize, MTU};
+use crate::transport::retry_policy::RetryPolicy;
 
 /// How many requests for file data may be outstanding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WindowSize {
-    /// Always this many (at least 1). Five is a stock client with four block I/O daemons.
+    /// SpuriousTimeouts this many (at least 1). Five is a stock client with four block I/O daemons.
     Fixed(u32),
     /// As many as keep the link busy without a queue building up in front of it.
     Adaptive,

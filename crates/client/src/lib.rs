@@ -6,30 +6,22 @@
 //! knows every retransmission.
 //!
 //! How it retransmits is a [`RetryPolicy`]: the reference ports' exponential back-off, the
-//! hybrid linear one of NFS/W 97, or the default, which learns from the link ([`adaptive`]).
+//! hybrid linear one of NFS/W 97, or the default, which learns from the link (`loss`).
 //! [`Download`] and [`Upload`] move whole files through it.
 
-pub mod adaptive;
-mod block;
-mod client;
+mod call;
+mod call_table;
 mod config;
-mod drain;
-mod fragments;
+mod congestion;
 mod loss;
-mod pacer;
-mod pauses;
-mod pending;
-mod probes;
-mod remains;
 mod request;
-mod retry;
-mod rtt;
 mod transfer;
-mod window;
+mod transport;
 
-pub use block::{BlockSize, FRAME_PAYLOAD, fragments};
-pub use client::{Busy, Client, Event, Stats};
-pub use config::{Config, Transport, WindowSize};
+pub use call_table::client::{Busy, Client, Event, Stats};
+pub use config::{Config, WindowSize};
 pub use request::{Answer, CallId, Failure, Request};
-pub use retry::RetryPolicy;
 pub use transfer::{Download, Piece, TransferError, Upload, Written};
+pub use transport::Transport;
+pub use transport::block_size::{BlockSize, FRAME_PAYLOAD, fragments};
+pub use transport::retry_policy::RetryPolicy;

@@ -49,7 +49,7 @@ pub enum Failure {
 
 /// What retransmission needs to know about a procedure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Class {
+pub(crate) enum CallClass {
     /// Reads something small: cheap to ask again.
     Ask,
     /// Changes something, or waits for the server's disk: left alone for longer, since not
@@ -61,32 +61,32 @@ pub(crate) enum Class {
     Write,
 }
 
-impl Class {
-    pub(crate) const ALL: [Class; 4] = [Class::Ask, Class::Change, Class::Read, Class::Write];
+impl CallClass {
+    pub(crate) const ALL: [CallClass; 4] = [CallClass::Ask, CallClass::Change, CallClass::Read, CallClass::Write];
 
     /// Whether it moves file data, and so counts against the window.
     pub(crate) fn is_bulk(self) -> bool {
-        matches!(self, Class::Read | Class::Write)
+        matches!(self, CallClass::Read | CallClass::Write)
     }
 
     /// The class of what moves hardly any data.
-    pub(crate) fn small(self) -> Class {
+    pub(crate) fn small(self) -> CallClass {
         match self {
-            Class::Read | Class::Ask => Class::Ask,
-            Class::Write | Class::Change => Class::Change,
+            CallClass::Read | CallClass::Ask => CallClass::Ask,
+            CallClass::Write | CallClass::Change => CallClass::Change,
         }
     }
 }
 
 impl Request {
     /// Its class if the data it moves, if any, is much.
-    pub(crate) fn class(&self) -> Class {
+    pub(crate) fn class(&self) -> CallClass {
         match self {
-            Request::Nfs(nfs3::Call::Read(_)) => Class::Read,
-            Request::Nfs(nfs3::Call::Write(_)) => Class::Write,
-            Request::Nfs(nfs3::Call::Commit(_)) => Class::Change,
-            Request::Nfs(call) if call.proc().is_non_idempotent() => Class::Change,
-            _ => Class::Ask,
+            Request::Nfs(nfs3::Call::Read(_)) => CallClass::Read,
+            Request::Nfs(nfs3::Call::Write(_)) => CallClass::Write,
+            Request::Nfs(nfs3::Call::Commit(_)) => CallClass::Change,
+            Request::Nfs(call) if call.proc().is_non_idempotent() => CallClass::Change,
+            _ => CallClass::Ask,
         }
     }
 
@@ -141,31 +141,31 @@ impl Request {
 
 /// Which results to expect: all that must be kept of a request beside its message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Expect {
+pub(crate) enum ReplyKind {
     Nfs(nfs3::Proc),
     Mount(u32),
     Port,
 }
 
-impl From<&Request> for Expect {
-    fn from(request: &Request) -> Expect {
+impl From<&Request> for ReplyKind {
+    fn from(request: &Request) -> ReplyKind {
         match request {
-            Request::Nfs(call) => Expect::Nfs(call.proc()),
-            Request::Mount(call) => Expect::Mount(call.proc()),
-            Request::GetPort(_) => Expect::Port,
+            Request::Nfs(call) => ReplyKind::Nfs(call.proc()),
+            Request::Mount(call) => ReplyKind::Mount(call.proc()),
+            Request::GetPort(_) => ReplyKind::Port,
         }
     }
 }
 
-impl Expect {
+impl ReplyKind {
     pub(crate) fn decode(self, outcome: Outcome, r: &mut Reader) -> Result<Answer, Failure> {
         if outcome != Outcome::Success {
             return Err(outcome.into());
         }
         Ok(match self {
-            Expect::Nfs(proc) => Answer::Nfs(nfs3::Reply::decode(proc, r)?),
-            Expect::Mount(proc) => Answer::Mount(mount::Reply::decode(proc, r)?),
-            Expect::Port => Answer::Port(u32::decode(r)?),
+            ReplyKind::Nfs(proc) => Answer::Nfs(nfs3::Reply::decode(proc, r)?),
+            ReplyKind::Mount(proc) => Answer::Mount(mount::Reply::decode(proc, r)?),
+            ReplyKind::Port => Answer::Port(u32::decode(r)?),
         })
     }
 }

@@ -9,7 +9,8 @@ use remora_lab::demo::{Finish, Options, run};
 fn options(directory: &Path, bytes: usize, limit: Duration) -> Options {
     let file = directory.join("file");
     std::fs::write(&file, (0..bytes).map(|i| (i / 7) as u8).collect::<Vec<u8>>()).unwrap();
-    Options { file: Some(file), seed: 1, report: directory.join("report.html"), limit, bars: false }
+    let bad_mean = Duration::from_millis(80);
+    Options { file: Some(file), seed: 1, bad_mean, report: directory.join("report.html"), limit, bars: false }
 }
 
 #[tokio::test]

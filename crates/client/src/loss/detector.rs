@@ -5,7 +5,7 @@
 //! carried over from segments to requests). When a whole window is lost there is no such
 //! reply. Then, as soon as the next reply is overdue, the client probes with NULL calls, a
 //! millisecond of airtime each at 1 Mbit/s, close together at first and never more than
-//! [`PROBE_MAX`] apart. A probe's reply is evidence like any other, and the first that gets
+//! [`PROBE_MAX`](super::probes::PROBE_MAX) apart. A probe's reply is evidence like any other, and the first that gets
 //! through after a burst releases everything. Nothing backs off because of the burst itself;
 //! what is answered late rather than never widens the tolerance for reordering.
 //!
@@ -15,34 +15,26 @@
 //! Evidence from probes says nothing about a server that is slow at the request itself, so
 //! each fruitless retransmission of a request doubles how long it is left alone.
 
-mod always;
-mod aside;
-mod behind;
-mod evidence;
-pub(crate) mod jitter;
-mod late;
-mod reorder;
-
 use std::time::Duration;
 
 use remora_base::Time;
 
-use self::always::Always;
-use self::aside::Aside;
-use self::behind::Behind;
-use self::evidence::Evidence;
-use self::jitter::{Delivery, Jitter};
-use self::reorder::Reorder;
-use crate::block::{LinkView, Shared, fragments, frames, is_cut};
-use crate::config::{Config, Transport};
-use crate::loss::LossMeter;
-use crate::pauses::PAUSE;
-use crate::pending::{Pending, Sent};
-pub use crate::probes::PROBE_MAX;
-use crate::probes::{Heard, Probes};
-use crate::request::Class;
-use crate::rtt::{Base, Mean, Rtt};
-use crate::window::Seen;
+use super::disk_latency::DiskLatency;
+use super::evidence::Evidence;
+use super::path_snapshot::PathSnapshot;
+use super::reordering_window::ReorderingWindow;
+use super::spurious_timeout::SpuriousTimeouts;
+use crate::call::{PendingCall, Transmission};
+use crate::config::Config;
+use crate::congestion::delivery_rate::{DeliveryRate, Jitter};
+use crate::congestion::duty_cycle::PAUSE;
+use crate::congestion::rtt::{BaseRtt, MeanDuration, Rtt};
+use crate::congestion::window::ReplySample;
+use crate::loss::loss_rate::LossMeter;
+use crate::loss::probes::{Arrival, Probes};
+use crate::request::CallClass;
+use crate::transport::Transport;
+use crate::transport::block_size::{PathView, Shared, fragments, frames, is_cut};
 
 /// Samples of the time a frame takes before it is believed.
 const SPACINGS_MIN: u32 = 3;
@@ -65,59 +57,59 @@ const FOREGROUND_FORGOTTEN: Duration = Duration::from_secs(5);
 
 /// What the client has learned of the link.
 #[derive(Debug, Default)]
-pub(crate) struct Adaptive {
-    began: Time,
+pub(crate) struct LossDetector {
+    pub(crate) began: Time,
     /// False over a stream, and with policies that have timeouts: silences are theirs then.
-    infers: bool,
+    pub(crate) infers: bool,
     /// Answers come in order, late rather than never.
-    is_stream: bool,
-    rtt: [Rtt; Class::ALL.len()],
+    pub(crate) is_stream: bool,
+    pub(crate) rtt: [Rtt; CallClass::ALL.len()],
     /// What round trips of file data come to beside the time the slowest hop works on them.
-    base: Base,
-    null_rtt: Rtt,
-    behind: Behind,
+    pub(crate) base: BaseRtt,
+    pub(crate) null_rtt: Rtt,
+    pub(crate) behind: DiskLatency,
     /// When something other than a change was last found lost.
-    lost_other: Option<Time>,
+    pub(crate) lost_other: Option<Time>,
     /// Time a full frame takes, from the spacing of replies in a busy pipe.
-    frame_time: Mean,
+    pub(crate) frame_time: MeanDuration,
     /// The same as a first guess: what a round trip is longer for a frame of file data.
-    frame_guess: Option<Duration>,
+    pub(crate) frame_guess: Option<Duration>,
     /// Time from one burst of losses to the next.
-    burst_interval: Mean,
-    last_burst: Option<Time>,
-    jitter: Jitter,
-    delivery: Delivery,
-    reorder: Reorder,
-    loss: LossMeter,
+    pub(crate) burst_interval: MeanDuration,
+    pub(crate) last_burst: Option<Time>,
+    pub(crate) jitter: Jitter,
+    pub(crate) delivery: DeliveryRate,
+    pub(crate) reorder: ReorderingWindow,
+    pub(crate) loss: LossMeter,
     /// When a stream was last seen to repair itself.
-    last_repair: Option<Time>,
-    last_foreground: Option<Time>,
-    evidence: Evidence,
-    last_reply: Option<Time>,
-    last_bulk: Option<Time>,
+    pub(crate) last_repair: Option<Time>,
+    pub(crate) last_foreground: Option<Time>,
+    pub(crate) evidence: Evidence,
+    pub(crate) last_reply: Option<Time>,
+    pub(crate) last_bulk: Option<Time>,
     /// Which transmission of file data that answered.
-    last_nth: u64,
+    pub(crate) last_nth: u64,
     /// Something was lost since `last_bulk`, so the spacing to the next reply says nothing.
-    disturbed: bool,
-    probes: Probes,
-    always: Always,
-    aside: Option<Aside>,
+    pub(crate) disturbed: bool,
+    pub(crate) probes: Probes,
+    pub(crate) always: SpuriousTimeouts,
+    pub(crate) aside: Option<PathSnapshot>,
 }
 
 /// What a reply says about its request.
 pub(crate) struct Observed {
     /// What the window wants to know, but for `bytes` and `full`.
-    pub(crate) seen: Seen,
+    pub(crate) seen: ReplySample,
     /// It answers a transmission that had been given up for lost.
     pub(crate) spurious: bool,
 }
 
-impl Adaptive {
+impl LossDetector {
     /// At `now`, for a client like this.
-    pub(crate) fn new(now: Time, config: &Config) -> Adaptive {
+    pub(crate) fn new(now: Time, config: &Config) -> LossDetector {
         let is_stream = config.transport == Transport::Tcp;
         let probes = Probes::new(is_cut(config.path_mtu));
-        Adaptive { began: now, infers: config.infers_losses(), is_stream, probes, ..Adaptive::default() }
+        LossDetector { began: now, infers: config.infers_losses(), is_stream, probes, ..LossDetector::default() }
     }
 
     /// Takes the reply to `call`, last sent as `sent`, with these requests unanswered beside it. Whether that `is_telling`
@@ -125,10 +117,10 @@ impl Adaptive {
     pub(crate) fn on_reply<'a>(
         &mut self,
         now: Time,
-        call: &'a Pending,
-        sent: Sent,
+        call: &'a PendingCall,
+        sent: Transmission,
         is_telling: bool,
-        flying: impl Iterator<Item = (&'a Pending, Sent)> + Clone,
+        flying: impl Iterator<Item = (&'a PendingCall, Transmission)> + Clone,
     ) -> Observed {
         self.note_repair(now, call, sent, flying.clone().map(|(c, _)| c));
         let oldest = self.oldest(flying.chain([(call, sent)]));
@@ -150,7 +142,7 @@ impl Adaptive {
         } else if call.class.is_bulk() && is_telling && !is_held && !spurious {
             self.on_again(now, call, sent);
         }
-        if call.class == Class::Change {
+        if call.class == CallClass::Change {
             let loses = self.lost_other.is_some_and(|t| t >= call.submitted);
             self.behind.sample(now, call, sent, loses);
         }
@@ -183,7 +175,7 @@ impl Adaptive {
         let repair = self.link_repair();
         let jitter = self.tolerance(now, spacing);
         let noise = self.noise(call);
-        let seen = Seen {
+        let seen = ReplySample {
             bytes: 0,
             sent: sent.at,
             rtt,
@@ -200,9 +192,15 @@ impl Adaptive {
     }
 
     /// A stream that answers `call` later than the queue explains had to send something again.
-    fn note_repair<'a>(&mut self, now: Time, call: &Pending, sent: Sent, beside: impl Iterator<Item = &'a Pending>) {
+    pub(crate) fn note_repair<'a>(
+        &mut self,
+        now: Time,
+        call: &PendingCall,
+        sent: Transmission,
+        beside: impl Iterator<Item = &'a PendingCall>,
+    ) {
         let Some(shortest) = self.shortest(call).filter(|_| self.is_stream && call.class.is_bulk()) else { return };
-        let ahead = beside.filter(|c| c.class.is_bulk()).map(Pending::bytes).fold(0, u32::saturating_add);
+        let ahead = beside.filter(|c| c.class.is_bulk()).map(PendingCall::bytes).fold(0, u32::saturating_add);
         let queue = self.airtime(ahead).unwrap_or_default();
         if now.since(sent.at) > shortest + queue + REPAIR {
             self.last_repair = Some(now);
@@ -211,7 +209,7 @@ impl Adaptive {
 
     /// How long nothing came before the answer to `call`, which waited already, if that is too long to have been
     /// the slowest hop's work.
-    fn pause(&self, now: Time, call: &Pending, sent: Sent) -> Duration {
+    pub(crate) fn pause(&self, now: Time, call: &PendingCall, sent: Transmission) -> Duration {
         // What a stream holds back, or a loss does, is another matter.
         let is_clear = call.class.is_bulk() && !self.is_stream && !self.disturbed;
         let since = self.last_bulk.filter(|last| is_clear && sent.at <= *last);
@@ -224,19 +222,19 @@ impl Adaptive {
 
     /// How long a link that sends again what was lost keeps what came after it: a round trip, of which this
     /// one is the most.
-    fn link_repair(&self) -> Duration {
+    pub(crate) fn link_repair(&self) -> Duration {
         let frame = self.pace().filter(|_| self.probes.is_patient());
         let trip = frame.and_then(|frame| self.base.trip(0.0, frame));
         trip.map_or(Duration::ZERO, |trip| trip.min(LINK_REPAIR_MAX))
     }
 
     /// Whether a stream is expected to send things again.
-    fn is_repairing(&self, now: Time) -> bool {
+    pub(crate) fn is_repairing(&self, now: Time) -> bool {
         self.last_repair.is_some_and(|t| now.since(t) < REPAIRS_LAST)
     }
 
     /// Whether people wait for small requests.
-    fn shared(&self, now: Time) -> Shared {
+    pub(crate) fn shared(&self, now: Time) -> Shared {
         match self.last_foreground.map(|t| now.since(t)) {
             Some(ago) if ago < FOREGROUND_LASTS => Shared::Now,
             Some(ago) if ago < FOREGROUND_FORGOTTEN => Shared::Lately,
@@ -244,11 +242,11 @@ impl Adaptive {
         }
     }
 
-    fn rtt(&self, class: Class) -> &Rtt {
+    pub(crate) fn rtt(&self, class: CallClass) -> &Rtt {
         &self.rtt[class as usize]
     }
 
-    fn sample(&mut self, now: Time, call: &Pending, rtt: Duration, alone: bool) {
+    pub(crate) fn sample(&mut self, now: Time, call: &PendingCall, rtt: Duration, alone: bool) {
         // A request that had the pipe to itself sets the minimum afresh if it is much longer
         // than the one on record: the path has changed.
         let long = alone && self.shortest(call).is_some_and(|s| rtt > s * 2);
@@ -265,7 +263,7 @@ impl Adaptive {
     }
 
     /// The least time that a call like this takes.
-    fn shortest(&self, call: &Pending) -> Option<Duration> {
+    pub(crate) fn shortest(&self, call: &PendingCall) -> Option<Duration> {
         let seen = self.rtt(call.class).min()?;
         let frame = self.frame_time().filter(|_| call.class.is_bulk());
         frame.and_then(|frame| self.base.trip(frames(call.bytes()), frame)).or(Some(seen))
@@ -273,7 +271,7 @@ impl Adaptive {
 
     /// The time between two replies is what the slowest hop needs for the second, if that had
     /// to wait there for about as long, and right behind the first.
-    fn sample_spacing(&mut self, now: Time, call: &Pending, sent: Sent, rtt: Duration) {
+    pub(crate) fn sample_spacing(&mut self, now: Time, call: &PendingCall, sent: Transmission, rtt: Duration) {
         let (Some(last), Some(shortest)) = (self.last_bulk, self.rtt(call.class).min()) else { return };
         let gap = now.since(last);
         let spacing = gap.div_f64(frames(call.bytes()));
@@ -290,7 +288,7 @@ impl Adaptive {
     }
 
     /// Takes note of a transmission.
-    pub(crate) fn on_sent(&mut self, call: &Pending, sent: Sent) {
+    pub(crate) fn on_sent(&mut self, call: &PendingCall, sent: Transmission) {
         // It waits for as much of a disk as there is to be written, which no loss explains.
         if call.is_commit() {
             return;
@@ -327,14 +325,17 @@ impl Adaptive {
     }
 
     /// How many calls like this are lost for each that is answered, where frames are lost one by one.
-    fn noise(&self, call: &Pending) -> f64 {
+    pub(crate) fn noise(&self, call: &PendingCall) -> f64 {
         let arrives = (1.0 - self.loss().unwrap_or_default()).powf(f64::from(fragments(call.bytes()) + 1));
         1.0 / arrives.max(1e-3) - 1.0
     }
 
     /// The shortest round trip of something small.
     pub(crate) fn small_trip(&self) -> Option<Duration> {
-        [self.null_rtt.min(), self.rtt(Class::Ask).min(), self.rtt(Class::Change).min()].into_iter().flatten().min()
+        [self.null_rtt.min(), self.rtt(CallClass::Ask).min(), self.rtt(CallClass::Change).min()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// The longest of the usual round trips.
@@ -362,22 +363,31 @@ impl Adaptive {
     }
 
     /// The first of these to have been sent, of those whose fate is unknown.
-    fn oldest<'a>(&self, flying: impl Iterator<Item = (&'a Pending, Sent)>) -> Option<(&'a Pending, Sent)> {
-        let unknown = |s: &Sent| !s.resending && !self.evidence.is_after(s.seq);
+    pub(crate) fn oldest<'a>(
+        &self,
+        flying: impl Iterator<Item = (&'a PendingCall, Transmission)>,
+    ) -> Option<(&'a PendingCall, Transmission)> {
+        let unknown = |s: &Transmission| !s.resending && !self.evidence.is_after(s.seq);
         flying.filter(|(_, s)| unknown(s)).min_by_key(|(_, s)| s.seq)
     }
 
     /// An answer has come, and until now that to `oldest` was awaited first.
-    fn on_heard(&mut self, now: Time, sent: Time, is_oldest: bool, oldest: Option<(&Pending, Sent)>) {
+    pub(crate) fn on_heard(
+        &mut self,
+        now: Time,
+        sent: Time,
+        is_oldest: bool,
+        oldest: Option<(&PendingCall, Transmission)>,
+    ) {
         if !self.infers {
             return;
         }
         // Before the path is known nobody can tell what is late.
         let is_known =
-            |call: &Pending| self.frame_time.samples() >= SPACINGS_MIN && self.rtt(call.class).min().is_some();
+            |call: &PendingCall| self.frame_time.samples() >= SPACINGS_MIN && self.rtt(call.class).min().is_some();
         let known = oldest.filter(|(call, _)| is_known(call));
         let overdue = known.map_or(Duration::ZERO, |(call, s)| now.since(self.overdue_at(call, s)));
-        let ended = self.probes.on_heard(now, Heard { sent, is_oldest, overdue }, self.probe_pace());
+        let ended = self.probes.on_heard(now, Arrival { sent, is_oldest, overdue }, self.probe_pace());
         self.disturbed |= ended;
     }
 
@@ -387,7 +397,7 @@ impl Adaptive {
         &mut self,
         now: Time,
         xid: u32,
-        flying: impl Iterator<Item = (&'a Pending, Sent)>,
+        flying: impl Iterator<Item = (&'a PendingCall, Transmission)>,
     ) -> bool {
         let trip = self.small_trip().unwrap_or_default();
         let Some((sent, seq, is_first)) = self.probes.on_reply(now, xid, trip) else { return false };
@@ -423,13 +433,13 @@ impl Adaptive {
     }
 
     /// Takes note that these transmissions were found lost at `now`.
-    pub(crate) fn on_losses(&mut self, now: Time, lost: impl Iterator<Item = (u64, Class)>) {
+    pub(crate) fn on_losses(&mut self, now: Time, lost: impl Iterator<Item = (u64, CallClass)>) {
         self.disturbed = true;
         self.probes.on_loss();
         self.reorder.on_loss();
         for (seq, class) in lost {
             self.loss.on_fate(seq, true);
-            if class != Class::Change {
+            if class != CallClass::Change {
                 self.lost_other = Some(now);
             }
         }
@@ -444,7 +454,7 @@ impl Adaptive {
     }
 
     /// What the block size is chosen from.
-    pub(crate) fn link(&self, now: Time, mtu: u32) -> LinkView {
+    pub(crate) fn link(&self, now: Time, mtu: u32) -> PathView {
         let known = self.burst_interval.mean().filter(|_| self.burst_interval.samples() >= 2);
         // A burst that has not come yet counts as soon as it is overdue.
         let quiet = now.since(self.last_burst.unwrap_or(self.began)).min(Duration::from_secs(20));
@@ -453,7 +463,7 @@ impl Adaptive {
         // Who sends little hears of few losses, but those that come one by one come with what is sent.
         let scattered = self.loss().filter(|p| *p > 0.0);
         let one_by_one = self.frame_time().zip(scattered).map(|(frame, p)| frame.div_f64(p));
-        LinkView {
+        PathView {
             frame_time: self.frame_time(),
             trip: self.small_trip(),
             is_bad: self.last_burst.is_some(),
@@ -469,7 +479,7 @@ impl Adaptive {
     }
 
     /// Smoothed round trip of this class, for people.
-    pub(crate) fn round_trip(&self, class: Class) -> Option<Duration> {
+    pub(crate) fn round_trip(&self, class: CallClass) -> Option<Duration> {
         self.rtt(class).smoothed().map(|s| s.0)
     }
 }

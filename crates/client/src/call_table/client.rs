@@ -1,12 +1,7 @@
 //! The call table: every request from its submission to its one event.
 //!
-//! The table and what people ask of it are here; [`engine`] sends, retransmits and probes,
-//! [`hold`] stops all that for a while, [`patience`] ends it, [`stream`] is about connections.
-
-mod engine;
-mod hold;
-mod patience;
-mod stream;
+//! The table and what people ask of it are here; [`transmission`](super::transmission) sends,
+//! retransmits and probes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -16,21 +11,25 @@ use remora_base::{Peer, Rng, Time};
 use remora_wire::nfs3;
 use remora_wire::rpc::OpaqueAuth;
 
-use crate::adaptive::Adaptive;
-use crate::block::{BlockSize, LinkView, fragments};
-use crate::config::{Config, Transport};
-use crate::fragments::{Fragments, LENGTHS, PAIR, REPLY_HEADER};
-use crate::pacer::Pacer;
-use crate::pending::Pending;
-use crate::remains::Remains;
-use crate::request::{Answer, CallId, Class, Expect, Failure, Request};
-use crate::window::{Flight, OBJECTS_MAX, REQUESTS_MAX, Window};
+use super::connection;
+use super::give_up;
+use super::handoff;
+use crate::call::PendingCall;
+use crate::config::Config;
+use crate::congestion::pacer::Pacer;
+use crate::congestion::window::{InFlight, OBJECTS_MAX, REQUESTS_MAX, Window};
+use crate::loss::detector::LossDetector;
+use crate::request::{Answer, CallClass, CallId, Failure, ReplyKind, Request};
+use crate::transport::Transport;
+use crate::transport::block_size::{BlockSize, PathView, fragments};
+use crate::transport::pmtu_blackhole::{DATAGRAM_SIZES, PAIR, PmtuBlackhole, REPLY_HEADER};
+use crate::transport::reassembly_budget::ReassemblyBudget;
 
 /// What READ's results have beside the data: RPC header, status, attributes, counts.
 const READ_HEADER: u32 = 24 + 4 + 4 + 84 + 4 + 4 + 4;
 /// The most READs and WRITEs of a frame or less that pass the window at a time.
 const SMALL_MAX: u32 = 8;
-/// How many of [`Ended`] are remembered.
+/// How many of [`RecentXids`] are remembered.
 const ENDED_MAX: usize = 512;
 /// The round trip from which on waiting for a COMMIT costs more than a few synchronous writes.
 const TAIL_TRIP: Duration = Duration::from_millis(50);
@@ -78,52 +77,52 @@ pub struct Stats {
 /// The NFS client core. See [`Core`](remora_base::Core) for the law it follows.
 #[derive(Debug)]
 pub struct Client {
-    config: Config,
-    cred: OpaqueAuth,
-    server: Peer,
-    stream: stream::Stream,
-    /// Nothing is sent until then; see [`hold`].
-    held: Option<hold::Hold>,
-    next_id: u64,
-    next_xid: u32,
-    next_seq: u64,
+    pub(super) config: Config,
+    pub(super) cred: OpaqueAuth,
+    pub(super) server: Peer,
+    pub(super) stream: connection::ConnectionState,
+    /// Nothing is sent until then; see [`handoff`].
+    pub(super) held: Option<handoff::Hold>,
+    pub(super) next_id: u64,
+    pub(super) next_xid: u32,
+    pub(super) next_seq: u64,
     /// Transmissions of file data.
-    bulk_sent: u64,
-    flying: BTreeMap<u32, Pending>,
+    pub(super) bulk_sent: u64,
+    pub(super) flying: BTreeMap<u32, PendingCall>,
     /// Of `flying`, and of `waiting`, those that the window is for.
-    flight: Flight,
-    queued: Flight,
+    pub(super) flight: InFlight,
+    pub(super) queued: InFlight,
     /// Timeouts of the policies that have them.
-    timers: BTreeSet<(Time, u32)>,
-    waiting: Lanes<Pending>,
-    resend: Lanes<u32>,
-    window: Window,
-    pacer: Pacer,
-    adaptive: Adaptive,
-    fragments: Fragments,
-    remains: Remains,
+    pub(super) timers: BTreeSet<(Time, u32)>,
+    pub(super) waiting: CallQueues<PendingCall>,
+    pub(super) resend: CallQueues<u32>,
+    pub(super) window: Window,
+    pub(super) pacer: Pacer,
+    pub(super) adaptive: LossDetector,
+    pub(super) fragments: PmtuBlackhole,
+    pub(super) remains: ReassemblyBudget,
     /// Those that were answered after they had been sent again: a second answer shows that it was
     /// for nothing (as DSACK does, RFC 3708).
-    answered_again: Ended<Again>,
+    pub(super) answered_again: RecentXids<Retransmitted>,
     /// Those that failed because they were too long for the path, if they were.
-    failed_long: Ended<()>,
-    signs: patience::Signs,
+    pub(super) failed_long: RecentXids<()>,
+    pub(super) signs: give_up::LastContact,
     /// The latest time this core was told; what `poll_timeout` reckons from.
-    now: Time,
-    events: VecDeque<Event>,
-    stats: Stats,
+    pub(super) now: Time,
+    pub(super) events: VecDeque<Event>,
+    pub(super) stats: Stats,
 }
 
 /// The latest of some requests that have ended, to know what comes for them later.
 #[derive(Debug)]
-struct Ended<T>(VecDeque<(u32, T)>);
+pub(super) struct RecentXids<T>(VecDeque<(u32, T)>);
 
-impl<T> Ended<T> {
-    const fn new() -> Ended<T> {
-        Ended(VecDeque::new())
+impl<T> RecentXids<T> {
+    pub(super) const fn new() -> RecentXids<T> {
+        RecentXids(VecDeque::new())
     }
 
-    fn note(&mut self, xid: u32, what: T) {
+    pub(super) fn note(&mut self, xid: u32, what: T) {
         if self.0.len() >= ENDED_MAX {
             self.0.pop_front();
         }
@@ -131,7 +130,7 @@ impl<T> Ended<T> {
     }
 
     /// What was noted of it, if it is one of them. Once only.
-    fn take(&mut self, xid: u32) -> Option<T> {
+    pub(super) fn take(&mut self, xid: u32) -> Option<T> {
         let place = self.0.iter().rposition(|(known, _)| *known == xid)?;
         self.0.remove(place).map(|(_, what)| what)
     }
@@ -139,54 +138,54 @@ impl<T> Ended<T> {
 
 /// A request that was sent again before it was answered.
 #[derive(Clone, Copy, Debug)]
-struct Again {
-    class: Class,
-    bytes: u32,
+pub(super) struct Retransmitted {
+    pub(super) class: CallClass,
+    pub(super) bytes: u32,
     /// When it was first sent, and how much later it was answered.
-    first: Time,
-    trip: Duration,
+    pub(super) first: Time,
+    pub(super) trip: Duration,
     /// How many answers there may be yet,
-    left: u32,
+    pub(super) left: u32,
     /// whether the next is the second,
-    is_second: bool,
+    pub(super) is_second: bool,
     /// and whether by the first it was clear already that nothing had been lost.
-    was_clear: bool,
+    pub(super) was_clear: bool,
     /// Whether it had been counted as lost.
-    was_loss: bool,
+    pub(super) was_loss: bool,
 }
 
 /// What people wait for, and file data.
 #[derive(Debug)]
-struct Lanes<T> {
-    foreground: VecDeque<T>,
-    bulk: VecDeque<T>,
+pub(super) struct CallQueues<T> {
+    pub(super) foreground: VecDeque<T>,
+    pub(super) bulk: VecDeque<T>,
 }
 
-impl<T> Lanes<T> {
-    const fn new() -> Lanes<T> {
-        Lanes { foreground: VecDeque::new(), bulk: VecDeque::new() }
+impl<T> CallQueues<T> {
+    pub(super) const fn new() -> CallQueues<T> {
+        CallQueues { foreground: VecDeque::new(), bulk: VecDeque::new() }
     }
 
-    fn push(&mut self, class: Class, item: T) {
+    pub(super) fn push(&mut self, class: CallClass, item: T) {
         if class.is_bulk() { self.bulk.push_back(item) } else { self.foreground.push_back(item) }
     }
 
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.foreground.len() + self.bulk.len()
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.foreground.clear();
         self.bulk.clear();
     }
 }
 
 /// Whether people wait for it while file data moves; a COMMIT is part of the moving.
-fn is_awaited(request: &Request, class: Class) -> bool {
+fn is_awaited(request: &Request, class: CallClass) -> bool {
     !class.is_bulk() && !matches!(request, Request::Nfs(nfs3::Call::Commit(_)))
 }
 
@@ -196,26 +195,26 @@ impl Client {
         Client {
             cred: OpaqueAuth::unix(&config.cred),
             server,
-            stream: stream::Stream::new(now, config.transport == Transport::Udp),
+            stream: connection::ConnectionState::new(now, config.transport == Transport::Udp),
             held: None,
             next_id: 0,
             next_xid: Rng::stream(seed, "xid").next_u32(),
             next_seq: 0,
             bulk_sent: 0,
             flying: BTreeMap::new(),
-            flight: Flight::default(),
-            queued: Flight::default(),
+            flight: InFlight::default(),
+            queued: InFlight::default(),
             timers: BTreeSet::new(),
-            waiting: Lanes::new(),
-            resend: Lanes::new(),
+            waiting: CallQueues::new(),
+            resend: CallQueues::new(),
             window: Window::new(config.window, if config.transport == Transport::Atp { OBJECTS_MAX } else { u64::MAX }),
             pacer: Pacer::default(),
-            adaptive: Adaptive::new(now, &config),
-            fragments: Fragments::default(),
-            remains: Remains::default(),
-            answered_again: Ended::new(),
-            failed_long: Ended::new(),
-            signs: patience::Signs::new(now),
+            adaptive: LossDetector::new(now, &config),
+            fragments: PmtuBlackhole::default(),
+            remains: ReassemblyBudget::default(),
+            answered_again: RecentXids::new(),
+            failed_long: RecentXids::new(),
+            signs: give_up::LastContact::new(now),
             now,
             events: VecDeque::new(),
             stats: Stats::default(),
@@ -235,7 +234,7 @@ impl Client {
         }
         if self.is_idle() {
             // Silence counts from the first unanswered request.
-            self.signs = patience::Signs::new(now);
+            self.signs = give_up::LastContact::new(now);
         }
         let id = CallId(self.next_id);
         self.next_id += 1;
@@ -248,11 +247,11 @@ impl Client {
             self.adaptive.on_foreground(now);
             self.window.on_shorter(before, self.message_bytes());
         }
-        let pending = Pending {
+        let pending = PendingCall {
             id,
             xid,
             class,
-            expect: Expect::from(&request),
+            expect: ReplyKind::from(&request),
             message: Bytes::from(request.encode(xid, &self.cred)),
             reply_data: if let Request::Nfs(nfs3::Call::Read(r)) = &request { r.count } else { 0 },
             reply_max: request.reply_max(),
@@ -267,7 +266,7 @@ impl Client {
         Ok(id)
     }
 
-    fn class_of(&self, request: &Request) -> Class {
+    pub(super) fn class_of(&self, request: &Request) -> CallClass {
         let class = request.class();
         if !class.is_bulk() {
             return class;
@@ -284,7 +283,7 @@ impl Client {
 
     /// How many more requests for file data the window takes at this moment.
     pub fn room(&self) -> usize {
-        let taken = Flight {
+        let taken = InFlight {
             requests: self.flight.requests.saturating_add(self.queued.requests),
             bytes: self.flight.bytes.saturating_add(self.queued.bytes),
         };
@@ -313,13 +312,13 @@ impl Client {
         self.packet(self.write_header(fh), max)
     }
 
-    fn write_header(&self, fh: &nfs3::Fh) -> u32 {
+    pub(super) fn write_header(&self, fh: &nfs3::Fh) -> u32 {
         let cred = 8 + self.cred.body.len() as u32;
         let handle = 4 + (fh.0.len() as u32).next_multiple_of(4);
         24 + cred + 8 + handle + 8 + 4 + 4 + 4
     }
 
-    fn packet(&self, header: u32, max: u32) -> u32 {
+    pub(super) fn packet(&self, header: u32, max: u32) -> u32 {
         let most = match self.config.block {
             BlockSize::Fixed(_) => max,
             BlockSize::FromLink => max.min(self.link().frame(header)),
@@ -327,11 +326,11 @@ impl Client {
         self.block(header, most)
     }
 
-    fn link(&self) -> LinkView {
+    pub(super) fn link(&self) -> PathView {
         self.adaptive.link(self.now, self.config.path_mtu)
     }
 
-    fn block(&self, header: u32, max: u32) -> u32 {
+    pub(super) fn block(&self, header: u32, max: u32) -> u32 {
         let link = self.link();
         let most = self.longest().map_or(u32::MAX, |longest| {
             let data = longest.saturating_sub(header).max(4) & !3;
@@ -341,7 +340,7 @@ impl Client {
     }
 
     /// What a block's request and reply come to, about.
-    fn message_bytes(&self) -> u32 {
+    pub(super) fn message_bytes(&self) -> u32 {
         self.read_block(u32::MAX).saturating_add(READ_HEADER)
     }
 
@@ -386,7 +385,7 @@ impl Client {
 
     /// The window: how many requests for file data, of the present size, may be outstanding.
     pub fn window(&self) -> u32 {
-        self.window.room(Flight::default(), self.message_bytes())
+        self.window.room(InFlight::default(), self.message_bytes())
     }
 
     /// The share of frames that the path loses one by one, whatever happens to their
@@ -408,7 +407,7 @@ impl Client {
 
     /// Whether the path does not even carry an Ethernet's packets, so that a stream's segments do not arrive either.
     pub fn drops_packets(&self) -> bool {
-        self.fragments.longest().is_some_and(|longest| longest < LENGTHS[0])
+        self.fragments.longest().is_some_and(|longest| longest < DATAGRAM_SIZES[0])
     }
 
     /// How many bytes of a reply may be asked for so that it arrives, if that is a matter of its length.
@@ -417,17 +416,17 @@ impl Client {
     }
 
     /// What datagrams are to be no longer than, in bytes, if longer ones do not arrive or too many were lost in part.
-    fn longest(&self) -> Option<u32> {
+    pub(super) fn longest(&self) -> Option<u32> {
         let remains = || self.remains.is_full(self.now).then(|| self.shortest_that_fills());
         self.fragments.longest().or_else(remains)
     }
 
     /// Single packets leave nothing behind, but where a path holds more of them than may be on their way, two at a time go
     /// twice as fast and leave as much as most.
-    fn shortest_that_fills(&self) -> u32 {
+    pub(super) fn shortest_that_fills(&self) -> u32 {
         let held = self.small_trip().unwrap_or_default().as_secs_f64() * self.frames_per_second().unwrap_or_default();
         let is_short = held <= REQUESTS_MAX as f64;
-        if is_short || self.fragments.are_crammed() { LENGTHS[0] } else { PAIR }
+        if is_short || self.fragments.are_crammed() { DATAGRAM_SIZES[0] } else { PAIR }
     }
 
     /// From `now` on connections beside this one fill the path, more than the `others` that do already. What is learned of
@@ -443,7 +442,7 @@ impl Client {
 
     /// The smoothed round trip of requests for file data, if any was measured.
     pub fn round_trip(&self) -> Option<Duration> {
-        self.adaptive.round_trip(Class::Read).max(self.adaptive.round_trip(Class::Write))
+        self.adaptive.round_trip(CallClass::Read).max(self.adaptive.round_trip(CallClass::Write))
     }
 
     /// Whether the server has answered anything small, be it a probe.
@@ -461,22 +460,22 @@ impl Client {
         self.flying.is_empty() && self.waiting.is_empty()
     }
 
-    fn tick(&mut self, now: Time) {
+    pub(super) fn tick(&mut self, now: Time) {
         self.now = self.now.max(now);
     }
 
-    fn take_xid(&mut self) -> u32 {
+    pub(super) fn take_xid(&mut self) -> u32 {
         let xid = self.next_xid;
         self.next_xid = xid.wrapping_add(1);
         xid
     }
 
-    fn take_seq(&mut self) -> u64 {
+    pub(super) fn take_seq(&mut self) -> u64 {
         self.next_seq += 1;
         self.next_seq
     }
 
-    fn is_adaptive(&self) -> bool {
+    pub(super) fn is_adaptive(&self) -> bool {
         self.config.infers_losses()
     }
 }

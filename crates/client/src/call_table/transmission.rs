@@ -8,16 +8,16 @@ use remora_wire::nfs3::Reply;
 use remora_wire::rpc::{CallHeader, OpaqueAuth, ReplyHeader};
 use remora_wire::{Reader, Xdr, nfs3};
 
-use super::{Again, Client, Event};
-use crate::block::{BlockSize, FRAME_PAYLOAD, fragments, frames};
-use crate::config::Transport;
-use crate::fragments::{Guess, LENGTHS, is_longer};
-use crate::pending::{Pending, Sent};
-use crate::request::{Answer, Expect, Failure};
-use crate::window::{Flight, Seen};
+use super::client::{Client, Event, Retransmitted};
+use crate::call::{PendingCall, Transmission};
+use crate::congestion::window::{InFlight, ReplySample};
+use crate::request::{Answer, Failure, ReplyKind};
+use crate::transport::Transport;
+use crate::transport::block_size::{BlockSize, FRAME_PAYLOAD, fragments, frames};
+use crate::transport::pmtu_blackhole::{DATAGRAM_SIZES, RoomSuspicion, is_longer};
 
 /// Bytes of data that the answer to `call` brought, at most what was asked for.
-fn brought(call: &Pending, result: &Result<Answer, Failure>) -> u32 {
+fn brought(call: &PendingCall, result: &Result<Answer, Failure>) -> u32 {
     match result {
         Ok(Answer::Nfs(Reply::Read(Ok(read)))) => call.reply_data.min(read.data.len() as u32),
         Ok(Answer::Nfs(Reply::Read(Err(_)))) | Err(_) => 0,
@@ -26,7 +26,7 @@ fn brought(call: &Pending, result: &Result<Answer, Failure>) -> u32 {
 }
 
 impl Client {
-    fn send(&mut self, now: Time, mut call: Pending) -> Transmit {
+    fn send(&mut self, now: Time, mut call: PendingCall) -> Transmit {
         let seq = self.take_seq();
         let alone = call.sent.is_none() && self.flight.requests == 0;
         let (retries, strikes) = call.sent.map_or((0, 0), |s| (s.retries + 1, self.adaptive.strikes(s)));
@@ -35,7 +35,7 @@ impl Client {
             self.window.on_sent(now);
             self.pace(now, &call);
         }
-        let sent = Sent {
+        let sent = Transmission {
             at: now,
             first: call.sent.map_or(now, |s| s.first),
             seq,
@@ -64,7 +64,7 @@ impl Client {
     }
 
     /// A stream has a pace of its own, and the clients of old have none.
-    fn pace(&mut self, now: Time, call: &Pending) {
+    fn pace(&mut self, now: Time, call: &PendingCall) {
         if let Some(frame) = self.adaptive.pace().filter(|_| self.is_adaptive()) {
             self.pacer.on_sent(now, frame.mul_f64(frames(call.bytes())), frame);
         }
@@ -121,7 +121,7 @@ impl Client {
         if !self.is_adaptive() || self.is_held() {
             return;
         }
-        let is_lost = |call: &Pending, sent| self.adaptive.lost_at(call, sent).is_some_and(|t| t <= now);
+        let is_lost = |call: &PendingCall, sent| self.adaptive.lost_at(call, sent).is_some_and(|t| t <= now);
         let mut lost: Vec<(u64, u32)> =
             self.flying_sent().filter(|(c, s)| is_lost(c, *s)).map(|(c, s)| (s.seq, c.xid)).collect();
         if lost.is_empty() {
@@ -164,9 +164,9 @@ impl Client {
     fn note_fragments(&mut self, now: Time, lost: &[(u64, u32)]) {
         let mut is_crammed = false;
         let guess = match self.config.block {
-            BlockSize::Fixed(_) => Guess::Never,
-            BlockSize::FromLink if self.adaptive.answers_late() => Guess::Slowly,
-            BlockSize::FromLink => Guess::Soon,
+            BlockSize::Fixed(_) => RoomSuspicion::Never,
+            BlockSize::FromLink if self.adaptive.answers_late() => RoomSuspicion::Slowly,
+            BlockSize::FromLink => RoomSuspicion::Soon,
         };
         for call in lost.iter().filter_map(|(_, xid)| self.flying.get(xid)) {
             if let Some(sent) = call.sent {
@@ -177,9 +177,9 @@ impl Client {
             self.remains.fill(now);
         }
         let never = self.fragments.longest();
-        let Some(most) = never.or(is_crammed.then_some(LENGTHS[0])) else { return };
+        let Some(most) = never.or(is_crammed.then_some(DATAGRAM_SIZES[0])) else { return };
         let Client { flying, flight, waiting, queued, events, failed_long, .. } = self;
-        let mut fail = |call: &Pending, count: &mut Flight| {
+        let mut fail = |call: &PendingCall, count: &mut InFlight| {
             let hopeless = is_longer(call, most) && (never.is_some() || call.can_be_shorter());
             if hopeless {
                 if call.class.is_bulk() {
@@ -196,7 +196,7 @@ impl Client {
         }
     }
 
-    fn flying_sent(&self) -> impl Iterator<Item = (&Pending, Sent)> {
+    fn flying_sent(&self) -> impl Iterator<Item = (&PendingCall, Transmission)> {
         flying_sent(&self.flying)
     }
 
@@ -225,14 +225,14 @@ impl Client {
     /// NULL of the program that is being waited for.
     fn probe_numbers(&self) -> (u32, u32, u32) {
         let (prog, vers) = match self.flying.values().next().map(|c| c.expect) {
-            Some(Expect::Mount(_)) => (remora_wire::mount::PROGRAM, remora_wire::mount::VERSION),
-            Some(Expect::Port) => (remora_wire::portmap::PROGRAM, remora_wire::portmap::VERSION),
-            Some(Expect::Nfs(_)) | None => (nfs3::PROGRAM, nfs3::VERSION),
+            Some(ReplyKind::Mount(_)) => (remora_wire::mount::PROGRAM, remora_wire::mount::VERSION),
+            Some(ReplyKind::Port) => (remora_wire::portmap::PROGRAM, remora_wire::portmap::VERSION),
+            Some(ReplyKind::Nfs(_)) | None => (nfs3::PROGRAM, nfs3::VERSION),
         };
         (prog, vers, 0)
     }
 
-    fn on_reply(&mut self, now: Time, mut call: Pending, result: Result<Answer, Failure>) {
+    fn on_reply(&mut self, now: Time, mut call: PendingCall, result: Result<Answer, Failure>) {
         let counted = call.bytes();
         let asked = call.reply_data;
         call.reply_data = brought(&call, &result);
@@ -245,13 +245,13 @@ impl Client {
                 let trip = now.since(sent.first);
                 let (class, bytes, first, left) = (call.class, call.bytes(), sent.first, sent.retries);
                 let (was_clear, was_loss) = (seen.spurious, !call.is_commit());
-                let again = Again { class, bytes, first, trip, left, is_second: true, was_clear, was_loss };
+                let again = Retransmitted { class, bytes, first, trip, left, is_second: true, was_clear, was_loss };
                 self.answered_again.note(call.xid, again);
             }
             self.stats.spurious += u64::from(seen.spurious);
             if call.class.is_bulk() {
                 self.flight.remove(counted);
-                let seen = Seen { bytes: call.bytes(), full, ..seen.seen };
+                let seen = ReplySample { bytes: call.bytes(), full, ..seen.seen };
                 self.pacer.on_reply(now, &seen);
                 self.window.on_reply(seen);
             } else if let Some(trip) = self.adaptive.small_trip() {
@@ -263,7 +263,7 @@ impl Client {
 
     /// One more answer to a request that was sent again: nothing of that was lost. Once each transmission was answered the
     /// first answer is known to be the first one's.
-    fn on_second_reply(&mut self, now: Time, xid: u32, again: Again) {
+    fn on_second_reply(&mut self, now: Time, xid: u32, again: Retransmitted) {
         if again.is_second {
             self.stats.spurious += u64::from(!again.was_clear);
             if again.was_loss {
@@ -272,12 +272,12 @@ impl Client {
         }
         match again.left.saturating_sub(1) {
             0 => self.adaptive.on_all_answered(now, again.class, again.bytes, (again.first, again.trip)),
-            left => self.answered_again.note(xid, Again { left, is_second: false, ..again }),
+            left => self.answered_again.note(xid, Retransmitted { left, is_second: false, ..again }),
         }
     }
 
     /// What is next to be sent: first what people wait for, then what was lost, then more.
-    fn next_call(&mut self) -> Option<Pending> {
+    fn next_call(&mut self) -> Option<PendingCall> {
         while let Some(xid) = self.resend.foreground.pop_front() {
             if let Some(call) = self.flying.remove(&xid) {
                 return Some(call);
@@ -317,7 +317,7 @@ impl Client {
     }
 }
 
-fn flying_sent(flying: &BTreeMap<u32, Pending>) -> impl Iterator<Item = (&Pending, Sent)> + Clone {
+fn flying_sent(flying: &BTreeMap<u32, PendingCall>) -> impl Iterator<Item = (&PendingCall, Transmission)> + Clone {
     flying.values().filter_map(|c| c.sent.map(|s| (c, s)))
 }
 
@@ -345,7 +345,7 @@ impl Core for Client {
         } else {
             self.stats.bad_xid += 1;
             if self.config.transport == Transport::Tcp {
-                // Late, for one that was given up: the server answers more than NULL.
+                // ExtraLatency, for one that was given up: the server answers more than NULL.
                 self.heard(now);
             }
             if self.failed_long.take(header.xid).is_some() {

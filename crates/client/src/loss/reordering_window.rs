@@ -4,30 +4,30 @@ use std::time::Duration;
 
 /// How much later than its successors a reply may come.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Reorder {
+pub(crate) struct ReorderingWindow {
     steps: u32,
     calm: u32,
 }
 
-impl Reorder {
+impl ReorderingWindow {
     /// Where a trip takes `shortest` at least and `usual` as a rule: the one without a queue, the
     /// other with it, and what overtakes does so in the queue.
-    pub(super) fn window(&self, shortest: Duration, usual: Duration) -> Duration {
+    pub(crate) fn window(&self, shortest: Duration, usual: Duration) -> Duration {
         // Even a server that answers in order does not always, least of all what it writes to a disk.
         Duration::from_millis(1) + shortest / 16 + shortest.max(usual) * self.steps / 4
     }
 
     /// Whether things have been overtaken of late, so that an answer may be to any transmission.
-    pub(super) fn is_known(&self) -> bool {
+    pub(crate) fn is_known(&self) -> bool {
         self.steps > 0
     }
 
-    pub(super) fn on_spurious(&mut self) {
+    pub(crate) fn on_spurious(&mut self) {
         self.steps = (self.steps + 1).min(16);
         self.calm = 0;
     }
 
-    pub(super) fn on_loss(&mut self) {
+    pub(crate) fn on_loss(&mut self) {
         self.calm += 1;
         if self.calm >= 16 {
             self.steps = self.steps.saturating_sub(1);

@@ -12,13 +12,13 @@ pub(crate) const PAUSE: u32 = 4;
 
 /// The longest pauses, by round.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Pauses {
+pub(crate) struct DutyCycle {
     this_round: Duration,
     last_round: Duration,
     expected: Duration,
 }
 
-impl Pauses {
+impl DutyCycle {
     /// How long a wait for the next turn is to be expected: zero where nobody takes turns.
     pub(crate) fn expected(&self) -> Duration {
         self.expected
@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn a_pause_is_expected_when_two_rounds_without_losses_had_one() {
         let ms = Duration::from_millis;
-        let mut pauses = Pauses::default();
+        let mut pauses = DutyCycle::default();
         for (seen, lossy, expected) in [
             (&[20, 50, 0][..], false, 0),
             (&[40], false, 40),

@@ -28,7 +28,7 @@ pub enum RetryPolicy {
         /// Longest timeout.
         max: Duration,
     },
-    /// Learns from the link: see [`crate::adaptive`].
+    /// Learns from the link: see [`crate::loss::detector`].
     Adaptive,
 }
 

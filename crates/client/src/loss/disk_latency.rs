@@ -5,26 +5,26 @@ use std::time::Duration;
 
 use remora_base::Time;
 
-use crate::pending::{Pending, Sent};
-use crate::rtt::Rtt;
+use crate::call::{PendingCall, Transmission};
+use crate::congestion::rtt::Rtt;
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Behind {
-    commits: Late,
-    others: Late,
+pub(crate) struct DiskLatency {
+    commits: ExtraLatency,
+    others: ExtraLatency,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Late {
+struct ExtraLatency {
     rtt: Rtt,
     /// The last one answered had been sent again.
     was_again: bool,
 }
 
-impl Behind {
+impl DiskLatency {
     /// How much later nearly all like `call` come.
-    pub(super) fn usual(&self, call: &Pending) -> Duration {
+    pub(crate) fn usual(&self, call: &PendingCall) -> Duration {
         usual(if call.is_commit() { &self.commits.rtt } else { &self.others.rtt })
     }
 
@@ -32,7 +32,7 @@ impl Behind {
     ///
     /// A change that was sent again may have been lost, or the server is slow. If that befalls
     /// two in a row and nothing else is lost meanwhile it is slow.
-    pub(super) fn sample(&mut self, now: Time, call: &Pending, sent: Sent, loses: bool) {
+    pub(crate) fn sample(&mut self, now: Time, call: &PendingCall, sent: Transmission, loses: bool) {
         let late = if call.is_commit() { &mut self.commits } else { &mut self.others };
         let was_again = std::mem::replace(&mut late.was_again, sent.retries > 0);
         if sent.retries == 0 || was_again && !loses {
@@ -43,6 +43,6 @@ impl Behind {
 }
 
 /// What nearly all take.
-pub(super) fn usual(rtt: &Rtt) -> Duration {
+pub(crate) fn usual(rtt: &Rtt) -> Duration {
     rtt.smoothed().map_or(Duration::ZERO, |(mean, deviation)| mean + deviation * 4)
 }

@@ -4,17 +4,17 @@ use bytes::Bytes;
 use remora_base::Time;
 use remora_wire::nfs3::Proc;
 
-use crate::CallId;
-use crate::adaptive::jitter::Progress;
-use crate::request::{Class, Expect};
+use crate::congestion::delivery_rate::Delivered;
+use crate::request::CallId;
+use crate::request::{CallClass, ReplyKind};
 
 /// A request from its submission to its answer.
 #[derive(Clone, Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingCall {
     pub(crate) id: CallId,
     pub(crate) xid: u32,
-    pub(crate) class: Class,
-    pub(crate) expect: Expect,
+    pub(crate) class: CallClass,
+    pub(crate) expect: ReplyKind,
     pub(crate) message: Bytes,
     /// Bytes of data the reply is expected to bring.
     pub(crate) reply_data: u32,
@@ -24,13 +24,13 @@ pub(crate) struct Pending {
     pub(crate) syncs: bool,
     pub(crate) submitted: Time,
     /// `None` until it was sent.
-    pub(crate) sent: Option<Sent>,
+    pub(crate) sent: Option<Transmission>,
 }
 
-impl Pending {
+impl PendingCall {
     /// Whether it is a READ or a WRITE, of whatever size.
     pub(crate) fn moves_data(&self) -> bool {
-        matches!(self.expect, Expect::Nfs(Proc::Read | Proc::Write))
+        matches!(self.expect, ReplyKind::Nfs(Proc::Read | Proc::Write))
     }
 
     /// Whether several requests can do what it does.
@@ -40,7 +40,7 @@ impl Pending {
 
     /// Whether it waits for what the disk has still to take.
     pub(crate) fn is_commit(&self) -> bool {
-        self.expect == Expect::Nfs(Proc::Commit)
+        self.expect == ReplyKind::Nfs(Proc::Commit)
     }
 
     /// Bytes of its message and of what its reply is expected to bring.
@@ -51,7 +51,7 @@ impl Pending {
 
 /// How a request was last sent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sent {
+pub(crate) struct Transmission {
     /// When.
     pub(crate) at: Time,
     /// When it was sent for the first time.
@@ -73,5 +73,5 @@ pub(crate) struct Sent {
     /// No other request for data was on its way when it was sent.
     pub(crate) alone: bool,
     /// What had been answered when it was sent.
-    pub(crate) before: Option<Progress>,
+    pub(crate) before: Option<Delivered>,
 }

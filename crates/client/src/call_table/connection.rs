@@ -20,9 +20,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use remora_base::{Peer, Time};
 
-use super::Client;
-use crate::config::Transport;
-use crate::pending::{Pending, Sent};
+use super::client::Client;
+use crate::call::{PendingCall, Transmission};
+use crate::transport::Transport;
 
 /// The shortest silence that is doubted.
 const DOUBT_MIN: Duration = Duration::from_secs(2);
@@ -39,7 +39,7 @@ const OVERDUE: Duration = Duration::from_secs(60);
 
 /// The present connection, and what came of those before.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stream {
+pub(super) struct ConnectionState {
     /// False while it has to be made again.
     pub(super) connected: bool,
     /// When it was made.
@@ -52,9 +52,9 @@ pub(super) struct Stream {
     asked: Option<(u32, Time)>,
 }
 
-impl Stream {
-    pub(super) fn new(now: Time, connected: bool) -> Stream {
-        Stream { connected, since: now, is_untried: false, in_vain: 0, asked: None }
+impl ConnectionState {
+    pub(super) fn new(now: Time, connected: bool) -> ConnectionState {
+        ConnectionState { connected, since: now, is_untried: false, in_vain: 0, asked: None }
     }
 
     /// If `xid` is that of the NULL call on it: that is answered. When it was sent.
@@ -69,7 +69,7 @@ impl Client {
         self.tick(now);
         self.server = server;
         let in_vain = self.stream.in_vain.saturating_add(u32::from(self.stream.is_untried));
-        self.stream = Stream { connected: true, since: now, is_untried: true, in_vain, asked: None };
+        self.stream = ConnectionState { connected: true, since: now, is_untried: true, in_vain, asked: None };
         self.resend_all();
     }
 
@@ -133,7 +133,7 @@ impl Client {
 
     /// How long a silence is that is doubted, if no connection was made in vain.
     fn stream_patience(&self) -> Duration {
-        let bytes = self.flying.values().map(Pending::bytes).fold(0, u32::saturating_add);
+        let bytes = self.flying.values().map(PendingCall::bytes).fold(0, u32::saturating_add);
         let usual = self.adaptive.usual_trip().unwrap_or_default() * DOUBT_TRIPS;
         let unknown = Duration::from_secs(1) * bytes / UNKNOWN_RATE;
         let carry = self.adaptive.airtime(bytes).map_or(unknown, |t| t * 2);
@@ -152,7 +152,7 @@ impl Client {
     /// The server answers the NULL that was sent at `asked`, so all that was sent before has come to it: what it
     /// owed for too long by then goes out again, on the same connection, by which it knows a repeated request.
     pub(super) fn repeat_overdue(&mut self, asked: Time) {
-        let is_overdue = |sent: Sent| !sent.resending && asked.since(sent.at) >= OVERDUE;
+        let is_overdue = |sent: Transmission| !sent.resending && asked.since(sent.at) >= OVERDUE;
         let overdue = self.flying.values().filter(|call| call.sent.is_some_and(is_overdue));
         for xid in overdue.map(|call| call.xid).collect::<Vec<_>>() {
             self.queue_resend(xid);

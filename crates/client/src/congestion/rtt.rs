@@ -20,7 +20,7 @@ impl Rtt {
         self.min.sample(now, rtt);
     }
 
-    /// Mean and mean deviation.
+    /// MeanDuration and mean deviation.
     pub(crate) fn smoothed(&self) -> Option<(Duration, Duration)> {
         self.estimator.get()
     }
@@ -44,13 +44,13 @@ impl Rtt {
 /// The shortest round trips of messages of various lengths. What is kept is what was measured, for
 /// the time that a frame takes on the slowest hop may turn out to be another than it seemed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Base {
+pub(crate) struct BaseRtt {
     /// Round trip and frames of the best of this spell and of the last.
     best: [Option<(Duration, f64)>; 2],
     spell_began: Time,
 }
 
-impl Base {
+impl BaseRtt {
     /// A round trip of something of `frames` frames, of which each takes `frame`.
     pub(crate) fn sample(&mut self, now: Time, rtt: Duration, frames: f64, frame: Duration) {
         if now.since(self.spell_began) > Duration::from_secs(MIN_WINDOW_SECS) {
@@ -78,12 +78,12 @@ impl Base {
 
 /// A mean that follows its samples by an eighth of their distance, and the mean deviation.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Mean {
+pub(crate) struct MeanDuration {
     value: Option<(Duration, Duration)>,
     samples: u32,
 }
 
-impl Mean {
+impl MeanDuration {
     pub(crate) fn sample(&mut self, d: Duration) {
         self.samples = self.samples.saturating_add(1);
         // While there are few samples, each has its full share.
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn a_wrong_guess_of_a_frames_time_does_no_lasting_harm() {
         let ms = Duration::from_millis;
-        let mut base = Base::default();
+        let mut base = BaseRtt::default();
         base.sample(Time::ZERO, ms(700), 1.0, ms(400));
         base.sample(Time::ZERO, ms(320), 1.0, ms(400));
         assert_eq!(base.trip(4.0, ms(400)), Some(ms(1600)));

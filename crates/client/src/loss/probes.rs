@@ -22,7 +22,7 @@ use remora_base::Time;
 use remora_wire::urgency::PROBE_LIFETIME;
 
 /// The longest time between probes: what is lost after the end of an outage.
-pub const PROBE_MAX: Duration = Duration::from_millis(100);
+pub(crate) const PROBE_MAX: Duration = Duration::from_millis(100);
 /// The same on a link that holds what it cannot deliver; short enough that one that has begun to
 /// lose is found to be back within 0.3 s,
 const PROBE_MAX_PATIENT: Duration = Duration::from_millis(250);
@@ -51,7 +51,7 @@ const PATIENCE: u32 = 8;
 
 /// An answer, to a probe or a request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Heard {
+pub(crate) struct Arrival {
     /// When that was sent.
     pub(crate) sent: Time,
     /// Nothing that was sent before it is unanswered, as far as that was not known already.
@@ -62,7 +62,7 @@ pub(crate) struct Heard {
 
 /// The latest answer.
 #[derive(Clone, Copy, Debug)]
-struct LastHeard {
+struct LastArrival {
     at: Time,
     /// When what it answers was sent.
     sent: Time,
@@ -78,7 +78,7 @@ pub(crate) struct Probes {
     fruitless: u32,
     /// Since anything was heard.
     unheard: u32,
-    heard: Option<LastHeard>,
+    heard: Option<LastArrival>,
     /// Silences delay what is sent in them and lose nothing, as far as seen.
     is_patient: bool,
     /// When the last of them ended.
@@ -136,9 +136,9 @@ impl Probes {
 
     /// Something was heard. Says whether a silence ended with it that held back what was sent
     /// before its end.
-    pub(crate) fn on_heard(&mut self, now: Time, heard: Heard, pace: Duration) -> bool {
+    pub(crate) fn on_heard(&mut self, now: Time, heard: Arrival, pace: Duration) -> bool {
         let quiet = self.heard.is_none_or(|last| now.since(last.at) >= pace * SILENCE);
-        self.heard = Some(LastHeard { at: now, sent: heard.sent });
+        self.heard = Some(LastArrival { at: now, sent: heard.sent });
         self.unheard = 0;
         if !quiet || heard.overdue < pace * SILENCE {
             if self.resumed.is_none_or(|t| heard.sent > t) {
@@ -166,7 +166,7 @@ impl Probes {
 
     /// A silence by agreement is over; `kept` if the link has kept what was under way.
     pub(crate) fn on_resume(&mut self, now: Time, kept: bool) {
-        self.heard = Some(LastHeard { at: now, sent: now });
+        self.heard = Some(LastArrival { at: now, sent: now });
         self.kept_until = Some(now).filter(|_| kept);
     }
 
@@ -216,7 +216,7 @@ mod tests {
     /// The answer, at `at_ms`, to something sent `age_ms` before and overdue for as long.
     fn hear(probes: &mut Probes, at_ms: u64, age_ms: u64, is_oldest: bool) -> bool {
         let overdue = Duration::from_millis(age_ms);
-        let heard = Heard { sent: Time::from_millis(at_ms - age_ms), is_oldest, overdue };
+        let heard = Arrival { sent: Time::from_millis(at_ms - age_ms), is_oldest, overdue };
         probes.on_heard(Time::from_millis(at_ms), heard, PACE)
     }
 

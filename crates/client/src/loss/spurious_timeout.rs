@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use remora_base::Time;
 
-use super::Adaptive;
-use crate::block::frames;
-use crate::pending::{Pending, Sent};
-use crate::request::Class;
+use crate::call::{PendingCall, Transmission};
+use crate::loss::detector::LossDetector;
+use crate::request::CallClass;
+use crate::transport::block_size::frames;
 
 /// From so many requests in a row on, each transmission of which was answered, a round trip is longer than it is taken for.
 const ALL_ANSWERED: u32 = 2;
@@ -22,32 +22,32 @@ const AGAIN: u32 = 3;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Always {
-    rows: [Row; Class::ALL.len()],
+pub(crate) struct SpuriousTimeouts {
+    pub(crate) rows: [ResendRun; CallClass::ALL.len()],
     lost_probe: Option<Time>,
 }
 
 /// Requests of one kind in a row that were sent again.
 #[derive(Clone, Copy, Debug, Default)]
-struct Row {
-    all_answered: u32,
+pub(crate) struct ResendRun {
+    pub(crate) all_answered: u32,
     again: u32,
     /// When the first of `again` was sent for the first time.
     since: Time,
 }
 
-impl Always {
-    pub(super) fn on_probe_lost(&mut self, now: Time) {
+impl SpuriousTimeouts {
+    pub(crate) fn on_probe_lost(&mut self, now: Time) {
         self.lost_probe = Some(now);
     }
 
     /// Something of this kind was answered that had been sent once.
-    pub(super) fn end(&mut self, class: Class) {
-        self.rows[class as usize] = Row::default();
+    pub(crate) fn end(&mut self, class: CallClass) {
+        self.rows[class as usize] = ResendRun::default();
     }
 
     /// How many of this kind in a row were sent again, with one that was answered now.
-    fn note_again(&mut self, class: Class, sent: Sent) -> u32 {
+    pub(crate) fn note_again(&mut self, class: CallClass, sent: Transmission) -> u32 {
         let row = &mut self.rows[class as usize];
         if row.again == 0 {
             row.since = sent.first;
@@ -60,9 +60,9 @@ impl Always {
     }
 }
 
-impl Adaptive {
+impl LossDetector {
     /// `call`, of file data, was answered after it had been sent again.
-    pub(super) fn on_again(&mut self, now: Time, call: &Pending, sent: Sent) {
+    pub(crate) fn on_again(&mut self, now: Time, call: &PendingCall, sent: Transmission) {
         let row = self.always.note_again(call.class, sent);
         if row >= AGAIN && self.shortest(call).is_none() {
             self.learn(now, call.class, call.bytes(), now.since(sent.first));
@@ -70,7 +70,7 @@ impl Adaptive {
     }
 
     /// Each transmission of a request of `bytes` bytes was answered, the first, at the time `first`, after `trip`.
-    pub(crate) fn on_all_answered(&mut self, now: Time, class: Class, bytes: u32, (first, trip): (Time, Duration)) {
+    pub(crate) fn on_all_answered(&mut self, now: Time, class: CallClass, bytes: u32, (first, trip): (Time, Duration)) {
         let is_held = self.probes.held_until(first).is_some() || self.probes.kept(first) > first;
         if is_held {
             return;
@@ -82,7 +82,7 @@ impl Adaptive {
         }
     }
 
-    fn learn(&mut self, now: Time, class: Class, bytes: u32, trip: Duration) {
+    pub(crate) fn learn(&mut self, now: Time, class: CallClass, bytes: u32, trip: Duration) {
         self.rtt[class as usize].sample(now, trip);
         if class.is_bulk() {
             self.base.sample(now, trip, frames(bytes), self.frame_time().unwrap_or_default());

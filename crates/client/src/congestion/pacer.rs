@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use remora_base::Time;
 
-use crate::block::frames;
-use crate::window::Seen;
+use crate::congestion::window::ReplySample;
+use crate::transport::block_size::frames;
 
 /// How far the queue may be filled by what is sent at once, in full frames. Devices hold 50 and more, and
 /// the block that goes last comes on top.
@@ -63,7 +63,7 @@ impl Pacer {
     }
 
     /// A reply to a request for file data.
-    pub(crate) fn on_reply(&mut self, now: Time, seen: &Seen) {
+    pub(crate) fn on_reply(&mut self, now: Time, seen: &ReplySample) {
         let (Some(rtt), Some(shortest), Some(spacing)) = (seen.rtt, seen.shortest, seen.spacing) else { return };
         let Some(rtt) = self.telling(rtt, seen) else { return };
         let wait = spacing.mul_f64(NO_QUEUE_FRAMES / frames(seen.bytes).max(1.0)) + seen.jitter;
@@ -76,7 +76,7 @@ impl Pacer {
     }
 
     /// The round trip that tells whether there is a queue, once there is one.
-    fn telling(&mut self, rtt: Duration, seen: &Seen) -> Option<Duration> {
+    fn telling(&mut self, rtt: Duration, seen: &ReplySample) -> Option<Duration> {
         if seen.jitter.is_zero() {
             self.low = None;
             return Some(rtt);
@@ -103,8 +103,8 @@ mod tests {
         (0..n).map(send).collect()
     }
 
-    fn reply(rtt: Duration) -> Seen {
-        Seen {
+    fn reply(rtt: Duration) -> ReplySample {
+        ReplySample {
             bytes: 16_000,
             sent: Time::ZERO,
             rtt: Some(rtt),
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn where_packets_take_times_of_their_own_the_shortest_of_several_round_trips_tells() {
         let mut pacer = Pacer::default();
-        let reply = |ms| Seen { jitter: Duration::from_millis(8), ..reply(Duration::from_millis(ms)) };
+        let reply = |ms| ReplySample { jitter: Duration::from_millis(8), ..reply(Duration::from_millis(ms)) };
         let eight = |pacer: &mut Pacer, at, least| {
             (0..JITTER_REPLIES).for_each(|n| pacer.on_reply(Time::from_secs(at), &reply(least + u64::from(n) * 5)));
             pacer.gain
@@ -157,7 +157,7 @@ mod tests {
     fn that_there_is_no_queue_says_nothing_while_less_is_sent_than_may_be() {
         let mut pacer = Pacer::default();
         for n in 0..40 {
-            let seen = Seen { full: false, ..reply(Duration::from_millis(101)) };
+            let seen = ReplySample { full: false, ..reply(Duration::from_millis(101)) };
             pacer.on_reply(Time::from_secs(100 + n), &seen);
         }
         assert_eq!(pacer.gain, GAIN);

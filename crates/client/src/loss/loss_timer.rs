@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use remora_base::Time;
 
-use super::behind::usual;
-use super::{Adaptive, PROBE_MAX};
-use crate::pending::{Pending, Sent};
-use crate::request::Class;
+use super::disk_latency::usual;
+use crate::call::{PendingCall, Transmission};
+use crate::loss::detector::LossDetector;
+use crate::loss::probes::PROBE_MAX;
+use crate::request::CallClass;
 
 /// The time between probes at first.
 const PROBE_MIN: Duration = Duration::from_millis(12);
@@ -33,19 +34,19 @@ fn small_patience(trip: Option<Duration>) -> Duration {
     trip.unwrap_or_default() * 2 + Duration::from_millis(20)
 }
 
-impl Adaptive {
+impl LossDetector {
     /// How many strikes a request has against it when it is sent again.
-    pub(crate) fn strikes(&self, sent: Sent) -> u32 {
+    pub(crate) fn strikes(&self, sent: Transmission) -> u32 {
         if self.last_reply.is_some_and(|t| t > sent.at) { 0 } else { sent.strikes + 1 }
     }
 
     /// How many times it was sent again beyond what losses explain.
-    pub(crate) fn in_vain(&self, call: &Pending, sent: Sent) -> u32 {
+    pub(crate) fn in_vain(&self, call: &PendingCall, sent: Transmission) -> u32 {
         sent.retries.saturating_sub((LOST_AGAIN * (1.0 + self.noise(call))) as u32)
     }
 
     /// When a request becomes lost on the present evidence; `None` if it has not been passed.
-    pub(crate) fn lost_at(&self, call: &Pending, sent: Sent) -> Option<Time> {
+    pub(crate) fn lost_at(&self, call: &PendingCall, sent: Transmission) -> Option<Time> {
         if sent.resending || !self.has_passed(&sent) {
             return None;
         }
@@ -61,7 +62,7 @@ impl Adaptive {
     /// When the reply to `call`, sent before a silence that ended at `end`, is lost if anything sent later is answered
     /// then. It comes in its order once there is no silence, and there may be one again; or shortly after some probes
     /// that arrived together with it.
-    fn missed_at(&self, call: &Pending, sent: Sent, end: Time) -> Time {
+    pub(crate) fn missed_at(&self, call: &PendingCall, sent: Transmission, end: Time) -> Time {
         let passed = sent.passed.unwrap_or(end) + self.probe_pace() * 4;
         // A block's reply was under way before theirs, whatever time it takes.
         let patience = if call.class.is_bulk() { small_patience(self.small_trip()) } else { self.patience(call, sent) };
@@ -69,18 +70,18 @@ impl Adaptive {
     }
 
     /// Whether much is lost one by one.
-    fn is_lossy(&self) -> bool {
+    pub(crate) fn is_lossy(&self) -> bool {
         self.loss().is_some_and(|loss| loss > 0.0)
     }
 
     /// How long a request is left alone although others have passed it.
-    fn patience(&self, call: &Pending, sent: Sent) -> Duration {
+    pub(crate) fn patience(&self, call: &PendingCall, sent: Transmission) -> Duration {
         let rtt = self.rtt(call.class);
         // While others are answered nothing strikes it, and all the same the server may be slow at it.
         let strikes = sent.strikes.max(self.in_vain(call, sent));
         let doubled = |d: Duration| d.saturating_mul(1 << strikes.min(16)).min(PATIENCE_MAX);
         let base = match call.class {
-            Class::Read | Class::Write => {
+            CallClass::Read | CallClass::Write => {
                 let shortest = rtt.min();
                 let usual = rtt.smoothed().map(|(mean, _)| mean).unwrap_or_default();
                 let least = shortest.unwrap_or(INITIAL_TIMEOUT / 2);
@@ -90,8 +91,8 @@ impl Adaptive {
                 let base = least + self.reorder.window(shortest.unwrap_or_default(), usual);
                 return doubled(base).max(synced.unwrap_or_default());
             }
-            Class::Ask => small_patience(self.null_rtt.min()),
-            Class::Change => {
+            CallClass::Ask => small_patience(self.null_rtt.min()),
+            CallClass::Change => {
                 let least = self.null_rtt.min().unwrap_or_default() * 2 + Duration::from_millis(60);
                 let passed = sent.passed.map_or(Duration::ZERO, |t| t.since(sent.at));
                 let behind = self.behind.usual(call) * 5 / 4;
@@ -112,9 +113,9 @@ impl Adaptive {
     /// A probe tells nothing about what is known to have been passed already: that is either
     /// lost or being worked on, and waits for its own patience to end. While there is nothing
     /// else, probes only show that the server lives.
-    pub(crate) fn probe_at<'a>(&self, flying: impl Iterator<Item = (&'a Pending, Sent)>) -> Option<Time> {
+    pub(crate) fn probe_at<'a>(&self, flying: impl Iterator<Item = (&'a PendingCall, Transmission)>) -> Option<Time> {
         let pace = self.probe_pace();
-        let due = |(call, sent): (&Pending, Sent)| {
+        let due = |(call, sent): (&PendingCall, Transmission)| {
             if !self.has_passed(&sent) {
                 return self.probes.due_at(self.ask_at(call, sent), pace);
             }
@@ -131,10 +132,10 @@ impl Adaptive {
     }
 
     /// When the reply to `call` is so late that something must have happened to it.
-    pub(super) fn overdue_at(&self, call: &Pending, sent: Sent) -> Time {
+    pub(crate) fn overdue_at(&self, call: &PendingCall, sent: Transmission) -> Time {
         let (rtt, since) = (self.rtt(call.class), self.probes.kept(sent.at));
         if !call.class.is_bulk() {
-            let bulk = [Class::Read, Class::Write].into_iter().filter_map(|c| self.rtt(c).smoothed());
+            let bulk = [CallClass::Read, CallClass::Write].into_iter().filter_map(|c| self.rtt(c).smoothed());
             // Where nothing was lost yet it is the queue that is longer now and then.
             let more = if self.last_burst.is_none() { 2 } else { 0 };
             let queue = bulk.map(|(mean, dev)| mean + dev * more).max().unwrap_or_default();
@@ -154,7 +155,7 @@ impl Adaptive {
 
     /// When to ask what has become of `call`. Somebody waits for a small request: where things
     /// are lost that is early, at the price of a probe or two when it merely waits in a queue.
-    fn ask_at(&self, call: &Pending, sent: Sent) -> Time {
+    pub(crate) fn ask_at(&self, call: &PendingCall, sent: Transmission) -> Time {
         let overdue = self.overdue_at(call, sent);
         let is_alone = sent.alone || self.queue_ahead(PROBE_MAX) == Duration::ZERO;
         match self.small_trip() {
@@ -166,7 +167,7 @@ impl Adaptive {
     }
 
     /// How much later than expected a reply may come after the slowest hop worked for `time`.
-    fn margin(&self, time: Duration) -> Duration {
+    pub(crate) fn margin(&self, time: Duration) -> Duration {
         let jitter = self.frame_time.deviation().unwrap_or_default() * 2;
         // Where much is lost one by one a probe too many costs less than waiting.
         let jitter = if self.is_lossy() { jitter.min(time) } else { jitter };
@@ -175,7 +176,7 @@ impl Adaptive {
     }
 
     /// What a small request may have to wait behind, when file data is moving.
-    fn queue_ahead(&self, queue: Duration) -> Duration {
+    pub(crate) fn queue_ahead(&self, queue: Duration) -> Duration {
         match (self.last_bulk, self.last_reply) {
             (Some(bulk), Some(reply)) if reply.since(bulk) < queue => queue,
             _ => Duration::ZERO,
@@ -183,7 +184,7 @@ impl Adaptive {
     }
 
     /// The time between probes at first.
-    pub(super) fn probe_pace(&self) -> Duration {
+    pub(crate) fn probe_pace(&self) -> Duration {
         let trip = self.small_trip().unwrap_or(INITIAL_TIMEOUT / 4);
         // A probe and its reply take a tenth of a frame; on a slow link that is long, too.
         let slow = self.frame_time().map_or(trip, |frame| (frame / 2).max(trip / 4));

@@ -19,14 +19,14 @@ const FRAME: u64 = 2304;
 
 /// What was left behind of late, by the second.
 #[derive(Debug, Default)]
-pub(crate) struct Remains {
+pub(crate) struct ReassemblyBudget {
     seconds: VecDeque<(u64, u64)>,
 }
 
 /// A transmission of file data that was found lost: its place among all of them, and its frames.
 pub(crate) type Lost = (u64, u32);
 
-impl Remains {
+impl ReassemblyBudget {
     /// These were found lost at `now`, in the order in which they were sent.
     pub(crate) fn on_losses(&mut self, now: Time, lost: &[Lost]) {
         let runs = lost.chunk_by(|(before, _), (after, _)| *after == before + 1);
@@ -94,7 +94,7 @@ mod tests {
             (&[(7, 1), (8, 1)], 0),
         ];
         for (lost, frames) in cases {
-            let mut remains = Remains::default();
+            let mut remains = ReassemblyBudget::default();
             remains.on_losses(Time::ZERO, lost);
             assert_eq!(remains.seconds.iter().map(|s| s.1).sum::<u64>(), frames * FRAME, "{lost:?}");
         }
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn it_is_full_for_as_long_as_things_are_kept() {
-        let mut remains = Remains::default();
+        let mut remains = ReassemblyBudget::default();
         let at = |s| Time::ZERO + Duration::from_secs(s);
         for n in 0..200 {
             assert!(!remains.is_full(at(n / 10)), "after {n}");

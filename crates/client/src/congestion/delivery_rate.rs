@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use remora_base::Time;
 
-use super::{Adaptive, Shared};
-use crate::block::frames;
-use crate::pending::{Pending, Sent};
+use crate::call::{PendingCall, Transmission};
+use crate::loss::detector::LossDetector;
+use crate::transport::block_size::Shared;
+use crate::transport::block_size::frames;
 
 /// So many mean deviations are allowed for.
 const DEVIATIONS: u32 = 2;
@@ -69,7 +70,7 @@ impl Jitter {
 
 /// So many frames were answered until then.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Progress {
+pub(crate) struct Delivered {
     frames: f64,
     at: Time,
 }
@@ -83,16 +84,16 @@ const LEAST: u32 = 3;
 
 /// The pace of answers: over a round trip, and from an answer to an answer.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Delivery {
-    latest: Option<Progress>,
+pub(crate) struct DeliveryRate {
+    latest: Option<Delivered>,
     /// The least time for a frame in this spell and in the last.
     best: [Option<Duration>; 2],
     spell_began: Time,
 }
 
-impl Delivery {
+impl DeliveryRate {
     /// What was answered so far.
-    pub(crate) fn latest(&self) -> Option<Progress> {
+    pub(crate) fn latest(&self) -> Option<Delivered> {
         self.latest
     }
 
@@ -102,11 +103,11 @@ impl Delivery {
         &mut self,
         now: Time,
         frames: f64,
-        before: Option<Progress>,
+        before: Option<Delivered>,
         (usual, jitter): (Duration, Duration),
     ) {
         let total = self.latest.map_or(0.0, |p| p.frames) + frames;
-        self.latest = Some(Progress { frames: total, at: now });
+        self.latest = Some(Delivered { frames: total, at: now });
         let Some((took, frames)) = before.map(|p| (now.since(p.at), total - p.frames)) else { return };
         if took < jitter * LEAST || frames < FRAMES_MIN {
             return;
@@ -124,9 +125,9 @@ impl Delivery {
     }
 }
 
-impl Adaptive {
+impl LossDetector {
     /// What the answer to `call` says of the path's jitter, and of its pace in spite of that.
-    pub(super) fn sample_delivery(&mut self, now: Time, call: &Pending, sent: Sent, rtt: Option<Duration>) {
+    pub(crate) fn sample_delivery(&mut self, now: Time, call: &PendingCall, sent: Transmission, rtt: Option<Duration>) {
         if self.is_stream {
             return;
         }
@@ -139,7 +140,7 @@ impl Adaptive {
 
     /// What round trips differ by if that is the path's doing, and more than the slowest hop needs for a few messages
     /// that take `airtime` each. Where nothing overtakes it may be a queue after all, which is longer than one of them.
-    pub(super) fn jitter(&self, airtime: Duration) -> Duration {
+    pub(crate) fn jitter(&self, airtime: Duration) -> Duration {
         let value = self.jitter.value();
         let is_path = match self.jitter.overtakes() {
             true => value > airtime,
@@ -150,13 +151,13 @@ impl Adaptive {
 
     /// What of it the window is to allow for, by requests that take `spacing`. Where somebody waits for something
     /// small only what is certainly no queue.
-    pub(super) fn tolerance(&self, now: Time, spacing: Option<Duration>) -> Duration {
+    pub(crate) fn tolerance(&self, now: Time, spacing: Option<Duration>) -> Duration {
         let is_sure = self.jitter.overtakes() || self.shared(now) != Shared::Now;
         spacing.filter(|_| is_sure).map_or(Duration::ZERO, |spacing| self.jitter(spacing))
     }
 
     /// What was answered so far.
-    pub(crate) fn progress(&self) -> Option<Progress> {
+    pub(crate) fn progress(&self) -> Option<Delivered> {
         self.delivery.latest()
     }
 }
@@ -168,19 +169,19 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn a_steady_path_has_none_and_what_differs_is_found_soon() {
+    pub(crate) fn a_steady_path_has_none_and_what_differs_is_found_soon() {
         let mut jitter = Jitter::default();
         (0..100).for_each(|nth| jitter.sample(nth, MS * 80, MS));
         assert_eq!((jitter.value(), jitter.overtakes()), (Duration::ZERO, false));
-        // Late by turns, and each second one is overtaken.
+        // ExtraLatency by turns, and each second one is overtaken.
         (0..50u32).for_each(|n| jitter.sample(u64::from(100 + (n ^ 1)), MS * (80 + 20 * (n % 2)), MS));
         assert!((MS * 10..MS * 25).contains(&jitter.value()), "{:?}", jitter.value());
         assert!(jitter.overtakes());
     }
 
     #[test]
-    fn the_pace_is_that_of_a_round_trip_whatever_comes_together() {
-        let mut delivery = Delivery::default();
+    pub(crate) fn the_pace_is_that_of_a_round_trip_whatever_comes_together() {
+        let mut delivery = DeliveryRate::default();
         let mut before = std::collections::VecDeque::from([None; 20]);
         // A frame a millisecond, of which ten come together.
         for ms in 1..=300u64 {

@@ -27,13 +27,13 @@ enum State {
 
 /// Whether it is time, and how little may be on its way.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Drain {
+pub(crate) struct ProbeRtt {
     state: State,
     /// Bytes.
     limit: Option<u64>,
 }
 
-impl Drain {
+impl ProbeRtt {
     /// The most bytes on their way, beside the first request: `None` for what the window says.
     pub(crate) fn limit(&self) -> Option<u64> {
         match self.state {
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn it_lasts_until_something_that_met_no_queue_is_answered() {
         let secs = Time::from_secs;
-        let mut drain = Drain::default();
+        let mut drain = ProbeRtt::default();
         drain.on_sent(secs(100), true);
         drain.on_sent(secs(130), true);
         assert_eq!(drain.limit(), None, "nothing is known of the path");

@@ -13,7 +13,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::Transport;
+use crate::transport::Transport;
 
 /// IP payload of a full frame: an MTU of 1500 bytes less the IP header.
 pub const FRAME_PAYLOAD: u32 = 1480;
@@ -54,7 +54,7 @@ const TCP_MAX: u32 = 1 << 20;
 /// How many bytes a READ or WRITE moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockSize {
-    /// Always this many: 1 KiB to 1 MiB (over UDP at most 60 KiB); clamped to that range.
+    /// SpuriousTimeouts this many: 1 KiB to 1 MiB (over UDP at most 60 KiB); clamped to that range.
     Fixed(u32),
     /// As suits the link's speed and how often it fails.
     FromLink,
@@ -79,7 +79,7 @@ pub(crate) fn is_cut(mtu: u32) -> bool {
 
 /// What is known of the link.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct LinkView {
+pub(crate) struct PathView {
     /// How long a full frame takes, when measured.
     pub frame_time: Option<Duration>,
     /// The time from one burst of losses to the next, as far as known.
@@ -104,7 +104,7 @@ pub(crate) enum Shared {
     No,
 }
 
-impl LinkView {
+impl PathView {
     /// The data of a block that fits one packet with the `header` bytes beside it.
     pub(crate) fn frame(self, header: u32) -> u32 {
         let mtu = if PATH_MTUS.contains(&self.mtu) { self.mtu.min(MTU) } else { MTU };
@@ -131,7 +131,7 @@ impl LinkView {
 
 impl BlockSize {
     /// Bytes of data in a block whose message has `header` bytes beside them.
-    pub(crate) fn bytes(self, transport: Transport, header: u32, link: LinkView) -> u32 {
+    pub(crate) fn bytes(self, transport: Transport, header: u32, link: PathView) -> u32 {
         let max = if transport == Transport::Udp { UDP_MAX } else { TCP_MAX };
         match (self, transport) {
             (BlockSize::Fixed(n), _) => n.clamp(1024, max),
@@ -141,7 +141,7 @@ impl BlockSize {
     }
 }
 
-fn udp_frames(link: LinkView) -> u32 {
+fn udp_frames(link: PathView) -> u32 {
     // Before anything is measured: the papers' knee, or what gets through a slow link best; on a
     // long path more, for it takes a while to learn.
     let is_long = link.trip.is_some_and(|t| t >= LONG_TRIP);
@@ -162,7 +162,7 @@ fn udp_frames(link: LinkView) -> u32 {
 /// The data of a block that fills so many frames. Packets that are shorter or longer than a frame
 /// (a tunnel's, or those of a link layer that cuts them up by itself) are filled, too: what is left
 /// over for one more costs as much as a whole one.
-fn from_frames(frames: u32, header: u32, link: LinkView) -> u32 {
+fn from_frames(frames: u32, header: u32, link: PathView) -> u32 {
     let mtu = if PATH_MTUS.contains(&link.mtu) { link.mtu } else { MTU };
     // All fragments but the last are multiples of 8 bytes (RFC 791).
     let packet = (mtu - IP_HEADER) & !7;
@@ -177,7 +177,7 @@ fn from_frames(frames: u32, header: u32, link: LinkView) -> u32 {
     data.clamp(1024, link.chosen_max())
 }
 
-fn tcp_bytes(link: LinkView) -> u32 {
+fn tcp_bytes(link: PathView) -> u32 {
     let Some(frame) = link.frame_time.map(|t| t.as_secs_f64().max(1e-9)) else { return 16 << 10 };
     let most = if link.shared == Shared::Now { HEAD_OF_LINE_SHARED } else { HEAD_OF_LINE_STREAM };
     let bytes = f64::from(FRAME_PAYLOAD) * most.as_secs_f64() / frame;
@@ -190,9 +190,9 @@ mod tests {
     use super::*;
 
     /// Nothing was measured but a round trip.
-    fn unknown(trip_ms: Option<u64>, is_bad: bool) -> LinkView {
+    fn unknown(trip_ms: Option<u64>, is_bad: bool) -> PathView {
         let trip = trip_ms.map(Duration::from_millis);
-        LinkView {
+        PathView {
             frame_time: None,
             burst_interval: Duration::from_secs(1),
             trip,
@@ -213,7 +213,7 @@ mod tests {
     }
 
     fn udp(frame_us: u64, burst_ms: u64) -> u32 {
-        let link = LinkView {
+        let link = PathView {
             frame_time: Some(Duration::from_micros(frame_us)),
             burst_interval: Duration::from_millis(burst_ms),
             trip: None,
@@ -245,7 +245,7 @@ mod tests {
             (65_536, false, 4, 4, 1480),
             (0, false, 4, 4, 1480),
         ] {
-            let link = LinkView { mtu, shared: if shared { Shared::Now } else { Shared::No }, ..unknown(None, false) };
+            let link = PathView { mtu, shared: if shared { Shared::Now } else { Shared::No }, ..unknown(None, false) };
             let message = from_frames(frames, 128, link) + 128 + UDP_HEADER;
             assert_eq!(message.div_ceil(of), packets, "{mtu}: {message}");
             assert!(message + 4 > packets * of, "{mtu}: {message}");
@@ -263,7 +263,7 @@ mod tests {
             (7, false, Shared::No, 1420, 4),
         ] {
             let frame_time = Some(Duration::from_millis(12));
-            let link = LinkView { frame_time, mtu, shared, ..unknown(Some(trip_ms), is_bad) };
+            let link = PathView { frame_time, mtu, shared, ..unknown(Some(trip_ms), is_bad) };
             let message = BlockSize::FromLink.bytes(Transport::Udp, 128, link) + 128 + UDP_HEADER;
             assert_eq!(message.div_ceil((mtu - IP_HEADER) & !7), packets, "{trip_ms} {is_bad} {shared:?} {mtu}");
         }
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn tcp_blocks_follow_the_rate() {
         let at = |us, shared| {
-            let link = LinkView {
+            let link = PathView {
                 frame_time: Some(Duration::from_micros(us)),
                 burst_interval: Duration::from_secs(1),
                 trip: None,

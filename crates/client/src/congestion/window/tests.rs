@@ -9,7 +9,7 @@ fn no_more_bytes_are_on_their_way_than_whoever_keeps_them_takes() {
     for rule in [WindowSize::Fixed(1000), WindowSize::Adaptive] {
         let mut w = Window::new(rule, 10 * u64::from(BLOCK));
         (0..2000).for_each(|_| w.on_reply(seen(Some(10.0), 10.0, None)));
-        let mut flight = Flight::default();
+        let mut flight = InFlight::default();
         assert_eq!(w.room(flight, BLOCK), 10, "{rule:?}");
         (0..10).for_each(|_| flight.add(BLOCK));
         assert_eq!((w.room(flight, BLOCK), w.opens_at(flight, BLOCK)), (0, None), "{rule:?}");
@@ -22,24 +22,28 @@ fn no_more_shorter_requests_are_queued_than_there_were_longer_ones() {
     let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
     let reply = |w: &mut Window, bytes, at_ms| {
         w.on_sent(Time::from_millis(at_ms));
-        w.on_reply(Seen { bytes, sent: Time::from_millis(at_ms), ..seen(Some(400.0), 200.0, Some(200.0)) });
+        w.on_reply(ReplySample { bytes, sent: Time::from_millis(at_ms), ..seen(Some(400.0), 200.0, Some(200.0)) });
     };
     (1..50).for_each(|n| reply(&mut w, long, n * 200));
-    assert_eq!(w.room(Flight::default(), long), 2);
+    assert_eq!(w.room(InFlight::default(), long), 2);
     w.on_shorter(long, short);
-    assert_eq!(w.room(Flight::default(), short), 2, "of the bytes there would be ten");
+    assert_eq!(w.room(InFlight::default(), short), 2, "of the bytes there would be ten");
     // The answers to the long ones, which are on their way, change nothing.
     for at_ms in [49 * 200 - 1, 49 * 200] {
-        w.on_reply(Seen { bytes: long, sent: Time::from_millis(at_ms), ..seen(Some(400.0), 200.0, Some(200.0)) });
-        assert_eq!(w.room(Flight::default(), short), 2);
+        w.on_reply(ReplySample {
+            bytes: long,
+            sent: Time::from_millis(at_ms),
+            ..seen(Some(400.0), 200.0, Some(200.0))
+        });
+        assert_eq!(w.room(InFlight::default(), short), 2);
     }
     w.on_shorter(short, long);
-    assert_eq!(w.room(Flight::default(), short), 2, "they are no shorter");
+    assert_eq!(w.room(InFlight::default(), short), 2, "they are no shorter");
 }
 
-fn seen(rtt_ms: Option<f64>, shortest_ms: f64, spacing_ms: Option<f64>) -> Seen {
+fn seen(rtt_ms: Option<f64>, shortest_ms: f64, spacing_ms: Option<f64>) -> ReplySample {
     let ms = |t: f64| Duration::from_secs_f64(t / 1e3);
-    Seen {
+    ReplySample {
         bytes: BLOCK,
         rtt: rtt_ms.map(ms),
         shortest: Some(ms(shortest_ms)),
@@ -54,12 +58,12 @@ fn seen(rtt_ms: Option<f64>, shortest_ms: f64, spacing_ms: Option<f64>) -> Seen 
     }
 }
 
-fn admits(w: &Window, flight: Flight, bytes: u32) -> bool {
+fn admits(w: &Window, flight: InFlight, bytes: u32) -> bool {
     w.opens_at(flight, bytes) == Some(Time::ZERO)
 }
 
 fn size(w: &Window) -> u32 {
-    w.room(Flight::default(), BLOCK)
+    w.room(InFlight::default(), BLOCK)
 }
 
 /// The window after `replies` on a pipe where a request takes `service` at the bottleneck
@@ -71,7 +75,7 @@ fn settled(service: f64, delay: f64, paced: bool, replies: u32) -> u32 {
         let rtt = shortest.max(f64::from(size(&w)) * service);
         let sent = Time::from_millis(u64::from(n));
         w.on_sent(sent);
-        w.on_reply(Seen { sent, ..seen(Some(rtt), shortest, Some(service).filter(|_| paced && n > 2)) });
+        w.on_reply(ReplySample { sent, ..seen(Some(rtt), shortest, Some(service).filter(|_| paced && n > 2)) });
     }
     size(&w)
 }
@@ -85,7 +89,7 @@ fn a_link_that_repairs_itself_is_kept_busy_meanwhile() {
             let sent = Time::from_millis(n);
             w.on_sent(sent);
             let repair = Duration::from_millis(repair_ms);
-            w.on_reply(Seen { sent, repair, ..seen(Some(rtt), 110.0, Some(10.0)) });
+            w.on_reply(ReplySample { sent, repair, ..seen(Some(rtt), 110.0, Some(10.0)) });
         }
         size(&w)
     };
@@ -111,7 +115,7 @@ fn a_long_path_is_filled_from_the_start_and_a_short_one_is_not() {
         w.prepare(Duration::from_millis(trip_ms));
         assert_eq!(size(&w), later, "{trip_ms} ms");
         w.on_sent(Time::ZERO);
-        let mut flight = Flight::default();
+        let mut flight = InFlight::default();
         let mut last = Time::ZERO;
         for n in 0..later {
             let at = w.opens_at(flight, BLOCK).unwrap_or(Time::MAX);
@@ -131,14 +135,16 @@ fn a_fixed_window_stays() {
     w.prepare(Duration::from_secs(1));
     w.on_reply(seen(Some(9e3), 1.0, Some(1.0)));
     assert_eq!(size(&w), 5);
-    assert!(!admits(&w, Flight { requests: 5, bytes: 0 }, 1) && admits(&w, Flight { requests: 4, bytes: 1 << 40 }, 1));
+    assert!(
+        !admits(&w, InFlight { requests: 5, bytes: 0 }, 1) && admits(&w, InFlight { requests: 4, bytes: 1 << 40 }, 1)
+    );
 }
 
 #[test]
 fn a_window_is_of_bytes_whatever_the_block() {
     let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
     w.prepare(Duration::from_secs(1));
-    let mut flight = Flight::default();
+    let mut flight = InFlight::default();
     while admits(&w, flight, 16_384) {
         flight.add(16_384);
     }
@@ -148,10 +154,10 @@ fn a_window_is_of_bytes_whatever_the_block() {
 #[test]
 fn a_repaired_stream_of_tiny_requests_on_a_fast_link_has_a_bounded_window() {
     let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
-    let tiny = Seen { bytes: 100, repaired: true, ..seen(Some(10.0), 10.0, Some(0.0001)) };
+    let tiny = ReplySample { bytes: 100, repaired: true, ..seen(Some(10.0), 10.0, Some(0.0001)) };
     (0..REPAIRED_LEAST_MAX as u32 / 50).for_each(|_| w.on_reply(tiny));
     assert_eq!(w.bytes, REPAIRED_LEAST_MAX as u64, "never less");
-    w.on_reply(Seen { repaired: false, ..tiny });
+    w.on_reply(ReplySample { repaired: false, ..tiny });
     assert_eq!(w.bytes, 100 * REQUESTS_MAX);
 }
 
@@ -161,7 +167,7 @@ fn a_queue_is_answered_once() {
     let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
     (0..200).for_each(|_| w.on_reply(seen(Some(10.0), 10.0, None)));
     let open = size(&w);
-    let crowded = |sent| Seen { sent, ..seen(Some(40.0), 10.0, None) };
+    let crowded = |sent| ReplySample { sent, ..seen(Some(40.0), 10.0, None) };
     w.on_sent(Time::from_millis(5));
     (0..open * 2).for_each(|_| w.on_reply(crowded(Time::from_millis(4))));
     let less = size(&w);
@@ -185,7 +191,7 @@ fn waiting_for_a_turn_is_no_queue() {
             let sent = Time::from_millis(nth * 50);
             let pause = if n == 0 { turn } else { Duration::ZERO };
             w.on_sent(sent);
-            w.on_reply(Seen { sent, pause, ..seen(Some(f64::from(turns) * 50.0), 5.0, Some(0.01)) });
+            w.on_reply(ReplySample { sent, pause, ..seen(Some(f64::from(turns) * 50.0), 5.0, Some(0.01)) });
         }
     }
     assert!((each * 2 / 3..each * 3).contains(&size(&w)), "{}", size(&w));
@@ -198,11 +204,11 @@ fn an_overflowing_queue_halves_it_and_a_burst_does_not() {
     let open = size(&w);
     let lost = |n: u32| u64::from(n * BLOCK);
     w.on_losses(lost(open));
-    (0..open * 3).for_each(|_| w.on_reply(Seen { full: false, ..seen(None, 10.0, None) }));
+    (0..open * 3).for_each(|_| w.on_reply(ReplySample { full: false, ..seen(None, 10.0, None) }));
     assert_eq!(size(&w), open, "one burst that took the whole window");
     for _ in 0..open * 8 {
         w.on_losses(lost(1));
-        w.on_reply(Seen { full: false, ..seen(None, 10.0, None) });
+        w.on_reply(ReplySample { full: false, ..seen(None, 10.0, None) });
     }
     assert!(size(&w) <= open / 4, "{} of {open}", size(&w));
 }
@@ -233,7 +239,7 @@ fn on_a_path_with_jitter(spread_ms: f64, told: bool) -> u32 {
         // 0, 0.38, 0.76, 0.15, ... of the spread: none of twenty is without a part of it.
         let own = spread_ms * (0.1 + f64::from(n * 7 % 18) / 20.0);
         w.on_sent(at);
-        w.on_reply(Seen { sent: at, jitter, ..seen(Some(50.0 + f64::from(queued) + own), 50.0, Some(1.0)) });
+        w.on_reply(ReplySample { sent: at, jitter, ..seen(Some(50.0 + f64::from(queued) + own), 50.0, Some(1.0)) });
     }
     size(&w)
 }
@@ -253,7 +259,7 @@ fn what_noise_takes_is_no_overflow() {
         let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
         let reply = |w: &mut Window, n: u64| {
             w.on_sent(Time::from_millis(n));
-            w.on_reply(Seen { noise, sent: Time::from_millis(n), ..seen(Some(100.0), 95.0, Some(5.0)) });
+            w.on_reply(ReplySample { noise, sent: Time::from_millis(n), ..seen(Some(100.0), 95.0, Some(5.0)) });
         };
         (0..500).for_each(|n| reply(&mut w, n));
         let before = size(&w);

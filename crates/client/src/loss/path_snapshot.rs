@@ -8,38 +8,38 @@ use std::time::Duration;
 
 use remora_base::Time;
 
-use super::Adaptive;
-use super::behind::Behind;
-use super::reorder::Reorder;
-use crate::loss::LossMeter;
-use crate::request::Class;
-use crate::rtt::{Base, Mean, Rtt};
+use super::disk_latency::DiskLatency;
+use super::reordering_window::ReorderingWindow;
+use crate::congestion::rtt::{BaseRtt, MeanDuration, Rtt};
+use crate::loss::detector::LossDetector;
+use crate::loss::loss_rate::LossMeter;
+use crate::request::CallClass;
 
 /// For how long the path stays what it was.
 const KEEPS: Duration = Duration::from_secs(60);
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub(super) struct Aside {
+pub(crate) struct PathSnapshot {
     at: Time,
-    rtt: [Rtt; Class::ALL.len()],
-    base: Base,
+    rtt: [Rtt; CallClass::ALL.len()],
+    base: BaseRtt,
     null_rtt: Rtt,
-    behind: Behind,
-    frame_time: Mean,
+    behind: DiskLatency,
+    frame_time: MeanDuration,
     frame_guess: Option<Duration>,
-    burst_interval: Mean,
-    reorder: Reorder,
+    burst_interval: MeanDuration,
+    reorder: ReorderingWindow,
     loss: LossMeter,
 }
 
-impl Adaptive {
+impl LossDetector {
     /// From now on one thing more fills the path than the `others` that do already.
     pub(crate) fn set_aside(&mut self, now: Time, others: usize) {
         if others > 0 && self.aside.is_some() {
             return;
         }
-        self.aside = Some(Aside {
+        self.aside = Some(PathSnapshot {
             at: now,
             rtt: self.rtt.clone(),
             base: self.base.clone(),
@@ -56,7 +56,7 @@ impl Adaptive {
     /// It does not any more.
     pub(crate) fn recall(&mut self, now: Time) {
         let Some(aside) = self.aside.take().filter(|aside| now.since(aside.at) < KEEPS) else { return };
-        let Aside { at: _, rtt, base, null_rtt, behind, frame_time, frame_guess, burst_interval, reorder, loss } =
+        let PathSnapshot { at: _, rtt, base, null_rtt, behind, frame_time, frame_guess, burst_interval, reorder, loss } =
             aside;
         (self.rtt, self.base, self.null_rtt, self.behind) = (rtt, base, null_rtt, behind);
         (self.frame_time, self.frame_guess, self.burst_interval) = (frame_time, frame_guess, burst_interval);
@@ -64,7 +64,7 @@ impl Adaptive {
         // The fates of what was on its way are not to be learned any more.
         self.loss.forget_flying();
         // There was a queue then, of this client's own.
-        for class in [Class::Read, Class::Write] {
+        for class in [CallClass::Read, CallClass::Write] {
             self.rtt[class as usize].forget_usual();
         }
         // What the others held up, the path did not.

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use remora_base::Time;
 
-use super::Client;
-use crate::config::Transport;
+use super::client::Client;
+use crate::transport::Transport;
 
 /// The longest a hold lasts, whatever its announcer says.
 pub(crate) const HOLD_MAX: Duration = Duration::from_secs(60);

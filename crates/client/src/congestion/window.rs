@@ -23,9 +23,9 @@ use std::time::Duration;
 
 use remora_base::Time;
 
-use crate::WindowSize;
-use crate::drain::Drain;
-use crate::pauses::Pauses;
+use crate::config::WindowSize;
+use crate::congestion::duty_cycle::DutyCycle;
+use crate::congestion::probe_rtt::ProbeRtt;
 
 const QUEUED_MIN: f64 = 0.5;
 const QUEUED_MAX: f64 = 1.7;
@@ -69,12 +69,12 @@ const UNANSWERED_MAX: f64 = 4.0 * INITIAL_MAX;
 
 /// Requests for file data that are on their way, or about to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Flight {
+pub(crate) struct InFlight {
     pub(crate) requests: u32,
     pub(crate) bytes: u64,
 }
 
-impl Flight {
+impl InFlight {
     pub(crate) fn add(&mut self, bytes: u32) {
         self.requests = self.requests.saturating_add(1);
         self.bytes = self.bytes.saturating_add(u64::from(bytes));
@@ -88,7 +88,7 @@ impl Flight {
 
 /// A reply, as the window sees it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ReplySample {
     /// Bytes of the request and its reply.
     pub(crate) bytes: u32,
     /// When the request was sent.
@@ -100,7 +100,7 @@ pub(crate) struct Seen {
     /// How long the slowest hop needs for one like it, once known.
     pub(crate) spacing: Option<Duration>,
     /// How long nothing came before it although it had been asked for, if that was not the slowest hop
-    /// at work: zero or [`PAUSE`](crate::pauses::PAUSE) times its spacing and more.
+    /// at work: zero or [`PAUSE`](crate::congestion::duty_cycle::PAUSE) times its spacing and more.
     pub(crate) pause: Duration,
     /// What round trips differ by on this path whatever is queued, if that is more than `spacing`.
     pub(crate) jitter: Duration,
@@ -115,7 +115,7 @@ pub(crate) struct Seen {
     pub(crate) repaired: bool,
 }
 
-impl Seen {
+impl ReplySample {
     /// What may always be on its way, by the pace of the slowest hop.
     fn least(&self) -> Option<u64> {
         let (time, most) = if self.repaired { (REPAIRED_LEAST, REPAIRED_LEAST_MAX) } else { (LEAST, LEAST_MAX) };
@@ -183,8 +183,8 @@ pub(crate) struct Window {
     block_max: u32,
     /// When the latest request was sent.
     last_sent: Time,
-    pauses: Pauses,
-    drain: Drain,
+    pauses: DutyCycle,
+    drain: ProbeRtt,
     /// What the last reply said of the stream.
     repaired: bool,
     round: Round,
@@ -205,8 +205,8 @@ impl Window {
             shrunk: None,
             block_max: u32::MAX,
             last_sent: Time::ZERO,
-            pauses: Pauses::default(),
-            drain: Drain::default(),
+            pauses: DutyCycle::default(),
+            drain: ProbeRtt::default(),
             repaired: false,
             round: Round::default(),
         }
@@ -214,7 +214,7 @@ impl Window {
 
     /// When one more of `bytes` bytes may be sent: [`Time::ZERO`] for at once, `None` for not
     /// before something is answered.
-    pub(crate) fn opens_at(&self, flight: Flight, bytes: u32) -> Option<Time> {
+    pub(crate) fn opens_at(&self, flight: InFlight, bytes: u32) -> Option<Time> {
         let total = flight.bytes.saturating_add(u64::from(bytes));
         match self.rule {
             _ if flight.requests >= REQUESTS_MIN && total > self.bytes_max => None,
@@ -245,7 +245,7 @@ impl Window {
     }
 
     /// How many more of `block` bytes may be sent, now or in a moment.
-    pub(crate) fn room(&self, flight: Flight, block: u32) -> u32 {
+    pub(crate) fn room(&self, flight: InFlight, block: u32) -> u32 {
         let drained = self.drain.limit();
         let least = if drained.is_some() { 1 } else { REQUESTS_MIN };
         let least = least.saturating_sub(flight.requests);
@@ -269,10 +269,10 @@ impl Window {
     }
 
     /// A reply to a request for file data.
-    pub(crate) fn on_reply(&mut self, seen: Seen) {
+    pub(crate) fn on_reply(&mut self, seen: ReplySample) {
         // Where stations take turns that is what round trips differ by.
         let jitter = if self.pauses.expected().is_zero() { seen.jitter } else { Duration::ZERO };
-        let seen = Seen { jitter, ..seen };
+        let seen = ReplySample { jitter, ..seen };
         let is_new = self.shrunk.is_none_or(|t| seen.sent > t);
         let block = if is_new { seen.bytes } else { seen.bytes.min(self.block_max) };
         let block = u64::from(block.max(1));
@@ -337,7 +337,7 @@ impl Window {
         self.bytes = (bytes as u64).clamp(least, most);
     }
 
-    fn open(&mut self, block: u64, seen: &Seen) {
+    fn open(&mut self, block: u64, seen: &ReplySample) {
         self.bytes = self.most();
         self.phase = Phase::Opening;
         if let (Some(shortest), Some(pipe)) = (seen.shortest, seen.pipe()) {
@@ -365,14 +365,14 @@ impl Window {
     }
 
     /// Whether bursts have left less than half of what the path holds, and it has room.
-    fn is_too_small(&self, seen: &Seen) -> bool {
+    fn is_too_small(&self, seen: &ReplySample) -> bool {
         // Where much comes at once after a while of nothing the spacing is not the path's pace.
         let has_turns = !self.pauses.expected().is_zero();
         let half = |pipe: f64| pipe / 2.0 * f64::from(seen.bytes.max(1));
         !has_turns && seen.pipe().is_some_and(|pipe| half(pipe) > self.bytes as f64)
     }
 
-    fn end_round(&mut self, block: u64, seen: &Seen) {
+    fn end_round(&mut self, block: u64, seen: &ReplySample) {
         let (window, one) = (self.bytes as f64, block as f64);
         if self.round.lost as f64 >= self.round.answered as f64 * seen.too_many() {
             // The first such round may be a burst that took a small window whole.

@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use remora_base::Time;
 
-use super::{Client, Event};
+use super::client::{Client, Event};
+use crate::congestion::window::InFlight;
 use crate::request::Failure;
-use crate::window::Flight;
 
 /// The answer to a NULL call is 24 bytes, and more where its verifier has some.
 const NULL_REPLY_MAX: usize = 256;
 
 /// When the server last gave signs of life.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Signs {
+pub(super) struct LastContact {
     /// Any.
     pub(super) last: Time,
     /// The one from which on it is waited for.
@@ -26,15 +26,15 @@ pub(super) struct Signs {
     is_probe: bool,
 }
 
-impl Signs {
-    pub(super) fn new(now: Time) -> Signs {
-        Signs { last: now, patient_since: now, is_probe: false }
+impl LastContact {
+    pub(super) fn new(now: Time) -> LastContact {
+        LastContact { last: now, patient_since: now, is_probe: false }
     }
 
     /// The answer to a request, a part of one, or as good as that.
     pub(super) fn note(&mut self, now: Time) {
         let latest = |then: Time| then.max(now);
-        *self = Signs { last: latest(self.last), patient_since: latest(self.patient_since), is_probe: false };
+        *self = LastContact { last: latest(self.last), patient_since: latest(self.patient_since), is_probe: false };
     }
 
     fn note_probe(&mut self, now: Time) {
@@ -93,7 +93,7 @@ impl Client {
         let flying = std::mem::take(&mut self.flying).into_values();
         let all = flying.chain(self.waiting.foreground.drain(..)).chain(self.waiting.bulk.drain(..));
         self.events.extend(all.map(|c| Event::Done { id: c.id, result: Err(Failure::TimedOut) }));
-        (self.flight, self.queued) = (Flight::default(), Flight::default());
+        (self.flight, self.queued) = (InFlight::default(), InFlight::default());
         self.timers.clear();
         self.resend.clear();
     }

@@ -1,0 +1,10 @@
+//! The call table: every request from its submission to its one event.
+//!
+//! Read [`client`] first, which has the table; [`transmission`] sends, retransmits and probes; [`connection`],
+//! [`handoff`] and [`give_up`] are about connections, hand-offs and outages.
+
+pub(crate) mod client;
+pub(crate) mod connection;
+pub(crate) mod give_up;
+pub(crate) mod handoff;
+pub(crate) mod transmission;

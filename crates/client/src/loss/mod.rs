@@ -1,0 +1,14 @@
+//! Loss detection over datagrams: from the order of replies (RACK, RFC 8985) and from probes, without fixed timeouts.
+//!
+//! Read [`detector`] first, which has the estimators of the path and of its losses; [`loss_timer`] says when a request
+//! is lost or a probe is due; [`probes`] keeps the probes in flight. The others are parts of these.
+
+pub(crate) mod detector;
+pub(crate) mod disk_latency;
+pub(crate) mod evidence;
+pub(crate) mod loss_rate;
+pub(crate) mod loss_timer;
+pub(crate) mod path_snapshot;
+pub(crate) mod probes;
+pub(crate) mod reordering_window;
+pub(crate) mod spurious_timeout;
