@@ -11,9 +11,8 @@ use remora_base::{Peer, Rng, Time};
 use remora_wire::nfs3;
 use remora_wire::rpc::OpaqueAuth;
 
-use super::connection;
-use super::give_up;
-use super::handoff;
+use super::liveness::{ConnectionState, Hold, LastContact};
+use super::queues::{CallQueues, RecentXids, Retransmitted};
 use crate::call::PendingCall;
 use crate::config::Config;
 use crate::congestion::pacer::Pacer;
@@ -29,8 +28,6 @@ use crate::transport::reassembly_budget::ReassemblyBudget;
 const READ_HEADER: u32 = 24 + 4 + 4 + 84 + 4 + 4 + 4;
 /// The most READs and WRITEs of a frame or less that pass the window at a time.
 const SMALL_MAX: u32 = 8;
-/// How many of [`RecentXids`] are remembered.
-const ENDED_MAX: usize = 512;
 /// The round trip from which on waiting for a COMMIT costs more than a few synchronous writes.
 const TAIL_TRIP: Duration = Duration::from_millis(50);
 /// So many cost less than waiting for anything but a server next door.
@@ -80,9 +77,9 @@ pub struct Client {
     pub(super) config: Config,
     pub(super) cred: OpaqueAuth,
     pub(super) server: Peer,
-    pub(super) stream: connection::ConnectionState,
-    /// Nothing is sent until then; see [`handoff`].
-    pub(super) held: Option<handoff::Hold>,
+    pub(super) stream: ConnectionState,
+    /// Nothing is sent until then; see [`handoff`](super::handoff).
+    pub(super) held: Option<Hold>,
     pub(super) next_id: u64,
     pub(super) next_xid: u32,
     pub(super) next_seq: u64,
@@ -98,7 +95,7 @@ pub struct Client {
     pub(super) resend: CallQueues<u32>,
     pub(super) window: Window,
     pub(super) pacer: Pacer,
-    pub(super) adaptive: LossDetector,
+    pub(super) detector: LossDetector,
     pub(super) fragments: PmtuBlackhole,
     pub(super) remains: ReassemblyBudget,
     /// Those that were answered after they had been sent again: a second answer shows that it was
@@ -106,82 +103,11 @@ pub struct Client {
     pub(super) answered_again: RecentXids<Retransmitted>,
     /// Those that failed because they were too long for the path, if they were.
     pub(super) failed_long: RecentXids<()>,
-    pub(super) signs: give_up::LastContact,
+    pub(super) signs: LastContact,
     /// The latest time this core was told; what `poll_timeout` reckons from.
     pub(super) now: Time,
     pub(super) events: VecDeque<Event>,
     pub(super) stats: Stats,
-}
-
-/// The latest of some requests that have ended, to know what comes for them later.
-#[derive(Debug)]
-pub(super) struct RecentXids<T>(VecDeque<(u32, T)>);
-
-impl<T> RecentXids<T> {
-    pub(super) const fn new() -> RecentXids<T> {
-        RecentXids(VecDeque::new())
-    }
-
-    pub(super) fn note(&mut self, xid: u32, what: T) {
-        if self.0.len() >= ENDED_MAX {
-            self.0.pop_front();
-        }
-        self.0.push_back((xid, what));
-    }
-
-    /// What was noted of it, if it is one of them. Once only.
-    pub(super) fn take(&mut self, xid: u32) -> Option<T> {
-        let place = self.0.iter().rposition(|(known, _)| *known == xid)?;
-        self.0.remove(place).map(|(_, what)| what)
-    }
-}
-
-/// A request that was sent again before it was answered.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Retransmitted {
-    pub(super) class: CallClass,
-    pub(super) bytes: u32,
-    /// When it was first sent, and how much later it was answered.
-    pub(super) first: Time,
-    pub(super) trip: Duration,
-    /// How many answers there may be yet,
-    pub(super) left: u32,
-    /// whether the next is the second,
-    pub(super) is_second: bool,
-    /// and whether by the first it was clear already that nothing had been lost.
-    pub(super) was_clear: bool,
-    /// Whether it had been counted as lost.
-    pub(super) was_loss: bool,
-}
-
-/// What people wait for, and file data.
-#[derive(Debug)]
-pub(super) struct CallQueues<T> {
-    pub(super) foreground: VecDeque<T>,
-    pub(super) bulk: VecDeque<T>,
-}
-
-impl<T> CallQueues<T> {
-    pub(super) const fn new() -> CallQueues<T> {
-        CallQueues { foreground: VecDeque::new(), bulk: VecDeque::new() }
-    }
-
-    pub(super) fn push(&mut self, class: CallClass, item: T) {
-        if class.is_bulk() { self.bulk.push_back(item) } else { self.foreground.push_back(item) }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.foreground.len() + self.bulk.len()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.foreground.clear();
-        self.bulk.clear();
-    }
 }
 
 /// Whether people wait for it while file data moves; a COMMIT is part of the moving.
@@ -195,7 +121,7 @@ impl Client {
         Client {
             cred: OpaqueAuth::unix(&config.cred),
             server,
-            stream: connection::ConnectionState::new(now, config.transport == Transport::Udp),
+            stream: ConnectionState::new(now, config.transport == Transport::Udp),
             held: None,
             next_id: 0,
             next_xid: Rng::stream(seed, "xid").next_u32(),
@@ -209,12 +135,12 @@ impl Client {
             resend: CallQueues::new(),
             window: Window::new(config.window, if config.transport == Transport::Atp { OBJECTS_MAX } else { u64::MAX }),
             pacer: Pacer::default(),
-            adaptive: LossDetector::new(now, &config),
+            detector: LossDetector::new(now, &config),
             fragments: PmtuBlackhole::default(),
             remains: ReassemblyBudget::default(),
             answered_again: RecentXids::new(),
             failed_long: RecentXids::new(),
-            signs: give_up::LastContact::new(now),
+            signs: LastContact::new(now),
             now,
             events: VecDeque::new(),
             stats: Stats::default(),
@@ -234,7 +160,7 @@ impl Client {
         }
         if self.is_idle() {
             // Silence counts from the first unanswered request.
-            self.signs = give_up::LastContact::new(now);
+            self.signs = LastContact::new(now);
         }
         let id = CallId(self.next_id);
         self.next_id += 1;
@@ -244,7 +170,7 @@ impl Client {
         let is_shared = self.flight.requests > 0 || self.queued.requests > 0;
         if is_shared && is_awaited(&request, class) {
             let before = self.message_bytes();
-            self.adaptive.on_foreground(now);
+            self.detector.on_foreground(now);
             self.window.on_shorter(before, self.message_bytes());
         }
         let pending = PendingCall {
@@ -327,7 +253,7 @@ impl Client {
     }
 
     pub(super) fn link(&self) -> PathView {
-        self.adaptive.link(self.now, self.config.path_mtu)
+        self.detector.view(self.now, self.config.path_mtu)
     }
 
     pub(super) fn block(&self, header: u32, max: u32) -> u32 {
@@ -355,7 +281,7 @@ impl Client {
     /// Whether a round trip costs more than a few synchronous writes: something small takes 50 ms at least, there
     /// and back.
     pub fn is_far(&self) -> bool {
-        self.adaptive.small_trip().is_some_and(|trip| trip >= TAIL_TRIP)
+        self.detector.path().min_rtt().is_some_and(|trip| trip >= TAIL_TRIP)
     }
 
     /// Whether a round trip more costs next to nothing: something small takes less than 5 ms, there and back.
@@ -365,7 +291,7 @@ impl Client {
 
     /// The shortest round trip of something small, if there was one.
     pub fn small_trip(&self) -> Option<Duration> {
-        self.adaptive.small_trip()
+        self.detector.path().min_rtt()
     }
 
     /// From now on requests are given up as [`Config::give_up`] says with this value.
@@ -392,12 +318,12 @@ impl Client {
     /// neighbours (range: 0 to 1); 0 while losses come in bursts, `None` while too little is
     /// known. Over TCP the path's losses do not show.
     pub fn loss(&self) -> Option<f64> {
-        self.adaptive.loss()
+        self.detector.path().loss_rate()
     }
 
     /// How many full frames a second the slowest hop carries, as far as that is known, or guessed from the first blocks.
     pub fn frames_per_second(&self) -> Option<f64> {
-        self.adaptive.frame_time().map(|frame| 1.0 / frame.as_secs_f64().max(1e-9))
+        self.detector.path().frame_time().map(|frame| 1.0 / frame.as_secs_f64().max(1e-9))
     }
 
     /// Whether datagrams of more than a packet, or than shorter packets have, never arrive.
@@ -432,27 +358,31 @@ impl Client {
     /// From `now` on connections beside this one fill the path, more than the `others` that do already. What is learned of
     /// it meanwhile counts for as long as they do; what it was is what it was before the first of them.
     pub fn set_aside(&mut self, now: Time, others: usize) {
-        self.adaptive.set_aside(now, others);
+        self.detector.set_aside(now, others);
     }
 
     /// They do not any more: the path is what it was before, unless that is a minute ago.
     pub fn recall(&mut self, now: Time) {
-        self.adaptive.recall(now);
+        self.detector.recall(now);
     }
 
     /// The smoothed round trip of requests for file data, if any was measured.
     pub fn round_trip(&self) -> Option<Duration> {
-        self.adaptive.round_trip(CallClass::Read).max(self.adaptive.round_trip(CallClass::Write))
+        [CallClass::Read, CallClass::Write]
+            .map(|class| self.detector.path().rtt(class).smoothed().map(|(mean, _)| mean))
+            .into_iter()
+            .max()
+            .flatten()
     }
 
     /// Whether the server has answered anything small, be it a probe.
     pub fn has_answer(&self) -> bool {
-        self.adaptive.small_trip().is_some()
+        self.detector.path().min_rtt().is_some()
     }
 
     /// Whether the server has answered any request, probes not counted.
     pub fn has_replied(&self) -> bool {
-        self.adaptive.has_replied()
+        self.detector.has_replied()
     }
 
     /// Whether nothing is unanswered.

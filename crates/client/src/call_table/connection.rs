@@ -21,6 +21,7 @@ use bytes::Bytes;
 use remora_base::{Peer, Time};
 
 use super::client::Client;
+use super::liveness::ConnectionState;
 use crate::call::{PendingCall, Transmission};
 use crate::transport::Transport;
 
@@ -36,32 +37,6 @@ const UNKNOWN_RATE: u32 = 4_000;
 /// again there; Linux's client waits as long. A server may have dropped it: Linux's does with one that comes
 /// again, over the next connection, while it is still being executed.
 const OVERDUE: Duration = Duration::from_secs(60);
-
-/// The present connection, and what came of those before.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ConnectionState {
-    /// False while it has to be made again.
-    pub(super) connected: bool,
-    /// When it was made.
-    since: Time,
-    /// Nothing but the answer to a NULL call has come over it.
-    is_untried: bool,
-    /// How many of those that were made last were no better than the one before.
-    in_vain: u32,
-    /// The NULL call on it that was not answered yet, and when it was sent.
-    asked: Option<(u32, Time)>,
-}
-
-impl ConnectionState {
-    pub(super) fn new(now: Time, connected: bool) -> ConnectionState {
-        ConnectionState { connected, since: now, is_untried: false, in_vain: 0, asked: None }
-    }
-
-    /// If `xid` is that of the NULL call on it: that is answered. When it was sent.
-    pub(super) fn take_asked(&mut self, xid: u32) -> Option<Time> {
-        self.asked.take_if(|(asked, _)| *asked == xid).map(|(_, at)| at)
-    }
-}
 
 impl Client {
     /// The stream stands: everything unanswered goes out again, with the xids it had.
@@ -134,9 +109,9 @@ impl Client {
     /// How long a silence is that is doubted, if no connection was made in vain.
     fn stream_patience(&self) -> Duration {
         let bytes = self.flying.values().map(PendingCall::bytes).fold(0, u32::saturating_add);
-        let usual = self.adaptive.usual_trip().unwrap_or_default() * DOUBT_TRIPS;
+        let usual = self.detector.path().longest_smoothed_rtt().unwrap_or_default() * DOUBT_TRIPS;
         let unknown = Duration::from_secs(1) * bytes / UNKNOWN_RATE;
-        let carry = self.adaptive.airtime(bytes).map_or(unknown, |t| t * 2);
+        let carry = self.detector.path().airtime(bytes).map_or(unknown, |t| t * 2);
         DOUBT_MIN.max(usual).max(carry).min(DOUBT_MAX)
     }
 

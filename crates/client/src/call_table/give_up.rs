@@ -15,36 +15,6 @@ use crate::request::Failure;
 /// The answer to a NULL call is 24 bytes, and more where its verifier has some.
 const NULL_REPLY_MAX: usize = 256;
 
-/// When the server last gave signs of life.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LastContact {
-    /// Any.
-    pub(super) last: Time,
-    /// The one from which on it is waited for.
-    patient_since: Time,
-    /// That was the answer to a probe, and no request has been answered since.
-    is_probe: bool,
-}
-
-impl LastContact {
-    pub(super) fn new(now: Time) -> LastContact {
-        LastContact { last: now, patient_since: now, is_probe: false }
-    }
-
-    /// The answer to a request, a part of one, or as good as that.
-    pub(super) fn note(&mut self, now: Time) {
-        let latest = |then: Time| then.max(now);
-        *self = LastContact { last: latest(self.last), patient_since: latest(self.patient_since), is_probe: false };
-    }
-
-    fn note_probe(&mut self, now: Time) {
-        self.last = self.last.max(now);
-        if !self.is_probe {
-            (self.patient_since, self.is_probe) = (self.last, true);
-        }
-    }
-}
-
 impl Client {
     /// A sign of life that is as good as the answer to a request, be it not a whole message yet.
     pub fn heard(&mut self, now: Time) {

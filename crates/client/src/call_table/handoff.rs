@@ -15,19 +15,11 @@ use std::time::Duration;
 use remora_base::Time;
 
 use super::client::Client;
+use super::liveness::Hold;
 use crate::transport::Transport;
 
 /// The longest a hold lasts, whatever its announcer says.
 pub(crate) const HOLD_MAX: Duration = Duration::from_secs(60);
-
-/// A hold that is on.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Hold {
-    /// When it ends if nobody ends it before.
-    pub(super) until: Time,
-    /// Whether the link keeps what is under way.
-    kept: bool,
-}
 
 impl Client {
     /// The link goes away for a moment: nothing is sent until [`resume`](Client::resume), or
@@ -57,7 +49,7 @@ impl Client {
         // The silence was not the server's.
         self.signs.note(now);
         if self.config.transport == Transport::Udp {
-            self.adaptive.on_resume(now, hold.kept);
+            self.detector.on_resume(now, hold.kept);
             if hold.kept { self.wait_anew(now) } else { self.resend_all() }
         }
     }
@@ -67,7 +59,7 @@ impl Client {
     pub fn moved(&mut self, now: Time) {
         self.tick(now);
         if self.held.is_none() && self.config.transport == Transport::Udp {
-            self.adaptive.on_resume(now, false);
+            self.detector.on_resume(now, false);
             self.resend_all();
         }
     }

@@ -8,9 +8,11 @@ use remora_wire::nfs3::Reply;
 use remora_wire::rpc::{CallHeader, OpaqueAuth, ReplyHeader};
 use remora_wire::{Reader, Xdr, nfs3};
 
-use super::client::{Client, Event, Retransmitted};
+use super::client::{Client, Event};
+use super::queues::Retransmitted;
 use crate::call::{PendingCall, Transmission};
 use crate::congestion::window::{InFlight, ReplySample};
+use crate::loss::detector::FirstReply;
 use crate::request::{Answer, Failure, ReplyKind};
 use crate::transport::Transport;
 use crate::transport::block_size::{BlockSize, FRAME_PAYLOAD, fragments, frames};
@@ -29,7 +31,7 @@ impl Client {
     fn send(&mut self, now: Time, mut call: PendingCall) -> Transmit {
         let seq = self.take_seq();
         let alone = call.sent.is_none() && self.flight.requests == 0;
-        let (retries, strikes) = call.sent.map_or((0, 0), |s| (s.retries + 1, self.adaptive.strikes(s)));
+        let (retries, strikes) = call.sent.map_or((0, 0), |s| (s.retries + 1, self.detector.timer().strikes(s)));
         if call.class.is_bulk() {
             self.bulk_sent += 1;
             self.window.on_sent(now);
@@ -46,7 +48,7 @@ impl Client {
             passed: None,
             overtaken: call.sent.and_then(|s| s.overtaken.or(s.passed)),
             alone,
-            before: self.adaptive.progress(),
+            before: self.detector.delivered(),
         };
         self.stats.sent += 1;
         if call.sent.is_some() {
@@ -57,7 +59,7 @@ impl Client {
         }
         self.set_timer(now, call.xid, retries);
         call.sent = Some(sent);
-        self.adaptive.on_sent(&call, sent);
+        self.detector.on_sent(&call, sent);
         let transmit = Transmit { to: self.server, payload: call.message.clone() };
         self.flying.insert(call.xid, call);
         transmit
@@ -65,7 +67,7 @@ impl Client {
 
     /// A stream has a pace of its own, and the clients of old have none.
     fn pace(&mut self, now: Time, call: &PendingCall) {
-        if let Some(frame) = self.adaptive.pace().filter(|_| self.is_adaptive()) {
+        if let Some(frame) = self.detector.path().frame_pace().filter(|_| self.is_adaptive()) {
             self.pacer.on_sent(now, frame.mul_f64(frames(call.bytes())), frame);
         }
     }
@@ -110,7 +112,7 @@ impl Client {
     /// Remembers when each request was first passed by an answer to something sent after it.
     fn note_passed(&mut self, now: Time) {
         for sent in self.flying.values_mut().filter_map(|c| c.sent.as_mut()) {
-            if sent.passed.is_none() && self.adaptive.has_passed(sent) {
+            if sent.passed.is_none() && self.detector.has_passed(sent) {
                 sent.passed = Some(now);
             }
         }
@@ -121,7 +123,7 @@ impl Client {
         if !self.is_adaptive() || self.is_held() {
             return;
         }
-        let is_lost = |call: &PendingCall, sent| self.adaptive.lost_at(call, sent).is_some_and(|t| t <= now);
+        let is_lost = |call: &PendingCall, sent| self.detector.timer().lost_at(call, sent).is_some_and(|t| t <= now);
         let mut lost: Vec<(u64, u32)> =
             self.flying_sent().filter(|(c, s)| is_lost(c, *s)).map(|(c, s)| (s.seq, c.xid)).collect();
         if lost.is_empty() {
@@ -140,12 +142,13 @@ impl Client {
     fn note_losses(&mut self, now: Time, lost: &[(u64, u32)]) {
         let calls = lost.iter().filter_map(|(seq, xid)| Some((*seq, self.flying.get(xid)?)));
         let calls = calls.filter(|(_, call)| !call.is_commit());
-        let calls = calls.filter(|(_, call)| call.sent.is_some_and(|sent| self.adaptive.in_vain(call, sent) == 0));
+        let calls = calls
+            .filter(|(_, call)| call.sent.is_some_and(|sent| self.detector.timer().excess_retries(call, sent) == 0));
         let lost: Vec<_> = calls.map(|(seq, call)| (seq, call.class, call.bytes())).collect();
         if lost.is_empty() {
             return;
         }
-        self.adaptive.on_losses(now, lost.iter().map(|(seq, class, _)| (*seq, *class)));
+        self.detector.on_losses(now, lost.iter().map(|(seq, class, _)| (*seq, *class)));
         let bulk = lost.iter().filter(|(_, class, _)| class.is_bulk());
         self.window.on_losses(bulk.map(|(.., bytes)| u64::from(*bytes)).sum());
     }
@@ -165,7 +168,7 @@ impl Client {
         let mut is_crammed = false;
         let guess = match self.config.block {
             BlockSize::Fixed(_) => RoomSuspicion::Never,
-            BlockSize::FromLink if self.adaptive.answers_late() => RoomSuspicion::Slowly,
+            BlockSize::FromLink if self.detector.answers_late() => RoomSuspicion::Slowly,
             BlockSize::FromLink => RoomSuspicion::Soon,
         };
         for call in lost.iter().filter_map(|(_, xid)| self.flying.get(xid)) {
@@ -204,12 +207,12 @@ impl Client {
         if !self.is_adaptive() || !self.resend.is_empty() {
             return None;
         }
-        self.adaptive.probe_at(self.flying_sent())
+        self.detector.timer().probe_at(self.flying_sent())
     }
 
     fn probe(&mut self, now: Time) -> Transmit {
         let (xid, seq) = (self.take_xid(), self.take_seq());
-        self.adaptive.on_probe_sent(now, xid, seq);
+        self.detector.on_probe_sent(now, xid, seq);
         self.stats.probes += 1;
         Transmit { to: self.server, payload: self.null_call(xid) }
     }
@@ -240,7 +243,7 @@ impl Client {
             // Of how long file data takes an answer that brought next to none of it says nothing.
             let is_telling = call.reply_data == asked || call.reply_data >= FRAME_PAYLOAD;
             let full = !self.waiting.bulk.is_empty() || self.room() == 0;
-            let seen = self.adaptive.on_reply(now, &call, sent, is_telling, flying_sent(&self.flying));
+            let seen = self.detector.on_reply(now, &call, sent, is_telling, flying_sent(&self.flying));
             if sent.retries > 0 {
                 let trip = now.since(sent.first);
                 let (class, bytes, first, left) = (call.class, call.bytes(), sent.first, sent.retries);
@@ -251,10 +254,10 @@ impl Client {
             self.stats.spurious += u64::from(seen.spurious);
             if call.class.is_bulk() {
                 self.flight.remove(counted);
-                let seen = ReplySample { bytes: call.bytes(), full, ..seen.seen };
+                let seen = ReplySample { bytes: call.bytes(), full, ..seen.sample };
                 self.pacer.on_reply(now, &seen);
                 self.window.on_reply(seen);
-            } else if let Some(trip) = self.adaptive.small_trip() {
+            } else if let Some(trip) = self.detector.path().min_rtt() {
                 self.window.prepare(trip);
             }
         }
@@ -267,11 +270,14 @@ impl Client {
         if again.is_second {
             self.stats.spurious += u64::from(!again.was_clear);
             if again.was_loss {
-                self.adaptive.on_second_reply();
+                self.detector.on_second_reply();
             }
         }
         match again.left.saturating_sub(1) {
-            0 => self.adaptive.on_all_answered(now, again.class, again.bytes, (again.first, again.trip)),
+            0 => {
+                let Retransmitted { class, bytes, first: sent, trip: rtt, .. } = again;
+                self.detector.on_all_answered(now, FirstReply { class, bytes, sent, rtt });
+            }
             left => self.answered_again.note(xid, Retransmitted { left, is_second: false, ..again }),
         }
     }
@@ -337,7 +343,7 @@ impl Core for Client {
             self.fragments.on_answer(now, &call, len);
             let result = call.expect.decode(header.outcome, &mut r);
             self.on_reply(now, call, result);
-        } else if self.adaptive.on_probe_reply(now, header.xid, flying_sent(&self.flying)) {
+        } else if self.detector.on_probe_reply(now, header.xid, flying_sent(&self.flying)) {
             self.heard_probe(now);
         } else if let Some(asked) = self.stream.take_asked(header.xid) {
             self.heard_probe(now);
@@ -404,7 +410,7 @@ impl Core for Client {
         let timer = self.timers.first().map(|t| t.0);
         let lost = self
             .is_adaptive()
-            .then(|| self.flying_sent().filter_map(|(c, s)| self.adaptive.lost_at(c, s)).min())
+            .then(|| self.flying_sent().filter_map(|(c, s)| self.detector.timer().lost_at(c, s)).min())
             .flatten();
         let bulk = self.bulk_at().filter(|_| self.stream.connected);
         [timer, lost, bulk, self.probe_due_at(), self.give_up_at()].into_iter().flatten().min()

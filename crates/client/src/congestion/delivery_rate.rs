@@ -13,11 +13,6 @@ use std::time::Duration;
 
 use remora_base::Time;
 
-use crate::call::{PendingCall, Transmission};
-use crate::loss::detector::LossDetector;
-use crate::transport::block_size::Shared;
-use crate::transport::block_size::frames;
-
 /// So many mean deviations are allowed for.
 const DEVIATIONS: u32 = 2;
 /// Samples that the means are of.
@@ -28,8 +23,6 @@ const SAMPLES_MIN: u32 = 4;
 const ANSWERS: f64 = 32.0;
 /// The share from which on a path lets them do that.
 const OVERTAKEN_MIN: f64 = 0.05;
-/// So many requests' time round trips may differ by through a queue of few.
-const QUEUE_REQUESTS: u32 = 4;
 
 /// How round trips of file data differ.
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,6 +61,14 @@ impl Jitter {
     }
 }
 
+/// Round-trip times of file data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RoundTrips {
+    /// Smoothed RTT.
+    pub(crate) usual: Duration,
+    pub(crate) jitter: Duration,
+}
+
 /// So many frames were answered until then.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delivered {
@@ -104,7 +105,7 @@ impl DeliveryRate {
         now: Time,
         frames: f64,
         before: Option<Delivered>,
-        (usual, jitter): (Duration, Duration),
+        RoundTrips { usual, jitter }: RoundTrips,
     ) {
         let total = self.latest.map_or(0.0, |p| p.frames) + frames;
         self.latest = Some(Delivered { frames: total, at: now });
@@ -122,43 +123,6 @@ impl DeliveryRate {
     /// The least time that a frame was seen to take of late.
     pub(crate) fn frame(&self) -> Option<Duration> {
         self.best.into_iter().flatten().min()
-    }
-}
-
-impl LossDetector {
-    /// What the answer to `call` says of the path's jitter, and of its pace in spite of that.
-    pub(crate) fn sample_delivery(&mut self, now: Time, call: &PendingCall, sent: Transmission, rtt: Option<Duration>) {
-        if self.is_stream {
-            return;
-        }
-        let usual = self.rtt(call.class).smoothed().map_or(now.since(sent.at), |(mean, _)| mean);
-        self.delivery.sample(now, frames(call.bytes()), sent.before, (usual, self.jitter(Duration::ZERO)));
-        if let Some(rtt) = rtt {
-            self.jitter.sample(sent.nth, rtt, self.airtime(call.bytes()).unwrap_or(rtt));
-        }
-    }
-
-    /// What round trips differ by if that is the path's doing, and more than the slowest hop needs for a few messages
-    /// that take `airtime` each. Where nothing overtakes it may be a queue after all, which is longer than one of them.
-    pub(crate) fn jitter(&self, airtime: Duration) -> Duration {
-        let value = self.jitter.value();
-        let is_path = match self.jitter.overtakes() {
-            true => value > airtime,
-            false => value > airtime * QUEUE_REQUESTS && self.loss().is_some_and(|loss| loss > 0.0),
-        };
-        if is_path { value } else { Duration::ZERO }
-    }
-
-    /// What of it the window is to allow for, by requests that take `spacing`. Where somebody waits for something
-    /// small only what is certainly no queue.
-    pub(crate) fn tolerance(&self, now: Time, spacing: Option<Duration>) -> Duration {
-        let is_sure = self.jitter.overtakes() || self.shared(now) != Shared::Now;
-        spacing.filter(|_| is_sure).map_or(Duration::ZERO, |spacing| self.jitter(spacing))
-    }
-
-    /// What was answered so far.
-    pub(crate) fn progress(&self) -> Option<Delivered> {
-        self.delivery.latest()
     }
 }
 
@@ -186,7 +150,7 @@ mod tests {
         // A frame a millisecond, of which ten come together.
         for ms in 1..=300u64 {
             let at = Time::from_millis(ms.next_multiple_of(10));
-            delivery.sample(at, 1.0, before.pop_front().flatten(), (MS * 20, MS * 5));
+            delivery.sample(at, 1.0, before.pop_front().flatten(), RoundTrips { usual: MS * 20, jitter: MS * 5 });
             before.push_back(delivery.latest());
         }
         let frame = delivery.frame().unwrap();

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use remora_base::{RttEstimator, Time, WindowedMin};
+use remora_base::{Time, WindowedMin};
 
 /// How long a measured minimum is believed: paths change.
 const MIN_WINDOW_SECS: u64 = 30;
 
 /// The round trips of one kind of call: smoothed (RFC 6298, section 2) and at their shortest.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rtt {
-    estimator: RttEstimator,
+pub(crate) struct RttEstimator {
+    estimator: remora_base::RttEstimator,
     min: WindowedMin<Duration, MIN_WINDOW_SECS>,
 }
 
-impl Rtt {
+impl RttEstimator {
     pub(crate) fn sample(&mut self, now: Time, rtt: Duration) {
         self.estimator.sample(rtt);
         self.min.sample(now, rtt);
@@ -32,7 +32,7 @@ impl Rtt {
 
     /// Forgets what is usual, but not the minimum: there is less of a queue than there was.
     pub(crate) fn forget_usual(&mut self) {
-        self.estimator = RttEstimator::default();
+        self.estimator = remora_base::RttEstimator::default();
     }
 
     /// Forgets the minimum: what is measured has changed.
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_minimum_is_forgotten_after_two_spells() {
-        let mut rtt = Rtt::default();
+        let mut rtt = RttEstimator::default();
         let ms = Duration::from_millis;
         rtt.sample(Time::from_secs(1), ms(5));
         for s in 2..200 {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use remora_base::Time;
 
 use crate::call::{PendingCall, Transmission};
-use crate::congestion::rtt::Rtt;
+use crate::congestion::rtt::RttEstimator;
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
@@ -17,7 +17,7 @@ pub(crate) struct DiskLatency {
 
 #[derive(Clone, Debug, Default)]
 struct ExtraLatency {
-    rtt: Rtt,
+    rtt: RttEstimator,
     /// The last one answered had been sent again.
     was_again: bool,
 }
@@ -43,6 +43,6 @@ impl DiskLatency {
 }
 
 /// What nearly all take.
-pub(crate) fn usual(rtt: &Rtt) -> Duration {
+pub(crate) fn usual(rtt: &RttEstimator) -> Duration {
     rtt.smoothed().map_or(Duration::ZERO, |(mean, deviation)| mean + deviation * 4)
 }

@@ -60,6 +60,16 @@ pub(crate) struct Arrival {
     pub(crate) overdue: Duration,
 }
 
+/// A probe that was answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct AnsweredProbe {
+    /// When it was sent.
+    pub(crate) sent: Time,
+    pub(crate) seq: u64,
+    /// No probe before it was lost.
+    pub(crate) is_first: bool,
+}
+
 /// The latest answer.
 #[derive(Clone, Copy, Debug)]
 struct LastArrival {
@@ -119,14 +129,14 @@ impl Probes {
     /// Takes the reply to a probe: when that was sent, its place, and whether none before it was lost.
     /// The unanswered ones were, or a link had no use for them any more, on which a round trip takes `trip`.
     /// `None` if there was none with this xid.
-    pub(crate) fn on_reply(&mut self, now: Time, xid: u32, trip: Duration) -> Option<(Time, u64, bool)> {
+    pub(crate) fn on_reply(&mut self, now: Time, xid: u32, trip: Duration) -> Option<AnsweredProbe> {
         let i = self.flying.iter().position(|p| p.0 == xid)?;
         let (_, sent, seq) = self.flying.get(i).copied()?;
         let is_first = self.flying.drain(..=i).take(i).all(|(_, sent, _)| now.since(sent) >= PROBE_LIFETIME + trip);
         if !is_first {
             self.on_loss();
         }
-        Some((sent, seq, is_first))
+        Some(AnsweredProbe { sent, seq, is_first })
     }
 
     /// A request was answered.
@@ -295,13 +305,13 @@ mod tests {
             let mut probes = Probes::default();
             hear(&mut probes, 1000, 200, true);
             (0..4).for_each(|xid| probes.on_sent(at(2000), xid, 10 + u64::from(xid)));
-            let sent = (Time::from_millis(2000), 10, true);
-            assert_eq!(probes.on_reply(at(2000) + ms(40), 0, trip), Some(sent));
+            let answered = |seq, is_first| Some(AnsweredProbe { sent: at(2000), seq, is_first });
+            assert_eq!(probes.on_reply(at(2000) + ms(40), 0, trip), answered(10, true));
             assert!(probes.is_patient);
-            assert_eq!(probes.on_reply(at(answered_at), 2, trip), Some((at(2000), 12, held)));
+            assert_eq!(probes.on_reply(at(answered_at), 2, trip), answered(12, held));
             assert_eq!(probes.is_patient, held, "{answered_at}");
             assert!(probes.on_reply(at(answered_at), 1, trip).is_none());
-            assert_eq!(probes.on_reply(at(answered_at), 3, trip), Some((at(2000), 13, true)));
+            assert_eq!(probes.on_reply(at(answered_at), 3, trip), answered(13, true));
         }
     }
 }

@@ -1,0 +1,82 @@
+//! The queues of the call table, and the requests that have ended lately.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use remora_base::Time;
+
+use crate::request::CallClass;
+
+/// Requests that [`RecentXids`] remembers.
+const ENDED_MAX: usize = 512;
+
+/// The latest of some requests that have ended, to know what comes for them later.
+#[derive(Debug)]
+pub(super) struct RecentXids<T>(VecDeque<(u32, T)>);
+
+impl<T> RecentXids<T> {
+    pub(super) const fn new() -> RecentXids<T> {
+        RecentXids(VecDeque::new())
+    }
+
+    pub(super) fn note(&mut self, xid: u32, what: T) {
+        if self.0.len() >= ENDED_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back((xid, what));
+    }
+
+    /// What was noted of it, if it is one of them. Once only.
+    pub(super) fn take(&mut self, xid: u32) -> Option<T> {
+        let place = self.0.iter().rposition(|(known, _)| *known == xid)?;
+        self.0.remove(place).map(|(_, what)| what)
+    }
+}
+
+/// A request that was sent again before it was answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Retransmitted {
+    pub(super) class: CallClass,
+    pub(super) bytes: u32,
+    /// When it was first sent, and how much later it was answered.
+    pub(super) first: Time,
+    pub(super) trip: Duration,
+    /// How many answers there may be yet,
+    pub(super) left: u32,
+    /// whether the next is the second,
+    pub(super) is_second: bool,
+    /// and whether by the first it was clear already that nothing had been lost.
+    pub(super) was_clear: bool,
+    /// Whether it had been counted as lost.
+    pub(super) was_loss: bool,
+}
+
+/// What people wait for, and file data.
+#[derive(Debug)]
+pub(super) struct CallQueues<T> {
+    pub(super) foreground: VecDeque<T>,
+    pub(super) bulk: VecDeque<T>,
+}
+
+impl<T> CallQueues<T> {
+    pub(super) const fn new() -> CallQueues<T> {
+        CallQueues { foreground: VecDeque::new(), bulk: VecDeque::new() }
+    }
+
+    pub(super) fn push(&mut self, class: CallClass, item: T) {
+        if class.is_bulk() { self.bulk.push_back(item) } else { self.foreground.push_back(item) }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.foreground.len() + self.bulk.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.foreground.clear();
+        self.bulk.clear();
+    }
+}
