@@ -4,7 +4,7 @@ use remora_wire::nfs3::{FileType, Status};
 
 use super::several::Several;
 use crate::args::Cat;
-use crate::cp::in_order;
+use crate::cp::transfer::in_order_read;
 use crate::exit::{Error, Result};
 use crate::out;
 use crate::servers::Servers;
@@ -27,7 +27,7 @@ async fn print(servers: &mut Servers, url: &str) -> Result {
         _ => return Err(Error::refused(url, "not a regular file")),
     }
     let print = |data: &[u8]| out::bytes(data);
-    let end = in_order::read(&place.remote, &node, print).await.map_err(out::transfer_failed(url))?;
+    let end = in_order_read::read(&place.remote, &node, print).await.map_err(out::transfer_failed(url))?;
     // One that grew, or whose server says that nothing is in it, was read as it was found.
     if end < node.attr.size {
         return Err(Error::refused(url, format!("became shorter while it was read: it ended after {end} bytes")));

@@ -3,7 +3,7 @@
 use remora_wire::nfs3::Status;
 
 use crate::args::Mv;
-use crate::cp::no_directory;
+use crate::cp::transfer::destination::no_directory;
 use crate::exit::{Error, Result};
 use crate::servers::Servers;
 

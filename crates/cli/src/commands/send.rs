@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 use super::keys;
 use crate::args::Send;
-use crate::cp::progress::Progress;
+use crate::cp::ui::progress::Progress;
 use crate::exit::{self, Error, Result};
 use crate::parcel::PART_MAX;
 use crate::{address, interrupt, out, units};

@@ -1,7 +1,7 @@
 //! The store alone: names, parts in any order, and what is in the way.
 
 use super::*;
-use crate::cp::names::is_part;
+use crate::cp::resume::temp_name::is_part;
 use crate::parcel::RANGES_MAX;
 
 fn guest(n: u8) -> Holder {

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::shares::{Census, Holder, Limits};
 use super::store::{Refusal, refusal};
-use crate::cp::names::{is_part, is_plain};
+use crate::cp::resume::temp_name::{is_part, is_plain};
 use crate::out;
 use crate::parcel::Kept;
 

@@ -18,10 +18,10 @@ use super::known::{Stamp, hash_at, hash_of};
 use super::shares::{Holder, Session};
 use super::store::{Refusal, TAKEN, refusal};
 use super::tree::{Dress, Target};
-use crate::cp::hidden;
-use crate::cp::lock::is_at;
-use crate::cp::names::part_name;
-use crate::cp::ranges::Ranges;
+use crate::cp::resume::byte_ranges::ByteRanges;
+use crate::cp::resume::lock_file::is_at;
+use crate::cp::resume::temp_file;
+use crate::cp::resume::temp_name::part_name;
 use crate::parcel::{Announcement, RANGES_MAX};
 
 /// Some of a file, which goes with this.
@@ -34,7 +34,7 @@ pub(super) struct Unfinished {
     pub(super) session: Arc<dyn Session>,
     pub(super) size: u64,
     pub(super) hash: blake3::Hash,
-    pub(super) done: Ranges,
+    pub(super) done: ByteRanges,
     pub(super) touched: Instant,
 }
 
@@ -75,10 +75,10 @@ impl Unfinished {
     ) -> io::Result<Unfinished> {
         let path = hidden_path(from, &target);
         // Of what one left that was killed, or somebody put there, nothing is used.
-        let (file, _) = hidden::open(&path, |_| Ok(None::<()>))?;
+        let (file, _) = temp_file::open(&path, |_| Ok(None::<()>))?;
         let (size, hash) = (said.size, said.hash);
         let hidden = Arc::new(Hidden { file, path, target });
-        Ok(Unfinished { hidden, from, session, size, hash, done: Ranges::default(), touched: Instant::now() })
+        Ok(Unfinished { hidden, from, session, size, hash, done: ByteRanges::default(), touched: Instant::now() })
     }
 
     /// Whether a file of this sender, for `target`, would grow under the same hidden name, to the file system.

@@ -9,7 +9,7 @@ use remora_host::atp::{AtpEndpoint, Notice};
 use tokio::sync::{mpsc, watch};
 use tokio::task::block_in_place;
 
-use crate::cp::progress::Progress;
+use crate::cp::ui::progress::Progress;
 use crate::out;
 use crate::parcel::{Answer, Verdict};
 

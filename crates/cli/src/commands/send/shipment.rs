@@ -16,7 +16,7 @@ use tokio::task::{JoinSet, block_in_place, spawn_blocking};
 
 use super::patience::{Unanswered, Wait};
 use super::sources::{Input, Source};
-use crate::cp::progress::Progress;
+use crate::cp::ui::progress::Progress;
 use crate::exit::io_text;
 use crate::out;
 use crate::parcel::{ASK_FROM, Announcement, Kept, Verdict};

@@ -9,31 +9,31 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use remora_host::client::ClientError;
 use remora_wire::nfs3::{FileType, SetAttr, Status};
 
-use super::identity::Identity;
-use super::job::Job;
-use super::journal::{Journal, JournalFile, with_suffix};
-use super::lock::LockFile;
-use super::names::part_name;
-use super::notes::{self, handle_hash};
-use super::ranges::Ranges;
-use super::upload::Destination;
+use crate::cp::resume::byte_ranges::ByteRanges;
+use crate::cp::resume::journal::{Journal, JournalFile, with_suffix};
+use crate::cp::resume::lock_file::LockFile;
+use crate::cp::resume::resume_index::{self, handle_hash};
+use crate::cp::resume::source_state::SourceIdentity;
+use crate::cp::resume::temp_name::part_name;
+use crate::cp::transfer::upload::UploadDestination;
+use crate::cp::ui::job::Job;
 use crate::exit::{self, Error};
 use crate::interrupt::Kept;
 use crate::remote::{Node, Remote};
 use crate::state;
 
 /// How often a hidden file or link is made before what is in its way is taken to be somebody's.
-pub(super) const CREATE_TRIES: usize = 8;
+pub(crate) const CREATE_TRIES: usize = 8;
 
 /// A file under its hidden name. Dropped unfinished it stays on the server; what of it was
 /// committed is in a journal here, for `--resume`.
 #[derive(Debug)]
-pub(crate) struct RemotePart {
+pub(crate) struct PartialUpload {
     pub(crate) remote: Remote,
     node: Node,
     /// The same file under its final name, where that gave it another handle.
     renamed: OnceLock<Node>,
-    dest: Destination,
+    dest: UploadDestination,
     name: Vec<u8>,
     journal: Mutex<Journal>,
     /// Bytes that the journal on the disk knows of.
@@ -49,19 +49,19 @@ pub(crate) struct RemotePart {
 
 /// A file under its hidden name that was made before anything was known of its directory.
 #[derive(Clone, Debug)]
-pub(crate) struct Early {
+pub(crate) struct EarlyTempFile {
     node: Node,
     name: Vec<u8>,
     /// A copy grows in it, and decides what becomes of it.
     is_taken: Arc<AtomicBool>,
 }
 
-impl Early {
+impl EarlyTempFile {
     /// Makes it in the mounted directory. What stands in the way stays, and then there is none.
-    pub(crate) async fn make(remote: &Remote, source: &Path, name: &[u8]) -> Option<Early> {
+    pub(crate) async fn make(remote: &Remote, source: &Path, name: &[u8]) -> Option<EarlyTempFile> {
         let name = hidden_name(source, name);
         let node = remote.create(remote.session().root(), &name).await.ok()?;
-        Some(Early { node, name, is_taken: Arc::default() })
+        Some(EarlyTempFile { node, name, is_taken: Arc::default() })
     }
 
     fn take(&self) -> Node {
@@ -82,10 +82,10 @@ impl Early {
     }
 }
 
-impl RemotePart {
+impl PartialUpload {
     /// Removes the journal of an earlier upload, for a complete copy has the name.
-    pub(crate) fn forget_begun(source: &Path, dest: &Destination) {
-        let Some(path) = notes::upload_journal(source, dest).filter(|path| path.exists()) else { return };
+    pub(crate) fn forget_begun(source: &Path, dest: &UploadDestination) {
+        let Some(path) = resume_index::upload_journal(source, dest).filter(|path| path.exists()) else { return };
         // An upload that is under way removes its own.
         if let Ok(_lock) = LockFile::acquire(&with_suffix(&path, ".lock")) {
             JournalFile::at(path).remove();
@@ -97,12 +97,12 @@ impl RemotePart {
     pub(crate) async fn open(
         job: &Job,
         source: &Path,
-        identity: &Identity,
-        dest: &Destination,
+        identity: &SourceIdentity,
+        dest: &UploadDestination,
         old: Option<&Node>,
-    ) -> Result<RemotePart, ClientError> {
+    ) -> Result<PartialUpload, ClientError> {
         let name = hidden_name(source, &dest.name);
-        let path = notes::upload_journal(source, dest);
+        let path = resume_index::upload_journal(source, dest);
         let lock = match path.as_ref().map(|path| LockFile::acquire(&with_suffix(path, ".lock"))) {
             Some(Err(e)) if e.kind() == io::ErrorKind::ResourceBusy => return Err(e.into()),
             // Without a lock copies get in each other's way at worst.
@@ -134,7 +134,7 @@ impl RemotePart {
                 (node, journal)
             }
         };
-        Ok(RemotePart {
+        Ok(PartialUpload {
             remote: dest.remote.clone(),
             node,
             renamed: OnceLock::new(),
@@ -186,7 +186,7 @@ impl RemotePart {
     }
 
     /// The same without these, which the file has as holes.
-    pub(crate) fn missing_beside(&self, holes: &Ranges, size: u64) -> Vec<Range<u64>> {
+    pub(crate) fn missing_beside(&self, holes: &ByteRanges, size: u64) -> Vec<Range<u64>> {
         self.journal().done.with(holes).missing(size)
     }
 
@@ -302,7 +302,7 @@ impl RemotePart {
     }
 }
 
-impl Drop for RemotePart {
+impl Drop for PartialUpload {
     fn drop(&mut self) {
         if !self.finished {
             self.note_all();
@@ -319,17 +319,17 @@ fn has_lost_handle(e: &ClientError) -> bool {
 /// The temporary name of an upload, the same for each run. Names of other users, clients and sources differ: RENAME
 /// gives the final name to whatever has the temporary one.
 fn hidden_name(source: &Path, name: &[u8]) -> Vec<u8> {
-    part_name(name, &format!("-{}", notes::upload_tag(source, name)))
+    part_name(name, &format!("-{}", resume_index::upload_tag(source, name)))
 }
 
 /// Whether the journal is about `node`, as a copy of this source.
-fn is_about(journal: &Journal, source: &Identity, node: &Node) -> bool {
+fn is_about(journal: &Journal, source: &SourceIdentity, node: &Node) -> bool {
     node.attr.kind == FileType::Regular && journal.is_about(source, handle_hash(&node.fh), node.attr.size)
 }
 
 /// A new, empty file. What an earlier copy left goes; nothing is ever written through a link. What
 /// is in the way may be our own, made by a server that died before it could say so.
-async fn create(dest: &Destination, name: &[u8]) -> Result<Node, ClientError> {
+async fn create(dest: &UploadDestination, name: &[u8]) -> Result<Node, ClientError> {
     let dir = &dest.dir.fh;
     for _ in 1..CREATE_TRIES {
         match dest.remote.create(dir, name).await {
@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn journal_is_about_the_file_with_its_handle() {
         let (ours, other) = (node(b"ours"), node(b"next"));
-        let source = Identity::of_remote(&ours.attr);
+        let source = SourceIdentity::of_remote(&ours.attr);
         let mut journal = Journal::new(source.clone(), handle_hash(&ours.fh));
         journal.done.insert(0..4);
         assert!(is_about(&journal, &source, &ours) && !is_about(&journal, &source, &other));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::hidden::AS_IT_IS;
+use crate::cp::resume::temp_file::AS_IT_IS;
 
 /// How often a lock's file may go away between being opened and being locked, or be held for the
 /// moment in which it is swept away.
@@ -45,14 +45,14 @@ pub(crate) fn busy() -> io::Error {
 
 /// A file that is there to be locked, and goes when its owner does.
 #[derive(Debug)]
-pub(super) struct LockFile {
+pub(crate) struct LockFile {
     path: PathBuf,
     _locked: File,
 }
 
 impl LockFile {
     /// Fails with [`io::ErrorKind::ResourceBusy`] if another process has it.
-    pub(super) fn acquire(path: &Path) -> io::Result<LockFile> {
+    pub(crate) fn acquire(path: &Path) -> io::Result<LockFile> {
         for _ in 0..TRIES_MAX {
             let mut options = OpenOptions::new();
             options.write(true).create(true).truncate(false).mode(0o600).custom_flags(AS_IT_IS);
@@ -78,7 +78,7 @@ impl LockFile {
 }
 
 /// Removes locks whose owners were killed. Best effort: they only take room.
-pub(super) fn sweep(dir: &Path) {
+pub(crate) fn sweep(dir: &Path) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries.take(SWEEP_MAX).filter_map(Result::ok) {
         if !entry.file_name().to_string_lossy().ends_with(SUFFIX) {

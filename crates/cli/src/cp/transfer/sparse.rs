@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-use super::ranges::Ranges;
+use crate::cp::resume::byte_ranges::ByteRanges;
 
 /// Shorter ones are copied like all else: they save less than they take to tell.
 const BYTES_MIN: u64 = 64 << 10;
@@ -16,8 +16,8 @@ const COUNT_MAX: usize = 1 << 16;
 const BLOCK: u64 = 512;
 
 /// The holes in the file's first `size` bytes; none where its file system tells of none.
-pub(super) fn of(file: &File, size: u64) -> Ranges {
-    let mut holes = Ranges::default();
+pub(crate) fn of(file: &File, size: u64) -> ByteRanges {
+    let mut holes = ByteRanges::default();
     // Hardly any file has one, and those that have none are not searched.
     if !file.metadata().is_ok_and(|meta| meta.blocks().saturating_mul(BLOCK) < size) {
         return holes;
@@ -74,6 +74,6 @@ mod tests {
     fn what_is_full_has_none() {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&[7; 300_000], 0).unwrap();
-        assert_eq!(of(&file, 300_000), Ranges::default());
+        assert_eq!(of(&file, 300_000), ByteRanges::default());
     }
 }

@@ -13,37 +13,45 @@ use remora_client::Written;
 use remora_host::client::{self, ClientError, Limits, Progress};
 use remora_wire::nfs3::{Attr, Fh, FileType};
 
-use super::holes;
-use super::identity::{Change, Identity, State};
-use super::job::{Job, count};
-use super::just_created::FileKey;
-use super::preserve::Looks;
-use super::remote_part::{Early, RemotePart};
-use super::verify;
+use crate::cp::created_objects::FileKey;
+use crate::cp::resume::source_state::{Change, SourceIdentity, SourceState};
+use crate::cp::transfer::attributes::UploadAttributes;
+use crate::cp::transfer::partial_upload::{EarlyTempFile, PartialUpload};
+use crate::cp::transfer::sparse;
+use crate::cp::transfer::verify;
+use crate::cp::ui::job::{Job, count};
 use crate::exit::{self, Error, Result};
 use crate::interrupt::AtRisk;
 use crate::remote::{Node, Remote};
 
 /// Where an upload goes.
 #[derive(Clone, Debug)]
-pub(crate) struct Destination {
+pub(crate) struct UploadDestination {
     pub(crate) remote: Remote,
     pub(crate) dir: Node,
     pub(crate) name: Vec<u8>,
     /// What has this name, or that nothing has it, if that was just seen.
     pub(crate) old: Option<Option<Node>>,
     /// The hidden file, if it was made already.
-    pub(crate) early: Option<Early>,
+    pub(crate) early: Option<EarlyTempFile>,
     /// Another name that this command gives in the directory may be the same to the server.
     pub(crate) may_fold: bool,
     /// For messages.
     pub(crate) url: String,
 }
 
-impl Destination {
+impl UploadDestination {
     /// A name in a directory, of which nothing else is known.
-    pub(crate) fn new(remote: &Remote, dir: &Node, name: Vec<u8>, url: String) -> Destination {
-        Destination { remote: remote.clone(), dir: dir.clone(), name, old: None, early: None, may_fold: false, url }
+    pub(crate) fn new(remote: &Remote, dir: &Node, name: Vec<u8>, url: String) -> UploadDestination {
+        UploadDestination {
+            remote: remote.clone(),
+            dir: dir.clone(),
+            name,
+            old: None,
+            early: None,
+            may_fold: false,
+            url,
+        }
     }
 }
 
@@ -51,19 +59,19 @@ impl Destination {
 struct Source<'a> {
     path: &'a Path,
     file: File,
-    state: State,
+    state: SourceState,
     /// What its copy gets: should it change, that must not look like one of what it is then.
-    looks: Looks,
+    looks: UploadAttributes,
 }
 
 impl Source<'_> {
     fn open(path: &Path, preserves: bool) -> io::Result<Source<'_>> {
         let file = File::open(path)?;
         let meta = file.metadata()?;
-        Ok(Source { path, file, state: State::of_local(&meta), looks: Looks::of(&meta, preserves) })
+        Ok(Source { path, file, state: SourceState::of_local(&meta), looks: UploadAttributes::of(&meta, preserves) })
     }
 
-    fn identity(&self) -> &Identity {
+    fn identity(&self) -> &SourceIdentity {
         self.state.identity()
     }
 
@@ -74,13 +82,13 @@ impl Source<'_> {
         Ok(says_so && self.file.metadata()?.len() == 0)
     }
 
-    fn now(&self) -> io::Result<State> {
-        Ok(State::of_local(&self.file.metadata()?))
+    fn now(&self) -> io::Result<SourceState> {
+        Ok(SourceState::of_local(&self.file.metadata()?))
     }
 }
 
 /// Copies `source` to `dest`, which is replaced when all is on the server's disk.
-pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result {
+pub(crate) async fn file(job: &Job, source: &Path, dest: &UploadDestination) -> Result {
     let here = |e| Error::local(source.display())(e);
     let there = |e| Error::remote(&dest.url)(e);
     job.kept.go_on().await;
@@ -102,14 +110,14 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
             return Ok(());
         }
         if job.resume && is_there(job, &from, &dest.remote, old).await.map_err(there)? {
-            RemotePart::forget_begun(source, dest);
+            PartialUpload::forget_begun(source, dest);
             note_found(job, old, dest);
             job.progress.skip(identity.size());
             job.copied(&job.counts.files, source.display(), &dest.url);
             return Ok(());
         }
     }
-    let mut part = RemotePart::open(job, source, identity, dest, old.as_ref()).await.map_err(there)?;
+    let mut part = PartialUpload::open(job, source, identity, dest, old.as_ref()).await.map_err(there)?;
     job.progress.skip(part.bytes());
     let filled = fill(job, &from, &part, dest).await;
     let done = match filled {
@@ -138,7 +146,7 @@ pub(crate) async fn file(job: &Job, source: &Path, dest: &Destination) -> Result
     })
 }
 
-pub(super) fn check_replaceable(job: &Job, source: &Path, old: &Node, url: &str) -> Result {
+pub(crate) fn check_replaceable(job: &Job, source: &Path, old: &Node, url: &str) -> Result {
     job.created.check_there(source, old)?;
     match old.attr.kind {
         FileType::Regular | FileType::SymLink => Ok(()),
@@ -148,7 +156,7 @@ pub(super) fn check_replaceable(job: &Job, source: &Path, old: &Node, url: &str)
 }
 
 /// Takes note of what is left as it is. A file with several names may be meant by each of them.
-pub(super) fn note_found(job: &Job, old: &Node, dest: &Destination) {
+pub(crate) fn note_found(job: &Job, old: &Node, dest: &UploadDestination) {
     if old.attr.nlink > 1 {
         return;
     }
@@ -159,7 +167,7 @@ pub(super) fn note_found(job: &Job, old: &Node, dest: &Destination) {
 }
 
 /// Takes note of what has its final name now.
-pub(super) async fn note_created(job: &Job, made: &Node, dest: &Destination) {
+pub(crate) async fn note_created(job: &Job, made: &Node, dest: &UploadDestination) {
     job.created.note(FileKey::of_handle(made));
     // The name may lead to another handle than the hidden one did. Best effort: what has been noted serves most servers.
     if dest.may_fold
@@ -171,7 +179,7 @@ pub(super) async fn note_created(job: &Job, made: &Node, dest: &Destination) {
 
 /// Whether the copy was made before.
 async fn is_there(job: &Job, source: &Source<'_>, remote: &Remote, old: &Node) -> Result<bool, ClientError> {
-    if old.attr.kind != FileType::Regular || !source.identity().is_copied_by(&Identity::of_remote(&old.attr)) {
+    if old.attr.kind != FileType::Regular || !source.identity().is_copied_by(&SourceIdentity::of_remote(&old.attr)) {
         return Ok(false);
     }
     if !job.verify {
@@ -187,7 +195,7 @@ async fn is_there(job: &Job, source: &Source<'_>, remote: &Remote, old: &Node) -
 /// Sends what is missing, sets mode and time, and looks whether both files are what they
 /// should be. Unless round trips are short mode and time are left to be set together with the
 /// name.
-async fn fill(job: &Job, source: &Source<'_>, part: &RemotePart, dest: &Destination) -> Result<Filled> {
+async fn fill(job: &Job, source: &Source<'_>, part: &PartialUpload, dest: &UploadDestination) -> Result<Filled> {
     let here = |e| Error::local(source.path.display())(e);
     let there = |e| Error::remote(&dest.url)(e);
     let seen = send(job, source, part).await.map_err(there)?;
@@ -226,7 +234,7 @@ async fn fill(job: &Job, source: &Source<'_>, part: &RemotePart, dest: &Destinat
 
 /// Compares source and copy. What the way there damaged is sent again, if the source is still what it was. Says
 /// whether anything was.
-async fn verify_copy(job: &Job, source: &Source<'_>, part: &RemotePart, node: &Node) -> Result<bool> {
+async fn verify_copy(job: &Job, source: &Source<'_>, part: &PartialUpload, node: &Node) -> Result<bool> {
     let here = |e| Error::local(source.path.display())(e);
     let failed = |e| Error::remote(part.url())(e);
     let mut ranges = verify::all(node);
@@ -277,7 +285,7 @@ impl Look {
 }
 
 /// Sends what is missing.
-async fn send(job: &Job, source: &Source<'_>, part: &RemotePart) -> Result<Written, ClientError> {
+async fn send(job: &Job, source: &Source<'_>, part: &PartialUpload) -> Result<Written, ClientError> {
     let missing = to_send(job, source, part).await?;
     if missing.is_empty() {
         return Ok(Written::default());
@@ -290,10 +298,10 @@ async fn send(job: &Job, source: &Source<'_>, part: &RemotePart) -> Result<Writt
 
 /// What of it is missing there. Its holes are not sent where they are holes at the server, too: the hidden file was
 /// empty when it was made, and nothing but what is not in them has been written to it.
-async fn to_send(job: &Job, source: &Source<'_>, part: &RemotePart) -> Result<Vec<Range<u64>>, ClientError> {
+async fn to_send(job: &Job, source: &Source<'_>, part: &PartialUpload) -> Result<Vec<Range<u64>>, ClientError> {
     let size = source.identity().size();
     let all = part.missing(size);
-    let holes = holes::of(&source.file, size);
+    let holes = sparse::of(&source.file, size);
     if holes.bytes() == 0 || !part.stretch(size).await? {
         return Ok(all);
     }
@@ -307,7 +315,7 @@ async fn to_send(job: &Job, source: &Source<'_>, part: &RemotePart) -> Result<Ve
 struct Sending<'a> {
     job: &'a Job,
     file: &'a File,
-    part: &'a RemotePart,
+    part: &'a PartialUpload,
     limits: Limits,
     /// Bytes that have not been counted. What the server lost and gets again does not count again.
     uncounted: Option<&'a AtomicU64>,
@@ -316,7 +324,7 @@ struct Sending<'a> {
 }
 
 impl<'a> Sending<'a> {
-    async fn begin(job: &'a Job, source: &'a Source<'_>, part: &'a RemotePart) -> Result<Sending<'a>, ClientError> {
+    async fn begin(job: &'a Job, source: &'a Source<'_>, part: &'a PartialUpload) -> Result<Sending<'a>, ClientError> {
         let limits = part.remote.limits().await?;
         job.kept.go_on().await;
         let (file, at_risk) = (&source.file, job.kept.at_risk());

@@ -4,19 +4,19 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use super::job::Counts;
+use crate::cp::ui::job::Counts;
 use crate::exit::{Error, Result};
 
 /// Those that were given.
 #[derive(Debug, Default)]
-pub(super) struct Given {
+pub(crate) struct UniqueNames {
     names: HashSet<Vec<u8>>,
 }
 
-impl Given {
+impl UniqueNames {
     /// Makes `copy` of `source`, which gives this name, unless that was given before. A copy that failed
     /// and left nothing has given none.
-    pub(super) async fn once(
+    pub(crate) async fn once(
         &mut self,
         name: Option<&[u8]>,
         source: impl fmt::Display,

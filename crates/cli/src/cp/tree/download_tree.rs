@@ -13,16 +13,16 @@ use remora_host::client::ClientError;
 use remora_wire::nfs3::{Attr, FileType};
 use tokio::task::{block_in_place, spawn_blocking};
 
-use super::begun::Begun;
-use super::download;
-use super::job::{Job, count};
-use super::just_created::{FileKey, JustCreated};
-use super::name_folding::{Grouped, group};
-use super::named::{By, Dest};
-use super::names::{is_part, is_plain, part_name};
-use super::part::{above, rename_here, sync_dir, sync_opened};
-use super::preserve::dress;
 use crate::ahead::Ahead;
+use crate::cp::created_objects::{CreatedObjects, FileKey};
+use crate::cp::resume::temp_name::{is_part, is_plain, part_name};
+use crate::cp::resume::tree_marker::TreeMarker;
+use crate::cp::transfer::attributes::dress;
+use crate::cp::transfer::destination::{By, LocalDestination};
+use crate::cp::transfer::download;
+use crate::cp::transfer::partial_download::{above, rename_here, sync_dir, sync_opened};
+use crate::cp::tree::name_folding::{Grouped, group};
+use crate::cp::ui::job::{Job, count};
 use crate::exit::{self, Error, Result};
 use crate::listing::DEPTH_MAX;
 use crate::object::type_name;
@@ -31,7 +31,7 @@ use crate::pool::{NEAR_MAX, Pool};
 use crate::remote::{Entry, Listing, Node, Remote};
 
 /// Why hidden names are left out: copied, they would meet those of the copies themselves.
-pub(super) const UNFINISHED: &str = "copy that was not finished";
+pub(crate) const UNFINISHED: &str = "copy that was not finished";
 
 /// A remote directory on its way here.
 struct Down {
@@ -44,10 +44,17 @@ struct Down {
 }
 
 /// What came of listing a directory before its turn.
-type Early = Result<Option<Listing>, ClientError>;
+type EarlyTempFile = Result<Option<Listing>, ClientError>;
 
 /// Copies a remote directory and all that is in it to `dest`.
-pub(crate) async fn down(job: &Arc<Job>, remote: &Remote, node: Node, url: &str, dest: &Dest, begun: &Begun) -> Result {
+pub(crate) async fn down(
+    job: &Arc<Job>,
+    remote: &Remote,
+    node: Node,
+    url: &str,
+    dest: &LocalDestination,
+    begun: &TreeMarker,
+) -> Result {
     let (url, through_link) = (url.to_owned(), dest.by == By::User);
     let top = Down { node, url, dest: dest.path.clone(), through_link, depth: 0 };
     let mut pool = Pool::new(remote.session());
@@ -56,7 +63,7 @@ pub(crate) async fn down(job: &Arc<Job>, remote: &Remote, node: Node, url: &str,
 }
 
 /// Ends a copy of a tree of which came what `filled` says. Once all is there nothing need be known of its beginning.
-pub(super) async fn end(job: &Job, filled: Result, begun: &Begun, mut pool: Pool) -> Result {
+pub(crate) async fn end(job: &Job, filled: Result, begun: &TreeMarker, mut pool: Pool) -> Result {
     if filled.is_err() {
         pool.tidy().await;
     }
@@ -68,7 +75,7 @@ pub(super) async fn end(job: &Job, filled: Result, begun: &Begun, mut pool: Pool
 }
 
 /// Makes the directory here and all that is in it.
-async fn fill_here(job: &Arc<Job>, remote: &Remote, top: Down, begun: &Begun, pool: &mut Pool) -> Result {
+async fn fill_here(job: &Arc<Job>, remote: &Remote, top: Down, begun: &TreeMarker, pool: &mut Pool) -> Result {
     // Modes and times come last: filling a directory needs the one and changes the other.
     let mut finished: Vec<Filled> = Vec::new();
     let (mut walk, root) = (Some(job.progress.walk()), top.dest.clone());
@@ -174,13 +181,19 @@ impl Files {
     }
 }
 
-async fn list(remote: Remote, dir: Down) -> (Down, Early) {
+async fn list(remote: Remote, dir: Down) -> (Down, EarlyTempFile) {
     let early = remote.list_early(&dir.node.fh, dir.depth).await;
     (dir, early)
 }
 
 /// Makes the directory here, and lists the one there, if that was not done yet. Says whether it is to look like that.
-async fn open_down(job: &Job, remote: &Remote, dir: &Down, early: Early, begun: &Begun) -> Result<(bool, Listing)> {
+async fn open_down(
+    job: &Job,
+    remote: &Remote,
+    dir: &Down,
+    early: EarlyTempFile,
+    begun: &TreeMarker,
+) -> Result<(bool, Listing)> {
     if dir.depth > DEPTH_MAX {
         return Err(Error::refused(&dir.url, "directories lie too deep in one another"));
     }
@@ -224,12 +237,12 @@ async fn open_down(job: &Job, remote: &Remote, dir: &Down, early: Early, begun: 
 }
 
 /// Something has the name of a directory that is to be copied.
-pub(super) fn no_dir_there(name: impl fmt::Display) -> Error {
+pub(crate) fn no_dir_there(name: impl fmt::Display) -> Error {
     Error::refused(name, "exists and is not a directory")
 }
 
 /// The mode to fill a directory in that an earlier try has given its own, if that one forbids it.
-pub(super) fn reopened(mode: u32) -> Option<u32> {
+pub(crate) fn reopened(mode: u32) -> Option<u32> {
     (mode & 0o700 != 0o700).then_some(mode & 0o777 | 0o700)
 }
 
@@ -269,7 +282,7 @@ async fn down_one(job: &Job, remote: &Remote, entry: Entry, url: &str, dest: &Pa
 }
 
 /// Downloads a symbolic link that was named, as a link.
-pub(super) async fn link_down(job: &Job, remote: &Remote, link: &Node, url: &str, dest: &Path) -> Result {
+pub(crate) async fn link_down(job: &Job, remote: &Remote, link: &Node, url: &str, dest: &Path) -> Result {
     link_down_in_tree(job, remote, link, url, dest).await?;
     block_in_place(|| sync_dir(above(dest))).map_err(Error::local(dest.display()))
 }
@@ -288,13 +301,13 @@ async fn link_down_in_tree(job: &Job, remote: &Remote, link: &Node, url: &str, d
     Ok(())
 }
 
-pub(super) fn skip(job: &Job, name: &str, kind: &str) {
+pub(crate) fn skip(job: &Job, name: &str, kind: &str) {
     count(&job.counts.skipped);
     job.note(&format!("{name}: skipped, because it is a {kind}"));
 }
 
 /// Makes a link that points at `target`, and replaces what has its name.
-fn link_here(created: &JustCreated, target: &[u8], dest: &Path) -> io::Result<()> {
+fn link_here(created: &CreatedObjects, target: &[u8], dest: &Path) -> io::Result<()> {
     let name = dest.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let part = dest.with_file_name(OsStr::from_bytes(&part_name(name.as_bytes(), "")));
     // What an earlier copy left.

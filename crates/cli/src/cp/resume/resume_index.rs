@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use remora_wire::nfs3::Fh;
 
-use super::upload::Destination;
+use crate::cp::transfer::upload::UploadDestination;
 use crate::servers::Place;
 use crate::state;
 
 /// Path of the journal of an upload of `source` to `dest`; `None` without a state directory.
-pub(super) fn upload_journal(source: &Path, dest: &Destination) -> Option<PathBuf> {
+pub(crate) fn upload_journal(source: &Path, dest: &UploadDestination) -> Option<PathBuf> {
     let dir = state::user_dir()?;
     state::make_private(&dir).ok()?;
     let name = digest(&[&user(), &dest.dir.fh.0, &dest.name, whole_path(source).as_os_str().as_encoded_bytes()]);
@@ -22,13 +22,13 @@ pub(super) fn upload_journal(source: &Path, dest: &Destination) -> Option<PathBu
 
 /// Direction of a tree copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Direction {
+pub(crate) enum Direction {
     Up,
     Down,
 }
 
 /// Path of the marker of a tree copy between `here` and `place`; `None` without a state directory.
-pub(super) fn tree_marker(direction: Direction, here: &Path, place: &Place) -> Option<PathBuf> {
+pub(crate) fn tree_marker(direction: Direction, here: &Path, place: &Place) -> Option<PathBuf> {
     let way: &[u8] = if direction == Direction::Up { b"up" } else { b"down" };
     // Components leave out a slash at the end.
     let here: PathBuf = here.components().collect();
@@ -39,14 +39,14 @@ pub(super) fn tree_marker(direction: Direction, here: &Path, place: &Place) -> O
 
 /// Eight hexadecimal digits for the temporary name of an upload of `source` to `name`. Other users, clients and sources
 /// have other ones.
-pub(super) fn upload_tag(source: &Path, name: &[u8]) -> String {
+pub(crate) fn upload_tag(source: &Path, name: &[u8]) -> String {
     let source = whole_path(source);
     digest(&[&user(), &state::own_id().bytes, name, source.as_os_str().as_encoded_bytes()])[..8].to_owned()
 }
 
 /// A hash of a file handle. Unlike an inode number it differs for the next file that gets the same number, and some
 /// servers give all files one number.
-pub(super) fn handle_hash(fh: &Fh) -> String {
+pub(crate) fn handle_hash(fh: &Fh) -> String {
     blake3::hash(&fh.0).to_hex()[..32].to_owned()
 }
 

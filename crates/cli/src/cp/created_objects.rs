@@ -56,7 +56,7 @@ impl FileKey {
 
 /// What one command has created, or found to be created by an earlier run of it: 16 bytes for each file and directory.
 #[derive(Debug, Default)]
-pub(crate) struct JustCreated {
+pub(crate) struct CreatedObjects {
     state: Mutex<State>,
 }
 
@@ -67,7 +67,7 @@ struct State {
     names: HashMap<FileKey, Box<[u8]>>,
 }
 
-impl JustCreated {
+impl CreatedObjects {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -151,7 +151,7 @@ mod tests {
     fn just_created_file_is_not_replaced_under_another_name() {
         let dir = tempfile::tempdir().unwrap();
         let [first, second, third] = ["README", "readme", "other"].map(|name| dir.path().join(name));
-        let created = JustCreated::default();
+        let created = CreatedObjects::default();
         for path in [&first, &third] {
             fs::write(path, "").unwrap();
         }
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn file_on_a_server_is_known_by_handle_or_attributes() {
-        let created = JustCreated::default();
+        let created = CreatedObjects::default();
         assert!(created.note_named(&node(b"a", 1, 5), b"README"));
         for (found, is_known) in [
             (node(b"a", 1, 9), true),

@@ -7,9 +7,9 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use super::hidden::{read_note, write_note};
-use super::identity::Identity;
-use super::ranges::Ranges;
+use crate::cp::resume::byte_ranges::ByteRanges;
+use crate::cp::resume::source_state::SourceIdentity;
+use crate::cp::resume::temp_file::{read_note, write_note};
 
 /// Journals of another version are not understood, and not used.
 const VERSION: u32 = 3;
@@ -21,17 +21,17 @@ const BYTES_MAX: u64 = 16 << 20;
 pub(crate) struct Journal {
     version: u32,
     /// What is copied.
-    source: Identity,
+    source: SourceIdentity,
     /// The file that is copied to, by what no other file has, also not a later one.
     part: String,
     /// What of it is on stable storage.
-    pub(crate) done: Ranges,
+    pub(crate) done: ByteRanges,
 }
 
 impl Journal {
     /// Of a copy that begins.
-    pub(crate) fn new(source: Identity, part: impl ToString) -> Journal {
-        Journal { version: VERSION, source, part: part.to_string(), done: Ranges::default() }
+    pub(crate) fn new(source: SourceIdentity, part: impl ToString) -> Journal {
+        Journal { version: VERSION, source, part: part.to_string(), done: ByteRanges::default() }
     }
 
     /// Bytes in the source.
@@ -45,13 +45,13 @@ impl Journal {
     }
 
     /// Whether it is about this copy, of which `part_size` bytes are there.
-    pub(crate) fn is_about(&self, source: &Identity, part: impl ToString, part_size: u64) -> bool {
+    pub(crate) fn is_about(&self, source: &SourceIdentity, part: impl ToString, part_size: u64) -> bool {
         let fits = self.done.is_sound() && self.done.end() <= part_size.min(source.size());
         fits && self.version == VERSION && self.source == *source && self.part == part.to_string()
     }
 
     /// Why a copy of `source` begins afresh although this was noted.
-    pub(crate) fn why_afresh(&self, source: &Identity) -> String {
+    pub(crate) fn why_afresh(&self, source: &SourceIdentity) -> String {
         let why = if self.version != VERSION {
             "another version of this program had begun it"
         } else if self.source != *source {
@@ -115,8 +115,8 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use super::super::identity::tests::source;
     use super::*;
+    use crate::cp::resume::source_state::tests::source;
 
     #[test]
     fn a_journal_is_used_only_for_the_copy_it_is_about() {

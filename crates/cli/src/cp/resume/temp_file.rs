@@ -8,8 +8,8 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-use super::journal::with_suffix;
-use super::lock::{TRIES_MAX, busy, is_at, lock};
+use crate::cp::resume::journal::with_suffix;
+use crate::cp::resume::lock_file::{TRIES_MAX, busy, is_at, lock};
 
 /// What opens no link, and waits for nobody at the other end of a pipe that took a file's place.
 pub(crate) const AS_IT_IS: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits() as i32;
@@ -97,7 +97,7 @@ fn is_owned(path: &Path, file: &File) -> io::Result<bool> {
 }
 
 /// What was noted at `path`, if that is ours and has `max` bytes at most.
-pub(super) fn read_note(path: &Path, max: u64) -> Option<Vec<u8>> {
+pub(crate) fn read_note(path: &Path, max: u64) -> Option<Vec<u8>> {
     let file = OpenOptions::new().read(true).custom_flags(AS_IT_IS).open(path).ok()?;
     let meta = file.metadata().ok().filter(is_ours)?;
     let mut note = Vec::new();
@@ -107,7 +107,7 @@ pub(super) fn read_note(path: &Path, max: u64) -> Option<Vec<u8>> {
 }
 
 /// Notes that, in place of what was noted before.
-pub(super) fn write_note(path: &Path, note: &[u8]) -> io::Result<()> {
+pub(crate) fn write_note(path: &Path, note: &[u8]) -> io::Result<()> {
     let new = with_suffix(path, ".new");
     // Left by a copy that was killed, or put there by somebody: what that is, or leads to, stays as it is.
     remove_if_there(&new)?;
@@ -116,7 +116,7 @@ pub(super) fn write_note(path: &Path, note: &[u8]) -> io::Result<()> {
     fs::rename(&new, path)
 }
 
-pub(super) fn remove_if_there(path: &Path) -> io::Result<()> {
+pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => Ok(()),

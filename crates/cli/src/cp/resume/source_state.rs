@@ -16,7 +16,7 @@ type Instant = (i64, u32);
 
 /// Which file, in which state: if any of it differs, a copy cannot go on.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Identity {
+pub(crate) struct SourceIdentity {
     device: u64,
     file: u64,
     size: u64,
@@ -24,18 +24,18 @@ pub(crate) struct Identity {
     ctime: Instant,
 }
 
-impl Identity {
+impl SourceIdentity {
     /// Of a file on a server.
-    pub(crate) fn of_remote(attr: &Attr) -> Identity {
+    pub(crate) fn of_remote(attr: &Attr) -> SourceIdentity {
         let [mtime, ctime] = [attr.mtime, attr.ctime].map(|time| (i64::from(time.secs), time.nanos));
-        Identity { device: attr.fsid, file: attr.fileid, size: attr.size, mtime, ctime }
+        SourceIdentity { device: attr.fsid, file: attr.fileid, size: attr.size, mtime, ctime }
     }
 
     /// Of a file here.
-    pub(crate) fn of_local(meta: &fs::Metadata) -> Identity {
+    pub(crate) fn of_local(meta: &fs::Metadata) -> SourceIdentity {
         let mtime = (meta.mtime(), meta.mtime_nsec() as u32);
         let ctime = (meta.ctime(), meta.ctime_nsec() as u32);
-        Identity { device: meta.dev(), file: meta.ino(), size: meta.size(), mtime, ctime }
+        SourceIdentity { device: meta.dev(), file: meta.ino(), size: meta.size(), mtime, ctime }
     }
 
     /// Bytes in the file.
@@ -45,20 +45,20 @@ impl Identity {
 
     /// Whether `copy`, whose time was set to this one's, still looks like a copy of it. Times of change are never
     /// the same.
-    pub(crate) fn is_copied_by(&self, copy: &Identity) -> bool {
+    pub(crate) fn is_copied_by(&self, copy: &SourceIdentity) -> bool {
         self.size == copy.size && self.has_dated(copy)
     }
 
     /// Whether `copy` has the time that was set when it was this one's copy. Some file systems keep whole
     /// seconds only.
-    pub(crate) fn has_dated(&self, copy: &Identity) -> bool {
+    pub(crate) fn has_dated(&self, copy: &SourceIdentity) -> bool {
         let (mine, theirs) = (nearest(self.mtime), copy.mtime);
         i64::from(mine.secs) == theirs.0 && (mine.nanos == theirs.1 || theirs.1 == 0)
     }
 }
 
 /// What a copy on a server gets for a time. NFSv3 counts seconds from 1970 to 2106.
-pub(super) fn nearest((secs, nanos): Instant) -> NfsTime {
+pub(crate) fn nearest((secs, nanos): Instant) -> NfsTime {
     match u32::try_from(secs) {
         Ok(secs) => NfsTime { secs, nanos },
         Err(_) => NfsTime { secs: if secs < 0 { 0 } else { u32::MAX }, nanos: 0 },
@@ -67,37 +67,37 @@ pub(super) fn nearest((secs, nanos): Instant) -> NfsTime {
 
 /// A file's identity, and what may be new of it without a new content.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct State {
-    identity: Identity,
+pub(crate) struct SourceState {
+    identity: SourceIdentity,
     /// Mode, owner, group and number of names. What sets one of them sets the time of change.
     attributes: (u32, u32, u32, u64),
 }
 
-impl State {
+impl SourceState {
     /// Of a file on a server.
-    pub(crate) fn of_remote(attr: &Attr) -> State {
+    pub(crate) fn of_remote(attr: &Attr) -> SourceState {
         let attributes = (attr.mode, attr.uid, attr.gid, u64::from(attr.nlink));
-        State { identity: Identity::of_remote(attr), attributes }
+        SourceState { identity: SourceIdentity::of_remote(attr), attributes }
     }
 
     /// Of a file here.
-    pub(crate) fn of_local(meta: &fs::Metadata) -> State {
+    pub(crate) fn of_local(meta: &fs::Metadata) -> SourceState {
         // On a server a mode is without what kind of file it is.
         let attributes = (meta.mode() & 0o7777, meta.uid(), meta.gid(), meta.nlink());
-        State { identity: Identity::of_local(meta), attributes }
+        SourceState { identity: SourceIdentity::of_local(meta), attributes }
     }
 
-    pub(crate) fn identity(&self) -> &Identity {
+    pub(crate) fn identity(&self) -> &SourceIdentity {
         &self.identity
     }
 
     /// What has become of it, now that it is like this.
-    pub(crate) fn change_to(&self, now: &State) -> Change {
+    pub(crate) fn change_to(&self, now: &SourceState) -> Change {
         let (was, is) = (&self.identity, &now.identity);
         if *is == *was {
             return Change::None;
         }
-        if *is != (Identity { ctime: is.ctime, ..was.clone() }) {
+        if *is != (SourceIdentity { ctime: is.ctime, ..was.clone() }) {
             return Change::Content;
         }
         // A mode, an owner or a name explains a new time of change.
@@ -138,14 +138,14 @@ impl Change {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn source(size: u64, secs: i64) -> Identity {
-        Identity { device: 1, file: 2, size, mtime: (secs, 5), ctime: (secs, 6) }
+    pub(crate) fn source(size: u64, secs: i64) -> SourceIdentity {
+        SourceIdentity { device: 1, file: 2, size, mtime: (secs, 5), ctime: (secs, 6) }
     }
 
     #[test]
     fn copies_are_recognised_by_size_and_time() {
         let a = source(100, 7);
-        let copy = |nanos| Identity { device: 8, file: 8, size: 100, mtime: (7, nanos), ctime: (9, 9) };
+        let copy = |nanos| SourceIdentity { device: 8, file: 8, size: 100, mtime: (7, nanos), ctime: (9, 9) };
         assert!(a.is_copied_by(&copy(5)) && a.is_copied_by(&copy(0)));
         assert!(!a.is_copied_by(&copy(6)));
         assert!(!a.is_copied_by(&source(99, 7)) && !a.is_copied_by(&source(100, 8)));
@@ -153,7 +153,7 @@ pub(crate) mod tests {
 
     #[test]
     fn copies_of_what_nfs_has_no_time_for_are_recognised_by_the_nearest() {
-        let copy = |mtime| Identity { device: 8, file: 8, size: 100, mtime, ctime: (9, 9) };
+        let copy = |mtime| SourceIdentity { device: 8, file: 8, size: 100, mtime, ctime: (9, 9) };
         let last = (i64::from(u32::MAX), 0);
         for (secs, nearest) in [(-1, (0, 0)), (-10_000, (0, 0)), (last.0 + 1, last), (i64::MAX, last)] {
             assert!(source(100, secs).is_copied_by(&copy(nearest)), "{secs}");
@@ -179,9 +179,9 @@ pub(crate) mod tests {
 
     #[test]
     fn a_new_time_of_change_is_explained_or_not() {
-        let was = State { identity: source(100, 7), attributes: (0o644, 1, 1, 1) };
-        let touched = Identity { ctime: (8, 6), ..source(100, 7) };
-        let with = |identity: &Identity, attributes| State { identity: identity.clone(), attributes };
+        let was = SourceState { identity: source(100, 7), attributes: (0o644, 1, 1, 1) };
+        let touched = SourceIdentity { ctime: (8, 6), ..source(100, 7) };
+        let with = |identity: &SourceIdentity, attributes| SourceState { identity: identity.clone(), attributes };
         for (now, want) in [
             (was.clone(), Change::None),
             (with(&touched, (0o644, 1, 1, 1)), Change::Unclear),

@@ -8,12 +8,12 @@ use std::path::Path;
 use remora_host::client::{ClientError, receive};
 use remora_wire::nfs3::Attr;
 
-use super::identity::{Change, Identity, State};
-use super::job::{Job, count};
-use super::just_created::{FileKey, JustCreated};
-use super::named;
-use super::part::Part;
-use super::verify;
+use crate::cp::created_objects::{CreatedObjects, FileKey};
+use crate::cp::resume::source_state::{Change, SourceIdentity, SourceState};
+use crate::cp::transfer::destination;
+use crate::cp::transfer::partial_download::PartialDownload;
+use crate::cp::transfer::verify;
+use crate::cp::ui::job::{Job, count};
 use crate::exit::{self, Error, Result};
 use crate::remote::{Node, Remote};
 
@@ -35,9 +35,10 @@ pub(crate) async fn file(job: &Job, remote: &Remote, source: &Node, url: &str, d
         job.copied(&job.counts.files, url, dest.display());
         return Ok(());
     }
-    let identity = Identity::of_remote(&source.attr);
-    let noted = if job.resume { Part::noted(dest) } else { None };
-    let mut part = Part::open(dest, &identity, job.resume, job.kept.clone()).map_err(Error::local(dest.display()))?;
+    let identity = SourceIdentity::of_remote(&source.attr);
+    let noted = if job.resume { PartialDownload::noted(dest) } else { None };
+    let mut part =
+        PartialDownload::open(dest, &identity, job.resume, job.kept.clone()).map_err(Error::local(dest.display()))?;
     if let Some(noted) = noted.filter(|_| part.is_fresh()) {
         job.note(&format!("{}: {}", dest.display(), noted.why_afresh(&identity)));
     }
@@ -73,14 +74,14 @@ pub(crate) async fn file(job: &Job, remote: &Remote, source: &Node, url: &str, d
 }
 
 /// Links are replaced, not followed: the server may have had a hand in where they lead.
-pub(super) fn check_replaceable(created: &JustCreated, dest: &Path) -> Result {
+pub(crate) fn check_replaceable(created: &CreatedObjects, dest: &Path) -> Result {
     let found = fs::symlink_metadata(dest);
     if let Ok(meta) = &found {
         created.check_here(dest, meta).map_err(Error::local(dest.display()))?;
     }
     match found {
         Ok(meta) if meta.is_dir() => Err(Error::refused(dest.display(), "is a directory")),
-        Ok(meta) if !meta.is_file() && !meta.is_symlink() => Err(named::not_replaced(dest)),
+        Ok(meta) if !meta.is_file() && !meta.is_symlink() => Err(destination::not_replaced(dest)),
         // What cannot be looked at could not be given its name either.
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::local(dest.display())(e)),
         _ => Ok(()),
@@ -88,7 +89,7 @@ pub(super) fn check_replaceable(created: &JustCreated, dest: &Path) -> Result {
 }
 
 /// Takes note of what is left as it is. A file with several names may be meant by each of them.
-pub(super) fn note_found(created: &JustCreated, meta: &fs::Metadata) {
+pub(crate) fn note_found(created: &CreatedObjects, meta: &fs::Metadata) {
     if meta.nlink() <= 1 {
         created.note(FileKey::of_local(meta));
     }
@@ -97,7 +98,7 @@ pub(super) fn note_found(created: &JustCreated, meta: &fs::Metadata) {
 /// Whether the copy was made before.
 async fn is_there(job: &Job, remote: &Remote, source: &Node, dest: &Path) -> Result<bool, ClientError> {
     let Ok(meta) = fs::symlink_metadata(dest) else { return Ok(false) };
-    if !meta.is_file() || !Identity::of_remote(&source.attr).is_copied_by(&Identity::of_local(&meta)) {
+    if !meta.is_file() || !SourceIdentity::of_remote(&source.attr).is_copied_by(&SourceIdentity::of_local(&meta)) {
         return Ok(false);
     }
     let same = !job.verify || verify::same(&job.progress, &fs::File::open(dest)?, remote, source).await?;
@@ -111,7 +112,7 @@ async fn is_there(job: &Job, remote: &Remote, source: &Node, dest: &Path) -> Res
 }
 
 /// Gets what is missing. Says what became of the source meanwhile.
-async fn fill(job: &Job, remote: &Remote, source: &Node, url: &str, part: &Part) -> Result<Change> {
+async fn fill(job: &Job, remote: &Remote, source: &Node, url: &str, part: &PartialDownload) -> Result<Change> {
     let failed = |e| Error::remote(url)(e);
     let (seen, has_more) = match source.attr.size {
         0 => look(remote, source).await.map_err(failed)?,
@@ -140,7 +141,7 @@ async fn fill(job: &Job, remote: &Remote, source: &Node, url: &str, part: &Part)
 }
 
 /// Compares source and copy. What the way here damaged comes again, if the source is still what it was.
-async fn verify_copy(job: &Job, remote: &Remote, source: &Node, url: &str, part: &Part) -> Result {
+async fn verify_copy(job: &Job, remote: &Remote, source: &Node, url: &str, part: &PartialDownload) -> Result {
     let failed = |e| Error::remote(url)(e);
     let mut ranges = verify::all(source);
     for turn in 0.. {
@@ -170,13 +171,13 @@ async fn change_since(remote: &Remote, source: &Node, was: &Attr) -> Result<Chan
 
 /// What became of the source that was like this, and is like that `now`.
 async fn change(remote: &Remote, source: &Node, was: &Attr, now: &Attr) -> Result<Change, ClientError> {
-    let now = State::of_remote(now);
-    let change = State::of_remote(was).change_to(&now);
+    let now = SourceState::of_remote(now);
+    let change = SourceState::of_remote(was).change_to(&now);
     if change != Change::Unclear {
         return Ok(change);
     }
     // Where the time of change is another each time one looks, it says nothing.
-    let again = State::of_remote(&remote.getattr(&source.fh).await?);
+    let again = SourceState::of_remote(&remote.getattr(&source.fh).await?);
     Ok(match now.change_to(&again) {
         Change::None => Change::Unclear,
         Change::Unclear => Change::None,
@@ -191,7 +192,7 @@ async fn look(remote: &Remote, source: &Node) -> Result<(Option<Attr>, bool), Cl
 }
 
 /// Returns the attributes that the last READ found, if it said.
-async fn get(job: &Job, remote: &Remote, source: &Node, part: &Part) -> Result<Option<Attr>, ClientError> {
+async fn get(job: &Job, remote: &Remote, source: &Node, part: &PartialDownload) -> Result<Option<Attr>, ClientError> {
     let missing = part.missing(source.attr.size);
     if missing.is_empty() {
         return Ok(None);

@@ -13,13 +13,13 @@ use std::time::Duration;
 use remora_wire::nfs3::Attr;
 use tokio::task::{block_in_place, spawn_blocking};
 
-use super::hidden::{self, remove_if_there};
-use super::identity::Identity;
-use super::journal::{Journal, JournalFile, with_suffix};
-use super::just_created::{FileKey, JustCreated};
-use super::lock::is_at;
-use super::names::part_name;
-use super::preserve::dress;
+use crate::cp::created_objects::{CreatedObjects, FileKey};
+use crate::cp::resume::journal::{Journal, JournalFile, with_suffix};
+use crate::cp::resume::lock_file::is_at;
+use crate::cp::resume::source_state::SourceIdentity;
+use crate::cp::resume::temp_file::{self, remove_if_there};
+use crate::cp::resume::temp_name::part_name;
+use crate::cp::transfer::attributes::dress;
 use crate::interrupt::Kept;
 
 /// How often what has arrived is made safe and noted: what an interruption may lose.
@@ -28,7 +28,7 @@ const SAVE_EVERY: Duration = Duration::from_secs(1);
 /// A file under its hidden name. Dropped unfinished it stays for `--resume` if anything of it
 /// is safe, and is removed if nothing is.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct PartialDownload {
     file: Arc<File>,
     path: PathBuf,
     dest: PathBuf,
@@ -42,7 +42,7 @@ pub(crate) struct Part {
     kept: Kept,
 }
 
-impl Part {
+impl PartialDownload {
     /// What an earlier copy to `dest` has noted.
     pub(crate) fn noted(dest: &Path) -> Option<Journal> {
         journal_of(&hidden_path(dest)?).load()
@@ -55,27 +55,33 @@ impl Part {
 
     /// Makes one for `dest`, or with `resume` takes up the one that is there if it is of the
     /// same source. Fails if another copy is under way.
-    pub(crate) fn open(dest: &Path, source: &Identity, resume: bool, kept: Kept) -> io::Result<Part> {
+    pub(crate) fn open(dest: &Path, source: &SourceIdentity, resume: bool, kept: Kept) -> io::Result<PartialDownload> {
         let path = hidden_path(dest).ok_or(io::ErrorKind::InvalidInput)?;
         let journal_at = || journal_of(&path);
         let known = |left: &File| {
             let (meta, journal) = (left.metadata()?, resume.then(|| journal_at().load()).flatten());
             Ok(journal.filter(|journal| journal.is_about(source, meta.ino(), meta.len())))
         };
-        match hidden::open(&path, known)? {
+        match temp_file::open(&path, known)? {
             (file, Some(journal)) => {
                 let journal_file = journal_at();
-                Ok(Part::new(file, path, dest, journal_file, journal, false, kept))
+                Ok(PartialDownload::new(file, path, dest, journal_file, journal, false, kept))
             }
-            (file, None) => Part::begin(file, path, dest, source, kept),
+            (file, None) => PartialDownload::begin(file, path, dest, source, kept),
         }
     }
 
-    fn begin(file: File, path: PathBuf, dest: &Path, source: &Identity, kept: Kept) -> io::Result<Part> {
+    fn begin(
+        file: File,
+        path: PathBuf,
+        dest: &Path,
+        source: &SourceIdentity,
+        kept: Kept,
+    ) -> io::Result<PartialDownload> {
         let journal_path = with_suffix(&path, ".json");
         remove_if_there(&journal_path)?;
         let journal = Journal::new(source.clone(), file.metadata()?.ino());
-        let part = Part::new(file, path, dest, JournalFile::at(journal_path), journal, true, kept);
+        let part = PartialDownload::new(file, path, dest, JournalFile::at(journal_path), journal, true, kept);
         part.file.set_len(source.size())?;
         Ok(part)
     }
@@ -88,8 +94,8 @@ impl Part {
         journal: Journal,
         fresh: bool,
         kept: Kept,
-    ) -> Part {
-        Part {
+    ) -> PartialDownload {
+        PartialDownload {
             file: Arc::new(file),
             path,
             dest: dest.to_owned(),
@@ -175,7 +181,7 @@ impl Part {
         &mut self,
         source: &Attr,
         preserves: bool,
-        created: &JustCreated,
+        created: &CreatedObjects,
     ) -> io::Result<Option<io::Error>> {
         block_in_place(|| {
             let dressed = dress(&self.file, source, preserves);
@@ -211,7 +217,7 @@ impl Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for PartialDownload {
     fn drop(&mut self) {
         if self.finished {
             return;
@@ -233,7 +239,7 @@ fn journal_of(hidden: &Path) -> JournalFile {
 }
 
 /// Gives what `path` names the name `dest`, unless that is the name of something that was just `created`.
-pub(super) fn rename_here(path: &Path, dest: &Path, created: &JustCreated) -> io::Result<()> {
+pub(crate) fn rename_here(path: &Path, dest: &Path, created: &CreatedObjects) -> io::Result<()> {
     let key = FileKey::of_local(&fs::symlink_metadata(path)?);
     if let Ok(old) = fs::symlink_metadata(dest) {
         created.check_here(dest, &old)?;
@@ -290,11 +296,11 @@ mod tests {
     const SIZE: u64 = 8;
 
     /// An empty directory, and a source of 8 bytes for a copy there.
-    fn place(name: &str) -> (PathBuf, Identity) {
+    fn place(name: &str) -> (PathBuf, SourceIdentity) {
         let dir = std::env::temp_dir().join(format!("remora-part-{name}-{}", std::process::id()));
         fs::create_dir(&dir).unwrap();
         fs::write(dir.join("source"), [7; SIZE as usize]).unwrap();
-        let source = Identity::of_local(&fs::metadata(dir.join("source")).unwrap());
+        let source = SourceIdentity::of_local(&fs::metadata(dir.join("source")).unwrap());
         (dir, source)
     }
 
@@ -319,8 +325,8 @@ mod tests {
         }
     }
 
-    fn open(dest: &Path, source: &Identity, resume: bool) -> io::Result<Part> {
-        Part::open(dest, source, resume, kept().0)
+    fn open(dest: &Path, source: &SourceIdentity, resume: bool) -> io::Result<PartialDownload> {
+        PartialDownload::open(dest, source, resume, kept().0)
     }
 
     #[test]
@@ -332,7 +338,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         let journal = with_suffix(&path, ".json");
         [&path, &journal].into_iter().for_each(|other| fs::write(other, "another's").unwrap());
-        let error = part.finish(&attr(), false, &JustCreated::default()).unwrap_err();
+        let error = part.finish(&attr(), false, &CreatedObjects::default()).unwrap_err();
         assert!(error.to_string().contains("unfinished copy"), "{error}");
         part.keep();
         assert!(!dest.exists());

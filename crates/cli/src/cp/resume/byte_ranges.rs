@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 /// A set of bytes: sorted ranges that neither touch nor overlap.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Ranges(Vec<Range<u64>>);
+pub(crate) struct ByteRanges(Vec<Range<u64>>);
 
-impl Ranges {
+impl ByteRanges {
     /// Adds a range.
     pub(crate) fn insert(&mut self, new: Range<u64>) {
         if new.is_empty() {
@@ -24,8 +24,8 @@ impl Ranges {
     }
 
     /// All that is in it or in `other`.
-    pub(crate) fn with(&self, other: &Ranges) -> Ranges {
-        let (mut sorted, mut both) = ([&self.0[..], &other.0[..]].concat(), Ranges::default());
+    pub(crate) fn with(&self, other: &ByteRanges) -> ByteRanges {
+        let (mut sorted, mut both) = ([&self.0[..], &other.0[..]].concat(), ByteRanges::default());
         // In order each is put at the end.
         sorted.sort_unstable_by_key(|range| range.start);
         sorted.into_iter().for_each(|range| both.insert(range));
@@ -74,7 +74,7 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_a_set_of_bytes(inserts in prop::collection::vec((0u64..60, 0u64..12), 0..20)) {
-            let mut ranges = Ranges::default();
+            let mut ranges = ByteRanges::default();
             let mut bytes = std::collections::BTreeSet::new();
             for (start, len) in inserts {
                 ranges.insert(start..start + len);
@@ -83,7 +83,7 @@ mod tests {
             }
             let missing: Vec<u64> = ranges.missing(64).into_iter().flatten().collect();
             prop_assert_eq!(missing, (0..64).filter(|b| !bytes.contains(b)).collect::<Vec<_>>());
-            let rest = Ranges(ranges.missing(64));
+            let rest = ByteRanges(ranges.missing(64));
             prop_assert_eq!(ranges.with(&rest).missing(100), vec![64.max(ranges.end())..100]);
             prop_assert_eq!(ranges.bytes(), bytes.len() as u64);
             prop_assert_eq!(ranges.end(), bytes.last().map_or(0, |b| b + 1));
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn what_lies_behind_the_end_is_not_missing() {
-        let mut r = Ranges::default();
+        let mut r = ByteRanges::default();
         r.insert(10..20);
         assert_eq!(r.missing(15), vec![0..10]);
         assert_eq!(r.missing(5), vec![0..5]);

@@ -17,25 +17,25 @@ pub(crate) fn no_directory(is_something: bool) -> &'static str {
     if is_something { "is not a directory" } else { "no such directory" }
 }
 /// Why nothing is copied to such a link.
-pub(super) const LEADS_NOWHERE: &str = "is a symbolic link that leads nowhere, and is not replaced";
+pub(crate) const LEADS_NOWHERE: &str = "is a symbolic link that leads nowhere, and is not replaced";
 /// What to do instead.
 const CAT: &str = "remora cat writes files to standard output";
 
 /// What is to be copied: with -r a link itself, without it what it leads to.
-pub(super) fn source(path: &Path, recursive: bool) -> io::Result<Metadata> {
+pub(crate) fn source(path: &Path, recursive: bool) -> io::Result<Metadata> {
     if recursive { fs::symlink_metadata(path) } else { fs::metadata(path) }
 }
 
 /// Where a copy goes to.
 #[derive(Debug)]
-pub(super) struct Dest {
-    pub(super) path: PathBuf,
-    pub(super) by: By,
+pub(crate) struct LocalDestination {
+    pub(crate) path: PathBuf,
+    pub(crate) by: By,
 }
 
 /// Whose word a destination is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum By {
+pub(crate) enum By {
     /// It is on the command line: what a link there leads to is meant.
     User,
     /// The last name is the source's own, in a directory that was named. A link of that name may be one that
@@ -43,17 +43,17 @@ pub(super) enum By {
     Source,
 }
 
-impl Dest {
+impl LocalDestination {
     /// `dest`, or what is called `name` in it.
-    pub(super) fn new(dest: &Path, name: Option<&str>) -> Dest {
+    pub(crate) fn new(dest: &Path, name: Option<&str>) -> LocalDestination {
         match name {
-            Some(name) => Dest { path: dest.join(name), by: By::Source },
-            None => Dest { path: dest.to_owned(), by: By::User },
+            Some(name) => LocalDestination { path: dest.join(name), by: By::Source },
+            None => LocalDestination { path: dest.to_owned(), by: By::User },
         }
     }
 
     /// The file that is to be written: where the user's link leads. Links of others are replaced.
-    pub(super) fn file(&self) -> Result<PathBuf> {
+    pub(crate) fn file(&self) -> Result<PathBuf> {
         match self.by {
             By::User => destination(&self.path),
             By::Source => Ok(self.path.clone()),
@@ -104,12 +104,12 @@ fn is_link(path: &Path) -> bool {
 }
 
 /// What was named is no file, and nothing is skipped that was named.
-pub(super) fn not_copied(source: &Path) -> Error {
+pub(crate) fn not_copied(source: &Path) -> Error {
     Error::refused(source.display(), "is not a regular file, and cannot be copied")
         .with_hint("what a pipe brings is written to a file first, and that is copied")
 }
 
 /// A copy would take the place of something that is more than its bytes.
-pub(super) fn not_replaced(dest: &Path) -> Error {
+pub(crate) fn not_replaced(dest: &Path) -> Error {
     Error::refused(dest.display(), "is not a regular file, and is not replaced by one").with_hint(CAT)
 }

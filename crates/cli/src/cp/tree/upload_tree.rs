@@ -11,16 +11,16 @@ use bytes::Bytes;
 use remora_host::client::ClientError;
 use remora_wire::nfs3::{Fh, FileType, SetAttr, Status};
 
-use super::begun::Begun;
-use super::job::{Job, count};
-use super::just_created::FileKey;
-use super::name_folding::{Grouped, group};
-use super::names::{is_part, part_name};
-use super::preserve::Looks;
-use super::remote_part::CREATE_TRIES;
-use super::tree::{UNFINISHED, end, no_dir_there, reopened, skip};
-use super::upload::{self, Destination};
 use crate::ahead::Ahead;
+use crate::cp::created_objects::FileKey;
+use crate::cp::resume::temp_name::{is_part, part_name};
+use crate::cp::resume::tree_marker::TreeMarker;
+use crate::cp::transfer::attributes::UploadAttributes;
+use crate::cp::transfer::partial_upload::CREATE_TRIES;
+use crate::cp::transfer::upload::{self, UploadDestination};
+use crate::cp::tree::download_tree::{UNFINISHED, end, no_dir_there, reopened, skip};
+use crate::cp::tree::name_folding::{Grouped, group};
+use crate::cp::ui::job::{Job, count};
 use crate::exit::{self, Error, Result};
 use crate::listing::DEPTH_MAX;
 use crate::out;
@@ -30,7 +30,7 @@ use crate::remote::{Node, Remote};
 /// A directory on its way to a server.
 struct Up {
     source: PathBuf,
-    dest: Destination,
+    dest: UploadDestination,
     depth: usize,
     /// What an earlier try made is to be completed.
     resumes: bool,
@@ -39,7 +39,7 @@ struct Up {
 /// A directory there, and what it is to look like in the end.
 struct Made {
     node: Node,
-    looks: Looks,
+    looks: UploadAttributes,
     /// It was not there before, and nothing was in it.
     is_new: bool,
 }
@@ -47,13 +47,13 @@ struct Made {
 /// One with all that is to be in it.
 struct Sent {
     node: Node,
-    looks: Looks,
+    looks: UploadAttributes,
     url: String,
     depth: usize,
 }
 
 /// Copies a directory and all that is in it to `dest`.
-pub(crate) async fn up(job: &Arc<Job>, source: &Path, dest: Destination, begun: &Begun) -> Result {
+pub(crate) async fn up(job: &Arc<Job>, source: &Path, dest: UploadDestination, begun: &TreeMarker) -> Result {
     let remote = dest.remote.clone();
     let top = Up { source: source.to_owned(), dest, depth: 0, resumes: job.resume };
     let mut pool = Pool::new(remote.session());
@@ -62,7 +62,7 @@ pub(crate) async fn up(job: &Arc<Job>, source: &Path, dest: Destination, begun: 
 }
 
 /// Makes the directory there and all that is in it.
-async fn fill_there(job: &Arc<Job>, remote: &Remote, top: Up, begun: &Begun, pool: &mut Pool) -> Result {
+async fn fill_there(job: &Arc<Job>, remote: &Remote, top: Up, begun: &TreeMarker, pool: &mut Pool) -> Result {
     let mut finished: Vec<Sent> = Vec::new();
     let (mut walk, root) = (Some(job.progress.walk()), top.source.clone());
     let mut dirs = Ahead::new(jobs_max(remote.session()), |dir| open_up(job.clone(), dir));
@@ -133,11 +133,11 @@ impl Filling<'_> {
         Ok(())
     }
 
-    fn dest(&self, entry: &fs::DirEntry, may_fold: bool) -> Destination {
+    fn dest(&self, entry: &fs::DirEntry, may_fold: bool) -> UploadDestination {
         let name = entry.file_name().as_bytes().to_vec();
         let url = out::below(&self.dir.dest.url, &name);
         let old = (self.is_new && !may_fold).then_some(None);
-        Destination { old, may_fold, ..Destination::new(self.remote, &self.node, name, url) }
+        UploadDestination { old, may_fold, ..UploadDestination::new(self.remote, &self.node, name, url) }
     }
 
     fn dir_below(&self, local: &Local, may_fold: bool) -> Up {
@@ -157,7 +157,7 @@ impl Filling<'_> {
 /// A file, link or what else is no directory, on its way to a server.
 struct FileUpload {
     source: PathBuf,
-    dest: Destination,
+    dest: UploadDestination,
     /// It is a regular file, which the progress counts.
     is_counted: bool,
 }
@@ -231,7 +231,7 @@ async fn open_up(job: Arc<Job>, dir: Up) -> (Up, Result<Made>) {
 }
 
 /// The same for the first one.
-async fn open_top(job: &Arc<Job>, dir: Up, begun: &Begun) -> (Up, Result<Made>) {
+async fn open_top(job: &Arc<Job>, dir: Up, begun: &TreeMarker) -> (Up, Result<Made>) {
     begun.begin();
     let (dir, made) = open_up(job.clone(), dir).await;
     match &made {
@@ -274,10 +274,10 @@ async fn make_there(job: &Job, dir: &Up) -> Result<Made> {
         // Both were made at the same time, and the server said so of this one first.
         job.created.check_there(&dir.source, &node)?;
     }
-    Ok(Made { node, looks: Looks::of(&meta, job.preserve), is_new })
+    Ok(Made { node, looks: UploadAttributes::of(&meta, job.preserve), is_new })
 }
 
-pub(super) async fn up_one(job: &Job, source: &Path, dest: &Destination) -> Result {
+pub(crate) async fn up_one(job: &Job, source: &Path, dest: &UploadDestination) -> Result {
     let meta = fs::symlink_metadata(source).map_err(Error::local(source.display()))?;
     if meta.is_file() {
         return upload::file(job, source, dest).await;
@@ -302,7 +302,7 @@ pub(super) async fn up_one(job: &Job, source: &Path, dest: &Destination) -> Resu
 }
 
 /// What has the name.
-async fn found(dest: &Destination) -> Result<Option<Node>, ClientError> {
+async fn found(dest: &UploadDestination) -> Result<Option<Node>, ClientError> {
     match dest.old.clone() {
         Some(old) => Ok(old),
         None => dest.remote.find(&dest.dir.fh, &dest.name).await,
@@ -310,7 +310,7 @@ async fn found(dest: &Destination) -> Result<Option<Node>, ClientError> {
 }
 
 /// Makes a link that points at `target`, and replaces what has its name.
-async fn link_there(job: &Job, source: &Path, target: Bytes, dest: &Destination) -> Result {
+async fn link_there(job: &Job, source: &Path, target: Bytes, dest: &UploadDestination) -> Result {
     let failed = |e| Error::remote(&dest.url)(e);
     let (remote, dir) = (&dest.remote, &dest.dir.fh);
     let part = part_name(&dest.name, "");

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::hidden::{read_note, write_note};
-use super::notes::{self, Direction, handle_hash};
+use crate::cp::resume::resume_index::{self, Direction, handle_hash};
+use crate::cp::resume::temp_file::{read_note, write_note};
 use crate::remote::Node;
 use crate::servers::Place;
 use crate::state;
@@ -33,7 +33,7 @@ struct Note {
 
 /// The marker of the copy of one directory to one name.
 #[derive(Debug)]
-pub(crate) struct Begun {
+pub(crate) struct TreeMarker {
     /// `None` without a state directory, and where no marker is wanted.
     path: Option<PathBuf>,
     server: String,
@@ -41,21 +41,25 @@ pub(crate) struct Begun {
     source: Option<String>,
 }
 
-impl Begun {
+impl TreeMarker {
     /// For an upload of `source` to the name that `place` has.
-    pub(crate) fn up(source: &Path, place: &Place) -> Begun {
-        Begun { path: notes::tree_marker(Direction::Up, source, place), server: server_of(place), source: None }
+    pub(crate) fn up(source: &Path, place: &Place) -> TreeMarker {
+        TreeMarker {
+            path: resume_index::tree_marker(Direction::Up, source, place),
+            server: server_of(place),
+            source: None,
+        }
     }
 
     /// For a download of `node`, which lies at `place`, to `dest`.
-    pub(crate) fn down(place: &Place, node: &Node, dest: &Path) -> Begun {
-        let (path, source) = (notes::tree_marker(Direction::Down, dest, place), Some(handle_hash(&node.fh)));
-        Begun { path, server: server_of(place), source }
+    pub(crate) fn down(place: &Place, node: &Node, dest: &Path) -> TreeMarker {
+        let (path, source) = (resume_index::tree_marker(Direction::Down, dest, place), Some(handle_hash(&node.fh)));
+        TreeMarker { path, server: server_of(place), source }
     }
 
     /// Marks nothing.
-    pub(crate) fn never() -> Begun {
-        Begun { path: None, server: String::new(), source: None }
+    pub(crate) fn never() -> TreeMarker {
+        TreeMarker { path: None, server: String::new(), source: None }
     }
 
     /// The directory is about to be made.
@@ -118,7 +122,8 @@ mod tests {
     fn marker_fits_only_the_directory_that_was_made() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tree-0");
-        let of = |source: &str| Begun { path: Some(path.clone()), server: "s".into(), source: Some(source.into()) };
+        let of =
+            |source: &str| TreeMarker { path: Some(path.clone()), server: "s".into(), source: Some(source.into()) };
         let begun = of("source");
         assert!(!begun.is((1, 2)));
         begun.begin();

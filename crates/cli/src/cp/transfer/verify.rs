@@ -8,17 +8,17 @@ use std::os::unix::fs::FileExt;
 use remora_host::client::ClientError;
 use rustix::fs::{Advice, fadvise};
 
-use super::in_order;
-use super::job::Job;
-use super::progress::Progress;
-use super::ranges::Ranges;
+use crate::cp::resume::byte_ranges::ByteRanges;
+use crate::cp::transfer::in_order_read;
+use crate::cp::ui::job::Job;
+use crate::cp::ui::progress::Progress;
 use crate::remote::{Node, Remote};
 use crate::units;
 
 /// What differs is found, and copied again, in blocks of so many bytes: a dozen packets.
 const BLOCK: u64 = 16 << 10;
 /// How often what differs is copied again.
-pub(super) const AGAIN_MAX: u32 = 3;
+pub(crate) const AGAIN_MAX: u32 = 3;
 /// More places than that are not mended one by one.
 const PLACES_MAX: u64 = 1 << 16;
 
@@ -29,12 +29,12 @@ pub(crate) async fn same(progress: &Progress, local: &File, remote: &Remote, nod
 }
 
 /// All of the file.
-pub(super) fn all(node: &Node) -> Vec<Range<u64>> {
+pub(crate) fn all(node: &Node) -> Vec<Range<u64>> {
     Some(0..node.attr.size).into_iter().filter(|range| !range.is_empty()).collect()
 }
 
 /// Where in these ranges the two differ; `None` if that cannot be mended place by place.
-pub(super) async fn differing(
+pub(crate) async fn differing(
     progress: &Progress,
     local: &File,
     remote: &Remote,
@@ -47,7 +47,7 @@ pub(super) async fn differing(
     progress.expect_comparison(ranges.iter().map(|range| range.end - range.start).sum());
     // What is on the disk is to be compared, not what is in memory; best effort.
     let _ = fadvise(local, 0, None, Advice::DontNeed);
-    let (mut found, mut places, mut here) = (Ranges::default(), 0, Vec::new());
+    let (mut found, mut places, mut here) = (ByteRanges::default(), 0, Vec::new());
     for range in ranges {
         let mut at = range.start;
         let compare = |there: &[u8]| {
@@ -59,7 +59,7 @@ pub(super) async fn differing(
             progress.compare(there.len() as u64);
             Ok(())
         };
-        let end = in_order::read_range(remote, &node.fh, range.clone(), compare).await?;
+        let end = in_order_read::read_range(remote, &node.fh, range.clone(), compare).await?;
         if end < range.end || places > PLACES_MAX {
             return Ok(None);
         }
@@ -69,7 +69,7 @@ pub(super) async fn differing(
 }
 
 /// Says where what is read at `at` differs; returns how many places that are.
-fn mark(found: &mut Ranges, here: &[u8], there: &[u8], at: u64) -> u32 {
+fn mark(found: &mut ByteRanges, here: &[u8], there: &[u8], at: u64) -> u32 {
     let mut places = 0;
     // The first block may begin before `at`, so that blocks are the same whatever pieces arrive in.
     let (mut from, end) = (at, at + there.len() as u64);
@@ -94,7 +94,7 @@ fn is_read(file: &File, to: &mut [u8], at: u64) -> io::Result<bool> {
 }
 
 /// Says that these ranges of `what` are copied again.
-pub(super) fn tell(job: &Job, what: &str, ranges: &[Range<u64>]) {
+pub(crate) fn tell(job: &Job, what: &str, ranges: &[Range<u64>]) {
     let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
     let bytes = units::human(bytes);
     job.note(&format!("{what}: the copy differs from its source; {bytes} of it are copied again"));
@@ -116,11 +116,11 @@ mod tests {
         ] {
             let mut here = there.clone();
             wrong.iter().for_each(|i| here[*i] = 1);
-            let mut found = Ranges::default();
+            let mut found = ByteRanges::default();
             assert!(mark(&mut found, &here, &there, at) > 0);
             assert_eq!(found.within(u64::MAX), Vec::from_iter(Some(want)), "{at}, {wrong:?}");
         }
-        let mut none = Ranges::default();
+        let mut none = ByteRanges::default();
         assert_eq!(mark(&mut none, &there, &there, 5), 0);
         assert_eq!(none.within(u64::MAX), []);
     }

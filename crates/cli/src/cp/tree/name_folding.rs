@@ -1,6 +1,6 @@
 //! Names that some file system may take for one.
 //!
-//! Whether one does is for [`JustCreated`](super::just_created::JustCreated) to find out. It compares a copy with what
+//! Whether one does is for [`CreatedObjects`](crate::cp::created_objects::CreatedObjects) to find out. It compares a copy with what
 //! was created before it, so two copies whose names may be one must not be made at the same time.
 
 use std::collections::HashMap;

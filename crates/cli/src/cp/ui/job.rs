@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::just_created::JustCreated;
-use super::progress::{Progress, summary};
 use crate::args::Cp;
+use crate::cp::created_objects::CreatedObjects;
+use crate::cp::ui::progress::{Progress, summary};
 use crate::exit::{self, Error, Result, io_text};
 use crate::filter::Filter;
 use crate::interrupt::Kept;
@@ -33,7 +33,7 @@ pub(crate) struct Job {
     pub(crate) progress: Progress,
     pub(crate) kept: Kept,
     pub(crate) counts: Counts,
-    pub(crate) created: JustCreated,
+    pub(crate) created: CreatedObjects,
     failures: Mutex<Failures>,
     /// That what has arrived cannot be noted was said.
     is_unnoted_told: AtomicBool,
@@ -96,7 +96,7 @@ struct Report {
 
 impl Counts {
     /// How many copies are in their places.
-    pub(super) fn placed(&self) -> u64 {
+    pub(crate) fn placed(&self) -> u64 {
         [&self.files, &self.directories, &self.symlinks].iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 }
@@ -120,7 +120,7 @@ impl Job {
             progress: Progress::of_copy(!args.quiet && !args.json, args.verify),
             kept,
             counts: Counts::default(),
-            created: JustCreated::default(),
+            created: CreatedObjects::default(),
             failures: Mutex::default(),
             is_unnoted_told: AtomicBool::new(false),
             began: Instant::now(),

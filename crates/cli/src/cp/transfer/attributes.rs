@@ -10,7 +10,7 @@ use remora_host::client::ClientError;
 use remora_wire::nfs3::{Attr, Fh, NfsTime, SetAttr, SetTime};
 use rustix::fs::{Gid, Uid, fchown};
 
-use super::identity::nearest;
+use crate::cp::resume::source_state::nearest;
 use crate::exit;
 use crate::remote::Remote;
 
@@ -21,31 +21,31 @@ const WITHOUT_SET_IDS: u32 = 0o1777;
 
 /// Owner and group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Owner {
+pub(crate) struct Owner {
     uid: u32,
     gid: u32,
 }
 
 /// What an uploaded copy is to look like.
 #[derive(Clone, Debug)]
-pub(crate) struct Looks {
+pub(crate) struct UploadAttributes {
     pub(crate) attr: SetAttr,
     /// Kept with `-p`, where the server allows it.
     owner: Option<Owner>,
 }
 
-impl Looks {
+impl UploadAttributes {
     /// Of a copy of this; with `preserves` as with `-p`.
-    pub(crate) fn of(meta: &fs::Metadata, preserves: bool) -> Looks {
+    pub(crate) fn of(meta: &fs::Metadata, preserves: bool) -> UploadAttributes {
         let time = |secs, nanos: i64| SetTime::To(nearest((secs, nanos as u32)));
         let mtime = time(meta.mtime(), meta.mtime_nsec());
         let attr = SetAttr { mode: Some(meta.mode() & PERMISSIONS), mtime, ..SetAttr::NONE };
         if !preserves {
-            return Looks { attr, owner: None };
+            return UploadAttributes { attr, owner: None };
         }
         let atime = time(meta.atime(), meta.atime_nsec());
         let owner = Owner { uid: meta.uid(), gid: meta.gid() };
-        Looks { attr: SetAttr { mode: Some(meta.mode() & 0o7777), atime, ..attr }, owner: Some(owner) }
+        UploadAttributes { attr: SetAttr { mode: Some(meta.mode() & 0o7777), atime, ..attr }, owner: Some(owner) }
     }
 
     /// Gives them to what is there; returns what it looks like then. An owner that the server does not set is left out.
@@ -85,7 +85,7 @@ impl Owner {
 }
 
 /// Gives a downloaded file or directory the mode and time of its source; with `preserves` all that `-p` keeps.
-pub(super) fn dress(file: &File, source: &Attr, preserves: bool) -> io::Result<()> {
+pub(crate) fn dress(file: &File, source: &Attr, preserves: bool) -> io::Result<()> {
     let modified = FileTimes::new().set_modified(system_time(source.mtime));
     if !preserves {
         file.set_times(modified)?;
