@@ -1,6 +1,6 @@
-//! The contract between a protocol core and the world it runs in.
+//! The contract between a protocol core and its driver, and the peers it talks to.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use bytes::Bytes;
 
@@ -8,68 +8,91 @@ use crate::Time;
 
 /// A protocol as a pure state machine: no clock, socket, thread or randomness of its own.
 ///
-/// The one law: **mutate once, then drain.** After any call that takes `&mut self` and is not
-/// a `poll_` call, take every [`poll_transmit`](Core::poll_transmit), then every
-/// [`poll_event`](Core::poll_event), then ask [`poll_timeout`](Core::poll_timeout) when to
-/// call [`handle_timeout`](Core::handle_timeout). `now` never goes backwards.
+/// **Mutate once, then drain.** After any call that takes `&mut self` and is not a `poll_` call,
+/// drain [`poll_transmit`](Core::poll_transmit), then [`poll_event`](Core::poll_event), then call
+/// [`handle_timeout`](Core::handle_timeout) at [`poll_timeout`](Core::poll_timeout). `now` never
+/// goes backwards.
 ///
-/// Bad input is counted and dropped; a fatal loss is an event. No input makes a core panic.
+/// A core counts and drops bad input; a fatal loss is an event. No input makes a core panic.
 pub trait Core {
-    /// What the core tells the layer above.
+    /// Event for the layer above.
     type Event;
 
-    /// Takes one whole message: a datagram, or a record already cut out of a stream.
+    /// Handles one message: a datagram, or a record without its mark.
     fn handle_input(&mut self, now: Time, from: Peer, bytes: Bytes);
 
-    /// Acts on every timer that is due. Calling it early or twice is harmless.
+    /// Runs every timer that is due. Extra calls are harmless.
     fn handle_timeout(&mut self, now: Time);
 
-    /// The next message to send, if there is one.
+    /// The next message to send.
     fn poll_transmit(&mut self, now: Time) -> Option<Transmit>;
 
-    /// The next thing to tell the layer above.
+    /// The next event for the layer above.
     fn poll_event(&mut self) -> Option<Self::Event>;
 
     /// When [`handle_timeout`](Core::handle_timeout) is next due; `None` for never.
     fn poll_timeout(&self) -> Option<Time>;
 }
 
-/// The other end of a conversation.
+/// The remote end of an association.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Peer {
-    /// Its address: real on the host, made up in the simulator.
+    /// Socket address: real on the host, invented in the simulator.
     pub addr: SocketAddr,
-    /// The way messages travel to it.
+    /// Transport of the messages.
     pub path: Path,
 }
 
-/// The way messages travel.
+/// Transport of messages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Path {
-    /// As datagrams (UDP).
+    /// Datagrams (UDP).
     Datagram,
-    /// As records on a stream (TCP); the number tells connections apart, and a later connection
-    /// has a higher one.
+    /// Records on a stream (TCP), with the number of the connection; later connections have higher
+    /// numbers.
     Stream(u64),
 }
 
 impl Peer {
-    /// The peer at `addr`, reached by datagrams.
+    /// The peer at `addr` over datagrams.
     pub const fn datagram(addr: SocketAddr) -> Peer {
         Peer { addr, path: Path::Datagram }
     }
 
-    /// The peer at `addr`, at the far end of connection `id`.
+    /// The peer at `addr` over connection `id`.
     pub const fn stream(addr: SocketAddr, id: u64) -> Peer {
         Peer { addr, path: Path::Stream(id) }
     }
 }
 
-/// A message to be sent: one datagram, or one record for the stream.
+/// A message to send: one datagram, or one record of a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Transmit {
-    /// Where to.
+    /// Destination.
     pub to: Peer,
-    /// The whole message, without record marking.
+    /// The message, without a record mark.
     pub payload: Bytes,
+}
+
+/// The host of an address, for limits per host: an IPv4 address, or an IPv6 network of 64 bits, all
+/// of whose addresses may belong to one machine.
+pub fn host_of(addr: SocketAddr) -> IpAddr {
+    match addr.ip().to_canonical() {
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
+        ip => ip,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_is_ipv4_address_or_ipv6_network_of_64_bits() {
+        let host = |text: &str| host_of(text.parse().unwrap());
+        assert_eq!(host("10.0.0.1:1"), host("[::ffff:10.0.0.1]:2"));
+        assert_ne!(host("10.0.0.1:1"), host("10.0.0.2:1"));
+        assert_eq!(host("[2001:db8::1]:1"), host("[2001:db8:0:0:9::2]:1"));
+        assert_ne!(host("[2001:db8::1]:1"), host("[2001:db8:0:1::1]:1"));
+    }
 }

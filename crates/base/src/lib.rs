@@ -1,20 +1,17 @@
-//! The ground every part of Remora stands on: [`Time`], seeded random [`Rng`] streams,
-//! byte [`Rate`]s, the estimators [`RttEstimator`] and [`WindowedMin`], the [`Core`] trait and
-//! the unit of fairness among addresses, the [host](host_of).
+//! Foundations of all crates: [`Time`], seeded random [`Rng`] streams, bit [`Rate`]s, the estimators
+//! [`RttEstimator`] and [`WindowedMin`], the [`Core`] trait, and the [host](host_of) of an address.
 //!
-//! Nothing here touches a clock, a socket or a thread; nothing outside this crate may be
-//! imported but data structures.
+//! Nothing here uses a clock, a socket or a thread; dependencies outside this crate are data
+//! structures only.
 
 mod core;
-mod host;
 mod rate;
 mod rng;
 mod rtt;
 mod time;
 mod windowed_min;
 
-pub use crate::core::{Core, Path, Peer, Transmit};
-pub use host::host_of;
+pub use crate::core::{Core, Path, Peer, Transmit, host_of};
 pub use rate::Rate;
 pub use rng::Rng;
 pub use rtt::RttEstimator;

@@ -1,10 +1,10 @@
-//! Byte rates of links.
+//! Bit rates of links.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How fast bits leave: bits a second (range: 1 to 2^64 - 1, so a transmission always ends).
+/// A bit rate in bits a second (range: 1 to 2^64 - 1, so every transmission ends).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Rate(std::num::NonZeroU64);
 
@@ -35,7 +35,7 @@ impl Rate {
         self.0.get()
     }
 
-    /// How long `bytes` bytes take at this rate, rounded up to a nanosecond.
+    /// Transmission time of `bytes` bytes, rounded up to a nanosecond.
     pub fn airtime(self, bytes: u64) -> Duration {
         let ns = (u128::from(bytes) * 8 * 1_000_000_000).div_ceil(u128::from(self.bits()));
         Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
@@ -53,7 +53,7 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Reads `64kbit`, `1.5Mbit`, `10Gbit`, `9600bit` (case does not matter; `/s` may follow).
+/// Parses `64kbit`, `1.5Mbit`, `10Gbit`, `9600bit`, in any case and with an optional `/s`.
 impl FromStr for Rate {
     type Err = String;
 
@@ -83,13 +83,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn airtime_of_a_full_frame_at_one_megabit_is_twelve_milliseconds() {
+    fn full_frame_at_one_megabit_takes_twelve_milliseconds() {
         assert_eq!(Rate::mbit(1).airtime(1500), Duration::from_millis(12));
         assert_eq!(Rate::from_bits(3).unwrap().airtime(1), Duration::from_nanos(2_666_666_667));
     }
 
     #[test]
-    fn parses_and_prints() {
+    fn rate_text_round_trips() {
         for (text, bits) in [("1Mbit", 1_000_000), ("64kbit", 64_000), ("1.5mbit/s", 1_500_000), ("9600bit", 9600)] {
             assert_eq!(text.parse::<Rate>().unwrap().bits(), bits, "{text}");
         }

@@ -1,5 +1,5 @@
-//! Random streams: one for each component, from a seed and the component's name, so that a
-//! draw more in one place changes nothing in another.
+//! Random streams: one for each component, derived from a seed and the component's name, so that an
+//! additional draw in one component changes no other.
 
 use std::hash::Hasher;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-/// A random stream whose values depend on its seed and name alone, on every machine.
+/// A random stream that depends on its seed and name alone, on every machine.
 #[derive(Clone, Debug)]
 pub struct Rng(ChaCha8Rng);
 
 impl Rng {
-    /// The stream of the component called `name` in the world of `seed`.
+    /// The stream of component `name` under `seed`.
     pub fn stream(seed: u64, name: &str) -> Rng {
         let mut key = [0u8; 32];
         for (half, chunk) in key.chunks_exact_mut(16).enumerate() {
@@ -34,7 +34,7 @@ impl Rng {
         self.0.next_u32()
     }
 
-    /// Uniform in `0..n`; 0 when `n` is 0.
+    /// Uniform in `0..n`; 0 if `n` is 0.
     pub fn below(&mut self, n: u64) -> u64 {
         // Multiply-shift; its bias is below n / 2^64.
         ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64

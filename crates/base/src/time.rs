@@ -1,20 +1,20 @@
-//! Time as the cores know it: nanoseconds since an origin that the world chose.
+//! Time in the cores: nanoseconds since an origin chosen by the driver.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 use std::time::Duration;
 
-/// A moment, in nanoseconds since the world's origin (range: 0 to about 584 years).
+/// A moment, in nanoseconds since the driver's origin (range: 0 to about 584 years).
 ///
-/// The simulator starts at zero; the host takes a monotonic clock. Arithmetic saturates, so
-/// a timer computed from hostile input is merely far away.
+/// The simulator starts at zero; the host uses a monotonic clock. Arithmetic saturates, so a timer
+/// computed from hostile input is merely far away.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(u64);
 
 impl Time {
     /// The origin.
     pub const ZERO: Time = Time(0);
-    /// Later than everything.
+    /// The end of time.
     pub const MAX: Time = Time(u64::MAX);
 
     /// The moment `ns` nanoseconds after the origin.
@@ -47,7 +47,7 @@ impl Time {
         self.0 as f64 / 1e9
     }
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// Duration since `earlier`; zero if `earlier` is later.
     pub const fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arithmetic_saturates_at_both_ends() {
+    fn time_arithmetic_saturates_at_both_ends() {
         assert_eq!(Time::MAX + Duration::from_secs(1), Time::MAX);
         assert_eq!(Time::ZERO - Duration::from_secs(1), Time::ZERO);
         assert_eq!(Time::ZERO + Duration::MAX, Time::MAX);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn prints_seconds_with_microseconds() {
+    fn time_prints_as_seconds_with_microseconds() {
         assert_eq!(Time::from_micros(1_500_042).to_string(), "1.500042s");
     }
 }

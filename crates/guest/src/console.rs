@@ -1,44 +1,44 @@
-//! Talking to a program line by line, and to a guest's first process in particular.
+//! The serial console of a guest, and line-oriented output of programs in general.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Instant;
 
-/// Lines of a program's output that wait for us; more are forgotten.
+/// Lines buffered before further ones are dropped.
 const LINES_MAX: usize = 1000;
-/// How much of what a line prints is kept, in bytes.
+/// Bytes kept of what a line prints.
 const SAID_MAX: usize = 1 << 16;
 
-/// Why there was no answer.
+/// A failure of the conversation.
 #[derive(Debug, thiserror::Error)]
 pub enum Silence {
-    /// Not in time.
+    /// The expected output did not come in time.
     #[error("it did not say what was expected in time")]
     Late,
-    /// Its output is closed.
+    /// The program closed its output.
     #[error("it ended too early")]
     Over,
-    /// It could not be told.
+    /// Writing to the program failed.
     #[error("its input: {0}")]
     Deaf(#[from] io::Error),
 }
 
-/// What a program prints, line by line.
+/// The output of a program, line by line.
 #[derive(Debug)]
 pub struct Talk {
     lines: Receiver<String>,
 }
 
 impl Talk {
-    /// Listens to this output, by a thread, so that nobody is held up by our not listening.
+    /// Reads the output in a thread, so that the program never blocks on it.
     pub fn new(output: impl Read + Send + 'static) -> io::Result<Talk> {
         let (to, lines) = sync_channel(LINES_MAX);
         thread::Builder::new().name("listener".into()).spawn(move || {
             let mut reader = BufReader::new(output);
             let mut line = Vec::new();
             while reader.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
-                // Whoever does not listen any more misses nothing.
+                // A receiver that no longer reads misses nothing.
                 let _ = to.try_send(String::from_utf8_lossy(&line).trim().to_owned());
                 line.clear();
             }
@@ -46,7 +46,7 @@ impl Talk {
         Ok(Talk { lines })
     }
 
-    /// The first line that `wanted` makes something of.
+    /// The first line for which `wanted` returns a value.
     pub fn until<T>(&self, limit: Instant, mut wanted: impl FnMut(&str) -> Option<T>) -> Result<T, Silence> {
         loop {
             let left = limit.saturating_duration_since(Instant::now());
@@ -62,7 +62,7 @@ impl Talk {
     }
 }
 
-/// A guest that has booted and waits for lines: the other end of [`CONVERSE`](crate::CONVERSE).
+/// A booted guest that waits for lines, run by [`CONVERSE`](crate::CONVERSE).
 #[derive(Debug)]
 pub struct Console<W> {
     input: W,
@@ -77,8 +77,8 @@ impl<W: Write> Console<W> {
         Ok(Console { input, talk, said: String::new() })
     }
 
-    /// Runs a line; its exit code, or `None` if it does not end in time. Only one that ended may be
-    /// followed by another.
+    /// Runs a shell line; returns its exit code, or `None` if it does not end in time. Call it
+    /// again only after a line ended.
     pub fn run(&mut self, line: &str, limit: Instant) -> Result<Option<u8>, Silence> {
         writeln!(self.input, "{line}")?;
         let said = &mut self.said;
@@ -98,7 +98,7 @@ impl<W: Write> Console<W> {
         }
     }
 
-    /// What the last line printed, at most 64 KiB and 1000 lines of it.
+    /// The output of the last line, at most 64 KiB and 1000 lines.
     pub fn said(&self) -> &str {
         &self.said
     }
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_answered_by_its_code_and_what_it_said() {
+    fn line_returns_exit_code_and_output() {
         let output = b"booting\r\nxguest-ready\r\none\r\ntwo\r\nguest-done 3\r\nguest-done x\r\n";
         let mut input = Vec::new();
         let mut console = Console::new(&mut input, Talk::new(&output[..]).unwrap(), soon()).unwrap();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_is_late() {
+    fn silent_program_times_out() {
         let (_open, output) = std::os::unix::net::UnixStream::pair().unwrap();
         let talk = Talk::new(output).unwrap();
         assert!(matches!(talk.until(Instant::now(), |_| Some(())), Err(Silence::Late)));

@@ -1,5 +1,5 @@
-//! The guest's files: an archive in the "newc" format of cpio, which the kernel unpacks into
-//! memory (Documentation/driver-api/early-userspace/buffer-format in its sources).
+//! The guest's files as a cpio archive in the "newc" format, which the kernel unpacks into memory
+//! (Documentation/driver-api/early-userspace/buffer-format in its sources).
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -10,7 +10,7 @@ use crate::Kernel;
 const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 
-/// Writes the archive: busybox, the modules in the order of their loading, and `init`.
+/// Writes the archive: busybox, the modules in loading order, and `init`.
 pub fn write(to: &Path, kernel: &Kernel, init: &str) -> io::Result<()> {
     let mut archive = Archive { to: BufWriter::new(File::create(to)?), files: 0 };
     for directory in ["bin", "dev", "mnt", "modules", "proc", "sys", "tmp"] {
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_begin_at_multiples_of_four() {
+    fn archive_entry_is_aligned_to_four() {
         let mut archive = Archive { to: Vec::new(), files: 0 };
         archive.add("init", PROGRAM, b"12345").unwrap();
         let first = archive.to.len();

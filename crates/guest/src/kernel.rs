@@ -1,5 +1,5 @@
-//! What a guest is made of: QEMU, a static busybox, a kernel with its modules. All of it is
-//! found on the machine, or a kernel is fetched by apt-get.
+//! The parts of a guest: QEMU, a static busybox, a kernel with its modules. All are searched on the
+//! machine; apt-get downloads a missing kernel.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use crate::package::{self, entries};
 use crate::{Missing, find};
 
-/// Modules that every guest gets, roughly in the order of their loading. A kernel has some of them
-/// built in, and not every version has each.
+/// Modules of every guest, roughly in loading order. Some kernels have some of them built in or
+/// lack them.
 const MODULES: [&str; 18] = [
     "virtio_ring",
     "virtio",
@@ -31,19 +31,19 @@ const MODULES: [&str; 18] = [
     "nfsv2",
     "nfsv3",
 ];
-/// Those without which there is no NFS, unless they are built in.
+/// Modules required for NFS, unless built in.
 const NEEDED: [&str; 2] = ["virtio_net", "nfsv3"];
-/// How deep a kernel's directory of modules is searched.
+/// Maximum depth of the search in a kernel's module directory.
 const DEPTH_MAX: u32 = 12;
 
-/// Everything that guests are made of.
+/// The parts of a guest.
 #[derive(Debug)]
 pub struct Kernel {
     qemu: PathBuf,
     pub(crate) busybox: PathBuf,
     image: PathBuf,
     pub(crate) modules: Vec<Module>,
-    /// As in 6.1.0-56-amd64.
+    /// Version, such as 6.1.0-56-amd64.
     pub version: String,
 }
 
@@ -52,7 +52,7 @@ pub struct Kernel {
 pub(crate) struct Module(PathBuf);
 
 impl Module {
-    /// The module itself.
+    /// The uncompressed module.
     pub(crate) fn read(&self) -> io::Result<Vec<u8>> {
         let unpack = match self.0.extension().and_then(|e| e.to_str()) {
             Some("xz") => "xz",
@@ -64,7 +64,7 @@ impl Module {
         if output.status.success() { Ok(output.stdout) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 
-    /// As the kernel calls it.
+    /// The kernel's name of the module.
     fn name(path: &Path) -> Option<String> {
         let (name, _) = path.file_name()?.to_str()?.split_once(".ko")?;
         Some(name.replace('-', "_"))
@@ -72,9 +72,8 @@ impl Module {
 }
 
 impl Kernel {
-    /// Looks in an unpacked kernel package if one is given, else on this machine, else asks
-    /// apt-get for one. `more` are the names of modules that are needed besides those of the
-    /// network card and of NFS, in the order of their loading.
+    /// Searches an unpacked kernel package if one is given, then this machine, then asks apt-get.
+    /// `more` names modules required beyond those of the network card and NFS, in loading order.
     pub fn find(package: Option<&Path>, more: &[&str]) -> Result<Kernel, Missing> {
         let need = |program: &str, hint: &str| find(program).ok_or_else(|| Missing(format!("install {hint}")));
         let qemu = need("qemu-system-x86_64", "qemu-system-x86")?;
@@ -97,8 +96,8 @@ impl Kernel {
         with(&fetched).ok_or_else(|| Missing(format!("{} has no kernel with NFS", fetched.display())))
     }
 
-    /// How QEMU is started with these first files, for a guest that talks on its standard input and
-    /// output. The network card, and what else there is to be, is added to this.
+    /// QEMU's command line for these files, for a guest on standard input and output. The caller
+    /// adds the network card and other devices.
     pub fn command_line(&self, initrd: &Path, memory_mib: u32, processors: u32) -> Vec<String> {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let (memory, processors) = (memory_mib.to_string(), processors.to_string());
@@ -119,7 +118,7 @@ impl Kernel {
     }
 }
 
-/// The last kernel in `root` that has what it takes: image, version, modules.
+/// The newest complete kernel in `root`: image, version, modules.
 fn kernel_in(root: &Path, more: &[&str]) -> Option<(PathBuf, String, Vec<Module>)> {
     let mut images: Vec<PathBuf> = entries(&root.join("boot"));
     images.sort();
@@ -155,14 +154,14 @@ fn collect(directory: &Path, depth: u32, to: &mut Vec<PathBuf>) {
     }
 }
 
-/// Whether a program needs no loader: none is named at its beginning (PT_INTERP of ELF).
+/// Whether a program is statically linked: without an ELF PT_INTERP.
 fn is_static(program: &Path) -> bool {
     let head = fs::read(program).unwrap_or_default();
     let head = head.get(..4096).unwrap_or(&head);
     head.starts_with(b"\x7fELF") && !head.windows(8).any(|w| w == b"ld-linux" || w == b"/ld-musl")
 }
 
-/// Fetches the distribution's kernel; where it is unpacked.
+/// Downloads the distribution's kernel; returns its directory.
 fn fetch(more: &[&str]) -> Result<PathBuf, String> {
     let place = package::cache()?.join("guest");
     if kernel_in(&place, more).is_some() {
@@ -179,14 +178,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modules_are_found_by_their_names() {
+    fn module_is_found_by_its_name() {
         let names = ["net/sunrpc/sunrpc.ko", "kernel/drivers/virtio/virtio-net.ko.xz", "modules.dep"];
         let names = names.map(|n| Module::name(Path::new(n)));
         assert_eq!(names, [Some("sunrpc".to_owned()), Some("virtio_net".to_owned()), None]);
     }
 
     #[test]
-    fn a_kernel_needs_its_modules() {
+    fn kernel_without_required_modules_is_refused() {
         let root = tempfile::tempdir().unwrap();
         let modules = root.path().join("lib/modules/6.1");
         fs::create_dir_all(root.path().join("boot")).unwrap();

@@ -1,10 +1,10 @@
-//! A guest with the Linux kernel in QEMU: what it is made of, found on this machine or fetched;
-//! its first files; and the conversation with it. Shared by the laboratory and `xtask`.
+//! Linux guests in QEMU for tests: the kernel and its files, found on this machine or downloaded;
+//! the initramfs; and the serial console. Shared by the laboratory and `xtask`.
 //!
-//! The guest has no disk: a kernel, a few modules and a static busybox in an initramfs. Its first
-//! process is a shell script, [`BEGIN`], whatever the user needs, and [`CONVERSE`], which reads
-//! shell lines on the serial console and says how each ended. [`Kernel::command_line`] starts it,
-//! [`Console`] talks to it. KVM is not used: where its device is there, guests may still hang.
+//! A guest has no disk: a kernel, a few modules and a static busybox in an initramfs. Its first
+//! process is a shell script: [`BEGIN`], the user's part, and [`CONVERSE`], which reads shell lines
+//! from the serial console and reports their exit codes. [`Kernel::command_line`] starts it,
+//! [`Console`] talks to it. KVM is not used, since guests may hang on machines that offer it.
 
 mod console;
 mod initramfs;
@@ -20,9 +20,9 @@ pub use kernel::Kernel;
 pub use package::unpacked;
 pub use scratch::Scratch;
 
-/// The beginning of a guest's first process: busybox's programs, the kernel's file systems, and
-/// the modules. Which module needs which differs from kernel to kernel, so what cannot be loaded
-/// yet is tried again. The network card is up afterwards, without an address.
+/// The start of a guest's first process: busybox's programs, the kernel's file systems, and the
+/// modules. Their dependencies differ between kernels, so the script retries modules that do not
+/// load. Afterwards the network card is up, without an address.
 pub const BEGIN: &str = "#!/bin/busybox sh
 /bin/busybox --install -s /bin
 export PATH=/bin
@@ -33,18 +33,18 @@ ip link set lo up
 ip link set eth0 up
 ";
 
-/// The end of a guest's first process: [`Console`]'s other end.
+/// The end of a guest's first process: the peer of [`Console`].
 pub const CONVERSE: &str = "
 echo guest-ready
 while read -r line; do eval \"$line\"; echo \"guest-done $?\"; done
 poweroff -f
 ";
 
-/// What is missing, and how to get it.
+/// A missing program or kernel, and how to get it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Missing(pub String);
 
-/// A program on the path, or where administrators' programs are.
+/// Finds a program on the path or among the administrators' programs.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);

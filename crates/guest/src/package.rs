@@ -1,5 +1,5 @@
-//! Debian's packages, downloaded and unpacked below the user's cache directory, and not installed:
-//! nothing of them runs here by itself, and they are found there the next time.
+//! Debian packages, downloaded and unpacked below the user's cache directory, and not installed.
+//! Later runs reuse them.
 
 use std::fs;
 use std::io;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use crate::Missing;
 
-/// Where `package` is unpacked, which has this file; it is fetched if it is not there yet.
+/// The directory of the unpacked `package`, which contains `file`; downloads it if needed.
 pub fn unpacked(package: &str, file: &str) -> Result<PathBuf, Missing> {
     let fetch = || {
         let place = cache()?.join(package);
@@ -20,14 +20,14 @@ pub fn unpacked(package: &str, file: &str) -> Result<PathBuf, Missing> {
     fetch().map_err(|why| Missing(format!("install {package} ({why})")))
 }
 
-/// The directory that all of them are below.
+/// The cache directory of all packages.
 pub(crate) fn cache() -> Result<PathBuf, String> {
     let home = || std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|p| p.is_absolute()).or_else(home);
     Ok(cache.ok_or("there is no cache directory")?.join("remora"))
 }
 
-/// Downloads a package and unpacks it in `place`, which is there when all of it is.
+/// Downloads a package and unpacks it in `place`, which exists once all of it does.
 pub(crate) fn unpack(package: &str, place: &Path) -> Result<(), String> {
     let io = |e: io::Error| e.to_string();
     let above = place.parent().ok_or("there is no place for it")?;
@@ -43,7 +43,7 @@ pub(crate) fn unpack(package: &str, place: &Path) -> Result<(), String> {
     fs::rename(scratch.path().join("unpacked"), place).map_err(io)
 }
 
-/// What a program prints that is run in `place`.
+/// Runs a program in `place` and returns its output.
 pub(crate) fn ask(program: &str, arguments: &[&str], place: &Path) -> Result<String, String> {
     let output = Command::new(program).args(arguments).current_dir(place).stdin(Stdio::null()).output();
     let output = output.map_err(|_| format!("there is no {program}"))?;
@@ -51,7 +51,7 @@ pub(crate) fn ask(program: &str, arguments: &[&str], place: &Path) -> Result<Str
     if output.status.success() { Ok(text) } else { Err(format!("{program} {} failed", arguments.join(" "))) }
 }
 
-/// What is in a directory; nothing if it cannot be read.
+/// The entries of a directory; empty if it cannot be read.
 pub(crate) fn entries(directory: &Path) -> Vec<PathBuf> {
     fs::read_dir(directory).map(|all| all.flatten().map(|e| e.path()).collect()).unwrap_or_default()
 }

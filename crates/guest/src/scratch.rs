@@ -1,4 +1,4 @@
-//! A directory for as long as a guest or a bench is needed, gone afterwards, after `kill -9` too.
+//! A temporary directory of a guest or a benchmark, removed afterwards, even after `kill -9`.
 
 use std::fs;
 use std::io;
@@ -8,25 +8,25 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-/// Waits until whoever started it is gone, then removes what is left of the directory. What is
-/// killed with its owner may write for another moment.
+/// A process that waits until its parent ends, then removes the directory. It retries, since killed
+/// processes may write for another moment.
 const JANITOR: &str = "read _; rm -rf -- \"$1\" || { sleep 1; rm -rf -- \"$1\"; }";
 
-/// A directory.
+/// A temporary directory.
 #[derive(Debug)]
 pub struct Scratch {
     directory: TempDir,
-    /// Ends when its input does: when this is dropped, or this process ends however it may.
+    /// The janitor, which ends when its input closes: on drop, or at the end of this process.
     janitor: Child,
 }
 
 impl Scratch {
-    /// A directory in `place` whose name begins with `prefix`, empty but for these ones.
+    /// A directory in `place` whose name begins with `prefix`, with the subdirectories `inside`.
     pub fn new(place: &Path, prefix: &str, inside: &[&str]) -> io::Result<Scratch> {
         let directory = tempfile::Builder::new().prefix(prefix).tempdir_in(place)?;
         let mut command = Command::new("/bin/sh");
         command.args(["-c", JANITOR, "janitor"]).arg(directory.path());
-        // The terminal's interrupts are for us, not for it.
+        // The terminal's interrupts are for this process, not for the janitor.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let scratch = Scratch { janitor: command.spawn()?, directory };
         for name in inside {
@@ -35,7 +35,7 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// Where something in it is.
+    /// A path within the directory.
     pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.directory.path().join(name)
     }
@@ -44,7 +44,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         drop(self.janitor.stdin.take());
-        // It removes the directory, which is then not there for its owner to remove.
+        // The janitor removes the directory.
         let _ = self.janitor.wait();
     }
 }
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_gone_afterwards() {
+    fn scratch_directory_is_removed_on_drop() {
         let scratch = Scratch::new(&std::env::temp_dir(), "guest-", &["a"]).unwrap();
         let path = scratch.path("");
         fs::write(scratch.path("a/f"), "x").unwrap();

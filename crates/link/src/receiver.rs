@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use remora_base::Time;
-use remora_wire::link::{ACK_MIN, Ack, Data, Part, Place, Rts, SHORT_LATE_MAX, WINDOW_MAX, expand, expand_byte};
+use remora_wire::link::{ACK_MIN, Ack, Data, FrameNumbers, Part, Rts, SHORT_LATE_MAX, WINDOW_MAX, expand, expand_byte};
 
 use crate::Config;
 use crate::config::HOLD_MARGIN;
@@ -106,7 +106,7 @@ impl Receiver {
     /// Takes a DATA frame.
     pub(crate) fn data(&mut self, now: Time, data: Data, config: &Config) -> Arrival {
         let (stream, seq, stamp) = match data.place {
-            Place::Full { epoch, seq, stamp, back } => {
+            FrameNumbers::Full { epoch, seq, stamp, back } => {
                 let floor = seq.wrapping_sub(back);
                 let Some(stream) = self.stream(now, epoch, floor, stamp) else { return Arrival::Refused };
                 stream.raise_floor(expand(stream.next, floor));
@@ -115,7 +115,7 @@ impl Receiver {
             }
             // Whoever sends such a one was once answered by this end; if that was before this end
             // began anew, it must ask again.
-            Place::Short { seq, stamp } => {
+            FrameNumbers::Short { seq, stamp } => {
                 let Some(stream) = &mut self.stream else { return Arrival::Refused };
                 stream.now = now;
                 let seq = expand_byte(stream.next, seq);
@@ -474,7 +474,7 @@ mod tests {
 
     #[test]
     fn an_acknowledgement_is_no_longer_than_a_frame() {
-        let place = |seq| Place::Full { epoch: 1, seq, stamp: seq, back: seq };
+        let place = |seq| FrameNumbers::Full { epoch: 1, seq, stamp: seq, back: seq };
         let data = |seq| Data {
             place: place(seq),
             prev: 0,

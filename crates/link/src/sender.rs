@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::Time;
-use remora_wire::link::{Ack, CHUNKS_MAX, Data, Headers, PREV_MAX, Part, Place, Rts, SHORT_AHEAD_MAX, expand};
+use remora_wire::link::{Ack, CHUNKS_MAX, Data, FrameNumbers, Headers, PREV_MAX, Part, Rts, SHORT_AHEAD_MAX, expand};
 
 use crate::contexts::{Compressor, Form, Start};
 use crate::flight::{Flight, Tx};
@@ -287,15 +287,15 @@ impl Sender {
 
     /// Which chunk and transmission this is, as short as the other end understands it: it is
     /// known to have all that is below `arrived` and to have seen the stamp last echoed.
-    fn place(&mut self, seq: u64) -> Place {
+    fn place(&mut self, seq: u64) -> FrameNumbers {
         let stamp = self.flight.next_stamp();
         if self.known && !self.owes_floor() && (self.next - self.arrived).max(self.flight.ahead()) <= SHORT_AHEAD_MAX {
-            return Place::Short { seq: seq as u8, stamp: stamp as u8 };
+            return FrameNumbers::Short { seq: seq as u8, stamp: stamp as u8 };
         }
         let floor = self.floor();
         self.told = floor;
         let back = (seq - floor) as u16;
-        Place::Full { epoch: self.epoch, seq: seq as u16, stamp: stamp as u16, back }
+        FrameNumbers::Full { epoch: self.epoch, seq: seq as u16, stamp: stamp as u16, back }
     }
 
     /// Notes that packet `seq` was sent; true if it was not for the first time.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use common::{Medium, World, packet, peer};
 use remora_base::{Core, Peer, Rate, Time};
 use remora_link::{Class, Config, Duplex, Link};
-use remora_wire::link::{Announcement, Data, Frame, HandOff, Headers, Part, Place, Rts};
+use remora_wire::link::{Announcement, Data, Frame, FrameNumbers, HandOff, Headers, Part, Rts};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -57,7 +57,7 @@ fn mad(kind: &str, number: u32) -> Frame {
         }
         _ => {
             // The same chunk again and again: each time it is told at once that it has come.
-            let place = Place::Full { epoch, seq: 1, stamp, back: 0 };
+            let place = FrameNumbers::Full { epoch, seq: 1, stamp, back: 0 };
             let packet = Some(Bytes::from_static(&[0; 8]));
             Frame::Data(Data {
                 place,

@@ -11,7 +11,7 @@ use common::{Medium, World, label, packet, peer};
 use proptest::prelude::*;
 use remora_base::{Core, Rate, Time};
 use remora_link::{Class, Codel, Config, Duplex, Event, Limits, Link, Mode, Packet, PerClass, State};
-use remora_wire::link::{Data, Frame, Place, SHORT_LATE_MAX};
+use remora_wire::link::{Data, Frame, FrameNumbers, SHORT_LATE_MAX};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -383,7 +383,7 @@ fn numbers_wrap_around() {
         link.add_peer(Time::ZERO, common::peer(1));
         link.enqueue(Time::ZERO, common::peer(1), packet(1, 0, 8, Class::Default));
         match link.poll_transmit(Time::ZERO).map(|t| Frame::decode(t.payload)) {
-            Some(Ok(Frame::Data(Data { place: Place::Full { seq, .. }, .. }))) => seq,
+            Some(Ok(Frame::Data(Data { place: FrameNumbers::Full { seq, .. }, .. }))) => seq,
             other => panic!("{other:?}"),
         }
     };

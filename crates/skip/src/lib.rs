@@ -1,13 +1,13 @@
-//! How a test says that it cannot run here, so that `cargo xtask test` hears it. For tests only.
+//! Reports of skipped tests to `cargo xtask test`. For tests only.
 //!
-//! libtest shows nothing of what a test printed that passed, and a test that returns early has passed. So the
-//! line goes past libtest's hands to the process's standard output, where `xtask` counts it.
+//! libtest hides the output of tests that pass, and a test that returns early passes. So the report
+//! bypasses libtest's capture and goes to the process's standard output, where `xtask` counts it.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 
-/// Says that the test `name` is left out, and why; a failure where nothing may be.
+/// Reports that the test `name` is skipped, and why; panics if all tests are required.
 #[track_caller]
 pub fn skipped(name: &str, why: &str) {
     assert!(!all_required(), "{name} must not be skipped here: {why}");
@@ -17,7 +17,7 @@ pub fn skipped(name: &str, why: &str) {
     stdout.and_then(|fd| File::from(fd).write_all(line.as_bytes())).expect("standard output is there");
 }
 
-/// The name of the test that is running, as libtest gives it to the test's thread.
+/// The name of the running test: that of its thread.
 pub fn this_test() -> String {
     std::thread::current().name().unwrap_or("a test").to_owned()
 }

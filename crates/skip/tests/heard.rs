@@ -1,4 +1,5 @@
-//! What a skipped test says is heard, although libtest shows nothing of it; where all is required it fails.
+//! The report of a skipped test appears although libtest captures output; with all tests required
+//! it fails.
 
 use std::process::{Command, Output};
 
@@ -20,7 +21,7 @@ fn run(required: &str) -> Output {
 }
 
 #[test]
-fn a_skip_is_a_line_of_its_own_or_a_failure() {
+fn skip_prints_a_line_or_fails_where_required() {
     let out = run("0");
     let text = String::from_utf8(out.stdout).unwrap();
     assert!(out.status.success(), "{text}");

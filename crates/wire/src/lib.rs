@@ -1,9 +1,11 @@
-//! Bytes on the wire, one file a protocol.
+//! Codecs of the wire protocols, one module a protocol.
 //!
-//! Each type knows how to [`encode`](Xdr::encode) and [`decode`](Xdr::decode) itself.
-//! Decoding borrows: opaque data and names are reference-counted slices of the message they
-//! came in, and nothing is allocated beyond what the bytes received call for. Hostile input
-//! becomes a typed [`Error`], never a panic.
+//! Each type has [`encode`](Xdr::encode) and [`decode`](Xdr::decode). Decoding does not copy:
+//! opaque data and names are reference-counted slices of the message, and memory is bounded by the
+//! bytes received. Hostile input becomes a typed [`Error`], never a panic.
+//!
+//! Read `xdr` first, then `rpc` and `record`, then the programs: `portmap`, `rpcbind`, `mount`,
+//! `nfs2`, `nfs3`; `link` has the frames of the link protocol, `urgency` the priorities of calls.
 
 #[macro_use]
 mod xdr;

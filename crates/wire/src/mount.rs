@@ -1,8 +1,8 @@
-//! MOUNT versions 1 and 3: from a path to a file handle (RFC 1094, appendix A; RFC 1813,
-//! appendix I).
+//! MOUNT versions 1 and 3: from a path to a file handle (RFC 1094, appendix A; RFC 1813, appendix
+//! I).
 //!
-//! The two have the same procedures and differ in what MNT brings: a handle of NFSv2 or of
-//! NFSv3. Version 2, which some clients ask for, is version 1 and PATHCONF.
+//! Both have the same procedures and differ in the handle that MNT returns: NFSv2's or NFSv3's.
+//! Version 2, which some clients use, is version 1 with PATHCONF.
 
 use bytes::Bytes;
 
@@ -11,20 +11,20 @@ use crate::nfs3::Fh;
 use crate::xdr::{get_list, get_result, known_or, put_list, put_result};
 use crate::{Error, Reader, Xdr};
 
-/// The program's number.
+/// RPC program number.
 pub const PROGRAM: u32 = 100_005;
-/// The version that goes with NFSv3.
+/// Version used with NFSv3.
 pub const VERSION: u32 = 3;
-/// The version that goes with NFSv2.
+/// Version used with NFSv2.
 pub const VERSION_1: u32 = 1;
-/// The longest path in bytes (MNTPATHLEN).
+/// Maximum length of a path in bytes (MNTPATHLEN).
 pub const PATH_MAX: u32 = 1024;
-/// The longest name in bytes (MNTNAMLEN).
+/// Maximum length of a name in bytes (MNTNAMLEN).
 pub const NAME_MAX: u32 = 255;
 
 xdr_enum! {
-    /// Why a path could not be mounted (`mountstat3` without MNT3_OK). Version 1 has UNIX
-    /// error numbers there, which are the same below 10,000.
+    /// Error of MNT (`mountstat3` without MNT3_OK). Version 1 has UNIX error numbers, which are the
+    /// same below 10,000.
     pub enum MountError {
         /// Not owner.
         Perm = 1,
@@ -42,12 +42,12 @@ xdr_enum! {
         NameTooLong = 63,
         /// Not supported.
         NotSupp = 10004,
-        /// A failure on the server.
+        /// Server failure.
         ServerFault = 10006,
     }
 }
 
-/// A [`MountError`] as it arrives: version 1 may bring any error number of the server's system.
+/// A [`MountError`] on the wire: version 1 may carry any error number of the server's system.
 struct Refusal(MountError);
 
 impl Xdr for Refusal {
@@ -59,12 +59,12 @@ impl Xdr for Refusal {
     }
 }
 
-/// A mounted directory, as version 3 tells of it.
+/// A mounted directory in version 3.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mounted {
-    /// Its handle.
+    /// File handle.
     pub fh: Fh,
-    /// Authentication flavors the export takes.
+    /// Authentication flavors that the export accepts.
     pub flavors: Vec<u32>,
 }
 
@@ -78,43 +78,43 @@ impl Xdr for Mounted {
     }
 }
 
-/// One mount, as DUMP lists it.
+/// One mount of DUMP's list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MountEntry {
-    /// Who mounted.
+    /// The client's host name.
     pub host: Bytes,
-    /// What.
+    /// The mounted path.
     pub dir: Bytes,
 }
 
-/// One export, as EXPORT lists it.
+/// One export of EXPORT's list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Export {
-    /// Its path.
+    /// Exported path.
     pub dir: Bytes,
-    /// Who may mount it; nobody named means everybody.
+    /// Groups that may mount it; an empty list means everybody.
     pub groups: Vec<Bytes>,
 }
 
 /// A call of the MOUNT program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
-    /// Nothing, to see whether the server answers.
+    /// Does nothing; tests whether the server answers.
     Null,
-    /// The handle of this path.
+    /// Returns the handle of this path.
     Mnt(Bytes),
-    /// Who has mounted what.
+    /// Lists all mounts.
     Dump,
-    /// Forget that the caller mounted this path.
+    /// Removes the caller's mount of this path from the list.
     Umnt(Bytes),
-    /// Forget all that the caller mounted.
+    /// Removes all mounts of the caller from the list.
     UmntAll,
-    /// What can be mounted.
+    /// Lists the exports.
     Export,
 }
 
 impl Call {
-    /// The procedure's number.
+    /// Procedure number.
     pub fn proc(&self) -> u32 {
         match self {
             Call::Null => 0,
@@ -133,7 +133,7 @@ impl Call {
         }
     }
 
-    /// Takes the arguments of procedure `proc`; `None` if there is no such procedure.
+    /// Decodes the arguments of procedure `proc`; `None` if the procedure does not exist.
     pub fn decode(proc: u32, r: &mut Reader) -> Option<Result<Call, Error>> {
         Some(Ok(match proc {
             0 => Call::Null,
@@ -147,22 +147,22 @@ impl Call {
     }
 }
 
-/// A reply of the MOUNT program in version 3.
+/// A version 3 reply.
 pub type Reply = ReplyOf<Mounted>;
 
-/// A reply of the MOUNT program in version 1.
+/// A version 1 reply.
 pub type ReplyV1 = ReplyOf<nfs2::Fh>;
 
-/// A reply of the MOUNT program whose MNT brings an `M`.
+/// A reply whose MNT result is an `M`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReplyOf<M> {
-    /// To [`Call::Null`], [`Call::Umnt`] and [`Call::UmntAll`].
+    /// Reply to [`Call::Null`], [`Call::Umnt`] and [`Call::UmntAll`].
     Void,
-    /// To [`Call::Mnt`].
+    /// Reply to [`Call::Mnt`].
     Mnt(Result<M, MountError>),
-    /// To [`Call::Dump`].
+    /// Reply to [`Call::Dump`].
     Dump(Vec<MountEntry>),
-    /// To [`Call::Export`].
+    /// Reply to [`Call::Export`].
     Export(Vec<Export>),
 }
 
@@ -183,7 +183,7 @@ impl<M: Xdr> ReplyOf<M> {
         }
     }
 
-    /// Takes the results of procedure `proc`.
+    /// Decodes the results of procedure `proc`.
     pub fn decode(proc: u32, r: &mut Reader) -> Result<ReplyOf<M>, Error> {
         Ok(match proc {
             0 | 3 | 4 => ReplyOf::Void,

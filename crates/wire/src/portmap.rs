@@ -1,29 +1,28 @@
-//! Portmapper version 2: which port a program answers on (RFC 1833, section 3).
+//! Portmapper version 2: the ports of RPC programs (RFC 1833, section 3).
 
 use crate::xdr::{get_list, put_list};
 use crate::{Error, Reader, Xdr};
 
-/// The program's number.
+/// RPC program number.
 pub const PROGRAM: u32 = 100_000;
-/// The version spoken.
+/// RPC program version.
 pub const VERSION: u32 = 2;
-/// The port it answers on.
+/// Port of the portmapper.
 pub const PORT: u16 = 111;
 /// PMAPPROC_GETPORT.
 pub const PROC_GETPORT: u32 = 3;
 
-/// IP's number for TCP.
+/// IP protocol number of TCP.
 pub const IPPROTO_TCP: u32 = 6;
-/// IP's number for UDP.
+/// IP protocol number of UDP.
 pub const IPPROTO_UDP: u32 = 17;
 
 xdr_struct! {
-    /// A program on a port; in a question the port is 0. The answer is the port alone, a
-    /// `u32`, 0 for none.
+    /// A program on a port; in a query the port is 0. The reply is the port as a `u32`, 0 for none.
     pub struct Mapping {
-        /// Program.
+        /// Program number.
         pub prog: u32,
-        /// Version.
+        /// Version number.
         pub vers: u32,
         /// [`IPPROTO_TCP`] or [`IPPROTO_UDP`].
         pub prot: u32,
@@ -34,23 +33,23 @@ xdr_struct! {
 
 impl Copy for Mapping {}
 
-/// A call. CALLIT is left out: it makes a portmapper send what others want to whom they want.
+/// A call. It lacks CALLIT, by which a portmapper would send arbitrary calls for strangers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Call {
-    /// Nothing, to see whether the portmapper answers.
+    /// Does nothing; tests whether the portmapper answers.
     Null,
-    /// Remember this.
+    /// Registers.
     Set(Mapping),
-    /// Forget this program in this version, whatever the protocol and port.
+    /// Unregisters this version of a program, over all protocols and ports.
     Unset(Mapping),
-    /// On which port is this?
+    /// Looks up the port.
     GetPort(Mapping),
-    /// What is there?
+    /// Lists all registrations.
     Dump,
 }
 
 impl Call {
-    /// The procedure's number.
+    /// Procedure number.
     pub fn proc(&self) -> u32 {
         match self {
             Call::Null => 0,
@@ -69,7 +68,7 @@ impl Call {
         }
     }
 
-    /// Takes the arguments of procedure `proc`; `None` if there is no such procedure.
+    /// Decodes the arguments of procedure `proc`; `None` if the procedure does not exist.
     pub fn decode(proc: u32, r: &mut Reader) -> Option<Result<Call, Error>> {
         let mut mapping = |call: fn(Mapping) -> Call| Mapping::decode(r).map(call);
         Some(match proc {
@@ -86,13 +85,13 @@ impl Call {
 /// A reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
-    /// To [`Call::Null`].
+    /// Reply to [`Call::Null`].
     Void,
-    /// To [`Call::Set`] and [`Call::Unset`]: whether it was done.
+    /// Reply to [`Call::Set`] and [`Call::Unset`]: whether it succeeded.
     Done(bool),
-    /// To [`Call::GetPort`]: the port, 0 for none.
+    /// Reply to [`Call::GetPort`]: the port, 0 for none.
     Port(u32),
-    /// To [`Call::Dump`].
+    /// Reply to [`Call::Dump`].
     Dump(Vec<Mapping>),
 }
 
@@ -107,7 +106,7 @@ impl Reply {
         }
     }
 
-    /// Takes the results of procedure `proc`.
+    /// Decodes the results of procedure `proc`.
     pub fn decode(proc: u32, r: &mut Reader) -> Result<Reply, Error> {
         Ok(match proc {
             0 => Reply::Void,

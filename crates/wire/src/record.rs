@@ -1,61 +1,61 @@
 //! Record marking: messages on a byte stream (RFC 5531, section 11).
 //!
-//! A record is one or more fragments, each behind a word that has its length and, in the
-//! highest bit, whether it is the last.
+//! A record is one or more fragments. A word before each has its length and, in the highest bit,
+//! the mark of the last one.
 
 use bytes::{Bytes, BytesMut};
 
-/// What is wrong with a stream; it cannot be read on from there.
+/// A fatal error of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RecordError {
     /// The record is larger than the reader's limit.
     #[error("a record of {len} bytes or more where at most {max} are taken")]
     TooLarge {
-        /// What the fragments claim so far.
+        /// Length of the fragments so far.
         len: usize,
         /// The reader's limit.
         max: usize,
     },
-    /// A fragment without a byte that is not the last: no honest sender makes one, and an
-    /// endless run of them would cost work for nothing.
+    /// An empty fragment that is not the last. No correct sender produces one, and an endless run
+    /// of them would cost work for nothing.
     #[error("an empty fragment in the middle of a record")]
     EmptyFragment,
 }
 
 const LAST: u32 = 0x8000_0000;
 
-/// Cuts a stream into records. Holds at most what was pushed and not yet taken; the caller
-/// pushes no more than it is ready to hold.
+/// Splits a stream into records. Buffers at most what was pushed and not yet taken; the caller
+/// bounds what it pushes.
 #[derive(Debug)]
 pub struct RecordReader {
     max: usize,
     input: BytesMut,
-    /// Fragments of the record so far, when it has more than one.
+    /// Fragments of the current record, if it has several.
     partial: BytesMut,
 }
 
 impl RecordReader {
-    /// Takes records of at most `max` bytes.
+    /// A reader of records of at most `max` bytes.
     pub fn new(max: usize) -> RecordReader {
         RecordReader { max, input: BytesMut::new(), partial: BytesMut::new() }
     }
 
-    /// Adds bytes that came in.
+    /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
     }
 
-    /// The buffer to receive into: bytes appended to it count as pushed.
+    /// The receive buffer: bytes appended to it count as pushed.
     pub fn buffer(&mut self) -> &mut BytesMut {
         &mut self.input
     }
 
-    /// Bytes held at this moment.
+    /// Buffered bytes.
     pub fn held(&self) -> usize {
         self.input.len() + self.partial.len()
     }
 
-    /// The next whole record, if it is here.
+    /// Takes the next complete record.
     pub fn next_record(&mut self) -> Result<Option<Bytes>, RecordError> {
         loop {
             let Some(word) = self.input.first_chunk::<4>() else { return Ok(None) };
@@ -85,7 +85,7 @@ impl RecordReader {
     }
 }
 
-/// The mark in front of a record sent as one fragment.
+/// The record mark of a record in one fragment.
 pub fn mark(len: usize) -> [u8; 4] {
     (LAST | (len as u32 & !LAST)).to_be_bytes()
 }

@@ -4,18 +4,18 @@ use bytes::Bytes;
 
 use crate::{Error, Reader, Xdr};
 
-/// The most bytes a credential or verifier may have (RFC 5531, section 8.2).
+/// Maximum length of a credential or verifier in bytes (RFC 5531, section 8.2).
 pub const AUTH_MAX: u32 = 400;
-/// The RPC version spoken here.
+/// RPC version supported here.
 pub const RPC_VERSION: u32 = 2;
 
 const CALL: u32 = 0;
 const REPLY: u32 = 1;
 
-/// A credential or a verifier: a flavor and what it calls for.
+/// A credential or verifier (`opaque_auth`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpaqueAuth {
-    /// The flavor's number: [`OpaqueAuth::NONE`], [`OpaqueAuth::UNIX`] or another.
+    /// Flavor: [`OpaqueAuth::NONE`], [`OpaqueAuth::UNIX`] or another.
     pub flavor: u32,
     /// At most [`AUTH_MAX`] bytes.
     pub body: Bytes,
@@ -26,7 +26,7 @@ impl OpaqueAuth {
     pub const NONE: u32 = 0;
     /// AUTH_SYS, called AUTH_UNIX before RFC 5531.
     pub const UNIX: u32 = 1;
-    /// AUTH_SHORT: a server's own short hand for an AUTH_SYS credential.
+    /// AUTH_SHORT: a server's abbreviation of an AUTH_SYS credential.
     pub const SHORT: u32 = 2;
 
     /// The empty credential.
@@ -34,7 +34,7 @@ impl OpaqueAuth {
         OpaqueAuth { flavor: OpaqueAuth::NONE, body: Bytes::new() }
     }
 
-    /// A credential that names a user.
+    /// An AUTH_SYS credential.
     pub fn unix(auth: &AuthUnix) -> OpaqueAuth {
         OpaqueAuth { flavor: OpaqueAuth::UNIX, body: auth.to_bytes() }
     }
@@ -50,18 +50,18 @@ impl Xdr for OpaqueAuth {
     }
 }
 
-/// AUTH_SYS: who the client says is calling (RFC 5531, appendix A).
+/// AUTH_SYS: the caller's identity, as claimed by the client (RFC 5531, appendix A).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AuthUnix {
-    /// An arbitrary number of the caller's.
+    /// Arbitrary number chosen by the caller.
     pub stamp: u32,
-    /// The caller's name, at most 255 bytes.
+    /// Host name of the caller, at most 255 bytes.
     pub machine: Bytes,
-    /// Effective user.
+    /// Effective user ID.
     pub uid: u32,
-    /// Effective group.
+    /// Effective group ID.
     pub gid: u32,
-    /// Further groups, at most 16.
+    /// Supplementary groups, at most 16.
     pub gids: Vec<u32>,
 }
 
@@ -87,40 +87,40 @@ impl Xdr for AuthUnix {
 /// The header of a call; the procedure's arguments follow it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CallHeader {
-    /// Ties the reply to the call, and a retransmission to its original.
+    /// Transaction ID: matches a reply to its call, and a retransmission to its original.
     pub xid: u32,
-    /// The program.
+    /// Program number.
     pub prog: u32,
-    /// Its version.
+    /// Version number.
     pub vers: u32,
-    /// The procedure.
+    /// Procedure number.
     pub proc: u32,
-    /// Who calls.
+    /// Credential.
     pub cred: OpaqueAuth,
-    /// The proof.
+    /// Verifier.
     pub verf: OpaqueAuth,
 }
 
-/// Why a message is not a call that can be answered in the usual way.
+/// A message that is not a valid call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CallError {
-    /// Not a call at all: drop it.
+    /// Not a call: the server drops it.
     #[error("not an RPC call: {0}")]
     NotACall(Error),
-    /// A call of another RPC version: deny it.
+    /// Unsupported RPC version: the server denies the call.
     #[error("RPC version {vers} is not spoken")]
     RpcVersion {
-        /// The call's xid.
+        /// Transaction ID.
         xid: u32,
-        /// The version it was made in.
+        /// RPC version of the call.
         vers: u32,
     },
-    /// A call whose credential or verifier is longer than [`AUTH_MAX`]: deny it.
+    /// A credential or verifier longer than [`AUTH_MAX`]: the server denies the call.
     #[error("a credential or verifier that is too long")]
     BadAuth {
-        /// The call's xid.
+        /// Transaction ID.
         xid: u32,
-        /// What to say of it: [`Outcome::AUTH_BADCRED`] or [`Outcome::AUTH_BADVERF`].
+        /// `auth_stat` of the reply: [`Outcome::AUTH_BADCRED`] or [`Outcome::AUTH_BADVERF`].
         why: u32,
     },
 }
@@ -141,7 +141,7 @@ impl CallHeader {
         self.verf.encode(out);
     }
 
-    /// Takes the header from the front of `r`; the arguments are left.
+    /// Decodes the header at the front of `r`, up to the arguments.
     pub fn decode(r: &mut Reader) -> Result<CallHeader, CallError> {
         let xid = u32::decode(r)?;
         match u32::decode(r)? {
@@ -162,16 +162,16 @@ impl CallHeader {
     }
 }
 
-/// What became of a call. After [`Outcome::Success`] the procedure's results follow.
+/// Outcome of a call. The procedure's results follow [`Outcome::Success`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Outcome {
     /// Executed; the results follow.
     #[error("success")]
     Success,
-    /// The program is not here.
+    /// The server does not run the program.
     #[error("the server does not run this program")]
     ProgUnavail,
-    /// The program is here in other versions only.
+    /// The server runs other versions of the program.
     #[error("the server speaks versions {low} to {high} only")]
     ProgMismatch {
         /// Lowest version supported.
@@ -179,16 +179,16 @@ pub enum Outcome {
         /// Highest version supported.
         high: u32,
     },
-    /// The program has no such procedure.
+    /// The program does not have the procedure.
     #[error("the server has no such procedure")]
     ProcUnavail,
-    /// The arguments could not be decoded.
+    /// The arguments cannot be decoded.
     #[error("the server could not read the arguments")]
     GarbageArgs,
-    /// The server failed, for instance out of memory.
+    /// Server failure, such as lack of memory.
     #[error("the server reports an internal error")]
     SystemErr,
-    /// Denied: another RPC version.
+    /// Denied: unsupported RPC version.
     #[error("the server speaks RPC versions {low} to {high} only")]
     RpcMismatch {
         /// Lowest version supported.
@@ -196,28 +196,28 @@ pub enum Outcome {
         /// Highest version supported.
         high: u32,
     },
-    /// Denied: the credential was not accepted; the number is an `auth_stat`.
+    /// Denied: credential refused, with its `auth_stat`.
     #[error("the server refuses the credentials (auth_stat {0})")]
     AuthError(u32),
 }
 
 impl Outcome {
-    /// `auth_stat` 1: the credential could not be decoded.
+    /// `auth_stat` 1: the credential cannot be decoded.
     pub const AUTH_BADCRED: u32 = 1;
     /// `auth_stat` 2: the client must begin a new session.
     pub const AUTH_REJECTEDCRED: u32 = 2;
-    /// `auth_stat` 3: the verifier could not be decoded.
+    /// `auth_stat` 3: the verifier cannot be decoded.
     pub const AUTH_BADVERF: u32 = 3;
-    /// `auth_stat` 5: the credential is too weak for this.
+    /// `auth_stat` 5: the credential is too weak.
     pub const AUTH_TOOWEAK: u32 = 5;
 }
 
 /// The header of a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReplyHeader {
-    /// The call's xid.
+    /// Transaction ID.
     pub xid: u32,
-    /// What became of it.
+    /// Outcome.
     pub outcome: Outcome,
 }
 

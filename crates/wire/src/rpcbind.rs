@@ -1,7 +1,8 @@
-//! RPCBIND, versions 3 and 4: at which address a program answers, over IPv4 and IPv6 (RFC 1833, section 2).
+//! RPCBIND, versions 3 and 4: the addresses of RPC programs, over IPv4 and IPv6 (RFC 1833, section
+//! 2).
 //!
-//! It is the portmapper's program with names for transports and text for addresses; its version 2 is
-//! [`portmap`](crate::portmap).
+//! It is the portmapper's program with names for transports and text for addresses; its version 2
+//! is [`portmap`](crate::portmap).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,9 +12,9 @@ use crate::portmap::{IPPROTO_TCP, IPPROTO_UDP, Mapping};
 use crate::xdr::{get_list, put_list};
 use crate::{Error, Reader, Xdr};
 
-/// The first of the versions spoken.
+/// Lowest version supported here.
 pub const VERSION_3: u32 = 3;
-/// The latest, which asks for a program's very version, too.
+/// Highest version, which can also look up an exact program version.
 pub const VERSION_4: u32 = 4;
 
 /// RPCBPROC_SET.
@@ -27,7 +28,7 @@ pub const PROC_DUMP: u32 = 4;
 /// RPCBPROC_GETVERSADDR, of version 4.
 pub const PROC_GETVERSADDR: u32 = 9;
 
-/// A transport (RFC 5665, section 5.1).
+/// Network identifier of a transport (RFC 5665, section 5.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Netid {
     /// UDP over IPv4.
@@ -43,7 +44,7 @@ pub enum Netid {
 impl Netid {
     const ALL: [Netid; 4] = [Netid::Udp, Netid::Tcp, Netid::Udp6, Netid::Tcp6];
 
-    /// Its name.
+    /// Name of the transport.
     pub fn name(self) -> &'static str {
         match self {
             Netid::Udp => "udp",
@@ -53,12 +54,12 @@ impl Netid {
         }
     }
 
-    /// The one with that name.
+    /// Transport of this name.
     pub fn from_name(name: &[u8]) -> Option<Netid> {
         Netid::ALL.into_iter().find(|id| id.name().as_bytes() == name)
     }
 
-    /// IP's number for what it is beside IP.
+    /// IP protocol number.
     pub fn protocol(self) -> u32 {
         match self {
             Netid::Udp | Netid::Udp6 => IPPROTO_UDP,
@@ -72,27 +73,27 @@ impl Netid {
     }
 }
 
-/// A program in a version, and where it answers over a transport.
+/// A registration: a program version and its address over a transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Service {
-    /// Program.
+    /// Program number.
     pub prog: u32,
-    /// Version.
+    /// Version number.
     pub vers: u32,
     /// Transport.
     pub netid: Netid,
-    /// Its address, of the transport's family; any address of the machine's if unspecified.
+    /// Address, of the transport's family; unspecified for all local addresses.
     pub at: SocketAddr,
 }
 
 impl Service {
-    /// As version 2 has it, which knows IPv4 only.
+    /// The registration in version 2, which supports IPv4 only.
     pub fn mapping(&self) -> Option<Mapping> {
         let Service { prog, vers, netid, at } = *self;
         netid.is_ipv4().then(|| Mapping { prog, vers, prot: netid.protocol(), port: at.port().into() })
     }
 
-    /// As it stands in a message, with the name of whose it is.
+    /// The registration on the wire, with its owner.
     pub fn binding(&self, owner: &'static str) -> Binding {
         let owner = Bytes::from_static(owner.as_bytes());
         Binding {
@@ -106,29 +107,30 @@ impl Service {
 }
 
 xdr_struct! {
-    /// A program at an address. In a question the address is where the portmapper was asked.
+    /// A registration on the wire. In a query the address is the one at which the portmapper was
+    /// reached.
     pub struct Binding {
-        /// Program.
+        /// Program number.
         pub prog: u32,
-        /// Version.
+        /// Version number.
         pub vers: u32,
-        /// Transport: the name of a [`Netid`], or of another one.
+        /// Name of the transport: of a [`Netid`], or an unknown one.
         pub netid: Bytes,
         /// Universal address: see [`universal`].
         pub addr: Bytes,
-        /// Who registered it.
+        /// Owner of the registration.
         pub owner: Bytes,
     }
 }
 
-/// An address as text, the two bytes of the port behind it (RFC 5665, section 5.2.3): `127.0.0.1.8.1` is port
-/// 2049.
+/// Universal address: the address as text, followed by the two bytes of the port (RFC 5665, section
+/// 5.2.3). `127.0.0.1.8.1` is port 2049.
 pub fn universal(at: SocketAddr) -> Bytes {
     let [high, low] = at.port().to_be_bytes();
     format!("{}.{high}.{low}", at.ip()).into()
 }
 
-/// The address that such a text names, if it does.
+/// Parses a universal address.
 pub fn from_universal(text: &[u8]) -> Option<SocketAddr> {
     let mut parts = std::str::from_utf8(text).ok()?.rsplitn(3, '.');
     let mut byte = || parts.next()?.parse::<u8>().ok();
@@ -137,24 +139,25 @@ pub fn from_universal(text: &[u8]) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, u16::from_be_bytes([high, low])))
 }
 
-/// A call. Those by which it would call others (CALLIT, BCAST, INDIRECT) are left out, and what no client of NFS asks
-/// for: its time, other forms of addresses, statistics. NULL has no arguments.
+/// A call. It lacks the procedures by which the portmapper would call others (CALLIT, BCAST,
+/// INDIRECT), and those that NFS clients do not use: time, address conversion, statistics. NULL has
+/// no arguments.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
-    /// Remember this.
+    /// Registers.
     Set(Binding),
-    /// Forget this program in this version, over this transport or over all.
+    /// Unregisters this version of a program, over one transport or all.
     Unset(Binding),
-    /// At which address is this, or else the program in another version?
+    /// Looks up a program, in this version or another.
     GetAddr(Binding),
-    /// At which address is this version? Not in version 3.
+    /// Looks up this exact version. Not in version 3.
     GetVersAddr(Binding),
-    /// What is there?
+    /// Lists all registrations.
     Dump,
 }
 
 impl Call {
-    /// The procedure's number.
+    /// Procedure number.
     pub fn proc(&self) -> u32 {
         match self {
             Call::Set(_) => PROC_SET,
@@ -173,7 +176,8 @@ impl Call {
         }
     }
 
-    /// Takes the arguments of procedure `proc` of version `vers`; `None` if there is no such procedure.
+    /// Decodes the arguments of procedure `proc` of version `vers`; `None` if the procedure does
+    /// not exist.
     pub fn decode(vers: u32, proc: u32, r: &mut Reader) -> Option<Result<Call, Error>> {
         let mut binding = |call: fn(Binding) -> Call| Binding::decode(r).map(call);
         Some(match proc {
@@ -190,11 +194,11 @@ impl Call {
 /// A reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
-    /// To [`Call::Set`] and [`Call::Unset`]: whether it was done.
+    /// Reply to [`Call::Set`] and [`Call::Unset`]: whether it succeeded.
     Done(bool),
-    /// To [`Call::GetAddr`] and [`Call::GetVersAddr`]: the universal address, empty for none.
+    /// Reply to [`Call::GetAddr`] and [`Call::GetVersAddr`]: the universal address, empty for none.
     Addr(Bytes),
-    /// To [`Call::Dump`].
+    /// Reply to [`Call::Dump`].
     Dump(Vec<Binding>),
 }
 
@@ -208,7 +212,7 @@ impl Reply {
         }
     }
 
-    /// Takes the results of procedure `proc`.
+    /// Decodes the results of procedure `proc`.
     pub fn decode(proc: u32, r: &mut Reader) -> Result<Reply, Error> {
         Ok(match proc {
             PROC_SET | PROC_UNSET => Reply::Done(bool::decode(r)?),
@@ -224,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_have_their_port_behind_them() {
+    fn universal_address_ends_with_its_port() {
         for (at, text) in [
             ("127.0.0.1:2049", "127.0.0.1.8.1"),
             ("0.0.0.0:111", "0.0.0.0.0.111"),

@@ -1,7 +1,6 @@
-//! Who waits for a call: what carriers that know priorities (ATP 02) order calls by.
+//! The urgency of a call, by which carriers with priorities (ATP 02) order calls.
 //!
-//! It is read from the message itself, so both ends of a connection come to the same, and nothing
-//! has to be carried beside the message.
+//! It is derived from the message itself, so both ends agree without extra fields.
 
 use std::time::Duration;
 
@@ -11,38 +10,38 @@ use crate::nfs3::{Fh, PROGRAM, Proc, ReadArgs, Stable, VERSION};
 use crate::rpc::CallHeader;
 use crate::{Reader, Xdr, nfs2};
 
-/// The most bytes of a READ that somebody is taken to wait for: a page of a program or a small
-/// file. What asks for more moves a file.
+/// Maximum size of a READ that counts as interactive: a page of a program or a small file. Larger
+/// ones copy files.
 pub const SMALL_READ_MAX: u32 = 4096;
 
-/// The code point (DSCP) of calls that ask whether anybody is there, and are worth nothing when that shows
-/// anyhow. It is one for local use (RFC 2474, section 6, pool 2), and elsewhere as good as none: a probe must not
-/// overtake the calls before it, or they would pass for lost.
+/// Code point (DSCP) of probes, calls without value if the answer is known anyway. It is for local
+/// use (RFC 2474, section 6, pool 2) and has no priority elsewhere: a probe that overtakes earlier
+/// calls would make them look lost.
 pub const PROBE_DSCP: u8 = 3;
-/// How long a link that knows the mark keeps such a call, and the caller expects it to.
+/// Lifetime of a probe on links that know its code point.
 pub const PROBE_LIFETIME: Duration = Duration::from_secs(1);
 
-/// Whether a message is a call of NULL, which asks for nothing but an answer.
+/// Whether a message is a NULL call.
 pub fn is_probe(message: &Bytes) -> bool {
     CallHeader::decode(&mut Reader::new(message.clone())).is_ok_and(|header| header.proc == 0)
 }
 
-/// Who waits for a call, the least urgent first.
+/// Urgency of a call, the least urgent first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Urgency {
-    /// Nobody yet: a large READ, which is a copy or was asked for ahead of its use.
+    /// No program waits: a large READ, of a copy or of read-ahead.
     Bulk,
-    /// Nobody here, but what others may read: an UNSTABLE WRITE, which a COMMIT follows.
+    /// No local program waits, but others may read the data: an UNSTABLE WRITE before its COMMIT.
     WriteBack,
-    /// A program that closes or syncs a file, or changes names or attributes.
+    /// A program closes or syncs a file, or changes names or attributes.
     Sync,
-    /// A person, or a program in the middle of its work: lookups, attributes, small reads.
+    /// A person or a program waits: lookups, attributes, small reads.
     Foreground,
 }
 
 impl Urgency {
-    /// That of a call. What is no NFS call is in the foreground: MOUNT and the portmapper's are,
-    /// and to what makes no sense the answer is short.
+    /// The urgency of a call. Other programs' calls (MOUNT, portmapper) are in the foreground, as
+    /// are malformed ones, whose answers are short.
     pub fn of(call: &Bytes) -> Urgency {
         let mut r = Reader::new(call.clone());
         let Ok(header) = CallHeader::decode(&mut r) else { return Urgency::Foreground };
@@ -69,7 +68,7 @@ fn of_v3(proc: u32, r: &mut Reader) -> Option<Urgency> {
     })
 }
 
-/// How stable a WRITE is to be; its data is left where it is.
+/// Decodes the stability of a WRITE up to its data.
 fn stability(r: &mut Reader) -> Option<Stable> {
     Fh::decode(r).ok()?;
     u64::decode(r).ok()?;
@@ -106,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_as_urgent_as_whoever_waits_for_them() {
+    fn call_urgency_follows_procedure_and_size() {
         let fh = || Fh(Bytes::from_static(b"a file's handle"));
         let read = |count| Call::Read(ReadArgs { fh: fh(), offset: 0, count });
         let write =
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_is_a_call_of_null_of_whatever_program() {
+    fn probe_is_a_null_call_of_any_program() {
         for (message, probe) in [
             (header(PROGRAM, VERSION, 0), true),
             (header(mount::PROGRAM, mount::VERSION, 0), true),
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn other_programs_and_nonsense_are_answered_at_once() {
+    fn call_of_other_program_or_malformed_is_foreground() {
         for message in [
             header(mount::PROGRAM, mount::VERSION, 1),
             header(portmap::PROGRAM, portmap::VERSION, portmap::PROC_GETPORT),

@@ -2,38 +2,38 @@
 
 use bytes::{Buf, Bytes};
 
-/// Why bytes are not what they claim to be.
+/// An error of decoding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
-    /// The message ends before the value does.
+    /// The message ends before the value.
     #[error("the message is cut short")]
     Truncated,
-    /// A length is above what the protocol allows here.
+    /// A length exceeds the protocol's limit.
     #[error("a length of {len} where at most {max} is allowed")]
     TooLong {
-        /// The length claimed.
+        /// Encoded length.
         len: u32,
         /// The protocol's limit.
         max: u32,
     },
-    /// A discriminant has no meaning.
+    /// An undefined discriminant.
     #[error("{value} is no {what}")]
     BadDiscriminant {
-        /// The type that was expected.
+        /// Expected type.
         what: &'static str,
-        /// What stood there.
+        /// Encoded value.
         value: u32,
     },
 }
 
-/// A value with an XDR form.
+/// A value with an XDR encoding.
 pub trait Xdr: Sized {
-    /// Appends the value.
+    /// Appends the encoded value.
     fn encode(&self, out: &mut Vec<u8>);
-    /// Takes the value from the front of `r`.
+    /// Decodes the value at the front of `r`.
     fn decode(r: &mut Reader) -> Result<Self, Error>;
 
-    /// The value as a message of its own.
+    /// The encoded value as a message.
     fn to_bytes(&self) -> Bytes {
         let mut out = Vec::with_capacity(128);
         self.encode(&mut out);
@@ -41,27 +41,27 @@ pub trait Xdr: Sized {
     }
 }
 
-/// Takes values from the front of a message.
+/// Decodes values from the front of a message.
 #[derive(Clone, Debug)]
 pub struct Reader(Bytes);
 
 impl Reader {
-    /// Reads `message` from its start.
+    /// A reader at the start of `message`.
     pub fn new(message: Bytes) -> Reader {
         Reader(message)
     }
 
-    /// How many bytes are left.
+    /// Bytes not yet read.
     pub fn remaining(&self) -> usize {
         self.0.len()
     }
 
-    /// What is left.
+    /// All bytes not yet read.
     pub fn rest(self) -> Bytes {
         self.0
     }
 
-    /// The next `n` bytes as they are, without padding.
+    /// The next `n` bytes, without padding.
     pub fn fixed(&mut self, n: usize) -> Result<Bytes, Error> {
         if n > self.0.len() {
             return Err(Error::Truncated);
@@ -69,7 +69,7 @@ impl Reader {
         Ok(self.0.split_to(n))
     }
 
-    /// A counted opaque of at most `max` bytes, and its padding.
+    /// A variable-length opaque of at most `max` bytes, with its padding.
     pub fn opaque(&mut self, max: u32) -> Result<Bytes, Error> {
         let len = u32::decode(self)?;
         if len > max {
@@ -84,13 +84,13 @@ impl Reader {
         Ok(data)
     }
 
-    /// A counted array of at most `max` elements.
+    /// A variable-length array of at most `max` elements.
     pub fn array<T: Xdr>(&mut self, max: u32) -> Result<Vec<T>, Error> {
         let len = u32::decode(self)?;
         if len > max {
             return Err(Error::TooLong { len, max });
         }
-        // Every element takes four bytes or more, so the bytes that came bound the room.
+        // Every element takes at least four bytes, so the received bytes bound the capacity.
         let mut out = Vec::with_capacity((len as usize).min(self.remaining() / 4));
         for _ in 0..len {
             out.push(T::decode(self)?);
@@ -99,26 +99,26 @@ impl Reader {
     }
 
     fn take<const N: usize>(&mut self) -> Result<[u8; N], Error> {
-        // Not by way of `fixed`, which counts a reference for each field.
+        // Not through `fixed`, which would count a reference for each field.
         let out = *self.0.first_chunk::<N>().ok_or(Error::Truncated)?;
         self.0.advance(N);
         Ok(out)
     }
 }
 
-/// The zero bytes that fill `len` up to a multiple of four.
+/// Zero bytes that pad `len` to a multiple of four.
 const fn padding(len: usize) -> usize {
     (4 - len % 4) % 4
 }
 
-/// Appends a counted opaque and its padding.
+/// Appends a variable-length opaque with its padding.
 pub(crate) fn put_opaque(out: &mut Vec<u8>, data: &[u8]) {
     (data.len() as u32).encode(out);
     out.extend_from_slice(data);
     out.resize(out.len() + padding(data.len()), 0);
 }
 
-/// Appends a counted array.
+/// Appends a variable-length array.
 pub(crate) fn put_array<T: Xdr>(out: &mut Vec<u8>, items: &[T]) {
     (items.len() as u32).encode(out);
     items.iter().for_each(|i| i.encode(out));
@@ -133,7 +133,7 @@ pub(crate) fn put_list<T>(out: &mut Vec<u8>, items: &[T], put: impl Fn(&T, &mut 
     false.encode(out);
 }
 
-/// Takes a linked list; the bytes that came bound its length.
+/// Decodes a linked list, whose length the received bytes bound.
 pub(crate) fn get_list<T>(r: &mut Reader, get: impl Fn(&mut Reader) -> Result<T, Error>) -> Result<Vec<T>, Error> {
     let mut items = Vec::new();
     while bool::decode(r)? {
@@ -142,8 +142,7 @@ pub(crate) fn get_list<T>(r: &mut Reader, get: impl Fn(&mut Reader) -> Result<T,
     Ok(items)
 }
 
-/// Appends a status and what goes with it: 0 before a success; an error begins with its
-/// number, which is never 0.
+/// Appends a result: 0 before a success; an error begins with its number, which is never 0.
 pub(crate) fn put_result<O: Xdr, E: Xdr>(res: &Result<O, E>, out: &mut Vec<u8>) {
     match res {
         Ok(ok) => {
@@ -154,7 +153,7 @@ pub(crate) fn put_result<O: Xdr, E: Xdr>(res: &Result<O, E>, out: &mut Vec<u8>) 
     }
 }
 
-/// Takes what [`put_result`] appends.
+/// Decodes what [`put_result`] appends.
 pub(crate) fn get_result<O: Xdr, E: Xdr>(r: &mut Reader) -> Result<Result<O, E>, Error> {
     let mut after = r.clone();
     if u32::decode(&mut after)? != 0 {
@@ -164,7 +163,7 @@ pub(crate) fn get_result<O: Xdr, E: Xdr>(r: &mut Reader) -> Result<Result<O, E>,
     O::decode(r).map(Ok)
 }
 
-/// A number of an enumeration, or `other` for a number that no specification has.
+/// A member of an enumeration, or `other` for an undefined number.
 pub(crate) fn known_or<E: Xdr>(r: &mut Reader, other: E) -> Result<E, Error> {
     match E::decode(r) {
         Err(Error::BadDiscriminant { .. }) => Ok(other),
@@ -219,7 +218,7 @@ impl Xdr for [u8; 8] {
     }
 }
 
-/// Opaque data or a name, as long as the message allows; narrower limits are the caller's.
+/// Opaque data or a name, bounded by the message; the caller enforces narrower limits.
 impl Xdr for Bytes {
     fn encode(&self, out: &mut Vec<u8>) {
         put_opaque(out, self);
@@ -241,7 +240,7 @@ impl<T: Xdr> Xdr for Option<T> {
     }
 }
 
-/// A struct whose XDR form is its fields in order.
+/// A struct encoded as its fields in order.
 macro_rules! xdr_struct {
     ($($(#[$m:meta])* pub struct $name:ident { $($(#[$fm:meta])* pub $f:ident: $t:ty,)* })*) => {$(
         $(#[$m])*
@@ -259,7 +258,7 @@ macro_rules! xdr_struct {
     )*};
 }
 
-/// An enumeration whose XDR form is its number.
+/// An enumeration encoded as its number.
 macro_rules! xdr_enum {
     ($($(#[$m:meta])* pub enum $name:ident { $($(#[$vm:meta])* $v:ident = $n:literal,)* })*) => {$(
         $(#[$m])*
@@ -295,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn lies_about_lengths_are_errors() {
+    fn false_length_is_refused() {
         let claim = |n: u32| Reader::new(n.to_bytes());
         assert_eq!(claim(9).opaque(8), Err(Error::TooLong { len: 9, max: 8 }));
         assert_eq!(claim(8).opaque(8), Err(Error::Truncated));

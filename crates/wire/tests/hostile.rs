@@ -1,5 +1,5 @@
-//! Whatever comes in, decoding ends in a message or an error, and the memory it takes is in
-//! proportion to the bytes that came, whatever they claim.
+//! Decoding any input ends in a message or an error, and its memory is bounded by the bytes
+//! received.
 #![expect(unsafe_code, reason = "a global allocator that counts is unsafe to write")]
 
 mod common;
@@ -70,7 +70,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn every_truncation_is_an_error(message in any_of::<Message>()) {
+    fn truncated_message_is_refused(message in any_of::<Message>()) {
         let whole = message.to_bytes();
         for len in 0..whole.len() {
             prop_assert_eq!(decode(&message, whole.slice(..len)), None, "cut to {} bytes of {}", len, whole.len());
@@ -78,7 +78,7 @@ proptest! {
     }
 
     #[test]
-    fn a_mutated_message_is_an_error_or_a_message_that_survives(
+    fn mutated_message_is_refused_or_round_trips(
         message in any_of::<Message>(),
         mutations in proptest::collection::vec(mutation(), 1..5),
     ) {
@@ -90,7 +90,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_is_an_error_or_a_message(
+    fn random_bytes_are_refused_or_decoded(
         kind in any_of::<Message>(),
         noise in proptest::collection::vec(prop_oneof![Just(0u8), Just(1), any::<u8>()], 0..400),
     ) {
@@ -98,7 +98,7 @@ proptest! {
     }
 
     #[test]
-    fn a_record_reader_holds_what_came_and_takes_no_more_than_its_limit(
+    fn record_reader_buffers_no_more_than_its_limit(
         stream in proptest::collection::vec(prop_oneof![Just(0u8), Just(0x80), any::<u8>()], 0..400),
     ) {
         let mut reader = RecordReader::new(64);
@@ -119,7 +119,7 @@ proptest! {
 
 /// The longest list that fits: many small entries.
 #[test]
-fn a_page_of_small_entries_takes_memory_in_proportion() {
+fn page_of_small_entries_takes_bounded_memory() {
     use remora_wire::nfs3::{Entries, EntryPlus, ReadDirPlusOk, Reply};
     let entry = |cookie| EntryPlus { fileid: 1, name: Bytes::new(), cookie, attr: None, fh: None };
     let entries = Entries { list: (1..2000).map(entry).collect(), eof: true };
@@ -128,7 +128,7 @@ fn a_page_of_small_entries_takes_memory_in_proportion() {
 }
 
 #[test]
-fn a_stream_that_lies_is_an_error_before_its_bytes_come() {
+fn false_record_length_is_refused_before_its_bytes() {
     let mark = |len: u32, last: bool| (len | if last { 0x8000_0000 } else { 0 }).to_be_bytes();
     let too_large = |len| Err(RecordError::TooLarge { len, max: 64 });
     type Outcome = Result<Option<Bytes>, RecordError>;

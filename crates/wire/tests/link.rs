@@ -1,10 +1,10 @@
-//! Frames of the link protocol: what is written is read again, and whatever else comes in is
-//! an error or a frame, never a panic.
+//! Frames of the link protocol round-trip, and any other input is an error or a frame, never a
+//! panic.
 
 use bytes::Bytes;
 use proptest::prelude::*;
 use remora_wire::link::{
-    Ack, Announcement, BITMAP_MAX, CONTEXTS_MAX, Data, Frame, HandOff, Headers, Part, Place, Rts, WINDOW_MAX,
+    Ack, Announcement, BITMAP_MAX, CONTEXTS_MAX, Data, Frame, FrameNumbers, HandOff, Headers, Part, Rts, WINDOW_MAX,
 };
 
 fn bytes(max: usize) -> impl Strategy<Value = Bytes> {
@@ -20,11 +20,11 @@ fn ack() -> impl Strategy<Value = Ack> {
     })
 }
 
-fn place() -> impl Strategy<Value = Place> {
+fn place() -> impl Strategy<Value = FrameNumbers> {
     let full = (any::<[u16; 3]>(), 0..WINDOW_MAX as u16);
     prop_oneof![
-        full.prop_map(|([epoch, seq, stamp], back)| Place::Full { epoch, seq, stamp, back }),
-        any::<[u8; 2]>().prop_map(|[seq, stamp]| Place::Short { seq, stamp }),
+        full.prop_map(|([epoch, seq, stamp], back)| FrameNumbers::Full { epoch, seq, stamp, back }),
+        any::<[u8; 2]>().prop_map(|[seq, stamp]| FrameNumbers::Short { seq, stamp }),
     ]
 }
 
@@ -74,7 +74,7 @@ fn is_open_ended(frame: &Frame) -> bool {
 
 proptest! {
     #[test]
-    fn frames_survive(frame in frame()) {
+    fn any_frame_round_trips(frame in frame()) {
         let bytes = frame.to_bytes();
         if let Frame::Data(data) = &frame {
             prop_assert_eq!(bytes.len(), data.header_len() + data.packet.as_ref().map_or(0, Bytes::len));
@@ -83,7 +83,7 @@ proptest! {
     }
 
     #[test]
-    fn a_frame_cut_short_or_lengthened_is_an_error(frame in frame(), more in any::<u8>()) {
+    fn truncated_or_extended_frame_is_refused(frame in frame(), more in any::<u8>()) {
         prop_assume!(!is_open_ended(&frame));
         let whole = frame.to_bytes();
         for len in 0..whole.len() {
@@ -93,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_is_an_error_or_a_frame(noise in bytes(200)) {
+    fn random_bytes_are_refused_or_decoded(noise in bytes(200)) {
         if let Ok(frame) = Frame::decode(noise) {
             prop_assert_eq!(Frame::decode(frame.to_bytes()), Ok(frame));
         }

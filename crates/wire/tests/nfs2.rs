@@ -1,5 +1,5 @@
-//! NFSv2, MOUNT v1 and the portmapper to the byte, against bytes written by hand after
-//! RFC 1094 and RFC 1833.
+//! NFSv2, MOUNT v1 and the portmapper, byte for byte against messages written by hand after RFC
+//! 1094 and RFC 1833.
 
 use bytes::Bytes;
 use remora_wire::nfs2::*;
@@ -64,7 +64,7 @@ fn attr() -> Attr {
 }
 
 #[test]
-fn calls_are_laid_out_as_the_rfc_says() {
+fn nfs2_call_has_the_bytes_of_the_rfc() {
     let at = |name: &str| DirOp { dir: FH, name: Bytes::copy_from_slice(name.as_bytes()) };
     let attr = SetAttr { mode: Some(0o644), size: Some(0), atime: Some(Time { secs: 1, micros: 2 }), ..SetAttr::NONE };
     let sattr = wire!(0o644, u32::MAX, u32::MAX, 0, 1, 2, u32::MAX, u32::MAX);
@@ -91,7 +91,7 @@ fn calls_are_laid_out_as_the_rfc_says() {
 }
 
 #[test]
-fn replies_are_laid_out_as_the_rfc_says() {
+fn nfs2_reply_has_the_bytes_of_the_rfc() {
     let fattr = wire!(1, 0o100644, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     let entry = |fileid, name: &'static str, cookie| Entry { fileid, name: name.into(), cookie };
     let list = vec![entry(5, "a", 6), entry(7, "bcde", 8)];
@@ -122,7 +122,7 @@ fn replies_are_laid_out_as_the_rfc_says() {
 }
 
 #[test]
-fn mount_1_brings_a_bare_handle_or_an_error_number() {
+fn mount_1_reply_has_a_bare_handle_or_an_error() {
     for (reply, want) in [
         (mount::ReplyV1::Mnt(Ok(FH)), wire!(0, &[7; 32])),
         (mount::ReplyV1::Mnt(Err(mount::MountError::Access)), wire!(13)),
@@ -134,7 +134,7 @@ fn mount_1_brings_a_bare_handle_or_an_error_number() {
 }
 
 #[test]
-fn the_portmapper_is_laid_out_as_the_rfc_says_and_knows_no_callit() {
+fn portmap_has_the_bytes_of_the_rfc_and_no_callit() {
     let mapping = portmap::Mapping { prog: 100_003, vers: 2, prot: portmap::IPPROTO_UDP, port: 2049 };
     let mut out = Vec::new();
     portmap::Call::GetPort(mapping).encode(&mut out);
@@ -146,7 +146,7 @@ fn the_portmapper_is_laid_out_as_the_rfc_says_and_knows_no_callit() {
 }
 
 #[test]
-fn rpcbind_is_laid_out_as_the_rfc_says_and_calls_nobody() {
+fn rpcbind_has_the_bytes_of_the_rfc_and_no_callit() {
     let nfs = Service { prog: 100_003, vers: 3, netid: Netid::Tcp6, at: "[::1]:2049".parse().unwrap() };
     let mut out = Vec::new();
     rpcbind::Call::GetAddr(nfs.binding("me")).encode(&mut out);
@@ -168,7 +168,7 @@ fn rpcbind_is_laid_out_as_the_rfc_says_and_calls_nobody() {
 }
 
 #[test]
-fn a_half_set_time_is_left_alone() {
+fn half_set_time_is_kept() {
     for (secs, micros, want) in [
         (u32::MAX, u32::MAX, None),
         (u32::MAX, 0, None),
@@ -181,7 +181,7 @@ fn a_half_set_time_is_left_alone() {
 }
 
 #[test]
-fn more_data_than_version_2_allows_is_refused() {
+fn data_over_version_2_limit_is_refused() {
     let write = |len: u32| {
         let mut message = wire!(&[7; 32], 0, 0, 0, len);
         message.resize(message.len() + len as usize, 0);

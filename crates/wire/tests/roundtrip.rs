@@ -1,5 +1,5 @@
-//! What is encoded is decoded as it was, to the last byte, whatever the message (RFC 4506,
-//! 5531, 1813), and however a stream cuts its records (RFC 5531, section 11).
+//! Any message round-trips to the last byte (RFC 4506, 5531, 1813), as do records under any
+//! fragmentation (RFC 5531, section 11).
 
 mod common;
 
@@ -20,12 +20,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn any_message_survives(message in any_of::<Message>()) {
+    fn any_message_round_trips(message in any_of::<Message>()) {
         assert_roundtrip(&message);
     }
 
     #[test]
-    fn a_decoder_stops_where_its_message_ends(message in any_of::<Message>(), more in any::<[u8; 5]>()) {
+    fn decoder_stops_at_the_end_of_its_message(message in any_of::<Message>(), more in any::<[u8; 5]>()) {
         let mut bytes = message.to_bytes().to_vec();
         bytes.extend_from_slice(&more);
         prop_assert_eq!(message.decode_alike(bytes.into()), Some((message, more.len())));
@@ -33,7 +33,7 @@ proptest! {
 }
 
 #[test]
-fn every_procedure_has_a_call_and_a_reply_that_survive() {
+fn every_nfs3_procedure_round_trips() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     for proc in Proc::ALL {
         let drawn = proptest::collection::vec(any::<u8>(), 0..600);
@@ -47,7 +47,7 @@ fn every_procedure_has_a_call_and_a_reply_that_survive() {
 }
 
 #[test]
-fn every_procedure_of_version_2_has_a_call_and_a_reply_that_survive() {
+fn every_nfs2_procedure_round_trips() {
     use remora_wire::nfs2;
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     for proc in nfs2::Proc::ALL {
@@ -62,7 +62,7 @@ fn every_procedure_of_version_2_has_a_call_and_a_reply_that_survive() {
 }
 
 #[test]
-fn codes_that_no_specification_has_are_the_servers_fault() {
+fn unknown_error_code_is_server_fault() {
     // 85 is no error of RFC 1813; what follows it is what follows any failure of SETATTR.
     let unknown = [&85u32.to_bytes()[..], &Wcc::NONE.to_bytes()].concat();
     let r = &mut Reader::new(unknown.into());
@@ -94,7 +94,7 @@ fn fragmented(record: &[u8], lengths: &[usize]) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn records_survive_any_fragmentation_and_any_arrival(
+    fn records_round_trip_under_any_fragmentation(
         records in proptest::collection::vec(
             (proptest::collection::vec(any::<u8>(), 0..300), proptest::collection::vec(0..100usize, 0..6)), 0..8),
         arrivals in proptest::collection::vec(1..50usize, 1..20),

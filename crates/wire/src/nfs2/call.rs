@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 
-use super::{DATA_MAX, Fh, Name, Proc, SetAttr};
+use super::proc::{DATA_MAX, Proc};
+use super::types::{Fh, Name, SetAttr};
 use crate::{Error, Reader, Xdr};
 
-/// The data of a READ or WRITE: at most [`DATA_MAX`] bytes.
+/// Data of a READ or WRITE: at most [`DATA_MAX`] bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Data(pub Bytes);
 
@@ -29,9 +30,9 @@ xdr_struct! {
 
     /// SETATTR.
     pub struct SetAttrArgs {
-        /// The object.
+        /// Object.
         pub fh: Fh,
-        /// Its new attributes.
+        /// New attributes.
         pub attr: SetAttr,
     }
 
@@ -39,9 +40,9 @@ xdr_struct! {
     pub struct ReadArgs {
         /// The file.
         pub fh: Fh,
-        /// First byte.
+        /// Offset in bytes.
         pub offset: u32,
-        /// Bytes.
+        /// Length in bytes.
         pub count: u32,
         /// Unused.
         pub total_count: u32,
@@ -53,25 +54,25 @@ xdr_struct! {
         pub fh: Fh,
         /// Unused.
         pub begin_offset: u32,
-        /// First byte.
+        /// Offset in bytes.
         pub offset: u32,
         /// Unused.
         pub total_count: u32,
-        /// The bytes.
+        /// Data.
         pub data: Data,
     }
 
     /// CREATE and MKDIR.
     pub struct CreateArgs {
-        /// Where.
+        /// Directory and name of the new object.
         pub at: DirOp,
-        /// First attributes.
+        /// Initial attributes.
         pub attr: SetAttr,
     }
 
     /// RENAME.
     pub struct RenameArgs {
-        /// The present name.
+        /// Old name.
         pub from: DirOp,
         /// The new name.
         pub to: DirOp,
@@ -81,17 +82,17 @@ xdr_struct! {
     pub struct LinkArgs {
         /// The file.
         pub fh: Fh,
-        /// Its further name.
+        /// Additional name.
         pub at: DirOp,
     }
 
     /// SYMLINK.
     pub struct SymLinkArgs {
-        /// Where.
+        /// Directory and name of the link.
         pub at: DirOp,
-        /// What it points at.
+        /// Target path.
         pub target: Bytes,
-        /// First attributes.
+        /// Initial attributes.
         pub attr: SetAttr,
     }
 
@@ -99,9 +100,9 @@ xdr_struct! {
     pub struct ReadDirArgs {
         /// The directory.
         pub dir: Fh,
-        /// Go on behind this entry; 0 from the start.
+        /// Position: the cookie of the previous entry; 0 at the start.
         pub cookie: u32,
-        /// The most bytes of results.
+        /// Maximum size of the results in bytes.
         pub count: u32,
     }
 }
@@ -133,7 +134,7 @@ pub enum Call {
 macro_rules! procedures {
     ($($v:ident),*) => {
         impl Call {
-            /// The procedure.
+            /// Procedure of the call.
             pub fn proc(&self) -> Proc {
                 match self {
                     Call::Null => Proc::Null,
@@ -151,7 +152,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// Takes the arguments of `proc`.
+            /// Decodes the arguments of `proc`.
             pub fn decode(proc: Proc, r: &mut Reader) -> Result<Call, Error> {
                 Ok(match proc {
                     Proc::Null => Call::Null,

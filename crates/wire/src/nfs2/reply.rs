@@ -2,12 +2,14 @@
 
 use bytes::Bytes;
 
-use super::{Attr, Data, Fh, Name, PATH_MAX, Proc, Status};
+use super::call::Data;
+use super::proc::{PATH_MAX, Proc};
+use super::types::{Attr, Fh, Name, Status};
 use crate::nfs3::Entries;
 use crate::xdr::{get_result, put_result};
 use crate::{Error, Reader, Xdr};
 
-/// What a symbolic link points at: at most [`PATH_MAX`] bytes.
+/// Target of a symbolic link: at most [`PATH_MAX`] bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Path(pub Bytes);
 
@@ -21,43 +23,43 @@ impl Xdr for Path {
 }
 
 xdr_struct! {
-    /// LOOKUP, CREATE or MKDIR succeeded (`diropres`).
+    /// Success of LOOKUP, CREATE or MKDIR (`diropres`).
     pub struct DirOpOk {
-        /// The object.
+        /// Object.
         pub fh: Fh,
         /// Its attributes.
         pub attr: Attr,
     }
 
-    /// READ succeeded.
+    /// Success of READ.
     pub struct ReadOk {
         /// The file's attributes.
         pub attr: Attr,
-        /// The bytes.
+        /// Data.
         pub data: Data,
     }
 
     /// An entry of READDIR.
     pub struct Entry {
-        /// Number of the file.
+        /// File identifier.
         pub fileid: u32,
         /// Its name.
         pub name: Name,
-        /// To go on behind it.
+        /// Position behind this entry.
         pub cookie: u32,
     }
 
-    /// STATFS succeeded.
+    /// Success of STATFS.
     pub struct StatFsOk {
-        /// Best size of READ and WRITE in bytes.
+        /// Preferred size of READ and WRITE in bytes.
         pub transfer_size: u32,
-        /// Size of the blocks that follow, in bytes.
+        /// Block size of the counts below, in bytes.
         pub block_size: u32,
         /// Blocks in the file system.
         pub blocks: u32,
-        /// Blocks free.
+        /// Free blocks.
         pub free: u32,
-        /// Blocks free for the caller.
+        /// Free blocks available to the caller.
         pub avail: u32,
     }
 }
@@ -92,7 +94,7 @@ pub enum Reply {
 macro_rules! procedures {
     ($($v:ident),*) => {
         impl Reply {
-            /// The procedure.
+            /// Procedure of the reply.
             pub fn proc(&self) -> Proc {
                 match self {
                     Reply::Null => Proc::Null,
@@ -110,7 +112,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// Takes the results of `proc`.
+            /// Decodes the results of `proc`.
             pub fn decode(proc: Proc, r: &mut Reader) -> Result<Reply, Error> {
                 Ok(match proc {
                     Proc::Null => Reply::Null,
@@ -120,7 +122,7 @@ macro_rules! procedures {
                 })
             }
 
-            /// How it failed; `None` if it did not.
+            /// Error; `None` on success.
             pub fn status(&self) -> Option<Status> {
                 match self {
                     Reply::Null | Reply::Root | Reply::WriteCache => None,
@@ -128,8 +130,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// The reply of `proc` that failed with `status`. NULL, ROOT and WRITECACHE cannot
-            /// fail.
+            /// The reply of `proc` with the error `status`. NULL, ROOT and WRITECACHE cannot fail.
             pub fn failed(proc: Proc, status: Status) -> Reply {
                 match proc {
                     Proc::Null => Reply::Null,

@@ -1,12 +1,12 @@
-//! What NFSv2's procedures share (RFC 1094, section 2.3).
+//! Types shared by NFSv2's procedures (RFC 1094, section 2.3).
 
 use crate::{Error, Reader, Xdr};
 
-use super::FH_SIZE;
+use super::proc::FH_SIZE;
 
 pub use crate::nfs3::Name;
 
-/// A file handle: 32 bytes that mean something to the server alone.
+/// A file handle: 32 bytes, opaque to the client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Fh(pub [u8; FH_SIZE]);
 
@@ -22,7 +22,7 @@ impl Xdr for Fh {
 }
 
 xdr_enum! {
-    /// Why a procedure failed (`stat` without NFS_OK).
+    /// Error of a procedure (`stat` without NFS_OK).
     pub enum Status {
         /// Not owner.
         Perm = 1,
@@ -42,7 +42,8 @@ xdr_enum! {
         NotDir = 20,
         /// Is a directory.
         IsDir = 21,
-        /// Invalid argument. Not in RFC 1094: Linux's and Solaris' servers send it, and U-Boot knows a symbolic link by it.
+        /// Invalid argument. Not in RFC 1094: Linux and Solaris servers send it, and U-Boot
+        /// recognises a symbolic link by it.
         Inval = 22,
         /// File too large.
         FBig = 27,
@@ -56,7 +57,7 @@ xdr_enum! {
         NotEmpty = 66,
         /// Quota exceeded.
         DQuot = 69,
-        /// The handle's file is gone.
+        /// The handle's file no longer exists.
         Stale = 70,
         /// The server's write cache was flushed to disk.
         WFlush = 99,
@@ -64,7 +65,7 @@ xdr_enum! {
 }
 
 xdr_enum! {
-    /// What kind of object (`ftype`).
+    /// Type of an object (`ftype`).
     pub enum FileType {
         /// Not a file.
         None = 0,
@@ -74,12 +75,12 @@ xdr_enum! {
         Directory = 2,
         /// Block device.
         Block = 3,
-        /// Character device. A named pipe is one, too, with [`Attr::NO_DEVICE`]: the RFC has
-        /// no word for it.
+        /// Character device. Also a named pipe, with [`Attr::NO_DEVICE`], for which the RFC has no
+        /// type.
         Char = 4,
         /// Symbolic link.
         SymLink = 5,
-        /// Socket: not in the RFC, but what servers say (X/Open XNFS).
+        /// Socket: not in the RFC, but sent by servers (X/Open XNFS).
         Socket = 6,
     }
 }
@@ -97,7 +98,7 @@ xdr_struct! {
     pub struct Attr {
         /// Type.
         pub kind: FileType,
-        /// Type, as `st_mode` has it, and permission bits.
+        /// Permission bits, and the type as in `st_mode`.
         pub mode: u32,
         /// Hard links.
         pub nlink: u32,
@@ -105,23 +106,23 @@ xdr_struct! {
         pub uid: u32,
         /// Group.
         pub gid: u32,
-        /// Bytes in the file.
+        /// Size in bytes.
         pub size: u32,
-        /// Best size of READ and WRITE in bytes.
+        /// Preferred size of READ and WRITE in bytes.
         pub block_size: u32,
-        /// Device numbers of a device, else [`Attr::NO_DEVICE`].
+        /// Device numbers of a device, otherwise [`Attr::NO_DEVICE`].
         pub rdev: u32,
-        /// Blocks of 512 bytes on the disk.
+        /// Allocated blocks of 512 bytes.
         pub blocks: u32,
-        /// File system.
+        /// File system identifier.
         pub fsid: u32,
-        /// Number of the file in it.
+        /// File identifier within the file system.
         pub fileid: u32,
-        /// Last read.
+        /// Time of the last access.
         pub atime: Time,
-        /// Last change of the data.
+        /// Time of the last change of the data.
         pub mtime: Time,
-        /// Last change of the attributes.
+        /// Time of the last change of the attributes.
         pub ctime: Time,
     }
 }
@@ -129,39 +130,39 @@ xdr_struct! {
 impl Copy for Time {}
 
 impl Time {
-    /// Microseconds that no time has: in a SETATTR's mtime, by a convention of Sun's that
-    /// clients follow, "the server's present time, for both times".
+    /// Microseconds that no valid time has. In a SETATTR's mtime they mean, by a convention of
+    /// Sun's, that the server sets both times to its current time.
     pub const SERVER: u32 = 1_000_000;
 }
 
 impl Attr {
-    /// `rdev` of what is no device.
+    /// `rdev` of an object that is not a device.
     pub const NO_DEVICE: u32 = u32::MAX;
 }
 
-/// New attributes (`sattr`); what is `None` stays. On the wire that is a value of all ones,
-/// which can therefore not be set.
+/// New attributes (`sattr`); `None` keeps the value. On the wire that is a value of all ones, which
+/// therefore cannot be set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SetAttr {
-    /// Permission bits; in CREATE a type may stand above them.
+    /// Permission bits; in CREATE the type may stand above them.
     pub mode: Option<u32>,
     /// Owner.
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
-    /// Size: cut off, or filled up with zeros.
+    /// Size in bytes: truncates, or extends with zeros.
     pub size: Option<u32>,
-    /// Last read.
+    /// Time of the last access.
     pub atime: Option<Time>,
-    /// Last change of the data.
+    /// Time of the last change of the data.
     pub mtime: Option<Time>,
 }
 
-/// The value of what stays.
+/// Wire value of an attribute to keep.
 const KEEP: u32 = u32::MAX;
 
 impl SetAttr {
-    /// Leaves everything as it is.
+    /// Changes nothing.
     pub const NONE: SetAttr = SetAttr { mode: None, uid: None, gid: None, size: None, atime: None, mtime: None };
 }
 

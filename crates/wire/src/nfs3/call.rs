@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-use super::{Fh, FileType, Name, NfsTime, Proc, SetAttr, SpecData, Stable};
+use super::proc::Proc;
+use super::types::{Fh, FileType, Name, NfsTime, SetAttr, SpecData, Stable};
 use crate::{Error, Reader, Xdr};
 
 /// ACCESS: read data or list a directory.
@@ -29,19 +30,19 @@ xdr_struct! {
 
     /// SETATTR.
     pub struct SetAttrArgs {
-        /// The object.
+        /// Object.
         pub fh: Fh,
-        /// Its new attributes.
+        /// New attributes.
         pub attr: SetAttr,
-        /// Only if its ctime is this.
+        /// Applied only if the object's ctime equals this.
         pub guard: Option<NfsTime>,
     }
 
     /// ACCESS.
     pub struct AccessArgs {
-        /// The object.
+        /// Object.
         pub fh: Fh,
-        /// `ACCESS_*` bits asked about.
+        /// `ACCESS_*` bits to test.
         pub access: u32,
     }
 
@@ -49,9 +50,9 @@ xdr_struct! {
     pub struct ReadArgs {
         /// The file.
         pub fh: Fh,
-        /// First byte.
+        /// Offset in bytes.
         pub offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         pub count: u32,
     }
 
@@ -59,53 +60,53 @@ xdr_struct! {
     pub struct WriteArgs {
         /// The file.
         pub fh: Fh,
-        /// First byte.
+        /// Offset in bytes.
         pub offset: u64,
-        /// Bytes; equal to the length of `data` in an honest call.
+        /// Length in bytes; a correct call has the length of `data`.
         pub count: u32,
-        /// How stable before the reply.
+        /// Required stability of the data before the reply.
         pub stable: Stable,
-        /// The bytes.
+        /// Data.
         pub data: Bytes,
     }
 
     /// CREATE.
     pub struct CreateArgs {
-        /// Where.
+        /// Directory and name of the new file.
         pub at: DirOp,
-        /// How.
+        /// Mode of creation.
         pub how: CreateHow,
     }
 
     /// MKDIR.
     pub struct MkDirArgs {
-        /// Where.
+        /// Directory and name of the new directory.
         pub at: DirOp,
-        /// First attributes.
+        /// Initial attributes.
         pub attr: SetAttr,
     }
 
     /// SYMLINK.
     pub struct SymLinkArgs {
-        /// Where.
+        /// Directory and name of the link.
         pub at: DirOp,
-        /// First attributes.
+        /// Initial attributes.
         pub attr: SetAttr,
-        /// What it points at.
+        /// Target path.
         pub target: Bytes,
     }
 
     /// MKNOD.
     pub struct MkNodArgs {
-        /// Where.
+        /// Directory and name of the new object.
         pub at: DirOp,
-        /// What.
+        /// Type and attributes.
         pub what: NodeKind,
     }
 
     /// RENAME.
     pub struct RenameArgs {
-        /// The present name.
+        /// Old name.
         pub from: DirOp,
         /// The new name.
         pub to: DirOp,
@@ -115,7 +116,7 @@ xdr_struct! {
     pub struct LinkArgs {
         /// The file.
         pub fh: Fh,
-        /// Its further name.
+        /// Additional name.
         pub at: DirOp,
     }
 
@@ -123,11 +124,11 @@ xdr_struct! {
     pub struct ReadDirArgs {
         /// The directory.
         pub dir: Fh,
-        /// Go on behind this entry; 0 from the start.
+        /// Position: the cookie of the previous entry; 0 at the start.
         pub cookie: u64,
-        /// The verifier that came with the cookie; zeros at the start.
+        /// Verifier of the cookie; zeros at the start.
         pub verf: [u8; 8],
-        /// The most bytes of results.
+        /// Maximum size of the results in bytes.
         pub count: u32,
     }
 
@@ -135,13 +136,13 @@ xdr_struct! {
     pub struct ReadDirPlusArgs {
         /// The directory.
         pub dir: Fh,
-        /// Go on behind this entry; 0 from the start.
+        /// Position: the cookie of the previous entry; 0 at the start.
         pub cookie: u64,
-        /// The verifier that came with the cookie; zeros at the start.
+        /// Verifier of the cookie; zeros at the start.
         pub verf: [u8; 8],
-        /// The most bytes of names, ids and cookies.
+        /// Maximum size of names, file identifiers and cookies in bytes.
         pub dir_count: u32,
-        /// The most bytes of results.
+        /// Maximum size of the results in bytes.
         pub max_count: u32,
     }
 
@@ -149,21 +150,21 @@ xdr_struct! {
     pub struct CommitArgs {
         /// The file.
         pub fh: Fh,
-        /// First byte.
+        /// Offset in bytes.
         pub offset: u64,
-        /// Bytes; 0 to the end of the file.
+        /// Length in bytes; 0 means to the end of the file.
         pub count: u32,
     }
 }
 
-/// How to create a file (`createhow3`).
+/// Mode of file creation (`createhow3`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CreateHow {
-    /// Use one that exists.
+    /// Opens an existing file.
     Unchecked(SetAttr),
-    /// Fail if one exists.
+    /// Fails if the name exists.
     Guarded(SetAttr),
-    /// Fail if one exists, unless it was made with this verifier.
+    /// Fails if the name exists, unless it was created with this verifier.
     Exclusive([u8; 8]),
 }
 
@@ -194,7 +195,7 @@ impl Xdr for CreateHow {
     }
 }
 
-/// What MKNOD is to make (`mknoddata3`).
+/// Object to create by MKNOD (`mknoddata3`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NodeKind {
     /// A character device.
@@ -205,8 +206,8 @@ pub enum NodeKind {
     Socket(SetAttr),
     /// A named pipe.
     Fifo(SetAttr),
-    /// The number of a type that MKNOD does not make, or of none; the answer is
-    /// [`super::Status::BadType`].
+    /// A type that MKNOD cannot create, or an unknown one; the server answers
+    /// [`super::types::Status::BadType`].
     Other(u32),
 }
 
@@ -273,7 +274,7 @@ pub enum Call {
 macro_rules! procedures {
     ($($v:ident),*) => {
         impl Call {
-            /// The procedure.
+            /// Procedure of the call.
             pub fn proc(&self) -> Proc {
                 match self {
                     Call::Null => Proc::Null,
@@ -289,7 +290,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// Takes the arguments of `proc`.
+            /// Decodes the arguments of `proc`.
             pub fn decode(proc: Proc, r: &mut Reader) -> Result<Call, Error> {
                 Ok(match proc {
                     Proc::Null => Call::Null,
@@ -325,7 +326,7 @@ procedures!(
 );
 
 impl Call {
-    /// The object the call is about: the file, or the directory that holds the name.
+    /// The object of the call: a file, or the directory that holds the name.
     pub fn target(&self) -> Option<&Fh> {
         Some(match self {
             Call::Null => return None,
@@ -347,7 +348,7 @@ impl Call {
         })
     }
 
-    /// The directory in which the call changes names; of two, the first. `None` if it changes none.
+    /// The directory whose names the call changes; of two, the first. `None` if it changes none.
     pub fn changes_names_in(&self) -> Option<&Fh> {
         match self {
             Call::Create(CreateArgs { at, .. })
@@ -375,11 +376,66 @@ impl Call {
         }
     }
 
-    /// Whether the call changes names or attributes by itself, and not with data as WRITE does.
+    /// Whether the call changes names or attributes other than by writing data.
     pub fn changes_names(&self) -> bool {
         matches!(self, Call::SetAttr(_)) || self.changes_names_in().is_some()
     }
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    const FILE: &[u8] = b"file";
+    const DIR: &[u8] = b"dir";
+    const OTHER: &[u8] = b"other";
+
+    fn fh(handle: &'static [u8]) -> Fh {
+        Fh(Bytes::from_static(handle))
+    }
+
+    fn at(dir: &'static [u8]) -> DirOp {
+        DirOp { dir: fh(dir), name: Bytes::from_static(b"name") }
+    }
+
+    /// Every call with the directory whose names it changes.
+    fn all() -> Vec<(Call, Option<&'static [u8]>)> {
+        let (attr, target, what) = (SetAttr::NONE, Bytes::from_static(b"to"), NodeKind::Fifo(SetAttr::NONE));
+        let (offset, count, stable, data) = (0, 1, Stable::Unstable, Bytes::from_static(b"x"));
+        let (cookie, verf) = (0, [0; 8]);
+        vec![
+            (Call::Null, None),
+            (Call::GetAttr(fh(FILE)), None),
+            (Call::SetAttr(SetAttrArgs { fh: fh(FILE), attr: attr.clone(), guard: None }), None),
+            (Call::Lookup(at(DIR)), None),
+            (Call::Access(AccessArgs { fh: fh(FILE), access: 1 }), None),
+            (Call::ReadLink(fh(FILE)), None),
+            (Call::Read(ReadArgs { fh: fh(FILE), offset, count }), None),
+            (Call::Write(WriteArgs { fh: fh(FILE), offset, count, stable, data }), None),
+            (Call::Create(CreateArgs { at: at(DIR), how: CreateHow::Exclusive(verf) }), Some(DIR)),
+            (Call::MkDir(MkDirArgs { at: at(DIR), attr: attr.clone() }), Some(DIR)),
+            (Call::SymLink(SymLinkArgs { at: at(DIR), attr, target }), Some(DIR)),
+            (Call::MkNod(MkNodArgs { at: at(DIR), what }), Some(DIR)),
+            (Call::Remove(at(DIR)), Some(DIR)),
+            (Call::RmDir(at(DIR)), Some(DIR)),
+            (Call::Rename(RenameArgs { from: at(DIR), to: at(OTHER) }), Some(DIR)),
+            (Call::Link(LinkArgs { fh: fh(FILE), at: at(DIR) }), Some(DIR)),
+            (Call::ReadDir(ReadDirArgs { dir: fh(DIR), cookie, verf, count }), None),
+            (Call::ReadDirPlus(ReadDirPlusArgs { dir: fh(DIR), cookie, verf, dir_count: 1, max_count: 1 }), None),
+            (Call::FsStat(fh(FILE)), None),
+            (Call::FsInfo(fh(FILE)), None),
+            (Call::PathConf(fh(FILE)), None),
+            (Call::Commit(CommitArgs { fh: fh(FILE), offset, count }), None),
+        ]
+    }
+
+    #[test]
+    fn call_names_the_directory_it_changes() {
+        let calls = all();
+        assert!(calls.iter().map(|(call, _)| call.proc()).eq(Proc::ALL), "all procedures, in their order");
+        for (call, dir) in calls {
+            assert_eq!(call.changes_names_in().map(|fh| &fh.0[..]), dir, "{call:?}");
+            assert_eq!(call.changes_names(), dir.is_some() || call.proc() == Proc::SetAttr, "{call:?}");
+        }
+    }
+}

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-use super::{Attr, Fh, Name, NfsTime, Proc, Stable, Status, Wcc};
+use super::proc::Proc;
+use super::types::{Attr, Fh, Name, NfsTime, Stable, Status, Wcc};
 use crate::xdr::{get_result, known_or, put_result};
 use crate::{Error, Reader, Xdr};
 
@@ -10,23 +11,23 @@ use crate::{Error, Reader, Xdr};
 pub const FSF_LINK: u32 = 0x01;
 /// FSINFO: symbolic links are supported.
 pub const FSF_SYMLINK: u32 = 0x02;
-/// FSINFO: PATHCONF is the same for every file.
+/// FSINFO: PATHCONF has the same results for every file.
 pub const FSF_HOMOGENEOUS: u32 = 0x08;
 /// FSINFO: SETATTR can set times.
 pub const FSF_CANSETTIME: u32 = 0x10;
 
 xdr_struct! {
-    /// LOOKUP succeeded.
+    /// Success of LOOKUP.
     pub struct LookupOk {
-        /// The object.
+        /// Object.
         pub fh: Fh,
         /// Its attributes.
         pub attr: Option<Attr>,
-        /// The directory's.
+        /// The directory's attributes.
         pub dir: Option<Attr>,
     }
 
-    /// ACCESS succeeded.
+    /// Success of ACCESS.
     pub struct AccessOk {
         /// The object's attributes.
         pub attr: Option<Attr>,
@@ -34,39 +35,39 @@ xdr_struct! {
         pub access: u32,
     }
 
-    /// READLINK succeeded.
+    /// Success of READLINK.
     pub struct ReadLinkOk {
         /// The link's attributes.
         pub attr: Option<Attr>,
-        /// What it points at.
+        /// Target path.
         pub target: Bytes,
     }
 
-    /// READ succeeded.
+    /// Success of READ.
     pub struct ReadOk {
         /// The file's attributes.
         pub attr: Option<Attr>,
         /// Bytes read.
         pub count: u32,
-        /// Whether the last byte read is the file's last.
+        /// Whether the data ends at the end of the file.
         pub eof: bool,
-        /// The bytes.
+        /// Data.
         pub data: Bytes,
     }
 
-    /// WRITE succeeded.
+    /// Success of WRITE.
     pub struct WriteOk {
         /// The file before and after.
         pub wcc: Wcc,
         /// Bytes written.
         pub count: u32,
-        /// How stable they are.
+        /// Stability of the data.
         pub committed: Stable,
-        /// Changes when uncommitted data may have been lost.
+        /// Write verifier: changes when the server may have lost UNSTABLE data.
         pub verf: [u8; 8],
     }
 
-    /// CREATE, MKDIR, SYMLINK or MKNOD succeeded.
+    /// Success of CREATE, MKDIR, SYMLINK or MKNOD.
     pub struct MadeOk {
         /// The new object.
         pub fh: Option<Fh>,
@@ -76,7 +77,7 @@ xdr_struct! {
         pub dir: Wcc,
     }
 
-    /// RENAME, succeeded or failed.
+    /// Result of RENAME, successful or not.
     pub struct RenameDirs {
         /// The old name's directory before and after.
         pub from: Wcc,
@@ -84,7 +85,7 @@ xdr_struct! {
         pub to: Wcc,
     }
 
-    /// LINK, succeeded or failed.
+    /// Result of LINK, successful or not.
     pub struct LinkAttrs {
         /// The file's attributes.
         pub attr: Option<Attr>,
@@ -92,11 +93,11 @@ xdr_struct! {
         pub dir: Wcc,
     }
 
-    /// READDIR succeeded.
+    /// Success of READDIR.
     pub struct ReadDirOk {
         /// The directory's attributes.
         pub dir: Option<Attr>,
-        /// Goes with the cookies.
+        /// Verifier of the cookies.
         pub verf: [u8; 8],
         /// Entries.
         pub entries: Entries<Entry>,
@@ -104,19 +105,19 @@ xdr_struct! {
 
     /// An entry of READDIR.
     pub struct Entry {
-        /// Number of the file.
+        /// File identifier.
         pub fileid: u64,
         /// Its name.
         pub name: Name,
-        /// To go on behind it.
+        /// Position behind this entry.
         pub cookie: u64,
     }
 
-    /// READDIRPLUS succeeded.
+    /// Success of READDIRPLUS.
     pub struct ReadDirPlusOk {
         /// The directory's attributes.
         pub dir: Option<Attr>,
-        /// Goes with the cookies.
+        /// Verifier of the cookies.
         pub verf: [u8; 8],
         /// Entries.
         pub entries: Entries<EntryPlus>,
@@ -124,11 +125,11 @@ xdr_struct! {
 
     /// An entry of READDIRPLUS.
     pub struct EntryPlus {
-        /// Number of the file.
+        /// File identifier.
         pub fileid: u64,
         /// Its name.
         pub name: Name,
-        /// To go on behind it.
+        /// Position behind this entry.
         pub cookie: u64,
         /// Its attributes.
         pub attr: Option<Attr>,
@@ -136,85 +137,85 @@ xdr_struct! {
         pub fh: Option<Fh>,
     }
 
-    /// FSSTAT succeeded. All sizes in bytes.
+    /// Success of FSSTAT. Sizes in bytes.
     pub struct FsStatOk {
         /// The object's attributes.
         pub attr: Option<Attr>,
-        /// Size of the file system.
+        /// Total size.
         pub total: u64,
-        /// Free.
+        /// Free space.
         pub free: u64,
-        /// Free for the caller.
+        /// Free space available to the caller.
         pub avail: u64,
-        /// File slots.
+        /// Total files.
         pub files: u64,
-        /// File slots free.
+        /// Free files.
         pub files_free: u64,
-        /// File slots free for the caller.
+        /// Free files available to the caller.
         pub files_avail: u64,
-        /// Seconds for which this is expected to hold; 0 for none.
+        /// Seconds for which the file system is expected not to change; 0 for none.
         pub invar_secs: u32,
     }
 
-    /// FSINFO succeeded. Sizes in bytes.
+    /// Success of FSINFO. Sizes in bytes.
     pub struct FsInfoOk {
         /// The object's attributes.
         pub attr: Option<Attr>,
-        /// Largest READ.
+        /// Maximum READ.
         pub read_max: u32,
-        /// Best READ.
+        /// Preferred READ.
         pub read_pref: u32,
         /// READ sizes should be a multiple of this.
         pub read_mult: u32,
-        /// Largest WRITE.
+        /// Maximum WRITE.
         pub write_max: u32,
-        /// Best WRITE.
+        /// Preferred WRITE.
         pub write_pref: u32,
         /// WRITE sizes should be a multiple of this.
         pub write_mult: u32,
-        /// Best READDIR.
+        /// Preferred READDIR.
         pub dir_pref: u32,
-        /// Largest file.
+        /// Maximum file size.
         pub max_file: u64,
-        /// Granularity of times.
+        /// Time granularity.
         pub time_delta: NfsTime,
         /// `FSF_*` bits.
         pub properties: u32,
     }
 
-    /// PATHCONF succeeded.
+    /// Success of PATHCONF.
     pub struct PathConfOk {
         /// The object's attributes.
         pub attr: Option<Attr>,
-        /// Most hard links to a file.
+        /// Maximum link count.
         pub link_max: u32,
-        /// Longest name.
+        /// Maximum length of a name.
         pub name_max: u32,
-        /// Longer names are refused, not cut.
+        /// Whether longer names are refused, not truncated.
         pub no_trunc: bool,
-        /// Only root gives files away.
+        /// Whether only root may change the owner.
         pub chown_restricted: bool,
-        /// Upper and lower case are the same.
+        /// Whether names are case-insensitive.
         pub case_insensitive: bool,
-        /// Case is kept.
+        /// Whether names keep their case.
         pub case_preserving: bool,
     }
 
-    /// COMMIT succeeded.
+    /// Success of COMMIT.
     pub struct CommitOk {
         /// The file before and after.
         pub wcc: Wcc,
-        /// See [`WriteOk::verf`].
+        /// Write verifier: see [`WriteOk::verf`].
         pub verf: [u8; 8],
     }
 }
 
-/// A procedure failed.
+/// Failure of a procedure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failed<I> {
-    /// Why.
+    /// Error.
     pub status: Status,
-    /// What is known of the objects all the same.
+    /// Attributes returned in spite of the failure.
     pub info: I,
 }
 
@@ -224,18 +225,18 @@ impl<I: Xdr> Xdr for Failed<I> {
         self.info.encode(out);
     }
     fn decode(r: &mut Reader) -> Result<Failed<I>, Error> {
-        // Servers pass on errors of their disks that have no number in RFC 1813. The call failed,
-        // whatever the number says, and the answer goes on as any failure's does.
+        // Some servers return disk errors whose numbers RFC 1813 lacks. The call failed all the
+        // same, and the reply continues as for any failure.
         Ok(Failed { status: known_or(r, Status::ServerFault)?, info: I::decode(r)? })
     }
 }
 
-/// A page of a directory.
+/// A page of directory entries.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entries<E> {
-    /// The entries.
+    /// Entries.
     pub list: Vec<E>,
-    /// Whether the last one is the directory's last.
+    /// Whether the page reaches the end of the directory.
     pub eof: bool,
 }
 
@@ -257,7 +258,7 @@ impl<E: Xdr> Xdr for Entries<E> {
     }
 }
 
-/// A procedure's results: `O` when it succeeded, `I` beside the status when it failed.
+/// Results of a procedure: `O` on success, `I` beside the status on failure.
 pub type Res<O, I> = Result<O, Failed<I>>;
 
 /// A reply: a procedure and its results.
@@ -291,7 +292,7 @@ pub enum Reply {
 macro_rules! procedures {
     ($($v:ident: $none:expr),*) => {
         impl Reply {
-            /// The procedure.
+            /// Procedure of the reply.
             pub fn proc(&self) -> Proc {
                 match self {
                     Reply::Null => Proc::Null,
@@ -307,7 +308,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// Takes the results of `proc`.
+            /// Decodes the results of `proc`.
             pub fn decode(proc: Proc, r: &mut Reader) -> Result<Reply, Error> {
                 Ok(match proc {
                     Proc::Null => Reply::Null,
@@ -315,7 +316,7 @@ macro_rules! procedures {
                 })
             }
 
-            /// How it failed; `None` if it did not.
+            /// Error; `None` on success.
             pub fn status(&self) -> Option<Status> {
                 match self {
                     Reply::Null => None,
@@ -323,8 +324,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// The reply of `proc` that failed with `status` and knows nothing else. NULL
-            /// cannot fail.
+            /// The reply of `proc` with the error `status` and no attributes. NULL cannot fail.
             pub fn failed(proc: Proc, status: Status) -> Reply {
                 match proc {
                     Proc::Null => Reply::Null,

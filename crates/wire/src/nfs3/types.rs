@@ -1,10 +1,10 @@
-//! What NFSv3's procedures share (RFC 1813, section 2.5 and 2.6).
+//! Types shared by NFSv3's procedures (RFC 1813, sections 2.5 and 2.6).
 
 use bytes::Bytes;
 
 use crate::{Error, Reader, Xdr};
 
-/// A file handle: at most 64 bytes that mean something to the server alone.
+/// A file handle: at most 64 bytes, opaque to the client.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Fh(pub Bytes);
 
@@ -13,15 +13,15 @@ impl Xdr for Fh {
         self.0.encode(out);
     }
     fn decode(r: &mut Reader) -> Result<Fh, Error> {
-        r.opaque(super::FH_MAX).map(Fh)
+        r.opaque(super::proc::FH_MAX).map(Fh)
     }
 }
 
-/// A file name. Any bytes: what a name may be is the server's to say.
+/// A file name: arbitrary bytes, which the server validates.
 pub type Name = Bytes;
 
 xdr_enum! {
-    /// Why a procedure failed (`nfsstat3` without NFS3_OK).
+    /// Error of a procedure (`nfsstat3` without NFS3_OK).
     pub enum Status {
         /// Not owner.
         Perm = 1,
@@ -59,23 +59,23 @@ xdr_enum! {
         NotEmpty = 66,
         /// Quota exceeded.
         DQuot = 69,
-        /// The handle's file is gone.
+        /// The handle's file no longer exists.
         Stale = 70,
         /// Too many levels of remote in the path.
         Remote = 71,
-        /// Not a handle of this server.
+        /// Invalid file handle.
         BadHandle = 10001,
-        /// The guard's time is not the file's.
+        /// The guard's ctime differs from the object's.
         NotSync = 10002,
         /// The directory cookie is stale.
         BadCookie = 10003,
         /// Not supported.
         NotSupp = 10004,
-        /// The reply does not fit the size allowed.
+        /// The results exceed the size allowed.
         TooSmall = 10005,
-        /// A failure on the server.
+        /// Server failure.
         ServerFault = 10006,
-        /// This type cannot be made here.
+        /// The server does not support this type.
         BadType = 10007,
         /// Try again later.
         Jukebox = 10008,
@@ -83,7 +83,7 @@ xdr_enum! {
 }
 
 xdr_enum! {
-    /// What kind of object (`ftype3`).
+    /// Type of an object (`ftype3`).
     pub enum FileType {
         /// Regular file.
         Regular = 1,
@@ -101,11 +101,11 @@ xdr_enum! {
         Fifo = 7,
     }
 
-    /// How far a WRITE must have gone before its reply (`stable_how`).
+    /// Stability of written data (`stable_how`).
     pub enum Stable {
-        /// Nowhere yet: COMMIT follows.
+        /// Not on stable storage: COMMIT follows.
         Unstable = 0,
-        /// The data, and what is needed to find it, on stable storage.
+        /// Data and the metadata needed to read it on stable storage.
         DataSync = 1,
         /// Data and all metadata on stable storage.
         FileSync = 2,
@@ -121,7 +121,7 @@ xdr_struct! {
         pub nanos: u32,
     }
 
-    /// A device's numbers.
+    /// Device numbers.
     pub struct SpecData {
         /// Major.
         pub major: u32,
@@ -141,35 +141,35 @@ xdr_struct! {
         pub uid: u32,
         /// Group.
         pub gid: u32,
-        /// Bytes in the file.
+        /// Size in bytes.
         pub size: u64,
-        /// Bytes on the disk.
+        /// Allocated bytes.
         pub used: u64,
-        /// Device numbers, of a device.
+        /// Device numbers, of devices only.
         pub rdev: SpecData,
-        /// File system.
+        /// File system identifier.
         pub fsid: u64,
-        /// Number of the file in it.
+        /// File identifier within the file system.
         pub fileid: u64,
-        /// Last read.
+        /// Time of the last access.
         pub atime: NfsTime,
-        /// Last change of the data.
+        /// Time of the last change of the data.
         pub mtime: NfsTime,
-        /// Last change of the attributes.
+        /// Time of the last change of the attributes.
         pub ctime: NfsTime,
     }
 
-    /// What a client needs to see whether others changed a file (`wcc_attr`).
+    /// Attributes by which a client detects changes by others (`wcc_attr`).
     pub struct WccAttr {
-        /// Bytes in the file.
+        /// Size in bytes.
         pub size: u64,
-        /// Last change of the data.
+        /// Time of the last change of the data.
         pub mtime: NfsTime,
-        /// Last change of the attributes.
+        /// Time of the last change of the attributes.
         pub ctime: NfsTime,
     }
 
-    /// A file before and after an operation (`wcc_data`).
+    /// Attributes before and after an operation: weak cache consistency (`wcc_data`).
     pub struct Wcc {
         /// Before.
         pub before: Option<WccAttr>,
@@ -177,7 +177,7 @@ xdr_struct! {
         pub after: Option<Attr>,
     }
 
-    /// New attributes (`sattr3`); what is `None` stays.
+    /// New attributes (`sattr3`); `None` keeps the value.
     pub struct SetAttr {
         /// Permission bits.
         pub mode: Option<u32>,
@@ -185,11 +185,11 @@ xdr_struct! {
         pub uid: Option<u32>,
         /// Group.
         pub gid: Option<u32>,
-        /// Size: cut off, or filled up with zeros.
+        /// Size in bytes: truncates, or extends with zeros.
         pub size: Option<u64>,
-        /// Last read.
+        /// Time of the last access.
         pub atime: SetTime,
-        /// Last change of the data.
+        /// Time of the last change of the data.
         pub mtime: SetTime,
     }
 }
@@ -211,29 +211,29 @@ impl Ord for NfsTime {
 }
 
 impl Attr {
-    /// The part that shows whether others changed the file.
+    /// The part for weak cache consistency.
     pub fn wcc(&self) -> WccAttr {
         WccAttr { size: self.size, mtime: self.mtime, ctime: self.ctime }
     }
 }
 
 impl Wcc {
-    /// Nothing known.
+    /// No attributes.
     pub const NONE: Wcc = Wcc { before: None, after: None };
 }
 
 impl SetAttr {
-    /// Leaves everything as it is.
+    /// Changes nothing.
     pub const NONE: SetAttr =
         SetAttr { mode: None, uid: None, gid: None, size: None, atime: SetTime::Keep, mtime: SetTime::Keep };
 }
 
-/// What to do with a time stamp (`set_atime`, `set_mtime`).
+/// New value of a time (`set_atime`, `set_mtime`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SetTime {
-    /// Leave it.
+    /// Keeps the value.
     Keep,
-    /// The server's present time.
+    /// The server's current time.
     Server,
     /// This time.
     To(NfsTime),

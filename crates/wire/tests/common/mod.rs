@@ -1,5 +1,5 @@
 //! Arbitrary messages, drawn from arbitrary bytes: proptest shrinks the bytes, and fewer and
-//! smaller bytes make a simpler message.
+//! smaller bytes yield a simpler message.
 
 use bytes::Bytes;
 use proptest::prelude::*;
