@@ -1,12 +1,12 @@
-//! What is to happen, in the order of its time; at the same time, in the order it was planned.
+//! An event queue, ordered by time, then by insertion.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use remora_base::Time;
 
-/// A heap ordered by (time, sequence), so that no tie is broken by chance. `At` is the world's
-/// clock: [`Time`], or a finer one.
+/// A heap ordered by (time, sequence number), so that ties never depend on chance. `At` is the time
+/// type: [`Time`], or a finer one.
 #[derive(Debug)]
 pub struct Agenda<T, At = Time> {
     heap: BinaryHeap<Reverse<Entry<T, At>>>,
@@ -21,18 +21,17 @@ struct Entry<T, At> {
 }
 
 impl<T, At: Ord + Copy> Agenda<T, At> {
-    /// Nothing to happen.
     pub fn new() -> Agenda<T, At> {
         Agenda { heap: BinaryHeap::new(), next_seq: 0 }
     }
 
-    /// Plans `what` for `at`.
+    /// Schedules `what` at `at`.
     pub fn push(&mut self, at: At, what: T) {
         self.heap.push(Reverse(Entry { at, seq: self.next_seq, what }));
         self.next_seq += 1;
     }
 
-    /// Takes the first thing that is due by `now`, with its time.
+    /// Removes the first event due by `now`, with its time.
     pub fn pop_due(&mut self, now: At) -> Option<(At, T)> {
         if self.next_at()? > now {
             return None;
@@ -40,27 +39,25 @@ impl<T, At: Ord + Copy> Agenda<T, At> {
         self.heap.pop().map(|Reverse(e)| (e.at, e.what))
     }
 
-    /// When the first thing is due.
+    /// Time of the first event.
     pub fn next_at(&self) -> Option<At> {
         self.heap.peek().map(|Reverse(e)| e.at)
     }
 
-    /// Everything that is to happen, in no order to rely on.
+    /// All events, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.heap.iter().map(|Reverse(e)| &e.what)
     }
 
-    /// How many things are to happen.
     pub fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// Whether nothing is.
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
 
-    /// Takes everything, in order.
+    /// Removes all events, in order.
     pub fn drain(&mut self) -> Vec<T> {
         let mut all: Vec<Entry<T, At>> = self.heap.drain().map(|Reverse(e)| e).collect();
         all.sort();
@@ -105,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ties_go_in_the_order_of_planning() {
+    fn events_at_same_time_keep_insertion_order() {
         let mut agenda = Agenda::new();
         for (at, what) in [(2, 'c'), (1, 'a'), (2, 'd'), (1, 'b')] {
             agenda.push(Time::from_secs(at), what);
@@ -116,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn draining_keeps_the_order() {
+    fn drained_events_are_in_order() {
         let mut agenda = Agenda::new();
         (0..50).for_each(|i| agenda.push(Time::from_secs(50 - i / 2), i));
         let all = agenda.drain();

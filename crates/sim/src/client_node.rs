@@ -1,4 +1,4 @@
-//! A client in its machine: the core and whoever uses it.
+//! A client host: the client core and its user.
 
 use bytes::Bytes;
 use remora_base::{Core, Peer, Time, Transmit};
@@ -8,19 +8,18 @@ use crate::hosts::{Processor, SlowHost};
 use crate::net::server_addr;
 use crate::packet_log::{Packet, PacketLog};
 
-/// Who asks a client for things.
+/// The program that uses a client.
 pub trait User {
-    /// Submits whatever there is to ask at this moment. Called after everything that happens
-    /// to the client; must stop by itself.
+    /// Submits all requests that are due. Called after every event of the client; must terminate.
     fn drive(&mut self, now: Time, client: &mut Client);
 
-    /// A request came to its end.
+    /// Handles the completion of a request.
     fn on_done(&mut self, now: Time, id: CallId, result: Result<Answer, Failure>);
 
-    /// When it wants to be [`drive`](User::drive)n although nothing happens.
+    /// When [`drive`](User::drive) is due without another event.
     fn poll_timeout(&self) -> Option<Time>;
 
-    /// The server crashed at this moment. No user of a real client learns of it; checkers do.
+    /// Handles a crash of the server. Users of real clients never learn of it; checkers do.
     fn on_server_crash(&mut self, _now: Time) {}
 }
 
@@ -31,7 +30,7 @@ pub struct ClientNode<U> {
     user: U,
     transport: Transport,
     packets: Option<PacketLog>,
-    /// Of a slow host; otherwise work takes no time.
+    /// The processor of a slow host; otherwise work takes no time.
     processor: Option<Processor>,
 }
 
@@ -43,17 +42,17 @@ impl<U: User> ClientNode<U> {
         ClientNode { core, user, transport, packets: None, processor: None }
     }
 
-    /// Has messages take the time that they take on a slow host.
+    /// Delays messages by the processor of a slow host.
     pub fn on_host(self, host: SlowHost) -> ClientNode<U> {
         ClientNode { processor: Some(Processor::new(host)), ..self }
     }
 
-    /// Keeps the time of every packet from now on.
+    /// Starts the packet log.
     pub fn log_packets(&mut self) {
         self.packets = Some(PacketLog::default());
     }
 
-    /// The packets, in order, if they are kept.
+    /// The packet log, if started.
     pub fn packets(&self) -> &[Packet] {
         self.packets.as_ref().map_or(&[], PacketLog::packets)
     }
@@ -66,17 +65,17 @@ impl<U: User> ClientNode<U> {
         &self.user
     }
 
-    /// The user. What it then wants to do waits for the next thing that happens.
+    /// The user. Its next requests wait for the next event.
     pub fn user_mut(&mut self) -> &mut U {
         &mut self.user
     }
 
-    /// Whether it speaks over a stream.
+    /// Whether it uses a stream.
     pub fn is_stream(&self) -> bool {
         self.transport == Transport::Tcp
     }
 
-    /// Takes a message.
+    /// Handles a message.
     pub fn handle_input(&mut self, now: Time, from: Peer, bytes: Bytes) {
         if let Some(log) = &mut self.packets {
             log.reply(now, &bytes);
@@ -90,7 +89,7 @@ impl<U: User> ClientNode<U> {
         }
     }
 
-    /// Acts on timers.
+    /// Runs timers.
     pub fn handle_timeout(&mut self, now: Time) {
         while let Some((from, bytes)) = self.processor.as_mut().and_then(|p| p.poll_received(now)) {
             self.core.handle_input(now, from, bytes);
@@ -100,7 +99,7 @@ impl<U: User> ClientNode<U> {
         self.settle(now);
     }
 
-    /// Its stream stands.
+    /// Its stream is connected.
     pub fn connected(&mut self, now: Time, server: Peer) {
         self.core.connected(now, server);
         self.settle(now);
@@ -112,8 +111,8 @@ impl<U: User> ClientNode<U> {
         self.settle(now);
     }
 
-    /// The link says that nothing gets through until it says otherwise, or until `until`; `kept` if it
-    /// keeps what is under way.
+    /// The link is down until `until` or until [`resume`](ClientNode::resume); `kept` if the link
+    /// keeps the packets in flight.
     pub fn hold(&mut self, now: Time, until: Time, kept: bool) {
         if kept {
             self.core.hold_kept(now, until)
@@ -123,7 +122,7 @@ impl<U: User> ClientNode<U> {
         self.settle(now);
     }
 
-    /// The link says that messages get through again.
+    /// The link is up again.
     pub fn resume(&mut self, now: Time) {
         self.core.resume(now);
         self.settle(now);
@@ -146,13 +145,13 @@ impl<U: User> ClientNode<U> {
         processor.poll_transmit(now)
     }
 
-    /// When the core, the user or the processor has something to do.
+    /// When the core, the user or the processor has a timer.
     pub fn poll_timeout(&self) -> Option<Time> {
         let processor = self.processor.as_ref().and_then(Processor::poll_timeout);
         [self.core.poll_timeout(), self.user.poll_timeout(), processor].into_iter().flatten().min()
     }
 
-    /// Tells the user what came of its requests, and lets it ask for more.
+    /// Passes completions to the user, and lets it submit requests.
     fn settle(&mut self, now: Time) {
         while let Some(Event::Done { id, result }) = self.core.poll_event() {
             self.user.on_done(now, id, result);

@@ -1,6 +1,6 @@
-//! Files across the emulated channel: what the papers time (NFS/W 95, section 5; NFS/W 97,
-//! section 5), as a run in virtual time. One mobile or several on one radio, with or without the
-//! link protocol, with cell switches.
+//! File copies across the emulated channel, which the papers time (NFS/W 95, section 5; NFS/W 97,
+//! section 5), in virtual time: one or several mobiles on one radio, with or without the link
+//! protocol, with hand-offs.
 
 mod beginning;
 mod closing;
@@ -25,10 +25,10 @@ use copier::Start;
 pub(crate) use copier::{Copier, Task};
 pub use result::{CopyResult, MobileCopy};
 
-/// How long before a cell switch the mobile says that it will switch.
+/// Time between the announcement of a hand-off and its start.
 pub const SWITCH_NOTICE: Duration = Duration::from_millis(50);
 
-/// Which way the data goes.
+/// Direction of the data.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Direction {
     /// From the server: LOOKUP, READs.
@@ -37,61 +37,59 @@ pub enum Direction {
     Write,
 }
 
-/// How a copy is gone about: what is asked beside what [`Direction`] says.
+/// The calls in addition to those of the [`Direction`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Manner {
-    /// A MNT before all else.
+    /// A MNT first.
     #[default]
     Mounting,
-    /// Nothing: the papers copied on a mounted file system.
+    /// None: the papers copied on a mounted file system.
     Mounted,
-    /// As `remora cp` with a server that it knows from before: at first FSINFO, GETATTR, MNT, LOOKUP and for a write
-    /// CREATE, all at once; at the end of a write RENAME and SETATTR.
+    /// Those of `remora cp` with a server known from before: at first FSINFO, GETATTR, MNT, LOOKUP
+    /// and for a write CREATE, all at once; at the end of a write RENAME and SETATTR.
     Command,
 }
 
-/// A switch from one cell to the next: for its length nothing gets through.
+/// A hand-off between cells, during which the link is down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HandOff {
-    /// When the mobiles leave the cell.
+    /// Start.
     pub at: Time,
-    /// How long until they are in the next one.
+    /// Duration.
     pub length: Duration,
-    /// Whether it is announced to the link and the client, [`SWITCH_NOTICE`] before it begins,
-    /// and its end again; otherwise it is an outage like any other.
+    /// Whether link and client learn of it, [`SWITCH_NOTICE`] before its start and at its end;
+    /// otherwise it is an outage.
     pub signalled: bool,
 }
 
-/// A copy to be made. Start from [`CopyConfig::new`] and change what differs.
+/// Configuration of a copy. Start from [`CopyConfig::new`] and change fields.
 #[derive(Clone, Debug)]
 pub struct CopyConfig {
-    /// The client; its transport must be UDP, for the channel carries datagrams.
+    /// The client; its transport must be UDP, since the channel carries datagrams.
     pub client: remora_client::Config,
     /// The channel between the clients (mobiles) and the server (behind the base station).
     pub channel: remora_channel::Config,
-    /// The link protocol on that channel, if there is one.
+    /// The link protocol, if any.
     pub link: Option<remora_link::Config>,
     pub server: ServerConfig,
-    /// What the clients ask beside what must be.
     pub manner: Manner,
-    /// Which way.
     pub direction: Direction,
-    /// How much (range: 1 byte to 1 GiB).
+    /// Size of the file (range: 1 byte to 1 GiB).
     pub bytes: u64,
-    /// How many mobiles copy a file of their own, all at the same time (range: 1 to 64).
+    /// Mobiles that each copy a file at the same time (range: 1 to 64).
     pub mobiles: usize,
-    /// What the mobiles' hosts take for their work; `None`: no time.
+    /// Service times of the mobiles' hosts; `None` for none.
     pub host: Option<SlowHost>,
-    /// Cell switches, of all mobiles at once.
+    /// Hand-offs of all mobiles at once.
     pub handoffs: Vec<HandOff>,
-    /// Whether every packet's time is kept ([`MobileCopy::packets`]).
+    /// Whether to log every packet ([`MobileCopy::packets`]).
     pub progress: bool,
-    /// A copy that is not done by then is censored (the papers: 300 s).
+    /// A copy not done by then is censored (the papers: 300 s).
     pub limit: Duration,
 }
 
 impl CopyConfig {
-    /// One mobile's megabyte over the papers' channel without errors.
+    /// A copy of one megabyte by one mobile over the papers' channel without errors.
     pub fn new(client: remora_client::Config, direction: Direction) -> CopyConfig {
         CopyConfig {
             client,
@@ -109,15 +107,15 @@ impl CopyConfig {
         }
     }
 
-    /// The same with the link protocol as it suits the channel ([`link_on`]).
+    /// Adds the link protocol as configured by [`link_on`].
     pub fn with_link(self) -> CopyConfig {
         let link = link_on(&self.channel);
-        // As the kernel would tell it of the tunnel's device.
+        // As the kernel would report the MTU of the tunnel's device.
         let path_mtu = u32::try_from(link.packet_max()).unwrap_or(self.client.path_mtu);
         CopyConfig { client: remora_client::Config { path_mtu, ..self.client }, link: Some(link), ..self }
     }
 
-    /// The channel with the cell switches as outages.
+    /// The channel with the hand-offs as outages.
     fn channel(&self) -> remora_channel::Config {
         let mut channel = self.channel.clone();
         channel.outages.extend(self.handoffs.iter().map(|h| Outage { start: h.at, length: h.length }));
@@ -125,8 +123,8 @@ impl CopyConfig {
     }
 }
 
-/// The link protocol as it suits `channel`: told its rate and duplex, with frames that fit it.
-/// A channel that follows a recorded trace has no rate; there it must learn.
+/// A link configuration for `channel`: its rate, duplex and frame size. A recorded trace has no
+/// rate; there the link measures it.
 pub fn link_on(channel: &remora_channel::Config) -> remora_link::Config {
     let defaults = remora_link::Config::default();
     let recorded = channel.trace.base.is_some() || channel.trace.mobile.is_some();
@@ -141,24 +139,24 @@ pub fn link_on(channel: &remora_channel::Config) -> remora_link::Config {
     }
 }
 
-/// Why a copy could not be made.
+/// A failed copy.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum CopyError {
-    /// The channel cannot be like this.
+    /// Invalid channel configuration.
     #[error("channel: {0}")]
     Channel(#[from] ConfigError),
-    /// Time stood still.
+    /// The clock made no progress.
     #[error("{0}")]
     Stuck(#[from] Stuck),
     /// A request failed.
     #[error("{0}")]
     Failed(String),
-    /// The copy is not what the original is.
+    /// The copy differs from the original.
     #[error("the copy differs from the original")]
     Differs,
 }
 
-/// Makes a copy in virtual time.
+/// Runs a copy in virtual time.
 pub fn run(config: &CopyConfig, seed: u64) -> Result<CopyResult, CopyError> {
     run_traced(config, seed, Trace::quiet())
 }
@@ -175,7 +173,7 @@ pub fn run_traced(config: &CopyConfig, seed: u64, trace: Trace) -> Result<CopyRe
     Ok(CopyResult { copies, net: world.net.stats(), trace: world.trace.hash() })
 }
 
-/// The world of a copy, with what `user` makes of each mobile's copier.
+/// The world of a copy, with the user that `user` makes of each mobile's copier.
 pub(crate) fn build<U: User>(
     config: &CopyConfig,
     seed: u64,
@@ -219,12 +217,12 @@ pub(crate) fn build<U: User>(
     Ok(world)
 }
 
-/// What MNT would bring.
+/// The handle that MNT would return.
 pub(crate) fn root_of(server: &ServerNode) -> Result<Fh, CopyError> {
     server.root_handle().ok_or_else(|| CopyError::Failed("the server gives no root handle".into()))
 }
 
-/// How long the data alone takes this mobile, had it the medium to itself.
+/// The time of the data alone for this mobile with the medium to itself.
 pub(crate) fn floor_seconds(config: &CopyConfig, seed: u64, mobile: usize) -> Result<Option<f64>, ConfigError> {
     let from = match config.direction {
         Direction::Read => Side::Base,

@@ -1,11 +1,11 @@
-//! Messages in words, for the log of a run that is repeated to be understood.
+//! NFS messages as text, for the log of a reproduced run.
 
 use bytes::Bytes;
 use remora_wire::nfs3::{self, Call, CreateHow, Fh, Proc, Stable};
 use remora_wire::rpc::{CallHeader, Outcome, ReplyHeader};
 use remora_wire::{Reader, Xdr};
 
-/// A call of the NFS program as far as the simulator wants to know it.
+/// The parts of an NFS call that the simulator needs.
 #[derive(Clone, Debug)]
 pub(crate) struct CallView {
     /// Transaction id.
@@ -13,7 +13,7 @@ pub(crate) struct CallView {
     pub(crate) call: Call,
 }
 
-/// Reads an NFS call; `None` for everything else.
+/// Decodes an NFS call; `None` for other messages.
 pub(crate) fn read_call(message: &Bytes) -> Option<CallView> {
     let mut r = Reader::new(message.clone());
     let header = CallHeader::decode(&mut r).ok()?;
@@ -24,12 +24,12 @@ pub(crate) fn read_call(message: &Bytes) -> Option<CallView> {
     Some(CallView { xid: header.xid, call: Call::decode(proc, &mut r).ok()? })
 }
 
-/// The transaction id that any message begins with.
+/// The transaction ID of any message.
 pub(crate) fn xid(message: &[u8]) -> Option<u32> {
     message.first_chunk().map(|head| u32::from_be_bytes(*head))
 }
 
-/// A call in words.
+/// A call as text.
 pub(crate) fn call(message: &Bytes) -> String {
     match read_call(message) {
         Some(CallView { xid, call }) => format!("{xid:08x} {}", call_args(&call)),
@@ -37,7 +37,7 @@ pub(crate) fn call(message: &Bytes) -> String {
     }
 }
 
-/// A reply in words; `proc` is what was called, if that is known.
+/// A reply as text; `proc` is the procedure, if known.
 pub(crate) fn reply(message: &Bytes, proc: Option<Proc>) -> String {
     let mut r = Reader::new(message.clone());
     let Ok(header) = ReplyHeader::decode(&mut r) else {
@@ -97,7 +97,7 @@ fn create_how(how: &CreateHow) -> &'static str {
     }
 }
 
-/// The last bytes of a handle tell objects apart well enough for people.
+/// The last bytes of a handle identify objects well enough for readers.
 fn handle(fh: &Fh) -> String {
     let tail = &fh.0[fh.0.len().saturating_sub(3)..];
     tail.iter().map(|b| format!("{b:02x}")).collect()

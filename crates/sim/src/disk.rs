@@ -1,5 +1,4 @@
-//! How long the server's work takes: processor, one disk arm, and now and then a block on some
-//! other resource.
+//! Service times of the server: processor, one disk arm, and occasional blocks on another resource.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,26 +6,25 @@ use std::time::Duration;
 use remora_base::{Rate, Rng, Time};
 use remora_wire::nfs3::{Call, Proc, Stable};
 
-/// A server's speed. The disk serves one request at a time, in the order they came; everything
-/// else happens side by side.
+/// A server's speed. The disk is a FIFO server; everything else runs in parallel.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DiskModel {
-    /// Processor time of any request.
+    /// Processor time of a request.
     pub cpu: Duration,
-    /// One synchronous disk operation: seek and rotation.
+    /// Seek and rotation of one synchronous disk operation.
     pub seek: Duration,
-    /// How fast data moves to and from the disk; `None` for at once.
+    /// Transfer rate of the disk; `None` for infinite.
     pub rate: Option<Rate>,
-    /// Each disk time is longer by up to this share (range: 0 to 1).
+    /// Each disk time increases by up to this share (range: 0 to 1).
     pub jitter: f64,
     /// Probability that a request blocks on a system resource (DRC 89, Example 1, t5).
     pub block_chance: f64,
-    /// The longest such block.
+    /// Maximum duration of such a block.
     pub block_max: Duration,
 }
 
 impl DiskModel {
-    /// No time at all but a token of processor time: the link is what is looked at.
+    /// A disk without delay and negligible processor time, for experiments on the link.
     pub fn instant() -> DiskModel {
         DiskModel {
             cpu: Duration::from_micros(100),
@@ -39,18 +37,18 @@ impl DiskModel {
     }
 }
 
-/// A request of this kind takes longer: for scripted tests.
+/// An added delay of one execution, for scripted tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stall {
-    /// Executions of this procedure,
+    /// Procedure of the execution.
     pub proc: Proc,
-    /// the how manieth one, from 0,
+    /// Its number among those of the procedure, from 0.
     pub nth: u32,
-    /// take this long on top.
+    /// Added time.
     pub extra: Duration,
 }
 
-/// The disk of a [`DiskModel`].
+/// A disk that follows a [`DiskModel`].
 #[derive(Debug)]
 pub struct Disk {
     model: DiskModel,
@@ -61,12 +59,11 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// An idle disk.
     pub fn new(model: DiskModel, seed: u64) -> Disk {
         Disk { model, free_at: Time::ZERO, rng: Rng::stream(seed, "disk"), stalls: Vec::new(), seen: BTreeMap::new() }
     }
 
-    /// Has some executions take longer.
+    /// Adds delays to some executions.
     pub fn set_stalls(&mut self, stalls: Vec<Stall>) {
         self.stalls = stalls;
     }
@@ -77,13 +74,13 @@ impl Disk {
         self.stalls.clear();
     }
 
-    /// The machine restarts: nothing waits for the disk any more.
+    /// Clears the queue at a restart of the machine.
     pub fn reset(&mut self, now: Time) {
         self.free_at = now;
     }
 
-    /// When a request that a slot takes up now is done. `None` stands for the server's own
-    /// questions, which are as cheap as a GETATTR.
+    /// When a request that a slot starts now is done. `None` stands for the server's internal
+    /// lookups, which cost as much as a GETATTR.
     pub fn schedule(&mut self, now: Time, call: Option<&Call>) -> Time {
         let (ops, bytes) = call.map_or((0, 0), cost);
         let mut done = now + self.model.cpu;
@@ -98,7 +95,7 @@ impl Disk {
         done
     }
 
-    /// How long a flush takes, beside what else the disk does.
+    /// Duration of a flush, parallel to other disk operations.
     pub fn flush(&mut self) -> Duration {
         self.model.cpu + self.disk_time(1, 0)
     }
@@ -118,8 +115,8 @@ impl Disk {
     }
 }
 
-/// Synchronous disk operations and bytes moved. A stable write takes one for the block and one
-/// for the inode (DRC 89, section 2.2); names and attributes are found in memory.
+/// Synchronous disk operations and bytes moved. A stable write takes one for the block and one for
+/// the inode (DRC 89, section 2.2); names and attributes are cached.
 fn cost(call: &Call) -> (u32, u64) {
     match call {
         Call::Read(a) => (1, u64::from(a.count)),

@@ -1,8 +1,8 @@
 //! Group commit in virtual time: jobs that wait for a flush, and the flushes.
 //!
-//! A flush answers those whose change came before it began; who comes later waits for the next
-//! one. In half of them, as chance has it, the disk has the data as soon as the flush begins,
-//! in the others only when it ends: a crash meanwhile finds either.
+//! A flush completes the jobs whose change precedes its start; later ones wait for the next flush.
+//! In half of the flushes, at random, the data is durable at the start, in the others only at the
+//! end: a crash in between finds either.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use remora_vfs::{self as vfs, Flush, FlushKey};
 
 use crate::agenda::Agenda;
 
-/// A flush begins this long after it was asked for, at most: it queues like any job.
+/// Maximum delay between the request of a flush and its start: it queues like any job.
 const QUEUE_MAX: Duration = Duration::from_millis(4);
 
 /// A job whose change is made and not yet stable.
@@ -21,7 +21,7 @@ const QUEUE_MAX: Duration = Duration::from_millis(4);
 pub(crate) struct Parked {
     pub(crate) ticket: Ticket,
     pub(crate) unflushed: Unflushed,
-    /// Whose it is; `None` for a stranger's.
+    /// Its client; `None` for a stranger.
     pub(crate) client: Option<usize>,
     pub(crate) xid: u32,
 }
@@ -31,18 +31,18 @@ pub(crate) struct Parked {
 struct Group {
     waiting: Vec<Parked>,
     running: Vec<Parked>,
-    /// What the flush came to, if the disk has the data already.
+    /// The result of the flush, if the data is durable at its start.
     result: Option<vfs::Result<()>>,
 }
 
-/// What happens to a group.
+/// The next step of a group.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Begin(FlushKey),
     End(FlushKey),
 }
 
-/// All of them. They hold no more than the core has in flight.
+/// All groups, bounded by the core's limit of jobs in flight.
 #[derive(Default, Debug)]
 pub(crate) struct Flushes {
     groups: BTreeMap<FlushKey, Group>,
@@ -50,7 +50,7 @@ pub(crate) struct Flushes {
 }
 
 impl Flushes {
-    /// Has a job wait for its flush.
+    /// Makes a job wait for its flush.
     pub(crate) fn park(&mut self, now: Time, job: Parked, rng: &mut Rng) {
         let key = job.unflushed.flush().key();
         let fresh = !self.groups.contains_key(&key);
@@ -60,7 +60,7 @@ impl Flushes {
         }
     }
 
-    /// Does what is due. Gives jobs whose flush has ended, with what became of them.
+    /// Runs due steps. Returns jobs whose flush ended, with its result.
     pub(crate) fn handle_timeout(
         &mut self,
         now: Time,
@@ -91,17 +91,17 @@ impl Flushes {
         done
     }
 
-    /// When something is due.
+    /// When the next step is due.
     pub(crate) fn next_at(&self) -> Option<Time> {
         self.steps.next_at()
     }
 
-    /// Jobs that wait.
+    /// Waiting jobs.
     pub(crate) fn len(&self) -> usize {
         self.groups.values().map(|g| g.waiting.len() + g.running.len()).sum()
     }
 
-    /// The machine is down: nobody waits any more.
+    /// Drops all jobs at a crash.
     pub(crate) fn clear(&mut self) {
         *self = Flushes::default();
     }

@@ -1,11 +1,11 @@
 //! Slow hosts: the mobiles of NFS/W 95 (an IBM PS/2 and an IBM RT-PC), whose processor and local
-//! disk, not only the radio, decide how fast a file is copied (section 4).
+//! disk limit a copy as much as the radio (section 4).
 //!
-//! A message costs processor time when it comes in and when it goes out, a frame that is sent
-//! costs some more, and there is one processor for all of it. What comes in from the radio waits
-//! before that in the receive buffer, which is the channel's ([`remora_channel::Receiver`]).
-//! The process that copies moves one block after another between the local disk and the client:
-//! it reads ahead only so far, and writes no faster than its disk reads.
+//! A message costs processor time on arrival and on departure, and each frame sent costs more; one
+//! processor does all of it. Before that, frames from the radio wait in the channel's receive
+//! buffer ([`remora_channel::Receiver`]). The copying process moves blocks one after another
+//! between the local disk and the client: its read-ahead is bounded, and it writes no faster than
+//! its disk reads.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -14,25 +14,25 @@ use bytes::Bytes;
 use remora_base::{Peer, Rate, Time, Transmit};
 use remora_client::{Piece, fragments};
 
-/// What a host takes for its work.
+/// Service times of a slow host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SlowHost {
     /// Processor time of each message sent or received: system calls, XDR, copies.
     pub message: Duration,
-    /// Processor time of each frame sent, on top: the driver copies it to the device.
+    /// Additional processor time of each frame sent, which the driver copies to the device.
     pub frame: Duration,
-    /// Frames to be sent that its device holds; further ones are lost.
+    /// Capacity of the device queue in frames; further ones are lost.
     pub device_frames: usize,
-    /// How fast its local disk takes a file or gives it.
+    /// Transfer rate of the local disk.
     pub disk: Rate,
-    /// How many blocks it reads ahead of the one that the process wants next.
+    /// Maximum read-ahead in blocks.
     pub read_ahead: u32,
-    /// Whether every WRITE is stable before it is answered, as all of NFS version 2 are.
+    /// Whether every WRITE is stable, as in NFS version 2.
     pub stable_writes: bool,
 }
 
-/// The processor of a slow host: work is done in the order it comes. What waits for it is bounded
-/// by what the network brings and by the client's window.
+/// The processor of a slow host, a FIFO server. Its queue is bounded by the network's traffic and
+/// the client's window.
 #[derive(Debug)]
 pub(crate) struct Processor {
     host: SlowHost,
@@ -46,32 +46,32 @@ impl Processor {
         Processor { host, free_at: Time::ZERO, incoming: VecDeque::new(), outgoing: VecDeque::new() }
     }
 
-    /// A message came in.
+    /// A message arrived.
     pub(crate) fn receive(&mut self, now: Time, from: Peer, bytes: Bytes) {
         let done = self.work(now, self.host.message);
         self.incoming.push_back((done, from, bytes));
     }
 
-    /// The next message that has been worked on by `now`.
+    /// The next received message, processed by `now`.
     pub(crate) fn poll_received(&mut self, now: Time) -> Option<(Peer, Bytes)> {
         self.incoming.front().filter(|(done, ..)| *done <= now)?;
         self.incoming.pop_front().map(|(_, from, bytes)| (from, bytes))
     }
 
-    /// A message shall go out.
+    /// Queues a message to send.
     pub(crate) fn send(&mut self, now: Time, transmit: Transmit) {
         let frames = fragments(u32::try_from(transmit.payload.len()).unwrap_or(u32::MAX));
         let done = self.work(now, self.host.message + self.host.frame * frames);
         self.outgoing.push_back((done, transmit));
     }
 
-    /// The next message that is with the device by `now`.
+    /// The next message that reached the device by `now`.
     pub(crate) fn poll_transmit(&mut self, now: Time) -> Option<Transmit> {
         self.outgoing.front().filter(|(done, _)| *done <= now)?;
         self.outgoing.pop_front().map(|(_, transmit)| transmit)
     }
 
-    /// When some work is next done.
+    /// When the next work is done.
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         let incoming = self.incoming.front().map(|(done, ..)| *done);
         incoming.into_iter().chain(self.outgoing.front().map(|(done, _)| *done)).min()
@@ -87,13 +87,13 @@ impl Processor {
 #[derive(Debug)]
 pub(crate) struct Pacer {
     host: SlowHost,
-    /// Where the last piece asked for ends.
+    /// End of the last piece requested.
     asked: u64,
-    /// Pieces that came in, as start and end, and that the process has not yet come to.
+    /// Pieces received and not yet consumed by the process, start to end.
     arrived: BTreeMap<u64, u64>,
-    /// Up to where it has taken what came in.
+    /// End of the consumed data.
     taken: u64,
-    /// Until when it moves a block to or from its disk.
+    /// End of the current transfer to or from the local disk.
     busy_until: Time,
     now: Time,
 }
@@ -108,8 +108,8 @@ impl Pacer {
         self.host.stable_writes
     }
 
-    /// Lets the time be `now`. The process takes what came in, in order, and writes each piece
-    /// to its disk before it wants the next.
+    /// Advances the time. The process consumes received pieces in order, and writes each to its
+    /// disk before the next.
     pub(crate) fn handle_timeout(&mut self, now: Time) {
         self.now = now;
         while now >= self.busy_until
@@ -130,24 +130,24 @@ impl Pacer {
         self.asked = self.asked.max(piece.end);
     }
 
-    /// What a READ asked for came in.
+    /// The data of a READ arrived.
     pub(crate) fn on_arrival(&mut self, piece: Piece) {
         if !piece.is_empty() {
             self.arrived.insert(piece.start, piece.end);
         }
     }
 
-    /// Whether the next piece to be written has come from the disk.
+    /// Whether the local disk has delivered the next piece to write.
     pub(crate) fn may_write(&self) -> bool {
         self.now >= self.busy_until
     }
 
-    /// A WRITE was sent: the disk gives the next piece.
+    /// A WRITE was sent: the local disk reads the next piece.
     pub(crate) fn on_write(&mut self, piece: &Piece) {
         self.busy_until = self.now + self.host.disk.airtime(piece.end - piece.start);
     }
 
-    /// When it wants to go on.
+    /// When the process continues.
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         (self.busy_until > self.now).then_some(self.busy_until)
     }
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn one_processor_does_one_thing_after_another() {
+    fn processor_serves_messages_in_order() {
         let mut processor = Processor::new(HOST);
         processor.send(ms(0), transmit(4096));
         processor.receive(ms(1), transmit(0).to, Bytes::new());
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_go_ahead_of_the_process_only_so_far() {
+    fn reads_stay_within_the_read_ahead() {
         let mut pacer = Pacer::new(HOST);
         let may_read = |pacer: &mut Pacer, now| {
             pacer.handle_timeout(ms(now));
@@ -198,13 +198,13 @@ mod tests {
             pacer.on_read(&(start..start + 1000));
         }
         assert!(!may_read(&mut pacer, 0));
-        // The second block does not help while the first is missing.
+        // The second block is unusable while the first is missing.
         pacer.on_arrival(1000..2000);
         assert!(!may_read(&mut pacer, 50));
         pacer.on_arrival(0..1000);
         assert!(may_read(&mut pacer, 60));
         pacer.on_read(&(2000..3000));
-        // A block takes 8 ms to the disk; then the process comes to the second.
+        // Writing a block to disk takes 8 ms; then the process consumes the second.
         assert!(!may_read(&mut pacer, 67));
         assert_eq!(pacer.poll_timeout(), Some(ms(68)));
         assert!(may_read(&mut pacer, 68));

@@ -1,23 +1,21 @@
-//! Virtual-time world: clock, nodes, faults, checkers.
+//! Simulated worlds in virtual time: clock, nodes, faults, checkers.
 //!
-//! [`World`] runs real cores, those of [`remora_server`] and [`remora_client`], on a network and
-//! a disk that exist only here, in no time but their own: a minute takes milliseconds, and a
-//! seed gives the same minute every time.
+//! A [`World`] runs the real cores of [`remora_server`] and [`remora_client`] on a simulated
+//! network and disk: a minute takes milliseconds, and a seed reproduces a run exactly.
 //!
-//! * [`swarm`] draws worlds from seeds ([`scenario`]), has actors work in them ([`workload`])
-//!   and asks the [`oracle`] what it thinks of the result. The program `swarm` runs thousands.
-//! * [`script`] runs one small, precisely scripted world: a race from a paper.
-//! * [`copy`] times files across the emulated channel, from one mobile or several, with or without
-//!   the link protocol. The program `copy` prints a table.
-//! * [`small`] saves small files meanwhile. The program `small` prints how long that takes.
-//! * [`testbed`] is that of the papers, slow [`hosts`] and all. The program `testbed` prints the
-//!   papers' tables beside what it gives.
-//! * [`drc`] is the load of DRC 89 on its two servers.
-//! * [`atp`] is the experiments of ATP 02: its trace, workloads and baselines, and an oracle.
-//! * [`atp_swarm`] is a swarm for ATP's session: endpoints on a link where all goes wrong. The
-//!   program `atp_swarm` runs thousands.
-//! * [`network`] runs the topologies that the analytic model solves, packet by packet.
-//! * [`saturation`] loads the link protocol alone. The program `link` prints who gets how much.
+//! * `events`, [`net`] and [`world`] are the parts of a world. Read them first.
+//! * [`swarm`] draws worlds from seeds, and an oracle checks the results. The program `swarm` runs
+//!   thousands.
+//! * [`copy`] times file copies across the emulated channel, with one or several mobiles, with or
+//!   without the link protocol; [`copy::small`] saves small files meanwhile. The programs `copy`
+//!   and `small` print tables.
+//! * [`testbed`] is the papers' testbed with its slow hosts. The program `testbed` compares it with
+//!   the papers' tables.
+//! * [`drc`] has the load and the examples of DRC 89.
+//! * [`atp`] has the experiments of ATP 02: trace, workloads, baselines, oracle. [`atp_swarm`] is a
+//!   swarm of ATP endpoints; the program `atp_swarm` runs thousands.
+//! * [`network`] simulates the topologies of the analytic model, packet by packet.
+//! * [`saturation`] saturates the link protocol. The program `link` prints the shares.
 
 #![allow(missing_docs, reason = "used inside the workspace only")]
 

@@ -1,37 +1,32 @@
-//! Which call crossed when: the figure of packet numbers over time by which NFS/W 95 (Figure 3)
-//! and NFS/W 97 show what a retransmission policy does.
+//! A log of packet numbers over time, by which NFS/W 95 (Figure 3) and NFS/W 97 show the effect of
+//! a retransmission policy.
 
 use std::collections::BTreeSet;
 
 use remora_base::Time;
 use remora_wire::nfs3;
 
-/// Where an RPC call has its procedure: after xid, type, RPC version, program and version.
+/// Offset of the procedure in an RPC call: after xid, type, RPC version, program and version.
 const PROC_AT: usize = 20;
-/// Packets a log holds; a copy of 1 GiB has fewer calls.
+/// Capacity of a log; a copy of 1 GiB has fewer calls.
 const PACKETS_MAX: usize = 1 << 20;
 
-/// A message that left a client or came in, as a monitor beside it would see it.
+/// A message sent or received by a client, as seen by a monitor beside it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packet {
-    /// When.
     pub at: Time,
-    /// Which call: its xid, counted from the client's first.
+    /// Number of the call: its xid, counted from the client's first.
     pub number: u32,
-    /// What it was.
     pub kind: PacketKind,
 }
 
-/// What a [`Packet`] was.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum PacketKind {
-    /// A call, sent for the first time.
+    /// First transmission of a call.
     Call,
-    /// A call, sent again.
     Retransmission,
-    /// A NULL call, which asks whether the link is back.
+    /// A NULL call that tests whether the link is up.
     Probe,
-    /// A reply that came in.
     Reply,
 }
 
@@ -48,7 +43,7 @@ impl PacketLog {
         &self.packets
     }
 
-    /// A call leaves.
+    /// Logs a call sent.
     pub(crate) fn call(&mut self, at: Time, message: &[u8]) {
         let Some(number) = self.number(message) else { return };
         let proc = message.get(PROC_AT..).and_then(|rest| rest.first_chunk()).map(|p| u32::from_be_bytes(*p));
@@ -60,7 +55,7 @@ impl PacketLog {
         self.push(Packet { at, number, kind });
     }
 
-    /// A reply comes in.
+    /// Logs a reply received.
     pub(crate) fn reply(&mut self, at: Time, message: &[u8]) {
         if let Some(number) = self.number(message) {
             self.push(Packet { at, number, kind: PacketKind::Reply });
@@ -88,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_numbered_from_the_first_and_told_apart() {
+    fn calls_are_numbered_from_the_first_with_their_kind() {
         let mut log = PacketLog::default();
         log.call(Time::from_secs(1), &call(u32::MAX, 6));
         log.call(Time::from_secs(2), &call(0, 6));

@@ -1,8 +1,8 @@
-//! What the programs of this crate share: durations as flags, and medians.
+//! Parsing and statistics shared by the programs of this crate.
 
 use std::time::Duration;
 
-/// Reads `80ms`, `1.5s`, `200us`.
+/// Parses `80ms`, `1.5s`, `200us`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let bad = || format!("'{text}' is not a duration: expected a number and us, ms or s, as in 80ms");
     let at = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(bad)?;
@@ -16,7 +16,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * unit).map_err(|_| bad())
 }
 
-/// The middle of the values, or between the two in the middle; NaN if there are none.
+/// The median; NaN without values.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read() {
+    fn duration_text_is_parsed() {
         assert_eq!(duration("80ms"), Ok(Duration::from_millis(80)));
         assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
         assert_eq!(duration("200us"), Ok(Duration::from_micros(200)));
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn medians_are_in_the_middle() {
+    fn median_is_the_middle_value() {
         assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(vec![]).is_nan());

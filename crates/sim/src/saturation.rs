@@ -1,6 +1,6 @@
-//! The link protocol alone, saturated: a base station with always something to send to each of
-//! its mobiles. How much of the channel carries packets, and who gets how much of it (the
-//! question behind NFS/W 95, section 5, and channel-state-dependent scheduling).
+//! The link protocol under saturation: a base station that always has packets for each of its
+//! mobiles. Measures the share of the channel that carries packets, its division among mobiles, and
+//! the use of the channel's time (NFS/W 95, section 5, and channel-state-dependent scheduling).
 
 mod account;
 
@@ -15,12 +15,12 @@ pub use account::Account;
 
 use crate::net::Air;
 
-/// Frames on the channel between two looks at them: far more than ever are.
+/// Capacity of the channel's trace between two reads.
 const TRACE_FRAMES: usize = 1024;
 
-/// A mobile for which fewer packets wait at the base station
+/// A mobile with fewer packets queued at the base station
 const BACKLOG_MIN: usize = 10;
-/// is given so many more.
+/// gets this many more.
 const REFILL: usize = 10;
 
 /// A base station and its mobiles.
@@ -28,29 +28,28 @@ const REFILL: usize = 10;
 pub struct SaturationConfig {
     /// The channel, with the errors of those mobiles whose channel is not good.
     pub channel: remora_channel::Config,
-    /// The link protocol.
     pub link: remora_link::Config,
-    /// How many mobiles (range: 1 to 64).
+    /// Number of mobiles (range: 1 to 64).
     pub destinations: usize,
-    /// How many of them, from the first on, have a channel without errors.
+    /// Mobiles, from the first on, whose channel has no errors.
     pub good: usize,
-    /// For how long.
+    /// Duration.
     pub length: Duration,
 }
 
-/// What came through.
+/// The result of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Saturation {
-    /// Bytes of IP packets delivered, as a share of what the channel's rate could have carried.
+    /// Bytes of IP packets delivered, over those at the channel's full rate.
     pub utilisation: f64,
     /// Bytes of IP packets delivered to each mobile.
     pub delivered: Vec<u64>,
-    /// What the channel's time was used for, where all share one medium.
+    /// The use of the channel's time, where all share one medium.
     pub account: Account,
 }
 
 impl Saturation {
-    /// The share of all that was delivered that went to this mobile.
+    /// A mobile's share of all bytes delivered.
     pub fn share(&self, mobile: usize) -> f64 {
         let all: u64 = self.delivered.iter().sum();
         let own = self.delivered.get(mobile).copied().unwrap_or_default();
@@ -94,7 +93,7 @@ pub fn run(config: &SaturationConfig, seed: u64) -> Result<Saturation, ConfigErr
     Ok(Saturation { utilisation, delivered, account })
 }
 
-/// The weather of each mobile.
+/// The error process of each mobile.
 fn weathers(
     channel: &remora_channel::Config,
     errors: &[ErrorModel],
@@ -107,8 +106,8 @@ fn weathers(
     errors.iter().enumerate().map(of).collect()
 }
 
-/// The mobiles for which few packets wait. The base station's peers are in order of address,
-/// which is the mobiles' order.
+/// Mobiles with few queued packets. The base station's peers are in order of address, which is the
+/// mobiles' order.
 fn short_of_work(air: &Air) -> Vec<usize> {
     let peers = air.base().map(|link| link.snapshot().peers).unwrap_or_default();
     peers.iter().enumerate().filter(|(_, p)| p.queue_packets < BACKLOG_MIN).map(|(mobile, _)| mobile).collect()

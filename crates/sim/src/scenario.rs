@@ -1,4 +1,4 @@
-//! A world drawn from a seed: who is in it and what goes wrong.
+//! Scenarios: the configuration and the faults of a world, drawn from a seed.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use crate::server_node::{Intake, ServerConfig};
 use crate::workload::Mix;
 use crate::world::Fault;
 
-/// No datagram lives longer than this.
+/// Maximum lifetime of a datagram.
 const LIFETIME: Duration = Duration::from_millis(1500);
-/// A server is down for at least this long: no datagram sent before a crash, nor one sent
-/// before a reply from before the crash came in, meets the server after it. What then comes is
-/// a retransmission by a client that still waits, which is what the oracle excuses.
+/// Minimum downtime of a server. No datagram sent before a crash, or before the receipt of a reply
+/// from before the crash, reaches the restarted server. All it receives are retransmissions of
+/// waiting clients, which the oracle excuses.
 const DOWN_MIN: Duration = Duration::from_secs(4);
 
-/// What a server executes at a time, in bytes: little, so that the bound is met.
+/// Bytes that a server executes at a time: few, so that the limit is reached.
 const IN_FLIGHT_BYTES_MAX: usize = 4 << 20;
-/// Replies of one job and whatever it released, in bytes: they leave at once.
+/// Replies of one job and of those it released, in bytes: they leave at once.
 const OUTPUT_MAX: usize = 2 << 20;
 
 /// A world to run.
@@ -32,60 +32,57 @@ const OUTPUT_MAX: usize = 2 << 20;
 pub struct Scenario {
     pub server: ServerConfig,
     pub clients: Vec<ClientPlan>,
-    /// The radio of the mobile ones.
     pub radio: RadioPlan,
     /// Mean pause between two operations of an actor.
     pub think: Duration,
-    /// What actors do.
     pub mix: Mix,
-    /// Probability that an operation of the disk fails.
+    /// Probability that a disk operation fails.
     pub disk_error_chance: f64,
-    /// Crashes, partitions and cuts.
+    /// Crashes, partitions and cuts, with their times.
     pub faults: Vec<(Time, Fault)>,
-    /// When all faults end.
+    /// End of all faults.
     pub heal_at: Time,
 }
 
-/// A client and its way to the server.
+/// A client and its network.
 #[derive(Clone, Debug)]
 pub struct ClientPlan {
     pub config: Config,
     pub network: NetworkPlan,
-    /// Actors with directories of their own.
+    /// Actors with their own directories.
     pub actors: usize,
-    /// Whether somebody works in the common directory, too.
+    /// Whether a sharer works in the common directory, too.
     pub shares: bool,
 }
 
-/// A way to the server.
+/// A client's network.
 #[derive(Clone, Debug)]
 pub enum NetworkPlan {
     /// A plain network with faults.
     Hop(Hop),
-    /// The radio, as a mobile of its own.
+    /// The radio, as its own mobile.
     Radio,
 }
 
-/// The radio that all mobiles share.
+/// The radio shared by all mobiles.
 #[derive(Clone, Debug)]
 pub struct RadioPlan {
-    /// The emulated channel.
     pub channel: remora_channel::Config,
-    /// The link protocol on it, if there is one.
+    /// The link protocol, if any.
     pub link: Option<remora_link::Config>,
 }
 
-/// Which forms of the duplicate request cache a swarm draws from.
+/// The choice of the duplicate request cache in a swarm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CacheChoice {
-    /// Full, or Juszczak's in a world mild enough for it.
+    /// Full, or Juszczak's in worlds that it can handle.
     Drawn,
-    /// This one in every world.
+    /// A fixed one.
     Always(cache::Config),
 }
 
 impl Scenario {
-    /// The world of `seed`.
+    /// The scenario of `seed`.
     pub fn draw(seed: u64, choice: CacheChoice) -> Scenario {
         let mut rng = Rng::stream(seed, "scenario");
         let length = Duration::from_secs(10 + rng.below(50));
@@ -100,7 +97,7 @@ impl Scenario {
             heal_at: Time::ZERO + length,
             clients,
         };
-        // A stream of its own, so that seeds from before group commit draw what they drew.
+        // A separate stream, so that seeds from before group commit keep their draws.
         scenario.server.group_commit = Rng::stream(seed, "group commit").chance(0.5);
         let juszczak = rng.chance(0.2);
         scenario.server.cache = match choice {
@@ -110,7 +107,8 @@ impl Scenario {
                 cache::Config::juszczak()
             }
             CacheChoice::Drawn => {
-                // 2 MiB are two thousand entries: those of a client's second, and duplicates come later than that.
+                // 2 MiB hold two thousand entries: those of one second of a client, and duplicates
+                // arrive later than that.
                 let bytes_max = if rng.chance(0.5) { 2 << 20 } else { cache::Config::BYTES_MAX };
                 cache::Config::Full { bytes_max, keep: cache::Config::KEEP }
             }
@@ -118,11 +116,11 @@ impl Scenario {
         scenario
     }
 
-    /// Leaves out what Juszczak's cache does not stand:
-    /// * failures, which it executes again with perhaps another result (DRC 89, section 4.2);
-    /// * lost replies, for which the client asks again until the throwaway window is over: a
-    ///   duplicate of that may come when the file has changed, and is executed (section 4.3);
-    /// * more requests at a time than it has entries.
+    /// Removes faults that Juszczak's cache cannot handle:
+    /// * failures, which it executes again with a possibly different result (DRC 89, section 4.2);
+    /// * lost replies, after which the client retransmits until the throwaway window ends: a late
+    ///   duplicate may arrive after the file changed, and is executed (section 4.3);
+    /// * more concurrent requests than entries.
     fn make_mild(&mut self) {
         self.mix.failures = false;
         self.disk_error_chance = 0.0;
@@ -139,7 +137,6 @@ impl Scenario {
         }
     }
 
-    /// The network of each client.
     pub fn media(&self) -> Vec<Medium> {
         let mut mobiles = 0..;
         let medium = |client: &ClientPlan| match &client.network {
@@ -149,24 +146,23 @@ impl Scenario {
         self.clients.iter().map(medium).collect()
     }
 
-    /// The radio, if a client is on it.
+    /// The radio, if a client uses it.
     pub fn radio(&self, seed: u64) -> Option<Result<Radio, ConfigError>> {
         let mobiles = self.clients.iter().filter(|c| matches!(c.network, NetworkPlan::Radio)).count();
         let RadioPlan { channel, link } = &self.radio;
         (mobiles > 0).then(|| Radio::new(channel.clone(), link.as_ref(), seed, mobiles))
     }
 
-    /// Whether no request may be executed a second time without a crash between.
+    /// Whether every request executes at most once without a crash.
     pub fn exactly_once(&self) -> bool {
         matches!(self.server.cache, cache::Config::Full { .. })
     }
 
-    /// The most bytes the server may ever hold: its cache, what is being executed, and the
-    /// replies on their way out.
+    /// Maximum memory of the server in bytes: its cache, jobs in flight, and replies to send.
     pub fn memory_bound(&self) -> usize {
         let cache = match self.server.cache {
             cache::Config::Full { bytes_max, .. } => bytes_max,
-            // 400 entries, whose largest replies are those to READ.
+            // 400 entries, of which the replies to READ are the largest.
             _ => cache::Config::ENTRIES * (self.server.limits.datagram_io_max as usize + 1024),
         };
         cache + self.server.limits.in_flight_bytes_max + OUTPUT_MAX
@@ -177,8 +173,7 @@ fn ms(rng: &mut Rng, max: u64) -> Duration {
     Duration::from_millis(rng.below(max + 1))
 }
 
-/// Zero half the time, otherwise up to `max`: a fault that is off is as telling as one that is
-/// on.
+/// Zero half of the time, otherwise up to `max`: worlds without a fault find other errors.
 fn sometimes(rng: &mut Rng, max: f64) -> f64 {
     if rng.chance(0.5) { 0.0 } else { max * rng.unit() }
 }
@@ -193,13 +188,13 @@ fn draw_client(rng: &mut Rng) -> ClientPlan {
     ClientPlan { config, network, actors: 1 + rng.below(3) as usize, shares: rng.chance(0.5) }
 }
 
-/// A client that asks again whatever the link is like: what servers met in 1989.
+/// A client with fixed timeouts, as in 1989.
 fn legacy(rng: &mut Rng) -> Config {
     let stock = Config::stock();
     if rng.chance(0.5) {
         return stock;
     }
-    // As impatient as a mount option can make it: most of what it sends are duplicates.
+    // The shortest timeout that a mount option allows: most of its messages are duplicates.
     let initial = Duration::from_millis(100);
     let retry = RetryPolicy::Exponential { initial, factor: 2, max: Duration::from_secs(20) };
     Config { retry, window: WindowSize::Fixed(8), ..stock }
@@ -221,8 +216,7 @@ fn draw_radio(rng: &mut Rng) -> RadioPlan {
     RadioPlan { link: rng.chance(0.6).then(|| draw_link(rng, &channel)), channel }
 }
 
-/// A link that gives a packet up before a server that crashed is back, like the hops: see
-/// [`DOWN_MIN`].
+/// A link that gives up a packet before a crashed server restarts, like the hops: see [`DOWN_MIN`].
 fn draw_link(rng: &mut Rng, channel: &remora_channel::Config) -> remora_link::Config {
     let on = link_on(channel);
     let lifetime = Duration::from_millis([200, 600, 1000][rng.below(3) as usize]);

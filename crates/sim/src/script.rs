@@ -1,5 +1,5 @@
-//! Small worlds, precisely scripted: one client, one directory, chosen calls delayed. What a
-//! paper's example needs to happen again.
+//! Scripted worlds: one client, one directory, chosen calls delayed, to reproduce a paper's
+//! example.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,50 +19,49 @@ use crate::trace::Trace;
 use crate::workload::{Actor, ActorConfig, Crew, Op, Worker};
 use crate::world::World;
 
-/// The directory the client works in.
+/// The client's directory.
 const HOME: &str = "home";
-/// Long after every timeout of a scripted world.
+/// Beyond every timeout of a scripted world.
 const DEADLINE: Time = Time::from_secs(120);
 
 /// A scripted world.
 #[derive(Clone, Debug)]
 pub struct Script {
     pub client: Config,
-    /// The server's duplicate request cache.
     pub cache: cache::Config,
     /// Daemons.
     pub slots: usize,
-    /// How long every request takes.
+    /// Service time of every request.
     pub service: Duration,
-    /// The network's delay, one way.
+    /// One-way delay of the network.
     pub delay: Duration,
-    /// What the client does, one after the other. LOOKUPs of handles it lacks come by themselves.
+    /// The client's operations, in order. LOOKUPs of missing handles are added.
     pub operations: Vec<Op>,
-    /// Messages that are delayed or lost.
+    /// Messages to delay or drop.
     pub messages: Vec<Rule>,
-    /// Executions that take longer.
+    /// Executions to delay.
     pub stalls: Vec<Stall>,
 }
 
-/// What came of a script.
+/// The result of a script.
 #[derive(Clone, Debug, Default)]
 pub struct Played {
-    /// What the oracle objects to, in words.
+    /// Violations found by the oracle, as text.
     pub violations: Vec<String>,
-    /// What left the client and came in there.
+    /// Messages sent and received by the client.
     pub packets: Vec<Packet>,
-    /// What the daemons did; xids count from the client's first call, as packets' numbers do.
+    /// Executions by the daemons; xids count from the client's first call, as packet numbers do.
     pub executions: Vec<Execution>,
-    /// Every file of the client's directory with its size in the end.
+    /// Every file of the client's directory with its final size.
     pub sizes: BTreeMap<String, u64>,
 }
 
-/// Runs a script; returns what the oracle objects to, in words.
+/// Runs a script; returns the violations.
 pub fn run(script: &Script, trace: Trace) -> Vec<String> {
     play(script, trace).violations
 }
 
-/// Runs a script and keeps all that happened.
+/// Runs a script and returns its whole record.
 pub fn play(script: &Script, trace: Trace) -> Played {
     let disk = DiskModel { cpu: script.service, ..DiskModel::instant() };
     let config = ServerConfig { cache: script.cache, slots: script.slots, disk, ..ServerConfig::default() };
@@ -95,7 +94,7 @@ pub fn play(script: &Script, trace: Trace) -> Played {
     world.add_client(client, Medium::Hop(Hop::clean(script.delay)));
     world.net.set_script(0, script.messages.clone());
 
-    // Quiet, not merely done: the duplicates that destroy come in last.
+    // Quiet, not merely done: the harmful duplicates arrive last.
     let quiet = |w: &World<Crew>| w.clients[0].user().is_idle() && w.net.is_empty() && w.server.jobs() == 0;
     let ended = world.run(DEADLINE, quiet);
     let (now, tree) = (world.now(), fs.tree());

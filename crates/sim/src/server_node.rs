@@ -1,8 +1,8 @@
-//! The server in its machine: the core, a memory file system, an input queue, daemons that
-//! execute, and crashes.
+//! A server host: the server core, a memory file system, an input queue, daemons that execute jobs,
+//! and crashes.
 //!
-//! A job takes effect at the *end* of its service time and daemons run side by side, so a
-//! duplicate may overtake or undo what came after its original: DRC 89, Example 1.
+//! A job takes effect at the *end* of its service time and daemons run in parallel, so a duplicate
+//! may overtake or undo the effect of a later job: DRC 89, Example 1.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -25,24 +25,22 @@ use crate::drc::ufs::{Ufs, Volume};
 use crate::flushes::{Flushes, Parked};
 use crate::net::{client_addr, client_of};
 
-/// What a server is like.
+/// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Which duplicate request cache.
     pub cache: cache::Config,
-    /// The core's bounds.
+    /// The core's limits.
     pub limits: Limits,
-    /// Daemons (at least 1): how many jobs run side by side. Four is the reference port's.
+    /// Daemons (at least 1), the number of concurrent jobs. The reference port has four.
     pub slots: usize,
-    /// When messages leave the input queue.
     pub intake: Intake,
-    /// Bytes of datagrams the input queue holds; what finds it full is lost.
+    /// Capacity of the input queue in bytes of datagrams; further ones are lost.
     pub inbox_bytes_max: usize,
-    /// How long work takes.
+    /// Service times.
     pub disk: DiskModel,
-    /// Where given, how long writes take instead; those of one file then wait for one another.
+    /// Service times of writes, if given; those of one file then exclude one another.
     pub ufs: Option<Ufs>,
-    /// Whether stable writes and commits wait for flushes that they share.
+    /// Whether stable writes and commits share flushes.
     pub group_commit: bool,
 }
 
@@ -61,81 +59,80 @@ impl Default for ServerConfig {
     }
 }
 
-/// When a message leaves the input queue and meets the duplicate request cache.
+/// When a message leaves the input queue and reaches the duplicate request cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Intake {
-    /// When a daemon is free to take it up, as the reference port's do (DRC 89, section 2.1).
+    /// When a daemon is free, as in the reference port (DRC 89, section 2.1).
     WhenFree,
     /// At once; jobs wait for a daemon behind the cache.
     AtOnce,
 }
 
-/// What has happened at the server. Counters never go down and survive crashes.
+/// Counters of the server. They never decrease and survive crashes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ServerStats {
     /// Messages lost to a full input queue.
     pub inbox_dropped: u64,
-    /// Messages that came while it was down.
+    /// Messages that arrived during downtime.
     pub down_dropped: u64,
     /// Jobs that took effect.
     pub executed: u64,
-    /// Non-idempotent requests that took effect again without a crash between.
+    /// Non-idempotent requests that took effect again without a crash in between.
     pub executed_again: u64,
     pub crashes: u64,
-    /// The most bytes the core ever held.
+    /// Maximum memory of the core in bytes.
     pub memory_max: usize,
 }
 
-/// What a daemon did, as a monitor in the kernel would see it.
+/// An execution by a daemon, as seen by a monitor in the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Execution {
-    /// Which daemon, from 0.
+    /// Number of the daemon, from 0.
     pub daemon: usize,
-    /// Transaction id of the call.
+    /// Transaction ID of the call.
     pub xid: u32,
-    /// What was called.
     pub proc: Proc,
-    /// When it took the call up.
+    /// Start.
     pub from: Time,
-    /// When it was done; what the call does it did then.
+    /// End, at which the call took effect.
     pub to: Time,
 }
 
-/// Executions a log holds.
+/// Capacity of a log of executions.
 const EXECUTIONS_MAX: usize = 1 << 16;
 
 /// A job at a daemon, or waiting for one.
 #[derive(Debug)]
 struct Task {
     execute: Execute,
-    /// Since when it is at which daemon, once it is.
+    /// Start and daemon, once a daemon took it.
     taken_up: Option<(Time, usize)>,
-    /// Whose it is; `None` for a stranger's.
+    /// Its client; `None` for a stranger.
     client: Option<usize>,
     xid: u32,
 }
 
-/// The server's machine.
 pub struct ServerNode {
     config: ServerConfig,
     exports: Arc<Exports>,
     fs: Arc<MemFs>,
     seed: u64,
-    /// `None` while it is down.
+    /// `None` during downtime.
     core: Option<Server>,
     inbox: VecDeque<(Peer, Bytes)>,
     inbox_bytes: usize,
     ready: VecDeque<Task>,
     running: Agenda<Task>,
-    /// Jobs whose daemon sleeps until a file is free.
+    /// Jobs whose daemon sleeps until a file is unlocked.
     asleep: VecDeque<Task>,
     flushes: Flushes,
     disk: Disk,
     volume: Option<Volume>,
     rng: Rng,
-    /// If they are kept.
+    /// The log of executions, if started.
     executions: Option<Vec<Execution>>,
-    /// What each client's non-idempotent request was executed in: the number of crashes before.
+    /// By client and transaction ID of a non-idempotent request: the number of crashes before its
+    /// execution.
     executed: BTreeMap<(usize, u32), u64>,
     stats: ServerStats,
 }
@@ -178,7 +175,7 @@ impl ServerNode {
         node
     }
 
-    /// The file system, for checkers and for faults of the disk.
+    /// The file system, for checkers and disk faults.
     pub fn fs(&self) -> &Arc<MemFs> {
         &self.fs
     }
@@ -187,17 +184,16 @@ impl ServerNode {
         &mut self.disk
     }
 
-    /// Keeps what the daemons do from now on.
+    /// Starts the log of executions.
     pub fn log_executions(&mut self) {
         self.executions = Some(Vec::new());
     }
 
-    /// What the daemons did, in the order in which it was done, if it is kept.
+    /// Executions in the order of their ends, if logged.
     pub fn executions(&self) -> &[Execution] {
         self.executions.as_deref().unwrap_or_default()
     }
 
-    /// Counters.
     pub fn stats(&self) -> ServerStats {
         self.stats
     }
@@ -211,7 +207,7 @@ impl ServerNode {
         self.core.is_some()
     }
 
-    /// Starts it, with an empty cache.
+    /// Starts the server with an empty cache.
     pub fn start(&mut self, now: Time) {
         let config =
             Config { cache: self.config.cache, limits: self.config.limits, ..Config::new(self.exports.clone()) };
@@ -222,8 +218,8 @@ impl ServerNode {
         }
     }
 
-    /// It goes down. What waits is gone; what was being executed took effect or not, as chance
-    /// has it, but is not answered; volatile data is lost.
+    /// Crashes. Waiting jobs are lost; jobs in execution take effect or not, at random, without a
+    /// reply; volatile data is lost.
     pub fn crash(&mut self, now: Time) {
         if self.core.take().is_none() {
             return;
@@ -237,7 +233,7 @@ impl ServerNode {
         for task in self.running.drain().into_iter().chain(asleep) {
             if self.rng.chance(0.5) {
                 self.note_execution(&task);
-                // Nobody is there to take the answer.
+                // The result is lost with the server.
                 let _ = task.execute.job.run();
             }
         }
@@ -245,7 +241,7 @@ impl ServerNode {
         self.stats.crashes += 1;
     }
 
-    /// The stream to `peer` is gone, and what it brought with it.
+    /// The stream to `peer` broke, and its messages are lost.
     pub fn disconnected(&mut self, now: Time, peer: Peer) {
         self.inbox.retain(|(from, _)| from.path != peer.path);
         self.inbox_bytes = self.inbox.iter().map(|(_, bytes)| bytes.len()).sum();
@@ -255,13 +251,13 @@ impl ServerNode {
         self.pump(now);
     }
 
-    /// Takes a message.
+    /// Handles a message.
     pub fn handle_input(&mut self, now: Time, from: Peer, bytes: Bytes) {
         if self.core.is_none() {
             self.stats.down_dropped += 1;
             return;
         }
-        // A stream holds its sender back instead of dropping.
+        // A stream applies back pressure instead of dropping.
         let full = self.inbox_bytes + bytes.len() > self.config.inbox_bytes_max;
         if full && from.path == Path::Datagram && !self.inbox.is_empty() {
             self.stats.inbox_dropped += 1;
@@ -272,7 +268,7 @@ impl ServerNode {
         self.pump(now);
     }
 
-    /// Ends the jobs that are done by now.
+    /// Completes the jobs that are done by now.
     pub fn handle_timeout(&mut self, now: Time) {
         while let Some((_, task)) = self.running.pop_due(now) {
             self.fs.set_time(now);
@@ -286,8 +282,7 @@ impl ServerNode {
             if self.config.ufs.is_some_and(|ufs| !ufs.overtaking) {
                 self.wake(now);
             }
-            // The daemon that is done goes on with what it finds in the queue; only then do those
-            // run that sleep.
+            // The finished daemon continues with the queue before sleeping ones run.
             self.pump(now);
             self.wake(now);
         }
@@ -297,8 +292,8 @@ impl ServerNode {
         }
     }
 
-    /// A job has come this far: it is answered, or waits for its flush. `whose`: the client and
-    /// the transaction id.
+    /// Completes a job: sends its reply, or makes it wait for its flush. `whose`: client and
+    /// transaction ID.
     fn take_result(&mut self, now: Time, started: Started, ticket: Ticket, whose: (Option<usize>, u32)) {
         let (client, xid) = whose;
         match started {
@@ -332,7 +327,7 @@ impl ServerNode {
         self.core.as_mut()?.poll_transmit(now)
     }
 
-    /// When a job ends or the core has something to do.
+    /// When a job ends or the core has a timer.
     pub fn poll_timeout(&self) -> Option<Time> {
         let core = self.core.as_ref()?;
         [core.poll_timeout(), self.running.next_at(), self.flushes.next_at()].into_iter().flatten().min()
@@ -343,12 +338,12 @@ impl ServerNode {
         self.busy() + self.ready.len() + self.flushes.len()
     }
 
-    /// Daemons that are not free.
+    /// Busy daemons.
     fn busy(&self) -> usize {
         self.running.len() + self.asleep.len()
     }
 
-    /// The handle of the root directory, as MOUNT gives it.
+    /// The handle of the root directory.
     pub fn root_handle(&self) -> Option<Fh> {
         let config = Config { cache: cache::Config::Off, ..Config::new(self.exports.clone()) };
         let mut core = Server::new(config, 0, Time::ZERO);
@@ -369,7 +364,7 @@ impl ServerNode {
         }
     }
 
-    /// Moves messages to the core and jobs to the daemons, as far as there are free ones.
+    /// Moves messages to the core and jobs to free daemons.
     fn pump(&mut self, now: Time) {
         loop {
             self.start_ready(now);
@@ -409,7 +404,7 @@ impl ServerNode {
         }
     }
 
-    /// The daemon that has slept longest for a file that is free now takes it.
+    /// Gives an unlocked file to the daemon that slept longest for it.
     fn wake(&mut self, now: Time) {
         let Some(volume) = &mut self.volume else { return };
         let first = self.asleep.iter().position(|task| volume.lock(task.execute.job.nfs_call()));
@@ -418,7 +413,7 @@ impl ServerNode {
         }
     }
 
-    /// Executes a job for which nothing has to be waited but the disk.
+    /// Executes a job that waits for the disk only.
     fn run(&mut self, now: Time, task: Task) {
         let call = task.execute.job.nfs_call();
         let done = self.volume.as_mut().and_then(|v| v.schedule(now, call));
@@ -426,7 +421,7 @@ impl ServerNode {
         self.running.push(done, task);
     }
 
-    /// The first daemon that has nothing to do.
+    /// The first idle daemon.
     fn free_daemon(&self) -> usize {
         let taken =
             |n: &usize| self.running.iter().chain(&self.asleep).any(|t| t.taken_up.is_some_and(|(_, d)| d == *n));
@@ -440,7 +435,7 @@ impl ServerNode {
         }
     }
 
-    /// Counts a job that takes effect, and whether it had done so before.
+    /// Counts a job that takes effect, and whether it did before.
     fn note_execution(&mut self, task: &Task) {
         self.stats.executed += 1;
         let Some(client) = task.client else { return };

@@ -1,5 +1,5 @@
-//! Small operations under bulk: how long somebody waits who saves a small file while a large
-//! one crosses the same radio hop, from the same client or from another on the same mobile.
+//! Small files during a bulk copy: the latency of saving a small file while a large one crosses the
+//! same radio hop, from the same client or another on the same mobile.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -18,49 +18,47 @@ use crate::net::Medium;
 use crate::trace::Trace;
 use crate::world::World;
 
-/// Files under way at a time; further ones wait for room, and their time runs.
+/// Maximum of files in progress; further ones wait, and their time counts.
 const OPEN_MAX: usize = 64;
-/// The longest small file.
+/// Maximum size of a small file.
 const BYTES_MAX: usize = 1024;
-/// The shortest mean time between two files.
+/// Minimum of the mean time between two files.
 const EVERY_MIN: Duration = Duration::from_millis(1);
 
-/// Small files to be saved while a copy runs.
+/// Small files saved during a copy.
 #[derive(Clone, Debug)]
 pub struct SmallConfig {
     pub bulk: CopyConfig,
-    /// Mean time between two files. They begin at their time whatever became of those before,
-    /// so one long wait counts for all that it would have held up.
+    /// Mean time between two files. A file is due at its time regardless of earlier ones, so one
+    /// long wait counts for all files that it delays.
     pub every: Duration,
-    /// Bytes in each (range: 1 to 1024).
+    /// Size of a file in bytes (range: 1 to 1024).
     pub bytes: usize,
     /// Whether a file is written UNSTABLE and committed, instead of FILE_SYNC.
     pub commit: bool,
-    /// Whether a client of its own saves them, on the first mobile, which knows nothing of the
-    /// copy.
+    /// Whether a separate client on the first mobile saves them, unaware of the copy.
     pub own_client: bool,
 }
 
 impl SmallConfig {
-    /// A file of 100 bytes about every 300 ms, from the client that makes the copy.
+    /// A file of 100 bytes about every 300 ms, from the client that copies.
     pub fn under(bulk: CopyConfig) -> SmallConfig {
         SmallConfig { bulk, every: Duration::from_millis(300), bytes: 100, commit: false, own_client: false }
     }
 }
 
-/// How it went.
+/// The result of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SmallResult {
-    /// The first mobile's copy.
     pub bulk: MobileCopy,
-    /// How long each file took, from the CREATE's submission to the last reply, in the order in
-    /// which they were begun; `None` for one that was not done by the limit.
+    /// Latency of each file from the submission of CREATE to the last reply, in order of their
+    /// start; `None` if not done by the limit.
     pub latencies: Vec<Option<Duration>>,
-    /// Identifies what happened: the same for the same configuration and seed.
+    /// Hash of the run: the same for the same configuration and seed.
     pub trace: u64,
 }
 
-/// Saves small files while a copy runs, in virtual time.
+/// Saves small files during a copy, in virtual time.
 pub fn run(config: &SmallConfig, seed: u64) -> Result<SmallResult, CopyError> {
     let mut world = copy::build(&config.bulk, seed, Trace::quiet(), Desk::copying)?;
     let limit = Time::ZERO + config.bulk.limit;
@@ -92,7 +90,7 @@ fn result(config: &SmallConfig, seed: u64, world: &World<Desk>, saver: usize) ->
     Ok(SmallResult { bulk, latencies: saver.latencies.clone(), trace: world.trace.hash() })
 }
 
-/// One who uses a client: copies, saves small files, or both.
+/// A user of a client that copies, saves small files, or both.
 #[derive(Debug)]
 struct Desk {
     copier: Option<Copier>,
@@ -145,7 +143,7 @@ impl User for Desk {
     }
 }
 
-/// Saves small files.
+/// A user that saves small files.
 #[derive(Debug)]
 struct Saver {
     root: Fh,
@@ -153,21 +151,21 @@ struct Saver {
     stable: Stable,
     every: Duration,
     rng: Rng,
-    /// When the next file begins; `None` when no more do.
+    /// Time of the next file; `None` after the last.
     next_at: Option<Time>,
-    /// The call that each file under way waits for.
+    /// The call that each file in progress waits for.
     open: BTreeMap<CallId, Saving>,
-    /// Calls to make next.
+    /// Calls to submit next.
     next: Vec<(Saving, Call)>,
-    /// Files whose time has come and that are not begun.
+    /// Files that are due and not begun.
     due: VecDeque<usize>,
-    /// When each file was begun.
+    /// Start of each file.
     begun: Vec<Time>,
     latencies: Vec<Option<Duration>>,
     failure: Option<String>,
 }
 
-/// A file under way.
+/// A file in progress.
 #[derive(Clone, Debug)]
 struct Saving {
     number: usize,
@@ -198,7 +196,7 @@ impl Saver {
         saver
     }
 
-    /// Uniform around the mean, so that files fall on every phase of what the link does.
+    /// Uniform around the mean, so that files meet every phase of the link.
     fn pause(&mut self) -> Duration {
         self.every.mul_f64(0.75 + 0.5 * self.rng.unit())
     }
@@ -250,7 +248,7 @@ impl Saver {
         }
     }
 
-    /// Every file that was reported saved is on the disk, byte by byte.
+    /// Checks that every file reported saved is on the disk, byte for byte.
     fn check(&self, fs: &MemFs) -> Result<(), CopyError> {
         if let Some(why) = &self.failure {
             return Err(CopyError::Failed(why.clone()));

@@ -1,9 +1,9 @@
-//! Swarm testing: the seed draws the world, too. Which faults there are, how bad, how many
-//! clients of which kind, which cache; leaving things out finds what mixing everything hides.
+//! Swarm testing: the seed also draws the world: which faults at which rates, how many clients of
+//! which kind, which cache. Worlds without some faults find errors that a mixture of all faults
+//! hides.
 //!
-//! Each run has a safety phase, in which everything may go wrong that can, and the oracle
-//! watches; then all faults end and everything that was asked must be answered within
-//! [`LIVENESS`] and read back right.
+//! Each run has a safety phase, in which everything may go wrong and the oracle watches; then all
+//! faults end, and within [`LIVENESS`] all requests must complete and read back correctly.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,26 +23,24 @@ use crate::trace::Trace;
 use crate::workload::{Actor, ActorConfig, Crew, SHARED, Sharer, Tally, Worker};
 use crate::world::World;
 
-/// How long after the end of all faults everything must have been answered: two of the
-/// longest timeouts of the clients, and time to read back.
+/// Time for all requests after the end of the faults: two of the clients' longest timeouts, and
+/// time to read back.
 pub const LIVENESS: Duration = Duration::from_secs(300);
 
-/// How a run went.
+/// The result of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
-    /// What went wrong; empty if nothing did.
+    /// Errors found; empty if none.
     pub violations: Vec<String>,
-    /// Identifies what happened: the same for the same scenario and seed.
+    /// Hash of the run: the same for the same scenario and seed.
     pub trace: u64,
-    /// When the run ended.
+    /// End of the run.
     pub ended: Time,
     /// Operations done, and those of them that were excused.
     pub operations: (u64, u64),
-    /// Messages the network took, retransmissions included.
+    /// Messages that the network accepted, including retransmissions.
     pub messages: u64,
-    /// What the clients sent again.
     pub retransmissions: u64,
-    /// What happened at the server.
     pub server: ServerStats,
 }
 
@@ -86,7 +84,7 @@ fn home(client: usize, actor: usize) -> String {
     format!("c{client}a{actor}")
 }
 
-/// Makes the directories that everybody works in.
+/// Creates the common directories.
 fn furnish(fs: &MemFs, scenario: &Scenario) {
     let make = |name: &str, uid: u32, mode: u32| {
         let cred = Cred { uid, gid: uid, gids: Vec::new() };
@@ -121,11 +119,11 @@ fn workers(scenario: &Scenario, plan: &ClientPlan, n: usize, root: &Fh, fs: &Arc
     workers
 }
 
-/// Has operations of the disk fail by chance.
+/// Makes disk operations fail at random.
 fn fail_disk(fs: &MemFs, chance: f64, seed: u64) {
     if chance > 0.0 {
         let mut rng = Rng::stream(seed, "disk errors");
-        // What only asks is spared half the time, so that actors get on with their work.
+        // Lookups are spared half of the time, so that actors make progress.
         fs.set_fault(move |kind| {
             let asks = matches!(kind, OpKind::GetAttr | OpKind::Access | OpKind::Lookup);
             rng.chance(if asks { chance / 2.0 } else { chance }).then_some(Status::Io)
@@ -133,7 +131,7 @@ fn fail_disk(fs: &MemFs, chance: f64, seed: u64) {
     }
 }
 
-/// The safety phase, the end of all faults, the liveness phase, and the last look.
+/// The safety phase, the end of all faults, the liveness phase, and the final check.
 fn live(scenario: &Scenario, world: &mut World<Crew>, violations: &mut Vec<String>) {
     if let Err(stuck) = world.run(scenario.heal_at, any_violation) {
         return violations.push(stuck.to_string());
@@ -162,7 +160,7 @@ fn any_violation(world: &World<Crew>) -> bool {
     world.clients.iter().any(|c| c.user().violations().next().is_some())
 }
 
-/// Nobody waits for anything, and no duplicate is left that could still do harm.
+/// Whether no request is outstanding and no duplicate could still do harm.
 fn is_quiet(world: &World<Crew>) -> bool {
     world.clients.iter().all(|c| c.user().is_idle() && c.core().is_idle())
         && world.net.is_empty()
@@ -190,7 +188,7 @@ fn check(world: &mut World<Crew>, when: &str) -> Tree {
     tree
 }
 
-/// Everything must be as its owner was told, and stay so over a crash.
+/// The final check: all files match their owners' models, also after a crash.
 fn last_look(world: &mut World<Crew>, violations: &mut Vec<String>) {
     let tree = check(world, "in the end");
     violations.extend(check_shared(world, &tree));

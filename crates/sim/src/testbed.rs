@@ -1,10 +1,11 @@
 //! The papers' testbed (NFS/W 95, section 3; NFS/W 97, section 4) as a configuration: an IBM
-//! RS/6000 as the server, an RT-PC as the base station, a PS/2 and an RT-PC as mobiles, a radio
-//! of 1 Mbit/s between them, and errors made by the mobiles' drivers.
+//! RS/6000 server, an RT-PC base station, a PS/2 and an RT-PC as mobiles, a radio of 1 Mbit/s
+//! between them, and errors injected by the mobiles' drivers.
 //!
-//! The papers measure times; they do not say how fast processors, disks and devices were. The
-//! constants below are one set, chosen to give the papers' times without errors and then their
-//! reductions; `docs/results/testbed.md` says for each why it is plausible, and what comes out.
+//! The papers measure times but do not state the speeds of processors, disks and devices. The
+//! constants below are one set that yields the papers' times without errors and then their
+//! reductions; `docs/results/testbed.md` justifies each of them and has the results. [`paper`] has the
+//! papers' results.
 
 mod measure;
 pub mod paper;
@@ -27,11 +28,11 @@ pub const BLOCK: u32 = 4096;
 /// The server's disk: seek and rotation of one synchronous operation. A WRITE of version 2 takes
 /// two.
 const SERVER_SEEK: Duration = Duration::from_millis(16);
-/// By up to which share an operation takes longer: where the arm and the platter happen to be.
+/// Maximum increase of an operation by the positions of arm and platter.
 const SERVER_JITTER: f64 = 0.1;
-/// The server's processor, for any request.
+/// Processor time of a request at the server.
 const SERVER_CPU: Duration = Duration::from_millis(2);
-/// A mobile's receive buffer, and how long it takes for a frame from it.
+/// A mobile's receive buffer, with its service time.
 const RECEIVER: Receiver = Receiver { frames: 8, service: Duration::from_millis(24) };
 /// A mobile's processor and disk.
 const MOBILE: SlowHost = SlowHost {
@@ -42,41 +43,41 @@ const MOBILE: SlowHost = SlowHost {
     read_ahead: 4,
     stable_writes: true,
 };
-/// How fast a mobile's file system reads and writes its local disk.
+/// Transfer rate of a mobile's local file system.
 const LOCAL_DISK: Rate = Rate::of_bits(585_000);
-/// Requests outstanding: one for each block I/O daemon.
+/// Outstanding requests: one for each block I/O daemon.
 const DAEMONS: u32 = 4;
-/// The first timeout: about twice the papers' least, 0.7 s, for a client that measures the round
-/// trips of such hosts stays above it.
+/// Initial timeout: twice the papers' minimum of 0.7 s, above which a client stays that measures
+/// the RTT of such hosts.
 const FIRST_TIMEOUT: Duration = Duration::from_millis(1420);
-/// The factor of the exponential back-off, between the 2 of most ports and the 4 of the
-/// reference port (DRC 89, section 2.1).
+/// Factor of the exponential back-off, between the 2 of most ports and the 4 of the reference port
+/// (DRC 89, section 2.1).
 const FACTOR: u32 = 3;
-/// What the linear back-off adds, for the first retransmissions (NFS/W 97, section 5.2).
+/// Step of the linear back-off of the first retransmissions (NFS/W 97, section 5.2).
 const STEP: Duration = Duration::from_millis(100);
 const LINEAR_RETRIES: u32 = 3;
-/// The longest timeout, as the reference port's.
+/// Maximum timeout, that of the reference port.
 const LAST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the papers change.
+/// The papers' treatments.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Treatment {
-    /// A client with exponential back-off; what meets a bad period is lost.
+    /// Exponential back-off in the client; frames in bad periods are lost.
     NoChanges,
     /// Hybrid linear back-off in the client (NFS/W 95, section 4.2).
     Linear,
-    /// Link-level retransmission as the papers emulate it: what meets a bad period is held until
-    /// its end (section 4.3).
+    /// Emulated link-level retransmission: frames are held until the end of a bad period (section
+    /// 4.3).
     Retransmit,
     /// Linear and Retransmit (section 4.4).
     Both,
 }
 
 impl Treatment {
-    /// All of them, in the order of the papers' tables.
+    /// All treatments in the order of the papers' tables.
     pub const ALL: [Treatment; 4] = [Treatment::NoChanges, Treatment::Linear, Treatment::Retransmit, Treatment::Both];
 
-    /// As the papers' tables call it.
+    /// The name in the papers' tables.
     pub const fn name(self) -> &'static str {
         match self {
             Treatment::NoChanges => "no changes",
@@ -106,8 +107,8 @@ impl Treatment {
 }
 
 /// A copy of 1 MB on the testbed. `bad_mean` is the mean length of bad periods (0 to 30 s; 0: no
-/// errors), `block` the bytes of a READ or WRITE (1 KiB to 60 KiB), `mobiles` how many copy at
-/// the same time (1 to 64).
+/// errors), `block` the bytes of a READ or WRITE (1 KiB to 60 KiB), `mobiles` the number of
+/// concurrent copies (1 to 64).
 pub fn copy_config(
     treatment: Treatment,
     direction: Direction,
@@ -138,7 +139,7 @@ pub fn copy_config(
     }
 }
 
-/// By how many percent a time became shorter.
+/// Reduction of a time in percent.
 pub fn reduction(before: f64, after: f64) -> f64 {
     100.0 * (1.0 - after / before)
 }

@@ -1,7 +1,7 @@
-//! What happened, as one number and, when asked for, in words.
+//! The record of a run: one hash and, on request, a text log.
 //!
-//! Two runs of one seed must have the same [`Trace::hash`]: that is how a hidden clock, a hash
-//! order or any other leak of the real world into a core is found.
+//! Two runs of one seed must have the same [`Trace::hash`]: a difference reveals a clock, a hash
+//! order or another leak of the real world into a core.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,11 +15,10 @@ use siphasher::sip::SipHasher13;
 
 use crate::describe;
 
-/// Somebody in the world.
+/// A node of the world.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum NodeId {
     Server,
-    /// The client of this number.
     Client(usize),
 }
 
@@ -32,31 +31,29 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// The record of a run.
 pub struct Trace {
     hasher: SipHasher13,
     sink: Option<Box<dyn Write>>,
-    /// What each xid asked for, to read replies by; kept only for a log.
+    /// The procedure of each xid, to decode replies; kept for a log only.
     calls: BTreeMap<(usize, u32), Proc>,
 }
 
 impl Trace {
-    /// A number only.
+    /// A hash without a log.
     pub fn quiet() -> Trace {
         Trace { hasher: SipHasher13::new(), sink: None, calls: BTreeMap::new() }
     }
 
-    /// A line to `sink` for everything that happens.
+    /// A hash, and a log line to `sink` for every event.
     pub fn to(sink: Box<dyn Write>) -> Trace {
         Trace { sink: Some(sink), ..Trace::quiet() }
     }
 
-    /// The number.
     pub fn hash(&self) -> u64 {
         self.hasher.finish()
     }
 
-    /// A message was handed to `to`; `client` is the client at either end.
+    /// A message was delivered to `to`; `client` is the client at either end.
     pub fn message(&mut self, now: Time, to: NodeId, client: usize, bytes: &Bytes) {
         self.hash_event(now, to, 1, bytes);
         if self.sink.is_none() {
@@ -77,8 +74,8 @@ impl Trace {
         self.line(now, to, &words);
     }
 
-    /// Something else happened to `node`. `words` is only called for a log; `key` tells events
-    /// apart in the hash.
+    /// Another event at `node`. `words` is called for a log only; `key` distinguishes events in the
+    /// hash.
     pub fn event(&mut self, now: Time, node: NodeId, key: &[u8], words: impl FnOnce() -> String) {
         self.hash_event(now, node, 2, key);
         if self.sink.is_some() {
@@ -102,7 +99,7 @@ impl Trace {
         if let Some(sink) = &mut self.sink
             && writeln!(sink, "{at:>14} {node:<8} {words}").is_err()
         {
-            // Nobody reads any more (a closed pipe): the run goes on without its log.
+            // The reader is gone (a closed pipe): the run continues without a log.
             self.sink = None;
         }
     }

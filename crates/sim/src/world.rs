@@ -1,8 +1,8 @@
-//! The world: a clock that jumps, the nodes, the network between them, and what goes wrong.
+//! The world: a virtual clock, the nodes, the network between them, and faults.
 //!
-//! One thing happens at a time. After each, the node it happened to is drained; then the world
-//! goes to the next moment at which anything is due. Nothing here or below reads a clock or
-//! draws from anything but streams of the seed, so a seed is a run.
+//! Events happen one at a time. After each, the world drains the node concerned, then advances to
+//! the next timer. Nothing here or below reads a clock or draws from anything but streams of the
+//! seed, so a seed determines a run.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,33 +16,31 @@ use crate::net::{Arrival, Medium, Network};
 use crate::server_node::ServerNode;
 use crate::trace::{NodeId, Trace};
 
-/// Steps without the clock moving, after which a run counts as stuck.
+/// Steps without progress of the clock after which a run counts as stuck.
 const STEPS_MAX: u32 = 100_000;
-/// The longest a client waits before it connects again.
+/// Maximum delay before a client reconnects.
 const RECONNECT_MAX: Duration = Duration::from_secs(2);
-/// The longest a server takes to notice that a stream is gone.
+/// Maximum delay until a server detects a broken stream.
 const NOTICE_MAX: Duration = Duration::from_secs(5);
 
-/// What can go wrong, by plan.
+/// Scheduled faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// The server crashes and starts again after this long.
+    /// The server crashes and restarts.
     Crash {
-        /// How long it is down.
+        /// Downtime.
         down: Duration,
     },
-    /// A client is cut off for this long; a stream of it breaks.
+    /// A client is cut off from the server; its stream breaks.
     Partition {
-        /// Which.
         client: usize,
-        /// How long.
+        /// Duration.
         length: Duration,
     },
     /// A client's stream breaks.
     Cut {
-        /// Which.
         client: usize,
-        /// Whether it comes back from the port it had.
+        /// Whether it reconnects from the same port.
         keep_port: bool,
     },
 }
@@ -56,15 +54,15 @@ enum Planned {
         client: usize,
         keep_port: bool,
     },
-    /// The server notices that a stream is gone.
+    /// The server detects a broken stream.
     Notice(Peer),
-    /// The mobiles will be between two cells for this long,
+    /// The mobiles leave a cell, for this long.
     Leave(Duration),
-    /// and are in the next one.
+    /// The mobiles enter the next cell.
     Enter,
 }
 
-/// Time stands still although things keep happening.
+/// The clock makes no progress although events happen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("no progress: {STEPS_MAX} steps at {0}")]
 pub struct Stuck(pub Time);
@@ -76,21 +74,20 @@ pub struct World<U> {
     pub server: ServerNode,
     pub clients: Vec<ClientNode<U>>,
     pub net: Network,
-    /// What happened.
     pub trace: Trace,
     plan: Agenda<Planned>,
-    /// When each client, and last the server, wants to be woken.
+    /// When each client, and last the server, has a timer.
     wake: Vec<Option<Time>>,
     rng: Rng,
     steps_here: u32,
-    /// Ends of streams that are gone without the server's knowing.
+    /// Broken streams that the server has not detected.
     unnoticed: BTreeSet<Peer>,
-    /// Faults do not begin any more.
+    /// Faults no longer begin.
     healed: bool,
 }
 
 impl<U: User> World<U> {
-    /// A world with a server and no clients yet.
+    /// A world with a server and without clients.
     pub fn new(seed: u64, server: ServerNode, trace: Trace) -> World<U> {
         World {
             now: Time::ZERO,
@@ -122,7 +119,7 @@ impl<U: User> World<U> {
         self.wake.insert(client, Some(self.now));
     }
 
-    /// Has the user of client `n` change its mind, and acts on it.
+    /// Lets `f` change the user of client `n`, and drives it.
     pub fn tell<R>(&mut self, n: usize, f: impl FnOnce(&mut U) -> R) -> Option<R> {
         let result = f(self.clients.get_mut(n)?.user_mut());
         self.wake[n] = Some(self.now);
@@ -133,14 +130,14 @@ impl<U: User> World<U> {
         self.plan.push(at, Planned::Fault(fault));
     }
 
-    /// Plans what every mobile hears of a cell switch: at `at`, that nothing gets through until
-    /// `end`; then, that it is over.
+    /// Schedules the announcement of a hand-off for all mobiles: at `at`, that the link is down
+    /// until `end`; then, that it is up.
     pub fn plan_switch(&mut self, at: Time, end: Time) {
         self.plan.push(at, Planned::Leave(end.since(at)));
         self.plan.push(end, Planned::Enter);
     }
 
-    /// Ends all faults and plans no more: what is asked must now be answered.
+    /// Ends all faults and cancels scheduled ones: all requests must now complete.
     pub fn heal(&mut self) {
         self.healed = true;
         self.net.heal();
@@ -148,7 +145,7 @@ impl<U: User> World<U> {
         self.server.disk_mut().heal();
     }
 
-    /// Runs until `done` or until `deadline`, whichever is first; says whether it was `done`.
+    /// Runs until `done` or `deadline`; returns whether it was `done`.
     pub fn run(&mut self, deadline: Time, mut done: impl FnMut(&World<U>) -> bool) -> Result<bool, Stuck> {
         loop {
             if done(self) {
@@ -161,7 +158,7 @@ impl<U: User> World<U> {
         }
     }
 
-    /// Lets the next thing happen. `false` if there is none by `deadline`.
+    /// Handles the next event. `false` if there is none by `deadline`.
     pub fn step(&mut self, deadline: Time) -> Result<bool, Stuck> {
         let Some(next) = self.next_at().filter(|t| *t <= deadline) else { return Ok(false) };
         if next > self.now {
@@ -289,12 +286,12 @@ impl<U: User> World<U> {
         }
     }
 
-    /// The stream of `client` breaks. The server learns of it later, often only after the client
-    /// is back.
+    /// Breaks the stream of `client`. The server detects it later, often after the client
+    /// reconnected.
     ///
-    /// Where the client comes back from another port, the server learns of it at once: the cache
-    /// takes a request from another port for a retransmission only when the old connection is
-    /// known to be gone, and would otherwise rightly be caught executing it again.
+    /// If the client reconnects from another port, the server detects it at once: the cache matches
+    /// a retransmission from another port only once the old connection is known to be broken, and
+    /// would otherwise rightly be found to execute it again.
     fn cut(&mut self, now: Time, client: usize, keep_port: bool) {
         let Some(peer) = self.net.stream(client).and_then(|s| s.cut(client)) else { return };
         self.note(now, NodeId::Client(client), b"cut", "the stream breaks");
@@ -306,7 +303,7 @@ impl<U: User> World<U> {
         self.drain_client(now, client);
     }
 
-    /// The server learns that a stream is gone.
+    /// The server detects a broken stream.
     fn notice(&mut self, now: Time, peer: Peer) {
         if self.unnoticed.remove(&peer) {
             self.server.disconnected(now, peer);

@@ -1,5 +1,5 @@
-//! A megabyte through the papers' channel, by each kind of client: it arrives byte by byte, and
-//! in a time that has a right relation to the floor.
+//! Copies of a megabyte over the papers' channel by each kind of client: exact, and in a bounded
+//! time relative to the floor.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,12 @@ fn copy(client: Config, direction: Direction, bad_mean_ms: u64, seed: u64) -> Co
     let errors = ErrorModel::bursts(Duration::from_millis(bad_mean_ms));
     let channel = remora_channel::Config { errors, ..Default::default() };
     let config = CopyConfig { channel, ..CopyConfig::new(client, direction) };
-    // The bytes are compared in there.
+    // `copy::run` compares the bytes.
     copy::run(&config, seed).unwrap_or_else(|e| panic!("{direction:?}, seed {seed}: {e}"))
 }
 
-/// The median of the ratios to the floor, and all of them. A copy that was cut off counts as
-/// infinite; here none may be.
+/// The median of the ratios to the floor, and all of them. A censored copy counts as infinite;
+/// there may be none here.
 fn median_ratio(results: impl Iterator<Item = CopyResult>) -> (f64, Vec<f64>) {
     let ratios: Vec<f64> = results.map(|r| r.first().ratio().unwrap_or(f64::INFINITY)).collect();
     assert_eq!(ratios.iter().filter(|r| r.is_infinite()).count(), 0, "cut off, of {ratios:?}");
@@ -28,8 +28,8 @@ fn median_ratio(results: impl Iterator<Item = CopyResult>) -> (f64, Vec<f64>) {
 #[test]
 fn every_client_copies_byte_for_byte() {
     for direction in [Direction::Read, Direction::Write] {
-        // One retransmission lost in a burst costs a client with timeouts seconds; the adaptive
-        // one waits for no timeout.
+        // A retransmission lost in a burst costs clients with fixed timeouts seconds; the adaptive
+        // one does not wait for a timeout.
         let clients = [(Config::stock(), 20.0), (Config::paper(), 5.0), (Config::new(Transport::Udp), 1.3)];
         for (client, ratio_max) in clients {
             for seed in 0..2 {
@@ -44,7 +44,7 @@ fn every_client_copies_byte_for_byte() {
 }
 
 #[test]
-fn the_default_client_stays_close_to_the_floor() {
+fn default_client_is_near_the_floor() {
     for direction in [Direction::Read, Direction::Write] {
         for bad_mean_ms in [40, 80, 160] {
             let run = |seed| copy(Config::new(Transport::Udp), direction, bad_mean_ms, seed);
@@ -55,7 +55,7 @@ fn the_default_client_stays_close_to_the_floor() {
 }
 
 #[test]
-fn the_default_client_stays_close_on_other_links_too() {
+fn default_client_is_near_the_floor_on_other_links() {
     let channel = remora_channel::Config::default;
     let bursts = |ms| ErrorModel::bursts(Duration::from_millis(ms));
     let long = remora_channel::Config { delay: Duration::from_millis(300), duplex: Duplex::Full, ..channel() };
@@ -76,9 +76,9 @@ fn the_default_client_stays_close_on_other_links_too() {
     }
 }
 
-/// Much is on its way there, and little of it fits a queue: what goes out at once is lost.
+/// The BDP is large and the queue small: a burst of the whole window is lost.
 #[test]
-fn the_default_client_does_not_overflow_queues() {
+fn default_client_does_not_overflow_queues() {
     let fast = |delay_ms, rate: &str| remora_channel::Config {
         delay: Duration::from_millis(delay_ms),
         rate: rate.parse().expect("a rate"),
@@ -95,7 +95,7 @@ fn the_default_client_does_not_overflow_queues() {
         trace: PerSide { base: Some(turns.clone()), mobile: Some(turns) },
         ..fast(25, "1Mbit")
     };
-    // Of a few seconds with a burst each, no two copies are alike.
+    // With a few seconds and a burst each, no two copies are alike.
     for (name, channel, seeds, ratio_max) in
         [("a satellite", fast(300, "10Mbit"), 3, 1.45), ("and its bursts", bursts, 11, 2.3), ("turns", turns, 3, 1.5)]
     {
@@ -110,7 +110,7 @@ fn the_default_client_does_not_overflow_queues() {
 }
 
 #[test]
-fn in_fair_weather_nothing_is_sent_twice() {
+fn channel_without_errors_sees_no_retransmissions() {
     for direction in [Direction::Read, Direction::Write] {
         let result = copy(Config::new(Transport::Udp), direction, 0, 1);
         let ratio = result.first().ratio().expect("a floor");
@@ -119,9 +119,10 @@ fn in_fair_weather_nothing_is_sent_twice() {
     }
 }
 
-/// The shortest round trip is believed for a minute. The client's own queue must not pass for the way after that.
+/// The minimum RTT is kept for a minute. The client's own queue must not count as the path's RTT
+/// after that.
 #[test]
-fn in_fair_weather_nothing_is_sent_twice_for_minutes_either() {
+fn long_copy_without_errors_sees_no_retransmissions() {
     let fair = |delay_ms, duplex| remora_channel::Config {
         delay: Duration::from_millis(delay_ms),
         duplex,
@@ -144,7 +145,7 @@ fn in_fair_weather_nothing_is_sent_twice_for_minutes_either() {
 }
 
 #[test]
-fn a_channel_that_holds_and_does_not_lose_is_hardly_probed() {
+fn channel_that_holds_frames_sees_few_probes() {
     for direction in [Direction::Read, Direction::Write] {
         for (bad_mean_ms, ratio_max, probes_max) in [(80, 1.07, 30), (500, 1.12, 90)] {
             let errors = ErrorModel::bursts(Duration::from_millis(bad_mean_ms));
@@ -190,7 +191,7 @@ fn command_costs_one_round_trip_after_an_upload() {
 
 /// It has its name then, and is what it is to be ([`copy::run`] looks).
 #[test]
-fn a_command_ends_whatever_is_lost() {
+fn command_completes_under_any_loss() {
     for direction in [Direction::Read, Direction::Write] {
         for (delay_ms, loss) in [(1, 0.2), (30, 0.2), (300, 0.2)] {
             let channel = remora_channel::Config { delay: Duration::from_millis(delay_ms), loss, ..Default::default() };
@@ -206,14 +207,14 @@ fn a_command_ends_whatever_is_lost() {
 }
 
 #[test]
-fn a_copy_is_reproducible() {
+fn same_seed_gives_the_same_copy() {
     let again = |seed| copy(Config::new(Transport::Udp), Direction::Read, 80, seed);
     assert_eq!(again(3), again(3));
     assert_ne!(again(3).trace, again(4).trace);
 }
 
 #[test]
-fn a_channel_that_loses_everything_is_an_error_and_no_hang() {
+fn channel_with_total_loss_censors_the_copy() {
     let channel = remora_channel::Config { loss: 1.0, ..Default::default() };
     let client = Config { give_up: Some(Duration::from_secs(30)), ..Config::new(Transport::Udp) };
     let config = CopyConfig { channel, bytes: 1000, ..CopyConfig::new(client, Direction::Read) };
@@ -223,7 +224,7 @@ fn a_channel_that_loses_everything_is_an_error_and_no_hang() {
 /// Where frames are lost one by one blocks are short, and each takes a time of its own that is many times what the
 /// slowest hop needs for it: neither the pace nor a queue shows in any one round trip.
 #[test]
-fn packets_that_take_times_of_their_own_do_not_slow_a_copy_down() {
+fn jitter_does_not_slow_a_copy() {
     let ms = Duration::from_millis;
     for (delay, jitter, median_max) in [(ms(10), ms(3), 1.45), (ms(10), ms(10), 1.7), (ms(40), ms(20), 2.5)] {
         for direction in [Direction::Read, Direction::Write] {

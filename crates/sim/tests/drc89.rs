@@ -1,5 +1,5 @@
-//! The destructive replays of DRC 89, section 2.4, and what each form of the duplicate request
-//! cache makes of them. The oracle is the judge: it knows what the client was told.
+//! The destructive replays of DRC 89, section 2.4, under each form of the duplicate request cache,
+//! judged by the oracle.
 
 use std::time::Duration;
 
@@ -47,13 +47,13 @@ fn world(operations: Vec<Op>, messages: Vec<Rule>, stalls: Vec<Stall>) -> Script
     }
 }
 
-/// What the oracle objects to in each cache: off, the reference port's, Juszczak's, full.
+/// The violations under each cache: off, the reference port's, Juszczak's, full.
 fn judge(script: &Script) -> [Vec<String>; 4] {
     let caches = [cache::Config::Off, cache::Config::reference(), cache::Config::juszczak(), cache::Config::full()];
     caches.map(|cache| script::run(&Script { cache, ..script.clone() }, Trace::quiet()))
 }
 
-/// The first two lose the write, as the oracle's words show; the last two hold it.
+/// The first two lose the write, as the violations show; the last two keep it.
 fn assert_lost_without_a_real_cache(script: &Script, how: &str) {
     let [off, reference, juszczak, full] = judge(script);
     for (name, found) in [("off", off), ("reference", reference)] {
@@ -62,10 +62,10 @@ fn assert_lost_without_a_real_cache(script: &Script, how: &str) {
     assert_eq!((juszczak, full), (vec![], vec![]));
 }
 
-/// c(0) is slow, so that c(1) is sent at 0.7 s just before its reply comes in; c(1) then blocks
-/// on a resource (t5) while the other daemon does w(0), and truncates what w(0) wrote (t8).
+/// c(0) is slow, so that c(1) is sent at 0.7 s just before its reply arrives; c(1) then blocks on a
+/// resource (t5) while the other daemon executes w(0), and truncates the data of w(0) (t8).
 #[test]
-fn example_1_a_replayed_create_empties_the_file() {
+fn example_1_replayed_create_truncates_the_file() {
     let stalls = vec![
         Stall { proc: Proc::Create, nth: 0, extra: ms(600) },
         Stall { proc: Proc::Create, nth: 1, extra: ms(500) },
@@ -75,9 +75,9 @@ fn example_1_a_replayed_create_empties_the_file() {
 
 /// "If both nfsd1 and nfsd2 are scheduled, one with the write and the other with the duplicate
 /// create, then scheduler vagaries can make their order of execution unpredictable": nothing
-/// blocks; c(1) merely comes in late and is taken up together with w(0).
+/// blocks; c(1) merely arrives late and starts together with w(0).
 #[test]
-fn example_1_without_a_block_a_late_create_empties_the_file() {
+fn example_1_late_create_without_block_truncates_the_file() {
     let messages = vec![Rule { proc: Proc::Create, nth: 1, action: RuleAction::Delay(ms(95)) }];
     let stalls = vec![Stall { proc: Proc::Create, nth: 0, extra: ms(600) }];
     assert_lost_without_a_real_cache(&world(vec![create(), write(0)], messages, stalls), "0 bytes instead of 4096");
@@ -85,7 +85,7 @@ fn example_1_without_a_block_a_late_create_empties_the_file() {
 
 /// "Setattr can be used to truncate a file; it can be used instead of create."
 #[test]
-fn first_variant_a_replayed_setattr_empties_the_file() {
+fn first_variant_replayed_setattr_truncates_the_file() {
     let stalls = vec![
         Stall { proc: Proc::SetAttr, nth: 0, extra: ms(600) },
         Stall { proc: Proc::SetAttr, nth: 1, extra: ms(500) },
@@ -97,7 +97,7 @@ fn first_variant_a_replayed_setattr_empties_the_file() {
 /// "If a duplicate write request is applied in a server nfsd race after a file truncation, then
 /// the file size is non-zero and the file contents are binary zeroes + the block of write data."
 #[test]
-fn second_variant_a_late_write_leaves_zeros_and_its_block() {
+fn second_variant_late_write_leaves_zeros_and_block() {
     let stalls =
         vec![Stall { proc: Proc::Write, nth: 0, extra: ms(600) }, Stall { proc: Proc::Write, nth: 1, extra: ms(500) }];
     let operations = vec![create(), write(8192), truncate()];
@@ -106,10 +106,10 @@ fn second_variant_a_late_write_leaves_zeros_and_its_block() {
 }
 
 /// Section 4.2: "the client may get a failure response from the original request and the server
-/// replays a duplicate which for some reason now succeeds." Only a cache that keeps failures,
-/// too, is safe from it.
+/// replays a duplicate which for some reason now succeeds." Only a cache that keeps failures
+/// prevents it.
 #[test]
-fn a_failure_tried_again_succeeds_behind_the_clients_back() {
+fn failure_replayed_succeeds_unknown_to_the_client() {
     let stalls =
         vec![Stall { proc: Proc::MkDir, nth: 1, extra: ms(600) }, Stall { proc: Proc::MkDir, nth: 2, extra: ms(500) }];
     let (dir, other) = ("dir".to_string(), "other".to_string());
@@ -121,9 +121,9 @@ fn a_failure_tried_again_succeeds_behind_the_clients_back() {
     assert_eq!(full, Vec::<String>::new());
 }
 
-/// Without a retransmission there is nothing to go wrong, whatever the cache.
+/// Without retransmissions no cache is needed.
 #[test]
-fn without_duplicates_every_cache_holds() {
+fn every_cache_holds_without_duplicates() {
     let operations = vec![create(), write(0), truncate(), write(8192), Op::Download(path())];
     for found in judge(&world(operations, vec![], vec![])) {
         assert_eq!(found, Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! DRC 89's load test on the simulated machines: tables 2 and 3, and what every cache must hold.
+//! DRC 89's load test on the simulated machines: tables 2 and 3, and the properties of each cache.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -7,10 +7,11 @@ use remora_client::{RetryPolicy, Transport};
 use remora_server::cache;
 use remora_sim::drc::{self, Client, Config, Machine, Outcome, Timers, WRITES};
 
-/// The seeds that `remora lab drc` shows, to which nothing was fitted. As many as the paper has runs would not do:
-/// of 400 blocks of 20 from 1001 on 237 have a mean that is further off than this, of 16 blocks of 500 none.
+/// The seeds of `remora lab drc`, to which nothing was fitted. The paper's number of runs would not
+/// suffice: of 400 blocks of 20 from 1001 on, 237 have a mean beyond this tolerance, of 16 blocks
+/// of 500 none.
 const SEEDS: Range<u64> = 1001..1501;
-/// How near to the paper's a figure must be, in percent, and a change of speed, in points.
+/// Maximum difference from the paper, in percent, and of a change of speed, in points.
 const NEAR: f64 = 15.0;
 const CHANGE_NEAR: f64 = 10.0;
 
@@ -56,24 +57,24 @@ fn assert_like_the_paper(server: Machine, sent: f64, duplicates: f64, speeds: [f
         processed > 0.9 * mean(&before, |o| o.duplicates_sent.into()),
         "nearly all are executed again: {processed}"
     );
-    // The paper has as many as it has duplicates, or one less.
+    // In the paper as many as duplicates, or one less.
     assert!((processed / duplicates - 1.0).abs() <= NEAR / 100.0, "{processed} instead of {duplicates}");
     let gain = 100.0 * (mean(&after, Outcome::speed) / mean(&before, Outcome::speed) - 1.0);
     assert!((gain - change).abs() <= CHANGE_NEAR, "{gain:+.1} % instead of {change:+} %");
 }
 
 #[test]
-fn the_small_server_is_that_of_tables_2_and_3() {
+fn small_server_is_that_of_tables_2_and_3() {
     assert_like_the_paper(Machine::SMALL, 190.0, 62.0, [35.0, 48.0], 37.0);
 }
 
 #[test]
-fn the_large_server_is_that_of_tables_2_and_3() {
+fn large_server_is_that_of_tables_2_and_3() {
     assert_like_the_paper(Machine::LARGE, 141.0, 13.0, [75.0, 83.0], 11.0);
 }
 
 #[test]
-fn no_cache_is_as_good_as_the_reference_ports_and_the_full_one_executes_nothing_again() {
+fn full_cache_executes_nothing_again_reference_is_useless() {
     for server in [Machine::SMALL, Machine::LARGE] {
         let with = |cache| runs(server, reference_client(), cache, 1..4);
         assert_eq!(with(cache::Config::Off), with(cache::Config::reference()));
@@ -84,16 +85,17 @@ fn no_cache_is_as_good_as_the_reference_ports_and_the_full_one_executes_nothing_
 }
 
 #[test]
-fn over_tcp_nothing_is_sent_twice() {
+fn tcp_client_sends_no_duplicates() {
     let timers = Timers { transport: Transport::Tcp, retry: RetryPolicy::Adaptive };
     for outcome in runs(Machine::SMALL, timers, cache::Config::Off, 1..4) {
         assert_eq!((outcome.sent, outcome.duplicates_processed), (WRITES, 0));
     }
 }
 
-/// A disk that is held up answers nothing for a second, probes aside. That is no path that drops long datagrams.
+/// A disk that is held up answers nothing for a second, except probes. The client must not conclude
+/// that the path drops long datagrams.
 #[test]
-fn remoras_own_client_waits_for_a_disk_that_is_held_up() {
+fn adaptive_client_waits_for_a_held_up_disk() {
     let timers = Timers { transport: Transport::Udp, retry: RetryPolicy::Adaptive };
     for cache in [cache::Config::juszczak(), cache::Config::full()] {
         runs(Machine::LARGE, timers, cache, 1001..1021);
@@ -101,7 +103,7 @@ fn remoras_own_client_waits_for_a_disk_that_is_held_up() {
 }
 
 #[test]
-fn a_seed_is_a_run() {
+fn same_seed_gives_the_same_run() {
     let once = || runs(Machine::SMALL, reference_client(), cache::Config::juszczak(), 7..8);
     assert_eq!(once(), once());
 }

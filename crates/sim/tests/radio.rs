@@ -1,5 +1,5 @@
-//! The radio with several mobiles, the link protocol, cell switches and outages: everything
-//! arrives byte by byte, a seed is a run, and what should help does.
+//! The radio with several mobiles, the link protocol, hand-offs and outages: exact copies,
+//! reproducible runs, and the benefits of each mechanism.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn bursts(direction: Direction, bad_mean: Duration) -> CopyConfig {
 }
 
 fn run(config: &CopyConfig, seed: u64) -> CopyResult {
-    // The bytes are compared in there.
+    // `copy::run` compares the bytes.
     copy::run(config, seed).unwrap_or_else(|e| panic!("{:?}, seed {seed}: {e}", config.direction))
 }
 
@@ -30,7 +30,7 @@ fn with_and_without_link(config: CopyConfig) -> [CopyConfig; 2] {
 }
 
 #[test]
-fn a_seed_is_a_run_with_and_without_the_link() {
+fn same_seed_gives_the_same_run_with_and_without_link() {
     for direction in [Direction::Read, Direction::Write] {
         let mobiles = CopyConfig { mobiles: 3, progress: true, ..bursts(direction, ms(80)) };
         for config in with_and_without_link(mobiles) {
@@ -56,7 +56,7 @@ fn every_client_copies_byte_for_byte_over_the_link() {
 }
 
 #[test]
-fn over_the_link_the_client_is_close_to_the_floor() {
+fn client_over_the_link_is_near_the_floor() {
     for (bad_mean, ratio_max) in [(0, 1.13), (80, 1.16), (160, 1.18), (500, 1.20)] {
         for direction in [Direction::Read, Direction::Write] {
             let config = CopyConfig { bytes: 1 << 20, ..bursts(direction, ms(bad_mean)) }.with_link();
@@ -81,7 +81,7 @@ fn mobiles_share_the_medium() {
 }
 
 #[test]
-fn what_is_not_done_by_the_limit_is_censored() {
+fn copy_beyond_the_limit_is_censored() {
     let config = CopyConfig { limit: ms(500), ..bursts(Direction::Read, ms(0)) };
     let copy = &run(&config, 0).copies[0];
     assert_eq!((copy.seconds, copy.ratio()), (None, None));
@@ -89,9 +89,9 @@ fn what_is_not_done_by_the_limit_is_censored() {
     assert!((20_000..70_000).contains(&moved), "{moved} bytes");
 }
 
-/// Whether the link has kept what was under way (20 s) or not; what it has kept of the probes must not go first.
+/// The link keeps the packets in flight (20 s) or not; kept probes must not go first.
 #[test]
-fn bytes_flow_again_soon_after_an_outage() {
+fn bytes_flow_soon_after_an_outage() {
     for (direction, length) in
         [Direction::Read, Direction::Write].into_iter().flat_map(|d| [2, 10, 20, 30].map(|s| (d, s)))
     {
@@ -111,9 +111,10 @@ fn bytes_flow_again_soon_after_an_outage() {
     }
 }
 
-/// An outage before the link's pace is known is no part of that pace (copies took 1.3 times the floor).
+/// An outage before the link knows its rate must not enter its estimate (copies took 1.3 times the
+/// floor).
 #[test]
-fn an_outage_at_the_beginning_is_not_taken_for_a_slow_link() {
+fn outage_at_start_does_not_count_as_slow_link() {
     for (direction, start_ms) in
         [Direction::Read, Direction::Write].into_iter().flat_map(|d| [200, 300, 400].map(|ms| (d, ms)))
     {
@@ -127,10 +128,10 @@ fn an_outage_at_the_beginning_is_not_taken_for_a_slow_link() {
     }
 }
 
-/// A block of 16 KiB never gets through a queue of ten frames, and of what is lost one by one a window's share looks like an
-/// overflow. Longest times: in floors.
+/// A block of 16 KiB never fits a queue of ten frames, and independent losses of a window's share
+/// resemble an overflow. Maximum times, in floors.
 #[test]
-fn short_queues_and_many_losses_are_no_dead_end() {
+fn copy_completes_with_short_queues_and_many_losses() {
     for (queue, loss, ratio_max) in [(10, 0.0, 2.6), (200, 0.2, 2.7)] {
         for direction in [Direction::Read, Direction::Write] {
             let channel = remora_channel::Config {
@@ -150,7 +151,7 @@ fn short_queues_and_many_losses_are_no_dead_end() {
 }
 
 #[test]
-fn an_announced_cell_switch_costs_less() {
+fn announced_hand_off_costs_less() {
     for direction in [Direction::Read, Direction::Write] {
         for plain in with_and_without_link(bursts(direction, ms(0))) {
             let has_link = plain.link.is_some();
@@ -158,15 +159,15 @@ fn an_announced_cell_switch_costs_less() {
                 let at = Time::from_millis(900 + 37 * seed);
                 let handoff = HandOff { at, length: Duration::from_secs(1), signalled };
                 let copy = run(&CopyConfig { handoffs: vec![handoff], ..plain.clone() }, seed).copies.remove(0);
-                // What the link has kept is not sent again.
+                // Packets kept by the link are not retransmitted.
                 assert!(!has_link || copy.client.retransmissions == 0, "{direction:?}, seed {seed}: {:?}", copy.client);
                 copy.seconds.expect("done")
             };
             let seeds = 0..8;
             let [told, untold] =
                 [true, false].map(|signalled| seeds.clone().map(|s| switched(signalled, s)).sum::<f64>());
-            // A link finds the end of a switch within 20 ms by itself, and loses nothing: to be told costs it
-            // what it could have sent between the notice and the switch.
+            // A link detects the end of a hand-off within 20 ms by itself, and loses nothing: the
+            // announcement costs it the time between notice and start.
             let notice = if has_link { SWITCH_NOTICE.as_secs_f64() * 8.0 } else { 0.0 };
             assert!(told < untold + notice, "{direction:?}, link: {has_link}: {told} s told, {untold} s untold");
         }
@@ -174,7 +175,7 @@ fn an_announced_cell_switch_costs_less() {
 }
 
 #[test]
-fn packets_are_numbered_for_the_figure() {
+fn packet_log_has_calls_by_number() {
     let config = CopyConfig { progress: true, ..bursts(Direction::Read, ms(160)) };
     let copy = &run(&config, 4).copies[0];
     let count = |kind| copy.packets.iter().filter(|p| p.kind == kind).count() as u64;
@@ -185,12 +186,12 @@ fn packets_are_numbered_for_the_figure() {
 }
 
 #[test]
-fn small_files_are_saved_under_bulk() {
+fn small_files_are_saved_during_bulk_copy() {
     for own_client in [false, true] {
         for commit in [false, true] {
             let bulk = bursts(Direction::Write, ms(40));
             let config = SmallConfig { own_client, commit, ..SmallConfig::under(bulk) };
-            // Their bytes are compared in there.
+            // `small::run` compares their bytes.
             let result = small::run(&config, 7).expect("everything is answered");
             assert!(result.latencies.len() > 4, "a file each 300 ms for some seconds");
             assert!(result.latencies.iter().all(|l| l.is_some_and(|l| l > ms(8) && l < ms(4000))), "{result:?}");
@@ -207,11 +208,12 @@ fn late(config: &SmallConfig, seed: u64) -> f64 {
     latencies[(latencies.len() * 95).div_ceil(100) - 1].as_secs_f64()
 }
 
-/// Who saves a small file while 1 MiB is written waits 0.4 s at most: the median over ten seeds of the 95th
-/// percentile of a run. Not everywhere: docs/results/wireless.md says where it takes longer, and why.
+/// A small file saved during a 1 MiB write takes at most 0.4 s: the median over ten seeds of a
+/// run's 95th percentile. docs/results/wireless.md has the exceptions.
 #[test]
-fn small_files_beside_bulk_are_saved_within_400_ms() {
-    // A second client on the same mobile or the same one, with the link or without, and the bad mean.
+fn small_files_during_bulk_copy_take_at_most_400_ms() {
+    // A second client on the same mobile or the same one, with the link or without, and the bad
+    // mean.
     for (own_client, has_link, bad_mean_ms) in [
         (false, false, 0),
         (false, true, 0),
@@ -232,7 +234,7 @@ fn small_files_beside_bulk_are_saved_within_400_ms() {
 }
 
 #[test]
-fn a_saturated_link_is_used_and_shared() {
+fn saturated_link_is_used_and_shared() {
     let channel = remora_channel::Config { errors: ErrorModel::bursts(ms(160)), ..Default::default() };
     let link = copy::link_on(&channel);
     let config = SaturationConfig { channel, link, destinations: 4, good: 1, length: Duration::from_secs(10) };
@@ -242,7 +244,7 @@ fn a_saturated_link_is_used_and_shared() {
     assert_eq!(result, saturation::run(&config, 1).expect("the same again"));
 }
 
-/// Eight mobiles that all want more, for so long.
+/// Eight saturated mobiles for `length`.
 fn eight(bad_mean: Duration, length: Duration, seed: u64) -> f64 {
     let channel = remora_channel::Config { errors: ErrorModel::bursts(bad_mean), ..Default::default() };
     let link = copy::link_on(&channel);
@@ -252,7 +254,7 @@ fn eight(bad_mean: Duration, length: Duration, seed: u64) -> f64 {
 
 /// The targets for eight destinations.
 #[test]
-fn eight_destinations_put_the_channel_to_use() {
+fn eight_destinations_use_the_channel() {
     for (bad, least) in [(40, 0.86), (160, 0.83), (500, 0.82)] {
         for seed in [1, 101] {
             let used = eight(ms(bad), Duration::from_secs(30), seed);
@@ -261,16 +263,17 @@ fn eight_destinations_put_the_channel_to_use() {
     }
 }
 
-/// Frames that the base does not hear take the medium, too; what they leave behind in its device must not pile up.
+/// Frames that the base does not hear take the medium, too; their remains must not accumulate in
+/// the base's device queue.
 #[test]
-fn eight_destinations_put_it_to_use_as_well_after_minutes() {
+fn eight_destinations_use_the_channel_after_minutes() {
     let used = eight(ms(500), Duration::from_secs(300), 2);
     assert!(used >= 0.82, "{used:.3}");
 }
 
-/// More come due in an outage than may be under way: they all count, from when they came due.
+/// More files become due in an outage than may be in progress: all count, from their due times.
 #[test]
-fn small_files_that_find_no_room_wait_for_it_and_are_counted() {
+fn small_files_beyond_limit_wait_and_count() {
     let mut bulk = bursts(Direction::Write, ms(0));
     bulk.channel.outages = vec![Outage { start: Time::ZERO + ms(1000), length: ms(4000) }];
     let config = SmallConfig { every: ms(20), own_client: true, ..SmallConfig::under(bulk) };

@@ -1,4 +1,4 @@
-//! Drawn worlds: few here, so that every build runs them; the `swarm` program runs thousands.
+//! Random worlds: few here, so that every build runs them; the `swarm` program runs thousands.
 
 use remora_server::cache;
 use remora_sim::Trace;
@@ -9,20 +9,20 @@ fn run(seed: u64, choice: CacheChoice) -> Outcome {
     swarm::run(&Scenario::draw(seed, choice), seed, Trace::quiet())
 }
 
-/// How many of the first `seeds` worlds end in a violation.
+/// Worlds with violations among the first `seeds`.
 fn failures(seeds: u64, cache: cache::Config) -> usize {
     (0..seeds).filter(|seed| !run(*seed, CacheChoice::Always(cache)).violations.is_empty()).count()
 }
 
 #[test]
-fn drawn_worlds_hold() {
+fn random_worlds_have_no_violations() {
     for seed in 0..12 {
         assert_eq!(run(seed, CacheChoice::Drawn).violations, Vec::<String>::new(), "seed {seed}");
     }
 }
 
 #[test]
-fn a_seed_is_a_run() {
+fn same_seed_gives_the_same_run() {
     for seed in 20..24 {
         let first = run(seed, CacheChoice::Drawn);
         assert_eq!(first, run(seed, CacheChoice::Drawn), "seed {seed}");
@@ -30,9 +30,9 @@ fn a_seed_is_a_run() {
     }
 }
 
-/// The oracle can fail: it must, where nothing keeps a duplicate from being executed.
+/// The oracle must fail where no cache prevents repeated execution.
 #[test]
-fn the_oracle_finds_what_the_old_caches_let_through() {
+fn oracle_finds_repeated_executions_of_old_caches() {
     let seeds = 6;
     assert!(failures(seeds, cache::Config::Off) >= 3);
     assert!(failures(seeds, cache::Config::reference()) >= 3);

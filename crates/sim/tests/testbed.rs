@@ -1,4 +1,4 @@
-//! The papers' results on the simulated testbed: what the treatments save, the knee of the block
+//! The papers' results on the simulated testbed: the treatments' reductions, the optimum block
 //! size, and two mobiles (NFS/W 95, section 4).
 
 use std::collections::BTreeMap;
@@ -7,16 +7,16 @@ use std::time::Duration;
 use remora_sim::copy::{self, Direction};
 use remora_sim::testbed::{self, BLOCK, Treatment, paper};
 
-/// How near to the paper's a reduction must be, in percentage points, and how many must be.
+/// Maximum difference from the paper's reductions, in percentage points.
 const NEAR: f64 = 12.0;
 const NEAR_MIN: usize = 8;
-/// What two mobiles save at least, in percent.
+/// Minimum reduction for two mobiles, in percent.
 const TWO_MOBILES_MIN: f64 = 35.0;
 
 type Cell = (Treatment, Direction, u64, u32, usize);
 
-/// Enough for a mean that does not depend on a lucky seed, few enough for a debug build. Whatever is compared has the
-/// same: times with exponential back-off scatter widely, and much of that is the weather of the seed.
+/// Seeds for a cell: enough for a stable mean, few enough for a debug build. Compared cells have
+/// the same: times with exponential back-off scatter widely, mostly with the errors of the seed.
 fn seeds((_, _, bad_mean_ms, _, mobiles): Cell) -> u64 {
     match (bad_mean_ms, mobiles) {
         (0, _) => 2,
@@ -25,7 +25,7 @@ fn seeds((_, _, bad_mean_ms, _, mobiles): Cell) -> u64 {
     }
 }
 
-/// The seconds of each cell by seed, two cells at a time; none for a run that was cut off.
+/// The seconds of each cell by seed, two cells at a time; none for a censored run.
 #[expect(clippy::disallowed_methods, reason = "the test has threads; the worlds it runs have not")]
 fn seconds(cells: &[Cell]) -> BTreeMap<Cell, Vec<Option<f64>>> {
     let of_seed = |cell: Cell, seed: u64| {
@@ -54,14 +54,14 @@ fn means(cells: &[Cell]) -> BTreeMap<Cell, f64> {
     seconds(cells).into_iter().map(|(cell, seconds)| (cell, mean(seconds.into_iter().flatten()))).collect()
 }
 
-/// By how many percent the mean is shorter, of the seeds that were done by the limit in both.
+/// Reduction of the mean in percent, over the seeds done by the limit in both.
 fn reduction(before: &[Option<f64>], after: &[Option<f64>]) -> f64 {
     let pairs: Vec<(f64, f64)> = before.iter().zip(after).filter_map(|(b, a)| b.zip(*a)).collect();
     testbed::reduction(mean(pairs.iter().map(|p| p.0)), mean(pairs.iter().map(|p| p.1)))
 }
 
-/// By how many percent a treatment shortens the papers' cells of so many mobiles, with the
-/// paper's own number.
+/// A treatment's reductions in percent of the papers' cells with `mobiles` mobiles, with the
+/// paper's numbers.
 fn reductions(mobiles: usize) -> Vec<(Cell, f64, f64)> {
     let of = |c: &paper::Cell| (c.treatment, c.direction, c.bad_mean_ms, BLOCK, c.mobiles);
     let cells: Vec<Cell> = paper::CELLS.iter().filter(|c| c.mobiles == mobiles && c.bad_mean_ms > 0).map(of).collect();
@@ -78,7 +78,7 @@ fn reductions(mobiles: usize) -> Vec<(Cell, f64, f64)> {
 }
 
 #[test]
-fn the_treatments_save_what_the_paper_measured() {
+fn treatments_reduce_times_as_in_the_paper() {
     let all = reductions(1);
     assert_eq!(all.len(), 12);
     let near = all.iter().filter(|(_, reduction, stated)| (reduction - stated).abs() <= NEAR).count();
@@ -86,7 +86,7 @@ fn the_treatments_save_what_the_paper_measured() {
 }
 
 #[test]
-fn two_mobiles_save_as_much() {
+fn two_mobiles_have_the_same_reductions() {
     for (cell, reduction, stated) in reductions(2) {
         assert!(reduction >= TWO_MOBILES_MIN, "{cell:?}: {reduction} %, the paper: {stated} %");
     }
@@ -101,7 +101,7 @@ fn blocks_of_4096_bytes_write_fastest_at_80_ms() {
 }
 
 #[test]
-fn without_errors_it_takes_about_as_long_as_the_papers_testbed() {
+fn copy_without_errors_takes_the_papers_time() {
     let cells = [Direction::Read, Direction::Write].map(|d| (Treatment::NoChanges, d, 0, BLOCK, 1));
     let means = means(&cells);
     for cell in cells {
@@ -112,7 +112,7 @@ fn without_errors_it_takes_about_as_long_as_the_papers_testbed() {
 }
 
 #[test]
-fn the_largest_reduction_and_the_rest_above_zero_errors_are_as_stated() {
+fn largest_reduction_and_remainder_are_as_stated() {
     for direction in [Direction::Read, Direction::Write] {
         let cell = |treatment, bad_mean_ms| (treatment, direction, bad_mean_ms, BLOCK, 1);
         let (before, after) = (cell(Treatment::NoChanges, 160), cell(Treatment::Both, 160));
@@ -126,7 +126,7 @@ fn the_largest_reduction_and_the_rest_above_zero_errors_are_as_stated() {
         assert!(above <= paper::FROM_ZERO_ERRORS_MAX, "{direction:?}: {above} % above zero errors");
         for (cell, stated) in [before, after].iter().zip(paper::READ_AT_160_MS) {
             let rate = 1024.0 / means[cell];
-            // One run of the paper's, of reading; the hold that stands for retransmission is ideal.
+            // One run of the paper's, of reading; the hold that emulates retransmission is ideal.
             let is_near = direction == Direction::Write || (stated / 1.5..stated * 1.5).contains(&rate);
             assert!(is_near, "{rate} KB/s, the paper: {stated}");
         }

@@ -1,5 +1,5 @@
-//! What an urgent object has to wait for when the link is back after half a minute: 150 ms and a
-//! round trip, its own way included.
+//! The latency of an urgent object after a blackout of half a minute: 150 ms and a round trip, plus
+//! its own transmission.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,11 +18,11 @@ use super::world::{self, End, Link, Pace, Scheme, WhenDown};
 const OUT: Time = Time::from_secs(10);
 const BACK: Time = Time::from_secs(40);
 const SIZE: u32 = 4096;
-/// Datagrams with objects' bytes, with an IPv4 and a UDP header.
+/// Length of datagrams with objects' data, including IPv4 and UDP headers.
 const LARGE: usize = 200;
 const HEADERS: usize = 28;
 
-/// A scheme whose sender's large datagrams are noted: when they left, with how many bytes.
+/// A scheme that records the time and size of its sender's large datagrams.
 struct Watched<S> {
     scheme: S,
     large: Vec<(Time, usize)>,
@@ -58,16 +58,16 @@ impl<S: Scheme> Scheme for Watched<S> {
     }
 }
 
-/// What is sent.
+/// The traffic before a blackout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Before {
-    /// Nothing for some time before the blackout.
+    /// None for some time.
     Idle,
-    /// An object each half second, into it.
+    /// An object each half second, until into it.
     Busy,
 }
 
-/// The objects before the one that is waited for: of 4 KB, due in a second.
+/// The objects before the measured one: of 4 KB, due in a second.
 fn before(what: Before) -> impl Iterator<Item = Object> {
     let count = if what == Before::Idle { 1 } else { 20 };
     (0..count).map(|n| object(Time::from_millis(2000 + 500 * n), Duration::from_secs(1)))
@@ -77,8 +77,8 @@ fn object(arrival: Time, deadline: Duration) -> Object {
     Object { arrival, size: SIZE, class: Class::High, deadline }
 }
 
-/// How long after the return an object arrives that came during the blackout, and how long the
-/// link took for what was sent into it before it was known.
+/// Time from the end of the blackout until an object submitted during it arrives, and transmission
+/// time of the packets sent into the blackout before its detection.
 fn wait(rate: f64, round_trip: Duration, when_down: WhenDown, what: Before) -> (Duration, Duration) {
     let trace = Trace::parse(&format!("0,{rate}\n10,{rate}\n10,0\n40,0\n40,{rate}\n60,{rate}\n")).unwrap();
     let link = Link { trace: Arc::new(trace), delay: round_trip / 2, queue_max: QUEUE, when_down };
@@ -94,18 +94,18 @@ fn wait(rate: f64, round_trip: Duration, when_down: WhenDown, what: Before) -> (
 }
 
 #[test]
-fn an_object_that_waited_is_there_soon_after_the_link() {
+fn object_submitted_in_blackout_arrives_soon_after_it() {
     for when_down in [WhenDown::Holds, WhenDown::Drops] {
         for what in [Before::Idle, Before::Busy] {
             for rate in [50e3, 140e3, 200e3] {
                 for round_trip in [5, 50, 100, 200].map(Duration::from_millis) {
                     let (took, stuck) = wait(rate, round_trip, when_down, what);
-                    // What a device was given before anybody knew, and holds, has to cross first.
+                    // Packets queued in the device before the detection must cross first.
                     let first = if when_down == WhenDown::Holds { stuck } else { Duration::ZERO };
                     let name = format!("{when_down:?}, {what:?}, {rate} B/s, {round_trip:?}");
                     println!("{name}: {took:?}, after {first:?} of old packets");
                     assert!(took <= Duration::from_millis(150) + round_trip + first, "{name}: {took:?}, {first:?}");
-                    // An object of three packets, and one packet sent again by QUIC.
+                    // An object of three packets, and one packet that QUIC retransmits.
                     assert!(stuck.as_secs_f64() * rate <= 4.0 * 1500.0, "{name}: {stuck:?}");
                     assert!(what == Before::Busy || stuck.is_zero(), "{name}: {stuck:?}");
                 }

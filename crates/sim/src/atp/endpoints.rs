@@ -1,4 +1,4 @@
-//! ATP itself: two endpoints of the real session, as the programs of ATP 02, section 4 use it.
+//! ATP: two endpoints of the real session, used like the programs of ATP 02, section 4.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
@@ -14,11 +14,12 @@ use super::message::{number_of, numbered};
 use super::workload::Object;
 use super::world::{End, Scheme};
 
-/// UDP payload: the IPv6 packet fills an Ethernet frame, as the session's own discovery ends.
+/// UDP payload whose IPv6 packet fills an Ethernet frame, the result of the session's MTU
+/// discovery.
 const DATAGRAM: u16 = 1452;
 const SECRETS: [[u8; 32]; 2] = [[1; 32], [2; 32]];
 
-/// Why there are no endpoints.
+/// Endpoints that cannot be set up.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("the endpoints cannot be set up: {0}")]
 pub struct EndpointsError(String);
@@ -35,14 +36,13 @@ pub struct Endpoints {
     receiver: Endpoint,
     peer: PeerId,
     numbers: BTreeMap<RequestId, usize>,
-    /// Requests of which nothing has been sent yet.
+    /// Requests without transmitted data.
     unstarted: VecDeque<RequestId>,
     lost: Option<String>,
 }
 
 impl Endpoints {
-    /// Connects. Each policy comes with the estimator made for it. The epoch is any instant; only
-    /// what follows it counts.
+    /// Connects. Each policy includes its estimator. The epoch is any instant.
     pub fn new(policy: Policy, epoch: Instant, seed: u64) -> Result<Endpoints, EndpointsError> {
         let kind = match policy {
             Policy::Paper => estimate::Kind::Paper,
@@ -95,7 +95,7 @@ impl Endpoints {
         }
     }
 
-    /// Notes which requests a packet was the first of.
+    /// Records the requests whose first byte a packet carries.
     fn note_started(&mut self, now: Time, ledger: &mut Ledger) {
         let (sender, numbers) = (&mut self.sender, &self.numbers);
         self.unstarted.retain(|request| match sender.control(now, *request, Command::Inspect) {

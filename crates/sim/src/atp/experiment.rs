@@ -1,4 +1,4 @@
-//! A cell of the laboratory: a workload, a scheme, a trace and a seed.
+//! A cell of the laboratory: a workload, a protocol, a trace and a seed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,34 +14,34 @@ use super::trace::Trace;
 use super::workload::{Class, Object, Workload};
 use super::world::{self, Link, Pace, Run, Scheme, WhenDown, WorldError};
 
-/// Connections are made before the first object comes.
+/// Time to connect before the first object.
 pub const LEAD: Duration = Duration::from_secs(1);
-/// Runs end so long after the last deadline.
+/// Time of a run after the last deadline.
 const TAIL: Duration = Duration::from_secs(1);
-/// One way; the paper's hosts were one hop apart.
+/// One-way delay; the paper's hosts were one hop apart.
 const DELAY: Duration = Duration::from_millis(5);
-/// Propagation there and back.
+/// Round-trip propagation time.
 pub const ROUND_TRIP: Duration = DELAY.saturating_mul(2);
-/// ATP 02, section 3.1: the device queue's length, in packets.
+/// ATP 02, section 3.1: capacity of the device queue in packets.
 pub(super) const QUEUE: usize = 50;
 
-/// What sends.
+/// The protocol under test.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Protocol {
     /// The paper's "TCP", on a stand-in.
     Tcp,
-    /// The paper's "M-TCP" with so many connections for high objects (1 to 4), on a stand-in.
+    /// The paper's "M-TCP" with 1 to 4 connections for high objects, on a stand-in.
     Mtcp(u8),
     /// A QUIC stream for each object.
     Quic,
     /// ATP as in the paper: its policy and its estimator.
     AtpPaper,
-    /// ATP as it is today.
+    /// Current ATP.
     Atp,
 }
 
 impl Protocol {
-    /// All, as the tables have them.
+    /// All, in the order of the tables.
     pub const ALL: [Protocol; 8] = [
         Protocol::Tcp,
         Protocol::Mtcp(1),
@@ -82,31 +82,30 @@ impl Protocol {
     }
 }
 
-/// Why there is no run.
+/// A failed run.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum ExperimentError {
-    /// The protocol could not begin.
+    /// The baseline could not start.
     #[error(transparent)]
     SetUp(#[from] SetUpError),
-    /// The endpoints could not begin.
+    /// The endpoints could not start.
     #[error(transparent)]
     Endpoints(#[from] EndpointsError),
-    /// The world stood still, or the protocol failed.
+    /// The clock made no progress, or the protocol failed.
     #[error(transparent)]
     World(#[from] WorldError),
-    /// A bulk transfer of which something was given up, late, or not told of at all.
+    /// A bulk transfer with undelivered objects.
     #[error("{delivered} of {objects} objects were delivered")]
     Unfinished {
-        /// How many the sender was told are there.
+        /// Objects reported as delivered.
         delivered: usize,
-        /// Of how many.
         objects: usize,
     },
 }
 
-/// Sends a workload over a trace. Times in what comes of it are counted from [`LEAD`] before the
-/// trace begins; so are the arrivals of `objects`. The epoch is any instant: virtual time is
-/// added to it where a library asks for instants.
+/// Sends a workload over a trace. Times in the result, and the arrivals of `objects`, count from
+/// [`LEAD`] before the trace begins. The epoch is any instant, to which virtual time is added where
+/// a library needs instants.
 pub fn run(
     protocol: Protocol,
     trace: &Trace,
@@ -130,22 +129,22 @@ pub fn saturating() -> Vec<Object> {
 
 /// Bytes of a bulk transfer; ATP 02 has 64 MB, of which only the steady part counts, too.
 const BULK_BYTES: u32 = 8 << 20;
-/// Its bandwidth, in bytes a second.
+/// Bandwidth of a bulk transfer, in bytes a second.
 pub const BULK_RATE: f64 = 512.0 * 1024.0;
-/// Bytes under way that a program with asynchronous sends hands over.
+/// Bytes in progress of a program with asynchronous sends.
 const BULK_AHEAD: u32 = 2 << 20;
 
-/// How a program sends in bulk.
+/// The sends of a bulk program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sends {
     /// One object at a time.
     Synchronous,
-    /// Many.
+    /// Many at a time.
     Asynchronous,
 }
 
 /// The steady throughput of a bulk transfer in objects of `size` bytes (ATP 02, section 4.3), in
-/// bytes a second: over its second half, so that the beginning does not count.
+/// bytes a second, over its second half.
 pub fn bulk(protocol: Protocol, size: u32, sends: Sends, epoch: Instant, seed: u64) -> Result<f64, ExperimentError> {
     let size = size.clamp(1024, BULK_BYTES / 4);
     let object =
@@ -162,7 +161,7 @@ pub fn bulk(protocol: Protocol, size: u32, sends: Sends, epoch: Instant, seed: u
         Sends::Asynchronous => (BULK_AHEAD / size).max(2) as usize,
     };
     let mut scheme: Box<dyn Scheme> = match protocol {
-        // A plain stream: nobody waits for each object's answer.
+        // A plain stream without answers to each object.
         Protocol::Tcp => Box::new(Tcp::new(&TcpConfig::bulk(), epoch, seed)?),
         other => other.start(epoch, seed)?,
     };
@@ -173,8 +172,8 @@ pub fn bulk(protocol: Protocol, size: u32, sends: Sends, epoch: Instant, seed: u
     })
 }
 
-/// Bytes a second over the second half of objects of `size` bytes, so that the beginning does not
-/// count; `None` unless every one was delivered.
+/// Bytes a second over the second half of objects of `size` bytes; `None` unless all were
+/// delivered.
 pub fn steady_rate(fates: &[Fate], size: u32) -> Option<f64> {
     let mut told: Vec<Time> = fates.iter().map(Fate::delivered).collect::<Option<_>>()?;
     told.sort_unstable();
@@ -184,7 +183,7 @@ pub fn steady_rate(fates: &[Fate], size: u32) -> Option<f64> {
     (seconds > 0.0).then(|| f64::from(size) * (told.len() - half) as f64 / seconds)
 }
 
-/// A workload's objects, as [`run`] takes them.
+/// A workload's objects for [`run`].
 pub fn objects(workload: Workload, seed: u64) -> Vec<Object> {
     workload.objects(seed, Time::ZERO + LEAD)
 }
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn atp_is_back_at_once_after_a_gap_that_filled_the_device_queue_with_probes() {
+    fn atp_resumes_at_once_after_gap_with_queued_probes() {
         let trace = Trace::parse("0,20000\n10,5000\n10,0\n40,0\n40,50000\n60,50000\n").unwrap();
         let back = Time::from_secs(40) + LEAD;
         for (size, within_ms) in [(64, 160), (4096, 350)] {
@@ -228,8 +227,8 @@ mod tests {
     }
 
     #[test]
-    fn a_rise_is_found_out_though_nothing_that_waits_would_have_fitted() {
-        // Figure 4(a)'s load: at 50 KB/s each object is refused.
+    fn bandwidth_rise_is_found_while_all_objects_are_refused() {
+        // The load of Figure 4(a): at 50 KB/s each object is refused.
         for second in 20..30 {
             let trace = format!("0,50000\n{second}.5,50000\n{second}.5,140000\n60,140000\n");
             let objects: Vec<Object> = saturating().into_iter().take(130).collect();
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_rate_is_that_of_the_second_half_and_of_what_was_delivered() {
+    fn steady_rate_is_that_of_the_second_half() {
         let told = |ms: u64, told| Fate { told: Some((Time::from_millis(ms), told)), ..Fate::default() };
         let delivered = |ms| told(ms, Told::Delivered);
         // Slow at first, then 1000 bytes in 10 ms; in any order.
@@ -261,17 +260,17 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_each_object_waits_a_round_trip() {
+    fn synchronous_send_takes_a_round_trip() {
         for (size, packets) in [(1u32 << 10, 1), (4 << 10, 3), (16 << 10, 12)] {
             let rate = bulk(Protocol::Atp, size, Sends::Synchronous, Instant::now(), 1).unwrap();
-            // There and back, and the time on the wire of the object and of the answer.
+            // One round trip, and the transmission times of the object and of the answer.
             let took = ROUND_TRIP.as_secs_f64() + f64::from(size + 72 * packets + 80) / BULK_RATE;
             assert!(rate >= 0.9 * f64::from(size) / took, "{size} bytes: {rate:.0} of {:.0}", f64::from(size) / took);
         }
     }
 
     #[test]
-    fn a_run_depends_on_its_seed_alone() {
+    fn run_depends_on_its_seed_alone() {
         let trace = Trace::paper();
         let objects: Vec<Object> = objects(Workload::Random, 3).into_iter().skip(280).take(60).collect();
         for protocol in [Protocol::Mtcp(2), Protocol::Quic] {
@@ -281,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn tcp_discards_what_has_waited_for_half_its_time() {
+    fn tcp_discards_object_after_half_its_deadline() {
         // 10 KB/s: a high object of 4 KB takes 0.4 s, a low one 3.3 s.
         let trace = Trace::constant(10e3);
         let objects: Vec<Object> = objects(Workload::Equal, 1).into_iter().take(12).collect();

@@ -1,51 +1,53 @@
-//! What became of each object: at the receiver, and by what the sender was told.
+//! Objects on the wire, and their fates at the receiver and as reported to the sender.
+//!
+//! On a stream an object is a heading of eight bytes and its content; by itself it begins with its
+//! number.
 
 use remora_base::Time;
 
 use super::workload::Object;
 
-/// What the sender knows of an object in the end.
+/// The final status of an object at the sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Told {
-    /// It is there.
     Delivered,
-    /// It was given up before its deadline: for lack of bandwidth, or because others had to wait
-    /// too long for it already.
+    /// Given up before its deadline, for lack of bandwidth or because it would delay others too
+    /// long.
     Rejected,
     /// Its deadline passed.
     Late,
 }
 
-/// What became of an object.
+/// The events of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Fate {
-    /// When it was handed to the sender.
+    /// Submission to the sender.
     pub entered: Option<Time>,
-    /// When its first byte was handed down.
+    /// Transmission of its first byte.
     pub started: Option<Time>,
-    /// When all of it was at the receiver.
+    /// Complete arrival at the receiver.
     pub arrived: Option<Time>,
-    /// When the sender was told its end, and which.
+    /// Report of the final status to the sender.
     pub told: Option<(Time, Told)>,
 }
 
 impl Fate {
-    /// When the sender was told that it is there.
+    /// When the sender learned of the delivery.
     pub fn delivered(&self) -> Option<Time> {
         self.told.filter(|(_, told)| *told == Told::Delivered).map(|(at, _)| at)
     }
 
-    /// Whether all of it was at the receiver by its deadline.
+    /// Whether it arrived by its deadline.
     pub fn in_time(&self, object: &Object) -> bool {
         self.arrived.is_some_and(|at| at <= self.due(object))
     }
 
-    /// Whether the sender was told so by then.
+    /// Whether the sender learned of the delivery by the deadline.
     pub fn told_in_time(&self, object: &Object) -> bool {
         self.delivered().is_some_and(|at| at <= self.due(object))
     }
 
-    /// Whether the sender was told that it gave up before the deadline, and it never came.
+    /// Whether the sender gave it up before the deadline, and it never arrived.
     pub fn rejected(&self, object: &Object) -> bool {
         !self.in_time(object) && self.told.is_some_and(|(_, told)| told == Told::Rejected)
     }
@@ -55,27 +57,26 @@ impl Fate {
     }
 }
 
-/// The fates of all objects, by their numbers.
+/// The fates of all objects, by number.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     fates: Vec<Fate>,
     told: usize,
-    /// An object that was told twice, or delivered twice.
+    /// An object reported or delivered twice.
     twice: Option<usize>,
 }
 
 impl Ledger {
-    /// For so many objects.
     pub fn new(objects: usize) -> Ledger {
         Ledger { fates: vec![Fate::default(); objects], told: 0, twice: None }
     }
 
-    /// It was handed to the sender.
+    /// The object was submitted.
     pub fn entered(&mut self, object: usize, now: Time) {
         self.update(object, |fate| fate.entered.replace(now).is_some());
     }
 
-    /// Its first byte was handed down; later calls change nothing.
+    /// Its first byte was sent; later calls change nothing.
     pub fn started(&mut self, object: usize, now: Time) {
         self.update(object, |fate| {
             fate.started.get_or_insert(now);
@@ -83,23 +84,23 @@ impl Ledger {
         });
     }
 
-    /// All of it is at the receiver.
+    /// It arrived completely.
     pub fn arrived(&mut self, object: usize, now: Time) {
         self.update(object, |fate| fate.arrived.replace(now).is_some());
     }
 
-    /// The sender was told its end.
+    /// The sender learned its final status.
     pub fn told(&mut self, object: usize, now: Time, told: Told) {
         self.told += 1;
         self.update(object, |fate| fate.told.replace((now, told)).is_some());
     }
 
-    /// How many objects have ended for the sender.
+    /// Objects with a final status.
     pub fn ended(&self) -> usize {
         self.told
     }
 
-    /// The fates, or the number of an object to which something happened twice.
+    /// The fates, or the number of an object with a duplicate event.
     pub fn into_fates(self) -> Result<Vec<Fate>, usize> {
         match self.twice {
             None => Ok(self.fates),

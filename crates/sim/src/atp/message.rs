@@ -1,12 +1,9 @@
-//! How objects travel: on a stream, eight bytes of heading, then as many bytes as they say; by
-//! themselves, with their number for their first bytes.
-
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// Bytes of a heading: the object's number and its size.
+/// Length of a heading: the object's number and its size.
 const HEADING: usize = 8;
 
-/// An object as bytes.
+/// The encoded heading of an object.
 pub fn heading(number: usize, size: u32) -> Bytes {
     let mut bytes = BytesMut::with_capacity(HEADING);
     bytes.put_u32(u32::try_from(number).unwrap_or(u32::MAX));
@@ -14,7 +11,7 @@ pub fn heading(number: usize, size: u32) -> Bytes {
     bytes.freeze()
 }
 
-/// An object of so many bytes that says its number.
+/// An object of `size` bytes that begins with its number.
 pub fn numbered(number: usize, size: u32) -> Bytes {
     let mut bytes = BytesMut::zeroed((size as usize).max(4));
     if let Some(first) = bytes.first_chunk_mut() {
@@ -23,21 +20,21 @@ pub fn numbered(number: usize, size: u32) -> Bytes {
     bytes.freeze()
 }
 
-/// The number that [`numbered`] put there.
+/// The number at the start of an object.
 pub fn number_of(object: &[u8]) -> usize {
     word(object, 0).unwrap_or(u32::MAX) as usize
 }
 
-/// Cuts a stream into objects.
+/// Splits a stream into objects.
 #[derive(Clone, Debug, Default)]
 pub struct Reader {
     heading: Vec<u8>,
-    /// Bytes of the object that are still to come.
+    /// Bytes of the current object still to come.
     left: u32,
 }
 
 impl Reader {
-    /// Takes what has come; calls `whole` with the number of each object that is there.
+    /// Handles received bytes; calls `whole` with the number of each complete object.
     pub fn take(&mut self, mut bytes: &[u8], mut whole: impl FnMut(usize)) {
         while !bytes.is_empty() {
             if self.heading.len() < HEADING {
@@ -66,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_are_found_whatever_the_pieces() {
+    fn objects_are_found_in_any_pieces() {
         let stream: Vec<u8> = [&heading(7, 3)[..], b"abc", &heading(8, 1), b"x", &heading(9, 20), &[0; 20]].concat();
         for piece in 1..=stream.len() {
             let (mut reader, mut found) = (Reader::default(), Vec::new());

@@ -1,8 +1,9 @@
 //! The experiments of ATP 02, section 4, in virtual time: objects with priorities and deadlines
-//! over a link whose bandwidth comes and goes.
+//! over a link of varying bandwidth.
 //!
-//! [`Trace`] is the link, [`Workload`] what is sent, a [`Scheme`] who sends it, [`optimum`] what
-//! could have been delivered by one who knows the future.
+//! [`Trace`] is the link, [`Workload`] the objects, a [`Scheme`] the protocol, [`optimum`] the most
+//! that a sender with knowledge of the future could deliver. Read `trace`, `workload`, `world`,
+//! then `experiment`; `endpoints` and `baseline` have the schemes, `oracle` the optimum.
 
 mod baseline;
 #[cfg(test)]

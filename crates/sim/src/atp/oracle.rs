@@ -1,52 +1,50 @@
-//! What a sender could have delivered that knew the bandwidth and the objects beforehand.
+//! The optimum: the most that a sender could deliver that knew bandwidth and objects in advance.
 //!
-//! Time is mapped to bytes by the trace's integral C(t), which makes the link a machine of speed
-//! one. A set of objects can be delivered in time if, and only if, the earliest deadline first
-//! delivers it (Horn 1974).
+//! The trace's integral C(t) maps time to bytes, which makes the link a machine of speed one. A set
+//! of objects can be delivered in time if, and only if, the earliest deadline first delivers it
+//! (Horn 1974).
 //!
-//! The best set is found by going through the objects as they arrive, with every choice so far
-//! that may still be part of the best. All that the future can see of a choice is its *load*: for
-//! each deadline ahead, how many of the bytes taken must cross by then and have not. So a choice
-//! goes when another has taken at least as much and has no greater load anywhere: whatever can
-//! be added to the one can be added to the other. Few objects are under way at a time, so few
-//! choices are left; and what is left in the end is the optimum, not an estimate of it.
+//! The search processes the objects by arrival, and keeps every choice so far that may be part of
+//! the optimum. The future depends only on a choice's *load*: for each deadline ahead, the bytes
+//! taken that must cross by then and have not. So a choice is dropped if another one has at least
+//! the same worth and nowhere a larger load: any addition to the one is possible for the other. Few
+//! objects overlap, so few choices remain, and the result is exact.
 //!
-//! This is an upper bound for any protocol: headers, propagation and packets cost nothing here.
+//! It is an upper bound for any protocol: headers, propagation and packets cost nothing here.
 
 use thiserror::Error;
 
 use super::trace::Trace;
 use super::workload::{Class, Object};
 
-/// Parts of a byte that are counted. Arrivals are rounded down to them and deadlines up, so that
-/// the bound stays one.
+/// Fractions of a byte. Arrivals are rounded down and deadlines up, so that the bound holds.
 const PARTS: f64 = 1024.0;
-/// Choices kept at a time; the paper's workloads need some hundreds.
+/// Maximum of choices; the paper's workloads need some hundreds.
 const CHOICES_MAX: usize = 100_000;
-/// Bits for how many of a class are taken: more than there are objects.
+/// Bits of the count of a class: more than there are objects.
 const COUNT_BITS: u32 = 20;
 
-/// The best that can be done.
+/// The optimum.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Optimum {
-    /// Which objects are delivered.
+    /// Whether each object is delivered.
     pub chosen: Vec<bool>,
 }
 
 impl Optimum {
-    /// How many of a class are delivered.
+    /// Delivered objects of a class.
     pub fn delivered(&self, objects: &[Object], class: Class) -> usize {
         objects.iter().zip(&self.chosen).filter(|(o, chosen)| o.class == class && **chosen).count()
     }
 }
 
-/// Why there is no optimum.
+/// An optimum that cannot be found.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum OracleError {
-    /// Too many objects are under way at a time.
+    /// Too many objects overlap.
     #[error("more than {CHOICES_MAX} choices at a time")]
     Choices,
-    /// Too many to be counted.
+    /// Too many objects.
     #[error("more than {} objects", 1u64 << COUNT_BITS)]
     Objects,
 }
@@ -100,20 +98,20 @@ impl Job {
 /// A choice among the objects that have arrived.
 #[derive(Clone, Debug, Default)]
 struct Choice {
-    /// How many are taken of each class, the most urgent in the highest digits.
+    /// Chosen objects of each class, the most urgent in the highest digits.
     worth: u64,
-    /// For each deadline ahead: what is taken, must cross by then and has not.
+    /// For each deadline ahead: chosen bytes that must cross by then and have not.
     load: Vec<u64>,
-    /// The last one taken, as a place in the trail.
+    /// The last chosen object, as an index into the trail.
     last: Option<usize>,
 }
 
-/// The objects of the best set; `jobs` are by arrival.
+/// The objects of the optimum; `jobs` are by arrival.
 fn best(jobs: &[Job]) -> Result<Vec<usize>, OracleError> {
     let earliest_due = earliest_due_after(jobs);
     let (mut now, mut dues) = (0, Vec::new());
     let mut choices = vec![Choice::default()];
-    // Objects taken, each with the one that was taken before it.
+    // Chosen objects, each with the one chosen before it.
     let mut trail: Vec<(usize, Option<usize>)> = Vec::new();
     for (job, later_due) in jobs.iter().zip(earliest_due) {
         let passed = dues.partition_point(|due| *due <= job.release);
@@ -129,7 +127,7 @@ fn best(jobs: &[Job]) -> Result<Vec<usize>, OracleError> {
             let taken = choices.get(n).and_then(|choice| choice.with(job, place, now, &dues));
             choices.extend(taken.map(|choice| Choice { last: note(&mut trail, job.index, choice.last), ..choice }));
         }
-        // At the deadlines to come, only what must have crossed by then will count.
+        // Of the deadlines to come, only what must have crossed by then counts.
         let settled = dues.partition_point(|due| *due <= later_due).saturating_sub(1);
         choices = undominated(choices, settled);
         if choices.len() > CHOICES_MAX {
@@ -163,7 +161,7 @@ fn note(trail: &mut Vec<(usize, Option<usize>)>, index: usize, before: Option<us
 }
 
 impl Choice {
-    /// So much crosses; so many deadlines pass.
+    /// `crossed` bytes cross; `passed` deadlines pass.
     fn wait(&mut self, crossed: u64, passed: usize) {
         self.load.drain(..passed.min(self.load.len()));
         for load in &mut self.load {
@@ -171,13 +169,13 @@ impl Choice {
         }
     }
 
-    /// There is a deadline more to look at.
+    /// Adds a deadline.
     fn mark(&mut self, place: usize) {
         let before = place.checked_sub(1).and_then(|p| self.load.get(p)).copied().unwrap_or(0);
         self.load.insert(place.min(self.load.len()), before);
     }
 
-    /// With the job, if that can be.
+    /// The choice with the job, if feasible.
     fn with(&self, job: &Job, place: usize, now: u64, dues: &[u64]) -> Option<Choice> {
         let fits = |(load, due): (&u64, &u64)| load + job.size <= due - now;
         if !self.load.iter().zip(dues).skip(place).all(fits) {
@@ -188,16 +186,16 @@ impl Choice {
         Some(Choice { worth: self.worth + job.worth, load, last: self.last })
     }
 
-    /// Whether it is as good as the other, whatever is still to come; deadlines before `settled`
-    /// do not matter any more.
+    /// Whether it dominates the other, whatever follows; deadlines before `settled` no longer
+    /// matter.
     fn is_as_good_as(&self, other: &Choice, settled: usize) -> bool {
         self.worth >= other.worth && self.load.iter().zip(&other.load).skip(settled).all(|(a, b)| a <= b)
     }
 }
 
-/// Those of which none is as good as another.
+/// The choices that no other one dominates.
 fn undominated(mut choices: Vec<Choice>, settled: usize) -> Vec<Choice> {
-    // The better ones first: they are the ones that others can be compared with.
+    // The best ones first: they dominate most others.
     choices.sort_by(|a, b| b.worth.cmp(&a.worth).then_with(|| a.load.iter().rev().cmp(b.load.iter().rev())));
     let mut kept: Vec<Choice> = Vec::new();
     for choice in choices {
@@ -245,7 +243,7 @@ mod tests {
         true
     }
 
-    /// High, medium, low: the best by trying every set.
+    /// High, medium, low: the optimum by exhaustive search.
     fn by_force(trace: &Trace, objects: &[Object]) -> [usize; 3] {
         let counts = |set: usize| {
             Class::ALL.map(|c| objects.iter().enumerate().filter(|(n, o)| o.class == c && set & 1 << n != 0).count())
@@ -273,7 +271,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(80))]
         #[test]
-        fn it_is_as_good_as_trying_everything(objects in prop::collection::vec(object(), 0..10)) {
+        fn optimum_equals_that_of_exhaustive_search(objects in prop::collection::vec(object(), 0..10)) {
             let trace = Trace::parse("0,2000\n2,500\n2,0\n3,0\n3,1500\n5,1000\n").unwrap();
             let optimum = optimum(&trace, &objects).unwrap();
             prop_assert!(is_feasible(&trace, &objects, |n| optimum.chosen[n]));
@@ -282,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn the_paper_s_workloads_are_solved() {
+    fn workloads_of_the_paper_are_solved() {
         let trace = Trace::paper();
         let cases = [
             (Workload::Uniform, [541, 0, 0]),
@@ -300,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn every_seed_is_solved_and_can_be_done() {
+    fn optimum_of_any_seed_is_feasible() {
         let trace = Trace::paper();
         for workload in Workload::ALL {
             for seed in 1..=40 {

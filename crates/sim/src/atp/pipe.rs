@@ -1,9 +1,8 @@
-//! One direction of the link: a device queue in front of a bandwidth that follows the trace,
-//! then a propagation delay. What Dummynet is in ATP 02, section 4.1.
+//! One direction of the link: a device queue in front of a bandwidth that follows the trace, then a
+//! propagation delay, like Dummynet in ATP 02, section 4.1.
 //!
-//! The channel crate's recorded links carry 1500 bytes at each whole-millisecond opportunity;
-//! here every byte takes the time that the trace's integral gives it, which is what the oracle
-//! is measured by.
+//! The channel crate's recorded links carry 1500 bytes at each whole-millisecond opportunity; here
+//! every byte takes the time given by the trace's integral, which is also the oracle's measure.
 
 use std::collections::VecDeque;
 
@@ -19,11 +18,11 @@ const HEADERS: usize = 28;
 #[derive(Clone, Debug)]
 pub(super) struct Pipe {
     link: Link,
-    /// By the moment each is sent.
+    /// By transmission time.
     packets: VecDeque<Packet>,
-    /// Packets that found the queue full, or the link down.
+    /// Packets dropped at the full queue, or while the link was down.
     pub(super) dropped: u64,
-    /// Bytes of packets that have arrived, headers included.
+    /// Bytes of packets that arrived, including headers.
     pub(super) carried: u64,
 }
 
@@ -35,12 +34,11 @@ struct Packet {
 }
 
 impl Pipe {
-    /// An empty one.
     pub(super) fn new(link: Link) -> Pipe {
         Pipe { link, packets: VecDeque::new(), dropped: 0, carried: 0 }
     }
 
-    /// Takes a UDP payload, if there is room.
+    /// Queues a UDP payload if there is space.
     pub(super) fn send(&mut self, now: Time, payload: Bytes) {
         let Link { trace, queue_max, when_down, .. } = &self.link;
         let waiting = self.packets.iter().rev().take_while(|p| p.start > now).count();
@@ -50,7 +48,7 @@ impl Pipe {
         }
         let start = self.packets.back().map_or(now, |last| last.end.max(now));
         let bytes = (payload.len() + HEADERS) as f64;
-        // A link that stays down for good never sends it.
+        // A link that stays down forever never sends it.
         let end = trace.when(trace.carried(start) + bytes).unwrap_or(Time::MAX).max(start);
         self.packets.push_back(Packet { start, end, payload });
     }
@@ -60,7 +58,7 @@ impl Pipe {
         self.packets.front().map(|p| p.end + self.link.delay)
     }
 
-    /// The next packet that has arrived.
+    /// The next packet that arrived.
     pub(super) fn receive(&mut self, now: Time) -> Option<Bytes> {
         self.next_arrival().filter(|at| *at <= now)?;
         let payload = self.packets.pop_front()?.payload;
@@ -82,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_take_turns_and_the_queue_is_bounded() {
+    fn pipe_sends_in_order_and_bounds_its_queue() {
         let mut pipe = pipe(Trace::constant(1000.0), 5, 2, WhenDown::Holds);
         for n in 0..4u8 {
             pipe.send(Time::ZERO, Bytes::from(vec![n; 72]));
@@ -98,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_in_the_bandwidth_holds_what_is_being_sent() {
+    fn gap_in_bandwidth_delays_packet_in_transmission() {
         let trace = Trace::parse("0,1000\n1,1000\n1,0\n3,0\n3,1000\n").unwrap();
         for (when_down, dropped) in [(WhenDown::Holds, 0), (WhenDown::Drops, 1)] {
             let mut pipe = pipe(trace.clone(), 0, 50, when_down);

@@ -1,8 +1,8 @@
-//! A link's bandwidth over time, as the experiments of ATP 02, section 4 shape it, and its
-//! integral: the bytes that can have crossed by a moment.
+//! The bandwidth of a link over time, as in the experiments of ATP 02, section 4, and its integral:
+//! the capacity in bytes until a moment.
 //!
-//! [`Trace::paper`] is *reconstructed*: ATP 02 prints its synthetic trace as a drawing only
-//! (Figure 4). What its text, Figure 5 and Table 2 say of it is kept; the rest is drawn between.
+//! [`Trace::paper`] is *reconstructed*: ATP 02 has its synthetic trace as a drawing only (Figure
+//! 4). The reconstruction agrees with its text, Figure 5 and Table 2; the rest is drawn between.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use remora_base::Time;
 use remora_channel::Opportunities;
 use thiserror::Error;
 
-/// Knots that a trace may have.
+/// Maximum of knots.
 const KNOTS_MAX: usize = 1_000_000;
-/// No faster link is worth a priority, in bytes a second.
+/// Maximum rate in bytes a second; faster links need no priorities.
 const RATE_MAX: f64 = 1e9;
-/// No longer trace is run, in seconds.
+/// Maximum length in seconds.
 const LENGTH_MAX_S: f64 = 86_400.0;
-/// Opportunities are counted over so long, to have a rate.
+/// Interval over which opportunities are counted for a rate.
 const BIN_MS: u32 = 100;
 const OPPORTUNITY_BYTES: f64 = 1500.0;
-/// As long as the workloads take.
+/// The length of the workloads.
 const ROUNDS_MS: u32 = 300_000;
 
 /// Time in seconds, rate in bytes a second. ATP 02: the estimates of Figure 5 from 136 to 150 s;
@@ -50,8 +50,7 @@ const PAPER: [(f64, f64); 22] = [
     (300.0, 192e3),
 ];
 
-/// Bandwidth over time: straight lines between knots. Before the first knot and after the last
-/// the rate is theirs.
+/// Bandwidth over time: linear between knots, constant before the first and after the last.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Trace {
     /// By time; two at the same moment are a jump. Never empty.
@@ -64,23 +63,23 @@ struct Knot {
     at: f64,
     /// Bytes a second from here on.
     rate: f64,
-    /// Bytes that can have crossed by now.
+    /// Capacity in bytes until here.
     carried: f64,
 }
 
 impl Trace {
-    /// That of ATP 02, reconstructed: 300 s.
+    /// The trace of ATP 02, reconstructed: 300 s.
     pub fn paper() -> Trace {
         Trace::between(PAPER)
     }
 
-    /// The same rate for ever, in bytes a second.
+    /// A constant rate in bytes a second.
     pub fn constant(rate: f64) -> Trace {
         Trace::between([(0.0, rate.clamp(0.0, RATE_MAX))])
     }
 
-    /// Reads either form: lines of `time_s,rate_Bps` (a heading and `#` lines are skipped), or
-    /// a Mahimahi trace, which has one number on a line.
+    /// Parses lines of `time_s,rate_Bps` (a heading and `#` lines are skipped), or a Mahimahi
+    /// trace, which has one number on a line.
     pub fn parse(text: &str) -> Result<Trace, TraceError> {
         let first = text.lines().find(|l| !l.trim().is_empty()).ok_or(TraceError::Empty)?;
         match first.trim().parse::<u32>() {
@@ -112,8 +111,7 @@ impl Trace {
         Ok(Trace::between(points))
     }
 
-    /// A recorded link: its rate in tenths of a second, round after round for as long as the workloads take, and whole
-    /// rounds.
+    /// A recorded link: its rate in tenths of a second, in whole rounds that cover the workloads.
     fn from_opportunities(recorded: &Opportunities) -> Trace {
         let round_ms = recorded.round_ms();
         let mut counts = vec![0u32; round_ms.div_ceil(BIN_MS).clamp(1, KNOTS_MAX as u32 / 2) as usize];
@@ -158,26 +156,26 @@ impl Trace {
         Trace { knots }
     }
 
-    /// The same, so much later.
+    /// The trace delayed by `by`.
     pub fn delayed(&self, by: Duration) -> Trace {
         let by = by.as_secs_f64();
         let first = self.knots.first().map(|k| (0.0, k.rate));
         Trace::between(first.into_iter().chain(self.knots.iter().map(|k| (k.at + by, k.rate))))
     }
 
-    /// What is left of it after so long.
+    /// The rest of the trace after `begun`.
     pub fn after(&self, begun: Duration) -> Trace {
         let at = begun.as_secs_f64();
         let rest = self.knots.iter().filter(|k| k.at > at).map(|k| (k.at - at, k.rate));
         Trace::between(std::iter::once((0.0, self.rate(Time::ZERO + begun))).chain(rest))
     }
 
-    /// Until the last knot.
+    /// Time of the last knot.
     pub fn length(&self) -> Duration {
         Duration::from_secs_f64(self.knots.last().map_or(0.0, |k| k.at))
     }
 
-    /// Bytes a second at a moment; where it jumps, the rate from then on.
+    /// Bytes a second at a moment; at a jump, the later rate.
     pub fn rate(&self, now: Time) -> f64 {
         let at = now.as_secs_f64();
         let next = self.knots.partition_point(|k| k.at <= at);
@@ -188,7 +186,7 @@ impl Trace {
         }
     }
 
-    /// Bytes that can have crossed by a moment: C(t).
+    /// Capacity in bytes until a moment: C(t).
     pub fn carried(&self, by: Time) -> f64 {
         let at = by.as_secs_f64();
         let next = self.knots.partition_point(|k| k.at <= at);
@@ -198,7 +196,7 @@ impl Trace {
         }
     }
 
-    /// The first moment by which so many bytes can have crossed; `None` if there is none.
+    /// The first moment with a capacity of `bytes`; `None` if there is none.
     pub fn when(&self, bytes: f64) -> Option<Time> {
         let next = self.knots.partition_point(|k| k.carried < bytes);
         let before = next.checked_sub(1).and_then(|n| self.knots.get(n));
@@ -216,7 +214,7 @@ fn slope(a: &Knot, b: &Knot) -> f64 {
     if b.at > a.at { (b.rate - a.rate) / (b.at - a.at) } else { 0.0 }
 }
 
-/// Why a text is not a trace. Lines are counted from 1.
+/// An invalid trace. Lines are counted from 1.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum TraceError {
     /// Not two numbers, out of range, or before the line above.
@@ -225,10 +223,8 @@ pub enum TraceError {
          most, and a rate from 0 to {RATE_MAX}"
     )]
     NotAPoint { line: usize },
-    /// There is nothing.
     #[error("the trace has no length")]
     Empty,
-    /// Not a Mahimahi trace.
     #[error(transparent)]
     Mahimahi(#[from] remora_channel::TraceError),
 }
@@ -240,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn before_its_first_line_a_trace_has_the_rate_of_that() {
+    fn trace_begins_with_the_rate_of_its_first_line() {
         let trace = Trace::parse("2,100\n3,100\n").unwrap();
         assert_eq!((trace.carried(Time::ZERO), trace.carried(Time::from_secs(1))), (0.0, 100.0));
         assert_eq!(trace.when(50.0), Some(Time::from_millis(500)));
@@ -248,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_paper_s_trace_is_what_its_text_says() {
+    fn paper_trace_agrees_with_the_papers_text() {
         let trace = Trace::paper();
         let kb = |s: f64| trace.rate(Time::from_nanos((s * 1e9) as u64)) / 1e3;
         assert_eq!(trace.length(), Duration::from_secs(300));
@@ -257,13 +253,13 @@ mod tests {
         }
         assert!((1200..2200).all(|t| kb(f64::from(t) / 10.0) <= 64.0));
         assert!((0..3000).all(|t| kb(f64::from(t) / 10.0) <= 200.0));
-        // The same for `--trace`, and for tests that cannot see this crate.
+        // Also for `--trace`, and for tests that cannot use this crate.
         let file = Trace::parse(include_str!("../../../../docs/examples/atp02-trace.csv")).unwrap();
         assert_eq!(file, trace);
     }
 
     #[test]
-    fn the_integral_is_the_area() {
+    fn integral_is_the_area() {
         let trace =
             Trace::parse("time_s,rate_Bps\n# up, a gap, and a jump\n0,0\n10,100\n10,0\n20,0\n20,50\n30,50\n").unwrap();
         for (at, carried) in [(0, 0.0), (5, 125.0), (10, 500.0), (15, 500.0), (20, 500.0), (30, 1000.0), (40, 1500.0)] {
@@ -279,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn mahimahi_traces_are_read_round_after_round() {
+    fn mahimahi_trace_repeats_in_rounds() {
         let every_ms = |last: u32| (1..=last).map(|ms| format!("{ms}\n")).collect::<String>();
         for (text, length) in
             [(every_ms(1000), 300.0), ("1\n".into(), 300.0), (every_ms(150), 300.0), (every_ms(301_007), 301.007)]
@@ -304,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_lines_are_refused() {
+    fn bad_line_is_refused() {
         for bad in
             ["", "\n", "x,y\n", "0,5\n", "0,5\n-1,5\n", "0,-5\n1,5\n", "0,5\n1,nan\n", "0,5\n2,5\n1,5\n", "2\n1\n"]
         {
@@ -314,7 +310,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn when_undoes_carried(ms in 0u64..400_000, bytes in 1.0f64..1e6) {
+        fn when_is_the_inverse_of_carried(ms in 0u64..400_000, bytes in 1.0f64..1e6) {
             let trace = Trace::paper();
             let start = trace.carried(Time::from_millis(ms));
             let end = trace.when(start + bytes).unwrap();

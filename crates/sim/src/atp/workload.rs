@@ -1,8 +1,8 @@
 //! The seven workloads of ATP 02, Table 1.
 //!
-//! The scan of the table is out of line; this reading agrees with the text and with the sums of
-//! Table 2. Of one number it does not: 75 objects 8 s apart would last twice as long as the
-//! trace, so `reversed` has 38 of them.
+//! The scan of the table is misaligned; this reading agrees with the text and with the sums of
+//! Table 2, except for one number: 75 objects 8 s apart would last twice as long as the trace, so
+//! `reversed` has 38 of them.
 
 use std::time::Duration;
 
@@ -10,22 +10,20 @@ use remora_atp::Priority;
 use remora_base::{Rng, Time};
 
 const KB: u32 = 1024;
-/// Objects come up to so much later than planned, as the paper's did (Figure 5).
+/// Maximum delay of an object beyond its schedule, as in the paper (Figure 5).
 const JITTER: Duration = Duration::from_millis(50);
 
-/// How much an object matters.
+/// The class of an object.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Class {
-    /// Least.
     Low,
     /// In `random` only.
     Medium,
-    /// Most.
     High,
 }
 
 impl Class {
-    /// All, the most urgent first.
+    /// All classes, the most urgent first.
     pub const ALL: [Class; 3] = [Class::High, Class::Medium, Class::Low];
 
     pub const fn name(self) -> &'static str {
@@ -36,7 +34,7 @@ impl Class {
         }
     }
 
-    /// As ATP's applications say it.
+    /// The class in ATP's interface.
     pub const fn priority(self) -> Priority {
         match self {
             Class::Low => Priority::LOW,
@@ -46,21 +44,20 @@ impl Class {
     }
 }
 
-/// Something to be sent.
+/// An object to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Object {
-    /// When it is handed to the sender.
+    /// Its submission.
     pub arrival: Time,
     /// Bytes (at least 1).
     pub size: u32,
-    /// How much it matters.
     pub class: Class,
-    /// From its arrival.
+    /// Relative to its arrival.
     pub deadline: Duration,
 }
 
 impl Object {
-    /// The moment by which it must be there.
+    /// The absolute deadline.
     pub fn due(&self) -> Time {
         self.arrival + self.deadline
     }
@@ -71,7 +68,7 @@ impl Object {
 pub enum Workload {
     /// Small objects of one class.
     Uniform,
-    /// Two classes that ask for about as much.
+    /// Two classes with about the same load.
     Equal,
     /// Low objects of 64 KB.
     Unequal1,
@@ -81,11 +78,11 @@ pub enum Workload {
     Reversed,
     /// Validations and file chunks.
     Filesystem,
-    /// Everything drawn.
+    /// All parameters random.
     Random,
 }
 
-/// Objects that come at equal distances.
+/// Objects at constant intervals.
 struct Row {
     class: Class,
     size: u32,
@@ -118,8 +115,8 @@ impl Workload {
         }
     }
 
-    /// Its objects by arrival, from the moment `start` on. The seed draws by how much each is
-    /// late (0 to 50 ms), and everything about `random`.
+    /// Its objects by arrival, from `start` on. The seed draws each delay (0 to 50 ms), and
+    /// everything about `random`.
     pub fn objects(self, seed: u64, start: Time) -> Vec<Object> {
         let mut rng = Rng::stream(seed, &format!("atp workload {}", self.name()));
         let mut objects = match self {
@@ -134,7 +131,7 @@ impl Workload {
         objects
     }
 
-    /// The classes that it has, the most urgent first.
+    /// Its classes, the most urgent first.
     pub fn classes(self) -> impl Iterator<Item = Class> {
         let has = move |class: &Class| self == Workload::Random || self.rows().iter().any(|r| r.class == *class);
         Class::ALL.into_iter().filter(has)
@@ -173,7 +170,7 @@ impl Row {
     }
 }
 
-/// As many of each class as the paper had, in an order of their own.
+/// As many of each class as in the paper, in random order.
 fn random(rng: &mut Rng) -> Vec<Object> {
     let mut left = [(Class::Low, 205), (Class::Medium, 191), (Class::High, 204)];
     let mut objects = Vec::new();
@@ -207,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_those_of_tables_1_and_2() {
+    fn object_counts_are_those_of_tables_1_and_2() {
         // Table 2 sums over high objects: equal and unequal-2 600, filesystem 3000, random 204.
         let cases = [
             (Workload::Uniform, 600, 0, 0),
@@ -228,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_come_in_order_within_the_trace_and_as_the_seed_says() {
+    fn objects_are_ordered_within_trace_and_depend_on_seed() {
         for workload in Workload::ALL {
             let objects = workload.objects(7, Time::from_secs(1));
             assert!(objects.is_sorted_by_key(|o| o.arrival));

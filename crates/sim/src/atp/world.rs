@@ -13,21 +13,21 @@ use super::pipe::Pipe;
 use super::trace::Trace;
 use super::workload::Object;
 
-/// What goes on at one and the same moment ends within so many steps, or never does.
+/// Maximum of steps at one moment.
 const STEPS_MAX: u32 = 100_000;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// An end of the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// Who has objects.
+    /// The host that has objects.
     Sender,
-    /// Who wants them.
+    /// The host that receives them.
     Receiver,
 }
 
 impl End {
-    /// Where it is, by its own account and the other's.
+    /// Its address, on either end.
     pub(super) fn address(self) -> SocketAddr {
         let host = match self {
             End::Sender => 1,
@@ -44,24 +44,24 @@ impl End {
     }
 }
 
-/// A protocol with its two ends and what its programs do with it. The law is that of
-/// [`remora_base::Core`]: one change, then drain.
+/// A protocol with both ends and their programs. The contract is that of [`remora_base::Core`]: one
+/// change, then drain.
 pub trait Scheme {
-    /// Object number `number` is to be sent.
+    /// Submits object number `number`.
     fn submit(&mut self, now: Time, number: usize, object: &Object, ledger: &mut Ledger);
-    /// A UDP payload has arrived at `end`.
+    /// Handles a UDP payload at `end`.
     fn handle_datagram(&mut self, now: Time, end: End, payload: Bytes, ledger: &mut Ledger);
-    /// Acts on every timer that is due.
+    /// Runs every timer that is due.
     fn handle_timeout(&mut self, now: Time, ledger: &mut Ledger);
-    /// The next UDP payload to send, and from which end.
+    /// The next UDP payload to send, and its end.
     fn poll_transmit(&mut self, now: Time, ledger: &mut Ledger) -> Option<(End, Bytes)>;
-    /// When a timer is next due.
+    /// When a timer is due.
     fn poll_timeout(&self) -> Option<Time>;
-    /// What the sender takes the bandwidth for, in bytes a second, if it has an opinion.
+    /// The sender's bandwidth estimate in bytes a second, if it has one.
     fn estimate(&mut self) -> Option<f64> {
         None
     }
-    /// Why it cannot go on, if that is so.
+    /// A fatal error, if any.
     fn trouble(&self) -> Option<String> {
         None
     }
@@ -69,33 +69,33 @@ pub trait Scheme {
 
 #[derive(Clone, Debug)]
 pub struct Link {
-    /// The bandwidth, the same in both directions.
+    /// The bandwidth of both directions.
     pub trace: Arc<Trace>,
-    /// One way.
+    /// One-way delay.
     pub delay: Duration,
-    /// Packets that may wait at each end.
+    /// Capacity of each end's device queue in packets.
     pub queue_max: usize,
-    /// What becomes of packets while there is no bandwidth.
+    /// Treatment of packets while there is no bandwidth.
     pub when_down: WhenDown,
 }
 
-/// What a device does with packets while its link is down.
+/// Treatment of packets by a device whose link is down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WhenDown {
-    /// Holds as many as its queue takes, as Dummynet does.
+    /// Queues as many as fit, as Dummynet does.
     Holds,
-    /// Drops what comes; what it has already, it holds.
+    /// Drops new ones; keeps those queued.
     Drops,
 }
 
-/// What the programs do.
+/// The submission of objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pace {
-    /// Objects are handed over when they come.
+    /// At their arrival times.
     Open,
-    /// Each is handed over when so many before it have ended, but not before it comes.
+    /// When earlier ones end, and not before their arrival times.
     Closed {
-        /// How many may be under way at a time (at least 1).
+        /// Maximum of objects in progress (at least 1).
         at_once: usize,
     },
 }
@@ -103,44 +103,44 @@ pub enum Pace {
 /// A second of a run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Second {
-    /// When it ended.
+    /// Its end.
     pub at: Time,
-    /// Bytes that arrived at the receiver in it, headers included.
+    /// Bytes received, including headers.
     pub used: u64,
-    /// What the sender then took the bandwidth for, in bytes a second.
+    /// The sender's bandwidth estimate at its end, in bytes a second.
     pub estimate: Option<f64>,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Run {
     /// By object.
     pub fates: Vec<Fate>,
     pub seconds: Vec<Second>,
-    /// Packets that found the sender's device queue full.
+    /// Packets dropped at the sender's device queue.
     pub dropped: u64,
-    /// Bytes that arrived at the receiver, headers included.
+    /// Bytes received at the receiver, including headers.
     pub forth: u64,
-    /// Bytes that arrived at the sender, headers included.
+    /// Bytes received at the sender, including headers.
     pub back: u64,
     pub ended: Time,
 }
 
-/// Why there is no [`Run`].
+/// A failed [`Run`].
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum WorldError {
-    /// Nothing but steps at one moment.
+    /// Endless steps at one moment.
     #[error("at {0} there was no end of steps")]
     Stuck(Time),
-    /// An object ended twice, or arrived twice.
+    /// An object ended or arrived twice.
     #[error("object {0} met its fate twice")]
     Twice(usize),
-    /// The protocol cannot go on.
+    /// A fatal error of the protocol.
     #[error("{0}")]
     Trouble(String),
 }
 
-/// Runs until `end`; a closed pace, until all objects have ended for the sender.
+/// Runs until `end` or, for a closed pace, until all objects ended at the sender.
 pub(super) fn run(
     scheme: &mut dyn Scheme,
     link: &Link,
@@ -162,14 +162,14 @@ struct World<'a> {
     now: Time,
     objects: &'a [Object],
     pace: Pace,
-    /// The next object to hand over.
+    /// The next object to submit.
     next: usize,
     forth: Pipe,
     back: Pipe,
     ledger: Ledger,
     seconds: Vec<Second>,
     next_second: Time,
-    /// Bytes that had arrived when the last second ended.
+    /// Bytes received until the last full second.
     counted: u64,
     steps_now: u32,
 }
@@ -192,7 +192,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Sends what is to be sent, then goes to the next moment at which something happens.
+    /// Sends all packets, then advances to the next event.
     fn step(&mut self, scheme: &mut dyn Scheme, end: Time) -> Result<(), WorldError> {
         self.drain(scheme);
         let moments = [self.forth.next_arrival(), self.back.next_arrival(), self.next_entry(), scheme.poll_timeout()];
@@ -232,7 +232,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// When the next object is handed over; `None` while others must end first.
+    /// When the next object is submitted; `None` while others must end first.
     fn next_entry(&self) -> Option<Time> {
         let object = self.objects.get(self.next)?;
         match self.pace {

@@ -1,4 +1,4 @@
-//! What was asked of the endpoints and what they told: the judge of a world of objects.
+//! The requests of a world and their results, with the rules that they must obey.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use remora_atp::session::PeerId;
 use remora_atp::{Final, Outcome, Rejection, RequestId};
 use remora_base::Time;
 
-/// Bytes at the head of an object by which it is known.
+/// Bytes at the head of an object that identify it.
 pub(super) const NAME: usize = 8;
 
-/// Who was asked: a node, and which of its lives.
+/// The requester: a node, and its restart count.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Asked {
     pub(super) node: usize,
@@ -18,23 +18,23 @@ pub(super) struct Asked {
     pub(super) request: RequestId,
 }
 
-/// A request, and all that is known of it.
+/// A request and its events.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) asked: Asked,
     pub(super) peer: PeerId,
     pub(super) to: usize,
     pub(super) object: Bytes,
-    /// When it has to be there, by the last word of the program.
+    /// The last deadline set by the program.
     pub(super) deadline: Option<Time>,
     /// Whether it ever had a deadline.
     pub(super) had_deadline: bool,
     /// Whether the program cancelled it.
     pub(super) cancelled: bool,
     pub(super) end: Option<Final>,
-    /// When it came out at the other end.
+    /// When it was delivered at the other end.
     pub(super) arrived: Option<Time>,
-    /// Its node has forgotten it.
+    /// Its node restarted without it.
     pub(super) forgotten: bool,
 }
 
@@ -62,7 +62,7 @@ impl Ledger {
         self.numbers.get(&asked).and_then(|n| self.entries.get_mut(*n))
     }
 
-    /// Requests of `node` that have not ended.
+    /// Requests of `node` without a final status.
     pub(super) fn open(&self, node: usize, life: u32) -> impl Iterator<Item = &Entry> {
         let mine = move |e: &&Entry| e.asked.node == node && e.asked.life == life && e.end.is_none();
         self.entries.iter().filter(mine)
@@ -80,7 +80,7 @@ impl Ledger {
         &self.entries
     }
 
-    /// A final upcall.
+    /// A request got its final status.
     pub(super) fn ended(&mut self, now: Time, asked: Asked, end: Final) {
         let Some(entry) = self.entry(asked) else {
             return self.violations.push(format!("{now}: {asked:?}, which nobody asked, ended: {:?}", end.outcome));
@@ -93,7 +93,7 @@ impl Ledger {
         self.violations.extend(complaint.map(|what| format!("{now}: {asked:?} {what}")));
     }
 
-    /// `object` came out at `node`, by a datagram sent at `sent`.
+    /// `object` was delivered at `node` by a datagram sent at `sent`.
     pub(super) fn arrived(&mut self, now: Time, sent: Time, node: usize, object: &Bytes) {
         let name = object.first_chunk::<NAME>().map(|n| u64::from_be_bytes(*n));
         let entry = name.and_then(|n| self.entries.get_mut(usize::try_from(n).ok()?));
@@ -109,7 +109,7 @@ impl Ledger {
     }
 }
 
-/// What is wrong with this end of a request.
+/// The violation by this final status of a request.
 fn complaint(entry: &Entry, end: Final) -> Option<String> {
     let size = entry.object.len() as u64;
     let wrong = match end.outcome {

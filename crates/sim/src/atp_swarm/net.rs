@@ -1,5 +1,5 @@
-//! The way between the server and its clients: the channel core, and what it leaves out,
-//! which is duplicates, reordering and addresses.
+//! The network between the server and its clients: the channel core, with duplicates, reordering
+//! and addresses.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,17 +10,17 @@ use remora_channel::{self as channel, Channel, ConfigError, Duplex, Lane, Side};
 
 use super::scenario::Scenario;
 
-/// The least rate of the healed link: what is left must not take for ever.
+/// Minimum rate of the healed link, so that the rest completes soon.
 const HEALED: Rate = Rate::mbit(1);
-/// What stands before each datagram on the channel, as headers do: when it was sent, and the ports.
+/// Length of a tag before each datagram on the channel: sending time and ports.
 const TAG: usize = 12;
 
-/// A datagram that has arrived.
+/// A datagram that arrived.
 #[derive(Debug)]
 pub(super) struct Arrival {
     pub(super) node: usize,
     pub(super) from: SocketAddr,
-    /// When the other end sent it.
+    /// When it was sent.
     pub(super) sent: Time,
     pub(super) payload: Bytes,
 }
@@ -33,15 +33,15 @@ pub(super) struct Net {
     duplicate: f64,
     reorder: f64,
     jitter: u64,
-    /// Datagrams that are past the channel but held back, by when they come.
+    /// Datagrams past the channel but delayed, by arrival.
     late: BTreeMap<(Time, u64), (usize, Bytes)>,
     sequence: u64,
-    /// By node, how often it moved.
+    /// By node, its number of moves.
     ports: Vec<u16>,
     pub(super) packets: u64,
 }
 
-/// Node `node`'s address after it moved so often.
+/// The address of node `node` after `moves` moves.
 fn address(node: usize, moves: u16) -> SocketAddr {
     let [_, host] = (node as u16 + 1).to_be_bytes();
     let [_, net] = moves.to_be_bytes();
@@ -71,7 +71,7 @@ impl Net {
         })
     }
 
-    /// From now on nothing is lost, held back or doubled; what is under way is gone.
+    /// Ends all faults; datagrams in flight are lost.
     pub(super) fn heal(&mut self) -> Result<(), ConfigError> {
         self.channel = Channel::with_mobiles(self.healed.clone(), self.seed, self.channel.mobiles())?;
         (self.duplicate, self.reorder) = (0.0, 0.0);
@@ -83,7 +83,7 @@ impl Net {
         address(node, self.ports[node])
     }
 
-    /// The node is elsewhere; what is under way to its old address comes to nobody.
+    /// Moves a node; datagrams in flight to its old address are lost.
     pub(super) fn relocate(&mut self, node: usize) {
         self.ports[node] += 1;
     }
@@ -104,7 +104,7 @@ impl Net {
         self.channel.send(now, lane, tagged.freeze());
     }
 
-    /// When something next happens, if anything is under way.
+    /// When the next datagram arrives.
     pub(super) fn next(&self) -> Option<Time> {
         let late = self.late.first_key_value().map(|((at, _), _)| *at);
         self.channel.poll_timeout().into_iter().chain(late).min()
@@ -133,7 +133,7 @@ impl Net {
         }
     }
 
-    /// Whose the datagram is; `None` if its addressee has moved on.
+    /// The receiver of a datagram; `None` if it has moved.
     fn open(&self, (lane, mut bytes): (usize, Bytes)) -> Option<Arrival> {
         let client = lane / 2 + 1;
         let (from, to) = if lane.is_multiple_of(2) { (0, client) } else { (client, 0) };

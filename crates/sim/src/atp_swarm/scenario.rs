@@ -1,4 +1,4 @@
-//! A world of objects drawn from a seed: who is in it, how poor its link is, what goes wrong.
+//! Scenarios: the endpoints, the link and the faults of a world, drawn from a seed.
 
 use std::time::Duration;
 
@@ -7,59 +7,57 @@ use remora_atp::{Policy, estimate, scheduler};
 use remora_base::{Rate, Rng, Time};
 use remora_channel::{self as channel, ErrorModel, Outage};
 
-/// A silent peer's time where ends may restart, or close and move: nobody tells a server of a
-/// client that lost its memory and its address, or left its address before its last word came.
+/// Idle timeout where ends may restart, or close and move: a server does not learn that a client
+/// restarted at another address, or moved before its CLOSE arrived.
 const SHORT_HOLD: Duration = Duration::from_secs(40);
 const LONG_HOLD: Duration = Duration::from_secs(24 * 3600);
-/// Bytes that make a world's limits tiny.
+/// Tiny limits in bytes.
 const TINY: u32 = 12_000;
 
-/// A world to run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// The server's settings, then those of one or two clients.
+    /// The server's configuration, then those of one or two clients.
     pub nodes: Vec<Config>,
     /// The link, with its losses and outages.
     pub channel: channel::Config,
-    /// Probability that a datagram comes twice.
+    /// Probability that a datagram is duplicated.
     pub duplicate: f64,
-    /// Probability that a datagram is held back, by up to `jitter`.
+    /// Probability that a datagram is delayed by up to `jitter`.
     pub reorder: f64,
-    /// How long datagrams are held back at most.
+    /// Maximum of that delay.
     pub jitter: Duration,
-    /// What may happen beside objects.
     pub faults: Faults,
-    /// Things that programs and fate do before all faults end.
+    /// Random actions before all faults end.
     pub actions: u64,
-    /// Mean time between two of them.
+    /// Mean time between two actions.
     pub pause: Duration,
     /// Probability that an object has a deadline.
     pub deadlines: f64,
-    /// The largest object sent, in bytes.
+    /// Maximum size of an object in bytes.
     pub largest: u64,
 }
 
-/// What may happen beside objects.
+/// The faults of a world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Faults {
     /// Clients change their addresses.
     pub moves: bool,
-    /// Ends lose their memory.
+    /// Ends restart without state.
     pub restarts: bool,
     /// Programs close connections.
     pub closes: bool,
-    /// Programs change their minds about requests.
+    /// Programs change or cancel requests.
     pub commands: bool,
-    /// Limits are so small that they are met.
+    /// Limits are so small that they are reached.
     pub tiny: bool,
-    /// Silent peers are given up soon.
+    /// Silent peers are dropped soon.
     pub short_hold: bool,
-    /// Connections without objects end soon.
+    /// Idle connections end soon.
     pub short_idle: bool,
 }
 
 impl Scenario {
-    /// The world of `seed`.
+    /// The scenario of `seed`.
     pub fn draw(seed: u64) -> Scenario {
         let mut rng = Rng::stream(seed, "atp scenario");
         let restarts = rng.chance(0.25);
@@ -86,7 +84,7 @@ impl Scenario {
             actions: 5 + rng.below(30),
             pause: Duration::from_millis(20 + rng.below(800)),
             deadlines: [0.0, 0.3, 0.9][rng.below(3) as usize],
-            // Ten seconds of a slow link; what a fast one carries meanwhile would only take time.
+            // Ten seconds of a slow link; more would only cost time on a fast one.
             largest: (rate * 10 / 8).clamp(2_000, 300_000),
         }
     }
@@ -114,7 +112,7 @@ fn node(rng: &mut Rng, faults: Faults, server: bool) -> Config {
     if faults.tiny { tiny(rng, config) } else { config }
 }
 
-/// Each limit is tiny or not by itself.
+/// Makes each limit tiny or not, independently.
 fn tiny(rng: &mut Rng, mut config: Config) -> Config {
     if rng.chance(0.5) {
         (config.object_max, config.buffer_peer) = (TINY, TINY.into());

@@ -1,4 +1,4 @@
-//! The endpoints, the time, and what programs and fate do.
+//! A world of endpoints: virtual time, and random actions of programs and faults.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
@@ -17,7 +17,7 @@ use super::net::Net;
 use super::scenario::Scenario;
 use super::{LIVENESS, Outcome};
 
-/// What goes on at one moment ends within so many steps, or never does.
+/// Maximum of steps at one moment.
 const STEPS_MAX: u32 = 20_000;
 /// Violations after which a run ends.
 const VIOLATIONS_MAX: usize = 5;
@@ -25,11 +25,11 @@ const SERVER: usize = 0;
 
 struct Node {
     endpoint: Endpoint,
-    /// How often it lost its memory.
+    /// Number of restarts.
     life: u32,
-    /// Who its peers are; those that are over are not among them.
+    /// Its connected peers.
     peers: BTreeMap<PeerId, Known>,
-    /// Deaf and mute until then.
+    /// Unreachable until then.
     down_until: Time,
 }
 
@@ -68,7 +68,7 @@ pub(super) fn run(scenario: &Scenario, seed: u64, say: &mut dyn FnMut(String)) -
         world.complain(format!("{} have not ended: {}", waiting.len(), waiting.join(", ")));
         world.describe_peers();
     }
-    // What might still come twice, comes.
+    // Late duplicates arrive.
     world.run_until(world.now + Duration::from_secs(5), |_| false);
     world.outcome()
 }
@@ -103,7 +103,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// How the endpoints think they are doing, for whoever looks into a failure.
+    /// Logs the state of each connection, for the analysis of a failure.
     fn describe_peers(&mut self) {
         for n in 0..self.nodes.len() {
             let peers: Vec<PeerId> = self.nodes[n].endpoint.peers().collect();
@@ -125,7 +125,7 @@ impl<'a> World<'a> {
 
     // Time.
 
-    /// Runs until `end`, or until `done` says so; whether it did.
+    /// Runs until `end` or `done`; returns whether it was `done`.
     fn run_until(&mut self, end: Time, done: impl Fn(&World<'_>) -> bool) -> bool {
         let mut steps = 0;
         while self.ledger.violations.len() < VIOLATIONS_MAX {
@@ -168,7 +168,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Takes what node `n` has; `sent` is when the datagram left that it may come of.
+    /// Drains node `n`; `sent` is when the datagram left that caused it.
     fn drain(&mut self, n: usize, sent: Time) {
         let mut left = STEPS_MAX;
         while let Some(transmit) = self.nodes[n].endpoint.poll_transmit(self.now) {
@@ -203,7 +203,7 @@ impl<'a> World<'a> {
         }
     }
 
-    // What endpoints say.
+    // Upcalls of endpoints.
 
     fn on_event(&mut self, n: usize, sent: Time, event: Event) {
         match &event {
@@ -238,7 +238,8 @@ impl<'a> World<'a> {
             Ending::Idle => f.short_idle,
             Ending::Closed => f.closes,
             Ending::ClosedByPeer => f.closes || f.short_idle,
-            // The last packet of a closed connection may be lost; later ones meet an end that knows nothing.
+            // The last packet of a closed connection may be lost; later ones reach an end that does
+            // not know it.
             Ending::Restarted => f.restarts || f.closes || f.short_idle,
             Ending::Silent => f.short_hold,
             Ending::Full | Ending::Protocol(_) => false,
@@ -251,7 +252,7 @@ impl<'a> World<'a> {
         let possible = match why {
             Refusal::Full => f.tiny,
             Refusal::Silent => f.short_hold,
-            // Closed, by us, before it was up; or it was, and the peer knows no more of it.
+            // Closed locally before it was established; or it was, and the peer no longer knows it.
             Refusal::Protocol(_) => f.closes || f.restarts,
             Refusal::WrongKey | Refusal::NotAdmitted | Refusal::Mtu { .. } => false,
         };
@@ -278,7 +279,7 @@ impl<'a> World<'a> {
         (0..self.nodes.len()).find(|n| self.nodes[*n].endpoint.public_key() == key)
     }
 
-    // What programs and fate do.
+    // Actions of programs, and faults.
 
     fn act(&mut self) {
         let f = self.scenario.faults;
@@ -296,7 +297,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// QUIC's client may not move before the handshake is confirmed (RFC 9000, section 9).
+    /// QUIC's client may not migrate before the handshake is confirmed (RFC 9000, section 9).
     fn relocate(&mut self, n: usize) {
         let confirmed = self.nodes[SERVER].peers.values().any(|k| k.node == n && k.up);
         let connecting = self.nodes[n].peers.values().any(|k| !k.up);
@@ -359,7 +360,7 @@ impl<'a> World<'a> {
                 self.nodes[n].peers.insert(peer, Known { node: SERVER, up: false });
                 Some(peer)
             }
-            // A connection that is over takes room until its last words have been heard.
+            // A closed connection takes space until its draining period ends.
             Err(_) => None,
         }
     }
@@ -392,7 +393,7 @@ impl<'a> World<'a> {
         self.drain(n, self.now);
     }
 
-    /// Its name, and bytes that differ from object to object.
+    /// An object that begins with its name; its bytes differ from those of others.
     fn object(&mut self) -> Bytes {
         let most = match self.rng.below(4) {
             0 => 64,
@@ -455,7 +456,7 @@ impl<'a> World<'a> {
         self.drain(n, now);
     }
 
-    /// All faults end, and programs go on with what they stopped.
+    /// Ends all faults; programs resume suspended requests.
     fn heal(&mut self) {
         self.tell(|| "all faults end".into());
         if let Err(why) = self.net.heal() {
@@ -463,7 +464,7 @@ impl<'a> World<'a> {
         }
         let waiting: Vec<Asked> = self.ledger.waiting().map(|e| e.asked).collect();
         for asked in waiting {
-            // An earlier one's going on may have been another's end.
+            // Resuming an earlier one may have ended another.
             if self.ledger.entry(asked).is_some_and(|e| e.end.is_none())
                 && self.nodes[asked.node].down_until <= self.now
             {
@@ -476,7 +477,7 @@ impl<'a> World<'a> {
 fn endpoint(config: &Config, n: usize, life: u32, seed: u64, epoch: Instant, now: Time) -> Result<Endpoint, String> {
     let identity = Identity::from_secret([n as u8 + 1; 32]).map_err(|e| e.to_string())?;
     let seed = Rng::stream(seed, &format!("atp endpoint {n}, life {life}")).next_u64();
-    // It is found again where it was, though it may have moved since.
+    // The server listens at its old address, though it may have moved since.
     let listens = Some(([10, 0, 0, n as u8 + 1], 4000).into());
     Endpoint::new(Config { listens, ..config.clone() }, identity, epoch, now, seed).map_err(|e| e.to_string())
 }

@@ -1,4 +1,4 @@
-//! `atp_swarm`: runs drawn worlds of ATP endpoints, many of them, and says which seeds failed.
+//! `atp_swarm`: runs many random worlds of ATP endpoints, and prints the seeds that failed.
 
 mod seeds;
 
@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use remora_sim::atp_swarm::{self, Outcome, Scenario};
 
-/// Runs ATP endpoints in worlds drawn from seeds, with a judge watching. A failing seed is
-/// printed with the command that repeats it.
+/// Runs ATP endpoints in worlds drawn from seeds, checked against their invariants. For each
+/// failing seed it prints the command that reproduces it.
 #[derive(Parser)]
 #[command(name = "atp_swarm")]
 struct Args {

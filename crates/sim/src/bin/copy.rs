@@ -1,4 +1,4 @@
-//! `copy`: times a file across the emulated channel, seed by seed.
+//! `copy`: times file copies across the emulated channel, seed by seed.
 
 mod flags;
 
@@ -16,14 +16,14 @@ use remora_sim::disk::DiskModel;
 use remora_sim::programs::{duration, median};
 use remora_sim::{ServerConfig, Trace};
 
-/// Copies a file between client and server through the papers' channel, in virtual time, and
-/// compares the time it takes with the floor: what the best sender could have done.
+/// Copies a file between client and server over the papers' channel, in virtual time, and compares
+/// the time with the floor: that of the best possible sender.
 #[derive(Parser)]
 #[command(name = "copy")]
 struct Args {
     #[command(flatten)]
     flags: Flags,
-    /// Which way the file goes.
+    /// Direction of the file.
     #[arg(long, value_enum, default_value_t = Way::Read)]
     direction: Way,
     /// Bytes to copy.
@@ -32,49 +32,49 @@ struct Args {
     /// One-way delay, such as 2ms.
     #[arg(long, default_value = "2ms", value_parser = duration)]
     delay: Duration,
-    /// How much longer a frame may take one way; some overtake others.
+    /// Maximum random delay added to each frame, which reorders frames.
     #[arg(long, default_value = "0ms", value_parser = duration)]
     jitter: Duration,
     /// Mean length of good periods.
     #[arg(long, default_value = "1s", value_parser = duration)]
     good_mean: Duration,
-    /// Frames in each device queue.
+    /// Capacity of each device queue in frames.
     #[arg(long, default_value_t = 50)]
     queue: usize,
-    /// A medium for each direction instead of one for both.
+    /// Gives each direction a separate medium.
     #[arg(long)]
     full_duplex: bool,
-    /// What leaves either end does so as in this Mahimahi trace, instead of at --rate.
+    /// Sends from either end at the opportunities of this Mahimahi trace, instead of at --rate.
     #[arg(long, value_name = "FILE", value_parser = trace)]
     trace: Option<Arc<Opportunities>>,
-    /// What is asked beside what must be.
+    /// Calls in addition to those of the direction.
     #[arg(long, value_enum, default_value_t = How::Mounting)]
     manner: How,
-    /// Holds frames back in bad periods, as the papers emulate link-level retransmission.
+    /// Holds frames in bad periods, as the papers emulate link-level retransmission.
     #[arg(long)]
     hold: bool,
-    /// How many mobiles copy a file of their own, all at the same time.
+    /// Number of mobiles that each copy a file at the same time.
     #[arg(long, default_value_t = 1)]
     mobiles: usize,
-    /// Nothing gets through from AT on for LENGTH, as in 3s+10s; may be given several times.
+    /// An outage at AT for LENGTH, as in 3s+10s; may be repeated.
     #[arg(long, value_name = "AT+LENGTH", value_parser = stretch)]
     outage: Vec<(Time, Duration)>,
-    /// A cell switch: an outage that link and client are told of.
+    /// A hand-off: an outage announced to link and client.
     #[arg(long, value_name = "AT+LENGTH", value_parser = stretch)]
     handoff: Vec<(Time, Duration)>,
-    /// Seconds after which a copy is given up as censored.
+    /// Time after which a copy is censored.
     #[arg(long, default_value = "300s", value_parser = duration)]
     limit: Duration,
-    /// Time the server takes for each request.
+    /// Service time of a request at the server.
     #[arg(long, default_value = "0.1ms", value_parser = duration)]
     service: Duration,
-    /// READ and WRITE size in bytes, in place of the policy's.
+    /// READ and WRITE size in bytes, instead of the policy's.
     #[arg(long)]
     block: Option<u32>,
-    /// Outstanding READs and WRITEs, in place of the policy's.
+    /// Outstanding READs and WRITEs, instead of the policy's.
     #[arg(long)]
     window: Option<u32>,
-    /// Prints what the channel and the links counted.
+    /// Prints the counters of the channel and the links.
     #[arg(long)]
     counters: bool,
     /// Prints every message.
@@ -90,11 +90,11 @@ enum Way {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum How {
-    /// MNT before all else.
+    /// A MNT first.
     Mounting,
-    /// Nothing, as on a mounted file system.
+    /// None, as on a mounted file system.
     Mounted,
-    /// What `remora cp` asks of a server that it knows from before.
+    /// Those of `remora cp` with a server known from before.
     Command,
 }
 
@@ -173,7 +173,7 @@ fn main() -> ExitCode {
             }
         }
     }
-    // A censored copy took longer than any that was done.
+    // A censored copy took longer than any other.
     let or_longer = |value: Option<f64>| value.unwrap_or(f64::INFINITY);
     let seconds = median(copies.iter().map(|c| or_longer(c.seconds)).collect());
     let ratio = median(copies.iter().map(|c| or_longer(c.ratio())).collect());
@@ -203,7 +203,7 @@ fn row(copy: &MobileCopy, args: &Args) -> String {
     )
 }
 
-/// Reads `3s+10s`: when, and how long.
+/// Parses `3s+10s`: start and length.
 fn stretch(text: &str) -> Result<(Time, Duration), String> {
     let (at, length) = text.split_once('+').ok_or_else(|| format!("'{text}' is not AT+LENGTH, as in 3s+10s"))?;
     Ok((Time::ZERO + duration(at)?, duration(length)?))

@@ -1,5 +1,5 @@
-//! `link`: saturates the link protocol and says how much of the channel carries packets, and who
-//! gets how much of it.
+//! `link`: saturates the link protocol and prints the share of the channel that carries packets,
+//! and each mobile's share.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use remora_sim::copy::link_on;
 use remora_sim::programs::{duration, median};
 use remora_sim::saturation::{self, Account, Saturation, SaturationConfig};
 
-/// A base station that always has something to send to each of its mobiles, in virtual time.
+/// Runs a base station that always has packets for each of its mobiles, in virtual time.
 #[derive(Parser)]
 #[command(name = "link")]
 struct Args {
-    /// How many mobiles.
+    /// Number of mobiles.
     #[arg(long, default_value_t = 8)]
     destinations: usize,
-    /// How many of them, from the first on, have a channel without errors.
+    /// Number of mobiles, from the first on, whose channel has no errors.
     #[arg(long, default_value_t = 0)]
     good: usize,
     /// Mean length of good periods.
@@ -28,7 +28,7 @@ struct Args {
     /// Mean length of bad periods; 0ms for none.
     #[arg(long, default_value = "160ms", value_parser = duration)]
     bad_mean: Duration,
-    /// Probability that a frame is lost by itself.
+    /// Probability of independent frame loss.
     #[arg(long, default_value_t = 0.0)]
     loss: f64,
     /// Rate of the channel.
@@ -37,31 +37,32 @@ struct Args {
     /// One-way delay, such as 2ms.
     #[arg(long, default_value = "2ms", value_parser = duration)]
     delay: Duration,
-    /// For how long.
+    /// Duration.
     #[arg(long, default_value = "60s", value_parser = duration)]
     length: Duration,
-    /// How many seeds to run.
+    /// Number of seeds.
     #[arg(long, default_value_t = 10)]
     seeds: u64,
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Whether lost frames are sent again.
+    /// Whether lost frames are retransmitted.
     #[arg(long, value_enum, default_value_t = Retransmit::Arq)]
     mode: Retransmit,
-    /// Who is next among the destinations.
+    /// Scheduling of the destinations.
     #[arg(long, value_enum, default_value_t = Turns::Airtime)]
     scheduler: Turns,
-    /// The link learns the rate instead of being told.
+    /// Lets the link measure the rate instead of configuring it.
     #[arg(long)]
     learn_rate: bool,
-    /// How long a packet is tried for, in place of the protocol's default.
+    /// Lifetime of a packet, instead of the protocol's default.
     #[arg(long, value_parser = duration)]
     lifetime: Option<Duration>,
-    /// Between two probes of a suspect destination, in place of the protocol's default.
+    /// Time between two probes of a suspect destination, instead of the protocol's default.
     #[arg(long, value_parser = duration)]
     rts_interval: Option<Duration>,
-    /// The same while other destinations wait for the medium.
+    /// Time between two probes while other destinations wait for the medium, instead of the
+    /// default.
     #[arg(long, value_parser = duration)]
     rts_interval_busy: Option<Duration>,
 }
@@ -136,7 +137,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The mean of what the channel's time was used for. (Arrived less utilisation is headers.)
+/// Prints the mean use of the channel's time. (Arrived minus utilisation is headers.)
 fn tell_where_the_time_went(runs: &[Saturation], length: Duration) {
     let of = |what: fn(&Account) -> Duration| {
         let all: Duration = runs.iter().map(|r| what(&r.account)).sum();

@@ -1,4 +1,5 @@
-//! `small`: how long saving a small file takes while a large one crosses the same radio hop.
+//! `small`: measures the latency of saving small files while a large one crosses the same radio
+//! hop.
 
 mod flags;
 
@@ -9,17 +10,17 @@ use flags::Flags;
 use remora_sim::copy::{CopyConfig, Direction};
 use remora_sim::small::{self, SmallConfig};
 
-/// Writes 1 MiB through the papers' channel in virtual time and meanwhile, about every 300 ms,
-/// creates and writes a file of 100 bytes.
+/// Writes 1 MiB over the papers' channel in virtual time and meanwhile, about every 300 ms, creates
+/// and writes a file of 100 bytes.
 #[derive(Parser)]
 #[command(name = "small")]
 struct Args {
     #[command(flatten)]
     flags: Flags,
-    /// A client of its own saves the small files.
+    /// Saves the small files from a separate client.
     #[arg(long)]
     own_client: bool,
-    /// UNSTABLE and COMMIT instead of FILE_SYNC.
+    /// Uses UNSTABLE and COMMIT instead of FILE_SYNC.
     #[arg(long)]
     commit: bool,
 }
@@ -46,7 +47,7 @@ fn main() -> ExitCode {
             }
         }
     }
-    // One that was not done waited longer than any that was.
+    // A file not done took longer than any other.
     let mut seconds: Vec<f64> = all.iter().map(|l| l.map_or(f64::INFINITY, |l| l.as_secs_f64())).collect();
     seconds.sort_by(f64::total_cmp);
     let quantile = |q: f64| seconds.get(((seconds.len() as f64 * q) as usize).min(seconds.len().saturating_sub(1)));

@@ -1,4 +1,4 @@
-//! `swarm`: runs drawn worlds, many of them, and says which seeds failed.
+//! `swarm`: runs many random worlds of NFS clients and a server, and prints the seeds that failed.
 
 mod seeds;
 
@@ -10,14 +10,14 @@ use remora_sim::Trace;
 use remora_sim::scenario::{CacheChoice, Scenario};
 use remora_sim::swarm::{self, Outcome};
 
-/// Runs clients and a server in worlds drawn from seeds, with an oracle watching. A failing
-/// seed is printed with the command that repeats it.
+/// Runs clients and a server in worlds drawn from seeds, checked by an oracle. For each failing
+/// seed it prints the command that reproduces it.
 #[derive(Parser)]
 #[command(name = "swarm")]
 struct Args {
     #[command(flatten)]
     seeds: seeds::Flags,
-    /// The server's duplicate request cache, in place of the one drawn.
+    /// The server's duplicate request cache, instead of a random one.
     #[arg(long, value_enum)]
     cache: Option<CacheForm>,
 }

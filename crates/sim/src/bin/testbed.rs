@@ -1,5 +1,5 @@
-//! `testbed`: the tables of NFS/W 95 and figures of NFS/W 97, as the simulated testbed has them,
-//! beside what the papers measured.
+//! `testbed`: prints the tables of NFS/W 95 and the figures of NFS/W 97, simulated and as measured
+//! in the papers.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -10,14 +10,15 @@ use clap::Parser;
 use remora_sim::copy::{CopyError, Direction};
 use remora_sim::testbed::{self, BLOCK, Measured, Treatment, paper};
 
-/// A reduction counts as reproduced within so many percentage points.
+/// Maximum difference of a reproduced reduction, in percentage points.
 const NEAR: f64 = 12.0;
 
-/// Copies 1 MB on the papers' testbed in virtual time and prints the papers' tables beside.
+/// Copies 1 MB on the papers' testbed in virtual time and prints the papers' tables beside the
+/// results.
 #[derive(Parser)]
 #[command(name = "testbed")]
 struct Args {
-    /// How many seeds to run for each cell.
+    /// Seeds for each cell.
     #[arg(long, default_value_t = 100)]
     seeds: u64,
     /// The first seed.
@@ -26,12 +27,12 @@ struct Args {
     /// Worker threads.
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Only the tables: not block sizes and figures.
+    /// Prints only the tables, not block sizes and figures.
     #[arg(long)]
     tables: bool,
 }
 
-/// What is copied, and how.
+/// The configuration of a copy.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Cell {
     treatment: Treatment,
@@ -41,7 +42,7 @@ struct Cell {
     mobiles: usize,
 }
 
-/// Cells and what they took.
+/// Cells and their times.
 struct Results(Vec<(Cell, Measured)>);
 
 impl Results {
@@ -145,8 +146,8 @@ fn tables(results: &Results, mobiles: usize) {
     println!("{near} of {counted} reductions are within {NEAR} points of the paper's.");
 }
 
-/// One standard error of a reduction in percent, by the errors of both means. The seeds are the
-/// same in both, so it is rather less.
+/// One standard error of a reduction in percent, from the errors of both means. With the same seeds
+/// in both, an upper estimate.
 fn error_of_reduction(before: &Measured, after: &Measured) -> f64 {
     let relative = |m: &Measured| m.standard_error() / m.mean();
     100.0 * after.mean() / before.mean() * relative(before).hypot(relative(after))

@@ -1,5 +1,4 @@
-//! What `remora cp` asks at first of a server that it knows from before, all at once (docs/guide/files.md): what is mounted,
-//! what the server takes, what has the file's name, and for a copy to there the hidden file that it grows in.
+//! The first and last calls of `remora cp` with a server known from before (docs/guide/files.md).
 
 use std::collections::BTreeMap;
 
@@ -11,24 +10,25 @@ use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Fh, Reply, SetAttr, 
 
 use super::Direction;
 
-/// The first calls, on their way.
+/// The first calls, all sent at once: the mount, the server's limits, the file's name, and for an
+/// upload the temporary file.
 #[derive(Debug)]
 pub(super) struct Beginning {
     direction: Direction,
     dir: Fh,
     out: BTreeMap<CallId, Asked>,
-    /// The file, and its size if the server said.
+    /// The file, and its size if the server returned it.
     found: Option<(Fh, Option<u64>)>,
 }
 
-/// What was asked.
+/// The kind of a first call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asked {
     /// FSINFO.
     Limits,
-    /// GETATTR of the directory: FSINFO says it, too, so nobody waits for it.
+    /// GETATTR of the directory; not waited for, since FSINFO returns the attributes, too.
     Attributes,
-    /// MNT of the path itself, in case the server mounts files; whatever it says.
+    /// MNT of the path itself, in case the server exports files; its result is ignored.
     File,
     /// MNT of the directory.
     Directory,
@@ -39,7 +39,7 @@ enum Asked {
 }
 
 impl Beginning {
-    /// Asks for all of it, in the directory `dir`.
+    /// Submits all of them for the directory `dir`.
     pub(super) fn ask(
         now: Time,
         client: &mut Client,
@@ -67,17 +67,16 @@ impl Beginning {
         Ok(Beginning { direction, dir: dir.clone(), out, found: None })
     }
 
-    /// The directory.
     pub(super) fn dir(&self) -> &Fh {
         &self.dir
     }
 
-    /// Whether the call is one of these.
+    /// Whether `id` is one of its calls.
     pub(super) fn has(&self, id: CallId) -> bool {
         self.out.contains_key(&id)
     }
 
-    /// Takes what one of its calls came to, or says why it cannot go on.
+    /// Handles the result of one of its calls; an error ends the copy.
     pub(super) fn take(&mut self, id: CallId, result: &Result<Answer, Failure>) -> Result<(), String> {
         let Some(asked) = self.out.remove(&id) else { return Ok(()) };
         let answer = result.as_ref().map_err(Failure::to_string)?;
@@ -99,7 +98,7 @@ impl Beginning {
         Ok(())
     }
 
-    /// The file, and its size if the server said, once all is answered that is waited for.
+    /// The file, and its size if the server returned it, once all required replies arrived.
     pub(super) fn found(&self) -> Option<(Fh, Option<u64>)> {
         self.found.clone().filter(|_| self.out.values().all(|asked| *asked == Asked::Attributes))
     }

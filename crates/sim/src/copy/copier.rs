@@ -1,5 +1,5 @@
-//! The user of a client that copies one file: LOOKUP and READs, or CREATE, WRITEs and COMMIT, and what else its
-//! [`Manner`](super::Manner) has it ask.
+//! The user of a client that copies one file: LOOKUP and READs, or CREATE, WRITEs and COMMIT, and
+//! the calls of its [`Manner`](super::Manner).
 
 use bytes::Bytes;
 use remora_base::Time;
@@ -18,56 +18,55 @@ use crate::transfer::Transfer;
 /// A file to copy.
 #[derive(Clone, Debug)]
 pub(crate) struct Task {
-    /// Which way.
     pub(crate) direction: Direction,
-    /// How it is gone about, and what is known.
     pub(crate) start: Start,
-    /// Its name there.
+    /// Its name on the server.
     pub(crate) name: String,
-    /// What it holds, or shall hold.
+    /// Its content.
     pub(crate) original: Bytes,
-    /// The most bytes the server takes in one call.
+    /// Maximum bytes that the server accepts in one call.
     pub(crate) io_max: u32,
-    /// The slow host it is done on, if it is.
+    /// The slow host, if any.
     pub(crate) host: Option<SlowHost>,
 }
 
-/// What a copy begins with.
+/// The first calls of a copy.
 #[derive(Clone, Debug)]
 pub(crate) enum Start {
     /// MNT.
     Mounting,
-    /// The directory, and nothing more is asked than what must be.
+    /// None: the directory is known.
     Mounted(Fh),
-    /// The directory as `remora cp` remembers it.
+    /// Those of `remora cp`, which remembers the directory.
     Command(Fh),
 }
 
-/// Makes one copy.
+/// Copies one file.
 #[derive(Debug)]
 pub(crate) struct Copier {
     task: Task,
     state: State,
-    /// When it was over, if it is.
+    /// End of the copy.
     ended: Option<Time>,
-    /// How many bytes had been confirmed when.
+    /// Bytes confirmed over time.
     progress: Vec<(Time, u64)>,
 }
 
-/// At most one call is out but for [`State::Beginning`], [`State::Moving`] and [`State::Closing`].
+/// At most one call is outstanding, except in [`State::Beginning`], [`State::Moving`] and
+/// [`State::Closing`].
 #[derive(Debug)]
 enum State {
     Start,
-    /// MNT is out.
+    /// MNT is outstanding.
     Mounting(CallId),
     Mounted(Fh),
-    /// CREATE or LOOKUP is out.
+    /// CREATE or LOOKUP is outstanding.
     Opening(CallId),
-    /// A server that gives no attributes with the handle is asked for them.
+    /// The server returned no attributes with the handle: GETATTR follows.
     Opened(Fh),
-    /// GETATTR is out.
+    /// GETATTR is outstanding.
     Sizing(CallId, Fh),
-    /// The first calls of a command are out.
+    /// The first calls of `remora cp` are outstanding.
     Beginning(Beginning),
     /// With the calls that come after the data, if the manner has any.
     Moving(Box<Transfer>, Option<Closing>),
@@ -82,7 +81,7 @@ impl Copier {
         Copier { task, state: State::Start, ended: None, progress: Vec::new() }
     }
 
-    /// Puts the original on the server's disk, if that is where it comes from.
+    /// Stores the original on the server's disk if the copy reads it.
     pub(crate) fn prepare(&self, fs: &MemFs) -> Result<(), CopyError> {
         if self.task.direction == Direction::Write {
             return Ok(());
@@ -95,32 +94,30 @@ impl Copier {
         Ok(())
     }
 
-    /// Whether nothing more will happen.
     pub(crate) fn is_over(&self) -> bool {
         self.ended.is_some()
     }
 
-    /// When it was over, well or not.
+    /// End of the copy, successful or not.
     pub(crate) fn ended(&self) -> Option<Time> {
         self.ended
     }
 
-    /// Which way the file goes.
     pub(crate) fn direction(&self) -> Direction {
         self.task.direction
     }
 
-    /// How many bytes had been confirmed when, in order; those moved again count again.
+    /// Bytes confirmed over time; repeated transfers count again.
     pub(crate) fn progress(&self) -> &[(Time, u64)] {
         &self.progress
     }
 
-    /// Whether what it did so far is right: no failure, and a copy that is done is exact.
+    /// Checks the copy: no failure and, once done, an exact copy.
     pub(crate) fn check(&self, fs: &MemFs) -> Result<(), CopyError> {
         let copy = match (&self.state, self.task.direction) {
             (State::Failed(why), _) => return Err(CopyError::Failed(why.clone())),
             (State::Done(bytes), Direction::Read) => Some(bytes.clone()),
-            // The COMMIT was answered, so the bytes must outlive a crash.
+            // The COMMIT was answered, so the bytes must survive a crash.
             (State::Done(_), Direction::Write) => {
                 fs.tree().get(self.task.name.as_bytes()).and_then(|n| fs.read_durable(&n.id).ok())
             }
@@ -129,7 +126,7 @@ impl Copier {
         if copy.as_ref() == Some(&self.task.original) { Ok(()) } else { Err(CopyError::Differs) }
     }
 
-    /// Takes a result if it is one of its own; says whether it was.
+    /// Handles a completion if it is its own; returns whether it was.
     pub(crate) fn take(&mut self, now: Time, id: CallId, result: &Result<Answer, Failure>) -> bool {
         let own = match &mut self.state {
             State::Mounting(call) | State::Opening(call) | State::Sizing(call, _) => *call == id,
@@ -227,7 +224,7 @@ impl Copier {
         }
     }
 
-    /// What a command calls the file while it grows.
+    /// The temporary name of a file during an upload.
     fn hidden(&self) -> String {
         format!(".{}.remora-part-00000000", self.task.name)
     }
@@ -254,7 +251,7 @@ impl Copier {
         client.submit(now, Request::Nfs(Call::GetAttr(fh.clone()))).map(|id| State::Sizing(id, fh))
     }
 
-    /// The first calls of a command may all be answered.
+    /// The first calls of `remora cp` may all be answered.
     fn begun(&self, now: Time, client: &mut Client, beginning: Beginning) -> Result<State, Busy> {
         match (beginning.found(), self.task.direction) {
             (None, _) => Ok(State::Beginning(beginning)),
@@ -268,7 +265,7 @@ impl Copier {
         }
     }
 
-    /// Does what there is to do until there is nothing for the moment.
+    /// Submits all requests that are possible now.
     fn step(&mut self, now: Time, client: &mut Client) -> Result<(), Busy> {
         self.state = match std::mem::replace(&mut self.state, State::Start) {
             State::Start => self.begin(now, client)?,

@@ -1,4 +1,4 @@
-//! How a copy went.
+//! The results of copies.
 
 use std::time::Duration;
 
@@ -13,37 +13,34 @@ use crate::net::{NetStats, Radio};
 use crate::packet_log::Packet;
 use crate::world::World;
 
-/// How a run went, with a copy for each mobile.
+/// The result of a run, with a copy for each mobile.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CopyResult {
     pub copies: Vec<MobileCopy>,
-    /// What the network counted.
     pub net: NetStats,
-    /// Identifies what happened: the same for the same configuration and seed.
+    /// Hash of the run: the same for the same configuration and seed.
     pub trace: u64,
 }
 
-/// How one mobile's copy went. Seconds are of virtual time, from the first call to the last
+/// The result of one mobile's copy. Seconds are of virtual time, from the first call to the last
 /// reply.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MobileCopy {
-    /// How long it took; `None` if it was not done by the limit: censored.
+    /// Duration; `None` if not done by the limit: censored.
     pub seconds: Option<f64>,
-    /// How long the data alone would have taken the best sender in the same weather, had it the
-    /// medium to itself; `None` if never. See [`remora_channel::floor`].
+    /// Duration of the data alone for the best sender over the same error process, with the medium
+    /// to itself; `None` if impossible. See [`remora_channel::floor`].
     pub floor_seconds: Option<f64>,
-    /// What the client counted.
     pub client: Stats,
-    /// The client's window at the end.
+    /// The client's final window.
     pub window: u32,
-    /// What the channel counted of the frames each side sent.
+    /// The channel's counters of each side's frames.
     pub frames: PerSide<SideStats>,
-    /// What each side's link counted, if there is the link protocol.
+    /// The counters of each side's link, if the protocol runs.
     pub link: Option<PerSide<PeerStats>>,
-    /// How many bytes had been confirmed when, in order. Those written again (the server had
-    /// crashed) count again.
+    /// Bytes confirmed over time. Those written again after a crash count again.
     pub progress: Vec<(Time, u64)>,
-    /// When frames that carry data arrived in the file's direction, in order.
+    /// Arrivals of data frames in the file's direction.
     pub data_frames: Vec<Time>,
     /// Every packet of this client, if asked for ([`CopyConfig::progress`]).
     ///
@@ -52,14 +49,14 @@ pub struct MobileCopy {
 }
 
 impl CopyResult {
-    /// The first mobile's copy. There is always one.
+    /// The first mobile's copy; always present.
     pub fn first(&self) -> &MobileCopy {
         &self.copies[0]
     }
 }
 
 impl MobileCopy {
-    /// What became of the copier of client `mobile`, which is on the mobile of that number.
+    /// The result of the copier of client `mobile` on the mobile of that number.
     pub(crate) fn of<U: User>(
         world: &World<U>,
         mobile: usize,
@@ -85,19 +82,19 @@ impl MobileCopy {
         }
     }
 
-    /// How many times longer than the floor it took, unless it was censored.
+    /// Duration over the floor, unless censored.
     pub fn ratio(&self) -> Option<f64> {
         Some(self.seconds? / self.floor_seconds?)
     }
 
-    /// How long after `end`, the end of an outage, the file's bytes flowed again: until the first frame that carries
-    /// data has arrived. `None` if all had by then, or if none did before the limit.
+    /// Time from `end`, the end of an outage, until the first data frame arrived. `None` if all had
+    /// arrived, or none did before the limit.
     pub fn first_bytes_after(&self, end: Time) -> Option<Duration> {
         let next = self.data_frames.partition_point(|at| *at < end);
         self.data_frames.get(next).map(|at| at.since(end))
     }
 
-    /// The same until the next bytes, a whole block of them, were confirmed.
+    /// Time from `end` until the next bytes, a whole block, were confirmed.
     pub fn first_confirmed_after(&self, end: Time) -> Option<Duration> {
         let next = self.progress.partition_point(|(at, _)| *at < end);
         self.progress.get(next).map(|(at, _)| at.since(end))

@@ -1,5 +1,5 @@
-//! Example 1 of DRC 89, section 2.4, with all that a drawing of it needs: a create that is sent
-//! again takes away what was written after it.
+//! Example 1 of DRC 89, section 2.4, with the data of its drawing: a retransmitted create destroys
+//! a later write.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::script::{self, Played, Script};
 use crate::trace::Trace;
 use crate::workload::{Making, Op};
 
-/// One way between client and server.
+/// One-way delay between client and server.
 pub const DELAY: Duration = Duration::from_millis(60);
 /// The server's daemons.
 pub const DAEMONS: usize = 2;
@@ -24,45 +24,44 @@ pub const DAEMONS: usize = 2;
 pub const WRITTEN: u64 = 4096;
 const FILE: &str = "file";
 
-/// A message, or what a daemon did with one.
+/// A message, or the execution of one by a daemon.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Span {
-    /// The paper's name: `c(0)` is the create, `c(1)` the same sent again, `w(0)` the write.
+    /// The paper's name: `c(0)` is the create, `c(1)` its retransmission, `w(0)` the write.
     pub label: String,
-    /// When it left, or was taken up; counted from the first create.
+    /// Start, counted from the first create.
     pub from: Duration,
-    /// When it came in, or was done.
+    /// End.
     pub to: Duration,
 }
 
-/// What happened with one form of the cache.
+/// The events with one form of the cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Timeline {
     /// From the client to the server.
     pub calls: Vec<Span>,
-    /// What each daemon did. A create empties the file when it is done.
+    /// Executions by each daemon. A create truncates the file at its end.
     pub daemons: [Vec<Span>; DAEMONS],
     /// From the server to the client.
     pub replies: Vec<Span>,
-    /// Bytes of the file in the end.
+    /// Final size of the file in bytes.
     pub size: u64,
 }
 
 impl Timeline {
-    /// Whether the write that the client was told of is gone.
+    /// Whether the acknowledged write is lost.
     pub fn lost(&self) -> bool {
         self.size != WRITTEN
     }
 
-    /// When it is all over.
     pub fn end(&self) -> Duration {
         let all = self.calls.iter().chain(&self.replies).chain(self.daemons.iter().flatten());
         all.map(|s| s.to).max().unwrap_or_default()
     }
 }
 
-/// Plays the example: c(0) is slow, so that c(1) leaves just before its reply comes in; c(1)
-/// then blocks on a resource (t5), while the other daemon does w(0).
+/// Runs the example: c(0) is slow, so that c(1) is sent just before its reply arrives; c(1) then
+/// blocks on a resource (t5), while the other daemon executes w(0).
 pub fn play(cache: cache::Config) -> Timeline {
     let stall = |nth, ms| Stall { proc: Proc::Create, nth, extra: Duration::from_millis(ms) };
     let script = Script {
@@ -119,7 +118,7 @@ fn timeline(played: &Played) -> Timeline {
     timeline
 }
 
-/// Numbers what is of one call.
+/// Numbers the transmissions of one call.
 #[derive(Default)]
 struct Names(BTreeMap<u32, u32>);
 
@@ -140,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_real_cache_the_second_create_takes_the_write_with_it() {
+    fn create_retransmitted_without_cache_destroys_write() {
         for cache in [cache::Config::Off, cache::Config::reference()] {
             let t = play(cache);
             assert_eq!(labels(&t.calls), ["c(0)", "c(1)", "w(0)"]);
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn with_one_it_is_not_done_again() {
+    fn create_retransmitted_with_cache_is_not_repeated() {
         for (cache, replies) in
             [(cache::Config::juszczak(), &["c(0)", "w(0)"][..]), (cache::Config::full(), &["c(0)", "c(1)", "w(0)"])]
         {

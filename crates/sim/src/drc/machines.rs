@@ -1,5 +1,3 @@
-//! The machines of DRC 89, section 3: what is known of them, and what was fitted.
-
 use std::time::Duration;
 
 use remora_base::Rate;
@@ -9,18 +7,18 @@ use super::ufs::Ufs;
 /// A server's machine.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Machine {
-    /// Processor time of a call that needs no disk, as LOOKUP.
+    /// Processor time of a call without disk access, such as LOOKUP.
     pub small_call: Duration,
     /// Its file system.
     pub ufs: Ufs,
 }
 
-/// The client's machine and its way to the server.
+/// The client's machine and its network.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Client {
-    /// The process takes this long to make a block and hand it over.
+    /// Time in which the process produces a block.
     pub copy: Duration,
-    /// One way to the server, at either end's interface included.
+    /// One-way network delay, including the interface at either end.
     pub wire: Duration,
 }
 
@@ -30,13 +28,13 @@ const fn us(n: u64) -> Duration {
 
 /// Both disks turn 3600 times a minute.
 const TURN: Duration = us(16_700);
-/// How often something else has the disk, and for how long: the same on both servers.
+/// How often another activity holds the disk, and for how long: the same on both servers.
 const HOLD_UP_CHANCE: f64 = 0.06;
 const HOLD_UP_MEAN: Duration = us(535_000);
 
 impl Machine {
-    /// The "small server": a μVAX-II with an RD53 disk. Fitted: the longest seek, the processor
-    /// and the hold-ups.
+    /// The "small server": a μVAX-II with an RD53 disk. Fitted: the maximum seek, the processor and
+    /// the hold-ups.
     pub const SMALL: Machine = Machine {
         small_call: us(5_000),
         ufs: Ufs {
@@ -50,7 +48,7 @@ impl Machine {
         },
     };
 
-    /// The "large server": a VAX 8550 with an RA81 disk. Fitted: the same.
+    /// The "large server": a VAX 8550 with an RA81 disk. Fitted likewise.
     pub const LARGE: Machine = Machine {
         small_call: us(2_000),
         ufs: Ufs {

@@ -1,9 +1,10 @@
-//! The load of DRC 89, sections 3 and 5: a client writes 1 MB into a file that it has emptied,
-//! and the server is slow.
+//! The load of DRC 89, sections 3 and 5: a client writes 1 MB into a file that it has truncated, to
+//! a slow server.
 //!
-//! The client and server cores are the real ones; the two machines of the paper are in
-//! [`machines`], what a write costs them in [`ufs`], the process that writes in `writer`. The
-//! calls are version 3's with FILE_SYNC, which promises what every write of version 2 does.
+//! The client and server cores are the real ones. The calls are version 3's with FILE_SYNC, which
+//! has the stability of every write of version 2. `load` runs it on the paper's machines, `writer`
+//! is the writing process, `script` runs scripted worlds, and `example` the paper's Example 1. Read
+//! them in this order.
 
 pub mod example;
 pub mod machines;
@@ -37,36 +38,30 @@ pub const WRITES: u32 = 128;
 pub const BLOCK: u32 = ufs::BLOCK as u32;
 /// Daemons of the server.
 pub const NFSDS: usize = 4;
-/// The file's name.
 pub const NAME: &str = "file";
-/// Far beyond any run.
+/// Beyond any run.
 const DEADLINE: Time = Time::from_secs(1000);
 
-/// What is run.
+/// Configuration of a run.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The server's machine.
     pub server: Machine,
-    /// The client's.
     pub client: Client,
-    /// How the client retransmits, and over what.
+    /// The client's transport and retransmission.
     pub timers: Timers,
-    /// The server's duplicate request cache.
     pub cache: cache::Config,
 }
 
-/// A client's transport and patience.
+/// A client's transport and retransmission policy.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Timers {
-    /// What carries the messages.
     pub transport: Transport,
-    /// When they are sent again.
     pub retry: remora_client::RetryPolicy,
 }
 
 impl Timers {
-    /// The client core with these timers and the five outstanding requests of four daemons and
-    /// a process.
+    /// The client core's configuration with these timers, and five outstanding requests for four
+    /// daemons and a process.
     pub fn config(&self) -> remora_client::Config {
         remora_client::Config {
             retry: self.retry,
@@ -77,18 +72,17 @@ impl Timers {
     }
 }
 
-/// What came of a run, in the words of DRC 89, table 2.
+/// The result of a run, in the terms of DRC 89, table 2.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Outcome {
-    /// Writes sent, retransmissions included.
+    /// Writes sent, including retransmissions.
     pub sent: u32,
-    /// Of these, retransmissions.
     pub duplicates_sent: u32,
-    /// Writes that the server executed although it had executed them before.
+    /// Writes that the server executed again.
     pub duplicates_processed: u32,
-    /// To open, truncate, write and close the file, as the client sees it, in seconds.
+    /// Seconds to open, truncate, write and close the file, as the client sees it.
     pub seconds: f64,
-    /// Whether the file then held what was written, when all was quiet.
+    /// Whether the final file holds the written data.
     pub intact: bool,
 }
 
@@ -99,19 +93,17 @@ impl Outcome {
     }
 }
 
-/// Why there is no [`Outcome`].
+/// A run without an [`Outcome`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DrcError {
-    /// The server cannot be set up.
     #[error("the server cannot be set up")]
     SetUp,
-    /// A call failed.
     #[error("{0}")]
     Call(String),
-    /// It did not come to an end.
+    /// The run did not end.
     #[error("it did not end within {} s", DEADLINE.as_secs_f64())]
     TooLong,
-    /// It stood still.
+    /// The clock made no progress.
     #[error(transparent)]
     Stuck(#[from] Stuck),
 }
@@ -128,7 +120,7 @@ pub fn run(config: &Config, seed: u64) -> Result<Outcome, DrcError> {
     server.log_executions();
     let mut world = World::new(seed, server, Trace::quiet());
     world.add_client(client, Medium::Hop(Hop::clean(config.client.wire)));
-    // Quiet, not merely closed: duplicates that are still queued are executed, too.
+    // Quiet, not merely closed: queued duplicates are executed, too.
     let quiet = |w: &World<Writer>| w.clients[0].user().is_over() && w.net.is_empty() && w.server.jobs() == 0;
     if !world.run(DEADLINE, quiet)? {
         return Err(DrcError::TooLong);
@@ -155,8 +147,8 @@ fn server_config(config: &Config) -> ServerConfig {
     }
 }
 
-/// Puts the file there that the load empties: "The file was always 1 Mbyte in size when the
-/// program started." `None` if it cannot.
+/// Creates the file that the load truncates: "The file was always 1 Mbyte in size when the program
+/// started." `None` on failure.
 pub fn prepare(fs: &MemFs) -> Option<()> {
     let root = Cred { uid: 0, gid: 0, gids: Vec::new() };
     let attr = SetAttr { mode: Some(0o666), ..SetAttr::NONE };
@@ -170,14 +162,14 @@ pub fn contents(fs: &MemFs) -> Option<Bytes> {
     fs.tree().get(NAME.as_bytes()).and_then(|node| fs.read_durable(&node.id).ok())
 }
 
-/// WRITEs executed that had been executed before.
+/// WRITEs executed again.
 fn repeated(executions: &[Execution]) -> u32 {
     let mut seen = BTreeSet::new();
     let again = executions.iter().filter(|e| e.proc == Proc::Write && !seen.insert(e.xid));
     u32::try_from(again.count()).unwrap_or(u32::MAX)
 }
 
-/// WRITEs sent, and those sent again.
+/// WRITEs sent, and retransmissions among them.
 fn count(packets: &[Packet]) -> (u32, u32) {
     let writes = || packets.iter().filter(|p| p.number >= writer::CALLS_BEFORE);
     let of = |kind| u32::try_from(writes().filter(|p| p.kind == kind).count()).unwrap_or(u32::MAX);

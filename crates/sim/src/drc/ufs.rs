@@ -1,15 +1,13 @@
-//! The file system under the servers of DRC 89: what a write costs there, and how daemons wait
-//! for one another.
+//! The file system of DRC 89's servers: the cost of a write, and the locks of daemons.
 //!
-//! A write takes one synchronous disk operation for the block; one for the inode, if the write
-//! allocates the block; and one for the indirect block, if the block is beyond the direct ones
-//! (section 2.2). Written again, only the block itself is waited for; the inode's new time of
-//! modification follows while nobody waits, but the arm has to go there all the same.
+//! A write takes one synchronous disk operation for the block, one for the inode if it allocates
+//! the block, and one for the indirect block if the block is beyond the direct ones (section 2.2).
+//! Rewriting waits for the block alone; the inode's new modification time follows asynchronously,
+//! but still moves the arm.
 //!
-//! Whoever writes holds the inode's lock until the write is on the disk. Daemons that find the
-//! lock taken sleep. The kernel does not take the processor away from a daemon: one that has
-//! let go of the lock, and finds the next request in the queue, is back at the lock before any
-//! of the sleepers runs ([`ServerNode`](crate::ServerNode) does that).
+//! A writer holds the inode's lock until the write is on the disk. Daemons that find it locked
+//! sleep. The kernel is not preemptive: a daemon that releases the lock and finds the next request
+//! in the queue locks again before any sleeper runs (see [`ServerNode`](crate::ServerNode)).
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -25,63 +23,63 @@ const DIRECT_BLOCKS: u64 = 12;
 /// Disk operations of a truncation: the inode, the indirect block, the map of free blocks.
 const TRUNCATION_OPERATIONS: u32 = 3;
 
-/// A machine's file system, as far as writes go.
+/// The write costs of a machine's file system.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Ufs {
-    /// Processor time of a write or truncation: the network, RPC, copies.
+    /// Processor time of a write or truncation: network, RPC, copies.
     pub cpu: Duration,
-    /// The longest seek. Seeks are uniform from none at all.
+    /// Maximum seek; seeks are uniform from 0.
     pub seek_max: Duration,
-    /// A turn of the platter. What is waited for is uniform from none at all.
+    /// Rotation time; the rotational delay is uniform from 0.
     pub turn: Duration,
-    /// How fast a block moves to the disk.
+    /// Transfer rate of a block.
     pub rate: Rate,
-    /// Probability that something else has the disk when a write comes (range: 0 to 1).
+    /// Probability that another activity holds the disk when a write arrives (range: 0 to 1).
     pub hold_up_chance: f64,
-    /// Mean of the exponential time for which it does.
+    /// Mean of the exponential duration of that.
     pub hold_up_mean: Duration,
-    /// Whether a daemon that lets go of a lock comes to the next before those that sleep for it.
-    /// So it is in kernels that do not take the processor away; else they come in their order.
+    /// Whether a daemon that releases a lock acquires the next one before sleepers do, as in
+    /// kernels without preemption; otherwise sleepers come first.
     pub overtaking: bool,
 }
 
-/// A [`Ufs`] in use.
+/// A volume that follows a [`Ufs`].
 #[derive(Debug)]
 pub struct Volume {
     model: Ufs,
     rng: Rng,
     allocated: BTreeSet<(Fh, u64)>,
-    /// Inodes that a daemon holds.
+    /// Locked inodes.
     locked: BTreeSet<Fh>,
     arm_free_at: Time,
 }
 
 impl Volume {
-    /// An empty volume; `seed` draws where the arm and the platter are.
+    /// An empty volume; `seed` draws the positions of arm and platter.
     pub fn new(model: Ufs, seed: u64) -> Volume {
         let rng = Rng::stream(seed, "volume");
         Volume { model, rng, allocated: BTreeSet::new(), locked: BTreeSet::new(), arm_free_at: Time::ZERO }
     }
 
-    /// The machine restarts: nobody holds anything. What was written is still there.
+    /// Releases all locks at a restart of the machine. Written data persists.
     pub(crate) fn reset(&mut self, now: Time) {
         self.locked.clear();
         self.arm_free_at = now;
     }
 
-    /// Takes the lock that the call needs, if it needs one. False: another holds it.
+    /// Acquires the lock of a call, if it needs one. `false` if it is held.
     pub(crate) fn lock(&mut self, call: Option<&Call>) -> bool {
         inode(call).is_none_or(|fh| self.locked.insert(fh.clone()))
     }
 
-    /// Gives back what [`lock`](Volume::lock) took.
+    /// Releases the lock of a call.
     pub(crate) fn unlock(&mut self, call: Option<&Call>) {
         if let Some(fh) = inode(call) {
             self.locked.remove(fh);
         }
     }
 
-    /// When a write or truncation that begins now is done; `None` for any other call.
+    /// Completion of a write or truncation that begins now; `None` for other calls.
     pub(crate) fn schedule(&mut self, now: Time, call: Option<&Call>) -> Option<Time> {
         match call? {
             Call::Write(a) => {
@@ -93,7 +91,7 @@ impl Volume {
         }
     }
 
-    /// When a truncation to `size` bytes that begins now is done.
+    /// Completion of a truncation to `size` bytes that begins now.
     pub fn truncate(&mut self, now: Time, fh: &Fh, size: u64) -> Time {
         self.allocated.retain(|(file, block)| file != fh || *block < size.div_ceil(BLOCK));
         let start = self.begin(now);
@@ -102,7 +100,7 @@ impl Volume {
         done
     }
 
-    /// When a write of these bytes that begins now is done.
+    /// Completion of a write of these bytes that begins now.
     pub fn write(&mut self, now: Time, fh: &Fh, bytes: Range<u64>) -> Time {
         let blocks = bytes.start / BLOCK..bytes.end.div_ceil(BLOCK);
         let mut at = self.begin(now);
@@ -124,7 +122,7 @@ impl Volume {
         if is_new { inode } else { at }
     }
 
-    /// When the arm is there for a request that comes now.
+    /// When the arm serves a request that arrives now.
     fn begin(&self, now: Time) -> Time {
         self.arm_free_at.max(now + self.model.cpu)
     }
@@ -134,7 +132,7 @@ impl Volume {
     }
 }
 
-/// The inode whose lock a call holds while it is executed.
+/// The inode that a call locks.
 fn inode(call: Option<&Call>) -> Option<&Fh> {
     match call? {
         Call::Write(a) => Some(&a.fh),
@@ -154,7 +152,7 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    /// Each operation takes 10 ms or nearly; a block moves in 8 ms.
+    /// Each operation takes about 10 ms; a block transfer takes 8 ms.
     fn volume() -> Volume {
         let rate = Rate::from_bits(BLOCK * 1000).unwrap();
         let (hold_up_chance, hold_up_mean) = (0.0, Duration::ZERO);
@@ -172,13 +170,13 @@ mod tests {
         Call::Write(WriteArgs { fh: fh(file), offset, count, stable: Stable::FileSync, data })
     }
 
-    /// The mean of many, in milliseconds: of a first write, and of one that writes it again.
+    /// Mean times in milliseconds: of a first write, and of a rewrite.
     fn means(block: u64) -> (f64, f64) {
         let mut volume = volume();
         let (mut first, mut again, mut now) = (Duration::ZERO, Duration::ZERO, Time::ZERO);
         for file in 0..200 {
             for sum in [&mut first, &mut again] {
-                // Long after the inode of the one before.
+                // Long after the previous inode update.
                 now += ms(1000);
                 *sum += volume.schedule(now, Some(&write(file, block))).unwrap().since(now);
             }
@@ -187,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_block_takes_two_or_three_operations_and_an_old_one_takes_one() {
+    fn new_block_takes_two_or_three_operations_old_one_takes_one() {
         let near = |(a, b): (f64, f64), (x, y): (f64, f64)| (a - x).abs() < 1.0 && (b - y).abs() < 1.0;
         // 5 ms of processor, 8 ms of transfer, and 5 ms for each operation.
         assert!(near(means(0), (23.0, 18.0)), "{:?}", means(0));
@@ -195,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_truncated_block_is_new_again() {
+    fn truncated_block_is_new_again() {
         let mut volume = volume();
         assert_eq!(volume.schedule(Time::ZERO, None), None);
         volume.schedule(Time::ZERO, Some(&write(1, 0)));
@@ -207,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn one_inode_has_one_writer() {
+    fn inode_has_one_writer() {
         let mut volume = volume();
         assert!(volume.lock(Some(&write(1, 0))) && volume.lock(Some(&write(2, 0))) && volume.lock(None));
         assert!(!volume.lock(Some(&write(1, 1))));

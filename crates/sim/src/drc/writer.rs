@@ -1,10 +1,9 @@
-//! The process that writes, and the daemons that write for it: LOOKUP, SETATTR to no bytes,
-//! then one block after another.
+//! The writing process and its block I/O daemons: LOOKUP, SETATTR to size 0, then block after
+//! block.
 //!
-//! The process hands a block to a block I/O daemon (biod) and goes on; when all of them are
-//! busy it writes the block itself and waits for it (DRC 89, sections 2.1 and 3). While it
-//! waits, daemons that are done have nothing to do. The file is closed when every block is
-//! answered.
+//! The process passes a block to an idle block I/O daemon (biod) and continues; if all are busy it
+//! writes the block itself and waits for the reply (DRC 89, sections 2.1 and 3). Meanwhile, idle
+//! daemons have nothing to do. The file is closed when all blocks are written.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -22,45 +21,44 @@ pub const BIODS: usize = 4;
 /// Calls before the first WRITE.
 pub(super) const CALLS_BEFORE: u32 = 2;
 
-/// Who writes which block, whatever carries the blocks. Calls are told apart by a `K` of the
-/// carrier's.
+/// The assignment of blocks to writers, independent of the transport. `K` identifies calls.
 #[derive(Clone, Debug)]
 pub struct Process<K> {
-    /// What the process takes to make a block.
+    /// Time in which the process produces a block.
     copy: Duration,
     next: u32,
-    /// The next block is ready then.
+    /// When the next block is ready.
     ready_at: Time,
-    /// The block that it writes itself.
+    /// The block that the process writes itself.
     own: Option<K>,
     biods: BTreeSet<K>,
 }
 
-/// What a [`Process`] does next.
+/// The next action of a [`Process`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// Write this block.
     Write(u32),
-    /// Come back at this time, or when a block has been answered.
+    /// Call again at this time, or after a reply.
     Until(Time),
-    /// Come back when a block has been answered.
+    /// Call again after a reply.
     Wait,
-    /// All blocks are answered.
+    /// All blocks are written.
     Done,
 }
 
 impl<K: Ord> Process<K> {
-    /// Before its first block. `copy`: the process takes this long to make a block.
+    /// A process before its first block, which takes `copy` to produce a block.
     pub fn new(copy: Duration) -> Process<K> {
         Process { copy, next: 0, ready_at: Time::ZERO, own: None, biods: BTreeSet::new() }
     }
 
-    /// The file is open: it begins.
+    /// The file is open: the process begins.
     pub fn begin(&mut self, now: Time) {
         self.ready_at = now + self.copy;
     }
 
-    /// What is to be done now.
+    /// The next action.
     pub fn step(&self, now: Time) -> Step {
         match () {
             () if self.own.is_some() => Step::Wait,
@@ -71,7 +69,7 @@ impl<K: Ord> Process<K> {
         }
     }
 
-    /// The block of [`Step::Write`] is on its way as `call`.
+    /// The block of [`Step::Write`] was sent as `call`.
     pub fn on_sent(&mut self, now: Time, call: K) {
         self.next += 1;
         if self.biods.len() < BIODS {
@@ -82,7 +80,7 @@ impl<K: Ord> Process<K> {
         }
     }
 
-    /// A block was answered.
+    /// A reply arrived.
     pub fn on_done(&mut self, now: Time, call: &K) {
         if self.own.as_ref() == Some(call) {
             self.own = None;
@@ -92,7 +90,7 @@ impl<K: Ord> Process<K> {
     }
 }
 
-/// A block's bytes: never those that were there before.
+/// A block's bytes, which differ from the file's earlier ones.
 pub(super) fn block(n: u32) -> Bytes {
     Bytes::from(vec![(n % 251) as u8; BLOCK as usize])
 }
@@ -167,13 +165,12 @@ impl Writer {
     }
 }
 
-/// The WRITE of block `n`.
 pub fn write_call(fh: &Fh, n: u32) -> Call {
     let (offset, data) = (u64::from(n) * u64::from(BLOCK), block(n));
     Call::Write(WriteArgs { fh: fh.clone(), offset, count: BLOCK, stable: Stable::FileSync, data })
 }
 
-/// The SETATTR that empties the file.
+/// The SETATTR that truncates the file.
 pub fn truncate_call(fh: &Fh) -> Call {
     let attr = SetAttr { size: Some(0), ..SetAttr::NONE };
     Call::SetAttr(SetAttrArgs { fh: fh.clone(), attr, guard: None })
@@ -241,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn four_are_handed_over_and_the_fifth_is_waited_for() {
+    fn process_passes_four_blocks_and_writes_the_fifth() {
         let mut process = Process::new(COPY);
         process.begin(ms(0));
         for n in 0..5 {
@@ -250,7 +247,7 @@ mod tests {
             assert_eq!(process.step(at), Step::Write(n));
             process.on_sent(at, n);
         }
-        // A daemon is free again, but the process is not.
+        // A daemon is idle again, but the process waits.
         process.on_done(ms(60), &0);
         assert_eq!(process.step(ms(60)), Step::Wait);
         process.on_done(ms(70), &4);
@@ -259,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_closed_when_every_block_is_answered() {
+    fn file_is_closed_after_all_replies() {
         let mut process = Process::new(Duration::ZERO);
         let mut now = ms(0);
         process.begin(now);
@@ -277,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_a_block_lost_or_too_many_is_not_intact() {
+    fn file_with_missing_or_extra_block_is_not_intact() {
         let file: Vec<u8> = (0..WRITES).flat_map(block).collect();
         assert!(is_intact(&file));
         let mut hole = file.clone();

@@ -1,28 +1,27 @@
-//! Made-up addresses: the server is 10.0.0.1, client `n` is 10.1.x.y with `n` in its last two
-//! bytes, a stranger is 10.2.0.1. On the radio hop the base station is 10.3.0.1 and mobile `m`
-//! is 10.4.x.y.
+//! Addresses of the simulated nodes, and a client's stream to the server.
+//!
+//! The server is 10.0.0.1; client `n` is 10.1.x.y with `n` in the last two bytes; a stranger is
+//! 10.2.0.1. On the radio hop the base station is 10.3.0.1 and mobile `m` is 10.4.x.y.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use remora_base::Peer;
 
-/// The port clients send datagrams from.
+/// Source port of clients' datagrams.
 pub(super) const UDP_PORT: u16 = 800;
-/// A client's first port for streams.
+/// First source port of clients' streams.
 pub(super) const TCP_PORT: u16 = 801;
 
-/// The server's address.
 pub const fn server_addr() -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), remora_wire::nfs3::PORT)
 }
 
-/// The address of client `n`.
 pub const fn client_addr(n: usize, port: u16) -> SocketAddr {
     let [high, low] = (n as u16).to_be_bytes();
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 1, high, low)), port)
 }
 
-/// Somebody who is no client: where noise comes from.
+/// The source of noise, which is no client.
 pub(super) const fn stranger() -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 2, 0, 1)), 9)
 }
@@ -38,7 +37,7 @@ pub(crate) const fn mobile_peer(m: usize) -> Peer {
     Peer::datagram(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 4, high, low)), 0))
 }
 
-/// Which mobile a link's peer is.
+/// The mobile of a link's peer.
 pub(crate) fn mobile_of(peer: Peer) -> Option<usize> {
     number_in(peer.addr, 4)
 }
@@ -63,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_are_found_by_their_address() {
+    fn client_is_found_by_its_address() {
         for n in [0, 1, 255, 256, 65_535] {
             assert_eq!(client_of(client_addr(n, 5)), Some(n));
         }

@@ -1,9 +1,9 @@
-//! The air of one cell: the emulated channel, which carries IP packets between a base station
-//! and its mobiles, and the link protocol on it if there is one.
+//! The air of one cell: the emulated channel, which carries IP packets between a base station and
+//! its mobiles, and the link protocol on it, if any.
 //!
-//! Without the protocol a packet is a frame of the channel. With it a packet goes to the link
-//! core of its station; what the core sends are frames, each longer by what a host adds below
-//! it: `overhead` bytes of IP, UDP, session and tag, which stand here as zeros.
+//! Without the protocol a packet is a frame of the channel. With it the station's link core takes
+//! packets and sends frames. The channel's frames then have `overhead` more bytes of IP, UDP,
+//! session and tag headers, here zeros.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,15 +15,15 @@ use remora_link::{Class, Event, HandOffPhase, Link, Mode, Packet, PeerStats};
 
 use super::addr::{base_peer, mobile_of, mobile_peer};
 
-/// A channel and the stations on it.
+/// A channel and its stations.
 #[derive(Debug)]
 pub struct Air {
     channel: Channel,
     mtu: usize,
     links: Option<Links>,
-    /// Packets that have come through, with the time.
+    /// Packets that arrived, with the time.
     arrived: VecDeque<(Time, Lane, Bytes)>,
-    /// When frames that carry data arrived, and on which lane, in order.
+    /// Arrivals of data frames with their lanes, in order.
     data_frames: Vec<(Time, Lane)>,
 }
 
@@ -35,7 +35,7 @@ struct Links {
 }
 
 impl Air {
-    /// The air of `channel`, whose frames have up to `mtu` bytes, with the link protocol if it is
+    /// The air over `channel`, whose frames have up to `mtu` bytes, with the link protocol if
     /// given.
     pub fn new(channel: Channel, mtu: usize, link: Option<&remora_link::Config>, seed: u64) -> Air {
         let links = link.map(|config| Links::new(config, seed, channel.mobiles()));
@@ -43,7 +43,7 @@ impl Air {
         Air { channel, mtu, links, arrived: VecDeque::new(), data_frames: Vec::new() }
     }
 
-    /// The longest packet it carries, in bytes.
+    /// Maximum length of a packet in bytes.
     pub fn mtu(&self) -> usize {
         self.mtu
     }
@@ -52,27 +52,27 @@ impl Air {
         &self.channel
     }
 
-    /// The oldest frame that was on the channel and not yet taken, if its trace is kept.
+    /// The oldest frame record not yet taken, if the channel keeps a trace.
     pub fn poll_frame(&mut self) -> Option<FrameRecord> {
         self.channel.poll_trace()
     }
 
-    /// The link core of the base station, if there is the protocol.
+    /// The base station's link core, if the protocol runs.
     pub fn base(&self) -> Option<&Link> {
         self.links.as_ref().map(|l| &l.base)
     }
 
-    /// Whether what is lost on it is sent again.
+    /// Whether lost frames are retransmitted.
     pub fn keeps(&self) -> bool {
         self.base().is_some_and(|link| link.config().mode == Mode::Arq)
     }
 
-    /// When the frames that carry data (of [`DATA_FRAME_MIN`] bytes and more) arrived on `lane`, in order.
+    /// Arrivals on `lane` of frames that carry data (at least [`DATA_FRAME_MIN`] bytes), in order.
     pub fn data_frames(&self, lane: Lane) -> impl Iterator<Item = Time> {
         self.data_frames.iter().filter(move |(_, on)| *on == lane).map(|(at, _)| *at)
     }
 
-    /// What the link core that sends on `lane` counted, if there is the protocol.
+    /// The counters of the link core that sends on `lane`, if the protocol runs.
     pub fn link_stats(&self, lane: Lane) -> Option<PeerStats> {
         let links = self.links.as_ref()?;
         let link = match lane.from {
@@ -82,7 +82,7 @@ impl Air {
         link.stats(far_peer(lane)).copied()
     }
 
-    /// Sends an IP packet; packets of one `flow` arrive in order if there is the protocol.
+    /// Sends an IP packet; with the protocol, packets of one `flow` arrive in order.
     pub fn send(&mut self, now: Time, lane: Lane, flow: u64, class: Class, packet: Bytes) {
         match &mut self.links {
             None => self.channel.send_packet(now, lane, packet),
@@ -94,20 +94,19 @@ impl Air {
         }
     }
 
-    /// The next packet that has come through by `now`: on which lane, and what.
+    /// The next packet that arrived by `now`, with its lane.
     pub fn poll(&mut self, now: Time) -> Option<(Lane, Bytes)> {
         self.handle_timeout(now);
         self.arrived.pop_front().map(|(_, lane, packet)| (lane, packet))
     }
 
-    /// When something is next due.
+    /// When an event is due.
     pub fn poll_timeout(&self) -> Option<Time> {
         let arrived = self.arrived.front().map(|(at, ..)| *at);
         let links = self.links.iter().filter_map(Links::poll_timeout);
         links.chain(arrived).chain(self.channel.poll_timeout()).min()
     }
 
-    /// Lets the time be `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         self.wake_links(now);
         while let Some(delivery) = self.channel.poll_delivery(now) {
@@ -126,7 +125,7 @@ impl Air {
         }
     }
 
-    /// A mobile's station tells the base station of a cell switch.
+    /// A mobile announces a hand-off to the base station.
     pub fn announce(&mut self, now: Time, mobile: usize, phase: HandOffPhase) {
         if let Some(link) = self.links.as_mut().and_then(|l| l.mobiles.get_mut(mobile)) {
             link.announce_handoff(now, phase);
@@ -147,7 +146,7 @@ impl Air {
         }
     }
 
-    /// Puts on the air what a station's link sends, and takes what it hands up.
+    /// Sends the frames of a station's link core, and takes its packets.
     fn drain(&mut self, now: Time, side: Side, mobile: usize) {
         let Some(links) = &mut self.links else { return };
         let overhead = links.overhead;
@@ -169,7 +168,7 @@ impl Air {
     }
 }
 
-/// Whom the station that sends on `lane` knows at the other end.
+/// The peer of the station that sends on `lane`.
 fn far_peer(lane: Lane) -> Peer {
     match lane.from {
         Side::Base => mobile_peer(lane.mobile),
@@ -177,7 +176,7 @@ fn far_peer(lane: Lane) -> Peer {
     }
 }
 
-/// On which lane a station talks to `peer`.
+/// The lane from a station to `peer`.
 fn lane_of(side: Side, mobile: usize, peer: Peer) -> Lane {
     Lane { from: side, mobile: mobile_of(peer).unwrap_or(mobile) }
 }
@@ -190,7 +189,7 @@ impl fmt::Debug for Links {
 
 impl Links {
     fn new(config: &remora_link::Config, seed: u64, mobiles: usize) -> Links {
-        // A mobile's epoch must not be the base's, so each station has a seed of its own.
+        // A mobile's epoch must differ from the base's, so each station has its own seed.
         let station = |n: usize| Link::new(config.clone(), seed.wrapping_add(n as u64), Time::ZERO);
         let mut base = station(0);
         (0..mobiles).for_each(|m| base.add_peer(Time::ZERO, mobile_peer(m)));
@@ -209,7 +208,7 @@ impl Links {
         }
     }
 
-    /// The core that sends on a lane, and whom it knows at the other end.
+    /// The core that sends on a lane, and its peer.
     fn station(&mut self, lane: Lane) -> (&mut Link, Peer) {
         (self.core(lane.from, lane.mobile), far_peer(lane))
     }

@@ -1,5 +1,5 @@
-//! A plain network with every fault a datagram can meet: delay, loss, doubling, reordering,
-//! corruption, and messages from strangers.
+//! A plain network with every fault of datagrams: delay, loss, duplication, reordering, corruption,
+//! and messages from strangers; and scripted treatment of chosen calls.
 
 use std::time::Duration;
 
@@ -10,30 +10,30 @@ use super::{Arrival, NetStats, addr};
 use crate::agenda::Agenda;
 use crate::trace::NodeId;
 
-/// A client's way to the server and back. Probabilities are for each datagram.
+/// A client's path to the server and back. Probabilities apply to each datagram.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Hop {
-    /// The least delay one way.
+    /// Minimum one-way delay.
     pub delay: Duration,
-    /// Mean of the exponential delay on top; what makes datagrams overtake one another.
+    /// Mean of an additional exponential delay, which reorders datagrams.
     pub jitter: Duration,
-    /// No datagram is under way for longer than this.
+    /// Maximum lifetime of a datagram.
     pub lifetime: Duration,
-    /// Lost.
+    /// Probability of loss.
     pub loss: f64,
-    /// Doubled; the copies travel apart.
+    /// Probability of duplication; the copies travel independently.
     pub double: f64,
-    /// Held up for anything up to `lifetime`.
+    /// Probability of an additional delay of up to `lifetime`.
     pub straggle: f64,
-    /// Damaged. The UDP checksum finds it, so the datagram is lost, but now and then what the
-    /// damage left of it is handed over with another xid and from a stranger, as noise that a
-    /// core must survive.
+    /// Probability of corruption. The UDP checksum detects it, so the datagram is lost; some
+    /// corrupted ones are delivered as noise with another xid and from a stranger, which a core
+    /// must survive.
     pub corrupt: f64,
 }
 
-/// Share of damaged datagrams that are handed over as noise.
+/// Share of corrupted datagrams delivered as noise.
 const NOISE_SHARE: f64 = 0.5;
-/// The longest a lost segment holds a stream up: TCP retransmits within about this.
+/// Maximum delay of a stream by a lost segment: TCP retransmits within about this.
 const STREAM_HOLD: Duration = Duration::from_millis(1200);
 
 impl Hop {
@@ -43,7 +43,7 @@ impl Hop {
         Hop { delay, jitter: Duration::ZERO, lifetime, loss: 0.0, double: 0.0, straggle: 0.0, corrupt: 0.0 }
     }
 
-    /// Ends the faults; delays stay.
+    /// Ends the faults; delays remain.
     pub fn heal(&mut self) {
         *self = Hop { jitter: self.jitter, lifetime: self.lifetime, ..Hop::clean(self.delay) };
     }
@@ -81,15 +81,15 @@ impl Hop {
         (self.delay + extra + held).min(self.lifetime)
     }
 
-    /// How long a record takes on a stream, where a loss is a delay.
+    /// Delay of a record on a stream, where a loss is a delay.
     pub(super) fn stream_delay(&mut self, rng: &mut Rng) -> Duration {
         let held = if rng.chance(self.loss) { STREAM_HOLD.mul_f64(rng.unit()) } else { Duration::ZERO };
         self.delay + rng.exponential(self.jitter) + held
     }
 }
 
-/// What damage leaves of a datagram: cut short, with flipped bits, or anything at all. Its xid
-/// is changed so that it cannot pass for an answer to what is really asked.
+/// A corrupted datagram: truncated, with flipped bits, or random. Its xid differs from all
+/// outstanding ones.
 fn noise(mut arrival: Arrival, rng: &mut Rng) -> Arrival {
     let mut bytes = arrival.bytes.to_vec();
     match rng.below(3) {

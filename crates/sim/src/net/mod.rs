@@ -1,5 +1,5 @@
-//! The network between the clients and the server: for each client a way for datagrams
-//! ([`Hop`] with faults, or the [`Radio`] that all mobiles share) and a stream that can be cut.
+//! The network between the clients and the server: each client has a datagram path (a [`Hop`] with
+//! faults, or the [`Radio`] shared by all mobiles) and a stream that can break.
 
 mod addr;
 mod air;
@@ -26,40 +26,39 @@ pub use radio::Radio;
 pub use script::{Rule, RuleAction, Script};
 pub use stream::StreamState;
 
-/// The delay of what takes the radio's place.
+/// Delay of the hop that replaces the radio at the end of the faults.
 const HEALED_DELAY: Duration = Duration::from_millis(10);
 
-/// A message that reached its end of the network.
+/// A message that arrived.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Arrival {
-    /// Whom it reached.
+    /// Receiver.
     pub to: NodeId,
     /// The client at either end.
     pub client: usize,
-    /// Where it came from, as the receiver sees it.
+    /// Source, as the receiver sees it.
     pub from: Peer,
-    /// The message.
     pub bytes: Bytes,
 }
 
-/// What has become of messages. Counters never go down.
+/// Counters of messages. They never decrease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NetStats {
-    /// Messages handed in.
+    /// Messages sent.
     pub sent: u64,
-    /// Messages handed over, duplicates and noise included.
+    /// Messages delivered, including duplicates and noise.
     pub delivered: u64,
-    /// Datagrams lost, those with a bad checksum included.
+    /// Datagrams lost, including those with a bad checksum.
     pub lost: u64,
-    /// Datagrams doubled.
+    /// Datagrams duplicated.
     pub doubled: u64,
-    /// Messages made up or mangled and handed over.
+    /// Invented or corrupted messages delivered.
     pub noise: u64,
-    /// Stream records that went down with their connection.
+    /// Stream records lost with their connection.
     pub cut: u64,
 }
 
-/// A client's way to the server.
+/// A client's path to the server.
 #[derive(Debug)]
 struct Link {
     medium: Medium,
@@ -68,20 +67,20 @@ struct Link {
     script: Script,
 }
 
-/// What carries datagrams.
+/// The datagram path of a client.
 #[derive(Debug)]
 pub enum Medium {
-    /// A network with faults of its own.
+    /// A network with its own faults.
     Hop(Hop),
     /// The radio: the client is on this mobile, the server behind the base station. See
     /// [`Network::set_radio`].
     Radio {
-        /// Which mobile; several clients may be on one.
+        /// The mobile, which may have several clients.
         mobile: usize,
     },
 }
 
-/// All links, and what is on its way on them.
+/// All links, and the messages in flight.
 #[derive(Debug)]
 pub struct Network {
     links: Vec<Link>,
@@ -92,7 +91,6 @@ pub struct Network {
 }
 
 impl Network {
-    /// A network without clients.
     pub fn new(seed: u64) -> Network {
         Network {
             links: Vec::new(),
@@ -103,48 +101,46 @@ impl Network {
         }
     }
 
-    /// Gives the network a radio, for the clients that are on it. Without one they reach nobody.
+    /// Sets the radio. Without one, clients on the radio reach nobody.
     pub fn set_radio(&mut self, radio: Radio) {
         self.radio = Some(radio);
     }
 
-    /// The radio, if there is one.
     pub fn radio(&self) -> Option<&Radio> {
         self.radio.as_ref()
     }
 
-    /// Every mobile tells the base station of a cell switch.
+    /// Every mobile announces a hand-off to the base station.
     pub fn announce(&mut self, now: Time, phase: HandOffPhase) {
         if let Some(radio) = &mut self.radio {
             radio.announce(now, phase);
         }
     }
 
-    /// Gives the next client its link.
+    /// Adds the link of the next client.
     pub fn add_link(&mut self, medium: Medium) {
         self.links.push(Link { medium, partitioned: false, stream: StreamState::new(), script: Script::default() });
     }
 
-    /// Has some calls of `client` treated as `rules` say, for scripted tests.
+    /// Applies `rules` to calls of `client`, for scripted tests.
     pub fn set_script(&mut self, client: usize, rules: Vec<Rule>) {
         if let Some(link) = self.links.get_mut(client) {
             link.script = Script::new(rules);
         }
     }
 
-    /// Counters.
     pub fn stats(&self) -> NetStats {
         self.stats
     }
 
-    /// Sends what `from` (a client, or the server to a client) hands in.
+    /// Sends a message of `from` (a client, or the server to a client).
     pub fn send(&mut self, now: Time, from: NodeId, transmit: Transmit) {
         self.stats.sent += 1;
         let client = match from {
             NodeId::Client(n) => Some(n),
             NodeId::Server => client_of(transmit.to.addr),
         };
-        // A stranger's message was made up here; nobody is there to take the answer.
+        // A reply to a stranger's invented message has no receiver.
         let Some(client) = client.filter(|c| *c < self.links.len()) else { return };
         match transmit.to.path {
             Path::Stream(id) => self.send_record(now, from, client, id, transmit.payload),
@@ -188,7 +184,7 @@ impl Network {
         self.flying.push(at, arrival);
     }
 
-    /// The next message that has arrived by `now`.
+    /// The next message that arrived by `now`.
     pub fn poll_delivery(&mut self, now: Time) -> Option<Arrival> {
         while let Some((_, arrival)) = self.flying.pop_due(now) {
             if self.admits(&arrival) {
@@ -211,7 +207,7 @@ impl Network {
         Some(datagram(from, client, bytes))
     }
 
-    /// Whether what was sent still gets through: no partition has come up, its stream stands.
+    /// Whether a message in flight still arrives: no partition, and its stream is connected.
     fn admits(&mut self, arrival: &Arrival) -> bool {
         let link = &self.links[arrival.client];
         match arrival.from.path {
@@ -227,34 +223,33 @@ impl Network {
         }
     }
 
-    /// When something is next due.
+    /// When an event is due.
     pub fn poll_timeout(&self) -> Option<Time> {
         let radio = self.radio.as_ref().and_then(Radio::poll_timeout);
         [radio, self.flying.next_at()].into_iter().flatten().min()
     }
 
-    /// Whether nothing is on its way.
+    /// Whether nothing is in flight.
     pub fn is_empty(&self) -> bool {
         self.poll_timeout().is_none()
     }
 
-    /// Lets the radio's time be `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         if let Some(radio) = &mut self.radio {
             radio.handle_timeout(now);
         }
     }
 
-    /// Cuts a client off from the server, or lets it through again. What is on its way when a
-    /// partition comes up is lost if it would arrive before the partition ends.
+    /// Partitions a client from the server, or ends the partition. Messages in flight at the start
+    /// are lost if they would arrive before its end.
     pub fn set_partitioned(&mut self, client: usize, partitioned: bool) {
         if let Some(link) = self.links.get_mut(client) {
             link.partitioned = partitioned;
         }
     }
 
-    /// Ends all faults of the network: from now on messages are only delayed. The radio's
-    /// weather cannot be changed, so its clients get a plain hop; what was on its way is lost.
+    /// Ends all faults of the network: messages are only delayed. The radio's errors cannot end, so
+    /// its clients get a plain hop; their messages in flight are lost.
     pub fn heal(&mut self) {
         self.radio = None;
         for link in &mut self.links {
@@ -270,7 +265,7 @@ impl Network {
         self.links.get_mut(client).map(|l| &mut l.stream)
     }
 
-    /// Whether a partition separates `client` from the server.
+    /// Whether `client` is partitioned from the server.
     pub fn is_partitioned(&self, client: usize) -> bool {
         self.links.get(client).is_some_and(|l| l.partitioned)
     }

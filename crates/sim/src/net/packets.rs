@@ -1,7 +1,7 @@
-//! Datagrams cut into IP packets and put together again (RFC 791, section 3.2).
+//! IP fragmentation and reassembly of datagrams (RFC 791, section 3.2).
 //!
-//! The packets are those that a host would send, headers and all, but that UDP's checksum is left
-//! out (RFC 768: zero): the link protocol looks at them. Addresses say whose datagram it is.
+//! Packets are complete with headers, as a host sends them, because the link protocol examines
+//! them; only UDP's checksum is omitted (RFC 768: zero). Addresses identify the client.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use etherparse::defrag::IpDefragPool;
@@ -9,25 +9,25 @@ use etherparse::{IpFragOffset, IpNumber, Ipv4Header, NetSlice, SlicedPacket, Udp
 
 /// Bytes of a UDP header.
 const UDP_HEADER: usize = UdpHeader::LEN;
-/// The longest payload of a UDP datagram, in bytes.
+/// Maximum payload of a UDP datagram, in bytes.
 const DATAGRAM_MAX: usize = 65_535 - Ipv4Header::MIN_LEN - UDP_HEADER;
-/// Packets after which a datagram is given up that is still incomplete. A few of each client are on
-/// their way at a time; what is older has lost a fragment.
+/// Age in packets at which an incomplete datagram is dropped. Few of each client are in flight at a
+/// time; an older one lost a fragment.
 const PARTIAL_AGE_MAX: u64 = 2048;
-/// As many packets pass between two looks for what is too old.
+/// Packets between two searches for old datagrams.
 const LOOK_EVERY: u64 = 256;
 const HOPS: u8 = 64;
 const NFS_PORT: u16 = 2049;
 
-/// Cuts a station's datagrams into packets.
+/// Fragments a station's datagrams into packets.
 #[derive(Debug, Default)]
 pub(crate) struct Cutter {
     next_ident: u16,
 }
 
 impl Cutter {
-    /// The packets of a datagram from or to `client`, none longer than `mtu` bytes. None at all
-    /// if it is longer than UDP allows.
+    /// The packets of a datagram from or to `client`, none longer than `mtu` bytes; none if it is
+    /// too long for UDP.
     pub(crate) fn cut(&mut self, client: usize, datagram: &[u8], mtu: usize) -> Vec<Bytes> {
         let (Ok(client), 0..=DATAGRAM_MAX) = (u16::try_from(client), datagram.len()) else { return Vec::new() };
         let identification = self.next_ident;
@@ -63,11 +63,11 @@ impl Cutter {
     }
 }
 
-/// Puts together what one station's [`Cutter`] cut, as far as it arrives.
+/// Reassembles the datagrams of one station's [`Fragmenter`].
 #[derive(Debug)]
 pub(crate) struct Joiner {
     partial: IpDefragPool<u64>,
-    /// Packets that came.
+    /// Packets received.
     taken: u64,
 }
 
@@ -78,7 +78,7 @@ impl Default for Joiner {
 }
 
 impl Joiner {
-    /// Takes a packet; returns the datagram that it completes, and whose it is.
+    /// Handles a packet; returns the datagram that it completes, and its client.
     pub(crate) fn take(&mut self, packet: &Bytes) -> Option<(usize, Bytes)> {
         let sliced = SlicedPacket::from_ip(packet).ok()?;
         let Some(NetSlice::Ipv4(ip)) = &sliced.net else { return None };
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_have_the_lengths_ip_gives_them() {
+    fn fragments_have_the_lengths_of_ip() {
         assert_eq!(lengths(0, 1500), [28]);
         assert_eq!(lengths(1472, 1500), [1500]);
         assert_eq!(lengths(1473, 1500), [1500, 21]);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_come_back_whole_whatever_the_order_and_the_losses() {
+    fn datagrams_reassemble_despite_reordering_and_loss() {
         for mtu in [576, 1006, 1438, 1500] {
             let (mut cutter, mut joiner) = (Cutter::default(), Joiner::default());
             for len in (0..20_000).step_by(613) {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_packet_is_dropped() {
+    fn malformed_packet_is_dropped() {
         let mut joiner = Joiner::default();
         for bad in [&b""[..], &[0; 19], &[0xff; 20], &[0; 28], &[0xff; 1500]] {
             assert_eq!(joiner.take(&Bytes::copy_from_slice(bad)), None);

@@ -1,5 +1,5 @@
-//! Clients' datagrams over the air, which carries packets: cut on one side, put together on the
-//! other. Several clients may be on one mobile.
+//! The radio: clients' datagrams over the air, fragmented on one side and reassembled on the other.
+//! A mobile may have several clients.
 
 use bytes::Bytes;
 use remora_base::Time;
@@ -15,14 +15,14 @@ use super::packets::{Cutter, Joiner};
 pub struct Radio {
     air: Air,
     cutter: Cutter,
-    /// What is incomplete at the base and at the mobile, for each mobile.
+    /// Incomplete datagrams at the base and at the mobile, for each mobile.
     joiners: Vec<[Joiner; 2]>,
-    /// Frames that may wait in a mobile's device, where that is fewer than in the base station's.
+    /// Capacity of a mobile's device queue in frames, if less than the base station's.
     mobile_frames: Option<usize>,
 }
 
 impl Radio {
-    /// A cell for `mobiles` mobiles (range: 1 to 64), with the link protocol if it is given.
+    /// A cell with `mobiles` mobiles (range: 1 to 64), and the link protocol if given.
     pub fn new(
         config: remora_channel::Config,
         link: Option<&remora_link::Config>,
@@ -35,28 +35,26 @@ impl Radio {
         Ok(Radio { air, cutter: Cutter::default(), joiners, mobile_frames: None })
     }
 
-    /// Has the mobiles' devices hold at most so many frames that wait; further ones are dropped.
+    /// Limits the mobiles' device queues to `frames` frames; further ones are dropped.
     pub fn limit_mobiles(&mut self, frames: usize) {
         self.mobile_frames = Some(frames);
     }
 
-    /// The channel below.
     pub fn channel(&self) -> &Channel {
         self.air.channel()
     }
 
-    /// The air below.
     pub fn air(&self) -> &Air {
         &self.air
     }
 
-    /// Sends a datagram between `client`, which is on the lane's mobile, and the server. Nothing
-    /// comes of it if there is no such mobile.
+    /// Sends a datagram between `client`, on the lane's mobile, and the server. Without that mobile
+    /// it is lost.
     pub fn send(&mut self, now: Time, lane: Lane, client: usize, datagram: &Bytes) {
         if lane.mobile >= self.joiners.len() {
             return;
         }
-        // As the client's socket marks it.
+        // The client's socket marks probes the same way.
         let class = if is_probe(datagram) { Class::Probe } else { Class::Default };
         for packet in self.cutter.cut(client, datagram, self.air.mtu()) {
             if lane.from == Side::Base || self.mobile_has_room(lane) {
@@ -69,7 +67,7 @@ impl Radio {
         self.mobile_frames.is_none_or(|frames| self.channel().queued_frames(lane) < frames)
     }
 
-    /// The next datagram that has come through by `now`: where from, whose, and what.
+    /// The next datagram that arrived by `now`: sender's side, client, payload.
     pub fn poll(&mut self, now: Time) -> Option<(Side, usize, Bytes)> {
         while let Some((lane, packet)) = self.air.poll(now) {
             let joiner = &mut self.joiners[lane.mobile][lane.from as usize];
@@ -80,17 +78,16 @@ impl Radio {
         None
     }
 
-    /// When something is next due.
+    /// When an event is due.
     pub fn poll_timeout(&self) -> Option<Time> {
         self.air.poll_timeout()
     }
 
-    /// Lets the time be `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         self.air.handle_timeout(now);
     }
 
-    /// Every mobile tells the base station of a cell switch.
+    /// Every mobile announces a hand-off to the base station.
     pub fn announce(&mut self, now: Time, phase: HandOffPhase) {
         (0..self.joiners.len()).for_each(|mobile| self.air.announce(now, mobile, phase));
     }

@@ -1,5 +1,3 @@
-//! Scripted treatment of chosen calls: what a test needs to make one race happen.
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -8,27 +6,26 @@ use remora_wire::nfs3::Proc;
 
 use crate::describe;
 
-/// What to do with one transmission of a call.
+/// The treatment of one transmission of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// Calls of this procedure,
+    /// Procedure of the call.
     pub proc: Proc,
-    /// the client's how manieth such message, retransmissions counted, from 0,
+    /// Number among the client's transmissions of the procedure, from 0.
     pub nth: u32,
-    /// are treated like this.
     pub action: RuleAction,
 }
 
-/// See [`Rule`].
+/// The action of a [`Rule`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RuleAction {
-    /// It is lost.
+    /// The message is lost.
     Drop,
-    /// It arrives after this long.
+    /// The message arrives after this delay.
     Delay(Duration),
 }
 
-/// The rules of one link and how often each procedure was seen.
+/// The rules of one link, and the transmissions seen by procedure.
 #[derive(Clone, Default, Debug)]
 pub struct Script {
     rules: Vec<Rule>,
@@ -40,7 +37,7 @@ impl Script {
         Script { rules, seen: BTreeMap::new() }
     }
 
-    /// What the rules say of this call, which counts as seen.
+    /// The action for this call, which counts as seen.
     pub(super) fn action(&mut self, message: &Bytes) -> Option<RuleAction> {
         if self.rules.is_empty() {
             return None;

@@ -1,5 +1,3 @@
-//! A client's stream to the server: records in order, until it is cut.
-
 use std::time::Duration;
 
 use remora_base::{Peer, Time};
@@ -7,14 +5,14 @@ use remora_base::{Peer, Time};
 use super::addr::{TCP_PORT, client_addr, server_addr};
 use crate::trace::NodeId;
 
-/// The stream of one client. Each connection has another number; whether it comes from another
-/// port is the client's choice (Linux keeps its port, a NAT may not let it).
+/// A client's stream to the server: records in order, until it breaks. Each connection has a new
+/// number; the client chooses whether it keeps its port (Linux does, a NAT may not).
 #[derive(Clone, Debug)]
 pub struct StreamState {
     up: bool,
     id: u64,
     port: u16,
-    /// When the last record sent to the server, and to the client, arrives.
+    /// Arrival of the last record sent to the server, and to the client.
     last: [Time; 2],
 }
 
@@ -23,15 +21,15 @@ impl StreamState {
         StreamState { up: false, id: 0, port: TCP_PORT, last: [Time::ZERO; 2] }
     }
 
-    /// The number of the connection, if one stands.
+    /// The number of the connection, if connected.
     pub fn id(&self) -> Option<u64> {
         self.up.then_some(self.id)
     }
 
-    /// Makes a new connection; with `keep_port` from the same port as before.
+    /// Connects; with `keep_port` from the same port as before.
     pub fn connect(&mut self, client: usize, keep_port: bool) -> Peer {
         self.up = true;
-        // Numbers are never reused, not even by another client.
+        // Numbers are unique, also among clients.
         self.id = (self.id & 0xffff_ffff) + 1 + ((client as u64) << 32);
         if !keep_port {
             self.port = self.port.checked_add(1).unwrap_or(TCP_PORT);
@@ -40,20 +38,20 @@ impl StreamState {
         Peer::stream(server_addr(), self.id)
     }
 
-    /// Cuts the connection; returns the client's end of it, as the server knew it.
+    /// Breaks the connection; returns the client's endpoint, as the server knew it.
     pub fn cut(&mut self, client: usize) -> Option<Peer> {
         let was_up = std::mem::replace(&mut self.up, false);
         was_up.then(|| self.peer(NodeId::Client(client), client))
     }
 
-    /// The end of the connection at which `node` is, as the other end sees it.
+    /// The endpoint at `node`, as its peer sees it.
     pub(super) fn peer(&self, node: NodeId, client: usize) -> Peer {
         let addr = if node == NodeId::Server { server_addr() } else { client_addr(client, self.port) };
         Peer::stream(addr, self.id)
     }
 
-    /// When a record sent now on connection `id` arrives: never before the one sent before it.
-    /// `None` if that connection is gone.
+    /// Arrival of a record sent now on connection `id`, not before the one sent earlier. `None` if
+    /// the connection is broken.
     pub(super) fn arrival(&mut self, now: Time, delay: Duration, from: NodeId, id: u64) -> Option<Time> {
         if self.id() != Some(id) {
             return None;

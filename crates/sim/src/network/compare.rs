@@ -1,14 +1,14 @@
-//! The model's figures beside the simulation's.
+//! Comparison of model and simulation.
 
 use remora_model::{Reason, Report, Topology};
 use serde::Serialize;
 
 use super::{Simulated, Stat};
 
-/// Model and simulation agree if they are within this share of each other.
+/// Model and simulation agree within this relative difference.
 pub const NEAR: f64 = 0.1;
 
-/// What a line is about.
+/// The subject of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
@@ -16,46 +16,45 @@ pub enum What {
     Medium,
     /// Mean time in a gateway.
     Gateway,
-    /// Mean time from end to end.
+    /// Mean end-to-end time of a flow.
     Flow,
-    /// The time of a file copy.
+    /// Time of a file copy.
     Copy,
 }
 
-/// A figure from both.
+/// One result of both.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Line {
-    /// What it is about.
     pub what: What,
     pub name: String,
-    /// The model's, in seconds; `None` where it has none, as for queues that grow without end.
+    /// The model's, in seconds; `None` where it has none, such as for saturated queues.
     pub model_s: Option<f64>,
-    /// Why to doubt it.
+    /// Reasons to doubt it.
     pub outside: Vec<Reason>,
-    /// The simulation's mean in seconds; `None` if nothing came through.
+    /// The simulation's mean in seconds; `None` if nothing arrived.
     pub simulated_s: Option<f64>,
-    /// 95 % confidence, in seconds.
+    /// Half-width of the 95 % confidence interval, in seconds.
     pub within_s: Option<f64>,
     /// The simulation's 95th percentile, in seconds; none for a copy.
     pub p95_s: Option<f64>,
-    /// Model over simulation, less 1.
+    /// Model over simulation, minus 1.
     pub off: Option<f64>,
 }
 
 impl Line {
-    /// Whether the model says that it holds here, and is off by more than [`NEAR`] and by more than
-    /// chance explains.
+    /// Whether the model claims validity and is off by more than [`NEAR`] and by more than chance
+    /// explains.
     pub fn wrong(&self) -> bool {
         let chance = self.within_s.zip(self.simulated_s).map_or(0.0, |(w, s)| w / s);
         self.outside.is_empty() && self.off.is_some_and(|off| off.abs() > NEAR + chance)
     }
 
-    /// Whether the simulation's mean is known to this share of it.
+    /// Whether the simulation's relative confidence interval is below `share`.
     pub fn sure(&self, share: f64) -> bool {
         self.within_s.zip(self.simulated_s).is_some_and(|(within, mean)| within <= share * mean)
     }
 
-    /// Whether the two agree.
+    /// Whether both agree.
     pub fn near(&self) -> bool {
         self.off.is_some_and(|off| off.abs() <= NEAR)
     }
@@ -68,7 +67,7 @@ impl Line {
     }
 }
 
-/// All figures that both have.
+/// All results of both.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Comparison {
     /// Media, gateways, flows, copies.
@@ -76,7 +75,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// `report` beside `run`, both of `topology`.
+    /// Compares `report` and `run`, both of `topology`.
     pub fn of(topology: &Topology, report: &Report, run: &Simulated) -> Comparison {
         let mut lines = Vec::new();
         for (model, run) in report.media.iter().zip(&run.media) {

@@ -1,7 +1,7 @@
-//! File copies: `window` blocks go round between a sender and a receiver. A block takes the sender's
-//! software, its data packets' way, the receiver's disk, its replies' way and the time that nobody
-//! queues for; then the next one takes its place. A run has no end of the file: what is measured is
-//! the rate at which blocks come back.
+//! File copies: `window` blocks circulate between a sender and a receiver. A block takes the
+//! sender's software, its data packets' route, the receiver's disk, its replies' route and the
+//! think time; then the next block replaces it. A run has no end of the file: it measures the rate
+//! of blocks.
 
 use remora_base::Rng;
 use remora_model::{Burst, Copy};
@@ -11,15 +11,15 @@ use super::draw::Sizes;
 use super::fifo::Fifo;
 use super::series::Series;
 
-/// One of the blocks under way.
+/// An outstanding block.
 #[derive(Clone, Copy, Debug, Default)]
 struct Block {
-    /// Packets that have not come yet.
+    /// Packets that have not arrived.
     left: u32,
     began: Tick,
 }
 
-/// Packets for each block, where a part of one is sent with some blocks only.
+/// Packets per block, where fractions are sent with some blocks only.
 #[derive(Clone, Copy, Debug)]
 struct Bursts {
     each: f64,
@@ -32,7 +32,7 @@ impl Bursts {
         Bursts { each: burst.packets, due: 0.0, sizes: Sizes::of(burst.size) }
     }
 
-    /// How many the next block has.
+    /// Packets of the next block.
     fn next(&mut self) -> u32 {
         // So that three thirds are one.
         self.due += self.each + 1e-9;
@@ -49,7 +49,7 @@ pub(crate) enum Way {
     Back,
 }
 
-/// A copy under way.
+/// A copy in progress.
 #[derive(Clone, Debug)]
 pub(crate) struct Copier {
     pub(crate) software: Tick,
@@ -60,13 +60,13 @@ pub(crate) struct Copier {
     there: Bursts,
     back: Bursts,
     blocks: Vec<Block>,
-    /// Which stations of their groups.
+    /// The stations of the groups.
     pub(crate) from: u32,
     pub(crate) to: u32,
     last: Option<Tick>,
-    /// From one block's end to the next one's.
+    /// Times between blocks.
     pub(crate) intervals: Series,
-    /// From a block's beginning to its end.
+    /// Response times of blocks.
     pub(crate) responses: Series,
 }
 
@@ -99,7 +99,7 @@ impl Copier {
         }
     }
 
-    /// The sizes in bits of what a block sends that way.
+    /// The sizes in bits of a block's packets in that direction.
     pub(crate) fn burst(&mut self, way: Way, block: u32) -> Vec<f64> {
         let bursts = match way {
             Way::There => &mut self.there,
@@ -113,14 +113,14 @@ impl Copier {
         (0..packets).map(|_| sizes.draw(&mut self.rng)).collect()
     }
 
-    /// One of a block's packets has come; whether it was the last.
+    /// A packet of a block arrived; returns whether it was the last.
     pub(crate) fn comes(&mut self, block: u32) -> bool {
         let Some(block) = self.blocks.get_mut(block as usize) else { return false };
         block.left = block.left.saturating_sub(1);
         block.left == 0
     }
 
-    /// When the disk is done with a block that comes to it now.
+    /// Completion of the disk for a block that arrives now.
     pub(crate) fn store(&mut self, now: Tick) -> Tick {
         self.disk.serve(now, self.disk_time)
     }
@@ -144,7 +144,7 @@ mod tests {
     use remora_model::{Bits, Size};
 
     #[test]
-    fn parts_of_packets_add_up() {
+    fn fractional_packets_add_up() {
         for (each, expected) in [(6.0, 6000), (0.5, 500), (1.0 / 3.0, 333), (2.4, 2400)] {
             let mut bursts = Bursts::of(Burst { packets: each, size: Size::constant(Bits::new(8.0).unwrap()) });
             let sum: u32 = (0..1000).map(|_| bursts.next()).sum();

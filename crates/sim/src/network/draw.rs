@@ -1,4 +1,4 @@
-//! What is drawn: intervals, packet sizes, stations.
+//! Random variates: intervals, packet sizes, stations.
 
 use remora_base::Rng;
 use remora_model::Size;
@@ -9,9 +9,9 @@ pub(crate) fn exponential(rng: &mut Rng, mean: f64) -> f64 {
     -(1.0 - rng.unit()).ln() * mean
 }
 
-/// Packet sizes with a given mean and variation. The model knows no more of them; here they are
-/// all the same, a least size and an exponential part, or for variations above 1 a mixture of two
-/// exponential kinds that bring half of the bits each.
+/// Packet sizes with a given mean and variation, which the model does not specify further:
+/// constant, a minimum plus an exponential part, or for variations above 1 a mixture of two
+/// exponential kinds with half of the bits each.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Sizes {
     Constant(f64),
@@ -34,7 +34,6 @@ impl Sizes {
         }
     }
 
-    /// A size in bits.
     pub(crate) fn draw(&self, rng: &mut Rng) -> f64 {
         match *self {
             Sizes::Constant(bits) => bits,
@@ -53,7 +52,7 @@ mod tests {
     use remora_model::Bits;
 
     #[test]
-    fn sizes_have_the_moments_they_are_to_have() {
+    fn sizes_have_the_configured_moments() {
         for scv in [0.0, 0.25, 1.0, 4.0] {
             let size = Size::varying(Bits::new(8000.0).unwrap(), scv).unwrap();
             let (sizes, mut rng) = (Sizes::of(size), Rng::stream(1, "sizes"));

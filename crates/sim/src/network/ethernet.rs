@@ -1,9 +1,9 @@
-//! A shared Ethernet, as IEEE 802.3 clause 4 has it for half duplex. The rules are those of the emulated
-//! one ([`csma`](remora_channel::csma)); here is who contends. All stations are equally far apart, as on a
-//! hub's equal cables.
+//! A shared Ethernet (IEEE 802.3 clause 4, half duplex). The rules are those of the emulated one
+//! ([`csma`](remora_channel::csma)); this module has the contention. All stations are equally far
+//! apart, as on equal cables to a hub.
 //!
-//! Nothing happens bit by bit: whoever starts within one propagation time of the first start
-//! collides with it, so one event, that much behind the first start, settles each contention.
+//! A station that starts within one propagation time of the first start collides with it, so one
+//! event resolves each contention, one propagation time after the first start.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -14,18 +14,17 @@ use remora_channel::csma::{BackOff, Timing};
 use super::clock::Tick;
 use super::packet::{Crossing, Event, Plan};
 
-/// Frames that wait at one station at most.
+/// Capacity of a station's queue in frames.
 const QUEUE_MAX: usize = 100_000;
 
 #[derive(Clone, Debug, Default)]
 struct Station {
     queue: VecDeque<Crossing>,
-    /// When the frame at the head may be sent as far as the station's own back-off goes.
+    /// End of the station's back-off.
     ready: Tick,
     back_off: BackOff,
 }
 
-/// The medium and its stations.
 #[derive(Clone, Debug)]
 pub(crate) struct Ethernet {
     number: u32,
@@ -34,16 +33,16 @@ pub(crate) struct Ethernet {
     /// In picoseconds.
     timing: Timing,
     stations: Vec<Station>,
-    /// Stations with a frame, by when they are ready.
+    /// Backlogged stations, by when they are ready.
     contenders: BinaryHeap<Reverse<(Tick, u32)>>,
-    /// When the medium is seen free by all, the gap included.
+    /// When all stations sense the medium free, including the gap.
     free: Tick,
-    /// When the next contention is settled; earlier wake-ups than the last asked for mean nothing.
+    /// When the next contention resolves; earlier timers are stale.
     settles: Option<Tick>,
     asked: u64,
-    /// Time that frames, gaps and collisions took.
+    /// Time of frames, gaps and collisions.
     pub(crate) held: Tick,
-    /// Frames given up after sixteen attempts, or for want of room.
+    /// Frames given up after sixteen attempts, or dropped at a full queue.
     pub(crate) lost: u64,
 }
 
@@ -78,7 +77,7 @@ impl Ethernet {
         }
     }
 
-    /// Asks to be woken when the next contention is settled.
+    /// Sets a timer for the next contention.
     fn plan(&mut self, plan: &mut Plan) {
         let first = self.contenders.peek().map(|Reverse((ready, _))| (*ready).max(self.free));
         let settles = first.map(|first| first + self.propagation);
@@ -138,7 +137,7 @@ impl Ethernet {
                 Tick::of_picoseconds(end) + Tick::of_picoseconds(self.timing.slot).times(slots.unwrap_or(0));
             if slots.is_none() {
                 self.lost += 1;
-                // A copy's sender tries again: its transport knows that the block is not through.
+                // A copy's sender retries: its transport detects that the block is lost.
                 if station.queue.front().is_some_and(|f| f.packet.block.is_none()) {
                     station.queue.pop_front();
                 }

@@ -1,24 +1,21 @@
-//! One server, first come first served: a disk, a gateway, a switch's port. And a host's processor,
-//! which packets that come in interrupt.
-
 use super::clock::Tick;
 
-/// Who comes later leaves later, so all there is to know is when the last one leaves.
+/// A FIFO server, such as a disk, a gateway or a switch port. Its state is the time at which the
+/// last customer leaves.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Fifo {
     free: Tick,
 }
 
 impl Fifo {
-    /// When somebody who comes at `now` and needs `service` leaves.
+    /// Departure of a customer that arrives at `now` and needs `service`.
     pub(crate) fn serve(&mut self, now: Tick, service: Tick) -> Tick {
         self.free = self.free.max(now) + service;
         self.free
     }
 }
 
-/// A processor. What comes in is handled first, as interrupts are, and what it has to send waits so
-/// much longer.
+/// A host's processor. Arriving packets interrupt it, and delay the packets to send.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Processor {
     work: Fifo,
@@ -26,12 +23,12 @@ pub(crate) struct Processor {
 }
 
 impl Processor {
-    /// When work that comes up at `now` is done.
+    /// Completion of work that arrives at `now`.
     pub(crate) fn work(&mut self, now: Tick, cost: Tick) -> Tick {
         self.work.serve(now, cost)
     }
 
-    /// When a packet that comes in at `now` is handled.
+    /// Completion of a packet that arrives at `now`.
     pub(crate) fn interrupt(&mut self, now: Tick, cost: Tick) -> Tick {
         self.work.serve(now, cost);
         self.interrupts.serve(now, cost)

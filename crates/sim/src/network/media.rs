@@ -1,4 +1,4 @@
-//! The kinds of media behind one door.
+//! The kinds of media behind one interface, with the servers of switches and hosts.
 
 use remora_base::Rng;
 use remora_model::{Kind, Medium};
@@ -20,7 +20,7 @@ pub(crate) enum Carrier {
 }
 
 impl Carrier {
-    /// The medium of this number; `base` says which of its stations are gateways or stand for one.
+    /// The medium of this number; `base` marks stations that are or represent gateways.
     pub(crate) fn new(number: u32, medium: &Medium, base: Vec<bool>) -> Carrier {
         let (rate, stations) = (medium.rate.bits() as f64, base.len());
         match medium.kind {
@@ -53,14 +53,14 @@ impl Carrier {
         }
     }
 
-    /// The packet has come to a port of its own.
+    /// A packet arrives at its outgoing port.
     pub(crate) fn port(&mut self, now: Tick, packet: Crossing, plan: &mut Plan) {
         if let Carrier::Switch(m) = self {
             m.port(now, packet, plan);
         }
     }
 
-    /// Time that it was held so far; of a switch, of all ports together.
+    /// Time that it was busy; for a switch the sum of all ports.
     pub(crate) fn held(&self) -> Tick {
         match self {
             Carrier::Ethernet(m) => m.held,
@@ -70,7 +70,7 @@ impl Carrier {
         }
     }
 
-    /// Packets lost so far.
+    /// Packets lost.
     pub(crate) fn lost(&self) -> u64 {
         match self {
             Carrier::Ethernet(m) => m.lost,

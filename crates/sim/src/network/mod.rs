@@ -1,11 +1,11 @@
-//! The networks of the analytic model, packet by packet: the same topology, drawn arrivals and
-//! sizes, the media's own rules instead of formulas. What a formula says stands beside what
-//! happened ([`Comparison`]).
+//! The networks of the analytic model, simulated packet by packet: the same topology with random
+//! arrivals and sizes, and the media's protocols instead of formulas. [`Comparison`] has both
+//! results.
 //!
-//! Event by event over a heap: shared Ethernet (IEEE 802.3 clause 4, half duplex), token rings,
+//! A discrete-event simulation of shared Ethernet (IEEE 802.3 clause 4, half duplex), token rings,
 //! switches, wireless cells with the two-state channel of NFS/W 95, gateways with unbounded
-//! buffers, hosts that take their time for each packet, copies with a window. A seed gives the same
-//! run on every machine.
+//! buffers, hosts with processor times, and windowed copies. A seed gives the same run on every
+//! machine.
 
 pub mod check;
 mod clock;
@@ -32,43 +32,41 @@ pub use series::Stat;
 
 use series::Series;
 
-/// Of the time that is measured, so much goes before it so that queues fill.
+/// Warm-up as a share of the measured time, in which queues fill.
 const WARM_UP: f64 = 0.2;
 
-/// How long to run.
+/// Length of a run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Options {
-    /// Seconds of network time that are measured (above 0, to 1e6); a fifth as many go before.
+    /// Measured seconds of network time (above 0, to 1e6); the warm-up precedes them.
     pub seconds: f64,
 }
 
 impl Options {
-    /// Seconds that pass before measuring begins.
     pub fn warm_up_s(&self) -> f64 {
         self.seconds * WARM_UP
     }
 }
 
-/// Why a network is not simulated.
+/// A network too large to simulate.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TooMuch {
-    /// More stations than there is memory for.
+    /// More stations than fit in memory.
     #[error("{stations} stations are too many to simulate; {most} are possible")]
     Stations {
-        /// How many there are.
         stations: u64,
-        /// How many there may be.
+        /// Their limit.
         most: u64,
     },
-    /// More events than anybody waits for.
+    /// More events than feasible.
     #[error("more than {most} events: simulate less time")]
     Events {
-        /// How many there may be.
+        /// Their limit.
         most: u64,
     },
 }
 
-/// What one seed gave.
+/// The result of one seed.
 #[derive(Clone, Debug)]
 pub struct Run {
     seconds: f64,
@@ -79,21 +77,20 @@ pub struct Run {
     carried_bits: Vec<f64>,
     gateways: Vec<Series>,
     flows: Vec<Series>,
-    /// From block to block, and each block's own time.
+    /// Times between blocks, and response times of blocks.
     copies: Vec<(Series, Series)>,
 }
 
-/// What all seeds gave.
+/// The combined result of all seeds.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Simulated {
-    /// Seconds of network time that were measured, of all seeds together.
+    /// Measured seconds of network time, of all seeds.
     pub seconds: f64,
-    /// Events that it took.
     pub events: u64,
     pub media: Vec<MediumRun>,
-    /// Each gateway: time in it.
+    /// Time in each gateway.
     pub gateways: Vec<Option<Stat>>,
-    /// Each flow: time from end to end, the stations' software not included.
+    /// End-to-end time of each flow, without the stations' software.
     pub flows: Vec<Option<Stat>>,
     pub copies: Vec<Option<CopyRun>>,
 }
@@ -101,29 +98,27 @@ pub struct Simulated {
 /// A medium in a simulation.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct MediumRun {
-    /// Time across it for the packets of all flows; `None` if there were none.
+    /// Time across it of the packets of all flows; `None` without any.
     pub delay_s: Option<Stat>,
-    /// Share of the time that it is held, with gaps, collisions and overheads; of a switch, of all
-    /// ports together, so that it may be above 1.
+    /// Share of time that it is busy, including gaps, collisions and overheads; for a switch the
+    /// sum of all ports, which may exceed 1.
     pub busy: f64,
-    /// Bits a second that came across.
     pub carried_bits_per_s: f64,
-    /// Packets given up, or for which there was no room.
+    /// Packets given up or dropped at full queues.
     pub lost: u64,
 }
 
 /// A copy in a simulation.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct CopyRun {
-    /// Blocks a second.
     pub blocks_per_s: f64,
-    /// The time from block to block.
+    /// Time between blocks.
     pub interval_s: Stat,
-    /// The time of a block from its beginning to its reply.
+    /// Response time of a block.
     pub response_s: Stat,
 }
 
-/// Runs the network once.
+/// Simulates the network once.
 pub fn run(network: &Network, options: &Options, seed: u64) -> Result<Run, TooMuch> {
     world::World::new(network, options, seed)?.run()
 }
@@ -147,7 +142,7 @@ impl Run {
 }
 
 impl Simulated {
-    /// What runs of the same network, each with a seed of its own, say together.
+    /// Combines runs of the same network with different seeds.
     pub fn of(runs: &[Run]) -> Simulated {
         let seconds: f64 = runs.iter().map(|r| r.seconds).sum();
         let each = |of: fn(&Run) -> &[Series]| -> Vec<Option<Stat>> {

@@ -1,30 +1,30 @@
-//! Packets, and where media and gateways put them when they are done with them.
+//! Packets and events of a simulated network, and its clock.
 
 use crate::Agenda;
 
 use super::clock::Tick;
 
-/// A packet on its way.
+/// A packet in the network.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Packet {
-    /// Which flow, or direction of a copy, it belongs to.
+    /// Its flow, or direction of a copy.
     pub(crate) stream: u32,
-    /// Media that it has crossed.
+    /// Media crossed.
     pub(crate) hop: u32,
-    /// Its sender, in the sender's group.
+    /// Its sender's number in the sender's group.
     pub(crate) from: u32,
-    /// Its receiver, in the receiver's group.
+    /// Its receiver's number in the receiver's group.
     pub(crate) to: u32,
-    /// The copy's block; nothing for a flow's.
+    /// The copy's block; `None` for a flow.
     pub(crate) block: Option<u32>,
     pub(crate) bits: f64,
-    /// When it came to the first medium.
+    /// Arrival at the first medium.
     pub(crate) born: Tick,
-    /// When it came to the medium or gateway where it is.
+    /// Arrival at the current medium or gateway.
     pub(crate) here: Tick,
 }
 
-/// A packet on a medium: which stations of the medium it is from and to.
+/// A packet on a medium, with its sending and receiving station there.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Crossing {
     pub(crate) packet: Packet,
@@ -32,31 +32,31 @@ pub(crate) struct Crossing {
     pub(crate) to: u32,
 }
 
-/// What happens in a network.
+/// An event of a network.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
-    /// A flow's next packet comes up.
+    /// A flow's next packet is generated.
     Comes(u32),
-    /// A packet has left its sender's processor, or a gateway, for the next medium.
+    /// A packet leaves its sender's processor, or a gateway, for the next medium.
     Enters(Packet),
-    /// A medium asked to be woken; the number is its own.
+    /// A medium's timer, with a number of its own.
     Wakes(u32, u64),
-    /// A packet has come to a switch's outgoing port.
+    /// A packet arrives at a switch's outgoing port.
     Port(u32, Crossing),
     /// A packet has crossed its medium.
     Crossed(Packet),
-    /// A gateway is done with a packet.
+    /// A packet leaves a gateway.
     Forwarded(Packet),
-    /// The receiver's processor is done with a copy's packet.
+    /// A copy's packet leaves the receiver's processor.
     Received(Packet),
-    /// A copy's block has been to the receiver's disk.
+    /// A copy's block leaves the receiver's disk.
     Stored(u32, u32),
     /// A copy's next block begins.
     Begins(u32, u32),
 }
 
-/// What is to happen until the run's end. What would happen later changes nothing in the run and
-/// is left out, so that what overflows takes no room.
+/// The events until the run's end. Later ones change nothing and are dropped, so that overloads
+/// take no memory.
 #[derive(Debug)]
 pub(crate) struct Plan {
     agenda: Agenda<Event, Tick>,

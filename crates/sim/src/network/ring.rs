@@ -1,5 +1,5 @@
-//! A token ring. The token takes `walk` from one station to the next; a station that has it sends
-//! as its discipline says. While nobody has anything the token's place is a matter of arithmetic.
+//! A token ring. The token takes `walk` from one station to the next; a station that holds it sends
+//! by the ring's discipline. While no station is backlogged the token's position is calculated.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -8,18 +8,17 @@ use remora_model::ring::Discipline;
 use super::clock::Tick;
 use super::packet::{Crossing, Event, Plan};
 
-/// Packets that wait at one station at most.
+/// Capacity of a station's queue in packets.
 const QUEUE_MAX: usize = 100_000;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Token {
-    /// It left this station then.
+    /// Left this station at that time.
     Walks { from: u32, since: Tick },
-    /// This station has it, and may send so many more.
+    /// Held by this station, which may send `more` packets.
     Held { by: u32, more: usize },
 }
 
-/// The ring and its stations.
 #[derive(Clone, Debug)]
 pub(crate) struct Ring {
     number: u32,
@@ -27,15 +26,15 @@ pub(crate) struct Ring {
     walk: Tick,
     discipline: Discipline,
     stations: Vec<VecDeque<Crossing>>,
-    /// Stations that have something to send.
+    /// Backlogged stations.
     waiting: BTreeSet<u32>,
     token: Token,
-    /// Where and when the token is expected; earlier wake-ups than the last asked for mean nothing.
+    /// Where and when the token is expected; earlier timers are stale.
     expected: Option<(Tick, u32)>,
     asked: u64,
-    /// Time that packets took.
+    /// Time of transmissions.
     pub(crate) held: Tick,
-    /// Packets for which there was no room.
+    /// Packets dropped at a full queue.
     pub(crate) lost: u64,
 }
 
@@ -68,22 +67,22 @@ impl Ring {
         }
     }
 
-    /// From one station to another in the token's direction, in stations.
+    /// Distance between stations in the token's direction.
     fn distance(&self, from: u32, to: u32) -> u64 {
         let n = self.stations.len().max(1) as u64;
         (u64::from(to) + n - u64::from(from) % n) % n
     }
 
-    /// Asks to be woken when the token comes to somebody who waits for it.
+    /// Sets a timer for the token's arrival at a backlogged station.
     fn expect(&mut self, now: Tick, plan: &mut Plan) {
         let Token::Walks { from, since } = self.token else { return };
         let n = self.stations.len().max(1) as u64;
-        // It comes to the next station first, and has passed some since.
+        // It reaches the next station first, and has passed some since.
         let passed = now.since(since).steps(self.walk).max(1);
         let at = ((u64::from(from) + passed) % n) as u32;
         let next = self.waiting.range(at..).next().or_else(|| self.waiting.first()).copied();
         let Some(next) = next else { return };
-        // Without a walk it is everywhere at once, and comes now.
+        // Without a walk it is everywhere at once, and arrives now.
         let arrives = since + self.walk.times(passed + self.distance(at, next));
         let expected = (arrives.max(now), next);
         if self.expected != Some(expected) {

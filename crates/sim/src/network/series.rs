@@ -1,20 +1,20 @@
-//! Streaming statistics of a run: mean, its confidence by batch means, percentiles. Memory does not
-//! grow with the run.
+//! Streaming statistics of a run: mean, confidence interval by batch means, percentiles. Memory is
+//! independent of the run's length.
 
 use serde::Serialize;
 
-/// Batches that are kept; when there are twice as many, neighbours are joined.
+/// Batches kept; at twice as many, neighbours merge.
 const BATCHES: usize = 32;
-/// Student's t for 95 % and about as many batches.
+/// Student's t for 95 % and about this many batches.
 const STUDENT: f64 = 2.04;
-/// Cells of the histogram to a factor of two: percentiles are right to 1.1 %.
+/// Histogram cells per factor of two: percentiles are accurate to 1.1 %.
 const CELLS: f64 = 32.0;
-/// The histogram's least value, in seconds; what is less counts as this.
+/// Minimum of the histogram, in seconds; smaller values count as this.
 const LEAST: f64 = 1e-9;
 /// From a nanosecond to beyond a day.
 const CELLS_ALL: usize = 48 * 32;
 
-/// Values of one kind, in seconds, in the order of time.
+/// Values in seconds, in order of time.
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
     count: u64,
@@ -22,24 +22,23 @@ pub(crate) struct Series {
     batch: u64,
     batches: Vec<f64>,
     open: (u64, f64),
-    /// Only as long as the largest value needs.
+    /// Only as long as the largest value requires.
     histogram: Vec<u32>,
 }
 
-/// What a series says.
+/// Statistics of a series.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Stat {
     /// Mean, in seconds.
     pub mean: f64,
-    /// The mean is this far off at most with 95 % confidence, in seconds; `None` for too few values.
+    /// Half-width of the 95 % confidence interval, in seconds; `None` for too few values.
     pub within: Option<f64>,
-    /// Half stay below, in seconds.
+    /// Median, in seconds.
     pub p50: f64,
-    /// 95 % stay below, in seconds.
+    /// 95th percentile, in seconds.
     pub p95: f64,
-    /// 99 % stay below, in seconds.
+    /// 99th percentile, in seconds.
     pub p99: f64,
-    /// How many values.
     pub count: u64,
 }
 
@@ -68,7 +67,7 @@ impl Series {
         self.histogram[cell] = self.histogram[cell].saturating_add(1);
     }
 
-    /// What all of these say together, each of them from a run of its own; `None` without values.
+    /// Combined statistics of series from independent runs; `None` without values.
     pub(crate) fn together(all: &[&Series]) -> Option<Stat> {
         let count: u64 = all.iter().map(|s| s.count).sum();
         if count == 0 {
@@ -84,7 +83,7 @@ impl Series {
         Some(Stat { mean, within, p50: below(0.5), p95: below(0.95), p99: below(0.99), count })
     }
 
-    /// Variance of what this series adds to the mean over `count` values.
+    /// Variance of this series' contribution to the mean over `count` values.
     fn variance(&self, count: u64) -> Option<f64> {
         let n = self.batches.len();
         if n < BATCHES / 2 {
@@ -121,7 +120,7 @@ mod tests {
     use remora_base::Rng;
 
     #[test]
-    fn the_mean_is_as_near_as_it_says() {
+    fn confidence_interval_holds_the_mean() {
         let mut missed = 0;
         for seed in 0..200 {
             let (mut series, mut rng) = (Series::new(), Rng::stream(seed, "series"));
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_and_seeds_go_together() {
+    fn series_of_several_seeds_combine() {
         let (mut a, mut b) = (Series::new(), Series::new());
         (1..=500).for_each(|i| a.add(f64::from(i) * 1e-3));
         (501..=1000).for_each(|i| b.add(f64::from(i) * 1e-3));

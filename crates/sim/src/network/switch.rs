@@ -1,18 +1,16 @@
-//! A switch with a full-duplex link to each station, store and forward: a packet queues at the
-//! sender's link and at the receiver's.
-
 use super::clock::Tick;
 use super::fifo::Fifo;
 use super::packet::{Crossing, Event, Plan};
 
-/// The switch and the two directions of each link.
+/// A store-and-forward switch with a full-duplex link to each station: a packet queues at the
+/// sender's link and at the receiver's.
 #[derive(Clone, Debug)]
 pub(crate) struct Switch {
     number: u32,
     bits_per_s: f64,
     latency: Tick,
     links: Vec<(Fifo, Fifo)>,
-    /// Time that packets took on the links out of the switch.
+    /// Time of transmissions on the links out of the switch.
     pub(crate) held: Tick,
 }
 
@@ -28,7 +26,7 @@ impl Switch {
         plan.at(link_in.serve(now, time) + self.latency, Event::Port(self.number, packet));
     }
 
-    /// The packet has come to its outgoing port.
+    /// A packet arrives at its outgoing port.
     pub(crate) fn port(&mut self, now: Tick, packet: Crossing, plan: &mut Plan) {
         let time = Tick::of(packet.packet.bits / self.bits_per_s);
         let Some((_, link_out)) = self.links.get_mut(packet.to as usize) else { return };

@@ -1,4 +1,4 @@
-//! Networks whose results are known in closed form, and rules that hold for all of them.
+//! Networks with known closed forms, and properties of all networks.
 
 use remora_base::Rate;
 use remora_model::ring::Discipline;
@@ -15,7 +15,7 @@ fn size(bits: f64, scv: f64) -> Size {
     Size::varying(Bits::new(bits).unwrap(), scv).unwrap()
 }
 
-/// One medium of 10 Mbit/s with `stations` that send `load` of it to one another.
+/// One medium of 10 Mbit/s with `stations` stations that send `load` to one another.
 fn one(kind: Kind, stations: u32, load: f64, size: Size) -> Topology {
     let rate = PacketRate::new(load * 1e7 / size.mean_bits() / f64::from(stations)).unwrap();
     Topology {
@@ -31,7 +31,7 @@ fn simulate(topology: &Topology, seconds: f64, seed: u64) -> Simulated {
     Simulated::of(&[run(&network, &Options { seconds }, seed).unwrap()])
 }
 
-/// Model over simulation, less 1.
+/// Model over simulation, minus 1.
 fn off(topology: &Topology, seconds: f64) -> f64 {
     let report = Network::new(topology.clone()).unwrap().solve();
     let lines = Comparison::of(topology, &report, &simulate(topology, seconds, 1)).lines;
@@ -39,14 +39,14 @@ fn off(topology: &Topology, seconds: f64) -> f64 {
 }
 
 #[test]
-fn a_seed_gives_the_same_run_again() {
+fn same_seed_gives_the_same_run() {
     let topology = one(Kind::Ethernet { propagation: seconds(5e-6) }, 20, 0.4, size(8000.0, 0.5));
     assert_eq!(simulate(&topology, 5.0, 3), simulate(&topology, 5.0, 3));
     assert_ne!(simulate(&topology, 5.0, 3), simulate(&topology, 5.0, 4));
 }
 
 #[test]
-fn rings_are_those_of_the_books() {
+fn ring_wait_equals_closed_form() {
     for discipline in [Discipline::Exhaustive, Discipline::Gated, Discipline::OneLimited] {
         let ring = one(Kind::Ring { walk: seconds(20e-6), discipline }, 20, 0.6, size(8000.0, 0.0));
         let off = off(&ring, 300.0);
@@ -54,9 +54,9 @@ fn rings_are_those_of_the_books() {
     }
 }
 
-/// A ring that takes no time to walk is one queue, M/G/1.
+/// A ring without walk is one M/G/1 queue.
 #[test]
-fn one_queue_is_that_of_pollaczek_and_khinchine() {
+fn ring_without_walk_is_an_mg1_queue() {
     for (load, scv) in [(0.5, 0.0), (0.5, 1.0)] {
         let ring = Kind::Ring { walk: seconds(0.0), discipline: Discipline::Exhaustive };
         let off = off(&one(ring, 10, load, size(8000.0, scv)), 400.0);
@@ -64,9 +64,9 @@ fn one_queue_is_that_of_pollaczek_and_khinchine() {
     }
 }
 
-/// Every submodel within its bands, drawn at random: one of each; `remora model --check` has more.
+/// Random draws of every submodel within its bands, one of each; `remora model --check` has more.
 #[test]
-fn the_model_is_near_the_simulation() {
+fn model_is_near_the_simulation() {
     for submodel in Submodel::ALL {
         for copies in [false, true] {
             let case = Case::draw(submodel, copies, 11, 0);
@@ -82,9 +82,9 @@ fn the_model_is_near_the_simulation() {
     }
 }
 
-/// A file that fits into the window takes a round, however little of its last block there is.
+/// A file that fits into the window takes a round, however small its last block.
 #[test]
-fn a_file_of_a_block_and_a_byte_takes_a_round() {
+fn file_of_block_and_byte_takes_a_round() {
     let switch = Kind::Switch { latency: seconds(0.0) };
     let burst = |packets, bytes: f64| Burst { packets, size: size(8.0 * bytes, 0.0) };
     let group = |name: &str| Group { name: name.into(), medium: "m".into(), stations: 1, cost: Seconds::ZERO };
@@ -111,9 +111,9 @@ fn a_file_of_a_block_and_a_byte_takes_a_round() {
     assert!(line.simulated_s.unwrap() > 0.0499 && line.near(), "{line:?}");
 }
 
-/// Metcalfe & Boggs 1976, section 6: with `Q` hosts that always have a packet a slot succeeds with
-/// `A = (1 - 1/Q)^(Q-1)`, a packet waits for `W = (1 - A)/A` slots, and the efficiency is
-/// `E = (P/C) / (P/C + W*T)`; their table I prints it for C = 3 Mbit/s and T = 16 us, slots of 48 bits.
+/// Metcalfe & Boggs 1976, section 6: with `Q` saturated hosts a packet succeeds in a slot with
+/// probability `A = (1 - 1/Q)^(Q-1)`, waits for `W = (1 - A)/A` slots, and the efficiency is `E =
+/// (P/C) / (P/C + W*T)`; their table I prints it for C = 3 Mbit/s and T = 16 us, slots of 48 bits.
 fn metcalfe_and_boggs(hosts: u32, packet_bits: f64) -> f64 {
     let success = (1.0 - 1.0 / f64::from(hosts)).powi(hosts as i32 - 1);
     packet_bits / (packet_bits + (1.0 - success) / success * 48.0)
@@ -121,12 +121,12 @@ fn metcalfe_and_boggs(hosts: u32, packet_bits: f64) -> f64 {
 
 #[test]
 fn saturation_is_that_of_metcalfe_and_boggs() {
-    // Of their table's rows, to its four digits.
+    // Rows of their table, to its four digits.
     for (hosts, bits, printed) in [(2, 4096.0, 0.9884), (2, 1024.0, 0.9552), (5, 1024.0, 0.9367), (64, 1024.0, 0.9263)]
     {
         assert!((metcalfe_and_boggs(hosts, bits) - printed).abs() < 1e-4, "{hosts} {bits}");
     }
-    // Their slot is the round trip; here that is half of 802.3's. Packets as long in slots.
+    // Their slot is the round trip, half of 802.3's. The packets are as long in slots.
     for (hosts, bits) in
         [(2, 1024.0), (5, 1024.0), (10, 1024.0), (32, 1024.0), (64, 1024.0), (10, 4096.0), (64, 4096.0)]
     {
@@ -138,9 +138,9 @@ fn saturation_is_that_of_metcalfe_and_boggs() {
     }
 }
 
-/// What no queue can keep up with overflows within bounds and says so.
+/// A saturated queue overflows within bounds and counts it.
 #[test]
-fn too_much_traffic_ends_and_is_counted() {
+fn overload_is_bounded_and_counted() {
     let topology = one(Kind::Ethernet { propagation: seconds(5e-6) }, 10, 5.0, size(8000.0, 0.0));
     let medium = &simulate(&topology, 10.0, 1).media[0];
     assert!(medium.lost > 0 && medium.busy > 0.95, "{medium:?}");

@@ -1,7 +1,7 @@
-//! A wireless cell: one half-duplex medium that its queues use in turn, and for each station a
-//! channel that is good or bad by time (NFS/W 95). Each pair of stations has a queue of its own, so
-//! that nobody waits behind a packet for a station that can't be heard. A frame that any part of a
-//! bad period meets is lost and sent again once the channel is good; its airtime is spent.
+//! A wireless cell: one half-duplex medium whose queues take turns, and for each station a channel
+//! that is good or bad by time (NFS/W 95). Each pair of stations has its own queue, so that no
+//! packet waits behind one for an unreachable station. A frame that overlaps a bad period is lost,
+//! spends its airtime, and is retransmitted in the next good one.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,10 +12,10 @@ use super::clock::Tick;
 use super::draw::exponential;
 use super::packet::{Crossing, Event, Plan};
 
-/// Frames that wait in one queue at most.
+/// Capacity of a queue in frames.
 const QUEUE_MAX: usize = 100_000;
 
-/// A station's channel, drawn as far as it has been asked for.
+/// A station's channel, drawn as far as needed.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Channel {
     good_from: Tick,
@@ -24,7 +24,7 @@ struct Channel {
 }
 
 impl Channel {
-    /// Goes on to the period of `now`.
+    /// Advances to the period of `now`.
     fn advance(&mut self, now: Tick, weather: &TwoStateChannel, rng: &mut Rng) {
         while self.next_good <= now {
             self.good_from = self.next_good;
@@ -42,30 +42,29 @@ impl Channel {
 #[derive(Clone, Debug)]
 struct Queue {
     frames: VecDeque<Crossing>,
-    /// Whose channel its frames cross.
+    /// The station whose channel its frames cross.
     mobile: u32,
 }
 
-/// The cell and its stations.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     number: u32,
     bits_per_s: f64,
     overhead: Tick,
     weather: TwoStateChannel,
-    /// Which stations are the base.
+    /// Stations that are the base.
     base: Vec<bool>,
     channels: BTreeMap<u32, Channel>,
     queues: Vec<Queue>,
     by_pair: BTreeMap<(u32, u32), usize>,
-    /// Queues that have something, in turn.
+    /// Backlogged queues, in order of their turns.
     waiting: VecDeque<usize>,
-    /// The frame under way, and whether it gets through.
+    /// The queue in transmission, and whether its frame arrives.
     sending: Option<(usize, bool)>,
     asked: u64,
-    /// Airtime taken, that of lost frames included.
+    /// Airtime used, including that of lost frames.
     pub(crate) held: Tick,
-    /// Frames for which there was no room.
+    /// Frames dropped at a full queue.
     pub(crate) lost: u64,
 }
 
@@ -115,7 +114,8 @@ impl Cell {
         }
     }
 
-    /// Whether that queue's channel is good at `now`, until when, and when it will be if not.
+    /// Whether the queue's channel is good at `now`, until when, and when it will be good
+    /// otherwise.
     fn channel(&mut self, queue: usize, now: Tick, rng: &mut Rng) -> Channel {
         if self.weather.bad_s <= 0.0 {
             return Channel { good_from: Tick::ZERO, good_until: Tick::MAX, next_good: Tick::MAX };
@@ -126,7 +126,7 @@ impl Cell {
         *channel
     }
 
-    /// Sends the next frame whose channel is good, or waits for the first one that gets good.
+    /// Sends the next frame whose channel is good, or waits for the first channel to become good.
     fn next(&mut self, now: Tick, rng: &mut Rng, plan: &mut Plan) {
         let mut wake = Tick::MAX;
         for i in 0..self.waiting.len() {

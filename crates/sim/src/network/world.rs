@@ -1,5 +1,4 @@
-//! A run: what the flows and copies send goes from host to medium to gateway to host, event by
-//! event, until the time is up.
+//! A run: packets of flows and copies move from host to medium to gateway to host, event by event.
 
 use remora_base::Rng;
 use remora_model::{Kind, Law, Network, Route};
@@ -13,12 +12,13 @@ use super::packet::{Crossing, Event, Packet, Plan};
 use super::series::Series;
 use super::{Options, Run, TooMuch};
 
-/// Stations at most.
+/// Maximum of stations.
 const STATIONS_MAX: u64 = 4_000_000;
-/// Events at most: some hours of work.
+/// Maximum of events: some hours of work.
 const EVENTS_MAX: u64 = 20_000_000_000;
 
-/// Blocks that nothing takes time for would go round for ever in no time.
+/// Minimum duration of a block's round: without it, blocks that take no time would circulate
+/// forever in no time.
 const ROUND_LEAST: Tick = Tick::NANOSECOND;
 
 struct Gateway {
@@ -38,7 +38,7 @@ impl Gateway {
 }
 
 struct Flow {
-    /// Between packets of all its senders together.
+    /// Mean time between packets of all its senders together.
     interval_s: f64,
     sizes: Sizes,
     rng: Rng,
@@ -46,17 +46,17 @@ struct Flow {
 
 pub(super) struct World<'a> {
     plan: Plan,
-    /// Where measuring begins.
+    /// Start of the measurement.
     warm: Tick,
     media: Vec<(Carrier, Rng)>,
     /// The first station behind each port of each medium.
     ports: Vec<Vec<u32>>,
     gateways: Vec<Gateway>,
-    /// The processors of each group's stations, and what a packet costs them.
+    /// The processors of each group's stations, and the cost of a packet.
     hosts: Vec<(Vec<Processor>, Tick)>,
     flows: Vec<Flow>,
     copies: Vec<Copier>,
-    /// The ways of all flows, then of all copies, there and back.
+    /// The routes of all flows, then of all copies, in both directions.
     routes: Vec<&'a Route>,
     run: Run,
 }
@@ -83,7 +83,8 @@ impl<'a> World<'a> {
             Flow { interval_s: 1.0 / (flow.rate.get() * senders), sizes: Sizes::of(flow.size), rng: stream("flow", i) }
         });
         let copies = topology.copies.iter().zip(network.copy_routes()).enumerate().map(|(i, (copy, (there, _)))| {
-            // Copies of a group are spread over its stations, from the last, which flows use as well.
+            // Copies of a group are spread over its stations from the last one, which flows use as
+            // well.
             let station = |group: usize| topology.groups[group].stations.saturating_sub(1 + i as u32);
             Copier::new(copy, stream("copy", i), station(there.from), station(there.to))
         });
@@ -132,7 +133,7 @@ impl<'a> World<'a> {
         Ok(self.run)
     }
 
-    /// What each medium counts.
+    /// The counters of each medium.
     fn counts(&self) -> Vec<(Tick, u64)> {
         self.media.iter().map(|(m, _)| (m.held(), m.lost())).collect()
     }
@@ -170,8 +171,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A flow's packet comes up at one of its senders: Poisson streams of equal stations are one
-    /// stream of which each packet is from any of them.
+    /// Generates a packet of a flow at a random sender: Poisson streams of equal stations are one
+    /// stream.
     fn comes(&mut self, now: Tick, stream: u32) {
         self.plan_flow(now, stream as usize);
         let route = self.routes[stream as usize];
@@ -189,13 +190,13 @@ impl<'a> World<'a> {
         if ready == now { self.enter(now, packet) } else { self.plan.at(ready, Event::Enters(packet)) }
     }
 
-    /// A host handles a packet that it sends; until when.
+    /// Completion of a packet that a host sends.
     fn process(&mut self, now: Tick, group: usize, station: u32) -> Tick {
         let (hosts, cost) = &mut self.hosts[group];
         hosts.get_mut(station as usize).map_or(now, |host| host.work(now, *cost))
     }
 
-    /// A packet comes to the next medium on its way.
+    /// A packet arrives at the next medium of its route.
     fn enter(&mut self, now: Tick, mut packet: Packet) {
         let route = self.routes[packet.stream as usize];
         let hop = route.hops[packet.hop as usize];
@@ -240,7 +241,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The packets of a copy's block, from its sender or back from its receiver.
+    /// Sends the packets of a copy's block, from its sender or back from its receiver.
     fn send(&mut self, now: Tick, copy: u32, block: u32, way: Way) {
         let copier = &mut self.copies[copy as usize];
         let sizes = copier.burst(way, block);
@@ -275,7 +276,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// All of a block's packets have come.
+    /// All packets of a block arrived.
     fn arrived(&mut self, now: Tick, copy: u32, block: u32, way: Way) {
         let copier = &mut self.copies[copy as usize];
         match way {

@@ -1,4 +1,4 @@
-//! The model beside the server's files.
+//! Comparison of the model with the server's files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,11 +8,10 @@ use remora_wire::nfs3::FileType;
 
 use super::model::{Kind, Model};
 
-/// Every object of the server's by its path from the root, as
-/// [`MemFs::tree`](remora_vfs::MemFs::tree) gives it.
+/// Every object of the server by its path from the root: [`MemFs::tree`](remora_vfs::MemFs::tree).
 pub type Tree = BTreeMap<Vec<u8>, TreeNode>;
 
-/// Where the files in `home` differ from the model, in words; paths in `except` are passed over.
+/// Differences between the files in `home` and the model, as text; paths in `except` are skipped.
 pub fn differences(model: &Model, tree: &Tree, home: &str, except: &BTreeSet<String>) -> Vec<String> {
     let mut found = Vec::new();
     for (path, kind) in model.entries().filter(|(p, _)| !except.contains(*p)) {
@@ -45,7 +44,7 @@ fn compare(model: &Model, path: &str, kind: &Kind, node: Option<&TreeNode>) -> R
     }
 }
 
-/// How `got` differs from `want`.
+/// The first difference between `got` and `want`.
 pub(crate) fn first_difference(want: &[u8], got: &[u8]) -> Option<String> {
     if want == got {
         return None;
@@ -59,8 +58,8 @@ pub(crate) fn first_difference(want: &[u8], got: &[u8]) -> Option<String> {
     Some(format!("{lost} from byte {at}: {} bytes instead of {}", got.len(), want.len()))
 }
 
-/// Whether `got` can be what a failed upload of `new` over `old` left: each byte old or new
-/// (or zero, where there was none), and no shorter than before.
+/// Whether `got` may be the result of a failed upload of `new` over `old`: each byte old or new (or
+/// zero, where there was none), and no shorter than before.
 pub fn mixture(old: &[u8], new: &[u8], got: &[u8]) -> bool {
     let byte = |bytes: &[u8], at: usize| bytes.get(at).copied();
     (old.len()..=old.len().max(new.len())).contains(&got.len())
@@ -85,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mixture_is_old_and_new_and_nothing_else() {
+    fn mixture_holds_old_and_new_bytes_only() {
         for (got, legal) in [
             ("aaaa", true),
             ("bbbb", true),
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_say_where() {
+    fn difference_names_the_path() {
         assert_eq!(first_difference(b"abc", b"abc"), None);
         let cases =
             [(&b"ab"[..], "ends from byte 2"), (b"ab\0", "zeros from byte 2"), (b"xbc", "other bytes from byte 0")];

@@ -1,17 +1,19 @@
-//! The oracle: what a file system must look like, given what its clients were told.
+//! The oracle: derives the correct content of a file system from the replies its clients received.
 //!
-//! Each actor works in a directory of its own, one operation at a time, so what it was told
-//! determines its files exactly: an acknowledged operation was done once and is still there,
-//! every status is the one its turn called for. The oracle looks at the server's files
-//! directly, past every protocol and cache.
+//! Each actor works in its own directory, one operation at a time, so its replies determine its
+//! files exactly: an acknowledged operation was executed once and persists, every status is correct
+//! in sequence. The oracle examines the server's files directly, past every protocol and cache.
 //!
-//! Two things excuse an operation, and only the one they hit:
-//! * **A crash while it was unanswered.** The duplicate request cache is gone, so a
-//!   retransmission may be carried out a second time and say so: NOENT for a REMOVE, EXIST for
-//!   a CREATE (RFC 1813, section 4.5 leaves this to the client). The files must then be as
-//!   before or as after the operation, nothing between.
-//! * **A disk error.** The operation must have left the files as they were; an upload that
-//!   fails may have got anywhere.
+//! Two faults excuse an operation, and only the one they affect:
+//! * **A crash while it was outstanding.** The duplicate request cache is lost, so a retransmission
+//!   may be executed again and return NOENT for a REMOVE or EXIST for a CREATE (RFC 1813, section
+//!   4.5 leaves this to the client). The files must match the state before or after the operation,
+//!   nothing in between.
+//! * **A disk error.** The operation must have left the files unchanged; a failed upload may have
+//!   written any part.
+//!
+//! `op` has the operations, `model` their effects, `compare` the check of the server's files. Read
+//! them in this order.
 
 mod compare;
 mod model;

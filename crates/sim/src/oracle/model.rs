@@ -1,4 +1,4 @@
-//! A model of one actor's directory: what its files are after the operations acknowledged.
+//! A model of one actor's directory: its files after all acknowledged operations.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use remora_wire::nfs3::{Fh, Status};
 
 use crate::workload::{Making, Op, split};
 
-/// The home directory of an actor and all below it, by path relative to it. The home itself is
+/// An actor's home directory and everything below it, by path relative to it. The home itself is
 /// the empty path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Model {
@@ -22,12 +22,11 @@ struct Entry {
     fh: Option<Fh>,
 }
 
-/// What a path leads to.
+/// The object at a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// A directory.
     Dir,
-    /// A symbolic link to this.
+    /// A symbolic link to this target.
     SymLink(String),
     /// A file; names with the same number are links to one file.
     File(u32),
@@ -36,20 +35,19 @@ pub enum Kind {
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct File {
     bytes: Bytes,
-    /// The verifier it was made with, as long as nothing changed it.
+    /// The verifier of its creation, until it changes.
     verf: Option<[u8; 8]>,
-    /// An upload to it failed: what is in it, and how much of that is durable, is not known.
+    /// An upload to it failed: its content and durability are unknown.
     unsure: bool,
 }
 
 impl Model {
-    /// An empty home.
     pub fn new() -> Model {
         let home = Entry { kind: Kind::Dir, fh: None };
         Model { entries: BTreeMap::from([(String::new(), home)]), files: BTreeMap::new(), next_file: 0 }
     }
 
-    /// Paths and what they lead to, the home itself first.
+    /// Paths and their objects, the home first.
     pub fn entries(&self) -> impl Iterator<Item = (&str, &Kind)> {
         self.entries.iter().map(|(path, e)| (path.as_str(), &e.kind))
     }
@@ -58,19 +56,19 @@ impl Model {
         self.entries.get(path).map(|e| &e.kind)
     }
 
-    /// The handle of what is at `path`, if it was learnt.
+    /// The handle of the object at `path`, if known.
     pub fn handle(&self, path: &str) -> Option<&Fh> {
         self.entries.get(path)?.fh.as_ref()
     }
 
-    /// Learns the handle of what is at `path`.
+    /// Records the handle of the object at `path`.
     pub fn set_handle(&mut self, path: &str, fh: Fh) {
         if let Some(entry) = self.entries.get_mut(path) {
             entry.fh = Some(fh);
         }
     }
 
-    /// A path whose handle is not known, directories before what is in them.
+    /// A path whose handle is unknown, directories before their content.
     pub fn without_handle(&self) -> Option<&str> {
         self.entries.iter().find(|(_, e)| e.fh.is_none()).map(|(path, _)| path.as_str())
     }
@@ -80,7 +78,7 @@ impl Model {
         self.file(path).map(|f| &f.bytes)
     }
 
-    /// Whether the content of the file at `path` is not known.
+    /// Whether the content of the file at `path` is unknown.
     pub fn is_unsure(&self, path: &str) -> bool {
         self.file(path).is_some_and(|f| f.unsure)
     }
@@ -92,7 +90,7 @@ impl Model {
         }
     }
 
-    /// All names of the file at `path`, which is one of them.
+    /// All names of the file at `path`, including it.
     pub fn names_of(&self, path: &str) -> Vec<&str> {
         let Some(Kind::File(number)) = self.kind(path) else { return Vec::new() };
         self.entries().filter(|(_, k)| **k == Kind::File(*number)).map(|(p, _)| p).collect()
@@ -112,7 +110,7 @@ impl Model {
         }
     }
 
-    /// Does `op`: the status it must be answered with. Nothing changes when it fails.
+    /// Applies `op`; an error is the status it must be answered with, and changes nothing.
     pub fn apply(&mut self, op: &Op) -> Result<(), Status> {
         match op {
             Op::Create { path, how } => self.create(path, *how),
@@ -211,7 +209,7 @@ impl Model {
         }
     }
 
-    /// What is in the directory at `path`.
+    /// The content of the directory at `path`.
     fn below(&self, path: &str) -> Vec<String> {
         let prefix = format!("{path}/");
         self.entries.keys().filter(|p| p.starts_with(&prefix)).cloned().collect()
@@ -219,7 +217,7 @@ impl Model {
 
     fn rename(&mut self, from: &str, to: &str) -> Result<(), Status> {
         let kind = self.kind(from).ok_or(Status::NoEnt)?.clone();
-        // Two names of one file: nothing is to be done (RFC 1813, section 3.3.14).
+        // Two names of one file: RENAME does nothing (RFC 1813, section 3.3.14).
         if from == to || (matches!(kind, Kind::File(_)) && self.kind(to) == Some(&kind)) {
             return Ok(());
         }
@@ -258,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_are_those_of_a_file_system() {
+    fn model_returns_the_statuses_of_a_file_system() {
         let (verf, other) = (Making::Exclusive([1; 8]), Making::Exclusive([2; 8]));
         let link = |path: &str, to: &str| Op::Link { path: path.into(), to: to.into() };
         let mut model = Model::new();

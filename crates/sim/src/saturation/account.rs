@@ -1,37 +1,35 @@
-//! Where the channel's time went, by cause, read off the frames that were on it.
-
 use std::time::Duration;
 
 use remora_base::Time;
 use remora_channel::{ErrorProcess, Fate, FrameRecord};
 use remora_wire::link::Frame;
 
-/// A pause is told apart in pieces of this length: whether all channels were bad in it.
+/// Resolution of the search for good channels in a pause.
 const PIECE: Duration = Duration::from_millis(1);
 
-/// The time of the channel by what it was used for.
+/// The channel's time by use.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Account {
-    /// DATA that arrived, headers and what had arrived before included.
+    /// DATA that arrived, including headers and duplicates.
     pub arrived: Duration,
     /// DATA that was lost.
     pub lost: Duration,
-    /// ACK that went alone.
+    /// Separate ACK frames.
     pub acks: Duration,
     /// RTS.
     pub probes: Duration,
     /// CTS.
     pub answers: Duration,
-    /// Nothing, while the channels of all mobiles were bad: nobody could have used it.
+    /// Pauses while the channels of all mobiles were bad: unusable.
     pub hopeless: Duration,
-    /// Nothing, though somebody's channel was good.
+    /// Pauses while some channel was good.
     pub idle: Duration,
     /// The end of the last frame.
     until: Time,
 }
 
 impl Account {
-    /// Books a frame, and the pause before it. Frames come in order, of one medium; each ends in
+    /// Books a frame and the pause before it. Frames of one medium come in order; each has
     /// `overhead` bytes that are not the link's.
     pub(super) fn book(&mut self, frame: &FrameRecord, overhead: usize, weathers: &mut [ErrorProcess]) {
         self.pause(frame.start, weathers);
@@ -48,7 +46,7 @@ impl Account {
         *entry += frame.end.since(frame.start);
     }
 
-    /// Nothing was on the channel until `end`.
+    /// Books a pause until `end`.
     pub(super) fn pause(&mut self, end: Time, weathers: &mut [ErrorProcess]) {
         while self.until < end {
             let piece = PIECE.min(end.since(self.until));

@@ -1,16 +1,13 @@
-//! A copy with many seeds, put together as the papers put theirs together.
-
 use std::ops::Range;
 
 use crate::copy::{self, CopyConfig, CopyError};
 
-/// What the copies of many seeds took.
+/// Times of copies with several seeds, evaluated as in the papers.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// Seconds of the first mobile's copies that were done by the limit, in the order of seeds.
     pub seconds: Vec<f64>,
-    /// How many were not. The papers ended such runs and ran them again, so they count neither
-    /// there nor here.
+    /// Copies not done by the limit. The papers repeated such runs, so they are not counted.
     pub censored: usize,
 }
 
@@ -27,12 +24,12 @@ impl Measured {
         (squares / (n - 1.0) / n).sqrt()
     }
 
-    /// The shortest; infinite if no copy was done.
+    /// The minimum; infinite if no copy was done.
     pub fn min(&self) -> f64 {
         self.seconds.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
-    /// The longest; 0 if no copy was done.
+    /// The maximum; 0 if no copy was done.
     pub fn max(&self) -> f64 {
         self.seconds.iter().copied().fold(0.0, f64::max)
     }
@@ -55,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn means_and_their_errors_are_right() {
+    fn mean_and_standard_error_are_those_of_the_sample() {
         let measured = Measured { seconds: vec![2.0, 4.0, 4.0, 6.0], censored: 1 };
         assert_eq!((measured.mean(), measured.min(), measured.max()), (4.0, 2.0, 6.0));
         // Variance 8/3, over 4.

@@ -1,34 +1,28 @@
-//! What the papers measured: NFS/W 95, tables 1 to 9, and the figures of NFS/W 97 as far as its
+//! The papers' measurements: NFS/W 95, tables 1 to 9, and the figures of NFS/W 97 as far as its
 //! text states them. Seconds for a file of 1 MB in blocks of 4096 bytes, 10 runs each.
 
 use super::Treatment;
 use crate::copy::Direction;
 
-/// The least, the mean and the longest of ten runs, in seconds.
+/// Minimum, mean and maximum of ten runs, in seconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Seconds {
-    /// The shortest run.
     pub min: f64,
-    /// The mean.
     pub avg: f64,
-    /// The longest run.
     pub max: f64,
 }
 
 /// One cell of the tables.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Cell {
-    /// Which of the papers' tables it is from.
+    /// Number of the paper's table.
     pub table: u32,
-    /// What was changed.
     pub treatment: Treatment,
-    /// Which way the file went.
     pub direction: Direction,
-    /// Mean length of bad periods, in ms; 0 is the channel without errors.
+    /// Mean length of bad periods in ms; 0 without errors.
     pub bad_mean_ms: u64,
-    /// Mobiles that copied at the same time; the times are those of the first.
+    /// Concurrent mobiles; the times are those of the first.
     pub mobiles: usize,
-    /// What was measured.
     pub seconds: Seconds,
 }
 
@@ -46,7 +40,7 @@ const fn cell(
 use Direction::{Read, Write};
 use Treatment::{Both, Linear, NoChanges, Retransmit};
 
-/// Tables 1 to 4 and 7 to 9. Tables 5 and 6 are the means of tables 1 to 4 once more.
+/// Tables 1 to 4 and 7 to 9. Tables 5 and 6 repeat the means of tables 1 to 4.
 pub const CELLS: [Cell; 26] = [
     cell(1, NoChanges, Read, 40, 1, [43.3, 49.2, 51.9]),
     cell(1, NoChanges, Write, 40, 1, [22.5, 24.7, 27.7]),
@@ -76,7 +70,7 @@ pub const CELLS: [Cell; 26] = [
     cell(9, Both, Write, 80, 2, [20.5, 25.5, 30.2]),
 ];
 
-/// What the papers measured, if they did.
+/// The papers' measurement, if any.
 pub fn seconds(treatment: Treatment, direction: Direction, bad_mean_ms: u64, mobiles: usize) -> Option<Seconds> {
     let same = |c: &&Cell| {
         (c.treatment, c.direction, c.bad_mean_ms, c.mobiles) == (treatment, direction, bad_mean_ms, mobiles)
@@ -84,7 +78,7 @@ pub fn seconds(treatment: Treatment, direction: Direction, bad_mean_ms: u64, mob
     CELLS.iter().find(same).map(|c| c.seconds)
 }
 
-/// By how many percent a treatment shortened the mean time, if both were measured.
+/// A treatment's reduction of the mean time in percent, if both were measured.
 pub fn reduction(treatment: Treatment, direction: Direction, bad_mean_ms: u64, mobiles: usize) -> Option<f64> {
     let before = seconds(NoChanges, direction, bad_mean_ms, mobiles)?.avg;
     let after = seconds(treatment, direction, bad_mean_ms, mobiles)?.avg;
@@ -95,10 +89,10 @@ pub fn reduction(treatment: Treatment, direction: Direction, bad_mean_ms: u64, m
 pub const BAD_MEANS_MS: [u64; 5] = [0, 40, 80, 120, 160];
 /// Block sizes of both papers, in bytes.
 pub const BLOCKS: [u32; 4] = [1024, 2048, 4096, 8192];
-/// NFS/W 97: the largest reduction over all bad means, in percent.
+/// NFS/W 97: maximum reduction over all bad means, in percent.
 pub const REDUCTION_MAX: f64 = 62.0;
-/// NFS/W 97: with both changes at a bad mean of 40 ms, how far the times are from those without
-/// errors, in percent at most.
+/// NFS/W 97: with both changes at a bad mean of 40 ms, maximum deviation from the times without
+/// errors, in percent.
 pub const FROM_ZERO_ERRORS_MAX: f64 = 5.0;
 /// NFS/W 97: one read at a bad mean of 160 ms, without and with both changes, in KB/s.
 pub const READ_AT_160_MS: [f64; 2] = [8.4, 19.2];
@@ -108,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_cell_is_there_once_and_in_order() {
+    fn cells_are_unique_and_in_order() {
         for (n, c) in CELLS.iter().enumerate() {
             assert!(c.seconds.min <= c.seconds.avg && c.seconds.avg <= c.seconds.max, "{c:?}");
             let found = seconds(c.treatment, c.direction, c.bad_mean_ms, c.mobiles);
@@ -117,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reductions_are_those_the_paper_states() {
+    fn reductions_are_those_the_paper_states() {
         // NFS/W 95, abstract and sections 4.2, 4.3 and 4.5.
         let stated = [
             (Linear, Read, 80, 1, 28.0),

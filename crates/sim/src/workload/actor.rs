@@ -1,4 +1,4 @@
-//! An actor: one operation after the other in its own directory, each judged by the oracle.
+//! An actor: one operation after the other in its own directory, each checked by the oracle.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -15,27 +15,26 @@ use super::op::Op;
 use crate::oracle::{Kind, Model, Tree, differences, mixture};
 use crate::transfer::{Transfer, TransferFailure};
 
-/// What an actor needs to know.
+/// Configuration of an actor.
 #[derive(Clone)]
 pub struct ActorConfig {
     /// The name of its directory, which is in the root and empty.
     pub home: String,
-    /// The root's handle.
     pub root: Fh,
     /// The server's files, for the oracle.
     pub fs: Arc<MemFs>,
     /// Mean pause between operations.
     pub think: Duration,
-    /// The most bytes of a READ or WRITE.
+    /// Maximum bytes of a READ or WRITE.
     pub io_max: u32,
-    /// Whether the disk fails, so that EIO is an answer.
+    /// Whether the disk fails, so that EIO is a valid status.
     pub disk_errors: bool,
-    /// Whether writes share flushes: one that fails may have been done all the same, where the
-    /// flush that failed was another's.
+    /// Whether writes share flushes: a failed one may have taken effect, since the failed flush may
+    /// be another's.
     pub group_commit: bool,
 }
 
-/// One operation after the other in a directory of its own, each judged by the oracle.
+/// Performs operations in its own directory, each checked by the oracle.
 pub struct Actor {
     config: ActorConfig,
     source: Source,
@@ -48,44 +47,44 @@ pub struct Actor {
     excused: u64,
 }
 
-/// Where operations come from.
+/// The source of operations.
 enum Source {
     Random(Mix),
     Script(VecDeque<Op>),
-    /// Once nothing is under way: a script that reads everything back.
+    /// Reads everything back, once no operation is in progress.
     ReadBack,
 }
 
-/// The operation under way.
+/// The operation in progress.
 struct Running {
     op: Op,
     work: Work,
-    /// The status it should be answered with.
+    /// Expected status.
     expected: Result<(), Status>,
-    /// What it would be answered if it were done a second time.
+    /// Status of a second execution.
     replayed: Result<(), Status>,
     after: Model,
-    /// Paths that are in motion.
+    /// Paths that may change.
     touched: BTreeSet<String>,
-    /// The server crashed while it was unanswered.
+    /// The server crashed while it was outstanding.
     crashed: bool,
 }
 
 enum Work {
     Call(CallId),
-    /// To be asked for again: it seemed too long for the path.
+    /// To be resent: it was too long for the path.
     Again,
     Move(Box<Transfer>),
 }
 
 impl Actor {
-    /// An actor that draws its operations.
+    /// An actor with random operations.
     pub fn random(config: ActorConfig, mix: Mix, seed: u64) -> Actor {
         let rng = Rng::stream(seed, &format!("actor {}", config.home));
         Actor::new(config, Source::Random(mix), rng)
     }
 
-    /// An actor that does what it is told, without a pause.
+    /// An actor with given operations, without pauses.
     pub fn scripted(config: ActorConfig, script: Vec<Op>) -> Actor {
         Actor::new(config, Source::Script(script.into()), Rng::stream(0, "script"))
     }
@@ -104,19 +103,19 @@ impl Actor {
         }
     }
 
-    /// No new operations but to read every file back.
+    /// Starts no new operation except reading every file back.
     pub fn wind_down(&mut self) {
         self.source = Source::ReadBack;
         self.next_at = Some(Time::ZERO);
     }
 
-    /// Whether nothing is under way or to come.
+    /// Whether no operation is in progress or due.
     pub fn is_idle(&self) -> bool {
         let ended = matches!(&self.source, Source::Script(ops) if ops.is_empty());
         self.running.is_none() && (ended || self.is_halted())
     }
 
-    /// What it waits for, in words.
+    /// What it waits for, as text.
     pub fn waiting_for(&self) -> Option<String> {
         self.running.as_ref().map(|r| format!("{}: {:?}", self.config.home, Brief(&r.op)))
     }
@@ -126,12 +125,12 @@ impl Actor {
         (self.done, self.excused)
     }
 
-    /// What went against the oracle's word.
+    /// Violations of the oracle.
     pub fn violations(&self) -> &[String] {
         &self.violations
     }
 
-    /// Compares its files with the model, but for those an operation is changing right now.
+    /// Compares its files with the model, except those that the current operation changes.
     pub fn check(&mut self, now: Time, tree: &Tree, when: &str) {
         if self.is_halted() {
             return;
@@ -149,7 +148,7 @@ impl Actor {
         self.check(now, tree, "after a crash");
     }
 
-    /// Goes on with what is under way, or begins something.
+    /// Continues the current operation, or begins the next.
     pub fn drive(&mut self, now: Time, client: &mut Client) {
         if self.running.is_none() && !self.is_halted() && self.next_at.is_some_and(|t| t <= now) {
             self.next_at = None;
@@ -169,12 +168,12 @@ impl Actor {
         }
     }
 
-    /// When it wants to begin something.
+    /// When the next operation begins.
     pub fn poll_timeout(&self) -> Option<Time> {
         if self.running.is_none() && !self.is_halted() { self.next_at } else { None }
     }
 
-    /// Takes a result if it is its own; says whether it was.
+    /// Handles a completion if it is its own; returns whether it was.
     pub fn on_done(&mut self, now: Time, id: CallId, result: &Result<Answer, Failure>) -> bool {
         let Some(running) = &mut self.running else { return false };
         let (mine, over) = match &mut running.work {
@@ -197,7 +196,7 @@ impl Actor {
     }
 
     fn next_op(&mut self) -> Option<Op> {
-        // Operations are on handles, so those come first.
+        // Operations need handles, so these come first.
         if let Some(path) = self.model.without_handle().filter(|p| self.model.kind(p).is_some()) {
             return Some(Op::Lookup(path.to_string()));
         }
@@ -232,7 +231,7 @@ impl Actor {
         Ok(match op {
             Op::Upload { path, data } => Work::Move(Box::new(Transfer::write(handle(path)?, data.clone(), io_max))),
             Op::Download(path) => {
-                // One byte more than there should be, to see that there is not.
+                // One byte more than expected, to detect an excess.
                 let len = self.model.bytes(path).map_or(0, |b| b.len() as u64) + 1;
                 Work::Move(Box::new(Transfer::read(handle(path)?, len, io_max)))
             }
@@ -295,8 +294,8 @@ impl Actor {
         }
     }
 
-    /// Finds out what an excused operation did: nothing, or, if it may have been done, what it
-    /// should have.
+    /// Determines the effect of an excused operation: none or, if it may have been executed, the
+    /// expected one.
     fn resolve(&mut self, now: Time, op: &Op, after: Option<Model>) {
         self.excused += 1;
         let tree = self.config.fs.tree();
@@ -321,7 +320,7 @@ impl Actor {
         }
     }
 
-    /// Learns a handle from a reply.
+    /// Records a handle from a reply.
     fn learn(&mut self, op: &Op, reply: &Reply) {
         let (path, fh) = match (op, reply) {
             (Op::Lookup(path), Reply::Lookup(Ok(ok))) => (path, Some(ok.fh.clone())),
@@ -340,7 +339,7 @@ impl Actor {
     }
 }
 
-/// All paths whose objects `op` may change: other names of its files, and what is in its
+/// All paths whose objects `op` may change: other names of its files, and the content of its
 /// directories.
 fn touched(op: &Op, before: &Model, after: &Model) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
@@ -355,7 +354,7 @@ fn touched(op: &Op, before: &Model, after: &Model) -> BTreeSet<String> {
     all
 }
 
-/// An operation without the bytes it carries.
+/// An operation without its data.
 struct Brief<'a>(&'a Op);
 
 impl std::fmt::Debug for Brief<'_> {

@@ -1,4 +1,4 @@
-//! All that use one client.
+//! All users of one client.
 
 use std::sync::Arc;
 
@@ -11,24 +11,23 @@ use super::sharer::Sharer;
 use crate::client_node::User;
 use crate::oracle::Tree;
 
-/// One who uses a client.
+/// One of a client's users.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // there are few of them, and they stay where they are
 pub enum Worker {
-    /// In a directory of its own.
+    /// In its own directory.
     Actor(Actor),
     /// In the common directory.
     Sharer(Sharer),
 }
 
-/// All that use one client.
+/// All users of one client.
 pub struct Crew {
     workers: Vec<Worker>,
     fs: Arc<MemFs>,
 }
 
 impl Crew {
-    /// These workers, on a server with these files.
     pub fn new(workers: Vec<Worker>, fs: Arc<MemFs>) -> Crew {
         Crew { workers, fs }
     }
@@ -37,7 +36,7 @@ impl Crew {
         &self.workers
     }
 
-    /// No new work but reading back.
+    /// Starts no new work except reading back.
     pub fn wind_down(&mut self) {
         for worker in &mut self.workers {
             match worker {
@@ -47,7 +46,7 @@ impl Crew {
         }
     }
 
-    /// Whether nothing is under way or to come.
+    /// Whether no work is in progress or due.
     pub fn is_idle(&self) -> bool {
         self.workers.iter().all(|w| match w {
             Worker::Actor(a) => a.is_idle(),
@@ -64,7 +63,7 @@ impl Crew {
         }
     }
 
-    /// What went against the oracle's word.
+    /// Violations of the oracle.
     pub fn violations(&self) -> impl Iterator<Item = &String> {
         self.workers.iter().flat_map(|w| match w {
             Worker::Actor(a) => a.violations(),

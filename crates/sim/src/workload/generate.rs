@@ -1,4 +1,4 @@
-//! Random operations that make sense, most of them, in the state the model is in.
+//! Random operations, most of them valid in the current state of the model.
 
 use bytes::Bytes;
 use remora_base::Rng;
@@ -6,26 +6,26 @@ use remora_base::Rng;
 use super::op::{Making, Op};
 use crate::oracle::{Kind, Model};
 
-/// Names in each directory: few, so that operations meet.
+/// Names in each directory: few, so that operations collide.
 const NAMES: u64 = 6;
-/// Longest single WRITE.
+/// Maximum size of a single WRITE.
 const WRITE_MAX: u64 = 8192;
-/// Draws for an operation that fits before a harmless one is taken.
+/// Draws for a valid operation before a harmless one is used.
 const TRIES: u32 = 16;
 
-/// What operations there are.
+/// The mixture of operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mix {
-    /// Longest upload in bytes (at least 1).
+    /// Maximum size of an upload in bytes (at least 1).
     pub upload_max: u64,
-    /// Now and then an operation that must fail.
+    /// Whether some operations must fail.
     pub failures: bool,
 }
 
 impl Mix {
     /// The next operation.
     pub fn next(&self, model: &Model, rng: &mut Rng) -> Op {
-        // What a failed upload left is not known: away with it.
+        // The content after a failed upload is unknown: remove it.
         if let Some((path, _)) = model.entries().find(|(p, _)| model.is_unsure(p)) {
             return Op::Truncate { path: path.into(), size: 0 };
         }
@@ -66,7 +66,7 @@ impl Draw<'_> {
         format!("n{}", self.rng.below(NAMES))
     }
 
-    /// A path in any directory, taken or not.
+    /// A path in any directory, existing or not.
     fn any(&mut self) -> String {
         let dirs: Vec<&str> = self.model.entries().filter(|(_, k)| **k == Kind::Dir).map(|(p, _)| p).collect();
         let dir = dirs.get(self.rng.below(dirs.len() as u64) as usize).copied().unwrap_or("");
@@ -74,7 +74,7 @@ impl Draw<'_> {
         if dir.is_empty() { format!("n{name}") } else { format!("{dir}/n{name}") }
     }
 
-    /// A path that is taken by what `fits`.
+    /// An existing path whose object satisfies `fits`.
     fn existing(self, fits: impl Fn(&Kind) -> bool) -> Option<String> {
         pick(self.model, self.rng, fits)
     }
@@ -108,7 +108,7 @@ impl Draw<'_> {
     fn truncate(self) -> Option<Op> {
         let path = pick(self.model, self.rng, is_file)?;
         let size = self.model.bytes(&path).map_or(0, |b| b.len() as u64);
-        // Often to nothing: that is the truncation whose replay destroys.
+        // Often 0: the truncation whose replay destroys data.
         let size = if self.rng.chance(0.5) { 0 } else { self.rng.below(2 * size + 1) };
         Some(Op::Truncate { path, size })
     }

@@ -1,5 +1,5 @@
-//! Who uses the clients: actors with a directory of their own, whose files the oracle knows
-//! exactly, and sharers that get in one another's way in a common one.
+//! The users of the clients: actors with their own directories, whose files the oracle knows
+//! exactly, and sharers that compete in a common one.
 
 mod actor;
 mod crew;

@@ -1,4 +1,4 @@
-//! What an actor does, and the calls it takes.
+//! The operations of actors.
 
 use bytes::Bytes;
 use remora_wire::nfs3::{
@@ -8,35 +8,31 @@ use remora_wire::nfs3::{
 
 use crate::oracle::Model;
 
-/// An operation in an actor's home directory. Paths are relative to it, `name` or `dir/name`;
-/// the empty path is the home itself.
+/// An operation in an actor's home directory. Paths are relative to it, `name` or `dir/name`; the
+/// empty path is the home itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Op {
-    /// Makes a file.
+    /// Creates a file.
     Create {
-        /// Where.
         path: String,
-        /// What if it is there.
+        /// Treatment of an existing file.
         how: Making,
     },
     /// One stable WRITE.
     Write {
-        /// The file.
         path: String,
-        /// First byte.
+        /// Offset in bytes.
         offset: u64,
         data: Bytes,
     },
     /// Sets a file's size.
     Truncate {
-        /// The file.
         path: String,
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
     },
-    /// Writes a file from its start by unstable WRITEs and a COMMIT.
+    /// Writes a file from its start by UNSTABLE WRITEs and a COMMIT.
     Upload {
-        /// The file.
         path: String,
         data: Bytes,
     },
@@ -45,41 +41,34 @@ pub enum Op {
     /// Removes a file or symbolic link.
     Remove(String),
     Rename {
-        /// Present path.
+        /// Old path.
         from: String,
         /// New path.
         to: String,
     },
-    /// Makes a directory.
     MkDir(String),
-    /// Removes a directory.
     RmDir(String),
-    /// Gives a file a further name.
+    /// Creates a hard link.
     Link {
-        /// The file.
+        /// Existing path.
         path: String,
-        /// Its further path.
+        /// New path.
         to: String,
     },
-    /// Makes a symbolic link.
     SymLink {
-        /// Where.
         path: String,
-        /// What it points at.
         target: String,
     },
-    /// Looks a name up.
     Lookup(String),
 }
 
-/// What CREATE does with a file that is there.
+/// Treatment of an existing file by CREATE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Making {
-    /// Makes it empty.
+    /// Truncates it.
     Truncating,
-    /// Fails.
     Guarded,
-    /// Fails unless it was made with this verifier.
+    /// Fails unless it was created with this verifier.
     Exclusive([u8; 8]),
 }
 
@@ -101,8 +90,8 @@ impl Op {
         }
     }
 
-    /// The call that does it in the home called `home` of `root`; `None` for one that takes
-    /// several, and for one whose handle the model does not know.
+    /// The call of the operation in the directory `home` of `root`; `None` if it takes several
+    /// calls or an unknown handle.
     pub fn call(&self, model: &Model, root: &Fh, home: &str) -> Option<Call> {
         let at = |path: &str| {
             let Some((dir, name)) = split(path) else {

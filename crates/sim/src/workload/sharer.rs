@@ -1,8 +1,7 @@
-//! Clients that get in one another's way: guarded creates and removes of a few common names.
+//! Clients that compete: guarded creates and removes of a few common names.
 //!
-//! What each one is told depends on the others, but not the sum: a name was created as often
-//! as somebody was told so, and removed as often, so creations less removals says whether it
-//! is there in the end. An operation done twice upsets that sum.
+//! The reply to each depends on the others, but their sum does not: creations minus removals of a
+//! name tells whether it exists in the end. An operation executed twice breaks that sum.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,16 +15,16 @@ use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Fh, Reply, SetAttr, 
 pub const SHARED: &str = "shared";
 const NAMES: u64 = 3;
 
-/// What sharers were told of one name.
+/// The replies for one name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
-    /// Creations less removals.
+    /// Creations minus removals.
     pub balance: i64,
     /// Operations whose outcome a crash or a disk error hides.
     pub unknown: u64,
 }
 
-/// Creates and removes common names, and keeps the sum of what it was told.
+/// Creates and removes common names, and sums the replies.
 #[derive(Debug)]
 pub struct Sharer {
     root: Fh,
@@ -48,7 +47,6 @@ struct Running {
 }
 
 impl Sharer {
-    /// A sharer called `name`.
     pub fn new(root: Fh, name: &str, think: Duration, disk_errors: bool, seed: u64) -> Sharer {
         Sharer {
             root,
@@ -64,27 +62,26 @@ impl Sharer {
         }
     }
 
-    /// The path of a name that is tallied.
+    /// The path of a tallied name.
     pub fn path(name: u64) -> String {
         format!("{SHARED}/s{name}")
     }
 
-    /// What it was told.
     pub fn tallies(&self) -> &BTreeMap<u64, Tally> {
         &self.tallies
     }
 
-    /// What it was told and cannot be.
+    /// Impossible replies.
     pub fn violations(&self) -> &[String] {
         &self.violations
     }
 
-    /// No more operations.
+    /// Starts no new operation.
     pub fn wind_down(&mut self) {
         self.stopped = true;
     }
 
-    /// Whether nothing is under way or to come.
+    /// Whether no operation is in progress or due.
     pub fn is_idle(&self) -> bool {
         self.running.is_none() && self.stopped
     }
@@ -95,19 +92,19 @@ impl Sharer {
         }
     }
 
-    /// When it wants to begin something.
+    /// When the next operation begins.
     pub fn poll_timeout(&self) -> Option<Time> {
         if self.running.is_none() && !self.stopped { self.next_at } else { None }
     }
 
-    /// Begins something if it is time.
+    /// Begins the next operation if due.
     pub fn drive(&mut self, now: Time, client: &mut Client) {
         if self.running.is_some() || self.stopped || self.next_at.is_none_or(|t| t > now) {
             return;
         }
         let name = self.rng.below(NAMES);
         let call = self.call(name);
-        // A busy client is asked again later.
+        // A busy client is tried again later.
         self.next_at = Some(now + self.think);
         if let Ok(id) = client.submit(now, Request::Nfs(call)) {
             self.running = Some(Running { id, name, crashed: false });
@@ -127,7 +124,7 @@ impl Sharer {
         }
     }
 
-    /// Takes a result if it is its own; says whether it was.
+    /// Handles a completion if it is its own; returns whether it was.
     pub fn on_done(&mut self, now: Time, id: CallId, result: &Result<Answer, Failure>) -> bool {
         let Some(Running { name, crashed, .. }) = self.running.take_if(|r| r.id == id) else { return false };
         self.next_at = Some(now + self.rng.exponential(self.think));

@@ -1,4 +1,4 @@
-//! A host that speaks QUIC: noq-proto's state machines on virtual time.
+//! A QUIC host: noq-proto's state machines on virtual time, with minimal TLS.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -18,12 +18,12 @@ use thiserror::Error;
 use super::super::world::End;
 use super::tls;
 
-/// The longest UDP payload in an Ethernet frame.
+/// Maximum UDP payload of an Ethernet frame.
 const PAYLOAD_MAX: u16 = 1472;
-/// What a receiver takes without being asked again: a kernel grows as far.
+/// Receive window, as large as a kernel's grows.
 const RECEIVE_WINDOW: u32 = 4 << 20;
 
-/// Why there is no connection.
+/// A connection that cannot be set up.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("the connections cannot be set up: {0}")]
 pub struct SetUpError(String);
@@ -40,15 +40,15 @@ pub(super) struct Node {
     epoch: Instant,
     other: SocketAddr,
     connections: BTreeMap<usize, Connection>,
-    /// Client configuration, for connections to come.
+    /// Client configuration of further connections.
     client: Option<ClientConfig>,
     out: VecDeque<Bytes>,
     scratch: Vec<u8>,
 }
 
 impl Node {
-    /// A host; the receiver's waits for connections. `send_buffer` is how many bytes of a
-    /// connection may be unacknowledged, as a socket's send buffer bounds them.
+    /// A host; the receiver's accepts connections. `send_buffer` bounds the unacknowledged bytes of
+    /// a connection, like a socket's send buffer.
     pub(super) fn new(end: End, epoch: Instant, seed: u64, send_buffer: u64) -> Result<Node, SetUpError> {
         let mut config = EndpointConfig::default();
         let mut random = [0; 32];
@@ -78,7 +78,7 @@ impl Node {
         })
     }
 
-    /// Opens a connection; its number.
+    /// Opens a connection; returns its number.
     pub(super) fn connect(&mut self, now: Time) -> Result<usize, SetUpError> {
         let config = self.client.clone().ok_or_else(|| SetUpError::of("a server connects to nobody"))?;
         let now = self.instant(now);
@@ -151,7 +151,7 @@ impl Node {
         sent
     }
 
-    /// Lets endpoint and connections talk to one another.
+    /// Exchanges events between endpoint and connections.
     fn exchange(&mut self) {
         let mut gone = Vec::new();
         for (number, connection) in &mut self.connections {
@@ -174,7 +174,7 @@ impl Node {
     }
 }
 
-/// Reads what there is on a stream; whether more may come.
+/// Reads the available data of a stream; returns whether more may follow.
 pub(super) fn read(connection: &mut Connection, id: StreamId, mut take: impl FnMut(&[u8])) -> bool {
     let mut stream = connection.recv_stream(id);
     let Ok(mut chunks) = stream.read(true) else { return false };
@@ -185,12 +185,12 @@ pub(super) fn read(connection: &mut Connection, id: StreamId, mut take: impl FnM
             Ok(None) | Err(ReadError::Reset(_)) => break false,
         }
     };
-    // What is to be sent for it goes with the next packet.
+    // The resulting frames go with the next packet.
     let _ = chunks.finalize();
     open
 }
 
-/// Hands a stream what it takes of these bytes; whether it took all.
+/// Writes as many of these bytes as the stream accepts; returns whether it accepted all.
 pub(super) fn write(connection: &mut Connection, id: StreamId, bytes: &mut Vec<Bytes>) -> bool {
     while !bytes.is_empty() {
         let mut rest = &mut bytes[..];
@@ -215,7 +215,7 @@ fn transport(send_buffer: u64) -> TransportConfig {
         .stream_receive_window(VarInt::from_u32(RECEIVE_WINDOW))
         .receive_window(VarInt::from_u32(RECEIVE_WINDOW))
         .send_window(send_buffer)
-        // Objects of one priority one after another, not all at a time.
+        // Objects of one priority in sequence, not all at a time.
         .send_fairness(false)
         .enable_segmentation_offload(false)
         .congestion_controller_factory(Arc::new(CubicConfig::default()));

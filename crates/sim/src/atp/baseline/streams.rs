@@ -14,20 +14,20 @@ use super::super::world::{End, Scheme};
 use super::node::{self, Node, SetUpError};
 use crate::agenda::Agenda;
 
-/// What a program leaves to QUIC: as much as it takes.
+/// Send buffer of a program that leaves all data to QUIC.
 const SEND_BUFFER: u64 = 8 << 20;
 
-/// The two ends.
+/// Both ends.
 pub struct Streams {
     sender: Node,
     receiver: Node,
     connection: usize,
-    /// Objects that came before the connection was up.
+    /// Objects submitted before the connection is established.
     early: Vec<(usize, Object)>,
     connected: bool,
     sending: BTreeMap<StreamId, Sending>,
     deadlines: Agenda<StreamId>,
-    /// What the receiver has read, by stream.
+    /// The receiver's parsers, by stream.
     readers: BTreeMap<StreamId, Reader>,
     payload: Bytes,
     lost: Option<String>,
@@ -37,12 +37,12 @@ pub struct Streams {
 struct Sending {
     number: usize,
     due: Time,
-    /// What QUIC has not taken yet.
+    /// Data that QUIC has not accepted yet.
     rest: Vec<Bytes>,
 }
 
 impl Streams {
-    /// Opens the connection. The epoch is any instant; only what follows it counts.
+    /// Opens the connection. The epoch is any instant.
     pub fn new(epoch: Instant, seed: u64) -> Result<Streams, SetUpError> {
         let mut sender = Node::new(End::Sender, epoch, seed, SEND_BUFFER)?;
         let receiver = Node::new(End::Receiver, epoch, seed, SEND_BUFFER)?;
@@ -81,7 +81,7 @@ impl Streams {
         self.write(id);
     }
 
-    /// Hands QUIC what it takes of an object.
+    /// Writes as much of an object as QUIC accepts.
     fn write(&mut self, id: StreamId) {
         let Some(connection) = self.sender.connection(self.connection) else { return };
         let Some(sending) = self.sending.get_mut(&id).filter(|s| !s.rest.is_empty()) else { return };
@@ -90,7 +90,7 @@ impl Streams {
         }
     }
 
-    /// Ends what is past its deadline.
+    /// Resets streams past their deadlines.
     fn expire(&mut self, now: Time, ledger: &mut Ledger) {
         while let Some((_, id)) = self.deadlines.pop_due(now) {
             let Some(sending) = self.sending.get(&id).filter(|s| s.due <= now) else { continue };

@@ -13,16 +13,15 @@ use super::super::workload::{Class, Object};
 use super::super::world::{End, Scheme};
 use super::node::{self, Node, SetUpError};
 
-/// Which connections there are, and how they are used.
+/// The connections and their use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TcpConfig {
-    /// For each connection the classes it carries. Connections with the same classes share a
-    /// queue.
+    /// The classes of each connection. Connections with the same classes share a queue.
     pub lanes: Vec<Vec<Class>>,
-    /// How many objects a connection takes before the first has been answered (at least 1). The
-    /// paper's takes one.
+    /// Objects that a connection accepts before the first is answered (at least 1). The paper's
+    /// accepts one.
     pub depth: usize,
-    /// Bytes of a connection that may be unacknowledged: a socket's send buffer.
+    /// Send buffer: maximum unacknowledged bytes of a connection.
     pub send_buffer: u64,
 }
 
@@ -30,31 +29,31 @@ impl TcpConfig {
     /// FreeBSD 4.2's, which the paper used: `net.inet.tcp.sendspace`.
     pub const SEND_BUFFER_PAPER: u64 = 16 << 10;
 
-    /// The paper's "TCP": one connection for everything.
+    /// The paper's "TCP": one connection for all classes.
     pub fn single() -> TcpConfig {
         TcpConfig { lanes: vec![Class::ALL.to_vec()], depth: 1, send_buffer: Self::SEND_BUFFER_PAPER }
     }
 
-    /// The paper's "M-TCP": so many connections for high objects, one for each other class.
+    /// The paper's "M-TCP": `high` connections for high objects, one for each other class.
     pub fn multiple(high: usize) -> TcpConfig {
         let mut lanes = vec![vec![Class::High]; high.max(1)];
         lanes.extend([vec![Class::Medium], vec![Class::Low]]);
         TcpConfig { lanes, ..TcpConfig::single() }
     }
 
-    /// One connection that is always kept full, for bulk transfers.
+    /// One connection that is always full, for bulk transfers.
     pub fn bulk() -> TcpConfig {
         TcpConfig { depth: usize::MAX, send_buffer: 256 << 10, ..TcpConfig::single() }
     }
 }
 
-/// The two ends.
+/// Both ends.
 pub struct Tcp {
     sender: Node,
     receiver: Node,
     depth: usize,
     lanes: Vec<Lane>,
-    /// What the receiver has read, by connection.
+    /// The receiver's parsers, by connection.
     readers: BTreeMap<usize, Reader>,
     payload: Bytes,
     lost: Option<String>,
@@ -63,20 +62,20 @@ pub struct Tcp {
 /// A connection at the sender.
 struct Lane {
     connection: usize,
-    /// Once it is up.
+    /// Set once it is connected.
     stream: Option<StreamId>,
-    /// The queue it takes objects from: that of the first lane with the same classes.
+    /// Its queue: that of the first lane with the same classes.
     queue: usize,
     classes: Vec<Class>,
     waiting: VecDeque<(usize, Object)>,
-    /// What is being handed to the socket.
+    /// Data passed to the socket.
     writing: Vec<Bytes>,
-    /// Objects that have not been answered.
+    /// Objects not yet answered.
     unanswered: VecDeque<(usize, Time)>,
 }
 
 impl Tcp {
-    /// Opens the connections. The epoch is any instant; only what follows it counts.
+    /// Opens the connections. The epoch is any instant.
     pub fn new(config: &TcpConfig, epoch: Instant, seed: u64) -> Result<Tcp, SetUpError> {
         let mut sender = Node::new(End::Sender, epoch, seed, config.send_buffer)?;
         let receiver = Node::new(End::Receiver, epoch, seed, config.send_buffer)?;
@@ -99,7 +98,7 @@ impl Tcp {
         Ok(Tcp { sender, receiver, depth, lanes, readers: BTreeMap::new(), payload, lost: None })
     }
 
-    /// Reads all there is to read at the receiver, and answers each whole object.
+    /// Reads all available data at the receiver, and answers each complete object.
     fn receive(&mut self, now: Time, ledger: &mut Ledger) {
         while let Some((number, event)) = self.receiver.poll() {
             let stream = match event {
@@ -119,14 +118,14 @@ impl Tcp {
                 node::read(connection, id, |bytes| reader.take(bytes, |object| whole.push(object)));
                 for object in whole {
                     ledger.arrived(object, now);
-                    // One byte always fits: so few are under way.
+                    // One byte always fits: few are in flight.
                     let _ = connection.send_stream(id).write(&[0]);
                 }
             }
         }
     }
 
-    /// Takes answers at the sender.
+    /// Reads answers at the sender.
     fn answered(&mut self, now: Time, ledger: &mut Ledger) {
         while let Some((number, event)) = self.sender.poll() {
             let Some(lane) = self.lanes.iter_mut().find(|l| l.connection == number) else { continue };
@@ -146,21 +145,22 @@ impl Tcp {
         }
     }
 
-    /// Hands objects to sockets that have room.
+    /// Passes objects to sockets with free space.
     fn pump(&mut self, now: Time, ledger: &mut Ledger) {
         for n in 0..self.lanes.len() {
             while self.write(n) && self.begin(n, now, ledger) {}
         }
     }
 
-    /// Hands over the rest of what is being written; whether all of it went.
+    /// Writes the rest of the current object; returns whether all of it was written.
     fn write(&mut self, n: usize) -> bool {
         let Some(lane) = self.lanes.get_mut(n) else { return false };
         let Some((stream, connection)) = lane.stream.zip(self.sender.connection(lane.connection)) else { return false };
         node::write(connection, stream, &mut lane.writing)
     }
 
-    /// Takes the next object from the queue, unless it has waited too long; whether there was one.
+    /// Takes the next object from the queue, unless it waited too long; returns whether there was
+    /// one.
     fn begin(&mut self, n: usize, now: Time, ledger: &mut Ledger) -> bool {
         let Some(lane) = self.lanes.get(n).filter(|l| l.unanswered.len() < self.depth) else { return false };
         let queue = lane.queue;

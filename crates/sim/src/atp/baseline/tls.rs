@@ -1,6 +1,3 @@
-//! As little TLS as QUIC can do with: a raw public key (RFC 7250) that everybody trusts. The two
-//! ends are in one simulator; the handshake's packets and the seals' bytes are what counts.
-
 use std::sync::Arc;
 
 use noq_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
@@ -11,7 +8,7 @@ use rustls::pki_types::ServerName;
 use rustls::server::AlwaysResolvesServerRawPublicKeys;
 use rustls::{ClientConfig, Error, ServerConfig, version};
 
-/// Nobody's secret.
+/// A public test key.
 const SECRET: [u8; 32] = [7; 32];
 
 pub(super) fn client() -> Result<QuicClientConfig, Error> {

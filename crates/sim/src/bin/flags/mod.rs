@@ -1,4 +1,4 @@
-//! The flags that programs about files across the emulated channel share.
+//! Common flags of the programs that copy files across the emulated channel.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use remora_sim::programs::duration;
 /// Seeds, client, channel.
 #[derive(Args)]
 pub(crate) struct Flags {
-    /// How many seeds to run.
+    /// Number of seeds.
     #[arg(long, default_value_t = 10)]
     seeds: u64,
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// How the client behaves.
+    /// Policy of the client.
     #[arg(long, value_enum, default_value_t = Policy::Adaptive)]
     policy: Policy,
     /// Rate of the channel.
@@ -27,7 +27,7 @@ pub(crate) struct Flags {
     /// Mean length of bad periods; 0ms for none.
     #[arg(long, default_value = "80ms", value_parser = duration)]
     bad_mean: Duration,
-    /// Probability that a frame is lost by itself.
+    /// Probability of independent frame loss.
     #[arg(long, default_value_t = 0.0)]
     loss: f64,
     /// Runs the link protocol at both ends of the radio hop.
@@ -41,7 +41,7 @@ enum Policy {
     Stock,
     /// The papers' settings: 4 KiB, hybrid linear back-off.
     Paper,
-    /// Remora's.
+    /// Remora's adaptive client.
     Adaptive,
 }
 

@@ -1,4 +1,4 @@
-//! Many seeds side by side, for the swarms: which failed, and the command that repeats each.
+//! Parallel runs of many seeds for the swarms: failures, and the command that reproduces each.
 
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
@@ -11,48 +11,48 @@ use std::time::Instant;
 
 use clap::Args;
 
-/// Which seeds to run, and how.
+/// The seeds to run.
 #[derive(Args)]
 pub(crate) struct Flags {
-    /// How many seeds to run.
+    /// Number of seeds.
     #[arg(long, default_value_t = 200)]
     seeds: u64,
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// How many to run side by side.
+    /// Number of threads.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
-    /// Runs every N-th seed twice and compares: a difference is a failure. 0 for never.
+    /// Runs every N-th seed twice and compares the results; 0 for never.
     #[arg(long, value_name = "N", default_value_t = 1)]
     check_determinism: u64,
-    /// Stop after this many failures.
+    /// Stops after this many failures.
     #[arg(long, default_value_t = 10)]
     failures_max: usize,
-    /// Runs this one seed and prints everything that happens.
+    /// Runs this seed alone and prints all events.
     #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "from", "jobs"])]
     pub(crate) repro: Option<u64>,
 }
 
-/// What is run with each seed.
+/// The worlds of a swarm.
 pub(crate) trait Worlds: Sync {
-    /// How a run went.
+    /// The result of a run.
     type Outcome: PartialEq;
-    /// What is added up of all runs.
+    /// Sums over all runs.
     type Totals: Default + Send;
 
     fn run(&self, seed: u64) -> Self::Outcome;
-    /// What went wrong in it.
+    /// The errors of a run.
     fn violations(outcome: &Self::Outcome) -> &[String];
     /// Adds a run to the totals.
     fn add(totals: &mut Self::Totals, outcome: &Self::Outcome);
-    /// The totals in words.
+    /// The totals as text.
     fn describe(totals: &Self::Totals) -> String;
-    /// The command that repeats `seed`.
+    /// The command that reproduces `seed`.
     fn repeat(&self, seed: u64) -> String;
 }
 
-/// Runs the worlds that `flags` asks for; fails if one does.
+/// Runs the worlds selected by `flags`; fails if one does.
 pub(crate) fn run<W: Worlds>(flags: Flags, worlds: W) -> ExitCode {
     if flags.from.checked_add(flags.seeds).is_none() {
         eprintln!("error: --from {}: {} seeds are too many from there on", flags.from, flags.seeds);
@@ -63,12 +63,12 @@ pub(crate) fn run<W: Worlds>(flags: Flags, worlds: W) -> ExitCode {
     Swarm { next: AtomicU64::new(flags.from), flags, worlds, tally: Mutex::default() }.run()
 }
 
-/// A line on standard output. A closed pipe must not end the run: the exit code still tells.
+/// Prints a line. A closed pipe must not end the run: the exit code still counts.
 pub(crate) fn say(line: impl Display) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
-/// What all threads share.
+/// The state shared by all threads.
 struct Swarm<W: Worlds> {
     flags: Flags,
     worlds: W,
@@ -107,9 +107,9 @@ impl<W: Worlds> Swarm<W> {
         self.tally.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Runs one seed; `false` if there is none left to run.
+    /// Runs one seed; `false` if none is left.
     fn run_next(&self) -> bool {
-        // Both may be added: `run` has seen to it.
+        // The sum is bounded: `run` checked it.
         let end = self.flags.from.saturating_add(self.flags.seeds);
         let next = |seed: u64| (seed < end).then(|| seed + 1);
         let Ok(seed) = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) else { return false };

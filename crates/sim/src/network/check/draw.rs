@@ -1,6 +1,5 @@
-//! Topologies drawn at random: what a user would enter, one submodel each, or all of them mixed.
-//! Nothing here knows where the model holds. All values are such as a file can say: whole bytes, whole
-//! nanoseconds.
+//! Random topologies of one submodel each, or of a mixture. The draws are independent of the
+//! model's bands. All values can be written in a file: whole bytes, whole nanoseconds.
 
 use std::fmt;
 
@@ -13,25 +12,21 @@ use remora_model::{
 };
 use serde::Serialize;
 
-/// What a case is about.
+/// The subject of a case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Submodel {
-    /// A shared Ethernet.
     Ethernet,
-    /// A token ring.
     Ring(Discipline),
     Switch,
     /// A gateway between switches.
     Gateway,
-    /// A wireless cell.
     Wifi,
     /// Two to four media of any kinds, and the gateways between them.
     Mixed,
 }
 
 impl Submodel {
-    /// All of them.
     pub const ALL: [Submodel; 8] = [
         Submodel::Ethernet,
         Submodel::Ring(Discipline::Exhaustive),
@@ -59,7 +54,7 @@ impl fmt::Display for Submodel {
     }
 }
 
-/// One draw; what is out of range makes an empty topology, which counts as outside all bands.
+/// One draw; a value out of range yields an empty topology, which counts as outside all bands.
 pub(super) fn topology(submodel: Submodel, copies: bool, rng: &mut Rng) -> Topology {
     Draw { rng }.topology(submodel, copies).unwrap_or_default()
 }
@@ -83,12 +78,12 @@ impl Draw<'_> {
         low + self.rng.unit() * (high - low)
     }
 
-    /// Evenly in the logarithm.
+    /// Log-uniform.
     fn scale(&mut self, low: f64, high: f64) -> f64 {
         self.between(low.ln(), high.ln()).exp()
     }
 
-    /// From `low` to `high`, both included, evenly in the logarithm.
+    /// Log-uniform from `low` to `high`, inclusive.
     fn count(&mut self, low: u32, high: u32) -> u32 {
         (self.scale(f64::from(low), f64::from(high) + 1.0) as u32).clamp(low, high)
     }
@@ -100,7 +95,7 @@ impl Draw<'_> {
     fn topology(&mut self, submodel: Submodel, copies: bool) -> Result<Topology, OutOfRange> {
         let mut topology = self.media(submodel)?;
         self.groups(&mut topology, copies)?;
-        // Half of all copies have nobody beside them, or next to nobody.
+        // Half of all copies have little or no background traffic.
         let load = if copies && self.rng.chance(0.5) { self.between(0.0, 0.1) } else { self.between(0.05, 0.95) };
         self.flows(&mut topology)?;
         scaled(&mut topology, load)?;
@@ -127,7 +122,7 @@ impl Draw<'_> {
             };
             topology.media.push(self.medium(of, i)?);
         }
-        // A line of them, or for gateways alone one in the middle of all.
+        // A chain of media, or for gateways alone one in the middle of all.
         let names: Vec<String> = topology.media.iter().map(|m| m.name.clone()).collect();
         let joins: Vec<Vec<String>> = match submodel {
             Submodel::Gateway => vec![names],
@@ -151,7 +146,7 @@ impl Draw<'_> {
         let bits_per_s = mbit as f64 * 1e6;
         let kind = match of {
             Submodel::Ethernet => {
-                // To half a slot, as long as cables may be.
+                // Up to half a slot, as long as cables may be.
                 let bits = if self.rng.chance(0.5) { self.between(0.0, 51.2) } else { self.between(0.0, 256.0) };
                 Kind::Ethernet { propagation: time(bits / bits_per_s)? }
             }
@@ -169,13 +164,13 @@ impl Draw<'_> {
         Ok(Medium { name: format!("m{number}"), rate: Rate::mbit(mbit), kind })
     }
 
-    /// One to three kinds of stations on each medium, in half of all cases with one more that is a
-    /// server.
+    /// One to three groups of stations on each medium, in half of all cases with another one that
+    /// is a server.
     fn groups(&mut self, topology: &mut Topology, copies: bool) -> Result<(), OutOfRange> {
         let media: Vec<Medium> = topology.media.clone();
         for medium in &media {
             let wifi = matches!(medium.kind, Kind::Wifi { .. });
-            // All of a cell's packets are from its base or to it.
+            // All packets of a cell are to or from its base.
             let base = wifi && topology.gateways.is_empty();
             if base {
                 self.group(topology, &medium.name, 1)?;
@@ -187,7 +182,7 @@ impl Draw<'_> {
                 let stations = self.count(least, most / kinds);
                 self.group(topology, &medium.name, stations)?;
             }
-            // A file goes from one group to another.
+            // A file is copied from one group to another.
             if !wifi && (self.rng.chance(0.5) || copies && topology.groups.len() < 2) {
                 self.group(topology, &medium.name, 1)?;
             }
@@ -206,7 +201,7 @@ impl Draw<'_> {
         Ok(())
     }
 
-    /// One to four flows with weights for rates.
+    /// One to four flows with weights as rates.
     fn flows(&mut self, topology: &mut Topology) -> Result<(), OutOfRange> {
         for _ in 0..self.count(1, 4) {
             let (from, to) = self.pair(topology);
@@ -223,7 +218,7 @@ impl Draw<'_> {
         Ok(())
     }
 
-    /// Who sends to whom.
+    /// The sender and the receiver of a flow.
     fn pair(&mut self, topology: &Topology) -> (usize, usize) {
         let count = topology.groups.len() as u64;
         loop {
@@ -235,7 +230,7 @@ impl Draw<'_> {
             if (from != to || a.stations > 1) && (!within || to_base) {
                 return (from, to);
             }
-            // In a cell all is from its base, the gateway or the first group, or to it.
+            // In a cell all packets are to or from its base: the gateway or the first group.
         }
     }
 
@@ -266,7 +261,7 @@ impl Draw<'_> {
     }
 }
 
-/// Sets all rates so that the fullest medium or gateway has this load.
+/// Scales all rates so that the busiest medium or gateway has this load.
 fn scaled(topology: &mut Topology, load: f64) -> Result<(), OutOfRange> {
     let Ok(network) = Network::new(topology.clone()) else { return Ok(()) };
     let fullest = fullest(&network.solve());
@@ -276,7 +271,7 @@ fn scaled(topology: &mut Topology, load: f64) -> Result<(), OutOfRange> {
     Ok(())
 }
 
-/// The largest share that something is used, as far as it is proportional to the rates.
+/// The highest utilisation that is proportional to the rates.
 fn fullest(report: &Report) -> f64 {
     let media = report.media.iter().map(|m| m.busy.unwrap_or(0.0).max(m.load));
     media.chain(report.gateways.iter().map(|g| g.utilisation)).fold(0.0, f64::max)

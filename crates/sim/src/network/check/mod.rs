@@ -1,6 +1,5 @@
-//! What the model and the simulation are held to: topologies that nobody chose, drawn from a seed
-//! out of all that a user would enter. Those of which the model says that it holds are simulated
-//! until their means are known well.
+//! Validation of the model by simulation: topologies drawn at random from all that a user could
+//! enter. Those for which the model claims validity are simulated until the means are well known.
 
 mod draw;
 
@@ -11,60 +10,57 @@ use super::{Comparison, Line, NEAR, Options, Simulated, TooMuch, What, run};
 
 pub use draw::Submodel;
 
-/// A case is run longer until its means are this sure, as a share of them, and the verdict does not
-/// hang on chance.
+/// A case runs until the relative confidence intervals of its means are below this, so that the
+/// verdict does not depend on chance.
 const SURE: f64 = 0.035;
-/// Or until it has taken so many events.
+/// Or until it has taken this many events.
 const EVENTS: u64 = 8_000_000;
 /// Packets or blocks of the first run.
 const FIRST: f64 = 30_000.0;
-/// Packets of all sorts in it at most.
+/// Maximum of packets of all kinds in the first run.
 const FIRST_ALL: f64 = 150_000.0;
-/// Rounds of a copy in it at least.
+/// Minimum of a copy's rounds in the first run.
 const ROUNDS: f64 = 50.0;
-/// Good and bad periods in it at least.
+/// Minimum of good and bad periods in the first run.
 const PERIODS: f64 = 3000.0;
-/// Packets at a switch's busiest port in it at least.
+/// Minimum of packets at a switch's busiest port in the first run.
 const PORT: f64 = 10_000.0;
-/// Packets of a queue in it at least, if it were full for half of the time: a queue forgets in a time that grows
-/// with the square of what is left.
+/// Minimum of packets of a half-busy queue in the first run: the memory of a queue grows with the
+/// inverse square of its idle share.
 const QUEUE: f64 = 40_000.0;
-/// Of cases whose first run has more packets there is no telling in reasonable time; they are not drawn.
+/// Cases whose first run has more packets are infeasible, and are not drawn.
 const AFFORDABLE: f64 = 2e6;
-/// Draws at most to find a case within the bands.
+/// Maximum of draws for a case within the bands.
 const DRAWS: u64 = 10_000;
 
-/// A topology that was drawn.
+/// A random topology.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What it is about.
     pub submodel: Submodel,
-    /// Whether a file is copied in it.
+    /// Whether it has a file copy.
     pub copies: bool,
-    /// Which of its kind.
+    /// Its number within its kind.
     pub number: u64,
-    /// The network.
     pub topology: Topology,
-    /// Draws that it took to find one of which the model says that it holds.
+    /// Draws until the model claimed validity.
     pub draws: u64,
 }
 
-/// What became of a case.
+/// The result of a case.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Verdict {
     /// The case: submodel, flows or copy, number.
     pub case: String,
     /// Its kind: submodel, flows or copy.
     pub kind: String,
-    /// Draws until the model said that it holds.
+    /// Draws until the model claimed validity.
     pub draws: u64,
-    /// The figures of flows or copies, from both.
+    /// The results of flows or copies, from both.
     pub comparison: Comparison,
-    /// Events that it took.
     pub events: u64,
-    /// Seconds of network time that were measured.
+    /// Measured seconds of network time.
     pub seconds: f64,
-    /// The network, for who wants to run it alone.
+    /// The network, to run it alone.
     #[serde(skip)]
     pub topology: Topology,
 }
@@ -77,8 +73,7 @@ impl Verdict {
 }
 
 impl Case {
-    /// Case `number` of its kind in the grid of `seed`: the first draw that the model says it holds
-    /// for.
+    /// Case `number` of its kind under `seed`: the first draw for which the model claims validity.
     pub fn draw(submodel: Submodel, copies: bool, seed: u64, number: u64) -> Case {
         let mut rng = remora_base::Rng::stream(seed, &format!("{submodel:?} {copies} {number}"));
         let mut draws = 0;
@@ -94,7 +89,7 @@ impl Case {
         }
     }
 
-    /// Whether the model says that it holds for all that is compared.
+    /// Whether the model claims validity for all that is compared.
     fn within(&self, report: &Report) -> bool {
         if self.copies {
             !report.copies.is_empty() && report.copies.iter().all(|c| c.outcome.outside().is_empty())
@@ -103,7 +98,7 @@ impl Case {
         }
     }
 
-    /// Solves and simulates it, until chance is small.
+    /// Solves and simulates it until the means are well known.
     pub fn run(&self) -> Result<Verdict, TooMuch> {
         let kind = format!("{}, {}", self.submodel, if self.copies { "copies" } else { "delay" });
         let case = format!("{kind} {}", self.number);
@@ -135,8 +130,8 @@ impl Case {
         if self.copies { What::Copy } else { What::Flow }
     }
 
-    /// Seconds of the first run, and packets of all sorts in a second: so many packets or blocks of what is
-    /// compared, but not more packets of all sorts than take a moment.
+    /// Seconds of the first run, and packets of all kinds a second: enough packets or blocks of
+    /// what is compared, and a bounded number of packets of all kinds.
     fn first(&self, report: &Report) -> (f64, f64) {
         let flows: f64 = report.flows.iter().map(|f| f.packets_per_s).sum();
         let (mut blocks, mut packets) = (0.0, flows);
@@ -151,8 +146,8 @@ impl Case {
         (most.into_iter().fold(first, f64::max), packets)
     }
 
-    /// So long that a copy's first rounds, in which all blocks begin at once, are over before measuring
-    /// begins.
+    /// Seconds of a copy's first rounds, in which all blocks begin at once: the warm-up must cover
+    /// them.
     fn rounds_s(&self, report: &Report) -> f64 {
         let round = |(copy, copied): (&Copy, &CopyReport)| {
             let outcome = copied.outcome.value()?;
@@ -161,7 +156,7 @@ impl Case {
         ROUNDS * self.topology.copies.iter().zip(&report.copies).filter_map(round).fold(0.0, f64::max)
     }
 
-    /// So long that good and bad periods have taken turns often.
+    /// Seconds that contain many good and bad periods.
     fn weather_s(&self) -> f64 {
         let of = |m: &Medium| match m.kind {
             Kind::Wifi { channel: weather, .. } if weather.bad_s > 0.0 => PERIODS * (weather.good_s + weather.bad_s),
@@ -170,21 +165,22 @@ impl Case {
         self.topology.media.iter().map(of).fold(0.0, f64::max)
     }
 
-    /// So long that each port of a switch has seen many packets: queues that begin empty must have filled.
+    /// Seconds until each port of a switch has handled many packets: queues that begin empty must
+    /// fill.
     fn ports_s(&self) -> f64 {
         let switch = self.topology.media.iter().any(|m| matches!(m.kind, Kind::Switch { .. }));
         let most = self.topology.flows.iter().map(|f| f.rate.get()).fold(0.0, f64::max);
         if switch && most > 0.0 { PORT / most } else { 0.0 }
     }
 
-    /// Whether chance gets small within a number of events that is worth waiting for.
+    /// Whether the means become well known within a feasible number of events.
     fn affordable(&self, report: &Report) -> bool {
         let (seconds, packets) = self.first(report);
         seconds * packets < AFFORDABLE
     }
 }
 
-/// So long that the fullest medium or gateway has forgotten how it began many times.
+/// Seconds until the busiest medium or gateway has forgotten its start many times.
 fn queues_s(report: &Report) -> f64 {
     let seconds = |busy: f64, packets_per_s: f64| {
         let left = 2.0 * (1.0 - busy).max(1e-3);
@@ -195,7 +191,7 @@ fn queues_s(report: &Report) -> f64 {
     media.chain(gateways).map(|(busy, packets_per_s)| seconds(busy, packets_per_s)).fold(0.0, f64::max)
 }
 
-/// Whether a figure is known well enough to say if the model is right about it.
+/// Whether a result is known well enough to judge the model.
 fn settled(line: &Line) -> bool {
     let chance = line.within_s.zip(line.simulated_s).map_or(f64::INFINITY, |(within, mean)| within / mean);
     let off = line.off.map_or(f64::INFINITY, f64::abs);
