@@ -7,13 +7,10 @@ pub mod atp;
 pub mod attack;
 pub mod bench;
 pub mod copy;
-pub mod demo;
 pub mod drc;
 pub mod model;
-pub mod nfs_atp;
 pub mod raw;
 mod report;
-pub mod simulate;
 pub mod wireless;
 
 pub use report::json;

@@ -3,15 +3,16 @@
 //!
 //! For tests and attacks. Well-behaved clients are `remora_client`'s.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io;
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use bytes::Bytes;
-use remora_wire::nfs3::{self, Call, Fh, Reply};
+use remora_wire::nfs3::{Call, Fh, Reply};
 use remora_wire::record::{RecordReader, mark};
 use remora_wire::rpc::{AuthUnix, CallHeader, OpaqueAuth, Outcome, ReplyHeader};
-use remora_wire::{Reader, Xdr, mount};
+use remora_wire::{Reader, Xdr, mount, nfs3};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 /// The largest record taken, in bytes: a READ of the most any server here gives, and room.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use remora_base::Time;
-use remora_lab::demo::{Finish, Options, run};
+use remora_lab::wireless::demo::{Finish, Options, run};
 
 fn options(directory: &Path, bytes: usize, limit: Duration) -> Options {
     let file = directory.join("file");

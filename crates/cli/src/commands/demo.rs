@@ -1,6 +1,6 @@
 //! `remora demo`: the race over a bad link, its table and its report.
 
-use remora_lab::demo::{DemoError, Options, Outcome, run as race};
+use remora_lab::wireless::demo::{DemoError, Options, Outcome, run as race};
 
 use super::lab;
 use crate::args::Demo;

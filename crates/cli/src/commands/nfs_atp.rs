@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use remora_lab::atp::Trace;
-use remora_lab::nfs_atp::{self, Options};
+use remora_lab::atp::nfs::{self, Options};
 
 use crate::args::NfsAtp;
 use crate::exit::{Error, Result};
@@ -12,7 +12,7 @@ use crate::text::{self, TRACE_MAX};
 
 pub(crate) async fn run(args: NfsAtp) -> Result {
     let options = options(&args)?;
-    let report = tokio::task::spawn_blocking(move || nfs_atp::run(&options)).await;
+    let report = tokio::task::spawn_blocking(move || nfs::run(&options)).await;
     let report = report.map_err(|e| Error::refused("no results", e.to_string()))?;
     let report = report.map_err(|e| Error::refused("no results", e.to_string()))?;
     if args.json {

@@ -2,9 +2,10 @@
 
 use std::time::Instant;
 
-use remora_sim::atp::{self, Fate, Object, Protocol, Run, Sends, Trace, Workload};
+use remora_sim::atp;
+use remora_sim::atp::{Fate, Object, Protocol, Run, Sends, Trace, Workload};
 
-use super::{Experiment, Options};
+use super::options::{Experiment, Options};
 
 /// Sizes of bulk objects, in KB (ATP 02, Figure 6a).
 const BULK_KB: [u32; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];

@@ -1,18 +1,55 @@
-//! What came of it: everything that the reports show and `--json` prints.
+//! How each experiment's figures come about: over which link, and from how many runs.
 
-use std::collections::BTreeMap;
-
-use remora_sim::atp::{Class, Fate, LEAD, Object, Protocol, Run, Sends, Told, Trace, Workload};
+use remora_sim::atp::{BULK_RATE, Class, Fate, LEAD, Object, Protocol, Run, Sends, Told, Trace, Workload};
 use serde::Serialize;
 
 use super::job::{BULK_SEED, Done, Job};
-use super::made::{self, Made};
-use super::paper::{self, Paper};
-use super::real::Conditions;
-use super::verdict::{self, Verdict};
-use super::{Experiment, Options};
+use super::options::{Conditions, Experiment, Options};
+use super::verdict::{Row, Verdict};
+use super::{options, verdict};
 use crate::report::provenance::{FailedRun, Provenance, Source};
 use crate::report::statistics::Summary;
+
+/// How an experiment is made.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Made {
+    /// Which.
+    pub experiment: &'static str,
+    /// The link's bandwidth.
+    pub link: String,
+    /// The seed of a cell's first run.
+    pub first_seed: u64,
+    /// Runs of each cell, each with the next seed.
+    pub runs: u64,
+}
+
+impl Made {
+    /// For people.
+    pub(super) fn words(&self) -> String {
+        let Made { experiment, link, first_seed, runs } = self;
+        let times = match runs {
+            1 => format!("one run of each cell, seed {first_seed}"),
+            n => format!("{n} seeds from {first_seed}"),
+        };
+        format!("{experiment}: {times}; the bandwidth is {link}.")
+    }
+}
+
+/// All that the options ask for and that can be had; `trace` is what their link is called.
+pub(super) fn all(options: &Options, trace: &str) -> Vec<Made> {
+    let can_be_had = |e: &&Experiment| options.real.is_none() || options::EXPERIMENTS.contains(e);
+    options.experiments.iter().filter(can_be_had).map(|e| of(*e, options, trace)).collect()
+}
+
+fn of(experiment: Experiment, options: &Options, trace: &str) -> Made {
+    let (link, first_seed, runs) = match experiment {
+        Experiment::Deadlines => (trace.to_owned(), options.first_seed, options.seeds),
+        // A curve is of one run, and so is a timeline.
+        Experiment::Estimate | Experiment::Timeline => (trace.to_owned(), options.first_seed, 1),
+        Experiment::Bulk => (format!("{:.0} KB/s, always", BULK_RATE / 1024.0), BULK_SEED, 1),
+    };
+    Made { experiment: experiment.name(), link, first_seed, runs }
+}
 
 /// Figure 5 is of these seconds of the trace.
 const TIMELINE: std::ops::Range<f64> = 136.0..152.0;
@@ -41,36 +78,6 @@ pub struct Report {
     pub bulk: Vec<Bulk>,
     /// Runs that failed.
     pub failures: Vec<Failure>,
-}
-
-/// The objects of one class in one workload with one scheme.
-#[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// The workload.
-    pub workload: &'static str,
-    /// The class.
-    pub class: &'static str,
-    /// The scheme.
-    pub scheme: &'static str,
-    /// How many objects there are.
-    pub objects: usize,
-    /// How many the clairvoyant oracle delivers.
-    pub oracle: Option<Summary>,
-    /// How many were whole at the receiver by their deadlines.
-    pub delivered: Option<Summary>,
-    /// The same by seed, for schemes are compared over the seeds that both have.
-    #[serde(skip)]
-    pub(super) delivered_by_seed: BTreeMap<u64, usize>,
-    /// Of how many the sender was told so by their deadlines.
-    pub told: Option<Summary>,
-    /// How many the sender gave up before their deadlines.
-    pub rejected: Option<Summary>,
-    /// How many passed their deadlines.
-    pub late: Option<Summary>,
-    /// Delivered to the oracle's, seed by seed.
-    pub of_oracle: Option<Summary>,
-    /// What the paper has.
-    pub paper: Option<Paper>,
 }
 
 /// A run's bandwidth, second by second.
@@ -143,7 +150,7 @@ impl Report {
         Report {
             made_by: Provenance::new(Source::Simulated, &options.command, options.first_seed, options.seeds),
             real: None,
-            made: made::all(options, &trace),
+            made: all(options, &trace),
             trace,
             verdicts: verdict::judge(&rows),
             rows,
@@ -184,8 +191,9 @@ fn rows(options: &Options, done: &[(Job, Done)]) -> Vec<Row> {
     let mut rows = Vec::new();
     for &workload in &options.workloads {
         for class in workload.classes() {
-            let paper =
-                |protocol| paper::high(workload, protocol).filter(|_| class == Class::High && options.is_the_papers());
+            let paper = |protocol| {
+                verdict::high(workload, protocol).filter(|_| class == Class::High && options.is_the_papers())
+            };
             rows.extend(options.protocols.iter().map(|&p| Row { paper: paper(p), ..row(workload, class, p, done) }));
         }
     }
@@ -337,8 +345,33 @@ mod tests {
     use remora_base::Time;
     use remora_sim::atp::ROUND_TRIP;
 
-    use super::super::real::Setup;
     use super::*;
+    use crate::atp::options::Setup;
+
+    #[test]
+    fn each_experiment_names_its_own_link_and_runs() {
+        let options = Options {
+            trace_name: Some("mine.csv".into()),
+            first_seed: 99,
+            seeds: 7,
+            ..Options::simulated(&Experiment::ALL)
+        };
+        let words = |experiments: &[Experiment]| {
+            let options = Options { experiments: experiments.to_vec(), ..options.clone() };
+            Report::new(&options, std::iter::empty()).made_how()
+        };
+        let bulk = "bulk: one run of each cell, seed 1; the bandwidth is 512 KB/s, always.";
+        assert_eq!(words(&[Experiment::Bulk]), format!("Simulated, in virtual time. {bulk}"));
+        let all = words(&Experiment::ALL);
+        for piece in [
+            "deadlines: 7 seeds from 99; the bandwidth is mine.csv.",
+            "estimate: one run of each cell, seed 99; the bandwidth is mine.csv.",
+            "timeline: one run",
+            bulk,
+        ] {
+            assert!(all.contains(piece), "{piece}: {all}");
+        }
+    }
 
     #[test]
     fn the_papers_counts_stand_beside_its_own_link_alone() {

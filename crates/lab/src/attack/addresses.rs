@@ -4,12 +4,12 @@ use std::io;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use remora_wire::nfs3::{self, Call, Fh, ReadArgs, Reply};
+use remora_wire::nfs3::{Call, Fh, ReadArgs, Reply};
 use remora_wire::rpc::{OpaqueAuth, Outcome};
-use remora_wire::rpcbind::{self, Netid, Service};
-use remora_wire::{Xdr, mount, portmap};
+use remora_wire::rpcbind::{Netid, Service};
+use remora_wire::{Xdr, mount, nfs3, portmap, rpcbind};
 
-use super::{Ground, Told};
+use super::ground::{Ground, Told};
 use crate::raw;
 
 /// CALLIT: sends on what it is told to, for portmappers that have it.

@@ -1,7 +1,8 @@
 //! Attacks on the memory that all clients share: requests that are announced and do not come, and replies that nobody
 //! reads.
 
-use std::io::{self, Write};
+use std::io;
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -9,8 +10,9 @@ use bytes::Bytes;
 use remora_wire::nfs3::{Call, Fh, ReadArgs};
 use remora_wire::record::mark;
 
-use super::{Ground, MIB, NETWORK, Told};
-use crate::raw::{self, Datagrams, Stream};
+use super::ground::{Ground, MIB, NETWORK, Told};
+use crate::raw;
+use crate::raw::{Datagrams, Stream};
 
 /// A pause between two turns.
 const PAUSE: Duration = Duration::from_millis(10);

@@ -5,13 +5,14 @@ use std::io;
 use bytes::Bytes;
 use remora_base::Rng;
 use remora_wire::nfs3::{
-    self, Call, CreateArgs, CreateHow, DirOp, Fh, ReadArgs, ReadDirArgs, Reply, SetAttr, Stable, WriteArgs,
+    Call, CreateArgs, CreateHow, DirOp, Fh, ReadArgs, ReadDirArgs, Reply, SetAttr, Stable, WriteArgs,
 };
 use remora_wire::rpc::{OpaqueAuth, Outcome};
-use remora_wire::{Xdr, mount};
+use remora_wire::{Xdr, mount, nfs3};
 
-use super::{Ground, Told};
-use crate::raw::{self, Datagrams};
+use super::ground::{Ground, Told};
+use crate::raw;
+use crate::raw::Datagrams;
 
 /// A call of NFSv3's GETATTR whose credential is these bytes, whatever its length says.
 fn with_credential(xid: u32, fh: &Fh, flavor: u32, len: u32, body: &[u8]) -> Vec<u8> {

@@ -8,45 +8,28 @@
 
 mod addresses;
 mod files;
-mod good;
-mod handles;
+mod ground;
 mod memory;
 mod messages;
+mod reference_client;
 mod report;
 mod streams;
 mod target;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use bytes::Bytes;
-use remora_base::Rng;
-use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Fh, Reply, SetAttr, Stable, WriteArgs};
-
-use crate::raw::{Datagrams, Stream};
-use good::{Experience, Good};
-pub use report::{Report, Row, Verdict};
+use ground::{CALM, Ground, LOOK, MIB, NETWORK, PATIENCE, Told};
+use reference_client::{Experience, Good};
 use target::{Counters, Process, Stage, Target};
 
-/// Where attackers come from. The good client has another address: bounds are by address.
-const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
-/// An address of a network of 64 bits, all of which are this machine's in a [namespace](in_namespace).
-const NETWORK: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x5e70, 0, 0, 0, 0, 0, 1);
-/// How long the good client works before an attack on what it shares with the attacker.
-const CALM: Duration = Duration::from_millis(500);
-/// How long an attacker waits for a reply.
-const PATIENCE: Duration = Duration::from_secs(10);
-const MIB: u64 = 1 << 20;
-/// How often the server's memory is looked at.
-const LOOK: Duration = Duration::from_millis(20);
+use super::raw::Stream;
 
-/// What an attack came to, in a few words, or why it is the server's failure.
-type Told = Result<String, Box<dyn std::error::Error + Send + Sync>>;
+pub use ground::Plan;
+pub use report::{Report, Row, Verdict};
 
 /// An attack.
 struct Attack {
@@ -113,7 +96,7 @@ const ATTACKS: &[Attack] = &[
     attack("garbage", &["bad_arguments", "not_calls"], messages::garbage).memory(SHARE),
     attack("wrong-versions", &["bad_program", "bad_rpc_version"], messages::wrong_versions),
     attack("replays", &["cache_replays"], messages::replays).memory(SHARE),
-    attack("forged-handles", &["bad_handles"], handles::forged),
+    attack("forged-handles", &["bad_handles"], files::forged),
     attack("bad-names", &["failed"], files::bad_names),
     attack("extreme-ranges", &["failed", "bad_arguments"], files::extreme_ranges).memory(SHARE),
     attack("bad-cookies", &["failed"], files::bad_cookies).memory(SHARE),
@@ -132,25 +115,6 @@ const ATTACKS: &[Attack] = &[
         .rate(),
     attack("unread-datagrams", &["datagrams_in"], memory::unread_datagrams).memory(SHARE).rate(),
 ];
-
-/// What to do.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// The `remora` program.
-    pub program: PathBuf,
-    /// How long each attack lasts.
-    pub length: Duration,
-    /// The good client's calls must not take longer, 99 of 100 of them.
-    pub p99_max: Duration,
-    /// What the good client must keep of its rate beside attacks on what it shares with the attacker.
-    pub rate_ratio_min: f64,
-    /// The attacks, by name; all if empty.
-    pub names: Vec<String>,
-    /// Draws what is random.
-    pub seed: u64,
-    /// Set when all is to end soon, and to be tidied up.
-    pub stop: Arc<AtomicBool>,
-}
 
 /// The names of all attacks.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -262,7 +226,7 @@ fn carry_out(attack: &Attack, plan: &Plan) -> io::Result<Row> {
 fn still_answers(addr: SocketAddr) -> io::Result<()> {
     let until = Instant::now() + PATIENCE;
     loop {
-        let answer = Stream::connect_from(good::ADDRESS, addr, PATIENCE).and_then(|mut s| s.mount("/srv"));
+        let answer = Stream::connect_from(reference_client::ADDRESS, addr, PATIENCE).and_then(|mut s| s.mount("/srv"));
         match answer {
             Ok(_) => return Ok(()),
             Err(e) if Instant::now() >= until => return Err(e),
@@ -289,94 +253,4 @@ fn watch_memory(process: Process, over: &AtomicBool) -> u64 {
         std::thread::sleep(LOOK);
     }
     max
-}
-
-/// What an attacker knows: where the server is, and two files of its own.
-struct Ground<'a> {
-    target: &'a Target,
-    addr: SocketAddr,
-    portmap: SocketAddr,
-    srv: &'a Path,
-    until: Instant,
-    seed: u64,
-    stop: &'a AtomicBool,
-    root: Fh,
-    /// Of another export.
-    other: Fh,
-    /// An empty file.
-    file: Fh,
-    /// Counters seen while the attack went on.
-    seen: std::sync::Mutex<Counters>,
-}
-
-impl Ground<'_> {
-    fn new<'a>(target: &'a Target, plan: &'a Plan, stage: Stage) -> io::Result<Ground<'a>> {
-        // Strangers cannot make their own files.
-        let source = if stage.allow.is_some() { good::ADDRESS } else { ATTACKER };
-        let mut stream = Stream::connect_from(source, target.addr, PATIENCE)?;
-        let (root, other) = (stream.mount("/srv")?, stream.mount("/other")?);
-        let file = create(&mut stream, &root, "file")?;
-        Ok(Ground {
-            target,
-            addr: target.addr,
-            portmap: target.portmap,
-            srv: &target.srv,
-            until: Instant::now() + plan.length,
-            seed: plan.seed,
-            stop: &plan.stop,
-            root,
-            other,
-            file,
-            seen: std::sync::Mutex::default(),
-        })
-    }
-
-    fn stream(&self) -> io::Result<Stream> {
-        Stream::connect_from(ATTACKER, self.addr, PATIENCE)
-    }
-
-    /// Has the file hold more than a reply can.
-    fn fill(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let data = Bytes::from(vec![7; MIB as usize]);
-        let (fh, count) = (self.file.clone(), MIB as u32);
-        let write = WriteArgs { fh, offset: 0, count, stable: Stable::Unstable, data };
-        match self.stream()?.call(&Call::Write(write))? {
-            Reply::Write(Ok(ok)) if ok.count == count => Ok(()),
-            other => Err(format!("WRITE: {:?}", other.status()).into()),
-        }
-    }
-
-    fn datagrams(&self, addr: SocketAddr) -> io::Result<Datagrams> {
-        Datagrams::connect_from(ATTACKER, addr, Duration::from_secs(2))
-    }
-
-    fn rng(&self, name: &str) -> Rng {
-        Rng::stream(self.seed, name)
-    }
-
-    fn is_over(&self) -> bool {
-        Instant::now() >= self.until || self.stop.load(Ordering::Relaxed)
-    }
-
-    /// Notes the server's counters as they are now.
-    fn look(&self) -> io::Result<()> {
-        let now = self.target.counters()?;
-        if let Ok(mut seen) = self.seen.lock() {
-            for (name, n) in now {
-                let max = seen.entry(name).or_default();
-                *max = n.max(*max);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Makes a file that did not exist.
-fn create(stream: &mut Stream, dir: &Fh, name: &str) -> io::Result<Fh> {
-    let how = CreateHow::Guarded(SetAttr { mode: Some(0o666), ..SetAttr::NONE });
-    let at = DirOp { dir: dir.clone(), name: Bytes::copy_from_slice(name.as_bytes()) };
-    match stream.call(&Call::Create(CreateArgs { at, how }))? {
-        Reply::Create(Ok(made)) => made.fh.ok_or_else(|| io::Error::other("CREATE gave no handle")),
-        other => Err(io::Error::other(format!("CREATE: {:?}", other.status()))),
-    }
 }

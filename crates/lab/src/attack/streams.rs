@@ -1,16 +1,20 @@
 //! Attacks by way of TCP connections and record marking.
 
-use std::io::{self, ErrorKind, Write};
+use std::io;
+use std::io::{ErrorKind, Write};
 use std::net::Shutdown;
 use std::time::Duration;
 
 use bytes::Bytes;
-use remora_wire::nfs3::{self, Call, ReadArgs, Reply, Stable, WriteArgs};
+use remora_wire::nfs3;
+use remora_wire::nfs3::{Call, ReadArgs, Reply, Stable, WriteArgs};
 use remora_wire::record::mark;
 use remora_wire::rpc::OpaqueAuth;
 
-use super::{Ground, PATIENCE, Told, good};
-use crate::raw::{self, Stream};
+use super::ground::{Ground, PATIENCE, Told};
+use super::reference_client;
+use crate::raw;
+use crate::raw::Stream;
 
 /// The largest request that the server takes, in bytes.
 const RECORD_MAX: usize = (1 << 20) + (64 << 10);
@@ -68,7 +72,7 @@ pub(super) fn pinging_flood(ground: &Ground) -> Told {
             made += 1;
         }
         held.retain_mut(|s: &mut Stream| s.send_raw(&record).is_ok() && s.receive().is_ok_and(|reply| reply.is_some()));
-        Stream::connect_from(good::ADDRESS, ground.addr, PATIENCE)?.mount("/srv")?;
+        Stream::connect_from(reference_client::ADDRESS, ground.addr, PATIENCE)?.mount("/srv")?;
         served += 1;
     }
     ground.look()?;

@@ -1,18 +1,18 @@
 //! The server under attack: `remora serve` as a process of its own, seen from outside.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{self, BufRead, BufReader};
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::good;
+use super::reference_client;
 
 /// How long the server may take to start, to tell its counters, or to stop.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -26,7 +26,7 @@ pub(super) struct Stage {
     pub(super) disk_bytes: Option<u64>,
     /// Who may use the exports; everybody if `None`.
     pub(super) allow: Option<&'static str>,
-    /// Runs in a network namespace that has [`NETWORK`](super::NETWORK), and listens on every address. Needs root.
+    /// Runs in a network namespace that has [`NETWORK`](super::ground::NETWORK), and listens on every address. Needs root.
     pub(super) has_network: bool,
 }
 
@@ -93,7 +93,7 @@ impl Target {
         let ready = target.line()?;
         target.addr = address(ready.pointer("/listen/0"))?;
         if stage.has_network {
-            target.addr.set_ip(good::ADDRESS);
+            target.addr.set_ip(reference_client::ADDRESS);
         }
         target.portmap = address(ready.get("portmap"))?;
         Ok(target)

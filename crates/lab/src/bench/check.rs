@@ -6,9 +6,8 @@ use remora_wire::nfs3::{Proc, Stable, Status};
 use remora_wire::rpc::{Outcome, ReplyHeader};
 use remora_wire::{Reader, Xdr};
 
-use super::fault::Fault;
-use super::image::{Image, xorshift};
-use super::plan::{Head, Kind, Step};
+use super::plan::{Head, Image, Kind, Step, xorshift};
+use super::socket::Fault;
 
 /// `fattr3`, bytes.
 const ATTR: usize = 84;
@@ -252,13 +251,14 @@ fn same(data: &[u8], expected: &[u8], random: &mut u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::bench::image::Span;
     use remora_wire::nfs3::{
         AccessOk, Attr, CommitOk, Entries, EntryPlus, Fh, FileType, FsStatOk, LookupOk, MadeOk, NfsTime, ReadDirPlusOk,
         ReadLinkOk, ReadOk, Reply, SpecData, Wcc, WriteOk,
     };
     use remora_wire::rpc::OpaqueAuth;
+
+    use super::*;
+    use crate::bench::plan::Span;
 
     const SPAN: Span = Span { base: 0, len: 4096 };
 

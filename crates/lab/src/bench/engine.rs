@@ -8,12 +8,10 @@ use std::time::{Duration, Instant};
 use remora_client::Transport;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::fault::Fault;
-use super::image::Image;
 use super::lane::{Lane, Share, Tally};
 use super::outbox::Outbox;
-use super::plan::Plan;
-use super::socket::Socket;
+use super::plan::{Image, Plan};
+use super::socket::{Fault, Socket};
 
 /// How often datagrams without a reply are looked for.
 const LOOK: Duration = Duration::from_millis(10);
@@ -208,8 +206,7 @@ mod tests {
     use remora_wire::rpc::{OpaqueAuth, Outcome, ReplyHeader};
 
     use super::*;
-    use crate::bench::image::Span;
-    use crate::bench::plan::{Encoder, Kind, Script, Unit};
+    use crate::bench::plan::{Encoder, Kind, Script, Span, Unit};
 
     /// Bytes of a READ.
     const LEN: u32 = 256;

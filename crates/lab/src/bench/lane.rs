@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use super::check::{self, check};
-use super::fault::Fault;
-use super::image::{Image, xorshift};
+use super::check;
+use super::check::check;
 use super::outbox::Outbox;
-use super::plan::{Head, Kind, Plan, Step, Unit};
+use super::plan::{Head, Image, Kind, Plan, Step, Unit, xorshift};
+use super::socket::Fault;
 
 /// The most scripts under way on one connection.
 pub(super) const DEPTH_MAX: usize = 1 << SLOT_BITS;
@@ -314,13 +314,14 @@ fn send(plan: &Plan, image: &Image, slot: &Slot, xid: u32, out: &mut Outbox) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::bench::operations;
-    use crate::bench::plan::Encoder;
     use bytes::Bytes;
     use remora_wire::nfs3::{Call, Fh, MadeOk, Proc, Reply, Status, Wcc};
     use remora_wire::rpc::{CallHeader, OpaqueAuth, Outcome, ReplyHeader};
     use remora_wire::{Reader, Xdr};
+
+    use super::*;
+    use crate::bench::operations;
+    use crate::bench::plan::Encoder;
 
     fn plan() -> Plan {
         let encoder = Encoder { cred: OpaqueAuth::none() };

@@ -13,13 +13,11 @@
 mod check;
 pub mod drc;
 mod engine;
-mod fault;
-mod image;
 mod lane;
 mod operations;
+mod options;
 mod outbox;
 mod plan;
-mod records;
 mod report;
 mod scratch;
 mod socket;
@@ -29,104 +27,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use engine::{Length, Load};
 use indicatif::ProgressBar;
+use options::{FILL_OUTSTANDING, LISTINGS};
+use plan::{Encoder, Image};
 use remora_base::Rng;
 use remora_client::{Config, Transport};
-use remora_host::Clock;
-use remora_host::client::{self, ClientError, Target};
-use remora_wire::rpc::{AuthUnix, OpaqueAuth};
-
-pub use fault::Fault;
-pub use operations::{ALL, Operation, named};
-pub use report::{Latency, Measured, OperationReport, Ratio, Report, RunReport, Settings, Skipped};
-
-use crate::report::progress::bar;
-use engine::{Length, Load};
-use image::Image;
-use plan::Encoder;
+use remora_host::client::ClientError;
+use remora_host::{Clock, client};
+use remora_wire::rpc::OpaqueAuth;
 use scratch::{Files, Needs, Scratch};
 
-/// The most calls outstanding.
-pub const OUTSTANDING_MAX: usize = 1024;
-/// The most connections.
-pub const CONNECTIONS_MAX: usize = 64;
-/// The most files of the directory that is listed.
-pub const FILES_MAX: u64 = 1_000_000;
-/// The most rounds.
-pub const ROUNDS_MAX: usize = 1000;
-/// Listings in a run of `readdirplus`, which may each take longer than a run is to take.
-const LISTINGS: u64 = 3;
-/// Calls under way while the directory of many files is filled.
-const FILL_OUTSTANDING: usize = 64;
+use super::report::progress::bar;
 
-/// What to measure.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The servers: one, or two to be compared.
-    pub targets: Vec<Place>,
-    /// What to measure on them.
-    pub operations: Vec<Operation>,
-    /// Calls outstanding on all connections together, 1 to [`OUTSTANDING_MAX`].
-    pub outstanding: usize,
-    /// Connections, 1 to [`CONNECTIONS_MAX`], and no more than calls outstanding.
-    pub connections: usize,
-    /// How long each run takes.
-    pub duration: Duration,
-    /// How long a server is loaded before that counts.
-    pub warm_up: Duration,
-    /// Instead of a time: so many operations a run, without warming up.
-    pub count: Option<u64>,
-    /// Runs of each operation on each server.
-    pub rounds: usize,
-    /// Files in the directory that `readdirplus` lists.
-    pub files: u64,
-    /// How long a server may be silent.
-    pub patience: Duration,
-    /// Draws the order of runs, files and offsets.
-    pub seed: u64,
-    /// In whose name to call.
-    pub cred: AuthUnix,
-    /// Whether to show a progress bar (on a terminal only).
-    pub bar: bool,
-}
-
-/// A server and a directory on it.
-#[derive(Clone, Debug)]
-pub struct Place {
-    /// The URL as it was given.
-    pub url: String,
-    /// What it means; its transport is to be set.
-    pub target: Target,
-}
-
-/// Why there is no result.
-#[derive(Debug, thiserror::Error)]
-pub enum BenchError {
-    /// Preparing or tidying up failed.
-    #[error("{url}: {source}")]
-    Client {
-        /// Which server.
-        url: String,
-        /// Why.
-        source: ClientError,
-    },
-    /// A run failed.
-    #[error("{url}: {operation}: {source}")]
-    Run {
-        /// Which server.
-        url: String,
-        /// What was measured.
-        operation: &'static str,
-        /// Why.
-        source: Fault,
-    },
-    /// Something on this machine failed.
-    #[error("{0}")]
-    Local(&'static str),
-    /// `stop` was set.
-    #[error("interrupted")]
-    Interrupted,
-}
+pub use operations::{ALL, Operation, named};
+pub use options::{BenchError, CONNECTIONS_MAX, FILES_MAX, OUTSTANDING_MAX, Options, Place, ROUNDS_MAX};
+pub use report::{Latency, Measured, OperationReport, Ratio, Report, RunReport, Settings, Skipped};
+pub use socket::Fault;
 
 /// A scratch directory that could not be removed.
 #[derive(Debug)]

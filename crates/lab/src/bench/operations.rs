@@ -7,8 +7,7 @@ use remora_wire::nfs3::{
     ReadDirPlusArgs, SetAttr, SetAttrArgs, SetTime, Stable, WriteArgs,
 };
 
-use super::image::{Image, Span};
-use super::plan::{Encoder, Kind, NAME_LEN, Plan, Script, Step, Unit, filling};
+use super::plan::{Encoder, Image, Kind, NAME_LEN, Plan, Script, Span, Step, Unit, filling};
 use super::scratch::{Files, Needs};
 
 /// The most file data in a call over UDP: less than a datagram, with room for the header.

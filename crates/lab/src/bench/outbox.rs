@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::ops::Range;
 
-use super::image::Image;
+use super::plan::Image;
 
 /// A message: the record mark and the call, and after them a part of the image.
 #[derive(Clone, PartialEq, Eq, Debug)]

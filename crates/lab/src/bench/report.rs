@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::engine::Done;
 use super::operations::Operation;
-use super::{Options, Place};
+use super::options::{Options, Place};
 use crate::report::number::rounded;
 use crate::report::statistics::Summary;
 use crate::report::table::Table;
@@ -311,8 +311,8 @@ fn figure(x: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::lane::Tally;
     use super::*;
+    use crate::bench::lane::Tally;
 
     fn run(operations: u64, nanos: u64) -> Done {
         let mut tally = Tally::new();

@@ -9,7 +9,7 @@ use remora_wire::nfs3::{
 };
 use tokio::task::JoinSet;
 
-use super::image::{Image, Span};
+use super::plan::{Image, Span};
 
 /// Bytes in the large files.
 const WHOLE: usize = 16 << 20;

@@ -1,31 +1,123 @@
-//! A bench: the shared medium with the server's station, the client's and those that make load; and
-//! a copy on it.
+//! The load beside a copy: stations of their own that send to the server's station.
 
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use std::{fs, io, thread};
 
-use guest::Scratch;
-use remora_base::Rng;
+use guest::{Scratch, find};
+use remora_base::{Rate, Rng};
 use remora_channel::{Config, Duplex, Side, SideStats};
 use remora_host::emulate::{Emulator, Report, Setup, Station};
+use remora_host::load;
+use remora_host::load::{DURATION_MAX, Law, Plan, Runs, Sent};
 use rustix::fs::{Advice, fadvise};
 
-use super::Options;
-use super::background::Background;
-use super::course::{self, Sample};
-use super::ftp::Ftp;
+use super::options::Options;
 use super::plan::{Cell, LOADERS, PROPAGATION, System};
 use super::predict::On;
-use super::run::{Run, Wire};
-use super::study::Stopped;
-use crate::wireless;
+use super::run;
+use super::run::{Run, Sample, Stopped, Wire};
+use crate::wireless::job;
 use crate::wireless::real::bench::serve;
-use crate::wireless::real::program::{Program, Start};
+use crate::wireless::real::program;
+use crate::wireless::real::program::{Program, READY, Result, Start, failed, failed_with};
 use crate::wireless::real::ssh::Ssh;
-use crate::wireless::real::{Result, carrier, failed, failed_with};
+
+/// Where the load goes.
+const LOAD_PORT: u16 = 5001;
+/// Payload of a packet, as in Copy 89, in bytes.
+const PAYLOAD: usize = 1000;
+/// How long the load runs before the copy begins: queues have filled by then, if they will.
+const WARM_UP: Duration = Duration::from_millis(500);
+
+/// A running load. Dropping it stops it.
+#[derive(Debug)]
+pub(super) struct Background {
+    stop: Arc<AtomicBool>,
+    stop_receiver: Arc<AtomicBool>,
+    runs: Arc<Runs>,
+    names: Vec<u64>,
+    packet_bytes: u64,
+    senders: Vec<JoinHandle<std::io::Result<Sent>>>,
+    receiver: Option<JoinHandle<()>>,
+}
+
+impl Background {
+    /// Starts a load of `percent` of `rate`, shared evenly by the load stations, and waits until it
+    /// has settled. The same seed gives the same packets.
+    pub(super) fn start(emulator: &Emulator, percent: f64, rate: Rate, seed: u64) -> Result<Background> {
+        let to = SocketAddr::from((emulator.addr(Station::Base), LOAD_PORT));
+        let each = rate.bits() as f64 * percent / 100.0 / LOADERS as f64;
+        let (stop, stop_receiver) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let runs = Arc::new(Runs::default());
+        let mut background = Background {
+            stop: stop.clone(),
+            stop_receiver: stop_receiver.clone(),
+            runs: runs.clone(),
+            names: Vec::new(),
+            packet_bytes: 0,
+            senders: Vec::new(),
+            receiver: None,
+        };
+        let Some(each) = Rate::from_bits(each as u64) else { return Ok(background) };
+        let socket = emulator.within(Station::Base, || load::listen(to)).map_err(failed_with("the load's receiver"))?;
+        background.receiver = Some(spawn("load receiver", move || {
+            // What it has counted stands, whatever ends it.
+            let _ = load::receive(&socket, &runs, &stop_receiver, |_| ());
+        })?);
+        for station in 0..LOADERS {
+            let name = Rng::stream(seed, &format!("load station {station}")).next_u64();
+            let plan = Plan::new(to.ip(), each, PAYLOAD, Law::Poisson, DURATION_MAX, name);
+            let plan = plan.map_err(|e| failed(e.to_string()))?;
+            let socket = emulator.within(Station::Mobile(1 + station), || load::connect(to));
+            let socket = socket.map_err(failed_with("a load station"))?;
+            let stop = stop.clone();
+            background.names.push(name);
+            background.packet_bytes = plan.packet_bytes();
+            background.senders.push(spawn("load", move || load::send(&socket, &plan, &stop))?);
+        }
+        thread::sleep(WARM_UP);
+        Ok(background)
+    }
+
+    /// Packets that have come until now.
+    pub(super) fn packets(&self) -> u64 {
+        self.names.iter().map(|name| self.runs.carried(*name).packets).sum()
+    }
+
+    /// A packet's length in bytes, headers of IP and UDP included; 0 without a load.
+    pub(super) fn packet_bytes(&self) -> u64 {
+        self.packet_bytes
+    }
+
+    /// Ends it; what the senders have to say.
+    pub(super) fn end(mut self) -> Vec<Sent> {
+        self.stop.store(true, Ordering::Release);
+        let sent = self.senders.drain(..).filter_map(|sender| sender.join().ok()?.ok()).collect();
+        self.stop_receiver.store(true, Ordering::Release);
+        if let Some(receiver) = self.receiver.take() {
+            let _ = receiver.join();
+        }
+        sent
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.stop_receiver.store(true, Ordering::Release);
+    }
+}
+
+fn spawn<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>> {
+    thread::Builder::new().name(name.to_owned()).spawn(work).map_err(failed_with("a thread"))
+}
 
 /// How often a copy looks how far it is, and whether all is to end.
 const TICK: Duration = Duration::from_millis(20);
@@ -123,7 +215,7 @@ impl Bench {
         let before = self.report()?;
         let began = Instant::now();
         let limit = began + Duration::from_secs_f64(cell.limit_seconds(self.on.rate));
-        let environment = carrier::environment(&self.scratch);
+        let environment = program::environment(&self.scratch);
         let start = Start { environment: &environment, ..Start::new(cell.system.name(), &line) };
         let mut program = Program::start(&self.emulator, &self.scratch, Station::Mobile(0), &start)?;
         let mut samples = vec![self.sample(began, &load)?];
@@ -151,7 +243,7 @@ impl Bench {
         drop(program);
         let packet_bytes = load.packet_bytes();
         let share = |packets_per_s: f64| packets_per_s * (packet_bytes * 8) as f64 / self.on.rate.bits() as f64;
-        let flow = course::flow(&samples);
+        let flow = run::flow(&samples);
         let offered = load.end().iter().fold(0.0, |sum, s| sum + s.offered_bits_per_s());
         Ok(Ok(Run {
             seed,
@@ -206,7 +298,7 @@ impl Bench {
                 words(&["nfs-cp", &local, &url])
             }
             System::Scp | System::Rsync => {
-                let by = if system == System::Rsync { wireless::System::Rsync } else { wireless::System::Scp };
+                let by = if system == System::Rsync { job::System::Rsync } else { job::System::Scp };
                 let mut line = ssh()?.command(by);
                 line.extend([local, format!("root@{base}:{}", copy.display())]);
                 line
@@ -278,5 +370,61 @@ fn wire(before: &Report, after: &Report, from: Side) -> Wire {
         frames: after.frames_sent.saturating_sub(before.frames_sent),
         seconds: after.airtime.saturating_sub(before.airtime).as_secs_f64(),
         dropped: after.frames_queue_full.saturating_sub(before.frames_queue_full),
+    }
+}
+
+const FTP_PORT: u16 = 2121;
+
+/// The running server.
+#[derive(Debug)]
+pub(super) struct Ftp(Program);
+
+impl Ftp {
+    pub(super) fn start(emulator: &Emulator, scratch: &Scratch) -> Result<Ftp> {
+        let (root, empty) = (scratch.path("srv"), scratch.path("run-ftp"));
+        let settings = format!(
+            "listen=YES\nlisten_ipv6=NO\nlisten_port={FTP_PORT}\nbackground=NO\nrun_as_launching_user=YES\n\
+             anonymous_enable=YES\nno_anon_password=YES\nanon_root={}\nlocal_enable=NO\nwrite_enable=YES\n\
+             anon_upload_enable=YES\nanon_world_readable_only=NO\nanon_umask=022\nallow_writeable_chroot=YES\n\
+             secure_chroot_dir={}\nseccomp_sandbox=NO\nftp_username=root\npasv_enable=YES\n\
+             connect_from_port_20=NO\nxferlog_enable=NO\nuse_localtime=NO\n",
+            root.display(),
+            empty.display(),
+        );
+        let file = scratch.path("vsftpd.conf");
+        fs::write(&file, settings).map_err(failed_with("the FTP server's settings"))?;
+        let vsftpd = find("vsftpd").ok_or_else(|| failed("vsftpd is not installed".into()))?;
+        let line = [vsftpd, file].map(|path| path.to_string_lossy().into_owned());
+        let ftp = Ftp(Program::start(emulator, scratch, Station::Base, &Start::new("vsftpd", &line))?);
+        ftp.wait(emulator)?;
+        Ok(ftp)
+    }
+
+    fn wait(&self, emulator: &Emulator) -> Result<()> {
+        let deadline = Instant::now() + READY;
+        let at = SocketAddr::from((emulator.addr(Station::Base), FTP_PORT));
+        while emulator.within(Station::Base, || TcpStream::connect_timeout(&at, Duration::from_millis(500))).is_err() {
+            if Instant::now() >= deadline {
+                return Err(failed(format!("the FTP server does not answer; {}", self.0.words())));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// An error if it has ended.
+    pub(super) fn must_run(&mut self) -> Result<()> {
+        self.0.must_run()
+    }
+
+    /// The command that puts `local` there as `name`.
+    pub(super) fn put(emulator: &Emulator, local: &Path, name: &str) -> Vec<String> {
+        let script = format!(
+            "set net:max-retries 1; set net:reconnect-interval-base 1; set ftp:use-mdtm no; set ftp:use-site-utime no; \
+             set ftp:use-site-utime2 no; set cmd:fail-exit yes; open -p {FTP_PORT} {}; put {} -o {name}",
+            emulator.addr(Station::Base),
+            local.display(),
+        );
+        ["lftp", "--norc", "-c", &script].map(str::to_owned).into()
     }
 }

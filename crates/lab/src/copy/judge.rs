@@ -166,8 +166,8 @@ impl CellOutcome {
 
 #[cfg(test)]
 mod tests {
-    use super::super::outcome::tests::report;
     use super::*;
+    use crate::copy::outcome::tests::report;
 
     #[test]
     fn both_are_fitted_without_load_and_say_the_rest() {

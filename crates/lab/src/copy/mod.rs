@@ -14,99 +14,21 @@
 //! The [medium](remora_channel) gives stations turns, frame by frame, or lets them collide as on an
 //! Ethernet. It needs root.
 
-mod background;
 mod bench;
-mod course;
-mod ftp;
 mod judge;
+mod options;
 mod outcome;
 mod page;
-mod paper;
 mod plan;
 mod predict;
 mod run;
-mod stacked;
 mod study;
 mod tables;
 
-use std::num::NonZeroUsize;
-use std::path::PathBuf;
-use std::time::Duration;
-
-use remora_base::Rate;
-use remora_channel::Access;
-
 pub use judge::Verdict;
+pub use options::{BYTES_MAX, JOBS_MAX, Options, PAPER_LOADS, PAPER_SIZES_MB, SEEDS_MAX};
 pub use outcome::{CellOutcome, Parts, Peer, Predicted, Report};
 pub use plan::{Cell, System};
 pub use predict::Fitted;
 pub use run::{Run, Wire};
 pub use study::run;
-
-/// The most seeds.
-pub const SEEDS_MAX: u64 = 1000;
-/// The largest file, in bytes.
-pub const BYTES_MAX: u64 = 1_000_000_000;
-/// The sizes of Copy 89 (and the 20 MB of its figures 4 and 11), in MB.
-pub const PAPER_SIZES_MB: [u64; 9] = [1, 2, 5, 10, 20, 25, 50, 75, 100];
-/// The most copies at a time.
-pub const JOBS_MAX: usize = 16;
-/// Copy 89's loads in percent: the quiet net, by day, one pair of stations, two.
-pub const PAPER_LOADS: [f64; 4] = [0.0, 10.0, 60.0, 98.0];
-
-/// What to measure. Start from [`Options::default`].
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The medium's rate (default: 10 Mbit/s).
-    pub rate: Rate,
-    /// Whether its stations take turns or collide (default: turns).
-    pub access: Access,
-    /// Sizes of files in bytes (1 to [`BYTES_MAX`] each, default 1 and 5 MB).
-    pub sizes: Vec<u64>,
-    /// Loads in percent of the rate; what compares with no load wants 0 among them (default:
-    /// [`PAPER_LOADS`]).
-    pub loads_percent: Vec<f64>,
-    /// Who copies; those that are not installed are left out and said (default: all).
-    pub systems: Vec<System>,
-    /// The first seed (default 1).
-    pub first_seed: u64,
-    /// How many seeds (1 to [`SEEDS_MAX`], default 10).
-    pub seeds: u64,
-    /// Copies at a time, each on a medium of its own; those on the disk alone run alone (1 to
-    /// [`JOBS_MAX`], default 1).
-    pub jobs: NonZeroUsize,
-    /// Where files are copied from and to (default: the directory for temporary files).
-    pub directory: Option<PathBuf>,
-    /// How late the emulator may be in a run that counts as in time (default 5 ms).
-    pub lateness_max: Duration,
-    /// Remora's binary (default: this program).
-    pub binary: PathBuf,
-    /// The command that makes the same runs, for the report.
-    pub command: String,
-}
-
-impl Options {
-    /// The medium.
-    fn on(&self) -> predict::On {
-        predict::On { rate: self.rate, access: self.access }
-    }
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            rate: Rate::mbit(10),
-            access: Access::Turns,
-            sizes: vec![1_000_000, 5_000_000],
-            loads_percent: PAPER_LOADS.to_vec(),
-            systems: System::ALL.to_vec(),
-            first_seed: 1,
-            seeds: 10,
-            jobs: NonZeroUsize::MIN,
-            directory: None,
-            lateness_max: Duration::from_millis(5),
-            binary: "/proc/self/exe".into(),
-            command: String::new(),
-        }
-    }
-}

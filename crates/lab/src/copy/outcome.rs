@@ -5,7 +5,7 @@ use remora_channel::Access;
 use remora_model::Reason;
 use serde::Serialize;
 
-use super::Options;
+use super::options::Options;
 use super::plan::{Cell, SETUP_BYTES, System};
 use super::predict::Fitted;
 use super::run::Run;
@@ -262,12 +262,12 @@ pub(super) mod tests {
     use std::sync::LazyLock;
     use std::time::Duration;
 
-    use super::super::run::Wire;
     use super::*;
+    use crate::copy::run::Wire;
 
     /// A report on made-up runs: copies by scp of 1 MB at 10 Mbit/s, without load and at 60 %, and
     /// what starting takes.
-    pub(in super::super) fn report() -> Report {
+    pub(in crate::copy) fn report() -> Report {
         // Its predictions take a while.
         static REPORT: LazyLock<Report> = LazyLock::new(made_up);
         REPORT.clone()

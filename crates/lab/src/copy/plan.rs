@@ -6,8 +6,7 @@ use std::time::Duration;
 use remora_base::{Rate, Rng};
 use serde::Serialize;
 
-use super::Options;
-use super::tables::{figure, megabytes};
+use crate::report::number::{figure, megabytes};
 
 /// The load stations: half of the load each. (Copy 89 has one pair at 60 %, two at 98 %.)
 pub(super) const LOADERS: usize = 2;
@@ -108,21 +107,6 @@ impl fmt::Display for Cell {
     }
 }
 
-/// All cells of a study.
-pub(super) fn cells(options: &Options, systems: &[System]) -> Vec<Cell> {
-    let mut cells = Vec::new();
-    for &system in systems {
-        if system.has_network() {
-            cells.push(Cell { system, bytes: SETUP_BYTES, load_percent: 0.0 });
-        }
-        for &bytes in &options.sizes {
-            let loads: &[f64] = if system.has_network() { &options.loads_percent } else { &[0.0] };
-            cells.extend(loads.iter().map(|&load_percent| Cell { system, bytes, load_percent }));
-        }
-    }
-    cells
-}
-
 /// The order of the runs: all cells with the first seed, then all with the next, each time in
 /// another order, so that whatever drifts on the machine meets all alike. Pairs of cell and seed.
 pub(super) fn order(cells: usize, first_seed: u64, seeds: u64) -> Vec<(usize, u64)> {
@@ -142,6 +126,8 @@ pub(super) fn order(cells: usize, first_seed: u64, seeds: u64) -> Vec<(usize, u6
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::copy::options::Options;
+    use crate::copy::study::cells;
 
     #[test]
     fn every_seed_meets_every_cell_once_and_in_another_order() {

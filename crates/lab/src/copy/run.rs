@@ -1,8 +1,55 @@
-//! One copy: what was measured.
+//! How a copy went: its frames and the load's over time. That tells the part in which the file flowed
+//! from starting, connecting and ending, which other loads meet and which a larger file has no more of.
 
 use std::time::Duration;
 
 use serde::Serialize;
+
+/// Of the client's time on the medium, where the measured part of the flow begins and ends: what
+/// begins and ends a copy has frames, too.
+const MEASURED: (f64, f64) = (0.1, 0.9);
+
+/// Where things stood at a moment.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub(super) struct Sample {
+    /// Seconds since the copy began.
+    pub(super) at_s: f64,
+    /// Time of the client's frames on the medium until now, in seconds.
+    pub(super) sent_s: f64,
+    /// Packets of the load that have come until now.
+    pub(super) load_packets: f64,
+}
+
+/// The part of a copy in which the file flowed.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Flow {
+    /// How long the whole file takes at the pace of the measured part.
+    pub(super) seconds: f64,
+    /// Packets of the load that came meanwhile, a second.
+    pub(super) load_packets_per_s: f64,
+}
+
+/// The flow of a copy whose samples, in order of time, these are; `None` if nothing flowed.
+pub(super) fn flow(samples: &[Sample]) -> Option<Flow> {
+    let (first, last) = (samples.first()?, samples.last()?);
+    let all = last.sent_s - first.sent_s;
+    let at = |share: f64| when(samples, first.sent_s + share * all);
+    let (begin, end) = (at(MEASURED.0)?, at(MEASURED.1)?);
+    let seconds = end.at_s - begin.at_s;
+    (all > 0.0 && seconds > 0.0).then(|| Flow {
+        seconds: seconds / (MEASURED.1 - MEASURED.0),
+        load_packets_per_s: (end.load_packets - begin.load_packets) / seconds,
+    })
+}
+
+/// How things stood when the client's frames had taken `sent_s`, on a straight line between samples.
+fn when(samples: &[Sample], sent_s: f64) -> Option<Sample> {
+    let after = samples.iter().position(|s| s.sent_s >= sent_s)?;
+    let (b, a) = (samples.get(after)?, samples.get(after.saturating_sub(1))?);
+    let share = if b.sent_s > a.sent_s { (sent_s - a.sent_s) / (b.sent_s - a.sent_s) } else { 1.0 };
+    let between = |a: f64, b: f64| a + share * (b - a);
+    Some(Sample { at_s: between(a.at_s, b.at_s), sent_s, load_packets: between(a.load_packets, b.load_packets) })
+}
 
 /// What a copy's link carried in one direction.
 #[derive(Clone, Copy, PartialEq, Default, Debug, Serialize)]
@@ -46,5 +93,47 @@ impl Run {
     /// A copy without a network.
     pub(super) fn local(seed: u64, took: Duration) -> Run {
         Run { seed, seconds: took.as_secs_f64(), in_time: true, ..Run::default() }
+    }
+}
+
+/// It was to end before it was done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Stopped;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Connects for half a second beside 1000 packets a second, flows for two seconds with half of the
+    /// medium beside 400, and says goodbye for 0.3 s.
+    fn samples(step_s: f64) -> Vec<Sample> {
+        let count = (2.8 / step_s).round() as usize;
+        let at = |i: usize| {
+            let at_s = i as f64 * step_s;
+            let flowed = (at_s - 0.5).clamp(0.0, 2.0);
+            let load_packets = 1000.0 * (at_s - flowed) + 400.0 * flowed;
+            Sample { at_s, sent_s: 7.0 + 0.5 * flowed, load_packets }
+        };
+        (0..=count).map(at).collect()
+    }
+
+    #[test]
+    fn the_flow_is_told_from_what_begins_and_ends_it() {
+        for step_s in [0.01, 0.02, 0.07] {
+            let flow = flow(&samples(step_s)).unwrap();
+            assert!((flow.seconds - 2.0).abs() < 0.01, "{step_s}: {flow:?}");
+            assert!((flow.load_packets_per_s - 400.0).abs() < 4.0, "{step_s}: {flow:?}");
+        }
+    }
+
+    #[test]
+    fn what_did_not_flow_has_no_pace() {
+        assert_eq!(flow(&[]), None);
+        assert_eq!(flow(&[Sample::default()]), None);
+        let still = |at_s| Sample { at_s, ..Sample::default() };
+        assert_eq!(flow(&[still(0.0), still(1.0), still(2.0)]), None);
+        // All at once, between two samples: as long as they are apart at most.
+        let burst = [still(0.0), Sample { at_s: 0.1, sent_s: 0.05, load_packets: 3.0 }];
+        assert!(flow(&burst).is_some_and(|f| (f.seconds - 0.1).abs() < 1e-9), "{:?}", flow(&burst));
     }
 }

@@ -8,18 +8,30 @@ use std::time::Instant;
 use guest::find;
 use indicatif::ProgressBar;
 
-use super::Options;
 use super::bench::Bench;
+use super::options::Options;
 use super::outcome::{Done, Peer, Report};
-use super::plan::{self, Cell, System};
-use super::run::Run;
+use super::plan;
+use super::plan::{Cell, SETUP_BYTES, System};
+use super::run::{Run, Stopped};
 use crate::report::progress::bar;
-use crate::wireless::RunError;
+use crate::wireless::cell::RunError;
 use crate::wireless::real::peers::{libnfs_version, said};
 
-/// It was to end before it was done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Stopped;
+/// All cells of a study.
+pub(super) fn cells(options: &Options, systems: &[System]) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for &system in systems {
+        if system.has_network() {
+            cells.push(Cell { system, bytes: SETUP_BYTES, load_percent: 0.0 });
+        }
+        for &bytes in &options.sizes {
+            let loads: &[f64] = if system.has_network() { &options.loads_percent } else { &[0.0] };
+            cells.extend(loads.iter().map(|&load_percent| Cell { system, bytes, load_percent }));
+        }
+    }
+    cells
+}
 
 /// Makes the study, with a progress bar on a terminal. When `stop` is set the runs under way are
 /// given up and the report has what there is. An error: there is no bench to be had.
@@ -27,7 +39,7 @@ pub fn run(options: &Options, stop: &AtomicBool) -> Result<Report, RunError> {
     let began = Instant::now();
     let peers: Vec<Peer> = options.systems.iter().map(|s| look_for(*s)).collect();
     let systems: Vec<System> = peers.iter().filter(|p| p.missing.is_none()).map(|p| p.system).collect();
-    let cells = plan::cells(options, &systems);
+    let cells = cells(options, &systems);
     let mut order = plan::order(cells.len(), options.first_seed, options.seeds);
     // Workers take from the end.
     order.reverse();

@@ -6,88 +6,24 @@
 //! disk under it, and the real client ([`Way::Real`]).
 
 mod cell;
+mod example;
+mod options;
 mod outcome;
 mod page;
-mod plot;
 mod real;
-mod real_example;
 mod slow_disk;
 mod tables;
-mod timeline;
 
-use std::num::NonZeroUsize;
-
+use cell::Cell;
 use remora_sim::drc::Outcome;
 
-use crate::report::pool;
-use crate::report::progress::bar;
-use crate::report::provenance::SeedRun;
-use cell::Cell;
+use super::report::pool;
+use super::report::progress::bar;
+use super::report::provenance::SeedRun;
 
 pub use cell::{Mode, Paper, Patience, Server};
+pub use options::{Options, SEEDS_MAX, Way};
 pub use outcome::{Example, Group, Report, Row};
-
-/// The most seeds a cell may be run with.
-pub const SEEDS_MAX: u64 = 1000;
-
-/// How runs are made.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Way {
-    /// In virtual time.
-    Simulated,
-    /// With the real server and client on loopback, many runs at a time, which mostly sleep. Time runs
-    /// `faster` times as fast, timers and disk alike (range: 1 to 50); at more than 1 without Remora's own
-    /// client, whose timers are its own.
-    Real {
-        /// How many times.
-        faster: f64,
-    },
-}
-
-/// What to run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// How.
-    pub way: Way,
-    /// The first seed.
-    pub first_seed: u64,
-    /// How many seeds for each cell (1 to [`SEEDS_MAX`]).
-    pub seeds: u64,
-    /// Whether to vary what was fitted, too (in virtual time only).
-    pub sensitivity: bool,
-    /// On so many threads, in virtual time; the results do not depend on it.
-    pub threads: NonZeroUsize,
-    /// Whether to show a progress bar (on a terminal only).
-    pub bar: bool,
-    /// The command that gives this again, for the report.
-    pub command: String,
-}
-
-/// Real runs at a time, at the original pace. They mostly sleep.
-const AT_ONCE: NonZeroUsize = NonZeroUsize::new(32).unwrap();
-
-impl Way {
-    fn can_run(self, cell: &Cell) -> bool {
-        match self {
-            Way::Simulated => true,
-            Way::Real { faster } => faster == 1.0 || cell.patience != Patience::Remora,
-        }
-    }
-
-    /// Runs at a time. Real ones at a faster pace would disturb one another.
-    fn at_once(self, threads: NonZeroUsize) -> NonZeroUsize {
-        match self {
-            Way::Simulated => threads,
-            Way::Real { faster } => {
-                if faster == 1.0 {
-                    AT_ONCE
-                } else {
-                    NonZeroUsize::MIN
-                }
-            }
-        }
-    }
-}
 
 /// Runs everything. All runs are independent: one pool takes them all.
 pub fn run(options: &Options) -> Report {
@@ -119,7 +55,7 @@ pub fn run(options: &Options) -> Report {
         }
     }
     outcome::compare(&mut rows, options.way == Way::Simulated);
-    Report::new(options, rows, timeline::all(options.way))
+    Report::new(options, rows, example::all(options.way))
 }
 
 fn make(way: Way, cell: &Cell, seed: u64) -> Result<Outcome, String> {

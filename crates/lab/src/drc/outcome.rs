@@ -4,7 +4,7 @@ use remora_sim::drc::Outcome;
 use serde::Serialize;
 
 use super::cell::{Cell, Mode, Paper, Patience, Server, Variation};
-use super::{Options, Way};
+use super::options::{Options, Way};
 use crate::report::provenance::{FailedRun, Provenance, SeedRun, Source, separate};
 use crate::report::statistics::{Summary, mean_margin};
 

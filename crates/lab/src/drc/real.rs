@@ -15,7 +15,8 @@ use remora_host::Clock;
 use remora_host::client::{ClientError, Options as Mounting, Session, Target, mount};
 use remora_host::server::{Queueing, Serving, StartError};
 use remora_server::{Export, Exports, ExportsError, cache};
-use remora_sim::drc::{self, Config, NFSDS, Outcome, Process, Step, WRITES};
+use remora_sim::drc;
+use remora_sim::drc::{Config, NFSDS, Outcome, Process, Step, WRITES};
 use remora_vfs::MemFs;
 use remora_wire::nfs3::{Call, DirOp, Fh, Reply};
 use tokio::task::JoinSet;
@@ -177,8 +178,9 @@ async fn wait(pace: Pace, until: Time) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cell::{self, Mode, Server};
     use super::*;
+    use crate::drc::cell;
+    use crate::drc::cell::{Mode, Server};
 
     /// What makes table 2. How many are sent twice depends on how busy the machine is, so daemons that keep their order
     /// are asked beside, at the same time. Of 20 seeds (20 times as fast) those that overtake sent 40 to 64 twice

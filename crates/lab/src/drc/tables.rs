@@ -236,9 +236,10 @@ mod tests {
 
     use remora_sim::drc::Outcome;
 
-    use super::super::cell::{self, Cell, Mode, Server};
-    use super::super::{Options, Way, outcome};
     use super::*;
+    use crate::drc::cell::{Cell, Mode, Server};
+    use crate::drc::options::{Options, Way};
+    use crate::drc::{cell, outcome};
     use crate::report::provenance::SeedRun;
 
     /// What is said where all but some servers did just as the paper's, and all runs of those failed.

@@ -236,8 +236,8 @@ fn arcs(topology: &Topology, rows: &[Row]) -> String {
 mod tests {
     use remora_model::{Group, Network, Seconds};
 
-    use super::super::examples;
     use super::*;
+    use crate::model::examples;
 
     fn drawn(topology: &Topology) -> String {
         diagram(topology, &Network::new(topology.clone()).unwrap().solve())

@@ -332,8 +332,8 @@ fn variation(size: Size) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::examples;
     use super::*;
+    use crate::model::examples;
 
     #[test]
     fn every_input_is_found_set_and_read_again() {

@@ -5,15 +5,17 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
+use plotters::prelude::*;
 use remora_model::{Report, Topology};
 
 use super::diagram::diagram;
 use super::input::{Input, Unit};
-use super::plot::curves;
-use super::study::{Output, Sensitivities, Sensitivity, outputs, sensitivities, spaced, sweep};
+use super::study::{Output, Point, Sensitivities, Sensitivity, outputs, sensitivities, spaced, sweep};
 use super::tables::{Tables, tables};
 use crate::report::number::digits;
-use crate::report::page::{Body, ReservedFile, escape};
+use crate::report::page::{Body, Figure, LegendEntry, ReservedFile, escape};
+use crate::report::plot;
+use crate::report::plot::Axis;
 use crate::report::table::Table;
 
 /// Points of a curve.
@@ -143,12 +145,131 @@ pub fn write_page(path: &Path, study: &Study<'_>, name: &str, source: &str) -> i
     file.write(&study.page(name, source).map_err(io::Error::other)?)
 }
 
+const SIZE: (u32, u32) = (700, 300);
+/// How strong the colour is where a line is doubted.
+const PALE: f64 = 0.35;
+/// Delays near saturation run away: the scale ends at so many times the smallest value.
+const SCALE_MAX: f64 = 30.0;
+
+/// A line of a picture: where it has values.
+struct Line {
+    name: String,
+    points: Vec<Dot>,
+}
+
+/// A point of a line.
+#[derive(Clone, Copy)]
+struct Dot {
+    x: f64,
+    y: Option<f64>,
+    /// Whether it is outside of what the model has been held to.
+    doubted: bool,
+}
+
+/// Figures with their legends, as HTML: one for copies, one for flows, those that there are. `now`
+/// is marked on them. An error is plotters' own words.
+pub fn curves(input: &Input, points: &[Point], outputs: &[Output], now: f64) -> Result<String, String> {
+    let (scale, unit) = axis(input.unit(), points);
+    let x_title = if unit.is_empty() { input.name.clone() } else { format!("{} ({unit})", input.name) };
+    let mut html = String::new();
+    for (is_copy, y_title, y_scale) in [(true, "copy time (s)", 1.0), (false, "delay (ms)", 1e3)] {
+        let line = |output: &Output| Line {
+            name: output.name.clone(),
+            points: points.iter().map(|p| Dot::of(p, output, (scale, y_scale))).collect(),
+        };
+        let lines: Vec<Line> = outputs.iter().filter(|o| o.is_copy() == is_copy).map(line).collect();
+        if !lines.is_empty() {
+            html += &figure(&lines, [&x_title, y_title], now * scale)?;
+        }
+    }
+    Ok(html)
+}
+
+/// What an input's numbers are multiplied with for people, and the name of that unit.
+fn axis(unit: Unit, points: &[Point]) -> (f64, &'static str) {
+    let most = points.iter().fold(0.0, |most: f64, p| p.value.max(most));
+    match unit {
+        Unit::Number | Unit::Count => (1.0, ""),
+        Unit::Bytes if most >= 1e6 => (1e-6, "MB"),
+        Unit::Bytes => (1.0, "bytes"),
+        Unit::Seconds if most >= 1.0 => (1.0, "s"),
+        Unit::Seconds if most >= 1e-3 => (1e3, "ms"),
+        Unit::Seconds => (1e6, "us"),
+        Unit::BitsPerSecond => (1e-6, "Mbit/s"),
+    }
+}
+
+fn figure(lines: &[Line], titles: [&str; 2], now: f64) -> Result<String, String> {
+    let mut legend = LegendEntry::series(lines.iter().map(|l| l.name.as_str()));
+    if lines.iter().any(|l| l.points.iter().any(|p| p.doubted && p.y.is_some())) {
+        legend.push(LegendEntry::plain('░', "pale: outside of the range that the formulas were checked for"));
+    }
+    Ok(Figure { legend, svg: svg(lines, titles, now)?, ..Figure::default() }.to_html())
+}
+
+fn svg(lines: &[Line], [x_title, y_title]: [&str; 2], now: f64) -> Result<String, String> {
+    let xs = || lines.iter().flat_map(|l| l.points.iter().map(|p| p.x));
+    let ys = || lines.iter().flat_map(|l| l.points.iter().filter_map(|p| p.y));
+    let (low, high) = (xs().fold(f64::INFINITY, f64::min), xs().fold(f64::NEG_INFINITY, f64::max));
+    let (low, high) = if low < high { (low, high) } else { (0.0, 1.0) };
+    let (least, most) = (ys().fold(f64::INFINITY, f64::min), ys().fold(0.0, f64::max));
+    let top = if least.is_finite() { most.min(least.max(most / 1e3) * SCALE_MAX) * 1.05 } else { 1.0 };
+    let top = if top > 0.0 { top } else { 1.0 };
+    plot::svg(SIZE, |root| {
+        let mut canvas = plot::axes(root, Axis::linear(x_title, low..high), Axis::linear(y_title, 0.0..top))?;
+        if (low..=high).contains(&now) {
+            plot::line(&mut canvas, vec![(now, 0.0), (now, top)], BLACK.mix(0.35).stroke_width(1))?;
+        }
+        for (n, line) in lines.iter().enumerate() {
+            for run in line.points.split(|p| p.y.is_none_or(|y| y > top)) {
+                for (doubted, part) in parts(run) {
+                    let ink = plot::colour(n).mix(if doubted { PALE } else { 1.0 });
+                    plot::line(&mut canvas, part, ink.stroke_width(2))?;
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+impl Dot {
+    fn of(point: &Point, output: &Output, (x_scale, y_scale): (f64, f64)) -> Dot {
+        let report = point.report.as_ref().ok();
+        Dot {
+            x: point.value * x_scale,
+            y: report.and_then(|r| output.of(r)).map(|y| y * y_scale),
+            doubted: report.is_some_and(|r| !output.outside(r).is_empty()),
+        }
+    }
+}
+
+/// A run of points in parts that are doubted and such that are not. What lies between two points is
+/// doubted if one of them is.
+fn parts(run: &[Dot]) -> Vec<(bool, Vec<(f64, f64)>)> {
+    let place = |p: &Dot| Some((p.x, p.y?));
+    if let [only] = run {
+        return vec![(only.doubted, place(only).into_iter().collect())];
+    }
+    let mut parts: Vec<(bool, Vec<(f64, f64)>)> = Vec::new();
+    for pair in run.windows(2) {
+        let doubted = pair.iter().any(|p| p.doubted);
+        let end = pair.last().and_then(place);
+        match parts.last_mut() {
+            Some((same, part)) if *same == doubted => part.extend(end),
+            _ => parts.push((doubted, pair.iter().filter_map(place).collect())),
+        }
+    }
+    parts
+}
+
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroUsize;
+
     use remora_model::Network;
 
-    use super::super::examples;
     use super::*;
+    use crate::model::{examples, input, study};
 
     #[test]
     fn nearly_no_elasticity_has_no_sign() {
@@ -178,5 +299,42 @@ mod tests {
             let found = page.replace("http://www.w3.org/2000/svg", "").contains(request);
             assert!(!found, "{request}");
         }
+    }
+
+    #[test]
+    fn curves_have_a_line_for_each_output_and_nothing_from_elsewhere() {
+        let topology = examples::office();
+        let rate = input::inputs(&topology).into_iter().find(|i| i.name == "flow.1.rate").unwrap();
+        let points = study::sweep(&topology, &rate, &study::spaced(0.0, 80.0, 9), NonZeroUsize::MIN, || ());
+        let html = curves(&rate, &points, &study::outputs(&topology), 8.0).unwrap();
+        assert_eq!(html.matches("<figure>").count(), 2);
+        for words in
+            ["copy servers &gt; desks", "flow desks &gt; servers", "flow.1.rate", "copy time (s)", "delay (ms)"]
+        {
+            assert!(html.contains(words), "{words}: {html}");
+        }
+        assert!(html.matches("<polyline").count() >= 5 && !html.contains("style="), "{html}");
+    }
+
+    #[test]
+    fn what_is_doubted_is_a_part_of_its_own() {
+        let run: Vec<Dot> = [false, false, true, false, false, false]
+            .into_iter()
+            .enumerate()
+            .map(|(i, doubted)| Dot { x: i as f64, y: Some(0.0), doubted })
+            .collect();
+        let ends = |part: &(bool, Vec<(f64, f64)>)| (part.0, part.1[0].0, part.1[part.1.len() - 1].0);
+        assert_eq!(
+            parts(&run).iter().map(ends).collect::<Vec<_>>(),
+            [(false, 0.0, 1.0), (true, 1.0, 3.0), (false, 3.0, 5.0)]
+        );
+        assert_eq!(parts(&run[2..3]), [(true, vec![(2.0, 0.0)])]);
+        assert_eq!(parts(&[]), []);
+    }
+
+    #[test]
+    fn a_network_that_never_has_a_value_is_an_empty_figure() {
+        let line = Line { name: "x".into(), points: [1.0, 2.0].map(|x| Dot { x, y: None, doubted: true }).to_vec() };
+        assert!(figure(&[line], ["a", "b"], 1.0).unwrap().contains("<svg"));
     }
 }

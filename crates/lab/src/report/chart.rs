@@ -5,7 +5,8 @@ use std::ops::Range;
 use plotters::element::PathElement;
 use plotters::prelude::*;
 
-use super::plot::{self, Axis, Canvas, Drawn, FONT};
+use super::plot;
+use super::plot::{Axis, Canvas, Drawn, FONT};
 
 const SIZE: (u32, u32) = (760, 400);
 /// Distance between lines at one level, so that their intervals can be told apart.
@@ -171,6 +172,7 @@ fn sign(canvas: &mut Canvas<'_, '_>, at: (f64, f64), mark: Mark, is_open: bool) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::plot;
 
     fn point(level: usize, median: f64, interval: Option<(f64, f64)>, is_beyond: bool) -> LevelPoint {
         LevelPoint { level, median, interval, is_beyond, limit: 300.0 }

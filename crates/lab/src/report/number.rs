@@ -1,5 +1,18 @@
 //! Numbers as text.
 
+/// Bytes, as in `5 MB`.
+pub(crate) fn megabytes(bytes: u64) -> String {
+    if bytes < 10_000 { format!("{bytes} B") } else { format!("{} MB", figure(bytes as f64 / 1e6)) }
+}
+
+/// Three digits and no needless ones.
+pub(crate) fn figure(value: f64) -> String {
+    if !value.is_finite() {
+        return "cut off".into();
+    }
+    trimmed(&rounded(value, 3, 3)).to_owned()
+}
+
 /// `value` with so many significant digits, but at most `decimals_max` after the point.
 pub(crate) fn rounded(value: f64, significant: i32, decimals_max: i32) -> String {
     let decimals = match value.abs() {

@@ -1,9 +1,10 @@
 //! HTML pages: one file without external resources, readable on a phone and on a dark screen.
 
-use std::fs::{self, Permissions};
-use std::io::{self, Write};
+use std::fs::Permissions;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use tempfile::{Builder, NamedTempFile};
 

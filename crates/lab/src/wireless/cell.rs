@@ -6,6 +6,7 @@ use remora_sim::copy::Direction;
 use serde::Serialize;
 
 use super::job::{Job, way};
+use crate::report::provenance::Source;
 
 /// What a run is measured by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -167,4 +168,29 @@ impl Cell {
 /// The level on an axis.
 pub(crate) fn level<'a>(labels: &'a [Label], axis: &str) -> Option<&'a str> {
     labels.iter().find(|l| l.axis == axis).map(|l| l.level.as_str())
+}
+
+/// Runs jobs. Several threads share one.
+pub trait Runner: Sync {
+    /// Where its figures come from.
+    fn source(&self) -> Source;
+
+    /// Whether it can run this job here; cells with others are left out.
+    fn takes(&self, _job: &Job) -> bool {
+        true
+    }
+
+    /// Runs a job once. It is cut off after `limit` (of the run's own time).
+    fn run(&self, job: &Job, seed: u64, limit: Duration) -> Result<Sample, RunError>;
+}
+
+/// Why there is no sample.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RunError {
+    /// This runner cannot run this kind of job.
+    #[error("cannot be run this way")]
+    Unsupported,
+    /// Something went wrong that no channel explains.
+    #[error("{0}")]
+    Failed(String),
 }

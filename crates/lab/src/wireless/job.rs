@@ -8,8 +8,9 @@ use remora_channel::{Config, Distribution, Duplex, ErrorModel, Outage};
 use remora_client as client;
 use remora_host::client::STREAMS_LOSS;
 use remora_sim::copy::Direction;
-pub use remora_sim::testbed::Treatment;
 use serde::Serialize;
+
+pub use remora_sim::testbed::Treatment;
 
 /// How much later than a job says its outages and cell switches begin at most.
 const JITTER: Duration = Duration::from_secs(1);

@@ -3,14 +3,21 @@
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-use super::Conditions;
-use super::cell::{Cell, Label, Measure, Packet, Paper, Sample, level};
-use super::experiments::{Experiment, Origin};
+use super::cell::{Cell, Label, Measure, Packet, Paper, RunError, Sample, level};
+use super::experiments::experiment::{Experiment, Origin};
 use super::job::Settings;
-use super::real::Peer;
-use super::runner::RunError;
+use super::real::peers::Peer;
 use crate::report::provenance::{FailedRun, Provenance, SeedRun, Source, separate};
 use crate::report::statistics::{Bounded, Paired, Summary, reduction_interval};
+
+/// What real runs depend on beside the seeds.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Conditions {
+    /// So many runs were made at a time.
+    pub jobs: usize,
+    /// How late the emulator could hand over a frame in a valid run.
+    pub lateness_ms_bound: f64,
+}
 
 /// All that was run.
 #[derive(Clone, Debug, Serialize)]

@@ -1,10 +1,10 @@
 //! An experiment's outcome as a table of text.
 
-use std::fmt::{self, Display, Formatter, Write};
+use std::fmt;
+use std::fmt::{Display, Formatter, Write};
 
-use super::Conditions;
 use super::cell::Measure;
-use super::outcome::{CellOutcome, ExperimentOutcome, Report};
+use super::outcome::{CellOutcome, Conditions, ExperimentOutcome, Report};
 use crate::report::number::count;
 use crate::report::provenance::Source;
 use crate::report::statistics::Summary;

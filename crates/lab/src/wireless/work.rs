@@ -3,16 +3,47 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::cell::{Cell, Sample};
-use super::experiments::Experiment;
-use super::outcome::{CellOutcome, ExperimentOutcome, Report};
-use super::runner::{RunError, Runner};
-use super::{Options, SEEDS};
+use super::cell::{Cell, RunError, Runner, Sample};
+use super::experiments::experiment::{Experiment, SEEDS};
+use super::outcome::{CellOutcome, Conditions, ExperimentOutcome, Report};
+use super::real::peers;
 use crate::report::pool;
 use crate::report::progress::bar;
 use crate::report::provenance::{Provenance, SeedRun};
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The experiments.
+    pub experiments: Vec<&'static Experiment>,
+    /// The first seed.
+    pub first_seed: u64,
+    /// How many seeds for each cell (1 to [`SEEDS_MAX`]); `None`: as many as the experiment usually has.
+    pub seeds: Option<u64>,
+    /// On so many threads; the results do not depend on it.
+    pub threads: NonZeroUsize,
+    /// Whether to show a progress bar (on a terminal only).
+    pub bar: bool,
+    /// The command that gives this again, for the report.
+    pub command: String,
+    /// Only cells at these levels: on each axis of the experiments that has one of them, at one of
+    /// them.
+    pub only: Vec<String>,
+    /// Others' systems that were looked for, for the report.
+    pub peers: Vec<peers::Peer>,
+    /// What real runs depend on, for the report.
+    pub conditions: Option<Conditions>,
+}
+
+/// Runs the experiments.
+pub fn run(options: Options, runner: impl Runner) -> Result<Report, PlanError> {
+    let work = Work::plan(options, runner)?;
+    work.run(|_| ());
+    Ok(work.report())
+}
 
 /// Why there is nothing to run.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -6,7 +6,7 @@ use std::path::Path;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use remora_lab::Table;
 use remora_lab::model::digits;
-use remora_lab::simulate::{grid, grid_size, simulate};
+use remora_lab::model::{grid, grid_size, simulate};
 use remora_sim::network::check::Verdict;
 use remora_sim::network::{Comparison, Line, NEAR, Options, TooMuch, What};
 use serde::Serialize;

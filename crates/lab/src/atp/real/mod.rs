@@ -10,23 +10,22 @@
 //! root, and leaves nothing behind.
 
 mod cell;
-mod link;
-mod ours;
-mod tcp;
 
-use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use remora_base::Time;
-use remora_host::emulate::{self, EmulateError, Emulator};
-use remora_sim::atp::{self, BULK_RATE, Fate, LEAD, Object, Pace, Protocol, Sends, Trace};
-use serde::Serialize;
-
-use super::job::{self, BULK_SEED, Done, Job};
-use super::{Experiment, Options, Report};
-use crate::report::pool;
 use cell::{Cell, Measured};
+use remora_base::Time;
+use remora_host::emulate;
+use remora_host::emulate::{EmulateError, Emulator};
+use remora_sim::atp;
+use remora_sim::atp::{BULK_RATE, Fate, LEAD, Object, Pace, Protocol, Sends, Trace};
+
+use super::job;
+use super::job::{BULK_SEED, Done, Job};
+use super::options::Options;
+pub use super::options::{Conditions, EXPERIMENTS, Setup};
+use crate::report::pool;
 
 /// How often a cell in which the emulator did not keep its promises is made.
 const TRIES: u32 = 2;
@@ -45,61 +44,9 @@ const SYNCHRONOUS_TIME: Duration = Duration::from_secs(60);
 const BULK_PATIENCE: Duration = Duration::from_secs(120);
 const FINDING_OUT: u32 = 40;
 
-/// The experiments that can be made so.
-pub const EXPERIMENTS: [Experiment; 2] = [Experiment::Deadlines, Experiment::Bulk];
-
-/// How real cells are made.
-#[derive(Clone, Copy, Debug)]
-pub struct Setup {
-    /// So many at a time.
-    pub cells: NonZeroUsize,
-    /// Propagation there and back.
-    pub round_trip: Duration,
-    /// Where in the trace a cell begins.
-    pub from: Duration,
-    /// For how long objects come.
-    pub length: Duration,
-    /// How late a frame may be handed over in a cell that counts.
-    pub lateness_max: Duration,
-}
-
-/// What real figures depend on beside the seeds.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct Conditions {
-    /// The congestion control of the kernel's TCP.
-    pub congestion: &'static str,
-    /// Propagation there and back, in milliseconds.
-    pub round_trip_ms: f64,
-    /// Where in the trace cells began, in seconds.
-    pub from_s: f64,
-    /// For how long objects came, in seconds.
-    pub length_s: f64,
-    /// The latest a frame was handed over in a cell that counts, in milliseconds.
-    pub lateness_ms_max: f64,
-    /// Cells that were made again, because the emulator had not kept its promises.
-    pub repeated: usize,
-}
-
-impl Conditions {
-    /// How the figures came about, in a sentence or two.
-    pub(super) fn words(&self, report: &Report) -> String {
-        let mut words = format!(
-            "On real hosts: network namespaces joined by an emulated link, {} ms there and back, TCP with {}. {}",
-            self.round_trip_ms,
-            self.congestion,
-            report.made_of(),
-        );
-        if report.made.iter().any(|made| made.experiment == Experiment::Deadlines.name()) {
-            words += &format!(" Objects with deadlines come from {} s of it for {} s.", self.from_s, self.length_s);
-        }
-        let (latest, repeated) = (self.lateness_ms_max, self.repeated);
-        words + &format!(" The latest frame was {latest:.1} ms late; {repeated} cells were not valid and made again.")
-    }
-}
-
 /// Whether a link can be had: rights, devices. Without them every cell would fail for itself.
 pub fn check() -> Result<(), EmulateError> {
-    Emulator::start(emulate::Setup { congestion: link::CONGESTION.into(), ..emulate::Setup::default() }).map(drop)
+    Emulator::start(emulate::Setup { congestion: cell::CONGESTION.into(), ..emulate::Setup::default() }).map(drop)
 }
 
 /// Whether real cells can be made of this scheme.
@@ -119,7 +66,7 @@ pub(super) fn run(options: &Options, setup: &Setup, done: impl Fn() + Sync) -> (
     let results = oracles.iter().chain(&cells).copied().zip(results).collect();
     let notes = real.notes.into_inner().unwrap_or_else(PoisonError::into_inner);
     let conditions = Conditions {
-        congestion: link::CONGESTION,
+        congestion: cell::CONGESTION,
         round_trip_ms: setup.round_trip.as_secs_f64() * 1e3,
         from_s: setup.from.as_secs_f64(),
         length_s: setup.length.as_secs_f64(),
@@ -166,7 +113,7 @@ impl Real<'_> {
             Job::Cell(workload, protocol, seed) => {
                 let objects = self.objects(atp::objects(workload, seed));
                 let until = objects.iter().map(Object::due).max().unwrap_or_default() + TAIL;
-                let link = link::varying(&self.trace.delayed(LEAD), until, self.setup.round_trip)?;
+                let link = cell::varying(&self.trace.delayed(LEAD), until, self.setup.round_trip)?;
                 let cell = Cell { protocol, objects: &objects, pace: Pace::Open, link, until, seed };
                 let fates = self.valid(&cell)?;
                 Ok(Done::Fates(objects, fates))
@@ -200,7 +147,7 @@ impl Real<'_> {
             protocol,
             objects: &objects,
             pace: Pace::Closed { at_once },
-            link: link::steady(BULK_RATE, round_trip)?,
+            link: cell::steady(BULK_RATE, round_trip)?,
             until: Time::ZERO + patience,
             seed: BULK_SEED,
         };
@@ -252,6 +199,7 @@ fn patience(round_trip: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::num::NonZeroUsize;
 
     #[test]
     fn a_bulk_transfer_has_time_to_end_over_any_way() {

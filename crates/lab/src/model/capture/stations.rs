@@ -1,12 +1,40 @@
 //! What is counted while a capture is read: sums for each station and each pair, and for each
 //! station the counts of one bin of time after the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::io;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::CaptureError;
+/// Why a capture cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// The system said no.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// It begins with something else.
+    #[error("is neither pcap nor pcapng")]
+    Foreign,
+    /// It is damaged.
+    #[error("is damaged after packet {packets}: {why}")]
+    Damaged {
+        /// Packets read until then.
+        packets: u64,
+        /// What is wrong.
+        why: String,
+    },
+    /// Its packets begin with something that is not understood.
+    #[error("has packets of link type {0}, expected Ethernet, Linux cooked, BSD loopback, or raw IP")]
+    LinkType(i32),
+    /// Its packets have no times.
+    #[error("has {0} packets, all without a time (simple packet blocks): rates need times")]
+    Untimed(u64),
+    /// There is nothing to compute a rate from.
+    #[error("has {0} packets at one moment: rates need two moments")]
+    Short(u64),
+}
 
 /// Stations and pairs that are told apart; later ones go together as `others`.
 pub const STATIONS_MAX: usize = 10_000;
@@ -226,4 +254,51 @@ impl Tally {
         let Tally { packets, bin_s, others: packets_of_others, .. } = self;
         Ok(Calibration { seconds, packets, bin_s, stations, pairs, packets_of_others, cut_short })
     }
+}
+
+/// Flows that the file has at most; the rest is said in a comment.
+const FLOWS_MAX: usize = 100;
+/// What a file takes as variation at most.
+const VARIATION_MAX: f64 = 100.0;
+
+/// The file, in TOML: one medium, a group for each address, a flow for each pair.
+pub fn skeleton(calibration: &Calibration) -> String {
+    // A station that sends to itself never touches a medium.
+    let across = |p: &&Pair| p.from != p.to;
+    let all: Vec<&Pair> = calibration.pairs.iter().filter(across).collect();
+    let flows = &all[..all.len().min(FLOWS_MAX)];
+    let names: BTreeSet<&str> = flows.iter().flat_map(|p| [p.from.as_str(), p.to.as_str()]).collect();
+    let mut toml = format!(
+        "# From a capture of {:.3} s with {} packets. What it cannot know, and you may: the medium and its\n\
+         # rate, which stations stand behind a gateway, what a copy would do. Addresses of groups (multicast,\n\
+         # broadcast) are stations of their own here.\n\n\
+         [[medium]]\nname = \"network\"\ntype = \"switch\"               # or \"ethernet\", \"ring\", \"wifi\"\n\
+         rate = \"100Mbit\"\n",
+        calibration.seconds, calibration.packets
+    );
+    for name in &names {
+        let _ = write!(toml, "\n[[group]]\nname = \"{name}\"\nmedium = \"network\"\nstations = 1\n");
+    }
+    for flow in flows {
+        let _ = write!(
+            toml,
+            "\n[[flow]]\nfrom = \"{}\"\nto = \"{}\"\nrate = {}\nsize = \"{}B\"\nvariation = {:.4}\n",
+            flow.from,
+            flow.to,
+            rate(flow.packets_per_s),
+            flow.mean_bytes.round().max(1.0),
+            flow.variation.min(VARIATION_MAX),
+        );
+    }
+    if flows.len() < all.len() {
+        let left = &all[flows.len()..];
+        let rest: f64 = left.iter().map(|p| p.packets_per_s).sum();
+        let _ = write!(toml, "\n# Left out: {} smaller flows, {} packets a second together.\n", left.len(), rate(rest));
+    }
+    toml
+}
+
+/// Six digits or so, and never in a form that TOML takes for something else.
+fn rate(value: f64) -> String {
+    format!("{value:.6}")
 }

@@ -3,11 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use rust_xlsxwriter::{DataValidation, DataValidationRule, Formula, Workbook, Worksheet, XlsxError};
+use remora_model::{Formula, Kind, Quantity, Topology, ethernet, pipeline, queue, ring, wifi};
+use rust_xlsxwriter::{
+    Color, DataValidation, DataValidationRule, Format, FormatAlign, FormatBorder, Workbook, Worksheet, XlsxError,
+};
 
-use super::cells::{Styles, name};
 use super::expr::{Cond, Expr};
-use crate::model::Unit;
+use crate::model::input::Unit;
+
+/// Heading of the column that says which figures are outside of the range that their formula was checked for.
+pub(super) const BEYOND: &str = "beyond its band";
 
 /// Columns of labels, units and the first value.
 const LABEL: u16 = 0;
@@ -61,7 +66,7 @@ pub(super) struct Book {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
     sheet: usize,
-    row: u32,
+    pub(super) row: u32,
 }
 
 impl Book {
@@ -226,7 +231,12 @@ impl Content {
             Content::Number(_) | Content::Shown(..) | Content::Told(_) => {
                 let Some((text, value)) = self.formula(sheet, names) else { return Ok(()) };
                 let style = if matches!(self, Content::Told(_)) { &styles.aside } else { &styles.plain };
-                page.write_formula_with_format(at.0, at.1, Formula::new(text).set_result(value), style)?
+                page.write_formula_with_format(
+                    at.0,
+                    at.1,
+                    rust_xlsxwriter::Formula::new(text).set_result(value),
+                    style,
+                )?
             }
         };
         Ok(())
@@ -251,7 +261,7 @@ fn range(unit: Unit) -> DataValidation {
 pub(super) struct Pad<'a> {
     book: &'a mut Book,
     block: Block,
-    row: u32,
+    pub(super) row: u32,
     column: u16,
 }
 
@@ -267,5 +277,172 @@ impl Pad<'_> {
         let kept = if literal { e.clone() } else { reference };
         self.book.set(sheet, (row, self.column), Content::Number(e));
         kept
+    }
+}
+
+/// How cells look.
+pub(super) struct Styles {
+    pub(super) title: Format,
+    pub(super) head: Format,
+    pub(super) input: Format,
+    pub(super) plain: Format,
+    pub(super) percent: Format,
+    pub(super) soft: Format,
+    /// Words beside a number.
+    pub(super) aside: Format,
+    /// The head of a column of numbers.
+    pub(super) right: Format,
+}
+
+impl Styles {
+    pub(super) fn new() -> Styles {
+        let digits = || Format::new().set_num_format("General");
+        let head = Format::new().set_bold().set_border_bottom(FormatBorder::Thin).set_text_wrap();
+        let soft = Format::new().set_italic().set_font_color(Color::RGB(0x59_59_59));
+        Styles {
+            aside: soft.clone().set_indent(1),
+            right: head.clone().set_align(FormatAlign::Right),
+            title: Format::new().set_bold().set_font_size(14),
+            head,
+            input: digits().set_background_color(Color::RGB(0xff_f2_cc)),
+            plain: digits(),
+            percent: Format::new().set_num_format("0.00%"),
+            soft,
+        }
+    }
+}
+
+/// A formula with the value that it has with the inputs as they are; what is no number is left for
+/// the spreadsheet to say.
+pub(super) fn formula(
+    sheet: &mut Worksheet,
+    (row, column): (u32, u16),
+    text: &str,
+    value: Option<f64>,
+    format: &Format,
+) -> Result<(), XlsxError> {
+    let value = value.filter(|v| v.is_finite()).map_or_else(|| "no end".to_owned(), |v| v.to_string());
+    sheet.write_formula_with_format(row, column, rust_xlsxwriter::Formula::new(text).set_result(value), format)?;
+    Ok(())
+}
+
+/// A cell as formulas call it, as in `B12`, from a row and a column that count from 0.
+pub(super) fn name(row: u32, column: u16) -> String {
+    let mut letters = String::new();
+    let mut rest = u32::from(column) + 1;
+    while rest > 0 {
+        let digit = (rest - 1) % 26;
+        letters.insert(0, char::from(b'A' + digit as u8));
+        rest = (rest - 1) / 26;
+    }
+    format!("{letters}{}", row + 1)
+}
+
+/// The same fixed: `$B$12`.
+pub(super) fn fixed(row: u32, column: u16) -> String {
+    let plain = name(row, column);
+    let split = plain.find(|c: char| c.is_ascii_digit()).unwrap_or(plain.len());
+    format!("${}${}", &plain[..split], &plain[split..])
+}
+
+/// Writes what is used for a network.
+pub(super) fn write(book: &mut Book, sheet: usize, topology: &Topology) {
+    book.title(sheet, (0, 0), "Formulas");
+    for (column, head) in [(0, "formula"), (2, "holds for"), (8, "source")] {
+        book.head(sheet, (2, column), head);
+    }
+    let has = |of: fn(&Kind) -> bool| topology.media.iter().any(|m| of(&m.kind));
+    let mut notes = Vec::new();
+    if has(|k| matches!(k, Kind::Switch { .. })) {
+        notes.extend([note(&queue::MG1_WAIT), note(&queue::PORT_WAIT)]);
+    }
+    if has(|k| matches!(k, Kind::Ethernet { .. })) {
+        notes.extend([note(&ethernet::ACCESS), note(&ethernet::DELAY), note(&ethernet::CAPACITY)]);
+    }
+    if has(|k| matches!(k, Kind::Ring { .. })) {
+        notes.extend([note(&ring::WAIT), note(&ring::TOKEN)]);
+    }
+    if has(|k| matches!(k, Kind::Wifi { .. })) {
+        notes.extend([note(&wifi::DELAY), note(&wifi::COMPLETION)]);
+    }
+    if !topology.gateways.is_empty() {
+        notes.extend([note(&queue::GG1_WAIT), note(&queue::MM1_P95)]);
+        notes.extend([note(&queue::BURSTS), note(&queue::BEHIND)]);
+    }
+    notes.extend([note(&queue::POISSON), note(&queue::SPACED), note(&queue::PROCESSOR)]);
+    if !topology.copies.is_empty() {
+        notes.push(note(&pipeline::PACE));
+    }
+    let mut row = 3;
+    for (name, source, bands) in notes {
+        book.text(sheet, (row, 0), name);
+        book.soft(sheet, (row, 8), source);
+        for band in &bands {
+            book.text(sheet, (row, 2), band.as_str());
+            row += 1;
+        }
+        row += u32::from(bands.is_empty());
+    }
+    let others = "CSMA/CD delay also holds in other bands: little traffic, much traffic of stations that are alike. \
+                  What remora model FILE says decides.";
+    book.soft(sheet, (row + 1, 0), others);
+}
+
+/// How far a formula holds in one of its quantities.
+pub(super) fn high<I, O>(formula: &'static Formula<I, O>, quantity: Quantity) -> f64 {
+    let band = formula.bands.iter().find(|band| band.quantity == quantity);
+    band.map_or(f64::MAX, |band| band.high)
+}
+
+/// A formula's name, source and bands.
+fn note<I, O>(formula: &'static Formula<I, O>) -> (&'static str, &'static str, Vec<String>) {
+    let bands = formula.bands.iter().map(|b| format!("{}: {} to {}", b.quantity, b.low, b.high));
+    (formula.name, formula.source, bands.collect())
+}
+
+/// Rows of results.
+pub(super) struct Table<'a> {
+    pub(super) book: &'a mut Book,
+    pub(super) sheet: usize,
+    pub(super) row: u32,
+}
+
+impl Table<'_> {
+    /// Heads of the rows to come, below a gap.
+    pub(super) fn heads(&mut self, heads: &[&str]) {
+        self.row += u32::from(self.row > FIRST);
+        for (column, head) in (RESULTS..).zip(heads) {
+            match *head {
+                "part" | BEYOND => self.book.head(self.sheet, (self.row, column), format!(" {head}")),
+                _ if column > RESULTS => self.book.right(self.sheet, (self.row, column), *head),
+                _ => self.book.head(self.sheet, (self.row, column), *head),
+            }
+        }
+        self.row += 1;
+    }
+
+    /// A name and its results, each with what is said where there is none; the row.
+    pub(super) fn row(&mut self, name: &str, results: &[(Expr, &'static str)]) -> u32 {
+        self.book.text(self.sheet, (self.row, RESULTS), name);
+        for (column, (result, none)) in (RESULTS + 1..).zip(results) {
+            self.book.shown(self.sheet, (self.row, column), result.clone(), none);
+        }
+        self.row += 1;
+        self.row - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_have_their_names() {
+        for ((row, column), text) in
+            [((0, 0), "A1"), ((11, 1), "B12"), ((9, 25), "Z10"), ((0, 26), "AA1"), ((0, 701), "ZZ1")]
+        {
+            assert_eq!(name(row, column), text);
+        }
+        assert_eq!(fixed(11, 27), "$AB$12");
     }
 }

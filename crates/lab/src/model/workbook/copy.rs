@@ -4,18 +4,13 @@
 use remora_model::pipeline::PACE;
 use remora_model::{Kind, Quantity, Resource, Route};
 
-use super::book::{Book, Pad, RESULTS};
+use super::access::Weather;
+use super::book::{Book, Pad, RESULTS, Table};
 use super::expr::{Expr, most, sum, when};
-use super::formulas;
-use super::gateway;
-use super::inputs::Plan;
-use super::loads::Loads;
 use super::medium::Doubts;
-use super::need::{self, LEFT, Stop, Way};
-use super::pace::{Round, Server};
-use super::results::Table;
-use super::traffic::{Moments, Traffic};
-use super::wifi::Weather;
+use super::round::{LEFT, Round, Server, Stop, Way};
+use super::traffic::{Loads, Moments, Plan, Traffic};
+use super::{book, medium, round};
 
 /// Halvings of the interval that the rate is in.
 const HALVINGS: usize = 32;
@@ -192,8 +187,8 @@ impl<'a> Copy<'a> {
         let (mut cycle, mut all_gathered) = (Expr::from(0.0), Vec::new());
         let spacings = || there.hops.iter().map(|hop| &self.bits[0] / self.plan.medium(hop.medium, "rate")).collect();
         for gateway in &there.gateways {
-            let service = gateway::service(self.plan, *gateway);
-            apart = apart + need::scattered(pad, spacings(), &service, packets);
+            let service = medium::service(self.plan, *gateway);
+            apart = apart + round::scattered(pad, spacings(), &service, packets);
         }
         // As long as the disk takes for the block and the receiver for its replies, what has gathered is sent.
         let replies = (1.0 + &self.packets[1]) * self.plan.group(there.to, "cost");
@@ -244,7 +239,7 @@ impl<'a> Copy<'a> {
         let (paced, rows) = (to_pace.rate(pad), to_pace.rows());
         let pace = paced.rate.only_if(&self.senders.lt(1.0));
         let pace = pad.put("pace, if the stations of the flows can", "1/s", pace);
-        let [used, chance] = [Quantity::Utilisation, Quantity::Chance].map(|q| formulas::high(&PACE, q));
+        let [used, chance] = [Quantity::Utilisation, Quantity::Chance].map(|q| book::high(&PACE, q));
         let doubts = vec![
             (
                 window.gt(f64::from(rows)),
@@ -313,17 +308,17 @@ impl<'a> Copy<'a> {
             }
         }
         stops.push(self.ends[1 - direction].clone());
-        let burst = need::burst(pad, packets, &stops);
+        let burst = round::burst(pad, packets, &stops);
         for (medium, at) in wireless {
             let stops: Vec<Stop> =
                 stops.iter().enumerate().map(|(i, stop)| if i == at { stop.quiet() } else { stop.clone() }).collect();
-            round.waits(medium, &burst - need::burst(pad, packets, &stops));
+            round.waits(medium, &burst - round::burst(pad, packets, &stops));
         }
         round.alone = &round.alone + burst;
     }
 
     fn gateway(&self, pad: &mut Pad<'_>, gateway: usize, other: &Expr) -> Stop {
-        let service = gateway::service(self.plan, gateway);
+        let service = medium::service(self.plan, gateway);
         let arrivals = pad.put("packets of others", "1/s", &self.loads.gateways[gateway].pps + other);
         let stop = Stop::queue(pad, "gateway", &service.mean, &arrivals, &service);
         Stop { variance: pad.put("with its own", "s2", &stop.variance + service.variance()), ..stop }

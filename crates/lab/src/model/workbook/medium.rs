@@ -1,23 +1,82 @@
-//! A medium with what it carries: which formulas answer for it. What follows from loads alone is here;
-//! what packets that are spaced save is in [`super::spacing`].
+//! Gateways in cells: M/G/1 or, where arrivals come spaced, G/G/1.
 
 use std::collections::BTreeMap;
 
 use remora_model::queue::PORT_WAIT;
 use remora_model::ring::WAIT;
 use remora_model::wifi::DELAY;
-use remora_model::{Kind, Quantity};
+use remora_model::{Hop, Kind, Law, Quantity};
 
+use super::access::{Ring, Sender, Station, Weather};
 use super::book::{Block, Book, Pad};
-use super::ethernet::{self, Sender};
 use super::expr::{Cond, Expr, most, sum, when};
-use super::formulas;
-use super::inputs::Plan;
-use super::loads::{Loads, Port, Streams};
-use super::queue::Queue;
-use super::ring::{self, Ring};
-use super::traffic::{Moments, Traffic};
-use super::wifi::{Station, Weather};
+use super::traffic::{Behind, Loads, Moments, Plan, Points, Port, Queue, Streams, Traffic};
+use super::{access, book};
+
+/// A gateway's time for a packet.
+pub(super) fn service(plan: &Plan<'_>, gateway: usize) -> Moments {
+    let cost = plan.cost(gateway);
+    let second = match plan.topology.gateways[gateway].law {
+        Law::Constant => cost.powi(2),
+        Law::Exponential => 2.0 * cost.powi(2),
+    };
+    Moments { mean: cost, second }
+}
+
+/// The queues of all gateways, a block of `sheet`.
+pub(super) fn queues(plan: &Plan<'_>, book: &mut Book, sheet: usize, loads: &Loads) -> Vec<Queue> {
+    let names: Vec<String> = plan.topology.gateways.iter().map(|g| g.name.clone()).collect();
+    if names.is_empty() {
+        return Vec::new();
+    }
+    let block = book.block(sheet, "Gateways as queues (M/G/1)", &names);
+    let of = |i: usize| Queue::put(&mut book.pad(block, i), "queue", &loads.gateways[i].pps, service(plan, i));
+    (0..names.len()).map(of).collect()
+}
+
+/// How a flow's packets come to a gateway.
+pub(super) struct Comes<'a> {
+    /// How much more regular than Poisson all that comes is.
+    pub(super) regular: &'a Expr,
+    /// How much longer than the average packet these take to come in.
+    pub(super) longer: Expr,
+    /// What they need not wait for others of the same station.
+    pub(super) spared: Expr,
+}
+
+/// Mean time in a gateway.
+pub(super) fn delay(pad: &mut Pad<'_>, queue: &Queue, comes: &Comes<'_>) -> Expr {
+    let longer = pad.put("longer to come in than the average packet", "s", &comes.longer);
+    let spaced = pad.put("G/G/1 wait", "s", queue.wait_of(comes.regular));
+    let least = (queue.wait.or(0.0) - &comes.spared).max(0.0);
+    let wait = pad.put("wait, less what is spared", "s", spaced.min(least));
+    let left = (0.0 - longer * &queue.busy / &wait).exp();
+    let left = when(&wait.gt(0.0), left, 1.0).min(2.0);
+    pad.put("delay", "s", wait * left + &queue.service.mean)
+}
+
+/// What packets of a group's station need not wait for one another, because its processor has spaced them
+/// (Friedman 1965).
+pub(super) fn spared(pad: &mut Pad<'_>, plan: &Plan<'_>, loads: &Loads, (group, gateway): (usize, usize)) -> Expr {
+    let (cost, service) = (plan.group(group, "cost"), service(plan, gateway));
+    let rate = loads.through.get(&(group, gateway)).cloned().unwrap_or_else(|| Expr::from(0.0));
+    let points = points(plan, gateway);
+    let others = &loads.gateways[gateway].pps * &service.mean - &rate * &service.mean;
+    let busy = others.max(0.0) + &rate * points.mean_of(|time| time.min(&cost));
+    let busy = pad.put("busy, with what is faster than the processor", "", busy);
+    let met = points.mean_of(|time| time.min(&cost).powi(2));
+    pad.put("wait that the sender's processor spares", "s", rate * met / (2.0 * (1.0 - busy.min(0.95))))
+}
+
+/// Two times that stand for all.
+fn points(plan: &Plan<'_>, gateway: usize) -> Points {
+    let cost = plan.cost(gateway);
+    let (short, long) = match plan.topology.gateways[gateway].law {
+        Law::Constant => (cost.clone(), cost),
+        Law::Exponential => (Expr::from(0.0), 2.0 * cost),
+    };
+    Points { short, long, chance: Expr::from(0.5) }
+}
 
 /// What a formula holds for: not where one of these does.
 pub(super) type Doubts = Vec<(Cond, String)>;
@@ -173,7 +232,7 @@ impl<'a> Cell<'a> {
         for (i, port) in ports.iter().enumerate() {
             let wait = ring.wait(&mut book.pad(block, i), &self.all, &self.frame, &port.sends);
             self.waits.insert((i, 0), wait.wait);
-            let most = formulas::high(&WAIT, Quantity::Utilisation);
+            let most = book::high(&WAIT, Quantity::Utilisation);
             self.doubt((i, 0), wait.share.gt(most), &format!("utilisation beyond {most}"));
         }
     }
@@ -203,7 +262,7 @@ impl<'a> Cell<'a> {
             let longer = pad.put("mean frame", "bit", queue.mean_bits());
             // As a wait, to which a packet's own bits come.
             self.waits.insert((from, to), delay.delay - longer / rate);
-            let [load, loss] = [Quantity::Load, Quantity::FrameLoss].map(|q| formulas::high(&DELAY, q));
+            let [load, loss] = [Quantity::Load, Quantity::FrameLoss].map(|q| book::high(&DELAY, q));
             self.doubt((from, to), delay.load.gt(load), &format!("load beyond {load}"));
             self.doubt((from, to), delay.loss.gt(loss), &format!("frames meet bad periods more often than {loss}"));
         }
@@ -228,7 +287,7 @@ impl<'a> Cell<'a> {
         let own = self.doubts.get(&(from, if wireless { to } else { 0 })).cloned().unwrap_or_default();
         let links = [self.links.get(from).map(|(out, _)| out), self.links.get(to).map(|(_, into)| into)];
         let name = &self.plan.topology.media[self.medium].name;
-        let most = formulas::high(&PORT_WAIT, Quantity::Utilisation);
+        let most = book::high(&PORT_WAIT, Quantity::Utilisation);
         let full = |q: &Queue| (q.busy.gt(most), format!("{name}: utilisation beyond {most}"));
         own.into_iter().chain(links.into_iter().flatten().map(full)).collect()
     }
@@ -239,7 +298,7 @@ impl<'a> Cell<'a> {
         let delay = match self.plan.kind(self.medium) {
             Kind::Ethernet { .. } => wait((from, 0)) + (bits - ports[from].sends.mean_bits()) / &self.rate,
             Kind::Ring { .. } => {
-                let way = pad.put("part of the ring on the way", "", ring::way(ports, from, to));
+                let way = pad.put("part of the ring on the way", "", access::way(ports, from, to));
                 wait((from, 0)) + bits / &self.rate + way * &self.around
             }
             Kind::Wifi { .. } | Kind::Switch { .. } => wait((from, to)) + bits / &self.rate,
@@ -251,7 +310,7 @@ impl<'a> Cell<'a> {
     pub(super) fn capacity(&self) -> Expr {
         let Kind::Ethernet { .. } = self.plan.kind(self.medium) else { return Expr::none() };
         let propagation = self.plan.medium(self.medium, "propagation");
-        let most = ethernet::capacity(&self.rate, &propagation, &self.senders, &self.frame.mean);
+        let most = access::capacity(&self.rate, &propagation, &self.senders, &self.frame.mean);
         most.only_if(&self.all.pps.gt(0.0))
     }
 }
@@ -266,4 +325,281 @@ fn pairs(ports: &[Port], (from, to): (usize, usize)) -> Expr {
 /// What one station behind a port sends to one behind another.
 pub(super) fn pair(ports: &[Port], streams: &Streams, at: (usize, usize)) -> Traffic {
     streams.get(&at).map_or_else(Traffic::none, |all| all.over(&pairs(ports, at)))
+}
+
+/// Gateways behind one another whose spacing of packets is followed.
+const CHAIN: usize = 4;
+
+/// Finds it for all ports, and returns it for what comes to each gateway.
+pub(super) fn settle(
+    (plan, book, sheet): (&Plan<'_>, &mut Book, usize),
+    loads: &mut Loads,
+    (cells, gateways): (&[Cell<'_>], &[Queue]),
+    flows: &[Traffic],
+) -> Vec<Expr> {
+    processors(plan, book, sheet, loads);
+    let mut regular = vec![Expr::from(0.0); gateways.len()];
+    for round in 1..=gateways.len().min(CHAIN) {
+        let spaced = spaced(plan, book, (sheet, round), loads, cells);
+        let names: Vec<String> = plan.topology.gateways.iter().map(|g| g.name.clone()).collect();
+        let block = book.block(sheet, &format!("Regularity at gateways, round {round}"), &names);
+        let mut behind = Vec::new();
+        for (i, queue) in gateways.iter().enumerate() {
+            let mut pad = book.pad(block, i);
+            let all = &loads.gateways[i].pps;
+            let attached = plan.places(Behind::Gateway(i));
+            let share = |(medium, port): &(usize, usize)| {
+                let ports = &loads.ports[*medium];
+                &ports[*port].receives.pps / all * cells[*medium].regular(ports, *port, &spaced[*medium])
+            };
+            let comes = sum(attached.iter().map(share)).max(0.0).min(1.0);
+            let comes = when(&all.gt(0.0), comes, &regular[i]);
+            let comes = pad.put("more regular than Poisson, in", "", comes);
+            let out = when(&all.gt(0.0), queue.departures(&comes) / all, 0.0);
+            behind.push((attached, pad.put("the same going out, for each packet a second", "s", out)));
+            regular[i] = comes;
+        }
+        for (attached, out) in behind {
+            for (medium, port) in attached {
+                let port = &mut loads.ports[medium][port];
+                port.regular = &out * &port.sends.pps;
+            }
+        }
+        behind_gateways((plan, book, sheet), round, loads, cells, flows);
+    }
+    regular
+}
+
+/// What processors do to their own stations' packets.
+fn processors(plan: &Plan<'_>, book: &mut Book, sheet: usize, loads: &mut Loads) {
+    let names: Vec<String> = plan.topology.groups.iter().map(|g| g.name.clone()).collect();
+    let block = book.block(sheet, "Processors", &names);
+    for group in 0..names.len() {
+        let (mut pad, handled, cost) = (book.pad(block, group), &loads.handled[group], plan.group(group, "cost"));
+        let Some((medium, port)) = plan.places(Behind::Group(group)).first().copied() else { continue };
+        let port = &mut loads.ports[medium][port];
+        let busy = pad.put("processor of each station: busy", "", (handled * &cost).min(1.0));
+        let part =
+            pad.put("of that for what it sends", "", when(&handled.gt(0.0), (&port.sends.pps / handled).min(1.0), 0.0));
+        port.regular = pad.put("more regular than Poisson", "", busy.powi(2) * part);
+        let interrupts = pad.put("busy with what comes in", "", (handled - &port.sends.pps).max(0.0) * &cost);
+        port.spacing = pad.put("time for each packet", "s", cost / (1.0 - interrupts.min(0.9)));
+    }
+}
+
+/// How regular packets come to each medium that all share.
+fn spaced(
+    plan: &Plan<'_>,
+    book: &mut Book,
+    (sheet, round): (usize, usize),
+    loads: &Loads,
+    cells: &[Cell<'_>],
+) -> Vec<Expr> {
+    let names: Vec<String> = plan.topology.media.iter().map(|m| m.name.clone()).collect();
+    let block = book.block(sheet, &format!("Regularity on media, round {round}"), &names);
+    let of = |(i, cell): (usize, &Cell<'_>)| {
+        book.pad(block, i).put("more regular than Poisson", "", cell.spaced(&loads.ports[i]))
+    };
+    cells.iter().enumerate().map(of).collect()
+}
+
+/// The same at the ports of switches that gateways send to.
+fn behind_gateways(
+    (plan, book, sheet): (&Plan<'_>, &mut Book, usize),
+    round: usize,
+    loads: &mut Loads,
+    cells: &[Cell<'_>],
+    flows: &[Traffic],
+) {
+    let mut streams: BTreeMap<(usize, usize), BTreeMap<usize, Expr>> = BTreeMap::new();
+    for (route, traffic) in plan.network.flow_routes().iter().zip(flows) {
+        for hop in route.hops.iter().skip(1).filter(|hop| !cells[hop.medium].links.is_empty()) {
+            let from = streams.entry((hop.medium, hop.to)).or_default();
+            let rate = from.entry(hop.from).or_insert_with(|| Expr::from(0.0));
+            *rate = &*rate + &traffic.pps;
+        }
+    }
+    if streams.is_empty() {
+        return;
+    }
+    let name = |(medium, port): &(usize, usize)| plan.name(plan.ports[*medium][*port]).to_owned();
+    let names: Vec<String> = streams.keys().map(name).collect();
+    let block = book.block(sheet, &format!("Regularity behind gateways, round {round}"), &names);
+    for (column, ((medium, to), streams)) in streams.into_iter().enumerate() {
+        let ports = &loads.ports[medium];
+        let of = |(from, rate): (usize, Expr)| {
+            let (sent, port) = (&ports[from].sends.pps, &ports[to]);
+            let received = &port.receives.pps;
+            let part = &rate / sent * (&rate / &port.stations / received) / &port.stations;
+            let regular = part * cells[medium].regular_out(ports, from);
+            when(&sent.gt(0.0).and(&received.gt(0.0)), regular, 0.0)
+        };
+        let regular = sum(streams.into_iter().map(of)).min(1.0);
+        let regular = book.pad(block, column).put("more regular than Poisson", "", regular);
+        loads.ports[medium][to].regular_in = regular;
+    }
+}
+
+/// How soon it counts less that a processor takes less time than the medium.
+const APART: i32 = 6;
+
+/// What packets that come spaced are spared on a medium.
+pub(super) struct Spaced {
+    /// At each port, in seconds.
+    ports: Vec<Expr>,
+    /// Of the waits for a shared medium.
+    part: Expr,
+    /// How much more regular than Poisson packets come to a medium that all share.
+    pub(super) regular: Expr,
+    /// The same at a switch's port because of processors.
+    regular_at: Vec<Expr>,
+}
+
+impl Cell<'_> {
+    fn is_switch(&self) -> bool {
+        matches!(self.plan.kind(self.medium), Kind::Switch { .. })
+    }
+
+    /// How much more regular than Poisson packets come to a medium that all share.
+    pub(super) fn spaced(&self, ports: &[Port]) -> Expr {
+        let of = |p: &Port| &p.stations * &p.sends.pps * &p.regular;
+        let regular = sum(ports.iter().map(of)) / &self.all.pps;
+        when(&self.all.pps.gt(0.0), regular, 0.0)
+    }
+
+    /// Share of the time that the medium is taken; all of it where it is asked for more.
+    fn taken(&self) -> Expr {
+        self.busy.or(1.0).min(1.0)
+    }
+
+    /// How much more regular than Poisson what comes out at a port is; `spaced` is that of what comes in.
+    pub(super) fn regular(&self, ports: &[Port], port: usize, spaced: &Expr) -> Expr {
+        let to = &ports[port];
+        if let Some((_, into)) = self.links.get(port) {
+            return into.departures(&to.regular_in);
+        }
+        let busy = self.taken().powi(2);
+        let part = &to.receives.pps * &to.stations / self.all.pps.max(1e-12);
+        let own = &busy * (1.0 - &self.frame_scv).max(0.0).min(1.0);
+        part * (own + (1.0 - busy) * spaced)
+    }
+
+    /// The same of what a port has sent, on its way to others.
+    pub(super) fn regular_out(&self, ports: &[Port], port: usize) -> Expr {
+        self.links.get(port).map_or(Expr::from(0.0), |(out, _)| out.departures(&ports[port].regular))
+    }
+
+    /// Writes what is spared.
+    pub(super) fn put_spaced(&self, book: &mut Book, ports: &[Port], streams: &Streams) -> Spaced {
+        let block = book.block(self.sheet, "Packets that come spaced", &[]);
+        let mut pad = book.pad(block, 0);
+        let regular = pad.put("more regular than Poisson", "", self.spaced(ports));
+        let part = if self.is_switch() {
+            Expr::from(0.0)
+        } else {
+            self.taken().powi(2) * regular.min(1.0) / (1.0 + &self.frame_scv)
+        };
+        let part = pad.put("part of the waits that is spared", "", part);
+        let heads: Vec<String> = self.plan.ports[self.medium].iter().map(|b| self.plan.name(*b).to_owned()).collect();
+        let block = book.block(self.sheet, "Packets that processors have spaced", &heads);
+        let (mut spared, mut regular_at) = (Vec::new(), Vec::new());
+        for (i, port) in ports.iter().enumerate() {
+            let mut pad = book.pad(block, i);
+            spared.push(self.spared(&mut pad, port));
+            regular_at.push(pad.put("more regular than Poisson at the port", "", self.regular_at(ports, streams, i)));
+        }
+        Spaced { ports: spared, part, regular, regular_at }
+    }
+
+    /// What packets need not wait for others of the same station (Friedman 1965).
+    fn spared(&self, pad: &mut Pad<'_>, from: &Port) -> Expr {
+        let sent = from.sends.service(pad, "sent", &self.rate, &self.overhead);
+        let points = sent.points(pad, "sent");
+        let met = pad.put("met", "s2", points.mean_of(|time| time.min(&from.spacing).powi(2)));
+        let own = &from.sends.pps * sent.mean.min(&from.spacing);
+        let others = if self.is_switch() {
+            Expr::from(0.0)
+        } else {
+            let apart = (&from.spacing / sent.mean.max(1e-12)).min(1.0).powi(APART);
+            (self.busy.or(1.0) - &from.sends.pps * &sent.mean).max(0.0) * apart
+        };
+        let busy = pad.put("busy", "", (own + others).min(0.95));
+        pad.put("wait that is spared", "s", &from.sends.pps * met / (2.0 * (1.0 - busy)))
+    }
+
+    /// How much more regular than Poisson packets come to a switch's port because of processors.
+    fn regular_at(&self, ports: &[Port], streams: &Streams, to: usize) -> Expr {
+        if !self.is_switch() {
+            return Expr::from(0.0);
+        }
+        let port = &ports[to];
+        let all = &port.receives.pps * &port.stations;
+        let group = |from: usize| matches!(self.plan.ports[self.medium][from], Behind::Group(_));
+        let terms = streams.iter().filter(|((from, at), _)| *at == to && group(*from)).map(|((from, _), stream)| {
+            let from = &ports[*from];
+            let part = &stream.pps / (&from.stations * &from.sends.pps).max(1e-300);
+            &stream.pps / &all * &from.regular * (part / &port.stations)
+        });
+        when(&all.gt(0.0), sum(terms), 0.0)
+    }
+
+    /// Delay of packets of so many bits from one port to another.
+    pub(super) fn delay(&self, pad: &mut Pad<'_>, hop: &Hop, bits: &Expr, (loads, spaced): (&Loads, &Spaced)) -> Expr {
+        let (ports, streams) = (&loads.ports[self.medium], &loads.streams[self.medium]);
+        let sending = pad.put("time to send", "s", bits / &self.rate);
+        let delay = match (self.links.get(hop.from), self.links.get(hop.to)) {
+            (Some((out, _)), Some((_, into))) => {
+                let queues = Switched { out, into, regular: &spaced.regular_at[hop.to] };
+                self.switched(pad, hop, &sending, (ports, streams), &queues)
+            }
+            _ => self.shared(pad, ports, (hop.from, hop.to), bits),
+        };
+        let spared = spaced.ports[hop.from].max(&spaced.part * (&delay - &sending));
+        pad.put("delay", "s", &sending + (&delay - &sending - spared).max(0.0))
+    }
+
+    /// The same through a switch, before what is spared.
+    fn switched(
+        &self,
+        pad: &mut Pad<'_>,
+        hop: &Hop,
+        sending: &Expr,
+        (ports, streams): (&[Port], &Streams),
+        queues: &Switched<'_>,
+    ) -> Expr {
+        // Of what a station's processor does to its own packets more is known.
+        let regular = match self.plan.ports[self.medium][hop.from] {
+            Behind::Group(_) => Expr::from(0.0),
+            Behind::Gateway(_) => ports[hop.from].regular.clone(),
+        };
+        let wait_out = pad.put("wait to go to the switch", "s", queues.out.wait_of(&regular));
+        let same = pair(ports, streams, (hop.from, hop.to)).put(pad, "from the same sender");
+        let service = same.service(pad, "from the same sender", &self.rate, &Expr::from(0.0));
+        let points = service.points(pad, "from the same sender");
+        let before = Queue::put(pad, "from the same sender", &same.pps, service);
+        let waited = pad.put("waited for the same sender before", "s", before.waited_before());
+        let behind = |own: &Expr| {
+            points.mean_of(|first| {
+                let more = (first - own).max(0.0);
+                &more * (first + &more / 2.0)
+            })
+        };
+        let mean = pad.put("behind others of the same sender: mean", "s2", points.mean_of(behind));
+        let own = pad.put("behind others of the same sender: this one", "s2", behind(sending));
+        let longer = pad.put("waits more than others", "s", &same.pps * (own - mean));
+        let busy = queues.into.busy.min(1.0);
+        let left = 1.0 - queues.regular * busy.powi(2) / (1.0 + &queues.into.scv);
+        let wait = (&queues.into.wait - waited).max(0.0) * left + longer;
+        let wait_in = pad.put("wait to go from the switch", "s", wait.max(0.0));
+        let latency = self.plan.medium(self.medium, "latency");
+        pad.put("delay of Poisson arrivals", "s", wait_out + wait_in + 2.0 * sending + latency)
+    }
+}
+
+/// The two queues of a way through a switch.
+struct Switched<'a> {
+    out: &'a Queue,
+    into: &'a Queue,
+    /// How much more regular than Poisson arrivals at the second one are.
+    regular: &'a Expr,
 }

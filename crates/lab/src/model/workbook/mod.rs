@@ -5,36 +5,27 @@
 //! [`write_nmt1989`] writes the paper's sheet, a [`Spreadsheet`] has the formulas of today for any network
 //! that fits. Those are laid out as the model is: a module here for each of its modules.
 
+mod access;
 mod book;
-mod cells;
 mod copy;
-mod ethernet;
 mod expr;
-mod formulas;
-mod gateway;
-mod inputs;
-mod loads;
 mod medium;
-mod need;
 mod network;
 mod nmt1989;
-mod pace;
-mod queue;
-mod refuse;
-mod regular;
 mod results;
-mod ring;
-mod spacing;
+mod round;
 #[cfg(test)]
 mod tests;
 mod traffic;
-mod wifi;
 
 use std::io;
 use std::path::Path;
 
-use remora_model::Network;
+use book::{Book, CELLS_MAX};
+use remora_model::{Network, Topology};
+use round::WINDOW_ROWS;
 use rust_xlsxwriter::{Workbook, XlsxError};
+use traffic::COLUMNS_MAX;
 
 use crate::report::page::ReservedFile;
 
@@ -55,10 +46,10 @@ pub struct Refused(String);
 impl Spreadsheet {
     /// The workbook of a network; an error names what in the network does not fit.
     pub fn of(network: &Network) -> Result<Spreadsheet, Refused> {
-        refuse::network(network).map_err(Refused)?;
+        refuse_network(network).map_err(Refused)?;
         let mut book = book::Book::default();
         network::fill(network, &mut book);
-        refuse::book(&book).map_err(Refused)?;
+        refuse_book(&book).map_err(Refused)?;
         Ok(Spreadsheet(book))
     }
 
@@ -73,4 +64,44 @@ fn write(path: &Path, fill: impl FnOnce(&mut Workbook) -> Result<(), XlsxError>)
     let mut book = Workbook::new();
     fill(&mut book).map_err(io::Error::other)?;
     place.write(book.save_to_buffer().map_err(io::Error::other)?)
+}
+
+/// Why no workbook can be made of a network.
+fn refuse_network(network: &Network) -> Result<(), String> {
+    let topology = network.topology();
+    let counts = [
+        ("media", topology.media.len()),
+        ("groups", topology.groups.len()),
+        ("gateways", topology.gateways.len()),
+        ("flows", topology.flows.len()),
+    ];
+    if let Some((what, count)) = counts.into_iter().find(|(_, count)| *count > ELEMENTS_MAX) {
+        return Err(format!("{count} {what}, {ELEMENTS_MAX} at most"));
+    }
+    copies(topology)
+}
+
+/// Media, groups, gateways or flows at most: formulas that sum them up have a length that spreadsheet
+/// programs take.
+const ELEMENTS_MAX: usize = if COLUMNS_MAX < 100 { COLUMNS_MAX } else { 100 };
+
+fn copies(topology: &Topology) -> Result<(), String> {
+    let about = |i: usize| topology.copies.get(i).map_or(String::new(), |c| format!("{} > {}", c.from, c.to));
+    if topology.copies.len() > 1 {
+        return Err(format!("copy 2 ({}): the rates of several copies hang on one another", about(1)));
+    }
+    if let Some(copy) = topology.copies.first().filter(|c| c.window > WINDOW_ROWS) {
+        return Err(format!("copy 1 ({}): a window of {}, {WINDOW_ROWS} at most", about(0), copy.window));
+    }
+    Ok(())
+}
+
+/// Why a workbook is too large.
+fn refuse_book(book: &Book) -> Result<(), String> {
+    let cells = book.cells();
+    if cells > CELLS_MAX {
+        return Err(format!("all of the network: {cells} cells, {CELLS_MAX} at most"));
+    }
+    let long = |sheet| Err(format!("sheet '{sheet}': more flows meet than a formula can name"));
+    book.too_long().map_or(Ok(()), long)
 }

@@ -5,18 +5,12 @@ use remora_model::queue::{GG1_WAIT, POISSON};
 use remora_model::{Hop, Network, Quantity};
 
 use super::book::{Block, Book};
-use super::copy::{self, Copied};
+use super::copy::Copied;
 use super::expr::{Expr, most, sum, when};
-use super::formulas;
-use super::gateway::{self, Comes};
-use super::inputs::Plan;
-use super::loads::{Loads, Port, Sheets, Source};
-use super::medium::{Cell, Doubts};
-use super::queue::Queue;
-use super::regular;
+use super::medium::{Cell, Comes, Doubts, Spaced};
 use super::results::{FlowCells, MediumCells, Results};
-use super::spacing::Spaced;
-use super::traffic::Traffic;
+use super::traffic::{Loads, Plan, Port, Queue, Sheets, Source, Traffic};
+use super::{book, copy, medium};
 
 /// Writes the sheets of a network, and returns the results' cells.
 pub(super) fn fill(network: &Network, book: &mut Book) -> Results {
@@ -41,8 +35,8 @@ pub(super) fn fill(network: &Network, book: &mut Book) -> Results {
     let mut loads = Loads::new(&plan, book, &Sheets { media: &media, rest, what: "" }, &sources);
     let cells: Vec<Cell<'_>> =
         media.iter().enumerate().map(|(i, sheet)| Cell::new(&plan, book, *sheet, i, &loads)).collect();
-    let gateways = gateway::queues(&plan, book, rest, &loads);
-    let regular = regular::settle((&plan, book, rest), &mut loads, (&cells, &gateways), &flows);
+    let gateways = medium::queues(&plan, book, rest, &loads);
+    let regular = medium::settle((&plan, book, rest), &mut loads, (&cells, &gateways), &flows);
     let spaced: Vec<Spaced> =
         cells.iter().enumerate().map(|(i, c)| c.put_spaced(book, &loads.ports[i], &loads.streams[i])).collect();
     let (cells, spaced, gateways, regular) = (&cells[..], &spaced[..], &gateways[..], &regular[..]);
@@ -50,7 +44,7 @@ pub(super) fn fill(network: &Network, book: &mut Book) -> Results {
     let results = ways.results(book, rest, &flows, copied);
     results.write(&plan, book, first);
     let notes = book.sheet("Formulas");
-    formulas::write(book, notes, network.topology());
+    book::write(book, notes, network.topology());
     results
 }
 
@@ -127,7 +121,7 @@ impl Ways<'_> {
             let regular = &self.spaced[medium].regular;
             if cell.links.is_empty() {
                 let name = &self.plan.topology.media[medium].name;
-                let most = formulas::high(&POISSON, Quantity::Regularity);
+                let most = book::high(&POISSON, Quantity::Regularity);
                 doubts.push((regular.gt(most), format!("{name}: arrivals more regular than Poisson by {most}")));
             }
             doubts.extend(self.beside_copy(hop));
@@ -175,13 +169,13 @@ impl Ways<'_> {
         for (i, at, route) in here {
             let (Some((block, column)), Some(hop)) = (columns.next(), route.hops.get(at)) else { continue };
             let mut pad = book.pad(block, column);
-            let spared = gateway::spared(&mut pad, self.plan, self.loads, (route.from, gateway));
+            let spared = medium::spared(&mut pad, self.plan, self.loads, (route.from, gateway));
             let to = &self.loads.ports[hop.medium][hop.to];
             let longer = (self.plan.flow(i, "size") * 8.0 - to.receives.mean_bits()) / &self.cells[hop.medium].rate;
             let regular = &self.regular[gateway];
-            let delay = gateway::delay(&mut pad, queue, &Comes { regular, longer, spared });
+            let delay = medium::delay(&mut pad, queue, &Comes { regular, longer, spared });
             found[i].gateways.push((at, gateway, delay));
-            let most = [Quantity::Utilisation, Quantity::Regularity].map(|q| formulas::high(&GG1_WAIT, q));
+            let most = [Quantity::Utilisation, Quantity::Regularity].map(|q| book::high(&GG1_WAIT, q));
             found[i].doubts.push((queue.busy.gt(most[0]), format!("{name}: utilisation beyond {}", most[0])));
             let spaced = (regular * &queue.busy).gt(most[1]);
             found[i].doubts.push((spaced, format!("{name}: regularity times utilisation beyond {}", most[1])));

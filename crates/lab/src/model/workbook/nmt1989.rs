@@ -5,7 +5,7 @@ use remora_model::nmt1989::{Results, Sheet, background};
 use remora_model::{Network, Size};
 use rust_xlsxwriter::{Workbook, Worksheet, XlsxError};
 
-use super::cells::{Styles, fixed, formula, name};
+use super::book::{Styles, fixed, formula, name};
 
 /// Columns: labels and values on the left, then a gap, and the same again.
 const LEFT: u16 = 0;

@@ -3,16 +3,12 @@
 use remora_model::Quantity;
 use remora_model::queue::PROCESSOR;
 
-use super::book::{Book, FIRST, RESULTS as NAMES};
+use super::book;
+use super::book::{BEYOND, Book, FIRST, RESULTS as NAMES, Table};
 use super::copy::Copied;
 use super::expr::{Expr, sum};
-use super::formulas;
-use super::inputs::Plan;
 use super::medium::Doubts;
-use super::queue::Queue;
-
-/// Above what tells where a formula is doubted.
-const BEYOND: &str = "beyond its band";
+use super::traffic::{Plan, Queue};
 
 /// What a flow meets.
 pub(super) struct FlowCells {
@@ -53,7 +49,7 @@ impl FlowCells {
     }
 
     pub(super) fn doubt_processor(&mut self, busy: Expr) {
-        let most = formulas::high(&PROCESSOR, Quantity::Utilisation);
+        let most = book::high(&PROCESSOR, Quantity::Utilisation);
         self.doubts.push((busy.gt(most), format!("the sender's software: utilisation beyond {most}")));
         self.processor = busy;
     }
@@ -142,37 +138,5 @@ impl Results {
             let busy = (&queue.busy * 100.0, "-");
             table.row(&about.name, &[busy, (delay * 1000.0, "no end"), (queue.arrivals.clone(), "-"), p95]);
         }
-    }
-}
-
-/// Rows of results.
-pub(super) struct Table<'a> {
-    pub(super) book: &'a mut Book,
-    pub(super) sheet: usize,
-    row: u32,
-}
-
-impl Table<'_> {
-    /// Heads of the rows to come, below a gap.
-    pub(super) fn heads(&mut self, heads: &[&str]) {
-        self.row += u32::from(self.row > FIRST);
-        for (column, head) in (NAMES..).zip(heads) {
-            match *head {
-                "part" | BEYOND => self.book.head(self.sheet, (self.row, column), format!(" {head}")),
-                _ if column > NAMES => self.book.right(self.sheet, (self.row, column), *head),
-                _ => self.book.head(self.sheet, (self.row, column), *head),
-            }
-        }
-        self.row += 1;
-    }
-
-    /// A name and its results, each with what is said where there is none; the row.
-    pub(super) fn row(&mut self, name: &str, results: &[(Expr, &'static str)]) -> u32 {
-        self.book.text(self.sheet, (self.row, NAMES), name);
-        for (column, (result, none)) in (NAMES + 1..).zip(results) {
-            self.book.shown(self.sheet, (self.row, column), result.clone(), none);
-        }
-        self.row += 1;
-        self.row - 1
     }
 }

@@ -6,15 +6,16 @@ use remora_sim::network::check::{Case, Submodel};
 
 use super::book::Book;
 use super::results::Results;
-use super::{Spreadsheet, network, refuse};
-use crate::model::{examples, inputs};
+use super::{Spreadsheet, network};
+use crate::model::input::inputs;
+use crate::model::{examples, workbook};
 
 fn filled(topology: &Topology) -> (Network, Book, Results) {
     let network = Network::new(topology.clone()).unwrap();
-    refuse::network(&network).unwrap();
+    workbook::refuse_network(&network).unwrap();
     let mut book = Book::default();
     let results = network::fill(&network, &mut book);
-    refuse::book(&book).unwrap();
+    workbook::refuse_book(&book).unwrap();
     (network, book, results)
 }
 

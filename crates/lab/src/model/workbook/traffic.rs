@@ -1,7 +1,333 @@
-//! Packets and times by their moments, as cells ([`remora_model::Traffic`], [`remora_model::Moments`]).
+//! The numbers of the file in yellow cells, by their names, and the structure that no cell changes: names,
+//! ports, ways.
 
-use super::book::Pad;
-use super::expr::{Expr, when};
+use std::collections::BTreeMap;
+
+use remora_model::{Kind, Network, Route, Topology};
+
+use super::book::{ABOUT, Book, FIRST, Pad, VALUE};
+use super::expr::{Expr, sum, when};
+use crate::model::input::{Input, Unit, inputs};
+
+/// The file as the formulas see it.
+pub(super) struct Plan<'a> {
+    pub(super) network: &'a Network,
+    pub(super) topology: &'a Topology,
+    cells: BTreeMap<(&'static str, usize, &'static str), Expr>,
+    /// Ports of each medium by name: groups, then gateways.
+    pub(super) ports: Vec<Vec<Behind>>,
+}
+
+/// What stands behind a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Behind {
+    Group(usize),
+    Gateway(usize),
+}
+
+impl<'a> Plan<'a> {
+    /// Writes the inputs to `sheet`.
+    pub(super) fn new(network: &'a Network, book: &mut Book, sheet: usize) -> Plan<'a> {
+        let topology = network.topology();
+        for (column, head) in [(0, "Inputs"), (1, "unit"), (ABOUT, " of")] {
+            book.head(sheet, (FIRST, column), head);
+        }
+        book.right(sheet, (FIRST, VALUE), "value");
+        let mut cells = BTreeMap::new();
+        for (row, input) in (FIRST + 1..).zip(inputs(topology)) {
+            let Some(value) = input.get(topology) else { continue };
+            book.text(sheet, (row, 0), input.name.as_str());
+            book.text(sheet, (row, 1), unit(input.unit()));
+            book.aside(sheet, (row, ABOUT), about(topology, &input));
+            cells.insert(input.place(), book.input(sheet, (row, VALUE), value, input.unit()));
+        }
+        let ports = topology.media.iter().map(|medium| {
+            let groups = (0..).zip(&topology.groups).filter(|(_, g)| g.medium == medium.name);
+            let gateways = (0..).zip(&topology.gateways).filter(|(_, g)| g.joins.contains(&medium.name));
+            groups.map(|(i, _)| Behind::Group(i)).chain(gateways.map(|(i, _)| Behind::Gateway(i))).collect()
+        });
+        Plan { network, topology, cells, ports: ports.collect() }
+    }
+
+    /// An input's cell; a file's medium of another kind has no such number.
+    fn get(&self, table: &'static str, index: usize, key: &'static str) -> Expr {
+        self.cells.get(&(table, index, key)).cloned().unwrap_or_else(Expr::none)
+    }
+
+    pub(super) fn medium(&self, index: usize, key: &'static str) -> Expr {
+        self.get("medium", index, key)
+    }
+
+    pub(super) fn group(&self, index: usize, key: &'static str) -> Expr {
+        self.get("group", index, key)
+    }
+
+    pub(super) fn cost(&self, gateway: usize) -> Expr {
+        self.get("gateway", gateway, "cost")
+    }
+
+    pub(super) fn flow(&self, index: usize, key: &'static str) -> Expr {
+        self.get("flow", index, key)
+    }
+
+    pub(super) fn copy(&self, index: usize, key: &'static str) -> Expr {
+        self.get("copy", index, key)
+    }
+
+    pub(super) fn kind(&self, medium: usize) -> &Kind {
+        &self.topology.media[medium].kind
+    }
+
+    pub(super) fn stations(&self, behind: Behind) -> Expr {
+        match behind {
+            Behind::Group(group) => self.group(group, "stations"),
+            Behind::Gateway(_) => Expr::from(1.0),
+        }
+    }
+
+    pub(super) fn name(&self, behind: Behind) -> &str {
+        match behind {
+            Behind::Group(group) => &self.topology.groups[group].name,
+            Behind::Gateway(gateway) => &self.topology.gateways[gateway].name,
+        }
+    }
+
+    /// Medium and port of each of these.
+    pub(super) fn places(&self, behind: Behind) -> Vec<(usize, usize)> {
+        let of =
+            |(medium, ports): (usize, &Vec<Behind>)| ports.iter().position(|p| *p == behind).map(|port| (medium, port));
+        self.ports.iter().enumerate().filter_map(of).collect()
+    }
+
+    pub(super) fn flow_name(&self, flow: usize) -> String {
+        let about = &self.topology.flows[flow];
+        format!("{}: {} > {}", flow + 1, about.from, about.to)
+    }
+
+    /// All that the flows send, a block of `sheet`.
+    pub(super) fn flows(&self, book: &mut Book, sheet: usize) -> Vec<Traffic> {
+        let heads: Vec<String> = (0..self.topology.flows.len()).map(|i| self.flow_name(i)).collect();
+        let block = book.block(sheet, "What flows send, all stations together", &heads);
+        let routes = self.network.flow_routes().iter().enumerate();
+        let of = |(i, route): (usize, &remora_model::Route)| {
+            let mut pad = book.pad(block, i);
+            let pps = self.flow(i, "rate") * self.group(route.from, "stations");
+            let pps = pad.put("packets", "1/s", pps);
+            Traffic::of(&pps, &self.flow(i, "size"), &self.flow(i, "variation")).put(&mut pad, "all")
+        };
+        routes.map(of).collect()
+    }
+}
+
+/// What a number belongs to, in a few words.
+fn about(topology: &Topology, input: &Input) -> String {
+    let (table, i, _) = input.place();
+    let way = |from: &str, to: &str| format!("{from} > {to}");
+    let text = match table {
+        "medium" => topology.media.get(i).map(|m| match m.kind {
+            Kind::Ethernet { .. } => "shared Ethernet".to_owned(),
+            Kind::Ring { .. } => "token ring".to_owned(),
+            Kind::Switch { .. } => "switch".to_owned(),
+            Kind::Wifi { .. } => "wireless cell".to_owned(),
+        }),
+        "group" => topology.groups.get(i).map(|g| format!("on {}", g.medium)),
+        "gateway" => topology.gateways.get(i).map(|g| g.joins.join(", ")),
+        "flow" => topology.flows.get(i).map(|f| way(&f.from, &f.to)),
+        _ => topology.copies.get(i).map(|c| way(&c.from, &c.to)),
+    };
+    text.unwrap_or_default()
+}
+
+fn unit(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Number | Unit::Count => "",
+        Unit::Bytes => "B",
+        Unit::Seconds => "s",
+        Unit::BitsPerSecond => "bit/s",
+    }
+}
+
+/// What goes through a port of a medium, for each station behind it.
+#[derive(Clone, Debug)]
+pub(super) struct Port {
+    pub(super) stations: Expr,
+    pub(super) sends: Traffic,
+    pub(super) receives: Traffic,
+    /// How much more regular than Poisson what each of them sends is.
+    pub(super) regular: Expr,
+    /// The same of what it receives.
+    pub(super) regular_in: Expr,
+    /// Seconds that a station's processor takes for each packet.
+    pub(super) spacing: Expr,
+}
+
+/// What goes from one port of a medium to another, all stations together.
+pub(super) type Streams = BTreeMap<(usize, usize), Traffic>;
+
+/// All loads.
+pub(super) struct Loads {
+    /// By medium and port.
+    pub(super) ports: Vec<Vec<Port>>,
+    /// By medium.
+    pub(super) streams: Vec<Streams>,
+    pub(super) gateways: Vec<Traffic>,
+    /// Packets a second that each station of a group sends through a gateway.
+    pub(super) through: BTreeMap<(usize, usize), Expr>,
+    /// Packets a second that each station of a group sends and receives.
+    pub(super) handled: Vec<Expr>,
+}
+
+/// Traffic that goes a way.
+pub(super) type Source<'a> = (&'a Route, Traffic);
+
+/// Where the blocks of loads go.
+pub(super) struct Sheets<'a> {
+    /// Of each medium.
+    pub(super) media: &'a [usize],
+    /// Of the groups and gateways.
+    pub(super) rest: usize,
+    /// What is in the titles behind what they are.
+    pub(super) what: &'a str,
+}
+
+impl Loads {
+    /// Writes the loads of all `sources` to their sheets.
+    pub(super) fn new(plan: &Plan<'_>, book: &mut Book, sheets: &Sheets<'_>, sources: &[Source<'_>]) -> Loads {
+        let mut loads = Loads {
+            ports: Vec::new(),
+            streams: Vec::new(),
+            gateways: Vec::new(),
+            through: BTreeMap::new(),
+            handled: Vec::new(),
+        };
+        for medium in 0..plan.ports.len() {
+            loads.ports.push(ports(plan, book, sheets, sources, medium));
+            loads.streams.push(streams(plan, book, sheets, sources, medium));
+        }
+        loads.add_groups(plan, book, sheets, sources);
+        loads.add_gateways(plan, book, sheets, sources);
+        loads
+    }
+
+    fn add_groups(&mut self, plan: &Plan<'_>, book: &mut Book, sheets: &Sheets<'_>, sources: &[Source<'_>]) {
+        let heads: Vec<String> = plan.topology.groups.iter().map(|g| g.name.clone()).collect();
+        let block = book.block(sheets.rest, &format!("Groups{}", sheets.what), &heads);
+        for group in 0..heads.len() {
+            let mut pad = book.pad(block, group);
+            let ends = sources.iter().flat_map(|(route, traffic)| [(route.from, traffic), (route.to, traffic)]);
+            let all = sum(ends.filter(|(end, _)| *end == group).map(|(_, traffic)| traffic.pps.clone()));
+            let handled = all / plan.group(group, "stations");
+            self.handled.push(pad.put("sent and received by each station: packets", "1/s", handled));
+        }
+    }
+
+    fn add_gateways(&mut self, plan: &Plan<'_>, book: &mut Book, sheets: &Sheets<'_>, sources: &[Source<'_>]) {
+        let heads: Vec<String> = plan.topology.gateways.iter().map(|g| g.name.clone()).collect();
+        if heads.is_empty() {
+            return;
+        }
+        let block = book.block(sheets.rest, &format!("Gateways{}", sheets.what), &heads);
+        for gateway in 0..heads.len() {
+            let mut pad = book.pad(block, gateway);
+            let here = || sources.iter().filter(|(route, _)| route.gateways.contains(&gateway));
+            self.gateways.push(Traffic::sum(here().map(|(_, traffic)| traffic)).put(&mut pad, "all"));
+            for group in 0..plan.topology.groups.len() {
+                let from = here().filter(|(route, _)| route.from == group).map(|(_, traffic)| traffic.pps.clone());
+                let each = sum(from) / plan.group(group, "stations");
+                let label = format!("from each station of {}: packets", plan.topology.groups[group].name);
+                self.through.insert((group, gateway), pad.put(&label, "1/s", each));
+            }
+        }
+    }
+}
+
+fn ports(plan: &Plan<'_>, book: &mut Book, sheets: &Sheets<'_>, sources: &[Source<'_>], medium: usize) -> Vec<Port> {
+    let behind = &plan.ports[medium];
+    let heads: Vec<String> = behind.iter().map(|b| plan.name(*b).to_owned()).collect();
+    let block = book.block(sheets.media[medium], &format!("Ports{}", sheets.what), &heads);
+    let hops = || sources.iter().flat_map(|(route, traffic)| route.hops.iter().map(move |hop| (hop, traffic)));
+    let here = || hops().filter(|(hop, _)| hop.medium == medium);
+    let of = |(port, behind): (usize, &Behind)| {
+        let mut pad = book.pad(block, port);
+        let stations = pad.put("stations", "", plan.stations(*behind));
+        let sent = Traffic::sum(here().filter(|(hop, _)| hop.from == port).map(|(_, traffic)| traffic));
+        let received = Traffic::sum(here().filter(|(hop, _)| hop.to == port).map(|(_, traffic)| traffic));
+        let sends = sent.over(&stations).put(&mut pad, "each sends");
+        let receives = received.over(&stations).put(&mut pad, "each receives");
+        let zero = || Expr::from(0.0);
+        Port { stations, sends, receives, regular: zero(), regular_in: zero(), spacing: zero() }
+    };
+    behind.iter().enumerate().map(of).collect()
+}
+
+fn streams(plan: &Plan<'_>, book: &mut Book, sheets: &Sheets<'_>, sources: &[Source<'_>], medium: usize) -> Streams {
+    let mut found: BTreeMap<(usize, usize), Vec<&Traffic>> = BTreeMap::new();
+    for (route, traffic) in sources {
+        for hop in route.hops.iter().filter(|hop| hop.medium == medium) {
+            found.entry((hop.from, hop.to)).or_default().push(traffic);
+        }
+    }
+    if found.is_empty() {
+        return Streams::new();
+    }
+    let name = |port: usize| plan.name(plan.ports[medium][port]);
+    let heads: Vec<String> = found.keys().map(|(from, to)| format!("{} > {}", name(*from), name(*to))).collect();
+    let block = book.block(sheets.media[medium], &format!("From port to port{}", sheets.what), &heads);
+    let of = |(column, (pair, all)): (usize, ((usize, usize), Vec<&Traffic>))| {
+        (pair, Traffic::sum(all).put(&mut book.pad(block, column), "all stations together"))
+    };
+    found.into_iter().enumerate().map(of).collect()
+}
+
+/// Columns at most: what a sheet shows side by side.
+pub(super) const COLUMNS_MAX: usize = 200 - VALUE as usize;
+
+/// A queue with one server.
+#[derive(Clone, Debug)]
+pub(super) struct Queue {
+    pub(super) arrivals: Expr,
+    pub(super) service: Moments,
+    pub(super) busy: Expr,
+    pub(super) scv: Expr,
+    /// Mean wait with Poisson arrivals; no value where it can't keep up.
+    pub(super) wait: Expr,
+}
+
+impl Queue {
+    /// Three cells.
+    pub(super) fn put(pad: &mut Pad<'_>, what: &str, arrivals: &Expr, service: Moments) -> Queue {
+        let busy = pad.put(&format!("{what}: utilisation"), "", arrivals * &service.mean);
+        let scv = pad.put(&format!("{what}: variation of service"), "", service.scv());
+        let wait = arrivals * &service.second / (2.0 * (1.0 - &busy));
+        let wait = pad.put(&format!("{what}: M/G/1 wait"), "s", wait.only_if(&busy.lt(1.0)));
+        Queue { arrivals: arrivals.clone(), service, busy, scv, wait }
+    }
+
+    /// How much more regular than Poisson departures are if arrivals are so by `regular` (Whitt 1983).
+    pub(super) fn departures(&self, regular: &Expr) -> Expr {
+        let busy = self.busy.max(0.0).min(1.0).powi(2);
+        (&busy * (1.0 - &self.scv) + (1.0 - &busy) * regular).max(0.0).min(1.0)
+    }
+
+    /// The wait of arrivals that are more regular than Poisson (Kraemer & Langenbach-Belz 1976).
+    pub(super) fn wait_of(&self, regular: &Expr) -> Expr {
+        let both = &self.scv + (1.0 - regular);
+        let few = 0.0 - 2.0 * (1.0 - &self.busy) * regular.powi(2) / (3.0 * &self.busy * &both);
+        let wait = &self.wait * &both / (1.0 + &self.scv) * few.exp();
+        // Without arrivals nobody waits; a queue that can't keep up has no wait at all.
+        let idle = when(&self.busy.lt(1.0), 0.0, Expr::none());
+        when(&self.busy.gt(0.0).and(&both.gt(0.0)), wait, idle)
+    }
+
+    /// What packets need not wait at a second queue as fast as this one (Rubin 1974; below 0 where long
+    /// packets are caught up with): 0 where this one can't keep up.
+    pub(super) fn waited_before(&self) -> Expr {
+        let busy = self.busy.min(1.0);
+        let light = 1.0 - (2.5 * &self.scv + self.scv.sqrt()) / (1.0 + &self.scv);
+        let spaced = &light + (1.0 - &light) * (&busy * (0.6 + 0.28 * (&busy * &busy)));
+        (&self.wait * spaced).or(0.0)
+    }
+}
 
 /// Packets of all sorts that come together.
 #[derive(Clone, Debug)]

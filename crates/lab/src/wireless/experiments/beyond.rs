@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use super::super::cell::Cell;
-use super::super::job::System;
-use super::Experiment;
-use super::tables::{self, BAD_MEANS_MS};
+use super::experiment::Experiment;
+use super::tables;
+use super::tables::BAD_MEANS_MS;
+use crate::wireless::cell::Cell;
+use crate::wireless::job::System;
 
 pub(super) static EXPERIMENTS: &[Experiment] = &[
     Experiment {

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use remora_sim::copy::Direction;
-use remora_sim::testbed::{self, paper};
+use remora_sim::testbed;
+use remora_sim::testbed::{Treatment, paper};
 
-use super::super::cell::{Cell, Label, Measure, Paper};
-use super::super::job::{Job, Testbed, Treatment};
-use super::{Experiment, ExperimentFigure, Origin, SEEDS, Vertical};
+use super::experiment::{Experiment, ExperimentFigure, Origin, SEEDS, Vertical};
+use crate::wireless::cell::{Cell, Label, Measure, Paper};
+use crate::wireless::job::{Job, Testbed};
 
 pub(super) static EXPERIMENTS: &[Experiment] = &[
     Experiment {

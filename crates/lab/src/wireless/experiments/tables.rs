@@ -7,9 +7,9 @@ use remora_base::{Rate, Time};
 use remora_channel::{Config, Duplex, ErrorModel, Outage};
 use remora_sim::copy::Direction;
 
-use super::super::cell::{Cell, Label, Measure};
-use super::super::job::{Copy, HandOff, Job, Saturation, SmallOperations, System, way};
-use super::{Experiment, ExperimentFigure, Origin, SEEDS, Vertical};
+use super::experiment::{Experiment, ExperimentFigure, Origin, SEEDS, Vertical};
+use crate::wireless::cell::{Cell, Label, Measure};
+use crate::wireless::job::{Copy, HandOff, Job, Saturation, SmallOperations, System, way};
 
 /// What is copied at 1 Mbit/s, as in the papers.
 pub(crate) const FILE: u64 = 1 << 20;

@@ -2,33 +2,31 @@
 //! made. All of it is gone when the bench is.
 
 use std::ffi::OsString;
-use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, io, thread};
 
+use guest::Scratch;
 use remora_base::{Rate, Rng, Time};
-use remora_channel::{self as channel, Config, ErrorModel, Fate, Side};
+use remora_channel as channel;
+use remora_channel::{Channel, Config, ErrorModel, Fate, Side};
+use remora_client::BlockSize;
 use remora_host::emulate::{Emulator, Report, Setup, Station};
-use remora_sim::copy::Direction;
+use remora_host::handoff;
+use remora_host::handoff::Signal;
+use remora_sim::copy::{Direction, SWITCH_NOTICE};
 
-use super::super::job::{Copy, System};
-use super::carrier::{self, Files};
 use super::guest::Guest;
-use super::idle::Equipment;
 use super::peers::Peers;
-use super::program::{Program, Start};
-use super::scratch::{self, Scratch};
+use super::program;
+use super::program::{Files, HAND_OFF, LOG, Program, READY, Result, Start, failed, failed_with};
+use super::setup::Equipment;
 use super::ssh::Ssh;
-use super::switch;
 use super::tunnel::{Hop, Tunnel};
-use super::{Result, failed, failed_with, mobiles};
+use crate::wireless::job::{Copy, HandOff, System};
 
-/// How long a server, a tunnel and the like may take to be ready.
-pub(crate) const READY: Duration = Duration::from_secs(60);
 /// The channel is quiet when nothing was offered for so long.
 const QUIET: Duration = Duration::from_millis(150);
 /// It is waited for that no longer.
@@ -78,10 +76,10 @@ pub(super) struct Scene<'a> {
 
 impl Bench {
     /// A bench with nothing but the server; the rest is added as it is needed.
-    pub(super) fn start(setup: &super::Setup, mobiles: usize) -> Result<Bench> {
+    pub(super) fn start(setup: &super::setup::Setup, mobiles: usize) -> Result<Bench> {
         let binary = &setup.binary;
         let scratch =
-            scratch::in_memory(&["srv", "mobile", "state", "log", "run", "run-base", "run-mobile", "run-ssh"])
+            program::in_memory(&["srv", "mobile", "state", "log", "run", "run-base", "run-mobile", "run-ssh"])
                 .map_err(failed_with("a scratch directory"))?;
         for mobile in 1..mobiles {
             for name in ["state", "run-mobile"] {
@@ -172,8 +170,7 @@ impl Bench {
 
     /// Copies a file of random bytes once.
     pub(super) fn copy(&mut self, job: &Copy, seed: u64, limit: Duration, peers: &Peers) -> Result<Copied> {
-        let (announced, copied) =
-            self.copy_beside(job, seed, limit, peers, |scene| switch::announce(scene, &job.hand_offs))?;
+        let (announced, copied) = self.copy_beside(job, seed, limit, peers, |scene| announce(scene, &job.hand_offs))?;
         announced.map(|()| copied)
     }
 
@@ -194,7 +191,7 @@ impl Bench {
         let files = Files::new(&self.scratch, run);
         fs::write(files.source(job.direction), &content).map_err(failed_with("the file to be copied"))?;
         let mut carrier = self.carrier(job, &files)?;
-        let others = mobiles::ready(self, job, seed, run)?;
+        let others = ready(self, job, seed, run)?;
         let began = self.begin(job.crossed(), seed)?;
         let over = AtomicBool::new(false);
         let scene = Scene {
@@ -207,7 +204,7 @@ impl Bench {
         };
         let (done, ended, others) = thread::scope(|scope| {
             let beside = scope.spawn(|| beside(&scene));
-            let others = scope.spawn(|| mobiles::carry(&others, job, &scene, began + limit));
+            let others = scope.spawn(|| carry(&others, job, &scene, began + limit));
             let ended = carrier.carry(self, job.direction, &files, began + limit);
             let took = began.elapsed().as_secs_f64();
             over.store(true, Ordering::Release);
@@ -232,9 +229,9 @@ impl Bench {
 
     /// Lets a client of ours get to know the server.
     fn introduce(&self, system: System) -> Result<()> {
-        let Some(line) = carrier::introduction(self, system) else { return Ok(()) };
+        let Some(line) = introduction(self, system) else { return Ok(()) };
         for mobile in 0..self.mobiles() {
-            let environment = carrier::environment_of(&self.scratch, mobile);
+            let environment = program::environment_of(&self.scratch, mobile);
             let start = Start { environment: &environment, ..Start::new("introduction", &line) };
             let mut program = Program::start(&self.emulator, &self.scratch, Station::Mobile(mobile), &start)?;
             match program.ended(Instant::now() + READY)? {
@@ -274,7 +271,7 @@ impl Bench {
     /// Whoever is to carry the file, all set.
     fn carrier(&mut self, job: &Copy, files: &Files) -> Result<Carrier> {
         if job.system != System::Linux {
-            return carrier::line(self, job, files).map(Carrier::Program);
+            return line(self, job, files).map(Carrier::Program);
         }
         let mut guest = self.guest.take().ok_or_else(|| failed("there is no guest".into()))?;
         guest.prepare(job.direction, files)?;
@@ -326,16 +323,6 @@ impl Bench {
     pub(super) fn report(&self) -> Result<Report> {
         self.emulator.report().map_err(|e| failed(e.to_string()))
     }
-
-    /// Configures a station by `ip`.
-    pub(super) fn ip(emulator: &Emulator, at: Station, line: &str) -> Result<()> {
-        let run = || Command::new("ip").args(line.split_whitespace()).output();
-        let output = emulator.within(at, run).map_err(failed_with("ip"))?;
-        if output.status.success() {
-            return Ok(());
-        }
-        Err(failed(format!("ip {line}: {}", String::from_utf8_lossy(&output.stderr).trim())))
-    }
 }
 
 /// Who carries a file.
@@ -353,8 +340,8 @@ impl Carrier {
             Carrier::Guest(guest) => return guest.copy(direction, files, limit),
             Carrier::Program(line) => line,
         };
-        let environment = carrier::environment(&bench.scratch);
-        let start = Start { environment: &environment, ..Start::new(carrier::LOG, line) };
+        let environment = program::environment(&bench.scratch);
+        let start = Start { environment: &environment, ..Start::new(program::LOG, line) };
         let mut program = Program::start(&bench.emulator, &bench.scratch, Station::Mobile(0), &start)?;
         match program.ended(limit)? {
             None => Ok(false),
@@ -427,4 +414,196 @@ fn resumed(report: &Report, direction: Direction, ended: bool) -> Vec<f64> {
         }
     };
     report.config.outages.iter().filter_map(|o| after(o.start + o.length)).collect()
+}
+
+/// [`Config::stock`](remora_client::Config::stock) as flags, but for the block.
+pub(super) const STOCK: &[&str] = &[
+    "--proto",
+    "udp",
+    "--retry",
+    "exponential",
+    "--initial",
+    "700ms",
+    "--factor",
+    "2",
+    "--longest",
+    "60s",
+    "--window",
+    "5",
+];
+/// [`Config::paper`](remora_client::Config::paper), too.
+pub(super) const PAPERS: &[&str] = &[
+    "--proto",
+    "udp",
+    "--retry",
+    "hybrid-linear",
+    "--initial",
+    "700ms",
+    "--step",
+    "100ms",
+    "--linear-retries",
+    "3",
+    "--longest",
+    "60s",
+    "--window",
+    "5",
+];
+
+/// How a client of ours is told what it is to be; `None` for other systems.
+pub(super) fn flags(system: System) -> Option<&'static [&'static str]> {
+    match system {
+        System::Stock | System::LinkStock => Some(STOCK),
+        System::Papers | System::LinkPapers => Some(PAPERS),
+        System::Adaptive | System::LinkAdaptive => Some(&[]),
+        System::OverUdp | System::LinkOverUdp => Some(&["--proto", "udp"]),
+        System::OverTcp => Some(&["--proto", "tcp"]),
+        _ => None,
+    }
+}
+
+/// A command of ours with the flags of a system.
+pub(super) fn remora(bench: &Bench, command: &[&str], flags: &[&str]) -> Vec<String> {
+    let binary = bench.binary.to_string_lossy();
+    [&[&*binary], command, flags].concat().into_iter().map(str::to_owned).collect()
+}
+
+/// The command by which a client of ours gets to know the server, before the time is taken: the
+/// kernel's is mounted by then.
+pub(super) fn introduction(bench: &Bench, system: System) -> Option<Vec<String>> {
+    let mut line = remora(bench, &["ls"], flags(system)?);
+    line.push(format!("nfs://{}/", bench.base(system)));
+    Some(line)
+}
+
+/// Bytes of a READ or WRITE, where they are not left to the client.
+pub(super) fn block(job: &Copy) -> Option<u32> {
+    let of_client = || match job.system.client()?.block {
+        BlockSize::Fixed(bytes) => Some(bytes),
+        BlockSize::FromLink => None,
+    };
+    job.block.or_else(of_client)
+}
+
+/// The command that copies a file.
+pub(super) fn line(bench: &Bench, job: &Copy, files: &Files) -> Result<Vec<String>> {
+    let base = bench.base(job.system);
+    let (command, remote) = match job.system {
+        ours if let Some(flags) = flags(ours) => {
+            // As patient as a hard mount.
+            let mut command = remora(bench, &["cp", "-q", "--timeout", "0"], flags);
+            if let Some(bytes) = block(job) {
+                command.extend(["--block".into(), bytes.to_string()]);
+            }
+            (command, format!("nfs://{base}/{}", files.name))
+        }
+        System::Libnfs => {
+            (vec!["nfs-cp".into()], format!("nfs://{base}/srv/{}?version=3&nfsport=2049&mountport=2049", files.name))
+        }
+        System::Scp | System::Rsync => {
+            let ssh = bench.ssh.as_ref().ok_or_else(|| failed("there is no SSH server".into()))?;
+            let path = files.on_server.to_string_lossy();
+            (ssh.command(job.system), format!("root@{base}:{path}"))
+        }
+        other => return Err(failed(format!("{} has no command", other.name()))),
+    };
+    let local = files.on_mobile.to_string_lossy().into_owned();
+    let mut line = command;
+    line.extend(match job.direction {
+        Direction::Read => [remote, local],
+        Direction::Write => [local, remote],
+    });
+    Ok(line)
+}
+
+/// A mobile, all set to copy its file.
+#[derive(Debug)]
+pub(super) struct Other {
+    mobile: usize,
+    files: Files,
+    line: Vec<String>,
+    content: Vec<u8>,
+}
+
+/// All mobiles but the first.
+pub(super) fn ready(bench: &Bench, job: &Copy, seed: u64, run: u64) -> Result<Vec<Other>> {
+    let ready = |mobile| {
+        let files = Files::of(&bench.scratch, run, mobile);
+        let content = content(Channel::seed_of(seed, mobile), job.bytes);
+        fs::write(files.source(job.direction), &content).map_err(failed_with("the file to be copied"))?;
+        Ok(Other { mobile, line: line(bench, job, &files)?, files, content })
+    };
+    (1..job.mobiles).map(ready).collect()
+}
+
+/// Makes their copies, which are ended at the limit.
+pub(super) fn carry(others: &[Other], job: &Copy, scene: &Scene<'_>, limit: Instant) -> Result<()> {
+    let programs = others.iter().map(|other| other.start(scene)).collect::<Result<Vec<Program>>>()?;
+    for (other, mut program) in others.iter().zip(programs) {
+        match program.ended(limit)? {
+            None => {}
+            Some(status) if status.success() => other.check(job)?,
+            Some(_) => return Err(failed(program.words())),
+        }
+        other.files.remove();
+    }
+    Ok(())
+}
+
+impl Other {
+    fn start(&self, scene: &Scene<'_>) -> Result<Program> {
+        let environment = program::environment_of(scene.scratch, self.mobile);
+        let name = format!("{LOG}-{}", self.mobile);
+        let start = Start { environment: &environment, ..Start::new(&name, &self.line) };
+        Program::start(scene.emulator, scene.scratch, Station::Mobile(self.mobile), &start)
+    }
+
+    fn check(&self, job: &Copy) -> Result<()> {
+        let copy = fs::read(self.files.copy(job.direction)).map_err(failed_with("the copy"))?;
+        match copy == self.content {
+            true => Ok(()),
+            false => Err(failed(format!("mobile {}: the copy differs from the file", self.mobile))),
+        }
+    }
+}
+
+/// How soon it is noticed that the copy is over.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Announces each switch shortly before it begins, as the simulator does, and its end.
+pub(super) fn announce(scene: &Scene<'_>, switches: &[HandOff]) -> Result<()> {
+    for switch in switches.iter().filter(|s| s.announced) {
+        let notice = switch.at - SWITCH_NOTICE;
+        let begin = Signal::Begin(SWITCH_NOTICE + switch.length);
+        for (at, signal) in [(notice, begin), (switch.at + switch.length, Signal::End)] {
+            let due = scene.began + Duration::from_nanos(at.as_nanos());
+            if !wait(scene, due) {
+                return Ok(());
+            }
+            let told = tell(scene, signal).map_err(failed_with("a hand-off signal"))?;
+            if !told && !scene.over.load(Ordering::Acquire) {
+                return Err(failed("nobody listens for hand-off signals".into()));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Waits; whether the copy is still under way then.
+fn wait(scene: &Scene<'_>, due: Instant) -> bool {
+    while !scene.over.load(Ordering::Acquire) {
+        let left = due.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        thread::sleep(left.min(TICK));
+    }
+    false
+}
+
+/// Whether anybody was told.
+fn tell(scene: &Scene<'_>, signal: Signal) -> io::Result<bool> {
+    match scene.tunnel {
+        Some(tunnel) => tunnel.hand_off(signal).map(|()| true),
+        None => handoff::announce_in(&scene.scratch.path(HAND_OFF), signal).map(|told| told > 0),
+    }
 }

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use remora_channel::{Config, ErrorModel};
 
-use super::super::cell::{Cell, Label, Measure};
-use super::super::experiments::tables::{self, BAD_MEANS_MS, COPIES, FILE, LIMIT, WAYS};
-use super::super::experiments::{Experiment, ExperimentFigure, Vertical};
-use super::super::job::{Job, System, Tcp};
 use super::papers;
+use crate::wireless::cell::{Cell, Label, Measure};
+use crate::wireless::experiments::experiment::{Experiment, ExperimentFigure, Vertical};
+use crate::wireless::experiments::tables;
+use crate::wireless::experiments::tables::{BAD_MEANS_MS, COPIES, FILE, LIMIT, WAYS};
+use crate::wireless::job::{Job, System, Tcp};
 
 static EXPERIMENTS: &[Experiment] = &[
     Experiment {
@@ -80,7 +81,7 @@ pub fn all() -> Vec<&'static Experiment> {
 /// The experiments of these names in the table's order, all if there are none; the first name
 /// that is none is the error.
 pub fn named(names: &[String]) -> Result<Vec<&'static Experiment>, String> {
-    super::super::experiments::named_of(all(), names)
+    crate::wireless::experiments::named_of(all(), names)
 }
 
 fn tcp() -> Vec<Cell> {
@@ -112,6 +113,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::wireless::real::papers;
 
     #[test]
     fn tables_are_rectangular_and_have_no_cell_twice() {

@@ -9,73 +9,42 @@
 //! It needs root. Nothing is left behind, see [`remora_host::emulate`] and `scratch`.
 
 pub(crate) mod bench;
-pub(crate) mod carrier;
 mod experiments;
 mod guest;
-mod idle;
-mod mobiles;
 mod papers;
 pub(crate) mod peers;
 pub(crate) mod program;
-mod saturation;
-mod scratch;
-mod small;
+mod setup;
 pub(crate) mod ssh;
-mod switch;
-mod tcp;
 pub(crate) mod tunnel;
+mod workloads;
 
-use std::num::NonZeroUsize;
-use std::path::PathBuf;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use remora_base::{Rate, Time};
-use remora_channel::{Config, Side};
+use bench::Bench;
+use peers::Peers;
+use program::{Result, failed};
+use remora_base::Rate;
 use remora_host::emulate::Report;
-use remora_sim::copy::Direction;
+use setup::{Equipment, Needs, Turns, best};
+use workloads::floor_seconds;
 
-use super::cell::{Emulation, Measure, Sample};
+use super::cell::{Emulation, Measure, RunError, Runner, Sample};
 use super::job::{Copy, Job, System};
-use super::runner::{RunError, Runner};
 use super::simulated::Simulator;
 use crate::report::provenance::Source;
-use bench::Bench;
-use idle::Idle;
-use peers::Peers;
 
-pub use carrier::HAND_OFF_DIR;
 pub use experiments::{all, named};
 pub use papers::only_simulated;
 pub use peers::Peer;
-
-/// What was asked for, or why it is not to be had.
-pub(crate) type Result<T> = std::result::Result<T, RunError>;
+pub use program::HAND_OFF_DIR;
+pub use setup::{Others, Setup};
 
 /// A channel of this rate and more keeps a processor busy: nothing else is run beside it.
 const BUSY: Rate = Rate::mbit(10);
 /// How often a run in which the emulator was late is made.
 const TRIES: u32 = 2;
-
-/// How real runs are made.
-#[derive(Clone, Debug)]
-pub struct Setup {
-    /// Remora's binary.
-    pub binary: PathBuf,
-    /// How late a frame may be handed over in a valid run.
-    pub lateness_max: Duration,
-    /// Whether others' systems run, too.
-    pub others: Option<Others>,
-}
-
-/// How others' systems are run.
-#[derive(Clone, Debug)]
-pub struct Others {
-    /// So many guests at a time, for the Linux kernel's client.
-    pub guests: NonZeroUsize,
-    /// An unpacked kernel package for them; `None`: it is looked for.
-    pub kernel: Option<PathBuf>,
-}
 
 /// Real programs on the emulator.
 #[derive(Debug)]
@@ -185,18 +154,19 @@ impl Runner for Real {
             Job::Copy(job) => self.copy(job, seed, limit),
             Job::SmallOperations(job) => {
                 let _turn = (job.system == System::Linux).then(|| self.guests.take());
-                let (values, emulation) =
-                    self.valid(Needs::of(Some(job.system)), |bench| small::run(bench, job, seed, limit, &self.peers))?;
+                let (values, emulation) = self.valid(Needs::of(Some(job.system)), |bench| {
+                    workloads::small_operations(bench, job, seed, limit, &self.peers)
+                })?;
                 Ok(Sample { values, emulation: Some(emulation), ..Sample::default() })
             }
             Job::Tcp(job) => {
                 let needs = Needs { link: job.link, ..Needs::of(None) };
-                let (values, emulation) = self.valid(needs, |bench| tcp::run(bench, job, seed))?;
+                let (values, emulation) = self.valid(needs, |bench| workloads::stream(bench, job, seed))?;
                 Ok(Sample { values, emulation: Some(emulation), ..Sample::default() })
             }
             Job::Saturation(job) => {
                 let needs = Needs { link: true, mobiles: job.destinations, ..Needs::of(None) };
-                let (values, emulation) = self.valid(needs, |bench| saturation::run(bench, job, seed))?;
+                let (values, emulation) = self.valid(needs, |bench| workloads::saturate(bench, job, seed))?;
                 Ok(Sample { values, emulation: Some(emulation), ..Sample::default() })
             }
             Job::Testbed(_) => Err(RunError::Unsupported),
@@ -204,68 +174,16 @@ impl Runner for Real {
     }
 }
 
-/// What the best sender would have needed, in seconds.
-fn floor_seconds(channel: &Config, seed: u64, direction: Direction, bytes: u64) -> Result<Option<f64>> {
-    let from = match direction {
-        Direction::Read => Side::Base,
-        Direction::Write => Side::Mobile,
-    };
-    let floor = remora_channel::floor(channel, seed, from, bytes, Time::ZERO).map_err(|e| failed(e.to_string()))?;
-    Ok(floor.map(Time::as_secs_f64))
-}
+/// Benches without work.
+#[derive(Debug, Default)]
+struct Idle(Vec<Bench>);
 
-pub(crate) fn failed(why: String) -> RunError {
-    RunError::Failed(why)
-}
-
-/// An error about `what`.
-pub(crate) fn failed_with<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> RunError {
-    move |e| RunError::Failed(format!("{what}: {e}"))
-}
-
-/// What a run wants of its bench.
-#[derive(Clone, Copy, Debug)]
-struct Needs {
-    system: Option<System>,
-    link: bool,
-    mobiles: usize,
-}
-
-impl Needs {
-    /// What a system wants, with one mobile.
-    fn of(system: Option<System>) -> Needs {
-        Needs { system, link: system.is_some_and(System::has_link), mobiles: 1 }
-    }
-}
-
-/// So many may do something at a time; the others wait.
-#[derive(Debug)]
-struct Turns {
-    free: Mutex<usize>,
-    given_back: Condvar,
-}
-
-/// Permission, until it is dropped.
-struct Turn<'a>(&'a Turns);
-
-impl Turns {
-    fn new(count: usize) -> Turns {
-        Turns { free: Mutex::new(count), given_back: Condvar::new() }
-    }
-
-    fn take(&self) -> Turn<'_> {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        while *free == 0 {
-            free = self.given_back.wait(free).unwrap_or_else(PoisonError::into_inner);
-        }
-        *free -= 1;
-        Turn(self)
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.0.given_back.notify_one();
+impl Idle {
+    /// The one that is equipped best for a run. One with another number of mobiles makes room for the one that is
+    /// started then.
+    fn pop_best(&mut self, needs: Needs) -> Option<Bench> {
+        let all: Vec<Equipment> = self.0.iter().map(Bench::equipment).collect();
+        let best = best(&all, needs)?;
+        Some(self.0.swap_remove(best)).filter(|bench| bench.equipment().mobiles == needs.mobiles)
     }
 }

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use remora_channel::{Config, ErrorModel};
 use remora_sim::copy::Direction;
-use remora_sim::testbed::paper;
+use remora_sim::testbed::{Treatment, paper};
 
-use super::super::cell::{Cell, Label, Measure};
-use super::super::experiments::tables::{COPIES, FILE, LIMIT, WAYS};
-use super::super::experiments::{self, Experiment, ExperimentFigure, Origin, Vertical};
-use super::super::job::{Copy, Job, System, Treatment};
+use crate::wireless::cell::{Cell, Label, Measure};
+use crate::wireless::experiments;
+use crate::wireless::experiments::experiment::{Experiment, ExperimentFigure, Origin, Vertical};
+use crate::wireless::experiments::tables::{COPIES, FILE, LIMIT, WAYS};
+use crate::wireless::job::{Copy, Job, System};
 
 /// What is compared with the client that has no changes.
 const BASELINE: Option<(&str, &str)> = Some(("treatment", Treatment::NoChanges.name()));
@@ -48,7 +49,7 @@ const TREATED: Experiment = Experiment {
 
 /// Whether there is such an experiment, in virtual time only.
 pub fn only_simulated(name: &str) -> bool {
-    super::all().iter().all(|e| e.name != name) && experiments::all().iter().any(|e| e.name == name)
+    super::experiments::all().iter().all(|e| e.name != name) && experiments::all().iter().any(|e| e.name == name)
 }
 
 /// The client of a treatment, whose blocks are the papers' in any case.

@@ -6,7 +6,7 @@ use std::process::Command;
 use guest::{Kernel, Missing, find};
 use serde::Serialize;
 
-use super::super::job::System;
+use crate::wireless::job::System;
 
 /// Systems of others, and what of them is here.
 #[derive(Debug, Default)]

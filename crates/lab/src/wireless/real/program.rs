@@ -1,17 +1,106 @@
-//! A program in a station: started, waited for within limits, and ended.
+//! The command lines of those who carry files.
 
-use std::fs;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, io, thread};
 
 use guest::Talk;
 use remora_host::emulate::{Emulator, Station};
+use remora_sim::copy::Direction;
 
-use super::scratch::Scratch;
-use super::{Result, failed, failed_with};
+use crate::wireless::cell::RunError;
+
+pub(super) use guest::Scratch;
+
+/// What was asked for, or why it is not to be had.
+pub(crate) type Result<T> = std::result::Result<T, RunError>;
+
+pub(crate) fn failed(why: String) -> RunError {
+    RunError::Failed(why)
+}
+
+/// An error about `what`.
+pub(crate) fn failed_with<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> RunError {
+    move |e| RunError::Failed(format!("{what}: {e}"))
+}
+
+/// How long a server, a tunnel and the like may take to be ready.
+pub(crate) const READY: Duration = Duration::from_secs(60);
+/// What the log of a run's program is called.
+pub(super) const LOG: &str = "copy";
+
+/// The directory in which programs on the mobile listen for hand-off signals: the first to do so
+/// makes it, with the rights that it must have.
+pub(super) const HAND_OFF: &str = "handoff";
+/// The variable that names the directory in which clients listen for hand-off signals.
+pub const HAND_OFF_DIR: &str = "REMORA_HANDOFF_DIR";
+
+/// A run's file on both sides.
+#[derive(Debug)]
+pub(super) struct Files {
+    /// Its name on the server.
+    pub(super) name: String,
+    pub(super) on_server: PathBuf,
+    pub(super) on_mobile: PathBuf,
+}
+
+impl Files {
+    pub(super) fn new(scratch: &Scratch, run: u64) -> Files {
+        Files::of(scratch, run, 0)
+    }
+
+    /// A mobile's.
+    pub(super) fn of(scratch: &Scratch, run: u64, mobile: usize) -> Files {
+        let name = if mobile == 0 { format!("file-{run}") } else { format!("file-{run}-{mobile}") };
+        Files { on_server: scratch.path("srv").join(&name), on_mobile: scratch.path("mobile").join(&name), name }
+    }
+
+    /// Where the file is.
+    pub(super) fn source(&self, direction: Direction) -> &Path {
+        match direction {
+            Direction::Read => &self.on_server,
+            Direction::Write => &self.on_mobile,
+        }
+    }
+
+    /// Where it goes.
+    pub(super) fn copy(&self, direction: Direction) -> &Path {
+        match direction {
+            Direction::Read => &self.on_mobile,
+            Direction::Write => &self.on_server,
+        }
+    }
+
+    /// Makes room.
+    pub(super) fn remove(&self) {
+        for path in [&self.on_server, &self.on_mobile] {
+            // The directory goes soon enough.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// What programs find in their environment: nothing of the user's own settings.
+pub(crate) fn environment(scratch: &Scratch) -> Vec<(&'static str, String)> {
+    let at = |name: &str| scratch.path(name).to_string_lossy().into_owned();
+    vec![
+        ("HOME", at("mobile")),
+        ("XDG_STATE_HOME", at("state")),
+        ("XDG_RUNTIME_DIR", at("run")),
+        (HAND_OFF_DIR, at(HAND_OFF)),
+    ]
+}
+
+/// What programs on this mobile find there: each mobile remembers what it has learned by itself.
+pub(super) fn environment_of(scratch: &Scratch, mobile: usize) -> Vec<(&'static str, String)> {
+    let mut environment = environment(scratch);
+    if mobile > 0 {
+        environment.push(("XDG_STATE_HOME", scratch.path(format!("state-{mobile}")).to_string_lossy().into_owned()));
+    }
+    environment
+}
 
 /// How often a program is asked whether it has ended: small against what is measured.
 const POLL: Duration = Duration::from_millis(1);
@@ -122,4 +211,23 @@ fn last_words(log: &Path) -> String {
         Ok(String::from_utf8_lossy(&words).trim().replace('\n', "; "))
     };
     read().ok().filter(|w| !w.is_empty()).unwrap_or_else(|| "it said nothing".into())
+}
+
+/// Configures a station by `ip`.
+pub(super) fn ip(emulator: &Emulator, at: Station, line: &str) -> Result<()> {
+    let run = || Command::new("ip").args(line.split_whitespace()).output();
+    let output = emulator.within(at, run).map_err(failed_with("ip"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(failed(format!("ip {line}: {}", String::from_utf8_lossy(&output.stderr).trim())))
+}
+
+const IN_MEMORY: &str = "/dev/shm";
+const PREFIX: &str = "remora-lab-";
+
+/// An empty directory with these ones in it.
+pub(super) fn in_memory(inside: &[&str]) -> io::Result<Scratch> {
+    let here = |place: &Path| Scratch::new(place, PREFIX, inside);
+    here(Path::new(IN_MEMORY)).or_else(|_| here(&std::env::temp_dir()))
 }

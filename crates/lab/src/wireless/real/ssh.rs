@@ -6,15 +6,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use guest::find;
+use guest::{Scratch, find};
 use remora_host::emulate::{Emulator, Station};
 
-use super::super::job::System;
-use super::bench::READY;
-use super::program::{Program, Start};
-use super::scratch::Scratch;
+use super::program::{Program, READY, Result, Start, failed, failed_with};
 use super::tunnel::own_run;
-use super::{Result, failed, failed_with};
+use crate::wireless::job::System;
 
 const PORT: u16 = 2222;
 

@@ -1,22 +1,19 @@
 //! The link layer on a bench: `remora link` at both ends of the emulated hop.
 
-use std::fs;
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
+use guest::Scratch;
 use remora_base::Rate;
 use remora_channel::{Config, Duplex};
 use remora_host::emulate::{Emulator, Station};
 use remora_host::handoff::Signal;
 use remora_host::link::control;
 
-use super::bench::READY;
-use super::carrier;
-use super::program::{Program, Start};
-use super::scratch::Scratch;
-use super::{Result, failed, failed_with};
+use super::program;
+use super::program::{Program, READY, Result, Start, failed, failed_with};
 
 const BASE: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
 
@@ -73,9 +70,9 @@ impl Tunnel {
         // The mobile's end tells the programs on this bench of cell switches, and nobody else; on
         // the base's side there are none to be told.
         let daemon = |at: Station, line: &[String]| {
-            let mut environment = carrier::environment(scratch);
+            let mut environment = program::environment(scratch);
             if at == Station::Base {
-                environment.push((carrier::HAND_OFF_DIR, scratch.path("nobody").to_string_lossy().into_owned()));
+                environment.push((program::HAND_OFF_DIR, scratch.path("nobody").to_string_lossy().into_owned()));
             }
             let name = format!("link-{}", name_of(at));
             Program::start(emulator, scratch, at, &Start { environment: &environment, ..Start::new(&name, line) })

@@ -1,0 +1,411 @@
+//! `remora bench --atp`: how fast ATP is where the link is not what limits it, beside plain QUIC.
+//!
+//! Both send the same objects over 127.0.0.1 within this program, in turns: ATP by its endpoints
+//! as applications have them, QUIC by quinn with its default configuration, a stream for each
+//! object. Both seal with ring, in packets of the size that they find out to fit. An object counts
+//! when the receiving program has it whole; a run ends when all have come and the sender has been
+//! told so of each.
+//!
+//! A round has a run of either, in random order, and a ratio of their rates; what is reported is
+//! the median of the rounds and its interval. What the machine does beside them falls on both.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use quinn::rustls::RootCertStore;
+use quinn::rustls::pki_types::PrivatePkcs8KeyDer;
+use quinn::{
+    ClientConfig, Connection, Endpoint, EndpointConfig, MtuDiscoveryConfig, ServerConfig, TokioRuntime, TransportConfig,
+};
+use remora_atp::Outcome;
+use remora_atp::session::{Config, Guests};
+use remora_base::Rng;
+use remora_host::atp::blocking::{BlockingEndpoint, wait};
+use remora_host::atp::{Request, Settings, keys};
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::report::error::failed;
+use crate::report::statistics::Summary;
+use crate::report::table::Table;
+
+pub use crate::report::error::Error;
+
+/// ATP's rate, at least so many times QUIC's.
+pub const BAR: f64 = 1.0;
+/// Objects under way at a time.
+const AHEAD: usize = 16;
+/// The most bytes of a run.
+pub const BYTES_MAX: u64 = 16 << 30;
+/// A run that takes longer has failed.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// What to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Objects in a run (at least 1).
+    pub objects: u64,
+    /// Bytes of each (1 to 64 MiB).
+    pub size: usize,
+    /// Rounds; fewer than 6 give no interval.
+    pub rounds: usize,
+    /// Draws the order of the runs.
+    pub seed: u64,
+    /// The largest datagrams that both try and take, in bytes without IP and UDP headers (1200 to
+    /// 65527); `None`: each as it is by default.
+    pub datagram: Option<u16>,
+}
+
+impl Default for Options {
+    /// 256 MiB in objects of 1 MiB, seven rounds.
+    fn default() -> Options {
+        Options { objects: 256, size: 1 << 20, rounds: 7, seed: 1, datagram: None }
+    }
+}
+
+/// What sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Carrier {
+    /// ATP's endpoints.
+    Atp,
+    /// quinn.
+    Quinn,
+}
+
+impl Carrier {
+    const BOTH: [Carrier; 2] = [Carrier::Atp, Carrier::Quinn];
+
+    fn name(self) -> &'static str {
+        match self {
+            Carrier::Atp => "ATP",
+            Carrier::Quinn => "QUIC (quinn)",
+        }
+    }
+
+    fn run(self, load: &Load) -> Result<Duration, Error> {
+        match self {
+            Carrier::Atp => run_atp(load),
+            Carrier::Quinn => run_quic(load),
+        }
+    }
+}
+
+/// What one run sends.
+#[derive(Clone, Debug)]
+struct Load {
+    /// Always the same one, which is not copied to be sent.
+    object: Bytes,
+    count: u64,
+    datagram: Option<u16>,
+}
+
+impl Load {
+    fn bytes(&self) -> u64 {
+        self.object.len() as u64 * self.count
+    }
+}
+
+/// The figures of one carrier.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Row {
+    /// Which.
+    pub carrier: Carrier,
+    /// Bytes of objects a second.
+    pub bytes_per_second: Summary,
+    /// Processor time of both ends, in nanoseconds a byte.
+    pub cpu_ns_per_byte: Summary,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The version of Remora that ran it.
+    pub version: &'static str,
+    /// Objects in a run.
+    pub objects: u64,
+    /// Bytes of each.
+    pub size: usize,
+    /// The largest datagrams of both, if they were held to the same.
+    pub datagram: Option<u16>,
+    /// ATP and QUIC.
+    pub rows: Vec<Row>,
+    /// ATP's rate over QUIC's, round by round.
+    pub ratio: Summary,
+}
+
+/// Runs it: some seconds on a fast machine.
+pub fn run(options: &Options) -> Result<Report, Error> {
+    let object = Bytes::from(vec![0x5a; options.size]);
+    let load = Load { object, count: options.objects.max(1), datagram: options.datagram };
+    let mut rng = Rng::stream(options.seed, "atp-loopback");
+    let mut rates: [Vec<f64>; 2] = Default::default();
+    let mut costs: [Vec<f64>; 2] = Default::default();
+    for _ in 0..options.rounds.max(1) {
+        let order = if rng.chance(0.5) { [0, 1] } else { [1, 0] };
+        for n in order {
+            let before = cpu();
+            let took = Carrier::BOTH[n].run(&load)?;
+            let spent = cpu().saturating_sub(before);
+            rates[n].push(load.bytes() as f64 / took.as_secs_f64());
+            costs[n].push(spent.as_nanos() as f64 / load.bytes() as f64);
+        }
+    }
+    let none = || failed("the figures")("there are none");
+    let ratios: Vec<f64> = rates[0].iter().zip(&rates[1]).map(|(a, b)| a / b).collect();
+    let row = |n: usize| {
+        let (bytes_per_second, cpu_ns_per_byte) = (Summary::of(&rates[n])?, Summary::of(&costs[n])?);
+        Some(Row { carrier: Carrier::BOTH[n], bytes_per_second, cpu_ns_per_byte })
+    };
+    Ok(Report {
+        version: env!("CARGO_PKG_VERSION"),
+        objects: load.count,
+        size: options.size,
+        datagram: options.datagram,
+        rows: [0, 1].into_iter().map(row).collect::<Option<_>>().ok_or_else(none)?,
+        ratio: Summary::of(&ratios).ok_or_else(none)?,
+    })
+}
+
+/// Processor time of this program so far.
+fn cpu() -> Duration {
+    let t = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(u64::try_from(t.tv_sec).unwrap_or(0), u32::try_from(t.tv_nsec).unwrap_or(0))
+}
+
+/// Until when a run must be over.
+fn deadline() -> Instant {
+    Instant::now() + PATIENCE
+}
+
+impl Report {
+    /// Whether the bar is held.
+    pub fn holds(&self) -> bool {
+        self.ratio.median >= BAR
+    }
+
+    /// For people.
+    pub fn to_text(&self) -> String {
+        let head = ["carrier", "MB/s", "95 %", "CPU ns a byte"];
+        let interval = |s: &Summary, unit: f64, digits: usize| match s.interval() {
+            Some((low, high)) => format!("{:.digits$}..{:.digits$}", low / unit, high / unit),
+            None => String::new(),
+        };
+        let row = |r: &Row| {
+            vec![
+                r.carrier.name().to_owned(),
+                format!("{:.0}", r.bytes_per_second.median / 1e6),
+                interval(&r.bytes_per_second, 1e6, 0),
+                format!("{:.2}", r.cpu_ns_per_byte.median),
+            ]
+        };
+        let table = Table::new(1, head, self.rows.iter().map(row)).to_text();
+        let interval = interval(&self.ratio, 1.0, 2);
+        let interval = if interval.is_empty() { interval } else { format!(" (95 %: {interval})") };
+        let held = self.datagram.map_or_else(String::new, |bytes| format!(" in datagrams of {bytes}"));
+        format!(
+            "{} objects of {} bytes{held} over loopback, {} rounds, medians\n\n{table}\nATP is {:.2} times as fast as \
+             QUIC{interval}; bar: {BAR:.1}\n",
+            self.objects, self.size, self.ratio.runs, self.ratio.median
+        )
+    }
+}
+
+/// Sends everything; how long it took.
+fn run_atp(load: &Load) -> Result<Duration, Error> {
+    let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let key = || keys::generate().map_err(failed("a key"));
+    let session = Config { guests: Guests::Anyone, ..Config::default() };
+    let receiver = Settings { session, datagram_max: load.datagram, ..Settings::receiver(at) };
+    let receiver = BlockingEndpoint::bind(receiver, key()?).map_err(failed("the receiver"))?;
+    let sender = Settings { listen: at, datagram_max: load.datagram, ..Settings::sender() };
+    let sender = BlockingEndpoint::bind(sender, key()?).map_err(failed("the sender"))?;
+    let (to, their_key) = (receiver.endpoint().local_addr(), receiver.endpoint().public_key());
+    let remote =
+        sender.connect(to, their_key, PATIENCE).ok_or("it takes too long").map_err(failed("the connection"))?;
+    let remote = remote.map_err(failed("the connection"))?;
+    let (began, until) = (Instant::now(), deadline());
+    thread::scope(|scope| {
+        let taking = scope.spawn(|| take(&receiver, load, until));
+        let mut under_way: VecDeque<Request> = VecDeque::new();
+        for _ in 0..load.count {
+            if under_way.len() >= AHEAD {
+                atp_delivered(under_way.pop_front())?;
+            }
+            under_way.push_back(
+                remote.send(load.object.clone(), remora_atp::Options::default()).map_err(failed("sending"))?,
+            );
+        }
+        while !under_way.is_empty() {
+            atp_delivered(under_way.pop_front())?;
+        }
+        taking.join().unwrap_or_else(|e| std::panic::resume_unwind(e))
+    })?;
+    Ok(began.elapsed())
+}
+
+/// Waits for a request's end, which must be a good one.
+fn atp_delivered(request: Option<Request>) -> Result<(), Error> {
+    let Some(request) = request else { return Ok(()) };
+    match wait(request).map_err(failed("sending"))?.outcome {
+        Outcome::Delivered => Ok(()),
+        other => Err(failed("an object")(format!("{other:?}"))),
+    }
+}
+
+/// Takes all objects.
+fn take(receiver: &BlockingEndpoint, load: &Load, until: Instant) -> Result<(), Error> {
+    for _ in 0..load.count {
+        let left = until.saturating_duration_since(Instant::now());
+        let received = receiver.recv(Some(left)).ok_or("it takes too long").map_err(failed("receiving"))?;
+        if received.map_err(failed("receiving"))?.object.len() != load.object.len() {
+            return Err(failed("an object")("it came in another size"));
+        }
+    }
+    Ok(())
+}
+
+/// The name in the certificate.
+const NAME: &str = "localhost";
+
+/// Sends everything; how long it took.
+fn run_quic(load: &Load) -> Result<Duration, Error> {
+    let (server, client) = configs(load.datagram)?;
+    let (told, hear) = oneshot::channel();
+    thread::scope(|scope| {
+        let receiving = scope.spawn(move || runtime()?.block_on(receive(server, told, load)));
+        let sent = runtime()?.block_on(async {
+            let to = hear.await.map_err(|_| failed("the receiver")("it did not begin"))?;
+            timeout(PATIENCE, send(client, to, load)).await.map_err(failed("sending"))?
+        });
+        let received = receiving.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
+        received.and(sent)
+    })
+}
+
+fn runtime() -> Result<Runtime, Error> {
+    Builder::new_current_thread().enable_all().build().map_err(failed("a runtime"))
+}
+
+/// A server with a certificate of its own making, and a client that trusts it alone; with the largest
+/// datagram to be tried, if that is not to be quinn's own choice.
+fn configs(datagram: Option<u16>) -> Result<(ServerConfig, ClientConfig), Error> {
+    let made = rcgen::generate_simple_self_signed([NAME.to_owned()]).map_err(failed("a certificate"))?;
+    let certificate = made.cert.der().clone();
+    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let mut server = ServerConfig::with_single_cert(vec![certificate.clone()], key.into()).map_err(failed("TLS"))?;
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate).map_err(failed("TLS"))?;
+    let mut client = ClientConfig::with_root_certificates(Arc::new(roots)).map_err(failed("TLS"))?;
+    if let Some(bytes) = datagram {
+        let mut discovery = MtuDiscoveryConfig::default();
+        discovery.upper_bound(bytes);
+        let mut transport = TransportConfig::default();
+        transport.mtu_discovery_config(Some(discovery));
+        let transport = Arc::new(transport);
+        server.transport_config(transport.clone());
+        client.transport_config(transport);
+    }
+    Ok((server, client))
+}
+
+/// An endpoint on any port of loopback, that takes datagrams as large as those to be tried.
+fn endpoint(server: Option<ServerConfig>, datagram: Option<u16>) -> Result<Endpoint, Error> {
+    let mut config = EndpointConfig::default();
+    if let Some(bytes) = datagram.filter(|bytes| u64::from(*bytes) > config.get_max_udp_payload_size()) {
+        config.max_udp_payload_size(bytes).map_err(failed("an endpoint"))?;
+    }
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed("a socket"))?;
+    Endpoint::new(config, server, socket, Arc::new(TokioRuntime)).map_err(failed("an endpoint"))
+}
+
+async fn send(config: ClientConfig, to: SocketAddr, load: &Load) -> Result<Duration, Error> {
+    let mut endpoint = endpoint(None, load.datagram)?;
+    endpoint.set_default_client_config(config);
+    let connection = endpoint.connect(to, NAME).map_err(failed("the connection"))?;
+    let connection = connection.await.map_err(failed("the connection"))?;
+    let began = Instant::now();
+    let mut under_way = JoinSet::new();
+    for _ in 0..load.count {
+        if under_way.len() >= AHEAD {
+            quic_delivered(under_way.join_next().await)?;
+        }
+        under_way.spawn(send_one(connection.clone(), load.object.clone()));
+    }
+    while !under_way.is_empty() {
+        quic_delivered(under_way.join_next().await)?;
+    }
+    let took = began.elapsed();
+    connection.close(0u32.into(), b"");
+    endpoint.wait_idle().await;
+    Ok(took)
+}
+
+async fn send_one(connection: Connection, object: bytes::Bytes) -> Result<(), Error> {
+    let mut stream = connection.open_uni().await.map_err(failed("a stream"))?;
+    stream.write_chunk(object).await.map_err(failed("sending"))?;
+    stream.finish().map_err(failed("sending"))?;
+    // Until all of it is acknowledged.
+    match stream.stopped().await.map_err(failed("sending"))? {
+        None => Ok(()),
+        Some(code) => Err(failed("an object")(format!("it was stopped: {code}"))),
+    }
+}
+
+fn quic_delivered(ended: Option<Result<Result<(), Error>, tokio::task::JoinError>>) -> Result<(), Error> {
+    ended.map_or(Ok(()), |e| e.map_err(failed("sending"))?)
+}
+
+async fn receive(config: ServerConfig, told: oneshot::Sender<SocketAddr>, load: &Load) -> Result<(), Error> {
+    let endpoint = endpoint(Some(config), load.datagram)?;
+    // Whoever waits for it is there until this ends.
+    let _ = told.send(endpoint.local_addr().map_err(failed("the receiver"))?);
+    let taking = async {
+        let incoming = endpoint.accept().await.ok_or("it was closed").map_err(failed("the receiver"))?;
+        let connection = incoming.await.map_err(failed("the connection"))?;
+        let mut under_way = JoinSet::new();
+        for _ in 0..load.count {
+            let mut stream = connection.accept_uni().await.map_err(failed("receiving"))?;
+            let size = load.object.len();
+            under_way.spawn(async move { stream.read_to_end(size).await.map(|object| object.len()) });
+        }
+        while let Some(read) = under_way.join_next().await {
+            let size = read.map_err(failed("receiving"))?.map_err(failed("receiving"))?;
+            if size != load.object.len() {
+                return Err(failed("an object")("it came in another size"));
+            }
+        }
+        // The sender closes when it has been told.
+        connection.closed().await;
+        Ok(())
+    };
+    timeout(PATIENCE, taking).await.map_err(failed("receiving"))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_deliver_everything_and_the_report_says_how_fast() {
+        let options = Options { objects: 12, size: 40_000, rounds: 1, seed: 3, datagram: Some(1452) };
+        let report = run(&options).unwrap();
+        assert_eq!(report.rows.iter().map(|r| r.carrier).collect::<Vec<_>>(), Carrier::BOTH);
+        assert!(report.rows.iter().all(|r| r.bytes_per_second.median > 1e4 && r.cpu_ns_per_byte.median > 0.0));
+        let [a, b] = [0, 1].map(|n: usize| report.rows[n].bytes_per_second.median);
+        assert!((report.ratio.median - a / b).abs() < 1e-9);
+        let text = report.to_text();
+        assert!(
+            text.contains("12 objects of 40000 bytes in datagrams of 1452") && text.contains("QUIC (quinn)"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,410 @@
+//! NFS over ATP against NFS over TCP: the filesystem workload of ATP 02 (section 4.3) as real calls.
+//!
+//! A mobile asks for a file's attributes every tenth of a second and writes 64 KiB, unstable, every
+//! second, while the bandwidth follows a trace. Both carriers run at the same time, each on an
+//! emulated link of its own, with the same client and the same server; TCP is the kernel's, with
+//! CUBIC. A call is measured from when it was to be made until its answer is there. A call that is
+//! not answered when everything ends counts as one that takes for ever.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use remora_atp::session::{Guests, Identity, PublicKey};
+use remora_base::{Rate, Time};
+use remora_channel::{Config, Opportunities, PerSide};
+use remora_client::Transport;
+use remora_host::atp::keys;
+use remora_host::client::{ClientError, Keys, Session, Target};
+use remora_host::emulate::{Emulator, Setup, Station};
+use remora_host::server::{Objects, Serving};
+use remora_host::{Clock, client, server};
+use remora_server::{Access, Export, Exports, Squash, Terms};
+use remora_sim::atp::Trace;
+use remora_vfs::{MemFs, Vfs};
+use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Fh, Reply, SetAttr, Stable, WriteArgs};
+use serde::Serialize;
+use tokio::task::JoinSet;
+
+use crate::report::error::failed;
+use crate::report::progress::bar;
+use crate::report::statistics::{percentile, sorted};
+use crate::report::table::Table;
+
+pub use crate::report::error::Error;
+
+/// The small calls' p99 over TCP, at least so many times that over ATP: of those made while
+/// something got through. (Whoever asks in a blackout waits for its end, whatever carries the call.)
+pub const BAR: f64 = 5.0;
+/// The latest frame may have been as late as this part of the lesser p99: a moment's stall of the
+/// machine does not show in what is compared, and in five minutes there may well be one.
+const LATE_PART: f64 = 0.1;
+/// Frames that may wait in front of the link, in either direction.
+const QUEUE: usize = 50;
+/// Bytes that may cross at once, as recorded links have it.
+const OPPORTUNITY: u64 = 1500;
+/// One way, beside the time on the wire.
+const DELAY: Duration = Duration::from_millis(10);
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The bandwidth over time, in both directions.
+    pub trace: Trace,
+    /// What it is called.
+    pub trace_name: String,
+    /// Where in the trace it begins, and for how long calls are made.
+    pub from: Duration,
+    /// For how long calls are made, at least a second.
+    pub length: Duration,
+    /// Draws what is random: the first transaction's number.
+    pub seed: u64,
+    /// The command that gives figures like these again.
+    pub command: String,
+    /// Whether to show a progress bar (on a terminal only).
+    pub bar: bool,
+}
+
+/// What carries the calls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Carrier {
+    /// Objects with priorities.
+    Atp,
+    /// One connection, CUBIC.
+    Tcp,
+}
+
+impl Carrier {
+    const ALL: [Carrier; 2] = [Carrier::Atp, Carrier::Tcp];
+
+    /// As people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Carrier::Atp => "NFS over ATP",
+            Carrier::Tcp => "NFS over TCP, kernel CUBIC",
+        }
+    }
+}
+
+/// The figures of one sort of call over one carrier; latencies in seconds, `None` where calls
+/// were not answered.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// What carried them.
+    pub carrier: Carrier,
+    /// Which calls.
+    pub calls: &'static str,
+    /// Whether those made while nothing got through count, too.
+    pub with_blackout: bool,
+    /// Calls made.
+    pub made: usize,
+    /// Calls answered.
+    pub answered: usize,
+    /// The median.
+    pub p50: Option<f64>,
+    /// Of a hundred calls one took longer.
+    pub p99: Option<f64>,
+    /// The longest.
+    pub max: Option<f64>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The command that gives figures like these again.
+    pub command: String,
+    /// The trace.
+    pub trace: String,
+    /// For how long calls were made, in seconds.
+    pub seconds: f64,
+    /// The figures.
+    pub rows: Vec<Row>,
+    /// How many times longer the small calls' p99 is over TCP than over ATP: of all of them, and
+    /// of those made while something got through.
+    pub times: [Option<f64>; 2],
+    /// The latest a frame was handed over, in seconds, and whether that is too late for the figures to
+    /// count.
+    pub lateness: Vec<(Carrier, f64, bool)>,
+}
+
+/// Runs both carriers, side by side. It needs root, and takes as long as the calls are made and up
+/// to a minute more.
+pub fn run(options: &Options) -> Result<Report, Error> {
+    let bar = bar(small_calls(options.length) * Carrier::ALL.len() as u64, "small calls", options.bar);
+    let both = std::thread::scope(|scope| {
+        let one = |carrier| {
+            let bar = &bar;
+            scope.spawn(move || measure(carrier, options, &|| bar.inc(1)))
+        };
+        Carrier::ALL.map(one).map(|thread| thread.join())
+    });
+    bar.finish_and_clear();
+    let mut rows = Vec::new();
+    let mut latest = Vec::new();
+    for measured in both {
+        let CarrierRun { carrier, calls, lateness: late } =
+            measured.unwrap_or_else(|e| std::panic::resume_unwind(e))?;
+        latest.push((carrier, late.as_secs_f64()));
+        for kind in [Kind::Small, Kind::Large] {
+            for with_blackout in [true, false] {
+                rows.push(row(carrier, kind, with_blackout, &calls, options));
+            }
+        }
+    }
+    let p99 = |carrier, with_blackout| {
+        let is = |r: &&Row| r.carrier == carrier && r.calls == Kind::Small.name() && r.with_blackout == with_blackout;
+        rows.iter().find(is).and_then(|r| r.p99)
+    };
+    let times = [true, false].map(|all| Some(p99(Carrier::Tcp, all)? / p99(Carrier::Atp, all)?));
+    let least = Carrier::ALL.iter().filter_map(|c| p99(*c, false)).fold(f64::INFINITY, f64::min);
+    let bound_s = (least * LATE_PART).max(Setup::default().lateness_max.as_secs_f64());
+    let lateness = latest.into_iter().map(|(carrier, late_s)| (carrier, late_s, late_s > bound_s)).collect();
+    let Options { command, trace_name, length, .. } = options.clone();
+    Ok(Report { command, trace: trace_name, seconds: length.as_secs_f64(), rows, times, lateness })
+}
+
+fn row(carrier: Carrier, kind: Kind, with_blackout: bool, calls: &[Measured], options: &Options) -> Row {
+    let is_open = |at: Duration| options.trace.rate(Time::ZERO + options.from + at) > 0.0;
+    let counts = |c: &&Measured| c.kind == kind && (with_blackout || is_open(c.at));
+    let took = calls.iter().filter(counts).map(|c| c.took.map_or(f64::INFINITY, |t| t.as_secs_f64()));
+    let took = sorted(&took.collect::<Vec<_>>());
+    let made = took.len();
+    let at = |percent| percentile(&took, percent).filter(|t| t.is_finite());
+    let answered = took.iter().filter(|t| t.is_finite()).count();
+    Row { carrier, calls: kind.name(), with_blackout, made, answered, p50: at(50), p99: at(99), max: at(100) }
+}
+
+/// The link: 1500 bytes cross at each moment that the trace has carried as many more.
+fn channel(options: &Options) -> Result<Config, Error> {
+    let before = options.trace.carried(Time::ZERO + options.from);
+    let end = options.from + options.length + AFTER;
+    let mut text = String::new();
+    for n in 1u64.. {
+        let at = options.trace.when(before + (n * OPPORTUNITY) as f64);
+        let Some(at) = at.filter(|at| *at < Time::ZERO + end) else { break };
+        text += &format!("{}\n", at.since(Time::ZERO + options.from).as_millis().max(1));
+    }
+    if !text.is_empty() {
+        // Such a list begins anew after its last moment, and the trace may end with a time in which nothing crosses.
+        text += &format!("{}\n", (options.length + AFTER).as_millis() + 1);
+    }
+    let crossing = Arc::new(Opportunities::parse(&text).map_err(failed("the trace"))?);
+    let trace = PerSide { base: Some(crossing.clone()), mobile: Some(crossing) };
+    Ok(Config { trace, delay: DELAY, queue_frames: QUEUE, ..Config::default() })
+}
+
+impl Report {
+    /// Whether the bar is held, and no frame was too late.
+    pub fn holds(&self) -> bool {
+        self.times[1].is_some_and(|t| t >= BAR) && self.lateness.iter().all(|(_, _, too_late)| !too_late)
+    }
+
+    /// For people.
+    pub fn to_text(&self) -> String {
+        let ms = |t: Option<f64>| t.map_or("never".to_owned(), |t| format!("{:.0}", t * 1e3));
+        let head = ["Carrier", "Calls", "Made in blackouts", "Made", "Answered", "p50 ms", "p99 ms", "Longest ms"];
+        let cells = |r: &Row| {
+            vec![
+                r.carrier.name().to_owned(),
+                r.calls.to_owned(),
+                if r.with_blackout { "too" } else { "left out" }.to_owned(),
+                r.made.to_string(),
+                r.answered.to_string(),
+                ms(r.p50),
+                ms(r.p99),
+                ms(r.max),
+            ]
+        };
+        let table = Table::new(3, head, self.rows.iter().map(cells)).to_text();
+        let times = |t: Option<f64>| t.map_or("not to be said".to_owned(), |t| format!("{t:.1} times"));
+        let mut text = format!("{}, {} s of calls\n\n{table}\n", self.trace, self.seconds);
+        text += &format!(
+            "p99 of small calls over TCP is that over ATP {}; without those made in blackouts {} (bar: {BAR} times)\n",
+            times(self.times[0]),
+            times(self.times[1])
+        );
+        for (carrier, late, too_late) in &self.lateness {
+            let verdict = if *too_late { ": too late, these figures do not count" } else { "" };
+            text +=
+                &format!("{}: the emulator's latest frame was {:.1} ms late{verdict}\n", carrier.name(), late * 1e3);
+        }
+        text + &format!("{}\n", self.command)
+    }
+}
+
+/// What was measured on one.
+pub(super) struct CarrierRun {
+    pub(super) carrier: Carrier,
+    pub(super) calls: Vec<Measured>,
+    /// The latest a frame was handed over.
+    pub(super) lateness: Duration,
+}
+
+/// Where the server is, and who.
+struct Server {
+    serving: Serving,
+    at: SocketAddr,
+    key: PublicKey,
+}
+
+/// Everything, from the link to the last answer; `tick` is called with each small call.
+pub(super) fn measure(carrier: Carrier, options: &Options, tick: &(dyn Fn() + Sync)) -> Result<CarrierRun, Error> {
+    let weather = channel(options)?;
+    // Mounted in fair weather.
+    let fair = Config { rate: Rate::mbit(100), delay: weather.delay, ..Config::default() };
+    let setup = Setup { config: fair, ..Setup::default() };
+    let mut emulator = Emulator::start(setup).map_err(failed("the emulator"))?;
+    let base = IpAddr::V4(emulator.addr(Station::Base));
+    let identity = keys::generate().map_err(failed("a key"))?;
+    let server = emulator.within(Station::Base, || serve(base, carrier, identity)).map_err(failed("the server"))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed("a runtime"))?;
+    let mounting = || runtime.block_on(mount(&server, carrier, options.seed)).map_err(io::Error::other);
+    let (session, fh) = emulator.within(Station::Mobile(0), mounting).map_err(failed("mounting"))?;
+    emulator.begin(weather, options.seed).map_err(failed("the emulator"))?;
+    let began = emulator.clock().map_err(failed("the emulator"))?.instant(Time::ZERO);
+    // Within, because a connection that has to be made again is made from there.
+    let work = || Ok(runtime.block_on(make_calls(&session, &fh, began, options.length, tick)));
+    let calls = emulator.within(Station::Mobile(0), work).map_err(failed("the calls"))?;
+    let report = emulator.report().map_err(failed("the emulator"))?;
+    drop(session);
+    drop(server.serving);
+    if let Some(lost) = report.lost() {
+        return Err(failed("the emulator")(lost));
+    }
+    Ok(CarrierRun { carrier, calls, lateness: report.lateness.max })
+}
+
+/// Serves a directory in memory, as everybody's.
+fn serve(at: IpAddr, carrier: Carrier, identity: Identity) -> io::Result<Server> {
+    let disk: Arc<dyn Vfs> = Arc::new(MemFs::new(1));
+    let access = Access::everybody(Terms { squash: Squash::None, ..Terms::default() });
+    let export = Export { access, ..Export::new("/", disk) };
+    let exports = Arc::new(Exports::new(vec![export], &[7; 16]).map_err(io::Error::other)?);
+    let core = remora_server::Config::new(exports);
+    let key = identity.public();
+    let objects = Objects { listen: SocketAddr::new(at, 4049), identity, guests: Guests::Anyone };
+    let listen = vec![SocketAddr::new(at, remora_wire::nfs3::PORT)];
+    let options = server::Options { listen, objects: Some(objects), ..server::Options::new(core) };
+    let serving = Serving::start(options).map_err(io::Error::other)?;
+    let port = match carrier {
+        Carrier::Atp => 4049,
+        Carrier::Tcp => remora_wire::nfs3::PORT,
+    };
+    Ok(Server { serving, at: SocketAddr::new(at, port), key })
+}
+
+async fn mount(
+    server: &Server,
+    carrier: Carrier,
+    seed: u64,
+) -> Result<(client::Session, remora_wire::nfs3::Fh), client::ClientError> {
+    let (transport, keys) = match carrier {
+        Carrier::Atp => (Transport::Atp, Some(Keys { server: server.key, own: None })),
+        Carrier::Tcp => (Transport::Tcp, None),
+    };
+    let (host, port) = (server.at.ip().to_string(), Some(server.at.port()));
+    let target = Target { host, port, mount_port: None, transport: Some(transport), keys, path: "/".into() };
+    let options = client::Options { config: remora_client::Config::new(transport), seed, clock: Clock::start() };
+    let session = client::mount(&target, "/", options).await?;
+    let fh = file(&session).await?;
+    Ok((session, fh))
+}
+
+/// Between two small calls.
+const SMALL_EVERY: Duration = Duration::from_millis(100);
+/// Of so many small calls one has a large one beside it.
+const SMALL_PER_LARGE: u32 = 10;
+/// Bytes that a large one writes.
+const LARGE: usize = 64 << 10;
+/// The writes go round in a file of so many blocks.
+const BLOCKS: u64 = 16;
+/// How long answers are waited for after the last call.
+pub(super) const AFTER: Duration = Duration::from_secs(45);
+
+/// A sort of call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// GETATTR.
+    Small,
+    /// WRITE, unstable.
+    Large,
+}
+
+impl Kind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::Small => "GETATTR",
+            Kind::Large => "WRITE 64 KiB",
+        }
+    }
+}
+
+/// A call and how long it took.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measured {
+    pub(super) kind: Kind,
+    /// When it was made, from the beginning.
+    pub(super) at: Duration,
+    /// `None`: it was not answered.
+    pub(super) took: Option<Duration>,
+}
+
+/// The file that the calls are about.
+pub(super) async fn file(session: &Session) -> Result<Fh, ClientError> {
+    let at = DirOp { dir: session.root().clone(), name: Bytes::from_static(b"file") };
+    let create = Call::Create(CreateArgs { at, how: CreateHow::Unchecked(SetAttr::NONE) });
+    let Reply::Create(Ok(made)) = session.ok(create).await? else { return Err(ClientError::Closed) };
+    made.fh.ok_or(ClientError::Closed)
+}
+
+/// How many small calls [`run`] makes.
+pub(super) fn small_calls(length: Duration) -> u64 {
+    length.as_nanos().div_ceil(SMALL_EVERY.as_nanos()) as u64
+}
+
+/// Makes calls for `length` from `began` on, and waits for their answers for [`AFTER`] at most;
+/// `tick` is called with each small one.
+pub(super) async fn make_calls(
+    session: &Session,
+    fh: &Fh,
+    began: Instant,
+    length: Duration,
+    tick: &(dyn Fn() + Sync),
+) -> Vec<Measured> {
+    let mut under_way = JoinSet::new();
+    let mut made = Vec::new();
+    let mut make = |kind, at, call| {
+        let (session, nth) = (session.clone(), made.len());
+        made.push(Measured { kind, at, took: None });
+        under_way.spawn(async move {
+            let answer = session.ok(call).await;
+            (nth, answer.is_ok().then(|| began.elapsed().saturating_sub(at)))
+        });
+    };
+    let block = Bytes::from(vec![0x5a; LARGE]);
+    for n in 0u32.. {
+        let at = SMALL_EVERY * n;
+        if at >= length {
+            break;
+        }
+        tokio::time::sleep_until((began + at).into()).await;
+        if n % SMALL_PER_LARGE == 0 {
+            let offset = u64::from(n / SMALL_PER_LARGE) % BLOCKS * LARGE as u64;
+            let (fh, data) = (fh.clone(), block.clone());
+            let write = WriteArgs { fh, offset, count: LARGE as u32, stable: Stable::Unstable, data };
+            make(Kind::Large, at, Call::Write(write));
+        }
+        make(Kind::Small, at, Call::GetAttr(fh.clone()));
+        tick();
+    }
+    let until = began + length + AFTER;
+    while let Ok(Some(Ok((nth, took)))) = tokio::time::timeout_at(until.into(), under_way.join_next()).await {
+        if let Some(call) = made.get_mut(nth) {
+            call.took = took;
+        }
+    }
+    made
+}

@@ -1,0 +1,138 @@
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use remora_base::Rng;
+use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Fh, Reply, SetAttr, Stable, WriteArgs};
+
+use super::reference_client;
+use super::target::{Counters, Stage, Target};
+use crate::raw::{Datagrams, Stream};
+
+/// Where attackers come from. The good client has another address: bounds are by address.
+pub(super) const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+/// An address of a network of 64 bits, all of which are this machine's in a [namespace](in_namespace).
+pub(super) const NETWORK: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x5e70, 0, 0, 0, 0, 0, 1);
+/// How long the good client works before an attack on what it shares with the attacker.
+pub(super) const CALM: Duration = Duration::from_millis(500);
+/// How long an attacker waits for a reply.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const MIB: u64 = 1 << 20;
+/// How often the server's memory is looked at.
+pub(super) const LOOK: Duration = Duration::from_millis(20);
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The `remora` program.
+    pub program: PathBuf,
+    /// How long each attack lasts.
+    pub length: Duration,
+    /// The good client's calls must not take longer, 99 of 100 of them.
+    pub p99_max: Duration,
+    /// What the good client must keep of its rate beside attacks on what it shares with the attacker.
+    pub rate_ratio_min: f64,
+    /// The attacks, by name; all if empty.
+    pub names: Vec<String>,
+    /// Draws what is random.
+    pub seed: u64,
+    /// Set when all is to end soon, and to be tidied up.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// What an attack came to, in a few words, or why it is the server's failure.
+pub(super) type Told = Result<String, Box<dyn std::error::Error + Send + Sync>>;
+
+/// What an attacker knows: where the server is, and two files of its own.
+pub(super) struct Ground<'a> {
+    pub(super) target: &'a Target,
+    pub(super) addr: SocketAddr,
+    pub(super) portmap: SocketAddr,
+    pub(super) srv: &'a Path,
+    pub(super) until: Instant,
+    pub(super) seed: u64,
+    pub(super) stop: &'a AtomicBool,
+    pub(super) root: Fh,
+    /// Of another export.
+    pub(super) other: Fh,
+    /// An empty file.
+    pub(super) file: Fh,
+    /// Counters seen while the attack went on.
+    pub(super) seen: std::sync::Mutex<Counters>,
+}
+
+impl Ground<'_> {
+    pub(super) fn new<'a>(target: &'a Target, plan: &'a Plan, stage: Stage) -> io::Result<Ground<'a>> {
+        // Strangers cannot make their own files.
+        let source = if stage.allow.is_some() { reference_client::ADDRESS } else { ATTACKER };
+        let mut stream = Stream::connect_from(source, target.addr, PATIENCE)?;
+        let (root, other) = (stream.mount("/srv")?, stream.mount("/other")?);
+        let file = create(&mut stream, &root, "file")?;
+        Ok(Ground {
+            target,
+            addr: target.addr,
+            portmap: target.portmap,
+            srv: &target.srv,
+            until: Instant::now() + plan.length,
+            seed: plan.seed,
+            stop: &plan.stop,
+            root,
+            other,
+            file,
+            seen: std::sync::Mutex::default(),
+        })
+    }
+
+    pub(super) fn stream(&self) -> io::Result<Stream> {
+        Stream::connect_from(ATTACKER, self.addr, PATIENCE)
+    }
+
+    /// Has the file hold more than a reply can.
+    pub(super) fn fill(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let data = Bytes::from(vec![7; MIB as usize]);
+        let (fh, count) = (self.file.clone(), MIB as u32);
+        let write = WriteArgs { fh, offset: 0, count, stable: Stable::Unstable, data };
+        match self.stream()?.call(&Call::Write(write))? {
+            Reply::Write(Ok(ok)) if ok.count == count => Ok(()),
+            other => Err(format!("WRITE: {:?}", other.status()).into()),
+        }
+    }
+
+    pub(super) fn datagrams(&self, addr: SocketAddr) -> io::Result<Datagrams> {
+        Datagrams::connect_from(ATTACKER, addr, Duration::from_secs(2))
+    }
+
+    pub(super) fn rng(&self, name: &str) -> Rng {
+        Rng::stream(self.seed, name)
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        Instant::now() >= self.until || self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Notes the server's counters as they are now.
+    pub(super) fn look(&self) -> io::Result<()> {
+        let now = self.target.counters()?;
+        if let Ok(mut seen) = self.seen.lock() {
+            for (name, n) in now {
+                let max = seen.entry(name).or_default();
+                *max = n.max(*max);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes a file that did not exist.
+pub(super) fn create(stream: &mut Stream, dir: &Fh, name: &str) -> io::Result<Fh> {
+    let how = CreateHow::Guarded(SetAttr { mode: Some(0o666), ..SetAttr::NONE });
+    let at = DirOp { dir: dir.clone(), name: Bytes::copy_from_slice(name.as_bytes()) };
+    match stream.call(&Call::Create(CreateArgs { at, how }))? {
+        Reply::Create(Ok(made)) => made.fh.ok_or_else(|| io::Error::other("CREATE gave no handle")),
+        other => Err(io::Error::other(format!("CREATE: {:?}", other.status()))),
+    }
+}

@@ -1,0 +1,404 @@
+//! What a copy beside a load will take, from copies of one small file without any: by the analytic
+//! model and by simulation.
+//!
+//! A copy starts, flows and ends. Starting and ending (with the disk's part) are exchanges one after
+//! another, which a copy of next to nothing has, too; the flow is blocks that go round, as many as
+//! the file has. How many frames each has is counted, how long the software takes is fitted, both to
+//! the copies without load ([`Program::fitted`]) and by model and simulator each for itself, for on a
+//! medium with collisions they do not agree on what that costs; all else is predicted.
+//!
+//! The model gets the load that was *carried* while the file flowed. The simulator gets the load that
+//! was offered, and finds itself who gets how much of a full medium.
+
+use remora_base::Rate;
+use remora_channel::{Access, csma};
+use remora_model::ring::Discipline;
+use remora_model::{
+    Bits, Burst, Copy, Flow, Group, Kind, Medium, Network, PacketRate, Reason, Seconds, Size, Topology,
+};
+use remora_sim::network;
+use remora_sim::network::Simulated;
+use serde::Serialize;
+
+use super::plan::{LOADERS, PROPAGATION, System};
+
+/// Halvings of the interval that the software's time is in, by the model and by simulation, whose
+/// answers are known to a per cent only.
+const HALVINGS: (usize, usize) = (30, 10);
+/// Times of the longest frame that are simulated: for each step of a fit, and for a prediction, whose
+/// mean is then known to a per cent or two.
+const FRAME_TIMES: (f64, f64) = (5_000.0, 20_000.0);
+/// Of the frames of starting and ending, so many in each direction go for an exchange: those that say
+/// something, and those that only acknowledge it.
+const FRAMES_AN_EXCHANGE: f64 = 2.0;
+/// A TCP segment's payload on this medium, in bytes (RFC 7323's timestamps are on).
+const SEGMENT: f64 = 1448.0;
+/// The segments that a sender has under way: it fills its station's device queue. (`nfs-cp` waits for
+/// each mebibyte, Remora keeps a window of calls: what that costs shows in the software's time.)
+const SEGMENTS: u32 = 48;
+/// Beside more than this a station without a queue waits a turn of the others, and no longer: the
+/// model's formula says so up to here.
+const LONELY_LOAD_MAX: f64 = 0.95;
+
+/// What copies without load have shown.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Seen {
+    /// The medium.
+    pub(super) on: On,
+    /// The file.
+    pub(super) bytes: u64,
+    /// How long the file flowed, and all else, in seconds.
+    pub(super) flow_s: f64,
+    pub(super) rest_s: f64,
+    /// Frames of the whole copy, there and back.
+    pub(super) frames: (Frames, Frames),
+    /// The same of a copy of next to nothing.
+    pub(super) begun: (Frames, Frames),
+}
+
+/// A program as model and simulator see it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Program {
+    bytes: u64,
+    rest: Stage,
+    flow: Stage,
+    /// The same with the software's time as simulation has it.
+    simulated: Stage,
+}
+
+/// What was fitted.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Fitted {
+    /// Whose.
+    pub system: System,
+    /// With files of this size, without load.
+    pub bytes: u64,
+    /// Starting and ending, in seconds.
+    pub rest_s: f64,
+    /// In so many exchanges.
+    pub exchanges: f64,
+    /// Blocks of the file, and how many are under way.
+    pub blocks: f64,
+    /// Blocks under way.
+    pub window: u32,
+    /// Time of the software for a block, in seconds, by the model.
+    pub software_s: f64,
+    /// The same by simulation.
+    pub software_simulated_s: f64,
+}
+
+impl Program {
+    /// Fits the software's times.
+    pub(super) fn fitted(seen: &Seen) -> Program {
+        let Seen { on, bytes, begun, .. } = *seen;
+        let exchanges = (begun.0.count.min(begun.1.count) / FRAMES_AN_EXCHANGE).max(1.0);
+        let blank = Stage { on, blocks: exchanges, window: 1, there: begun.0, back: begun.1, software_s: 0.0 };
+        let by_model = |stage: &Stage| stage.by_model(Load::default()).map(|(seconds, _)| seconds);
+        let by_simulation = |stage: &Stage| stage.by_simulation(Load::default(), FRAME_TIMES.0, 0);
+        let rest = blank.fitted(seen.rest_s, HALVINGS.0, by_model);
+        let blocks = bytes.max(1) as f64 / SEGMENT;
+        let (there, back) = (seen.frames.0.less(begun.0), seen.frames.1.less(begun.1));
+        let flow = Stage { blocks, window: SEGMENTS, there, back, ..blank };
+        let simulated = flow.fitted(seen.flow_s, HALVINGS.1, by_simulation);
+        Program { bytes: bytes.max(1), rest, flow: flow.fitted(seen.flow_s, HALVINGS.0, by_model), simulated }
+    }
+
+    /// What was fitted.
+    pub(super) fn about(&self, system: System) -> Fitted {
+        Fitted {
+            system,
+            bytes: self.bytes,
+            rest_s: self.rest.by_model(Load::default()).map_or(0.0, |(seconds, _)| seconds),
+            exchanges: self.rest.blocks,
+            blocks: self.flow.blocks,
+            window: self.flow.window,
+            software_s: self.flow.software_s,
+            software_simulated_s: self.simulated.software_s,
+        }
+    }
+
+    /// How long a file of `bytes` takes beside a load of which `carried` is carried while the file
+    /// flows and `offered` before and after, by the model; and why to doubt it.
+    pub(super) fn by_model(&self, bytes: u64, offered: Load, carried: Load) -> Option<(f64, Vec<Reason>)> {
+        let lonely = Load { share: offered.share.min(LONELY_LOAD_MAX), ..offered };
+        let (rest_s, _) = self.rest.by_model(lonely)?;
+        let (flow_s, doubts) = self.flow.by_model(carried)?;
+        Some((rest_s + self.times(bytes) * flow_s, doubts))
+    }
+
+    /// The same by simulation, from the load that is offered.
+    pub(super) fn by_simulation(&self, bytes: u64, offered: Load, seed: u64) -> Option<f64> {
+        let rest_s = self.rest.by_simulation(offered, FRAME_TIMES.1, seed)?;
+        Some(rest_s + self.times(bytes) * self.simulated.by_simulation(offered, FRAME_TIMES.1, seed)?)
+    }
+
+    /// How many times as much as was fitted to.
+    fn times(&self, bytes: u64) -> f64 {
+        bytes as f64 / self.bytes as f64
+    }
+}
+
+impl Stage {
+    /// The same with the software's time with which it takes `seconds` by `taken`; none if it takes
+    /// longer without any.
+    fn fitted(self, seconds: f64, halvings: usize, taken: impl Fn(&Stage) -> Option<f64>) -> Stage {
+        let (mut low, mut high) = (0.0, 2.0 * seconds.max(0.0) / self.blocks);
+        for _ in 0..halvings {
+            let software_s = (low + high) / 2.0;
+            let taken = taken(&Stage { software_s, ..self });
+            if taken.is_none_or(|taken| taken > seconds) { high = software_s } else { low = software_s }
+        }
+        Stage { software_s: low, ..self }
+    }
+}
+
+impl Frames {
+    fn less(self, other: Frames) -> Frames {
+        Frames { count: (self.count - other.count).max(0.0), seconds: (self.seconds - other.seconds).max(0.0) }
+    }
+}
+
+/// What the topology calls the medium.
+const MEDIUM: &str = "medium";
+
+/// A medium.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct On {
+    pub(crate) rate: Rate,
+    pub(crate) access: Access,
+}
+
+/// The load beside a copy, all stations' together.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub(crate) struct Load {
+    /// Share of the medium's rate, as packets, without what the medium adds.
+    pub(crate) share: f64,
+    /// A packet's length in bytes.
+    pub(crate) packet_bytes: u64,
+}
+
+/// Frames in one direction.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub(crate) struct Frames {
+    /// How many.
+    pub(crate) count: f64,
+    /// Their time on the medium, in seconds.
+    pub(crate) seconds: f64,
+}
+
+/// Blocks that go round.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Stage {
+    /// What they go over.
+    pub(crate) on: On,
+    /// How many blocks there are; above 0.
+    pub(crate) blocks: f64,
+    /// How many are under way.
+    pub(crate) window: u32,
+    /// Frames of all blocks, there and back.
+    pub(crate) there: Frames,
+    pub(crate) back: Frames,
+    /// The client's time for a block, in seconds.
+    pub(crate) software_s: f64,
+}
+
+impl Stage {
+    /// How long it takes beside a load that is carried, by the model; and why to doubt that, by the
+    /// model's own word.
+    pub(crate) fn by_model(&self, load: Load) -> Option<(f64, Vec<Reason>)> {
+        let outcome = self.network(load)?.solve().copies.into_iter().next()?.outcome;
+        Some((self.blocks * outcome.value()?.seconds / f64::from(self.window), outcome.outside().to_vec()))
+    }
+
+    /// How long it takes beside a load that is offered, frame by frame; means over so many frame times
+    /// of the medium.
+    pub(crate) fn by_simulation(&self, load: Load, frame_times: f64, seed: u64) -> Option<f64> {
+        let seconds = frame_times * self.on.rate.airtime(1500).as_secs_f64();
+        let run = network::run(&self.network(load)?, &network::Options { seconds }, seed).ok()?;
+        let copy = Simulated::of(&[run]).copies.into_iter().next()??;
+        Some(self.blocks * copy.interval_s.mean)
+    }
+
+    fn network(&self, load: Load) -> Option<Network> {
+        Network::new(self.topology(load)?).ok()
+    }
+
+    fn topology(&self, load: Load) -> Option<Topology> {
+        let group = |name: &str, stations: u32| Group {
+            name: name.into(),
+            medium: MEDIUM.into(),
+            stations,
+            cost: Seconds::ZERO,
+        };
+        let loaders = u32::try_from(LOADERS).ok()?;
+        let kind = match self.on.access {
+            Access::Turns => Kind::Ring { walk: Seconds::ZERO, discipline: Discipline::OneLimited },
+            Access::Collisions => Kind::Ethernet { propagation: Seconds::new(PROPAGATION.as_secs_f64()).ok()? },
+        };
+        Some(Topology {
+            media: vec![Medium { name: MEDIUM.into(), rate: self.on.rate, kind }],
+            groups: vec![group("client", 1), group("server", 1), group("load", loaders)],
+            gateways: Vec::new(),
+            flows: self.load(load, loaders)?.into_iter().collect(),
+            copies: vec![self.copy()?],
+        })
+    }
+
+    fn load(&self, load: Load, loaders: u32) -> Option<Option<Flow>> {
+        let bits = (load.packet_bytes * 8) as f64;
+        if load.share <= 0.0 || bits <= 0.0 {
+            return Some(None);
+        }
+        let each = load.share * self.on.rate.bits() as f64 / bits / f64::from(loaders);
+        let frame_bytes = match self.on.access {
+            Access::Turns => load.packet_bytes,
+            Access::Collisions => csma::frame_bytes(load.packet_bytes),
+        };
+        let size = Size::constant(Bits::new((frame_bytes * 8) as f64).ok()?);
+        let rate = PacketRate::new(each).ok()?;
+        Some(Some(Flow { from: "load".into(), to: "server".into(), rate, size }))
+    }
+
+    /// A copy that fills its window once: its time is so many times that from block to block.
+    fn copy(&self) -> Option<Copy> {
+        let burst = |frames: Frames| {
+            let bits =
+                if frames.count > 0.0 { frames.seconds * self.on.rate.bits() as f64 / frames.count } else { 8.0 };
+            Some(Burst { packets: frames.count / self.blocks, size: Size::constant(Bits::new(bits).ok()?) })
+        };
+        Some(Copy {
+            from: "client".into(),
+            to: "server".into(),
+            file_bytes: self.window.into(),
+            block_bytes: 1,
+            window: self.window,
+            data: burst(self.there)?,
+            reply: burst(self.back)?,
+            software: Seconds::new(self.software_s).ok()?,
+            disk: Seconds::ZERO,
+            think: Seconds::ZERO,
+        })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A megabyte by a program that takes `rest_s` in ten exchanges to start, and lets the file flow
+    /// for `flow_s`.
+    fn seen(flow_s: f64, rest_s: f64) -> Seen {
+        let (stage, few) = (tcp(48), Frames { count: 10.0, seconds: 1e-3 });
+        let plus = |f: Frames| Frames { count: f.count + few.count, seconds: f.seconds + few.seconds };
+        Seen {
+            on: stage.on,
+            bytes: 1_000_000,
+            flow_s,
+            rest_s,
+            frames: (plus(stage.there), plus(stage.back)),
+            begun: (few, few),
+        }
+    }
+
+    #[test]
+    fn what_was_fitted_to_is_found_again() {
+        let none = Load::default();
+        for flow_s in [0.9, 2.0] {
+            let program = Program::fitted(&seen(flow_s, 0.3));
+            let again = program.by_model(1_000_000, none, none).unwrap().0;
+            assert!((again / (flow_s + 0.3) - 1.0).abs() < 2e-3, "{flow_s}: {again}");
+            let simulated = program.by_simulation(1_000_000, none, 1).unwrap();
+            assert!((simulated / again - 1.0).abs() < 0.02, "{flow_s}: {simulated} {again}");
+            assert!((program.about(System::Scp).rest_s - 0.3).abs() < 1e-3);
+        }
+        // Faster than the medium: no software explains that.
+        assert_eq!(Program::fitted(&seen(0.1, 0.3)).flow.software_s, 0.0);
+    }
+
+    #[test]
+    fn ten_times_the_file_is_ten_times_the_flow_and_one_start() {
+        let program = Program::fitted(&seen(1.0, 0.2));
+        let predicted = program.by_model(10_000_000, Load::default(), Load::default()).unwrap().0;
+        assert!((predicted / 10.2 - 1.0).abs() < 2e-3, "{predicted}");
+    }
+
+    #[test]
+    fn a_busy_medium_makes_exchanges_longer_by_a_turn_of_the_others_at_most() {
+        let program = Program::fitted(&seen(0.9, 0.2));
+        // Twenty frames, each of which waits for two others at most.
+        let most = 0.2 + 20.0 * 3.0 * 822.4e-6;
+        for share in [0.1f64, 0.6, 0.98] {
+            let lonely = Load { share: share.min(LONELY_LOAD_MAX), ..load(share) };
+            let model = program.rest.by_model(lonely).unwrap().0;
+            let simulated = program.rest.by_simulation(load(share), SOME, 1).unwrap();
+            assert!((0.2..most).contains(&model) && (0.2..most).contains(&simulated), "{share}: {model} {simulated}");
+            assert!((model / simulated - 1.0).abs() < 0.06, "{share}: {model} {simulated}");
+        }
+    }
+
+    #[test]
+    fn slow_software_does_not_mind_a_load_that_leaves_it_enough() {
+        // The file flows three times as long as its bits need.
+        let program = Program::fitted(&seen(2.6, 0.1));
+        let (quiet, light) = (Load::default(), load(0.3));
+        let alone = program.by_model(1_000_000, quiet, quiet).unwrap().0;
+        let beside = program.by_model(1_000_000, light, light).unwrap().0;
+        assert!((beside / alone - 1.0).abs() < 0.02, "{alone} {beside}");
+    }
+
+    /// Frame times that are enough for a few per cent.
+    pub(crate) const SOME: f64 = 5_000.0;
+
+    /// A megabyte by TCP.
+    pub(crate) fn tcp(window: u32) -> Stage {
+        let blocks = 1e6 / 1448.0;
+        Stage {
+            on: On { rate: Rate::mbit(10), access: Access::Turns },
+            blocks,
+            window,
+            there: Frames { count: blocks, seconds: blocks * 1.2e-3 },
+            back: Frames { count: blocks / 2.0, seconds: blocks / 2.0 * 41.6e-6 },
+            software_s: 0.0,
+        }
+    }
+
+    pub(crate) fn load(share: f64) -> Load {
+        Load { share, packet_bytes: 1028 }
+    }
+
+    #[test]
+    fn a_full_window_gets_what_the_load_leaves() {
+        let stage = tcp(48);
+        for share in [0.0, 0.1, 0.5, 0.55] {
+            // Work is conserved: the copy's bits take the time that the load leaves.
+            let expected = (stage.there.seconds + stage.back.seconds) / (1.0 - share);
+            let model = stage.by_model(load(share)).unwrap().0;
+            assert!((model / expected - 1.0).abs() < 0.03, "{share}: {model} {expected}");
+            let simulated = stage.by_simulation(load(share), SOME, 1).unwrap();
+            assert!((simulated / expected - 1.0).abs() < 0.05, "{share}: {simulated} {expected}");
+        }
+    }
+
+    #[test]
+    fn collisions_cost_time() {
+        let (turns, mut ethernet) = (tcp(48), tcp(48));
+        ethernet.on.access = Access::Collisions;
+        let take = |stage: &Stage, share| stage.by_simulation(load(share), SOME, 1).unwrap();
+        for (share, least, most) in [(0.0, 1.05, 1.3), (0.3, 1.1, 1.5)] {
+            let ratio = take(&ethernet, share) / take(&turns, share);
+            assert!((least..most).contains(&ratio), "{share}: {ratio}");
+        }
+    }
+
+    #[test]
+    fn a_load_that_fills_the_medium_leaves_a_turn_to_who_wants_one() {
+        let stage = tcp(48);
+        // Each turn the client sends a frame of 1500 bytes, each of two others one of 1028.
+        let turn = 1.2e-3 + 20.8e-6 + 2.0 * 822.4e-6;
+        let expected = stage.blocks * turn;
+        let simulated = stage.by_simulation(load(0.98), SOME, 1).unwrap();
+        assert!((simulated / expected - 1.0).abs() < 0.03, "{simulated} {expected}");
+        // The model takes a load as carried, and says that there is no room.
+        assert_eq!(stage.by_model(load(1.0)), None);
+    }
+}

@@ -1,0 +1,28 @@
+//! The demonstration: a real file over an emulated bursty wireless link, three ways.
+//!
+//! A server, three relays with the same weather and three clients run in this process on
+//! loopback, without root: a stock client of the 1990s, the papers' settings (NFS/W 97) and
+//! Remora's defaults. Each writes the file to the server and reads it back; a racer still on
+//! the way after [`Options::limit`] is stopped and shown as such.
+
+mod options;
+mod race;
+mod report;
+
+pub use options::{Options, Racer, Way, racers};
+pub use race::{DemoError, Finish, LegResult};
+pub use report::Outcome;
+
+/// Runs the demonstration and writes its report.
+pub async fn run(options: Options) -> Result<Outcome, DemoError> {
+    let page = report::reserve(&options.report)?;
+    let stage = race::Stage::set_up(&options)?;
+    let mut legs = Vec::new();
+    for way in [Way::Write, Way::Read] {
+        legs.extend(stage.race(way, &options).await?);
+    }
+    let bad_mean_ms = options.bad_mean.as_millis() as u64;
+    let outcome = Outcome { seed: options.seed, bad_mean_ms, bytes: stage.len(), legs, report: options.report.clone() };
+    report::write(page, &outcome)?;
+    Ok(outcome)
+}

@@ -1,0 +1,67 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use remora_base::Time;
+use remora_channel::{Config, ErrorModel, Side};
+use remora_client as client;
+use serde::Serialize;
+
+/// The size of the sample file.
+pub(super) const SAMPLE_BYTES: usize = 1 << 20;
+
+/// What to demonstrate.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The file to copy; `None`: a sample of 1 MiB.
+    pub file: Option<PathBuf>,
+    /// Draws the channel's errors and the sample.
+    pub seed: u64,
+    /// Mean length of the link's bad periods.
+    pub bad_mean: Duration,
+    /// Where the report goes.
+    pub report: PathBuf,
+    /// How long a racer may take for one way.
+    pub limit: Duration,
+    /// Whether to show progress bars (on a terminal only).
+    pub bars: bool,
+}
+
+/// Which way the file goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// To the server.
+    Write,
+    /// From the server.
+    Read,
+}
+
+/// A client that takes part.
+#[derive(Clone, Debug)]
+pub struct Racer {
+    /// What people call it.
+    pub name: &'static str,
+    /// How it behaves.
+    pub config: client::Config,
+}
+
+/// The three clients.
+pub fn racers() -> [Racer; 3] {
+    [
+        Racer { name: "stock 1990s client", config: client::Config::stock() },
+        Racer { name: "the papers' settings", config: client::Config::paper() },
+        Racer { name: "Remora's defaults", config: client::Config::new(client::Transport::Udp) },
+    ]
+}
+
+/// The link: 1 Mbit/s, half duplex, good periods of 1 s in the mean, bad ones of `bad_mean`.
+pub(super) fn link(bad_mean: Duration) -> Config {
+    Config { errors: ErrorModel::bursts(bad_mean), ..Config::default() }
+}
+
+/// Seconds from `start` to the floor of a copy that begins then; `None` if there is no end.
+pub(super) fn floor_seconds(link: &Config, seed: u64, bytes: u64, start: Time) -> Option<f64> {
+    // The same both ways: no recorded trace tells them apart.
+    let end = remora_channel::floor(link, seed, Side::Base, bytes, start).ok()??;
+    Some(end.since(start).as_secs_f64())
+}
