@@ -17,7 +17,6 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 /// The largest record taken, in bytes: a READ of the most any server here gives, and room.
 const RECORD_MAX: usize = 4 << 20;
-/// The largest datagram there is.
 const DATAGRAM_MAX: usize = 1 << 16;
 
 /// The credential of the user that this process is.
@@ -39,7 +38,7 @@ pub fn nfs(xid: u32, call: &Call) -> Bytes {
     nfs_as(xid, own_credential(), call)
 }
 
-/// An NFSv3 call in somebody's name.
+/// An NFSv3 call with the credential `cred`.
 pub fn nfs_as(xid: u32, cred: OpaqueAuth, call: &Call) -> Bytes {
     let mut args = Vec::new();
     call.encode(&mut args);
@@ -73,7 +72,6 @@ pub fn results(call: &Call, reply: &Bytes) -> io::Result<Reply> {
     }
 }
 
-/// The handle in MNT's reply.
 pub fn mounted(reply: &Bytes) -> io::Result<Fh> {
     let (_, mut r) = outcome(reply)?;
     let proc = mount::Call::Mnt(Bytes::new()).proc();
@@ -87,7 +85,6 @@ fn invalid(why: impl ToString) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, why.to_string())
 }
 
-/// A connection.
 #[derive(Debug)]
 pub struct Stream {
     socket: TcpStream,
@@ -131,17 +128,15 @@ impl Stream {
         Ok(Stream { socket, reader: RecordReader::new(RECORD_MAX), next_xid: 1 })
     }
 
-    /// The socket, for what no client does.
     pub fn socket(&self) -> &TcpStream {
         &self.socket
     }
 
-    /// Sends a record.
     pub fn send(&mut self, message: &[u8]) -> io::Result<()> {
         self.send_raw(&[&mark(message.len()), message].concat())
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes without a record mark.
     pub fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.socket.write_all(bytes)
     }
@@ -175,7 +170,6 @@ impl Stream {
         }
     }
 
-    /// Makes a call, with the next xid.
     pub fn call(&mut self, call: &Call) -> io::Result<Reply> {
         self.call_as(own_credential(), call)
     }
@@ -186,7 +180,6 @@ impl Stream {
         results(call, &self.exchange(&message)?)
     }
 
-    /// Mounts `path`.
     pub fn mount(&mut self, path: &str) -> io::Result<Fh> {
         let message = mount(self.fresh_xid(), &mount::Call::Mnt(path.to_owned().into()));
         mounted(&self.exchange(&message)?)
@@ -203,7 +196,6 @@ pub fn is_end(e: &io::Error) -> bool {
     matches!(e.kind(), ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe)
 }
 
-/// A UDP socket.
 #[derive(Debug)]
 pub struct Datagrams(UdpSocket);
 
@@ -217,12 +209,10 @@ impl Datagrams {
         Ok(Datagrams(socket))
     }
 
-    /// Sends a datagram.
     pub fn send(&self, message: &[u8]) -> io::Result<()> {
         self.0.send(message).map(drop)
     }
 
-    /// The next datagram.
     pub fn receive(&self) -> io::Result<Bytes> {
         let mut buf = vec![0; DATAGRAM_MAX];
         let n = self.0.recv(&mut buf)?;

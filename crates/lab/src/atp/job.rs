@@ -13,12 +13,9 @@ const BULK_KB: [u32; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 /// The seed of bulk transfers: nothing about them is drawn.
 pub(super) const BULK_SEED: u64 = 1;
 
-/// One run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Job {
-    /// The oracle's.
     Oracle(Workload, u64),
-    /// A scheme's.
     Cell(Workload, Protocol, u64),
     /// A scheme's with the saturating load of Figure 4(a).
     Saturated(Protocol, u64),
@@ -28,18 +25,13 @@ pub(super) enum Job {
     Bulk(Protocol, Sends, u32),
 }
 
-/// What came of one.
 #[derive(Clone, Debug)]
 pub(super) enum Done {
-    /// Objects with whether the oracle delivers them.
     Oracle(Vec<Object>, Vec<bool>),
-    /// Objects with their fates.
     Fates(Vec<Object>, Vec<Fate>),
-    /// The whole run.
     Run(Vec<Object>, Run),
-    /// Bytes a second.
+    /// Bytes per second.
     Rate(f64),
-    /// Nothing.
     Failed(String),
 }
 
@@ -76,7 +68,6 @@ fn whole(protocol: Protocol, trace: &Trace, objects: Vec<Object>, seed: u64) -> 
     Ok(Done::Run(objects, run))
 }
 
-/// All that the options ask for.
 pub(super) fn all(options: &Options) -> Vec<Job> {
     let mut jobs = Vec::new();
     for experiment in &options.experiments {
@@ -106,7 +97,6 @@ fn deadlines(options: &Options) -> Vec<Job> {
     jobs
 }
 
-/// Those that have an opinion on the bandwidth.
 fn estimators(options: &Options) -> impl Iterator<Item = Protocol> {
     options.protocols.iter().copied().filter(|p| p.estimates())
 }

@@ -39,16 +39,12 @@ use crate::report::table::Table;
 
 pub use crate::report::error::Error;
 
-/// ATP's rate, at least so many times QUIC's.
+/// Least ratio of ATP's rate to QUIC's.
 pub const BAR: f64 = 1.0;
-/// Objects under way at a time.
 const AHEAD: usize = 16;
-/// The most bytes of a run.
 pub const BYTES_MAX: u64 = 16 << 30;
-/// A run that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Objects in a run (at least 1).
@@ -71,13 +67,10 @@ impl Default for Options {
     }
 }
 
-/// What sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Carrier {
-    /// ATP's endpoints.
     Atp,
-    /// quinn.
     Quinn,
 }
 
@@ -99,7 +92,6 @@ impl Carrier {
     }
 }
 
-/// What one run sends.
 #[derive(Clone, Debug)]
 struct Load {
     /// Always the same one, which is not copied to be sent.
@@ -114,10 +106,8 @@ impl Load {
     }
 }
 
-/// The figures of one carrier.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Row {
-    /// Which.
     pub carrier: Carrier,
     /// Bytes of objects a second.
     pub bytes_per_second: Summary,
@@ -125,24 +115,19 @@ pub struct Row {
     pub cpu_ns_per_byte: Summary,
 }
 
-/// What came of it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The version of Remora that ran it.
     pub version: &'static str,
-    /// Objects in a run.
     pub objects: u64,
-    /// Bytes of each.
     pub size: usize,
     /// The largest datagrams of both, if they were held to the same.
     pub datagram: Option<u16>,
-    /// ATP and QUIC.
     pub rows: Vec<Row>,
     /// ATP's rate over QUIC's, round by round.
     pub ratio: Summary,
 }
 
-/// Runs it: some seconds on a fast machine.
+/// Runs the comparison: some seconds on a fast machine.
 pub fn run(options: &Options) -> Result<Report, Error> {
     let object = Bytes::from(vec![0x5a; options.size]);
     let load = Load { object, count: options.objects.max(1), datagram: options.datagram };
@@ -175,24 +160,20 @@ pub fn run(options: &Options) -> Result<Report, Error> {
     })
 }
 
-/// Processor time of this program so far.
 fn cpu() -> Duration {
     let t = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(u64::try_from(t.tv_sec).unwrap_or(0), u32::try_from(t.tv_nsec).unwrap_or(0))
 }
 
-/// Until when a run must be over.
 fn deadline() -> Instant {
     Instant::now() + PATIENCE
 }
 
 impl Report {
-    /// Whether the bar is held.
     pub fn holds(&self) -> bool {
         self.ratio.median >= BAR
     }
 
-    /// For people.
     pub fn to_text(&self) -> String {
         let head = ["carrier", "MB/s", "95 %", "CPU ns a byte"];
         let interval = |s: &Summary, unit: f64, digits: usize| match s.interval() {
@@ -219,7 +200,7 @@ impl Report {
     }
 }
 
-/// Sends everything; how long it took.
+/// Sends all objects and returns the time it took.
 fn run_atp(load: &Load) -> Result<Duration, Error> {
     let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let key = || keys::generate().map_err(failed("a key"));
@@ -261,7 +242,6 @@ fn atp_delivered(request: Option<Request>) -> Result<(), Error> {
     }
 }
 
-/// Takes all objects.
 fn take(receiver: &BlockingEndpoint, load: &Load, until: Instant) -> Result<(), Error> {
     for _ in 0..load.count {
         let left = until.saturating_duration_since(Instant::now());
@@ -273,10 +253,9 @@ fn take(receiver: &BlockingEndpoint, load: &Load, until: Instant) -> Result<(), 
     Ok(())
 }
 
-/// The name in the certificate.
 const NAME: &str = "localhost";
 
-/// Sends everything; how long it took.
+/// Sends all objects and returns the time it took.
 fn run_quic(load: &Load) -> Result<Duration, Error> {
     let (server, client) = configs(load.datagram)?;
     let (told, hear) = oneshot::channel();

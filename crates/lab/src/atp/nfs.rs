@@ -45,42 +45,32 @@ const LATE_PART: f64 = 0.1;
 const QUEUE: usize = 50;
 /// Bytes that may cross at once, as recorded links have it.
 const OPPORTUNITY: u64 = 1500;
-/// One way, beside the time on the wire.
 const DELAY: Duration = Duration::from_millis(10);
 
-/// What to measure.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The bandwidth over time, in both directions.
     pub trace: Trace,
-    /// What it is called.
     pub trace_name: String,
     /// Where in the trace it begins, and for how long calls are made.
     pub from: Duration,
     /// For how long calls are made, at least a second.
     pub length: Duration,
-    /// Draws what is random: the first transaction's number.
     pub seed: u64,
-    /// The command that gives figures like these again.
     pub command: String,
     /// Whether to show a progress bar (on a terminal only).
     pub bar: bool,
 }
 
-/// What carries the calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Carrier {
-    /// Objects with priorities.
     Atp,
-    /// One connection, CUBIC.
     Tcp,
 }
 
 impl Carrier {
     const ALL: [Carrier; 2] = [Carrier::Atp, Carrier::Tcp];
 
-    /// As people call it.
     pub fn name(self) -> &'static str {
         match self {
             Carrier::Atp => "NFS over ATP",
@@ -93,34 +83,22 @@ impl Carrier {
 /// were not answered.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// What carried them.
     pub carrier: Carrier,
-    /// Which calls.
     pub calls: &'static str,
     /// Whether those made while nothing got through count, too.
     pub with_blackout: bool,
-    /// Calls made.
     pub made: usize,
-    /// Calls answered.
     pub answered: usize,
-    /// The median.
     pub p50: Option<f64>,
-    /// Of a hundred calls one took longer.
     pub p99: Option<f64>,
-    /// The longest.
     pub max: Option<f64>,
 }
 
-/// What came of it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The command that gives figures like these again.
     pub command: String,
-    /// The trace.
     pub trace: String,
-    /// For how long calls were made, in seconds.
     pub seconds: f64,
-    /// The figures.
     pub rows: Vec<Row>,
     /// How many times longer the small calls' p99 is over TCP than over ATP: of all of them, and
     /// of those made while something got through.
@@ -202,7 +180,6 @@ impl Report {
         self.times[1].is_some_and(|t| t >= BAR) && self.lateness.iter().all(|(_, _, too_late)| !too_late)
     }
 
-    /// For people.
     pub fn to_text(&self) -> String {
         let ms = |t: Option<f64>| t.map_or("never".to_owned(), |t| format!("{:.0}", t * 1e3));
         let head = ["Carrier", "Calls", "Made in blackouts", "Made", "Answered", "p50 ms", "p99 ms", "Longest ms"];
@@ -235,15 +212,12 @@ impl Report {
     }
 }
 
-/// What was measured on one.
 pub(super) struct CarrierRun {
     pub(super) carrier: Carrier,
     pub(super) calls: Vec<Measured>,
-    /// The latest a frame was handed over.
     pub(super) lateness: Duration,
 }
 
-/// Where the server is, and who.
 struct Server {
     serving: Serving,
     at: SocketAddr,
@@ -277,7 +251,7 @@ pub(super) fn measure(carrier: Carrier, options: &Options, tick: &(dyn Fn() + Sy
     Ok(CarrierRun { carrier, calls, lateness: report.lateness.max })
 }
 
-/// Serves a directory in memory, as everybody's.
+/// Serves a directory in memory to everyone.
 fn serve(at: IpAddr, carrier: Carrier, identity: Identity) -> io::Result<Server> {
     let disk: Arc<dyn Vfs> = Arc::new(MemFs::new(1));
     let access = Access::everybody(Terms { squash: Squash::None, ..Terms::default() });
@@ -313,23 +287,18 @@ async fn mount(
     Ok((session, fh))
 }
 
-/// Between two small calls.
 const SMALL_EVERY: Duration = Duration::from_millis(100);
 /// Of so many small calls one has a large one beside it.
 const SMALL_PER_LARGE: u32 = 10;
-/// Bytes that a large one writes.
 const LARGE: usize = 64 << 10;
 /// The writes go round in a file of so many blocks.
 const BLOCKS: u64 = 16;
 /// How long answers are waited for after the last call.
 pub(super) const AFTER: Duration = Duration::from_secs(45);
 
-/// A sort of call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// GETATTR.
     Small,
-    /// WRITE, unstable.
     Large,
 }
 
@@ -342,17 +311,15 @@ impl Kind {
     }
 }
 
-/// A call and how long it took.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measured {
     pub(super) kind: Kind,
-    /// When it was made, from the beginning.
+    /// Time from the start of the run.
     pub(super) at: Duration,
-    /// `None`: it was not answered.
+    /// `None` if it was not answered.
     pub(super) took: Option<Duration>,
 }
 
-/// The file that the calls are about.
 pub(super) async fn file(session: &Session) -> Result<Fh, ClientError> {
     let at = DirOp { dir: session.root().clone(), name: Bytes::from_static(b"file") };
     let create = Call::Create(CreateArgs { at, how: CreateHow::Unchecked(SetAttr::NONE) });
@@ -360,7 +327,6 @@ pub(super) async fn file(session: &Session) -> Result<Fh, ClientError> {
     made.fh.ok_or(ClientError::Closed)
 }
 
-/// How many small calls [`run`] makes.
 pub(super) fn small_calls(length: Duration) -> u64 {
     length.as_nanos().div_ceil(SMALL_EVERY.as_nanos()) as u64
 }

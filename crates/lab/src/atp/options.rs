@@ -7,7 +7,6 @@ use serde::Serialize;
 /// The most seeds a cell may be run with.
 pub const SEEDS_MAX: u64 = 1000;
 
-/// A part of the laboratory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Experiment {
     /// Workloads with deadlines and priorities: Table 2 and Figure 6(b) to (d).
@@ -21,11 +20,9 @@ pub enum Experiment {
 }
 
 impl Experiment {
-    /// All.
     pub const ALL: [Experiment; 4] =
         [Experiment::Deadlines, Experiment::Estimate, Experiment::Timeline, Experiment::Bulk];
 
-    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Experiment::Deadlines => "deadlines",
@@ -36,16 +33,11 @@ impl Experiment {
     }
 }
 
-/// What to run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which parts.
     pub experiments: Vec<Experiment>,
-    /// Which workloads.
     pub workloads: Vec<Workload>,
-    /// Which protocols.
     pub protocols: Vec<Protocol>,
-    /// The link.
     pub trace: Trace,
     /// What the link is called; `None` for the paper's.
     pub trace_name: Option<String>,
@@ -55,7 +47,6 @@ pub struct Options {
     pub seeds: u64,
     /// On so many threads; the results do not depend on it.
     pub threads: NonZeroUsize,
-    /// On real hosts instead of in virtual time.
     pub real: Option<Setup>,
     /// Whether to show a progress bar (on a terminal only).
     pub bar: bool,
@@ -92,19 +83,14 @@ impl Options {
     }
 }
 
-/// The experiments that can be made so.
+/// Experiments that can run in real time.
 pub const EXPERIMENTS: [Experiment; 2] = [Experiment::Deadlines, Experiment::Bulk];
 
-/// How real cells are made.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// So many at a time.
     pub cells: NonZeroUsize,
-    /// Propagation there and back.
     pub round_trip: Duration,
-    /// Where in the trace a cell begins.
     pub from: Duration,
-    /// For how long objects come.
     pub length: Duration,
     /// How late a frame may be handed over in a cell that counts.
     pub lateness_max: Duration,
@@ -113,13 +99,9 @@ pub struct Setup {
 /// What real figures depend on beside the seeds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Conditions {
-    /// The congestion control of the kernel's TCP.
     pub congestion: &'static str,
-    /// Propagation there and back, in milliseconds.
     pub round_trip_ms: f64,
-    /// Where in the trace cells began, in seconds.
     pub from_s: f64,
-    /// For how long objects came, in seconds.
     pub length_s: f64,
     /// The latest a frame was handed over in a cell that counts, in milliseconds.
     pub lateness_ms_max: f64,

@@ -10,21 +10,16 @@ use super::{options, verdict};
 use crate::report::provenance::{FailedRun, Provenance, Source};
 use crate::report::statistics::Summary;
 
-/// How an experiment is made.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Made {
-    /// Which.
     pub experiment: &'static str,
-    /// The link's bandwidth.
     pub link: String,
-    /// The seed of a cell's first run.
     pub first_seed: u64,
     /// Runs of each cell, each with the next seed.
     pub runs: u64,
 }
 
 impl Made {
-    /// For people.
     pub(super) fn words(&self) -> String {
         let Made { experiment, link, first_seed, runs } = self;
         let times = match runs {
@@ -54,7 +49,6 @@ fn of(experiment: Experiment, options: &Options, trace: &str) -> Made {
 /// Figure 5 is of these seconds of the trace.
 const TIMELINE: std::ops::Range<f64> = 136.0..152.0;
 
-/// All that was run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     #[serde(flatten)]
@@ -62,9 +56,7 @@ pub struct Report {
     /// What real figures depend on; `None`: they are simulated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub real: Option<Conditions>,
-    /// The link that is asked for.
     pub trace: String,
-    /// What of that each experiment uses.
     pub made: Vec<Made>,
     /// Table 2 and Figure 6: for each workload and scheme, a row for each class.
     pub rows: Vec<Row>,
@@ -76,67 +68,48 @@ pub struct Report {
     pub timelines: Vec<Timeline>,
     /// Figure 6(a).
     pub bulk: Vec<Bulk>,
-    /// Runs that failed.
     pub failures: Vec<Failure>,
 }
 
-/// A run's bandwidth, second by second.
 #[derive(Clone, Debug, Serialize)]
 pub struct Curve {
-    /// The scheme.
     pub scheme: &'static str,
-    /// Which of Figure 4's two.
     pub figure: &'static str,
-    /// By second.
     pub seconds: Vec<Instant>,
 }
 
 /// A second of a run. Rates are in bytes a second.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Instant {
-    /// When it ended, in seconds of the trace.
     pub at: f64,
-    /// What there was at its end.
     pub bandwidth: f64,
-    /// What arrived in it, headers included.
     pub used: f64,
     /// What the sender took it for at its end.
     pub estimate: Option<f64>,
 }
 
-/// What happened in a run, in order.
 #[derive(Clone, Debug, Serialize)]
 pub struct Timeline {
-    /// The scheme.
     pub scheme: &'static str,
-    /// What happened.
     pub events: Vec<Event>,
 }
 
-/// Something that happened.
 #[derive(Clone, Debug, Serialize)]
 pub struct Event {
-    /// When, in seconds of the trace.
     pub at: f64,
-    /// What.
     pub what: String,
 }
 
-/// Throughput by object size.
 #[derive(Clone, Debug, Serialize)]
 pub struct Bulk {
-    /// The scheme.
     pub scheme: String,
     /// Sizes in bytes, with bytes a second.
     pub points: Vec<(u32, f64)>,
 }
 
-/// A run that failed.
 #[derive(Clone, Debug, Serialize)]
 pub struct Failure {
-    /// Which.
     pub what: String,
-    /// Its seed, and why.
     #[serde(flatten)]
     pub run: FailedRun,
 }
@@ -167,7 +140,6 @@ impl Report {
         Report { made_by, real: Some(conditions), ..self }
     }
 
-    /// How many runs failed.
     pub fn failures(&self) -> usize {
         self.failures.len()
     }
@@ -238,7 +210,6 @@ fn row(workload: Workload, class: Class, protocol: Protocol, done: &[(Job, Done)
     }
 }
 
-/// The objects of a class in one run.
 struct Counts {
     seed: u64,
     objects: usize,

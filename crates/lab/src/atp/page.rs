@@ -49,7 +49,7 @@ impl Html for Report {
         }
         for timeline in &self.timelines {
             body.heading(&format!("ATP 02, Figure 5: {}", timeline.scheme));
-            let events = crate::report::page::escape(&timeline.to_text());
+            let events = crate::report::number::escape(&timeline.to_text());
             body.html(&format!("<details><summary>Events</summary><pre>{events}</pre></details>"));
         }
         Ok(body.finish("remora lab atp"))
@@ -94,7 +94,6 @@ pub(super) fn curve_svg(curve: &Curve) -> Result<String, String> {
     lines_over(Axis::linear("seconds", 0.0..seconds.last().map_or(1.0, |s| s.at)), &lines)
 }
 
-/// Throughput by object size.
 pub(super) fn bulk_svg(all: &[Bulk]) -> Result<String, String> {
     let point = |(size, rate): &(u32, f64)| (f64::from(*size / 1024).log2(), rate / 1024.0);
     let lines: Vec<Vec<(f64, f64)>> = all.iter().map(|b| b.points.iter().map(point).collect()).collect();

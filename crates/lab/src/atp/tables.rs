@@ -62,7 +62,6 @@ pub(super) const STAND_INS: &str = "tcp, mtcp-1 to mtcp-4 and quic are stand-ins
 const REAL: &str = "tcp and mtcp-1 to mtcp-4 are the kernel's. The oracle knows the future and pays for no header.";
 
 impl Report {
-    /// All of it for a terminal.
     pub fn to_text(&self) -> String {
         let mut out = String::new();
         let mut add = |title: &str, body: String| {
@@ -106,22 +105,18 @@ impl Report {
         format!("Simulated, in virtual time. {}", self.made_of())
     }
 
-    /// What each experiment is made of.
     pub(super) fn made_of(&self) -> String {
         self.made.iter().map(Made::words).collect::<Vec<_>>().join(" ")
     }
 
-    /// What the schemes are.
     pub(super) fn schemes(&self) -> &'static str {
         if self.real.is_some() { REAL } else { STAND_INS }
     }
 
-    /// What went wrong, a line each.
     pub(super) fn troubles(&self) -> Vec<String> {
         self.failures.iter().map(|f| format!("failed: {}, seed {}: {}", f.what, f.run.seed, f.run.why)).collect()
     }
 
-    /// Everything about every row.
     pub(super) fn statuses(&self) -> Table {
         let head = [
             "workload",
@@ -224,7 +219,6 @@ impl Report {
         Table::new(2, head, self.verdicts.iter().map(line))
     }
 
-    /// A line for each size.
     pub(super) fn bulk_table(&self) -> Table {
         let columns: Vec<(&str, &[(u32, f64)])> = self.bulk.iter().map(|b| (&*b.scheme, &*b.points)).collect();
         by_size(&columns, |rate| format!("{:.0}", rate / 1024.0))
@@ -245,7 +239,6 @@ pub(super) fn by_size(columns: &[(&str, &[(u32, f64)])], show: impl Fn(f64) -> S
 }
 
 impl Timeline {
-    /// What happened, a line each.
     pub(super) fn to_text(&self) -> String {
         self.events.iter().map(|e| format!("  {:>8.3} s  {}\n", e.at, e.what)).collect()
     }

@@ -10,15 +10,11 @@ use crate::report::statistics::Summary;
 /// The objects of one class in one workload with one scheme.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// The workload.
     pub workload: &'static str,
-    /// The class.
     pub class: &'static str,
-    /// The scheme.
     pub scheme: &'static str,
-    /// How many objects there are.
     pub objects: usize,
-    /// How many the clairvoyant oracle delivers.
+    /// Objects that the clairvoyant oracle delivers.
     pub oracle: Option<Summary>,
     /// How many were whole at the receiver by their deadlines.
     pub delivered: Option<Summary>,
@@ -29,22 +25,17 @@ pub struct Row {
     pub told: Option<Summary>,
     /// How many the sender gave up before their deadlines.
     pub rejected: Option<Summary>,
-    /// How many passed their deadlines.
     pub late: Option<Summary>,
-    /// Delivered to the oracle's, seed by seed.
+    /// Delivered over the oracle's, seed by seed.
     pub of_oracle: Option<Summary>,
-    /// What the paper has.
     pub paper: Option<Paper>,
 }
 
 /// Final status of high objects (ATP 02, Table 2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Paper {
-    /// Delivered.
     pub delivered: u32,
-    /// Rejected on entry.
     pub rejected: u32,
-    /// Past their deadlines.
     pub late: u32,
 }
 
@@ -79,19 +70,15 @@ const OF_TABLE_2: f64 = 0.10;
 /// A workload's medians over seeds, and which bars they miss.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Verdict {
-    /// The workload.
     pub workload: &'static str,
     /// High objects that `atp` delivers; `None` where all its runs failed.
     pub high: Option<f64>,
     /// The baseline that delivers most high objects, beside `atp`.
     pub baseline: Option<Rival>,
-    /// High objects that `atp-paper` delivers.
     pub paper_policy: Option<f64>,
-    /// High objects that the oracle delivers.
     pub oracle: Option<f64>,
     /// `atp`'s part of the oracle's, and what it must be.
     pub of_oracle: Option<(f64, f64)>,
-    /// Low objects that `atp` delivers.
     pub low: Option<f64>,
     /// Of baselines that deliver about as many high objects, the one that delivers most low ones.
     pub low_baseline: Option<Rival>,
@@ -105,11 +92,8 @@ pub struct Verdict {
 /// run. Some seeds are harder than others, so medians over different ones compare nothing.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Rival {
-    /// Its name.
     pub scheme: &'static str,
-    /// How many.
     pub delivered: f64,
-    /// How many `atp` delivers.
     pub atp: f64,
 }
 
@@ -126,7 +110,6 @@ impl Rival {
         self.delivered > self.atp
     }
 
-    /// By how many more than `atp`.
     fn lead(&self) -> f64 {
         self.delivered - self.atp
     }
@@ -231,7 +214,6 @@ mod tests {
     /// A scheme, its high and its low objects delivered.
     type Scheme = (&'static str, f64, f64);
 
-    /// Rows of one workload.
     fn rows(workload: &'static str, oracle: f64, schemes: &[Scheme]) -> Vec<Row> {
         let row = |class, scheme, delivered: f64| Row {
             workload,

@@ -14,7 +14,6 @@ use crate::raw;
 
 /// CALLIT: sends on what it is told to, for portmappers that have it.
 const CALLIT: u32 = 5;
-/// DUMP: tells all that there is.
 const DUMP: u32 = 4;
 /// What the data of a large reply by datagram has at least, in bytes.
 const LARGE: usize = 32 << 10;

@@ -19,26 +19,21 @@ pub(super) const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 pub(super) const NETWORK: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x5e70, 0, 0, 0, 0, 0, 1);
 /// How long the good client works before an attack on what it shares with the attacker.
 pub(super) const CALM: Duration = Duration::from_millis(500);
-/// How long an attacker waits for a reply.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) const MIB: u64 = 1 << 20;
-/// How often the server's memory is looked at.
+/// Interval between two samples of the server's memory.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 
-/// What to do.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The `remora` program.
     pub program: PathBuf,
-    /// How long each attack lasts.
     pub length: Duration,
     /// The good client's calls must not take longer, 99 of 100 of them.
     pub p99_max: Duration,
     /// What the good client must keep of its rate beside attacks on what it shares with the attacker.
     pub rate_ratio_min: f64,
-    /// The attacks, by name; all if empty.
+    /// Names of attacks; all if empty.
     pub names: Vec<String>,
-    /// Draws what is random.
     pub seed: u64,
     /// Set when all is to end soon, and to be tidied up.
     pub stop: Arc<AtomicBool>,
@@ -57,11 +52,8 @@ pub(super) struct Ground<'a> {
     pub(super) seed: u64,
     pub(super) stop: &'a AtomicBool,
     pub(super) root: Fh,
-    /// Of another export.
     pub(super) other: Fh,
-    /// An empty file.
     pub(super) file: Fh,
-    /// Counters seen while the attack went on.
     pub(super) seen: std::sync::Mutex<Counters>,
 }
 
@@ -114,7 +106,6 @@ impl Ground<'_> {
         Instant::now() >= self.until || self.stop.load(Ordering::Relaxed)
     }
 
-    /// Notes the server's counters as they are now.
     pub(super) fn look(&self) -> io::Result<()> {
         let now = self.target.counters()?;
         if let Ok(mut seen) = self.seen.lock() {
@@ -127,7 +118,6 @@ impl Ground<'_> {
     }
 }
 
-/// Makes a file that did not exist.
 pub(super) fn create(stream: &mut Stream, dir: &Fh, name: &str) -> io::Result<Fh> {
     let how = CreateHow::Guarded(SetAttr { mode: Some(0o666), ..SetAttr::NONE });
     let at = DirOp { dir: dir.clone(), name: Bytes::copy_from_slice(name.as_bytes()) };

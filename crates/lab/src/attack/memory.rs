@@ -14,9 +14,7 @@ use super::ground::{Ground, MIB, NETWORK, Told};
 use crate::raw;
 use crate::raw::{Datagrams, Stream};
 
-/// A pause between two turns.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How often a dripping connection sends a byte.
 const DRIP_EVERY: Duration = Duration::from_millis(100);
 /// What a connection that reads nothing takes in its buffer, in bytes.
 const WINDOW: usize = 2048;
@@ -26,7 +24,6 @@ fn local(third: u8, n: u8) -> IpAddr {
     Ipv4Addr::new(127, 0, third, n).into()
 }
 
-/// Addresses of one network of 64 bits.
 fn network(n: u8) -> IpAddr {
     Ipv6Addr::from_bits(NETWORK.to_bits() | (0x1000 + u128::from(n))).into()
 }
@@ -64,7 +61,6 @@ impl Crowd {
     }
 }
 
-/// Whether the server has ended it.
 fn is_closed(stream: &Stream) -> bool {
     match stream.socket().peek(&mut [0]) {
         Ok(n) => n == 0,
@@ -72,7 +68,7 @@ fn is_closed(stream: &Stream) -> bool {
     }
 }
 
-/// Writes as much as goes at once.
+/// Writes as much as the socket accepts at once.
 fn write_some(stream: &Stream, bytes: &[u8]) -> io::Result<()> {
     match stream.socket().write(bytes) {
         Ok(_) => Ok(()),

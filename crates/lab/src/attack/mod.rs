@@ -31,7 +31,6 @@ use super::raw::Stream;
 pub use ground::Plan;
 pub use report::{Report, Row, Verdict};
 
-/// An attack.
 struct Attack {
     name: &'static str,
     stage: Stage,
@@ -71,7 +70,7 @@ impl Attack {
         Attack { keeps_rate: true, ..self }
     }
 
-    /// By peers that may use no export.
+    /// By peers without access to any export.
     const fn strangers(self) -> Attack {
         Attack { stage: Stage { allow: Some("127.0.0.1/32"), ..self.stage }, ..self }
     }
@@ -81,7 +80,6 @@ impl Attack {
     }
 }
 
-/// All of them.
 const ATTACKS: &[Attack] = &[
     attack("slow-loris", &["connections", "closed_partial"], streams::slow_loris),
     attack("connection-flood", &["refused", "closed_idle"], streams::connection_flood).files(1024),
@@ -116,7 +114,6 @@ const ATTACKS: &[Attack] = &[
     attack("unread-datagrams", &["datagrams_in"], memory::unread_datagrams).memory(SHARE).rate(),
 ];
 
-/// The names of all attacks.
 pub fn names() -> impl Iterator<Item = &'static str> {
     ATTACKS.iter().map(|a| a.name)
 }
@@ -140,7 +137,6 @@ pub fn run(plan: &Plan, mut tell: impl FnMut(&Row)) -> Result<Report, String> {
     Ok(Report { seconds: plan.length.as_secs_f64(), seed: plan.seed, rows })
 }
 
-/// Why an attack cannot be made here.
 fn obstacle(attack: &Attack) -> Option<&'static str> {
     let is_root = rustix::process::geteuid().is_root();
     let root_only = match attack.stage {

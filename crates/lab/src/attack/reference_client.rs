@@ -13,7 +13,6 @@ use crate::raw::Stream;
 
 /// Where it comes from. Attackers come from another address, as bounds are by address.
 pub(super) const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// A call that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A pause between two calls: it is a user, not a load.
 const THINK: Duration = Duration::from_micros(500);
@@ -28,21 +27,16 @@ fn size(block: u64) -> usize {
     if block % 4 == 3 { ROOM } else { 4096 }
 }
 
-/// What the good client met with.
 #[derive(Debug)]
 pub(super) struct Experience {
     pub(super) calls: u64,
-    /// How many a second.
+    /// Calls per second.
     pub(super) rate: f64,
-    /// The first thing that went wrong.
     pub(super) error: Option<String>,
-    /// 99 of 100 calls took no longer.
     pub(super) p99: Duration,
-    /// None took longer.
     pub(super) max: Duration,
 }
 
-/// The client, with a file of its own.
 pub(super) struct Good {
     stream: Stream,
     fh: Fh,
@@ -50,7 +44,6 @@ pub(super) struct Good {
 }
 
 impl Good {
-    /// Mounts, and makes and fills the file.
     pub(super) fn new(addr: SocketAddr) -> io::Result<Good> {
         let mut stream = Stream::connect_from(ADDRESS, addr, PATIENCE)?;
         let root = stream.mount("/srv")?;
@@ -65,7 +58,7 @@ impl Good {
         Ok(good)
     }
 
-    /// Works until it `is_over`, or something is wrong.
+    /// Calls until `is_over` returns true or a call fails.
     pub(super) fn run(&mut self, is_over: impl Fn() -> bool) -> Experience {
         let start = Instant::now();
         let mut times = Histogram::<u64>::new_with_bounds(1, NANOS_MAX, 3)
@@ -117,7 +110,6 @@ fn content(block: u64, version: u64) -> Bytes {
 }
 
 impl Experience {
-    /// None at all.
     pub(super) fn none(why: &str) -> Experience {
         Experience { calls: 0, rate: 0.0, error: Some(why.to_owned()), p99: Duration::ZERO, max: Duration::ZERO }
     }

@@ -8,41 +8,31 @@ use serde::Serialize;
 /// How much longer than 99 of 100 of its calls may take the good client may wait for one.
 const MAX_OVER_P99: f64 = 3.0;
 
-/// What became of an attack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// The server took it as documented.
     #[default]
     Held,
-    /// It did not.
     Failed,
-    /// It could not be made here.
+    /// The attack could not run on this machine.
     Skipped,
 }
 
-/// An attack.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
-    /// Its name.
     pub name: &'static str,
-    /// What became of it.
     pub verdict: Verdict,
-    /// What happened, or why it was skipped.
     pub happened: String,
-    /// What is wrong.
     pub complaints: Vec<String>,
     /// Counters of the server that went up because of it.
     pub counted: Vec<(String, u64)>,
     /// By how much the server's memory grew meanwhile, in MiB.
     pub memory_mib: u64,
-    /// By how much it may.
     pub memory_max_mib: u64,
-    /// Calls of the good client, all answered rightly.
+    /// Correctly answered calls of the reference client.
     pub good_calls: u64,
     /// What 99 of 100 of these took at most, in milliseconds.
     pub good_p99_ms: f64,
-    /// What the longest of them took, in milliseconds.
     pub good_max_ms: f64,
     /// Its calls a second, by those that it made a second before the attack; `None` where that is not judged.
     pub good_rate_ratio: Option<f64>,
@@ -61,7 +51,6 @@ impl Row {
         self.complaints.push(what.to_string());
     }
 
-    /// The verdict, when everything is known.
     pub(super) fn judge(&mut self, good_error: Option<String>, p99_max: Duration, rate_ratio_min: f64) {
         if let Some(e) = good_error {
             self.complain(format!("the good client: {e}"));
@@ -89,24 +78,18 @@ impl Row {
     }
 }
 
-/// All of them.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// How long each lasted.
     pub seconds: f64,
-    /// What drew what was random.
     pub seed: u64,
-    /// The attacks, in order.
     pub rows: Vec<Row>,
 }
 
 impl Report {
-    /// How many came to this.
     pub fn count(&self, verdict: Verdict) -> usize {
         self.rows.iter().filter(|r| r.verdict == verdict).count()
     }
 
-    /// The heading over the rows.
     pub fn heading() -> String {
         format!(
             "{:18} {:7} {:>7} {:>9} {:>9}  {:<34} {}",

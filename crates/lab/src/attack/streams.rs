@@ -44,7 +44,6 @@ pub(super) fn slow_loris(ground: &Ground) -> Told {
     Ok(format!("{CONNECTIONS} connections, {rounds} bytes each"))
 }
 
-/// More connections than there is room for.
 pub(super) fn connection_flood(ground: &Ground) -> Told {
     const KEPT_MAX: usize = 2000;
     let (mut kept, mut made) = (Vec::new(), 0);
@@ -93,7 +92,7 @@ pub(super) fn reset_storm(ground: &Ground) -> Told {
     Ok(format!("{resets} resets"))
 }
 
-/// Record marks of more than any request has.
+/// Record marks longer than any request.
 pub(super) fn oversized_marks(ground: &Ground) -> Told {
     let marks = [0x7fff_ffff, 0xffff_ffff, 0x8000_0000 | (RECORD_MAX as u32 + 1), 0x00ff_ffff];
     let mut closed = 0;
@@ -157,7 +156,7 @@ pub(super) fn half_requests(ground: &Ground) -> Told {
     Ok(format!("{} connections with half a MiB of a request", streams.len()))
 }
 
-/// Clients that ask for much and read nothing.
+/// Clients that request much and read nothing.
 pub(super) fn never_reads(ground: &Ground) -> Told {
     const CONNECTIONS: usize = 40;
     const SIZE: u32 = 1 << 20;

@@ -17,20 +17,18 @@ use super::reference_client;
 /// How long the server may take to start, to tell its counters, or to stop.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What the server is to stand in.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stage {
     /// Files it may have open; connections are bounded by what is left beside its own.
     pub(super) files_max: Option<u32>,
     /// Serves a file system in memory of so many bytes, mounted for it alone. Needs root.
     pub(super) disk_bytes: Option<u64>,
-    /// Who may use the exports; everybody if `None`.
+    /// Clients allowed by the exports; all if `None`.
     pub(super) allow: Option<&'static str>,
     /// Runs in a network namespace that has [`NETWORK`](super::ground::NETWORK), and listens on every address. Needs root.
     pub(super) has_network: bool,
 }
 
-/// Counters by name.
 pub(super) type Counters = BTreeMap<String, u64>;
 
 /// A running server. Dropping it kills it.
@@ -44,7 +42,6 @@ pub(super) struct Target {
     pub(super) srv: PathBuf,
 }
 
-/// A process, by its number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Process(u32);
 
@@ -57,11 +54,9 @@ impl Process {
     }
 }
 
-/// How the server ended.
 pub(super) struct Ended {
     /// It answered everything and said so; what it did instead otherwise.
     pub(super) how: Result<(), String>,
-    /// How long it took.
     pub(super) took: Duration,
 }
 
@@ -99,18 +94,16 @@ impl Target {
         Ok(target)
     }
 
-    /// What the server has counted, by SIGUSR1.
+    /// Counters that the server reports on SIGUSR1.
     pub(super) fn counters(&self) -> io::Result<Counters> {
         self.signal(Signal::USR1)?;
         counters(&self.line()?)
     }
 
-    /// The process, to be looked at.
     pub(super) fn process(&self) -> Process {
         Process(self.child.id())
     }
 
-    /// Asks it to end and waits.
     pub(super) fn stop(mut self) -> io::Result<Ended> {
         let began = Instant::now();
         self.signal(Signal::TERM)?;
@@ -148,7 +141,6 @@ impl Drop for Target {
     }
 }
 
-/// Lines of JSON, until the process ends.
 fn read_lines(child: &mut Child) -> Receiver<Value> {
     let (tell, lines) = channel();
     if let Some(stdout) = child.stdout.take() {

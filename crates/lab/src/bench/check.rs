@@ -18,24 +18,19 @@ const SAMPLE: usize = 64;
 /// One READ in so many is compared to its last byte.
 const WHOLE_EVERY: u64 = 16;
 
-/// What a good reply brought.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Brought {
-    /// File data read or written.
     pub(super) bytes: u64,
     /// Entries listed, but for `.` and `..`.
     pub(super) entries: u64,
-    /// Those two.
     pub(super) dots: u64,
     /// Where a listing goes on, with its verifier; `None` when it is complete.
     pub(super) next: Option<(u64, [u8; 8])>,
 }
 
-/// Takes values from the front of a reply.
 #[derive(Clone, Copy)]
 struct Cursor<'a>(&'a [u8]);
 
-/// The reply ends before it should.
 const SHORT: &str = "it is cut short";
 
 type Parsed<T> = Result<T, &'static str>;
@@ -57,7 +52,6 @@ impl<'a> Cursor<'a> {
         Ok(u64::from(self.u32()?) << 32 | u64::from(self.u32()?))
     }
 
-    /// A counted opaque and its padding.
     fn opaque(&mut self) -> Parsed<&'a [u8]> {
         let len = self.u32()? as usize;
         let data = self.take(len)?;
@@ -214,7 +208,6 @@ fn write(mut c: Cursor<'_>, len: u32, stable: Stable) -> Parsed<Brought> {
     c.end().map(|()| moved(len))
 }
 
-/// A page of READDIRPLUS.
 fn page(mut c: Cursor<'_>) -> Parsed<Brought> {
     c.optional(ATTR)?;
     let mut verf = [0; 8];

@@ -25,51 +25,40 @@ use crate::report::table::Table;
 /// Replies held before what is measured. The last is more than the default bound of bytes
 /// lets in, so that every insertion there gives up an old reply.
 const FILLS: [usize; 4] = [1_000, 10_000, 50_000, 100_000];
-/// Clients that the requests come from.
 const CLIENTS: usize = 16;
 /// Requests measured together, all of them in progress between miss and insertion.
 const BATCH: usize = 512;
-/// Rounds, of which the median counts.
 const ROUNDS: usize = 21;
 /// Bytes of arguments: a CREATE, about, and a WRITE of 4 KiB.
 const ARGUMENTS: [usize; 2] = [128, 4096 + 128];
-/// Bytes of a reply: to CREATE, about.
+/// Bytes of a reply, as to CREATE.
 const REPLY: usize = 280;
 
-/// What the microbenchmark found.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Of this program.
     pub version: &'static str,
-    /// Rounds behind each figure.
     pub rounds: usize,
-    /// Requests in each round.
     pub requests_per_round: usize,
-    /// The keyed hash, by bytes of arguments.
+    /// Keyed hash, by bytes of arguments.
     pub keys: Vec<KeyCost>,
-    /// The cache, by form and fill.
     pub caches: Vec<CacheCost>,
 }
 
-/// What a key costs.
 #[derive(Clone, Debug, Serialize)]
 pub struct KeyCost {
-    /// Bytes of arguments.
     pub argument_bytes: usize,
     /// Nanoseconds.
     pub ns: Summary,
 }
 
-/// What a cache costs.
 #[derive(Clone, Debug, Serialize)]
 pub struct CacheCost {
-    /// As `remora serve --cache` calls it.
+    /// As in `remora serve --cache`.
     pub mode: &'static str,
-    /// Replies that were put in before.
+    /// Replies in the cache before the measurement.
     pub fill: usize,
     /// Bytes held when measured, by the cache's own account.
     pub bytes: usize,
-    /// Nanoseconds of asking about a new request.
     pub miss_ns: Summary,
     /// Nanoseconds of reporting its completion.
     pub insert_ns: Summary,
@@ -78,7 +67,6 @@ pub struct CacheCost {
     pub hit_ns: Option<Summary>,
 }
 
-/// Runs it: some seconds.
 pub fn run() -> Report {
     let keys = ARGUMENTS.into_iter().filter_map(key_cost).collect();
     let modes = ["off", "reference", "juszczak", "full"];
@@ -93,7 +81,6 @@ pub fn run() -> Report {
 }
 
 impl Report {
-    /// Tables for people.
     pub fn to_text(&self) -> String {
         let mut text = String::from("Keyed hash of a request, ns (median):\n");
         for key in &self.keys {
@@ -229,7 +216,6 @@ impl Bench {
     }
 }
 
-/// Nanoseconds for each of a batch.
 fn each(whole: Duration) -> f64 {
     whole.as_nanos() as f64 / BATCH as f64
 }

@@ -16,7 +16,6 @@ use super::socket::{Fault, Socket};
 /// How often datagrams without a reply are looked for.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How a server is loaded.
 #[derive(Clone, Debug)]
 pub(super) struct Load {
     pub(super) server: SocketAddr,
@@ -25,7 +24,6 @@ pub(super) struct Load {
     pub(super) outstanding: usize,
     pub(super) connections: usize,
     pub(super) length: Length,
-    /// How long a server may be silent.
     pub(super) patience: Duration,
     /// See [`Share::files`].
     pub(super) files: u64,
@@ -34,26 +32,24 @@ pub(super) struct Load {
     pub(super) nonce: u64,
 }
 
-/// How long a run takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Length {
     /// For so long, after some time that does not count.
-    Time { warm_up: Duration, measured: Duration },
-    /// So many scripts.
+    Time {
+        warm_up: Duration,
+        measured: Duration,
+    },
     Scripts(u64),
 }
 
-/// What came of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Done {
     pub(super) tally: Tally,
-    /// Seconds that count.
     pub(super) seconds: f64,
     /// How busy the busiest of the generator's threads was: 1 is a whole processor.
     pub(super) busy: f64,
     /// Processor time of the generator, seconds, over all of the run.
     pub(super) cpu: f64,
-    /// Seconds of all of the run.
     pub(super) wall: f64,
 }
 
@@ -131,7 +127,6 @@ fn sum_up(results: Vec<Result<(Tally, f64), Fault>>, start: Instant, length: Len
     Ok(Done { tally, seconds, busy: most / wall.max(1e-9), cpu, wall })
 }
 
-/// What a thread works with.
 struct Thread<'a> {
     plan: &'a Plan,
     image: &'a Image,
@@ -208,7 +203,6 @@ mod tests {
     use super::*;
     use crate::bench::plan::{Encoder, Kind, Script, Span, Unit};
 
-    /// Bytes of a READ.
     const LEN: u32 = 256;
     const SPAN: Span = Span { base: 0, len: LEN as usize };
 

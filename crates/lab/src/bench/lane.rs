@@ -11,7 +11,6 @@ use super::outbox::Outbox;
 use super::plan::{Head, Image, Kind, Plan, Step, Unit, xorshift};
 use super::socket::Fault;
 
-/// The most scripts under way on one connection.
 pub(super) const DEPTH_MAX: usize = 1 << SLOT_BITS;
 /// Bits of an xid that name the slot; the others count.
 const SLOT_BITS: u32 = 10;
@@ -29,43 +28,31 @@ const LATENCY_MAX: u64 = 100_000_000_000;
 /// Which connection this is, and what it is to do.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
-    /// Its number.
     pub(super) nth: u64,
-    /// Of how many.
     pub(super) of: u64,
-    /// Scripts under way at once, 1 to [`DEPTH_MAX`].
+    /// Concurrent scripts, 1 to [`DEPTH_MAX`].
     pub(super) depth: usize,
     /// How many scripts it may start in all; `None`: as many as it can.
     pub(super) scripts: Option<u64>,
-    /// How many files a listing may have.
     pub(super) files: u64,
-    /// Draws files and offsets.
     pub(super) seed: u64,
     /// Draws the first xid and the first name. Never the same twice: a server would take the
     /// calls for those of an earlier run, sent again, and answer from its cache.
     pub(super) nonce: u64,
-    /// What completes before counts for nothing.
     pub(super) from: Instant,
-    /// What completes after counts for nothing.
     pub(super) until: Option<Instant>,
 }
 
-/// What completed while it counted.
 #[derive(Clone, Debug)]
 pub(super) struct Tally {
     /// Operations: calls or scripts, as the plan's unit says.
     pub(super) operations: u64,
-    /// File data moved.
     pub(super) bytes: u64,
-    /// Entries listed.
     pub(super) entries: u64,
-    /// Datagrams that were sent again.
     pub(super) lost: u64,
-    /// Replies to calls that were answered before.
     pub(super) late: u64,
     /// Nanoseconds from a call, or a script's first, to its last reply.
     pub(super) latency: Histogram<u64>,
-    /// When the last one completed.
     pub(super) last: Option<Instant>,
 }
 
@@ -75,7 +62,6 @@ impl Tally {
         Tally { operations: 0, bytes: 0, entries: 0, lost: 0, late: 0, latency, last: None }
     }
 
-    /// Adds another's.
     pub(super) fn add(&mut self, other: &Tally) {
         self.operations += other.operations;
         self.bytes += other.bytes;
@@ -90,34 +76,25 @@ impl Tally {
 
 #[derive(Clone, Debug)]
 struct Slot {
-    /// Of the call under way; `None` between scripts.
+    /// `None` between scripts.
     xid: Option<u32>,
     script: usize,
     step: usize,
-    /// Draws the file.
     file: usize,
-    /// The offset, name or cookie.
     number: u64,
-    /// The cookie's verifier.
     verf: [u8; 8],
-    /// Entries listed so far.
     listed: u64,
-    /// When the script began.
     began: Instant,
-    /// When the call was first sent.
     called: Instant,
-    /// When it is to be sent again.
     due: Instant,
     sends: u32,
 }
 
-/// See the module.
 pub(super) struct Lane<'p> {
     plan: &'p Plan,
     image: &'p Image,
     share: Share,
     slots: Vec<Slot>,
-    /// Slots without a script.
     free: Vec<usize>,
     left: Option<u64>,
     random: u64,
@@ -153,7 +130,6 @@ impl<'p> Lane<'p> {
         }
     }
 
-    /// Starts scripts in all free slots.
     pub(super) fn start(&mut self, now: Instant, out: &mut Outbox) {
         while self.left != Some(0)
             && let Some(nth) = self.free.pop()
@@ -170,12 +146,10 @@ impl<'p> Lane<'p> {
         }
     }
 
-    /// Whether nothing is under way.
     pub(super) fn is_idle(&self) -> bool {
         self.free.len() == self.slots.len()
     }
 
-    /// Whether nothing more will be started.
     pub(super) fn is_spent(&self) -> bool {
         self.left == Some(0)
     }
@@ -282,7 +256,6 @@ impl<'p> Lane<'p> {
     }
 }
 
-/// The call as it goes to this file.
 fn head(step: &Step, file: usize) -> Option<&Head> {
     step.heads.get(file % step.heads.len().max(1))
 }
@@ -334,7 +307,6 @@ mod tests {
         Lane::new(plan, image, share, now)
     }
 
-    /// What waits to be sent: xids and names.
     fn sent(out: &mut Outbox, image: &Image) -> Vec<(u32, Bytes)> {
         let messages: Vec<Vec<u8>> =
             out.datagrams(image, 100).iter().map(|m| m.iter().flat_map(|s| s.to_vec()).collect()).collect();

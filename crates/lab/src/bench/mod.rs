@@ -48,11 +48,8 @@ pub use socket::Fault;
 /// A scratch directory that could not be removed.
 #[derive(Debug)]
 pub struct Left {
-    /// What it lies in.
     pub url: String,
-    /// Its name.
     pub name: String,
-    /// Why it is still there.
     pub source: ClientError,
 }
 
@@ -75,7 +72,6 @@ pub async fn run(options: Options, stop: Arc<AtomicBool>) -> (Result<Report, Ben
     (result, left)
 }
 
-/// A server that is ready to be loaded.
 struct Site {
     url: String,
     scratch: Scratch,
@@ -107,7 +103,6 @@ impl Site {
     }
 }
 
-/// What all runs share.
 struct Bench {
     options: Options,
     image: Arc<Image>,
@@ -152,7 +147,6 @@ impl Bench {
         Ok(report)
     }
 
-    /// Makes the files.
     async fn prepare(&self, site: &Site) -> Result<Files, BenchError> {
         let failed = |source| BenchError::Client { url: site.url.clone(), source };
         let needs = self.options.operations.iter().map(Operation::needs).fold(Needs::default(), Needs::and);
@@ -170,7 +164,6 @@ impl Bench {
         Ok(files)
     }
 
-    /// One run.
     async fn one(
         &self,
         operation: &Operation,
@@ -224,7 +217,6 @@ impl Bench {
 }
 
 impl Site {
-    /// Why an operation cannot be measured here.
     fn obstacle(&self, operation: &Operation) -> Option<String> {
         operation.obstacle(self.scratch.transport(), self.limits.0, self.limits.1)
     }
@@ -241,14 +233,13 @@ fn random() -> Result<u64, BenchError> {
     getrandom::u64().map_err(|_| BenchError::Local("the system has no random numbers"))
 }
 
-/// Waits for `stop`.
 async fn stopped(stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         tokio::time::sleep(socket::TURN).await;
     }
 }
 
-/// `0..n` in random order (Fisher and Yates).
+/// `0..n` in random order (Fisher-Yates).
 fn order(n: usize, random: &mut Rng) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
     for i in (1..n).rev() {

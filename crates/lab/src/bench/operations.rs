@@ -14,22 +14,17 @@ use super::scratch::{Files, Needs};
 const DATAGRAM_DATA_MAX: u32 = 60 << 10;
 /// Bytes of results asked for of a page of a directory.
 const PAGE: (u32, u32) = (16 << 10, 64 << 10);
-/// The same over UDP.
 const DATAGRAM_PAGE: (u32, u32) = (2 << 10, 8 << 10);
 /// Bytes of a READ or WRITE in the mix.
 const MIX_BLOCK: u32 = 8 << 10;
 
-/// Something that can be measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Operation {
-    /// What `--ops` calls it.
     pub name: &'static str,
-    /// What it is, in a line.
     pub about: &'static str,
     pub(super) work: Work,
 }
 
-/// What an operation consists of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Work {
     Null,
@@ -75,12 +70,10 @@ pub fn named(names: &[String]) -> Result<Vec<Operation>, String> {
 }
 
 impl Operation {
-    /// Whether it lists the directory of many files.
     pub(super) fn lists(&self) -> bool {
         self.work == Work::List
     }
 
-    /// What has to be there.
     pub(super) fn needs(&self) -> Needs {
         let mut needs = Needs::default();
         match self.work {
@@ -152,7 +145,6 @@ fn any_name(dir: &Fh) -> DirOp {
     DirOp { dir: dir.clone(), name: Bytes::from_static(&[b'-'; NAME_LEN]) }
 }
 
-/// Makes steps.
 struct Calls<'a> {
     files: &'a Files,
     encoder: &'a Encoder,

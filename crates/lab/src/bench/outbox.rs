@@ -25,7 +25,6 @@ pub(super) struct Outbox {
     gone: usize,
 }
 
-/// The length of a record mark.
 const MARK: usize = 4;
 
 impl Outbox {
@@ -39,7 +38,6 @@ impl Outbox {
         self.queue.push_back(Message { head: from..self.heads.len(), body });
     }
 
-    /// Whether all is sent.
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
@@ -68,7 +66,7 @@ impl Outbox {
         slices
     }
 
-    /// So many bytes of [`stream`](Outbox::stream) were sent.
+    /// Removes `n` sent bytes of [`stream`](Outbox::stream).
     pub(super) fn sent_bytes(&mut self, mut n: usize) {
         n += self.gone;
         while let Some(first) = self.queue.front() {
@@ -92,7 +90,7 @@ impl Outbox {
         self.queue.iter().take(max).map(slices).collect()
     }
 
-    /// So many of [`datagrams`](Outbox::datagrams) were sent.
+    /// Removes `n` sent [`datagrams`](Outbox::datagrams).
     pub(super) fn sent_datagrams(&mut self, n: usize) {
         self.queue.drain(..n.min(self.queue.len()));
         self.tidy();

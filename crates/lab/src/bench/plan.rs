@@ -36,7 +36,6 @@ impl Image {
         self.0.get(from..to.min(self.0.len())).unwrap_or_default()
     }
 
-    /// The bytes at a place that [`Outbox`](super::outbox::Outbox) remembers.
     pub(super) fn range(&self, range: &std::ops::Range<usize>) -> &[u8] {
         self.0.get(range.clone()).unwrap_or_default()
     }
@@ -58,14 +57,11 @@ pub(super) const NAME_LEN: usize = 16;
 pub(super) struct Script {
     /// How often it is drawn, relative to the plan's others.
     pub(super) weight: u32,
-    /// Its calls, one after the other; never empty.
     pub(super) steps: Vec<Step>,
 }
 
-/// One call of a script.
 #[derive(Debug)]
 pub(super) struct Step {
-    /// Its procedure.
     pub(super) proc: Proc,
     /// The same call for each file it may go to; never empty.
     pub(super) heads: Vec<Head>,
@@ -80,14 +76,11 @@ pub(super) struct Head {
     pub(super) bytes: Vec<u8>,
     /// Where what changes stands: just behind the file handle.
     pub(super) at: usize,
-    /// What the file contains.
     pub(super) span: Span,
 }
 
-/// What changes from call to call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// Nothing.
     Plain,
     /// The name, of [`NAME_LEN`] bytes.
     Name,
@@ -99,21 +92,16 @@ pub(super) enum Kind {
     Page,
 }
 
-/// What a run counts as one operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Unit {
-    /// A call.
     Call,
-    /// A whole script.
     Script,
 }
 
-/// All that is called in a run.
 #[derive(Debug)]
 pub(super) struct Plan {
     scripts: Vec<Script>,
     weights: u64,
-    /// What is timed and counted.
     pub(super) unit: Unit,
 }
 
@@ -125,7 +113,6 @@ impl Plan {
         (weights > 0 && scripts.iter().all(sound)).then_some(Plan { scripts, weights, unit })
     }
 
-    /// The number of the script that `random` draws.
     pub(super) fn draw(&self, random: u64) -> usize {
         let mut rest = random % self.weights;
         let hit = |s: &Script| {
@@ -143,16 +130,13 @@ impl Plan {
 }
 
 impl Script {
-    /// One call on its own.
     pub(super) fn single(weight: u32, step: Step) -> Script {
         Script { weight, steps: vec![step] }
     }
 }
 
-/// Encodes calls in somebody's name.
 #[derive(Clone, Debug)]
 pub(super) struct Encoder {
-    /// The credential.
     pub(super) cred: OpaqueAuth,
 }
 
@@ -194,17 +178,14 @@ impl Head {
         put(copy, 4, &xid.to_be_bytes());
     }
 
-    /// Sets an offset, or a cookie.
     pub(super) fn set_number(&self, copy: &mut [u8], number: u64) {
         put(copy, self.at, &number.to_be_bytes());
     }
 
-    /// Sets a cookie's verifier.
     pub(super) fn set_verifier(&self, copy: &mut [u8], verf: &[u8; 8]) {
         put(copy, self.at + 8, verf);
     }
 
-    /// Sets the name that stands for `number`.
     pub(super) fn set_name(&self, copy: &mut [u8], number: u64) {
         put(copy, self.at + 4, &name(number));
     }
@@ -216,7 +197,6 @@ fn put(copy: &mut [u8], at: usize, bytes: &[u8]) {
     }
 }
 
-/// The name that stands for `number`.
 pub(super) fn name(number: u64) -> [u8; NAME_LEN] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     std::array::from_fn(|i| DIGITS[(number >> (60 - 4 * i)) as usize & 15])

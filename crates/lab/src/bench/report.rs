@@ -14,35 +14,25 @@ use crate::report::table::Table;
 /// Above this share of a processor in one of its threads the generator itself is the limit.
 const BUSY_MAX: f64 = 0.9;
 
-/// All results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Of this program.
     pub version: &'static str,
-    /// How it was measured.
     pub settings: Settings,
     /// The servers' URLs, in the order of `servers` in each operation.
     pub servers: Vec<String>,
-    /// What was measured.
     pub operations: Vec<OperationReport>,
-    /// What was not.
     pub skipped: Vec<Skipped>,
 }
 
-/// How it was measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
     /// `tcp` or `udp`, for each server.
     pub transport: Vec<&'static str>,
-    /// Calls outstanding.
     pub outstanding: usize,
-    /// Connections.
     pub connections: usize,
     /// Seconds of a run that count; none with `count`.
     pub seconds: Option<f64>,
-    /// Seconds before that.
     pub warm_up_seconds: f64,
-    /// Operations in a run.
     pub count: Option<u64>,
     /// Runs of each operation on each server.
     pub rounds: usize,
@@ -52,80 +42,54 @@ pub struct Settings {
     pub seed: u64,
 }
 
-/// An operation that was not measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Skipped {
-    /// Its name.
     pub operation: &'static str,
-    /// On which server it could not be.
     pub server: String,
-    /// Why.
     pub why: String,
 }
 
-/// One operation.
 #[derive(Clone, Debug, Serialize)]
 pub struct OperationReport {
-    /// Its name.
     pub name: &'static str,
-    /// What it is.
     pub about: &'static str,
-    /// What each server did.
     pub servers: Vec<Measured>,
-    /// The first server against the second.
     pub ratio: Option<Ratio>,
 }
 
-/// An operation on a server.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
-    /// Operations a second, over the runs.
     pub per_second: Summary,
     /// Bytes of file data a second, in the median run; 0 where none are moved.
     pub bytes_per_second: f64,
     /// Latencies in all runs together; none if nothing completed.
     pub latency: Option<Latency>,
-    /// Every run.
     pub runs: Vec<RunReport>,
 }
 
 /// Latencies, microseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Latency {
-    /// Half are shorter.
     pub p50_us: f64,
-    /// 90 of 100 are shorter.
     pub p90_us: f64,
-    /// 99 of 100.
     pub p99_us: f64,
-    /// 999 of 1000.
     pub p999_us: f64,
-    /// The longest.
     pub max_us: f64,
 }
 
-/// One run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct RunReport {
-    /// Operations that counted.
     pub operations: u64,
-    /// Seconds that counted.
     pub seconds: f64,
-    /// Operations a second.
     pub per_second: f64,
-    /// Bytes of file data.
     pub bytes: u64,
-    /// Entries listed.
     pub entries: u64,
-    /// Latencies; none if nothing completed.
     pub latency: Option<Latency>,
-    /// Datagrams that were sent again.
     pub lost: u64,
-    /// Replies to what was answered before.
+    /// Replies to calls that were already answered.
     pub late: u64,
     /// How busy the busiest thread of the generator was; 1 is a processor.
     pub generator_busy: f64,
-    /// Processors the generator used.
     pub generator_cpus: f64,
 }
 
@@ -165,7 +129,6 @@ impl Report {
         self.skipped.push(Skipped { operation: operation.name, server: server.to_owned(), why });
     }
 
-    /// Takes the runs of an operation, by server.
     pub(super) fn add(&mut self, operation: &Operation, done: &[Vec<Done>]) {
         let servers: Vec<Measured> = done.iter().filter_map(|runs| Measured::of(runs)).collect();
         let ratio = match &servers[..] {
@@ -175,7 +138,6 @@ impl Report {
         self.operations.push(OperationReport { name: operation.name, about: operation.about, servers, ratio });
     }
 
-    /// The table.
     pub fn to_text(&self) -> String {
         let two = self.servers.len() == 2;
         let mut text = String::new();

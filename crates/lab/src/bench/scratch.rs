@@ -11,20 +11,17 @@ use tokio::task::JoinSet;
 
 use super::plan::{Image, Span};
 
-/// Bytes in the large files.
 const WHOLE: usize = 16 << 20;
-/// Small files, and bytes in each.
+/// Number of small files, and bytes in each.
 const SMALL: (usize, usize) = (64, 64 << 10);
 /// Bytes of a WRITE while the files are filled.
 const BLOCK: usize = 32 << 10;
-/// Calls under way at once.
 const AT_ONCE: usize = 32;
 /// Entries removed at least once before a directory that will not get empty is given up.
 const PAGES_MAX: usize = 100_000;
 
 type Result<T = ()> = std::result::Result<T, ClientError>;
 
-/// The image that all files are parts of.
 pub(super) fn image() -> Image {
     Image::new(WHOLE)
 }
@@ -40,21 +37,15 @@ macro_rules! ask {
     };
 }
 
-/// What has to be there beside empty files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Needs {
-    /// The contents of the small files.
     pub(super) small: bool,
-    /// Of the first large file.
     pub(super) data: bool,
-    /// Of the second.
     pub(super) sync: bool,
-    /// The directory that will hold many files.
     pub(super) many: bool,
 }
 
 impl Needs {
-    /// What either needs.
     pub(super) fn and(self, other: Needs) -> Needs {
         Needs {
             small: self.small || other.small,
@@ -65,27 +56,19 @@ impl Needs {
     }
 }
 
-/// What there is to be called upon.
 #[derive(Clone, Debug)]
 pub(super) struct Files {
-    /// Holds the small files.
     pub(super) dir: Fh,
     pub(super) small: Vec<Small>,
-    /// A symbolic link.
     pub(super) link: Fh,
-    /// Holds nothing but what is made while measuring.
+    /// Holds the files that operations make.
     pub(super) new: Fh,
-    /// Holds many files, if they are needed.
     pub(super) many: Option<Fh>,
-    /// A large file.
     pub(super) data: Fh,
-    /// Another.
     pub(super) sync: Fh,
-    /// What the large files contain.
     pub(super) whole: Span,
 }
 
-/// A small file.
 #[derive(Clone, Debug)]
 pub(super) struct Small {
     pub(super) name: Bytes,
@@ -93,11 +76,9 @@ pub(super) struct Small {
     pub(super) span: Span,
 }
 
-/// The directory.
 #[derive(Debug)]
 pub(super) struct Scratch {
     session: Session,
-    /// Its name, in the mounted directory.
     pub(super) name: String,
     /// `None` until it is [opened](Scratch::open) if MKDIR did not tell.
     fh: Option<Fh>,
@@ -124,7 +105,6 @@ impl Scratch {
         Ok((info.read_max, info.write_max))
     }
 
-    /// Makes the files.
     pub(super) async fn fill(&self, image: &Image, needs: Needs) -> Result<Files> {
         let whole = Span { base: 0, len: WHOLE };
         let top = self.fh.as_ref().ok_or(ClientError::Closed)?;
@@ -190,7 +170,6 @@ impl Scratch {
         Ok(())
     }
 
-    /// Removes an empty directory.
     async fn remove_empty(&self, parent: &Fh, name: &str) -> Result {
         match ask!(self.session, RmDir(at(parent, name.as_bytes()))) {
             // The reply to the first request may have been lost.
@@ -257,7 +236,6 @@ async fn handle(session: &Session, at: DirOp, made: MadeOk) -> Result<Fh> {
     }
 }
 
-/// Writes a file and has it committed.
 async fn write(session: &Session, fh: &Fh, image: &Image, span: Span) -> Result {
     let block = if session.transport() == Transport::Udp { BLOCK / 4 } else { BLOCK };
     let calls = (0..span.len).step_by(block).map(|offset| {

@@ -22,51 +22,28 @@ use super::plan::Image;
 /// ends it.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// No connection.
     #[error("cannot connect: {0}")]
     Connect(io::Error),
-    /// The connection broke.
     #[error("the connection broke: {0}")]
     Broken(io::Error),
-    /// The server closed the connection.
     #[error("the server closed the connection with calls outstanding")]
     Closed,
-    /// Nothing came for so long.
     #[error("the server did not answer for {} s", .0.as_secs_f64())]
     Silent(Duration),
-    /// A procedure failed.
     #[error("the server answered {proc:?} with {status:?}")]
-    Status {
-        /// Which.
-        proc: Proc,
-        /// How.
-        status: Status,
-    },
-    /// The RPC layer refused.
+    Status { proc: Proc, status: Status },
     #[error("{proc:?}: {outcome}")]
-    Rpc {
-        /// Which procedure.
-        proc: Proc,
-        /// What became of the call.
-        outcome: Outcome,
-    },
-    /// A reply that cannot be right.
+    Rpc { proc: Proc, outcome: Outcome },
     #[error("a wrong reply to {proc:?}: {what}")]
-    Wrong {
-        /// To which procedure.
-        proc: Proc,
-        /// What is wrong with it.
-        what: &'static str,
-    },
+    Wrong { proc: Proc, what: &'static str },
     /// A message that is no reply to a call of ours.
     #[error("the server sent {0}")]
     Foreign(&'static str),
-    /// The caller asked to stop.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// What one system call may bring.
+/// Most bytes of one system call.
 const ROOM: usize = 1 << 20;
 /// The largest record: a READ of 1 MiB and what belongs to it.
 const RECORD_MAX: usize = 2 << 20;
@@ -78,7 +55,6 @@ pub(super) struct Records {
     buffer: Vec<u8>,
     from: usize,
     to: usize,
-    /// Fragments of a record that has several.
     parts: Vec<u8>,
 }
 
@@ -89,7 +65,7 @@ impl Default for Records {
 }
 
 impl Records {
-    /// Where to receive into: never empty.
+    /// Free space to receive into; never empty.
     pub(super) fn room(&mut self) -> &mut [u8] {
         if self.from == self.to {
             (self.from, self.to) = (0, 0);
@@ -100,12 +76,12 @@ impl Records {
         self.buffer.get_mut(self.to..).unwrap_or_default()
     }
 
-    /// So many bytes of the room were filled.
+    /// Adds `n` received bytes.
     pub(super) fn filled(&mut self, n: usize) {
         self.to = (self.to + n).min(self.buffer.len());
     }
 
-    /// Gives every whole record to `take`.
+    /// Passes every complete record to `take`.
     pub(super) fn each(&mut self, take: &mut dyn FnMut(&[u8]) -> Result<(), Fault>) -> Result<(), Fault> {
         loop {
             let rest = self.buffer.get(self.from..self.to).unwrap_or_default();
@@ -132,20 +108,16 @@ impl Records {
 
 /// How long a socket is waited for before the caller looks at its clock again.
 pub(super) const TURN: Duration = Duration::from_millis(50);
-/// How long a connection may take.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// How long the call over TCP before datagrams may take.
 const PROOF_MAX: Duration = Duration::from_secs(1);
-/// Pieces in one system call; Linux takes 1024.
+/// Buffers in one system call; Linux allows 1024.
 const SLICES_MAX: usize = 256;
-/// Datagrams in one system call.
 const DATAGRAMS_MAX: usize = 64;
-/// The largest datagram there is.
 const DATAGRAM_MAX: usize = 65_536;
 /// What a datagram socket may hold, as far as the system allows.
 const DATAGRAM_BUFFER: usize = 4 << 20;
 
-/// A connection to a server.
 pub(super) enum Socket {
     /// With what came and is not looked at yet.
     Stream(TcpStream, Box<Records>),

@@ -29,7 +29,6 @@ use crate::wireless::real::program;
 use crate::wireless::real::program::{Program, READY, Result, Start, failed, failed_with};
 use crate::wireless::real::ssh::Ssh;
 
-/// Where the load goes.
 const LOAD_PORT: u16 = 5001;
 /// Payload of a packet, as in Copy 89, in bytes.
 const PAYLOAD: usize = 1000;
@@ -86,7 +85,6 @@ impl Background {
         Ok(background)
     }
 
-    /// Packets that have come until now.
     pub(super) fn packets(&self) -> u64 {
         self.names.iter().map(|name| self.runs.carried(*name).packets).sum()
     }
@@ -96,7 +94,7 @@ impl Background {
         self.packet_bytes
     }
 
-    /// Ends it; what the senders have to say.
+    /// Stops the load and returns the senders' counts.
     pub(super) fn end(mut self) -> Vec<Sent> {
         self.stop.store(true, Ordering::Release);
         let sent = self.senders.drain(..).filter_map(|sender| sender.join().ok()?.ok()).collect();
@@ -131,7 +129,7 @@ fn medium(on: On) -> Config {
     Config { rate: on.rate, access: on.access, duplex: Duplex::Half, delay: PROPAGATION, ..Config::default() }
 }
 
-/// A bench. Its parts go in this order.
+/// A bench. Fields are dropped in this order.
 #[derive(Debug)]
 pub(super) struct Bench {
     ssh: Option<Ssh>,
@@ -267,7 +265,6 @@ impl Bench {
         self.ftp.as_mut().map_or(Ok(()), Ftp::must_run)
     }
 
-    /// How things stand now.
     fn sample(&self, began: Instant, load: &Background) -> Result<Sample> {
         let sent = lane(&self.report()?, Side::Mobile).airtime;
         Ok(Sample {
@@ -281,7 +278,6 @@ impl Bench {
         self.emulator.report().map_err(|e| failed(e.to_string()))
     }
 
-    /// The command that copies.
     fn line(&self, system: System, source: &Path, copy: &Path) -> Result<Vec<String>> {
         let base = self.emulator.addr(Station::Base);
         let name = copy.file_name().unwrap_or_default().to_string_lossy();
@@ -363,7 +359,6 @@ fn lane(report: &Report, from: Side) -> SideStats {
     ours.map(|l| l.stats).unwrap_or_default()
 }
 
-/// The same from one report to another.
 fn wire(before: &Report, after: &Report, from: Side) -> Wire {
     let (before, after) = (lane(before, from), lane(after, from));
     Wire {
@@ -375,7 +370,6 @@ fn wire(before: &Report, after: &Report, from: Side) -> Wire {
 
 const FTP_PORT: u16 = 2121;
 
-/// The running server.
 #[derive(Debug)]
 pub(super) struct Ftp(Program);
 
@@ -412,12 +406,10 @@ impl Ftp {
         Ok(())
     }
 
-    /// An error if it has ended.
     pub(super) fn must_run(&mut self) -> Result<()> {
         self.0.must_run()
     }
 
-    /// The command that puts `local` there as `name`.
     pub(super) fn put(emulator: &Emulator, local: &Path, name: &str) -> Vec<String> {
         let script = format!(
             "set net:max-retries 1; set net:reconnect-interval-base 1; set ftp:use-mdtm no; set ftp:use-site-utime no; \

@@ -18,15 +18,11 @@ const BAR: (f64, f64, f64) = (60.0, 10.0, 20.0);
 /// How many predictions are as close as they should be.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Verdict {
-    /// Whose predictions.
     pub by: &'static str,
-    /// How many of them are in band.
     pub good: usize,
     /// How many there are, without those that were fitted.
     pub all: usize,
-    /// Those that are not, in words.
     pub out: Vec<String>,
-    /// The furthest off, in percent.
     pub worst_percent: f64,
 }
 
@@ -133,12 +129,10 @@ impl CellOutcome {
         self.cell.system.has_network() && !self.cell.is_setup() && self.seconds.is_some()
     }
 
-    /// Whether most copies came to their end.
     fn has_ended(&self) -> bool {
         self.seconds.is_some_and(|s| s.median.is_finite())
     }
 
-    /// What model and simulator say of this cell.
     fn predictions(
         &self,
         program: &Program,

@@ -8,13 +8,11 @@ use remora_channel::Access;
 use super::plan::System;
 use super::predict;
 
-/// The most seeds.
 pub const SEEDS_MAX: u64 = 1000;
 /// The largest file, in bytes.
 pub const BYTES_MAX: u64 = 1_000_000_000;
 /// The sizes of Copy 89 (and the 20 MB of its figures 4 and 11), in MB.
 pub const PAPER_SIZES_MB: [u64; 9] = [1, 2, 5, 10, 20, 25, 50, 75, 100];
-/// The most copies at a time.
 pub const JOBS_MAX: usize = 16;
 /// Copy 89's loads in percent: the quiet net, by day, one pair of stations, two.
 pub const PAPER_LOADS: [f64; 4] = [0.0, 10.0, 60.0, 98.0];
@@ -51,7 +49,6 @@ pub struct Options {
 }
 
 impl Options {
-    /// The medium.
     pub(super) fn on(&self) -> predict::On {
         predict::On { rate: self.rate, access: self.access }
     }

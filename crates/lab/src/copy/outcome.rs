@@ -12,53 +12,41 @@ use super::run::Run;
 use crate::report::provenance::{Provenance, Source};
 use crate::report::statistics::Summary;
 
-/// A system, and whether it was there.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Peer {
-    /// Which.
     pub system: System,
-    /// Its version, as far as it tells.
     pub version: Option<String>,
     /// What it takes to have it, if it is not there.
     pub missing: Option<String>,
 }
 
-/// A cell and its runs.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct CellOutcome {
-    /// What was measured.
     #[serde(flatten)]
     pub cell: Cell,
-    /// After so long a copy was cut off.
+    /// Copies that take longer are cut off.
     pub limit_seconds: f64,
-    /// How long the copies took.
     pub seconds: Option<Summary>,
     /// The load that was carried while the files flowed, as a share of the medium.
     pub load_carried: Option<Summary>,
     /// How many times as long as without load, by pairs of runs with the same seed.
     pub factor: Option<Summary>,
-    /// Copy 89's factor, where it has one.
     pub paper_factor: Option<f64>,
     /// What the model says, for the load that was carried.
     pub predicted: Option<Predicted>,
     /// What the simulator says, for the load that was offered.
     pub simulated: Option<Predicted>,
-    /// Runs beside which the emulator was late.
+    /// Runs in which the emulator was late.
     pub late: usize,
-    /// The runs.
     pub runs: Vec<Run>,
-    /// Why runs failed.
     pub failures: Vec<String>,
 }
 
-/// A prediction beside what was measured.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Predicted {
-    /// How long the copy takes.
     pub seconds: f64,
     /// How far that is from what was measured, in percent of it.
     pub difference_percent: f64,
-    /// How far it may be.
     pub bar_percent: f64,
     /// Whether it follows from the figure beside it: the software's times are fitted to these copies.
     pub fitted: bool,
@@ -76,11 +64,9 @@ impl Predicted {
 /// Where the time of copies of one size goes.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Parts {
-    /// Who copied.
     pub system: System,
-    /// How much.
     pub bytes: u64,
-    /// The file's bare bits at the medium's rate.
+    /// Time of the file's bits at the medium's rate.
     pub bits_s: f64,
     /// The same copy from the disk to the same disk.
     pub disk_s: Option<f64>,
@@ -96,47 +82,35 @@ pub struct Parts {
     pub contention_s: Vec<(f64, f64)>,
 }
 
-/// Everything.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
     #[serde(flatten)]
     pub made: Provenance,
     /// Whether all runs were made; false: it was interrupted.
     pub complete: bool,
-    /// The medium's rate in bits a second.
     pub rate_bits_per_s: u64,
-    /// Whether stations on it collide, or take turns.
     pub collisions: bool,
     /// How many times as fast as Copy 89's it is.
     pub compression: f64,
     /// Copies at a time, each on a medium of its own.
     pub jobs: usize,
-    /// How long all of it took, in seconds.
     pub took_s: f64,
     /// How late the emulator may be in a run that counts as in time.
     pub lateness_ms_bound: f64,
-    /// Who was there.
     pub peers: Vec<Peer>,
-    /// All cells, in order.
     pub cells: Vec<CellOutcome>,
-    /// What was fitted to copies without load.
     pub fitted: Vec<Fitted>,
-    /// Where the time goes.
     pub parts: Vec<Parts>,
 }
 
-/// What was run.
 pub(super) struct Done {
     /// For each cell the runs that were made, or why not.
     pub(super) cells: Vec<(Cell, Vec<Result<Run, String>>)>,
-    /// Whether all were made.
     pub(super) complete: bool,
-    /// How long it took, in seconds.
     pub(super) took_s: f64,
 }
 
 impl Report {
-    /// Sums up runs.
     pub(super) fn new(options: &Options, peers: Vec<Peer>, done: Done) -> Report {
         let cells = done.cells.into_iter();
         let mut report = Report {
@@ -159,17 +133,14 @@ impl Report {
         report
     }
 
-    /// How many runs failed.
     pub fn failures(&self) -> usize {
         self.cells.iter().map(|c| c.failures.len()).sum()
     }
 
-    /// The cell of this system, size and load.
     pub(super) fn cell(&self, system: System, bytes: u64, load_percent: f64) -> Option<&CellOutcome> {
         self.cells.iter().find(|c| c.cell == Cell { system, bytes, load_percent })
     }
 
-    /// Compares cells with those without load.
     fn compare(&mut self) {
         let factor = |own: &CellOutcome| own.factor_over(self.cell(own.cell.system, own.cell.bytes, 0.0)?);
         let factors: Vec<Option<Summary>> = self.cells.iter().map(factor).collect();

@@ -134,7 +134,6 @@ fn drawn(caption: String, systems: &[System], circles: &str, svg: String, remark
 }
 
 const SIZE: (u32, u32) = (760, 360);
-/// Half of a bar's width.
 const HALF: f64 = 0.3;
 /// Hardware, software, then loads. Orange and vermilion, which are alike, do not meet.
 const COLOURS: [RGBColor; 6] = [GREY, GREEN, SKY, ORANGE, PINK, VERMILION];
@@ -142,12 +141,10 @@ const COLOURS: [RGBColor; 6] = [GREY, GREEN, SKY, ORANGE, PINK, VERMILION];
 /// The bars of copies of one size.
 pub(super) struct Stacked<'a> {
     parts: Vec<&'a Parts>,
-    /// In percent, in order.
     loads: Vec<f64>,
 }
 
 impl<'a> Stacked<'a> {
-    /// Of copies of `bytes`.
     pub(super) fn new(parts: &'a [Parts], bytes: u64) -> Stacked<'a> {
         let parts: Vec<&Parts> = parts.iter().filter(|p| p.bytes == bytes).collect();
         let mut loads: Vec<f64> = parts.iter().flat_map(|p| p.contention_s.iter().map(|(l, _)| *l)).collect();
@@ -156,7 +153,6 @@ impl<'a> Stacked<'a> {
         Stacked { parts, loads }
     }
 
-    /// From the bottom up.
     pub(super) fn legend(&self) -> Vec<LegendEntry> {
         let names = ["hardware: wire or disk".to_owned(), "software".to_owned()].into_iter();
         let names = names.chain(self.loads.iter().map(|l| format!("contention at {} %", figure(*l))));

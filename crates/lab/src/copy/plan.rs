@@ -15,11 +15,9 @@ pub(super) const PROPAGATION: Duration = Duration::from_micros(1);
 /// A file so small that copying it is starting, connecting and ending, and nothing else.
 pub(super) const SETUP_BYTES: u64 = 1000;
 
-/// Who copies.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum System {
-    /// Remora's client to Remora's server.
     Remora,
     /// libnfs's `nfs-cp` to Remora's server.
     Libnfs,
@@ -36,11 +34,9 @@ pub enum System {
 }
 
 impl System {
-    /// All, in the order of tables.
     pub const ALL: [System; 7] =
         [System::Remora, System::Libnfs, System::Scp, System::Rsync, System::Ftp, System::SameDisk, System::FromMemory];
 
-    /// What reports and the command line call it.
     pub fn name(self) -> &'static str {
         match self {
             System::Remora => "remora",
@@ -53,12 +49,10 @@ impl System {
         }
     }
 
-    /// The one of that name.
     pub fn named(name: &str) -> Option<System> {
         System::ALL.into_iter().find(|s| s.name() == name)
     }
 
-    /// Whether it copies over the network.
     pub fn has_network(self) -> bool {
         !matches!(self, System::SameDisk | System::FromMemory)
     }
@@ -77,12 +71,9 @@ impl System {
     }
 }
 
-/// What is measured several times.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Cell {
-    /// Who copies.
     pub system: System,
-    /// How much.
     pub bytes: u64,
     /// The load that is asked for, in percent of the medium's rate.
     pub load_percent: f64,

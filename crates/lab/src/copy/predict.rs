@@ -40,23 +40,18 @@ const SEGMENTS: u32 = 48;
 /// model's formula says so up to here.
 const LONELY_LOAD_MAX: f64 = 0.95;
 
-/// What copies without load have shown.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Seen {
-    /// The medium.
     pub(super) on: On,
-    /// The file.
     pub(super) bytes: u64,
     /// How long the file flowed, and all else, in seconds.
     pub(super) flow_s: f64,
     pub(super) rest_s: f64,
-    /// Frames of the whole copy, there and back.
     pub(super) frames: (Frames, Frames),
     /// The same of a copy of next to nothing.
     pub(super) begun: (Frames, Frames),
 }
 
-/// A program as model and simulator see it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Program {
     bytes: u64,
@@ -66,29 +61,22 @@ pub(super) struct Program {
     simulated: Stage,
 }
 
-/// What was fitted.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Fitted {
-    /// Whose.
     pub system: System,
-    /// With files of this size, without load.
     pub bytes: u64,
-    /// Starting and ending, in seconds.
+    /// Time to start and end, in seconds.
     pub rest_s: f64,
-    /// In so many exchanges.
     pub exchanges: f64,
     /// Blocks of the file, and how many are under way.
     pub blocks: f64,
-    /// Blocks under way.
     pub window: u32,
     /// Time of the software for a block, in seconds, by the model.
     pub software_s: f64,
-    /// The same by simulation.
     pub software_simulated_s: f64,
 }
 
 impl Program {
-    /// Fits the software's times.
     pub(super) fn fitted(seen: &Seen) -> Program {
         let Seen { on, bytes, begun, .. } = *seen;
         let exchanges = (begun.0.count.min(begun.1.count) / FRAMES_AN_EXCHANGE).max(1.0);
@@ -103,7 +91,6 @@ impl Program {
         Program { bytes: bytes.max(1), rest, flow: flow.fitted(seen.flow_s, HALVINGS.0, by_model), simulated }
     }
 
-    /// What was fitted.
     pub(super) fn about(&self, system: System) -> Fitted {
         Fitted {
             system,
@@ -158,17 +145,15 @@ impl Frames {
     }
 }
 
-/// What the topology calls the medium.
 const MEDIUM: &str = "medium";
 
-/// A medium.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct On {
     pub(crate) rate: Rate,
     pub(crate) access: Access,
 }
 
-/// The load beside a copy, all stations' together.
+/// The load of all other stations.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub(crate) struct Load {
     /// Share of the medium's rate, as packets, without what the medium adds.
@@ -177,28 +162,19 @@ pub(crate) struct Load {
     pub(crate) packet_bytes: u64,
 }
 
-/// Frames in one direction.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub(crate) struct Frames {
-    /// How many.
     pub(crate) count: f64,
-    /// Their time on the medium, in seconds.
     pub(crate) seconds: f64,
 }
 
-/// Blocks that go round.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Stage {
-    /// What they go over.
     pub(crate) on: On,
-    /// How many blocks there are; above 0.
     pub(crate) blocks: f64,
-    /// How many are under way.
     pub(crate) window: u32,
-    /// Frames of all blocks, there and back.
     pub(crate) there: Frames,
     pub(crate) back: Frames,
-    /// The client's time for a block, in seconds.
     pub(crate) software_s: f64,
 }
 
@@ -349,7 +325,6 @@ pub(crate) mod tests {
     /// Frame times that are enough for a few per cent.
     pub(crate) const SOME: f64 = 5_000.0;
 
-    /// A megabyte by TCP.
     pub(crate) fn tcp(window: u32) -> Stage {
         let blocks = 1e6 / 1448.0;
         Stage {

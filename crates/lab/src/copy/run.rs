@@ -9,10 +9,8 @@ use serde::Serialize;
 /// begins and ends a copy has frames, too.
 const MEASURED: (f64, f64) = (0.1, 0.9);
 
-/// Where things stood at a moment.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub(super) struct Sample {
-    /// Seconds since the copy began.
     pub(super) at_s: f64,
     /// Time of the client's frames on the medium until now, in seconds.
     pub(super) sent_s: f64,
@@ -51,21 +49,16 @@ fn when(samples: &[Sample], sent_s: f64) -> Option<Sample> {
     Some(Sample { at_s: between(a.at_s, b.at_s), sent_s, load_packets: between(a.load_packets, b.load_packets) })
 }
 
-/// What a copy's link carried in one direction.
+/// Frames of a copy in one direction.
 #[derive(Clone, Copy, PartialEq, Default, Debug, Serialize)]
 pub struct Wire {
-    /// Frames sent.
     pub frames: u64,
-    /// Their time on the medium in seconds.
     pub seconds: f64,
-    /// Frames that the station's full queue dropped.
     pub dropped: u64,
 }
 
-/// One copy.
 #[derive(Clone, Copy, PartialEq, Default, Debug, Serialize)]
 pub struct Run {
-    /// Its seed.
     pub seed: u64,
     /// How long it took; infinite (JSON: null): it was cut off.
     pub seconds: f64,
@@ -75,28 +68,23 @@ pub struct Run {
     pub load_offered: f64,
     /// The load that arrived while the file flowed, as a share of the medium.
     pub load_carried: f64,
-    /// A packet of the load in bytes.
     pub load_packet_bytes: u64,
-    /// What the client sent.
     pub there: Wire,
     /// What the server sent to the client.
     pub back: Wire,
     /// Collisions while it ran, everybody's; none on a medium with turns.
     pub collisions: u64,
-    /// How late the emulator was at worst.
     pub lateness_ms: f64,
     /// Whether that was within the bound; a run that was not stays in the figures.
     pub in_time: bool,
 }
 
 impl Run {
-    /// A copy without a network.
     pub(super) fn local(seed: u64, took: Duration) -> Run {
         Run { seed, seconds: took.as_secs_f64(), in_time: true, ..Run::default() }
     }
 }
 
-/// It was to end before it was done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Stopped;
 

@@ -18,7 +18,6 @@ use crate::report::progress::bar;
 use crate::wireless::cell::RunError;
 use crate::wireless::real::peers::{libnfs_version, said};
 
-/// All cells of a study.
 pub(super) fn cells(options: &Options, systems: &[System]) -> Vec<Cell> {
     let mut cells = Vec::new();
     for &system in systems {
@@ -69,17 +68,14 @@ pub fn run(options: &Options, stop: &AtomicBool) -> Result<Report, RunError> {
     Ok(Report::new(options, peers, Done { cells, complete, took_s: began.elapsed().as_secs_f64() }))
 }
 
-/// A run's result, or why there is none.
 type Outcome = Result<Run, String>;
 
-/// What workers share.
 struct Study<'a> {
     options: &'a Options,
     systems: Vec<System>,
     cells: Vec<Cell>,
     /// What is left to do, the next one last.
     order: Mutex<Vec<(usize, u64)>>,
-    /// For each cell.
     results: Mutex<Vec<Vec<Outcome>>>,
     /// Held by all who copy over a network; a copy on the disk alone wants it for itself.
     disk: RwLock<()>,
@@ -108,7 +104,6 @@ impl Study<'_> {
         locked(&self.order).pop()
     }
 
-    /// A run; nothing if it was given up.
     fn one(&self, bench: &mut Option<Bench>, cell: &Cell, seed: u64) -> Option<Outcome> {
         let failed = |e: RunError| Some(Err(format!("seed {seed}: {e}")));
         let mut here = match bench.take() {
@@ -140,7 +135,6 @@ fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether a system is here, and which version.
 fn look_for(system: System) -> Peer {
     let missing = system.programs().iter().find(|(program, _)| find(program).is_none());
     let version = || match system {

@@ -20,7 +20,6 @@ const RATIOS: [Ratio; 5] = [
 ];
 
 impl Report {
-    /// The table of ratios, for the largest files.
     pub(super) fn beside_paper(&self) -> Table {
         let largest = self.parts.iter().map(|p| p.bytes).max();
         let parts: Vec<&Parts> = self.parts.iter().filter(|p| Some(p.bytes) == largest).collect();
@@ -55,7 +54,6 @@ fn range(values: impl Iterator<Item = f64>) -> String {
 }
 
 impl Report {
-    /// All tables, and what to know of them.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
         for (title, table) in self.tables() {
@@ -64,7 +62,6 @@ impl Report {
         text + &self.notes().join("\n") + "\n"
     }
 
-    /// The tables with their titles.
     pub(super) fn tables(&self) -> Vec<(&'static str, Table)> {
         vec![
             ("Copies, beside a load on the same medium", self.copies()),
@@ -119,7 +116,6 @@ impl Report {
         Table::new(2, head, self.fitted.iter().map(fit_row))
     }
 
-    /// How stations share the medium.
     fn access(&self) -> &'static str {
         match self.collisions {
             false => "stations take turns frame by frame, so there are no collisions",
@@ -127,7 +123,6 @@ impl Report {
         }
     }
 
-    /// What to know of the figures.
     pub(super) fn notes(&self) -> Vec<String> {
         let rate = self.rate_bits_per_s as f64 / 1e6;
         let mut notes = vec![
@@ -248,7 +243,6 @@ fn parts_row(parts: &Parts, loads: &[f64]) -> Vec<String> {
     row
 }
 
-/// A length of time for people.
 fn minutes(seconds: f64) -> String {
     if seconds < 120.0 { format!("{} s", figure(seconds)) } else { format!("{} min", figure(seconds / 60.0)) }
 }

@@ -7,7 +7,6 @@ use remora_server::cache;
 use remora_sim::drc::{Client, Config, Machine, Timers};
 use serde::Serialize;
 
-/// A server of the paper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Server {
@@ -21,17 +20,12 @@ pub enum Server {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// None.
     Off,
-    /// The reference port's.
     Reference,
-    /// Juszczak's.
     Juszczak,
-    /// Exact replies.
     Full,
 }
 
-/// How a client retransmits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub enum Patience {
     /// The reference port's: 0.7 s, four times as long each time.
@@ -49,10 +43,8 @@ pub enum Patience {
 }
 
 impl Server {
-    /// Both, in the paper's order.
     pub const ALL: [Server; 2] = [Server::Small, Server::Large];
 
-    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Server::Small => "small",
@@ -69,10 +61,9 @@ impl Server {
 }
 
 impl Mode {
-    /// All, from the least to the most.
     pub const ALL: [Mode; 4] = [Mode::Off, Mode::Reference, Mode::Juszczak, Mode::Full];
 
-    /// As `remora serve --cache` calls it.
+    /// As in `remora serve --cache`.
     pub const fn name(self) -> &'static str {
         match self {
             Mode::Off => "off",
@@ -98,10 +89,8 @@ impl Mode {
 }
 
 impl Patience {
-    /// Those of today.
     pub const TODAY: [Patience; 3] = [Patience::LinuxUdp, Patience::Tcp, Patience::Remora];
 
-    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Patience::Reference => "0.7 s x 4",
@@ -127,27 +116,22 @@ impl Patience {
     }
 }
 
-/// One thing that is run with every seed.
 #[derive(Clone, Debug)]
 pub(super) struct Cell {
     pub(super) server: Server,
     pub(super) patience: Patience,
     pub(super) mode: Mode,
-    /// What is other than fitted.
     pub(super) variation: Option<Variation>,
 }
 
-/// Something about the model that is changed.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Variation {
-    /// A fitted parameter is multiplied.
     Scaled(Parameter, f64),
     /// Daemons have an inode's lock in the order in which they came for it.
     InOrder,
 }
 
 impl Variation {
-    /// In words.
     pub(super) fn name(self) -> String {
         match self {
             Variation::Scaled(parameter, factor) => format!("{} x {factor}", parameter.name()),
@@ -156,7 +140,6 @@ impl Variation {
     }
 }
 
-/// What was fitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Parameter {
     Seek,
@@ -223,13 +206,10 @@ impl Cell {
 /// What DRC 89, tables 2 and 3 have: means of 20 runs.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Paper {
-    /// Write requests.
     pub sent: f64,
-    /// Duplicate writes.
     pub duplicates_sent: f64,
-    /// Duplicate writes processed.
     pub duplicates_processed: f64,
-    /// KB a second.
+    /// KB per second.
     pub speed: f64,
     /// By how many percent the modified server is faster.
     pub change_percent: Option<f64>,
@@ -240,7 +220,6 @@ pub(super) fn tables() -> Vec<Cell> {
     all(&[Patience::Reference])
 }
 
-/// The same with the clients of today.
 pub(super) fn today() -> Vec<Cell> {
     all(&Patience::TODAY)
 }

@@ -33,15 +33,12 @@ const CREATES: [Duration; 2] = [Duration::from_millis(800), Duration::from_milli
 const WRITE: Duration = Duration::from_millis(10);
 /// All is over when nothing has come for so long after w(0)'s reply.
 const REST: Duration = Duration::from_millis(1000);
-/// No reply takes longer.
 const LIMIT: Duration = Duration::from_secs(20);
 const NAME: &[u8] = b"file";
-/// Transaction ids.
 const MOUNT: u32 = 1;
 const C: u32 = 2;
 const W: u32 = 3;
 
-/// Plays it.
 pub(super) fn play(cache: cache::Config) -> Result<Timeline, RealError> {
     let pace = Pace::new(1.0);
     let fs = Arc::new(MemFs::new(0));
@@ -58,7 +55,6 @@ pub(super) fn play(cache: cache::Config) -> Result<Timeline, RealError> {
     Ok(hand.timeline(&disk.done(), size))
 }
 
-/// The client.
 struct Hand {
     socket: UdpSocket,
     pace: Pace,
@@ -127,7 +123,6 @@ impl Hand {
         }
     }
 
-    /// What it saw, and what the daemons did.
     fn timeline(&self, done: &[Done], size: u64) -> Timeline {
         let first = self.calls.first().map_or(Time::ZERO, |(_, at)| *at);
         let since = |at: &Time| at.since(first);

@@ -5,26 +5,20 @@ use super::cell::{Cell, Patience};
 /// The most seeds a cell may be run with.
 pub const SEEDS_MAX: u64 = 1000;
 
-/// How runs are made.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Way {
-    /// In virtual time.
     Simulated,
     /// With the real server and client on loopback, many runs at a time, which mostly sleep. Time runs
     /// `faster` times as fast, timers and disk alike (range: 1 to 50); at more than 1 without Remora's own
     /// client, whose timers are its own.
     Real {
-        /// How many times.
         faster: f64,
     },
 }
 
-/// What to run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How.
     pub way: Way,
-    /// The first seed.
     pub first_seed: u64,
     /// How many seeds for each cell (1 to [`SEEDS_MAX`]).
     pub seeds: u64,

@@ -8,7 +8,6 @@ use super::options::{Options, Way};
 use crate::report::provenance::{FailedRun, Provenance, SeedRun, Source, separate};
 use crate::report::statistics::{Summary, mean_margin};
 
-/// All that was run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     #[serde(flatten)]
@@ -16,11 +15,9 @@ pub struct Report {
     /// How many times as fast as they would be the real runs' timers and disks are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub faster: Option<f64>,
-    /// A row for each cell.
     pub rows: Vec<Row>,
     /// Example 1 with each form of the cache.
     pub examples: Vec<Example>,
-    /// Why some are missing.
     pub example_failures: Vec<String>,
 }
 
@@ -30,73 +27,54 @@ pub struct Report {
 pub enum Group {
     /// Tables 2 and 3.
     Tables,
-    /// The clients of today.
     Today,
-    /// What was fitted, varied.
     Sensitivity,
 }
 
 /// A cell with all its runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Which table it is in.
     pub group: Group,
-    /// The server.
     pub server: Server,
-    /// The client.
     pub client: Patience,
-    /// The cache.
     pub cache: Mode,
-    /// What about the model is other than fitted.
     pub varied: Option<String>,
-    /// Writes sent.
     pub sent: Option<Summary>,
-    /// Of these, sent again.
     pub duplicates_sent: Option<Summary>,
-    /// Writes executed again.
     pub duplicates_processed: Option<Summary>,
-    /// KB a second.
+    /// KB per second.
     pub speed: Option<Summary>,
     /// How far the means of as many other runs may be from these.
     pub margins: Margins,
     /// By how many percent the mean speed is above that with the reference port's cache, or
     /// without one.
     pub change_percent: Option<f64>,
-    /// What the paper has.
     pub paper: Option<Paper>,
     /// By how many percent the means lie above the paper's.
     pub difference_percent: Option<Difference>,
     /// Runs after which the file was not what was written.
     pub damaged: usize,
-    /// Runs that failed.
     pub failures: Vec<FailedRun>,
 }
 
 /// Half the 95 % intervals of means; `None` when there are too few runs.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Margins {
-    /// Writes sent.
     pub sent: Option<f64>,
-    /// Of these, sent again.
     pub duplicates_sent: Option<f64>,
-    /// Writes executed again.
     pub duplicates_processed: Option<f64>,
-    /// KB a second.
+    /// KB per second.
     pub speed: Option<f64>,
-    /// Points of the change.
     pub change_percent: Option<f64>,
 }
 
 /// How far means lie above the paper's, in percent.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Difference {
-    /// Writes sent.
     pub sent: f64,
-    /// Of these, sent again.
     pub duplicates_sent: f64,
-    /// Writes executed again, where the paper has any.
     pub duplicates_processed: Option<f64>,
-    /// KB a second.
+    /// KB per second.
     pub speed: f64,
     /// The change of speed, in points.
     pub change_points: Option<f64>,
@@ -104,35 +82,27 @@ pub struct Difference {
 
 /// How near to the paper's figures are taken to be near enough, in percent,
 pub(super) const NEAR: f64 = 15.0;
-/// and changes of speed, in points.
+/// Largest difference of a change of speed that counts as near, in points.
 pub(super) const CHANGE_NEAR: f64 = 10.0;
 
 /// Example 1 with one form of the cache.
 #[derive(Clone, Debug, Serialize)]
 pub struct Example {
-    /// Where it comes from.
     pub source: Source,
-    /// Which.
     pub cache: Mode,
-    /// What happened, in order.
     pub events: Vec<Event>,
     /// Bytes of the file in the end. The client was told that all are there.
     pub size: u64,
-    /// Whether the write is lost.
     pub lost: bool,
-    /// To be drawn.
     #[serde(skip)]
     pub(super) timeline: remora_sim::drc::example::Timeline,
 }
 
-/// What somebody did in Example 1.
 #[derive(Clone, Debug, Serialize)]
 pub struct Event {
-    /// When, in seconds after the first create.
     pub seconds: f64,
     /// Who: the client, a daemon, or the server for both.
     pub who: String,
-    /// What.
     pub what: String,
 }
 
@@ -157,7 +127,6 @@ impl Report {
         self.rows.iter().map(|r| r.failures.len() + r.damaged).sum::<usize>() + self.example_failures.len()
     }
 
-    /// The rows of a table.
     pub(super) fn group(&self, group: Group) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |r| r.group == group)
     }
@@ -209,7 +178,6 @@ impl Row {
         })
     }
 
-    /// What is not near the paper's, in words.
     pub(super) fn far(&self) -> Vec<String> {
         let Some(d) = self.difference_percent else { return Vec::new() };
         let percents = [
@@ -243,7 +211,6 @@ impl Row {
     }
 }
 
-/// The mean of the runs that ended.
 pub(super) fn mean(summary: Option<Summary>) -> Option<f64> {
     summary?.mean
 }

@@ -26,7 +26,6 @@ use super::slow_disk::{Pace, SlowDisk};
 /// No run takes as long, at the original pace.
 const LIMIT: Duration = Duration::from_secs(1000);
 
-/// Why there is no outcome.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RealError {
     #[error("the server cannot be set up")]
@@ -45,7 +44,6 @@ pub(super) enum RealError {
     TooLong,
 }
 
-/// Runs the load once, `faster` times as fast.
 pub(super) fn run(config: &Config, seed: u64, faster: f64) -> Result<Outcome, RealError> {
     let pace = Pace::new(faster);
     let fs = Arc::new(MemFs::new(seed));
@@ -92,7 +90,6 @@ pub(super) fn serve(
     Ok(Serving::start(options)?)
 }
 
-/// A cache whose windows pass at this pace.
 fn sooner(config: cache::Config, pace: Pace) -> cache::Config {
     match config {
         cache::Config::Juszczak { entries, throwaway } => {
@@ -102,7 +99,6 @@ fn sooner(config: cache::Config, pace: Pace) -> cache::Config {
     }
 }
 
-/// A client whose timers run at this pace.
 fn client(config: &Config, pace: Pace) -> remora_client::Config {
     let mut client = config.timers.config();
     if let RetryPolicy::Exponential { initial, factor, max } = client.retry {
@@ -111,7 +107,6 @@ fn client(config: &Config, pace: Pace) -> remora_client::Config {
     client
 }
 
-/// What the client saw.
 struct Loaded {
     took: Duration,
     duplicates: u32,

@@ -23,7 +23,6 @@ use remora_wire::nfs3::{
 const GRACE: Duration = Duration::from_millis(4);
 const GRACE_MIN: Duration = Duration::from_micros(300);
 
-/// A clock that runs faster than the machine's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     clock: Clock,
@@ -44,13 +43,11 @@ impl Pace {
         time.div_f64(self.faster)
     }
 
-    /// Keeps the thread until `at`.
     pub(super) fn sleep_until(&self, at: Time) {
         thread::sleep(self.real(at.since(self.now())));
     }
 }
 
-/// See the [module](self).
 pub(super) struct SlowDisk {
     fs: Arc<MemFs>,
     pace: Pace,
@@ -68,13 +65,12 @@ pub(super) struct Script {
     done: Mutex<Vec<Done>>,
 }
 
-/// A create or a write.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Done {
     pub(super) is_create: bool,
     pub(super) daemon: ThreadId,
     pub(super) from: Time,
-    /// Its effect is at the end.
+    /// End; the operation takes effect then.
     pub(super) to: Time,
 }
 
@@ -118,7 +114,6 @@ impl SlowDisk {
         done
     }
 
-    /// Writes executed so far.
     pub(super) fn writes(&self) -> u64 {
         self.writes.load(Ordering::Relaxed)
     }

@@ -9,7 +9,6 @@ use crate::report::statistics::Summary;
 use crate::report::table::Table;
 
 impl Group {
-    /// What stands above its table.
     pub(super) const fn title(self) -> &'static str {
         match self {
             Group::Tables => "DRC 89, tables 2 and 3: 128 writes of 8 KB, 4 biods, 4 nfsds, 0.7 s x 4",
@@ -24,7 +23,6 @@ impl Group {
 }
 
 impl Report {
-    /// All of it for a terminal.
     pub fn to_text(&self) -> String {
         let mut out = String::new();
         for group in Group::ALL {
@@ -84,7 +82,6 @@ impl Report {
         said.join(" ")
     }
 
-    /// What went wrong, a line each.
     pub(super) fn troubles(&self) -> Vec<String> {
         let mut lines = self.example_failures.clone();
         for row in &self.rows {
@@ -188,13 +185,11 @@ impl Report {
 }
 
 impl Example {
-    /// What stands above it.
     pub(super) fn title(&self) -> String {
         let how = if self.source == Source::Real { "on the real server" } else { "simulated" };
         format!("Example 1, cache {}, {how}", self.cache.name())
     }
 
-    /// What happened, a line each.
     fn to_text(&self) -> String {
         let mut out = String::new();
         for event in &self.events {
@@ -203,7 +198,6 @@ impl Example {
         out + &format!("  {}\n", self.verdict())
     }
 
-    /// How it ended.
     pub(super) fn verdict(&self) -> String {
         let told = remora_sim::drc::example::WRITTEN;
         let fate = if self.lost { "the write is lost" } else { "nothing is lost" };
@@ -211,7 +205,6 @@ impl Example {
     }
 }
 
-/// A mean with its interval.
 fn figure(summary: Option<Summary>, margin: Option<f64>) -> String {
     let margin = or_empty(margin, |m| format!(" ±{m:.1}"));
     show(mean(summary), 1) + &margin

@@ -8,20 +8,17 @@ use std::fmt::Write;
 use remora_model::{Kind, Report, Topology};
 
 use crate::report::number::digits;
-use crate::report::page::escape;
+use crate::report::number::escape;
 
 /// Rows drawn at most; then it says how many are left out.
 const ROWS_MAX: usize = 200;
-/// Arcs drawn at most; copies come first.
 const ARCS_MAX: usize = 24;
 const WIDTH: usize = 460;
 const ROW: usize = 34;
 const INDENT: usize = 20;
 /// Deeper than this nothing is drawn further to the right.
 const DEPTH_MAX: usize = 7;
-/// Where arcs begin.
 const ARCS: usize = 350;
-/// Height of a medium's bar.
 const BAR: usize = 22;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,7 +31,6 @@ enum Node {
 struct Row {
     node: Node,
     depth: usize,
-    /// The row that it hangs on.
     parent: Option<usize>,
 }
 
@@ -108,7 +104,6 @@ fn left(depth: usize) -> usize {
     8 + INDENT * depth.min(DEPTH_MAX)
 }
 
-/// The height of a row's middle.
 fn middle(row: usize) -> usize {
     4 + row * ROW + ROW / 2
 }

@@ -6,22 +6,15 @@ use remora_base::Rate;
 use remora_model::mva::WINDOW_MAX;
 use remora_model::{Bits, Burst, Copy, Flow, Kind, OutOfRange, PacketRate, STATIONS_MAX, Seconds, Size, Topology};
 
-/// What an input is measured in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
-    /// A bare number.
     Number,
-    /// A whole number, 1 or more.
     Count,
-    /// Whole bytes.
     Bytes,
-    /// Seconds.
     Seconds,
-    /// Whole bits a second.
     BitsPerSecond,
 }
 
-/// Which number of its table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Field {
     Rate,
@@ -49,10 +42,9 @@ enum Field {
     Think,
 }
 
-/// A number of a topology.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Input {
-    /// What it is called, as in `copy.1.window`.
+    /// As in `copy.1.window`.
     pub name: String,
     table: &'static str,
     index: usize,
@@ -130,7 +122,6 @@ impl Input {
         (self.table, self.index, self.field.key())
     }
 
-    /// What it is measured in.
     pub fn unit(&self) -> Unit {
         match self.field {
             Field::Rate => Unit::BitsPerSecond,
@@ -141,7 +132,6 @@ impl Input {
         }
     }
 
-    /// Whether it has whole values alone.
     pub fn is_whole(&self) -> bool {
         matches!(self.unit(), Unit::Count | Unit::Bytes | Unit::BitsPerSecond)
     }
@@ -291,9 +281,7 @@ const SLIDER_STEPS: f64 = 300.0;
 /// The way of a slider, in the input's unit.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Slider {
-    /// From here.
     pub low: f64,
-    /// To here.
     pub high: f64,
     /// By steps of this, or any part of it.
     pub step: f64,

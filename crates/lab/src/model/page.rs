@@ -13,16 +13,14 @@ use super::input::{Input, Unit};
 use super::study::{Output, Point, Sensitivities, Sensitivity, outputs, sensitivities, spaced, sweep};
 use super::tables::{Tables, tables};
 use crate::report::number::digits;
-use crate::report::page::{Body, Figure, LegendEntry, ReservedFile, escape};
+use crate::report::number::escape;
+use crate::report::page::{Body, Figure, LegendEntry, ReservedFile};
 use crate::report::plot;
 use crate::report::plot::Axis;
 use crate::report::table::Table;
 
-/// Points of a curve.
 const CURVE_POINTS: usize = 31;
-/// Inputs that a page has curves for.
 const CURVES: usize = 3;
-/// Rows of the sensitivity table at most.
 const ROWS_MAX: usize = 40;
 /// Below this an input hardly matters, and has no row.
 const HARDLY: f64 = 0.001;
@@ -30,16 +28,12 @@ const HARDLY: f64 = 0.001;
 /// A network and what it does when it changes.
 #[derive(Clone, Debug)]
 pub struct Study<'a> {
-    /// The network.
     pub topology: &'a Topology,
-    /// Its solution.
     pub report: &'a Report,
-    /// Processors to use.
     pub threads: NonZeroUsize,
 }
 
 impl Study<'_> {
-    /// The topology drawn, as SVG.
     pub fn drawing(&self) -> String {
         diagram(self.topology, self.report)
     }
@@ -70,7 +64,6 @@ impl Study<'_> {
         curves(input, &points, &outputs(self.topology), input.get(self.topology).unwrap_or(value))
     }
 
-    /// Which inputs matter, most first.
     pub fn sensitivities(&self) -> (Vec<Output>, Sensitivities) {
         let outputs = outputs(self.topology);
         let found = sensitivities(self.topology, &outputs, self.threads);
@@ -128,7 +121,6 @@ fn elastic(e: f64) -> String {
     if e.abs() < 0.0005 { "0.000".into() } else { format!("{e:+.3}") }
 }
 
-/// A value for people.
 fn shown(input: &Input, value: f64) -> String {
     match input.unit() {
         Unit::Number => digits(value),
@@ -157,7 +149,6 @@ struct Line {
     points: Vec<Dot>,
 }
 
-/// A point of a line.
 #[derive(Clone, Copy)]
 struct Dot {
     x: f64,

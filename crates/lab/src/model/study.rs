@@ -11,16 +11,14 @@ use remora_sim::network::{Options, Simulated, TooMuch, run};
 use super::input::{Input, Unit, inputs};
 use crate::report::pool;
 
-/// Some of a network's numbers.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Choice {
     /// Those to look at, in the order of the file's tables.
     pub inputs: Vec<Input>,
-    /// How many more there are.
     pub left_out: usize,
 }
 
-/// At most `max` of `all`.
+/// Chooses at most `max` of `all` inputs.
 pub fn choose(topology: &Topology, all: Vec<Input>, max: usize) -> Choice {
     let left_out = all.len().saturating_sub(max);
     if left_out == 0 {
@@ -52,7 +50,6 @@ impl<'a> Near<'a> {
         Near { flows, groups, media }
     }
 
-    /// The lower, the sooner.
     fn rank(&self, topology: &Topology, input: &Input) -> u8 {
         let (table, i, _) = input.place();
         match table {
@@ -77,21 +74,17 @@ impl<'a> Near<'a> {
 pub const SENSITIVE_MAX: usize = 200;
 /// Results that a table of sensitivities or a curve has, at most.
 pub const OUTPUTS_MAX: usize = 6;
-/// Points of a sweep at most.
 pub const POINTS_MAX: usize = 10_000;
 /// How far an input is moved either way, as a share of it.
 const NUDGE: f64 = 0.01;
 
-/// A result that people ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
-    /// The time of a copy.
     Copy(usize),
-    /// The delay of a flow.
     Flow(usize),
 }
 
-/// A result by name, in seconds.
+/// A result of the model, in seconds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Output {
     /// As in `copy desks > servers`.
@@ -135,7 +128,6 @@ impl Output {
         }
     }
 
-    /// Why to doubt that value.
     pub fn outside<'a>(&self, report: &'a Report) -> &'a [Reason] {
         match self.place {
             Place::Copy(i) => report.copies.get(i).map_or(&[], |c| c.outcome.outside()),
@@ -151,10 +143,8 @@ pub fn at(topology: &Topology, input: &Input, value: f64) -> Result<Report, Stri
     Ok(Network::new(changed).map_err(|e| format!("{}: {}", input.name, e.why))?.solve())
 }
 
-/// A point of a sweep.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Point {
-    /// The input's value.
     pub value: f64,
     /// What comes of it, or why it makes no sense.
     pub report: Result<Report, String>,
@@ -180,12 +170,9 @@ pub fn spaced(low: f64, high: f64, count: usize) -> Vec<f64> {
     (0..count).map(|i| low + (high - low) * i as f64 / last).collect()
 }
 
-/// How much an input matters.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sensitivity {
-    /// Which input.
     pub input: Input,
-    /// Its value.
     pub value: f64,
     /// For each output its elasticity: by how many per cent it changes for one per cent of the
     /// input. `None` where the output has no value.
@@ -199,7 +186,6 @@ impl Sensitivity {
     }
 }
 
-/// How much each of a network's inputs matters.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sensitivities {
     /// The inputs that matter most first. Those that are 0 have no elasticity and are not there.
@@ -208,7 +194,6 @@ pub struct Sensitivities {
     pub left_out: usize,
 }
 
-/// Elasticities of all `outputs`.
 pub fn sensitivities(topology: &Topology, outputs: &[Output], threads: NonZeroUsize) -> Sensitivities {
     let worth = |input: &Input| input.get(topology).filter(|v| *v > 0.0);
     let all = inputs(topology).into_iter().filter(|input| worth(input).is_some()).collect();
@@ -239,7 +224,7 @@ fn sensitivity(topology: &Topology, outputs: &[Output], input: &Input, value: f6
     Sensitivity { input: input.clone(), value, elasticities }
 }
 
-/// The slope between two points on logarithmic paper.
+/// The slope between two points on logarithmic axes.
 fn elasticity((x0, y0): (f64, Option<f64>), (x1, y1): (f64, Option<f64>)) -> Option<f64> {
     let (y0, y1) = (y0.filter(|y| *y > 0.0)?, y1.filter(|y| *y > 0.0)?);
     Some((y1 / y0).ln() / (x1 / x0).ln())

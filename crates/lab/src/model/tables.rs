@@ -7,7 +7,6 @@ use remora_model::{CopyReport, Estimate, FlowReport, GatewayReport, MediumReport
 use crate::report::number::digits;
 use crate::report::table::Table;
 
-/// The tables of a report.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tables {
     /// How many figures are within the bands of their formulas.
@@ -18,7 +17,6 @@ pub struct Tables {
     pub doubts: Vec<String>,
 }
 
-/// `report` as tables.
 pub fn tables(report: &Report) -> Tables {
     let mut doubts = Doubts::default();
     let mut tables = vec![
@@ -49,12 +47,11 @@ fn verdict(report: &Report) -> String {
 pub struct Doubts(Vec<String>);
 
 impl Doubts {
-    /// The reasons, the one numbered 1 first.
     pub fn reasons(&self) -> &[String] {
         &self.0
     }
 
-    /// The numbers of these reasons, as in `[1,3]`.
+    /// The numbers of `reasons`, as in `[1,3]`; new reasons are added.
     pub fn marks(&mut self, reasons: &[Reason]) -> String {
         let mut numbers = Vec::new();
         for reason in reasons {

@@ -21,7 +21,6 @@ const SIGNS: [char; 7] = ['●', '▲', '■', '◆', '✚', '▼', '✖'];
 pub(crate) struct Mark(usize);
 
 impl Mark {
-    /// All marks, repeated without end.
     pub(crate) fn all() -> impl Iterator<Item = Mark> {
         (0..SIGNS.len()).cycle().map(Mark)
     }
@@ -79,11 +78,9 @@ impl LevelPoint {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Series {
     pub(crate) points: Vec<LevelPoint>,
-    /// Level and value.
     pub(crate) circles: Vec<(usize, f64)>,
 }
 
-/// A chart of several lines.
 pub(crate) struct LevelChart<'a> {
     pub(crate) x_title: &'a str,
     pub(crate) x_levels: &'a [String],
@@ -140,7 +137,6 @@ impl LevelChart<'_> {
         if self.logarithmic { y.max(1e-9).log10() } else { y }
     }
 
-    /// Range of the vertical axis.
     fn range(&self) -> Range<f64> {
         let points = || self.lines.iter().flat_map(|l| &l.points);
         let ends = points().flat_map(|p| p.ends().map_or([p.median; 2], |(low, high)| [low, high]));

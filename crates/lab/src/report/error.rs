@@ -1,6 +1,5 @@
 //! The error of an experiment with real programs.
 
-/// What failed, and why.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {why}")]
 pub struct Error {

@@ -12,7 +12,7 @@ use serde_json::ser::{CompactFormatter, Formatter};
 /// The largest integer below which a double holds every integer: 2^53.
 const EXACT_MAX: u64 = 1 << 53;
 
-/// `value` on one line, without its end.
+/// `value` on one line, without a newline.
 pub fn line(value: &impl Serialize) -> serde_json::Result<String> {
     let mut bytes = Vec::new();
     let exact = Exact { compact: CompactFormatter, in_key: false };

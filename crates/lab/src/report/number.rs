@@ -1,11 +1,11 @@
-//! Numbers as text.
+//! Numbers and names as text and as HTML.
 
-/// Bytes, as in `5 MB`.
+/// A file size, as in `5 MB`.
 pub(crate) fn megabytes(bytes: u64) -> String {
     if bytes < 10_000 { format!("{bytes} B") } else { format!("{} MB", figure(bytes as f64 / 1e6)) }
 }
 
-/// Three digits and no needless ones.
+/// Three significant digits without trailing zeros.
 pub(crate) fn figure(value: f64) -> String {
     if !value.is_finite() {
         return "cut off".into();
@@ -22,7 +22,6 @@ pub(crate) fn rounded(value: f64, significant: i32, decimals_max: i32) -> String
     format!("{value:.*}", decimals as usize)
 }
 
-/// Four significant digits.
 pub fn digits(value: f64) -> String {
     if value == 0.0 || !value.is_finite() { format!("{value}") } else { rounded(value, 4, 9) }
 }
@@ -37,9 +36,13 @@ pub(crate) fn count(n: u64, thing: &str) -> String {
     format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }
 
-/// `value` as text; nothing where there is none.
+/// `value` as text, or an empty cell.
 pub(crate) fn or_empty<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
     value.map(show).unwrap_or_default()
+}
+
+pub(crate) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::{fs, io};
 use tempfile::{Builder, NamedTempFile};
 
 use super::chart::Mark;
+use super::number::escape;
 use super::plot;
 use super::provenance::Provenance;
 use super::table::Table;
@@ -82,7 +83,6 @@ impl Page {
         ReservedFile::reserve(path).map(Page)
     }
 
-    /// Writes the report's page.
     pub fn write(self, report: &impl Html) -> io::Result<()> {
         self.0.write(report.to_html().map_err(io::Error::other)?)
     }
@@ -108,7 +108,6 @@ impl Body {
         self.0 += &format!("<p>{}</p>", escape(text));
     }
 
-    /// A paragraph that stands out.
     pub(crate) fn note(&mut self, text: &str) {
         self.0 += &format!("<p class=\"note\">{}</p>", escape(text));
     }
@@ -127,7 +126,6 @@ impl Body {
         self.0 += &figure.to_html();
     }
 
-    /// The whole page.
     pub(crate) fn finish(self, title: &str) -> String {
         document(title, &self.0)
     }
@@ -139,7 +137,6 @@ pub(crate) struct Figure {
     pub(crate) caption: String,
     pub(crate) legend: Vec<LegendEntry>,
     pub(crate) svg: String,
-    /// A remark below.
     pub(crate) remark: &'static str,
 }
 
@@ -154,7 +151,6 @@ impl Figure {
     }
 }
 
-/// A sign and its meaning.
 pub(crate) struct LegendEntry {
     sign: char,
     colour: Option<String>,
@@ -167,12 +163,10 @@ impl LegendEntry {
         LegendEntry { sign, colour: None, name: name.to_owned() }
     }
 
-    /// A line of a chart.
     pub(crate) fn marked(mark: Mark, name: &str) -> LegendEntry {
         LegendEntry { sign: mark.sign(), ..LegendEntry::coloured(plot::css(mark.colour()), name) }
     }
 
-    /// A block of colour.
     pub(crate) fn coloured(css: String, name: &str) -> LegendEntry {
         LegendEntry { sign: '■', colour: Some(css), name: name.to_owned() }
     }
@@ -208,11 +202,6 @@ fn document(title: &str, body: &str) -> String {
          <title>{}</title><style>{STYLE}</style></head><body>{body}</body></html>\n",
         escape(title)
     )
-}
-
-/// Text as HTML.
-pub(crate) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

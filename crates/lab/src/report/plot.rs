@@ -31,7 +31,6 @@ pub(crate) fn colour(n: usize) -> RGBColor {
     SERIES[n % SERIES.len()]
 }
 
-/// A colour as CSS.
 pub(crate) fn css(RGBColor(r, g, b): RGBColor) -> String {
     format!("#{r:02x}{g:02x}{b:02x}")
 }
@@ -75,7 +74,6 @@ impl<'a> Axis<'a> {
         Axis { title, range: -0.4..names.len().saturating_sub(1) as f64 + 0.4, ticks, label: Box::new(label) }
     }
 
-    /// No ticks.
     pub(crate) fn bare(range: Range<f64>) -> Axis<'static> {
         Axis { title: "", range, ticks: Vec::new(), label: Box::new(|_| String::new()) }
     }

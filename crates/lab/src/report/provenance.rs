@@ -2,13 +2,10 @@
 
 use serde::Serialize;
 
-/// Where a figure comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
-    /// Protocol cores in virtual time.
     Simulated,
-    /// Real programs in real time.
     Real,
     Paper,
 }
@@ -16,13 +13,11 @@ pub enum Source {
 /// Who made a report, and how to make it again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Provenance {
-    /// Remora's version.
     pub version: &'static str,
     pub source: Source,
     /// The command line that repeats the runs.
     pub command: String,
     pub first_seed: u64,
-    /// Seeds for each cell.
     pub seeds: u64,
 }
 

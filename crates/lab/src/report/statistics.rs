@@ -10,14 +10,12 @@ use serde::Serialize;
 
 /// Probability that a 95 % interval misses.
 const MISS: f64 = 0.05;
-/// Resamples of the bootstrap.
 const RESAMPLES: usize = 1000;
 
 /// Summary of repeated runs. Infinite values (JSON: null) are runs that were cut off.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Summary {
     pub runs: usize,
-    /// Runs that were cut off.
     pub censored: usize,
     pub median: f64,
     /// The lower of the two middle runs where the upper one was cut off: the median is at least half-way from here to
@@ -88,7 +86,6 @@ pub(crate) struct Bounded {
 /// Summary of runs with bounds of their own.
 pub(crate) struct BoundedSummary {
     pub(crate) summary: Summary,
-    /// Lower bound of the median.
     pub(crate) median_above: f64,
 }
 

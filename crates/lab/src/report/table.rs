@@ -1,6 +1,6 @@
 //! Tables as aligned text and as HTML.
 
-use super::page::escape;
+use super::number::escape;
 
 /// A table. The first `left` columns are names, aligned to the left; the others are figures, aligned to the right.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -8,19 +8,15 @@ use serde::Serialize;
 use super::job::{Job, way};
 use crate::report::provenance::Source;
 
-/// What a run is measured by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
-    /// How long the copy took.
     Seconds,
     /// How long after the end of an outage or hand-off bytes flowed again.
     Resume,
-    /// The median latency of small operations.
     LatencyMedian,
-    /// Their 95th percentile.
+    /// 95th percentile of that latency.
     Latency95,
-    /// Their maximum.
     LatencyMax,
     /// Bytes of IP packets delivered, over what the rate could have carried without errors.
     Utilisation,
@@ -32,7 +28,6 @@ pub enum Measure {
 }
 
 impl Measure {
-    /// Its name over a column.
     pub fn heading(self) -> &'static str {
         match self {
             Measure::Seconds => "seconds",
@@ -46,7 +41,6 @@ impl Measure {
         }
     }
 
-    /// Digits after the point that mean something.
     pub fn digits(self) -> usize {
         match self {
             Measure::Seconds => 2,
@@ -60,7 +54,6 @@ impl Measure {
     }
 }
 
-/// What one run gave.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Sample {
     /// What was measured; infinite if the run was cut off before.
@@ -75,28 +68,22 @@ pub struct Sample {
     pub simulated: Option<f64>,
 }
 
-/// How well the emulator did in a run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Emulation {
-    /// How late the latest frame was handed over.
     pub lateness_ms: f64,
     /// Whether the run had to be made again because the emulator was too late.
     pub repeated: bool,
 }
 
-/// A call that a client sent.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Packet {
-    /// When, from the copy's beginning.
     pub seconds: f64,
     /// Which: the calls are counted as they are sent for the first time.
     pub number: u32,
-    /// Whether it had been sent before.
     pub again: bool,
 }
 
 impl Sample {
-    /// One measure of it.
     pub fn value(&self, measure: Measure) -> Option<f64> {
         self.values.iter().find(|(m, _)| *m == measure).map(|(_, v)| *v)
     }
@@ -105,30 +92,22 @@ impl Sample {
 /// What a paper reports of a cell, in seconds.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Paper {
-    /// The fastest run, where the paper has it.
     pub min: Option<f64>,
-    /// The mean.
     pub mean: f64,
-    /// The slowest run, where the paper has it.
     pub max: Option<f64>,
-    /// Which paper, and where in it.
     pub place: String,
 }
 
-/// A setting.
 #[derive(Clone, Debug)]
 pub struct Cell {
     /// Where it stands: a level on each of the experiment's axes, in the axes' order.
     pub labels: Vec<Label>,
-    /// What is run.
     pub job: Job,
-    /// What the papers have for it.
     pub paper: Option<Paper>,
     /// A run is cut off when it takes longer (of its own time).
     pub limit: Duration,
 }
 
-/// A level on an axis.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Label {
     /// The axis, as in "bad mean".
@@ -138,17 +117,14 @@ pub struct Label {
 }
 
 impl Label {
-    /// A level on an axis.
     pub fn new(axis: &'static str, level: impl Into<String>) -> Label {
         Label { axis, level: level.into() }
     }
 
-    /// The direction.
     pub(crate) fn direction(direction: Direction) -> Label {
         Label::new("direction", way(direction))
     }
 
-    /// A length of time.
     pub(crate) fn time(axis: &'static str, length: Duration) -> Label {
         let ms = length.as_millis();
         Label::new(
@@ -159,20 +135,17 @@ impl Label {
 }
 
 impl Cell {
-    /// Its level on an axis.
     pub fn level(&self, axis: &str) -> Option<&str> {
         level(&self.labels, axis)
     }
 }
 
-/// The level on an axis.
 pub(crate) fn level<'a>(labels: &'a [Label], axis: &str) -> Option<&'a str> {
     labels.iter().find(|l| l.axis == axis).map(|l| l.level.as_str())
 }
 
-/// Runs jobs. Several threads share one.
+/// Runs jobs. Threads share a runner.
 pub trait Runner: Sync {
-    /// Where its figures come from.
     fn source(&self) -> Source;
 
     /// Whether it can run this job here; cells with others are left out.
@@ -184,13 +157,11 @@ pub trait Runner: Sync {
     fn run(&self, job: &Job, seed: u64, limit: Duration) -> Result<Sample, RunError>;
 }
 
-/// Why there is no sample.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RunError {
-    /// This runner cannot run this kind of job.
     #[error("cannot be run this way")]
     Unsupported,
-    /// Something went wrong that no channel explains.
+    /// A failure that the channel does not explain.
     #[error("{0}")]
     Failed(String),
 }

@@ -15,7 +15,7 @@ pub use remora_sim::testbed::Treatment;
 /// How much later than a job says its outages and cell switches begin at most.
 const JITTER: Duration = Duration::from_secs(1);
 
-/// A run that only lacks its seed.
+/// Everything about a run but its seed.
 #[derive(Clone, Debug)]
 pub enum Job {
     /// A file on the papers' testbed with its slow hosts.
@@ -26,54 +26,42 @@ pub enum Job {
     SmallOperations(SmallOperations),
     /// The link layer with more to send than the channel carries.
     Saturation(Saturation),
-    /// A stream of TCP's that never ends.
     Tcp(Tcp),
 }
 
 /// A file on the papers' testbed (NFS/W 95, section 3).
 #[derive(Clone, Debug)]
 pub struct Testbed {
-    /// What is changed about NFS.
     pub treatment: Treatment,
-    /// Which way the file goes.
     pub direction: Direction,
-    /// Mean length of bad periods; zero: none.
+    /// Mean length of bad periods; zero for none.
     pub bad_mean: Duration,
     /// Bytes of a READ or WRITE.
     pub block: u32,
     /// How many mobiles copy a file each, at once.
     pub mobiles: usize,
-    /// Whether every packet is kept.
     pub packets: bool,
 }
 
-/// A file across a channel.
 #[derive(Clone, Debug)]
 pub struct Copy {
-    /// Who carries it.
     pub system: System,
-    /// What it crosses.
     pub channel: Config,
-    /// Which way it goes.
     pub direction: Direction,
-    /// Its size.
     pub bytes: u64,
     /// Bytes of a READ or WRITE, in place of the system's own.
     pub block: Option<u32>,
     /// How many mobiles copy a file each, at once; what is measured is the first one's.
     pub mobiles: usize,
-    /// Cell switches on the way.
     pub hand_offs: Vec<HandOff>,
 }
 
-/// Who carries a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum System {
     /// A client of the 1990s: 8 KiB, 0.7 s doubled, five outstanding.
     Stock,
     /// The papers' settings: 4 KiB, hybrid linear back-off.
     Papers,
-    /// Remora's client.
     Adaptive,
     /// The client of the 1990s on Remora's link layer.
     LinkStock,
@@ -89,33 +77,24 @@ pub enum System {
     LinkOverUdp,
     /// The Linux kernel's NFS client, over TCP.
     Linux,
-    /// `nfs-cp` of libnfs, over TCP.
     Libnfs,
-    /// `scp`.
     Scp,
-    /// `rsync` over SSH.
     Rsync,
 }
 
 /// A cell switch: nothing gets through while it lasts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HandOff {
-    /// When it begins.
     pub at: Time,
-    /// How long it lasts.
     pub length: Duration,
-    /// Whether the link tells the client of it.
     pub announced: bool,
 }
 
 /// Small operations while a large file is written.
 #[derive(Clone, Debug)]
 pub struct SmallOperations {
-    /// Who carries all of it.
     pub system: System,
-    /// What it crosses.
     pub channel: Config,
-    /// Size of the large file.
     pub bytes: u64,
     /// Whether the small operations are a second client's on the same mobile.
     pub second_client: bool,
@@ -124,13 +103,10 @@ pub struct SmallOperations {
 /// The link layer with more to send than the channel carries.
 #[derive(Clone, Debug)]
 pub struct Saturation {
-    /// How many destinations there are.
     pub destinations: usize,
-    /// The weather of each.
     pub channel: Config,
     /// Whether the first destination's channel is always good instead.
     pub one_good: bool,
-    /// For how long it runs.
     pub length: Duration,
 }
 
@@ -154,7 +130,7 @@ impl Copy {
         Copy { system, channel, direction, bytes, block: None, mobiles: 1, hand_offs: Vec::new() }
     }
 
-    /// The channel with the cell switches as outages.
+    /// The channel, with cell switches as outages.
     pub(crate) fn crossed(&self) -> Config {
         let mut channel = self.channel.clone();
         channel.outages.extend(self.hand_offs.iter().map(|h| Outage { start: h.at, length: h.length }));
@@ -170,14 +146,11 @@ impl Copy {
 }
 
 impl System {
-    /// Those that race in virtual time.
     pub const SIMULATED: [System; 5] =
         [System::Stock, System::Papers, System::Adaptive, System::LinkStock, System::LinkAdaptive];
-    /// Those that race in real time, ours first.
     pub const REAL: [System; 6] =
         [System::Adaptive, System::LinkAdaptive, System::Linux, System::Libnfs, System::Scp, System::Rsync];
 
-    /// What reports call it.
     pub fn name(self) -> &'static str {
         match self {
             System::Stock => "stock",
@@ -213,22 +186,16 @@ impl System {
         !matches!(self, System::Linux | System::Libnfs | System::Scp | System::Rsync)
     }
 
-    /// Whether the link layer is in use.
     pub fn has_link(self) -> bool {
         matches!(self, System::LinkStock | System::LinkPapers | System::LinkAdaptive | System::LinkOverUdp)
     }
 }
 
-/// A stream of TCP's.
 #[derive(Clone, Debug)]
 pub struct Tcp {
-    /// Whether it goes through the link layer.
     pub link: bool,
-    /// What it crosses.
     pub channel: Config,
-    /// Which way it goes.
     pub direction: Direction,
-    /// For how long it is watched.
     pub length: Duration,
 }
 
@@ -280,7 +247,6 @@ pub(crate) struct HandOffSettings {
     announced: bool,
 }
 
-/// The channel.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Channel {
     rate_bits: u64,
@@ -290,7 +256,6 @@ pub(crate) struct Channel {
     mtu: usize,
     loss: f64,
     errors: Errors,
-    /// Start and length of each.
     outages_ms: Vec<(f64, f64)>,
 }
 

@@ -13,13 +13,11 @@ use crate::report::statistics::{Bounded, Paired, Summary, reduction_interval};
 /// What real runs depend on beside the seeds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Conditions {
-    /// So many runs were made at a time.
     pub jobs: usize,
     /// How late the emulator could hand over a frame in a valid run.
     pub lateness_ms_bound: f64,
 }
 
-/// All that was run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     #[serde(flatten)]
@@ -35,56 +33,40 @@ pub struct Report {
     pub experiments: Vec<ExperimentOutcome>,
 }
 
-/// One experiment's table.
 #[derive(Clone, Debug, Serialize)]
 pub struct ExperimentOutcome {
-    /// Its name.
     pub name: &'static str,
-    /// What it is about.
     pub about: &'static str,
-    /// Whose it is.
     pub origin: Origin,
-    /// How many seeds each cell is run with.
     pub seeds: u64,
-    /// Its cells.
     pub cells: Vec<CellOutcome>,
-    /// How it is shown.
     #[serde(skip)]
     pub(crate) experiment: &'static Experiment,
 }
 
-/// One cell with all its runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct CellOutcome {
-    /// Where it stands: axes and levels.
     #[serde(serialize_with = "as_map")]
     pub labels: Vec<Label>,
-    /// Where the figures come from.
     pub source: Source,
-    /// What was run.
     pub(crate) settings: Settings,
     /// A run was cut off after so many seconds.
     pub limit_seconds: f64,
-    /// The seeds of the values, in their order.
+    /// Seeds of the values, in order.
     pub seeds: Vec<u64>,
-    /// What was measured.
     pub results: Vec<Measured>,
     /// What the best sender would have needed in the weather of each seed.
     pub floor_seconds: Vec<Option<f64>>,
-    /// How many times the floor the runs took.
     pub ratio: Option<Summary>,
     /// What its median is above, where that is not known: each run that was cut off is above the limit over its own floor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio_above: Option<f64>,
-    /// What the paper has.
     pub paper: Option<Paper>,
     /// By how many percent the mean lies below that of the baseline's cell.
     pub reduction_percent: Option<f64>,
     /// Its 95 % interval, by drawing seeds: a seed's weather is the same in both cells. `None` when there are too few.
     pub reduction_interval_percent: Option<(f64, f64)>,
-    /// By how many percent the paper's does.
     pub paper_reduction_percent: Option<f64>,
-    /// What the same runs took in the simulator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub simulated: Option<Summary>,
     /// By how many percent the median lies above the simulator's.
@@ -100,19 +82,15 @@ pub struct CellOutcome {
     /// Seeds whose first run was not valid because of that, and was repeated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub repeated: Vec<u64>,
-    /// Runs that failed: not cut off, but wrong.
     pub failures: Vec<FailedRun>,
     /// Every packet of the first seed, where the experiment is about them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub packets: Vec<Packet>,
 }
 
-/// One measure of a cell.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
-    /// Which.
     pub measure: Measure,
-    /// What it amounts to.
     pub summary: Summary,
     /// Each run's, in the order of the seeds; null: cut off, or, where the run has `seconds`, never
     /// there to be measured (a copy that ended before the outage did).
@@ -128,7 +106,6 @@ fn as_map<S: Serializer>(labels: &[Label], serializer: S) -> Result<S::Ok, S::Er
 }
 
 impl Report {
-    /// How many runs failed.
     pub fn failures(&self) -> usize {
         self.experiments.iter().flat_map(|e| &e.cells).map(|c| c.failures.len()).sum()
     }
@@ -214,7 +191,6 @@ fn compare(cells: &[CellOutcome], cell: usize, base: usize) -> Compared {
 }
 
 impl CellOutcome {
-    /// Sums up a cell's runs.
     pub(crate) fn new(
         experiment: &Experiment,
         cell: &Cell,
@@ -258,12 +234,10 @@ impl CellOutcome {
         }
     }
 
-    /// What one measure amounts to.
     pub fn summary(&self, measure: Measure) -> Option<&Summary> {
         self.results.iter().find(|r| r.measure == measure).map(|r| &r.summary)
     }
 
-    /// Its level on an axis.
     pub fn level(&self, axis: &str) -> Option<&str> {
         level(&self.labels, axis)
     }

@@ -68,7 +68,6 @@ fn packet(packet: &remora_sim::Packet) -> Option<Packet> {
     Some(Packet { seconds: packet.at.as_secs_f64(), number: packet.number, again })
 }
 
-/// A copy between hosts that cost no time.
 fn config(
     system: System,
     channel: &Config,

@@ -11,13 +11,11 @@ use crate::report::statistics::Summary;
 use crate::report::table::Table;
 
 impl Report {
-    /// All of it for a terminal.
     pub fn to_text(&self) -> String {
         let experiments: String = self.experiments.iter().map(ExperimentOutcome::to_text).collect();
         experiments + &self.footer()
     }
 
-    /// What stands below the experiments.
     pub fn footer(&self) -> String {
         let mut out = String::new();
         for peer in &self.peers {
@@ -63,7 +61,6 @@ impl Display for Conditions {
 }
 
 impl ExperimentOutcome {
-    /// Its table for a terminal.
     pub fn to_text(&self) -> String {
         let mut out = format!("{}: {}\n{}\n", self.name, self.about, table(self).to_text());
         for cell in &self.cells {
@@ -75,7 +72,6 @@ impl ExperimentOutcome {
     }
 }
 
-/// Where a cell stands.
 pub(super) fn place(cell: &CellOutcome) -> String {
     cell.labels.iter().map(|l| l.level.as_str()).collect::<Vec<_>>().join(", ")
 }
@@ -163,7 +159,7 @@ fn of_floor_and_papers(compared: Option<Measure>) -> Vec<Column> {
     ]
 }
 
-/// A median, or what it is above.
+/// A median, or its lower bound.
 fn middle(summary: &Summary, limit: f64, digits: usize) -> String {
     show(summary.median, summary.median_above(limit), digits)
 }

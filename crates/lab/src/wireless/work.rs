@@ -14,12 +14,9 @@ use crate::report::pool;
 use crate::report::progress::bar;
 use crate::report::provenance::{Provenance, SeedRun};
 
-/// What to run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The experiments.
     pub experiments: Vec<&'static Experiment>,
-    /// The first seed.
     pub first_seed: u64,
     /// How many seeds for each cell (1 to [`SEEDS_MAX`]); `None`: as many as the experiment usually has.
     pub seeds: Option<u64>,
@@ -34,42 +31,31 @@ pub struct Options {
     pub only: Vec<String>,
     /// Others' systems that were looked for, for the report.
     pub peers: Vec<peers::Peer>,
-    /// What real runs depend on, for the report.
     pub conditions: Option<Conditions>,
 }
 
-/// Runs the experiments.
 pub fn run(options: Options, runner: impl Runner) -> Result<Report, PlanError> {
     let work = Work::plan(options, runner)?;
     work.run(|_| ());
     Ok(work.report())
 }
 
-/// Why there is nothing to run.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PlanError {
     /// No cell of the chosen experiments is at this level.
     #[error("no chosen experiment has the level '{level}'; there are\n{levels}")]
-    Level {
-        /// What was asked for.
-        level: String,
-        /// A line for each axis with its levels.
-        levels: String,
-    },
+    Level { level: String, levels: String },
     /// There are such levels, but no cell at all of them that can be run here.
     #[error("no cell is left to run: no system here has one at these levels; there are\n{0}")]
     Nothing(String),
 }
 
-/// Experiments that are run, or have been.
 #[derive(Debug)]
 pub struct Work<R> {
     options: Options,
     runner: R,
     tables: Vec<Table>,
-    /// By table, cell and seed.
     made: Mutex<Vec<Results>>,
-    /// So many tables have been told of.
     told: Mutex<usize>,
 }
 
@@ -174,7 +160,6 @@ impl<R: Runner> Work<R> {
         }
     }
 
-    /// What has come of it so far.
     pub fn report(&self) -> Report {
         let made = self.made();
         let runs = || made.iter().flatten().flatten();

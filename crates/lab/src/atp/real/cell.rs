@@ -21,21 +21,17 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
-/// What is sent over what.
 pub(super) struct Cell<'a> {
     pub(super) protocol: Protocol,
     pub(super) objects: &'a [Object],
     pub(super) pace: Pace,
     pub(super) link: Weathers,
-    /// When it ends, on the channel's clock.
     pub(super) until: Time,
     pub(super) seed: u64,
 }
 
-/// What came of it.
 pub(super) struct Measured {
     pub(super) fates: Vec<Fate>,
-    /// The latest a frame was handed over.
     pub(super) lateness: Duration,
     /// Which promise the emulator did not keep, if so.
     pub(super) fault: Option<String>,
@@ -53,14 +49,12 @@ impl Book {
         Book { clock, ledger: Arc::new(Mutex::new(Ledger::new(objects))) }
     }
 
-    /// Notes something; when that was.
     pub(super) fn note(&self, what: impl FnOnce(&mut Ledger, Time)) -> Time {
         let now = self.clock.now();
         what(&mut self.ledger.lock().unwrap_or_else(PoisonError::into_inner), now);
         now
     }
 
-    /// Waits for a moment.
     pub(super) async fn wait(&self, at: Time) {
         tokio::time::sleep_until(self.clock.instant(at).into()).await;
     }
@@ -72,7 +66,6 @@ impl Book {
 }
 
 impl Cell<'_> {
-    /// Everything, from the link to the last object.
     pub(super) fn measure(&self, lateness_max: Duration) -> Result<Measured, String> {
         let setup =
             Setup { config: self.link.fair.clone(), congestion: CONGESTION.into(), lateness_max, ..Setup::default() };
@@ -95,7 +88,6 @@ impl Cell<'_> {
     }
 }
 
-/// The programs at both ends, connected.
 enum Ends {
     Ours(AtpEnds),
     Tcp(TcpEnds),
@@ -124,7 +116,6 @@ impl Ends {
     }
 }
 
-/// The congestion control of the kernel's TCP.
 pub(super) const CONGESTION: &str = "cubic";
 /// ATP 02, section 3.1: the device queue's length, in packets.
 const QUEUE: usize = 50;
@@ -133,12 +124,9 @@ const OPPORTUNITY: u64 = 1500;
 /// Connections are made at no less, in bytes a second.
 const FAIR_MIN: f64 = 50e3;
 
-/// What a cell's frames cross.
 #[derive(Clone, Debug)]
 pub(super) struct Weathers {
-    /// While connections are made.
     pub(super) fair: Config,
-    /// While objects are sent.
     pub(super) real: Config,
 }
 
@@ -171,7 +159,6 @@ fn full_duplex(rate: f64, round_trip: Duration) -> Result<Config, String> {
     Ok(Config { rate, duplex: Duplex::Full, delay: round_trip / 2, queue_frames: QUEUE, ..Config::default() })
 }
 
-/// Where the base listens.
 const ATP_PORT: u16 = 4049;
 
 /// A sender on the mobile and a receiver on the base.
@@ -273,20 +260,15 @@ fn atp_error(e: AtpError) -> String {
     format!("ATP: {e}")
 }
 
-/// Where the base listens.
 const TCP_PORT: u16 = 4050;
-/// Read at once.
 const READ_MAX: usize = 64 << 10;
 
 /// An object that waits for a connection: its number, itself as it came.
 type Waiting = (usize, Object);
-/// What several connections take objects from.
 type Queue = Arc<tokio::sync::Mutex<mpsc::Receiver<Waiting>>>;
 
-/// The connections, both ends of each.
 pub(super) struct TcpEnds {
     config: TcpConfig,
-    /// The mobile's and the base's socket.
     pairs: Vec<(std::net::TcpStream, std::net::TcpStream)>,
 }
 
@@ -310,7 +292,6 @@ impl TcpEnds {
         Ok(TcpEnds { config, pairs })
     }
 
-    /// Sends everything and waits for all answers.
     pub(super) async fn work(&mut self, cell: &Cell<'_>, book: &Book) -> Result<(), String> {
         let mut queues: Vec<(Vec<Class>, mpsc::Sender<Waiting>, Queue)> = Vec::new();
         let mut work: JoinSet<std::io::Result<()>> = JoinSet::new();
@@ -405,7 +386,6 @@ async fn hear(
     Ok(())
 }
 
-/// The receiving program.
 async fn serve(mut stream: TcpStream, book: Book) -> std::io::Result<()> {
     let (mut reader, mut buffer) = (Reader::default(), vec![0; READ_MAX]);
     loop {

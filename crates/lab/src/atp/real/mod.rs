@@ -54,7 +54,6 @@ pub const fn takes(protocol: Protocol) -> bool {
     !matches!(protocol, Protocol::Quic)
 }
 
-/// Runs everything; calls `done` after each job.
 pub(super) fn run(options: &Options, setup: &Setup, done: impl Fn() + Sync) -> (Vec<(Job, Done)>, Conditions) {
     let real = Real { setup, trace: options.trace.after(setup.from), notes: Mutex::default() };
     let (oracles, cells): (Vec<Job>, Vec<Job>) = jobs(options).into_iter().partition(|j| matches!(j, Job::Oracle(..)));
@@ -76,7 +75,7 @@ pub(super) fn run(options: &Options, setup: &Setup, done: impl Fn() + Sync) -> (
     (results, conditions)
 }
 
-/// What is asked for and can be had.
+/// The jobs that can run in real time.
 pub(super) fn jobs(options: &Options) -> Vec<Job> {
     let mut options = options.clone();
     options.experiments.retain(|e| EXPERIMENTS.contains(e));
@@ -84,7 +83,6 @@ pub(super) fn jobs(options: &Options) -> Vec<Job> {
     job::all(&options)
 }
 
-/// What cells have to say beside their figures.
 #[derive(Debug, Default)]
 struct Notes {
     latest: Duration,
@@ -93,7 +91,6 @@ struct Notes {
 
 struct Real<'a> {
     setup: &'a Setup,
-    /// From where the cells begin.
     trace: Trace,
     notes: Mutex<Notes>,
 }
@@ -180,7 +177,6 @@ impl Real<'_> {
     }
 }
 
-/// Objects of a synchronous bulk transfer.
 fn synchronous(size: u32, round_trip: Duration) -> u32 {
     // The cast saturates.
     let in_time = (SYNCHRONOUS_TIME.as_secs_f64() / each(size, round_trip)) as u32;

@@ -14,24 +14,20 @@ use pcap_parser::{
 
 use super::stations::{CaptureError, Tally};
 
-/// How a capture ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum End {
-    /// After a packet.
     Whole,
     /// In the middle of one, as where the capturing program was killed: what comes before stands. A length
     /// that is damaged looks the same.
     Cut,
 }
 
-/// A packet as it was captured.
 pub(super) struct Packet<'a> {
     link: Linktype,
-    /// Since 1970.
+    /// Seconds since 1970.
     time_s: f64,
     /// The length that the capture gives it on the wire.
     original_len: u32,
-    /// What was captured of it.
     data: &'a [u8],
 }
 
@@ -118,7 +114,6 @@ fn address(bytes: &[u8]) -> String {
 /// The part of a header's link type field that is the link type; the rest describes frame check sequences.
 const LINK_MASK: i32 = 0xffff;
 
-/// Counts the packets of a file.
 pub(super) fn read_pcap(mut input: impl Read, tally: &mut Tally) -> Result<End, CaptureError> {
     let mut bytes = Vec::new();
     if let Next::End(_) = read_record(&mut input, &mut bytes, tally, |b| missing(&parse_pcap_header(b)))? {
@@ -152,7 +147,6 @@ fn time_s(header: &PcapHeader, seconds: u32, fraction: u32) -> Result<f64, Strin
     Ok(f64::from(seconds) + f64::from(fraction) / f64::from(units))
 }
 
-/// Interfaces of a section at most.
 const INTERFACES_MAX: usize = 1000;
 /// Block type of the packet block that the enhanced one replaced; old captures have it.
 const PACKET_BLOCK: u32 = 2;
@@ -160,16 +154,14 @@ const PACKET_BLOCK: u32 = 2;
 /// drops in 16 bits.
 const INTERFACE_AT: usize = 8;
 
-/// What an interface description block says.
 struct Interface {
     link: Linktype,
-    /// Seconds of a unit of its clock (`if_tsresol`).
+    /// Clock resolution in seconds (`if_tsresol`).
     unit_s: f64,
-    /// Seconds to add to its times (`if_tsoffset`).
+    /// Seconds to add to timestamps (`if_tsoffset`).
     offset_s: f64,
 }
 
-/// The section being read.
 #[derive(Default)]
 struct Section {
     is_big_endian: bool,
@@ -213,7 +205,6 @@ fn unreadable(tally: &Tally, what: &str) -> CaptureError {
 }
 
 impl Section {
-    /// The section that a section header block begins.
     fn begin(bytes: &[u8]) -> Option<Section> {
         let (_, header) = parse_sectionheaderblock(bytes).ok()?;
         Some(Section { is_big_endian: header.bom != BOM_MAGIC, interfaces: Vec::new() })
@@ -257,7 +248,7 @@ impl Section {
         (if self.is_big_endian { i64::from_be_bytes(bytes) } else { i64::from_le_bytes(bytes) }) as f64
     }
 
-    /// Turns a packet block into an enhanced one.
+    /// Converts an obsolete packet block to an enhanced one.
     fn make_enhanced(&self, bytes: &mut [u8]) -> Option<()> {
         let interface = bytes.get(INTERFACE_AT..)?.first_chunk::<2>().copied()?;
         let to_bytes = if self.is_big_endian { u32::to_be_bytes } else { u32::to_le_bytes };
@@ -288,14 +279,10 @@ fn unit_s(resolution: u8) -> f64 {
     if resolution & 0x80 != 0 { 2f64.powi(exponent) } else { 10f64.powi(exponent) }
 }
 
-/// Longest record.
 const RECORD_MAX_BYTES: usize = 16 << 20;
 
-/// What comes next in the input.
 pub(super) enum Next {
-    /// A whole record.
     Record,
-    /// The end.
     End(End),
 }
 

@@ -6,7 +6,6 @@ use super::*;
 
 const BIN: Duration = Duration::from_millis(100);
 const PACKETS: u64 = 200;
-/// A datagram's length, and the time between two.
 const LEN: usize = 84;
 const GAP_US: u64 = 10_000;
 
@@ -21,7 +20,6 @@ fn times_us() -> impl Iterator<Item = u64> {
     (0..PACKETS).map(|i| 1_700_000_000_000_000 + i * GAP_US)
 }
 
-/// How a file's numbers are written.
 #[derive(Clone, Copy)]
 struct Order {
     is_big_endian: bool,
@@ -82,7 +80,6 @@ impl Order {
 const RAW: u16 = 101;
 const END: [u8; 4] = [0; 4];
 
-/// What makes one pcap file differ from another.
 struct Pcap {
     order: Order,
     magic: u32,

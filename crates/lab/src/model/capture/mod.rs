@@ -38,7 +38,6 @@ pub fn calibrate(path: &Path, bin: Duration) -> Result<Calibration, CaptureError
     calibrate_from(BufReader::new(std::fs::File::open(path)?), bin)
 }
 
-/// As [`calibrate`], of what `input` gives.
 pub fn calibrate_from(mut input: impl Read, bin: Duration) -> Result<Calibration, CaptureError> {
     let mut magic = [0; 4];
     input.read_exact(&mut magic).map_err(|e| match e.kind() {

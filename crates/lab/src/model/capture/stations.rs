@@ -8,30 +8,20 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// Why a capture cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// The system said no.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// It begins with something else.
     #[error("is neither pcap nor pcapng")]
     Foreign,
-    /// It is damaged.
     #[error("is damaged after packet {packets}: {why}")]
-    Damaged {
-        /// Packets read until then.
-        packets: u64,
-        /// What is wrong.
-        why: String,
-    },
+    Damaged { packets: u64, why: String },
     /// Its packets begin with something that is not understood.
     #[error("has packets of link type {0}, expected Ethernet, Linux cooked, BSD loopback, or raw IP")]
     LinkType(i32),
-    /// Its packets have no times.
     #[error("has {0} packets, all without a time (simple packet blocks): rates need times")]
     Untimed(u64),
-    /// There is nothing to compute a rate from.
+    /// Too few packets to compute a rate.
     #[error("has {0} packets at one moment: rates need two moments")]
     Short(u64),
 }
@@ -39,23 +29,19 @@ pub enum CaptureError {
 /// Stations and pairs that are told apart; later ones go together as `others`.
 pub const STATIONS_MAX: usize = 10_000;
 const PAIRS_MAX: usize = 50_000;
-/// What stands for stations beyond the limit.
+/// Name of all stations beyond the limit.
 const OTHERS: &str = "others";
 /// Shortest bin, in seconds.
 const BIN_MIN_S: f64 = 1e-6;
 
-/// What a capture says.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Calibration {
-    /// From the first packet to the last.
     pub seconds: f64,
-    /// Packets.
     pub packets: u64,
     /// Length of the bins that burstiness is counted in, in seconds.
     pub bin_s: f64,
-    /// Stations that sent, the busiest first.
     pub stations: Vec<Station>,
-    /// Who sent to whom, the most packets first.
+    /// Traffic between stations, most packets first.
     pub pairs: Vec<Pair>,
     /// Packets of stations or pairs beyond the limits: counted as those of `others`.
     pub packets_of_others: u64,
@@ -63,14 +49,10 @@ pub struct Calibration {
     pub cut_short: bool,
 }
 
-/// A station that sent.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Station {
-    /// Its address.
     pub name: String,
-    /// Packets that it sent.
     pub packets: u64,
-    /// The same a second.
     pub packets_per_s: f64,
     /// Mean size in bytes.
     pub mean_bytes: f64,
@@ -85,14 +67,10 @@ pub struct Station {
     pub peak_to_mean: Option<f64>,
 }
 
-/// What one station sent to another.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Pair {
-    /// The sender's address.
     pub from: String,
-    /// The receiver's.
     pub to: String,
-    /// Packets a second.
     pub packets_per_s: f64,
     /// Mean size in bytes.
     pub mean_bytes: f64,
@@ -100,7 +78,6 @@ pub struct Pair {
     pub variation: f64,
 }
 
-/// Sums of sizes.
 #[derive(Clone, Copy, Default)]
 struct Sizes {
     packets: u64,
@@ -115,7 +92,6 @@ impl Sizes {
         self.squares += size * size;
     }
 
-    /// Mean and second moment.
     fn moments(self) -> (f64, f64) {
         let n = self.packets.max(1) as f64;
         (self.sum / n, self.squares / n)
@@ -127,7 +103,6 @@ impl Sizes {
     }
 }
 
-/// Counts of bins, one after the other.
 #[derive(Clone, Copy, Default)]
 struct Bins {
     now: u64,
@@ -172,7 +147,6 @@ impl Bins {
     }
 }
 
-/// Everything counted so far.
 pub(super) struct Tally {
     bin_s: f64,
     span: Option<(f64, f64)>,
@@ -258,7 +232,7 @@ impl Tally {
 
 /// Flows that the file has at most; the rest is said in a comment.
 const FLOWS_MAX: usize = 100;
-/// What a file takes as variation at most.
+/// The largest variation that a network file accepts.
 const VARIATION_MAX: f64 = 100.0;
 
 /// The file, in TOML: one medium, a group for each address, a flow for each pair.

@@ -11,20 +11,16 @@ use super::book::Pad;
 use super::expr::{Expr, sum, when};
 use super::traffic::{Moments, Port, Traffic};
 
-/// A station on a shared Ethernet.
 pub(super) struct Sender<'a> {
     pub(super) rate: &'a Expr,
     pub(super) propagation: &'a Expr,
-    /// What all stations send together.
     pub(super) all: &'a Traffic,
-    /// What this one sends.
     pub(super) own: &'a Traffic,
 }
 
 /// What a frame at the head of its station's queue goes through; all without a value where the medium is
 /// asked for more than it can carry.
 pub(super) struct Access {
-    /// Time until it has arrived.
     pub(super) time: Moments,
     /// The same for a frame that has waited at its own station.
     pub(super) next: Moments,
@@ -192,7 +188,6 @@ pub(super) struct Ring<'a> {
 }
 
 impl<'a> Ring<'a> {
-    /// Four cells about the ring itself.
     pub(super) fn put(
         pad: &mut Pad<'_>,
         (discipline, walk): (Discipline, &Expr),
@@ -267,7 +262,6 @@ pub(super) fn way(ports: &[Port], from: usize, to: usize) -> Expr {
     (middle(to) - middle(from) + once) / all
 }
 
-/// Good and bad periods of a station's channel.
 #[derive(Clone, Debug)]
 pub(super) struct Weather {
     pub(super) good: Expr,
@@ -276,7 +270,6 @@ pub(super) struct Weather {
 }
 
 impl Weather {
-    /// Mean square of a bad period.
     fn bad_second(&self) -> Expr {
         let square = self.bad.powi(2);
         match self.periods {
@@ -311,7 +304,7 @@ pub(super) struct Station<'a> {
     pub(super) rate: &'a Expr,
     pub(super) overhead: &'a Expr,
     pub(super) weather: &'a Weather,
-    /// All that is sent in the cell.
+    /// Traffic of the whole wireless cell.
     pub(super) all: &'a Traffic,
     pub(super) queue: &'a Traffic,
     pub(super) beside: &'a Traffic,

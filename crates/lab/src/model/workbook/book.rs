@@ -21,25 +21,19 @@ pub(super) const VALUE: u16 = 2;
 /// On the first sheet: what inputs belong to, then the results' names.
 pub(super) const ABOUT: u16 = VALUE + 1;
 pub(super) const RESULTS: u16 = VALUE + 2;
-/// Its first row below the notes.
 pub(super) const FIRST: u32 = 4;
-/// Columns that are made wide enough for numbers.
 const COLUMNS: u16 = 200;
 
-/// Cells that a workbook holds at most.
 pub(super) const CELLS_MAX: usize = 400_000;
-/// Characters of a formula that spreadsheet programs take.
+/// The longest formula that spreadsheet programs accept, in characters.
 const FORMULA_MAX: usize = 8192;
 
-/// What stands in a cell.
 enum Content {
     Title(String),
     Head(String),
-    /// The head of a column of numbers.
     Right(String),
     Text(String),
     Soft(String),
-    /// Words beside a number.
     Aside(String),
     Input(f64, Unit),
     Number(Expr),
@@ -54,7 +48,6 @@ struct Sheet {
     cells: BTreeMap<(u32, u16), Content>,
 }
 
-/// Sheets of cells.
 #[derive(Default)]
 pub(super) struct Book {
     sheets: Vec<Sheet>,
@@ -110,7 +103,6 @@ impl Book {
         self.set(sheet, at, Content::Soft(text.into()));
     }
 
-    /// A yellow cell.
     pub(super) fn input(&mut self, sheet: usize, at: (u32, u16), value: f64, unit: Unit) -> Expr {
         self.set(sheet, at, Content::Input(value, unit));
         Expr::cell(sheet, &name(at.0, at.1), value)
@@ -121,7 +113,6 @@ impl Book {
         self.set(sheet, at, Content::Shown(result, instead));
     }
 
-    /// Which of these hold.
     pub(super) fn told(&mut self, sheet: usize, at: (u32, u16), all: Vec<(Cond, String)>) {
         self.set(sheet, at, Content::Told(all));
     }
@@ -165,7 +156,6 @@ impl Book {
         self.sheets.iter().map(|s| s.name.clone()).collect()
     }
 
-    /// Puts all sheets into `book`.
     pub(super) fn write(&self, book: &mut Workbook) -> Result<(), XlsxError> {
         let (styles, names) = (Styles::new(), self.names());
         for (i, sheet) in self.sheets.iter().enumerate() {
@@ -243,7 +233,6 @@ impl Content {
     }
 }
 
-/// What may be entered for an input.
 fn range(unit: Unit) -> DataValidation {
     let whole = |low| DataValidation::new().allow_whole_number(DataValidationRule::GreaterThanOrEqualTo(low));
     match unit {
@@ -280,7 +269,6 @@ impl Pad<'_> {
     }
 }
 
-/// How cells look.
 pub(super) struct Styles {
     pub(super) title: Format,
     pub(super) head: Format,
@@ -288,9 +276,7 @@ pub(super) struct Styles {
     pub(super) plain: Format,
     pub(super) percent: Format,
     pub(super) soft: Format,
-    /// Words beside a number.
     pub(super) aside: Format,
-    /// The head of a column of numbers.
     pub(super) right: Format,
 }
 
@@ -338,14 +324,13 @@ pub(super) fn name(row: u32, column: u16) -> String {
     format!("{letters}{}", row + 1)
 }
 
-/// The same fixed: `$B$12`.
+/// An absolute reference, as in `$B$12`.
 pub(super) fn fixed(row: u32, column: u16) -> String {
     let plain = name(row, column);
     let split = plain.find(|c: char| c.is_ascii_digit()).unwrap_or(plain.len());
     format!("${}${}", &plain[..split], &plain[split..])
 }
 
-/// Writes what is used for a network.
 pub(super) fn write(book: &mut Book, sheet: usize, topology: &Topology) {
     book.title(sheet, (0, 0), "Formulas");
     for (column, head) in [(0, "formula"), (2, "holds for"), (8, "source")] {
@@ -394,13 +379,11 @@ pub(super) fn high<I, O>(formula: &'static Formula<I, O>, quantity: Quantity) ->
     band.map_or(f64::MAX, |band| band.high)
 }
 
-/// A formula's name, source and bands.
 fn note<I, O>(formula: &'static Formula<I, O>) -> (&'static str, &'static str, Vec<String>) {
     let bands = formula.bands.iter().map(|b| format!("{}: {} to {}", b.quantity, b.low, b.high));
     (formula.name, formula.source, bands.collect())
 }
 
-/// Rows of results.
 pub(super) struct Table<'a> {
     pub(super) book: &'a mut Book,
     pub(super) sheet: usize,

@@ -14,26 +14,21 @@ use super::{book, medium, round};
 
 /// Halvings of the interval that the rate is in.
 const HALVINGS: usize = 32;
-/// Blocks a second, next to nothing.
+/// Blocks a second, near zero.
 const LITTLE: f64 = 1e-9;
 
-/// What becomes of a copy.
 pub(super) struct Copied {
-    /// What it sends.
     pub(super) data: Traffic,
-    /// What comes back.
     pub(super) reply: Traffic,
     pub(super) seconds: Expr,
     pub(super) bits_per_s: Expr,
     pub(super) response: Expr,
     /// Each place with the share of its time that it is busy.
     places: Vec<(String, Expr)>,
-    /// What the pace holds for.
     doubts: Doubts,
 }
 
 impl Copied {
-    /// Writes it to the results.
     pub(super) fn write(&self, plan: &Plan<'_>, table: &mut Table<'_>) {
         let about = plan.topology.copies.first();
         let name = about.map_or(String::new(), |c| format!("1: {} > {}", c.from, c.to));
@@ -72,7 +67,6 @@ pub(super) fn solve(plan: &Plan<'_>, book: &mut Book, sheet: usize, loads: &Load
     copy.outcome(&mut pad, trial)
 }
 
-/// The interval that the rate is in.
 fn bounds(pad: &mut Pad<'_>, (low, high): (&Expr, &Expr)) -> (Expr, Expr) {
     (pad.put("rate from", "1/s", low), pad.put("rate to", "1/s", high))
 }
@@ -81,34 +75,26 @@ fn bounds(pad: &mut Pad<'_>, (low, high): (&Expr, &Expr)) -> (Expr, Expr) {
 struct Copy<'a> {
     plan: &'a Plan<'a>,
     loads: &'a Loads,
-    /// There and back.
     ways: [&'a Route; 2],
-    /// Packets of a block, there and back.
+    /// Packets of a block, by direction.
     packets: [Expr; 2],
-    /// Their bits.
     bits: [Expr; 2],
     window: Expr,
     window_now: u32,
     think: Expr,
-    /// What flows send on each medium.
     all: Vec<Traffic>,
     /// Time of a round that no packet takes, what gathers included.
     apart: Expr,
-    /// What gathers, by medium.
     gathered: Vec<(usize, Expr)>,
-    /// The least round.
     cycle: Expr,
     /// What is met in the software at both ends.
     ends: [Stop; 2],
-    /// The places that serve whole blocks.
     servers: Vec<Server>,
     /// How busy the busiest sender of a flow is.
     senders: Expr,
 }
 
-/// What comes of a rate.
 struct Trial {
-    /// The rate that was tried.
     tried: Expr,
     /// Blocks a second before bad periods stretch the round.
     pace: Expr,
@@ -158,7 +144,6 @@ impl<'a> Copy<'a> {
         copy
     }
 
-    /// Processors and disk.
     fn blocks(&self, pad: &mut Pad<'_>) -> Vec<Server> {
         let name = |group: usize| self.plan.topology.groups.get(group).map_or("", |g| g.name.as_str());
         let packets = &self.packets[0] + &self.packets[1];
@@ -277,7 +262,6 @@ impl<'a> Copy<'a> {
         round.alone = &round.alone - sum(beyond);
     }
 
-    /// A direction's places in order.
     fn along(&self, pad: &mut Pad<'_>, round: &mut Met, direction: usize, sent: &[Traffic; 2]) {
         let (route, mine, packets) = (self.ways[direction], &sent[direction], &self.packets[direction]);
         let label = if direction == 0 { "beside: replies" } else { "beside: data" };
@@ -341,26 +325,22 @@ impl<'a> Copy<'a> {
     }
 }
 
-/// A place that packets fill.
 struct Filled<'a> {
     spot: Resource,
     name: &'a str,
-    /// Whether data and replies fill it together.
     both_ways: bool,
 }
 
-/// What a block meets on its round.
+/// Resources and waits of a block's round.
 struct Met {
     servers: Vec<Server>,
     alone: Expr,
     channels: Vec<Channel>,
 }
 
-/// A wireless medium.
 struct Channel {
     medium: usize,
     weather: Weather,
-    /// For how long a block needs it.
     on: Expr,
     /// For how long it waits there for others, but for what gathers.
     waits: Expr,
@@ -397,7 +377,6 @@ impl Met {
     }
 }
 
-/// What a packet meets in a station's software.
 fn handled(pad: &mut Pad<'_>, plan: &Plan<'_>, loads: &Loads, group: usize) -> Stop {
     let cost = plan.group(group, "cost");
     let name = plan.topology.groups.get(group).map_or("", |g| g.name.as_str());

@@ -5,7 +5,6 @@
 
 use std::ops::{Add, Div, Mul, Sub};
 
-/// How tightly an operator binds its operands.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Rank {
     Sum,
@@ -14,7 +13,7 @@ enum Rank {
     Atom,
 }
 
-/// A formula without its `=`.
+/// A spreadsheet formula without its `=`.
 #[derive(Clone, Debug)]
 pub(super) struct Expr {
     text: String,
@@ -31,7 +30,6 @@ impl Expr {
         Expr { text, value: if value.is_finite() { value } else { f64::NAN }, rank, literal: false }
     }
 
-    /// A function of the spreadsheet with its arguments.
     fn call(name: &str, arguments: &[&Expr], value: f64) -> Expr {
         let texts: Vec<&str> = arguments.iter().map(|a| a.text.as_str()).collect();
         let literal = arguments.iter().all(|a| a.literal);
@@ -63,7 +61,7 @@ impl Expr {
         resolve(&self.text, sheet, names)
     }
 
-    /// In brackets where it binds less than `least`.
+    /// Adds brackets if the expression binds less tightly than `least`.
     fn within(&self, least: Rank) -> String {
         if self.rank < least { format!("({})", self.text) } else { self.text.clone() }
     }
@@ -108,7 +106,6 @@ impl Expr {
         self.binary('/', other, self.value / other.value, Rank::Product)
     }
 
-    /// To a whole power.
     pub(super) fn powi(&self, power: i32) -> Expr {
         if self.literal {
             return Expr::from(self.value.powi(power));
@@ -116,7 +113,6 @@ impl Expr {
         Expr::new(format!("{}^{power}", self.within(Rank::Atom)), self.value.powi(power), Rank::Power)
     }
 
-    /// To any power.
     pub(super) fn power(&self, power: &Expr) -> Expr {
         Expr::call("POWER", &[self, power], self.value.powf(power.value))
     }
@@ -162,7 +158,7 @@ impl Expr {
         Expr::call("IFERROR", &[self, &instead], value)
     }
 
-    /// Itself where `condition` holds, or else no value.
+    /// The value if `condition` holds, else an empty cell.
     pub(super) fn only_if(&self, condition: &Cond) -> Expr {
         when(condition, self, Expr::none())
     }
@@ -244,15 +240,14 @@ operator!(Sub, sub, difference);
 operator!(Mul, mul, product);
 operator!(Div, div, quotient);
 
-/// The sum of all; 0 of none.
 pub(super) fn sum(all: impl IntoIterator<Item = Expr>) -> Expr {
     all.into_iter().fold(Expr::from(0.0), |sum, next| sum + next)
 }
 
-/// Arguments of a function that spreadsheet programs take.
+/// The most arguments of a spreadsheet function.
 const ARGUMENTS_MAX: usize = 200;
 
-/// The largest of all, or 0.
+/// The maximum, at least 0.
 pub(super) fn most(all: impl IntoIterator<Item = Expr>) -> Expr {
     let all: Vec<Expr> = all.into_iter().filter(|e| !e.is(0.0)).collect();
     let largest = |part: &[Expr]| {
@@ -268,17 +263,15 @@ pub(super) fn most(all: impl IntoIterator<Item = Expr>) -> Expr {
     }
 }
 
-/// What holds or does not.
 #[derive(Clone, Debug)]
 pub(super) struct Cond {
     text: String,
-    /// Nothing where an operand has no value.
+    /// `None` if an operand has no value.
     value: Option<bool>,
     literal: bool,
 }
 
 impl Cond {
-    /// Whether both hold.
     pub(super) fn and(&self, other: &Cond) -> Cond {
         match (self, other) {
             (known, rest) | (rest, known) if known.literal && known.value == Some(true) => rest.clone(),

@@ -13,7 +13,6 @@ use super::expr::{Cond, Expr, most, sum, when};
 use super::traffic::{Behind, Loads, Moments, Plan, Points, Port, Queue, Streams, Traffic};
 use super::{access, book};
 
-/// A gateway's time for a packet.
 pub(super) fn service(plan: &Plan<'_>, gateway: usize) -> Moments {
     let cost = plan.cost(gateway);
     let second = match plan.topology.gateways[gateway].law {
@@ -34,7 +33,6 @@ pub(super) fn queues(plan: &Plan<'_>, book: &mut Book, sheet: usize, loads: &Loa
     (0..names.len()).map(of).collect()
 }
 
-/// How a flow's packets come to a gateway.
 pub(super) struct Comes<'a> {
     /// How much more regular than Poisson all that comes is.
     pub(super) regular: &'a Expr,
@@ -44,7 +42,6 @@ pub(super) struct Comes<'a> {
     pub(super) spared: Expr,
 }
 
-/// Mean time in a gateway.
 pub(super) fn delay(pad: &mut Pad<'_>, queue: &Queue, comes: &Comes<'_>) -> Expr {
     let longer = pad.put("longer to come in than the average packet", "s", &comes.longer);
     let spaced = pad.put("G/G/1 wait", "s", queue.wait_of(comes.regular));
@@ -68,7 +65,7 @@ pub(super) fn spared(pad: &mut Pad<'_>, plan: &Plan<'_>, loads: &Loads, (group, 
     pad.put("wait that the sender's processor spares", "s", rate * met / (2.0 * (1.0 - busy.min(0.95))))
 }
 
-/// Two times that stand for all.
+/// Two service times with the mean and variance of all.
 fn points(plan: &Plan<'_>, gateway: usize) -> Points {
     let cost = plan.cost(gateway);
     let (short, long) = match plan.topology.gateways[gateway].law {
@@ -81,24 +78,20 @@ fn points(plan: &Plan<'_>, gateway: usize) -> Points {
 /// What a formula holds for: not where one of these does.
 pub(super) type Doubts = Vec<(Cond, String)>;
 
-/// A medium and its load.
 pub(super) struct Cell<'a> {
     pub(super) plan: &'a Plan<'a>,
     pub(super) medium: usize,
-    /// The sheet that its formulas are on.
     pub(super) sheet: usize,
     pub(super) rate: Expr,
-    /// What packets take beside their bits.
     pub(super) overhead: Expr,
     pub(super) all: Traffic,
     pub(super) senders: Expr,
-    /// Time to send a packet of all.
+    /// Transmission time of a packet of the whole traffic.
     pub(super) frame: Moments,
     pub(super) frame_scv: Expr,
     pub(super) load: Expr,
     /// Share of the time that the medium is taken; no value where it is asked for more than it can carry.
     pub(super) busy: Expr,
-    /// Queues of a switch's ports, out and in.
     pub(super) links: Vec<(Queue, Queue)>,
     /// Mean wait or delay by port, on a wireless cell by pair of ports, if arrivals were Poisson.
     waits: BTreeMap<(usize, usize), Expr>,
@@ -110,7 +103,6 @@ pub(super) struct Cell<'a> {
 const ETHERNET_BUSY: f64 = 0.825;
 
 impl<'a> Cell<'a> {
-    /// Writes what follows from the loads.
     pub(super) fn new(plan: &'a Plan<'a>, book: &mut Book, sheet: usize, medium: usize, loads: &Loads) -> Cell<'a> {
         let (ports, streams) = (&loads.ports[medium], &loads.streams[medium]);
         let block = book.block(sheet, "The medium", std::slice::from_ref(&plan.topology.media[medium].name));
@@ -132,7 +124,6 @@ impl<'a> Cell<'a> {
         cell
     }
 
-    /// What any medium has.
     fn about(plan: &'a Plan<'a>, pad: &mut Pad<'_>, sheet: usize, medium: usize, ports: &[Port]) -> Cell<'a> {
         let kind = plan.kind(medium);
         let rate = plan.medium(medium, "rate");
@@ -179,7 +170,6 @@ impl<'a> Cell<'a> {
         self.plan.name(self.plan.ports[self.medium][port]).to_owned()
     }
 
-    /// A block with a column for each port.
     fn of_ports(&self, book: &mut Book, title: &str) -> Block {
         let heads: Vec<String> = (0..self.plan.ports[self.medium].len()).map(|p| self.name(p)).collect();
         book.block(self.sheet, title, &heads)
@@ -268,7 +258,7 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// A wireless cell's channels; without breaks elsewhere.
+    /// Channel periods of a wireless cell; no bad periods elsewhere.
     pub(super) fn weather(&self) -> Weather {
         let Kind::Wifi { channel: weather, .. } = self.plan.kind(self.medium) else {
             return Weather {
@@ -370,7 +360,6 @@ pub(super) fn settle(
     regular
 }
 
-/// What processors do to their own stations' packets.
 fn processors(plan: &Plan<'_>, book: &mut Book, sheet: usize, loads: &mut Loads) {
     let names: Vec<String> = plan.topology.groups.iter().map(|g| g.name.clone()).collect();
     let block = book.block(sheet, "Processors", &names);
@@ -445,9 +434,8 @@ const APART: i32 = 6;
 
 /// What packets that come spaced are spared on a medium.
 pub(super) struct Spaced {
-    /// At each port, in seconds.
     ports: Vec<Expr>,
-    /// Of the waits for a shared medium.
+    /// Part of the wait for a shared medium.
     part: Expr,
     /// How much more regular than Poisson packets come to a medium that all share.
     pub(super) regular: Expr,
@@ -489,7 +477,6 @@ impl Cell<'_> {
         self.links.get(port).map_or(Expr::from(0.0), |(out, _)| out.departures(&ports[port].regular))
     }
 
-    /// Writes what is spared.
     pub(super) fn put_spaced(&self, book: &mut Book, ports: &[Port], streams: &Streams) -> Spaced {
         let block = book.block(self.sheet, "Packets that come spaced", &[]);
         let mut pad = book.pad(block, 0);

@@ -53,7 +53,6 @@ impl Spreadsheet {
         Ok(Spreadsheet(book))
     }
 
-    /// Writes it to a file.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         write(path, |book| self.0.write(book))
     }
@@ -96,7 +95,6 @@ fn copies(topology: &Topology) -> Result<(), String> {
     Ok(())
 }
 
-/// Why a workbook is too large.
 fn refuse_book(book: &Book) -> Result<(), String> {
     let cells = book.cells();
     if cells > CELLS_MAX {

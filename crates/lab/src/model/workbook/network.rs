@@ -51,7 +51,6 @@ pub(super) fn fill(network: &Network, book: &mut Book) -> Results {
 /// Up to this share of a place's traffic the bursts of copies do not show in others' delays.
 const COPIES_LITTLE: f64 = 0.02;
 
-/// All that flows meet.
 struct Ways<'a> {
     plan: &'a Plan<'a>,
     loads: &'a Loads,
@@ -157,7 +156,6 @@ impl Ways<'_> {
         vec![(part.gt(COPIES_LITTLE), format!("{name}: beside a copy, whose bursts are taken for single packets"))]
     }
 
-    /// Delays of all flows through a gateway.
     fn through(&self, book: &mut Book, sheet: usize, gateway: usize, found: &mut [FlowCells]) {
         let routes = || self.plan.network.flow_routes().iter().enumerate();
         let at = |gateways: &[usize]| gateways.iter().position(|g| *g == gateway);

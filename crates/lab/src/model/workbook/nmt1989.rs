@@ -11,7 +11,6 @@ use super::book::{Styles, fixed, formula, name};
 const LEFT: u16 = 0;
 const RIGHT: u16 = 3;
 
-/// Workstations of a kind.
 struct Kind {
     name: String,
     stations: f64,
@@ -19,7 +18,6 @@ struct Kind {
     bits: f64,
 }
 
-/// The sheet with what it says at first.
 pub(super) struct Model {
     medium: String,
     /// The sender, the receiver, and all that is background.
@@ -70,16 +68,12 @@ impl Model {
     }
 }
 
-/// Where the cells are.
 struct Cells {
     count: u32,
-    /// First row of the results.
     results: u32,
-    /// First row of the submodels.
     submodels: u32,
 }
 
-/// First row of the inputs.
 const INPUTS: u32 = 5;
 
 impl Cells {
@@ -104,12 +98,10 @@ impl Cells {
         fixed(INPUTS + kind, 4)
     }
 
-    /// Packets a second of each workstation.
     fn rate(&self, kind: u32) -> String {
         fixed(self.submodels + 1 + 4 * kind, 4)
     }
 
-    /// Their size in bits.
     fn size(&self, kind: u32) -> String {
         fixed(self.submodels + 2 + 4 * kind, 4)
     }

@@ -10,20 +10,15 @@ use super::expr::{Expr, sum};
 use super::medium::Doubts;
 use super::traffic::{Plan, Queue};
 
-/// What a flow meets.
 pub(super) struct FlowCells {
     pub(super) pps: Expr,
     /// Which on the way, from 0; which medium; delay.
     pub(super) media: Vec<(usize, usize, Expr)>,
-    /// The same of gateways.
     pub(super) gateways: Vec<(usize, usize, Expr)>,
-    /// What the delay's formulas hold for.
     pub(super) doubts: Doubts,
-    /// How busy the sender's processor is.
     processor: Expr,
 }
 
-/// What there is to say about a medium.
 pub(super) struct MediumCells {
     pub(super) load: Expr,
     pub(super) busy: Expr,
@@ -33,11 +28,9 @@ pub(super) struct MediumCells {
     pub(super) delay: Expr,
 }
 
-/// All results.
 pub(super) struct Results {
     pub(super) flows: Vec<FlowCells>,
     pub(super) media: Vec<MediumCells>,
-    /// Each gateway with its delay.
     pub(super) gateways: Vec<(Queue, Expr)>,
     pub(super) copy: Option<Copied>,
 }
@@ -54,7 +47,6 @@ impl FlowCells {
         self.processor = busy;
     }
 
-    /// The parts in order, each with its name.
     fn parts<'a>(&self, plan: &'a Plan<'_>) -> Vec<(&'a str, Expr)> {
         let media = self.media.iter().map(|(at, i, delay)| (2 * at, plan.topology.media[*i].name.as_str(), delay));
         let gateways = self.gateways.iter();
@@ -72,7 +64,6 @@ impl FlowCells {
 }
 
 impl Results {
-    /// Writes them to the sheet of the inputs.
     pub(super) fn write(&self, plan: &Plan<'_>, book: &mut Book, sheet: usize) {
         book.title(sheet, (0, 0), "A network by the formulas of remora model");
         let how = "Yellow cells are inputs; all else follows from them. A grey word behind a result says that a formula \

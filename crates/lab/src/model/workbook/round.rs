@@ -11,7 +11,6 @@ use super::expr::{Cond, Expr, most, sum, when};
 use super::medium::pair;
 use super::traffic::{Loads, Moments, Plan, Traffic};
 
-/// What one packet meets.
 #[derive(Clone)]
 pub(super) struct Stop {
     pub(super) service: Expr,
@@ -19,19 +18,16 @@ pub(super) struct Stop {
     pub(super) spacing: Expr,
     pub(super) between: Expr,
     pub(super) delay: Expr,
-    /// Share of the place's time that others use.
     pub(super) open: Expr,
     /// Variance of the time from packet to packet that the copy fills the place with.
     pub(super) variance: Expr,
-    /// That time.
     pub(super) filled: Expr,
 }
 
-/// Less is never left of a place.
+/// Least share of a resource that a copy finds free.
 pub(super) const LEFT: f64 = 1e-9;
 
 impl Stop {
-    /// The same place without others.
     pub(super) fn quiet(&self) -> Stop {
         let zero = Expr::from(0.0);
         Stop { wait: zero.clone(), between: zero, spacing: self.service.clone(), ..self.clone() }
@@ -67,12 +63,9 @@ pub(super) fn burst(pad: &mut Pad<'_>, packets: &Expr, stops: &[Stop]) -> Expr {
 pub(super) struct Way<'a> {
     pub(super) plan: &'a Plan<'a>,
     pub(super) loads: &'a Loads,
-    /// What all flows send on the medium.
     pub(super) all: &'a Traffic,
     pub(super) hop: &'a Hop,
-    /// What the copy sends this way.
     pub(super) mine: &'a Traffic,
-    /// Its packet.
     pub(super) bits: &'a Expr,
 }
 
@@ -85,7 +78,6 @@ impl Way<'_> {
         self.plan.kind(self.hop.medium)
     }
 
-    /// Seconds that a packet takes to send.
     fn sending(&self) -> Expr {
         self.bits / self.rate()
     }
@@ -268,36 +260,29 @@ const ROWS_MIN: u32 = 32;
 /// From here on how much service times vary is no more than a guess.
 const SURELY_VARIES: f64 = 0.1;
 
-/// A place as blocks fill it.
 #[derive(Clone)]
 pub(super) struct Server {
     pub(super) spot: Resource,
     pub(super) name: String,
-    /// Time that a block needs there.
     pub(super) demand: Expr,
-    /// Share of its time that others use.
     pub(super) open: Expr,
     /// Time from block to block if the copy fills what others leave.
     pub(super) filled: Expr,
-    /// Variance of that time.
     pub(super) variance: Expr,
 }
 
-/// A copy's round.
 pub(super) struct Round<'a> {
     pub(super) window: &'a Expr,
     /// The file's, which tells how many rows there are.
     pub(super) window_now: u32,
     pub(super) think: &'a Expr,
-    /// A block's whole round without other blocks.
+    /// Round time of a block that is alone.
     pub(super) alone: &'a Expr,
     pub(super) servers: &'a [Server],
 }
 
-/// What comes of it.
 pub(super) struct Paced {
     pub(super) rate: Expr,
-    /// The most that others use of a place.
     pub(super) fullest: Expr,
     /// By how much chance may slow the copy down.
     pub(super) chance: Expr,
@@ -331,7 +316,7 @@ impl Round<'_> {
         Paced { rate: pad.put("pace of all places", "1/s", rate.only_if(&fits)), fullest, chance }
     }
 
-    /// How wide a window there are rows for.
+    /// The largest window that fits in the rows.
     pub(super) fn rows(&self) -> u32 {
         self.window_now.next_power_of_two().clamp(ROWS_MIN, WINDOW_ROWS)
     }

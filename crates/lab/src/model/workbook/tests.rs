@@ -30,7 +30,7 @@ fn same(what: &str, cell: f64, model: Option<f64>) {
     }
 }
 
-/// Holds all cells of results to the model.
+/// Compares all result cells with the model.
 fn check(name: &str, topology: &Topology) {
     let (network, _, results) = filled(topology);
     let report = network.solve();

@@ -9,7 +9,7 @@ use super::book::{ABOUT, Book, FIRST, Pad, VALUE};
 use super::expr::{Expr, sum, when};
 use crate::model::input::{Input, Unit, inputs};
 
-/// The file as the formulas see it.
+/// The network file as cells of the sheet of inputs.
 pub(super) struct Plan<'a> {
     pub(super) network: &'a Network,
     pub(super) topology: &'a Topology,
@@ -18,7 +18,6 @@ pub(super) struct Plan<'a> {
     pub(super) ports: Vec<Vec<Behind>>,
 }
 
-/// What stands behind a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Behind {
     Group(usize),
@@ -26,7 +25,6 @@ pub(super) enum Behind {
 }
 
 impl<'a> Plan<'a> {
-    /// Writes the inputs to `sheet`.
     pub(super) fn new(network: &'a Network, book: &mut Book, sheet: usize) -> Plan<'a> {
         let topology = network.topology();
         for (column, head) in [(0, "Inputs"), (1, "unit"), (ABOUT, " of")] {
@@ -92,7 +90,6 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Medium and port of each of these.
     pub(super) fn places(&self, behind: Behind) -> Vec<(usize, usize)> {
         let of =
             |(medium, ports): (usize, &Vec<Behind>)| ports.iter().position(|p| *p == behind).map(|port| (medium, port));
@@ -155,7 +152,6 @@ pub(super) struct Port {
     pub(super) receives: Traffic,
     /// How much more regular than Poisson what each of them sends is.
     pub(super) regular: Expr,
-    /// The same of what it receives.
     pub(super) regular_in: Expr,
     /// Seconds that a station's processor takes for each packet.
     pub(super) spacing: Expr,
@@ -164,11 +160,8 @@ pub(super) struct Port {
 /// What goes from one port of a medium to another, all stations together.
 pub(super) type Streams = BTreeMap<(usize, usize), Traffic>;
 
-/// All loads.
 pub(super) struct Loads {
-    /// By medium and port.
     pub(super) ports: Vec<Vec<Port>>,
-    /// By medium.
     pub(super) streams: Vec<Streams>,
     pub(super) gateways: Vec<Traffic>,
     /// Packets a second that each station of a group sends through a gateway.
@@ -177,14 +170,10 @@ pub(super) struct Loads {
     pub(super) handled: Vec<Expr>,
 }
 
-/// Traffic that goes a way.
 pub(super) type Source<'a> = (&'a Route, Traffic);
 
-/// Where the blocks of loads go.
 pub(super) struct Sheets<'a> {
-    /// Of each medium.
     pub(super) media: &'a [usize],
-    /// Of the groups and gateways.
     pub(super) rest: usize,
     /// What is in the titles behind what they are.
     pub(super) what: &'a str,
@@ -282,7 +271,6 @@ fn streams(plan: &Plan<'_>, book: &mut Book, sheets: &Sheets<'_>, sources: &[Sou
 /// Columns at most: what a sheet shows side by side.
 pub(super) const COLUMNS_MAX: usize = 200 - VALUE as usize;
 
-/// A queue with one server.
 #[derive(Clone, Debug)]
 pub(super) struct Queue {
     pub(super) arrivals: Expr,
@@ -294,7 +282,6 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Three cells.
     pub(super) fn put(pad: &mut Pad<'_>, what: &str, arrivals: &Expr, service: Moments) -> Queue {
         let busy = pad.put(&format!("{what}: utilisation"), "", arrivals * &service.mean);
         let scv = pad.put(&format!("{what}: variation of service"), "", service.scv());
@@ -329,10 +316,8 @@ impl Queue {
     }
 }
 
-/// Packets of all sorts that come together.
 #[derive(Clone, Debug)]
 pub(super) struct Traffic {
-    /// Packets a second.
     pub(super) pps: Expr,
     /// Bits a second.
     pub(super) bits: Expr,
@@ -384,17 +369,14 @@ impl Traffic {
         self.pps.is_literal()
     }
 
-    /// Mean packet in bits; 0 without traffic.
     pub(super) fn mean_bits(&self) -> Expr {
         when(&self.pps.gt(0.0), &self.bits / &self.pps, 0.0)
     }
 
-    /// Second moment of the size; 0 without traffic.
     fn second_bits2(&self) -> Expr {
         when(&self.pps.gt(0.0), &self.bits2 / &self.pps, 0.0)
     }
 
-    /// Three cells.
     pub(super) fn put(&self, pad: &mut Pad<'_>, what: &str) -> Traffic {
         Traffic {
             pps: pad.put(&format!("{what}: packets"), "1/s", &self.pps),
@@ -424,7 +406,6 @@ impl Traffic {
     }
 }
 
-/// Mean and second moment of a time.
 #[derive(Clone, Debug)]
 pub(super) struct Moments {
     pub(super) mean: Expr,
@@ -455,7 +436,6 @@ impl Moments {
     }
 }
 
-/// Two lengths for all.
 pub(super) struct Points {
     pub(super) short: Expr,
     pub(super) long: Expr,
@@ -463,12 +443,10 @@ pub(super) struct Points {
 }
 
 impl Points {
-    /// The mean of `of` over the two.
     pub(super) fn mean_of(&self, of: impl Fn(&Expr) -> Expr) -> Expr {
         self.mix(&of(&self.short), &of(&self.long))
     }
 
-    /// The mean of what the two make.
     pub(super) fn mix(&self, short: &Expr, long: &Expr) -> Expr {
         (1.0 - &self.chance) * short + &self.chance * long
     }

@@ -6,10 +6,8 @@ use remora_channel::{Config, ErrorModel, Side};
 use remora_client as client;
 use serde::Serialize;
 
-/// The size of the sample file.
 pub(super) const SAMPLE_BYTES: usize = 1 << 20;
 
-/// What to demonstrate.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The file to copy; `None`: a sample of 1 MiB.
@@ -18,7 +16,6 @@ pub struct Options {
     pub seed: u64,
     /// Mean length of the link's bad periods.
     pub bad_mean: Duration,
-    /// Where the report goes.
     pub report: PathBuf,
     /// How long a racer may take for one way.
     pub limit: Duration,
@@ -26,26 +23,19 @@ pub struct Options {
     pub bars: bool,
 }
 
-/// Which way the file goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
-    /// To the server.
     Write,
-    /// From the server.
     Read,
 }
 
-/// A client that takes part.
 #[derive(Clone, Debug)]
 pub struct Racer {
-    /// What people call it.
     pub name: &'static str,
-    /// How it behaves.
     pub config: client::Config,
 }
 
-/// The three clients.
 pub fn racers() -> [Racer; 3] {
     [
         Racer { name: "stock 1990s client", config: client::Config::stock() },

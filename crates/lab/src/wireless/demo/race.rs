@@ -27,34 +27,23 @@ use crate::report::progress::{style, target};
 /// What the server takes in one datagram with room to spare.
 const LIMITS: Limits = Limits { read_max: 32 << 10, write_max: 32 << 10 };
 
-/// How a racer ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Finish {
-    /// All bytes are across.
     Done,
-    /// Stopped on the way by the time limit.
     Stopped,
 }
 
-/// A racer's way in figures.
 #[derive(Clone, Debug, Serialize)]
 pub struct LegResult {
-    /// Who.
     pub racer: &'static str,
-    /// Which way.
     pub way: Way,
-    /// How it ended.
     pub finish: Finish,
     /// Seconds from the first request to the last reply, or to being stopped.
     pub seconds: f64,
-    /// Seconds the channel itself would have needed.
     pub floor_seconds: Option<f64>,
-    /// `seconds` over `floor_seconds`, when it is done.
     pub ratio: Option<f64>,
-    /// Bytes across.
     pub bytes: u64,
-    /// Requests sent again.
     pub retransmissions: u64,
     /// NULL calls that looked whether the link was back.
     pub probes: u64,
@@ -62,15 +51,13 @@ pub struct LegResult {
     pub intact: Option<bool>,
     /// The latest that the relay passed anything on, in milliseconds.
     pub lateness_ms: f64,
-    /// (Seconds, bytes) over time.
+    /// Seconds and bytes.
     #[serde(skip)]
     pub curve: Vec<(f64, u64)>,
-    /// When it began, on the weather's clock.
     #[serde(skip)]
     pub began: Time,
 }
 
-/// Bytes over time, as they come.
 #[derive(Clone)]
 struct Curve {
     clock: Clock,
@@ -232,53 +219,27 @@ impl Bars {
     }
 }
 
-/// The file as the server has it.
+/// Name of the file on the server.
 pub(super) const SAMPLE: &str = "sample";
 
-/// The largest file that is taken.
 const FILE_MAX: u64 = 256 << 20;
 
-/// Why there was no race.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
-    /// The given file could not be read.
     #[error("cannot read {}: {source}", path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The server's directory could not be made.
+    File { path: PathBuf, source: io::Error },
     #[error("cannot set up the server's directory: {0}")]
     Directory(io::Error),
-    /// The server could not be set up.
     #[error(transparent)]
     Exports(#[from] ExportsError),
-    /// The server did not start.
     #[error(transparent)]
     Server(#[from] StartError),
-    /// A relay did not start.
     #[error(transparent)]
     Relay(#[from] RelayError),
-    /// A client failed.
     #[error("{racer} could not {}: {source}", match way { Way::Write => "write", Way::Read => "read" })]
-    Client {
-        /// Which.
-        racer: &'static str,
-        /// What it tried.
-        way: Way,
-        /// Why.
-        source: ClientError,
-    },
-    /// The report cannot be written.
+    Client { racer: &'static str, way: Way, source: ClientError },
     #[error("cannot write the report {}: {source}", path.display())]
-    Report {
-        /// Where.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Report { path: PathBuf, source: io::Error },
 }
 
 /// Everything that stands while the racers run; it all goes away with it.

@@ -15,18 +15,14 @@ use crate::report::plot;
 use crate::report::plot::Axis;
 use crate::report::table::Table;
 
-/// What came of it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// The seed.
     pub seed: u64,
     /// Mean length of the link's bad periods, in milliseconds.
     pub bad_mean_ms: u64,
-    /// Size of the file.
     pub bytes: u64,
     /// Results, writes before reads, each in the order of [`racers`].
     pub legs: Vec<LegResult>,
-    /// Where the report is.
     pub report: PathBuf,
 }
 
@@ -48,13 +44,11 @@ pub(super) fn reserve(path: &Path) -> Result<Page, DemoError> {
     Page::reserve(path).map_err(|source| DemoError::Report { path: path.to_owned(), source })
 }
 
-/// Writes the page.
 pub(super) fn write(page: Page, outcome: &Outcome) -> Result<(), DemoError> {
     page.write(outcome).map_err(|source| DemoError::Report { path: outcome.report.clone(), source })
 }
 
 impl Outcome {
-    /// The results as text.
     pub fn table(&self) -> String {
         let both = WAYS.map(|(way, title)| {
             let bytes = self.bytes;

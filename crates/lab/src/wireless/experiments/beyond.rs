@@ -32,7 +32,6 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
 /// limit or is beyond it; virtual time is cheap.
 const LONG: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3000));
 
-/// For how long the link is saturated.
 const SATURATION: Duration = Duration::from_secs(120);
 
 fn bursts() -> Vec<Cell> {

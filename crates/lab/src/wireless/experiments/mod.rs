@@ -7,7 +7,6 @@ pub(super) mod tables;
 
 pub use experiment::{Experiment, ExperimentFigure, Origin, SEEDS, SEEDS_MAX, Vertical};
 
-/// All experiments, the papers' first.
 pub fn all() -> Vec<&'static Experiment> {
     papers::EXPERIMENTS.iter().chain(beyond::EXPERIMENTS).collect()
 }
@@ -18,7 +17,6 @@ pub fn named(names: &[String]) -> Result<Vec<&'static Experiment>, String> {
     named_of(all(), names)
 }
 
-/// The same, of a table.
 pub(super) fn named_of(all: Vec<&'static Experiment>, names: &[String]) -> Result<Vec<&'static Experiment>, String> {
     if let Some(unknown) = names.iter().find(|n| all.iter().all(|e| e.name != **n)) {
         return Err(unknown.clone());

@@ -70,7 +70,6 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
 
 /// Exponential back-off scatters so widely there that ten seeds from 1 give 27 % where a thousand give 38 %.
 const TWO_MOBILES_SEEDS: u64 = 40;
-/// What is copied.
 const FILE_KIB: f64 = 1024.0;
 /// The papers' runs were ended and repeated when they took longer.
 const LIMIT: Duration = Duration::from_secs(300);

@@ -13,11 +13,9 @@ use crate::wireless::job::{Copy, HandOff, Job, Saturation, SmallOperations, Syst
 
 /// What is copied at 1 Mbit/s, as in the papers.
 pub(crate) const FILE: u64 = 1 << 20;
-/// The largest file of `rates`.
 const FILE_MAX: u64 = 16 << 20;
 /// When an outage or cell switch begins: a copy at 1 Mbit/s takes twice as long at least.
 const MID_COPY: Time = Time::from_secs(4);
-/// How long a run may take.
 pub(crate) const LIMIT: Duration = Duration::from_secs(300);
 
 pub(crate) const WAYS: [Direction; 2] = [Direction::Read, Direction::Write];
@@ -113,7 +111,6 @@ pub(crate) fn copies<L>(systems: &[System], levels: &[L], at: impl Fn(&L) -> (Co
     cells
 }
 
-/// Changes what is copied in each cell.
 pub(crate) fn with(mut cells: Vec<Cell>, change: impl Fn(&mut Copy)) -> Vec<Cell> {
     for cell in &mut cells {
         if let Job::Copy(copy) = &mut cell.job {
@@ -214,7 +211,6 @@ pub(crate) fn small_operations(systems: &[System], second_client: bool) -> Vec<C
     cells
 }
 
-/// Each run takes `length`.
 pub(crate) fn saturation(length: Duration) -> Vec<Cell> {
     let mut cells = Vec::new();
     for one_good in [false, true] {

@@ -29,12 +29,11 @@ use crate::wireless::job::{Copy, HandOff, System};
 
 /// The channel is quiet when nothing was offered for so long.
 const QUIET: Duration = Duration::from_millis(150);
-/// It is waited for that no longer.
+/// The longest wait for a quiet channel.
 const QUIET_MAX: Duration = Duration::from_secs(5);
 /// Packets whose fates are remembered: a copy of 1 MiB has about 2000.
 const JOURNAL: usize = 200_000;
 
-/// A bench.
 #[derive(Debug)]
 pub(super) struct Bench {
     // In the order in which they go.
@@ -48,29 +47,23 @@ pub(super) struct Bench {
     runs: u64,
 }
 
-/// What a copy came to.
 #[derive(Debug)]
 pub(super) struct Copied {
     /// How long it took; `None`: it was cut off.
     pub(super) seconds: Option<f64>,
     /// How long after each outage's end the file's bytes flowed again; infinite: they did not.
     pub(super) resumed: Vec<f64>,
-    /// What the emulator says of it.
     pub(super) report: Report,
 }
 
-/// Where something happens beside a copy.
+/// What a task beside a copy may use.
 #[derive(Debug)]
 pub(super) struct Scene<'a> {
     pub(super) emulator: &'a Emulator,
-    /// The link, if the copy goes through one.
     pub(super) tunnel: Option<&'a Tunnel>,
     pub(super) scratch: &'a Scratch,
-    /// The server's address.
     pub(super) server: Ipv4Addr,
-    /// When the run's weather began.
     pub(super) began: Instant,
-    /// Whether the copy is over.
     pub(super) over: &'a AtomicBool,
 }
 
@@ -102,12 +95,10 @@ impl Bench {
         Ok(Bench { guest: None, ssh: None, tunnel: None, server, emulator, scratch, binary: binary.clone(), runs: 0 })
     }
 
-    /// What it has.
     pub(super) fn equipment(&self) -> Equipment {
         Equipment { mobiles: self.mobiles(), link: self.tunnel.is_some(), guest: self.guest.is_some() }
     }
 
-    /// How many mobiles it has.
     fn mobiles(&self) -> usize {
         self.emulator.setup().mobiles
     }
@@ -268,7 +259,7 @@ impl Bench {
         Ok((took, report))
     }
 
-    /// Whoever is to carry the file, all set.
+    /// Prepares the program or guest that copies the file.
     fn carrier(&mut self, job: &Copy, files: &Files) -> Result<Carrier> {
         if job.system != System::Linux {
             return line(self, job, files).map(Carrier::Program);
@@ -289,13 +280,11 @@ impl Bench {
         Ok(())
     }
 
-    /// The server's address for a system.
     pub(super) fn base(&self, system: System) -> Ipv4Addr {
         let tunnel = self.tunnel.as_ref().filter(|_| system.has_link());
         tunnel.map_or_else(|| self.emulator.addr(Station::Base), Tunnel::base)
     }
 
-    /// Lets the run's weather begin.
     pub(super) fn begin(&mut self, channel: Config, seed: u64) -> Result<Instant> {
         let errors = channel.errors.clone();
         self.begin_each(channel, seed, |_| errors.clone())
@@ -325,11 +314,9 @@ impl Bench {
     }
 }
 
-/// Who carries a file.
 enum Carrier {
-    /// A program on the mobile: its command line.
+    /// Command line of a program on the mobile.
     Program(Vec<String>),
-    /// A guest on the mobile.
     Guest(Box<Guest>),
 }
 
@@ -416,7 +403,7 @@ fn resumed(report: &Report, direction: Direction, ended: bool) -> Vec<f64> {
     report.config.outages.iter().filter_map(|o| after(o.start + o.length)).collect()
 }
 
-/// [`Config::stock`](remora_client::Config::stock) as flags, but for the block.
+/// [`Config::stock`](remora_client::Config::stock) as flags, without the block size.
 pub(super) const STOCK: &[&str] = &[
     "--proto",
     "udp",
@@ -431,7 +418,7 @@ pub(super) const STOCK: &[&str] = &[
     "--window",
     "5",
 ];
-/// [`Config::paper`](remora_client::Config::paper), too.
+/// [`Config::paper`](remora_client::Config::paper) as flags.
 pub(super) const PAPERS: &[&str] = &[
     "--proto",
     "udp",
@@ -515,7 +502,6 @@ pub(super) fn line(bench: &Bench, job: &Copy, files: &Files) -> Result<Vec<Strin
     Ok(line)
 }
 
-/// A mobile, all set to copy its file.
 #[derive(Debug)]
 pub(super) struct Other {
     mobile: usize,
@@ -524,7 +510,6 @@ pub(super) struct Other {
     content: Vec<u8>,
 }
 
-/// All mobiles but the first.
 pub(super) fn ready(bench: &Bench, job: &Copy, seed: u64, run: u64) -> Result<Vec<Other>> {
     let ready = |mobile| {
         let files = Files::of(&bench.scratch, run, mobile);
@@ -600,7 +585,6 @@ fn wait(scene: &Scene<'_>, due: Instant) -> bool {
     false
 }
 
-/// Whether anybody was told.
 fn tell(scene: &Scene<'_>, signal: Signal) -> io::Result<bool> {
     match scene.tunnel {
         Some(tunnel) => tunnel.hand_off(signal).map(|()| true),

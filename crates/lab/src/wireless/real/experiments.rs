@@ -65,17 +65,19 @@ static EXPERIMENTS: &[Experiment] = &[
 /// Where the channel is bad for 5 s and more in the mean, the floor is a minute, or five of them, and who does
 /// worse may take this long.
 const LONG: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(900));
-/// For how long the link is saturated.
 const SATURATION: Duration = Duration::from_secs(30);
 /// For how long a stream of TCP is watched.
 const STREAM: Duration = Duration::from_secs(30);
 
-/// Remora's client on each transport.
 const TRANSPORTS: [System; 3] = [System::OverUdp, System::OverTcp, System::LinkOverUdp];
 
-/// All experiments in real time, the papers' first.
 pub fn all() -> Vec<&'static Experiment> {
     papers::EXPERIMENTS.iter().chain(EXPERIMENTS).collect()
+}
+
+/// Whether there is such an experiment, in virtual time only.
+pub fn only_simulated(name: &str) -> bool {
+    all().iter().all(|e| e.name != name) && crate::wireless::experiments::all().iter().any(|e| e.name == name)
 }
 
 /// The experiments of these names in the table's order, all if there are none; the first name
@@ -113,7 +115,6 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::wireless::real::papers;
 
     #[test]
     fn tables_are_rectangular_and_have_no_cell_twice() {
@@ -135,7 +136,7 @@ mod tests {
         assert_eq!(named(&["tcp".into()]).map(|e| e.len()), Ok(1));
         assert_eq!(named(&["zero-errors".into()]).err(), Some("zero-errors".to_owned()));
         for (name, only) in [("zero-errors", true), ("packets", true), ("treatments", false), ("frobnicate", false)] {
-            assert_eq!(papers::only_simulated(name), only, "{name}");
+            assert_eq!(only_simulated(name), only, "{name}");
         }
     }
 }

@@ -30,13 +30,11 @@ const FORGET: &str = "echo 1 > /proc/sys/net/ipv4/tcp_no_metrics_save\n";
 const NETWORK_CARD: &str = "virtio-net-pci,netdev=n,gso=off,csum=off,guest_csum=off,guest_tso4=off,guest_tso6=off,\
                             guest_ecn=off,guest_ufo=off,host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off";
 
-/// A running guest.
 #[derive(Debug)]
 pub(super) struct Guest {
     qemu: Program,
     console: Console<ChildStdin>,
     server: Ipv4Addr,
-    /// Where the server's files are on this machine.
     exported: std::path::PathBuf,
 }
 

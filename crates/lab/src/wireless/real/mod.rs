@@ -35,8 +35,7 @@ use super::job::{Copy, Job, System};
 use super::simulated::Simulator;
 use crate::report::provenance::Source;
 
-pub use experiments::{all, named};
-pub use papers::only_simulated;
+pub use experiments::{all, named, only_simulated};
 pub use peers::Peer;
 pub use program::HAND_OFF_DIR;
 pub use setup::{Others, Setup};
@@ -46,12 +45,10 @@ const BUSY: Rate = Rate::mbit(10);
 /// How often a run in which the emulator was late is made.
 const TRIES: u32 = 2;
 
-/// Real programs on the emulator.
 #[derive(Debug)]
 pub struct Real {
     setup: Setup,
     peers: Peers,
-    /// Benches without work.
     idle: Mutex<Idle>,
     guests: Turns,
     /// Held alone by a run on a fast channel, shared by the others.
@@ -59,7 +56,7 @@ pub struct Real {
 }
 
 impl Real {
-    /// Looks for others' systems; no bench yet.
+    /// Looks for other systems. Starts no bench.
     pub fn new(setup: Setup) -> Real {
         let others = setup.others.as_ref();
         let peers = others.map(|o| Peers::find(o.kernel.as_deref())).unwrap_or_default();
@@ -174,7 +171,6 @@ impl Runner for Real {
     }
 }
 
-/// Benches without work.
 #[derive(Debug, Default)]
 struct Idle(Vec<Bench>);
 

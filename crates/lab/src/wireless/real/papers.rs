@@ -9,7 +9,6 @@ use remora_sim::copy::Direction;
 use remora_sim::testbed::{Treatment, paper};
 
 use crate::wireless::cell::{Cell, Label, Measure};
-use crate::wireless::experiments;
 use crate::wireless::experiments::experiment::{Experiment, ExperimentFigure, Origin, Vertical};
 use crate::wireless::experiments::tables::{COPIES, FILE, LIMIT, WAYS};
 use crate::wireless::job::{Copy, Job, System};
@@ -46,11 +45,6 @@ const TREATED: Experiment = Experiment {
     figures: &[ExperimentFigure { y: Vertical::Linear(Measure::Seconds), x: "bad mean", lines: "treatment" }],
     ..COPIES
 };
-
-/// Whether there is such an experiment, in virtual time only.
-pub fn only_simulated(name: &str) -> bool {
-    super::experiments::all().iter().all(|e| e.name != name) && experiments::all().iter().any(|e| e.name == name)
-}
 
 /// The client of a treatment, whose blocks are the papers' in any case.
 fn system(treatment: Treatment) -> System {

@@ -15,12 +15,9 @@ pub(super) struct Peers {
     all: Vec<Peer>,
 }
 
-/// Another's system.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Peer {
-    /// What reports call it.
     pub name: &'static str,
-    /// Its version, if it is here.
     pub version: Option<String>,
     /// What it takes to have it, if it is not.
     pub missing: Option<String>,
@@ -54,17 +51,14 @@ impl Peers {
         Peers { guest: guest.ok(), all: all.map(peer).into() }
     }
 
-    /// All that were looked for.
     pub(super) fn all(&self) -> &[Peer] {
         &self.all
     }
 
-    /// Whether this one is here.
     pub(super) fn has(&self, system: System) -> bool {
         self.all.iter().any(|p| p.system == system && p.version.is_some())
     }
 
-    /// What guests are made of.
     pub(super) fn guest(&self) -> Option<&Kernel> {
         self.guest.as_ref()
     }

@@ -21,7 +21,6 @@ pub(crate) fn failed(why: String) -> RunError {
     RunError::Failed(why)
 }
 
-/// An error about `what`.
 pub(crate) fn failed_with<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> RunError {
     move |e| RunError::Failed(format!("{what}: {e}"))
 }
@@ -37,10 +36,8 @@ pub(super) const HAND_OFF: &str = "handoff";
 /// The variable that names the directory in which clients listen for hand-off signals.
 pub const HAND_OFF_DIR: &str = "REMORA_HANDOFF_DIR";
 
-/// A run's file on both sides.
 #[derive(Debug)]
 pub(super) struct Files {
-    /// Its name on the server.
     pub(super) name: String,
     pub(super) on_server: PathBuf,
     pub(super) on_mobile: PathBuf,
@@ -51,13 +48,11 @@ impl Files {
         Files::of(scratch, run, 0)
     }
 
-    /// A mobile's.
     pub(super) fn of(scratch: &Scratch, run: u64, mobile: usize) -> Files {
         let name = if mobile == 0 { format!("file-{run}") } else { format!("file-{run}-{mobile}") };
         Files { on_server: scratch.path("srv").join(&name), on_mobile: scratch.path("mobile").join(&name), name }
     }
 
-    /// Where the file is.
     pub(super) fn source(&self, direction: Direction) -> &Path {
         match direction {
             Direction::Read => &self.on_server,
@@ -65,7 +60,6 @@ impl Files {
         }
     }
 
-    /// Where it goes.
     pub(super) fn copy(&self, direction: Direction) -> &Path {
         match direction {
             Direction::Read => &self.on_mobile,
@@ -73,7 +67,6 @@ impl Files {
         }
     }
 
-    /// Makes room.
     pub(super) fn remove(&self) {
         for path in [&self.on_server, &self.on_mobile] {
             // The directory goes soon enough.
@@ -116,20 +109,15 @@ pub(crate) struct Program {
     log: PathBuf,
 }
 
-/// What to start.
 pub(crate) struct Start<'a> {
-    /// What errors call it.
     pub(crate) name: &'a str,
-    /// The program and its arguments.
     pub(crate) line: &'a [String],
-    /// The environment on top of ours.
     pub(crate) environment: &'a [(&'a str, String)],
     /// Whether it is talked to: its input and output are pipes then.
     pub(crate) talks: bool,
 }
 
 impl<'a> Start<'a> {
-    /// A program without a conversation.
     pub(crate) fn new(name: &'a str, line: &'a [String]) -> Start<'a> {
         Start { name, line, environment: &[], talks: false }
     }
@@ -156,13 +144,11 @@ impl Program {
         Ok(Program { name: start.name.to_owned(), child, log })
     }
 
-    /// Its conversation, once.
     pub(crate) fn talk(&mut self) -> Result<Talk> {
         let stdout = self.child.stdout.take().ok_or_else(|| failed(format!("{} does not talk", self.name)))?;
         Talk::new(stdout).map_err(failed_with(&self.name))
     }
 
-    /// Its input, once.
     pub(crate) fn input(&mut self) -> Option<std::process::ChildStdin> {
         self.child.stdin.take()
     }
@@ -187,7 +173,6 @@ impl Program {
         }
     }
 
-    /// Its last words.
     pub(crate) fn words(&self) -> String {
         format!("{}: {}", self.name, last_words(&self.log))
     }
@@ -213,7 +198,7 @@ fn last_words(log: &Path) -> String {
     read().ok().filter(|w| !w.is_empty()).unwrap_or_else(|| "it said nothing".into())
 }
 
-/// Configures a station by `ip`.
+/// Runs `ip` in a station.
 pub(super) fn ip(emulator: &Emulator, at: Station, line: &str) -> Result<()> {
     let run = || Command::new("ip").args(line.split_whitespace()).output();
     let output = emulator.within(at, run).map_err(failed_with("ip"))?;
@@ -226,7 +211,7 @@ pub(super) fn ip(emulator: &Emulator, at: Station, line: &str) -> Result<()> {
 const IN_MEMORY: &str = "/dev/shm";
 const PREFIX: &str = "remora-lab-";
 
-/// An empty directory with these ones in it.
+/// A directory in memory with these subdirectories.
 pub(super) fn in_memory(inside: &[&str]) -> io::Result<Scratch> {
     let here = |place: &Path| Scratch::new(place, PREFIX, inside);
     here(Path::new(IN_MEMORY)).or_else(|_| here(&std::env::temp_dir()))

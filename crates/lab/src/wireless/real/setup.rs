@@ -7,18 +7,14 @@ use std::time::Duration;
 
 use crate::wireless::job::System;
 
-/// How real runs are made.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Remora's binary.
     pub binary: PathBuf,
     /// How late a frame may be handed over in a valid run.
     pub lateness_max: Duration,
-    /// Whether others' systems run, too.
     pub others: Option<Others>,
 }
 
-/// How others' systems are run.
 #[derive(Clone, Debug)]
 pub struct Others {
     /// So many guests at a time, for the Linux kernel's client.
@@ -27,7 +23,6 @@ pub struct Others {
     pub kernel: Option<PathBuf>,
 }
 
-/// What a run wants of its bench.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Needs {
     pub(super) system: Option<System>,
@@ -36,7 +31,6 @@ pub(super) struct Needs {
 }
 
 impl Needs {
-    /// What a system wants, with one mobile.
     pub(super) fn of(system: Option<System>) -> Needs {
         Needs { system, link: system.is_some_and(System::has_link), mobiles: 1 }
     }
@@ -49,7 +43,6 @@ pub(super) struct Turns {
     given_back: Condvar,
 }
 
-/// Permission, until it is dropped.
 pub(super) struct Turn<'a>(&'a Turns);
 
 impl Turns {
@@ -74,7 +67,6 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// What a bench has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Equipment {
     pub(super) mobiles: usize,

@@ -15,11 +15,9 @@ use crate::wireless::job::System;
 
 const PORT: u16 = 2222;
 
-/// The running server and how to call it.
 #[derive(Debug)]
 pub(crate) struct Ssh {
     pub(crate) server: Program,
-    /// The options that ssh and scp both take.
     options: Vec<String>,
 }
 

@@ -17,13 +17,11 @@ use super::program::{Program, READY, Result, Start, failed, failed_with};
 
 const BASE: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
 
-/// All daemons.
 #[derive(Debug)]
 pub(super) struct Tunnel {
     base: Program,
     mobiles: Vec<Program>,
     hop: Hop,
-    /// Where the first mobile's `/run` really is.
     mobile_run: PathBuf,
 }
 
@@ -108,7 +106,6 @@ impl Tunnel {
         self.hop
     }
 
-    /// An error if an end has ended.
     pub(super) fn must_run(&mut self) -> Result<()> {
         self.base.must_run()?;
         self.mobiles.iter_mut().try_for_each(Program::must_run)
@@ -148,7 +145,6 @@ pub(crate) fn own_run<'a>(run: &Path, line: impl IntoIterator<Item = &'a str>) -
     shell.chain([run.to_string_lossy().into_owned()]).chain(line.into_iter().map(str::to_owned)).collect()
 }
 
-/// What an end's files are called.
 fn name_of(at: Station) -> String {
     match at {
         Station::Base => "base".to_owned(),
@@ -157,7 +153,6 @@ fn name_of(at: Station) -> String {
     }
 }
 
-/// An end's key.
 struct Key {
     path: String,
     public: String,

@@ -38,7 +38,7 @@ pub(super) fn floor_seconds(channel: &Config, seed: u64, direction: Direction, b
 
 /// How soon a receiver notices that its time is over.
 const TICK: Duration = Duration::from_millis(50);
-/// IPv4's and UDP's headers.
+/// IPv4 and UDP headers, in bytes.
 const HEADERS: usize = 28;
 /// Each mobile is offered the channel's rate over this: with the papers' eight, four times as much as there is.
 const OFFERED: f64 = 2.0;
@@ -76,11 +76,9 @@ pub(super) fn saturate(bench: &mut Bench, job: &Saturation, seed: u64) -> Result
     Ok((values, report))
 }
 
-/// The sockets at both ends of the tunnel.
 struct Ends {
     source: UdpSocket,
     sinks: Vec<UdpSocket>,
-    /// Where the sinks are.
     addresses: Vec<SocketAddr>,
     /// As long as the tunnel takes them: the simulator's packets are, too.
     payload: Vec<u8>,
@@ -158,7 +156,6 @@ fn count_datagrams(sink: &UdpSocket, deadline: Instant) -> io::Result<u64> {
 
 /// Time between the beginnings of two files; they begin whatever became of those before.
 const EVERY: Duration = Duration::from_millis(300);
-/// Bytes in each.
 const BYTES: usize = 100;
 
 /// Writes the large file and saves small ones meanwhile, each created and written FILE_SYNC, by
@@ -183,7 +180,6 @@ pub(super) fn small_operations(
     Ok((of_latencies(&latencies?), copied.report))
 }
 
-/// Saves small files.
 struct Saver {
     server: String,
     prefix: String,
@@ -233,7 +229,7 @@ impl Saver {
     }
 }
 
-/// Saves a file; how long that took.
+/// Saves a file and returns the time it took.
 async fn save(session: &Session, name: String) -> std::result::Result<Duration, ClientError> {
     let began = Instant::now();
     let at = DirOp { dir: session.root().clone(), name: Bytes::from(name) };
