@@ -1,6 +1,6 @@
 //! Experiments on real sockets and in virtual time, and their reports.
 
-// No interface for others: a comment that repeats a name would be the only documentation of many fields.
+// Not an interface for others: docs would only repeat the names of many fields.
 #![allow(missing_docs)]
 
 pub mod atp;

@@ -15,17 +15,17 @@ use remora_wire::rpc::{AuthUnix, CallHeader, OpaqueAuth, Outcome, ReplyHeader};
 use remora_wire::{Reader, Xdr, mount, nfs3};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-/// The largest record taken, in bytes: a READ of the most any server here gives, and room.
+/// Longest record accepted, in bytes: the largest READ reply and its header.
 const RECORD_MAX: usize = 4 << 20;
 const DATAGRAM_MAX: usize = 1 << 16;
 
-/// The credential of the user that this process is.
+/// AUTH_SYS credential of this process.
 pub fn own_credential() -> OpaqueAuth {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     OpaqueAuth::unix(&AuthUnix { uid, gid, ..AuthUnix::default() })
 }
 
-/// A call of any program, with its arguments as they are.
+/// A call of any RPC program with encoded arguments.
 pub fn message(xid: u32, (prog, vers, proc): (u32, u32, u32), cred: OpaqueAuth, args: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(128 + args.len());
     CallHeader { xid, prog, vers, proc, cred, verf: OpaqueAuth::none() }.encode(&mut out);
@@ -33,7 +33,7 @@ pub fn message(xid: u32, (prog, vers, proc): (u32, u32, u32), cred: OpaqueAuth, 
     out.into()
 }
 
-/// An NFSv3 call in the name of this process's user.
+/// An NFSv3 call with this process's credential.
 pub fn nfs(xid: u32, call: &Call) -> Bytes {
     nfs_as(xid, own_credential(), call)
 }
@@ -45,26 +45,26 @@ pub fn nfs_as(xid: u32, cred: OpaqueAuth, call: &Call) -> Bytes {
     message(xid, (nfs3::PROGRAM, nfs3::VERSION, call.proc() as u32), cred, &args)
 }
 
-/// A MOUNT version 3 call in the name of this process's user.
+/// A MOUNT version 3 call with this process's credential.
 pub fn mount(xid: u32, call: &mount::Call) -> Bytes {
     let mut args = Vec::new();
     call.encode(&mut args);
     message(xid, (mount::PROGRAM, mount::VERSION, call.proc()), own_credential(), &args)
 }
 
-/// The transaction id that a message begins with; 0 for less than one.
+/// The xid of a message; 0 if it is too short.
 pub fn xid(message: &[u8]) -> u32 {
     message.first_chunk().map_or(0, |word| u32::from_be_bytes(*word))
 }
 
-/// What came of the call that `reply` answers, and its results.
+/// The outcome in a reply, and its undecoded results.
 pub fn outcome(reply: &Bytes) -> io::Result<(Outcome, Reader)> {
     let mut r = Reader::new(reply.clone());
     let header = ReplyHeader::decode(&mut r).map_err(invalid)?;
     Ok((header.outcome, r))
 }
 
-/// The results of `call` from its reply. A refusal by RPC is an error.
+/// Decodes the results of `call`. A refusal by RPC is an error.
 pub fn results(call: &Call, reply: &Bytes) -> io::Result<Reply> {
     match outcome(reply)? {
         (Outcome::Success, mut r) => Reply::decode(call.proc(), &mut r).map_err(invalid),
@@ -93,12 +93,12 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Connects. Nothing that is then sent or waited for takes longer than `patience`.
+    /// Connects. `patience` limits the connect and every later read and write.
     pub fn connect(addr: SocketAddr, patience: Duration) -> io::Result<Stream> {
         Stream::over(TcpStream::connect_timeout(&addr, patience)?, patience)
     }
 
-    /// Connects from this address of this machine, which waits for as long as the system does.
+    /// Connects from a local address. The system's timeout applies to the connect.
     pub fn connect_from(source: IpAddr, addr: SocketAddr, patience: Duration) -> io::Result<Stream> {
         let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -107,8 +107,8 @@ impl Stream {
         Stream::over(socket.into(), patience)
     }
 
-    /// The same, with a receive buffer of `window` bytes or the least that the system gives. Of IPv6 `source` may be any
-    /// address that is routed here.
+    /// As [`Stream::connect_from`], with a receive buffer of `window` bytes or the system's minimum. An IPv6 `source`
+    /// may be any address that is routed to this machine.
     pub fn connect_narrow(source: IpAddr, addr: SocketAddr, window: usize) -> io::Result<Stream> {
         let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -141,7 +141,7 @@ impl Stream {
         self.socket.write_all(bytes)
     }
 
-    /// The next record; `None` when the server has ended the connection.
+    /// The next record; `None` if the server closed the connection.
     pub fn receive(&mut self) -> io::Result<Option<Bytes>> {
         let mut buf = [0; 64 << 10];
         loop {
@@ -158,7 +158,7 @@ impl Stream {
         }
     }
 
-    /// Sends a message and waits for the reply with its xid; others are dropped.
+    /// Sends a message and returns the reply with its xid. Other replies are dropped.
     pub fn exchange(&mut self, message: &[u8]) -> io::Result<Bytes> {
         self.send(message)?;
         loop {
@@ -174,7 +174,7 @@ impl Stream {
         self.call_as(own_credential(), call)
     }
 
-    /// Makes a call in somebody's name, with the next xid.
+    /// Calls with the credential `cred` and the next xid.
     pub fn call_as(&mut self, cred: OpaqueAuth, call: &Call) -> io::Result<Reply> {
         let message = nfs_as(self.fresh_xid(), cred, call);
         results(call, &self.exchange(&message)?)
@@ -191,7 +191,7 @@ impl Stream {
     }
 }
 
-/// Whether an error says that the other end has gone.
+/// Whether the peer closed the connection.
 pub fn is_end(e: &io::Error) -> bool {
     matches!(e.kind(), ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe)
 }
@@ -200,8 +200,7 @@ pub fn is_end(e: &io::Error) -> bool {
 pub struct Datagrams(UdpSocket);
 
 impl Datagrams {
-    /// A fresh port of this address of this machine; nothing is waited for longer than
-    /// `patience`.
+    /// Binds a port of a local address. `patience` limits every receive.
     pub fn connect_from(source: IpAddr, addr: SocketAddr, patience: Duration) -> io::Result<Datagrams> {
         let socket = UdpSocket::bind(SocketAddr::new(source, 0))?;
         socket.connect(addr)?;
@@ -220,7 +219,7 @@ impl Datagrams {
         Ok(buf.into())
     }
 
-    /// Sends a message, up to `times` times, and waits for the reply with its xid.
+    /// Sends a message up to `times` times and returns the reply with its xid.
     pub fn exchange(&self, message: &[u8], times: u32) -> io::Result<Bytes> {
         let mut last = Err(ErrorKind::TimedOut.into());
         for _ in 0..times {

@@ -10,7 +10,7 @@ use super::options::{Experiment, Options};
 /// Sizes of bulk objects, in KB (ATP 02, Figure 6a).
 const BULK_KB: [u32; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 
-/// The seed of bulk transfers: nothing about them is drawn.
+/// The seed of bulk transfers, which draw nothing.
 pub(super) const BULK_SEED: u64 = 1;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,7 +41,7 @@ impl Job {
     }
 
     fn attempt(&self, trace: &Trace) -> Result<Done, String> {
-        // Virtual time is counted from it; which it is makes no difference.
+        // Origin of virtual time; its value has no effect.
         let epoch = Instant::now();
         match *self {
             Job::Oracle(workload, seed) => {
@@ -78,7 +78,7 @@ pub(super) fn all(options: &Options) -> Vec<Job> {
             Experiment::Bulk => jobs.extend(bulk(options)),
         }
     }
-    // Figure 4(b) and Figure 5 are of one run.
+    // Figures 4(b) and 5 show the same run.
     if options.experiments.iter().any(|e| matches!(e, Experiment::Estimate | Experiment::Timeline)) {
         jobs.extend(estimators(options).map(|p| Job::Mixed(p, options.first_seed)));
     }

@@ -55,8 +55,7 @@ pub struct Options {
     pub rounds: usize,
     /// Draws the order of the runs.
     pub seed: u64,
-    /// The largest datagrams that both try and take, in bytes without IP and UDP headers (1200 to
-    /// 65527); `None`: each as it is by default.
+    /// Largest datagrams of both, in bytes without IP and UDP headers (1200 to 65527); `None`: the defaults.
     pub datagram: Option<u16>,
 }
 
@@ -94,7 +93,7 @@ impl Carrier {
 
 #[derive(Clone, Debug)]
 struct Load {
-    /// Always the same one, which is not copied to be sent.
+    /// The same object every time, without a copy.
     object: Bytes,
     count: u64,
     datagram: Option<u16>,
@@ -120,7 +119,7 @@ pub struct Report {
     pub version: &'static str,
     pub objects: u64,
     pub size: usize,
-    /// The largest datagrams of both, if they were held to the same.
+    /// Largest datagrams of both, if configured.
     pub datagram: Option<u16>,
     pub rows: Vec<Row>,
     /// ATP's rate over QUIC's, round by round.
@@ -233,7 +232,7 @@ fn run_atp(load: &Load) -> Result<Duration, Error> {
     Ok(began.elapsed())
 }
 
-/// Waits for a request's end, which must be a good one.
+/// Waits until a request is delivered.
 fn atp_delivered(request: Option<Request>) -> Result<(), Error> {
     let Some(request) = request else { return Ok(()) };
     match wait(request).map_err(failed("sending"))?.outcome {
@@ -274,8 +273,7 @@ fn runtime() -> Result<Runtime, Error> {
     Builder::new_current_thread().enable_all().build().map_err(failed("a runtime"))
 }
 
-/// A server with a certificate of its own making, and a client that trusts it alone; with the largest
-/// datagram to be tried, if that is not to be quinn's own choice.
+/// A server with a self-signed certificate and a client that trusts it.
 fn configs(datagram: Option<u16>) -> Result<(ServerConfig, ClientConfig), Error> {
     let made = rcgen::generate_simple_self_signed([NAME.to_owned()]).map_err(failed("a certificate"))?;
     let certificate = made.cert.der().clone();
@@ -296,7 +294,7 @@ fn configs(datagram: Option<u16>) -> Result<(ServerConfig, ClientConfig), Error>
     Ok((server, client))
 }
 
-/// An endpoint on any port of loopback, that takes datagrams as large as those to be tried.
+/// An endpoint on any port of loopback.
 fn endpoint(server: Option<ServerConfig>, datagram: Option<u16>) -> Result<Endpoint, Error> {
     let mut config = EndpointConfig::default();
     if let Some(bytes) = datagram.filter(|bytes| u64::from(*bytes) > config.get_max_udp_payload_size()) {
@@ -332,7 +330,7 @@ async fn send_one(connection: Connection, object: bytes::Bytes) -> Result<(), Er
     let mut stream = connection.open_uni().await.map_err(failed("a stream"))?;
     stream.write_chunk(object).await.map_err(failed("sending"))?;
     stream.finish().map_err(failed("sending"))?;
-    // Until all of it is acknowledged.
+    // Waits until everything is acknowledged.
     match stream.stopped().await.map_err(failed("sending"))? {
         None => Ok(()),
         Some(code) => Err(failed("an object")(format!("it was stopped: {code}"))),
@@ -345,7 +343,7 @@ fn quic_delivered(ended: Option<Result<Result<(), Error>, tokio::task::JoinError
 
 async fn receive(config: ServerConfig, told: oneshot::Sender<SocketAddr>, load: &Load) -> Result<(), Error> {
     let endpoint = endpoint(Some(config), load.datagram)?;
-    // Whoever waits for it is there until this ends.
+    // The receiver exists until this ends.
     let _ = told.send(endpoint.local_addr().map_err(failed("the receiver"))?);
     let taking = async {
         let incoming = endpoint.accept().await.ok_or("it was closed").map_err(failed("the receiver"))?;
@@ -362,7 +360,7 @@ async fn receive(config: ServerConfig, told: oneshot::Sender<SocketAddr>, load: 
                 return Err(failed("an object")("it came in another size"));
             }
         }
-        // The sender closes when it has been told.
+        // The sender closes after the last acknowledgement.
         connection.closed().await;
         Ok(())
     };

@@ -26,7 +26,7 @@ pub use outcome::{Made, Report};
 pub use remora_sim::atp::{Protocol, Trace, TraceError, Workload};
 pub use verdict::{Rival, Verdict};
 
-/// Runs everything. All runs are independent: one pool takes them all.
+/// Runs all cells on one pool.
 pub fn run(options: &Options) -> Report {
     if let Some(setup) = &options.real {
         let bar = bar(real::jobs(options).len() as u64, "runs", options.bar);

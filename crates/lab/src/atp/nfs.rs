@@ -35,15 +35,15 @@ use crate::report::table::Table;
 
 pub use crate::report::error::Error;
 
-/// The small calls' p99 over TCP, at least so many times that over ATP: of those made while
-/// something got through. (Whoever asks in a blackout waits for its end, whatever carries the call.)
+/// Least ratio of the small calls' p99 over TCP to that over ATP, without calls made in blackouts. (A call made in a
+/// blackout waits for its end on either carrier.)
 pub const BAR: f64 = 5.0;
-/// The latest frame may have been as late as this part of the lesser p99: a moment's stall of the
-/// machine does not show in what is compared, and in five minutes there may well be one.
+/// Largest lateness of a frame, as a share of the smaller p99. A short stall of the machine does not show in the
+/// comparison.
 const LATE_PART: f64 = 0.1;
-/// Frames that may wait in front of the link, in either direction.
+/// Queue length of the link in frames, in either direction.
 const QUEUE: usize = 50;
-/// Bytes that may cross at once, as recorded links have it.
+/// Bytes of one delivery opportunity, as in recorded traces.
 const OPPORTUNITY: u64 = 1500;
 const DELAY: Duration = Duration::from_millis(10);
 
@@ -51,13 +51,13 @@ const DELAY: Duration = Duration::from_millis(10);
 pub struct Options {
     pub trace: Trace,
     pub trace_name: String,
-    /// Where in the trace it begins, and for how long calls are made.
+    /// Start in the trace.
     pub from: Duration,
-    /// For how long calls are made, at least a second.
+    /// Duration of the calls, at least one second.
     pub length: Duration,
     pub seed: u64,
     pub command: String,
-    /// Whether to show a progress bar (on a terminal only).
+    /// Show a progress bar on a terminal.
     pub bar: bool,
 }
 
@@ -79,13 +79,12 @@ impl Carrier {
     }
 }
 
-/// The figures of one sort of call over one carrier; latencies in seconds, `None` where calls
-/// were not answered.
+/// Latencies of one kind of call over one carrier, in seconds. `None` for unanswered calls.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     pub carrier: Carrier,
     pub calls: &'static str,
-    /// Whether those made while nothing got through count, too.
+    /// Calls made in blackouts count.
     pub with_blackout: bool,
     pub made: usize,
     pub answered: usize,
@@ -100,16 +99,13 @@ pub struct Report {
     pub trace: String,
     pub seconds: f64,
     pub rows: Vec<Row>,
-    /// How many times longer the small calls' p99 is over TCP than over ATP: of all of them, and
-    /// of those made while something got through.
+    /// Ratio of the small calls' p99 over TCP to that over ATP: of all calls, and without those made in blackouts.
     pub times: [Option<f64>; 2],
-    /// The latest a frame was handed over, in seconds, and whether that is too late for the figures to
-    /// count.
+    /// Largest lateness in seconds by carrier, and whether it invalidates the figures.
     pub lateness: Vec<(Carrier, f64, bool)>,
 }
 
-/// Runs both carriers, side by side. It needs root, and takes as long as the calls are made and up
-/// to a minute more.
+/// Runs both carriers at the same time. Needs root, and up to a minute more than `length`.
 pub fn run(options: &Options) -> Result<Report, Error> {
     let bar = bar(small_calls(options.length) * Carrier::ALL.len() as u64, "small calls", options.bar);
     let both = std::thread::scope(|scope| {
@@ -155,7 +151,7 @@ fn row(carrier: Carrier, kind: Kind, with_blackout: bool, calls: &[Measured], op
     Row { carrier, calls: kind.name(), with_blackout, made, answered, p50: at(50), p99: at(99), max: at(100) }
 }
 
-/// The link: 1500 bytes cross at each moment that the trace has carried as many more.
+/// The link: a delivery opportunity whenever the trace has carried 1500 more bytes.
 fn channel(options: &Options) -> Result<Config, Error> {
     let before = options.trace.carried(Time::ZERO + options.from);
     let end = options.from + options.length + AFTER;
@@ -166,7 +162,7 @@ fn channel(options: &Options) -> Result<Config, Error> {
         text += &format!("{}\n", at.since(Time::ZERO + options.from).as_millis().max(1));
     }
     if !text.is_empty() {
-        // Such a list begins anew after its last moment, and the trace may end with a time in which nothing crosses.
+        // A list of opportunities repeats after its last entry, and the trace may end in a blackout.
         text += &format!("{}\n", (options.length + AFTER).as_millis() + 1);
     }
     let crossing = Arc::new(Opportunities::parse(&text).map_err(failed("the trace"))?);
@@ -175,7 +171,7 @@ fn channel(options: &Options) -> Result<Config, Error> {
 }
 
 impl Report {
-    /// Whether the bar is held, and no frame was too late.
+    /// Whether the ratio is reached and no frame was too late.
     pub fn holds(&self) -> bool {
         self.times[1].is_some_and(|t| t >= BAR) && self.lateness.iter().all(|(_, _, too_late)| !too_late)
     }
@@ -224,10 +220,10 @@ struct Server {
     key: PublicKey,
 }
 
-/// Everything, from the link to the last answer; `tick` is called with each small call.
+/// Runs one carrier. `tick` is called with each small call.
 pub(super) fn measure(carrier: Carrier, options: &Options, tick: &(dyn Fn() + Sync)) -> Result<CarrierRun, Error> {
     let weather = channel(options)?;
-    // Mounted in fair weather.
+    // Mount on a good link.
     let fair = Config { rate: Rate::mbit(100), delay: weather.delay, ..Config::default() };
     let setup = Setup { config: fair, ..Setup::default() };
     let mut emulator = Emulator::start(setup).map_err(failed("the emulator"))?;
@@ -239,7 +235,7 @@ pub(super) fn measure(carrier: Carrier, options: &Options, tick: &(dyn Fn() + Sy
     let (session, fh) = emulator.within(Station::Mobile(0), mounting).map_err(failed("mounting"))?;
     emulator.begin(weather, options.seed).map_err(failed("the emulator"))?;
     let began = emulator.clock().map_err(failed("the emulator"))?.instant(Time::ZERO);
-    // Within, because a connection that has to be made again is made from there.
+    // In the namespace: a reconnect is made from there.
     let work = || Ok(runtime.block_on(make_calls(&session, &fh, began, options.length, tick)));
     let calls = emulator.within(Station::Mobile(0), work).map_err(failed("the calls"))?;
     let report = emulator.report().map_err(failed("the emulator"))?;
@@ -288,12 +284,12 @@ async fn mount(
 }
 
 const SMALL_EVERY: Duration = Duration::from_millis(100);
-/// Of so many small calls one has a large one beside it.
+/// Small calls for each large one.
 const SMALL_PER_LARGE: u32 = 10;
 const LARGE: usize = 64 << 10;
-/// The writes go round in a file of so many blocks.
+/// Blocks of the file; writes wrap around.
 const BLOCKS: u64 = 16;
-/// How long answers are waited for after the last call.
+/// Wait for replies after the last call.
 pub(super) const AFTER: Duration = Duration::from_secs(45);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -331,8 +327,8 @@ pub(super) fn small_calls(length: Duration) -> u64 {
     length.as_nanos().div_ceil(SMALL_EVERY.as_nanos()) as u64
 }
 
-/// Makes calls for `length` from `began` on, and waits for their answers for [`AFTER`] at most;
-/// `tick` is called with each small one.
+/// Makes calls for `length` from `began` on, then waits up to [`AFTER`] for the replies. `tick` is called with each
+/// small call.
 pub(super) async fn make_calls(
     session: &Session,
     fh: &Fh,

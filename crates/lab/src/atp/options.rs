@@ -4,16 +4,15 @@ use std::time::Duration;
 use remora_sim::atp::{Protocol, Trace, Workload};
 use serde::Serialize;
 
-/// The most seeds a cell may be run with.
 pub const SEEDS_MAX: u64 = 1000;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Experiment {
     /// Workloads with deadlines and priorities: Table 2 and Figure 6(b) to (d).
     Deadlines,
-    /// What the sender takes the bandwidth for: Figure 4.
+    /// Bandwidth estimate of the sender: Figure 4.
     Estimate,
-    /// What happens while the bandwidth goes away: Figure 5.
+    /// Events during a loss of bandwidth: Figure 5.
     Timeline,
     /// Bulk transfers by object size: Figure 6(a).
     Bulk,
@@ -39,23 +38,23 @@ pub struct Options {
     pub workloads: Vec<Workload>,
     pub protocols: Vec<Protocol>,
     pub trace: Trace,
-    /// What the link is called; `None` for the paper's.
+    /// Name of the trace; `None` for the paper's.
     pub trace_name: Option<String>,
-    /// The first seed; bulk transfers have one of their own.
+    /// First seed. Bulk transfers have their own.
     pub first_seed: u64,
-    /// How many seeds for each cell with deadlines (1 to [`SEEDS_MAX`]).
+    /// Seeds for each cell with deadlines, 1 to [`SEEDS_MAX`].
     pub seeds: u64,
-    /// On so many threads; the results do not depend on it.
+    /// Results do not depend on it.
     pub threads: NonZeroUsize,
     pub real: Option<Setup>,
-    /// Whether to show a progress bar (on a terminal only).
+    /// Show a progress bar on a terminal.
     pub bar: bool,
-    /// The command that gives this again, for the report.
+    /// Command line for the report.
     pub command: String,
 }
 
 impl Options {
-    /// Every workload with every protocol over the paper's link, one seed.
+    /// All workloads and protocols over the paper's link, one seed.
     #[cfg(test)]
     pub(super) fn simulated(experiments: &[Experiment]) -> Options {
         Options {
@@ -73,8 +72,7 @@ impl Options {
         }
     }
 
-    /// Whether objects come over the paper's link, as near as there and for as long, so that its counts
-    /// can stand beside ours.
+    /// Whether the link, its round-trip time and the duration are the paper's, so that its counts are comparable.
     pub(super) fn is_the_papers(&self) -> bool {
         let is_like_it = |s: &Setup| {
             s.from.is_zero() && s.length == self.trace.length() && s.round_trip == remora_sim::atp::ROUND_TRIP
@@ -92,7 +90,7 @@ pub struct Setup {
     pub round_trip: Duration,
     pub from: Duration,
     pub length: Duration,
-    /// How late a frame may be handed over in a cell that counts.
+    /// Largest lateness of a frame in a valid cell.
     pub lateness_max: Duration,
 }
 
@@ -103,14 +101,14 @@ pub struct Conditions {
     pub round_trip_ms: f64,
     pub from_s: f64,
     pub length_s: f64,
-    /// The latest a frame was handed over in a cell that counts, in milliseconds.
+    /// Largest lateness of a frame in a valid cell, in milliseconds.
     pub lateness_ms_max: f64,
-    /// Cells that were made again, because the emulator had not kept its promises.
+    /// Cells repeated because the emulator was too late.
     pub repeated: usize,
 }
 
 impl Conditions {
-    /// How the figures came about, in a sentence or two.
+    /// How the figures were made.
     pub(super) fn words(&self, made_of: &str, has_deadlines: bool) -> String {
         let mut words = format!(
             "On real hosts: network namespaces joined by an emulated link, {} ms there and back, TCP with {}. {}",

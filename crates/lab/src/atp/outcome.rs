@@ -30,7 +30,7 @@ impl Made {
     }
 }
 
-/// All that the options ask for and that can be had; `trace` is what their link is called.
+/// The requested experiments that can run. `trace` is the link's name.
 pub(super) fn all(options: &Options, trace: &str) -> Vec<Made> {
     let can_be_had = |e: &&Experiment| options.real.is_none() || options::EXPERIMENTS.contains(e);
     options.experiments.iter().filter(can_be_had).map(|e| of(*e, options, trace)).collect()
@@ -39,30 +39,30 @@ pub(super) fn all(options: &Options, trace: &str) -> Vec<Made> {
 fn of(experiment: Experiment, options: &Options, trace: &str) -> Made {
     let (link, first_seed, runs) = match experiment {
         Experiment::Deadlines => (trace.to_owned(), options.first_seed, options.seeds),
-        // A curve is of one run, and so is a timeline.
+        // Curves and timelines show one run.
         Experiment::Estimate | Experiment::Timeline => (trace.to_owned(), options.first_seed, 1),
         Experiment::Bulk => (format!("{:.0} KB/s, always", BULK_RATE / 1024.0), BULK_SEED, 1),
     };
     Made { experiment: experiment.name(), link, first_seed, runs }
 }
 
-/// Figure 5 is of these seconds of the trace.
+/// Seconds of the trace in Figure 5.
 const TIMELINE: std::ops::Range<f64> = 136.0..152.0;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     #[serde(flatten)]
     pub made_by: Provenance,
-    /// What real figures depend on; `None`: they are simulated.
+    /// `None` if simulated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub real: Option<Conditions>,
     pub trace: String,
     pub made: Vec<Made>,
-    /// Table 2 and Figure 6: for each workload and scheme, a row for each class.
+    /// Table 2 and Figure 6: a row for each workload, scheme and class.
     pub rows: Vec<Row>,
-    /// What they say of `atp`: a verdict for each workload.
+    /// One verdict on `atp` for each workload.
     pub verdicts: Vec<Verdict>,
-    /// Figure 4: a curve for each scheme that estimates and each of its two loads.
+    /// Figure 4: curves of the schemes that estimate, with both loads.
     pub curves: Vec<Curve>,
     /// Figure 5: for each scheme that estimates.
     pub timelines: Vec<Timeline>,
@@ -78,13 +78,13 @@ pub struct Curve {
     pub seconds: Vec<Instant>,
 }
 
-/// A second of a run. Rates are in bytes a second.
+/// One second of a run. Rates in bytes per second.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Instant {
     pub at: f64,
     pub bandwidth: f64,
     pub used: f64,
-    /// What the sender took it for at its end.
+    /// The sender's estimate at its end.
     pub estimate: Option<f64>,
 }
 
@@ -134,7 +134,7 @@ impl Report {
         }
     }
 
-    /// The same, but that it was made on real hosts.
+    /// Marks the report as made on real hosts.
     pub(super) fn made_real(self, conditions: Conditions) -> Report {
         let made_by = Provenance { source: Source::Real, ..self.made_by };
         Report { made_by, real: Some(conditions), ..self }
@@ -191,7 +191,7 @@ fn row(workload: Workload, class: Class, protocol: Protocol, done: &[(Job, Done)
     };
     let summary = |of: fn(&Counts) -> usize| Summary::of(&counts.iter().map(|c| of(c) as f64).collect::<Vec<_>>());
     let best: Vec<f64> = counts.iter().filter_map(|c| oracle(c.seed)).map(|n| n as f64).collect();
-    // Seed by seed: an oracle may have failed.
+    // Seed by seed, since an oracle may have failed.
     let of_best = |c: &Counts| Some(c.delivered as f64 / oracle(c.seed).filter(|best| *best > 0)? as f64);
     let ratios: Vec<f64> = counts.iter().filter_map(of_best).collect();
     Row {
@@ -375,7 +375,6 @@ mod tests {
         }
     }
 
-    /// An oracle may have too many choices to make.
     #[test]
     fn each_seed_is_measured_by_its_own_oracle() {
         let object = Object { arrival: Time::ZERO, size: 1, class: Class::High, deadline: Duration::from_secs(1) };

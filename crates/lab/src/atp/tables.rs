@@ -16,14 +16,14 @@ use crate::report::table::Table;
 
 pub(super) const TITLE: &str =
     "The same as ratios: asynchronous sends to TCP, synchronous ones to one object a round trip";
-/// Bytes of an object in a full packet, and those of IP, UDP and QUIC beside them.
+/// Payload of a full packet, and its IP, UDP and QUIC headers, in bytes.
 const PAYLOAD: u32 = 1400;
 const OVERHEAD: u32 = 72;
-/// Bytes of the packet that says that the object is there.
+/// Bytes of the acknowledgement.
 const ANSWER: u32 = 80;
 
 impl Report {
-    /// A line for each size; `None` if there is nothing to compare.
+    /// One row for each size; `None` if there is nothing to compare.
     pub(super) fn ratios(&self) -> Option<Table> {
         let round_trip = self.real.as_ref().map_or(ROUND_TRIP, |r| Duration::from_secs_f64(r.round_trip_ms / 1e3));
         let tcp = self.bulk.iter().find(|b| b.scheme == "tcp");
@@ -34,7 +34,7 @@ impl Report {
     }
 }
 
-/// A scheme's ratios by size; `None` if it is what others are compared with, or TCP is missing.
+/// A scheme's ratios by size; `None` for the reference itself, or without TCP.
 fn ratios(bulk: &Bulk, tcp: Option<&Bulk>, round_trip: Duration) -> Option<Vec<(u32, f64)>> {
     if bulk.scheme.ends_with("-sync") {
         let ideal = |size: u32| f64::from(size) / whole_round_trip(size, round_trip).as_secs_f64();
@@ -45,8 +45,7 @@ fn ratios(bulk: &Bulk, tcp: Option<&Bulk>, round_trip: Duration) -> Option<Vec<(
     Some(bulk.points.iter().filter_map(|(size, rate)| Some((*size, rate / beside(*size)?))).collect())
 }
 
-/// From handing an object to an idle link to the answer: propagation, and the time on the wire of
-/// the object's packets and of the answer.
+/// Time from sending an object on an idle link to its acknowledgement: propagation and transmission of both.
 fn whole_round_trip(size: u32, propagation: Duration) -> Duration {
     let bytes = size + OVERHEAD * size.div_ceil(PAYLOAD) + ANSWER;
     propagation + Duration::from_secs_f64(f64::from(bytes) / BULK_RATE)
@@ -65,7 +64,7 @@ impl Report {
     pub fn to_text(&self) -> String {
         let mut out = String::new();
         let mut add = |title: &str, body: String| {
-            // Writing to a String cannot fail.
+            // Writing to a `String` cannot fail.
             let _ = writeln!(out, "{title}\n{body}");
         };
         if !self.rows.is_empty() {
@@ -96,7 +95,7 @@ impl Report {
         out
     }
 
-    /// How the figures came about, in a sentence or two.
+    /// How the figures were made.
     pub(super) fn made_how(&self) -> String {
         if let Some(real) = &self.real {
             let has_deadlines = self.made.iter().any(|made| made.experiment == Experiment::Deadlines.name());
@@ -157,7 +156,7 @@ impl Report {
         Table::new(3, head, self.rows.iter().map(row))
     }
 
-    /// A line for each workload and class, a column for each scheme.
+    /// One row for each workload and class, one column for each scheme.
     pub(super) fn glance(&self) -> Table {
         let mut schemes: Vec<&str> = Vec::new();
         let mut places: Vec<(&str, &str)> = Vec::new();
@@ -179,7 +178,7 @@ impl Report {
         Table::new(2, ["workload", "class"].into_iter().chain(schemes.iter().copied()), places.iter().map(line))
     }
 
-    /// A line for each workload, with what it is judged by.
+    /// One row for each workload.
     pub(super) fn verdict_table(&self) -> Table {
         let head = [
             "workload",
@@ -195,7 +194,7 @@ impl Report {
             "baseline as good",
         ];
         let count = |n: Option<f64>| n.map_or_else(String::new, |n| n.to_string());
-        // What atp has of the same seeds is said where it is not what stands in atp's own column.
+        // atp's count for the same seeds is shown if it differs from its own column.
         let rival = |r: Option<Rival>, atp: f64| {
             let beside = |r: &Rival| if r.atp == atp { String::new() } else { format!(" (atp: {})", r.atp) };
             r.map_or_else(String::new, |r| format!("{} {}{}", r.delivered, r.scheme, beside(&r)))
@@ -225,8 +224,7 @@ impl Report {
     }
 }
 
-/// A line for each size that any column has a point for: a cell that failed leaves a gap, and takes no
-/// line away from the others.
+/// One row for each size in any column; a failed cell is empty.
 pub(super) fn by_size(columns: &[(&str, &[(u32, f64)])], show: impl Fn(f64) -> String) -> Table {
     let sizes: BTreeSet<u32> = columns.iter().flat_map(|(_, points)| *points).map(|(size, _)| *size).collect();
     let line = |size: u32| {
@@ -244,14 +242,14 @@ impl Timeline {
     }
 }
 
-/// How far the estimate is from the bandwidth where there is one and any, as a median in percent.
+/// Median error of the estimate in percent, where both exist.
 pub(super) fn curve_error(seconds: &[super::outcome::Instant]) -> String {
     let off = |s: &super::outcome::Instant| Some(100.0 * ((s.estimate? - s.bandwidth) / s.bandwidth).abs());
     let errors: Vec<f64> = seconds.iter().filter(|s| s.bandwidth > 1.0 && s.at > 1.0).filter_map(off).collect();
     Summary::of(&errors).map_or_else(|| "?".to_owned(), |s| format!("{:.0} %", s.median))
 }
 
-/// A median of whole numbers, with its half if it has one.
+/// A median of integers; it may end in .5.
 fn count(summary: Option<Summary>) -> String {
     or_empty(summary, |s| s.median.to_string())
 }

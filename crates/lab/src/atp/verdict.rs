@@ -7,7 +7,6 @@ use serde::Serialize;
 
 use crate::report::statistics::Summary;
 
-/// The objects of one class in one workload with one scheme.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     pub workload: &'static str,
@@ -16,14 +15,14 @@ pub struct Row {
     pub objects: usize,
     /// Objects that the clairvoyant oracle delivers.
     pub oracle: Option<Summary>,
-    /// How many were whole at the receiver by their deadlines.
+    /// Objects complete at the receiver by their deadlines.
     pub delivered: Option<Summary>,
-    /// The same by seed, for schemes are compared over the seeds that both have.
+    /// The same by seed: schemes are compared over shared seeds.
     #[serde(skip)]
     pub(super) delivered_by_seed: BTreeMap<u64, usize>,
-    /// Of how many the sender was told so by their deadlines.
+    /// Objects acknowledged by their deadlines.
     pub told: Option<Summary>,
-    /// How many the sender gave up before their deadlines.
+    /// Objects that the sender rejected before their deadlines.
     pub rejected: Option<Summary>,
     pub late: Option<Summary>,
     /// Delivered over the oracle's, seed by seed.
@@ -39,8 +38,7 @@ pub struct Paper {
     pub late: u32,
 }
 
-/// What the paper has for the high objects of a workload. Its ATP stands beside ours of either
-/// policy.
+/// The paper's counts of high objects. Its ATP stands beside both of our policies.
 pub(super) fn high(workload: Workload, protocol: Protocol) -> Option<Paper> {
     let [atp, tcp, mtcp2] = match workload {
         Workload::Equal => [(524, 62, 14), (497, 103, 0), (506, 69, 25)],
@@ -58,38 +56,37 @@ pub(super) fn high(workload: Workload, protocol: Protocol) -> Option<Paper> {
     Some(Paper { delivered, rejected, late })
 }
 
-/// Part of the clairvoyant oracle's high objects that must be delivered; where they are tiny and
-/// nothing but a wrong order can lose them, more.
+/// Least share of the oracle's high objects; higher for tiny objects, which only a wrong order can lose.
 const OF_ORACLE: f64 = 0.95;
 const OF_ORACLE_FILESYSTEM: f64 = 0.97;
-/// Baselines that deliver so much of our high objects are compared by their low ones.
+/// Baselines with at least this share of our high objects are compared by low objects.
 const COMPARABLE: f64 = 0.98;
-/// How far the paper's policy may be from the paper's count, as a part of that.
+/// Largest relative difference of the paper's policy from the paper's count.
 const OF_TABLE_2: f64 = 0.10;
 
-/// A workload's medians over seeds, and which bars they miss.
+/// Medians over seeds for one workload, and the criteria missed.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Verdict {
     pub workload: &'static str,
-    /// High objects that `atp` delivers; `None` where all its runs failed.
+    /// High objects that `atp` delivers; `None` if all its runs failed.
     pub high: Option<f64>,
-    /// The baseline that delivers most high objects, beside `atp`.
+    /// The baseline with the most high objects.
     pub baseline: Option<Rival>,
     pub paper_policy: Option<f64>,
     pub oracle: Option<f64>,
-    /// `atp`'s part of the oracle's, and what it must be.
+    /// `atp`'s share of the oracle's objects, and its least value.
     pub of_oracle: Option<(f64, f64)>,
     pub low: Option<f64>,
-    /// Of baselines that deliver about as many high objects, the one that delivers most low ones.
+    /// Of the baselines with about as many high objects, the one with the most low objects.
     pub low_baseline: Option<Rival>,
-    /// High objects that the paper's ATP delivered (ATP 02, Table 2); `None` on another link.
+    /// The paper's count (ATP 02, Table 2); `None` on another link.
     pub table_2: Option<u32>,
-    /// The bars that do not hold or that nothing is known of, in words; none is as it should be.
+    /// Criteria missed or not measured; empty if all hold.
     pub missed: Vec<String>,
 }
 
-/// A scheme and how many objects it delivers, beside `atp`: medians over the seeds of which both have a
-/// run. Some seeds are harder than others, so medians over different ones compare nothing.
+/// A scheme's objects beside those of `atp`: medians over shared seeds. Some seeds are harder, so other medians are
+/// not comparable.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Rival {
     pub scheme: &'static str,
@@ -115,7 +112,7 @@ impl Rival {
     }
 }
 
-/// A verdict for each workload that `atp` was to be run with, from whatever else was run.
+/// One verdict for each workload with `atp`.
 pub(super) fn judge(rows: &[Row]) -> Vec<Verdict> {
     Workload::ALL.into_iter().filter_map(|workload| of_workload(workload, rows)).collect()
 }
@@ -150,7 +147,7 @@ fn of_workload(workload: Workload, rows: &[Row]) -> Option<Verdict> {
         verdict.missed.push(format!("{} was not measured", Protocol::Atp.name()));
         return Some(verdict);
     }
-    // Whose runs all failed may be better, for all that is known.
+    // A scheme whose runs all failed may be better.
     let was_asked = |p: &Protocol| *p != Protocol::Atp && row(Class::High, p.name()).is_some();
     let open = Protocol::ALL.into_iter().filter(was_asked).filter(|p| rival(Class::High, *p).is_none());
     let open = open.map(Protocol::name).chain(ours.oracle.is_none().then_some("the oracle"));
@@ -264,7 +261,7 @@ mod tests {
         vec![Object { arrival: Time::ZERO, size: 1, class: Class::High, deadline: Duration::from_secs(1) }; NINE]
     }
 
-    /// A cell of nine high objects, of which so many are delivered; `None`: it failed.
+    /// A cell of nine high objects; `None`: it failed.
     fn cell(protocol: Protocol, seed: u64, delivered: Option<usize>) -> (Job, Done) {
         let fates = |delivered| {
             let fate = |n| Fate { arrived: (n < delivered).then_some(Time::ZERO), ..Fate::default() };
@@ -273,7 +270,7 @@ mod tests {
         (Job::Cell(Workload::Uniform, protocol, seed), delivered.map_or(Done::Failed(String::new()), fates))
     }
 
-    /// A report of such cells, where the oracle delivers five of each seed.
+    /// A report of such cells. The oracle delivers five objects of each seed.
     fn report(cells: &[(Job, Done)], protocols: &[Protocol]) -> Report {
         let oracle = |seed| {
             let chosen = (0..NINE).map(|n| n < 5).collect();

@@ -12,13 +12,13 @@ use remora_wire::{Xdr, mount, nfs3, portmap, rpcbind};
 use super::ground::{Ground, Told};
 use crate::raw;
 
-/// CALLIT: sends on what it is told to, for portmappers that have it.
+/// CALLIT: forwards a call, where supported.
 const CALLIT: u32 = 5;
 const DUMP: u32 = 4;
-/// What the data of a large reply by datagram has at least, in bytes.
+/// Least data of a large datagram reply, in bytes.
 const LARGE: usize = 32 << 10;
 
-/// Asks the portmapper to forget, to lie, to send for others, and to answer at length, in each of its versions.
+/// SET, UNSET, CALLIT and DUMP requests to the portmapper, in each version.
 pub(super) fn portmap_abuse(ground: &Ground) -> Told {
     let datagrams = ground.datagrams(ground.portmap)?;
     let lie = Service {
@@ -51,7 +51,7 @@ pub(super) fn portmap_abuse(ground: &Ground) -> Told {
     Ok(format!("{asked} questions; replies at most {factor_max:.1} times as long, but for DUMP by this machine"))
 }
 
-/// Whether nothing was done that was asked for, and nobody is told of the `lie`.
+/// Whether the request was refused and the false entry `lie` is not listed.
 fn is_refused(reply: &Bytes, lie: &Service, vers: u32, proc: u32) -> io::Result<bool> {
     let (outcome, mut results) = raw::outcome(reply)?;
     Ok(match (proc, vers) {
@@ -70,9 +70,9 @@ fn is_refused(reply: &Bytes, lie: &Service, vers: u32, proc: u32) -> io::Result<
     })
 }
 
-/// Mounts under thousands of names, true and false, and asks for the list.
+/// MNT of thousands of existing and missing paths, then DUMP.
 pub(super) fn mount_flood(ground: &Ground) -> Told {
-    /// What the list of mounts may have at most, in lines.
+    /// Most entries of the list of mounts.
     const LISTED_MAX: usize = 1024;
     let mut stream = ground.stream()?;
     let (mut mounts, mut listed) = (0u32, 0);
@@ -107,8 +107,8 @@ pub(super) fn mount_flood(ground: &Ground) -> Told {
     Ok(format!("{mounts} mounts, {listed} listed"))
 }
 
-/// Whether this is what MNT of a path of ours may come to: the export's own directory where it is named, and nothing
-/// else, whatever the spelling.
+/// Whether MNT returned the export's own directory for its path, and nothing for any other path, whatever the
+/// spelling.
 fn may_be(path: &str, mounted: Option<&Fh>, root: &Fh) -> bool {
     match path.trim_end_matches('/') {
         "/srv" => mounted == Some(root),
@@ -117,8 +117,7 @@ fn may_be(path: &str, mounted: Option<&Fh>, root: &Fh) -> bool {
     }
 }
 
-/// Requests for the largest replies there are, by datagram, as fast as they go; replies are not
-/// taken.
+/// Requests for the largest datagram replies, at full speed. Replies are not read.
 pub(super) fn datagram_flood(ground: &Ground) -> Told {
     ground.fill()?;
     let sockets = (0..4).map(|_| ground.datagrams(ground.addr)).collect::<std::io::Result<Vec<_>>>()?;

@@ -16,13 +16,13 @@ use crate::raw::Stream;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Names that are none, or reach elsewhere: nothing may come of them, on the disk either.
+/// Invalid names and names that leave the directory: nothing may appear on the disk.
 pub(super) fn bad_names(ground: &Ground) -> Told {
     let long = |n: usize| "x".repeat(n);
     let bad: Vec<String> = ["", ".", "..", "/", "a/b", "../srv", "/etc/passwd", "a\0b", "\0"].map(str::to_owned).into();
     let bad: Vec<String> = bad.into_iter().chain([256, 1000, 4096].map(long)).collect();
     let mut stream = ground.stream()?;
-    // The longest that there may be.
+    // The longest valid name.
     create(&mut stream, &ground.root, &long(255))?;
     let before = listing(ground)?;
     let mut tried = 0;
@@ -36,7 +36,7 @@ pub(super) fn bad_names(ground: &Ground) -> Told {
                     Ok(reply) if reply.status().is_none() && !is_lookup_of_dots => {
                         return Err(format!("{name:?} was taken by {:?}", call.proc()).into());
                     }
-                    // What cannot be decoded is refused by RPC.
+                    // RPC refuses arguments that cannot be decoded.
                     Err(e) if e.kind() != std::io::ErrorKind::InvalidData => return Err(e.into()),
                     _ => {}
                 }
@@ -78,9 +78,9 @@ fn calls_with(ground: &Ground, name: &str) -> [Call; 9] {
     ]
 }
 
-/// Offsets and counts at their ends, and counts that are not the length of the data.
+/// Extreme offsets and counts, and counts that differ from the length of the data.
 pub(super) fn extreme_ranges(ground: &Ground) -> Told {
-    /// The most that a READ or WRITE may move, in bytes.
+    /// Most bytes of a READ or WRITE.
     const IO_MAX: u32 = 1 << 20;
     let mut stream = ground.stream()?;
     let write = |offset, count, data: usize| {
@@ -100,8 +100,7 @@ pub(super) fn extreme_ranges(ground: &Ground) -> Told {
         for offset in [i64::MAX as u64, i64::MAX as u64 + 1, u64::MAX - 3, u64::MAX] {
             refused(&mut stream, &write(offset, 8, 8), &[Status::FBig, Status::Inval])?;
         }
-        // A count above the data's length is a lie. One below it takes that much, and of more
-        // than may be moved at once as much as may be.
+        // A count above the data's length is invalid. A smaller one writes that much, up to the server's limit.
         refused(&mut stream, &write(0, 100, 8), &[Status::Inval])?;
         refused(&mut stream, &write(0, u32::MAX, 8), &[Status::Inval])?;
         for (count, data, taken) in [(8, 100, 8), (0, 100, 0), (IO_MAX + 4096, IO_MAX as usize + 4096, IO_MAX)] {
@@ -116,14 +115,14 @@ pub(super) fn extreme_ranges(ground: &Ground) -> Told {
             guard: None,
         };
         refused(&mut stream, &Call::SetAttr(set), &[Status::FBig, Status::Inval])?;
-        // Whatever it says, it must say something.
+        // Any reply is valid, but there must be one.
         stream.call(&Call::Commit(CommitArgs { fh: ground.file.clone(), offset: u64::MAX, count: u32::MAX }))?;
         tried += 16;
     }
     Ok(format!("{tried} calls"))
 }
 
-/// Listings that go on from where none has been.
+/// Listings from cookies that the server never returned.
 pub(super) fn bad_cookies(ground: &Ground) -> Told {
     let mut rng = ground.rng("cookies");
     let mut stream = ground.stream()?;
@@ -154,8 +153,8 @@ pub(super) fn bad_cookies(ground: &Ground) -> Told {
     Ok(format!("{asked} pages, {failed} refused"))
 }
 
-/// All rights are taken from a file that is being written to: its owner writes on, as with an
-/// open file; those who come now do not.
+/// All permissions are removed from a file during writes: its owner can still write, as with an open file; others
+/// cannot.
 pub(super) fn permissions_taken(ground: &Ground) -> Told {
     const OWNER: u32 = 1000;
     const LATE: u32 = 1002;
@@ -182,12 +181,12 @@ pub(super) fn permissions_taken(ground: &Ground) -> Told {
             Reply::Read(Ok(ok)) if ok.data == b"more"[..] => {}
             other => return Err(format!("what the owner wrote, rights gone: {other:?}").into()),
         }
-        // A call that fails for everybody, so that there is something to count.
+        // A call that always fails, so that a counter rises.
         let missing = DirOp { dir: ground.root.clone(), name: Bytes::from_static(b"missing") };
         refused(&mut stream, &Call::Remove(missing), &[Status::NoEnt])?;
         rounds += 1;
     }
-    // What it answers from its cache it has not judged.
+    // The server does not check permissions of replies from its cache.
     ground.look()?;
     let replays = ground.seen.lock().ok().and_then(|seen| seen.get("cache_replays").copied());
     if replays != Some(0) {
@@ -212,8 +211,7 @@ fn succeeded(reply: Reply, what: &str) -> Result<(), Failure> {
     }
 }
 
-/// Writes until the disk is full and beyond: what was acknowledged stays, and with room there
-/// is room again.
+/// Writes until the disk is full: acknowledged data stays, and writes work again after space is freed.
 pub(super) fn disk_full(ground: &Ground) -> Told {
     const PIECE: usize = 64 << 10;
     let mut stream = ground.stream()?;
@@ -254,9 +252,8 @@ pub(super) fn disk_full(ground: &Ground) -> Told {
     Ok(format!("{rounds} times full, {refused} further WRITEs refused"))
 }
 
-/// Random handles, good ones cut off, lengthened and with each bit turned, and two halves of
-/// different ones: no call may take any of them. Then good ones of another export, where both
-/// must be of one.
+/// Random handles, and valid ones truncated, extended, with each bit flipped, and spliced: every call must fail. Then
+/// valid handles of another export where both must be of one.
 pub(super) fn forged(ground: &Ground) -> Told {
     let mut rng = ground.rng("handles");
     let mut stream = ground.stream()?;
@@ -303,7 +300,7 @@ fn forgeries(rng: &mut Rng, good: [&Fh; 3]) -> Vec<Fh> {
             all.push(Fh([&fh.0[..half], &other.0[half..]].concat().into()));
         }
     }
-    // Two of one export have the same beginning: their halves may be the one or the other.
+    // Handles of one export share a prefix, so a splice may be valid.
     all.retain(|fh| !good.contains(&fh));
     all
 }
@@ -328,7 +325,7 @@ fn across_exports(ground: &Ground, stream: &mut Stream) -> Result<(), Box<dyn st
     refused(stream, &Call::Link(link), &[Status::XDev])
 }
 
-/// Makes a call that must fail in one of these ways.
+/// Makes a call that must fail with one of `statuses`.
 pub(super) fn refused(
     stream: &mut Stream,
     call: &Call,

@@ -13,11 +13,11 @@ use super::reference_client;
 use super::target::{Counters, Stage, Target};
 use crate::raw::{Datagrams, Stream};
 
-/// Where attackers come from. The good client has another address: bounds are by address.
+/// Address of attackers. The reference client has another one, since limits are by address.
 pub(super) const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
-/// An address of a network of 64 bits, all of which are this machine's in a [namespace](in_namespace).
+/// An address of a /64 network that is local in a [namespace](super).
 pub(super) const NETWORK: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x5e70, 0, 0, 0, 0, 0, 1);
-/// How long the good client works before an attack on what it shares with the attacker.
+/// Length of the reference client's baseline before an attack on shared resources.
 pub(super) const CALM: Duration = Duration::from_millis(500);
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) const MIB: u64 = 1 << 20;
@@ -28,21 +28,21 @@ pub(super) const LOOK: Duration = Duration::from_millis(20);
 pub struct Plan {
     pub program: PathBuf,
     pub length: Duration,
-    /// The good client's calls must not take longer, 99 of 100 of them.
+    /// Highest 99th percentile of the reference client's latency.
     pub p99_max: Duration,
-    /// What the good client must keep of its rate beside attacks on what it shares with the attacker.
+    /// Least share of the reference client's rate during attacks on shared resources.
     pub rate_ratio_min: f64,
     /// Names of attacks; all if empty.
     pub names: Vec<String>,
     pub seed: u64,
-    /// Set when all is to end soon, and to be tidied up.
+    /// Set to stop early, with clean-up.
     pub stop: Arc<AtomicBool>,
 }
 
-/// What an attack came to, in a few words, or why it is the server's failure.
+/// A summary of the attack, or the server's failure.
 pub(super) type Told = Result<String, Box<dyn std::error::Error + Send + Sync>>;
 
-/// What an attacker knows: where the server is, and two files of its own.
+/// What an attacker uses: the server's addresses and two files.
 pub(super) struct Ground<'a> {
     pub(super) target: &'a Target,
     pub(super) addr: SocketAddr,
@@ -59,7 +59,7 @@ pub(super) struct Ground<'a> {
 
 impl Ground<'_> {
     pub(super) fn new<'a>(target: &'a Target, plan: &'a Plan, stage: Stage) -> io::Result<Ground<'a>> {
-        // Strangers cannot make their own files.
+        // Clients without access cannot create files.
         let source = if stage.allow.is_some() { reference_client::ADDRESS } else { ATTACKER };
         let mut stream = Stream::connect_from(source, target.addr, PATIENCE)?;
         let (root, other) = (stream.mount("/srv")?, stream.mount("/other")?);
@@ -83,7 +83,7 @@ impl Ground<'_> {
         Stream::connect_from(ATTACKER, self.addr, PATIENCE)
     }
 
-    /// Has the file hold more than a reply can.
+    /// Fills the file with more than a reply can hold.
     pub(super) fn fill(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let data = Bytes::from(vec![7; MIB as usize]);
         let (fh, count) = (self.file.clone(), MIB as u32);

@@ -16,7 +16,7 @@ use crate::raw::{Datagrams, Stream};
 
 const PAUSE: Duration = Duration::from_millis(10);
 const DRIP_EVERY: Duration = Duration::from_millis(100);
-/// What a connection that reads nothing takes in its buffer, in bytes.
+/// Receive buffer of a connection that does not read, in bytes.
 const WINDOW: usize = 2048;
 const ADDRESSES: u8 = 40;
 
@@ -28,7 +28,7 @@ fn network(n: u8) -> IpAddr {
     Ipv6Addr::from_bits(NETWORK.to_bits() | (0x1000 + u128::from(n))).into()
 }
 
-/// Connections that are made again when the server closes them.
+/// Connections that are reopened when the server closes them.
 struct Crowd {
     sources: Vec<IpAddr>,
     to: SocketAddr,
@@ -42,7 +42,7 @@ impl Crowd {
         Crowd { held: sources.iter().map(|_| None).collect(), sources, to, made: 0 }
     }
 
-    /// Makes what is missing, then lets `act` go on with each; those for which it fails are closed.
+    /// Reopens missing connections, then calls `act` on each; a failure closes the connection.
     fn turn(
         &mut self,
         mut begin: impl FnMut(&Stream) -> io::Result<()>,
@@ -77,7 +77,7 @@ fn write_some(stream: &Stream, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Peers that may use no export announce requests of a MiB and send nothing of them.
+/// Peers without access announce records of 1 MiB and send no data.
 pub(super) fn half_records(ground: &Ground) -> Told {
     let mut crowd = Crowd::new((2..=6).map(|n| local(0, n)), 16, ground.addr);
     while !ground.is_over() {
@@ -88,7 +88,7 @@ pub(super) fn half_records(ground: &Ground) -> Told {
     Ok(format!("{} connections with a record mark each", crowd.made))
 }
 
-/// Clients announce requests of a MiB and send them a byte at a time.
+/// Clients announce records of 1 MiB and send them byte by byte.
 pub(super) fn dripped_records(ground: &Ground) -> Told {
     let mut crowd = Crowd::new((2..=ADDRESSES).map(|n| local(1, n)), 4, ground.addr);
     let start = [&mark(MIB as usize)[..], &[0; 20 << 10]].concat();
@@ -106,19 +106,19 @@ pub(super) fn dripped_records(ground: &Ground) -> Told {
     Ok(format!("{} connections that drip", crowd.made))
 }
 
-/// Peers that may use no export ask for READs of a MiB and read no refusal.
+/// Peers without access request READs of 1 MiB and read no reply.
 pub(super) fn unread_refusals(ground: &Ground) -> Told {
     let fh = Fh(Bytes::from_static(&[3; 36]));
     unread(ground, Crowd::new((2..18).map(|n| local(0, n)), 8, ground.addr), &fh)
 }
 
-/// Clients at many addresses of this machine ask for READs of a MiB and read nothing.
+/// Clients at many local addresses request READs of 1 MiB and read nothing.
 pub(super) fn unread_replies(ground: &Ground) -> Told {
     ground.fill()?;
     unread(ground, Crowd::new((2..=ADDRESSES).map(|n| local(1, n)), 4, ground.addr), &ground.file)
 }
 
-/// The same from many addresses of one network of IPv6.
+/// The same from many addresses of one IPv6 network.
 pub(super) fn unread_replies_network(ground: &Ground) -> Told {
     ground.fill()?;
     let to = SocketAddr::new(NETWORK.into(), ground.addr.port());
@@ -148,7 +148,7 @@ fn unread(ground: &Ground, mut crowd: Crowd, fh: &Fh) -> Told {
     Ok(format!("{} connections that read nothing", crowd.made))
 }
 
-/// READs of the most there is by datagram, from many addresses of this machine, replies not taken.
+/// Largest datagram READs from many local addresses. Replies are not read.
 pub(super) fn unread_datagrams(ground: &Ground) -> Told {
     ground.fill()?;
     let sources = (2..=ADDRESSES).map(|n| local(1, n));

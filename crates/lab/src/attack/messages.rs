@@ -14,7 +14,7 @@ use super::ground::{Ground, Told};
 use crate::raw;
 use crate::raw::Datagrams;
 
-/// A call of NFSv3's GETATTR whose credential is these bytes, whatever its length says.
+/// A GETATTR call with a raw credential, whatever its length field says.
 fn with_credential(xid: u32, fh: &Fh, flavor: u32, len: u32, body: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for word in [xid, 0, 2, nfs3::PROGRAM, nfs3::VERSION, nfs3::Proc::GetAttr as u32, flavor, len] {
@@ -26,7 +26,7 @@ fn with_credential(xid: u32, fh: &Fh, flavor: u32, len: u32, body: &[u8]) -> Vec
     out
 }
 
-/// AUTH_SYS with more groups, longer names and longer bodies than there may be.
+/// AUTH_SYS credentials with too many groups and too long names and bodies.
 pub(super) fn gid_bombs(ground: &Ground) -> Told {
     let body = |machine: u32, gids: u32, present: usize| {
         let mut words = vec![0, machine, 1000, 1000, gids];
@@ -54,7 +54,7 @@ pub(super) fn gid_bombs(ground: &Ground) -> Told {
                 other => return Err(format!("bomb {n}: {other}").into()),
             }
         }
-        // As many groups as there may be, and as many as fit: of these the first sixteen count.
+        // The most groups allowed, and as many as fit: the first sixteen count.
         for groups in [16, 95] {
             let most = body(0, groups, groups as usize);
             let message = with_credential(99, &ground.root, OpaqueAuth::UNIX, most.len() as u32, &most);
@@ -67,8 +67,7 @@ pub(super) fn gid_bombs(ground: &Ground) -> Told {
     Ok(format!("{refused} credentials refused"))
 }
 
-/// Calls that were right before bits were turned, bytes cut off, put in or doubled; over UDP
-/// and TCP, as fast as they go.
+/// Valid calls with flipped bits and removed, inserted or doubled bytes, over UDP and TCP at full speed.
 pub(super) fn garbage(ground: &Ground) -> Told {
     let mut rng = ground.rng("garbage");
     let calls = honest_calls(ground);
@@ -79,12 +78,12 @@ pub(super) fn garbage(ground: &Ground) -> Told {
         for _ in 0..64 {
             let Some(call) = calls.get(rng.below(calls.len() as u64) as usize) else { continue };
             let broken = mutate(&mut rng, call);
-            // What is too long for a datagram goes by the stream alone.
+            // Messages too long for a datagram go over the stream only.
             let _ = datagrams.send(&broken);
             stream.send(&broken)?;
             sent += 2;
         }
-        // The stream must still be good; this also takes the replies that came.
+        // The stream must still work; this also reads the replies.
         let reply = stream.exchange(&raw::nfs(u32::MAX, &Call::GetAttr(ground.root.clone())))?;
         raw::outcome(&reply)?;
     }
@@ -112,7 +111,7 @@ fn honest_calls(ground: &Ground) -> Vec<Bytes> {
     nfs.chain(mounts.iter().enumerate().map(|(n, call)| raw::mount(n as u32 + 64, call))).collect()
 }
 
-/// The message with a few things wrong. Its beginning is mostly right, or it would not get far.
+/// Corrupts a message. Its header stays mostly valid, so that it gets past the first checks.
 fn mutate(rng: &mut Rng, message: &[u8]) -> Vec<u8> {
     let mut out = message.to_vec();
     for _ in 0..1 + rng.below(4) {
@@ -140,7 +139,7 @@ fn mutate(rng: &mut Rng, message: &[u8]) -> Vec<u8> {
     out
 }
 
-/// RPC versions, programs, their versions and procedures that are not there.
+/// Unknown RPC versions, programs, program versions and procedures.
 pub(super) fn wrong_versions(ground: &Ground) -> Told {
     let call = |prog, vers, proc| raw::message(1, (prog, vers, proc), raw::own_credential(), &[]).to_vec();
     let rpc_version = |version: u32| {
@@ -181,8 +180,8 @@ pub(super) fn wrong_versions(ground: &Ground) -> Told {
     Ok(format!("{refused} calls refused"))
 }
 
-/// Datagrams seen before, and others that bear their transaction ids: what is the same must not
-/// be done again, what is not must not be answered with another's reply.
+/// Repeated datagrams, and other ones with the same xids: a duplicate must not be executed again, a different request
+/// must not get the cached reply.
 pub(super) fn replays(ground: &Ground) -> Told {
     let datagrams = ground.datagrams(ground.addr)?;
     let write = |xid, byte: u8| {
@@ -197,7 +196,7 @@ pub(super) fn replays(ground: &Ground) -> Told {
         for message in [&first, &second] {
             answer(&datagrams, message)?;
         }
-        // The first again: known, and not done again over what came since.
+        // The first one again: a replay, not executed over later changes.
         answer(&datagrams, &first)?;
         let read = Call::Read(ReadArgs { fh: ground.file.clone(), offset: 0, count: 64 });
         let reply = answer(&datagrams, &raw::nfs(xid + 1, &read))?;
@@ -210,7 +209,7 @@ pub(super) fn replays(ground: &Ground) -> Told {
     Ok(format!("{rounds} times two WRITEs with one xid, and the first again"))
 }
 
-/// The reply to a message that may have to be sent again.
+/// Sends a message, again if needed, and returns the reply.
 fn answer(datagrams: &Datagrams, message: &[u8]) -> io::Result<Bytes> {
     let reply = datagrams.exchange(message, 3)?;
     match raw::outcome(&reply)?.0 {

@@ -34,18 +34,18 @@ pub use report::{Report, Row, Verdict};
 struct Attack {
     name: &'static str,
     stage: Stage,
-    /// Server counters that it must make go up, one of them at least.
+    /// Server counters of which at least one must rise.
     counted: &'static [&'static str],
-    /// How much more memory the server may take meanwhile, in MiB: see docs/internals/attack.md.
+    /// Highest memory growth of the server in MiB: see docs/internals/attack.md.
     memory_max_mib: u64,
-    /// Whether the good client must keep its rate, and wait half as long as in others.
+    /// The reference client must keep its rate, with half the latency limit.
     keeps_rate: bool,
     run: fn(&Ground) -> Told,
 }
 
-/// Everything but the caches that fill up in use: some threads' stacks and heaps.
+/// All memory but caches: stacks and heaps of some threads.
 const SMALL: u64 = 64;
-/// What one address may have under way, and the duplicate request cache.
+/// Request memory of one address, and the duplicate request cache.
 const SHARE: u64 = 64 + 64 + SMALL;
 
 const fn attack(name: &'static str, counted: &'static [&'static str], run: fn(&Ground) -> Told) -> Attack {
@@ -118,7 +118,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     ATTACKS.iter().map(|a| a.name)
 }
 
-/// Runs the attacks of `plan`, one after the other; tells of each when it is over.
+/// Runs the attacks of `plan` one after the other. `tell` is called after each.
 pub fn run(plan: &Plan, mut tell: impl FnMut(&Row)) -> Result<Report, String> {
     if let Some(unknown) = plan.names.iter().find(|name| !names().any(|n| n == name.as_str())) {
         return Err(format!("no attack '{unknown}'; there are: {}", names().collect::<Vec<_>>().join(", ")));
@@ -127,7 +127,7 @@ pub fn run(plan: &Plan, mut tell: impl FnMut(&Row)) -> Result<Report, String> {
     let mut rows = Vec::new();
     for attack in chosen {
         let row = one(attack, plan).unwrap_or_else(|e| Row::broken(attack.name, e.to_string()));
-        // What was cut short says nothing of the server.
+        // An interrupted attack proves nothing.
         if plan.stop.load(Ordering::Relaxed) {
             return Err("interrupted".into());
         }
@@ -147,7 +147,7 @@ fn obstacle(attack: &Attack) -> Option<&'static str> {
     (!is_root).then_some(root_only)
 }
 
-/// Runs `work` on a thread with a network of its own, all of whose addresses are this machine's.
+/// Runs `work` on a thread with its own network namespace.
 fn in_namespace<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     let inside = || {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET)?;
@@ -218,7 +218,7 @@ fn carry_out(attack: &Attack, plan: &Plan) -> io::Result<Row> {
     Ok(row)
 }
 
-/// Whether a newcomer is served. The server may need a moment to see that attackers have left.
+/// Checks that a new client is served. The server may need a moment to notice that attackers have left.
 fn still_answers(addr: SocketAddr) -> io::Result<()> {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -231,8 +231,7 @@ fn still_answers(addr: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// By how much the attack's counters went up, if any did. Of what is there for a while only, the
-/// attack says what it saw.
+/// Increases of the attack's counters. Of gauges, the samples taken during the attack count.
 fn counted(attack: &Attack, before: &Counters, after: &Counters, seen: &Counters) -> Vec<(String, u64)> {
     let of = |name: &str| {
         let from = before.get(name).copied().unwrap_or_default();

@@ -11,18 +11,18 @@ use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Fh, ReadArgs, Reply,
 
 use crate::raw::Stream;
 
-/// Where it comes from. Attackers come from another address, as bounds are by address.
+/// Its address. Attackers use another one, since limits are by address.
 pub(super) const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A pause between two calls: it is a user, not a load.
+/// Pause between two calls: a user, not a load.
 const THINK: Duration = Duration::from_micros(500);
-/// The longest time told apart, in nanoseconds: more than [`PATIENCE`].
+/// Longest latency of the histogram in nanoseconds: more than [`PATIENCE`].
 const NANOS_MAX: u64 = 100_000_000_000;
-/// A block's room in the file. Most blocks fill a small part of it, some all.
+/// Bytes of a block in the file. Most blocks are partly filled, some fully.
 const ROOM: usize = 64 << 10;
 const BLOCKS: u64 = 16;
 
-/// How much of a block there is: small requests and large ones.
+/// Filled bytes of a block: small and large requests.
 fn size(block: u64) -> usize {
     if block % 4 == 3 { ROOM } else { 4096 }
 }

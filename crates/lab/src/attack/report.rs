@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// How much longer than 99 of 100 of its calls may take the good client may wait for one.
+/// Highest ratio of the reference client's longest latency to its limit of the 99th percentile.
 const MAX_OVER_P99: f64 = 3.0;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
@@ -24,17 +24,17 @@ pub struct Row {
     pub verdict: Verdict,
     pub happened: String,
     pub complaints: Vec<String>,
-    /// Counters of the server that went up because of it.
+    /// Server counters that rose.
     pub counted: Vec<(String, u64)>,
-    /// By how much the server's memory grew meanwhile, in MiB.
+    /// Growth of the server's memory, in MiB.
     pub memory_mib: u64,
     pub memory_max_mib: u64,
     /// Correctly answered calls of the reference client.
     pub good_calls: u64,
-    /// What 99 of 100 of these took at most, in milliseconds.
+    /// 99th percentile of their latency, in milliseconds.
     pub good_p99_ms: f64,
     pub good_max_ms: f64,
-    /// Its calls a second, by those that it made a second before the attack; `None` where that is not judged.
+    /// Its rate over that before the attack; `None` if it does not count.
     pub good_rate_ratio: Option<f64>,
 }
 
@@ -61,7 +61,7 @@ impl Row {
         if let Some(ratio) = self.good_rate_ratio.filter(|ratio| *ratio < rate_ratio_min) {
             self.complain(format!("the good client had {:.0} % of its rate", ratio * 100.0));
         }
-        // Few calls are a small part of many: a wait that keeps all others away shows here.
+        // A stall of all clients shows here: a few slow calls do not change the percentile.
         if self.good_max_ms > MAX_OVER_P99 * p99_max.as_secs_f64() * 1e3 {
             self.complain(format!("the good client waited once for {:.0} ms", self.good_max_ms));
         }

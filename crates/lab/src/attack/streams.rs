@@ -16,12 +16,12 @@ use super::reference_client;
 use crate::raw;
 use crate::raw::Stream;
 
-/// The largest request that the server takes, in bytes.
+/// The largest request that the server accepts, in bytes.
 const RECORD_MAX: usize = (1 << 20) + (64 << 10);
-/// How long a write may be held up by a server that does not read.
+/// Time limit of a write to a server that does not read.
 const HELD_UP: Duration = Duration::from_millis(50);
 
-/// Many connections that send a request a byte a second and never come to its end.
+/// Many connections that send a request at a byte per second and never finish it.
 pub(super) fn slow_loris(ground: &Ground) -> Told {
     const CONNECTIONS: usize = 500;
     let mut slow = (0..CONNECTIONS).map(|_| ground.stream()).collect::<io::Result<Vec<Stream>>>()?;
@@ -30,7 +30,7 @@ pub(super) fn slow_loris(ground: &Ground) -> Told {
     let mut rounds = 0;
     for byte in record.iter().take(record.len() - 1) {
         for stream in &mut slow {
-            // A server that has had enough closes it.
+            // The server may close the connection.
             let _ = stream.send_raw(std::slice::from_ref(byte));
         }
         ground.look()?;
@@ -58,8 +58,8 @@ pub(super) fn connection_flood(ground: &Ground) -> Told {
     Ok(format!("{made} connections"))
 }
 
-/// As many connections as there is room for, each of which sends a NULL again and again, and more in the place of those
-/// that are closed. A newcomer from elsewhere must be served all the same.
+/// The most connections allowed, each with repeated NULL calls, and more when some are closed. A new client from
+/// another address must still be served.
 pub(super) fn pinging_flood(ground: &Ground) -> Told {
     const CONNECTIONS: usize = 1000;
     let null = raw::message(1, (nfs3::PROGRAM, nfs3::VERSION, 0), OpaqueAuth::none(), &[]);
@@ -78,7 +78,7 @@ pub(super) fn pinging_flood(ground: &Ground) -> Told {
     Ok(format!("{made} connections, {} of them held, {served} newcomers served", held.len()))
 }
 
-/// Connections that are reset in the middle of requests and of replies.
+/// Connections reset in the middle of requests and replies.
 pub(super) fn reset_storm(ground: &Ground) -> Told {
     let message = raw::nfs(1, &Call::GetAttr(ground.root.clone()));
     let whole = [&mark(message.len())[..], &message].concat();
@@ -103,7 +103,7 @@ pub(super) fn oversized_marks(ground: &Ground) -> Told {
             expect_end(&mut stream)?;
             closed += 1;
         }
-        // Fragments that grow beyond it together.
+        // Fragments that exceed it together.
         let mut stream = ground.stream()?;
         let fragment = [&(RECORD_MAX as u32 / 2).to_be_bytes()[..], &vec![0; RECORD_MAX / 2]].concat();
         let sent = (0..3).try_for_each(|_| stream.send_raw(&fragment));
@@ -115,8 +115,7 @@ pub(super) fn oversized_marks(ground: &Ground) -> Told {
     Ok(format!("{closed} connections, all closed"))
 }
 
-/// Endless empty fragments, which must end the connection, and empty records, which are no
-/// calls and must not.
+/// Endless empty fragments, which must close the connection, and empty records, which must not.
 pub(super) fn empty_records(ground: &Ground) -> Told {
     const AT_ONCE: usize = 4096;
     let (mut records, mut closed) = (0, 0);
@@ -127,7 +126,7 @@ pub(super) fn empty_records(ground: &Ground) -> Told {
             Reply::GetAttr(Ok(_)) => records += AT_ONCE,
             other => return Err(format!("after empty records: {:?}", other.status()).into()),
         }
-        // The server may have closed it before all are sent.
+        // The server may close the connection before all are sent.
         if stream.send_raw(&[0; 4].repeat(AT_ONCE)).is_ok() {
             expect_end(&mut stream)?;
         }
@@ -136,7 +135,7 @@ pub(super) fn empty_records(ground: &Ground) -> Told {
     Ok(format!("{records} empty records, {closed} connections with empty fragments, all closed"))
 }
 
-/// Requests announced at their largest, sent by half and left.
+/// Requests of the largest size, half sent and then abandoned.
 pub(super) fn half_requests(ground: &Ground) -> Told {
     const CONNECTIONS: usize = 200;
     let half = [&mark(RECORD_MAX)[..], &vec![0; RECORD_MAX / 2]].concat();
@@ -144,7 +143,7 @@ pub(super) fn half_requests(ground: &Ground) -> Told {
     for _ in 0..CONNECTIONS {
         let mut stream = ground.stream()?;
         stream.socket().set_write_timeout(Some(HELD_UP))?;
-        // The server stops reading when its room is taken: that is the point.
+        // The server stops reading when its buffer is full: that is the point.
         let _ = stream.send_raw(&half);
         streams.push(stream);
         if ground.is_over() {
@@ -173,7 +172,7 @@ pub(super) fn never_reads(ground: &Ground) -> Told {
     let (mut asked, mut turns) = (0u64, 0u32);
     while !ground.is_over() {
         for stream in &streams {
-            // As many as go in at once; what is cut off in the middle is as bad as the rest.
+            // As many as the socket accepts; a truncated record is as harmful as the others.
             asked += (0..100).take_while(|_| stream.socket().write_all(&record).is_ok()).count() as u64;
         }
         turns += 1;
@@ -186,7 +185,7 @@ pub(super) fn never_reads(ground: &Ground) -> Told {
     Ok(format!("{CONNECTIONS} connections asked for {asked} MiB and took none"))
 }
 
-/// Ten thousand requests at once on one connection. Each must be answered once.
+/// Ten thousand pipelined requests on one connection. Each must be answered once.
 pub(super) fn pipelined(ground: &Ground) -> Told {
     const REQUESTS: u32 = 10_000;
     let mut rounds = 0;

@@ -14,18 +14,18 @@ use serde_json::Value;
 
 use super::reference_client;
 
-/// How long the server may take to start, to tell its counters, or to stop.
+/// Time limit to start, to report counters and to stop.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stage {
-    /// Files it may have open; connections are bounded by what is left beside its own.
+    /// Open file limit, which also limits connections.
     pub(super) files_max: Option<u32>,
-    /// Serves a file system in memory of so many bytes, mounted for it alone. Needs root.
+    /// Bytes of a memory file system to serve. Needs root.
     pub(super) disk_bytes: Option<u64>,
     /// Clients allowed by the exports; all if `None`.
     pub(super) allow: Option<&'static str>,
-    /// Runs in a network namespace that has [`NETWORK`](super::ground::NETWORK), and listens on every address. Needs root.
+    /// Runs in a network namespace with [`NETWORK`](super::ground::NETWORK) and listens on all addresses. Needs root.
     pub(super) has_network: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Target {
     pub(super) addr: SocketAddr,
     pub(super) portmap: SocketAddr,
     _dir: tempfile::TempDir,
-    /// What is served as `/srv`, as the machine sees it.
+    /// The directory exported as `/srv`, in the machine's mount namespace.
     pub(super) srv: PathBuf,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Target {
 pub(super) struct Process(u32);
 
 impl Process {
-    /// The memory it takes (VmRSS), in bytes; 0 once it is gone.
+    /// Resident memory (VmRSS) in bytes; 0 after its exit.
     pub(super) fn memory_bytes(self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.0)).unwrap_or_default();
         let kib = status.lines().find_map(|l| l.strip_prefix("VmRSS:")?.trim().strip_suffix("kB")?.trim().parse().ok());
@@ -55,13 +55,13 @@ impl Process {
 }
 
 pub(super) struct Ended {
-    /// It answered everything and said so; what it did instead otherwise.
+    /// A clean exit, or what happened instead.
     pub(super) how: Result<(), String>,
     pub(super) took: Duration,
 }
 
 impl Target {
-    /// Starts `program`, serving `/srv` and `/other` in a fresh directory.
+    /// Starts `program`, which exports `/srv` and `/other` in a fresh directory.
     pub(super) fn start(program: &Path, stage: Stage) -> io::Result<Target> {
         let dir = tempfile::tempdir()?;
         let [srv, other, state] = ["srv", "other", "state"].map(|name| dir.path().join(name));
@@ -75,11 +75,10 @@ impl Target {
             limit = stage.files_max.map(|n| format!("ulimit -n {n} && ")).unwrap_or_default(),
             mount = stage.disk_bytes.map(|n| format!("mount -t tmpfs -o size={n} none \"$1\" && ")).unwrap_or_default(),
         );
-        // It ends with the thread that started it, even where that is killed: what is set here stays set when the
-        // shell becomes the server (prctl(2)).
+        // It exits with its parent thread, even a killed one: the setting survives exec (prctl(2)).
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]);
-        // A mount made in a namespace of its own is gone with the process.
+        // A mount in a private namespace disappears with the process.
         let shell: &[&str] = if stage.disk_bytes.is_some() { &["unshare", "-m", "sh", "-c"] } else { &["sh", "-c"] };
         command.args(shell).arg(serve).arg(program).args([&srv, &other, &state]);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
@@ -135,7 +134,7 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // It may have ended before.
+        // It may have exited before.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

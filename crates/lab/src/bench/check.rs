@@ -13,9 +13,9 @@ use super::socket::Fault;
 const ATTR: usize = 84;
 /// `wcc_attr`, bytes.
 const WCC_ATTR: usize = 24;
-/// Bytes compared at each place of a READ that is looked at.
+/// Bytes compared at each sampled offset of a READ.
 const SAMPLE: usize = 64;
-/// One READ in so many is compared to its last byte.
+/// One READ in this many is compared in full.
 const WHOLE_EVERY: u64 = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -24,7 +24,7 @@ pub(super) struct Brought {
     /// Entries listed, but for `.` and `..`.
     pub(super) entries: u64,
     pub(super) dots: u64,
-    /// Where a listing goes on, with its verifier; `None` when it is complete.
+    /// Next cookie of a listing and its verifier; `None` at the end.
     pub(super) next: Option<(u64, [u8; 8])>,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Cursor<'a> {
         Ok(data)
     }
 
-    /// Something of `n` bytes that may be left out.
+    /// An optional item of `n` bytes.
     fn optional(&mut self, n: usize) -> Parsed<()> {
         match self.u32()? {
             0 => Ok(()),
@@ -78,10 +78,8 @@ pub(super) fn xid(message: &[u8]) -> Option<u32> {
     Cursor(message).u32().ok()
 }
 
-/// Whether the reply is the one to `step`, which went to the file of `head` with `number` as
-/// its offset. With `repeated` the call was sent more than once, and may have been executed
-/// so: then a CREATE may find its file there and a REMOVE none. `random` chooses the bytes to
-/// be compared.
+/// Checks the reply to `step`, sent to the file of `head` at offset `number`. If `repeated`, the call may have been
+/// executed before: CREATE may find its file, and REMOVE none. `random` selects the bytes to compare.
 pub(super) fn check(
     reply: &[u8],
     step: &Step,
@@ -115,7 +113,7 @@ pub(super) fn check(
     brought.map_err(wrong)
 }
 
-/// The results behind an RPC header that says success.
+/// The results after a successful RPC header.
 fn results(reply: &[u8], proc: Proc) -> Result<Cursor<'_>, Fault> {
     let mut c = Cursor(reply);
     let mut header = || -> Parsed<bool> {
@@ -143,7 +141,7 @@ fn moved(bytes: u32) -> Brought {
     Brought { bytes: u64::from(bytes), ..Brought::default() }
 }
 
-/// What has no file data: the reply must have the length that its contents call for.
+/// Replies without file data must have the exact length.
 fn plain(mut c: Cursor<'_>, proc: Proc) -> Parsed<()> {
     let wcc = |c: &mut Cursor<'_>| c.optional(WCC_ATTR).and_then(|()| c.optional(ATTR));
     match proc {
@@ -179,7 +177,7 @@ fn plain(mut c: Cursor<'_>, proc: Proc) -> Parsed<()> {
             c.optional(ATTR)?;
             c.take(6 * 8 + 4)?;
         }
-        // Lists: their length depends on what is in them.
+        // The length of a list depends on its content.
         _ => return Ok(()),
     }
     c.end()
@@ -231,7 +229,7 @@ fn page(mut c: Cursor<'_>) -> Parsed<Brought> {
     Ok(Brought { bytes: 0, entries, dots, next: (!eof).then_some((cookie, verf)) })
 }
 
-/// Compares the beginning, the end and a place between; now and then all of it.
+/// Compares the start, the end and a sample between; sometimes everything.
 fn same(data: &[u8], expected: &[u8], random: &mut u64) -> bool {
     let draw = xorshift(random);
     if data.len() != expected.len() || draw.is_multiple_of(WHOLE_EVERY) || data.len() <= 2 * SAMPLE {

@@ -22,14 +22,14 @@ use serde::Serialize;
 use crate::report::statistics::Summary;
 use crate::report::table::Table;
 
-/// Replies held before what is measured. The last is more than the default bound of bytes
-/// lets in, so that every insertion there gives up an old reply.
+/// Replies in the cache before a measurement. The last fill exceeds the default limit, so that each insertion evicts a
+/// reply.
 const FILLS: [usize; 4] = [1_000, 10_000, 50_000, 100_000];
 const CLIENTS: usize = 16;
-/// Requests measured together, all of them in progress between miss and insertion.
+/// Requests of a batch, all in progress at the same time.
 const BATCH: usize = 512;
 const ROUNDS: usize = 21;
-/// Bytes of arguments: a CREATE, about, and a WRITE of 4 KiB.
+/// Bytes of arguments: about a CREATE, and a WRITE of 4 KiB.
 const ARGUMENTS: [usize; 2] = [128, 4096 + 128];
 /// Bytes of a reply, as to CREATE.
 const REPLY: usize = 280;
@@ -57,13 +57,13 @@ pub struct CacheCost {
     pub mode: &'static str,
     /// Replies in the cache before the measurement.
     pub fill: usize,
-    /// Bytes held when measured, by the cache's own account.
+    /// Bytes that the cache reports.
     pub bytes: usize,
     pub miss_ns: Summary,
     /// Nanoseconds of reporting its completion.
     pub insert_ns: Summary,
-    /// Nanoseconds of asking about a request that was answered; none where the cache does not
-    /// answer such (`off`, and `reference`, which is asked after the fact).
+    /// Nanoseconds of looking up an answered request; `None` if the cache does not answer it (`off`; `reference`,
+    /// which is asked afterwards).
     pub hit_ns: Option<Summary>,
 }
 
@@ -97,7 +97,7 @@ impl Report {
     }
 }
 
-/// The form called `mode`, with room for `fill` replies where its room is counted in entries.
+/// The cache form `mode`, with `fill` entries if it counts entries.
 fn config(mode: &str, fill: usize) -> Config {
     match mode {
         "reference" => Config::Reference { entries: fill },
@@ -147,7 +147,7 @@ fn cost(mode: &'static str, fill: usize) -> Option<CacheCost> {
         miss.push(missed);
         insert.push(inserted);
         answered.extend(requests);
-        // Replies held for long, of all ages: what is in the processor's caches is not measured.
+        // Old replies of all ages: recent ones would be in the processor's caches.
         let young = answered.len().saturating_sub(fill.clamp(BATCH, 20_000));
         hit.extend(bench.hits(answered.get(young..).unwrap_or_default()));
     }
@@ -171,9 +171,9 @@ impl Bench {
         }
     }
 
-    /// A batch of new requests from begin to end: they, and what a miss and an insertion took.
+    /// A batch of new requests, with the times of a miss and an insertion.
     fn round(&mut self) -> (Vec<Request>, f64, f64) {
-        // Slowly enough for nothing to expire while it runs.
+        // Slow enough that nothing expires.
         self.now += Duration::from_micros(10);
         let mut arguments = [0; ARGUMENTS[0]];
         let mut requests = Vec::with_capacity(BATCH);
@@ -199,7 +199,7 @@ impl Bench {
         (requests, missed, each(start.elapsed()))
     }
 
-    /// What asking about answered requests took; `None` where they are not recognised so.
+    /// Time of looking up answered requests; `None` if the cache does not recognise them.
     fn hits(&mut self, answered: &[Request]) -> Option<f64> {
         let drawn: Vec<Request> = (0..BATCH)
             .filter_map(|_| answered.get(self.random.below(answered.len() as u64) as usize))

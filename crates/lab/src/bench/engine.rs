@@ -13,14 +13,14 @@ use super::outbox::Outbox;
 use super::plan::{Image, Plan};
 use super::socket::{Fault, Socket};
 
-/// How often datagrams without a reply are looked for.
+/// Interval of the retransmission check for datagrams.
 const LOOK: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Debug)]
 pub(super) struct Load {
     pub(super) server: SocketAddr,
     pub(super) transport: Transport,
-    /// Scripts under way at once, on all connections together.
+    /// Concurrent scripts on all connections.
     pub(super) outstanding: usize,
     pub(super) connections: usize,
     pub(super) length: Length,
@@ -34,7 +34,7 @@ pub(super) struct Load {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Length {
-    /// For so long, after some time that does not count.
+    /// A duration, after a warm-up.
     Time {
         warm_up: Duration,
         measured: Duration,
@@ -46,14 +46,14 @@ pub(super) enum Length {
 pub(super) struct Done {
     pub(super) tally: Tally,
     pub(super) seconds: f64,
-    /// How busy the busiest of the generator's threads was: 1 is a whole processor.
+    /// Utilisation of the busiest generator thread; 1 is a whole processor.
     pub(super) busy: f64,
-    /// Processor time of the generator, seconds, over all of the run.
+    /// Processor time of the generator in seconds.
     pub(super) cpu: f64,
     pub(super) wall: f64,
 }
 
-/// Runs `plan` under `load`. Connections stand before the first call is made.
+/// Runs `plan` under `load`. Connections are open before the first call.
 pub(super) fn run(plan: &Plan, image: &Image, load: &Load, stop: &AtomicBool) -> Result<Done, Fault> {
     let connections = load.connections.max(1);
     let depth = load.outstanding.div_ceil(connections);
@@ -65,7 +65,7 @@ pub(super) fn run(plan: &Plan, image: &Image, load: &Load, stop: &AtomicBool) ->
         Length::Scripts(_) => (start, None),
     };
     let share = |nth: usize| {
-        // What does not divide evenly goes to the first connections.
+        // The remainder goes to the first connections.
         let part = |whole: u64| whole / connections as u64 + u64::from((nth as u64) < whole % connections as u64);
         let scripts = match load.length {
             Length::Scripts(n) => Some(part(n)),
@@ -112,7 +112,7 @@ fn sum_up(results: Vec<Result<(Tally, f64), Fault>>, start: Instant, length: Len
                 cpu += used;
                 most = most.max(used);
             }
-            // The first thread that failed interrupted the others: what it says is the reason.
+            // The first failed thread interrupted the others; its error is the reason.
             Err(Fault::Interrupted) => fault = fault.or(Some(Fault::Interrupted)),
             Err(e) => fault = fault.filter(|f| !matches!(f, Fault::Interrupted)).or(Some(e)),
         }
@@ -135,7 +135,7 @@ struct Thread<'a> {
 }
 
 impl Thread<'_> {
-    /// Returns what completed, and the processor time it took, in seconds.
+    /// Returns the counts and the processor time in seconds.
     fn work(&self, mut socket: Socket, share: Share) -> Result<(Tally, f64), Fault> {
         let mut now = Instant::now();
         let mut lane = Lane::new(self.plan, self.image, share, now);
@@ -155,19 +155,18 @@ impl Thread<'_> {
             }
             let is_taken = socket.flush(&mut out, self.image)?;
             let sending = !out.is_empty();
-            // One look at the clock for all that a system call brings: what comes together is
-            // answered at the same time.
+            // One clock reading for each system call.
             let mut came = None;
             let is_heard = socket.receive(sending, &mut |message| {
                 let at = *came.get_or_insert_with(Instant::now);
                 match lane.take(at, message, &mut out)? {
-                    // A stream neither doubles nor delays.
+                    // A stream needs no retransmission.
                     false if !is_datagram => Err(Fault::Foreign("a reply to no call")),
                     _ => Ok(()),
                 }
             })?;
             now = came.unwrap_or_else(Instant::now);
-            // Not only whole replies: a large one takes its time on a slow link, and so does a call.
+            // Partial replies and calls count as progress: large ones are slow on a slow link.
             if is_taken || is_heard {
                 heard = now;
             }
@@ -183,7 +182,7 @@ impl Thread<'_> {
     }
 }
 
-/// Processor time of this thread, which was made for the run.
+/// Processor time of this thread.
 fn thread_seconds() -> f64 {
     let t = clock_gettime(ClockId::ThreadCPUTime);
     t.tv_sec as f64 + t.tv_nsec as f64 * 1e-9
@@ -206,7 +205,7 @@ mod tests {
     const LEN: u32 = 256;
     const SPAN: Span = Span { base: 0, len: LEN as usize };
 
-    /// A server that answers each call of one connection with `reply`, `piece` bytes at a time.
+    /// A server that answers each call on one connection with `reply`, in pieces of `piece` bytes.
     fn server(reply: Reply, piece: usize, pause: Duration) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
@@ -235,7 +234,7 @@ mod tests {
         Plan::new(vec![Script::single(1, encoder.step(kind, vec![(call, SPAN)]))], Unit::Script).unwrap()
     }
 
-    /// One script against `server`, whose patience is a second; interrupted when it takes much too long.
+    /// Runs one script against `server` with a patience of 1 s and a long time limit.
     fn one(plan: &Plan, server: SocketAddr) -> Result<Done, Fault> {
         let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
         let load = Load {

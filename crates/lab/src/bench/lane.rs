@@ -12,32 +12,31 @@ use super::plan::{Head, Image, Kind, Plan, Step, Unit, xorshift};
 use super::socket::Fault;
 
 pub(super) const DEPTH_MAX: usize = 1 << SLOT_BITS;
-/// Bits of an xid that name the slot; the others count.
+/// Bits of an xid for the slot; the others count.
 const SLOT_BITS: u32 = 10;
-/// Bits of a name's number that count; those above belong to one connection of one run.
+/// Bits of a name's number for the counter; the others identify the connection and run.
 const NAME_BITS: u32 = 36;
-/// When a datagram is taken for lost: doubled with each time it is sent.
+/// Retransmission timeout of datagrams, doubled each time.
 const RESEND: Duration = Duration::from_millis(200);
-/// How often a call is sent before the server is given up.
+/// Transmissions of a call before the server is given up.
 const SENDS_MAX: u32 = 6;
-/// Entries that a listing may have beside its files: `.` and `..`.
+/// Entries of a listing beside files: `.` and `..`.
 const DOTS: u64 = 2;
-/// The longest latency told apart, 100 s in nanoseconds.
+/// Longest latency of the histogram: 100 s in nanoseconds.
 const LATENCY_MAX: u64 = 100_000_000_000;
 
-/// Which connection this is, and what it is to do.
+/// A connection's share of the load.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
     pub(super) nth: u64,
     pub(super) of: u64,
     /// Concurrent scripts, 1 to [`DEPTH_MAX`].
     pub(super) depth: usize,
-    /// How many scripts it may start in all; `None`: as many as it can.
+    /// Number of scripts; `None`: unlimited.
     pub(super) scripts: Option<u64>,
     pub(super) files: u64,
     pub(super) seed: u64,
-    /// Draws the first xid and the first name. Never the same twice: a server would take the
-    /// calls for those of an earlier run, sent again, and answer from its cache.
+    /// Seeds the first xid and name. It must be unique: the server would answer repeated xids from its cache.
     pub(super) nonce: u64,
     pub(super) from: Instant,
     pub(super) until: Option<Instant>,
@@ -45,13 +44,13 @@ pub(super) struct Share {
 
 #[derive(Clone, Debug)]
 pub(super) struct Tally {
-    /// Operations: calls or scripts, as the plan's unit says.
+    /// Calls or scripts, by the plan's unit.
     pub(super) operations: u64,
     pub(super) bytes: u64,
     pub(super) entries: u64,
     pub(super) lost: u64,
     pub(super) late: u64,
-    /// Nanoseconds from a call, or a script's first, to its last reply.
+    /// Nanoseconds from the first call to the last reply of an operation.
     pub(super) latency: Histogram<u64>,
     pub(super) last: Option<Instant>,
 }
@@ -100,7 +99,7 @@ pub(super) struct Lane<'p> {
     random: u64,
     calls: u32,
     names: u64,
-    /// How far the writes have come, in bytes of all connections' file.
+    /// Bytes written so far to the file of all connections.
     written: u64,
     pub(super) tally: Tally,
 }
@@ -154,7 +153,7 @@ impl<'p> Lane<'p> {
         self.left == Some(0)
     }
 
-    /// The name, offset or cookie that a script begins with.
+    /// The name, offset or cookie of a new script.
     fn number(&mut self, script: usize, file: usize) -> u64 {
         let Some(step) = self.plan.step(script, 0) else { return 0 };
         let span = head(step, file).map_or(0, |h| h.span.len as u64);
@@ -169,7 +168,7 @@ impl<'p> Lane<'p> {
                 xorshift(&mut self.random) % blocks * u64::from(len)
             }
             Kind::Write(len, _) => {
-                // The connections begin at different places of the file.
+                // Connections start at different offsets of the file.
                 let blocks = (span / u64::from(len.max(1))).max(1);
                 let block = blocks * self.share.nth / self.share.of.max(1) + self.written;
                 self.written += 1;
@@ -178,7 +177,7 @@ impl<'p> Lane<'p> {
         }
     }
 
-    /// Makes the call that the slot has come to.
+    /// Sends the current call of a slot.
     fn call(&mut self, nth: usize, now: Instant, out: &mut Outbox) {
         self.calls = self.calls.wrapping_add(1);
         let xid = self.calls << SLOT_BITS | nth as u32;
@@ -187,7 +186,7 @@ impl<'p> Lane<'p> {
         send(self.plan, self.image, slot, xid, out);
     }
 
-    /// Takes a message. Says whether it was the reply to a call that was under way.
+    /// Handles a message. Returns whether it answered an outstanding call.
     pub(super) fn take(&mut self, now: Instant, message: &[u8], out: &mut Outbox) -> Result<bool, Fault> {
         let xid = check::xid(message).ok_or(Fault::Foreign("less than an xid"))?;
         let nth = xid as usize & (DEPTH_MAX - 1);
@@ -204,7 +203,7 @@ impl<'p> Lane<'p> {
             Some((cookie, verf)) if step.kind == Kind::Page => {
                 (slot.number, slot.verf) = (cookie, verf);
                 slot.listed += brought.entries + brought.dots;
-                // Its cookies may lead in a circle.
+                // Cookies may form a loop.
                 if slot.listed > self.share.files + DOTS {
                     return Err(Fault::Foreign("a listing with more entries than there are files"));
                 }
@@ -239,8 +238,7 @@ impl<'p> Lane<'p> {
         self.tally.last = Some(now);
     }
 
-    /// Sends again what has been without a reply for too long (datagrams only). `None`: a call
-    /// was sent as often as may be.
+    /// Retransmits overdue calls (datagrams only). `None`: a call reached the limit.
     pub(super) fn resend(&mut self, now: Instant, out: &mut Outbox) -> Option<()> {
         for slot in self.slots.iter_mut().filter(|s| s.due <= now) {
             let Some(xid) = slot.xid else { continue };
@@ -383,7 +381,7 @@ mod tests {
             assert_eq!(sent(&mut out, &image), first, "the same call with the same xid");
         }
         assert_eq!(lane.tally.lost, u64::from(SENDS_MAX - 1) * 4);
-        // The original was executed: that is no fault. A refusal is one.
+        // The original was executed, which is fine. A refusal is a fault.
         assert!(lane.take(now, &reply(first[0].0, Some(Status::Exist)), &mut out).unwrap());
         assert!(lane.take(now, &reply(first[1].0, Some(Status::NoSpc)), &mut out).is_err());
         assert_eq!(lane.resend(now + RESEND * (1 << SENDS_MAX), &mut out), None);

@@ -53,8 +53,7 @@ pub struct Left {
     pub source: ClientError,
 }
 
-/// Measures, and removes what it made, also when it fails or `stop` is set; says what could not
-/// be removed.
+/// Measures and then removes its files, even after a failure or `stop`. Returns what could not be removed.
 pub async fn run(options: Options, stop: Arc<AtomicBool>) -> (Result<Report, BenchError>, Vec<Left>) {
     let runs = options.operations.len() * options.rounds * options.targets.len();
     let bar = bar(runs as u64, "runs", options.bar);
@@ -76,7 +75,7 @@ struct Site {
     url: String,
     scratch: Scratch,
     server: SocketAddr,
-    /// Most bytes of a READ and of a WRITE; known when it is open.
+    /// Largest READ and WRITE, known after `open`.
     limits: (u32, u32),
 }
 
@@ -111,11 +110,11 @@ struct Bench {
 }
 
 impl Bench {
-    /// Mounts, prepares and measures; what was mounted is in `sites`, whatever comes of it.
+    /// Mounts, prepares and measures. `sites` gets everything that was mounted, even after a failure.
     async fn all(&self, sites: &mut Vec<Site>) -> Result<Report, BenchError> {
         self.bar.set_message("preparing");
         for place in &self.options.targets {
-            // Its directory is there, and so is removed whatever fails from here on.
+            // Its directory exists from here on and is removed in any case.
             sites.push(Site::mount(place, &self.options).await?);
             if let Some(site) = sites.last_mut() {
                 site.open().await?;
@@ -189,7 +188,7 @@ impl Bench {
         Encoder { cred: OpaqueAuth::unix(&self.options.cred) }
     }
 
-    /// The load of a run. All servers get the same in the same round.
+    /// The load of a run, the same for all servers in a round.
     fn load(&self, site: &Site, round: usize) -> Result<Load, BenchError> {
         let options = &self.options;
         let length = match options.count {

@@ -10,9 +10,9 @@ use remora_wire::nfs3::{
 use super::plan::{Encoder, Image, Kind, NAME_LEN, Plan, Script, Span, Step, Unit, filling};
 use super::scratch::{Files, Needs};
 
-/// The most file data in a call over UDP: less than a datagram, with room for the header.
+/// Most file data of a call over UDP: a datagram without header space.
 const DATAGRAM_DATA_MAX: u32 = 60 << 10;
-/// Bytes of results asked for of a page of a directory.
+/// Requested size of a directory page, in bytes.
 const PAGE: (u32, u32) = (16 << 10, 64 << 10);
 const DATAGRAM_PAGE: (u32, u32) = (2 << 10, 8 << 10);
 /// Bytes of a READ or WRITE in the mix.
@@ -43,7 +43,7 @@ const fn operation(name: &'static str, work: Work, about: &'static str) -> Opera
     Operation { name, about, work }
 }
 
-/// All of them, in the order they are run in.
+/// All operations, in the order of execution.
 pub const ALL: &[Operation] = &[
     operation("null", Work::Null, "NULL: the RPC layer alone"),
     operation("getattr", Work::GetAttr, "GETATTR of 64 files in turn"),
@@ -60,8 +60,7 @@ pub const ALL: &[Operation] = &[
     operation("mix", Work::Mix, "the mix of calls of SPECsfs2008 for NFSv3, 8 KiB a READ or WRITE"),
 ];
 
-/// The operations of these names, each once, in the order of [`ALL`]; the first name that is
-/// none of them, if there is one.
+/// The named operations, each once, in the order of [`ALL`]; an unknown name is the error.
 pub fn named(names: &[String]) -> Result<Vec<Operation>, String> {
     if let Some(unknown) = names.iter().find(|n| !ALL.iter().any(|o| o.name == n.as_str())) {
         return Err(unknown.clone());
@@ -86,7 +85,7 @@ impl Operation {
         needs
     }
 
-    /// Why it cannot be measured on a server that takes so many bytes in a READ and a WRITE.
+    /// Why a server with these READ and WRITE limits does not support it.
     pub(super) fn obstacle(&self, transport: Transport, read_max: u32, write_max: u32) -> Option<String> {
         let (read, write) = match self.work {
             Work::Read(len) => (len, 0),
@@ -102,7 +101,7 @@ impl Operation {
         (write > write_max).then(|| format!("the server's WRITEs have at most {write_max} bytes"))
     }
 
-    /// The calls, on these files. `None` if a file it needs was not made.
+    /// The calls on these files; `None` if a needed file is missing.
     pub(super) fn plan(&self, files: &Files, encoder: &Encoder, image: &Image, transport: Transport) -> Option<Plan> {
         let calls = Calls { files, encoder, image, transport };
         let unit = if self.lists() { Unit::Script } else { Unit::Call };
@@ -130,13 +129,13 @@ impl Operation {
     }
 }
 
-/// The script that makes a file of each name in `dir`, from number 0 on.
+/// A script that creates a file for each number from 0.
 pub(super) fn creation(dir: &Fh, encoder: &Encoder) -> Option<Plan> {
     Plan::new(vec![Script::single(1, create(dir, encoder))], Unit::Call)
 }
 
 fn create(dir: &Fh, encoder: &Encoder) -> Step {
-    // UNCHECKED: sent twice it does no harm.
+    // UNCHECKED: a retransmission is harmless.
     let how = CreateHow::Unchecked(SetAttr { mode: Some(0o644), ..SetAttr::NONE });
     encoder.step(Kind::Name, vec![(Call::Create(CreateArgs { at: any_name(dir), how }), Span { base: 0, len: 0 })])
 }
@@ -201,9 +200,8 @@ impl Calls<'_> {
         self.encoder.step(kind, vec![(Call::ReadDirPlus(args), self.files.whole)])
     }
 
-    /// The calls of SPECsfs2008's NFSv3 workload, in percent: M. Eisler, "More on SPEC SFS",
-    /// NetApp, 2008, and the benchmark's user's guide. Only the shares of the calls are the
-    /// benchmark's; its file set, sizes and offered rates are not reproduced.
+    /// The call mix of SPECsfs2008's NFSv3 workload, in percent: M. Eisler, "More on SPEC SFS", NetApp, 2008, and the
+    /// benchmark's user's guide. Its file set, sizes and offered rates are not reproduced.
     fn mix(&self) -> Vec<Script> {
         let small: Vec<(Fh, Span)> = self.files.small.iter().map(|f| (f.fh.clone(), f.span)).collect();
         let fh = &self.files.dir;

@@ -8,12 +8,11 @@ use super::socket::Fault;
 
 pub const OUTSTANDING_MAX: usize = 1024;
 pub const CONNECTIONS_MAX: usize = 64;
-/// The most files of the directory that is listed.
 pub const FILES_MAX: u64 = 1_000_000;
 pub const ROUNDS_MAX: usize = 1000;
-/// Listings in a run of `readdirplus`, which may each take longer than a run is to take.
+/// Listings in a run of `readdirplus`; one may take longer than a timed run.
 pub(super) const LISTINGS: u64 = 3;
-/// Calls under way while the directory of many files is filled.
+/// Outstanding calls while the large directory is filled.
 pub(super) const FILL_OUTSTANDING: usize = 64;
 
 #[derive(Clone, Debug)]
@@ -21,14 +20,14 @@ pub struct Options {
     /// One server, or two to compare.
     pub targets: Vec<Place>,
     pub operations: Vec<Operation>,
-    /// Calls outstanding on all connections together, 1 to [`OUTSTANDING_MAX`].
+    /// Outstanding calls on all connections together, 1 to [`OUTSTANDING_MAX`].
     pub outstanding: usize,
-    /// Connections, 1 to [`CONNECTIONS_MAX`], and no more than calls outstanding.
+    /// 1 to [`CONNECTIONS_MAX`], at most the outstanding calls.
     pub connections: usize,
     pub duration: Duration,
-    /// How long a server is loaded before that counts.
+    /// Load before the measurement.
     pub warm_up: Duration,
-    /// Instead of a time: so many operations a run, without warming up.
+    /// Operations of a run, instead of a duration and a warm-up.
     pub count: Option<u64>,
     /// Runs of each operation on each server.
     pub rounds: usize,
@@ -38,14 +37,14 @@ pub struct Options {
     /// Draws the order of runs, files and offsets.
     pub seed: u64,
     pub cred: AuthUnix,
-    /// Whether to show a progress bar (on a terminal only).
+    /// Show a progress bar on a terminal.
     pub bar: bool,
 }
 
 #[derive(Clone, Debug)]
 pub struct Place {
     pub url: String,
-    /// What it means; its transport is to be set.
+    /// The parsed URL with a transport.
     pub target: Target,
 }
 

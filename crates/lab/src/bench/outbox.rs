@@ -7,28 +7,27 @@ use std::ops::Range;
 
 use super::plan::Image;
 
-/// A message: the record mark and the call, and after them a part of the image.
+/// A message: record mark and call, followed by a part of the image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Message {
     head: Range<usize>,
     body: Range<usize>,
 }
 
-/// Messages in order. Bounded by the calls that may be outstanding, since each is in here once
-/// at most.
+/// Messages in order. Outstanding calls limit it: each is here at most once.
 #[derive(Default, Debug)]
 pub(super) struct Outbox {
-    /// Those of the queue, and at most as much before them that is sent.
+    /// Heads of the queue, and at most as many sent bytes before them.
     heads: Vec<u8>,
     queue: VecDeque<Message>,
-    /// Bytes of the first message that are gone already (streams only).
+    /// Sent bytes of the first message (streams only).
     gone: usize,
 }
 
 const MARK: usize = 4;
 
 impl Outbox {
-    /// Adds a message. `head` begins with its record mark; `patch` changes the copy.
+    /// Adds a message. `head` starts with the record mark; `patch` edits the copy.
     pub(super) fn push(&mut self, head: &[u8], body: Range<usize>, patch: impl FnOnce(&mut [u8])) {
         let from = self.heads.len();
         self.heads.extend_from_slice(head);
@@ -42,7 +41,7 @@ impl Outbox {
         self.queue.is_empty()
     }
 
-    /// The next bytes for a stream, in at most about `slices_max` pieces.
+    /// The next bytes for a stream, in about `slices_max` pieces.
     pub(super) fn stream<'a>(&'a self, image: &'a Image, slices_max: usize) -> Vec<IoSlice<'a>> {
         let mut slices: Vec<IoSlice<'a>> = Vec::with_capacity(slices_max.min(2 * self.queue.len()));
         let mut run: Range<usize> = 0..0; // of heads without data between them
@@ -81,7 +80,7 @@ impl Outbox {
         self.tidy();
     }
 
-    /// The next messages as datagrams, without record marks, at most `max`.
+    /// The next messages as datagrams without record marks, at most `max`.
     pub(super) fn datagrams<'a>(&'a self, image: &'a Image, max: usize) -> Vec<[IoSlice<'a>; 2]> {
         let slices = |m: &Message| {
             let head = self.heads.get(m.head.start + MARK..m.head.end).unwrap_or_default();
@@ -96,7 +95,7 @@ impl Outbox {
         self.tidy();
     }
 
-    /// Gives back the heads that are sent when they are more than half: a queue may never get empty.
+    /// Frees sent heads when they are more than half: a queue may never be empty.
     fn tidy(&mut self) {
         let sent = self.queue.front().map_or(self.heads.len(), |first| first.head.start);
         if sent <= self.heads.len() / 2 {
@@ -156,7 +155,7 @@ mod tests {
         let numbers: Vec<u8> = (0..=255).collect();
         for n in &numbers {
             out.push(&[*n; 8], 0..4, |_| {});
-            // As long as what is added, from the second on, and never the end of a message.
+            // Length of the second and later messages; never the end of a message.
             let next = flat(&out.stream(&image, 64));
             let taken = next.len().min(if *n == 0 { 6 } else { 12 });
             sent.extend_from_slice(&next[..taken]);

@@ -7,14 +7,14 @@ use remora_wire::record::mark;
 use remora_wire::rpc::{CallHeader, OpaqueAuth};
 use remora_wire::{Xdr, nfs3};
 
-/// Bytes without a pattern. A file holds a part of them: see [`Span`].
+/// Pattern-free bytes. A file contains a part of them: see [`Span`].
 #[derive(Debug)]
 pub(super) struct Image(Vec<u8>);
 
-/// A part of the image: the contents of a file.
+/// A part of the image: a file's content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Span {
-    /// Where the file's first byte lies in the image.
+    /// Offset of the file's first byte in the image.
     pub(super) base: usize,
     /// The file's length in bytes.
     pub(super) len: usize,
@@ -28,7 +28,7 @@ impl Image {
         Image(words.collect())
     }
 
-    /// The bytes of a file at `offset`; shorter than `len`, or empty, at its end.
+    /// The bytes of a file at `offset`; shorter than `len` at its end.
     pub(super) fn bytes(&self, span: Span, offset: u64, len: usize) -> &[u8] {
         let offset = usize::try_from(offset).unwrap_or(usize::MAX).min(span.len);
         let from = span.base.saturating_add(offset);
@@ -41,7 +41,7 @@ impl Image {
     }
 }
 
-/// The next number of xorshift64: quick, and good enough to draw offsets and fill files.
+/// xorshift64: fast, and good enough for offsets and file contents.
 pub(super) fn xorshift(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -49,13 +49,13 @@ pub(super) fn xorshift(state: &mut u64) -> u64 {
     *state
 }
 
-/// The length of every name that is made: a number in hexadecimal.
+/// Length of generated names: a number in hexadecimal.
 pub(super) const NAME_LEN: usize = 16;
 
-/// What one slot does from beginning to end, again and again.
+/// The sequence of calls that a slot repeats.
 #[derive(Debug)]
 pub(super) struct Script {
-    /// How often it is drawn, relative to the plan's others.
+    /// Relative frequency.
     pub(super) weight: u32,
     pub(super) steps: Vec<Step>,
 }
@@ -63,18 +63,18 @@ pub(super) struct Script {
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) proc: Proc,
-    /// The same call for each file it may go to; never empty.
+    /// The call for each possible file; never empty.
     pub(super) heads: Vec<Head>,
-    /// What changes from call to call, and what the reply must be like.
+    /// Variable part of the call, and the check of its reply.
     pub(super) kind: Kind,
 }
 
-/// An encoded call, with its record mark, without file data.
+/// An encoded call with record mark, without file data.
 #[derive(Debug)]
 pub(super) struct Head {
     /// The bytes.
     pub(super) bytes: Vec<u8>,
-    /// Where what changes stands: just behind the file handle.
+    /// Offset of the variable part, after the file handle.
     pub(super) at: usize,
     pub(super) span: Span,
 }
@@ -84,11 +84,11 @@ pub(super) enum Kind {
     Plain,
     /// The name, of [`NAME_LEN`] bytes.
     Name,
-    /// The offset: random, aligned to the length in bytes.
+    /// A random offset, aligned to the length in bytes.
     Read(u32),
-    /// The offset, one behind the other, and the data: so many bytes, at least so stable.
+    /// Sequential offsets and data: length in bytes, stability.
     Write(u32, Stable),
-    /// The cookie and its verifier, until the listing is complete.
+    /// Cookie and verifier, until the end of the listing.
     Page,
 }
 
@@ -106,7 +106,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Draws from `scripts` by their weights; `None` if there is nothing to draw.
+    /// A plan that draws scripts by weight; `None` without scripts.
     pub(super) fn new(scripts: Vec<Script>, unit: Unit) -> Option<Plan> {
         let weights = scripts.iter().map(|s| u64::from(s.weight)).sum();
         let sound = |s: &Script| !s.steps.is_empty() && s.steps.iter().all(|s| !s.heads.is_empty());
@@ -123,7 +123,7 @@ impl Plan {
         self.scripts.iter().position(hit).unwrap_or_default()
     }
 
-    /// A step of a script; `None` behind its last.
+    /// A step of a script; `None` after the last.
     pub(super) fn step(&self, script: usize, step: usize) -> Option<&Step> {
         self.scripts.get(script)?.steps.get(step)
     }
@@ -141,8 +141,8 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    /// The step that sends each of `calls`, of one procedure, to the file with the contents
-    /// beside it. A call's file data is left out and comes from the image when it is sent.
+    /// A step that sends each of `calls` to the file with the given content. File data is taken from the image at send
+    /// time.
     pub(super) fn step(&self, kind: Kind, calls: Vec<(Call, Span)>) -> Step {
         let proc = calls.first().map_or(Proc::Null, |(call, _)| call.proc());
         let heads = calls.iter().map(|(call, span)| self.head(kind, call, *span)).collect();
@@ -202,7 +202,7 @@ pub(super) fn name(number: u64) -> [u8; NAME_LEN] {
     std::array::from_fn(|i| DIGITS[(number >> (60 - 4 * i)) as usize & 15])
 }
 
-/// File data of a length, to encode a WRITE around.
+/// Placeholder data to encode a WRITE.
 pub(super) fn filling(image: &Image, len: u32) -> Bytes {
     Bytes::copy_from_slice(image.range(&(0..len as usize)))
 }

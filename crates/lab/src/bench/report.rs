@@ -11,14 +11,14 @@ use crate::report::number::rounded;
 use crate::report::statistics::Summary;
 use crate::report::table::Table;
 
-/// Above this share of a processor in one of its threads the generator itself is the limit.
+/// Above this utilisation of one of its threads the generator is the bottleneck.
 const BUSY_MAX: f64 = 0.9;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     pub version: &'static str,
     pub settings: Settings,
-    /// The servers' URLs, in the order of `servers` in each operation.
+    /// URLs, in the order of `servers` in each operation.
     pub servers: Vec<String>,
     pub operations: Vec<OperationReport>,
     pub skipped: Vec<Skipped>,
@@ -30,7 +30,7 @@ pub struct Settings {
     pub transport: Vec<&'static str>,
     pub outstanding: usize,
     pub connections: usize,
-    /// Seconds of a run that count; none with `count`.
+    /// Measured seconds of a run; `None` with `count`.
     pub seconds: Option<f64>,
     pub warm_up_seconds: f64,
     pub count: Option<u64>,
@@ -60,9 +60,9 @@ pub struct OperationReport {
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
     pub per_second: Summary,
-    /// Bytes of file data a second, in the median run; 0 where none are moved.
+    /// Bytes of file data per second in the median run; 0 if none.
     pub bytes_per_second: f64,
-    /// Latencies in all runs together; none if nothing completed.
+    /// Latencies of all runs together; `None` if nothing completed.
     pub latency: Option<Latency>,
     pub runs: Vec<RunReport>,
 }
@@ -88,16 +88,16 @@ pub struct RunReport {
     pub lost: u64,
     /// Replies to calls that were already answered.
     pub late: u64,
-    /// How busy the busiest thread of the generator was; 1 is a processor.
+    /// Utilisation of the busiest generator thread; 1 is a whole processor.
     pub generator_busy: f64,
     pub generator_cpus: f64,
 }
 
-/// The first server against the second: medians of the rounds' ratios, with 95 % intervals. A round in which
-/// nothing completed on one of them has none.
+/// The first server over the second: medians of the rounds' ratios, with 95 % intervals. Rounds in which a server
+/// completed nothing have no ratio.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Ratio {
-    /// Operations a second; above 1 the first server is faster.
+    /// Operations per second; above 1 the first server is faster.
     pub per_second: Summary,
     /// 99th percentile of the latency; below 1 the first server is faster.
     pub p99: Summary,
@@ -192,7 +192,7 @@ impl OperationReport {
         self.servers.iter().enumerate().map(row).collect()
     }
 
-    /// Of runs in which nothing completed, if there were some: `seconds` were too short for them.
+    /// A warning if nothing completed in some runs: `seconds` is too short.
     fn unfinished(&self, seconds: Option<f64>) -> Option<String> {
         let runs = self.servers.iter().flat_map(|m| &m.runs);
         let (all, empty) = (runs.clone().count(), runs.filter(|r| r.operations == 0).count());
@@ -247,7 +247,7 @@ impl RunReport {
 }
 
 impl Latency {
-    /// Nothing if nothing was recorded: an empty histogram's percentiles are 0.
+    /// `None` if empty: percentiles would be 0.
     fn of(all: &Histogram<u64>) -> Option<Latency> {
         let at = |q: f64| all.value_at_quantile(q) as f64 / 1e3;
         let max_us = all.max() as f64 / 1e3;

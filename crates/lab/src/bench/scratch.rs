@@ -17,7 +17,7 @@ const SMALL: (usize, usize) = (64, 64 << 10);
 /// Bytes of a WRITE while the files are filled.
 const BLOCK: usize = 32 << 10;
 const AT_ONCE: usize = 32;
-/// Entries removed at least once before a directory that will not get empty is given up.
+/// Removed entries after which a directory that stays non-empty is given up.
 const PAGES_MAX: usize = 100_000;
 
 type Result<T = ()> = std::result::Result<T, ClientError>;
@@ -26,7 +26,7 @@ pub(super) fn image() -> Image {
     Image::new(WHOLE)
 }
 
-/// Makes a call, and takes the results out of its reply.
+/// Makes a call and unpacks the results.
 macro_rules! ask {
     ($session:expr, $proc:ident($args:expr)) => {
         match $session.ok(Call::$proc($args)).await {
@@ -80,12 +80,12 @@ pub(super) struct Small {
 pub(super) struct Scratch {
     session: Session,
     pub(super) name: String,
-    /// `None` until it is [opened](Scratch::open) if MKDIR did not tell.
+    /// `None` until [`Scratch::open`] if MKDIR returned no handle.
     fh: Option<Fh>,
 }
 
 impl Scratch {
-    /// An empty one, of a name that nobody else has drawn. From here on it is there, and to be removed.
+    /// Creates an empty directory with a unique name. From here on it must be removed.
     pub(super) async fn make(session: Session, name: String) -> Result<Scratch> {
         let fh = make_dir(&session, &at(session.root(), name.as_bytes())).await?;
         Ok(Scratch { session, name, fh })
@@ -95,7 +95,7 @@ impl Scratch {
         self.session.transport()
     }
 
-    /// Makes it ready to be filled; tells the most bytes of a READ and of a WRITE.
+    /// Prepares it and returns the largest READ and WRITE.
     pub(super) async fn open(&mut self) -> Result<(u32, u32)> {
         if self.fh.is_none() {
             let at = at(self.session.root(), self.name.as_bytes());
@@ -135,9 +135,9 @@ impl Scratch {
         Ok(Files { dir, small, link, new, many, data, sync, whole })
     }
 
-    /// Removes the directory and all that is in it.
+    /// Removes the directory and its content.
     pub(super) async fn remove(&self) -> Result {
-        // Without a handle nothing was made in it.
+        // Without a handle nothing was created in it.
         if let Some(top) = &self.fh {
             for name in ["files", "new", "many"] {
                 match ask!(self.session, Lookup(at(top, name.as_bytes()))) {
@@ -157,7 +157,7 @@ impl Scratch {
     /// Removes all files of a directory.
     async fn remove_files(&self, fh: &Fh) -> Result {
         for _ in 0..PAGES_MAX {
-            // From the start each time: what is removed moves the cookies of some servers.
+            // From the start each time: removals change the cookies of some servers.
             let args = ReadDirArgs { dir: fh.clone(), cookie: 0, verf: [0; 8], count: 8 << 10 };
             let page = ask!(self.session, ReadDir(args))?;
             let names = page.entries.list.into_iter().map(|e| e.name).filter(|n| !matches!(&n[..], b"." | b".."));
@@ -172,14 +172,14 @@ impl Scratch {
 
     async fn remove_empty(&self, parent: &Fh, name: &str) -> Result {
         match ask!(self.session, RmDir(at(parent, name.as_bytes()))) {
-            // The reply to the first request may have been lost.
+            // The first reply may have been lost.
             Err(e) if e.status() == Some(Status::NoEnt) => Ok(()),
             done => done.map(|_| ()),
         }
     }
 }
 
-/// Makes calls, some at once; all must succeed, or fail in the way that is fine.
+/// Makes concurrent calls; each must succeed or fail acceptably.
 async fn all(session: &Session, calls: Vec<Call>, fine: Option<Status>) -> Result {
     let mut under_way = JoinSet::new();
     let judge = |done: std::result::Result<Result<Reply>, _>| match done {
@@ -210,12 +210,12 @@ async fn mkdir(session: &Session, dir: &Fh, name: &str) -> Result<Fh> {
     }
 }
 
-/// Makes a directory of a name that only we use; its handle, if the server tells.
+/// Creates a directory with a unique name; returns its handle if the server gives it.
 async fn make_dir(session: &Session, at: &DirOp) -> Result<Option<Fh>> {
     let attr = SetAttr { mode: Some(0o755), ..SetAttr::NONE };
     match ask!(session, MkDir(MkDirArgs { at: at.clone(), attr })) {
         Ok(made) => Ok(made.fh),
-        // The request was sent again, and its first reply lost.
+        // A retransmission: the first reply was lost.
         Err(e) if e.status() == Some(Status::Exist) => Ok(None),
         Err(e) => Err(e),
     }
@@ -228,7 +228,7 @@ async fn create(session: &Session, dir: &Fh, name: &str) -> Result<Fh> {
     handle(session, at, made).await
 }
 
-/// The handle of what was made; servers may leave it out.
+/// The handle of a created file; servers may omit it.
 async fn handle(session: &Session, at: DirOp, made: MadeOk) -> Result<Fh> {
     match made.fh {
         Some(fh) => Ok(fh),

@@ -18,8 +18,7 @@ use rustix::net::{MMsgHdr, RecvFlags, SendAncillaryBuffer, SendFlags, recv, send
 use super::outbox::Outbox;
 use super::plan::Image;
 
-/// Why a run was given up. A benchmark of wrong answers is worth nothing, so the first one
-/// ends it.
+/// Why a run failed. The first wrong answer ends a benchmark.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     #[error("cannot connect: {0}")]
@@ -36,7 +35,7 @@ pub enum Fault {
     Rpc { proc: Proc, outcome: Outcome },
     #[error("a wrong reply to {proc:?}: {what}")]
     Wrong { proc: Proc, what: &'static str },
-    /// A message that is no reply to a call of ours.
+    /// A message that answers none of our calls.
     #[error("the server sent {0}")]
     Foreign(&'static str),
     #[error("interrupted")]
@@ -45,12 +44,12 @@ pub enum Fault {
 
 /// Most bytes of one system call.
 const ROOM: usize = 1 << 20;
-/// The largest record: a READ of 1 MiB and what belongs to it.
+/// Largest record: a READ of 1 MiB with its header.
 const RECORD_MAX: usize = 2 << 20;
 const MARK: usize = 4;
 const LAST: u32 = 0x8000_0000;
 
-/// A stream's bytes that came and are not looked at yet.
+/// Received bytes of a stream that are not parsed yet.
 pub(super) struct Records {
     buffer: Vec<u8>,
     from: usize,
@@ -106,27 +105,27 @@ impl Records {
     }
 }
 
-/// How long a socket is waited for before the caller looks at its clock again.
+/// Longest wait for a socket between two clock readings.
 pub(super) const TURN: Duration = Duration::from_millis(50);
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// How long the call over TCP before datagrams may take.
+/// Time limit of the TCP call before datagrams.
 const PROOF_MAX: Duration = Duration::from_secs(1);
 /// Buffers in one system call; Linux allows 1024.
 const SLICES_MAX: usize = 256;
 const DATAGRAMS_MAX: usize = 64;
 const DATAGRAM_MAX: usize = 65_536;
-/// What a datagram socket may hold, as far as the system allows.
+/// Buffer size of a datagram socket, if the system allows it.
 const DATAGRAM_BUFFER: usize = 4 << 20;
 
 pub(super) enum Socket {
-    /// With what came and is not looked at yet.
+    /// With received bytes that are not parsed yet.
     Stream(TcpStream, Box<Records>),
-    /// With room for as many datagrams as one system call is to bring.
+    /// With buffers for the datagrams of one system call.
     Datagram(UdpSocket, Vec<u8>),
 }
 
 impl Socket {
-    /// A connection on which so many calls will be outstanding.
+    /// A connection for this many outstanding calls.
     pub(super) fn connect(transport: Transport, server: SocketAddr, depth: usize) -> Result<Socket, Fault> {
         let socket = match transport {
             Transport::Tcp => stream(server),
@@ -140,8 +139,8 @@ impl Socket {
         matches!(self, Socket::Datagram(..))
     }
 
-    /// Sends as much as the socket takes now. Whether that is a sign of life: a stream takes more when the server
-    /// has taken what was there, datagrams go whoever there is.
+    /// Sends as much as the socket accepts. Returns whether that shows progress of the server: a stream accepts more
+    /// when the server has read, a datagram socket always does.
     pub(super) fn flush(&self, out: &mut Outbox, image: &Image) -> Result<bool, Fault> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let mut is_taken = false;
@@ -166,8 +165,8 @@ impl Socket {
         Ok(is_taken)
     }
 
-    /// Waits for messages, at most [`TURN`], or with `sending` until more can be sent, and gives
-    /// each to `take`. Whether anything came, be it a part of a message.
+    /// Waits up to [`TURN`] for messages, or with `sending` until more can be sent, and passes each to `take`. Returns
+    /// whether anything arrived, even a part of a message.
     pub(super) fn receive(
         &mut self,
         sending: bool,
@@ -178,7 +177,7 @@ impl Socket {
         }
         match self {
             Socket::Stream(socket, records) => {
-                // The socket itself waits no longer than a turn.
+                // The socket's own timeout is a turn.
                 let flags = if sending { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
                 match recv(&*socket, records.room(), flags) {
                     Ok((0, _)) => return Err(Fault::Closed),
@@ -213,7 +212,7 @@ fn stream(server: SocketAddr) -> io::Result<Socket> {
     Ok(Socket::Stream(socket, Box::default()))
 }
 
-/// Calls NULL over TCP. `remora serve` sends little over UDP to an address that it has not heard over TCP.
+/// Calls NULL over TCP: `remora serve` limits UDP replies to addresses that it has not seen over TCP.
 fn prove_address(server: SocketAddr) -> io::Result<()> {
     let none = OpaqueAuth::none();
     let mut call = Vec::new();
@@ -226,12 +225,12 @@ fn prove_address(server: SocketAddr) -> io::Result<()> {
 }
 
 fn datagram(server: SocketAddr, batch: usize) -> io::Result<Socket> {
-    // Best effort: there are servers without TCP.
+    // Best effort: some servers have no TCP.
     let _ = prove_address(server);
     let socket = reserved::datagrams(server)?;
     socket.connect(server)?;
     socket.set_read_timeout(Some(TURN))?;
-    // What the system does not allow is done without; lost datagrams are counted.
+    // The system may refuse; lost datagrams are counted.
     let _ = sockopt::set_socket_recv_buffer_size_force(&socket, DATAGRAM_BUFFER)
         .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, DATAGRAM_BUFFER));
     let _ = sockopt::set_socket_send_buffer_size(&socket, DATAGRAM_BUFFER);
@@ -246,7 +245,7 @@ fn send_datagrams(socket: &UdpSocket, out: &Outbox, image: &Image, flags: SendFl
     sendmmsg(socket, &mut headers, flags)
 }
 
-/// Waits for the first datagram if it may, and takes all that are there. Whether there were any.
+/// Waits for the first datagram if allowed, and takes all that are queued. Returns whether there were any.
 fn receive_datagrams(
     socket: &UdpSocket,
     buffer: &mut [u8],
@@ -277,7 +276,7 @@ fn receive_datagrams(
     Ok(came > 0)
 }
 
-/// Nothing now, or nobody there now: the caller's patience decides.
+/// Errors that may pass: the caller's patience decides.
 fn is_passing(e: rustix::io::Errno) -> bool {
     use rustix::io::Errno;
     matches!(e, Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::CONNREFUSED)

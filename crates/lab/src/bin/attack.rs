@@ -26,10 +26,10 @@ struct Args {
     /// How long each attack lasts.
     #[arg(long, value_name = "N", default_value_t = 10.0)]
     seconds: f64,
-    /// What 99 of 100 calls of the good client may take, in milliseconds.
+    /// Highest 99th percentile of the reference client's latency, in milliseconds
     #[arg(long, value_name = "N", default_value_t = 1000)]
     p99_max_ms: u64,
-    /// What the good client must keep of its rate beside attacks on shared memory.
+    /// Least share of the reference client's rate during attacks on shared memory
     #[arg(long, value_name = "RATIO", default_value_t = 0.5)]
     rate_ratio_min: f64,
     /// Draws what is random.
@@ -38,7 +38,7 @@ struct Args {
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
-    /// Names of attacks; all of them if none is named.
+    /// Names of attacks; all if none is given
     names: Vec<String>,
 }
 
@@ -84,7 +84,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Has `stop` set when Ctrl-C or a kill comes, so that server and files go away; a second one does not wait for that.
+/// Sets `stop` on SIGINT or SIGTERM, so that the server and its files are removed; a second signal exits at once.
 fn stop_at_signals(stop: Arc<AtomicBool>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let signals = {
@@ -109,7 +109,7 @@ fn stop_at_signals(stop: Arc<AtomicBool>) -> io::Result<()> {
     Ok(())
 }
 
-/// A line on standard output. A closed pipe must not end the run: the exit code still tells.
+/// Prints a line. A closed pipe must not end the run: the exit code still counts.
 fn say(line: impl Display) {
     let _ = writeln!(io::stdout(), "{line}");
 }
@@ -117,6 +117,6 @@ fn say(line: impl Display) {
 /// Some attacks take thousands of connections.
 fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
-    // If it may not be raised, those attacks say so.
+    // Attacks that need more report it themselves.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }

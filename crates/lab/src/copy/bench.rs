@@ -32,7 +32,7 @@ use crate::wireless::real::ssh::Ssh;
 const LOAD_PORT: u16 = 5001;
 /// Payload of a packet, as in Copy 89, in bytes.
 const PAYLOAD: usize = 1000;
-/// How long the load runs before the copy begins: queues have filled by then, if they will.
+/// Length of the load before the copy, so that queues fill.
 const WARM_UP: Duration = Duration::from_millis(500);
 
 /// A running load. Dropping it stops it.
@@ -48,8 +48,8 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// Starts a load of `percent` of `rate`, shared evenly by the load stations, and waits until it
-    /// has settled. The same seed gives the same packets.
+    /// Starts a load of `percent` of `rate`, shared evenly by the load stations, and waits until it is steady. A seed
+    /// gives the same packets every time.
     pub(super) fn start(emulator: &Emulator, percent: f64, rate: Rate, seed: u64) -> Result<Background> {
         let to = SocketAddr::from((emulator.addr(Station::Base), LOAD_PORT));
         let each = rate.bits() as f64 * percent / 100.0 / LOADERS as f64;
@@ -67,7 +67,7 @@ impl Background {
         let Some(each) = Rate::from_bits(each as u64) else { return Ok(background) };
         let socket = emulator.within(Station::Base, || load::listen(to)).map_err(failed_with("the load's receiver"))?;
         background.receiver = Some(spawn("load receiver", move || {
-            // What it has counted stands, whatever ends it.
+            // Its counts are valid however it ends.
             let _ = load::receive(&socket, &runs, &stop_receiver, |_| ());
         })?);
         for station in 0..LOADERS {
@@ -89,7 +89,7 @@ impl Background {
         self.names.iter().map(|name| self.runs.carried(*name).packets).sum()
     }
 
-    /// A packet's length in bytes, headers of IP and UDP included; 0 without a load.
+    /// Packet length in bytes with IP and UDP headers; 0 without a load.
     pub(super) fn packet_bytes(&self) -> u64 {
         self.packet_bytes
     }
@@ -117,11 +117,11 @@ fn spawn<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'stati
     thread::Builder::new().name(name.to_owned()).spawn(work).map_err(failed_with("a thread"))
 }
 
-/// How often a copy looks how far it is, and whether all is to end.
+/// Sampling interval of a copy.
 const TICK: Duration = Duration::from_millis(20);
-/// Bytes read and written at a time by a copy without a network.
+/// Block size of a copy without a network, in bytes.
 const CHUNK: usize = 64 << 10;
-/// Where files are that are to be read from memory.
+/// Directory of files to be read from memory.
 const MEMORY: &str = "/dev/shm";
 
 /// The medium: half duplex, no errors.
@@ -143,7 +143,7 @@ pub(super) struct Bench {
     runs: u64,
 }
 
-/// What a copy came to before it is put in its place.
+/// Result of a copy before it is moved to its place.
 type Copied = std::result::Result<Run, Stopped>;
 
 impl Bench {
@@ -169,8 +169,8 @@ impl Bench {
         Ok(Bench { ssh, ftp, server, emulator, scratch, memory, binary, on: options.on(), runs: 0 })
     }
 
-    /// Copies a fresh file of random bytes once; the file is not in the cache when it begins, and
-    /// the copy is on the disk when it ends. [`Stopped`] if `stop` is set meanwhile.
+    /// Copies a fresh file of random bytes. The file is not cached at the start; the copy is on disk at the end.
+    /// [`Stopped`] if `stop` is set.
     pub(super) fn copy(&mut self, cell: &Cell, seed: u64, stop: &AtomicBool) -> Result<Copied> {
         self.runs += 1;
         let name = format!("file-{}", self.runs);
@@ -189,7 +189,7 @@ impl Bench {
             _ => None,
         };
         for path in [&source, &copy] {
-            // The directory goes soon enough.
+            // The directory is removed later.
             let _ = fs::remove_file(path);
         }
         match intact {
@@ -231,7 +231,7 @@ impl Bench {
             if !status.success() {
                 return Err(failed(program.words()));
             }
-            // Not all of them see to it themselves.
+            // Not all programs sync.
             File::open(copy).and_then(|f| f.sync_all()).map_err(failed_with("the copy"))?;
         }
         let took = began.elapsed();
@@ -258,7 +258,7 @@ impl Bench {
         }))
     }
 
-    /// An error if a server has ended: a copy from nobody is none that took long.
+    /// Fails if a server has exited.
     fn must_run(&mut self) -> Result<()> {
         self.server.must_run()?;
         self.ssh.as_mut().map_or(Ok(()), |ssh| ssh.server.must_run())?;
@@ -305,8 +305,7 @@ impl Bench {
     }
 }
 
-/// Makes a file of noise, which nothing can compress, the same for all systems, and sees to it that
-/// it must be read from the disk; its hash.
+/// Creates an incompressible file, the same for all systems, evicts it from the cache and returns its hash.
 fn prepare(path: &Path, cell: &Cell, seed: u64) -> io::Result<blake3::Hash> {
     let mut rng = Rng::stream(seed, "file");
     let mut file = File::create(path)?;
@@ -328,7 +327,7 @@ fn prepare(path: &Path, cell: &Cell, seed: u64) -> io::Result<blake3::Hash> {
     Ok(hasher.finalize())
 }
 
-/// Read from the disk, not from the cache, as far as the system lets go of it.
+/// Hash of a file, read from disk as far as the system evicts it from the cache.
 fn hash_of(path: &Path) -> io::Result<blake3::Hash> {
     let file = File::open(path)?;
     fadvise(&file, 0, None, Advice::DontNeed)?;
@@ -337,7 +336,7 @@ fn hash_of(path: &Path) -> io::Result<blake3::Hash> {
     Ok(hasher.finalize())
 }
 
-/// Reads and writes, as `cp` did then; what today's may do instead (sharing extents) is no copy.
+/// Reads and writes, as `cp` did then; sharing extents is not a copy.
 fn on_disk(source: &Path, copy: &Path) -> io::Result<Duration> {
     let began = Instant::now();
     let (mut from, mut to) = (File::open(source)?, File::create(copy)?);
@@ -353,7 +352,7 @@ fn on_disk(source: &Path, copy: &Path) -> io::Result<Duration> {
     Ok(began.elapsed())
 }
 
-/// What the client's link has carried in one direction.
+/// Frames of the client's link in one direction.
 fn lane(report: &Report, from: Side) -> SideStats {
     let ours = report.lanes.iter().find(|l| l.lane.mobile == 0 && l.lane.from == from);
     ours.map(|l| l.stats).unwrap_or_default()

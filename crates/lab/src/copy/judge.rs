@@ -11,23 +11,23 @@ use super::predict::{Frames, Load, On, Program, Seen};
 use super::run::Run;
 use crate::report::pool;
 
-/// Beside a load up to this many percent, and beside more: how far a prediction may be off, in
-/// percent of what was measured.
+/// Load in percent up to which the first limit applies, and the largest error of a prediction in percent below and
+/// above it.
 const BAR: (f64, f64, f64) = (60.0, 10.0, 20.0);
 
-/// How many predictions are as close as they should be.
+/// Accuracy of predictions.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Verdict {
     pub by: &'static str,
     pub good: usize,
-    /// How many there are, without those that were fitted.
+    /// Number of predictions, without fitted ones.
     pub all: usize,
     pub out: Vec<String>,
     pub worst_percent: f64,
 }
 
 impl Report {
-    /// Fits every system to its smallest files without load, and predicts all its other cells.
+    /// Fits every system to its smallest files without load and predicts all its other cells.
     pub(super) fn predict(&mut self, on: On) {
         let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let fit = |i: usize| System::ALL.get(i).and_then(|s| Some((*s, self.fit(*s, on)?)));
@@ -45,8 +45,8 @@ impl Report {
         }
     }
 
-    /// What was to be run or judged and was not, or is out of band, in words; none: the study stands. With
-    /// `named` its systems were asked for by name, with `check` all is to be there, and predictions count.
+    /// What was not run, not judged or out of band; empty if the study is complete. `named`: systems were named on the
+    /// command line. `check`: everything must run, and predictions count.
     pub fn objections(&self, named: bool, check: bool) -> Vec<String> {
         let absent = |p: &Peer| p.missing.as_ref().map(|why| format!("{} was not run: {why}", p.system.name()));
         let mut all: Vec<String> = self.peers.iter().filter(|_| named || check).filter_map(absent).collect();
@@ -90,17 +90,17 @@ impl Report {
         is_whole.then(|| (seen.bytes, Program::fitted(&seen)))
     }
 
-    /// The model's verdict and the simulator's, where there is something to judge.
+    /// Verdicts on the model and the simulator, if there are predictions.
     pub fn verdicts(&self) -> Vec<Verdict> {
         let of = |by, pick: fn(&CellOutcome) -> Option<&Predicted>| {
             let mut verdict = Verdict { by, good: 0, all: 0, out: Vec::new(), worst_percent: 0.0 };
             for cell in self.cells.iter().filter(|c| c.is_to_be_predicted()) {
                 let Some(predicted) = pick(cell) else {
-                    // Where not all was measured, what would be predicted from may be missing.
+                    // The basis of a prediction may be missing after an interruption.
                     if !self.complete {
                         continue;
                     }
-                    // What does not end was not foreseen by anybody.
+                    // No prediction covers copies that do not end.
                     let why = if cell.has_ended() { "none" } else { "cut off" };
                     verdict.all += 1;
                     verdict.out.push(format!("{} ({why})", cell.cell));
@@ -124,7 +124,7 @@ impl Report {
 }
 
 impl CellOutcome {
-    /// Whether there are copies over the network, of more than next to nothing.
+    /// Whether it is a network copy of more than setup size.
     fn is_to_be_predicted(&self) -> bool {
         self.cell.system.has_network() && !self.cell.is_setup() && self.seconds.is_some()
     }

@@ -14,7 +14,7 @@ pub const BYTES_MAX: u64 = 1_000_000_000;
 /// The sizes of Copy 89 (and the 20 MB of its figures 4 and 11), in MB.
 pub const PAPER_SIZES_MB: [u64; 9] = [1, 2, 5, 10, 20, 25, 50, 75, 100];
 pub const JOBS_MAX: usize = 16;
-/// Copy 89's loads in percent: the quiet net, by day, one pair of stations, two.
+/// Copy 89's loads in percent: idle, daytime, one pair of stations, two pairs.
 pub const PAPER_LOADS: [f64; 4] = [0.0, 10.0, 60.0, 98.0];
 
 /// What to measure. Start from [`Options::default`].
@@ -22,29 +22,27 @@ pub const PAPER_LOADS: [f64; 4] = [0.0, 10.0, 60.0, 98.0];
 pub struct Options {
     /// The medium's rate (default: 10 Mbit/s).
     pub rate: Rate,
-    /// Whether its stations take turns or collide (default: turns).
+    /// Turns (default) or collisions.
     pub access: Access,
-    /// Sizes of files in bytes (1 to [`BYTES_MAX`] each, default 1 and 5 MB).
+    /// File sizes in bytes (1 to [`BYTES_MAX`], default 1 and 5 MB).
     pub sizes: Vec<u64>,
-    /// Loads in percent of the rate; what compares with no load wants 0 among them (default:
-    /// [`PAPER_LOADS`]).
+    /// Loads in percent of the rate (default: [`PAPER_LOADS`]); comparisons with no load need 0.
     pub loads_percent: Vec<f64>,
-    /// Who copies; those that are not installed are left out and said (default: all).
+    /// Systems (default: all); missing ones are skipped and reported.
     pub systems: Vec<System>,
     /// The first seed (default 1).
     pub first_seed: u64,
     /// How many seeds (1 to [`SEEDS_MAX`], default 10).
     pub seeds: u64,
-    /// Copies at a time, each on a medium of its own; those on the disk alone run alone (1 to
-    /// [`JOBS_MAX`], default 1).
+    /// Concurrent copies, each on its own medium; copies without network run alone (1 to [`JOBS_MAX`], default 1).
     pub jobs: NonZeroUsize,
-    /// Where files are copied from and to (default: the directory for temporary files).
+    /// Directory of the files (default: that of temporary files).
     pub directory: Option<PathBuf>,
-    /// How late the emulator may be in a run that counts as in time (default 5 ms).
+    /// Largest lateness of the emulator in a valid run (default 5 ms).
     pub lateness_max: Duration,
     /// Remora's binary (default: this program).
     pub binary: PathBuf,
-    /// The command that makes the same runs, for the report.
+    /// Command line for the report.
     pub command: String,
 }
 

@@ -16,7 +16,7 @@ use crate::report::statistics::Summary;
 pub struct Peer {
     pub system: System,
     pub version: Option<String>,
-    /// What it takes to have it, if it is not there.
+    /// What to install if it is missing.
     pub missing: Option<String>,
 }
 
@@ -27,14 +27,14 @@ pub struct CellOutcome {
     /// Copies that take longer are cut off.
     pub limit_seconds: f64,
     pub seconds: Option<Summary>,
-    /// The load that was carried while the files flowed, as a share of the medium.
+    /// Carried load during the flow, as a share of the medium.
     pub load_carried: Option<Summary>,
-    /// How many times as long as without load, by pairs of runs with the same seed.
+    /// Time over that without load, by pairs of the same seed.
     pub factor: Option<Summary>,
     pub paper_factor: Option<f64>,
-    /// What the model says, for the load that was carried.
+    /// The model's prediction for the carried load.
     pub predicted: Option<Predicted>,
-    /// What the simulator says, for the load that was offered.
+    /// The simulator's prediction for the offered load.
     pub simulated: Option<Predicted>,
     /// Runs in which the emulator was late.
     pub late: usize,
@@ -45,17 +45,17 @@ pub struct CellOutcome {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Predicted {
     pub seconds: f64,
-    /// How far that is from what was measured, in percent of it.
+    /// Error in percent of the measured time.
     pub difference_percent: f64,
     pub bar_percent: f64,
-    /// Whether it follows from the figure beside it: the software's times are fitted to these copies.
+    /// Fitted to these copies, not predicted.
     pub fitted: bool,
-    /// Why to doubt it, by the model's own word.
+    /// The model's reasons for doubt.
     pub doubts: Vec<Reason>,
 }
 
 impl Predicted {
-    /// Whether it is as close as it should be.
+    /// Whether the error is within the limit.
     pub fn is_in_band(&self) -> bool {
         self.difference_percent.abs() <= self.bar_percent
     }
@@ -68,17 +68,17 @@ pub struct Parts {
     pub bytes: u64,
     /// Time of the file's bits at the medium's rate.
     pub bits_s: f64,
-    /// The same copy from the disk to the same disk.
+    /// The same copy on one disk.
     pub disk_s: Option<f64>,
-    /// The time of the copy's own frames on the medium, without load.
+    /// Airtime of the copy's own frames, without load.
     pub wire_s: f64,
-    /// Hardware: the longer of the two, for a copy reads, sends and writes at the same time.
+    /// Hardware: the longer of disk and wire, which overlap.
     pub hardware_s: f64,
-    /// Software: what a copy without load takes beyond that.
+    /// Software: the rest of a copy without load.
     pub software_s: f64,
-    /// Starting, connecting and ending, as a copy of next to nothing shows it.
+    /// Start, connect and end: the time of a tiny copy.
     pub setup_s: Option<f64>,
-    /// Contention: load in percent, and what the copy takes beyond the one without.
+    /// Contention: load in percent, and the extra time.
     pub contention_s: Vec<(f64, f64)>,
 }
 
@@ -86,16 +86,16 @@ pub struct Parts {
 pub struct Report {
     #[serde(flatten)]
     pub made: Provenance,
-    /// Whether all runs were made; false: it was interrupted.
+    /// False if the study was interrupted.
     pub complete: bool,
     pub rate_bits_per_s: u64,
     pub collisions: bool,
-    /// How many times as fast as Copy 89's it is.
+    /// Rate over that of Copy 89's medium.
     pub compression: f64,
-    /// Copies at a time, each on a medium of its own.
+    /// Concurrent copies, each on its own medium.
     pub jobs: usize,
     pub took_s: f64,
-    /// How late the emulator may be in a run that counts as in time.
+    /// Largest lateness of the emulator in a valid run.
     pub lateness_ms_bound: f64,
     pub peers: Vec<Peer>,
     pub cells: Vec<CellOutcome>,
@@ -104,7 +104,7 @@ pub struct Report {
 }
 
 pub(super) struct Done {
-    /// For each cell the runs that were made, or why not.
+    /// Runs or failures of each cell.
     pub(super) cells: Vec<(Cell, Vec<Result<Run, String>>)>,
     pub(super) complete: bool,
     pub(super) took_s: f64,
@@ -208,7 +208,7 @@ impl CellOutcome {
         Summary::of(&values).map(|s| s.median)
     }
 
-    /// Of each seed that both have: how many times as long.
+    /// Ratio of times by shared seed.
     fn factor_over(&self, quiet: &CellOutcome) -> Option<Summary> {
         if self.cell.load_percent <= 0.0 {
             return None;
@@ -236,10 +236,9 @@ pub(super) mod tests {
     use super::*;
     use crate::copy::run::Wire;
 
-    /// A report on made-up runs: copies by scp of 1 MB at 10 Mbit/s, without load and at 60 %, and
-    /// what starting takes.
+    /// A report on synthetic runs: scp copies of 1 MB at 10 Mbit/s, without load and at 60 %, and setup copies.
     pub(in crate::copy) fn report() -> Report {
-        // Its predictions take a while.
+        // Predictions are slow.
         static REPORT: LazyLock<Report> = LazyLock::new(made_up);
         REPORT.clone()
     }

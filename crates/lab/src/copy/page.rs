@@ -65,14 +65,14 @@ impl Report {
         self.cells.iter().filter(|c| !c.cell.is_setup())
     }
 
-    /// Time over size, a line for each system; circles are what the bare bits take.
+    /// Time over size, one line for each system; circles show the time of the bits alone.
     fn by_size(&self, title: String, paper: &'static str, load: f64, sizes: &[u64]) -> Result<Figure, String> {
         let x_levels: Vec<String> = sizes.iter().map(|s| megabytes(*s)).collect();
-        // For fewer lines: the copy from memory is in the table.
+        // The copy from memory is in the table only.
         let systems = System::ALL.into_iter().filter(|s| *s != System::FromMemory);
         let systems: Vec<System> = systems.filter(|s| self.plain().any(|c| c.cell.system == *s)).collect();
         let line = |system: &System| {
-            // A disk knows no load.
+            // A disk copy has no load.
             let load = if system.has_network() { load } else { 0.0 };
             let at = |(x, size): (usize, &u64)| point(x, self.cell(*system, *size, load)?);
             Series { points: sizes.iter().enumerate().filter_map(at).collect(), circles: Vec::new() }
@@ -86,7 +86,7 @@ impl Report {
         Ok(drawn(title, &systems, "the bare bits at the medium's rate", chart.svg()?, paper))
     }
 
-    /// Time over load for files of one size; circles are what `by` predicted.
+    /// Time over load for files of one size; circles are predictions by `by`.
     fn by_load(
         &self,
         size: u64,
@@ -124,8 +124,7 @@ fn point(level: usize, outcome: &CellOutcome) -> Option<LevelPoint> {
     Some(LevelPoint { level, median, interval: seconds.interval(), is_beyond, limit })
 }
 
-/// A chart with a line for each system. `circles` says what circles stand for, `remark` what the paper's figure shows
-/// by its text.
+/// A chart with a line for each system. `circles` explains the circles; `remark` describes the paper's figure.
 fn drawn(caption: String, systems: &[System], circles: &str, svg: String, remark: &'static str) -> Figure {
     let mut legend: Vec<LegendEntry> =
         systems.iter().zip(Mark::all()).map(|(system, mark)| LegendEntry::marked(mark, system.name())).collect();
@@ -178,8 +177,7 @@ impl<'a> Stacked<'a> {
         })
     }
 
-    /// The heights at which a bar's colours end: each load's on top of the one before, as far as it
-    /// adds more. What was cut off has no height.
+    /// Upper ends of a bar's colours: each load's on top of the previous one. A load that was cut off has no height.
     fn levels(&self, parts: &Parts) -> Vec<f64> {
         let alone = parts.hardware_s + parts.software_s;
         let at = |load: &f64| parts.contention_s.iter().find(|(l, _)| l == load).map_or(0.0, |(_, s)| *s);
@@ -245,7 +243,7 @@ mod tests {
             svg.contains("scp") && !svg.contains("NaN") && !svg.contains("inf") && !svg.contains("#000000"),
             "{svg}"
         );
-        // Nothing to draw is no error.
+        // An empty chart is valid.
         assert!(Stacked::new(&[], 1).svg().is_ok());
     }
 }

@@ -8,11 +8,11 @@ use serde::Serialize;
 
 use crate::report::number::{figure, megabytes};
 
-/// The load stations: half of the load each. (Copy 89 has one pair at 60 %, two at 98 %.)
+/// Load stations, with half of the load each. (Copy 89 has one pair at 60 %, two at 98 %.)
 pub(super) const LOADERS: usize = 2;
-/// From one station to another, on a cable of 200 m.
+/// Propagation delay on a cable of 200 m.
 pub(super) const PROPAGATION: Duration = Duration::from_micros(1);
-/// A file so small that copying it is starting, connecting and ending, and nothing else.
+/// Size of a setup copy: start, connect and end only.
 pub(super) const SETUP_BYTES: u64 = 1000;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
@@ -27,9 +27,9 @@ pub enum System {
     Rsync,
     /// `lftp` to `vsftpd`.
     Ftp,
-    /// From the disk to the same disk, without a network.
+    /// On one disk, without a network.
     SameDisk,
-    /// From memory to the disk, without a network: what another, infinitely fast disk would give.
+    /// From memory to disk, without a network: an infinitely fast source.
     FromMemory,
 }
 
@@ -57,7 +57,7 @@ impl System {
         !matches!(self, System::SameDisk | System::FromMemory)
     }
 
-    /// The programs that it needs beside this one, and the Debian package that has each.
+    /// Required programs and their Debian packages.
     pub(super) fn programs(self) -> &'static [(&'static str, &'static str)] {
         const SSH: [(&str, &str); 3] =
             [("ssh", "openssh-client"), ("ssh-keygen", "openssh-client"), ("sshd", "openssh-server")];
@@ -75,17 +75,17 @@ impl System {
 pub struct Cell {
     pub system: System,
     pub bytes: u64,
-    /// The load that is asked for, in percent of the medium's rate.
+    /// Offered load in percent of the medium's rate.
     pub load_percent: f64,
 }
 
 impl Cell {
-    /// Whether it is the small copy that shows what starting costs.
+    /// Whether it is a setup copy.
     pub fn is_setup(&self) -> bool {
         self.bytes == SETUP_BYTES
     }
 
-    /// After so long a copy is cut off: thirty times as long as the bare bits take, and a minute.
+    /// Time limit in seconds: a minute and thirty times the time of the bits.
     pub(super) fn limit_seconds(&self, rate: Rate) -> f64 {
         60.0 + 30.0 * rate.airtime(self.bytes).as_secs_f64()
     }
@@ -98,14 +98,14 @@ impl fmt::Display for Cell {
     }
 }
 
-/// The order of the runs: all cells with the first seed, then all with the next, each time in
-/// another order, so that whatever drifts on the machine meets all alike. Pairs of cell and seed.
+/// Pairs of cell and seed: all cells with the first seed in random order, then with the next, so that drift of the
+/// machine affects all alike.
 pub(super) fn order(cells: usize, first_seed: u64, seeds: u64) -> Vec<(usize, u64)> {
     let mut runs = Vec::new();
     for seed in (0..seeds).map(|n| first_seed.wrapping_add(n)) {
         let mut rng = Rng::stream(seed, "order");
         let mut block: Vec<usize> = (0..cells).collect();
-        // Fisher and Yates.
+        // Fisher-Yates shuffle.
         for last in (1..block.len()).rev() {
             block.swap(last, rng.below(last as u64 + 1) as usize);
         }
@@ -144,7 +144,7 @@ mod tests {
     fn disks_know_no_load() {
         let options = Options { sizes: vec![1, 2], loads_percent: vec![0.0, 60.0], ..Options::default() };
         assert_eq!(cells(&options, &[System::SameDisk]).len(), 2);
-        // Each size at each load, and the small copy.
+        // Each size at each load, and the setup copy.
         assert_eq!(cells(&options, &[System::Ftp]).len(), 5);
     }
 }

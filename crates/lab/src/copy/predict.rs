@@ -22,33 +22,30 @@ use serde::Serialize;
 
 use super::plan::{LOADERS, PROPAGATION, System};
 
-/// Halvings of the interval that the software's time is in, by the model and by simulation, whose
-/// answers are known to a per cent only.
+/// Bisection steps of the software's time, by model and by simulation; simulations are accurate to a per cent only.
 const HALVINGS: (usize, usize) = (30, 10);
-/// Times of the longest frame that are simulated: for each step of a fit, and for a prediction, whose
-/// mean is then known to a per cent or two.
+/// Simulated time in times of the longest frame: for a fitting step, and for a prediction (accurate to a per cent or
+/// two).
 const FRAME_TIMES: (f64, f64) = (5_000.0, 20_000.0);
-/// Of the frames of starting and ending, so many in each direction go for an exchange: those that say
-/// something, and those that only acknowledge it.
+/// Frames of an exchange in each direction: data and acknowledgement.
 const FRAMES_AN_EXCHANGE: f64 = 2.0;
 /// A TCP segment's payload on this medium, in bytes (RFC 7323's timestamps are on).
 const SEGMENT: f64 = 1448.0;
-/// The segments that a sender has under way: it fills its station's device queue. (`nfs-cp` waits for
-/// each mebibyte, Remora keeps a window of calls: what that costs shows in the software's time.)
+/// Outstanding segments of a sender: it fills its device queue. (`nfs-cp` waits for each mebibyte, Remora keeps a
+/// window of calls; that cost appears as software time.)
 const SEGMENTS: u32 = 48;
-/// Beside more than this a station without a queue waits a turn of the others, and no longer: the
-/// model's formula says so up to here.
+/// Highest load at which the model's formula for a station without a queue holds.
 const LONELY_LOAD_MAX: f64 = 0.95;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Seen {
     pub(super) on: On,
     pub(super) bytes: u64,
-    /// How long the file flowed, and all else, in seconds.
+    /// Time of the flow and of the rest, in seconds.
     pub(super) flow_s: f64,
     pub(super) rest_s: f64,
     pub(super) frames: (Frames, Frames),
-    /// The same of a copy of next to nothing.
+    /// The same of a setup copy.
     pub(super) begun: (Frames, Frames),
 }
 
@@ -57,7 +54,7 @@ pub(super) struct Program {
     bytes: u64,
     rest: Stage,
     flow: Stage,
-    /// The same with the software's time as simulation has it.
+    /// The stage with the software's time fitted by simulation.
     simulated: Stage,
 }
 
@@ -68,10 +65,10 @@ pub struct Fitted {
     /// Time to start and end, in seconds.
     pub rest_s: f64,
     pub exchanges: f64,
-    /// Blocks of the file, and how many are under way.
+    /// Blocks of the file, and the window.
     pub blocks: f64,
     pub window: u32,
-    /// Time of the software for a block, in seconds, by the model.
+    /// Software time of a block in seconds, by the model.
     pub software_s: f64,
     pub software_simulated_s: f64,
 }
@@ -104,8 +101,8 @@ impl Program {
         }
     }
 
-    /// How long a file of `bytes` takes beside a load of which `carried` is carried while the file
-    /// flows and `offered` before and after, by the model; and why to doubt it.
+    /// Predicts a copy of `bytes` by the model: `carried` load during the flow, `offered` before and after. Returns
+    /// the reasons for doubt, too.
     pub(super) fn by_model(&self, bytes: u64, offered: Load, carried: Load) -> Option<(f64, Vec<Reason>)> {
         let lonely = Load { share: offered.share.min(LONELY_LOAD_MAX), ..offered };
         let (rest_s, _) = self.rest.by_model(lonely)?;
@@ -113,21 +110,20 @@ impl Program {
         Some((rest_s + self.times(bytes) * flow_s, doubts))
     }
 
-    /// The same by simulation, from the load that is offered.
+    /// Predicts by simulation, from the offered load.
     pub(super) fn by_simulation(&self, bytes: u64, offered: Load, seed: u64) -> Option<f64> {
         let rest_s = self.rest.by_simulation(offered, FRAME_TIMES.1, seed)?;
         Some(rest_s + self.times(bytes) * self.simulated.by_simulation(offered, FRAME_TIMES.1, seed)?)
     }
 
-    /// How many times as much as was fitted to.
+    /// Size over that of the fit.
     fn times(&self, bytes: u64) -> f64 {
         bytes as f64 / self.bytes as f64
     }
 }
 
 impl Stage {
-    /// The same with the software's time with which it takes `seconds` by `taken`; none if it takes
-    /// longer without any.
+    /// Fits the software's time so that `taken` gives `seconds`; zero if that takes longer anyway.
     fn fitted(self, seconds: f64, halvings: usize, taken: impl Fn(&Stage) -> Option<f64>) -> Stage {
         let (mut low, mut high) = (0.0, 2.0 * seconds.max(0.0) / self.blocks);
         for _ in 0..halvings {
@@ -156,7 +152,7 @@ pub(crate) struct On {
 /// The load of all other stations.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub(crate) struct Load {
-    /// Share of the medium's rate, as packets, without what the medium adds.
+    /// Share of the medium's rate in packets, without overhead of the medium.
     pub(crate) share: f64,
     /// A packet's length in bytes.
     pub(crate) packet_bytes: u64,
@@ -179,15 +175,13 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// How long it takes beside a load that is carried, by the model; and why to doubt that, by the
-    /// model's own word.
+    /// Predicts the time beside a carried load by the model, with its reasons for doubt.
     pub(crate) fn by_model(&self, load: Load) -> Option<(f64, Vec<Reason>)> {
         let outcome = self.network(load)?.solve().copies.into_iter().next()?.outcome;
         Some((self.blocks * outcome.value()?.seconds / f64::from(self.window), outcome.outside().to_vec()))
     }
 
-    /// How long it takes beside a load that is offered, frame by frame; means over so many frame times
-    /// of the medium.
+    /// Predicts the time beside an offered load by simulation; a mean over so many frame times.
     pub(crate) fn by_simulation(&self, load: Load, frame_times: f64, seed: u64) -> Option<f64> {
         let seconds = frame_times * self.on.rate.airtime(1500).as_secs_f64();
         let run = network::run(&self.network(load)?, &network::Options { seconds }, seed).ok()?;
@@ -235,7 +229,7 @@ impl Stage {
         Some(Some(Flow { from: "load".into(), to: "server".into(), rate, size }))
     }
 
-    /// A copy that fills its window once: its time is so many times that from block to block.
+    /// A copy of one window: its time is a multiple of the block interval.
     fn copy(&self) -> Option<Copy> {
         let burst = |frames: Frames| {
             let bits =
@@ -261,8 +255,7 @@ impl Stage {
 pub(crate) mod tests {
     use super::*;
 
-    /// A megabyte by a program that takes `rest_s` in ten exchanges to start, and lets the file flow
-    /// for `flow_s`.
+    /// A copy of 1 MB with ten setup exchanges in `rest_s` and a flow of `flow_s`.
     fn seen(flow_s: f64, rest_s: f64) -> Seen {
         let (stage, few) = (tcp(48), Frames { count: 10.0, seconds: 1e-3 });
         let plus = |f: Frames| Frames { count: f.count + few.count, seconds: f.seconds + few.seconds };
@@ -287,7 +280,7 @@ pub(crate) mod tests {
             assert!((simulated / again - 1.0).abs() < 0.02, "{flow_s}: {simulated} {again}");
             assert!((program.about(System::Scp).rest_s - 0.3).abs() < 1e-3);
         }
-        // Faster than the medium: no software explains that.
+        // Faster than the medium: not explained by software.
         assert_eq!(Program::fitted(&seen(0.1, 0.3)).flow.software_s, 0.0);
     }
 
@@ -301,7 +294,7 @@ pub(crate) mod tests {
     #[test]
     fn a_busy_medium_makes_exchanges_longer_by_a_turn_of_the_others_at_most() {
         let program = Program::fitted(&seen(0.9, 0.2));
-        // Twenty frames, each of which waits for two others at most.
+        // Twenty frames, each waiting for at most two others.
         let most = 0.2 + 20.0 * 3.0 * 822.4e-6;
         for share in [0.1f64, 0.6, 0.98] {
             let lonely = Load { share: share.min(LONELY_LOAD_MAX), ..load(share) };
@@ -314,7 +307,7 @@ pub(crate) mod tests {
 
     #[test]
     fn slow_software_does_not_mind_a_load_that_leaves_it_enough() {
-        // The file flows three times as long as its bits need.
+        // The flow takes three times the time of its bits.
         let program = Program::fitted(&seen(2.6, 0.1));
         let (quiet, light) = (Load::default(), load(0.3));
         let alone = program.by_model(1_000_000, quiet, quiet).unwrap().0;
@@ -322,7 +315,7 @@ pub(crate) mod tests {
         assert!((beside / alone - 1.0).abs() < 0.02, "{alone} {beside}");
     }
 
-    /// Frame times that are enough for a few per cent.
+    /// Frame times for an accuracy of a few per cent.
     pub(crate) const SOME: f64 = 5_000.0;
 
     pub(crate) fn tcp(window: u32) -> Stage {
@@ -345,7 +338,7 @@ pub(crate) mod tests {
     fn a_full_window_gets_what_the_load_leaves() {
         let stage = tcp(48);
         for share in [0.0, 0.1, 0.5, 0.55] {
-            // Work is conserved: the copy's bits take the time that the load leaves.
+            // Work conservation: the copy uses the time that the load leaves.
             let expected = (stage.there.seconds + stage.back.seconds) / (1.0 - share);
             let model = stage.by_model(load(share)).unwrap().0;
             assert!((model / expected - 1.0).abs() < 0.03, "{share}: {model} {expected}");
@@ -368,12 +361,12 @@ pub(crate) mod tests {
     #[test]
     fn a_load_that_fills_the_medium_leaves_a_turn_to_who_wants_one() {
         let stage = tcp(48);
-        // Each turn the client sends a frame of 1500 bytes, each of two others one of 1028.
+        // In each turn the client sends 1500 bytes and two others send 1028.
         let turn = 1.2e-3 + 20.8e-6 + 2.0 * 822.4e-6;
         let expected = stage.blocks * turn;
         let simulated = stage.by_simulation(load(0.98), SOME, 1).unwrap();
         assert!((simulated / expected - 1.0).abs() < 0.03, "{simulated} {expected}");
-        // The model takes a load as carried, and says that there is no room.
+        // The model takes the load as carried and reports overload.
         assert_eq!(stage.by_model(load(1.0)), None);
     }
 }

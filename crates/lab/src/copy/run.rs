@@ -5,29 +5,27 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// Of the client's time on the medium, where the measured part of the flow begins and ends: what
-/// begins and ends a copy has frames, too.
+/// Start and end of the measured part of the flow, as shares of the client's airtime: setup and end have frames, too.
 const MEASURED: (f64, f64) = (0.1, 0.9);
 
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub(super) struct Sample {
     pub(super) at_s: f64,
-    /// Time of the client's frames on the medium until now, in seconds.
+    /// Airtime of the client's frames so far, in seconds.
     pub(super) sent_s: f64,
-    /// Packets of the load that have come until now.
+    /// Load packets received so far.
     pub(super) load_packets: f64,
 }
 
-/// The part of a copy in which the file flowed.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Flow {
-    /// How long the whole file takes at the pace of the measured part.
+    /// Time of the whole file at the pace of the measured part.
     pub(super) seconds: f64,
-    /// Packets of the load that came meanwhile, a second.
+    /// Load packets per second during the flow.
     pub(super) load_packets_per_s: f64,
 }
 
-/// The flow of a copy whose samples, in order of time, these are; `None` if nothing flowed.
+/// The flow of a copy from its samples in order of time; `None` if nothing flowed.
 pub(super) fn flow(samples: &[Sample]) -> Option<Flow> {
     let (first, last) = (samples.first()?, samples.last()?);
     let all = last.sent_s - first.sent_s;
@@ -40,7 +38,7 @@ pub(super) fn flow(samples: &[Sample]) -> Option<Flow> {
     })
 }
 
-/// How things stood when the client's frames had taken `sent_s`, on a straight line between samples.
+/// The state when the client's airtime was `sent_s`, by linear interpolation.
 fn when(samples: &[Sample], sent_s: f64) -> Option<Sample> {
     let after = samples.iter().position(|s| s.sent_s >= sent_s)?;
     let (b, a) = (samples.get(after)?, samples.get(after.saturating_sub(1))?);
@@ -60,22 +58,22 @@ pub struct Wire {
 #[derive(Clone, Copy, PartialEq, Default, Debug, Serialize)]
 pub struct Run {
     pub seed: u64,
-    /// How long it took; infinite (JSON: null): it was cut off.
+    /// Infinite (JSON: null) if it was cut off.
     pub seconds: f64,
-    /// How long the file flowed, at the pace of the middle of it; none where nothing did.
+    /// Time of the flow at the pace of its middle; `None` if nothing flowed.
     pub flow_s: Option<f64>,
-    /// The load that its senders were due to send, as a share of the medium.
+    /// Offered load as a share of the medium.
     pub load_offered: f64,
-    /// The load that arrived while the file flowed, as a share of the medium.
+    /// Carried load during the flow as a share of the medium.
     pub load_carried: f64,
     pub load_packet_bytes: u64,
     pub there: Wire,
     /// What the server sent to the client.
     pub back: Wire,
-    /// Collisions while it ran, everybody's; none on a medium with turns.
+    /// Collisions of all stations; 0 on a medium with turns.
     pub collisions: u64,
     pub lateness_ms: f64,
-    /// Whether that was within the bound; a run that was not stays in the figures.
+    /// The lateness was within the limit; a late run still counts.
     pub in_time: bool,
 }
 
@@ -92,8 +90,8 @@ pub(super) struct Stopped;
 mod tests {
     use super::*;
 
-    /// Connects for half a second beside 1000 packets a second, flows for two seconds with half of the
-    /// medium beside 400, and says goodbye for 0.3 s.
+    /// Connects for 0.5 s beside 1000 load packets per second, flows for 2 s with half the medium beside 400, closes
+    /// for 0.3 s.
     fn samples(step_s: f64) -> Vec<Sample> {
         let count = (2.8 / step_s).round() as usize;
         let at = |i: usize| {
@@ -120,7 +118,7 @@ mod tests {
         assert_eq!(flow(&[Sample::default()]), None);
         let still = |at_s| Sample { at_s, ..Sample::default() };
         assert_eq!(flow(&[still(0.0), still(1.0), still(2.0)]), None);
-        // All at once, between two samples: as long as they are apart at most.
+        // A burst between two samples takes at most their interval.
         let burst = [still(0.0), Sample { at_s: 0.1, sent_s: 0.05, load_packets: 3.0 }];
         assert!(flow(&burst).is_some_and(|f| (f.seconds - 0.1).abs() < 1e-9), "{:?}", flow(&burst));
     }

@@ -32,15 +32,15 @@ pub(super) fn cells(options: &Options, systems: &[System]) -> Vec<Cell> {
     cells
 }
 
-/// Makes the study, with a progress bar on a terminal. When `stop` is set the runs under way are
-/// given up and the report has what there is. An error: there is no bench to be had.
+/// Runs the study with a progress bar. If `stop` is set, current runs are abandoned and the report has the others.
+/// Fails if no bench can start.
 pub fn run(options: &Options, stop: &AtomicBool) -> Result<Report, RunError> {
     let began = Instant::now();
     let peers: Vec<Peer> = options.systems.iter().map(|s| look_for(*s)).collect();
     let systems: Vec<System> = peers.iter().filter(|p| p.missing.is_none()).map(|p| p.system).collect();
     let cells = cells(options, &systems);
     let mut order = plan::order(cells.len(), options.first_seed, options.seeds);
-    // Workers take from the end.
+    // Workers pop from the end.
     order.reverse();
     let bar = bar(order.len() as u64, "runs", true);
     let study = Study {
@@ -74,17 +74,17 @@ struct Study<'a> {
     options: &'a Options,
     systems: Vec<System>,
     cells: Vec<Cell>,
-    /// What is left to do, the next one last.
+    /// Remaining runs, the next one last.
     order: Mutex<Vec<(usize, u64)>>,
     results: Mutex<Vec<Vec<Outcome>>>,
-    /// Held by all who copy over a network; a copy on the disk alone wants it for itself.
+    /// Shared by network copies; a disk copy holds it exclusively.
     disk: RwLock<()>,
     bar: ProgressBar,
     stop: &'a AtomicBool,
 }
 
 impl Study<'_> {
-    /// Runs one after the other until there are none left.
+    /// Runs jobs until none is left.
     fn work(&self, mut bench: Option<Bench>) {
         while let Some((index, seed)) = self.next() {
             let Some(cell) = self.cells.get(index) else { continue };
@@ -120,7 +120,7 @@ impl Study<'_> {
             let _alone = self.disk.write().unwrap_or_else(PoisonError::into_inner);
             here.copy(cell, seed, self.stop)
         };
-        // What a run that went wrong or was cut off has left under way must not meet the next.
+        // A bench is not reused after a failed or cut-off run: its traffic would meet the next.
         let is_clean = matches!(&copied, Ok(Ok(run)) if run.seconds.is_finite());
         *bench = is_clean.then_some(here);
         match copied {
@@ -141,7 +141,7 @@ fn look_for(system: System) -> Peer {
         System::Libnfs => find("nfs-cp").map(|p| libnfs_version(&p)),
         System::Scp => Some(said("ssh", "-V")),
         System::Rsync => Some(said("rsync", "--version")),
-        // vsftpd tells its version to its standard input.
+        // vsftpd prints its version on standard input.
         System::Ftp => Some(said("lftp", "--version")),
         System::Remora | System::SameDisk | System::FromMemory => Some(env!("CARGO_PKG_VERSION").to_owned()),
     };

@@ -7,10 +7,10 @@ use crate::report::number::{figure, megabytes};
 use crate::report::statistics::Summary;
 use crate::report::table::Table;
 
-/// A row: what is compared, the paper's least and most, how much of it a copy has.
+/// A row: the ratio's name, the paper's range, and the formula.
 type Ratio = (&'static str, &'static str, fn(&Parts, f64) -> f64);
 
-/// Sections 3.1, 3.3 and 4. Its 98 % are the most there was.
+/// Sections 3.1, 3.3 and 4. 98 % is the highest load.
 const RATIOS: [Ratio; 5] = [
     ("hardware over the bare bits", "4 to 8", |p, _| p.hardware_s / p.bits_s),
     ("software: no load over hardware", "1 to 2.5", |p, _| (p.hardware_s + p.software_s) / p.hardware_s),
@@ -38,7 +38,7 @@ impl Report {
     }
 }
 
-/// What a load of 98 % adds; no number where there was none, or a copy was cut off.
+/// Extra time at a load of 98 %; not a number if missing or cut off.
 fn at_98(parts: &Parts) -> f64 {
     let most = parts.contention_s.iter().find(|(load, _)| *load == 98.0);
     most.map_or(f64::NAN, |(_, seconds)| *seconds)
@@ -201,7 +201,7 @@ fn copy_row(outcome: &CellOutcome) -> Vec<String> {
     row
 }
 
-/// Seconds with their marks, how far off they are, and the judgement.
+/// Seconds with marks, error, and verdict.
 fn prediction(predicted: &Predicted) -> [String; 3] {
     let mark = if predicted.fitted { "~" } else { "" };
     let doubt = if predicted.doubts.is_empty() { "" } else { "*" };
@@ -256,7 +256,7 @@ mod tests {
     fn ratios_are_of_the_parts() {
         let mut report = report();
         let here = |report: &Report, row: usize| report.beside_paper().rows[row][2].clone();
-        // 0.8 s of bits, 0.855 s of frames, 1.0035 s without load; there was no load of 98 %.
+        // 0.8 s of bits, 0.855 s of frames, 1.0035 s without load; no load of 98 %.
         assert_eq!([here(&report, 0), here(&report, 1), here(&report, 2)], ["1.07", "1.17", "1.25"]);
         assert_eq!([here(&report, 3), here(&report, 4)], ["", ""]);
         report.parts[0].contention_s.push((98.0, 3.0 * 1.0035));

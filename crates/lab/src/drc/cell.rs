@@ -28,16 +28,16 @@ pub enum Mode {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub enum Patience {
-    /// The reference port's: 0.7 s, four times as long each time.
+    /// The reference port's: 0.7 s, quadrupled each time.
     #[serde(rename = "1989")]
     Reference,
-    /// Linux over UDP: 1.1 s, twice as long each time.
+    /// Linux over UDP: 1.1 s, doubled each time.
     #[serde(rename = "linux-udp")]
     LinuxUdp,
-    /// TCP, as everybody does by now: on one connection nothing is sent twice.
+    /// TCP: no retransmission on one connection.
     #[serde(rename = "tcp")]
     Tcp,
-    /// Remora's over UDP: learns how long the server takes.
+    /// Remora's over UDP, which measures the round-trip time.
     #[serde(rename = "remora")]
     Remora,
 }
@@ -82,7 +82,7 @@ impl Mode {
         }
     }
 
-    /// Whether it recognises a duplicate before it is executed.
+    /// Whether it detects a duplicate before execution.
     pub(super) const fn is_modified(self) -> bool {
         matches!(self, Mode::Juszczak | Mode::Full)
     }
@@ -127,7 +127,7 @@ pub(super) struct Cell {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Variation {
     Scaled(Parameter, f64),
-    /// Daemons have an inode's lock in the order in which they came for it.
+    /// Daemons get an inode's lock in order of request.
     InOrder,
 }
 
@@ -182,8 +182,8 @@ impl Cell {
         Config { server, client, timers: self.patience.timers(), cache: self.mode.config() }
     }
 
-    /// What the paper has for it. Its unmodified server has the reference port's cache, which
-    /// does not look at writes, so that none at all comes to the same.
+    /// The paper's values. Its unmodified server has the reference port's cache, which ignores writes, so that no
+    /// cache is equivalent.
     pub(super) fn paper(&self) -> Option<Paper> {
         if self.patience != Patience::Reference || self.variation.is_some() {
             return None;
@@ -203,7 +203,7 @@ impl Cell {
     }
 }
 
-/// What DRC 89, tables 2 and 3 have: means of 20 runs.
+/// DRC 89, tables 2 and 3: means of 20 runs.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Paper {
     pub sent: f64,
@@ -211,7 +211,7 @@ pub struct Paper {
     pub duplicates_processed: f64,
     /// KB per second.
     pub speed: f64,
-    /// By how many percent the modified server is faster.
+    /// Speed-up of the modified server in percent.
     pub change_percent: Option<f64>,
 }
 
@@ -234,8 +234,8 @@ fn all(patiences: &[Patience]) -> Vec<Cell> {
     cells
 }
 
-/// Each fitted parameter a quarter less and a quarter more, and daemons that do not overtake one
-/// another, without a cache and with one.
+/// Each fitted parameter a quarter less and a quarter more, and daemons that do not overtake, without and with a
+/// cache.
 pub(super) fn sensitivity() -> Vec<Cell> {
     let scaled = Parameter::ALL.into_iter().flat_map(|p| [0.75, 1.25].map(|f| Some(Variation::Scaled(p, f))));
     let variations: Vec<Option<Variation>> =

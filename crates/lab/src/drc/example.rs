@@ -26,12 +26,12 @@ use super::slow_disk::{Done, Pace, Script, SlowDisk};
 use crate::raw;
 use crate::report::provenance::Source;
 
-/// How long the client waits before it asks again.
+/// Retransmission timeout of the client.
 const PATIENCE: Duration = Duration::from_millis(700);
-/// The create takes longer, so that c(1) has left when its reply comes; c(1) blocks on something.
+/// The create takes longer, so that c(1) is sent before the reply arrives; c(1) blocks.
 const CREATES: [Duration; 2] = [Duration::from_millis(800), Duration::from_millis(600)];
 const WRITE: Duration = Duration::from_millis(10);
-/// All is over when nothing has come for so long after w(0)'s reply.
+/// The example ends this long after w(0)'s reply without another message.
 const REST: Duration = Duration::from_millis(1000);
 const LIMIT: Duration = Duration::from_secs(20);
 const NAME: &[u8] = b"file";
@@ -87,7 +87,7 @@ impl Hand {
         let Reply::Create(Ok(made)) = raw::results(&create, &reply)? else { return Err(RealError::SetUp) };
         self.send('w', &raw::nfs(W, &write(made.fh.ok_or(RealError::SetUp)?)))?;
         self.reply(W, LIMIT)?.ok_or(RealError::TooLong)?;
-        // What else comes is of no use to it.
+        // Other messages are ignored.
         while self.reply(C, REST)?.is_some() {}
         Ok(())
     }
@@ -97,7 +97,7 @@ impl Hand {
         self.socket.send(message).map(drop)
     }
 
-    /// The next reply with this transaction id, if it comes within `time`.
+    /// The next reply with this xid within `time`.
     fn reply(&mut self, xid: u32, time: Duration) -> io::Result<Option<Bytes>> {
         let end = self.pace.now() + time;
         loop {
@@ -147,7 +147,7 @@ fn write(fh: Fh) -> Call {
     Call::Write(WriteArgs { fh, offset: 0, count: WRITTEN as u32, stable: Stable::FileSync, data })
 }
 
-/// Numbers what is of one call, as the paper does.
+/// Numbers the transmissions of a call, as the paper does.
 #[derive(Default)]
 struct Names(BTreeMap<char, u32>);
 
@@ -201,7 +201,7 @@ fn events(timeline: &Timeline) -> Vec<Event> {
             add(span.to, &who, format!("has done {}: {}", span.label, effect(span)));
         }
     }
-    // A reply stands before the call that it leads to, although no time passes between.
+    // A reply comes before the call that it triggers, at the same time.
     events.sort_by_key(|(at, _)| *at);
     events.into_iter().map(|(_, event)| event).collect()
 }

@@ -25,7 +25,7 @@ pub use cell::{Mode, Paper, Patience, Server};
 pub use options::{Options, SEEDS_MAX, Way};
 pub use outcome::{Example, Group, Report, Row};
 
-/// Runs everything. All runs are independent: one pool takes them all.
+/// Runs all cells on one pool.
 pub fn run(options: &Options) -> Report {
     let today = cell::today().into_iter().filter(|cell| options.way.can_run(cell)).collect();
     let mut groups = vec![(Group::Tables, cell::tables()), (Group::Today, today)];

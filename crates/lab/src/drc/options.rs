@@ -2,15 +2,13 @@ use std::num::NonZeroUsize;
 
 use super::cell::{Cell, Patience};
 
-/// The most seeds a cell may be run with.
 pub const SEEDS_MAX: u64 = 1000;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Way {
     Simulated,
-    /// With the real server and client on loopback, many runs at a time, which mostly sleep. Time runs
-    /// `faster` times as fast, timers and disk alike (range: 1 to 50); at more than 1 without Remora's own
-    /// client, whose timers are its own.
+    /// The real server and client on loopback, many runs at a time, which mostly sleep. Timers and disk run `faster`
+    /// times as fast (1 to 50); above 1 without Remora's own client, whose timers cannot be scaled.
     Real {
         faster: f64,
     },
@@ -20,19 +18,19 @@ pub enum Way {
 pub struct Options {
     pub way: Way,
     pub first_seed: u64,
-    /// How many seeds for each cell (1 to [`SEEDS_MAX`]).
+    /// 1 to [`SEEDS_MAX`].
     pub seeds: u64,
-    /// Whether to vary what was fitted, too (in virtual time only).
+    /// Vary the fitted parameters, too (virtual time only).
     pub sensitivity: bool,
-    /// On so many threads, in virtual time; the results do not depend on it.
+    /// For virtual time. Results do not depend on it.
     pub threads: NonZeroUsize,
-    /// Whether to show a progress bar (on a terminal only).
+    /// Show a progress bar on a terminal.
     pub bar: bool,
-    /// The command that gives this again, for the report.
+    /// Command line for the report.
     pub command: String,
 }
 
-/// Real runs at a time, at the original pace. They mostly sleep.
+/// Concurrent real runs at the original pace. They mostly sleep.
 pub(super) const AT_ONCE: NonZeroUsize = NonZeroUsize::new(32).unwrap();
 
 impl Way {
@@ -43,7 +41,7 @@ impl Way {
         }
     }
 
-    /// Runs at a time. Real ones at a faster pace would disturb one another.
+    /// Concurrent runs. Accelerated real runs would disturb one another.
     pub(super) fn at_once(self, threads: NonZeroUsize) -> NonZeroUsize {
         match self {
             Way::Simulated => threads,

@@ -12,7 +12,7 @@ use crate::report::statistics::{Summary, mean_margin};
 pub struct Report {
     #[serde(flatten)]
     pub made: Provenance,
-    /// How many times as fast as they would be the real runs' timers and disks are.
+    /// Acceleration of the real runs' timers and disks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub faster: Option<f64>,
     pub rows: Vec<Row>,
@@ -44,20 +44,18 @@ pub struct Row {
     pub duplicates_processed: Option<Summary>,
     /// KB per second.
     pub speed: Option<Summary>,
-    /// How far the means of as many other runs may be from these.
     pub margins: Margins,
-    /// By how many percent the mean speed is above that with the reference port's cache, or
-    /// without one.
+    /// Change of the mean speed in percent, over the reference port's cache or none.
     pub change_percent: Option<f64>,
     pub paper: Option<Paper>,
-    /// By how many percent the means lie above the paper's.
+    /// Difference of the means from the paper's, in percent.
     pub difference_percent: Option<Difference>,
-    /// Runs after which the file was not what was written.
+    /// Runs with a damaged file.
     pub damaged: usize,
     pub failures: Vec<FailedRun>,
 }
 
-/// Half the 95 % intervals of means; `None` when there are too few runs.
+/// Half the 95 % intervals of means; `None` if there are too few runs.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Margins {
     pub sent: Option<f64>,
@@ -68,7 +66,7 @@ pub struct Margins {
     pub change_percent: Option<f64>,
 }
 
-/// How far means lie above the paper's, in percent.
+/// Difference of means from the paper's, in percent.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Difference {
     pub sent: f64,
@@ -80,7 +78,7 @@ pub struct Difference {
     pub change_points: Option<f64>,
 }
 
-/// How near to the paper's figures are taken to be near enough, in percent,
+/// Largest difference from the paper that counts as near, in percent.
 pub(super) const NEAR: f64 = 15.0;
 /// Largest difference of a change of speed that counts as near, in points.
 pub(super) const CHANGE_NEAR: f64 = 10.0;
@@ -91,7 +89,7 @@ pub struct Example {
     pub source: Source,
     pub cache: Mode,
     pub events: Vec<Event>,
-    /// Bytes of the file in the end. The client was told that all are there.
+    /// Final size of the file. The client was told that all bytes were written.
     pub size: u64,
     pub lost: bool,
     #[serde(skip)]
@@ -101,7 +99,7 @@ pub struct Example {
 #[derive(Clone, Debug, Serialize)]
 pub struct Event {
     pub seconds: f64,
-    /// Who: the client, a daemon, or the server for both.
+    /// Client, daemon or server.
     pub who: String,
     pub what: String,
 }
@@ -122,7 +120,7 @@ impl Report {
         }
     }
 
-    /// How many runs failed, or left a file that is not what was written.
+    /// Runs that failed or damaged the file.
     pub fn failures(&self) -> usize {
         self.rows.iter().map(|r| r.failures.len() + r.damaged).sum::<usize>() + self.example_failures.len()
     }
@@ -193,7 +191,7 @@ impl Row {
             .collect()
     }
 
-    /// What the paper has and runs that failed leave open, in words.
+    /// Values of the paper that were not measured because runs failed.
     pub(super) fn unmeasured(&self) -> Option<String> {
         let paper = self.paper?;
         let what = match self.difference_percent {
@@ -204,7 +202,7 @@ impl Row {
         Some(format!("{}, {}{what}", self.server.name(), self.cache.name()))
     }
 
-    /// Whether `other` is the same but for the cache.
+    /// Whether `other` differs only in its cache.
     fn is_beside(&self, other: &Row) -> bool {
         (self.group, self.server, self.client) == (other.group, other.server, other.client)
             && self.varied == other.varied
@@ -215,11 +213,11 @@ pub(super) fn mean(summary: Option<Summary>) -> Option<f64> {
     summary?.mean
 }
 
-/// Compares the speeds of rows with the mean of the unmodified servers' beside them, with and without the
-/// reference port's cache, which writes make no use of: in real time those are two samples of one thing.
-/// `one_run`: they are the same runs (simulated).
+/// Compares the speed of each row with the mean of the unmodified servers beside it, with and without the reference
+/// port's cache, which ignores writes: in real time they are two samples of one population. `one_run`: they are the
+/// same simulated runs.
 pub(super) fn compare(rows: &mut [Row], one_run: bool) {
-    // What a row's speed is divided by, and its margin as a share of it.
+    // The base speed, and its margin as a share.
     let base = |rows: &[Row], row: &Row| {
         let unmodified: Vec<&Row> = rows.iter().filter(|r| r.is_beside(row) && !r.cache.is_modified()).collect();
         let speeds: Vec<f64> = unmodified.iter().filter_map(|r| mean(r.speed)).collect();
@@ -235,7 +233,7 @@ pub(super) fn compare(rows: &mut [Row], one_run: bool) {
             let (base, base_margin) = base(rows, row)?;
             let ratio = mean(row.speed)? / base;
             let margin = row.margins.speed.zip(mean(row.speed)).map(|(m, speed)| m / speed);
-            // Of two means that know nothing of each other.
+            // The error of a ratio of independent means.
             let margin = margin.zip(base_margin).map(|(a, b)| 100.0 * ratio * a.hypot(b));
             Some((100.0 * (ratio - 1.0), margin))
         })

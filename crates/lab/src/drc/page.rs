@@ -41,12 +41,12 @@ impl Html for Report {
 
 const TIMELINE_SIZE: (u32, u32) = (760, 250);
 const SPEEDS_SIZE: (u32, u32) = (760, 300);
-/// Heights of the client, the server's network, and the daemons.
+/// Vertical positions of the client, the server's network and the daemons.
 const CLIENT: f64 = 3.0;
 const SERVER: f64 = 2.0;
 const DAEMONS: [f64; 2] = [1.1, 0.3];
 const HALF: f64 = 0.22;
-/// Of the time that is drawn: what is shorter has no room for words.
+/// Spans below this share of the axis are too short for a label inside.
 const NARROW: f64 = 0.2;
 
 /// Example 1: the client above, the daemons below, messages between them.
@@ -81,7 +81,7 @@ fn lanes(canvas: &mut Canvas<'_, '_>, end: f64) -> Drawn {
     Ok(())
 }
 
-/// An arrow; what is sent says what it is where it begins.
+/// An arrow; calls have a label at their start.
 fn message(canvas: &mut Canvas<'_, '_>, span: &Span, from: f64, to: f64) -> Drawn {
     let (start, end) = ((span.from.as_secs_f64(), from), (span.to.as_secs_f64(), to));
     let colour = colour(span);
@@ -89,7 +89,7 @@ fn message(canvas: &mut Canvas<'_, '_>, span: &Span, from: f64, to: f64) -> Draw
     let tip: Vec<(i32, i32)> = if to < from { vec![(0, 0), (-7, -7), (1, -9)] } else { vec![(0, 0), (-7, 7), (1, 9)] };
     canvas.draw_series([EmptyElement::at(end) + Polygon::new(tip, colour.filled())])?;
     if from > to {
-        // c(1) and w(0) leave at nearly the same time.
+        // c(1) and w(0) start at nearly the same time.
         let aside = if span.label.starts_with('c') { -26 } else { 2 };
         let style = FONT.into_font().color(&colour);
         canvas.draw_series([EmptyElement::at(start) + Text::new(span.label.clone(), (aside, -20), style)])?;
@@ -97,7 +97,7 @@ fn message(canvas: &mut Canvas<'_, '_>, span: &Span, from: f64, to: f64) -> Draw
     Ok(())
 }
 
-/// What a daemon does; its effect is at the end.
+/// An operation of a daemon; it takes effect at its end.
 fn work(canvas: &mut Canvas<'_, '_>, span: &Span, y: f64) -> Drawn {
     let (from, to) = (span.from.as_secs_f64(), span.to.as_secs_f64());
     let colour = colour(span);
@@ -107,7 +107,7 @@ fn work(canvas: &mut Canvas<'_, '_>, span: &Span, y: f64) -> Drawn {
     let effect = if span.label.starts_with('c') { "empties the file" } else { "writes" };
     let words = format!("{} {effect}", span.label);
     let style = FONT.into_font().color(&BLACK);
-    // Words that have no room in it end before it.
+    // A label that does not fit ends before the span.
     let (at, style) = if (to - from) < NARROW * (canvas.x_range().end - canvas.x_range().start) {
         ((-5, -8), style.pos(Pos::new(HPos::Right, VPos::Top)))
     } else {
@@ -139,7 +139,7 @@ pub(super) fn speeds(report: &Report) -> Result<String, String> {
                 let line = vec![(x - 0.42, paper.speed), (x + 0.42, paper.speed)];
                 plot::line(&mut canvas, line, VERMILION.stroke_width(3))?;
             }
-            // One below the other: side by side neighbours' names overlap.
+            // On two lines: side by side, neighbours' names overlap.
             for (words, below) in [(row.server.name(), 6), (row.cache.name(), 21)] {
                 let style = FONT.into_font().color(&BLACK).pos(Pos::new(HPos::Center, VPos::Top));
                 canvas.draw_series([EmptyElement::at((x, 0.0)) + Text::new(words, (0, below), style)])?;

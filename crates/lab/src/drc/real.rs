@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 
 use super::slow_disk::{Pace, SlowDisk};
 
-/// No run takes as long, at the original pace.
+/// Time limit of a run at the original pace.
 const LIMIT: Duration = Duration::from_secs(1000);
 
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +68,7 @@ pub(super) fn run(config: &Config, seed: u64, faster: f64) -> Result<Outcome, Re
     })
 }
 
-/// A server with so many daemons, who take up whatever is next.
+/// A server with this many daemons.
 pub(super) fn serve(
     disk: Arc<SlowDisk>,
     cache: cache::Config,
@@ -165,9 +165,9 @@ async fn write(session: &Session, fh: &Fh, pace: Pace, copy: Duration) -> Result
     }
 }
 
-/// Waits more exactly than the runtime's clock does, which ticks once a millisecond.
+/// Sleeps more precisely than the runtime's timer, which ticks once per millisecond.
 async fn wait(pace: Pace, until: Time) {
-    // A thread that cannot be had is as good as no time to wait.
+    // Without a thread, return at once.
     let _ = tokio::task::spawn_blocking(move || pace.sleep_until(until)).await;
 }
 
@@ -177,11 +177,10 @@ mod tests {
     use crate::drc::cell;
     use crate::drc::cell::{Mode, Server};
 
-    /// What makes table 2. How many are sent twice depends on how busy the machine is, so daemons that keep their order
-    /// are asked beside, at the same time. Of 20 seeds (20 times as fast) those that overtake sent 40 to 64 twice
-    /// (mean 56) on a machine with little to do and those in order 6 to 34 (22); of 10 seeds beside two busy loops it
-    /// was 47 to 69 (61) and 16 to 46 (35). So no number tells them apart on every machine, but of no seed were those
-    /// that overtake fewer than 1.35 times as many, nor of three seeds together fewer than 1.47 times.
+    /// The cause of table 2. The number of duplicates depends on the machine's load, so that ordered daemons run
+    /// beside at the same time. Of 20 seeds (20 times as fast) overtaking daemons caused 40 to 64 duplicates (mean 56)
+    /// on an idle machine and ordered ones 6 to 34 (22); of 10 seeds beside two busy loops 47 to 69 (61) and 16 to 46
+    /// (35). For every seed the ratio was at least 1.35, for any three seeds together at least 1.47.
     #[test]
     fn the_small_servers_daemons_overtake_one_another_and_the_cache_makes_up_for_it() {
         let cells = cell::tables();

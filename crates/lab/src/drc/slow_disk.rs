@@ -17,9 +17,8 @@ use remora_wire::nfs3::{
     Attr, CreateHow, Fh, FsStatOk, LinkAttrs, NfsTime, NodeKind, PathConfOk, RenameDirs, SetAttr, Stable, Wcc,
 };
 
-/// How long those that sleep for the lock give the one that let go of it to come back with the
-/// next request: of the clock's time, since many runs may share the machine where it is not fast,
-/// and of the machine's.
+/// How long sleepers leave the lock to its last holder for the next request: in the clock's time, since many runs may
+/// share the machine at the original pace, and in the machine's.
 const GRACE: Duration = Duration::from_millis(4);
 const GRACE_MIN: Duration = Duration::from_micros(300);
 
@@ -38,7 +37,7 @@ impl Pace {
         Time::ZERO + self.clock.now().since(Time::ZERO).mul_f64(self.faster)
     }
 
-    /// How long a time of this clock is on the machine's.
+    /// Converts a time of this clock to the machine's.
     pub(super) fn real(&self, time: Duration) -> Duration {
         time.div_f64(self.faster)
     }
@@ -57,9 +56,9 @@ pub(super) struct SlowDisk {
     script: Option<Script>,
 }
 
-/// How long things take where that is laid down, and what was done.
+/// Scripted durations, and the operations done.
 pub(super) struct Script {
-    /// Creates take so long, one after the other; then no time.
+    /// Durations of the creates in order; then zero.
     creates: Mutex<VecDeque<Duration>>,
     write: Duration,
     done: Mutex<Vec<Done>>,
@@ -102,12 +101,12 @@ impl SlowDisk {
         }
     }
 
-    /// Creates and writes take as long as `script` says.
+    /// A disk with the durations of `script`.
     pub(super) fn scripted(fs: Arc<MemFs>, ufs: Ufs, pace: Pace, script: Script) -> SlowDisk {
         SlowDisk { script: Some(script), ..SlowDisk::new(fs, ufs, pace, 0) }
     }
 
-    /// What was done by a script, in the order in which it was taken up.
+    /// Scripted operations, in order of start.
     pub(super) fn done(&self) -> Vec<Done> {
         let mut done = self.script.as_ref().map_or_else(Vec::new, |script| lock(&script.done).clone());
         done.sort_by_key(|d| d.from);
@@ -118,7 +117,7 @@ impl SlowDisk {
         self.writes.load(Ordering::Relaxed)
     }
 
-    /// Does `what` at the end of the time that the volume says it takes.
+    /// Performs `what` after the volume's service time.
     fn slowly<T>(&self, takes: impl FnOnce(&mut Volume, Time) -> Time, what: impl FnOnce(&MemFs) -> T) -> T {
         let _held = self.inode.lock();
         let done = takes(&mut lock(&self.volume), self.pace.now());
@@ -136,11 +135,10 @@ fn handle(id: &FileId) -> Fh {
     Fh(Bytes::copy_from_slice(id.as_bytes()))
 }
 
-/// The lock of an inode; the load has one file. If daemons overtake one another it is free to take
-/// at once for whoever comes while nobody holds it, and those that sleep for it come in turn, but
-/// later. Else all have it in turn.
+/// The lock of an inode; the load has one file. If daemons overtake, a free lock goes to the next caller at once,
+/// before sleepers. Otherwise it is granted in order.
 struct Inode {
-    /// How long sleepers wait once it is free, if they are overtaken.
+    /// Delay of sleepers after it is free, if they are overtaken.
     grace: Option<Duration>,
     state: Mutex<Lock>,
     freed: Condvar,
@@ -319,7 +317,7 @@ mod tests {
             lock(log).push("again");
         });
         let order = order.into_inner().unwrap();
-        // On a machine so busy that this thread was not run for a while, a sleeper may be first.
+        // On a busy machine a sleeper may be first.
         assert_eq!(order.iter().filter(|n| **n != "again").collect::<Vec<_>>(), [&"first", &"second"]);
         assert!(order.contains(&"again"));
     }

@@ -27,7 +27,7 @@ impl Report {
         let mut out = String::new();
         for group in Group::ALL {
             if self.group(group).next().is_some() {
-                // Writing to a String cannot fail.
+                // Writing to a `String` cannot fail.
                 let _ = writeln!(out, "{}\n{}", group.title(), self.table(group).to_text());
             }
             if group == Group::Tables {
@@ -44,7 +44,7 @@ impl Report {
         out
     }
 
-    /// How the figures came about, in a sentence or two.
+    /// How the figures were made.
     pub(super) fn made_how(&self) -> String {
         let how = match (self.made.source, self.faster) {
             (Source::Real, Some(1.0)) => {
@@ -62,7 +62,7 @@ impl Report {
         )
     }
 
-    /// How near to the paper tables 2 and 3 are.
+    /// Compares tables 2 and 3 with the paper.
     pub(super) fn nearness(&self) -> String {
         let far: Vec<String> = self.group(Group::Tables).flat_map(Row::far).collect();
         let open: Vec<String> = self.group(Group::Tables).filter_map(Row::unmeasured).collect();
@@ -235,7 +235,7 @@ mod tests {
     use crate::drc::{cell, outcome};
     use crate::report::provenance::SeedRun;
 
-    /// What is said where all but some servers did just as the paper's, and all runs of those failed.
+    /// The text if all servers but some did as the paper's, and all runs of those failed.
     fn nearness(has_failed: impl Fn(&Cell) -> bool) -> String {
         let run = |cell: &Cell| {
             let paper = cell.paper().filter(|_| !has_failed(cell)).ok_or_else(|| "lost".to_owned())?;

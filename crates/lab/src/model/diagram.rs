@@ -10,13 +10,13 @@ use remora_model::{Kind, Report, Topology};
 use crate::report::number::digits;
 use crate::report::number::escape;
 
-/// Rows drawn at most; then it says how many are left out.
+/// Rows drawn at most; a last line counts the others.
 const ROWS_MAX: usize = 200;
 const ARCS_MAX: usize = 24;
 const WIDTH: usize = 460;
 const ROW: usize = 34;
 const INDENT: usize = 20;
-/// Deeper than this nothing is drawn further to the right.
+/// Deepest level of indentation.
 const DEPTH_MAX: usize = 7;
 const ARCS: usize = 350;
 const BAR: usize = 22;
@@ -34,7 +34,7 @@ struct Row {
     parent: Option<usize>,
 }
 
-/// The picture of a topology with the loads of its report.
+/// The topology as SVG, with the loads of its report.
 pub fn diagram(topology: &Topology, report: &Report) -> String {
     let rows = rows(topology);
     let shown = rows.len().min(ROWS_MAX);
@@ -59,7 +59,7 @@ pub fn diagram(topology: &Topology, report: &Report) -> String {
     svg + "</svg>"
 }
 
-/// Every node once, each below what it hangs on.
+/// Every node once, each below its parent.
 fn rows(topology: &Topology) -> Vec<Row> {
     let media: BTreeMap<&str, usize> = topology.media.iter().enumerate().map(|(i, m)| (m.name.as_str(), i)).collect();
     let (mut groups, mut gateways) = (vec![Vec::new(); topology.media.len()], vec![Vec::new(); topology.media.len()]);
@@ -75,7 +75,7 @@ fn rows(topology: &Topology) -> Vec<Row> {
     }
     let (mut seen_media, mut seen_gateways) = (vec![false; topology.media.len()], vec![false; topology.gateways.len()]);
     let mut rows: Vec<Row> = Vec::new();
-    // Last in, first out: what is pushed last is drawn first.
+    // A stack: the last node pushed is drawn first.
     let mut waiting: Vec<Row> =
         (0..topology.media.len()).rev().map(|m| Row { node: Node::Medium(m), depth: 0, parent: None }).collect();
     while let Some(row) = waiting.pop() {
@@ -108,7 +108,7 @@ fn middle(row: usize) -> usize {
     4 + row * ROW + ROW / 2
 }
 
-/// The line from a node to what it hangs on.
+/// The line from a node to its parent.
 fn branch(row: &Row, at: usize) -> String {
     let Some(parent) = row.parent else { return String::new() };
     let (x, from, to) = (left(row.depth.saturating_sub(1)) + 8, middle(parent) + BAR / 2, middle(at));
@@ -116,7 +116,7 @@ fn branch(row: &Row, at: usize) -> String {
     format!("<path d=\"M{x} {from}V{to}H{end}\" fill=\"none\" stroke=\"currentColor\" stroke-opacity=\"0.4\"/>")
 }
 
-/// A name and what is said about it, cut to the room that there is.
+/// A name and a remark, cut to the available width.
 fn label(name: &str, about: &str, depth: usize, row: usize) -> String {
     let x = left(depth) + 24;
     let room = (ARCS - x) / 7;
@@ -161,7 +161,7 @@ fn medium(topology: &Topology, report: &Report, m: usize, depth: usize, row: usi
         name = escape(&medium.name),
         load = digits(load * 100.0),
         over = if over { ", more than it can carry" } else { "" },
-        // The bar needs no room for a sign.
+        // A bar has no symbol on its left.
         label = label(&medium.name, &words, depth, row).replacen(
             &format!("x=\"{}\"", x + 24),
             &format!("x=\"{}\"", x + 8),
@@ -196,7 +196,7 @@ fn group(topology: &Topology, g: usize, depth: usize, row: usize) -> String {
     )
 }
 
-/// What goes from group to group: copies thick, flows thin.
+/// Arcs between groups: copies thick, flows thin.
 fn arcs(topology: &Topology, rows: &[Row]) -> String {
     let place: BTreeMap<&str, usize> = rows
         .iter()
@@ -212,7 +212,7 @@ fn arcs(topology: &Topology, rows: &[Row]) -> String {
     for (lane, (from, to, what, colour, width)) in copies.chain(flows).take(ARCS_MAX).enumerate() {
         let (Some(a), Some(b)) = (place.get(from.as_str()), place.get(to.as_str())) else { continue };
         let reach = ARCS + 30 + (lane * 17) % (WIDTH - ARCS - 30);
-        // Where lines meet, what comes in stands lower than what goes out.
+        // Incoming lines end below outgoing ones.
         let (start, end) = (middle(*a) - 4, middle(*b) + 4);
         let _ = write!(
             svg,

@@ -73,7 +73,7 @@ pub(super) fn office() -> Topology {
     }
 }
 
-/// A file over media that have what `media` has, from the first one to the last.
+/// A copy over media like `media`, from the first to the last.
 fn copied(media: Vec<Medium>, groups: Vec<Group>, flows: Vec<Flow>, packets: f64, bytes: [f64; 2]) -> Topology {
     let joins = media.iter().map(|m| m.name.clone()).collect();
     let gateway = Gateway { name: "gateway".into(), joins, cost: Seconds::ZERO, law: Law::Constant };
@@ -97,14 +97,14 @@ fn copied(media: Vec<Medium>, groups: Vec<Group>, flows: Vec<Flow>, packets: f64
     }
 }
 
-/// A ring whose copy's packets come slower than it sends them, but not than it does beside others'.
+/// A ring on which packets arrive slower than they are sent, but faster than beside other traffic.
 pub(super) fn trickle() -> Topology {
     let ring = Kind::Ring { walk: seconds(1e-6), discipline: Discipline::Exhaustive };
     let groups = vec![group("a", "ring", 1, 1e-3), group("m", "ring", 50, 0.0), group("b", "ring", 1, 0.0)];
     copied(vec![medium("ring", 16, ring)], groups, vec![flow("m", "m", 11.0, 1420.0, 0.0)], 6.0, [1420.0, 150.0])
 }
 
-/// Two cells, with more beside the copy in the second one.
+/// Two wireless cells, the second with more traffic beside the copy.
 pub(super) fn cells() -> Topology {
     let weather = TwoStateChannel { good_s: 1.0, bad_s: 0.0, bad: Periods::Exponential };
     let air = |name| medium(name, 2, Kind::Wifi { overhead: Seconds::ZERO, channel: weather });

@@ -117,7 +117,7 @@ impl Field {
 }
 
 impl Input {
-    /// The file's array of tables that it is in, which of them from 0, and its key there.
+    /// Its array of tables in the file, the index there, and the key.
     pub fn place(&self) -> (&'static str, usize, &'static str) {
         (self.table, self.index, self.field.key())
     }
@@ -136,7 +136,7 @@ impl Input {
         matches!(self.unit(), Unit::Count | Unit::Bytes | Unit::BitsPerSecond)
     }
 
-    /// Its value; `None` in a topology that has no such table.
+    /// Its value; `None` if the topology has no such table.
     pub fn get(&self, topology: &Topology) -> Option<f64> {
         let i = self.index;
         Some(match self.field {
@@ -181,8 +181,8 @@ impl Input {
         }
     }
 
-    /// Sets it to `value`, rounded where it must be whole. An error says what was expected; some
-    /// values are refused only by [`Network::new`](remora_model::Network::new).
+    /// Sets it to `value`, rounded if it is an integer. An error says what was expected.
+    /// [`Network::new`](remora_model::Network::new) refuses further values.
     pub fn set(&self, topology: &mut Topology, value: f64) -> Result<(), String> {
         self.try_set(topology, value).map_err(|why| format!("{}: {why}", self.name))
     }
@@ -247,8 +247,8 @@ impl Input {
         Ok(())
     }
 
-    /// Where a slider for it may go from its value in the file, and by which steps: about three
-    /// times as far, and never where the model refuses to go.
+    /// Range and step of a slider, from the value in the file: about three times that value, within what the model
+    /// accepts.
     pub fn slider(&self, value: f64) -> Slider {
         let idle = match self.field {
             Field::FlowRate => 1000.0,
@@ -278,12 +278,11 @@ impl Input {
 /// Steps of a slider from 0 to its end.
 const SLIDER_STEPS: f64 = 300.0;
 
-/// The way of a slider, in the input's unit.
+/// Range and step of a slider, in the input's unit.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Slider {
     pub low: f64,
     pub high: f64,
-    /// By steps of this, or any part of it.
     pub step: f64,
 }
 
@@ -312,7 +311,7 @@ fn bit_rate(value: f64) -> Result<Rate, String> {
     Rate::from_bits(bits as u64).ok_or_else(|| "expected a bit a second or more".into())
 }
 
-/// Variance over mean squared; what rounding leaves of none is none.
+/// Variance over mean squared; rounding errors near zero count as zero.
 fn variation(size: Size) -> f64 {
     let scv = size.scv();
     if scv < 1e-12 { 0.0 } else { scv }

@@ -24,5 +24,5 @@ pub use workbook::{Refused, Spreadsheet, write_nmt1989};
 
 pub use super::report::number::digits;
 
-/// How reports look (CSS), for pages that show the same tables and figures.
+/// The style sheet (CSS) of reports, for other pages with the same tables and figures.
 pub const STYLE: &str = super::report::page::STYLE;

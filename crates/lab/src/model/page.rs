@@ -22,10 +22,10 @@ use crate::report::table::Table;
 const CURVE_POINTS: usize = 31;
 const CURVES: usize = 3;
 const ROWS_MAX: usize = 40;
-/// Below this an input hardly matters, and has no row.
+/// Inputs with smaller elasticities have no row.
 const HARDLY: f64 = 0.001;
 
-/// A network and what it does when it changes.
+/// A network, its solution and its sensitivities.
 #[derive(Clone, Debug)]
 pub struct Study<'a> {
     pub topology: &'a Topology,
@@ -38,7 +38,7 @@ impl Study<'_> {
         diagram(self.topology, self.report)
     }
 
-    /// All tables as HTML, the reasons to doubt below.
+    /// All tables as HTML, followed by the reasons for doubt.
     pub fn tables_html(&self) -> String {
         let Tables { verdict, tables, doubts } = tables(self.report);
         let mut html = format!("<p>{}</p>", escape(&verdict));
@@ -51,8 +51,7 @@ impl Study<'_> {
         html
     }
 
-    /// The curves along `input`, over its slider's range around `value`; an error is plotters' own
-    /// words.
+    /// Curves along `input`, over its slider's range around `value`. An error is plotters' message.
     pub fn curve_html(&self, input: &Input, value: f64) -> Result<String, String> {
         let slider = input.slider(value);
         let mut values = spaced(slider.low, slider.high, CURVE_POINTS);
@@ -70,7 +69,7 @@ impl Study<'_> {
         (outputs, found)
     }
 
-    /// The same as an HTML table, with what is not in it below.
+    /// Sensitivities as an HTML table, with the number of inputs left out.
     pub fn sensitivity_html(outputs: &[Output], all: &Sensitivities) -> String {
         let mut html = sensitivity_table(outputs, &all.found).to_html();
         if all.left_out > 0 {
@@ -81,7 +80,7 @@ impl Study<'_> {
         html
     }
 
-    /// The whole page. `name` is what the network is called, `source` its file.
+    /// The whole page. `source` is the network's file.
     fn page(&self, name: &str, source: &str) -> Result<String, String> {
         let (outputs, all) = self.sensitivities();
         let mut body = Body::new(name);
@@ -105,7 +104,7 @@ impl Study<'_> {
     }
 }
 
-/// Elasticities as a table: inputs that hardly matter are left out.
+/// Elasticities as a table, without negligible inputs.
 fn sensitivity_table(outputs: &[Output], found: &[Sensitivity]) -> Table {
     let head = ["input".to_owned(), "value".to_owned()].into_iter().chain(outputs.iter().map(|o| o.name.clone()));
     let row = |s: &Sensitivity| {
@@ -116,7 +115,7 @@ fn sensitivity_table(outputs: &[Output], found: &[Sensitivity]) -> Table {
     Table::new(1, head, rows)
 }
 
-/// An elasticity for people: one that is nearly none has no sign.
+/// An elasticity as text; without a sign near zero.
 fn elastic(e: f64) -> String {
     if e.abs() < 0.0005 { "0.000".into() } else { format!("{e:+.3}") }
 }
@@ -138,12 +137,11 @@ pub fn write_page(path: &Path, study: &Study<'_>, name: &str, source: &str) -> i
 }
 
 const SIZE: (u32, u32) = (700, 300);
-/// How strong the colour is where a line is doubted.
+/// Opacity of a line where it is doubted.
 const PALE: f64 = 0.35;
-/// Delays near saturation run away: the scale ends at so many times the smallest value.
+/// Delays diverge near saturation: the scale ends at this multiple of the smallest value.
 const SCALE_MAX: f64 = 30.0;
 
-/// A line of a picture: where it has values.
 struct Line {
     name: String,
     points: Vec<Dot>,
@@ -153,12 +151,11 @@ struct Line {
 struct Dot {
     x: f64,
     y: Option<f64>,
-    /// Whether it is outside of what the model has been held to.
+    /// The value is outside of the range that the model was checked for.
     doubted: bool,
 }
 
-/// Figures with their legends, as HTML: one for copies, one for flows, those that there are. `now`
-/// is marked on them. An error is plotters' own words.
+/// Figures as HTML, one for copies and one for flows. A line marks `now`. An error is plotters' message.
 pub fn curves(input: &Input, points: &[Point], outputs: &[Output], now: f64) -> Result<String, String> {
     let (scale, unit) = axis(input.unit(), points);
     let x_title = if unit.is_empty() { input.name.clone() } else { format!("{} ({unit})", input.name) };
@@ -176,7 +173,7 @@ pub fn curves(input: &Input, points: &[Point], outputs: &[Output], now: f64) -> 
     Ok(html)
 }
 
-/// What an input's numbers are multiplied with for people, and the name of that unit.
+/// Scale and unit of the horizontal axis.
 fn axis(unit: Unit, points: &[Point]) -> (f64, &'static str) {
     let most = points.iter().fold(0.0, |most: f64, p| p.value.max(most));
     match unit {
@@ -234,8 +231,7 @@ impl Dot {
     }
 }
 
-/// A run of points in parts that are doubted and such that are not. What lies between two points is
-/// doubted if one of them is.
+/// Splits a run of points into doubted and undoubted parts. A segment is doubted if either end is.
 fn parts(run: &[Dot]) -> Vec<(bool, Vec<(f64, f64)>)> {
     let place = |p: &Dot| Some((p.x, p.y?));
     if let [only] = run {

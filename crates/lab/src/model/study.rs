@@ -13,7 +13,7 @@ use crate::report::pool;
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct Choice {
-    /// Those to look at, in the order of the file's tables.
+    /// Chosen inputs, in the order of the file's tables.
     pub inputs: Vec<Input>,
     pub left_out: usize,
 }
@@ -32,7 +32,7 @@ pub fn choose(topology: &Topology, all: Vec<Input>, max: usize) -> Choice {
     Choice { inputs: ranked.into_iter().map(|(_, input)| input).collect(), left_out }
 }
 
-/// What the results that people ask for hang on in the first place.
+/// The elements that the outputs depend on directly.
 struct Near<'a> {
     flows: BTreeSet<usize>,
     groups: BTreeSet<&'a str>,
@@ -70,12 +70,12 @@ impl<'a> Near<'a> {
     }
 }
 
-/// Inputs that a table of sensitivities looks at, at most.
+/// Most inputs of a table of sensitivities.
 pub const SENSITIVE_MAX: usize = 200;
-/// Results that a table of sensitivities or a curve has, at most.
+/// Most outputs of a table of sensitivities or a curve.
 pub const OUTPUTS_MAX: usize = 6;
 pub const POINTS_MAX: usize = 10_000;
-/// How far an input is moved either way, as a share of it.
+/// Relative change of an input, up and down.
 const NUDGE: f64 = 0.01;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,8 +92,7 @@ pub struct Output {
     place: Place,
 }
 
-/// The times of the copies and the delays of the flows that have packets, the first
-/// [`OUTPUTS_MAX`].
+/// Copy times, and delays of flows with packets; the first [`OUTPUTS_MAX`].
 pub fn outputs(topology: &Topology) -> Vec<Output> {
     let mut all = Vec::new();
     for (i, copy) in topology.copies.iter().enumerate() {
@@ -107,12 +106,12 @@ pub fn outputs(topology: &Topology) -> Vec<Output> {
 }
 
 impl Output {
-    /// Whether it is a copy's time; a flow's delay otherwise.
+    /// Whether it is a copy's time; otherwise it is a flow's delay.
     pub fn is_copy(&self) -> bool {
         matches!(self.place, Place::Copy(_))
     }
 
-    /// Which flow it is the delay of, from 0.
+    /// Index of the flow.
     pub(super) fn flow(&self) -> Option<usize> {
         match self.place {
             Place::Copy(_) => None,
@@ -136,7 +135,7 @@ impl Output {
     }
 }
 
-/// The report of `topology` with `input` at `value`; an error says why it makes no sense.
+/// Solves `topology` with `input` at `value`. An error says why the value is invalid.
 pub fn at(topology: &Topology, input: &Input, value: f64) -> Result<Report, String> {
     let mut changed = topology.clone();
     input.set(&mut changed, value)?;
@@ -146,12 +145,11 @@ pub fn at(topology: &Topology, input: &Input, value: f64) -> Result<Report, Stri
 #[derive(Clone, PartialEq, Debug)]
 pub struct Point {
     pub value: f64,
-    /// What comes of it, or why it makes no sense.
+    /// The solution, or why the value is invalid.
     pub report: Result<Report, String>,
 }
 
-/// `topology` with `input` at each of `values` (the first [`POINTS_MAX`]), on so many threads;
-/// `done` is called after each.
+/// Solves `topology` with `input` at each of `values` (the first [`POINTS_MAX`]). `done` is called after each.
 pub fn sweep(
     topology: &Topology,
     input: &Input,
@@ -164,7 +162,7 @@ pub fn sweep(
     pool::map(count, threads, one, done)
 }
 
-/// So many values from `low` to `high`, evenly spaced, both included.
+/// `count` evenly spaced values from `low` to `high`, both included.
 pub fn spaced(low: f64, high: f64, count: usize) -> Vec<f64> {
     let last = count.saturating_sub(1).max(1) as f64;
     (0..count).map(|i| low + (high - low) * i as f64 / last).collect()
@@ -174,13 +172,13 @@ pub fn spaced(low: f64, high: f64, count: usize) -> Vec<f64> {
 pub struct Sensitivity {
     pub input: Input,
     pub value: f64,
-    /// For each output its elasticity: by how many per cent it changes for one per cent of the
-    /// input. `None` where the output has no value.
+    /// Elasticity of each output: its change in per cent for one per cent of the input. `None` if the output has no
+    /// value.
     pub elasticities: Vec<Option<f64>>,
 }
 
 impl Sensitivity {
-    /// The largest elasticity without its sign: what the table is ordered by.
+    /// The largest absolute elasticity, by which the table is ordered.
     pub fn most(&self) -> f64 {
         self.elasticities.iter().flatten().fold(0.0, |most, e| e.abs().max(most))
     }
@@ -188,9 +186,9 @@ impl Sensitivity {
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sensitivities {
-    /// The inputs that matter most first. Those that are 0 have no elasticity and are not there.
+    /// Most important inputs first. Inputs that are 0 have no elasticity and are left out.
     pub found: Vec<Sensitivity>,
-    /// Inputs that were not looked at, since there are more than [`SENSITIVE_MAX`].
+    /// Inputs beyond [`SENSITIVE_MAX`].
     pub left_out: usize,
 }
 
@@ -206,13 +204,13 @@ pub fn sensitivities(topology: &Topology, outputs: &[Output], threads: NonZeroUs
 
 fn sensitivity(topology: &Topology, outputs: &[Output], input: &Input, value: f64) -> Sensitivity {
     let (below, above) = match input.unit() {
-        // Whole numbers move by one or more.
+        // Integers move by at least one.
         Unit::Count | Unit::Bytes | Unit::BitsPerSecond => {
             ((value * (1.0 - NUDGE)).floor().max(1.0), (value * (1.0 + NUDGE)).ceil())
         }
         Unit::Number | Unit::Seconds => (value * (1.0 - NUDGE), value * (1.0 + NUDGE)),
     };
-    // At the end of its range an input moves one way only.
+    // At an end of its range an input moves one way only.
     let end =
         |to: f64| at(topology, input, to).map(|r| (to, r)).or_else(|_| at(topology, input, value).map(|r| (value, r)));
     let elasticities = match (end(below), end(above)) {
@@ -230,7 +228,7 @@ fn elasticity((x0, y0): (f64, Option<f64>), (x1, y1): (f64, Option<f64>)) -> Opt
     Some((y1 / y0).ln() / (x1 / x0).ln())
 }
 
-/// Runs the network once for each of `seeds`, from `first`; `done` is called after each run.
+/// Simulates the network with each seed. `done` is called after each run.
 pub fn simulate(
     network: &Network,
     options: &Options,
@@ -243,13 +241,13 @@ pub fn simulate(
     Ok(Simulated::of(&runs.into_iter().collect::<Result<Vec<_>, _>>()?))
 }
 
-/// How many cases a grid with `each` of every kind has.
+/// Number of cases of a grid with `each` of every kind.
 pub fn grid_size(each: u64) -> u64 {
     Submodel::ALL.len() as u64 * 2 * each
 }
 
-/// Solves and simulates `each` cases of every submodel with flows alone, and as many with a copy,
-/// all drawn from `seed`; `done` is called after each case.
+/// Solves and simulates `each` random cases of every submodel with flows alone, and as many with a copy. `done` is
+/// called after each case.
 pub fn grid(seed: u64, each: u64, threads: NonZeroUsize, done: impl Fn() + Sync) -> Result<Vec<Verdict>, TooMuch> {
     let kinds: Vec<(Submodel, bool)> = Submodel::ALL.iter().flat_map(|s| [(*s, false), (*s, true)]).collect();
     let count = usize::try_from(grid_size(each)).unwrap_or(usize::MAX);
@@ -268,7 +266,7 @@ mod tests {
     use crate::model::examples;
     use crate::model::input::inputs;
 
-    /// The office with so many more groups, each on a medium of its own, which stand first in the file.
+    /// The office with `more` groups in front, each on its own medium.
     fn large(more: usize) -> Topology {
         let mut topology = examples::office();
         for i in 0..more {

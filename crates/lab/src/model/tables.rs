@@ -9,11 +9,11 @@ use crate::report::table::Table;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tables {
-    /// How many figures are within the bands of their formulas.
+    /// Counts the estimates within the range that their formula was checked for.
     pub verdict: String,
-    /// Media, gateways, flows and copies, those that there are.
+    /// Media, gateways, flows and copies; empty tables are left out.
     pub tables: Vec<Table>,
-    /// Why to doubt what: the reason behind mark `[1]` comes first.
+    /// Reasons for doubt; mark `[1]` is the first.
     pub doubts: Vec<String>,
 }
 
@@ -29,7 +29,7 @@ pub fn tables(report: &Report) -> Tables {
     Tables { verdict: verdict(report), tables, doubts: doubts.0 }
 }
 
-/// How many of a report's estimates are within the bands of their formulas.
+/// Counts the estimates within the range that their formula was checked for.
 fn verdict(report: &Report) -> String {
     let media = report.media.iter().filter_map(|m| m.delay_s.as_ref()).map(Estimate::outside);
     let gateways = report.gateways.iter().map(|g| g.delay_s.outside());
@@ -42,7 +42,7 @@ fn verdict(report: &Report) -> String {
     }
 }
 
-/// Why to doubt what, in the order of the numbers behind the figures.
+/// Reasons for doubt, in the order of their marks.
 #[derive(Default)]
 pub struct Doubts(Vec<String>);
 

@@ -12,18 +12,17 @@ use crate::report::provenance::Source;
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
     Seconds,
-    /// How long after the end of an outage or hand-off bytes flowed again.
+    /// Time from the end of an outage or hand-off until bytes flow.
     Resume,
     LatencyMedian,
     /// 95th percentile of that latency.
     Latency95,
     LatencyMax,
-    /// Bytes of IP packets delivered, over what the rate could have carried without errors.
+    /// Delivered bytes of IP packets over the channel's capacity without errors.
     Utilisation,
-    /// How long the best sender would have needed, in the same weather, for the bytes of a stream
-    /// that arrived, over the time it took.
+    /// Time that the best sender needs in the same weather for the stream's bytes, over the time taken.
     CapacityShare,
-    /// What the destination with a good channel got, of its fair share.
+    /// Throughput of the destination with a good channel, over its fair share.
     GoodShare,
 }
 
@@ -48,7 +47,7 @@ impl Measure {
         }
     }
 
-    /// Whether runs may be cut off by it, and then lie beyond the cell's limit.
+    /// Whether a run can be cut off at the cell's limit.
     pub fn is_limited(self) -> bool {
         !matches!(self, Measure::Utilisation | Measure::CapacityShare | Measure::GoodShare)
     }
@@ -56,29 +55,28 @@ impl Measure {
 
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Sample {
-    /// What was measured; infinite if the run was cut off before.
+    /// Infinite if the run was cut off.
     pub values: Vec<(Measure, f64)>,
-    /// Seconds that the best sender would have needed in the same weather, if it makes sense.
+    /// Seconds that the best sender needs in the same weather.
     pub floor_seconds: Option<f64>,
-    /// Every packet that the client sent, where the experiment is about them.
+    /// All packets that the client sent; empty unless the experiment shows them.
     pub packets: Vec<Packet>,
-    /// How well the emulator did, where there was one.
     pub emulation: Option<Emulation>,
-    /// What a real run took in the simulator, in seconds.
+    /// Simulated time of the same run, in seconds.
     pub simulated: Option<f64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Emulation {
     pub lateness_ms: f64,
-    /// Whether the run had to be made again because the emulator was too late.
+    /// The run was repeated because the emulator was too late.
     pub repeated: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Packet {
     pub seconds: f64,
-    /// Which: the calls are counted as they are sent for the first time.
+    /// Number of the call, in order of first transmission.
     pub number: u32,
     pub again: bool,
 }
@@ -89,7 +87,7 @@ impl Sample {
     }
 }
 
-/// What a paper reports of a cell, in seconds.
+/// A paper's results for a cell, in seconds.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Paper {
     pub min: Option<f64>,
@@ -100,11 +98,11 @@ pub struct Paper {
 
 #[derive(Clone, Debug)]
 pub struct Cell {
-    /// Where it stands: a level on each of the experiment's axes, in the axes' order.
+    /// A level on each of the experiment's axes, in order.
     pub labels: Vec<Label>,
     pub job: Job,
     pub paper: Option<Paper>,
-    /// A run is cut off when it takes longer (of its own time).
+    /// Time limit of a run (of the run's own clock).
     pub limit: Duration,
 }
 
@@ -148,12 +146,12 @@ pub(crate) fn level<'a>(labels: &'a [Label], axis: &str) -> Option<&'a str> {
 pub trait Runner: Sync {
     fn source(&self) -> Source;
 
-    /// Whether it can run this job here; cells with others are left out.
+    /// Whether it can run this job; other cells are left out.
     fn takes(&self, _job: &Job) -> bool {
         true
     }
 
-    /// Runs a job once. It is cut off after `limit` (of the run's own time).
+    /// Runs a job once. It is cut off after `limit` (of the run's own clock).
     fn run(&self, job: &Job, seed: u64, limit: Duration) -> Result<Sample, RunError>;
 }
 

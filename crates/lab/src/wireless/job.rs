@@ -12,7 +12,7 @@ use serde::Serialize;
 
 pub use remora_sim::testbed::Treatment;
 
-/// How much later than a job says its outages and cell switches begin at most.
+/// Largest random delay of outages and cell switches.
 const JITTER: Duration = Duration::from_secs(1);
 
 /// Everything about a run but its seed.
@@ -20,11 +20,11 @@ const JITTER: Duration = Duration::from_secs(1);
 pub enum Job {
     /// A file on the papers' testbed with its slow hosts.
     Testbed(Testbed),
-    /// A file across a channel, between hosts that cost no time.
+    /// A file across a channel, between infinitely fast hosts.
     Copy(Copy),
     /// Small operations while a large file is written.
     SmallOperations(SmallOperations),
-    /// The link layer with more to send than the channel carries.
+    /// The link layer under overload.
     Saturation(Saturation),
     Tcp(Tcp),
 }
@@ -38,7 +38,7 @@ pub struct Testbed {
     pub bad_mean: Duration,
     /// Bytes of a READ or WRITE.
     pub block: u32,
-    /// How many mobiles copy a file each, at once.
+    /// Mobiles that copy a file each at the same time.
     pub mobiles: usize,
     pub packets: bool,
 }
@@ -51,7 +51,7 @@ pub struct Copy {
     pub bytes: u64,
     /// Bytes of a READ or WRITE, in place of the system's own.
     pub block: Option<u32>,
-    /// How many mobiles copy a file each, at once; what is measured is the first one's.
+    /// Mobiles that copy a file each at the same time; the first is measured.
     pub mobiles: usize,
     pub hand_offs: Vec<HandOff>,
 }
@@ -82,7 +82,7 @@ pub enum System {
     Rsync,
 }
 
-/// A cell switch: nothing gets through while it lasts.
+/// A cell switch: all frames are lost for its length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HandOff {
     pub at: Time,
@@ -96,23 +96,22 @@ pub struct SmallOperations {
     pub system: System,
     pub channel: Config,
     pub bytes: u64,
-    /// Whether the small operations are a second client's on the same mobile.
+    /// A second client on the same mobile makes the small operations.
     pub second_client: bool,
 }
 
-/// The link layer with more to send than the channel carries.
+/// The link layer under overload.
 #[derive(Clone, Debug)]
 pub struct Saturation {
     pub destinations: usize,
     pub channel: Config,
-    /// Whether the first destination's channel is always good instead.
+    /// The first destination's channel is always good.
     pub one_good: bool,
     pub length: Duration,
 }
 
 impl Job {
-    /// The job as this seed has it: outages and cell switches begin up to [`JITTER`] later, so
-    /// that over the seeds they meet every phase of what the client does.
+    /// The job with this seed's random delays: outages and cell switches begin up to [`JITTER`] later.
     pub(crate) fn drawn(&self, seed: u64) -> Job {
         let mut job = self.clone();
         if let Job::Copy(copy) = &mut job {
@@ -125,7 +124,7 @@ impl Job {
 }
 
 impl Copy {
-    /// A file of so many bytes from or to one mobile, by the system's own settings.
+    /// A copy from or to one mobile with the system's default settings.
     pub(crate) fn new(system: System, channel: Config, direction: Direction, bytes: u64) -> Copy {
         Copy { system, channel, direction, bytes, block: None, mobiles: 1, hand_offs: Vec::new() }
     }
@@ -137,8 +136,8 @@ impl Copy {
         channel
     }
 
-    /// Whether the simulator makes the same copy: its clients use UDP, and where frames are lost one by one a
-    /// client that may choose opens streams of TCP.
+    /// Whether the simulator makes the same copy. Its clients use UDP; on lossy channels the adaptive client would use
+    /// TCP.
     pub(crate) fn is_simulated(&self) -> bool {
         let chooses_streams = self.system == System::Adaptive && self.channel.loss >= STREAMS_LOSS.start;
         self.system.client().is_some() && !chooses_streams
@@ -169,7 +168,7 @@ impl System {
         }
     }
 
-    /// Its client, where it is one that can be simulated.
+    /// Its client, if it can be simulated.
     pub fn client(self) -> Option<client::Config> {
         Some(match self {
             System::Stock | System::LinkStock => client::Config::stock(),
@@ -181,7 +180,7 @@ impl System {
         })
     }
 
-    /// Whether it is Remora's own, or one that Remora can act.
+    /// Whether Remora's client can act as it.
     pub fn is_ours(self) -> bool {
         !matches!(self, System::Linux | System::Libnfs | System::Scp | System::Rsync)
     }
@@ -199,7 +198,7 @@ pub struct Tcp {
     pub length: Duration,
 }
 
-/// A job's settings as reports name them. Times in milliseconds, rates in bits a second.
+/// A job's settings in reports. Times in milliseconds, rates in bits per second.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Settings {

@@ -14,7 +14,7 @@ use crate::report::statistics::{Bounded, Paired, Summary, reduction_interval};
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Conditions {
     pub jobs: usize,
-    /// How late the emulator could hand over a frame in a valid run.
+    /// Largest lateness of a frame in a valid run.
     pub lateness_ms_bound: f64,
 }
 
@@ -22,9 +22,9 @@ pub struct Conditions {
 pub struct Report {
     #[serde(flatten)]
     pub made: Provenance,
-    /// Whether all runs were made; they may have been interrupted.
+    /// False if the runs were interrupted.
     pub complete: bool,
-    /// Others' systems that were looked for: their versions, or what is missing.
+    /// Other systems: their versions, or what is missing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<Peer>,
     /// What real runs depend on beside the seeds.
@@ -50,40 +50,40 @@ pub struct CellOutcome {
     pub labels: Vec<Label>,
     pub source: Source,
     pub(crate) settings: Settings,
-    /// A run was cut off after so many seconds.
+    /// Time limit of a run, in seconds.
     pub limit_seconds: f64,
     /// Seeds of the values, in order.
     pub seeds: Vec<u64>,
     pub results: Vec<Measured>,
-    /// What the best sender would have needed in the weather of each seed.
+    /// Time of the best sender with each seed.
     pub floor_seconds: Vec<Option<f64>>,
     pub ratio: Option<Summary>,
-    /// What its median is above, where that is not known: each run that was cut off is above the limit over its own floor.
+    /// Lower bound of an unknown median: a run that was cut off is above the limit over its own floor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio_above: Option<f64>,
     pub paper: Option<Paper>,
-    /// By how many percent the mean lies below that of the baseline's cell.
+    /// Reduction of the mean below the baseline's cell, in percent.
     pub reduction_percent: Option<f64>,
-    /// Its 95 % interval, by drawing seeds: a seed's weather is the same in both cells. `None` when there are too few.
+    /// Its 95 % interval, by resampling seeds. `None` if there are too few.
     pub reduction_interval_percent: Option<(f64, f64)>,
     pub paper_reduction_percent: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub simulated: Option<Summary>,
-    /// By how many percent the median lies above the simulator's.
+    /// Difference of the median from the simulator's, in percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference_percent: Option<f64>,
-    /// Whether no other system has a lower median under the same conditions, among real runs with
-    /// the seeds that all of them have. None where there are no such seeds.
+    /// No other system has a lower median under the same conditions, among real runs with shared seeds. `None` without
+    /// shared seeds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fastest: Option<bool>,
-    /// How late the emulator handed over a frame at worst.
+    /// Largest lateness of a frame.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lateness_ms_max: Option<f64>,
-    /// Seeds whose first run was not valid because of that, and was repeated.
+    /// Seeds whose first run was invalid because of the lateness, and was repeated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub repeated: Vec<u64>,
     pub failures: Vec<FailedRun>,
-    /// Every packet of the first seed, where the experiment is about them.
+    /// All packets of the first seed; empty unless the experiment shows them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub packets: Vec<Packet>,
 }
@@ -92,8 +92,8 @@ pub struct CellOutcome {
 pub struct Measured {
     pub measure: Measure,
     pub summary: Summary,
-    /// Each run's, in the order of the seeds; null: cut off, or, where the run has `seconds`, never
-    /// there to be measured (a copy that ended before the outage did).
+    /// In the order of the seeds. Null: cut off, or, if the run has `seconds`, not applicable (a copy that ended
+    /// before the outage did).
     pub values: Vec<Option<f64>>,
 }
 
@@ -112,7 +112,7 @@ impl Report {
 }
 
 impl ExperimentOutcome {
-    /// Sums up the cells' runs and compares them with one another.
+    /// Compares the cells with one another.
     pub(crate) fn new(experiment: &'static Experiment, seeds: u64, mut cells: Vec<CellOutcome>) -> ExperimentOutcome {
         if let Some(baseline) = experiment.baseline {
             let bases: Vec<Option<usize>> = (0..cells.len()).map(|i| base(&cells, i, baseline)).collect();
@@ -136,7 +136,7 @@ impl ExperimentOutcome {
     }
 }
 
-/// The cell that this one is compared with: at the same place but for the baseline's level.
+/// The cell at the same place with the baseline's level.
 fn base(cells: &[CellOutcome], of: usize, (axis, base): (&str, &str)) -> Option<usize> {
     let mut labels = cells.get(of)?.labels.clone();
     if level(&labels, axis) == Some(base) {
@@ -146,8 +146,7 @@ fn base(cells: &[CellOutcome], of: usize, (axis, base): (&str, &str)) -> Option<
     cells.iter().position(|c| c.labels == labels)
 }
 
-/// Marks the real system with the lowest median among those under the same conditions, if there
-/// are several: of the seeds that all of them have.
+/// Marks the real system with the lowest median under the same conditions, over the seeds that all have.
 fn mark_fastest(cells: &mut [CellOutcome]) {
     let conditions =
         |c: &CellOutcome| -> Vec<Label> { c.labels.iter().filter(|l| l.axis != "system").cloned().collect() };
@@ -171,7 +170,7 @@ fn mark_fastest(cells: &mut [CellOutcome]) {
     cells.iter_mut().zip(marks).for_each(|(cell, mark)| cell.fastest = mark);
 }
 
-/// The reductions in percent of a cell against its base.
+/// Reductions of a cell against its base, in percent.
 #[derive(Default)]
 struct Compared {
     ours: Option<f64>,
@@ -242,7 +241,7 @@ impl CellOutcome {
         level(&self.labels, axis)
     }
 
-    /// What the experiment is about, in the run with this seed.
+    /// The main measure of the run with this seed.
     fn main(&self, seed: u64) -> Option<f64> {
         let at = self.seeds.iter().position(|s| *s == seed)?;
         self.results.first()?.values.get(at).copied().flatten()

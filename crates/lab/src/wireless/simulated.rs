@@ -15,7 +15,7 @@ use super::job::{Copy, Job, Saturation, SmallOperations, System, Testbed};
 use crate::report::provenance::Source;
 use crate::report::statistics::{percentile, sorted};
 
-/// The cores in virtual time: a minute takes milliseconds.
+/// Runs the protocol cores in virtual time: a minute takes milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Simulator;
 
@@ -39,7 +39,7 @@ fn make(config: &CopyConfig, seed: u64) -> Result<CopyResult, RunError> {
     copy::run(config, seed).map_err(|e| RunError::Failed(e.to_string()))
 }
 
-/// What a copy took; infinite if it was cut off.
+/// Seconds of a copy; infinite if it was cut off.
 fn seconds(copy: &MobileCopy) -> f64 {
     copy.seconds.unwrap_or(f64::INFINITY)
 }
@@ -49,7 +49,7 @@ fn on_testbed(job: &Testbed, seed: u64, limit: Duration) -> Result<Sample, RunEr
     config.progress = job.packets;
     config.limit = limit;
     let result = make(&config, seed)?;
-    // NFS/W 95 reports the same one of its two mobiles.
+    // NFS/W 95 reports the same mobile.
     let copy = result.first();
     Ok(Sample {
         values: vec![(Measure::Seconds, seconds(copy))],
@@ -108,8 +108,7 @@ fn copy(job: &Copy, seed: u64, limit: Duration) -> Result<Sample, RunError> {
     Ok(Sample { values, floor_seconds: copy.floor_seconds, ..Sample::default() })
 }
 
-/// How long after `end` bytes flowed again; infinite if they never did, `None` if all had been
-/// there before.
+/// Time from `end` until bytes flowed; infinite if they never did, `None` if the copy was complete.
 fn resumed(copy: &MobileCopy, end: Time) -> Option<f64> {
     match copy.first_bytes_after(end) {
         Some(wait) => Some(wait.as_secs_f64()),
@@ -126,7 +125,7 @@ fn small_operations(job: &SmallOperations, seed: u64, limit: Duration) -> Result
     Ok(Sample { values: of_latencies(&result.latencies.iter().map(latency).collect::<Vec<_>>()), ..Sample::default() })
 }
 
-/// What is told of latencies, in seconds; infinite: not done by the limit.
+/// Measures of latencies in seconds; infinite for operations that did not end.
 pub(super) fn of_latencies(latencies: &[f64]) -> Vec<(Measure, f64)> {
     let latencies = sorted(latencies);
     let at = |percent| percentile(&latencies, percent);
@@ -146,7 +145,7 @@ fn saturation(job: &Saturation, seed: u64) -> Result<Sample, RunError> {
         return Ok(Sample { values: vec![(Measure::Utilisation, result.utilisation)], ..Sample::default() });
     }
     let result = run(job.channel.errors.clone(), 1)?;
-    // Its fair share is its part of what the link carries when all channels are good.
+    // The fair share is an equal part of the throughput without errors.
     let fair = run(ErrorModel::None, 0)?.delivered.iter().sum::<u64>() as f64 / job.destinations.max(1) as f64;
     let good = result.delivered.first().copied().unwrap_or_default() as f64;
     let values = vec![(Measure::Utilisation, result.utilisation), (Measure::GoodShare, good / fair.max(1.0))];

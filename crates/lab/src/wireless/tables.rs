@@ -20,7 +20,7 @@ impl Report {
         let mut out = String::new();
         for peer in &self.peers {
             let (version, missing) = (peer.version.as_deref(), peer.missing.as_deref());
-            // Writing to a String cannot fail.
+            // Writing to a `String` cannot fail.
             let _ = match missing {
                 None => writeln!(out, "{}: {}", peer.name, version.unwrap_or_default()),
                 Some(missing) => writeln!(out, "{}: skipped, {missing}", peer.name),
@@ -43,7 +43,7 @@ impl Report {
         out
     }
 
-    /// How many seeds there were, and where another number.
+    /// Number of seeds, and the exceptions.
     pub(super) fn seeds_text(&self) -> String {
         let first = self.experiments.first().map_or(self.made.seeds, |e| e.seeds);
         let usual = if self.experiments.iter().all(|e| e.seeds == first) { first } else { self.made.seeds };
@@ -79,7 +79,7 @@ pub(super) fn place(cell: &CellOutcome) -> String {
 /// What a column has for a cell.
 type Show = dyn Fn(&CellOutcome) -> Option<String>;
 
-/// A column of figures: its heading, and what it has for a cell.
+/// A column of figures.
 struct Column {
     heading: String,
     cell: Box<Show>,
@@ -91,7 +91,7 @@ impl Column {
     }
 }
 
-/// The table: a row for each cell; columns that would be empty are left out.
+/// One row for each cell; empty columns are left out.
 pub(super) fn table(outcome: &ExperimentOutcome) -> Table {
     let mut columns = Vec::new();
     for (n, measure) in outcome.experiment.measures.iter().enumerate() {
@@ -134,7 +134,7 @@ fn of_measure(measure: Measure, whole: bool) -> Vec<Column> {
     columns
 }
 
-/// `compared`: the measure whose mean stands beside the papers', if it does.
+/// `compared` is the measure to show beside the papers' means.
 fn of_floor_and_papers(compared: Option<Measure>) -> Vec<Column> {
     let mean = move |c: &CellOutcome| c.summary(compared?)?.mean;
     let percent = |v: f64| format!("{:.0} %", v.round() + 0.0); // no minus before a zero
@@ -164,12 +164,12 @@ fn middle(summary: &Summary, limit: f64, digits: usize) -> String {
     show(summary.median, summary.median_above(limit), digits)
 }
 
-/// A figure, or `>limit` for what was cut off there.
+/// A figure, or `>limit` if it was cut off.
 fn show(value: f64, limit: f64, digits: usize) -> String {
     if value.is_finite() { format!("{value:.digits$}") } else { format!(">{:.0}", limit.floor()) }
 }
 
-/// What a ratio is above, and no more than that.
+/// A lower bound, rounded down.
 fn above(ratio: f64) -> String {
     format!(">{:.1}", (ratio * 10.0).floor() / 10.0)
 }

@@ -18,18 +18,17 @@ use crate::report::provenance::{Provenance, SeedRun};
 pub struct Options {
     pub experiments: Vec<&'static Experiment>,
     pub first_seed: u64,
-    /// How many seeds for each cell (1 to [`SEEDS_MAX`]); `None`: as many as the experiment usually has.
+    /// Seeds for each cell, 1 to [`SEEDS_MAX`]; `None`: the experiment's default.
     pub seeds: Option<u64>,
-    /// On so many threads; the results do not depend on it.
+    /// Results do not depend on it.
     pub threads: NonZeroUsize,
-    /// Whether to show a progress bar (on a terminal only).
+    /// Show a progress bar on a terminal.
     pub bar: bool,
-    /// The command that gives this again, for the report.
+    /// Command line for the report.
     pub command: String,
-    /// Only cells at these levels: on each axis of the experiments that has one of them, at one of
-    /// them.
+    /// Only cells at these levels, on each axis that has one of them.
     pub only: Vec<String>,
-    /// Others' systems that were looked for, for the report.
+    /// Other systems, for the report.
     pub peers: Vec<peers::Peer>,
     pub conditions: Option<Conditions>,
 }
@@ -42,10 +41,10 @@ pub fn run(options: Options, runner: impl Runner) -> Result<Report, PlanError> {
 
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PlanError {
-    /// No cell of the chosen experiments is at this level.
+    /// No chosen experiment has this level.
     #[error("no chosen experiment has the level '{level}'; there are\n{levels}")]
     Level { level: String, levels: String },
-    /// There are such levels, but no cell at all of them that can be run here.
+    /// No cell at these levels can run here.
     #[error("no cell is left to run: no system here has one at these levels; there are\n{0}")]
     Nothing(String),
 }
@@ -59,10 +58,10 @@ pub struct Work<R> {
     told: Mutex<usize>,
 }
 
-/// A table's results by cell and seed, as far as there are any.
+/// Results by cell and seed.
 type Results = Vec<Vec<Option<Result<Sample, RunError>>>>;
 
-/// An experiment's cells that are wanted and can be run.
+/// The cells of an experiment that will run.
 #[derive(Debug)]
 struct Table {
     experiment: &'static Experiment,
@@ -70,8 +69,7 @@ struct Table {
     seeds: u64,
 }
 
-/// A run that is to be made. The order is that of the runs: seed by seed, so that those of a kind
-/// that have to wait for one another come one by one.
+/// A run. Runs are ordered by seed, so that runs that wait for one another come one by one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Place {
     table: usize,
@@ -80,7 +78,7 @@ struct Place {
 }
 
 impl<R: Runner> Work<R> {
-    /// What the options ask for of what the runner can do.
+    /// Selects the cells that the options name and the runner supports.
     pub fn plan(options: Options, runner: R) -> Result<Work<R>, PlanError> {
         let all: Vec<Vec<Cell>> = options.experiments.iter().map(|e| (e.cells)()).collect();
         let labels = || all.iter().flatten().flat_map(|c| &c.labels);
@@ -107,8 +105,7 @@ impl<R: Runner> Work<R> {
         Ok(Work { options, runner, tables, made, told: Mutex::new(0) })
     }
 
-    /// Makes all runs. They are independent: one pool takes them all. `ended` hears of each
-    /// experiment as it and all before it have ended.
+    /// Makes all runs on one pool. `ended` is called for each experiment when it and all before it have ended.
     pub fn run(&self, ended: impl Fn(&ExperimentOutcome) + Sync) {
         let places = self.places();
         let bar = bar(places.len() as u64, "runs", self.options.bar);
@@ -121,7 +118,7 @@ impl<R: Runner> Work<R> {
         bar.finish_and_clear();
     }
 
-    /// All runs there are, in the order in which they are made.
+    /// All runs, in order.
     fn places(&self) -> Vec<Place> {
         let mut places = Vec::new();
         for (table, results) in self.made().iter().enumerate() {
@@ -145,8 +142,7 @@ impl<R: Runner> Work<R> {
     }
 
     fn tell(&self, ended: impl Fn(&ExperimentOutcome)) {
-        // Locked all the while, so that they are told of in their order. The results are not:
-        // whoever hears of them may take his time.
+        // The lock keeps reports in order. The results are not locked: the callback may be slow.
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(table) = self.tables.get(*told) {
             let outcome = {
@@ -178,7 +174,7 @@ impl<R: Runner> Work<R> {
         }
     }
 
-    /// What of this report has not been told of, as text. Nothing is told of afterwards.
+    /// The experiments that were not reported yet, as text. Nothing is reported afterwards.
     pub fn rest(&self, report: &Report) -> String {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let rest: String = report.experiments.iter().skip(*told).map(ExperimentOutcome::to_text).collect();
@@ -206,7 +202,7 @@ impl<R: Runner> Work<R> {
     }
 }
 
-/// A line for each axis of these cells, with its levels in their order.
+/// One line for each axis, with its levels.
 fn levels(all: &[Vec<Cell>]) -> String {
     let mut axes: Vec<(&str, Vec<&str>)> = Vec::new();
     for label in all.iter().flatten().flat_map(|c| &c.labels) {
@@ -218,7 +214,7 @@ fn levels(all: &[Vec<Cell>]) -> String {
     }
     let mut text = String::new();
     for (axis, levels) in axes {
-        // Writing to a String cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(text, "  {axis}: {}", levels.join(", "));
     }
     text.trim_end().to_owned()

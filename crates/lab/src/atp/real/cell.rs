@@ -33,11 +33,11 @@ pub(super) struct Cell<'a> {
 pub(super) struct Measured {
     pub(super) fates: Vec<Fate>,
     pub(super) lateness: Duration,
-    /// Which promise the emulator did not keep, if so.
+    /// Why the cell is invalid.
     pub(super) fault: Option<String>,
 }
 
-/// The book of a cell, on the channel's clock.
+/// The ledger of a cell, on the channel's clock.
 #[derive(Clone)]
 pub(super) struct Book {
     clock: Clock,
@@ -79,7 +79,7 @@ impl Cell<'_> {
         let book = Book::new(clock, self.objects.len());
         let until = clock.instant(self.until).into();
         let work = async { timeout_at(until, ends.work(self, &book)).await };
-        // What is not told by the end is late.
+        // Objects without a fate at the end are late.
         runtime.block_on(work).unwrap_or(Ok(()))?;
         let report = emulator.report().map_err(words)?;
         let fates = book.fates()?;
@@ -98,7 +98,7 @@ impl Ends {
         let tcp = |config| TcpEnds::connect(config, emulator).map(Ends::Tcp);
         let ours = |policy| runtime.block_on(AtpEnds::connect(policy, emulator)).map(Ends::Ours);
         match (cell.protocol, cell.pace) {
-            // A plain stream: nobody waits for each object's answer.
+            // A plain stream without acknowledgements of objects.
             (Protocol::Tcp, Pace::Closed { .. }) => tcp(TcpConfig::bulk()),
             (Protocol::Tcp, Pace::Open) => tcp(TcpConfig::single()),
             (Protocol::Mtcp(high), _) => tcp(TcpConfig::multiple(high.into())),
@@ -119,9 +119,9 @@ impl Ends {
 pub(super) const CONGESTION: &str = "cubic";
 /// ATP 02, section 3.1: the device queue's length, in packets.
 const QUEUE: usize = 50;
-/// Bytes that cross a varying link at once, as recorded links have it.
+/// Bytes of one delivery opportunity, as in recorded traces.
 const OPPORTUNITY: u64 = 1500;
-/// Connections are made at no less, in bytes a second.
+/// Least rate during the handshake, in bytes per second.
 const FAIR_MIN: f64 = 50e3;
 
 #[derive(Clone, Debug)]
@@ -130,13 +130,13 @@ pub(super) struct Weathers {
     pub(super) real: Config,
 }
 
-/// The same rate for ever, in bytes a second.
+/// A constant rate in bytes per second.
 pub(super) fn steady(rate: f64, round_trip: Duration) -> Result<Weathers, String> {
     let real = full_duplex(rate, round_trip)?;
     Ok(Weathers { fair: real.clone(), real })
 }
 
-/// A trace's: 1500 bytes cross at each moment by which it can have carried as many more.
+/// A trace: a delivery opportunity whenever it has carried 1500 more bytes.
 pub(super) fn varying(trace: &Trace, until: Time, round_trip: Duration) -> Result<Weathers, String> {
     let fair = full_duplex(trace.rate(Time::ZERO).max(FAIR_MIN), round_trip)?;
     let mut moments = String::new();
@@ -145,7 +145,7 @@ pub(super) fn varying(trace: &Trace, until: Time, round_trip: Duration) -> Resul
         moments += &format!("{}\n", at.since(Time::ZERO).as_millis().max(1));
     }
     if !moments.is_empty() {
-        // Such a list begins anew after its last moment, and the trace may end with a time in which nothing crosses.
+        // A list of opportunities repeats after its last entry, and the trace may end in a blackout.
         moments += &format!("{}\n", until.since(Time::ZERO).as_millis() + 1);
     }
     let crossing = Arc::new(Opportunities::parse(&moments).map_err(|e| format!("the trace: {e}"))?);
@@ -164,7 +164,7 @@ const ATP_PORT: u16 = 4049;
 /// A sender on the mobile and a receiver on the base.
 pub(super) struct AtpEnds {
     receiver: AtpEndpoint,
-    // Kept, for with its last handle an endpoint is closed.
+    // Dropping the last handle closes the endpoint.
     _sender: AtpEndpoint,
     remote: Remote,
 }
@@ -184,7 +184,7 @@ fn settings(policy: Policy, settings: Settings) -> Settings {
 }
 
 impl AtpEnds {
-    /// Each policy comes with the estimator made for it.
+    /// Each policy has its own estimator.
     pub(super) async fn connect(policy: Policy, emulator: &Emulator) -> Result<AtpEnds, String> {
         let bind = |station, settings| {
             let made = || {
@@ -201,7 +201,7 @@ impl AtpEnds {
         Ok(AtpEnds { receiver, _sender: sender, remote })
     }
 
-    /// Sends everything and waits for the ends of all.
+    /// Sends all objects and waits for their fates.
     pub(super) async fn work(&mut self, cell: &Cell<'_>, book: &Book) -> Result<(), String> {
         let receiving = async {
             loop {
@@ -263,7 +263,7 @@ fn atp_error(e: AtpError) -> String {
 const TCP_PORT: u16 = 4050;
 const READ_MAX: usize = 64 << 10;
 
-/// An object that waits for a connection: its number, itself as it came.
+/// An object with its number, waiting for a connection.
 type Waiting = (usize, Object);
 type Queue = Arc<tokio::sync::Mutex<mpsc::Receiver<Waiting>>>;
 
@@ -297,7 +297,7 @@ impl TcpEnds {
         let mut work: JoinSet<std::io::Result<()>> = JoinSet::new();
         let mut serving: JoinSet<std::io::Result<()>> = JoinSet::new();
         for (classes, (ours, theirs)) in self.config.lanes.iter().zip(self.pairs.drain(..)) {
-            // Connections with the same classes share a queue.
+            // Connections for the same classes share a queue.
             let queue = match queues.iter().find(|(of, ..)| of == classes) {
                 Some((.., queue)) => queue.clone(),
                 None => {
@@ -320,7 +320,7 @@ impl TcpEnds {
             }
             let now = book.note(|ledger, now| ledger.entered(number, now));
             if let Some((_, put, _)) = queues.iter().find(|(classes, ..)| classes.contains(&object.class)) {
-                // There is room for all.
+                // The queue is large enough.
                 let _ = put.send((number, Object { arrival: now, ..*object })).await;
             }
         }
@@ -332,7 +332,7 @@ impl TcpEnds {
     }
 }
 
-/// Takes objects from the queue and hands them to the kernel.
+/// Writes queued objects to the socket.
 async fn send_queued(
     mut stream: OwnedWriteHalf,
     queue: Queue,
@@ -340,21 +340,21 @@ async fn send_queued(
     asked: mpsc::Sender<(usize, Time)>,
     book: Book,
 ) -> std::io::Result<()> {
-    // Given back by each answer.
+    // Each acknowledgement returns a permit.
     while let Ok(turn) = depth.acquire().await {
         turn.forget();
         let Some((number, object)) = next(&queue, &book).await else { break };
         book.note(|ledger, now| ledger.started(number, now));
         let mut message = BytesMut::from(heading(number, object.size));
         message.resize(message.len() + object.size as usize, 0);
-        // There is room for all, and whoever hears the answers goes on until this ends.
+        // The queue is large enough, and its reader lives until this ends.
         let _ = asked.send((number, object.due())).await;
         stream.write_all(&message).await?;
     }
     Ok(())
 }
 
-/// The next object that has not waited too long.
+/// The next object that is not late yet.
 async fn next(queue: &Queue, book: &Book) -> Option<Waiting> {
     loop {
         let (number, object) = queue.lock().await.recv().await?;
@@ -371,7 +371,7 @@ async fn next(queue: &Queue, book: &Book) -> Option<Waiting> {
     }
 }
 
-/// Hears the answers, which come in the order of the objects.
+/// Reads the acknowledgements, in the order of the objects.
 async fn hear(
     mut answers: OwnedReadHalf,
     depth: Arc<Semaphore>,
@@ -415,7 +415,7 @@ mod tests {
         let trace = Trace::parse("0,15000\n1,15000\n1,0\n2,0\n2,30000\n3,30000\n").unwrap();
         let made = varying(&trace, Time::from_secs(3), Duration::from_millis(10)).unwrap();
         let moments = made.real.trace.base.as_ref().unwrap().times_ms().to_vec();
-        // Ten a second, then none, then twenty; the last is past the end, and so is that with which the list ends.
+        // 10 per second, then none, then 20; the last entry is past the end, as is the end of the list.
         assert_eq!(moments.iter().filter(|ms| **ms <= 1000).count(), 10);
         assert_eq!(moments.iter().filter(|ms| (1001..=2000).contains(*ms)).count(), 0);
         assert_eq!(moments.iter().filter(|ms| **ms > 2000).count(), 20);

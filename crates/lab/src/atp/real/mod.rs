@@ -27,29 +27,28 @@ use super::options::Options;
 pub use super::options::{Conditions, EXPERIMENTS, Setup};
 use crate::report::pool;
 
-/// How often a cell in which the emulator did not keep its promises is made.
+/// Attempts of a cell in which the emulator is late.
 const TRIES: u32 = 2;
-/// A cell ends so long after the last deadline.
+/// Time from the last deadline to the end of a cell.
 const TAIL: Duration = Duration::from_secs(1);
-/// Bytes of a bulk transfer: ATP 02 has 64 MB, of which only the steady part counts, too.
+/// Bytes of a bulk transfer. ATP 02 has 64 MB and also uses the steady part only.
 const BULK_BYTES: u32 = 8 << 20;
-/// Bytes that a program with asynchronous sends hands over before the first are delivered.
+/// Outstanding bytes of asynchronous sends.
 const BULK_AHEAD: u32 = 2 << 20;
-/// Objects of a synchronous bulk transfer, at most: some seconds' worth,
+/// Most objects of a synchronous bulk transfer: some seconds,
 const SYNCHRONOUS_MAX: u32 = 400;
-/// and over a longer way as many as take so long, a round trip each.
+/// or as many as this time allows at one per round-trip time.
 const SYNCHRONOUS_TIME: Duration = Duration::from_secs(60);
-/// A bulk transfer that takes longer has failed: twice the time of any, and round trips for a sender to
-/// find out what the link carries.
+/// Time limit of a bulk transfer: twice the longest, and round-trip times to find the link's rate.
 const BULK_PATIENCE: Duration = Duration::from_secs(120);
 const FINDING_OUT: u32 = 40;
 
-/// Whether a link can be had: rights, devices. Without them every cell would fail for itself.
+/// Checks that a link can be made: privileges, devices.
 pub fn check() -> Result<(), EmulateError> {
     Emulator::start(emulate::Setup { congestion: cell::CONGESTION.into(), ..emulate::Setup::default() }).map(drop)
 }
 
-/// Whether real cells can be made of this scheme.
+/// Whether real cells of this scheme are possible.
 pub const fn takes(protocol: Protocol) -> bool {
     !matches!(protocol, Protocol::Quic)
 }
@@ -57,7 +56,7 @@ pub const fn takes(protocol: Protocol) -> bool {
 pub(super) fn run(options: &Options, setup: &Setup, done: impl Fn() + Sync) -> (Vec<(Job, Done)>, Conditions) {
     let real = Real { setup, trace: options.trace.after(setup.from), notes: Mutex::default() };
     let (oracles, cells): (Vec<Job>, Vec<Job>) = jobs(options).into_iter().partition(|j| matches!(j, Job::Oracle(..)));
-    // What computes is not to be in the way of what keeps time.
+    // Computations must not disturb timed cells.
     let work = |jobs: &[Job], n: usize| jobs.get(n).map(|job| real.run(job));
     let computed = pool::map(oracles.len(), options.threads, |n| work(&oracles, n), &done);
     let measured = pool::map(cells.len(), setup.cells, |n| work(&cells, n), &done);
@@ -120,7 +119,7 @@ impl Real<'_> {
         }
     }
 
-    /// Those that come while the cell runs, on its clock.
+    /// The objects that arrive during the cell, on its clock.
     fn objects(&self, mut all: Vec<Object>) -> Vec<Object> {
         let (first, end) = (LEAD + self.setup.from, LEAD + self.setup.from + self.setup.length);
         all.retain(|o| (first..end).contains(&o.arrival.since(Time::ZERO)));
@@ -128,7 +127,7 @@ impl Real<'_> {
         all
     }
 
-    /// The steady throughput of a bulk transfer, in bytes a second.
+    /// Steady throughput of a bulk transfer, in bytes per second.
     fn bulk(&self, protocol: Protocol, sends: Sends, size: u32) -> Result<f64, String> {
         let size = size.clamp(1024, BULK_BYTES / 4);
         let round_trip = self.setup.round_trip;
@@ -155,7 +154,7 @@ impl Real<'_> {
         })
     }
 
-    /// Makes a cell until the emulator kept its promises.
+    /// Repeats a cell until the emulator was in time.
     fn valid(&self, cell: &Cell) -> Result<Vec<Fate>, String> {
         self.until_valid(|| cell.measure(self.setup.lateness_max))
     }
@@ -183,7 +182,7 @@ fn synchronous(size: u32, round_trip: Duration) -> u32 {
     (BULK_BYTES / size).min(SYNCHRONOUS_MAX).min(in_time)
 }
 
-/// Seconds that a synchronous send takes at best, headers aside.
+/// Shortest time of a synchronous send in seconds, without headers.
 fn each(size: u32, round_trip: Duration) -> f64 {
     round_trip.as_secs_f64() + f64::from(size) / BULK_RATE
 }

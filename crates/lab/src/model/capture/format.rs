@@ -17,8 +17,8 @@ use super::stations::{CaptureError, Tally};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum End {
     Whole,
-    /// In the middle of one, as where the capturing program was killed: what comes before stands. A length
-    /// that is damaged looks the same.
+    /// In the middle of a packet, as after the capturing program was killed, or at a damaged length. Earlier packets
+    /// count.
     Cut,
 }
 
@@ -26,12 +26,12 @@ pub(super) struct Packet<'a> {
     link: Linktype,
     /// Seconds since 1970.
     time_s: f64,
-    /// The length that the capture gives it on the wire.
+    /// Length on the wire, according to the capture.
     original_len: u32,
     data: &'a [u8],
 }
 
-/// Counts a packet. On the wire it was at least as long as what was captured of it, whatever the capture says.
+/// Counts a packet. Its length is at least the captured length.
 pub(super) fn add(tally: &mut Tally, packet: Packet<'_>) -> Result<(), CaptureError> {
     let Packet { link, time_s, original_len, data } = packet;
     let ends = stations_of(link, data).ok_or(CaptureError::LinkType(link.0))?;
@@ -43,22 +43,21 @@ pub(super) fn damage(tally: &Tally, why: impl Into<String>) -> CaptureError {
     CaptureError::Damaged { packets: tally.packets(), why: why.into() }
 }
 
-/// Where Linux's cooked headers have the protocol, and how long they are: version 1 and 2.
+/// Offset of the protocol and length of Linux's cooked headers, versions 1 and 2.
 const SLL: Cooked = Cooked { protocol_at: 14, header_len: 16 };
 const SLL2: Cooked = Cooked { protocol_at: 0, header_len: 20 };
-/// Raw IP as some BSD systems number it in their files.
+/// Link types that some BSD systems use for raw IP.
 const BSD_RAW: [Linktype; 2] = [Linktype(12), Linktype(14)];
-/// The address family before each packet of a BSD loopback or tunnel interface.
+/// Length of the address family in front of each packet of a BSD loopback or tunnel interface.
 const FAMILY_LEN: usize = 4;
 
-/// What Linux puts in front of packets of no one interface.
+/// Header of a capture on all Linux interfaces.
 struct Cooked {
     protocol_at: usize,
     header_len: usize,
 }
 
-/// Sender and receiver of a frame; `None` for a link type that is not understood. What cannot be
-/// read is from and to `unknown`.
+/// Sender and receiver of a frame; `None` for an unknown link type. Unreadable addresses are `unknown`.
 pub(super) fn stations_of(link: Linktype, data: &[u8]) -> Option<(String, String)> {
     let unknown = || ("unknown".to_owned(), "unknown".to_owned());
     let found = match link {
@@ -99,7 +98,7 @@ fn by_link(packet: &LaxSlicedPacket<'_>) -> Option<(String, String)> {
 }
 
 impl Cooked {
-    /// By IP alone: of the link addresses only the sender's is in the header.
+    /// Uses IP addresses: the header has only the sender's link address.
     fn stations_of(&self, data: &[u8]) -> Option<(String, String)> {
         let protocol = data.get(self.protocol_at..)?.first_chunk().copied()?;
         let payload = data.get(self.header_len..)?;
@@ -111,7 +110,7 @@ fn address(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":")
 }
 
-/// The part of a header's link type field that is the link type; the rest describes frame check sequences.
+/// Bits of the header field that are the link type; the others describe frame check sequences.
 const LINK_MASK: i32 = 0xffff;
 
 pub(super) fn read_pcap(mut input: impl Read, tally: &mut Tally) -> Result<End, CaptureError> {
@@ -138,7 +137,7 @@ pub(super) fn read_pcap(mut input: impl Read, tally: &mut Tally) -> Result<End, 
     }
 }
 
-/// A record's time in seconds since 1970; the error says which part is out of range.
+/// A record's time in seconds since 1970. An error says which field is out of range.
 fn time_s(header: &PcapHeader, seconds: u32, fraction: u32) -> Result<f64, String> {
     let units = if header.is_nanosecond_precision() { 1_000_000_000 } else { 1_000_000 };
     if fraction >= units {
@@ -148,10 +147,9 @@ fn time_s(header: &PcapHeader, seconds: u32, fraction: u32) -> Result<f64, Strin
 }
 
 const INTERFACES_MAX: usize = 1000;
-/// Block type of the packet block that the enhanced one replaced; old captures have it.
+/// Block type of the obsolete packet block.
 const PACKET_BLOCK: u32 = 2;
-/// Where a packet block has what differs from an enhanced one: the number of the interface in 16 bits, then a count of
-/// drops in 16 bits.
+/// Offset at which a packet block differs from an enhanced one: interface (16 bits) and drop count (16 bits).
 const INTERFACE_AT: usize = 8;
 
 struct Interface {
@@ -168,7 +166,7 @@ struct Section {
     interfaces: Vec<Interface>,
 }
 
-/// Counts the packets of a file. Packets without a time (simple packet blocks) count for nothing, for rates need times.
+/// Counts the packets of a file. Packets without a time (simple packet blocks) are ignored.
 pub(super) fn read_pcapng(mut input: impl Read, tally: &mut Tally) -> Result<End, CaptureError> {
     let (mut bytes, mut section, mut untimed) = (Vec::new(), Section::default(), 0);
     let end = loop {
@@ -210,7 +208,7 @@ impl Section {
         Some(Section { is_big_endian: header.bom != BOM_MAGIC, interfaces: Vec::new() })
     }
 
-    /// How many bytes are missing from the block that begins with these.
+    /// Bytes missing from the block that begins with `bytes`.
     fn missing(&self, bytes: &[u8]) -> usize {
         match bytes.len() {
             len @ 0..4 => 4 - len,
@@ -224,7 +222,7 @@ impl Section {
         if self.is_big_endian { parse_unknownblock_be(bytes).is_ok() } else { parse_unknownblock_le(bytes).is_ok() }
     }
 
-    /// The type of a block, which reads the same in either byte order for a section header.
+    /// A block's type. That of a section header is the same in either byte order.
     fn block_type(&self, bytes: &[u8]) -> u32 {
         self.word(bytes.first_chunk().copied().unwrap_or_default())
     }
@@ -241,7 +239,7 @@ impl Section {
         Some(Interface { link: block.linktype, unit_s: unit_s(block.if_tsresol), offset_s })
     }
 
-    /// From the option's bytes, for the parser takes them as little-endian everywhere.
+    /// Decodes the option itself: the parser assumes little-endian.
     fn offset_s(&self, block: &InterfaceDescriptionBlock<'_>) -> f64 {
         let option = block.options.iter().find(|o| o.code == OptionCode::IfTsoffset);
         let bytes = option.and_then(|o| o.as_bytes().ok()?.try_into().ok()).unwrap_or_default();
@@ -273,7 +271,7 @@ impl Section {
     }
 }
 
-/// Seconds of a unit of a clock (`if_tsresol`): a negative power of two, or of ten.
+/// Clock resolution in seconds (`if_tsresol`): a negative power of two or of ten.
 fn unit_s(resolution: u8) -> f64 {
     let exponent = -i32::from(resolution & 0x7f);
     if resolution & 0x80 != 0 { 2f64.powi(exponent) } else { 10f64.powi(exponent) }
@@ -286,7 +284,7 @@ pub(super) enum Next {
     End(End),
 }
 
-/// How many more bytes a parser needs; 0 if it has a result, or fails whatever follows.
+/// Bytes that a parser still needs; 0 if it has a result or fails.
 pub(super) fn missing<I, O, E>(parsed: &IResult<I, O, E>) -> usize {
     match parsed {
         Err(Err::Incomplete(Needed::Size(n))) => n.get(),
@@ -295,7 +293,7 @@ pub(super) fn missing<I, O, E>(parsed: &IResult<I, O, E>) -> usize {
     }
 }
 
-/// Reads the next record into `bytes`, of which `missing` says how many more it needs. Memory grows as bytes arrive.
+/// Reads the next record into `bytes` until `missing` returns 0. Memory grows with the bytes received.
 pub(super) fn read_record(
     input: &mut impl Read,
     bytes: &mut Vec<u8>,

@@ -85,7 +85,7 @@ struct Pcap {
     magic: u32,
     link: u32,
     units_in_us: u64,
-    /// What stands between a record's header and its packet.
+    /// Bytes between a record's header and its packet.
     pad: usize,
     original: usize,
     packet: Vec<u8>,
@@ -99,7 +99,7 @@ impl Default for Pcap {
 }
 
 impl Pcap {
-    /// With a snap length of 0, as some programs write for "all".
+    /// The file, with a snap length of 0, which some programs write for "all".
     fn bytes(&self) -> Vec<u8> {
         let order = self.order;
         let version = [order.u16(2), order.u16(4)].concat();
@@ -119,7 +119,7 @@ fn figures(what: &str, bytes: &[u8]) -> Calibration {
     calibrate_from(bytes, BIN).unwrap_or_else(|e| panic!("{what}: {e}"))
 }
 
-/// All packets are there, from one station, at their times.
+/// Asserts that all packets are counted, from one station, at their times.
 fn assert_whole(what: &str, bytes: &[u8], mean_bytes: f64) {
     let got = figures(what, bytes);
     let seconds = (PACKETS - 1) as f64 * GAP_US as f64 / 1e6;
@@ -192,7 +192,7 @@ fn odd_options_change_no_figure() {
 fn blocks_without_packets_are_skipped() {
     for order in [LITTLE, BIG] {
         let junk = b"\xff\xfe not what this block should hold";
-        // Name resolution, statistics, journal, secrets, custom, one of nobody's.
+        // Name resolution, statistics, journal, secrets, custom, unknown.
         let others: Vec<u8> =
             [4, 5, 9, 10, 0xbad, 0x4000_0bad, 0x1234_5678].iter().flat_map(|kind| order.block(*kind, junk)).collect();
         let (simple, interface) = (order.block(3, &[&order.u32(4)[..], b"abcd"].concat()), order.interface(RAW, &[]));
@@ -262,7 +262,7 @@ fn impossible_lengths_are_damage() {
     }
 }
 
-/// A pipe that gives a byte at a time.
+/// A reader that returns one byte at a time.
 struct Trickle<'a>(&'a [u8]);
 
 impl Read for Trickle<'_> {

@@ -22,9 +22,9 @@ use stations::Tally;
 
 pub use stations::{Calibration, CaptureError, Pair, STATIONS_MAX, Station, skeleton};
 
-/// What a pcapng file begins with: a section header block.
+/// Magic number of pcapng: a section header block.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
-/// What pcap files begin with: microseconds and nanoseconds in either byte order, and the modified format.
+/// Magic numbers of pcap: microseconds and nanoseconds in either byte order, and the modified format.
 const PCAP: [[u8; 4]; 5] = [
     [0xa1, 0xb2, 0xc3, 0xd4],
     [0xd4, 0xc3, 0xb2, 0xa1],
@@ -33,7 +33,7 @@ const PCAP: [[u8; 4]; 5] = [
     [0x34, 0xcd, 0xb2, 0xa1],
 ];
 
-/// Reads the capture at `path`; burstiness is that of counts in bins of this length (1 us or more).
+/// Reads the capture at `path`. Burstiness is that of counts in bins of length `bin` (at least 1 us).
 pub fn calibrate(path: &Path, bin: Duration) -> Result<Calibration, CaptureError> {
     calibrate_from(BufReader::new(std::fs::File::open(path)?), bin)
 }

@@ -16,7 +16,7 @@ pub enum CaptureError {
     Foreign,
     #[error("is damaged after packet {packets}: {why}")]
     Damaged { packets: u64, why: String },
-    /// Its packets begin with something that is not understood.
+    /// Unknown link type.
     #[error("has packets of link type {0}, expected Ethernet, Linux cooked, BSD loopback, or raw IP")]
     LinkType(i32),
     #[error("has {0} packets, all without a time (simple packet blocks): rates need times")]
@@ -26,7 +26,7 @@ pub enum CaptureError {
     Short(u64),
 }
 
-/// Stations and pairs that are told apart; later ones go together as `others`.
+/// Most stations and pairs; later ones count as `others`.
 pub const STATIONS_MAX: usize = 10_000;
 const PAIRS_MAX: usize = 50_000;
 /// Name of all stations beyond the limit.
@@ -38,14 +38,14 @@ const BIN_MIN_S: f64 = 1e-6;
 pub struct Calibration {
     pub seconds: f64,
     pub packets: u64,
-    /// Length of the bins that burstiness is counted in, in seconds.
+    /// Bin length of the burstiness, in seconds.
     pub bin_s: f64,
     pub stations: Vec<Station>,
     /// Traffic between stations, most packets first.
     pub pairs: Vec<Pair>,
-    /// Packets of stations or pairs beyond the limits: counted as those of `others`.
+    /// Packets that count as `others`.
     pub packets_of_others: u64,
-    /// The file ends in the middle of a packet; what comes before it is counted.
+    /// The file ends in the middle of a packet; earlier ones count.
     pub cut_short: bool,
 }
 
@@ -60,10 +60,10 @@ pub struct Station {
     pub second_moment_bytes2: f64,
     /// Variance of the size over its mean squared: `variation` in a network's file.
     pub variation: f64,
-    /// Variance of the packets in a bin over their mean: 1 for Poisson, 0 for a steady beat. Of complete bins
-    /// alone; `None` if there are fewer than two, or this station sent in none of them.
+    /// Index of dispersion of packets in complete bins: 1 for Poisson, 0 for regular arrivals. `None` below two bins,
+    /// or if this station sent in none.
     pub dispersion: Option<f64>,
-    /// Packets in the fullest bin over those in the mean one, of the same bins.
+    /// Packets in the fullest bin over the mean, of the same bins.
     pub peak_to_mean: Option<f64>,
 }
 
@@ -113,7 +113,7 @@ struct Bins {
 }
 
 impl Bins {
-    /// A packet in bin `at`. One that comes late counts for the bin that is open.
+    /// Adds a packet to bin `at`. A late packet counts in the open bin.
     fn add(&mut self, at: u64) {
         if at > self.now {
             self.close();
@@ -129,9 +129,8 @@ impl Bins {
         self.count = 0.0;
     }
 
-    /// Index of dispersion and peak over mean of the first `complete` bins, empty ones included. The capture ends
-    /// somewhere in the one after them, which would look like a lull; a station that is silent there has its last
-    /// complete one open still.
+    /// Index of dispersion and peak over mean of the first `complete` bins, empty ones included. The bin in which the
+    /// capture ends does not count: it would look like a lull.
     fn burstiness(mut self, complete: u64) -> Option<(f64, f64)> {
         if self.now < complete {
             self.close();
@@ -141,7 +140,7 @@ impl Bins {
         }
         let bins = complete as f64;
         let mean = self.sum / bins;
-        // The mean is that of the same bins, hence one less.
+        // The mean is estimated from the same bins, hence n - 1.
         let variance = (self.squares - self.sum * mean).max(0.0) / (bins - 1.0);
         Some((variance / mean, self.most / mean))
     }
@@ -172,10 +171,10 @@ impl Tally {
         self.packets
     }
 
-    /// A packet of so many bytes at a time in seconds.
+    /// Adds a packet.
     pub(super) fn add(&mut self, time_s: f64, size: u32, (from, to): (String, String)) {
         let (first, last) = self.span.unwrap_or((time_s, time_s));
-        // A clock that was set back before the first packet changes where bins begin, no more.
+        // A clock set back before the first packet only shifts the bins.
         self.span = Some((first.min(time_s), last.max(time_s)));
         self.packets += 1;
         let fold = |name: String, known: bool, room: bool| if known || room { name } else { OTHERS.to_owned() };
@@ -230,14 +229,14 @@ impl Tally {
     }
 }
 
-/// Flows that the file has at most; the rest is said in a comment.
+/// Most flows in the file; a comment counts the others.
 const FLOWS_MAX: usize = 100;
 /// The largest variation that a network file accepts.
 const VARIATION_MAX: f64 = 100.0;
 
-/// The file, in TOML: one medium, a group for each address, a flow for each pair.
+/// A network file (TOML): one medium, a group for each address, a flow for each pair.
 pub fn skeleton(calibration: &Calibration) -> String {
-    // A station that sends to itself never touches a medium.
+    // Traffic of a station to itself is not on the medium.
     let across = |p: &&Pair| p.from != p.to;
     let all: Vec<&Pair> = calibration.pairs.iter().filter(across).collect();
     let flows = &all[..all.len().min(FLOWS_MAX)];
@@ -272,7 +271,7 @@ pub fn skeleton(calibration: &Calibration) -> String {
     toml
 }
 
-/// Six digits or so, and never in a form that TOML takes for something else.
+/// About six digits, always valid as a TOML float.
 fn rate(value: f64) -> String {
     format!("{value:.6}")
 }

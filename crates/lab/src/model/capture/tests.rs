@@ -15,7 +15,7 @@ use super::*;
 
 const BIN: Duration = Duration::from_millis(100);
 
-/// A UDP datagram in an Ethernet frame, so many bytes long.
+/// A UDP datagram in an Ethernet frame.
 fn frame(from: u8, to: u8, len: usize) -> Vec<u8> {
     let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, from], [2, 0, 0, 0, 0, to])
         .ipv4([10, 0, 0, from], [10, 0, 0, to], 64)
@@ -87,8 +87,7 @@ fn rates_moments_and_burstiness_come_out_of_any_format() {
     }
 }
 
-/// What is found of a station that sends at these times, in seconds, of a capture so long. Another sends at
-/// its two ends.
+/// Burstiness of a station that sends at `times`, in seconds. Another station sends at both ends of the capture.
 fn burstiness(times: impl Iterator<Item = f64>, seconds: f64, bin: Duration) -> (Option<f64>, Option<f64>) {
     let mut tally = Tally::new(bin);
     let who = |name: &str| (name.to_owned(), "all".to_owned());
@@ -100,7 +99,7 @@ fn burstiness(times: impl Iterator<Item = f64>, seconds: f64, bin: Duration) -> 
     (station.dispersion, station.peak_to_mean)
 }
 
-/// Lengths of a capture and of bins: whole bins, hardly more, nearly one more.
+/// Capture and bin lengths: whole bins, slightly more, almost one more.
 const LENGTHS: [(f64, u64); 7] =
     [(60.0, 100), (60.1, 10_000), (69.9, 10_000), (10.003, 100), (10.05, 100), (10.0, 1000), (2.5, 1000)];
 
@@ -122,7 +121,7 @@ fn poisson_has_dispersion_1_however_long_the_capture_is() {
             sum += dispersion.unwrap();
             assert!(peak.unwrap() >= 1.0 && peak.unwrap() < 2.0, "{peak:?} of {bin:?} in {seconds} s");
         }
-        // Five deviations of the mean of so many variances.
+        // Five standard deviations of the mean.
         let (mean, far) = (sum / runs as f64, 5.0 * (2.0 / ((bins - 1.0) * runs as f64)).sqrt());
         assert!((mean - 1.0).abs() < far, "{mean} of {bin:?} in {seconds} s");
     }
@@ -133,7 +132,7 @@ fn a_steady_beat_has_none_however_long_the_capture_is() {
     for (seconds, bin_ms) in LENGTHS {
         let bin = Duration::from_millis(bin_ms);
         let (dispersion, peak) = burstiness((0..).map(|i| f64::from(i) * 0.002 + 0.001), seconds, bin);
-        // A packet may be on the other side of a bin's end.
+        // Rounding may move a packet to the next bin.
         assert!(dispersion.unwrap() < 0.03 && peak.unwrap() < 1.03, "{dispersion:?} of {bin:?} in {seconds} s");
     }
 }
@@ -142,7 +141,7 @@ fn a_steady_beat_has_none_however_long_the_capture_is() {
 fn only_complete_bins_tell_of_burstiness() {
     let second = Duration::from_secs(1);
     for (times, seconds, expected) in [
-        // Fewer than two: nothing is known.
+        // Fewer than two bins.
         (&[0.1, 0.2][..], 0.5, None),
         (&[0.1, 0.2], 1.9, None),
         // Silent in the last, which is cut off, or in the one before: 1 and 3, mean 2, variance 2.

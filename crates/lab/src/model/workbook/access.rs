@@ -18,17 +18,15 @@ pub(super) struct Sender<'a> {
     pub(super) own: &'a Traffic,
 }
 
-/// What a frame at the head of its station's queue goes through; all without a value where the medium is
-/// asked for more than it can carry.
+/// Time of a frame at the head of its station's queue. Cells are empty if the medium is overloaded.
 pub(super) struct Access {
     pub(super) time: Moments,
-    /// The same for a frame that has waited at its own station.
+    /// The same for a frame that waited at its own station.
     pub(super) next: Moments,
-    /// Share of the time that the medium is held.
     pub(super) busy: Expr,
 }
 
-/// Cells that the rounds and the attempts have in common.
+/// Cells shared by the rounds and the attempts.
 struct Base {
     gap: Expr,
     collision: Expr,
@@ -63,7 +61,7 @@ impl Sender<'_> {
         let held = all.service(pad, "a frame and its gap", rate, &gap);
         let met = when(&frame.mean.gt(0.0), &held.second / &held.mean, 0.0);
         let met = pad.put("frame that is met under way", "s", met);
-        // A silent station's frame is like those of the others.
+        // A silent station's frames are like those of the others.
         let speaks = own.pps.gt(0.0);
         let (mine, theirs) = (
             own.service(pad, "own frame until it has arrived", rate, self.propagation),
@@ -75,7 +73,7 @@ impl Sender<'_> {
         Base { gap, collision, others, own_share, frame: frame.mean, met, own: Moments { mean, second } }
     }
 
-    /// The fixed point of the collision chances, from no collision upwards: first, retry, busy.
+    /// Fixed point of the collision probabilities, from zero upwards: first attempt, retries, busy medium.
     fn rounds(&self, pad: &mut Pad<'_>, base: &Base) -> (Expr, Expr, Expr) {
         let slots = self.propagation * self.rate / SLOT_BITS;
         let offered = pad.put("others' frames", "1/s", &base.others * &self.all.pps);
@@ -122,7 +120,7 @@ impl Sender<'_> {
             let window = f64::from(1u32 << k.min(DOUBLINGS_MAX));
             waited += (window - 1.0) / 2.0;
             spread += (window * window - 1.0) / 12.0;
-            // What fails at last is counted with what it has cost until then.
+            // A frame that fails counts with its time so far.
             let ends = if k + 1 < ATTEMPTS_MAX { &collided * (1.0 - retry) } else { collided.clone() };
             let chance = pad.put(&format!("ends at attempt {}: chance", k + 1), "", ends);
             let time = &mean + f64::from(k) * &each + waited * &slot;
@@ -141,7 +139,7 @@ impl Sender<'_> {
         }
     }
 
-    /// Mean time from a frame's arrival at its station to its arrival at the other end.
+    /// Mean delay from arrival at the station to delivery.
     pub(super) fn delay(&self, pad: &mut Pad<'_>, access: &Access) -> Expr {
         let (first, next, rate) = (&access.time, &access.next, &self.own.pps);
         let busy_first = pad.put("station busy with first frames", "", rate * &first.mean);
@@ -156,7 +154,7 @@ impl Sender<'_> {
     }
 }
 
-/// The time of a frame that has waited for another one at its station: a part of the contention less.
+/// Time of a frame that waited for another frame of its station: less contention.
 fn spared(pad: &mut Pad<'_>, base: &Base, time: &Moments) -> Moments {
     let alone = pad.put("variance without others", "s2", base.own.variance());
     let contention = (&time.second - time.mean.powi(2) - &alone).max(0.0);
@@ -168,7 +166,7 @@ fn spared(pad: &mut Pad<'_>, base: &Base, time: &Moments) -> Moments {
     Moments { mean, second }
 }
 
-/// Frames a second that the medium carries when every station always has one (Metcalfe & Boggs 1976).
+/// Saturation throughput in frames per second (Metcalfe & Boggs 1976).
 pub(super) fn capacity(rate: &Expr, propagation: &Expr, stations: &Expr, frame: &Expr) -> Expr {
     let n = stations.max(1.0);
     let success = when(&n.gt(1.0), (1.0 - 1.0 / &n).power(&(&n - 1.0)), 1.0);
@@ -176,7 +174,7 @@ pub(super) fn capacity(rate: &Expr, propagation: &Expr, stations: &Expr, frame: 
     1.0 / (frame + propagation + GAP_BITS / rate + contention)
 }
 
-/// A ring and its load, but for the station in question.
+/// A ring and the load of the other stations.
 pub(super) struct Ring<'a> {
     pub(super) discipline: Discipline,
     pub(super) rate: &'a Expr,
@@ -205,7 +203,7 @@ impl<'a> Ring<'a> {
         Ring { discipline, rate, around, stations, walk: walk.clone(), squares, met_squares }
     }
 
-    /// Mean wait of a station that sends `own` while all send `load`, whose time to send is `service`.
+    /// Mean wait of a station that sends `own` beside `load`, with transmission time `service`.
     pub(super) fn wait(&self, pad: &mut Pad<'_>, load: &Traffic, service: &Moments, own: &Traffic) -> Wait {
         let busy = pad.put("ring's utilisation", "", &load.pps * &service.mean);
         let left = 1.0 - &busy;
@@ -238,7 +236,7 @@ impl<'a> Ring<'a> {
     }
 }
 
-/// What a station waits, and what that comes from.
+/// A station's wait and its components.
 pub(super) struct Wait {
     pub(super) wait: Expr,
     pub(super) busy: Expr,
@@ -246,8 +244,8 @@ pub(super) struct Wait {
     pub(super) own_busy: Expr,
 }
 
-/// Mean way from a station behind one port to one behind another, as a part of once around. Stations stand in
-/// the order of their groups, gateways behind them.
+/// Mean distance between stations behind two ports, as a fraction of the ring. Stations are in the order of their
+/// groups, then gateways.
 pub(super) fn way(ports: &[Port], from: usize, to: usize) -> Expr {
     let all = sum(ports.iter().map(|p| p.stations.clone()));
     if from == to {
@@ -257,7 +255,7 @@ pub(super) fn way(ports: &[Port], from: usize, to: usize) -> Expr {
         let before = sum(ports.iter().take(port).map(|p| p.stations.clone()));
         before + ports.get(port).map_or(Expr::from(0.0), |p| &p.stations / 2.0)
     };
-    // Who stands before the sender is reached behind all others.
+    // Stations before the sender are reached last.
     let once = if to > from { Expr::from(0.0) } else { all.clone() };
     (middle(to) - middle(from) + once) / all
 }
@@ -289,7 +287,7 @@ impl Weather {
         }
     }
 
-    /// By how much bad periods stretch a round that needs the channel for a part of it, with gaps between.
+    /// Stretch of a round by bad periods, if it needs the channel for part of the time.
     pub(super) fn stretch(&self, pad: &mut Pad<'_>, round: &Expr, on: &Expr, gaps: &Expr) -> Expr {
         let part = pad.put("part of the round that needs the channel", "", (on / round).min(1.0));
         let gap = (round - on).max(0.0) / gaps.max(1.0) / &self.bad;
@@ -299,7 +297,7 @@ impl Weather {
     }
 }
 
-/// A station's queue in a cell, and its other one, whose channel is bad at the same time.
+/// A queue of a station and the opposite one, which shares the bad periods.
 pub(super) struct Station<'a> {
     pub(super) rate: &'a Expr,
     pub(super) overhead: &'a Expr,
@@ -308,11 +306,11 @@ pub(super) struct Station<'a> {
     pub(super) all: &'a Traffic,
     pub(super) queue: &'a Traffic,
     pub(super) beside: &'a Traffic,
-    /// The sum over all queues of the square of each one's share of the airtime.
+    /// Sum of the squared shares of airtime over all queues.
     pub(super) squares: &'a Expr,
 }
 
-/// What a frame waits, and what tells whether the formula holds.
+/// A frame's wait, and whether the formula holds.
 pub(super) struct Delay {
     pub(super) delay: Expr,
     pub(super) load: Expr,
@@ -320,7 +318,7 @@ pub(super) struct Delay {
 }
 
 impl Station<'_> {
-    /// Mean time from a frame's arrival at its queue to its arrival at the other end.
+    /// Mean delay from arrival at the queue to delivery.
     pub(super) fn delay(&self, pad: &mut Pad<'_>) -> Delay {
         let (rate, overhead, own) = (self.rate, self.overhead, &self.queue.pps);
         let airtime = self.queue.service(pad, "airtime", rate, overhead);
@@ -346,7 +344,7 @@ impl Station<'_> {
         Delay { delay, load, loss: pad.put("chance that a frame meets a bad period", "", loss) }
     }
 
-    /// What bad periods add to both queues of the station, and this one's part of it.
+    /// Wait that bad periods add to both queues, and this queue's part.
     fn held_up(&self, pad: &mut Pad<'_>, (airtime, beside): (&Moments, &Moments), others: &Expr) -> Expr {
         let (own, other) = (&self.queue.pps, &self.beside.pps);
         let rate = pad.put("both queues: frames", "1/s", own + other);
@@ -368,7 +366,7 @@ impl Station<'_> {
         pad.put("what bad periods add", "s", turned + exceptional)
     }
 
-    /// What this queue waits where both would wait `both` in the order they came: they take turns.
+    /// Wait of this queue if both together would wait `both` in order of arrival: the queues alternate.
     fn turned(&self, pad: &mut Pad<'_>, both: &Expr, (airtime, beside): (&Moments, &Moments)) -> Expr {
         let (fewer, more) = (&self.queue.pps, &self.beside.pps);
         let own = pad.put("own airtime while the channel is good", "", fewer * &airtime.mean);
@@ -383,9 +381,9 @@ impl Station<'_> {
     }
 }
 
-/// A frame's time from its first start to its arrival (Gaver 1962, Avi-Itzhak & Naor 1963).
+/// Completion time of a frame, from its first start to delivery (Gaver 1962, Avi-Itzhak & Naor 1963).
 struct Completion {
-    /// As long as the channel is good, beside the others.
+    /// Transmission time in good periods beside other stations.
     shared: Moments,
     time: Moments,
 }
@@ -443,7 +441,7 @@ fn repeat(pad: &mut Pad<'_>, what: &str, length: &Expr, w: &Weather) -> Moments 
     Moments { second: pad.put(&format!("{what}: time alone, mean of its square"), "s2", second), mean: total }
 }
 
-/// What frames wait because some came to an empty queue in a bad period (Welch 1964).
+/// Wait caused by frames that arrived at an empty queue in a bad period (Welch 1964).
 fn exceptional(pad: &mut Pad<'_>, l: &Expr, w: &Weather) -> Expr {
     let f = 1.0 / &w.good;
     let transform = pad.put("transform of a bad period", "", w.bad_transform(l));

@@ -18,7 +18,7 @@ pub(super) const BEYOND: &str = "beyond its band";
 const LABEL: u16 = 0;
 const UNIT: u16 = 1;
 pub(super) const VALUE: u16 = 2;
-/// On the first sheet: what inputs belong to, then the results' names.
+/// On the first sheet: the inputs' owners, then the names of results.
 pub(super) const ABOUT: u16 = VALUE + 1;
 pub(super) const RESULTS: u16 = VALUE + 2;
 pub(super) const FIRST: u32 = 4;
@@ -37,9 +37,9 @@ enum Content {
     Aside(String),
     Input(f64, Unit),
     Number(Expr),
-    /// A number, or what is said where it has none.
+    /// A number, or the text if it has no value.
     Shown(Expr, &'static str),
-    /// What holds of these is told, one behind the other.
+    /// The texts whose conditions hold.
     Told(Vec<(Cond, String)>),
 }
 
@@ -51,11 +51,11 @@ struct Sheet {
 #[derive(Default)]
 pub(super) struct Book {
     sheets: Vec<Sheet>,
-    /// Of all sheets; beyond [`CELLS_MAX`] they are only counted.
+    /// Cells of all sheets; those beyond [`CELLS_MAX`] are only counted.
     cells: usize,
 }
 
-/// Rows on a sheet whose columns are the same for different things.
+/// Rows of a sheet with the same columns for different elements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
     sheet: usize,
@@ -63,7 +63,7 @@ pub(super) struct Block {
 }
 
 impl Book {
-    /// A new sheet at the end; names are cut to what spreadsheets take and must differ.
+    /// Adds a sheet. Names are cut to the length that spreadsheets accept and must differ.
     pub(super) fn sheet(&mut self, name: &str) -> usize {
         let plain = name.chars().map(|c| if "[]:*?/\\'".contains(c) || c.is_control() { '_' } else { c });
         self.sheets.push(Sheet { name: plain.take(31).collect(), cells: BTreeMap::new() });
@@ -108,7 +108,7 @@ impl Book {
         Expr::cell(sheet, &name(at.0, at.1), value)
     }
 
-    /// A result, or `instead` where it has no value.
+    /// A result, or `instead` if it has no value.
     pub(super) fn shown(&mut self, sheet: usize, at: (u32, u16), result: Expr, instead: &'static str) {
         self.set(sheet, at, Content::Shown(result, instead));
     }
@@ -117,13 +117,13 @@ impl Book {
         self.set(sheet, at, Content::Told(all));
     }
 
-    /// The first row of a sheet below all that it has.
+    /// The first free row of a sheet.
     pub(super) fn below(&self, sheet: usize) -> u32 {
         let cells = self.sheets.get(sheet).map(|s| &s.cells);
         cells.and_then(BTreeMap::last_key_value).map_or(0, |((row, _), _)| row + 1)
     }
 
-    /// Rows below all others under a title, with a head for each column.
+    /// Adds a block of rows below a title, with a heading for each column.
     pub(super) fn block(&mut self, sheet: usize, title: &str, heads: &[String]) -> Block {
         let row = self.below(sheet) + 1;
         self.head(sheet, (row, LABEL), title);
@@ -134,17 +134,17 @@ impl Book {
         Block { sheet, row: row + 1 }
     }
 
-    /// The column of a block, from 0, to be filled from its first row.
+    /// Column `n` of a block, to be filled from its first row.
     pub(super) fn pad(&mut self, block: Block, column: usize) -> Pad<'_> {
         Pad { book: self, block, row: block.row, column: VALUE + column.min(4096) as u16 }
     }
 
-    /// Cells of all sheets, those that there is no room for too.
+    /// Cells of all sheets, including those beyond the limit.
     pub(super) fn cells(&self) -> usize {
         self.cells
     }
 
-    /// The sheet of a formula that is longer than spreadsheet programs take.
+    /// The sheet of a formula beyond the length limit.
     pub(super) fn too_long(&self) -> Option<&str> {
         let names = self.names();
         let long = |i: usize, c: &Content| c.formula(i, &names).is_some_and(|(text, _)| text.len() > FORMULA_MAX);
@@ -178,7 +178,7 @@ impl Book {
 }
 
 impl Content {
-    /// Text and value of a formula; nothing of what is none.
+    /// Text and value of a formula; `None` if it has no value.
     fn formula(&self, sheet: usize, names: &[String]) -> Option<(String, String)> {
         let number = |e: &Expr, none: &str| if e.value().is_nan() { none.to_owned() } else { e.value().to_string() };
         match self {
@@ -192,7 +192,7 @@ impl Content {
                 });
                 let told = all.iter().filter(|(cond, _)| cond.value() == Some(true));
                 let told: String = told.map(|(_, text)| format!("{text}; ")).collect();
-                // An empty value would be shown as 0.
+                // An empty cached value would show as 0.
                 let told = if told.is_empty() { " ".to_owned() } else { told };
                 (!all.is_empty()).then(|| (format!("={}", parts.collect::<Vec<_>>().join("&")), told))
             }
@@ -246,7 +246,7 @@ fn range(unit: Unit) -> DataValidation {
     }
 }
 
-/// A column that is filled from above; the rows of all columns of a block are the same.
+/// A column of a block, filled from the top. All columns of a block have the same rows.
 pub(super) struct Pad<'a> {
     book: &'a mut Book,
     block: Block,
@@ -255,7 +255,7 @@ pub(super) struct Pad<'a> {
 }
 
 impl Pad<'_> {
-    /// The next cell; what stands in it by name, or the number itself if no input changes it.
+    /// Fills the next cell and returns a reference to it, or the number itself if no input changes it.
     pub(super) fn put(&mut self, label: &str, unit: &str, e: impl Into<Expr>) -> Expr {
         let (e, sheet, row) = (e.into(), self.block.sheet, self.row);
         self.row += 1;
@@ -298,8 +298,7 @@ impl Styles {
     }
 }
 
-/// A formula with the value that it has with the inputs as they are; what is no number is left for
-/// the spreadsheet to say.
+/// A formula with its current value. The spreadsheet computes a value that is not a number.
 pub(super) fn formula(
     sheet: &mut Worksheet,
     (row, column): (u32, u16),
@@ -312,7 +311,7 @@ pub(super) fn formula(
     Ok(())
 }
 
-/// A cell as formulas call it, as in `B12`, from a row and a column that count from 0.
+/// A cell's name, as in `B12`, from row and column counted from 0.
 pub(super) fn name(row: u32, column: u16) -> String {
     let mut letters = String::new();
     let mut rest = u32::from(column) + 1;
@@ -373,7 +372,7 @@ pub(super) fn write(book: &mut Book, sheet: usize, topology: &Topology) {
     book.soft(sheet, (row + 1, 0), others);
 }
 
-/// How far a formula holds in one of its quantities.
+/// Upper end of a formula's range in one quantity.
 pub(super) fn high<I, O>(formula: &'static Formula<I, O>, quantity: Quantity) -> f64 {
     let band = formula.bands.iter().find(|band| band.quantity == quantity);
     band.map_or(f64::MAX, |band| band.high)
@@ -391,7 +390,7 @@ pub(super) struct Table<'a> {
 }
 
 impl Table<'_> {
-    /// Heads of the rows to come, below a gap.
+    /// Headings of the following rows, below an empty row.
     pub(super) fn heads(&mut self, heads: &[&str]) {
         self.row += u32::from(self.row > FIRST);
         for (column, head) in (RESULTS..).zip(heads) {
@@ -404,7 +403,7 @@ impl Table<'_> {
         self.row += 1;
     }
 
-    /// A name and its results, each with what is said where there is none; the row.
+    /// Writes a name and its results, each with the text for no value. Returns the row.
     pub(super) fn row(&mut self, name: &str, results: &[(Expr, &'static str)]) -> u32 {
         self.book.text(self.sheet, (self.row, RESULTS), name);
         for (column, (result, none)) in (RESULTS + 1..).zip(results) {

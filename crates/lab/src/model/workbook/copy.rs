@@ -12,7 +12,7 @@ use super::round::{LEFT, Round, Server, Stop, Way};
 use super::traffic::{Loads, Moments, Plan, Traffic};
 use super::{book, medium, round};
 
-/// Halvings of the interval that the rate is in.
+/// Bisection steps of the rate.
 const HALVINGS: usize = 32;
 /// Blocks a second, near zero.
 const LITTLE: f64 = 1e-9;
@@ -23,7 +23,7 @@ pub(super) struct Copied {
     pub(super) seconds: Expr,
     pub(super) bits_per_s: Expr,
     pub(super) response: Expr,
-    /// Each place with the share of its time that it is busy.
+    /// Utilisation of each resource.
     places: Vec<(String, Expr)>,
     doubts: Doubts,
 }
@@ -42,7 +42,7 @@ impl Copied {
     }
 }
 
-/// Solves the file's one copy, which goes there and back by `ways`, beside the flows, whose loads are `loads`.
+/// Solves the file's copy over the routes `ways`, beside flows with the loads `loads`.
 pub(super) fn solve(plan: &Plan<'_>, book: &mut Book, sheet: usize, loads: &Loads, ways: [&Route; 2]) -> Copied {
     let block = book.block(sheet, "What does not hang on the copy's rate", &[]);
     let copy = Copy::new(plan, loads, ways, &mut book.pad(block, 0));
@@ -71,7 +71,7 @@ fn bounds(pad: &mut Pad<'_>, (low, high): (&Expr, &Expr)) -> (Expr, Expr) {
     (pad.put("rate from", "1/s", low), pad.put("rate to", "1/s", high))
 }
 
-/// A copy, and what does not hang on its rate.
+/// A copy: everything that does not depend on its rate.
 struct Copy<'a> {
     plan: &'a Plan<'a>,
     loads: &'a Loads,
@@ -83,22 +83,21 @@ struct Copy<'a> {
     window_now: u32,
     think: Expr,
     all: Vec<Traffic>,
-    /// Time of a round that no packet takes, what gathers included.
+    /// Time of a round without packets, gathered waits included.
     apart: Expr,
     gathered: Vec<(usize, Expr)>,
     cycle: Expr,
-    /// What is met in the software at both ends.
     ends: [Stop; 2],
     servers: Vec<Server>,
-    /// How busy the busiest sender of a flow is.
+    /// Highest utilisation of a flow's sender.
     senders: Expr,
 }
 
 struct Trial {
     tried: Expr,
-    /// Blocks a second before bad periods stretch the round.
+    /// Blocks per second before the stretch by bad periods.
     pace: Expr,
-    /// The same stretched; no value where a place on the way has no time left.
+    /// Blocks per second after it; no value if a resource on the route is saturated.
     rate: Expr,
     stretch: Expr,
     servers: Vec<Server>,
@@ -163,8 +162,8 @@ impl<'a> Copy<'a> {
         vec![a, b, Server { spot, name, demand: disk.clone(), open: zero(), filled: disk, variance: zero() }]
     }
 
-    /// What blocks do to one another where data and replies meet: on top of a round, the least round, and what
-    /// of the former gathers on each medium.
+    /// Interaction of blocks where data and replies meet: extra time of a round, the shortest round, and the gathered
+    /// time by medium.
     fn held(&self, pad: &mut Pad<'_>) -> (Expr, Expr, Vec<(usize, Expr)>) {
         let (there, packets) = (self.ways[0], &self.packets[0]);
         let (software, disk) = (self.plan.copy(0, "software"), self.plan.copy(0, "disk"));
@@ -175,7 +174,7 @@ impl<'a> Copy<'a> {
             let service = medium::service(self.plan, *gateway);
             apart = apart + round::scattered(pad, spacings(), &service, packets);
         }
-        // As long as the disk takes for the block and the receiver for its replies, what has gathered is sent.
+        // The gathered packets are sent while the disk writes the block and the receiver handles replies.
         let replies = (1.0 + &self.packets[1]) * self.plan.group(there.to, "cost");
         let meanwhile = pad.put("disk and receiver, for a block and its replies", "s", disk + replies);
         let mut gap = self.plan.group(there.from, "cost");
@@ -203,7 +202,7 @@ impl<'a> Copy<'a> {
         Way { plan: self.plan, loads: self.loads, all, hop, mine, bits }
     }
 
-    /// What the copy needs if it goes at `rate` blocks a second, and the pace that gives.
+    /// Demand of the copy at `rate` blocks per second, and the resulting pace.
     fn trial(&self, pad: &mut Pad<'_>, rate: &Expr) -> Trial {
         let tried = pad.put("rate that is tried", "1/s", rate);
         let mut send = |direction: usize, label: &str| {
@@ -244,8 +243,7 @@ impl<'a> Copy<'a> {
         Trial { tried, pace, rate, stretch, servers: round.servers, sent, doubts }
     }
 
-    /// Waits for others on a wireless medium are together no longer than what the others send meanwhile: on each
-    /// from the round as it is without any such bound.
+    /// Bounds the waits on wireless media by what the others send during a round.
     fn wait_no_longer(&self, pad: &mut Pad<'_>, round: &mut Met) {
         let mut beyond = Vec::new();
         for channel in &round.channels {
@@ -265,7 +263,7 @@ impl<'a> Copy<'a> {
     fn along(&self, pad: &mut Pad<'_>, round: &mut Met, direction: usize, sent: &[Traffic; 2]) {
         let (route, mine, packets) = (self.ways[direction], &sent[direction], &self.packets[direction]);
         let label = if direction == 0 { "beside: replies" } else { "beside: data" };
-        // With one block under way data and replies take turns and never meet.
+        // With one outstanding block, data and replies alternate and never meet.
         let other = sent[1 - direction].times(&(1.0 - 1.0 / &self.window)).put(pad, label);
         let mut stops = vec![self.ends[direction].clone()];
         let mut wireless = Vec::new();
@@ -315,7 +313,7 @@ impl<'a> Copy<'a> {
         let seconds = pad.put("the whole file", "s", (blocks.max(&self.window) / &trial.tried).only_if(&known));
         let bits = &trial.tried * self.plan.copy(0, "block") * 8.0;
         let bits_per_s = pad.put("the file's bits", "bit/s", bits.only_if(&known));
-        // Bad periods stretch the round as a whole; who thinks does so for no longer.
+        // Bad periods stretch the whole round except think time.
         let round = (&self.window / &trial.pace).max(&self.think) * &trial.stretch;
         let response = round - &self.think;
         let response = pad.put("a block, from its start to its reply", "s", response);
@@ -342,7 +340,7 @@ struct Channel {
     medium: usize,
     weather: Weather,
     on: Expr,
-    /// For how long it waits there for others, but for what gathers.
+    /// Wait for other traffic, without gathered time.
     waits: Expr,
 }
 
@@ -360,7 +358,7 @@ impl Met {
         }
     }
 
-    /// A place that serves packets one by one, data and replies alike or those of one direction.
+    /// Fills a resource that serves packets one by one, in one or both directions.
     fn fill(&mut self, pad: &mut Pad<'_>, place: &Filled<'_>, stop: &Stop, packets: &Expr) {
         let filled = pad.put("time that a block fills", "s", packets * &stop.filled);
         let variance = pad.put("variance of that", "s2", packets * &stop.variance);

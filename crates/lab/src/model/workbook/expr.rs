@@ -22,7 +22,7 @@ pub(super) struct Expr {
     literal: bool,
 }
 
-/// Stands before and behind the number of a reference's sheet, until it is known where the formula goes.
+/// Marks the sheet number of a reference until the formula's own sheet is known.
 const MARK: char = '\u{1}';
 
 impl Expr {
@@ -36,27 +36,27 @@ impl Expr {
         if literal { Expr::from(value) } else { Expr::new(format!("{name}({})", texts.join(",")), value, Rank::Atom) }
     }
 
-    /// The cell of that name, as in `B12`, on a sheet.
+    /// A reference to a cell, as in `B12`, of a sheet.
     pub(super) fn cell(sheet: usize, name: &str, value: f64) -> Expr {
         Expr::new(format!("{MARK}{sheet}{MARK}{name}"), value, Rank::Atom)
     }
 
-    /// What a spreadsheet says where there is no value.
+    /// The expression without a value.
     pub(super) fn none() -> Expr {
         Expr::new("NA()".into(), f64::NAN, Rank::Atom)
     }
 
-    /// The value with the inputs as they are; not a number where there is none.
+    /// Current value; not a number if there is none.
     pub(super) fn value(&self) -> f64 {
         self.value
     }
 
-    /// Whether it is a bare number that no input changes.
+    /// Whether it is a constant.
     pub(super) fn is_literal(&self) -> bool {
         self.literal
     }
 
-    /// The text for a cell of `sheet`; sheets are called `names`.
+    /// The text for a cell of `sheet`. `names` are the sheets' names.
     pub(super) fn text_on(&self, sheet: usize, names: &[String]) -> String {
         resolve(&self.text, sheet, names)
     }
@@ -74,7 +74,7 @@ impl Expr {
         if self.literal && other.literal {
             return Expr::from(value);
         }
-        // What stands behind is bracketed though sums would do without: numbers are rounded step by step.
+        // The right operand is always bracketed: rounding depends on the order.
         let next = if rank == Rank::Sum { Rank::Product } else { Rank::Power };
         Expr::new(format!("{}{sign}{}", self.within(rank), other.within(next)), value, rank)
     }
@@ -134,7 +134,7 @@ impl Expr {
         Expr::call("ABS", &[self], self.value.abs())
     }
 
-    /// To the next whole number, of what is not below 0.
+    /// Rounds a non-negative number up.
     pub(super) fn round_up(&self) -> Expr {
         Expr::call("ROUNDUP", &[self, &Expr::from(0.0)], self.value.ceil())
     }
@@ -151,7 +151,7 @@ impl Expr {
         Expr::call("MIN", &[self, &other], value)
     }
 
-    /// Itself, or what takes its place where it has no value.
+    /// The value, or `instead` if there is none.
     pub(super) fn or(&self, instead: impl Into<Expr>) -> Expr {
         let instead = instead.into();
         let value = if self.value.is_nan() { instead.value } else { self.value };
@@ -187,7 +187,7 @@ impl From<f64> for Expr {
     fn from(value: f64) -> Expr {
         let plain = value == 0.0 || (1e-6..1e15).contains(&value.abs());
         let text = if plain { value.to_string() } else { format!("{value:E}") };
-        // A minus binds less than a power, whatever stands before it.
+        // Unary minus binds less tightly than a power.
         let rank = if value < 0.0 { Rank::Sum } else { Rank::Atom };
         Expr { text, value, rank, literal: true }
     }
@@ -283,18 +283,18 @@ impl Cond {
         }
     }
 
-    /// Its text for a cell of `sheet`; sheets are called `names`.
+    /// The text for a cell of `sheet`. `names` are the sheets' names.
     pub(super) fn text_on(&self, sheet: usize, names: &[String]) -> String {
         resolve(&self.text, sheet, names)
     }
 
-    /// Whether it holds with the inputs as they are; nothing where an operand has no value.
+    /// Current truth value; `None` if an operand has no value.
     pub(super) fn value(&self) -> Option<bool> {
         self.value
     }
 }
 
-/// `yes` where `condition` holds, else `no`; what is not taken may have no value.
+/// `yes` if `condition` holds, else `no`. The other branch may have no value.
 pub(super) fn when(condition: &Cond, yes: impl Into<Expr>, no: impl Into<Expr>) -> Expr {
     let (yes, no) = (yes.into(), no.into());
     match (condition.literal, condition.value) {
@@ -307,10 +307,10 @@ pub(super) fn when(condition: &Cond, yes: impl Into<Expr>, no: impl Into<Expr>) 
     }
 }
 
-/// Names the sheets of all references but those on `sheet` itself.
+/// Resolves sheet numbers to names, except those of `sheet` itself.
 fn resolve(text: &str, sheet: usize, names: &[String]) -> String {
     let mut resolved = String::with_capacity(text.len());
-    // Every second piece is the number of a sheet.
+    // Every second piece is a sheet number.
     for (i, piece) in text.split(MARK).enumerate() {
         match piece.parse::<usize>() {
             Ok(other) if i % 2 == 1 => {

@@ -22,7 +22,7 @@ pub(super) fn service(plan: &Plan<'_>, gateway: usize) -> Moments {
     Moments { mean: cost, second }
 }
 
-/// The queues of all gateways, a block of `sheet`.
+/// Queues of all gateways.
 pub(super) fn queues(plan: &Plan<'_>, book: &mut Book, sheet: usize, loads: &Loads) -> Vec<Queue> {
     let names: Vec<String> = plan.topology.gateways.iter().map(|g| g.name.clone()).collect();
     if names.is_empty() {
@@ -34,11 +34,11 @@ pub(super) fn queues(plan: &Plan<'_>, book: &mut Book, sheet: usize, loads: &Loa
 }
 
 pub(super) struct Comes<'a> {
-    /// How much more regular than Poisson all that comes is.
+    /// Regularity of all arrivals, beyond Poisson.
     pub(super) regular: &'a Expr,
-    /// How much longer than the average packet these take to come in.
+    /// Excess arrival time over the average packet.
     pub(super) longer: Expr,
-    /// What they need not wait for others of the same station.
+    /// Wait that packets of the same station are spared.
     pub(super) spared: Expr,
 }
 
@@ -52,8 +52,7 @@ pub(super) fn delay(pad: &mut Pad<'_>, queue: &Queue, comes: &Comes<'_>) -> Expr
     pad.put("delay", "s", wait * left + &queue.service.mean)
 }
 
-/// What packets of a group's station need not wait for one another, because its processor has spaced them
-/// (Friedman 1965).
+/// Wait that packets of one station are spared because its processor spaces them (Friedman 1965).
 pub(super) fn spared(pad: &mut Pad<'_>, plan: &Plan<'_>, loads: &Loads, (group, gateway): (usize, usize)) -> Expr {
     let (cost, service) = (plan.group(group, "cost"), service(plan, gateway));
     let rate = loads.through.get(&(group, gateway)).cloned().unwrap_or_else(|| Expr::from(0.0));
@@ -75,7 +74,7 @@ fn points(plan: &Plan<'_>, gateway: usize) -> Points {
     Points { short, long, chance: Expr::from(0.5) }
 }
 
-/// What a formula holds for: not where one of these does.
+/// Conditions under which a formula is doubted, with the reasons.
 pub(super) type Doubts = Vec<(Cond, String)>;
 
 pub(super) struct Cell<'a> {
@@ -90,16 +89,16 @@ pub(super) struct Cell<'a> {
     pub(super) frame: Moments,
     pub(super) frame_scv: Expr,
     pub(super) load: Expr,
-    /// Share of the time that the medium is taken; no value where it is asked for more than it can carry.
+    /// Utilisation of the medium; no value if it is overloaded.
     pub(super) busy: Expr,
     pub(super) links: Vec<(Queue, Queue)>,
-    /// Mean wait or delay by port, on a wireless cell by pair of ports, if arrivals were Poisson.
+    /// Mean wait or delay by port (wireless: by pair of ports), for Poisson arrivals.
     waits: BTreeMap<(usize, usize), Expr>,
     doubts: BTreeMap<(usize, usize), Doubts>,
     around: Expr,
 }
 
-/// Beyond this none of the four bands of CSMA/CD delay holds.
+/// Above this utilisation all four CSMA/CD delay bands end.
 const ETHERNET_BUSY: f64 = 0.825;
 
 impl<'a> Cell<'a> {
@@ -250,7 +249,7 @@ impl<'a> Cell<'a> {
             let station = Station { rate, overhead, weather, all, queue: &queue, beside: &beside, squares };
             let delay = station.delay(&mut pad);
             let longer = pad.put("mean frame", "bit", queue.mean_bits());
-            // As a wait, to which a packet's own bits come.
+            // As a wait, without the packet's own transmission time.
             self.waits.insert((from, to), delay.delay - longer / rate);
             let [load, loss] = [Quantity::Load, Quantity::FrameLoss].map(|q| book::high(&DELAY, q));
             self.doubt((from, to), delay.load.gt(load), &format!("load beyond {load}"));
@@ -271,7 +270,7 @@ impl<'a> Cell<'a> {
         Weather { good: get("good"), bad: get("bad"), periods: weather.bad }
     }
 
-    /// Why to doubt delays from one port to another.
+    /// Reasons to doubt delays between two ports.
     pub(super) fn doubts(&self, from: usize, to: usize) -> Doubts {
         let wireless = matches!(self.plan.kind(self.medium), Kind::Wifi { .. });
         let own = self.doubts.get(&(from, if wireless { to } else { 0 })).cloned().unwrap_or_default();
@@ -282,7 +281,7 @@ impl<'a> Cell<'a> {
         own.into_iter().chain(links.into_iter().flatten().map(full)).collect()
     }
 
-    /// Mean delay on a shared medium of packets of so many bits from port to port, if arrivals were Poisson.
+    /// Mean delay between two ports of a shared medium, for Poisson arrivals.
     pub(super) fn shared(&self, pad: &mut Pad<'_>, ports: &[Port], (from, to): (usize, usize), bits: &Expr) -> Expr {
         let wait = |at| self.waits.get(&at).cloned().unwrap_or_else(Expr::none);
         let delay = match self.plan.kind(self.medium) {
@@ -296,7 +295,7 @@ impl<'a> Cell<'a> {
         pad.put("delay of Poisson arrivals", "s", delay)
     }
 
-    /// Packets a second that the medium could carry at most; no value where no formula says.
+    /// Capacity in packets per second; no value if no formula gives it.
     pub(super) fn capacity(&self) -> Expr {
         let Kind::Ethernet { .. } = self.plan.kind(self.medium) else { return Expr::none() };
         let propagation = self.plan.medium(self.medium, "propagation");
@@ -305,22 +304,22 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// Pairs of stations behind two ports; nobody sends to itself.
+/// Number of station pairs behind two ports; no station sends to itself.
 fn pairs(ports: &[Port], (from, to): (usize, usize)) -> Expr {
     let (senders, receivers) = (&ports[from].stations, &ports[to].stations);
     let pairs = if from == to { senders * (receivers - 1.0) } else { senders * receivers };
     pairs.max(1.0)
 }
 
-/// What one station behind a port sends to one behind another.
+/// Traffic of one station to one other, by port.
 pub(super) fn pair(ports: &[Port], streams: &Streams, at: (usize, usize)) -> Traffic {
     streams.get(&at).map_or_else(Traffic::none, |all| all.over(&pairs(ports, at)))
 }
 
-/// Gateways behind one another whose spacing of packets is followed.
+/// Longest chain of gateways whose spacing is followed.
 const CHAIN: usize = 4;
 
-/// Finds it for all ports, and returns it for what comes to each gateway.
+/// Computes the regularity of all ports and returns that of arrivals at gateways.
 pub(super) fn settle(
     (plan, book, sheet): (&Plan<'_>, &mut Book, usize),
     loads: &mut Loads,
@@ -376,7 +375,7 @@ fn processors(plan: &Plan<'_>, book: &mut Book, sheet: usize, loads: &mut Loads)
     }
 }
 
-/// How regular packets come to each medium that all share.
+/// Regularity of arrivals at each shared medium.
 fn spaced(
     plan: &Plan<'_>,
     book: &mut Book,
@@ -392,7 +391,7 @@ fn spaced(
     cells.iter().enumerate().map(of).collect()
 }
 
-/// The same at the ports of switches that gateways send to.
+/// Regularity at switch ports behind gateways.
 fn behind_gateways(
     (plan, book, sheet): (&Plan<'_>, &mut Book, usize),
     round: usize,
@@ -429,17 +428,17 @@ fn behind_gateways(
     }
 }
 
-/// How soon it counts less that a processor takes less time than the medium.
+/// Exponent by which spacing loses effect when the processor is faster than the medium.
 const APART: i32 = 6;
 
-/// What packets that come spaced are spared on a medium.
+/// Wait that spaced arrivals save on a medium.
 pub(super) struct Spaced {
     ports: Vec<Expr>,
     /// Part of the wait for a shared medium.
     part: Expr,
-    /// How much more regular than Poisson packets come to a medium that all share.
+    /// Regularity of arrivals at a shared medium, beyond Poisson.
     pub(super) regular: Expr,
-    /// The same at a switch's port because of processors.
+    /// Regularity at a switch port caused by processors.
     regular_at: Vec<Expr>,
 }
 
@@ -448,19 +447,19 @@ impl Cell<'_> {
         matches!(self.plan.kind(self.medium), Kind::Switch { .. })
     }
 
-    /// How much more regular than Poisson packets come to a medium that all share.
+    /// Regularity of arrivals at a shared medium, beyond Poisson.
     pub(super) fn spaced(&self, ports: &[Port]) -> Expr {
         let of = |p: &Port| &p.stations * &p.sends.pps * &p.regular;
         let regular = sum(ports.iter().map(of)) / &self.all.pps;
         when(&self.all.pps.gt(0.0), regular, 0.0)
     }
 
-    /// Share of the time that the medium is taken; all of it where it is asked for more.
+    /// Utilisation of the medium, at most 1.
     fn taken(&self) -> Expr {
         self.busy.or(1.0).min(1.0)
     }
 
-    /// How much more regular than Poisson what comes out at a port is; `spaced` is that of what comes in.
+    /// Regularity of departures at a port; `spaced` is that of arrivals.
     pub(super) fn regular(&self, ports: &[Port], port: usize, spaced: &Expr) -> Expr {
         let to = &ports[port];
         if let Some((_, into)) = self.links.get(port) {
@@ -472,7 +471,7 @@ impl Cell<'_> {
         part * (own + (1.0 - busy) * spaced)
     }
 
-    /// The same of what a port has sent, on its way to others.
+    /// Regularity of the packets that a port sent.
     pub(super) fn regular_out(&self, ports: &[Port], port: usize) -> Expr {
         self.links.get(port).map_or(Expr::from(0.0), |(out, _)| out.departures(&ports[port].regular))
     }
@@ -498,7 +497,7 @@ impl Cell<'_> {
         Spaced { ports: spared, part, regular, regular_at }
     }
 
-    /// What packets need not wait for others of the same station (Friedman 1965).
+    /// Wait that packets of one station are spared (Friedman 1965).
     fn spared(&self, pad: &mut Pad<'_>, from: &Port) -> Expr {
         let sent = from.sends.service(pad, "sent", &self.rate, &self.overhead);
         let points = sent.points(pad, "sent");
@@ -514,7 +513,7 @@ impl Cell<'_> {
         pad.put("wait that is spared", "s", &from.sends.pps * met / (2.0 * (1.0 - busy)))
     }
 
-    /// How much more regular than Poisson packets come to a switch's port because of processors.
+    /// Regularity at a switch port caused by processors, beyond Poisson.
     fn regular_at(&self, ports: &[Port], streams: &Streams, to: usize) -> Expr {
         if !self.is_switch() {
             return Expr::from(0.0);
@@ -530,7 +529,7 @@ impl Cell<'_> {
         when(&all.gt(0.0), sum(terms), 0.0)
     }
 
-    /// Delay of packets of so many bits from one port to another.
+    /// Delay of packets between two ports.
     pub(super) fn delay(&self, pad: &mut Pad<'_>, hop: &Hop, bits: &Expr, (loads, spaced): (&Loads, &Spaced)) -> Expr {
         let (ports, streams) = (&loads.ports[self.medium], &loads.streams[self.medium]);
         let sending = pad.put("time to send", "s", bits / &self.rate);
@@ -545,7 +544,7 @@ impl Cell<'_> {
         pad.put("delay", "s", &sending + (&delay - &sending - spared).max(0.0))
     }
 
-    /// The same through a switch, before what is spared.
+    /// Delay through a switch, before spared waits.
     fn switched(
         &self,
         pad: &mut Pad<'_>,
@@ -554,7 +553,7 @@ impl Cell<'_> {
         (ports, streams): (&[Port], &Streams),
         queues: &Switched<'_>,
     ) -> Expr {
-        // Of what a station's processor does to its own packets more is known.
+        // More is known about the packets of a station's own processor.
         let regular = match self.plan.ports[self.medium][hop.from] {
             Behind::Group(_) => Expr::from(0.0),
             Behind::Gateway(_) => ports[hop.from].regular.clone(),
@@ -583,10 +582,10 @@ impl Cell<'_> {
     }
 }
 
-/// The two queues of a way through a switch.
+/// The two queues of a path through a switch.
 struct Switched<'a> {
     out: &'a Queue,
     into: &'a Queue,
-    /// How much more regular than Poisson arrivals at the second one are.
+    /// Regularity of arrivals at the second queue, beyond Poisson.
     regular: &'a Expr,
 }

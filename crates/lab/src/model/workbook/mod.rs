@@ -29,7 +29,7 @@ use traffic::COLUMNS_MAX;
 
 use crate::report::page::ReservedFile;
 
-/// Writes the sheet of Copy 89 for a topology; an error of kind `InvalidInput` says what it cannot do.
+/// Writes the sheet of Copy 89 for a topology. An error of kind `InvalidInput` says what it does not support.
 pub fn write_nmt1989(path: &Path, network: &Network) -> io::Result<()> {
     let model = nmt1989::Model::of(network).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
     write(path, |book| model.write(book))
@@ -38,13 +38,13 @@ pub fn write_nmt1989(path: &Path, network: &Network) -> io::Result<()> {
 /// A network's workbook: inputs, and the formulas of [`Network::solve`] in cells.
 pub struct Spreadsheet(book::Book);
 
-/// What of a network a spreadsheet cannot hold, and why.
+/// Why a network does not fit in a spreadsheet.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Refused(String);
 
 impl Spreadsheet {
-    /// The workbook of a network; an error names what in the network does not fit.
+    /// The workbook of a network. An error names the element that does not fit.
     pub fn of(network: &Network) -> Result<Spreadsheet, Refused> {
         refuse_network(network).map_err(Refused)?;
         let mut book = book::Book::default();
@@ -65,7 +65,7 @@ fn write(path: &Path, fill: impl FnOnce(&mut Workbook) -> Result<(), XlsxError>)
     place.write(book.save_to_buffer().map_err(io::Error::other)?)
 }
 
-/// Why no workbook can be made of a network.
+/// Checks the network's size.
 fn refuse_network(network: &Network) -> Result<(), String> {
     let topology = network.topology();
     let counts = [
@@ -80,8 +80,7 @@ fn refuse_network(network: &Network) -> Result<(), String> {
     copies(topology)
 }
 
-/// Media, groups, gateways or flows at most: formulas that sum them up have a length that spreadsheet
-/// programs take.
+/// Most media, groups, gateways or flows: formulas that sum them have a length limit.
 const ELEMENTS_MAX: usize = if COLUMNS_MAX < 100 { COLUMNS_MAX } else { 100 };
 
 fn copies(topology: &Topology) -> Result<(), String> {

@@ -12,7 +12,7 @@ use super::results::{FlowCells, MediumCells, Results};
 use super::traffic::{Loads, Plan, Port, Queue, Sheets, Source, Traffic};
 use super::{book, copy, medium};
 
-/// Writes the sheets of a network, and returns the results' cells.
+/// Writes the sheets of a network and returns the cells of the results.
 pub(super) fn fill(network: &Network, book: &mut Book) -> Results {
     let first = book.sheet("Network");
     let names: Vec<String> = (1..).zip(&network.topology().media).map(|(i, m)| format!("{i} {}", m.name)).collect();
@@ -48,13 +48,13 @@ pub(super) fn fill(network: &Network, book: &mut Book) -> Results {
     results
 }
 
-/// Up to this share of a place's traffic the bursts of copies do not show in others' delays.
+/// Below this share of the traffic, bursts of copies do not show in others' delays.
 const COPIES_LITTLE: f64 = 0.02;
 
 struct Ways<'a> {
     plan: &'a Plan<'a>,
     loads: &'a Loads,
-    /// The flows' loads, where there is a copy beside them.
+    /// Loads without the copy.
     alone: Option<&'a Loads>,
     cells: &'a [Cell<'a>],
     spaced: &'a [Spaced],
@@ -62,7 +62,7 @@ struct Ways<'a> {
     regular: &'a [Expr],
 }
 
-/// A block with a column for each flow that comes by, and how many of them are filled.
+/// A block with a column for each flow, and how many are filled.
 struct Columns {
     block: Option<Block>,
     filled: usize,
@@ -97,7 +97,7 @@ impl Ways<'_> {
         Results { flows: found, media, gateways: gateways.collect(), copy: copied }
     }
 
-    /// Delays of all flows over a medium, and their mean over all packets; no value without packets.
+    /// Delays of all flows over a medium, and their mean; no value without packets.
     fn over(&self, book: &mut Book, medium: usize, found: &mut [FlowCells]) -> Expr {
         let cell = &self.cells[medium];
         let routes = || self.plan.network.flow_routes().iter().enumerate();
@@ -137,7 +137,7 @@ impl Ways<'_> {
         pad.put("mean delay", "s", mean)
     }
 
-    /// Whether a copy's bursts make more than a little of what is met on a hop.
+    /// Whether a copy's bursts matter on a hop.
     fn beside_copy(&self, hop: &Hop) -> Doubts {
         let Some(alone) = self.alone else { return Doubts::new() };
         let (with, without) = (&self.loads.ports[hop.medium], &alone.ports[hop.medium]);
@@ -151,7 +151,7 @@ impl Ways<'_> {
         }
         let name = &self.plan.topology.media[hop.medium].name;
         let bursts = pairs.into_iter().filter(|(with, _)| !with.is_literal());
-        // Where nothing goes, as out of a port whose flows have a rate of 0, a copy brings nothing.
+        // An idle port has no share.
         let part = most(bursts.map(|(with, without)| when(&with.gt(0.0), 1.0 - without / &with, 0.0)));
         vec![(part.gt(COPIES_LITTLE), format!("{name}: beside a copy, whose bursts are taken for single packets"))]
     }

@@ -7,7 +7,7 @@ use rust_xlsxwriter::{Workbook, Worksheet, XlsxError};
 
 use super::book::{Styles, fixed, formula, name};
 
-/// Columns: labels and values on the left, then a gap, and the same again.
+/// Columns: labels and values on the left, a gap, and the same again.
 const LEFT: u16 = 0;
 const RIGHT: u16 = 3;
 
@@ -20,7 +20,7 @@ struct Kind {
 
 pub(super) struct Model {
     medium: String,
-    /// The sender, the receiver, and all that is background.
+    /// The sender, the receiver, and the background.
     kinds: Vec<Kind>,
     input: Sheet,
     results: Results,
@@ -106,7 +106,7 @@ impl Cells {
         fixed(self.submodels + 2 + 4 * kind, 4)
     }
 
-    /// A row of the Ethernet's submodel behind those of the packets that come to it.
+    /// A row of the Ethernet submodel.
     fn ethernet(&self, row: u32) -> u32 {
         self.submodels + 1 + self.count + row
     }
@@ -116,7 +116,7 @@ impl Cells {
     }
 }
 
-/// Rows of the Ethernet's submodel, behind the packets of each kind.
+/// Rows of the Ethernet submodel, below those of each kind.
 mod row {
     pub(super) const TO: u32 = 0;
     pub(super) const ON: u32 = 1;
@@ -286,8 +286,7 @@ impl Page {
     }
 }
 
-/// Lam's delay as the paper has it, of cells with packets a second, packet time and propagation
-/// time.
+/// Lam's delay as in the paper.
 fn delay(l: &str, x: &str, t: &str) -> String {
     let e = "EXP(1)";
     format!(
@@ -297,7 +296,7 @@ fn delay(l: &str, x: &str, t: &str) -> String {
     )
 }
 
-/// Tobagi and Hunt's throughput with what is offered taken for the channel's traffic.
+/// Tobagi and Hunt's throughput, with the offered load as channel traffic.
 fn throughput(l: &str, x: &str, t: &str) -> String {
     let (g, a) = (format!("({l}*{x})"), format!("({t}/{x})"));
     let clear = format!("EXP(-{a}*{g})");

@@ -12,7 +12,7 @@ use super::traffic::{Plan, Queue};
 
 pub(super) struct FlowCells {
     pub(super) pps: Expr,
-    /// Which on the way, from 0; which medium; delay.
+    /// Hop, medium, delay.
     pub(super) media: Vec<(usize, usize, Expr)>,
     pub(super) gateways: Vec<(usize, usize, Expr)>,
     pub(super) doubts: Doubts,
@@ -56,7 +56,7 @@ impl FlowCells {
         parts.into_iter().map(|(_, name, delay)| (name, delay.clone())).collect()
     }
 
-    /// From end to end; no value where a queue grows without end.
+    /// End-to-end delay; no value if a queue is saturated.
     pub(super) fn delay(&self) -> Expr {
         let parts = self.media.iter().map(|(_, _, d)| d).chain(self.gateways.iter().map(|(_, _, d)| d));
         sum(parts.cloned()).only_if(&self.processor.lt(1.0))

@@ -19,7 +19,7 @@ pub(super) struct Stop {
     pub(super) between: Expr,
     pub(super) delay: Expr,
     pub(super) open: Expr,
-    /// Variance of the time from packet to packet that the copy fills the place with.
+    /// Variance of the interval between packets at which the copy fills the resource.
     pub(super) variance: Expr,
     pub(super) filled: Expr,
 }
@@ -33,7 +33,7 @@ impl Stop {
         Stop { wait: zero.clone(), between: zero, spacing: self.service.clone(), ..self.clone() }
     }
 
-    /// Among the packets of a queue, which wait for one another: five cells.
+    /// Packets in a queue: five cells.
     pub(super) fn queue(pad: &mut Pad<'_>, what: &str, service: &Expr, arrivals: &Expr, theirs: &Moments) -> Stop {
         let open = pad.put(&format!("{what}: used by others"), "", arrivals * &theirs.mean);
         let left = pad.put(&format!("{what}: left by others"), "", (1.0 - &open).max(LEFT));
@@ -59,7 +59,7 @@ pub(super) fn burst(pad: &mut Pad<'_>, packets: &Expr, stops: &[Stop]) -> Expr {
     pad.put("the block's packets, one behind the other", "s", when(&packets.gt(0.0), burst, 0.0))
 }
 
-/// A hop of a copy's packets on a medium beside the flows.
+/// A hop of a copy over a medium, beside flows.
 pub(super) struct Way<'a> {
     pub(super) plan: &'a Plan<'a>,
     pub(super) loads: &'a Loads,
@@ -82,7 +82,7 @@ impl Way<'_> {
         self.bits / self.rate()
     }
 
-    /// Whether data and replies are sent one after the other by one server.
+    /// Whether one server sends data and replies.
     pub(super) fn both_ways(&self) -> bool {
         match self.kind() {
             Kind::Ethernet { .. } | Kind::Wifi { .. } => true,
@@ -91,7 +91,7 @@ impl Way<'_> {
         }
     }
 
-    /// What a packet meets while the copy sends `other` the other way.
+    /// Resources that a packet meets while the copy sends `other` in the opposite direction.
     pub(super) fn stops(&self, pad: &mut Pad<'_>, other: &Traffic) -> Vec<Stop> {
         match self.kind() {
             Kind::Switch { .. } => self.switch(pad),
@@ -115,7 +115,7 @@ impl Way<'_> {
         };
         let out = stop("line to the switch", from);
         let all = stop("line from the switch", to);
-        // What the same station sends there comes before or behind on its own line, never in between.
+        // A station's own packets never come between on its own line.
         let others = to.less(&pair(ports, streams, (self.hop.from, self.hop.to)));
         let first = stop("line from the switch, others", &others);
         let into = Stop { open: all.open, variance: all.variance, filled: all.filled, ..first };
@@ -166,7 +166,7 @@ impl Way<'_> {
         let (ports, streams) = (&self.loads.ports[self.hop.medium], &self.loads.streams[self.hop.medium]);
         let background = pair(ports, streams, (self.hop.from, self.hop.to)).put(pad, "the same way");
         let back = pair(ports, streams, (self.hop.to, self.hop.from)).airtime(&rate, &overhead);
-        // What comes up for the same channel in bad periods is sent in good ones.
+        // Packets queued in bad periods are sent in good ones.
         let later = pad.put("bad periods over good ones", "", &weather.bad / &weather.good);
         let airtime = pad.put("airtime", "s", self.sending() + &overhead);
         let others = self.all.plus(other).airtime(&rate, &overhead) - background.airtime(&rate, &overhead);
@@ -195,13 +195,13 @@ impl Way<'_> {
         }
     }
 
-    /// What a reply waits longer for what others have gathered while `packets` were sent, where they take turns
-    /// with the copy or wait for its token, and the least time from block to block of a window of one on a ring,
-    /// whose replies take `reply` seconds; nothing on other media.
+    /// Extra wait of a reply for packets that others gathered while `packets` were sent, on media with turns or a
+    /// token; and the shortest block interval of a window of one on a ring, whose replies take `reply` seconds. Zero
+    /// on other media.
     pub(super) fn held(&self, pad: &mut Pad<'_>, packets: &Expr, gap: &Expr, reply: &Expr) -> Option<(Expr, Expr)> {
         let rate = self.rate();
         let sending = pad.put("a packet", "s", self.sending());
-        // Those that come nearly as fast as they are sent catch up with others' packets, and queue.
+        // Packets that arrive nearly at the sending rate catch up with others and queue.
         let slowed = &sending / (1.0 - &self.all.bits / &rate).max(LEFT);
         let slowed = pad.put("a packet beside others", "s", slowed);
         let together = when(&gap.lt(&slowed), packets, packets.min(1.0));
@@ -230,8 +230,8 @@ impl Way<'_> {
         }
     }
 
-    /// Load of the stations between sender and receiver, half of those beside them, the receiver's own, and the
-    /// sender's if it sends until it has nothing (`all`).
+    /// Load of the stations between sender and receiver, half of that beside them, the receiver's, and the sender's if
+    /// it sends until its queue is empty (`all`).
     fn passed(&self, rate: &Expr, all: bool) -> Expr {
         let (ports, from, to) = (&self.loads.ports[self.hop.medium], self.hop.from, self.hop.to);
         let own = |port: usize| &ports[port].sends.bits / rate;
@@ -243,7 +243,7 @@ impl Way<'_> {
     }
 }
 
-/// Seconds that the packets of a burst queue at a gateway whose times vary, on top (Kingman's limit).
+/// Extra queueing time of a burst at a gateway with varying service times (Kingman's limit).
 pub(super) fn scattered(pad: &mut Pad<'_>, spacings: Vec<Expr>, service: &Moments, packets: &Expr) -> Expr {
     let spacing = pad.put("packets come every", "s", most(spacings));
     let variance = pad.put("variance of the gateway's time", "s2", service.variance());
@@ -255,9 +255,9 @@ pub(super) fn scattered(pad: &mut Pad<'_>, spacings: Vec<Expr>, service: &Moment
 
 /// Windows up to this size fit into a sheet.
 pub(super) const WINDOW_ROWS: u32 = 256;
-/// Rows of the analysis at least, so that the window may be widened.
+/// Fewest rows of the analysis, so that the window can be widened.
 const ROWS_MIN: u32 = 32;
-/// From here on how much service times vary is no more than a guess.
+/// Above this variation the service time is a guess.
 const SURELY_VARIES: f64 = 0.1;
 
 #[derive(Clone)]
@@ -266,14 +266,14 @@ pub(super) struct Server {
     pub(super) name: String,
     pub(super) demand: Expr,
     pub(super) open: Expr,
-    /// Time from block to block if the copy fills what others leave.
+    /// Block interval if the copy uses all that others leave.
     pub(super) filled: Expr,
     pub(super) variance: Expr,
 }
 
 pub(super) struct Round<'a> {
     pub(super) window: &'a Expr,
-    /// The file's, which tells how many rows there are.
+    /// The file's window, which gives the number of rows.
     pub(super) window_now: u32,
     pub(super) think: &'a Expr,
     /// Round time of a block that is alone.
@@ -284,12 +284,12 @@ pub(super) struct Round<'a> {
 pub(super) struct Paced {
     pub(super) rate: Expr,
     pub(super) fullest: Expr,
-    /// By how much chance may slow the copy down.
+    /// Slowdown by random variation.
     pub(super) chance: Expr,
 }
 
 impl Round<'_> {
-    /// Blocks a second; no value where a place has no time left.
+    /// Blocks per second; no value if a resource is saturated.
     pub(super) fn rate(&self, pad: &mut Pad<'_>) -> Paced {
         let servers = self.servers;
         let busiest = pad.put("busiest place", "s", most(servers.iter().map(|s| s.filled.clone())));
@@ -321,7 +321,7 @@ impl Round<'_> {
         self.window_now.next_power_of_two().clamp(ROWS_MIN, WINDOW_ROWS)
     }
 
-    /// The rate by mean-value analysis, a step for each block of the window.
+    /// Rate by mean-value analysis, one step for each block of the window.
     fn analysis(&self, pad: &mut Pad<'_>, busiest: &Expr, share: &Expr, outside: &Expr) -> Expr {
         let mut queued = vec![Expr::from(0.0); self.servers.len()];
         let mut last = Expr::from(0.0);

@@ -68,7 +68,6 @@ fn check(name: &str, topology: &Topology) {
     }
 }
 
-/// Networks as a user might enter them, of all kinds.
 #[test]
 fn cells_say_what_the_model_says_of_flows() {
     for submodel in Submodel::ALL {
@@ -94,13 +93,12 @@ fn cells_say_what_the_model_says_of_the_examples() {
     check("figure 10", &examples::copy89(1034.0));
 }
 
-/// Packets that are a little too slow for a burst, and queue all the same where others hold them up.
+/// Packets slightly too slow for a burst queue if other traffic delays them.
 #[test]
 fn packets_that_catch_up_with_others_are_a_burst_in_cells_too() {
     check("trickle", &examples::trickle());
 }
 
-/// Whichever of two cells comes first in the file.
 #[test]
 fn cells_say_what_the_model_says_of_two_cells() {
     let mut topology = examples::cells();
@@ -109,7 +107,6 @@ fn cells_say_what_the_model_says_of_two_cells() {
     check("two cells, swapped", &topology);
 }
 
-/// Bad periods stretch a copy's round, of which who thinks has no more.
 #[test]
 fn cells_say_what_the_model_says_of_thinking_in_bad_weather() {
     let mut topology = examples::office();
@@ -118,7 +115,6 @@ fn cells_say_what_the_model_says_of_thinking_in_bad_weather() {
     check("robots", &topology);
 }
 
-/// A place of its own, whatever it is called.
 #[test]
 fn places_of_one_name_are_two_in_cells_too() {
     for name in ["floor", "backbone", "servers software", "desks disk"] {
@@ -128,7 +124,6 @@ fn places_of_one_name_are_two_in_cells_too() {
     }
 }
 
-/// A flow that is switched off goes beside the copy as soon as it is switched on.
 #[test]
 fn a_flow_without_packets_is_beside_a_copy() {
     let (network, _, results) = filled(&examples::copy89(0.0));
@@ -138,7 +133,6 @@ fn a_flow_without_packets_is_beside_a_copy() {
     assert!(told.iter().any(|text| text.contains("beside a copy")), "{told:?}");
 }
 
-/// Fewer blocks than the window would let under way: as with a window of as many.
 #[test]
 fn a_file_of_fewer_blocks_than_the_window_does_not_fill_it() {
     for (bytes, blocks) in [(1, 1), (8192, 1), (20_000, 3), (24_576, 3)] {
@@ -153,17 +147,16 @@ fn a_file_of_fewer_blocks_than_the_window_does_not_fill_it() {
             Network::new(topology).unwrap().solve().copies[0].outcome.value().unwrap().seconds
         };
         assert_eq!(seconds(16), seconds(blocks));
-        // One after the other, a part of a block counts as that part.
+        // A part of a block counts as that part.
         assert!(blocks == 1 || bytes % 8192 != 0 || seconds(1) > seconds(blocks), "{bytes}");
     }
 }
 
-/// Out of all bounds: more than can be carried, nobody who sends, no processors or bad periods.
+/// Overload, no senders, no processors, no bad periods.
 #[test]
 fn cells_say_what_the_model_says_of_the_extremes() {
     for (key, factor) in [("rate", 30.0), ("rate", 0.0), ("cost", 0.0), ("cost", 40.0), ("bad", 0.0), ("bad", 10.0)] {
         let mut topology = examples::office();
-        // Copies are seen elsewhere; over an Ethernet they are many cells.
         topology.copies.clear();
         for input in inputs(&topology.clone()).into_iter().filter(|i| i.name.ends_with(key)) {
             if !input.name.starts_with("medium") || key == "bad" {

@@ -47,7 +47,7 @@ impl<'a> Plan<'a> {
         Plan { network, topology, cells, ports: ports.collect() }
     }
 
-    /// An input's cell; a file's medium of another kind has no such number.
+    /// An input's cell; `None` if the element has no such number.
     fn get(&self, table: &'static str, index: usize, key: &'static str) -> Expr {
         self.cells.get(&(table, index, key)).cloned().unwrap_or_else(Expr::none)
     }
@@ -101,7 +101,7 @@ impl<'a> Plan<'a> {
         format!("{}: {} > {}", flow + 1, about.from, about.to)
     }
 
-    /// All that the flows send, a block of `sheet`.
+    /// Traffic of all flows.
     pub(super) fn flows(&self, book: &mut Book, sheet: usize) -> Vec<Traffic> {
         let heads: Vec<String> = (0..self.topology.flows.len()).map(|i| self.flow_name(i)).collect();
         let block = book.block(sheet, "What flows send, all stations together", &heads);
@@ -116,7 +116,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// What a number belongs to, in a few words.
+/// The element that a number belongs to.
 fn about(topology: &Topology, input: &Input) -> String {
     let (table, i, _) = input.place();
     let way = |from: &str, to: &str| format!("{from} > {to}");
@@ -144,29 +144,29 @@ fn unit(unit: Unit) -> &'static str {
     }
 }
 
-/// What goes through a port of a medium, for each station behind it.
+/// Traffic through a port, by station behind it.
 #[derive(Clone, Debug)]
 pub(super) struct Port {
     pub(super) stations: Expr,
     pub(super) sends: Traffic,
     pub(super) receives: Traffic,
-    /// How much more regular than Poisson what each of them sends is.
+    /// Regularity of each station's packets, beyond Poisson.
     pub(super) regular: Expr,
     pub(super) regular_in: Expr,
-    /// Seconds that a station's processor takes for each packet.
+    /// Processor time for each packet, in seconds.
     pub(super) spacing: Expr,
 }
 
-/// What goes from one port of a medium to another, all stations together.
+/// Traffic between two ports of a medium, all stations together.
 pub(super) type Streams = BTreeMap<(usize, usize), Traffic>;
 
 pub(super) struct Loads {
     pub(super) ports: Vec<Vec<Port>>,
     pub(super) streams: Vec<Streams>,
     pub(super) gateways: Vec<Traffic>,
-    /// Packets a second that each station of a group sends through a gateway.
+    /// Packets per second of each station of a group, by gateway.
     pub(super) through: BTreeMap<(usize, usize), Expr>,
-    /// Packets a second that each station of a group sends and receives.
+    /// Packets per second that each station of a group sends and receives.
     pub(super) handled: Vec<Expr>,
 }
 
@@ -175,7 +175,7 @@ pub(super) type Source<'a> = (&'a Route, Traffic);
 pub(super) struct Sheets<'a> {
     pub(super) media: &'a [usize],
     pub(super) rest: usize,
-    /// What is in the titles behind what they are.
+    /// Suffix of the titles.
     pub(super) what: &'a str,
 }
 
@@ -268,7 +268,7 @@ fn streams(plan: &Plan<'_>, book: &mut Book, sheets: &Sheets<'_>, sources: &[Sou
     found.into_iter().enumerate().map(of).collect()
 }
 
-/// Columns at most: what a sheet shows side by side.
+/// Most columns of a sheet.
 pub(super) const COLUMNS_MAX: usize = 200 - VALUE as usize;
 
 #[derive(Clone, Debug)]
@@ -277,7 +277,7 @@ pub(super) struct Queue {
     pub(super) service: Moments,
     pub(super) busy: Expr,
     pub(super) scv: Expr,
-    /// Mean wait with Poisson arrivals; no value where it can't keep up.
+    /// Mean wait for Poisson arrivals; no value if saturated.
     pub(super) wait: Expr,
 }
 
@@ -290,24 +290,24 @@ impl Queue {
         Queue { arrivals: arrivals.clone(), service, busy, scv, wait }
     }
 
-    /// How much more regular than Poisson departures are if arrivals are so by `regular` (Whitt 1983).
+    /// Regularity of departures for arrivals of regularity `regular` (Whitt 1983).
     pub(super) fn departures(&self, regular: &Expr) -> Expr {
         let busy = self.busy.max(0.0).min(1.0).powi(2);
         (&busy * (1.0 - &self.scv) + (1.0 - &busy) * regular).max(0.0).min(1.0)
     }
 
-    /// The wait of arrivals that are more regular than Poisson (Kraemer & Langenbach-Belz 1976).
+    /// Wait of arrivals more regular than Poisson (Kraemer & Langenbach-Belz 1976).
     pub(super) fn wait_of(&self, regular: &Expr) -> Expr {
         let both = &self.scv + (1.0 - regular);
         let few = 0.0 - 2.0 * (1.0 - &self.busy) * regular.powi(2) / (3.0 * &self.busy * &both);
         let wait = &self.wait * &both / (1.0 + &self.scv) * few.exp();
-        // Without arrivals nobody waits; a queue that can't keep up has no wait at all.
+        // No arrivals, no wait; a saturated queue has no value.
         let idle = when(&self.busy.lt(1.0), 0.0, Expr::none());
         when(&self.busy.gt(0.0).and(&both.gt(0.0)), wait, idle)
     }
 
-    /// What packets need not wait at a second queue as fast as this one (Rubin 1974; below 0 where long
-    /// packets are caught up with): 0 where this one can't keep up.
+    /// Wait spared at a second queue of the same rate (Rubin 1974; below 0 if long packets are caught up with); 0 if
+    /// saturated.
     pub(super) fn waited_before(&self) -> Expr {
         let busy = self.busy.min(1.0);
         let light = 1.0 - (2.5 * &self.scv + self.scv.sqrt()) / (1.0 + &self.scv);
@@ -321,7 +321,7 @@ pub(super) struct Traffic {
     pub(super) pps: Expr,
     /// Bits a second.
     pub(super) bits: Expr,
-    /// The sum of the squares of their bits, a second.
+    /// Sum of squared bits per second.
     pub(super) bits2: Expr,
 }
 
@@ -331,7 +331,7 @@ impl Traffic {
         Traffic { pps: zero(), bits: zero(), bits2: zero() }
     }
 
-    /// `pps` packets a second of `bytes` each on average, whose variance over mean squared is `scv`.
+    /// `pps` packets per second of mean size `bytes` and squared coefficient of variation `scv`.
     pub(super) fn of(pps: &Expr, bytes: &Expr, scv: &Expr) -> Traffic {
         let bits = pps * (bytes * 8.0);
         let bits2 = &bits * (bytes * 8.0) * (1.0 + scv);
@@ -342,7 +342,7 @@ impl Traffic {
         Traffic { pps: &self.pps + &other.pps, bits: &self.bits + &other.bits, bits2: &self.bits2 + &other.bits2 }
     }
 
-    /// Without `other`, which is part of it; what rounding leaves below zero is none.
+    /// Removes `other`, which is part of it; at least zero.
     pub(super) fn less(&self, other: &Traffic) -> Traffic {
         let less = |all: &Expr, part: &Expr| if part.is_literal() { all.clone() } else { (all - part).max(0.0) };
         Traffic {
@@ -364,7 +364,7 @@ impl Traffic {
         all.into_iter().fold(Traffic::none(), |sum, next| sum.plus(next))
     }
 
-    /// Whether no input can make it more than nothing.
+    /// Whether it is zero for all inputs.
     pub(super) fn is_none(&self) -> bool {
         self.pps.is_literal()
     }
@@ -385,7 +385,7 @@ impl Traffic {
         }
     }
 
-    /// The time to send a packet at `rate`, each with `more` seconds on top: two cells.
+    /// Transmission time of a packet at `rate`, plus `more` seconds: two cells.
     pub(super) fn service(&self, pad: &mut Pad<'_>, what: &str, rate: &Expr, more: &Expr) -> Moments {
         let mean = pad.put(&format!("{what}: mean time"), "s", self.mean_bits() / rate + more);
         // Mean of the square of `time + more`.
@@ -395,12 +395,12 @@ impl Traffic {
         Moments { mean, second }
     }
 
-    /// The part of the time that this takes of a medium whose packets take `more` on top of their bits.
+    /// Utilisation of a medium with overhead `more` per packet.
     pub(super) fn airtime(&self, rate: &Expr, more: &Expr) -> Expr {
         &self.bits / rate + &self.pps * more
     }
 
-    /// The sum of the squares of that time, a second.
+    /// Sum of squared transmission times per second.
     pub(super) fn square(&self, rate: &Expr, more: &Expr) -> Expr {
         &self.bits2 / rate.powi(2) + 2.0 * (&self.bits / rate) * more + &self.pps * (more * more)
     }
@@ -417,12 +417,12 @@ impl Moments {
         (&self.second - self.mean.powi(2)).max(0.0)
     }
 
-    /// Variance over mean squared; 0 for no time at all.
+    /// Squared coefficient of variation; 0 for no time.
     pub(super) fn scv(&self) -> Expr {
         when(&self.mean.gt(0.0), (&self.second / self.mean.powi(2) - 1.0).max(0.0), 0.0)
     }
 
-    /// Two lengths that stand for all, and the chance of the longer one: three cells.
+    /// Two representative lengths and the probability of the longer: three cells.
     pub(super) fn points(&self, pad: &mut Pad<'_>, what: &str) -> Points {
         let scv = pad.put(&format!("{what}: variation"), "", self.scv());
         let few = scv.le(1.0);

@@ -10,16 +10,16 @@ pub(super) const SAMPLE_BYTES: usize = 1 << 20;
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The file to copy; `None`: a sample of 1 MiB.
+    /// `None`: a sample of 1 MiB.
     pub file: Option<PathBuf>,
     /// Draws the channel's errors and the sample.
     pub seed: u64,
     /// Mean length of the link's bad periods.
     pub bad_mean: Duration,
     pub report: PathBuf,
-    /// How long a racer may take for one way.
+    /// Time limit of one copy.
     pub limit: Duration,
-    /// Whether to show progress bars (on a terminal only).
+    /// Show progress bars on a terminal.
     pub bars: bool,
 }
 
@@ -49,9 +49,9 @@ pub(super) fn link(bad_mean: Duration) -> Config {
     Config { errors: ErrorModel::bursts(bad_mean), ..Config::default() }
 }
 
-/// Seconds from `start` to the floor of a copy that begins then; `None` if there is no end.
+/// Time from `start` to the floor of a copy that begins then; `None` if the copy would never end.
 pub(super) fn floor_seconds(link: &Config, seed: u64, bytes: u64, start: Time) -> Option<f64> {
-    // The same both ways: no recorded trace tells them apart.
+    // The floor is the same in both directions: the link has no recorded trace.
     let end = remora_channel::floor(link, seed, Side::Base, bytes, start).ok()??;
     Some(end.since(start).as_secs_f64())
 }

@@ -24,7 +24,7 @@ use tempfile::TempDir;
 use super::options::{Options, Racer, SAMPLE_BYTES, Way, floor_seconds, link, racers};
 use crate::report::progress::{style, target};
 
-/// What the server takes in one datagram with room to spare.
+/// Block sizes that fit in a datagram.
 const LIMITS: Limits = Limits { read_max: 32 << 10, write_max: 32 << 10 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -39,17 +39,17 @@ pub struct LegResult {
     pub racer: &'static str,
     pub way: Way,
     pub finish: Finish,
-    /// Seconds from the first request to the last reply, or to being stopped.
+    /// From the first request to the last reply, or to the time limit.
     pub seconds: f64,
     pub floor_seconds: Option<f64>,
     pub ratio: Option<f64>,
     pub bytes: u64,
     pub retransmissions: u64,
-    /// NULL calls that looked whether the link was back.
+    /// NULL calls that tested whether the link was up.
     pub probes: u64,
-    /// Whether the copy's hash is the file's; `None` when it was stopped.
+    /// The copy's hash equals the file's; `None` if it was stopped.
     pub intact: Option<bool>,
-    /// The latest that the relay passed anything on, in milliseconds.
+    /// Largest lateness of the relay, in milliseconds.
     pub lateness_ms: f64,
     /// Seconds and bytes.
     #[serde(skip)]
@@ -130,7 +130,7 @@ fn ending(finish: Finish, seconds: f64, stats: Stats) -> String {
     format!("{word} {seconds:.1} s, {} sent again", stats.retransmissions)
 }
 
-/// Mounts at the server itself, before the race; NFS then goes through the relay.
+/// Mounts at the server itself; NFS then goes through the relay.
 async fn mount_through(
     server: SocketAddr,
     relay: SocketAddr,
@@ -148,7 +148,7 @@ async fn mount_through(
     mount(&target, "/", Mounting { config: config.clone(), seed, clock: Clock::start() }).await
 }
 
-/// Copies and says whether the copy is the file.
+/// Copies the file. Returns whether the copy is intact.
 async fn copy(stage: &Stage, session: &Session, racer: &Racer, way: Way, curve: &Curve) -> Result<bool, ClientError> {
     match way {
         Way::Write => write(stage, session, racer, curve).await,
@@ -167,7 +167,7 @@ async fn write(stage: &Stage, session: &Session, racer: &Racer, curve: &Curve) -
     let fh = fh.ok_or(ClientError::Closed)?;
     let source = |p: std::ops::Range<u64>| Ok(stage.file().slice(p.start as usize..p.end as usize));
     upload(session, fh, 0..stage.len(), LIMITS, source, |n| curve.add(n, session.stats())).await?;
-    // Looked at on the server's disk, not through the client that wrote it.
+    // Read from the server's disk, not through the client that wrote it.
     let there = std::fs::read(stage.directory().join(name))?;
     Ok(blake3::hash(&there) == blake3::hash(stage.file()))
 }
@@ -242,7 +242,7 @@ pub enum DemoError {
     Report { path: PathBuf, source: io::Error },
 }
 
-/// Everything that stands while the racers run; it all goes away with it.
+/// The server and its directory; dropping it removes them.
 pub(super) struct Stage {
     directory: TempDir,
     serving: Serving,
@@ -274,7 +274,7 @@ impl Stage {
         self.serving.local_addrs().first().copied().unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
     }
 
-    /// Lets all racers go one way, side by side, from the same moment of the same weather.
+    /// Runs all racers in one direction at the same time, in the same weather.
     pub(super) async fn race(&self, way: Way, options: &Options) -> Result<Vec<LegResult>, DemoError> {
         let clock = Clock::start();
         let bars = Bars::new(way, self.len(), options.bars);
@@ -296,7 +296,7 @@ fn load(options: &Options) -> Result<Bytes, DemoError> {
     }
 }
 
-/// All of a regular file that is not too large to be kept in memory.
+/// Reads a regular file of limited size.
 fn read_file(path: &Path) -> io::Result<Bytes> {
     let meta = std::fs::metadata(path)?;
     if !meta.is_file() {
@@ -313,7 +313,7 @@ fn serve(directory: &Path, seed: u64) -> Result<Serving, DemoError> {
     Rng::stream(seed, "server").fill(&mut random);
     let (verifier, key) = random.split_at(8);
     let mut disk = LocalOptions::new(verifier.try_into().unwrap_or_default());
-    // The demonstration's files are its own user's, whoever that is.
+    // The files belong to the user who runs the demonstration.
     disk.honour_credentials = false;
     let disk = LocalDisk::open(directory, disk).map_err(DemoError::Directory)?;
     let export = Export::new("/", Arc::new(disk));

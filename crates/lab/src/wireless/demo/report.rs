@@ -21,13 +21,13 @@ pub struct Outcome {
     /// Mean length of the link's bad periods, in milliseconds.
     pub bad_mean_ms: u64,
     pub bytes: u64,
-    /// Results, writes before reads, each in the order of [`racers`].
+    /// Writes before reads, each in the order of [`racers`].
     pub legs: Vec<LegResult>,
     pub report: PathBuf,
 }
 
 impl Outcome {
-    /// Whether every copy that finished has the right bytes.
+    /// Whether every finished copy is intact.
     pub fn all_intact(&self) -> bool {
         self.legs.iter().all(|l| l.intact != Some(false))
     }

@@ -28,8 +28,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
     Experiment { cells: || tables::saturation(SATURATION), ..tables::SATURATION },
 ];
 
-/// Where the channel is bad for 5 s and more in the mean, the floor comes close to the usual
-/// limit or is beyond it; virtual time is cheap.
+/// With mean bad periods of 5 s and more the floor is near the usual limit or above it.
 const LONG: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3000));
 
 const SATURATION: Duration = Duration::from_secs(120);

@@ -2,7 +2,6 @@ use serde::Serialize;
 
 use crate::wireless::cell::{Cell, Measure};
 
-/// The most seeds a cell may be run with.
 pub const SEEDS_MAX: u64 = 1000;
 
 pub const SEEDS: u64 = 10;
@@ -21,30 +20,30 @@ pub struct Experiment {
     pub name: &'static str,
     pub about: &'static str,
     pub origin: Origin,
-    /// What is measured; the first is what it is about.
+    /// Measures; the first is the main one.
     pub measures: &'static [Measure],
-    /// The axis and the level on it that others are compared with, as a reduction of time.
+    /// Axis and level that the others are compared with.
     pub baseline: Option<(&'static str, &'static str)>,
     pub figures: &'static [ExperimentFigure],
-    /// Whether one seed is enough: it is about how a run went, not about how long it took.
+    /// One seed is enough: the experiment shows the course of a run.
     pub single: bool,
-    /// How many seeds it takes where no number is asked for.
+    /// Default number of seeds.
     pub seeds: u64,
     pub cells: fn() -> Vec<Cell>,
 }
 
 impl Experiment {
-    /// With how many seeds each cell is run if so many are asked for.
+    /// Seeds for each cell if `asked` are requested.
     pub fn seeds(&self, asked: Option<u64>) -> u64 {
         if self.single { 1 } else { asked.unwrap_or(self.seeds).clamp(1, SEEDS_MAX) }
     }
 }
 
-/// A figure: one panel for each combination of levels on the axes that it does not name.
+/// A figure, with one panel for each combination of levels on the other axes.
 #[derive(Clone, Copy, Debug)]
 pub struct ExperimentFigure {
     pub y: Vertical,
-    /// The axis whose levels stand side by side; unused for curves.
+    /// The horizontal axis; unused for curves.
     pub x: &'static str,
     pub lines: &'static str,
 }
@@ -55,7 +54,7 @@ pub enum Vertical {
     Linear(Measure),
     /// A measure's median, on a logarithmic scale.
     Logarithmic(Measure),
-    /// How many times the floor it took, on a logarithmic scale.
+    /// Time over the floor, on a logarithmic scale.
     Ratio,
     Packets,
 }

@@ -11,8 +11,7 @@ pub fn all() -> Vec<&'static Experiment> {
     papers::EXPERIMENTS.iter().chain(beyond::EXPERIMENTS).collect()
 }
 
-/// The experiments of these names in the table's order, all if there are none; the first name
-/// that is none is the error.
+/// The named experiments in table order; all if `names` is empty. An unknown name is the error.
 pub fn named(names: &[String]) -> Result<Vec<&'static Experiment>, String> {
     named_of(all(), names)
 }

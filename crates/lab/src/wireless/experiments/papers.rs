@@ -68,10 +68,10 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
     },
 ];
 
-/// Exponential back-off scatters so widely there that ten seeds from 1 give 27 % where a thousand give 38 %.
+/// Exponential back-off varies widely here: ten seeds give 27 %, a thousand give 38 %.
 const TWO_MOBILES_SEEDS: u64 = 40;
 const FILE_KIB: f64 = 1024.0;
-/// The papers' runs were ended and repeated when they took longer.
+/// The papers' runs were stopped and repeated beyond this.
 const LIMIT: Duration = Duration::from_secs(300);
 const WAYS: [Direction; 2] = [Direction::Read, Direction::Write];
 
@@ -80,7 +80,7 @@ fn cell(labels: Vec<Label>, testbed: Testbed) -> Cell {
     Cell { labels, job: Job::Testbed(testbed), paper, limit: LIMIT }
 }
 
-/// What the papers have for it: a table's cell, or a figure's throughput.
+/// The papers' value: a table's cell, or a figure's throughput.
 fn paper(testbed: &Testbed) -> Option<Paper> {
     let ms = testbed.bad_mean.as_millis();
     let is_it = |c: &&paper::Cell| {

@@ -11,16 +11,16 @@ use super::experiment::{Experiment, ExperimentFigure, Origin, SEEDS, Vertical};
 use crate::wireless::cell::{Cell, Label, Measure};
 use crate::wireless::job::{Copy, HandOff, Job, Saturation, SmallOperations, System, way};
 
-/// What is copied at 1 Mbit/s, as in the papers.
+/// File size at 1 Mbit/s, as in the papers.
 pub(crate) const FILE: u64 = 1 << 20;
 const FILE_MAX: u64 = 16 << 20;
-/// When an outage or cell switch begins: a copy at 1 Mbit/s takes twice as long at least.
+/// Begin of an outage or cell switch; a copy at 1 Mbit/s takes at least twice as long.
 const MID_COPY: Time = Time::from_secs(4);
 pub(crate) const LIMIT: Duration = Duration::from_secs(300);
 
 pub(crate) const WAYS: [Direction; 2] = [Direction::Read, Direction::Write];
 
-/// What most experiments beyond the papers have in common; the rest is to be filled in.
+/// Common settings of the experiments beyond the papers.
 pub(crate) const COPIES: Experiment = Experiment {
     name: "",
     about: "",
@@ -90,11 +90,10 @@ pub(crate) const SATURATION: Experiment = Experiment {
     ..COPIES
 };
 
-/// The mean lengths of bad periods in `bursts`, in milliseconds.
+/// Mean bad periods of `bursts`, in milliseconds.
 pub(crate) const BAD_MEANS_MS: [u64; 9] = [0, 40, 80, 120, 160, 500, 1000, 5000, 30_000];
 
-/// A cell for each way, level and system, in this order. `at` makes a level's channel and
-/// labels.
+/// One cell for each direction, level and system. `at` gives a level's channel and labels.
 pub(crate) fn copies<L>(systems: &[System], levels: &[L], at: impl Fn(&L) -> (Config, Vec<Label>)) -> Vec<Cell> {
     let mut cells = Vec::new();
     for direction in WAYS {
@@ -124,8 +123,7 @@ fn in_bursts(mean: Duration) -> Config {
     Config { errors: ErrorModel::bursts(mean), ..Config::default() }
 }
 
-/// Bad means in milliseconds. Where the mean is `long.0` and more, a run may take `long.1`: the
-/// floor itself is long there.
+/// Cells by mean bad period, in milliseconds. From a mean of `long.0` on a run may take `long.1`.
 pub(crate) fn bursts(systems: &[System], means_ms: &[u64], long: (Duration, Duration)) -> Vec<Cell> {
     let mut cells = Vec::new();
     let of_mean = |ms: &u64| {
@@ -158,7 +156,7 @@ pub(crate) fn distance(systems: &[System], levels: &[(u32, u64)]) -> Vec<Cell> {
     })
 }
 
-/// The levels of `distance`: without loss, and with some.
+/// Loss in percent and round-trip time in milliseconds of `distance`.
 pub(crate) fn distances() -> Vec<(u32, u64)> {
     [0, 2].into_iter().flat_map(|percent| [4, 20, 60, 150, 300, 600].map(|ms| (percent, ms))).collect()
 }
@@ -177,11 +175,11 @@ pub(crate) fn rates(systems: &[System]) -> Vec<Cell> {
         let rate = Rate::from_bits(kbit * 1000).unwrap_or(Rate::mbit(1));
         (Config { rate, ..in_bursts(Duration::from_millis(80)) }, vec![Label::new("rate", *name)])
     });
-    // Some 9 s of the channel's time, or less.
+    // At most about 9 s of channel time.
     with(cells, |copy| copy.bytes = (FILE * (copy.channel.rate.bits() / 1000) / 1000).min(FILE_MAX))
 }
 
-/// A cell switch, not announced to some systems and announced to some.
+/// Cell switches, announced or not.
 pub(crate) fn hand_off(not_announced: &[System], announced: &[System]) -> Vec<Cell> {
     let of_signal = |systems: &[System], announced: bool| {
         let signal = if announced { "announced" } else { "not announced" };
@@ -190,7 +188,7 @@ pub(crate) fn hand_off(not_announced: &[System], announced: &[System]) -> Vec<Ce
         with(cells, |copy| copy.hand_offs.push(switch))
     };
     let mut cells = [of_signal(not_announced, false), of_signal(announced, true)].concat();
-    // Stable: by direction first, as in other tables.
+    // A stable sort: by direction first, as in other tables.
     cells.sort_by_key(|c| WAYS.map(way).iter().position(|w| c.level("direction") == Some(w)));
     cells
 }

@@ -27,16 +27,16 @@ use super::ssh::Ssh;
 use super::tunnel::{Hop, Tunnel};
 use crate::wireless::job::{Copy, HandOff, System};
 
-/// The channel is quiet when nothing was offered for so long.
+/// The channel is quiet after this time without a frame.
 const QUIET: Duration = Duration::from_millis(150);
 /// The longest wait for a quiet channel.
 const QUIET_MAX: Duration = Duration::from_secs(5);
-/// Packets whose fates are remembered: a copy of 1 MiB has about 2000.
+/// Journal length in packets: a copy of 1 MiB has about 2000.
 const JOURNAL: usize = 200_000;
 
 #[derive(Debug)]
 pub(super) struct Bench {
-    // In the order in which they go.
+    // Fields are dropped in this order.
     pub(super) guest: Option<Guest>,
     pub(super) ssh: Option<Ssh>,
     pub(super) tunnel: Option<Tunnel>,
@@ -49,9 +49,9 @@ pub(super) struct Bench {
 
 #[derive(Debug)]
 pub(super) struct Copied {
-    /// How long it took; `None`: it was cut off.
+    /// `None` if it was cut off.
     pub(super) seconds: Option<f64>,
-    /// How long after each outage's end the file's bytes flowed again; infinite: they did not.
+    /// Time from each outage's end until the file's bytes flowed; infinite if they did not.
     pub(super) resumed: Vec<f64>,
     pub(super) report: Report,
 }
@@ -68,7 +68,7 @@ pub(super) struct Scene<'a> {
 }
 
 impl Bench {
-    /// A bench with nothing but the server; the rest is added as it is needed.
+    /// Starts a bench with the server only; the rest is added when needed.
     pub(super) fn start(setup: &super::setup::Setup, mobiles: usize) -> Result<Bench> {
         let binary = &setup.binary;
         let scratch =
@@ -103,13 +103,13 @@ impl Bench {
         self.emulator.setup().mobiles
     }
 
-    /// A number that no other run of this bench has.
+    /// A number unique within this bench.
     pub(super) fn next_run(&mut self) -> u64 {
         self.runs += 1;
         self.runs
     }
 
-    /// Makes sure that what `system` needs is there, in fair weather.
+    /// Starts what `system` needs, on a good channel.
     fn equip(&mut self, system: System, channel: &Config, peers: &Peers) -> Result<()> {
         if !system.has_link() {
             self.tunnel = None; // an idle tunnel's signs of life would be on the channel, too
@@ -129,8 +129,7 @@ impl Bench {
         }
     }
 
-    /// The tunnel over a hop like this channel. What its ends have learned of another hop is of no
-    /// use on this one: they start anew.
+    /// The tunnel over a hop like this channel. It is restarted for another hop, so that its ends keep no estimates.
     pub(super) fn tunnel(&mut self, channel: &Config) -> Result<&Tunnel> {
         let hop = Hop::of(channel);
         if self.tunnel.as_mut().is_none_or(|t| t.hop() != hop || t.must_run().is_err()) {
@@ -140,10 +139,10 @@ impl Bench {
         self.tunnel.as_ref().ok_or_else(|| failed("there is no tunnel".into()))
     }
 
-    /// Puts [fair](fair) weather over the bench and waits until all old traffic is gone.
+    /// Makes the channel [good](fair) and waits until old traffic is gone.
     pub(super) fn calm(&mut self, channel: &Config) -> Result<()> {
         self.emulator.begin(fair(channel), 0).map_err(|e| failed(e.to_string()))?;
-        // An answer to what is under way comes a round trip later.
+        // Outstanding replies arrive one round-trip time later.
         let quiet = QUIET + 2 * channel.delay;
         let deadline = Instant::now() + QUIET_MAX;
         let offered = |r: &Report| r.lanes.iter().map(|l| l.stats.frames_offered).sum::<u64>();
@@ -165,7 +164,7 @@ impl Bench {
         announced.map(|()| copied)
     }
 
-    /// The same, with something else at the same time.
+    /// As [`Bench::copy`], with `beside` running at the same time.
     pub(super) fn copy_beside<T: Send>(
         &mut self,
         job: &Copy,
@@ -218,7 +217,7 @@ impl Bench {
         Ok((done, Copied { seconds, resumed, report }))
     }
 
-    /// Lets a client of ours get to know the server.
+    /// Lets a Remora client contact the server before the measurement.
     fn introduce(&self, system: System) -> Result<()> {
         let Some(line) = introduction(self, system) else { return Ok(()) };
         for mobile in 0..self.mobiles() {
@@ -233,7 +232,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Writes a file from the guest, with small ones at the same time; what those took.
+    /// Writes a file from the guest beside small files and returns the latencies of those.
     pub(super) fn copy_beside_small(
         &mut self,
         job: &Copy,
@@ -269,8 +268,7 @@ impl Bench {
         Ok(Carrier::Guest(Box::new(guest)))
     }
 
-    /// After a copy that has ended. A guest whose copy has not cannot be talked to: the next run
-    /// gets another.
+    /// Returns the guest after a copy that ended. A guest with an unfinished copy does not answer and is replaced.
     fn finish(&mut self, carrier: Carrier, job: &Copy, files: &Files) -> Result<()> {
         if let Carrier::Guest(mut guest) = carrier {
             self.calm(&job.channel)?;
@@ -290,7 +288,7 @@ impl Bench {
         self.begin_each(channel, seed, |_| errors.clone())
     }
 
-    /// The same, with errors of its own for each mobile.
+    /// As [`Bench::begin`], with an error model for each mobile.
     pub(super) fn begin_each(
         &mut self,
         channel: Config,
@@ -302,7 +300,7 @@ impl Bench {
         Ok(clock.instant(Time::ZERO))
     }
 
-    /// An error if a server or an end of the link has ended. What was run then did not have what it is said to have.
+    /// Fails if a server or an end of the link has exited: the run is not valid then.
     pub(super) fn must_run(&mut self) -> Result<()> {
         self.server.must_run()?;
         self.ssh.as_mut().map_or(Ok(()), |ssh| ssh.server.must_run())?;
@@ -321,7 +319,7 @@ enum Carrier {
 }
 
 impl Carrier {
-    /// Carries the file; whether that was done in time.
+    /// Copies the file. Returns whether it ended in time.
     fn carry(&mut self, bench: &Bench, direction: Direction, files: &Files, limit: Instant) -> Result<bool> {
         let line = match self {
             Carrier::Guest(guest) => return guest.copy(direction, files, limit),
@@ -338,9 +336,8 @@ impl Carrier {
     }
 }
 
-/// The channel while something is prepared: fast and faultless, but as long and as divided as the
-/// run's. What TCP, a mount and the link have learned by the time the run begins is what they
-/// would have learned on that link in life.
+/// The channel during preparation: fast and without errors, with the run's delay and duplex mode, so that estimators
+/// start with that round-trip time.
 fn fair(channel: &Config) -> Config {
     Config {
         rate: Rate::mbit(1000),
@@ -374,16 +371,15 @@ pub(crate) fn serve(emulator: &Emulator, scratch: &Scratch, binary: &Path) -> Re
     Ok(server)
 }
 
-/// The bytes of a seed's file: noise, which nothing can compress.
+/// Incompressible content of a seed's file.
 pub(super) fn content(seed: u64, bytes: u64) -> Vec<u8> {
     let mut content = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
     Rng::stream(seed, "file").fill(&mut content);
     content
 }
 
-/// When the file's bytes flowed again, after each outage that the copy met: the first long frame
-/// in the file's direction that got through. By the channel's own records, so that all systems
-/// are measured alike.
+/// Time until the file's bytes flowed after each outage: the first long frame in the file's direction, by the
+/// channel's journal.
 fn resumed(report: &Report, direction: Direction, ended: bool) -> Vec<f64> {
     let from = match direction {
         Direction::Read => Side::Base,
@@ -436,7 +432,7 @@ pub(super) const PAPERS: &[&str] = &[
     "5",
 ];
 
-/// How a client of ours is told what it is to be; `None` for other systems.
+/// Flags with which Remora's client acts as `system`; `None` for other systems.
 pub(super) fn flags(system: System) -> Option<&'static [&'static str]> {
     match system {
         System::Stock | System::LinkStock => Some(STOCK),
@@ -448,21 +444,20 @@ pub(super) fn flags(system: System) -> Option<&'static [&'static str]> {
     }
 }
 
-/// A command of ours with the flags of a system.
+/// A Remora command with flags.
 pub(super) fn remora(bench: &Bench, command: &[&str], flags: &[&str]) -> Vec<String> {
     let binary = bench.binary.to_string_lossy();
     [&[&*binary], command, flags].concat().into_iter().map(str::to_owned).collect()
 }
 
-/// The command by which a client of ours gets to know the server, before the time is taken: the
-/// kernel's is mounted by then.
+/// The command with which a Remora client contacts the server before the measurement.
 pub(super) fn introduction(bench: &Bench, system: System) -> Option<Vec<String>> {
     let mut line = remora(bench, &["ls"], flags(system)?);
     line.push(format!("nfs://{}/", bench.base(system)));
     Some(line)
 }
 
-/// Bytes of a READ or WRITE, where they are not left to the client.
+/// Bytes of a READ or WRITE, if fixed.
 pub(super) fn block(job: &Copy) -> Option<u32> {
     let of_client = || match job.system.client()?.block {
         BlockSize::Fixed(bytes) => Some(bytes),
@@ -476,7 +471,7 @@ pub(super) fn line(bench: &Bench, job: &Copy, files: &Files) -> Result<Vec<Strin
     let base = bench.base(job.system);
     let (command, remote) = match job.system {
         ours if let Some(flags) = flags(ours) => {
-            // As patient as a hard mount.
+            // Retries for ever, as a hard mount does.
             let mut command = remora(bench, &["cp", "-q", "--timeout", "0"], flags);
             if let Some(bytes) = block(job) {
                 command.extend(["--block".into(), bytes.to_string()]);
@@ -520,7 +515,7 @@ pub(super) fn ready(bench: &Bench, job: &Copy, seed: u64, run: u64) -> Result<Ve
     (1..job.mobiles).map(ready).collect()
 }
 
-/// Makes their copies, which are ended at the limit.
+/// Runs the other mobiles' copies; they end at the limit.
 pub(super) fn carry(others: &[Other], job: &Copy, scene: &Scene<'_>, limit: Instant) -> Result<()> {
     let programs = others.iter().map(|other| other.start(scene)).collect::<Result<Vec<Program>>>()?;
     for (other, mut program) in others.iter().zip(programs) {
@@ -551,10 +546,10 @@ impl Other {
     }
 }
 
-/// How soon it is noticed that the copy is over.
+/// Polling interval.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Announces each switch shortly before it begins, as the simulator does, and its end.
+/// Announces each switch shortly before it begins, as the simulator does, and announces its end.
 pub(super) fn announce(scene: &Scene<'_>, switches: &[HandOff]) -> Result<()> {
     for switch in switches.iter().filter(|s| s.announced) {
         let notice = switch.at - SWITCH_NOTICE;
@@ -573,7 +568,7 @@ pub(super) fn announce(scene: &Scene<'_>, switches: &[HandOff]) -> Result<()> {
     Ok(())
 }
 
-/// Waits; whether the copy is still under way then.
+/// Waits until `due`. Returns whether the copy is still running.
 fn wait(scene: &Scene<'_>, due: Instant) -> bool {
     while !scene.over.load(Ordering::Acquire) {
         let left = due.saturating_duration_since(Instant::now());

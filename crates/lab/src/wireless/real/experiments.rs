@@ -55,18 +55,17 @@ static EXPERIMENTS: &[Experiment] = &[
     },
     Experiment { cells: || tables::rates(&System::REAL), ..tables::RATES },
     Experiment {
-        // Nobody else hears of announcements.
+        // Other systems ignore announcements.
         cells: || tables::hand_off(&System::REAL, &[System::Adaptive, System::LinkAdaptive]),
         ..tables::HAND_OFF
     },
     Experiment { cells: || tables::saturation(SATURATION), ..tables::SATURATION },
 ];
 
-/// Where the channel is bad for 5 s and more in the mean, the floor is a minute, or five of them, and who does
-/// worse may take this long.
+/// With mean bad periods of 5 s and more the floor is minutes; runs may take this long.
 const LONG: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(900));
 const SATURATION: Duration = Duration::from_secs(30);
-/// For how long a stream of TCP is watched.
+/// Length of a TCP stream's measurement.
 const STREAM: Duration = Duration::from_secs(30);
 
 const TRANSPORTS: [System; 3] = [System::OverUdp, System::OverTcp, System::LinkOverUdp];
@@ -75,13 +74,12 @@ pub fn all() -> Vec<&'static Experiment> {
     papers::EXPERIMENTS.iter().chain(EXPERIMENTS).collect()
 }
 
-/// Whether there is such an experiment, in virtual time only.
+/// Whether an experiment exists in virtual time only.
 pub fn only_simulated(name: &str) -> bool {
     all().iter().all(|e| e.name != name) && crate::wireless::experiments::all().iter().any(|e| e.name == name)
 }
 
-/// The experiments of these names in the table's order, all if there are none; the first name
-/// that is none is the error.
+/// The named experiments in table order; all if `names` is empty. An unknown name is the error.
 pub fn named(names: &[String]) -> Result<Vec<&'static Experiment>, String> {
     crate::wireless::experiments::named_of(all(), names)
 }

@@ -18,15 +18,14 @@ use crate::wireless::cell::RunError;
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 const GUEST: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
 const TAP: &str = "guest0";
-/// How long it may take to boot: every instruction is interpreted.
+/// Boot time limit: every instruction is interpreted.
 const BOOT: Duration = Duration::from_secs(120);
-/// How long a command that is not measured may take.
+/// Time limit of an unmeasured command.
 const COMMAND: Duration = Duration::from_secs(60);
-/// A connection learns nothing from those before it, as on the other side of the link.
+/// TCP metrics are not kept between connections, as on the other side.
 const FORGET: &str = "echo 1 > /proc/sys/net/ipv4/tcp_no_metrics_save\n";
 
-/// No segmentation and no checksums left to the device: what the guest's TCP sends is what the
-/// link gets, packet by packet.
+/// Without offloads: the link gets the guest's TCP packet by packet.
 const NETWORK_CARD: &str = "virtio-net-pci,netdev=n,gso=off,csum=off,guest_csum=off,guest_tso4=off,guest_tso6=off,\
                             guest_ecn=off,guest_ufo=off,host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off";
 
@@ -59,7 +58,7 @@ impl Guest {
         Ok(guest)
     }
 
-    /// Mounts afresh, and gets the file to be written into the guest's memory.
+    /// Mounts again and loads a file to write into the guest's memory.
     pub(super) fn prepare(&mut self, direction: Direction, files: &Files) -> Result<()> {
         if direction == Direction::Write {
             let inbound = self.exported.join("inbound");
@@ -72,7 +71,7 @@ impl Guest {
         self.mount()
     }
 
-    /// The copy that is measured; whether it ended in time.
+    /// Runs the measured copy. Returns whether it ended in time.
     pub(super) fn copy(&mut self, direction: Direction, files: &Files, limit: Instant) -> Result<bool> {
         let name = &files.name;
         let line = match direction {
@@ -86,9 +85,8 @@ impl Guest {
         }
     }
 
-    /// Writes the file, and saves a file of 100 bytes every 0.3 s meanwhile. How long each of
-    /// those took, in seconds, as the guest's clock has it (to 10 ms); `None` if all that did not
-    /// end in time.
+    /// Writes the file and saves a file of 100 bytes every 0.3 s. Returns the latencies in seconds by the guest's
+    /// clock (10 ms resolution); `None` if the writes did not end in time.
     pub(super) fn copy_beside_small(&mut self, files: &Files, limit: Instant) -> Result<Option<Vec<f64>>> {
         let name = &files.name;
         let small = format!(
@@ -110,7 +108,7 @@ impl Guest {
         Ok(Some(self.console.said().lines().filter_map(took).collect()))
     }
 
-    /// Gets the file that was read out of the guest, and makes room.
+    /// Fetches a file that was read from the guest and frees its memory.
     pub(super) fn finish(&mut self, direction: Direction, files: &Files) -> Result<()> {
         if direction == Direction::Read {
             self.must(&format!("cp /tmp/{} /mnt/outbound && sync", files.name))?;
@@ -139,16 +137,16 @@ impl Guest {
         failed(format!("the guest's {line} ended with {code}: {}", self.console.said().trim().replace('\n', "; ")))
     }
 
-    /// Runs a line; its exit code, or `None` if it does not end in time.
+    /// Runs a shell line. `None` if it does not end in time.
     fn run(&mut self, line: &str, limit: Instant) -> Result<Option<u8>> {
         self.console.run(line, limit).map_err(|e| failed(format!("the guest: {e}; {}", self.qemu.words())))
     }
 }
 
-/// A device for the guest in the mobile's namespace, and the way to it from the base.
+/// A TAP device for the guest in the mobile's namespace, and the route to it from the base.
 fn connect(emulator: &Emulator) -> Result<()> {
     let mobile = Station::Mobile(0);
-    // That of an earlier guest, if there was one.
+    // A device of an earlier guest may remain.
     let _ = ip(emulator, mobile, &format!("link del {TAP}"));
     ip(emulator, mobile, &format!("tuntap add dev {TAP} mode tap"))?;
     ip(emulator, mobile, &format!("addr add {HOST}/30 dev {TAP}"))?;

@@ -40,9 +40,9 @@ pub use peers::Peer;
 pub use program::HAND_OFF_DIR;
 pub use setup::{Others, Setup};
 
-/// A channel of this rate and more keeps a processor busy: nothing else is run beside it.
+/// A channel this fast keeps a processor busy: its run is alone.
 const BUSY: Rate = Rate::mbit(10);
-/// How often a run in which the emulator was late is made.
+/// Attempts of a run in which the emulator is late.
 const TRIES: u32 = 2;
 
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub struct Real {
     peers: Peers,
     idle: Mutex<Idle>,
     guests: Turns,
-    /// Held alone by a run on a fast channel, shared by the others.
+    /// Exclusive for a run on a fast channel.
     machine: RwLock<()>,
 }
 
@@ -64,18 +64,17 @@ impl Real {
         Real { setup, peers, idle: Mutex::default(), guests, machine: RwLock::default() }
     }
 
-    /// The others' systems, those that are not here, too.
+    /// Other systems, including missing ones.
     pub fn peers(&self) -> &[Peer] {
         self.peers.all()
     }
 
-    /// Whether a bench can be had: rights, devices, this very program.
+    /// Checks that a bench can start: privileges, devices, this program.
     pub fn check(&self) -> Result<()> {
         self.on_a_bench(Needs::of(None), |_| Ok(()))
     }
 
-    /// Does `work` on an idle bench or a new one. A bench on which something went wrong is not
-    /// used again.
+    /// Runs `work` on an idle or new bench. A bench is not reused after an error.
     fn on_a_bench<T>(&self, needs: Needs, work: impl FnOnce(&mut Bench) -> Result<T>) -> Result<T> {
         let idle = self.idle().pop_best(needs);
         let mut bench = idle.map_or_else(|| Bench::start(&self.setup, needs.mobiles), Ok)?;
@@ -88,7 +87,7 @@ impl Real {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a run until the emulator was in time; what it gave, and the emulator's word.
+    /// Repeats a run until the emulator was in time.
     fn valid<T>(&self, needs: Needs, mut run: impl FnMut(&mut Bench) -> Result<(T, Report)>) -> Result<(T, Emulation)> {
         let mut faults = Vec::new();
         for again in 0..TRIES {
@@ -108,7 +107,7 @@ impl Real {
         let (copied, emulation) = self.valid(needs, |bench| {
             let copied = bench.copy(job, seed, limit, &self.peers)?;
             let report = copied.report.clone();
-            // What it left on its way may come back later.
+            // Packets of the run may still arrive later.
             if copied.seconds.is_none() {
                 *bench = Bench::start(&self.setup, job.mobiles)?;
             }
@@ -118,7 +117,7 @@ impl Real {
         if let Some(longest) = copied.resumed.into_iter().reduce(f64::max) {
             values.push((Measure::Resume, longest));
         }
-        // A floor is one mobile's that has the medium to itself.
+        // The floor assumes one mobile alone on the medium.
         let floor_seconds = match job.mobiles {
             1 => floor_seconds(&job.crossed(), seed, job.direction, job.bytes)?,
             _ => None,
@@ -175,8 +174,7 @@ impl Runner for Real {
 struct Idle(Vec<Bench>);
 
 impl Idle {
-    /// The one that is equipped best for a run. One with another number of mobiles makes room for the one that is
-    /// started then.
+    /// The best-equipped idle bench. A bench with another number of mobiles is dropped to make room.
     fn pop_best(&mut self, needs: Needs) -> Option<Bench> {
         let all: Vec<Equipment> = self.0.iter().map(Bench::equipment).collect();
         let best = best(&all, needs)?;

@@ -13,7 +13,7 @@ use crate::wireless::experiments::experiment::{Experiment, ExperimentFigure, Ori
 use crate::wireless::experiments::tables::{COPIES, FILE, LIMIT, WAYS};
 use crate::wireless::job::{Copy, Job, System};
 
-/// What is compared with the client that has no changes.
+/// The baseline: the client without changes.
 const BASELINE: Option<(&str, &str)> = Some(("treatment", Treatment::NoChanges.name()));
 
 pub(super) static EXPERIMENTS: &[Experiment] = &[
@@ -46,7 +46,7 @@ const TREATED: Experiment = Experiment {
     ..COPIES
 };
 
-/// The client of a treatment, whose blocks are the papers' in any case.
+/// The client of a treatment. Blocks are the papers'.
 fn system(treatment: Treatment) -> System {
     match treatment {
         Treatment::NoChanges => System::Stock,
@@ -78,7 +78,7 @@ fn treated(treatment: Treatment) -> (Label, System, Option<u32>) {
     (Label::new("treatment", treatment.name()), system(treatment), Some(remora_sim::testbed::BLOCK))
 }
 
-/// A cell for each way, bad mean and client.
+/// One cell for each direction, bad mean and client.
 fn table(clients: &[(Label, System, Option<u32>)], mobiles: usize) -> Vec<Cell> {
     let mut cells = Vec::new();
     for way in WAYS {

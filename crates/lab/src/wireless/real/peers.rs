@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::wireless::job::System;
 
-/// Systems of others, and what of them is here.
+/// Other systems and their availability.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     guest: Option<Kernel>,
@@ -19,14 +19,14 @@ pub(super) struct Peers {
 pub struct Peer {
     pub name: &'static str,
     pub version: Option<String>,
-    /// What it takes to have it, if it is not.
+    /// What to install if it is missing.
     pub missing: Option<String>,
     #[serde(skip)]
     system: System,
 }
 
 impl Peers {
-    /// Looks for all of them; `kernel` is an unpacked kernel package for the guest.
+    /// Looks for all systems. `kernel` is an unpacked kernel package for the guest.
     pub(super) fn find(kernel: Option<&Path>) -> Peers {
         let network = find("ip").ok_or_else(|| Missing("install iproute2".into()));
         let guest = network.and_then(|_| Kernel::find(kernel, &[]));
@@ -64,14 +64,14 @@ impl Peers {
     }
 }
 
-/// The first line that a program says of itself.
+/// The first line of a program's version output.
 pub(crate) fn said(program: &str, flag: &str) -> String {
     let output = Command::new(program).arg(flag).output();
     let text = output.map(|o| String::from_utf8_lossy(&[o.stdout, o.stderr].concat()).into_owned()).unwrap_or_default();
     text.lines().next().unwrap_or(program).trim().to_owned()
 }
 
-/// The tools of libnfs do not tell; the library's name does, roughly.
+/// The tools of libnfs print no version; the library's file name shows it roughly.
 pub(crate) fn libnfs_version(program: &Path) -> String {
     let output = Command::new("ldd").arg(program).output();
     let text = output.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default();

@@ -14,7 +14,6 @@ use crate::wireless::cell::RunError;
 
 pub(super) use guest::Scratch;
 
-/// What was asked for, or why it is not to be had.
 pub(crate) type Result<T> = std::result::Result<T, RunError>;
 
 pub(crate) fn failed(why: String) -> RunError {
@@ -25,15 +24,15 @@ pub(crate) fn failed_with<E: std::fmt::Display>(what: impl std::fmt::Display) ->
     move |e| RunError::Failed(format!("{what}: {e}"))
 }
 
-/// How long a server, a tunnel and the like may take to be ready.
+/// Start-up time limit of servers and tunnels.
 pub(crate) const READY: Duration = Duration::from_secs(60);
-/// What the log of a run's program is called.
+/// Name of the log of a run's program.
 pub(super) const LOG: &str = "copy";
 
-/// The directory in which programs on the mobile listen for hand-off signals: the first to do so
-/// makes it, with the rights that it must have.
+/// Directory in which programs on the mobile listen for hand-off signals; the first program creates it with the right
+/// mode.
 pub(super) const HAND_OFF: &str = "handoff";
-/// The variable that names the directory in which clients listen for hand-off signals.
+/// Environment variable for the directory of hand-off signals.
 pub const HAND_OFF_DIR: &str = "REMORA_HANDOFF_DIR";
 
 #[derive(Debug)]
@@ -69,13 +68,13 @@ impl Files {
 
     pub(super) fn remove(&self) {
         for path in [&self.on_server, &self.on_mobile] {
-            // The directory goes soon enough.
+            // The directory is removed later.
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// What programs find in their environment: nothing of the user's own settings.
+/// Environment of programs, without the user's own settings.
 pub(crate) fn environment(scratch: &Scratch) -> Vec<(&'static str, String)> {
     let at = |name: &str| scratch.path(name).to_string_lossy().into_owned();
     vec![
@@ -86,7 +85,7 @@ pub(crate) fn environment(scratch: &Scratch) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What programs on this mobile find there: each mobile remembers what it has learned by itself.
+/// Environment of programs on a mobile: each mobile has its own state.
 pub(super) fn environment_of(scratch: &Scratch, mobile: usize) -> Vec<(&'static str, String)> {
     let mut environment = environment(scratch);
     if mobile > 0 {
@@ -95,17 +94,17 @@ pub(super) fn environment_of(scratch: &Scratch, mobile: usize) -> Vec<(&'static 
     environment
 }
 
-/// How often a program is asked whether it has ended: small against what is measured.
+/// Polling interval, small against the measured times.
 const POLL: Duration = Duration::from_millis(1);
-/// How much of a program's last words is repeated, in bytes.
+/// Bytes of a program's last output that errors quote.
 const WORDS_MAX: u64 = 1000;
 
-/// A running program; dropping it ends it and all it has started.
+/// A running program. Dropping it kills its whole process tree.
 #[derive(Debug)]
 pub(crate) struct Program {
     name: String,
     child: Child,
-    /// What it says on its standard error, and unless it talks to us on its standard output.
+    /// Its standard error, and standard output unless it `talks`.
     log: PathBuf,
 }
 
@@ -113,7 +112,7 @@ pub(crate) struct Start<'a> {
     pub(crate) name: &'a str,
     pub(crate) line: &'a [String],
     pub(crate) environment: &'a [(&'a str, String)],
-    /// Whether it is talked to: its input and output are pipes then.
+    /// Its input and output are pipes.
     pub(crate) talks: bool,
 }
 
@@ -153,7 +152,7 @@ impl Program {
         self.child.stdin.take()
     }
 
-    /// Waits for its end; `None` if that is not until `limit`.
+    /// Waits until `limit`; `None` if it is still running.
     pub(crate) fn ended(&mut self, limit: Instant) -> Result<Option<ExitStatus>> {
         loop {
             match self.child.try_wait().map_err(failed_with(&self.name))? {
@@ -163,7 +162,7 @@ impl Program {
         }
     }
 
-    /// An error if it has ended, which is not for it to do by itself.
+    /// Fails if it has exited.
     pub(crate) fn must_run(&mut self) -> Result<()> {
         match self.child.try_wait().map_err(failed_with(&self.name))? {
             None => Ok(()),
@@ -180,7 +179,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Killing the first process of its PID namespace kills all that it has started.
+        // Killing the first process of a PID namespace kills all others.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -10,16 +10,16 @@ use crate::wireless::job::System;
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub binary: PathBuf,
-    /// How late a frame may be handed over in a valid run.
+    /// Largest lateness of a frame in a valid run.
     pub lateness_max: Duration,
     pub others: Option<Others>,
 }
 
 #[derive(Clone, Debug)]
 pub struct Others {
-    /// So many guests at a time, for the Linux kernel's client.
+    /// Concurrent guests for the Linux kernel's client.
     pub guests: NonZeroUsize,
-    /// An unpacked kernel package for them; `None`: it is looked for.
+    /// An unpacked kernel package for the guests; `None`: search.
     pub kernel: Option<PathBuf>,
 }
 
@@ -36,7 +36,7 @@ impl Needs {
     }
 }
 
-/// So many may do something at a time; the others wait.
+/// A counting semaphore.
 #[derive(Debug)]
 pub(super) struct Turns {
     free: Mutex<usize>,
@@ -75,14 +75,14 @@ pub(super) struct Equipment {
 }
 
 impl Equipment {
-    /// How many of the things that it has or lacks suit a run.
+    /// Score of a bench for a run.
     fn fits(self, needs: Needs) -> usize {
         usize::from(self.link == needs.link) + 2 * usize::from(self.mobiles == needs.mobiles)
     }
 }
 
-/// Which one a run takes. A guest lives as long as its bench and is started when a run that wants one gets none here:
-/// so there are never more of them than such runs at a time if those take one wherever there is one, and others none.
+/// The bench that a run takes. A guest lives as long as its bench. Runs with a guest take a bench that has one, other
+/// runs take none of those; so there are never more guests than concurrent runs that need one.
 pub(super) fn best(all: &[Equipment], needs: Needs) -> Option<usize> {
     let wants_guest = needs.system == Some(System::Linux);
     let guest = wants_guest && all.iter().any(|bench| bench.guest);

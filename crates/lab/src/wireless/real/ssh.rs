@@ -41,7 +41,7 @@ impl Ssh {
         );
         fs::write(scratch.path("sshd_config"), config).map_err(failed_with("the SSH server's settings"))?;
         let sshd = find("sshd").ok_or_else(|| failed("sshd is not installed".into()))?;
-        // It wants an empty directory of root's for the part of it that has no rights.
+        // sshd needs an empty directory owned by root for privilege separation.
         let (sshd, config) = (sshd.to_string_lossy(), at("sshd_config"));
         let within = ["/bin/sh", "-c", "mkdir -p -m 755 /run/sshd && exec \"$@\"", "sh"];
         let line = own_run(&scratch.path("run-ssh"), within.into_iter().chain([&*sshd, "-D", "-e", "-f", &config]));
@@ -64,7 +64,7 @@ impl Ssh {
         Ok(Ssh { server, options })
     }
 
-    /// The beginning of a command that copies; source and destination follow.
+    /// The copy command without source and destination.
     pub(crate) fn command(&self, system: System) -> Vec<String> {
         match system {
             System::Rsync => {

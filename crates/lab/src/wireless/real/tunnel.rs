@@ -25,7 +25,7 @@ pub(super) struct Tunnel {
     mobile_run: PathBuf,
 }
 
-/// What a link is told of its hop, and what it learns of it.
+/// The properties of a hop that a link is configured with or learns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Hop {
     rate: Rate,
@@ -65,8 +65,8 @@ impl Tunnel {
         let knows = known.iter().flat_map(|mobile| ["--mobile", mobile.as_str()]);
         let base =
             end(Station::Base, &base_key, BASE, &["--listen", &call].into_iter().chain(knows).collect::<Vec<_>>());
-        // The mobile's end tells the programs on this bench of cell switches, and nobody else; on
-        // the base's side there are none to be told.
+        // The mobile's end announces cell switches to the programs on this bench only; on the base's side there are
+        // none.
         let daemon = |at: Station, line: &[String]| {
             let mut environment = program::environment(scratch);
             if at == Station::Base {
@@ -111,8 +111,8 @@ impl Tunnel {
         self.mobiles.iter_mut().try_for_each(Program::must_run)
     }
 
-    /// Tells the mobile's end of a cell switch, as `remora link handoff` does. It tells the other
-    /// end, and the programs on the mobile.
+    /// Signals a cell switch to the mobile's end, as `remora link handoff` does. It informs the other end and the
+    /// programs on the mobile.
     pub(super) fn hand_off(&self, signal: Signal) -> io::Result<()> {
         let sockets = control::sockets(&self.mobile_run.join("remora/link"))?;
         let socket = sockets.first().ok_or(io::ErrorKind::NotFound)?;
@@ -122,7 +122,7 @@ impl Tunnel {
     fn wait(&self, emulator: &Emulator) -> Result<()> {
         let deadline = Instant::now() + READY;
         let server = SocketAddr::from((BASE, 2049));
-        // Several round trips: the link may have to find out first how long the hop is.
+        // Several round-trip times: the link may have to measure the hop first.
         let patience = Duration::from_millis(500) + 8 * self.hop.delay;
         let connect = || TcpStream::connect_timeout(&server, patience);
         for (m, mobile) in self.mobiles.iter().enumerate() {
@@ -138,8 +138,7 @@ impl Tunnel {
     }
 }
 
-/// The command line of a program to which the directory `run` is `/run`, for control sockets and
-/// the like: it is in a mount namespace of its own.
+/// The command line of a program in a mount namespace in which `run` is `/run`.
 pub(crate) fn own_run<'a>(run: &Path, line: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let shell = ["/bin/sh", "-c", "mount --bind \"$0\" /run && exec \"$@\""].map(str::to_owned).into_iter();
     shell.chain([run.to_string_lossy().into_owned()]).chain(line.into_iter().map(str::to_owned)).collect()

@@ -26,7 +26,7 @@ use crate::wireless::cell::Measure;
 use crate::wireless::job::{Copy, Saturation, SmallOperations, System, Tcp};
 use crate::wireless::simulated::of_latencies;
 
-/// What the best sender would have needed, in seconds.
+/// Time of the best sender, in seconds.
 pub(super) fn floor_seconds(channel: &Config, seed: u64, direction: Direction, bytes: u64) -> Result<Option<f64>> {
     let from = match direction {
         Direction::Read => Side::Base,
@@ -36,17 +36,17 @@ pub(super) fn floor_seconds(channel: &Config, seed: u64, direction: Direction, b
     Ok(floor.map(Time::as_secs_f64))
 }
 
-/// How soon a receiver notices that its time is over.
+/// Polling interval of receivers.
 const TICK: Duration = Duration::from_millis(50);
 /// IPv4 and UDP headers, in bytes.
 const HEADERS: usize = 28;
-/// Each mobile is offered the channel's rate over this: with the papers' eight, four times as much as there is.
+/// Each mobile is offered the channel's rate over this: an overload of four with the papers' eight mobiles.
 const OFFERED: f64 = 2.0;
-/// For how long it is watched what a fair share is.
+/// Length of the reference measurement of a fair share.
 const REFERENCE: Duration = Duration::from_secs(10);
 
-/// Saturates the link for the job's length. A fair share is an eighth (with eight mobiles) of what the same link
-/// delivered just before without errors.
+/// Saturates the link for the job's length. The fair share is an equal part of the throughput measured before without
+/// errors.
 pub(super) fn saturate(bench: &mut Bench, job: &Saturation, seed: u64) -> Result<(Vec<(Measure, f64)>, Report)> {
     bench.calm(&job.channel)?;
     bench.tunnel(&job.channel)?;
@@ -67,7 +67,7 @@ pub(super) fn saturate(bench: &mut Bench, job: &Saturation, seed: u64) -> Result
         false => job.channel.errors.clone(),
     };
     let (delivered, report) = flood(bench, &ends, job, seed, job.length, errors)?;
-    // What waits in it must not reach the next run.
+    // Queued packets must not reach the next run.
     bench.tunnel = None;
     let bits = delivered.iter().sum::<u64>() as f64 * 8.0;
     let mut values = vec![(Measure::Utilisation, bits / (job.channel.rate.bits() as f64 * job.length.as_secs_f64()))];
@@ -80,7 +80,7 @@ struct Ends {
     source: UdpSocket,
     sinks: Vec<UdpSocket>,
     addresses: Vec<SocketAddr>,
-    /// As long as the tunnel takes them: the simulator's packets are, too.
+    /// Full-size packets, as in the simulator.
     payload: Vec<u8>,
 }
 
@@ -99,7 +99,7 @@ impl Ends {
         Ok(Ends { source, sinks, addresses, payload })
     }
 
-    /// Offers each sink a packet every `gap` until the deadline.
+    /// Sends a packet to each sink every `gap` until the deadline.
     fn offer(&self, gap: Duration, deadline: Instant) -> io::Result<()> {
         let mut due = Instant::now();
         while due < deadline {
@@ -113,7 +113,7 @@ impl Ends {
     }
 }
 
-/// Bytes of IP packets that reached each mobile, and the emulator's word.
+/// Floods the mobiles. Returns the bytes of IP packets that reached each.
 fn flood(
     bench: &mut Bench,
     ends: &Ends,
@@ -154,12 +154,11 @@ fn count_datagrams(sink: &UdpSocket, deadline: Instant) -> io::Result<u64> {
     Ok(arrived)
 }
 
-/// Time between the beginnings of two files; they begin whatever became of those before.
+/// Interval between two files, whether or not earlier ones have ended.
 const EVERY: Duration = Duration::from_millis(300);
 const BYTES: usize = 100;
 
-/// Writes the large file and saves small ones meanwhile, each created and written FILE_SYNC, by
-/// one mount that lasts.
+/// Writes the large file and saves small ones meanwhile, each by CREATE and WRITE FILE_SYNC over one mount.
 pub(super) fn small_operations(
     bench: &mut Bench,
     job: &SmallOperations,
@@ -187,8 +186,8 @@ struct Saver {
 }
 
 impl Saver {
-    /// Saves files until the large one is `over`, in the mobile's namespace; each one's latency
-    /// in seconds, infinite for one that was not done by the limit.
+    /// Saves files in the mobile's namespace until the large one is `over`. Returns latencies in seconds, infinite
+    /// beyond the limit.
     fn work(&self, emulator: &Emulator, over: &AtomicBool) -> Result<Vec<f64>> {
         let work = || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -211,7 +210,7 @@ impl Saver {
         let mut next = tokio::time::interval(EVERY);
         while !over.load(Ordering::Acquire) && Instant::now() < deadline {
             next.tick().await;
-            // As in the guest: none is begun when the copy has ended meanwhile.
+            // As in the guest, none begins after the copy ended.
             if over.load(Ordering::Acquire) {
                 break;
             }
@@ -242,11 +241,10 @@ async fn save(session: &Session, name: String) -> std::result::Result<Duration, 
     Ok(began.elapsed())
 }
 
-/// How soon an end notices that its time is over.
 /// Bytes of a read or write.
 const CHUNK: usize = 16 << 10;
 
-/// Watches a stream for the job's length. See [`Measure::CapacityShare`].
+/// Measures a stream for the job's length: [`Measure::CapacityShare`].
 pub(super) fn stream(bench: &mut Bench, job: &Tcp, seed: u64) -> Result<(Vec<(Measure, f64)>, Report)> {
     bench.calm(&job.channel)?;
     let (base, mobile) = match job.link {
@@ -273,7 +271,7 @@ pub(super) fn stream(bench: &mut Bench, job: &Tcp, seed: u64) -> Result<(Vec<(Me
     let report = bench.report()?;
     bench.must_run()?;
     let share = share(&job.channel, seed, job.direction, arrived, job.length)?;
-    // What is still under way must not reach the next run.
+    // Packets in flight must not reach the next run.
     drop((sender, receiver));
     bench.calm(&job.channel)?;
     Ok((vec![(Measure::CapacityShare, share)], report))
@@ -289,7 +287,7 @@ fn connect(bench: &Bench, from: Station, to: Station, sink: IpAddr) -> io::Resul
     Ok((sender, receiver))
 }
 
-/// Whether it only took too long, or was interrupted.
+/// Whether an error is a timeout or an interruption.
 fn is_nothing(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }
