@@ -1,7 +1,7 @@
-//! A client of plain sockets that knows the wire format and nothing else: it sends what it is
-//! told, however wrong, gives back what came, and takes every failure for an answer.
+//! A client of plain sockets for tests and attacks: it sends any bytes, valid or not, and returns every reply and
+//! failure.
 //!
-//! For tests and attacks. Well-behaved clients are `remora_client`'s.
+//! Well-behaved clients are in `remora_client`.
 
 use std::io;
 use std::io::{ErrorKind, Read, Write};

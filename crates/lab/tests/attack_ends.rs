@@ -69,7 +69,7 @@ fn entries(dir: &Path) -> usize {
 }
 
 #[test]
-fn a_server_does_not_outlive_an_attacker_that_is_killed() {
+fn server_exits_with_a_killed_attacker() {
     let mut attack = Attack::start();
     assert!(attack.server_is_there());
     attack.child.kill().unwrap();
@@ -78,7 +78,7 @@ fn a_server_does_not_outlive_an_attacker_that_is_killed() {
 }
 
 #[test]
-fn a_signal_leaves_nothing() {
+fn signal_leaves_no_process_and_no_file() {
     for signal in [Signal::INT, Signal::TERM] {
         let mut attack = Attack::start();
         assert_eq!(entries(&attack.tmp()), 1, "the server's files");

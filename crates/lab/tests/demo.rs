@@ -14,7 +14,7 @@ fn options(directory: &Path, bytes: usize, limit: Duration) -> Options {
 }
 
 #[tokio::test]
-async fn all_three_arrive_and_the_report_stands_alone() {
+async fn all_racers_arrive_and_the_page_is_self_contained() {
     let directory = tempfile::tempdir().unwrap();
     let outcome = run(options(directory.path(), 30_000, Duration::from_secs(30))).await.unwrap();
     assert_eq!(outcome.legs.len(), 6);
@@ -31,7 +31,7 @@ async fn all_three_arrive_and_the_report_stands_alone() {
 }
 
 #[tokio::test]
-async fn a_racer_that_does_not_arrive_is_stopped_and_shown_as_such() {
+async fn slow_racer_is_stopped_and_shown_as_such() {
     let directory = tempfile::tempdir().unwrap();
     let outcome = run(options(directory.path(), 1 << 20, Duration::from_secs(2))).await.unwrap();
     for leg in &outcome.legs {
@@ -45,7 +45,7 @@ async fn a_racer_that_does_not_arrive_is_stopped_and_shown_as_such() {
 }
 
 #[tokio::test]
-async fn a_report_that_cannot_be_written_is_found_out_before_the_race() {
+async fn unwritable_report_fails_before_the_race() {
     let directory = tempfile::tempdir().unwrap();
     let mut options = options(directory.path(), 1 << 20, Duration::from_secs(60));
     options.report = directory.path().join("nowhere/report.html");

@@ -72,7 +72,7 @@ fn cell<'a>(report: &'a Value, experiment: &str, levels: &[&str]) -> &'a Value {
 }
 
 #[test]
-fn json_has_the_runs_and_what_they_amount_to() {
+fn json_has_runs_and_summaries() {
     let report = json(&run(options(&["treatments", "bursts"], 1, 2, 2), Made));
     assert_eq!((&report["source"], &report["complete"]), (&"simulated".into(), &true.into()));
     let linear = cell(&report, "treatments", &["read", "80 ms", "linear"]);
@@ -85,7 +85,7 @@ fn json_has_the_runs_and_what_they_amount_to() {
 }
 
 #[test]
-fn the_papers_numbers_stand_beside_ours() {
+fn paper_values_are_shown_beside_ours() {
     let report = json(&run(options(&["treatments", "zero-errors", "two-mobiles", "block-size"], 1, 1, 2), Made));
     for (experiment, levels, mean) in [
         ("treatments", &["read", "40 ms", "no changes"][..], 49.2),
@@ -102,7 +102,7 @@ fn the_papers_numbers_stand_beside_ours() {
 }
 
 #[test]
-fn runs_that_were_cut_off_or_failed_are_shown() {
+fn cut_off_and_failed_runs_are_shown() {
     let report = run(options(&["outages"], 2, 2, 1), Made);
     let text = report.to_text();
     assert!(text.contains(">300") && !text.contains("inf"), "{text}");
@@ -129,7 +129,7 @@ fn panels(experiment: &Experiment) -> usize {
 }
 
 #[test]
-fn a_page_has_every_figure_and_needs_nothing_from_elsewhere() {
+fn page_has_every_figure_and_no_external_resource() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("wireless.html");
     let page = Page::reserve(&path).unwrap();
@@ -144,7 +144,7 @@ fn a_page_has_every_figure_and_needs_nothing_from_elsewhere() {
 }
 
 #[test]
-fn the_simulator_gives_the_same_on_any_number_of_threads() {
+fn simulator_does_not_depend_on_threads() {
     let names = ["zero-errors", "packets"];
     let [one, two] = [1, 2].map(|threads| json(&run(options(&names, 1, 2, threads), Simulator)));
     assert_eq!(one, two);
@@ -159,7 +159,7 @@ fn the_simulator_gives_the_same_on_any_number_of_threads() {
 }
 
 #[test]
-fn every_kind_of_job_can_be_simulated() {
+fn simulator_runs_every_kind_of_job() {
     for name in ["bursts", "outages", "handoff", "small-operations", "saturation"] {
         let experiment = named(&[name.to_owned()]).unwrap()[0];
         let cells = (experiment.cells)();
@@ -191,7 +191,7 @@ fn places(work: &Work<Made>) -> Vec<String> {
 }
 
 #[test]
-fn only_some_cells_are_run() {
+fn only_levels_select_cells() {
     let some = plan(&["bursts", "loss"], &["write", "Remora", "stock", "80 ms", "5 %"]).unwrap();
     let expected = [
         "bursts: write, 80 ms, stock",
@@ -205,7 +205,7 @@ fn only_some_cells_are_run() {
 }
 
 #[test]
-fn a_level_that_there_is_not_is_an_error_that_names_those_there_are() {
+fn unknown_level_is_an_error_that_lists_levels() {
     let error = plan(&["bursts", "loss"], &["write", "80ms"]).unwrap_err();
     assert!(matches!(&error, PlanError::Level { level, .. } if level == "80ms"));
     let text = error.to_string();
@@ -242,7 +242,7 @@ impl Runner for NoPeers {
 }
 
 #[test]
-fn what_was_run_before_an_interruption_is_reported() {
+fn interrupted_work_reports_its_finished_runs() {
     let work = plan(&["zero-errors", "bursts"], &[]).unwrap();
     let none = work.report();
     assert!(!none.complete && none.experiments.is_empty());
@@ -281,7 +281,7 @@ impl Runner for Race {
 }
 
 #[test]
-fn the_fastest_is_so_with_the_seeds_that_all_have() {
+fn fastest_system_is_judged_by_shared_seeds() {
     let race = |only: &[&str], seeds| {
         let only = ["read"].iter().chain(only).map(|o| (*o).to_owned()).collect();
         let experiments = real::named(&["check".into()]).unwrap();
@@ -296,7 +296,7 @@ fn the_fastest_is_so_with_the_seeds_that_all_have() {
 }
 
 #[test]
-fn a_measure_that_a_run_has_not_is_null_in_its_place() {
+fn missing_measure_is_null_in_its_place() {
     struct Early;
     impl Runner for Early {
         fn source(&self) -> Source {
@@ -317,7 +317,7 @@ fn a_measure_that_a_run_has_not_is_null_in_its_place() {
 }
 
 #[test]
-fn the_footer_says_where_there_is_only_one_seed() {
+fn footer_names_experiments_with_one_seed() {
     let footer = |names: &[&str]| run(options(names, 7, 2, 1), Made).footer();
     assert!(footer(&["packets"]).contains("; 1 seed from 7."));
     assert!(footer(&["packets", "zero-errors"]).contains("; 2 seeds from 7 (packets: 1)."));

@@ -1,4 +1,4 @@
-//! What is to be run: every run is a job of its own.
+//! The runs of the laboratory as independent jobs.
 
 use std::time::Instant;
 

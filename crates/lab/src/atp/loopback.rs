@@ -1,13 +1,11 @@
-//! `remora bench --atp`: how fast ATP is where the link is not what limits it, beside plain QUIC.
+//! `remora bench --atp`: ATP's throughput on loopback beside plain QUIC.
 //!
-//! Both send the same objects over 127.0.0.1 within this program, in turns: ATP by its endpoints
-//! as applications have them, QUIC by quinn with its default configuration, a stream for each
-//! object. Both seal with ring, in packets of the size that they find out to fit. An object counts
-//! when the receiving program has it whole; a run ends when all have come and the sender has been
-//! told so of each.
+//! Both send the same objects over 127.0.0.1 within this process, in turns: ATP by its endpoints, QUIC by quinn
+//! with its default configuration and a stream for each object. Both seal with ring and discover the packet size.
+//! A run ends when all objects have arrived and are acknowledged.
 //!
-//! A round has a run of either, in random order, and a ratio of their rates; what is reported is
-//! the median of the rounds and its interval. What the machine does beside them falls on both.
+//! Each round has a run of both in random order. The report has the median of the rounds' ratios and its
+//! interval, so that other load on the machine affects both alike.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -372,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_deliver_everything_and_the_report_says_how_fast() {
+    fn loopback_run_delivers_all_and_reports_rates() {
         let options = Options { objects: 12, size: 40_000, rounds: 1, seed: 3, datagram: Some(1452) };
         let report = run(&options).unwrap();
         assert_eq!(report.rows.iter().map(|r| r.carrier).collect::<Vec<_>>(), Carrier::BOTH);

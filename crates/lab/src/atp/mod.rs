@@ -1,10 +1,8 @@
-//! The experiments of ATP 02, section 4: what gets through in time when the bandwidth comes and
-//! goes.
+//! The experiments of ATP 02, section 4: objects with deadlines over a link with varying bandwidth.
 //!
-//! [`run`] gives a [`Report`]: the seven workloads over the paper's trace with every scheme,
-//! beside the paper's own figures and a clairvoyant oracle (Table 2, Figure 6); the bandwidth
-//! estimate over time (Figure 4); a timeline (Figure 5); bulk transfers (Figure 6a). Everything is
-//! [`remora_sim::atp`]'s, in virtual time, or [`real`].
+//! Read `options` (experiments and settings), `job` (the runs in virtual time) and [`real`] (the same over real
+//! sockets), then `outcome` (the report), `verdict` (is `atp` better than its rivals?), `tables` and `page`.
+//! [`nfs`] compares NFS over ATP with NFS over TCP; [`loopback`] measures throughput. [`run`] runs everything.
 
 mod job;
 pub mod loopback;

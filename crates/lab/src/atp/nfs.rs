@@ -1,10 +1,9 @@
 //! NFS over ATP against NFS over TCP: the filesystem workload of ATP 02 (section 4.3) as real calls.
 //!
-//! A mobile asks for a file's attributes every tenth of a second and writes 64 KiB, unstable, every
-//! second, while the bandwidth follows a trace. Both carriers run at the same time, each on an
-//! emulated link of its own, with the same client and the same server; TCP is the kernel's, with
-//! CUBIC. A call is measured from when it was to be made until its answer is there. A call that is
-//! not answered when everything ends counts as one that takes for ever.
+//! A mobile sends a GETATTR every tenth of a second and an unstable WRITE of 64 KiB every second, while the
+//! bandwidth follows a trace. Both carriers run at the same time, each on its own emulated link, with the same
+//! client and server. TCP is the kernel's with CUBIC. Latency counts from the time at which a call was due; an
+//! unanswered call is infinite.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -1,3 +1,5 @@
+//! Settings of the ATP laboratory, and the conditions of real runs.
+
 use std::num::NonZeroUsize;
 use std::time::Duration;
 

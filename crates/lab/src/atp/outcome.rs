@@ -1,4 +1,4 @@
-//! How each experiment's figures come about: over which link, and from how many runs.
+//! The report: everything that is shown and that `--json` prints.
 
 use remora_sim::atp::{BULK_RATE, Class, Fate, LEAD, Object, Protocol, Run, Sends, Told, Trace, Workload};
 use serde::Serialize;
@@ -320,7 +320,7 @@ mod tests {
     use crate::atp::options::Setup;
 
     #[test]
-    fn each_experiment_names_its_own_link_and_runs() {
+    fn experiments_name_their_own_link_and_runs() {
         let options = Options {
             trace_name: Some("mine.csv".into()),
             first_seed: 99,
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_papers_counts_stand_beside_its_own_link_alone() {
+    fn paper_counts_are_shown_for_its_own_link_only() {
         let trace = Trace::paper();
         let setup = |round_trip, from, length| {
             Some(Setup { cells: NonZeroUsize::MIN, round_trip, from, length, lateness_max: Duration::ZERO })
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn each_seed_is_measured_by_its_own_oracle() {
+    fn seed_is_compared_with_its_own_oracle() {
         let object = Object { arrival: Time::ZERO, size: 1, class: Class::High, deadline: Duration::from_secs(1) };
         let fates = |arrived: usize| {
             let fate = |n| Fate { arrived: (n < arrived).then_some(Time::ZERO), ..Fate::default() };

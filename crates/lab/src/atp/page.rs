@@ -1,4 +1,4 @@
-//! The report as a page.
+//! The report as a page, with Figures 4 and 6.
 
 use plotters::prelude::*;
 use remora_sim::atp::Class;

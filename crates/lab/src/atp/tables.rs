@@ -1,5 +1,4 @@
-//! What bulk transfers come to: asynchronous sends beside TCP, synchronous ones beside one object
-//! a round trip, which is as fast as one can who waits for each object's end.
+//! The tables, for a terminal and for the page.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -271,7 +270,7 @@ mod tests {
     use crate::atp::options::{Experiment, Options};
 
     #[test]
-    fn an_object_and_its_answer_take_their_time_on_the_wire() {
+    fn whole_round_trip_includes_transmission_times() {
         for (size, ms) in [(1024, 12.243), (2048, 14.333), (1 << 20, 2113.2)] {
             let took = whole_round_trip(size, ROUND_TRIP).as_secs_f64() * 1e3;
             assert!((took / ms - 1.0).abs() < 1e-3, "{size}: {took} ms");
@@ -279,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn sends_are_compared_with_what_they_can_be_compared_with() {
+    fn sends_are_compared_with_their_reference() {
         let bulk = |scheme: &str, rate: f64| Bulk { scheme: scheme.into(), points: vec![(1024, rate)] };
         let tcp = bulk("tcp", 500e3);
         assert_eq!(ratios(&bulk("atp-async", 480e3), Some(&tcp), ROUND_TRIP), Some(vec![(1024, 0.96)]));
@@ -290,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_failed_with_one_scheme_is_shown_of_the_others() {
+    fn failed_size_of_one_scheme_is_an_empty_cell() {
         let cell = |protocol, sends, kb, done| (Job::Bulk(protocol, sends, kb), done);
         let (one, many) = (Sends::Synchronous, Sends::Asynchronous);
         let report = Report::new(

@@ -1,4 +1,4 @@
-//! What ATP 02 has: Table 2, and the figures its text names.
+//! Criteria for today's policy: high and low objects beside the baselines, the oracle and the paper.
 
 use std::collections::BTreeMap;
 
@@ -190,7 +190,7 @@ mod tests {
     use crate::atp::outcome::Report;
 
     #[test]
-    fn sums_are_those_of_the_workloads() {
+    fn paper_counts_add_up_to_the_workloads() {
         for (workload, sum) in
             [(Workload::Equal, 600), (Workload::Unequal2, 600), (Workload::Filesystem, 3000), (Workload::Random, 204)]
         {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn each_bar_is_missed_by_one_less() {
+    fn criterion_is_missed_by_one_object_less() {
         let paper = ("atp-paper", 524.0, 90.0);
         let cases: [(&[Scheme], &str); 6] = [
             (&[("atp", 540.0, 100.0), ("tcp", 540.0, 100.0), ("quic", 520.0, 140.0), paper], ""),
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn schemes_are_compared_over_the_seeds_that_both_have() {
+    fn schemes_are_compared_over_shared_seeds() {
         let schemes = [Protocol::Tcp, Protocol::AtpPaper, Protocol::Atp];
         let tie = report(
             &[
@@ -312,14 +312,14 @@ mod tests {
     }
 
     #[test]
-    fn counts_show_their_halves() {
+    fn median_count_shows_its_half() {
         let half = report(&[cell(Protocol::Atp, 1, Some(6)), cell(Protocol::Atp, 2, Some(5))], &[Protocol::Atp]);
         assert_eq!(half.verdict_table().rows[0][2], "5.5");
         assert!(half.statuses().rows.iter().any(|r| r[1..3] == ["high", "atp"] && r[5] == "5.5"));
     }
 
     #[test]
-    fn it_is_not_ok_where_a_scheme_or_the_oracle_was_not_measured() {
+    fn verdict_without_a_scheme_or_oracle_is_not_ok() {
         let cells = [cell(Protocol::Atp, 1, Some(5)), cell(Protocol::Tcp, 1, None)];
         let failed = report(&cells, &[Protocol::Tcp, Protocol::Atp]);
         assert_eq!(failed.verdicts[0].missed, ["tcp was not measured"]);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_not_ok_where_atp_itself_was_not_measured() {
+    fn verdict_without_atp_is_not_ok() {
         let cells = [cell(Protocol::Atp, 1, None), cell(Protocol::Tcp, 1, Some(5))];
         let failed = report(&cells, &[Protocol::Tcp, Protocol::Atp]);
         let [verdict] = &failed.verdicts[..] else { panic!("{:?}", failed.verdicts) };
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_judged_where_atp_was_not_run() {
+    fn workload_without_atp_has_no_verdict() {
         assert_eq!(judge(&rows("equal", 541.0, &[("tcp", 500.0, 100.0)])), []);
     }
 }

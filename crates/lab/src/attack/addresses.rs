@@ -1,4 +1,4 @@
-//! Attacks on what tells clients the way: the portmapper, MOUNT, and UDP itself.
+//! Attacks on the portmapper, MOUNT and UDP addressing.
 
 use std::io;
 use std::net::SocketAddr;
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_leads_to_its_export_or_nowhere() {
+    fn mounted_path_is_its_export_or_refused() {
         let [root, other] = [&b"root"[..], b"other"].map(|fh| Fh(Bytes::from_static(fh)));
         for (path, mounted, is_right) in [
             ("/srv", Some(&root), true),

@@ -1,4 +1,4 @@
-//! Attacks by way of arguments: names, ranges, cookies, rights, and the room on the disk.
+//! Attacks by arguments: names, ranges, cookies, permissions, disk space and file handles.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

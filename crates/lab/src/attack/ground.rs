@@ -1,3 +1,5 @@
+//! The setting of an attack: plan, addresses, files and connections.
+
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
-//! Attacks on the memory that all clients share: requests that are announced and do not come, and replies that nobody
-//! reads.
+//! Attacks on shared memory: announced requests that never arrive, and replies that nobody reads.
 
 use std::io;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! Attacks by way of RPC messages: headers, credentials, and bytes that are nearly right.
+//! Attacks by RPC messages: headers, credentials and corrupted bytes.
 
 use std::io;
 

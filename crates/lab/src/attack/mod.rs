@@ -1,10 +1,9 @@
-//! Attacks on a live server: what strangers can do to `remora serve`, each for a bounded time,
-//! with a well-behaved client beside it.
+//! Attacks on a live `remora serve`, each for a bounded time, beside a well-behaved reference client.
 //!
-//! An attack passes if every reply it got was one that the documentation allows, the server
-//! counted it where its operator can see, the server's memory stayed within the bound, the good
-//! client had every call answered rightly and in time, and the server then ended as it should.
-//! Each has a server of its own, so nothing of one is left for the next.
+//! An attack passes if every reply conforms to the documentation, a counter shows the attack to the operator, the
+//! server's memory stays within its limit, the reference client gets correct replies in time, and the server then
+//! exits cleanly. Each attack has its own server. Read `target` (the server), `ground` (what an attack uses),
+//! `reference_client`, `report`, then the attacks: `streams`, `messages`, `files`, `addresses`, `memory`.
 
 mod addresses;
 mod files;

@@ -1,5 +1,4 @@
-//! The well-behaved client beside an attack: it writes and reads, checks every byte, and notes
-//! how long each call took.
+//! The well-behaved client beside an attack: it writes, reads, checks every byte and records latencies.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -1,4 +1,4 @@
-//! What came of the attacks, for people and for programs.
+//! The results of the attacks.
 
 use std::fmt;
 use std::time::Duration;
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_attack_fails_for_each_thing_that_is_wrong() {
+    fn attack_fails_for_each_complaint() {
         let fine = Row {
             counted: vec![("refused".into(), 1)],
             memory_mib: 1,

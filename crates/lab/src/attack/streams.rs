@@ -1,4 +1,4 @@
-//! Attacks by way of TCP connections and record marking.
+//! Attacks by TCP connections and record marking.
 
 use std::io;
 use std::io::{ErrorKind, Write};

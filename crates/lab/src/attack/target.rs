@@ -1,4 +1,4 @@
-//! The server under attack: `remora serve` as a process of its own, seen from outside.
+//! The server under attack: a `remora serve` process, seen from outside.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};

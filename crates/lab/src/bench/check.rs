@@ -1,5 +1,6 @@
-//! What a reply must be like (RFC 1813, section 3.3), read in place: the generator has to be
-//! far cheaper than the server, so only what is refused goes through the real decoders.
+//! Checks of replies (RFC 1813, section 3.3), parsed in place.
+//!
+//! The generator must be far cheaper than the server, so only refused replies go through the full decoders.
 
 use bytes::Bytes;
 use remora_wire::nfs3::{Proc, Stable, Status};
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn good_replies_pass_and_none_does_cut_short() {
+    fn good_reply_passes_and_truncated_one_fails() {
         for (kind, reply) in good() {
             let bytes = message(Outcome::Success, Some(&reply));
             let brought = judge(kind, &reply).unwrap();
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_replies_do_not_pass() {
+    fn wrong_reply_fails() {
         let read = |count, data| Reply::Read(Ok(ReadOk { attr: None, count, eof: true, data }));
         assert!(judge(Kind::Read(512), &read(512, data(0))).is_err(), "another place of the file");
         assert!(judge(Kind::Read(512), &read(511, data(512))).is_err());
@@ -350,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_say_why() {
+    fn refusal_has_its_reason() {
         let stale = Reply::failed(Proc::GetAttr, Status::Stale);
         assert!(matches!(judge(Kind::Plain, &stale), Err(Fault::Status { status: Status::Stale, .. })));
         let denied = message(Outcome::AuthError(5), None);
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_twice_may_have_been_done_twice() {
+    fn retransmitted_call_may_find_its_own_effect() {
         for (proc, status) in [(Proc::Create, Status::Exist), (Proc::Remove, Status::NoEnt)] {
             let bytes = message(Outcome::Success, Some(&Reply::failed(proc, status)));
             assert!(judge_repeated(Kind::Name, proc, &bytes, true).is_ok());

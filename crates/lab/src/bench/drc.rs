@@ -1,12 +1,12 @@
-//! `remora bench --drc`: what the duplicate request cache of the server costs, by itself.
+//! `remora bench --drc`: the cost of the server's duplicate request cache.
 //!
-//! For each form of the cache and each fill level, the time of
+//! For each form and fill of the cache, the time of
 //! * **key**: the keyed hash of a request's credential and arguments, 128 bytes and 4 KiB;
-//! * **miss**: asking about a request that is new;
-//! * **insert**: reporting what came of it, giving up an old reply where there is no room;
-//! * **hit**: asking about a request that was answered.
+//! * **miss**: a lookup of a new request;
+//! * **insert**: a completion, which evicts an old reply if the cache is full;
+//! * **hit**: a lookup of an answered request.
 //!
-//! Requests come from several clients in turn, over streams. A figure is the median of rounds.
+//! Requests come from several clients in turn, over streams. Figures are medians of rounds.
 
 use std::hint::black_box;
 use std::net::SocketAddr;
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_recognises_what_it_should() {
+    fn cache_form_recognises_its_duplicates() {
         for (mode, recognises) in [("off", false), ("reference", false), ("juszczak", true), ("full", true)] {
             let mut bench = Bench::new(config(mode, 10_000));
             let (requests, ..) = bench.round();

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_comes_slowly_is_no_silence() {
+    fn slow_reply_does_not_end_the_run() {
         let (plan, reply) = read();
         let done = one(&plan, server(reply, 10, Duration::from_millis(100))).unwrap();
         assert_eq!((done.tally.operations, done.tally.bytes), (1, u64::from(LEN)));
@@ -278,14 +278,14 @@ mod tests {
     }
 
     #[test]
-    fn silence_ends_it() {
+    fn silent_server_ends_the_run() {
         let (plan, reply) = read();
         let done = one(&plan, server(reply, 10, Duration::from_secs(3)));
         assert!(matches!(done, Err(Fault::Silent(_))), "{done:?}");
     }
 
     #[test]
-    fn a_listing_in_a_circle_ends() {
+    fn listing_with_looping_cookies_ends() {
         let dir = Fh(Bytes::from_static(b"dir"));
         let entry = EntryPlus { fileid: 1, name: "again".into(), cookie: 5, attr: None, fh: None };
         let dots = EntryPlus { name: ".".into(), ..entry.clone() };

@@ -1,5 +1,4 @@
-//! What one connection has outstanding: a slot for each script under way, found again by the
-//! xid of its reply.
+//! The outstanding calls of one connection: a slot for each script, found by the xid of its reply.
 
 use std::time::{Duration, Instant};
 
@@ -330,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_are_under_way_as_may_be_and_no_call_is_like_another() {
+    fn lane_fills_its_depth_with_distinct_calls() {
         let (plan, image, now) = (plan(), Image::new(8), Instant::now());
         let (mut out, mut lane) = (Outbox::default(), lane(&plan, &image, 7, now));
         lane.start(now, &mut out);
@@ -355,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn another_run_makes_other_calls() {
+    fn lane_of_another_run_makes_other_calls() {
         let (plan, image, now) = (plan(), Image::new(8), Instant::now());
         let calls = |nonce| {
             let (mut out, mut lane) = (Outbox::default(), lane(&plan, &image, nonce, now));
@@ -367,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_sent_again_some_times_and_then_given_up() {
+    fn lost_datagram_is_retransmitted_then_given_up() {
         let (plan, image, start) = (plan(), Image::new(8), Instant::now());
         let (mut out, mut lane) = (Outbox::default(), lane(&plan, &image, 7, start));
         lane.start(start, &mut out);

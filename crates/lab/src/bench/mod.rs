@@ -1,14 +1,12 @@
-//! `remora bench`: how fast an NFSv3 server is, alone or beside another.
+//! `remora bench`: the speed of an NFSv3 server, alone or beside another.
 //!
-//! [`run`] mounts, makes a scratch directory, and loads the server with one [`Operation`] after
-//! the other: a closed loop with a fixed number of calls outstanding. With two servers each
-//! round has a run on either, in random order, and what is compared are the ratios of the
-//! rounds. Every reply is checked; a wrong one ends the benchmark.
+//! [`run`] mounts, makes a scratch directory (`scratch`) and loads the server with one [`Operation`] after the
+//! other, in a closed loop with a fixed number of outstanding calls. With two servers, each round runs both in
+//! random order and the rounds' ratios are compared. A wrong reply ends the benchmark.
 //!
-//! Calls are encoded once by the codec and patched when they are sent (`plan`); a thread for
-//! each connection (`engine`) sends and receives many in a system call (`socket`) and knows what
-//! is outstanding (`lane`), so that the generator costs far less than a server. Its own
-//! processor time is in the report.
+//! Read `operations` and `plan` (calls, encoded once and patched), `engine` (a thread for each connection),
+//! `lane` (outstanding calls), `check` (replies), `outbox` and `socket` (many messages in a system call), then
+//! `report`. The generator is far cheaper than a server; its processor time is in the report.
 
 mod check;
 pub mod drc;
@@ -252,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn either_server_may_come_first() {
+    fn order_starts_with_either_server() {
         let mut random = Rng::stream(1, "order");
         let firsts: Vec<usize> = (0..100).map(|_| order(2, &mut random)[0]).collect();
         let ones = firsts.iter().filter(|f| **f == 1).count();

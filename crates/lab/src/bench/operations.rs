@@ -1,4 +1,4 @@
-//! The operations that can be measured, and the calls each consists of.
+//! The operations, and the calls of each.
 
 use bytes::Bytes;
 use remora_client::Transport;
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_and_put_in_order() {
+    fn named_operations_are_in_order() {
         let names = |n: &[&str]| n.iter().map(|s| s.to_string()).collect::<Vec<_>>();
         let found = named(&names(&["mix", "null", "mix"])).unwrap();
         assert_eq!(found.iter().map(|o| o.name).collect::<Vec<_>>(), ["null", "mix"]);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_not_measured() {
+    fn operation_beyond_the_limits_is_an_obstacle() {
         let of = |name: &str| ALL.iter().find(|o| o.name == name).unwrap();
         let large = 1 << 20;
         assert!(of("read-64k").obstacle(Transport::Udp, large, large).is_some());

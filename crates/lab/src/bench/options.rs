@@ -1,3 +1,5 @@
+//! Settings and errors of a benchmark.
+
 use std::time::Duration;
 
 use remora_host::client::{ClientError, Target};

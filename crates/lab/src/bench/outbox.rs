@@ -1,5 +1,4 @@
-//! Messages that wait to be sent: their heads are copied together, the file data after a head
-//! stays where it is in the image.
+//! Messages to send: their heads are copied together, file data stays in the image.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -117,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_may_stop_anywhere() {
+    fn stream_resumes_after_any_byte() {
         let image = Image::new(64);
         let whole = |step: usize| {
             let mut out = Outbox::default();
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_without_data_go_in_one_piece() {
+    fn heads_without_data_are_one_piece() {
         let image = Image::new(8);
         let mut out = Outbox::default();
         (0..10).for_each(|_| out.push(b"....x", 0..0, |_| {}));
@@ -149,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_are_given_back_though_something_always_waits() {
+    fn sent_heads_are_freed_in_a_queue_never_empty() {
         let image = Image::new(64);
         let (mut out, mut sent) = (Outbox::default(), Vec::new());
         let numbers: Vec<u8> = (0..=255).collect();
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_have_no_mark() {
+    fn datagrams_have_no_record_mark() {
         let image = Image::new(64);
         let mut out = Outbox::default();
         out.push(b"....abc", 8..16, |_| {});

@@ -1,5 +1,4 @@
-//! What the files of a benchmark contain: noise, the same for every run, so that every byte
-//! that is read can be compared with what was written.
+//! Scripts of encoded calls, and the incompressible image that all files are parts of.
 
 use bytes::Bytes;
 use remora_wire::nfs3::{Call, Proc, Stable};
@@ -215,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_parts_of_the_image() {
+    fn file_content_is_a_part_of_the_image() {
         let image = Image::new(64);
         let span = Span { base: 16, len: 24 };
         assert_eq!(image.bytes(span, 0, 8), image.range(&(16..24)));
@@ -240,7 +239,7 @@ mod tests {
     const SPAN: Span = Span { base: 0, len: 64 };
 
     #[test]
-    fn what_is_patched_reads_as_it_should() {
+    fn patched_call_decodes_to_its_values() {
         let fh = |n: usize| Fh(Bytes::from(vec![7; n]));
         for handle in [1, 4, 28, 63, 64] {
             let at = DirOp { dir: fh(handle), name: Bytes::from_static(&[b'-'; NAME_LEN]) };
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_whole_with_its_data_behind_it() {
+    fn write_decodes_with_its_data_appended() {
         let image = Image::new(64);
         let (fh, stable) = (Fh(Bytes::from_static(b"handle")), Stable::FileSync);
         let write = |offset, data| WriteArgs { fh: fh.clone(), offset, count: 16, stable, data };

@@ -1,4 +1,4 @@
-//! What the runs came to: JSON for programs, a table for people.
+//! The results: JSON for programs, a table for people.
 
 use hdrhistogram::Histogram;
 use remora_client::Transport;
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_those_of_the_rounds() {
+    fn ratio_is_the_median_of_rounds() {
         let a: Vec<Done> = (1..=9).map(|n| run(200 * n, 1000)).collect();
         let b: Vec<Done> = (1..=9).map(|n| run(100 * n, 4000)).collect();
         let (a, b) = (Measured::of(&a).unwrap(), Measured::of(&b).unwrap());
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_completed_there_is_nothing_to_compare() {
+    fn empty_run_has_no_latency_and_no_ratio() {
         let some = Measured::of(&[run(100, 1000), run(100, 4000)]).unwrap();
         let none = Measured::of(&[run(0, 0), run(0, 0)]).unwrap();
         let one = Measured::of(&[run(0, 0), run(50, 2000)]).unwrap();

@@ -1,4 +1,4 @@
-//! A directory of our own on the server: made, filled, and removed again.
+//! The scratch directory on the server: created, filled and removed.
 
 use bytes::Bytes;
 use remora_client::Transport;

@@ -1,4 +1,7 @@
-//! Why a run was given up.
+//! Sockets of the generator, record marking (RFC 5531, section 11) read in place, and faults.
+//!
+//! [`RecordReader`](remora_wire::record::RecordReader) returns messages that may be kept, which costs more than
+//! these.
 
 use std::io;
 use std::io::{IoSliceMut, Read, Write};
@@ -303,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_out_however_they_came_in() {
+    fn records_survive_any_split() {
         let part = |text: &[u8]| [&(text.len() as u32).to_be_bytes(), text].concat();
         let last = |text: &[u8]| [&mark(text.len()), text].concat();
         let stream = [last(b"one"), part(b"tw"), part(b"o"), last(b"!"), last(b""), last(b"three")].concat();
@@ -313,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn large_records_fit_and_larger_ones_are_refused() {
+    fn record_above_the_limit_is_refused() {
         let big = vec![7; RECORD_MAX];
         let stream = [&mark(big.len())[..], &big, &mark(1), b"x"].concat();
         for step in [ROOM, 1000] {

@@ -1,4 +1,4 @@
-//! `attack`: attacks a server that it starts, and says whether it held.
+//! `attack`: attacks a server that it starts, and reports whether it held.
 
 use std::fmt::Display;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! The load beside a copy: stations of their own that send to the server's station.
+//! A bench of the copy study: the medium, the servers, the background load, and one copy.
 
 use std::fs::File;
 use std::io::{Read, Write};

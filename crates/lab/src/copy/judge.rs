@@ -1,5 +1,4 @@
-//! Predictions beside measurements: programs fitted to copies of one size without load, all other
-//! cells predicted from them, and how far off that is.
+//! Predictions beside measurements: fitted to copies of one size without load, and their errors.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -164,7 +163,7 @@ mod tests {
     use crate::copy::outcome::tests::report;
 
     #[test]
-    fn both_are_fitted_without_load_and_say_the_rest() {
+    fn model_and_simulator_predict_loaded_cells() {
         let report = report();
         let cell = |load| report.cell(System::Scp, 1_000_000, load).unwrap();
         for pick in [|c: &CellOutcome| c.predicted.clone(), |c: &CellOutcome| c.simulated.clone()] {
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_run_is_no_success() {
+    fn missing_run_is_an_objection() {
         const FTP: &str = "ftp was not run: install vsftpd";
         let report = report();
         assert_eq!(report.objections(false, false), [""; 0], "what is not here is left out, unless it was named");
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_its_band_is_named() {
+    fn prediction_out_of_band_is_named() {
         let mut report = report();
         for verdict in report.verdicts() {
             assert_eq!((verdict.good, verdict.all, verdict.out.len()), (1, 1, 0), "{verdict:?}");
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_is_in_no_band() {
+    fn copy_cut_off_is_out_of_band() {
         let mut report = report();
         for cell in report.cells.iter_mut().filter(|c| c.cell.load_percent > 0.0) {
             (cell.predicted, cell.simulated) = (None, None);

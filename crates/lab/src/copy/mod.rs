@@ -1,18 +1,13 @@
-//! The copy study of Copy 89, made again: files copied between two stations by today's programs,
-//! beside a load that other stations send on the same medium; real programs in network namespaces
-//! on an emulated medium.
+//! The copy study of Copy 89, repeated: files copied by today's programs beside a background load.
 //!
-//! What has been learned since 1989 about measuring: all cells have the same seeds (the same file,
-//! the same packets of the load) and a random order; files are fresh and not in the cache; the clock
-//! stops when the copy is on the disk, and then it is compared with the file; the load is what was
-//! carried, not what was asked for; medians with bootstrap intervals, nothing discarded, and copies
-//! that were cut off are counted as longer than all others.
+//! Real programs run in network namespaces on an emulated [medium](remora_channel), with turns or with collisions
+//! as on an Ethernet; it needs root. All cells have the same seeds in random order. Files are fresh and not
+//! cached, and the clock stops when the copy is on disk. The load counts as carried. Figures are medians with
+//! intervals; copies that were cut off rank above all others. Beside each median stand predictions by the
+//! [model](remora_model) and the [simulator](remora_sim::network), fitted to copies of one size without load.
 //!
-//! Beside every median stands what the [model](remora_model) and the
-//! [simulator](remora_sim::network) say of the same medium, from copies of one size without load.
-//!
-//! The [medium](remora_channel) gives stations turns, frame by frame, or lets them collide as on an
-//! Ethernet. It needs root.
+//! Read `options`, `plan` (cells), `bench` and `run` (one copy), `study` (all of them), `outcome`, `predict` and
+//! `judge`, then `tables` and `page`.
 
 mod bench;
 mod judge;

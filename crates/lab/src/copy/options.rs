@@ -1,3 +1,5 @@
+//! Settings of the copy study.
+
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a study came to: every run, the medians, the parts of a copy's time, and what was predicted.
+//! The report: every run, medians, the parts of a copy's time, and predictions.
 
 use remora_base::Rate;
 use remora_channel::Access;
@@ -277,7 +277,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn runs_become_medians_factors_and_parts() {
+    fn report_has_medians_factors_and_parts() {
         let report = report();
         let loaded = report.cell(System::Scp, 1_000_000, 60.0).unwrap();
         let seconds = loaded.seconds.unwrap();

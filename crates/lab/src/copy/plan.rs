@@ -1,4 +1,4 @@
-//! What is copied by whom under which load, and in what order.
+//! Systems, cells, and the order of runs.
 
 use std::fmt;
 use std::time::Duration;
@@ -121,7 +121,7 @@ mod tests {
     use crate::copy::study::cells;
 
     #[test]
-    fn every_seed_meets_every_cell_once_and_in_another_order() {
+    fn order_has_each_cell_once_for_each_seed() {
         let runs = order(20, 5, 3);
         let block = |n: usize| runs[20 * n..20 * (n + 1)].to_vec();
         for n in 0..3 {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_know_no_load() {
+    fn disk_copies_have_no_load() {
         let options = Options { sizes: vec![1, 2], loads_percent: vec![0.0, 60.0], ..Options::default() };
         assert_eq!(cells(&options, &[System::SameDisk]).len(), 2);
         // Each size at each load, and the setup copy.

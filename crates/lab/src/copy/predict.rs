@@ -1,14 +1,10 @@
-//! What a copy beside a load will take, from copies of one small file without any: by the analytic
-//! model and by simulation.
+//! Predictions of a copy beside a load, from copies of one small file without load.
 //!
-//! A copy starts, flows and ends. Starting and ending (with the disk's part) are exchanges one after
-//! another, which a copy of next to nothing has, too; the flow is blocks that go round, as many as
-//! the file has. How many frames each has is counted, how long the software takes is fitted, both to
-//! the copies without load ([`Program::fitted`]) and by model and simulator each for itself, for on a
-//! medium with collisions they do not agree on what that costs; all else is predicted.
-//!
-//! The model gets the load that was *carried* while the file flowed. The simulator gets the load that
-//! was offered, and finds itself who gets how much of a full medium.
+//! A copy has a setup, a flow and an end. Setup and end (with the disk's part) are exchanges one after another,
+//! which a tiny copy has, too; the flow is blocks in a window. Frames are counted; the software's time is fitted
+//! to the copies without load ([`Program::fitted`]), for model and simulator separately, since they differ on the
+//! cost of collisions. All else is predicted: by the model for the load that was carried, by the simulator for
+//! the load that was offered.
 
 use remora_base::Rate;
 use remora_channel::{Access, csma};
@@ -270,7 +266,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_was_fitted_to_is_found_again() {
+    fn fitted_copy_is_predicted_exactly() {
         let none = Load::default();
         for flow_s in [0.9, 2.0] {
             let program = Program::fitted(&seen(flow_s, 0.3));
@@ -285,14 +281,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn ten_times_the_file_is_ten_times_the_flow_and_one_start() {
+    fn larger_file_has_more_flow_and_the_same_setup() {
         let program = Program::fitted(&seen(1.0, 0.2));
         let predicted = program.by_model(10_000_000, Load::default(), Load::default()).unwrap().0;
         assert!((predicted / 10.2 - 1.0).abs() < 2e-3, "{predicted}");
     }
 
     #[test]
-    fn a_busy_medium_makes_exchanges_longer_by_a_turn_of_the_others_at_most() {
+    fn load_lengthens_an_exchange_by_one_turn_at_most() {
         let program = Program::fitted(&seen(0.9, 0.2));
         // Twenty frames, each waiting for at most two others.
         let most = 0.2 + 20.0 * 3.0 * 822.4e-6;
@@ -306,7 +302,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn slow_software_does_not_mind_a_load_that_leaves_it_enough() {
+    fn slow_software_ignores_a_light_load() {
         // The flow takes three times the time of its bits.
         let program = Program::fitted(&seen(2.6, 0.1));
         let (quiet, light) = (Load::default(), load(0.3));
@@ -335,7 +331,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_full_window_gets_what_the_load_leaves() {
+    fn full_window_gets_the_remaining_capacity() {
         let stage = tcp(48);
         for share in [0.0, 0.1, 0.5, 0.55] {
             // Work conservation: the copy uses the time that the load leaves.
@@ -348,7 +344,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn collisions_cost_time() {
+    fn collisions_lengthen_a_copy() {
         let (turns, mut ethernet) = (tcp(48), tcp(48));
         ethernet.on.access = Access::Collisions;
         let take = |stage: &Stage, share| stage.by_simulation(load(share), SOME, 1).unwrap();
@@ -359,7 +355,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_load_that_fills_the_medium_leaves_a_turn_to_who_wants_one() {
+    fn saturating_load_leaves_a_turn_to_the_copy() {
         let stage = tcp(48);
         // In each turn the client sends 1500 bytes and two others send 1028.
         let turn = 1.2e-3 + 20.8e-6 + 2.0 * 822.4e-6;

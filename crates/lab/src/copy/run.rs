@@ -1,5 +1,6 @@
-//! How a copy went: its frames and the load's over time. That tells the part in which the file flowed
-//! from starting, connecting and ending, which other loads meet and which a larger file has no more of.
+//! The result of one copy, and its flow: the part between setup and end, found from samples of its frames.
+//!
+//! Setup and end depend less on the file's size, and meet other loads.
 
 use std::time::Duration;
 
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flow_is_told_from_what_begins_and_ends_it() {
+    fn flow_excludes_setup_and_end() {
         for step_s in [0.01, 0.02, 0.07] {
             let flow = flow(&samples(step_s)).unwrap();
             assert!((flow.seconds - 2.0).abs() < 0.01, "{step_s}: {flow:?}");
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_flow_has_no_pace() {
+    fn samples_without_flow_have_no_pace() {
         assert_eq!(flow(&[]), None);
         assert_eq!(flow(&[Sample::default()]), None);
         let still = |at_s| Sample { at_s, ..Sample::default() };

@@ -1,4 +1,4 @@
-//! The runs of a study: several at a time, each worker with a bench, and so a medium, of its own.
+//! The runs of a study: several workers, each with its own bench and medium.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};

@@ -1,4 +1,4 @@
-//! What Copy 89 found beside what this study found: ratios, for the machines are 36 years apart.
+//! The study as text, with ratios beside those of Copy 89 (the machines are 36 years apart).
 
 use super::judge::Verdict;
 use super::outcome::{CellOutcome, Parts, Peer, Predicted, Report};
@@ -253,7 +253,7 @@ mod tests {
     use crate::copy::outcome::tests::report;
 
     #[test]
-    fn ratios_are_of_the_parts() {
+    fn ratios_follow_from_the_parts() {
         let mut report = report();
         let here = |report: &Report, row: usize| report.beside_paper().rows[row][2].clone();
         // 0.8 s of bits, 0.855 s of frames, 1.0035 s without load; no load of 98 %.
@@ -264,14 +264,14 @@ mod tests {
     }
 
     #[test]
-    fn a_range_has_two_ends_or_one() {
+    fn range_of_equal_values_has_one_end() {
         assert_eq!(range([2.0, 1.0].into_iter()), "1 to 2");
         assert_eq!(range([2.0, 2.001].into_iter()), "2");
         assert_eq!(range(std::iter::empty()), "");
     }
 
     #[test]
-    fn tables_say_what_was_measured_and_what_was_not() {
+    fn tables_show_measured_and_missing_runs() {
         let text = report().to_text();
         for piece in [
             "2.3",

@@ -1,4 +1,4 @@
-//! What is run, and what DRC 89, tables 2 and 3 have for it.
+//! Servers, clients and caches, and the values of DRC 89, tables 2 and 3.
 
 use std::time::Duration;
 

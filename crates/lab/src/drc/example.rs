@@ -1,6 +1,7 @@
-//! Example 1 with the real server: two daemons, its cache, UDP on loopback, and under it a file system in memory whose
-//! creates are slow. The client's part is played by hand, for what it sends is laid down: c(0), after 0.7 s without
-//! a reply c(1), and w(0) when one has come.
+//! Example 1 of DRC 89 as events, in virtual time or with the real server.
+//!
+//! The real server has two daemons, its cache, UDP on loopback, and a file system in memory with slow creates. A
+//! scripted client sends c(0), c(1) after 0.7 s without a reply, and w(0) after the first reply.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -220,7 +221,7 @@ mod tests {
     use crate::drc::cell::Mode;
 
     #[test]
-    fn the_real_server_loses_the_write_without_a_real_cache_and_with_one_does_not() {
+    fn real_server_loses_the_write_only_without_cache() {
         for mode in Mode::ALL {
             let t = play(mode.config()).unwrap();
             let labels = |spans: &[Span]| spans.iter().map(|s| s.label.clone()).collect::<Vec<_>>();
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_story_is_told_in_order_and_to_its_end() {
+    fn example_events_are_in_order_and_complete() {
         let examples: Vec<Example> = all(Way::Simulated).into_iter().map(Result::unwrap).collect();
         for example in &examples {
             assert!(example.events.is_sorted_by_key(|e| (e.seconds * 1e9) as u64), "{example:?}");

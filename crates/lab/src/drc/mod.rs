@@ -1,9 +1,9 @@
-//! DRC 89's load test and its Example 1: what a duplicate request cache is for, in figures.
+//! DRC 89's load test and its Example 1: the effect of a duplicate request cache.
 //!
-//! [`run`] gives a [`Report`]: tables 2 and 3 beside the paper's figures, the same load with the
-//! clients of today, how much each fitted parameter matters, and Example 1 as a timeline. The
-//! machines are [`remora_sim::drc`]'s, in virtual time, or the real server on loopback with such a
-//! disk under it, and the real client ([`Way::Real`]).
+//! [`run`] gives a [`Report`]: tables 2 and 3 beside the paper, the same load with today's clients, the
+//! sensitivity to each fitted parameter, and Example 1. Runs are [`remora_sim::drc`]'s in virtual time, or use
+//! the real server and client on loopback with a slow disk ([`Way::Real`]). Read `options`, `cell`, `real` and
+//! `slow_disk`, `example`, `outcome`, then `tables` and `page`.
 
 mod cell;
 mod example;

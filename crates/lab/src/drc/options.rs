@@ -1,3 +1,5 @@
+//! Settings of the laboratory.
+
 use std::num::NonZeroUsize;
 
 use super::cell::{Cell, Patience};

@@ -1,4 +1,4 @@
-//! What came of it: everything that the reports show and `--json` prints.
+//! The report: everything that is shown and that `--json` prints.
 
 use remora_sim::drc::Outcome;
 use serde::Serialize;
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_as_sure_as_both_rows_that_it_is_measured_by() {
+    fn margin_of_a_change_combines_both_rows() {
         let row = |mode, seconds: [f64; 3]| {
             let outcome =
                 |seconds| Outcome { sent: 128, duplicates_sent: 0, duplicates_processed: 0, seconds, intact: true };

@@ -1,4 +1,4 @@
-//! The report as a page.
+//! The report as a page, with speeds and Example 1 drawn.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};

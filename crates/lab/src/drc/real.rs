@@ -1,8 +1,7 @@
-//! The load with the real client and the real server on loopback, and a slow disk under it.
+//! The load with the real client and server on loopback, and a slow disk.
 //!
-//! Disk, timers and the cache's windows run faster by the same factor, so that a run takes
-//! seconds; the speed that is reported is that of the original pace. Loopback takes no time:
-//! the process takes that of the way there and back on top of its own.
+//! Disk, timers and the cache's windows are accelerated by the same factor; reported speeds are those of the
+//! original pace. The process adds the round-trip time, since loopback has none.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -182,7 +181,7 @@ mod tests {
     /// on an idle machine and ordered ones 6 to 34 (22); of 10 seeds beside two busy loops 47 to 69 (61) and 16 to 46
     /// (35). For every seed the ratio was at least 1.35, for any three seeds together at least 1.47.
     #[test]
-    fn the_small_servers_daemons_overtake_one_another_and_the_cache_makes_up_for_it() {
+    fn overtaking_daemons_cause_duplicates_a_cache_absorbs() {
         let cells = cell::tables();
         let small = cells.iter().find(|cell| (cell.server, cell.mode) == (Server::Small, Mode::Juszczak)).unwrap();
         let with = |overtaking, seed| {

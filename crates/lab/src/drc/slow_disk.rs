@@ -1,5 +1,4 @@
-//! A file system in memory that takes as long as the machines of DRC 89 do: the simulator's
-//! model of their disks, on real threads.
+//! A file system in memory with the service times of DRC 89's machines: the simulator's disk model on threads.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -296,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_comes_while_the_lock_is_free_has_it_before_those_that_sleep() {
+    fn free_lock_goes_to_a_caller_before_sleepers() {
         let inode = Inode::new(Some(GRACE_MIN));
         let order = Mutex::new(Vec::new());
         let held = inode.lock();

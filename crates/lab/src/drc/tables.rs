@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_not_near() {
+    fn unmeasured_row_is_not_near() {
         assert_eq!(nearness(|_| false), "All are within 15 % of the paper's, changes within 10 points.");
         let one = nearness(|cell| (cell.server, cell.mode) == (Server::Large, Mode::Juszczak));
         assert_eq!(one, "Not measured: large, juszczak.");

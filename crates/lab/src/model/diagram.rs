@@ -1,6 +1,6 @@
-//! A topology drawn as SVG: media as bars filled by their load, what is attached to them below,
-//! and what goes from group to group as arcs. It is as wide for three stations as for ten thousand,
-//! and readable on a phone.
+//! A topology as SVG: media as bars filled by their load, attached elements below, traffic as arcs.
+//!
+//! The drawing has the same width for three stations and for ten thousand, and is readable on a phone.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_drawn_once_and_escaped() {
+    fn diagram_has_each_element_once_escaped() {
         let svg = drawn(&examples::office());
         for name in ["floor", "backbone", "hall", "machines", "desks", "servers", "robots", "controllers", "router"] {
             assert!(svg.contains(&format!(">{name} ")), "{name}: {svg}");
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_thousand_groups_are_counted_and_not_drawn() {
+    fn diagram_of_many_groups_counts_the_rest() {
         let mut topology = examples::copy89(10.0);
         let group =
             |i| Group { name: format!("g{i}"), medium: "Local_Ethernet".into(), stations: 1, cost: Seconds::ZERO };
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_cut() {
+    fn long_name_is_cut() {
         assert_eq!(cut("a name", 6), "a name");
         assert_eq!(cut("a longer name", 6), "a lon…");
     }

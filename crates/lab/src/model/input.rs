@@ -1,6 +1,6 @@
-//! The numbers of a topology by name, so that a slider, a sweep or a table of sensitivities can
-//! change one and solve again. Names are those of the file: `medium.floor.rate`, `flow.1.rate` (flows
-//! and copies have no names and are counted from 1).
+//! The numbers of a topology by name, for sliders, sweeps and sensitivities.
+//!
+//! Names are those of the file, as in `medium.floor.rate` and `flow.1.rate` (flows and copies are counted from 1).
 
 use remora_base::Rate;
 use remora_model::mva::WINDOW_MAX;
@@ -323,7 +323,7 @@ mod tests {
     use crate::model::examples;
 
     #[test]
-    fn every_input_is_found_set_and_read_again() {
+    fn input_reads_back_its_set_value() {
         let topology = examples::office();
         let all = inputs(&topology);
         let names: Vec<&str> = all.iter().map(|i| i.name.as_str()).collect();
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_range_is_refused_by_name() {
+    fn input_out_of_range_is_refused_by_name() {
         let topology = examples::office();
         for (name, value) in [
             ("medium.floor.rate", 0.0),
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn sliders_go_to_round_numbers() {
+    fn slider_ends_are_round_numbers() {
         for (value, end) in [(8.0, 30.0), (1.0, 3.0), (0.1, 0.3), (40.0, 200.0), (333.0, 1000.0)] {
             assert!((nice(3.0 * value) - end).abs() < 1e-9, "{value}: {}", nice(3.0 * value));
         }

@@ -1,6 +1,8 @@
-//! The network model for people: tables, curves, sensitivities, a drawing, a page, a spreadsheet,
-//! and a network's first description out of a capture. What the figures are is
-//! [`remora_model`]'s; nothing here computes one but the spreadsheet's formulas, which are held to it.
+//! The network model for people: tables, curves, sensitivities, a diagram, a page, a spreadsheet, and captures.
+//!
+//! [`remora_model`] computes all figures; the spreadsheet's formulas are tested against it. Read `input` (the
+//! numbers of a topology), `study` (sweeps, sensitivities, simulations), `tables`, `diagram` and `page`; then
+//! [`capture`] (a network file from a capture) and `workbook` (the spreadsheet).
 
 pub mod capture;
 mod diagram;

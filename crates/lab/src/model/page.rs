@@ -1,5 +1,4 @@
-//! The model's answer as a page that needs nothing from anywhere: the topology drawn, every
-//! table, which input matters most, and curves along those that do.
+//! The model's solution as a page: diagram, tables, sensitivities, and curves along the main inputs.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -259,21 +258,21 @@ mod tests {
     use crate::model::{examples, input, study};
 
     #[test]
-    fn nearly_no_elasticity_has_no_sign() {
+    fn elasticity_near_zero_has_no_sign() {
         for (e, text) in [(0.0, "0.000"), (-0.0, "0.000"), (-0.0004, "0.000"), (-0.0006, "-0.001"), (1.0, "+1.000")] {
             assert_eq!(elastic(e), text);
         }
     }
 
     #[test]
-    fn the_page_says_how_many_numbers_it_has_not_looked_at() {
+    fn page_counts_inputs_left_out() {
         let said = |left_out| Study::sensitivity_html(&[], &Sensitivities { found: Vec::new(), left_out });
         assert!(said(7).contains("7 more of this network were not looked at"), "{}", said(7));
         assert!(!said(0).contains("not looked at"));
     }
 
     #[test]
-    fn the_page_has_everything_and_asks_for_nothing() {
+    fn page_has_all_parts_and_no_external_resource() {
         let topology = examples::office();
         let report = Network::new(topology.clone()).unwrap().solve();
         let study = Study { topology: &topology, report: &report, threads: NonZeroUsize::MIN };
@@ -289,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn curves_have_a_line_for_each_output_and_nothing_from_elsewhere() {
+    fn curves_have_a_line_for_each_output() {
         let topology = examples::office();
         let rate = input::inputs(&topology).into_iter().find(|i| i.name == "flow.1.rate").unwrap();
         let points = study::sweep(&topology, &rate, &study::spaced(0.0, 80.0, 9), NonZeroUsize::MIN, || ());
@@ -304,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_doubted_is_a_part_of_its_own() {
+    fn doubted_points_are_a_part_of_their_own() {
         let run: Vec<Dot> = [false, false, true, false, false, false]
             .into_iter()
             .enumerate()
@@ -320,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_that_never_has_a_value_is_an_empty_figure() {
+    fn network_without_values_is_an_empty_figure() {
         let line = Line { name: "x".into(), points: [1.0, 2.0].map(|x| Dot { x, y: None, doubted: true }).to_vec() };
         assert!(figure(&[line], ["a", "b"], 1.0).unwrap().contains("<svg"));
     }

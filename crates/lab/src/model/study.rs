@@ -1,5 +1,7 @@
-//! Which numbers are looked at where a network has more of them than that: first those that the
-//! results hang on, and of the rest media last, since there a network has many that are alike.
+//! Many solutions of a network: sweeps, sensitivities, and simulations beside the model.
+//!
+//! If a network has too many inputs, those that the outputs depend on come first, and media last: a network has
+//! many alike.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -279,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_results_hang_on_is_looked_at_however_many_media_there_are() {
+    fn choice_keeps_inputs_that_results_depend_on() {
         let topology = large(200);
         let all = inputs(&topology);
         let count = all.len();
@@ -295,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_out_where_there_is_room() {
+    fn choice_keeps_all_inputs_if_they_fit() {
         let topology = examples::office();
         let all = inputs(&topology);
         let room = all.len();
@@ -305,7 +307,7 @@ mod tests {
     const TWO: NonZeroUsize = NonZeroUsize::new(2).unwrap();
 
     #[test]
-    fn a_sweep_keeps_its_order_and_says_where_it_makes_no_sense() {
+    fn sweep_keeps_order_and_reports_invalid_values() {
         let topology = examples::office();
         let window = inputs(&topology).into_iter().find(|i| i.name == "copy.1.window").unwrap();
         let points = sweep(&topology, &window, &[1.0, 4.0, 1e9], TWO, || ());
@@ -315,14 +317,14 @@ mod tests {
     }
 
     #[test]
-    fn values_are_spaced_from_end_to_end() {
+    fn spaced_values_include_both_ends() {
         assert_eq!(spaced(0.0, 10.0, 3), [0.0, 5.0, 10.0]);
         assert_eq!(spaced(2.0, 10.0, 1), [2.0]);
         assert_eq!(spaced(2.0, 10.0, 0), [0.0; 0]);
     }
 
     #[test]
-    fn the_file_matters_as_much_as_it_is_long_and_order_is_by_weight() {
+    fn sensitivities_are_ordered_and_exact_for_the_file() {
         let topology = examples::copy89(0.0);
         let outputs = outputs(&topology);
         let Sensitivities { found, left_out } = sensitivities(&topology, &outputs, TWO);

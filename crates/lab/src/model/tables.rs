@@ -1,5 +1,4 @@
-//! A report of the network model as tables. What matters least stands to the right; the reasons to
-//! doubt figures are collected, once each, and numbered as the figures' marks are.
+//! A report of the model as tables. Reasons for doubt are collected once each and numbered.
 
 use remora_model::nmt1989::Results;
 use remora_model::{CopyReport, Estimate, FlowReport, GatewayReport, MediumReport, Reason, Report};

@@ -1,7 +1,7 @@
-//! JSON that keeps its numbers in programs whose numbers are doubles, as `jq`'s and JavaScript's are.
+//! JSON without loss in programs whose numbers are doubles, such as `jq` and JavaScript.
 //!
-//! An integer above 2^53 is printed as a string of its digits. Identifiers, which are often that large, are strings
-//! whatever their value ([`as_digits`]).
+//! Integers above 2^53 are strings of digits. Identifiers, which are often that large, are always strings
+//! ([`as_digits`]).
 
 use std::fmt::Display;
 use std::io;

@@ -1,4 +1,4 @@
-//! A cell of an experiment's table: one setting, run with many seeds.
+//! Cells of an experiment, their measures and samples, and the runners that make samples.
 
 use std::time::Duration;
 

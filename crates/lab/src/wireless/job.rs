@@ -1,5 +1,4 @@
-//! What there is to run: each kind of run as data, so that the simulator can run it now and
-//! real programs on the emulator can run the same.
+//! Runs as data, for the simulator and for real programs.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
-//! The wireless laboratory: the experiments of NFS/W 95 and NFS/W 97 by name, and those beyond
-//! them.
+//! The wireless laboratory: the experiments of NFS/W 95 and NFS/W 97, and others beyond them.
 //!
-//! An [`Experiment`] is a table of cells. A cell is a [`Job`] that is run with the same seeds as
-//! every other, by a [`Runner`]: here the [simulator](Simulator), in virtual time. The
-//! [`Report`] has every run's figures, and can be shown as text, JSON or a page with figures.
+//! An [`Experiment`] is a table of cells. A [`Runner`] runs each cell's [`Job`] with the same seeds: the
+//! [`Simulator`] in virtual time, or [`real`] programs. Read `job`, `cell`, `experiments`, `simulated`, `work`
+//! (all runs in one pool) and `outcome` (the [`Report`]), then `tables` and `page`. [`demo`] shows three clients
+//! at work.
 
 pub(crate) mod cell;
 pub mod demo;

@@ -1,4 +1,4 @@
-//! What came of it: everything that the reports show and `--json` prints.
+//! The report: everything that is shown and that `--json` prints.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};

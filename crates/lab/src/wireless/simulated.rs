@@ -1,4 +1,4 @@
-//! Jobs in virtual time.
+//! The jobs in virtual time.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! An experiment's outcome as a table of text.
+//! Experiments as text tables.
 
 use std::fmt;
 use std::fmt::{Display, Formatter, Write};

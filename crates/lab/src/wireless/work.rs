@@ -1,5 +1,4 @@
-//! Experiments at work: all runs of all of them in one pool, and what they came to so far at any
-//! time, so that nothing is lost when they are interrupted.
+//! All runs of all experiments in one pool, with results at any time, so that an interruption loses nothing.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! One cell: a link, the programs at its ends, and the book of what became of each object.
+//! One cell: a link, the programs at its ends, and the ledger of all objects.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -411,7 +411,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_varying_link_carries_what_its_trace_does() {
+    fn varying_link_carries_its_trace() {
         let trace = Trace::parse("0,15000\n1,15000\n1,0\n2,0\n2,30000\n3,30000\n").unwrap();
         let made = varying(&trace, Time::from_secs(3), Duration::from_millis(10)).unwrap();
         let moments = made.real.trace.base.as_ref().unwrap().times_ms().to_vec();

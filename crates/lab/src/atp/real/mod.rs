@@ -1,13 +1,10 @@
-//! The same jobs in real time: `host::atp`'s endpoints and the kernel's TCP, on emulated links.
+//! The jobs in real time: ATP endpoints and the kernel's TCP on emulated links.
 //!
-//! A cell has a link of its own: two network namespaces, joined by the channel core
-//! ([`remora_host::emulate`]). The mobile sends, the base receives; both programs are in this
-//! process and read the channel's clock, so that one book has the fates of all objects. TCP is the
-//! kernel's with CUBIC, one or more connections used as ATP 02 has them (`tcp`).
-//!
-//! Cells hardly use a processor, so several run at a time. One in which the emulator did not
-//! keep its promises ([`emulate::Report::fault`]) does not count, and is made again once. It needs
-//! root, and leaves nothing behind.
+//! A cell has its own link: two network namespaces joined by the channel core ([`remora_host::emulate`]). The
+//! mobile sends, the base receives. Both programs are in this process and read the channel's clock, so that one
+//! ledger has the fates of all objects (`cell`). Cells need little processor time, so several run at once; a cell
+//! in which the emulator was late ([`emulate::Report::fault`]) is repeated once. Needs root, and leaves nothing
+//! behind.
 
 mod cell;
 
@@ -197,7 +194,7 @@ mod tests {
     use std::num::NonZeroUsize;
 
     #[test]
-    fn a_bulk_transfer_has_time_to_end_over_any_way() {
+    fn bulk_transfer_limit_suits_any_round_trip_time() {
         for (ms, counts) in [(10, [400, 128, 8]), (300, [198, 128, 8]), (1000, [59, 53, 8]), (10_000, [5, 5, 5])] {
             let round_trip = Duration::from_millis(ms);
             for (size, count) in [1 << 10, 64 << 10, 1 << 20].into_iter().zip(counts) {
@@ -209,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_that_is_not_valid_is_made_again_and_says_why() {
+    fn invalid_cell_is_repeated_with_a_reason() {
         let setup = Setup {
             cells: NonZeroUsize::MIN,
             round_trip: Duration::ZERO,

@@ -1,4 +1,4 @@
-//! Who sent a captured frame to whom.
+//! pcap and pcapng records, and the stations of a frame.
 
 use std::io::Read;
 

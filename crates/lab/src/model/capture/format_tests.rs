@@ -1,4 +1,4 @@
-//! Captures that few programs write and all must read, byte by byte.
+//! Rare variants of capture files, byte by byte.
 
 use std::io::Read;
 

@@ -1,9 +1,8 @@
-//! What a capture (pcap or pcapng) says about the stations in it: packet rates, sizes with their
-//! second moment, burstiness, and who sends to whom. The file is read once, packet by packet;
-//! memory is bounded whatever is in it.
+//! Statistics of the stations in a capture (pcap, pcapng): packet rates, sizes, burstiness, and pairs.
 //!
-//! Stations are told apart by IP address, or by link address where there is no IP. Sizes are those
-//! on the wire, link header included as far as the capture has it, frame check sequence not.
+//! Read `format` (records and frames), then `stations` (counts, and a network file made from them). The file is
+//! read once; memory is bounded. Stations are IP addresses, or link addresses without IP. Sizes are those on the
+//! wire with the captured link header, without the frame check sequence.
 
 mod format;
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! What is counted while a capture is read: sums for each station and each pair, and for each
-//! station the counts of one bin of time after the other.
+//! Counts by station and pair while a capture is read, and the network file made from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! Captures made here, good and bad.
+//! Synthetic captures, valid and damaged.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -68,7 +68,7 @@ fn pcapng_bytes(digits: u8, packets: &[(Duration, Vec<u8>)]) -> Vec<u8> {
 }
 
 #[test]
-fn rates_moments_and_burstiness_come_out_of_any_format() {
+fn capture_of_any_format_gives_the_same_rates() {
     for bytes in [pcap_bytes(DataLink::ETHERNET, &traffic()), pcapng_bytes(6, &traffic()), pcapng_bytes(9, &traffic())]
     {
         let got = calibrate_from(&bytes[..], BIN).unwrap();
@@ -104,7 +104,7 @@ const LENGTHS: [(f64, u64); 7] =
     [(60.0, 100), (60.1, 10_000), (69.9, 10_000), (10.003, 100), (10.05, 100), (10.0, 1000), (2.5, 1000)];
 
 #[test]
-fn poisson_has_dispersion_1_however_long_the_capture_is() {
+fn poisson_has_dispersion_1_at_any_length() {
     for (seconds, bin_ms) in LENGTHS {
         let bin = Duration::from_millis(bin_ms);
         let bins = (seconds / bin.as_secs_f64()).floor();
@@ -128,7 +128,7 @@ fn poisson_has_dispersion_1_however_long_the_capture_is() {
 }
 
 #[test]
-fn a_steady_beat_has_none_however_long_the_capture_is() {
+fn steady_beat_has_dispersion_0_at_any_length() {
     for (seconds, bin_ms) in LENGTHS {
         let bin = Duration::from_millis(bin_ms);
         let (dispersion, peak) = burstiness((0..).map(|i| f64::from(i) * 0.002 + 0.001), seconds, bin);
@@ -138,7 +138,7 @@ fn a_steady_beat_has_none_however_long_the_capture_is() {
 }
 
 #[test]
-fn only_complete_bins_tell_of_burstiness() {
+fn burstiness_uses_complete_bins_only() {
     let second = Duration::from_secs(1);
     for (times, seconds, expected) in [
         // Fewer than two bins.
@@ -162,7 +162,7 @@ fn only_complete_bins_tell_of_burstiness() {
 }
 
 #[test]
-fn the_skeleton_has_a_group_for_each_address_and_a_flow_for_each_pair() {
+fn skeleton_has_a_group_per_address_and_flow_per_pair() {
     let toml = skeleton(&calibrate_from(&pcap_bytes(DataLink::ETHERNET, &traffic())[..], BIN).unwrap());
     for (words, count) in
         [("[[medium]]", 1), ("[[group]]", 2), ("[[flow]]", 2), ("size = \"400B\"\nvariation = 0.2500", 1)]
@@ -172,7 +172,7 @@ fn the_skeleton_has_a_group_for_each_address_and_a_flow_for_each_pair() {
 }
 
 #[test]
-fn raw_ip_and_what_is_no_ip_have_names_too() {
+fn raw_ip_and_other_frames_have_names() {
     let raw = [(Duration::ZERO, frame(1, 2, 100)[14..].to_vec()), (Duration::from_secs(1), vec![0xff; 3])];
     let got = calibrate_from(&pcap_bytes(DataLink::RAW, &raw)[..], BIN).unwrap();
     let names: Vec<&str> = got.stations.iter().map(|s| s.name.as_str()).collect();
@@ -185,7 +185,7 @@ fn raw_ip_and_what_is_no_ip_have_names_too() {
 }
 
 #[test]
-fn bad_captures_say_what_is_wrong() {
+fn bad_capture_is_refused_with_a_reason() {
     let good = pcap_bytes(DataLink::ETHERNET, &traffic());
     let one = pcap_bytes(DataLink::ETHERNET, &traffic()[..1]);
     for (bytes, words) in [
@@ -203,7 +203,7 @@ fn bad_captures_say_what_is_wrong() {
 }
 
 #[test]
-fn a_snap_length_keeps_the_sizes_on_the_wire() {
+fn snap_length_keeps_sizes_on_the_wire() {
     let whole = pcap_bytes(DataLink::ETHERNET, &traffic());
     let mut cut = whole[..16].to_vec();
     cut.extend(64u32.to_be_bytes());
@@ -218,7 +218,7 @@ fn a_snap_length_keeps_the_sizes_on_the_wire() {
 }
 
 #[test]
-fn a_file_that_ends_in_the_middle_gives_what_is_there() {
+fn truncated_file_counts_its_whole_packets() {
     for whole in [pcap_bytes(DataLink::ETHERNET, &traffic()), pcapng_bytes(6, &traffic())] {
         assert!(!calibrate_from(&whole[..], BIN).unwrap().cut_short);
         for missing in [3, 110] {
@@ -229,7 +229,7 @@ fn a_file_that_ends_in_the_middle_gives_what_is_there() {
 }
 
 #[test]
-fn damage_is_no_end_in_the_middle() {
+fn damaged_file_is_not_a_truncated_one() {
     let mut bytes = pcap_bytes(DataLink::ETHERNET, &traffic());
     let at = 24 + 16 + traffic()[0].1.len() + 4;
     bytes[at..at + 4].copy_from_slice(&[0xff; 4]);
@@ -238,7 +238,7 @@ fn damage_is_no_end_in_the_middle() {
 }
 
 #[test]
-fn memory_is_bounded_however_many_stations_there_are() {
+fn many_stations_count_as_others() {
     let mut tally = Tally::new(BIN);
     for i in 0..60_000u32 {
         tally.add(f64::from(i), 100, (format!("from {i}"), format!("to {i}")));
@@ -251,7 +251,7 @@ fn memory_is_bounded_however_many_stations_there_are() {
 
 proptest! {
     #[test]
-    fn no_capture_does_harm(ng in any::<bool>(), at in 0usize..4000, with in any::<[u8; 4]>(), cut in 24usize..4000) {
+    fn random_capture_does_not_panic(ng in any::<bool>(), at in 0usize..4000, with in any::<[u8; 4]>(), cut in 24usize..4000) {
         let packets = &traffic()[..30];
         let mut bytes = if ng { pcapng_bytes(6, packets) } else { pcap_bytes(DataLink::ETHERNET, packets) };
         let at = at % (bytes.len() - 4);

@@ -1,5 +1,4 @@
-//! Shared Ethernet in cells: the fixed point of [`remora_model::ethernet`] round by round, and its attempts
-//! row by row.
+//! Shared media in cells: collisions on Ethernet round by round, token rings, and wireless cells with bad periods.
 
 use remora_model::ethernet::{
     ATTEMPTS_MAX, BUSY_MAX, DOUBLINGS_MAX, FRAGMENT_BITS, GAP_BITS, JAM_BITS, RETRY_MAX, ROUNDS, SLOT_BITS, fitted,

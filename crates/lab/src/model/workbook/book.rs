@@ -1,5 +1,4 @@
-//! A workbook before it is written: sheets of labelled rows, whose columns are what a formula is worked out
-//! for (ports, flows, rounds).
+//! A workbook before it is written: sheets of labelled rows, and the used formulas.
 
 use std::collections::BTreeMap;
 
@@ -419,7 +418,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_have_their_names() {
+    fn cell_names_are_those_of_spreadsheets() {
         for ((row, column), text) in
             [((0, 0), "A1"), ((11, 1), "B12"), ((9, 25), "Z10"), ((0, 26), "AA1"), ((0, 701), "ZZ1")]
         {

@@ -1,5 +1,5 @@
-//! A copy in cells: its rate is the fixed point of rate -> what it needs -> rate, found by halving an interval,
-//! a column for each half (`copying/mod.rs` of the model).
+//! A copy in cells: its rate is a fixed point, found by bisection with a column for each step (the model's
+//! `copying`).
 
 use remora_model::pipeline::PACE;
 use remora_model::{Kind, Quantity, Resource, Route};

@@ -1,7 +1,6 @@
-//! Formulas as cells hold them, each with the value that it has with the inputs as they are. What is
-//! written down once as arithmetic is both: the text that a spreadsheet program computes, and the number.
+//! Spreadsheet formulas with their current values: arithmetic on [`Expr`] builds the text and computes the number.
 //!
-//! A number that is none (`NAN`) stands for a spreadsheet's error: whatever is computed from it is one, too.
+//! A value that is not a number stands for a spreadsheet error and propagates.
 
 use std::ops::{Add, Div, Mul, Sub};
 
@@ -334,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_mean_what_values_are() {
+    fn expression_text_computes_its_value() {
         let (a, b) = (Expr::cell(0, "A1", 2.0), Expr::cell(1, "B2", 3.0));
         for (e, expected, value) in [
             (&a + &b, "A1+'Bob''s'!B2", 5.0),
@@ -352,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_input_changes_is_worked_out() {
+    fn constant_expression_is_folded() {
         let a = Expr::cell(0, "A1", 2.0);
         let zero = Expr::from(0.0);
         for (e, expected) in [
@@ -367,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_spread_as_in_a_spreadsheet() {
+    fn error_value_propagates() {
         let none = Expr::cell(0, "A1", 1.0) / Expr::cell(0, "A2", 0.0);
         assert!(none.value().is_nan() && (&none + 1.0).value().is_nan() && none.max(1.0).value().is_nan());
         assert!(when(&none.lt(1.0), 1.0, 2.0).value().is_nan());

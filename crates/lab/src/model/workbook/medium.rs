@@ -1,4 +1,4 @@
-//! Gateways in cells: M/G/1 or, where arrivals come spaced, G/G/1.
+//! Media, switch ports and gateways in cells: loads, queues, and the regularity of arrivals.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,8 @@
-//! The model's answer as a spreadsheet (OOXML) whose results are formulas: change an input cell in
-//! any spreadsheet program and they follow. Cells carry the values that the model computed, too, for
-//! programs that only show.
+//! The model's solution as a spreadsheet (OOXML) with live formulas; cells also hold the current values.
 //!
-//! [`write_nmt1989`] writes the paper's sheet, a [`Spreadsheet`] has the formulas of today for any network
-//! that fits. Those are laid out as the model is: a module here for each of its modules.
+//! [`write_nmt1989`] writes the paper's sheet; a [`Spreadsheet`] has the current formulas for any network that
+//! fits. Read `expr` (formulas), `book` (sheets), `traffic` (inputs and loads), `access` and `medium` (delays),
+//! `round` and `copy` (copies), `network` (everything together) and `results`.
 
 mod access;
 mod book;

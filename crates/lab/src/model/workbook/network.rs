@@ -1,5 +1,4 @@
-//! A network's workbook: inputs, loads, each medium and gateway by its formulas, ways from end to end.
-//! It computes what [`remora_model::Network::solve`] does, cell by cell.
+//! A network's workbook: cell by cell what [`remora_model::Network::solve`] computes.
 
 use remora_model::queue::{GG1_WAIT, POISSON};
 use remora_model::{Hop, Network, Quantity};

@@ -1,5 +1,6 @@
-//! The sheet of Copy 89's figures 5, 9 and 10: submodels with their inputs, and the paper's formulas
-//! on one Ethernet and the workstations on it ([`remora_model::nmt1989`] says what is wrong with them).
+//! The sheet of Copy 89's figures 5, 9 and 10: submodels and the paper's formulas on one Ethernet.
+//!
+//! [`remora_model::nmt1989`] lists their faults.
 
 use remora_model::nmt1989::{Results, Sheet, background};
 use remora_model::{Network, Size};

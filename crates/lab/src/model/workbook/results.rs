@@ -1,4 +1,4 @@
-//! The results beside the inputs on the first sheet, in the units of `remora model`'s tables.
+//! The results on the first sheet, in the units of `remora model`'s tables.
 
 use remora_model::Quantity;
 use remora_model::queue::PROCESSOR;

@@ -1,5 +1,5 @@
-//! What a packet of a copy meets at a place, and how it fills it, in cells (`cell/copy.rs` and `pipeline.rs`
-//! of the model).
+//! A round of a copy's packets in cells: waits, resources and the pace (the model's `cell/copy.rs` and
+//! `pipeline.rs`).
 
 use remora_model::ring::Discipline;
 use remora_model::{Hop, Kind, Resource};

@@ -1,5 +1,6 @@
-//! The workbook's cells beside what the model says of the same network. That spreadsheet programs compute
-//! the same of the texts is seen in `crates/cli/tests/model_people/sheet.rs`.
+//! Cells against the model.
+//!
+//! `crates/cli/tests/model_people/sheet.rs` checks that spreadsheet programs compute the same from the texts.
 
 use remora_model::{Network, Reason, Seconds, Topology};
 use remora_sim::network::check::{Case, Submodel};
@@ -69,7 +70,7 @@ fn check(name: &str, topology: &Topology) {
 }
 
 #[test]
-fn cells_say_what_the_model_says_of_flows() {
+fn cells_match_the_model_for_flows() {
     for submodel in Submodel::ALL {
         for number in 0..2 {
             let case = Case::draw(submodel, false, 11, number);
@@ -79,7 +80,7 @@ fn cells_say_what_the_model_says_of_flows() {
 }
 
 #[test]
-fn cells_say_what_the_model_says_of_copies() {
+fn cells_match_the_model_for_copies() {
     for submodel in Submodel::ALL {
         let mut case = Case::draw(submodel, true, 11, 0);
         case.topology.copies.truncate(1);
@@ -88,19 +89,19 @@ fn cells_say_what_the_model_says_of_copies() {
 }
 
 #[test]
-fn cells_say_what_the_model_says_of_the_examples() {
+fn cells_match_the_model_for_examples() {
     check("office", &examples::office());
     check("figure 10", &examples::copy89(1034.0));
 }
 
 /// Packets slightly too slow for a burst queue if other traffic delays them.
 #[test]
-fn packets_that_catch_up_with_others_are_a_burst_in_cells_too() {
+fn cells_match_the_model_for_delayed_bursts() {
     check("trickle", &examples::trickle());
 }
 
 #[test]
-fn cells_say_what_the_model_says_of_two_cells() {
+fn cells_match_the_model_for_two_wireless_cells() {
     let mut topology = examples::cells();
     check("two cells", &topology);
     topology.media.swap(0, 1);
@@ -108,7 +109,7 @@ fn cells_say_what_the_model_says_of_two_cells() {
 }
 
 #[test]
-fn cells_say_what_the_model_says_of_thinking_in_bad_weather() {
+fn cells_match_the_model_for_think_time_in_bad_periods() {
     let mut topology = examples::office();
     let copy = &mut topology.copies[0];
     (copy.to, copy.think) = ("robots".into(), Seconds::new(0.05).unwrap());
@@ -116,7 +117,7 @@ fn cells_say_what_the_model_says_of_thinking_in_bad_weather() {
 }
 
 #[test]
-fn places_of_one_name_are_two_in_cells_too() {
+fn cells_match_the_model_for_equal_names() {
     for name in ["floor", "backbone", "servers software", "desks disk"] {
         let mut topology = examples::office();
         topology.gateways[0].name = name.into();
@@ -125,7 +126,7 @@ fn places_of_one_name_are_two_in_cells_too() {
 }
 
 #[test]
-fn a_flow_without_packets_is_beside_a_copy() {
+fn cells_match_the_model_for_an_empty_flow_and_a_copy() {
     let (network, _, results) = filled(&examples::copy89(0.0));
     assert!(network.solve().flows[0].delay_s.outside().contains(&Reason::BesideCopy));
     let told = results.flows[0].doubts.iter().filter(|(doubt, _)| doubt.value() == Some(true));
@@ -134,7 +135,7 @@ fn a_flow_without_packets_is_beside_a_copy() {
 }
 
 #[test]
-fn a_file_of_fewer_blocks_than_the_window_does_not_fill_it() {
+fn cells_match_the_model_for_a_file_below_the_window() {
     for (bytes, blocks) in [(1, 1), (8192, 1), (20_000, 3), (24_576, 3)] {
         let mut topology = examples::office();
         topology.copies.truncate(1);
@@ -154,7 +155,7 @@ fn a_file_of_fewer_blocks_than_the_window_does_not_fill_it() {
 
 /// Overload, no senders, no processors, no bad periods.
 #[test]
-fn cells_say_what_the_model_says_of_the_extremes() {
+fn cells_match_the_model_for_extreme_networks() {
     for (key, factor) in [("rate", 30.0), ("rate", 0.0), ("cost", 0.0), ("cost", 40.0), ("bad", 0.0), ("bad", 10.0)] {
         let mut topology = examples::office();
         topology.copies.clear();
@@ -169,7 +170,7 @@ fn cells_say_what_the_model_says_of_the_extremes() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_by_name() {
+fn network_too_large_is_refused_by_name() {
     let of = |change: fn(&mut Topology)| {
         let mut topology = examples::office();
         change(&mut topology);

@@ -1,5 +1,4 @@
-//! The numbers of the file in yellow cells, by their names, and the structure that no cell changes: names,
-//! ports, ways.
+//! Inputs in yellow cells, the traffic that follows from them, and queues with one server.
 
 use std::collections::BTreeMap;
 

@@ -1,3 +1,5 @@
+//! The link, the clients and the settings of the demonstration.
+
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! One racer's way there or back.
+//! A race: the server, its relays, and one copy by each client.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};

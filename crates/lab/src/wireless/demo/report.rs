@@ -1,4 +1,4 @@
-//! The race as it runs, its results as text, and its page.
+//! The results as text and as a page.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

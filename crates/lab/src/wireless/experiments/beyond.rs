@@ -1,5 +1,7 @@
-//! What the papers did not measure, in virtual time: longer bursts, independent loss, distance,
-//! outages, other rates, hand-offs, small operations, and the link layer they planned.
+//! Experiments beyond the papers in virtual time.
+//!
+//! Longer bursts, independent loss, distance, outages, other rates, hand-offs, small operations, and the link
+//! layer that the papers planned.
 
 use std::time::Duration;
 

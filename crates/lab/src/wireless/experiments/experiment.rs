@@ -1,3 +1,5 @@
+//! An experiment: its cells, measures and figures.
+
 use serde::Serialize;
 
 use crate::wireless::cell::{Cell, Measure};

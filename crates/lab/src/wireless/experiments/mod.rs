@@ -1,4 +1,4 @@
-//! The experiments by name: those of the papers, and those beyond them.
+//! The experiments by name. Read `experiment`, then `tables` (shared cells), `papers` and `beyond`.
 
 mod beyond;
 pub(super) mod experiment;
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn every_table_is_rectangular_and_its_figures_and_baseline_exist() {
+    fn tables_are_rectangular_and_name_existing_axes() {
         for experiment in all() {
             let cells = (experiment.cells)();
             let axes = |c: &Cell| c.labels.iter().map(|l| l.axis).collect::<Vec<_>>();

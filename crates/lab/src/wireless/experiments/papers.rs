@@ -1,4 +1,4 @@
-//! The experiments of NFS/W 95 and NFS/W 97, on their testbed as `remora_sim` has it.
+//! The experiments of NFS/W 95 and NFS/W 97, on `remora_sim`'s model of their testbed.
 
 use std::time::Duration;
 

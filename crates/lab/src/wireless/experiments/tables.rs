@@ -1,5 +1,4 @@
-//! The tables that are filled in virtual time and in real time alike: the same cells, by other
-//! systems and at more or fewer levels.
+//! Tables used in virtual time and in real time, with other systems and levels.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! A bench: an emulated link with a server on its base side, on which one run after another is
-//! made. All of it is gone when the bench is.
+//! A bench: an emulated link with a server on its base side, for one run after another.
+//!
+//! Dropping it removes everything.
 
 use std::ffi::OsString;
 use std::net::Ipv4Addr;

@@ -1,5 +1,4 @@
-//! The experiments that are made in real time beside the [papers'](super::papers): those beyond them, and
-//! those that only make sense with real systems.
+//! Experiments in real time beyond the [papers'](super::papers), and those that need real systems.
 
 use std::time::Duration;
 
@@ -115,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_are_rectangular_and_have_no_cell_twice() {
+    fn real_tables_are_rectangular_without_duplicates() {
         for experiment in all() {
             let cells = (experiment.cells)();
             let axes = |c: &Cell| c.labels.iter().map(|l| l.axis).collect::<Vec<_>>();

@@ -1,7 +1,7 @@
-//! A guest with the Linux kernel's own NFS client: QEMU in the mobile's namespace, its network
-//! device without offloads, so that the guest's TCP itself crosses the emulated link.
+//! A guest with the Linux kernel's NFS client: QEMU in the mobile's namespace.
 //!
-//! The crate `guest` has what it is made of, and the conversation with it.
+//! Its network device has no offloads, so that the guest's TCP itself crosses the emulated link. The crate
+//! `guest` boots it.
 
 use std::fs;
 use std::net::Ipv4Addr;

@@ -1,12 +1,9 @@
-//! The same jobs in real time: real programs in real namespaces on the emulated link.
+//! The jobs in real time: real programs in network namespaces on the emulated link.
 //!
-//! A `Bench` is a link with `remora serve` on its base side. Runs are spread
-//! over several benches, which hardly notice one another: a link of 1 Mbit/s is light work. A
-//! run's weather begins when its copy does; it ends when the copying program does, and then the
-//! copy is compared with the file. A run in which the emulator was late is not counted and made
-//! again once.
-//!
-//! It needs root. Nothing is left behind, see [`remora_host::emulate`] and `scratch`.
+//! Runs are spread over several benches: a link of 1 Mbit/s needs little processor time. A run's weather begins
+//! with its copy; afterwards the copy is compared with the file. A run in which the emulator was late is repeated
+//! once. Needs root; leaves nothing behind. Read `setup`, `program` (processes and files), `tunnel`, `ssh` and
+//! `guest` (systems), `bench` (copies), `workloads` (other jobs), then `experiments` and `papers`.
 
 pub(crate) mod bench;
 mod experiments;

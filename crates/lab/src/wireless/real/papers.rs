@@ -1,6 +1,6 @@
-//! The papers' experiments on the hosts that there are: their clients are `remora cp` with their settings, and
-//! `remora link` is the retransmission that they emulated. What is only about the hosts of then stays
-//! [simulated](only_simulated).
+//! The papers' experiments with `remora cp` as their clients and `remora link` as their link-level retransmission.
+//!
+//! Experiments about the hosts of that time are only [simulated](super::only_simulated).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Which of today's systems are on this machine.
+//! Other systems, and whether they are installed.
 
 use std::path::Path;
 use std::process::Command;

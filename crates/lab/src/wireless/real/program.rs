@@ -1,4 +1,4 @@
-//! The command lines of those who carry files.
+//! Programs in a station: files, environment, start, time limits and exit.
 
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};

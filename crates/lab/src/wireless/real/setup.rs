@@ -1,4 +1,4 @@
-//! Benches without work: which of them a run gets.
+//! Settings of real runs, and the choice of a bench for a run.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -100,7 +100,7 @@ mod tests {
     const GUEST: Equipment = Equipment { guest: true, ..PLAIN };
 
     #[test]
-    fn a_run_gets_the_bench_that_is_equipped_best() {
+    fn run_gets_the_best_equipped_bench() {
         let cases = [
             (&[MANY, LINKED, PLAIN][..], Needs::of(None), Some(2)),
             (&[MANY, PLAIN], Needs::of(Some(System::LinkAdaptive)), Some(1)),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_is_taken_by_who_wants_one_only() {
+    fn guest_goes_to_a_run_that_needs_one() {
         assert_eq!(best(&[GUEST], Needs::of(None)), None);
         assert_eq!(best(&[GUEST, MANY], Needs::of(None)), Some(1));
         let far = Equipment { mobiles: 2, ..GUEST };

@@ -1,5 +1,4 @@
-//! An SSH server on a bench, for scp and rsync: with keys and settings of its own, none of the
-//! machine's.
+//! An SSH server on a bench for scp and rsync, with its own keys and settings.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};

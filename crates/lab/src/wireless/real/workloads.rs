@@ -1,5 +1,4 @@
-//! The link layer with more to send than the channel carries: `remora link` at the base and on
-//! each of its mobiles, and datagrams for all of them faster than any gets its share.
+//! Jobs other than copies: saturation, small operations and a TCP stream.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
