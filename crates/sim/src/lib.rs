@@ -19,36 +19,18 @@
 
 #![allow(missing_docs, reason = "used inside the workspace only")]
 
-mod agenda;
 pub mod atp;
 pub mod atp_swarm;
-mod client_node;
 pub mod copy;
-mod describe;
-pub mod disk;
 pub mod drc;
-mod flushes;
-pub mod hosts;
+mod events;
 pub mod net;
 pub mod network;
-pub mod oracle;
-mod packet_log;
 pub mod programs;
 pub mod saturation;
-pub mod scenario;
-pub mod script;
-mod server_node;
-pub mod small;
 pub mod swarm;
 pub mod testbed;
-mod trace;
-mod transfer;
-pub mod workload;
-mod world;
+pub mod world;
 
-pub use agenda::Agenda;
-pub use client_node::{ClientNode, User};
-pub use packet_log::{Packet, PacketKind};
-pub use server_node::{Execution, Intake, ServerConfig, ServerNode, ServerStats};
-pub use trace::{NodeId, Trace};
-pub use world::{Fault, Stuck, World};
+pub use events::{EventQueue, NodeId, Packet, PacketKind, Trace};
+pub use world::{ClientNode, Execution, Fault, Intake, ServerConfig, ServerNode, ServerStats, Stuck, User, World};

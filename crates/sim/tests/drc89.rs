@@ -7,10 +7,10 @@ use bytes::Bytes;
 use remora_client::Config;
 use remora_server::cache;
 use remora_sim::Trace;
-use remora_sim::disk::Stall;
+use remora_sim::drc::script::{self, Script};
 use remora_sim::net::{Rule, RuleAction};
-use remora_sim::script::{self, Script};
-use remora_sim::workload::{Making, Op};
+use remora_sim::swarm::oracle::{Making, Op};
+use remora_sim::world::disk::Stall;
 use remora_wire::nfs3::Proc;
 
 const fn ms(n: u64) -> Duration {

@@ -7,9 +7,9 @@ use remora_base::{Rate, Time};
 use remora_channel::{Duplex, ErrorModel, Outage};
 use remora_client::{Config, Transport};
 use remora_sim::PacketKind;
+use remora_sim::copy::small::{self, SmallConfig};
 use remora_sim::copy::{self, CopyConfig, CopyResult, Direction, HandOff, SWITCH_NOTICE};
 use remora_sim::saturation::{self, SaturationConfig};
-use remora_sim::small::{self, SmallConfig};
 
 const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)

@@ -2,7 +2,7 @@
 
 use remora_server::cache;
 use remora_sim::Trace;
-use remora_sim::scenario::{CacheChoice, Scenario};
+use remora_sim::swarm::scenario::{CacheChoice, Scenario};
 use remora_sim::swarm::{self, Outcome};
 
 fn run(seed: u64, choice: CacheChoice) -> Outcome {

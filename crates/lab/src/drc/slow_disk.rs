@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use remora_base::Time;
 use remora_host::Clock;
-use remora_sim::drc::ufs::{Ufs, Volume};
+use remora_sim::world::ufs::{Ufs, Volume};
 use remora_vfs::{Cred, DirEnd, DirEntry, DirQuery, FileId, Made, MemFs, Result, Vfs};
 use remora_wire::nfs3::{
     Attr, CreateHow, Fh, FsStatOk, LinkAttrs, NfsTime, NodeKind, PathConfOk, RenameDirs, SetAttr, Stable, Wcc,

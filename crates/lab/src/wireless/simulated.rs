@@ -5,10 +5,11 @@ use std::time::Duration;
 use remora_base::Time;
 use remora_channel::{Config, ErrorModel};
 use remora_client::BlockSize;
-use remora_sim::copy::{CopyConfig, CopyResult, Direction, Manner, MobileCopy};
-use remora_sim::saturation::SaturationConfig;
-use remora_sim::small::SmallConfig;
-use remora_sim::{PacketKind, copy, saturation, small, testbed};
+use remora_sim::PacketKind;
+use remora_sim::copy::small::{self, SmallConfig};
+use remora_sim::copy::{self, CopyConfig, CopyResult, Direction, Manner, MobileCopy};
+use remora_sim::saturation::{self, SaturationConfig};
+use remora_sim::testbed;
 
 use super::cell::{Measure, Packet, RunError, Runner, Sample};
 use super::job::{Copy, Job, Saturation, SmallOperations, System, Testbed};

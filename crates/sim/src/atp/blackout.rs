@@ -11,9 +11,10 @@ use remora_base::Time;
 use super::endpoints::Endpoints;
 use super::experiment::QUEUE;
 use super::ledger::Ledger;
+use super::pipe::{Link, WhenDown};
 use super::trace::Trace;
 use super::workload::{Class, Object};
-use super::world::{self, End, Link, Pace, Scheme, WhenDown};
+use super::world::{self, End, Pace, Scheme};
 
 const OUT: Time = Time::from_secs(10);
 const BACK: Time = Time::from_secs(40);

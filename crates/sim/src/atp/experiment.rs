@@ -10,9 +10,10 @@ use thiserror::Error;
 use super::baseline::{SetUpError, Streams, Tcp, TcpConfig};
 use super::endpoints::{Endpoints, EndpointsError};
 use super::ledger::Fate;
+use super::pipe::{Link, WhenDown};
 use super::trace::Trace;
 use super::workload::{Class, Object, Workload};
-use super::world::{self, Link, Pace, Run, Scheme, WhenDown, WorldError};
+use super::world::{self, Pace, Run, Scheme, WorldError};
 
 /// Time to connect before the first object.
 pub const LEAD: Duration = Duration::from_secs(1);

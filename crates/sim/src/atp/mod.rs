@@ -25,6 +25,7 @@ pub use experiment::{
 };
 pub use ledger::{Fate, Ledger, Told};
 pub use oracle::{Optimum, OracleError, optimum};
+pub use pipe::{Link, WhenDown};
 pub use trace::{Trace, TraceError};
 pub use workload::{Class, Object, Workload};
-pub use world::{End, Link, Pace, Run, Scheme, Second, WhenDown, WorldError};
+pub use world::{End, Pace, Run, Scheme, Second, WorldError};

@@ -9,10 +9,33 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use remora_base::Time;
 
-use super::world::{Link, WhenDown};
+use super::trace::Trace;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes of an IPv4 and a UDP header.
 const HEADERS: usize = 28;
+
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// The bandwidth of both directions.
+    pub trace: Arc<Trace>,
+    /// One-way delay.
+    pub delay: Duration,
+    /// Capacity of each end's device queue in packets.
+    pub queue_max: usize,
+    /// Treatment of packets while there is no bandwidth.
+    pub when_down: WhenDown,
+}
+
+/// Treatment of packets by a device whose link is down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WhenDown {
+    /// Queues as many as fit, as Dummynet does.
+    Holds,
+    /// Drops new ones; keeps those queued.
+    Drops,
+}
 
 /// A direction of the link.
 #[derive(Clone, Debug)]

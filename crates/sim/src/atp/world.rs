@@ -1,7 +1,6 @@
 //! Two hosts and the link between them, in virtual time.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,8 +8,7 @@ use remora_base::Time;
 use thiserror::Error;
 
 use super::ledger::{Fate, Ledger};
-use super::pipe::Pipe;
-use super::trace::Trace;
+use super::pipe::{Link, Pipe};
 use super::workload::Object;
 
 /// Maximum of steps at one moment.
@@ -65,27 +63,6 @@ pub trait Scheme {
     fn trouble(&self) -> Option<String> {
         None
     }
-}
-
-#[derive(Clone, Debug)]
-pub struct Link {
-    /// The bandwidth of both directions.
-    pub trace: Arc<Trace>,
-    /// One-way delay.
-    pub delay: Duration,
-    /// Capacity of each end's device queue in packets.
-    pub queue_max: usize,
-    /// Treatment of packets while there is no bandwidth.
-    pub when_down: WhenDown,
-}
-
-/// Treatment of packets by a device whose link is down.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WhenDown {
-    /// Queues as many as fit, as Dummynet does.
-    Holds,
-    /// Drops new ones; keeps those queued.
-    Drops,
 }
 
 /// The submission of objects.

@@ -23,31 +23,8 @@ mod net;
 mod scenario;
 mod world;
 
-use std::time::Duration;
-
-use remora_base::Time;
-
 pub use scenario::{Faults, Scenario};
-
-/// Time for all requests after the end of the faults: longer than the idle timeout in worlds where
-/// it matters, and time for 600 KB at a megabit.
-pub const LIVENESS: Duration = Duration::from_secs(300);
-
-/// The result of a run.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Outcome {
-    /// Errors found; empty if none.
-    pub violations: Vec<String>,
-    /// Hash of the run: the same for the same seed.
-    pub trace: u64,
-    /// End of the run.
-    pub ended: Time,
-    pub requests: u64,
-    pub delivered: u64,
-    /// Those lost with their connection or by a restart.
-    pub lost: u64,
-    pub packets: u64,
-}
+pub use world::{LIVENESS, Outcome};
 
 /// Runs the world of `seed`; logs its events to `say`, line by line.
 pub fn run(seed: u64, say: &mut dyn FnMut(String)) -> Outcome {

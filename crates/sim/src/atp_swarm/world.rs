@@ -15,7 +15,26 @@ use siphasher::sip::SipHasher13;
 use super::ledger::{Asked, Entry, Ledger, NAME};
 use super::net::Net;
 use super::scenario::Scenario;
-use super::{LIVENESS, Outcome};
+
+/// Time for all requests after the end of the faults: longer than the idle timeout in worlds where
+/// it matters, and time for 600 KB at a megabit.
+pub const LIVENESS: Duration = Duration::from_secs(300);
+
+/// The result of a run.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Outcome {
+    /// Errors found; empty if none.
+    pub violations: Vec<String>,
+    /// Hash of the run: the same for the same seed.
+    pub trace: u64,
+    /// End of the run.
+    pub ended: Time,
+    pub requests: u64,
+    pub delivered: u64,
+    /// Those lost with their connection or by a restart.
+    pub lost: u64,
+    pub packets: u64,
+}
 
 /// Maximum of steps at one moment.
 const STEPS_MAX: u32 = 20_000;

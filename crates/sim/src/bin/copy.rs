@@ -12,8 +12,8 @@ use remora_base::Time;
 use remora_channel::{Duplex, ErrorModel, Opportunities, Outage, PerSide};
 use remora_client::{BlockSize, WindowSize};
 use remora_sim::copy::{self, CopyConfig, Direction, HandOff, Manner, MobileCopy};
-use remora_sim::disk::DiskModel;
 use remora_sim::programs::{duration, median};
+use remora_sim::world::disk::DiskModel;
 use remora_sim::{ServerConfig, Trace};
 
 /// Copies a file between client and server over the papers' channel, in virtual time, and compares

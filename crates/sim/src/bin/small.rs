@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use flags::Flags;
+use remora_sim::copy::small::{self, SmallConfig};
 use remora_sim::copy::{CopyConfig, Direction};
-use remora_sim::small::{self, SmallConfig};
 
 /// Writes 1 MiB over the papers' channel in virtual time and meanwhile, about every 300 ms, creates
 /// and writes a file of 100 bytes.

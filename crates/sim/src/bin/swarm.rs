@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, ValueEnum};
 use remora_server::cache;
 use remora_sim::Trace;
-use remora_sim::scenario::{CacheChoice, Scenario};
+use remora_sim::swarm::scenario::{CacheChoice, Scenario};
 use remora_sim::swarm::{self, Outcome};
 
 /// Runs clients and a server in worlds drawn from seeds, checked by an oracle. For each failing

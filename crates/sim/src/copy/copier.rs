@@ -1,5 +1,5 @@
 //! The user of a client that copies one file: LOOKUP and READs, or CREATE, WRITEs and COMMIT, and
-//! the calls of its [`Manner`](super::Manner).
+//! the calls of its [`Manner`](super::config::Manner).
 
 use bytes::Bytes;
 use remora_base::Time;
@@ -8,12 +8,11 @@ use remora_vfs::{Cred, MemFs, Vfs};
 use remora_wire::mount;
 use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Fh, Reply, SetAttr, Stable};
 
-use super::beginning::Beginning;
-use super::closing::Closing;
-use super::{CopyError, Direction};
-use crate::client_node::User;
-use crate::hosts::SlowHost;
-use crate::transfer::Transfer;
+use super::command::{FirstCalls, LastCalls};
+use super::config::{CopyError, Direction};
+use crate::world::User;
+use crate::world::slow_host::SlowHost;
+use crate::world::transfer::Transfer;
 
 /// A file to copy.
 #[derive(Clone, Debug)]
@@ -67,11 +66,11 @@ enum State {
     /// GETATTR is outstanding.
     Sizing(CallId, Fh),
     /// The first calls of `remora cp` are outstanding.
-    Beginning(Beginning),
+    Beginning(FirstCalls),
     /// With the calls that come after the data, if the manner has any.
-    Moving(Box<Transfer>, Option<Closing>),
+    Moving(Box<Transfer>, Option<LastCalls>),
     /// All data was moved and committed.
-    Closing(Closing),
+    Closing(LastCalls),
     Done(Bytes),
     Failed(String),
 }
@@ -185,11 +184,11 @@ impl Copier {
         self.moving(Transfer::read(fh, size, self.task.io_max), None)
     }
 
-    fn write(&self, fh: Fh, closing: Option<Closing>) -> State {
+    fn write(&self, fh: Fh, closing: Option<LastCalls>) -> State {
         self.moving(Transfer::write(fh, self.task.original.clone(), self.task.io_max), closing)
     }
 
-    fn moving(&self, transfer: Transfer, closing: Option<Closing>) -> State {
+    fn moving(&self, transfer: Transfer, closing: Option<LastCalls>) -> State {
         let transfer = match self.task.host {
             Some(host) => transfer.on_host(host),
             None => transfer,
@@ -225,7 +224,7 @@ impl Copier {
     }
 
     /// The temporary name of a file during an upload.
-    fn hidden(&self) -> String {
+    fn temporary(&self) -> String {
         format!(".{}.remora-part-00000000", self.task.name)
     }
 
@@ -237,8 +236,8 @@ impl Copier {
             }
             Start::Mounted(root) => self.open(now, client, root),
             Start::Command(root) => {
-                let names = (&self.task.name[..], &self.hidden()[..]);
-                Beginning::ask(now, client, self.task.direction, root, names).map(State::Beginning)
+                let names = (&self.task.name[..], &self.temporary()[..]);
+                FirstCalls::ask(now, client, self.task.direction, root, names).map(State::Beginning)
             }
         }
     }
@@ -252,14 +251,14 @@ impl Copier {
     }
 
     /// The first calls of `remora cp` may all be answered.
-    fn begun(&self, now: Time, client: &mut Client, beginning: Beginning) -> Result<State, Busy> {
+    fn begun(&self, now: Time, client: &mut Client, beginning: FirstCalls) -> Result<State, Busy> {
         match (beginning.found(), self.task.direction) {
             (None, _) => Ok(State::Beginning(beginning)),
             (Some((fh, None)), Direction::Read) => Self::size(now, client, fh),
             (Some((fh, Some(size))), Direction::Read) => Ok(self.read(fh, size)),
             (Some((fh, _)), Direction::Write) => {
-                let names = (&self.task.name[..], &self.hidden()[..]);
-                let closing = Closing::new(beginning.dir(), names, fh.clone());
+                let names = (&self.task.name[..], &self.temporary()[..]);
+                let closing = LastCalls::new(beginning.dir(), names, fh.clone());
                 Ok(self.write(fh, Some(closing)))
             }
         }

@@ -10,11 +10,11 @@ use remora_client::Config;
 use remora_server::cache;
 use remora_wire::nfs3::Proc;
 
-use crate::disk::Stall;
-use crate::packet_log::PacketKind;
-use crate::script::{self, Played, Script};
-use crate::trace::Trace;
-use crate::workload::{Making, Op};
+use crate::drc::script::{self, Played, Script};
+use crate::events::PacketKind;
+use crate::events::Trace;
+use crate::swarm::oracle::{Making, Op};
+use crate::world::disk::Stall;
 
 /// One-way delay between client and server.
 pub const DELAY: Duration = Duration::from_millis(60);

@@ -13,9 +13,12 @@ use remora_base::Time;
 use remora_client::{Answer, CallId, Failure, Request};
 use remora_wire::nfs3::{Call, DirOp, Fh, Reply, SetAttr, SetAttrArgs, Stable, WriteArgs};
 
-use super::{BLOCK, WRITES};
-use crate::client_node::User;
+use crate::world::User;
 
+/// Writes of a run: 1 MB in blocks of 8 KB.
+pub const WRITES: u32 = 128;
+/// Bytes of a write.
+pub const BLOCK: u32 = crate::world::ufs::BLOCK as u32;
 /// Block I/O daemons.
 pub const BIODS: usize = 4;
 /// Calls before the first WRITE.

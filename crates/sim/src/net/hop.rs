@@ -1,14 +1,46 @@
 //! A plain network with every fault of datagrams: delay, loss, duplication, reordering, corruption,
 //! and messages from strangers; and scripted treatment of chosen calls.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::{Peer, Rng, Time};
+use remora_wire::nfs3::Proc;
 
-use super::{Arrival, NetStats, addr};
-use crate::agenda::Agenda;
-use crate::trace::NodeId;
+use super::addr;
+use crate::events::EventQueue;
+use crate::events::NodeId;
+use crate::events::message_text;
+
+/// A message that arrived.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Arrival {
+    /// Receiver.
+    pub to: NodeId,
+    /// The client at either end.
+    pub client: usize,
+    /// Source, as the receiver sees it.
+    pub from: Peer,
+    pub bytes: Bytes,
+}
+
+/// Counters of messages. They never decrease.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NetStats {
+    /// Messages sent.
+    pub sent: u64,
+    /// Messages delivered, including duplicates and noise.
+    pub delivered: u64,
+    /// Datagrams lost, including those with a bad checksum.
+    pub lost: u64,
+    /// Datagrams duplicated.
+    pub doubled: u64,
+    /// Invented or corrupted messages delivered.
+    pub noise: u64,
+    /// Stream records lost with their connection.
+    pub cut: u64,
+}
 
 /// A client's path to the server and back. Probabilities apply to each datagram.
 #[derive(Clone, PartialEq, Debug)]
@@ -53,7 +85,7 @@ impl Hop {
         now: Time,
         arrival: Arrival,
         rng: &mut Rng,
-        flying: &mut Agenda<Arrival>,
+        flying: &mut EventQueue<Arrival>,
         stats: &mut NetStats,
     ) {
         if rng.chance(self.loss) {
@@ -116,4 +148,48 @@ fn noise(mut arrival: Arrival, rng: &mut Rng) -> Arrival {
         arrival.from = Peer::datagram(addr::stranger());
     }
     arrival
+}
+
+/// The treatment of one transmission of a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rule {
+    /// Procedure of the call.
+    pub proc: Proc,
+    /// Number among the client's transmissions of the procedure, from 0.
+    pub nth: u32,
+    pub action: RuleAction,
+}
+
+/// The action of a [`Rule`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RuleAction {
+    /// The message is lost.
+    Drop,
+    /// The message arrives after this delay.
+    Delay(Duration),
+}
+
+/// The rules of one link, and the transmissions seen by procedure.
+#[derive(Clone, Default, Debug)]
+pub struct CallRules {
+    rules: Vec<Rule>,
+    seen: BTreeMap<Proc, u32>,
+}
+
+impl CallRules {
+    pub(super) fn new(rules: Vec<Rule>) -> CallRules {
+        CallRules { rules, seen: BTreeMap::new() }
+    }
+
+    /// The action for this call, which counts as seen.
+    pub(super) fn action(&mut self, message: &Bytes) -> Option<RuleAction> {
+        if self.rules.is_empty() {
+            return None;
+        }
+        let proc = message_text::read_call(message)?.call.proc();
+        let seen = self.seen.entry(proc).or_default();
+        let nth = *seen;
+        *seen += 1;
+        self.rules.iter().find(|r| r.proc == proc && r.nth == nth).map(|r| r.action)
+    }
 }

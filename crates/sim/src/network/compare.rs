@@ -3,7 +3,8 @@
 use remora_model::{Reason, Report, Topology};
 use serde::Serialize;
 
-use super::{Simulated, Stat};
+use super::run::Simulated;
+use super::series::Stat;
 
 /// Model and simulation agree within this relative difference.
 pub const NEAR: f64 = 0.1;

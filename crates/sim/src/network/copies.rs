@@ -6,9 +6,9 @@
 use remora_base::Rng;
 use remora_model::{Burst, Copy};
 
-use super::clock::Tick;
 use super::draw::Sizes;
-use super::fifo::Fifo;
+use super::event::Tick;
+use super::media::Fifo;
 use super::series::Series;
 
 /// An outstanding block.

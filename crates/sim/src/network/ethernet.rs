@@ -11,8 +11,8 @@ use std::collections::{BinaryHeap, VecDeque};
 use remora_base::Rng;
 use remora_channel::csma::{BackOff, Timing};
 
-use super::clock::Tick;
-use super::packet::{Crossing, Event, Plan};
+use super::event::Tick;
+use super::event::{Crossing, Event, Plan};
 
 /// Capacity of a station's queue in frames.
 const QUEUE_MAX: usize = 100_000;

@@ -3,11 +3,9 @@
 use remora_base::Rng;
 use remora_model::{Kind, Medium};
 
-use super::clock::Tick;
 use super::ethernet::Ethernet;
-use super::packet::{Crossing, Plan};
+use super::event::{Crossing, Event, Plan, Tick};
 use super::ring::Ring;
-use super::switch::Switch;
 use super::wifi::Cell;
 
 /// A medium with its stations.
@@ -78,5 +76,73 @@ impl Carrier {
             Carrier::Switch(_) => 0,
             Carrier::Wifi(m) => m.lost,
         }
+    }
+}
+
+/// A FIFO server, such as a disk, a gateway or a switch port. Its state is the time at which the
+/// last customer leaves.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Fifo {
+    free: Tick,
+}
+
+impl Fifo {
+    /// Departure of a customer that arrives at `now` and needs `service`.
+    pub(crate) fn serve(&mut self, now: Tick, service: Tick) -> Tick {
+        self.free = self.free.max(now) + service;
+        self.free
+    }
+}
+
+/// A host's processor. Arriving packets interrupt it, and delay the packets to send.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Processor {
+    work: Fifo,
+    interrupts: Fifo,
+}
+
+impl Processor {
+    /// Completion of work that arrives at `now`.
+    pub(crate) fn work(&mut self, now: Tick, cost: Tick) -> Tick {
+        self.work.serve(now, cost)
+    }
+
+    /// Completion of a packet that arrives at `now`.
+    pub(crate) fn interrupt(&mut self, now: Tick, cost: Tick) -> Tick {
+        self.work.serve(now, cost);
+        self.interrupts.serve(now, cost)
+    }
+}
+
+/// A store-and-forward switch with a full-duplex link to each station: a packet queues at the
+/// sender's link and at the receiver's.
+#[derive(Clone, Debug)]
+pub(crate) struct Switch {
+    number: u32,
+    bits_per_s: f64,
+    latency: Tick,
+    links: Vec<(Fifo, Fifo)>,
+    /// Time of transmissions on the links out of the switch.
+    pub(crate) held: Tick,
+}
+
+impl Switch {
+    pub(crate) fn new(number: u32, bits_per_s: f64, latency_s: f64, stations: usize) -> Switch {
+        let links = vec![(Fifo::default(), Fifo::default()); stations];
+        Switch { number, bits_per_s, latency: Tick::of(latency_s), links, held: Tick::ZERO }
+    }
+
+    pub(crate) fn offer(&mut self, now: Tick, packet: Crossing, plan: &mut Plan) {
+        let time = Tick::of(packet.packet.bits / self.bits_per_s);
+        let Some((link_in, _)) = self.links.get_mut(packet.from as usize) else { return };
+        plan.at(link_in.serve(now, time) + self.latency, Event::Port(self.number, packet));
+    }
+
+    /// A packet arrives at its outgoing port.
+    pub(crate) fn port(&mut self, now: Tick, packet: Crossing, plan: &mut Plan) {
+        let time = Tick::of(packet.packet.bits / self.bits_per_s);
+        let Some((_, link_out)) = self.links.get_mut(packet.to as usize) else { return };
+        self.held += time;
+        plan.at(link_out.serve(now, time), Event::Crossed(packet.packet));
     }
 }

@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use remora_model::ring::Discipline;
 
-use super::clock::Tick;
-use super::packet::{Crossing, Event, Plan};
+use super::event::Tick;
+use super::event::{Crossing, Event, Plan};
 
 /// Capacity of a station's queue in packets.
 const QUEUE_MAX: usize = 100_000;

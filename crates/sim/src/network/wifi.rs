@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, VecDeque};
 use remora_base::Rng;
 use remora_model::wifi::{Periods, TwoStateChannel};
 
-use super::clock::Tick;
 use super::draw::exponential;
-use super::packet::{Crossing, Event, Plan};
+use super::event::Tick;
+use super::event::{Crossing, Event, Plan};
 
 /// Capacity of a queue in frames.
 const QUEUE_MAX: usize = 100_000;

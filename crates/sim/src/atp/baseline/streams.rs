@@ -12,7 +12,7 @@ use super::super::message::{Reader, heading};
 use super::super::workload::{Class, Object};
 use super::super::world::{End, Scheme};
 use super::node::{self, Node, SetUpError};
-use crate::agenda::Agenda;
+use crate::events::EventQueue;
 
 /// Send buffer of a program that leaves all data to QUIC.
 const SEND_BUFFER: u64 = 8 << 20;
@@ -26,7 +26,7 @@ pub struct Streams {
     early: Vec<(usize, Object)>,
     connected: bool,
     sending: BTreeMap<StreamId, Sending>,
-    deadlines: Agenda<StreamId>,
+    deadlines: EventQueue<StreamId>,
     /// The receiver's parsers, by stream.
     readers: BTreeMap<StreamId, Reader>,
     payload: Bytes,
@@ -54,7 +54,7 @@ impl Streams {
             early: Vec::new(),
             connected: false,
             sending: BTreeMap::new(),
-            deadlines: Agenda::new(),
+            deadlines: EventQueue::new(),
             readers: BTreeMap::new(),
             payload: Bytes::from(vec![0; 1 << 20]),
             lost: None,

@@ -1,3 +1,5 @@
+//! Minimal TLS for QUIC: a raw public key (RFC 7250) trusted by both ends, which share a simulator.
+
 use std::sync::Arc;
 
 use noq_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};

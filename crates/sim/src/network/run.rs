@@ -1,0 +1,140 @@
+//! The length of a run, its results, and their combination.
+
+use remora_model::Network;
+use serde::Serialize;
+
+use super::series::{Series, Stat};
+
+/// Warm-up as a share of the measured time, in which queues fill.
+const WARM_UP: f64 = 0.2;
+
+/// Length of a run.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Options {
+    /// Measured seconds of network time (above 0, to 1e6); the warm-up precedes them.
+    pub seconds: f64,
+}
+
+impl Options {
+    pub fn warm_up_s(&self) -> f64 {
+        self.seconds * WARM_UP
+    }
+}
+
+/// A network too large to simulate.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TooMuch {
+    /// More stations than fit in memory.
+    #[error("{stations} stations are too many to simulate; {most} are possible")]
+    Stations {
+        stations: u64,
+        /// Their limit.
+        most: u64,
+    },
+    /// More events than feasible.
+    #[error("more than {most} events: simulate less time")]
+    Events {
+        /// Their limit.
+        most: u64,
+    },
+}
+
+/// The result of one seed.
+#[derive(Clone, Debug)]
+pub struct Run {
+    seconds: f64,
+    pub(super) events: u64,
+    pub(super) media: Vec<Series>,
+    pub(super) held_s: Vec<f64>,
+    pub(super) lost: Vec<u64>,
+    pub(super) carried_bits: Vec<f64>,
+    pub(super) gateways: Vec<Series>,
+    pub(super) flows: Vec<Series>,
+    /// Times between blocks, and response times of blocks.
+    pub(super) copies: Vec<(Series, Series)>,
+}
+
+/// The combined result of all seeds.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Simulated {
+    /// Measured seconds of network time, of all seeds.
+    pub seconds: f64,
+    pub events: u64,
+    pub media: Vec<MediumRun>,
+    /// Time in each gateway.
+    pub gateways: Vec<Option<Stat>>,
+    /// End-to-end time of each flow, without the stations' software.
+    pub flows: Vec<Option<Stat>>,
+    pub copies: Vec<Option<CopyRun>>,
+}
+
+/// A medium in a simulation.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct MediumRun {
+    /// Time across it of the packets of all flows; `None` without any.
+    pub delay_s: Option<Stat>,
+    /// Share of time that it is busy, including gaps, collisions and overheads; for a switch the
+    /// sum of all ports, which may exceed 1.
+    pub busy: f64,
+    pub carried_bits_per_s: f64,
+    /// Packets given up or dropped at full queues.
+    pub lost: u64,
+}
+
+/// A copy in a simulation.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct CopyRun {
+    pub blocks_per_s: f64,
+    /// Time between blocks.
+    pub interval_s: Stat,
+    /// Response time of a block.
+    pub response_s: Stat,
+}
+
+impl Run {
+    pub(super) fn new(network: &Network, seconds: f64) -> Run {
+        let topology = network.topology();
+        let series = |n: usize| vec![Series::new(); n];
+        Run {
+            seconds,
+            events: 0,
+            media: series(topology.media.len()),
+            held_s: vec![0.0; topology.media.len()],
+            lost: vec![0; topology.media.len()],
+            carried_bits: vec![0.0; topology.media.len()],
+            gateways: series(topology.gateways.len()),
+            flows: series(topology.flows.len()),
+            copies: vec![(Series::new(), Series::new()); topology.copies.len()],
+        }
+    }
+}
+
+impl Simulated {
+    /// Combines runs of the same network with different seeds.
+    pub fn of(runs: &[Run]) -> Simulated {
+        let seconds: f64 = runs.iter().map(|r| r.seconds).sum();
+        let each = |of: fn(&Run) -> &[Series]| -> Vec<Option<Stat>> {
+            let count = runs.first().map_or(0, |r| of(r).len());
+            (0..count).map(|i| Series::together(&runs.iter().map(|r| &of(r)[i]).collect::<Vec<_>>())).collect()
+        };
+        let media = each(|r| &r.media).into_iter().enumerate().map(|(i, delay_s)| MediumRun {
+            delay_s,
+            busy: runs.iter().map(|r| r.held_s[i]).sum::<f64>() / seconds,
+            carried_bits_per_s: runs.iter().map(|r| r.carried_bits[i]).sum::<f64>() / seconds,
+            lost: runs.iter().map(|r| r.lost[i]).sum(),
+        });
+        let copies = (0..runs.first().map_or(0, |r| r.copies.len())).map(|i| {
+            let interval_s = Series::together(&runs.iter().map(|r| &r.copies[i].0).collect::<Vec<_>>())?;
+            let response_s = Series::together(&runs.iter().map(|r| &r.copies[i].1).collect::<Vec<_>>())?;
+            Some(CopyRun { blocks_per_s: 1.0 / interval_s.mean, interval_s, response_s })
+        });
+        Simulated {
+            seconds,
+            events: runs.iter().map(|r| r.events).sum(),
+            media: media.collect(),
+            gateways: each(|r| &r.gateways),
+            flows: each(|r| &r.flows),
+            copies: copies.collect(),
+        }
+    }
+}
