@@ -11,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use remora_host::client::{Known, Session, Target};
+use remora_host::client::{KnownRoot, Session, Target};
 use serde::{Deserialize, Serialize};
 
 use crate::state;
@@ -36,7 +36,7 @@ type List = BTreeMap<String, Root>;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Root {
-    known: Known,
+    known: KnownRoot,
     /// When it was found, in seconds since 1970.
     found: u64,
 }
@@ -49,7 +49,7 @@ impl Roots {
 
     /// What `path` of this server was, and which of the paths that is: the first of which something is
     /// known.
-    pub(crate) fn recall(&self, target: &Target, paths: &[String]) -> Option<(usize, Known)> {
+    pub(crate) fn recall(&self, target: &Target, paths: &[String]) -> Option<(usize, KnownRoot)> {
         let list = self.load()?;
         paths.iter().enumerate().find_map(|(nth, path)| Some((nth, list.get(&key(target, path))?.known.clone())))
     }
@@ -57,7 +57,7 @@ impl Roots {
     /// Takes note of what was mounted. Best effort: nothing depends on it.
     pub(crate) fn note(&self, target: &Target, path: &str, session: &Session) {
         let is_far = session.small_trip().is_some_and(|trip| trip >= TRIP_MIN);
-        let known = Known::of(session).filter(|_| is_far);
+        let known = KnownRoot::of(session).filter(|_| is_far);
         let mut list = self.load().unwrap_or_default();
         let key = key(target, path);
         let found = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use remora_client::{BlockSize, Config, RetryPolicy, Transport, WindowSize};
 use remora_host::Clock;
-use remora_host::client::{self, ClientError, Options, Session, Target, Throttle};
+use remora_host::client::{self, ClientError, Options, RateLimit, Session, Target};
 use remora_wire::mount::{Export, PATH_MAX};
 use remora_wire::nfs3::Status;
 use remora_wire::rpc::AuthUnix;
@@ -61,7 +61,7 @@ pub(crate) struct Servers {
     /// Whoever waits for a silent server is told so.
     tells: bool,
     /// Limits transfers.
-    throttle: Option<Arc<Throttle>>,
+    throttle: Option<Arc<RateLimit>>,
     /// What the user can do while a server is silent.
     advice: &'static str,
     roots: Roots,
@@ -149,7 +149,7 @@ impl Servers {
 
     /// File data moves at this many bytes a second at most.
     pub(crate) fn limited(self, bytes_per_second: Option<u64>) -> Servers {
-        Servers { throttle: bytes_per_second.map(|rate| Arc::new(Throttle::new(rate))), ..self }
+        Servers { throttle: bytes_per_second.map(|rate| Arc::new(RateLimit::new(rate))), ..self }
     }
 
     /// Notices of a silent server end with `advice`.

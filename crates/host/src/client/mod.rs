@@ -4,30 +4,25 @@
 //! once. Behind it one task owns the socket and one mutex the core; calls lock it for as long
 //! as it takes to hand over a request.
 
-mod driver;
 mod error;
-mod known;
-mod later;
-mod line;
 mod mount;
-mod objects;
-mod race;
-mod rescue;
-mod roaming;
+mod options;
+mod rate_limit;
 mod session;
-mod streams;
 mod target;
-mod throttle;
 mod transfer;
+mod transport;
 
 pub use error::ClientError;
-pub use known::Known;
-pub use mount::{Mounted, Options, exports, mount, mount_first};
+pub use mount::known_root::KnownRoot;
+pub use mount::procedure::{Mounted, exports, mount, mount_first};
+pub use options::Options;
+pub use rate_limit::RateLimit;
 pub use session::Session;
-pub use streams::STREAMS_LOSS;
 pub use target::{Keys, Target, TargetError};
-pub use throttle::Throttle;
-pub use transfer::{Downloaded, Limits, Progress, download, receive, send, upload};
+pub use transfer::download::{Downloaded, Limits, download, receive};
+pub use transfer::upload::{Progress, send, upload};
+pub use transport::parallel_streams::STREAMS_LOSS;
 
 /// For tests: a port of loopback over both transports, which other programs may have over one of them.
 #[cfg(test)]

@@ -62,7 +62,7 @@ impl Target {
     }
 
     /// Whether it says itself that MOUNT is not where NFS is.
-    pub(super) fn mount_is_elsewhere(&self) -> bool {
+    pub(crate) fn mount_is_elsewhere(&self) -> bool {
         let nfs = self.port.unwrap_or(nfs3::PORT);
         self.keys.is_none() && self.mount_port.is_some_and(|mount| mount != nfs)
     }
@@ -181,7 +181,7 @@ fn nonzero(port: u16) -> Result<u16, String> {
 fn plain(text: &str) -> Result<(), &'static str> {
     if text.contains(|c: char| c.is_ascii_control()) || text.starts_with(' ') || text.ends_with(' ') {
         return Err(
-            "it has a blank at an end, a line break or the like, which in a name are written %20, %0A and so on",
+            "it has a blank at an end, a connection break or the like, which in a name are written %20, %0A and so on",
         );
     }
     let path = text.split(['?', '#']).next().unwrap_or_default();
@@ -286,7 +286,7 @@ mod tests {
             ("nfs://nas/trail ", "%20"),
             (" nfs://nas/x", "blank"),
             ("nfs://nas/new\nline", "%0A"),
-            ("nfs://nas/a\tb", "line break"),
+            ("nfs://nas/a\tb", "connection break"),
             ("nfs://nas/a%00b", "%00"),
             ("nfs://nas/a/..", "'..'"),
             ("nfs://nas/a/../", "'..'"),

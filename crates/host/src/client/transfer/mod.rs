@@ -1,105 +1,11 @@
 //! Whole files through a session, as many blocks at once as the window takes.
+//!
+//! [`download`] and [`upload`] move files; [`in_flight`] has the blocks in flight, [`deferred_pieces`] those that the
+//! server puts off.
 
-mod flying;
-mod refused;
-mod send;
+pub(crate) mod deferred_pieces;
+pub(crate) mod download;
+pub(crate) mod in_flight;
 #[cfg(test)]
 mod tests;
-
-use bytes::Bytes;
-use remora_client::{Answer, Download, Piece};
-use remora_wire::nfs3::{self, Fh, Reply};
-use tokio::time::Instant;
-
-use super::ClientError;
-use super::later::Later;
-use super::session::Session;
-use super::throttle::or_open;
-use flying::Flying;
-use refused::Refused;
-pub use send::{Progress, send, upload};
-
-/// The largest blocks the server takes, from FSINFO.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
-    /// Largest READ in bytes.
-    pub read_max: u32,
-    /// Largest WRITE in bytes.
-    pub write_max: u32,
-}
-
-/// How a download went.
-#[derive(Clone, Debug)]
-pub struct Downloaded {
-    /// Where the file ended.
-    pub end: u64,
-    /// Its attributes as the last READ found them, if the server said so.
-    pub attr: Option<nfs3::Attr>,
-}
-
-/// Reads `range` of a file; `sink` gets each piece with its offset, in any order. Returns
-/// where the file ended. Dropping the future stops it.
-pub async fn download(
-    session: &Session,
-    fh: Fh,
-    range: Piece,
-    limits: Limits,
-    sink: impl FnMut(u64, Bytes) -> std::io::Result<()>,
-) -> Result<u64, ClientError> {
-    receive(session, fh, range, limits, sink).await.map(|d| d.end)
-}
-
-/// [`download`], and the file's attributes.
-pub async fn receive(
-    session: &Session,
-    fh: Fh,
-    range: Piece,
-    limits: Limits,
-    mut sink: impl FnMut(u64, Bytes) -> std::io::Result<()>,
-) -> Result<Downloaded, ClientError> {
-    let mut left = range.end.saturating_sub(range.start);
-    let mut file = Download::new(fh, range);
-    let mut flying = Flying::new(session, false);
-    let mut refused = Refused::new(session.later());
-    while !file.is_done() {
-        let now = Instant::now();
-        let (mut is_last, mut closed_until) = (false, None);
-        while let Some(line) = flying.line_with_room() {
-            closed_until = session.closed_until(now);
-            if closed_until.is_some() {
-                break;
-            }
-            match refused.take_due(now) {
-                Some(piece) => file.put_back(piece),
-                None if refused.is_held() => break,
-                None => {}
-            }
-            let block = match flying.is_rescue() {
-                true => session.read_rescue(limits.read_max),
-                false => flying.block(&line, session.read_block(&line, limits.read_max), left),
-            };
-            let Some((piece, call)) = file.poll(block) else {
-                is_last = refused.is_empty();
-                break;
-            };
-            session.take(now, piece.end - piece.start);
-            flying.push(piece, &line, call)?;
-        }
-        match or_open(closed_until, refused.or_due(now, flying.next(is_last))).await? {
-            None => {}
-            Some((piece, Some(Answer::Nfs(Reply::Read(Err(fail)))))) if Later::is(fail.status) => {
-                refused.push(piece, Instant::now())?;
-            }
-            Some((piece, Some(Answer::Nfs(Reply::Read(result))))) => {
-                refused.done(&piece);
-                let at = piece.start;
-                let data = file.on_read(piece, result.map_err(|f| f.status)?)?;
-                left = left.saturating_sub(data.len() as u64);
-                sink(at, data)?;
-            }
-            Some((_, Some(_))) => return Err(ClientError::Closed),
-            Some((piece, None)) => file.put_back(piece),
-        }
-    }
-    Ok(Downloaded { end: file.end(), attr: file.attr().cloned() })
-}
+pub(crate) mod upload;

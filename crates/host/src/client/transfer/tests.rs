@@ -11,10 +11,17 @@ use remora_wire::rpc::{CallHeader, Outcome, ReplyHeader};
 use remora_wire::{Reader, Xdr};
 use tokio::net::UdpSocket;
 
-use super::*;
+use bytes::Bytes;
+use remora_client::Piece;
+use remora_wire::nfs3::{self, Fh, Reply};
+use tokio::time::Instant;
+
+use super::download::{Limits, download};
+use super::upload::{Progress, send};
 use crate::Clock;
-use crate::client::line::Line;
-use crate::client::mount::Options;
+use crate::client::options::Options;
+use crate::client::session::Session;
+use crate::client::transport::connection::Connection;
 
 const SIZE: u64 = 200_000;
 const TRIP: Duration = Duration::from_millis(230);
@@ -137,8 +144,8 @@ impl Progress for Owner {
 
 async fn session(at: SocketAddr, config: Config) -> Session {
     let options = Options { config, seed: 1, clock: Clock::start() };
-    let line = Line::open(Transport::Udp, at, options.config.clone(), &options).await.unwrap();
-    Session::new(line, None, Fh(Bytes::from_static(b"file")))
+    let connection = Connection::open(Transport::Udp, at, options.config.clone(), &options).await.unwrap();
+    Session::new(connection, None, Fh(Bytes::from_static(b"file")))
 }
 
 /// Then no COMMIT tells of it.

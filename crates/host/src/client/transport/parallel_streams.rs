@@ -1,4 +1,4 @@
-//! Streams beside a session's datagrams, for file data where frames are lost one by one.
+//! ParallelStreams beside a session's datagrams, for file data where frames are lost one by one.
 //!
 //! A datagram that fills several frames is lost with any of them, and one that fills a single
 //! frame spends a quarter of it on headers and its request. A stream sends again just the
@@ -14,8 +14,8 @@ use remora_client::{Client, Config, WindowSize};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-use super::line::Line;
-use super::mount::Options;
+use crate::client::options::Options;
+use crate::client::transport::connection::Connection;
 use crate::handoff::Signal;
 
 /// How many streams.
@@ -41,17 +41,17 @@ const PAUSE_REFUSED: Duration = Duration::from_secs(60);
 
 /// The streams of a session, if it has any.
 #[derive(Debug)]
-pub(super) struct Streams {
+pub(crate) struct ParallelStreams {
     options: Options,
     state: Arc<Mutex<State>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    lines: Vec<Arc<Line>>,
+    connections: Vec<Arc<Connection>>,
     /// Whether one has brought an answer since there were none.
     have_served: bool,
-    /// The last word of a hand-off that goes on, and since when, for lines that are still to come.
+    /// The last word of a hand-off that goes on, and since when, for connections that are still to come.
     hand_off: Option<(Signal, Instant)>,
     opening: Option<JoinHandle<()>>,
     not_before: Option<Instant>,
@@ -69,31 +69,31 @@ impl State {
     }
 
     /// One more stands, and knows what the others were told.
-    fn add(&mut self, line: Line) {
+    fn add(&mut self, connection: Connection) {
         let left = |at: Instant, all: Duration| Some(all.saturating_sub(at.elapsed())).filter(|left| !left.is_zero());
         let told = self.hand_off.and_then(|(signal, at)| match signal {
             Signal::Begin(all) => left(at, all).map(Signal::Begin),
             Signal::Kept(all) => left(at, all).map(Signal::Kept),
             Signal::End => None,
         });
-        told.into_iter().for_each(|signal| line.shared.hand_off(signal));
-        self.lines.push(Arc::new(line));
+        told.into_iter().for_each(|signal| connection.shared.hand_off(signal));
+        self.connections.push(Arc::new(connection));
     }
 
     /// One is there no more, which `has_served` or not; whether it was there.
-    fn remove(&mut self, line: &Arc<Line>, has_served: bool) -> bool {
-        let before = self.lines.len();
-        self.lines.retain(|l| !Arc::ptr_eq(l, line));
-        let removed = self.lines.len() < before;
+    fn remove(&mut self, connection: &Arc<Connection>, has_served: bool) -> bool {
+        let before = self.connections.len();
+        self.connections.retain(|l| !Arc::ptr_eq(l, connection));
+        let removed = self.connections.len() < before;
         self.have_served |= removed && has_served;
         removed
     }
 }
 
-impl Streams {
+impl ParallelStreams {
     /// None yet.
-    pub(super) fn new(options: Options) -> Streams {
-        Streams { options, state: Arc::default() }
+    pub(crate) fn new(options: Options) -> ParallelStreams {
+        ParallelStreams { options, state: Arc::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -101,15 +101,15 @@ impl Streams {
     }
 
     /// Those that stand.
-    pub(super) fn lines(&self) -> Vec<Arc<Line>> {
-        self.lock().lines.clone()
+    pub(crate) fn connections(&self) -> Vec<Arc<Connection>> {
+        self.lock().connections.clone()
     }
 
     /// A link under them all goes away, or is back.
-    pub(super) fn hand_off(&self, signal: Signal) {
+    pub(crate) fn hand_off(&self, signal: Signal) {
         let mut state = self.lock();
         state.hand_off = Some((signal, Instant::now()));
-        state.lines.iter().for_each(|line| line.shared.hand_off(signal));
+        state.connections.iter().for_each(|connection| connection.shared.hand_off(signal));
     }
 
     /// Whether streams do better than the datagrams of `core`. They do where a datagram is a packet at
@@ -125,26 +125,26 @@ impl Streams {
         !core.is_far() && !is_slow && core.frames_per_second().is_some_and(|path| can_fill(path, loss, trip))
     }
 
-    /// Begins to open some beside `line` if it suffers from what they are for. Needs the runtime.
-    pub(super) fn open_if_lossy(&self, line: &Line) {
+    /// Begins to open some beside `connection` if it suffers from what they are for. Needs the runtime.
+    pub(crate) fn open_if_lossy(&self, connection: &Connection) {
         let mut state = self.lock();
         let (now, is_opening) = (Instant::now(), state.opening.as_ref().is_some_and(|t| !t.is_finished()));
         if is_opening || state.not_before.is_some_and(|t| t > now) {
             return;
         }
-        let missing = STREAMS.saturating_sub(state.lines.len());
+        let missing = STREAMS.saturating_sub(state.connections.len());
         {
-            let core = &mut line.shared.lock().core;
+            let core = &mut connection.shared.lock().core;
             // While a hand-off goes on nothing is sent.
             if missing == 0 || core.is_held() || !Self::is_for(core) {
                 return;
             }
-            core.set_aside(line.shared.now(), state.lines.len());
+            core.set_aside(connection.shared.now(), state.connections.len());
         }
         let seeds = state.draw(missing as u64);
         state.not_before = Some(now + PAUSE);
-        state.have_served &= !state.lines.is_empty();
-        let (options, server, to) = (self.options.clone(), line.server, self.state.clone());
+        state.have_served &= !state.connections.is_empty();
+        let (options, server, to) = (self.options.clone(), connection.server, self.state.clone());
         state.opening = Some(tokio::spawn(async move {
             let give_up = options.config.give_up.map_or(SILENCE_MAX, |t| t.min(SILENCE_MAX));
             let window = match options.config.window {
@@ -155,17 +155,17 @@ impl Streams {
             for n in seeds {
                 let config = Config { give_up: Some(give_up), window, ..options.config.clone() };
                 let options = Options { seed: options.seed.wrapping_add(n), ..options.clone() };
-                let open = async move { Line::open_beside(server, config, &options).await };
+                let open = async move { Connection::open_beside(server, config, &options).await };
                 opening.spawn(tokio::time::timeout(CONNECT_MAX, open));
             }
             let lock = || to.lock().unwrap_or_else(PoisonError::into_inner);
             while let Some(done) = opening.join_next().await {
-                if let Ok(Ok(Ok(line))) = done {
-                    lock().add(line);
+                if let Ok(Ok(Ok(connection))) = done {
+                    lock().add(connection);
                 }
             }
             let mut state = lock();
-            if state.lines.is_empty() && !state.have_served {
+            if state.connections.is_empty() && !state.have_served {
                 state.not_before = Some(Instant::now() + PAUSE_REFUSED);
             }
         }));
@@ -174,14 +174,14 @@ impl Streams {
     /// One is of no use any more: what it carries ends, and it is reset, so that nothing of it
     /// arrives later. Another may take its place after a while: a long one if it was the last, and none of them has brought
     /// an answer. Whoever waits for one that is reset may come here, too.
-    pub(super) fn give_up(&self, line: &Arc<Line>) {
-        let has_served = line.shared.lock().core.has_replied();
-        line.reset();
+    pub(crate) fn give_up(&self, connection: &Arc<Connection>) {
+        let has_served = connection.shared.lock().core.has_replied();
+        connection.reset();
         let mut state = self.lock();
-        if !state.remove(line, has_served) {
+        if !state.remove(connection, has_served) {
             return;
         }
-        let pause = if state.have_served || !state.lines.is_empty() { PAUSE } else { PAUSE_REFUSED };
+        let pause = if state.have_served || !state.connections.is_empty() { PAUSE } else { PAUSE_REFUSED };
         state.not_before = Some(Instant::now() + pause);
     }
 }
@@ -200,7 +200,7 @@ fn segments_per_second(loss: f64, trip: Duration) -> f64 {
     1.0 / (repairs + (trip + TIMEOUT_MIN).as_secs_f64() * timeouts)
 }
 
-impl Drop for Streams {
+impl Drop for ParallelStreams {
     fn drop(&mut self) {
         if let Some(task) = self.lock().opening.take() {
             task.abort();
@@ -273,29 +273,30 @@ mod tests {
         at
     }
 
-    async fn line_to(at: SocketAddr) -> (Options, Line) {
+    async fn connection_to(at: SocketAddr) -> (Options, Connection) {
         let options = Options { config: Config::new(remora_client::Transport::Udp), seed: 1, clock: Clock::start() };
-        let line = Line::open(remora_client::Transport::Udp, at, options.config.clone(), &options).await.unwrap();
-        (options, line)
+        let connection =
+            Connection::open(remora_client::Transport::Udp, at, options.config.clone(), &options).await.unwrap();
+        (options, connection)
     }
 
-    async fn two_streams(at: SocketAddr, options: &Options) -> Vec<Arc<Line>> {
-        let mut lines = Vec::new();
+    async fn two_streams(at: SocketAddr, options: &Options) -> Vec<Arc<Connection>> {
+        let mut connections = Vec::new();
         for _ in 0..2 {
             let config = Config { give_up: Some(SILENCE_MAX), ..options.config.clone() };
-            lines.push(Arc::new(Line::open_beside(at, config, options).await.unwrap()));
+            connections.push(Arc::new(Connection::open_beside(at, config, options).await.unwrap()));
         }
-        lines
+        connections
     }
 
     /// Reads a file over two streams of which so many live; how long it took, and how many
     /// streams were left.
     async fn read(living: usize) -> (Duration, usize) {
-        let (options, line) = line_to(serve(living).await).await;
-        let streams = Streams::new(options.clone());
-        streams.lock().lines = two_streams(line.server, &options).await;
+        let (options, connection) = connection_to(serve(living).await).await;
+        let streams = ParallelStreams::new(options.clone());
+        streams.lock().connections = two_streams(connection.server, &options).await;
         let fh = Fh(Bytes::from_static(b"file"));
-        let session = Session::new(line, Some(streams), fh.clone());
+        let session = Session::new(connection, Some(streams), fh.clone());
         let mut got = vec![0; SIZE as usize];
         let limits = Limits { read_max: 65_536, write_max: 65_536 };
         let began = Instant::now();
@@ -306,7 +307,7 @@ mod tests {
         let done = receive(&session, fh, 0..SIZE, limits, sink).await.unwrap();
         assert_eq!(done.end, SIZE);
         assert!((0..SIZE).zip(&got).all(|(at, b)| byte(at) == *b));
-        (began.elapsed(), session.stream_lines().len())
+        (began.elapsed(), session.stream_connections().len())
     }
 
     /// As 8 and 2 MB took them on the emulator, datagrams against streams.
@@ -362,8 +363,8 @@ mod tests {
                 let _ = socket.send_to(&answer(Bytes::copy_from_slice(&buffer[..n])), from).await;
             }
         });
-        let (options, line) = line_to(at).await;
-        let session = Session::new(line, Some(Streams::new(options)), Fh(Bytes::from_static(b"file")));
+        let (options, connection) = connection_to(at).await;
+        let session = Session::new(connection, Some(ParallelStreams::new(options)), Fh(Bytes::from_static(b"file")));
         session.call(Call::Null).await.unwrap();
         let (tell, told) = std::sync::mpsc::channel();
         for counts in [true, false] {
@@ -373,7 +374,7 @@ mod tests {
                     if counts {
                         assert!(session.stats().requests > 0);
                     } else {
-                        assert!(session.line_with_room(true).is_some());
+                        assert!(session.connection_with_room(true).is_some());
                     }
                 }
                 tell.send(()).unwrap();
@@ -388,24 +389,24 @@ mod tests {
     #[tokio::test]
     async fn streams_that_are_taken_and_not_served_are_not_tried_again_soon() {
         for (living, pause) in [(0, PAUSE_REFUSED), (1, PAUSE), (2, PAUSE)] {
-            let (options, own) = line_to(serve(living).await).await;
-            let streams = Streams::new(options.clone());
-            let lines = two_streams(own.server, &options).await;
-            streams.lock().lines.clone_from(&lines);
-            for (nth, line) in lines.iter().enumerate() {
+            let (options, own) = connection_to(serve(living).await).await;
+            let streams = ParallelStreams::new(options.clone());
+            let connections = two_streams(own.server, &options).await;
+            streams.lock().connections.clone_from(&connections);
+            for (nth, connection) in connections.iter().enumerate() {
                 let read = Call::Read(remora_wire::nfs3::ReadArgs {
                     fh: Fh(Bytes::from_static(b"file")),
                     offset: 0,
                     count: 9,
                 });
-                let asked = line.shared.ask(remora_client::Request::Nfs(read), "");
+                let asked = connection.shared.ask(remora_client::Request::Nfs(read), "");
                 let answered = tokio::time::timeout(Duration::from_millis(300), asked).await;
                 assert_eq!(answered.is_ok_and(|a| a.is_ok()), nth < living);
-                streams.give_up(line);
+                streams.give_up(connection);
             }
             // By all that they carried.
-            streams.give_up(&lines[1]);
-            assert!(streams.lines().is_empty());
+            streams.give_up(&connections[1]);
+            assert!(streams.connections().is_empty());
             let left = streams.lock().not_before.unwrap() - Instant::now();
             assert!(left <= pause && left + Duration::from_millis(500) > pause, "{living} live: {left:?}");
         }
@@ -413,24 +414,24 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_that_is_made_during_a_hand_off_is_silent_too() {
-        let (options, own) = line_to(serve(1).await).await;
-        let streams = Streams::new(options.clone());
+        let (options, own) = connection_to(serve(1).await).await;
+        let streams = ParallelStreams::new(options.clone());
         for (signal, is_held) in [(Signal::Begin(CONNECT_MAX), true), (Signal::End, false)] {
             streams.hand_off(signal);
             let config = Config { give_up: Some(SILENCE_MAX), ..options.config.clone() };
-            let line = Line::open_beside(own.server, config, &options).await.unwrap();
-            streams.lock().add(line);
-            assert_eq!(streams.lines().last().unwrap().shared.lock().core.is_held(), is_held, "{signal:?}");
+            let connection = Connection::open_beside(own.server, config, &options).await.unwrap();
+            streams.lock().add(connection);
+            assert_eq!(streams.connections().last().unwrap().shared.lock().core.is_held(), is_held, "{signal:?}");
         }
-        assert!(streams.lines().iter().all(|line| !line.shared.lock().core.is_held()));
+        assert!(streams.connections().iter().all(|connection| !connection.shared.lock().core.is_held()));
     }
 
     /// What a hand-off silences stands still through no fault of its own.
     #[tokio::test]
     async fn streams_outlast_a_hand_off_at_the_end_of_a_file() {
-        let (options, own) = line_to(serve(0).await).await;
-        let streams = Streams::new(options.clone());
-        streams.lock().lines = two_streams(own.server, &options).await;
+        let (options, own) = connection_to(serve(0).await).await;
+        let streams = ParallelStreams::new(options.clone());
+        streams.lock().connections = two_streams(own.server, &options).await;
         let fh = Fh(Bytes::from_static(b"file"));
         let session = Session::new(own, Some(streams), fh.clone());
         let limits = Limits { read_max: 65_536, write_max: 65_536 };
@@ -439,10 +440,10 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(50)).await;
             session.hand_off(Signal::Kept(Duration::from_millis(1500)));
             tokio::time::sleep(Duration::from_millis(1300)).await;
-            session.stream_lines().len()
+            session.stream_connections().len()
         };
         let (done, left) = tokio::join!(reading, switching);
-        assert_eq!((left, session.stream_lines().len()), (2, 0), "during the hand-off, and in the end");
+        assert_eq!((left, session.stream_connections().len()), (2, 0), "during the hand-off, and in the end");
         assert_eq!(done.unwrap().end, 12_000);
     }
 
@@ -451,14 +452,14 @@ mod tests {
         let (listener, _) = listen().await;
         let config = Config::new(remora_client::Transport::Tcp);
         let options = Options { config: config.clone(), seed: 1, clock: Clock::start() };
-        let line = Line::open_beside(listener.local_addr().unwrap(), config, &options).await.unwrap();
+        let connection = Connection::open_beside(listener.local_addr().unwrap(), config, &options).await.unwrap();
         let (mut other, _) = listener.accept().await.unwrap();
-        while !line.shared.is_watched() {
+        while !connection.shared.is_watched() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        line.reset();
+        connection.reset();
         let told = tokio::time::timeout(CONNECT_MAX, other.read(&mut [0])).await.expect("the other end is told");
         assert_eq!(told.map_err(|e| e.kind()), Err(std::io::ErrorKind::ConnectionReset));
-        assert!(!line.shared.is_watched());
+        assert!(!connection.shared.is_watched());
     }
 }

@@ -8,12 +8,13 @@ use remora_atp::session::Refusal;
 use remora_client::{Config, Transport};
 use tracing::debug;
 
-use super::driver::is_away;
-use super::line::Line;
-use super::mount::Options;
-use super::session::Shared;
-use super::{ClientError, Keys};
 use crate::atp::AtpError;
+use crate::client::error::ClientError;
+use crate::client::options::Options;
+use crate::client::target::Keys;
+use crate::client::transport::connect::is_away;
+use crate::client::transport::connection::Connection;
+use crate::client::transport::shared_core::SharedCore;
 
 /// How long a try to mount may take when the session itself would wait for ever.
 const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
@@ -23,39 +24,39 @@ const HEAD_START: Duration = Duration::from_millis(500);
 const PREFERRED: Duration = Duration::from_secs(2);
 
 /// A transport that is tried for mounting.
-pub(super) struct Way<'a> {
-    pub(super) transport: Transport,
+pub(crate) struct TransportAttempt<'a> {
+    pub(crate) transport: Transport,
     options: &'a Options,
     /// What was opened over it.
-    lines: Mutex<Vec<Arc<Shared>>>,
+    connections: Mutex<Vec<Arc<SharedCore>>>,
 }
 
-impl Way<'_> {
-    pub(super) fn new(transport: Transport, options: &Options) -> Way<'_> {
-        Way { transport, options, lines: Mutex::default() }
+impl TransportAttempt<'_> {
+    pub(crate) fn new(transport: Transport, options: &Options) -> TransportAttempt<'_> {
+        TransportAttempt { transport, options, connections: Mutex::default() }
     }
 
-    /// A line to `server`.
-    pub(super) async fn reach(&self, keys: Option<&Keys>, server: SocketAddr) -> Result<Line, ClientError> {
+    /// A connection to `server`.
+    pub(crate) async fn reach(&self, keys: Option<&Keys>, server: SocketAddr) -> Result<Connection, ClientError> {
         debug!(%server, transport = ?self.transport, "connecting");
         let give_up = self.options.config.give_up.unwrap_or(MOUNT_PATIENCE);
         let config = Config { give_up: Some(give_up), ..self.options.config.clone() };
-        let line = match keys {
-            Some(keys) => Line::open_objects(keys, server, config, self.options).await?,
-            None => Line::open(self.transport, server, config, self.options).await?,
+        let connection = match keys {
+            Some(keys) => Connection::open_objects(keys, server, config, self.options).await?,
+            None => Connection::open(self.transport, server, config, self.options).await?,
         };
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner).push(line.shared.clone());
-        Ok(line)
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner).push(connection.shared.clone());
+        Ok(connection)
     }
 
     /// How long it is tried alone: until [`HEAD_START`] is over, or the kernel says that nobody listens there. (That
     /// is doubted for a while, but meanwhile the other way may be tried.)
-    pub(super) async fn head_start(&self) {
+    pub(crate) async fn head_start(&self) {
         let turn = HEAD_START / 50;
         for _ in 0..50 {
             tokio::time::sleep(turn).await;
-            let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-            if lines.iter().any(|line| line.lock().refused_since.is_some()) {
+            let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+            if connections.iter().any(|connection| connection.lock().refused_since.is_some()) {
                 return;
             }
         }
@@ -63,14 +64,14 @@ impl Way<'_> {
 
     /// Whether everybody who was asked over it has answered something, be it a probe. It may be that one port is
     /// open and another is not. Where there was no way nobody was asked yet, but will be at once if there is one now.
-    pub(super) fn is_answered(&self) -> bool {
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.iter().all(|line| line.lock().core.has_answer())
+    pub(crate) fn is_answered(&self) -> bool {
+        let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        connections.iter().all(|connection| connection.lock().core.has_answer())
     }
 }
 
 /// What `attempt` comes to; without `give_up` it is made again while nobody answers.
-pub(super) async fn until_answered<T, F: Future<Output = Result<T, ClientError>>>(
+pub(crate) async fn until_answered<T, F: Future<Output = Result<T, ClientError>>>(
     give_up: Option<Duration>,
     attempt: impl Fn() -> F,
 ) -> Result<T, ClientError> {
@@ -92,14 +93,14 @@ fn is_silence(e: &ClientError) -> bool {
 }
 
 /// Neither of two ways is preferred.
-pub(super) fn never() -> bool {
+pub(crate) fn never() -> bool {
     false
 }
 
 /// The first of two ways that leads to the server. The second one is tried when the first does not, or
 /// has not before `head_start` is over. Where the server has answered something on the first it is preferred all the same: its
 /// answer may only have been lost. If neither does, an answer that was none is the error, or else the first one's.
-pub(super) async fn race<T>(
+pub(crate) async fn race<T>(
     first: impl Future<Output = Result<T, ClientError>>,
     second: impl Future<Output = Result<T, ClientError>>,
     head_start: impl Future<Output = ()>,

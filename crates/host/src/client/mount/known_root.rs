@@ -9,15 +9,17 @@ use remora_client::Transport;
 use remora_wire::nfs3::{FH_MAX, Fh};
 use serde::{Deserialize, Serialize};
 
-use super::line::Line;
-use super::session::Session;
-use super::streams::Streams;
-use super::{ClientError, Options, Target};
+use crate::client::error::ClientError;
+use crate::client::options::Options;
+use crate::client::session::Session;
+use crate::client::target::Target;
+use crate::client::transport::connection::Connection;
+use crate::client::transport::parallel_streams::ParallelStreams;
 
 /// A directory on a server, reached over UDP.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "Stored", into = "Stored")]
-pub struct Known {
+pub struct KnownRoot {
     server: SocketAddr,
     root: Fh,
 }
@@ -29,40 +31,40 @@ struct Stored {
     root: Vec<u8>,
 }
 
-impl From<Known> for Stored {
-    fn from(known: Known) -> Stored {
+impl From<KnownRoot> for Stored {
+    fn from(known: KnownRoot) -> Stored {
         Stored { server: known.server, root: known.root.0.to_vec() }
     }
 }
 
-impl TryFrom<Stored> for Known {
+impl TryFrom<Stored> for KnownRoot {
     type Error = &'static str;
 
-    fn try_from(stored: Stored) -> Result<Known, &'static str> {
+    fn try_from(stored: Stored) -> Result<KnownRoot, &'static str> {
         if stored.root.len() > FH_MAX as usize {
             return Err("a file handle that is too long");
         }
-        Ok(Known { server: stored.server, root: Fh(Bytes::from(stored.root)) })
+        Ok(KnownRoot { server: stored.server, root: Fh(Bytes::from(stored.root)) })
     }
 }
 
-impl Known {
+impl KnownRoot {
     /// Of a session; `None` if there is nothing to be gained from it: over TCP connecting takes as long as
     /// mounting. Nor if its address has a zone.
-    pub fn of(session: &Session) -> Option<Known> {
-        let line = session.own_line();
+    pub fn of(session: &Session) -> Option<KnownRoot> {
+        let connection = session.own_connection();
         // An interface's number says nothing after it went.
-        let has_zone = matches!(line.server, SocketAddr::V6(v6) if v6.scope_id() != 0);
-        (line.transport == Transport::Udp && !has_zone)
-            .then(|| Known { server: line.server, root: session.root().clone() })
+        let has_zone = matches!(connection.server, SocketAddr::V6(v6) if v6.scope_id() != 0);
+        (connection.transport == Transport::Udp && !has_zone)
+            .then(|| KnownRoot { server: connection.server, root: session.root().clone() })
     }
 
     /// A session with it, which says nothing about whether it is still what the target means. Where there is no way
     /// to it there is none, and none is waited for: it may be somewhere else by now.
     pub async fn open(&self, target: &Target, options: Options) -> Result<Session, ClientError> {
-        let line = Line::open_at_once(self.server, options.config.clone(), &options).await?;
-        let streams = target.transport.is_none().then(|| Streams::new(options));
-        Ok(Session::new(line, streams, self.root.clone()))
+        let connection = Connection::open_at_once(self.server, options.config.clone(), &options).await?;
+        let streams = target.transport.is_none().then(|| ParallelStreams::new(options));
+        Ok(Session::new(connection, streams, self.root.clone()))
     }
 }
 
@@ -73,10 +75,10 @@ mod tests {
     #[test]
     fn what_is_kept_comes_back_if_it_can_be() {
         let root = Fh(Bytes::from_static(b"root"));
-        let known = Known { server: "10.0.0.1:2049".parse().unwrap(), root };
+        let known = KnownRoot { server: "10.0.0.1:2049".parse().unwrap(), root };
         let text = serde_json::to_string(&known).unwrap();
-        assert_eq!(serde_json::from_str::<Known>(&text).unwrap(), known);
+        assert_eq!(serde_json::from_str::<KnownRoot>(&text).unwrap(), known);
         let long = Stored { server: known.server, root: vec![0; FH_MAX as usize + 1] };
-        assert!(serde_json::from_str::<Known>(&serde_json::to_string(&long).unwrap()).is_err());
+        assert!(serde_json::from_str::<KnownRoot>(&serde_json::to_string(&long).unwrap()).is_err());
     }
 }

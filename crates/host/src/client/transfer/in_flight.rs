@@ -1,4 +1,4 @@
-//! Blocks of a file that are on their way, over one line or over several streams beside it.
+//! Blocks of a file that are on their way, over one connection or over several streams beside it.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use remora_client::{Answer, Failure, Piece, Request};
 use remora_wire::nfs3;
 
-use super::super::ClientError;
-use super::super::line::Line;
-use super::super::session::{Pending, Session};
+use crate::client::error::ClientError;
+use crate::client::session::Session;
+use crate::client::transport::connection::Connection;
+use crate::client::transport::shared_core::Pending;
 
 /// How long a stream may stand still at the end of a file, beside two usual round trips,
 const STALL: Duration = Duration::from_millis(200);
@@ -34,11 +35,11 @@ const TAIL_BLOCK_MIN: u32 = 4096;
 struct Call {
     piece: Piece,
     pending: Pending,
-    line: Arc<Line>,
+    connection: Arc<Connection>,
 }
 
 /// Calls that are on their way.
-pub(super) struct Flying<'s> {
+pub(crate) struct PiecesInFlight<'s> {
     session: &'s Session,
     calls: VecDeque<Call>,
     /// At the end of the file a stream stood still: the rest goes as datagrams, whose losses are
@@ -51,42 +52,49 @@ pub(super) struct Flying<'s> {
     began: Instant,
 }
 
-impl<'s> Flying<'s> {
-    pub(super) fn new(session: &'s Session, is_upload: bool) -> Flying<'s> {
-        Flying { session, calls: VecDeque::new(), is_rescue: false, is_upload, answered: 0, began: Instant::now() }
+impl<'s> PiecesInFlight<'s> {
+    pub(crate) fn new(session: &'s Session, is_upload: bool) -> PiecesInFlight<'s> {
+        PiecesInFlight {
+            session,
+            calls: VecDeque::new(),
+            is_rescue: false,
+            is_upload,
+            answered: 0,
+            began: Instant::now(),
+        }
     }
 
     /// Whether none is.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
 
     /// Whether datagrams finish what streams did not.
-    pub(super) fn is_rescue(&self) -> bool {
+    pub(crate) fn is_rescue(&self) -> bool {
         self.is_rescue
     }
 
-    /// The line for the next request, if one has room.
-    pub(super) fn line_with_room(&self) -> Option<Arc<Line>> {
+    /// The connection for the next request, if one has room.
+    pub(crate) fn connection_with_room(&self) -> Option<Arc<Connection>> {
         let first = self.calls.is_empty();
         if self.is_rescue {
-            let own = self.session.own_line();
+            let own = self.session.own_connection();
             return (own.room() > 0 || first).then(|| own.clone());
         }
-        self.session.line_with_room(first)
+        self.session.connection_with_room(first)
     }
 
-    /// The line for a COMMIT. While streams fill the link a datagram waits behind them, and is
+    /// The connection for a COMMIT. While streams fill the link a datagram waits behind them, and is
     /// probed for in vain; the last COMMIT has nothing before it.
-    pub(super) fn commit_line(&self, is_last: bool) -> Arc<Line> {
-        let stream = if is_last { None } else { self.session.stream_lines().into_iter().next() };
-        stream.unwrap_or_else(|| self.session.own_line().clone())
+    pub(crate) fn commit_connection(&self, is_last: bool) -> Arc<Connection> {
+        let stream = if is_last { None } else { self.session.stream_connections().into_iter().next() };
+        stream.unwrap_or_else(|| self.session.own_connection().clone())
     }
 
-    /// How long a block over `line` should be that may be of `block` bytes, with `left` bytes of
+    /// How long a block over `connection` should be that may be of `block` bytes, with `left` bytes of
     /// the file unanswered.
-    pub(super) fn block(&self, line: &Arc<Line>, block: u32, left: u64) -> u32 {
-        if !self.session.is_stream_beside(line) {
+    pub(crate) fn block(&self, connection: &Arc<Connection>, block: u32, left: u64) -> u32 {
+        if !self.session.is_parallel_stream(connection) {
             return block;
         }
         let tail = u32::try_from(left / TAIL_SHARE).unwrap_or(u32::MAX);
@@ -94,28 +102,33 @@ impl<'s> Flying<'s> {
     }
 
     /// How long `bytes` more are going to take, by how long what was answered took.
-    pub(super) fn takes(&self, bytes: u64) -> Duration {
+    pub(crate) fn takes(&self, bytes: u64) -> Duration {
         let each = self.began.elapsed().as_secs_f64() / self.answered.max(1) as f64;
         Duration::try_from_secs_f64(each * bytes as f64).unwrap_or(Duration::MAX)
     }
 
-    pub(super) fn push(&mut self, piece: Piece, line: &Arc<Line>, request: nfs3::Call) -> Result<(), ClientError> {
-        let (line, pending) = match line.shared.submit(Request::Nfs(request.clone())) {
+    pub(crate) fn push(
+        &mut self,
+        piece: Piece,
+        connection: &Arc<Connection>,
+        request: nfs3::Call,
+    ) -> Result<(), ClientError> {
+        let (connection, pending) = match connection.shared.submit(Request::Nfs(request.clone())) {
             // Another transfer has just given the stream up.
-            Err(ClientError::Closed) if self.session.is_stream_beside(line) => {
-                let own = self.session.own_line();
+            Err(ClientError::Closed) if self.session.is_parallel_stream(connection) => {
+                let own = self.session.own_connection();
                 (own, own.shared.submit(Request::Nfs(request))?)
             }
-            submitted => (line, submitted?),
+            submitted => (connection, submitted?),
         };
-        self.calls.push_back(Call { piece, pending, line: line.clone() });
+        self.calls.push_back(Call { piece, pending, connection: connection.clone() });
         Ok(())
     }
 
     /// The next that is answered, whichever it is; without an answer if a stream failed with it
     /// on its way, or it was too long for the path, and it has to be asked for again. Once there is nothing more to ask for
     /// (`is_last`) streams that stand still are not waited for.
-    pub(super) async fn next(&mut self, is_last: bool) -> Result<(Piece, Option<Answer>), ClientError> {
+    pub(crate) async fn next(&mut self, is_last: bool) -> Result<(Piece, Option<Answer>), ClientError> {
         let (i, result) = loop {
             let Some(left) = self.patience().filter(|_| is_last) else {
                 break AnyOf(&mut self.calls).await;
@@ -128,14 +141,16 @@ impl<'s> Flying<'s> {
                 self.session.recall();
             }
         };
-        let Some(Call { piece, line, .. }) = self.calls.remove(i) else { return Err(ClientError::Closed) };
+        let Some(Call { piece, connection, .. }) = self.calls.remove(i) else { return Err(ClientError::Closed) };
         match result {
             Ok(answer) => {
                 self.answered += piece.end.saturating_sub(piece.start);
                 Ok((piece, Some(answer)))
             }
-            Err(ClientError::Rpc(Failure::TimedOut) | ClientError::Closed) if self.session.is_stream_beside(&line) => {
-                self.session.give_up(&line);
+            Err(ClientError::Rpc(Failure::TimedOut) | ClientError::Closed)
+                if self.session.is_parallel_stream(&connection) =>
+            {
+                self.session.give_up(&connection);
                 Ok((piece, None))
             }
             // It is asked for again in pieces that the path carries.
@@ -148,11 +163,12 @@ impl<'s> Flying<'s> {
     /// answered took. Of a WRITE there is nothing to hear until all of it is there, unless the system tells what
     /// was acknowledged.
     fn idle_in(&self) -> Duration {
-        let is_first = |i: usize, c: &Call| !self.calls.iter().take(i).any(|b| Arc::ptr_eq(&b.line, &c.line));
+        let is_first =
+            |i: usize, c: &Call| !self.calls.iter().take(i).any(|b| Arc::ptr_eq(&b.connection, &c.connection));
         let heads = || self.calls.iter().enumerate().filter(|(i, c)| is_first(*i, c)).map(|(_, c)| c);
-        let beside = heads().filter(|c| self.session.is_stream_beside(&c.line));
+        let beside = heads().filter(|c| self.session.is_parallel_stream(&c.connection));
         // Where all is there, it is the server that is waited for, or a reply.
-        let acknowledged = beside.filter_map(|c| c.line.shared.unacknowledged_for()).min();
+        let acknowledged = beside.filter_map(|c| c.connection.shared.unacknowledged_for()).min();
         let quiet = self.session.quiet();
         let (quiet, unheard) = match acknowledged.filter(|_| self.is_upload) {
             Some(ago) => (quiet.min(ago), SEGMENTS),
@@ -163,13 +179,13 @@ impl<'s> Flying<'s> {
     }
 
     /// The streams that have something on their way, and how much longer each may be silent.
-    fn streams(&self) -> impl Iterator<Item = (&Arc<Line>, Duration)> {
+    fn streams(&self) -> impl Iterator<Item = (&Arc<Connection>, Duration)> {
         let idle = self.idle_in();
-        let beside = self.calls.iter().map(|c| &c.line).filter(|l| self.session.is_stream_beside(l));
-        beside.map(move |line| {
-            let core = &line.shared.lock().core;
+        let beside = self.calls.iter().map(|c| &c.connection).filter(|l| self.session.is_parallel_stream(l));
+        beside.map(move |connection| {
+            let core = &connection.shared.lock().core;
             let most = STALL + core.round_trip().unwrap_or(STALL) * 2;
-            (line, idle.min(most.saturating_sub(core.silence(line.shared.now()))))
+            (connection, idle.min(most.saturating_sub(core.silence(connection.shared.now()))))
         })
     }
 
@@ -180,7 +196,7 @@ impl<'s> Flying<'s> {
     }
 
     fn is_held(&self) -> bool {
-        self.session.own_line().shared.lock().core.is_held()
+        self.session.own_connection().shared.lock().core.is_held()
     }
 
     /// Whether there were any.
@@ -188,8 +204,9 @@ impl<'s> Flying<'s> {
         if self.is_held() {
             return false;
         }
-        let silent: Vec<_> = self.streams().filter(|(_, left)| left.is_zero()).map(|(line, _)| line).collect();
-        silent.iter().for_each(|line| self.session.give_up(line));
+        let silent: Vec<_> =
+            self.streams().filter(|(_, left)| left.is_zero()).map(|(connection, _)| connection).collect();
+        silent.iter().for_each(|connection| self.session.give_up(connection));
         !silent.is_empty()
     }
 }

@@ -9,14 +9,14 @@ use remora_client::{Answer, Piece, TransferError, Upload, Written};
 use remora_wire::nfs3::{self, Fh, Reply};
 use tokio::time::{Instant, timeout_at};
 
-use super::super::ClientError;
-use super::super::later::Later;
-use super::super::line::Line;
-use super::super::session::Session;
-use super::super::throttle::or_open;
-use super::Limits;
-use super::flying::Flying;
-use super::refused::Refused;
+use crate::client::error::ClientError;
+use crate::client::rate_limit::or_open;
+use crate::client::session::Session;
+use crate::client::transfer::deferred_pieces::DeferredPieces;
+use crate::client::transfer::download::Limits;
+use crate::client::transfer::in_flight::PiecesInFlight;
+use crate::client::transport::connection::Connection;
+use crate::client::transport::jukebox_retry::JukeboxRetry;
 
 /// How long what has arrived goes uncommitted, at first and later: what ends without a word loses no more.
 const COMMIT_EVERY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(4));
@@ -113,8 +113,8 @@ struct Sending<'s, P> {
     limits: Limits,
     progress: &'s mut P,
     file: Upload,
-    flying: Flying<'s>,
-    refused: Refused,
+    flying: PiecesInFlight<'s>,
+    refused: DeferredPieces,
     /// Bytes that were not answered.
     left: u64,
     /// Until when the session's limit lets nothing more be asked for.
@@ -139,8 +139,8 @@ impl<'s, P: Progress> Sending<'s, P> {
             progress,
             left: ranges.iter().map(|range| range.end - range.start).sum(),
             file: to_write(fh, ranges),
-            flying: Flying::new(session, true),
-            refused: Refused::new(session.later()),
+            flying: PiecesInFlight::new(session, true),
+            refused: DeferredPieces::new(session.later()),
             closed_until: None,
             committed: Instant::now(),
             commit_every: COMMIT_EVERY.0,
@@ -163,7 +163,7 @@ impl<'s, P: Progress> Sending<'s, P> {
 
     fn ask_writes(&mut self, tail: u64, now: Instant) -> Result<bool, ClientError> {
         self.closed_until = None;
-        while let Some(line) = self.flying.line_with_room() {
+        while let Some(connection) = self.flying.connection_with_room() {
             self.closed_until = self.session.closed_until(now);
             if self.closed_until.is_some() {
                 return Ok(false);
@@ -174,35 +174,35 @@ impl<'s, P: Progress> Sending<'s, P> {
                 None => {}
             }
             self.file.sync_tail(tail);
-            let block = self.block(&line);
+            let block = self.block(&connection);
             let Some(piece) = self.file.poll(block) else {
                 return Ok(self.refused.is_empty());
             };
             let call = write(&self.file, &piece, self.progress)?;
             self.session.take(now, piece.end - piece.start);
-            self.flying.push(piece, &line, call)?;
+            self.flying.push(piece, &connection, call)?;
         }
         Ok(false)
     }
 
-    /// How long a WRITE over `line` should be.
-    fn block(&self, line: &Arc<Line>) -> u32 {
+    /// How long a WRITE over `connection` should be.
+    fn block(&self, connection: &Arc<Connection>) -> u32 {
         let (fh, max) = (self.file.fh(), self.limits.write_max);
         match self.flying.is_rescue() {
             true => self.session.write_rescue(fh, max),
-            false => self.flying.block(line, self.session.write_block(line, fh, max), self.left),
+            false => self.flying.block(connection, self.session.write_block(connection, fh, max), self.left),
         }
     }
 
     /// Sends the COMMIT whose turn it is, if it is one's.
     fn ask_commit(&mut self, now: Instant) -> Result<(), ClientError> {
         if self.refused.take_due_commit(now) {
-            self.flying.push(0..0, self.session.own_line(), commit_all(&self.file))?;
+            self.flying.push(0..0, self.session.own_connection(), commit_all(&self.file))?;
         }
         if let Some(commit) = self.file.poll_commit() {
             (self.committed, self.commit_every) = (now, (self.commit_every * 2).min(COMMIT_EVERY.1));
-            let line = self.flying.commit_line(self.left == 0);
-            self.flying.push(0..0, &line, commit)?;
+            let connection = self.flying.commit_connection(self.left == 0);
+            self.flying.push(0..0, &connection, commit)?;
         }
         Ok(())
     }
@@ -210,10 +210,10 @@ impl<'s, P: Progress> Sending<'s, P> {
     /// Takes what a request came to, `None` if it has to be made again.
     fn take(&mut self, piece: Piece, answer: Option<Answer>) -> Result<(), ClientError> {
         match answer {
-            Some(Answer::Nfs(Reply::Write(Err(fail)))) if Later::is(fail.status) => {
+            Some(Answer::Nfs(Reply::Write(Err(fail)))) if JukeboxRetry::is(fail.status) => {
                 self.refused.push(piece, Instant::now())?;
             }
-            Some(Answer::Nfs(Reply::Commit(Err(fail)))) if Later::is(fail.status) => {
+            Some(Answer::Nfs(Reply::Commit(Err(fail)))) if JukeboxRetry::is(fail.status) => {
                 self.refused.push(piece, Instant::now())?;
             }
             Some(Answer::Nfs(Reply::Write(result))) => {
@@ -234,7 +234,9 @@ impl<'s, P: Progress> Sending<'s, P> {
                 self.tell_stable()?;
             }
             Some(_) => return Err(ClientError::Closed),
-            None if piece.is_empty() => self.flying.push(piece, self.session.own_line(), commit_all(&self.file))?,
+            None if piece.is_empty() => {
+                self.flying.push(piece, self.session.own_connection(), commit_all(&self.file))?
+            }
             None => self.file.put_back(piece),
         }
         Ok(())

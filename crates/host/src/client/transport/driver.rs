@@ -16,11 +16,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::sleep;
 
-use super::rescue::{answering_connection, unasked_connection};
-use super::roaming::Roaming;
-use super::session::Shared;
-use crate::reserved;
-use crate::tcp::{KeepAlive, harden};
+use crate::client::transport::connect::RECONNECT;
+use crate::client::transport::reconnect::{answering_connection, unasked_connection};
+use crate::client::transport::roaming::RoamingSocket;
+use crate::client::transport::shared_core::SharedCore;
 
 /// The search for a better connection.
 type Second = Pin<Box<dyn Future<Output = TcpStream> + Send>>;
@@ -28,28 +27,19 @@ type Second = Pin<Box<dyn Future<Output = TcpStream> + Send>>;
 /// The largest UDP payload, and one byte to see that something was longer.
 const DATAGRAM_BUFFER: usize = 65_508;
 /// The largest reply taken from a stream: READ's largest block and its header.
-pub(super) const RECORD_MAX: usize = (1 << 20) + (64 << 10);
+pub(crate) const RECORD_MAX: usize = (1 << 20) + (64 << 10);
 /// Bytes written ahead of the stream; the core keeps the rest.
 const AHEAD: usize = 256 << 10;
-/// How long to wait before a broken stream is made again, at first and at most, when one breaks
-/// after the other.
-pub(super) const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 /// The time between connections of a server that closes each after a few replies: at most 100 connections a second.
 const RECONNECT_UNASKED: Duration = Duration::from_millis(10);
 /// How often timers are looked at while the socket takes nothing.
-pub(super) const LOOK: Duration = Duration::from_millis(100);
-/// How long a connection may take to be made.
-const CONNECT_MAX: Duration = Duration::from_secs(10);
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
 /// How many datagrams are taken before there is a look at timers and at what is to be sent.
 const TAKE_MAX: usize = 64;
-/// A stream on which nothing has come for so long is asked whether its other end still is
-/// there, every so often, and so many times: a server that lost power says no good-bye.
-const KEEP_ALIVE: KeepAlive = KeepAlive { idle: Duration::from_secs(30), between: Duration::from_secs(10), count: 3 };
-
 /// Moves datagrams for as long as the session lives.
-pub(super) async fn run_udp(shared: Arc<Shared>, socket: UdpSocket, server: SocketAddr) {
+pub(crate) async fn run_udp(shared: Arc<SharedCore>, socket: UdpSocket, server: SocketAddr) {
     let peer = Peer::datagram(server);
-    let mut way = Roaming::new(socket, server, shared.now());
+    let mut way = RoamingSocket::new(socket, server, shared.now());
     let mut buffer = vec![0; DATAGRAM_BUFFER];
     let mut held = None;
     loop {
@@ -83,7 +73,7 @@ pub(super) async fn run_udp(shared: Arc<Shared>, socket: UdpSocket, server: Sock
 }
 
 /// Takes the datagrams that have come, [`TAKE_MAX`] at most; whether there were any.
-fn take_datagrams(shared: &Shared, way: &mut Roaming, peer: Peer, buffer: &mut [u8]) -> bool {
+fn take_datagrams(shared: &SharedCore, way: &mut RoamingSocket, peer: Peer, buffer: &mut [u8]) -> bool {
     for taken in 0..TAKE_MAX {
         match way.socket.try_recv(buffer) {
             Ok(n) => take(shared, peer, Bytes::copy_from_slice(buffer.get(..n).unwrap_or_default())),
@@ -100,7 +90,7 @@ fn take_datagrams(shared: &Shared, way: &mut Roaming, peer: Peer, buffer: &mut [
 
 /// Sends what the core has; returns when it wants to be woken. What the socket has no room for
 /// is `held`: a new socket has none until it was first found writable.
-fn send_datagrams(shared: &Shared, way: &mut Roaming, held: &mut Option<Bytes>) -> Option<Time> {
+fn send_datagrams(shared: &SharedCore, way: &mut RoamingSocket, held: &mut Option<Bytes>) -> Option<Time> {
     let mut state = shared.lock();
     let now = shared.now();
     while let Some(message) = held.take().or_else(|| state.core.poll_transmit(now).map(|t| t.payload)) {
@@ -120,25 +110,25 @@ fn send_datagrams(shared: &Shared, way: &mut Roaming, held: &mut Option<Bytes>) 
     state.core.poll_timeout()
 }
 
-fn refused(shared: &Shared) {
+fn refused(shared: &SharedCore) {
     let now = shared.now();
     shared.lock().refused_since.get_or_insert(now);
 }
 
-pub(super) fn take(shared: &Shared, from: Peer, message: Bytes) {
+pub(crate) fn take(shared: &SharedCore, from: Peer, message: Bytes) {
     let mut state = shared.lock();
     state.refused_since = None;
     state.core.handle_input(shared.now(), from, message);
     state.deliver_events();
 }
 
-pub(super) fn timeout(shared: &Shared) {
+pub(crate) fn timeout(shared: &SharedCore) {
     let mut state = shared.lock();
     state.core.handle_timeout(shared.now());
     state.deliver_events();
 }
 
-pub(super) async fn at(shared: &Shared, due: Option<Time>) {
+pub(crate) async fn at(shared: &SharedCore, due: Option<Time>) {
     match due {
         Some(t) => shared.clock.until(t).await,
         None => std::future::pending().await,
@@ -146,7 +136,7 @@ pub(super) async fn at(shared: &Shared, due: Option<Time>) {
 }
 
 /// Moves records, and makes the stream again whenever it breaks.
-pub(super) async fn run_tcp(shared: Arc<Shared>, first: TcpStream, server: SocketAddr) {
+pub(crate) async fn run_tcp(shared: Arc<SharedCore>, first: TcpStream, server: SocketAddr) {
     let mut stream = Some(first);
     let mut connection = 0;
     let mut pause = RECONNECT.0;
@@ -240,13 +230,13 @@ impl Pipeline {
 }
 
 /// Lets `pause` go by while the core's timers run on.
-pub(super) async fn idle(shared: &Shared, pause: Duration) {
+pub(crate) async fn idle(shared: &SharedCore, pause: Duration) {
     beside_timers(shared, sleep(pause)).await;
 }
 
 /// A new connection in place of one that ended. From `port` again if that can be had: servers such as Linux's remember
 /// by address and port what they did, and what is sent again over another would be done again.
-async fn reconnect(shared: &Shared, server: SocketAddr, port: Option<u16>, way: &mut Reconnection) -> TcpStream {
+async fn reconnect(shared: &SharedCore, server: SocketAddr, port: Option<u16>, way: &mut Reconnection) -> TcpStream {
     let trip = shared.lock().core.round_trip().unwrap_or_default();
     way.was_asked = false;
     if !way.asks_first
@@ -259,7 +249,7 @@ async fn reconnect(shared: &Shared, server: SocketAddr, port: Option<u16>, way: 
 }
 
 /// Waits while the core's timers run on.
-async fn beside_timers<T>(shared: &Shared, what: impl Future<Output = T>) -> T {
+async fn beside_timers<T>(shared: &SharedCore, what: impl Future<Output = T>) -> T {
     tokio::pin!(what);
     loop {
         let due = shared.lock().core.poll_timeout();
@@ -271,44 +261,18 @@ async fn beside_timers<T>(shared: &Shared, what: impl Future<Output = T>) -> T {
     }
 }
 
-/// A connection without delays of its own, that notices when its other end has gone; from `port` if that is free.
-pub(super) async fn connect(server: SocketAddr, port: Option<u16>) -> io::Result<TcpStream> {
-    let stream = tokio::time::timeout(CONNECT_MAX, reserved::connect(server, port))
-        .await
-        .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer within 10 s")))?;
-    harden(&stream, &KEEP_ALIVE)?;
-    Ok(stream)
-}
-
-/// The same for a first connection: who is on a network that is about to come back waits for that. Nobody
-/// there who listens is an answer.
-pub(super) async fn connect_in_time(server: SocketAddr) -> io::Result<TcpStream> {
-    loop {
-        match connect(server, None).await {
-            Err(e) if is_away(&e) => sleep(RECONNECT.0).await,
-            answer => return answer,
-        }
-    }
-}
-
-/// Whether a network that is about to come back may change that.
-pub(super) fn is_away(e: &io::Error) -> bool {
-    use io::ErrorKind::{HostUnreachable, NetworkDown, NetworkUnreachable, TimedOut};
-    matches!(e.kind(), TimedOut | HostUnreachable | NetworkUnreachable | NetworkDown)
-}
-
 /// A stream of a session. Goes with it, and is reset if the session was closed in the middle.
-struct Stream<'s> {
+struct TcpConnection<'s> {
     tcp: TcpStream,
-    shared: &'s Shared,
+    shared: &'s SharedCore,
 }
 
-impl Stream<'_> {
-    fn new(tcp: TcpStream, shared: &Shared) -> Stream<'_> {
+impl TcpConnection<'_> {
+    fn new(tcp: TcpStream, shared: &SharedCore) -> TcpConnection<'_> {
         if shared.is_beside {
             shared.watch(tcp.as_fd().try_clone_to_owned().ok());
         }
-        Stream { tcp, shared }
+        TcpConnection { tcp, shared }
     }
 
     /// When it is closed, what the kernel still has of it is not sent, and the other end is told.
@@ -318,7 +282,7 @@ impl Stream<'_> {
     }
 }
 
-impl Drop for Stream<'_> {
+impl Drop for TcpConnection<'_> {
     fn drop(&mut self) {
         self.shared.watch(None);
         if self.shared.is_closed() {
@@ -329,12 +293,12 @@ impl Drop for Stream<'_> {
 
 /// Serves one connection until it breaks, or a better one is found, which is returned.
 async fn serve_stream(
-    shared: &Shared,
+    shared: &SharedCore,
     stream: TcpStream,
     peer: Peer,
     pipeline: &mut Pipeline,
 ) -> io::Result<Option<TcpStream>> {
-    let mut stream = Stream::new(stream, shared);
+    let mut stream = TcpConnection::new(stream, shared);
     let (mut read, mut write) = stream.tcp.split();
     let mut records = RecordReader::new(RECORD_MAX);
     let mut out = BytesMut::new();
@@ -390,7 +354,12 @@ async fn serve_stream(
 }
 
 /// Hands the core what has been read, and counts the replies in `pipeline`.
-fn take_records(shared: &Shared, peer: Peer, records: &mut RecordReader, pipeline: &mut Pipeline) -> io::Result<()> {
+fn take_records(
+    shared: &SharedCore,
+    peer: Peer,
+    records: &mut RecordReader,
+    pipeline: &mut Pipeline,
+) -> io::Result<()> {
     while let Some(record) = records.next_record().map_err(io::Error::other)? {
         pipeline.replied();
         take(shared, peer, record);
@@ -412,7 +381,7 @@ fn put(out: &mut BytesMut, message: &[u8]) {
 }
 
 /// Takes records from the core while there is room ahead of the stream.
-fn fill(shared: &Shared, out: &mut BytesMut, pipeline: &mut Pipeline) -> Option<Time> {
+fn fill(shared: &SharedCore, out: &mut BytesMut, pipeline: &mut Pipeline) -> Option<Time> {
     let mut state = shared.lock();
     while out.len() < AHEAD && pipeline.has_room() {
         let Some(t) = state.core.poll_transmit(shared.now()) else {
@@ -441,6 +410,7 @@ mod tests {
 
     use super::*;
     use crate::Clock;
+    use crate::client::transport::connect::{KEEP_ALIVE, connect};
 
     #[tokio::test]
     async fn connections_notice_when_the_other_end_has_gone() {
@@ -490,18 +460,18 @@ mod tests {
     }
 
     /// A client of such a server, and what that sees.
-    async fn client_of(replies: u32, idle: Duration) -> (Arc<Shared>, Arc<Seen>) {
+    async fn client_of(replies: u32, idle: Duration) -> (Arc<SharedCore>, Arc<Seen>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = listener.local_addr().unwrap();
         let (seen, clock) = (Arc::<Seen>::default(), Clock::start());
         tokio::spawn(serve_few(listener, replies, idle, seen.clone()));
         let core = Client::new(Config::new(Transport::Tcp), Peer::datagram(server), 1, clock.now());
-        let shared = Shared::new(core, clock, server.to_string(), false);
+        let shared = SharedCore::new(core, clock, server.to_string(), false);
         tokio::spawn(run_tcp(shared.clone(), connect(server, None).await.unwrap(), server));
         (shared, seen)
     }
 
-    async fn get(shared: Arc<Shared>) {
+    async fn get(shared: Arc<SharedCore>) {
         let call = Request::Nfs(Call::GetAttr(Fh(Bytes::from_static(b"file"))));
         let asked = tokio::time::timeout(Duration::from_secs(60), shared.ask(call, ""));
         assert!(matches!(asked.await.expect("progress"), Ok(Answer::Nfs(Reply::GetAttr(Err(_))))));

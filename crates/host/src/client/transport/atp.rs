@@ -30,10 +30,12 @@ use remora_client::Client;
 use remora_wire::urgency::Urgency;
 use tokio::task::JoinSet;
 
-use super::driver::{LOOK, RECONNECT, RECORD_MAX, at, idle, take, timeout};
-use super::session::Shared;
-use super::{ClientError, Keys};
 use crate::atp::{AtpEndpoint, AtpError, Control, Remote, Settings, keys};
+use crate::client::error::ClientError;
+use crate::client::target::Keys;
+use crate::client::transport::connect::RECONNECT;
+use crate::client::transport::driver::{LOOK, RECORD_MAX, at, idle, take, timeout};
+use crate::client::transport::shared_core::SharedCore;
 use crate::clock;
 use crate::objects::priority;
 use crate::zone;
@@ -48,14 +50,14 @@ const SLACK: u32 = 8;
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// An endpoint of ours, and whom it talks to.
-pub(super) struct Link {
+pub(crate) struct Link {
     endpoint: AtpEndpoint,
     server: SocketAddr,
     keys: Keys,
 }
 
 /// A connection to the server, which has shown its key.
-pub(super) async fn connect(
+pub(crate) async fn connect(
     keys: &Keys,
     server: SocketAddr,
     patience: Duration,
@@ -93,7 +95,7 @@ fn identity(keys: &Keys) -> Result<Identity, ClientError> {
 }
 
 /// Moves objects, and makes the connection again whenever it ends and there is something to ask.
-pub(super) async fn run(shared: Arc<Shared>, link: Link, first: Remote) {
+pub(crate) async fn run(shared: Arc<SharedCore>, link: Link, first: Remote) {
     let mut remote = first;
     let mut arrived = Arrived::default();
     let mut connection = 0;
@@ -120,7 +122,7 @@ pub(super) async fn run(shared: Arc<Shared>, link: Link, first: Remote) {
 
 /// Whether it ended because of a key, which waiting does not mend; then the session is closed, and
 /// whoever waits is told why. (That our own key is not let in shows after the first flight only.)
-fn is_refused(shared: &Shared, remote: &Remote) -> bool {
+fn is_refused(shared: &SharedCore, remote: &Remote) -> bool {
     match remote.ended() {
         Some(AtpError::Refused(why @ (Refusal::WrongKey | Refusal::NotAdmitted))) => {
             shared.refuse(why);
@@ -132,7 +134,7 @@ fn is_refused(shared: &Shared, remote: &Remote) -> bool {
 
 /// Waits until something is to be asked, and then for a connection, as long as it takes; `None` if
 /// a key is in the way.
-async fn reconnect(shared: &Shared, link: &Link, pause: &mut Duration) -> Option<Remote> {
+async fn reconnect(shared: &SharedCore, link: &Link, pause: &mut Duration) -> Option<Remote> {
     while shared.lock().core.is_idle() {
         shared.changed.notified().await;
     }
@@ -150,7 +152,7 @@ async fn reconnect(shared: &Shared, link: &Link, pause: &mut Duration) -> Option
 }
 
 /// Whether the server answers; the core's timers run meanwhile.
-async fn up(shared: &Shared, remote: &Remote) -> bool {
+async fn up(shared: &SharedCore, remote: &Remote) -> bool {
     let up = remote.up();
     tokio::pin!(up);
     loop {
@@ -277,7 +279,7 @@ fn xid(message: &Bytes) -> u32 {
 }
 
 /// Serves one connection until it ends; whether anything came over it.
-async fn serve(shared: &Shared, link: &Link, remote: &Remote, peer: Peer, arrived: &mut Arrived) -> bool {
+async fn serve(shared: &SharedCore, link: &Link, remote: &Remote, peer: Peer, arrived: &mut Arrived) -> bool {
     let mut under = Under::default();
     let mut heard = false;
     while remote.ended().is_none() {
@@ -314,18 +316,18 @@ async fn serve(shared: &Shared, link: &Link, remote: &Remote, peer: Peer, arrive
 }
 
 /// Takes the replies that have come already; whether there were any.
-fn take_rest(shared: &Shared, link: &Link, peer: Peer) -> bool {
+fn take_rest(shared: &SharedCore, link: &Link, peer: Peer) -> bool {
     let rest = std::iter::from_fn(|| link.endpoint.try_recv());
     rest.map(|received| take_reply(shared, peer, received.object)).count() > 0
 }
 
-fn take_reply(shared: &Shared, peer: Peer, reply: Bytes) {
+fn take_reply(shared: &SharedCore, peer: Peer, reply: Bytes) {
     shared.lock().core.heard(shared.now());
     take(shared, peer, reply);
 }
 
 /// Takes calls from the core while there is room; when it wants to be woken.
-fn fill(shared: &Shared, remote: &Remote, under: &mut Under) -> Option<Time> {
+fn fill(shared: &SharedCore, remote: &Remote, under: &mut Under) -> Option<Time> {
     let (mut state, now) = (shared.lock(), shared.now());
     under.follow(now, &state.core);
     while under.has_room() {
@@ -357,8 +359,7 @@ mod tests {
     use super::*;
     use crate::Clock;
     use crate::atp::blocking::BlockingEndpoint;
-    use crate::client::line::Line;
-    use crate::client::mount;
+    use crate::client::transport::connection::Connection;
 
     #[test]
     fn deadlines_follow_the_timer_and_are_told_only_when_it_has_moved_far() {
@@ -410,9 +411,9 @@ mod tests {
             closed.send(()).unwrap();
         });
         let config = remora_client::Config::new(Transport::Atp);
-        let options = mount::Options { config: config.clone(), seed: 1, clock: Clock::start() };
-        let line = Line::open_objects(&keys, at, config, &options).await.unwrap();
-        let asked: Vec<_> = (0..CALLS).map(|_| line.shared.submit(Request::Nfs(Call::Null)).unwrap()).collect();
+        let options = crate::client::options::Options { config: config.clone(), seed: 1, clock: Clock::start() };
+        let connection = Connection::open_objects(&keys, at, config, &options).await.unwrap();
+        let asked: Vec<_> = (0..CALLS).map(|_| connection.shared.submit(Request::Nfs(Call::Null)).unwrap()).collect();
         while is_ready.try_recv().is_err() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -421,7 +422,7 @@ mod tests {
         is_closed.recv().unwrap();
         std::thread::sleep(Duration::from_millis(300));
         for call in asked {
-            let answer = tokio::time::timeout(Duration::from_secs(5), line.shared.wait(call, "asked")).await;
+            let answer = tokio::time::timeout(Duration::from_secs(5), connection.shared.wait(call, "asked")).await;
             answer.expect("it was here before the connection ended").unwrap();
         }
     }

@@ -13,26 +13,26 @@ const BLOCK_MIN: u32 = 1024;
 
 /// A limit in bytes per second. All transfers of the sessions that have it share it.
 #[derive(Debug)]
-pub struct Throttle {
+pub struct RateLimit {
     bytes_per_second: u64,
     /// From when on more may be asked for.
     free_at: Mutex<Instant>,
 }
 
-impl Throttle {
+impl RateLimit {
     /// At least one byte per second.
-    pub fn new(bytes_per_second: u64) -> Throttle {
-        Throttle { bytes_per_second: bytes_per_second.max(1), free_at: Mutex::new(Instant::now()) }
+    pub fn new(bytes_per_second: u64) -> RateLimit {
+        RateLimit { bytes_per_second: bytes_per_second.max(1), free_at: Mutex::new(Instant::now()) }
     }
 
     /// When more may be asked for, if that is later than `now`.
-    pub(super) fn closed_until(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn closed_until(&self, now: Instant) -> Option<Instant> {
         let free_at = *self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
         Some(free_at).filter(|free_at| *free_at > now)
     }
 
     /// So many bytes are asked for.
-    pub(super) fn take(&self, now: Instant, bytes: u64) {
+    pub(crate) fn take(&self, now: Instant, bytes: u64) {
         let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
         let earliest = now.checked_sub(BURST).unwrap_or(now);
         let lasts = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
@@ -40,14 +40,14 @@ impl Throttle {
     }
 
     /// The longest block: what may be asked for in a tenth of a second.
-    pub(super) fn block(&self, max: u32) -> u32 {
+    pub(crate) fn block(&self, max: u32) -> u32 {
         let tenth = u32::try_from(self.bytes_per_second / 10).unwrap_or(u32::MAX);
         max.min(tenth.max(BLOCK_MIN))
     }
 }
 
 /// What `answer` comes to; `None` if more may be asked for before it is there.
-pub(super) async fn or_open<T, E>(
+pub(crate) async fn or_open<T, E>(
     closed_until: Option<Instant>,
     answer: impl Future<Output = Result<Option<T>, E>>,
 ) -> Result<Option<T>, E> {
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn rate_is_held_whatever_the_blocks() {
         for block in [1000, 64_000] {
-            let throttle = Throttle::new(1_000_000);
+            let throttle = RateLimit::new(1_000_000);
             let began = Instant::now();
             let (mut now, mut bytes) = (began, 0);
             while bytes < 5_000_000 {
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn pause_saves_no_more_than_a_burst() {
-        let throttle = Throttle::new(1_000_000);
+        let throttle = RateLimit::new(1_000_000);
         let later = Instant::now() + Duration::from_secs(60);
         assert_eq!(throttle.closed_until(later), None);
         throttle.take(later, 100_000);
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn blocks_are_short_where_the_limit_is_low() {
-        let block = |rate| Throttle::new(rate).block(65_536);
+        let block = |rate| RateLimit::new(rate).block(65_536);
         assert_eq!((block(0), block(100_000), block(1 << 30)), (BLOCK_MIN, 10_000, 65_536));
     }
 }

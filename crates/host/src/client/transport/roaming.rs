@@ -14,7 +14,7 @@ use remora_base::Time;
 use remora_wire::urgency::{PROBE_DSCP, is_probe};
 use tokio::net::UdpSocket;
 
-use super::line::bind;
+use crate::client::transport::connect::bind;
 
 /// How long nothing comes before the way is looked at, and how often then.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -22,8 +22,8 @@ const SILENCE: Duration = Duration::from_secs(1);
 const REFUSED: Duration = Duration::from_millis(100);
 
 /// See the module.
-pub(super) struct Roaming {
-    pub(super) socket: UdpSocket,
+pub(crate) struct RoamingSocket {
+    pub(crate) socket: UdpSocket,
     server: SocketAddr,
     /// When something came, or the way was looked at.
     sound: Time,
@@ -33,13 +33,13 @@ pub(super) struct Roaming {
     marked: bool,
 }
 
-impl Roaming {
-    pub(super) fn new(socket: UdpSocket, server: SocketAddr, now: Time) -> Roaming {
-        Roaming { socket, server, sound: now, refused: false, marked: false }
+impl RoamingSocket {
+    pub(crate) fn new(socket: UdpSocket, server: SocketAddr, now: Time) -> RoamingSocket {
+        RoamingSocket { socket, server, sound: now, refused: false, marked: false }
     }
 
     /// Hands a message to the kernel, a probe with its mark.
-    pub(super) fn try_send(&mut self, message: &Bytes) -> io::Result<usize> {
+    pub(crate) fn try_send(&mut self, message: &Bytes) -> io::Result<usize> {
         let is_probe = is_probe(message);
         if is_probe != self.marked {
             // Best effort: without its mark a probe is a message like any other.
@@ -54,22 +54,22 @@ impl Roaming {
     }
 
     /// Something came.
-    pub(super) fn heard(&mut self, now: Time) {
+    pub(crate) fn heard(&mut self, now: Time) {
         (self.sound, self.refused) = (now, false);
     }
 
     /// The kernel could not send.
-    pub(super) fn refused(&mut self) {
+    pub(crate) fn refused(&mut self) {
         self.refused = true;
     }
 
     /// When to look whether the way is still this one, where an answer is waited for.
-    pub(super) fn look_at(&self) -> Time {
+    pub(crate) fn look_at(&self) -> Time {
         self.sound + if self.refused { REFUSED } else { SILENCE }
     }
 
     /// Looks; whether packets leave from another address now.
-    pub(super) async fn look(&mut self, now: Time) -> bool {
+    pub(crate) async fn look(&mut self, now: Time) -> bool {
         (self.sound, self.refused) = (now, false);
         // Without any way at present it is looked at again.
         let Ok(fresh) = bind(self.server).await else { return false };
@@ -96,7 +96,7 @@ mod tests {
         for listen in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(server) = UdpSocket::bind(listen).await else { continue };
             let server = server.local_addr().unwrap();
-            let mut way = Roaming::new(bind(server).await.unwrap(), server, Time::ZERO);
+            let mut way = RoamingSocket::new(bind(server).await.unwrap(), server, Time::ZERO);
             way.socket.writable().await.unwrap();
             for (proc, mark) in [(1, 0), (0, 12), (0, 12), (3, 0)] {
                 let (cred, verf) = (OpaqueAuth::none(), OpaqueAuth::none());

@@ -5,29 +5,21 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use remora_client::{Answer, Config, Failure, Request, Transport};
+use remora_client::{Answer, Failure, Request, Transport};
 use remora_wire::nfs3::{self, Fh};
 use remora_wire::rpc::Outcome;
 use remora_wire::{mount as mnt, portmap};
 use tracing::debug;
 
-use super::line::Line;
-use super::race::{Way, never, race, until_answered};
-use super::session::{Pending, Session};
-use super::streams::Streams;
-use super::{ClientError, Target};
-use crate::{Clock, zone};
-
-/// How to mount.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The client core's settings; the transport is the target's.
-    pub config: Config,
-    /// Draws the first xid.
-    pub seed: u64,
-    /// What the core's time counts from.
-    pub clock: Clock,
-}
+use crate::client::error::ClientError;
+use crate::client::mount::happy_eyeballs::{TransportAttempt, never, race, until_answered};
+use crate::client::options::Options;
+use crate::client::session::Session;
+use crate::client::target::Target;
+use crate::client::transport::connection::Connection;
+use crate::client::transport::parallel_streams::ParallelStreams;
+use crate::client::transport::shared_core::Pending;
+use crate::zone;
 
 /// How long "nobody listens here" is doubted when mounting over UDP: a server may be starting.
 const REFUSED_MAX: Duration = Duration::from_secs(2);
@@ -76,9 +68,9 @@ pub async fn exports(target: &Target, options: Options) -> Result<Vec<mnt::Expor
         let ips = resolve(&target.host).await?;
         let over = |way| ask_over(target, &ips, way, Question::Exports);
         if let Some(transport) = target.transport {
-            return over(&Way::new(transport, &options)).await;
+            return over(&TransportAttempt::new(transport, &options)).await;
         }
-        let [tcp, udp] = [Transport::Tcp, Transport::Udp].map(|transport| Way::new(transport, &options));
+        let [tcp, udp] = [Transport::Tcp, Transport::Udp].map(|transport| TransportAttempt::new(transport, &options));
         race(over(&tcp), over(&udp), tokio::time::sleep(NEXT_WAY), never).await
     };
     match until_answered(options.config.give_up, || Box::pin(ask())).await?.found {
@@ -92,25 +84,25 @@ async fn try_to_mount(target: &Target, paths: &[String], options: Options) -> Re
     // Where it is known that MOUNT is elsewhere NFS is looked for meanwhile.
     let meanwhile = async {
         match ips[..] {
-            [ip] if target.mount_is_elsewhere() => nfs_line(target, ip, &options).await.map(Some),
+            [ip] if target.mount_is_elsewhere() => nfs_connection(target, ip, &options).await.map(Some),
             _ => Ok(None),
         }
     };
     let asked = ask_mount_program(target, &ips, paths, &options);
-    let (Asked { found, line, nfs }, beside) = both(Box::pin(asked), Box::pin(meanwhile), Duration::MAX).await?;
+    let (Asked { found, connection, nfs }, beside) = both(Box::pin(asked), Box::pin(meanwhile), Duration::MAX).await?;
     let Found::Root { first: (nth, root), next } = found else { return Err(ClientError::Closed) };
-    let ip = line.server;
-    let line = match beside.transpose()?.flatten().or(nfs) {
+    let ip = connection.server;
+    let connection = match beside.transpose()?.flatten().or(nfs) {
         Some(nfs) => nfs,
-        // The line to MOUNT, if that is there, knows something of the path already, and over TCP it stands.
-        None if line.server == nfs_at(target, ip) => line,
-        None => Box::pin(nfs_line(target, ip, &options)).await?,
+        // The connection to MOUNT, if that is there, knows something of the path already, and over TCP it stands.
+        None if connection.server == nfs_at(target, ip) => connection,
+        None => Box::pin(nfs_connection(target, ip, &options)).await?,
     };
-    line.shared.lock().core.set_give_up(options.config.give_up);
-    let either = target.transport.is_none() && line.transport == Transport::Udp;
-    let streams = either.then(|| Streams::new(options));
-    debug!(server = %line.server, transport = ?line.transport, path = paths[nth], "mounted");
-    let session = Session::new(line, streams, root);
+    connection.shared.lock().core.set_give_up(options.config.give_up);
+    let either = target.transport.is_none() && connection.transport == Transport::Udp;
+    let streams = either.then(|| ParallelStreams::new(options));
+    debug!(server = %connection.server, transport = ?connection.transport, path = paths[nth], "mounted");
+    let session = Session::new(connection, streams, root);
     let next = next.map(|(nth, root)| (nth, session.at(root)));
     Ok(Mounted { nth, session, next })
 }
@@ -139,28 +131,28 @@ async fn both<A, B>(
     }
 }
 
-/// A line to a server whose MOUNT is elsewhere. Where either transport will do it is one over which NFS
+/// A connection to a server whose MOUNT is elsewhere. Where either transport will do it is one over which NFS
 /// answers.
-async fn nfs_line(target: &Target, ip: SocketAddr, options: &Options) -> Result<Line, ClientError> {
+async fn nfs_connection(target: &Target, ip: SocketAddr, options: &Options) -> Result<Connection, ClientError> {
     let (keys, nfs) = (target.keys.as_ref(), nfs_at(target, ip));
     if let Some(transport) = target.transport {
-        return Way::new(transport, options).reach(keys, nfs).await;
+        return TransportAttempt::new(transport, options).reach(keys, nfs).await;
     }
-    let [udp, tcp] = [Transport::Udp, Transport::Tcp].map(|transport| Way::new(transport, options));
-    let over = async |way: &Way<'_>| {
-        let line = way.reach(keys, nfs).await?;
-        ask_null(&line).await?;
-        Ok(line)
+    let [udp, tcp] = [Transport::Udp, Transport::Tcp].map(|transport| TransportAttempt::new(transport, options));
+    let over = async |way: &TransportAttempt<'_>| {
+        let connection = way.reach(keys, nfs).await?;
+        ask_null(&connection).await?;
+        Ok(connection)
     };
     race(over(&udp), over(&tcp), udp.head_start(), || udp.is_answered()).await
 }
 
 /// Asks whether NFS is there.
-async fn ask_null(line: &Line) -> Result<(), ClientError> {
+async fn ask_null(connection: &Connection) -> Result<(), ClientError> {
     let null = Request::Nfs(nfs3::Call::Null);
     tokio::select! {
-        answer = line.shared.ask(null, "asked whether it is there") => answer.map(drop),
-        e = nobody_listens(line) => Err(e),
+        answer = connection.shared.ask(null, "asked whether it is there") => answer.map(drop),
+        e = nobody_listens(connection) => Err(e),
     }
 }
 
@@ -187,9 +179,9 @@ enum Found {
 /// How MOUNT was reached and what it said.
 struct Asked {
     found: Found,
-    line: Line,
-    /// A line to NFS, which turned up on the way.
-    nfs: Option<Line>,
+    connection: Connection,
+    /// A connection to NFS, which turned up on the way.
+    nfs: Option<Connection>,
 }
 
 /// Asks MOUNT for the first of `paths` that may be mounted, wherever it is and over what the target wants; says how
@@ -202,9 +194,9 @@ async fn ask_mount_program(
     options: &Options,
 ) -> Result<Asked, ClientError> {
     if let Some(transport) = target.transport {
-        return ask_over(target, ips, &Way::new(transport, options), Question::Root(paths)).await;
+        return ask_over(target, ips, &TransportAttempt::new(transport, options), Question::Root(paths)).await;
     }
-    let [udp, tcp] = [Transport::Udp, Transport::Tcp].map(|transport| Way::new(transport, options));
+    let [udp, tcp] = [Transport::Udp, Transport::Tcp].map(|transport| TransportAttempt::new(transport, options));
     let [first, second] = [&udp, &tcp].map(|way| ask_over(target, ips, way, Question::Root(paths)));
     race(first, second, udp.head_start(), || udp.is_answered()).await
 }
@@ -214,7 +206,7 @@ async fn ask_mount_program(
 async fn ask_over(
     target: &Target,
     ips: &[SocketAddr],
-    way: &Way<'_>,
+    way: &TransportAttempt<'_>,
     question: Question<'_>,
 ) -> Result<Asked, ClientError> {
     let mut asked: Option<Asking<'_>> = None;
@@ -234,39 +226,39 @@ type Asking<'a> = Pin<Box<dyn Future<Output = Result<Asked, ClientError>> + Send
 
 async fn ask_mount_at(
     target: &Target,
-    way: &Way<'_>,
+    way: &TransportAttempt<'_>,
     ip: SocketAddr,
     question: Question<'_>,
 ) -> Result<Asked, ClientError> {
     let at = at_port(ip, target.mount_port.unwrap_or(nfs_at(target, ip).port()));
     let keys = target.keys.as_ref();
-    let line = way.reach(keys, at).await?;
-    match ask_line(&line, question).await {
+    let connection = way.reach(keys, at).await?;
+    match ask_connection(&connection, question).await {
         Err(e) if is_elsewhere(&e) && target.mount_port.is_none() && keys.is_none() => {
             // As a rule NFS is here all the same. Where there is a choice of transports it is to say so.
             let is_needless = target.transport.is_some() || matches!(question, Question::Exports);
-            let null = async { if is_needless { Ok(()) } else { ask_null(&line).await } };
+            let null = async { if is_needless { Ok(()) } else { ask_null(&connection).await } };
             let asked = Box::pin(ask_elsewhere(way, ip, question, e));
             let ((found, mount), null) = both(asked, Box::pin(null), NULL_MAX).await?;
-            Ok(Asked { found, line: mount, nfs: null.is_some_and(|n| n.is_ok()).then_some(line) })
+            Ok(Asked { found, connection: mount, nfs: null.is_some_and(|n| n.is_ok()).then_some(connection) })
         }
-        answer => Ok(Asked { found: answer?, line, nfs: None }),
+        answer => Ok(Asked { found: answer?, connection, nfs: None }),
     }
 }
 
 /// Asks MOUNT where the portmapper says it is. If there is no portmapper, what was `said` on the NFS port is the
 /// error.
 async fn ask_elsewhere(
-    way: &Way<'_>,
+    way: &TransportAttempt<'_>,
     ip: SocketAddr,
     question: Question<'_>,
     said: ClientError,
-) -> Result<(Found, Line), ClientError> {
+) -> Result<(Found, Connection), ClientError> {
     let port = ask_portmapper(way, ip).await;
     let none = |of: &ClientError| matches!(of, ClientError::Connect { .. } | ClientError::Silent { .. });
     let at = at_port(ip, port.map_err(|no| if none(&no) { said } else { no })?);
-    let line = way.reach(None, at).await?;
-    Ok((ask_line(&line, question).await?, line))
+    let connection = way.reach(None, at).await?;
+    Ok((ask_connection(&connection, question).await?, connection))
 }
 
 /// Whether that is what is said where MOUNT is not.
@@ -292,44 +284,47 @@ async fn resolve(host: &str) -> Result<Vec<SocketAddr>, ClientError> {
     if found.is_empty() { Err(failed(std::io::ErrorKind::NotFound.into())) } else { Ok(found) }
 }
 
-async fn ask_line(line: &Line, question: Question<'_>) -> Result<Found, ClientError> {
+async fn ask_connection(connection: &Connection, question: Question<'_>) -> Result<Found, ClientError> {
     let answer = async {
         match question {
-            Question::Root(paths) => ask_root(line, paths).await,
-            Question::Exports => ask_exports(line).await,
+            Question::Root(paths) => ask_root(connection, paths).await,
+            Question::Exports => ask_exports(connection).await,
         }
     };
     tokio::select! {
         answer = answer => answer,
-        e = nobody_listens(line) => Err(e),
+        e = nobody_listens(connection) => Err(e),
     }
 }
 
-async fn ask_exports(line: &Line) -> Result<Found, ClientError> {
-    match line.shared.ask(Request::Mount(mnt::Call::Export), "asked for its exports").await? {
+async fn ask_exports(connection: &Connection) -> Result<Found, ClientError> {
+    match connection.shared.ask(Request::Mount(mnt::Call::Export), "asked for its exports").await? {
         Answer::Mount(mnt::Reply::Export(list)) => Ok(Found::Exports(list)),
         _ => Err(ClientError::Closed),
     }
 }
 
 /// Those of `paths` that are longer than servers can read are left out.
-async fn ask_root(line: &Line, paths: &[String]) -> Result<Found, ClientError> {
-    let refused =
-        |path: &str, reason| ClientError::Mount { server: zone::shown(&line.server), path: path.to_owned(), reason };
+async fn ask_root(connection: &Connection, paths: &[String]) -> Result<Found, ClientError> {
+    let refused = |path: &str, reason| ClientError::Mount {
+        server: zone::shown(&connection.server),
+        path: path.to_owned(),
+        reason,
+    };
     let fitting: Vec<_> = paths.iter().enumerate().filter(|(_, path)| path.len() <= mnt::PATH_MAX as usize).collect();
     let mut refusal = None;
     for some in fitting.chunks(SIDE_BY_SIDE) {
         let mut asked = Vec::new();
         for (nth, path) in some {
             let call = mnt::Call::Mnt(Bytes::copy_from_slice(path.as_bytes()));
-            asked.push((*nth, path, line.shared.submit(Request::Mount(call))?));
+            asked.push((*nth, path, connection.shared.submit(Request::Mount(call))?));
         }
         let mut asked = asked.into_iter();
         while let Some((nth, path, pending)) = asked.next() {
-            match line.shared.wait(pending, "asked to mount").await? {
+            match connection.shared.wait(pending, "asked to mount").await? {
                 Answer::Mount(mnt::Reply::Mnt(Ok(mounted))) => {
                     let next = match asked.next() {
-                        Some((nth, _, pending)) => at_once(line, pending).await.map(|fh| (nth, fh)),
+                        Some((nth, _, pending)) => at_once(connection, pending).await.map(|fh| (nth, fh)),
                         None => None,
                     };
                     return Ok(Found::Root { first: (nth, mounted.fh), next });
@@ -346,8 +341,8 @@ async fn ask_root(line: &Line, paths: &[String]) -> Result<Found, ClientError> {
 }
 
 /// What was asked for beside something that has been answered, if that is answered, too.
-async fn at_once(line: &Line, pending: Pending) -> Option<Fh> {
-    match tokio::time::timeout(AT_ONCE, line.shared.wait(pending, "asked to mount")).await {
+async fn at_once(connection: &Connection, pending: Pending) -> Option<Fh> {
+    match tokio::time::timeout(AT_ONCE, connection.shared.wait(pending, "asked to mount")).await {
         Ok(Ok(Answer::Mount(mnt::Reply::Mnt(Ok(mounted))))) => Some(mounted.fh),
         _ => None,
     }
@@ -355,27 +350,27 @@ async fn at_once(line: &Line, pending: Pending) -> Option<Fh> {
 
 /// Ends when the server's machine has said for [`REFUSED_MAX`] that nobody listens there, and
 /// nothing else came. (Over TCP the connection fails at once.)
-async fn nobody_listens(line: &Line) -> ClientError {
+async fn nobody_listens(connection: &Connection) -> ClientError {
     loop {
         tokio::time::sleep(REFUSED_MAX / 8).await;
-        let since = line.shared.lock().refused_since;
-        if since.is_some_and(|t| line.shared.now().since(t) >= REFUSED_MAX) {
+        let since = connection.shared.lock().refused_since;
+        if since.is_some_and(|t| connection.shared.now().since(t) >= REFUSED_MAX) {
             let source = std::io::ErrorKind::ConnectionRefused.into();
-            return ClientError::Connect { server: zone::shown(&line.server), source };
+            return ClientError::Connect { server: zone::shown(&connection.server), source };
         }
     }
 }
 
-async fn ask_portmapper(way: &Way<'_>, ip: SocketAddr) -> Result<u16, ClientError> {
+async fn ask_portmapper(way: &TransportAttempt<'_>, ip: SocketAddr) -> Result<u16, ClientError> {
     let prot = match way.transport {
         Transport::Udp => portmap::IPPROTO_UDP,
         Transport::Tcp | Transport::Atp => portmap::IPPROTO_TCP,
     };
     let question = portmap::Mapping { prog: mnt::PROGRAM, vers: mnt::VERSION, prot, port: 0 };
-    let line = way.reach(None, at_port(ip, portmap::PORT)).await?;
+    let connection = way.reach(None, at_port(ip, portmap::PORT)).await?;
     let answer = tokio::select! {
-        answer = line.shared.ask(Request::GetPort(question), "asked for MOUNT's port") => answer,
-        e = nobody_listens(&line) => Err(e),
+        answer = connection.shared.ask(Request::GetPort(question), "asked for MOUNT's port") => answer,
+        e = nobody_listens(&connection) => Err(e),
     };
     match answer? {
         Answer::Port(p) if p > 0 && p <= u32::from(u16::MAX) => Ok(p as u16),
@@ -384,7 +379,7 @@ async fn ask_portmapper(way: &Way<'_>, ip: SocketAddr) -> Result<u16, ClientErro
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::sync::Arc;
     use std::time::Instant;
 
@@ -395,6 +390,9 @@ pub(super) mod tests {
     use tokio::net::{TcpListener, UdpSocket};
 
     use super::*;
+    use remora_client::Config;
+
+    use crate::Clock;
     use crate::client::listen;
 
     fn options() -> Options {

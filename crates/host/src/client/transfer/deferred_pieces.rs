@@ -9,8 +9,8 @@ use std::time::Duration;
 use remora_client::Piece;
 use tokio::time::{Instant, timeout_at};
 
-use super::super::ClientError;
-use super::super::later::{Later, PAUSE};
+use crate::client::error::ClientError;
+use crate::client::transport::jukebox_retry::{JukeboxRetry, PAUSE};
 
 /// How many may wait: then nothing else is asked for.
 const WAITING_MAX: usize = 64;
@@ -20,8 +20,8 @@ const MOSTLY: u32 = 16;
 const COMMIT: u64 = u64::MAX;
 
 /// Pieces that wait to be asked for again; a COMMIT is an empty one.
-pub(super) struct Refused {
-    later: Later,
+pub(crate) struct DeferredPieces {
+    later: JukeboxRetry,
     waiting: Vec<Waiting>,
     /// Those that were refused and are not done yet, by where they begin.
     pauses: BTreeMap<u64, Pause>,
@@ -42,14 +42,14 @@ struct Pause {
     done: u64,
 }
 
-impl Refused {
-    pub(super) fn new(later: Later) -> Refused {
-        Refused { later, waiting: Vec::new(), pauses: BTreeMap::new(), done: 0, excess: 0 }
+impl DeferredPieces {
+    pub(crate) fn new(later: JukeboxRetry) -> DeferredPieces {
+        DeferredPieces { later, waiting: Vec::new(), pauses: BTreeMap::new(), done: 0, excess: 0 }
     }
 
     /// The server refused this piece, perhaps again; fails when patience is over. The pause doubles as long as the
     /// server does nothing at all, and is so much longer each time where it is only this piece that it will not do.
-    pub(super) fn push(&mut self, piece: Piece, now: Instant) -> Result<(), ClientError> {
+    pub(crate) fn push(&mut self, piece: Piece, now: Instant) -> Result<(), ClientError> {
         self.later.bear()?;
         self.excess = (self.excess + 1).min(MOSTLY);
         let done = self.done;
@@ -65,7 +65,7 @@ impl Refused {
     }
 
     /// This one was not refused.
-    pub(super) fn done(&mut self, piece: &Piece) {
+    pub(crate) fn done(&mut self, piece: &Piece) {
         self.later.is_over();
         self.pauses.remove(&key(piece));
         self.done += 1;
@@ -73,22 +73,22 @@ impl Refused {
     }
 
     /// Whether none waits.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
     /// Whether only those whose time has come are asked for.
-    pub(super) fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         self.waiting.len() >= WAITING_MAX || (self.excess >= MOSTLY && !self.is_empty())
     }
 
     /// A piece whose time has come.
-    pub(super) fn take_due(&mut self, now: Instant) -> Option<Piece> {
+    pub(crate) fn take_due(&mut self, now: Instant) -> Option<Piece> {
         self.take(|w| !w.piece.is_empty() && w.until <= now)
     }
 
     /// Whether it is a COMMIT's.
-    pub(super) fn take_due_commit(&mut self, now: Instant) -> bool {
+    pub(crate) fn take_due_commit(&mut self, now: Instant) -> bool {
         self.take(|w| w.piece.is_empty() && w.until <= now).is_some()
     }
 
@@ -99,7 +99,7 @@ impl Refused {
 
     /// What `answer` comes to, unless one's time comes first. Those whose time had come by `now` wait for room,
     /// and that for an answer.
-    pub(super) async fn or_due<T>(
+    pub(crate) async fn or_due<T>(
         &self,
         now: Instant,
         answer: impl Future<Output = Result<T, ClientError>>,
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     /// Refuses `piece` and waits until it is due; how many tenths of a second that takes.
-    fn tenths(refused: &mut Refused, piece: Piece, now: &mut Instant) -> u32 {
+    fn tenths(refused: &mut DeferredPieces, piece: Piece, now: &mut Instant) -> u32 {
         refused.push(piece.clone(), *now).unwrap();
         for tenths in 1.. {
             assert_eq!(refused.take_due(*now), None);
@@ -134,11 +134,11 @@ mod tests {
 
     #[test]
     fn each_piece_waits_longer_each_time_and_less_so_while_others_are_done() {
-        let mut refused = Refused::new(Later::new(None));
+        let mut refused = DeferredPieces::new(JukeboxRetry::new(None));
         let mut now = Instant::now();
         let alone: Vec<u32> = (0..8).map(|_| tenths(&mut refused, 5..9, &mut now)).collect();
         assert_eq!(alone, [1, 2, 4, 8, 16, 32, 50, 50]);
-        let mut beside = |refused: &mut Refused| {
+        let mut beside = |refused: &mut DeferredPieces| {
             refused.done(&(70..80));
             tenths(refused, 20..30, &mut now)
         };
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn what_is_new_waits_while_most_are_refused_or_many_wait() {
         let now = Instant::now();
-        let mut refused = Refused::new(Later::new(None));
+        let mut refused = DeferredPieces::new(JukeboxRetry::new(None));
         let mut starts = (0_u64..).map(|n| n * 10);
         let mut next = || starts.next().map(|start| start..start + 10).unwrap();
         // One in three.
@@ -164,7 +164,7 @@ mod tests {
         refused.push(next(), now).unwrap();
         assert!(refused.is_held(), "many wait");
 
-        let mut refused = Refused::new(Later::new(None));
+        let mut refused = DeferredPieces::new(JukeboxRetry::new(None));
         for _ in 0..MOSTLY {
             assert!(!refused.is_held());
             refused.push(next(), now).unwrap();
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_commit_is_no_piece() {
-        let (mut refused, now) = (Refused::new(Later::new(None)), Instant::now());
+        let (mut refused, now) = (DeferredPieces::new(JukeboxRetry::new(None)), Instant::now());
         refused.push(0..0, now).unwrap();
         refused.push(0..10, now).unwrap();
         let due = now + PAUSE.0;
@@ -186,7 +186,7 @@ mod tests {
 
     #[tokio::test]
     async fn patience_is_as_long_as_nothing_is_done() {
-        let mut refused = Refused::new(Later::new(Some(Duration::from_millis(50))));
+        let mut refused = DeferredPieces::new(JukeboxRetry::new(Some(Duration::from_millis(50))));
         for _ in 0..2 {
             refused.push(0..10, Instant::now()).unwrap();
             tokio::time::sleep(Duration::from_millis(60)).await;

@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::driver::connect;
+use crate::client::transport::connect::connect;
 
 /// The time from one attempt to the next, at first and at most.
 const APART: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
@@ -37,7 +37,7 @@ const REPLY_MAX: usize = 256;
 /// A connection on which the server has just answered. `trip` is the usual round trip, as far
 /// as known. Never fails; dropping it ends its attempts. One attempt at a time is from `port`, if that can
 /// be had: by it some servers know a client's requests again.
-pub(super) async fn answering_connection(server: SocketAddr, trip: Duration, port: Option<u16>) -> TcpStream {
+pub(crate) async fn answering_connection(server: SocketAddr, trip: Duration, port: Option<u16>) -> TcpStream {
     let lasts = ATTEMPT + trip * TRIPS;
     let mut apart = APART.0.max(lasts / SIDE_BY_SIDE as u32);
     let mut attempts = JoinSet::new();
@@ -63,7 +63,7 @@ pub(super) async fn answering_connection(server: SocketAddr, trip: Duration, por
 }
 
 /// A connection on which the server was asked nothing, if it can be had in the time of one attempt.
-pub(super) async fn unasked_connection(server: SocketAddr, trip: Duration, port: Option<u16>) -> Option<TcpStream> {
+pub(crate) async fn unasked_connection(server: SocketAddr, trip: Duration, port: Option<u16>) -> Option<TcpStream> {
     timeout(ATTEMPT + trip * TRIPS, connect(server, port)).await.ok()?.ok()
 }
 
@@ -108,8 +108,8 @@ mod tests {
     use super::*;
     use crate::Clock;
     use crate::client::ClientError;
-    use crate::client::driver::run_tcp;
-    use crate::client::session::Shared;
+    use crate::client::transport::driver::run_tcp;
+    use crate::client::transport::shared_core::SharedCore;
 
     /// A server as these tests need it.
     #[derive(Clone, Copy)]
@@ -197,7 +197,7 @@ mod tests {
         let clock = Clock::start();
         let config = Config { give_up, ..Config::new(Transport::Tcp) };
         let core = Client::new(config, Peer::datagram(server), 1, clock.now());
-        let shared = Shared::new(core, clock, server.to_string(), false);
+        let shared = SharedCore::new(core, clock, server.to_string(), false);
         let first = connect(server, None).await.unwrap();
         let driver = tokio::spawn(run_tcp(shared.clone(), first, server));
         let call = Request::Nfs(Call::GetAttr(Fh(bytes::Bytes::from_static(b"file"))));
