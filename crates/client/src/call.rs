@@ -1,4 +1,4 @@
-//! A request on its way.
+//! A request in the call table and its last transmission.
 
 use bytes::Bytes;
 use remora_base::Time;
@@ -8,7 +8,7 @@ use crate::congestion::delivery_rate::Delivered;
 use crate::request::CallId;
 use crate::request::{CallClass, ReplyKind};
 
-/// A request from its submission to its answer.
+/// A request from its submission to its reply.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingCall {
     pub(crate) id: CallId,
@@ -16,62 +16,62 @@ pub(crate) struct PendingCall {
     pub(crate) class: CallClass,
     pub(crate) expect: ReplyKind,
     pub(crate) message: Bytes,
-    /// Bytes of data the reply is expected to bring.
+    /// Expected bytes of data in the reply.
     pub(crate) reply_data: u32,
-    /// Bytes that the reply may have.
+    /// Largest reply in bytes.
     pub(crate) reply_max: u32,
-    /// It is file data that is answered only when the server's disk has it.
+    /// A synchronous WRITE: answered when the data is on the server's disk.
     pub(crate) syncs: bool,
     pub(crate) submitted: Time,
-    /// `None` until it was sent.
+    /// `None` until it is sent.
     pub(crate) sent: Option<Transmission>,
 }
 
 impl PendingCall {
-    /// Whether it is a READ or a WRITE, of whatever size.
+    /// Whether it is a READ or a WRITE of any size.
     pub(crate) fn moves_data(&self) -> bool {
         matches!(self.expect, ReplyKind::Nfs(Proc::Read | Proc::Write))
     }
 
-    /// Whether several requests can do what it does.
+    /// Whether several shorter requests can replace it.
     pub(crate) fn can_be_shorter(&self) -> bool {
         self.moves_data() || self.reply_max > 0
     }
 
-    /// Whether it waits for what the disk has still to take.
+    /// Whether it is a COMMIT, which waits for the disk.
     pub(crate) fn is_commit(&self) -> bool {
         self.expect == ReplyKind::Nfs(Proc::Commit)
     }
 
-    /// Bytes of its message and of what its reply is expected to bring.
+    /// Bytes of the message and of the expected data in the reply.
     pub(crate) fn bytes(&self) -> u32 {
         u32::try_from(self.message.len()).unwrap_or(u32::MAX).saturating_add(self.reply_data)
     }
 }
 
-/// How a request was last sent.
+/// The last transmission of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transmission {
-    /// When.
+    /// When it was sent.
     pub(crate) at: Time,
-    /// When it was sent for the first time.
+    /// When the request was first sent.
     pub(crate) first: Time,
-    /// Its place among all that was sent: a FIFO link delivers in this order.
+    /// Sequence number of the transmission: a FIFO link delivers in this order.
     pub(crate) seq: u64,
-    /// Its place among what moved file data.
+    /// Sequence number among the transmissions of file data.
     pub(crate) nth: u64,
-    /// How many times it was sent again.
+    /// Retransmissions of the request.
     pub(crate) retries: u32,
-    /// How many times in a row it was given up for lost while nothing else was answered.
+    /// Losses in a row while nothing else was answered.
     pub(crate) strikes: u32,
-    /// It already stands in the queue of what is to be sent again.
+    /// The request is queued for a retransmission.
     pub(crate) resending: bool,
-    /// When something sent later was first answered.
+    /// When a later transmission was first answered.
     pub(crate) passed: Option<Time>,
-    /// The same of a transmission before this one.
+    /// When a later transmission than an earlier one of this request was first answered.
     pub(crate) overtaken: Option<Time>,
-    /// No other request for data was on its way when it was sent.
+    /// No other file data was in flight.
     pub(crate) alone: bool,
-    /// What had been answered when it was sent.
+    /// Frames delivered when it was sent.
     pub(crate) before: Option<Delivered>,
 }

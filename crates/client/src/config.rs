@@ -1,4 +1,4 @@
-//! What a client can be told.
+//! Configuration of a client.
 
 use std::time::Duration;
 
@@ -8,35 +8,34 @@ use crate::transport::Transport;
 use crate::transport::block_size::{BlockSize, MTU};
 use crate::transport::retry_policy::RetryPolicy;
 
-/// How many requests for file data may be outstanding.
+/// The congestion window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WindowSize {
-    /// SpuriousTimeouts this many (at least 1). Five is a stock client with four block I/O daemons.
+    /// Always this many requests (at least 1). Five is a stock client with four block I/O daemons.
     Fixed(u32),
-    /// As many as keep the link busy without a queue building up in front of it.
+    /// As many as keep the link busy with a short queue.
     Adaptive,
 }
 
-/// How a client behaves.
+/// Configuration of a client.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What carries the messages.
+    /// The transport.
     pub transport: Transport,
-    /// How it retransmits over UDP.
+    /// Retransmission over UDP.
     pub retry: RetryPolicy,
-    /// How many bytes a READ or WRITE moves.
+    /// Bytes of a READ or WRITE.
     pub block: BlockSize,
-    /// How many of them may be outstanding.
+    /// Requests for file data in flight.
     pub window: WindowSize,
-    /// In whose name it calls.
+    /// The credential of all calls.
     pub cred: AuthUnix,
-    /// Every request fails when the oldest is this old and the server has answered none for as long, nor a
-    /// first probe; `None`: none is ever given up (a hard mount).
+    /// All requests fail when the oldest is this old and the server has been silent for as long; `None`: never (a hard
+    /// mount).
     pub give_up: Option<Duration>,
-    /// The most requests waiting for their turn.
+    /// Requests that wait at most.
     pub waiting_max: usize,
-    /// The longest packet that the path to the server takes whole, in bytes: blocks chosen from
-    /// the link fill such packets. What is below 576 or above 9000 counts as 1500.
+    /// Path MTU in bytes. Values below 576 or above 9000 count as 1500.
     pub path_mtu: u32,
 }
 
@@ -55,13 +54,12 @@ impl Config {
         }
     }
 
-    /// Whether losses are inferred instead of waited for.
+    /// Whether losses are inferred instead of awaiting a timeout.
     pub(crate) fn infers_losses(&self) -> bool {
         self.transport == Transport::Udp && self.retry == RetryPolicy::Adaptive
     }
 
-    /// A stock client of the 1990s (NFS/W 95, DRC 89): blocks of 8 KiB, 0.7 s doubled, five
-    /// outstanding requests.
+    /// A stock client of the 1990s (NFS/W 95, DRC 89): blocks of 8 KiB, 0.7 s doubled, five requests in flight.
     pub fn stock() -> Config {
         Config {
             retry: RetryPolicy::STOCK,

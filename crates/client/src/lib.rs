@@ -1,13 +1,11 @@
-//! The NFS client core: calls, their retransmission, the window and the block size.
+//! The NFS client core: call table, loss detection, congestion control, block sizes.
 //!
-//! [`Client`] is a pure state machine ([`remora_base::Core`]): it turns [`Request`]s into
-//! messages, sees to it that each is answered, and says so in [`Event`]s. One xid serves a
-//! request for its whole life (DRC 89, section 7), so a server's duplicate request cache
-//! knows every retransmission.
+//! [`Client`] is a pure state machine ([`remora_base::Core`]): it turns [`Request`]s into messages, retransmits them
+//! until they are answered, and reports the results as [`Event`]s. A request keeps its xid over all retransmissions
+//! (DRC 89, section 7), so that a server's duplicate request cache recognises them.
 //!
-//! How it retransmits is a [`RetryPolicy`]: the reference ports' exponential back-off, the
-//! hybrid linear one of NFS/W 97, or the default, which learns from the link (`loss`).
-//! [`Download`] and [`Upload`] move whole files through it.
+//! The [`RetryPolicy`] is the exponential backoff of the reference ports, the hybrid linear one of NFS/W 97, or the
+//! default, which infers losses (`loss`). [`Download`] and [`Upload`] move whole files.
 
 mod call;
 mod call_table;

@@ -1,13 +1,13 @@
-//! What is asked of a server and what comes of it.
+//! Requests, replies, and the classes that retransmission distinguishes.
 
 use remora_wire::rpc::{CallHeader, OpaqueAuth, Outcome};
 use remora_wire::{Error, Reader, Xdr, mount, nfs3, portmap};
 
-/// Names a request among those of one client.
+/// Identifies a request of a client.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CallId(pub(crate) u64);
 
-/// A call of one of the programs a client speaks.
+/// A call of a program that the client speaks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
     /// NFS version 3.
@@ -21,55 +21,54 @@ pub enum Request {
 /// The results of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// Of [`Request::Nfs`]; an NFS status other than OK is an answer, too.
+    /// Reply to [`Request::Nfs`], with any NFS status.
     Nfs(nfs3::Reply),
-    /// Of [`Request::Mount`].
+    /// Reply to [`Request::Mount`].
     Mount(mount::Reply),
-    /// Of [`Request::GetPort`]; 0 for none.
+    /// Reply to [`Request::GetPort`]: the port, or 0.
     Port(u32),
 }
 
-/// Why there is no answer.
+/// Why a request has no reply.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Failure {
-    /// The server answered, but did not execute the call.
+    /// The server did not execute the call.
     #[error("{0}")]
     Rpc(#[from] Outcome),
-    /// The results make no sense.
+    /// The results cannot be decoded.
     #[error("the server's reply makes no sense: {0}")]
     Garbled(#[from] Error),
-    /// The server has been silent for longer than the client may wait.
+    /// The server was silent for longer than [`Config::give_up`](crate::Config::give_up).
     #[error("the server does not answer")]
     TimedOut,
-    /// The request or its reply is longer than what the path carries, which drops fragments, or packets of some
-    /// length: nothing of it arrives. Blocks are shorter from now on.
+    /// The path drops datagrams of the length of the request or its reply. Later blocks are shorter.
     #[error("the path to the server drops datagrams of this length; use TCP")]
     Fragments,
 }
 
-/// What retransmission needs to know about a procedure.
+/// Class of a call, for retransmission.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum CallClass {
-    /// Reads something small: cheap to ask again.
+    /// Reads something small: cheap to retransmit.
     Ask,
-    /// Changes something, or waits for the server's disk: left alone for longer, since not
-    /// every server knows a duplicate.
+    /// Changes something, or waits for the disk: retransmitted later, for not every server has a duplicate request
+    /// cache.
     Change,
     /// A READ with a large reply.
     Read,
-    /// A WRITE of much data.
+    /// A large WRITE.
     Write,
 }
 
 impl CallClass {
     pub(crate) const ALL: [CallClass; 4] = [CallClass::Ask, CallClass::Change, CallClass::Read, CallClass::Write];
 
-    /// Whether it moves file data, and so counts against the window.
+    /// Whether the window counts it.
     pub(crate) fn is_bulk(self) -> bool {
         matches!(self, CallClass::Read | CallClass::Write)
     }
 
-    /// The class of what moves hardly any data.
+    /// The class of the same call with little data.
     pub(crate) fn small(self) -> CallClass {
         match self {
             CallClass::Read | CallClass::Ask => CallClass::Ask,
@@ -79,7 +78,7 @@ impl CallClass {
 }
 
 impl Request {
-    /// Its class if the data it moves, if any, is much.
+    /// The class, if the call has much data.
     pub(crate) fn class(&self) -> CallClass {
         match self {
             Request::Nfs(nfs3::Call::Read(_)) => CallClass::Read,
@@ -90,7 +89,7 @@ impl Request {
         }
     }
 
-    /// Bytes of file data that it moves.
+    /// Bytes of file data.
     pub(crate) fn data(&self) -> u32 {
         match self {
             Request::Nfs(nfs3::Call::Read(r)) => r.count,
@@ -99,13 +98,12 @@ impl Request {
         }
     }
 
-    /// Whether it is file data that is answered only when the server's disk has it.
+    /// Whether it is a synchronous WRITE.
     pub(crate) fn syncs(&self) -> bool {
         matches!(self, Request::Nfs(nfs3::Call::Write(w)) if w.stable != nfs3::Stable::Unstable)
     }
 
-    /// Bytes of the results that it leaves room for, beside what every reply has; 0 where they are
-    /// no matter of its own.
+    /// Bytes of results that the request allows beside a usual reply; 0 where it has no such limit.
     pub(crate) fn reply_max(&self) -> u32 {
         match self {
             Request::Nfs(nfs3::Call::Read(r)) => r.count,
@@ -124,7 +122,7 @@ impl Request {
         }
     }
 
-    /// The whole message.
+    /// Encodes the message.
     pub(crate) fn encode(&self, xid: u32, cred: &OpaqueAuth) -> Vec<u8> {
         let (prog, vers, proc) = self.numbers();
         let data = if let Request::Nfs(nfs3::Call::Write(w)) = self { w.data.len() } else { 0 };
@@ -139,7 +137,7 @@ impl Request {
     }
 }
 
-/// Which results to expect: all that must be kept of a request beside its message.
+/// The type of the results.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReplyKind {
     Nfs(nfs3::Proc),

@@ -1,7 +1,6 @@
-//! The call table: every request from its submission to its one event.
+//! The client core: the call table, its state machine's public methods, and block sizes.
 //!
-//! The table and what people ask of it are here; [`transmission`](super::transmission) sends,
-//! retransmits and probes.
+//! [`transmission`](super::transmission) sends, retransmits and probes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -24,25 +23,25 @@ use crate::transport::block_size::{BlockSize, PathView, fragments};
 use crate::transport::pmtu_blackhole::{DATAGRAM_SIZES, PAIR, PmtuBlackhole, REPLY_HEADER};
 use crate::transport::reassembly_budget::ReassemblyBudget;
 
-/// What READ's results have beside the data: RPC header, status, attributes, counts.
+/// Bytes of a READ reply beside the data: RPC header, status, attributes, counts.
 const READ_HEADER: u32 = 24 + 4 + 4 + 84 + 4 + 4 + 4;
-/// The most READs and WRITEs of a frame or less that pass the window at a time.
+/// READs and WRITEs of at most one frame that bypass the window at a time.
 const SMALL_MAX: u32 = 8;
-/// The round trip from which on waiting for a COMMIT costs more than a few synchronous writes.
+/// RTT from which a COMMIT of its own costs more than a few synchronous writes.
 const TAIL_TRIP: Duration = Duration::from_millis(50);
-/// So many cost less than waiting for anything but a server next door.
+/// Synchronous writes that cost less than a round trip, unless the server is near.
 const TAIL_FEW: u32 = 4;
-/// Below this round trip one more is no matter.
+/// RTT below which one more round trip does not matter.
 const NEAR_TRIP: Duration = Duration::from_millis(5);
 
-/// What the client tells its user.
+/// An event of the client core.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A request has come to its end.
+    /// A request has ended.
     Done {
-        /// Which.
+        /// The request.
         id: CallId,
-        /// The server's answer, or why there is none.
+        /// The reply, or why there is none.
         result: Result<Answer, Failure>,
     },
 }
@@ -52,33 +51,33 @@ pub enum Event {
 #[error("too many requests are waiting")]
 pub struct Busy;
 
-/// What the client has done so far. Counters never go down.
+/// Counters of a client. They never decrease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     /// Requests submitted.
     pub requests: u64,
-    /// Messages sent, retransmissions included, probes not.
+    /// Messages sent, with retransmissions, without probes.
     pub sent: u64,
-    /// Messages sent again.
+    /// Retransmissions.
     pub retransmissions: u64,
-    /// Retransmissions whose original was answered after all.
+    /// Spurious retransmissions: the original was answered after all.
     pub spurious: u64,
-    /// NULL calls sent to see whether the link is back.
+    /// Probes (NULL calls) sent.
     pub probes: u64,
-    /// Replies to nothing that was asked (duplicates mostly; DRC 89's badxid).
+    /// Replies with an unknown xid, mostly duplicates (badxid in DRC 89).
     pub bad_xid: u64,
-    /// Messages that were no RPC reply.
+    /// Messages that are no RPC reply.
     pub garbled: u64,
 }
 
-/// The NFS client core. See [`Core`](remora_base::Core) for the law it follows.
+/// The NFS client core: a pure state machine ([`Core`](remora_base::Core)).
 #[derive(Debug)]
 pub struct Client {
     pub(super) config: Config,
     pub(super) cred: OpaqueAuth,
     pub(super) server: Peer,
     pub(super) stream: ConnectionState,
-    /// Nothing is sent until then; see [`handoff`](super::handoff).
+    /// While this is set nothing is sent; see [`handoff`](super::handoff).
     pub(super) held: Option<Hold>,
     pub(super) next_id: u64,
     pub(super) next_xid: u32,
@@ -86,10 +85,10 @@ pub struct Client {
     /// Transmissions of file data.
     pub(super) bulk_sent: u64,
     pub(super) flying: BTreeMap<u32, PendingCall>,
-    /// Of `flying`, and of `waiting`, those that the window is for.
+    /// File data in flight, and file data in `waiting`.
     pub(super) flight: InFlight,
     pub(super) queued: InFlight,
-    /// Timeouts of the policies that have them.
+    /// Fixed retransmission timeouts.
     pub(super) timers: BTreeSet<(Time, u32)>,
     pub(super) waiting: CallQueues<PendingCall>,
     pub(super) resend: CallQueues<u32>,
@@ -98,19 +97,19 @@ pub struct Client {
     pub(super) detector: LossDetector,
     pub(super) fragments: PmtuBlackhole,
     pub(super) remains: ReassemblyBudget,
-    /// Those that were answered after they had been sent again: a second answer shows that it was
-    /// for nothing (as DSACK does, RFC 3708).
+    /// Requests that were answered after a retransmission. A second reply shows that it was spurious (as DSACK does,
+    /// RFC 3708).
     pub(super) answered_again: RecentXids<Retransmitted>,
-    /// Those that failed because they were too long for the path, if they were.
+    /// Requests that failed because the path seemed to drop messages of their length.
     pub(super) failed_long: RecentXids<()>,
     pub(super) signs: LastContact,
-    /// The latest time this core was told; what `poll_timeout` reckons from.
+    /// The latest time that was passed in.
     pub(super) now: Time,
     pub(super) events: VecDeque<Event>,
     pub(super) stats: Stats,
 }
 
-/// Whether people wait for it while file data moves; a COMMIT is part of the moving.
+/// Whether a user waits for the request while file data moves. A COMMIT is part of the moving.
 fn is_awaited(request: &Request, class: CallClass) -> bool {
     !class.is_bulk() && !matches!(request, Request::Nfs(nfs3::Call::Commit(_)))
 }
@@ -148,11 +147,10 @@ impl Client {
         }
     }
 
-    /// Takes a request; its [`Event::Done`] will come.
+    /// Takes a request. Its [`Event::Done`] will come.
     ///
-    /// READs and WRITEs of more than a frame wait for the window. What is smaller than that,
-    /// and than half of the present block, is something that people wait for, and goes first
-    /// with everything else; but only a few at a time, or else it would be bulk in disguise.
+    /// READs and WRITEs of more than a frame wait for the window. Those of at most a frame that are shorter than half a
+    /// block are taken for a user's request and bypass it, a few at a time.
     pub fn submit(&mut self, now: Time, request: Request) -> Result<CallId, Busy> {
         self.tick(now);
         if self.waiting.len() >= self.config.waiting_max {
@@ -207,7 +205,7 @@ impl Client {
         }
     }
 
-    /// How many more requests for file data the window takes at this moment.
+    /// Requests for file data that the window admits now.
     pub fn room(&self) -> usize {
         let taken = InFlight {
             requests: self.flight.requests.saturating_add(self.queued.requests),
@@ -216,24 +214,22 @@ impl Client {
         self.window.room(taken, self.message_bytes()) as usize
     }
 
-    /// How many bytes a READ should ask for at this moment, and no more than `max`.
+    /// Bytes that a READ should ask for now, at most `max`.
     pub fn read_block(&self, max: u32) -> u32 {
         self.block(READ_HEADER, max)
     }
 
-    /// The same for one whose reply had better be a single packet, whatever is thought of the link. A length that people
-    /// chose is kept.
+    /// As [`read_block`](Client::read_block), but at most what fits one packet. A fixed block size is kept.
     pub fn read_packet(&self, max: u32) -> u32 {
         self.packet(READ_HEADER, max)
     }
 
-    /// How many bytes a WRITE to `fh` should carry at this moment, and no more than `max`.
+    /// Bytes that a WRITE to `fh` should carry now, at most `max`.
     pub fn write_block(&self, fh: &nfs3::Fh, max: u32) -> u32 {
         self.block(self.write_header(fh), max)
     }
 
-    /// The same for one that had better be a single packet, whatever is thought of the link. A length that people
-    /// chose is kept.
+    /// As [`write_block`](Client::write_block), but at most what fits one packet. A fixed block size is kept.
     pub fn write_packet(&self, fh: &nfs3::Fh, max: u32) -> u32 {
         self.packet(self.write_header(fh), max)
     }
@@ -265,89 +261,87 @@ impl Client {
         self.config.block.bytes(self.config.transport, header, link).min(most).min(max).max(1)
     }
 
-    /// What a block's request and reply come to, about.
+    /// Approximate bytes of a block with its request and reply.
     pub(super) fn message_bytes(&self) -> u32 {
         self.read_block(u32::MAX).saturating_add(READ_HEADER)
     }
 
-    /// How many bytes at the end of a file are better written synchronously than waited for
-    /// with a COMMIT of their own ([`Upload::sync_tail`](crate::Upload::sync_tail)): what is on
-    /// its way at a time where round trips are long, or where that is little, else none.
+    /// Bytes at the end of a file to write synchronously instead of with a COMMIT of their own
+    /// ([`Upload::sync_tail`](crate::Upload::sync_tail)): a window of them where the RTT is long or the window small,
+    /// else none.
     pub fn sync_tail(&self) -> u64 {
         let is_little = !self.is_near() && self.window() <= TAIL_FEW;
         if self.is_far() || is_little { u64::from(self.window()) * u64::from(self.read_block(u32::MAX)) } else { 0 }
     }
 
-    /// Whether a round trip costs more than a few synchronous writes: something small takes 50 ms at least, there
-    /// and back.
+    /// Whether a round trip costs more than a few synchronous writes: the minimum RTT is at least 50 ms.
     pub fn is_far(&self) -> bool {
         self.detector.path().min_rtt().is_some_and(|trip| trip >= TAIL_TRIP)
     }
 
-    /// Whether a round trip more costs next to nothing: something small takes less than 5 ms, there and back.
+    /// Whether the minimum RTT is below 5 ms, so that one more round trip does not matter.
     pub fn is_near(&self) -> bool {
         self.small_trip().is_none_or(|trip| trip < NEAR_TRIP)
     }
 
-    /// The shortest round trip of something small, if there was one.
+    /// Minimum RTT of small calls and probes.
     pub fn small_trip(&self) -> Option<Duration> {
         self.detector.path().min_rtt()
     }
 
-    /// From now on requests are given up as [`Config::give_up`] says with this value.
+    /// Sets [`Config::give_up`].
     pub fn set_give_up(&mut self, patience: Option<Duration>) {
         self.config.give_up = patience;
     }
 
-    /// What [`Config::give_up`] says now.
+    /// [`Config::give_up`].
     pub fn patience(&self) -> Option<Duration> {
         self.config.give_up
     }
 
-    /// Counters.
+    /// The counters so far.
     pub fn stats(&self) -> Stats {
         self.stats
     }
 
-    /// The window: how many requests for file data, of the present size, may be outstanding.
+    /// The congestion window, in requests of the present block size.
     pub fn window(&self) -> u32 {
         self.window.room(InFlight::default(), self.message_bytes())
     }
 
-    /// The share of frames that the path loses one by one, whatever happens to their
-    /// neighbours (range: 0 to 1); 0 while losses come in bursts, `None` while too little is
-    /// known. Over TCP the path's losses do not show.
+    /// Share of frames that the path loses independently of one another (0 to 1). 0 while losses come in bursts, `None`
+    /// while too little is known. A stream hides losses.
     pub fn loss(&self) -> Option<f64> {
         self.detector.path().loss_rate()
     }
 
-    /// How many full frames a second the slowest hop carries, as far as that is known, or guessed from the first blocks.
+    /// Full frames per second of the slowest hop, measured or guessed from the first blocks.
     pub fn frames_per_second(&self) -> Option<f64> {
         self.detector.path().frame_time().map(|frame| 1.0 / frame.as_secs_f64().max(1e-9))
     }
 
-    /// Whether datagrams of more than a packet, or than shorter packets have, never arrive.
+    /// Whether the path drops datagrams above some length.
     pub fn drops_fragments(&self) -> bool {
         self.fragments.longest().is_some()
     }
 
-    /// Whether the path does not even carry an Ethernet's packets, so that a stream's segments do not arrive either.
+    /// Whether the path drops even full Ethernet packets, and so the segments of a stream.
     pub fn drops_packets(&self) -> bool {
         self.fragments.longest().is_some_and(|longest| longest < DATAGRAM_SIZES[0])
     }
 
-    /// How many bytes of a reply may be asked for so that it arrives, if that is a matter of its length.
+    /// Largest reply in bytes that arrives, if the path limits the length.
     pub fn reply_max(&self) -> Option<u32> {
         self.longest().map(|longest| longest - REPLY_HEADER)
     }
 
-    /// What datagrams are to be no longer than, in bytes, if longer ones do not arrive or too many were lost in part.
+    /// Largest datagram in bytes, if longer ones do not arrive or too many fragments were lost.
     pub(super) fn longest(&self) -> Option<u32> {
         let remains = || self.remains.is_full(self.now).then(|| self.shortest_that_fills());
         self.fragments.longest().or_else(remains)
     }
 
-    /// Single packets leave nothing behind, but where a path holds more of them than may be on their way, two at a time go
+    /// Single packets leave no fragments behind. Where the BDP is more packets than the window has requests, pairs are
     /// twice as fast and leave as much as most.
     pub(super) fn shortest_that_fills(&self) -> u32 {
         let held = self.small_trip().unwrap_or_default().as_secs_f64() * self.frames_per_second().unwrap_or_default();
@@ -355,18 +349,18 @@ impl Client {
         if is_short || self.fragments.are_crammed() { DATAGRAM_SIZES[0] } else { PAIR }
     }
 
-    /// From `now` on connections beside this one fill the path, more than the `others` that do already. What is learned of
-    /// it meanwhile counts for as long as they do; what it was is what it was before the first of them.
+    /// From `now` on one more connection fills the path beside the `others` that do already. The path model from before
+    /// the first of them is saved.
     pub fn set_aside(&mut self, now: Time, others: usize) {
         self.detector.set_aside(now, others);
     }
 
-    /// They do not any more: the path is what it was before, unless that is a minute ago.
+    /// No other connection fills the path any more: restores the path model, unless it is older than a minute.
     pub fn recall(&mut self, now: Time) {
         self.detector.recall(now);
     }
 
-    /// The smoothed round trip of requests for file data, if any was measured.
+    /// Smoothed RTT of file data.
     pub fn round_trip(&self) -> Option<Duration> {
         [CallClass::Read, CallClass::Write]
             .map(|class| self.detector.path().rtt(class).smoothed().map(|(mean, _)| mean))
@@ -375,17 +369,17 @@ impl Client {
             .flatten()
     }
 
-    /// Whether the server has answered anything small, be it a probe.
+    /// Whether the server has answered anything small, or a probe.
     pub fn has_answer(&self) -> bool {
         self.detector.path().min_rtt().is_some()
     }
 
-    /// Whether the server has answered any request, probes not counted.
+    /// Whether the server has answered any request; probes do not count.
     pub fn has_replied(&self) -> bool {
         self.detector.has_replied()
     }
 
-    /// Whether nothing is unanswered.
+    /// Whether no request is unanswered.
     pub fn is_idle(&self) -> bool {
         self.flying.is_empty() && self.waiting.is_empty()
     }

@@ -1,8 +1,8 @@
-//! How long the server is waited for.
+//! Giving up: how long the server may be silent.
 //!
-//! Whatever comes from it shows that the link is there, the answer to a probe, too. But a server may
-//! answer probes for ever and a request never: its disk hangs, or what is long does not get through. So of
-//! the probes between two answers the first only renews the patience: it may have ended an outage.
+//! Any message of the server shows that the link is there. But a server may answer probes for ever and a request never,
+//! if its disk hangs or long messages are dropped. So of the probes between two replies only the first restarts the
+//! time: it may have ended an outage.
 
 use std::time::Duration;
 
@@ -12,40 +12,39 @@ use super::client::{Client, Event};
 use crate::congestion::window::InFlight;
 use crate::request::Failure;
 
-/// The answer to a NULL call is 24 bytes, and more where its verifier has some.
+/// Largest reply to NULL: 24 bytes and a verifier.
 const NULL_REPLY_MAX: usize = 256;
 
 impl Client {
-    /// A sign of life that is as good as the answer to a request, be it not a whole message yet.
+    /// A reply to a request, or a part of one, arrived.
     pub fn heard(&mut self, now: Time) {
         self.tick(now);
         self.judge_stream(now);
         self.signs.note(now);
     }
 
-    /// The first `bytes` bytes of a message are here. A few may be of the answer to [`ask`](Client::ask).
+    /// The first `bytes` bytes of a message arrived. A few may be the reply to [`ask`](Client::ask).
     pub fn heard_part(&mut self, now: Time, bytes: usize) {
         self.tick(now);
         if bytes > NULL_REPLY_MAX { self.heard(now) } else { self.heard_probe(now) }
     }
 
-    /// The answer to a NULL call.
+    /// A reply to NULL arrived.
     pub(super) fn heard_probe(&mut self, now: Time) {
         self.signs.note_probe(now);
     }
 
-    /// How long the server has owed an answer: since its last one, or the first to a probe after that.
+    /// How long the server has owed a reply: since the last one, or the first reply to a probe after that.
     pub fn silence(&self, now: Time) -> Duration {
         if self.is_idle() { Duration::ZERO } else { now.since(self.signs.patient_since) }
     }
 
-    /// How long nothing at all has come while requests were unanswered, be it the answer to a probe.
+    /// How long nothing at all has arrived while requests were unanswered.
     pub fn quiet(&self, now: Time) -> Duration {
         if self.is_idle() { Duration::ZERO } else { now.since(self.signs.last) }
     }
 
-    /// When every request fails unless the server answers before ([`Config::give_up`]); `None` for
-    /// never, or while there is none.
+    /// When all requests fail unless the server answers before ([`Config::give_up`]); `None` for never.
     ///
     /// [`Config::give_up`]: crate::Config::give_up
     pub fn give_up_at(&self) -> Option<Time> {

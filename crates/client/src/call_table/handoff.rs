@@ -1,14 +1,12 @@
-//! Silence by agreement: a link that is about to hand over to another cell loses what is sent
-//! meanwhile, and says so beforehand (the hand-off signal that NFS/W 95 and 97 plan for).
+//! Hand-off: a hold during which nothing is sent.
 //!
-//! While a client is held it sends nothing at all and no timer of it runs, so nothing is lost
-//! and no policy backs off. Then everything unanswered goes out at once, what people wait for
-//! first. That fits the window, and so whatever queue the window fits.
+//! A link that is about to hand over to another cell loses what is sent meanwhile, and announces it (the hand-off
+//! signal of NFS/W 95 and 97). During a hold the client sends nothing and no timer runs, so nothing is lost and no
+//! policy backs off. Then everything unanswered is retransmitted at once, users' requests first. It fits the window.
 //!
-//! A link that sends again what is lost (link-level retransmission, NFS/W 97, section 5.1) has it
-//! all still, and delivers it now. What the client sends again goes over that link twice. So
-//! where the announcer says that it keeps what is under way, the client goes on as if no time had
-//! passed: its timers begin anew, and it asks before it sends again.
+//! A link that retransmits (NFS/W 97, section 5.1) still has all that was in flight and delivers it. Retransmissions
+//! would cross that link twice. Where the announcer says that the link keeps what is in flight, the client restarts its
+//! timers and probes before it retransmits.
 
 use std::time::Duration;
 
@@ -18,18 +16,17 @@ use super::client::Client;
 use super::liveness::Hold;
 use crate::transport::Transport;
 
-/// The longest a hold lasts, whatever its announcer says.
+/// Longest hold.
 pub(crate) const HOLD_MAX: Duration = Duration::from_secs(60);
 
 impl Client {
-    /// The link goes away for a moment: nothing is sent until [`resume`](Client::resume), or
-    /// until `until`, which may be a minute off at most. Requests may be submitted meanwhile,
-    /// and what arrives is taken. A later call replaces an earlier one.
+    /// Starts a hold, until [`resume`](Client::resume) or `until`, at most a minute. Requests may be submitted and
+    /// replies are taken. A later call replaces an earlier one.
     pub fn hold(&mut self, now: Time, until: Time) {
         self.hold_as(now, Hold { until, kept: false });
     }
 
-    /// The same by a link that keeps what is under way and delivers it afterwards.
+    /// Starts a hold of a link that keeps what is in flight.
     pub fn hold_kept(&mut self, now: Time, until: Time) {
         self.hold_as(now, Hold { until, kept: true });
     }
@@ -40,9 +37,7 @@ impl Client {
         self.held = Some(Hold { until, ..hold }).filter(|h| h.until > now).or(self.held);
     }
 
-    /// The link is back: over UDP everything unanswered is sent again at once, unless the link
-    /// has kept it. Over TCP nothing is, for the stream has it still. Harmless when nothing was
-    /// held.
+    /// Ends a hold. Over UDP everything unanswered is retransmitted at once, unless the link kept it.
     pub fn resume(&mut self, now: Time) {
         self.tick(now);
         let Some(hold) = self.held.take() else { return };
@@ -54,8 +49,8 @@ impl Client {
         }
     }
 
-    /// This machine has another address, and what is under way would be answered at the old one: over UDP
-    /// it is sent again at once. Not while a hold is on, for it says when to send.
+    /// This machine has another address, and replies go to the old one: over UDP everything unanswered is retransmitted
+    /// at once, unless a hold is on.
     pub fn moved(&mut self, now: Time) {
         self.tick(now);
         if self.held.is_none() && self.config.transport == Transport::Udp {

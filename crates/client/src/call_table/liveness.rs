@@ -1,19 +1,19 @@
-//! What is known of the connection and of the server behind it: when it was last heard of, and whether a hold is on.
+//! Liveness of the connection and the server: when they were last heard of, and whether a hold is on.
 
 use remora_base::Time;
 
-/// The present connection, and what came of those before.
+/// The present connection and its predecessors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionState {
-    /// False while it has to be made again.
+    /// False until the next connection is made.
     pub(super) connected: bool,
     /// When it was made.
     pub(super) since: Time,
-    /// Nothing but the answer to a NULL call has come over it.
+    /// It has brought nothing but replies to NULL.
     pub(super) is_untried: bool,
-    /// How many of those that were made last were no better than the one before.
+    /// Connections in a row that were no better than the one before.
     pub(super) in_vain: u32,
-    /// The NULL call on it that was not answered yet, and when it was sent.
+    /// The unanswered NULL call on it, and when that was sent.
     pub(super) asked: Option<(u32, Time)>,
 }
 
@@ -22,20 +22,19 @@ impl ConnectionState {
         ConnectionState { connected, since: now, is_untried: false, in_vain: 0, asked: None }
     }
 
-    /// If `xid` is that of the NULL call on it: that is answered. When it was sent.
+    /// Takes the reply to the NULL call with this `xid`. Returns when that was sent.
     pub(super) fn take_asked(&mut self, xid: u32) -> Option<Time> {
         self.asked.take_if(|(asked, _)| *asked == xid).map(|(_, at)| at)
     }
 }
 
-/// When the server last gave signs of life.
+/// When the server was last heard of.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LastContact {
-    /// Any.
     pub(super) last: Time,
-    /// The one from which on it is waited for.
+    /// Start of the present silence.
     pub(super) patient_since: Time,
-    /// That was the answer to a probe, and no request has been answered since.
+    /// That was the reply to a probe, and no request was answered since.
     pub(super) is_probe: bool,
 }
 
@@ -44,7 +43,7 @@ impl LastContact {
         LastContact { last: now, patient_since: now, is_probe: false }
     }
 
-    /// The answer to a request, a part of one, or as good as that.
+    /// A reply to a request, or a part of one.
     pub(super) fn note(&mut self, now: Time) {
         let latest = |then: Time| then.max(now);
         *self = LastContact { last: latest(self.last), patient_since: latest(self.patient_since), is_probe: false };
@@ -58,11 +57,11 @@ impl LastContact {
     }
 }
 
-/// A hold that is on.
+/// A hold: nothing is sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hold {
-    /// When it ends if nobody ends it before.
+    /// When it ends by itself.
     pub(super) until: Time,
-    /// Whether the link keeps what is under way.
+    /// The link keeps what is in flight.
     pub(super) kept: bool,
 }

@@ -10,7 +10,7 @@ use crate::request::CallClass;
 /// Requests that [`RecentXids`] remembers.
 const ENDED_MAX: usize = 512;
 
-/// The latest of some requests that have ended, to know what comes for them later.
+/// Requests that ended lately, to recognise late replies to them.
 #[derive(Debug)]
 pub(super) struct RecentXids<T>(VecDeque<(u32, T)>);
 
@@ -26,32 +26,32 @@ impl<T> RecentXids<T> {
         self.0.push_back((xid, what));
     }
 
-    /// What was noted of it, if it is one of them. Once only.
+    /// Removes and returns the note on `xid`.
     pub(super) fn take(&mut self, xid: u32) -> Option<T> {
         let place = self.0.iter().rposition(|(known, _)| *known == xid)?;
         self.0.remove(place).map(|(_, what)| what)
     }
 }
 
-/// A request that was sent again before it was answered.
+/// A request that was retransmitted before it was answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Retransmitted {
     pub(super) class: CallClass,
     pub(super) bytes: u32,
-    /// When it was first sent, and how much later it was answered.
+    /// When it was first sent; how much later it was answered.
     pub(super) first: Time,
     pub(super) trip: Duration,
-    /// How many answers there may be yet,
+    /// Further replies that may come.
     pub(super) left: u32,
-    /// whether the next is the second,
+    /// The next reply is the second.
     pub(super) is_second: bool,
-    /// and whether by the first it was clear already that nothing had been lost.
+    /// The first reply showed already that nothing was lost.
     pub(super) was_clear: bool,
-    /// Whether it had been counted as lost.
+    /// A transmission was counted as lost.
     pub(super) was_loss: bool,
 }
 
-/// What people wait for, and file data.
+/// Requests that users wait for, and file data.
 #[derive(Debug)]
 pub(super) struct CallQueues<T> {
     pub(super) foreground: VecDeque<T>,

@@ -1,4 +1,4 @@
-//! What moves messages: sending, finding losses, probing.
+//! Transmission: sending, retransmitting and probing.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::transport::Transport;
 use crate::transport::block_size::{BlockSize, FRAME_PAYLOAD, fragments, frames};
 use crate::transport::pmtu_blackhole::{DATAGRAM_SIZES, RoomSuspicion, is_longer};
 
-/// Bytes of data that the answer to `call` brought, at most what was asked for.
+/// Bytes of data in the reply to `call`, at most those that were requested.
 fn brought(call: &PendingCall, result: &Result<Answer, Failure>) -> u32 {
     match result {
         Ok(Answer::Nfs(Reply::Read(Ok(read)))) => call.reply_data.min(read.data.len() as u32),
@@ -65,7 +65,7 @@ impl Client {
         transmit
     }
 
-    /// A stream has a pace of its own, and the clients of old have none.
+    /// Only file data of the adaptive policy over datagrams is paced.
     fn pace(&mut self, now: Time, call: &PendingCall) {
         if let Some(frame) = self.detector.path().frame_pace().filter(|_| self.is_adaptive()) {
             self.pacer.on_sent(now, frame.mul_f64(frames(call.bytes())), frame);
@@ -88,7 +88,7 @@ impl Client {
         self.resend.push(call.class, xid);
     }
 
-    /// Everything unanswered goes out again, in the order in which it last did.
+    /// Retransmits everything unanswered, in the order of the last transmissions.
     pub(super) fn resend_all(&mut self) {
         let mut unanswered: Vec<(u64, u32)> = self.flying_sent().map(|(call, sent)| (sent.seq, call.xid)).collect();
         unanswered.sort_unstable();
@@ -99,7 +99,7 @@ impl Client {
         }
     }
 
-    /// Every timeout begins anew.
+    /// Restarts all fixed timeouts.
     pub(super) fn wait_anew(&mut self, now: Time) {
         self.timers.clear();
         let flying: Vec<_> =
@@ -109,7 +109,7 @@ impl Client {
         }
     }
 
-    /// Remembers when each request was first passed by an answer to something sent after it.
+    /// Notes when each request was first passed by a reply to a later transmission.
     fn note_passed(&mut self, now: Time) {
         for sent in self.flying.values_mut().filter_map(|c| c.sent.as_mut()) {
             if sent.passed.is_none() && self.detector.has_passed(sent) {
@@ -118,7 +118,7 @@ impl Client {
         }
     }
 
-    /// Sends again what the evidence says is lost.
+    /// Retransmits what the evidence shows to be lost.
     fn find_losses(&mut self, now: Time) {
         if !self.is_adaptive() || self.is_held() {
             return;
@@ -138,7 +138,7 @@ impl Client {
         }
     }
 
-    /// These were lost, but for those that the server is slow at, which say nothing of the path.
+    /// Counts losses, but for requests that the server is slow at.
     fn note_losses(&mut self, now: Time, lost: &[(u64, u32)]) {
         let calls = lost.iter().filter_map(|(seq, xid)| Some((*seq, self.flying.get(xid)?)));
         let calls = calls.filter(|(_, call)| !call.is_commit());
@@ -153,7 +153,7 @@ impl Client {
         self.window.on_losses(bulk.map(|(.., bytes)| u64::from(*bytes)).sum());
     }
 
-    /// These were lost, and left something behind, unless people chose how long blocks are.
+    /// Counts the fragments that lost blocks leave at the receiver, unless the block size is fixed.
     fn note_remains(&mut self, now: Time, lost: &[(u64, u32)]) {
         if self.config.block == BlockSize::FromLink {
             let calls = lost.iter().filter_map(|(_, xid)| self.flying.get(xid)).filter(|call| call.class.is_bulk());
@@ -162,8 +162,8 @@ impl Client {
         }
     }
 
-    /// These were lost. If that shows that nothing long arrives, everything long fails; if nothing does now, what can
-    /// be asked for in smaller pieces, unless people chose how long blocks are.
+    /// Fails the requests that are too long for the path, if these losses show that. Blocks that can be shortened fail
+    /// already when the receiver has no room for fragments.
     fn note_fragments(&mut self, now: Time, lost: &[(u64, u32)]) {
         let mut is_crammed = false;
         let guess = match self.config.block {
@@ -225,7 +225,7 @@ impl Client {
         Bytes::from(message)
     }
 
-    /// NULL of the program that is being waited for.
+    /// Program, version and procedure of NULL for the program that is called.
     fn probe_numbers(&self) -> (u32, u32, u32) {
         let (prog, vers) = match self.flying.values().next().map(|c| c.expect) {
             Some(ReplyKind::Mount(_)) => (remora_wire::mount::PROGRAM, remora_wire::mount::VERSION),
@@ -240,7 +240,7 @@ impl Client {
         let asked = call.reply_data;
         call.reply_data = brought(&call, &result);
         if let Some(sent) = call.sent {
-            // Of how long file data takes an answer that brought next to none of it says nothing.
+            // A reply with little data says nothing of the RTT of blocks.
             let is_telling = call.reply_data == asked || call.reply_data >= FRAME_PAYLOAD;
             let full = !self.waiting.bulk.is_empty() || self.room() == 0;
             let seen = self.detector.on_reply(now, &call, sent, is_telling, flying_sent(&self.flying));
@@ -264,8 +264,8 @@ impl Client {
         self.events.push_back(Event::Done { id: call.id, result });
     }
 
-    /// One more answer to a request that was sent again: nothing of that was lost. Once each transmission was answered the
-    /// first answer is known to be the first one's.
+    /// A further reply to a retransmitted request: nothing of it was lost. Once each transmission was answered, the
+    /// first reply belongs to the first one.
     fn on_second_reply(&mut self, now: Time, xid: u32, again: Retransmitted) {
         if again.is_second {
             self.stats.spurious += u64::from(!again.was_clear);
@@ -282,7 +282,7 @@ impl Client {
         }
     }
 
-    /// What is next to be sent: first what people wait for, then what was lost, then more.
+    /// The next message to send: first for users, then retransmissions, then new file data.
     fn next_call(&mut self) -> Option<PendingCall> {
         while let Some(xid) = self.resend.foreground.pop_front() {
             if let Some(call) = self.flying.remove(&xid) {
@@ -300,12 +300,12 @@ impl Client {
                 return Some(call);
             }
         }
-        // That it was ready was for one that was answered meanwhile.
+        // A retransmission that is answered meanwhile leaves its turn.
         if self.is_bulk_ready() { self.waiting.bulk.pop_front() } else { None }
     }
 
-    /// When the next request for file data may be sent, if it may without another reply: what was lost
-    /// at the link's pace, others when the window has room for them, too.
+    /// When the next request for file data may be sent without another reply: a retransmission at the pace of the link,
+    /// a new one when the window also has room.
     fn bulk_at(&self) -> Option<Time> {
         let room = || self.waiting.bulk.front().and_then(|c| self.window.opens_at(self.flight, c.bytes()));
         let at = if self.resend.bulk.is_empty() { room()? } else { Time::ZERO };
@@ -316,7 +316,6 @@ impl Client {
         self.bulk_at().is_some_and(|t| t <= self.now)
     }
 
-    /// Whether something can be sent at once.
     fn is_ready(&self) -> bool {
         let foreground = [self.resend.foreground.is_empty(), self.waiting.foreground.is_empty()] != [true; 2];
         self.stream.connected && (foreground || self.is_bulk_ready())
@@ -351,7 +350,7 @@ impl Core for Client {
         } else {
             self.stats.bad_xid += 1;
             if self.config.transport == Transport::Tcp {
-                // ExtraLatency, for one that was given up: the server answers more than NULL.
+                // Too late for a request that was given up, but more than a reply to NULL.
                 self.heard(now);
             }
             if self.failed_long.take(header.xid).is_some() {

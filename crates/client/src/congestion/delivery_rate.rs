@@ -1,44 +1,45 @@
-//! Paths on which each packet takes a time of its own: how much of a round trip is neither the way nor a queue.
+//! Jitter of the path, and the delivery rate in spite of it.
 //!
-//! Where blocks are short, that is more than several of them take on the slowest hop. Then no single round trip tells
-//! whether anything is queued there, and the spacing of two answers says nothing of the hop's pace: who went by that
-//! would take the path for slower, send less, and find it slower still. So what round trips differ by is allowed for,
-//! and the pace is reckoned from all that is answered within a round trip, as BBR does with its delivery rate.
+//! On some paths each packet takes a time of its own. Where blocks are short, that jitter exceeds the time of several
+//! blocks on the slowest hop. Then no single RTT shows a queue, and the spacing of two replies says nothing of the
+//! bottleneck bandwidth: a client that relied on it would take the path for slower, send less, and find it slower
+//! still. So the window allows for jitter, and the pace comes from all that is answered within a round trip (as the
+//! delivery rate of BBR).
 //!
-//! A queue of this client's own makes round trips differ, too. It is believed to be the path only where answers
-//! overtake one another, which no queue lets them do, or frames are lost one by one, where blocks are short and
-//! no round trip waits for more than a few of them.
+//! A queue of this client's own causes jitter, too. Jitter counts as the path's only where replies overtake one
+//! another, which a queue does not do, or where frames are lost independently: there blocks are short and no RTT
+//! includes more than a few of them.
 
 use std::time::Duration;
 
 use remora_base::Time;
 
-/// So many mean deviations are allowed for.
+/// Mean deviations that count as jitter.
 const DEVIATIONS: u32 = 2;
-/// Samples that the means are of.
+/// Samples in a mean.
 const SAMPLES: u32 = 16;
-/// Samples before which nothing is known.
+/// Samples before jitter is known.
 const SAMPLES_MIN: u32 = 4;
-/// The answers of which the share is reckoned that others have overtaken.
+/// Replies over which the share of overtaken ones is smoothed.
 const ANSWERS: f64 = 32.0;
-/// The share from which on a path lets them do that.
+/// Share of overtaken replies from which the path reorders.
 const OVERTAKEN_MIN: f64 = 0.05;
 
-/// How round trips of file data differ.
+/// Jitter of the RTT of file data.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Jitter {
     mean: Option<Duration>,
-    /// What they differ by that a request's own time on the slowest hop does not explain.
+    /// Deviation that the airtime of a request does not explain.
     differ: Duration,
     samples: u32,
-    /// The latest transmission that was answered.
+    /// The latest answered transmission.
     latest: u64,
-    /// The share of answers that come after those to later transmissions.
+    /// Share of replies that come after one to a later transmission.
     overtaken: f64,
 }
 
 impl Jitter {
-    /// The `nth` transmission of file data was answered after `rtt`; the slowest hop needs `airtime` for it.
+    /// Transmission `nth` of file data was answered after `rtt`; the slowest hop needs `airtime` for it.
     pub(crate) fn sample(&mut self, nth: u64, rtt: Duration, airtime: Duration) {
         let overtaken = f64::from(u8::from(nth < self.latest));
         self.latest = self.latest.max(nth);
@@ -50,12 +51,12 @@ impl Jitter {
         self.differ = (self.differ * (self.samples - 1) + differ) / self.samples;
     }
 
-    /// Whether answers overtake one another.
+    /// Whether replies overtake one another.
     pub(crate) fn overtakes(&self) -> bool {
         self.overtaken > OVERTAKEN_MIN
     }
 
-    /// What round trips differ by.
+    /// The jitter.
     pub(crate) fn value(&self) -> Duration {
         if self.samples < SAMPLES_MIN { Duration::ZERO } else { self.differ }
     }
@@ -64,42 +65,40 @@ impl Jitter {
 /// Round-trip times of file data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoundTrips {
-    /// Smoothed RTT.
     pub(crate) usual: Duration,
     pub(crate) jitter: Duration,
 }
 
-/// So many frames were answered until then.
+/// Frames answered by a time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delivered {
     frames: f64,
     at: Time,
 }
 
-/// Frames answered in less than this many say nothing of a pace.
+/// Frames before which a rate is unknown.
 const FRAMES_MIN: f64 = 3.0;
-/// How many usual round trips a pace is believed.
+/// Smoothed RTTs for which a rate is valid.
 const LIFE: u32 = 10;
-/// So many times longer than what round trips differ by is the least time that a pace is reckoned over.
+/// A rate is measured over at least this many times the jitter.
 const LEAST: u32 = 3;
 
-/// The pace of answers: over a round trip, and from an answer to an answer.
+/// Delivery rate over a round trip.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DeliveryRate {
     latest: Option<Delivered>,
-    /// The least time for a frame in this spell and in the last.
+    /// Shortest time of a frame in this period and in the last.
     best: [Option<Duration>; 2],
     spell_began: Time,
 }
 
 impl DeliveryRate {
-    /// What was answered so far.
+    /// Frames answered so far.
     pub(crate) fn latest(&self) -> Option<Delivered> {
         self.latest
     }
 
-    /// `frames` more are answered at `now`, by the answer to what was sent after `before`. Round trips take `usual`
-    /// and differ by `jitter`.
+    /// The reply to a request that was sent after `before` brings `frames` more frames.
     pub(crate) fn sample(
         &mut self,
         now: Time,
@@ -120,7 +119,7 @@ impl DeliveryRate {
         self.best[0] = Some(self.best[0].map_or(each, |best| best.min(each)));
     }
 
-    /// The least time that a frame was seen to take of late.
+    /// Shortest time of a frame lately.
     pub(crate) fn frame(&self) -> Option<Duration> {
         self.best.into_iter().flatten().min()
     }
@@ -137,7 +136,7 @@ mod tests {
         let mut jitter = Jitter::default();
         (0..100).for_each(|nth| jitter.sample(nth, MS * 80, MS));
         assert_eq!((jitter.value(), jitter.overtakes()), (Duration::ZERO, false));
-        // ExtraLatency by turns, and each second one is overtaken.
+        // Every other reply is late, and overtaken.
         (0..50u32).for_each(|n| jitter.sample(u64::from(100 + (n ^ 1)), MS * (80 + 20 * (n % 2)), MS));
         assert!((MS * 10..MS * 25).contains(&jitter.value()), "{:?}", jitter.value());
         assert!(jitter.overtakes());

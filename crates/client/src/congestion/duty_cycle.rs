@@ -1,13 +1,11 @@
-//! How long nothing comes over a link that carries much at once and then nothing for a while, as a
-//! radio does whose stations take turns.
+//! Pauses of a link that carries much at once and then nothing for a while, as a radio whose stations take turns.
 //!
-//! The wait for the next turn is in every round trip, and is no queue. It is known by answers that stay away
-//! for long and then come together, in two rounds of the window one after the other; nothing may have been lost
-//! in them, since what is sent again is waited for, too.
+//! The wait for the next turn is in every RTT and is no queue. It shows in replies that stay away and then come
+//! together, in two consecutive rounds of the window without a loss.
 
 use std::time::Duration;
 
-/// So many times longer than the slowest hop needs for a reply nothing comes in a pause.
+/// A gap of this many times the airtime of a reply is a pause.
 pub(crate) const PAUSE: u32 = 4;
 
 /// The longest pauses, by round.
@@ -19,12 +17,12 @@ pub(crate) struct DutyCycle {
 }
 
 impl DutyCycle {
-    /// How long a wait for the next turn is to be expected: zero where nobody takes turns.
+    /// Expected wait for the next turn; zero where stations do not take turns.
     pub(crate) fn expected(&self) -> Duration {
         self.expected
     }
 
-    /// So long nothing came before a reply.
+    /// A gap before a reply.
     pub(crate) fn see(&mut self, pause: Duration) {
         self.this_round = self.this_round.max(pause);
     }
@@ -37,7 +35,7 @@ impl DutyCycle {
         self.forget_round();
     }
 
-    /// This round does not count.
+    /// Ignores this round.
     pub(crate) fn forget_round(&mut self) {
         self.this_round = Duration::ZERO;
     }

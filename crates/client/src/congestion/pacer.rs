@@ -1,10 +1,10 @@
-//! How fast file data is asked for and sent: not much faster than the slowest hop carries it (RFC 9002,
-//! section 7.7), and never more at once than a device queue holds.
+//! Pacing of file data: at little more than the bottleneck bandwidth (RFC 9002, section 7.7), and never more at once
+//! than a device queue holds.
 //!
-//! The window alone does not see to that. When it opens on a long path, or when a window's worth was lost
-//! and is to be sent again, all of it would go out in one burst and overflow the queue in front of that hop; what is lost there
-//! would go out in one burst, too. This is the virtual scheduling of ITU-T I.371 (GCRA): each request moves the time
-//! at which the hop will be done with it, and that may run ahead by so many frames.
+//! The window does not limit bursts. When it opens on a long path, or a whole window is retransmitted, everything would
+//! go out at once, overflow the queue in front of the slowest hop, be lost, and be retransmitted in one burst again.
+//! This is the virtual scheduling algorithm of ITU-T I.371 (GCRA): each request moves the time at which the hop has
+//! finished, which may run ahead by a limited number of frames.
 
 use std::time::Duration;
 
@@ -13,34 +13,33 @@ use remora_base::Time;
 use crate::congestion::window::ReplySample;
 use crate::transport::block_size::frames;
 
-/// How far the queue may be filled by what is sent at once, in full frames. Devices hold 50 and more, and
-/// the block that goes last comes on top.
+/// Largest burst in full frames. Devices hold 50 and more, and the last block comes on top.
 const AHEAD_FRAMES: u32 = 32;
-/// Clocks and timers are no finer: so much may always go out at once.
+/// Largest burst in time, if that is more: clocks and timers are no finer.
 const AHEAD_MIN: Duration = Duration::from_millis(4);
-/// How much faster than it was seen to be the hop is taken to be, so that a better one is found.
+/// Gain over the measured pace, to find a faster one.
 const GAIN: f64 = 1.05;
-/// How much faster still, after each round trip in which nothing had to wait there.
+/// Factor of the gain after each round trip without a queue.
 const SEARCH: f64 = 1.25;
 const SEARCH_MAX: f64 = 64.0;
-/// So many frames' time may a round trip be longer than the shortest where nothing had to wait.
+/// Airtime of this many frames above the minimum RTT is no queue.
 const NO_QUEUE_FRAMES: f64 = 4.0;
 
-/// Where each packet takes a time of its own, the shortest of so many round trips tells whether there is a queue.
+/// With jitter, the minimum of this many RTTs shows whether there is a queue.
 const JITTER_REPLIES: u32 = 8;
 
-/// When the next request for file data may go out.
+/// The pacer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pacer {
-    /// When the slowest hop is done with all that was sent, if it is as fast as it seems.
+    /// When the slowest hop has finished all that was sent, at its measured pace.
     done_at: Time,
-    /// How far that may be ahead.
+    /// How far `done_at` may be ahead.
     ahead: Duration,
-    /// How much faster the hop is tried.
+    /// Factor of the pace.
     gain: f64,
-    /// When that last changed.
+    /// When the gain last changed.
     since: Time,
-    /// The shortest round trip of these replies, of so many, where one alone says nothing.
+    /// With jitter: minimum RTT of the latest replies, and their number.
     low: Option<(Duration, u32)>,
 }
 
@@ -51,18 +50,18 @@ impl Default for Pacer {
 }
 
 impl Pacer {
-    /// From when on something more may be sent.
+    /// When the next request may be sent.
     pub(crate) fn opens_at(&self) -> Time {
         self.done_at - self.ahead
     }
 
-    /// Something was sent that keeps the hop busy for `airtime`, in which a full frame takes `frame`.
+    /// A request was sent that takes the hop `airtime`; a full frame takes `frame`.
     pub(crate) fn on_sent(&mut self, now: Time, airtime: Duration, frame: Duration) {
         self.ahead = (frame * AHEAD_FRAMES).max(AHEAD_MIN);
         self.done_at = self.done_at.max(now) + airtime.div_f64(self.gain);
     }
 
-    /// A reply to a request for file data.
+    /// File data was answered.
     pub(crate) fn on_reply(&mut self, now: Time, seen: &ReplySample) {
         let (Some(rtt), Some(shortest), Some(spacing)) = (seen.rtt, seen.shortest, seen.spacing) else { return };
         let Some(rtt) = self.telling(rtt, seen) else { return };
@@ -70,12 +69,12 @@ impl Pacer {
         if rtt > shortest + wait {
             (self.gain, self.since) = (GAIN, now);
         } else if seen.full && now.since(self.since) > rtt {
-            // While less is sent than may be no queue is no wonder.
+            // An idle client causes no queue.
             (self.gain, self.since) = ((self.gain * SEARCH).min(SEARCH_MAX), now);
         }
     }
 
-    /// The round trip that tells whether there is a queue, once there is one.
+    /// The RTT that shows whether there is a queue.
     fn telling(&mut self, rtt: Duration, seen: &ReplySample) -> Option<Duration> {
         if seen.jitter.is_zero() {
             self.low = None;
@@ -93,7 +92,7 @@ mod tests {
 
     const FRAME: Duration = Duration::from_millis(1);
 
-    /// When each of `n` requests of `frames` frames goes out.
+    /// When each of `n` requests of `frames` frames is sent.
     fn times(pacer: &mut Pacer, mut now: Time, n: u32, frames: u32) -> Vec<Time> {
         let send = |_| {
             now = now.max(pacer.opens_at());

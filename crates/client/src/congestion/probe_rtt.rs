@@ -1,40 +1,39 @@
-//! Now and then, a moment in which less is on its way than the path holds, so that the queue in front of
-//! the slowest hop is empty and the shortest round trip is seen again (as BBR's ProbeRTT).
+//! Draining the queue now and then, to measure the minimum RTT again (BBR's ProbeRTT).
 //!
-//! A minimum is believed for a while only, since paths change. Who always keeps something queued would
-//! else take its own queue for a part of the path after that, and queue as much again on top of it.
+//! A minimum expires, since paths change. A client that always keeps something queued would then take its own queue for
+//! a part of the path, and queue as much again on top.
 
 use std::time::Duration;
 
 use remora_base::Time;
 
-/// How long after the last one: less than a minimum is believed.
+/// Time between two drains: less than a minimum RTT lasts.
 const EVERY: Duration = Duration::from_secs(20);
-/// The most of what the path holds that is on its way then.
+/// Share of the BDP in flight during a drain.
 const PART: f64 = 0.75;
 
 #[derive(Clone, Copy, Debug, Default)]
 enum State {
-    /// Until then, once something was sent.
+    /// Until the first request is sent.
     #[default]
     Fresh,
     Idle(Time),
-    /// No more is sent until little is on its way.
+    /// Nothing is sent until little is in flight.
     Draining,
-    /// The first that met no queue was sent then.
+    /// When the first request was sent that meets no queue.
     Sent(Time),
 }
 
-/// Whether it is time, and how little may be on its way.
+/// The state of draining.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ProbeRtt {
     state: State,
-    /// Bytes.
+    /// Bytes in flight during a drain.
     limit: Option<u64>,
 }
 
 impl ProbeRtt {
-    /// The most bytes on their way, beside the first request: `None` for what the window says.
+    /// Limit of the bytes in flight beside the first request; `None` outside of a drain.
     pub(crate) fn limit(&self) -> Option<u64> {
         match self.state {
             State::Draining | State::Sent(_) => self.limit,
@@ -42,12 +41,12 @@ impl ProbeRtt {
         }
     }
 
-    /// The path was seen to hold `pipe` requests of `block` bytes.
+    /// The BDP is `pipe` requests of `block` bytes.
     pub(crate) fn on_path(&mut self, pipe: f64, block: u64) {
         self.limit = Some(((pipe * PART).min(pipe - 1.0).max(0.0) * block as f64) as u64);
     }
 
-    /// Something was sent; `steady` if the window follows the queue and nothing else.
+    /// A request was sent; `steady` if the window only follows the queue.
     pub(crate) fn on_sent(&mut self, now: Time, steady: bool) {
         self.state = match self.state {
             State::Fresh => State::Idle(now + EVERY),
@@ -57,7 +56,7 @@ impl ProbeRtt {
         };
     }
 
-    /// What was sent at `sent` was answered. Says whether it was such a moment's.
+    /// A request sent at `sent` was answered. Returns whether a drain was on.
     pub(crate) fn on_reply(&mut self, sent: Time) -> bool {
         match self.state {
             State::Draining => true,
@@ -89,7 +88,7 @@ mod tests {
         drain.on_sent(secs(131), true);
         assert_eq!(drain.limit(), Some(6000));
         assert!(drain.on_reply(secs(130)), "it waited in the queue");
-        // It goes on whatever becomes of the window.
+        // The drain goes on whatever the window does.
         drain.on_sent(secs(132), false);
         assert!(drain.on_reply(secs(131)) && drain.limit().is_some());
         assert!(drain.on_reply(secs(132)));

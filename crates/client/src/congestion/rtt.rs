@@ -1,13 +1,13 @@
-//! Round trips as they were measured.
+//! Round-trip time estimators.
 
 use std::time::Duration;
 
 use remora_base::{Time, WindowedMin};
 
-/// How long a measured minimum is believed: paths change.
+/// Window of a minimum: paths change.
 const MIN_WINDOW_SECS: u64 = 30;
 
-/// The round trips of one kind of call: smoothed (RFC 6298, section 2) and at their shortest.
+/// RTT of one class of calls: smoothed (RFC 6298, section 2) and minimum.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RttEstimator {
     estimator: remora_base::RttEstimator,
@@ -20,38 +20,37 @@ impl RttEstimator {
         self.min.sample(now, rtt);
     }
 
-    /// MeanDuration and mean deviation.
+    /// Smoothed RTT and its mean deviation.
     pub(crate) fn smoothed(&self) -> Option<(Duration, Duration)> {
         self.estimator.get()
     }
 
-    /// The shortest of the last 30 to 60 s.
+    /// Minimum of the last 30 to 60 s.
     pub(crate) fn min(&self) -> Option<Duration> {
         self.min.get()
     }
 
-    /// Forgets what is usual, but not the minimum: there is less of a queue than there was.
+    /// Forgets the smoothed RTT, which had a queue in it, and keeps the minimum.
     pub(crate) fn forget_usual(&mut self) {
         self.estimator = remora_base::RttEstimator::default();
     }
 
-    /// Forgets the minimum: what is measured has changed.
+    /// Forgets the minimum, for the path has changed.
     pub(crate) fn forget_min(&mut self) {
         self.min = WindowedMin::default();
     }
 }
 
-/// The shortest round trips of messages of various lengths. What is kept is what was measured, for
-/// the time that a frame takes on the slowest hop may turn out to be another than it seemed.
+/// Minimum RTT of messages of any length. It keeps raw measurements, for the estimate of a frame's time may change.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BaseRtt {
-    /// Round trip and frames of the best of this spell and of the last.
+    /// RTT and frames of the best sample of this period and of the last.
     best: [Option<(Duration, f64)>; 2],
     spell_began: Time,
 }
 
 impl BaseRtt {
-    /// A round trip of something of `frames` frames, of which each takes `frame`.
+    /// A message of `frames` frames took `rtt`; each frame takes `frame` on the slowest hop.
     pub(crate) fn sample(&mut self, now: Time, rtt: Duration, frames: f64, frame: Duration) {
         if now.since(self.spell_began) > Duration::from_secs(MIN_WINDOW_SECS) {
             self.best = [None, self.best[0]];
@@ -63,20 +62,20 @@ impl BaseRtt {
         }
     }
 
-    /// The least that something of `frames` frames takes, if each takes `frame`.
+    /// Minimum RTT of a message of `frames` frames.
     pub(crate) fn trip(&self, frames: f64, frame: Duration) -> Option<Duration> {
         let airtime = frame.mul_f64(frames);
         let trip = |(rtt, had): (Duration, f64)| rtt.saturating_sub(frame.mul_f64(had)) + airtime;
         self.best.into_iter().flatten().map(trip).min()
     }
 
-    /// Forgets all: what is measured has changed.
+    /// Forgets everything, for the path has changed.
     pub(crate) fn forget(&mut self) {
         self.best = [None; 2];
     }
 }
 
-/// A mean that follows its samples by an eighth of their distance, and the mean deviation.
+/// Exponentially weighted mean (weight 1/8) and mean deviation of durations.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MeanDuration {
     value: Option<(Duration, Duration)>,
@@ -86,7 +85,7 @@ pub(crate) struct MeanDuration {
 impl MeanDuration {
     pub(crate) fn sample(&mut self, d: Duration) {
         self.samples = self.samples.saturating_add(1);
-        // While there are few samples, each has its full share.
+        // The first samples have full weight.
         let n = self.samples.min(8);
         self.value = Some(match self.value {
             None => (d, d / 4),

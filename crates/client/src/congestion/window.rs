@@ -1,23 +1,19 @@
-//! How much file data is on its way: bytes of READs and WRITEs that are outstanding.
+//! The congestion window: bytes of READs and WRITEs that may be in flight.
 //!
-//! Like TCP Vegas, the adaptive window compares each round trip with the shortest that such a
-//! request can take: what is longer was spent in a queue. Once a round (as much answered as
-//! the window holds) it takes the round's least, which the client's own bursts disturb least,
-//! and keeps between [`QUEUED_MIN`] and [`QUEUED_MAX`] requests queued in front of the slowest
-//! hop: enough that the link never waits for the client, too few to overflow a base station's
-//! queue or to keep anybody waiting. Above a link that sends again what it lost there are more: what that
-//! hop carries in the meantime. A loss by itself does not shrink it: on the links this is
-//! for, a lost block means noise, and the queue shows congestion earlier. Only when a round
-//! loses half as much as it brings, which no burst of noise does for long (or twice what noise takes, where that falls
-//! on frames one by one), the window is halved.
+//! As TCP Vegas does, the adaptive window compares RTTs with the minimum that such a request can take; the rest was
+//! spent in a queue. Once a round (a window's worth of replies) it takes the round's minimum, which the client's own
+//! bursts disturb least, and keeps [`QUEUED_MIN`] to [`QUEUED_MAX`] requests queued in front of the slowest hop: enough
+//! that the link never waits for the client, too few to overflow a base station's queue or to delay other users. Above
+//! a link that retransmits it also keeps what that hop carries during a retransmission.
 //!
-//! It begins with two requests, or on a long path with what such a path may hold; of that as much
-//! as a device queue holds goes out at once and the rest at the pace of such a path, so that the
-//! link is not idle when the first reply comes. It goes to what the path does hold as soon as the
-//! spacing of replies tells the slowest hop's pace (as BBR does with its bandwidth-delay product), by no more than
-//! [`OPENING`] requests a reply. Where bursts have left less than half of that it opens again after a round
-//! without a queue, for on a long path a request more in each round takes minutes. How fast what it admits goes
-//! out is the pacer's business.
+//! A loss alone does not shrink the window: on wireless links it means noise, and a queue shows congestion earlier.
+//! Only when a round loses half as much as it delivers, or twice what independent losses explain, the window is halved.
+//!
+//! It begins with two requests, or on a long path with an assumed BDP. Of that, a device queue's worth goes out at once
+//! and the rest paced, so that the link is not idle when the first reply comes. Once the spacing of replies shows the
+//! bottleneck bandwidth, the window opens to the BDP (as in BBR), by at most [`OPENING`] requests for each reply. It
+//! opens again when bursts of losses have left less than half of the BDP and a round shows no queue. The pacer decides
+//! when the admitted requests go out.
 
 use std::time::Duration;
 
@@ -29,45 +25,42 @@ use crate::congestion::probe_rtt::ProbeRtt;
 
 const QUEUED_MIN: f64 = 0.5;
 const QUEUED_MAX: f64 = 1.7;
-/// This many requests may always be on their way.
+/// Requests that may always be in flight.
 const REQUESTS_MIN: u32 = 2;
-/// So much may always be on its way: what the slowest hop carries in this time, but no more
-/// than [`LEAST_MAX`]. Else small requests of which one is lost leave the link idle.
+/// Bytes that may always be in flight: what the slowest hop carries in this time, at most [`LEAST_MAX`]. Otherwise the
+/// link is idle while one of few small requests is retransmitted.
 const LEAST: Duration = Duration::from_millis(75);
-/// Bytes of six full frames.
+/// Six full frames in bytes.
 const LEAST_MAX: f64 = 9_000.0;
-/// The same over a stream that has just had to repair itself. Its answers come in order, so while
-/// one segment is sent again nothing is answered and nothing more is asked for; what is asked for
-/// before that keeps the link busy, and its segments tell the sender what was lost.
+/// The same over a stream that has just retransmitted. While a segment is retransmitted no reply is delivered and
+/// nothing new is requested; what was requested before keeps the link busy, and its segments tell the sender what was
+/// lost.
 const REPAIRED_LEAST: Duration = Duration::from_millis(600);
 const REPAIRED_LEAST_MAX: f64 = 524_288.0;
-/// So many more requests, beside its successor, a reply may bring before the window is as large as the path:
-/// what replies say of its pace may be wrong, for some links carry much at once after a while of nothing.
+/// Requests by which one reply may open the window, beside its successor. Spacing may be wrong: some links carry much
+/// at once after a pause.
 const OPENING: u64 = 7;
-/// Where a queue is hard to see, this part of the window a round without one brings at once: a request more at a time
-/// would take minutes there, too.
+/// With jitter, a round without a queue adds the window divided by this: single requests would take minutes.
 const JITTER_STEPS: f64 = 8.0;
-/// Requests lost in a round for each answered, of which a queue that overflows is suspected,
+/// Loss ratio of a round from which a queue overflow is suspected.
 const LOST_MIN: f64 = 0.5;
-/// and of which noise explains so many at most: a quarter of all frames.
+/// Largest ratio that independent losses explain: a quarter of all frames.
 const NOISE_MAX: f64 = 0.8;
-/// The largest window, in requests of the present size: 100 Mbit/s at a round trip of 300 ms, and as many as
-/// servers take of one client at a time.
+/// Largest window in requests: 100 Mbit/s at an RTT of 300 ms, and what servers take of one client at a time.
 pub(crate) const REQUESTS_MAX: u64 = 256;
-/// The largest in bytes where each request is an object that whoever is in between keeps until it is
-/// answered: half of what a gateway keeps for a client.
+/// Largest window in bytes over ATP, where a gateway keeps each request until it is answered: half of what it keeps for
+/// a client.
 pub(crate) const OBJECTS_MAX: u64 = 16 << 20;
-/// Bytes a second that a path with a long round trip is taken to carry at first: 1 Mbit/s.
+/// Assumed bandwidth of a long path in bytes per second: 1 Mbit/s.
 const LONG_PATH_RATE: f64 = 125_000.0;
-/// The most bytes that are sent at once at first: fewer than a device queue of 50 frames holds.
+/// Largest initial burst in bytes: less than a device queue of 50 frames.
 const INITIAL_MAX: f64 = 65_536.0;
-/// A block's reply comes later than something small's by a third of that round trip, or this, if
-/// it is less: two of the longest blocks.
+/// Assumed extra RTT of the first blocks is a third of the small RTT, at most this: two of the longest blocks.
 const FIRST_BLOCKS: Duration = Duration::from_millis(200);
-/// The most bytes that are sent before the first reply: a round trip of 2 s.
+/// Bytes sent before the first reply at most: an RTT of 2 s.
 const UNANSWERED_MAX: f64 = 4.0 * INITIAL_MAX;
 
-/// Requests for file data that are on their way, or about to be.
+/// File data in flight, or waiting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct InFlight {
     pub(crate) requests: u32,
@@ -86,75 +79,72 @@ impl InFlight {
     }
 }
 
-/// A reply, as the window sees it.
+/// A reply to file data, as the congestion control sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReplySample {
-    /// Bytes of the request and its reply.
     pub(crate) bytes: u32,
     /// When the request was sent.
     pub(crate) sent: Time,
-    /// How long it took, if that is certain.
+    /// RTT, if it is certain.
     pub(crate) rtt: Option<Duration>,
-    /// The least that one like it takes.
+    /// Minimum RTT of such a request.
     pub(crate) shortest: Option<Duration>,
-    /// How long the slowest hop needs for one like it, once known.
+    /// Airtime of such a request on the slowest hop, once known.
     pub(crate) spacing: Option<Duration>,
-    /// How long nothing came before it although it had been asked for, if that was not the slowest hop
-    /// at work: zero or [`PAUSE`](crate::congestion::duty_cycle::PAUSE) times its spacing and more.
+    /// Gap before the reply, although it was in flight, if that is no airtime: zero, or at least
+    /// [`PAUSE`](crate::congestion::duty_cycle::PAUSE) times `spacing`.
     pub(crate) pause: Duration,
-    /// What round trips differ by on this path whatever is queued, if that is more than `spacing`.
+    /// Jitter of the path, if it exceeds `spacing`.
     pub(crate) jitter: Duration,
-    /// Requests lost for each that is answered, where frames are lost one by one: 0 where they are not, or if nobody knows.
+    /// Losses for each reply by independent losses; 0 where there are none, or unknown.
     pub(crate) noise: f64,
     /// The window held requests back.
     pub(crate) full: bool,
-    /// How long a link below keeps an answer while it sends again what was lost before it.
+    /// How long a link layer holds replies back while it retransmits.
     pub(crate) repair: Duration,
-    /// It comes over a stream that was lately seen to repair itself, and nobody waits for anything
-    /// small.
+    /// The reply comes over a stream that lately retransmitted, and no user waits for small requests.
     pub(crate) repaired: bool,
 }
 
 impl ReplySample {
-    /// What may always be on its way, by the pace of the slowest hop.
+    /// Bytes that may always be in flight, by the pace of the slowest hop.
     fn least(&self) -> Option<u64> {
         let (time, most) = if self.repaired { (REPAIRED_LEAST, REPAIRED_LEAST_MAX) } else { (LEAST, LEAST_MAX) };
         let share = time.as_secs_f64() / self.spacing?.as_secs_f64().max(1e-9);
         Some((share * f64::from(self.bytes.max(1))).min(most) as u64)
     }
 
-    /// Of requests in a round, as many lost for each that was answered as no noise explains. Of an overflow's losses some
-    /// look like noise, too.
+    /// Loss ratio of a round that independent losses do not explain. Some losses of a queue overflow look independent.
     fn too_many(&self) -> f64 {
         LOST_MIN.max(2.0 * self.noise.min(NOISE_MAX))
     }
 
-    /// How many like it the path holds, by the pace of its slowest hop.
+    /// BDP in such requests.
     fn pipe(&self) -> Option<f64> {
         Some(self.shortest?.as_secs_f64() / self.spacing?.as_secs_f64().max(1e-9))
     }
 
-    /// How many more like it keep the slowest hop busy while a link sends something again.
+    /// Such requests that keep the slowest hop busy during a retransmission of the link.
     fn repairs(&self) -> f64 {
         self.spacing.map_or(0.0, |spacing| self.repair.as_secs_f64() / spacing.as_secs_f64().max(1e-9))
     }
 }
 
-/// What came of the requests of a round.
+/// Results of a round.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
     answered: u64,
     lost: u64,
-    /// Shortest round trip to actual one, at its best: 1 where there was no queue at all.
+    /// The best ratio of minimum RTT to RTT: 1 without a queue.
     best: Option<f64>,
 }
 
-/// How much is known.
+/// Phase of the window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     /// No file data was answered yet.
     Fresh,
-    /// Doubling each round trip, until something is lost or a queue shows.
+    /// Doubling each round trip, until a loss or a queue.
     Opening,
     /// Following the queue.
     Steady,
@@ -163,29 +153,28 @@ enum Phase {
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
     rule: WindowSize,
-    /// The most bytes on their way, but for the least number of requests.
+    /// Largest window in bytes, but for the least number of requests.
     bytes_max: u64,
     bytes: u64,
     least: u64,
-    /// What the path holds beside what the slowest hop is at, in bytes.
+    /// BDP in bytes, without the request on the slowest hop.
     path: u64,
     phase: Phase,
     /// What `bytes` grows to, at [`LONG_PATH_RATE`], before the first reply.
     unanswered_max: u64,
-    /// When the first request for file data was sent.
+    /// When the first file data was sent.
     began: Option<Time>,
     /// The last round lost half of what it sent.
     lossy: bool,
-    /// When the latest request was sent before the window was last made smaller. What was sent by then
-    /// waited behind more than there is now.
+    /// The last transmission before the window shrank. What was sent until then waited in a longer queue.
     shrunk: Option<Time>,
-    /// What requests from before `shrunk` count as at most, in bytes.
+    /// Largest size of requests from before `shrunk`, in bytes.
     block_max: u32,
-    /// When the latest request was sent.
+    /// When file data was last sent.
     last_sent: Time,
     pauses: DutyCycle,
     drain: ProbeRtt,
-    /// What the last reply said of the stream.
+    /// The last sample came over a stream that retransmits.
     repaired: bool,
     round: Round,
 }
@@ -212,8 +201,8 @@ impl Window {
         }
     }
 
-    /// When one more of `bytes` bytes may be sent: [`Time::ZERO`] for at once, `None` for not
-    /// before something is answered.
+    /// When a request of `bytes` bytes may be sent: [`Time::ZERO`] for at once, `None` after the next reply at the
+    /// earliest.
     pub(crate) fn opens_at(&self, flight: InFlight, bytes: u32) -> Option<Time> {
         let total = flight.bytes.saturating_add(u64::from(bytes));
         match self.rule {
@@ -223,7 +212,7 @@ impl Window {
             WindowSize::Adaptive if self.drain.limit().is_some_and(|limit| total > limit) => None,
             WindowSize::Adaptive if flight.requests < REQUESTS_MIN || total <= self.bytes => Some(Time::ZERO),
             WindowSize::Adaptive if total <= self.most() => {
-                // Half of what went out at once has left the queue by then.
+                // Half of the initial burst has left the queue by then.
                 let left = total.saturating_sub(self.bytes / 2);
                 self.began.map(|t| t + Duration::from_secs_f64(left as f64 / LONG_PATH_RATE))
             }
@@ -231,20 +220,20 @@ impl Window {
         }
     }
 
-    /// What the window comes to without another reply.
+    /// The window without another reply.
     fn most(&self) -> u64 {
         if self.phase == Phase::Fresh { self.bytes.max(self.unanswered_max) } else { self.bytes }
     }
 
-    /// Takes note that a request for file data was sent.
+    /// File data was sent.
     pub(crate) fn on_sent(&mut self, now: Time) {
         self.began.get_or_insert(now);
         self.last_sent = now;
-        // A stream that repairs itself is kept full.
+        // A stream that retransmits is kept full.
         self.drain.on_sent(now, self.phase == Phase::Steady && !self.repaired);
     }
 
-    /// How many more of `block` bytes may be sent, now or in a moment.
+    /// Requests of `block` bytes that may be sent, now or paced.
     pub(crate) fn room(&self, flight: InFlight, block: u32) -> u32 {
         let drained = self.drain.limit();
         let least = if drained.is_some() { 1 } else { REQUESTS_MIN };
@@ -259,7 +248,7 @@ impl Window {
         }
     }
 
-    /// Before there was any file data: `trip` is the round trip of something small.
+    /// A small call took `trip`, and no file data was answered yet.
     pub(crate) fn prepare(&mut self, trip: Duration) {
         if self.phase == Phase::Fresh {
             let held = LONG_PATH_RATE * (trip + (trip / 3).min(FIRST_BLOCKS)).as_secs_f64();
@@ -268,9 +257,9 @@ impl Window {
         }
     }
 
-    /// A reply to a request for file data.
+    /// File data was answered.
     pub(crate) fn on_reply(&mut self, seen: ReplySample) {
-        // Where stations take turns that is what round trips differ by.
+        // Where stations take turns the turns are the jitter.
         let jitter = if self.pauses.expected().is_zero() { seen.jitter } else { Duration::ZERO };
         let seen = ReplySample { jitter, ..seen };
         let is_new = self.shrunk.is_none_or(|t| seen.sent > t);
@@ -293,14 +282,14 @@ impl Window {
             self.path = ((pipe - 1.0).max(0.0) * block as f64) as u64;
         }
         if std::mem::replace(&mut self.repaired, seen.repaired) && !seen.repaired {
-            // Back to what the path holds, at once: somebody may be waiting behind the rest.
+            // Back to the BDP at once: a user may wait behind the rest.
             self.phase = Phase::Opening;
         }
         if self.phase != Phase::Steady && is_new {
             self.open(block, &seen);
         }
         if is_draining {
-            // What is seen meanwhile says nothing of the window.
+            // A drain says nothing of the window.
             self.pauses.forget_round();
             self.round = Round::default();
         }
@@ -311,8 +300,8 @@ impl Window {
         }
     }
 
-    /// From now on requests have `after` bytes instead of `before`, because somebody waits behind them: no more of
-    /// them are queued than there were of the longer ones.
+    /// Blocks shrink from `before` to `after` bytes, for a user waits behind them: no more of them are queued than
+    /// before.
     pub(crate) fn on_shorter(&mut self, before: u32, after: u32) {
         if self.rule != WindowSize::Adaptive || after >= before {
             return;
@@ -325,14 +314,14 @@ impl Window {
         self.round = Round::default();
     }
 
-    /// Requests of `bytes` bytes in all were found lost.
+    /// Requests of `bytes` bytes in all were lost.
     pub(crate) fn on_losses(&mut self, bytes: u64) {
         self.round.lost = self.round.lost.saturating_add(bytes);
     }
 
     fn set(&mut self, bytes: f64, block: u64) {
         let most = block * REQUESTS_MAX;
-        // What may always be on its way may be more than so many small requests.
+        // The least window may exceed the largest number of small requests.
         let least = self.least.max(block * u64::from(REQUESTS_MIN)).min(most);
         self.bytes = (bytes as u64).clamp(least, most);
     }
@@ -345,7 +334,8 @@ impl Window {
             let is_full = is_long || self.round.lost as f64 > self.round.answered as f64 * seen.too_many();
             let (held, more) = match seen.jitter.is_zero() {
                 true => ((pipe + QUEUED_MIN).ceil() * block as f64, OPENING * block),
-                // That pace is what is on its way: half as much again each round trip, until a round shows a queue.
+                // With jitter the measured pace is that of the window: grows by half each round trip, until a round
+                // shows a queue.
                 false => (f64::INFINITY, if seen.full { block / 2 } else { 0 }),
             };
             let next = if is_full { self.bytes } else { self.bytes + more };
@@ -364,9 +354,9 @@ impl Window {
         }
     }
 
-    /// Whether bursts have left less than half of what the path holds, and it has room.
+    /// Whether bursts of losses have left less than half of the BDP.
     fn is_too_small(&self, seen: &ReplySample) -> bool {
-        // Where much comes at once after a while of nothing the spacing is not the path's pace.
+        // Where stations take turns spacing is not the pace.
         let has_turns = !self.pauses.expected().is_zero();
         let half = |pipe: f64| pipe / 2.0 * f64::from(seen.bytes.max(1));
         !has_turns && seen.pipe().is_some_and(|pipe| half(pipe) > self.bytes as f64)

@@ -1,58 +1,56 @@
-//! Whether losses come one by one or in bursts, and how many.
+//! The rate of independent losses, told from bursts.
 //!
-//! In the two-state channel of NFS/W 95 (section 3.2) a transmission that follows a lost one
-//! is likely lost, too. Where frames are lost independently it is no likelier to be than any
-//! other. So the fates of requests and probes are looked at in the order in which they were sent,
-//! and what follows a loss is counted apart from what follows a success. Without the probes a small
-//! request would tell nothing: it is sent again when the burst that took it is over.
+//! In the two-state channel of NFS/W 95 (section 3.2) a transmission that follows a lost one is likely lost, too.
+//! Independent losses make it no likelier than any other. So the fates of requests and probes are taken in the order of
+//! transmission, and those after a loss are counted apart from those after a success. Without probes a small request
+//! would show nothing: it is retransmitted after the burst that took it.
 
 use std::collections::VecDeque;
 
-/// Frames of a probe and its answer.
+/// Frames of a probe and its reply.
 const PROBE_FRAMES: u32 = 2;
-/// Losses in a row after which lost probes are counted no more: an outage is one burst, however often
-/// it was asked whether it is over.
+/// Losses in a row after which lost probes no longer count: an outage is one burst, however often it is probed.
 const RUN_MAX: u32 = 8;
-/// Transmissions whose fate is remembered until those before them have one.
+/// Transmissions that wait for the fates of earlier ones.
 const LOG_MAX: usize = 256;
-/// Transmissions after which what was counted counts half.
+/// Transmissions after which counts are halved.
 const MEMORY: f64 = 256.0;
-/// Losses before which they say nothing of their kind,
+/// Losses before which their kind is unknown.
 const LOSSES_MIN: f64 = 3.0;
-/// and before which a few of them in a row are no burst yet.
+/// Losses before which a few in a row are no burst.
 const LOSSES_FEW: f64 = 8.0;
-/// and the share of transmissions below which they do not matter,
+/// Share of transmissions below which losses do not matter,
 const SHARE_MIN: f64 = 1.0 / 16.0;
-/// once there were so many.
+/// once this many were counted.
 const ENOUGH: f64 = 80.0;
-/// How much likelier a loss is after a loss before it counts as a burst: of few, of many.
+/// How much likelier a loss is after a loss in bursts: for few losses, for many.
 const BURST: (f64, f64) = (0.25, 0.2);
 
-/// A transmission in the order in which it was sent.
+/// A transmission.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     seq: u64,
-    /// Frames that carried it and its reply.
+    /// Frames of the request and its reply.
     frames: u32,
-    /// Whether it was lost, once that is known.
+    /// Whether it was lost, once known.
     lost: Option<bool>,
     is_probe: bool,
 }
 
-/// What was sent, and lost, of late.
+/// Transmissions and losses of late.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LossMeter {
     log: VecDeque<Entry>,
     after_loss: Share,
     after_success: Share,
-    /// The fate of the one before the log's first.
+    /// Fate of the transmission before the log's first.
     previous: Option<bool>,
     /// Losses in a row up to there.
     run: u32,
     frames: f64,
 }
 
-/// How many of how many were lost.
+/// Losses among transmissions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
     lost: f64,
@@ -75,12 +73,12 @@ impl Share {
 }
 
 impl LossMeter {
-    /// A request left; `seq` is above those before it.
+    /// A request was sent; `seq` is above all earlier ones.
     pub(crate) fn on_sent(&mut self, seq: u64, frames: u32) {
         self.push(Entry { seq, frames, lost: None, is_probe: false });
     }
 
-    /// A probe left.
+    /// A probe was sent.
     pub(crate) fn on_probe_sent(&mut self, seq: u64) {
         self.push(Entry { seq, frames: PROBE_FRAMES, lost: None, is_probe: true });
     }
@@ -93,7 +91,7 @@ impl LossMeter {
         self.log.push_back(entry);
     }
 
-    /// It was answered, or given up for lost.
+    /// A transmission was answered, or found lost.
     pub(crate) fn on_fate(&mut self, seq: u64, lost: bool) {
         let Ok(at) = self.log.binary_search_by_key(&seq, |e| e.seq) else { return };
         if let Some(entry) = self.log.get_mut(at) {
@@ -102,15 +100,14 @@ impl LossMeter {
         self.count_known();
     }
 
-    /// What was sent as `seq` has been answered. Nobody waits for a probe that was sent before it: a
-    /// server answers those at once.
+    /// Transmission `seq` was answered: earlier unanswered probes were lost, for servers answer them at once.
     pub(crate) fn on_passed(&mut self, seq: u64) {
         let passed = self.log.iter_mut().take_while(|e| e.seq < seq);
         passed.filter(|e| e.is_probe).for_each(|e| e.lost = e.lost.or(Some(true)));
         self.count_known();
     }
 
-    /// One that was given up for lost was not.
+    /// A loss was none.
     pub(crate) fn take_back(&mut self) {
         let after = if self.after_loss.lost >= 1.0 { &mut self.after_loss } else { &mut self.after_success };
         after.lost = (after.lost - 1.0).max(0.0);
@@ -126,7 +123,7 @@ impl LossMeter {
         }
     }
 
-    /// What is on its way will have no fate that says anything of the path.
+    /// Forgets what is in flight.
     pub(crate) fn forget_flying(&mut self) {
         self.log.clear();
         (self.previous, self.run) = (None, 0);
@@ -146,8 +143,7 @@ impl LossMeter {
         }
     }
 
-    /// The share of frames lost independently of one another; see
-    /// [`Client::loss`](crate::Client::loss).
+    /// Share of frames lost independently of one another; see [`Client::loss`](crate::Client::loss).
     pub(crate) fn independent(&self) -> Option<f64> {
         let counted = self.after_loss.of + self.after_success.of;
         if self.after_loss.of < LOSSES_MIN.max(counted * SHARE_MIN) {
@@ -167,7 +163,7 @@ mod tests {
     use super::*;
     use remora_base::Rng;
 
-    /// The estimate after `n` transmissions of `frames` frames each, whose fates `lost` draws.
+    /// Estimate after `n` transmissions of `frames` frames each, whose fates `lost` draws.
     fn estimate(n: u64, frames: u32, mut lost: impl FnMut(u64) -> bool) -> Option<f64> {
         let mut meter = LossMeter::default();
         for seq in 0..n {
@@ -208,8 +204,7 @@ mod tests {
         assert_eq!(estimate(20, 5, |seq| seq < 10), Some(0.0));
     }
 
-    /// Whether, and after how many transmissions of two frames, a verdict was that frames are
-    /// lost one by one.
+    /// Transmissions of two frames until the verdict is independent losses, if it ever is.
     fn verdict(lost: impl Iterator<Item = bool>) -> Option<usize> {
         let mut meter = LossMeter::default();
         let is_one_by_one = |(seq, lost): (usize, bool)| {
@@ -240,8 +235,8 @@ mod tests {
         assert!(wrong < 12, "{wrong} of 600 runs in bursts were taken for it");
     }
 
-    /// The verdict on small requests, each of which is lost, is asked about by `probes` that are lost,
-    /// too, and is sent again when one is answered.
+    /// Verdict on small requests: each is lost, as are `probes` probes after it, and is retransmitted when one is
+    /// answered.
     fn after_small_requests(n: u64, probes: u64) -> Option<f64> {
         let mut meter = LossMeter::default();
         let mut seqs = 0..;

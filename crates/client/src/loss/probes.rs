@@ -1,19 +1,17 @@
-//! Probes, and what silences turn out to be.
+//! Probes, and whether a silence delays or loses what is sent in it.
 //!
-//! A link that loses what is sent in a bad period must be asked often whether it is back, for
-//! everything sent meanwhile has to be sent again, probes too. A link that holds it and
-//! delivers it in order afterwards (link-level retransmission, NFS/W 97, section 5.1, or a deep
-//! queue) need not be asked at all: each probe only joins what is held, and all of them and their
-//! answers go before the data. Which it is shows at a silence's end. If the first answer is
-//! that to the oldest request, nothing was lost; if it is to a later one, what came before is.
+//! A link that loses packets in a bad period must be probed often, for everything sent meanwhile has to be
+//! retransmitted, probes too. A link that holds packets and delivers them in order afterwards (link-level
+//! retransmission, NFS/W 97, section 5.1, or a deep queue) needs no probes: each is held, too, and all of them and
+//! their replies precede the data. The end of a silence shows which it is. If the first reply is to the oldest request,
+//! nothing was lost; if it is to a later one, earlier ones were.
 //!
-//! Remora's link knows probes by their mark ([`PROBE_DSCP`](remora_wire::urgency::PROBE_DSCP)) and keeps them for
-//! [`PROBE_LIFETIME`] only, so what it drops of them says nothing of what else it holds.
+//! Remora's link recognises probes by their mark ([`PROBE_DSCP`](remora_wire::urgency::PROBE_DSCP)) and keeps them for
+//! [`PROBE_LIFETIME`] only, so a lost probe says nothing about what else it holds.
 //!
-//! A link that cuts long packets up is taken for one that holds from the start. There, and after a silence of the first
-//! kind, probes go out only when one has lasted, and each after
-//! twice the time of the one before, up to [`PROBE_MAX_PATIENT`]. One loss, and they go out at the
-//! first pace again.
+//! A link that fragments long packets is assumed to hold packets. On such a link, and after a silence that lost
+//! nothing, probes go out only after a while, each after twice the time of the one before, up to [`PROBE_MAX_PATIENT`].
+//! After one loss they go out at the first pace again.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -21,91 +19,88 @@ use std::time::Duration;
 use remora_base::Time;
 use remora_wire::urgency::PROBE_LIFETIME;
 
-/// The longest time between probes: what is lost after the end of an outage.
+/// Longest time between probes: what is lost after the end of an outage.
 pub(crate) const PROBE_MAX: Duration = Duration::from_millis(100);
-/// The same on a link that holds what it cannot deliver; short enough that one that has begun to
-/// lose is found to be back within 0.3 s,
+/// Longest time between probes on a link that holds packets; short enough that the end of an outage is found within 0.3
+/// s if the link has begun to lose.
 const PROBE_MAX_PATIENT: Duration = Duration::from_millis(250);
-/// for so many probes, some 2 s. In a longer outage a link holds too many,
+/// Probes at that interval, some 2 s. In a longer outage a link would hold too many.
 const PROBES_PATIENT: u32 = 10;
-/// and there are fewer, but more than one in [`PROBE_LIFETIME`].
+/// Interval after those: more than one in [`PROBE_LIFETIME`].
 const PROBE_MAX_LATER: Duration = Duration::from_millis(750);
-/// How many probes go out at the first pace: longer than a burst lasts.
+/// Probes at the first pace: longer than a burst of losses.
 const PROBES_AT_FIRST_PACE: u32 = 24;
-/// After so many without an answer, some 12 s, there are fewer: a link that was to retransmit may
-/// hold those of the last 20 s, and all of them go before the data when it is back.
+/// Probes without a reply, some 12 s, after which there are fewer: a link may hold those of the last 20 s, which
+/// precede the data when it is back.
 const PROBES_BEFORE_LONG: u32 = 128;
-/// The time between probes then: so many times the first pace, but between these.
+/// Interval then: this many times the first pace, within the limits below.
 const LONG: u32 = 8;
 const PROBE_LONG: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(500));
-/// Probes remembered: those of more than a minute. The first answer after a silence, to whichever of
-/// them, must be known for what it is.
+/// Probes remembered: more than a minute's. The first reply after a silence may be to any of them.
 const PROBES_KEPT: usize = 512;
-/// Silences in a row, with nothing answered in time between them, after which that is taken
-/// for the path's way.
+/// Silences in a row without a timely reply between them, after which the path counts as long.
 const UNSETTLED_MAX: u32 = 3;
-/// How long the oldest answer is overdue before that is a silence, in times of the first pace,
+/// Time in first paces from which an overdue reply is a silence.
 const SILENCE: u32 = 3;
-/// and before the first probe goes out on a link that holds.
+/// Time in first paces before the first probe on a link that holds packets.
 const PATIENCE: u32 = 8;
 
-/// An answer, to a probe or a request.
+/// A reply, to a probe or a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
-    /// When that was sent.
+    /// When its request was sent.
     pub(crate) sent: Time,
-    /// Nothing that was sent before it is unanswered, as far as that was not known already.
+    /// Nothing that was sent before is unanswered, as far as that was unknown.
     pub(crate) is_oldest: bool,
-    /// How long the oldest answer was overdue.
+    /// How long the oldest reply was overdue.
     pub(crate) overdue: Duration,
 }
 
 /// A probe that was answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct AnsweredProbe {
-    /// When it was sent.
     pub(crate) sent: Time,
     pub(crate) seq: u64,
-    /// No probe before it was lost.
+    /// No earlier probe was lost.
     pub(crate) is_first: bool,
 }
 
-/// The latest answer.
+/// The latest reply.
 #[derive(Clone, Copy, Debug)]
 struct LastArrival {
     at: Time,
-    /// When what it answers was sent.
+    /// When its request was sent.
     sent: Time,
 }
 
-/// The probes on their way, and the silences so far.
+/// The probes in flight, and the silences so far.
 #[derive(Debug, Default)]
 pub(crate) struct Probes {
-    /// Unanswered: xid, when it was sent, and its place among all that was sent.
+    /// Unanswered probes: xid, time of transmission, and sequence number.
     flying: VecDeque<(u32, Time, u64)>,
     last: Option<Time>,
-    /// Since the last real reply.
+    /// Probes since the last reply to a request.
     fruitless: u32,
-    /// Since anything was heard.
+    /// Probes since the last reply to anything.
     unheard: u32,
     heard: Option<LastArrival>,
-    /// Silences delay what is sent in them and lose nothing, as far as seen.
+    /// Silences delay and do not lose, as far as known.
     is_patient: bool,
-    /// When the last of them ended.
+    /// When the last silence ended.
     resumed: Option<Time>,
-    /// When the last silence by agreement ended, if the link kept what was under way.
+    /// When the last hold ended, if the link kept what was in flight.
     kept_until: Option<Time>,
-    /// Silences after which nothing was answered in time yet: perhaps the path has become long.
+    /// Silences since the last timely reply: the path may have become long.
     unsettled: u32,
 }
 
 impl Probes {
-    /// On a link that is taken to keep what it cannot deliver if it `holds`, until it is seen to lose something.
+    /// On a link that `holds` packets until it is seen to lose one.
     pub(crate) fn new(holds: bool) -> Probes {
         Probes { is_patient: holds, ..Probes::default() }
     }
 
-    /// Whether the link was seen to keep what it cannot deliver, and nothing was lost since.
+    /// Whether the link holds packets instead of losing them.
     pub(crate) fn is_patient(&self) -> bool {
         self.is_patient
     }
@@ -115,7 +110,7 @@ impl Probes {
         self.last
     }
 
-    /// Remembers that a probe was sent.
+    /// A probe was sent.
     pub(crate) fn on_sent(&mut self, now: Time, xid: u32, seq: u64) {
         if self.flying.len() == PROBES_KEPT {
             self.flying.pop_front();
@@ -126,9 +121,8 @@ impl Probes {
         self.unheard = self.unheard.saturating_add(1);
     }
 
-    /// Takes the reply to a probe: when that was sent, its place, and whether none before it was lost.
-    /// The unanswered ones were, or a link had no use for them any more, on which a round trip takes `trip`.
-    /// `None` if there was none with this xid.
+    /// Takes the reply to a probe on a path with the minimum RTT `trip`. Earlier unanswered probes were lost, or a link
+    /// dropped them as too old. `None` if no probe has this xid.
     pub(crate) fn on_reply(&mut self, now: Time, xid: u32, trip: Duration) -> Option<AnsweredProbe> {
         let i = self.flying.iter().position(|p| p.0 == xid)?;
         let (_, sent, seq) = self.flying.get(i).copied()?;
@@ -144,8 +138,7 @@ impl Probes {
         self.fruitless = 0;
     }
 
-    /// Something was heard. Says whether a silence ended with it that held back what was sent
-    /// before its end.
+    /// A reply arrived. Returns whether it ended a silence that held back what was sent before.
     pub(crate) fn on_heard(&mut self, now: Time, heard: Arrival, pace: Duration) -> bool {
         let quiet = self.heard.is_none_or(|last| now.since(last.at) >= pace * SILENCE);
         self.heard = Some(LastArrival { at: now, sent: heard.sent });
@@ -174,34 +167,33 @@ impl Probes {
         self.is_patient = false;
     }
 
-    /// A silence by agreement is over; `kept` if the link has kept what was under way.
+    /// A hold is over; `kept` if the link kept what was in flight.
     pub(crate) fn on_resume(&mut self, now: Time, kept: bool) {
         self.heard = Some(LastArrival { at: now, sent: now });
         self.kept_until = Some(now).filter(|_| kept);
     }
 
-    /// When what was sent at `sent` set out, as far as that can be known: at the end of a silence
-    /// by agreement if the link kept it until then.
+    /// When a transmission set out: at `sent`, or at the end of a hold through which the link kept it.
     pub(crate) fn kept(&self, sent: Time) -> Time {
         self.kept_until.map_or(sent, |end| end.max(sent))
     }
 
-    /// Whether the latest answer came at `since` or later, and is one to something sent after `sent`.
+    /// Whether the latest reply came at `since` or later, and is to a transmission after `sent`.
     pub(crate) fn has_heard(&self, since: Time, sent: Time) -> bool {
         self.heard.is_some_and(|last| last.at >= since && last.sent > sent)
     }
 
-    /// The end of a silence that held back what was sent at `sent`, if one did.
+    /// The end of a silence that held back what was sent at `sent`.
     pub(crate) fn held_until(&self, sent: Time) -> Option<Time> {
         self.resumed.filter(|t| sent <= *t)
     }
 
-    /// When the next probe is due, if one is wanted at `at`, however patient one is; further ones are sent as always.
+    /// When the next probe is due, if one is wanted at `at` even on a link that holds packets.
     pub(crate) fn due_once_at(&self, at: Time, pace: Duration) -> Time {
         if self.last.is_none_or(|last| last < at) { at } else { self.due_at(at, pace) }
     }
 
-    /// When the next probe is due, if an answer is overdue since `overdue`.
+    /// When the next probe is due, if a reply is overdue since `overdue`.
     pub(crate) fn due_at(&self, overdue: Time, pace: Duration) -> Time {
         let (first, interval) = if self.is_patient {
             let first = (pace * PATIENCE).min(PROBE_MAX_PATIENT);
@@ -223,14 +215,14 @@ mod tests {
 
     const PACE: Duration = Duration::from_millis(12);
 
-    /// The answer, at `at_ms`, to something sent `age_ms` before and overdue for as long.
+    /// The reply, at `at_ms`, to a transmission `age_ms` earlier that is overdue for as long.
     fn hear(probes: &mut Probes, at_ms: u64, age_ms: u64, is_oldest: bool) -> bool {
         let overdue = Duration::from_millis(age_ms);
         let heard = Arrival { sent: Time::from_millis(at_ms - age_ms), is_oldest, overdue };
         probes.on_heard(Time::from_millis(at_ms), heard, PACE)
     }
 
-    /// When the first `n` probes go out, in milliseconds since the answer was due.
+    /// When the first `n` probes are sent, in milliseconds since the reply was due.
     fn schedule(probes: &mut Probes, n: u32) -> Vec<u64> {
         let due = Time::from_secs(100);
         let mut times = Vec::new();

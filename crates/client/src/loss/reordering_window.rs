@@ -1,8 +1,9 @@
-//! How much later than what was sent after it something is answered, learned from what was given up for lost too soon.
+//! The reordering window (RFC 8985): how much later than a later request a request may be answered. It grows after a
+//! spurious retransmission.
 
 use std::time::Duration;
 
-/// How much later than its successors a reply may come.
+/// The reordering window.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReorderingWindow {
     steps: u32,
@@ -10,14 +11,13 @@ pub(crate) struct ReorderingWindow {
 }
 
 impl ReorderingWindow {
-    /// Where a trip takes `shortest` at least and `usual` as a rule: the one without a queue, the
-    /// other with it, and what overtakes does so in the queue.
+    /// The window for a minimum RTT `shortest` and a smoothed RTT `usual`. Overtaking happens in the queue.
     pub(crate) fn window(&self, shortest: Duration, usual: Duration) -> Duration {
-        // Even a server that answers in order does not always, least of all what it writes to a disk.
+        // Even a server that answers in order does not always, least of all writes to a disk.
         Duration::from_millis(1) + shortest / 16 + shortest.max(usual) * self.steps / 4
     }
 
-    /// Whether things have been overtaken of late, so that an answer may be to any transmission.
+    /// Whether retransmissions were spurious lately, so that a reply may belong to any transmission.
     pub(crate) fn is_known(&self) -> bool {
         self.steps > 0
     }

@@ -1,7 +1,6 @@
-//! Whole files through READ and WRITE, apart from where the bytes come from or go to.
+//! Whole files through READ and WRITE, without the file's bytes.
 //!
-//! The owner asks for [`Piece`]s while the client has room, makes calls of them, and hands
-//! the results back. Pieces may be answered in any order.
+//! The owner takes [`Piece`]s while the client has room, makes calls of them, and returns the results in any order.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -9,10 +8,10 @@ use std::ops::Range;
 use bytes::Bytes;
 use remora_wire::nfs3::{Attr, Call, CommitArgs, CommitOk, Fh, ReadArgs, ReadOk, Stable, WriteArgs, WriteOk};
 
-/// A piece of a file.
+/// A range of a file in bytes.
 pub type Piece = Range<u64>;
 
-/// What a server said that cannot be.
+/// An impossible reply of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TransferError {
     /// READ returned no bytes before the end of the file.
@@ -21,17 +20,17 @@ pub enum TransferError {
     /// WRITE took more bytes than it was given, or none.
     #[error("the server says it wrote {claimed} of {given} bytes")]
     BadCount {
-        /// Bytes the server claims.
+        /// Bytes the server claims to have written.
         claimed: u32,
         /// Bytes it was given.
         given: u64,
     },
-    /// The server lost uncommitted data again and again.
+    /// The server lost uncommitted data too often.
     #[error("the server keeps restarting and losing what was written")]
     Restarting,
 }
 
-/// A file, or the rest of one, to be read.
+/// A download of a range of a file.
 #[derive(Clone, Debug)]
 pub struct Download {
     fh: Fh,
@@ -43,14 +42,14 @@ pub struct Download {
 }
 
 impl Download {
-    /// Reads `range` of the file.
+    /// Downloads `range` of the file.
     pub fn new(fh: Fh, range: Piece) -> Download {
         let end = range.end;
         let todo = if range.is_empty() { VecDeque::new() } else { VecDeque::from([range]) };
         Download { fh, todo, flying: 0, end, received: 0, attr: None }
     }
 
-    /// The next piece of at most `block` bytes, and the call for it.
+    /// The next piece of at most `block` bytes, with its call.
     pub fn poll(&mut self, block: u32) -> Option<(Piece, Call)> {
         let piece = take_front(&mut self.todo, block)?;
         self.flying += 1;
@@ -59,8 +58,8 @@ impl Download {
         Some((piece, call))
     }
 
-    /// Takes what READ returned for `piece`; gives back the bytes to put at `piece.start`.
-    /// What is missing is asked for again; a file that became shorter ends there.
+    /// Takes the reply for `piece` and returns the bytes for `piece.start`. A short reply is completed by another call;
+    /// a file that became shorter ends there.
     pub fn on_read(&mut self, piece: Piece, ok: ReadOk) -> Result<Bytes, TransferError> {
         self.flying = self.flying.saturating_sub(1);
         let mut data = ok.data;
@@ -82,23 +81,23 @@ impl Download {
         Ok(data)
     }
 
-    /// `piece` was given out but will not be answered: it is given out again, cut as may be.
+    /// `piece` will not be answered: it is given out again.
     pub fn put_back(&mut self, piece: Piece) {
         self.flying = self.flying.saturating_sub(1);
         self.todo.push_front(piece);
     }
 
-    /// Whether every piece is here.
+    /// Whether every piece is answered.
     pub fn is_done(&self) -> bool {
         self.todo.is_empty() && self.flying == 0
     }
 
-    /// Where the file ends, as far as known.
+    /// End of the file as far as known.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// The file's attributes with the latest time of change (ctime) that a READ found, if any said so.
+    /// The attributes with the latest ctime in a READ reply.
     pub fn attr(&self) -> Option<&Attr> {
         self.attr.as_ref()
     }
@@ -109,50 +108,46 @@ impl Download {
     }
 }
 
-/// How often lost data is written again before giving up.
+/// Restarts of the server after which the upload fails.
 const RESTARTS_MAX: u32 = 100;
 
-/// After so many restarts that lost something the server is no longer trusted to live until a
-/// COMMIT, and what remains is written FILE_SYNC: then every answer is a step forward, however
-/// short the server's lives are. So it is with a server that makes up its verifiers.
+/// Restarts with lost data after which the rest is written FILE_SYNC, so that every reply is progress, however short
+/// the server's lives are. A server with random verifiers looks the same.
 const RESTARTS_TRUSTED: u32 = 8;
 
-/// What the replies to the WRITEs of an upload say of the file.
+/// What the WRITE replies of an upload say of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Written {
     /// The greatest size in bytes, if any reply has attributes.
     pub size: Option<u64>,
 }
 
-/// A file, or the rest of one, to be written: UNSTABLE writes and COMMITs, and again what the
-/// server lost of it between (RFC 1813, section 4.8). A COMMIT makes stable what was answered
-/// before it was sent, if its verifier is still that of the WRITEs.
+/// An upload of a range of a file: UNSTABLE WRITEs and COMMITs, and what the server lost once more (RFC 1813, section
+/// 4.8). A COMMIT makes stable what was answered before it was sent, if its verifier is that of the WRITEs.
 ///
-/// What fits one write is written FILE_SYNC and needs no COMMIT. So is the end of a file, if
-/// [`sync_tail`](Upload::sync_tail) says so: what comes before is committed meanwhile, once
-/// all of it was answered, and nobody waits a round trip longer for that. And so is the rest,
-/// if the server lost data again and again.
+/// A single WRITE is FILE_SYNC and needs no COMMIT. So is the end of a file set by [`sync_tail`](Upload::sync_tail):
+/// the COMMIT for the rest is sent beside it, which saves a round trip. So is the rest after many restarts.
 #[derive(Clone, Debug)]
 pub struct Upload {
     fh: Fh,
     todo: VecDeque<Piece>,
     flying: usize,
-    /// Those on their way that want a COMMIT.
+    /// UNSTABLE pieces in flight.
     flying_unstable: usize,
-    /// What starts here or later is written synchronously. Never moves below what was given
-    /// out as unstable, nor at all once something was given out as synchronous.
+    /// Start of the FILE_SYNC part. It never moves below what was given out as UNSTABLE, and no more once a piece was
+    /// given out as FILE_SYNC.
     tail: u64,
     end: u64,
-    /// The end of what was given out.
+    /// End of what was given out.
     given: u64,
-    /// Answered but not committed, and the verifier it was answered with.
+    /// Answered and not committed, with the verifier.
     uncommitted: Vec<Piece>,
     verf: [u8; 8],
-    /// What the COMMIT on its way is for, and the verifier that it must bring.
+    /// Pieces of the COMMIT in flight, and the verifier that it must bring.
     committing: Option<(Vec<Piece>, [u8; 8])>,
-    /// A COMMIT shall go out although more is to come.
+    /// A COMMIT is to be sent before the end.
     commit_soon: bool,
-    /// What became stable since it was last asked for.
+    /// Pieces that became stable since the last [`take_stable`](Upload::take_stable).
     stable: Vec<Piece>,
     restarts: u32,
     sent: u64,
@@ -160,7 +155,7 @@ pub struct Upload {
 }
 
 impl Upload {
-    /// Writes `range` of the file.
+    /// Uploads `range` of the file.
     pub fn new(fh: Fh, range: Piece) -> Upload {
         let (start, end) = (range.start, range.end);
         let todo = if range.is_empty() { VecDeque::new() } else { VecDeque::from([range]) };
@@ -183,20 +178,20 @@ impl Upload {
         }
     }
 
-    /// The file.
+    /// The file handle.
     pub fn fh(&self) -> &Fh {
         &self.fh
     }
 
-    /// The last `bytes` bytes had better be written synchronously; see
-    /// [`Client::sync_tail`](crate::Client::sync_tail). May be said again before each piece.
+    /// Writes the last `bytes` bytes FILE_SYNC; see [`Client::sync_tail`](crate::Client::sync_tail). May change before
+    /// each piece.
     pub fn sync_tail(&mut self, bytes: u64) {
         if self.given <= self.tail {
             self.tail = self.end.saturating_sub(bytes).max(self.given);
         }
     }
 
-    /// The next piece to write, at most `block` bytes.
+    /// The next piece of at most `block` bytes.
     pub fn poll(&mut self, block: u32) -> Option<Piece> {
         if self.restarts >= RESTARTS_TRUSTED {
             if self.flying_unstable > 0 {
@@ -206,7 +201,7 @@ impl Upload {
         }
         let piece = take_front(&mut self.todo, block)?;
         if self.todo.is_empty() && self.flying == 0 && self.is_all_committed() {
-            // It is all there is.
+            // It is the only piece.
             self.tail = self.tail.min(piece.start);
         }
         self.flying += 1;
@@ -215,14 +210,14 @@ impl Upload {
         Some(piece)
     }
 
-    /// The call that writes `data`, the bytes of a piece that starts at `offset`.
+    /// The WRITE of `data`, the bytes of a piece that starts at `offset`.
     pub fn write(&self, offset: u64, data: Bytes) -> Call {
         let count = data.len() as u32;
         let stable = if offset < self.tail { Stable::Unstable } else { Stable::FileSync };
         Call::Write(WriteArgs { fh: self.fh.clone(), offset, count, stable, data })
     }
 
-    /// `piece` was given out but will not be answered: it is given out again, cut as may be.
+    /// `piece` will not be answered: it is given out again.
     pub fn put_back(&mut self, piece: Piece) {
         self.flying = self.flying.saturating_sub(1);
         if piece.start < self.tail {
@@ -231,7 +226,7 @@ impl Upload {
         self.todo.push_front(piece);
     }
 
-    /// Takes what WRITE returned for `piece`; gives back how many bytes were written.
+    /// Takes the reply for `piece` and returns the bytes written.
     pub fn on_write(&mut self, piece: Piece, ok: &WriteOk) -> Result<u64, TransferError> {
         self.flying = self.flying.saturating_sub(1);
         if piece.start < self.tail {
@@ -261,14 +256,13 @@ impl Upload {
         Ok(written)
     }
 
-    /// Has what was answered so far committed although more is to come, so that an
-    /// interruption loses no more than what comes after.
+    /// Requests a COMMIT of what was answered so far.
     pub fn commit_soon(&mut self) {
         self.commit_soon = true;
     }
 
-    /// The COMMIT, when it is its turn: one at a time, and the last when all that wants one was
-    /// answered, for a COMMIT says nothing of a write that the server may take up after it.
+    /// The COMMIT, if it is due. There is one at a time. The last one waits for all UNSTABLE replies, for a COMMIT does
+    /// not cover a WRITE that the server executes later.
     pub fn poll_commit(&mut self) -> Option<Call> {
         let wants_none = |p: &Piece| p.start >= self.tail;
         let is_last = self.flying_unstable == 0 && self.todo.iter().all(wants_none);
@@ -280,7 +274,7 @@ impl Upload {
         Some(Call::Commit(CommitArgs { fh: self.fh.clone(), offset: 0, count: 0 }))
     }
 
-    /// Takes what COMMIT returned. Another verifier: what it was for may be gone.
+    /// Takes the reply to COMMIT. If the verifier has changed, its pieces are written again.
     pub fn on_commit(&mut self, ok: &CommitOk) -> Result<(), TransferError> {
         match self.committing.take() {
             Some((pieces, verf)) if verf == ok.verf => pieces.into_iter().for_each(|p| join(&mut self.stable, p)),
@@ -290,17 +284,17 @@ impl Upload {
         Ok(())
     }
 
-    /// What came to be on stable storage since this was last called.
+    /// Removes and returns the pieces that became stable.
     pub fn take_stable(&mut self) -> Vec<Piece> {
         std::mem::take(&mut self.stable)
     }
 
-    /// Whether a COMMIT has something to do, or will have when what is on its way has arrived.
+    /// Whether a COMMIT has, or will have, something to do.
     pub fn wants_commit(&self) -> bool {
         self.flying_unstable > 0 || !self.is_all_committed()
     }
 
-    /// Whether all is on stable storage.
+    /// Whether everything is on stable storage.
     pub fn is_done(&self) -> bool {
         self.todo.is_empty() && self.flying == 0 && self.is_all_committed()
     }
@@ -309,19 +303,19 @@ impl Upload {
         self.uncommitted.is_empty() && self.committing.is_none()
     }
 
-    /// Bytes acknowledged so far, those written again counted again.
+    /// Bytes acknowledged; those written again count again.
     pub fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// What the replies to WRITEs have said so far.
+    /// What the WRITE replies have said so far.
     pub fn written(&self) -> Written {
         self.written
     }
 
     /// The server restarted before these were committed.
     fn write_again(&mut self, lost: Vec<Piece>) -> Result<(), TransferError> {
-        // What was on its way before the server lost its trust may be lost many times over: that is one story.
+        // What was in flight when the limit was reached may be lost many times; that counts as one restart.
         if self.restarts < RESTARTS_TRUSTED || self.flying_unstable == 0 {
             self.restarts += 1;
         }
@@ -335,7 +329,7 @@ fn ctime(attr: &Attr) -> (u32, u32) {
     (attr.ctime.secs, attr.ctime.nanos)
 }
 
-/// Neighbours are joined, so a list stays as short as the replies are in order.
+/// Appends a piece, joined with the last one if they touch.
 fn join(pieces: &mut Vec<Piece>, piece: Piece) {
     match pieces.last_mut() {
         Some(last) if last.end == piece.start => last.end = piece.end,
@@ -343,7 +337,7 @@ fn join(pieces: &mut Vec<Piece>, piece: Piece) {
     }
 }
 
-/// Cuts up to `block` bytes off the first piece.
+/// Removes up to `block` bytes from the first piece.
 fn take_front(todo: &mut VecDeque<Piece>, block: u32) -> Option<Piece> {
     let front = todo.front_mut()?;
     let end = front.end.min(front.start + u64::from(block.max(1)));
@@ -361,7 +355,7 @@ mod tests {
 
     use super::*;
 
-    /// What READ of 10 bytes says of a file that was changed then.
+    /// The reply to a READ of 10 bytes of a file with this ctime.
     fn read(secs: Option<u32>) -> ReadOk {
         let attr = secs.map(|secs| {
             let time = NfsTime { secs, nanos: 3 };

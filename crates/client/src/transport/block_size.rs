@@ -1,14 +1,13 @@
-//! How many bytes a READ or WRITE should move.
+//! Block size: bytes of a READ or WRITE.
 //!
-//! Over UDP a block travels as IP fragments, and one lost fragment loses the block (NFS/W 95,
-//! section 5.1). With `k` frames a block, headers and the request cost about `1/k` of
-//! [`OVERHEAD`] frames each frame; a burst of errors wastes on average half a block before
-//! it and half a block after it, once in every interval `T` between bursts. The sum is least
-//! at `k = sqrt(OVERHEAD * T / frame time)`: about 4 frames at 1 Mbit/s with a burst each
-//! second, which is the papers' knee at 4096 bytes, more on faster or cleaner links.
+//! Over UDP a block travels as IP fragments, and one lost fragment loses the block (NFS/W 95, section 5.1). With `k`
+//! frames a block, headers and the request cost about `1/k` of [`OVERHEAD`] frames each frame. A burst of losses wastes
+//! on average half a block before it and half a block after it, once in every interval `T` between bursts. The sum is
+//! least at `k = sqrt(OVERHEAD * T / frame time)`: about 4 frames at 1 Mbit/s with a burst each second, near the
+//! papers' knee at 4096 bytes; more on faster or cleaner links.
 //!
-//! Over TCP nothing is lost with a fragment; there a block is what the link carries in
-//! [`HEAD_OF_LINE_STREAM`], or [`HEAD_OF_LINE_SHARED`] while small requests wait behind it.
+//! Over TCP a lost segment does not lose the block; there a block is what the link carries in [`HEAD_OF_LINE_STREAM`],
+//! or in [`HEAD_OF_LINE_SHARED`] while small requests wait behind it.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -17,101 +16,95 @@ use crate::transport::Transport;
 
 /// IP payload of a full frame: an MTU of 1500 bytes less the IP header.
 pub const FRAME_PAYLOAD: u32 = 1480;
-/// An Ethernet's MTU, and what is taken for a path's where that is out of [`PATH_MTUS`].
+/// MTU of Ethernet, assumed where a path's is outside [`PATH_MTUS`].
 pub(crate) const MTU: u32 = 1500;
-/// MTUs that say how packets travel; that of a loopback device does not.
+/// Plausible path MTUs; that of a loopback device says nothing.
 const PATH_MTUS: RangeInclusive<u32> = 576..=9000;
-/// Bytes of an IP header.
 const IP_HEADER: u32 = 20;
-/// Bytes of the UDP header.
 pub(crate) const UDP_HEADER: u32 = 8;
-/// What a block costs beside its data, in frames: RPC and NFS headers, the request or reply
-/// that goes the other way, the part of the last frame that alignment leaves empty.
+/// Overhead of a block in frames: RPC and NFS headers, the message in the other direction, and the unused part of the
+/// last frame.
 const OVERHEAD: f64 = 0.2;
-/// The longest a block may keep the link busy, over either transport.
+/// Longest airtime of a block, over either transport.
 const HEAD_OF_LINE: Duration = Duration::from_millis(100);
-/// The same over a stream, where nothing is lost with a block and its headers cost the more.
+/// Longest airtime of a block over a stream, where a loss does not lose the block.
 const HEAD_OF_LINE_STREAM: Duration = Duration::from_millis(150);
-/// The same while people wait for small requests behind it.
+/// Longest airtime of a block while users wait for small requests behind it.
 const HEAD_OF_LINE_SHARED: Duration = Duration::from_millis(50);
-/// The same over UDP above a link that cuts long packets up, while nothing is lost there and nobody asks this client for
-/// anything small: it repairs what is lost frame by frame, so that only headers count, and what others ask for
-/// goes before such blocks.
+/// Longest airtime of a block above a link layer that fragments and retransmits frames, while it loses nothing and
+/// nobody waits: only headers count there, and other traffic overtakes such blocks.
 const HEAD_OF_LINE_CUT: Duration = Duration::from_millis(200);
-/// From this round trip on a repair keeps such a block waiting for too long.
+/// RTT from which retransmissions of that link delay such a block for too long.
 const CUT_TRIP_MAX: Duration = Duration::from_millis(100);
-/// From this round trip on a path is long, and the first blocks with it.
+/// RTT from which a path is long, and its first blocks are.
 const LONG_TRIP: Duration = Duration::from_millis(200);
-/// Largest block over UDP: a datagram has at most 65,507 bytes.
+/// Largest block over UDP in bytes: a datagram has at most 65,507.
 const UDP_MAX: u32 = 61_440;
-/// Largest block over UDP that is chosen from the link: a few of them fit a device queue of
-/// 50 frames, so that they do not overflow it on links too fast to show a queue in time.
+/// Largest block over UDP that is chosen from the link, in bytes: a few of them fit a device queue of 50 frames.
 const UDP_CHOSEN_MAX: u32 = 16 << 10;
-/// The same above a link that cuts long packets up, which counts frames and not packets.
+/// The same above a link layer that fragments, and counts frames instead of packets.
 const UDP_CUT_MAX: u32 = 26 << 10;
-/// Largest block over TCP.
+/// Largest block over TCP in bytes.
 const TCP_MAX: u32 = 1 << 20;
-/// How many bytes a READ or WRITE moves.
+/// The rule for the block size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockSize {
-    /// SpuriousTimeouts this many: 1 KiB to 1 MiB (over UDP at most 60 KiB); clamped to that range.
+    /// Always this many bytes, clamped to 1 KiB to 1 MiB (over UDP 60 KiB).
     Fixed(u32),
-    /// As suits the link's speed and how often it fails.
+    /// Chosen from the speed and the losses of the link.
     FromLink,
 }
 
-/// How many frames carry a datagram of `len` bytes.
+/// Frames of a datagram of `len` bytes.
 pub fn fragments(len: u32) -> u32 {
     len.saturating_add(UDP_HEADER).div_ceil(FRAME_PAYLOAD)
 }
 
-/// Full frames' worth of airtime of messages of `bytes` bytes in all.
+/// Airtime of messages of `bytes` bytes in all, in full frames.
 pub(crate) fn frames(bytes: u32) -> f64 {
     let wire = bytes.saturating_add(IP_HEADER * (fragments(bytes) + 1));
     f64::from(wire) / f64::from(FRAME_PAYLOAD + IP_HEADER)
 }
 
-/// Whether a link on a path with this MTU takes packets longer than a frame, and cuts them up by
-/// itself.
+/// Whether a path with this MTU has a link layer that fragments packets into frames.
 pub(crate) fn is_cut(mtu: u32) -> bool {
     PATH_MTUS.contains(&mtu) && mtu > MTU
 }
 
-/// What is known of the link.
+/// What the block size is chosen from.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct PathView {
-    /// How long a full frame takes, when measured.
+    /// Time of a full frame on the slowest hop.
     pub frame_time: Option<Duration>,
-    /// The time from one burst of losses to the next, as far as known.
+    /// Interval between bursts of losses.
     pub burst_interval: Duration,
-    /// The shortest round trip of something small, when measured.
+    /// Minimum RTT of small calls.
     pub trip: Option<Duration>,
     /// Something was lost already.
     pub is_bad: bool,
-    /// Whether people wait for small requests that share it.
+    /// Whether users wait for small requests.
     pub shared: Shared,
-    /// The longest packet that the path takes, in bytes.
+    /// Path MTU in bytes.
     pub mtu: u32,
 }
 
-/// Whether people wait for small requests that share the link with file data.
+/// Whether users wait for small requests beside file data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shared {
-    /// They do.
     Now,
-    /// They did a moment ago, and may again.
+    /// They did a moment ago.
     Lately,
     No,
 }
 
 impl PathView {
-    /// The data of a block that fits one packet with the `header` bytes beside it.
+    /// Bytes of data that fit one packet beside a header of `header` bytes.
     pub(crate) fn frame(self, header: u32) -> u32 {
         let mtu = if PATH_MTUS.contains(&self.mtu) { self.mtu.min(MTU) } else { MTU };
         (mtu - IP_HEADER - UDP_HEADER).saturating_sub(header).max(4) & !3
     }
 
-    /// Whether a link below repairs all that is lost, and soon.
+    /// Whether a link layer retransmits all losses soon.
     fn is_repaired(self) -> bool {
         is_cut(self.mtu) && !self.is_bad && self.trip.is_some_and(|t| t < CUT_TRIP_MAX)
     }
@@ -130,7 +123,7 @@ impl PathView {
 }
 
 impl BlockSize {
-    /// Bytes of data in a block whose message has `header` bytes beside them.
+    /// Bytes of data in a block with a header of `header` bytes.
     pub(crate) fn bytes(self, transport: Transport, header: u32, link: PathView) -> u32 {
         let max = if transport == Transport::Udp { UDP_MAX } else { TCP_MAX };
         match (self, transport) {
@@ -142,8 +135,8 @@ impl BlockSize {
 }
 
 fn udp_frames(link: PathView) -> u32 {
-    // Before anything is measured: the papers' knee, or what gets through a slow link best; on a
-    // long path more, for it takes a while to learn.
+    // Before anything is measured: the papers' knee, or a single frame after a loss; more on a long path, where
+    // measuring takes long.
     let is_long = link.trip.is_some_and(|t| t >= LONG_TRIP);
     let first = if link.is_bad {
         1
@@ -159,9 +152,8 @@ fn udp_frames(link: PathView) -> u32 {
     best.min(most).round().clamp(1.0, 64.0) as u32
 }
 
-/// The data of a block that fills so many frames. Packets that are shorter or longer than a frame
-/// (a tunnel's, or those of a link layer that cuts them up by itself) are filled, too: what is left
-/// over for one more costs as much as a whole one.
+/// Bytes of data in a block of `frames` frames. It fills packets that are shorter or longer than a frame, too: a partly
+/// filled packet costs as much as a full one.
 fn from_frames(frames: u32, header: u32, link: PathView) -> u32 {
     let mtu = if PATH_MTUS.contains(&link.mtu) { link.mtu } else { MTU };
     // All fragments but the last are multiples of 8 bytes (RFC 791).
@@ -189,7 +181,7 @@ fn tcp_bytes(link: PathView) -> u32 {
 mod tests {
     use super::*;
 
-    /// Nothing was measured but a round trip.
+    /// Only the RTT is known.
     fn unknown(trip_ms: Option<u64>, is_bad: bool) -> PathView {
         let trip = trip_ms.map(Duration::from_millis);
         PathView {

@@ -1,26 +1,25 @@
-//! What the transport below asks for: block sizes, fixed retransmission timeouts, and limits on the length of datagrams.
+//! Transports, and what depends on them: block sizes, fixed retransmission timeouts, limits on the length of datagrams.
 
 pub(crate) mod block_size;
 pub(crate) mod pmtu_blackhole;
 pub(crate) mod reassembly_budget;
 pub(crate) mod retry_policy;
 
-/// What carries the messages.
+/// The transport of the messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transport {
-    /// Datagrams: messages may be lost, doubled and reordered.
+    /// Datagrams: lost, duplicated and reordered.
     Udp,
-    /// A stream: the transport below retransmits; a broken connection is made again and every
-    /// unanswered request sent once more.
+    /// A stream: the transport retransmits. After a reconnect every unanswered request is sent again.
     Tcp,
-    /// Objects, one a message (ATP 02): the transport below retransmits, delivers each as soon as
-    /// it is whole, and tells when it gives one up ([`Client::undelivered`](crate::Client::undelivered));
-    /// a connection that ended is made again and every unanswered request sent once more.
+    /// Objects, one a message (ATP 02): the transport retransmits, delivers each object when it is complete, and says
+    /// when it gives one up ([`Client::undelivered`](crate::Client::undelivered)). After a reconnect every unanswered
+    /// request is sent again.
     Atp,
 }
 
 impl Transport {
-    /// Whether what is sent arrives for as long as the connection lives.
+    /// Whether messages arrive as long as the connection lives.
     pub fn is_reliable(self) -> bool {
         self != Transport::Udp
     }

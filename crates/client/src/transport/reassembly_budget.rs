@@ -1,45 +1,45 @@
-//! What blocks that are lost in part leave behind where they were sent to.
+//! Budget of the fragments that lost blocks leave in the receiver's reassembly queue.
 //!
-//! Linux keeps what has come of a datagram for 30 s (`ipfrag_time`), and 4 MiB of that for all who send to it together
-//! (`ipfrag_high_thresh`): once they are used up every fragment is dropped, whosever it is, until something is old
-//! enough. On a fast path that loses a frame in a hundred one client's blocks do that in a few seconds. So a client leaves
-//! no more than a quarter of it behind; then a block is a single packet, of which nothing is kept.
+//! Linux keeps the fragments of an incomplete datagram for 30 s (`ipfrag_time`), at most 4 MiB for all senders
+//! (`ipfrag_high_thresh`). When those are full it drops every fragment. On a fast path that loses one frame in a
+//! hundred, one client's blocks fill them in a few seconds. So a client leaves at most a quarter behind; then its
+//! blocks are single packets.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use remora_base::Time;
 
-/// How long what has come of a datagram is kept.
+/// How long fragments are kept.
 const KEPT: Duration = Duration::from_secs(30);
-/// What is left behind at most, in bytes of the receiver's memory.
+/// Budget in bytes of the receiver's memory.
 const MOST: u64 = 1 << 20;
-/// What a frame takes of that: a packet and what Linux has beside it.
+/// Memory of a frame in bytes, with Linux's overhead.
 const FRAME: u64 = 2304;
 
-/// What was left behind of late, by the second.
+/// Bytes left behind, by second.
 #[derive(Debug, Default)]
 pub(crate) struct ReassemblyBudget {
     seconds: VecDeque<(u64, u64)>,
 }
 
-/// A transmission of file data that was found lost: its place among all of them, and its frames.
+/// A lost transmission of file data: its sequence number and its frames.
 pub(crate) type Lost = (u64, u32);
 
 impl ReassemblyBudget {
-    /// These were found lost at `now`, in the order in which they were sent.
+    /// These transmissions were lost at `now`, in the order of transmission.
     pub(crate) fn on_losses(&mut self, now: Time, lost: &[Lost]) {
         let runs = lost.chunk_by(|(before, _), (after, _)| *after == before + 1);
         let frames: u64 = runs.map(left_of).sum();
         self.add(now, frames * FRAME);
     }
 
-    /// The receiver has no room for more, whoever took it.
+    /// The receiver has no room, whoever took it.
     pub(crate) fn fill(&mut self, now: Time) {
         self.add(now, MOST);
     }
 
-    /// Whether no more may be left behind.
+    /// Whether the budget is used up.
     pub(crate) fn is_full(&self, now: Time) -> bool {
         let kept = self.seconds.iter().filter(|(second, _)| !is_old(*second, now));
         kept.map(|(_, bytes)| *bytes).sum::<u64>() >= MOST
@@ -68,8 +68,8 @@ fn is_old(second: u64, now: Time) -> bool {
     second_of(now) > second + KEPT.as_secs()
 }
 
-/// Frames that are left behind of these, which were lost one after another. Of one alone a frame is missing; of more a
-/// burst took all, but for what came before it of the first and after it of the last.
+/// Frames that consecutive lost transmissions leave behind. A single one lacks one frame; of more, a burst took all but
+/// the beginning of the first and the end of the last.
 fn left_of(run: &[Lost]) -> u64 {
     let frames = |lost: &Lost| u64::from(lost.1);
     match run {

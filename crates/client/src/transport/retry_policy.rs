@@ -1,12 +1,12 @@
-//! When to send a request again.
+//! Retransmission policies with fixed timeouts.
 
 use std::time::Duration;
 
-/// How a client retransmits over UDP. Over TCP nothing is sent twice on one connection.
+/// Retransmission over UDP. Over TCP nothing is sent twice on one connection.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum RetryPolicy {
-    /// The reference port's back-off (DRC 89, section 2.1): each timeout `factor` times the
-    /// one before, up to `max`.
+    /// Exponential backoff of the reference port (DRC 89, section 2.1): each timeout is `factor` times the one before,
+    /// up to `max`.
     Exponential {
         /// First timeout.
         initial: Duration,
@@ -15,20 +15,19 @@ pub enum RetryPolicy {
         /// Longest timeout.
         max: Duration,
     },
-    /// Hybrid linear back-off (NFS/W 97, section 5.2): for the first `linear_retries`
-    /// retransmissions each timeout is `step` longer than the one before, then twice as long,
-    /// up to `max`.
+    /// Hybrid linear backoff (NFS/W 97, section 5.2): each of the first `linear_retries` timeouts is `step` longer than
+    /// the one before, each later one twice as long, up to `max`.
     HybridLinear {
         /// First timeout.
         initial: Duration,
-        /// What a timeout grows by at first.
+        /// Increment of the first timeouts.
         step: Duration,
-        /// For how many retransmissions.
+        /// Number of linear increments.
         linear_retries: u32,
         /// Longest timeout.
         max: Duration,
     },
-    /// Learns from the link: see [`crate::loss::detector`].
+    /// Infers losses (`loss::detector`).
     Adaptive,
 }
 
@@ -37,7 +36,7 @@ impl RetryPolicy {
     pub const STOCK: RetryPolicy =
         RetryPolicy::Exponential { initial: Duration::from_millis(700), factor: 2, max: Duration::from_secs(60) };
 
-    /// The papers' hybrid linear back-off: from 0.7 s in steps of 0.1 s, three times.
+    /// The papers' hybrid linear backoff: from 0.7 s in three steps of 0.1 s.
     pub const PAPER: RetryPolicy = RetryPolicy::HybridLinear {
         initial: Duration::from_millis(700),
         step: Duration::from_millis(100),
@@ -45,8 +44,7 @@ impl RetryPolicy {
         max: Duration::from_secs(60),
     };
 
-    /// How long to wait for a reply after a request was retransmitted `retries` times;
-    /// `None` when the policy has no fixed timeouts.
+    /// Timeout after `retries` retransmissions; `None` for the adaptive policy.
     pub fn timeout(&self, retries: u32) -> Option<Duration> {
         match *self {
             RetryPolicy::Exponential { initial, factor, max } => Some(grow(initial, factor, retries, max)),
@@ -59,7 +57,7 @@ impl RetryPolicy {
     }
 }
 
-/// `base` multiplied by `factor` `times` over, at most `max`.
+/// `base` times `factor` to the power of `times`, at most `max`.
 fn grow(base: Duration, factor: u32, times: u32, max: Duration) -> Duration {
     let factor = factor.max(1).checked_pow(times).unwrap_or(u32::MAX);
     base.saturating_mul(factor).min(max)

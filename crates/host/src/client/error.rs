@@ -1,4 +1,4 @@
-//! What can go wrong between a program and a server, in words for people.
+//! Errors of client operations.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,18 +11,18 @@ use remora_wire::rpc::Outcome;
 
 use crate::atp::AtpError;
 
-/// Why an operation on a server did not succeed.
+/// Why an operation on a server failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The host's name has no address.
+    /// The host name does not resolve.
     #[error("cannot find the address of {host}: {source}")]
     Resolve {
-        /// The name.
+        /// The host name.
         host: String,
         /// What the system said.
         source: io::Error,
     },
-    /// No connection, or no socket.
+    /// No connection or no socket.
     #[error("cannot reach {server}: {source}")]
     Connect {
         /// Where to.
@@ -38,26 +38,26 @@ pub enum ClientError {
         /// Why.
         source: AtpError,
     },
-    /// Our own key for ATP is not to be had.
+    /// The client's own key for ATP is missing or unreadable.
     #[error("the key {}: {source}", .path.display())]
     Key {
-        /// Where it is kept.
+        /// Path of the key.
         path: PathBuf,
         /// Why.
         source: crate::atp::keys::KeyError,
     },
-    /// ATP without keys.
+    /// An ATP URL without the server's key.
     #[error("cannot reach {server} over ATP without its key: give it as proto=atp&key=KEY in the URL")]
     NoKey {
         /// Where to.
         server: String,
     },
-    /// The server did not answer a call in the time allowed.
+    /// The server was silent for too long.
     #[error("{server} does not answer{}", hint(.what))]
     Silent {
         /// Which server.
         server: String,
-        /// What was asked.
+        /// What the client asked for.
         what: &'static str,
     },
     /// The server refused to mount.
@@ -73,49 +73,49 @@ pub enum ClientError {
     /// An NFS procedure failed.
     #[error("{}", status_text(*.0))]
     Status(Status),
-    /// The RPC layer failed.
+    /// An RPC failed.
     #[error("{0}")]
     Rpc(Failure),
-    /// The server's answers contradict each other.
+    /// The server's replies contradict each other.
     #[error(transparent)]
     Transfer(#[from] TransferError),
-    /// A directory has more entries than anybody is made to wait for.
+    /// A directory has too many entries.
     #[error("the directory has more than {max} entries")]
     Endless {
-        /// How many were taken.
+        /// Entries read.
         max: usize,
     },
-    /// A name in a directory is longer than any that is taken.
+    /// A name in a directory is too long.
     #[error("the server lists a name of {len} bytes in the directory; {max} are taken")]
     LongName {
-        /// How long it is.
+        /// Its length in bytes.
         len: usize,
-        /// How long it may be.
+        /// Longest name in bytes.
         max: usize,
     },
-    /// A directory takes more room here than anybody has for it.
+    /// A directory listing needs too much memory.
     #[error("the directory is too large: its first {entries} entries take more than {} MiB here", max >> 20)]
     Vast {
-        /// How many were taken.
+        /// Entries read.
         entries: usize,
-        /// The room there is, in bytes.
+        /// The limit in bytes.
         max: usize,
     },
-    /// A listing does not move on.
+    /// A directory listing makes no progress.
     #[error("the server lists the same entries of the directory again and again: it is broken")]
     Circular,
     /// Too many requests are waiting.
     #[error(transparent)]
     Busy(#[from] Busy),
-    /// The file here could not be read or written.
+    /// The local file could not be read or written.
     #[error("{0}")]
     Local(#[from] io::Error),
-    /// The session has been closed.
+    /// The session is closed.
     #[error("the connection to the server was closed")]
     Closed,
 }
 
-/// What to do about it.
+/// A hint on what to do.
 fn atp_hint(e: &AtpError) -> &'static str {
     match e {
         AtpError::Refused(Refusal::WrongKey) => {
@@ -137,7 +137,7 @@ impl From<Status> for ClientError {
 }
 
 impl ClientError {
-    /// The NFS status behind it, if there is one.
+    /// The NFS status, if there is one.
     pub fn status(&self) -> Option<Status> {
         match self {
             ClientError::Status(s) => Some(*s),
@@ -145,8 +145,7 @@ impl ClientError {
         }
     }
 
-    /// Whether this is what a server answers while it is started again: its port is closed, or its portmapper does not
-    /// know the program yet.
+    /// Whether a server may be restarting: its port is closed, or its portmapper does not know the program yet.
     pub fn is_restart(&self) -> bool {
         match self {
             ClientError::Connect { source, .. } => source.kind() == io::ErrorKind::ConnectionRefused,
@@ -182,7 +181,7 @@ fn mount_reason(e: &MountError) -> &'static str {
     }
 }
 
-/// A status as people would say it.
+/// A status in plain words.
 fn status_text(status: Status) -> &'static str {
     match status {
         Status::Perm => "operation not permitted",

@@ -1,8 +1,8 @@
-//! The client core on real sockets.
+//! The NFS client on real sockets.
 //!
-//! A [`Session`] is a handle on one mounted server: cheap to clone, used by many tasks at
-//! once. Behind it one task owns the socket and one mutex the core; calls lock it for as long
-//! as it takes to hand over a request.
+//! A [`Session`] is a handle on one mounted server: cheap to clone, used by many tasks at once. One task owns the
+//! socket, one mutex guards the core; a call locks it only to hand over a request. Read `session` first, then
+//! `transport`, `mount` and `transfer`.
 
 mod error;
 mod mount;
@@ -24,7 +24,7 @@ pub use transfer::download::{Downloaded, Limits, download, receive};
 pub use transfer::upload::{Progress, send, upload};
 pub use transport::parallel_streams::STREAMS_LOSS;
 
-/// For tests: a port of loopback over both transports, which other programs may have over one of them.
+/// For tests: the same port of loopback over TCP and UDP.
 #[cfg(test)]
 async fn listen() -> (tokio::net::TcpListener, tokio::net::UdpSocket) {
     loop {

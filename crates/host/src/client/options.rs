@@ -7,10 +7,10 @@ use crate::Clock;
 /// How to mount and call a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The client core's settings; the transport is the target's.
+    /// Configuration of the client core; the target sets the transport.
     pub config: Config,
-    /// Draws the first xid.
+    /// Seed of the first xid.
     pub seed: u64,
-    /// What the core's time counts from.
+    /// Clock of the core.
     pub clock: Clock,
 }

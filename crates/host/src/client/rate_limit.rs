@@ -1,4 +1,4 @@
-//! A limit on the file data that transfers ask for per second: a token bucket, kept as the time at which it has a token.
+//! Rate limit of file data: a token bucket, stored as the time of its next token.
 
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-/// What may be asked for at once after a pause.
+/// Burst after a pause.
 const BURST: Duration = Duration::from_millis(100);
-/// The shortest block, in bytes, however low the limit.
+/// Shortest block in bytes.
 const BLOCK_MIN: u32 = 1024;
 
-/// A limit in bytes per second. All transfers of the sessions that have it share it.
+/// A limit in bytes per second that sessions share.
 #[derive(Debug)]
 pub struct RateLimit {
     bytes_per_second: u64,
-    /// From when on more may be asked for.
+    /// Time of the next token.
     free_at: Mutex<Instant>,
 }
 
@@ -25,13 +25,13 @@ impl RateLimit {
         RateLimit { bytes_per_second: bytes_per_second.max(1), free_at: Mutex::new(Instant::now()) }
     }
 
-    /// When more may be asked for, if that is later than `now`.
+    /// When the next request is admitted, if later than `now`.
     pub(crate) fn closed_until(&self, now: Instant) -> Option<Instant> {
         let free_at = *self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
         Some(free_at).filter(|free_at| *free_at > now)
     }
 
-    /// So many bytes are asked for.
+    /// Counts a request for `bytes` bytes.
     pub(crate) fn take(&self, now: Instant, bytes: u64) {
         let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
         let earliest = now.checked_sub(BURST).unwrap_or(now);
@@ -39,14 +39,14 @@ impl RateLimit {
         *free_at = (*free_at).max(earliest) + lasts;
     }
 
-    /// The longest block: what may be asked for in a tenth of a second.
+    /// Longest block: a tenth of a second.
     pub(crate) fn block(&self, max: u32) -> u32 {
         let tenth = u32::try_from(self.bytes_per_second / 10).unwrap_or(u32::MAX);
         max.min(tenth.max(BLOCK_MIN))
     }
 }
 
-/// What `answer` comes to; `None` if more may be asked for before it is there.
+/// Waits for `answer`; `None` if the next request is admitted before.
 pub(crate) async fn or_open<T, E>(
     closed_until: Option<Instant>,
     answer: impl Future<Output = Result<Option<T>, E>>,

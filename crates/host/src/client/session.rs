@@ -18,15 +18,15 @@ use crate::client::transport::parallel_streams::ParallelStreams;
 use crate::client::transport::shared_core::SharedCore;
 use crate::handoff::{Listener, Signal};
 
-/// How many times longer a block over a stream is than one in a datagram, and its least bytes.
+/// Length of a block over a stream in blocks over UDP, and its minimum in bytes.
 const STREAM_BLOCK: u32 = 3;
 const STREAM_BLOCK_MIN: u32 = 14 << 10;
 
-/// A mounted server. Clones share it; it is closed when the last one goes.
+/// A mounted server. Clones share it; the last one closes it.
 #[derive(Clone, Debug)]
 pub struct Session {
     connection: Arc<Connection>,
-    /// `None` where the transport was chosen.
+    /// `None` where the transport was chosen by the user.
     streams: Option<Arc<ParallelStreams>>,
     root: Fh,
     /// Limits transfers.
@@ -34,7 +34,7 @@ pub struct Session {
     _ear: Arc<HandoffSubscription>,
 }
 
-/// Hears of hand-offs, for as long as the session lives.
+/// Subscription to hand-off signals.
 #[derive(Debug)]
 struct HandoffSubscription(Option<(Arc<Listener>, JoinHandle<()>)>);
 
@@ -47,7 +47,7 @@ impl Drop for HandoffSubscription {
     }
 }
 
-/// Listens for hand-off signals, where there is a place for that.
+/// Subscribes to hand-off signals, if that is possible.
 fn listen(connection: &Connection, streams: Option<Arc<ParallelStreams>>) -> Option<(Arc<Listener>, JoinHandle<()>)> {
     let listener = Arc::new(Listener::open().ok()?);
     let (shared, ear) = (connection.shared.clone(), listener.clone());
@@ -71,17 +71,17 @@ impl Session {
         Session { connection: Arc::new(connection), streams, root, throttle: None, _ear: Arc::new(ear) }
     }
 
-    /// The same session, whose transfers share this limit with others that have it.
+    /// The same session with a rate limit that sessions may share.
     pub fn throttled(self, throttle: Option<Arc<RateLimit>>) -> Session {
         Session { throttle, ..self }
     }
 
-    /// Until when transfers ask for nothing more.
+    /// When the rate limit admits the next request, if it does not now.
     pub(crate) fn closed_until(&self, now: Instant) -> Option<Instant> {
         self.throttle.as_ref()?.closed_until(now)
     }
 
-    /// A transfer asks for so many bytes.
+    /// Counts bytes against the rate limit.
     pub(crate) fn take(&self, now: Instant, bytes: u64) {
         if let Some(throttle) = &self.throttle {
             throttle.take(now, bytes);
@@ -92,9 +92,8 @@ impl Session {
         self.streams.as_ref().map(|s| s.connections()).unwrap_or_default()
     }
 
-    /// The connection that has the most room for a request for file data. Other transfers may fill
-    /// them all: one that has nothing on its way (`first`) queues one request behind theirs, so
-    /// that each gets its turn.
+    /// The connection with the most room for file data. If other transfers fill all, a transfer without anything in
+    /// flight (`first`) may queue one request, so that each gets its turn.
     pub(crate) fn connection_with_room(&self, first: bool) -> Option<Arc<Connection>> {
         if let Some(streams) = &self.streams {
             streams.open_if_lossy(&self.connection);
@@ -105,36 +104,35 @@ impl Session {
         (room > 0 || first).then_some(connection)
     }
 
-    /// How many bytes a READ over `connection` should ask for, and no more than `max`.
+    /// Bytes that a READ over `connection` should ask for, at most `max`.
     pub(crate) fn read_block(&self, connection: &Arc<Connection>, max: u32) -> u32 {
         let max = self.throttle.as_ref().map_or(max, |throttle| throttle.block(max));
         self.scaled(connection, self.shared().lock().core.read_block(max)).min(max)
     }
 
-    /// How many bytes a WRITE to `fh` over `connection` should carry, and no more than `max`.
+    /// Bytes that a WRITE to `fh` over `connection` should carry, at most `max`.
     pub(crate) fn write_block(&self, connection: &Arc<Connection>, fh: &Fh, max: u32) -> u32 {
         let max = self.throttle.as_ref().map_or(max, |throttle| throttle.block(max));
         self.scaled(connection, self.shared().lock().core.write_block(fh, max)).min(max)
     }
 
-    /// Datagrams finish what streams did not, and have the path for themselves.
+    /// Datagrams finish a file that streams did not.
     pub(crate) fn recall(&self) {
         self.shared().lock().core.recall(self.shared().now());
     }
 
-    /// How many bytes a READ should ask for where datagrams finish what streams did not, and no more than `max`: frames are
-    /// lost one by one there, and somebody waits for the last of them.
+    /// Bytes of such a READ over UDP, at most `max`: single packets, for frames are lost independently and the end is
+    /// awaited.
     pub(crate) fn read_rescue(&self, max: u32) -> u32 {
         self.shared().lock().core.read_packet(max)
     }
 
-    /// The same of a WRITE to `fh`.
+    /// Bytes of such a WRITE to `fh` over UDP.
     pub(crate) fn write_rescue(&self, fh: &Fh, max: u32) -> u32 {
         self.shared().lock().core.write_packet(fh, max)
     }
 
-    /// A stream's block is a multiple of a datagram's: that one knows the link, and is short
-    /// because one lost frame loses all of it.
+    /// A block over a stream is a multiple of one over UDP, which is short because one lost frame loses it.
     fn scaled(&self, connection: &Arc<Connection>, datagram: u32) -> u32 {
         if !self.is_parallel_stream(connection) {
             return datagram;
@@ -142,12 +140,12 @@ impl Session {
         datagram.saturating_mul(STREAM_BLOCK).max(STREAM_BLOCK_MIN)
     }
 
-    /// Whether `connection` is one beside the session's own.
+    /// Whether `connection` is one of the parallel streams.
     pub(crate) fn is_parallel_stream(&self, connection: &Arc<Connection>) -> bool {
         !Arc::ptr_eq(connection, &self.connection)
     }
 
-    /// A stream is given up; what was on its way over it ends with [`ClientError::Closed`].
+    /// Gives a stream up. Its calls end with [`ClientError::Closed`].
     pub(crate) fn give_up(&self, connection: &Arc<Connection>) {
         if let Some(streams) = &self.streams {
             streams.give_up(connection);
@@ -162,33 +160,33 @@ impl Session {
         &self.connection.shared
     }
 
-    /// What carries its calls; file data may go over connections beside it.
+    /// The transport of calls; parallel streams may carry file data beside it.
     pub fn transport(&self) -> Transport {
         self.connection.transport
     }
 
-    /// The mounted directory.
+    /// Handle of the mounted directory.
     pub fn root(&self) -> &Fh {
         &self.root
     }
 
-    /// The same server, mounted at another directory.
+    /// The same server with another root.
     pub(crate) fn at(&self, root: Fh) -> Session {
         Session { root, ..self.clone() }
     }
 
-    /// Where the server is.
+    /// Address of the server.
     pub fn addr(&self) -> SocketAddr {
         self.connection.server
     }
 
-    /// The server as people know it: `host:port`.
+    /// The server for messages: `host:port`.
     pub fn server(&self) -> &str {
         &self.shared().name
     }
 
-    /// Makes an NFS call. A reply whose status is not OK is a reply; see [`Session::ok`]. Where it is
-    /// that the server asks to try again later, that is done for as long as the session has patience.
+    /// Makes an NFS call and returns its reply with any status; see [`Session::ok`]. Repeats it while the server
+    /// answers NFS3ERR_JUKEBOX, up to the patience.
     pub async fn call(&self, call: nfs3::Call) -> Result<nfs3::Reply, ClientError> {
         let mut later = self.later();
         loop {
@@ -199,26 +197,26 @@ impl Session {
         }
     }
 
-    /// How long the server may be silent, or ask to try again later, once it has answered; `None`: without limit.
+    /// How long the server may be silent, or answer NFS3ERR_JUKEBOX, after its first reply; `None`: without limit.
     pub fn set_patience(&self, patience: Option<Duration>) {
         let mut state = self.shared().lock();
         state.later_patience = Some(patience);
-        // It may have answered MOUNT.
+        // It may have answered MOUNT already.
         state.deliver_events();
         drop(state);
         self.shared().changed.notify_one();
     }
 
-    /// For a server that asks for patience.
+    /// Retries for NFS3ERR_JUKEBOX.
     pub(crate) fn later(&self) -> JukeboxRetry {
         let state = self.shared().lock();
-        // What asks for patience has answered.
+        // Such a reply is the server's first at the latest.
         let patience = state.later_patience.unwrap_or_else(|| state.core.patience());
         drop(state);
         JukeboxRetry::new(patience).counted_by(&self.connection.shared)
     }
 
-    /// How long the server has done nothing but ask to try again later (NFS3ERR_JUKEBOX).
+    /// How long the server has answered nothing but NFS3ERR_JUKEBOX.
     pub fn deferral(&self) -> Duration {
         self.shared().deferrals.lock().unwrap_or_else(PoisonError::into_inner).lasts()
     }
@@ -234,7 +232,7 @@ impl Session {
         }
     }
 
-    /// Makes an NFS call that must succeed.
+    /// Makes an NFS call and fails unless its status is OK.
     pub async fn ok(&self, call: nfs3::Call) -> Result<nfs3::Reply, ClientError> {
         let reply = self.call(call).await?;
         match reply.status() {
@@ -243,12 +241,12 @@ impl Session {
         }
     }
 
-    /// Whether [`stats`](Session::stats) are of the same client.
+    /// Whether both sessions share their counters.
     pub fn counts_with(&self, other: &Session) -> bool {
         Arc::ptr_eq(&self.connection.shared, &other.connection.shared)
     }
 
-    /// What the client has done so far.
+    /// Counters of the client.
     pub fn stats(&self) -> Stats {
         let mut sum = self.shared().lock().core.stats();
         for connection in self.stream_connections() {
@@ -264,32 +262,32 @@ impl Session {
         sum
     }
 
-    /// Tells the client of a hand-off, as the local protocol of [`handoff`](crate::handoff) does.
+    /// Takes a hand-off signal, as from the local protocol of [`handoff`](crate::handoff).
     pub fn hand_off(&self, signal: Signal) {
         hand_off(self.shared(), self.streams.as_deref(), signal);
     }
 
-    /// How many bytes of a reply may be asked for where longer ones never arrive; see [`Client::reply_max`].
+    /// Largest reply in bytes that arrives; see [`Client::reply_max`].
     pub fn reply_max(&self) -> Option<u32> {
         self.shared().lock().core.reply_max()
     }
 
-    /// The share of frames that the path loses one by one; see [`Client::loss`].
+    /// Share of frames lost independently; see [`Client::loss`].
     pub fn loss(&self) -> Option<f64> {
         self.shared().lock().core.loss()
     }
 
-    /// How long the server has been silent while it owes an answer.
+    /// How long the server has owed a reply.
     pub fn silence(&self) -> Duration {
         self.shortest(Client::silence)
     }
 
-    /// How long nothing at all has come of it while it owes an answer ([`Client::quiet`]).
+    /// How long nothing at all has arrived while a reply was due ([`Client::quiet`]).
     pub(crate) fn quiet(&self) -> Duration {
         self.shortest(Client::quiet)
     }
 
-    /// On whichever connection that owes an answer it is shortest.
+    /// The shortest on any connection that awaits a reply.
     fn shortest(&self, since: impl Fn(&Client, Time) -> Duration) -> Duration {
         let connections = self.stream_connections().into_iter().chain([self.connection.clone()]);
         let since = |connection: Arc<Connection>| {
@@ -299,17 +297,17 @@ impl Session {
         connections.filter_map(since).min().unwrap_or_default()
     }
 
-    /// Whether a round trip more costs next to nothing ([`Client::is_near`]).
+    /// Whether one more round trip does not matter ([`Client::is_near`]).
     pub fn is_near(&self) -> bool {
         self.shared().lock().core.is_near()
     }
 
-    /// The shortest round trip of something small, if there was one.
+    /// Minimum RTT of small calls.
     pub fn small_trip(&self) -> Option<Duration> {
         self.shared().lock().core.small_trip()
     }
 
-    /// The window and the smoothed round trip, for people.
+    /// Congestion window and smoothed RTT, for display.
     pub fn pace(&self) -> (u32, Option<Duration>) {
         let state = self.shared().lock();
         (state.core.window(), state.core.round_trip())

@@ -11,33 +11,33 @@ use remora_client::Transport;
 use remora_wire::nfs3;
 use url::Url;
 
-/// What an `nfs://host[:port]/path?proto=auto|udp|tcp|atp&mountport=..` URL says.
+/// A URL `nfs://host[:port]/path?proto=auto|udp|tcp|atp&mountport=..`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
-    /// Name or address; IPv6 without brackets, with its zone if it has one: `fe80::1%eth0`.
+    /// Name or address; IPv6 without brackets, with its zone: `fe80::1%eth0`.
     pub host: String,
     /// Port of NFS; `None`: 2049, or what the portmapper says.
     pub port: Option<u16>,
-    /// Port of MOUNT; `None`: see [`mount`](super::mount).
+    /// Port of MOUNT; `None`: see [`mount`](super::mount()).
     pub mount_port: Option<u16>,
-    /// What the URL asks for; `None`: what serves best.
+    /// The transport; `None`: chosen by mounting.
     pub transport: Option<Transport>,
-    /// Who the server is and who we are, over [`Transport::Atp`], which does not go without.
+    /// Keys of both endpoints, required over [`Transport::Atp`].
     pub keys: Option<Keys>,
     /// Path on the server, decoded, beginning with `/`.
     pub path: String,
 }
 
-/// The two ends of an ATP connection.
+/// Keys of an ATP connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Keys {
-    /// The server's key: who has another is not it.
+    /// The server's public key.
     pub server: PublicKey,
-    /// Where our own is kept; `None`: in the usual place if there is one, else for this time only.
+    /// Path of the client's own key; `None`: the default path, or a new key for this run.
     pub own: Option<PathBuf>,
 }
 
-/// What is wrong with a URL.
+/// Errors in a URL.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "'{url}' is not a URL of a file on a server: {why}; expected nfs://host[:port]/path[?proto=auto|udp|tcp|atp&mountport=N&key=KEY&identity=FILE]"
@@ -48,12 +48,12 @@ pub struct TargetError {
 }
 
 impl Target {
-    /// Whether `text` means to be such a URL, right or wrong.
+    /// Whether `text` has the scheme of such a URL.
     pub fn is_url(text: &str) -> bool {
         text.to_ascii_lowercase().starts_with("nfs:")
     }
 
-    /// What may be meant by `HOST:/PATH`, as mount(8) has it, or by a URL without its scheme.
+    /// A guess at the URL for `HOST:/PATH`, as mount(8) has it, or for a URL without a scheme.
     pub fn guess(text: &str) -> Option<String> {
         let (host, path) = text.split_once(":/")?;
         let is_host = !host.is_empty() && !host.contains(['/', '?', '#', '@']) && !Target::is_url(text);
@@ -61,13 +61,13 @@ impl Target {
         (is_host && is_path).then(|| format!("nfs://{host}/{path}"))
     }
 
-    /// Whether it says itself that MOUNT is not where NFS is.
+    /// Whether it sets different ports for MOUNT and NFS.
     pub(crate) fn mount_is_elsewhere(&self) -> bool {
         let nfs = self.port.unwrap_or(nfs3::PORT);
         self.keys.is_none() && self.mount_port.is_some_and(|mount| mount != nfs)
     }
 
-    /// Reads a URL.
+    /// Parses a URL.
     pub fn parse(text: &str) -> Result<Target, TargetError> {
         let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
         let bad = |why: String| TargetError { url: text.chars().map(escape).collect(), why };
@@ -101,7 +101,7 @@ impl Target {
         if let Some(port) = target.port {
             told.insert("port".to_owned(), nonzero(port).map_err(bad)?.to_string());
         }
-        // In a form's query a plus sign means a blank, which is written %20 here.
+        // In a query `+` means a blank; a blank is written `%20` here.
         let query = url.query().unwrap_or_default().replace('+', "%2B");
         for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
             let name = if key == "nfsport" { "port" } else { &*key };
@@ -153,8 +153,8 @@ impl Target {
     }
 }
 
-/// Takes the zone out of a URL such as `nfs://[fe80::1%25eth0]/` (RFC 6874), which the rules for URLs in general do
-/// not have; the bare `%eth0` that other programs take counts, too.
+/// Removes the zone from a URL such as `nfs://[fe80::1%25eth0]/` (RFC 6874), which the general syntax of URLs lacks. A
+/// bare `%eth0` is accepted, too.
 fn take_zone(text: &str) -> Result<(Cow<'_, str>, Option<String>), String> {
     let found = text.split_once("://[").and_then(|(scheme, rest)| {
         let (address, path) = rest.split_once(']')?;
@@ -162,7 +162,7 @@ fn take_zone(text: &str) -> Result<(Cow<'_, str>, Option<String>), String> {
         (!scheme.contains('/')).then_some((scheme, ip, zone, path))
     });
     let Some((scheme, ip, zone, path)) = found else { return Ok((text.into(), None)) };
-    // `%25` alone is the interface of that number.
+    // `%25` alone is the interface with that number.
     let encoded = zone.strip_prefix("25").filter(|rest| !rest.is_empty()).unwrap_or(zone);
     let zone = decode(encoded).map_err(|_| "its zone is not UTF-8".to_owned())?;
     if zone.is_empty() || zone.contains(|c: char| c.is_control() || c.is_whitespace() || "%/[]".contains(c)) {
@@ -171,13 +171,12 @@ fn take_zone(text: &str) -> Result<(Cow<'_, str>, Option<String>), String> {
     Ok((format!("{scheme}://[{ip}]{path}").into(), Some(zone)))
 }
 
-/// Nothing can be asked at port 0.
+/// Port 0 is invalid.
 fn nonzero(port: u16) -> Result<u16, String> {
     if port == 0 { Err("0 is not a port".into()) } else { Ok(port) }
 }
 
-/// Refuses what the rules for URLs pass over or resolve in silence: the file would be another than
-/// the one that was named.
+/// Refuses what a URL parser drops or resolves silently, for it would lead to another file.
 fn plain(text: &str) -> Result<(), &'static str> {
     if text.contains(|c: char| c.is_ascii_control()) || text.starts_with(' ') || text.ends_with(' ') {
         return Err(
@@ -192,10 +191,10 @@ fn plain(text: &str) -> Result<(), &'static str> {
     }
 }
 
-/// What a URL over ATP must not lack.
+/// Requires the server's key.
 const NO_KEY: &str = "over ATP it needs the server's key: &key=KEY, as remora serve --atp prints it";
 
-/// Undoes the percent-encoding.
+/// Decodes percent-encoding.
 fn decode(path: &str) -> Result<String, Utf8Error> {
     Ok(percent_decode_str(path).decode_utf8()?.into_owned())
 }

@@ -1,4 +1,4 @@
-//! Two ways to a server, of which one will do: transports, and addresses (the idea of RFC 8305).
+//! Happy Eyeballs (RFC 8305): races two transports or addresses, of which one is enough.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,18 +16,18 @@ use crate::client::transport::connect::is_away;
 use crate::client::transport::connection::Connection;
 use crate::client::transport::shared_core::SharedCore;
 
-/// How long a try to mount may take when the session itself would wait for ever.
+/// Time limit of an attempt for a session that never gives up.
 const MOUNT_PATIENCE: Duration = Duration::from_secs(30);
-/// How long UDP is tried alone where either will do.
+/// Head start of UDP.
 const HEAD_START: Duration = Duration::from_millis(500);
-/// How much later than the other's the answer of a preferred way may come.
+/// How much later than the other answer that of the preferred attempt may come.
 const PREFERRED: Duration = Duration::from_secs(2);
 
-/// A transport that is tried for mounting.
+/// An attempt to mount over one transport.
 pub(crate) struct TransportAttempt<'a> {
     pub(crate) transport: Transport,
     options: &'a Options,
-    /// What was opened over it.
+    /// Connections opened over it.
     connections: Mutex<Vec<Arc<SharedCore>>>,
 }
 
@@ -36,7 +36,7 @@ impl TransportAttempt<'_> {
         TransportAttempt { transport, options, connections: Mutex::default() }
     }
 
-    /// A connection to `server`.
+    /// Connects to `server`.
     pub(crate) async fn reach(&self, keys: Option<&Keys>, server: SocketAddr) -> Result<Connection, ClientError> {
         debug!(%server, transport = ?self.transport, "connecting");
         let give_up = self.options.config.give_up.unwrap_or(MOUNT_PATIENCE);
@@ -49,8 +49,7 @@ impl TransportAttempt<'_> {
         Ok(connection)
     }
 
-    /// How long it is tried alone: until [`HEAD_START`] is over, or the kernel says that nobody listens there. (That
-    /// is doubted for a while, but meanwhile the other way may be tried.)
+    /// Head start over the other transport: [`HEAD_START`], or until the kernel reports "port unreachable".
     pub(crate) async fn head_start(&self) {
         let turn = HEAD_START / 50;
         for _ in 0..50 {
@@ -62,15 +61,14 @@ impl TransportAttempt<'_> {
         }
     }
 
-    /// Whether everybody who was asked over it has answered something, be it a probe. It may be that one port is
-    /// open and another is not. Where there was no way nobody was asked yet, but will be at once if there is one now.
+    /// Whether every server on it has answered anything. One port may be open and another not.
     pub(crate) fn is_answered(&self) -> bool {
         let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         connections.iter().all(|connection| connection.lock().core.has_answer())
     }
 }
 
-/// What `attempt` comes to; without `give_up` it is made again while nobody answers.
+/// Repeats `attempt` while nobody answers, unless `give_up` is set.
 pub(crate) async fn until_answered<T, F: Future<Output = Result<T, ClientError>>>(
     give_up: Option<Duration>,
     attempt: impl Fn() -> F,
@@ -83,7 +81,7 @@ pub(crate) async fn until_answered<T, F: Future<Output = Result<T, ClientError>>
     }
 }
 
-/// Whether nobody said anything in the time that a try may take, or was there to be asked.
+/// Whether the error means that nobody answered, or there was no route.
 fn is_silence(e: &ClientError) -> bool {
     match e {
         ClientError::Silent { .. } | ClientError::Atp { source: AtpError::Refused(Refusal::Silent), .. } => true,
@@ -92,21 +90,21 @@ fn is_silence(e: &ClientError) -> bool {
     }
 }
 
-/// Neither of two ways is preferred.
+/// No preference.
 pub(crate) fn never() -> bool {
     false
 }
 
-/// The first of two ways that leads to the server. The second one is tried when the first does not, or
-/// has not before `head_start` is over. Where the server has answered something on the first it is preferred all the same: its
-/// answer may only have been lost. If neither does, an answer that was none is the error, or else the first one's.
+/// Races two attempts. The second starts when the first fails, or after `head_start`. If the server has answered
+/// anything on the first it is preferred, for its reply may have been lost. If both fail, an error that is an answer
+/// wins, else the first one's.
 pub(crate) async fn race<T>(
     first: impl Future<Output = Result<T, ClientError>>,
     second: impl Future<Output = Result<T, ClientError>>,
     head_start: impl Future<Output = ()>,
     is_first_alive: impl Fn() -> bool,
 ) -> Result<T, ClientError> {
-    // That a port is closed over one says less than that nobody answers over the other.
+    // A closed port says less than silence on the other.
     let told = |first, second| match (&first, &second) {
         (_, ClientError::Rpc(_)) | (ClientError::Connect { .. }, ClientError::Silent { .. }) => second,
         _ => first,
@@ -138,7 +136,7 @@ pub(crate) async fn race<T>(
     }
 }
 
-/// Whether the server may be reached some other way.
+/// Whether another attempt may succeed.
 fn is_unreachable(e: &ClientError) -> bool {
     matches!(e, ClientError::Connect { .. } | ClientError::Silent { .. } | ClientError::Rpc(_))
 }

@@ -1,6 +1,5 @@
-//! What is known of a server from before: its address and the handle of what was mounted. Handles outlive
-//! sessions (RFC 1813, section 2.6), so whoever comes again can ask for what is there beside asking to
-//! mount it, which saves a round trip; what MOUNT then says is what counts.
+//! The address of a server and the handle of what an earlier run mounted. Handles outlive sessions (RFC 1813, section
+//! 2.6), so calls can be sent side by side with MOUNT, which saves a round trip. The result of MOUNT decides.
 
 use std::net::SocketAddr;
 
@@ -16,7 +15,7 @@ use crate::client::target::Target;
 use crate::client::transport::connection::Connection;
 use crate::client::transport::parallel_streams::ParallelStreams;
 
-/// A directory on a server, reached over UDP.
+/// A mounted directory of a server, over UDP.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "Stored", into = "Stored")]
 pub struct KnownRoot {
@@ -24,7 +23,7 @@ pub struct KnownRoot {
     root: Fh,
 }
 
-/// As it is kept.
+/// Its stored form.
 #[derive(Clone, Serialize, Deserialize)]
 struct Stored {
     server: SocketAddr,
@@ -49,18 +48,16 @@ impl TryFrom<Stored> for KnownRoot {
 }
 
 impl KnownRoot {
-    /// Of a session; `None` if there is nothing to be gained from it: over TCP connecting takes as long as
-    /// mounting. Nor if its address has a zone.
+    /// Of a session; `None` over TCP, where connecting takes as long as mounting, and for addresses with a zone.
     pub fn of(session: &Session) -> Option<KnownRoot> {
         let connection = session.own_connection();
-        // An interface's number says nothing after it went.
+        // An interface number does not outlive the interface.
         let has_zone = matches!(connection.server, SocketAddr::V6(v6) if v6.scope_id() != 0);
         (connection.transport == Transport::Udp && !has_zone)
             .then(|| KnownRoot { server: connection.server, root: session.root().clone() })
     }
 
-    /// A session with it, which says nothing about whether it is still what the target means. Where there is no way
-    /// to it there is none, and none is waited for: it may be somewhere else by now.
+    /// Opens a session without MOUNT, if there is a route to the server now. The target may have moved.
     pub async fn open(&self, target: &Target, options: Options) -> Result<Session, ClientError> {
         let connection = Connection::open_at_once(self.server, options.config.clone(), &options).await?;
         let streams = target.transport.is_none().then(|| ParallelStreams::new(options));

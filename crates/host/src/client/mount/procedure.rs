@@ -1,4 +1,4 @@
-//! From a URL to a session: addresses, ports, MOUNT.
+//! Mounting: addresses, ports and the MOUNT program.
 
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::pin::Pin;
@@ -21,48 +21,46 @@ use crate::client::transport::parallel_streams::ParallelStreams;
 use crate::client::transport::shared_core::Pending;
 use crate::zone;
 
-/// How long "nobody listens here" is doubted when mounting over UDP: a server may be starting.
+/// How long "port unreachable" is doubted over UDP: a server may be starting.
 const REFUSED_MAX: Duration = Duration::from_secs(2);
-/// How many addresses of a host are tried.
+/// Largest number of addresses of a host that are tried.
 const ADDRESSES_MAX: usize = 4;
-/// How many paths a server is asked for side by side.
+/// Paths in concurrent MNT calls.
 const SIDE_BY_SIDE: usize = 4;
-/// How much later than a path's the answer for the next one, asked for with it, may come.
+/// How much later than a reply that of the next path may come.
 const AT_ONCE: Duration = Duration::from_millis(50);
-/// How much longer than for MOUNT one waits for an answer to NULL, which there are other ways to do without.
+/// How much longer than MOUNT a NULL may take.
 const NULL_MAX: Duration = Duration::from_millis(500);
-/// How long an address, or a transport, is tried alone where there are more.
+/// Head start of an address or a transport.
 const NEXT_WAY: Duration = Duration::from_millis(300);
 
-/// Mounts `path` of the target's server (the target's own path says nothing here: what is
-/// mounted and what is looked up below it is the caller's choice).
+/// Mounts `path` on the target's server; the target's own path is ignored.
 pub async fn mount(target: &Target, path: &str, options: Options) -> Result<Session, ClientError> {
     Ok(mount_first(target, &[path.to_owned()], options).await?.session)
 }
 
-/// What was mounted.
+/// A mounted path.
 #[derive(Debug)]
 pub struct Mounted {
-    /// Which of the paths.
+    /// Index of the path.
     pub nth: usize,
-    /// It.
+    /// Its session.
     pub session: Session,
-    /// The path after it, if the server said at the same time that it mounts that, too.
+    /// The next path, if the server mounts it, too, and said so at the same time.
     pub next: Option<(usize, Session)>,
 }
 
-/// Mounts the first of `paths` that the server agrees to. They are asked for
-/// side by side, since a round trip may be long. If it refuses all of them, what it said of the
-/// first is the error. There are servers that mount files, too, as Linux's does.
+/// Mounts the first of `paths` that the server accepts. They are sent side by side, to save round trips. If the server
+/// refuses all, the error is its reply to the first. Some servers, such as Linux's, also mount files.
 ///
-/// MOUNT is asked on the target's `mount_port`; without one on the NFS port, where Remora
-/// and other user-space servers answer, and if it is not there, where the portmapper says.
+/// MOUNT is expected on the target's `mount_port`, without one on the NFS port, where Remora and other user-space
+/// servers answer, and else where the portmapper says.
 pub async fn mount_first(target: &Target, paths: &[String], options: Options) -> Result<Mounted, ClientError> {
     until_answered(options.config.give_up, || Box::pin(try_to_mount(target, paths, options.clone()))).await
 }
 
-/// What the server exports, as it lists it to this address (EXPORT of MOUNT, which is found as for mounting). A list
-/// may be longer than a datagram: where either transport will do, TCP has a head start.
+/// The exports that the server lists to this address (EXPORT of MOUNT). A list may be longer than a datagram, so TCP
+/// has a head start.
 pub async fn exports(target: &Target, options: Options) -> Result<Vec<mnt::Export>, ClientError> {
     let ask = async || {
         let ips = resolve(&target.host).await?;
@@ -81,7 +79,7 @@ pub async fn exports(target: &Target, options: Options) -> Result<Vec<mnt::Expor
 
 async fn try_to_mount(target: &Target, paths: &[String], options: Options) -> Result<Mounted, ClientError> {
     let ips = resolve(&target.host).await?;
-    // Where it is known that MOUNT is elsewhere NFS is looked for meanwhile.
+    // If MOUNT has another port, NFS is looked for meanwhile.
     let meanwhile = async {
         match ips[..] {
             [ip] if target.mount_is_elsewhere() => nfs_connection(target, ip, &options).await.map(Some),
@@ -94,7 +92,7 @@ async fn try_to_mount(target: &Target, paths: &[String], options: Options) -> Re
     let ip = connection.server;
     let connection = match beside.transpose()?.flatten().or(nfs) {
         Some(nfs) => nfs,
-        // The connection to MOUNT, if that is there, knows something of the path already, and over TCP it stands.
+        // The connection to MOUNT has RTT samples, and over TCP is connected.
         None if connection.server == nfs_at(target, ip) => connection,
         None => Box::pin(nfs_connection(target, ip, &options)).await?,
     };
@@ -107,19 +105,19 @@ async fn try_to_mount(target: &Target, paths: &[String], options: Options) -> Re
     Ok(Mounted { nth, session, next })
 }
 
-/// Where NFS is served at `ip`, whose port says nothing.
+/// Address of NFS on the host of `ip`.
 fn nfs_at(target: &Target, ip: SocketAddr) -> SocketAddr {
     at_port(ip, target.port.unwrap_or(nfs3::PORT))
 }
 
-/// Another port of the same address, in the same zone.
+/// The same address with another port.
 fn at_port(mut ip: SocketAddr, port: u16) -> SocketAddr {
     ip.set_port(port);
     ip
 }
 
-/// What `main` comes to, and what `beside` does, which is begun at the same time: a round trip may be long. If
-/// the first fails nobody waits for the other, and else only so long.
+/// Runs `main` and `beside` concurrently. Fails as soon as `main` does; after `main` waits up to `patience` for
+/// `beside`.
 async fn both<A, B>(
     mut main: impl Future<Output = Result<A, ClientError>> + Unpin,
     mut beside: impl Future<Output = B> + Unpin,
@@ -131,8 +129,7 @@ async fn both<A, B>(
     }
 }
 
-/// A connection to a server whose MOUNT is elsewhere. Where either transport will do it is one over which NFS
-/// answers.
+/// A connection to NFS where MOUNT has another port, over a transport on which NFS answers.
 async fn nfs_connection(target: &Target, ip: SocketAddr, options: &Options) -> Result<Connection, ClientError> {
     let (keys, nfs) = (target.keys.as_ref(), nfs_at(target, ip));
     if let Some(transport) = target.transport {
@@ -147,7 +144,7 @@ async fn nfs_connection(target: &Target, ip: SocketAddr, options: &Options) -> R
     race(over(&udp), over(&tcp), udp.head_start(), || udp.is_answered()).await
 }
 
-/// Asks whether NFS is there.
+/// Sends NULL to NFS.
 async fn ask_null(connection: &Connection) -> Result<(), ClientError> {
     let null = Request::Nfs(nfs3::Call::Null);
     tokio::select! {
@@ -156,37 +153,36 @@ async fn ask_null(connection: &Connection) -> Result<(), ClientError> {
     }
 }
 
-/// What MOUNT is asked.
+/// A question to MOUNT.
 #[derive(Clone, Copy)]
 enum Question<'a> {
-    /// For the first of these paths that may be mounted.
+    /// The first of these paths that may be mounted.
     Root(&'a [String]),
-    /// What there is to be mounted.
+    /// The exports.
     Exports,
 }
 
-/// What MOUNT said.
+/// The answer of MOUNT.
 enum Found {
     Root {
-        /// Which of the paths may be mounted, and its root.
+        /// Index of the path that may be mounted, and its root.
         first: (usize, Fh),
-        /// The same of the path after it.
+        /// The same of the next path.
         next: Option<(usize, Fh)>,
     },
     Exports(Vec<mnt::Export>),
 }
 
-/// How MOUNT was reached and what it said.
+/// The answer of MOUNT and its connection.
 struct Asked {
     found: Found,
     connection: Connection,
-    /// A connection to NFS, which turned up on the way.
+    /// A connection to NFS that was found meanwhile.
     nfs: Option<Connection>,
 }
 
-/// Asks MOUNT for the first of `paths` that may be mounted, wherever it is and over what the target wants; says how
-/// it was reached. Where either transport will do, UDP has a head start, and the one on which the server answers
-/// first is taken.
+/// Finds MOUNT and asks for the first of `paths` that may be mounted. Where the transport is free, UDP has a head start
+/// and the first answer wins.
 async fn ask_mount_program(
     target: &Target,
     ips: &[SocketAddr],
@@ -201,8 +197,7 @@ async fn ask_mount_program(
     race(first, second, udp.head_start(), || udp.is_answered()).await
 }
 
-/// A host with several addresses is tried at one after the other, soon side by side, until one
-/// answers (the idea of RFC 8305).
+/// Tries the addresses of a host one after the other, each with a head start (RFC 8305).
 async fn ask_over(
     target: &Target,
     ips: &[SocketAddr],
@@ -210,7 +205,7 @@ async fn ask_over(
     question: Question<'_>,
 ) -> Result<Asked, ClientError> {
     let mut asked: Option<Asking<'_>> = None;
-    // The last one first, for each has those after it to fall back on.
+    // From the last on, for each falls back on those after it.
     for ip in ips.iter().rev() {
         let here = ask_mount_at(target, way, *ip, question);
         asked = Some(match asked {
@@ -221,7 +216,7 @@ async fn ask_over(
     asked.ok_or(ClientError::Closed)?.await
 }
 
-/// What one address, or some, will say.
+/// The answer of one address, or of several.
 type Asking<'a> = Pin<Box<dyn Future<Output = Result<Asked, ClientError>> + Send + 'a>>;
 
 async fn ask_mount_at(
@@ -235,7 +230,7 @@ async fn ask_mount_at(
     let connection = way.reach(keys, at).await?;
     match ask_connection(&connection, question).await {
         Err(e) if is_elsewhere(&e) && target.mount_port.is_none() && keys.is_none() => {
-            // As a rule NFS is here all the same. Where there is a choice of transports it is to say so.
+            // NFS is usually here nevertheless. If the transport is free, a NULL shows it.
             let is_needless = target.transport.is_some() || matches!(question, Question::Exports);
             let null = async { if is_needless { Ok(()) } else { ask_null(&connection).await } };
             let asked = Box::pin(ask_elsewhere(way, ip, question, e));
@@ -246,8 +241,7 @@ async fn ask_mount_at(
     }
 }
 
-/// Asks MOUNT where the portmapper says it is. If there is no portmapper, what was `said` on the NFS port is the
-/// error.
+/// Asks MOUNT on the port that the portmapper names. Without a portmapper the error is what was `said` on the NFS port.
 async fn ask_elsewhere(
     way: &TransportAttempt<'_>,
     ip: SocketAddr,
@@ -261,13 +255,13 @@ async fn ask_elsewhere(
     Ok((ask_connection(&connection, question).await?, connection))
 }
 
-/// Whether that is what is said where MOUNT is not.
+/// Whether the error means that MOUNT is not on this port.
 fn is_elsewhere(e: &ClientError) -> bool {
     use Outcome::{ProcUnavail, ProgMismatch, ProgUnavail};
     matches!(e, ClientError::Rpc(Failure::Rpc(ProgUnavail | ProgMismatch { .. } | ProcUnavail)))
 }
 
-/// The addresses of a host, with port 0: at least one, and no more than [`ADDRESSES_MAX`].
+/// Addresses of a host, with port 0: at least one, at most [`ADDRESSES_MAX`].
 async fn resolve(host: &str) -> Result<Vec<SocketAddr>, ClientError> {
     let failed = |source| ClientError::Resolve { host: host.to_owned(), source };
     if let Some((ip, zone)) = host.split_once('%') {
@@ -304,7 +298,7 @@ async fn ask_exports(connection: &Connection) -> Result<Found, ClientError> {
     }
 }
 
-/// Those of `paths` that are longer than servers can read are left out.
+/// Leaves out paths that are longer than MOUNT allows.
 async fn ask_root(connection: &Connection, paths: &[String]) -> Result<Found, ClientError> {
     let refused = |path: &str, reason| ClientError::Mount {
         server: zone::shown(&connection.server),
@@ -340,7 +334,7 @@ async fn ask_root(connection: &Connection, paths: &[String]) -> Result<Found, Cl
     Err(refusal.or_else(too_long).unwrap_or(ClientError::Closed))
 }
 
-/// What was asked for beside something that has been answered, if that is answered, too.
+/// The reply to the next MNT, if it comes at the same time.
 async fn at_once(connection: &Connection, pending: Pending) -> Option<Fh> {
     match tokio::time::timeout(AT_ONCE, connection.shared.wait(pending, "asked to mount")).await {
         Ok(Ok(Answer::Mount(mnt::Reply::Mnt(Ok(mounted))))) => Some(mounted.fh),
@@ -348,8 +342,8 @@ async fn at_once(connection: &Connection, pending: Pending) -> Option<Fh> {
     }
 }
 
-/// Ends when the server's machine has said for [`REFUSED_MAX`] that nobody listens there, and
-/// nothing else came. (Over TCP the connection fails at once.)
+/// Ends when the server's host has answered "port unreachable" for [`REFUSED_MAX`] and nothing else. (TCP fails at
+/// once.)
 async fn nobody_listens(connection: &Connection) -> ClientError {
     loop {
         tokio::time::sleep(REFUSED_MAX / 8).await;
@@ -399,7 +393,7 @@ pub(crate) mod tests {
         Options { config: Config::new(Transport::Udp), seed: 1, clock: Clock::start() }
     }
 
-    /// The reply of a server that mounts `path` alone, answers NULL, and can read no path that MOUNT does not allow.
+    /// The reply of a server that mounts `path` alone, answers NULL, and reads no path that MOUNT does not allow.
     fn reply(call: Bytes, path: &str) -> Vec<u8> {
         let mut r = Reader::new(call);
         let call = CallHeader::decode(&mut r).unwrap();
@@ -418,7 +412,7 @@ pub(crate) mod tests {
         reply
     }
 
-    /// Serves one connection, from this far away.
+    /// Serves a connection with this delay.
     pub(crate) async fn serve(listener: TcpListener, path: &str, away: Duration) {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut records = RecordReader::new(1 << 16);
@@ -431,7 +425,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Serves over UDP, but for the first `lost` datagrams.
+    /// Serves UDP, but for the first `lost` datagrams.
     pub(crate) async fn serve_datagrams(socket: Arc<UdpSocket>, path: &'static str, away: Duration, lost: usize) {
         let mut buffer = [0; 2000];
         for nth in 0.. {
@@ -477,7 +471,7 @@ pub(crate) mod tests {
         assert!(matches!(said, ClientError::Mount { reason: mnt::MountError::NameTooLong, .. }), "{said}");
     }
 
-    /// Answers MOUNT alone at first, and everything once `late` has come.
+    /// Answers MOUNT alone at first, and everything after `late`.
     async fn serve_late(socket: UdpSocket, late: Duration) {
         let (mut buffer, began) = ([0; 2000], Instant::now());
         for nth in 0.. {
@@ -503,7 +497,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// MOUNT is another program, at another port.
+    /// MOUNT has a port of its own.
     #[tokio::test]
     async fn server_of_which_only_mount_answers_is_given_up() {
         let mute = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -518,12 +512,12 @@ pub(crate) mod tests {
         assert!(matches!(answer, Err(ClientError::Silent { .. })), "{answer:?}");
     }
 
-    /// NFS over TCP alone, MOUNT over UDP elsewhere, as many servers have it.
+    /// NFS over TCP, MOUNT over UDP on another port, as many servers have it.
     #[tokio::test]
     async fn nfs_is_asked_over_the_transport_that_it_has() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let nfs = listener.local_addr().unwrap();
-        // What listens on its port over UDP says nothing.
+        // A program on the same UDP port is silent.
         let _deaf = UdpSocket::bind(nfs).await;
         tokio::spawn(serve(listener, "", Duration::ZERO));
         let mountd = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
@@ -533,7 +527,7 @@ pub(crate) mod tests {
         assert_eq!(session.transport(), Transport::Tcp);
     }
 
-    /// On a long path the first datagram is lost, and a stream would be there sooner than the second.
+    /// On a long path the first datagram is lost, and a stream connects sooner than the second arrives.
     #[tokio::test]
     async fn a_lost_datagram_does_not_make_it_tcp() {
         let away = Duration::from_millis(300);
@@ -545,7 +539,7 @@ pub(crate) mod tests {
         assert_eq!(session.transport(), Transport::Udp);
     }
 
-    /// MOUNT and NFS are asked side by side where it is known where they are, so it takes one round trip.
+    /// MOUNT and NFS with known ports are asked side by side, in one round trip.
     #[tokio::test]
     async fn mounting_takes_one_round_trip_wherever_mount_is() {
         let away = Duration::from_millis(300);
@@ -564,7 +558,7 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn a_refusal_to_mount_does_not_wait_for_nfs() {
         let mountd = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
-        // It takes what comes and says nothing.
+        // A server that accepts and is silent.
         let nfs = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let url = format!("nfs://{}/?mountport={}", nfs.local_addr().unwrap(), mountd.local_addr().unwrap().port());
         tokio::spawn(serve_datagrams(mountd, "/", Duration::ZERO, 0));

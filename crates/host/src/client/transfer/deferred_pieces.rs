@@ -1,6 +1,6 @@
-//! Pieces of a file that the server would not take or give yet (NFS3ERR_JUKEBOX). Each waits by itself and the others
-//! go on: a server that refuses some of many requests, for it is short of something or fetches a part of the file
-//! from a tape, costs those a pause and not the file one for each.
+//! Pieces of a file that the server puts off (NFS3ERR_JUKEBOX). Each waits by itself while the others go on: a server
+//! that puts off some of many requests, for lack of a resource or while it fetches a part of the file from tape, delays
+//! those and not the file.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -12,22 +12,22 @@ use tokio::time::{Instant, timeout_at};
 use crate::client::error::ClientError;
 use crate::client::transport::jukebox_retry::{JukeboxRetry, PAUSE};
 
-/// How many may wait: then nothing else is asked for.
+/// Deferred pieces from which no new one is sent.
 const WAITING_MAX: usize = 64;
-/// By so many more pieces refused than done of late most are, and the file as a whole waits for those that do.
+/// Excess of deferred over finished pieces from which the whole file waits.
 const MOSTLY: u32 = 16;
-/// Names a COMMIT among the pieces, which is about all and begins nowhere.
+/// Key of a COMMIT among the pieces.
 const COMMIT: u64 = u64::MAX;
 
-/// Pieces that wait to be asked for again; a COMMIT is an empty one.
+/// Deferred pieces; a COMMIT is an empty one.
 pub(crate) struct DeferredPieces {
     later: JukeboxRetry,
     waiting: Vec<Waiting>,
-    /// Those that were refused and are not done yet, by where they begin.
+    /// Pauses of unfinished pieces, by their start.
     pauses: BTreeMap<u64, Pause>,
-    /// How many requests were not refused.
+    /// Requests that were not put off.
     done: u64,
-    /// By how many fewer those were of late.
+    /// Excess of requests put off lately.
     excess: u32,
 }
 
@@ -36,7 +36,7 @@ struct Waiting {
     until: Instant,
 }
 
-/// How long a piece waits, and how much was done when it began to.
+/// Pause of a piece, and `done` when it began.
 struct Pause {
     lasts: Duration,
     done: u64,
@@ -47,8 +47,8 @@ impl DeferredPieces {
         DeferredPieces { later, waiting: Vec::new(), pauses: BTreeMap::new(), done: 0, excess: 0 }
     }
 
-    /// The server refused this piece, perhaps again; fails when patience is over. The pause doubles as long as the
-    /// server does nothing at all, and is so much longer each time where it is only this piece that it will not do.
+    /// The server put this piece off; fails when the patience is over. The pause doubles while the server finishes
+    /// nothing, and grows by a constant while it finishes others.
     pub(crate) fn push(&mut self, piece: Piece, now: Instant) -> Result<(), ClientError> {
         self.later.bear()?;
         self.excess = (self.excess + 1).min(MOSTLY);
@@ -64,7 +64,7 @@ impl DeferredPieces {
         Ok(())
     }
 
-    /// This one was not refused.
+    /// The server finished this piece.
     pub(crate) fn done(&mut self, piece: &Piece) {
         self.later.is_over();
         self.pauses.remove(&key(piece));
@@ -72,22 +72,22 @@ impl DeferredPieces {
         self.excess = self.excess.saturating_sub(1);
     }
 
-    /// Whether none waits.
+    /// Whether no piece is deferred.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Whether only those whose time has come are asked for.
+    /// Whether only due pieces may be sent.
     pub(crate) fn is_held(&self) -> bool {
         self.waiting.len() >= WAITING_MAX || (self.excess >= MOSTLY && !self.is_empty())
     }
 
-    /// A piece whose time has come.
+    /// Removes and returns a due piece.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<Piece> {
         self.take(|w| !w.piece.is_empty() && w.until <= now)
     }
 
-    /// Whether it is a COMMIT's.
+    /// Removes a due COMMIT. Returns whether there was one.
     pub(crate) fn take_due_commit(&mut self, now: Instant) -> bool {
         self.take(|w| w.piece.is_empty() && w.until <= now).is_some()
     }
@@ -97,8 +97,7 @@ impl DeferredPieces {
         Some(self.waiting.remove(found).piece)
     }
 
-    /// What `answer` comes to, unless one's time comes first. Those whose time had come by `now` wait for room,
-    /// and that for an answer.
+    /// Waits for `answer`, or until a piece is due. Pieces that were due by `now` wait for room, and so for an answer.
     pub(crate) async fn or_due<T>(
         &self,
         now: Instant,
@@ -119,7 +118,7 @@ fn key(piece: &Piece) -> u64 {
 mod tests {
     use super::*;
 
-    /// Refuses `piece` and waits until it is due; how many tenths of a second that takes.
+    /// Defers `piece` and waits until it is due; returns the tenths of a second.
     fn tenths(refused: &mut DeferredPieces, piece: Piece, now: &mut Instant) -> u32 {
         refused.push(piece.clone(), *now).unwrap();
         for tenths in 1.. {
@@ -155,7 +154,7 @@ mod tests {
         let mut refused = DeferredPieces::new(JukeboxRetry::new(None));
         let mut starts = (0_u64..).map(|n| n * 10);
         let mut next = || starts.next().map(|start| start..start + 10).unwrap();
-        // One in three.
+        // Every third is put off.
         for _ in 0..WAITING_MAX - 1 {
             refused.push(next(), now).unwrap();
             (0..2).for_each(|_| refused.done(&next()));

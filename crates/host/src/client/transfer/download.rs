@@ -12,7 +12,7 @@ use crate::client::transfer::deferred_pieces::DeferredPieces;
 use crate::client::transfer::in_flight::PiecesInFlight;
 use crate::client::transport::jukebox_retry::JukeboxRetry;
 
-/// The largest blocks the server takes, from FSINFO.
+/// Largest blocks of the server, from FSINFO.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Largest READ in bytes.
@@ -21,17 +21,17 @@ pub struct Limits {
     pub write_max: u32,
 }
 
-/// How a download went.
+/// Result of a download.
 #[derive(Clone, Debug)]
 pub struct Downloaded {
-    /// Where the file ended.
+    /// End of the file.
     pub end: u64,
-    /// Its attributes as the last READ found them, if the server said so.
+    /// Attributes of the last READ, if it had any.
     pub attr: Option<nfs3::Attr>,
 }
 
-/// Reads `range` of a file; `sink` gets each piece with its offset, in any order. Returns
-/// where the file ended. Dropping the future stops it.
+/// Reads `range` of a file. `sink` gets the pieces with their offsets in any order. Returns the end of the file.
+/// Dropping the future cancels it.
 pub async fn download(
     session: &Session,
     fh: Fh,
@@ -42,7 +42,7 @@ pub async fn download(
     receive(session, fh, range, limits, sink).await.map(|d| d.end)
 }
 
-/// [`download`], and the file's attributes.
+/// As [`download`], with the file's attributes.
 pub async fn receive(
     session: &Session,
     fh: Fh,

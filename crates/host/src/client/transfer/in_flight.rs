@@ -1,4 +1,4 @@
-//! Blocks of a file that are on their way, over one connection or over several streams beside it.
+//! Calls in flight for the blocks of a file, over the session's connection or parallel streams.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -15,39 +15,36 @@ use crate::client::session::Session;
 use crate::client::transport::connection::Connection;
 use crate::client::transport::shared_core::Pending;
 
-/// How long a stream may stand still at the end of a file, beside two usual round trips,
+/// Time that a stream may stall at the end of a file, beside two smoothed RTTs.
 const STALL: Duration = Duration::from_millis(200);
-/// and how long all of them, beside the time that something takes of which nothing is heard
-/// before it is through: then the link is idle.
+/// Time that all streams may be silent, beside the time of a reply of which nothing is received before it is complete.
 const IDLE: Duration = Duration::from_millis(50);
-/// The most of that time.
+/// The longest of those times.
 const STALL_MAX: Duration = Duration::from_secs(3);
-/// Of a READ's answer each segment is heard that comes in order, and of a WRITE each that is acknowledged; a few may
-/// not.
+/// Bytes of which nothing may be received: a READ reply is received by segments in order, a WRITE acknowledged by
+/// segments; a few may be missing.
 const SEGMENTS: u64 = 4 * 1448;
-/// Towards the end of a file a block over a stream is no more than this share of what is left,
-/// so that all streams end together,
+/// Largest share of the remaining bytes in a block over a stream, so that all streams end together.
 const TAIL_SHARE: u64 = 16;
-/// and no less than so many bytes.
+/// Smallest block over a stream in bytes.
 const TAIL_BLOCK_MIN: u32 = 4096;
 
-/// A call on its way, and the piece it is about; a COMMIT's is empty.
+/// A call in flight and its piece, which is empty for a COMMIT.
 struct Call {
     piece: Piece,
     pending: Pending,
     connection: Arc<Connection>,
 }
 
-/// Calls that are on their way.
+/// Calls in flight.
 pub(crate) struct PiecesInFlight<'s> {
     session: &'s Session,
     calls: VecDeque<Call>,
-    /// At the end of the file a stream stood still: the rest goes as datagrams, whose losses are
-    /// found sooner.
+    /// A stream stalled at the end of the file: datagrams carry the rest, for their losses are found sooner.
     is_rescue: bool,
-    /// Answers are short: while a stream carries what they are to, nothing of it is heard.
+    /// Replies are short: while a stream carries a request, nothing is received.
     is_upload: bool,
-    /// Bytes answered, and since when.
+    /// Bytes answered since `began`.
     answered: u64,
     began: Instant,
 }
@@ -64,17 +61,16 @@ impl<'s> PiecesInFlight<'s> {
         }
     }
 
-    /// Whether none is.
     pub(crate) fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
 
-    /// Whether datagrams finish what streams did not.
+    /// Whether datagrams carry the rest.
     pub(crate) fn is_rescue(&self) -> bool {
         self.is_rescue
     }
 
-    /// The connection for the next request, if one has room.
+    /// A connection with room for the next request.
     pub(crate) fn connection_with_room(&self) -> Option<Arc<Connection>> {
         let first = self.calls.is_empty();
         if self.is_rescue {
@@ -84,15 +80,14 @@ impl<'s> PiecesInFlight<'s> {
         self.session.connection_with_room(first)
     }
 
-    /// The connection for a COMMIT. While streams fill the link a datagram waits behind them, and is
-    /// probed for in vain; the last COMMIT has nothing before it.
+    /// The connection for a COMMIT. While streams fill the link a datagram waits behind their data and causes needless
+    /// probes; the last COMMIT has nothing before it.
     pub(crate) fn commit_connection(&self, is_last: bool) -> Arc<Connection> {
         let stream = if is_last { None } else { self.session.stream_connections().into_iter().next() };
         stream.unwrap_or_else(|| self.session.own_connection().clone())
     }
 
-    /// How long a block over `connection` should be that may be of `block` bytes, with `left` bytes of
-    /// the file unanswered.
+    /// Bytes of a block over `connection`, at most `block`, with `left` bytes of the file unanswered.
     pub(crate) fn block(&self, connection: &Arc<Connection>, block: u32, left: u64) -> u32 {
         if !self.session.is_parallel_stream(connection) {
             return block;
@@ -101,7 +96,7 @@ impl<'s> PiecesInFlight<'s> {
         block.min(tail.max(TAIL_BLOCK_MIN))
     }
 
-    /// How long `bytes` more are going to take, by how long what was answered took.
+    /// Time for `bytes` more bytes at the rate so far.
     pub(crate) fn takes(&self, bytes: u64) -> Duration {
         let each = self.began.elapsed().as_secs_f64() / self.answered.max(1) as f64;
         Duration::try_from_secs_f64(each * bytes as f64).unwrap_or(Duration::MAX)
@@ -125,9 +120,8 @@ impl<'s> PiecesInFlight<'s> {
         Ok(())
     }
 
-    /// The next that is answered, whichever it is; without an answer if a stream failed with it
-    /// on its way, or it was too long for the path, and it has to be asked for again. Once there is nothing more to ask for
-    /// (`is_last`) streams that stand still are not waited for.
+    /// The next reply, in any order. `None` as the reply if the call has to be sent again: its stream failed, or the
+    /// path drops messages of its length. With `is_last` nothing is left to send, and stalled streams are given up.
     pub(crate) async fn next(&mut self, is_last: bool) -> Result<(Piece, Option<Answer>), ClientError> {
         let (i, result) = loop {
             let Some(left) = self.patience().filter(|_| is_last) else {
@@ -153,21 +147,20 @@ impl<'s> PiecesInFlight<'s> {
                 self.session.give_up(&connection);
                 Ok((piece, None))
             }
-            // It is asked for again in pieces that the path carries.
+            // It is sent again in shorter pieces.
             Err(ClientError::Rpc(Failure::Fragments)) if !piece.is_empty() => Ok((piece, None)),
             Err(e) => Err(silent(self.session, e)),
         }
     }
 
-    /// How much longer nothing may be heard of all streams until the link is idle, going by how long what was
-    /// answered took. Of a WRITE there is nothing to hear until all of it is there, unless the system tells what
-    /// was acknowledged.
+    /// Time until silence on all streams means an idle link, at the rate so far. Nothing is received of a WRITE in
+    /// flight, unless the kernel tells what was acknowledged.
     fn idle_in(&self) -> Duration {
         let is_first =
             |i: usize, c: &Call| !self.calls.iter().take(i).any(|b| Arc::ptr_eq(&b.connection, &c.connection));
         let heads = || self.calls.iter().enumerate().filter(|(i, c)| is_first(*i, c)).map(|(_, c)| c);
         let beside = heads().filter(|c| self.session.is_parallel_stream(&c.connection));
-        // Where all is there, it is the server that is waited for, or a reply.
+        // If everything was acknowledged, the server or a reply is late.
         let acknowledged = beside.filter_map(|c| c.connection.shared.unacknowledged_for()).min();
         let quiet = self.session.quiet();
         let (quiet, unheard) = match acknowledged.filter(|_| self.is_upload) {
@@ -178,7 +171,7 @@ impl<'s> PiecesInFlight<'s> {
         (IDLE + self.takes(unheard).min(STALL_MAX)).saturating_sub(quiet)
     }
 
-    /// The streams that have something on their way, and how much longer each may be silent.
+    /// Streams with calls in flight, and how much longer each may be silent.
     fn streams(&self) -> impl Iterator<Item = (&Arc<Connection>, Duration)> {
         let idle = self.idle_in();
         let beside = self.calls.iter().map(|c| &c.connection).filter(|l| self.session.is_parallel_stream(l));
@@ -189,7 +182,7 @@ impl<'s> PiecesInFlight<'s> {
         })
     }
 
-    /// How long to wait before streams are looked at, if there are any. During a hand-off nothing is to be heard of them.
+    /// Time until streams are checked, if there are any. During a hand-off they are silent.
     fn patience(&self) -> Option<Duration> {
         let least = if self.is_held() { IDLE } else { Duration::from_millis(1) };
         self.streams().map(|(_, left)| left.max(least)).min()
@@ -199,7 +192,7 @@ impl<'s> PiecesInFlight<'s> {
         self.session.own_connection().shared.lock().core.is_held()
     }
 
-    /// Whether there were any.
+    /// Gives silent streams up. Returns whether there were any.
     fn give_up_silent(&self) -> bool {
         if self.is_held() {
             return false;
@@ -211,7 +204,7 @@ impl<'s> PiecesInFlight<'s> {
     }
 }
 
-/// Ready when one of them is; a window has few, so all are asked each time.
+/// Ready when any call is answered. A window has few, so all are polled.
 struct AnyOf<'a>(&'a mut VecDeque<Call>);
 
 impl Future for AnyOf<'_> {

@@ -1,4 +1,4 @@
-//! A file to a server: WRITEs, as many at once as the window takes, and COMMITs.
+//! Uploads: WRITEs, as many at once as the window takes, and COMMITs.
 
 use std::future::{Future, pending};
 use std::sync::Arc;
@@ -18,35 +18,35 @@ use crate::client::transfer::in_flight::PiecesInFlight;
 use crate::client::transport::connection::Connection;
 use crate::client::transport::jukebox_retry::JukeboxRetry;
 
-/// How long what has arrived goes uncommitted, at first and later: what ends without a word loses no more.
+/// Time between COMMITs, at first and later: what an interruption may lose.
 const COMMIT_EVERY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(4));
-/// How long what a server made stable without a COMMIT goes untold.
+/// Time between reports of data that a server made stable without a COMMIT.
 const TELL_EVERY: Duration = Duration::from_millis(500);
-/// How long the last COMMIT of a copy that is stopped may take beside two round trips, for the server's disk,
+/// Time of the last COMMIT of a stopped upload on the disk, beside two round trips.
 const STOP: Duration = Duration::from_millis(200);
-/// and with them: somebody waits for the end.
+/// Longest time of the last COMMIT: a user waits.
 const STOP_MAX: Duration = Duration::from_secs(1);
 
-/// What an upload tells its owner.
+/// The owner of an upload.
 pub trait Progress {
-    /// The bytes of a piece, all of them.
+    /// Returns all bytes of a piece.
     fn read(&mut self, piece: Piece) -> std::io::Result<Bytes>;
 
-    /// Bytes arrived.
+    /// Bytes were acknowledged.
     fn sent(&mut self, bytes: u64);
 
-    /// These bytes will outlive a crash of the server. Not for every WRITE.
+    /// These bytes are on stable storage. Not called for each WRITE.
     fn stable(&mut self, pieces: Vec<Piece>) -> std::io::Result<()>;
 
-    /// Ready when the copy is to stop. What has arrived is committed then, if that takes no longer than two round
-    /// trips, and a second at most.
+    /// Ready when the upload is to stop. What has arrived is then committed, if that takes at most two round trips and
+    /// a second.
     fn stopped(&self) -> impl Future<Output = ()> + Send {
         pending()
     }
 }
 
-/// Writes `range` of a file and commits it; `source` gives the bytes of a piece (all of
-/// them), `progress` hears of bytes that arrived.
+/// Writes `range` of a file and commits it. `source` returns the bytes of a piece, `progress` gets the number of
+/// acknowledged bytes.
 pub async fn upload(
     session: &Session,
     fh: Fh,
@@ -58,7 +58,7 @@ pub async fn upload(
     send(session, fh, Some(range), limits, &mut Plain { source, progress }).await.map(|_| ())
 }
 
-/// An owner that does not care what is stable until all is.
+/// An owner that ignores what is stable.
 struct Plain<S, P> {
     source: S,
     progress: P,
@@ -78,8 +78,7 @@ impl<S: FnMut(Piece) -> std::io::Result<Bytes>, P: FnMut(u64)> Progress for Plai
     }
 }
 
-/// Writes `ranges` of a file, in order, and commits them, every few seconds what has arrived and at last all.
-/// `None`: it was stopped before that.
+/// Writes `ranges` of a file in order, with a COMMIT every few seconds and at the end. `None`: the upload was stopped.
 pub async fn send(
     session: &Session,
     fh: Fh,
@@ -107,7 +106,7 @@ pub async fn send(
     Ok(Some(sending.file.written()))
 }
 
-/// A file on its way to a server.
+/// An upload in progress.
 struct Sending<'s, P> {
     session: &'s Session,
     limits: Limits,
@@ -115,9 +114,9 @@ struct Sending<'s, P> {
     file: Upload,
     flying: PiecesInFlight<'s>,
     refused: DeferredPieces,
-    /// Bytes that were not answered.
+    /// Bytes not acknowledged.
     left: u64,
-    /// Until when the session's limit lets nothing more be asked for.
+    /// When the rate limit admits the next request.
     closed_until: Option<Instant>,
     committed: Instant,
     commit_every: Duration,
@@ -148,11 +147,11 @@ impl<'s, P: Progress> Sending<'s, P> {
         }
     }
 
-    /// Asks for what there is room for. Says whether there is nothing more to ask for.
+    /// Sends what there is room for. Returns whether nothing is left to send.
     fn ask(&mut self, now: Instant) -> Result<bool, ClientError> {
         let tail = self.session.shared().lock().core.sync_tail();
         let is_last = self.ask_writes(tail, now)?;
-        // Not shortly before the end: the last COMMIT would have to wait for this one, and comes as soon.
+        // Not shortly before the end: the last COMMIT would have to wait for this one.
         let (every, left) = (self.commit_every, self.left);
         if self.committed.elapsed() >= every && left > 3 * tail && self.flying.takes(left) > every {
             self.file.commit_soon();
@@ -185,7 +184,7 @@ impl<'s, P: Progress> Sending<'s, P> {
         Ok(false)
     }
 
-    /// How long a WRITE over `connection` should be.
+    /// Bytes of a WRITE over `connection`.
     fn block(&self, connection: &Arc<Connection>) -> u32 {
         let (fh, max) = (self.file.fh(), self.limits.write_max);
         match self.flying.is_rescue() {
@@ -194,7 +193,7 @@ impl<'s, P: Progress> Sending<'s, P> {
         }
     }
 
-    /// Sends the COMMIT whose turn it is, if it is one's.
+    /// Sends a COMMIT if one is due.
     fn ask_commit(&mut self, now: Instant) -> Result<(), ClientError> {
         if self.refused.take_due_commit(now) {
             self.flying.push(0..0, self.session.own_connection(), commit_all(&self.file))?;
@@ -207,7 +206,7 @@ impl<'s, P: Progress> Sending<'s, P> {
         Ok(())
     }
 
-    /// Takes what a request came to, `None` if it has to be made again.
+    /// Takes the reply to a call; `None` if it has to be sent again.
     fn take(&mut self, piece: Piece, answer: Option<Answer>) -> Result<(), ClientError> {
         match answer {
             Some(Answer::Nfs(Reply::Write(Err(fail)))) if JukeboxRetry::is(fail.status) => {
@@ -222,7 +221,7 @@ impl<'s, P: Progress> Sending<'s, P> {
                 let bytes = self.file.on_write(piece, &written)?;
                 self.left = self.left.saturating_sub(bytes);
                 self.progress.sent(bytes);
-                // Many servers write all to the disk at once, whatever they are asked.
+                // Many servers write everything to the disk at once.
                 if self.told_stable.elapsed() >= TELL_EVERY {
                     self.told_stable = Instant::now();
                     self.tell_stable()?;
@@ -242,14 +241,13 @@ impl<'s, P: Progress> Sending<'s, P> {
         Ok(())
     }
 
-    /// Tells of what became stable since it was last told.
+    /// Reports what became stable.
     fn tell_stable(&mut self) -> std::io::Result<()> {
         let pieces = self.file.take_stable();
         if pieces.is_empty() { Ok(()) } else { self.progress.stable(pieces) }
     }
 
-    /// Asks for nothing more, and has what has arrived committed, if that does not take long: what is answered by now
-    /// at once, and when that is done what was on its way.
+    /// Stops: commits what is acknowledged at once, and what is in flight when it is, within the limit.
     async fn stop(&mut self) -> Result<(), ClientError> {
         let until = Instant::now() + self.stop_max();
         loop {
@@ -265,21 +263,21 @@ impl<'s, P: Progress> Sending<'s, P> {
         Ok(self.tell_stable()?)
     }
 
-    /// How long it may take to stop: no time where nothing comes of the server.
+    /// Time limit of stopping; zero if the server is silent.
     fn stop_max(&self) -> Duration {
         let usual = self.session.pace().1.unwrap_or_default() * 2 + STOP;
         if self.session.quiet() > usual { Duration::ZERO } else { usual.min(STOP_MAX) }
     }
 }
 
-/// All of these ranges. It is begun with the last one, and what is handed back to it goes first.
+/// An upload of these ranges. Pieces that are put back go first, so it starts with the last range.
 fn to_write(fh: Fh, mut ranges: Vec<Piece>) -> Upload {
     let mut file = Upload::new(fh, ranges.pop().unwrap_or_default());
     ranges.into_iter().rev().for_each(|range| file.put_back(range));
     file
 }
 
-/// A COMMIT of all of the file.
+/// A COMMIT of the whole file.
 fn commit_all(file: &Upload) -> nfs3::Call {
     nfs3::Call::Commit(nfs3::CommitArgs { fh: file.fh().clone(), offset: 0, count: 0 })
 }

@@ -1,21 +1,19 @@
-//! The driver of a session over ATP: each call is an object, each reply one (ATP 02).
+//! The driver of a connection over ATP: each call and each reply is an object (ATP 02).
 //!
-//! What goes first is the scheduler's to say, by how urgent a call is
-//! ([`Urgency`](remora_wire::urgency::Urgency)); so a lookup does not wait behind the file that is
-//! being copied, and a lost packet holds back one call, not those behind it. The core sees a
-//! transport that loses nothing while the connection lives. When the connection ends, it is made
-//! again and every unanswered call sent once more, which the server's duplicate request cache is for.
+//! The scheduler sends the most urgent call first ([`Urgency`]), so a LOOKUP does not
+//! wait behind a file copy, and a lost packet delays one call only. The core sees a reliable transport. When the
+//! connection ends it is made again and every unanswered call is sent once more; the server's duplicate request cache
+//! recognises them.
 //!
-//! An object's deadline follows its call's timer ([`Client::give_up_at`]), and when that has run out,
-//! it is cancelled: a call that has failed takes no more of the link, and is not executed afterwards
-//! because the link is back. Where calls are never given up (hard mounts), their objects have no
-//! deadlines. A call that the scheduler gives up earlier (refused for want of room, or it cannot be
-//! there in time) goes out again after a pause.
+//! An object's deadline follows the timer of its call ([`Client::give_up_at`]). When that expires the object is
+//! cancelled, so that a failed call takes no more of the link and is not executed after an outage. Where calls never
+//! fail (hard mounts) objects have no deadline. A call that the scheduler rejects or expires earlier is sent again
+//! after a pause.
 //!
 //! [`Client::give_up_at`]: remora_client::Client::give_up_at
 //!
-//! Bounds: [`OBJECTS_MAX`] calls and [`BYTES_MAX`] bytes of them on their way; the rest stays with
-//! the core. Replies that wait for us, as many and no more bytes than `Settings` say.
+//! Limits: [`OBJECTS_MAX`] calls and [`BYTES_MAX`] bytes in flight; the core keeps the rest. Replies that wait are
+//! limited by `Settings`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -40,23 +38,23 @@ use crate::clock;
 use crate::objects::priority;
 use crate::zone;
 
-/// Calls handed to the endpoint whose objects have not arrived.
+/// Largest number of calls whose objects have not arrived.
 const OBJECTS_MAX: usize = 512;
-/// Their bytes; one call may always go.
+/// Largest sum of their bytes; one call may always be sent.
 const BYTES_MAX: usize = 4 << 20;
-/// Objects' deadlines are at most such a part of the patience behind the timer.
+/// Deadlines are later than the timer by at most this part of the patience.
 const SLACK: u32 = 8;
-/// How long a call that was given up waits before it goes out again.
+/// Pause before a rejected call is sent again.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// An endpoint of ours, and whom it talks to.
+/// The local endpoint and its peer.
 pub(crate) struct Link {
     endpoint: AtpEndpoint,
     server: SocketAddr,
     keys: Keys,
 }
 
-/// A connection to the server, which has shown its key.
+/// Connects to the server and checks its key.
 pub(crate) async fn connect(
     keys: &Keys,
     server: SocketAddr,
@@ -65,8 +63,7 @@ pub(crate) async fn connect(
     let failed = |source| ClientError::Atp { server: zone::shown(&server), source };
     let session = Config {
         object_max: RECORD_MAX as u32,
-        // What leaves with the first flight can be replayed by whoever saw it, and not every call
-        // may be executed twice.
+        // The first flight can be replayed, and not every call is idempotent.
         early: false,
         ..Config::default()
     };
@@ -81,7 +78,7 @@ pub(crate) async fn connect(
     Ok((Link { endpoint, server, keys: keys.clone() }, remote))
 }
 
-/// Who we are.
+/// The client's own identity.
 fn identity(keys: &Keys) -> Result<Identity, ClientError> {
     let at = |path: std::path::PathBuf| keys::load(&path).map_err(|source| ClientError::Key { path, source });
     if let Some(path) = &keys.own {
@@ -94,7 +91,7 @@ fn identity(keys: &Keys) -> Result<Identity, ClientError> {
     }
 }
 
-/// Moves objects, and makes the connection again whenever it ends and there is something to ask.
+/// Drives the connection, and makes it again when it has ended and there is something to send.
 pub(crate) async fn run(shared: Arc<SharedCore>, link: Link, first: Remote) {
     let mut remote = first;
     let mut arrived = Arrived::default();
@@ -104,7 +101,7 @@ pub(crate) async fn run(shared: Arc<SharedCore>, link: Link, first: Remote) {
         connection += 1;
         let peer = Peer::stream(link.server, connection);
         shared.lock().core.connected(shared.now(), peer);
-        // Both: what came with the end of the connection was not taken yet.
+        // Both run: replies that came with the end of the connection have not been taken.
         if serve(&shared, &link, &remote, peer, &mut arrived).await | take_rest(&shared, &link, peer) {
             pause = RECONNECT.0;
         }
@@ -120,8 +117,8 @@ pub(crate) async fn run(shared: Arc<SharedCore>, link: Link, first: Remote) {
     }
 }
 
-/// Whether it ended because of a key, which waiting does not mend; then the session is closed, and
-/// whoever waits is told why. (That our own key is not let in shows after the first flight only.)
+/// Whether the connection ended because of a key, which waiting does not change; then the session is closed for that
+/// reason. (A rejected client key shows after the first flight only.)
 fn is_refused(shared: &SharedCore, remote: &Remote) -> bool {
     match remote.ended() {
         Some(AtpError::Refused(why @ (Refusal::WrongKey | Refusal::NotAdmitted))) => {
@@ -132,8 +129,7 @@ fn is_refused(shared: &SharedCore, remote: &Remote) -> bool {
     }
 }
 
-/// Waits until something is to be asked, and then for a connection, as long as it takes; `None` if
-/// a key is in the way.
+/// Waits for a request, and then for a connection without limit; `None` if a key prevents it.
 async fn reconnect(shared: &SharedCore, link: &Link, pause: &mut Duration) -> Option<Remote> {
     while shared.lock().core.is_idle() {
         shared.changed.notified().await;
@@ -165,8 +161,8 @@ async fn up(shared: &SharedCore, remote: &Remote) -> bool {
     }
 }
 
-/// The core's timer, and what the deadlines of the objects under way are: the same or a little later,
-/// for it moves whenever the server is heard.
+/// The core's timer, and the deadlines of objects in flight: the same or a little later, for the timer moves with each
+/// reply.
 #[derive(Default)]
 struct Timer {
     due: Option<Time>,
@@ -174,8 +170,7 @@ struct Timer {
 }
 
 impl Timer {
-    /// The timer stands at `at`, and runs for `patience` each time; whether objects have to be told of
-    /// another deadline.
+    /// The timer expires at `at`, and lasts `patience`. Returns whether objects need another deadline.
     fn follow(&mut self, at: Option<Time>, patience: Option<Duration>) -> bool {
         self.due = at;
         let slack = patience.unwrap_or_default() / SLACK;
@@ -189,18 +184,18 @@ impl Timer {
         !holds
     }
 
-    /// Whether it had run out when it was last looked at.
+    /// Whether it had expired when it was last checked.
     fn is_over(&self, now: Time) -> bool {
         self.due.is_some_and(|due| due <= now)
     }
 
-    /// How long an object has from now on.
+    /// Time to live of an object from now on.
     fn left(&self, now: Time) -> Option<Duration> {
         self.deadline.map(|deadline| deadline.since(now))
     }
 }
 
-/// Calls on their way to the server.
+/// Calls in flight.
 #[derive(Default)]
 struct Under {
     ends: JoinSet<(u32, usize, Option<Outcome>)>,
@@ -234,7 +229,7 @@ impl Under {
 }
 
 impl Under {
-    /// Gives what is under way as long as the core's timer has, and ends what has had its time.
+    /// Extends the deadlines of objects in flight, and cancels those that have expired.
     fn follow(&mut self, now: Time, core: &Client) {
         let is_over = self.timer.is_over(now);
         if !self.timer.follow(core.give_up_at(), core.patience()) && !is_over {
@@ -242,7 +237,7 @@ impl Under {
         }
         let deadline = Command::Deadline(self.timer.left(now));
         for (xid, control) in &self.controls {
-            // Fails for one that has ended, which is told elsewhere.
+            // Fails for an object that has ended.
             let _ = match core.is_awaited(*xid) {
                 true => control.ask(deadline),
                 false if is_over => control.ask(Command::Cancel),
@@ -251,15 +246,15 @@ impl Under {
         }
     }
 
-    /// The object of call `xid` has ended, and had so many bytes.
+    /// The object of call `xid`, of so many bytes, has ended.
     fn ended(&mut self, xid: u32, bytes: usize) {
         self.bytes = self.bytes.saturating_sub(bytes);
         self.controls.remove(&xid);
     }
 }
 
-/// Calls whose objects have arrived, over any connection. The transport of a peer that answers nothing and
-/// closes each connection takes them again and again: only the first time is a sign of a server.
+/// Calls whose objects have arrived over any connection. A peer that answers nothing and closes each connection takes
+/// them again and again: only the first time shows a server.
 #[derive(Default)]
 struct Arrived(BTreeSet<u32>);
 
@@ -273,12 +268,12 @@ impl Arrived {
     }
 }
 
-/// What a message begins with, in a call and in its reply; 0 in what is shorter.
+/// The xid of a message; 0 if it is too short.
 fn xid(message: &Bytes) -> u32 {
     message.first_chunk::<4>().map_or(0, |xid| u32::from_be_bytes(*xid))
 }
 
-/// Serves one connection until it ends; whether anything came over it.
+/// Serves a connection until it ends. Returns whether anything arrived over it.
 async fn serve(shared: &SharedCore, link: &Link, remote: &Remote, peer: Peer, arrived: &mut Arrived) -> bool {
     let mut under = Under::default();
     let mut heard = false;
@@ -295,13 +290,13 @@ async fn serve(shared: &SharedCore, link: &Link, remote: &Remote, peer: Peer, ar
                 under.ended(xid, bytes);
                 let (mut state, now) = (shared.lock(), shared.now());
                 match outcome {
-                    // The server has it: it is there.
+                    // The server has the call.
                     Some(Outcome::Delivered) if arrived.is_first(xid, &state.core) => state.core.heard(now),
                     Some(Outcome::Delivered) => {}
                     _ => state.core.undelivered(now, xid),
                 }
             }
-            // The end of the connection among other things.
+            // The end of the connection comes among other events.
             notice = link.endpoint.notice() => if notice.is_err() {
                 return heard;
             },
@@ -315,7 +310,7 @@ async fn serve(shared: &SharedCore, link: &Link, remote: &Remote, peer: Peer, ar
     heard
 }
 
-/// Takes the replies that have come already; whether there were any.
+/// Takes the replies that have arrived. Returns whether there were any.
 fn take_rest(shared: &SharedCore, link: &Link, peer: Peer) -> bool {
     let rest = std::iter::from_fn(|| link.endpoint.try_recv());
     rest.map(|received| take_reply(shared, peer, received.object)).count() > 0
@@ -326,7 +321,7 @@ fn take_reply(shared: &SharedCore, peer: Peer, reply: Bytes) {
     take(shared, peer, reply);
 }
 
-/// Takes calls from the core while there is room; when it wants to be woken.
+/// Takes calls from the core while there is room. Returns the core's timeout.
 fn fill(shared: &SharedCore, remote: &Remote, under: &mut Under) -> Option<Time> {
     let (mut state, now) = (shared.lock(), shared.now());
     under.follow(now, &state.core);
@@ -336,12 +331,11 @@ fn fill(shared: &SharedCore, remote: &Remote, under: &mut Under) -> Option<Time>
             return state.core.poll_timeout();
         };
         if !under.send(now, remote, call.payload) {
-            // Gone: the next connection sends it again.
+            // The next connection sends it again.
             break;
         }
     }
-    // The core wants to send, which only the server can help; its other timers are looked at now
-    // and then.
+    // Full: only the server can help; timers are checked at intervals.
     state.deliver_events();
     Some(shared.now() + LOOK)
 }

@@ -11,20 +11,17 @@ use tokio::time::sleep;
 use crate::tcp::{KeepAlive, harden};
 use crate::{Clock, reserved};
 
-/// How long to wait before a broken stream is made again, at first and at most, when one breaks
-/// after the other.
+/// Time before a reconnect, at first and at most, while connections break one after another.
 pub(crate) const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
-/// How long a connection may take to be made.
+/// Time limit of a connection attempt.
 pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// A stream on which nothing has come for so long is asked whether its other end still is
-/// there, every so often, and so many times: a server that lost power says no good-bye.
+/// Keepalive: a server that lost power closes no connection.
 pub(crate) const KEEP_ALIVE: KeepAlive =
     KeepAlive { idle: Duration::from_secs(30), between: Duration::from_secs(10), count: 3 };
-/// How often it is looked whether there is a way, where datagrams have none: more often than a stream is tried, which
-/// would be the first to find one, and be taken for good.
+/// Interval of checks for a route, over UDP. More often than TCP is tried, which would else be the first to find one.
 pub(crate) const LOOK: Duration = Duration::from_millis(20);
 
-/// A connection without delays of its own, that notices when its other end has gone; from `port` if that is free.
+/// Connects without Nagle delays and with keepalive; from `port` if that is free.
 pub(crate) async fn connect(server: SocketAddr, port: Option<u16>) -> io::Result<TcpStream> {
     let stream = tokio::time::timeout(CONNECT_MAX, reserved::connect(server, port))
         .await
@@ -33,8 +30,7 @@ pub(crate) async fn connect(server: SocketAddr, port: Option<u16>) -> io::Result
     Ok(stream)
 }
 
-/// The same for a first connection: who is on a network that is about to come back waits for that. Nobody
-/// there who listens is an answer.
+/// Connects for the first time: waits while the network is away. A refusal is an answer.
 pub(crate) async fn connect_in_time(server: SocketAddr) -> io::Result<TcpStream> {
     loop {
         match connect(server, None).await {
@@ -44,20 +40,18 @@ pub(crate) async fn connect_in_time(server: SocketAddr) -> io::Result<TcpStream>
     }
 }
 
-/// Whether a network that is about to come back may change that.
+/// Whether the error may pass when the network is back.
 pub(crate) fn is_away(e: &io::Error) -> bool {
     use io::ErrorKind::{HostUnreachable, NetworkDown, NetworkUnreachable, TimedOut};
     matches!(e.kind(), TimedOut | HostUnreachable | NetworkUnreachable | NetworkDown)
 }
 
-/// The MTU of the path as the kernel knows it, less what IPv6 headers have more than IPv4's: 20
-/// bytes, and 8 of a fragment's.
+/// Path MTU as the kernel knows it, less the extra length of IPv6 headers: 20 bytes, and 8 of a fragment header.
 pub(crate) fn path_mtu(socket: &UdpSocket, server: SocketAddr) -> rustix::io::Result<u32> {
     if server.is_ipv4() { sockopt::ip_mtu(socket) } else { sockopt::ipv6_mtu(socket).map(|mtu| mtu.saturating_sub(28)) }
 }
 
-/// As [`bind`], for a first connection: where there is no way to the server at present, one is waited for. What is in the way is
-/// the error when that has taken so long.
+/// As [`bind`], but waits for a route until `patience` is over.
 pub(crate) async fn bind_in_time(server: SocketAddr, patience: Duration) -> std::io::Result<UdpSocket> {
     let clock = Clock::start();
     let end = clock.now() + patience;
@@ -73,14 +67,12 @@ pub(crate) async fn bind_in_time(server: SocketAddr, patience: Duration) -> std:
 pub(crate) async fn bind(server: SocketAddr) -> std::io::Result<UdpSocket> {
     let socket = reserved::bind(server).await?;
     socket.connect(server).await?;
-    // Best effort: a whole window of replies may come at once.
+    // Best effort: a whole window of replies may arrive at once.
     let _ = sockopt::set_socket_recv_buffer_size(&socket, 4 << 20);
     Ok(socket)
 }
 
-/// Small segments, such as requests and the end of a file, that are lost again and again are sent
-/// again at the same pace, not at half the pace each time (Linux, tcp(7); RFC 6298 has the other).
-/// A system that does not have it does without.
+/// Linear instead of exponential backoff for thin streams: requests and the end of a file (Linux, tcp(7)). Best effort.
 pub(crate) fn tune(stream: &TcpStream) {
     let _ = sockopt::set_tcp_thin_linear_timeouts(stream, true);
 }

@@ -1,4 +1,4 @@
-//! A core on a socket of its own, and the task that drives it.
+//! A connection: a client core, its socket, and the driver task.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use crate::client::transport::driver;
 use crate::client::transport::shared_core::SharedCore;
 use crate::{clock, zone};
 
-/// How long connecting may take when the session itself would wait for ever.
+/// Time limit of connecting for a session that never gives up.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A way to a server. Dropped, it is closed.
+/// A connection to a server. Dropping it closes it.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) shared: Arc<SharedCore>,
@@ -29,8 +29,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Over UDP nothing is sent for that; over TCP it takes a connection. ATP takes keys, too: see
-    /// [`open_objects`](Connection::open_objects).
+    /// Connects over TCP; over UDP nothing is sent. ATP needs keys: [`open_objects`](Connection::open_objects).
     pub(crate) async fn open(
         transport: Transport,
         server: SocketAddr,
@@ -41,7 +40,7 @@ impl Connection {
         Connection::open_any(transport, server, config, options, (false, patience)).await
     }
 
-    /// Over UDP, if there is a way to the server now.
+    /// Opens a UDP connection, if there is a route now.
     pub(crate) async fn open_at_once(
         server: SocketAddr,
         config: Config,
@@ -50,7 +49,7 @@ impl Connection {
         Connection::open_any(Transport::Udp, server, config, options, (false, Duration::ZERO)).await
     }
 
-    /// A stream for file data beside a session's own connection.
+    /// Opens a parallel stream.
     pub(crate) async fn open_beside(
         server: SocketAddr,
         config: Config,
@@ -60,7 +59,7 @@ impl Connection {
         Connection::open_any(Transport::Tcp, server, config, options, (true, patience)).await
     }
 
-    /// Over ATP: a connection to the owner of the key, and to nobody else.
+    /// Connects over ATP to the owner of the key.
     pub(crate) async fn open_objects(
         keys: &Keys,
         server: SocketAddr,
@@ -111,13 +110,12 @@ impl Connection {
         Ok(Connection { shared, server, transport, task })
     }
 
-    /// How many more requests for file data it takes at this moment.
+    /// Requests for file data that it takes now.
     pub(crate) fn room(&self) -> usize {
         self.shared.lock().core.room()
     }
 
-    /// Closes it at once: what the kernel still has of it is not sent any more, and the other
-    /// end is told.
+    /// Resets it: unsent data is dropped and the peer is told.
     pub(crate) fn reset(&self) {
         self.shared.close();
         self.task.abort();
@@ -145,7 +143,7 @@ mod tests {
     use crate::client::mount::procedure::tests::{serve, serve_datagrams};
     use crate::client::{KnownRoot, Target};
 
-    /// Runs `test` on a thread without a network: its loopback is down. `None` where there can be no such thread.
+    /// Runs `test` in a network namespace whose loopback is down; `None` if there are no namespaces.
     fn without_network<T: Send>(test: impl AsyncFnOnce() -> T + Send) -> Option<T> {
         let alone = || {
             unshare(CloneFlags::CLONE_NEWNET).ok()?;
@@ -177,7 +175,7 @@ mod tests {
         }
     }
 
-    /// It may be somewhere else by now, and is asked for beside that.
+    /// The server may be elsewhere by now.
     #[test]
     fn what_is_known_of_before_is_not_waited_for() {
         let known: KnownRoot = serde_json::from_str(r#"{"server":"192.0.2.9:2049","root":[1]}"#).unwrap();

@@ -1,4 +1,4 @@
-//! The task that owns a session's socket: moves messages between it and the core.
+//! The driver of a connection: a task that moves messages between its socket and the core.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,22 +21,22 @@ use crate::client::transport::reconnect::{answering_connection, unasked_connecti
 use crate::client::transport::roaming::RoamingSocket;
 use crate::client::transport::shared_core::SharedCore;
 
-/// The search for a better connection.
+/// The search for a second connection.
 type Second = Pin<Box<dyn Future<Output = TcpStream> + Send>>;
 
-/// The largest UDP payload, and one byte to see that something was longer.
+/// Largest UDP payload, and one byte to detect a longer one.
 const DATAGRAM_BUFFER: usize = 65_508;
-/// The largest reply taken from a stream: READ's largest block and its header.
+/// Largest reply over a stream: a READ of the largest block.
 pub(crate) const RECORD_MAX: usize = (1 << 20) + (64 << 10);
 /// Bytes written ahead of the stream; the core keeps the rest.
 const AHEAD: usize = 256 << 10;
-/// The time between connections of a server that closes each after a few replies: at most 100 connections a second.
+/// Time between connections to a server that closes each after a few replies: at most 100 a second.
 const RECONNECT_UNASKED: Duration = Duration::from_millis(10);
-/// How often timers are looked at while the socket takes nothing.
+/// Interval of the timers while the socket is full.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
-/// How many datagrams are taken before there is a look at timers and at what is to be sent.
+/// Datagrams received before timers and transmissions are checked.
 const TAKE_MAX: usize = 64;
-/// Moves datagrams for as long as the session lives.
+/// Drives a UDP socket while the session lives.
 pub(crate) async fn run_udp(shared: Arc<SharedCore>, socket: UdpSocket, server: SocketAddr) {
     let peer = Peer::datagram(server);
     let mut way = RoamingSocket::new(socket, server, shared.now());
@@ -44,7 +44,7 @@ pub(crate) async fn run_udp(shared: Arc<SharedCore>, socket: UdpSocket, server: 
     let mut held = None;
     loop {
         let due = send_datagrams(&shared, &mut way, &mut held);
-        // Addresses change in a hand-off, and whoever announced it says when it is over.
+        // Addresses change in a hand-off; its end is announced.
         let look = due.filter(|_| !shared.lock().core.is_held()).map(|_| way.look_at());
         tokio::select! {
             received = way.socket.recv(&mut buffer) => if let Ok(n) = received {
@@ -52,14 +52,14 @@ pub(crate) async fn run_udp(shared: Arc<SharedCore>, socket: UdpSocket, server: 
                 take_datagrams(&shared, &mut way, peer, &mut buffer);
                 way.heard(shared.now());
             } else {
-                // "Connection refused" and its like: the server may be back soon.
+                // ECONNREFUSED and the like: the server may be back soon.
                 refused(&shared);
                 sleep(Duration::from_millis(5)).await;
             },
             _ = way.socket.writable(), if held.is_some() => {}
             () = shared.changed.notified() => {}
             () = at(&shared, due) => {
-                // What has come by now counts before the timers do: this task may run late.
+                // This task may run late: what has arrived counts before the timers.
                 if take_datagrams(&shared, &mut way, peer, &mut buffer) {
                     way.heard(shared.now());
                 }
@@ -72,7 +72,7 @@ pub(crate) async fn run_udp(shared: Arc<SharedCore>, socket: UdpSocket, server: 
     }
 }
 
-/// Takes the datagrams that have come, [`TAKE_MAX`] at most; whether there were any.
+/// Takes the datagrams that have arrived, at most [`TAKE_MAX`]. Returns whether there were any.
 fn take_datagrams(shared: &SharedCore, way: &mut RoamingSocket, peer: Peer, buffer: &mut [u8]) -> bool {
     for taken in 0..TAKE_MAX {
         match way.socket.try_recv(buffer) {
@@ -88,8 +88,8 @@ fn take_datagrams(shared: &SharedCore, way: &mut RoamingSocket, peer: Peer, buff
     true
 }
 
-/// Sends what the core has; returns when it wants to be woken. What the socket has no room for
-/// is `held`: a new socket has none until it was first found writable.
+/// Sends what the core has and returns its timeout. `held` is what the socket had no room for: a new socket has none
+/// until it was first writable.
 fn send_datagrams(shared: &SharedCore, way: &mut RoamingSocket, held: &mut Option<Bytes>) -> Option<Time> {
     let mut state = shared.lock();
     let now = shared.now();
@@ -101,7 +101,7 @@ fn send_datagrams(shared: &SharedCore, way: &mut RoamingSocket, held: &mut Optio
                 state.deliver_events();
                 return Some(now + LOOK);
             }
-            // A datagram that the kernel refuses is lost like any other.
+            // A datagram that the kernel refuses is lost.
             Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {}
             Err(_) => way.refused(),
         }
@@ -135,7 +135,7 @@ pub(crate) async fn at(shared: &SharedCore, due: Option<Time>) {
     }
 }
 
-/// Moves records, and makes the stream again whenever it breaks.
+/// Drives a TCP connection and reconnects when it breaks.
 pub(crate) async fn run_tcp(shared: Arc<SharedCore>, first: TcpStream, server: SocketAddr) {
     let mut stream = Some(first);
     let mut connection = 0;
@@ -150,7 +150,7 @@ pub(crate) async fn run_tcp(shared: Arc<SharedCore>, first: TcpStream, server: S
             let peer = Peer::stream(server, connection);
             shared.lock().core.connected(shared.now(), peer);
             pipeline.begin();
-            // However it ended, there is another, or it is made again.
+            // A second connection, or none.
             stream = serve_stream(&shared, s, peer, &mut pipeline).await.ok().flatten();
             let has_replied = pipeline.end(stream.is_none());
             way.ended(has_replied);
@@ -166,33 +166,33 @@ pub(crate) async fn run_tcp(shared: Arc<SharedCore>, first: TcpStream, server: S
     }
 }
 
-/// How a broken connection is made again. As a rule the server is asked a NULL first, on several connections side by
-/// side, and the one on which it answers is used. A server that closes each connection after one reply never gets
-/// beyond that, so it is asked no NULL while connections without one bring replies.
+/// How a broken connection is replaced. Usually several connections send a NULL side by side, and the first that is
+/// answered is used. A server that closes each connection after one reply would never answer anything else, so it gets
+/// no NULL while connections without one bring replies.
 #[derive(Clone, Copy, Debug)]
 struct Reconnection {
     /// The server has answered a NULL on the present connection.
     was_asked: bool,
-    /// The next one begins with a NULL.
+    /// The next connection begins with a NULL.
     asks_first: bool,
 }
 
 impl Reconnection {
-    /// A connection ended, with or without a reply beside that to the NULL.
+    /// A connection ended, with or without a reply other than to NULL.
     fn ended(&mut self, has_replied: bool) {
         if !has_replied {
             self.asks_first = !self.was_asked;
         }
     }
 
-    /// The time until the next connection, after one that brought replies.
+    /// Time until the next connection, after one that brought replies.
     fn pause(self) -> Duration {
         if self.asks_first { RECONNECT.0 } else { RECONNECT_UNASKED }
     }
 }
 
-/// How many requests go out on a connection ahead of their replies. A server that closes each connection after a few
-/// replies has not executed what was sent behind those, or worse, has.
+/// Limit of the requests sent ahead of their replies. A server that closes each connection after a few replies has not
+/// executed what was sent behind those, or worse, has.
 #[derive(Clone, Copy, Debug)]
 struct Pipeline {
     max: u64,
@@ -220,7 +220,7 @@ impl Pipeline {
         }
     }
 
-    /// The connection ended, and perhaps it broke. Says whether it brought a reply.
+    /// The connection ended, perhaps broken. Returns whether it brought a reply.
     fn end(&mut self, is_broken: bool) -> bool {
         if is_broken && self.replies > 0 && self.sent > self.replies {
             self.max = self.replies;
@@ -229,13 +229,13 @@ impl Pipeline {
     }
 }
 
-/// Lets `pause` go by while the core's timers run on.
+/// Waits for `pause` while the core's timers run.
 pub(crate) async fn idle(shared: &SharedCore, pause: Duration) {
     beside_timers(shared, sleep(pause)).await;
 }
 
-/// A new connection in place of one that ended. From `port` again if that can be had: servers such as Linux's remember
-/// by address and port what they did, and what is sent again over another would be done again.
+/// Replaces a connection, from the same `port` if possible: servers such as Linux's recognise duplicates by address and
+/// port.
 async fn reconnect(shared: &SharedCore, server: SocketAddr, port: Option<u16>, way: &mut Reconnection) -> TcpStream {
     let trip = shared.lock().core.round_trip().unwrap_or_default();
     way.was_asked = false;
@@ -248,7 +248,7 @@ async fn reconnect(shared: &SharedCore, server: SocketAddr, port: Option<u16>, w
     beside_timers(shared, answering_connection(server, trip, port)).await
 }
 
-/// Waits while the core's timers run on.
+/// Runs `what` while the core's timers run.
 async fn beside_timers<T>(shared: &SharedCore, what: impl Future<Output = T>) -> T {
     tokio::pin!(what);
     loop {
@@ -261,7 +261,7 @@ async fn beside_timers<T>(shared: &SharedCore, what: impl Future<Output = T>) ->
     }
 }
 
-/// A stream of a session. Goes with it, and is reset if the session was closed in the middle.
+/// A TCP connection. It is reset if the session was closed before its end.
 struct TcpConnection<'s> {
     tcp: TcpStream,
     shared: &'s SharedCore,
@@ -275,9 +275,9 @@ impl TcpConnection<'_> {
         TcpConnection { tcp, shared }
     }
 
-    /// When it is closed, what the kernel still has of it is not sent, and the other end is told.
+    /// Resets the connection when it is closed.
     fn give_up(&self) {
-        // Fails if the connection has gone, and then there is nothing to give up.
+        // Fails if the connection has gone.
         let _ = sockopt::set_socket_linger(&self.tcp, Some(Duration::ZERO));
     }
 }
@@ -291,7 +291,7 @@ impl Drop for TcpConnection<'_> {
     }
 }
 
-/// Serves one connection until it breaks, or a better one is found, which is returned.
+/// Serves a connection until it breaks, or returns a better one.
 async fn serve_stream(
     shared: &SharedCore,
     stream: TcpStream,
@@ -317,7 +317,7 @@ async fn serve_stream(
             }
             n = write.write(&out), if !out.is_empty() => match n {
                 Ok(n) => out.advance(n),
-                // A server that closes the connection may have replied to something before.
+                // A server that closes the connection may have sent a reply before.
                 Err(_) => {
                     out.clear();
                     takes_requests = false;
@@ -325,7 +325,7 @@ async fn serve_stream(
             },
             () = shared.changed.notified() => {}
             () = at(shared, due) => {
-                // What has come by now counts before the timers do: this task may run late.
+                // This task may run late: what has arrived counts before the timers.
                 match read.try_read_buf(records.buffer()) {
                     Ok(0) => return Ok(None),
                     Ok(_) => {
@@ -353,7 +353,7 @@ async fn serve_stream(
     }
 }
 
-/// Hands the core what has been read, and counts the replies in `pipeline`.
+/// Passes records to the core and counts replies in `pipeline`.
 fn take_records(
     shared: &SharedCore,
     peer: Peer,
@@ -370,7 +370,7 @@ fn take_records(
     Ok(())
 }
 
-/// When the core wants to ask on the present stream, and on others.
+/// When the core wants to send a NULL on this connection, and to try a second one.
 fn asks(core: &Client) -> (Option<Time>, Option<Time>) {
     (core.ask_at(), core.doubt_at())
 }
@@ -391,8 +391,7 @@ fn fill(shared: &SharedCore, out: &mut BytesMut, pipeline: &mut Pipeline) -> Opt
         put(out, &t.payload);
         pipeline.sent += 1;
     }
-    // Full: the core wants to send, which only the stream can help; its other timers are
-    // looked at now and then.
+    // Full: only the stream can help; timers are checked at intervals.
     state.deliver_events();
     Some(shared.now() + LOOK)
 }
@@ -420,7 +419,7 @@ mod tests {
         assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), KEEP_ALIVE.idle);
     }
 
-    /// What a server has seen that closes each connection after a number of replies.
+    /// What a server has seen that closes each connection after a few replies.
     #[derive(Default)]
     struct Seen {
         connections: AtomicU32,
@@ -428,8 +427,7 @@ mod tests {
         requests: AtomicU32,
     }
 
-    /// Answers so many calls on each connection, one after the other, and closes it. One that brings nothing for
-    /// `idle` is closed, too.
+    /// Answers `replies` calls on each connection in order and closes it. Closes it also after `idle` without a call.
     async fn serve_few(listener: TcpListener, replies: u32, idle: Duration, seen: Arc<Seen>) {
         while let Ok((mut stream, _)) = listener.accept().await {
             seen.connections.fetch_add(1, Relaxed);
@@ -486,8 +484,8 @@ mod tests {
             asking.join_all().await;
             let [connections, nulls, requests] =
                 [&seen.connections, &seen.nulls, &seen.requests].map(|counter| counter.load(Relaxed));
-            // Where each connection brings replies beside that to its NULL it goes on to begin with one. On a busy
-            // machine a NULL and a request may be sent again.
+            // Connections that bring replies beside that to NULL begin with one. On a busy machine a NULL or a request
+            // may be sent twice.
             let nulls_max = if replies == 1 { connections / 2 } else { connections };
             assert!(nulls <= nulls_max && (30..60).contains(&requests), "{connections} {nulls} {requests}");
         }
@@ -499,7 +497,7 @@ mod tests {
         for _ in 0..3 {
             get(shared.clone()).await;
             let before = seen.connections.load(Relaxed);
-            // It is connected anew, and that connection is closed, too.
+            // The client reconnects, and that connection is closed, too.
             let reconnected = async {
                 while seen.connections.load(Relaxed) < before + 3 {
                     tokio::time::sleep(Duration::from_millis(5)).await;

@@ -1,5 +1,5 @@
-//! Servers that ask for patience: NFS3ERR_JUKEBOX (RFC 1813, section 2.6) means that the request
-//! was not done and is to be made again later, with a new xid.
+//! Retries for NFS3ERR_JUKEBOX (RFC 1813, section 2.6): the request was not executed and is to be sent again later,
+//! with a new xid.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -10,37 +10,37 @@ use crate::Clock;
 use crate::client::error::ClientError;
 use crate::client::transport::shared_core::{Deferrals, SharedCore, elapsed};
 
-/// The pause before a request is made again, at first and at most; each is twice the one before.
+/// Pause before a retry, at first and at most; it doubles.
 pub(crate) const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// How long a server has been asking for patience, and how much of it there is.
+/// The retries of one caller.
 #[derive(Debug)]
 pub(crate) struct JukeboxRetry {
     patience: Option<Duration>,
     pause: Duration,
     since: Option<Clock>,
-    /// The connection whose [`Deferrals`] count it.
+    /// Counts the caller while it waits.
     shared: Option<Arc<SharedCore>>,
 }
 
 impl JukeboxRetry {
-    /// With `patience` from the first time on; `None` for ever.
+    /// With `patience` from the first such reply on; `None`: without limit.
     pub(crate) fn new(patience: Option<Duration>) -> JukeboxRetry {
         JukeboxRetry { patience, pause: PAUSE.0, since: None, shared: None }
     }
 
-    /// Counts while it waits in the connection's [`Deferrals`].
+    /// Counts the caller in the connection's [`Deferrals`] while it waits.
     pub(crate) fn counted_by(mut self, shared: &Arc<SharedCore>) -> JukeboxRetry {
         self.shared = Some(shared.clone());
         self
     }
 
-    /// Whether that is what a server says with `status`.
+    /// Whether `status` asks for a retry.
     pub(crate) fn is(status: Status) -> bool {
         status == Status::Jukebox
     }
 
-    /// The server said so once more: waits a while, or fails with what it said.
+    /// Such a reply came: waits for the pause, or fails when the patience is over.
     pub(crate) async fn wait(&mut self) -> Result<(), ClientError> {
         self.bear()?;
         tokio::time::sleep(self.pause).await;
@@ -48,7 +48,7 @@ impl JukeboxRetry {
         Ok(())
     }
 
-    /// The same without waiting, for who has something else to do.
+    /// As [`wait`](JukeboxRetry::wait), without waiting.
     pub(crate) fn bear(&mut self) -> Result<(), ClientError> {
         if self.since.is_none() {
             self.since = Some(Clock::start());
@@ -59,7 +59,7 @@ impl JukeboxRetry {
         if is_over { Err(Status::Jukebox.into()) } else { Ok(()) }
     }
 
-    /// It has done something else meanwhile.
+    /// Another reply came.
     pub(crate) fn is_over(&mut self) {
         self.pause = PAUSE.0;
         if self.since.take().is_some() {

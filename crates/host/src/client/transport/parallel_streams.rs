@@ -1,10 +1,9 @@
-//! ParallelStreams beside a session's datagrams, for file data where frames are lost one by one.
+//! Parallel TCP streams for file data, beside a session's datagrams, where frames are lost independently.
 //!
-//! A datagram that fills several frames is lost with any of them, and one that fills a single
-//! frame spends a quarter of it on headers and its request. A stream sends again just the
-//! segment that was lost (SACK, RFC 2018). But one stream stands still when a retransmission is
-//! lost, too, until its timer runs out; so there are several, and while one waits the others
-//! carry on. Losses in bursts stay with the datagrams, whose recovery is quicker.
+//! A datagram of several frames is lost with any of them; one of a single frame spends a quarter of it on headers and
+//! its request. A stream retransmits only the lost segment (SACK, RFC 2018). But a stream stalls when a retransmission
+//! is lost, too, until its timer expires; so there are several. Bursts of losses are left to datagrams, which recover
+//! sooner.
 
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,28 +17,26 @@ use crate::client::options::Options;
 use crate::client::transport::connection::Connection;
 use crate::handoff::Signal;
 
-/// How many streams.
+/// Number of streams.
 const STREAMS: usize = 4;
-/// How many requests each has on its way: one that it carries, and the next, so that it need not
-/// wait. More would only be lost with a stream that stands still.
+/// Requests in flight on each: the one that it carries and the next. More would only be lost with a stalled stream.
 const REQUESTS: u32 = 2;
-/// The shares of frames lost one by one with which a client that may choose opens streams: above, they wait for
-/// their timers most of the time.
+/// Independent loss rates with which streams are opened; above, they wait for their timers most of the time.
 pub const STREAMS_LOSS: std::ops::Range<f64> = 0.03..0.17;
-/// The longest usual round trip of a block as datagrams with which they do.
+/// Longest smoothed RTT of a block over UDP with which streams are opened.
 const TRIP_MAX: Duration = Duration::from_millis(300);
-/// Linux's shortest retransmission timeout is a round trip and this.
+/// Linux's minimum retransmission timeout is the RTT and this.
 const TIMEOUT_MIN: Duration = Duration::from_millis(200);
-/// How long a stream may be silent while an answer is due; then its requests go as datagrams.
+/// Silence after which a stream is given up and its requests go over UDP.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
-/// How long a connection may take to be made.
+/// Time limit of a connection attempt.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// How long after they were tried streams are tried again, if some are missing.
+/// Time between attempts to complete the set.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The same if none could be had.
+/// Time between attempts if none connected.
 const PAUSE_REFUSED: Duration = Duration::from_secs(60);
 
-/// The streams of a session, if it has any.
+/// The streams of a session.
 #[derive(Debug)]
 pub(crate) struct ParallelStreams {
     options: Options,
@@ -49,26 +46,26 @@ pub(crate) struct ParallelStreams {
 #[derive(Debug, Default)]
 struct State {
     connections: Vec<Arc<Connection>>,
-    /// Whether one has brought an answer since there were none.
+    /// A stream has brought a reply since there were none.
     have_served: bool,
-    /// The last word of a hand-off that goes on, and since when, for connections that are still to come.
+    /// The last hand-off signal, for streams that are yet to connect.
     hand_off: Option<(Signal, Instant)>,
     opening: Option<JoinHandle<()>>,
     not_before: Option<Instant>,
-    /// Seeds used, beside the session's own.
+    /// Seeds used, relative to the session's.
     drawn: u64,
 }
 
 impl State {
-    /// What to add to the session's seed for so many new streams. Nothing comes twice, and never zero: calls
-    /// of different streams may not be taken for one another, nor for the session's own.
+    /// Seeds for new streams, relative to the session's. Each is unique and not zero, so that the xids of different
+    /// connections differ.
     fn draw(&mut self, streams: u64) -> RangeInclusive<u64> {
         let first = self.drawn + 1;
         self.drawn += streams;
         first..=self.drawn
     }
 
-    /// One more stands, and knows what the others were told.
+    /// Adds a connected stream, and tells it of a hand-off.
     fn add(&mut self, connection: Connection) {
         let left = |at: Instant, all: Duration| Some(all.saturating_sub(at.elapsed())).filter(|left| !left.is_zero());
         let told = self.hand_off.and_then(|(signal, at)| match signal {
@@ -80,7 +77,7 @@ impl State {
         self.connections.push(Arc::new(connection));
     }
 
-    /// One is there no more, which `has_served` or not; whether it was there.
+    /// Removes a stream, which `has_served` or not. Returns whether it was there.
     fn remove(&mut self, connection: &Arc<Connection>, has_served: bool) -> bool {
         let before = self.connections.len();
         self.connections.retain(|l| !Arc::ptr_eq(l, connection));
@@ -91,7 +88,7 @@ impl State {
 }
 
 impl ParallelStreams {
-    /// None yet.
+    /// Without streams yet.
     pub(crate) fn new(options: Options) -> ParallelStreams {
         ParallelStreams { options, state: Arc::default() }
     }
@@ -100,21 +97,21 @@ impl ParallelStreams {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those that stand.
+    /// The connected streams.
     pub(crate) fn connections(&self) -> Vec<Arc<Connection>> {
         self.lock().connections.clone()
     }
 
-    /// A link under them all goes away, or is back.
+    /// Takes a hand-off signal.
     pub(crate) fn hand_off(&self, signal: Signal) {
         let mut state = self.lock();
         state.hand_off = Some((signal, Instant::now()));
         state.connections.iter().for_each(|connection| connection.shared.hand_off(signal));
     }
 
-    /// Whether streams do better than the datagrams of `core`. They do where a datagram is a packet at
-    /// most, if it may be a whole one: shorter ones alone the kernel does not send. What losses leave of a stream's window
-    /// fills neither a long path nor a fast one (which it may be until something of its pace is known), and on a slow one a block takes as long as a stream may be silent.
+    /// Whether streams are faster than the datagrams of `core`: where datagrams are single packets. With losses the
+    /// window of a stream fills neither a long nor a fast path, and on a slow path a block takes as long as a stream
+    /// may be silent. A path counts as fast until its rate is known.
     fn is_for(core: &Client) -> bool {
         if core.drops_fragments() {
             return !core.drops_packets();
@@ -125,7 +122,7 @@ impl ParallelStreams {
         !core.is_far() && !is_slow && core.frames_per_second().is_some_and(|path| can_fill(path, loss, trip))
     }
 
-    /// Begins to open some beside `connection` if it suffers from what they are for. Needs the runtime.
+    /// Opens streams beside `connection`, if they are faster. Needs the runtime.
     pub(crate) fn open_if_lossy(&self, connection: &Connection) {
         let mut state = self.lock();
         let (now, is_opening) = (Instant::now(), state.opening.as_ref().is_some_and(|t| !t.is_finished()));
@@ -135,7 +132,7 @@ impl ParallelStreams {
         let missing = STREAMS.saturating_sub(state.connections.len());
         {
             let core = &mut connection.shared.lock().core;
-            // While a hand-off goes on nothing is sent.
+            // During a hand-off nothing is sent.
             if missing == 0 || core.is_held() || !Self::is_for(core) {
                 return;
             }
@@ -171,9 +168,8 @@ impl ParallelStreams {
         }));
     }
 
-    /// One is of no use any more: what it carries ends, and it is reset, so that nothing of it
-    /// arrives later. Another may take its place after a while: a long one if it was the last, and none of them has brought
-    /// an answer. Whoever waits for one that is reset may come here, too.
+    /// Gives a stream up and resets it, so that nothing arrives later. It is replaced after a while: a long one if it
+    /// was the last and none brought a reply. Several callers may give up the same stream.
     pub(crate) fn give_up(&self, connection: &Arc<Connection>) {
         let has_served = connection.shared.lock().core.has_replied();
         connection.reset();
@@ -186,14 +182,13 @@ impl ParallelStreams {
     }
 }
 
-/// Whether all streams together carry what a path of so many frames a second does.
+/// Whether all streams together fill a path of so many frames a second.
 fn can_fill(frames_per_second: f64, loss: f64, trip: Duration) -> bool {
     STREAMS as f64 * segments_per_second(loss, trip) >= frames_per_second
 }
 
-/// What a stream carries, in full segments, where a share `loss` of them (above 0, at most 1) is lost one by
-/// one: J. Padhye and others, "Modeling TCP Throughput", 1998, equation 30, every segment acknowledged. Linux does somewhat
-/// better.
+/// Rate of a stream in full segments a second, with an independent loss rate `loss` (above 0, at most 1): J. Padhye and
+/// others, "Modeling TCP Throughput", 1998, equation 30, every segment acknowledged. Linux is a little faster.
 fn segments_per_second(loss: f64, trip: Duration) -> f64 {
     let repairs = trip.as_secs_f64() * (2.0 * loss / 3.0).sqrt();
     let timeouts = (3.0 * (3.0 * loss / 8.0).sqrt()).min(1.0) * loss * (1.0 + 32.0 * loss * loss);

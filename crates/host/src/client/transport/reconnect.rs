@@ -1,11 +1,10 @@
-//! A connection beside one that has gone silent, or in place of one that broke.
+//! Reconnecting: a second connection beside one that has gone silent, or in place of one that broke.
 //!
-//! After an outage the kernel's retransmission timer may have backed off to minutes, at either
-//! end. A new connection knows nothing of that. So while the present one is doubted
-//! ([`Client::doubt_at`](remora_client::Client::doubt_at)) others are tried, a few side by side
-//! because each SYN may be lost, and the first on which the server answers a NULL call wins. A
-//! server that is merely slow at a request has answered a NULL on the present one before
-//! ([`Client::ask_at`](remora_client::Client::ask_at)), and is left in peace.
+//! After an outage the retransmission timer of TCP may have backed off to minutes at either end. A new connection has
+//! not. So while the present one is doubted ([`Client::doubt_at`](remora_client::Client::doubt_at)), others are tried,
+//! a few side by side because each SYN may be lost. The first on which the server answers a NULL wins. A server that is
+//! slow at one request has answered a NULL on the present one before
+//! ([`Client::ask_at`](remora_client::Client::ask_at)).
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,22 +20,21 @@ use tokio::time::{sleep, timeout};
 
 use crate::client::transport::connect::connect;
 
-/// The time from one attempt to the next, at first and at most.
+/// Time between attempts, at first and at most.
 const APART: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
-/// How many attempts are made at the first pace: for a minute.
+/// Attempts at the first pace: a minute.
 const ATTEMPTS_AT_FIRST_PACE: u32 = 300;
-/// The most attempts side by side.
+/// Largest number of concurrent attempts.
 const SIDE_BY_SIDE: usize = 8;
-/// How long an attempt may take, beside its round trips.
+/// Time limit of an attempt beside its round trips.
 const ATTEMPT: Duration = Duration::from_secs(1);
-/// Round trips of an attempt: SYN and NULL, and as much again for queues.
+/// Round trips of an attempt: SYN and NULL, and as much for queues.
 const TRIPS: u32 = 4;
-/// A NULL call's reply is 24 bytes.
+/// Largest reply to a NULL in bytes; it usually has 24.
 const REPLY_MAX: usize = 256;
 
-/// A connection on which the server has just answered. `trip` is the usual round trip, as far
-/// as known. Never fails; dropping it ends its attempts. One attempt at a time is from `port`, if that can
-/// be had: by it some servers know a client's requests again.
+/// A connection on which the server has just answered; `trip` is the smoothed RTT. Never fails; dropping it cancels the
+/// attempts. One attempt at a time uses `port`, by which some servers recognise a client's duplicates.
 pub(crate) async fn answering_connection(server: SocketAddr, trip: Duration, port: Option<u16>) -> TcpStream {
     let lasts = ATTEMPT + trip * TRIPS;
     let mut apart = APART.0.max(lasts / SIDE_BY_SIDE as u32);
@@ -62,14 +60,13 @@ pub(crate) async fn answering_connection(server: SocketAddr, trip: Duration, por
     std::future::pending().await
 }
 
-/// A connection on which the server was asked nothing, if it can be had in the time of one attempt.
+/// A connection without a NULL, within the time of one attempt.
 pub(crate) async fn unasked_connection(server: SocketAddr, trip: Duration, port: Option<u16>) -> Option<TcpStream> {
     timeout(ATTEMPT + trip * TRIPS, connect(server, port)).await.ok()?.ok()
 }
 
 async fn attempt(server: SocketAddr, port: Option<u16>, n: u32) -> io::Result<TcpStream> {
-    // Servers take connections that begin with the same xid for those of a program that starts over, whose calls are
-    // none that come again.
+    // Servers take connections that begin with the same xid for a restarted program, whose calls are no duplicates.
     let xid = getrandom::u32().unwrap_or(n);
     let mut stream = connect(server, port).await?;
     let none = OpaqueAuth::none();
@@ -111,20 +108,20 @@ mod tests {
     use crate::client::transport::driver::run_tcp;
     use crate::client::transport::shared_core::SharedCore;
 
-    /// A server as these tests need it.
+    /// Behaviour of a test server.
     #[derive(Clone, Copy)]
     struct Served {
-        /// The first connection on which it answers NULL calls,
+        /// The first connection on which it answers NULL.
         answering: u32,
-        /// and GETATTRs,
+        /// The first connection on which it answers GETATTR.
         serving: u32,
-        /// these after so long;
+        /// Delay of those replies.
         late: Duration,
-        /// and whether meanwhile it looks at what else comes on that connection.
+        /// It reads further calls meanwhile.
         has_threads: bool,
     }
 
-    /// How many connections there were, and how many GETATTRs came.
+    /// Connections and GETATTRs that a server has seen.
     #[derive(Clone, Default)]
     struct Seen {
         connections: Arc<AtomicU32>,
@@ -171,7 +168,7 @@ mod tests {
         }
     }
 
-    /// How long a GETATTR takes at such a server, and what that has seen.
+    /// Time of a GETATTR at such a server, and what that has seen.
     async fn ask(served: Served) -> (Duration, Seen) {
         let (server, seen) = start(served).await;
         (get(server).await, seen)
@@ -185,14 +182,14 @@ mod tests {
         (server, seen)
     }
 
-    /// How long a GETATTR takes.
+    /// Time of a GETATTR.
     async fn get(server: SocketAddr) -> Duration {
         let (took, answer) = get_for(server, None).await;
         assert!(matches!(answer, Ok(Answer::Nfs(Reply::GetAttr(Err(_))))));
         took
     }
 
-    /// The same, where the client has so much patience; and what comes of it.
+    /// The same with a patience, and its result.
     async fn get_for(server: SocketAddr, give_up: Option<Duration>) -> (Duration, Result<Answer, ClientError>) {
         let clock = Clock::start();
         let config = Config { give_up, ..Config::new(Transport::Tcp) };
@@ -269,7 +266,7 @@ mod tests {
         let getting = get_for(server, Some(Duration::from_secs(2)));
         let (took, answer) = timeout(Duration::from_secs(10), getting).await.expect("an end");
         assert!(answer.is_err(), "{answer:?}");
-        // The first answer to a NULL renews the patience, for it may have ended an outage.
+        // The first reply to NULL renews the patience, for it may have ended an outage.
         assert!(took >= Duration::from_secs(2) && took < Duration::from_secs(5), "{took:?}");
     }
 }

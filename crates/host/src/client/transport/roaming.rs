@@ -1,9 +1,8 @@
-//! A UDP socket that goes with the machine from network to network.
+//! A UDP socket that follows the machine to other networks.
 //!
-//! A connected socket keeps the address that it got when it was connected. Once that is not the
-//! machine's any more (Wi-Fi was left for the mobile network, the DHCP server gave another) nothing gets out,
-//! or answers go where nobody is. TCP's connections fall silent then, and are made again; here the same requests
-//! go on from a new socket.
+//! A connected socket keeps its local address. When that is no longer the machine's (a new Wi-Fi or DHCP lease),
+//! nothing is sent, or replies go astray. TCP connections fall silent and are made again; here the same requests go on
+//! from a new socket.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -16,20 +15,20 @@ use tokio::net::UdpSocket;
 
 use crate::client::transport::connect::bind;
 
-/// How long nothing comes before the way is looked at, and how often then.
+/// Silence after which the route is checked, and interval of the checks.
 const SILENCE: Duration = Duration::from_secs(1);
-/// How often where the kernel says that it cannot send.
+/// Interval while the kernel cannot send.
 const REFUSED: Duration = Duration::from_millis(100);
 
-/// See the module.
+/// A UDP socket that follows the machine.
 pub(crate) struct RoamingSocket {
     pub(crate) socket: UdpSocket,
     server: SocketAddr,
-    /// When something came, or the way was looked at.
+    /// When something arrived, or the route was checked.
     sound: Time,
     /// The kernel could not send since.
     refused: bool,
-    /// What is sent is marked as a probe.
+    /// The socket marks packets as probes.
     marked: bool,
 }
 
@@ -38,11 +37,11 @@ impl RoamingSocket {
         RoamingSocket { socket, server, sound: now, refused: false, marked: false }
     }
 
-    /// Hands a message to the kernel, a probe with its mark.
+    /// Sends a message; a probe with its mark.
     pub(crate) fn try_send(&mut self, message: &Bytes) -> io::Result<usize> {
         let is_probe = is_probe(message);
         if is_probe != self.marked {
-            // Best effort: without its mark a probe is a message like any other.
+            // Best effort: the mark only affects priority.
             let traffic_class = if is_probe { u32::from(PROBE_DSCP) << 2 } else { 0 };
             let _ = match self.server {
                 SocketAddr::V4(_) => self.socket.set_tos_v4(traffic_class),
@@ -53,7 +52,7 @@ impl RoamingSocket {
         self.socket.try_send(message)
     }
 
-    /// Something came.
+    /// A message arrived.
     pub(crate) fn heard(&mut self, now: Time) {
         (self.sound, self.refused) = (now, false);
     }
@@ -63,15 +62,15 @@ impl RoamingSocket {
         self.refused = true;
     }
 
-    /// When to look whether the way is still this one, where an answer is waited for.
+    /// When to check the route, while a reply is due.
     pub(crate) fn look_at(&self) -> Time {
         self.sound + if self.refused { REFUSED } else { SILENCE }
     }
 
-    /// Looks; whether packets leave from another address now.
+    /// Checks the route. Returns whether packets leave from another address now.
     pub(crate) async fn look(&mut self, now: Time) -> bool {
         (self.sound, self.refused) = (now, false);
-        // Without any way at present it is looked at again.
+        // Without a route the next check decides.
         let Ok(fresh) = bind(self.server).await else { return false };
         let moved = address(&fresh) != address(&self.socket);
         if moved {

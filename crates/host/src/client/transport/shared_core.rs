@@ -16,52 +16,52 @@ use crate::client::error::ClientError;
 use crate::handoff::Signal;
 use crate::{Clock, tcp};
 
-/// What sessions and their driver share.
+/// State that sessions and the driver of a connection share.
 #[derive(Debug)]
 pub(crate) struct SharedCore {
     state: Mutex<State>,
-    /// There is something to send, or a timer has moved.
+    /// Notified when there is something to send, or a timer has moved.
     pub(crate) changed: Notify,
     pub(crate) clock: Clock,
-    /// The server as people know it.
+    /// The server for messages.
     pub(crate) name: String,
-    /// Others do its work while it stands still, so there is no search for a better one.
+    /// A parallel stream: others do its work while it stalls, so no second connection is tried.
     pub(crate) is_beside: bool,
-    /// Its connection, if it is a stream beside others, to ask the system how it goes.
+    /// The socket of a parallel stream, to ask the kernel about it.
     watched: Mutex<Option<OwnedFd>>,
-    /// Calls that the server has asked to make again later.
+    /// Calls that the server puts off.
     pub(crate) deferrals: Mutex<Deferrals>,
     closed: AtomicBool,
-    /// Why the server will have nothing to do with us, or we with it (ATP); then it is closed.
+    /// Why the connection was closed for good (ATP).
     refusal: OnceLock<Refusal>,
 }
 
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) core: Client,
-    /// Since when the server's machine has said that nobody listens there (UDP).
+    /// Since when the server's host has answered "port unreachable" (UDP).
     pub(crate) refused_since: Option<Time>,
     pub(crate) waiters: BTreeMap<CallId, oneshot::Sender<Result<Answer, Failure>>>,
-    /// How long the server may be silent once it has answered, until it has.
+    /// Patience after the server's first reply, until that comes.
     pub(crate) later_patience: Option<Option<Duration>>,
 }
 
 impl State {
-    /// Hands what the core has to tell to whoever waits for it.
+    /// Delivers the core's events.
     pub(crate) fn deliver_events(&mut self) {
         if self.later_patience.is_some() && (self.core.has_replied() || self.core.has_answer()) {
             self.core.set_give_up(self.later_patience.take().flatten());
         }
         while let Some(Event::Done { id, result }) = self.core.poll_event() {
             if let Some(waiter) = self.waiters.remove(&id) {
-                // Nobody waits any more: the answer is for nobody.
+                // The caller may be gone.
                 let _ = waiter.send(result);
             }
         }
     }
 }
 
-/// An answer that is still to come.
+/// A reply to come.
 pub(crate) type Pending = oneshot::Receiver<Result<Answer, Failure>>;
 
 impl SharedCore {
@@ -88,14 +88,13 @@ impl SharedCore {
         self.clock.now()
     }
 
-    /// Watches this connection from now on, or none. A connection that is watched stays open: before it is closed it must not
-    /// be any more.
+    /// Watches this socket from now on, or none. A watched socket stays open until it is not watched any more.
     pub(crate) fn watch(&self, stream: Option<OwnedFd>) {
         *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = stream;
     }
 
-    /// How long the other end has acknowledged nothing of what was sent over the connection that is watched; `None` if all of it
-    /// is acknowledged, or no connection is watched, or it does not stand any more.
+    /// How long the peer has acknowledged nothing of what was sent on the watched connection; `None` if all is
+    /// acknowledged or the connection is down.
     pub(crate) fn unacknowledged_for(&self) -> Option<Duration> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(tcp::unacknowledged_for)
     }
@@ -119,16 +118,16 @@ impl SharedCore {
         Ok(rx)
     }
 
-    /// Whoever waits is told that no answer will come.
+    /// Closes the connection: callers get an error.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         self.closed.store(true, Ordering::Relaxed);
         state.waiters.clear();
     }
 
-    /// The same, and why.
+    /// Closes the connection for this reason.
     pub(crate) fn refuse(&self, why: Refusal) {
-        // The first reason is the reason.
+        // The first reason counts.
         let _ = self.refusal.set(why);
         self.close();
     }
@@ -137,7 +136,7 @@ impl SharedCore {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// The link is about to go, or is back.
+    /// Takes a hand-off signal.
     pub(crate) fn hand_off(&self, signal: Signal) {
         {
             let mut state = self.lock();
@@ -151,7 +150,7 @@ impl SharedCore {
         self.changed.notify_one();
     }
 
-    /// The machine has another address: what is under way will not be answered at this one.
+    /// The machine has another address: replies to the old one are lost.
     pub(crate) fn moved(&self) {
         self.lock().core.moved(self.now());
         self.changed.notify_one();
@@ -177,7 +176,7 @@ impl SharedCore {
     }
 }
 
-/// The calls of a connection that the server has asked to make again later, and since when there has been one.
+/// Calls that the server puts off, and since when there are any.
 #[derive(Debug, Default)]
 pub(crate) struct Deferrals {
     count: usize,
@@ -185,7 +184,7 @@ pub(crate) struct Deferrals {
 }
 
 impl Deferrals {
-    /// How long there has been at least one.
+    /// How long there have been any.
     pub(crate) fn lasts(&self) -> Duration {
         self.since.as_ref().map(elapsed).unwrap_or_default()
     }
