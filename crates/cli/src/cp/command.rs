@@ -1,4 +1,4 @@
-//! The command: what is copied to where, and whether an unfinished tree is completed.
+//! The command: what is copied where, and whether an unfinished tree is completed.
 
 use std::fs;
 use std::io;
@@ -15,8 +15,7 @@ use crate::args::Cp;
 use crate::cp::resume::tree_marker::TreeMarker;
 use crate::cp::resume::{lock_file, temp_name};
 use crate::cp::transfer::destination::{self, LocalDestination, no_directory};
-use crate::cp::transfer::partial_upload::EarlyTempFile;
-use crate::cp::transfer::upload::UploadDestination;
+use crate::cp::transfer::upload_destination::{EarlyTempFile, UploadDestination};
 use crate::cp::transfer::{download, upload};
 use crate::cp::tree::unique_names::UniqueNames;
 use crate::cp::tree::{download_tree, upload_tree};
@@ -49,7 +48,7 @@ pub(crate) async fn run(args: Cp, kept: Kept) -> Result {
         }
     };
     let job = Arc::new(Job::new(&args, kept));
-    // The bar says it where there is one.
+    // A bar shows stalls itself.
     let is_shown = !args.json && progress::can_be_drawn();
     let new = if args.quiet || is_shown { Servers::quiet } else { Servers::new };
     let mut servers = new(args.link.clone()).advising(progress::ADVICE).limited(args.bwlimit.0);
@@ -64,13 +63,13 @@ pub(crate) async fn run(args: Cp, kept: Kept) -> Result {
     job.finish()
 }
 
-/// What is to be said of a word that is no URL of a file on a server but looks like one of something.
+/// Hint for an argument that looks like a URL and is none.
 fn meant(word: &str) -> Option<String> {
     let looks = word.contains("://") || Target::guess(word).is_some();
     looks.then(|| Target::parse(word).err().map(|e| e.to_string())).flatten()
 }
 
-/// What a word of the command line means as a URL; all others are paths here.
+/// The argument as a URL, if it is one; all others are local paths.
 fn as_url(word: &Path) -> Option<&str> {
     word.to_str().filter(|word| Target::is_url(word))
 }
@@ -85,7 +84,7 @@ async fn download_all(job: &Arc<Job>, servers: &mut Servers, urls: &[&str], dest
     let mut given = UniqueNames::default();
     let mut walk = Some(job.progress.walk());
     for (nth, url) in urls.iter().enumerate() {
-        // Of a tree, what is named may be a link, and is copied as one.
+        // With `-r` a link is copied as a link.
         let wanted = if job.recursive { Wanted::Named(0) } else { Wanted::Read };
         let done = match servers.look(url, wanted, &Source { job }).await {
             Ok((place, node)) => {
@@ -107,7 +106,7 @@ async fn download_all(job: &Arc<Job>, servers: &mut Servers, urls: &[&str], dest
     Ok(())
 }
 
-/// What is to be downloaded.
+/// The source of a download.
 struct Source<'a> {
     job: &'a Job,
 }
@@ -121,19 +120,19 @@ impl Look for Source<'_> {
     }
 }
 
-/// Where these are to be uploaded to.
+/// The destination of uploads.
 struct Goal<'a> {
     job: &'a Job,
     sources: &'a [PathBuf],
 }
 
 impl Look for Goal<'_> {
-    /// What is there, and the hidden file that was made already.
+    /// The object at the destination, and the temporary file that was made already.
     type Found = (std::result::Result<Node, ClientError>, Option<EarlyTempFile>);
 
     async fn look(&self, place: &Place) -> Self::Found {
         self.job.mounted();
-        // Side by side, for a round trip may be long.
+        // Concurrently, to save a round trip.
         tokio::join!(place.remote.walk(&place.parts, false), begin_early(self.job, place, self.sources))
     }
 
@@ -144,12 +143,11 @@ impl Look for Goal<'_> {
     }
 }
 
-/// Whether `dest`, a directory, is what an interrupted copy of this very place to this very name
-/// made, and is to be completed.
+/// Whether `dest` is a directory that an interrupted copy of this source to this name made, and is to be completed.
 fn is_begun_here(job: &Job, place: &Place, node: &std::result::Result<Node, ClientError>, dest: &Path) -> bool {
     let (Ok(meta), Ok(node)) = (fs::metadata(dest), node) else { return false };
     let begun = TreeMarker::down(place, node, dest);
-    // Without --resume the directory is one to copy into from now on.
+    // Without --resume it is copied into from now on.
     if !job.resume {
         begun.forget();
     }
@@ -179,7 +177,7 @@ async fn download_one(
             download_tree::down(job, &place.remote, node, url, &dest, &begun).await
         }
         FileType::SymLink if job.recursive => {
-            // Another link may give way, as below a directory, but nothing that a file would not replace.
+            // A link replaces a link, but nothing that a file would not replace.
             if dest.path.exists() {
                 dest.file()?;
             }
@@ -231,8 +229,8 @@ async fn upload_all(job: &Arc<Job>, servers: &mut Servers, sources: &[PathBuf], 
     Ok(())
 }
 
-/// Whether what was found at the place is what an interrupted copy of the source to this very name
-/// made, and is to be completed.
+/// Whether the destination is a directory that an interrupted copy of this source to this name made, and is to be
+/// completed.
 fn is_begun_there(job: &Job, place: &Place, sources: &[PathBuf], found: &Node) -> bool {
     let [source] = sources else { return false };
     if !found.is_dir() {
@@ -245,9 +243,9 @@ fn is_begun_there(job: &Job, place: &Place, sources: &[PathBuf], found: &Node) -
     job.resume && job.recursive && begun.is_there(found)
 }
 
-/// Completes what was begun.
+/// Completes an unfinished upload.
 async fn go_on(job: &Arc<Job>, servers: &mut Servers, sources: &[PathBuf], url: &str) -> Result {
-    // It may be what was mounted, and what it lies in is needed.
+    // The directory itself may have been mounted; its parent is needed.
     let place = servers.entry(url).await?;
     job.progress.watch(place.remote.session());
     let into = Into::Name { found: None, early: None };
@@ -257,7 +255,7 @@ async fn go_on(job: &Arc<Job>, servers: &mut Servers, sources: &[PathBuf], url: 
     Ok(())
 }
 
-/// Which directory the place is, if it is or leads to one, and what else it is.
+/// The directory that the place is or leads to, and the object at the place.
 async fn find_out(
     place: &Place,
     there: std::result::Result<Node, ClientError>,
@@ -268,7 +266,7 @@ async fn find_out(
     };
     let leads_to = match found.attr.kind {
         FileType::SymLink => match place.remote.walk(&place.parts, true).await {
-            // Another link may take its place; for what else may not, it is looked at again.
+            // Another link may replace it; for other sources it is resolved again.
             Err(e) if e.status() == Some(Status::NoEnt) || matches!(e, ClientError::Local(_)) => None,
             end => Some(end?),
         },
@@ -277,16 +275,15 @@ async fn find_out(
     Ok((leads_to.filter(Node::is_dir), Some(found)))
 }
 
-/// Where uploads go.
+/// Destination of uploads.
 enum Into {
-    /// Under their own names.
+    /// A directory: files keep their names.
     Directory(Node),
-    /// The one under the name that the URL gives, where this was found, and may have been begun.
+    /// The name in the URL, the object there, and the temporary file that was made already.
     Name { found: Option<Node>, early: Option<EarlyTempFile> },
 }
 
-/// Makes the hidden file for an upload before it is known what has its name, if that is likely
-/// all right.
+/// Makes the temporary file of an upload before the destination was looked up.
 async fn begin_early(job: &Job, place: &Place, sources: &[PathBuf]) -> Option<EarlyTempFile> {
     let ([source], [name]) = (sources, &place.parts[..]) else { return None };
     let is_file = destination::source(source, job.recursive).is_ok_and(|m| m.is_file());
@@ -298,8 +295,7 @@ async fn begin_early(job: &Job, place: &Place, sources: &[PathBuf]) -> Option<Ea
     EarlyTempFile::make(&place.remote, source, name.as_bytes()).await
 }
 
-/// Where a file goes that is to be copied to `dest`, which was named and has this path: through the link that
-/// has the name, if one has.
+/// Resolves a symbolic link at `dest`, whose components are `path`.
 async fn aim(dest: UploadDestination, path: impl FnOnce() -> Vec<Bytes>) -> Result<UploadDestination> {
     let old = match dest.old.clone() {
         Some(old) => old,
@@ -313,7 +309,7 @@ async fn aim(dest: UploadDestination, path: impl FnOnce() -> Vec<Bytes>) -> Resu
         _ => Error::remote(&dest.url)(e),
     })?;
     let (dir, name) = above.ok_or_else(|| Error::refused(&dest.url, "is a directory"))?;
-    // What was made already lies beside the link.
+    // The temporary file made already is beside the link.
     Ok(UploadDestination { dir, name: name.to_vec(), old: Some(Some(end)), early: None, ..dest })
 }
 
@@ -362,7 +358,7 @@ async fn upload_one(job: &Arc<Job>, place: &Place, into: &Into, source: &Path, m
     upload_tree::up(job, source, dest, &begun).await
 }
 
-/// The last name of a path, also of `.` and `dir/..`.
+/// The last component of a path, also of `.` and `dir/..`.
 fn local_name(path: &Path) -> Option<Vec<u8>> {
     let whole: PathBuf;
     let name = match path.file_name() {

@@ -1,7 +1,7 @@
-//! Identities of what one command has created, so that no later source replaces any of it.
+//! Objects that this command has created, which no later source may replace.
 //!
 //! Some file systems and servers take different names for one: upper and lower case, composed and decomposed letters.
-//! Only they know which. So `cp` compares what a copy would replace with what the command has created before.
+//! Only they know which. So `cp` compares the object that a copy would replace with those that it has created.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -16,12 +16,10 @@ use crate::exit::{Error, Result};
 use crate::out;
 use crate::remote::Node;
 
-/// How many entries of a directory are searched for the name of an inode, where the directory lists other inode
-/// numbers than stat(2).
+/// Largest number of directory entries searched for another name of an inode.
 const SEARCHED_MAX: usize = 10_000;
 
-/// What tells one file or directory from all others: a device and an inode number here, a hash of the file handle on
-/// a server.
+/// Identity of an object: device and inode number here, handle hash on a server.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct FileKey([u8; 16]);
 
@@ -34,8 +32,8 @@ impl FileKey {
         FileKey::hash(&[&node.fh.0])
     }
 
-    /// Of one that may have another handle under each of its names. Servers that give all files the same number exist,
-    /// so its times count, too.
+    /// Of an object that may have another handle under each name. It includes the times, for some servers give all
+    /// files one number.
     fn of_attributes(node: &Node) -> FileKey {
         let attr = &node.attr;
         let times = [attr.mtime.secs, attr.mtime.nanos, attr.ctime.secs, attr.ctime.nanos].map(u32::to_be_bytes);
@@ -54,7 +52,7 @@ impl FileKey {
     }
 }
 
-/// What one command has created, or found to be created by an earlier run of it: 16 bytes for each file and directory.
+/// Objects that this command has created or found complete: 16 bytes each.
 #[derive(Debug, Default)]
 pub(crate) struct CreatedObjects {
     state: Mutex<State>,
@@ -63,7 +61,7 @@ pub(crate) struct CreatedObjects {
 #[derive(Debug, Default)]
 struct State {
     keys: HashSet<FileKey>,
-    /// Names of those that may be met again under another one.
+    /// Names of objects that may be met again under another name.
     names: HashMap<FileKey, Box<[u8]>>,
 }
 
@@ -72,12 +70,12 @@ impl CreatedObjects {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of a file or directory. `false` if it was noted before.
+    /// Records an object. Returns false if it was recorded before.
     pub(crate) fn note(&self, key: FileKey) -> bool {
         self.lock().keys.insert(key)
     }
 
-    /// Takes note of what has this name on a server. `false` if it was noted before.
+    /// Records an object with its name on a server. Returns false if it was recorded before.
     pub(crate) fn note_named(&self, node: &Node, name: &[u8]) -> bool {
         let keys = [FileKey::of_handle(node), FileKey::of_attributes(node)];
         let mut state = self.lock();
@@ -88,8 +86,7 @@ impl CreatedObjects {
         state.keys.insert(keys[0])
     }
 
-    /// Remembers the name of what was created here as `path`. The directory need not list it: some list all names in
-    /// lower case.
+    /// Records the name of a local object. A directory may list another one, in lower case for example.
     pub(crate) fn remember_name(&self, path: &Path) {
         let (Ok(meta), Some(name)) = (fs::symlink_metadata(path), path.file_name()) else { return };
         let (key, mut state) = (FileKey::of_local(&meta), self.lock());
@@ -98,7 +95,7 @@ impl CreatedObjects {
         }
     }
 
-    /// An error if `old`, which has the name here that `dest` ends in, was just created.
+    /// Fails if the local object `old` at `dest` was just created.
     pub(crate) fn check_here(&self, dest: &Path, old: &fs::Metadata) -> io::Result<()> {
         let (key, state) = (FileKey::of_local(old), self.lock());
         if !state.keys.contains(&key) {
@@ -110,7 +107,7 @@ impl CreatedObjects {
         Err(io::Error::other(refusal(other.as_deref())))
     }
 
-    /// An error if `old`, which has the name on the server that `source` is to be copied to, was just created.
+    /// Fails if `old`, which `source` would replace on the server, was just created.
     pub(crate) fn check_there(&self, source: &Path, old: &Node) -> Result {
         let state = self.lock();
         let keys = [FileKey::of_handle(old), FileKey::of_attributes(old)];
@@ -126,7 +123,7 @@ fn refusal(other: Option<&[u8]>) -> String {
     format!("{what} {other}, which was just copied: the destination takes both names for one")
 }
 
-/// The other name by which the directory lists what is found as `path`.
+/// Another name of the object at `path` in its directory.
 fn name_here(path: &Path, key: FileKey, inode: u64) -> Option<OsString> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let others = || {
@@ -146,7 +143,7 @@ mod tests {
 
     use super::*;
 
-    /// A second name of the same inode stands for a file system that takes both names for one.
+    /// A hard link stands for a file system that takes both names for one.
     #[test]
     fn just_created_file_is_not_replaced_under_another_name() {
         let dir = tempfile::tempdir().unwrap();

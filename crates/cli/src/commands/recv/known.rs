@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use crate::cp::resume::temp_file::AS_IT_IS;
+use crate::cp::resume::lock_file::AS_IT_IS;
 
 /// Files that are remembered.
 const FILES_MAX: usize = 1024;

@@ -1,4 +1,4 @@
-//! Which bytes of a file have arrived.
+//! Sets of byte ranges.
 
 use std::ops::Range;
 
@@ -9,12 +9,11 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct ByteRanges(Vec<Range<u64>>);
 
 impl ByteRanges {
-    /// Adds a range.
     pub(crate) fn insert(&mut self, new: Range<u64>) {
         if new.is_empty() {
             return;
         }
-        // Those that the new one touches melt into it.
+        // Ranges that touch the new one are merged.
         let first = self.0.partition_point(|r| r.end < new.start);
         let last = self.0.partition_point(|r| r.start <= new.end);
         let touched = self.0.get(first..last).unwrap_or_default();
@@ -23,16 +22,16 @@ impl ByteRanges {
         self.0.splice(first..last, std::iter::once(start..end));
     }
 
-    /// All that is in it or in `other`.
+    /// The union with `other`.
     pub(crate) fn with(&self, other: &ByteRanges) -> ByteRanges {
         let (mut sorted, mut both) = ([&self.0[..], &other.0[..]].concat(), ByteRanges::default());
-        // In order each is put at the end.
+        // In order, each is appended.
         sorted.sort_unstable_by_key(|range| range.start);
         sorted.into_iter().for_each(|range| both.insert(range));
         both
     }
 
-    /// What is missing of `0..size`.
+    /// The ranges of `0..size` that are not in it.
     pub(crate) fn missing(&self, size: u64) -> Vec<Range<u64>> {
         let mut gaps = Vec::new();
         let mut at = 0;
@@ -45,22 +44,22 @@ impl ByteRanges {
         gaps
     }
 
-    /// What is in it of `0..size`.
+    /// The ranges of `0..size` that are in it.
     pub(crate) fn within(&self, size: u64) -> Vec<Range<u64>> {
         self.0.iter().map(|r| r.start..r.end.min(size)).filter(|r| r.start < r.end).collect()
     }
 
-    /// How many bytes are in it.
+    /// Number of bytes in it.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.iter().map(|r| r.end.saturating_sub(r.start)).fold(0, u64::saturating_add)
     }
 
-    /// Behind the last one.
+    /// End of the last range.
     pub(crate) fn end(&self) -> u64 {
         self.0.last().map_or(0, |r| r.end)
     }
 
-    /// Whether it is what it should be; one that was read from a file may not be.
+    /// Whether it is sorted and disjoint; one that was read from a file may not be.
     pub(crate) fn is_sound(&self) -> bool {
         self.0.iter().all(|r| r.start < r.end) && self.0.windows(2).all(|w| w[0].end < w[1].start)
     }

@@ -1,8 +1,8 @@
-//! What is known of an unfinished copy: which source it is of, and what of it is safe.
+//! The journal of an unfinished copy: its source, and the ranges on stable storage.
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -11,25 +11,25 @@ use crate::cp::resume::byte_ranges::ByteRanges;
 use crate::cp::resume::source_state::SourceIdentity;
 use crate::cp::resume::temp_file::{read_note, write_note};
 
-/// Journals of another version are not understood, and not used.
+/// Version of the format. Journals of other versions are not used.
 const VERSION: u32 = 3;
-/// No journal is longer.
+/// Largest journal in bytes.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// The state of an unfinished copy.
+/// State of an unfinished copy.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Journal {
     version: u32,
-    /// What is copied.
+    /// The source.
     source: SourceIdentity,
-    /// The file that is copied to, by what no other file has, also not a later one.
+    /// Identifies the temporary file: inode number here, handle hash on a server.
     part: String,
-    /// What of it is on stable storage.
+    /// Ranges on stable storage.
     pub(crate) done: ByteRanges,
 }
 
 impl Journal {
-    /// Of a copy that begins.
+    /// Of a new copy.
     pub(crate) fn new(source: SourceIdentity, part: impl ToString) -> Journal {
         Journal { version: VERSION, source, part: part.to_string(), done: ByteRanges::default() }
     }
@@ -39,18 +39,18 @@ impl Journal {
         self.source.size()
     }
 
-    /// Whether nothing is missing.
+    /// Whether no range is missing.
     pub(crate) fn is_complete(&self) -> bool {
         self.done.missing(self.source.size()).is_empty()
     }
 
-    /// Whether it is about this copy, of which `part_size` bytes are there.
+    /// Whether it is about this copy, whose temporary file has `part_size` bytes.
     pub(crate) fn is_about(&self, source: &SourceIdentity, part: impl ToString, part_size: u64) -> bool {
         let fits = self.done.is_sound() && self.done.end() <= part_size.min(source.size());
         fits && self.version == VERSION && self.source == *source && self.part == part.to_string()
     }
 
-    /// Why a copy of `source` begins afresh although this was noted.
+    /// Why a copy of `source` begins afresh despite this journal.
     pub(crate) fn why_afresh(&self, source: &SourceIdentity) -> String {
         let why = if self.version != VERSION {
             "another version of this program had begun it"
@@ -63,12 +63,12 @@ impl Journal {
     }
 }
 
-/// Where a journal is kept.
+/// The file of a journal.
 #[derive(Debug)]
 pub(crate) struct JournalFile {
     path: PathBuf,
-    /// Nothing is written any more. Held while writing, so that no late writer brings a
-    /// removed journal back.
+    /// Set by [`remove`](JournalFile::remove). Held while writing, so that no late writer brings a removed journal
+    /// back.
     closed: Mutex<bool>,
 }
 
@@ -77,12 +77,12 @@ impl JournalFile {
         JournalFile { path, closed: Mutex::new(false) }
     }
 
-    /// The journal that is there; one that cannot be read or is not ours is as good as none.
+    /// Reads the journal; `None` if it is unreadable or not ours.
     pub(crate) fn load(&self) -> Option<Journal> {
         serde_json::from_slice(&read_note(&self.path, BYTES_MAX)?).ok()
     }
 
-    /// Replaces what is there.
+    /// Replaces the journal.
     pub(crate) fn store(&self, journal: &Journal) -> io::Result<()> {
         let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         if *closed {
@@ -91,26 +91,18 @@ impl JournalFile {
         write_note(&self.path, &serde_json::to_vec(journal)?)
     }
 
-    /// Removes what an earlier copy left there, which may not be taken for this one's. Says whether nothing is
-    /// there now.
+    /// Removes the journal of an earlier copy. Returns whether none is left.
     pub(crate) fn clear(&self) -> bool {
         fs::remove_file(&self.path).is_ok() || !self.path.exists()
     }
 
-    /// Removes it for good.
+    /// Removes the journal for good.
     pub(crate) fn remove(&self) {
         let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         *closed = true;
-        // One that was never written is not there.
+        // It may never have been written.
         let _ = fs::remove_file(&self.path);
     }
-}
-
-/// `path` with `suffix` behind its name.
-pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
 }
 
 #[cfg(test)]

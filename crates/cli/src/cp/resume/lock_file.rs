@@ -1,4 +1,4 @@
-//! Locks: one copy at a time to a place, so that none takes another's part away.
+//! Lock files: one copy at a time to a destination.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -7,21 +7,20 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 
-use crate::cp::resume::temp_file::AS_IT_IS;
-
-/// How often a lock's file may go away between being opened and being locked, or be held for the
-/// moment in which it is swept away.
+/// Flags that follow no link and do not wait at a pipe.
+pub(crate) const AS_IT_IS: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits() as i32;
+/// Attempts to lock a file that is removed or swept meanwhile.
 pub(crate) const TRIES_MAX: usize = 10;
-/// Longer than that moment.
+/// Longer than a sweep holds a lock.
 const SWEPT_AFTER: Duration = Duration::from_millis(10);
-/// How many files of the state directory are looked at for locks that were left behind.
+/// Largest number of files in the state directory that a sweep looks at.
 const SWEEP_MAX: usize = 1000;
-/// What the names of locks end in.
+/// Suffix of lock files.
 const SUFFIX: &str = ".json.lock";
 
-/// Locks a file for as long as it is open; fails if another process has.
+/// Locks a file while it is open; fails if another process holds the lock.
 pub(crate) fn lock(file: &File) -> io::Result<()> {
     flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
         rustix::io::Errno::WOULDBLOCK => busy(),
@@ -29,8 +28,7 @@ pub(crate) fn lock(file: &File) -> io::Result<()> {
     })
 }
 
-/// Whether `file` is what `path` names, and not one that was removed or replaced after it was opened. A
-/// lock is worth something on such a file only.
+/// Whether `path` still names `file`. A lock on a removed or replaced file keeps nobody out.
 pub(crate) fn is_at(path: &Path, file: &File) -> bool {
     let number = |meta: fs::Metadata| (meta.dev(), meta.ino());
     match (fs::symlink_metadata(path), file.metadata()) {
@@ -43,7 +41,7 @@ pub(crate) fn busy() -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, "another copy to this file is under way")
 }
 
-/// A file that is there to be locked, and goes when its owner does.
+/// A lock file, removed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct LockFile {
     path: PathBuf,
@@ -51,7 +49,7 @@ pub(crate) struct LockFile {
 }
 
 impl LockFile {
-    /// Fails with [`io::ErrorKind::ResourceBusy`] if another process has it.
+    /// Fails with [`io::ErrorKind::ResourceBusy`] if another process holds the lock.
     pub(crate) fn acquire(path: &Path) -> io::Result<LockFile> {
         for _ in 0..TRIES_MAX {
             let mut options = OpenOptions::new();
@@ -71,13 +69,13 @@ impl LockFile {
         Err(busy())
     }
 
-    /// With a file that is locked; `None` if its last owner removed it just before.
+    /// Of a locked file; `None` if its last owner has just removed it.
     fn of(path: &Path, locked: File) -> Option<LockFile> {
         is_at(path, &locked).then(|| LockFile { path: path.to_owned(), _locked: locked })
     }
 }
 
-/// Removes locks whose owners were killed. Best effort: they only take room.
+/// Removes lock files of killed processes. Best effort.
 pub(crate) fn sweep(dir: &Path) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries.take(SWEEP_MAX).filter_map(Result::ok) {
@@ -87,7 +85,7 @@ pub(crate) fn sweep(dir: &Path) {
         let path = entry.path();
         let Ok(file) = OpenOptions::new().write(true).custom_flags(AS_IT_IS).open(&path) else { continue };
         if lock(&file).is_ok() {
-            // Taken as by its next owner, and gone with it.
+            // Removed as by its next owner.
             drop(LockFile::of(&path, file));
         }
     }
@@ -95,8 +93,7 @@ pub(crate) fn sweep(dir: &Path) {
 
 impl Drop for LockFile {
     fn drop(&mut self) {
-        // While the lock is held, so that it is this file and no successor's. Best effort: one
-        // that stays is used again.
+        // While the lock is held, so that it is no successor's file. Best effort: a remaining file is used again.
         let _ = fs::remove_file(&self.path);
     }
 }

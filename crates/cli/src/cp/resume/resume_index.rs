@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 
 use remora_wire::nfs3::Fh;
 
-use crate::cp::transfer::upload::UploadDestination;
+use crate::cp::resume::temp_name::part_name;
 use crate::servers::Place;
 use crate::state;
 
-/// Path of the journal of an upload of `source` to `dest`; `None` without a state directory.
-pub(crate) fn upload_journal(source: &Path, dest: &UploadDestination) -> Option<PathBuf> {
+/// Path of the journal of an upload of `source` to `name` in a directory; `None` without a state directory.
+pub(crate) fn upload_journal(source: &Path, dir_fh: &Fh, name: &[u8]) -> Option<PathBuf> {
     let dir = state::user_dir()?;
     state::make_private(&dir).ok()?;
-    let name = digest(&[&user(), &dest.dir.fh.0, &dest.name, whole_path(source).as_os_str().as_encoded_bytes()]);
+    let name = digest(&[&user(), &dir_fh.0, name, whole_path(source).as_os_str().as_encoded_bytes()]);
     Some(dir.join(format!("upload-{name}.json")))
 }
 
@@ -37,11 +37,12 @@ pub(crate) fn tree_marker(direction: Direction, here: &Path, place: &Place) -> O
     Some(state::user_dir()?.join(format!("tree-{name}")))
 }
 
-/// Eight hexadecimal digits for the temporary name of an upload of `source` to `name`. Other users, clients and sources
-/// have other ones.
-pub(crate) fn upload_tag(source: &Path, name: &[u8]) -> String {
+/// The temporary name of an upload, the same in each run. Names of other users, clients and sources differ: RENAME moves
+/// whatever has the temporary name.
+pub(crate) fn upload_temp_name(source: &Path, name: &[u8]) -> Vec<u8> {
     let source = whole_path(source);
-    digest(&[&user(), &state::own_id().bytes, name, source.as_os_str().as_encoded_bytes()])[..8].to_owned()
+    let tag = digest(&[&user(), &state::own_id().bytes, name, source.as_os_str().as_encoded_bytes()]);
+    part_name(name, &format!("-{}", &tag[..8]))
 }
 
 /// A hash of a file handle. Unlike an inode number it differs for the next file that gets the same number, and some

@@ -1,7 +1,7 @@
-//! Which file it is, and in which state: what tells whether it is still what a copy was begun of.
+//! Identity and state of a source: whether it is still what a copy was begun of.
 //!
-//! The time of modification (mtime) can be set back by who changes a file, and some programs do. The time of change
-//! (ctime) cannot; but it is new, too, when a mode, an owner or a name is.
+//! A program can set the time of modification (mtime) back. It cannot set the time of change (ctime), but that is also
+//! new after a change of mode, owner or name.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +14,7 @@ use crate::exit::Error;
 /// Seconds and nanoseconds.
 type Instant = (i64, u32);
 
-/// Which file, in which state: if any of it differs, a copy cannot go on.
+/// Identity and state of a source. If any field differs, a copy begins afresh.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct SourceIdentity {
     device: u64,
@@ -31,7 +31,7 @@ impl SourceIdentity {
         SourceIdentity { device: attr.fsid, file: attr.fileid, size: attr.size, mtime, ctime }
     }
 
-    /// Of a file here.
+    /// Of a local file.
     pub(crate) fn of_local(meta: &fs::Metadata) -> SourceIdentity {
         let mtime = (meta.mtime(), meta.mtime_nsec() as u32);
         let ctime = (meta.ctime(), meta.ctime_nsec() as u32);
@@ -43,21 +43,19 @@ impl SourceIdentity {
         self.size
     }
 
-    /// Whether `copy`, whose time was set to this one's, still looks like a copy of it. Times of change are never
-    /// the same.
+    /// Whether `copy` looks like a copy: same size and mtime.
     pub(crate) fn is_copied_by(&self, copy: &SourceIdentity) -> bool {
         self.size == copy.size && self.has_dated(copy)
     }
 
-    /// Whether `copy` has the time that was set when it was this one's copy. Some file systems keep whole
-    /// seconds only.
+    /// Whether `copy` has this mtime. Some file systems keep whole seconds only.
     pub(crate) fn has_dated(&self, copy: &SourceIdentity) -> bool {
         let (mine, theirs) = (nearest(self.mtime), copy.mtime);
         i64::from(mine.secs) == theirs.0 && (mine.nanos == theirs.1 || theirs.1 == 0)
     }
 }
 
-/// What a copy on a server gets for a time. NFSv3 counts seconds from 1970 to 2106.
+/// The nearest time that NFSv3 has: 1970 to 2106.
 pub(crate) fn nearest((secs, nanos): Instant) -> NfsTime {
     match u32::try_from(secs) {
         Ok(secs) => NfsTime { secs, nanos },
@@ -65,11 +63,11 @@ pub(crate) fn nearest((secs, nanos): Instant) -> NfsTime {
     }
 }
 
-/// A file's identity, and what may be new of it without a new content.
+/// Identity and attributes of a source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SourceState {
     identity: SourceIdentity,
-    /// Mode, owner, group and number of names. What sets one of them sets the time of change.
+    /// Mode, owner, group and link count: each of them explains a new ctime.
     attributes: (u32, u32, u32, u64),
 }
 
@@ -80,9 +78,9 @@ impl SourceState {
         SourceState { identity: SourceIdentity::of_remote(attr), attributes }
     }
 
-    /// Of a file here.
+    /// Of a local file.
     pub(crate) fn of_local(meta: &fs::Metadata) -> SourceState {
-        // On a server a mode is without what kind of file it is.
+        // A mode on a server has no file type.
         let attributes = (meta.mode() & 0o7777, meta.uid(), meta.gid(), meta.nlink());
         SourceState { identity: SourceIdentity::of_local(meta), attributes }
     }
@@ -91,7 +89,7 @@ impl SourceState {
         &self.identity
     }
 
-    /// What has become of it, now that it is like this.
+    /// The change from this state to `now`.
     pub(crate) fn change_to(&self, now: &SourceState) -> Change {
         let (was, is) = (&self.identity, &now.identity);
         if *is == *was {
@@ -100,31 +98,31 @@ impl SourceState {
         if *is != (SourceIdentity { ctime: is.ctime, ..was.clone() }) {
             return Change::Content;
         }
-        // A mode, an owner or a name explains a new time of change.
+        // A mode, an owner or a name explains a new ctime.
         if self.attributes == now.attributes { Change::Unclear } else { Change::None }
     }
 }
 
-/// What became of a source while it was copied; the last is the worst.
+/// Change of a source while it is copied, in order of severity.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Change {
-    /// Nothing that matters.
+    /// No change of content.
     None,
-    /// It has a new time of change, and nothing says why.
+    /// A new ctime without explanation.
     Unclear,
-    /// Its size or time of modification is another.
+    /// A new size or mtime.
     Content,
 }
 
 impl Change {
-    /// The same, now that source and copy were compared and found equal, and this has become of the source since that
-    /// began: what it was when they were compared counts only if it is that still.
+    /// The change after source and copy were compared and found equal, with the change `meanwhile`. An unexplained
+    /// ctime before the comparison does not matter.
     pub(crate) fn compared(self, meanwhile: Change) -> Change {
         let before = if self == Change::Unclear { Change::None } else { self };
         before.max(meanwhile)
     }
 
-    /// What is to be said of a copy of `what`.
+    /// The error for a copy of `what`.
     pub(crate) fn error(self, what: impl std::fmt::Display) -> Option<Error> {
         match self {
             Change::None => None,

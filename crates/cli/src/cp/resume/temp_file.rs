@@ -1,21 +1,16 @@
-//! Files under names that others may know, in directories where others may write: one is taken up only if it is
-//! ours, and nothing is read or written through a link that somebody put there.
+//! Temporary files in directories where others may write. One is resumed only if this user or root owns it, and nothing
+//! is read or written through a link.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use rustix::fs::OFlags;
+use crate::cp::resume::lock_file::{AS_IT_IS, TRIES_MAX, busy, is_at, lock};
+use crate::cp::resume::temp_name::with_suffix;
 
-use crate::cp::resume::journal::with_suffix;
-use crate::cp::resume::lock_file::{TRIES_MAX, busy, is_at, lock};
-
-/// What opens no link, and waits for nobody at the other end of a pipe that took a file's place.
-pub(crate) const AS_IT_IS: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits() as i32;
-
-/// The file under a hidden name, locked. It is the one that an earlier run left there if that is ours and `known`
-/// finds what is to be gone on with, and else a new one. Fails if another copy has it.
+/// Opens and locks the temporary file at `path`: the existing one if it is ours and `known` finds its journal, else a
+/// new one. Fails if another copy holds it.
 pub(crate) fn open<T>(path: &Path, known: impl Fn(&File) -> io::Result<Option<T>>) -> io::Result<(File, Option<T>)> {
     for _ in 0..TRIES_MAX {
         if let Some(left) = open_left(path)? {
@@ -36,7 +31,7 @@ pub(crate) fn open<T>(path: &Path, known: impl Fn(&File) -> io::Result<Option<T>
     Err(busy())
 }
 
-/// Opens what is there. What cannot be opened is removed, or that fails and says why.
+/// Opens an existing file. Removes what cannot be opened, or fails.
 fn open_left(path: &Path) -> io::Result<Option<File>> {
     match fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -52,8 +47,8 @@ fn open_left(path: &Path) -> io::Result<Option<File>> {
     Ok(None)
 }
 
-/// One that was interrupted just before it got its name may have the mode of a source that nobody may write. Fails if
-/// another copy has such a one.
+/// Opens for reading and writing. A copy that was interrupted before its rename may have the mode of a read-only
+/// source. Fails if another copy holds it.
 fn open_both_ways(path: &Path) -> io::Result<File> {
     let open = |writes| OpenOptions::new().read(true).write(writes).custom_flags(AS_IT_IS).open(path);
     match open(true) {
@@ -62,7 +57,7 @@ fn open_both_ways(path: &Path) -> io::Result<File> {
             if !is_ours(&file.metadata()?) {
                 return Err(e);
             }
-            // Another copy may be about to give it its name, and then it keeps this mode.
+            // Another copy may be about to rename it with this mode.
             if !is_owned(path, &file)? {
                 return Err(io::ErrorKind::NotFound.into());
             }
@@ -73,14 +68,14 @@ fn open_both_ways(path: &Path) -> io::Result<File> {
     }
 }
 
-/// A plain file that nobody but us and root can have made, and that has no other name: through that, what is
-/// written here would get into a file of ours that somebody linked.
+/// Whether only this user or root can have made it and it has one name: writing through a hard link would change
+/// another file.
 fn is_ours(found: &Metadata) -> bool {
     let us = rustix::process::geteuid().as_raw();
     found.is_file() && found.nlink() <= 1 && [us, 0].contains(&found.uid())
 }
 
-/// A new file that is nobody else's; `None` if another copy was faster.
+/// Creates a new file; `None` if another copy was faster.
 fn make(path: &Path) -> io::Result<Option<File>> {
     match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(None),
@@ -89,14 +84,13 @@ fn make(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Locks `file`; fails if another copy has it. One that was removed before it was locked is a part no
-/// more, and its lock keeps nobody away from the one that has its name.
+/// Locks `file`; fails if another copy holds it. Returns whether `path` still names it.
 fn is_owned(path: &Path, file: &File) -> io::Result<bool> {
     lock(file)?;
     Ok(is_at(path, file))
 }
 
-/// What was noted at `path`, if that is ours and has `max` bytes at most.
+/// Reads the note at `path`, if it is ours and has at most `max` bytes.
 pub(crate) fn read_note(path: &Path, max: u64) -> Option<Vec<u8>> {
     let file = OpenOptions::new().read(true).custom_flags(AS_IT_IS).open(path).ok()?;
     let meta = file.metadata().ok().filter(is_ours)?;
@@ -106,10 +100,10 @@ pub(crate) fn read_note(path: &Path, max: u64) -> Option<Vec<u8>> {
     (meta.len() <= max && note.len() as u64 <= max).then_some(note)
 }
 
-/// Notes that, in place of what was noted before.
+/// Replaces the note at `path`.
 pub(crate) fn write_note(path: &Path, note: &[u8]) -> io::Result<()> {
     let new = with_suffix(path, ".new");
-    // Left by a copy that was killed, or put there by somebody: what that is, or leads to, stays as it is.
+    // Left by a killed copy, or put there by somebody: removed, not followed.
     remove_if_there(&new)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     file.write_all(note)?;
@@ -139,7 +133,7 @@ mod tests {
         let path = dir.path().join("x");
         fs::write(&path, "left").unwrap();
         let left = open_left(&path).unwrap().unwrap();
-        // Meanwhile another copy locks that, removes it and makes its own.
+        // Meanwhile another copy locks it, removes it and makes its own.
         let _first = afresh(&path).unwrap();
         assert!(!is_owned(&path, &left).unwrap(), "it can be locked, and is worth nothing");
         assert_eq!(afresh(&path).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
@@ -155,7 +149,7 @@ mod tests {
         assert!(is_at(&path, &first));
     }
 
-    /// What others can put under a name: links of both kinds, and files of their own.
+    /// Links of both kinds, and files of other users.
     #[test]
     fn only_what_is_ours_is_taken_up_and_what_is_not_stays_as_it_is() {
         for how in ["link", "hard link", "another's", "ours"] {
@@ -168,7 +162,7 @@ mod tests {
                 _ => fs::write(&path, "other").unwrap(),
             }
             if how == "another's" && std::os::unix::fs::chown(&path, Some(2001), None).is_err() {
-                // Only root can make one.
+                // Requires root.
                 continue;
             }
             let note = read_note(&path, 5);

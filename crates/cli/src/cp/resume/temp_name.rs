@@ -1,17 +1,18 @@
-//! Names: of unfinished copies, and of what a server says lies in a directory.
+//! Temporary names, and checks of names from a server.
 
-/// The longest hidden name, in bytes. Most file systems take 255, but those that encrypt names take less
-/// (eCryptfs, and the encrypted shares of network storage: 143), and a copy is not to fail for a name that nobody sees.
+use std::path::{Path, PathBuf};
+
+/// Longest temporary name in bytes. Most file systems take 255, those that encrypt names (eCryptfs, encrypted network
+/// shares) 143.
 const NAME_MAX: usize = 143;
 
-/// What hidden names have in them.
+/// Part of every temporary name.
 const MARK: &str = ".remora-part";
 
-/// The hidden name under which `name` is copied. `tag` sets copies by different people apart
-/// where they meet in one directory; it may be empty.
+/// The temporary name for `name`. `tag` keeps copies of different users apart; it may be empty.
 pub(crate) fn part_name(name: &[u8], tag: &str) -> Vec<u8> {
     let part = [b".", name, MARK.as_bytes(), tag.as_bytes()].concat();
-    // A download's journal has a suffix, and while it is written another.
+    // A download's journal has a suffix, and another while it is written.
     if part.len() + ".json.new".len() <= NAME_MAX {
         return part;
     }
@@ -19,15 +20,21 @@ pub(crate) fn part_name(name: &[u8], tag: &str) -> Vec<u8> {
     format!(".{}{MARK}{tag}", &hash[..32]).into_bytes()
 }
 
-/// Whether this is such a name: of a copy that is under way, or was given up.
+/// Whether it is a temporary name.
 pub(crate) fn is_part(name: &[u8]) -> bool {
     name.starts_with(b".") && name.windows(MARK.len()).any(|w| w == MARK.as_bytes())
 }
 
-/// Whether a name that a server lists may be used here: a single component that leads
-/// nowhere else.
+/// Whether a name from a server is a single component.
 pub(crate) fn is_plain(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..") && !name.iter().any(|b| matches!(b, b'/' | 0))
+}
+
+/// `path` with `suffix` appended to its name.
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What `cp -p` keeps beside permission bits and the time of modification: owner, group, the time of access, and the
-//! set-user-ID, set-group-ID and sticky bits.
+//! Attributes of copies: mode and mtime; with `-p` also owner, group, atime, and the set-user-ID, set-group-ID and
+//! sticky bits.
 
 use std::fs::{self, File, FileTimes};
 use std::io;
@@ -14,9 +14,9 @@ use crate::cp::resume::source_state::nearest;
 use crate::exit;
 use crate::remote::Remote;
 
-/// What is kept without `-p`.
+/// Mode bits without `-p`.
 const PERMISSIONS: u32 = 0o777;
-/// What a copy gets that has not its source's owner and group.
+/// Mode bits of a copy with another owner.
 const WITHOUT_SET_IDS: u32 = 0o1777;
 
 /// Owner and group.
@@ -26,16 +26,16 @@ pub(crate) struct Owner {
     gid: u32,
 }
 
-/// What an uploaded copy is to look like.
+/// Attributes of an uploaded copy.
 #[derive(Clone, Debug)]
 pub(crate) struct UploadAttributes {
     pub(crate) attr: SetAttr,
-    /// Kept with `-p`, where the server allows it.
+    /// Set with `-p`, where the server allows it.
     owner: Option<Owner>,
 }
 
 impl UploadAttributes {
-    /// Of a copy of this; with `preserves` as with `-p`.
+    /// Of a copy of `meta`; `preserves` means `-p`.
     pub(crate) fn of(meta: &fs::Metadata, preserves: bool) -> UploadAttributes {
         let time = |secs, nanos: i64| SetTime::To(nearest((secs, nanos as u32)));
         let mtime = time(meta.mtime(), meta.mtime_nsec());
@@ -48,7 +48,7 @@ impl UploadAttributes {
         UploadAttributes { attr: SetAttr { mode: Some(meta.mode() & 0o7777), atime, ..attr }, owner: Some(owner) }
     }
 
-    /// Gives them to what is there; returns what it looks like then. An owner that the server does not set is left out.
+    /// Sets them and returns the resulting attributes. An owner that the server refuses is left out.
     pub(crate) async fn set(&self, remote: &Remote, fh: &Fh) -> Result<Attr, ClientError> {
         let mut attr = self.attr.clone();
         if let Some(owner) = self.owner
@@ -56,7 +56,7 @@ impl UploadAttributes {
         {
             attr.mode = attr.mode.map(|mode| mode & WITHOUT_SET_IDS);
         }
-        // After the owner: a new one takes the set-user-ID bit away.
+        // After the owner, which clears the set-user-ID bit.
         remote.setattr(fh, attr).await
     }
 }
@@ -66,7 +66,7 @@ impl Owner {
         Owner { uid: attr.uid, gid: attr.gid }
     }
 
-    /// Whether it has it then; the group alone is set where the owner may not be. Fails if the server is lost.
+    /// Sets them, or the group alone. Returns whether both are set. Fails if the server is lost.
     async fn set(self, remote: &Remote, fh: &Fh) -> Result<bool, ClientError> {
         if Owner::of(&remote.getattr(fh).await?) == self {
             return Ok(true);
@@ -84,7 +84,7 @@ impl Owner {
     }
 }
 
-/// Gives a downloaded file or directory the mode and time of its source; with `preserves` all that `-p` keeps.
+/// Sets mode and mtime of a downloaded file or directory, with `preserves` all that `-p` keeps.
 pub(crate) fn dress(file: &File, source: &Attr, preserves: bool) -> io::Result<()> {
     let modified = FileTimes::new().set_modified(system_time(source.mtime));
     if !preserves {
@@ -93,7 +93,7 @@ pub(crate) fn dress(file: &File, source: &Attr, preserves: bool) -> io::Result<(
     }
     let owner = Owner::of(source);
     let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
-    // Where the owner may not be set the group may be; what is left is left out, as cp(1) has it.
+    // Without permission the group alone, or none, as cp(1) does.
     let _ = fchown(file, Some(uid), Some(gid)).or_else(|_| fchown(file, None, Some(gid)));
     let meta = file.metadata()?;
     let is_owned = Owner { uid: meta.uid(), gid: meta.gid() } == owner;

@@ -1,5 +1,4 @@
-//! What the paths on the command line lead to: a link that somebody named is theirs, and what is
-//! behind it is meant.
+//! Local paths from the command line. A symbolic link that the user named is followed.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -8,43 +7,43 @@ use std::path::{Path, PathBuf};
 
 use crate::exit::{Error, Result};
 
-/// More links in a row lead nowhere, as for the system.
+/// Limit of symbolic links, as in Linux.
 const LINKS_MAX: usize = 40;
-/// What the file system is called that /proc is, see statfs(2).
+/// Type of /proc in statfs(2).
 const PROC_MAGIC: u64 = 0x9fa0;
-/// Why nothing is put where a directory is meant, and none is.
+/// Why nothing is copied into what is no directory.
 pub(crate) fn no_directory(is_something: bool) -> &'static str {
     if is_something { "is not a directory" } else { "no such directory" }
 }
-/// Why nothing is copied to such a link.
+/// Why nothing is copied to a dangling link.
 pub(crate) const LEADS_NOWHERE: &str = "is a symbolic link that leads nowhere, and is not replaced";
-/// What to do instead.
+/// A hint.
 const CAT: &str = "remora cat writes files to standard output";
 
-/// What is to be copied: with -r a link itself, without it what it leads to.
+/// The source: with `-r` a link itself, else what it leads to.
 pub(crate) fn source(path: &Path, recursive: bool) -> io::Result<Metadata> {
     if recursive { fs::symlink_metadata(path) } else { fs::metadata(path) }
 }
 
-/// Where a copy goes to.
+/// Destination of a download.
 #[derive(Debug)]
 pub(crate) struct LocalDestination {
     pub(crate) path: PathBuf,
     pub(crate) by: By,
 }
 
-/// Whose word a destination is.
+/// Who chose the last component of a destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum By {
-    /// It is on the command line: what a link there leads to is meant.
+    /// The user: links are followed.
     User,
-    /// The last name is the source's own, in a directory that was named. A link of that name may be one that
-    /// the server had copied there, and nothing is put where that leads.
+    /// The source, in a directory that the user named. A link with its name may have been copied from the server, and
+    /// is not followed.
     Source,
 }
 
 impl LocalDestination {
-    /// `dest`, or what is called `name` in it.
+    /// `dest`, or `name` in it.
     pub(crate) fn new(dest: &Path, name: Option<&str>) -> LocalDestination {
         match name {
             Some(name) => LocalDestination { path: dest.join(name), by: By::Source },
@@ -52,7 +51,7 @@ impl LocalDestination {
         }
     }
 
-    /// The file that is to be written: where the user's link leads. Links of others are replaced.
+    /// The file to write. Only the user's links are followed.
     pub(crate) fn file(&self) -> Result<PathBuf> {
         match self.by {
             By::User => destination(&self.path),
@@ -61,10 +60,10 @@ impl LocalDestination {
     }
 }
 
-/// Where a copy to `dest` goes, which the user named.
+/// The file at `dest`, which the user named.
 fn destination(dest: &Path) -> Result<PathBuf> {
     let failed = |e| Error::local(dest.display())(e);
-    // What opening it would find: what is written in a link to a pipe, say, is no path to that.
+    // As open(2) resolves it: the text of a link to a pipe is no path.
     match fs::metadata(dest) {
         Ok(meta) if meta.is_dir() => Err(Error::refused(dest.display(), "is a directory")),
         Ok(meta) if !meta.is_file() => Err(not_replaced(dest)),
@@ -80,8 +79,8 @@ fn destination(dest: &Path) -> Result<PathBuf> {
     }
 }
 
-/// The regular file that a path leads to; none where it goes through one of the links in /proc that
-/// stand for a process's open files. Who has a file open would not see another that takes its name.
+/// The regular file that a path leads to; `None` through a link of /proc to an open file, whose readers would not see a
+/// replacement.
 fn follow(path: &Path) -> io::Result<Option<PathBuf>> {
     let mut at = path.to_owned();
     for _ in 0..LINKS_MAX {
@@ -103,13 +102,13 @@ fn is_link(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|m| m.is_symlink())
 }
 
-/// What was named is no file, and nothing is skipped that was named.
+/// The error for a source that is no file.
 pub(crate) fn not_copied(source: &Path) -> Error {
     Error::refused(source.display(), "is not a regular file, and cannot be copied")
         .with_hint("what a pipe brings is written to a file first, and that is copied")
 }
 
-/// A copy would take the place of something that is more than its bytes.
+/// The error for a destination that is no regular file.
 pub(crate) fn not_replaced(dest: &Path) -> Error {
     Error::refused(dest.display(), "is not a regular file, and is not replaced by one").with_hint(CAT)
 }

@@ -1,4 +1,4 @@
-//! One file from a server to here.
+//! Download of one file.
 
 use std::fs;
 use std::io;
@@ -17,10 +17,10 @@ use crate::cp::ui::job::{Job, count};
 use crate::exit::{self, Error, Result};
 use crate::remote::{Node, Remote};
 
-/// Bytes that an empty file is asked for.
+/// Bytes read of a file that the server calls empty.
 const FIRST: u32 = 512;
 
-/// Copies `source`, called `url`, to `dest`, which is replaced when all has arrived.
+/// Downloads `source` from `url` and replaces `dest` when all of it has arrived.
 pub(crate) async fn file(job: &Job, remote: &Remote, source: &Node, url: &str, dest: &Path) -> Result {
     check_replaceable(&job.created, dest)?;
     let size = source.attr.size;
@@ -73,7 +73,7 @@ pub(crate) async fn file(job: &Job, remote: &Remote, source: &Node, url: &str, d
     }
 }
 
-/// Links are replaced, not followed: the server may have had a hand in where they lead.
+/// Links are replaced, not followed: the server may have influenced where they lead.
 pub(crate) fn check_replaceable(created: &CreatedObjects, dest: &Path) -> Result {
     let found = fs::symlink_metadata(dest);
     if let Ok(meta) = &found {
@@ -82,20 +82,20 @@ pub(crate) fn check_replaceable(created: &CreatedObjects, dest: &Path) -> Result
     match found {
         Ok(meta) if meta.is_dir() => Err(Error::refused(dest.display(), "is a directory")),
         Ok(meta) if !meta.is_file() && !meta.is_symlink() => Err(destination::not_replaced(dest)),
-        // What cannot be looked at could not be given its name either.
+        // What cannot be examined could not be replaced either.
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::local(dest.display())(e)),
         _ => Ok(()),
     }
 }
 
-/// Takes note of what is left as it is. A file with several names may be meant by each of them.
+/// Records an object that stays. One with several hard links may be meant by each of its names.
 pub(crate) fn note_found(created: &CreatedObjects, meta: &fs::Metadata) {
     if meta.nlink() <= 1 {
         created.note(FileKey::of_local(meta));
     }
 }
 
-/// Whether the copy was made before.
+/// Whether a complete copy exists.
 async fn is_there(job: &Job, remote: &Remote, source: &Node, dest: &Path) -> Result<bool, ClientError> {
     let Ok(meta) = fs::symlink_metadata(dest) else { return Ok(false) };
     if !meta.is_file() || !SourceIdentity::of_remote(&source.attr).is_copied_by(&SourceIdentity::of_local(&meta)) {
@@ -111,7 +111,7 @@ async fn is_there(job: &Job, remote: &Remote, source: &Node, dest: &Path) -> Res
     Ok(same)
 }
 
-/// Gets what is missing. Says what became of the source meanwhile.
+/// Downloads what is missing. Returns the change of the source meanwhile.
 async fn fill(job: &Job, remote: &Remote, source: &Node, url: &str, part: &PartialDownload) -> Result<Change> {
     let failed = |e| Error::remote(url)(e);
     let (seen, has_more) = match source.attr.size {
@@ -140,7 +140,7 @@ async fn fill(job: &Job, remote: &Remote, source: &Node, url: &str, part: &Parti
     Ok(change.compared(meanwhile))
 }
 
-/// Compares source and copy. What the way here damaged comes again, if the source is still what it was.
+/// Compares source and copy, and downloads damaged ranges again unless the source has changed.
 async fn verify_copy(job: &Job, remote: &Remote, source: &Node, url: &str, part: &PartialDownload) -> Result {
     let failed = |e| Error::remote(url)(e);
     let mut ranges = verify::all(source);
@@ -150,7 +150,7 @@ async fn verify_copy(job: &Job, remote: &Remote, source: &Node, url: &str, part:
             Some(found) if turn < verify::AGAIN_MAX => found,
             _ => return Err(Error::Mismatch(url.to_owned())),
         };
-        // What comes again would be of another state than the rest.
+        // Otherwise the copy would mix two states.
         if change_since(remote, source, &source.attr).await.map_err(failed)? != Change::None {
             return Err(Error::Mismatch(url.to_owned()));
         }
@@ -164,19 +164,19 @@ async fn verify_copy(job: &Job, remote: &Remote, source: &Node, url: &str, part:
     Ok(())
 }
 
-/// What has become of the source since it was like this.
+/// The change of the source since `was`.
 async fn change_since(remote: &Remote, source: &Node, was: &Attr) -> Result<Change, ClientError> {
     change(remote, source, was, &remote.getattr(&source.fh).await?).await
 }
 
-/// What became of the source that was like this, and is like that `now`.
+/// The change of the source from `was` to `now`.
 async fn change(remote: &Remote, source: &Node, was: &Attr, now: &Attr) -> Result<Change, ClientError> {
     let now = SourceState::of_remote(now);
     let change = SourceState::of_remote(was).change_to(&now);
     if change != Change::Unclear {
         return Ok(change);
     }
-    // Where the time of change is another each time one looks, it says nothing.
+    // On some servers each look finds another ctime; then it means nothing.
     let again = SourceState::of_remote(&remote.getattr(&source.fh).await?);
     Ok(match now.change_to(&again) {
         Change::None => Change::Unclear,
@@ -185,13 +185,13 @@ async fn change(remote: &Remote, source: &Node, was: &Attr, now: &Attr) -> Resul
     })
 }
 
-/// The attributes of a file that is to be empty, if the server says them, and whether there is something in it.
+/// Attributes of a file that the server calls empty, and whether it has content.
 async fn look(remote: &Remote, source: &Node) -> Result<(Option<Attr>, bool), ClientError> {
     let first = remote.read_first(&source.fh, FIRST).await?;
     Ok((first.attr, !first.data.is_empty()))
 }
 
-/// Returns the attributes that the last READ found, if it said.
+/// Downloads what is missing and returns the attributes of the last READ.
 async fn get(job: &Job, remote: &Remote, source: &Node, part: &PartialDownload) -> Result<Option<Attr>, ClientError> {
     let missing = part.missing(source.attr.size);
     if missing.is_empty() {

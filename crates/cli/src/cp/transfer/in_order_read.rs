@@ -1,4 +1,4 @@
-//! A remote file from its first byte to its last, in order.
+//! Reads a remote file in order.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,12 +10,10 @@ use remora_wire::nfs3::Fh;
 
 use crate::remote::{Node, Remote};
 
-/// Bytes asked for at a time: replies come in any order, and this bounds those that wait for
-/// an earlier one.
+/// Bytes per step. Replies come in any order; this limits those that wait for an earlier one.
 const STEP: u64 = 16 << 20;
 
-/// Reads the file as far as it was long when it was found, or as far as it goes if that is less;
-/// `take` gets its bytes in order. Returns where it ended.
+/// Reads the file up to its size when it was found, or to its end. `take` gets the bytes in order. Returns the end.
 pub(crate) async fn read(
     remote: &Remote,
     file: &Node,
@@ -24,7 +22,7 @@ pub(crate) async fn read(
     read_range(remote, &file.fh, 0..file.attr.size, take).await
 }
 
-/// The same for a range of a file.
+/// Reads a range of a file.
 pub(crate) async fn read_range(
     remote: &Remote,
     fh: &Fh,

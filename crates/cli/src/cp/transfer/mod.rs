@@ -11,4 +11,5 @@ pub(crate) mod partial_download;
 pub(crate) mod partial_upload;
 pub(crate) mod sparse;
 pub(crate) mod upload;
+pub(crate) mod upload_destination;
 pub(crate) mod verify;

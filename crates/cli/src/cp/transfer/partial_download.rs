@@ -1,4 +1,4 @@
-//! The file that a download grows in, before it gets its name.
+//! The temporary file of a download.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,19 +14,18 @@ use remora_wire::nfs3::Attr;
 use tokio::task::{block_in_place, spawn_blocking};
 
 use crate::cp::created_objects::{CreatedObjects, FileKey};
-use crate::cp::resume::journal::{Journal, JournalFile, with_suffix};
+use crate::cp::resume::journal::{Journal, JournalFile};
 use crate::cp::resume::lock_file::is_at;
 use crate::cp::resume::source_state::SourceIdentity;
 use crate::cp::resume::temp_file::{self, remove_if_there};
-use crate::cp::resume::temp_name::part_name;
+use crate::cp::resume::temp_name::{part_name, with_suffix};
 use crate::cp::transfer::attributes::dress;
 use crate::interrupt::Kept;
 
-/// How often what has arrived is made safe and noted: what an interruption may lose.
+/// Interval of flushing and recording what has arrived: what an interruption may lose.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
 
-/// A file under its hidden name. Dropped unfinished it stays for `--resume` if anything of it
-/// is safe, and is removed if nothing is.
+/// A temporary file. Dropped unfinished it stays for `--resume` if anything is recorded, else it is removed.
 #[derive(Debug)]
 pub(crate) struct PartialDownload {
     file: Arc<File>,
@@ -34,27 +33,27 @@ pub(crate) struct PartialDownload {
     dest: PathBuf,
     journal_file: Arc<JournalFile>,
     journal: Mutex<Journal>,
-    /// Bytes that the journal on the disk knows of.
+    /// Bytes in the journal on disk.
     saved: Arc<AtomicU64>,
-    /// Nothing was in it when it was made: what is not written reads as zeros.
+    /// It was empty: gaps read as zeros.
     fresh: bool,
     finished: bool,
     kept: Kept,
 }
 
 impl PartialDownload {
-    /// What an earlier copy to `dest` has noted.
+    /// The journal of an earlier copy to `dest`.
     pub(crate) fn noted(dest: &Path) -> Option<Journal> {
         journal_of(&hidden_path(dest)?).load()
     }
 
-    /// Whether it was made anew.
+    /// Whether it was created by this run.
     pub(crate) fn is_fresh(&self) -> bool {
         self.fresh
     }
 
-    /// Makes one for `dest`, or with `resume` takes up the one that is there if it is of the
-    /// same source. Fails if another copy is under way.
+    /// Creates the file for `dest`, or with `resume` resumes the existing one of the same source. Fails if another copy
+    /// is running.
     pub(crate) fn open(dest: &Path, source: &SourceIdentity, resume: bool, kept: Kept) -> io::Result<PartialDownload> {
         let path = hidden_path(dest).ok_or(io::ErrorKind::InvalidInput)?;
         let journal_at = || journal_of(&path);
@@ -112,19 +111,19 @@ impl PartialDownload {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes that are there.
+    /// Bytes that have arrived.
     pub(crate) fn bytes(&self) -> u64 {
         self.journal().done.bytes()
     }
 
-    /// What is still to come of `size` bytes.
+    /// Ranges of `size` bytes that are missing.
     pub(crate) fn missing(&self, size: u64) -> Vec<Range<u64>> {
         self.journal().done.missing(size)
     }
 
-    /// Puts bytes in their place.
+    /// Writes bytes that have arrived.
     pub(crate) fn write(&self, at: u64, data: &[u8]) -> io::Result<()> {
-        // Zeros are there already, and take no room that way.
+        // Zeros are there already, and stay a hole.
         if !(self.fresh && data.iter().all(|b| *b == 0)) {
             self.file.write_all_at(data, at)?;
         }
@@ -132,12 +131,12 @@ impl PartialDownload {
         Ok(())
     }
 
-    /// Puts bytes in the place of others.
+    /// Replaces bytes.
     pub(crate) fn write_over(&self, at: u64, data: &[u8]) -> io::Result<()> {
         self.file.write_all_at(data, at)
     }
 
-    /// Saves again and again; ends only when that fails.
+    /// Flushes and records periodically; ends only with an error.
     pub(crate) async fn keep_saving(&self) -> io::Error {
         loop {
             tokio::time::sleep(SAVE_EVERY).await;
@@ -149,7 +148,7 @@ impl PartialDownload {
         }
     }
 
-    /// Makes what has arrived by now safe and notes it, if there is more of it than at the last time.
+    /// Flushes and records what has arrived, if there is more than last time.
     fn saving(&self) -> impl FnOnce() -> io::Result<()> + Send + 'static {
         let journal = self.journal().clone();
         let (file, journal_file, saved) = (self.file.clone(), self.journal_file.clone(), self.saved.clone());
@@ -168,15 +167,14 @@ impl PartialDownload {
         }
     }
 
-    /// What has arrived, to be read.
+    /// The file, for reading.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    /// All of it is here: gives it the source's mode and time, with `preserves` all that `-p` keeps, makes it safe, and then gives
-    /// it its name. Not every file system (that of a memory stick, say) takes any mode or time: what one
-    /// said that did not is no reason to have no copy. What has the hidden name by now may be somebody
-    /// else's, and unfinished: that gets no name. Nothing that was just `created` is replaced.
+    /// Sets attributes, flushes and renames the complete file. Returns the error of a file system without modes or
+    /// times: the copy is kept. The rename fails if another file has the temporary name, and replaces nothing that was
+    /// just `created`.
     pub(crate) fn finish(
         &mut self,
         source: &Attr,
@@ -195,13 +193,13 @@ impl PartialDownload {
         })
     }
 
-    /// It cannot go on now. What has arrived stays, for `--resume`.
+    /// Keeps what has arrived for `--resume`.
     pub(crate) fn keep(self) {
-        // What cannot be saved was not there.
+        // What cannot be recorded is lost.
         let _ = block_in_place(self.saving());
     }
 
-    /// Nothing can come of it any more.
+    /// Removes the file.
     pub(crate) fn discard(mut self) {
         self.remove();
     }
@@ -212,7 +210,7 @@ impl PartialDownload {
             return;
         }
         self.journal_file.remove();
-        // Best effort: there is nobody to tell.
+        // Best effort.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -238,7 +236,7 @@ fn journal_of(hidden: &Path) -> JournalFile {
     JournalFile::at(with_suffix(hidden, ".json"))
 }
 
-/// Gives what `path` names the name `dest`, unless that is the name of something that was just `created`.
+/// Renames `path` to `dest`, unless `dest` was just `created`.
 pub(crate) fn rename_here(path: &Path, dest: &Path, created: &CreatedObjects) -> io::Result<()> {
     let key = FileKey::of_local(&fs::symlink_metadata(path)?);
     if let Ok(old) = fs::symlink_metadata(dest) {
@@ -249,26 +247,26 @@ pub(crate) fn rename_here(path: &Path, dest: &Path, created: &CreatedObjects) ->
     Ok(())
 }
 
-/// A part that lost its name must touch nothing that has it now.
+/// Fails if another file has the temporary name.
 fn check_owned(path: &Path, file: &File) -> io::Result<()> {
     let taken = || io::Error::other("somebody removed or replaced its unfinished copy");
     if is_at(path, file) { Ok(()) } else { Err(taken()) }
 }
 
-/// The directory in which this lies.
+/// The parent directory.
 pub(crate) fn above(path: &Path) -> &Path {
     path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Makes the names in a directory safe.
+/// Flushes a directory.
 pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
     sync_opened(File::open(dir))
 }
 
-/// The same for one that was to be opened.
+/// Flushes a directory that was opened.
 pub(crate) fn sync_opened(dir: io::Result<File>) -> io::Result<()> {
     match dir {
-        // One may write to it and not list it, and there may be nothing in it to name its file system by.
+        // It may be writable and not readable, and name no file system.
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
             rustix::fs::sync();
             Ok(())
@@ -277,10 +275,10 @@ pub(crate) fn sync_opened(dir: io::Result<File>) -> io::Result<()> {
     }
 }
 
-/// Makes the new name of `file` safe.
+/// Flushes the name of `file`.
 pub(crate) fn sync_name(path: &Path, file: &File) -> io::Result<()> {
     match File::open(above(path)) {
-        // One may write to it and not list it: then all of its file system is flushed.
+        // It may be writable and not readable: flushes the file system.
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(rustix::fs::syncfs(file)?),
         dir => dir?.sync_all(),
     }
@@ -295,7 +293,7 @@ mod tests {
 
     const SIZE: u64 = 8;
 
-    /// An empty directory, and a source of 8 bytes for a copy there.
+    /// An empty directory, and a source of 8 bytes.
     fn place(name: &str) -> (PathBuf, SourceIdentity) {
         let dir = std::env::temp_dir().join(format!("remora-part-{name}-{}", std::process::id()));
         fs::create_dir(&dir).unwrap();

@@ -1,44 +1,43 @@
-//! The file on the server that an upload grows in, before it gets its name.
+//! The temporary file of an upload on the server.
 
 use std::io;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use remora_host::client::ClientError;
 use remora_wire::nfs3::{FileType, SetAttr, Status};
 
 use crate::cp::resume::byte_ranges::ByteRanges;
-use crate::cp::resume::journal::{Journal, JournalFile, with_suffix};
+use crate::cp::resume::journal::{Journal, JournalFile};
 use crate::cp::resume::lock_file::LockFile;
 use crate::cp::resume::resume_index::{self, handle_hash};
 use crate::cp::resume::source_state::SourceIdentity;
-use crate::cp::resume::temp_name::part_name;
-use crate::cp::transfer::upload::UploadDestination;
+use crate::cp::resume::temp_name::with_suffix;
+use crate::cp::transfer::upload_destination::UploadDestination;
 use crate::cp::ui::job::Job;
 use crate::exit::{self, Error};
 use crate::interrupt::Kept;
 use crate::remote::{Node, Remote};
 use crate::state;
 
-/// How often a hidden file or link is made before what is in its way is taken to be somebody's.
+/// Attempts to create a temporary file or link over an existing one.
 pub(crate) const CREATE_TRIES: usize = 8;
 
-/// A file under its hidden name. Dropped unfinished it stays on the server; what of it was
-/// committed is in a journal here, for `--resume`.
+/// A temporary file on the server. Dropped unfinished it stays, with a journal for `--resume` of what was committed.
 #[derive(Debug)]
 pub(crate) struct PartialUpload {
     pub(crate) remote: Remote,
     node: Node,
-    /// The same file under its final name, where that gave it another handle.
+    /// The file under its final name, on a server that changes handles in a rename.
     renamed: OnceLock<Node>,
     dest: UploadDestination,
     name: Vec<u8>,
     journal: Mutex<Journal>,
-    /// Bytes that the journal on the disk knows of.
+    /// Bytes in the journal on disk.
     saved: AtomicU64,
-    /// `None` where there is no place for it: then nothing can be resumed.
+    /// `None` without a state directory: then the upload cannot be resumed.
     journal_file: Option<JournalFile>,
     /// Handle hash of what had the final name when the copy began.
     old: Option<String>,
@@ -47,53 +46,21 @@ pub(crate) struct PartialUpload {
     kept: Kept,
 }
 
-/// A file under its hidden name that was made before anything was known of its directory.
-#[derive(Clone, Debug)]
-pub(crate) struct EarlyTempFile {
-    node: Node,
-    name: Vec<u8>,
-    /// A copy grows in it, and decides what becomes of it.
-    is_taken: Arc<AtomicBool>,
-}
-
-impl EarlyTempFile {
-    /// Makes it in the mounted directory. What stands in the way stays, and then there is none.
-    pub(crate) async fn make(remote: &Remote, source: &Path, name: &[u8]) -> Option<EarlyTempFile> {
-        let name = hidden_name(source, name);
-        let node = remote.create(remote.session().root(), &name).await.ok()?;
-        Some(EarlyTempFile { node, name, is_taken: Arc::default() })
-    }
-
-    fn take(&self) -> Node {
-        self.is_taken.store(true, Ordering::Relaxed);
-        self.node.clone()
-    }
-
-    /// It was not to be, if no copy has taken it.
-    pub(crate) async fn discard(&self, remote: &Remote) {
-        let dir = remote.session().root();
-        if self.is_taken.load(Ordering::Relaxed) {
-            return;
-        }
-        // Another copy may have put its own in its place. Best effort: there is nobody to tell.
-        if remote.lookup(dir, &self.name).await.is_ok_and(|found| found.fh == self.node.fh) {
-            let _ = remote.remove(dir, &self.name).await;
-        }
-    }
-}
-
 impl PartialUpload {
     /// Removes the journal of an earlier upload, for a complete copy has the name.
     pub(crate) fn forget_begun(source: &Path, dest: &UploadDestination) {
-        let Some(path) = resume_index::upload_journal(source, dest).filter(|path| path.exists()) else { return };
-        // An upload that is under way removes its own.
+        let Some(path) = resume_index::upload_journal(source, &dest.dir.fh, &dest.name).filter(|path| path.exists())
+        else {
+            return;
+        };
+        // A running upload removes its own.
         if let Ok(_lock) = LockFile::acquire(&with_suffix(&path, ".lock")) {
             JournalFile::at(path).remove();
         }
     }
 
-    /// Takes up the file that the journal of an earlier upload is about, if `--resume` was given and it is still that
-    /// file; else creates one. `old` has the final name now.
+    /// Resumes the file of an earlier upload, if `--resume` was given and its journal is still about it; else creates
+    /// one. `old` has the final name.
     pub(crate) async fn open(
         job: &Job,
         source: &Path,
@@ -101,11 +68,11 @@ impl PartialUpload {
         dest: &UploadDestination,
         old: Option<&Node>,
     ) -> Result<PartialUpload, ClientError> {
-        let name = hidden_name(source, &dest.name);
-        let path = resume_index::upload_journal(source, dest);
+        let name = resume_index::upload_temp_name(source, &dest.name);
+        let path = resume_index::upload_journal(source, &dest.dir.fh, &dest.name);
         let lock = match path.as_ref().map(|path| LockFile::acquire(&with_suffix(path, ".lock"))) {
             Some(Err(e)) if e.kind() == io::ErrorKind::ResourceBusy => return Err(e.into()),
-            // Without a lock copies get in each other's way at worst.
+            // Without a lock concurrent copies may fail, and replace nothing wrongly.
             lock => lock.and_then(Result::ok),
         };
         let mut journal_file = path.map(JournalFile::at);
@@ -124,7 +91,7 @@ impl PartialUpload {
         let (node, journal) = match resumed {
             Some(resumed) => resumed,
             None => {
-                // First, so that the journal is never about another file than the one with the temporary name.
+                // Cleared first, so that the journal is never about another file than the temporary one.
                 journal_file = journal_file.filter(JournalFile::clear);
                 let node = match &dest.early {
                     Some(early) => early.take(),
@@ -150,12 +117,12 @@ impl PartialUpload {
         })
     }
 
-    /// The file as the server knows it now.
+    /// The file on the server.
     pub(crate) fn node(&self) -> &Node {
         self.renamed.get().unwrap_or(&self.node)
     }
 
-    /// The file under its final name, on a server that gave it another handle with that. `None` on any other.
+    /// The file under its final name, on a server that changes handles in a rename; `None` on any other.
     async fn find_renamed(&self) -> Result<Option<&Node>, ClientError> {
         let size = self.journal().size();
         let found = self.remote.find(&self.dest.dir.fh, &self.dest.name).await?;
@@ -166,7 +133,7 @@ impl PartialUpload {
         Ok(Some(self.renamed.get_or_init(|| node)))
     }
 
-    /// What it is a copy to, for people.
+    /// The URL, for messages.
     pub(crate) fn url(&self) -> &str {
         &self.dest.url
     }
@@ -175,23 +142,22 @@ impl PartialUpload {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes that are there.
+    /// Bytes that have arrived.
     pub(crate) fn bytes(&self) -> u64 {
         self.journal().done.bytes()
     }
 
-    /// What is still to be sent of `size` bytes.
+    /// Ranges of `size` bytes that are missing.
     pub(crate) fn missing(&self, size: u64) -> Vec<Range<u64>> {
         self.journal().done.missing(size)
     }
 
-    /// The same without these, which the file has as holes.
+    /// As [`missing`](PartialUpload::missing), without these holes.
     pub(crate) fn missing_beside(&self, holes: &ByteRanges, size: u64) -> Vec<Range<u64>> {
         self.journal().done.with(holes).missing(size)
     }
 
-    /// Makes the file as long as it is to be, so that it reads as zeros where nothing is written. Where the server
-    /// will not, or does not do it, that is `false`.
+    /// Extends the file to `size`, so that gaps read as zeros. Returns false where the server does not.
     pub(crate) async fn stretch(&self, size: u64) -> Result<bool, ClientError> {
         if self.node.attr.size >= size {
             return Ok(true);
@@ -203,7 +169,7 @@ impl PartialUpload {
         }
     }
 
-    /// Where what has arrived is noted. Where the next run would have another hidden name that is an error.
+    /// The journal file. An error if the next run would use another temporary name.
     fn noted_in(&self) -> io::Result<Option<&JournalFile>> {
         match &state::own_id().unkept {
             Some(why) => Err(io::Error::other(why.as_str())),
@@ -211,8 +177,8 @@ impl PartialUpload {
         }
     }
 
-    /// These bytes are on the server's disk. Fails if that could not be noted for `--resume`. What goes in one piece
-    /// is not noted, for as a rule it has its name a moment later: see [`Self::note_all`].
+    /// These ranges are on stable storage. Fails if that cannot be recorded. A copy that is committed at once is not
+    /// recorded, for it is usually renamed next: see [`Self::note_all`].
     pub(crate) fn committed(&self, ranges: Vec<Range<u64>>) -> io::Result<()> {
         let mut journal = self.journal();
         ranges.into_iter().for_each(|range| journal.done.insert(range));
@@ -230,11 +196,11 @@ impl PartialUpload {
         Ok(())
     }
 
-    /// It ends unfinished: what is committed and not noted is noted now.
+    /// Records what is committed, for the copy ends unfinished.
     fn note_all(&self) {
         let journal = self.journal();
         if journal.done.bytes() > self.saved.load(Ordering::Relaxed) {
-            // It cannot be resumed then, and nobody is promised that it can.
+            // It cannot be resumed then, and the message does not promise that.
             let _ = self.note(&journal);
         }
     }
@@ -242,7 +208,7 @@ impl PartialUpload {
     async fn rename(&self) -> Result<(), ClientError> {
         let (dir, to) = (&self.dest.dir.fh, &self.dest.name[..]);
         match self.remote.rename(&self.node, (dir, &self.name), (dir, to)).await {
-            // The server may have done it, and given the file another handle, and its reply have been lost.
+            // The server may have renamed the file, changed its handle, and its reply been lost.
             Err(e) if e.status() == Some(Status::NoEnt) => match self.find_renamed().await? {
                 Some(_) => Ok(()),
                 None => Err(e),
@@ -251,8 +217,8 @@ impl PartialUpload {
         }
     }
 
-    /// All of it is there: gives it its name, and side by side with that the attributes that it has not got yet. A server may take no attributes from us, which is no reason to
-    /// have no copy: what it said then.
+    /// Renames the complete file, and sets attributes concurrently. Returns the error of a server that sets none: the
+    /// copy is kept.
     pub(crate) async fn finish(&mut self, attr: Option<SetAttr>) -> Result<Option<ClientError>, ClientError> {
         let dress = async {
             match attr.clone() {
@@ -275,7 +241,7 @@ impl PartialUpload {
         }
     }
 
-    /// It cannot go on. What was committed stays for `--resume` where that may help; nothing else stays.
+    /// Gives up: keeps what was committed for `--resume` where that may help, and removes the rest.
     pub(crate) async fn give_up(mut self, why: &Error) {
         if self.finished || why.is_lost() {
             return;
@@ -311,15 +277,9 @@ impl Drop for PartialUpload {
     }
 }
 
-/// Whether a file may have lost its handle with its hidden name.
+/// Whether a rename may have changed the file's handle.
 fn has_lost_handle(e: &ClientError) -> bool {
     matches!(e.status(), Some(Status::Stale | Status::NoEnt | Status::BadHandle))
-}
-
-/// The temporary name of an upload, the same for each run. Names of other users, clients and sources differ: RENAME
-/// gives the final name to whatever has the temporary one.
-fn hidden_name(source: &Path, name: &[u8]) -> Vec<u8> {
-    part_name(name, &format!("-{}", resume_index::upload_tag(source, name)))
 }
 
 /// Whether the journal is about `node`, as a copy of this source.
@@ -327,8 +287,8 @@ fn is_about(journal: &Journal, source: &SourceIdentity, node: &Node) -> bool {
     node.attr.kind == FileType::Regular && journal.is_about(source, handle_hash(&node.fh), node.attr.size)
 }
 
-/// A new, empty file. What an earlier copy left goes; nothing is ever written through a link. What
-/// is in the way may be our own, made by a server that died before it could say so.
+/// Creates an empty file in place of an earlier temporary one. That may be our own: a server may have executed CREATE
+/// and lost its reply.
 async fn create(dest: &UploadDestination, name: &[u8]) -> Result<Node, ClientError> {
     let dir = &dest.dir.fh;
     for _ in 1..CREATE_TRIES {
@@ -351,7 +311,7 @@ mod tests {
 
     use super::*;
 
-    /// The file with this handle on a server that gives all files the same number.
+    /// The file with this handle on a server that gives all files one number.
     fn node(fh: &'static [u8]) -> Node {
         let time = NfsTime { secs: 7, nanos: 0 };
         let (kind, rdev) = (FileType::Regular, SpecData { major: 0, minor: 0 });

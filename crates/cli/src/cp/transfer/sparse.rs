@@ -1,4 +1,4 @@
-//! Holes of a file here: what reads as zeros and takes no room on the disk.
+//! Holes of a local file.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -8,17 +8,17 @@ use rustix::io::Errno;
 
 use crate::cp::resume::byte_ranges::ByteRanges;
 
-/// Shorter ones are copied like all else: they save less than they take to tell.
+/// Shortest hole in bytes that is left out.
 const BYTES_MIN: u64 = 64 << 10;
-/// So many are told; what lies behind the last of them is copied like all else.
+/// Largest number of holes that are left out.
 const COUNT_MAX: usize = 1 << 16;
-/// Blocks of this many bytes are what stat(2) counts in, whatever the disk's are.
+/// Unit of `st_blocks` in bytes.
 const BLOCK: u64 = 512;
 
-/// The holes in the file's first `size` bytes; none where its file system tells of none.
+/// Holes in the first `size` bytes; none where the file system reports none.
 pub(crate) fn of(file: &File, size: u64) -> ByteRanges {
     let mut holes = ByteRanges::default();
-    // Hardly any file has one, and those that have none are not searched.
+    // Most files have none and are not searched.
     if !file.metadata().is_ok_and(|meta| meta.blocks().saturating_mul(BLOCK) < size) {
         return holes;
     }
@@ -26,7 +26,7 @@ pub(crate) fn of(file: &File, size: u64) -> ByteRanges {
     while at < size && count < COUNT_MAX {
         let data = match seek(file, SeekFrom::Data(at)) {
             Ok(data) => data.min(size),
-            // There is none any more.
+            // No data follows.
             Err(Errno::NXIO) => size,
             Err(_) => return holes,
         };
@@ -37,7 +37,7 @@ pub(crate) fn of(file: &File, size: u64) -> ByteRanges {
         if data >= size {
             return holes;
         }
-        // A file that another program changes may be a maze: each step leads on.
+        // Another program may change the file: each step moves on.
         at = match seek(file, SeekFrom::Hole(data)) {
             Ok(hole) => hole.max(data + 1),
             Err(_) => return holes,
@@ -59,14 +59,14 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         file.set_len(8 * MIB).unwrap();
         if file.metadata().unwrap().blocks() > 0 {
-            // It has no holes.
+            // The file system has no holes.
             return;
         }
         assert_eq!(of(&file, 8 * MIB).missing(8 * MIB), [], "all of it");
         file.write_all_at(&[7; 100], 3 * MIB).unwrap();
         let [data] = &of(&file, 8 * MIB).missing(8 * MIB)[..] else { panic!("one at each end") };
         assert!(data.start <= 3 * MIB && data.end >= 3 * MIB + 100 && data.end - data.start <= BYTES_MIN, "{data:?}");
-        // The last one ends where it is told that the file does.
+        // The last hole ends at the given size.
         assert_eq!(of(&file, 5 * MIB).end(), 5 * MIB);
     }
 

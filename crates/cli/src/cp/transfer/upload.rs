@@ -1,4 +1,4 @@
-//! One file from here to a server.
+//! Upload of one file.
 
 use std::fs::File;
 use std::future::pending;
@@ -16,51 +16,21 @@ use remora_wire::nfs3::{Attr, Fh, FileType};
 use crate::cp::created_objects::FileKey;
 use crate::cp::resume::source_state::{Change, SourceIdentity, SourceState};
 use crate::cp::transfer::attributes::UploadAttributes;
-use crate::cp::transfer::partial_upload::{EarlyTempFile, PartialUpload};
+use crate::cp::transfer::partial_upload::PartialUpload;
 use crate::cp::transfer::sparse;
+use crate::cp::transfer::upload_destination::UploadDestination;
 use crate::cp::transfer::verify;
 use crate::cp::ui::job::{Job, count};
 use crate::exit::{self, Error, Result};
 use crate::interrupt::AtRisk;
 use crate::remote::{Node, Remote};
 
-/// Where an upload goes.
-#[derive(Clone, Debug)]
-pub(crate) struct UploadDestination {
-    pub(crate) remote: Remote,
-    pub(crate) dir: Node,
-    pub(crate) name: Vec<u8>,
-    /// What has this name, or that nothing has it, if that was just seen.
-    pub(crate) old: Option<Option<Node>>,
-    /// The hidden file, if it was made already.
-    pub(crate) early: Option<EarlyTempFile>,
-    /// Another name that this command gives in the directory may be the same to the server.
-    pub(crate) may_fold: bool,
-    /// For messages.
-    pub(crate) url: String,
-}
-
-impl UploadDestination {
-    /// A name in a directory, of which nothing else is known.
-    pub(crate) fn new(remote: &Remote, dir: &Node, name: Vec<u8>, url: String) -> UploadDestination {
-        UploadDestination {
-            remote: remote.clone(),
-            dir: dir.clone(),
-            name,
-            old: None,
-            early: None,
-            may_fold: false,
-            url,
-        }
-    }
-}
-
-/// A file on its way, as it was when it was opened.
+/// An open source and its state at that time.
 struct Source<'a> {
     path: &'a Path,
     file: File,
     state: SourceState,
-    /// What its copy gets: should it change, that must not look like one of what it is then.
+    /// Attributes of the copy. They are the initial ones, so that a changed source differs from its copy.
     looks: UploadAttributes,
 }
 
@@ -75,7 +45,7 @@ impl Source<'_> {
         self.state.identity()
     }
 
-    /// Whether it says that it is empty, and is not.
+    /// Whether its size is 0 and it has content, as files in /proc.
     fn is_not_empty(&self) -> io::Result<bool> {
         let says_so = self.identity().size() == 0 && self.file.read_at(&mut [0], 0)? > 0;
         // It may have grown just now.
@@ -87,7 +57,7 @@ impl Source<'_> {
     }
 }
 
-/// Copies `source` to `dest`, which is replaced when all is on the server's disk.
+/// Uploads `source` and replaces `dest` when all of it is on stable storage.
 pub(crate) async fn file(job: &Job, source: &Path, dest: &UploadDestination) -> Result {
     let here = |e| Error::local(source.display())(e);
     let there = |e| Error::remote(&dest.url)(e);
@@ -155,7 +125,7 @@ pub(crate) fn check_replaceable(job: &Job, source: &Path, old: &Node, url: &str)
     }
 }
 
-/// Takes note of what is left as it is. A file with several names may be meant by each of them.
+/// Records an object that stays. One with several hard links may be meant by each of its names.
 pub(crate) fn note_found(job: &Job, old: &Node, dest: &UploadDestination) {
     if old.attr.nlink > 1 {
         return;
@@ -166,10 +136,10 @@ pub(crate) fn note_found(job: &Job, old: &Node, dest: &UploadDestination) {
     };
 }
 
-/// Takes note of what has its final name now.
+/// Records an object that has its final name.
 pub(crate) async fn note_created(job: &Job, made: &Node, dest: &UploadDestination) {
     job.created.note(FileKey::of_handle(made));
-    // The name may lead to another handle than the hidden one did. Best effort: what has been noted serves most servers.
+    // The final name may have another handle. Best effort: the temporary one is enough on most servers.
     if dest.may_fold
         && let Ok(node) = dest.remote.lookup(&dest.dir.fh, &dest.name).await
     {
@@ -177,7 +147,7 @@ pub(crate) async fn note_created(job: &Job, made: &Node, dest: &UploadDestinatio
     }
 }
 
-/// Whether the copy was made before.
+/// Whether a complete copy exists.
 async fn is_there(job: &Job, source: &Source<'_>, remote: &Remote, old: &Node) -> Result<bool, ClientError> {
     if old.attr.kind != FileType::Regular || !source.identity().is_copied_by(&SourceIdentity::of_remote(&old.attr)) {
         return Ok(false);
@@ -192,9 +162,8 @@ async fn is_there(job: &Job, source: &Source<'_>, remote: &Remote, old: &Node) -
     Ok(same)
 }
 
-/// Sends what is missing, sets mode and time, and looks whether both files are what they
-/// should be. Unless round trips are short mode and time are left to be set together with the
-/// name.
+/// Uploads what is missing, sets attributes, and checks both files. Unless the server is near, attributes are left to
+/// be set together with the rename.
 async fn fill(job: &Job, source: &Source<'_>, part: &PartialUpload, dest: &UploadDestination) -> Result<Filled> {
     let here = |e| Error::local(source.path.display())(e);
     let there = |e| Error::remote(&dest.url)(e);
@@ -232,8 +201,7 @@ async fn fill(job: &Job, source: &Source<'_>, part: &PartialUpload, dest: &Uploa
     Ok(Filled { is_late: false, bare, change: change.compared(meanwhile) })
 }
 
-/// Compares source and copy. What the way there damaged is sent again, if the source is still what it was. Says
-/// whether anything was.
+/// Compares source and copy, and uploads damaged ranges again unless the source has changed. Returns whether any were.
 async fn verify_copy(job: &Job, source: &Source<'_>, part: &PartialUpload, node: &Node) -> Result<bool> {
     let here = |e| Error::local(source.path.display())(e);
     let failed = |e| Error::remote(part.url())(e);
@@ -245,37 +213,37 @@ async fn verify_copy(job: &Job, source: &Source<'_>, part: &PartialUpload, node:
                 Some(found) if turn < verify::AGAIN_MAX => found,
                 _ => break,
             };
-        // What is sent again would be of another state than the rest.
+        // Otherwise the copy would mix two states.
         if source.state.change_to(&source.now().map_err(here)?) != Change::None {
             break;
         }
         verify::tell(job, part.url(), &ranges);
-        // These were counted when they were sent first.
+        // They are counted already.
         let sending = Sending::begin(job, source, part).await.map_err(failed)?;
         sending.send(ranges.clone()).await.map_err(failed)?;
     }
     Err(Error::Mismatch(source.path.display().to_string()))
 }
 
-/// All bytes are there.
+/// A copy with all its bytes.
 struct Filled {
-    /// Mode and time are to be set together with the name.
+    /// Attributes are to be set with the rename.
     is_late: bool,
-    /// Why it has not got them, if the server took none.
+    /// Why the server set no attributes.
     bare: Option<ClientError>,
-    /// What became of the source meanwhile.
+    /// Change of the source meanwhile.
     change: Change,
 }
 
-/// What the file looks like once its attributes were to be set.
+/// Attributes of the copy after they were set.
 struct Look {
     attr: Attr,
-    /// Why it has not got them, if the server took none.
+    /// Why the server set none.
     bare: Option<ClientError>,
 }
 
 impl Look {
-    /// After `set`; a file that did not get its attributes is looked at all the same.
+    /// From the result of setting them; if that failed, the attributes are read.
     async fn after(set: Result<Attr, ClientError>, remote: &Remote, fh: &Fh) -> Result<Look, ClientError> {
         match set {
             Err(e) if !exit::is_lost(&e) => Ok(Look { attr: remote.getattr(fh).await?, bare: Some(e) }),
@@ -284,7 +252,7 @@ impl Look {
     }
 }
 
-/// Sends what is missing.
+/// Uploads what is missing.
 async fn send(job: &Job, source: &Source<'_>, part: &PartialUpload) -> Result<Written, ClientError> {
     let missing = to_send(job, source, part).await?;
     if missing.is_empty() {
@@ -296,8 +264,8 @@ async fn send(job: &Job, source: &Source<'_>, part: &PartialUpload) -> Result<Wr
     sending.send(missing).await
 }
 
-/// What of it is missing there. Its holes are not sent where they are holes at the server, too: the hidden file was
-/// empty when it was made, and nothing but what is not in them has been written to it.
+/// Ranges that are missing on the server. Holes are left out where the server extends files: the temporary file was
+/// empty, and nothing was written into the holes.
 async fn to_send(job: &Job, source: &Source<'_>, part: &PartialUpload) -> Result<Vec<Range<u64>>, ClientError> {
     let size = source.identity().size();
     let all = part.missing(size);
@@ -311,15 +279,15 @@ async fn to_send(job: &Job, source: &Source<'_>, part: &PartialUpload) -> Result
     Ok(missing)
 }
 
-/// A file on its way.
+/// An upload in progress.
 struct Sending<'a> {
     job: &'a Job,
     file: &'a File,
     part: &'a PartialUpload,
     limits: Limits,
-    /// Bytes that have not been counted. What the server lost and gets again does not count again.
+    /// Bytes not counted yet. Bytes that the server lost do not count again.
     uncounted: Option<&'a AtomicU64>,
-    /// What the server has not on its disk yet.
+    /// Data that is not on stable storage.
     at_risk: AtRisk,
 }
 
@@ -334,11 +302,11 @@ impl<'a> Sending<'a> {
     async fn send(mut self, ranges: Vec<Range<u64>>) -> Result<Written, ClientError> {
         let (session, fh) = (self.part.remote.session(), self.part.node().fh.clone());
         let sent = client::send(session, fh, ranges, self.limits, &mut self).await?;
-        // Nothing more can be done for it.
+        // The data is no longer at risk.
         drop(self);
         match sent {
             Some(written) => Ok(written),
-            // The signal that has stopped it ends everything.
+            // The signal that stopped it ends the process.
             None => pending().await,
         }
     }

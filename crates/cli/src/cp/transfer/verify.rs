@@ -1,4 +1,4 @@
-//! `--verify`: both files read again and compared.
+//! `--verify`: comparison of source and copy.
 
 use std::fs::File;
 use std::io;
@@ -15,25 +15,25 @@ use crate::cp::ui::progress::Progress;
 use crate::remote::{Node, Remote};
 use crate::units;
 
-/// What differs is found, and copied again, in blocks of so many bytes: a dozen packets.
+/// Block in which differences are found and copied again, in bytes.
 const BLOCK: u64 = 16 << 10;
-/// How often what differs is copied again.
+/// How often differences are copied again.
 pub(crate) const AGAIN_MAX: u32 = 3;
-/// More places than that are not mended one by one.
+/// Largest number of differing blocks that are copied again.
 const PLACES_MAX: u64 = 1 << 16;
 
-/// Whether a file here and one on a server have the same content.
+/// Whether a local and a remote file have the same content.
 pub(crate) async fn same(progress: &Progress, local: &File, remote: &Remote, node: &Node) -> Result<bool, ClientError> {
     let found = differing(progress, local, remote, node, all(node)).await?;
     Ok(found.is_some_and(|found| found.is_empty()))
 }
 
-/// All of the file.
+/// The whole file.
 pub(crate) fn all(node: &Node) -> Vec<Range<u64>> {
     Some(0..node.attr.size).into_iter().filter(|range| !range.is_empty()).collect()
 }
 
-/// Where in these ranges the two differ; `None` if that cannot be mended place by place.
+/// Differing ranges within `ranges`; `None` if the files cannot be mended.
 pub(crate) async fn differing(
     progress: &Progress,
     local: &File,
@@ -45,7 +45,7 @@ pub(crate) async fn differing(
         return Ok(None);
     }
     progress.expect_comparison(ranges.iter().map(|range| range.end - range.start).sum());
-    // What is on the disk is to be compared, not what is in memory; best effort.
+    // Compares the disk, not the page cache; best effort.
     let _ = fadvise(local, 0, None, Advice::DontNeed);
     let (mut found, mut places, mut here) = (ByteRanges::default(), 0, Vec::new());
     for range in ranges {
@@ -64,14 +64,14 @@ pub(crate) async fn differing(
             return Ok(None);
         }
     }
-    // Blocks reach beyond the end.
+    // Blocks may end after the file.
     Ok(Some(found.within(node.attr.size)))
 }
 
-/// Says where what is read at `at` differs; returns how many places that are.
+/// Adds the differing blocks to `found`; returns their number.
 fn mark(found: &mut ByteRanges, here: &[u8], there: &[u8], at: u64) -> u32 {
     let mut places = 0;
-    // The first block may begin before `at`, so that blocks are the same whatever pieces arrive in.
+    // Blocks are aligned, whatever pieces arrive.
     let (mut from, end) = (at, at + there.len() as u64);
     while from < end {
         let next = (from / BLOCK + 1) * BLOCK;
@@ -85,7 +85,7 @@ fn mark(found: &mut ByteRanges, here: &[u8], there: &[u8], at: u64) -> u32 {
     places
 }
 
-/// Fills `to` with what is at `at`; `false` if there is not so much.
+/// Fills `to` from `at`; `false` at the end of the file.
 fn is_read(file: &File, to: &mut [u8], at: u64) -> io::Result<bool> {
     match file.read_exact_at(to, at) {
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
@@ -93,7 +93,7 @@ fn is_read(file: &File, to: &mut [u8], at: u64) -> io::Result<bool> {
     }
 }
 
-/// Says that these ranges of `what` are copied again.
+/// Prints that these ranges of `what` are copied again.
 pub(crate) fn tell(job: &Job, what: &str, ranges: &[Range<u64>]) {
     let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
     let bytes = units::human(bytes);

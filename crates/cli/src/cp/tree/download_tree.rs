@@ -1,4 +1,4 @@
-//! `cp -r` from a server: whole directories, several files at a time.
+//! `cp -r` from a server.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -30,23 +30,23 @@ use crate::out;
 use crate::pool::{NEAR_MAX, Pool};
 use crate::remote::{Entry, Listing, Node, Remote};
 
-/// Why hidden names are left out: copied, they would meet those of the copies themselves.
+/// Why temporary files are skipped: their copies would meet those of this command.
 pub(crate) const UNFINISHED: &str = "copy that was not finished";
 
-/// A remote directory on its way here.
+/// A directory to download.
 struct Down {
     node: Node,
     url: String,
     dest: PathBuf,
-    /// Whether it may be reached through a link: further ones than the user's own lead who knows where.
+    /// It may be reached through a symbolic link: only the user's own destination.
     through_link: bool,
     depth: usize,
 }
 
-/// What came of listing a directory before its turn.
+/// A listing made ahead of its turn.
 type EarlyTempFile = Result<Option<Listing>, ClientError>;
 
-/// Copies a remote directory and all that is in it to `dest`.
+/// Downloads a directory to `dest`.
 pub(crate) async fn down(
     job: &Arc<Job>,
     remote: &Remote,
@@ -62,7 +62,7 @@ pub(crate) async fn down(
     end(job, filled, begun, pool).await
 }
 
-/// Ends a copy of a tree of which came what `filled` says. Once all is there nothing need be known of its beginning.
+/// Ends a tree copy with the result `filled`; removes the marker if all is complete.
 pub(crate) async fn end(job: &Job, filled: Result, begun: &TreeMarker, mut pool: Pool) -> Result {
     if filled.is_err() {
         pool.tidy().await;
@@ -74,12 +74,12 @@ pub(crate) async fn end(job: &Job, filled: Result, begun: &TreeMarker, mut pool:
     Ok(())
 }
 
-/// Makes the directory here and all that is in it.
+/// Makes the directory and its content.
 async fn fill_here(job: &Arc<Job>, remote: &Remote, top: Down, begun: &TreeMarker, pool: &mut Pool) -> Result {
-    // Modes and times come last: filling a directory needs the one and changes the other.
+    // Modes and times come last, for filling a directory needs the one and changes the other.
     let mut finished: Vec<Filled> = Vec::new();
     let (mut walk, root) = (Some(job.progress.walk()), top.dest.clone());
-    // Few at a time, for a listing is long, and where one datagram is lost, all are that make a page.
+    // Few at a time: a page of a listing is lost with any of its fragments.
     let mut dirs = Ahead::new(NEAR_MAX, |dir| list(remote.clone(), dir));
     dirs.push(top);
     while let Some((dir, early)) = dirs.next().await? {
@@ -90,7 +90,7 @@ async fn fill_here(job: &Arc<Job>, remote: &Remote, top: Down, begun: &TreeMarke
                 finished.push(Filled { path: dir.dest.clone(), attr, depth: dir.depth });
                 let below = dir.dest.strip_prefix(&root).unwrap_or(Path::new(""));
                 for (name, e) in unknown {
-                    // It may be a file or a directory.
+                    // Its type is unknown.
                     if [false, true].iter().any(|is_dir| job.filter.takes_in(below, &name, *is_dir)) {
                         job.settle(Err(Error::remote(out::below(&dir.url, &name))(e)))?;
                     }
@@ -113,7 +113,7 @@ async fn fill_here(job: &Arc<Job>, remote: &Remote, top: Down, begun: &TreeMarke
             let may_fold = entries.len() > 1;
             let (into, files) = entries.into_iter().partition(|entry| entry.node.is_dir());
             let files = Files { url: dir.url.clone(), path: dir.dest.clone(), list: files, may_fold };
-            // A directory whose name may be that of a file is made when the file is there.
+            // A directory whose name may be that of a file is made after the file.
             match into.is_empty() {
                 true => pool.spawn(files.bytes(), files.fetch(job.clone(), remote.clone())).await?,
                 false => files.fetch(job.clone(), remote.clone()).await?,
@@ -126,7 +126,7 @@ async fn fill_here(job: &Arc<Job>, remote: &Remote, top: Down, begun: &TreeMarke
     finish_here(job, finished, pool).await
 }
 
-/// Those entries that are copied.
+/// The entries to copy.
 fn copied_entries(job: &Job, dir: &Down, mut entries: Vec<Entry>) -> Result<Vec<Entry>> {
     let mut impossible = Vec::new();
     entries.retain(|entry| match &entry.name[..] {
@@ -146,7 +146,7 @@ fn copied_entries(job: &Job, dir: &Down, mut entries: Vec<Entry>) -> Result<Vec<
     Ok(entries)
 }
 
-/// Directories that lie in `dir`.
+/// The directories in `dir`.
 fn dirs_below(dir: &Down, entries: Vec<Entry>) -> impl Iterator<Item = Down> {
     entries.into_iter().map(|Entry { name, node }| {
         let (url, dest) = (out::below(&dir.url, &name), dir.dest.join(OsStr::from_bytes(&name)));
@@ -154,13 +154,13 @@ fn dirs_below(dir: &Down, entries: Vec<Entry>) -> impl Iterator<Item = Down> {
     })
 }
 
-/// Files of one directory that are downloaded one after the other.
+/// Files of a directory that are downloaded one after another.
 struct Files {
-    /// Of the directory.
+    /// URL of the directory.
     url: String,
     path: PathBuf,
     list: Vec<Entry>,
-    /// The file system here may take some of their names, or a directory's, for one.
+    /// The local file system may take some of their names for one.
     may_fold: bool,
 }
 
@@ -186,7 +186,8 @@ async fn list(remote: Remote, dir: Down) -> (Down, EarlyTempFile) {
     (dir, early)
 }
 
-/// Makes the directory here, and lists the one there, if that was not done yet. Says whether it is to look like that.
+/// Makes the directory, and lists the one on the server unless that is done. Returns whether it gets the attributes of
+/// the source.
 async fn open_down(
     job: &Job,
     remote: &Remote,
@@ -197,7 +198,7 @@ async fn open_down(
     if dir.depth > DEPTH_MAX {
         return Err(Error::refused(&dir.url, "directories lie too deep in one another"));
     }
-    // What is in it may be private: it opens up when all is there.
+    // Private until it is complete.
     let is_copy = match fs::DirBuilder::new().mode(0o700).create(&dir.dest) {
         Ok(()) => {
             if let Ok(meta) = fs::metadata(&dir.dest) {
@@ -211,7 +212,7 @@ async fn open_down(
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
             let meta = if dir.through_link { fs::metadata(&dir.dest) } else { fs::symlink_metadata(&dir.dest) };
             let Ok(meta) = meta else { return Err(no_dir_there(dir.dest.display())) };
-            // Several exports may be copied into the directory that the user named.
+            // Several exports may be copied into the user's directory.
             if !dir.through_link {
                 job.created.check_here(&dir.dest, &meta).map_err(Error::local(dir.dest.display()))?;
             }
@@ -221,11 +222,11 @@ async fn open_down(
             if !dir.through_link {
                 job.created.note(FileKey::of_local(&meta));
             }
-            // One that is the user's own stays as it is: also when resuming, if it was named itself.
+            // The user's own directory keeps its attributes.
             let may_be_ours = job.resume && !dir.through_link;
             let is_copy = may_be_ours || dir.depth > 0 || begun.is((meta.dev(), meta.ino()));
             if let Some(mode) = reopened(meta.mode()).filter(|_| job.resume && is_copy) {
-                // Where it may not be opened up, what fails in it says so.
+                // If this fails, filling the directory reports why.
                 let _ = fs::set_permissions(&dir.dest, fs::Permissions::from_mode(mode));
             }
             is_copy
@@ -236,23 +237,23 @@ async fn open_down(
     Ok((is_copy, remote.list_now(&dir.node.fh, early).await.map_err(Error::remote(&dir.url))?))
 }
 
-/// Something has the name of a directory that is to be copied.
+/// The error for an object in the place of a directory.
 pub(crate) fn no_dir_there(name: impl fmt::Display) -> Error {
     Error::refused(name, "exists and is not a directory")
 }
 
-/// The mode to fill a directory in that an earlier try has given its own, if that one forbids it.
+/// The mode to fill a directory with, if its own denies that to its owner.
 pub(crate) fn reopened(mode: u32) -> Option<u32> {
     (mode & 0o700 != 0o700).then_some(mode & 0o777 | 0o700)
 }
 
-/// Those that no rule leaves out of what is in the directory that lies at `below` in the one that is copied.
+/// The entries of the directory `below` that the filters accept.
 fn filtered(job: &Job, below: &Path, mut entries: Vec<Entry>) -> Vec<Entry> {
     entries.retain(|entry| job.filter.takes_in(below, &entry.name, entry.node.is_dir()));
     entries
 }
 
-/// Counts the files among what a directory holds before any of them is copied.
+/// Adds files to the progress before any of them is copied.
 fn expect_files(job: &Job, entries: &[Entry]) {
     for Entry { name, node } in entries {
         if node.attr.kind == FileType::Regular && is_plain(name) && !is_part(name) {
@@ -281,13 +282,13 @@ async fn down_one(job: &Job, remote: &Remote, entry: Entry, url: &str, dest: &Pa
     }
 }
 
-/// Downloads a symbolic link that was named, as a link.
+/// Downloads a symbolic link that the user named.
 pub(crate) async fn link_down(job: &Job, remote: &Remote, link: &Node, url: &str, dest: &Path) -> Result {
     link_down_in_tree(job, remote, link, url, dest).await?;
     block_in_place(|| sync_dir(above(dest))).map_err(Error::local(dest.display()))
 }
 
-/// The same for one in a tree, which is made safe as a whole.
+/// Downloads a symbolic link in a tree, which is flushed as a whole.
 async fn link_down_in_tree(job: &Job, remote: &Remote, link: &Node, url: &str, dest: &Path) -> Result {
     download::check_replaceable(&job.created, dest)?;
     if let Some(meta) = fs::symlink_metadata(dest).ok().filter(|_| job.no_clobber) {
@@ -306,26 +307,26 @@ pub(crate) fn skip(job: &Job, name: &str, kind: &str) {
     job.note(&format!("{name}: skipped, because it is a {kind}"));
 }
 
-/// Makes a link that points at `target`, and replaces what has its name.
+/// Makes a symbolic link to `target` in place of the object at `dest`.
 fn link_here(created: &CreatedObjects, target: &[u8], dest: &Path) -> io::Result<()> {
     let name = dest.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let part = dest.with_file_name(OsStr::from_bytes(&part_name(name.as_bytes(), "")));
-    // What an earlier copy left.
+    // Left by an earlier copy.
     let _ = fs::remove_file(&part);
     std::os::unix::fs::symlink(OsStr::from_bytes(target), &part)?;
     rename_here(&part, dest, created).inspect_err(|_| drop(fs::remove_file(&part)))
 }
 
-/// A directory here with all that is to be in it.
+/// A directory whose content is complete.
 struct Filled {
     path: PathBuf,
-    /// What it is to look like, if it is not the user's own.
+    /// Attributes of the source; `None` for the user's own directory.
     attr: Option<Attr>,
     depth: usize,
 }
 
-/// Gives directories their modes and times and makes them safe, the deepest first, for a mode may close the way; those
-/// that lie equally deep side by side.
+/// Sets attributes of directories and flushes them, the deepest first, because a mode may deny access; those of one
+/// depth concurrently.
 async fn finish_here(job: &Arc<Job>, mut dirs: Vec<Filled>, pool: &mut Pool) -> Result {
     while let Some(depth) = dirs.last().map(|dir| dir.depth) {
         while let Some(dir) = dirs.pop_if(|dir| dir.depth == depth) {
@@ -343,7 +344,7 @@ async fn finish_here(job: &Arc<Job>, mut dirs: Vec<Filled>, pool: &mut Pool) -> 
 
 impl Filled {
     fn finish(&self, job: &Job) -> Result {
-        // Before its mode closes it.
+        // Opened before its mode denies that.
         let dir = fs::File::open(&self.path);
         if let Some(attr) = &self.attr {
             let dressed = match &dir {

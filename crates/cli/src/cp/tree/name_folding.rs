@@ -1,20 +1,20 @@
-//! Names that some file system may take for one.
+//! Names that some file system takes for one.
 //!
-//! Whether one does is for [`CreatedObjects`](crate::cp::created_objects::CreatedObjects) to find out. It compares a copy with what
-//! was created before it, so two copies whose names may be one must not be made at the same time.
+//! [`CreatedObjects`](crate::cp::created_objects::CreatedObjects) finds out whether one does. It compares a copy with
+//! earlier ones, so copies whose names may be one must not run concurrently.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use icu_normalizer::DecomposingNormalizerBorrowed;
 
-/// Those entries whose names are like no other's, and groups of the others.
+/// Entries with distinct names, and groups of the others.
 pub(crate) struct Grouped<T> {
     pub(crate) alone: Vec<T>,
     pub(crate) groups: Vec<Vec<T>>,
 }
 
-/// Groups the entries of one directory by what their names have in common. The order is kept.
+/// Groups the entries of a directory by similar names, in order.
 pub(crate) fn group<T>(entries: Vec<T>, name: impl Fn(&T) -> Vec<u8>) -> Grouped<T> {
     let keys: Vec<u64> = entries.iter().map(|entry| skeleton(&name(entry))).collect();
     let mut counts: HashMap<u64, u32> = HashMap::with_capacity(keys.len());
@@ -35,9 +35,9 @@ pub(crate) fn group<T>(entries: Vec<T>, name: impl Fn(&T) -> Vec<u8>) -> Grouped
     grouped
 }
 
-/// A hash of the letters and digits of a name without case, accents and compatibility forms: equal for all names that
-/// some file system takes for one (NTFS, exFAT, vfat, APFS, HFS+, ext4, ZFS, and servers that replace characters), and
-/// for some that none does.
+/// A hash of the letters and digits of a name without case, accents and compatibility forms. It is equal for all names
+/// that some file system takes for one (NTFS, exFAT, vfat, APFS, HFS+, ext4, ZFS, and servers that replace characters),
+/// and for some that none does.
 fn skeleton(name: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     if name.is_ascii() {
@@ -47,9 +47,9 @@ fn skeleton(name: &[u8]) -> u64 {
     }
     let name = String::from_utf8_lossy(name);
     let decomposed = DecomposingNormalizerBorrowed::new_nfkd().normalize_iter(name.chars());
-    // Twice, for the capital sharp s has the small one for its lower case, and that has SS for its upper case.
+    // Twice: the capital sharp s has the small one as lower case, whose upper case is SS.
     let folded = decomposed.flat_map(char::to_lowercase).flat_map(char::to_uppercase).flat_map(char::to_lowercase);
-    // Hangul fillers are letters that casefold ignores (Default_Ignorable_Code_Point).
+    // Casefold ignores Hangul fillers (Default_Ignorable_Code_Point), which are letters.
     let is_filler = |c: char| matches!(c, '\u{115f}' | '\u{1160}');
     folded.filter(|c| c.is_alphanumeric() && !is_filler(*c)).for_each(|c| c.hash(&mut hasher));
     hasher.finish()

@@ -1,5 +1,4 @@
-//! The names that a run gives in the directory it copies into: of two sources of the same name the second
-//! does not replace the first.
+//! Names given in the destination directory: of two sources with the same name the second does not replace the first.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -7,15 +6,14 @@ use std::fmt;
 use crate::cp::ui::job::Counts;
 use crate::exit::{Error, Result};
 
-/// Those that were given.
+/// The names given.
 #[derive(Debug, Default)]
 pub(crate) struct UniqueNames {
     names: HashSet<Vec<u8>>,
 }
 
 impl UniqueNames {
-    /// Makes `copy` of `source`, which gives this name, unless that was given before. A copy that failed
-    /// and left nothing has given none.
+    /// Runs `copy` of `source` unless `name` was given before. A failed copy gives no name.
     pub(crate) async fn once(
         &mut self,
         name: Option<&[u8]>,

@@ -1,4 +1,4 @@
-//! `cp -r` to a server: whole directories, several files at a time.
+//! `cp -r` to a server.
 
 use std::fs;
 use std::io;
@@ -17,7 +17,8 @@ use crate::cp::resume::temp_name::{is_part, part_name};
 use crate::cp::resume::tree_marker::TreeMarker;
 use crate::cp::transfer::attributes::UploadAttributes;
 use crate::cp::transfer::partial_upload::CREATE_TRIES;
-use crate::cp::transfer::upload::{self, UploadDestination};
+use crate::cp::transfer::upload;
+use crate::cp::transfer::upload_destination::UploadDestination;
 use crate::cp::tree::download_tree::{UNFINISHED, end, no_dir_there, reopened, skip};
 use crate::cp::tree::name_folding::{Grouped, group};
 use crate::cp::ui::job::{Job, count};
@@ -27,24 +28,24 @@ use crate::out;
 use crate::pool::{Pool, jobs_max};
 use crate::remote::{Node, Remote};
 
-/// A directory on its way to a server.
+/// A directory to upload.
 struct Up {
     source: PathBuf,
     dest: UploadDestination,
     depth: usize,
-    /// What an earlier try made is to be completed.
+    /// `--resume`.
     resumes: bool,
 }
 
-/// A directory there, and what it is to look like in the end.
+/// A directory on the server and its final attributes.
 struct Made {
     node: Node,
     looks: UploadAttributes,
-    /// It was not there before, and nothing was in it.
+    /// It was made by this command and is empty.
     is_new: bool,
 }
 
-/// One with all that is to be in it.
+/// A directory whose content is complete.
 struct Sent {
     node: Node,
     looks: UploadAttributes,
@@ -52,7 +53,7 @@ struct Sent {
     depth: usize,
 }
 
-/// Copies a directory and all that is in it to `dest`.
+/// Uploads a directory.
 pub(crate) async fn up(job: &Arc<Job>, source: &Path, dest: UploadDestination, begun: &TreeMarker) -> Result {
     let remote = dest.remote.clone();
     let top = Up { source: source.to_owned(), dest, depth: 0, resumes: job.resume };
@@ -61,7 +62,7 @@ pub(crate) async fn up(job: &Arc<Job>, source: &Path, dest: UploadDestination, b
     end(job, filled, begun, pool).await
 }
 
-/// Makes the directory there and all that is in it.
+/// Makes the directory and its content.
 async fn fill_there(job: &Arc<Job>, remote: &Remote, top: Up, begun: &TreeMarker, pool: &mut Pool) -> Result {
     let mut finished: Vec<Sent> = Vec::new();
     let (mut walk, root) = (Some(job.progress.walk()), top.source.clone());
@@ -98,21 +99,21 @@ async fn fill_there(job: &Arc<Job>, remote: &Remote, top: Up, begun: &TreeMarker
     finish_there(job, remote, finished, pool).await
 }
 
-/// A directory that is being filled on a server.
+/// A directory that is being filled.
 struct Filling<'a> {
     dir: &'a Up,
     remote: &'a Remote,
     node: Node,
-    /// Nothing was in it.
+    /// It was empty.
     is_new: bool,
 }
 
 impl Filling<'_> {
-    /// Has the files of the directory sent, and directories made by `make`.
+    /// Uploads the files of the directory, and passes its directories to `make`.
     async fn send(&self, job: &Arc<Job>, entries: Vec<Local>, pool: &mut Pool, mut make: impl FnMut(Up)) -> Result {
         let Grouped { alone, groups } = group(entries, |local| local.entry.file_name().as_bytes().to_vec());
         let (dirs, files): (Vec<_>, Vec<_>) = alone.into_iter().partition(|local| local.is_dir);
-        // They are made while files wait for their turn.
+        // Directories are made while files wait.
         dirs.iter().for_each(|dir| make(self.dir_below(dir, false)));
         let mut alike = Vec::new();
         for group in groups {
@@ -121,7 +122,7 @@ impl Filling<'_> {
                 alike.push(files);
                 continue;
             }
-            // A server may replace an empty directory by a file of its name.
+            // Some servers replace an empty directory by a file of its name.
             send_files(job.clone(), self.files_below(files, true)).await?;
             dirs.iter().for_each(|dir| make(self.dir_below(dir, true)));
         }
@@ -154,15 +155,15 @@ impl Filling<'_> {
     }
 }
 
-/// A file, link or what else is no directory, on its way to a server.
+/// An entry to upload that is no directory.
 struct FileUpload {
     source: PathBuf,
     dest: UploadDestination,
-    /// It is a regular file, which the progress counts.
+    /// A regular file, which the progress counts.
     is_counted: bool,
 }
 
-/// Uploads files one after the other.
+/// Uploads files one after another.
 async fn send_files(job: Arc<Job>, files: Vec<FileUpload>) -> Result {
     for FileUpload { source, dest, is_counted } in files {
         let settled = job.settle(up_one(&job, &source, &dest).await);
@@ -174,11 +175,11 @@ async fn send_files(job: Arc<Job>, files: Vec<FileUpload>) -> Result {
     Ok(())
 }
 
-/// What lies in a directory here.
+/// A local directory entry.
 struct Local {
     entry: fs::DirEntry,
     is_dir: bool,
-    /// Of a regular file.
+    /// Size of a regular file in bytes.
     bytes: Option<u64>,
 }
 
@@ -190,7 +191,7 @@ impl Local {
         Local { entry, is_dir, bytes }
     }
 
-    /// Whether it is no unfinished copy. Those are skipped.
+    /// Whether it is no temporary file. Those are skipped.
     fn is_finished(&self, job: &Job) -> bool {
         let is_part = is_part(self.entry.file_name().as_bytes());
         if is_part {
@@ -199,14 +200,14 @@ impl Local {
         !is_part
     }
 
-    /// Of a file that is to be copied.
+    /// Size of a file that is to be copied, in bytes.
     fn file_bytes(&self) -> Option<u64> {
         self.bytes.filter(|_| !is_part(self.entry.file_name().as_bytes()))
     }
 }
 
-/// Gives directories their modes and times, the deepest first, for a mode may close the way; those that lie equally
-/// deep side by side.
+/// Sets modes and times of directories, the deepest first, because a mode may deny access; those of one depth
+/// concurrently.
 async fn finish_there(job: &Arc<Job>, remote: &Remote, mut dirs: Vec<Sent>, pool: &mut Pool) -> Result {
     while let Some(depth) = dirs.last().map(|dir| dir.depth) {
         while let Some(Sent { node, looks, url, .. }) = dirs.pop_if(|dir| dir.depth == depth) {
@@ -230,20 +231,20 @@ async fn open_up(job: Arc<Job>, dir: Up) -> (Up, Result<Made>) {
     (dir, made)
 }
 
-/// The same for the first one.
+/// Makes the top directory, with its marker.
 async fn open_top(job: &Arc<Job>, dir: Up, begun: &TreeMarker) -> (Up, Result<Made>) {
     begun.begin();
     let (dir, made) = open_up(job.clone(), dir).await;
     match &made {
         Ok(made) => begun.made_there(&made.node),
-        // It may have been made all the same.
+        // It may have been made nevertheless.
         Err(e) if e.is_lost() => {}
         Err(_) => begun.forget(),
     }
     (dir, made)
 }
 
-/// The directory there, made if need be.
+/// Makes the directory on the server, if it does not exist.
 async fn make_there(job: &Job, dir: &Up) -> Result<Made> {
     let failed = |e| Error::remote(&dir.dest.url)(e);
     if dir.depth > DEPTH_MAX {
@@ -259,7 +260,7 @@ async fn make_there(job: &Job, dir: &Up) -> Result<Made> {
                 return Err(no_dir_there(&dir.dest.url));
             }
             if let Some(mode) = reopened(there.attr.mode).filter(|_| dir.resumes) {
-                // Where it may not be opened up, what fails in it says so.
+                // If this fails, filling the directory reports why.
                 let _ = remote.setattr(&there.fh, SetAttr { mode: Some(mode), ..SetAttr::NONE }).await;
             }
             (there, false)
@@ -271,7 +272,7 @@ async fn make_there(job: &Job, dir: &Up) -> Result<Made> {
         false => job.created.note(FileKey::of_handle(&node)),
     };
     if !is_first {
-        // Both were made at the same time, and the server said so of this one first.
+        // Two names were made concurrently; the server answered the other first.
         job.created.check_there(&dir.source, &node)?;
     }
     Ok(Made { node, looks: UploadAttributes::of(&meta, job.preserve), is_new })
@@ -301,7 +302,7 @@ pub(crate) async fn up_one(job: &Job, source: &Path, dest: &UploadDestination) -
     Ok(())
 }
 
-/// What has the name.
+/// The object at the destination.
 async fn found(dest: &UploadDestination) -> Result<Option<Node>, ClientError> {
     match dest.old.clone() {
         Some(old) => Ok(old),
@@ -309,12 +310,12 @@ async fn found(dest: &UploadDestination) -> Result<Option<Node>, ClientError> {
     }
 }
 
-/// Makes a link that points at `target`, and replaces what has its name.
+/// Makes a symbolic link to `target` in place of the object at `dest`.
 async fn link_there(job: &Job, source: &Path, target: Bytes, dest: &UploadDestination) -> Result {
     let failed = |e| Error::remote(&dest.url)(e);
     let (remote, dir) = (&dest.remote, &dest.dir.fh);
     let part = part_name(&dest.name, "");
-    // Side by side, for a round trip may be long.
+    // Concurrently, to save a round trip.
     let (node, old) = tokio::join!(hidden_link(remote, dir, &part, target), found(dest));
     let node = node.map_err(failed)?;
     let may_go = old.map_err(failed).and_then(|old| match &old {
@@ -326,7 +327,7 @@ async fn link_there(job: &Job, source: &Path, target: Bytes, dest: &UploadDestin
         refused => refused,
     };
     if renamed.is_err() {
-        // Best effort: what stood in the way is what there is to tell.
+        // Best effort: the first error is reported.
         let _ = remote.remove(dir, &part).await;
     }
     renamed?;
@@ -334,8 +335,8 @@ async fn link_there(job: &Job, source: &Path, target: Bytes, dest: &UploadDestin
     Ok(())
 }
 
-/// The link under its hidden name. What an earlier copy left there goes. What is there after that is mostly
-/// our own: a server may have forgotten what it did before it could say so, and do it again.
+/// Makes the link under its temporary name, in place of an earlier one. An object there is mostly our own: a server may
+/// have executed the call twice.
 async fn hidden_link(remote: &Remote, dir: &Fh, part: &[u8], target: Bytes) -> Result<Node, ClientError> {
     for tries in 0..CREATE_TRIES {
         match remote.symlink(dir, part, target.clone()).await {

@@ -1,4 +1,4 @@
-//! What all parts of one `cp` share: its flags, its counts and its failures.
+//! State that all parts of a `cp` share: flags, counts and failures.
 
 use std::fmt;
 use std::io;
@@ -16,10 +16,10 @@ use crate::filter::Filter;
 use crate::interrupt::Kept;
 use crate::out;
 
-/// How many failures are listed; further ones are only counted.
+/// Largest number of failures that are listed; further ones are counted.
 const ERRORS_LISTED_MAX: usize = 1000;
 
-/// One run of `cp`.
+/// A run of `cp`.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) recursive: bool,
@@ -35,14 +35,14 @@ pub(crate) struct Job {
     pub(crate) counts: Counts,
     pub(crate) created: CreatedObjects,
     failures: Mutex<Failures>,
-    /// That what has arrived cannot be noted was said.
+    /// The message about an unwritable journal was printed.
     is_unnoted_told: AtomicBool,
     began: Instant,
-    /// Until the first server was mounted.
+    /// Time until the first server was mounted.
     mounting: OnceLock<Duration>,
 }
 
-/// How many of what have been copied.
+/// Objects copied, by type.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) files: AtomicU64,
@@ -57,24 +57,24 @@ struct Failures {
     count: u64,
     worst: u8,
     texts: Vec<String>,
-    /// It was said why nothing more is tried.
+    /// The error that ends the run was printed.
     is_end_told: bool,
 }
 
 impl Failures {
-    /// One more. Says whether it was told already, and the code of the worst so far.
+    /// Counts a failure. Returns whether it was printed before, and the worst exit code so far.
     fn add(&mut self, error: &Error, fatal: bool) -> (bool, u8) {
         self.count += 1;
         self.worst = self.worst.max(error.code());
         if self.texts.len() < ERRORS_LISTED_MAX {
             self.texts.push(error.to_string());
         }
-        // One lost link fails many files at once; once is enough.
+        // A lost link fails many files at once; one message is enough.
         (fatal && std::mem::replace(&mut self.is_end_told, true), self.worst)
     }
 }
 
-/// What `--json` prints at the end; documented in the help of `cp`.
+/// The report of `--json`, documented in the help of `cp`.
 #[derive(Serialize)]
 struct Report {
     files: u64,
@@ -95,13 +95,13 @@ struct Report {
 }
 
 impl Counts {
-    /// How many copies are in their places.
+    /// Number of objects copied.
     pub(crate) fn placed(&self) -> u64 {
         [&self.files, &self.directories, &self.symlinks].iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 }
 
-/// One more.
+/// Increments a counter.
 pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
@@ -128,24 +128,24 @@ impl Job {
         }
     }
 
-    /// A server was mounted. Of several the first counts: others are mounted between copies.
+    /// A server was mounted. The first one counts.
     pub(crate) fn mounted(&self) {
         let _ = self.mounting.set(self.began.elapsed());
     }
 
-    /// A copy of `from` is in its place at `to`; `-v` prints both as cp(1) does.
+    /// `from` is copied to `to`; `-v` prints both as cp(1) does.
     pub(crate) fn copied(&self, counter: &AtomicU64, from: impl fmt::Display, to: impl fmt::Display) {
         count(counter);
         if self.verbose {
             let [from, to] = [from.to_string(), to.to_string()].map(|name| out::shown(name.as_bytes()));
             let mut told = Ok(());
             self.progress.suspend(|| told = out::text(&format!("'{from}' -> '{to}'\n")));
-            // Whether or not somebody reads it, there is the next file to copy.
+            // A closed standard output does not stop the copy.
             let _ = self.settle(told.or_else(|e| if matches!(e, Error::Pipe) { Ok(()) } else { Err(e) }));
         }
     }
 
-    /// With `-n` what is at the destination stays.
+    /// `-n`: the destination stays.
     pub(crate) fn leave(&self, there: impl fmt::Display) {
         count(&self.counts.skipped);
         if self.verbose {
@@ -153,11 +153,11 @@ impl Job {
         }
     }
 
-    /// Takes note of a failure; only what makes all that follows fail, too, is passed on.
+    /// Records a failure, and returns it only if it ends the run.
     pub(crate) fn settle(&self, result: Result) -> Result {
         let error = match result {
             Ok(()) => return Ok(()),
-            // It has been settled, and makes all that follows fail, too.
+            // It is recorded already and ends the run.
             Err(Error::Reported(code)) => return Err(Error::Reported(code)),
             Err(error) => error,
         };
@@ -169,19 +169,18 @@ impl Job {
         if fatal { Err(Error::Reported(worst)) } else { Ok(()) }
     }
 
-    /// Whether anything has failed so far.
+    /// Whether anything has failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).count > 0
     }
 
-    /// Something that is skipped, or worth knowing.
+    /// Prints a note.
     pub(crate) fn note(&self, text: &str) {
         let text = out::shown(text.as_bytes());
         self.progress.suspend(|| out::say(format_args!("remora: cp: {text}")));
     }
 
-    /// What has arrived of uploads cannot be noted here, and why. The copies are worth more than that they can be
-    /// resumed; said once, for it will be the same for all.
+    /// Prints once that the progress of uploads cannot be recorded, and why. The copies go on.
     pub(crate) fn cannot_note(&self, why: &io::Error) {
         if !self.is_unnoted_told.swap(true, Ordering::Relaxed) {
             let what = "if the copy is interrupted it begins anew: what has arrived could not be noted here";
@@ -189,7 +188,7 @@ impl Job {
         }
     }
 
-    /// The end: prints the report and says how it went.
+    /// Prints the report and returns the result of the run.
     pub(crate) fn finish(&self) -> Result {
         let took = self.began.elapsed();
         let mounting = self.mounting.get().copied().unwrap_or(took);

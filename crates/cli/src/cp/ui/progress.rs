@@ -1,4 +1,4 @@
-//! Progress for people: a bar on standard error when a copy takes its time.
+//! Progress bar on standard error.
 
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -12,22 +12,22 @@ use tokio::task::{JoinHandle, block_in_place};
 use crate::silence::{Stall, stall};
 use crate::units;
 
-/// Copies that are done sooner show no bar.
+/// Time before the bar is shown.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How often the bar is drawn.
+/// Interval of drawing.
 const TICK: Duration = Duration::from_millis(200);
-/// A stall worth mentioning.
+/// Stall that is shown.
 const STALL: Duration = Duration::from_secs(1);
-/// A stall after which the user is told what to do.
+/// Stall after which advice is shown.
 const LONG_STALL: Duration = Duration::from_secs(3);
-/// What the user of `cp` can do during a stall.
+/// Advice of `cp` during a stall.
 pub(crate) const ADVICE: &str = "Ctrl-C keeps what is there, --resume goes on";
 /// The text is cut off at the terminal's edge.
 const TEMPLATE: &str = "{wide_msg}";
-/// Columns of the bar at its end.
+/// Columns of the bar.
 const BAR: u64 = 30;
 
-/// What has been copied, and the bar that shows it.
+/// Counters of a copy, and the bar that shows them.
 #[derive(Debug)]
 pub(crate) struct Progress {
     shared: Arc<Shared>,
@@ -42,30 +42,30 @@ struct Shared {
     done: AtomicU64,
     /// Bytes that were there before; they do not count as speed.
     before: AtomicU64,
-    /// Bytes of those that are not copied, nor compared.
+    /// Of those, bytes that are neither copied nor compared.
     passed_over: AtomicU64,
     /// Bytes in holes, which are not copied.
     in_holes: AtomicU64,
-    /// Files found so far, and those that have been dealt with.
+    /// Files found so far, and finished ones.
     files: AtomicU64,
     files_done: AtomicU64,
-    /// Searches that may find more to copy.
+    /// Directory walks that may find more files.
     walks: AtomicUsize,
-    /// Bytes of copies that are or were compared with their sources, and how many have been.
+    /// Bytes to compare with their sources, and bytes compared.
     to_compare: AtomicU64,
     compared: AtomicU64,
-    /// Every copy is compared with its source.
+    /// `--verify`: every copy is compared.
     compares_all: bool,
-    /// What the user can do during a stall.
+    /// Advice during a stall.
     advice: &'static str,
     sessions: Mutex<Vec<Session>>,
-    /// Since when a link that is no session has been silent.
+    /// Start of the silence of a link that is no session.
     silent_since: Mutex<Option<Instant>>,
-    /// It takes its time, and somebody is to be told.
+    /// The bar is due.
     is_slow: AtomicBool,
 }
 
-/// Whether standard error is a terminal that a bar can be drawn on: a dumb one takes lines only.
+/// Whether standard error is a terminal that can draw a bar.
 pub(crate) fn can_be_drawn() -> bool {
     !ProgressDrawTarget::stderr().is_hidden()
 }
@@ -76,7 +76,7 @@ impl Progress {
         Progress::with(visible, false, "")
     }
 
-    /// The same for `cp`, which with `compares_all` reads each source and copy again.
+    /// The bar of `cp`; with `compares_all` every copy is compared.
     pub(crate) fn of_copy(visible: bool, compares_all: bool) -> Progress {
         Progress::with(visible, compares_all, ADVICE)
     }
@@ -105,7 +105,7 @@ impl Progress {
         Progress { shared, ticker, can_be_seen: visible && can_be_drawn() }
     }
 
-    /// Counts what this session does, once.
+    /// Counts this session once.
     pub(crate) fn watch(&self, session: &Session) {
         let mut sessions = self.shared.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         if !sessions.iter().any(|known| known.counts_with(session)) {
@@ -113,17 +113,17 @@ impl Progress {
         }
     }
 
-    /// Says since when the link has been silent, where it is no session's; `None` if it is not.
+    /// Sets the start of the silence of a link that is no session; `None` if it is not silent.
     pub(crate) fn silent_since(&self, since: Option<Instant>) {
         *self.shared.silent_since.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 
-    /// So many more bytes are to be copied.
+    /// More bytes are to be copied.
     pub(crate) fn expect(&self, bytes: u64) {
         self.shared.total.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// A file of so many bytes is to be copied.
+    /// A file of `bytes` bytes is to be copied.
     pub(crate) fn expect_file(&self, bytes: u64) {
         self.shared.files.fetch_add(1, Ordering::Relaxed);
         self.expect(bytes);
@@ -134,38 +134,38 @@ impl Progress {
         self.shared.files_done.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// More to copy may be found until the guard is dropped.
+    /// More files may be found until the guard is dropped.
     pub(crate) fn walk(&self) -> Walk {
         self.shared.walks.fetch_add(1, Ordering::Relaxed);
         Walk(self.shared.clone())
     }
 
-    /// So many bytes of a copy are about to be compared with their source.
+    /// More bytes are to be compared.
     pub(crate) fn expect_comparison(&self, bytes: u64) {
         self.shared.to_compare.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// So many more bytes of a copy have been compared.
+    /// More bytes were compared.
     pub(crate) fn compare(&self, bytes: u64) {
         self.shared.compared.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// So many more bytes have been copied.
+    /// More bytes were copied.
     pub(crate) fn add(&self, bytes: u64) {
         self.shared.done.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// So many bytes were there before.
+    /// Bytes that were there before.
     pub(crate) fn skip(&self, bytes: u64) {
         self.shared.before.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// So many bytes are in holes: they are in the copy, and need not be copied.
+    /// Bytes in holes: in the copy, and not copied.
     pub(crate) fn leave_out(&self, bytes: u64) {
         self.shared.in_holes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Prints something without tearing the bar. Whoever does not read what is printed holds up no other task.
+    /// Prints something without tearing the bar. A blocked standard error holds up no other task.
     pub(crate) fn suspend(&self, print: impl FnOnce()) {
         if self.can_be_seen { block_in_place(|| self.shared.bar.suspend(print)) } else { print() }
     }
@@ -175,7 +175,7 @@ impl Progress {
         self.shared.done.load(Ordering::Relaxed)
     }
 
-    /// A file of so many bytes stays as it is at the destination.
+    /// A file of `bytes` bytes at the destination is left as it is.
     pub(crate) fn pass_over(&self, bytes: u64) {
         self.shared.passed_over.fetch_add(bytes, Ordering::Relaxed);
         self.skip(bytes);
@@ -196,14 +196,14 @@ impl Progress {
         self.shared.calls()
     }
 
-    /// Takes the bar off the terminal; says whether there was one, or would have been on one that is not dumb.
+    /// Clears the bar. Returns whether one was shown, or would have been on a terminal that is not dumb.
     pub(crate) fn clear(&self) -> bool {
         self.shared.bar.finish_and_clear();
         self.shared.is_slow.load(Ordering::Relaxed) && io::stderr().is_terminal()
     }
 }
 
-/// A search for files to copy that is under way.
+/// A directory walk.
 #[derive(Debug)]
 pub(crate) struct Walk(Arc<Shared>);
 
@@ -229,7 +229,7 @@ impl Shared {
         stats.fold((0, 0), |sum, s| (sum.0 + s.requests, sum.1 + s.retransmissions))
     }
 
-    /// The longest stall there is.
+    /// The longest stall.
     fn stall(&self) -> (Stall, Duration) {
         let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         let since = *self.silent_since.lock().unwrap_or_else(PoisonError::into_inner);
@@ -262,25 +262,25 @@ impl Shared {
     }
 }
 
-/// How far, and how fast.
+/// Progress and rate.
 #[derive(Default)]
 struct Pace {
-    /// Bytes copied, and to be copied as far as is known.
+    /// Bytes copied, and bytes to copy as far as known.
     done: u64,
     total: u64,
-    /// Bytes compared, and to be compared.
+    /// Bytes compared, and bytes to compare.
     compared: u64,
     to_compare: u64,
     files_done: u64,
     files: u64,
-    /// More may be found.
+    /// A walk may find more.
     is_counting: bool,
     per_second: f64,
     left: Duration,
 }
 
 impl Pace {
-    /// Bytes to be copied and compared.
+    /// Bytes to copy and to compare.
     fn whole(&self) -> u64 {
         self.total.saturating_add(self.to_compare)
     }
@@ -289,7 +289,7 @@ impl Pace {
         self.done.saturating_add(self.compared)
     }
 
-    /// All bytes have been moved, and what is left is to make them safe and to name the files.
+    /// Whether only flushing and renaming are left.
     fn is_finishing(&self) -> bool {
         !self.is_counting && self.whole() > 0 && self.position() >= self.whole()
     }
@@ -305,8 +305,8 @@ async fn tick(shared: Arc<Shared>) {
     }
 }
 
-/// The most important first, and the bar last: a narrow terminal cuts off the end. The bar is never full, for it is
-/// drawn only while there is something left to do.
+/// The most important part comes first and the bar last, for a narrow terminal cuts off the end. The bar is never full:
+/// it is drawn only while something is left to do.
 fn line(pace: &Pace, retransmissions: u64, (stall, lasts): (Stall, Duration), advice: &str) -> String {
     let mut parts = vec![format!("{} of {}", units::human(pace.done), units::human(pace.total))];
     if pace.files > 1 {
@@ -342,7 +342,7 @@ fn line(pace: &Pace, retransmissions: u64, (stall, lasts): (Stall, Duration), ad
     format!("{}  {bar}", parts.join(", "))
 }
 
-/// One line about a finished copy.
+/// The line about a finished copy.
 pub(crate) fn summary(bytes: u64, took: Duration, retransmissions: u64) -> String {
     let rate = (bytes as f64 / took.as_secs_f64().max(1e-3)) as u64;
     let again = if retransmissions > 0 { format!(", {retransmissions} requests sent again") } else { String::new() };
