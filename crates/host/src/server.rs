@@ -58,19 +58,14 @@ mod bind;
 mod connection;
 mod cost;
 mod counters;
-mod crew;
 mod datagram;
 mod descriptors;
 mod executor;
-mod gathering;
 mod hub;
-mod lanes;
 mod objects;
 mod options;
 mod outbox;
 mod places;
-mod queue;
-mod relief;
 mod routes;
 mod serving;
 mod shard;
@@ -80,7 +75,8 @@ mod way;
 
 pub use counters::{Snapshot, SocketStats};
 pub use descriptors::{Descriptors, raise_limit};
-pub use options::{Limits, Objects, Options, Queueing, StartError};
+pub use executor::Queueing;
+pub use options::{Limits, Objects, Options, StartError};
 pub use serving::{Serving, Shutdown, Watch};
 
 /// Most user memory that a TCP connection takes while nothing is under way on it, in bytes:

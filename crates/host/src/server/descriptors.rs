@@ -5,8 +5,8 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use super::executor::EXTRA_THREADS_MAX;
 use super::options::StartError;
-use super::relief;
 
 /// What a thread at work opens for a moment: a file, the directories on the way to it, a listing.
 const THREAD: usize = 4;
@@ -38,7 +38,7 @@ impl Descriptors {
         let open = std::fs::read_dir("/proc/self/fd").map(Iterator::count);
         // Without /proc nobody knows, but when there are none left.
         let open = open.unwrap_or_else(|e| if e.raw_os_error() == Some(EMFILE) { max } else { 0 });
-        Descriptors { max, open, exports, threads: threads + relief::THREADS_MAX }
+        Descriptors { max, open, exports, threads: threads + EXTRA_THREADS_MAX }
     }
 
     /// The same with so many exports.
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     fn of(max: usize, open: usize, exports: usize) -> Descriptors {
-        Descriptors { max, open, exports, threads: 4 + relief::THREADS_MAX }
+        Descriptors { max, open, exports, threads: 4 + EXTRA_THREADS_MAX }
     }
 
     #[test]

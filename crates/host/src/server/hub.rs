@@ -20,8 +20,8 @@ use super::admission::{Admission, Permit, Share};
 use super::counters::{Counters, Snapshot};
 use super::datagram::DatagramSocket;
 use super::descriptors::Descriptors;
-use super::executor::{Done, JobQueue};
-use super::options::{Limits, Queueing};
+use super::executor::{Completion, CompletionSink, ExecutorQueue, Queueing};
+use super::options::Limits;
 use super::places::{self, Held, Holder};
 use super::routes::Route;
 use super::shard::{Ledger, Shard, State, Work};
@@ -49,7 +49,7 @@ pub(super) struct Hub {
     pub(super) core_limits: remora_server::Limits,
     pub(super) admission: Admission,
     pub(super) counters: Counters,
-    pub(super) jobs: JobQueue,
+    pub(super) jobs: Arc<ExecutorQueue>,
     pub(super) sockets: Vec<DatagramSocket>,
     shards: Vec<Shard>,
     /// Which address belongs to which shard. Nobody can choose whom to share one with.
@@ -88,7 +88,7 @@ impl Hub {
             core_limits,
             admission: Admission::new(&core_limits, limits.receive_bytes_max),
             counters: Counters::default(),
-            jobs: JobQueue::new(queueing),
+            jobs: Arc::new(ExecutorQueue::new(queueing)),
             sockets,
             shards: cores.into_iter().map(Shard::new).collect(),
             spread: RandomState::new(),
@@ -136,21 +136,6 @@ impl Hub {
             state.drain(shard, now, Some(permit), &mut work);
         }
         self.release(shard, state, work);
-    }
-
-    /// Jobs are done. Their replies go out together.
-    pub(super) fn complete(&self, done: impl IntoIterator<Item = Done>) {
-        let mut done = done.into_iter().peekable();
-        while let Some(shard) = done.peek().map(|done| done.shard) {
-            let mut work = Work::default();
-            let mut state = self.lock(shard);
-            let now = self.clock.now();
-            while let Some(Done { ticket, answer, permit, .. }) = done.next_if(|done| done.shard == shard) {
-                state.core.complete(now, ticket, answer);
-                state.drain(shard, now, permit, &mut work);
-            }
-            self.release(shard, state, work);
-        }
     }
 
     /// A connection from `addr` is there: `make` gets its number and its share.
@@ -361,7 +346,7 @@ impl Hub {
             let mut state = self.lock(shard);
             self.keep_bound(shard, &mut state);
         }
-        self.jobs.push(work.jobs);
+        self.jobs.submit(work.jobs);
         for (connection, replies) in work.streams {
             connection.send(replies);
         }
@@ -388,5 +373,25 @@ impl Hub {
 
     fn lock(&self, shard: usize) -> MutexGuard<'_, State> {
         self.shards[shard].lock()
+    }
+}
+
+impl CompletionSink for Hub {
+    fn complete(&self, batch: Vec<Completion>) {
+        let mut batch = batch.into_iter().peekable();
+        while let Some(shard) = batch.peek().map(|done| done.shard) {
+            let mut work = Work::default();
+            let mut state = self.lock(shard);
+            let now = self.clock.now();
+            while let Some(Completion { ticket, answer, permit, .. }) = batch.next_if(|done| done.shard == shard) {
+                state.core.complete(now, ticket, answer);
+                state.drain(shard, now, permit, &mut work);
+            }
+            self.release(shard, state, work);
+        }
+    }
+
+    fn count_panic(&self) {
+        self.counters.job_panics.count();
     }
 }

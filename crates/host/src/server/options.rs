@@ -2,14 +2,13 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use remora_atp::session::{Guests, Identity};
 use remora_server::Config;
 use remora_wire::nfs3::PORT;
 
-use super::relief;
+use super::executor::{EXTRA_THREADS_MAX, Queueing, available_processors};
 
 /// How to serve.
 #[derive(Clone, Debug)]
@@ -35,7 +34,7 @@ pub struct Options {
     pub executor_threads: usize,
     /// Threads that join those while they wait and more is to be done (range: from 0). Default 60.
     pub executor_threads_more: usize,
-    /// How jobs that exclude one another wait. Default [`Queueing::Lanes`].
+    /// How jobs that exclude one another wait. Default [`Queueing::Serial`].
     pub queueing: Queueing,
     /// Threads that serve sockets (range: from 1). Default the cores, at most 8.
     pub socket_threads: usize,
@@ -55,32 +54,17 @@ impl Options {
             core,
             seed: None,
             executor_threads: Options::default_threads(),
-            executor_threads_more: relief::THREADS_MAX,
-            queueing: Queueing::Lanes,
-            socket_threads: cores().min(8),
+            executor_threads_more: EXTRA_THREADS_MAX,
+            queueing: Queueing::Serial,
+            socket_threads: available_processors().min(8),
             limits: Limits::default(),
         }
     }
 
     /// The default of [`Options::executor_threads`].
     pub fn default_threads() -> usize {
-        (2 * cores()).max(4)
+        (2 * available_processors()).max(4)
     }
-}
-
-/// Processors that the process may use.
-pub(super) fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
-}
-
-/// How jobs that would only wait for one another, writes to one file for instance, wait.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Queueing {
-    /// In line, in the order in which they came, and one thread at a time works them off.
-    Lanes,
-    /// Each with a thread of its own, wherever the file system has them wait: as the daemons (nfsd) of
-    /// DRC 89 do, which overtake one another there. For experiments.
-    Daemons,
 }
 
 /// How to serve over ATP: a UDP port of its own, for the packets are encrypted.

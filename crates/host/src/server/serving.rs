@@ -15,13 +15,12 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::AbortHandle;
 
 use super::counters::Snapshot;
-use super::crew::Crew;
 use super::datagram::{self, DatagramSocket};
 use super::descriptors::Descriptors;
+use super::executor::Pool;
 use super::hub::Hub;
 use super::options::{Options, StartError};
-use super::relief::Relief;
-use super::{accept, bind, executor, objects, upkeep};
+use super::{accept, bind, objects, upkeep};
 use crate::atp::AtpEndpoint;
 
 /// A server at work. Dropping it ends it at once; see [`Serving::shutdown`] for better.
@@ -100,10 +99,9 @@ impl Serving {
             Serving { hub, threads, executors, intake, addrs, mount_addr, portmap_addr, descriptors, objects };
         serving.hub.fit_connections(descriptors);
         let hub = &serving.hub;
-        let crew = Arc::new(Crew::default());
-        serving.executors = executor::start(hub, &crew, options.executor_threads).map_err(StartError::Threads)?;
-        let relief = Relief::new(hub.clone(), crew, options.executor_threads_more);
-        serving.executors.push(relief.start().map_err(StartError::Threads)?);
+        let (jobs, threads) = (hub.jobs.clone(), options.executor_threads);
+        let pool = Pool::start(jobs, hub.clone(), hub.clock, threads, options.executor_threads_more);
+        serving.executors = pool.map_err(StartError::Threads)?;
         serving.objects = options.objects.map(|o| objects::bind(o, io_max)).transpose()?;
         serving.intake = start_intake(hub, &runtime, listeners);
         let objects = serving.objects.clone().map(|o| runtime.spawn(objects::run(hub.clone(), o)).abort_handle());

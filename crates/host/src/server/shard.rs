@@ -15,7 +15,7 @@ use remora_base::{Core, Path, Time, Transmit};
 use remora_server::Server;
 
 use super::admission::Permit;
-use super::executor;
+use super::executor::Submission;
 use super::outbox::Reply;
 use super::routes::{Route, Routes};
 use super::way::Way;
@@ -40,7 +40,7 @@ pub(super) struct Work {
     pub(super) datagrams: Vec<(SocketAddr, Route, Bytes)>,
     /// By connection, in the order of its replies.
     pub(super) streams: Vec<(Way, Vec<Reply>)>,
-    pub(super) jobs: Vec<executor::Work>,
+    pub(super) jobs: Vec<Submission>,
 }
 
 impl Shard {
@@ -59,7 +59,7 @@ impl State {
     /// to the first job, or else to the first reply; if nothing comes out it is given back.
     pub(super) fn drain(&mut self, shard: usize, now: Time, mut permit: Option<Permit>, work: &mut Work) {
         while let Some(execute) = self.core.poll_event() {
-            work.jobs.push(executor::Work { shard, execute, permit: permit.take() });
+            work.jobs.push(Submission { shard, execute, permit: permit.take() });
         }
         while let Some(Transmit { to, payload }) = self.core.poll_transmit(now) {
             match to.path {
