@@ -51,33 +51,19 @@
 //! **Datagrams** are answered from the address and port they were sent to, also where the
 //! socket is bound to every address (IP_PKTINFO).
 
-mod accept;
-mod acknowledged;
 mod admission;
-mod bind;
-mod connection;
-mod cost;
-mod counters;
-mod datagram;
-mod descriptors;
 mod executor;
-mod hub;
-mod objects;
+mod lifecycle;
+mod net;
 mod options;
-mod outbox;
-mod places;
-mod routes;
-mod serving;
-mod shard;
-mod shares;
-mod upkeep;
-mod way;
+mod shards;
+mod statistics;
 
-pub use counters::{Snapshot, SocketStats};
-pub use descriptors::{Descriptors, raise_limit};
 pub use executor::Queueing;
+pub use lifecycle::descriptors::{Descriptors, raise_limit};
+pub use lifecycle::serving::{Serving, Shutdown, Watch};
 pub use options::{Limits, Objects, Options, StartError};
-pub use serving::{Serving, Shutdown, Watch};
+pub use statistics::{Snapshot, SocketStats};
 
 /// Most user memory that a TCP connection takes while nothing is under way on it, in bytes:
 /// its task, buffers, and its places in the tables. The test `serve_memory` measures it with

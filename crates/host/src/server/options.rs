@@ -8,7 +8,7 @@ use remora_atp::session::{Guests, Identity};
 use remora_server::Config;
 use remora_wire::nfs3::PORT;
 
-use super::executor::{EXTRA_THREADS_MAX, Queueing, available_processors};
+use crate::server::executor::{EXTRA_THREADS_MAX, Queueing, available_processors};
 
 /// How to serve.
 #[derive(Clone, Debug)]

@@ -25,15 +25,15 @@ const LOOK_MAX: Duration = Duration::from_millis(80);
 /// How long an extra thread stays idle.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 /// Default limit of extra threads.
-pub(in crate::server) const EXTRA_THREADS_MAX: usize = 60;
+pub(crate) const EXTRA_THREADS_MAX: usize = 60;
 
 /// The processors that the process may use.
-pub(in crate::server) fn available_processors() -> usize {
+pub(crate) fn available_processors() -> usize {
     std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
 /// A pool of executor threads.
-pub(in crate::server) struct Pool {
+pub(crate) struct Pool {
     worker: Worker,
     threads: Threads,
     extra: ExtraThreads,
@@ -42,7 +42,7 @@ pub(in crate::server) struct Pool {
 impl Pool {
     /// Starts `n` threads (at least one), to which up to `extra_max` join, and the thread that starts those. They end
     /// when the queue is closed.
-    pub(in crate::server) fn start(
+    pub(crate) fn start(
         queue: Arc<ExecutorQueue>,
         sink: Arc<dyn CompletionSink>,
         clock: Clock,

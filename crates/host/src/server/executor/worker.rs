@@ -15,7 +15,7 @@ use super::job_queue::{JobQueue, ParkedJob, QueuedJob};
 use super::schedule::Assignment;
 use super::serial_queues::{Queueing, SerialKey};
 use crate::Clock;
-use crate::server::admission::Permit;
+use crate::server::admission::permits::Permit;
 
 /// Most replies in a batch, and how long the first one waits.
 const REPLIES_MAX: usize = 8;
@@ -33,23 +33,23 @@ const CREDENTIALS_FOR: Duration = Duration::from_millis(50);
 const RUN_MAX: usize = 64;
 
 /// A job for the executor.
-pub(in crate::server) struct Submission {
+pub(crate) struct Submission {
     /// The shard whose core gets the answer.
-    pub(in crate::server) shard: usize,
-    pub(in crate::server) execute: Execute,
-    pub(in crate::server) permit: Option<Permit>,
+    pub(crate) shard: usize,
+    pub(crate) execute: Execute,
+    pub(crate) permit: Option<Permit>,
 }
 
 /// The result of a [`Submission`].
-pub(in crate::server) struct Completion {
-    pub(in crate::server) shard: usize,
-    pub(in crate::server) ticket: Ticket,
-    pub(in crate::server) answer: Answer,
-    pub(in crate::server) permit: Option<Permit>,
+pub(crate) struct Completion {
+    pub(crate) shard: usize,
+    pub(crate) ticket: Ticket,
+    pub(crate) answer: Answer,
+    pub(crate) permit: Option<Permit>,
 }
 
 /// Receives the results of jobs.
-pub(in crate::server) trait CompletionSink: Send + Sync {
+pub(crate) trait CompletionSink: Send + Sync {
     /// Takes the results of a batch, whose replies leave together.
     fn complete(&self, batch: Vec<Completion>);
 
@@ -73,26 +73,26 @@ pub(super) struct Unfinished {
 }
 
 /// The executor's jobs: those that wait for a thread, for others of their serial queue, or for a flush.
-pub(in crate::server) struct ExecutorQueue {
+pub(crate) struct ExecutorQueue {
     queueing: Queueing,
     hasher: RandomState,
     pub(super) jobs: JobQueue<Queued, Unfinished>,
 }
 
 impl ExecutorQueue {
-    pub(in crate::server) fn new(queueing: Queueing) -> ExecutorQueue {
+    pub(crate) fn new(queueing: Queueing) -> ExecutorQueue {
         ExecutorQueue { queueing, hasher: RandomState::new(), jobs: JobQueue::default() }
     }
 
     /// Adds jobs. After [`close`](ExecutorQueue::close) they are dropped.
-    pub(in crate::server) fn submit(&self, jobs: Vec<Submission>) {
+    pub(crate) fn submit(&self, jobs: Vec<Submission>) {
         if !jobs.is_empty() {
             self.jobs.push(jobs.into_iter().map(|submission| self.queued(submission)).collect::<Vec<_>>());
         }
     }
 
     /// Drops what waits and ends the threads.
-    pub(in crate::server) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.jobs.close();
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A permit is given back when it is dropped, wherever that happens, so that no way for a
 //! request to end (answered, unreadable, its connection gone, its job panicked) can leak
-//! room. [`shares`](super::shares) says how much each host may have; a connection has a fixed bound beside.
+//! room. [`shares`](crate::server::admission::host_shares) says how much each host may have; a connection has a fixed bound beside.
 //!
 //! **Peers that may use no export** are one host together, with a [small part](STRANGERS_PART): their calls get short
 //! refusals, and the server takes no large request from them.
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use remora_base::host_of;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::shares::{Amount, Group, Hold, Pool, Seat};
+use crate::server::admission::host_shares::{Amount, Group, Hold, Pool, Seat};
 
 /// Bytes of a connection are counted in these, to fit a semaphore's 32-bit requests.
 const UNIT: usize = 1024;
@@ -32,26 +32,26 @@ const REPLY_OVERHEAD: usize = 256;
 
 /// Room for bytes.
 #[derive(Clone, Debug)]
-pub(super) struct ByteRoom {
+pub(crate) struct ByteRoom {
     room: Arc<Semaphore>,
     units: u32,
 }
 
 impl ByteRoom {
     /// Room for `bytes`, at least one unit.
-    pub(super) fn new(bytes: usize) -> ByteRoom {
+    pub(crate) fn new(bytes: usize) -> ByteRoom {
         let units = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX).max(1);
         ByteRoom { room: Arc::new(Semaphore::new(units as usize)), units }
     }
 
     /// Waits for room for `bytes`; more than all of it counts as all of it, so that nothing
     /// waits for ever.
-    pub(super) async fn take(&self, bytes: usize) -> OwnedSemaphorePermit {
+    pub(crate) async fn take(&self, bytes: usize) -> OwnedSemaphorePermit {
         take(&self.room, self.units(bytes)).await
     }
 
     /// Waits until nothing holds any of the room.
-    pub(super) async fn all_free(&self) {
+    pub(crate) async fn all_free(&self) {
         drop(take(&self.room, self.units).await);
     }
 
@@ -60,7 +60,7 @@ impl ByteRoom {
     }
 
     /// Whether nothing holds any of the room.
-    pub(super) fn is_free(&self) -> bool {
+    pub(crate) fn is_free(&self) -> bool {
         self.room.available_permits() == self.units as usize
     }
 }
@@ -77,7 +77,7 @@ async fn take(room: &Arc<Semaphore>, n: u32) -> OwnedSemaphorePermit {
 /// A request's leave to be under way. Given back from the widest to the narrowest, so that whoever waits
 /// for the last is not counted beside this one.
 #[derive(Debug)]
-pub(super) struct Permit {
+pub(crate) struct Permit {
     held: Hold,
     connection: Option<OwnedSemaphorePermit>,
     _whose: Arc<Client>,
@@ -85,7 +85,7 @@ pub(super) struct Permit {
 
 impl Permit {
     /// Gives back what the reply, of `bytes`, does not need.
-    pub(super) fn settle(&mut self, bytes: usize) {
+    pub(crate) fn settle(&mut self, bytes: usize) {
         let bytes = bytes + REPLY_OVERHEAD;
         self.held.shrink(bytes);
         if let Some(connection) = &mut self.connection {
@@ -97,7 +97,7 @@ impl Permit {
 
 /// Leave to hold a half-received request.
 #[derive(Debug)]
-pub(super) struct Receiving {
+pub(crate) struct Receiving {
     _held: Hold,
     _whose: Arc<Client>,
 }
@@ -114,19 +114,19 @@ struct Client {
 
 /// What a connection is admitted by: its own room and that of its client's address.
 #[derive(Debug)]
-pub(super) struct Share {
-    pub(super) room: ByteRoom,
+pub(crate) struct Share {
+    pub(crate) room: ByteRoom,
     client: Arc<Client>,
 }
 
 impl Share {
     /// Whether its peer may use no export.
-    pub(super) fn is_stranger(&self) -> bool {
+    pub(crate) fn is_stranger(&self) -> bool {
         self.client.is_stranger
     }
 
     /// Whether requests of another address of the same host wait.
-    pub(super) fn keeps_others_waiting(&self) -> bool {
+    pub(crate) fn keeps_others_waiting(&self) -> bool {
         self.client.work.keeps_others_waiting()
     }
 }
@@ -158,7 +158,7 @@ const SWEEP_MIN: usize = 1024;
 
 /// Counts what is under way.
 #[derive(Debug)]
-pub(super) struct Admission {
+pub(crate) struct Admission {
     work: Arc<Pool>,
     receiving: Arc<Pool>,
     /// What a host gets when it is alone.
@@ -171,7 +171,7 @@ pub(super) struct Admission {
 impl Admission {
     /// Room for as much as the core executes at once, and for `receive_max` bytes of
     /// half-received requests.
-    pub(super) fn new(limits: &remora_server::Limits, receive_max: usize) -> Admission {
+    pub(crate) fn new(limits: &remora_server::Limits, receive_max: usize) -> Admission {
         let work = Amount { requests: limits.in_flight_max.max(1), bytes: limits.in_flight_bytes_max };
         let receiving = Amount { requests: 0, bytes: receive_max };
         let parts = |divisor| Parts { work: work.part(divisor), receiving: receiving.part(divisor) };
@@ -188,12 +188,12 @@ impl Admission {
     }
 
     /// The share of a new connection from `addr` that may hold `bytes`. A stranger is a peer that may use no export.
-    pub(super) fn join(&self, addr: SocketAddr, is_stranger: bool, bytes: usize) -> Share {
+    pub(crate) fn join(&self, addr: SocketAddr, is_stranger: bool, bytes: usize) -> Share {
         Share { room: ByteRoom::new(bytes), client: self.client(addr, is_stranger) }
     }
 
     /// Waits for leave for a request of `cost` bytes on a connection.
-    pub(super) async fn admit(&self, share: &Share, cost: usize) -> Permit {
+    pub(crate) async fn admit(&self, share: &Share, cost: usize) -> Permit {
         // What waits holds nothing that others share.
         let connection = Some(share.room.take(cost).await);
         let held = self.work.take(&share.client.work, Amount { requests: 1, bytes: cost }).await;
@@ -202,49 +202,49 @@ impl Admission {
 
     /// Waits for room for a request of `bytes` that is coming in. Must be asked once for a
     /// request: who holds some and waits for more could wait for others who do the same.
-    pub(super) async fn receive(&self, share: &Share, bytes: usize) -> Receiving {
+    pub(crate) async fn receive(&self, share: &Share, bytes: usize) -> Receiving {
         let held = self.receiving.take(&share.client.receiving, Amount { requests: 0, bytes }).await;
         Receiving { _held: held, _whose: share.client.clone() }
     }
 
     /// The same for a request of `bytes` that is here already, if there is room now.
-    pub(super) fn try_receive(&self, share: &Share, bytes: usize) -> Option<Receiving> {
+    pub(crate) fn try_receive(&self, share: &Share, bytes: usize) -> Option<Receiving> {
         let held = self.receiving.try_take(&share.client.receiving, Amount { requests: 0, bytes })?;
         Some(Receiving { _held: held, _whose: share.client.clone() })
     }
 
     /// Leave for a datagram of `cost` bytes, if there is room now.
-    pub(super) fn try_admit(&self, from: SocketAddr, is_stranger: bool, cost: usize) -> Option<Permit> {
+    pub(crate) fn try_admit(&self, from: SocketAddr, is_stranger: bool, cost: usize) -> Option<Permit> {
         let client = self.client(from, is_stranger);
         let held = self.work.try_take_datagram(&client.work, Amount { requests: 1, bytes: cost })?;
         Some(Permit { held, connection: None, _whose: client })
     }
 
     /// Whether the connections of this client's address hold nearly all that they may.
-    pub(super) fn is_crowded(&self, share: &Share) -> bool {
+    pub(crate) fn is_crowded(&self, share: &Share) -> bool {
         self.work.is_crowded(&share.client.work)
     }
 
     /// Whether little room is left, and they hold more than they could get now.
-    pub(super) fn is_over(&self, share: &Share) -> bool {
+    pub(crate) fn is_over(&self, share: &Share) -> bool {
         self.work.is_nearly_full() && self.work.is_over(&share.client.work)
     }
 
     /// Whether others need the room that half-received requests of this address hold: other addresses of its host wait,
     /// or little is left and it holds more than it could get now. Its own requests that wait do not count: an honest
     /// client on a slow link may have many.
-    pub(super) fn keeps_receivers_waiting(&self, share: &Share) -> bool {
+    pub(crate) fn keeps_receivers_waiting(&self, share: &Share) -> bool {
         let receiving = &share.client.receiving;
         receiving.keeps_others_waiting() || (self.receiving.is_nearly_full() && self.receiving.is_over(receiving))
     }
 
     /// Whether more than half of the room is taken.
-    pub(super) fn is_short(&self) -> bool {
+    pub(crate) fn is_short(&self) -> bool {
         self.work.is_short()
     }
 
     /// Requests under way, from admission until their reply has been sent.
-    pub(super) fn under_way(&self) -> usize {
+    pub(crate) fn under_way(&self) -> usize {
         self.work.held().requests
     }
 

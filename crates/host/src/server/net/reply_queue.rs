@@ -20,9 +20,9 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 
-use super::acknowledged::{acknowledged, is_all_acknowledged, is_none_overdue};
-use super::admission::Permit;
 use crate::Clock;
+use crate::server::admission::permits::Permit;
+use crate::server::net::tcp_ack::{acknowledged, is_all_acknowledged, is_none_overdue};
 use crate::tcp::{CLOSE, is_end_acknowledged, state};
 
 /// Most replies in a system call.
@@ -34,7 +34,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// The way out of a connection.
 #[derive(Debug)]
-pub(super) struct Outbox {
+pub(crate) struct ReplyQueue {
     socket: OwnedWriteHalf,
     clock: Clock,
     queue: Mutex<Queue>,
@@ -58,14 +58,14 @@ struct Queue {
 
 /// A reply, and the permit that it is sent under.
 #[derive(Debug)]
-pub(super) struct Reply {
-    pub(super) payload: Bytes,
-    pub(super) permit: Option<Permit>,
+pub(crate) struct Reply {
+    pub(crate) payload: Bytes,
+    pub(crate) permit: Option<Permit>,
 }
 
 /// What a connection's output is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Flow {
+pub(crate) enum Flow {
     /// Nothing waits.
     Open,
     /// Some thread is writing.
@@ -85,17 +85,17 @@ struct Item {
     _permit: Option<Permit>,
 }
 
-impl Outbox {
+impl ReplyQueue {
     /// Sends on `socket`.
-    pub(super) fn new(socket: OwnedWriteHalf, clock: Clock) -> Outbox {
+    pub(crate) fn new(socket: OwnedWriteHalf, clock: Clock) -> ReplyQueue {
         let queue =
             Queue { items: VecDeque::new(), flow: Flow::Open, held: false, progress: Time::ZERO, acknowledged: None };
-        Outbox { socket, clock, queue: Mutex::new(queue), halted: Notify::new(), expected: AtomicUsize::new(0) }
+        ReplyQueue { socket, clock, queue: Mutex::new(queue), halted: Notify::new(), expected: AtomicUsize::new(0) }
     }
 
     /// Sends replies, or queues them. Each one's permit is given back when the socket has all
     /// of it.
-    pub(super) fn send(&self, replies: Vec<Reply>) {
+    pub(crate) fn send(&self, replies: Vec<Reply>) {
         let mut queue = self.lock();
         if queue.flow == Flow::Closed {
             return;
@@ -113,18 +113,18 @@ impl Outbox {
     }
 
     /// Replies are about to come that were in the core until now, whose lock the caller has.
-    pub(super) fn expect(&self) {
+    pub(crate) fn expect(&self) {
         self.expected.fetch_add(1, Relaxed);
     }
 
     /// They are here.
-    pub(super) fn send_expected(&self, replies: Vec<Reply>) {
+    pub(crate) fn send_expected(&self, replies: Vec<Reply>) {
         self.send(replies);
         self.expected.fetch_sub(1, Release);
     }
 
     /// Whether all that left the core has been given to the socket, or never will be.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         // In this order: what is expected no more is in the queue by now.
         self.expected.load(Acquire) == 0 && {
             let queue = self.lock();
@@ -135,23 +135,23 @@ impl Outbox {
     /// Leaves all writing to the caller, who does it by letting go. The system lets nobody write
     /// to a socket while somebody copies much from it, and puts who tries to sleep. Must be held
     /// for no longer than that takes.
-    pub(super) fn hold(&self) -> Held<'_> {
+    pub(crate) fn hold(&self) -> Held<'_> {
         self.lock().held = true;
         Held(self)
     }
 
     /// Waits until the flow is blocked or closed.
-    pub(super) async fn halted(&self) {
+    pub(crate) async fn halted(&self) {
         self.halted.notified().await;
     }
 
     /// Waits until the socket takes bytes again.
-    pub(super) async fn writable(&self) -> io::Result<()> {
+    pub(crate) async fn writable(&self) -> io::Result<()> {
         self.socket.writable().await
     }
 
     /// Goes on after the flow was blocked.
-    pub(super) fn resume(&self) -> Flow {
+    pub(crate) fn resume(&self) -> Flow {
         let queue = self.lock();
         match queue.flow {
             Flow::Blocked => self.pump(queue),
@@ -161,7 +161,7 @@ impl Outbox {
 
     /// Looks what the other end has acknowledged; what is more than last time is progress. The system says that
     /// a socket takes bytes again when a third of its buffer is free, and a slow client takes long to read that much.
-    pub(super) fn look(&self) {
+    pub(crate) fn look(&self) {
         let acknowledged = acknowledged(self.socket.as_ref());
         let mut queue = self.lock();
         if acknowledged > queue.acknowledged {
@@ -171,28 +171,28 @@ impl Outbox {
     }
 
     /// How long nothing has moved.
-    pub(super) fn stalled_for(&self) -> Duration {
+    pub(crate) fn stalled_for(&self) -> Duration {
         self.clock.now().since(self.lock().progress)
     }
 
     /// Whether the other end has acknowledged all that the socket was given. What waits here is not
     /// meant.
-    pub(super) fn has_arrived(&self) -> bool {
+    pub(crate) fn has_arrived(&self) -> bool {
         is_all_acknowledged(self.socket.as_ref())
     }
 
     /// Whether it has, or will have when it comes to say so, as far as anybody can tell.
-    pub(super) fn seems_arrived(&self) -> bool {
+    pub(crate) fn seems_arrived(&self) -> bool {
         is_none_overdue(self.socket.as_ref())
     }
 
     /// Whether the other end has reset the connection, or is known to be gone.
-    pub(super) fn is_broken(&self) -> bool {
+    pub(crate) fn is_broken(&self) -> bool {
         state(self.socket.as_ref()) == Some(CLOSE)
     }
 
     /// Waits until all that the socket was given has arrived, nothing else waiting here, and says that no more will come.
-    pub(super) async fn arrive(&self) {
+    pub(crate) async fn arrive(&self) {
         if self.has_arrived() {
             return;
         }
@@ -205,7 +205,7 @@ impl Outbox {
 
     /// Throws away what comes in, until nothing more does: of a socket that is closed with something in it, or gets more
     /// then, the system also throws away what has not gone out.
-    pub(super) async fn discard_input(&self) {
+    pub(crate) async fn discard_input(&self) {
         let socket: &TcpStream = self.socket.as_ref();
         let mut into = vec![0; DISCARD];
         while socket.readable().await.is_ok() {
@@ -219,7 +219,7 @@ impl Outbox {
 
     /// Drops what waits and takes no more. With `reset`, what the system has not sent yet is
     /// dropped too.
-    pub(super) fn close(&self, reset: bool) {
+    pub(crate) fn close(&self, reset: bool) {
         let mut queue = self.lock();
         queue.flow = Flow::Closed;
         let dropped = std::mem::take(&mut queue.items);
@@ -293,9 +293,9 @@ impl Outbox {
     }
 }
 
-/// See [`Outbox::hold`].
+/// See [`ReplyQueue::hold`].
 #[derive(Debug)]
-pub(super) struct Held<'a>(&'a Outbox);
+pub(crate) struct Held<'a>(&'a ReplyQueue);
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
@@ -352,12 +352,12 @@ mod tests {
     }
 
     /// An outbox, and the other end of its connection.
-    async fn connected() -> (Outbox, tokio::net::TcpStream) {
+    async fn connected() -> (ReplyQueue, tokio::net::TcpStream) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let other = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (_read, write) = listener.accept().await.unwrap().0.into_split();
         write.writable().await.unwrap();
-        (Outbox::new(write, Clock::start()), other)
+        (ReplyQueue::new(write, Clock::start()), other)
     }
 
     fn reply(payload: &'static str) -> Vec<Reply> {

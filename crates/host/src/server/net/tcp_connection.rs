@@ -25,12 +25,12 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::Notify;
 
-use super::admission::{Permit, Receiving, Share};
-use super::cost;
-use super::hub::Hub;
-use super::outbox::{Flow, Outbox};
-use super::places::Holder;
 use crate::clock::timeout;
+use crate::server::admission::eviction::Holder;
+use crate::server::admission::permits::{Permit, Receiving, Share};
+use crate::server::admission::request_size;
+use crate::server::net::reply_queue::{Flow, ReplyQueue};
+use crate::server::shards::dispatcher::Dispatcher;
 
 /// What a thread lends for receiving, in bytes; requests up to this size need no room of
 /// their own. Of a larger one as much must have arrived before the connection takes room for it.
@@ -52,7 +52,7 @@ const TOGETHER_BYTES: usize = 256 << 10;
 /// Bytes of a record's mark.
 const MARK: usize = 4;
 /// A record's bytes beside the data of a WRITE: headers, credentials, handle.
-pub(super) const RECORD_OVERHEAD: usize = 64 << 10;
+pub(crate) const RECORD_OVERHEAD: usize = 64 << 10;
 
 thread_local! {
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH].into());
@@ -60,15 +60,15 @@ thread_local! {
 
 /// What others see of a connection.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     id: u64,
     peer: Peer,
     programs: Programs,
     share: Share,
-    pub(super) outbox: Outbox,
+    pub(crate) outbox: ReplyQueue,
     stop: Notify,
     evicted: AtomicBool,
-    /// When something last came in, in nanoseconds of the hub's clock.
+    /// When something last came in, in nanoseconds of the dispatcher's clock.
     heard: AtomicU64,
 }
 
@@ -89,32 +89,32 @@ enum End {
 
 impl Connection {
     /// Its number.
-    pub(super) fn id(&self) -> u64 {
+    pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    pub(super) fn peer(&self) -> Peer {
+    pub(crate) fn peer(&self) -> Peer {
         self.peer
     }
 
-    pub(super) fn share(&self) -> &Share {
+    pub(crate) fn share(&self) -> &Share {
         &self.share
     }
 
     /// Ends it once its requests are answered.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.stop.notify_one();
     }
 
     /// Ends it for another's sake.
-    pub(super) fn evict(&self) {
+    pub(crate) fn evict(&self) {
         self.evicted.store(true, Relaxed);
         self.stop();
     }
 
     /// Whose place it holds, and how long nothing has come in, unless something of a client's is under way or it is
     /// `owed` a reply; `None` if it is ending for another's sake.
-    pub(super) fn held(&self, now: Time, owed: &BTreeSet<Peer>) -> Option<(Holder, Option<Duration>)> {
+    pub(crate) fn held(&self, now: Time, owed: &BTreeSet<Peer>) -> Option<(Holder, Option<Duration>)> {
         let quiet = || now.since(Time::from_nanos(self.heard.load(Relaxed)));
         let evicted = self.evicted.load(Relaxed);
         let is_stranger = self.share.is_stranger();
@@ -124,12 +124,12 @@ impl Connection {
     }
 
     /// Writes on whenever the socket takes bytes again; ends when it does not for too long.
-    async fn write_on(&self, hub: &Hub) -> End {
+    async fn write_on(&self, dispatcher: &Dispatcher) -> End {
         loop {
             self.outbox.halted().await;
             self.outbox.look();
             loop {
-                let max = hub.stall_max(&self.share);
+                let max = dispatcher.stall_max(&self.share);
                 let pause = (max / 4).clamp(Duration::from_millis(1), Duration::from_secs(1));
                 let writable = timeout(pause, self.outbox.writable()).await;
                 if writable.is_err() {
@@ -151,36 +151,36 @@ impl Connection {
     }
 
     /// Reads until there is nothing more to read; then waits until all is answered.
-    async fn read_on(&self, hub: &Hub, socket: OwnedReadHalf) -> End {
-        let mut inbound = Inbound::new(hub, socket);
+    async fn read_on(&self, dispatcher: &Dispatcher, socket: OwnedReadHalf) -> End {
+        let mut inbound = Inbound::new(dispatcher, socket);
         let end = tokio::select! {
-            end = inbound.run(self, hub) => end,
+            end = inbound.run(self, dispatcher) => end,
             () = self.stop.notified() => if self.evicted.load(Relaxed) { End::Idle } else { End::Stopped },
         };
         match end {
-            End::Closed | End::Idle => self.all_answered(hub).await,
+            End::Closed | End::Idle => self.all_answered(dispatcher).await,
             // Who is cut off at the end of it asks again, as whenever a server goes.
-            End::Stopped => _ = timeout(hub.limits.shutdown_max, self.take_leave(hub)).await,
+            End::Stopped => _ = timeout(dispatcher.limits.shutdown_max, self.take_leave(dispatcher)).await,
             End::Broken | End::BadRecord | End::Partial | End::Stalled => {}
         }
         end
     }
 
     /// Waits until all is answered, and the socket has the answers.
-    async fn all_answered(&self, hub: &Hub) {
-        hub.all_answered(self.peer, &self.share, || self.outbox.is_empty()).await;
+    async fn all_answered(&self, dispatcher: &Dispatcher) {
+        dispatcher.all_answered(self.peer, &self.share, || self.outbox.is_empty()).await;
     }
 
     /// Whether nothing is under way, and no reply is on its way here from another connection's call.
-    fn is_at_rest(&self, hub: &Hub) -> bool {
-        self.share.room.is_free() && !hub.owes(self.peer)
+    fn is_at_rest(&self, dispatcher: &Dispatcher) -> bool {
+        self.share.room.is_free() && !dispatcher.owes(self.peer)
     }
 
     /// Waits until all is answered and the answers are there. Requests that come meanwhile are thrown away, not left in the
     /// socket: answers would be thrown away with them, and after a restart their calls be executed again.
-    async fn take_leave(&self, hub: &Hub) {
+    async fn take_leave(&self, dispatcher: &Dispatcher) {
         let mut arrive = pin!(async {
-            self.all_answered(hub).await;
+            self.all_answered(dispatcher).await;
             self.outbox.arrive().await;
         });
         tokio::select! {
@@ -191,22 +191,22 @@ impl Connection {
 }
 
 /// Enters a connection that was accepted from `addr`, for these programs.
-pub(super) fn open(
-    hub: &Hub,
+pub(crate) fn open(
+    dispatcher: &Dispatcher,
     stream: TcpStream,
     addr: SocketAddr,
     programs: Programs,
 ) -> (Arc<Connection>, OwnedReadHalf) {
     let (read, write) = stream.into_split();
-    let connection = hub.connect(addr, |id, share| Connection {
+    let connection = dispatcher.connect(addr, |id, share| Connection {
         id,
         peer: Peer::stream(addr, id),
         programs,
         share,
-        outbox: Outbox::new(write, hub.clock),
+        outbox: ReplyQueue::new(write, dispatcher.clock),
         stop: Notify::new(),
         evicted: AtomicBool::new(false),
-        heard: AtomicU64::new(hub.clock.now().as_nanos()),
+        heard: AtomicU64::new(dispatcher.clock.now().as_nanos()),
     });
     if connection.share.is_stranger() {
         // If one fails the system holds more of what is not read.
@@ -217,12 +217,12 @@ pub(super) fn open(
 }
 
 /// Serves a connection until it ends.
-pub(super) async fn run(hub: Arc<Hub>, connection: Arc<Connection>, read: OwnedReadHalf) {
+pub(crate) async fn run(dispatcher: Arc<Dispatcher>, connection: Arc<Connection>, read: OwnedReadHalf) {
     let end = tokio::select! {
-        end = connection.write_on(&hub) => end,
-        end = connection.read_on(&hub, read) => end,
+        end = connection.write_on(&dispatcher) => end,
+        end = connection.read_on(&dispatcher, read) => end,
     };
-    let counters = &hub.counters;
+    let counters = &dispatcher.counters;
     match end {
         End::Closed | End::Broken => counters.closed_by_client.count(),
         End::BadRecord => counters.closed_bad_record.count(),
@@ -233,7 +233,7 @@ pub(super) async fn run(hub: Arc<Hub>, connection: Arc<Connection>, read: OwnedR
     }
     // In both cases all requests have been answered by now.
     let arrived = matches!(end, End::Closed | End::Idle) && connection.outbox.has_arrived();
-    hub.disconnect(connection.id, connection.peer, arrived);
+    dispatcher.disconnect(connection.id, connection.peer, arrived);
     connection.outbox.close(end == End::Stalled);
 }
 
@@ -252,8 +252,8 @@ struct Inbound {
 }
 
 impl Inbound {
-    fn new(hub: &Hub, socket: OwnedReadHalf) -> Inbound {
-        let max = hub.core_limits.stream_io_max as usize + RECORD_OVERHEAD;
+    fn new(dispatcher: &Dispatcher, socket: OwnedReadHalf) -> Inbound {
+        let max = dispatcher.core_limits.stream_io_max as usize + RECORD_OVERHEAD;
         Inbound {
             socket,
             reader: RecordReader::new(max),
@@ -264,16 +264,16 @@ impl Inbound {
         }
     }
 
-    async fn run(&mut self, connection: &Connection, hub: &Hub) -> End {
-        let mut admitted = Admitted { hub, connection, records: Vec::new(), bytes: 0 };
+    async fn run(&mut self, connection: &Connection, dispatcher: &Dispatcher) -> End {
+        let mut admitted = Admitted { dispatcher, connection, records: Vec::new(), bytes: 0 };
         loop {
             if self.whole() > self.record_max(connection) {
                 return End::BadRecord;
             }
-            if let Err(end) = admitted.let_in(self.make_room(connection, hub)).await {
+            if let Err(end) = admitted.let_in(self.make_room(connection, dispatcher)).await {
                 return end;
             }
-            let received = match self.patience(connection, hub) {
+            let received = match self.patience(connection, dispatcher) {
                 None => admitted.before_waiting(self.receive(&connection.outbox)).await,
                 Some(left) => {
                     let pause = if self.room.is_some() { left.min(LOOK) } else { left };
@@ -281,32 +281,32 @@ impl Inbound {
                         Ok(received) => received,
                         Err(_) if pause < left => continue,
                         Err(_) if self.partial_since.is_some() => return End::Partial,
-                        Err(_) if connection.is_at_rest(hub) => return End::Idle,
+                        Err(_) if connection.is_at_rest(dispatcher) => return End::Idle,
                         Err(_) => continue,
                     }
                 }
             };
             match received {
                 Ok(0) => return End::Closed,
-                Ok(_) => connection.heard.store(hub.clock.now().as_nanos(), Relaxed),
+                Ok(_) => connection.heard.store(dispatcher.clock.now().as_nanos(), Relaxed),
                 Err(_) => return End::Broken,
             }
-            if let Err(end) = self.take_records(connection, hub, &mut admitted).await {
+            if let Err(end) = self.take_records(connection, dispatcher, &mut admitted).await {
                 return end;
             }
         }
     }
 
     /// How long the next bytes may take to come.
-    fn patience(&self, connection: &Connection, hub: &Hub) -> Option<Duration> {
-        let Some(since) = self.partial_since else { return hub.limits.idle_max };
-        let (held, max) = (self.reader.held(), hub.limits.partial_max);
+    fn patience(&self, connection: &Connection, dispatcher: &Dispatcher) -> Option<Duration> {
+        let Some(since) = self.partial_since else { return dispatcher.limits.idle_max };
+        let (held, max) = (self.reader.held(), dispatcher.limits.partial_max);
         let allowed = |base, rate| base + Duration::from_secs((held / rate) as u64);
         let mut allowed_max = allowed(max, 1024);
-        if self.room.is_some() && hub.admission.keeps_receivers_waiting(&connection.share) {
+        if self.room.is_some() && dispatcher.admission.keeps_receivers_waiting(&connection.share) {
             allowed_max = allowed_max.min(allowed(PARTIAL_MAX_CROWDED, BYTES_PER_SECOND_CROWDED));
         }
-        Some((since + allowed_max).since(hub.clock.now()))
+        Some((since + allowed_max).since(dispatcher.clock.now()))
     }
 
     /// The largest record that is taken from this peer, with its mark.
@@ -320,15 +320,15 @@ impl Inbound {
     /// Takes room for a record larger than [`SCRATCH`] when so much of it has arrived: once, so a record in fragments, whose
     /// end is not known, gets as much as any may have. The wait is not the client's fault, so
     /// it does not count against its patience.
-    async fn make_room(&mut self, connection: &Connection, hub: &Hub) {
+    async fn make_room(&mut self, connection: &Connection, dispatcher: &Dispatcher) {
         let whole = self.whole();
         if whole <= SCRATCH || self.room.is_some() || self.arrived() < SCRATCH {
             return;
         }
-        let began = hub.clock.now();
+        let began = dispatcher.clock.now();
         let bytes = if self.in_fragments() { self.max } else { whole };
-        self.room = Some(hub.admission.receive(&connection.share, bytes).await);
-        self.partial_since = self.partial_since.map(|since| since + hub.clock.now().since(began));
+        self.room = Some(dispatcher.admission.receive(&connection.share, bytes).await);
+        self.partial_since = self.partial_since.map(|since| since + dispatcher.clock.now().since(began));
     }
 
     /// Bytes that have arrived, those included that the socket still has.
@@ -353,7 +353,7 @@ impl Inbound {
         self.reader.held().saturating_add(missing(self.reader.buffer()))
     }
 
-    async fn receive(&mut self, outbox: &Outbox) -> io::Result<usize> {
+    async fn receive(&mut self, outbox: &ReplyQueue) -> io::Result<usize> {
         if self.whole() <= SCRATCH {
             return self.receive_by_scratch().await;
         }
@@ -394,7 +394,7 @@ impl Inbound {
     async fn take_records(
         &mut self,
         connection: &Connection,
-        hub: &Hub,
+        dispatcher: &Dispatcher,
         admitted: &mut Admitted<'_>,
     ) -> Result<(), End> {
         let mut whole = false;
@@ -404,8 +404,8 @@ impl Inbound {
                 return Err(End::BadRecord);
             }
             self.large = record.len() > SCRATCH;
-            let cost = cost::of(&record, connection.share.is_stranger(), hub.core_limits.stream_io_max);
-            let permit = admitted.let_in(hub.admission.admit(&connection.share, cost)).await?;
+            let cost = request_size::of(&record, connection.share.is_stranger(), dispatcher.core_limits.stream_io_max);
+            let permit = admitted.let_in(dispatcher.admission.admit(&connection.share, cost)).await?;
             admitted.add(record, permit);
         }
         if whole {
@@ -417,7 +417,7 @@ impl Inbound {
         if self.reader.held() == 0 {
             *self.reader.buffer() = BytesMut::new();
         } else if self.partial_since.is_none() {
-            self.partial_since = Some(hub.clock.now());
+            self.partial_since = Some(dispatcher.clock.now());
         }
         Ok(())
     }
@@ -427,7 +427,7 @@ impl Inbound {
 /// woken for each of them would spend more time on that than on the record. Nobody waits for
 /// anything while there are some, neither for bytes nor for room, which others may be waiting for.
 struct Admitted<'a> {
-    hub: &'a Hub,
+    dispatcher: &'a Dispatcher,
     connection: &'a Connection,
     records: Vec<(Bytes, Permit)>,
     bytes: usize,
@@ -447,7 +447,7 @@ impl Admitted<'_> {
         // An idle connection keeps no room for records.
         let records = std::mem::take(&mut self.records);
         if !records.is_empty() {
-            self.hub.records(self.connection.peer, self.connection.programs, records);
+            self.dispatcher.records(self.connection.peer, self.connection.programs, records);
         }
     }
 
@@ -504,7 +504,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (socket, write) = listener.accept().await.unwrap().0.into_split();
-        let outbox = Outbox::new(write, Clock::start());
+        let outbox = ReplyQueue::new(write, Clock::start());
         let (reader, max) = (RecordReader::new(1 << 20), 1 << 20);
         let mut inbound = Inbound { socket, reader, room: None, large: true, max, partial_since: None };
         client.write_all(&[&remora_wire::record::mark(1000)[..], &[0; 1000]].concat()).await.unwrap();

@@ -4,7 +4,7 @@
 //! admits the calls one by one, as a TCP connection's does, and sends the replies. Nobody waits
 //! for another client: what waits for a client's own permits is bounded by the room for
 //! half-received requests, and a client that brings more is sent away. So is one that takes no
-//! byte of its replies for [`Limits::stall_max`](super::Limits::stall_max), and one whose reply
+//! byte of its replies for [`Limits::stall_max`](crate::server::Limits::stall_max), and one whose reply
 //! cannot be sent: it comes back, asks again, and the duplicate request cache answers. Who sends what is no
 //! call, as `remora send` does, has come to the wrong door and would wait for an answer in vain: it is sent
 //! away.
@@ -35,14 +35,14 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::admission::{Receiving, Share};
-use super::connection::RECORD_OVERHEAD;
-use super::cost;
-use super::hub::Hub;
-use super::options::{Objects, StartError};
-use super::outbox::Reply;
 use crate::atp::{AtpEndpoint, AtpError, Control, Received, Remote, Settings};
 use crate::objects::priority;
+use crate::server::admission::permits::{Receiving, Share};
+use crate::server::admission::request_size;
+use crate::server::net::reply_queue::Reply;
+use crate::server::net::tcp_connection::RECORD_OVERHEAD;
+use crate::server::options::{Objects, StartError};
+use crate::server::shards::dispatcher::Dispatcher;
 
 /// Clients at once.
 const GUESTS_MAX: usize = 256;
@@ -60,7 +60,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// A client connected over ATP.
 #[derive(Debug)]
-pub(super) struct Guest {
+pub(crate) struct AtpClient {
     id: u64,
     peer: Peer,
     share: Share,
@@ -79,7 +79,7 @@ type Call = (Bytes, Receiving);
 
 /// A client at the door.
 struct Entrance {
-    guest: Arc<Guest>,
+    guest: Arc<AtpClient>,
     /// Bounded by the room that its items hold.
     calls: mpsc::UnboundedSender<Call>,
 }
@@ -96,7 +96,7 @@ enum End {
 }
 
 /// Opens the endpoint.
-pub(super) fn bind(options: Objects, io_max: u32) -> Result<AtpEndpoint, StartError> {
+pub(crate) fn bind(options: Objects, io_max: u32) -> Result<AtpEndpoint, StartError> {
     let Objects { listen, identity, guests } = options;
     let object_max = io_max.saturating_add(RECORD_OVERHEAD as u32);
     let session = Config {
@@ -119,14 +119,14 @@ pub(super) fn bind(options: Objects, io_max: u32) -> Result<AtpEndpoint, StartEr
 }
 
 /// Lets calls in for as long as the endpoint lives.
-pub(super) async fn run(hub: Arc<Hub>, endpoint: AtpEndpoint) {
+pub(crate) async fn run(dispatcher: Arc<Dispatcher>, endpoint: AtpEndpoint) {
     let mut entrances: HashMap<PeerId, Entrance> = HashMap::new();
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             received = endpoint.recv() => match received {
-                Ok(received) => take(&hub, &mut entrances, received),
+                Ok(received) => take(&dispatcher, &mut entrances, received),
                 Err(_) => return,
             },
             notice = endpoint.notice() => if notice.is_err() {
@@ -138,36 +138,36 @@ pub(super) async fn run(hub: Arc<Hub>, endpoint: AtpEndpoint) {
     }
 }
 
-fn take(hub: &Arc<Hub>, entrances: &mut HashMap<PeerId, Entrance>, received: Received) {
+fn take(dispatcher: &Arc<Dispatcher>, entrances: &mut HashMap<PeerId, Entrance>, received: Received) {
     let Received { from, object, .. } = received;
     if let Err(CallError::NotACall(_)) = CallHeader::decode(&mut Reader::new(object.clone())) {
-        hub.counters.closed_bad_record.count();
+        dispatcher.counters.closed_bad_record.count();
         return from.close();
     }
     let Entrance { guest, calls } = match entrances.entry(from.id()) {
         Entry::Occupied(entrance) => entrance.into_mut(),
-        Entry::Vacant(place) => match welcome(hub, from.clone()) {
+        Entry::Vacant(place) => match welcome(dispatcher, from.clone()) {
             Some(entrance) => place.insert(entrance),
             None => return,
         },
     };
-    match hub.admission.try_receive(&guest.share, object.len() + CALL) {
+    match dispatcher.admission.try_receive(&guest.share, object.len() + CALL) {
         // Its task has ended: so has its connection, or will at once.
         Some(room) => drop(calls.send((object, room))),
         None => {
-            hub.counters.closed_stalled.count();
+            dispatcher.counters.closed_stalled.count();
             from.close();
         }
     }
 }
 
 /// Enters a client; `None` if it has left already.
-fn welcome(hub: &Arc<Hub>, remote: Remote) -> Option<Entrance> {
+fn welcome(dispatcher: &Arc<Dispatcher>, remote: Remote) -> Option<Entrance> {
     let addr = remote.status().ok()?.came_from?;
     let (replies, outgoing) = mpsc::unbounded_channel();
     let (calls, incoming) = mpsc::unbounded_channel();
-    hub.counters.accepted.count();
-    let guest = hub.connect(addr, |id, share| Guest {
+    dispatcher.counters.accepted.count();
+    let guest = dispatcher.connect(addr, |id, share| AtpClient {
         id,
         peer: Peer::stream(addr, id),
         share,
@@ -177,59 +177,59 @@ fn welcome(hub: &Arc<Hub>, remote: Remote) -> Option<Entrance> {
         expected: AtomicUsize::new(0),
         stop: Notify::new(),
     });
-    tokio::spawn(serve(hub.clone(), guest.clone(), incoming, outgoing));
+    tokio::spawn(serve(dispatcher.clone(), guest.clone(), incoming, outgoing));
     Some(Entrance { guest, calls })
 }
 
 async fn serve(
-    hub: Arc<Hub>,
-    guest: Arc<Guest>,
+    dispatcher: Arc<Dispatcher>,
+    guest: Arc<AtpClient>,
     calls: mpsc::UnboundedReceiver<Call>,
     replies: mpsc::UnboundedReceiver<Reply>,
 ) {
     let end = tokio::select! {
-        end = guest.read_on(&hub, calls) => end,
-        end = guest.write_on(&hub, replies) => end,
+        end = guest.read_on(&dispatcher, calls) => end,
+        end = guest.write_on(&dispatcher, replies) => end,
     };
     match end {
-        End::Left | End::Broken => hub.counters.closed_by_client.count(),
-        End::Stalled => hub.counters.closed_stalled.count(),
+        End::Left | End::Broken => dispatcher.counters.closed_by_client.count(),
+        End::Stalled => dispatcher.counters.closed_stalled.count(),
     }
-    hub.disconnect(guest.id, guest.peer, false);
+    dispatcher.disconnect(guest.id, guest.peer, false);
     guest.remote.close();
 }
 
-impl Guest {
+impl AtpClient {
     /// Its number.
-    pub(super) fn id(&self) -> u64 {
+    pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    pub(super) fn peer(&self) -> Peer {
+    pub(crate) fn peer(&self) -> Peer {
         self.peer
     }
 
-    pub(super) fn share(&self) -> &Share {
+    pub(crate) fn share(&self) -> &Share {
         &self.share
     }
 
     /// Whether its client has gone.
-    pub(super) fn is_broken(&self) -> bool {
+    pub(crate) fn is_broken(&self) -> bool {
         self.remote.ended().is_some()
     }
 
     /// Ends it once its requests are answered.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.stop.notify_one();
     }
 
     /// Replies are about to come that were in the core until now, whose lock the caller has.
-    pub(super) fn expect(&self) {
+    pub(crate) fn expect(&self) {
         self.expected.fetch_add(1, Relaxed);
     }
 
     /// They are here, and handed to its task.
-    pub(super) fn send_expected(&self, replies: Vec<Reply>) {
+    pub(crate) fn send_expected(&self, replies: Vec<Reply>) {
         self.expected.fetch_add(replies.len(), Relaxed);
         for reply in replies {
             // Its task has ended: the client is told, and asks again.
@@ -239,18 +239,18 @@ impl Guest {
     }
 
     /// Admits calls until there are no more; then waits until all is answered, and the answers have arrived.
-    async fn read_on(&self, hub: &Hub, mut calls: mpsc::UnboundedReceiver<Call>) -> End {
+    async fn read_on(&self, dispatcher: &Dispatcher, mut calls: mpsc::UnboundedReceiver<Call>) -> End {
         let admit = async {
             while let Some((call, room)) = calls.recv().await {
-                let cost = cost::of(&call, self.share.is_stranger(), hub.core_limits.stream_io_max);
-                let permit = hub.admission.admit(&self.share, cost).await;
+                let cost = request_size::of(&call, self.share.is_stranger(), dispatcher.core_limits.stream_io_max);
+                let permit = dispatcher.admission.admit(&self.share, cost).await;
                 // It may have asked again elsewhere while this waited, and got its answer.
                 if self.remote.ended().is_some() {
                     break;
                 }
                 drop(room);
                 self.note(&call);
-                hub.records(self.peer, Programs::All, [(call, permit)]);
+                dispatcher.records(self.peer, Programs::All, [(call, permit)]);
             }
         };
         tokio::select! {
@@ -262,8 +262,8 @@ impl Guest {
             self.share.room.all_free().await;
         } else {
             // Who is cut off at the end of it asks again, as whenever a server goes.
-            let answered = hub.all_answered(self.peer, &self.share, || self.expected.load(Acquire) == 0);
-            let _ = timeout(hub.limits.shutdown_max, answered).await;
+            let answered = dispatcher.all_answered(self.peer, &self.share, || self.expected.load(Acquire) == 0);
+            let _ = timeout(dispatcher.limits.shutdown_max, answered).await;
         }
         End::Left
     }
@@ -285,8 +285,9 @@ impl Guest {
     }
 
     /// Sends replies until one cannot be sent, or none moves for too long.
-    async fn write_on(&self, hub: &Hub, mut replies: mpsc::UnboundedReceiver<Reply>) -> End {
-        let mut under = Under { ends: JoinSet::new(), controls: BTreeMap::new(), moved: 0, since: hub.clock.now() };
+    async fn write_on(&self, dispatcher: &Dispatcher, mut replies: mpsc::UnboundedReceiver<Reply>) -> End {
+        let mut under =
+            Under { ends: JoinSet::new(), controls: BTreeMap::new(), moved: 0, since: dispatcher.clock.now() };
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -294,7 +295,7 @@ impl Guest {
                 reply = replies.recv() => {
                     let Some(reply) = reply else { return End::Left };
                     let priority = priority(self.urgency(&reply.payload));
-                    if !under.send(&self.remote, reply, Options { priority, ..Options::default() }, hub.clock.now()) {
+                    if !under.send(&self.remote, reply, Options { priority, ..Options::default() }, dispatcher.clock.now()) {
                         return End::Broken;
                     }
                 }
@@ -302,10 +303,10 @@ impl Guest {
                     let Ok((id, Some(Outcome::Delivered))) = end else { return End::Broken };
                     under.controls.remove(&id);
                     self.expected.fetch_sub(1, Release);
-                    under.since = hub.clock.now();
+                    under.since = dispatcher.clock.now();
                 }
                 _ = look.tick(), if !under.controls.is_empty() => {
-                    if under.stalled_for(hub.clock.now()) >= hub.stall_max(&self.share) {
+                    if under.stalled_for(dispatcher.clock.now()) >= dispatcher.stall_max(&self.share) {
                         return End::Stalled;
                     }
                 }

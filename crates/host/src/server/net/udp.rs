@@ -18,9 +18,9 @@ use remora_server::Programs;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-use super::cost;
-use super::hub::Hub;
-use super::routes::Route;
+use crate::server::admission::request_size;
+use crate::server::net::udp_routes::Route;
+use crate::server::shards::dispatcher::Dispatcher;
 
 /// More than any datagram has.
 const BUFFER: usize = 64 << 10;
@@ -34,7 +34,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// A bound UDP socket.
 #[derive(Debug)]
-pub(super) struct DatagramSocket {
+pub(crate) struct DatagramSocket {
     socket: UdpSocket,
     /// Whether it is bound to every address, so that replies must name theirs.
     wildcard: bool,
@@ -50,7 +50,7 @@ struct Arrival {
 
 impl DatagramSocket {
     /// Makes `socket` ready, which is there for `programs`. Must be called in a runtime.
-    pub(super) fn new(socket: std::net::UdpSocket, programs: Programs) -> io::Result<DatagramSocket> {
+    pub(crate) fn new(socket: std::net::UdpSocket, programs: Programs) -> io::Result<DatagramSocket> {
         let addr = socket.local_addr()?;
         enlarge_buffers(&socket);
         let wildcard = addr.ip().is_unspecified();
@@ -64,7 +64,7 @@ impl DatagramSocket {
     }
 
     /// Sends at once or not at all: a full buffer is an error.
-    pub(super) fn send(&self, to: SocketAddr, local: Option<IpAddr>, payload: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&self, to: SocketAddr, local: Option<IpAddr>, payload: &[u8]) -> io::Result<()> {
         let (fd, to) = (self.socket.as_raw_fd(), SockaddrStorage::from(to));
         let send = |source: &[ControlMessage<'_>]| {
             sendmsg(fd, &[IoSlice::new(payload)], source, MsgFlags::MSG_DONTWAIT, Some(&to))
@@ -99,8 +99,8 @@ impl DatagramSocket {
 }
 
 /// Hands what comes in by socket `index` to the core, for ever.
-pub(super) async fn run(hub: Arc<Hub>, index: usize) {
-    let Some(socket) = hub.sockets.get(index) else { return };
+pub(crate) async fn run(dispatcher: Arc<Dispatcher>, index: usize) {
+    let Some(socket) = dispatcher.sockets.get(index) else { return };
     let mut buffer = vec![0; BATCH * BUFFER];
     loop {
         let Ok(arrivals) = socket.receive(&mut buffer).await else {
@@ -110,14 +110,16 @@ pub(super) async fn run(hub: Arc<Hub>, index: usize) {
             continue;
         };
         for (n, Arrival { from, local, len }) in arrivals {
-            hub.counters.datagrams_in.count();
+            dispatcher.counters.datagrams_in.count();
             let message = buffer.get(n * BUFFER..n * BUFFER + len).unwrap_or_default();
             let message = Bytes::copy_from_slice(message);
-            let is_stranger = hub.is_stranger(from);
-            let cost = cost::of(&message, is_stranger, hub.core_limits.io_max(Path::Datagram));
-            match hub.admission.try_admit(from, is_stranger, cost) {
-                Some(permit) => hub.datagram(from, (Route { socket: index, local }, socket.programs), message, permit),
-                None => hub.counters.datagrams_dropped.count(),
+            let is_stranger = dispatcher.is_stranger(from);
+            let cost = request_size::of(&message, is_stranger, dispatcher.core_limits.io_max(Path::Datagram));
+            match dispatcher.admission.try_admit(from, is_stranger, cost) {
+                Some(permit) => {
+                    dispatcher.datagram(from, (Route { socket: index, local }, socket.programs), message, permit)
+                }
+                None => dispatcher.counters.datagrams_dropped.count(),
             }
         }
     }

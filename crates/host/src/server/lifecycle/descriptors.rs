@@ -5,8 +5,8 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::executor::EXTRA_THREADS_MAX;
-use super::options::StartError;
+use crate::server::executor::EXTRA_THREADS_MAX;
+use crate::server::options::StartError;
 
 /// What a thread at work opens for a moment: a file, the directories on the way to it, a listing.
 const THREAD: usize = 4;
@@ -77,7 +77,7 @@ impl Descriptors {
     }
 
     /// How many connections to take, where those are not enough: more than fit, for that is better than none.
-    pub(super) fn connections_at_least(&self) -> usize {
+    pub(crate) fn connections_at_least(&self) -> usize {
         self.connections().max(CONNECTIONS_MIN)
     }
 }

@@ -31,9 +31,9 @@ const DATAGRAMS: usize = 2;
 
 /// Requests and bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct Amount {
-    pub(super) requests: usize,
-    pub(super) bytes: usize,
+pub(crate) struct Amount {
+    pub(crate) requests: usize,
+    pub(crate) bytes: usize,
 }
 
 impl Amount {
@@ -55,7 +55,7 @@ impl Amount {
     }
 
     /// One part of so many.
-    pub(super) fn part(self, divisor: usize) -> Amount {
+    pub(crate) fn part(self, divisor: usize) -> Amount {
         Amount { requests: self.requests / divisor, bytes: self.bytes / divisor }
     }
 }
@@ -80,14 +80,14 @@ impl Held {
 
 /// Seats that share the part of one host.
 #[derive(Debug, Default)]
-pub(super) struct Group {
+pub(crate) struct Group {
     held: Held,
     waiting: AtomicUsize,
 }
 
 /// A holder of a share.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(crate) struct Seat {
     group: Option<Arc<Group>>,
     /// What the seat, or its group, gets when it is alone.
     part: Amount,
@@ -100,7 +100,7 @@ pub(super) struct Seat {
 
 impl Seat {
     /// A seat, in `group` if it shares its `part` with others.
-    pub(super) fn new(group: Option<Arc<Group>>, part: Amount) -> Arc<Seat> {
+    pub(crate) fn new(group: Option<Arc<Group>>, part: Amount) -> Arc<Seat> {
         let (held, waiting, freed) = (Held::default(), AtomicUsize::new(0), Notify::new());
         Arc::new(Seat { group, part, held, waiting, turn: Semaphore::new(1), freed })
     }
@@ -115,7 +115,7 @@ impl Seat {
     }
 
     /// Whether something waits for another seat of its group.
-    pub(super) fn keeps_others_waiting(&self) -> bool {
+    pub(crate) fn keeps_others_waiting(&self) -> bool {
         self.group.as_ref().is_some_and(|group| group.waiting.load(Relaxed) > self.waiting.load(Relaxed))
     }
 
@@ -129,7 +129,7 @@ impl Seat {
 
 /// Something that all clients share.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(crate) struct Pool {
     max: Amount,
     held: Mutex<Totals>,
 }
@@ -142,7 +142,7 @@ struct Totals {
 
 /// A piece of a pool. Given back when it is dropped.
 #[derive(Debug)]
-pub(super) struct Hold {
+pub(crate) struct Hold {
     pool: Arc<Pool>,
     seat: Arc<Seat>,
     amount: Amount,
@@ -151,12 +151,12 @@ pub(super) struct Hold {
 
 impl Pool {
     /// A pool of `max`.
-    pub(super) fn new(max: Amount) -> Arc<Pool> {
+    pub(crate) fn new(max: Amount) -> Arc<Pool> {
         Arc::new(Pool { max, held: Mutex::default() })
     }
 
     /// Waits for room for `want` at `seat`. What is more than the seat could ever get counts as all of that.
-    pub(super) async fn take(self: &Arc<Pool>, seat: &Arc<Seat>, want: Amount) -> Hold {
+    pub(crate) async fn take(self: &Arc<Pool>, seat: &Arc<Seat>, want: Amount) -> Hold {
         if !seat.has_waiters()
             && let Some(hold) = self.try_take(seat, want)
         {
@@ -178,12 +178,12 @@ impl Pool {
     }
 
     /// The same, if there is room now.
-    pub(super) fn try_take(self: &Arc<Pool>, seat: &Arc<Seat>, want: Amount) -> Option<Hold> {
+    pub(crate) fn try_take(self: &Arc<Pool>, seat: &Arc<Seat>, want: Amount) -> Option<Hold> {
         self.try_take_as(seat, want, false)
     }
 
     /// The same for a datagram.
-    pub(super) fn try_take_datagram(self: &Arc<Pool>, seat: &Arc<Seat>, want: Amount) -> Option<Hold> {
+    pub(crate) fn try_take_datagram(self: &Arc<Pool>, seat: &Arc<Seat>, want: Amount) -> Option<Hold> {
         self.try_take_as(seat, want, true)
     }
 
@@ -205,7 +205,7 @@ impl Pool {
     }
 
     /// Whether less than an eighth of what it could get is left to `seat`.
-    pub(super) fn is_crowded(&self, seat: &Seat) -> bool {
+    pub(crate) fn is_crowded(&self, seat: &Seat) -> bool {
         let totals = *self.lock();
         let eighth = self.alone(seat).part(8);
         let requests = Amount { requests: eighth.requests, bytes: 0 };
@@ -213,7 +213,7 @@ impl Pool {
     }
 
     /// Whether `seat` holds more than it could get now: others came after it.
-    pub(super) fn is_over(&self, seat: &Seat) -> bool {
+    pub(crate) fn is_over(&self, seat: &Seat) -> bool {
         let totals = *self.lock();
         let [requests, bytes] = self.things(&totals, seat);
         let (group, held) = (seat.in_group(), seat.held.get());
@@ -223,19 +223,19 @@ impl Pool {
     }
 
     /// Whether more than half of it is held.
-    pub(super) fn is_short(&self) -> bool {
+    pub(crate) fn is_short(&self) -> bool {
         let all = self.lock().all;
         all.requests > self.max.requests / 2 || all.bytes > self.max.bytes / 2
     }
 
     /// Whether no more than an eighth of it is left.
-    pub(super) fn is_nearly_full(&self) -> bool {
+    pub(crate) fn is_nearly_full(&self) -> bool {
         let all = self.lock().all;
         all.requests >= self.max.requests - self.max.requests / 8 || all.bytes >= self.max.bytes - self.max.bytes / 8
     }
 
     /// What is held of it.
-    pub(super) fn held(&self) -> Amount {
+    pub(crate) fn held(&self) -> Amount {
         self.lock().all
     }
 
@@ -297,7 +297,7 @@ impl Thing {
 
 impl Hold {
     /// Gives back what is beyond `bytes`.
-    pub(super) fn shrink(&mut self, bytes: usize) {
+    pub(crate) fn shrink(&mut self, bytes: usize) {
         let excess = Amount { requests: 0, bytes: self.amount.bytes.saturating_sub(bytes) };
         self.give_back(excess);
     }

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-use super::options::StartError;
+use crate::server::options::StartError;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -14,14 +14,14 @@ const BACKLOG: i32 = 1024;
 const TRIES: usize = 32;
 
 /// A TCP socket, and a UDP socket on the same address and port if there is to be one.
-pub(super) struct Pair {
-    pub(super) tcp: TcpListener,
-    pub(super) udp: Option<UdpSocket>,
-    pub(super) addr: SocketAddr,
+pub(crate) struct Pair {
+    pub(crate) tcp: TcpListener,
+    pub(crate) udp: Option<UdpSocket>,
+    pub(crate) addr: SocketAddr,
 }
 
 /// Binds all of `addrs`, for UDP if `with_udp`.
-pub(super) fn all(addrs: &[SocketAddr], with_udp: bool) -> Result<Vec<Pair>, StartError> {
+pub(crate) fn bind_all(addrs: &[SocketAddr], with_udp: bool) -> Result<Vec<Pair>, StartError> {
     // `[::]` takes IPv4 too, unless another socket is there to do it.
     let v6_only = addrs.iter().any(SocketAddr::is_ipv4);
     addrs.iter().map(|addr| pair(*addr, with_udp, v6_only)).collect()
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     fn bound(addr: &str) -> Result<Vec<Pair>, StartError> {
-        all(&[addr.parse().unwrap()], true)
+        bind_all(&[addr.parse().unwrap()], true)
     }
 
     #[test]
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn tcp_alone_leaves_the_udp_port_free() {
-        let pairs = all(&["127.0.0.1:0".parse().unwrap()], false).unwrap();
+        let pairs = bind_all(&["127.0.0.1:0".parse().unwrap()], false).unwrap();
         let [pair] = pairs.as_slice() else { panic!("one address, one pair") };
         assert!(pair.udp.is_none());
         UdpSocket::bind(pair.addr).unwrap();

@@ -9,23 +9,23 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 /// A connection.
-pub(super) struct Held<C> {
-    pub(super) peer: Holder,
+pub(crate) struct Held<C> {
+    pub(crate) peer: Holder,
     /// How long nothing has come in; `None` while something of a client's is under way.
-    pub(super) quiet: Option<Duration>,
-    pub(super) connection: C,
+    pub(crate) quiet: Option<Duration>,
+    pub(crate) connection: C,
 }
 
 /// The peer of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Holder {
-    pub(super) host: IpAddr,
+pub(crate) struct Holder {
+    pub(crate) host: IpAddr,
     /// Whether it may use no export.
-    pub(super) is_stranger: bool,
+    pub(crate) is_stranger: bool,
 }
 
 /// Whose place one more from `newcomer` takes. What has been idle for `evict_min` gives way to any client.
-pub(super) fn gives_way<C>(mut held: Vec<Held<C>>, newcomer: Holder, evict_min: Duration) -> Option<C> {
+pub(crate) fn candidate<C>(mut held: Vec<Held<C>>, newcomer: Holder, evict_min: Duration) -> Option<C> {
     held.retain(|one| one.peer.is_stranger || !newcomer.is_stranger);
     let mut hosts: BTreeMap<IpAddr, usize> = BTreeMap::new();
     for one in &held {
@@ -57,7 +57,7 @@ mod tests {
             let quiet = u64::try_from(*secs).ok().map(Duration::from_secs);
             Held { peer: peer(*host), quiet, connection }
         });
-        gives_way(held.collect(), peer(host), LONG)
+        candidate(held.collect(), peer(host), LONG)
     }
 
     #[test]

@@ -13,8 +13,8 @@ macro_rules! counters {
 
         /// The counters as they count.
         #[derive(Debug, Default)]
-        pub(super) struct Counters {
-            $(pub(super) $name: Counter,)*
+        pub(crate) struct Counters {
+            $(pub(crate) $name: Counter,)*
         }
 
         impl SocketStats {
@@ -25,7 +25,7 @@ macro_rules! counters {
 
         impl Counters {
             /// Their present values.
-            pub(super) fn read(&self) -> SocketStats {
+            pub(crate) fn read(&self) -> SocketStats {
                 SocketStats { $($name: self.$name.0.load(Relaxed),)* }
             }
         }
@@ -63,11 +63,11 @@ counters! {
 
 /// A number that goes up.
 #[derive(Debug, Default)]
-pub(super) struct Counter(AtomicU64);
+pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
     /// One more.
-    pub(super) fn count(&self) {
+    pub(crate) fn count(&self) {
         self.0.fetch_add(1, Relaxed);
     }
 }

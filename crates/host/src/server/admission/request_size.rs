@@ -14,7 +14,7 @@ const EXPORT: u32 = 5;
 
 /// Bytes of the message and of the reply it asks for; no reply has more than `io_max` bytes
 /// of data. What cannot be read gets a small answer, if any, and so does an NFS call of a stranger.
-pub(super) fn of(message: &Bytes, is_stranger: bool, io_max: u32) -> usize {
+pub(crate) fn of(message: &Bytes, is_stranger: bool, io_max: u32) -> usize {
     let data = reply_data(message, is_stranger).unwrap_or(0).min(io_max);
     message.len() + REPLY + data as usize
 }

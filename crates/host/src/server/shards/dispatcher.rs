@@ -16,17 +16,17 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 use tracing::{debug, trace};
 
-use super::admission::{Admission, Permit, Share};
-use super::counters::{Counters, Snapshot};
-use super::datagram::DatagramSocket;
-use super::descriptors::Descriptors;
-use super::executor::{Completion, CompletionSink, ExecutorQueue, Queueing};
-use super::options::Limits;
-use super::places::{self, Held, Holder};
-use super::routes::Route;
-use super::shard::{Ledger, Shard, State, Work};
-use super::way::{Way, Ways};
 use crate::Clock;
+use crate::server::admission::eviction::{self, Held, Holder};
+use crate::server::admission::permits::{Admission, Permit, Share};
+use crate::server::executor::{Completion, CompletionSink, ExecutorQueue, Queueing};
+use crate::server::lifecycle::descriptors::Descriptors;
+use crate::server::net::udp::DatagramSocket;
+use crate::server::net::udp_routes::Route;
+use crate::server::options::Limits;
+use crate::server::shards::reply_path::{ReplyPath, ReplyPaths};
+use crate::server::shards::shard::{Ledger, Shard, State, Work};
+use crate::server::statistics::{Counters, Snapshot};
 
 /// Stalled connections are given this long at most while their host holds more than its share.
 const STALL_MAX_OVER: Duration = Duration::from_secs(2);
@@ -43,14 +43,14 @@ const ASK_EVERY: Range<Duration> = Duration::from_millis(5)..Duration::from_mill
 const SHARDS: usize = 8;
 
 /// What all tasks and threads of a server share.
-pub(super) struct Hub {
-    pub(super) clock: Clock,
-    pub(super) limits: Limits,
-    pub(super) core_limits: remora_server::Limits,
-    pub(super) admission: Admission,
-    pub(super) counters: Counters,
-    pub(super) jobs: Arc<ExecutorQueue>,
-    pub(super) sockets: Vec<DatagramSocket>,
+pub(crate) struct Dispatcher {
+    pub(crate) clock: Clock,
+    pub(crate) limits: Limits,
+    pub(crate) core_limits: remora_server::Limits,
+    pub(crate) admission: Admission,
+    pub(crate) counters: Counters,
+    pub(crate) jobs: Arc<ExecutorQueue>,
+    pub(crate) sockets: Vec<DatagramSocket>,
     shards: Vec<Shard>,
     /// Which address belongs to which shard. Nobody can choose whom to share one with.
     spread: RandomState,
@@ -66,15 +66,15 @@ pub(super) struct Hub {
     timer: Notify,
 }
 
-impl Hub {
+impl Dispatcher {
     /// Around fresh cores, each of which `prepare` may change before anything comes in.
-    pub(super) fn new(
+    pub(crate) fn new(
         core: remora_server::Config,
         seed: u64,
         (limits, queueing): (Limits, Queueing),
         sockets: Vec<DatagramSocket>,
         prepare: impl Fn(&mut Server),
-    ) -> Hub {
+    ) -> Dispatcher {
         let clock = Clock::start();
         let (core_limits, cache_max) = (core.limits, core.cache.bytes_max().unwrap_or(usize::MAX));
         let exports = Mutex::new(core.exports.clone());
@@ -82,7 +82,7 @@ impl Hub {
         cores.iter_mut().for_each(prepare);
         // All of them read alike.
         let intake = cores.first().map(Server::intake).expect("one shard at least");
-        Hub {
+        Dispatcher {
             clock,
             limits,
             core_limits,
@@ -103,7 +103,7 @@ impl Hub {
     }
 
     /// A datagram came in by `route`, where these programs are answered.
-    pub(super) fn datagram(
+    pub(crate) fn datagram(
         &self,
         from: SocketAddr,
         (route, programs): (Route, Programs),
@@ -120,7 +120,7 @@ impl Hub {
 
     /// Records came in, one behind the other, where these programs are answered. Their jobs are handed on
     /// together.
-    pub(super) fn records(&self, from: Peer, programs: Programs, records: impl IntoIterator<Item = (Bytes, Permit)>) {
+    pub(crate) fn records(&self, from: Peer, programs: Programs, records: impl IntoIterator<Item = (Bytes, Permit)>) {
         let read = |(message, permit): (Bytes, Permit)| {
             trace!(client = %from.addr, bytes = message.len(), "call");
             (self.intake.read(from, programs, message), permit)
@@ -132,16 +132,16 @@ impl Hub {
         let now = self.clock.now();
         for (message, permit) in read {
             let State { core, connections, .. } = &mut *state;
-            core.take(now, message, &Ways(connections));
+            core.take(now, message, &ReplyPaths(connections));
             state.drain(shard, now, Some(permit), &mut work);
         }
         self.release(shard, state, work);
     }
 
     /// A connection from `addr` is there: `make` gets its number and its share.
-    pub(super) fn connect<C>(&self, addr: SocketAddr, make: impl FnOnce(u64, Share) -> C) -> Arc<C>
+    pub(crate) fn connect<C>(&self, addr: SocketAddr, make: impl FnOnce(u64, Share) -> C) -> Arc<C>
     where
-        Way: From<Arc<C>>,
+        ReplyPath: From<Arc<C>>,
     {
         let id = self.next_connection.fetch_add(1, Relaxed);
         debug!(client = %addr, id, "client connected");
@@ -157,7 +157,7 @@ impl Hub {
 
     /// A connection is gone; `arrived` says whether it is known that all that was sent on it has
     /// arrived.
-    pub(super) fn disconnect(&self, id: u64, peer: Peer, arrived: bool) {
+    pub(crate) fn disconnect(&self, id: u64, peer: Peer, arrived: bool) {
         debug!(client = %peer.addr, id, "client disconnected");
         self.with_core(self.shard_of(peer.addr), None, |state, _| {
             if state.connections.remove(&id).is_some() {
@@ -171,13 +171,13 @@ impl Hub {
     }
 
     /// Whether a call is being executed whose reply is to go to the connection `peer`.
-    pub(super) fn owes(&self, peer: Peer) -> bool {
+    pub(crate) fn owes(&self, peer: Peer) -> bool {
         self.lock(self.shard_of(peer.addr)).core.owes(peer)
     }
 
     /// Waits until all calls of the connection `peer` are answered, and `are_out` says of the answers that they have gone
     /// out. Those to calls that also came on another connection before do so under that one's permits.
-    pub(super) async fn all_answered(&self, peer: Peer, share: &Share, are_out: impl Fn() -> bool) {
+    pub(crate) async fn all_answered(&self, peer: Peer, share: &Share, are_out: impl Fn() -> bool) {
         share.room.all_free().await;
         let mut pause = ASK_EVERY.start;
         // In this order: what is owed no more has come to the connection by now, or is expected there.
@@ -189,7 +189,7 @@ impl Hub {
 
     /// Gives the cores other exports; see [`Server::set_exports`]. A connection whose peer may use an export now and
     /// might not before, or the other way round, ends: its share and its buffers are the wrong ones.
-    pub(super) fn set_exports(&self, exports: &Arc<Exports>) {
+    pub(crate) fn set_exports(&self, exports: &Arc<Exports>) {
         let last = std::mem::replace(&mut *self.lock_exports(), exports.clone());
         for shard in 0..self.shards.len() {
             let mut old = None;
@@ -197,27 +197,27 @@ impl Hub {
             // Here, without the core's lock: it may close many files.
             drop(old);
             let has_changed = |(peer, share): (Peer, &Share)| share.is_stranger() != self.is_stranger(peer.addr);
-            self.lock(shard).connections.values().filter(|way| has_changed(way.share())).for_each(Way::stop);
+            self.lock(shard).connections.values().filter(|way| has_changed(way.share())).for_each(ReplyPath::stop);
         }
         drop(last);
     }
 
     /// Whether the peer at this address may use no export.
-    pub(super) fn is_stranger(&self, addr: SocketAddr) -> bool {
+    pub(crate) fn is_stranger(&self, addr: SocketAddr) -> bool {
         !self.exports().any_allows(addr)
     }
 
     /// From now on it takes as many connections as fit.
-    pub(super) fn fit_connections(&self, descriptors: Descriptors) {
+    pub(crate) fn fit_connections(&self, descriptors: Descriptors) {
         self.connections_max.store(self.limits.connections_max.min(descriptors.connections_at_least()), Relaxed);
     }
 
-    pub(super) fn connections_max(&self) -> usize {
+    pub(crate) fn connections_max(&self) -> usize {
         self.connections_max.load(Relaxed)
     }
 
     /// What is exported.
-    pub(super) fn exports(&self) -> Arc<Exports> {
+    pub(crate) fn exports(&self) -> Arc<Exports> {
         self.lock_exports().clone()
     }
 
@@ -226,34 +226,34 @@ impl Hub {
     }
 
     /// Connections open, over TCP and ATP.
-    pub(super) fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.connections.load(Relaxed)
     }
 
     /// Tells every connection to end when its requests are answered.
-    pub(super) fn stop_connections(&self) {
+    pub(crate) fn stop_connections(&self) {
         for shard in &self.shards {
             shard.lock().connections.values().for_each(|c| c.stop());
         }
     }
 
     /// Tells a connection to end whose place one more from `newcomer` is to have; whether there was one.
-    pub(super) fn make_room(&self, newcomer: SocketAddr) -> bool {
+    pub(crate) fn make_room(&self, newcomer: SocketAddr) -> bool {
         let newcomer = Holder { host: host_of(newcomer), is_stranger: self.is_stranger(newcomer) };
-        let found = places::gives_way(self.held(), newcomer, self.limits.evict_min);
+        let found = eviction::candidate(self.held(), newcomer, self.limits.evict_min);
         found.inspect(|c| c.evict()).is_some()
     }
 
     /// Tells the connection that has been idle longest to end, if it has been so for
     /// [`Limits::evict_min`].
-    pub(super) fn evict_idle(&self) {
+    pub(crate) fn evict_idle(&self) {
         let evict_min = Some(self.limits.evict_min);
         let longest = self.held().into_iter().filter(|c| c.quiet >= evict_min).max_by_key(|c| c.quiet);
         longest.inspect(|c| c.connection.evict());
     }
 
     /// The places that are held.
-    fn held(&self) -> Vec<Held<Way>> {
+    fn held(&self) -> Vec<Held<ReplyPath>> {
         let now = self.clock.now();
         let held = |shard: &Shard| {
             let state = shard.lock();
@@ -264,7 +264,7 @@ impl Hub {
     }
 
     /// How long a connection with this share may leave replies waiting.
-    pub(super) fn stall_max(&self, share: &Share) -> Duration {
+    pub(crate) fn stall_max(&self, share: &Share) -> Duration {
         self.limits.stall_max.min(match () {
             () if self.admission.is_over(share) => STALL_MAX_OVER,
             () if self.admission.is_short() || share.is_stranger() || share.keeps_others_waiting() => STALL_MAX_SHORT,
@@ -274,7 +274,7 @@ impl Hub {
     }
 
     /// Everything in numbers.
-    pub(super) fn snapshot(&self) -> Snapshot {
+    pub(crate) fn snapshot(&self) -> Snapshot {
         let mut all = Snapshot {
             sockets: self.counters.read(),
             core: Stats::default(),
@@ -293,7 +293,7 @@ impl Hub {
     }
 
     /// Acts on the cores' timeouts, for ever.
-    pub(super) async fn run_timer(&self) {
+    pub(crate) async fn run_timer(&self) {
         loop {
             let arm = |shard: &Shard| {
                 let mut state = shard.lock();
@@ -376,7 +376,7 @@ impl Hub {
     }
 }
 
-impl CompletionSink for Hub {
+impl CompletionSink for Dispatcher {
     fn complete(&self, batch: Vec<Completion>) {
         let mut batch = batch.into_iter().peekable();
         while let Some(shard) = batch.peek().map(|done| done.shard) {

@@ -7,17 +7,17 @@ use crate::tcp::info;
 /// Whether the other end has acknowledged all that `socket` was given to send. Sent and not
 /// acknowledged is one thing; not sent yet, because the other end takes no more, another: then the
 /// system asks it now and then. Of a connection that was reset the system has forgotten what was not acknowledged.
-pub(super) fn is_all_acknowledged(socket: &impl AsFd) -> bool {
+pub(crate) fn is_all_acknowledged(socket: &impl AsFd) -> bool {
     info(socket).is_some_and(|info| info.tcpi_unacked + info.tcpi_notsent_bytes == 0 && info.tcpi_probes == 0)
 }
 
 /// How many bytes the other end has acknowledged.
-pub(super) fn acknowledged(socket: &impl AsFd) -> Option<u64> {
+pub(crate) fn acknowledged(socket: &impl AsFd) -> Option<u64> {
     info(socket).map(|info| info.tcpi_bytes_acked)
 }
 
 /// Whether no acknowledgement is overdue. An end that has got everything may take a moment to say so.
-pub(super) fn is_none_overdue(socket: &impl AsFd) -> bool {
+pub(crate) fn is_none_overdue(socket: &impl AsFd) -> bool {
     info(socket).is_some_and(|info| info.tcpi_retransmits == 0 && info.tcpi_probes == 0)
 }
 

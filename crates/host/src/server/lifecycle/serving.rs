@@ -14,18 +14,19 @@ use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::AbortHandle;
 
-use super::counters::Snapshot;
-use super::datagram::{self, DatagramSocket};
-use super::descriptors::Descriptors;
-use super::executor::Pool;
-use super::hub::Hub;
-use super::options::{Options, StartError};
-use super::{accept, bind, objects, upkeep};
 use crate::atp::AtpEndpoint;
+use crate::server::executor::Pool;
+use crate::server::lifecycle::descriptors::Descriptors;
+use crate::server::lifecycle::export_upkeep;
+use crate::server::net::udp::{self, DatagramSocket};
+use crate::server::net::{accept, atp, listen_sockets};
+use crate::server::options::{Options, StartError};
+use crate::server::shards::dispatcher::Dispatcher;
+use crate::server::statistics::Snapshot;
 
 /// A server at work. Dropping it ends it at once; see [`Serving::shutdown`] for better.
 pub struct Serving {
-    hub: Arc<Hub>,
+    dispatcher: Arc<Dispatcher>,
     threads: Threads,
     executors: Vec<JoinHandle<()>>,
     /// The tasks that let requests in by datagram and connections by listener.
@@ -40,7 +41,7 @@ pub struct Serving {
 
 /// A server's numbers, for whoever does not own the server.
 #[derive(Clone)]
-pub struct Watch(Arc<Hub>);
+pub struct Watch(Arc<Dispatcher>);
 
 impl Watch {
     /// The server in numbers.
@@ -63,7 +64,7 @@ impl Serving {
             return Err(StartError::NoAddress);
         }
         let doors = doors(&options);
-        let pairs = bind::all(&doors.iter().map(|(addr, _)| *addr).collect::<Vec<_>>(), options.udp)?;
+        let pairs = listen_sockets::bind_all(&doors.iter().map(|(addr, _)| *addr).collect::<Vec<_>>(), options.udp)?;
         let seed = match options.seed {
             Some(seed) => seed,
             None => getrandom::u64().map_err(|e| StartError::Random(e.to_string()))?,
@@ -86,25 +87,25 @@ impl Serving {
         }
         let portmap_addr = options.portmap_listen.and_then(|_| addrs.pop());
         let mount_addr = options.mount_listen.and_then(|_| addrs.pop());
-        let hub = Arc::new(Hub::new(options.core, seed, (limits, options.queueing), sockets, |core| {
+        let dispatcher = Arc::new(Dispatcher::new(options.core, seed, (limits, options.queueing), sockets, |core| {
             if let Some(at) = portmap_addr {
                 let list = services(&addrs, mount_addr).into_iter().chain(portmapper(at));
                 core.set_portmap(list.filter(|service| is_served(service.netid, options.udp)).collect());
             }
         }));
-        let io_max = hub.core_limits.stream_io_max;
+        let io_max = dispatcher.core_limits.stream_io_max;
         let (executors, intake, objects) = (Vec::new(), Vec::new(), None);
         // From here on whatever fails ends what has been started.
         let mut serving =
-            Serving { hub, threads, executors, intake, addrs, mount_addr, portmap_addr, descriptors, objects };
-        serving.hub.fit_connections(descriptors);
-        let hub = &serving.hub;
-        let (jobs, threads) = (hub.jobs.clone(), options.executor_threads);
-        let pool = Pool::start(jobs, hub.clone(), hub.clock, threads, options.executor_threads_more);
+            Serving { dispatcher, threads, executors, intake, addrs, mount_addr, portmap_addr, descriptors, objects };
+        serving.dispatcher.fit_connections(descriptors);
+        let dispatcher = &serving.dispatcher;
+        let (jobs, threads) = (dispatcher.jobs.clone(), options.executor_threads);
+        let pool = Pool::start(jobs, dispatcher.clone(), dispatcher.clock, threads, options.executor_threads_more);
         serving.executors = pool.map_err(StartError::Threads)?;
-        serving.objects = options.objects.map(|o| objects::bind(o, io_max)).transpose()?;
-        serving.intake = start_intake(hub, &runtime, listeners);
-        let objects = serving.objects.clone().map(|o| runtime.spawn(objects::run(hub.clone(), o)).abort_handle());
+        serving.objects = options.objects.map(|o| atp::bind(o, io_max)).transpose()?;
+        serving.intake = start_intake(dispatcher, &runtime, listeners);
+        let objects = serving.objects.clone().map(|o| runtime.spawn(atp::run(dispatcher.clone(), o)).abort_handle());
         serving.intake.extend(objects);
         drop(context);
         Ok(serving)
@@ -139,13 +140,13 @@ impl Serving {
 
     /// Whether it serves over UDP.
     pub fn has_udp(&self) -> bool {
-        !self.hub.sockets.is_empty()
+        !self.dispatcher.sockets.is_empty()
     }
 
     /// Most TCP connections it takes: fewer than asked for where the process may not open
     /// as many files.
     pub fn connections_max(&self) -> usize {
-        self.hub.connections_max()
+        self.dispatcher.connections_max()
     }
 
     /// Most files the process may have open.
@@ -156,37 +157,37 @@ impl Serving {
     /// Serves `exports` from now on, without a pause: requests under way end as they began, and the
     /// next ones meet the new exports. Ends the connections of peers that may use their first export now, or none any more.
     pub fn set_exports(&self, exports: Arc<Exports>) {
-        self.hub.set_exports(&exports);
-        self.hub.fit_connections(self.descriptors.with_exports(exports.iter().count()));
+        self.dispatcher.set_exports(&exports);
+        self.dispatcher.fit_connections(self.descriptors.with_exports(exports.iter().count()));
     }
 
     /// The server in numbers.
     pub fn stats(&self) -> Snapshot {
-        self.hub.snapshot()
+        self.dispatcher.snapshot()
     }
 
     /// Somebody who may look at the numbers for as long as they like.
     pub fn watch(&self) -> Watch {
-        Watch(self.hub.clone())
+        Watch(self.dispatcher.clone())
     }
 
     /// Lets nothing more in, waits until what came in is answered, for at most
-    /// [`Limits::shutdown_max`](super::Limits::shutdown_max), and ends. Blocks.
+    /// [`Limits::shutdown_max`](crate::server::Limits::shutdown_max), and ends. Blocks.
     pub fn shutdown(mut self) -> Shutdown {
-        let until = Instant::now() + self.hub.limits.shutdown_max;
+        let until = Instant::now() + self.dispatcher.limits.shutdown_max;
         self.intake.iter().for_each(AbortHandle::abort);
         // What fetches requests does not end at once, and may fetch a few more. Connections are asked again each
         // time: one may have been on its way in.
         while {
-            self.hub.stop_connections();
+            self.dispatcher.stop_connections();
             let fetches = !self.intake.iter().all(AbortHandle::is_finished);
-            fetches || self.hub.connections() > 0 || self.hub.admission.under_way() > 0
+            fetches || self.dispatcher.connections() > 0 || self.dispatcher.admission.under_way() > 0
         } && Instant::now() < until
         {
             std::thread::sleep(Duration::from_millis(2));
         }
-        let abandoned = self.hub.admission.under_way();
-        self.hub.jobs.close();
+        let abandoned = self.dispatcher.admission.under_way();
+        self.dispatcher.jobs.close();
         if let Some(runtime) = self.threads.runtime.take() {
             runtime.shutdown_timeout(Duration::from_secs(1));
         }
@@ -200,7 +201,7 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        self.hub.jobs.close();
+        self.dispatcher.jobs.close();
     }
 }
 
@@ -273,12 +274,18 @@ fn over_all(prog: u32, vers: u32, at: SocketAddr) -> impl Iterator<Item = Servic
     families.flat_map(move |(netids, at)| netids.map(|netid| Service { prog, vers, netid, at }))
 }
 
-fn start_intake(hub: &Arc<Hub>, runtime: &Handle, listeners: Vec<(TcpListener, Programs)>) -> Vec<AbortHandle> {
-    let timer = hub.clone();
+fn start_intake(
+    dispatcher: &Arc<Dispatcher>,
+    runtime: &Handle,
+    listeners: Vec<(TcpListener, Programs)>,
+) -> Vec<AbortHandle> {
+    let timer = dispatcher.clone();
     runtime.spawn(async move { timer.run_timer().await });
-    let datagrams = (0..hub.sockets.len()).map(|i| runtime.spawn(datagram::run(hub.clone(), i)).abort_handle());
-    let accept = |(listener, programs)| runtime.spawn(accept::run(hub.clone(), listener, programs)).abort_handle();
+    let datagrams =
+        (0..dispatcher.sockets.len()).map(|i| runtime.spawn(udp::run(dispatcher.clone(), i)).abort_handle());
+    let accept =
+        |(listener, programs)| runtime.spawn(accept::run(dispatcher.clone(), listener, programs)).abort_handle();
     let streams = listeners.into_iter().map(accept);
-    let upkeep = runtime.spawn(upkeep::run(hub.clone())).abort_handle();
+    let upkeep = runtime.spawn(export_upkeep::run(dispatcher.clone())).abort_handle();
     datagrams.chain(streams).chain([upkeep]).collect()
 }

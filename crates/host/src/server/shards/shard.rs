@@ -2,7 +2,7 @@
 //!
 //! All that comes from one address belongs to one shard, and what one client does keeps none
 //! of the others' waiting. What is bounded for all of them together is bounded elsewhere:
-//! requests and their bytes by [admission](super::admission), the duplicate request caches by
+//! requests and their bytes by [admission](crate::server::admission::permits), the duplicate request caches by
 //! the [`Ledger`].
 
 use std::collections::HashMap;
@@ -14,42 +14,42 @@ use bytes::Bytes;
 use remora_base::{Core, Path, Time, Transmit};
 use remora_server::Server;
 
-use super::admission::Permit;
-use super::executor::Submission;
-use super::outbox::Reply;
-use super::routes::{Route, Routes};
-use super::way::Way;
+use crate::server::admission::permits::Permit;
+use crate::server::executor::Submission;
+use crate::server::net::reply_queue::Reply;
+use crate::server::net::udp_routes::{Route, Routes};
+use crate::server::shards::reply_path::ReplyPath;
 
 /// A core and what belongs to its clients.
-pub(super) struct Shard {
+pub(crate) struct Shard {
     state: Mutex<State>,
 }
 
 /// What a shard's lock guards.
-pub(super) struct State {
-    pub(super) core: Server,
-    pub(super) routes: Routes,
-    pub(super) connections: HashMap<u64, Way>,
+pub(crate) struct State {
+    pub(crate) core: Server,
+    pub(crate) routes: Routes,
+    pub(crate) connections: HashMap<u64, ReplyPath>,
     /// The timeout that is waited for.
-    pub(super) armed: Time,
+    pub(crate) armed: Time,
 }
 
 /// What came out of a core, to be done without its lock.
 #[derive(Default)]
-pub(super) struct Work {
-    pub(super) datagrams: Vec<(SocketAddr, Route, Bytes)>,
+pub(crate) struct Work {
+    pub(crate) datagrams: Vec<(SocketAddr, Route, Bytes)>,
     /// By connection, in the order of its replies.
-    pub(super) streams: Vec<(Way, Vec<Reply>)>,
-    pub(super) jobs: Vec<Submission>,
+    pub(crate) streams: Vec<(ReplyPath, Vec<Reply>)>,
+    pub(crate) jobs: Vec<Submission>,
 }
 
 impl Shard {
-    pub(super) fn new(core: Server) -> Shard {
+    pub(crate) fn new(core: Server) -> Shard {
         let state = State { core, routes: Routes::default(), connections: HashMap::new(), armed: Time::MAX };
         Shard { state: Mutex::new(state) }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -57,7 +57,7 @@ impl Shard {
 impl State {
     /// Adds what comes out of the core, which is shard `shard`'s, to `work`. The permit goes
     /// to the first job, or else to the first reply; if nothing comes out it is given back.
-    pub(super) fn drain(&mut self, shard: usize, now: Time, mut permit: Option<Permit>, work: &mut Work) {
+    pub(crate) fn drain(&mut self, shard: usize, now: Time, mut permit: Option<Permit>, work: &mut Work) {
         while let Some(execute) = self.core.poll_event() {
             work.jobs.push(Submission { shard, execute, permit: permit.take() });
         }
@@ -84,7 +84,7 @@ impl State {
 /// the client gives something up that has the most anywhere, so that a flood costs the flooder
 /// as if there were one cache.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(crate) struct Ledger {
     max: usize,
     held: AtomicUsize,
     shards: Vec<Account>,
@@ -100,13 +100,13 @@ struct Account {
 
 impl Ledger {
     /// At most `max` bytes in `shards` caches.
-    pub(super) fn new(max: usize, shards: usize) -> Ledger {
+    pub(crate) fn new(max: usize, shards: usize) -> Ledger {
         Ledger { max, held: AtomicUsize::new(0), shards: (0..shards).map(|_| Account::default()).collect() }
     }
 
     /// Notes what shard `shard` holds. Must be called with its lock held. Which shard, if any,
     /// is to give up how much.
-    pub(super) fn note(&self, shard: usize, core: &Server) -> Option<(usize, usize)> {
+    pub(crate) fn note(&self, shard: usize, core: &Server) -> Option<(usize, usize)> {
         let account = self.shards.get(shard)?;
         let now = core.cache_bytes();
         let before = account.held.swap(now, Relaxed);

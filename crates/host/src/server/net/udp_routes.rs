@@ -12,23 +12,23 @@ const GENERATION: usize = 8192;
 
 /// How a client's last datagram came in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Route {
+pub(crate) struct Route {
     /// Index of the socket.
-    pub(super) socket: usize,
+    pub(crate) socket: usize,
     /// The address of ours that it was sent to, where the system tells.
-    pub(super) local: Option<IpAddr>,
+    pub(crate) local: Option<IpAddr>,
 }
 
 /// The last route of each client heard.
 #[derive(Debug, Default)]
-pub(super) struct Routes {
+pub(crate) struct Routes {
     young: HashMap<SocketAddr, Route>,
     old: HashMap<SocketAddr, Route>,
 }
 
 impl Routes {
     /// A datagram of `peer` came by `route`.
-    pub(super) fn heard(&mut self, peer: SocketAddr, route: Route) {
+    pub(crate) fn heard(&mut self, peer: SocketAddr, route: Route) {
         if self.young.len() >= GENERATION && !self.young.contains_key(&peer) {
             self.old = std::mem::take(&mut self.young);
         }
@@ -36,7 +36,7 @@ impl Routes {
     }
 
     /// The way back to `peer`; for one forgotten, the first socket.
-    pub(super) fn to(&self, peer: &SocketAddr) -> Route {
+    pub(crate) fn to(&self, peer: &SocketAddr) -> Route {
         let known = self.young.get(peer).or_else(|| self.old.get(peer));
         known.copied().unwrap_or(Route { socket: 0, local: None })
     }
