@@ -6,17 +6,17 @@
 //! holds for packets that stood in a queue. Gaps between other packets say only that the link
 //! carries at least so much. Delays are relative, so the clocks' offset cancels.
 //!
-//! Endpoints add processing time per packet, and stall under load. So gaps before small packets are not
-//! measured, and a burst that arrives within a short time corrects an estimate that a stall has made.
+//! Endpoints add processing time per packet, and blackout under load. So gaps before small packets are not
+//! measured, and a burst that arrives within a short time corrects an estimate that a blackout has made.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use remora_base::{Time, WindowedMin};
 
-use super::Arrival;
-use super::evidence::Evidence;
-use super::flight::MIN_WINDOW_SECS;
+use super::in_flight::MIN_WINDOW_SECS;
+use super::interface::Arrival;
+use super::rate_bound::RateBound;
 
 /// Gaps are summed up to this before they make a measurement: timestamps are not exact.
 const SPAN: Duration = Duration::from_millis(4);
@@ -45,7 +45,7 @@ const BURSTS: usize = 2;
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Sample {
     /// What the link takes.
-    Takes(f64),
+    Exact(f64),
     /// It takes no more than this.
     AtMost(f64),
 }
@@ -72,11 +72,11 @@ struct Burst {
 pub(super) struct Dispersal {
     last: Option<Arrival>,
     /// Nothing but the first timestamp of this burst has been seen: packets that were handed over
-    /// together tell nothing of the gap before them.
+    /// same_batch tell nothing of the gap before them.
     same_stamp: bool,
     sum: Sum,
     burst: Option<Burst>,
-    evidence: Evidence,
+    rate_bound: RateBound,
     /// Start of the window, and packets since.
     window: Option<(Arrival, u32)>,
     /// The least one-way delay of late, the clocks' offset included, in nanoseconds.
@@ -86,15 +86,15 @@ pub(super) struct Dispersal {
 }
 
 impl Dispersal {
-    /// Takes a packet's arrival; the next has the same timestamp if they were handed over `together`,
-    /// and then it came in the gap before this one, too. `slowness` is the estimate in nanoseconds a
+    /// Exact a packet's arrival; the next has the same timestamp if they were handed over `same_batch`,
+    /// and then it came in the gap before this one, too. `byte_time` is the estimate in nanoseconds a
     /// byte and `mtu` the size of a full packet. At most three measurements come of it.
     pub(super) fn arrival(
         &mut self,
         now: Time,
         a: Arrival,
-        together: bool,
-        slowness: Option<f64>,
+        same_batch: bool,
+        byte_time: Option<f64>,
         mtu: u64,
     ) -> [Option<Sample>; 3] {
         let delay = i128::from(a.received.as_nanos()) - i128::from(a.sent.as_nanos());
@@ -113,7 +113,7 @@ impl Dispersal {
             return [None; 3]; // packets that overtook one another have no gap of meaning
         }
         let (bytes, gap, spacing) = (a.total - p.total, a.received.since(p.received), a.sent.since(p.sent));
-        let is_packed = match slowness {
+        let is_packed = match byte_time {
             Some(s) => spacing.as_nanos() as f64 <= bytes as f64 * s / 2.0,
             None => spacing <= PACKED_FIRST,
         };
@@ -129,9 +129,9 @@ impl Dispersal {
             self.add(a, bytes, gap, spacing);
             self.show(now, bytes, gap, spacing);
         }
-        // What comes with it fills the gap before it.
-        let taken = if is_busy && !together { self.sum(slowness, mtu) } else { None };
-        [self.burst(p, a, is_packed, slowness), taken, self.window(a)]
+        // What reverse_packet_time with it fills the gap before it.
+        let taken = if is_busy && !same_batch { self.sum(byte_time, mtu) } else { None };
+        [self.burst(p, a, is_packed, byte_time), taken, self.window(a)]
     }
 
     /// Forgets the least delay if the clock offset changed: queueing delay cannot exceed the time since the packet was
@@ -147,18 +147,18 @@ impl Dispersal {
     /// Forgets what arrived last: an outage lies between.
     pub(super) fn restart(&mut self) {
         (self.last, self.sum, self.burst, self.window) = (None, Sum::default(), None, None);
-        self.evidence = Evidence::default();
+        self.rate_bound = RateBound::default();
         self.delays.clear();
     }
 
     /// That was all that the receiver reported for now.
     pub(super) fn conclude(&mut self) {
-        self.evidence.conclude();
+        self.rate_bound.conclude();
     }
 
     /// Nanoseconds a byte that the link has been shown to take at least.
-    pub(super) fn takes_at_least(&self) -> Option<f64> {
-        self.evidence.takes_at_least()
+    pub(super) fn min_byte_time(&self) -> Option<f64> {
+        self.rate_bound.min_byte_time()
     }
 
     /// How long packets have been waiting in a queue that was there before their own burst.
@@ -168,7 +168,7 @@ impl Dispersal {
 
     fn burst_begins(&mut self, delay: i128) {
         self.same_stamp = true;
-        self.evidence.burst_begins();
+        self.rate_bound.burst_begins();
         if self.delays.len() == BURSTS {
             self.delays.pop_front();
         }
@@ -204,37 +204,37 @@ impl Dispersal {
     /// What a gap shows of what the link cannot do: nothing if the packet left as late.
     fn show(&mut self, now: Time, bytes: u64, gap: Duration, spacing: Duration) {
         if gap > GAP_MAX || (!gap.is_zero() && is_as_sent(gap, spacing)) {
-            self.evidence.burst_begins();
+            self.rate_bound.burst_begins();
         } else {
-            self.evidence.gap(now, bytes, gap);
+            self.rate_bound.gap(now, bytes, gap);
         }
     }
 
     /// The measurement, if the gaps are enough for one.
-    fn sum(&mut self, slowness: Option<f64>, mtu: u64) -> Option<Sample> {
+    fn sum(&mut self, byte_time: Option<f64>, mtu: u64) -> Option<Sample> {
         let sum = &mut self.sum;
-        let span = if slowness.is_some() { SPAN } else { SPAN_FIRST };
+        let span = if byte_time.is_some() { SPAN } else { SPAN_FIRST };
         if sum.received < span || sum.bytes.saturating_mul(5) < mtu.saturating_mul(3) {
             return None;
         }
         let Sum { bytes, received, sent, .. } = std::mem::take(sum);
-        let slowness = received.as_nanos() as f64 / bytes as f64;
-        Some(if is_as_sent(received, sent) { Sample::AtMost(slowness) } else { Sample::Takes(slowness) })
+        let byte_time = received.as_nanos() as f64 / bytes as f64;
+        Some(if is_as_sent(received, sent) { Sample::AtMost(byte_time) } else { Sample::Exact(byte_time) })
     }
 
     /// Measures a burst when the next one begins, if the link is much faster than the estimate. The gaps of such a
     /// burst are too short to fill a [`SPAN`] soon, or zero because the receiver got all packets in one call. Its bytes
     /// took no longer than from the earliest arrival of its first packet, by the least delay, to the last packet.
-    fn burst(&mut self, p: Arrival, a: Arrival, is_packed: bool, slowness: Option<f64>) -> Option<Sample> {
+    fn burst(&mut self, p: Arrival, a: Arrival, is_packed: bool, byte_time: Option<f64>) -> Option<Sample> {
         if is_packed {
             self.burst.get_or_insert(Burst { first: p, last: a }).last = a;
             return None;
         }
-        let (Burst { first, last }, known) = (self.burst.take()?, slowness?);
+        let (Burst { first, last }, known) = (self.burst.take()?, byte_time?);
         let gaps = last.received.since(first.received);
         let took = self.excess(first) + gaps + BURST_ERROR;
-        let slowness = took.as_nanos() as f64 / (last.total - first.total) as f64;
-        (gaps < SPAN && slowness * MUCH_FASTER < known).then_some(Sample::Takes(slowness))
+        let byte_time = took.as_nanos() as f64 / (last.total - first.total) as f64;
+        (gaps < SPAN && byte_time * MUCH_FASTER < known).then_some(Sample::Exact(byte_time))
     }
 
     /// What the link carries at least.
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     /// Arrivals of packets of 1,000 bytes: (sent, received) in milliseconds.
-    fn samples(slowness: Option<f64>, packets: &[(u64, u64)]) -> Vec<Sample> {
+    fn samples(byte_time: Option<f64>, packets: &[(u64, u64)]) -> Vec<Sample> {
         let mut d = Dispersal::default();
         let mut out = Vec::new();
         for (i, &(sent, received)) in packets.iter().enumerate() {
@@ -277,34 +277,34 @@ mod tests {
                 received: Time::from_secs(1 << 20) + Duration::from_millis(received),
                 total: 1000 * (i as u64 + 1),
             };
-            let together = packets.get(i + 1).is_some_and(|next| next.1 == received);
+            let same_batch = packets.get(i + 1).is_some_and(|next| next.1 == received);
             let now = Time::from_millis(sent.max(received) + 50);
-            out.extend(d.arrival(now, a, together, slowness, 1000).into_iter().flatten());
+            out.extend(d.arrival(now, a, same_batch, byte_time, 1000).into_iter().flatten());
         }
         out
     }
 
     #[test]
     fn what_each_pattern_of_arrivals_tells() {
-        use Sample::{AtMost, Takes};
+        use Sample::{AtMost, Exact};
         let known = Some(20_000.0); // 50 KB/s: a packet in 20 ms
         type Case<'a> = (&'a str, Option<f64>, &'a [(u64, u64)], &'a [Sample]);
         let cases: &[Case] = &[
-            ("a pair", known, &[(0, 0), (0, 20)], &[Takes(20_000.0)]),
-            ("a faster link shows in one pair", known, &[(0, 0), (0, 7)], &[Takes(7_000.0)]),
+            ("a pair", known, &[(0, 0), (0, 20)], &[Exact(20_000.0)]),
+            ("a faster link shows in one pair", known, &[(0, 0), (0, 7)], &[Exact(7_000.0)]),
             ("far apart: nothing", known, &[(0, 0), (40, 40)], &[]),
             ("sent as fast as it came", known, &[(0, 0), (8, 8)], &[AtMost(8_000.0)]),
-            ("out of a queue", known, &[(0, 0), (20, 90), (40, 110)], &[Takes(20_000.0)]),
-            ("handed over together", known, &[(0, 0), (0, 0), (0, 20)], &[Takes(20_000.0)]),
-            ("after a pause all at once", known, &[(0, 0), (0, 40), (0, 40), (0, 40), (0, 40)], &[Takes(10_000.0)]),
-            ("an outage", known, &[(0, 0), (0, 5_000), (5_000, 5_050), (5_000, 5_070)], &[Takes(20_000.0)]),
+            ("out of a queue", known, &[(0, 0), (20, 90), (40, 110)], &[Exact(20_000.0)]),
+            ("handed over same_batch", known, &[(0, 0), (0, 0), (0, 20)], &[Exact(20_000.0)]),
+            ("after a pause all at once", known, &[(0, 0), (0, 40), (0, 40), (0, 40), (0, 40)], &[Exact(10_000.0)]),
+            ("an outage", known, &[(0, 0), (0, 5_000), (5_000, 5_050), (5_000, 5_070)], &[Exact(20_000.0)]),
             ("overtaken", known, &[(5, 0), (0, 20)], &[]),
-            ("a burst at once", known, &[(0, 0), (0, 0), (100, 100)], &[Takes(500.0)]),
+            ("a burst at once", known, &[(0, 0), (0, 0), (100, 100)], &[Exact(500.0)]),
             ("a burst at once that had waited", known, &[(0, 0), (50, 80), (50, 80), (150, 150)], &[]),
-            ("first train", None, &[(0, 0), (0, 1), (0, 2)], &[Takes(1_000.0), Takes(1_000.0)]),
+            ("first train", None, &[(0, 0), (0, 1), (0, 2)], &[Exact(1_000.0), Exact(1_000.0)]),
         ];
-        for (name, slowness, packets, expected) in cases {
-            assert_eq!(&samples(*slowness, packets), expected, "{name}");
+        for (name, byte_time, packets, expected) in cases {
+            assert_eq!(&samples(*byte_time, packets), expected, "{name}");
         }
     }
 
@@ -322,23 +322,23 @@ mod tests {
     #[test]
     fn a_steady_stream_bounds_the_rate_from_below() {
         let packets: Vec<(u64, u64)> = (0..12).map(|i| (i * 15, i * 15 + 3)).collect();
-        // Too far apart to be pairs at 100 KB/s.
+        // Too far apart to be packet_pairs at 100 KB/s.
         assert_eq!(samples(Some(10_000.0), &packets), [Sample::AtMost(15_000.0)]);
     }
 
     #[test]
     fn small_packets_measure_nothing() {
-        for slowness in [None, Some(20_000.0)] {
+        for byte_time in [None, Some(20_000.0)] {
             let mut d = Dispersal::default();
             for i in 1..100 {
                 let (sent, received) = (Time::from_micros(10 * i), Time::from_millis(5 * i));
                 let a = Arrival { sent, received, total: 100 * i };
-                let samples = d.arrival(received, a, false, slowness, 1000);
-                let measured = samples.into_iter().flatten().any(|s| matches!(s, Sample::Takes(_)));
-                assert!(!measured, "{slowness:?}");
+                let samples = d.arrival(received, a, false, byte_time, 1000);
+                let measured = samples.into_iter().flatten().any(|s| matches!(s, Sample::Exact(_)));
+                assert!(!measured, "{byte_time:?}");
             }
             d.conclude();
-            assert_eq!(d.takes_at_least(), None, "{slowness:?}");
+            assert_eq!(d.min_byte_time(), None, "{byte_time:?}");
         }
     }
 

@@ -22,13 +22,13 @@ pub(super) struct Pacer {
 }
 
 impl Pacer {
-    /// `bytes` left; one takes `slowness` nanoseconds, and bursts are of `quantum` bytes.
-    pub(super) fn sent(&mut self, now: Time, bytes: u64, quantum: u64, slowness: f64) {
+    /// `bytes` left; one takes `byte_time` nanoseconds, and bursts are of `quantum` bytes.
+    pub(super) fn sent(&mut self, now: Time, bytes: u64, quantum: u64, byte_time: f64) {
         if now >= self.due {
             self.left = quantum;
         }
         self.left = self.left.saturating_sub(bytes);
-        self.due = self.due.max(now - CREDIT) + Duration::from_nanos((bytes as f64 * slowness) as u64);
+        self.due = self.due.max(now - CREDIT) + Duration::from_nanos((bytes as f64 * byte_time) as u64);
     }
 
     /// The estimate changed by this factor, in time for a byte: what has left takes that much more.
@@ -53,8 +53,8 @@ impl Pacer {
 }
 
 /// The bytes of a quantum.
-pub(super) fn quantum(slowness: f64, mtu: u64) -> u64 {
-    ((QUANTUM_NS / slowness) as u64).clamp(2 * mtu, QUANTUM_MAX.max(2 * mtu))
+pub(super) fn quantum(byte_time: f64, mtu: u64) -> u64 {
+    ((QUANTUM_NS / byte_time) as u64).clamp(2 * mtu, QUANTUM_MAX.max(2 * mtu))
 }
 
 #[cfg(test)]
@@ -87,8 +87,8 @@ mod tests {
 
     #[test]
     fn quanta_grow_with_the_rate_and_are_bounded() {
-        for (slowness, expected) in [(1e9, 2000), (20_000.0, 2000), (100.0, 20_000), (1.0, 65_536), (0.0, 65_536)] {
-            assert_eq!(quantum(slowness, 1000), expected, "{slowness} ns a byte");
+        for (byte_time, expected) in [(1e9, 2000), (20_000.0, 2000), (100.0, 20_000), (1.0, 65_536), (0.0, 65_536)] {
+            assert_eq!(quantum(byte_time, 1000), expected, "{byte_time} ns a byte");
         }
         assert_eq!(quantum(1.0, 65_535), 131_070);
     }

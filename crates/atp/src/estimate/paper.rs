@@ -22,8 +22,9 @@ use std::time::Duration;
 
 use remora_base::Time;
 
-use super::flight::Flight;
-use super::{Arrival, Config, Demand, Forecast, Gate, Knowledge, Probe, Stats, byte_rate};
+use super::forecast::{Forecast, Knowledge};
+use super::in_flight::InFlight;
+use super::interface::{Arrival, Config, Demand, Gate, Probe, Stats, byte_rate};
 
 /// The estimator runs once in this time.
 const TICK: Duration = Duration::from_secs(1);
@@ -37,18 +38,18 @@ const QUEUE: u64 = 50;
 const FILTERED: usize = 5;
 /// An estimate that has not changed for longer is stale.
 const STALE: Duration = Duration::from_secs(5);
-/// Ticks between packet pairs, at most.
+/// Ticks between packet packet_pairs, at most.
 const MAXIMUM_PACKET_PAIR_PERIOD: u32 = 10;
-/// Packet pairs sent for the first estimate before it is made without them.
+/// Packet packet_pairs sent for the first estimate before it is made without them.
 const FIRST_PAIRS: u64 = 5;
 /// The packets of a pair leave within this.
 const PAIR_SPACING: Duration = Duration::from_millis(1);
 
 /// The estimator.
 #[derive(Clone, Debug)]
-pub(super) struct Paper {
+pub(super) struct PaperEstimator {
     config: Config,
-    flight: Flight,
+    in_flight: InFlight,
     /// `curbw` and `available`, in bytes a second.
     curbw: Option<u64>,
     available: u64,
@@ -71,11 +72,11 @@ pub(super) struct Paper {
     credit: u64,
 }
 
-impl Paper {
-    pub(super) fn new(config: Config, now: Time) -> Paper {
-        Paper {
+impl PaperEstimator {
+    pub(super) fn new(config: Config, now: Time) -> PaperEstimator {
+        PaperEstimator {
             config,
-            flight: Flight::new(now),
+            in_flight: InFlight::new(now),
             curbw: None,
             available: 0,
             used: VecDeque::new(),
@@ -96,16 +97,16 @@ impl Paper {
     }
 
     pub(super) fn sent(&mut self, now: Time, bytes: u64) {
-        self.flight.sent(now, bytes);
+        self.in_flight.sent(now, bytes);
         self.credit = self.credit.saturating_sub(bytes);
     }
 
     pub(super) fn acknowledged(&mut self, now: Time, sent: Time, bytes: u64) {
-        self.flight.acknowledged(now, sent, bytes);
+        self.in_flight.acknowledged(now, sent, bytes);
     }
 
     pub(super) fn lost(&mut self, _now: Time, bytes: u64) {
-        self.flight.lost(bytes);
+        self.in_flight.lost(bytes);
     }
 
     /// Looks for the packet pair among what arrived: the reciprocal of its gap is the estimate.
@@ -120,7 +121,7 @@ impl Paper {
                 self.set(now, u64::try_from(bytes).unwrap_or(u64::MAX));
                 self.available = self.curbw.unwrap_or(0);
                 self.pair = None;
-                self.flight.stats_mut().samples += 1;
+                self.in_flight.stats_mut().samples += 1;
             }
         }
     }
@@ -134,9 +135,9 @@ impl Paper {
     }
 
     pub(super) fn path_changed(&mut self, now: Time) {
-        let (stats, acknowledged) = (*self.flight.stats(), self.acknowledged_before);
-        *self = Paper::new(self.config, now);
-        *self.flight.stats_mut() = stats;
+        let (stats, acknowledged) = (*self.in_flight.stats(), self.acknowledged_before);
+        *self = PaperEstimator::new(self.config, now);
+        *self.in_flight.stats_mut() = stats;
         self.acknowledged_before = acknowledged;
     }
 
@@ -152,7 +153,7 @@ impl Paper {
     }
 
     fn second(&mut self, now: Time) {
-        let acknowledged = self.flight.stats().acknowledged;
+        let acknowledged = self.in_flight.stats().acknowledged;
         let used = acknowledged.saturating_sub(self.acknowledged_before);
         self.acknowledged_before = acknowledged;
         if self.used.len() == FILTERED {
@@ -165,7 +166,7 @@ impl Paper {
             self.changed = Some(now);
         }
         match self.curbw {
-            None if used == 0 || self.flight.stats().probes < FIRST_PAIRS => {
+            None if used == 0 || self.in_flight.stats().probes < FIRST_PAIRS => {
                 self.probe |= self.pair.is_none_or(|sent| now.since(sent) >= TICK)
             }
             Some(curbw) if self.changed.is_none_or(|at| now.since(at) > STALE) => self.packet_pair(curbw),
@@ -176,9 +177,9 @@ impl Paper {
 
     /// Packets under way beyond what is on its way at the bandwidth used.
     fn inferred_backlog(&self, used: u64) -> u64 {
-        let trip = self.flight.round_trip_min().unwrap_or_default().as_millis();
+        let trip = self.in_flight.round_trip_min().unwrap_or_default().as_millis();
         let on_the_way = u64::try_from(u128::from(used) * trip / 1000).unwrap_or(u64::MAX);
-        self.flight.bytes().saturating_sub(on_the_way) / self.config.mtu
+        self.in_flight.bytes().saturating_sub(on_the_way) / self.config.mtu
     }
 
     fn packet_pair(&mut self, curbw: u64) {
@@ -240,7 +241,7 @@ impl Paper {
     pub(super) fn poll_probe(&mut self, now: Time) -> Option<Probe> {
         std::mem::take(&mut self.probe).then(|| {
             (self.pair, self.last) = (Some(now), None);
-            self.flight.stats_mut().probes += 1;
+            self.in_flight.stats_mut().probes += 1;
             Probe::Pair
         })
     }
@@ -258,7 +259,7 @@ impl Paper {
     }
 
     pub(super) fn gate(&self, now: Time) -> Gate {
-        if self.flight.bytes() + self.config.mtu > self.window() {
+        if self.in_flight.bytes() + self.config.mtu > self.window() {
             Gate::Shut
         } else if self.credit >= self.config.mtu {
             Gate::Open
@@ -275,16 +276,16 @@ impl Paper {
     }
 
     pub(super) fn window(&self) -> u64 {
-        let trip = (self.flight.smoothed().unwrap_or_default() * 2).max(TICK).as_millis();
+        let trip = (self.in_flight.smoothed().unwrap_or_default() * 2).max(TICK).as_millis();
         let spent = u64::try_from(u128::from(self.available) * trip / 1000).unwrap_or(u64::MAX);
         spent.saturating_add(QUEUE * self.config.mtu)
     }
 
-    pub(super) fn flight(&self) -> &Flight {
-        &self.flight
+    pub(super) fn in_flight(&self) -> &InFlight {
+        &self.in_flight
     }
 
     pub(super) fn stats(&self) -> Stats {
-        *self.flight.stats()
+        *self.in_flight.stats()
     }
 }

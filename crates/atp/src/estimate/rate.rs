@@ -1,27 +1,28 @@
 //! Our estimator: it measures the bottleneck with every burst that goes through it.
 //!
-//! * The rate comes from the receiver's timestamps ([`dispersal`](super::dispersal)), and follows
-//!   steps at once and noise slowly ([`slowness`](super::slowness)). Because every quantum is a
+//! * The rate reverse_packet_time from the receiver's timestamps ([`dispersal`](super::dispersal)), and follows
+//!   steps at once and noise slowly ([`byte_time`](super::byte_time)). Because every quantum is a
 //!   packet pair, a link that became faster shows without filling its queue first.
 //! * No standing queue: no more is under way than the rate times the shortest round trip and a
 //!   little, and what waits all the same is drained by sending a little less.
-//! * Silence of about a round trip is a blackout ([`stall`](super::stall)): the estimate is frozen.
+//! * Silence of about a round trip is a blackout ([`blackout`](super::blackout)): the estimate is frozen.
 //!   After it the link may be another one. So the old rate is only a pace until the first burst has
 //!   been measured; not more than that burst is under way, and admission does not count on it.
-//! * When the link is idle but somebody waits for a better estimate, packet pairs renew it
-//!   ([`pairs`](super::pairs)).
+//! * When the link is idle but somebody waits for a better estimate, packet packet_pairs renew it
+//!   ([`packet_pairs`](super::packet_pairs)).
 
 use std::time::Duration;
 
 use remora_base::Time;
 
+use super::blackout::BlackoutDetector;
+use super::byte_time::ByteTime;
 use super::dispersal::{Dispersal, Sample};
-use super::flight::Flight;
+use super::forecast::{Forecast, Knowledge};
+use super::in_flight::InFlight;
+use super::interface::{Arrival, Config, Demand, Direction, Gate, Probe, Stats, byte_rate};
 use super::pacer::{Pacer, quantum};
-use super::pairs::{Known, Pairs};
-use super::slowness::Slowness;
-use super::stall::Stall;
-use super::{Arrival, Config, Demand, Forecast, Gate, Knowledge, Probe, Stats, Way, byte_rate};
+use super::packet_pairs::{LinkEstimate, PacketPairs};
 
 /// Room for what is under way beyond rate times round trip, at least.
 const SLACK: Duration = Duration::from_millis(10);
@@ -30,8 +31,8 @@ const DRAIN: Duration = Duration::from_millis(250);
 /// by sending at no less than this share of the rate.
 const GAIN_MIN: f64 = 0.5;
 /// Packets without a measurement of the rate after which we send faster, to be able to make one.
-const BLIND_PACKETS: u32 = 32;
-const GAIN_BLIND: f64 = 1.25;
+const UNMEASURED_PACKETS: u32 = 32;
+const GAIN_UNMEASURED: f64 = 1.25;
 /// Packets that may be under way before anything is known, at most.
 const FIRST_PACKETS_MAX: u64 = 64;
 /// A quantum leaves in so many calls.
@@ -44,7 +45,7 @@ const SLOW: Duration = Duration::from_millis(25);
 
 /// How the window grows while no rate is known of the link.
 #[derive(Clone, Copy, Debug)]
-struct Opening {
+struct SlowStart {
     /// Since when it is this link.
     since: Time,
     /// The most bytes that were under way at once.
@@ -55,26 +56,26 @@ struct Opening {
 
 /// The estimator.
 #[derive(Clone, Debug)]
-pub(super) struct Rate {
+pub(super) struct RateEstimator {
     config: Config,
-    flight: Flight,
-    opening: Opening,
-    stall: Stall,
+    in_flight: InFlight,
+    slow_start: SlowStart,
+    blackout: BlackoutDetector,
     pacer: Pacer,
     dispersal: Dispersal,
-    slowness: Slowness,
+    byte_time: ByteTime,
     /// Packets reported since the rate was last measured.
-    blind: u32,
+    unmeasured: u32,
     /// After a blackout: until when the old rate is not to be counted on.
     recovers_until: Option<Time>,
-    pairs: Pairs,
+    packet_pairs: PacketPairs,
     /// The time that the peer's full packets take.
-    comes: Duration,
+    reverse_packet_time: Duration,
 }
 
-impl Opening {
-    fn new(now: Time) -> Opening {
-        Opening { since: now, most: 0, grown: 0 }
+impl SlowStart {
+    fn new(now: Time) -> SlowStart {
+        SlowStart { since: now, most: 0, grown: 0 }
     }
 
     /// A packet that left at `sent` was acknowledged; the first window was of `first` bytes. The window
@@ -88,42 +89,42 @@ impl Opening {
     }
 }
 
-impl Rate {
-    pub(super) fn new(config: Config, now: Time) -> Rate {
-        Rate {
+impl RateEstimator {
+    pub(super) fn new(config: Config, now: Time) -> RateEstimator {
+        RateEstimator {
             config,
-            flight: Flight::new(now),
-            opening: Opening::new(now),
-            stall: Stall::new(),
+            in_flight: InFlight::new(now),
+            slow_start: SlowStart::new(now),
+            blackout: BlackoutDetector::new(),
             pacer: Pacer::default(),
             dispersal: Dispersal::default(),
-            slowness: Slowness::default(),
-            blind: 0,
+            byte_time: ByteTime::default(),
+            unmeasured: 0,
             recovers_until: None,
-            pairs: Pairs::new(now),
-            comes: Duration::ZERO,
+            packet_pairs: PacketPairs::new(now),
+            reverse_packet_time: Duration::ZERO,
         }
     }
 
     pub(super) fn sent(&mut self, now: Time, bytes: u64) {
-        self.flight.sent(now, bytes);
-        self.opening.most = self.opening.most.max(self.flight.bytes());
-        let slowness = self.slowness.get().unwrap_or(0.0);
+        self.in_flight.sent(now, bytes);
+        self.slow_start.most = self.slow_start.most.max(self.in_flight.bytes());
+        let byte_time = self.byte_time.get().unwrap_or(0.0);
         let quantum = match self.recovers_until {
             Some(_) => self.first_burst(),
-            None => quantum(slowness, self.config.mtu),
+            None => quantum(byte_time, self.config.mtu),
         };
-        self.pacer.sent(now, bytes, quantum, slowness / self.gain());
+        self.pacer.sent(now, bytes, quantum, byte_time / self.gain());
     }
 
     pub(super) fn acknowledged(&mut self, now: Time, sent: Time, bytes: u64) {
         self.heard(now);
-        self.flight.acknowledged(now, sent, bytes);
-        self.opening.acknowledged(sent, bytes, self.first_burst());
+        self.in_flight.acknowledged(now, sent, bytes);
+        self.slow_start.acknowledged(sent, bytes, self.first_burst());
     }
 
     pub(super) fn lost(&mut self, _now: Time, bytes: u64) {
-        self.flight.lost(bytes);
+        self.in_flight.lost(bytes);
     }
 
     pub(super) fn arrivals(&mut self, now: Time, arrivals: &[Arrival]) {
@@ -131,178 +132,179 @@ impl Rate {
             return;
         }
         self.heard(now);
-        self.flight.heard(now);
+        self.in_flight.heard(now);
         for (i, a) in arrivals.iter().enumerate() {
-            self.blind = self.blind.saturating_add(1);
+            self.unmeasured = self.unmeasured.saturating_add(1);
             let together = arrivals.get(i + 1).is_some_and(|next| next.received == a.received);
-            let samples = self.dispersal.arrival(now, *a, together, self.slowness.get(), self.config.mtu);
+            let samples = self.dispersal.arrival(now, *a, together, self.byte_time.get(), self.config.mtu);
             samples.into_iter().flatten().for_each(|s| self.measured(now, s));
         }
         self.dispersal.conclude();
     }
 
     fn measured(&mut self, now: Time, sample: Sample) {
-        let before = self.slowness.get();
+        let before = self.byte_time.get();
         match sample {
-            Sample::Takes(z) => {
-                self.slowness.takes(now, z);
-                self.blind = 0;
+            Sample::Exact(z) => {
+                self.byte_time.sample(now, z);
+                self.unmeasured = 0;
                 self.recovers_until = None;
             }
-            Sample::AtMost(z) => self.slowness.takes_at_most(now, z),
+            Sample::AtMost(z) => self.byte_time.sample_upper_bound(now, z),
         }
-        if let (Some(before), Some(new)) = (before, self.slowness.get()) {
+        if let (Some(before), Some(new)) = (before, self.byte_time.get()) {
             // A slower one shows in the queue, and is drained by less than the rate.
             self.pacer.rescale(now, (new / before).min(1.0));
         }
-        self.flight.stats_mut().samples += 1;
+        self.in_flight.stats_mut().samples += 1;
     }
 
     /// The peer has got something of ours.
     fn heard(&mut self, now: Time) {
-        if self.stall.heard() {
+        if self.blackout.heard() {
             self.resume(now);
         }
     }
 
     /// The peer is there; in a blackout that is most likely the end of it.
-    pub(super) fn asked(&mut self, now: Time) {
-        if self.stall.asked(now) {
+    pub(super) fn peer_probed(&mut self, now: Time) {
+        if self.blackout.peer_probed(now) {
             self.resume(now);
-            self.flight.heard(now);
+            self.in_flight.heard(now);
         }
     }
 
-    pub(super) fn comes(&mut self, takes: Duration) {
-        self.comes = takes;
+    pub(super) fn reverse_packet_time(&mut self, takes: Duration) {
+        self.reverse_packet_time = takes;
     }
 
-    pub(super) fn patient_until(&self) -> Option<Time> {
+    pub(super) fn answer_due(&self) -> Option<Time> {
         let airtime = self.slower_way();
-        if airtime < SLOW { None } else { self.stall.patient_until(&self.flight, airtime) }
+        if airtime < SLOW { None } else { self.blackout.answer_due(&self.in_flight, airtime) }
     }
 
-    pub(super) fn moved(&mut self, now: Time, way: Way) {
-        self.stall.moved(now, way);
+    pub(super) fn object_progress(&mut self, now: Time, way: Direction) {
+        self.blackout.object_progress(now, way);
     }
 
     /// A blackout is over.
     fn resume(&mut self, now: Time) {
-        if self.flight.resume(now) {
+        if self.in_flight.resume(now) {
             // What left before has not made the link busy.
             self.pacer = Pacer::default();
         }
         self.dispersal.restart();
-        self.slowness.doubt();
+        self.byte_time.forget_samples();
         // What waits measures the rate better than a pair in front of it.
-        self.pairs.put_off(now);
-        self.recovers_until = Some(now + RECOVERY + self.flight.smoothed().unwrap_or_default() * 2);
+        self.packet_pairs.postpone(now);
+        self.recovers_until = Some(now + RECOVERY + self.in_flight.smoothed().unwrap_or_default() * 2);
     }
 
     pub(super) fn demand(&mut self, now: Time, demand: Demand) {
-        self.pairs.demand(now, demand);
+        self.packet_pairs.demand(now, demand);
     }
 
     pub(super) fn path_changed(&mut self, now: Time) {
-        self.flight.path_changed();
-        if self.stall.heard() {
-            self.flight.resume(now);
+        self.in_flight.path_changed();
+        if self.blackout.heard() {
+            self.in_flight.resume(now);
         }
-        self.opening = Opening::new(now);
-        (self.dispersal, self.slowness, self.pacer) = Default::default();
-        (self.blind, self.recovers_until, self.comes) = (0, None, Duration::ZERO);
-        self.pairs.put_off(now);
+        self.slow_start = SlowStart::new(now);
+        (self.dispersal, self.byte_time, self.pacer) = Default::default();
+        (self.unmeasured, self.recovers_until, self.reverse_packet_time) = (0, None, Duration::ZERO);
+        self.packet_pairs.postpone(now);
     }
 
     pub(super) fn handle_timeout(&mut self, now: Time) {
         let airtime = self.slower_way();
-        if self.stall.handle_timeout(now, &self.flight, airtime, self.config.mtu) {
-            self.flight.stats_mut().blackouts += 1;
-            self.flight.went_dark(now);
+        if self.blackout.handle_timeout(now, &self.in_flight, airtime, self.config.mtu) {
+            self.in_flight.stats_mut().blackouts += 1;
+            self.in_flight.blackout_began(now);
         }
         if self.recovers_until.is_some_and(|until| until <= now) {
             self.recovers_until = None;
         }
         if let Some(known) = self.known() {
-            self.pairs.handle_timeout(now, known);
+            self.packet_pairs.handle_timeout(now, known);
         }
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Time> {
-        let stall = self.stall.poll_timeout(&self.flight, self.slower_way());
-        let pair = self.known().and_then(|known| self.pairs.due(known));
-        [stall, self.recovers_until, pair].into_iter().flatten().min()
+        let blackout = self.blackout.poll_timeout(&self.in_flight, self.slower_way());
+        let pair = self.known().and_then(|known| self.packet_pairs.due(known));
+        [blackout, self.recovers_until, pair].into_iter().flatten().min()
     }
 
-    /// What packet pairs would renew, if there is anything: not in a blackout.
-    fn known(&self) -> Option<Known> {
-        let measured = self.slowness.measured().filter(|_| self.stall.gone_since().is_none())?;
-        let (contradicted, airtime) = (self.slowness.is_contradicted(), self.airtime(2 * self.config.mtu));
-        Some(Known { measured, contradicted, airtime })
+    /// What packet packet_pairs would renew, if there is anything: not in a blackout.
+    fn known(&self) -> Option<LinkEstimate> {
+        let measured = self.byte_time.measured().filter(|_| self.blackout.blackout_since().is_none())?;
+        let (contradicted, airtime) = (self.byte_time.is_contradicted(), self.airtime(2 * self.config.mtu));
+        Some(LinkEstimate { measured, contradicted, airtime })
     }
 
     pub(super) fn poll_probe(&mut self, _now: Time) -> Option<Probe> {
-        let small = self.stall.take_wish().then_some(Probe::Small);
-        let probe = small.or_else(|| self.pairs.take_wish())?;
-        self.flight.stats_mut().probes += 1;
+        let small = self.blackout.take_probe().then_some(Probe::Small);
+        let probe = small.or_else(|| self.packet_pairs.take_probe())?;
+        self.in_flight.stats_mut().probes += 1;
         Some(probe)
     }
 
     pub(super) fn forecast(&self) -> Forecast {
-        let rate = self.slowness.get().map(|s| 1e9 / s);
-        let state = match (self.stall.gone_since(), rate) {
+        let rate = self.byte_time.get().map(|s| 1e9 / s);
+        let state = match (self.blackout.blackout_since(), rate) {
             (Some(since), _) => Knowledge::Blackout { since },
             (None, Some(_)) if self.recovers_until.is_none() => Knowledge::Known,
             _ => Knowledge::Unknown,
         };
         let is_gone = matches!(state, Knowledge::Blackout { .. });
-        let at_most = self.dispersal.takes_at_least().map(|s| 1e9 / s);
+        let at_most = self.dispersal.min_byte_time().map(|s| 1e9 / s);
         Forecast {
             rate: rate.and_then(byte_rate),
             available: if is_gone { None } else { rate.and_then(|r| byte_rate(r * self.gain())) },
             at_most: at_most.and_then(|most| byte_rate(rate.map_or(most, |r| r.max(most)))),
             state,
-            measured: self.slowness.measured(),
+            measured: self.byte_time.measured(),
         }
     }
 
     pub(super) fn gate(&self, now: Time) -> Gate {
-        if self.stall.gone_since().is_some() || self.flight.bytes() + self.config.mtu > self.fresh_window() {
+        if self.blackout.blackout_since().is_some() || self.in_flight.bytes() + self.config.mtu > self.fresh_window() {
             return Gate::Shut;
         }
         self.pacer.wait(now, self.config.mtu).map_or(Gate::Open, Gate::At)
     }
 
-    /// A part of the quantum, so that each still shows the link in several gaps, and what comes next
+    /// A part of the quantum, so that each still shows the link in several gaps, and what reverse_packet_time next
     /// waits for no longer than that takes.
     pub(super) fn burst(&self, now: Time) -> u64 {
         let mtu = self.config.mtu;
-        let Some(slowness) = self.slowness.get().filter(|_| self.recovers_until.is_none()) else { return mtu };
-        let quantum = quantum(slowness, mtu);
-        let room = self.fresh_window().saturating_sub(self.flight.bytes());
+        let Some(byte_time) = self.byte_time.get().filter(|_| self.recovers_until.is_none()) else { return mtu };
+        let quantum = quantum(byte_time, mtu);
+        let room = self.fresh_window().saturating_sub(self.in_flight.bytes());
         (quantum / BURSTS).min(self.pacer.left(now, quantum)).min(room).max(mtu)
     }
 
     pub(super) fn window(&self) -> u64 {
         // Probes pass, whatever is under way.
-        let probes = if self.stall.is_hoping() { self.flight.bytes().saturating_add(2 * self.config.mtu) } else { 0 };
-        self.fresh_window().max(probes).saturating_add(self.flight.stale())
+        let probes =
+            if self.blackout.is_tentative() { self.in_flight.bytes().saturating_add(2 * self.config.mtu) } else { 0 };
+        self.fresh_window().max(probes).saturating_add(self.in_flight.stale())
     }
 
     /// The window for what is not stale.
     fn fresh_window(&self) -> u64 {
         let mtu = self.config.mtu;
-        if self.stall.gone_since().is_some() {
-            return self.flight.bytes().saturating_add(2 * mtu); // probes pass
+        if self.blackout.blackout_since().is_some() {
+            return self.in_flight.bytes().saturating_add(2 * mtu); // probes pass
         }
         if self.recovers_until.is_some() {
             return self.first_burst();
         }
-        let (Some(slowness), Some(trip)) = (self.slowness.get(), self.flight.round_trip_min()) else {
-            return self.first_burst().saturating_add(self.opening.grown).min(FIRST_PACKETS_MAX * mtu);
+        let (Some(byte_time), Some(trip)) = (self.byte_time.get(), self.in_flight.round_trip_min()) else {
+            return self.first_burst().saturating_add(self.slow_start.grown).min(FIRST_PACKETS_MAX * mtu);
         };
-        let on_the_way = (trip.as_nanos() as f64 / slowness) as u64;
-        let slack = ((SLACK.as_nanos() as f64 / slowness) as u64).max(2 * mtu);
+        let on_the_way = (trip.as_nanos() as f64 / byte_time) as u64;
+        let slack = ((SLACK.as_nanos() as f64 / byte_time) as u64).max(2 * mtu);
         // And one that has arrived and whose acknowledgement waits for the second of its pair.
         on_the_way.saturating_add(slack).saturating_add(mtu)
     }
@@ -313,14 +315,14 @@ impl Rate {
 
     /// The share of the rate to send at.
     fn gain(&self) -> f64 {
-        let slowness = self.slowness.get().unwrap_or(0.0);
+        let byte_time = self.byte_time.get().unwrap_or(0.0);
         // The first packet of a burst may still meet the last one of the burst before.
-        let tolerated = quantum(slowness, self.config.mtu) as f64 * slowness / 4.0 + 1e6;
+        let tolerated = quantum(byte_time, self.config.mtu) as f64 * byte_time / 4.0 + 1e6;
         let excess = self.dispersal.standing().as_nanos() as f64 - tolerated;
         if excess > 0.0 {
             (1.0 - excess / DRAIN.as_nanos() as f64).max(GAIN_MIN)
-        } else if self.blind >= BLIND_PACKETS {
-            GAIN_BLIND
+        } else if self.unmeasured >= UNMEASURED_PACKETS {
+            GAIN_UNMEASURED
         } else {
             1.0
         }
@@ -328,23 +330,23 @@ impl Rate {
 
     /// The time that `bytes` take.
     fn airtime(&self, bytes: u64) -> Duration {
-        Duration::from_nanos((bytes as f64 * self.slowness.get().unwrap_or(0.0)) as u64)
+        Duration::from_nanos((bytes as f64 * self.byte_time.get().unwrap_or(0.0)) as u64)
     }
 
     /// The time that a full packet takes on the slower of the two ways.
     fn slower_way(&self) -> Duration {
-        self.airtime(self.config.mtu).max(self.comes)
+        self.airtime(self.config.mtu).max(self.reverse_packet_time)
     }
 
     pub(super) fn queueing(&self) -> Duration {
         self.dispersal.standing()
     }
 
-    pub(super) fn flight(&self) -> &Flight {
-        &self.flight
+    pub(super) fn in_flight(&self) -> &InFlight {
+        &self.in_flight
     }
 
     pub(super) fn stats(&self) -> Stats {
-        *self.flight.stats()
+        *self.in_flight.stats()
     }
 }

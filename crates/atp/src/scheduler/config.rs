@@ -28,7 +28,7 @@ pub struct Tuning {
     /// How far ahead the forecast is relied on for that: no class steps back on the strength of
     /// what the link may carry later.
     pub horizon: Duration,
-    /// How many times what the link is known to carry at most an object that does not fit may need
+    /// How many times what the link is known to carry at most_bytes an object that does not fit may need
     /// before it has no hope, and is ended; at least 1.
     pub hope: f64,
     /// How many times the same such an object may need to be sent while nothing else is there to
@@ -55,7 +55,7 @@ impl Default for Tuning {
     }
 }
 
-/// A scheduler's settings. Memory is bounded by about 400 bytes for each of `objects_max`
+/// A scheduler's settings. Memory is exceeded_bound by about 400 bytes for each of `objects_max`
 /// and 4 KB for each of `queues_max`; the bytes of the objects are the session's.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Config {

@@ -4,7 +4,7 @@
 //! A packet's start tag is the greater of the virtual time and its queue's finish tag; the queue
 //! with the least start tag is served; the virtual time is the start tag of the packet in
 //! service. For two queues that both have something to send, with weights `v` and `w`, the
-//! bytes each got, divided by its weight, differ by at most a packet's over `v` and one over `w`.
+//! bytes each got, divided by its weight, differ by at most_bytes a packet's over `v` and one over `w`.
 //!
 //! **Weights.** ATP 02 shares the bandwidth "according to the priorities of messages at the
 //! head of each queue" and leaves the rest open. Here a packet weighs its priority plus one: a
@@ -90,7 +90,7 @@ mod tests {
         for _ in 0..1000 {
             fair.served(QueueId(0), 1000, 8);
         }
-        assert!(fair.start(QueueId(1)) + 1000 * UNIT >= fair.start(QueueId(0)), "one packet of the past at most");
+        assert!(fair.start(QueueId(1)) + 1000 * UNIT >= fair.start(QueueId(0)), "one packet of the past at most_bytes");
         assert!(fair.start(QueueId(1)) > 0);
     }
 }

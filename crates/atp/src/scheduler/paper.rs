@@ -8,7 +8,7 @@ use crate::object::RequestId;
 
 /// An object in the order of sending.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
+pub(super) struct ScanStep {
     pub(super) request: RequestId,
     pub(super) deadline: Option<Time>,
     /// Bytes left of it.
@@ -33,7 +33,7 @@ pub(super) fn needed(now: Time, deadline: Time, bytes: u64) -> u64 {
 /// Scans objects in the order of sending: object i needs the bytes left up to and including it,
 /// over the time left to it. What needs more than `curbw` (bytes a second) is unsafe, and counts
 /// no more for those behind it.
-pub(super) fn scan(now: Time, curbw: u64, order: impl Iterator<Item = Step>) -> Scan {
+pub(super) fn scan(now: Time, curbw: u64, order: impl Iterator<Item = ScanStep>) -> Scan {
     let mut found = Scan::default();
     let mut sum = 0u64;
     for step in order {
@@ -54,7 +54,7 @@ pub(super) fn scan(now: Time, curbw: u64, order: impl Iterator<Item = Step>) -> 
 /// What is left at the end of an interval is lost, but for the fraction of a packet that the
 /// division leaves.
 #[derive(Debug, Default)]
-pub(super) struct Interval {
+pub(super) struct SendInterval {
     index: Option<u64>,
     credit: u64,
 }
@@ -64,8 +64,8 @@ const SEND_INTERVAL: Duration = Duration::from_millis(50);
 const INTERVAL_NS: u64 = SEND_INTERVAL.as_nanos() as u64;
 const INTERVALS_A_SECOND: u64 = 20;
 
-impl Interval {
-    /// Whether a packet of at most `mtu` bytes may leave in the interval that `now` is in, at
+impl SendInterval {
+    /// Whether a packet of at most_bytes `mtu` bytes may leave in the interval that `now` is in, at
     /// `available` bytes a second.
     pub(super) fn open(&mut self, now: Time, available: u64, mtu: u64) -> bool {
         let index = now.as_nanos() / INTERVAL_NS;
@@ -99,16 +99,16 @@ impl Interval {
 mod tests {
     use super::*;
 
-    fn step(id: u64, deadline_ms: u64, left: u64) -> Step {
+    fn step(id: u64, deadline_ms: u64, left: u64) -> ScanStep {
         let deadline = (deadline_ms > 0).then(|| Time::from_millis(deadline_ms));
-        Step { request: RequestId(id), deadline, left }
+        ScanStep { request: RequestId(id), deadline, left }
     }
 
-    /// Figure 5: a large object asks for 16 KB/s and the small ones before it for 4 KB more.
+    /// Figure 5: a large object suspends for 16 KB/s and the small ones before it for 4 KB more.
     #[test]
     fn figure_5() {
         let now = Time::from_millis(144_564);
-        let cases: &[(&str, u64, &[Step], &[u64])] = &[
+        let cases: &[(&str, u64, &[ScanStep], &[u64])] = &[
             // At 144.564 s two small ones (8 KB) and what is left of the first large object
             // come before the new one: more than 20,682 B/s.
             (
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn an_interval_has_a_twentieth_of_a_second() {
-        let mut interval = Interval::default();
+        let mut interval = SendInterval::default();
         let mut sent = 0;
         for ms in 0..10_000 {
             // Every millisecond as many packets as it lets.
@@ -151,7 +151,7 @@ mod tests {
         let expected = 10 * 50_000 / 1500;
         assert!((expected - 1..=expected + 1).contains(&sent), "{sent}");
         // A slow link gets its packet when the fractions have added up.
-        let mut slow = Interval::default();
+        let mut slow = SendInterval::default();
         let times: Vec<u64> = (0..4000)
             .filter(|ms| {
                 slow.open(Time::from_millis(*ms), 1500, 1500) && {

@@ -1,29 +1,29 @@
-//! One object queue: its objects in the orders the scheduler asks for.
+//! One object queue: its objects in the orders the scheduler suspends for.
+//!
+//! How much each class lately asked for, so that a lower class does not count on bandwidth that
+//! newcomers of a higher one will take.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use remora_base::Time;
-
-use super::demand::Demand;
-use super::paper::Step;
+use super::paper::ScanStep;
 use crate::object::{Priority, RequestId};
+use remora_base::Time;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Where an object with a deadline is in the order of deadlines.
 pub(super) type Key = (Time, RequestId);
 
 /// How an object with a deadline stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Standing {
+pub(super) enum Admission {
     /// To be sent.
-    Kept,
+    Fits,
     /// To be sent, before higher classes if it must.
-    Pressed,
+    Urgent,
     /// Does not fit; to be sent if nothing else is there.
-    Gamble,
+    Speculative,
     /// Does not fit.
-    Parked,
+    Deferred,
     /// Does not fit, and the application has been told: suspended.
-    Short,
+    Suspended,
 }
 
 /// An object with a deadline.
@@ -32,9 +32,9 @@ pub(super) struct Entry {
     pub(super) level: usize,
     /// Bytes of it not written yet.
     pub(super) left: u64,
-    pub(super) standing: Standing,
+    pub(super) admission: Admission,
     /// Its application wants to be asked when it does not fit.
-    pub(super) asks: bool,
+    pub(super) suspends: bool,
 }
 
 /// What a queue would send next.
@@ -46,19 +46,19 @@ pub(super) struct Candidate {
 }
 
 /// One queue. An object is in it while it may be sent: not when the application suspended it, its
-/// destination is away, or all of it is written.
+/// destination is unreachable, or all of it is written.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     timeline: BTreeMap<Key, Entry>,
     kept: [BTreeSet<Key>; Priority::LEVELS],
-    pressed: BTreeSet<Key>,
-    gambles: BTreeSet<Key>,
+    urgent: BTreeSet<Key>,
+    speculative: BTreeSet<Key>,
     bulk: [BTreeSet<(u64, RequestId)>; Priority::LEVELS],
     bulk_left: [u64; Priority::LEVELS],
     /// Objects by level, those that are suspended apart.
     present: [usize; Priority::LEVELS],
     /// What its objects lately asked for.
-    pub(super) demand: Demand,
+    pub(super) demand: ClassDemand,
     /// For each level: bytes lower levels may send first (see `plan`).
     pub(super) reserve: [f64; Priority::LEVELS],
     /// Objects that belong here, in it or not.
@@ -84,14 +84,14 @@ impl Queue {
     }
 
     /// The objects to be sent, in strict order of priority.
-    pub(super) fn steps(&self) -> impl Iterator<Item = Step> {
+    pub(super) fn steps(&self) -> impl Iterator<Item = ScanStep> {
         (0..Priority::LEVELS).rev().flat_map(move |level| {
             let timed = self.kept[level].iter().filter_map(move |key| {
                 let left = self.timeline.get(key)?.left;
-                Some(Step { request: key.1, deadline: Some(key.0), left })
+                Some(ScanStep { request: key.1, deadline: Some(key.0), left })
             });
             let bulk = self.bulk[level].iter();
-            timed.chain(bulk.map(move |(left, id)| Step { request: *id, deadline: None, left: *left }))
+            timed.chain(bulk.map(move |(left, id)| ScanStep { request: *id, deadline: None, left: *left }))
         })
     }
 
@@ -101,7 +101,7 @@ impl Queue {
     }
 
     /// Whether some of it is not to be sent for now: room may come, or hope go.
-    pub(super) fn has_parked(&self) -> bool {
+    pub(super) fn has_deferred(&self) -> bool {
         self.timeline.len() > self.kept.iter().map(BTreeSet::len).sum()
     }
 
@@ -157,38 +157,38 @@ impl Queue {
     }
 
     /// Changes how an object with a deadline stands.
-    pub(super) fn set_standing(&mut self, key: Key, standing: Standing) {
+    pub(super) fn set_admission(&mut self, key: Key, admission: Admission) {
         let Some(entry) = self.timeline.get_mut(&key) else { return };
-        if entry.standing == standing {
+        if entry.admission == admission {
             return;
         }
-        let (old, new) = (*entry, Entry { standing, ..*entry });
+        let (old, new) = (*entry, Entry { admission, ..*entry });
         *entry = new;
         self.unlist(key, old);
         self.list(key, new);
     }
 
     fn list(&mut self, key: Key, entry: Entry) {
-        self.present[entry.level] += usize::from(entry.standing != Standing::Short);
-        match entry.standing {
-            Standing::Kept | Standing::Pressed => {
+        self.present[entry.level] += usize::from(entry.admission != Admission::Suspended);
+        match entry.admission {
+            Admission::Fits | Admission::Urgent => {
                 self.kept[entry.level].insert(key);
-                if entry.standing == Standing::Pressed {
-                    self.pressed.insert(key);
+                if entry.admission == Admission::Urgent {
+                    self.urgent.insert(key);
                 }
             }
-            Standing::Gamble => {
-                self.gambles.insert(key);
+            Admission::Speculative => {
+                self.speculative.insert(key);
             }
-            Standing::Parked | Standing::Short => {}
+            Admission::Deferred | Admission::Suspended => {}
         }
     }
 
     fn unlist(&mut self, key: Key, entry: Entry) {
-        self.present[entry.level] -= usize::from(entry.standing != Standing::Short);
+        self.present[entry.level] -= usize::from(entry.admission != Admission::Suspended);
         self.kept[entry.level].remove(&key);
-        self.pressed.remove(&key);
-        self.gambles.remove(&key);
+        self.urgent.remove(&key);
+        self.speculative.remove(&key);
     }
 
     /// The highest level in it, but for what is suspended.
@@ -208,15 +208,15 @@ impl Queue {
                 bulk.map(|(_, id)| Candidate { request: *id, level, deadline: None })
             })
         })?;
-        Some(self.stepping_back(first, ready).unwrap_or(first))
+        Some(self.urgent_before(first, ready).unwrap_or(first))
     }
 
-    /// The object that may go before `first`, of a lower class but pressed, while every class
+    /// The object that may go before `first`, of a lower class but urgent, while every class
     /// above it keeps its reserve. An object without a deadline never steps back: how long it can
     /// wait is not known.
-    fn stepping_back(&self, first: Candidate, ready: &mut dyn FnMut(RequestId) -> bool) -> Option<Candidate> {
+    fn urgent_before(&self, first: Candidate, ready: &mut dyn FnMut(RequestId) -> bool) -> Option<Candidate> {
         let deadline = first.deadline?;
-        let key = self.pressed.range(..(deadline, RequestId(0))).find(|key| ready(key.1))?;
+        let key = self.urgent.range(..(deadline, RequestId(0))).find(|key| ready(key.1))?;
         let level = self.timeline.get(key)?.level;
         let safe = level < first.level && self.reserve[level + 1] > 0.0;
         safe.then_some(Candidate { request: key.1, level, deadline: Some(key.0) })
@@ -224,8 +224,65 @@ impl Queue {
 
     /// What to send when there is nothing that fits.
     pub(super) fn gamble(&self, ready: &mut dyn FnMut(RequestId) -> bool) -> Option<Candidate> {
-        let key = self.gambles.iter().find(|key| ready(key.1))?;
+        let key = self.speculative.iter().find(|key| ready(key.1))?;
         let level = self.timeline.get(key)?.level;
         Some(Candidate { request: key.1, level, deadline: Some(key.0) })
+    }
+}
+
+/// Bytes are counted over this and the one before.
+const WINDOW_NS: u64 = 4_000_000_000;
+
+/// Bytes asked for by level, in this window and the last.
+#[derive(Debug, Default)]
+pub(super) struct ClassDemand {
+    window: u64,
+    last: [u64; Priority::LEVELS],
+    this: [u64; Priority::LEVELS],
+}
+
+impl ClassDemand {
+    fn advance(&mut self, now: Time) {
+        let window = now.as_nanos() / WINDOW_NS;
+        if window != self.window {
+            self.last = if window == self.window + 1 { self.this } else { [0; Priority::LEVELS] };
+            self.this = [0; Priority::LEVELS];
+            self.window = window;
+        }
+    }
+
+    /// Notes an object of `bytes` bytes on the wire.
+    pub(super) fn submitted(&mut self, now: Time, level: usize, bytes: u64) {
+        self.advance(now);
+        self.this[level] = self.this[level].saturating_add(bytes);
+    }
+
+    /// For each level, bytes a second that the levels above it ask for.
+    pub(super) fn above(&mut self, now: Time) -> [f64; Priority::LEVELS] {
+        self.advance(now);
+        let seconds = (WINDOW_NS + now.as_nanos() % WINDOW_NS) as f64 / 1e9;
+        let mut above = [0.0; Priority::LEVELS];
+        for level in (0..Priority::LEVELS - 1).rev() {
+            let bytes = self.last[level + 1].saturating_add(self.this[level + 1]);
+            above[level] = above[level + 1] + bytes as f64 / seconds;
+        }
+        above
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_steady_demand_is_seen_by_the_levels_below_it_and_forgotten() {
+        let mut demand = ClassDemand::default();
+        for half in 0..40 {
+            demand.submitted(Time::from_millis(half * 500), 12, 4000);
+        }
+        let above = demand.above(Time::from_secs(20) - std::time::Duration::from_nanos(1));
+        assert!((above[4] - 8000.0).abs() < 50.0 && above[4] == above[11], "{above:?}");
+        assert_eq!(above[12], 0.0);
+        assert_eq!(demand.above(Time::from_secs(28))[4], 0.0);
     }
 }

@@ -3,8 +3,15 @@
 
 use std::time::Duration;
 
-use super::*;
-use crate::object::{Command, Gone, State, Why};
+use remora_base::{Rate, Time};
+
+use super::queue::Admission;
+use super::{Config, Policy, Scheduler};
+use crate::estimate::{Forecast, Knowledge};
+use crate::object::{
+    Command, Dest, Final, Gone, OnShortage, Options, Outcome, Priority, QueueId, Rejection, RequestId, State, Upcall,
+    Why,
+};
 
 const D: Dest = Dest(0);
 
@@ -233,7 +240,7 @@ fn remora_gives_up_the_largest_of_the_lowest() {
             s.submit(ms(0), D, *size, options(*priority, *deadline));
         }
         let queue = &s.queues[&QueueId(0)];
-        let stands = queue.timeline().filter(|(_, e)| matches!(e.standing, Standing::Kept | Standing::Pressed));
+        let stands = queue.timeline().filter(|(_, e)| matches!(e.admission, Admission::Fits | Admission::Urgent));
         let mut ids: Vec<u64> = stands.map(|(key, _)| key.1.0).collect();
         ids.sort_unstable();
         assert_eq!(ids, *kept, "{name}");

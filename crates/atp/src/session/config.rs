@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::tls::Guests;
+use crate::session::crypto::Guests;
 use crate::{estimate, scheduler};
 
 /// Which peers share one bottleneck, and so one scheduler.

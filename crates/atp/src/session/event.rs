@@ -1,17 +1,20 @@
 //! What an endpoint tells the layer above.
+//!
+//! What waits to be queue, in its order; but objects stand apart, so that whoever has no room for
+//! them still hears the rest, the ends of its requests above all. The end of a connection stays
+//! behind the objects that came over it.
 
-use std::net::SocketAddr;
-
+use crate::session::crypto::PublicKey;
+use crate::{Dest, Priority, Upcall};
 use bytes::Bytes;
 use remora_base::Time;
-
-use super::keys::PublicKey;
-use crate::{Dest, Priority, Upcall};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
 
 /// A peer, from its connection's first packet to its last; not reused within an endpoint before four thousand
 /// million others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
-pub struct PeerId(pub(super) u32);
+pub struct PeerId(pub(crate) u32);
 
 impl PeerId {
     /// The peer as the scheduler's upcalls name it.
@@ -114,7 +117,7 @@ pub enum Ending {
 /// Why a connection we asked for did not come about.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
-    /// Who answers has another key than the one we were told.
+    /// Who answers has another key than the one we were queue.
     #[error("the peer has another key than expected")]
     WrongKey,
     /// The peer does not let our key in.
@@ -186,4 +189,61 @@ pub struct Usage {
     pub received_bytes: u64,
     /// Events not taken yet.
     pub events: usize,
+}
+
+/// Events that wait.
+#[derive(Debug, Default)]
+pub(crate) struct EventQueue {
+    next: u64,
+    objects: VecDeque<(u64, Event)>,
+    others: VecDeque<(u64, Event)>,
+}
+
+impl EventQueue {
+    pub(crate) fn push_back(&mut self, event: Event) {
+        let queue = match event {
+            Event::Received { .. } | Event::Down { .. } => &mut self.objects,
+            _ => &mut self.others,
+        };
+        queue.push_back((self.next, event));
+        self.next += 1;
+    }
+
+    /// The oldest.
+    pub(crate) fn pop_front(&mut self) -> Option<Event> {
+        let object = self.objects.front().map_or(u64::MAX, |(n, _)| *n);
+        let other = self.others.front().map_or(u64::MAX, |(n, _)| *n);
+        let queue = if object < other { &mut self.objects } else { &mut self.others };
+        queue.pop_front().map(|(_, event)| event)
+    }
+
+    /// The oldest that waits for no object.
+    pub(crate) fn pop_except_objects(&mut self) -> Option<Event> {
+        self.others.pop_front().map(|(_, event)| event)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.objects.len() + self.others.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Priority;
+    use bytes::Bytes;
+
+    #[test]
+    fn objects_can_be_left_waiting_and_keep_their_place() {
+        let mut queue = EventQueue::default();
+        let (heard, peer) = (|n| Event::Heard { peer: PeerId(n) }, PeerId(9));
+        queue.push_back(heard(0));
+        queue.push_back(Event::Received { peer, priority: Priority::LOW, object: Bytes::new() });
+        queue.push_back(heard(1));
+        queue.push_back(heard(2));
+        let is_heard = |event: Option<Event>, n| matches!(event, Some(Event::Heard { peer }) if peer == PeerId(n));
+        assert!(is_heard(queue.pop_except_objects(), 0) && is_heard(queue.pop_except_objects(), 1));
+        assert!(matches!(queue.pop_front(), Some(Event::Received { .. })));
+        assert!(is_heard(queue.pop_front(), 2) && queue.pop_front().is_none() && queue.len() == 0);
+    }
 }

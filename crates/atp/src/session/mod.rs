@@ -12,7 +12,7 @@
 //!   behind a send buffer, so an urgent object waits only for what is on the wire. From 24 Mbit/s
 //!   on several packets of one object leave together, as many as the link carries in a millisecond
 //!   and 32 KiB at most ([`Endpoint::poll_batch`]).
-//! * **The estimator rules.** QUIC's congestion controller (`valve.rs`) lets through what
+//! * **The estimator rules.** QUIC's congestion controller (`quic_cc.rs`) lets through what
 //!   ATP's estimator allows; its samples come from stamps in DATAGRAM frames (RFC 9221), which
 //!   the receiver reports with its arrival times.
 //! * **Held, not lost.** A peer that falls silent keeps its objects, for a day by default. Small
@@ -44,42 +44,22 @@
 //! material, which is the cipher library's own and shows in no size and no timing.
 
 mod config;
-mod detour;
+mod crypto;
 mod endpoint;
-mod epoch;
 mod event;
-mod feedback;
-#[cfg(feature = "fuzzing")]
-mod forge;
-mod frame;
-mod handshake;
-mod idle;
-mod inbox;
-mod input;
-mod keys;
-mod lane;
-mod outbox;
-mod output;
+mod path;
 mod peer;
-mod places;
 mod quic;
-pub mod raw_keys;
-mod tls;
-mod told;
-mod traffic;
-mod valve;
-mod whereabouts;
 
 #[cfg(test)]
 mod tests;
 
 pub use config::{Bottleneck, Config};
-pub use endpoint::{ConnectError, Endpoint};
-pub use event::{Counters, Ending, Event, PeerId, Refusal, Status, Usage};
+pub use crypto::raw_keys;
+pub use crypto::{Guests, Identity, KEY_LEN, KeyError, PublicKey};
+pub use endpoint::{Batch, ConnectError, Endpoint};
 #[cfg(feature = "fuzzing")]
-pub use forge::{Forged, ForgedEnd};
-pub use inbox::OBJECT_COST;
-pub use keys::{Identity, KEY_LEN, KeyError, PublicKey};
-pub use output::Batch;
+pub use endpoint::{Forged, ForgedEnd};
+pub use event::{Counters, Ending, Event, PeerId, Refusal, Status, Usage};
+pub use peer::OBJECT_COST;
 pub use quic::SetupError;
-pub use tls::Guests;

@@ -1,4 +1,4 @@
-//! What streams put into objects: one frame each. All numbers are big-endian.
+//! FramePurpose streams put into objects: one frame each. All numbers are big-endian.
 //!
 //! ```text
 //! open    : 1 u8, connection u32, version u8, priority u8, deadline u32 (ms; 0: none), window u32,
@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut, TryGetError};
 
-use super::{Refused, Reset, StreamId, Target};
+use super::interface::{Refused, Reset, StreamId, Terms};
+use super::target::Target;
 use crate::Priority;
 
 /// The version of all this.
@@ -25,7 +26,7 @@ const DATA_HEAD: usize = 14;
 /// The longest frame that is no data frame.
 const SMALL_MAX: usize = 64;
 
-/// What is said about a connection.
+/// FramePurpose is said about a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Frame {
     /// The opener asks for a connection; it takes `window` bytes from it at first.
@@ -42,19 +43,9 @@ pub(super) enum Frame {
     Reset(Reset),
 }
 
-/// How a connection is to be carried, both ways.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Terms {
-    /// How urgent it is.
-    pub priority: Priority,
-    /// How long its bytes may take, at most 49 days; when some take longer it is reset. `None` for
-    /// ever.
-    pub deadline: Option<Duration>,
-}
-
 /// An object that is no frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub(super) enum Bad {
+pub(super) enum FrameError {
     #[error("it is too short")]
     Short,
     #[error("it has bytes beyond its end")]
@@ -67,9 +58,9 @@ pub(super) enum Bad {
     Range,
 }
 
-impl From<TryGetError> for Bad {
-    fn from(_: TryGetError) -> Bad {
-        Bad::Short
+impl From<TryGetError> for FrameError {
+    fn from(_: TryGetError) -> FrameError {
+        FrameError::Short
     }
 }
 
@@ -118,7 +109,7 @@ impl Frame {
     }
 
     /// Reads an object; data stays where it is.
-    pub(super) fn decode(mut object: Bytes) -> Result<(StreamId, Frame), Bad> {
+    pub(super) fn decode(mut object: Bytes) -> Result<(StreamId, Frame), FrameError> {
         let r = &mut object;
         let kind = r.try_get_u8()?;
         let id = StreamId(r.try_get_u32()?);
@@ -133,34 +124,34 @@ impl Frame {
             }
             5 => Frame::Credit { limit: r.try_get_u64()? },
             6 => Frame::Reset(Reset::from_code(r.try_get_u8()?)),
-            other => return Err(Bad::Kind(other)),
+            other => return Err(FrameError::Kind(other)),
         };
-        if object.is_empty() { Ok((id, frame)) } else { Err(Bad::Long) }
+        if object.is_empty() { Ok((id, frame)) } else { Err(FrameError::Long) }
     }
 }
 
-fn open(mut r: Bytes) -> Result<Frame, Bad> {
+fn open(mut r: Bytes) -> Result<Frame, FrameError> {
     let version = r.try_get_u8()?;
     if version != VERSION {
-        return Err(Bad::Version(version));
+        return Err(FrameError::Version(version));
     }
-    let priority = Priority::new(r.try_get_u8()?).ok_or(Bad::Range)?;
+    let priority = Priority::new(r.try_get_u8()?).ok_or(FrameError::Range)?;
     let deadline = match r.try_get_u32()? {
         0 => None,
         ms => Some(Duration::from_millis(ms.into())),
     };
     let window = r.try_get_u32()?;
     let port = r.try_get_u16()?;
-    let host = std::str::from_utf8(&r).map_err(|_| Bad::Range)?;
-    let target = Target::new(host, port).map_err(|_| Bad::Range)?;
+    let host = std::str::from_utf8(&r).map_err(|_| FrameError::Range)?;
+    let target = Target::new(host, port).map_err(|_| FrameError::Range)?;
     Ok(Frame::Open { target, terms: Terms { priority, deadline }, window })
 }
 
-fn flag(byte: u8) -> Result<bool, Bad> {
+fn flag(byte: u8) -> Result<bool, FrameError> {
     match byte {
         0 => Ok(false),
         1 => Ok(true),
-        _ => Err(Bad::Range),
+        _ => Err(FrameError::Range),
     }
 }
 
@@ -217,11 +208,11 @@ mod tests {
     #[test]
     fn nonsense_is_told() {
         for (object, why) in [
-            (&[9u8, 0, 0, 0, 1][..], Bad::Kind(9)),
-            (&[1, 0, 0, 0, 1, 2, 8, 0, 0, 0, 0, 0, 1, 0, 0, 0, 80, b'a'], Bad::Version(2)),
-            (&[1, 0, 0, 0, 1, 1, 16, 0, 0, 0, 0, 0, 1, 0, 0, 0, 80, b'a'], Bad::Range),
-            (&[1, 0, 0, 0, 1, 1, 8, 0, 0, 0, 0, 0, 1, 0, 0, 0, 80, 0xff], Bad::Range),
-            (&[4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2], Bad::Range),
+            (&[9u8, 0, 0, 0, 1][..], FrameError::Kind(9)),
+            (&[1, 0, 0, 0, 1, 2, 8, 0, 0, 0, 0, 0, 1, 0, 0, 0, 80, b'a'], FrameError::Version(2)),
+            (&[1, 0, 0, 0, 1, 1, 16, 0, 0, 0, 0, 0, 1, 0, 0, 0, 80, b'a'], FrameError::Range),
+            (&[1, 0, 0, 0, 1, 1, 8, 0, 0, 0, 0, 0, 1, 0, 0, 0, 80, 0xff], FrameError::Range),
+            (&[4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2], FrameError::Range),
         ] {
             assert_eq!(Frame::decode(Bytes::copy_from_slice(object)), Err(why), "{object:?}");
         }

@@ -13,7 +13,7 @@
 //! whoever holds the TCP ends resets them: bytes may have been lost, and nobody is to take a part
 //! for the whole.
 //!
-//! What arrives twice is passed over, so an object whose fate is unknown may be sent again.
+//! FramePurpose arrives twice is passed over, so an object whose fate is unknown may be sent again.
 //!
 //! # Bounds
 //!
@@ -21,48 +21,23 @@
 //! that all has arrived; for each connection [`Config::window`] bytes that
 //! came and were not taken ([`WINDOW_MIN`] before it was accepted), as many that left and did not
 //! arrive, 256 data frames between the oldest that did not arrive and the newest, and 16 frames that
-//! tell of room. What is still to be said about a connection after its end is one frame; of these
-//! twice [`Config::streams`] are under way, and twice [`STREAMS_MAX`] wait, as a few bytes each, before
+//! tell of room. FramePurpose is still to be said about a connection after its end is one frame; of these
+//! twice [`Config::streams`] are in_flight way, and twice [`STREAMS_MAX`] wait, as a few bytes each, before
 //! the peer breaks the rules.
 
 mod frame;
-mod half;
-mod mux;
+mod interface;
+mod parts;
+mod streams;
+mod target;
 
 #[cfg(test)]
 mod tests;
 
-mod target;
-mod words;
-
-pub use frame::Terms;
-pub use half::Taken;
-pub use mux::Streams;
+pub use interface::{
+    Config, End, Event, Fate, Object, ObjectId, OpenError, Refused, Reset, STREAMS_MAX, Stats, StreamId, Terms,
+    Violation, WINDOW_MIN,
+};
+pub use parts::Taken;
+pub use streams::Streams;
 pub use target::{Target, TargetError};
-pub use words::{End, Event, Fate, Object, ObjectId, OpenError, Refused, Reset, Stats, Violation};
-
-/// The least window: what an opener may send before it has heard from the acceptor.
-pub const WINDOW_MIN: u32 = 64 << 10;
-
-/// A connection within a session; never used again in it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
-pub struct StreamId(u32);
-
-/// An end's settings.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Config {
-    /// Connections at once; more are refused. 1 to [`STREAMS_MAX`].
-    pub streams: usize,
-    /// Bytes of a connection that came and were not taken, and that left and did not arrive; at least
-    /// [`WINDOW_MIN`].
-    pub window: u32,
-}
-
-/// The most connections a session may have.
-pub const STREAMS_MAX: usize = 4096;
-
-impl Default for Config {
-    fn default() -> Config {
-        Config { streams: 128, window: 512 << 10 }
-    }
-}

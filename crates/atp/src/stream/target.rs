@@ -15,7 +15,7 @@ pub struct Target {
     port: u16,
 }
 
-/// What is wrong with a target.
+/// FramePurpose is wrong with a target.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TargetError {
     /// No port, or none that can be one.

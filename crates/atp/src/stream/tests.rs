@@ -18,7 +18,7 @@ const WINDOW: u32 = WINDOW_MIN + (32 << 10);
 struct Side {
     streams: Streams,
     /// On their way to the other end.
-    under: Vec<Object>,
+    in_flight: Vec<Object>,
     /// Of each connection: what is still to be sent, and what has come.
     to_send: BTreeMap<StreamId, Bytes>,
     got: BTreeMap<StreamId, Vec<u8>>,
@@ -30,7 +30,7 @@ impl Side {
     fn new(streams: Streams) -> Side {
         Side {
             streams,
-            under: Vec::new(),
+            in_flight: Vec::new(),
             to_send: BTreeMap::new(),
             got: BTreeMap::new(),
             ended: BTreeMap::new(),
@@ -46,7 +46,7 @@ impl Side {
         Side::new(Streams::acceptor(Config { streams: count, window: WINDOW }))
     }
 
-    /// Drains the core. What is asked for is accepted, and given `answer` to send.
+    /// Drains the core. FramePurpose is asked for is accepted, and given `answer` to send.
     fn drain(&mut self, answer: &dyn Fn(StreamId) -> Bytes) {
         while let Some(event) = self.streams.poll_event() {
             match event {
@@ -59,10 +59,10 @@ impl Side {
             }
         }
         while let Some(object) = self.streams.poll_object() {
-            self.under.push(object);
+            self.in_flight.push(object);
         }
         while let Some(id) = self.streams.poll_cancel() {
-            self.under.retain(|o| o.id != id);
+            self.in_flight.retain(|o| o.id != id);
         }
     }
 
@@ -96,10 +96,10 @@ fn nth<'a>(map: &'a mut BTreeMap<StreamId, Bytes>, rng: &mut Rng) -> Option<(&'a
 
 /// One object of `from` comes to an end, somehow.
 fn carry(from: &mut Side, to: &mut Side, rng: &mut Rng, trouble: bool) {
-    if from.under.is_empty() {
+    if from.in_flight.is_empty() {
         return;
     }
-    let object = from.under.swap_remove(rng.below(from.under.len() as u64) as usize);
+    let object = from.in_flight.swap_remove(rng.below(from.in_flight.len() as u64) as usize);
     let bad = if trouble { rng.below(10) } else { 9 };
     match bad {
         // Refused; or refused as far as the sender knows, though it arrived.
@@ -155,10 +155,10 @@ fn run(seed: u64, lengths: &[(usize, usize)], cut: bool) -> (Vec<StreamId>, Side
         let trouble = step < 2_000;
         carry(&mut one, &mut other, &mut rng, trouble);
         carry(&mut other, &mut one, &mut rng, trouble);
-        // What was refused is given out again.
+        // FramePurpose was refused is given out again.
         one.drain(&answer);
         other.drain(&answer);
-        let is_quiet = [&one, &other].iter().all(|s| s.streams.is_empty() && s.under.is_empty());
+        let is_quiet = [&one, &other].iter().all(|s| s.streams.is_empty() && s.in_flight.is_empty());
         if is_quiet && one.ended.len() == ids.len() {
             break;
         }
@@ -197,7 +197,7 @@ proptest! {
             prop_assert!(one.ended.contains_key(id));
         }
         prop_assert!(one.streams.is_empty() && other.streams.is_empty(), "connections are left");
-        prop_assert!(one.under.is_empty() && other.under.is_empty(), "objects are left");
+        prop_assert!(one.in_flight.is_empty() && other.in_flight.is_empty(), "objects are left");
         // Nothing of those that are over stands in the way of others.
         let mut one = one;
         prop_assert!(one.streams.open(target(), Terms::default()).is_ok());
@@ -209,7 +209,7 @@ fn objects(from: &mut Streams) -> Vec<Object> {
     std::iter::from_fn(|| from.poll_object()).collect()
 }
 
-/// What comes first does not arrive, for now; all else does.
+/// FramePurpose comes first does not arrive, for now; all else does.
 fn all_but_the_question(one: &mut Streams, other: &mut Streams) -> Object {
     let mut sent = objects(one);
     let asked = sent.remove(0);
@@ -259,7 +259,7 @@ fn what_is_asked_for_carries_its_terms_and_is_answered() {
 fn bytes_that_come_before_the_question_wait_for_the_answer() {
     let (mut one, mut other) = pair();
     let id = one.open(target(), Terms::default()).unwrap();
-    assert_eq!(one.send(id, Bytes::from_static(b"early")), Some(Bytes::new()));
+    assert_eq!(one.send(id, Bytes::from_static(b"out_of_order")), Some(Bytes::new()));
     let mut sent = objects(&mut one);
     sent.reverse();
     for object in sent {
@@ -268,7 +268,7 @@ fn bytes_that_come_before_the_question_wait_for_the_answer() {
     assert_eq!(events(&mut other).len(), 1);
     other.accept(id);
     assert_eq!(events(&mut other), [Event::Readable(id)]);
-    assert_eq!(other.take(id), Some(Taken::Bytes(Bytes::from_static(b"early"))));
+    assert_eq!(other.take(id), Some(Taken::Bytes(Bytes::from_static(b"out_of_order"))));
 }
 
 #[test]
@@ -441,7 +441,7 @@ fn answers_that_are_not_taken_are_bounded() {
     let open = |n: u32| Frame::Open { target: target(), terms: Terms::default(), window: WINDOW }.encode(StreamId(n));
     for refuses in [true, false] {
         let mut other = pair().1;
-        let (mut under, mut asked, mut violation) = (0, 0, None);
+        let (mut in_flight, mut asked, mut violation) = (0, 0, None);
         while violation.is_none() && asked < 100_000 {
             violation = other.handle_object(open(asked)).err();
             asked += 1;
@@ -450,9 +450,9 @@ fn answers_that_are_not_taken_are_bounded() {
                     other.refuse(id, Refused::NotAllowed);
                 }
             }
-            under += objects(&mut other).len();
+            in_flight += objects(&mut other).len();
         }
-        assert_eq!((under, violation), (4, Some(Violation::Deaf)), "twice as many as there are connections");
+        assert_eq!((in_flight, violation), (4, Some(Violation::Deaf)), "twice as many as there are connections");
         assert!(asked as usize >= 2 * STREAMS_MAX, "an honest peer may have that many");
     }
     let mut one = Streams::opener(Config { streams: STREAMS_MAX, window: WINDOW });
@@ -473,16 +473,16 @@ fn credit_that_does_not_arrive_is_bounded() {
     let id = one.open(target(), Terms::default()).unwrap();
     pass(&mut one, &mut other);
     other.accept(id);
-    let mut under = objects(&mut other);
+    let mut in_flight = objects(&mut other);
     for number in 0..1000 {
         let bytes = vec![1; 16 << 10].into();
         other.handle_object(Frame::Data { number, last: false, bytes }.encode(id)).ok();
         while other.take(id) != Some(Taken::Nothing) {}
-        under.extend(objects(&mut other));
+        in_flight.extend(objects(&mut other));
     }
-    assert_eq!(under.len(), 1 + 16);
+    assert_eq!(in_flight.len(), 1 + 16);
     // When they have arrived after all, the connection goes on.
-    under.into_iter().for_each(|o| {
+    in_flight.into_iter().for_each(|o| {
         one.handle_object(o.bytes).unwrap();
         other.ended(o.id, Fate::Delivered);
     });
