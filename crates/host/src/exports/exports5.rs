@@ -2,7 +2,7 @@
 //! so this is a reader of its own: words first, then lines of a path and its clients.
 //!
 //! What an operator cannot have meant, or would not get here, is refused rather than guessed;
-//! `docs/guide/exports.md` has the table of options.
+//! `docs/reference/exports.md` has the table of options.
 
 mod options;
 mod words;
