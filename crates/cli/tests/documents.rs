@@ -88,13 +88,13 @@ fn held(direction: Direction, bad_mean_ms: u64) -> f64 {
 }
 
 #[test]
-fn client_md_has_what_is_simulated_through_a_link_that_holds() {
+fn client_results_match_simulation_of_holding_link() {
     let [read_80, write_80, read_500, write_500] =
         [(Direction::Read, 80), (Direction::Write, 80), (Direction::Read, 500), (Direction::Write, 500)]
             .map(|(direction, bad_mean_ms)| format!("{:.2}", held(direction, bad_mean_ms)));
     assert_eq!(read_80, write_80, "the text has one figure for both");
     let said = format!("{read_80} with bursts of 80 ms and {read_500} / {write_500} with bursts of 500 ms");
-    let words = document("docs/internals/client.md").split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = document("docs/results/client.md").split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains(&said), "{said}");
 }
 

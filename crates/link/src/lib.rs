@@ -9,7 +9,7 @@
 //! within their flow (on long ways only those of senders that need it), and no flow waits for
 //! another.
 //!
-//! docs/guide/link.md says how it works and why the limits are what they are.
+//! docs/internals/link.md says how it works and why the limits are what they are.
 
 mod allowance;
 mod clock;

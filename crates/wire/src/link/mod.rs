@@ -1,6 +1,6 @@
 //! Frames of the link protocol: DATA, ACK, RTS, CTS and the hand-off signal, after the plan
 //! in NFS/W 95, section 5 (RTS-CTS-DATA-ACK by the driver). Big-endian, without padding;
-//! docs/guide/link.md draws them.
+//! docs/internals/link.md draws them.
 //!
 //! Every byte is sent over a slow hop, so numbers are 16 bits and the receiver expands them
 //! around what it expects next ([`expand`]).
