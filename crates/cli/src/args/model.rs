@@ -36,7 +36,7 @@ Examples:
 
 --json prints one object: stations, media, gateways, flows, copies; an estimate
 has value (null where queues grow without end) and outside (why to doubt it).
-docs/reference/model.md has the formulas and their bands.";
+docs/reference/model.md has the formulas, docs/results/model.md their bands.";
 
 /// What goes without `--simulate`, whose flags are an error beside it. (What a flag requires is not asked
 /// for where something that is there excludes it.)
