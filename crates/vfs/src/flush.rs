@@ -1,77 +1,74 @@
-//! Changes now, stable storage a moment later: what makes group commit possible.
+//! Deferred flushes, which make group commit possible.
 //!
-//! Whoever wants to wait for a disk only once for many changes works on the view that
-//! [`Vfs::deferring`](crate::Vfs::deferring) gives. It does the changes at once and notes in a
-//! [`Ledger`] what must be flushed before they may be called stable. Changes whose flushes
-//! have the same [`FlushKey`] are served by one of them, as long as it begins after them all.
+//! A server that wants one disk flush for many changes works on the view of [`Vfs::deferring`](crate::Vfs::deferring). The
+//! view applies changes at once and adds the flushes that they need to a [`Ledger`]. One flush serves all changes with the
+//! same [`FlushKey`] that were made before it began.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::Result;
+use crate::types::Result;
 
-/// Which flushes do the work of one another.
+/// Identifies flushes that can stand in for each other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FlushKey {
-    /// The file system, by a number that no other has while this one lives.
+    /// The file system: a number that is unique while it is open.
     pub disk: u64,
-    /// What of it, in the file system's own words.
+    /// What is flushed, in the file system's own terms.
     pub object: u128,
-    /// How thoroughly, likewise.
+    /// How much is flushed, in the file system's own terms.
     pub depth: u8,
 }
 
-/// How a file system does a flush.
+/// A flush of a file system.
 pub trait Flushing: Any + Send + Sync {
-    /// Which flushes this one can stand in for.
+    /// Identifies the flushes that this one can stand in for.
     fn key(&self) -> FlushKey;
 
-    /// Whether one takes so much longer than the changes it is for that it pays to wait a moment for
-    /// more of them.
+    /// Whether the flush takes much longer than the changes that it serves, so that waiting for more of them pays.
     fn is_dear(&self) -> bool;
 
-    /// Puts on stable storage what this flush and `others`, which have the same key, are to. Blocks.
+    /// Puts the changes of this flush and of `others`, which have the same key, on stable storage. Blocks.
     fn run(&self, others: &[&Flush]) -> Result<()>;
 
-    /// Fails if a flush has failed since the change was begun that this one is for: what that
-    /// flush lost may be this change, and the system tells only once.
+    /// Fails if any flush failed since this change began. The failed flush may have lost this change, and the kernel
+    /// reports a loss only once.
     fn verdict(&self) -> Result<()>;
 }
 
-/// What a change still owes to stable storage.
+/// A flush that a change still needs.
 pub struct Flush(Box<dyn Flushing>);
 
 impl Flush {
-    /// Around a file system's own.
+    /// Wraps the flush of a file system.
     pub fn new(flushing: impl Flushing + 'static) -> Flush {
         Flush(Box::new(flushing))
     }
 
-    /// Which flushes this one can stand in for.
+    /// Identifies the flushes that this one can stand in for.
     pub fn key(&self) -> FlushKey {
         self.0.key()
     }
 
-    /// Whether it pays to wait a moment for more changes that can share this one.
+    /// Whether waiting for more changes that can share this flush pays.
     pub fn is_dear(&self) -> bool {
         self.0.is_dear()
     }
 
-    /// Does this one, for `others` that have the same key, too. Blocks. Each of
-    /// them then has to ask for its own [`verdict`](Flush::verdict).
+    /// Runs this flush, also for `others`, which have the same key. Blocks. Afterwards ask each of them for its own
+    /// [`verdict`](Flush::verdict).
     pub fn run(&self, others: &[&Flush]) -> Result<()> {
         self.0.run(others)
     }
 
-    /// The file system's own, if it is one of those. Flushes with the same [key](Flush::key) are of one kind.
+    /// The wrapped flush, if its type is `T`. Flushes with the same [key](Flush::key) have one type.
     pub fn flushing<T: Flushing>(&self) -> Option<&T> {
         let flushing: &dyn Any = &*self.0;
         flushing.downcast_ref()
     }
 
-    /// Whether the change is stable, now that a flush with its key which began after it has
-    /// come to `shared`.
+    /// Whether the change is stable, given the result `shared` of a flush with its key that began after the change.
     pub fn verdict(&self, shared: Result<()>) -> Result<()> {
         shared.and_then(|()| self.0.verdict())
     }
@@ -83,17 +80,17 @@ impl fmt::Debug for Flush {
     }
 }
 
-/// Where flushes are noted, in the order they are to be done.
+/// The flushes of a request, in the order in which they must run.
 #[derive(Debug, Default)]
 pub struct Ledger(Mutex<Vec<Flush>>);
 
 impl Ledger {
-    /// Adds one at the end.
+    /// Appends a flush.
     pub fn note(&self, flush: Flush) {
         self.lock().push(flush);
     }
 
-    /// Takes all of them.
+    /// Removes and returns all flushes.
     pub fn take(&self) -> Vec<Flush> {
         std::mem::take(&mut *self.lock())
     }

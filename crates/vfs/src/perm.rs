@@ -1,20 +1,20 @@
-//! Who may do what, from an object's mode bits (RFC 1813, sections 3.3.4 and 4.4).
+//! Permissions by mode bits (RFC 1813, sections 3.3.4 and 4.4).
 
 use remora_wire::nfs3::{
     ACCESS_DELETE, ACCESS_EXECUTE, ACCESS_EXTEND, ACCESS_LOOKUP, ACCESS_MODIFY, ACCESS_READ, Attr, FileType,
 };
 
-use crate::Cred;
+use crate::types::Cred;
 
-/// Read, or list.
+/// Read a file or list a directory.
 pub(crate) const R: u32 = 4;
-/// Write, or change the names in a directory.
+/// Write a file or change the names in a directory.
 pub(crate) const W: u32 = 2;
-/// Execute, or search.
+/// Execute a file or search a directory.
 pub(crate) const X: u32 = 1;
 
-/// The permission bits (`R | W | X`) that `attr` gives `cred`. Root has all, but executes only
-/// what somebody may.
+/// The permission bits (`R | W | X`) that the mode grants `cred`. Root has all, but executes a file only if its mode lets
+/// some user execute it.
 pub(crate) fn granted(cred: &Cred, attr: &Attr) -> u32 {
     if cred.uid == 0 {
         let runs = attr.kind == FileType::Directory || attr.mode & 0o111 != 0;
@@ -30,42 +30,42 @@ pub(crate) fn granted(cred: &Cred, attr: &Attr) -> u32 {
     class & 7
 }
 
-/// Whether `cred` belongs to group `gid`.
+/// Whether `cred` is in group `gid`.
 pub(crate) fn in_group(cred: &Cred, gid: u32) -> bool {
     cred.gid == gid || cred.gids.contains(&gid)
 }
 
-/// Whether `cred` may do what only the owner may.
+/// Whether `cred` is the owner or root.
 pub(crate) fn owns(cred: &Cred, attr: &Attr) -> bool {
     cred.uid == 0 || cred.uid == attr.uid
 }
 
-/// Whether `cred` may read a file's data. NFS checks at every READ what a local file system
-/// checks at open only. So the owner is let through (it may have opened before it took its own
-/// permission away), and so is whoever may execute: a client reads a program to run it.
+/// Whether `cred` may read a file's data. NFS checks permissions at every READ, a local file system only at open. So the
+/// owner may read whatever the mode is (it may have opened the file before a chmod), and users who may execute the file
+/// may read it, because a client reads a program to run it.
 pub(crate) fn may_read(cred: &Cred, attr: &Attr) -> bool {
     owns(cred, attr) || granted(cred, attr) & (R | X) != 0
 }
 
-/// Whether `cred` may write a file's data; the owner as in [`may_read`].
+/// Whether `cred` may write a file's data. The owner may always, as in [`may_read`].
 pub(crate) fn may_write(cred: &Cred, attr: &Attr) -> bool {
     owns(cred, attr) || granted(cred, attr) & W != 0
 }
 
-/// Whether the sticky bit of directory `dir` keeps `cred` from taking `object` out of it.
+/// Whether the sticky bit of directory `dir` forbids `cred` to remove `object` from it.
 pub(crate) fn stuck(cred: &Cred, dir: &Attr, object: &Attr) -> bool {
     dir.mode & 0o1000 != 0 && !owns(cred, object) && !owns(cred, dir)
 }
 
-/// The permission bits that `cred` may have, if there is an ACL beside the mode: those that the mode
-/// gives anybody (an ACL's mask is in the place of the group's), and root's.
+/// An upper bound of the permission bits of `cred` under any ACL: those that the mode grants some user (its group bits are
+/// the ACL's mask), and root's.
 pub(crate) fn conceivable(cred: &Cred, attr: &Attr) -> u32 {
     let anybody = (attr.mode >> 6 | attr.mode >> 3 | attr.mode) & 7;
     anybody | if cred.uid == 0 { granted(cred, attr) } else { 0 }
 }
 
-/// The answer to ACCESS by who has the permissions `has`. Lookup and delete mean something for
-/// directories only, execute for everything else only.
+/// The ACCESS reply for the permission bits `has`. Lookup and delete apply to directories only, execute to other objects
+/// only.
 pub(crate) fn access(has: u32, kind: FileType) -> u32 {
     let pick = |need: u32, bits: u32| if has & need == need { bits } else { 0 };
     match kind {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_class_that_fits_decides() {
+    fn granted_uses_first_matching_class() {
         let cred = |uid, gid, gids: &[u32]| Cred { uid, gid, gids: gids.to_vec() };
         let cases = [
             (cred(10, 20, &[]), 0o077, 0),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn access_speaks_of_what_the_kind_can_do() {
+    fn access_reports_bits_of_the_file_type() {
         assert_eq!(access(R | W | X, FileType::Directory), 0x1f);
         assert_eq!(access(R | W, FileType::Directory), ACCESS_READ);
         assert_eq!(access(R | W | X, FileType::Regular), 0x2d);

@@ -1,19 +1,18 @@
-//! A file's bytes on a disk with a volatile cache.
+//! The bytes of a file on a disk with a volatile cache.
 //!
-//! Two contents share their blocks: the visible one, and the durable one, which a crash brings
-//! back. They differ in the blocks that volatile writes touched; for those the durable version
-//! is kept beside. Absent blocks are zeros, so a hole costs nothing.
+//! Two versions share their blocks: the visible one, and the durable one, which a crash restores. For blocks with volatile
+//! writes, the durable version is stored separately. Absent blocks are zeros, so a hole takes no space.
 
 use std::collections::BTreeMap;
 
-/// Bytes in a block.
-pub(super) const BLOCK: u64 = 4096;
+/// Bytes per block.
+pub(crate) const BLOCK: u64 = 4096;
 
 type Block = Box<[u8; BLOCK as usize]>;
 
-/// See the module. Invariant: bytes of a block at and behind the size of its content are 0.
+/// The content of a file. Invariant: the bytes of a block at and after the file size are 0.
 #[derive(Default)]
-pub(super) struct Content {
+pub(crate) struct Content {
     size: u64,
     blocks: BTreeMap<u64, Block>,
     durable_size: u64,
@@ -22,22 +21,22 @@ pub(super) struct Content {
 }
 
 impl Content {
-    pub(super) fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Blocks that take room.
-    pub(super) fn allocated(&self) -> u64 {
+    /// The number of blocks that take space.
+    pub(crate) fn allocated(&self) -> u64 {
         self.blocks.len() as u64
     }
 
     /// Whether a crash would change anything.
-    pub(super) fn is_volatile(&self) -> bool {
+    pub(crate) fn is_volatile(&self) -> bool {
         self.size != self.durable_size || !self.shadow.is_empty()
     }
 
-    /// How many more blocks a write of `len` bytes at `offset` takes.
-    pub(super) fn growth(&self, offset: u64, len: u64) -> u64 {
+    /// The number of blocks that a write of `len` bytes at `offset` would add.
+    pub(crate) fn growth(&self, offset: u64, len: u64) -> u64 {
         if len == 0 {
             return 0;
         }
@@ -46,12 +45,12 @@ impl Content {
     }
 
     /// At most `count` visible bytes from `offset`.
-    pub(super) fn read(&self, offset: u64, count: u64) -> Vec<u8> {
+    pub(crate) fn read(&self, offset: u64, count: u64) -> Vec<u8> {
         copy_out(|b| self.blocks.get(&b), offset, count.min(self.size.saturating_sub(offset)))
     }
 
     /// All durable bytes.
-    pub(super) fn read_durable(&self) -> Vec<u8> {
+    pub(crate) fn read_durable(&self) -> Vec<u8> {
         let block = |b| match self.shadow.get(&b) {
             Some(durable) => durable.as_ref(),
             None => self.blocks.get(&b),
@@ -59,9 +58,9 @@ impl Content {
         copy_out(block, 0, self.durable_size)
     }
 
-    /// Writes `data` at `offset`; with `durable`, these bytes (and no others) survive a crash.
-    /// No bytes change nothing, wherever they are written, as in POSIX.
-    pub(super) fn write(&mut self, offset: u64, data: &[u8], durable: bool) {
+    /// Writes `data` at `offset`. With `durable`, these bytes (and no others) survive a crash. Writing no bytes changes nothing, as
+    /// in POSIX.
+    pub(crate) fn write(&mut self, offset: u64, data: &[u8], durable: bool) {
         if data.is_empty() {
             return;
         }
@@ -81,9 +80,8 @@ impl Content {
         }
     }
 
-    /// Cuts off, or fills up with zeros. The new size is durable at once; volatile bytes
-    /// below it stay volatile.
-    pub(super) fn set_size(&mut self, size: u64) {
+    /// Truncates, or extends with zeros. The new size is durable at once; volatile bytes below it stay volatile.
+    pub(crate) fn set_size(&mut self, size: u64) {
         let keep = size.div_ceil(BLOCK);
         self.blocks.split_off(&keep);
         self.shadow.split_off(&keep);
@@ -97,13 +95,13 @@ impl Content {
     }
 
     /// Makes everything visible durable.
-    pub(super) fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         self.shadow.clear();
         self.durable_size = self.size;
     }
 
-    /// Goes back to what is durable.
-    pub(super) fn revert(&mut self) {
+    /// Restores the durable version.
+    pub(crate) fn revert(&mut self) {
         for (b, durable) in std::mem::take(&mut self.shadow) {
             match durable {
                 Some(block) => self.blocks.insert(b, block),
@@ -122,7 +120,7 @@ fn put(block: &mut Block, at: usize, piece: &[u8]) {
     block[at..at + piece.len()].copy_from_slice(piece);
 }
 
-/// Cuts `data` at block boundaries: (block, offset in it, bytes).
+/// Splits `data` at block boundaries: (block, offset in it, bytes).
 fn pieces(offset: u64, data: &[u8]) -> impl Iterator<Item = (u64, usize, &[u8])> {
     let (mut offset, mut rest) = (offset, data);
     std::iter::from_fn(move || {
@@ -185,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_take_no_room_and_make_nothing_longer() {
+    fn empty_write_changes_nothing() {
         let mut c = Content::default();
         assert_eq!(c.growth(1, 0), 0);
         c.write(1, &[], true);
@@ -193,9 +191,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against two flat byte vectors, the visible and the durable one.
+        /// Compares with two flat byte vectors, the visible and the durable one.
         #[test]
-        fn visible_and_durable_bytes_are_those_of_a_flat_model(steps in prop::collection::vec(step(), 0..30)) {
+        fn content_agrees_with_a_flat_model(steps in prop::collection::vec(step(), 0..30)) {
             let (mut real, mut visible, mut durable) = (Content::default(), Vec::new(), Vec::new());
             for step in steps {
                 match step {

@@ -1,12 +1,12 @@
-//! Faults on demand: what fails, when, and how.
+//! Injected faults.
 
 use std::collections::BTreeMap;
 
 use remora_wire::nfs3::Status;
 
-use crate::Result;
+use crate::types::Result;
 
-/// What a fault can hit.
+/// The operations that a fault can hit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)] // each variant but the last is named after its operation
 pub enum OpKind {
@@ -29,32 +29,32 @@ pub enum OpKind {
     FsStat,
     PathConf,
     Commit,
-    /// The write-back within a stable WRITE or a COMMIT. When it fails, the file falls back
-    /// to what was durable and the verifier changes.
+    /// The write-back of a stable WRITE or a COMMIT. If it fails, the file reverts to its durable data and the verifier
+    /// changes.
     Flush,
 }
 
 type Hook = Box<dyn FnMut(OpKind) -> Option<Status> + Send>;
 
-/// Faults that wait for their operation.
+/// The faults that are due.
 #[derive(Default)]
-pub(super) struct Faults {
+pub(crate) struct Faults {
     hook: Option<Hook>,
     next: BTreeMap<OpKind, (Status, u32)>,
 }
 
 impl Faults {
-    pub(super) fn set_hook(&mut self, hook: Option<Hook>) {
+    pub(crate) fn set_hook(&mut self, hook: Option<Hook>) {
         self.hook = hook;
     }
 
-    /// The next `count` operations of this kind fail with `status`.
-    pub(super) fn fail_next(&mut self, kind: OpKind, status: Status, count: u32) {
+    /// Makes the next `count` operations of this kind fail with `status`.
+    pub(crate) fn fail_next(&mut self, kind: OpKind, status: Status, count: u32) {
         self.next.insert(kind, (status, count));
     }
 
-    /// Fails if a fault is due.
-    pub(super) fn check(&mut self, kind: OpKind) -> Result<()> {
+    /// Fails if a fault is due for `kind`.
+    pub(crate) fn check(&mut self, kind: OpKind) -> Result<()> {
         if let Some((status, left)) = self.next.get_mut(&kind)
             && *left > 0
         {

@@ -5,27 +5,27 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use remora_wire::nfs3::{Attr, FileType, NfsTime, SpecData, Status};
 
-use super::content::{BLOCK, Content};
-use crate::Result;
+use crate::memory::content::{BLOCK, Content};
+use crate::types::Result;
 
 /// An object.
-pub(super) struct Node {
-    /// Tells the object from former ones with its number.
-    pub(super) generation: u64,
-    pub(super) mode: u32,
-    pub(super) uid: u32,
-    pub(super) gid: u32,
-    pub(super) nlink: u32,
-    pub(super) atime: NfsTime,
-    pub(super) mtime: NfsTime,
-    pub(super) ctime: NfsTime,
-    /// (mtime, ctime) that a crash brings back, while writes are volatile.
-    pub(super) durable_times: Option<(NfsTime, NfsTime)>,
-    pub(super) body: Body,
+pub(crate) struct Node {
+    /// Distinguishes the object from earlier ones with its inode number.
+    pub(crate) generation: u64,
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) nlink: u32,
+    pub(crate) atime: NfsTime,
+    pub(crate) mtime: NfsTime,
+    pub(crate) ctime: NfsTime,
+    /// The (mtime, ctime) that a crash restores while writes are volatile.
+    pub(crate) durable_times: Option<(NfsTime, NfsTime)>,
+    pub(crate) body: Body,
 }
 
-/// What kind of object, and what is in it.
-pub(super) enum Body {
+/// The type and content of an object.
+pub(crate) enum Body {
     File(Content),
     Dir(Dir),
     Link(Bytes),
@@ -35,7 +35,7 @@ pub(super) enum Body {
 }
 
 impl Node {
-    pub(super) fn kind(&self) -> FileType {
+    pub(crate) fn kind(&self) -> FileType {
         match &self.body {
             Body::File(_) => FileType::Regular,
             Body::Dir(_) => FileType::Directory,
@@ -44,8 +44,8 @@ impl Node {
         }
     }
 
-    /// The file's content; what READ, WRITE and truncation answer otherwise.
-    pub(super) fn content(&mut self) -> Result<&mut Content> {
+    /// The content of a regular file, or the error of READ and WRITE on another object.
+    pub(crate) fn content(&mut self) -> Result<&mut Content> {
         match &mut self.body {
             Body::File(content) => Ok(content),
             Body::Dir(_) => Err(Status::IsDir),
@@ -53,21 +53,21 @@ impl Node {
         }
     }
 
-    pub(super) fn dir(&self) -> Result<&Dir> {
+    pub(crate) fn dir(&self) -> Result<&Dir> {
         match &self.body {
             Body::Dir(dir) => Ok(dir),
             _ => Err(Status::NotDir),
         }
     }
 
-    pub(super) fn dir_mut(&mut self) -> Result<&mut Dir> {
+    pub(crate) fn dir_mut(&mut self) -> Result<&mut Dir> {
         match &mut self.body {
             Body::Dir(dir) => Ok(dir),
             _ => Err(Status::NotDir),
         }
     }
 
-    pub(super) fn attr(&self, fsid: u64, fileid: u64) -> Attr {
+    pub(crate) fn attr(&self, fsid: u64, fileid: u64) -> Attr {
         let (size, used) = match &self.body {
             Body::File(content) => (content.size(), content.allocated() * BLOCK),
             Body::Dir(_) => (BLOCK, BLOCK),
@@ -83,7 +83,7 @@ impl Node {
     }
 
     /// The data changed at `now`, durably or not.
-    pub(super) fn touch_data(&mut self, now: NfsTime, durable: bool) {
+    pub(crate) fn touch_data(&mut self, now: NfsTime, durable: bool) {
         let before = (self.mtime, self.ctime);
         (self.mtime, self.ctime) = (now, now);
         if durable {
@@ -94,43 +94,43 @@ impl Node {
     }
 
     /// The attributes changed at `now`, durably.
-    pub(super) fn touch_attr(&mut self, now: NfsTime) {
+    pub(crate) fn touch_attr(&mut self, now: NfsTime) {
         self.ctime = now;
         self.durable_times = None;
     }
 }
 
-/// A directory: names, and the order in which they are listed. A cookie is never used twice,
-/// so a listing that goes on behind one neither skips nor repeats an entry that stays.
-pub(super) struct Dir {
-    /// The directory above; the root's is itself.
-    pub(super) parent: u64,
+/// A directory: names and their listing order. A cookie is never reused, so a listing neither skips nor repeats an entry that
+/// stays.
+pub(crate) struct Dir {
+    /// The parent; the root is its own.
+    pub(crate) parent: u64,
     entries: BTreeMap<Bytes, (u64, u64)>,
     order: BTreeMap<u64, Bytes>,
     next_cookie: u64,
 }
 
-/// The cookie behind `.`.
-pub(super) const COOKIE_SELF: u64 = 1;
-/// The cookie behind `..`.
-pub(super) const COOKIE_PARENT: u64 = 2;
+/// The cookie of `.`.
+pub(crate) const COOKIE_SELF: u64 = 1;
+/// The cookie of `..`.
+pub(crate) const COOKIE_PARENT: u64 = 2;
 
 impl Dir {
-    pub(super) fn new(parent: u64) -> Dir {
+    pub(crate) fn new(parent: u64) -> Dir {
         Dir { parent, entries: BTreeMap::new(), order: BTreeMap::new(), next_cookie: COOKIE_PARENT + 1 }
     }
 
-    /// The number of the object called `name`.
-    pub(super) fn get(&self, name: &[u8]) -> Option<u64> {
+    /// The inode number of `name`.
+    pub(crate) fn get(&self, name: &[u8]) -> Option<u64> {
         self.entries.get(name).map(|(node, _)| *node)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Adds a name, in the place of an older entry if there is one.
-    pub(super) fn insert(&mut self, name: &[u8], node: u64) {
+    /// Adds a name. Replaces an existing entry.
+    pub(crate) fn insert(&mut self, name: &[u8], node: u64) {
         self.remove(name);
         let name = Bytes::copy_from_slice(name);
         self.order.insert(self.next_cookie, name.clone());
@@ -138,20 +138,20 @@ impl Dir {
         self.next_cookie += 1;
     }
 
-    pub(super) fn remove(&mut self, name: &[u8]) {
+    pub(crate) fn remove(&mut self, name: &[u8]) {
         if let Some((_, cookie)) = self.entries.remove(name) {
             self.order.remove(&cookie);
         }
     }
 
-    /// Entries behind `cookie` in listing order: (cookie, name, number).
-    pub(super) fn after(&self, cookie: u64) -> impl Iterator<Item = (u64, &Bytes, u64)> {
+    /// The entries after `cookie` in listing order: (cookie, name, inode number).
+    pub(crate) fn after(&self, cookie: u64) -> impl Iterator<Item = (u64, &Bytes, u64)> {
         let from = cookie.max(COOKIE_PARENT).saturating_add(1);
         self.order.range(from..).filter_map(|(c, name)| Some((*c, name, self.get(name)?)))
     }
 
-    /// Names and numbers in the order of names.
-    pub(super) fn names(&self) -> impl Iterator<Item = (&Bytes, u64)> {
+    /// Names and inode numbers, sorted by name.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&Bytes, u64)> {
         self.entries.iter().map(|(name, (node, _))| (name, *node))
     }
 }

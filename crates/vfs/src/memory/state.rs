@@ -1,45 +1,45 @@
-//! What the memory file system holds: objects by number, clock, verifier, room.
+//! The state of the memory file system: objects by inode number, clock, verifier, space.
 
 use std::collections::BTreeMap;
 
 use remora_base::{Rng, Time};
 use remora_wire::nfs3::{Attr, FileType, NfsTime, SetAttr, SetTime, Status, Wcc};
 
-use super::content::BLOCK;
-use super::fault::{Faults, OpKind};
-use super::node::{Body, Dir, Node};
-use crate::{Cred, FileId, Made, Result, attrs, perm};
+use crate::memory::content::BLOCK;
+use crate::memory::fault::{Faults, OpKind};
+use crate::memory::node::{Body, Dir, Node};
+use crate::types::{Cred, FileId, Made, Result};
+use crate::{args, perm};
 
-/// Number of the root directory.
-pub(super) const ROOT: u64 = 1;
+/// The inode number of the root directory.
+pub(crate) const ROOT: u64 = 1;
 
-/// See the module. Everything here is deterministic: numbers, generations and cookies are
-/// given out in order, verifiers come from the seed.
-pub(super) struct State {
+/// The state. Deterministic: numbers, generations and cookies are assigned in order, verifiers come from the seed.
+pub(crate) struct State {
     nodes: BTreeMap<u64, Node>,
-    /// Numbers to use again, the latest first, as disk file systems do.
+    /// Free numbers. The latest is reused first, as on disk file systems.
     free: Vec<u64>,
     next_number: u64,
     next_generation: u64,
-    pub(super) fsid: u64,
-    pub(super) verifier: [u8; 8],
-    /// Whether deferring views are given out.
-    pub(super) defers: bool,
+    pub(crate) fsid: u64,
+    pub(crate) verifier: [u8; 8],
+    /// Whether there are deferring views.
+    pub(crate) defers: bool,
     rng: Rng,
     clock_ns: u64,
-    pub(super) faults: Faults,
-    /// Bytes of data there is room for.
-    pub(super) capacity: u64,
-    /// Bytes of the largest file.
-    pub(super) file_max: u64,
+    pub(crate) faults: Faults,
+    /// The space in bytes.
+    pub(crate) capacity: u64,
+    /// The maximum file size in bytes.
+    pub(crate) file_max: u64,
     used_blocks: u64,
 }
 
 impl State {
-    pub(super) fn new(seed: u64) -> State {
+    pub(crate) fn new(seed: u64) -> State {
         let mut rng = Rng::stream(seed, "vfs.memory");
         let fsid = rng.next_u64();
-        // So that the ids of two file systems differ, with room to count upwards.
+        // Random, so that the ids of two file systems differ; halved, so that it can count upwards.
         let generation = rng.next_u64() >> 1;
         let mut state = State {
             nodes: BTreeMap::new(),
@@ -63,35 +63,35 @@ impl State {
 
     // --- Time ---
 
-    pub(super) fn set_time(&mut self, now: Time) {
+    pub(crate) fn set_time(&mut self, now: Time) {
         self.clock_ns = self.clock_ns.max(now.as_nanos());
     }
 
-    /// The time of a change: later than every change before.
-    pub(super) fn tick(&mut self) -> NfsTime {
+    /// The time of a change, later than that of every earlier one.
+    pub(crate) fn tick(&mut self) -> NfsTime {
         self.clock_ns += 1;
-        // Seconds fit: 2^64 ns are 584 years, 2^32 s are 136; what is later wraps.
+        // Wraps after 136 years, 2^32 s.
         NfsTime { secs: (self.clock_ns / 1_000_000_000) as u32, nanos: (self.clock_ns % 1_000_000_000) as u32 }
     }
 
     // --- Stability ---
 
-    /// Tells clients that volatile data may be gone.
-    pub(super) fn rotate_verifier(&mut self) {
+    /// Changes the verifier: volatile data may be lost.
+    pub(crate) fn rotate_verifier(&mut self) {
         let old = self.verifier;
         while self.verifier == old {
             self.verifier = self.rng.next_u64().to_be_bytes();
         }
     }
 
-    /// Every file falls back to what is durable.
-    pub(super) fn revert_all(&mut self) {
+    /// Reverts every file to its durable data.
+    pub(crate) fn revert_all(&mut self) {
         let numbers: Vec<u64> = self.nodes.keys().copied().collect();
         numbers.into_iter().for_each(|n| self.revert(n));
     }
 
-    /// A write-back of this file failed: what was volatile is gone.
-    pub(super) fn lose(&mut self, number: u64) {
+    /// A write-back of this file failed: its volatile data is lost.
+    pub(crate) fn lose(&mut self, number: u64) {
         self.revert(number);
         self.rotate_verifier();
     }
@@ -110,7 +110,7 @@ impl State {
     }
 
     /// Writes a file's volatile data back.
-    pub(super) fn flush(&mut self, number: u64) -> Result<()> {
+    pub(crate) fn flush(&mut self, number: u64) -> Result<()> {
         if let Err(status) = self.faults.check(OpKind::Flush) {
             self.lose(number);
             return Err(status);
@@ -122,20 +122,20 @@ impl State {
         Ok(())
     }
 
-    // --- Room ---
+    // --- Space ---
 
-    pub(super) fn free_blocks(&self) -> u64 {
+    pub(crate) fn free_blocks(&self) -> u64 {
         (self.capacity / BLOCK).saturating_sub(self.used_blocks)
     }
 
-    pub(super) fn count_blocks(&mut self, before: u64, after: u64) {
+    pub(crate) fn count_blocks(&mut self, before: u64, after: u64) {
         self.used_blocks = self.used_blocks + after - before;
     }
 
     // --- Objects ---
 
-    /// The number of the object that `id` names.
-    pub(super) fn number(&self, id: &FileId) -> Result<u64> {
+    /// The inode number of `id`.
+    pub(crate) fn number(&self, id: &FileId) -> Result<u64> {
         let (number, generation) = split(id).ok_or(Status::BadHandle)?;
         match self.nodes.get(&number) {
             Some(node) if node.generation == generation => Ok(number),
@@ -143,48 +143,48 @@ impl State {
         }
     }
 
-    /// The number of the directory that `id` names.
-    pub(super) fn dir_number(&self, id: &FileId) -> Result<u64> {
+    /// The inode number of the directory `id`.
+    pub(crate) fn dir_number(&self, id: &FileId) -> Result<u64> {
         let number = self.number(id)?;
         self.node(number)?.dir()?;
         Ok(number)
     }
 
-    pub(super) fn node(&self, number: u64) -> Result<&Node> {
+    pub(crate) fn node(&self, number: u64) -> Result<&Node> {
         self.nodes.get(&number).ok_or(Status::ServerFault)
     }
 
-    pub(super) fn node_mut(&mut self, number: u64) -> Result<&mut Node> {
+    pub(crate) fn node_mut(&mut self, number: u64) -> Result<&mut Node> {
         self.nodes.get_mut(&number).ok_or(Status::ServerFault)
     }
 
-    pub(super) fn nodes(&self) -> impl Iterator<Item = (u64, &Node)> {
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = (u64, &Node)> {
         self.nodes.iter().map(|(n, node)| (*n, node))
     }
 
-    pub(super) fn id(&self, number: u64) -> Result<FileId> {
+    pub(crate) fn id(&self, number: u64) -> Result<FileId> {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&number.to_be_bytes());
         bytes[8..].copy_from_slice(&self.node(number)?.generation.to_be_bytes());
         FileId::new(&bytes).ok_or(Status::ServerFault)
     }
 
-    pub(super) fn attr(&self, number: u64) -> Result<Attr> {
+    pub(crate) fn attr(&self, number: u64) -> Result<Attr> {
         Ok(self.node(number)?.attr(self.fsid, number))
     }
 
-    /// Before and after, around an operation on one object.
-    pub(super) fn wcc(&self, before: &Attr, number: u64) -> Result<Wcc> {
+    /// The attributes of an object before and after an operation.
+    pub(crate) fn wcc(&self, before: &Attr, number: u64) -> Result<Wcc> {
         Ok(Wcc { before: Some(before.wcc()), after: Some(self.attr(number)?) })
     }
 
     /// Fails unless `cred` has all of the permission bits `need`.
-    pub(super) fn permit(&self, cred: &Cred, number: u64, need: u32) -> Result<()> {
+    pub(crate) fn permit(&self, cred: &Cred, number: u64, need: u32) -> Result<()> {
         if perm::granted(cred, &self.attr(number)?) & need == need { Ok(()) } else { Err(Status::Access) }
     }
 
-    /// Makes an object, not yet under any name.
-    pub(super) fn insert(&mut self, owner: &Cred, mode: u32, body: Body) -> u64 {
+    /// Creates an object without a name.
+    pub(crate) fn insert(&mut self, owner: &Cred, mode: u32, body: Body) -> u64 {
         let number = self.free.pop().unwrap_or(self.next_number);
         self.next_number = self.next_number.max(number + 1);
         let generation = self.next_generation;
@@ -198,8 +198,8 @@ impl State {
         number
     }
 
-    /// Takes one link away; the object goes with its last.
-    pub(super) fn unlink(&mut self, number: u64) -> Result<()> {
+    /// Removes a link. The last one removes the object.
+    pub(crate) fn unlink(&mut self, number: u64) -> Result<()> {
         let now = self.tick();
         let node = self.node_mut(number)?;
         let last = if matches!(node.body, Body::Dir(_)) { 2 } else { 1 };
@@ -217,8 +217,8 @@ impl State {
         Ok(())
     }
 
-    /// Gives `dir` a new entry, an object made by `cred`.
-    pub(super) fn make(&mut self, cred: &Cred, dir: u64, name: &[u8], attr: &SetAttr, body: Body) -> Result<Made> {
+    /// Creates an object for `cred` with a name in `dir`.
+    pub(crate) fn make(&mut self, cred: &Cred, dir: u64, name: &[u8], attr: &SetAttr, body: Body) -> Result<Made> {
         let before = self.attr(dir)?;
         self.permit(cred, dir, perm::W | perm::X)?;
         let is_dir = matches!(body, Body::Dir(_));
@@ -232,7 +232,7 @@ impl State {
         }
         self.apply(number, attr)?;
         if inherits && is_dir {
-            // Whatever mode is asked for, as on Linux.
+            // For any requested mode, as on Linux.
             self.node_mut(number)?.mode |= 0o2000;
         }
         let now = self.tick();
@@ -245,12 +245,12 @@ impl State {
 
     // --- Attributes ---
 
-    pub(super) fn check_size(&self, size: u64) -> Result<()> {
+    pub(crate) fn check_size(&self, size: u64) -> Result<()> {
         if size > self.file_max { Err(Status::FBig) } else { Ok(()) }
     }
 
     /// Whether `cred` may set these attributes.
-    pub(super) fn permit_attr(&self, cred: &Cred, now: &Attr, new: &SetAttr) -> Result<()> {
+    pub(crate) fn permit_attr(&self, cred: &Cred, now: &Attr, new: &SetAttr) -> Result<()> {
         let require = |ok: bool, status| if ok { Ok(()) } else { Err(status) };
         let owns = perm::owns(cred, now);
         require(new.size.is_none() || perm::may_write(cred, now), Status::Access)?;
@@ -268,8 +268,8 @@ impl State {
         Ok(())
     }
 
-    /// Sets attributes that have been checked.
-    pub(super) fn apply(&mut self, number: u64, new: &SetAttr) -> Result<()> {
+    /// Sets checked attributes.
+    pub(crate) fn apply(&mut self, number: u64, new: &SetAttr) -> Result<()> {
         if *new == SetAttr::NONE {
             return Ok(());
         }
@@ -288,13 +288,13 @@ impl State {
             _ => (0, 0),
         };
         if (new.uid.is_some() || new.gid.is_some()) && node.kind() != FileType::Directory {
-            // A new owner must not inherit the old one's set-uid program.
+            // A new owner must not inherit a set-uid program of the old one.
             node.mode &= if node.mode & 0o010 != 0 { !0o6000 } else { !0o4000 };
         }
         node.uid = new.uid.unwrap_or(node.uid);
         node.gid = new.gid.unwrap_or(node.gid);
         if let Some(mode) = new.mode.filter(|_| node.kind() != FileType::SymLink) {
-            node.mode = mode & attrs::MODE_MASK;
+            node.mode = mode & args::MODE_MASK;
         }
         let stamp = |set: SetTime, old: NfsTime| match set {
             SetTime::Keep => old,

@@ -1,12 +1,12 @@
-//! What nobody gets at, though it lies in the export: the server's own keys.
+//! Objects in an export that clients must not reach: the server's own keys.
 //!
-//! A directory that is protected is seen, but nobody lists it, nor finds, makes or changes anything in it. A file that is protected is
-//! seen, but nobody reads or changes it, nor takes its name or gives it another. They are known by their inode numbers,
-//! which are nobody else's for as long as they are open here, and stay when an overlay copies them up.
+//! A protected directory is visible, but clients cannot list, search or change it. A protected file is visible, but clients
+//! cannot read, change, rename, link or remove it. Objects are identified by inode number. An open descriptor keeps the number
+//! in use, and a copy-up of an overlay keeps it, too.
 //!
-//! The directories and symbolic links that their paths lead through keep their names, too: with another directory in the
-//! place of one of them the next start of the server would find other keys there, and close those instead. Only what is
-//! on the way when the export is opened counts: what somebody renames on this machine is not noticed.
+//! The directories and symbolic links on the path to a protected object keep their names. Otherwise a client could put another
+//! directory there, and the next start of the server would protect that one. Paths are resolved when the export is opened:
+//! later renames by local programs are not noticed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
@@ -18,32 +18,29 @@ use remora_wire::nfs3::{FileType, Status};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
-use crate::Result;
-use crate::local::handles::file_id::InodeKey;
-use crate::local::inode::stat;
+use crate::local::inode::stat::{self, InodeKey};
+use crate::types::Result;
 
-/// See the module.
+/// The protected objects of an export, and the objects on the paths to them.
 #[derive(Default)]
 pub(crate) struct ProtectedPaths {
-    /// By inode number: what is protected, and what leads there.
-    inodes: BTreeMap<u64, ProtectedInode>,
+    by_ino: BTreeMap<u64, ProtectedInode>,
 }
 
-/// Symbolic links on a way, at most, as for the kernel.
+/// Most symbolic links on a path, as in the kernel.
 const LINKS_MAX: usize = 40;
-/// Opens an object only to name it.
-const NAMED: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const OPEN_FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 struct ProtectedInode {
-    /// Whether it is protected. What only leads there keeps its name and is open to clients otherwise.
+    /// False for an object on the path to a protected one, which keeps its name only.
     is_protected: bool,
-    /// Keeps the inode number from being used again.
+    /// Keeps the inode number in use.
     _fd: OwnedFd,
 }
 
 impl ProtectedPaths {
-    /// Those of `paths` that are in the export of `dir`, which is open as `root`. Skips a path that does not exist, and
-    /// one that this process may not search: a server without root's rights cannot lead its clients there either.
+    /// Finds those of `paths` that are in the export of `dir`, which is open as `root`. Skips paths that do not exist or that
+    /// this process may not search: a server without root's rights cannot lead clients there either.
     pub(crate) fn find(paths: &[PathBuf], dir: &Path, root: &OwnedFd) -> io::Result<ProtectedPaths> {
         let dir = dir.canonicalize()?;
         let mut protected = ProtectedPaths::default();
@@ -56,13 +53,13 @@ impl ProtectedPaths {
             };
             if let Some(fd) = open(&path, &dir, root)? {
                 let ino = stat::of(&fd)?.key.ino;
-                protected.inodes.insert(ino, ProtectedInode { is_protected: true, _fd: fd });
+                protected.by_ino.insert(ino, ProtectedInode { is_protected: true, _fd: fd });
             }
         }
         Ok(protected)
     }
 
-    /// Holds what `path` leads through, as far as this process can follow it, on the file system `fsid`.
+    /// Adds the objects on `path` that are on the file system `fsid`, as far as this process can follow it.
     fn hold_path(&mut self, path: &Path, fsid: u64) -> io::Result<()> {
         let names = |path: &Path| path.components().map(|c| c.as_os_str().to_owned()).collect::<VecDeque<OsString>>();
         let (mut todo, mut at, mut links) = (names(path), PathBuf::from("/"), 0);
@@ -72,13 +69,14 @@ impl ProtectedPaths {
                 Some(Component::ParentDir) => _ = at.pop(),
                 Some(Component::Normal(name)) => {
                     let next = at.join(name);
-                    let fd = match rustix::fs::open(&next, NAMED, Mode::empty()) {
+                    let fd = match rustix::fs::open(&next, OPEN_FLAGS, Mode::empty()) {
                         Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => break,
                         fd => fd?,
                     };
                     let found = stat::of(&fd)?;
                     if found.attr.fsid == fsid {
-                        self.inodes.entry(found.key.ino).or_insert(ProtectedInode { is_protected: false, _fd: fd });
+                        let inode = ProtectedInode { is_protected: false, _fd: fd };
+                        self.by_ino.entry(found.key.ino).or_insert(inode);
                     }
                     if found.attr.kind != FileType::SymLink {
                         at = next;
@@ -98,29 +96,30 @@ impl ProtectedPaths {
         Ok(())
     }
 
-    /// Fails for what is protected.
+    /// Denies access to a protected object.
     pub(crate) fn check(&self, key: InodeKey) -> Result<()> {
-        if self.inodes.get(&key.ino).is_some_and(|inodes| inodes.is_protected) { Err(Status::Access) } else { Ok(()) }
+        let is_protected = self.by_ino.get(&key.ino).is_some_and(|inode| inode.is_protected);
+        if is_protected { Err(Status::Access) } else { Ok(()) }
     }
 
-    /// Fails for what must keep its name.
+    /// Denies a change of the name of a protected object, or of one on the path to it.
     pub(crate) fn check_name(&self, key: InodeKey) -> Result<()> {
-        if self.inodes.contains_key(&key.ino) { Err(Status::Access) } else { Ok(()) }
+        if self.by_ino.contains_key(&key.ino) { Err(Status::Access) } else { Ok(()) }
     }
 }
 
-/// What is at `path`, which leads through no links, if that is in the export.
+/// Opens `path`, which has no symbolic links, if it is in the export.
 fn open(path: &Path, dir: &Path, root: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     let Ok(below) = path.strip_prefix(dir) else {
-        // It may be mounted in two places.
-        let fd = rustix::fs::open(path, NAMED, Mode::empty())?;
-        let is_there = stat::of(&fd)?.attr.fsid == stat::of(root)?.attr.fsid;
-        return Ok(is_there.then_some(fd));
+        // The file system may be mounted in two places.
+        let fd = rustix::fs::open(path, OPEN_FLAGS, Mode::empty())?;
+        let is_exported = stat::of(&fd)?.attr.fsid == stat::of(root)?.attr.fsid;
+        return Ok(is_exported.then_some(fd));
     };
     let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
-    match openat2(root, below, NAMED, Mode::empty(), resolve) {
-        // On what is mounted there, which is not exported with it.
+    match openat2(root, below, OPEN_FLAGS, Mode::empty(), resolve) {
+        // On another file system that is mounted there, and not exported.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::XDEV) => Ok(None),
         done => Ok(Some(done?)),
     }

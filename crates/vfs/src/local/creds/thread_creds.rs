@@ -1,65 +1,144 @@
-//! As whom a thread acts, and for how long.
+//! Credentials of threads: executes system calls with the caller's user and groups.
 //!
-//! To become a caller and oneself again takes six system calls, which is more work than all the rest of a LOOKUP.
-//! So a thread that does nothing but operations of file systems ([`DedicatedThread`]) stays its last caller
-//! behind an operation that is [`keep_creds`], and the next call of the same user finds it there. Whatever must be done as
-//! the server begins with [`own`].
+//! Switching credentials and switching back takes six system calls, more work than the rest of a LOOKUP. So a thread that
+//! executes nothing but file operations ([`DedicatedThread`]) keeps its last caller's credentials after an operation that
+//! allows it ([`keep_creds`]), and the next operation of the same caller finds them in place. Code that needs the server's own
+//! credentials calls [`restore`] first.
 
 use std::cell::{Cell, RefCell};
+use std::io::{Error, ErrorKind};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use remora_wire::nfs3::Status;
 use rustix::fs::{Gid, Uid};
-use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use rustix::process::{getegid, geteuid, getgroups};
+use rustix::thread::{capabilities, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use crate::local::sys::errno::OrStatus;
-use crate::{Cred, Result};
+use crate::local::sys::errors::OrStatus;
+use crate::types::{Cred, Result};
+
+/// Whose credentials operations have: their callers', or the server's.
+pub(crate) struct CredPolicy {
+    own: Arc<Cred>,
+    impersonates: bool,
+}
+
+impl CredPolicy {
+    /// With `impersonate`, which needs root, operations have their callers' credentials; otherwise the server's.
+    pub(crate) fn new(impersonate: bool) -> std::io::Result<CredPolicy> {
+        restore();
+        let gids = getgroups()?.into_iter().map(Gid::as_raw).collect();
+        let own = Cred { uid: geteuid().as_raw(), gid: getegid().as_raw(), gids };
+        let denied = |why| Error::new(ErrorKind::PermissionDenied, why);
+        if impersonate && own.uid != 0 {
+            return Err(denied("cannot take on callers' credentials: the server is not root"));
+        }
+        let policy = CredPolicy { own: Arc::new(own), impersonates: impersonate };
+        let nobody = Cred { uid: 65534, gid: 65534, gids: Vec::new() };
+        let assumed = policy.assume(&nobody).map_err(|_| {
+            denied(
+                "cannot take on callers' credentials: this needs CAP_SETUID, CAP_SETGID and the right to set groups, \
+                 which some user namespaces deny",
+            )
+        })?;
+        // With the user id the kernel drops the capabilities, unless a secure bit forbids it.
+        if assumed.is_some() && !capabilities(None)?.effective.is_empty() {
+            return Err(denied(
+                "a thread with a caller's credentials keeps root's capabilities, which bypass file permissions: start the \
+                 server without the secure bit no-setuid-fixup (securebits(7))",
+            ));
+        }
+        drop(assumed);
+        Ok(policy)
+    }
+
+    /// The credentials with which operations of `cred` are executed.
+    pub(crate) fn effective<'a>(&'a self, cred: &'a Cred) -> &'a Cred {
+        if self.impersonates { cred } else { &self.own }
+    }
+
+    /// Whether operations have their callers' credentials.
+    pub(crate) fn impersonates(&self) -> bool {
+        self.impersonates
+    }
+
+    /// Gives this thread the effective credentials of `cred` until the result is dropped.
+    pub(crate) fn assume(&self, cred: &Cred) -> Result<Option<AssumedCreds>> {
+        if !self.impersonates || *cred == *self.own {
+            restore();
+            return Ok(None);
+        }
+        assume(cred, &self.own).map(Some)
+    }
+}
+
+/// The user with this number. The kernel reserves the largest one for "no change".
+pub(crate) fn uid(raw: u32) -> Result<Uid> {
+    if raw == u32::MAX { Err(Status::Inval) } else { Ok(Uid::from_raw(raw)) }
+}
+
+/// The group with this number, as [`uid`].
+pub(crate) fn gid(raw: u32) -> Result<Gid> {
+    if raw == u32::MAX { Err(Status::Inval) } else { Ok(Gid::from_raw(raw)) }
+}
+
+/// The umask of this process, read without setting it.
+pub(crate) fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let octal = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    octal.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(0)
+}
 
 thread_local! {
-    static THREAD: Thread = const {
-        Thread { dedicated: Cell::new(false), keep_creds: Cell::new(false), in_use: Cell::new(false), impersonation: RefCell::new(None) }
+    static THREAD: ThreadCreds = const {
+        ThreadCreds {
+            is_dedicated: Cell::new(false),
+            may_keep: Cell::new(false),
+            in_use: Cell::new(false),
+            foreign: RefCell::new(None),
+        }
     };
 }
 
-struct Thread {
-    dedicated: Cell<bool>,
-    /// The operation under way may leave it as its caller.
-    keep_creds: Cell<bool>,
-    /// An [`AssumedCreds`] lives.
+struct ThreadCreds {
+    is_dedicated: Cell<bool>,
+    /// The current operation may leave its caller's credentials in place.
+    may_keep: Cell<bool>,
+    /// An [`AssumedCreds`] exists.
     in_use: Cell<bool>,
-    impersonation: RefCell<Option<Impersonation>>,
+    foreign: RefCell<Option<ForeignCreds>>,
 }
 
-/// An identity that was impersonation on, and the thread's own.
-struct Impersonation {
+/// Credentials that the thread has assumed, and its own.
+struct ForeignCreds {
     cred: Cred,
     own: Arc<Cred>,
 }
 
-/// While this lives, its thread, and no other, acts as somebody else.
+/// While this value exists, its thread has a caller's credentials. Other threads keep theirs.
 pub(crate) struct AssumedCreds(OfThread);
 
-/// While this lives, its thread does nothing but operations of file systems: who it acts as between them is
-/// nobody's business.
+/// While this value exists, its thread executes nothing but file operations, so its credentials between them do not matter.
 #[must_use]
 #[derive(Debug)]
 pub struct DedicatedThread(OfThread);
 
-/// While this lives, an operation is under way that begins what it does as the server with [`own`].
+/// While this value exists, the current operation calls [`restore`] before any work that needs the server's credentials.
 #[must_use]
 pub(crate) struct CredsKept(OfThread);
 
-/// Must be dropped on its thread.
+/// Makes a type `!Send`: its values must be dropped on their thread.
 type OfThread = PhantomData<*const ()>;
 
 impl DedicatedThread {
-    /// From now on. Beside another one on the same thread it is good for nothing: the first to go ends both.
+    /// Declares this thread dedicated. Hold at most one value per thread: the first drop ends all.
     pub fn begin() -> DedicatedThread {
-        THREAD.with(|thread| thread.dedicated.set(true));
+        THREAD.with(|thread| thread.is_dedicated.set(true));
         DedicatedThread(PhantomData)
     }
 
-    /// There is nothing to do: the thread is itself until there is.
+    /// Restores the thread's own credentials while it is idle.
     pub fn rest(&self) {
         restore();
     }
@@ -67,50 +146,48 @@ impl DedicatedThread {
 
 impl Drop for DedicatedThread {
     fn drop(&mut self) {
-        THREAD.with(|thread| thread.dedicated.set(false));
+        THREAD.with(|thread| thread.is_dedicated.set(false));
         restore();
     }
 }
 
-/// Begins such an operation.
+/// Allows the current operation to leave its caller's credentials on a dedicated thread.
 pub(crate) fn keep_creds() -> CredsKept {
-    THREAD.with(|thread| thread.keep_creds.set(true));
+    THREAD.with(|thread| thread.may_keep.set(true));
     CredsKept(PhantomData)
 }
 
 impl Drop for CredsKept {
     fn drop(&mut self) {
-        THREAD.with(|thread| thread.keep_creds.set(false));
+        THREAD.with(|thread| thread.may_keep.set(false));
     }
 }
 
-/// Acts as `cred` until the result is dropped, from the thread of a process that is `own`.
-pub(crate) fn assume(cred: &Cred, own: &Arc<Cred>) -> Result<AssumedCreds> {
+/// Gives this thread of a process with the credentials `own` those of `cred`.
+fn assume(cred: &Cred, own: &Arc<Cred>) -> Result<AssumedCreds> {
     THREAD.with(|thread| {
-        let is_already =
-            thread.impersonation.borrow().as_ref().is_some_and(|impersonation| impersonation.cred == *cred);
-        if !is_already {
-            debug_assert!(!thread.in_use.get(), "somebody else at the same time");
-            self::restore();
-            impersonate(thread, cred, own)?;
+        let is_in_place = thread.foreign.borrow().as_ref().is_some_and(|foreign| foreign.cred == *cred);
+        if !is_in_place {
+            debug_assert!(!thread.in_use.get(), "two callers' credentials at once");
+            restore();
+            switch(thread, cred, own)?;
         }
         thread.in_use.set(true);
         Ok(AssumedCreds(PhantomData))
     })
 }
 
-fn impersonate(thread: &Thread, cred: &Cred, own: &Arc<Cred>) -> Result<()> {
+fn switch(thread: &ThreadCreds, cred: &Cred, own: &Arc<Cred>) -> Result<()> {
     let (uid, gid, gids) = raw_ids(cred)?;
-    // If this fails nothing has changed, and there is nothing to undo: who may not set groups could not set them back.
+    // If this fails nothing has changed, and there is nothing to undo.
     set_thread_groups(&gids).nfs()?;
-    // From here on a failure half-way is undone.
-    thread.impersonation.replace(Some(Impersonation { cred: cred.clone(), own: own.clone() }));
+    thread.foreign.replace(Some(ForeignCreds { cred: cred.clone(), own: own.clone() }));
     let done = set_thread_res_gid(None, gid, None)
-        // Last: it takes the right to do the others away. Without CAP_DAC_OVERRIDE, which
-        // goes with the effective uid, the kernel checks permissions as for a local user.
+        // Last, because it drops the capability for the others. It also drops CAP_DAC_OVERRIDE, so the kernel checks
+        // permissions as for a local user.
         .and_then(|()| set_thread_res_uid(None, uid, None));
     if done.is_err() {
-        self::restore();
+        restore();
     }
     done.nfs()
 }
@@ -119,7 +196,7 @@ impl Drop for AssumedCreds {
     fn drop(&mut self) {
         let stays = THREAD.with(|thread| {
             thread.in_use.set(false);
-            thread.dedicated.get() && thread.keep_creds.get()
+            thread.is_dedicated.get() && thread.may_keep.get()
         });
         if !stays {
             restore();
@@ -127,10 +204,13 @@ impl Drop for AssumedCreds {
     }
 }
 
-/// From here on the thread acts as the server, unless an [`AssumedCreds`] lives. Whether that is anything new.
+/// Restores the thread's own credentials, unless an [`AssumedCreds`] exists. Returns whether they changed.
+///
+/// Aborts the process if the kernel refuses: the thread would execute the next caller's operations with this caller's
+/// rights.
 pub(crate) fn restore() -> bool {
-    let impersonation = THREAD.with(|thread| if thread.in_use.get() { None } else { thread.impersonation.take() });
-    let Some(Impersonation { own, .. }) = impersonation else { return false };
+    let foreign = THREAD.with(|thread| if thread.in_use.get() { None } else { thread.foreign.take() });
+    let Some(ForeignCreds { own, .. }) = foreign else { return false };
     let back = || -> Result<()> {
         let (uid, gid, gids) = raw_ids(&own)?;
         set_thread_res_uid(None, uid, None).nfs()?;
@@ -138,15 +218,12 @@ pub(crate) fn restore() -> bool {
         set_thread_groups(&gids).nfs()
     };
     if back().is_err() {
-        // A thread that goes on as the wrong user would do the next caller's work with
-        // this caller's rights.
         std::process::abort();
     }
     true
 }
 
 fn raw_ids(cred: &Cred) -> Result<(Uid, Gid, Vec<Gid>)> {
-    use crate::local::creds::caller_creds::{gid, uid};
     let gids = cred.gids.iter().map(|g| gid(*g)).collect::<Result<_>>()?;
     Ok((uid(cred.uid)?, gid(cred.gid)?, gids))
 }

@@ -1,8 +1,7 @@
-//! Directories cached open for a moment, so that what is in them is reached by one system call.
+//! The cache of open directories, which saves the walk from the root.
 //!
-//! An open descriptor is the directory itself, wherever it goes. That it is still inside the
-//! export is what the way from the root showed when that was last gone, which may be some time
-//! ago ([`Options::revalidate_after`](super::Options::revalidate_after)).
+//! An open descriptor stays on its directory wherever that moves. That the directory is in the export was last verified by the
+//! walk from the root, at most [`Options::revalidate_after`](crate::local::Options::revalidate_after) ago.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,20 +10,19 @@ use std::time::{Duration, Instant};
 use lru::LruCache;
 
 use crate::local::fd_cache::weak_fd::{self, WeakFd};
-use crate::local::handles::file_id::InodeKey;
-use crate::local::inode::stat;
+use crate::local::inode::stat::{self, InodeKey};
 use crate::local::sys::lru_cache::lru_cache;
 
-/// An open directory.
+/// An open directory that was reached from the root.
 #[derive(Clone)]
 pub(crate) struct VerifiedDir {
     pub(crate) fd: Arc<OwnedFd>,
-    /// When the way from the root was gone.
+    /// When it was reached.
     pub(crate) verified_at: Instant,
 }
 
 impl VerifiedDir {
-    /// By a way gone just now.
+    /// A directory that was reached just now.
     pub(crate) fn now(fd: Arc<OwnedFd>) -> VerifiedDir {
         VerifiedDir { fd, verified_at: Instant::now() }
     }
@@ -32,40 +30,37 @@ impl VerifiedDir {
 
 #[derive(Clone)]
 struct CachedDir {
-    way: VerifiedDir,
-    /// Opened so that it can be synced.
+    dir: VerifiedDir,
+    /// The directory opened for reading, which fsync(2) needs.
     syncable: Option<Arc<OwnedFd>>,
 }
 
-/// See the module.
+/// The open directories of an export.
 pub(crate) struct DirCache {
     cached: Mutex<LruCache<InodeKey, CachedDir>>,
     revalidate_after: Duration,
 }
 
 impl DirCache {
-    /// Keeps at most `limit` directories open, with one or two descriptors each, and goes the
-    /// way to them again after `revalidate_after`.
+    /// Keeps at most `limit` directories open, with one or two descriptors each. Each is valid for `revalidate_after`.
     pub(crate) fn new(limit: usize, revalidate_after: Duration) -> DirCache {
         DirCache { cached: Mutex::new(lru_cache(limit)), revalidate_after }
     }
 
-    /// The directory, if the way to it has been gone of late.
+    /// The directory, unless it is due for revalidation.
     pub(crate) fn get(&self, key: InodeKey) -> Option<VerifiedDir> {
         let mut dirs = self.lock();
-        dirs.get(key)
-            .filter(|cached| cached.way.verified_at.elapsed() < self.revalidate_after)
-            .map(|cached| cached.way.clone())
+        let cached = dirs.get(key).filter(|cached| cached.dir.verified_at.elapsed() < self.revalidate_after)?;
+        Some(cached.dir.clone())
     }
 
-    /// The directory was reached by this way.
-    pub(crate) fn put(&self, key: InodeKey, way: VerifiedDir) {
+    pub(crate) fn put(&self, key: InodeKey, dir: VerifiedDir) {
         let mut dirs = self.lock();
         let syncable = dirs.get(key).and_then(|cached| cached.syncable.clone());
-        dirs.insert(key, CachedDir { way, syncable });
+        dirs.insert(key, CachedDir { dir, syncable });
     }
 
-    /// The directory to sync, opened by `open` unless it is.
+    /// The directory opened for fsync(2). Calls `open` if it is not cached.
     pub(crate) fn syncable(&self, key: InodeKey, open: impl FnOnce() -> Option<OwnedFd>) -> Option<Arc<OwnedFd>> {
         if let Some(fd) = self.lock().get(key).and_then(|cached| cached.syncable.clone()) {
             return Some(fd);
@@ -77,22 +72,26 @@ impl DirCache {
         Some(fd)
     }
 
-    /// The directory was removed, or is not where it was.
+    /// Closes a directory that was removed or moved.
     pub(crate) fn close(&self, key: InodeKey) {
         self.lock().remove(key);
     }
 
-    /// Closes what is no more; whether there was any. Somebody else removed it.
+    /// Closes directories that another program removed. Returns whether there were any.
     pub(crate) fn close_removed(&self) -> bool {
-        self.close_without(|fd| stat::links(fd))
+        self.close_unlinked(|fd| stat::links(fd))
     }
 
-    /// Closes what has no `links`, or cannot be looked at; whether there was any.
-    pub(crate) fn close_without(&self, links: impl Fn(&OwnedFd) -> rustix::io::Result<u32>) -> bool {
-        let open = self.lock().cached.iter().map(|(key, cached)| WeakFd::new(*key, &cached.way.fd)).collect();
-        let gone = weak_fd::filter_open(open, |fd| !links(fd).is_ok_and(|links| links > 0));
+    /// Closes directories whose link count is 0 or unknown. Returns whether there were any.
+    pub(crate) fn close_unlinked(&self, links: impl Fn(&OwnedFd) -> rustix::io::Result<u32>) -> bool {
+        let open = self.lock().cached.iter().map(|(key, cached)| WeakFd::new(*key, &cached.dir.fd)).collect();
+        let removed = weak_fd::filter_open(open, |fd| !links(fd).is_ok_and(|links| links > 0));
         let mut dirs = self.lock();
-        gone.iter().for_each(|gone| dirs.remove_if(gone.key, |cached| gone.is(&cached.way.fd)));
+        for weak in &removed {
+            if dirs.cached.peek(&weak.key).is_some_and(|cached| weak.is(&cached.dir.fd)) {
+                dirs.remove(weak.key);
+            }
+        }
         !dirs.evicted.is_empty()
     }
 
@@ -101,8 +100,8 @@ impl DirCache {
     }
 }
 
-/// The directories, locked. What leaves them is closed when the lock is free again, for its place is behind the lock's: a
-/// large directory that was removed takes its time.
+/// The locked cache. Evicted directories are closed after it is unlocked (fields drop in order), because closing a large
+/// removed directory takes long.
 struct LockedDirs<'a> {
     cached: MutexGuard<'a, LruCache<InodeKey, CachedDir>>,
     evicted: Vec<CachedDir>,
@@ -113,17 +112,11 @@ impl LockedDirs<'_> {
         self.cached.get_mut(&key)
     }
 
-    fn insert(&mut self, key: InodeKey, cached: CachedDir) {
-        self.evicted.extend(self.cached.push(key, cached).map(|(_, left)| left));
+    fn insert(&mut self, key: InodeKey, dir: CachedDir) {
+        self.evicted.extend(self.cached.push(key, dir).map(|(_, evicted)| evicted));
     }
 
     fn remove(&mut self, key: InodeKey) {
         self.evicted.extend(self.cached.pop(&key));
-    }
-
-    fn remove_if(&mut self, key: InodeKey, which: impl FnOnce(&CachedDir) -> bool) {
-        if self.cached.peek(&key).is_some_and(which) {
-            self.remove(key);
-        }
     }
 }

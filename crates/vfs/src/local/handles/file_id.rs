@@ -1,27 +1,16 @@
-//! File ids that wait_and_release a restart without any privilege.
+//! File ids that survive restarts without privileges.
 //!
-//! An id is the inode number, the time of birth (which tells an inode's lives apart), and a
-//! hint where to look: one byte for each directory between the root and the object. The hint
-//! narrows a search; what is found counts only if number and birth match.
+//! An id is the inode number, the birth time, and a hint: one byte for each directory between the root and the object. The hint
+//! narrows a search. What is found counts only if number and birth time match.
 
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
-use crate::FileId;
+use crate::local::inode::stat::InodeKey;
+use crate::types::FileId;
 
-/// What an object is, wherever it is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct InodeKey {
-    /// Inode number.
-    pub(crate) ino: u64,
-    /// Birth in nanoseconds since 1970; where the file system does not tell, 0 or what [`InodeGeneration`](crate::local::inode::inode_generation::InodeGeneration)
-    /// has for it.
-    pub(crate) birth_ns: u64,
-}
-
-/// A byte of hash for each directory on the way from the root (which has none) down to the
-/// object's parent, as far as they fit.
+/// A byte of hash for each directory from below the root down to the object's parent, as many as fit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct PathHint {
     len: u8,
@@ -29,10 +18,10 @@ pub(crate) struct PathHint {
 }
 
 impl PathHint {
-    /// The most directories a hint describes.
+    /// The most directories that a hint describes.
     pub(crate) const MAX: usize = FileId::MAX - 16;
 
-    /// The hint for objects in directory `dir`, whose own hint this is.
+    /// The hint of objects in the directory with inode number `dir`, whose own hint this is.
     pub(crate) fn below(mut self, dir: u64) -> PathHint {
         if let Some(slot) = self.bytes.get_mut(usize::from(self.len)) {
             *slot = hash(dir);
@@ -45,39 +34,38 @@ impl PathHint {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// Whether the way down may lead from a directory at `depth` (the root: 0) through its
-    /// subdirectory `dir`.
+    /// Whether the path may lead from a directory at `depth` (the root: 0) through its subdirectory `dir`.
     pub(crate) fn leads_through(&self, depth: usize, dir: u64) -> bool {
         match self.as_bytes().get(depth) {
             Some(byte) => *byte == hash(dir),
-            // Deeper than a hint can tell.
+            // True only if the path may be longer than the hint.
             None => depth >= PathHint::MAX,
         }
     }
 }
 
-/// Only the byte matters, and only to this program; but it must not change between versions.
+/// Must not change between versions.
 fn hash(ino: u64) -> u8 {
-    let mut h = SipHasher13::new_with_keys(0, 0);
-    h.write_u64(ino.to_le());
-    h.finish() as u8
+    let mut hasher = SipHasher13::new_with_keys(0, 0);
+    hasher.write_u64(ino.to_le());
+    hasher.finish() as u8
 }
 
 pub(crate) fn encode(key: InodeKey, hint: &PathHint) -> Option<FileId> {
     let mut bytes = [0; FileId::MAX];
     let (ino, rest) = bytes.split_first_chunk_mut()?;
-    let (born, rest) = rest.split_first_chunk_mut()?;
-    (*ino, *born) = (key.ino.to_be_bytes(), key.birth_ns.to_be_bytes());
+    let (birth, rest) = rest.split_first_chunk_mut()?;
+    (*ino, *birth) = (key.ino.to_be_bytes(), key.birth_ns.to_be_bytes());
     rest.get_mut(..hint.as_bytes().len())?.copy_from_slice(hint.as_bytes());
     FileId::new(bytes.get(..16 + hint.as_bytes().len())?)
 }
 
 pub(crate) fn decode(id: &FileId) -> Option<(InodeKey, PathHint)> {
     let (ino, rest) = id.as_bytes().split_first_chunk()?;
-    let (born, hint) = rest.split_first_chunk()?;
+    let (birth, hint) = rest.split_first_chunk()?;
     let mut bytes = [0; PathHint::MAX];
     bytes.get_mut(..hint.len())?.copy_from_slice(hint);
-    let key = InodeKey { ino: u64::from_be_bytes(*ino), birth_ns: u64::from_be_bytes(*born) };
+    let key = InodeKey { ino: u64::from_be_bytes(*ino), birth_ns: u64::from_be_bytes(*birth) };
     Some((key, PathHint { len: hint.len() as u8, bytes }))
 }
 
@@ -86,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_come_back_with_hints_of_every_length() {
+    fn decode_inverts_encode_for_every_hint_length() {
         let key = InodeKey { ino: 7, birth_ns: 9 };
         let mut hint = PathHint::default();
         for depth in 0..40 {
@@ -101,12 +89,12 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_leads_through_the_directories_it_was_made_of() {
+    fn hint_leads_through_its_own_directories() {
         let dirs: Vec<u64> = (0..30).map(|i| i * 977).collect();
         let hint = dirs.iter().fold(PathHint::default(), |h, d| h.below(*d));
         assert!(dirs.iter().enumerate().all(|(depth, d)| hint.leads_through(depth, *d)));
-        let strangers = (0..1000).filter(|d| hint.leads_through(3, 1_000_000 + d)).count();
-        assert!(strangers < 20, "{strangers} of 1000");
+        let others = (0..1000).filter(|d| hint.leads_through(3, 1_000_000 + d)).count();
+        assert!(others < 20, "{others} of 1000 other directories");
         assert!(!PathHint::default().leads_through(0, 1));
     }
 }

@@ -1,7 +1,6 @@
-//! Where objects are: the names under which they were last seen.
+//! The names under which objects were last seen.
 //!
-//! A bounded memory, not the truth. What it says is checked when it is used; what it forgot is
-//! searched for.
+//! The cache is bounded and may be outdated. Users verify what they open by a cached path, and search for what is not cached.
 
 use std::time::{Duration, Instant};
 
@@ -9,24 +8,32 @@ use lru::LruCache;
 use remora_wire::nfs3::Status;
 use rustix::io::Errno;
 
-use crate::local::handles::file_id::{InodeKey, PathHint};
+use crate::local::handles::file_id::PathHint;
+use crate::local::inode::stat::InodeKey;
 use crate::local::sys::lru_cache::lru_cache;
 
-/// How deep a directory is, the root being at 0, that things are reached in: each time a way is gone it takes
-/// as long as the way is.
+/// The maximum depth of a directory whose entries are reachable; the root has depth 0. Resolving a path takes time in
+/// proportion to its length.
 pub(crate) const DEPTH_MAX: usize = 4096;
 /// Most objects remembered as not found.
 const MISSING_MAX: usize = 1 << 18;
-/// How long an object that a search did not find is not searched for again: it may have been
-/// rename into the tree from outside, but searches are dear.
+/// An object that was not found is not searched for again for this long. It may be moved into the tree meanwhile, but searches
+/// are expensive.
 const MISSING_FOR: Duration = Duration::from_secs(10);
-/// And how many times as long as the search took, at least.
+/// Nor for this many times the duration of the search.
 const MISSING_TIMES: u32 = 60;
 
-/// Names of one object that are remembered, at most.
+/// Most cached names of one object.
 pub(crate) const NAMES_MAX: usize = 2;
 
 /// A name in a directory.
+#[derive(Clone, Copy)]
+pub(crate) struct DirName<'a> {
+    pub(crate) dir: InodeKey,
+    pub(crate) name: &'a [u8],
+}
+
+/// A cached name.
 struct NameInDir {
     parent: InodeKey,
     name: Box<[u8]>,
@@ -44,15 +51,14 @@ impl NameInDir {
 
 struct CachedPath {
     name: NameInDir,
-    /// Another name of a file that has several: when it loses one, nobody need search for it. Boxed
-    /// because few have one.
+    /// Another name of a file that has several, so that losing one needs no search. Boxed because few files have one.
     also: Option<Box<NameInDir>>,
-    /// The hint in the object's id. It stays when the object moves, so that the id does too.
+    /// The hint in the object's id. It does not change when the object moves, so neither does the id.
     hint: PathHint,
 }
 
 impl CachedPath {
-    /// It was seen under this name; it may be there under the former one, too.
+    /// The object was seen under this name. It may still have the former one, too.
     fn seen(&mut self, parent: InodeKey, name: &[u8]) {
         if self.name.is(parent, name) {
             return;
@@ -66,13 +72,13 @@ impl CachedPath {
         }
     }
 
-    /// It has this name instead of the one it was last seen under.
+    /// The object has this name instead of the one last seen.
     fn rename(&mut self, parent: InodeKey, name: &[u8]) {
         self.name = NameInDir::new(parent, name);
         self.also.take_if(|also| also.is(parent, name));
     }
 
-    /// It has this name no more. False if no other one is known.
+    /// The object lost this name. Returns whether another one is cached.
     fn lost(&mut self, parent: InodeKey, name: &[u8]) -> bool {
         if !self.name.is(parent, name) {
             self.also.take_if(|also| also.is(parent, name));
@@ -83,77 +89,84 @@ impl CachedPath {
     }
 }
 
-/// See the module.
+/// Until then an object is not searched for.
+#[derive(Clone, Copy)]
+struct SearchPause {
+    until: Instant,
+    /// Answered meanwhile.
+    status: Status,
+}
+
+/// The cached paths of an export.
 pub(crate) struct PathCache {
     root: InodeKey,
     paths: LruCache<InodeKey, CachedPath>,
-    /// Until when not to search, and what to say meanwhile; `None` for objects that were removed.
-    missing: LruCache<InodeKey, Option<(Instant, Status)>>,
+    /// Objects not to search for; `None` for those that were removed.
+    missing: LruCache<InodeKey, Option<SearchPause>>,
 }
 
 impl PathCache {
-    /// Keeps the `limit` paths that were used last.
+    /// Keeps the `limit` entries that were used last.
     pub(crate) fn new(root: InodeKey, limit: usize) -> PathCache {
         PathCache { root, paths: lru_cache(limit), missing: lru_cache(MISSING_MAX) }
     }
 
-    /// `key` is `name` in `parent`. Returns the hint for its id: `hint`, unless it has one.
+    /// Caches `name` in `parent` as a path of `key`. Returns the hint of its id: the cached one, or else `hint`.
     pub(crate) fn put(&mut self, key: InodeKey, parent: InodeKey, name: &[u8], hint: PathHint) -> PathHint {
         self.missing.pop(&key);
-        if let Some(place) = self.paths.get_mut(&key) {
-            place.seen(parent, name);
-            return place.hint;
+        if let Some(entry) = self.paths.get_mut(&key) {
+            entry.seen(parent, name);
+            return entry.hint;
         }
         self.paths.put(key, CachedPath { name: NameInDir::new(parent, name), also: None, hint });
         hint
     }
 
-    /// `key` has got another name: `name` in `parent`. `hint` is that in its id.
+    /// `key` got another name, `name` in `parent`. `hint` is that of its id.
     pub(crate) fn add_link(&mut self, key: InodeKey, parent: InodeKey, name: &[u8], hint: PathHint) {
         match self.paths.get_mut(&key) {
-            Some(place) if place.name.is(parent, name) => {}
-            Some(place) => place.also = Some(Box::new(NameInDir::new(parent, name))),
+            Some(entry) if entry.name.is(parent, name) => {}
+            Some(entry) => entry.also = Some(Box::new(NameInDir::new(parent, name))),
             None => {
                 self.put(key, parent, name, hint);
             }
         }
     }
 
-    /// `key`, which was `from`, is `to` now: each a name and the directory it is in. `hint` is for
-    /// its id, unless it has one.
-    pub(crate) fn rename(&mut self, key: InodeKey, from: (InodeKey, &[u8]), to: (InodeKey, &[u8]), hint: PathHint) {
-        // A search that ran meanwhile may have missed it.
+    /// `key` was renamed. `hint` is for its id if none is cached.
+    pub(crate) fn rename(&mut self, key: InodeKey, from: DirName<'_>, to: DirName<'_>, hint: PathHint) {
+        // A concurrent search may have missed it.
         self.missing.pop(&key);
         match self.paths.get_mut(&key) {
-            Some(place) if place.name.is(from.0, from.1) => place.rename(to.0, to.1),
+            Some(entry) if entry.name.is(from.dir, from.name) => entry.rename(to.dir, to.name),
             _ => {
-                self.put(key, to.0, to.1, hint);
-                self.forget_name(key, from.0, from.1);
+                self.put(key, to.dir, to.name, hint);
+                self.forget_name(key, from.dir, from.name);
             }
         }
     }
 
-    /// The names that lead from the root to the directory `key`; as [`depth`](PathCache::depth).
+    /// The path of the directory `key` from the root. Fails as [`depth`](PathCache::depth).
     pub(crate) fn path(&mut self, key: InodeKey) -> rustix::io::Result<Vec<Box<[u8]>>> {
         let mut names = Vec::new();
-        self.climb(key, |_, place| names.push(place.name.name.clone()))?;
+        self.climb(key, |_, entry| names.push(entry.name.name.clone()))?;
         names.reverse();
         Ok(names)
     }
 
-    /// How deep the directory `key` is. [`Errno::NOENT`] if any name on the way is forgotten, and
+    /// The depth of the directory `key`. Fails with [`Errno::NOENT`] if a name on the path is not cached, and with
     /// [`Errno::NAMETOOLONG`] if it is deeper than [`DEPTH_MAX`].
     pub(crate) fn depth(&mut self, key: InodeKey) -> rustix::io::Result<usize> {
         self.climb(key, |_, _| ())
     }
 
-    /// Goes up from `key`, handing what is on the way to `each`; how far it was.
+    /// Climbs from `key` to the root, calls `each` on the way, and returns the depth.
     fn climb(&mut self, key: InodeKey, mut each: impl FnMut(InodeKey, &CachedPath)) -> rustix::io::Result<usize> {
         let (mut at, mut depth, mut mark) = (key, 0_usize, key);
         while at != self.root {
-            let place = self.paths.get(&at).ok_or(Errno::NOENT)?;
-            each(at, place);
-            at = place.name.parent;
+            let entry = self.paths.get(&at).ok_or(Errno::NOENT)?;
+            each(at, entry);
+            at = entry.name.parent;
             depth += 1;
             // Somebody else rename one into the other: what is known of them is of different times.
             if at == mark {
@@ -169,12 +182,12 @@ impl PathCache {
         Ok(depth)
     }
 
-    /// The directory `key` is in, and its name there; the one seen last if it has several.
-    pub(crate) fn place(&mut self, key: InodeKey) -> Option<(InodeKey, Box<[u8]>)> {
-        self.paths.get_mut(&key).map(|place| (place.name.parent, place.name.name.clone()))
+    /// The parent of `key` and the name there, the latest if there are several.
+    pub(crate) fn name_of(&mut self, key: InodeKey) -> Option<(InodeKey, Box<[u8]>)> {
+        self.paths.get_mut(&key).map(|entry| (entry.name.parent, entry.name.name.clone()))
     }
 
-    /// The directory `key` is in, and the hint in that directory's id.
+    /// The parent of `key` and the hint of that directory's id.
     pub(crate) fn parent(&mut self, key: InodeKey) -> Option<(InodeKey, PathHint)> {
         let parent = self.paths.get_mut(&key)?.name.parent;
         if parent == self.root {
@@ -184,8 +197,7 @@ impl PathCache {
         Some((parent, hint))
     }
 
-    /// The hint for what is in `dir`, from where `dir` is now; if that is forgotten, from
-    /// `known`, the hint in the id of `dir`.
+    /// The hint of objects in `dir`, from the cached path of `dir`, or else from `known`, the hint of its id.
     pub(crate) fn hint_in(&mut self, dir: InodeKey, known: PathHint) -> PathHint {
         let mut way = Vec::new();
         if self.climb(dir, |at, _| way.push(at.ino)).is_err() {
@@ -194,9 +206,9 @@ impl PathCache {
         way.iter().rev().fold(PathHint::default(), |hint, ino| hint.below(*ino))
     }
 
-    /// `key` has this name no more, but it may live on under another.
+    /// `key` lost this name. It may have another one.
     pub(crate) fn forget_name(&mut self, key: InodeKey, parent: InodeKey, name: &[u8]) {
-        if self.paths.get_mut(&key).is_some_and(|place| !place.lost(parent, name)) {
+        if self.paths.get_mut(&key).is_some_and(|entry| !entry.lost(parent, name)) {
             self.paths.pop(&key);
         }
     }
@@ -207,18 +219,19 @@ impl PathCache {
         self.missing.put(key, None);
     }
 
-    /// A search that took so long did not find `key`: who asks is `status` so. If that is not
-    /// [`Status::Stale`] it may be there, and is searched for again as soon as the time for that allows.
+    /// A search of this duration ended with `status`. If that is not [`Status::Stale`], the object may exist, and the next
+    /// search may begin sooner.
     pub(crate) fn not_found(&mut self, key: InodeKey, took: Duration, status: Status) {
         let least = if status == Status::Stale { MISSING_FOR } else { Duration::ZERO };
-        self.missing.put(key, Some((Instant::now() + least.max(took * MISSING_TIMES), status)));
+        let until = Instant::now() + least.max(took * MISSING_TIMES);
+        self.missing.put(key, Some(SearchPause { until, status }));
     }
 
-    /// Why it is pointless to search for `key`, if it is.
+    /// The status to answer instead of searching for `key`, if any.
     pub(crate) fn missing(&mut self, key: InodeKey) -> Option<Status> {
         match *self.missing.get(&key)? {
             None => Some(Status::Stale),
-            Some((until, status)) => (Instant::now() < until).then_some(status),
+            Some(pause) => (Instant::now() < pause.until).then_some(pause.status),
         }
     }
 }
@@ -230,10 +243,10 @@ mod tests {
     const ROOT: InodeKey = InodeKey { ino: 1, birth_ns: 0 };
     const FILE: InodeKey = InodeKey { ino: 2, birth_ns: 0 };
 
-    /// What is known of the file, from the last seen on.
+    /// The cached names of the file, the latest first.
     fn known(cache: &mut PathCache) -> Vec<String> {
         let mut names = Vec::new();
-        while let Some((parent, name)) = cache.place(FILE) {
+        while let Some((parent, name)) = cache.name_of(FILE) {
             cache.forget_name(FILE, parent, &name);
             names.push(String::from_utf8(name.into()).unwrap());
         }
@@ -248,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_two_names_are_known() {
+    fn last_two_names_are_cached() {
         let hint = PathHint::default();
         let see = |cache: &mut PathCache, name: &[u8]| {
             cache.put(FILE, ROOT, name, hint);
@@ -270,23 +283,25 @@ mod tests {
     }
 
     #[test]
-    fn a_move_takes_one_name_and_leaves_the_other() {
+    fn rename_replaces_one_of_two_names() {
         let rename = |from: &[u8], to: &[u8]| {
             after(|t| {
                 t.add_link(FILE, ROOT, b"b", PathHint::default());
-                t.rename(FILE, (ROOT, from), (ROOT, to), PathHint::default());
+                t.rename(FILE, DirName { dir: ROOT, name: from }, DirName { dir: ROOT, name: to }, PathHint::default());
             })
         };
         assert_eq!(rename(b"a", b"c"), ["c", "b"]);
         assert_eq!(rename(b"b", b"c"), ["c", "a"]);
         assert_eq!(rename(b"a", b"b"), ["b"]);
         assert_eq!(rename(b"other", b"c"), ["c", "a"]);
-        let alone = after(|t| t.rename(FILE, (ROOT, b"a"), (ROOT, b"b"), PathHint::default()));
-        assert_eq!(alone, ["b"], "what has one name goes on with one");
+        let alone = after(|t| {
+            t.rename(FILE, DirName { dir: ROOT, name: b"a" }, DirName { dir: ROOT, name: b"b" }, PathHint::default())
+        });
+        assert_eq!(alone, ["b"], "one name stays one");
     }
 
     #[test]
-    fn an_object_keeps_its_hint_for_as_long_as_a_name_is_known() {
+    fn hint_stays_while_a_name_is_cached() {
         let [first, other] = [3, 4].map(|dir| PathHint::default().below(dir));
         let mut cache = PathCache::new(ROOT, 10);
         assert_eq!(cache.put(FILE, ROOT, b"a", first), first);
@@ -296,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_that_failed_is_repeated_sooner_than_one_that_found_nothing() {
+    fn failed_search_is_repeated_sooner_than_stale() {
         let mut cache = PathCache::new(ROOT, 10);
         cache.not_found(FILE, Duration::ZERO, Status::Stale);
         assert_eq!(cache.missing(FILE), Some(Status::Stale));

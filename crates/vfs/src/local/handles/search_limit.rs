@@ -1,24 +1,23 @@
-//! How many searches for objects there are at once.
+//! Bounds on concurrent searches.
 //!
-//! Who asks for an object that must be searched for has a thread of the server's do nothing else meanwhile.
-//! A short search is anybody's; of long ones there are few, so that threads are left for those who ask for what
-//! is where it was.
+//! A search occupies one executor thread. Short searches are unlimited; of long ones only a few run at a time, so that threads
+//! remain for requests whose objects need no search.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use remora_wire::nfs3::Status;
 
-use crate::Result;
+use crate::types::Result;
 
-/// LongSearch searches at once.
+/// Most long searches at a time.
 const LONG_MAX: usize = 2;
-/// What a search may look at before it is a long one, in entries: that takes some tens of milliseconds.
+/// A search is long beyond this many entries, which take some tens of milliseconds.
 const SHORT_MAX: usize = 100_000;
-/// To open a directory takes as long as to look at so many entries.
+/// The cost of opening a directory, in entries.
 pub(crate) const DIR_COST: usize = 16;
 
-/// The searches under way.
+/// The searches of an export that are running.
 #[derive(Default)]
 pub(crate) struct SearchLimit {
     long: AtomicUsize,
@@ -26,23 +25,23 @@ pub(crate) struct SearchLimit {
 }
 
 impl SearchLimit {
-    /// OpenMode who looks at a great many entries, one at a time. [`Status::Jukebox`] if somebody else does.
+    /// Permission to examine very many entries, for one search at a time. Fails with [`Status::Jukebox`] if another has it.
     pub(crate) fn exclusive(&self) -> Result<MutexGuard<'_, ()>> {
         match self.exclusive.try_lock() {
-            Ok(exclusive) => Ok(exclusive),
+            Ok(guard) => Ok(guard),
             Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => Err(Status::Jukebox),
         }
     }
 
-    fn long(&self) -> Result<LongSearch<'_>> {
+    fn begin_long(&self) -> Result<LongSearch<'_>> {
         let more = |running| (running < LONG_MAX).then_some(running + 1);
         self.long.fetch_update(Relaxed, Relaxed, more).map_err(|_| Status::Jukebox)?;
         Ok(LongSearch(&self.long))
     }
 }
 
-/// Leave to search for long, while it lives.
+/// Permission for a long search, while the value exists.
 struct LongSearch<'a>(&'a AtomicUsize);
 
 impl Drop for LongSearch<'_> {
@@ -51,23 +50,23 @@ impl Drop for LongSearch<'_> {
     }
 }
 
-/// What one search has done so far.
+/// The work of one search so far.
 pub(crate) struct SearchBudget<'a> {
-    searches: &'a SearchLimit,
+    limit: &'a SearchLimit,
     long: Option<LongSearch<'a>>,
     spent: usize,
 }
 
 impl<'a> SearchBudget<'a> {
-    pub(crate) fn new(searches: &'a SearchLimit) -> SearchBudget<'a> {
-        SearchBudget { searches, long: None, spent: 0 }
+    pub(crate) fn new(limit: &'a SearchLimit) -> SearchBudget<'a> {
+        SearchBudget { limit, long: None, spent: 0 }
     }
 
-    /// It looks at so many more entries. [`Status::Jukebox`] if it becomes a long search and there are enough.
+    /// Accounts for `entries` more. Fails with [`Status::Jukebox`] if the search becomes long and too many are.
     pub(crate) fn spend(&mut self, entries: usize) -> Result<()> {
         self.spent = self.spent.saturating_add(entries);
         if self.spent > SHORT_MAX && self.long.is_none() {
-            self.long = Some(self.searches.long()?);
+            self.long = Some(self.limit.begin_long()?);
         }
         Ok(())
     }
@@ -83,17 +82,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_long_searches_there_are_few_at_once() {
-        let searches = SearchLimit::default();
+    fn long_searches_are_limited() {
+        let limit = SearchLimit::default();
         let after = |entries| {
-            let mut budget = SearchBudget::new(&searches);
+            let mut budget = SearchBudget::new(&limit);
             budget.spend(entries).map(|()| budget)
         };
         let mut long: Vec<_> = (0..LONG_MAX).map(|_| after(SHORT_MAX + 1).unwrap()).collect();
         assert_eq!(after(SHORT_MAX + 1).err(), Some(Status::Jukebox));
-        assert!(after(SHORT_MAX).is_ok(), "a short one");
-        assert_eq!(long[0].spend(SHORT_MAX), Ok(()), "it has begun");
+        assert!(after(SHORT_MAX).is_ok(), "a short search");
+        assert_eq!(long[0].spend(SHORT_MAX), Ok(()), "a running long search");
         long.pop();
-        assert!(after(SHORT_MAX + 1).is_ok());
+        assert!(after(SHORT_MAX + 1).is_ok(), "after another one ended");
     }
 }

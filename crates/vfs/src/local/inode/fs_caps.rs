@@ -1,39 +1,37 @@
-//! What sort of file system a disk is.
+//! The capabilities of the file system of an export: how it keeps names, attributes and birth times.
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rustix::fs::fstatfs;
+use rustix::fs::{Mode, OFlags, SeekFrom, fstatfs, openat, seek};
 
 use crate::local::inode::inode_reuse::TICK_MAX;
 
-/// What the disk is, as far as it matters here.
+/// What the local disk needs to know of a file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FsCaps {
-    /// Whether it has a journal that takes a new object and its name in one step, so that syncing
-    /// the directory makes both stable: ext4 with a journal of its own, and XFS. What cannot be
-    /// told counts as none.
+    /// A journal commits a new object together with its name, so one fsync of the directory makes both stable: ext4 with an
+    /// internal journal, and XFS. False if unknown.
     pub(crate) has_journal: bool,
-    /// Whether what is made gets the ACL that its directory hands down in a step of its own, behind that: XFS.
+    /// A new object inherits its directory's default ACL in a second transaction, after its creation: XFS.
     pub(crate) acl_after_create: bool,
-    /// Whether syncfs(2) writes names and attributes. FUSE asks nothing of the process behind it then (but for
-    /// virtiofs, which cannot be told apart), and 9p and eCryptfs nothing of what is below.
+    /// syncfs(2) flushes names and attributes. Not so on FUSE, which sends its process nothing (except virtiofs, which looks
+    /// the same from here), nor on 9p and eCryptfs, which do not flush the file system below.
     pub(crate) syncfs_is_complete: bool,
-    /// Whether what is removed while it is open here goes on under another name (`.nfsXXXX`, `.fuse_hiddenXXXX`), so
-    /// that its directory cannot be removed, or cannot be removed at all: NFS, FUSE and CIFS.
+    /// An open object that is removed gets a hidden name (`.nfsXXXX`, `.fuse_hiddenXXXX`), which blocks the removal of its
+    /// directory, or cannot be removed: NFS, FUSE and CIFS.
     pub(crate) silly_renames: bool,
-    /// Whether what a cookie of a listing means is up to who opened the directory: FUSE, and CIFS.
+    /// Directory cookies are valid for one open descriptor only: FUSE and CIFS.
     pub(crate) volatile_cookies: bool,
-    /// Whether this machine's kernel decides about files by mode bits and POSIX ACL: local file systems. What is not
-    /// known for that counts as decided elsewhere, as on network file systems.
+    /// The kernel of this machine checks permissions by mode and POSIX ACL. False for network file systems and if unknown.
     pub(crate) local_permissions: bool,
-    /// How much coarser than the kernel's clock tick it keeps birth times (range: up to [`TICK_MAX`]).
+    /// How much coarser than the kernel's clock tick birth times are (range: up to [`TICK_MAX`]).
     pub(crate) birth_grain: Duration,
 }
 
 impl FsCaps {
-    /// Of the disk that `root` is on.
+    /// The capabilities of the file system of `root` on `device`.
     pub(crate) fn of(root: impl AsFd, device: u64) -> FsCaps {
         const EXT: i64 = 0xef53;
         const XFS: i64 = 0x5846_5342;
@@ -45,8 +43,8 @@ impl FsCaps {
         const SMB2: i64 = 0xfe53_4d42;
         let unknown = FsCaps {
             has_journal: false,
-            syncfs_is_complete: true,
             acl_after_create: false,
+            syncfs_is_complete: true,
             silly_renames: false,
             volatile_cookies: false,
             local_permissions: false,
@@ -69,7 +67,7 @@ impl FsCaps {
     }
 }
 
-/// Local file systems on which nothing but [`FsCaps::local_permissions`] is special, by the number in statfs(2)
+/// Local file systems that differ from an unknown one in [`FsCaps::local_permissions`] only, by their number in statfs(2)
 /// (`linux/magic.h`).
 const OTHER_LOCAL: [i64; 20] = [
     0x9123_683e, // btrfs
@@ -94,10 +92,49 @@ const OTHER_LOCAL: [i64; 20] = [
     0xe0f5_e1e2, // EROFS
 ];
 
-/// Where the kernel tells of the journal inside an ext4 file system.
+/// The kernel's directory of the internal journal of an ext4 file system.
 fn ext_journal(major: u64, minor: u64) -> Option<PathBuf> {
     let device = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}")).ok()?;
     let name = device.file_name()?.to_str()?;
-    // 8 is the journal's inode.
+    // Inode 8 is the journal.
     Some(PathBuf::from(format!("/proc/fs/jbd2/{name}-8"))).filter(|path| path.is_dir())
+}
+
+/// The maximum file size in bytes on the file system of `dir`; `None` without O_TMPFILE.
+///
+/// Linux has no call for this limit (`s_maxbytes`: 4 TiB on ext4 with blocks of 1 KiB), but lseek(2) fails beyond it. A
+/// client that knows the limit rejects a larger write at once instead of at its flush.
+pub(crate) fn file_size_max(dir: impl AsFd) -> Option<u64> {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = openat(dir, ".", flags, Mode::RUSR | Mode::WUSR).ok()?;
+    Some(largest_offset(|offset| seek(&file, SeekFrom::Start(offset)).is_ok()))
+}
+
+/// The largest offset that `fits`, given that all smaller ones do.
+fn largest_offset(fits: impl Fn(u64) -> bool) -> u64 {
+    let (mut low, mut high) = (0, i64::MAX as u64);
+    while low < high {
+        let middle = high - (high - low) / 2;
+        if fits(middle) { low = middle } else { high = middle - 1 }
+    }
+    low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn largest_offset_finds_every_limit() {
+        let end = i64::MAX as u64;
+        for limit in [0, 1, 2, (1 << 32) - 1, 1 << 42, (1 << 42) + 4095, end - 1, end] {
+            assert_eq!(largest_offset(|offset| offset <= limit), limit);
+        }
+    }
+
+    #[test]
+    fn unknown_file_system_has_no_local_permissions() {
+        let procfs = FsCaps::of(std::fs::File::open("/proc").unwrap(), 0);
+        assert!(!procfs.local_permissions, "procfs is not in the table");
+    }
 }

@@ -1,9 +1,8 @@
-//! Inode numbers that do not mean the same for ever, on file systems that tell no births.
+//! The generation of inode numbers that a file system assigns anew.
 //!
-//! FUSE's are mostly counted up by the process behind a mount, as files are looked up: the next mount hands out
-//! the same ones in another order. Those of a compressed image are places in it: another image has other files
-//! there. Such a number, and nothing else, would lead an old id to another file that is there and well. So what
-//! it was counted by takes the place of the birth: the mount, or the image. An id from before is stale then.
+//! FUSE numbers inodes as they are looked up, so after a remount another file has the number. In a compressed image the
+//! number is a position, so another image has another file there. These file systems have no birth times, and an old handle
+//! would reach the wrong file. So the id of the mount replaces the birth time: handles from an earlier mount are stale.
 
 use std::hash::Hasher;
 use std::os::fd::AsFd;
@@ -13,58 +12,57 @@ use siphasher::sip::SipHasher13;
 
 use crate::local::inode::stat::InodeStat;
 
-/// STATX_MNT_ID_UNIQUE (Linux 6.8): a number that no mount had before, nor will have until the next boot.
+/// STATX_MNT_ID_UNIQUE (Linux 6.8): a mount id that is not reused before the next boot.
 const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
-/// See the module.
+/// The generation of the inode numbers of an export.
 pub(crate) struct InodeGeneration {
-    /// The root's number. It is known without what is told here: whoever has mounted it finds it again.
-    root: u64,
-    /// What stands for a birth: never 0.
+    /// The root's inode number. The root keeps its id across mounts, so clients need not mount again.
+    root_ino: u64,
+    /// Replaces a missing birth time; never 0.
     generation: u64,
-    end: Option<HandleLifetime>,
+    lifetime: Option<HandleLifetime>,
 }
 
-/// When handles of an export go stale though the files are there.
+/// How long the file handles of an export are valid, if not as long as their files exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HandleLifetime {
-    /// When its file system is mounted anew.
+    /// Until the file system is unmounted.
     WithMount,
-    /// When the server ends: the kernel does not tell one mount from the next.
+    /// Until the server exits: this kernel does not distinguish one mount from the next.
     WithServer,
 }
 
 impl InodeGeneration {
-    /// Of the disk that `dir` is on, as it was found, and that looks like `root`; `None` where a number stays its
-    /// file's. `start` is different at every start.
+    /// The generation for the export of `dir`, whose stat is `root`; `None` if the file system keeps a file's number.
+    /// `start` differs at each start of the server.
     pub(crate) fn of(dir: impl AsFd, root: &InodeStat, start: [u8; 8]) -> Option<InodeGeneration> {
         if !renumbers(fstatfs(&dir).ok()?.f_type) {
             return None;
         }
-        let (generation, end) = match mount(dir) {
-            Some(mount) => (mount, Some(HandleLifetime::WithMount)),
-            None => (u64::from_be_bytes(start), Some(HandleLifetime::WithServer)),
+        let (generation, lifetime) = match mount_hash(dir) {
+            Some(mount) => (mount, HandleLifetime::WithMount),
+            None => (u64::from_be_bytes(start), HandleLifetime::WithServer),
         };
-        // Where births are told after all, nothing ends.
-        let end = end.filter(|_| root.key.birth_ns == 0);
-        Some(InodeGeneration { root: root.key.ino, generation: generation.max(1), end })
+        let lifetime = (root.key.birth_ns == 0).then_some(lifetime);
+        Some(InodeGeneration { root_ino: root.key.ino, generation: generation.max(1), lifetime })
     }
 
-    /// What the kernel says of an object, with something in place of a birth that it does not tell.
-    pub(crate) fn within(&self, mut stat: InodeStat) -> InodeStat {
-        if stat.key.birth_ns == 0 && stat.key.ino != self.root {
+    /// `stat` with the generation in place of a missing birth time.
+    pub(crate) fn apply(&self, mut stat: InodeStat) -> InodeStat {
+        if stat.key.birth_ns == 0 && stat.key.ino != self.root_ino {
             stat.key.birth_ns = self.generation;
         }
         stat
     }
 
     pub(crate) fn handle_lifetime(&self) -> Option<HandleLifetime> {
-        self.end
+        self.lifetime
     }
 }
 
-/// Whether a file system of this type (statfs(2)) tells no births and numbers its inodes anew at each mount, or in each
-/// image. Others without births, as ext4 with small inodes and NFS, keep a file's number.
+/// Whether a file system of this type (statfs(2)) has no birth times and numbers its inodes anew at each mount or in each
+/// image. Others without birth times, such as ext4 with small inodes and NFS, keep a file's number.
 fn renumbers(f_type: i64) -> bool {
     const FUSE: i64 = 0x6573_5546; // virtiofs, too
     const RAMFS: i64 = 0x8584_58f6;
@@ -73,27 +71,25 @@ fn renumbers(f_type: i64) -> bool {
     [FUSE, RAMFS].contains(&f_type) || IMAGES.contains(&f_type)
 }
 
-/// The mount of `dir`, unlike all others at any time.
-fn mount(dir: impl AsFd) -> Option<u64> {
+/// A hash of boot and mount of `dir`. It must not change between versions.
+fn mount_hash(dir: impl AsFd) -> Option<u64> {
     let mount = statx(dir, "", AtFlags::EMPTY_PATH, UNIQUE).ok()?;
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id").ok()?;
-    let told = mount.stx_mask & UNIQUE.bits() != 0;
-    told.then(|| hash(&[&boot, &mount.stx_mnt_id.to_be_bytes()]))
-}
-
-/// It must not change between versions.
-fn hash(parts: &[&[u8]]) -> u64 {
-    let mut h = SipHasher13::new_with_keys(0, 0);
-    parts.iter().for_each(|part| h.write(part));
-    h.finish()
+    let is_unique = mount.stx_mask & UNIQUE.bits() != 0;
+    is_unique.then(|| {
+        let mut hasher = SipHasher13::new_with_keys(0, 0);
+        hasher.write(&boot);
+        hasher.write(&mount.stx_mnt_id.to_be_bytes());
+        hasher.finish()
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::local::handles::file_id::InodeKey;
-    use crate::local::inode::stat;
     use std::fs::File;
+
+    use super::*;
+    use crate::local::inode::stat::{self, InodeKey};
 
     fn stat(ino: u64, birth_ns: u64) -> InodeStat {
         let stat = stat::of(File::open("/").unwrap()).unwrap();
@@ -101,30 +97,28 @@ mod tests {
     }
 
     #[test]
-    fn a_number_without_a_birth_means_something_else_when_counted_anew() {
-        let numbers = |generation| InodeGeneration { root: 1, generation, end: None };
+    fn missing_birth_is_replaced_by_the_generation() {
+        let numbers = |generation| InodeGeneration { root_ino: 1, generation, lifetime: None };
         for (ino, birth_ns, same) in [(1, 0, true), (7, 0, false), (7, 9, true)] {
-            let [one, other] = [3, 4].map(|generation| numbers(generation).within(stat(ino, birth_ns)).key);
-            assert_eq!(one == other, same, "{ino}, born at {birth_ns}");
-            assert_eq!(numbers(3).within(stat(ino, birth_ns)).key, one);
+            let [one, other] = [3, 4].map(|generation| numbers(generation).apply(stat(ino, birth_ns)).key);
+            assert_eq!(one == other, same, "inode {ino}, birth {birth_ns}");
+            assert_eq!(numbers(3).apply(stat(ino, birth_ns)).key, one);
         }
     }
 
     #[test]
-    fn the_usual_file_systems_keep_their_numbers() {
+    fn usual_file_systems_keep_their_numbers() {
         const EXT: i64 = 0xef53;
         const NFS: i64 = 0x6969;
         const XFS: i64 = 0x5846_5342;
-        for kind in [EXT, NFS, XFS] {
-            assert!(!renumbers(kind));
-        }
+        assert!([EXT, NFS, XFS].iter().all(|f_type| !renumbers(*f_type)));
     }
 
     #[test]
-    fn a_mount_is_the_same_for_as_long_as_it_is_there() {
-        let [one, again] = [0, 1].map(|_| mount(File::open("/").unwrap()));
+    fn mount_hash_is_stable_and_differs_by_mount() {
+        let [one, again] = [0, 1].map(|_| mount_hash(File::open("/").unwrap()));
         assert_eq!(one, again);
-        let proc = mount(File::open("/proc").unwrap());
+        let proc = mount_hash(File::open("/proc").unwrap());
         assert!(one.is_none() || one != proc);
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::local::handles::file_id::InodeKey;
+use crate::local::inode::stat::InodeKey;
 
 /// Longer than a clock tick on any Linux (at most 10 ms).
 pub(crate) const TICK_MAX: Duration = Duration::from_millis(20);
@@ -44,7 +44,7 @@ impl InodeReuseGuard {
         InodeReuseGuard { held: VecDeque::new(), max, released: Vec::new(), birth_grain }
     }
 
-    /// Returns the released descriptors. The caller closes them after it unlocks the inode_reuse: closing a large file
+    /// Returns the released descriptors. The caller closes them after it unlocks this value: closing a large file
     /// without a name frees its blocks, which may take seconds.
     #[must_use]
     pub(crate) fn take_released(&mut self) -> Vec<Arc<OwnedFd>> {
@@ -57,11 +57,11 @@ impl InodeReuseGuard {
             return;
         }
         let tick_ns = tick_ns();
-        while let Some(grave) = self.held.front()
-            && (self.is_over(grave.key.birth_ns, tick_ns) || grave.since.elapsed() >= TICK_MAX)
-            && let Some(grave) = self.held.pop_front()
+        while let Some(oldest) = self.held.front()
+            && (self.is_over(oldest.key.birth_ns, tick_ns) || oldest.since.elapsed() >= TICK_MAX)
+            && let Some(oldest) = self.held.pop_front()
         {
-            self.released.push(grave.fd);
+            self.released.push(oldest.fd);
         }
     }
 
@@ -69,7 +69,7 @@ impl InodeReuseGuard {
     pub(crate) fn wait_and_release(&mut self) -> bool {
         let Some(newest) = self.held.back() else { return false };
         std::thread::sleep(TICK_MAX.saturating_sub(newest.since.elapsed()));
-        self.released.extend(self.held.drain(..).map(|grave| grave.fd));
+        self.released.extend(self.held.drain(..).map(|oldest| oldest.fd));
         true
     }
 
@@ -107,8 +107,8 @@ pub(crate) fn tick_ns() -> u64 {
 mod tests {
     use super::*;
 
-    const GRAVES: usize = 100;
-    const OPEN_MAX: usize = 16 * GRAVES;
+    const HELD: usize = 100;
+    const OPEN_MAX: usize = 16 * HELD;
     const AGO: u64 = 60_000_000_000;
     const GRAINS: [Duration; 2] = [Duration::ZERO, TICK_MAX];
 
@@ -129,8 +129,8 @@ mod tests {
             // A little in the future, so that the tick does not pass during the test.
             hold(&mut guard, tick_ns() + 9_000_000);
             assert_eq!(guard.held.len(), 1);
-            (0..2 * GRAVES).for_each(|_| hold(&mut guard, tick_ns() + 9_000_000));
-            assert!(guard.held.len() <= GRAVES);
+            (0..2 * HELD).for_each(|_| hold(&mut guard, tick_ns() + 9_000_000));
+            assert!(guard.held.len() <= HELD);
             hold(&mut guard, tick_ns() + 9_000_000);
             assert!(guard.wait_and_release() && !guard.wait_and_release());
             hold(&mut guard, tick_ns() + 9_000_000);

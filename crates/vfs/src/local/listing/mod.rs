@@ -1,5 +1,8 @@
-//! Part of the local disk: listing.
+//! Directory listings.
+//!
+//! [`getdents`] reads the entries of an open directory. [`open_listings`] keeps a directory open between the pages of a listing
+//! where cookies are not valid for another descriptor. READDIR itself is in `ops::readdir`.
 
-#[expect(clippy::disallowed_methods, reason = "how long ago a listing went on is real time")]
+pub(crate) mod getdents;
+#[expect(clippy::disallowed_methods, reason = "a listing is idle in real time")]
 pub(crate) mod open_listings;
-pub(crate) mod readdir;

@@ -1,36 +1,34 @@
-//! OpenListings that stay open from page to page, where a cookie is good for nothing else.
+//! Listings that keep their descriptor from page to page.
 //!
-//! An overlay of several layers, and a process behind FUSE or a server behind SMB, make a list of a directory for whoever has
-//! opened it, and a cookie is a place in that list: to who opens the directory anew after something was removed it
-//! means another place, and what has moved there is passed over. So what a listing was begun with stays open until it
-//! has not been used for a while, and the verifier that the client comes back with says which it is (RFC 1813,
-//! section 3.3.16). One that is there no more goes on as well as it can.
+//! An overlay of several layers, a FUSE process or an SMB server makes a list of a directory for each descriptor, and a cookie
+//! is a position in that list. On another descriptor it would mean another position after a removal, and skip entries. So the
+//! descriptor of a listing stays open until it is idle, and the verifier identifies it (RFC 1813, section 3.3.16). A listing
+//! whose descriptor was closed continues on a new one as well as it can.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::Cred;
-use crate::local::handles::file_id::InodeKey;
-use crate::local::inode::stat;
+use crate::local::inode::stat::{self, InodeKey};
+use crate::types::Cred;
 
-/// The verifier of listings that need none, and of a client that goes on without.
+/// The verifier of listings that need none, and of clients that send none.
 pub(crate) const NO_VERIFIER: [u8; 8] = [0; 8];
-/// A listing that nobody goes on with for so long is closed.
-const IDLE: Duration = Duration::from_secs(30);
+/// A listing without a request for this long is closed.
+const IDLE_MAX: Duration = Duration::from_secs(30);
 
-/// A directory that is open for one listing. Its pages come one after the other.
+/// The descriptor of one listing. Its pages are read one at a time.
 pub(crate) type SharedDir = Arc<Mutex<OwnedFd>>;
 
-/// See the module.
+/// The open listings of an export.
 pub(crate) struct OpenListings {
-    most: usize,
+    max: usize,
     state: Mutex<ListingsState>,
 }
 
 struct ListingsState {
-    /// The one that was used last is at the end.
+    /// The least recently used first.
     listings: VecDeque<OpenListing>,
     next: u64,
 }
@@ -38,25 +36,23 @@ struct ListingsState {
 struct OpenListing {
     verifier: u64,
     dir: InodeKey,
-    /// Whose it is.
     cred: Cred,
     open: SharedDir,
     used: Instant,
 }
 
 impl OpenListings {
-    /// Keeps at most so many open. `first`: the verifier of the first, which is not to be one that clients have from
-    /// before.
-    pub(crate) fn new(most: usize, first: u64) -> OpenListings {
-        OpenListings { most: most.max(1), state: Mutex::new(ListingsState { listings: VecDeque::new(), next: first }) }
+    /// Keeps at most `max` listings open. `first` is the first verifier, which no client must have from an earlier start.
+    pub(crate) fn new(max: usize, first: u64) -> OpenListings {
+        OpenListings { max: max.max(1), state: Mutex::new(ListingsState { listings: VecDeque::new(), next: first }) }
     }
 
-    /// The listing of `dir` that `cred` goes on with; the latest, if its verifier does not say which.
+    /// The listing of `dir` by `cred` with this verifier, or the latest one for [`NO_VERIFIER`].
     pub(crate) fn find(&self, verifier: [u8; 8], dir: InodeKey, cred: &Cred) -> Option<(SharedDir, [u8; 8])> {
         let mut state = self.lock();
-        let says = |l: &OpenListing| verifier == NO_VERIFIER || l.verifier.to_be_bytes() == verifier;
-        let is_meant = |l: &OpenListing| says(l) && l.dir == dir && l.cred == *cred;
-        let at = state.listings.iter().rposition(is_meant)?;
+        let matches = |l: &OpenListing| verifier == NO_VERIFIER || l.verifier.to_be_bytes() == verifier;
+        let is_wanted = |l: &OpenListing| matches(l) && l.dir == dir && l.cred == *cred;
+        let at = state.listings.iter().rposition(is_wanted)?;
         let mut listing = state.listings.remove(at)?;
         listing.used = Instant::now();
         let found = (listing.open.clone(), listing.verifier.to_be_bytes());
@@ -64,26 +60,26 @@ impl OpenListings {
         Some(found)
     }
 
-    /// Keeps a listing that is to go on; its verifier.
+    /// Keeps a listing open and returns its verifier.
     pub(crate) fn keep(&self, dir: InodeKey, cred: &Cred, open: SharedDir) -> [u8; 8] {
         let mut state = self.lock();
-        // Zeros mean none.
+        // Never NO_VERIFIER.
         state.next = state.next.wrapping_add(1).max(1);
         let verifier = state.next;
         state.listings.push_back(OpenListing { verifier, dir, cred: cred.clone(), open, used: Instant::now() });
-        let one_too_many = if state.listings.len() > self.most { state.listings.pop_front() } else { None };
+        let evicted = if state.listings.len() > self.max { state.listings.pop_front() } else { None };
         drop(state);
-        // To close it may take a while.
-        drop(one_too_many);
+        // Closing may take long.
+        drop(evicted);
         verifier.to_be_bytes()
     }
 
-    /// Closes those of a directory that is going or gone.
+    /// Closes the listings of a directory that is being removed.
     pub(crate) fn close(&self, dir: InodeKey) {
         self.close_if(|listing| listing.dir == dir);
     }
 
-    /// Closes those of directories that somebody else removed.
+    /// Closes the listings of directories that another program removed.
     pub(crate) fn close_removed(&self) {
         let state = self.lock();
         let dirs: Vec<(u64, SharedDir)> = state.listings.iter().map(|l| (l.verifier, l.open.clone())).collect();
@@ -93,9 +89,9 @@ impl OpenListings {
         self.close_if(|listing| gone.contains(&listing.verifier));
     }
 
-    /// Closes those that nobody goes on with.
+    /// Closes idle listings.
     pub(crate) fn close_idle(&self) {
-        self.close_if(|listing| listing.used.elapsed() >= IDLE);
+        self.close_if(|listing| listing.used.elapsed() >= IDLE_MAX);
     }
 
     fn close_if(&self, which: impl Fn(&OpenListing) -> bool) {
@@ -104,7 +100,7 @@ impl OpenListings {
         let some: VecDeque<OpenListing> = some;
         state.listings = others;
         drop(state);
-        // To close them may take a while.
+        // Closing may take long.
         drop(some);
     }
 
@@ -122,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_is_its_callers_and_the_oldest_goes() {
+    fn listing_belongs_to_its_caller_and_oldest_is_closed() {
         let (key, other) = (InodeKey { ino: 1, birth_ns: 0 }, InodeKey { ino: 2, birth_ns: 0 });
         let (me, you) = (Cred { uid: 1, gid: 1, gids: vec![] }, Cred { uid: 2, gid: 1, gids: vec![] });
         let listings = OpenListings::new(2, u64::MAX);

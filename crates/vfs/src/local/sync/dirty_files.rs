@@ -1,16 +1,14 @@
-//! Files that have been written to and not flushed since, held open by descriptors that saw it.
+//! Files with unflushed data, each held open by a descriptor that will report its loss.
 //!
-//! That data could not be written back the kernel tells each descriptor that was open then, at its next flush, and
-//! once. A descriptor that is opened later hears of it only if nobody has been told yet and the inode is still
-//! in memory. So a flush speaks for those writes alone that came after its descriptor was opened, or was
-//! flushed last, and no file may be closed while it owes one: a COMMIT would open it anew, hear nothing, and
-//! call stable what is lost.
+//! The kernel reports a write-back error once to each descriptor that was open at that time, at its next flush. A descriptor
+//! that is opened later reports it only if no other has, and the inode is still in memory. So a flush vouches for those writes
+//! only that came after its descriptor was opened or last flushed. If a dirty file were closed, a COMMIT would open it anew,
+//! report nothing, and call lost data stable.
 //!
-//! One descriptor is enough for a file, whoever writes to it: the one by which the first write since the last flush
-//! was done. Those that are being flushed stay here until that has ended, for others who are to flush the same.
+//! One descriptor per file is enough: that of the first write since the last flush. Descriptors stay here until their flush has
+//! ended, so that concurrent flushes of the file use them, too.
 //!
-//! A client may die, or forget, before it commits. So what nobody has written to for [`IDLE`] is flushed without
-//! being asked for, and closed.
+//! A client may die before it commits. So files that are not written for [`DIRTY_IDLE_MAX`] are flushed and closed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -20,14 +18,14 @@ use std::time::{Duration, Instant};
 use rustix::io::Result;
 
 use crate::local::fd_cache::weak_fd::{self, WeakFd};
-use crate::local::handles::file_id::InodeKey;
+use crate::local::inode::stat::InodeKey;
 
-/// What nobody has written to for so long is flushed though nobody commits it: open for writing it could not be run as
-/// a program, nor its file system be made read-only. Clients that are alive commit sooner. By then the kernel has
-/// begun to write it back by itself (after 30 s, looking every 5 s), so the flush finds little to do.
-pub(crate) const IDLE: Duration = Duration::from_secs(60);
+/// A file that is not written for this long is flushed without a COMMIT: while it is open for writing, this machine cannot
+/// execute it nor remount its file system read-only. Live clients commit sooner. The kernel's own write-back begins after 30 s,
+/// so the flush finds little to do.
+pub(crate) const DIRTY_IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// See the module.
+/// The dirty files of an export.
 pub(crate) struct DirtyFiles {
     state: Mutex<State>,
     max: usize,
@@ -36,24 +34,24 @@ pub(crate) struct DirtyFiles {
 #[derive(Default)]
 struct State {
     by_file: HashMap<InodeKey, Vec<DirtyFd>>,
-    /// Those that nobody is flushing, one a file at most, the oldest first.
+    /// The descriptors that no flush covers, at most one per file, the oldest first.
     unflushed: BTreeMap<u64, Unflushed>,
-    next: u64,
+    next_seq: u64,
 }
 
 #[derive(Clone)]
 struct DirtyFd {
-    number: u64,
+    seq: u64,
     fd: Arc<OwnedFd>,
 }
 
 struct Unflushed {
     key: InodeKey,
-    /// When the file was last written to.
+    /// When the file was last written.
     written_at: Instant,
 }
 
-/// What a file owes, while it is being flushed.
+/// The dirty descriptors of a file during a flush.
 #[must_use]
 pub(crate) struct DirtySet {
     key: InodeKey,
@@ -61,13 +59,13 @@ pub(crate) struct DirtySet {
 }
 
 impl DirtyFiles {
-    /// At most `max` files owe (range: from 1), beside those that are being flushed.
+    /// Holds at most `max` dirty files (range: from 1) beside those that are being flushed.
     pub(crate) fn new(max: usize) -> DirtyFiles {
         DirtyFiles { state: Mutex::default(), max: max.max(1) }
     }
 
-    /// The file was written to by `fd`, by somebody who has kept others from writing to it until now. If too
-    /// many owe then, the oldest is to be flushed.
+    /// The file was written through `fd`; the caller holds the file's lock. Returns the oldest dirty file if there are too
+    /// many: the caller must flush it.
     #[must_use]
     pub(crate) fn mark_dirty(&self, key: InodeKey, fd: &Arc<OwnedFd>) -> Option<DirtySet> {
         let mut state = self.lock();
@@ -79,7 +77,7 @@ impl DirtyFiles {
         Some(state.begin_flush(oldest.key))
     }
 
-    /// A flush begins now of a file that nobody has written to for as long as `idle`, if there is one.
+    /// Begins a flush of a file that has not been written for `idle`, if there is one.
     pub(crate) fn begin_idle_flush(&self, idle: Duration) -> Option<DirtySet> {
         let mut state = self.lock();
         let now = Instant::now();
@@ -88,41 +86,41 @@ impl DirtyFiles {
         Some(state.begin_flush(key))
     }
 
-    /// A flush of the file begins now.
+    /// Begins a flush of the file.
     pub(crate) fn begin_flush(&self, key: InodeKey) -> DirtySet {
         self.lock().begin_flush(key)
     }
 
-    /// It has ended. If it failed, too: the verifier tells of all that was written before.
+    /// Ends a flush, also a failed one: the new write verifier makes clients repeat all earlier writes.
     pub(crate) fn end_flush(&self, set: DirtySet) {
         let mut state = self.lock();
         if let Some(fds) = state.by_file.get_mut(&set.key) {
-            fds.retain(|dirty_fd| set.fds.iter().all(|flushed| flushed.number != dirty_fd.number));
+            fds.retain(|dirty_fd| set.fds.iter().all(|flushed| flushed.seq != dirty_fd.seq));
             if fds.is_empty() {
                 state.by_file.remove(&set.key);
             }
         }
     }
 
-    /// The file is gone, and owes nothing to anybody.
+    /// Drops a removed file. Nothing of it need be flushed.
     pub(crate) fn forget(&self, key: InodeKey) {
         let mut state = self.lock();
         let last = state.begin_flush(key);
         state.by_file.remove(&key);
         drop(state);
-        // Here, without the lock: it may give back much room.
+        // Without the lock, because freeing the blocks may take long.
         drop(last);
     }
 
-    /// Closes what has no name any more, as its `links` tell; whether there was any. What cannot be looked at owes
-    /// as before: if it were closed and its data lost, nobody would be told.
+    /// Closes files whose link count is 0. Returns whether there were any. A file whose link count is unknown stays open:
+    /// otherwise a loss of its data would go unreported.
     pub(crate) fn close_removed(&self, links: impl Fn(&OwnedFd) -> Result<u32>) -> bool {
         let open = self.lock().open();
-        let gone = weak_fd::filter_open(open, |fd| links(fd) == Ok(0));
+        let removed = weak_fd::filter_open(open, |fd| links(fd) == Ok(0));
         let mut state = self.lock();
-        let closed: Vec<_> = gone.iter().filter_map(|gone| state.forget(gone)).collect();
+        let closed: Vec<_> = removed.iter().filter_map(|removed| state.forget(removed)).collect();
         drop(state);
-        // Here, without the lock: it may give back much room.
+        // Without the lock, because freeing the blocks may take long.
         !closed.is_empty()
     }
 
@@ -137,39 +135,39 @@ impl State {
         fds.collect()
     }
 
-    /// The file is gone, if it still owes by this descriptor: what is to be closed.
-    fn forget(&mut self, gone: &WeakFd<InodeKey>) -> Option<Vec<DirtyFd>> {
-        let owes = self.by_file.get(&gone.key)?.iter().any(|dirty_fd| gone.is(&dirty_fd.fd));
-        let fds = if owes { self.by_file.remove(&gone.key)? } else { return None };
+    /// Drops the removed file if it is still dirty through this descriptor. Returns what to close.
+    fn forget(&mut self, removed: &WeakFd<InodeKey>) -> Option<Vec<DirtyFd>> {
+        let is_dirty = self.by_file.get(&removed.key)?.iter().any(|dirty_fd| removed.is(&dirty_fd.fd));
+        let fds = if is_dirty { self.by_file.remove(&removed.key)? } else { return None };
         for dirty_fd in &fds {
-            self.unflushed.remove(&dirty_fd.number);
+            self.unflushed.remove(&dirty_fd.seq);
         }
         Some(fds)
     }
 
     fn mark_dirty(&mut self, key: InodeKey, fd: &Arc<OwnedFd>) {
         let (fds, written_at) = (self.by_file.entry(key).or_default(), Instant::now());
-        if let Some(unflushed) = fds.last().and_then(|last| self.unflushed.get_mut(&last.number)) {
+        if let Some(unflushed) = fds.last().and_then(|last| self.unflushed.get_mut(&last.seq)) {
             unflushed.written_at = written_at;
             return;
         }
-        // What is being flushed may not cover this any more.
-        fds.push(DirtyFd { number: self.next, fd: fd.clone() });
-        self.unflushed.insert(self.next, Unflushed { key, written_at });
-        self.next += 1;
+        // A flush that has begun may not cover this write.
+        fds.push(DirtyFd { seq: self.next_seq, fd: fd.clone() });
+        self.unflushed.insert(self.next_seq, Unflushed { key, written_at });
+        self.next_seq += 1;
     }
 
     fn begin_flush(&mut self, key: InodeKey) -> DirtySet {
         let fds = self.by_file.get(&key).cloned().unwrap_or_default();
         for dirty_fd in &fds {
-            self.unflushed.remove(&dirty_fd.number);
+            self.unflushed.remove(&dirty_fd.seq);
         }
         DirtySet { key, fds }
     }
 }
 
 impl DirtySet {
-    /// What to flush.
+    /// The descriptors to flush.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = &OwnedFd> {
         self.fds.iter().map(|dirty_fd| &*dirty_fd.fd)
     }
@@ -178,9 +176,9 @@ impl DirtySet {
         self.fds.is_empty()
     }
 
-    /// By how many this descriptor is held on account of the set.
+    /// The number of references to `fd` that this set accounts for.
     pub(crate) fn holders(&self, fd: &Arc<OwnedFd>) -> usize {
-        // The list's and this one.
+        // One in the list and one here.
         2 * self.fds.iter().filter(|dirty_fd| Arc::ptr_eq(&dirty_fd.fd, fd)).count()
     }
 }
@@ -211,11 +209,11 @@ mod tests {
     }
 
     #[test]
-    fn the_first_descriptor_is_held_until_a_flush_that_began_later_has_ended() {
+    fn first_fd_is_held_until_a_later_flush_ends() {
         let (dirty, first, second) = (DirtyFiles::new(2), open(), open());
         assert!(dirty.mark_dirty(A, &first).is_none() && dirty.mark_dirty(A, &second).is_none());
         let set = dirty.begin_flush(A);
-        assert!(is(&set, &[&first]), "it was there before either write");
+        assert!(is(&set, &[&first]), "it saw both writes");
         assert_eq!((set.holders(&first), Arc::strong_count(&first)), (2, 3));
         assert_eq!((set.holders(&second), Arc::strong_count(&second)), (0, 1));
         assert!(dirty.mark_dirty(A, &second).is_none(), "written after the flush began");
@@ -229,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_is_flushed_if_too_many_owe() {
+    fn oldest_file_is_flushed_beyond_the_limit() {
         let dirty = DirtyFiles::new(1);
         assert!(dirty.mark_dirty(A, &open()).is_none());
         let oldest = dirty.mark_dirty(B, &open()).unwrap();
@@ -244,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_to_is_not_idle_and_the_others_are_flushed_one_by_one() {
+    fn idle_files_are_flushed_one_by_one() {
         let (dirty, hour) = (DirtyFiles::new(8), Duration::from_secs(3600));
         let write = |key| assert!(dirty.mark_dirty(key, &open()).is_none());
         write(A);
@@ -265,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_removed_owes_nothing() {
+    fn removed_file_is_dropped() {
         let (dirty, dir) = (DirtyFiles::new(8), tempfile::tempdir().unwrap());
         for key in [A, B] {
             let path = dir.path().join(key.ino.to_string());
@@ -280,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_looked_at_owes_as_before() {
+    fn file_with_unknown_link_count_stays_dirty() {
         let (dirty, fd) = (DirtyFiles::new(8), open());
         assert!(dirty.mark_dirty(A, &fd).is_none());
         assert!(!dirty.close_removed(|_| Err(Errno::IO)));

@@ -1,4 +1,4 @@
-//! Bounded caches that evict the least recently used entry.
+//! Constructs bounded caches that evict the least recently used entry.
 
 use std::hash::Hash;
 use std::num::NonZeroUsize;

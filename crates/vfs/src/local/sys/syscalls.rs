@@ -1,5 +1,4 @@
-//! The system calls that put data on stable storage. In tests they fail on demand: a disk that
-//! fails is hard to come by. And those that take names away, which tell there what is open meanwhile.
+//! The system calls that flush and unlink. In tests flushes fail on demand, and unlinks count the open descriptors.
 
 #[cfg(test)]
 pub(crate) use failing::{fail_next, fail_next_with, fdatasync, flushes, fsync, lose, syncfs};
@@ -18,11 +17,11 @@ mod removing {
     use rustix::io::Result;
 
     thread_local! {
-        /// By how many descriptors that was open which lost a name, each time, if this is to be noted.
+        /// The number of descriptors open on each unlinked object, while recording.
         static OPEN: RefCell<Option<Vec<usize>>> = const { RefCell::new(None) };
     }
 
-    /// By how many descriptors this process had open what it took names of while it did `work`, each time.
+    /// Runs `work` and returns, for each unlink in it, how many descriptors of this process were open on the object.
     pub(crate) fn open_at_removals(work: impl FnOnce()) -> Vec<usize> {
         OPEN.set(Some(Vec::new()));
         work();
@@ -58,37 +57,37 @@ mod failing {
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
     use rustix::io::{Errno, Result};
 
-    /// Marks descriptors that are still to be told of a failure. It changes nothing else here.
-    const UNTOLD: OFlags = OFlags::NOATIME;
+    /// Marks descriptors whose next flush fails. The flag has no other effect here.
+    const UNREPORTED: OFlags = OFlags::NOATIME;
 
     thread_local! {
-        /// How many of this thread's flushes are to fail, and how.
+        /// How many flushes of this thread fail from now on, and with which error.
         static TO_FAIL: Cell<(u32, Errno)> = const { Cell::new((0, Errno::IO)) };
         static FLUSHES: Cell<u32> = const { Cell::new(0) };
     }
 
-    /// How many flushes this thread has done.
+    /// The number of flushes of this thread so far.
     pub(crate) fn flushes() -> u32 {
         FLUSHES.get()
     }
 
-    /// What was written to the file could not be written back, and somebody else has been told: of all descriptors
-    /// only those hear of it that are open by now, as this one.
+    /// Makes the next flush of `fd` fail, as after a write-back error that another descriptor has reported: only
+    /// descriptors that were open then report it, too.
     pub(crate) fn lose(fd: impl AsFd) {
-        fcntl_setfl(&fd, fcntl_getfl(&fd).unwrap() | UNTOLD).unwrap();
+        fcntl_setfl(&fd, fcntl_getfl(&fd).unwrap() | UNREPORTED).unwrap();
     }
 
-    fn unless_lost(fd: impl AsFd, flush: impl FnOnce() -> Result<()>) -> Result<()> {
+    fn or_lost(fd: impl AsFd, flush: impl FnOnce() -> Result<()>) -> Result<()> {
         let flags = fcntl_getfl(&fd)?;
-        if !flags.contains(UNTOLD) {
-            return unless_failing(flush);
+        if !flags.contains(UNREPORTED) {
+            return or_failing(flush);
         }
-        fcntl_setfl(&fd, flags - UNTOLD)?;
+        fcntl_setfl(&fd, flags - UNREPORTED)?;
         FLUSHES.set(FLUSHES.get() + 1);
         Err(Errno::IO)
     }
 
-    /// The next `count` flushes of this thread fail as those of a broken disk do.
+    /// The next `count` flushes of this thread fail with EIO.
     pub(crate) fn fail_next(count: u32) {
         fail_next_with(count, Errno::IO);
     }
@@ -98,7 +97,7 @@ mod failing {
         TO_FAIL.set((count, why));
     }
 
-    fn unless_failing(flush: impl FnOnce() -> Result<()>) -> Result<()> {
+    fn or_failing(flush: impl FnOnce() -> Result<()>) -> Result<()> {
         FLUSHES.set(FLUSHES.get() + 1);
         match TO_FAIL.get() {
             (0, _) => flush(),
@@ -110,14 +109,14 @@ mod failing {
     }
 
     pub(crate) fn fdatasync(fd: impl AsFd) -> Result<()> {
-        unless_lost(&fd, || rustix::fs::fdatasync(&fd))
+        or_lost(&fd, || rustix::fs::fdatasync(&fd))
     }
 
     pub(crate) fn fsync(fd: impl AsFd) -> Result<()> {
-        unless_lost(&fd, || rustix::fs::fsync(&fd))
+        or_lost(&fd, || rustix::fs::fsync(&fd))
     }
 
     pub(crate) fn syncfs(fd: impl AsFd) -> Result<()> {
-        unless_failing(|| rustix::fs::syncfs(fd))
+        or_failing(|| rustix::fs::syncfs(fd))
     }
 }

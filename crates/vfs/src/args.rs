@@ -1,25 +1,67 @@
-//! Attributes a client sets: what every file system here checks and fills in alike.
+//! Arguments of operations: valid names (RFC 1813, section 3.2), attributes of new objects, exclusive verifiers.
 
 use remora_wire::nfs3::{Attr, NfsTime, SetAttr, SetTime, Status};
 
-use crate::{Cred, Result};
+use crate::types::{Cred, Result};
 
-/// Mode of a file whose maker did not say: its own until it does.
+/// The longest name in bytes.
+pub const NAME_MAX: usize = 255;
+/// The longest target of a symbolic link in bytes: PATH_MAX of Linux without its NUL.
+pub(crate) const TARGET_MAX: usize = 4095;
+
+/// Checks a name for LOOKUP, which allows `.` and `..`.
+pub(crate) fn check_name(name: &[u8]) -> Result<()> {
+    if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
+        return Err(Status::Access);
+    }
+    if name.len() > NAME_MAX {
+        return Err(Status::NameTooLong);
+    }
+    Ok(())
+}
+
+/// Checks the name of a new object.
+pub(crate) fn check_new_name(name: &[u8]) -> Result<()> {
+    check_name(name)?;
+    if is_dots(name) { Err(Status::Exist) } else { Ok(()) }
+}
+
+/// Checks a name to remove or rename.
+pub(crate) fn check_old_name(name: &[u8]) -> Result<()> {
+    check_name(name)?;
+    if is_dots(name) { Err(Status::Inval) } else { Ok(()) }
+}
+
+/// Checks the target of a symbolic link. Only clients follow it, so any path will do.
+pub(crate) fn check_target(target: &[u8]) -> Result<()> {
+    if target.is_empty() || target.contains(&0) {
+        return Err(Status::Inval);
+    }
+    if target.len() > TARGET_MAX {
+        return Err(Status::NameTooLong);
+    }
+    Ok(())
+}
+
+fn is_dots(name: &[u8]) -> bool {
+    matches!(name, b"." | b"..")
+}
+
+/// The mode of a file that is created without one.
 pub(crate) const FILE_MODE: u32 = 0o600;
-/// Mode of a directory whose maker did not say.
+/// The mode of a directory that is created without one.
 pub(crate) const DIR_MODE: u32 = 0o700;
-/// The bits of a mode that can be set.
+/// The mode bits that a client can set.
 pub(crate) const MODE_MASK: u32 = 0o7777;
 
-/// Refuses times that are none.
-pub(crate) fn check(attr: &SetAttr) -> Result<()> {
+/// Rejects invalid times.
+pub(crate) fn check_attrs(attr: &SetAttr) -> Result<()> {
     let bad = |t: SetTime| matches!(t, SetTime::To(t) if t.nanos > 999_999_999);
     if bad(attr.atime) || bad(attr.mtime) { Err(Status::Inval) } else { Ok(()) }
 }
 
-/// The attributes a new object gets. Only root makes objects for others; everybody else's
-/// wish for an owner is passed over, since the object gets the caller's (as knfsd does).
-pub(crate) fn for_new(cred: &Cred, attr: &SetAttr, default_mode: u32) -> SetAttr {
+/// The attributes of a new object. Ignores a requested owner unless the caller is root, as knfsd does.
+pub(crate) fn new_attrs(cred: &Cred, attr: &SetAttr, default_mode: u32) -> SetAttr {
     let root = cred.uid == 0;
     SetAttr {
         mode: Some(attr.mode.unwrap_or(default_mode) & MODE_MASK),
@@ -29,21 +71,19 @@ pub(crate) fn for_new(cred: &Cred, attr: &SetAttr, default_mode: u32) -> SetAttr
     }
 }
 
-/// In nanoseconds.
-const HALF_SECOND: u32 = 500_000_000;
+const HALF_SECOND_NS: u32 = 500_000_000;
 
-/// The verifier of an exclusive CREATE, as access and modification time: that is where it
-/// outlives a restart (RFC 1813, section 3.3.8). Seconds keep within 31 bits, which every file
-/// system can store; the two bits left over are half seconds, for many keep less than nanoseconds.
+/// Encodes the verifier of an exclusive CREATE as access and modification time, where it survives a restart (RFC 1813,
+/// section 3.3.8). Seconds use 31 bits, which every file system can store. The two remaining bits are half seconds,
+/// because many file systems store no nanoseconds.
 pub(crate) fn exclusive_times(verf: [u8; 8]) -> (NfsTime, NfsTime) {
-    let split = |v: u32| NfsTime { secs: v & 0x7fff_ffff, nanos: (v >> 31) * HALF_SECOND };
+    let split = |v: u32| NfsTime { secs: v & 0x7fff_ffff, nanos: (v >> 31) * HALF_SECOND_NS };
     let v = u64::from_be_bytes(verf);
     (split((v >> 32) as u32), split(v as u32))
 }
 
-/// Whether a file that looks like that was made with `verf`, and nothing else was done to it. What has data was
-/// written to since, whoever set its times back, and is no new file to anybody. A disk may keep whole seconds only, as is seen by
-/// the time of the last change, and there the rest has to do.
+/// Whether `file` was created with `verf` and not written since. On a file system that keeps whole seconds, as its ctime
+/// shows, the half seconds do not count.
 pub(crate) fn is_exclusive(verf: [u8; 8], file: &Attr) -> bool {
     let whole = [file.atime, file.mtime, file.ctime].iter().all(|time| time.nanos == 0);
     let kept = |made: NfsTime, now: NfsTime| made.secs == now.secs && (made.nanos == now.nanos || whole);
@@ -51,8 +91,8 @@ pub(crate) fn is_exclusive(verf: [u8; 8], file: &Attr) -> bool {
     file.size == 0 && kept(a, file.atime) && kept(m, file.mtime)
 }
 
-/// The attributes of a file made with `verf`.
-pub(crate) fn for_exclusive(verf: [u8; 8]) -> SetAttr {
+/// The attributes of a new file that stores `verf`.
+pub(crate) fn exclusive_attrs(verf: [u8; 8]) -> SetAttr {
     let (atime, mtime) = exclusive_times(verf);
     SetAttr { mode: Some(FILE_MODE), atime: SetTime::To(atime), mtime: SetTime::To(mtime), ..SetAttr::NONE }
 }
@@ -70,18 +110,18 @@ mod tests {
     }
 
     #[test]
-    fn every_bit_of_an_exclusive_verifier_counts() {
+    fn exclusive_times_use_every_verifier_bit() {
         let base = exclusive_times([0; 8]);
         for bit in 0..64 {
             assert_ne!(exclusive_times((1u64 << bit).to_be_bytes()), base, "bit {bit}");
         }
         let (a, m) = exclusive_times([0xff; 8]);
-        assert!([a, m].iter().all(|t| t.secs == 0x7fff_ffff && t.nanos == HALF_SECOND));
+        assert!([a, m].iter().all(|t| t.secs == 0x7fff_ffff && t.nanos == HALF_SECOND_NS));
     }
 
     #[test]
-    fn an_exclusive_file_is_known_where_the_disk_keeps_coarse_times() {
-        // NTFS and CIFS, UDF, and as coarse as any that keeps parts of a second.
+    fn exclusive_file_is_recognised_with_coarse_times() {
+        // NTFS and CIFS, UDF, exFAT.
         for grain in [100, 1_000, 10_000_000] {
             let kept = |t: NfsTime| NfsTime { nanos: t.nanos / grain * grain, ..t };
             let ctime = NfsTime { secs: 1_700_000_000, nanos: 120_000_000 };
@@ -97,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exclusive_file_is_known_where_the_disk_keeps_whole_seconds() {
+    fn exclusive_file_is_recognised_with_whole_seconds() {
         let whole = |t: NfsTime| NfsTime { nanos: 0, ..t };
         let changed = NfsTime { secs: 1_700_000_000, nanos: 7 };
         let is = |verf: [u8; 8], (atime, mtime), ctime| is_exclusive(verf, &Attr { atime, mtime, ctime, ..file() });

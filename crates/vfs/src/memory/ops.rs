@@ -1,16 +1,32 @@
-//! Operations on directories: lookup, creation, removal, renaming, listing.
+//! The operations on the state: names, attributes and data.
 
 use bytes::Bytes;
-use remora_wire::nfs3::{Attr, CreateHow, FileType, LinkAttrs, NodeKind, RenameDirs, SetAttr, SpecData, Status, Wcc};
+use remora_wire::nfs3::{
+    Attr, CreateHow, FileType, FsStatOk, LinkAttrs, NfsTime, NodeKind, RenameDirs, SetAttr, SpecData, Stable, Status,
+    Wcc,
+};
 
-use super::content::Content;
-use super::node::{Body, COOKIE_PARENT, COOKIE_SELF, Dir};
-use super::state::State;
-use crate::{Cred, DirEnd, DirEntry, DirQuery, FileId, Made, Result, attrs, names, perm};
+use crate::memory::content::{BLOCK, Content};
+use crate::memory::fault::OpKind;
+use crate::memory::node::{Body, COOKIE_PARENT, COOKIE_SELF, Dir};
+use crate::memory::state::State;
+use crate::types::{Cred, DirEnd, DirEntry, DirQuery, FileId, Made, Result};
+use crate::{args, perm};
+
+/// A RENAME, by inode numbers.
+struct Rename<'a> {
+    source: u64,
+    old_name: &'a [u8],
+    moved: u64,
+    target: u64,
+    new_name: &'a [u8],
+    /// The object that has the new name.
+    replaced: Option<u64>,
+}
 
 impl State {
-    pub(super) fn lookup(&self, cred: &Cred, dir: &FileId, name: &[u8]) -> Result<(FileId, Attr)> {
-        names::component(name)?;
+    pub(crate) fn lookup(&self, cred: &Cred, dir: &FileId, name: &[u8]) -> Result<(FileId, Attr)> {
+        args::check_name(name)?;
         let dir = self.dir_number(dir)?;
         let number = match name {
             b"." | b".." => {
@@ -22,14 +38,14 @@ impl State {
         Ok((self.id(number)?, self.attr(number)?))
     }
 
-    pub(super) fn create(&mut self, cred: &Cred, dir: &FileId, name: &[u8], how: &CreateHow) -> Result<Made> {
-        names::new_name(name)?;
+    pub(crate) fn create(&mut self, cred: &Cred, dir: &FileId, name: &[u8], how: &CreateHow) -> Result<Made> {
+        args::check_new_name(name)?;
         let wish = match how {
             CreateHow::Unchecked(attr) | CreateHow::Guarded(attr) => {
-                attrs::check(attr)?;
-                attrs::for_new(cred, attr, attrs::FILE_MODE)
+                args::check_attrs(attr)?;
+                args::new_attrs(cred, attr, args::FILE_MODE)
             }
-            CreateHow::Exclusive(verf) => attrs::for_exclusive(*verf),
+            CreateHow::Exclusive(verf) => args::exclusive_attrs(*verf),
         };
         let dir = self.dir_number(dir)?;
         match self.child(cred, dir, name)? {
@@ -38,12 +54,12 @@ impl State {
         }
     }
 
-    /// CREATE met an object of that name.
+    /// CREATE of a name that exists.
     fn reuse(&mut self, cred: &Cred, dir: u64, number: u64, how: &CreateHow) -> Result<Made> {
         let (there, parent) = (self.attr(number)?, self.attr(dir)?);
         let regular = there.kind == FileType::Regular;
         match how {
-            // Nothing was made, and nothing changes: who asked wants to know what is there.
+            // Nothing changes: the reply describes what exists.
             CreateHow::Unchecked(_) if !regular => {}
             CreateHow::Unchecked(attr) => {
                 if let Some(size) = attr.size {
@@ -53,19 +69,19 @@ impl State {
                     self.apply(number, &cut)?;
                 }
             }
-            CreateHow::Exclusive(verf) if regular && attrs::is_exclusive(*verf, &there) => {}
+            CreateHow::Exclusive(verf) if regular && args::is_exclusive(*verf, &there) => {}
             _ => return Err(Status::Exist),
         }
         Ok(Made { id: self.id(number)?, attr: self.attr(number)?, dir: self.wcc(&parent, dir)? })
     }
 
-    pub(super) fn mkdir(&mut self, cred: &Cred, dir: &FileId, name: &[u8], attr: &SetAttr) -> Result<Made> {
+    pub(crate) fn mkdir(&mut self, cred: &Cred, dir: &FileId, name: &[u8], attr: &SetAttr) -> Result<Made> {
         let parent = self.free_name(cred, dir, name, attr)?;
-        let attr = SetAttr { size: None, ..attrs::for_new(cred, attr, attrs::DIR_MODE) };
+        let attr = SetAttr { size: None, ..args::new_attrs(cred, attr, args::DIR_MODE) };
         self.make(cred, parent, name, &attr, Body::Dir(Dir::new(parent)))
     }
 
-    pub(super) fn symlink(
+    pub(crate) fn symlink(
         &mut self,
         cred: &Cred,
         dir: &FileId,
@@ -73,15 +89,15 @@ impl State {
         attr: &SetAttr,
         target: &[u8],
     ) -> Result<Made> {
-        names::target(target)?;
+        args::check_target(target)?;
         let dir = self.free_name(cred, dir, name, attr)?;
-        let attr = SetAttr { mode: Some(0o777), size: None, ..attrs::for_new(cred, attr, 0) };
+        let attr = SetAttr { mode: Some(0o777), size: None, ..args::new_attrs(cred, attr, 0) };
         self.make(cred, dir, name, &attr, Body::Link(Bytes::copy_from_slice(target)))
     }
 
-    pub(super) fn mknod(&mut self, cred: &Cred, dir: &FileId, name: &[u8], what: &NodeKind) -> Result<Made> {
+    pub(crate) fn mknod(&mut self, cred: &Cred, dir: &FileId, name: &[u8], what: &NodeKind) -> Result<Made> {
         let device = |kind, spec: &SpecData| {
-            // Linux lets anybody make that, which is no device.
+            // Linux lets every user create a whiteout, which is no device.
             let whiteout = kind == FileType::Char && *spec == SpecData { major: 0, minor: 0 };
             if cred.uid == 0 || whiteout { Ok(Body::Device(kind, *spec)) } else { Err(Status::Perm) }
         };
@@ -93,42 +109,42 @@ impl State {
             NodeKind::Other(_) => return Err(Status::BadType),
         };
         let dir = self.free_name(cred, dir, name, attr)?;
-        let attr = SetAttr { size: None, ..attrs::for_new(cred, attr, attrs::FILE_MODE) };
+        let attr = SetAttr { size: None, ..args::new_attrs(cred, attr, args::FILE_MODE) };
         self.make(cred, dir, name, &attr, body?)
     }
 
-    pub(super) fn remove(&mut self, cred: &Cred, dir: &FileId, name: &[u8]) -> Result<Wcc> {
-        self.take_away(cred, dir, name, |kind| match kind {
+    pub(crate) fn remove(&mut self, cred: &Cred, dir: &FileId, name: &[u8]) -> Result<Wcc> {
+        self.remove_name(cred, dir, name, |kind| match kind {
             FileType::Directory => Err(Status::IsDir),
             _ => Ok(()),
         })
     }
 
-    pub(super) fn rmdir(&mut self, cred: &Cred, dir: &FileId, name: &[u8]) -> Result<Wcc> {
-        self.take_away(cred, dir, name, |kind| match kind {
+    pub(crate) fn rmdir(&mut self, cred: &Cred, dir: &FileId, name: &[u8]) -> Result<Wcc> {
+        self.remove_name(cred, dir, name, |kind| match kind {
             FileType::Directory => Ok(()),
             _ => Err(Status::NotDir),
         })
     }
 
-    pub(super) fn rename(&mut self, cred: &Cred, from: (&FileId, &[u8]), to: (&FileId, &[u8])) -> Result<RenameDirs> {
-        names::old_name(from.1)?;
-        names::old_name(to.1)?;
+    pub(crate) fn rename(&mut self, cred: &Cred, from: (&FileId, &[u8]), to: (&FileId, &[u8])) -> Result<RenameDirs> {
+        args::check_old_name(from.1)?;
+        args::check_old_name(to.1)?;
         let (source, target) = (self.dir_number(from.0)?, self.dir_number(to.0)?);
         let (source_before, target_before) = (self.attr(source)?, self.attr(target)?);
         let moved = self.child(cred, source, from.1)?.ok_or(Status::NoEnt)?;
         let replaced = self.child(cred, target, to.1)?;
         if replaced != Some(moved) {
-            self.check_rename(cred, (source, moved), (target, replaced))?;
-            self.do_rename((source, from.1, moved), (target, to.1, replaced))?;
+            let rename = Rename { source, old_name: from.1, moved, target, new_name: to.1, replaced };
+            self.check_rename(cred, &rename)?;
+            self.do_rename(&rename)?;
         }
         Ok(RenameDirs { from: self.wcc(&source_before, source)?, to: self.wcc(&target_before, target)? })
     }
 
-    /// The checks of rename(2), in Linux's order.
-    fn check_rename(&self, cred: &Cred, from: (u64, u64), to: (u64, Option<u64>)) -> Result<()> {
-        let (source, moved) = from;
-        let (target, replaced) = to;
+    /// The checks of rename(2), in the order of Linux.
+    fn check_rename(&self, cred: &Cred, rename: &Rename<'_>) -> Result<()> {
+        let Rename { source, moved, target, replaced, .. } = *rename;
         if self.is_within(target, moved)? {
             return Err(Status::Inval);
         }
@@ -150,13 +166,12 @@ impl State {
             }
         }
         self.permit(cred, target, perm::W | perm::X)?;
-        // A directory that moves has its `..` written.
+        // Moving a directory writes its `..`.
         if moves_dir && source != target { self.permit(cred, moved, perm::W) } else { Ok(()) }
     }
 
-    fn do_rename(&mut self, from: (u64, &[u8], u64), to: (u64, &[u8], Option<u64>)) -> Result<()> {
-        let (source, old_name, moved) = from;
-        let (target, new_name, replaced) = to;
+    fn do_rename(&mut self, rename: &Rename<'_>) -> Result<()> {
+        let Rename { source, old_name, moved, target, new_name, replaced } = *rename;
         let moves_dir = u32::from(self.node(moved)?.kind() == FileType::Directory);
         if let Some(there) = replaced {
             self.unlink(there)?;
@@ -179,8 +194,8 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn link(&mut self, cred: &Cred, id: &FileId, dir: &FileId, name: &[u8]) -> Result<LinkAttrs> {
-        names::new_name(name)?;
+    pub(crate) fn link(&mut self, cred: &Cred, id: &FileId, dir: &FileId, name: &[u8]) -> Result<LinkAttrs> {
+        args::check_new_name(name)?;
         let number = self.number(id)?;
         self.dir_number(dir)?;
         if self.node(number)?.kind() == FileType::Directory {
@@ -199,7 +214,7 @@ impl State {
         Ok(LinkAttrs { attr: Some(self.attr(number)?), dir: self.wcc(&before, dir)? })
     }
 
-    pub(super) fn readdir(
+    pub(crate) fn readdir(
         &self,
         cred: &Cred,
         dir: &FileId,
@@ -210,7 +225,7 @@ impl State {
         self.permit(cred, number, perm::R)?;
         let objects = query.objects && self.permit(cred, number, perm::X).is_ok();
         let dir = self.node(number)?.dir()?;
-        // Cookies stay good for the directory's life, so there is nothing to verify.
+        // Cookies stay valid, so there is nothing to verify.
         let verf = [0; 8];
         let dots = [(COOKIE_SELF, ".", number), (COOKIE_PARENT, "..", dir.parent)];
         let dots = dots.into_iter().map(|(c, name, n)| (c, Bytes::from_static(name.as_bytes()), n));
@@ -224,18 +239,134 @@ impl State {
         Ok(DirEnd { verf, eof: true })
     }
 
+    // --- Attributes and data ---
+
+    pub(crate) fn setattr(&mut self, cred: &Cred, id: &FileId, attr: &SetAttr, guard: Option<NfsTime>) -> Result<Wcc> {
+        args::check_attrs(attr)?;
+        let number = self.number(id)?;
+        let before = self.attr(number)?;
+        if guard.is_some_and(|ctime| ctime != before.ctime) {
+            return Err(Status::NotSync);
+        }
+        if let Some(size) = attr.size {
+            self.node_mut(number)?.content()?;
+            self.check_size(size)?;
+        }
+        self.permit_attr(cred, &before, attr)?;
+        self.apply(number, attr)?;
+        self.wcc(&before, number)
+    }
+
+    pub(crate) fn readlink(&self, id: &FileId) -> Result<Bytes> {
+        match &self.node(self.number(id)?)?.body {
+            Body::Link(target) => Ok(target.clone()),
+            _ => Err(Status::Inval),
+        }
+    }
+
+    pub(crate) fn read(&mut self, cred: &Cred, id: &FileId, offset: u64, count: u32) -> Result<(Bytes, bool)> {
+        let (number, attr) = self.file(id)?;
+        if !perm::may_read(cred, &attr) {
+            return Err(Status::Access);
+        }
+        let data = self.node_mut(number)?.content()?.read(offset, u64::from(count));
+        let eof = offset.saturating_add(data.len() as u64) >= attr.size;
+        Ok((data.into(), eof))
+    }
+
+    pub(crate) fn write(
+        &mut self,
+        cred: &Cred,
+        id: &FileId,
+        offset: u64,
+        data: &[u8],
+        stable: Stable,
+    ) -> Result<(Wcc, Stable)> {
+        let (number, before) = self.file(id)?;
+        if !perm::may_write(cred, &before) {
+            return Err(Status::Access);
+        }
+        if data.is_empty() {
+            return Ok((self.wcc(&before, number)?, Stable::FileSync));
+        }
+        let len = data.len() as u64;
+        self.check_size(offset.checked_add(len).ok_or(Status::FBig)?)?;
+        let room = self.free_blocks();
+        let now = self.tick();
+        let durable = stable != Stable::Unstable;
+        let failing = if durable { self.faults.check(OpKind::Flush).err() } else { None };
+        let node = self.node_mut(number)?;
+        let content = node.content()?;
+        let growth = content.growth(offset, len);
+        if growth > room {
+            return Err(Status::NoSpc);
+        }
+        content.write(offset, data, durable && failing.is_none());
+        node.touch_data(now, durable && failing.is_none());
+        self.count_blocks(0, growth);
+        if let Some(status) = failing {
+            self.lose(number);
+            return Err(status);
+        }
+        let stable = if durable { Stable::FileSync } else { Stable::Unstable };
+        Ok((self.wcc(&before, number)?, stable))
+    }
+
+    pub(crate) fn commit(&mut self, cred: &Cred, id: &FileId) -> Result<Wcc> {
+        let wcc = self.check_commit(cred, id)?;
+        self.flush(self.number(id)?)?;
+        Ok(wcc)
+    }
+
+    /// Checks that the caller may commit. COMMIT changes no attribute.
+    pub(crate) fn check_commit(&self, cred: &Cred, id: &FileId) -> Result<Wcc> {
+        let (number, before) = self.file(id)?;
+        if !perm::may_write(cred, &before) {
+            return Err(Status::Access);
+        }
+        self.wcc(&before, number)
+    }
+
+    /// A regular file and its attributes.
+    fn file(&self, id: &FileId) -> Result<(u64, Attr)> {
+        let number = self.number(id)?;
+        let attr = self.attr(number)?;
+        match attr.kind {
+            FileType::Regular => Ok((number, attr)),
+            FileType::Directory => Err(Status::IsDir),
+            _ => Err(Status::Inval),
+        }
+    }
+
+    pub(crate) fn fsstat(&self) -> FsStatOk {
+        let files = self.nodes().count() as u64;
+        let free = self.free_blocks().saturating_mul(BLOCK);
+        // There is no limit on the number of files, but clients expect one.
+        let files_free = u64::from(u32::MAX);
+        FsStatOk {
+            attr: None,
+            total: self.capacity,
+            free,
+            avail: free,
+            files: files + files_free,
+            files_free,
+            files_avail: files_free,
+            invar_secs: 0,
+        }
+    }
+
     // --- Shared steps ---
 
-    /// What `name` in `dir` is, for a caller who may search there.
+    /// The object `name` in `dir`, for a caller with search permission.
     fn child(&self, cred: &Cred, dir: u64, name: &[u8]) -> Result<Option<u64>> {
         self.permit(cred, dir, perm::X)?;
         Ok(self.node(dir)?.dir()?.get(name))
     }
 
-    /// The directory in which `name` is free to be made.
+    /// Checks that `name` does not exist in `dir`. Returns the directory.
     fn free_name(&self, cred: &Cred, dir: &FileId, name: &[u8], attr: &SetAttr) -> Result<u64> {
-        names::new_name(name)?;
-        attrs::check(attr)?;
+        args::check_new_name(name)?;
+        args::check_attrs(attr)?;
         let dir = self.dir_number(dir)?;
         match self.child(cred, dir, name)? {
             Some(_) => Err(Status::Exist),
@@ -259,14 +390,14 @@ impl State {
         if perm::stuck(cred, &self.attr(dir)?, &self.attr(child)?) { Err(Status::Perm) } else { Ok(()) }
     }
 
-    fn take_away(
+    fn remove_name(
         &mut self,
         cred: &Cred,
         dir: &FileId,
         name: &[u8],
         fits: impl Fn(FileType) -> Result<()>,
     ) -> Result<Wcc> {
-        names::old_name(name)?;
+        args::check_old_name(name)?;
         let dir = self.dir_number(dir)?;
         let before = self.attr(dir)?;
         let child = self.child(cred, dir, name)?.ok_or(Status::NoEnt)?;
