@@ -1,5 +1,5 @@
-//! A process that may open no more files: what is there must not be called gone, and nothing may be half
-//! done. In a process of its own, for the limit is the whole process's.
+//! A process at its limit on open files: live files must not be stale, and no operation may be half done. In a process of its
+//! own, because the limit is per process.
 
 #![cfg(target_os = "linux")]
 
@@ -11,7 +11,7 @@ use remora_vfs::{Cred, FileId, Result, Vfs};
 use remora_wire::nfs3::{CreateHow, NodeKind, SetAttr, Status};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// No operation needs more.
+/// Most descriptors that an operation needs.
 const ENOUGH: usize = 12;
 
 fn me() -> Cred {
@@ -22,7 +22,7 @@ fn open(dir: &Path) -> LocalDisk {
     LocalDisk::open(dir, Options::new([0; 8])).unwrap()
 }
 
-/// Does `work` while the process may open `free` more files.
+/// Runs `work` while the process may open `free` more files.
 fn with_free<T>(free: usize, work: impl FnOnce() -> T) -> T {
     let all = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(200), maximum: all.maximum }).unwrap();
@@ -34,9 +34,9 @@ fn with_free<T>(free: usize, work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// One after the other: see above.
+/// One test, because both parts change the limit.
 #[test]
-fn a_process_short_of_descriptors_says_so_and_no_more() {
+fn process_at_its_fd_limit_answers_jukebox() {
     let before = refused();
     live_files_are_not_stale();
     let after = refused();
@@ -55,7 +55,7 @@ fn live_files_are_not_stale() {
     };
     for free in 0..ENOUGH {
         for id in &ids {
-            // As after a restart: nothing is known of where it is.
+            // As after a restart: no path is cached.
             let fs = open(dir.path());
             let found = with_free(free, || fs.getattr(id)).map(drop);
             assert!(matches!(found, Ok(()) | Err(Status::Jukebox)), "{found:?} with {free} to open");

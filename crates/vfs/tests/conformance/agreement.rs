@@ -1,5 +1,4 @@
-//! Random operations, done to the memory and to the local disk: the same answers, the same
-//! tree. What one gets wrong and the other right shows here.
+//! Random operations on the memory file system and on the local disk give the same results and the same tree.
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeMap;
@@ -10,7 +9,7 @@ use remora_wire::nfs3::{CreateHow, FileType, NodeKind, SetAttr, Status};
 
 use crate::bench::*;
 
-/// A directory, by the number of the operation that made it (or any that did not: the root).
+/// A directory, by the number of the operation that created it. Any other number is the root.
 type Dir = usize;
 type Name = u8;
 
@@ -54,13 +53,13 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A file system under test and the objects made so far, gone ones included.
+/// A file system under test and the objects created so far, also removed ones.
 struct World<'a> {
     fs: &'a dyn Vfs,
     made: Vec<FileId>,
 }
 
-/// What is compared of an answer: which object (as a number), or bytes, or why not.
+/// The compared part of a result: an object's number, bytes, or the error.
 type Answer = Result<(Option<usize>, Vec<u8>)>;
 
 impl World<'_> {
@@ -171,7 +170,7 @@ proptest! {
         prop_assert_eq!(memory.tree(), disk.tree());
         let gone = |w: &World<'_>| w.made.iter().map(|id| w.fs.getattr(id) == Err(Status::Stale)).collect::<Vec<_>>();
         prop_assert_eq!(gone(&memory), gone(&disk));
-        // And a server started anew knows every object by its old id.
+        // After a restart the old ids are valid.
         let again = export(&dir);
         for id in &disk.made {
             prop_assert_eq!(disk.fs.getattr(id).map(|a| a.fileid), again.getattr(id).map(|a| a.fileid));

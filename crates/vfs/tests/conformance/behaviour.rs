@@ -1,4 +1,4 @@
-//! Every operation, as RFC 1813 has it.
+//! Every operation behaves as RFC 1813 says, on both file systems.
 
 use remora_vfs::{FileId, Vfs};
 use remora_wire::nfs3::{
@@ -11,7 +11,7 @@ use crate::bench::*;
 const LONG: &[u8] = &[b'x'; 256];
 
 #[test]
-fn what_is_written_is_read() {
+fn read_returns_written_bytes() {
     on_each(|fs| {
         let f = file(fs, &fs.root(), "f");
         write(fs, &f, 0, b"hello world").unwrap();
@@ -29,7 +29,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn writes_say_how_stable_they_are_and_what_changed() {
+fn write_returns_stability_and_wcc() {
     on_each(|fs| {
         let f = file(fs, &fs.root(), "f");
         for asked in [Stable::Unstable, Stable::DataSync, Stable::FileSync] {
@@ -48,7 +48,7 @@ fn writes_say_how_stable_they_are_and_what_changed() {
 }
 
 #[test]
-fn a_write_far_out_leaves_a_hole_and_one_too_far_fails() {
+fn write_beyond_end_leaves_hole_and_beyond_limit_fails() {
     on_each(|fs| {
         let f = file(fs, &fs.root(), "f");
         write(fs, &f, 500_000_000, b"end").unwrap();
@@ -64,7 +64,7 @@ fn a_write_far_out_leaves_a_hole_and_one_too_far_fails() {
 }
 
 #[test]
-fn names_are_single_components() {
+fn names_must_be_single_components() {
     on_each(|fs| {
         let root = fs.root();
         let d = folder(fs, &root, "d");
@@ -102,7 +102,7 @@ fn names_are_single_components() {
 }
 
 #[test]
-fn dots_lead_around_but_never_out() {
+fn lookup_of_dots_stays_in_the_export() {
     on_each(|fs| {
         let root = fs.root();
         let a = folder(fs, &root, "a");
@@ -117,7 +117,7 @@ fn dots_lead_around_but_never_out() {
 }
 
 #[test]
-fn symbolic_links_are_kept_and_never_followed() {
+fn symbolic_links_are_never_followed() {
     on_each(|fs| {
         let root = fs.root();
         let d = folder(fs, &root, "d");
@@ -146,7 +146,7 @@ fn symbolic_links_are_kept_and_never_followed() {
 }
 
 #[test]
-fn create_unchecked_and_guarded() {
+fn create_unchecked_and_guarded_differ_on_existing_file() {
     on_each(|fs| {
         let root = fs.root();
         let wish = SetAttr { size: Some(5), ..mode(0o640) };
@@ -166,10 +166,9 @@ fn create_unchecked_and_guarded() {
     });
 }
 
-/// So that open(2) on a client ends with EISDIR or ELOOP, or opens the pipe, that somebody else made
-/// a moment ago; as Linux's own server does.
+/// So that open(2) on a client fails with EISDIR or ELOOP, or opens the pipe. knfsd does the same.
 #[test]
-fn create_tells_what_is_there_instead_of_a_file() {
+fn unchecked_create_returns_an_existing_non_file() {
     on_each(|fs| {
         let root = fs.root();
         folder(fs, &root, "dir");
@@ -192,7 +191,7 @@ fn create_tells_what_is_there_instead_of_a_file() {
 }
 
 #[test]
-fn an_exclusive_create_is_found_again_by_its_verifier() {
+fn repeated_exclusive_create_succeeds_by_verifier() {
     on_each(|fs| {
         let root = fs.root();
         for verf in [*b"\0\0\0\0\0\0\0\x01", *b"\xff\xff\xff\xff\xff\xff\xff\xff", *b"\x80abc\x80def"] {
@@ -215,7 +214,7 @@ fn an_exclusive_create_is_found_again_by_its_verifier() {
 }
 
 #[test]
-fn attributes_are_set_one_and_all() {
+fn setattr_sets_each_attribute() {
     on_each(|fs| {
         let f = file(fs, &fs.root(), "f");
         write(fs, &f, 0, b"0123456789").unwrap();
@@ -240,7 +239,7 @@ fn attributes_are_set_one_and_all() {
 }
 
 #[test]
-fn a_guard_lets_through_only_its_ctime() {
+fn setattr_guard_requires_matching_ctime() {
     on_each(|fs| {
         let f = file(fs, &fs.root(), "f");
         let ctime = fs.getattr(&f).unwrap().ctime;
@@ -253,7 +252,7 @@ fn a_guard_lets_through_only_its_ctime() {
 }
 
 #[test]
-fn removal_takes_what_it_is_meant_for() {
+fn remove_and_rmdir_check_the_type() {
     on_each(|fs| {
         let root = fs.root();
         let (d, f) = (folder(fs, &root, "d"), file(fs, &root, "f"));
@@ -293,14 +292,14 @@ fn stale_everywhere(fs: &dyn Vfs, id: &FileId) {
 }
 
 #[test]
-fn ids_never_reach_another_object() {
+fn id_of_removed_object_stays_stale() {
     on_each(|fs| {
         let root = fs.root();
         let mut dead = Vec::new();
         for i in 0..50 {
             let f = file(fs, &root, "same");
             write(fs, &f, 0, format!("{i}").as_bytes()).unwrap();
-            assert!(!dead.contains(&f), "an id came back");
+            assert!(!dead.contains(&f), "an id was reused");
             fs.remove(&me(), &root, b"same").unwrap();
             dead.push(f);
         }
@@ -314,7 +313,7 @@ fn ids_never_reach_another_object() {
 }
 
 #[test]
-fn ids_stay_across_renames() {
+fn id_survives_rename() {
     on_each(|fs| {
         let root = fs.root();
         let (a, b) = (folder(fs, &root, "a"), folder(fs, &root, "b"));
@@ -332,7 +331,7 @@ fn ids_stay_across_renames() {
 }
 
 #[test]
-fn rename_replaces_like_by_like() {
+fn rename_replaces_only_the_same_type() {
     on_each(|fs| {
         let root = fs.root();
         let (f, g) = (file(fs, &root, "f"), file(fs, &root, "g"));
@@ -358,7 +357,7 @@ fn rename_replaces_like_by_like() {
 }
 
 #[test]
-fn links_are_names_of_one_file() {
+fn link_adds_a_name_of_the_same_file() {
     on_each(|fs| {
         let root = fs.root();
         let d = folder(fs, &root, "d");
@@ -383,7 +382,7 @@ fn links_are_names_of_one_file() {
 }
 
 #[test]
-fn special_files_are_made_and_not_opened() {
+fn special_files_are_created_but_not_opened() {
     on_each(|fs| {
         let root = fs.root();
         let kinds = [(NodeKind::Fifo(mode(0o622)), FileType::Fifo), (NodeKind::Socket(mode(0o622)), FileType::Socket)];
@@ -404,7 +403,7 @@ fn special_files_are_made_and_not_opened() {
 }
 
 #[test]
-fn access_answers_what_was_asked() {
+fn access_returns_requested_bits_only() {
     on_each(|fs| {
         let d = folder(fs, &fs.root(), "d");
         let asked = ACCESS_READ | ACCESS_LOOKUP | ACCESS_DELETE | ACCESS_EXECUTE;
@@ -415,7 +414,7 @@ fn access_answers_what_was_asked() {
 }
 
 #[test]
-fn file_system_facts() {
+fn fsstat_and_pathconf_are_plausible() {
     on_each(|fs| {
         let stat = fs.fsstat(&fs.root()).unwrap();
         assert!(stat.attr.is_none() && stat.total >= stat.free && stat.free >= stat.avail);

@@ -1,4 +1,4 @@
-//! The bench the tests work at: file systems to test, and short ways to ask them.
+//! The file systems under test, and short forms of their operations.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,17 +7,17 @@ use bytes::Bytes;
 use remora_vfs::{Cred, DirEntry, DirQuery, FileId, MemFs, Result, Vfs};
 use remora_wire::nfs3::{CreateHow, SetAttr, Stable};
 
-/// A directory that goes away with the value.
+/// A directory that is removed with the value.
 pub(crate) struct TempDir(PathBuf);
 
 impl TempDir {
-    /// In memory where there is such a place: fsync is free there.
+    /// In /dev/shm if it exists, where fsync(2) is free.
     pub(crate) fn new() -> TempDir {
         let shm = Path::new("/dev/shm");
         TempDir::under(if shm.is_dir() { shm.to_path_buf() } else { std::env::temp_dir() })
     }
 
-    /// On whatever disk temporary files are on.
+    /// On the disk of temporary files.
     pub(crate) fn on_disk() -> TempDir {
         TempDir::under(std::env::temp_dir())
     }
@@ -51,14 +51,13 @@ pub(crate) fn on_each(test: impl Fn(&dyn Vfs)) {
     }
 }
 
-/// A temporary directory, exported.
+/// Exports a temporary directory.
 #[cfg(target_os = "linux")]
 pub(crate) fn export(dir: &TempDir) -> remora_vfs::LocalDisk {
     remora_vfs::LocalDisk::open(dir.path(), remora_vfs::local::Options::new(*b"verifier")).unwrap()
 }
 
-/// The user the tests run as: all that the memory file system lets root do, it lets the local
-/// disk do as well if the tests are run by root, and by anybody in a directory of their own.
+/// The user of the tests. Root may do everything on both file systems; another user may in a directory of its own.
 pub(crate) fn me() -> Cred {
     Cred { uid: 0, gid: 0, gids: vec![] }
 }

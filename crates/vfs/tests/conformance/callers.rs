@@ -1,4 +1,4 @@
-//! Who may do what on a disk where each call is done as its caller: modes, ACLs, set-id bits.
+//! Permissions when operations have their callers' credentials: modes, ACLs, set-id bits.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -16,8 +16,8 @@ pub(crate) fn is_root() -> bool {
     std::fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
-/// Does each call as its caller. As root only: elsewhere there is nobody to become.
-fn honouring(dir: &TempDir) -> Option<LocalDisk> {
+/// An export that honours credentials; `None` without root.
+fn open_honouring(dir: &TempDir) -> Option<LocalDisk> {
     let options = Options { honour_credentials: true, ..Options::new([0; 8]) };
     match LocalDisk::open(dir.path(), options) {
         Ok(fs) => Some(fs),
@@ -31,7 +31,7 @@ fn honouring(dir: &TempDir) -> Option<LocalDisk> {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a thread of its own has other secure bits")]
-fn callers_are_not_served_with_root_s_capabilities() {
+fn open_fails_if_callers_would_keep_root_capabilities() {
     if !is_root() {
         return skip::skipped(&skip::this_test(), "needs root");
     }
@@ -41,7 +41,7 @@ fn callers_are_not_served_with_root_s_capabilities() {
         LocalDisk::open(dir.path(), options).map(drop).map_err(|e| e.to_string())
     };
     assert_eq!(open(), Ok(()));
-    // Of a thread of its own: no other is to have them.
+    // In a thread of its own, because secure bits are per thread.
     let keeping = std::thread::scope(|scope| {
         let keep = || {
             let bits = rustix::thread::CapabilitiesSecureBits::NO_SETUID_FIXUP;
@@ -56,9 +56,9 @@ fn callers_are_not_served_with_root_s_capabilities() {
 }
 
 #[test]
-fn a_strangers_write_takes_the_set_id_bits() {
+fn write_of_another_user_clears_set_id_bits() {
     let dir = TempDir::new();
-    let Some(fs) = honouring(&dir) else { return };
+    let Some(fs) = open_honouring(&dir) else { return };
     let f = file(&fs, &fs.root(), "f");
     let stranger = Cred { uid: 5001, gid: 6001, gids: vec![] };
     let armed = mode(0o6777);
@@ -70,7 +70,7 @@ fn a_strangers_write_takes_the_set_id_bits() {
     assert_eq!(fs.getattr(&f).unwrap().mode, 0o777);
 }
 
-/// Does `work` as somebody who is not root, and whose directory it is: as root in a thread of such a user.
+/// Runs `work` as the owner of the directory and not as root. Root uses a thread with another user's credentials.
 #[expect(clippy::disallowed_methods, reason = "a thread of another user")]
 fn unprivileged(dir: &TempDir, work: impl FnOnce() + Send) {
     if is_root() {
@@ -91,9 +91,8 @@ fn unprivileged(dir: &TempDir, work: impl FnOnce() + Send) {
     std::thread::scope(|scope| scope.spawn(as_another).join().unwrap());
 }
 
-/// Its mode does not let even its owner write it, and the server is no more than that.
 #[test]
-fn whoever_made_a_file_read_only_may_fill_it_behind_a_restart_of_the_server_too() {
+fn creator_fills_read_only_file_across_a_restart() {
     let dir = TempDir::new();
     unprivileged(&dir, || {
         let fs = export(&dir);
@@ -113,7 +112,7 @@ fn whoever_made_a_file_read_only_may_fill_it_behind_a_restart_of_the_server_too(
 }
 
 #[test]
-fn no_permission_is_lent_by_who_may_not_give_it_nor_where_the_mode_would_not_be_the_same_again() {
+fn owner_write_is_not_added_if_it_cannot_be_undone() {
     let dir = TempDir::new();
     let theirs = "theirs";
     std::fs::write(dir.path().join(theirs), "text").unwrap();
@@ -139,7 +138,7 @@ fn no_permission_is_lent_by_who_may_not_give_it_nor_where_the_mode_would_not_be_
 }
 
 #[test]
-fn a_mode_that_is_set_while_a_permission_is_lent_is_not_undone() {
+fn setattr_during_owner_write_is_not_undone() {
     let dir = TempDir::new();
     unprivileged(&dir, || {
         let fs = LocalDisk::open(dir.path(), Options { open_max: 2, ..Options::new([0; 8]) }).unwrap();
@@ -166,13 +165,13 @@ fn a_mode_that_is_set_while_a_permission_is_lent_is_not_undone() {
     });
 }
 
-/// Does all of it at once, as whoever the thread is.
+/// Runs all closures concurrently.
 #[expect(clippy::disallowed_methods, reason = "so that two are at work at once")]
 fn in_threads(work: &[&(dyn Fn() + Sync)]) {
     std::thread::scope(|scope| work.iter().for_each(|work| _ = scope.spawn(work)));
 }
 
-/// A file that is read-only from the beginning, and one as Linux's client makes it for O_EXCL.
+/// A file that is created read-only, and one that Linux's client creates so with O_EXCL.
 fn made_read_only(fs: &LocalDisk, name: &str) -> [FileId; 2] {
     let guarded = fs.create(&me(), &fs.root(), name.as_bytes(), &CreateHow::Guarded(mode(0o444))).unwrap().id;
     let (name, how) = (format!("exclusive {name}"), CreateHow::Exclusive([7; 8]));
@@ -181,7 +180,7 @@ fn made_read_only(fs: &LocalDisk, name: &str) -> [FileId; 2] {
     [guarded, exclusive]
 }
 
-/// Makes so many files that their owner may open, writes and reads them.
+/// Creates, writes and reads this many files.
 fn use_others(fs: &LocalDisk, when: u64, files: usize) {
     for name in (0..files).map(|n| format!("other {when} {n}")) {
         let id = file(fs, &fs.root(), &name);
@@ -191,7 +190,7 @@ fn use_others(fs: &LocalDisk, when: u64, files: usize) {
 }
 
 #[test]
-fn a_file_made_read_only_can_be_filled_however_many_others_are_used_meanwhile() {
+fn read_only_files_are_filled_beyond_the_cache_limit() {
     let dir = TempDir::new();
     unprivileged(&dir, || {
         let fs =
@@ -216,7 +215,7 @@ fn a_file_made_read_only_can_be_filled_however_many_others_are_used_meanwhile() 
 }
 
 #[test]
-fn what_its_owner_may_write_again_is_not_kept_open_for_good() {
+fn writable_file_is_closed_after_commit() {
     let dir = TempDir::new();
     unprivileged(&dir, || {
         let fs = LocalDisk::open(dir.path(), Options { open_max: 8, ..Options::new([0; 8]) }).unwrap();
@@ -232,9 +231,9 @@ fn what_its_owner_may_write_again_is_not_kept_open_for_good() {
 }
 
 #[test]
-fn callers_are_honoured() {
+fn operations_have_their_callers_credentials() {
     let dir = TempDir::new();
-    let Some(fs) = honouring(&dir) else { return };
+    let Some(fs) = open_honouring(&dir) else { return };
     let root = fs.root();
     fs.setattr(&me(), &root, &mode(0o1777), None).unwrap();
     let cred = |uid, gid, gids: &[u32]| Cred { uid, gid, gids: gids.to_vec() };
@@ -265,21 +264,21 @@ fn callers_are_honoured() {
     let nobody = SetAttr { uid: Some(u32::MAX), ..SetAttr::NONE };
     assert_eq!(fs.setattr(&me(), &f, &nobody, None), Err(Status::Inval));
     assert_eq!(fs.mkdir(&cred(u32::MAX, 0, &[]), &root, b"x", &mode(0)).unwrap_err(), Status::Inval);
-    // This thread is itself again.
+    // The thread has its own credentials again.
     let own = fs.create(&me(), &root, b"own", &CreateHow::Guarded(mode(0o600))).unwrap();
     assert_eq!((own.attr.uid, own.attr.gid), (0, 0));
 }
 
 #[test]
-fn who_may_write_a_file_may_empty_it_and_touch_it() {
+fn user_with_write_permission_truncates_and_touches() {
     let dir = TempDir::new();
-    let Some(fs) = honouring(&dir) else { return };
+    let Some(fs) = open_honouring(&dir) else { return };
     let f = file(&fs, &fs.root(), "f");
     fs.setattr(&me(), &f, &mode(0o666), None).unwrap();
     write(&fs, &f, 0, b"text").unwrap();
     let stranger = Cred { uid: 5001, gid: 6001, gids: vec![] };
     let now = SetAttr { mtime: SetTime::Server, ..SetAttr::NONE };
-    // As Linux's client opens a file to write it anew.
+    // What Linux's client sends for O_TRUNC.
     fs.setattr(&stranger, &f, &SetAttr { size: Some(0), ..now.clone() }, None).unwrap();
     assert_eq!(fs.getattr(&f).unwrap().size, 0);
     let past = SetTime::To(NfsTime { secs: 7, nanos: 0 });
@@ -298,7 +297,7 @@ fn who_may_write_a_file_may_empty_it_and_touch_it() {
     }
 }
 
-/// What setfacl(1) sets: a list of (tag, permissions, id), as in Linux's posix_acl_xattr.h.
+/// Sets an ACL of (tag, permissions, id), as in Linux's posix_acl_xattr.h.
 fn set_acl(path: &Path, which: &str, entries: &[(u16, u16, u32)]) -> bool {
     let mut acl = 2u32.to_le_bytes().to_vec();
     for (tag, perm, id) in entries {
@@ -323,9 +322,9 @@ const MASK: u16 = 16;
 const OTHER: u16 = 32;
 
 #[test]
-fn an_acl_counts_as_it_does_for_a_local_process() {
+fn access_acl_applies_to_callers() {
     let dir = TempDir::new();
-    let Some(fs) = honouring(&dir) else { return };
+    let Some(fs) = open_honouring(&dir) else { return };
     let f = file(&fs, &fs.root(), "f");
     let gid = SetAttr { gid: Some(6001), mode: Some(0o660), ..SetAttr::NONE };
     fs.setattr(&me(), &f, &gid, None).unwrap();
@@ -356,7 +355,7 @@ fn an_acl_counts_as_it_does_for_a_local_process() {
 }
 
 #[test]
-fn what_is_made_in_a_set_gid_directory_has_its_group() {
+fn new_object_inherits_group_of_set_gid_directory() {
     fn test(fs: &dyn Vfs) {
         let shared = SetAttr { gid: Some(6001), ..mode(0o2777) };
         let shared = fs.mkdir(&me(), &fs.root(), b"shared", &shared).unwrap();
@@ -371,15 +370,15 @@ fn what_is_made_in_a_set_gid_directory_has_its_group() {
     }
     test(&MemFs::new(1));
     let dir = TempDir::new();
-    if let Some(fs) = honouring(&dir) {
+    if let Some(fs) = open_honouring(&dir) {
         test(&fs);
     }
 }
 
 #[test]
-fn a_default_acl_counts_for_what_is_made_in_its_directory() {
+fn default_acl_applies_to_new_objects() {
     let dir = TempDir::new();
-    let Some(fs) = honouring(&dir) else { return };
+    let Some(fs) = open_honouring(&dir) else { return };
     let root = fs.root();
     let maker = Cred { uid: 5001, gid: 9, gids: vec![] };
     let private = fs.mkdir(&me(), &root, b"private", &mode(0o777)).unwrap();
@@ -393,9 +392,9 @@ fn a_default_acl_counts_for_what_is_made_in_its_directory() {
 }
 
 #[test]
-fn a_directory_may_be_listed_by_those_who_may_not_search_it() {
+fn readable_unsearchable_directory_is_listed() {
     let dir = TempDir::new();
-    let Some(fs) = honouring(&dir) else { return };
+    let Some(fs) = open_honouring(&dir) else { return };
     let d = fs.mkdir(&me(), &fs.root(), b"d", &mode(0o744)).unwrap();
     file(&fs, &d.id, "f");
     let stranger = Cred { uid: 5001, gid: 6001, gids: vec![] };
@@ -413,20 +412,20 @@ fn a_directory_may_be_listed_by_those_who_may_not_search_it() {
 }
 
 #[test]
-fn devices_have_the_numbers_that_were_asked_for_or_are_not_made() {
+fn mknod_keeps_device_numbers_or_fails() {
     let dir = TempDir::new();
-    let Some(fs) = honouring(&dir) else { return };
+    let Some(fs) = open_honouring(&dir) else { return };
     for (major, minor) in [(4104, 1), (8, 1 << 20), (1 << 31, 0)] {
         let what = NodeKind::Block(mode(0o600), SpecData { major, minor });
         assert_eq!(fs.mknod(&me(), &fs.root(), b"disk", &what).unwrap_err(), Status::Inval, "{major}:{minor}");
     }
 }
 
-/// What overlayfs takes for a name that was removed, and Linux lets anybody make since 5.8.
+/// A whiteout of overlayfs. Since Linux 5.8 every user may create one.
 #[test]
-fn a_whiteout_is_no_device() {
+fn whiteout_is_created_by_any_user() {
     let dir = TempDir::new();
-    let Some(fs) = honouring(&dir) else { return };
+    let Some(fs) = open_honouring(&dir) else { return };
     fs.setattr(&me(), &fs.root(), &mode(0o777), None).unwrap();
     let stranger = Cred { uid: 5001, gid: 6001, gids: vec![] };
     let whiteout = |minor| NodeKind::Char(mode(0o600), SpecData { major: 0, minor });
@@ -437,11 +436,11 @@ fn a_whiteout_is_no_device() {
     assert_eq!(fs.mknod(&stranger, &fs.root(), b"device", &block).unwrap_err(), Status::Perm);
 }
 
-/// As docs/guide/exports.md says, and as a local process meets it.
+/// As docs/reference/exports.md says, and as for a local process.
 #[test]
-fn links_to_others_files_are_made_where_the_kernel_lets_a_stranger() {
+fn link_to_file_of_another_user_follows_the_kernel() {
     let dir = TempDir::new();
-    let Some(fs) = honouring(&dir) else { return };
+    let Some(fs) = open_honouring(&dir) else { return };
     let root = fs.root();
     fs.setattr(&me(), &root, &mode(0o777), None).unwrap();
     let is_guarded = std::fs::read_to_string("/proc/sys/fs/protected_hardlinks").unwrap().trim() != "0";

@@ -1,4 +1,4 @@
-//! A thread that stays its last caller between calls answers as one that is itself again after each.
+//! A dedicated thread, which keeps its last caller's credentials, answers like any other thread.
 #![cfg(target_os = "linux")]
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use remora_wire::nfs3::{Attr, CreateHow, FileType, SetAttr, Stable};
 use crate::bench::*;
 use crate::callers::is_root;
 
-/// An object, by the number of the operation that made or found it (or any that did not: the root).
+/// An object, by the number of the operation that created or found it. Any other number is the root.
 type Object = usize;
 type Name = u8;
 
@@ -61,34 +61,34 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The user of this number: root, two who share a group, and one by himself.
+/// User `n`: root, two users in one group, and one in none.
 fn user(n: usize) -> Cred {
     let (uid, gid, gids) =
         [(0, 0, vec![]), (5001, 6001, vec![]), (5002, 6002, vec![6001]), (5003, 6003, vec![])][n].clone();
     Cred { uid, gid, gids }
 }
 
-/// A file system under test and the objects seen so far, gone ones included.
+/// A file system under test and the objects seen so far, also removed ones.
 struct World {
     fs: LocalDisk,
     seen: Vec<FileId>,
     _dir: TempDir,
 }
 
-/// What is compared of an object's attributes: not what no two of them share.
+/// The compared attributes: those that are equal on two file systems.
 type Look = (FileType, u32, u32, u32, u32, u64);
 
-/// What is compared of an answer: which object, what it looks like, and what else was said.
+/// The compared part of a result: the object, its attributes, and the rest.
 type Answer = Result<(Option<usize>, Option<Look>, Vec<u8>)>;
 
 fn look(attr: Attr) -> Look {
-    // A directory's size is its disk's business.
+    // The size of a directory depends on the file system.
     let size = if attr.kind == FileType::Directory { 0 } else { attr.size };
     (attr.kind, attr.mode, attr.nlink, attr.uid, attr.gid, size)
 }
 
 impl World {
-    /// One that forgets, so that what is known and what is not are asked for alike.
+    /// With tiny caches, so that both cached and uncached objects are used.
     fn new(forgetful: bool) -> World {
         let dir = TempDir::new();
         let usual = Options { honour_credentials: true, ..Options::new([0; 8]) };
@@ -170,13 +170,13 @@ impl World {
     }
 }
 
-/// What the thread is when it is not dedicated any more.
+/// Whether this thread has its own credentials.
 fn is_itself() -> bool {
     rustix::process::geteuid().is_root() && rustix::process::getegid().as_raw() == 0
 }
 
 #[test]
-fn it_stays_its_last_caller_until_it_rests_or_must_be_itself() {
+fn thread_keeps_creds_until_rest_or_server_work() {
     if !is_root() {
         return skip::skipped(&skip::this_test(), "needs root");
     }
@@ -191,7 +191,7 @@ fn it_stays_its_last_caller_until_it_rests_or_must_be_itself() {
         look(who).unwrap();
         assert_eq!(now(), who.uid);
         fs.getattr(&fs.root()).unwrap();
-        assert_eq!(now(), who.uid, "on nobody's behalf");
+        assert_eq!(now(), who.uid, "the caller's credentials stay");
     }
     look(&user(0)).unwrap();
     assert!(is_itself());
@@ -207,18 +207,18 @@ fn it_stays_its_last_caller_until_it_rests_or_must_be_itself() {
 }
 
 #[test]
-fn a_thread_that_stays_its_last_caller_answers_as_any_other() {
+fn dedicated_thread_answers_like_any_other() {
     if !is_root() {
         return skip::skipped(&skip::this_test(), "needs root");
     }
     let config = ProptestConfig { cases: 150, ..ProptestConfig::default() };
     let ops = prop::collection::vec((0..4usize, op()), 1..80);
-    proptest!(config, |(ops in ops, forgetful: bool)| answers_as_any_other(&ops, forgetful)?);
+    proptest!(config, |(ops in ops, forgetful: bool)| answers_alike(&ops, forgetful)?);
 }
 
-fn answers_as_any_other(ops: &[(usize, Op)], forgetful: bool) -> std::result::Result<(), TestCaseError> {
+fn answers_alike(ops: &[(usize, Op)], forgetful: bool) -> std::result::Result<(), TestCaseError> {
     let (mut plain, mut dedicated) = (World::new(forgetful), World::new(forgetful));
-    // Everybody comes twice in a row.
+    // Each user calls twice in a row.
     let calls: Vec<_> = ops.iter().flat_map(|(who, op)| [(user(*who), op), (user(*who), op)]).collect();
     let answers: Vec<_> = calls.iter().map(|(who, op)| plain.run(who, op)).collect();
     prop_assert!(is_itself());

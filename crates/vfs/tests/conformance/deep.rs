@@ -1,4 +1,4 @@
-//! Trees deeper than things are reached in. MKDIR makes none, but a RENAME may.
+//! Trees deeper than the limit. MKDIR cannot create one, but RENAME can.
 #![cfg(target_os = "linux")]
 
 use std::process::Command;
@@ -10,12 +10,12 @@ use remora_wire::nfs3::{SetAttr, Status};
 
 use crate::bench::*;
 
-/// The deepest directory in which things are reached.
+/// The maximum depth of a directory with reachable entries.
 const DEPTH_MAX: usize = 4096;
-/// Two of these are deeper than that.
+/// Two chains of this length exceed the limit.
 const CHAIN: usize = 2100;
 
-/// A temporary directory that may come to be deeper than the standard library removes.
+/// A temporary directory that may be deeper than the standard library can remove.
 struct Deep(TempDir);
 
 impl Drop for Deep {
@@ -24,7 +24,7 @@ impl Drop for Deep {
     }
 }
 
-/// One that takes nothing to be where it was.
+/// An export that revalidates everything.
 fn wary(dir: &TempDir) -> LocalDisk {
     let options = Options { revalidate_after: Duration::ZERO, ..Options::new([0; 8]) };
     LocalDisk::open(dir.path(), options).unwrap()
@@ -43,7 +43,7 @@ fn chain(fs: &dyn Vfs, name: &str) -> Vec<FileId> {
 }
 
 #[test]
-fn what_a_rename_brought_too_deep_is_said_to_be_so_and_comes_back() {
+fn tree_renamed_too_deep_is_refused_until_it_moves_up() {
     let Deep(dir) = &Deep(TempDir::new());
     let mut made = Vec::new();
     {
@@ -67,10 +67,10 @@ fn what_a_rename_brought_too_deep_is_said_to_be_so_and_comes_back() {
     for id in [deepest, f] {
         assert_eq!(fs.getattr(&id), Err(Status::NameTooLong));
         let again = wary(dir);
-        assert_eq!(again.getattr(&id), Err(Status::Stale), "after a restart nothing is known of it");
+        assert_eq!(again.getattr(&id), Err(Status::Stale), "after a restart its path is not cached");
     }
 
-    // Nothing is brought there but by what is above it.
+    // Only a rename of something above brings objects there.
     folder(&fs, &fs.root(), "new");
     assert_eq!(fs.mkdir(&me(), &last, b"new", &SetAttr::NONE).map(drop), Err(Status::NameTooLong));
     let moved = fs.rename(&me(), (&fs.root(), b"new"), (&last, b"new"));

@@ -8,7 +8,7 @@ use remora_wire::nfs3::Status;
 use crate::bench::*;
 
 #[test]
-fn entries_bring_their_objects() {
+fn readdir_returns_objects_on_request() {
     on_each(|fs| {
         let root = fs.root();
         let d = folder(fs, &root, "d");
@@ -27,7 +27,7 @@ fn entries_bring_their_objects() {
 }
 
 #[test]
-fn a_page_ends_where_the_taker_says() {
+fn page_ends_when_take_returns_false() {
     on_each(|fs| {
         let d = folder(fs, &fs.root(), "d");
         for i in 0..7 {
@@ -43,7 +43,7 @@ fn a_page_ends_where_the_taker_says() {
     });
 }
 
-/// Removes and adds names between pages; what stays throughout is listed exactly once.
+/// Removes and adds names between pages. Names that stay are listed exactly once.
 fn list_while_it_changes(fs: &dyn Vfs, total: usize, make: impl Fn(&str), remove: impl Fn(&str)) {
     let dir = find(fs, &fs.root(), "d").unwrap();
     (0..total).for_each(|i| make(&format!("f{i:05}")));
@@ -64,7 +64,7 @@ fn list_while_it_changes(fs: &dyn Vfs, total: usize, make: impl Fn(&str), remove
 }
 
 #[test]
-fn ten_thousand_entries_in_memory() {
+fn changing_directory_is_listed_completely_in_memory() {
     let fs = remora_vfs::MemFs::new(3);
     let d = folder(&fs, &fs.root(), "d");
     let make = |name: &str| {
@@ -78,22 +78,22 @@ fn ten_thousand_entries_in_memory() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn ten_thousand_entries_on_disk() {
-    // Fewer where making them is slow; enough for ext4 to keep them in a tree.
+fn changing_directory_is_listed_completely_on_disk() {
+    // Fewer where creation is slow, but enough for an ext4 directory index.
     for (dir, total) in [(TempDir::new(), 10_000), (TempDir::on_disk(), 2_000)] {
         let fs = export(&dir);
         let d = dir.path().join("d");
         std::fs::create_dir(&d).unwrap();
-        // Beneath the server, to spare the syncs.
+        // Not through the server, to avoid the flushes.
         let make = |name: &str| drop(std::fs::File::create(d.join(name)).unwrap());
         list_while_it_changes(&fs, total, make, |name| std::fs::remove_file(d.join(name)).unwrap());
     }
 }
 
-/// The kernel tells many names at once: by the time that one of them is looked at it may be another's.
+/// The kernel returns many names at once. A name may be reused before the server stats it.
 #[cfg(target_os = "linux")]
 #[test]
-fn an_entry_is_of_one_piece_even_if_its_name_is_given_to_another() {
+fn entry_is_consistent_when_its_name_is_reused() {
     let dir = TempDir::new();
     let fs = export(&dir);
     let d = folder(&fs, &fs.root(), "d");

@@ -1,5 +1,4 @@
-//! What the local disk must get right beyond the contract: restarts, somebody else at work in
-//! the same tree, identities.
+//! What the local disk guarantees beyond the contract: restarts, concurrent changes by other programs, flushes.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -16,7 +15,7 @@ use remora_wire::nfs3::{
 
 use crate::bench::*;
 
-/// a/b/c/.../file, `depth` directories deep.
+/// Creates `d0/d1/.../file` with `depth` directories.
 fn deep_file(fs: &dyn Vfs, depth: usize) -> FileId {
     let dir = (0..depth).fold(fs.root(), |dir, i| folder(fs, &dir, &format!("d{i}")));
     let f = file(fs, &dir, "file");
@@ -25,11 +24,11 @@ fn deep_file(fs: &dyn Vfs, depth: usize) -> FileId {
 }
 
 #[test]
-fn ids_outlive_a_restart() {
+fn id_survives_restart_at_any_depth() {
     for depth in [0, 1, 3, 23, 24, 25, 40] {
         let dir = TempDir::new();
         let id = deep_file(&export(&dir), depth);
-        // Things in the way of the search.
+        // Other directories for the search to examine.
         (0..20).for_each(|i| std::fs::create_dir(dir.path().join(format!("other{i}"))).unwrap());
         let fs = export(&dir);
         assert_eq!(read(&fs, &id), b"here", "depth {depth}");
@@ -38,14 +37,14 @@ fn ids_outlive_a_restart() {
 }
 
 #[test]
-fn ids_outlive_a_restart_on_disk() {
+fn id_survives_restart_on_disk() {
     let dir = TempDir::on_disk();
     let id = deep_file(&export(&dir), 2);
     assert_eq!(read(&export(&dir), &id), b"here");
 }
 
 #[test]
-fn ids_are_the_same_after_a_restart() {
+fn id_is_the_same_after_restart() {
     let dir = TempDir::new();
     let before = export(&dir);
     let id = deep_file(&before, 3);
@@ -55,18 +54,17 @@ fn ids_are_the_same_after_a_restart() {
 }
 
 #[test]
-fn a_long_path_is_no_obstacle() {
+fn path_longer_than_path_max_is_resolved() {
     let dir = TempDir::new();
     let fs = export(&dir);
     let name = "n".repeat(200);
     let bottom = (0..30).fold(fs.root(), |dir, _| folder(&fs, &dir, &name));
     assert_eq!(names(&fs, &bottom), [".", ".."], "6000 bytes of path");
     assert_eq!(names(&export(&dir), &bottom), [".", ".."]);
-    // std::fs::remove_dir_all copes with it too.
 }
 
 #[test]
-fn somebody_else_renames_beneath_us() {
+fn file_is_found_after_another_program_renamed_it() {
     let dir = TempDir::new();
     let fs = export(&dir);
     let id = deep_file(&fs, 3);
@@ -86,7 +84,7 @@ fn somebody_else_renames_beneath_us() {
 }
 
 #[test]
-fn what_is_above_a_directory_is_known_at_once_when_somebody_else_moved_it() {
+fn parent_is_current_after_another_program_moved_dir() {
     let (dir, outside) = (TempDir::new(), TempDir::new());
     let fs = export(&dir);
     let [a, b] = ["a", "b"].map(|name| folder(&fs, &fs.root(), name));
@@ -102,10 +100,10 @@ fn what_is_above_a_directory_is_known_at_once_when_somebody_else_moved_it() {
     assert_eq!(find(&fs, &d, ".."), Err(Status::Stale), "out of the export");
 }
 
-/// From a directory that a search has not come to yet into one that it has been in.
+/// The file moves from a directory that the search has not examined into one that it has.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "somebody else moves it meanwhile")]
-fn what_is_moved_while_it_is_searched_for_is_found() {
+#[expect(clippy::disallowed_methods, reason = "a concurrent thread moves it")]
+fn file_moved_during_search_is_found() {
     let dir = TempDir::new();
     let path = |at: usize| dir.path().join(format!("{at}/d"));
     for at in 0..30 {
@@ -116,7 +114,7 @@ fn what_is_moved_while_it_is_searched_for_is_found() {
     let id = file(&fs, &folder(&fs, &fs.root(), "d"), "f");
     let mut last = dir.path().join("d");
     for n in 0..800 {
-        // The handle tells of where it was first, and nothing is known of where it is.
+        // The hint describes the first path, and the present one is not cached.
         let fs = export(&dir);
         let next = path(n * 7 % 30);
         std::thread::scope(|scope| {
@@ -131,10 +129,10 @@ fn what_is_moved_while_it_is_searched_for_is_found() {
 }
 
 #[test]
-fn a_search_is_bounded() {
+fn search_ends_at_its_entry_limit() {
     let dir = TempDir::new();
     let id = file(&export(&dir), &folder(&export(&dir), &export(&dir).root(), "d"), "f");
-    // Whichever end the kernel lists from.
+    // Before and after, because the listing order is unknown.
     (0..100).for_each(|i| drop(std::fs::File::create(dir.path().join(format!("{i}"))).unwrap()));
     std::fs::rename(dir.path().join("d/f"), dir.path().join("hidden")).unwrap();
     (100..200).for_each(|i| drop(std::fs::File::create(dir.path().join(format!("{i}"))).unwrap()));
@@ -143,7 +141,7 @@ fn a_search_is_bounded() {
 }
 
 #[test]
-fn a_search_leaves_the_times_of_access_alone() {
+fn search_does_not_change_atime() {
     let dir = TempDir::on_disk();
     let fs = export(&dir);
     let [from, to] = ["from", "to"].map(|name| folder(&fs, &fs.root(), name));
@@ -160,7 +158,7 @@ fn a_search_leaves_the_times_of_access_alone() {
 }
 
 #[test]
-fn a_search_everywhere_is_as_long_as_one_by_the_hint() {
+fn full_search_has_its_own_entry_limit() {
     let dir = TempDir::new();
     let id = {
         let fs = export(&dir);
@@ -174,13 +172,13 @@ fn a_search_everywhere_is_as_long_as_one_by_the_hint() {
         }
         id
     };
-    // The handle points at where it was; the whole are 190 entries.
+    // The hint describes the old path. The tree has 190 entries.
     let options = Options { search_max: 190, ..Options::new([0; 8]) };
     assert!(LocalDisk::open(dir.path(), options).unwrap().getattr(&id).is_ok());
 }
 
 #[test]
-fn a_forgetful_table_finds_everything_again() {
+fn small_path_cache_finds_every_file() {
     let dir = TempDir::new();
     let options = Options { path_cache_max: 4, open_max: 2, ..Options::new([0; 8]) };
     let fs = LocalDisk::open(dir.path(), options).unwrap();
@@ -198,7 +196,7 @@ fn a_forgetful_table_finds_everything_again() {
 }
 
 #[test]
-fn a_symbolic_link_slipped_into_the_path_leads_nowhere() {
+fn symlink_put_into_a_path_is_not_followed() {
     let (dir, outside) = (TempDir::new(), TempDir::new());
     std::fs::write(outside.path().join("file"), b"secret").unwrap();
     let options = Options { revalidate_after: Duration::ZERO, ..Options::new([0; 8]) };
@@ -214,7 +212,7 @@ fn a_symbolic_link_slipped_into_the_path_leads_nowhere() {
 }
 
 #[test]
-fn nobody_gets_at_what_is_closed() {
+fn protected_objects_are_inaccessible() {
     let (dir, elsewhere) = (TempDir::new(), TempDir::new());
     let keys = dir.path().join("state/keys");
     std::fs::create_dir_all(&keys).unwrap();
@@ -247,14 +245,14 @@ fn nobody_gets_at_what_is_closed() {
         assert_eq!(ok(fs.rename(&me(), (&root, b"file"), (&root, b"own.key")).map(drop)), Status::Access);
         assert_eq!(ok(fs.rename(&me(), (&state, b"keys"), (&state, b"moved")).map(drop)), Status::Access);
         assert_eq!(read(&fs, &find(&fs, &root, "file").unwrap()), b"secret");
-        // Whoever exports the directory itself exports nothing.
+        // An export of the protected directory itself shows nothing.
         let itself = LocalDisk::open(&keys, Options { closed: vec![path], ..Options::new([0; 8]) }).unwrap();
         assert_eq!(find(&itself, &itself.root(), "key"), Err(Status::Access));
     }
 }
 
 #[test]
-fn way_to_what_is_closed_keeps_its_names() {
+fn path_to_protected_object_keeps_its_names() {
     let (dir, outside) = (TempDir::new(), TempDir::new());
     let top = dir.path();
     std::fs::create_dir_all(top.join("home/state/keys")).unwrap();
@@ -264,7 +262,7 @@ fn way_to_what_is_closed_keeps_its_names() {
     }
     symlink(top, outside.path().join("export")).unwrap();
     for path in ["first/keys", "first/keys/key", "first/keys/missing"] {
-        // By two ways, of which one comes from outside.
+        // By two paths, one of them from outside.
         for path in [top.join(path), outside.path().join("export").join(path)] {
             let fs = LocalDisk::open(top, Options { closed: vec![path.clone()], ..Options::new([0; 8]) }).unwrap();
             let root = fs.root();
@@ -289,8 +287,8 @@ fn way_to_what_is_closed_keeps_its_names() {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "the real disk's trust ends in real time")]
-fn a_file_kept_open_is_trusted_for_a_while_only() {
+#[expect(clippy::disallowed_methods, reason = "open files are trusted for real time")]
+fn open_file_is_revalidated() {
     let (dir, outside) = (TempDir::new(), TempDir::new());
     let options = Options { revalidate_after: Duration::from_millis(50), ..Options::new([0; 8]) };
     let fs = LocalDisk::open(dir.path(), options).unwrap();
@@ -302,7 +300,7 @@ fn a_file_kept_open_is_trusted_for_a_while_only() {
     std::fs::rename(dir.path().join("gone"), outside.path().join("gone")).unwrap();
     let until = Instant::now() + Duration::from_secs(10);
     while fs.read(&me(), &gone, 0, 6).is_ok() || write(&fs, &gone, 0, b"x").is_ok() {
-        assert!(Instant::now() < until, "still reached, and again and again");
+        assert!(Instant::now() < until, "still reachable");
         // Being used does not keep it.
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -311,37 +309,37 @@ fn a_file_kept_open_is_trusted_for_a_while_only() {
 }
 
 #[test]
-fn what_somebody_else_removed_gives_its_room_back_when_somebody_asks_how_much_there_is() {
-    each_gives_room_back(|fs| assert!(fs.fsstat(&fs.root()).is_ok()));
+fn fsstat_frees_space_of_files_removed_by_others() {
+    frees_space(|fs| assert!(fs.fsstat(&fs.root()).is_ok()));
 }
 
 #[test]
-fn what_somebody_else_removed_gives_its_room_back_in_time() {
-    each_gives_room_back(|fs| fs.tidy());
+fn tidy_frees_space_of_files_removed_by_others() {
+    frees_space(|fs| fs.tidy());
 }
 
-fn each_gives_room_back(when: impl Fn(&LocalDisk)) {
+fn frees_space(when: impl Fn(&LocalDisk)) {
     let a_file = |fs: &LocalDisk, name: &str| {
         let f = file(fs, &fs.root(), name);
         write(fs, &f, 0, b"text").unwrap();
         assert_eq!(read(fs, &f), b"text");
     };
-    gives_room_back(a_file, |path| std::fs::remove_file(path), &when);
+    frees_space_of(a_file, |path| std::fs::remove_file(path), &when);
     let a_folder = |fs: &LocalDisk, name: &str| {
         let d = folder(fs, &fs.root(), name);
         file(fs, &d, "file");
     };
-    gives_room_back(a_folder, |path| std::fs::remove_dir_all(path), &when);
+    frees_space_of(a_folder, |path| std::fs::remove_dir_all(path), &when);
 }
 
-fn gives_room_back(
+fn frees_space_of(
     use_one: impl Fn(&LocalDisk, &str),
     remove: impl Fn(&Path) -> std::io::Result<()>,
     when: impl Fn(&LocalDisk),
 ) {
     let dir = TempDir::new();
     let fs = export(&dir);
-    // The tests of this process see each other's files.
+    // The tests of this process share /proc/self/fd.
     let name = format!("removed-from-{}", dir.path().file_name().unwrap().display());
     use_one(&fs, &name);
     remove(&dir.path().join(&name)).unwrap();
@@ -358,8 +356,8 @@ fn gives_room_back(
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "the real disk's trust ends in real time")]
-fn a_directory_kept_open_is_trusted_for_a_while_only() {
+#[expect(clippy::disallowed_methods, reason = "open files are trusted for real time")]
+fn open_directory_is_revalidated() {
     let (dir, outside) = (TempDir::new(), TempDir::new());
     let options = Options { revalidate_after: Duration::from_millis(50), ..Options::new([0; 8]) };
     let fs = LocalDisk::open(dir.path(), options).unwrap();
@@ -370,12 +368,12 @@ fn a_directory_kept_open_is_trusted_for_a_while_only() {
     let until = Instant::now() + Duration::from_secs(10);
     for id in [d, inner, f] {
         while fs.getattr(&id) != Err(Status::Stale) {
-            assert!(Instant::now() < until, "still reached, and again and again");
-            // Being used does not keep it.
+            assert!(Instant::now() < until, "still reachable");
+            // Use does not extend the trust.
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-    // Gone, not moved: known at once.
+    // A removal, unlike a move, is noticed at once.
     let d = folder(&fs, &fs.root(), "d");
     assert_eq!(find(&fs, &d, "none"), Err(Status::NoEnt));
     std::fs::remove_dir(dir.path().join("d")).unwrap();
@@ -387,7 +385,7 @@ fn a_directory_kept_open_is_trusted_for_a_while_only() {
 }
 
 #[test]
-fn parents_end_at_the_export() {
+fn parent_of_the_root_is_the_root() {
     let dir = TempDir::new();
     let sub = dir.path().join("sub");
     std::fs::create_dir(&sub).unwrap();
@@ -398,7 +396,7 @@ fn parents_end_at_the_export() {
 }
 
 #[test]
-fn a_file_ends_where_the_disk_says() {
+fn file_max_is_the_limit_of_the_disk() {
     for dir in [TempDir::new(), TempDir::on_disk()] {
         let fs = export(&dir);
         let f = file(&fs, &fs.root(), "f");
@@ -412,7 +410,7 @@ fn a_file_ends_where_the_disk_says() {
 }
 
 #[test]
-fn what_has_been_flushed_is_not_kept_open_for_writing() {
+fn flushed_file_is_closed_for_writing() {
     let dir = TempDir::new();
     let fs = export(&dir);
     let made = fs.create(&me(), &fs.root(), b"program", &CreateHow::Guarded(mode(0o755))).unwrap().id;
@@ -426,58 +424,58 @@ fn what_has_been_flushed_is_not_kept_open_for_writing() {
         fs.write(&me(), &made, 0, &b"x"[..].into(), Stable::Unstable).unwrap();
         assert!(is_open(), "more will come");
         fs.commit(&me(), &made, 0, 0).unwrap();
-        assert!(!is_open(), "nobody could run it");
+        assert!(!is_open(), "it must be executable here");
         fs.write(&me(), &made, 0, &b"x"[..].into(), Stable::FileSync).unwrap();
         assert!(!is_open());
         let write = |fs: &dyn Vfs| fs.write(&me(), &made, 0, &"x".into(), Stable::FileSync).unwrap();
-        let flushes = owed(&fs, |fs| [(); 3].map(|()| write(fs)));
+        let flushes = deferred_flushes(&fs, |fs| [(); 3].map(|()| write(fs)));
         flushes[0].run(&[&flushes[1], &flushes[2]]).unwrap();
         drop(flushes);
-        assert!(!is_open(), "one flush was everybody's");
+        assert!(!is_open(), "the flush was shared");
     }
 }
 
-/// What `change` owes when it is done on a deferring view.
-fn owed<T>(fs: &LocalDisk, change: impl FnOnce(&dyn Vfs) -> T) -> Vec<Flush> {
+/// The flushes that `change` on a deferring view needs.
+fn deferred_flushes<T>(fs: &LocalDisk, change: impl FnOnce(&dyn Vfs) -> T) -> Vec<Flush> {
     let ledger = Arc::new(Ledger::default());
     change(&*fs.deferring(&ledger).unwrap());
     ledger.take()
 }
 
 #[test]
-fn changes_that_can_share_a_flush_say_so() {
+fn flush_keys_tell_which_changes_share_a_flush() {
     let dir = TempDir::new();
     let fs = export(&dir);
     let (root, me) = (fs.root(), me());
     let (f, g) = (file(&fs, &root, "f"), file(&fs, &root, "g"));
     let d = folder(&fs, &root, "d");
-    let write = |id: FileId, stable| owed(&fs, |fs| fs.write(&me, &id, 0, &"x".into(), stable).unwrap());
-    let remove = |dir: FileId, name: &str| owed(&fs, |fs| fs.remove(&me, &dir, name.as_bytes()).unwrap());
+    let write = |id: FileId, stable| deferred_flushes(&fs, |fs| fs.write(&me, &id, 0, &"x".into(), stable).unwrap());
+    let remove = |dir: FileId, name: &str| deferred_flushes(&fs, |fs| fs.remove(&me, &dir, name.as_bytes()).unwrap());
 
     assert_eq!(write(f, Stable::Unstable).len(), 0);
     let (one, two, other) = (write(f, Stable::FileSync), write(f, Stable::FileSync), write(g, Stable::FileSync));
     assert_eq!((one.len(), one[0].key()), (1, two[0].key()));
     assert_ne!(one[0].key(), other[0].key());
-    assert_ne!(one[0].key(), write(f, Stable::DataSync)[0].key(), "one that does less cannot stand in");
-    let commit = owed(&fs, |fs| fs.commit(&me, &f, 0, 0).unwrap());
+    assert_ne!(one[0].key(), write(f, Stable::DataSync)[0].key(), "a flush that does less cannot stand in");
+    let commit = deferred_flushes(&fs, |fs| fs.commit(&me, &f, 0, 0).unwrap());
     assert_eq!(commit[0].key(), one[0].key());
     assert_eq!(
-        owed(&fs, |fs| assert!(fs.getattr(&file(fs, &root, "h")).is_ok())).last().map(Flush::key),
+        deferred_flushes(&fs, |fs| assert!(fs.getattr(&file(fs, &root, "h")).is_ok())).last().map(Flush::key),
         remove(root, "f").last().map(Flush::key)
     );
 
     file(&fs, &d, "n");
-    let rename = owed(&fs, |fs| fs.rename(&me, (&d, b"n"), (&root, b"n")).unwrap());
+    let rename = deferred_flushes(&fs, |fs| fs.rename(&me, (&d, b"n"), (&root, b"n")).unwrap());
     assert_eq!(rename.len(), 2);
     assert_eq!(rename[0].key(), remove(root, "g")[0].key(), "the new name first");
     for flush in one.iter().chain(&rename) {
         assert_eq!(flush.verdict(flush.run(&[])), Ok(()));
     }
-    assert!(owed(&fs, |fs| fs.remove(&me, &root, b"none")).is_empty(), "nothing was changed");
+    assert!(deferred_flushes(&fs, |fs| fs.remove(&me, &root, b"none")).is_empty(), "nothing was changed");
 }
 
 #[test]
-fn read_only_means_every_change() {
+fn read_only_export_rejects_every_change() {
     let dir = TempDir::new();
     let id = file(&export(&dir), &export(&dir).root(), "f");
     let fs = LocalDisk::open(dir.path(), Options { read_only: true, ..Options::new([0; 8]) }).unwrap();
@@ -499,34 +497,33 @@ fn read_only_means_every_change() {
 }
 
 #[test]
-fn a_reused_inode_is_another_object() {
-    // ext4 gives the same inode number out again at once.
+fn reused_inode_number_gets_a_new_id() {
+    // ext4 reuses the inode number at once.
     let dir = TempDir::on_disk();
     let fs = export(&dir);
     let mut dead = Vec::new();
     for _ in 0..40 {
         let id = fs.symlink(&me(), &fs.root(), b"brief", &SetAttr::NONE, b"t").unwrap().id;
-        assert!(!dead.contains(&id), "an id came back");
+        assert!(!dead.contains(&id), "an id was reused");
         fs.remove(&me(), &fs.root(), b"brief").unwrap();
         dead.push(id);
     }
 }
 
 #[test]
-fn ids_of_brief_files_never_come_back_however_fast_they_follow() {
+fn ids_of_short_lived_files_are_never_reused() {
     let dir = TempDir::on_disk();
     let fs = export(&dir);
     let ledger = Arc::<Ledger>::default();
     let view = fs.deferring(&ledger).unwrap();
     let mut seen = BTreeSet::new();
     let how = CreateHow::Guarded(SetAttr::NONE);
-    // Without a flush in between many of them are made within a tick of the kernel. (From Linux 6.13
-    // on births mostly differ within a tick, too.)
+    // Without flushes, many files are created within a clock tick. (From Linux 6.13 on most birth times differ within a tick.)
     for round in 0..100 {
         for n in 0..10 {
             let name = format!("brief{n}");
             let id = view.create(&me(), &fs.root(), name.as_bytes(), &how).unwrap().id;
-            assert!(seen.insert(id), "an id came back in round {round}");
+            assert!(seen.insert(id), "an id was reused in round {round}");
         }
         for n in 0..10 {
             view.remove(&me(), &fs.root(), format!("brief{n}").as_bytes()).unwrap();
@@ -537,7 +534,7 @@ fn ids_of_brief_files_never_come_back_however_fast_they_follow() {
 
 #[expect(clippy::disallowed_methods, reason = "a server's executor has threads")]
 #[test]
-fn threads_at_work_in_one_directory() {
+fn concurrent_renames_in_one_directory_succeed() {
     let dir = TempDir::new();
     let fs = &export(&dir);
     let root = fs.root();
@@ -551,7 +548,7 @@ fn threads_at_work_in_one_directory() {
                         let f = file(fs, &root, &a);
                         fs.rename(&me(), (&root, a.as_bytes()), (&root, b.as_bytes())).unwrap();
                         write(fs, &f, 0, a.as_bytes()).unwrap();
-                        // Everybody renames onto the same name, too.
+                        // All threads rename onto the same name, too.
                         fs.rename(&me(), (&root, b.as_bytes()), (&root, b"shared")).unwrap();
                     }
                 })

@@ -1,5 +1,4 @@
-//! What every file system here must do, asked of the memory and of the local disk; then what
-//! each does beyond, and whether the two agree.
+//! Tests of the contract on both file systems, of what each guarantees beyond it, and of their agreement.
 
 mod agreement;
 mod behaviour;

@@ -1,4 +1,4 @@
-//! What the memory file system models beyond the contract: a volatile cache, faults, room.
+//! What the memory file system models beyond the contract: a volatile cache, faults, space.
 
 use remora_base::Time;
 use remora_vfs::memory::{MemFs, OpKind};
@@ -12,7 +12,7 @@ fn stable(fs: &MemFs, id: &remora_vfs::FileId, offset: u64, data: &'static [u8])
 }
 
 #[test]
-fn a_crash_takes_what_was_not_committed() {
+fn crash_loses_uncommitted_writes() {
     let fs = MemFs::new(1);
     let f = file(&fs, &fs.root(), "f");
     write(&fs, &f, 0, b"first").unwrap();
@@ -29,7 +29,7 @@ fn a_crash_takes_what_was_not_committed() {
 }
 
 #[test]
-fn a_stable_write_saves_its_own_bytes_only() {
+fn stable_write_saves_its_own_bytes_only() {
     let fs = MemFs::new(1);
     let f = file(&fs, &fs.root(), "f");
     write(&fs, &f, 0, b"aaaa").unwrap();
@@ -52,7 +52,7 @@ fn names_and_sizes_survive_a_crash() {
 }
 
 #[test]
-fn a_failing_flush_loses_the_data_and_says_so() {
+fn failing_flush_loses_data_and_reports_it() {
     for op in ["commit", "stable write"] {
         let fs = MemFs::new(1);
         let f = file(&fs, &fs.root(), "f");
@@ -72,7 +72,7 @@ fn a_failing_flush_loses_the_data_and_says_so() {
 }
 
 #[test]
-fn faults_hit_their_operation_before_it_does_anything() {
+fn faulted_operation_has_no_effect() {
     let fs = MemFs::new(1);
     fs.fail_next(OpKind::Create, Status::Jukebox, 2);
     let create = || fs.create(&me(), &fs.root(), b"f", &CreateHow::Guarded(SetAttr::NONE)).map(drop);
@@ -88,7 +88,7 @@ fn faults_hit_their_operation_before_it_does_anything() {
 }
 
 #[test]
-fn room_is_counted_in_blocks_and_comes_back() {
+fn space_is_counted_in_blocks() {
     let fs = MemFs::new(1);
     fs.set_capacity(3 * 4096);
     let (f, g) = (file(&fs, &fs.root(), "f"), file(&fs, &fs.root(), "g"));
@@ -111,7 +111,7 @@ fn room_is_counted_in_blocks_and_comes_back() {
 }
 
 #[test]
-fn every_change_has_a_later_time() {
+fn each_change_has_a_later_time() {
     let fs = MemFs::new(1);
     fs.set_time(Time::from_secs(1_000));
     let f = file(&fs, &fs.root(), "f");
@@ -129,7 +129,7 @@ fn every_change_has_a_later_time() {
 }
 
 #[test]
-fn the_same_calls_give_the_same_world() {
+fn same_calls_give_the_same_state() {
     let world = |seed| {
         let fs = MemFs::new(seed);
         let d = folder(&fs, &fs.root(), "d");
@@ -143,7 +143,7 @@ fn the_same_calls_give_the_same_world() {
 }
 
 #[test]
-fn mode_bits_decide_for_everybody_but_root() {
+fn mode_bits_apply_to_all_but_root() {
     let fs = MemFs::new(1);
     let root = fs.root();
     let cred = |uid, gid| Cred { uid, gid, gids: vec![] };

@@ -1,5 +1,4 @@
-//! Files with several names on the local disk: a client that takes one of them away goes on with its
-//! handle, and nothing is searched for it.
+//! Files with several names on the local disk: after the removal of one, the handle is valid without a search.
 
 use remora_vfs::local::{LocalDisk, Options};
 use remora_vfs::{FileId, Vfs};
@@ -23,7 +22,7 @@ impl World {
         World { dir, fs, a, b }
     }
 
-    /// `a/f`, which is `b/g` too.
+    /// Creates `a/f` with a link `b/g`.
     fn linked(&self) -> FileId {
         let f = file(&self.fs, &self.a, "f");
         self.fs.link(&me(), &f, &self.b, b"g").unwrap();
@@ -40,7 +39,7 @@ impl World {
 }
 
 #[test]
-fn what_searches_would_find_is_not_found_here() {
+fn export_without_searches_finds_nothing() {
     let w = World::new();
     let f = w.linked();
     std::fs::rename(w.dir.path().join("a/f"), w.dir.path().join("a/h")).unwrap();
@@ -50,7 +49,7 @@ fn what_searches_would_find_is_not_found_here() {
 }
 
 #[test]
-fn the_old_name_goes_as_where_mail_is_delivered() {
+fn handle_survives_removal_of_the_old_name() {
     let w = World::new();
     let f = w.linked();
     w.remove(&w.a, "f");
@@ -61,7 +60,7 @@ fn the_old_name_goes_as_where_mail_is_delivered() {
 }
 
 #[test]
-fn the_new_name_goes_as_that_of_a_lock_does() {
+fn handle_survives_removal_of_the_new_name() {
     let w = World::new();
     let f = w.linked();
     for _ in 0..3 {
@@ -75,13 +74,13 @@ fn the_new_name_goes_as_that_of_a_lock_does() {
 }
 
 #[test]
-fn a_name_is_known_from_a_listing() {
+fn name_from_a_listing_is_cached() {
     let w = World::new();
     let f = w.linked();
     list(&w.fs, &w.b, usize::MAX, true, |_| {});
     w.remove(&w.a, "f");
     assert_eq!(w.links(&f), Ok(1));
-    // Not from the LINK either, as after a restart.
+    // After a restart the LINK is not cached, either.
     let fs = LocalDisk::open(w.dir.path(), Options { search_max: 1, ..Options::new([0; 8]) }).unwrap();
     let (a, b) = (find(&fs, &fs.root(), "a").unwrap(), find(&fs, &fs.root(), "b").unwrap());
     fs.link(&me(), &find(&fs, &b, "g").unwrap(), &a, b"f").unwrap();
@@ -93,7 +92,7 @@ fn a_name_is_known_from_a_listing() {
 }
 
 #[test]
-fn a_name_is_replaced() {
+fn handle_survives_replacement_of_one_name() {
     let w = World::new();
     let f = w.linked();
     file(&w.fs, &w.a, "new");
@@ -102,7 +101,7 @@ fn a_name_is_replaced() {
 }
 
 #[test]
-fn one_name_moves_and_the_other_goes() {
+fn handle_survives_rename_and_removal() {
     let w = World::new();
     for (stays, goes) in [("f", "g"), ("g", "f")] {
         let f = w.linked();
@@ -115,7 +114,7 @@ fn one_name_moves_and_the_other_goes() {
 }
 
 #[test]
-fn the_directory_of_one_name_moves() {
+fn handle_survives_rename_of_its_directory() {
     let w = World::new();
     let f = w.linked();
     w.fs.rename(&me(), (&w.fs.root(), b"b"), (&w.a, b"c")).unwrap();
@@ -124,7 +123,7 @@ fn the_directory_of_one_name_moves() {
 }
 
 #[test]
-fn another_file_under_the_other_name_is_another_file() {
+fn other_file_under_the_cached_name_is_not_found() {
     let w = World::new();
     let f = w.linked();
     std::fs::remove_file(w.dir.path().join("b/g")).unwrap();
