@@ -258,6 +258,135 @@ macro_rules! xdr_struct {
     )*};
 }
 
+/// `Proc`: a program's procedures by their RFC names, numbered from 0.
+macro_rules! procedures {
+    ($($name:ident),+ $(,)?) => {
+        /// The procedures, by their RFC names and numbers.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[expect(missing_docs, reason = "the names are the RFC's")]
+        #[repr(u32)]
+        pub enum Proc {
+            $($name),+
+        }
+
+        impl Proc {
+            /// All procedures in numerical order.
+            pub const ALL: [Proc; [$(Proc::$name),+].len()] = [$(Proc::$name),+];
+
+            /// Procedure of this number.
+            pub fn from_number(n: u32) -> Option<Proc> {
+                Proc::ALL.get(n as usize).copied()
+            }
+        }
+    };
+}
+pub(crate) use procedures;
+
+/// The error of a procedure's results, which begins with a status.
+pub(crate) trait ResultError<S> {
+    /// The error of `status` without further information.
+    fn of_status(status: S) -> Self;
+    fn status(&self) -> S;
+}
+
+/// `Call`: the procedures of a `Proc` with their arguments; those before the semicolon have none.
+macro_rules! calls {
+    ($($void:ident),+; $($name:ident($args:ty)),+ $(,)?) => {
+        /// A call: a procedure and its arguments.
+        #[derive(Clone, PartialEq, Eq, Debug)]
+        #[expect(missing_docs, reason = "each variant has the name of its procedure")]
+        pub enum Call {
+            $($void,)+
+            $($name($args),)+
+        }
+
+        impl Call {
+            /// Procedure of the call.
+            pub fn proc(&self) -> Proc {
+                match self {
+                    $(Call::$void => Proc::$void,)+
+                    $(Call::$name(_) => Proc::$name,)+
+                }
+            }
+
+            /// Appends the arguments.
+            pub fn encode(&self, out: &mut Vec<u8>) {
+                match self {
+                    $(Call::$void => {})+
+                    $(Call::$name(args) => $crate::Xdr::encode(args, out),)+
+                }
+            }
+
+            /// Decodes the arguments of `proc`.
+            pub fn decode(proc: Proc, r: &mut $crate::Reader) -> Result<Call, $crate::Error> {
+                Ok(match proc {
+                    $(Proc::$void => Call::$void,)+
+                    $(Proc::$name => Call::$name($crate::Xdr::decode(r)?),)+
+                })
+            }
+        }
+    };
+}
+pub(crate) use calls;
+
+/// `Reply`: the procedures of a `Proc` with their results; those before the semicolon have none, and
+/// cannot fail.
+macro_rules! replies {
+    ($($void:ident),+; $($name:ident($results:ty)),+ $(,)?) => {
+        /// A reply: a procedure and its results.
+        #[derive(Clone, PartialEq, Eq, Debug)]
+        #[expect(missing_docs, reason = "each variant has the name of its procedure")]
+        pub enum Reply {
+            $($void,)+
+            $($name($results),)+
+        }
+
+        impl Reply {
+            /// Procedure of the reply.
+            pub fn proc(&self) -> Proc {
+                match self {
+                    $(Reply::$void => Proc::$void,)+
+                    $(Reply::$name(_) => Proc::$name,)+
+                }
+            }
+
+            /// Appends the results.
+            pub fn encode(&self, out: &mut Vec<u8>) {
+                match self {
+                    $(Reply::$void => {})+
+                    $(Reply::$name(results) => $crate::xdr::put_result(results, out),)+
+                }
+            }
+
+            /// Decodes the results of `proc`.
+            pub fn decode(proc: Proc, r: &mut $crate::Reader) -> Result<Reply, $crate::Error> {
+                Ok(match proc {
+                    $(Proc::$void => Reply::$void,)+
+                    $(Proc::$name => Reply::$name($crate::xdr::get_result(r)?),)+
+                })
+            }
+
+            /// Error; `None` on success.
+            pub fn status(&self) -> Option<Status> {
+                match self {
+                    $(Reply::$void => None,)+
+                    $(Reply::$name(results) => results.as_ref().err().map($crate::xdr::ResultError::status),)+
+                }
+            }
+
+            /// The reply of `proc` with the error `status` and nothing else. Procedures without results cannot
+            /// fail.
+            pub fn failed(proc: Proc, status: Status) -> Reply {
+                match proc {
+                    $(Proc::$void => Reply::$void,)+
+                    $(Proc::$name => Reply::$name(Err($crate::xdr::ResultError::of_status(status))),)+
+                }
+            }
+        }
+    };
+}
+pub(crate) use replies;
+
 /// An enumeration encoded as its number.
 macro_rules! xdr_enum {
     ($($(#[$m:meta])* pub enum $name:ident { $($(#[$vm:meta])* $v:ident = $n:literal,)* })*) => {$(

@@ -107,65 +107,9 @@ xdr_struct! {
     }
 }
 
-/// A call: a procedure and its arguments.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)] // each variant is named after its procedure
-pub enum Call {
-    Null,
-    GetAttr(Fh),
-    SetAttr(SetAttrArgs),
-    Root,
-    Lookup(DirOp),
-    ReadLink(Fh),
-    Read(ReadArgs),
-    WriteCache,
-    Write(WriteArgs),
-    Create(CreateArgs),
-    Remove(DirOp),
-    Rename(RenameArgs),
-    Link(LinkArgs),
-    SymLink(SymLinkArgs),
-    MkDir(CreateArgs),
-    RmDir(DirOp),
-    ReadDir(ReadDirArgs),
-    StatFs(Fh),
+crate::xdr::calls! {
+    Null, Root, WriteCache;
+    GetAttr(Fh), SetAttr(SetAttrArgs), Lookup(DirOp), ReadLink(Fh), Read(ReadArgs), Write(WriteArgs),
+    Create(CreateArgs), Remove(DirOp), Rename(RenameArgs), Link(LinkArgs), SymLink(SymLinkArgs),
+    MkDir(CreateArgs), RmDir(DirOp), ReadDir(ReadDirArgs), StatFs(Fh),
 }
-
-macro_rules! procedures {
-    ($($v:ident),*) => {
-        impl Call {
-            /// Procedure of the call.
-            pub fn proc(&self) -> Proc {
-                match self {
-                    Call::Null => Proc::Null,
-                    Call::Root => Proc::Root,
-                    Call::WriteCache => Proc::WriteCache,
-                    $(Call::$v(_) => Proc::$v,)*
-                }
-            }
-
-            /// Appends the arguments.
-            pub fn encode(&self, out: &mut Vec<u8>) {
-                match self {
-                    Call::Null | Call::Root | Call::WriteCache => {}
-                    $(Call::$v(args) => args.encode(out),)*
-                }
-            }
-
-            /// Decodes the arguments of `proc`.
-            pub fn decode(proc: Proc, r: &mut Reader) -> Result<Call, Error> {
-                Ok(match proc {
-                    Proc::Null => Call::Null,
-                    Proc::Root => Call::Root,
-                    Proc::WriteCache => Call::WriteCache,
-                    $(Proc::$v => Call::$v(Xdr::decode(r)?),)*
-                })
-            }
-        }
-    };
-}
-
-procedures!(
-    GetAttr, SetAttr, Lookup, ReadLink, Read, Write, Create, Remove, Rename, Link, SymLink, MkDir, RmDir, ReadDir,
-    StatFs
-);

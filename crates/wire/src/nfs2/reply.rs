@@ -6,7 +6,7 @@ use super::call::Data;
 use super::proc::{PATH_MAX, Proc};
 use super::types::{Attr, Fh, Name, Status};
 use crate::nfs3::Entries;
-use crate::xdr::{get_result, put_result};
+use crate::xdr::ResultError;
 use crate::{Error, Reader, Xdr};
 
 /// Target of a symbolic link: at most [`PATH_MAX`] bytes.
@@ -67,83 +67,18 @@ xdr_struct! {
 /// A procedure's results.
 pub type Res<O> = Result<O, Status>;
 
-/// A reply: a procedure and its results.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)] // each variant is named after its procedure
-pub enum Reply {
-    Null,
-    GetAttr(Res<Attr>),
-    SetAttr(Res<Attr>),
-    Root,
-    Lookup(Res<DirOpOk>),
-    ReadLink(Res<Path>),
-    Read(Res<ReadOk>),
-    WriteCache,
-    Write(Res<Attr>),
-    Create(Res<DirOpOk>),
-    Remove(Res<()>),
-    Rename(Res<()>),
-    Link(Res<()>),
-    SymLink(Res<()>),
-    MkDir(Res<DirOpOk>),
-    RmDir(Res<()>),
-    ReadDir(Res<Entries<Entry>>),
-    StatFs(Res<StatFsOk>),
+impl ResultError<Status> for Status {
+    fn of_status(status: Status) -> Status {
+        status
+    }
+    fn status(&self) -> Status {
+        *self
+    }
 }
 
-macro_rules! procedures {
-    ($($v:ident),*) => {
-        impl Reply {
-            /// Procedure of the reply.
-            pub fn proc(&self) -> Proc {
-                match self {
-                    Reply::Null => Proc::Null,
-                    Reply::Root => Proc::Root,
-                    Reply::WriteCache => Proc::WriteCache,
-                    $(Reply::$v(_) => Proc::$v,)*
-                }
-            }
-
-            /// Appends the results.
-            pub fn encode(&self, out: &mut Vec<u8>) {
-                match self {
-                    Reply::Null | Reply::Root | Reply::WriteCache => {}
-                    $(Reply::$v(res) => put_result(res, out),)*
-                }
-            }
-
-            /// Decodes the results of `proc`.
-            pub fn decode(proc: Proc, r: &mut Reader) -> Result<Reply, Error> {
-                Ok(match proc {
-                    Proc::Null => Reply::Null,
-                    Proc::Root => Reply::Root,
-                    Proc::WriteCache => Reply::WriteCache,
-                    $(Proc::$v => Reply::$v(get_result(r)?),)*
-                })
-            }
-
-            /// Error; `None` on success.
-            pub fn status(&self) -> Option<Status> {
-                match self {
-                    Reply::Null | Reply::Root | Reply::WriteCache => None,
-                    $(Reply::$v(res) => res.as_ref().err().copied(),)*
-                }
-            }
-
-            /// The reply of `proc` with the error `status`. NULL, ROOT and WRITECACHE cannot fail.
-            pub fn failed(proc: Proc, status: Status) -> Reply {
-                match proc {
-                    Proc::Null => Reply::Null,
-                    Proc::Root => Reply::Root,
-                    Proc::WriteCache => Reply::WriteCache,
-                    $(Proc::$v => Reply::$v(Err(status)),)*
-                }
-            }
-        }
-    };
+crate::xdr::replies! {
+    Null, Root, WriteCache;
+    GetAttr(Res<Attr>), SetAttr(Res<Attr>), Lookup(Res<DirOpOk>), ReadLink(Res<Path>), Read(Res<ReadOk>),
+    Write(Res<Attr>), Create(Res<DirOpOk>), Remove(Res<()>), Rename(Res<()>), Link(Res<()>), SymLink(Res<()>),
+    MkDir(Res<DirOpOk>), RmDir(Res<()>), ReadDir(Res<Entries<Entry>>), StatFs(Res<StatFsOk>),
 }
-
-procedures!(
-    GetAttr, SetAttr, Lookup, ReadLink, Read, Write, Create, Remove, Rename, Link, SymLink, MkDir, RmDir, ReadDir,
-    StatFs
-);

@@ -243,87 +243,13 @@ impl Xdr for NodeKind {
     }
 }
 
-/// A call: a procedure and its arguments.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)] // each variant is named after its procedure
-pub enum Call {
-    Null,
-    GetAttr(Fh),
-    SetAttr(SetAttrArgs),
-    Lookup(DirOp),
-    Access(AccessArgs),
-    ReadLink(Fh),
-    Read(ReadArgs),
-    Write(WriteArgs),
-    Create(CreateArgs),
-    MkDir(MkDirArgs),
-    SymLink(SymLinkArgs),
-    MkNod(MkNodArgs),
-    Remove(DirOp),
-    RmDir(DirOp),
-    Rename(RenameArgs),
-    Link(LinkArgs),
-    ReadDir(ReadDirArgs),
-    ReadDirPlus(ReadDirPlusArgs),
-    FsStat(Fh),
-    FsInfo(Fh),
-    PathConf(Fh),
-    Commit(CommitArgs),
+crate::xdr::calls! {
+    Null;
+    GetAttr(Fh), SetAttr(SetAttrArgs), Lookup(DirOp), Access(AccessArgs), ReadLink(Fh), Read(ReadArgs),
+    Write(WriteArgs), Create(CreateArgs), MkDir(MkDirArgs), SymLink(SymLinkArgs), MkNod(MkNodArgs),
+    Remove(DirOp), RmDir(DirOp), Rename(RenameArgs), Link(LinkArgs), ReadDir(ReadDirArgs),
+    ReadDirPlus(ReadDirPlusArgs), FsStat(Fh), FsInfo(Fh), PathConf(Fh), Commit(CommitArgs),
 }
-
-macro_rules! procedures {
-    ($($v:ident),*) => {
-        impl Call {
-            /// Procedure of the call.
-            pub fn proc(&self) -> Proc {
-                match self {
-                    Call::Null => Proc::Null,
-                    $(Call::$v(_) => Proc::$v,)*
-                }
-            }
-
-            /// Appends the arguments.
-            pub fn encode(&self, out: &mut Vec<u8>) {
-                match self {
-                    Call::Null => {}
-                    $(Call::$v(args) => args.encode(out),)*
-                }
-            }
-
-            /// Decodes the arguments of `proc`.
-            pub fn decode(proc: Proc, r: &mut Reader) -> Result<Call, Error> {
-                Ok(match proc {
-                    Proc::Null => Call::Null,
-                    $(Proc::$v => Call::$v(Xdr::decode(r)?),)*
-                })
-            }
-        }
-    };
-}
-
-procedures!(
-    GetAttr,
-    SetAttr,
-    Lookup,
-    Access,
-    ReadLink,
-    Read,
-    Write,
-    Create,
-    MkDir,
-    SymLink,
-    MkNod,
-    Remove,
-    RmDir,
-    Rename,
-    Link,
-    ReadDir,
-    ReadDirPlus,
-    FsStat,
-    FsInfo,
-    PathConf,
-    Commit
-);
 
 impl Call {
     /// The object of the call: a file, or the directory that holds the name.

@@ -9,67 +9,12 @@ pub const PORT: u16 = 2049;
 /// Maximum length of a file handle in bytes (NFS3_FHSIZE).
 pub const FH_MAX: u32 = 64;
 
-/// The procedures, by their RFC names and numbers.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[expect(missing_docs, reason = "the names are the RFC's")]
-#[repr(u32)]
-pub enum Proc {
-    Null = 0,
-    GetAttr = 1,
-    SetAttr = 2,
-    Lookup = 3,
-    Access = 4,
-    ReadLink = 5,
-    Read = 6,
-    Write = 7,
-    Create = 8,
-    MkDir = 9,
-    SymLink = 10,
-    MkNod = 11,
-    Remove = 12,
-    RmDir = 13,
-    Rename = 14,
-    Link = 15,
-    ReadDir = 16,
-    ReadDirPlus = 17,
-    FsStat = 18,
-    FsInfo = 19,
-    PathConf = 20,
-    Commit = 21,
+crate::xdr::procedures! {
+    Null, GetAttr, SetAttr, Lookup, Access, ReadLink, Read, Write, Create, MkDir, SymLink, MkNod, Remove, RmDir,
+    Rename, Link, ReadDir, ReadDirPlus, FsStat, FsInfo, PathConf, Commit,
 }
 
 impl Proc {
-    /// All procedures in numerical order.
-    pub const ALL: [Proc; 22] = [
-        Proc::Null,
-        Proc::GetAttr,
-        Proc::SetAttr,
-        Proc::Lookup,
-        Proc::Access,
-        Proc::ReadLink,
-        Proc::Read,
-        Proc::Write,
-        Proc::Create,
-        Proc::MkDir,
-        Proc::SymLink,
-        Proc::MkNod,
-        Proc::Remove,
-        Proc::RmDir,
-        Proc::Rename,
-        Proc::Link,
-        Proc::ReadDir,
-        Proc::ReadDirPlus,
-        Proc::FsStat,
-        Proc::FsInfo,
-        Proc::PathConf,
-        Proc::Commit,
-    ];
-
-    /// Procedure of this number.
-    pub fn from_number(n: u32) -> Option<Proc> {
-        Proc::ALL.get(n as usize).copied()
-    }
-
     /// Whether a repeated execution can have another effect (DRC 89, table 1, and MKNOD, which
     /// NFSv2 lacks).
     pub fn is_non_idempotent(self) -> bool {
@@ -88,6 +33,6 @@ mod tests {
             assert_eq!(p as usize, i);
             assert_eq!(Proc::from_number(i as u32), Some(p));
         }
-        assert_eq!(Proc::from_number(22), None);
+        assert_eq!((Proc::Write as u32, Proc::Commit as u32, Proc::from_number(22)), (7, 21, None));
     }
 }

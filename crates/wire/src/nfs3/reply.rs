@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::proc::Proc;
 use super::types::{Attr, Fh, Name, NfsTime, Stable, Status, Wcc};
-use crate::xdr::{get_result, known_or, put_result};
+use crate::xdr::{ResultError, known_or};
 use crate::{Error, Reader, Xdr};
 
 /// FSINFO: hard links are supported.
@@ -78,6 +78,7 @@ xdr_struct! {
     }
 
     /// Result of RENAME, successful or not.
+    #[derive(Default)]
     pub struct RenameDirs {
         /// The old name's directory before and after.
         pub from: Wcc,
@@ -86,6 +87,7 @@ xdr_struct! {
     }
 
     /// Result of LINK, successful or not.
+    #[derive(Default)]
     pub struct LinkAttrs {
         /// The file's attributes.
         pub attr: Option<Attr>,
@@ -231,6 +233,15 @@ impl<I: Xdr> Xdr for Failed<I> {
     }
 }
 
+impl<I: Default> ResultError<Status> for Failed<I> {
+    fn of_status(status: Status) -> Failed<I> {
+        Failed { status, info: I::default() }
+    }
+    fn status(&self) -> Status {
+        self.status
+    }
+}
+
 /// A page of directory entries.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entries<E> {
@@ -261,83 +272,14 @@ impl<E: Xdr> Xdr for Entries<E> {
 /// Results of a procedure: `O` on success, `I` beside the status on failure.
 pub type Res<O, I> = Result<O, Failed<I>>;
 
-/// A reply: a procedure and its results.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)] // each variant is named after its procedure
-pub enum Reply {
-    Null,
-    GetAttr(Res<Attr, ()>),
-    SetAttr(Res<Wcc, Wcc>),
-    Lookup(Res<LookupOk, Option<Attr>>),
-    Access(Res<AccessOk, Option<Attr>>),
-    ReadLink(Res<ReadLinkOk, Option<Attr>>),
-    Read(Res<ReadOk, Option<Attr>>),
-    Write(Res<WriteOk, Wcc>),
-    Create(Res<MadeOk, Wcc>),
-    MkDir(Res<MadeOk, Wcc>),
-    SymLink(Res<MadeOk, Wcc>),
-    MkNod(Res<MadeOk, Wcc>),
-    Remove(Res<Wcc, Wcc>),
-    RmDir(Res<Wcc, Wcc>),
-    Rename(Res<RenameDirs, RenameDirs>),
-    Link(Res<LinkAttrs, LinkAttrs>),
-    ReadDir(Res<ReadDirOk, Option<Attr>>),
-    ReadDirPlus(Res<ReadDirPlusOk, Option<Attr>>),
-    FsStat(Res<FsStatOk, Option<Attr>>),
-    FsInfo(Res<FsInfoOk, Option<Attr>>),
-    PathConf(Res<PathConfOk, Option<Attr>>),
-    Commit(Res<CommitOk, Wcc>),
+crate::xdr::replies! {
+    Null;
+    GetAttr(Res<Attr, ()>), SetAttr(Res<Wcc, Wcc>), Lookup(Res<LookupOk, Option<Attr>>),
+    Access(Res<AccessOk, Option<Attr>>), ReadLink(Res<ReadLinkOk, Option<Attr>>),
+    Read(Res<ReadOk, Option<Attr>>), Write(Res<WriteOk, Wcc>), Create(Res<MadeOk, Wcc>),
+    MkDir(Res<MadeOk, Wcc>), SymLink(Res<MadeOk, Wcc>), MkNod(Res<MadeOk, Wcc>), Remove(Res<Wcc, Wcc>),
+    RmDir(Res<Wcc, Wcc>), Rename(Res<RenameDirs, RenameDirs>), Link(Res<LinkAttrs, LinkAttrs>),
+    ReadDir(Res<ReadDirOk, Option<Attr>>), ReadDirPlus(Res<ReadDirPlusOk, Option<Attr>>),
+    FsStat(Res<FsStatOk, Option<Attr>>), FsInfo(Res<FsInfoOk, Option<Attr>>),
+    PathConf(Res<PathConfOk, Option<Attr>>), Commit(Res<CommitOk, Wcc>),
 }
-
-macro_rules! procedures {
-    ($($v:ident: $none:expr),*) => {
-        impl Reply {
-            /// Procedure of the reply.
-            pub fn proc(&self) -> Proc {
-                match self {
-                    Reply::Null => Proc::Null,
-                    $(Reply::$v(_) => Proc::$v,)*
-                }
-            }
-
-            /// Appends the results.
-            pub fn encode(&self, out: &mut Vec<u8>) {
-                match self {
-                    Reply::Null => {}
-                    $(Reply::$v(res) => put_result(res, out),)*
-                }
-            }
-
-            /// Decodes the results of `proc`.
-            pub fn decode(proc: Proc, r: &mut Reader) -> Result<Reply, Error> {
-                Ok(match proc {
-                    Proc::Null => Reply::Null,
-                    $(Proc::$v => Reply::$v(get_result(r)?),)*
-                })
-            }
-
-            /// Error; `None` on success.
-            pub fn status(&self) -> Option<Status> {
-                match self {
-                    Reply::Null => None,
-                    $(Reply::$v(res) => res.as_ref().err().map(|f| f.status),)*
-                }
-            }
-
-            /// The reply of `proc` with the error `status` and no attributes. NULL cannot fail.
-            pub fn failed(proc: Proc, status: Status) -> Reply {
-                match proc {
-                    Proc::Null => Reply::Null,
-                    $(Proc::$v => Reply::$v(Err(Failed { status, info: $none })),)*
-                }
-            }
-        }
-    };
-}
-
-procedures!(
-    GetAttr: (), SetAttr: Wcc::NONE, Lookup: None, Access: None, ReadLink: None, Read: None, Write: Wcc::NONE,
-    Create: Wcc::NONE, MkDir: Wcc::NONE, SymLink: Wcc::NONE, MkNod: Wcc::NONE, Remove: Wcc::NONE, RmDir: Wcc::NONE,
-    Rename: RenameDirs { from: Wcc::NONE, to: Wcc::NONE }, Link: LinkAttrs { attr: None, dir: Wcc::NONE },
-    ReadDir: None, ReadDirPlus: None, FsStat: None, FsInfo: None, PathConf: None, Commit: Wcc::NONE
-);

@@ -170,6 +170,7 @@ xdr_struct! {
     }
 
     /// Attributes before and after an operation: weak cache consistency (`wcc_data`).
+    #[derive(Default)]
     pub struct Wcc {
         /// Before.
         pub before: Option<WccAttr>,
