@@ -129,7 +129,7 @@ pub(crate) enum Contention {
 }
 
 impl Bus {
-    /// An idle bus with so many stations.
+    /// An idle bus with `stations` stations.
     pub(crate) fn new(rate: Rate, propagation: Duration, stations: usize, seed: u64) -> Bus {
         Bus {
             timing: Timing::new(1e9 / rate.bits() as f64, nanos(propagation)),
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(bus.contention_end(), Some(Time::from_micros(12)));
         assert_eq!(bus.resolve(), Some(Contention::Sends(1, Time::from_micros(7))));
         bus.sent(1, Time::from_micros(7) + FRAME, true);
-        // Its own frame needs no time to reach it, but everybody else's view counts.
+        // The station hears its own frame at once, but all stations must sense the medium free.
         assert_eq!(bus.resolve(), Some(Contention::Sends(1, Time::from_nanos(7_000 + 800_000 + 5_000 + 9_600))));
     }
 

@@ -132,7 +132,7 @@ pub enum Fate {
     ReceiverFull,
 }
 
-/// A frame of so many bytes or more is taken to carry a file's data: requests, short replies and probes are shorter.
+/// Minimum length of a data frame in bytes: requests, short replies and probes are shorter.
 pub const DATA_FRAME_MIN: usize = 500;
 
 /// One frame of the trace.

@@ -40,7 +40,7 @@ fn station_alone_sends_frames_one_gap_apart() {
     // Only after a propagation time is the station known to be alone.
     assert_eq!(c.poll_timeout(), Some(begin + Duration::from_micros(1)));
     let arrivals: Vec<Time> = std::iter::from_fn(|| c.poll_delivery(LATE)).map(|d| d.at).collect();
-    // 1526 bytes, 1 us to everybody, and 9.6 us before the next.
+    // 1526 bytes, 1 us to all stations, and 9.6 us before the next.
     let frame = Duration::from_nanos(1_220_800);
     let apart = frame + Duration::from_nanos(10_600);
     let expected: Vec<Time> = (0..3).map(|n| begin + frame + Duration::from_micros(1) + n * apart).collect();

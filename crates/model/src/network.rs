@@ -276,13 +276,7 @@ impl<'a> Plan<'a> {
         Some(Route { from, to, hops, gateways })
     }
 
-    fn between(
-        &self,
-        groups: &Names,
-        (table, i): (Table, usize),
-        from: &str,
-        to: &str,
-    ) -> Result<Route, TopologyError> {
+    fn between(&self, groups: &Names, table: Table, i: usize, from: &str, to: &str) -> Result<Route, TopologyError> {
         let find = |key, name: &str| {
             groups.get(name).copied().ok_or_else(|| error(table, i, key, format!("no group is called '{name}'")))
         };
@@ -291,7 +285,7 @@ impl<'a> Plan<'a> {
     }
 
     fn flow(&self, groups: &Names, i: usize, flow: &Flow) -> Result<Route, TopologyError> {
-        let route = self.between(groups, (Table::Flows, i), &flow.from, &flow.to)?;
+        let route = self.between(groups, Table::Flows, i, &flow.from, &flow.to)?;
         if route.from == route.to && self.topology.groups[route.from].stations < 2 {
             return Err(error(Table::Flows, i, "to", format!("'{}' is one station, which sends to itself", flow.to)));
         }
@@ -300,8 +294,8 @@ impl<'a> Plan<'a> {
 
     fn copy(&self, groups: &Names, i: usize, copy: &Copy) -> Result<(Route, Route), TopologyError> {
         let wrong = |key, why: String| Err(error(Table::Copies, i, key, why));
-        let there = self.between(groups, (Table::Copies, i), &copy.from, &copy.to)?;
-        let back = self.between(groups, (Table::Copies, i), &copy.to, &copy.from)?;
+        let there = self.between(groups, Table::Copies, i, &copy.from, &copy.to)?;
+        let back = self.between(groups, Table::Copies, i, &copy.to, &copy.from)?;
         if there.from == there.to {
             return wrong("to", "expected another group than from".into());
         }

@@ -57,7 +57,7 @@ impl Network {
             if let Some(gateway) = route.gateways.get(at) {
                 let slowest_s = route.gateways[at..].iter().map(|g| self.topology.gateways[*g].cost.get());
                 progress.slowest_s = slowest_s.fold(0.0, f64::max);
-                self.gateway_on_way(&mut progress, hop, *gateway, (loads, cells), observed);
+                self.gateway_on_way(&mut progress, hop, *gateway, loads, cells, observed);
             }
         }
         let processor = PROCESSOR.at(&(loads.handled[route.from] * self.topology.groups[route.from].cost.get()));
@@ -97,7 +97,8 @@ impl Network {
         progress: &mut FlowProgress,
         hop: &Hop,
         gateway: usize,
-        (loads, cells): (&Loads, &[Cell<'_>]),
+        loads: &Loads,
+        cells: &[Cell<'_>],
         observed: &mut Observations,
     ) {
         let (about, arrives, cell) = (&self.topology.gateways[gateway], loads.gateways[gateway], &cells[hop.medium]);

@@ -108,7 +108,7 @@ pub struct Burst {
     pub size: Size,
 }
 
-/// A file on its way from one station to another.
+/// A file copy from one station to another.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Copy {
     /// The sender's group.
@@ -117,9 +117,9 @@ pub struct Copy {
     pub to: String,
     /// The file, in bytes (1 or more).
     pub file_bytes: u64,
-    /// Of which a block brings so many bytes (1 or more).
+    /// Bytes of a block (1 or more).
     pub block_bytes: u64,
-    /// Blocks under way at once (1 to [`mva::WINDOW_MAX`](crate::mva::WINDOW_MAX)).
+    /// Outstanding blocks (1 to [`mva::WINDOW_MAX`](crate::mva::WINDOW_MAX)).
     pub window: u32,
     /// What the sender sends for a block.
     pub data: Burst,

@@ -15,7 +15,7 @@ const SLOT: f64 = 512.0;
 const GAP: f64 = 96.0;
 const PREAMBLE: f64 = 64.0;
 const JAM: f64 = 32.0;
-/// The shortest frame of those whose length varies.
+/// Minimum frame length where lengths vary.
 const SHORTEST: f64 = 576.0;
 
 #[derive(Clone, Copy, Debug)]
@@ -23,17 +23,17 @@ struct Case {
     stations: usize,
     /// Mean frame in bits.
     bits: f64,
-    /// Lengths vary (the shortest and an exponential part) or are all the same.
+    /// Whether lengths vary (a minimum plus an exponential part).
     varying: bool,
-    /// One way, in bits.
+    /// One-way propagation, in bits.
     propagation: f64,
-    /// Share of the bit rate that frames ask for.
+    /// Offered share of the bit rate.
     load: f64,
 }
 
 struct Station {
     queue: VecDeque<f64>,
-    /// When the frame at the head may be sent as far as the station's own back-off goes.
+    /// End of the station's back-off.
     ready: f64,
     collisions: u32,
     next_arrival: f64,
@@ -43,9 +43,9 @@ struct Net {
     case: Case,
     rng: Rng,
     stations: Vec<Station>,
-    /// When the medium is seen free by all, the gap included.
+    /// When all stations sense the medium free, including the gap.
     free: f64,
-    /// The first station has always another frame, and these have arrived.
+    /// Station 0 is saturated, and this many of its frames have arrived.
     copied: Option<u64>,
 }
 
@@ -59,7 +59,7 @@ impl Net {
         net
     }
 
-    /// The first station sends a file instead.
+    /// Saturates station 0, which sends a file.
     fn copying(mut self) -> Net {
         let first = &mut self.stations[0];
         first.queue.push_back(0.0);
@@ -68,7 +68,7 @@ impl Net {
         self
     }
 
-    /// Another frame of the file, behind one that has arrived or was given up.
+    /// Queues another frame of the file, after one arrived or was given up.
     fn refill(&mut self, station: usize, now: f64, arrived: u64) {
         if let (0, Some(copied)) = (station, &mut self.copied) {
             *copied += arrived;
@@ -92,7 +92,7 @@ impl Net {
         self.stations[i].ready.max(self.free)
     }
 
-    /// The first start of all that have something, once arrivals cannot change it any more.
+    /// The earliest start of all backlogged stations that later arrivals cannot precede.
     fn first_start(&mut self) -> f64 {
         loop {
             let waiting = (0..self.stations.len()).filter(|i| !self.stations[*i].queue.is_empty());
@@ -117,7 +117,7 @@ impl Net {
         }
     }
 
-    /// The next frame that arrives: how long it took since it came to its station.
+    /// Simulates until the next frame arrives; returns its delay.
     fn step(&mut self) -> Option<f64> {
         let first = self.first_start();
         let unheard = first + self.case.propagation;
@@ -161,7 +161,7 @@ impl Net {
     }
 }
 
-/// Mean delay in bits over `frames` frames, after a tenth as many to warm up.
+/// Mean delay in bits over `frames` frames, after a warm-up of a tenth as many.
 fn simulated(case: Case, frames: usize, seed: u64) -> f64 {
     let mut net = Net::new(case, seed);
     let mut delays = std::iter::repeat_with(|| net.step()).flatten().skip(frames / 10);
@@ -184,21 +184,21 @@ fn sender(case: Case) -> Sender {
     }
 }
 
-/// The formula's delay in bits; it must be within its band.
+/// The formula's delay in bits; panics outside its band.
 fn within_band(case: Case) -> f64 {
     let model = delay(&sender(case));
     assert!(model.outside().is_empty(), "{case:?}: {model:?}");
     model.value().unwrap() * 1e7
 }
 
-/// The formula's delay over the simulation's, less 1.
+/// The formula's delay over the simulation's, minus 1.
 fn error(case: Case, frames: usize) -> f64 {
     within_band(case) / simulated(case, frames, 1) - 1.0
 }
 
-/// Such an error once chance is small. Near full load a few frames that back off for long carry the
-/// mean: one run of 40,000 frames is up to 25 % off it. So there are more runs until the error of their
-/// mean is 1.5 %, and at most 60.
+/// The error after enough runs. Near full load a few frames in long back-off dominate the mean: one
+/// run of 40,000 frames is up to 25 % off. So runs are added until the standard error of their mean
+/// is 1.5 %, and at most 60.
 fn sure_error(case: Case) -> f64 {
     let mut runs: Vec<f64> = Vec::new();
     loop {
@@ -245,7 +245,7 @@ fn formula_is_near_simulation_at_high_load() {
     }
 }
 
-/// Cases that nobody chose: drawn within the band, those outside of it drawn again.
+/// Random cases within the band.
 #[test]
 fn formula_is_near_simulation_anywhere_in_its_band() {
     let mut rng = Rng::stream(7, "cases");
@@ -266,7 +266,7 @@ fn formula_is_near_simulation_anywhere_in_its_band() {
     }
 }
 
-/// A file from one station while others load the medium: the share of the bit rate it gets.
+/// Throughput of a file from one station under load by others, as a share of the bit rate.
 #[test]
 fn copy_rate_is_near_simulation() {
     for (load, bound) in [(0.05, 0.06), (0.2, 0.06), (0.4, 0.08), (0.6, 0.25)] {

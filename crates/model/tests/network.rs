@@ -59,7 +59,7 @@ fn copy(from: &str, to: &str, window: u32) -> Copy {
     }
 }
 
-/// Three media in a star: a and b join at one gateway, c hangs behind a second one.
+/// Three media in a star: a and b share a gateway, c is behind a second one.
 fn star() -> Topology {
     Topology {
         media: vec![medium("a", 10, ethernet()), medium("b", 100, switch()), medium("c", 100, switch())],
@@ -105,7 +105,7 @@ fn delay_without_load_is_service() {
     let expected = 0.8e-3 + 5e-6 + 4.0 * 80e-6 + 2.0 * 100e-6;
     let got = *report.flows[0].delay_s.value().unwrap();
     assert!((got - expected).abs() < 1e-8, "{got} {expected}");
-    // Exponential service: 19 in 20 are through in three means.
+    // Exponential service: the 95th percentile is three means.
     let p95 = report.gateways[0].p95_s.as_ref().unwrap().value().unwrap();
     assert!((p95 / 2.996e-4 - 1.0).abs() < 1e-3, "{p95}");
 }
@@ -140,7 +140,7 @@ fn copy_seconds(topology: Topology) -> f64 {
     outcome(topology).seconds
 }
 
-/// One of each kind.
+/// One kind each.
 fn kinds() -> [Kind; 6] {
     let channel = TwoStateChannel { good_s: 1.0, bad_s: 0.08, bad: Periods::Uniform };
     let ring = |discipline| Kind::Ring { walk: seconds(5e-6), discipline };
@@ -159,7 +159,7 @@ fn copy_alone_takes_the_sum_of_its_parts() {
     // 1000 blocks of 0.8 ms and a reply of 0.08 ms, each twice over a switch.
     let got = copy_seconds(between(switch(), 1, 0.0));
     assert!((got / 1.76 - 1.0).abs() < 1e-6, "{got}");
-    // With many under way the sender's link is what counts.
+    // With many outstanding blocks the sender's link is the bottleneck.
     let got = copy_seconds(between(switch(), 64, 0.0));
     assert!((0.8..0.83).contains(&got), "{got}");
     let mut slow = between(switch(), 1, 0.0);
@@ -174,10 +174,10 @@ fn copy_alone_takes_the_sum_of_its_parts() {
 fn window_helps_except_on_ethernet_and_load_hurts() {
     for kind in kinds() {
         let time = |window, background| copy_seconds(between(kind.clone(), window, background));
-        // On an Ethernet the replies of one station at a time collide with nothing; with more under
-        // way they do (the simulation has 0.91, 1.02, 1.13 and 1.29 s for windows of 1, 4, 8 and 16).
+        // On an Ethernet the replies of a window of 1 collide with nothing; with more they do (the
+        // simulation has 0.91, 1.02, 1.13 and 1.29 s for windows of 1, 4, 8 and 16).
         let most = if matches!(kind, Kind::Ethernet { .. }) { 1.45 } else { 1.0 };
-        // To what halving an interval finds.
+        // Up to the accuracy of the bisection.
         assert!(time(8, 0.0) <= most * time(1, 0.0) * (1.0 + 1e-6), "{kind:?}: {} {}", time(8, 0.0), time(1, 0.0));
         assert!(time(8, 0.0) >= 0.8, "{kind:?}: faster than the medium");
         let shared = !matches!(kind, Kind::Switch { .. });
@@ -186,7 +186,7 @@ fn window_helps_except_on_ethernet_and_load_hurts() {
     }
 }
 
-/// A file that fits into the window takes a round, however little of its last block there is.
+/// A file that fits into the window takes a round, however small its last block.
 #[test]
 fn one_more_byte_does_not_halve_copy_time() {
     let mut topology = between(switch(), 4, 0.0);
@@ -205,7 +205,7 @@ fn one_more_byte_does_not_halve_copy_time() {
 }
 
 proptest! {
-    /// To what halving an interval finds.
+    /// Up to the accuracy of the bisection.
     #[test]
     fn longer_file_takes_no_less_time(
         kind in prop::sample::select(kinds().to_vec()),
@@ -224,7 +224,7 @@ proptest! {
     }
 }
 
-/// Little's law over the whole round: those under way are in it, or think.
+/// Little's law over the whole round: outstanding blocks are in service or think.
 #[test]
 fn outstanding_blocks_obey_littles_law() {
     for kind in kinds() {
@@ -238,7 +238,7 @@ fn outstanding_blocks_obey_littles_law() {
     }
 }
 
-/// A gateway that is called what another place is called is none the less a place of its own.
+/// A gateway with the name of another resource remains a separate resource.
 #[test]
 fn resource_names_change_nothing() {
     let named = |name: &str| {
@@ -268,7 +268,7 @@ fn resource_names_change_nothing() {
     }
 }
 
-/// Two cells one behind the other: what a block waits for in each is bounded by the same round.
+/// Two consecutive cells: the same round bounds a block's waits in both.
 #[test]
 fn media_order_changes_nothing() {
     let channel = TwoStateChannel { good_s: 1.0, bad_s: 0.0, bad: Periods::Exponential };
@@ -354,10 +354,10 @@ fn topology_of_ten_thousand_nodes_is_solved() {
     assert_eq!(network.stations(), 10_020);
     let start = Instant::now();
     let report = network.solve();
-    // Generous: without optimisation, on a machine that does other things.
+    // Generous: unoptimised, on a busy machine.
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
-    // Where the copy passes, its bursts are a doubt, and its Ethernet may be beyond its band: what
-    // leaves the servers, and the desks it goes to. Of all others the model is sure.
+    // Where the copy passes, its bursts raise doubts, and its Ethernet may be beyond its band:
+    // flows from the servers, and to its desks. All other results are within the bands.
     let (beside, sure): (Vec<_>, Vec<_>) =
         report.flows.iter().partition(|f| f.delay_s.outside().contains(&Reason::BesideCopy));
     assert!(beside.iter().all(|f| f.from == "servers" || f.from == "desks0"), "{beside:?}");

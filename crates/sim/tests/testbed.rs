@@ -13,12 +13,27 @@ const NEAR_MIN: usize = 8;
 /// Minimum reduction for two mobiles, in percent.
 const TWO_MOBILES_MIN: f64 = 35.0;
 
-type Cell = (Treatment, Direction, u64, u32, usize);
+/// A copy on the testbed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Cell {
+    treatment: Treatment,
+    direction: Direction,
+    bad_mean_ms: u64,
+    block: u32,
+    mobiles: usize,
+}
+
+impl Cell {
+    /// One mobile's copy in blocks of 4096 bytes.
+    fn new(treatment: Treatment, direction: Direction, bad_mean_ms: u64) -> Cell {
+        Cell { treatment, direction, bad_mean_ms, block: BLOCK, mobiles: 1 }
+    }
+}
 
 /// Seeds for a cell: enough for a stable mean, few enough for a debug build. Compared cells have
 /// the same: times with exponential back-off scatter widely, mostly with the errors of the seed.
-fn seeds((_, _, bad_mean_ms, _, mobiles): Cell) -> u64 {
-    match (bad_mean_ms, mobiles) {
+fn seeds(cell: &Cell) -> u64 {
+    match (cell.bad_mean_ms, cell.mobiles) {
         (0, _) => 2,
         (_, 1) => 40,
         _ => 24,
@@ -29,12 +44,12 @@ fn seeds((_, _, bad_mean_ms, _, mobiles): Cell) -> u64 {
 #[expect(clippy::disallowed_methods, reason = "the test has threads; the worlds it runs have not")]
 fn seconds(cells: &[Cell]) -> BTreeMap<Cell, Vec<Option<f64>>> {
     let of_seed = |cell: Cell, seed: u64| {
-        let (treatment, direction, bad_mean_ms, block, mobiles) = cell;
+        let Cell { treatment, direction, bad_mean_ms, block, mobiles } = cell;
         let bad_mean = Duration::from_millis(bad_mean_ms);
         let config = testbed::copy_config(treatment, direction, bad_mean, block, mobiles);
         copy::run(&config, seed).unwrap_or_else(|e| panic!("{cell:?}, seed {seed}: {e}")).first().seconds
     };
-    let of_cell = |cell: &Cell| (*cell, (0..seeds(*cell)).map(|seed| of_seed(*cell, seed)).collect::<Vec<_>>());
+    let of_cell = |cell: &Cell| (*cell, (0..seeds(cell)).map(|seed| of_seed(*cell, seed)).collect::<Vec<_>>());
     let half = |odd: usize| cells.iter().skip(odd).step_by(2).map(of_cell).collect::<Vec<_>>();
     std::thread::scope(|scope| {
         let other = scope.spawn(|| half(1));
@@ -63,15 +78,14 @@ fn reduction(before: &[Option<f64>], after: &[Option<f64>]) -> f64 {
 /// A treatment's reductions in percent of the papers' cells with `mobiles` mobiles, with the
 /// paper's numbers.
 fn reductions(mobiles: usize) -> Vec<(Cell, f64, f64)> {
-    let of = |c: &paper::Cell| (c.treatment, c.direction, c.bad_mean_ms, BLOCK, c.mobiles);
+    let of = |c: &paper::Cell| Cell { mobiles, ..Cell::new(c.treatment, c.direction, c.bad_mean_ms) };
     let cells: Vec<Cell> = paper::CELLS.iter().filter(|c| c.mobiles == mobiles && c.bad_mean_ms > 0).map(of).collect();
     let seconds = seconds(&cells);
-    let treated = cells.into_iter().filter(|c| c.0 != Treatment::NoChanges);
+    let treated = cells.into_iter().filter(|c| c.treatment != Treatment::NoChanges);
     treated
         .map(|cell| {
-            let (treatment, direction, bad_mean_ms, block, mobiles) = cell;
-            let before = &seconds[&(Treatment::NoChanges, direction, bad_mean_ms, block, mobiles)];
-            let stated = paper::reduction(treatment, direction, bad_mean_ms, mobiles).expect("measured");
+            let before = &seconds[&Cell { treatment: Treatment::NoChanges, ..cell }];
+            let stated = paper::reduction(cell.treatment, cell.direction, cell.bad_mean_ms, mobiles).expect("measured");
             (cell, reduction(before, &seconds[&cell]), stated)
         })
         .collect()
@@ -94,27 +108,27 @@ fn two_mobiles_have_the_same_reductions() {
 
 #[test]
 fn blocks_of_4096_bytes_write_fastest_at_80_ms() {
-    let cells = paper::BLOCKS.map(|block| (Treatment::NoChanges, Direction::Write, 80, block, 1));
+    let cells = paper::BLOCKS.map(|block| Cell { block, ..Cell::new(Treatment::NoChanges, Direction::Write, 80) });
     let means = means(&cells);
     let best = cells.into_iter().min_by(|a, b| means[a].total_cmp(&means[b])).expect("four sizes");
-    assert_eq!(best.3, BLOCK, "{means:?}");
+    assert_eq!(best.block, BLOCK, "{means:?}");
 }
 
 #[test]
 fn copy_without_errors_takes_the_papers_time() {
-    let cells = [Direction::Read, Direction::Write].map(|d| (Treatment::NoChanges, d, 0, BLOCK, 1));
+    let cells = [Direction::Read, Direction::Write].map(|d| Cell::new(Treatment::NoChanges, d, 0));
     let means = means(&cells);
     for cell in cells {
-        let measured = paper::seconds(cell.0, cell.1, 0, 1).expect("measured").avg;
+        let measured = paper::seconds(cell.treatment, cell.direction, 0, 1).expect("measured").avg;
         let ratio = means[&cell] / measured;
-        assert!((0.8..1.25).contains(&ratio), "{:?}: {} s, the paper: {measured} s", cell.1, means[&cell]);
+        assert!((0.8..1.25).contains(&ratio), "{:?}: {} s, the paper: {measured} s", cell.direction, means[&cell]);
     }
 }
 
 #[test]
 fn largest_reduction_and_remainder_are_as_stated() {
     for direction in [Direction::Read, Direction::Write] {
-        let cell = |treatment, bad_mean_ms| (treatment, direction, bad_mean_ms, BLOCK, 1);
+        let cell = |treatment, bad_mean_ms| Cell::new(treatment, direction, bad_mean_ms);
         let (before, after) = (cell(Treatment::NoChanges, 160), cell(Treatment::Both, 160));
         let (without, at_40) = (cell(Treatment::NoChanges, 0), cell(Treatment::Both, 40));
         let seconds = seconds(&[before, after, without, at_40]);

@@ -134,7 +134,7 @@ impl Cell<'_> {
         let sending = mine.mean_bits() / self.rate;
         let mut need = PacketDemand::queue(sending, self.link(from.sends), latency);
         // The same station's other packets precede or follow on its own line, never in between.
-        let others = self.link(to.receives.less(self.pair((hop.from, hop.to))));
+        let others = self.link(to.receives.less(self.pair(hop.from, hop.to)));
         let first = PacketDemand::queue(sending, others, 0.0).stops;
         let all = PacketDemand::queue(sending, self.link(to.receives), 0.0).stops;
         let longer =
@@ -153,13 +153,13 @@ impl Cell<'_> {
         channel: wifi::TwoStateChannel,
     ) -> Estimate<PacketDemand> {
         let sending = mine.mean_bits() / self.rate;
-        let background = self.pair((hop.from, hop.to));
+        let background = self.pair(hop.from, hop.to);
         let airtime = sending + overhead;
         let turns = self.most_packets() * airtime;
         let station = self.station(background.plus(mine), overhead, channel);
         // Packets that arrive for the same channel in bad periods are sent in good ones.
         let later = channel.bad_s / channel.good_s;
-        let others = station.others + later * self.airtime(self.pair((hop.to, hop.from)), overhead);
+        let others = station.others + later * self.airtime(self.pair(hop.to, hop.from), overhead);
         let station = wifi::Station { turns, others, ..station };
         let background = background.times(1.0 + later);
         let service = background.service(self.rate, overhead);

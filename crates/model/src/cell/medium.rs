@@ -110,7 +110,7 @@ impl<'a> Cell<'a> {
     }
 
     /// The traffic of one station behind a port to one behind another.
-    pub(super) fn pair(&self, (from, to): (usize, usize)) -> Traffic {
+    pub(super) fn pair(&self, from: usize, to: usize) -> Traffic {
         let (senders, receivers) = (self.ports[from].stations, self.ports[to].stations);
         // No station sends to itself.
         let pairs = if from == to { senders * (receivers - 1.0) } else { senders * receivers };
@@ -179,8 +179,8 @@ impl<'a> Cell<'a> {
                 delay.with(SPACED.at(&saved), |delay, ()| delay)
             }
             Kind::Wifi { overhead, channel } => {
-                let queue = self.pair((hop.from, hop.to));
-                let back = self.pair((hop.to, hop.from));
+                let queue = self.pair(hop.from, hop.to);
+                let back = self.pair(hop.to, hop.from);
                 let station = wifi::Station {
                     beside_per_s: back.packets_per_s(),
                     beside: back.service(self.rate, overhead.get()),

@@ -59,7 +59,7 @@ impl Cell<'_> {
     /// in a cell a pair of stations.
     pub(super) fn queues(&self) -> Vec<(f64, Traffic)> {
         let of = |(pair, all): (&(usize, usize), &Traffic)| {
-            let one = self.pair(*pair);
+            let one = self.pair(pair.0, pair.1);
             (all.packets_per_s() / one.packets_per_s(), one)
         };
         let queues: Vec<(f64, Traffic)> = match self.medium.kind {
@@ -137,7 +137,7 @@ impl Cell<'_> {
     /// may exceed its flows.
     pub(super) fn squares(&self, queue: Traffic, overhead_s: f64) -> f64 {
         let of = |(pair, stream): (&(usize, usize), &Traffic)| {
-            let one = self.pair(*pair);
+            let one = self.pair(pair.0, pair.1);
             let queues = if one.packets_per_s() > 0.0 { stream.packets_per_s() / one.packets_per_s() } else { 0.0 };
             queues * self.airtime(one, overhead_s).powi(2)
         };

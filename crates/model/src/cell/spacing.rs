@@ -73,7 +73,7 @@ impl Cell<'_> {
     /// The wait in seconds saved at a switch's port: packets of one sender waited for one another
     /// at the sender's own link and come spaced.
     pub(super) fn waited(&self, hop: &Hop) -> f64 {
-        self.link(self.pair((hop.from, hop.to))).waited_before()
+        self.link(self.pair(hop.from, hop.to)).waited_before()
     }
 
     /// The wait in seconds that packets of another sender save at a switch's port, the maximum over
@@ -81,14 +81,14 @@ impl Cell<'_> {
     pub(super) fn waited_by_another(&self, hop: &Hop) -> f64 {
         let another = |from: usize| from != hop.from || self.ports[from].stations > 1.0;
         let there = self.streams.keys().filter(|(from, to)| *to == hop.to && another(*from));
-        there.map(|pair| self.link(self.pair(*pair)).waited_before()).fold(0.0, f64::max)
+        there.map(|pair| self.link(self.pair(pair.0, pair.1)).waited_before()).fold(0.0, f64::max)
     }
 
     /// The added wait in seconds (negative for shorter packets) of packets of `bits` at a switch's
     /// port for packets of the same sender: a longer packet takes longer to arrive, and the one
     /// before it is gone by then. The light-traffic limit.
     pub(super) fn longer_wait(&self, hop: &Hop, bits: f64) -> f64 {
-        let pair = self.pair((hop.from, hop.to));
+        let pair = self.pair(hop.from, hop.to);
         let before = self.link(pair).service;
         let behind = |own: f64| {
             before.mean_of(|first| {

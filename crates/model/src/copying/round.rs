@@ -39,8 +39,8 @@ impl CopyRound<'_> {
         self.processor(&mut demand, there.from, software);
         self.processor(&mut demand, there.to, 0.0);
         demand.server(Resource::Disk(there.to), Server { demand_s: disk, open: 0.0, filled_s: disk, scv: 0.0 });
-        let demand = self.way(Estimate::given(demand), cells, there, (data, reply), self.copy.data.packets);
-        let demand = self.way(demand, cells, back, (reply, data), self.copy.reply.packets);
+        let demand = self.way(Estimate::given(demand), cells, there, data, reply, self.copy.data.packets);
+        let demand = self.way(demand, cells, back, reply, data, self.copy.reply.packets);
         let think_s = self.copy.think.get();
         let demand = demand.map(|mut demand| {
             self.add_interactions(&mut demand, cells);
@@ -105,7 +105,8 @@ impl CopyRound<'_> {
         demand: Estimate<CopyDemand>,
         cells: &[Cell<'_>],
         route: &Route,
-        (mine, other): (Traffic, Traffic),
+        mine: Traffic,
+        other: Traffic,
         packets: f64,
     ) -> Estimate<CopyDemand> {
         if packets <= 0.0 {

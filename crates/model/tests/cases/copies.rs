@@ -6,13 +6,13 @@ use remora_model::{Kind, Law, Report};
 
 use crate::networks::{C, copied, joined, ring, seconds, switch, topology, wifi};
 
-/// The copy's time is within 6 % of what was simulated, in seconds, and within the band.
+/// The copy's time is within the band, and within 6 % of the simulated seconds.
 #[track_caller]
 fn near(report: &Report, simulated_s: f64) {
     within(report, simulated_s, 0.06);
 }
 
-/// The copy's time is `part` of `expected_s` off at most, and within the band.
+/// The copy's time is within the band, and within `part` of `expected_s`.
 #[track_caller]
 fn within(report: &Report, expected_s: f64, part: f64) {
     let outcome = &report.copies[0].outcome;
@@ -20,14 +20,14 @@ fn within(report: &Report, expected_s: f64, part: f64) {
     assert!(outcome.outside().is_empty() && off.abs() < part, "{off:+.3} {outcome:?}");
 }
 
-/// The copy is outside of its band.
+/// The copy is outside its band.
 #[track_caller]
 fn outside(report: &Report) {
     assert!(!report.copies[0].outcome.outside().is_empty(), "{report:?}");
 }
 
-/// Blocks that come to a ring together stay together: each reply waits for all of the data (-20 %). Where a
-/// gateway is busy all the time they cost nothing, and the model need not doubt.
+/// Blocks that reach a ring together stay together: each reply waits for all of the data (-20 %).
+/// Where a gateway is always busy they cost nothing, and the model need not doubt.
 #[test]
 fn blocks_that_delay_one_another_raise_doubt() {
     let copy = C { blocks: 32, window: 2, data: (23.0, 11_898.0), reply: (1.0, 600.0), times_s: [0.0, 0.0, 60e-3] };
@@ -38,8 +38,8 @@ fn blocks_that_delay_one_another_raise_doubt() {
     within(&copied(two, &C { window: 16, times_s: [0.0, 0.0, 5e-3], ..copy }), 32.0 * 24e-3, 0.02);
 }
 
-/// Blocks fall into step so that each reply waits for the end of the other block's data (-18 %; with
-/// one block under way 0.1 %).
+/// Blocks fall into step so that each reply waits for the end of the other block's data (-18 %;
+/// with one outstanding block 0.1 %).
 #[test]
 fn replies_that_meet_next_block_raise_doubt() {
     let groups = [("c", 0, 17, 0.0), ("a", 0, 1, 0.0), ("b", 0, 3, 0.0)];
@@ -61,8 +61,8 @@ fn replies_that_take_turns_with_data_raise_doubt() {
     outside(&copied(topology(&[(16, ring(2.1666e-5, Discipline::OneLimited))], &groups, &flows), &copy));
 }
 
-/// Data come over a line as fast as the Ethernet is, which others use, too: they queue before it like a burst, and
-/// the reply meets all who have backed off meanwhile (-13 %).
+/// Data arrive over a line as fast as the shared Ethernet: they queue before it like a burst, and
+/// the reply meets all stations in back-off (-13 %).
 #[test]
 fn data_faster_than_ethernet_raises_doubt() {
     let groups = [("a", 0, 2, 0.0), ("b", 1, 1, 0.0), ("c", 1, 9, 0.0)];
@@ -73,7 +73,7 @@ fn data_faster_than_ethernet_raises_doubt() {
     outside(&copied(two, &C { blocks: 32, window: 1, data: (23.0, 11_896.0), reply: (11.5, 1376.0), times_s }));
 }
 
-/// A receiver whose software is two thirds busy with what the copy's own sender sends it (-11 %).
+/// A receiver whose software is two thirds busy with other packets of the copy's sender (-11 %).
 #[test]
 fn busy_receiver_raises_doubt() {
     let groups = [("b", 0, 6, 2.1793e-4), ("a", 0, 1, 0.0)];
@@ -83,7 +83,8 @@ fn busy_receiver_raises_doubt() {
     outside(&copied(topology(&[(100, switch(4.752e-6))], &groups, &flows), &copy));
 }
 
-/// The sender's software takes as long as the ring for a block: the next one goes out ahead of the reply (-13 %).
+/// The sender's software takes as long as the ring for a block: the next block precedes the reply
+/// (-13 %).
 #[test]
 fn blocks_as_fast_as_the_ring_raise_doubt() {
     let groups = [("b", 0, 9, 0.0), ("a", 0, 1, 0.0)];
@@ -93,8 +94,7 @@ fn blocks_as_fast_as_the_ring_raise_doubt() {
     outside(&copied(topology(&media, &groups, &[("a", "b", 610.6, 888.0, 0.0)]), &copy));
 }
 
-/// While the sender's software has a block in hand what its flows make gathers, and goes out before the reply
-/// (-16 %).
+/// While the sender's software handles a block, its flows accumulate and precede the reply (-16 %).
 #[test]
 fn flows_behind_busy_sender_raise_doubt() {
     let groups = [("b", 0, 2, 0.0), ("a", 0, 1, 5.2824e-5)];
@@ -103,7 +103,8 @@ fn flows_behind_busy_sender_raise_doubt() {
     outside(&copied(topology(&media, &groups, &[("a", "b", 2244.6, 9856.0, 0.777)]), &copy));
 }
 
-/// What the receiver's flows make while packets interrupt it is handled before the reply (-11 %).
+/// Packets of the receiver's flows, generated while arriving packets interrupt it, precede the
+/// reply (-11 %).
 #[test]
 fn flows_of_busy_receiver_raise_doubt() {
     let groups = [("a", 0, 47, 1.8e-6), ("b", 0, 1, 1.307e-4)];
@@ -111,7 +112,8 @@ fn flows_of_busy_receiver_raise_doubt() {
     outside(&copied(topology(&[(1000, switch(2.67e-6))], &groups, &[("b", "a", 3599.0, 6216.0, 0.0)]), &copy));
 }
 
-/// What gathers for a station in bad periods is sent in good ones, beside the copy (-6 % without).
+/// Packets accumulated for a station in bad periods are sent in good ones, beside the copy (-6 %
+/// without).
 #[test]
 fn backlog_of_bad_periods_slows_a_copy() {
     let groups = [("a", 0, 1, 0.0), ("b", 0, 1, 0.0)];
@@ -120,7 +122,7 @@ fn backlog_of_bad_periods_slows_a_copy() {
     near(&copied(topology(&media, &groups, &[("b", "a", 143.0, 8000.0, 0.0)]), &copy), 9.09);
 }
 
-/// While the receiver makes its replies others have sent what they have gathered (+7 % without).
+/// While the receiver produces its replies the ring sends the accumulated packets (+7 % without).
 #[test]
 fn slow_replies_find_the_ring_free() {
     let groups = [("c", 0, 5, 0.0), ("b", 0, 11, 9.668e-4), ("a", 0, 1, 0.0), ("d", 0, 1, 0.0)];
@@ -130,7 +132,8 @@ fn slow_replies_find_the_ring_free() {
     near(&copied(topology(&media, &groups, &flows), &copy), 2.617);
 }
 
-/// Packets that trickle in at a gated ring go in parts, and the last part waits for another cycle (-10 %).
+/// Packets that arrive slowly at a gated ring go in parts, and the last part waits for another
+/// cycle (-10 %).
 #[test]
 fn packets_slower_than_gated_ring_raise_doubt() {
     let groups = [("a", 0, 17, 0.0), ("b", 1, 56, 0.0)];
@@ -140,8 +143,8 @@ fn packets_slower_than_gated_ring_raise_doubt() {
     outside(&copied(two, &copy));
 }
 
-/// A flow waits behind a copy's bursts even where they are next to nothing of its traffic, or behind the software
-/// of a station that sends both (-10 to -98 %); its medium says so, too.
+/// A flow waits behind a copy's bursts even where they are a negligible share of its traffic, or
+/// behind the software of a station that sends both (-10 to -98 %); its medium is doubted, too.
 #[test]
 fn flows_behind_bursts_raise_doubt() {
     let groups = [("a", 0, 12, 0.0), ("b", 0, 29, 0.0)];
@@ -158,8 +161,8 @@ fn flows_behind_bursts_raise_doubt() {
     }
 }
 
-/// In a cell data and replies wait for what others send in one round, and for no more: each of the two waits
-/// alone says more (+10.7 %).
+/// In a cell data and replies wait for what others send in one round, and no longer: the sum of
+/// both waits alone is too high (+10.7 %).
 #[test]
 fn copy_waits_no_longer_than_others_send() {
     let groups = [("b", 0, 1, 0.0), ("other", 0, 4, 0.0), ("a", 0, 5, 0.0)];
@@ -173,7 +176,7 @@ fn copy_waits_no_longer_than_others_send() {
     assert!(seconds(&report) <= seconds(&alone) / (1.0 - load) * (1.0 + 1e-9));
 }
 
-/// On an Ethernet a station that has lost against a long burst backs off for about as long as that has lasted, and
+/// On an Ethernet a station that lost against a long burst backs off for about its duration, and
 /// its reply waits for that (-11 %).
 #[test]
 fn long_bursts_on_ethernet_raise_doubt() {
@@ -183,7 +186,7 @@ fn long_bursts_on_ethernet_raise_doubt() {
     outside(&copied(topology(&media, &groups, &[("b", "a", 28.83, 7528.0, 0.0)]), &copy));
 }
 
-/// What comes for the sender interrupts its software while that makes a block (-10 %).
+/// Packets for the sender interrupt its software while it produces a block (-10 %).
 #[test]
 fn interrupted_sender_raises_doubt() {
     let groups = [("c", 0, 1, 0.0), ("b", 0, 4, 0.0), ("a", 0, 2, 8.77885e-4)];
@@ -193,8 +196,8 @@ fn interrupted_sender_raises_doubt() {
     outside(&copied(topology(&[(100, ring(3.31e-7, Discipline::Gated))], &groups, &flows), &copy));
 }
 
-/// The token has passed the gateway by the time that the reply is there, and those behind it send what has
-/// gathered during the burst (-12 %).
+/// The token has passed the gateway when the reply is ready, and the stations behind send their
+/// accumulated packets (-12 %).
 #[test]
 fn reply_from_beyond_a_ring_raises_doubt() {
     let groups = [("b", 0, 13, 0.0), ("c", 1, 1, 0.0), ("a", 1, 1, 0.0)];
@@ -204,7 +207,7 @@ fn reply_from_beyond_a_ring_raises_doubt() {
     outside(&copied(two, &C { blocks: 16, window: 1, data: (45.0, 12_152.0), reply: (1.0, 1032.0), times_s }));
 }
 
-/// At a full port what its own station has sent before stands in front of the reply, held up by others (-14 %).
+/// At a full port the station's own earlier packets, delayed by others, precede the reply (-14 %).
 #[test]
 fn full_port_behind_own_packets_raises_doubt() {
     let groups = [("a", 0, 90, 4.1118e-5), ("c", 0, 1, 9.312e-6), ("b", 1, 3, 9.28e-5)];

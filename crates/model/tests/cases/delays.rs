@@ -6,7 +6,8 @@ use remora_model::{Law, Reason};
 
 use crate::networks::{joined, near, outside, ring, solved, switch, topology, wifi};
 
-/// Long packets of one station are met by all others: who has short ones waits longer than its load says.
+/// All others meet the long packets of one station: a station with short ones waits longer than its
+/// load suggests.
 #[test]
 fn work_in_progress_counts_on_a_ring() {
     let groups = [("a", 0, 23, 0.0), ("b", 0, 5, 0.0), ("c", 0, 1, 0.0)];
@@ -20,7 +21,7 @@ fn work_in_progress_counts_on_a_ring() {
     near(topology(&media, &groups, &flows), &[1.1598, 1.2322, 3.2384, 1.4699]);
 }
 
-/// A processor that is slower than the medium: packets of one station never meet there.
+/// A processor slower than the medium: packets of one station never meet there.
 #[test]
 fn packets_spaced_by_processor_do_not_meet() {
     let groups = [("a", 0, 5, 1e-4), ("b", 0, 2, 0.0), ("c", 0, 21, 0.0)];
@@ -31,14 +32,14 @@ fn packets_spaced_by_processor_do_not_meet() {
     near(topology(&[(10, switch(1.93e-5))], &groups, &flows), &[1.3712, 0.4442]);
 }
 
-/// A long packet comes to a switch's port behind others of its sender that are gone by then.
+/// A long packet reaches a switch's port after those of its sender before it are gone.
 #[test]
 fn long_packets_wait_less_at_switch_port() {
     let flows = [("a", "a", 81_058.7, 2103.0, 1.265), ("a", "a", 30_142.5, 9956.2, 0.0)];
     near(topology(&[(1000, switch(1.02e-5))], &[("a", 0, 2, 0.0)], &flows), &[0.0221, 0.0339]);
 }
 
-/// Both queues of a station stand still in the same bad periods.
+/// Both queues of a station stop in the same bad periods.
 #[test]
 fn bad_periods_hold_up_both_directions() {
     let groups = [("base", 0, 1, 0.0), ("a", 0, 5, 0.0), ("b", 0, 1, 0.0)];
@@ -48,8 +49,8 @@ fn bad_periods_hold_up_both_directions() {
     near(topology(&media, &groups, &flows), &[2.2361, 2.4555, 3.0587]);
 }
 
-/// One packet a turn: a station with many short packets is held up by another one's long ones. Both on a ring
-/// and in a cell.
+/// One packet a turn: another station's long packets delay a station with many short ones, on a
+/// ring and in a cell.
 #[test]
 fn unequal_queues_that_take_turns_raise_doubt() {
     let groups = [("a", 0, 2, 0.0), ("b", 0, 2, 0.0)];
@@ -79,7 +80,7 @@ fn long_frames_in_short_good_periods_raise_doubt() {
     outside(topology(&[(1, wifi(2.895_62e-4, 0.1868, 0.015_522, Periods::Exponential))], &groups, &flows));
 }
 
-/// Over one line after the other short packets run into the same long ones, at each of them.
+/// Over consecutive lines short packets catch up with the same long ones at each.
 #[test]
 fn consecutive_lines_raise_doubt() {
     let groups = [("a", 0, 42, 0.0), ("b", 1, 7, 5.9e-5), ("c", 1, 1, 0.0)];
@@ -91,7 +92,7 @@ fn consecutive_lines_raise_doubt() {
     ));
 }
 
-/// What a token brings at once queues at a gateway that takes longer for each than the ring.
+/// The packets that a token brings together queue at a gateway slower than the ring.
 #[test]
 fn bursts_out_of_a_ring_raise_doubt() {
     let groups = [("a", 0, 11, 0.0), ("b", 1, 120, 0.0)];
@@ -99,7 +100,7 @@ fn bursts_out_of_a_ring_raise_doubt() {
     outside(joined(topology(&media, &groups, &[("b", "a", 20.34, 1183.3, 0.0)]), 2.2e-4, Law::Constant));
 }
 
-/// Long packets of a ring that come to the next one: short ones run into them again (-18 % there).
+/// Long packets of one ring on the next one: short packets catch up with them again (-18 % there).
 #[test]
 fn consecutive_rings_raise_doubt() {
     let groups = [("a", 0, 18, 0.0), ("b", 1, 18, 0.0)];
@@ -108,7 +109,7 @@ fn consecutive_rings_raise_doubt() {
     outside(two);
 }
 
-/// What a slow line has spaced never waits at a faster gateway behind it (+11 %).
+/// Packets spaced by a slow line never wait at a faster gateway behind it (+11 %).
 #[test]
 fn gateway_behind_slow_line_raises_doubt() {
     let groups = [("a", 0, 71, 0.0), ("b", 1, 47, 0.0)];
@@ -117,7 +118,7 @@ fn gateway_behind_slow_line_raises_doubt() {
     assert!(!solved(two).gateways[0].delay_s.outside().is_empty());
 }
 
-/// Behind a place that cannot carry all, less comes than the flows say: all figures there are in doubt.
+/// Behind a saturated resource less arrives than the flows offer: all figures there are in doubt.
 #[test]
 fn flow_behind_saturated_medium_raises_doubt() {
     let groups = [("a", 0, 2, 0.0), ("b", 1, 2, 0.0), ("c", 1, 2, 0.0)];
@@ -131,15 +132,15 @@ fn flow_behind_saturated_medium_raises_doubt() {
     assert!(starved(report.media[1].delay_s.as_ref().unwrap().outside()));
 }
 
-/// Two senders that fill a port between them, and their own, are spaced by their lines: less waits than the
-/// formula has (+14 %).
+/// Two senders that saturate a port together, and their own ports, are spaced by their lines: they
+/// wait less than the formula has (+14 %).
 #[test]
 fn switch_with_two_busy_ports_raises_doubt() {
     outside(topology(&[(10, switch(1.7166e-5))], &[("a", 0, 3, 0.0)], &[("a", "a", 913.2, 10_144.0, 0.0)]));
 }
 
-/// Short packets behind long ones that have waited for one another before: two moments of their sizes are too few
-/// to say how long they wait again (+11 %).
+/// Short packets behind long ones that waited for one another before: two moments of their sizes do
+/// not determine the second wait (+11 %).
 #[test]
 fn switch_busy_with_varied_sizes_raises_doubt() {
     let groups = [("a", 0, 1, 0.0), ("b", 0, 1, 0.0)];
@@ -147,7 +148,8 @@ fn switch_busy_with_varied_sizes_raises_doubt() {
     outside(topology(&[(100, switch(8.251e-6))], &groups, &flows));
 }
 
-/// One station has long packets, the others as much load in short ones: whose wait is how long is a guess (-10 %).
+/// One station has long packets, the others the same load in short ones: the division of the wait
+/// is a guess (-10 %).
 #[test]
 fn full_ring_of_unequal_stations_raises_doubt() {
     let groups = [("a", 0, 1, 0.0), ("b", 0, 1, 0.0), ("c", 0, 1, 0.0)];
@@ -156,7 +158,8 @@ fn full_ring_of_unequal_stations_raises_doubt() {
     outside(topology(&[(100, ring(9.3e-8, Discipline::Exhaustive))], &groups, &flows));
 }
 
-/// What one station's processor has spaced does not wait at a slower medium behind a gateway either (+61 %).
+/// Packets spaced by one station's processor do not wait at a slower medium behind a gateway either
+/// (+61 %).
 #[test]
 fn processor_before_slow_medium_raises_doubt() {
     let groups = [("b", 0, 143, 3.564e-6), ("c", 0, 1, 0.0), ("a", 1, 1, 6.735_25e-4)];

@@ -9,7 +9,7 @@ use remora_model::{
 
 /// A group on medium `m0`, `m1`, ...: name, which medium, stations, seconds for each packet.
 pub(crate) type G = (&'static str, usize, u32, f64);
-/// A flow: from, to, packets a second of each station, mean bits, variation.
+/// A flow: from, to, packets a second of each station, mean bits, squared coefficient of variation.
 pub(crate) type F = (&'static str, &'static str, f64, f64, f64);
 
 pub(crate) fn seconds(s: f64) -> Seconds {
@@ -67,8 +67,8 @@ pub(crate) fn joined(mut topology: Topology, cost_s: f64, law: Law) -> Topology 
     topology
 }
 
-/// A copy of a mebibyte from `a` to `b`: window, packets and bits of data and of replies, seconds of software, disk
-/// and think time for each of `blocks`.
+/// A copy of 1 MiB from `a` to `b`: window, packets and bits of data and of replies, seconds of
+/// software, disk and think time for each of `blocks`.
 pub(crate) struct C {
     pub(crate) blocks: u64,
     pub(crate) window: u32,
@@ -95,7 +95,7 @@ pub(crate) fn copied(mut topology: Topology, copy: &C) -> Report {
     solved(topology)
 }
 
-/// Each flow is within 8 % of what was simulated, in milliseconds, and within the band.
+/// Each flow is within the band, and within 8 % of the simulated milliseconds.
 #[track_caller]
 pub(crate) fn near(topology: Topology, simulated_ms: &[f64]) {
     for (flow, ms) in solved(topology).flows.iter().zip(simulated_ms) {
@@ -104,7 +104,7 @@ pub(crate) fn near(topology: Topology, simulated_ms: &[f64]) {
     }
 }
 
-/// Some flow is outside of its band.
+/// Some flow is outside its band.
 #[track_caller]
 pub(crate) fn outside(topology: Topology) {
     let report = solved(topology);

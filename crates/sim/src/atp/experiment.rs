@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(steady_rate(&fates, 1000), Some(100_000.0));
         let refused = [delivered(500), delivered(900), told(901, Told::Late), told(902, Told::Rejected)];
         assert_eq!(steady_rate(&refused, 1000), None, "what is late or given up is not delivered");
-        assert_eq!(steady_rate(&[delivered(1), Fate::default()], 1000), None, "nobody was told of one");
+        assert_eq!(steady_rate(&[delivered(1), Fate::default()], 1000), None, "one object has no final status");
         assert_eq!(steady_rate(&[delivered(1), delivered(1)], 1000), None, "no time passed");
         assert_eq!(steady_rate(&[], 1000), None);
     }

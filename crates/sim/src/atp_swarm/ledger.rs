@@ -83,7 +83,9 @@ impl Ledger {
     /// A request got its final status.
     pub(super) fn ended(&mut self, now: Time, asked: Asked, end: Final) {
         let Some(entry) = self.entry(asked) else {
-            return self.violations.push(format!("{now}: {asked:?}, which nobody asked, ended: {:?}", end.outcome));
+            return self
+                .violations
+                .push(format!("{now}: {asked:?}, which was never requested, ended: {:?}", end.outcome));
         };
         if let Some(before) = entry.end.replace(end) {
             let text = format!("{now}: {asked:?} ended twice: {:?}, then {:?}", before.outcome, end.outcome);
@@ -98,7 +100,9 @@ impl Ledger {
         let name = object.first_chunk::<NAME>().map(|n| u64::from_be_bytes(*n));
         let entry = name.and_then(|n| self.entries.get_mut(usize::try_from(n).ok()?));
         let Some(entry) = entry.filter(|e| e.to == node && e.object == *object) else {
-            return self.violations.push(format!("{now}: node {node} got {} bytes nobody sent it", object.len()));
+            return self
+                .violations
+                .push(format!("{now}: node {node} got {} bytes that were never sent to it", object.len()));
         };
         let asked = entry.asked;
         if entry.arrived.replace(now).is_some() {
@@ -123,7 +127,7 @@ fn complaint(entry: &Entry, end: Final) -> Option<String> {
         {
             "rejected for no deadline"
         }
-        Outcome::Cancelled if !entry.cancelled => "cancelled by nobody",
+        Outcome::Cancelled if !entry.cancelled => "cancelled without a request",
         _ if end.size != size => "ended with another size",
         _ => return None,
     };

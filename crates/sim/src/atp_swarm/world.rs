@@ -93,7 +93,7 @@ pub(super) fn run(scenario: &Scenario, seed: u64, say: &mut dyn FnMut(String)) -
 }
 
 impl<'a> World<'a> {
-    #[expect(clippy::disallowed_methods, reason = "an Instant to count from; nobody looks at the clock again")]
+    #[expect(clippy::disallowed_methods, reason = "the epoch of virtual time; the clock is not read again")]
     fn new(scenario: &'a Scenario, seed: u64, say: &'a mut dyn FnMut(String)) -> Result<World<'a>, String> {
         let (now, epoch) = (Time::from_secs(1), Instant::now());
         let net = Net::new(scenario, seed).map_err(|e| e.to_string())?;

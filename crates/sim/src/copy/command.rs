@@ -37,7 +37,7 @@ enum FirstCall {
     /// LOOKUP.
     Name,
     /// CREATE.
-    Hidden,
+    Temporary,
 }
 
 impl FirstCalls {
@@ -47,7 +47,8 @@ impl FirstCalls {
         client: &mut Client,
         direction: Direction,
         dir: &Fh,
-        (name, temporary): (&str, &str),
+        name: &str,
+        temporary: &str,
     ) -> Result<FirstCalls, Busy> {
         let at = |name: &str| DirOp { dir: dir.clone(), name: Bytes::from(name.to_owned()) };
         let mnt = |path: String| Request::Mount(mount::Call::Mnt(path.into()));
@@ -60,7 +61,7 @@ impl FirstCalls {
         ];
         if direction == Direction::Write {
             let how = CreateHow::Guarded(SetAttr { mode: Some(0o600), size: Some(0), ..SetAttr::NONE });
-            calls.push((FirstCall::Hidden, Request::Nfs(Call::Create(CreateArgs { at: at(temporary), how }))));
+            calls.push((FirstCall::Temporary, Request::Nfs(Call::Create(CreateArgs { at: at(temporary), how }))));
         }
         let mut out = BTreeMap::new();
         for (asked, request) in calls {
@@ -92,7 +93,7 @@ impl FirstCalls {
             }
             (FirstCall::Name, Answer::Nfs(reply))
                 if self.direction == Direction::Write && reply.status() == Some(Status::NoEnt) => {}
-            (FirstCall::Hidden, Answer::Nfs(Reply::Create(Ok(made)))) => {
+            (FirstCall::Temporary, Answer::Nfs(Reply::Create(Ok(made)))) => {
                 self.found = Some((made.fh.clone().ok_or("CREATE brought no handle")?, Some(0)));
             }
             (asked, answer) => return Err(format!("{asked:?}: {answer:?}")),
@@ -125,7 +126,7 @@ enum Step {
 
 impl LastCalls {
     /// For the file `fh` in `dir`, which has the temporary name `temporary` and is to get `name`.
-    pub(super) fn new(dir: &Fh, (name, temporary): (&str, &str), fh: Fh) -> LastCalls {
+    pub(super) fn new(dir: &Fh, name: &str, temporary: &str, fh: Fh) -> LastCalls {
         let at = |name: &str| DirOp { dir: dir.clone(), name: Bytes::from(name.to_owned()) };
         LastCalls { from: at(temporary), to: at(name), fh, renaming: Step::Todo, setting: Step::Todo }
     }

@@ -236,8 +236,8 @@ impl Copier {
             }
             Start::Mounted(root) => self.open(now, client, root),
             Start::Command(root) => {
-                let names = (&self.task.name[..], &self.temporary()[..]);
-                FirstCalls::ask(now, client, self.task.direction, root, names).map(State::Beginning)
+                let Task { name, direction, .. } = &self.task;
+                FirstCalls::ask(now, client, *direction, root, name, &self.temporary()).map(State::Beginning)
             }
         }
     }
@@ -257,8 +257,7 @@ impl Copier {
             (Some((fh, None)), Direction::Read) => Self::size(now, client, fh),
             (Some((fh, Some(size))), Direction::Read) => Ok(self.read(fh, size)),
             (Some((fh, _)), Direction::Write) => {
-                let names = (&self.task.name[..], &self.temporary()[..]);
-                let closing = LastCalls::new(beginning.dir(), names, fh.clone());
+                let closing = LastCalls::new(beginning.dir(), &self.task.name, &self.temporary(), fh.clone());
                 Ok(self.write(fh, Some(closing)))
             }
         }

@@ -85,7 +85,7 @@ fn result(config: &SmallConfig, seed: u64, world: &World<Desk>, saver: usize) ->
     let (first, saver) = (&world.clients[0], world.clients[saver].user().saver.as_ref());
     let fs = world.server.fs();
     let (Some(copier), Some(saver)) = (&first.user().copier, saver) else {
-        return Err(CopyError::Failed("nobody copies or saves".into()));
+        return Err(CopyError::Failed("a client neither copies nor saves".into()));
     };
     copier.check(fs)?;
     saver.check(fs)?;

@@ -71,9 +71,9 @@ pub fn play(script: &Script, trace: Trace) -> Played {
     server.disk_mut().set_stalls(script.stalls.clone());
     server.log_executions();
     let fs = server.fs().clone();
-    let nobody = Cred { uid: 0, gid: 0, gids: Vec::new() };
+    let root = Cred { uid: 0, gid: 0, gids: Vec::new() };
     let attr = SetAttr { mode: Some(0o777), ..SetAttr::NONE };
-    let made = fs.mkdir(&nobody, &fs.root(), HOME.as_bytes(), &attr);
+    let made = fs.mkdir(&root, &fs.root(), HOME.as_bytes(), &attr);
     let (Ok(_), Some(root)) = (made, server.root_handle()) else {
         return Played { violations: vec!["the server cannot be set up".into()], ..Played::default() };
     };

@@ -278,7 +278,7 @@ impl ServerNode {
                 volume.unlock(task.execute.job.nfs_call());
             }
             let started = task.execute.job.start();
-            self.take_result(now, started, task.execute.ticket, (task.client, task.xid));
+            self.take_result(now, started, task.execute.ticket, task.client, task.xid);
             if self.config.ufs.is_some_and(|ufs| !ufs.overtaking) {
                 self.wake(now);
             }
@@ -292,10 +292,8 @@ impl ServerNode {
         }
     }
 
-    /// Completes a job: sends its reply, or makes it wait for its flush. `whose`: client and
-    /// transaction ID.
-    fn take_result(&mut self, now: Time, started: Started, ticket: Ticket, whose: (Option<usize>, u32)) {
-        let (client, xid) = whose;
+    /// Completes a job: sends its reply, or makes it wait for its flush.
+    fn take_result(&mut self, now: Time, started: Started, ticket: Ticket, client: Option<usize>, xid: u32) {
         match started {
             Started::Done(answer) => {
                 if let Some(core) = &mut self.core {
@@ -317,7 +315,7 @@ impl ServerNode {
         let disk = &mut self.disk;
         let done = self.flushes.handle_timeout(now, &mut self.rng, || disk.flush());
         for (WaitingJob { ticket, unflushed, client, xid }, result) in done {
-            self.take_result(now, unflushed.flushed(result), ticket, (client, xid));
+            self.take_result(now, unflushed.flushed(result), ticket, client, xid);
         }
         self.pump(now);
     }

@@ -195,7 +195,7 @@ impl Transfer {
         self.pacer.as_ref().and_then(Pacer::poll_timeout)
     }
 
-    /// Whether nothing of it is under way any more: it is complete, or it failed.
+    /// Whether no call is outstanding: it is complete, or it failed.
     pub(crate) fn is_over(&self) -> bool {
         let complete = match &self.kind {
             Kind::Read { download, .. } => download.is_done(),

@@ -80,7 +80,7 @@ impl Node {
 
     /// Opens a connection; returns its number.
     pub(super) fn connect(&mut self, now: Time) -> Result<usize, SetUpError> {
-        let config = self.client.clone().ok_or_else(|| SetUpError::of("a server connects to nobody"))?;
+        let config = self.client.clone().ok_or_else(|| SetUpError::of("a server does not connect"))?;
         let now = self.instant(now);
         let (handle, connection) =
             self.endpoint.connect(now, config, self.other, "receiver").map_err(SetUpError::of)?;
