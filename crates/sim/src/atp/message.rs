@@ -1,3 +1,5 @@
+//! Objects on a stream of a baseline: a heading of eight bytes (number and size), then the bytes.
+
 use bytes::{BufMut, Bytes, BytesMut};
 
 /// Length of a heading: the object's number and its size.
