@@ -67,7 +67,7 @@ fn copy(p: &Place, (every, times): (u32, u32), args: &[&str], is_upload: bool) -
 }
 
 #[test]
-fn what_was_damaged_is_found_and_copied_again() {
+fn damaged_blocks_are_found_and_copied_again() {
     for is_upload in [false, true] {
         let (plain, verified) = (Place::new(), Place::new());
         let (out, copied) = copy(&plain, (20, 3), &[], is_upload);
@@ -84,7 +84,7 @@ fn what_was_damaged_is_found_and_copied_again() {
 }
 
 #[test]
-fn what_is_damaged_each_time_is_no_copy() {
+fn blocks_damaged_every_time_fail_the_copy() {
     for is_upload in [false, true] {
         let p = Place::new();
         let (out, copied) = copy(&p, (1, u32::MAX), &["--verify"], is_upload);
@@ -97,7 +97,7 @@ fn what_is_damaged_each_time_is_no_copy() {
 /// The comparison is in the midst of the file when all of the source becomes another: what was compared before was
 /// equal, and what comes behind is not. Mended, the copy would be half of one and half of the other.
 #[test]
-fn a_source_that_changes_during_the_comparison_makes_no_copy_that_is_verified() {
+fn source_changed_during_comparison_is_not_verified() {
     const BYTES: usize = 40_000_000;
     const MIDST: u64 = 16 << 20;
     for is_upload in [true, false] {

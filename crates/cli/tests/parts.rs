@@ -34,7 +34,7 @@ fn interrupted(p: &Place, s: &Daemon) {
 
 /// What it has noted says under which name it lies. Begun afresh it leaves nothing there.
 #[test]
-fn an_interrupted_upload_is_found_at_another_address_and_under_another_host_name() {
+fn interrupted_upload_is_resumed_at_another_address() {
     for (is_renamed, resumes) in [(false, true), (false, false), (true, true), (true, false)] {
         if is_renamed && !is_root() {
             return skipped("an_interrupted_upload_is_found_under_another_host_name", "needs root");
@@ -71,7 +71,7 @@ fn second_upload_to_another_address_of_a_server_is_refused() {
 
 /// What was begun under a name that was free is gone on with, and not copied into.
 #[test]
-fn an_interrupted_tree_is_found_at_another_address_and_under_another_host_name() {
+fn interrupted_tree_is_resumed_at_another_address() {
     for (is_renamed, is_up) in [(false, true), (false, false), (true, true), (true, false)] {
         if is_renamed && !is_root() {
             return skipped("an_interrupted_tree_is_found_under_another_host_name", "needs root");
@@ -120,7 +120,7 @@ fn renamed(command: &Command) -> Command {
 /// What an earlier try noted has nothing to do with the file of the next one, which may end before it notes
 /// anything itself.
 #[test]
-fn a_copy_that_begins_afresh_forgets_what_was_noted_of_another() {
+fn fresh_copy_discards_the_journal_of_an_earlier_one() {
     let p = Place::new();
     fs::write(p.here("f"), noise(SIZE, 5)).unwrap();
     let s = p.serve(&[]);
@@ -159,7 +159,7 @@ fn resume_finding_a_complete_copy_removes_the_journal() {
 /// They are called the same, and know nothing of each other: neither touches what the other has not finished. What
 /// was killed is found by who made it.
 #[test]
-fn two_clients_with_the_same_name_do_not_meet() {
+fn uploads_of_clients_with_one_host_name_do_not_collide() {
     let p = Place::new();
     fs::write(p.here("f"), noise(SIZE, 5)).unwrap();
     let s = p.serve(&[]);
@@ -184,7 +184,7 @@ fn two_clients_with_the_same_name_do_not_meet() {
 /// What sets this client's names apart is no secret, and worth no refusal: one that cannot be used is made anew, and
 /// stays as it then is.
 #[test]
-fn a_client_whose_id_was_damaged_goes_on_with_its_uploads() {
+fn client_with_damaged_id_resumes_its_uploads() {
     use std::os::unix::fs::PermissionsExt;
     for (id, mode) in [(&b"readable"[..], 0o644), (b"", 0o600), (b"short", 0o600), (b"of twenty bytes, long", 0o600)] {
         let p = Place::new();
@@ -207,7 +207,7 @@ fn a_client_whose_id_was_damaged_goes_on_with_its_uploads() {
 
 /// The next run would not know what this one leaves.
 #[test]
-fn a_client_that_can_keep_no_id_says_so_once_and_promises_nothing() {
+fn client_without_storable_id_reports_it_once() {
     let p = Place::new();
     fs::create_dir(p.here("d")).unwrap();
     ["f", "g"].iter().for_each(|name| fs::write(p.here("d").join(name), noise(SIZE, 5)).unwrap());

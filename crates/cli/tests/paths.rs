@@ -60,7 +60,7 @@ fn a_file_that_is_open_is_not_replaced_behind_its_descriptor() {
 }
 
 #[test]
-fn a_link_that_was_named_is_followed_to_a_file_and_never_replaced() {
+fn named_link_is_followed_and_not_replaced() {
     let p = Place::new();
     fs::write(p.srv("f"), "theirs").unwrap();
     fs::create_dir(p.here("d")).unwrap();
@@ -86,7 +86,7 @@ fn a_link_that_was_named_is_followed_to_a_file_and_never_replaced() {
 
 /// A server that had a link copied into a directory does not choose what the same command writes the next time.
 #[test]
-fn a_link_that_a_source_left_in_a_directory_is_never_followed() {
+fn link_left_in_a_directory_is_not_followed() {
     let p = Place::new();
     for (name, secret) in [("photos", "secrets"), ("f", "rc")] {
         symlink(p.here(secret), p.srv(name)).unwrap();
@@ -156,7 +156,7 @@ fn without_r_what_a_named_link_leads_to_is_uploaded() {
 }
 
 #[test]
-fn what_is_named_and_no_file_is_an_error_and_skipped_only_in_a_directory() {
+fn special_file_is_an_error_if_named_else_skipped() {
     let p = Place::new();
     fs::create_dir(p.here("d")).unwrap();
     make_pipe(&p.here("d/pipe"));
@@ -198,7 +198,7 @@ fn with_r_a_named_link_on_a_server_is_downloaded_as_a_link() {
 
 /// What is in /proc says so.
 #[test]
-fn what_says_that_it_is_empty_and_is_not_is_no_empty_file() {
+fn file_with_content_and_size_zero_is_an_error() {
     let p = Place::new();
     fs::write(p.here("empty"), "").unwrap();
     let s = p.serve(&[]);
@@ -230,7 +230,7 @@ fn a_link_below_a_directory_replaces_no_pipe() {
 
 /// On a server as here.
 #[test]
-fn a_link_on_a_server_is_followed_to_a_file_and_never_replaced_by_one() {
+fn named_link_on_a_server_is_followed_not_replaced() {
     let p = Place::new();
     fs::write(p.here("f"), "mine").unwrap();
     fs::create_dir_all(p.srv("d/deep")).unwrap();

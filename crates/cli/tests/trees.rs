@@ -68,7 +68,7 @@ fn many_small_things_far_away_share_round_trips() {
 
 /// Their modes forbid what filling them takes, and filling them changes their times.
 #[test]
-fn directories_that_may_not_be_written_to_are_copied_as_they_are() {
+fn read_only_directories_are_copied_with_their_modes() {
     let p = Place::new();
     let dirs = ["t/a/b/c", "t/a/b", "t/a", "t"];
     fs::create_dir_all(p.here(dirs[0])).unwrap();
@@ -97,7 +97,7 @@ fn directories_that_may_not_be_written_to_are_copied_as_they_are() {
 
 /// They have their modes by then, and the copy goes on in them.
 #[test]
-fn a_tree_that_may_not_be_written_to_is_completed_where_a_file_had_failed() {
+fn read_only_tree_is_completed_after_a_failed_file() {
     let p = Place::new();
     for tree in [p.here("up"), p.srv("down")] {
         fs::create_dir_all(tree.join("d")).unwrap();
@@ -253,7 +253,7 @@ fn what_is_older_or_newer_than_times_of_nfs_is_copied_once() {
 
 /// It is the user's own directory that was named, and not one that an earlier copy has made.
 #[test]
-fn a_directory_that_was_named_itself_keeps_its_mode_and_time_when_resuming() {
+fn resume_keeps_attributes_of_a_named_directory() {
     let p = Place::new();
     fs::create_dir(p.srv("sub")).unwrap();
     fs::write(p.srv("sub/f"), "f").unwrap();

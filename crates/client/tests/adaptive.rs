@@ -33,7 +33,7 @@ fn xids(sent: &[Sent], proc: Proc) -> Vec<u32> {
 }
 
 #[test]
-fn what_a_later_reply_overtook_is_sent_again_at_once() {
+fn passed_request_is_retransmitted_at_once() {
     let (mut w, flying) = warm();
     w.now += MS * 100;
     w.answer(&flying[1]);
@@ -43,7 +43,7 @@ fn what_a_later_reply_overtook_is_sent_again_at_once() {
 }
 
 #[test]
-fn silence_is_probed_soon_and_the_first_answer_releases_the_window() {
+fn first_probe_reply_after_silence_releases_the_window() {
     let (mut w, flying) = warm();
     let quiet = w.pass(MS * 160);
     assert!(xids(&quiet, Proc::Read).is_empty(), "no file data is wasted on a dead link");
@@ -60,7 +60,7 @@ fn silence_is_probed_soon_and_the_first_answer_releases_the_window() {
 /// Before any file data was answered nobody knows how long it takes; but where something was lost that is reason
 /// enough to ask.
 #[test]
-fn the_first_blocks_are_asked_after_soon_where_something_was_lost() {
+fn first_blocks_are_probed_soon_after_a_loss() {
     for (lossy, within) in [(false, 240..260), (true, 55..80)] {
         let mut w = World::new(Config { block: BlockSize::Fixed(4096), ..Config::new(Transport::Udp) });
         w.submit_all([getattr(), getattr()]);
@@ -83,7 +83,7 @@ fn the_first_blocks_are_asked_after_soon_where_something_was_lost() {
 }
 
 #[test]
-fn a_long_outage_is_probed_ten_times_a_second_and_after_a_while_five_times_for_ever() {
+fn long_outage_is_probed_at_ten_then_five_hertz() {
     let (mut w, _) = warm();
     w.pass(Duration::from_secs(5));
     for (seconds, messages) in [(5, 49..=50), (20, 0..=200), (60, 299..=300)] {
@@ -94,7 +94,7 @@ fn a_long_outage_is_probed_ten_times_a_second_and_after_a_while_five_times_for_e
 }
 
 #[test]
-fn a_server_that_answers_probes_but_not_the_request_is_left_in_peace() {
+fn server_slow_at_one_request_is_not_flooded() {
     let (mut w, _) = warm();
     w.submit(getattr());
     let (mut probes, mut again) = (0, 0);
@@ -118,7 +118,7 @@ fn a_server_that_answers_probes_but_not_the_request_is_left_in_peace() {
 
 /// A server whose disk hangs at one place answers everything else in order.
 #[test]
-fn a_request_that_a_server_is_slow_at_while_it_answers_others_is_no_loss() {
+fn slow_request_among_fast_ones_is_no_loss() {
     let (mut w, mut flying) = warm();
     w.submit_reads(2000);
     let slow = flying.remove(0).xid;
@@ -141,7 +141,7 @@ fn a_request_that_a_server_is_slow_at_while_it_answers_others_is_no_loss() {
 }
 
 #[test]
-fn where_frames_are_lost_one_by_one_blocks_are_short_even_after_a_long_pause() {
+fn independent_loss_keeps_blocks_short_after_a_pause() {
     let mut w = World::new(Config { window: WindowSize::Fixed(3), ..Config::new(Transport::Udp) });
     w.submit_reads(400);
     let mut flying = std::collections::VecDeque::from(w.sent());
@@ -162,7 +162,7 @@ fn where_frames_are_lost_one_by_one_blocks_are_short_even_after_a_long_pause() {
 
 /// A disk that is not ready yet (JUKEBOX), say: a slow path is not taken for one of no pace at all for that.
 #[test]
-fn a_refusal_says_nothing_of_how_long_file_data_takes() {
+fn error_reply_is_no_rtt_sample_of_file_data() {
     let mut w = World::new(Config::new(Transport::Udp));
     w.submit(getattr());
     let small = w.sent();
@@ -195,7 +195,7 @@ fn a_refusal_says_nothing_of_how_long_file_data_takes() {
 }
 
 #[test]
-fn reordering_is_learned() {
+fn reordering_widens_the_window() {
     let mut w = World::new(Config { window: WindowSize::Fixed(2), ..Config::new(Transport::Udp) });
     let mut again = Vec::new();
     for _ in 0..16 {

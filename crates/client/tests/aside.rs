@@ -52,7 +52,7 @@ fn asked_after(w: &mut World) -> Duration {
 }
 
 #[test]
-fn what_others_held_up_is_forgotten_with_them() {
+fn recall_restores_the_path_model() {
     let mut w = lossy();
     let before = w.client.loss();
     w.client.set_aside(w.now, 0);
@@ -68,7 +68,7 @@ fn what_others_held_up_is_forgotten_with_them() {
 }
 
 #[test]
-fn without_that_they_are_taken_for_the_path() {
+fn without_recall_streams_spoil_the_path_model() {
     let mut w = lossy();
     crowd(&mut w);
     let late = asked_after(&mut w);
@@ -76,7 +76,7 @@ fn without_that_they_are_taken_for_the_path() {
 }
 
 #[test]
-fn what_was_known_long_ago_is_not_recalled() {
+fn snapshot_older_than_a_minute_is_not_restored() {
     let mut w = lossy();
     let before = w.client.loss();
     w.client.set_aside(w.now, 0);
@@ -88,7 +88,7 @@ fn what_was_known_long_ago_is_not_recalled() {
 
 /// Of connections that went without a word.
 #[test]
-fn what_was_set_aside_for_others_that_are_gone_is_not_recalled() {
+fn snapshot_for_earlier_streams_is_not_restored() {
     let mut w = lossy();
     w.client.set_aside(w.now, 0);
     crowd(&mut w);

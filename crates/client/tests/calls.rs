@@ -30,7 +30,7 @@ fn stock_and_paper_policies_keep_their_timetables() {
 }
 
 #[test]
-fn over_tcp_nothing_is_sent_twice_until_the_stream_is_made_again() {
+fn tcp_retransmits_only_after_a_reconnect() {
     let mut w = World::new(Config { window: WindowSize::Fixed(8), ..Config::new(Transport::Tcp) });
     w.submit_reads(3);
     assert!(w.pass(Duration::from_secs(5)).is_empty(), "not connected yet");
@@ -49,7 +49,7 @@ fn over_tcp_nothing_is_sent_twice_until_the_stream_is_made_again() {
 }
 
 #[test]
-fn over_atp_a_call_is_sent_again_when_its_object_was_given_up_and_only_then() {
+fn atp_retransmits_only_undelivered_objects() {
     let mut w = World::new(Config { window: WindowSize::Fixed(8), ..Config::new(Transport::Atp) });
     w.client.connected(w.now, Peer::stream(server().addr, 1));
     w.submit_reads(3);
@@ -67,7 +67,7 @@ fn over_atp_a_call_is_sent_again_when_its_object_was_given_up_and_only_then() {
 }
 
 #[test]
-fn a_silent_server_is_given_up_and_every_request_told_so() {
+fn silent_server_fails_every_request() {
     for transport in [Transport::Udp, Transport::Tcp, Transport::Atp] {
         let mut w = World::new(Config { give_up: Some(Duration::from_secs(5)), ..Config::new(transport) });
         w.submit_reads(20);
@@ -83,7 +83,7 @@ fn a_silent_server_is_given_up_and_every_request_told_so() {
 }
 
 #[test]
-fn of_the_probes_after_an_answer_the_first_renews_patience() {
+fn only_the_first_probe_reply_renews_patience() {
     let second = Duration::from_secs(1);
     let mut w = World::new(Config { give_up: Some(second * 5), ..Config::new(Transport::Udp) });
     let answer_a_probe = |w: &mut World, after| {
@@ -106,7 +106,7 @@ fn of_the_probes_after_an_answer_the_first_renews_patience() {
 }
 
 #[test]
-fn the_window_holds_file_data_back_but_not_small_requests() {
+fn window_limits_file_data_only() {
     let mut w = World::new(Config::stock());
     w.submit_reads(20);
     assert_eq!(w.client.room(), 0);
@@ -128,7 +128,7 @@ fn waiting_requests_are_bounded() {
 }
 
 #[test]
-fn a_second_reply_is_counted_and_dropped() {
+fn second_reply_is_counted_and_dropped() {
     let mut w = World::new(Config::stock());
     w.submit(getattr());
     let sent = w.sent();
@@ -185,7 +185,7 @@ proptest! {
 /// Losses that hit the READs alone, six times each, with a probe answered between them: those are
 /// given back, to be asked again in smaller pieces.
 #[test]
-fn where_reads_alone_go_missing_all_are_given_back() {
+fn lost_reads_are_all_given_back() {
     let first = [false, true, false, true, true, false];
     let later = [false, true, true];
     let losses = first.into_iter().chain(later.repeat(5)).collect();
@@ -230,7 +230,7 @@ fn results_under(config: Config, losses: Vec<bool>, delay: Duration) -> (Vec<End
 /// A few synchronous writes cost less than a round trip, unless that is next to nothing; many do
 /// not, but on a long way.
 #[test]
-fn the_tail_is_written_synchronously_where_it_is_short_or_the_way_long() {
+fn short_tail_or_long_path_is_written_synchronously() {
     for (trip_ms, window, has_tail) in
         [(2, 3, false), (10, 3, true), (10, 4, true), (10, 5, false), (40, 32, false), (60, 32, true)]
     {

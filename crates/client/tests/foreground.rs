@@ -55,7 +55,7 @@ fn blocks_of_a_frame_are_bulk_where_blocks_are_small() {
 }
 
 #[test]
-fn a_small_request_that_was_lost_goes_before_file_data_that_was() {
+fn lost_small_request_precedes_lost_file_data() {
     let (mut w, flying) = busy();
     w.submit(getattr());
     let small = w.sent().remove(0);
@@ -114,7 +114,7 @@ fn creates_at(slow: Duration) -> Vec<usize> {
 }
 
 #[test]
-fn a_server_that_is_slow_at_changes_is_soon_left_alone_with_them() {
+fn slow_changes_are_soon_not_retransmitted() {
     assert_eq!(creates_at(MS * 60), [1; 20]);
     for slow in [120, 300, 1000] {
         let counts = creates_at(MS * slow);

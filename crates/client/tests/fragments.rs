@@ -36,7 +36,7 @@ fn longest(client: &Client) -> u32 {
 }
 
 #[test]
-fn what_never_arrives_ends_and_goes_by_single_packets_from_then_on() {
+fn black_hole_fails_long_requests_and_shortens_blocks() {
     for (requests, most) in [(vec![write(0, 5000), write(5000, 5000)], 10), (vec![read(0), read(4096), read(8192)], 10)]
     {
         let n = requests.len();
@@ -56,7 +56,7 @@ fn what_never_arrives_ends_and_goes_by_single_packets_from_then_on() {
 }
 
 #[test]
-fn an_outage_or_a_lossy_path_is_none_that_drops_them() {
+fn outage_or_loss_is_no_black_hole() {
     let outage = |start: Time| move |at: Time, _: &Sent| at.since(start) > Duration::from_secs(20);
     // Four in five of the long ones are lost, and nothing else.
     let lossy = |_: Time| {
@@ -89,7 +89,7 @@ fn an_outage_or_a_lossy_path_is_none_that_drops_them() {
 /// For as long as the receiver has no room for fragments single packets do; if they get through no better after that,
 /// the path drops them.
 #[test]
-fn what_does_not_arrive_any_more_goes_by_single_packets_for_a_while_and_then_for_good() {
+fn repeated_fragment_loss_shortens_blocks_for_good() {
     for is_for_good in [false, true] {
         let mut w = World::new(Config::new(Transport::Udp));
         w.submit_reads(4);
@@ -110,7 +110,7 @@ fn what_does_not_arrive_any_more_goes_by_single_packets_for_a_while_and_then_for
 
 /// Blocks whose length people chose are not asked for in smaller pieces on a guess: the server may be slow.
 #[test]
-fn blocks_of_a_length_that_people_chose_outlast_a_server_that_is_slow_for_a_while() {
+fn fixed_blocks_outlast_a_slow_server() {
     let mut w = World::new(Config { block: BlockSize::Fixed(8192), ..Config::new(Transport::Udp) });
     w.submit_all((0..4).map(|n| write(n * 5000, 5000)));
     serve(&mut w, Duration::from_secs(5), |_, _| true);
@@ -123,7 +123,7 @@ fn blocks_of_a_length_that_people_chose_outlast_a_server_that_is_slow_for_a_whil
 
 /// What cannot be had in smaller pieces waits for room.
 #[test]
-fn a_long_symbolic_link_outlasts_a_receiver_without_room() {
+fn long_symlink_outlasts_a_full_receiver() {
     let mut w = World::new(Config::new(Transport::Udp));
     w.submit_all([write(0, 5000), read(0)]);
     serve(&mut w, Duration::from_secs(5), |_, _| true);
@@ -139,7 +139,7 @@ fn a_long_symbolic_link_outlasts_a_receiver_without_room() {
 
 /// Where many blocks are lost in part they get short before the receiver's memory is full of them.
 #[test]
-fn many_blocks_lost_in_part_make_them_short_for_half_a_minute() {
+fn used_up_reassembly_budget_shortens_blocks_for_30_s() {
     let mut w = World::new(Config::new(Transport::Udp));
     let mut n = 0;
     let mut lost = 0;
@@ -161,7 +161,7 @@ fn many_blocks_lost_in_part_make_them_short_for_half_a_minute() {
 
 /// A tunnel that is narrower than it says: whole packets of an Ethernet do not get through either.
 #[test]
-fn where_whole_packets_never_arrive_shorter_ones_are_tried() {
+fn dropped_packets_make_shorter_ones_be_tried() {
     for (carried, steps) in [(1252u32, 2), (548, 3)] {
         for is_write in [false, true] {
             let block = |w: &World| {
@@ -196,7 +196,7 @@ fn where_whole_packets_never_arrive_shorter_ones_are_tried() {
 /// One-frame blocks from the start: that the path drops them is seen without longer ones, and that it only loses many
 /// of them is not taken for it.
 #[test]
-fn frames_that_never_arrive_are_told_from_frames_that_are_lost() {
+fn black_hole_is_told_from_frame_loss() {
     for is_shut in [true, false] {
         let mut w = World::new(Config::new(Transport::Udp));
         w.submit(getattr());

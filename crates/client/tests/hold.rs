@@ -28,7 +28,7 @@ fn udp_policies() -> [Config; 3] {
 }
 
 #[test]
-fn nothing_is_sent_while_it_lasts_and_everything_at_once_when_it_ends() {
+fn hold_sends_nothing_and_its_end_everything() {
     for config in udp_policies() {
         let (mut w, flying) = busy(config);
         w.client.hold(w.now, w.now + SECOND * 30);
@@ -45,7 +45,7 @@ fn nothing_is_sent_while_it_lasts_and_everything_at_once_when_it_ends() {
 }
 
 #[test]
-fn what_the_link_has_kept_is_not_sent_again() {
+fn kept_messages_are_not_retransmitted() {
     for config in udp_policies() {
         for says_end in [true, false] {
             let (mut w, flying) = busy(config.clone());
@@ -71,7 +71,7 @@ fn what_the_link_has_kept_is_not_sent_again() {
 }
 
 #[test]
-fn what_the_link_has_not_kept_after_all_is_found_out_by_asking() {
+fn lost_kept_messages_are_found_by_probes() {
     // It was to have kept it, but this path is another, or the link itself began anew.
     let (mut w, flying) = busy(Config::new(Transport::Udp));
     w.answer(&flying[0]);
@@ -93,7 +93,7 @@ fn what_the_link_has_not_kept_after_all_is_found_out_by_asking() {
 }
 
 #[test]
-fn an_end_that_never_comes_is_not_waited_for() {
+fn hold_without_end_expires() {
     for (asked, lasts) in [(SECOND * 2, SECOND * 2), (SECOND * 3600, SECOND * 60)] {
         let (mut w, flying) = busy(Config::new(Transport::Udp));
         w.client.hold(w.now, w.now + asked);
@@ -104,7 +104,7 @@ fn an_end_that_never_comes_is_not_waited_for() {
 }
 
 #[test]
-fn what_arrives_meanwhile_counts() {
+fn replies_during_a_hold_are_taken() {
     let (mut w, flying) = busy(Config::new(Transport::Udp));
     w.client.hold(w.now, w.now + SECOND);
     w.now += MS * 10;
@@ -116,7 +116,7 @@ fn what_arrives_meanwhile_counts() {
 }
 
 #[test]
-fn the_silence_is_not_the_servers() {
+fn hold_is_no_silence_of_the_server() {
     let (mut w, _) = busy(Config { give_up: Some(SECOND * 5), ..Config::new(Transport::Udp) });
     w.client.hold(w.now, w.now + SECOND * 30);
     w.pass(SECOND * 31);
@@ -133,7 +133,7 @@ fn a_resume_without_a_hold_does_nothing() {
 }
 
 #[test]
-fn over_tcp_nothing_goes_twice() {
+fn hold_over_tcp_retransmits_nothing() {
     let (mut w, _) = busy(Config::new(Transport::Tcp));
     w.client.hold(w.now, w.now + SECOND);
     w.submit(getattr());

@@ -14,7 +14,7 @@ use remora_client::{Config, Transport, WindowSize};
 const BUCKET: u32 = 16;
 
 #[test]
-fn what_is_overtaken_is_not_taken_for_lost_again_and_again() {
+fn reordering_stops_spurious_retransmissions() {
     for seed in 1..6 {
         let mut rng = Rng::stream(seed, "overtaken");
         let mut w = World::new(Config { window: WindowSize::Fixed(32), ..Config::new(Transport::Udp) });
@@ -42,7 +42,7 @@ fn what_is_overtaken_is_not_taken_for_lost_again_and_again() {
 /// answered first, for the server's disk or another thread of its; the block's own answer then waits until the
 /// medium is free again.
 #[test]
-fn a_block_that_something_small_behind_it_overtakes_is_not_lost() {
+fn block_passed_by_a_small_request_is_not_lost() {
     const LATER: Duration = Duration::from_millis(13);
     let airtime = |len: usize| Duration::from_micros(len as u64 * 8);
     let mut w = World::new(Config::new(Transport::Udp));

@@ -75,7 +75,7 @@ fn must_take(server: Server, is_write: bool, beside: u128, (most, again_max): (u
 }
 
 #[test]
-fn what_takes_long_for_itself_is_asked_for_side_by_side() {
+fn slow_requests_fill_the_window() {
     let ms = Duration::from_millis;
     for (data, jitter, most) in [(50, 0, 2), (50, 10, 3), (300, 0, 25), (300, 2, 10), (300, 60, 15), (3000, 20, 90)] {
         for (is_write, answers_doubles) in [(false, true), (true, true), (true, false)] {
@@ -87,7 +87,7 @@ fn what_takes_long_for_itself_is_asked_for_side_by_side() {
 
 /// Blocks are shorter then, but nothing is sent again and again.
 #[test]
-fn what_takes_long_is_known_although_small_things_are_answered_at_once() {
+fn slow_file_data_is_learned_beside_fast_small_calls() {
     let ms = Duration::from_millis;
     for (data, jitter, most) in [(300, 0, 60), (3000, 20, 200)] {
         for (is_write, answers_doubles) in [(false, true), (true, true), (true, false)] {
@@ -126,7 +126,7 @@ fn commits_beside_writes(answers_doubles: bool) -> (usize, World) {
 
 /// A COMMIT that waits for a disk is no loss, and its usual time is known after two.
 #[test]
-fn a_commit_that_takes_long_is_left_alone_and_makes_no_block_shorter() {
+fn slow_commit_is_no_loss_and_shortens_no_block() {
     for answers_doubles in [true, false] {
         let (commits, w) = commits_beside_writes(answers_doubles);
         assert!(commits <= 12 + 10, "12 COMMITs were sent {commits} times: {:?}", w.client.stats());

@@ -98,7 +98,7 @@ fn start() -> Time {
 }
 
 #[test]
-fn a_link_that_holds_is_asked_once_or_twice_a_stall_and_nothing_goes_twice() {
+fn holding_link_gets_few_probes_and_no_retransmissions() {
     for length in [60, 160, 300, 1000] {
         let path = Path::stalling(start(), 10, MS * length, |_| false);
         let stalls = path.stalls.clone();
@@ -116,7 +116,7 @@ fn a_link_that_holds_is_asked_once_or_twice_a_stall_and_nothing_goes_twice() {
 }
 
 #[test]
-fn a_link_that_loses_is_asked_at_once() {
+fn losing_link_is_probed_at_once() {
     for length in [60, 160, 300, 1000] {
         let (took, stats, _) = copy(Path::stalling(start(), 10, MS * length, |_| true), 280);
         assert!(stats.spurious == 0 && stats.retransmissions > 0);
@@ -128,7 +128,7 @@ fn a_link_that_loses_is_asked_at_once() {
 }
 
 #[test]
-fn a_link_that_begins_to_lose_is_asked_at_once_again() {
+fn link_that_begins_to_lose_is_probed_at_once() {
     let length = MS * 300;
     let pace = |loses: fn(u32) -> bool| {
         let path = Path::stalling(start(), 6, length, loses);
@@ -143,7 +143,7 @@ fn a_link_that_begins_to_lose_is_asked_at_once_again() {
 }
 
 #[test]
-fn a_stall_spoils_neither_block_nor_window() {
+fn stall_changes_neither_block_nor_window() {
     let at_rest = |stalls| {
         let mut path = Path::stalling(start(), stalls, SECOND, |_| false);
         let mut w = World::new(Config::new(Transport::Udp));
@@ -165,7 +165,7 @@ proptest! {
 
     /// Whatever the stalls do, all that is asked is answered, without great delay after the last.
     #[test]
-    fn every_mixture_comes_to_an_end(stalls in proptest::collection::vec((0u32..1500, 1u32..1200, any::<bool>()), 0..12)) {
+    fn every_mix_of_stalls_and_losses_ends(stalls in proptest::collection::vec((0u32..1500, 1u32..1200, any::<bool>()), 0..12)) {
         let mut at = start();
         let mut path = Path::default();
         for (after, length, loses) in stalls {

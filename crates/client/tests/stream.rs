@@ -32,7 +32,7 @@ fn doubt(w: &World) -> Option<Duration> {
 }
 
 #[test]
-fn a_connection_that_owes_nothing_is_not_doubted() {
+fn idle_connection_is_not_doubted() {
     let mut w = measured(MS * 5);
     assert_eq!(doubt(&w), None);
     w.submit(getattr());
@@ -47,7 +47,7 @@ fn a_connection_that_owes_nothing_is_not_doubted() {
 }
 
 #[test]
-fn long_round_trips_and_bytes_of_a_record_put_doubt_off() {
+fn long_rtt_and_partial_records_delay_doubt() {
     let mut w = measured(MS * 900);
     w.submit(getattr());
     w.sent();
@@ -58,7 +58,7 @@ fn long_round_trips_and_bytes_of_a_record_put_doubt_off() {
 }
 
 #[test]
-fn what_is_on_its_way_may_take_its_time() {
+fn airtime_in_flight_delays_doubt() {
     let mut w = World::new(Config::new(Transport::Tcp));
     w.client.connected(w.now, Peer::stream(server().addr, 1));
     w.submit_reads(2);
@@ -67,7 +67,7 @@ fn what_is_on_its_way_may_take_its_time() {
 }
 
 #[test]
-fn each_connection_that_was_no_better_has_more_time() {
+fn useless_reconnect_doubles_the_doubt_time() {
     let mut w = measured(MS * 5);
     w.submit(getattr());
     w.sent();
@@ -94,7 +94,7 @@ fn ask(w: &mut World) -> (Sent, Duration) {
 }
 
 #[test]
-fn a_stream_is_asked_halfway_to_its_doubt_and_its_answer_puts_that_off() {
+fn null_halfway_to_doubt_delays_it() {
     let mut w = measured(MS * 5);
     assert_eq!(w.client.ask_at(), None);
     w.submit(getattr());
@@ -112,7 +112,7 @@ fn a_stream_is_asked_halfway_to_its_doubt_and_its_answer_puts_that_off() {
 }
 
 #[test]
-fn bytes_that_may_be_of_the_answer_to_null_are_no_more_than_that() {
+fn few_bytes_count_as_a_reply_to_null() {
     let mut w = measured(MS * 5);
     w.submit(getattr());
     w.sent();
@@ -127,7 +127,7 @@ fn bytes_that_may_be_of_the_answer_to_null_are_no_more_than_that() {
 }
 
 #[test]
-fn of_moves_that_were_of_no_use_the_next_silence_knows() {
+fn useless_moves_lengthen_the_next_silence() {
     let mut w = measured(MS * 5);
     // A server that answers nothing on a connection on which it is busy; later it is an outage.
     let mut waited = Vec::new();
@@ -151,7 +151,7 @@ fn of_moves_that_were_of_no_use_the_next_silence_knows() {
 }
 
 #[test]
-fn what_is_owed_for_a_minute_while_null_is_answered_goes_out_again_there() {
+fn request_overdue_for_a_minute_is_sent_again() {
     let mut w = measured(MS * 5);
     w.submit(getattr());
     let first = w.sent().remove(0);
@@ -193,7 +193,7 @@ fn reads(w: &mut World, each: Duration, n: u64) {
 }
 
 #[test]
-fn a_stream_that_repairs_itself_gets_more_to_carry_until_somebody_waits() {
+fn repairing_stream_is_kept_full_until_a_user_waits() {
     let each = MS * 36;
     let mut w = World::new(Config::new(Transport::Tcp));
     w.client.connected(w.now, Peer::stream(server().addr, 1));

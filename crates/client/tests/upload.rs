@@ -36,7 +36,7 @@ fn next(file: &mut Upload) -> Option<(Range<u64>, Stable)> {
 }
 
 #[test]
-fn what_fits_one_write_needs_no_commit() {
+fn single_write_needs_no_commit() {
     let mut file = Upload::new(fh(), 0..BLOCK);
     let (piece, stable) = next(&mut file).unwrap();
     assert_eq!(stable, Stable::FileSync);
@@ -57,7 +57,7 @@ fn without_a_tail_one_commit_comes_last() {
 }
 
 #[test]
-fn the_commit_goes_out_while_the_tail_is_on_its_way() {
+fn commit_is_sent_while_the_tail_is_in_flight() {
     let mut file = Upload::new(fh(), 0..6 * BLOCK);
     file.sync_tail(2 * BLOCK);
     let all: Vec<_> = std::iter::from_fn(|| next(&mut file)).collect();
@@ -79,7 +79,7 @@ fn the_commit_goes_out_while_the_tail_is_on_its_way() {
 }
 
 #[test]
-fn a_restart_before_the_commit_has_everything_before_the_tail_written_again() {
+fn restart_before_commit_rewrites_all_but_the_tail() {
     let mut file = Upload::new(fh(), 0..4 * BLOCK);
     file.sync_tail(BLOCK);
     let all: Vec<_> = std::iter::from_fn(|| next(&mut file)).collect();
@@ -94,7 +94,7 @@ fn a_restart_before_the_commit_has_everything_before_the_tail_written_again() {
 }
 
 #[test]
-fn a_commit_on_the_way_covers_what_was_answered_before_it() {
+fn commit_in_flight_covers_earlier_replies() {
     let mut file = Upload::new(fh(), 0..4 * BLOCK);
     let all: Vec<_> = std::iter::from_fn(|| next(&mut file)).map(|(p, _)| p).collect();
     file.on_write(all[0].clone(), &wrote(&all[0], Stable::Unstable, 1)).unwrap();
@@ -110,7 +110,7 @@ fn a_commit_on_the_way_covers_what_was_answered_before_it() {
 
 /// Servers that live for one WRITE each, or make up a verifier for each.
 #[test]
-fn a_server_that_restarts_at_every_write_gets_synchronous_ones() {
+fn server_restarting_at_every_write_gets_synchronous_ones() {
     // As many on their way as on a short path, and on a long one.
     for beside in [20, 200] {
         restarts_at_every_write(beside);

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_is_expected_when_two_rounds_without_losses_had_one() {
+    fn pause_is_expected_after_two_lossless_rounds_with_one() {
         let ms = Duration::from_millis;
         let mut pauses = DutyCycle::default();
         for (seen, lossy, expected) in [

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_goes_out_at_once_than_a_device_queue_holds_and_the_rest_as_the_hop_carries_it() {
+    fn burst_fits_a_device_queue_and_the_rest_is_paced() {
         let now = Time::from_secs(7);
         let sent = times(&mut Pacer::default(), now, 500, 11);
         let at_once = sent.iter().filter(|t| **t == now).count() as u32 * 11;
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_used_is_not_saved_up() {
+    fn idle_time_adds_no_burst() {
         let mut pacer = Pacer::default();
         times(&mut pacer, Time::from_secs(1), 10, 11);
         let later = Time::from_secs(60);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn where_packets_take_times_of_their_own_the_shortest_of_several_round_trips_tells() {
+    fn minimum_of_several_rtts_shows_a_queue_despite_jitter() {
         let mut pacer = Pacer::default();
         let reply = |ms| ReplySample { jitter: Duration::from_millis(8), ..reply(Duration::from_millis(ms)) };
         let eight = |pacer: &mut Pacer, at, least| {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn that_there_is_no_queue_says_nothing_while_less_is_sent_than_may_be() {
+    fn idle_client_without_queue_keeps_its_gain() {
         let mut pacer = Pacer::default();
         for n in 0..40 {
             let seen = ReplySample { full: false, ..reply(Duration::from_millis(101)) };
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_queue_a_faster_hop_is_looked_for_and_with_one_no_longer() {
+    fn gain_grows_without_a_queue_and_resets_with_one() {
         let mut pacer = Pacer::default();
         let second = |pacer: &mut Pacer, at| {
             let sent = times(pacer, Time::from_secs(at), 1000, 11);

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_lasts_until_something_that_met_no_queue_is_answered() {
+    fn drain_ends_with_a_reply_that_met_no_queue() {
         let secs = Time::from_secs;
         let mut drain = ProbeRtt::default();
         drain.on_sent(secs(100), true);

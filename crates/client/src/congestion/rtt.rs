@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_guess_of_a_frames_time_does_no_lasting_harm() {
+    fn wrong_frame_time_does_not_spoil_the_base_rtt() {
         let ms = Duration::from_millis;
         let mut base = BaseRtt::default();
         base.sample(Time::ZERO, ms(700), 1.0, ms(400));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minimum_is_forgotten_after_two_spells() {
+    fn minimum_rtt_expires_after_two_periods() {
         let mut rtt = RttEstimator::default();
         let ms = Duration::from_millis;
         rtt.sample(Time::from_secs(1), ms(5));

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn two_neighbours_among_four_losses_are_no_burst_yet() {
+    fn two_adjacent_losses_of_four_are_no_burst() {
         for (lost, is_burst) in [(&[0, 1, 10, 20][..], false), (&[0, 1, 10, 11], true), (&[0, 1, 2, 3], true)] {
             let found = estimate(30, 1, |n| lost.contains(&n)).unwrap();
             assert_eq!(found == 0.0, is_burst, "{lost:?}: {found}");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_are_none() {
+    fn bursts_are_no_independent_loss() {
         for (length, period) in [(2, 20), (3, 25), (8, 60)] {
             assert_eq!(estimate(2000, 5, |seq| seq % period < length), Some(0.0), "{length} of {period}");
         }
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn little_evidence_is_no_evidence() {
+    fn few_losses_give_no_verdict() {
         assert_eq!(estimate(11, 2, |seq| seq % 5 == 0), None);
         assert_eq!(estimate(20, 5, |seq| seq < 10), Some(0.0));
     }
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_tell_whether_what_took_a_small_request_was_a_burst() {
+    fn probes_show_whether_a_burst_took_a_small_request() {
         assert_eq!(after_small_requests(6, 3), Some(0.0));
         assert_eq!(after_small_requests(6, 1), Some(0.0));
         let found = after_small_requests(6, 0).unwrap();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_does_not_hide_losses_one_by_one_for_long() {
+    fn outage_does_not_hide_independent_loss_for_long() {
         let mut meter = LossMeter::default();
         (0..2000).for_each(|seq| meter.on_probe_sent(seq));
         meter.on_fate(2000, false);

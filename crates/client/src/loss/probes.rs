@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silence_that_delayed_makes_patient_and_a_loss_does_away_with_that() {
+    fn holding_link_is_probed_late_until_a_loss() {
         let mut probes = Probes::default();
         assert_eq!(schedule(&mut probes, 4), [0, 12, 24, 36]);
         let mut probes = Probes::default();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_is_taken_to_hold_is_asked_late_from_the_start_until_it_loses_something() {
+    fn fragmenting_link_is_probed_late_until_a_loss() {
         let mut probes = Probes::new(true);
         assert_eq!(schedule(&mut probes, 3), [96, 288, 538]);
         let mut probes = Probes::new(true);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_was_sent_before_it_alone_an_answer_tells_that_it_is_lost() {
+    fn reply_proves_only_earlier_transmissions_lost() {
         let mut probes = Probes::default();
         let at = Time::from_millis;
         assert!(!probes.has_heard(Time::ZERO, Time::ZERO));
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_answered_in_time_or_in_a_crowd_is_no_silence() {
+    fn timely_or_crowded_reply_ends_no_silence() {
         for (before, age) in [(990, 200), (500, 20)] {
             let mut probes = Probes::default();
             hear(&mut probes, before, 0, true);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_has_become_long_is_no_silence_for_ever() {
+    fn path_that_became_long_is_not_a_silence_for_ever() {
         let mut probes = Probes::default();
         let ends =
             |probes: &mut Probes, from: u64| (0..9).filter(|i| hear(probes, from + 600 * i, 500, true)).count() as u32;
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_passed_by_a_later_one_is_a_loss_but_for_one_that_a_link_may_have_dropped() {
+    fn passed_probe_is_lost_unless_a_link_dropped_it() {
         let (at, ms, trip) = (Time::from_millis, Duration::from_millis, Duration::from_millis(40));
         for (answered_at, held) in [(2100, false), (3039, false), (3040, true)] {
             let mut probes = Probes::default();

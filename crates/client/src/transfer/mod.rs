@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_attributes_stay_whichever_read_is_answered_last() {
+    fn attributes_with_the_latest_ctime_are_kept() {
         for (replies, want) in [
             ([Some(7), Some(8), Some(9)], Some(9)),
             ([Some(8), Some(9), Some(7)], Some(9)),

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn first_blocks_are_short_but_on_a_long_path() {
+    fn first_blocks_are_long_only_on_a_long_path() {
         for (trip_ms, is_bad, frames) in
             [(None, false, 4), (Some(100), false, 4), (Some(600), false, 8), (Some(600), true, 1)]
         {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_long_above_a_link_that_repairs_what_is_lost() {
+    fn blocks_are_long_above_a_retransmitting_link() {
         for (trip_ms, is_bad, shared, mtu, packets) in [
             (7, false, Shared::No, 4292, 6),
             (7, false, Shared::Lately, 4292, 3),

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_lost_alone_leaves_most_and_a_burst_its_edges() {
+    fn single_loss_leaves_most_fragments_and_a_burst_its_edges() {
         let cases: [(&[Lost], u64); 6] = [
             (&[], 0),
             (&[(7, 1)], 0),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_full_for_as_long_as_things_are_kept() {
+    fn budget_is_used_up_while_fragments_are_kept() {
         let mut remains = ReassemblyBudget::default();
         let at = |s| Time::ZERO + Duration::from_secs(s);
         for n in 0..200 {

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn no_count_of_retries_overflows() {
+    fn timeout_does_not_overflow() {
         for policy in [RetryPolicy::STOCK, RetryPolicy::PAPER] {
             assert_eq!(policy.timeout(u32::MAX), Some(Duration::from_secs(60)));
         }

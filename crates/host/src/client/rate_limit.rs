@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rate_is_held_whatever_the_blocks() {
+    fn rate_holds_for_any_block_size() {
         for block in [1000, 64_000] {
             let throttle = RateLimit::new(1_000_000);
             let began = Instant::now();

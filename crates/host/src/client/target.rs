@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_libnfs_reads() {
+    fn url_of_libnfs_is_parsed() {
         let t = Target::parse("nfs://127.0.0.1:20490/a%20b/%C3%A9+=&?proto=udp&mountport=20048").unwrap();
         assert_eq!((t.host.as_str(), t.port, t.mount_port), ("127.0.0.1", Some(20490), Some(20048)));
         assert_eq!((t.transport, t.path.as_str()), (Some(Transport::Udp), "/a b/é+=&"));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn over_atp_it_says_who_the_server_is() {
+    fn atp_url_requires_the_server_key() {
         let key = "+/+/AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
         let t = Target::parse(&format!("nfs://nas:4049/x?proto=atp&key={key}&identity=/k")).unwrap();
         let keys = t.keys.unwrap();
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn invalid_url_names_the_fault() {
         for (url, word) in [
             ("http://nas/x", "scheme"),
             ("nfs:///x", "host"),

@@ -72,7 +72,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_a_set_of_bytes(inserts in prop::collection::vec((0u64..60, 0u64..12), 0..20)) {
+        fn ranges_agree_with_a_set_of_bytes(inserts in prop::collection::vec((0u64..60, 0u64..12), 0..20)) {
             let mut ranges = ByteRanges::default();
             let mut bytes = std::collections::BTreeSet::new();
             for (start, len) in inserts {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_behind_the_end_is_not_missing() {
+    fn bytes_after_the_end_are_not_missing() {
         let mut r = ByteRanges::default();
         r.insert(10..20);
         assert_eq!(r.missing(15), vec![0..10]);

@@ -111,7 +111,7 @@ mod tests {
     use crate::cp::resume::source_state::tests::source;
 
     #[test]
-    fn a_journal_is_used_only_for_the_copy_it_is_about() {
+    fn journal_is_used_only_for_its_own_copy() {
         let mut journal = Journal::new(source(100, 7), 9);
         journal.done.insert(10..50);
         for (source, part, size, want) in [
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn journals_survive_and_stay_removed() {
+    fn journal_once_removed_stays_removed() {
         let path = std::env::temp_dir().join(format!("remora-journal-{}", std::process::id()));
         let file = JournalFile::at(path.clone());
         let mut journal = Journal::new(source(100, 7), 9);

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_has_it_at_a_time() {
+    fn lock_file_has_one_owner_at_a_time() {
         let path = std::env::temp_dir().join(format!("remora-lock-{}", std::process::id()));
         for _ in 0..2 {
             let lock = LockFile::acquire(&path).unwrap();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn only_locks_without_an_owner_are_swept_away() {
+    fn sweep_removes_only_locks_without_owner() {
         let dir = std::env::temp_dir().join(format!("remora-locks-{}", std::process::id()));
         fs::create_dir(&dir).unwrap();
         let [left, held, other] = ["left.json.lock", "held.json.lock", "upload.json"].map(|name| dir.join(name));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_held_for_a_moment_is_waited_for() {
+    fn lock_held_for_a_moment_is_acquired_after_it() {
         let path = std::env::temp_dir().join(format!("remora-moment-{}", std::process::id()));
         let lock = LockFile::acquire(&path).unwrap();
         let sweeper = thread::spawn(|| drop(lock));

@@ -141,7 +141,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn copies_are_recognised_by_size_and_time() {
+    fn copy_is_recognised_by_size_and_mtime() {
         let a = source(100, 7);
         let copy = |nanos| SourceIdentity { device: 8, file: 8, size: 100, mtime: (7, nanos), ctime: (9, 9) };
         assert!(a.is_copied_by(&copy(5)) && a.is_copied_by(&copy(0)));
@@ -150,7 +150,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn copies_of_what_nfs_has_no_time_for_are_recognised_by_the_nearest() {
+    fn copy_with_time_outside_nfs_range_matches_the_nearest() {
         let copy = |mtime| SourceIdentity { device: 8, file: 8, size: 100, mtime, ctime: (9, 9) };
         let last = (i64::from(u32::MAX), 0);
         for (secs, nearest) in [(-1, (0, 0)), (-10_000, (0, 0)), (last.0 + 1, last), (i64::MAX, last)] {
@@ -161,7 +161,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_comparison_settles_what_was_before_it_only() {
+    fn comparison_settles_an_earlier_unexplained_ctime_only() {
         use Change::{Content, None, Unclear};
         for (before, meanwhile, want) in [
             (None, None, None),
@@ -176,7 +176,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_new_time_of_change_is_explained_or_not() {
+    fn new_ctime_is_explained_by_changed_attributes() {
         let was = SourceState { identity: source(100, 7), attributes: (0o644, 1, 1, 1) };
         let touched = SourceIdentity { ctime: (8, 6), ..source(100, 7) };
         let with = |identity: &SourceIdentity, attributes| SourceState { identity: identity.clone(), attributes };

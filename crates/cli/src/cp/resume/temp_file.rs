@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_copy_removed_before_it_was_locked_is_not_taken_up() {
+    fn file_removed_before_its_lock_is_not_resumed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         fs::write(&path, "left").unwrap();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_copy_made_in_the_meantime_is_not_removed() {
+    fn file_made_by_another_copy_meanwhile_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         assert!(open_left(&path).unwrap().is_none());
@@ -151,7 +151,7 @@ mod tests {
 
     /// Links of both kinds, and files of other users.
     #[test]
-    fn only_what_is_ours_is_taken_up_and_what_is_not_stays_as_it_is() {
+    fn only_own_temporary_files_are_resumed() {
         for how in ["link", "hard link", "another's", "ours"] {
             let dir = tempfile::tempdir().unwrap();
             let [path, other] = ["x", "other"].map(|name| dir.path().join(name));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_noted_through_a_link() {
+    fn note_is_not_written_through_a_link() {
         let dir = tempfile::tempdir().unwrap();
         let [path, new, other] = ["x", "x.new", "other"].map(|name| dir.path().join(name));
         fs::write(&other, "other").unwrap();

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_hidden_and_never_too_long() {
+    fn temporary_names_are_hidden_and_short_enough() {
         assert_eq!(part_name(b"a b", ""), b".a b.remora-part");
         for len in [1, 112, 113, 121, 122, 255] {
             let part = part_name(&vec![b'x'; len], "-12345678");
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_elsewhere_are_not_plain() {
+    fn names_leading_elsewhere_are_not_plain() {
         for bad in [&b""[..], b".", b"..", b"../x", b"/etc", b"a\0b"] {
             assert!(!is_plain(bad), "{bad:?}");
         }

@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_its_place_gets_no_name_and_stays() {
+    fn file_in_place_of_the_temporary_one_is_not_renamed() {
         let (dir, source) = place("lost");
         let (dest, path) = (dir.join("x"), dir.join(".x.remora-part"));
         let mut part = open(&dest, &source, false).unwrap();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_is_taken_up_or_goes() {
+    fn earlier_temporary_file_is_resumed_or_replaced() {
         let (dir, source) = place("resume");
         let (dest, path) = (dir.join("x"), dir.join(".x.remora-part"));
         for resume in [true, false] {

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_full_has_none() {
+    fn file_without_gaps_has_no_holes() {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&[7; 300_000], 0).unwrap();
         assert_eq!(of(&file, 300_000), ByteRanges::default());

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_is_marked_in_whole_blocks() {
+    fn differences_are_marked_in_whole_blocks() {
         let there = vec![0; 3 * BLOCK as usize];
         for (at, wrong, want) in [
             (0, &[5][..], 0..BLOCK),

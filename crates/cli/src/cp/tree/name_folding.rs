@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_a_file_system_folds_are_in_one_group() {
+    fn folded_names_are_in_one_group() {
         for (one, other) in [
             ("README", "readme"),
             ("\u{e9}", "e\u{301}"),
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_keep_their_order_alone_and_in_groups() {
+    fn grouped_entries_keep_their_order() {
         let Grouped { alone, groups } = group(vec!["b", "X", "A", "c", "x", "a"], |name| name.as_bytes().to_vec());
         assert_eq!((alone, groups), (vec!["b", "c"], vec![vec!["X", "x"], vec!["A", "a"]]));
     }

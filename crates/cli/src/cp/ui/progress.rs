@@ -230,12 +230,13 @@ impl Shared {
     }
 
     /// The longest stall.
-    fn stall(&self) -> (Stall, Duration) {
+    fn stall(&self) -> CurrentStall {
         let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         let since = *self.silent_since.lock().unwrap_or_else(PoisonError::into_inner);
         let link = since.map(|at| (Stall::Silent, at.elapsed()));
         let longest = sessions.iter().map(stall).chain(link).max_by_key(|(_, lasts)| *lasts);
-        longest.unwrap_or((Stall::Silent, Duration::ZERO))
+        let (kind, lasts) = longest.unwrap_or((Stall::Silent, Duration::ZERO));
+        CurrentStall { kind, lasts }
     }
 
     fn draw(&self) {
@@ -305,9 +306,17 @@ async fn tick(shared: Arc<Shared>) {
     }
 }
 
+/// A stall and how long it has lasted; no time if there is none.
+#[derive(Clone, Copy, Debug)]
+struct CurrentStall {
+    kind: Stall,
+    lasts: Duration,
+}
+
 /// The most important part comes first and the bar last, for a narrow terminal cuts off the end. The bar is never full:
 /// it is drawn only while something is left to do.
-fn line(pace: &Pace, retransmissions: u64, (stall, lasts): (Stall, Duration), advice: &str) -> String {
+fn line(pace: &Pace, retransmissions: u64, stall: CurrentStall, advice: &str) -> String {
+    let CurrentStall { kind, lasts } = stall;
     let mut parts = vec![format!("{} of {}", units::human(pace.done), units::human(pace.total))];
     if pace.files > 1 {
         parts.push(format!("{} of {} files", pace.files_done.min(pace.files), pace.files));
@@ -319,7 +328,7 @@ fn line(pace: &Pace, retransmissions: u64, (stall, lasts): (Stall, Duration), ad
         parts.push(format!("{} of {} compared", units::human(pace.compared), units::human(pace.to_compare)));
     }
     if lasts > STALL {
-        let what = match stall {
+        let what = match kind {
             Stall::Silent => "link silent",
             Stall::Deferred => "server says later",
         };
@@ -353,14 +362,14 @@ pub(crate) fn summary(bytes: u64, took: Duration, retransmissions: u64) -> Strin
 mod tests {
     use super::*;
 
-    const NO_STALL: (Stall, Duration) = (Stall::Silent, Duration::ZERO);
+    const NO_STALL: CurrentStall = CurrentStall { kind: Stall::Silent, lasts: Duration::ZERO };
 
     fn text(pace: &Pace) -> String {
         line(pace, 0, NO_STALL, ADVICE)
     }
 
     #[test]
-    fn says_what_is_worth_saying() {
+    fn line_shows_only_relevant_parts() {
         let pace = Pace {
             done: 1_000_000,
             total: 3_000_000,
@@ -368,11 +377,11 @@ mod tests {
             left: Duration::from_secs(4),
             ..Pace::default()
         };
-        let text = line(&pace, 0, (Stall::Silent, Duration::from_millis(900)), ADVICE);
+        let text = line(&pace, 0, CurrentStall { kind: Stall::Silent, lasts: Duration::from_millis(900) }, ADVICE);
         assert!(text.starts_with("1.0 MB of 3.0 MB, 500 kB/s, 4 s left  ██████████░░"), "{text}");
-        let text = line(&pace, 3, (Stall::Silent, Duration::from_secs(2)), ADVICE);
+        let text = line(&pace, 3, CurrentStall { kind: Stall::Silent, lasts: Duration::from_secs(2) }, ADVICE);
         assert!(text.starts_with("1.0 MB of 3.0 MB, link silent for 2 s, 3 sent again  █"), "{text}");
-        let text = line(&pace, 0, (Stall::Deferred, Duration::from_secs(4)), ADVICE);
+        let text = line(&pace, 0, CurrentStall { kind: Stall::Deferred, lasts: Duration::from_secs(4) }, ADVICE);
         let advised = "server says later for 4 s (Ctrl-C keeps what is there, --resume goes on)  █";
         assert!(text.starts_with(&format!("1.0 MB of 3.0 MB, {advised}")), "{text}");
         let text = line(&Pace { per_second: f64::NAN, ..Pace::default() }, 0, NO_STALL, "");
@@ -382,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn tree_says_what_is_known_of_it_so_far() {
+    fn line_of_a_tree_shows_counts_so_far() {
         let mut pace = Pace { done: 1000, total: 3000, files_done: 2, files: 7, is_counting: true, ..Pace::default() };
         assert!(text(&pace).starts_with("1.0 kB of 3.0 kB, 2 of 7 files, still counting, 0 B/s  █"), "{}", text(&pace));
         pace.done = pace.total;
@@ -405,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn the_template_is_understood() {
+    fn template_is_valid() {
         assert!(ProgressStyle::with_template(TEMPLATE).is_ok());
     }
 }

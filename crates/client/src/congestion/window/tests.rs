@@ -5,7 +5,7 @@ use super::*;
 const BLOCK: u32 = 4096;
 
 #[test]
-fn no_more_bytes_are_on_their_way_than_whoever_keeps_them_takes() {
+fn window_never_exceeds_the_byte_limit() {
     for rule in [WindowSize::Fixed(1000), WindowSize::Adaptive] {
         let mut w = Window::new(rule, 10 * u64::from(BLOCK));
         (0..2000).for_each(|_| w.on_reply(seen(Some(10.0), 10.0, None)));
@@ -17,7 +17,7 @@ fn no_more_bytes_are_on_their_way_than_whoever_keeps_them_takes() {
 }
 
 #[test]
-fn no_more_shorter_requests_are_queued_than_there_were_longer_ones() {
+fn shorter_blocks_do_not_lengthen_the_queue() {
     let (long, short) = (BLOCK * 5, BLOCK);
     let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
     let reply = |w: &mut Window, bytes, at_ms| {
@@ -81,7 +81,7 @@ fn settled(service: f64, delay: f64, paced: bool, replies: u32) -> u32 {
 }
 
 #[test]
-fn a_link_that_repairs_itself_is_kept_busy_meanwhile() {
+fn retransmitting_link_is_kept_busy() {
     let settled = |repair_ms| {
         let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
         for n in 0..2000 {
@@ -109,7 +109,7 @@ fn keeps_the_pipe_full_and_the_queue_short() {
 }
 
 #[test]
-fn a_long_path_is_filled_from_the_start_and_a_short_one_is_not() {
+fn only_a_long_path_is_filled_from_the_start() {
     for (trip_ms, at_once, later) in [(1, 2, 2), (60, 2, 2), (300, 12, 12), (600, 16, 24), (60_000, 16, 64)] {
         let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
         w.prepare(Duration::from_millis(trip_ms));
@@ -130,7 +130,7 @@ fn a_long_path_is_filled_from_the_start_and_a_short_one_is_not() {
 }
 
 #[test]
-fn a_fixed_window_stays() {
+fn fixed_window_never_changes() {
     let mut w = Window::new(WindowSize::Fixed(5), u64::MAX);
     w.prepare(Duration::from_secs(1));
     w.on_reply(seen(Some(9e3), 1.0, Some(1.0)));
@@ -141,7 +141,7 @@ fn a_fixed_window_stays() {
 }
 
 #[test]
-fn a_window_is_of_bytes_whatever_the_block() {
+fn window_counts_bytes_for_any_block_size() {
     let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
     w.prepare(Duration::from_secs(1));
     let mut flight = InFlight::default();
@@ -152,7 +152,7 @@ fn a_window_is_of_bytes_whatever_the_block() {
 }
 
 #[test]
-fn a_repaired_stream_of_tiny_requests_on_a_fast_link_has_a_bounded_window() {
+fn repairing_stream_of_tiny_requests_has_a_bounded_window() {
     let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
     let tiny = ReplySample { bytes: 100, repaired: true, ..seen(Some(10.0), 10.0, Some(0.0001)) };
     (0..REPAIRED_LEAST_MAX as u32 / 50).for_each(|_| w.on_reply(tiny));
@@ -163,7 +163,7 @@ fn a_repaired_stream_of_tiny_requests_on_a_fast_link_has_a_bounded_window() {
 
 /// What was sent before waited behind more than there is now.
 #[test]
-fn a_queue_is_answered_once() {
+fn queue_shrinks_the_window_once() {
     let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
     (0..200).for_each(|_| w.on_reply(seen(Some(10.0), 10.0, None)));
     let open = size(&w);
@@ -180,7 +180,7 @@ fn a_queue_is_answered_once() {
 
 /// A link that carries `each` requests every 50 ms, and nothing in between.
 #[test]
-fn waiting_for_a_turn_is_no_queue() {
+fn wait_for_a_turn_is_no_queue() {
     let (each, turn) = (15, Duration::from_millis(50));
     let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
     for nth in 0..400u64 {
@@ -198,7 +198,7 @@ fn waiting_for_a_turn_is_no_queue() {
 }
 
 #[test]
-fn an_overflowing_queue_halves_it_and_a_burst_does_not() {
+fn queue_overflow_halves_the_window_and_a_burst_does_not() {
     let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
     (0..200).for_each(|_| w.on_reply(seen(Some(10.0), 10.0, None)));
     let open = size(&w);
@@ -215,7 +215,7 @@ fn an_overflowing_queue_halves_it_and_a_burst_does_not() {
 
 /// A burst that takes a window whole says nothing of what the path holds, which its pace still tells.
 #[test]
-fn what_a_burst_cut_short_opens_again() {
+fn window_reopens_after_a_burst() {
     let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
     let calm = seen(Some(1000.0), 1000.0, Some(10.0));
     let answered = |w: &mut Window, replies: u32| (0..replies).for_each(|_| w.on_reply(calm));
@@ -245,14 +245,14 @@ fn on_a_path_with_jitter(spread_ms: f64, told: bool) -> u32 {
 }
 
 #[test]
-fn what_packets_take_longer_by_themselves_is_no_queue() {
+fn jitter_is_no_queue() {
     assert!(on_a_path_with_jitter(30.0, false) < 45, "taken for a queue");
     assert!((50..80).contains(&on_a_path_with_jitter(30.0, true)), "{}", on_a_path_with_jitter(30.0, true));
 }
 
 /// Where a fifth of all frames is lost more than a third of the requests are, in every round.
 #[test]
-fn what_noise_takes_is_no_overflow() {
+fn independent_loss_is_no_overflow() {
     for (noise, lost, shrinks) in
         [(0.0, 6, true), (0.56, 6, false), (0.56, 12, true), (20.0, 12, false), (20.0, 20, true)]
     {

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_never_gives_up_asks_until_somebody_answers() {
+    async fn attempt_without_limit_is_repeated_until_an_answer() {
         let tries = Cell::new(0);
         let server = || "s".to_owned();
         let attempt = || async {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_two_ways_the_one_that_leads_there_is_taken() {
+    async fn race_takes_the_attempt_that_succeeds() {
         let ms = |n: u64| Duration::from_micros(n * 200);
         let silent = || ClientError::Silent { server: "s".into(), what: "asked" };
         let refused = || ClientError::Rpc(Failure::Rpc(Outcome::ProgUnavail));

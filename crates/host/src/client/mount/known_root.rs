@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_comes_back_if_it_can_be() {
+    fn known_root_round_trips_through_storage() {
         let root = Fh(Bytes::from_static(b"root"));
         let known = KnownRoot { server: "10.0.0.1:2049".parse().unwrap(), root };
         let text = serde_json::to_string(&known).unwrap();

@@ -441,7 +441,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn where_udp_does_not_answer_tcp_does_and_the_first_path_that_may_is_mounted() {
+    async fn mount_falls_back_to_tcp_and_takes_the_first_path() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let target = Target::parse(&format!("nfs://{}/", listener.local_addr().unwrap())).unwrap();
         tokio::spawn(serve(listener, "/b", Duration::ZERO));
@@ -457,7 +457,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn a_path_that_no_server_can_read_is_left_out() {
+    async fn path_too_long_for_mount_is_left_out() {
         let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
         let target = Target::parse(&format!("nfs://{}/", socket.local_addr().unwrap())).unwrap();
         tokio::spawn(serve_datagrams(socket, "/b", Duration::ZERO, 0));
@@ -514,7 +514,7 @@ pub(crate) mod tests {
 
     /// NFS over TCP, MOUNT over UDP on another port, as many servers have it.
     #[tokio::test]
-    async fn nfs_is_asked_over_the_transport_that_it_has() {
+    async fn nfs_is_found_over_its_only_transport() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let nfs = listener.local_addr().unwrap();
         // A program on the same UDP port is silent.
@@ -529,7 +529,7 @@ pub(crate) mod tests {
 
     /// On a long path the first datagram is lost, and a stream connects sooner than the second arrives.
     #[tokio::test]
-    async fn a_lost_datagram_does_not_make_it_tcp() {
+    async fn lost_datagram_does_not_select_tcp() {
         let away = Duration::from_millis(300);
         let (listener, socket) = listen().await;
         let at = listener.local_addr().unwrap();
@@ -556,7 +556,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_to_mount_does_not_wait_for_nfs() {
+    async fn mount_refusal_does_not_wait_for_nfs() {
         let mountd = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
         // A server that accepts and is silent.
         let nfs = UdpSocket::bind("127.0.0.1:0").await.unwrap();

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn each_piece_waits_longer_each_time_and_less_so_while_others_are_done() {
+    fn pause_doubles_alone_and_grows_linearly_beside_others() {
         let mut refused = DeferredPieces::new(JukeboxRetry::new(None));
         let mut now = Instant::now();
         let alone: Vec<u32> = (0..8).map(|_| tenths(&mut refused, 5..9, &mut now)).collect();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_waits_while_most_are_refused_or_many_wait() {
+    fn new_pieces_wait_while_most_are_deferred() {
         let now = Instant::now();
         let mut refused = DeferredPieces::new(JukeboxRetry::new(None));
         let mut starts = (0_u64..).map(|n| n * 10);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_is_no_piece() {
+    fn deferred_commit_is_no_piece() {
         let (mut refused, now) = (DeferredPieces::new(JukeboxRetry::new(None)), Instant::now());
         refused.push(0..0, now).unwrap();
         refused.push(0..10, now).unwrap();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn patience_is_as_long_as_nothing_is_done() {
+    async fn patience_counts_only_without_progress() {
         let mut refused = DeferredPieces::new(JukeboxRetry::new(Some(Duration::from_millis(50))));
         for _ in 0..2 {
             refused.push(0..10, Instant::now()).unwrap();

@@ -150,7 +150,7 @@ async fn session(at: SocketAddr, config: Config) -> Session {
 
 /// Then no COMMIT tells of it.
 #[tokio::test]
-async fn the_owner_hears_what_a_server_made_stable_by_itself_while_it_goes_on() {
+async fn stable_writes_are_reported_during_the_upload() {
     let config = Config { window: remora_client::WindowSize::Fixed(2), ..Config::new(Transport::Udp) };
     let session = session(serve(Duration::from_millis(100), true).await, config).await;
     let limits = Limits { read_max: 8192, write_max: 8192 };
@@ -162,7 +162,7 @@ async fn the_owner_hears_what_a_server_made_stable_by_itself_while_it_goes_on() 
 
 /// There are some 75 such. When each held up all, a copy took eight seconds and more.
 #[tokio::test]
-async fn a_piece_that_is_refused_for_now_holds_up_no_other() {
+async fn deferred_piece_does_not_delay_others() {
     let session = session(serve_reluctantly().await, Config::new(Transport::Udp)).await;
     let (fh, limits, size) = (session.root().clone(), Limits { read_max: 8192, write_max: 8192 }, 6 * SIZE);
     let began = Instant::now();
@@ -197,14 +197,14 @@ async fn stopped_after(stops: Duration, at: SocketAddr) -> (Owner, Duration) {
 
 /// Before the first COMMIT would have gone out by itself.
 #[tokio::test]
-async fn what_has_arrived_is_committed_when_a_copy_is_stopped() {
+async fn stopped_upload_commits_what_arrived() {
     let (owner, took) = stopped_after(Duration::from_millis(400), serve(TRIP / 2, false).await).await;
     assert!(owner.stable > 0 && owner.answered - owner.stable <= u64::from(WINDOW) * 8192, "{}", owner.stable);
     assert!(took < Duration::from_secs(1), "{took:?}");
 }
 
 #[tokio::test]
-async fn a_copy_is_stopped_at_once_while_the_server_is_silent() {
+async fn stop_is_immediate_while_the_server_is_silent() {
     let server = serve_for(Duration::from_millis(200), TRIP / 10, false).await;
     let (owner, took) = stopped_after(Duration::from_secs(1), server).await;
     assert!(owner.answered > 0 && took < Duration::from_millis(200), "{took:?}");

@@ -356,7 +356,7 @@ mod tests {
     use crate::client::transport::connection::Connection;
 
     #[test]
-    fn deadlines_follow_the_timer_and_are_told_only_when_it_has_moved_far() {
+    fn object_deadlines_follow_large_moves_of_the_timer() {
         let (second, patience) = (Time::from_secs, Some(Duration::from_secs(8)));
         let mut timer = Timer::default();
         for (at, told, left) in [

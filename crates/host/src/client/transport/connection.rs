@@ -19,6 +19,15 @@ use crate::{clock, zone};
 
 /// Time limit of connecting for a session that never gives up.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How a connection is opened.
+#[derive(Clone, Copy, Debug)]
+struct Opening {
+    /// A parallel stream.
+    is_beside: bool,
+    /// Time limit.
+    patience: Duration,
+}
+
 /// A connection to a server. Dropping it closes it.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -37,7 +46,7 @@ impl Connection {
         options: &Options,
     ) -> Result<Connection, ClientError> {
         let patience = config.give_up.unwrap_or(PATIENCE);
-        Connection::open_any(transport, server, config, options, (false, patience)).await
+        Connection::open_any(transport, server, config, options, Opening { is_beside: false, patience }).await
     }
 
     /// Opens a UDP connection, if there is a route now.
@@ -46,7 +55,14 @@ impl Connection {
         config: Config,
         options: &Options,
     ) -> Result<Connection, ClientError> {
-        Connection::open_any(Transport::Udp, server, config, options, (false, Duration::ZERO)).await
+        Connection::open_any(
+            Transport::Udp,
+            server,
+            config,
+            options,
+            Opening { is_beside: false, patience: Duration::ZERO },
+        )
+        .await
     }
 
     /// Opens a parallel stream.
@@ -56,7 +72,7 @@ impl Connection {
         options: &Options,
     ) -> Result<Connection, ClientError> {
         let patience = config.give_up.unwrap_or(PATIENCE);
-        Connection::open_any(Transport::Tcp, server, config, options, (true, patience)).await
+        Connection::open_any(Transport::Tcp, server, config, options, Opening { is_beside: true, patience }).await
     }
 
     /// Connects over ATP to the owner of the key.
@@ -80,7 +96,7 @@ impl Connection {
         server: SocketAddr,
         config: Config,
         options: &Options,
-        (is_beside, patience): (bool, Duration),
+        Opening { is_beside, patience }: Opening,
     ) -> Result<Connection, ClientError> {
         let failed = |source| ClientError::Connect { server: zone::shown(&server), source };
         let config = Config { transport, ..config };
@@ -164,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_that_is_not_there_is_waited_for_and_is_the_error() {
+    fn missing_network_is_awaited_and_reported() {
         for proto in ["?proto=udp", "?proto=tcp", ""] {
             let began = Instant::now();
             let url = format!("nfs://192.0.2.9/{proto}");
@@ -177,7 +193,7 @@ mod tests {
 
     /// The server may be elsewhere by now.
     #[test]
-    fn what_is_known_of_before_is_not_waited_for() {
+    fn known_root_without_route_fails_at_once() {
         let known: KnownRoot = serde_json::from_str(r#"{"server":"192.0.2.9:2049","root":[1]}"#).unwrap();
         let config = Config { give_up: Some(Duration::from_secs(5)), ..Config::new(Transport::Udp) };
         let options = Options { config, seed: 1, clock: Clock::start() };
@@ -188,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_are_as_good_as_a_stream_when_the_network_comes_late() {
+    fn late_network_still_selects_udp() {
         if Command::new("ip").arg("-V").output().is_err() {
             return skip::skipped(&skip::this_test(), "no iproute2");
         }

@@ -307,7 +307,7 @@ mod tests {
 
     /// As 8 and 2 MB took them on the emulator, datagrams against streams.
     #[test]
-    fn streams_are_for_what_they_can_fill() {
+    fn streams_are_used_only_where_they_fill_the_path() {
         let cases = [
             (1.0, 0.10, 4, true),
             (1.0, 0.15, 4, true),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_streams_have_a_seed_in_common() {
+    fn stream_seeds_are_unique() {
         let mut state = State::default();
         let mut seeds = vec![0];
         for streams in [4, 1, 1, 3, 2] {
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn files_come_over_streams_and_none_is_waited_for_at_the_end() {
+    async fn download_does_not_wait_for_stalled_streams() {
         for (living, left, within) in [(2, 2, 500), (1, 1, 2500), (0, 0, 5000)] {
             let (took, streams) = read(living).await;
             assert_eq!(streams, left, "{living} of 2 streams live");
@@ -382,7 +382,7 @@ mod tests {
 
     /// As where a full server, or a proxy whose own server is away, takes connections.
     #[tokio::test]
-    async fn streams_that_are_taken_and_not_served_are_not_tried_again_soon() {
+    async fn unserved_streams_are_retried_late() {
         for (living, pause) in [(0, PAUSE_REFUSED), (1, PAUSE), (2, PAUSE)] {
             let (options, own) = connection_to(serve(living).await).await;
             let streams = ParallelStreams::new(options.clone());
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_that_is_made_during_a_hand_off_is_silent_too() {
+    async fn stream_opened_during_a_handoff_is_held() {
         let (options, own) = connection_to(serve(1).await).await;
         let streams = ParallelStreams::new(options.clone());
         for (signal, is_held) in [(Signal::Begin(CONNECT_MAX), true), (Signal::End, false)] {
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_that_is_given_up_is_reset_although_it_is_watched() {
+    async fn watched_stream_is_reset_when_given_up() {
         let (listener, _) = listen().await;
         let config = Config::new(remora_client::Transport::Tcp);
         let options = Options { config: config.clone(), seed: 1, clock: Clock::start() };

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_broke_is_made_again_from_its_port() {
+    async fn broken_connection_reconnects_from_its_port() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = listener.local_addr().unwrap();
         let driver = tokio::spawn(async move { get(server).await });
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_dead_connection_is_left_for_one_that_lives() {
+    async fn dead_connection_is_replaced() {
         let served = Served { answering: 1, serving: 1, late: Duration::ZERO, has_threads: false };
         let (took, seen) = ask(served).await;
         assert!(took >= Duration::from_secs(2), "no sooner than it is doubted: {took:?}");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_is_merely_slow_is_left_in_peace() {
+    async fn slow_server_gets_no_second_connection() {
         let late = Duration::from_secs(4);
         let (took, seen) = ask(Served { answering: u32::MAX, serving: 0, late, has_threads: false }).await;
         let asked = seen.asked.load(Ordering::Relaxed);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_is_slow_at_one_request_and_answers_others_is_left_in_peace() {
+    async fn server_slow_at_one_request_gets_no_second_connection() {
         let late = Duration::from_secs(4);
         let (took, seen) = ask(Served { answering: 0, serving: 0, late, has_threads: true }).await;
         let (asked, connections) = (seen.asked.load(Ordering::Relaxed), seen.connections.load(Ordering::Relaxed));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_answers_null_alone_is_given_up() {
+    async fn server_answering_only_null_is_given_up() {
         let late = Duration::from_secs(600);
         let (server, _) = start(Served { answering: 0, serving: 0, late, has_threads: true }).await;
         let getting = get_for(server, Some(Duration::from_secs(2)));

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn probes_are_marked_and_nothing_else_is() {
+    async fn only_probes_are_marked() {
         for listen in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(server) = UdpSocket::bind(listen).await else { continue };
             let server = server.local_addr().unwrap();
