@@ -25,12 +25,26 @@ pub fn own_credential() -> OpaqueAuth {
     OpaqueAuth::unix(&AuthUnix { uid, gid, ..AuthUnix::default() })
 }
 
+/// A procedure of an RPC program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Procedure {
+    pub prog: u32,
+    pub vers: u32,
+    pub proc: u32,
+}
+
 /// A call of any RPC program with encoded arguments.
-pub fn message(xid: u32, (prog, vers, proc): (u32, u32, u32), cred: OpaqueAuth, args: &[u8]) -> Bytes {
+pub fn message(xid: u32, procedure: Procedure, cred: OpaqueAuth, args: &[u8]) -> Bytes {
+    let Procedure { prog, vers, proc } = procedure;
     let mut out = Vec::with_capacity(128 + args.len());
     CallHeader { xid, prog, vers, proc, cred, verf: OpaqueAuth::none() }.encode(&mut out);
     out.extend_from_slice(args);
     out.into()
+}
+
+/// A NULL call of NFSv3.
+pub fn nfs_null(xid: u32) -> Bytes {
+    message(xid, Procedure { prog: nfs3::PROGRAM, vers: nfs3::VERSION, proc: 0 }, OpaqueAuth::none(), &[])
 }
 
 /// An NFSv3 call with this process's credential.
@@ -42,14 +56,14 @@ pub fn nfs(xid: u32, call: &Call) -> Bytes {
 pub fn nfs_as(xid: u32, cred: OpaqueAuth, call: &Call) -> Bytes {
     let mut args = Vec::new();
     call.encode(&mut args);
-    message(xid, (nfs3::PROGRAM, nfs3::VERSION, call.proc() as u32), cred, &args)
+    message(xid, Procedure { prog: nfs3::PROGRAM, vers: nfs3::VERSION, proc: call.proc() as u32 }, cred, &args)
 }
 
 /// A MOUNT version 3 call with this process's credential.
 pub fn mount(xid: u32, call: &mount::Call) -> Bytes {
     let mut args = Vec::new();
     call.encode(&mut args);
-    message(xid, (mount::PROGRAM, mount::VERSION, call.proc()), own_credential(), &args)
+    message(xid, Procedure { prog: mount::PROGRAM, vers: mount::VERSION, proc: call.proc() }, own_credential(), &args)
 }
 
 /// The xid of a message; 0 if it is too short.

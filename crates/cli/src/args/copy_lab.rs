@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use remora_base::Rate;
-use remora_lab::copy::{JOBS_MAX, PAPER_LOADS, PAPER_SIZES_MB, SEEDS_MAX, System};
+use remora_lab::copy::{CopySystem, JOBS_MAX, PAPER_LOADS, PAPER_SIZES_MB, SEEDS_MAX};
 
 use crate::units;
 
@@ -75,7 +75,7 @@ pub(crate) struct CopyLab {
     /// Only this one: remora, libnfs, scp, rsync, ftp, same-disk or from-memory; may be given several
     /// times
     #[arg(long, value_name = "SYSTEM", value_parser = system)]
-    only: Vec<System>,
+    only: Vec<CopySystem>,
     /// Seeds for each cell; fewer than 6 give no interval
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SEEDS_MAX))]
     seeds: Option<u64>,
@@ -117,7 +117,7 @@ pub(crate) enum Medium {
 
 impl CopyLab {
     /// The systems that are named; none: all.
-    pub(crate) fn only(&self) -> Vec<System> {
+    pub(crate) fn only(&self) -> Vec<CopySystem> {
         once(&self.only)
     }
 
@@ -167,7 +167,7 @@ fn jobs(text: &str) -> Result<NonZeroUsize, String> {
     if jobs.get() <= JOBS_MAX { Ok(jobs) } else { Err(format!("{text} is out of range: 1 to {JOBS_MAX}")) }
 }
 
-fn system(text: &str) -> Result<System, String> {
-    let names = || System::ALL.map(System::name).join(", ");
-    System::named(text).ok_or_else(|| format!("there is no such system; there are {}", names()))
+fn system(text: &str) -> Result<CopySystem, String> {
+    let names = || CopySystem::ALL.map(CopySystem::name).join(", ");
+    CopySystem::named(text).ok_or_else(|| format!("there is no such system; there are {}", names()))
 }

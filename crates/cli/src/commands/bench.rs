@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use remora_client::Transport;
 use remora_host::client::{ClientError, Target};
 use remora_lab::atp::loopback;
-use remora_lab::bench::{self, BenchError, Fault, Left, Options, Place, Report};
+use remora_lab::bench::{self, BenchError, BenchTarget, Fault, Left, Options, Report};
 
 use crate::args::{Bench, Proto};
 use crate::exit::{Error, Result};
@@ -136,7 +136,7 @@ fn options(args: &Bench) -> Result<Options> {
     })
 }
 
-fn place(url: &str, proto: Option<Proto>) -> Result<Place> {
+fn place(url: &str, proto: Option<Proto>) -> Result<BenchTarget> {
     let mut target = Target::parse(url)?;
     let asked = match proto {
         Some(Proto::Udp) => Some(Transport::Udp),
@@ -149,7 +149,7 @@ fn place(url: &str, proto: Option<Proto>) -> Result<Place> {
     if target.transport == Some(Transport::Atp) {
         return Err(Error::Usage(format!("{url}: bench asks over UDP and TCP only; ATP is measured by bench --atp")));
     }
-    Ok(Place { url: url.to_owned(), target })
+    Ok(BenchTarget { url: url.to_owned(), target })
 }
 
 /// The error as the command line tells it.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use remora_channel::Access;
-use remora_lab::copy::{self, Options, System};
+use remora_lab::copy::{self, CopySystem, Options};
 
 use super::lab;
 use crate::args::copy_lab::{CopyLab, Medium};
@@ -43,7 +43,7 @@ pub(crate) async fn run(args: CopyLab) -> Result {
 
 fn options(args: &CopyLab) -> Result<Options> {
     let only = args.only();
-    let systems = if only.is_empty() { System::ALL.to_vec() } else { only };
+    let systems = if only.is_empty() { CopySystem::ALL.to_vec() } else { only };
     Ok(Options {
         rate: args.rate,
         access: match args.medium {

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::thread::available_parallelism;
 
-use remora_lab::drc::{self, Options, Way};
+use remora_lab::drc::{self, Execution, Options};
 
 use super::lab;
 use crate::args::{Drc, there_are_seeds};
@@ -23,7 +23,7 @@ pub(crate) async fn run(args: Drc) -> Result {
 
 fn options(args: &Drc) -> Options {
     Options {
-        way: if args.real { Way::Real { faster: args.faster.into() } } else { Way::Simulated },
+        way: if args.real { Execution::Real { faster: args.faster.into() } } else { Execution::Simulated },
         first_seed: args.seed,
         seeds: args.seeds(),
         sensitivity: args.sensitivity,

@@ -26,7 +26,7 @@ pub(super) enum Job {
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Done {
+pub(super) enum JobResult {
     Oracle(Vec<Object>, Vec<bool>),
     Fates(Vec<Object>, Vec<Fate>),
     Run(Vec<Object>, Run),
@@ -36,36 +36,36 @@ pub(super) enum Done {
 }
 
 impl Job {
-    pub(super) fn run(&self, trace: &Trace) -> Done {
-        self.attempt(trace).unwrap_or_else(Done::Failed)
+    pub(super) fn run(&self, trace: &Trace) -> JobResult {
+        self.attempt(trace).unwrap_or_else(JobResult::Failed)
     }
 
-    fn attempt(&self, trace: &Trace) -> Result<Done, String> {
+    fn attempt(&self, trace: &Trace) -> Result<JobResult, String> {
         // Origin of virtual time; its value has no effect.
         let epoch = Instant::now();
         match *self {
             Job::Oracle(workload, seed) => {
                 let objects = atp::objects(workload, seed);
                 let best = atp::optimum(&trace.delayed(atp::LEAD), &objects).map_err(|e| e.to_string())?;
-                Ok(Done::Oracle(objects, best.chosen))
+                Ok(JobResult::Oracle(objects, best.chosen))
             }
             Job::Cell(workload, protocol, seed) => {
                 let objects = atp::objects(workload, seed);
                 let run = atp::run(protocol, trace, &objects, epoch, seed).map_err(|e| e.to_string())?;
-                Ok(Done::Fates(objects, run.fates))
+                Ok(JobResult::Fates(objects, run.fates))
             }
             Job::Saturated(protocol, seed) => whole(protocol, trace, atp::saturating(), seed),
             Job::Mixed(protocol, seed) => whole(protocol, trace, atp::objects(Workload::Unequal2, seed), seed),
             Job::Bulk(protocol, sends, kb) => {
-                atp::bulk(protocol, kb << 10, sends, epoch, BULK_SEED).map(Done::Rate).map_err(|e| e.to_string())
+                atp::bulk(protocol, kb << 10, sends, epoch, BULK_SEED).map(JobResult::Rate).map_err(|e| e.to_string())
             }
         }
     }
 }
 
-fn whole(protocol: Protocol, trace: &Trace, objects: Vec<Object>, seed: u64) -> Result<Done, String> {
+fn whole(protocol: Protocol, trace: &Trace, objects: Vec<Object>, seed: u64) -> Result<JobResult, String> {
     let run = atp::run(protocol, trace, &objects, Instant::now(), seed).map_err(|e| e.to_string())?;
-    Ok(Done::Run(objects, run))
+    Ok(JobResult::Run(objects, run))
 }
 
 pub(super) fn all(options: &Options) -> Vec<Job> {

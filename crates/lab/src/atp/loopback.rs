@@ -66,38 +66,38 @@ impl Default for Options {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Carrier {
+pub enum LoopbackCarrier {
     Atp,
     Quinn,
 }
 
-impl Carrier {
-    const BOTH: [Carrier; 2] = [Carrier::Atp, Carrier::Quinn];
+impl LoopbackCarrier {
+    const BOTH: [LoopbackCarrier; 2] = [LoopbackCarrier::Atp, LoopbackCarrier::Quinn];
 
     fn name(self) -> &'static str {
         match self {
-            Carrier::Atp => "ATP",
-            Carrier::Quinn => "QUIC (quinn)",
+            LoopbackCarrier::Atp => "ATP",
+            LoopbackCarrier::Quinn => "QUIC (quinn)",
         }
     }
 
-    fn run(self, load: &Load) -> Result<Duration, Error> {
+    fn run(self, load: &LoopbackLoad) -> Result<Duration, Error> {
         match self {
-            Carrier::Atp => run_atp(load),
-            Carrier::Quinn => run_quic(load),
+            LoopbackCarrier::Atp => run_atp(load),
+            LoopbackCarrier::Quinn => run_quic(load),
         }
     }
 }
 
 #[derive(Clone, Debug)]
-struct Load {
+struct LoopbackLoad {
     /// The same object every time, without a copy.
     object: Bytes,
     count: u64,
     datagram: Option<u16>,
 }
 
-impl Load {
+impl LoopbackLoad {
     fn bytes(&self) -> u64 {
         self.object.len() as u64 * self.count
     }
@@ -105,7 +105,7 @@ impl Load {
 
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Row {
-    pub carrier: Carrier,
+    pub carrier: LoopbackCarrier,
     /// Bytes of objects a second.
     pub bytes_per_second: Summary,
     /// Processor time of both ends, in nanoseconds a byte.
@@ -127,7 +127,7 @@ pub struct Report {
 /// Runs the comparison: some seconds on a fast machine.
 pub fn run(options: &Options) -> Result<Report, Error> {
     let object = Bytes::from(vec![0x5a; options.size]);
-    let load = Load { object, count: options.objects.max(1), datagram: options.datagram };
+    let load = LoopbackLoad { object, count: options.objects.max(1), datagram: options.datagram };
     let mut rng = Rng::stream(options.seed, "atp-loopback");
     let mut rates: [Vec<f64>; 2] = Default::default();
     let mut costs: [Vec<f64>; 2] = Default::default();
@@ -135,7 +135,7 @@ pub fn run(options: &Options) -> Result<Report, Error> {
         let order = if rng.chance(0.5) { [0, 1] } else { [1, 0] };
         for n in order {
             let before = cpu();
-            let took = Carrier::BOTH[n].run(&load)?;
+            let took = LoopbackCarrier::BOTH[n].run(&load)?;
             let spent = cpu().saturating_sub(before);
             rates[n].push(load.bytes() as f64 / took.as_secs_f64());
             costs[n].push(spent.as_nanos() as f64 / load.bytes() as f64);
@@ -145,7 +145,7 @@ pub fn run(options: &Options) -> Result<Report, Error> {
     let ratios: Vec<f64> = rates[0].iter().zip(&rates[1]).map(|(a, b)| a / b).collect();
     let row = |n: usize| {
         let (bytes_per_second, cpu_ns_per_byte) = (Summary::of(&rates[n])?, Summary::of(&costs[n])?);
-        Some(Row { carrier: Carrier::BOTH[n], bytes_per_second, cpu_ns_per_byte })
+        Some(Row { carrier: LoopbackCarrier::BOTH[n], bytes_per_second, cpu_ns_per_byte })
     };
     Ok(Report {
         version: env!("CARGO_PKG_VERSION"),
@@ -198,7 +198,7 @@ impl Report {
 }
 
 /// Sends all objects and returns the time it took.
-fn run_atp(load: &Load) -> Result<Duration, Error> {
+fn run_atp(load: &LoopbackLoad) -> Result<Duration, Error> {
     let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let key = || keys::generate().map_err(failed("a key"));
     let session = Config { guests: Guests::Anyone, ..Config::default() };
@@ -239,7 +239,7 @@ fn atp_delivered(request: Option<Request>) -> Result<(), Error> {
     }
 }
 
-fn take(receiver: &BlockingEndpoint, load: &Load, until: Instant) -> Result<(), Error> {
+fn take(receiver: &BlockingEndpoint, load: &LoopbackLoad, until: Instant) -> Result<(), Error> {
     for _ in 0..load.count {
         let left = until.saturating_duration_since(Instant::now());
         let received = receiver.recv(Some(left)).ok_or("it takes too long").map_err(failed("receiving"))?;
@@ -253,7 +253,7 @@ fn take(receiver: &BlockingEndpoint, load: &Load, until: Instant) -> Result<(), 
 const NAME: &str = "localhost";
 
 /// Sends all objects and returns the time it took.
-fn run_quic(load: &Load) -> Result<Duration, Error> {
+fn run_quic(load: &LoopbackLoad) -> Result<Duration, Error> {
     let (server, client) = configs(load.datagram)?;
     let (told, hear) = oneshot::channel();
     thread::scope(|scope| {
@@ -302,7 +302,7 @@ fn endpoint(server: Option<ServerConfig>, datagram: Option<u16>) -> Result<Endpo
     Endpoint::new(config, server, socket, Arc::new(TokioRuntime)).map_err(failed("an endpoint"))
 }
 
-async fn send(config: ClientConfig, to: SocketAddr, load: &Load) -> Result<Duration, Error> {
+async fn send(config: ClientConfig, to: SocketAddr, load: &LoopbackLoad) -> Result<Duration, Error> {
     let mut endpoint = endpoint(None, load.datagram)?;
     endpoint.set_default_client_config(config);
     let connection = endpoint.connect(to, NAME).map_err(failed("the connection"))?;
@@ -339,7 +339,7 @@ fn quic_delivered(ended: Option<Result<Result<(), Error>, tokio::task::JoinError
     ended.map_or(Ok(()), |e| e.map_err(failed("sending"))?)
 }
 
-async fn receive(config: ServerConfig, told: oneshot::Sender<SocketAddr>, load: &Load) -> Result<(), Error> {
+async fn receive(config: ServerConfig, told: oneshot::Sender<SocketAddr>, load: &LoopbackLoad) -> Result<(), Error> {
     let endpoint = endpoint(Some(config), load.datagram)?;
     // The receiver exists until this ends.
     let _ = told.send(endpoint.local_addr().map_err(failed("the receiver"))?);
@@ -373,7 +373,7 @@ mod tests {
     fn loopback_run_delivers_all_and_reports_rates() {
         let options = Options { objects: 12, size: 40_000, rounds: 1, seed: 3, datagram: Some(1452) };
         let report = run(&options).unwrap();
-        assert_eq!(report.rows.iter().map(|r| r.carrier).collect::<Vec<_>>(), Carrier::BOTH);
+        assert_eq!(report.rows.iter().map(|r| r.carrier).collect::<Vec<_>>(), LoopbackCarrier::BOTH);
         assert!(report.rows.iter().all(|r| r.bytes_per_second.median > 1e4 && r.cpu_ns_per_byte.median > 0.0));
         let [a, b] = [0, 1].map(|n: usize| report.rows[n].bytes_per_second.median);
         assert!((report.ratio.median - a / b).abs() < 1e-9);

@@ -22,7 +22,7 @@ use super::report::progress::bar;
 pub use options::{Experiment, Options, SEEDS_MAX};
 pub use outcome::{Made, Report};
 pub use remora_sim::atp::{Protocol, Trace, TraceError, Workload};
-pub use verdict::{Rival, Verdict};
+pub use verdict::{Rival, WorkloadVerdict};
 
 /// Runs all cells on one pool.
 pub fn run(options: &Options) -> Report {

@@ -62,18 +62,18 @@ pub struct Options {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Carrier {
+pub enum NfsCarrier {
     Atp,
     Tcp,
 }
 
-impl Carrier {
-    const ALL: [Carrier; 2] = [Carrier::Atp, Carrier::Tcp];
+impl NfsCarrier {
+    const ALL: [NfsCarrier; 2] = [NfsCarrier::Atp, NfsCarrier::Tcp];
 
     pub fn name(self) -> &'static str {
         match self {
-            Carrier::Atp => "NFS over ATP",
-            Carrier::Tcp => "NFS over TCP, kernel CUBIC",
+            NfsCarrier::Atp => "NFS over ATP",
+            NfsCarrier::Tcp => "NFS over TCP, kernel CUBIC",
         }
     }
 }
@@ -81,7 +81,7 @@ impl Carrier {
 /// Latencies of one kind of call over one carrier, in seconds. `None` for unanswered calls.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    pub carrier: Carrier,
+    pub carrier: NfsCarrier,
     pub calls: &'static str,
     /// Calls made in blackouts count.
     pub with_blackout: bool,
@@ -101,18 +101,18 @@ pub struct Report {
     /// Ratio of the small calls' p99 over TCP to that over ATP: of all calls, and without those made in blackouts.
     pub times: [Option<f64>; 2],
     /// Largest lateness in seconds by carrier, and whether it invalidates the figures.
-    pub lateness: Vec<(Carrier, f64, bool)>,
+    pub lateness: Vec<(NfsCarrier, f64, bool)>,
 }
 
 /// Runs both carriers at the same time. Needs root, and up to a minute more than `length`.
 pub fn run(options: &Options) -> Result<Report, Error> {
-    let bar = bar(small_calls(options.length) * Carrier::ALL.len() as u64, "small calls", options.bar);
+    let bar = bar(small_calls(options.length) * NfsCarrier::ALL.len() as u64, "small calls", options.bar);
     let both = std::thread::scope(|scope| {
         let one = |carrier| {
             let bar = &bar;
             scope.spawn(move || measure(carrier, options, &|| bar.inc(1)))
         };
-        Carrier::ALL.map(one).map(|thread| thread.join())
+        NfsCarrier::ALL.map(one).map(|thread| thread.join())
     });
     bar.finish_and_clear();
     let mut rows = Vec::new();
@@ -121,27 +121,28 @@ pub fn run(options: &Options) -> Result<Report, Error> {
         let CarrierRun { carrier, calls, lateness: late } =
             measured.unwrap_or_else(|e| std::panic::resume_unwind(e))?;
         latest.push((carrier, late.as_secs_f64()));
-        for kind in [Kind::Small, Kind::Large] {
+        for kind in [NfsCallKind::Small, NfsCallKind::Large] {
             for with_blackout in [true, false] {
                 rows.push(row(carrier, kind, with_blackout, &calls, options));
             }
         }
     }
     let p99 = |carrier, with_blackout| {
-        let is = |r: &&Row| r.carrier == carrier && r.calls == Kind::Small.name() && r.with_blackout == with_blackout;
+        let is =
+            |r: &&Row| r.carrier == carrier && r.calls == NfsCallKind::Small.name() && r.with_blackout == with_blackout;
         rows.iter().find(is).and_then(|r| r.p99)
     };
-    let times = [true, false].map(|all| Some(p99(Carrier::Tcp, all)? / p99(Carrier::Atp, all)?));
-    let least = Carrier::ALL.iter().filter_map(|c| p99(*c, false)).fold(f64::INFINITY, f64::min);
+    let times = [true, false].map(|all| Some(p99(NfsCarrier::Tcp, all)? / p99(NfsCarrier::Atp, all)?));
+    let least = NfsCarrier::ALL.iter().filter_map(|c| p99(*c, false)).fold(f64::INFINITY, f64::min);
     let bound_s = (least * LATE_PART).max(Setup::default().lateness_max.as_secs_f64());
     let lateness = latest.into_iter().map(|(carrier, late_s)| (carrier, late_s, late_s > bound_s)).collect();
     let Options { command, trace_name, length, .. } = options.clone();
     Ok(Report { command, trace: trace_name, seconds: length.as_secs_f64(), rows, times, lateness })
 }
 
-fn row(carrier: Carrier, kind: Kind, with_blackout: bool, calls: &[Measured], options: &Options) -> Row {
+fn row(carrier: NfsCarrier, kind: NfsCallKind, with_blackout: bool, calls: &[MeasuredCall], options: &Options) -> Row {
     let is_open = |at: Duration| options.trace.rate(Time::ZERO + options.from + at) > 0.0;
-    let counts = |c: &&Measured| c.kind == kind && (with_blackout || is_open(c.at));
+    let counts = |c: &&MeasuredCall| c.kind == kind && (with_blackout || is_open(c.at));
     let took = calls.iter().filter(counts).map(|c| c.took.map_or(f64::INFINITY, |t| t.as_secs_f64()));
     let took = sorted(&took.collect::<Vec<_>>());
     let made = took.len();
@@ -208,19 +209,19 @@ impl Report {
 }
 
 pub(super) struct CarrierRun {
-    pub(super) carrier: Carrier,
-    pub(super) calls: Vec<Measured>,
+    pub(super) carrier: NfsCarrier,
+    pub(super) calls: Vec<MeasuredCall>,
     pub(super) lateness: Duration,
 }
 
-struct Server {
+struct NfsServer {
     serving: Serving,
     at: SocketAddr,
     key: PublicKey,
 }
 
 /// Runs one carrier. `tick` is called with each small call.
-pub(super) fn measure(carrier: Carrier, options: &Options, tick: &(dyn Fn() + Sync)) -> Result<CarrierRun, Error> {
+pub(super) fn measure(carrier: NfsCarrier, options: &Options, tick: &(dyn Fn() + Sync)) -> Result<CarrierRun, Error> {
     let weather = channel(options)?;
     // Mount on a good link.
     let fair = Config { rate: Rate::mbit(100), delay: weather.delay, ..Config::default() };
@@ -247,7 +248,7 @@ pub(super) fn measure(carrier: Carrier, options: &Options, tick: &(dyn Fn() + Sy
 }
 
 /// Serves a directory in memory to everyone.
-fn serve(at: IpAddr, carrier: Carrier, identity: Identity) -> io::Result<Server> {
+fn serve(at: IpAddr, carrier: NfsCarrier, identity: Identity) -> io::Result<NfsServer> {
     let disk: Arc<dyn Vfs> = Arc::new(MemFs::new(1));
     let access = Access::everybody(Terms { squash: Squash::None, ..Terms::default() });
     let export = Export { access, ..Export::new("/", disk) };
@@ -259,20 +260,20 @@ fn serve(at: IpAddr, carrier: Carrier, identity: Identity) -> io::Result<Server>
     let options = server::Options { listen, objects: Some(objects), ..server::Options::new(core) };
     let serving = Serving::start(options).map_err(io::Error::other)?;
     let port = match carrier {
-        Carrier::Atp => 4049,
-        Carrier::Tcp => remora_wire::nfs3::PORT,
+        NfsCarrier::Atp => 4049,
+        NfsCarrier::Tcp => remora_wire::nfs3::PORT,
     };
-    Ok(Server { serving, at: SocketAddr::new(at, port), key })
+    Ok(NfsServer { serving, at: SocketAddr::new(at, port), key })
 }
 
 async fn mount(
-    server: &Server,
-    carrier: Carrier,
+    server: &NfsServer,
+    carrier: NfsCarrier,
     seed: u64,
 ) -> Result<(client::Session, remora_wire::nfs3::Fh), client::ClientError> {
     let (transport, keys) = match carrier {
-        Carrier::Atp => (Transport::Atp, Some(Keys { server: server.key, own: None })),
-        Carrier::Tcp => (Transport::Tcp, None),
+        NfsCarrier::Atp => (Transport::Atp, Some(Keys { server: server.key, own: None })),
+        NfsCarrier::Tcp => (Transport::Tcp, None),
     };
     let (host, port) = (server.at.ip().to_string(), Some(server.at.port()));
     let target = Target { host, port, mount_port: None, transport: Some(transport), keys, path: "/".into() };
@@ -292,23 +293,23 @@ const BLOCKS: u64 = 16;
 pub(super) const AFTER: Duration = Duration::from_secs(45);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum NfsCallKind {
     Small,
     Large,
 }
 
-impl Kind {
+impl NfsCallKind {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Kind::Small => "GETATTR",
-            Kind::Large => "WRITE 64 KiB",
+            NfsCallKind::Small => "GETATTR",
+            NfsCallKind::Large => "WRITE 64 KiB",
         }
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Measured {
-    pub(super) kind: Kind,
+pub(super) struct MeasuredCall {
+    pub(super) kind: NfsCallKind,
     /// Time from the start of the run.
     pub(super) at: Duration,
     /// `None` if it was not answered.
@@ -334,12 +335,12 @@ pub(super) async fn make_calls(
     began: Instant,
     length: Duration,
     tick: &(dyn Fn() + Sync),
-) -> Vec<Measured> {
+) -> Vec<MeasuredCall> {
     let mut under_way = JoinSet::new();
     let mut made = Vec::new();
     let mut make = |kind, at, call| {
         let (session, nth) = (session.clone(), made.len());
-        made.push(Measured { kind, at, took: None });
+        made.push(MeasuredCall { kind, at, took: None });
         under_way.spawn(async move {
             let answer = session.ok(call).await;
             (nth, answer.is_ok().then(|| began.elapsed().saturating_sub(at)))
@@ -356,9 +357,9 @@ pub(super) async fn make_calls(
             let offset = u64::from(n / SMALL_PER_LARGE) % BLOCKS * LARGE as u64;
             let (fh, data) = (fh.clone(), block.clone());
             let write = WriteArgs { fh, offset, count: LARGE as u32, stable: Stable::Unstable, data };
-            make(Kind::Large, at, Call::Write(write));
+            make(NfsCallKind::Large, at, Call::Write(write));
         }
-        make(Kind::Small, at, Call::GetAttr(fh.clone()));
+        make(NfsCallKind::Small, at, Call::GetAttr(fh.clone()));
         tick();
     }
     let until = began + length + AFTER;

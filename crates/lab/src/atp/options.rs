@@ -98,7 +98,7 @@ pub struct Setup {
 
 /// What real figures depend on beside the seeds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct Conditions {
+pub struct RealConditions {
     pub congestion: &'static str,
     pub round_trip_ms: f64,
     pub from_s: f64,
@@ -109,7 +109,7 @@ pub struct Conditions {
     pub repeated: usize,
 }
 
-impl Conditions {
+impl RealConditions {
     /// How the figures were made.
     pub(super) fn words(&self, made_of: &str, has_deadlines: bool) -> String {
         let mut words = format!(

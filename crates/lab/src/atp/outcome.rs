@@ -3,9 +3,9 @@
 use remora_sim::atp::{BULK_RATE, Class, Fate, LEAD, Object, Protocol, Run, Sends, Told, Trace, Workload};
 use serde::Serialize;
 
-use super::job::{BULK_SEED, Done, Job};
-use super::options::{Conditions, Experiment, Options};
-use super::verdict::{Row, Verdict};
+use super::job::{BULK_SEED, Job, JobResult};
+use super::options::{Experiment, Options, RealConditions};
+use super::verdict::{Row, WorkloadVerdict};
 use super::{options, verdict};
 use crate::report::provenance::{FailedRun, Provenance, Source};
 use crate::report::statistics::Summary;
@@ -55,13 +55,13 @@ pub struct Report {
     pub made_by: Provenance,
     /// `None` if simulated.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub real: Option<Conditions>,
+    pub real: Option<RealConditions>,
     pub trace: String,
     pub made: Vec<Made>,
     /// Table 2 and Figure 6: a row for each workload, scheme and class.
     pub rows: Vec<Row>,
     /// One verdict on `atp` for each workload.
-    pub verdicts: Vec<Verdict>,
+    pub verdicts: Vec<WorkloadVerdict>,
     /// Figure 4: curves of the schemes that estimate, with both loads.
     pub curves: Vec<Curve>,
     /// Figure 5: for each scheme that estimates.
@@ -115,8 +115,8 @@ pub struct Failure {
 }
 
 impl Report {
-    pub(super) fn new(options: &Options, done: impl Iterator<Item = (Job, Done)>) -> Report {
-        let done: Vec<(Job, Done)> = done.collect();
+    pub(super) fn new(options: &Options, done: impl Iterator<Item = (Job, JobResult)>) -> Report {
+        let done: Vec<(Job, JobResult)> = done.collect();
         let rows = rows(options, &done);
         let reconstructed = || "ATP 02's, reconstructed from its text and figures".to_owned();
         let trace = options.trace_name.clone().unwrap_or_else(reconstructed);
@@ -135,7 +135,7 @@ impl Report {
     }
 
     /// Marks the report as made on real hosts.
-    pub(super) fn made_real(self, conditions: Conditions) -> Report {
+    pub(super) fn made_real(self, conditions: RealConditions) -> Report {
         let made_by = Provenance { source: Source::Real, ..self.made_by };
         Report { made_by, real: Some(conditions), ..self }
     }
@@ -145,8 +145,8 @@ impl Report {
     }
 }
 
-fn failure((job, done): &(Job, Done)) -> Option<Failure> {
-    let Done::Failed(why) = done else { return None };
+fn failure((job, done): &(Job, JobResult)) -> Option<Failure> {
+    let JobResult::Failed(why) = done else { return None };
     let (what, seed) = match job {
         Job::Oracle(workload, seed) => (format!("{}, oracle", workload.name()), *seed),
         Job::Cell(workload, protocol, seed) => (format!("{}, {}", workload.name(), protocol.name()), *seed),
@@ -156,7 +156,7 @@ fn failure((job, done): &(Job, Done)) -> Option<Failure> {
     Some(Failure { what, run: FailedRun { seed, why: why.clone() } })
 }
 
-fn rows(options: &Options, done: &[(Job, Done)]) -> Vec<Row> {
+fn rows(options: &Options, done: &[(Job, JobResult)]) -> Vec<Row> {
     if !options.experiments.contains(&Experiment::Deadlines) {
         return Vec::new();
     }
@@ -172,10 +172,10 @@ fn rows(options: &Options, done: &[(Job, Done)]) -> Vec<Row> {
     rows
 }
 
-fn row(workload: Workload, class: Class, protocol: Protocol, done: &[(Job, Done)]) -> Row {
+fn row(workload: Workload, class: Class, protocol: Protocol, done: &[(Job, JobResult)]) -> Row {
     let mut counts: Vec<Counts> = Vec::new();
     for (job, done) in done {
-        if let (Job::Cell(w, p, seed), Done::Fates(objects, fates)) = (job, done)
+        if let (Job::Cell(w, p, seed), JobResult::Fates(objects, fates)) = (job, done)
             && (*w, *p) == (workload, protocol)
         {
             counts.push(Counts::of(class, *seed, objects, fates));
@@ -183,7 +183,7 @@ fn row(workload: Workload, class: Class, protocol: Protocol, done: &[(Job, Done)
     }
     let oracle = |seed: u64| {
         done.iter().find_map(|(job, done)| match (job, done) {
-            (Job::Oracle(w, s), Done::Oracle(objects, chosen)) if (*w, *s) == (workload, seed) => {
+            (Job::Oracle(w, s), JobResult::Oracle(objects, chosen)) if (*w, *s) == (workload, seed) => {
                 Some(objects.iter().zip(chosen).filter(|(o, chosen)| o.class == class && **chosen).count())
             }
             _ => None,
@@ -232,13 +232,13 @@ impl Counts {
     }
 }
 
-fn curves(options: &Options, done: &[(Job, Done)]) -> Vec<Curve> {
+fn curves(options: &Options, done: &[(Job, JobResult)]) -> Vec<Curve> {
     if !options.experiments.contains(&Experiment::Estimate) {
         return Vec::new();
     }
-    let curve = |(job, done): &(Job, Done)| match (job, done) {
-        (Job::Saturated(protocol, _), Done::Run(_, run)) => Some(curve("4(a)", *protocol, &options.trace, run)),
-        (Job::Mixed(protocol, _), Done::Run(_, run)) => Some(curve("4(b)", *protocol, &options.trace, run)),
+    let curve = |(job, done): &(Job, JobResult)| match (job, done) {
+        (Job::Saturated(protocol, _), JobResult::Run(_, run)) => Some(curve("4(a)", *protocol, &options.trace, run)),
+        (Job::Mixed(protocol, _), JobResult::Run(_, run)) => Some(curve("4(b)", *protocol, &options.trace, run)),
         _ => None,
     };
     done.iter().filter_map(curve).collect()
@@ -254,12 +254,12 @@ fn curve(figure: &'static str, protocol: Protocol, trace: &Trace, run: &Run) -> 
     Curve { scheme: protocol.name(), figure, seconds: run.seconds.iter().map(second).collect() }
 }
 
-fn timelines(options: &Options, done: &[(Job, Done)]) -> Vec<Timeline> {
+fn timelines(options: &Options, done: &[(Job, JobResult)]) -> Vec<Timeline> {
     if !options.experiments.contains(&Experiment::Timeline) {
         return Vec::new();
     }
-    let timeline = |(job, done): &(Job, Done)| match (job, done) {
-        (Job::Mixed(protocol, _), Done::Run(objects, run)) => {
+    let timeline = |(job, done): &(Job, JobResult)| match (job, done) {
+        (Job::Mixed(protocol, _), JobResult::Run(objects, run)) => {
             Some(Timeline { scheme: protocol.name(), events: events(objects, run) })
         }
         _ => None,
@@ -291,10 +291,10 @@ fn in_trace(at: remora_base::Time) -> f64 {
     at.as_secs_f64() - LEAD.as_secs_f64()
 }
 
-fn bulk(done: &[(Job, Done)]) -> Vec<Bulk> {
+fn bulk(done: &[(Job, JobResult)]) -> Vec<Bulk> {
     let mut all: Vec<Bulk> = Vec::new();
     for (job, done) in done {
-        let (Job::Bulk(protocol, sends, kb), Done::Rate(rate)) = (job, done) else { continue };
+        let (Job::Bulk(protocol, sends, kb), JobResult::Rate(rate)) = (job, done) else { continue };
         let scheme = match (protocol, sends) {
             (Protocol::Tcp, _) => protocol.name().to_owned(),
             (_, Sends::Synchronous) => format!("{}-sync", protocol.name()),
@@ -380,12 +380,12 @@ mod tests {
         let object = Object { arrival: Time::ZERO, size: 1, class: Class::High, deadline: Duration::from_secs(1) };
         let fates = |arrived: usize| {
             let fate = |n| Fate { arrived: (n < arrived).then_some(Time::ZERO), ..Fate::default() };
-            Done::Fates(vec![object; 4], (0..4).map(fate).collect())
+            JobResult::Fates(vec![object; 4], (0..4).map(fate).collect())
         };
         let cell = |seed| Job::Cell(Workload::Equal, Protocol::Atp, seed);
         let done = [
-            (Job::Oracle(Workload::Equal, 1), Done::Failed("too many choices".into())),
-            (Job::Oracle(Workload::Equal, 2), Done::Oracle(vec![object; 4], vec![true; 4])),
+            (Job::Oracle(Workload::Equal, 1), JobResult::Failed("too many choices".into())),
+            (Job::Oracle(Workload::Equal, 2), JobResult::Oracle(vec![object; 4], vec![true; 4])),
             (cell(1), fates(4)),
             (cell(2), fates(1)),
         ];

@@ -8,7 +8,7 @@ use remora_sim::atp::{BULK_RATE, ROUND_TRIP};
 
 use super::options::Experiment;
 use super::outcome::{Bulk, Made, Report, Timeline};
-use super::verdict::{Rival, Row, Verdict};
+use super::verdict::{Rival, Row, WorkloadVerdict};
 use crate::report::number::or_empty;
 use crate::report::statistics::Summary;
 use crate::report::table::Table;
@@ -199,7 +199,7 @@ impl Report {
             r.map_or_else(String::new, |r| format!("{} {}{}", r.delivered, r.scheme, beside(&r)))
         };
         let part = |p: Option<f64>, digits: usize| p.map_or_else(String::new, |p| format!("{p:.digits$}"));
-        let line = |v: &Verdict| {
+        let line = |v: &WorkloadVerdict| {
             vec![
                 v.workload.into(),
                 if v.missed.is_empty() { "ok".into() } else { v.missed.join("; ") },
@@ -266,7 +266,7 @@ mod tests {
     use remora_sim::atp::{Protocol, Sends};
 
     use super::*;
-    use crate::atp::job::{Done, Job};
+    use crate::atp::job::{Job, JobResult};
     use crate::atp::options::{Experiment, Options};
 
     #[test]
@@ -295,12 +295,12 @@ mod tests {
         let report = Report::new(
             &Options::simulated(&[Experiment::Bulk]),
             [
-                cell(Protocol::Tcp, many, 1, Done::Rate(400.0 * 1024.0)),
-                cell(Protocol::Tcp, many, 2, Done::Failed("late".into())),
-                cell(Protocol::Atp, one, 1, Done::Failed("late".into())),
-                cell(Protocol::Atp, one, 2, Done::Rate(2048.0 / 0.014_333)),
-                cell(Protocol::Atp, many, 1, Done::Rate(200.0 * 1024.0)),
-                cell(Protocol::Atp, many, 2, Done::Rate(300.0 * 1024.0)),
+                cell(Protocol::Tcp, many, 1, JobResult::Rate(400.0 * 1024.0)),
+                cell(Protocol::Tcp, many, 2, JobResult::Failed("late".into())),
+                cell(Protocol::Atp, one, 1, JobResult::Failed("late".into())),
+                cell(Protocol::Atp, one, 2, JobResult::Rate(2048.0 / 0.014_333)),
+                cell(Protocol::Atp, many, 1, JobResult::Rate(200.0 * 1024.0)),
+                cell(Protocol::Atp, many, 2, JobResult::Rate(300.0 * 1024.0)),
             ]
             .into_iter(),
         );

@@ -66,7 +66,7 @@ const OF_TABLE_2: f64 = 0.10;
 
 /// Medians over seeds for one workload, and the criteria missed.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Verdict {
+pub struct WorkloadVerdict {
     pub workload: &'static str,
     /// High objects that `atp` delivers; `None` if all its runs failed.
     pub high: Option<f64>,
@@ -113,11 +113,11 @@ impl Rival {
 }
 
 /// One verdict for each workload with `atp`.
-pub(super) fn judge(rows: &[Row]) -> Vec<Verdict> {
+pub(super) fn judge(rows: &[Row]) -> Vec<WorkloadVerdict> {
     Workload::ALL.into_iter().filter_map(|workload| of_workload(workload, rows)).collect()
 }
 
-fn of_workload(workload: Workload, rows: &[Row]) -> Option<Verdict> {
+fn of_workload(workload: Workload, rows: &[Row]) -> Option<WorkloadVerdict> {
     let row = |class: Class, scheme: &str| {
         rows.iter().find(|r| (r.workload, r.class, r.scheme) == (workload.name(), class.name(), scheme))
     };
@@ -130,7 +130,7 @@ fn of_workload(workload: Workload, rows: &[Row]) -> Option<Verdict> {
         |p: &Protocol| rival(Class::High, *p).is_some_and(|theirs| theirs.delivered >= theirs.atp * COMPARABLE);
     let best = |a: &Rival, b: &Rival| a.lead().total_cmp(&b.lead());
     let bar = if workload == Workload::Filesystem { OF_ORACLE_FILESYSTEM } else { OF_ORACLE };
-    let mut verdict = Verdict {
+    let mut verdict = WorkloadVerdict {
         workload: workload.name(),
         high,
         baseline: baselines().filter_map(|p| rival(Class::High, p)).max_by(best),
@@ -155,7 +155,7 @@ fn of_workload(workload: Workload, rows: &[Row]) -> Option<Verdict> {
     Some(verdict)
 }
 
-fn missed(v: &Verdict, paper_policy: Option<Rival>) -> Vec<String> {
+fn missed(v: &WorkloadVerdict, paper_policy: Option<Rival>) -> Vec<String> {
     let mut missed = Vec::new();
     if let Some(b) = v.baseline.filter(Rival::is_better) {
         missed.push(format!("{} delivers more high objects", b.scheme));
@@ -185,7 +185,7 @@ mod tests {
     use remora_sim::atp::{Fate, Object};
 
     use super::*;
-    use crate::atp::job::{Done, Job};
+    use crate::atp::job::{Job, JobResult};
     use crate::atp::options::{Experiment, Options};
     use crate::atp::outcome::Report;
 
@@ -262,19 +262,19 @@ mod tests {
     }
 
     /// A cell of nine high objects; `None`: it failed.
-    fn cell(protocol: Protocol, seed: u64, delivered: Option<usize>) -> (Job, Done) {
+    fn cell(protocol: Protocol, seed: u64, delivered: Option<usize>) -> (Job, JobResult) {
         let fates = |delivered| {
             let fate = |n| Fate { arrived: (n < delivered).then_some(Time::ZERO), ..Fate::default() };
-            Done::Fates(nine(), (0..NINE).map(fate).collect())
+            JobResult::Fates(nine(), (0..NINE).map(fate).collect())
         };
-        (Job::Cell(Workload::Uniform, protocol, seed), delivered.map_or(Done::Failed(String::new()), fates))
+        (Job::Cell(Workload::Uniform, protocol, seed), delivered.map_or(JobResult::Failed(String::new()), fates))
     }
 
     /// A report of such cells. The oracle delivers five objects of each seed.
-    fn report(cells: &[(Job, Done)], protocols: &[Protocol]) -> Report {
+    fn report(cells: &[(Job, JobResult)], protocols: &[Protocol]) -> Report {
         let oracle = |seed| {
             let chosen = (0..NINE).map(|n| n < 5).collect();
-            (Job::Oracle(Workload::Uniform, seed), Done::Oracle(nine(), chosen))
+            (Job::Oracle(Workload::Uniform, seed), JobResult::Oracle(nine(), chosen))
         };
         let (protocols, workloads) = (protocols.to_vec(), vec![Workload::Uniform]);
         let options = Options { protocols, workloads, ..Options::simulated(&[Experiment::Deadlines]) };

@@ -9,7 +9,7 @@ use remora_wire::rpc::{OpaqueAuth, Outcome};
 use remora_wire::rpcbind::{Netid, Service};
 use remora_wire::{Xdr, mount, nfs3, portmap, rpcbind};
 
-use super::ground::{Ground, Told};
+use super::ground::{AttackResult, Ground};
 use crate::raw;
 
 /// CALLIT: forwards a call, where supported.
@@ -19,7 +19,7 @@ const DUMP: u32 = 4;
 const LARGE: usize = 32 << 10;
 
 /// SET, UNSET, CALLIT and DUMP requests to the portmapper, in each version.
-pub(super) fn portmap_abuse(ground: &Ground) -> Told {
+pub(super) fn portmap_abuse(ground: &Ground) -> AttackResult {
     let datagrams = ground.datagrams(ground.portmap)?;
     let lie = Service {
         prog: nfs3::PROGRAM,
@@ -34,7 +34,12 @@ pub(super) fn portmap_abuse(ground: &Ground) -> Told {
             let callit = [entry, &[0; 4][..]].concat();
             for (proc, args) in [(1, &entry[..]), (2, entry), (CALLIT, &callit), (DUMP, &[]), (0, &[])] {
                 asked += 1;
-                let message = raw::message(asked, (portmap::PROGRAM, vers, proc), OpaqueAuth::none(), args);
+                let message = raw::message(
+                    asked,
+                    raw::Procedure { prog: portmap::PROGRAM, vers, proc },
+                    OpaqueAuth::none(),
+                    args,
+                );
                 let reply = datagrams.exchange(&message, 3)?;
                 if !is_refused(&reply, &lie, vers, proc)? {
                     return Err(format!("version {vers}, procedure {proc} was done").into());
@@ -71,7 +76,7 @@ fn is_refused(reply: &Bytes, lie: &Service, vers: u32, proc: u32) -> io::Result<
 }
 
 /// MNT of thousands of existing and missing paths, then DUMP.
-pub(super) fn mount_flood(ground: &Ground) -> Told {
+pub(super) fn mount_flood(ground: &Ground) -> AttackResult {
     /// Most entries of the list of mounts.
     const LISTED_MAX: usize = 1024;
     let mut stream = ground.stream()?;
@@ -118,7 +123,7 @@ fn may_be(path: &str, mounted: Option<&Fh>, root: &Fh) -> bool {
 }
 
 /// Requests for the largest datagram replies, at full speed. Replies are not read.
-pub(super) fn datagram_flood(ground: &Ground) -> Told {
+pub(super) fn datagram_flood(ground: &Ground) -> AttackResult {
     ground.fill()?;
     let sockets = (0..4).map(|_| ground.datagrams(ground.addr)).collect::<std::io::Result<Vec<_>>>()?;
     let read = Call::Read(ReadArgs { fh: ground.file.clone(), offset: 0, count: u32::MAX });

@@ -11,13 +11,13 @@ use remora_wire::nfs3::{
 };
 use remora_wire::rpc::{AuthUnix, OpaqueAuth};
 
-use super::ground::{Ground, Told, create};
+use super::ground::{AttackResult, Ground, create};
 use crate::raw::Stream;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Invalid names and names that leave the directory: nothing may appear on the disk.
-pub(super) fn bad_names(ground: &Ground) -> Told {
+pub(super) fn bad_names(ground: &Ground) -> AttackResult {
     let long = |n: usize| "x".repeat(n);
     let bad: Vec<String> = ["", ".", "..", "/", "a/b", "../srv", "/etc/passwd", "a\0b", "\0"].map(str::to_owned).into();
     let bad: Vec<String> = bad.into_iter().chain([256, 1000, 4096].map(long)).collect();
@@ -79,7 +79,7 @@ fn calls_with(ground: &Ground, name: &str) -> [Call; 9] {
 }
 
 /// Extreme offsets and counts, and counts that differ from the length of the data.
-pub(super) fn extreme_ranges(ground: &Ground) -> Told {
+pub(super) fn extreme_ranges(ground: &Ground) -> AttackResult {
     /// Most bytes of a READ or WRITE.
     const IO_MAX: u32 = 1 << 20;
     let mut stream = ground.stream()?;
@@ -123,7 +123,7 @@ pub(super) fn extreme_ranges(ground: &Ground) -> Told {
 }
 
 /// Listings from cookies that the server never returned.
-pub(super) fn bad_cookies(ground: &Ground) -> Told {
+pub(super) fn bad_cookies(ground: &Ground) -> AttackResult {
     let mut rng = ground.rng("cookies");
     let mut stream = ground.stream()?;
     for n in 0..50 {
@@ -155,7 +155,7 @@ pub(super) fn bad_cookies(ground: &Ground) -> Told {
 
 /// All permissions are removed from a file during writes: its owner can still write, as with an open file; others
 /// cannot.
-pub(super) fn permissions_taken(ground: &Ground) -> Told {
+pub(super) fn permissions_taken(ground: &Ground) -> AttackResult {
     const OWNER: u32 = 1000;
     const LATE: u32 = 1002;
     let is_root = rustix::process::geteuid().is_root();
@@ -212,7 +212,7 @@ fn succeeded(reply: Reply, what: &str) -> Result<(), Failure> {
 }
 
 /// Writes until the disk is full: acknowledged data stays, and writes work again after space is freed.
-pub(super) fn disk_full(ground: &Ground) -> Told {
+pub(super) fn disk_full(ground: &Ground) -> AttackResult {
     const PIECE: usize = 64 << 10;
     let mut stream = ground.stream()?;
     let (mut rounds, mut refused) = (0u32, 0);
@@ -254,7 +254,7 @@ pub(super) fn disk_full(ground: &Ground) -> Told {
 
 /// Random handles, and valid ones truncated, extended, with each bit flipped, and spliced: every call must fail. Then
 /// valid handles of another export where both must be of one.
-pub(super) fn forged(ground: &Ground) -> Told {
+pub(super) fn forged(ground: &Ground) -> AttackResult {
     let mut rng = ground.rng("handles");
     let mut stream = ground.stream()?;
     let mut tried = 0;

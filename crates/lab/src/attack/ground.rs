@@ -12,7 +12,7 @@ use remora_base::Rng;
 use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Fh, Reply, SetAttr, Stable, WriteArgs};
 
 use super::reference_client;
-use super::target::{Counters, Stage, Target};
+use super::target::{Counters, ServerLimits, Target};
 use crate::raw::{Datagrams, Stream};
 
 /// Address of attackers. The reference client has another one, since limits are by address.
@@ -27,7 +27,7 @@ pub(super) const MIB: u64 = 1 << 20;
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct AttackPlan {
     pub program: PathBuf,
     pub length: Duration,
     /// Highest 99th percentile of the reference client's latency.
@@ -42,7 +42,7 @@ pub struct Plan {
 }
 
 /// A summary of the attack, or the server's failure.
-pub(super) type Told = Result<String, Box<dyn std::error::Error + Send + Sync>>;
+pub(super) type AttackResult = Result<String, Box<dyn std::error::Error + Send + Sync>>;
 
 /// What an attacker uses: the server's addresses and two files.
 pub(super) struct Ground<'a> {
@@ -60,7 +60,7 @@ pub(super) struct Ground<'a> {
 }
 
 impl Ground<'_> {
-    pub(super) fn new<'a>(target: &'a Target, plan: &'a Plan, stage: Stage) -> io::Result<Ground<'a>> {
+    pub(super) fn new<'a>(target: &'a Target, plan: &'a AttackPlan, stage: ServerLimits) -> io::Result<Ground<'a>> {
         // Clients without access cannot create files.
         let source = if stage.allow.is_some() { reference_client::ADDRESS } else { ATTACKER };
         let mut stream = Stream::connect_from(source, target.addr, PATIENCE)?;

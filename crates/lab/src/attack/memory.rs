@@ -9,7 +9,7 @@ use bytes::Bytes;
 use remora_wire::nfs3::{Call, Fh, ReadArgs};
 use remora_wire::record::mark;
 
-use super::ground::{Ground, MIB, NETWORK, Told};
+use super::ground::{AttackResult, Ground, MIB, NETWORK};
 use crate::raw;
 use crate::raw::{Datagrams, Stream};
 
@@ -77,7 +77,7 @@ fn write_some(stream: &Stream, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Peers without access announce records of 1 MiB and send no data.
-pub(super) fn half_records(ground: &Ground) -> Told {
+pub(super) fn half_records(ground: &Ground) -> AttackResult {
     let mut crowd = Crowd::new((2..=6).map(|n| local(0, n)), 16, ground.addr);
     while !ground.is_over() {
         crowd.turn(|stream| write_some(stream, &mark(MIB as usize)), |_| Ok(()));
@@ -88,7 +88,7 @@ pub(super) fn half_records(ground: &Ground) -> Told {
 }
 
 /// Clients announce records of 1 MiB and send them byte by byte.
-pub(super) fn dripped_records(ground: &Ground) -> Told {
+pub(super) fn dripped_records(ground: &Ground) -> AttackResult {
     let mut crowd = Crowd::new((2..=ADDRESSES).map(|n| local(1, n)), 4, ground.addr);
     let start = [&mark(MIB as usize)[..], &[0; 20 << 10]].concat();
     let mut next = Instant::now();
@@ -106,19 +106,19 @@ pub(super) fn dripped_records(ground: &Ground) -> Told {
 }
 
 /// Peers without access request READs of 1 MiB and read no reply.
-pub(super) fn unread_refusals(ground: &Ground) -> Told {
+pub(super) fn unread_refusals(ground: &Ground) -> AttackResult {
     let fh = Fh(Bytes::from_static(&[3; 36]));
     unread(ground, Crowd::new((2..18).map(|n| local(0, n)), 8, ground.addr), &fh)
 }
 
 /// Clients at many local addresses request READs of 1 MiB and read nothing.
-pub(super) fn unread_replies(ground: &Ground) -> Told {
+pub(super) fn unread_replies(ground: &Ground) -> AttackResult {
     ground.fill()?;
     unread(ground, Crowd::new((2..=ADDRESSES).map(|n| local(1, n)), 4, ground.addr), &ground.file)
 }
 
 /// The same from many addresses of one IPv6 network.
-pub(super) fn unread_replies_network(ground: &Ground) -> Told {
+pub(super) fn unread_replies_network(ground: &Ground) -> AttackResult {
     ground.fill()?;
     let to = SocketAddr::new(NETWORK.into(), ground.addr.port());
     unread(ground, Crowd::new((0..ADDRESSES).map(network), 4, to), &ground.file)
@@ -128,7 +128,7 @@ fn read_of(fh: &Fh) -> Bytes {
     raw::nfs(1, &Call::Read(ReadArgs { fh: fh.clone(), offset: 0, count: MIB as u32 }))
 }
 
-fn unread(ground: &Ground, mut crowd: Crowd, fh: &Fh) -> Told {
+fn unread(ground: &Ground, mut crowd: Crowd, fh: &Fh) -> AttackResult {
     let message = read_of(fh);
     let calls = [&mark(message.len())[..], &message].concat().repeat(100);
     let mut turns = 0u32;
@@ -148,7 +148,7 @@ fn unread(ground: &Ground, mut crowd: Crowd, fh: &Fh) -> Told {
 }
 
 /// Largest datagram READs from many local addresses. Replies are not read.
-pub(super) fn unread_datagrams(ground: &Ground) -> Told {
+pub(super) fn unread_datagrams(ground: &Ground) -> AttackResult {
     ground.fill()?;
     let sources = (2..=ADDRESSES).map(|n| local(1, n));
     let sockets = sources.map(|ip| Datagrams::connect_from(ip, ground.addr, PAUSE)).collect::<io::Result<Vec<_>>>()?;

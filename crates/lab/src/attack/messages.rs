@@ -10,7 +10,7 @@ use remora_wire::nfs3::{
 use remora_wire::rpc::{OpaqueAuth, Outcome};
 use remora_wire::{Xdr, mount, nfs3};
 
-use super::ground::{Ground, Told};
+use super::ground::{AttackResult, Ground};
 use crate::raw;
 use crate::raw::Datagrams;
 
@@ -27,7 +27,7 @@ fn with_credential(xid: u32, fh: &Fh, flavor: u32, len: u32, body: &[u8]) -> Vec
 }
 
 /// AUTH_SYS credentials with too many groups and too long names and bodies.
-pub(super) fn gid_bombs(ground: &Ground) -> Told {
+pub(super) fn gid_bombs(ground: &Ground) -> AttackResult {
     let body = |machine: u32, gids: u32, present: usize| {
         let mut words = vec![0, machine, 1000, 1000, gids];
         words.extend(std::iter::repeat_n(7u32, present));
@@ -68,7 +68,7 @@ pub(super) fn gid_bombs(ground: &Ground) -> Told {
 }
 
 /// Valid calls with flipped bits and removed, inserted or doubled bytes, over UDP and TCP at full speed.
-pub(super) fn garbage(ground: &Ground) -> Told {
+pub(super) fn garbage(ground: &Ground) -> AttackResult {
     let mut rng = ground.rng("garbage");
     let calls = honest_calls(ground);
     let datagrams = ground.datagrams(ground.addr)?;
@@ -140,8 +140,9 @@ fn mutate(rng: &mut Rng, message: &[u8]) -> Vec<u8> {
 }
 
 /// Unknown RPC versions, programs, program versions and procedures.
-pub(super) fn wrong_versions(ground: &Ground) -> Told {
-    let call = |prog, vers, proc| raw::message(1, (prog, vers, proc), raw::own_credential(), &[]).to_vec();
+pub(super) fn wrong_versions(ground: &Ground) -> AttackResult {
+    let call =
+        |prog, vers, proc| raw::message(1, raw::Procedure { prog, vers, proc }, raw::own_credential(), &[]).to_vec();
     let rpc_version = |version: u32| {
         let mut message = call(nfs3::PROGRAM, nfs3::VERSION, 0);
         message.splice(8..12, version.to_be_bytes());
@@ -182,7 +183,7 @@ pub(super) fn wrong_versions(ground: &Ground) -> Told {
 
 /// Repeated datagrams, and other ones with the same xids: a duplicate must not be executed again, a different request
 /// must not get the cached reply.
-pub(super) fn replays(ground: &Ground) -> Told {
+pub(super) fn replays(ground: &Ground) -> AttackResult {
     let datagrams = ground.datagrams(ground.addr)?;
     let write = |xid, byte: u8| {
         let data = Bytes::from(vec![byte; 64]);

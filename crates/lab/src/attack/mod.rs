@@ -21,25 +21,25 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use ground::{CALM, Ground, LOOK, MIB, NETWORK, PATIENCE, Told};
-use reference_client::{Experience, Good};
-use target::{Counters, Process, Stage, Target};
+use ground::{AttackResult, CALM, Ground, LOOK, MIB, NETWORK, PATIENCE};
+use reference_client::{Experience, ReferenceClient};
+use target::{Counters, Process, ServerLimits, Target};
 
 use super::raw::Stream;
 
-pub use ground::Plan;
+pub use ground::AttackPlan;
 pub use report::{Report, Row, Verdict};
 
 struct Attack {
     name: &'static str,
-    stage: Stage,
+    stage: ServerLimits,
     /// Server counters of which at least one must rise.
     counted: &'static [&'static str],
     /// Highest memory growth of the server in MiB: see docs/internals/attack.md.
     memory_max_mib: u64,
     /// The reference client must keep its rate, with half the latency limit.
     keeps_rate: bool,
-    run: fn(&Ground) -> Told,
+    run: fn(&Ground) -> AttackResult,
 }
 
 /// All memory but caches: stacks and heaps of some threads.
@@ -47,8 +47,8 @@ const SMALL: u64 = 64;
 /// Request memory of one address, and the duplicate request cache.
 const SHARE: u64 = 64 + 64 + SMALL;
 
-const fn attack(name: &'static str, counted: &'static [&'static str], run: fn(&Ground) -> Told) -> Attack {
-    let stage = Stage { files_max: None, disk_bytes: None, allow: None, has_network: false };
+const fn attack(name: &'static str, counted: &'static [&'static str], run: fn(&Ground) -> AttackResult) -> Attack {
+    let stage = ServerLimits { files_max: None, disk_bytes: None, allow: None, has_network: false };
     Attack { name, stage, counted, memory_max_mib: SMALL, keeps_rate: false, run }
 }
 
@@ -58,11 +58,11 @@ impl Attack {
     }
 
     const fn files(self, files_max: u32) -> Attack {
-        Attack { stage: Stage { files_max: Some(files_max), ..self.stage }, ..self }
+        Attack { stage: ServerLimits { files_max: Some(files_max), ..self.stage }, ..self }
     }
 
     const fn disk(self, disk_bytes: u64) -> Attack {
-        Attack { stage: Stage { disk_bytes: Some(disk_bytes), ..self.stage }, ..self }
+        Attack { stage: ServerLimits { disk_bytes: Some(disk_bytes), ..self.stage }, ..self }
     }
 
     const fn rate(self) -> Attack {
@@ -71,11 +71,11 @@ impl Attack {
 
     /// By peers without access to any export.
     const fn strangers(self) -> Attack {
-        Attack { stage: Stage { allow: Some("127.0.0.1/32"), ..self.stage }, ..self }
+        Attack { stage: ServerLimits { allow: Some("127.0.0.1/32"), ..self.stage }, ..self }
     }
 
     const fn network(self) -> Attack {
-        Attack { stage: Stage { has_network: true, ..self.stage }, ..self }
+        Attack { stage: ServerLimits { has_network: true, ..self.stage }, ..self }
     }
 }
 
@@ -118,7 +118,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Runs the attacks of `plan` one after the other. `tell` is called after each.
-pub fn run(plan: &Plan, mut tell: impl FnMut(&Row)) -> Result<Report, String> {
+pub fn run(plan: &AttackPlan, mut tell: impl FnMut(&Row)) -> Result<Report, String> {
     if let Some(unknown) = plan.names.iter().find(|name| !names().any(|n| n == name.as_str())) {
         return Err(format!("no attack '{unknown}'; there are: {}", names().collect::<Vec<_>>().join(", ")));
     }
@@ -139,9 +139,9 @@ pub fn run(plan: &Plan, mut tell: impl FnMut(&Row)) -> Result<Report, String> {
 fn obstacle(attack: &Attack) -> Option<&'static str> {
     let is_root = rustix::process::geteuid().is_root();
     let root_only = match attack.stage {
-        Stage { disk_bytes: Some(_), .. } => "a small file system can be mounted by root only",
-        Stage { has_network: true, .. } => "a network namespace can be made by root only",
-        Stage { .. } => return None,
+        ServerLimits { disk_bytes: Some(_), .. } => "a small file system can be mounted by root only",
+        ServerLimits { has_network: true, .. } => "a network namespace can be made by root only",
+        ServerLimits { .. } => return None,
     };
     (!is_root).then_some(root_only)
 }
@@ -161,16 +161,16 @@ fn in_namespace<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Res
     std::thread::scope(|scope| scope.spawn(inside).join()).unwrap_or_else(|_| Err(io::Error::other("it panicked")))
 }
 
-fn one(attack: &Attack, plan: &Plan) -> io::Result<Row> {
+fn one(attack: &Attack, plan: &AttackPlan) -> io::Result<Row> {
     if let Some(why) = obstacle(attack) {
         return Ok(Row::skipped(attack.name, why));
     }
     if attack.stage.has_network { in_namespace(|| carry_out(attack, plan)) } else { carry_out(attack, plan) }
 }
 
-fn carry_out(attack: &Attack, plan: &Plan) -> io::Result<Row> {
+fn carry_out(attack: &Attack, plan: &AttackPlan) -> io::Result<Row> {
     let target = Target::start(&plan.program, attack.stage)?;
-    let mut good = Good::new(target.addr)?;
+    let mut good = ReferenceClient::new(target.addr)?;
     let calm_until = Instant::now() + CALM;
     let calm = attack.keeps_rate.then(|| good.run(|| Instant::now() >= calm_until));
     let ground = Ground::new(&target, plan, attack.stage)?;

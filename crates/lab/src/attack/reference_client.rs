@@ -36,21 +36,21 @@ pub(super) struct Experience {
     pub(super) max: Duration,
 }
 
-pub(super) struct Good {
+pub(super) struct ReferenceClient {
     stream: Stream,
     fh: Fh,
     versions: [u64; BLOCKS as usize],
 }
 
-impl Good {
-    pub(super) fn new(addr: SocketAddr) -> io::Result<Good> {
+impl ReferenceClient {
+    pub(super) fn new(addr: SocketAddr) -> io::Result<ReferenceClient> {
         let mut stream = Stream::connect_from(ADDRESS, addr, PATIENCE)?;
         let root = stream.mount("/srv")?;
         let how = CreateHow::Guarded(SetAttr { mode: Some(0o600), ..SetAttr::NONE });
         let create = Call::Create(CreateArgs { at: DirOp { dir: root, name: Bytes::from_static(b"good") }, how });
         let Reply::Create(Ok(made)) = stream.call(&create)? else { return Err(io::Error::other("CREATE failed")) };
         let fh = made.fh.ok_or_else(|| io::Error::other("CREATE gave no handle"))?;
-        let mut good = Good { stream, fh, versions: [0; BLOCKS as usize] };
+        let mut good = ReferenceClient { stream, fh, versions: [0; BLOCKS as usize] };
         for block in 0..BLOCKS {
             good.write(block)?;
         }
@@ -68,7 +68,7 @@ impl Good {
                 break;
             }
             let block = (turn * 7) % BLOCKS;
-            for act in [Good::write, Good::read] {
+            for act in [ReferenceClient::write, ReferenceClient::read] {
                 let began = Instant::now();
                 error = error.or(act(self, block).err().map(|e| format!("block {block}: {e}")));
                 times.saturating_record(began.elapsed().as_nanos() as u64);

@@ -6,12 +6,10 @@ use std::net::Shutdown;
 use std::time::Duration;
 
 use bytes::Bytes;
-use remora_wire::nfs3;
 use remora_wire::nfs3::{Call, ReadArgs, Reply, Stable, WriteArgs};
 use remora_wire::record::mark;
-use remora_wire::rpc::OpaqueAuth;
 
-use super::ground::{Ground, PATIENCE, Told};
+use super::ground::{AttackResult, Ground, PATIENCE};
 use super::reference_client;
 use crate::raw;
 use crate::raw::Stream;
@@ -22,7 +20,7 @@ const RECORD_MAX: usize = (1 << 20) + (64 << 10);
 const HELD_UP: Duration = Duration::from_millis(50);
 
 /// Many connections that send a request at a byte per second and never finish it.
-pub(super) fn slow_loris(ground: &Ground) -> Told {
+pub(super) fn slow_loris(ground: &Ground) -> AttackResult {
     const CONNECTIONS: usize = 500;
     let mut slow = (0..CONNECTIONS).map(|_| ground.stream()).collect::<io::Result<Vec<Stream>>>()?;
     let message = raw::nfs(1, &Call::GetAttr(ground.root.clone()));
@@ -44,7 +42,7 @@ pub(super) fn slow_loris(ground: &Ground) -> Told {
     Ok(format!("{CONNECTIONS} connections, {rounds} bytes each"))
 }
 
-pub(super) fn connection_flood(ground: &Ground) -> Told {
+pub(super) fn connection_flood(ground: &Ground) -> AttackResult {
     const KEPT_MAX: usize = 2000;
     let (mut kept, mut made) = (Vec::new(), 0);
     while !ground.is_over() {
@@ -60,9 +58,9 @@ pub(super) fn connection_flood(ground: &Ground) -> Told {
 
 /// The most connections allowed, each with repeated NULL calls, and more when some are closed. A new client from
 /// another address must still be served.
-pub(super) fn pinging_flood(ground: &Ground) -> Told {
+pub(super) fn pinging_flood(ground: &Ground) -> AttackResult {
     const CONNECTIONS: usize = 1000;
-    let null = raw::message(1, (nfs3::PROGRAM, nfs3::VERSION, 0), OpaqueAuth::none(), &[]);
+    let null = raw::nfs_null(1);
     let record = [&mark(null.len())[..], &null].concat();
     let (mut held, mut made, mut served) = (Vec::new(), 0, 0);
     while !ground.is_over() {
@@ -79,7 +77,7 @@ pub(super) fn pinging_flood(ground: &Ground) -> Told {
 }
 
 /// Connections reset in the middle of requests and replies.
-pub(super) fn reset_storm(ground: &Ground) -> Told {
+pub(super) fn reset_storm(ground: &Ground) -> AttackResult {
     let message = raw::nfs(1, &Call::GetAttr(ground.root.clone()));
     let whole = [&mark(message.len())[..], &message].concat();
     let mut resets = 0;
@@ -93,7 +91,7 @@ pub(super) fn reset_storm(ground: &Ground) -> Told {
 }
 
 /// Record marks longer than any request.
-pub(super) fn oversized_marks(ground: &Ground) -> Told {
+pub(super) fn oversized_marks(ground: &Ground) -> AttackResult {
     let marks = [0x7fff_ffff, 0xffff_ffff, 0x8000_0000 | (RECORD_MAX as u32 + 1), 0x00ff_ffff];
     let mut closed = 0;
     while !ground.is_over() {
@@ -116,7 +114,7 @@ pub(super) fn oversized_marks(ground: &Ground) -> Told {
 }
 
 /// Endless empty fragments, which must close the connection, and empty records, which must not.
-pub(super) fn empty_records(ground: &Ground) -> Told {
+pub(super) fn empty_records(ground: &Ground) -> AttackResult {
     const AT_ONCE: usize = 4096;
     let (mut records, mut closed) = (0, 0);
     while !ground.is_over() {
@@ -136,7 +134,7 @@ pub(super) fn empty_records(ground: &Ground) -> Told {
 }
 
 /// Requests of the largest size, half sent and then abandoned.
-pub(super) fn half_requests(ground: &Ground) -> Told {
+pub(super) fn half_requests(ground: &Ground) -> AttackResult {
     const CONNECTIONS: usize = 200;
     let half = [&mark(RECORD_MAX)[..], &vec![0; RECORD_MAX / 2]].concat();
     let mut streams = Vec::new();
@@ -156,7 +154,7 @@ pub(super) fn half_requests(ground: &Ground) -> Told {
 }
 
 /// Clients that request much and read nothing.
-pub(super) fn never_reads(ground: &Ground) -> Told {
+pub(super) fn never_reads(ground: &Ground) -> AttackResult {
     const CONNECTIONS: usize = 40;
     const SIZE: u32 = 1 << 20;
     let mut writer = ground.stream()?;
@@ -186,7 +184,7 @@ pub(super) fn never_reads(ground: &Ground) -> Told {
 }
 
 /// Ten thousand pipelined requests on one connection. Each must be answered once.
-pub(super) fn pipelined(ground: &Ground) -> Told {
+pub(super) fn pipelined(ground: &Ground) -> AttackResult {
     const REQUESTS: u32 = 10_000;
     let mut rounds = 0;
     while rounds == 0 || !ground.is_over() {
@@ -198,7 +196,7 @@ pub(super) fn pipelined(ground: &Ground) -> Told {
         let all: Vec<u8> = calls.collect();
         let mut writer = stream.socket().try_clone()?;
         let mut answered = vec![false; REQUESTS as usize + 1];
-        std::thread::scope(|scope| -> Told {
+        std::thread::scope(|scope| -> AttackResult {
             let sent = scope.spawn(move || writer.write_all(&all).and_then(|()| writer.shutdown(Shutdown::Write)));
             while let Some(reply) = stream.receive()? {
                 let known = answered.get_mut(raw::xid(&reply) as usize).ok_or("a reply to nothing")?;

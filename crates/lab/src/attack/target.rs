@@ -18,7 +18,7 @@ use super::reference_client;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Stage {
+pub(super) struct ServerLimits {
     /// Open file limit, which also limits connections.
     pub(super) files_max: Option<u32>,
     /// Bytes of a memory file system to serve. Needs root.
@@ -62,7 +62,7 @@ pub(super) struct Ended {
 
 impl Target {
     /// Starts `program`, which exports `/srv` and `/other` in a fresh directory.
-    pub(super) fn start(program: &Path, stage: Stage) -> io::Result<Target> {
+    pub(super) fn start(program: &Path, stage: ServerLimits) -> io::Result<Target> {
         let dir = tempfile::tempdir()?;
         let [srv, other, state] = ["srv", "other", "state"].map(|name| dir.path().join(name));
         fs::create_dir(&srv)?;

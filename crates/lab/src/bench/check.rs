@@ -7,7 +7,7 @@ use remora_wire::nfs3::{Proc, Stable, Status};
 use remora_wire::rpc::{Outcome, ReplyHeader};
 use remora_wire::{Reader, Xdr};
 
-use super::plan::{Head, Image, Kind, Step, xorshift};
+use super::plan::{CallKind, Head, Image, Step, xorshift};
 use super::socket::Fault;
 
 /// `fattr3`, bytes.
@@ -103,13 +103,13 @@ pub(super) fn check(
         status => return Err(refused(proc, status)),
     }
     let brought = match step.kind {
-        Kind::Read(len) => read(c, len).and_then(|data| {
+        CallKind::Read(len) => read(c, len).and_then(|data| {
             let expected = image.bytes(head.span, number, len as usize);
             if same(data, expected, random) { Ok(moved(len)) } else { Err("the data are not those that were written") }
         }),
-        Kind::Write(len, stable) => write(c, len, stable),
-        Kind::Page => page(c),
-        Kind::Plain | Kind::Name => plain(c, proc).map(|()| Brought::default()),
+        CallKind::Write(len, stable) => write(c, len, stable),
+        CallKind::Page => page(c),
+        CallKind::Plain | CallKind::Name => plain(c, proc).map(|()| Brought::default()),
     };
     brought.map_err(wrong)
 }
@@ -271,13 +271,13 @@ mod tests {
         out
     }
 
-    fn judge_repeated(kind: Kind, proc: Proc, bytes: &[u8], repeated: bool) -> Result<Brought, Fault> {
+    fn judge_repeated(kind: CallKind, proc: Proc, bytes: &[u8], repeated: bool) -> Result<Brought, Fault> {
         let head = Head { bytes: vec![], at: 0, span: SPAN };
         let step = Step { proc, heads: vec![], kind };
         check(bytes, &step, &head, 512, repeated, &mut 1, &Image::new(4096))
     }
 
-    fn judge(kind: Kind, reply: &Reply) -> Result<Brought, Fault> {
+    fn judge(kind: CallKind, reply: &Reply) -> Result<Brought, Fault> {
         judge_repeated(kind, reply.proc(), &message(Outcome::Success, Some(reply)), false)
     }
 
@@ -285,7 +285,7 @@ mod tests {
         Bytes::copy_from_slice(Image::new(4096).range(&(at..at + 512)))
     }
 
-    fn good() -> Vec<(Kind, Reply)> {
+    fn good() -> Vec<(CallKind, Reply)> {
         let fh = || Fh(Bytes::from_static(b"abcde"));
         let wcc = || Wcc { before: Some(attr().wcc()), after: Some(attr()) };
         let stat = FsStatOk {
@@ -303,19 +303,19 @@ mod tests {
         let made = MadeOk { fh: Some(fh()), attr: None, dir: wcc() };
         let write = WriteOk { wcc: wcc(), count: 512, committed: Stable::FileSync, verf: [1; 8] };
         vec![
-            (Kind::Plain, Reply::Null),
-            (Kind::Plain, Reply::GetAttr(Ok(attr()))),
-            (Kind::Plain, Reply::SetAttr(Ok(wcc()))),
-            (Kind::Plain, Reply::Lookup(Ok(LookupOk { fh: fh(), attr: Some(attr()), dir: None }))),
-            (Kind::Plain, Reply::Access(Ok(AccessOk { attr: None, access: 3 }))),
-            (Kind::Plain, Reply::ReadLink(Ok(ReadLinkOk { attr: Some(attr()), target: "x".into() }))),
-            (Kind::Plain, Reply::FsStat(Ok(stat))),
-            (Kind::Plain, Reply::Commit(Ok(CommitOk { wcc: wcc(), verf: [0; 8] }))),
-            (Kind::Name, Reply::Create(Ok(made))),
-            (Kind::Name, Reply::Remove(Ok(Wcc::NONE))),
-            (Kind::Read(512), Reply::Read(Ok(ReadOk { attr: None, count: 512, eof: false, data: data(512) }))),
-            (Kind::Write(512, Stable::FileSync), Reply::Write(Ok(write))),
-            (Kind::Page, Reply::ReadDirPlus(Ok(ReadDirPlusOk { dir: Some(attr()), verf: [3; 8], entries }))),
+            (CallKind::Plain, Reply::Null),
+            (CallKind::Plain, Reply::GetAttr(Ok(attr()))),
+            (CallKind::Plain, Reply::SetAttr(Ok(wcc()))),
+            (CallKind::Plain, Reply::Lookup(Ok(LookupOk { fh: fh(), attr: Some(attr()), dir: None }))),
+            (CallKind::Plain, Reply::Access(Ok(AccessOk { attr: None, access: 3 }))),
+            (CallKind::Plain, Reply::ReadLink(Ok(ReadLinkOk { attr: Some(attr()), target: "x".into() }))),
+            (CallKind::Plain, Reply::FsStat(Ok(stat))),
+            (CallKind::Plain, Reply::Commit(Ok(CommitOk { wcc: wcc(), verf: [0; 8] }))),
+            (CallKind::Name, Reply::Create(Ok(made))),
+            (CallKind::Name, Reply::Remove(Ok(Wcc::NONE))),
+            (CallKind::Read(512), Reply::Read(Ok(ReadOk { attr: None, count: 512, eof: false, data: data(512) }))),
+            (CallKind::Write(512, Stable::FileSync), Reply::Write(Ok(write))),
+            (CallKind::Page, Reply::ReadDirPlus(Ok(ReadDirPlusOk { dir: Some(attr()), verf: [3; 8], entries }))),
         ]
     }
 
@@ -324,8 +324,8 @@ mod tests {
         for (kind, reply) in good() {
             let bytes = message(Outcome::Success, Some(&reply));
             let brought = judge(kind, &reply).unwrap();
-            assert_eq!(brought.bytes, if matches!(kind, Kind::Read(_) | Kind::Write(..)) { 512 } else { 0 });
-            if kind == Kind::Page {
+            assert_eq!(brought.bytes, if matches!(kind, CallKind::Read(_) | CallKind::Write(..)) { 512 } else { 0 });
+            if kind == CallKind::Page {
                 assert_eq!((brought.entries, brought.next), (1, Some((5, [3; 8]))));
             }
             for cut in 0..bytes.len() {
@@ -339,35 +339,35 @@ mod tests {
     #[test]
     fn wrong_reply_fails() {
         let read = |count, data| Reply::Read(Ok(ReadOk { attr: None, count, eof: true, data }));
-        assert!(judge(Kind::Read(512), &read(512, data(0))).is_err(), "another place of the file");
-        assert!(judge(Kind::Read(512), &read(511, data(512))).is_err());
-        assert!(judge(Kind::Read(256), &read(512, data(512))).is_err());
+        assert!(judge(CallKind::Read(512), &read(512, data(0))).is_err(), "another place of the file");
+        assert!(judge(CallKind::Read(512), &read(511, data(512))).is_err());
+        assert!(judge(CallKind::Read(256), &read(512, data(512))).is_err());
         let write = |count, committed| Reply::Write(Ok(WriteOk { wcc: Wcc::NONE, count, committed, verf: [1; 8] }));
-        assert!(judge(Kind::Write(512, Stable::FileSync), &write(512, Stable::DataSync)).is_err());
-        assert!(judge(Kind::Write(512, Stable::Unstable), &write(512, Stable::DataSync)).is_ok());
-        assert!(judge(Kind::Write(512, Stable::Unstable), &write(511, Stable::Unstable)).is_err());
+        assert!(judge(CallKind::Write(512, Stable::FileSync), &write(512, Stable::DataSync)).is_err());
+        assert!(judge(CallKind::Write(512, Stable::Unstable), &write(512, Stable::DataSync)).is_ok());
+        assert!(judge(CallKind::Write(512, Stable::Unstable), &write(511, Stable::Unstable)).is_err());
         let empty = ReadDirPlusOk { dir: None, verf: [0; 8], entries: Entries { list: vec![], eof: false } };
-        assert!(judge(Kind::Page, &Reply::ReadDirPlus(Ok(empty))).is_err(), "a listing without end");
+        assert!(judge(CallKind::Page, &Reply::ReadDirPlus(Ok(empty))).is_err(), "a listing without end");
     }
 
     #[test]
     fn refusal_has_its_reason() {
         let stale = Reply::failed(Proc::GetAttr, Status::Stale);
-        assert!(matches!(judge(Kind::Plain, &stale), Err(Fault::Status { status: Status::Stale, .. })));
+        assert!(matches!(judge(CallKind::Plain, &stale), Err(Fault::Status { status: Status::Stale, .. })));
         let denied = message(Outcome::AuthError(5), None);
-        assert!(matches!(judge_repeated(Kind::Plain, Proc::GetAttr, &denied, false), Err(Fault::Rpc { .. })));
+        assert!(matches!(judge_repeated(CallKind::Plain, Proc::GetAttr, &denied, false), Err(Fault::Rpc { .. })));
         let mut call = Vec::new();
         [7u32, 0, 2].iter().for_each(|w| w.encode(&mut call));
         OpaqueAuth::none().encode(&mut call);
-        assert!(matches!(judge_repeated(Kind::Plain, Proc::GetAttr, &call, false), Err(Fault::Foreign(_))));
+        assert!(matches!(judge_repeated(CallKind::Plain, Proc::GetAttr, &call, false), Err(Fault::Foreign(_))));
     }
 
     #[test]
     fn retransmitted_call_may_find_its_own_effect() {
         for (proc, status) in [(Proc::Create, Status::Exist), (Proc::Remove, Status::NoEnt)] {
             let bytes = message(Outcome::Success, Some(&Reply::failed(proc, status)));
-            assert!(judge_repeated(Kind::Name, proc, &bytes, true).is_ok());
-            assert!(judge_repeated(Kind::Name, proc, &bytes, false).is_err());
+            assert!(judge_repeated(CallKind::Name, proc, &bytes, true).is_ok());
+            assert!(judge_repeated(CallKind::Name, proc, &bytes, false).is_err());
         }
     }
 }

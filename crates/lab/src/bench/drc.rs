@@ -122,7 +122,7 @@ fn key_cost(argument_bytes: usize) -> Option<KeyCost> {
 }
 
 /// A cache and requests for it.
-struct Bench {
+struct CacheBench {
     cache: Cache,
     live: Connections,
     keys: Keys,
@@ -134,7 +134,7 @@ struct Bench {
 }
 
 fn cost(mode: &'static str, fill: usize) -> Option<CacheCost> {
-    let mut bench = Bench::new(config(mode, fill));
+    let mut bench = CacheBench::new(config(mode, fill));
     let (mut miss, mut insert, mut hit) = (Vec::new(), Vec::new(), Vec::new());
     let mut answered = Vec::new();
     while answered.len() < fill {
@@ -155,11 +155,11 @@ fn cost(mode: &'static str, fill: usize) -> Option<CacheCost> {
     Some(CacheCost { mode, fill, bytes, miss_ns, insert_ns, hit_ns: Summary::of(&hit) })
 }
 
-impl Bench {
-    fn new(config: Config) -> Bench {
+impl CacheBench {
+    fn new(config: Config) -> CacheBench {
         let mut live = Connections::default();
         (0..CLIENTS).for_each(|n| live.heard(peer(n), Some(n as u32)));
-        Bench {
+        CacheBench {
             cache: Cache::new(config),
             live,
             keys: Keys::new(1),
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn cache_form_recognises_its_duplicates() {
         for (mode, recognises) in [("off", false), ("reference", false), ("juszczak", true), ("full", true)] {
-            let mut bench = Bench::new(config(mode, 10_000));
+            let mut bench = CacheBench::new(config(mode, 10_000));
             let (requests, ..) = bench.round();
             assert_eq!(requests.len(), BATCH);
             assert_eq!(bench.hits(&requests).is_some(), recognises, "{mode}");

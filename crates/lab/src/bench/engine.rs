@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 use remora_client::Transport;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::lane::{Lane, Share, Tally};
+use super::lane::{Lane, LaneTally, Share};
 use super::outbox::Outbox;
-use super::plan::{Image, Plan};
+use super::plan::{CallPlan, Image};
 use super::socket::{Fault, Socket};
 
 /// Interval of the retransmission check for datagrams.
 const LOOK: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Debug)]
-pub(super) struct Load {
+pub(super) struct RunLoad {
     pub(super) server: SocketAddr,
     pub(super) transport: Transport,
     /// Concurrent scripts on all connections.
@@ -43,8 +43,8 @@ pub(super) enum Length {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Done {
-    pub(super) tally: Tally,
+pub(super) struct EngineRun {
+    pub(super) tally: LaneTally,
     pub(super) seconds: f64,
     /// Utilisation of the busiest generator thread; 1 is a whole processor.
     pub(super) busy: f64,
@@ -54,7 +54,7 @@ pub(super) struct Done {
 }
 
 /// Runs `plan` under `load`. Connections are open before the first call.
-pub(super) fn run(plan: &Plan, image: &Image, load: &Load, stop: &AtomicBool) -> Result<Done, Fault> {
+pub(super) fn run(plan: &CallPlan, image: &Image, load: &RunLoad, stop: &AtomicBool) -> Result<EngineRun, Fault> {
     let connections = load.connections.max(1);
     let depth = load.outstanding.div_ceil(connections);
     let sockets: Vec<Socket> =
@@ -93,7 +93,7 @@ pub(super) fn run(plan: &Plan, image: &Image, load: &Load, stop: &AtomicBool) ->
         }
         result
     };
-    let results: Vec<Result<(Tally, f64), Fault>> = thread::scope(|scope| {
+    let results: Vec<Result<(LaneTally, f64), Fault>> = thread::scope(|scope| {
         let threads: Vec<_> =
             sockets.into_iter().enumerate().map(|(nth, s)| scope.spawn(move || work(nth, s))).collect();
         threads.into_iter().map(|t| t.join().unwrap_or(Err(Fault::Interrupted))).collect()
@@ -101,9 +101,9 @@ pub(super) fn run(plan: &Plan, image: &Image, load: &Load, stop: &AtomicBool) ->
     sum_up(results, start, load.length)
 }
 
-fn sum_up(results: Vec<Result<(Tally, f64), Fault>>, start: Instant, length: Length) -> Result<Done, Fault> {
+fn sum_up(results: Vec<Result<(LaneTally, f64), Fault>>, start: Instant, length: Length) -> Result<EngineRun, Fault> {
     let wall = start.elapsed().as_secs_f64();
-    let (mut tally, mut cpu, mut most) = (Tally::new(), 0.0, 0.0_f64);
+    let (mut tally, mut cpu, mut most) = (LaneTally::new(), 0.0, 0.0_f64);
     let mut fault = None;
     for result in results {
         match result {
@@ -124,11 +124,11 @@ fn sum_up(results: Vec<Result<(Tally, f64), Fault>>, start: Instant, length: Len
         (Length::Time { measured, .. }, _) => measured.as_secs_f64(),
         (Length::Scripts(_), last) => last.map_or(wall, |t| (t - start).as_secs_f64()),
     };
-    Ok(Done { tally, seconds, busy: most / wall.max(1e-9), cpu, wall })
+    Ok(EngineRun { tally, seconds, busy: most / wall.max(1e-9), cpu, wall })
 }
 
 struct Thread<'a> {
-    plan: &'a Plan,
+    plan: &'a CallPlan,
     image: &'a Image,
     patience: Duration,
     stops: [&'a AtomicBool; 2],
@@ -136,7 +136,7 @@ struct Thread<'a> {
 
 impl Thread<'_> {
     /// Returns the counts and the processor time in seconds.
-    fn work(&self, mut socket: Socket, share: Share) -> Result<(Tally, f64), Fault> {
+    fn work(&self, mut socket: Socket, share: Share) -> Result<(LaneTally, f64), Fault> {
         let mut now = Instant::now();
         let mut lane = Lane::new(self.plan, self.image, share, now);
         let mut out = Outbox::default();
@@ -200,7 +200,7 @@ mod tests {
     use remora_wire::rpc::{OpaqueAuth, Outcome, ReplyHeader};
 
     use super::*;
-    use crate::bench::plan::{Encoder, Kind, Script, Span, Unit};
+    use crate::bench::plan::{CallKind, CountedUnit, Encoder, Script, Span};
 
     const LEN: u32 = 256;
     const SPAN: Span = Span { base: 0, len: LEN as usize };
@@ -229,15 +229,15 @@ mod tests {
         at
     }
 
-    fn plan(call: Call, kind: Kind) -> Plan {
+    fn plan(call: Call, kind: CallKind) -> CallPlan {
         let encoder = Encoder { cred: OpaqueAuth::none() };
-        Plan::new(vec![Script::single(1, encoder.step(kind, vec![(call, SPAN)]))], Unit::Script).unwrap()
+        CallPlan::new(vec![Script::single(1, encoder.step(kind, vec![(call, SPAN)]))], CountedUnit::Script).unwrap()
     }
 
     /// Runs one script against `server` with a patience of 1 s and a long time limit.
-    fn one(plan: &Plan, server: SocketAddr) -> Result<Done, Fault> {
+    fn one(plan: &CallPlan, server: SocketAddr) -> Result<EngineRun, Fault> {
         let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
-        let load = Load {
+        let load = RunLoad {
             server,
             transport: Transport::Tcp,
             outstanding: 1,
@@ -262,11 +262,11 @@ mod tests {
         })
     }
 
-    fn read() -> (Plan, Reply) {
+    fn read() -> (CallPlan, Reply) {
         let fh = Fh(Bytes::from_static(b"file"));
         let data = Bytes::copy_from_slice(Image::new(SPAN.len).bytes(SPAN, 0, SPAN.len));
         let reply = Reply::Read(Ok(ReadOk { attr: None, count: LEN, eof: false, data }));
-        (plan(Call::Read(ReadArgs { fh, offset: 0, count: LEN }), Kind::Read(LEN)), reply)
+        (plan(Call::Read(ReadArgs { fh, offset: 0, count: LEN }), CallKind::Read(LEN)), reply)
     }
 
     #[test]
@@ -293,7 +293,7 @@ mod tests {
             let entries = Entries { list: vec![entry], eof: false };
             let reply = Reply::ReadDirPlus(Ok(ReadDirPlusOk { dir: None, verf: [0; 8], entries }));
             let args = ReadDirPlusArgs { dir: dir.clone(), cookie: 0, verf: [0; 8], dir_count: 512, max_count: 512 };
-            let done = one(&plan(Call::ReadDirPlus(args), Kind::Page), server(reply, 1000, Duration::ZERO));
+            let done = one(&plan(Call::ReadDirPlus(args), CallKind::Page), server(reply, 1000, Duration::ZERO));
             assert!(matches!(done, Err(Fault::Foreign(_))), "{done:?}");
         }
     }

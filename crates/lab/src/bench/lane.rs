@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use super::check;
 use super::check::check;
 use super::outbox::Outbox;
-use super::plan::{Head, Image, Kind, Plan, Step, Unit, xorshift};
+use super::plan::{CallKind, CallPlan, CountedUnit, Head, Image, Step, xorshift};
 use super::socket::Fault;
 
 pub(super) const DEPTH_MAX: usize = 1 << SLOT_BITS;
@@ -42,7 +42,7 @@ pub(super) struct Share {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Tally {
+pub(super) struct LaneTally {
     /// Calls or scripts, by the plan's unit.
     pub(super) operations: u64,
     pub(super) bytes: u64,
@@ -54,13 +54,13 @@ pub(super) struct Tally {
     pub(super) last: Option<Instant>,
 }
 
-impl Tally {
-    pub(super) fn new() -> Tally {
+impl LaneTally {
+    pub(super) fn new() -> LaneTally {
         let latency = Histogram::new_with_bounds(1, LATENCY_MAX, 3).expect("three digits from 1 ns up are possible");
-        Tally { operations: 0, bytes: 0, entries: 0, lost: 0, late: 0, latency, last: None }
+        LaneTally { operations: 0, bytes: 0, entries: 0, lost: 0, late: 0, latency, last: None }
     }
 
-    pub(super) fn add(&mut self, other: &Tally) {
+    pub(super) fn add(&mut self, other: &LaneTally) {
         self.operations += other.operations;
         self.bytes += other.bytes;
         self.entries += other.entries;
@@ -89,7 +89,7 @@ struct Slot {
 }
 
 pub(super) struct Lane<'p> {
-    plan: &'p Plan,
+    plan: &'p CallPlan,
     image: &'p Image,
     share: Share,
     slots: Vec<Slot>,
@@ -100,11 +100,11 @@ pub(super) struct Lane<'p> {
     names: u64,
     /// Bytes written so far to the file of all connections.
     written: u64,
-    pub(super) tally: Tally,
+    pub(super) tally: LaneTally,
 }
 
 impl<'p> Lane<'p> {
-    pub(super) fn new(plan: &'p Plan, image: &'p Image, share: Share, now: Instant) -> Lane<'p> {
+    pub(super) fn new(plan: &'p CallPlan, image: &'p Image, share: Share, now: Instant) -> Lane<'p> {
         let mut random = share.seed ^ (share.nth + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         (0..4).for_each(|_| _ = xorshift(&mut random));
         let mut nonce = share.nonce ^ (share.nth + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -124,7 +124,7 @@ impl<'p> Lane<'p> {
             random,
             names: nonce >> 32 << NAME_BITS,
             written: 0,
-            tally: Tally::new(),
+            tally: LaneTally::new(),
         }
     }
 
@@ -157,16 +157,16 @@ impl<'p> Lane<'p> {
         let Some(step) = self.plan.step(script, 0) else { return 0 };
         let span = head(step, file).map_or(0, |h| h.span.len as u64);
         match step.kind {
-            Kind::Plain | Kind::Page => 0,
-            Kind::Name => {
+            CallKind::Plain | CallKind::Page => 0,
+            CallKind::Name => {
                 self.names += 1;
                 self.names
             }
-            Kind::Read(len) => {
+            CallKind::Read(len) => {
                 let blocks = (span / u64::from(len.max(1))).max(1);
                 xorshift(&mut self.random) % blocks * u64::from(len)
             }
-            Kind::Write(len, _) => {
+            CallKind::Write(len, _) => {
                 // Connections start at different offsets of the file.
                 let blocks = (span / u64::from(len.max(1))).max(1);
                 let block = blocks * self.share.nth / self.share.of.max(1) + self.written;
@@ -199,7 +199,7 @@ impl<'p> Lane<'p> {
         slot.xid = None;
         let (began, called) = (slot.began, slot.called);
         let more = match brought.next {
-            Some((cookie, verf)) if step.kind == Kind::Page => {
+            Some((cookie, verf)) if step.kind == CallKind::Page => {
                 (slot.number, slot.verf) = (cookie, verf);
                 slot.listed += brought.entries + brought.dots;
                 // Cookies may form a loop.
@@ -217,9 +217,9 @@ impl<'p> Lane<'p> {
             self.tally.bytes += brought.bytes;
             self.tally.entries += brought.entries;
             match self.plan.unit {
-                Unit::Call => self.count(now, called),
-                Unit::Script if !more => self.count(now, began),
-                Unit::Script => {}
+                CountedUnit::Call => self.count(now, called),
+                CountedUnit::Script if !more => self.count(now, began),
+                CountedUnit::Script => {}
             }
         }
         if more {
@@ -257,12 +257,12 @@ fn head(step: &Step, file: usize) -> Option<&Head> {
     step.heads.get(file % step.heads.len().max(1))
 }
 
-fn send(plan: &Plan, image: &Image, slot: &Slot, xid: u32, out: &mut Outbox) {
+fn send(plan: &CallPlan, image: &Image, slot: &Slot, xid: u32, out: &mut Outbox) {
     let Some(step) = plan.step(slot.script, slot.step) else { return };
     let Some(head) = head(step, slot.file) else { return };
     let number = slot.number;
     let body = match step.kind {
-        Kind::Write(len, _) => {
+        CallKind::Write(len, _) => {
             let from = head.span.base + usize::try_from(number).unwrap_or(0);
             from..from + image.bytes(head.span, number, len as usize).len()
         }
@@ -271,10 +271,10 @@ fn send(plan: &Plan, image: &Image, slot: &Slot, xid: u32, out: &mut Outbox) {
     out.push(&head.bytes, body, |copy| {
         Head::set_xid(copy, xid);
         match step.kind {
-            Kind::Plain => {}
-            Kind::Name => head.set_name(copy, number),
-            Kind::Read(_) | Kind::Write(..) => head.set_number(copy, number),
-            Kind::Page => {
+            CallKind::Plain => {}
+            CallKind::Name => head.set_name(copy, number),
+            CallKind::Read(_) | CallKind::Write(..) => head.set_number(copy, number),
+            CallKind::Page => {
                 head.set_number(copy, number);
                 head.set_verifier(copy, &slot.verf);
             }
@@ -293,12 +293,12 @@ mod tests {
     use crate::bench::operations;
     use crate::bench::plan::Encoder;
 
-    fn plan() -> Plan {
+    fn plan() -> CallPlan {
         let encoder = Encoder { cred: OpaqueAuth::none() };
         operations::creation(&Fh(Bytes::from_static(b"dir")), &encoder).unwrap()
     }
 
-    fn lane<'p>(plan: &'p Plan, image: &'p Image, nonce: u64, now: Instant) -> Lane<'p> {
+    fn lane<'p>(plan: &'p CallPlan, image: &'p Image, nonce: u64, now: Instant) -> Lane<'p> {
         let share =
             Share { nth: 0, of: 1, depth: 4, scripts: Some(6), files: 0, seed: 1, nonce, from: now, until: None };
         Lane::new(plan, image, share, now)

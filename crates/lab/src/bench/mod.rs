@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use engine::{Length, Load};
+use engine::{Length, RunLoad};
 use indicatif::ProgressBar;
 use options::{FILL_OUTSTANDING, LISTINGS};
 use plan::{Encoder, Image};
@@ -34,13 +34,13 @@ use remora_client::{Config, Transport};
 use remora_host::client::ClientError;
 use remora_host::{Clock, client};
 use remora_wire::rpc::OpaqueAuth;
-use scratch::{Files, Needs, Scratch};
+use scratch::{FileNeeds, Scratch, ScratchFiles};
 
 use super::report::progress::bar;
 
 pub use operations::{ALL, Operation, named};
-pub use options::{BenchError, CONNECTIONS_MAX, FILES_MAX, OUTSTANDING_MAX, Options, Place, ROUNDS_MAX};
-pub use report::{Latency, Measured, OperationReport, Ratio, Report, RunReport, Settings, Skipped};
+pub use options::{BenchError, BenchTarget, CONNECTIONS_MAX, FILES_MAX, OUTSTANDING_MAX, Options, ROUNDS_MAX};
+pub use report::{BenchSettings, Latency, OperationReport, Report, RunReport, ServerMeasurement, ServerRatio, Skipped};
 pub use socket::Fault;
 
 /// A scratch directory that could not be removed.
@@ -56,7 +56,7 @@ pub async fn run(options: Options, stop: Arc<AtomicBool>) -> (Result<Report, Ben
     let runs = options.operations.len() * options.rounds * options.targets.len();
     let bar = bar(runs as u64, "runs", options.bar);
     bar.enable_steady_tick(Duration::from_millis(200));
-    let bench = Bench { image: Arc::new(scratch::image()), stop, bar, options };
+    let bench = Benchmark { image: Arc::new(scratch::image()), stop, bar, options };
     let mut sites = Vec::new();
     let result = bench.all(&mut sites).await;
     bench.bar.finish_and_clear();
@@ -78,7 +78,7 @@ struct Site {
 }
 
 impl Site {
-    async fn mount(place: &Place, options: &Options) -> Result<Site, BenchError> {
+    async fn mount(place: &BenchTarget, options: &Options) -> Result<Site, BenchError> {
         let url = place.url.clone();
         let failed = |source| BenchError::Client { url: url.clone(), source };
         let transport = place.target.transport.unwrap_or(Transport::Tcp);
@@ -100,14 +100,14 @@ impl Site {
     }
 }
 
-struct Bench {
+struct Benchmark {
     options: Options,
     image: Arc<Image>,
     stop: Arc<AtomicBool>,
     bar: ProgressBar,
 }
 
-impl Bench {
+impl Benchmark {
     /// Mounts, prepares and measures. `sites` gets everything that was mounted, even after a failure.
     async fn all(&self, sites: &mut Vec<Site>) -> Result<Report, BenchError> {
         self.bar.set_message("preparing");
@@ -130,7 +130,7 @@ impl Bench {
                 self.bar.inc((self.options.rounds * sites.len()) as u64);
                 continue;
             }
-            let mut done: Vec<Vec<engine::Done>> = vec![Vec::new(); sites.len()];
+            let mut done: Vec<Vec<engine::EngineRun>> = vec![Vec::new(); sites.len()];
             for round in 0..self.options.rounds {
                 for nth in order(sites.len(), &mut orders) {
                     self.bar.set_message(operation.name);
@@ -144,9 +144,9 @@ impl Bench {
         Ok(report)
     }
 
-    async fn prepare(&self, site: &Site) -> Result<Files, BenchError> {
+    async fn prepare(&self, site: &Site) -> Result<ScratchFiles, BenchError> {
         let failed = |source| BenchError::Client { url: site.url.clone(), source };
-        let needs = self.options.operations.iter().map(Operation::needs).fold(Needs::default(), Needs::and);
+        let needs = self.options.operations.iter().map(Operation::needs).fold(FileNeeds::default(), FileNeeds::and);
         let files = tokio::select! {
             files = site.scratch.fill(&self.image, needs) => files.map_err(failed)?,
             () = stopped(&self.stop) => return Err(BenchError::Interrupted),
@@ -155,7 +155,7 @@ impl Bench {
             self.bar.set_message("making files");
             let plan = operations::creation(many, &self.encoder()).ok_or(BenchError::Local("nothing to create"))?;
             let length = Length::Scripts(self.options.files);
-            let load = Load { outstanding: FILL_OUTSTANDING, connections: 1, length, ..self.load(site, 0)? };
+            let load = RunLoad { outstanding: FILL_OUTSTANDING, connections: 1, length, ..self.load(site, 0)? };
             self.on_threads(plan, load).await.map_err(|e| site.fault("making files", e))?;
         }
         Ok(files)
@@ -165,9 +165,9 @@ impl Bench {
         &self,
         operation: &Operation,
         site: &Site,
-        files: &Files,
+        files: &ScratchFiles,
         round: usize,
-    ) -> Result<engine::Done, BenchError> {
+    ) -> Result<engine::EngineRun, BenchError> {
         let plan = operation.plan(files, &self.encoder(), &self.image, site.scratch.transport());
         let plan = plan.ok_or(BenchError::Local("a file that is needed was not made"))?;
         let mut load = self.load(site, round)?;
@@ -187,13 +187,13 @@ impl Bench {
     }
 
     /// The load of a run, the same for all servers in a round.
-    fn load(&self, site: &Site, round: usize) -> Result<Load, BenchError> {
+    fn load(&self, site: &Site, round: usize) -> Result<RunLoad, BenchError> {
         let options = &self.options;
         let length = match options.count {
             Some(n) => Length::Scripts(n),
             None => Length::Time { warm_up: options.warm_up, measured: options.duration },
         };
-        Ok(Load {
+        Ok(RunLoad {
             server: site.server,
             transport: site.scratch.transport(),
             outstanding: options.outstanding,
@@ -206,7 +206,7 @@ impl Bench {
         })
     }
 
-    async fn on_threads(&self, plan: plan::Plan, load: Load) -> Result<engine::Done, Fault> {
+    async fn on_threads(&self, plan: plan::CallPlan, load: RunLoad) -> Result<engine::EngineRun, Fault> {
         let (image, stop) = (self.image.clone(), self.stop.clone());
         let work = tokio::task::spawn_blocking(move || engine::run(&plan, &image, &load, &stop));
         work.await.unwrap_or(Err(Fault::Interrupted))

@@ -7,8 +7,8 @@ use remora_wire::nfs3::{
     ReadDirPlusArgs, SetAttr, SetAttrArgs, SetTime, Stable, WriteArgs,
 };
 
-use super::plan::{Encoder, Image, Kind, NAME_LEN, Plan, Script, Span, Step, Unit, filling};
-use super::scratch::{Files, Needs};
+use super::plan::{CallKind, CallPlan, CountedUnit, Encoder, Image, NAME_LEN, Script, Span, Step, filling};
+use super::scratch::{FileNeeds, ScratchFiles};
 
 /// Most file data of a call over UDP: a datagram without header space.
 const DATAGRAM_DATA_MAX: u32 = 60 << 10;
@@ -22,11 +22,11 @@ const MIX_BLOCK: u32 = 8 << 10;
 pub struct Operation {
     pub name: &'static str,
     pub about: &'static str,
-    pub(super) work: Work,
+    pub(super) work: OperationKind,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Work {
+pub(super) enum OperationKind {
     Null,
     GetAttr,
     Lookup,
@@ -39,25 +39,37 @@ pub(super) enum Work {
     Mix,
 }
 
-const fn operation(name: &'static str, work: Work, about: &'static str) -> Operation {
+const fn operation(name: &'static str, work: OperationKind, about: &'static str) -> Operation {
     Operation { name, about, work }
 }
 
 /// All operations, in the order of execution.
 pub const ALL: &[Operation] = &[
-    operation("null", Work::Null, "NULL: the RPC layer alone"),
-    operation("getattr", Work::GetAttr, "GETATTR of 64 files in turn"),
-    operation("lookup", Work::Lookup, "LOOKUP of 64 names in a directory"),
-    operation("access", Work::Access, "ACCESS of 64 files"),
-    operation("read-4k", Work::Read(4 << 10), "READ of 4 KiB at random places of a 16 MiB file"),
-    operation("read-64k", Work::Read(64 << 10), "READ of 64 KiB"),
-    operation("read-1m", Work::Read(1 << 20), "READ of 1 MiB"),
-    operation("write-64k", Work::Write(64 << 10, Stable::Unstable), "WRITE UNSTABLE of 64 KiB, one behind the other"),
-    operation("write-sync-4k", Work::Write(4 << 10, Stable::FileSync), "WRITE FILE_SYNC of 4 KiB, all to one file"),
-    operation("create-remove", Work::CreateRemove, "CREATE of a new name, then REMOVE of it; each call counts"),
-    operation("commit", Work::WriteCommit, "WRITE UNSTABLE of 4 KiB, then COMMIT of it; each call counts"),
-    operation("readdirplus", Work::List, "READDIRPLUS of a whole directory (--files); a listing counts"),
-    operation("mix", Work::Mix, "the mix of calls of SPECsfs2008 for NFSv3, 8 KiB a READ or WRITE"),
+    operation("null", OperationKind::Null, "NULL: the RPC layer alone"),
+    operation("getattr", OperationKind::GetAttr, "GETATTR of 64 files in turn"),
+    operation("lookup", OperationKind::Lookup, "LOOKUP of 64 names in a directory"),
+    operation("access", OperationKind::Access, "ACCESS of 64 files"),
+    operation("read-4k", OperationKind::Read(4 << 10), "READ of 4 KiB at random places of a 16 MiB file"),
+    operation("read-64k", OperationKind::Read(64 << 10), "READ of 64 KiB"),
+    operation("read-1m", OperationKind::Read(1 << 20), "READ of 1 MiB"),
+    operation(
+        "write-64k",
+        OperationKind::Write(64 << 10, Stable::Unstable),
+        "WRITE UNSTABLE of 64 KiB, one behind the other",
+    ),
+    operation(
+        "write-sync-4k",
+        OperationKind::Write(4 << 10, Stable::FileSync),
+        "WRITE FILE_SYNC of 4 KiB, all to one file",
+    ),
+    operation(
+        "create-remove",
+        OperationKind::CreateRemove,
+        "CREATE of a new name, then REMOVE of it; each call counts",
+    ),
+    operation("commit", OperationKind::WriteCommit, "WRITE UNSTABLE of 4 KiB, then COMMIT of it; each call counts"),
+    operation("readdirplus", OperationKind::List, "READDIRPLUS of a whole directory (--files); a listing counts"),
+    operation("mix", OperationKind::Mix, "the mix of calls of SPECsfs2008 for NFSv3, 8 KiB a READ or WRITE"),
 ];
 
 /// The named operations, each once, in the order of [`ALL`]; an unknown name is the error.
@@ -70,17 +82,21 @@ pub fn named(names: &[String]) -> Result<Vec<Operation>, String> {
 
 impl Operation {
     pub(super) fn lists(&self) -> bool {
-        self.work == Work::List
+        self.work == OperationKind::List
     }
 
-    pub(super) fn needs(&self) -> Needs {
-        let mut needs = Needs::default();
+    pub(super) fn needs(&self) -> FileNeeds {
+        let mut needs = FileNeeds::default();
         match self.work {
-            Work::Write(_, Stable::FileSync | Stable::DataSync) => needs.sync = true,
-            Work::Read(_) | Work::Write(..) | Work::WriteCommit => needs.data = true,
-            Work::List => needs.many = true,
-            Work::Mix => needs.small = true,
-            Work::Null | Work::GetAttr | Work::Lookup | Work::Access | Work::CreateRemove => {}
+            OperationKind::Write(_, Stable::FileSync | Stable::DataSync) => needs.sync = true,
+            OperationKind::Read(_) | OperationKind::Write(..) | OperationKind::WriteCommit => needs.data = true,
+            OperationKind::List => needs.many = true,
+            OperationKind::Mix => needs.small = true,
+            OperationKind::Null
+            | OperationKind::GetAttr
+            | OperationKind::Lookup
+            | OperationKind::Access
+            | OperationKind::CreateRemove => {}
         }
         needs
     }
@@ -88,8 +104,8 @@ impl Operation {
     /// Why a server with these READ and WRITE limits does not support it.
     pub(super) fn obstacle(&self, transport: Transport, read_max: u32, write_max: u32) -> Option<String> {
         let (read, write) = match self.work {
-            Work::Read(len) => (len, 0),
-            Work::Write(len, _) => (0, len),
+            OperationKind::Read(len) => (len, 0),
+            OperationKind::Write(len, _) => (0, len),
             _ => (0, 0),
         };
         if transport == Transport::Udp && read.max(write) > DATAGRAM_DATA_MAX {
@@ -102,42 +118,48 @@ impl Operation {
     }
 
     /// The calls on these files; `None` if a needed file is missing.
-    pub(super) fn plan(&self, files: &Files, encoder: &Encoder, image: &Image, transport: Transport) -> Option<Plan> {
+    pub(super) fn plan(
+        &self,
+        files: &ScratchFiles,
+        encoder: &Encoder,
+        image: &Image,
+        transport: Transport,
+    ) -> Option<CallPlan> {
         let calls = Calls { files, encoder, image, transport };
-        let unit = if self.lists() { Unit::Script } else { Unit::Call };
+        let unit = if self.lists() { CountedUnit::Script } else { CountedUnit::Call };
         let single = |step| vec![Script::single(1, step)];
         let scripts = match self.work {
-            Work::Null => single(calls.plain(vec![Call::Null])),
-            Work::GetAttr => single(calls.getattr()),
-            Work::Lookup => single(calls.lookup()),
-            Work::Access => single(calls.access()),
-            Work::Read(len) => single(calls.read(len, vec![(files.data.clone(), files.whole)])),
-            Work::Write(len, stable) => {
+            OperationKind::Null => single(calls.plain(vec![Call::Null])),
+            OperationKind::GetAttr => single(calls.getattr()),
+            OperationKind::Lookup => single(calls.lookup()),
+            OperationKind::Access => single(calls.access()),
+            OperationKind::Read(len) => single(calls.read(len, vec![(files.data.clone(), files.whole)])),
+            OperationKind::Write(len, stable) => {
                 let file = if stable == Stable::Unstable { &files.data } else { &files.sync };
                 single(calls.write(len, stable, vec![(file.clone(), files.whole)]))
             }
-            Work::CreateRemove => vec![calls.create_remove(1)],
-            Work::WriteCommit => {
+            OperationKind::CreateRemove => vec![calls.create_remove(1)],
+            OperationKind::WriteCommit => {
                 let write = calls.write(4 << 10, Stable::Unstable, vec![(files.data.clone(), files.whole)]);
                 let commit = Call::Commit(CommitArgs { fh: files.data.clone(), offset: 0, count: 0 });
                 vec![Script { weight: 1, steps: vec![write, calls.plain(vec![commit])] }]
             }
-            Work::List => single(calls.list(files.many.as_ref()?, Kind::Page)),
-            Work::Mix => calls.mix(),
+            OperationKind::List => single(calls.list(files.many.as_ref()?, CallKind::Page)),
+            OperationKind::Mix => calls.mix(),
         };
-        Plan::new(scripts, unit)
+        CallPlan::new(scripts, unit)
     }
 }
 
 /// A script that creates a file for each number from 0.
-pub(super) fn creation(dir: &Fh, encoder: &Encoder) -> Option<Plan> {
-    Plan::new(vec![Script::single(1, create(dir, encoder))], Unit::Call)
+pub(super) fn creation(dir: &Fh, encoder: &Encoder) -> Option<CallPlan> {
+    CallPlan::new(vec![Script::single(1, create(dir, encoder))], CountedUnit::Call)
 }
 
 fn create(dir: &Fh, encoder: &Encoder) -> Step {
     // UNCHECKED: a retransmission is harmless.
     let how = CreateHow::Unchecked(SetAttr { mode: Some(0o644), ..SetAttr::NONE });
-    encoder.step(Kind::Name, vec![(Call::Create(CreateArgs { at: any_name(dir), how }), Span { base: 0, len: 0 })])
+    encoder.step(CallKind::Name, vec![(Call::Create(CreateArgs { at: any_name(dir), how }), Span { base: 0, len: 0 })])
 }
 
 fn any_name(dir: &Fh) -> DirOp {
@@ -145,7 +167,7 @@ fn any_name(dir: &Fh) -> DirOp {
 }
 
 struct Calls<'a> {
-    files: &'a Files,
+    files: &'a ScratchFiles,
     encoder: &'a Encoder,
     image: &'a Image,
     transport: Transport,
@@ -153,7 +175,7 @@ struct Calls<'a> {
 
 impl Calls<'_> {
     fn plain(&self, calls: Vec<Call>) -> Step {
-        self.encoder.step(Kind::Plain, calls.into_iter().map(|c| (c, self.files.whole)).collect())
+        self.encoder.step(CallKind::Plain, calls.into_iter().map(|c| (c, self.files.whole)).collect())
     }
 
     /// The same call for each of the small files.
@@ -176,7 +198,7 @@ impl Calls<'_> {
 
     fn read(&self, len: u32, of: Vec<(Fh, Span)>) -> Step {
         let call = |(fh, span)| (Call::Read(ReadArgs { fh, offset: 0, count: len }), span);
-        self.encoder.step(Kind::Read(len), of.into_iter().map(call).collect())
+        self.encoder.step(CallKind::Read(len), of.into_iter().map(call).collect())
     }
 
     fn write(&self, len: u32, stable: Stable, of: Vec<(Fh, Span)>) -> Step {
@@ -185,16 +207,16 @@ impl Calls<'_> {
             let data = data.clone();
             (Call::Write(WriteArgs { fh, offset: 0, count: len, stable, data }), span)
         };
-        self.encoder.step(Kind::Write(len, stable), of.into_iter().map(call).collect())
+        self.encoder.step(CallKind::Write(len, stable), of.into_iter().map(call).collect())
     }
 
     fn create_remove(&self, weight: u32) -> Script {
         let remove = Call::Remove(any_name(&self.files.new));
-        let remove = self.encoder.step(Kind::Name, vec![(remove, Span { base: 0, len: 0 })]);
+        let remove = self.encoder.step(CallKind::Name, vec![(remove, Span { base: 0, len: 0 })]);
         Script { weight, steps: vec![create(&self.files.new, self.encoder), remove] }
     }
 
-    fn list(&self, dir: &Fh, kind: Kind) -> Step {
+    fn list(&self, dir: &Fh, kind: CallKind) -> Step {
         let (dir_count, max_count) = if self.transport == Transport::Udp { DATAGRAM_PAGE } else { PAGE };
         let args = ReadDirPlusArgs { dir: dir.clone(), cookie: 0, verf: [0; 8], dir_count, max_count };
         self.encoder.step(kind, vec![(Call::ReadDirPlus(args), self.files.whole)])
@@ -216,7 +238,7 @@ impl Calls<'_> {
             one(11, self.access()),
             one(10, self.write(MIX_BLOCK, Stable::Unstable, small)),
             one(4, self.each(touch)),
-            one(2, self.list(fh, Kind::Plain)),
+            one(2, self.list(fh, CallKind::Plain)),
             one(1, self.plain(vec![Call::ReadLink(self.files.link.clone())])),
             one(1, self.plain(vec![Call::ReadDir(page)])),
             one(1, self.plain(vec![Call::FsStat(fh.clone())])),

@@ -20,7 +20,7 @@ pub(super) const FILL_OUTSTANDING: usize = 64;
 #[derive(Clone, Debug)]
 pub struct Options {
     /// One server, or two to compare.
-    pub targets: Vec<Place>,
+    pub targets: Vec<BenchTarget>,
     pub operations: Vec<Operation>,
     /// Outstanding calls on all connections together, 1 to [`OUTSTANDING_MAX`].
     pub outstanding: usize,
@@ -44,7 +44,7 @@ pub struct Options {
 }
 
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct BenchTarget {
     pub url: String,
     /// The parsed URL with a transport.
     pub target: Target,

@@ -65,7 +65,7 @@ pub(super) struct Step {
     /// The call for each possible file; never empty.
     pub(super) heads: Vec<Head>,
     /// Variable part of the call, and the check of its reply.
-    pub(super) kind: Kind,
+    pub(super) kind: CallKind,
 }
 
 /// An encoded call with record mark, without file data.
@@ -79,7 +79,7 @@ pub(super) struct Head {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum CallKind {
     Plain,
     /// The name, of [`NAME_LEN`] bytes.
     Name,
@@ -92,24 +92,24 @@ pub(super) enum Kind {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Unit {
+pub(super) enum CountedUnit {
     Call,
     Script,
 }
 
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct CallPlan {
     scripts: Vec<Script>,
     weights: u64,
-    pub(super) unit: Unit,
+    pub(super) unit: CountedUnit,
 }
 
-impl Plan {
+impl CallPlan {
     /// A plan that draws scripts by weight; `None` without scripts.
-    pub(super) fn new(scripts: Vec<Script>, unit: Unit) -> Option<Plan> {
+    pub(super) fn new(scripts: Vec<Script>, unit: CountedUnit) -> Option<CallPlan> {
         let weights = scripts.iter().map(|s| u64::from(s.weight)).sum();
         let sound = |s: &Script| !s.steps.is_empty() && s.steps.iter().all(|s| !s.heads.is_empty());
-        (weights > 0 && scripts.iter().all(sound)).then_some(Plan { scripts, weights, unit })
+        (weights > 0 && scripts.iter().all(sound)).then_some(CallPlan { scripts, weights, unit })
     }
 
     pub(super) fn draw(&self, random: u64) -> usize {
@@ -142,13 +142,13 @@ pub(super) struct Encoder {
 impl Encoder {
     /// A step that sends each of `calls` to the file with the given content. File data is taken from the image at send
     /// time.
-    pub(super) fn step(&self, kind: Kind, calls: Vec<(Call, Span)>) -> Step {
+    pub(super) fn step(&self, kind: CallKind, calls: Vec<(Call, Span)>) -> Step {
         let proc = calls.first().map_or(Proc::Null, |(call, _)| call.proc());
         let heads = calls.iter().map(|(call, span)| self.head(kind, call, *span)).collect();
         Step { proc, heads, kind }
     }
 
-    fn head(&self, kind: Kind, call: &Call, span: Span) -> Head {
+    fn head(&self, kind: CallKind, call: &Call, span: Span) -> Head {
         let header = CallHeader {
             xid: 0,
             prog: nfs3::PROGRAM,
@@ -164,7 +164,7 @@ impl Encoder {
         call.encode(&mut bytes);
         let mark = mark(bytes.len() - 4);
         bytes[..4].copy_from_slice(&mark);
-        if let Kind::Write(len, _) = kind {
+        if let CallKind::Write(len, _) = kind {
             bytes.truncate(bytes.len().saturating_sub(len as usize));
         }
         Head { bytes, at, span }
@@ -244,7 +244,7 @@ mod tests {
         for handle in [1, 4, 28, 63, 64] {
             let at = DirOp { dir: fh(handle), name: Bytes::from_static(&[b'-'; NAME_LEN]) };
             let call = Call::Create(CreateArgs { at, how: CreateHow::Unchecked(SetAttr::NONE) });
-            let step = encoder().step(Kind::Name, vec![(call, SPAN)]);
+            let step = encoder().step(CallKind::Name, vec![(call, SPAN)]);
             let mut copy = step.heads[0].bytes.clone();
             Head::set_xid(&mut copy, 77);
             step.heads[0].set_name(&mut copy, 0xabc);
@@ -254,7 +254,7 @@ mod tests {
             assert_eq!((args.at.name, args.at.dir), (Bytes::from_static(b"0000000000000abc"), fh(handle)));
 
             let list = ReadDirPlusArgs { dir: fh(handle), cookie: 0, verf: [0; 8], dir_count: 1, max_count: 2 };
-            let step = encoder().step(Kind::Page, vec![(Call::ReadDirPlus(list.clone()), SPAN)]);
+            let step = encoder().step(CallKind::Page, vec![(Call::ReadDirPlus(list.clone()), SPAN)]);
             let mut copy = step.heads[0].bytes.clone();
             step.heads[0].set_number(&mut copy, 9);
             step.heads[0].set_verifier(&mut copy, &[5; 8]);
@@ -268,7 +268,7 @@ mod tests {
         let (fh, stable) = (Fh(Bytes::from_static(b"handle")), Stable::FileSync);
         let write = |offset, data| WriteArgs { fh: fh.clone(), offset, count: 16, stable, data };
         let call = Call::Write(write(0, filling(&image, 16)));
-        let step = encoder().step(Kind::Write(16, stable), vec![(call, SPAN)]);
+        let step = encoder().step(CallKind::Write(16, stable), vec![(call, SPAN)]);
         let mut copy = step.heads[0].bytes.clone();
         step.heads[0].set_number(&mut copy, 32);
         copy.extend_from_slice(image.bytes(SPAN, 32, 16));
@@ -278,11 +278,11 @@ mod tests {
 
     #[test]
     fn scripts_are_drawn_by_weight() {
-        let script = |weight| Script::single(weight, encoder().step(Kind::Plain, vec![(Call::Null, SPAN)]));
-        let plan = Plan::new(vec![script(1), script(0), script(3)], Unit::Call).unwrap();
+        let script = |weight| Script::single(weight, encoder().step(CallKind::Plain, vec![(Call::Null, SPAN)]));
+        let plan = CallPlan::new(vec![script(1), script(0), script(3)], CountedUnit::Call).unwrap();
         let drawn: Vec<usize> = (0..8).map(|n| plan.draw(n)).collect();
         assert_eq!(drawn, [0, 2, 2, 2, 0, 2, 2, 2]);
-        assert!(Plan::new(vec![script(0)], Unit::Call).is_none());
-        assert!(Plan::new(vec![Script { weight: 1, steps: vec![] }], Unit::Call).is_none());
+        assert!(CallPlan::new(vec![script(0)], CountedUnit::Call).is_none());
+        assert!(CallPlan::new(vec![Script { weight: 1, steps: vec![] }], CountedUnit::Call).is_none());
     }
 }

@@ -4,9 +4,9 @@ use hdrhistogram::Histogram;
 use remora_client::Transport;
 use serde::Serialize;
 
-use super::engine::Done;
+use super::engine::EngineRun;
 use super::operations::Operation;
-use super::options::{Options, Place};
+use super::options::{BenchTarget, Options};
 use crate::report::number::rounded;
 use crate::report::statistics::Summary;
 use crate::report::table::Table;
@@ -17,7 +17,7 @@ const BUSY_MAX: f64 = 0.9;
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     pub version: &'static str,
-    pub settings: Settings,
+    pub settings: BenchSettings,
     /// URLs, in the order of `servers` in each operation.
     pub servers: Vec<String>,
     pub operations: Vec<OperationReport>,
@@ -25,7 +25,7 @@ pub struct Report {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Settings {
+pub struct BenchSettings {
     /// `tcp` or `udp`, for each server.
     pub transport: Vec<&'static str>,
     pub outstanding: usize,
@@ -53,12 +53,12 @@ pub struct Skipped {
 pub struct OperationReport {
     pub name: &'static str,
     pub about: &'static str,
-    pub servers: Vec<Measured>,
-    pub ratio: Option<Ratio>,
+    pub servers: Vec<ServerMeasurement>,
+    pub ratio: Option<ServerRatio>,
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Measured {
+pub struct ServerMeasurement {
     pub per_second: Summary,
     /// Bytes of file data per second in the median run; 0 if none.
     pub bytes_per_second: f64,
@@ -96,7 +96,7 @@ pub struct RunReport {
 /// The first server over the second: medians of the rounds' ratios, with 95 % intervals. Rounds in which a server
 /// completed nothing have no ratio.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Ratio {
+pub struct ServerRatio {
     /// Operations per second; above 1 the first server is faster.
     pub per_second: Summary,
     /// 99th percentile of the latency; below 1 the first server is faster.
@@ -105,10 +105,10 @@ pub struct Ratio {
 
 impl Report {
     pub(super) fn new(options: &Options) -> Report {
-        let transport = |p: &Place| if p.target.transport == Some(Transport::Udp) { "udp" } else { "tcp" };
+        let transport = |p: &BenchTarget| if p.target.transport == Some(Transport::Udp) { "udp" } else { "tcp" };
         Report {
             version: env!("CARGO_PKG_VERSION"),
-            settings: Settings {
+            settings: BenchSettings {
                 transport: options.targets.iter().map(transport).collect(),
                 outstanding: options.outstanding,
                 connections: options.connections,
@@ -129,10 +129,10 @@ impl Report {
         self.skipped.push(Skipped { operation: operation.name, server: server.to_owned(), why });
     }
 
-    pub(super) fn add(&mut self, operation: &Operation, done: &[Vec<Done>]) {
-        let servers: Vec<Measured> = done.iter().filter_map(|runs| Measured::of(runs)).collect();
+    pub(super) fn add(&mut self, operation: &Operation, done: &[Vec<EngineRun>]) {
+        let servers: Vec<ServerMeasurement> = done.iter().filter_map(|runs| ServerMeasurement::of(runs)).collect();
         let ratio = match &servers[..] {
-            [a, b] => Ratio::of(a, b),
+            [a, b] => ServerRatio::of(a, b),
             _ => None,
         };
         self.operations.push(OperationReport { name: operation.name, about: operation.about, servers, ratio });
@@ -171,7 +171,7 @@ impl Report {
 
 impl OperationReport {
     fn rows(&self, two: bool, lossy: bool) -> Vec<Vec<String>> {
-        let row = |(nth, m): (usize, &Measured)| {
+        let row = |(nth, m): (usize, &ServerMeasurement)| {
             let mut row = vec![self.name.to_owned()];
             row.extend(two.then(|| if nth == 0 { "A" } else { "B" }.to_owned()));
             row.push(figure(m.per_second.median));
@@ -203,8 +203,8 @@ impl OperationReport {
     }
 }
 
-impl Measured {
-    fn of(runs: &[Done]) -> Option<Measured> {
+impl ServerMeasurement {
+    fn of(runs: &[EngineRun]) -> Option<ServerMeasurement> {
         let mut all: Option<Histogram<u64>> = None;
         for run in runs {
             match &mut all {
@@ -216,7 +216,7 @@ impl Measured {
         let runs: Vec<RunReport> = runs.iter().map(RunReport::of).collect();
         let over = |f: fn(&RunReport) -> f64| Summary::of(&runs.iter().map(f).collect::<Vec<_>>());
         let (per_second, bytes) = (over(|r| r.per_second)?, over(|r| r.bytes as f64 / r.seconds.max(1e-9))?);
-        Some(Measured { per_second, bytes_per_second: bytes.median, latency: Latency::of(&all?), runs })
+        Some(ServerMeasurement { per_second, bytes_per_second: bytes.median, latency: Latency::of(&all?), runs })
     }
 
     fn lost(&self) -> u64 {
@@ -229,7 +229,7 @@ impl Measured {
 }
 
 impl RunReport {
-    fn of(done: &Done) -> RunReport {
+    fn of(done: &EngineRun) -> RunReport {
         let tally = &done.tally;
         RunReport {
             operations: tally.operations,
@@ -256,14 +256,14 @@ impl Latency {
     }
 }
 
-impl Ratio {
-    fn of(a: &Measured, b: &Measured) -> Option<Ratio> {
+impl ServerRatio {
+    fn of(a: &ServerMeasurement, b: &ServerMeasurement) -> Option<ServerRatio> {
         let rounds = |f: fn(&RunReport) -> Option<f64>| {
             let ratio = |(a, b)| Some(f(a)? / f(b)?);
             Summary::of(&a.runs.iter().zip(&b.runs).filter_map(ratio).collect::<Vec<_>>())
         };
         let per_second = rounds(|r| r.latency.map(|_| r.per_second))?;
-        Some(Ratio { per_second, p99: rounds(|r| Some(r.latency?.p99_us))? })
+        Some(ServerRatio { per_second, p99: rounds(|r| Some(r.latency?.p99_us))? })
     }
 }
 
@@ -274,23 +274,23 @@ fn figure(x: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::lane::Tally;
+    use crate::bench::lane::LaneTally;
 
-    fn run(operations: u64, nanos: u64) -> Done {
-        let mut tally = Tally::new();
+    fn run(operations: u64, nanos: u64) -> EngineRun {
+        let mut tally = LaneTally::new();
         tally.operations = operations;
         if operations > 0 {
             tally.latency.record(nanos).unwrap();
         }
-        Done { tally, seconds: 2.0, busy: 0.1, cpu: 0.2, wall: 2.0 }
+        EngineRun { tally, seconds: 2.0, busy: 0.1, cpu: 0.2, wall: 2.0 }
     }
 
     #[test]
     fn ratio_is_the_median_of_rounds() {
-        let a: Vec<Done> = (1..=9).map(|n| run(200 * n, 1000)).collect();
-        let b: Vec<Done> = (1..=9).map(|n| run(100 * n, 4000)).collect();
-        let (a, b) = (Measured::of(&a).unwrap(), Measured::of(&b).unwrap());
-        let ratio = Ratio::of(&a, &b).unwrap();
+        let a: Vec<EngineRun> = (1..=9).map(|n| run(200 * n, 1000)).collect();
+        let b: Vec<EngineRun> = (1..=9).map(|n| run(100 * n, 4000)).collect();
+        let (a, b) = (ServerMeasurement::of(&a).unwrap(), ServerMeasurement::of(&b).unwrap());
+        let ratio = ServerRatio::of(&a, &b).unwrap();
         assert_eq!((ratio.per_second.median, ratio.per_second.low), (2.0, Some(2.0)));
         assert!((0.24..0.26).contains(&ratio.p99.median));
         assert_eq!((a.per_second.median, b.per_second.median), (500.0, 250.0));
@@ -299,12 +299,12 @@ mod tests {
 
     #[test]
     fn empty_run_has_no_latency_and_no_ratio() {
-        let some = Measured::of(&[run(100, 1000), run(100, 4000)]).unwrap();
-        let none = Measured::of(&[run(0, 0), run(0, 0)]).unwrap();
-        let one = Measured::of(&[run(0, 0), run(50, 2000)]).unwrap();
+        let some = ServerMeasurement::of(&[run(100, 1000), run(100, 4000)]).unwrap();
+        let none = ServerMeasurement::of(&[run(0, 0), run(0, 0)]).unwrap();
+        let one = ServerMeasurement::of(&[run(0, 0), run(50, 2000)]).unwrap();
         assert!(none.latency.is_none() && none.per_second.median == 0.0);
-        assert!(Ratio::of(&some, &none).is_none() && Ratio::of(&none, &some).is_none());
-        let ratio = Ratio::of(&some, &one).unwrap();
+        assert!(ServerRatio::of(&some, &none).is_none() && ServerRatio::of(&none, &some).is_none());
+        let ratio = ServerRatio::of(&some, &one).unwrap();
         assert_eq!((ratio.per_second.runs, ratio.per_second.median), (1, 2.0));
         assert!((1.9..2.1).contains(&ratio.p99.median), "{ratio:?}");
         let report = OperationReport { name: "null", about: "", servers: vec![some, one], ratio: Some(ratio) };

@@ -38,16 +38,16 @@ macro_rules! ask {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Needs {
+pub(super) struct FileNeeds {
     pub(super) small: bool,
     pub(super) data: bool,
     pub(super) sync: bool,
     pub(super) many: bool,
 }
 
-impl Needs {
-    pub(super) fn and(self, other: Needs) -> Needs {
-        Needs {
+impl FileNeeds {
+    pub(super) fn and(self, other: FileNeeds) -> FileNeeds {
+        FileNeeds {
             small: self.small || other.small,
             data: self.data || other.data,
             sync: self.sync || other.sync,
@@ -57,7 +57,7 @@ impl Needs {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Files {
+pub(super) struct ScratchFiles {
     pub(super) dir: Fh,
     pub(super) small: Vec<Small>,
     pub(super) link: Fh,
@@ -105,7 +105,7 @@ impl Scratch {
         Ok((info.read_max, info.write_max))
     }
 
-    pub(super) async fn fill(&self, image: &Image, needs: Needs) -> Result<Files> {
+    pub(super) async fn fill(&self, image: &Image, needs: FileNeeds) -> Result<ScratchFiles> {
         let whole = Span { base: 0, len: WHOLE };
         let top = self.fh.as_ref().ok_or(ClientError::Closed)?;
         let dir = mkdir(&self.session, top, "files").await?;
@@ -132,7 +132,7 @@ impl Scratch {
                 write(&self.session, fh, image, whole).await?;
             }
         }
-        Ok(Files { dir, small, link, new, many, data, sync, whole })
+        Ok(ScratchFiles { dir, small, link, new, many, data, sync, whole })
     }
 
     /// Removes the directory and its content.

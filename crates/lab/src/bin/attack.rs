@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Parser;
-use remora_lab::attack::{self, Plan, Report, Verdict};
+use remora_lab::attack::{self, AttackPlan, Report, Verdict};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     let length = Duration::try_from_secs_f64(args.seconds.clamp(0.0, 3600.0)).unwrap_or_default();
-    let plan = Plan {
+    let plan = AttackPlan {
         program: args.server,
         length,
         p99_max: Duration::from_millis(args.p99_max_ms),

@@ -19,10 +19,10 @@ use remora_host::load::{DURATION_MAX, Law, Plan, Runs, Sent};
 use rustix::fs::{Advice, fadvise};
 
 use super::options::Options;
-use super::plan::{Cell, LOADERS, PROPAGATION, System};
+use super::plan::{Cell, CopySystem, LOADERS, PROPAGATION};
 use super::predict::On;
 use super::run;
-use super::run::{Run, Sample, Stopped, Wire};
+use super::run::{FlowSample, Run, Stopped, Wire};
 use crate::wireless::job;
 use crate::wireless::real::bench::serve;
 use crate::wireless::real::program;
@@ -131,7 +131,7 @@ fn medium(on: On) -> Config {
 
 /// A bench. Fields are dropped in this order.
 #[derive(Debug)]
-pub(super) struct Bench {
+pub(super) struct CopyBench {
     ssh: Option<Ssh>,
     ftp: Option<Ftp>,
     server: Program,
@@ -144,11 +144,11 @@ pub(super) struct Bench {
 }
 
 /// Result of a copy before it is moved to its place.
-type Copied = std::result::Result<Run, Stopped>;
+type CopyResult = std::result::Result<Run, Stopped>;
 
-impl Bench {
+impl CopyBench {
     /// A bench with the servers that `systems` need.
-    pub(super) fn start(options: &Options, systems: &[System]) -> Result<Bench> {
+    pub(super) fn start(options: &Options, systems: &[CopySystem]) -> Result<CopyBench> {
         let inside = ["srv", "mobile", "state", "log", "run", "run-ssh", "run-ftp"];
         let place = options.directory.clone().unwrap_or_else(std::env::temp_dir);
         let scratch = Scratch::new(&place, "remora-copy-", &inside).map_err(failed_with(place.display()))?;
@@ -163,19 +163,19 @@ impl Bench {
         };
         let emulator = Emulator::start(setup).map_err(|e| failed(e.to_string()))?;
         let server = serve(&emulator, &scratch, &binary)?;
-        let secure = systems.iter().any(|s| matches!(s, System::Scp | System::Rsync));
+        let secure = systems.iter().any(|s| matches!(s, CopySystem::Scp | CopySystem::Rsync));
         let ssh = secure.then(|| Ssh::start(&emulator, &scratch)).transpose()?;
-        let ftp = systems.contains(&System::Ftp).then(|| Ftp::start(&emulator, &scratch)).transpose()?;
-        Ok(Bench { ssh, ftp, server, emulator, scratch, memory, binary, on: options.on(), runs: 0 })
+        let ftp = systems.contains(&CopySystem::Ftp).then(|| Ftp::start(&emulator, &scratch)).transpose()?;
+        Ok(CopyBench { ssh, ftp, server, emulator, scratch, memory, binary, on: options.on(), runs: 0 })
     }
 
     /// Copies a fresh file of random bytes. The file is not cached at the start; the copy is on disk at the end.
     /// [`Stopped`] if `stop` is set.
-    pub(super) fn copy(&mut self, cell: &Cell, seed: u64, stop: &AtomicBool) -> Result<Copied> {
+    pub(super) fn copy(&mut self, cell: &Cell, seed: u64, stop: &AtomicBool) -> Result<CopyResult> {
         self.runs += 1;
         let name = format!("file-{}", self.runs);
         let source = match cell.system {
-            System::FromMemory => self.memory.path(&name),
+            CopySystem::FromMemory => self.memory.path(&name),
             _ => self.scratch.path("mobile").join(&name),
         };
         let copy = self.scratch.path("srv").join(&name);
@@ -205,7 +205,7 @@ impl Bench {
         source: &Path,
         copy: &Path,
         stop: &AtomicBool,
-    ) -> Result<Copied> {
+    ) -> Result<CopyResult> {
         let line = self.line(cell.system, source, copy)?;
         let config = medium(self.on);
         self.emulator.begin(config, seed).map_err(|e| failed(e.to_string()))?;
@@ -265,9 +265,9 @@ impl Bench {
         self.ftp.as_mut().map_or(Ok(()), Ftp::must_run)
     }
 
-    fn sample(&self, began: Instant, load: &Background) -> Result<Sample> {
+    fn sample(&self, began: Instant, load: &Background) -> Result<FlowSample> {
         let sent = lane(&self.report()?, Side::Mobile).airtime;
-        Ok(Sample {
+        Ok(FlowSample {
             at_s: began.elapsed().as_secs_f64(),
             sent_s: sent.as_secs_f64(),
             load_packets: load.packets() as f64,
@@ -278,28 +278,28 @@ impl Bench {
         self.emulator.report().map_err(|e| failed(e.to_string()))
     }
 
-    fn line(&self, system: System, source: &Path, copy: &Path) -> Result<Vec<String>> {
+    fn line(&self, system: CopySystem, source: &Path, copy: &Path) -> Result<Vec<String>> {
         let base = self.emulator.addr(Station::Base);
         let name = copy.file_name().unwrap_or_default().to_string_lossy();
         let local = source.to_string_lossy().into_owned();
         let words = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
         let ssh = || self.ssh.as_ref().ok_or_else(|| failed("there is no SSH server".into()));
         Ok(match system {
-            System::Remora => {
+            CopySystem::Remora => {
                 let remora = self.binary.to_string_lossy();
                 words(&[&remora, "cp", "-q", "--timeout", "0", &local, &format!("nfs://{base}/{name}")])
             }
-            System::Libnfs => {
+            CopySystem::Libnfs => {
                 let url = format!("nfs://{base}/srv/{name}?version=3&nfsport=2049&mountport=2049");
                 words(&["nfs-cp", &local, &url])
             }
-            System::Scp | System::Rsync => {
-                let by = if system == System::Rsync { job::System::Rsync } else { job::System::Scp };
+            CopySystem::Scp | CopySystem::Rsync => {
+                let by = if system == CopySystem::Rsync { job::System::Rsync } else { job::System::Scp };
                 let mut line = ssh()?.command(by);
                 line.extend([local, format!("root@{base}:{}", copy.display())]);
                 line
             }
-            System::Ftp if self.ftp.is_some() => Ftp::put(&self.emulator, source, &name),
+            CopySystem::Ftp if self.ftp.is_some() => Ftp::put(&self.emulator, source, &name),
             other => return Err(failed(format!("{} has no command", other.name()))),
         })
     }
@@ -321,7 +321,7 @@ fn prepare(path: &Path, cell: &Cell, seed: u64) -> io::Result<blake3::Hash> {
         left -= n as u64;
     }
     file.sync_all()?;
-    if cell.system != System::FromMemory {
+    if cell.system != CopySystem::FromMemory {
         fadvise(&file, 0, None, Advice::DontNeed)?;
     }
     Ok(hasher.finalize())

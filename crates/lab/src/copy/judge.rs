@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::thread;
 
-use super::outcome::{CellOutcome, Peer, Predicted, Report};
-use super::plan::{SETUP_BYTES, System};
-use super::predict::{Frames, Load, On, Program, Seen};
+use super::outcome::{CellOutcome, CopyPeer, Predicted, Report};
+use super::plan::{CopySystem, SETUP_BYTES};
+use super::predict::{BackgroundLoad, CopyProgram, Frames, On, Seen};
 use super::run::Run;
 use crate::report::pool;
 
@@ -16,7 +16,7 @@ const BAR: (f64, f64, f64) = (60.0, 10.0, 20.0);
 
 /// Accuracy of predictions.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Verdict {
+pub struct Accuracy {
     pub by: &'static str,
     pub good: usize,
     /// Number of predictions, without fitted ones.
@@ -29,9 +29,9 @@ impl Report {
     /// Fits every system to its smallest files without load and predicts all its other cells.
     pub(super) fn predict(&mut self, on: On) {
         let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        let fit = |i: usize| System::ALL.get(i).and_then(|s| Some((*s, self.fit(*s, on)?)));
-        let programs = pool::map(System::ALL.len(), threads, fit, || ()).into_iter().flatten();
-        let programs: BTreeMap<System, (u64, Program)> = programs.collect();
+        let fit = |i: usize| CopySystem::ALL.get(i).and_then(|s| Some((*s, self.fit(*s, on)?)));
+        let programs = pool::map(CopySystem::ALL.len(), threads, fit, || ()).into_iter().flatten();
+        let programs: BTreeMap<CopySystem, (u64, CopyProgram)> = programs.collect();
         self.fitted = programs.iter().map(|(system, (_, program))| program.about(*system)).collect();
         let one = |i: usize| {
             let cell = self.cells.get(i)?;
@@ -47,7 +47,7 @@ impl Report {
     /// What was not run, not judged or out of band; empty if the study is complete. `named`: systems were named on the
     /// command line. `check`: everything must run, and predictions count.
     pub fn objections(&self, named: bool, check: bool) -> Vec<String> {
-        let absent = |p: &Peer| p.missing.as_ref().map(|why| format!("{} was not run: {why}", p.system.name()));
+        let absent = |p: &CopyPeer| p.missing.as_ref().map(|why| format!("{} was not run: {why}", p.system.name()));
         let mut all: Vec<String> = self.peers.iter().filter(|_| named || check).filter_map(absent).collect();
         let is_empty = self.cells.iter().all(|c| c.runs.is_empty());
         if is_empty {
@@ -66,7 +66,7 @@ impl Report {
         all
     }
 
-    fn fit(&self, system: System, on: On) -> Option<(u64, Program)> {
+    fn fit(&self, system: CopySystem, on: On) -> Option<(u64, CopyProgram)> {
         let quiet = self.cells.iter().filter(|c| c.cell.system == system && c.cell.load_percent == 0.0);
         let quiet = quiet.filter(|c| !c.cell.is_setup()).min_by_key(|c| c.cell.bytes)?;
         let setup = self.cell(system, SETUP_BYTES, 0.0)?;
@@ -86,13 +86,13 @@ impl Report {
             begun: frames(setup)?,
         };
         let is_whole = seen.flow_s.is_finite() && seen.rest_s.is_finite();
-        is_whole.then(|| (seen.bytes, Program::fitted(&seen)))
+        is_whole.then(|| (seen.bytes, CopyProgram::fitted(&seen)))
     }
 
     /// Verdicts on the model and the simulator, if there are predictions.
-    pub fn verdicts(&self) -> Vec<Verdict> {
+    pub fn verdicts(&self) -> Vec<Accuracy> {
         let of = |by, pick: fn(&CellOutcome) -> Option<&Predicted>| {
-            let mut verdict = Verdict { by, good: 0, all: 0, out: Vec::new(), worst_percent: 0.0 };
+            let mut verdict = Accuracy { by, good: 0, all: 0, out: Vec::new(), worst_percent: 0.0 };
             for cell in self.cells.iter().filter(|c| c.is_to_be_predicted()) {
                 let Some(predicted) = pick(cell) else {
                     // The basis of a prediction may be missing after an interruption.
@@ -134,13 +134,13 @@ impl CellOutcome {
 
     fn predictions(
         &self,
-        program: &Program,
+        program: &CopyProgram,
         fitted_to: u64,
         seed: u64,
     ) -> Option<(Option<Predicted>, Option<Predicted>)> {
         let measured = self.seconds.map(|s| s.median).filter(|m| m.is_finite())?;
         let packet_bytes = self.runs.iter().map(|r| r.load_packet_bytes).max()?;
-        let load = |value: fn(&Run) -> f64| Some(Load { share: self.middle(value)?, packet_bytes });
+        let load = |value: fn(&Run) -> f64| Some(BackgroundLoad { share: self.middle(value)?, packet_bytes });
         let (offered, carried) = (load(|r| r.load_offered)?, load(|r| r.load_carried)?);
         let (to, within, beyond) = BAR;
         let judged = |seconds: f64, doubts| Predicted {
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn model_and_simulator_predict_loaded_cells() {
         let report = report();
-        let cell = |load| report.cell(System::Scp, 1_000_000, load).unwrap();
+        let cell = |load| report.cell(CopySystem::Scp, 1_000_000, load).unwrap();
         for pick in [|c: &CellOutcome| c.predicted.clone(), |c: &CellOutcome| c.simulated.clone()] {
             let quiet = pick(cell(0.0)).unwrap();
             assert!(quiet.fitted && quiet.difference_percent.abs() < 2.0, "{quiet:?}");

@@ -20,10 +20,10 @@ mod run;
 mod study;
 mod tables;
 
-pub use judge::Verdict;
+pub use judge::Accuracy;
 pub use options::{BYTES_MAX, JOBS_MAX, Options, PAPER_LOADS, PAPER_SIZES_MB, SEEDS_MAX};
-pub use outcome::{CellOutcome, Parts, Peer, Predicted, Report};
-pub use plan::{Cell, System};
+pub use outcome::{CellOutcome, CopyPeer, Parts, Predicted, Report};
+pub use plan::{Cell, CopySystem};
 pub use predict::Fitted;
 pub use run::{Run, Wire};
 pub use study::run;

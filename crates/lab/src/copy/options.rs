@@ -7,7 +7,7 @@ use std::time::Duration;
 use remora_base::Rate;
 use remora_channel::Access;
 
-use super::plan::System;
+use super::plan::CopySystem;
 use super::predict;
 
 pub const SEEDS_MAX: u64 = 1000;
@@ -31,7 +31,7 @@ pub struct Options {
     /// Loads in percent of the rate (default: [`PAPER_LOADS`]); comparisons with no load need 0.
     pub loads_percent: Vec<f64>,
     /// Systems (default: all); missing ones are skipped and reported.
-    pub systems: Vec<System>,
+    pub systems: Vec<CopySystem>,
     /// The first seed (default 1).
     pub first_seed: u64,
     /// How many seeds (1 to [`SEEDS_MAX`], default 10).
@@ -61,7 +61,7 @@ impl Default for Options {
             access: Access::Turns,
             sizes: vec![1_000_000, 5_000_000],
             loads_percent: PAPER_LOADS.to_vec(),
-            systems: System::ALL.to_vec(),
+            systems: CopySystem::ALL.to_vec(),
             first_seed: 1,
             seeds: 10,
             jobs: NonZeroUsize::MIN,

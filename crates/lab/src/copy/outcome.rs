@@ -6,15 +6,15 @@ use remora_model::Reason;
 use serde::Serialize;
 
 use super::options::Options;
-use super::plan::{Cell, SETUP_BYTES, System};
+use super::plan::{Cell, CopySystem, SETUP_BYTES};
 use super::predict::Fitted;
 use super::run::Run;
 use crate::report::provenance::{Provenance, Source};
 use crate::report::statistics::Summary;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Peer {
-    pub system: System,
+pub struct CopyPeer {
+    pub system: CopySystem,
     pub version: Option<String>,
     /// What to install if it is missing.
     pub missing: Option<String>,
@@ -64,7 +64,7 @@ impl Predicted {
 /// Where the time of copies of one size goes.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Parts {
-    pub system: System,
+    pub system: CopySystem,
     pub bytes: u64,
     /// Time of the file's bits at the medium's rate.
     pub bits_s: f64,
@@ -97,13 +97,13 @@ pub struct Report {
     pub took_s: f64,
     /// Largest lateness of the emulator in a valid run.
     pub lateness_ms_bound: f64,
-    pub peers: Vec<Peer>,
+    pub peers: Vec<CopyPeer>,
     pub cells: Vec<CellOutcome>,
     pub fitted: Vec<Fitted>,
     pub parts: Vec<Parts>,
 }
 
-pub(super) struct Done {
+pub(super) struct StudyRuns {
     /// Runs or failures of each cell.
     pub(super) cells: Vec<(Cell, Vec<Result<Run, String>>)>,
     pub(super) complete: bool,
@@ -111,7 +111,7 @@ pub(super) struct Done {
 }
 
 impl Report {
-    pub(super) fn new(options: &Options, peers: Vec<Peer>, done: Done) -> Report {
+    pub(super) fn new(options: &Options, peers: Vec<CopyPeer>, done: StudyRuns) -> Report {
         let cells = done.cells.into_iter();
         let mut report = Report {
             made: Provenance::new(Source::Real, &options.command, options.first_seed, options.seeds),
@@ -137,7 +137,7 @@ impl Report {
         self.cells.iter().map(|c| c.failures.len()).sum()
     }
 
-    pub(super) fn cell(&self, system: System, bytes: u64, load_percent: f64) -> Option<&CellOutcome> {
+    pub(super) fn cell(&self, system: CopySystem, bytes: u64, load_percent: f64) -> Option<&CellOutcome> {
         self.cells.iter().find(|c| c.cell == Cell { system, bytes, load_percent })
     }
 
@@ -159,7 +159,7 @@ impl Report {
         let median = |cell: &CellOutcome| cell.seconds.map(|s| s.median);
         let alone = median(quiet)?;
         let wire_s = quiet.middle(|r| r.there.seconds + r.back.seconds)?;
-        let disk_s = self.cell(System::SameDisk, bytes, 0.0).and_then(median);
+        let disk_s = self.cell(CopySystem::SameDisk, bytes, 0.0).and_then(median);
         let hardware_s = disk_s.unwrap_or(0.0).max(wire_s);
         let beside = self.cells.iter().filter(|c| (c.cell.system, c.cell.bytes) == (system, bytes));
         let beside = beside.filter(|c| c.cell.load_percent > 0.0);
@@ -266,20 +266,20 @@ pub(super) mod tests {
         loaded.push(Ok(run(7, f64::INFINITY, 0.6)));
         loaded.push(Err("it broke".into()));
         let cells = vec![
-            (cell(System::Scp, SETUP_BYTES, 0.0), (1..=6).map(|s| Ok(small(s))).collect()),
-            (cell(System::Scp, 1_000_000, 0.0), runs(1.0, 0.0)),
-            (cell(System::Scp, 1_000_000, 60.0), loaded),
-            (cell(System::SameDisk, 1_000_000, 0.0), vec![Ok(Run::local(1, Duration::from_millis(20)))]),
+            (cell(CopySystem::Scp, SETUP_BYTES, 0.0), (1..=6).map(|s| Ok(small(s))).collect()),
+            (cell(CopySystem::Scp, 1_000_000, 0.0), runs(1.0, 0.0)),
+            (cell(CopySystem::Scp, 1_000_000, 60.0), loaded),
+            (cell(CopySystem::SameDisk, 1_000_000, 0.0), vec![Ok(Run::local(1, Duration::from_millis(20)))]),
         ];
-        let peers = vec![Peer { system: System::Ftp, version: None, missing: Some("install vsftpd".into()) }];
+        let peers = vec![CopyPeer { system: CopySystem::Ftp, version: None, missing: Some("install vsftpd".into()) }];
         let options = Options { seeds: 6, command: "remora lab copy".into(), ..Options::default() };
-        Report::new(&options, peers, Done { cells, complete: true, took_s: 60.0 })
+        Report::new(&options, peers, StudyRuns { cells, complete: true, took_s: 60.0 })
     }
 
     #[test]
     fn report_has_medians_factors_and_parts() {
         let report = report();
-        let loaded = report.cell(System::Scp, 1_000_000, 60.0).unwrap();
+        let loaded = report.cell(CopySystem::Scp, 1_000_000, 60.0).unwrap();
         let seconds = loaded.seconds.unwrap();
         assert_eq!((seconds.runs, seconds.censored, loaded.failures.len()), (7, 1, 1));
         assert!((seconds.median - 2.304).abs() < 1e-9);

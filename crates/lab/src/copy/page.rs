@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use plotters::prelude::*;
 
 use super::outcome::{CellOutcome, Parts, Predicted, Report};
-use super::plan::System;
+use super::plan::CopySystem;
 use crate::report::chart::{LevelChart, LevelPoint, Mark, Series};
 use crate::report::number::{figure, megabytes};
 use crate::report::page::{Body, Figure, Html, LegendEntry};
@@ -69,9 +69,9 @@ impl Report {
     fn by_size(&self, title: String, paper: &'static str, load: f64, sizes: &[u64]) -> Result<Figure, String> {
         let x_levels: Vec<String> = sizes.iter().map(|s| megabytes(*s)).collect();
         // The copy from memory is in the table only.
-        let systems = System::ALL.into_iter().filter(|s| *s != System::FromMemory);
-        let systems: Vec<System> = systems.filter(|s| self.plain().any(|c| c.cell.system == *s)).collect();
-        let line = |system: &System| {
+        let systems = CopySystem::ALL.into_iter().filter(|s| *s != CopySystem::FromMemory);
+        let systems: Vec<CopySystem> = systems.filter(|s| self.plain().any(|c| c.cell.system == *s)).collect();
+        let line = |system: &CopySystem| {
             // A disk copy has no load.
             let load = if system.has_network() { load } else { 0.0 };
             let at = |(x, size): (usize, &u64)| point(x, self.cell(*system, *size, load)?);
@@ -95,9 +95,9 @@ impl Report {
         predicted: fn(&CellOutcome) -> Option<&Predicted>,
     ) -> Result<Figure, String> {
         let x_levels: Vec<String> = loads.iter().map(|l| format!("{} %", figure(*l))).collect();
-        let systems = System::ALL.into_iter().filter(|s| s.has_network());
-        let systems: Vec<System> = systems.filter(|s| self.plain().any(|c| c.cell.system == *s)).collect();
-        let line = |system: &System| {
+        let systems = CopySystem::ALL.into_iter().filter(|s| s.has_network());
+        let systems: Vec<CopySystem> = systems.filter(|s| self.plain().any(|c| c.cell.system == *s)).collect();
+        let line = |system: &CopySystem| {
             let cells = || loads.iter().enumerate().filter_map(|(x, l)| Some((x, self.cell(*system, size, *l)?)));
             Series {
                 points: cells().filter_map(|(x, c)| point(x, c)).collect(),
@@ -125,7 +125,7 @@ fn point(level: usize, outcome: &CellOutcome) -> Option<LevelPoint> {
 }
 
 /// A chart with a line for each system. `circles` explains the circles; `remark` describes the paper's figure.
-fn drawn(caption: String, systems: &[System], circles: &str, svg: String, remark: &'static str) -> Figure {
+fn drawn(caption: String, systems: &[CopySystem], circles: &str, svg: String, remark: &'static str) -> Figure {
     let mut legend: Vec<LegendEntry> =
         systems.iter().zip(Mark::all()).map(|(system, mark)| LegendEntry::marked(mark, system.name())).collect();
     legend.push(LegendEntry::plain('○', circles));
@@ -195,7 +195,7 @@ impl<'a> Stacked<'a> {
 mod tests {
     use super::*;
     use crate::copy::outcome::tests::report;
-    use crate::copy::plan::System;
+    use crate::copy::plan::CopySystem;
 
     #[test]
     fn page_has_the_papers_figures_and_all_tables() {
@@ -218,7 +218,7 @@ mod tests {
 
     fn parts(contention_s: &[(f64, f64)]) -> Parts {
         Parts {
-            system: System::Scp,
+            system: CopySystem::Scp,
             bytes: 1,
             bits_s: 0.8,
             disk_s: Some(0.1),

@@ -17,7 +17,7 @@ pub(super) const SETUP_BYTES: u64 = 1000;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum System {
+pub enum CopySystem {
     Remora,
     /// libnfs's `nfs-cp` to Remora's server.
     Libnfs,
@@ -33,28 +33,35 @@ pub enum System {
     FromMemory,
 }
 
-impl System {
-    pub const ALL: [System; 7] =
-        [System::Remora, System::Libnfs, System::Scp, System::Rsync, System::Ftp, System::SameDisk, System::FromMemory];
+impl CopySystem {
+    pub const ALL: [CopySystem; 7] = [
+        CopySystem::Remora,
+        CopySystem::Libnfs,
+        CopySystem::Scp,
+        CopySystem::Rsync,
+        CopySystem::Ftp,
+        CopySystem::SameDisk,
+        CopySystem::FromMemory,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
-            System::Remora => "remora",
-            System::Libnfs => "libnfs",
-            System::Scp => "scp",
-            System::Rsync => "rsync",
-            System::Ftp => "ftp",
-            System::SameDisk => "same-disk",
-            System::FromMemory => "from-memory",
+            CopySystem::Remora => "remora",
+            CopySystem::Libnfs => "libnfs",
+            CopySystem::Scp => "scp",
+            CopySystem::Rsync => "rsync",
+            CopySystem::Ftp => "ftp",
+            CopySystem::SameDisk => "same-disk",
+            CopySystem::FromMemory => "from-memory",
         }
     }
 
-    pub fn named(name: &str) -> Option<System> {
-        System::ALL.into_iter().find(|s| s.name() == name)
+    pub fn named(name: &str) -> Option<CopySystem> {
+        CopySystem::ALL.into_iter().find(|s| s.name() == name)
     }
 
     pub fn has_network(self) -> bool {
-        !matches!(self, System::SameDisk | System::FromMemory)
+        !matches!(self, CopySystem::SameDisk | CopySystem::FromMemory)
     }
 
     /// Required programs and their Debian packages.
@@ -62,18 +69,18 @@ impl System {
         const SSH: [(&str, &str); 3] =
             [("ssh", "openssh-client"), ("ssh-keygen", "openssh-client"), ("sshd", "openssh-server")];
         match self {
-            System::Remora | System::SameDisk | System::FromMemory => &[],
-            System::Libnfs => &[("nfs-cp", "libnfs-utils")],
-            System::Scp => &[("scp", "openssh-client"), SSH[0], SSH[1], SSH[2]],
-            System::Rsync => &[("rsync", "rsync"), SSH[0], SSH[1], SSH[2]],
-            System::Ftp => &[("lftp", "lftp"), ("vsftpd", "vsftpd")],
+            CopySystem::Remora | CopySystem::SameDisk | CopySystem::FromMemory => &[],
+            CopySystem::Libnfs => &[("nfs-cp", "libnfs-utils")],
+            CopySystem::Scp => &[("scp", "openssh-client"), SSH[0], SSH[1], SSH[2]],
+            CopySystem::Rsync => &[("rsync", "rsync"), SSH[0], SSH[1], SSH[2]],
+            CopySystem::Ftp => &[("lftp", "lftp"), ("vsftpd", "vsftpd")],
         }
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Cell {
-    pub system: System,
+    pub system: CopySystem,
     pub bytes: u64,
     /// Offered load in percent of the medium's rate.
     pub load_percent: f64,
@@ -136,15 +143,15 @@ mod tests {
 
     #[test]
     fn names_are_found() {
-        assert!(System::ALL.into_iter().all(|s| System::named(s.name()) == Some(s)));
-        assert_eq!(System::named("uucp"), None);
+        assert!(CopySystem::ALL.into_iter().all(|s| CopySystem::named(s.name()) == Some(s)));
+        assert_eq!(CopySystem::named("uucp"), None);
     }
 
     #[test]
     fn disk_copies_have_no_load() {
         let options = Options { sizes: vec![1, 2], loads_percent: vec![0.0, 60.0], ..Options::default() };
-        assert_eq!(cells(&options, &[System::SameDisk]).len(), 2);
+        assert_eq!(cells(&options, &[CopySystem::SameDisk]).len(), 2);
         // Each size at each load, and the setup copy.
-        assert_eq!(cells(&options, &[System::Ftp]).len(), 5);
+        assert_eq!(cells(&options, &[CopySystem::Ftp]).len(), 5);
     }
 }

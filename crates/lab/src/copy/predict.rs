@@ -2,7 +2,7 @@
 //!
 //! A copy has a setup, a flow and an end. Setup and end (with the disk's part) are exchanges one after another,
 //! which a tiny copy has, too; the flow is blocks in a window. Frames are counted; the software's time is fitted
-//! to the copies without load ([`Program::fitted`]), for model and simulator separately, since they differ on the
+//! to the copies without load ([`CopyProgram::fitted`]), for model and simulator separately, since they differ on the
 //! cost of collisions. All else is predicted: by the model for the load that was carried, by the simulator for
 //! the load that was offered.
 
@@ -16,7 +16,7 @@ use remora_sim::network;
 use remora_sim::network::Simulated;
 use serde::Serialize;
 
-use super::plan::{LOADERS, PROPAGATION, System};
+use super::plan::{CopySystem, LOADERS, PROPAGATION};
 
 /// Bisection steps of the software's time, by model and by simulation; simulations are accurate to a per cent only.
 const HALVINGS: (usize, usize) = (30, 10);
@@ -46,17 +46,17 @@ pub(super) struct Seen {
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Program {
+pub(super) struct CopyProgram {
     bytes: u64,
-    rest: Stage,
-    flow: Stage,
+    rest: FlowStage,
+    flow: FlowStage,
     /// The stage with the software's time fitted by simulation.
-    simulated: Stage,
+    simulated: FlowStage,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Fitted {
-    pub system: System,
+    pub system: CopySystem,
     pub bytes: u64,
     /// Time to start and end, in seconds.
     pub rest_s: f64,
@@ -69,26 +69,26 @@ pub struct Fitted {
     pub software_simulated_s: f64,
 }
 
-impl Program {
-    pub(super) fn fitted(seen: &Seen) -> Program {
+impl CopyProgram {
+    pub(super) fn fitted(seen: &Seen) -> CopyProgram {
         let Seen { on, bytes, begun, .. } = *seen;
         let exchanges = (begun.0.count.min(begun.1.count) / FRAMES_AN_EXCHANGE).max(1.0);
-        let blank = Stage { on, blocks: exchanges, window: 1, there: begun.0, back: begun.1, software_s: 0.0 };
-        let by_model = |stage: &Stage| stage.by_model(Load::default()).map(|(seconds, _)| seconds);
-        let by_simulation = |stage: &Stage| stage.by_simulation(Load::default(), FRAME_TIMES.0, 0);
+        let blank = FlowStage { on, blocks: exchanges, window: 1, there: begun.0, back: begun.1, software_s: 0.0 };
+        let by_model = |stage: &FlowStage| stage.by_model(BackgroundLoad::default()).map(|(seconds, _)| seconds);
+        let by_simulation = |stage: &FlowStage| stage.by_simulation(BackgroundLoad::default(), FRAME_TIMES.0, 0);
         let rest = blank.fitted(seen.rest_s, HALVINGS.0, by_model);
         let blocks = bytes.max(1) as f64 / SEGMENT;
         let (there, back) = (seen.frames.0.less(begun.0), seen.frames.1.less(begun.1));
-        let flow = Stage { blocks, window: SEGMENTS, there, back, ..blank };
+        let flow = FlowStage { blocks, window: SEGMENTS, there, back, ..blank };
         let simulated = flow.fitted(seen.flow_s, HALVINGS.1, by_simulation);
-        Program { bytes: bytes.max(1), rest, flow: flow.fitted(seen.flow_s, HALVINGS.0, by_model), simulated }
+        CopyProgram { bytes: bytes.max(1), rest, flow: flow.fitted(seen.flow_s, HALVINGS.0, by_model), simulated }
     }
 
-    pub(super) fn about(&self, system: System) -> Fitted {
+    pub(super) fn about(&self, system: CopySystem) -> Fitted {
         Fitted {
             system,
             bytes: self.bytes,
-            rest_s: self.rest.by_model(Load::default()).map_or(0.0, |(seconds, _)| seconds),
+            rest_s: self.rest.by_model(BackgroundLoad::default()).map_or(0.0, |(seconds, _)| seconds),
             exchanges: self.rest.blocks,
             blocks: self.flow.blocks,
             window: self.flow.window,
@@ -99,15 +99,20 @@ impl Program {
 
     /// Predicts a copy of `bytes` by the model: `carried` load during the flow, `offered` before and after. Returns
     /// the reasons for doubt, too.
-    pub(super) fn by_model(&self, bytes: u64, offered: Load, carried: Load) -> Option<(f64, Vec<Reason>)> {
-        let lonely = Load { share: offered.share.min(LONELY_LOAD_MAX), ..offered };
+    pub(super) fn by_model(
+        &self,
+        bytes: u64,
+        offered: BackgroundLoad,
+        carried: BackgroundLoad,
+    ) -> Option<(f64, Vec<Reason>)> {
+        let lonely = BackgroundLoad { share: offered.share.min(LONELY_LOAD_MAX), ..offered };
         let (rest_s, _) = self.rest.by_model(lonely)?;
         let (flow_s, doubts) = self.flow.by_model(carried)?;
         Some((rest_s + self.times(bytes) * flow_s, doubts))
     }
 
     /// Predicts by simulation, from the offered load.
-    pub(super) fn by_simulation(&self, bytes: u64, offered: Load, seed: u64) -> Option<f64> {
+    pub(super) fn by_simulation(&self, bytes: u64, offered: BackgroundLoad, seed: u64) -> Option<f64> {
         let rest_s = self.rest.by_simulation(offered, FRAME_TIMES.1, seed)?;
         Some(rest_s + self.times(bytes) * self.simulated.by_simulation(offered, FRAME_TIMES.1, seed)?)
     }
@@ -118,16 +123,16 @@ impl Program {
     }
 }
 
-impl Stage {
+impl FlowStage {
     /// Fits the software's time so that `taken` gives `seconds`; zero if that takes longer anyway.
-    fn fitted(self, seconds: f64, halvings: usize, taken: impl Fn(&Stage) -> Option<f64>) -> Stage {
+    fn fitted(self, seconds: f64, halvings: usize, taken: impl Fn(&FlowStage) -> Option<f64>) -> FlowStage {
         let (mut low, mut high) = (0.0, 2.0 * seconds.max(0.0) / self.blocks);
         for _ in 0..halvings {
             let software_s = (low + high) / 2.0;
-            let taken = taken(&Stage { software_s, ..self });
+            let taken = taken(&FlowStage { software_s, ..self });
             if taken.is_none_or(|taken| taken > seconds) { high = software_s } else { low = software_s }
         }
-        Stage { software_s: low, ..self }
+        FlowStage { software_s: low, ..self }
     }
 }
 
@@ -147,7 +152,7 @@ pub(crate) struct On {
 
 /// The load of all other stations.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
-pub(crate) struct Load {
+pub(crate) struct BackgroundLoad {
     /// Share of the medium's rate in packets, without overhead of the medium.
     pub(crate) share: f64,
     /// A packet's length in bytes.
@@ -161,7 +166,7 @@ pub(crate) struct Frames {
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Stage {
+pub(crate) struct FlowStage {
     pub(crate) on: On,
     pub(crate) blocks: f64,
     pub(crate) window: u32,
@@ -170,26 +175,26 @@ pub(crate) struct Stage {
     pub(crate) software_s: f64,
 }
 
-impl Stage {
+impl FlowStage {
     /// Predicts the time beside a carried load by the model, with its reasons for doubt.
-    pub(crate) fn by_model(&self, load: Load) -> Option<(f64, Vec<Reason>)> {
+    pub(crate) fn by_model(&self, load: BackgroundLoad) -> Option<(f64, Vec<Reason>)> {
         let outcome = self.network(load)?.solve().copies.into_iter().next()?.outcome;
         Some((self.blocks * outcome.value()?.seconds / f64::from(self.window), outcome.outside().to_vec()))
     }
 
     /// Predicts the time beside an offered load by simulation; a mean over so many frame times.
-    pub(crate) fn by_simulation(&self, load: Load, frame_times: f64, seed: u64) -> Option<f64> {
+    pub(crate) fn by_simulation(&self, load: BackgroundLoad, frame_times: f64, seed: u64) -> Option<f64> {
         let seconds = frame_times * self.on.rate.airtime(1500).as_secs_f64();
         let run = network::run(&self.network(load)?, &network::Options { seconds }, seed).ok()?;
         let copy = Simulated::of(&[run]).copies.into_iter().next()??;
         Some(self.blocks * copy.interval_s.mean)
     }
 
-    fn network(&self, load: Load) -> Option<Network> {
+    fn network(&self, load: BackgroundLoad) -> Option<Network> {
         Network::new(self.topology(load)?).ok()
     }
 
-    fn topology(&self, load: Load) -> Option<Topology> {
+    fn topology(&self, load: BackgroundLoad) -> Option<Topology> {
         let group = |name: &str, stations: u32| Group {
             name: name.into(),
             medium: MEDIUM.into(),
@@ -210,7 +215,7 @@ impl Stage {
         })
     }
 
-    fn load(&self, load: Load, loaders: u32) -> Option<Option<Flow>> {
+    fn load(&self, load: BackgroundLoad, loaders: u32) -> Option<Option<Flow>> {
         let bits = (load.packet_bytes * 8) as f64;
         if load.share <= 0.0 || bits <= 0.0 {
             return Some(None);
@@ -267,33 +272,33 @@ pub(crate) mod tests {
 
     #[test]
     fn fitted_copy_is_predicted_exactly() {
-        let none = Load::default();
+        let none = BackgroundLoad::default();
         for flow_s in [0.9, 2.0] {
-            let program = Program::fitted(&seen(flow_s, 0.3));
+            let program = CopyProgram::fitted(&seen(flow_s, 0.3));
             let again = program.by_model(1_000_000, none, none).unwrap().0;
             assert!((again / (flow_s + 0.3) - 1.0).abs() < 2e-3, "{flow_s}: {again}");
             let simulated = program.by_simulation(1_000_000, none, 1).unwrap();
             assert!((simulated / again - 1.0).abs() < 0.02, "{flow_s}: {simulated} {again}");
-            assert!((program.about(System::Scp).rest_s - 0.3).abs() < 1e-3);
+            assert!((program.about(CopySystem::Scp).rest_s - 0.3).abs() < 1e-3);
         }
         // Faster than the medium: not explained by software.
-        assert_eq!(Program::fitted(&seen(0.1, 0.3)).flow.software_s, 0.0);
+        assert_eq!(CopyProgram::fitted(&seen(0.1, 0.3)).flow.software_s, 0.0);
     }
 
     #[test]
     fn larger_file_has_more_flow_and_the_same_setup() {
-        let program = Program::fitted(&seen(1.0, 0.2));
-        let predicted = program.by_model(10_000_000, Load::default(), Load::default()).unwrap().0;
+        let program = CopyProgram::fitted(&seen(1.0, 0.2));
+        let predicted = program.by_model(10_000_000, BackgroundLoad::default(), BackgroundLoad::default()).unwrap().0;
         assert!((predicted / 10.2 - 1.0).abs() < 2e-3, "{predicted}");
     }
 
     #[test]
     fn load_lengthens_an_exchange_by_one_turn_at_most() {
-        let program = Program::fitted(&seen(0.9, 0.2));
+        let program = CopyProgram::fitted(&seen(0.9, 0.2));
         // Twenty frames, each waiting for at most two others.
         let most = 0.2 + 20.0 * 3.0 * 822.4e-6;
         for share in [0.1f64, 0.6, 0.98] {
-            let lonely = Load { share: share.min(LONELY_LOAD_MAX), ..load(share) };
+            let lonely = BackgroundLoad { share: share.min(LONELY_LOAD_MAX), ..load(share) };
             let model = program.rest.by_model(lonely).unwrap().0;
             let simulated = program.rest.by_simulation(load(share), SOME, 1).unwrap();
             assert!((0.2..most).contains(&model) && (0.2..most).contains(&simulated), "{share}: {model} {simulated}");
@@ -304,8 +309,8 @@ pub(crate) mod tests {
     #[test]
     fn slow_software_ignores_a_light_load() {
         // The flow takes three times the time of its bits.
-        let program = Program::fitted(&seen(2.6, 0.1));
-        let (quiet, light) = (Load::default(), load(0.3));
+        let program = CopyProgram::fitted(&seen(2.6, 0.1));
+        let (quiet, light) = (BackgroundLoad::default(), load(0.3));
         let alone = program.by_model(1_000_000, quiet, quiet).unwrap().0;
         let beside = program.by_model(1_000_000, light, light).unwrap().0;
         assert!((beside / alone - 1.0).abs() < 0.02, "{alone} {beside}");
@@ -314,9 +319,9 @@ pub(crate) mod tests {
     /// Frame times for an accuracy of a few per cent.
     pub(crate) const SOME: f64 = 5_000.0;
 
-    pub(crate) fn tcp(window: u32) -> Stage {
+    pub(crate) fn tcp(window: u32) -> FlowStage {
         let blocks = 1e6 / 1448.0;
-        Stage {
+        FlowStage {
             on: On { rate: Rate::mbit(10), access: Access::Turns },
             blocks,
             window,
@@ -326,8 +331,8 @@ pub(crate) mod tests {
         }
     }
 
-    pub(crate) fn load(share: f64) -> Load {
-        Load { share, packet_bytes: 1028 }
+    pub(crate) fn load(share: f64) -> BackgroundLoad {
+        BackgroundLoad { share, packet_bytes: 1028 }
     }
 
     #[test]
@@ -347,7 +352,7 @@ pub(crate) mod tests {
     fn collisions_lengthen_a_copy() {
         let (turns, mut ethernet) = (tcp(48), tcp(48));
         ethernet.on.access = Access::Collisions;
-        let take = |stage: &Stage, share| stage.by_simulation(load(share), SOME, 1).unwrap();
+        let take = |stage: &FlowStage, share| stage.by_simulation(load(share), SOME, 1).unwrap();
         for (share, least, most) in [(0.0, 1.05, 1.3), (0.3, 1.1, 1.5)] {
             let ratio = take(&ethernet, share) / take(&turns, share);
             assert!((least..most).contains(&ratio), "{share}: {ratio}");

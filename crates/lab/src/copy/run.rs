@@ -10,7 +10,7 @@ use serde::Serialize;
 const MEASURED: (f64, f64) = (0.1, 0.9);
 
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
-pub(super) struct Sample {
+pub(super) struct FlowSample {
     pub(super) at_s: f64,
     /// Airtime of the client's frames so far, in seconds.
     pub(super) sent_s: f64,
@@ -27,7 +27,7 @@ pub(super) struct Flow {
 }
 
 /// The flow of a copy from its samples in order of time; `None` if nothing flowed.
-pub(super) fn flow(samples: &[Sample]) -> Option<Flow> {
+pub(super) fn flow(samples: &[FlowSample]) -> Option<Flow> {
     let (first, last) = (samples.first()?, samples.last()?);
     let all = last.sent_s - first.sent_s;
     let at = |share: f64| when(samples, first.sent_s + share * all);
@@ -40,12 +40,12 @@ pub(super) fn flow(samples: &[Sample]) -> Option<Flow> {
 }
 
 /// The state when the client's airtime was `sent_s`, by linear interpolation.
-fn when(samples: &[Sample], sent_s: f64) -> Option<Sample> {
+fn when(samples: &[FlowSample], sent_s: f64) -> Option<FlowSample> {
     let after = samples.iter().position(|s| s.sent_s >= sent_s)?;
     let (b, a) = (samples.get(after)?, samples.get(after.saturating_sub(1))?);
     let share = if b.sent_s > a.sent_s { (sent_s - a.sent_s) / (b.sent_s - a.sent_s) } else { 1.0 };
     let between = |a: f64, b: f64| a + share * (b - a);
-    Some(Sample { at_s: between(a.at_s, b.at_s), sent_s, load_packets: between(a.load_packets, b.load_packets) })
+    Some(FlowSample { at_s: between(a.at_s, b.at_s), sent_s, load_packets: between(a.load_packets, b.load_packets) })
 }
 
 /// Frames of a copy in one direction.
@@ -93,13 +93,13 @@ mod tests {
 
     /// Connects for 0.5 s beside 1000 load packets per second, flows for 2 s with half the medium beside 400, closes
     /// for 0.3 s.
-    fn samples(step_s: f64) -> Vec<Sample> {
+    fn samples(step_s: f64) -> Vec<FlowSample> {
         let count = (2.8 / step_s).round() as usize;
         let at = |i: usize| {
             let at_s = i as f64 * step_s;
             let flowed = (at_s - 0.5).clamp(0.0, 2.0);
             let load_packets = 1000.0 * (at_s - flowed) + 400.0 * flowed;
-            Sample { at_s, sent_s: 7.0 + 0.5 * flowed, load_packets }
+            FlowSample { at_s, sent_s: 7.0 + 0.5 * flowed, load_packets }
         };
         (0..=count).map(at).collect()
     }
@@ -116,11 +116,11 @@ mod tests {
     #[test]
     fn samples_without_flow_have_no_pace() {
         assert_eq!(flow(&[]), None);
-        assert_eq!(flow(&[Sample::default()]), None);
-        let still = |at_s| Sample { at_s, ..Sample::default() };
+        assert_eq!(flow(&[FlowSample::default()]), None);
+        let still = |at_s| FlowSample { at_s, ..FlowSample::default() };
         assert_eq!(flow(&[still(0.0), still(1.0), still(2.0)]), None);
         // A burst between two samples takes at most their interval.
-        let burst = [still(0.0), Sample { at_s: 0.1, sent_s: 0.05, load_packets: 3.0 }];
+        let burst = [still(0.0), FlowSample { at_s: 0.1, sent_s: 0.05, load_packets: 3.0 }];
         assert!(flow(&burst).is_some_and(|f| (f.seconds - 0.1).abs() < 1e-9), "{:?}", flow(&burst));
     }
 }

@@ -8,17 +8,17 @@ use std::time::Instant;
 use guest::find;
 use indicatif::ProgressBar;
 
-use super::bench::Bench;
+use super::bench::CopyBench;
 use super::options::Options;
-use super::outcome::{Done, Peer, Report};
+use super::outcome::{CopyPeer, Report, StudyRuns};
 use super::plan;
-use super::plan::{Cell, SETUP_BYTES, System};
+use super::plan::{Cell, CopySystem, SETUP_BYTES};
 use super::run::{Run, Stopped};
 use crate::report::progress::bar;
 use crate::wireless::cell::RunError;
 use crate::wireless::real::peers::{libnfs_version, said};
 
-pub(super) fn cells(options: &Options, systems: &[System]) -> Vec<Cell> {
+pub(super) fn cells(options: &Options, systems: &[CopySystem]) -> Vec<Cell> {
     let mut cells = Vec::new();
     for &system in systems {
         if system.has_network() {
@@ -36,14 +36,14 @@ pub(super) fn cells(options: &Options, systems: &[System]) -> Vec<Cell> {
 /// Fails if no bench can start.
 pub fn run(options: &Options, stop: &AtomicBool) -> Result<Report, RunError> {
     let began = Instant::now();
-    let peers: Vec<Peer> = options.systems.iter().map(|s| look_for(*s)).collect();
-    let systems: Vec<System> = peers.iter().filter(|p| p.missing.is_none()).map(|p| p.system).collect();
+    let peers: Vec<CopyPeer> = options.systems.iter().map(|s| look_for(*s)).collect();
+    let systems: Vec<CopySystem> = peers.iter().filter(|p| p.missing.is_none()).map(|p| p.system).collect();
     let cells = cells(options, &systems);
     let mut order = plan::order(cells.len(), options.first_seed, options.seeds);
     // Workers pop from the end.
     order.reverse();
     let bar = bar(order.len() as u64, "runs", true);
-    let study = Study {
+    let study = StudyWork {
         options,
         systems,
         results: Mutex::new(vec![Vec::new(); cells.len()]),
@@ -53,7 +53,7 @@ pub fn run(options: &Options, stop: &AtomicBool) -> Result<Report, RunError> {
         bar,
         stop,
     };
-    let first = Bench::start(options, &study.systems)?;
+    let first = CopyBench::start(options, &study.systems)?;
     thread::scope(|scope| {
         let study = &study;
         scope.spawn(move || study.work(Some(first)));
@@ -65,27 +65,27 @@ pub fn run(options: &Options, stop: &AtomicBool) -> Result<Report, RunError> {
     let complete = !stop.load(Ordering::Acquire);
     let results = study.results.into_inner().unwrap_or_else(PoisonError::into_inner);
     let cells = study.cells.into_iter().zip(results).collect();
-    Ok(Report::new(options, peers, Done { cells, complete, took_s: began.elapsed().as_secs_f64() }))
+    Ok(Report::new(options, peers, StudyRuns { cells, complete, took_s: began.elapsed().as_secs_f64() }))
 }
 
-type Outcome = Result<Run, String>;
+type RunResult = Result<Run, String>;
 
-struct Study<'a> {
+struct StudyWork<'a> {
     options: &'a Options,
-    systems: Vec<System>,
+    systems: Vec<CopySystem>,
     cells: Vec<Cell>,
     /// Remaining runs, the next one last.
     order: Mutex<Vec<(usize, u64)>>,
-    results: Mutex<Vec<Vec<Outcome>>>,
+    results: Mutex<Vec<Vec<RunResult>>>,
     /// Shared by network copies; a disk copy holds it exclusively.
     disk: RwLock<()>,
     bar: ProgressBar,
     stop: &'a AtomicBool,
 }
 
-impl Study<'_> {
+impl StudyWork<'_> {
     /// Runs jobs until none is left.
-    fn work(&self, mut bench: Option<Bench>) {
+    fn work(&self, mut bench: Option<CopyBench>) {
         while let Some((index, seed)) = self.next() {
             let Some(cell) = self.cells.get(index) else { continue };
             self.bar.set_message(cell.to_string());
@@ -104,11 +104,11 @@ impl Study<'_> {
         locked(&self.order).pop()
     }
 
-    fn one(&self, bench: &mut Option<Bench>, cell: &Cell, seed: u64) -> Option<Outcome> {
+    fn one(&self, bench: &mut Option<CopyBench>, cell: &Cell, seed: u64) -> Option<RunResult> {
         let failed = |e: RunError| Some(Err(format!("seed {seed}: {e}")));
         let mut here = match bench.take() {
             Some(bench) => bench,
-            None => match Bench::start(self.options, &self.systems) {
+            None => match CopyBench::start(self.options, &self.systems) {
                 Ok(bench) => bench,
                 Err(e) => return failed(e),
             },
@@ -135,17 +135,19 @@ fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn look_for(system: System) -> Peer {
+fn look_for(system: CopySystem) -> CopyPeer {
     let missing = system.programs().iter().find(|(program, _)| find(program).is_none());
     let version = || match system {
-        System::Libnfs => find("nfs-cp").map(|p| libnfs_version(&p)),
-        System::Scp => Some(said("ssh", "-V")),
-        System::Rsync => Some(said("rsync", "--version")),
+        CopySystem::Libnfs => find("nfs-cp").map(|p| libnfs_version(&p)),
+        CopySystem::Scp => Some(said("ssh", "-V")),
+        CopySystem::Rsync => Some(said("rsync", "--version")),
         // vsftpd prints its version on standard input.
-        System::Ftp => Some(said("lftp", "--version")),
-        System::Remora | System::SameDisk | System::FromMemory => Some(env!("CARGO_PKG_VERSION").to_owned()),
+        CopySystem::Ftp => Some(said("lftp", "--version")),
+        CopySystem::Remora | CopySystem::SameDisk | CopySystem::FromMemory => {
+            Some(env!("CARGO_PKG_VERSION").to_owned())
+        }
     };
-    Peer {
+    CopyPeer {
         system,
         version: missing.is_none().then(version).flatten(),
         missing: missing.map(|(_, package)| format!("install {package}")),

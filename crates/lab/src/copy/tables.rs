@@ -1,17 +1,17 @@
 //! The study as text, with ratios beside those of Copy 89 (the machines are 36 years apart).
 
-use super::judge::Verdict;
-use super::outcome::{CellOutcome, Parts, Peer, Predicted, Report};
+use super::judge::Accuracy;
+use super::outcome::{CellOutcome, CopyPeer, Parts, Predicted, Report};
 use super::predict::Fitted;
 use crate::report::number::{figure, megabytes};
 use crate::report::statistics::Summary;
 use crate::report::table::Table;
 
 /// A row: the ratio's name, the paper's range, and the formula.
-type Ratio = (&'static str, &'static str, fn(&Parts, f64) -> f64);
+type PaperRatio = (&'static str, &'static str, fn(&Parts, f64) -> f64);
 
 /// Sections 3.1, 3.3 and 4. 98 % is the highest load.
-const RATIOS: [Ratio; 5] = [
+const RATIOS: [PaperRatio; 5] = [
     ("hardware over the bare bits", "4 to 8", |p, _| p.hardware_s / p.bits_s),
     ("software: no load over hardware", "1 to 2.5", |p, _| (p.hardware_s + p.software_s) / p.hardware_s),
     ("no load over the bare bits", "8 to 19", |p, _| (p.hardware_s + p.software_s) / p.bits_s),
@@ -23,7 +23,7 @@ impl Report {
     pub(super) fn beside_paper(&self) -> Table {
         let largest = self.parts.iter().map(|p| p.bytes).max();
         let parts: Vec<&Parts> = self.parts.iter().filter(|p| Some(p.bytes) == largest).collect();
-        let ratio = |(what, paper, of): Ratio| {
+        let ratio = |(what, paper, of): PaperRatio| {
             let values = parts.iter().map(|p| of(p, at_98(p)));
             vec![what.to_owned(), paper.to_owned(), range(values.filter(|v| v.is_finite()))]
         };
@@ -166,7 +166,7 @@ impl Report {
     }
 }
 
-fn said(verdict: &Verdict) -> String {
+fn said(verdict: &Accuracy) -> String {
     let out = if verdict.out.is_empty() { String::new() } else { format!("; OUT: {}", verdict.out.join(", ")) };
     format!(
         "Predictions of {} in band: {} of {}, the worst is {:.1} % off{out}.",
@@ -174,7 +174,7 @@ fn said(verdict: &Verdict) -> String {
     )
 }
 
-fn absent(peer: &Peer) -> Option<String> {
+fn absent(peer: &CopyPeer) -> Option<String> {
     let missing = peer.missing.as_ref()?;
     Some(format!("SKIPPED {}: {missing}", peer.system.name()))
 }

@@ -20,10 +20,10 @@ use remora_wire::mount;
 use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Fh, Reply, SetAttr, Stable, WriteArgs};
 
 use super::cell::Mode;
-use super::options::Way;
+use super::options::Execution;
 use super::outcome::{Event, Example};
 use super::real::{RealError, serve};
-use super::slow_disk::{Done, Pace, Script, SlowDisk};
+use super::slow_disk::{DiskOperation, DiskScript, Pace, SlowDisk};
 use crate::raw;
 use crate::report::provenance::Source;
 
@@ -46,28 +46,28 @@ pub(super) fn play(cache: cache::Config) -> Result<Timeline, RealError> {
     let root = Cred { uid: 0, gid: 0, gids: Vec::new() };
     let everybody = SetAttr { mode: Some(0o777), ..SetAttr::NONE };
     fs.setattr(&root, &fs.root(), &everybody, None).map_err(|_| RealError::SetUp)?;
-    let disk = Arc::new(SlowDisk::scripted(fs.clone(), Machine::SMALL.ufs, pace, Script::new(CREATES, WRITE)));
+    let disk = Arc::new(SlowDisk::scripted(fs.clone(), Machine::SMALL.ufs, pace, DiskScript::new(CREATES, WRITE)));
     let serving = serve(disk.clone(), cache, 0, DAEMONS)?;
     let addr = serving.local_addrs().first().copied().ok_or(RealError::SetUp)?;
-    let mut hand = Hand::new(addr, pace)?;
+    let mut hand = ScriptedClient::new(addr, pace)?;
     hand.act()?;
     serving.shutdown();
     let size = fs.tree().get(NAME).map_or(0, |node| node.attr.size);
     Ok(hand.timeline(&disk.done(), size))
 }
 
-struct Hand {
+struct ScriptedClient {
     socket: UdpSocket,
     pace: Pace,
     calls: Vec<(char, Time)>,
     replies: Vec<(char, Time)>,
 }
 
-impl Hand {
-    fn new(addr: SocketAddr, pace: Pace) -> io::Result<Hand> {
+impl ScriptedClient {
+    fn new(addr: SocketAddr, pace: Pace) -> io::Result<ScriptedClient> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         socket.connect(addr)?;
-        Ok(Hand { socket, pace, calls: Vec::new(), replies: Vec::new() })
+        Ok(ScriptedClient { socket, pace, calls: Vec::new(), replies: Vec::new() })
     }
 
     fn act(&mut self) -> Result<(), RealError> {
@@ -124,7 +124,7 @@ impl Hand {
         }
     }
 
-    fn timeline(&self, done: &[Done], size: u64) -> Timeline {
+    fn timeline(&self, done: &[DiskOperation], size: u64) -> Timeline {
         let first = self.calls.first().map_or(Time::ZERO, |(_, at)| *at);
         let since = |at: &Time| at.since(first);
         let messages = |seen: &[(char, Time)]| {
@@ -161,14 +161,14 @@ impl Names {
 }
 
 /// With each form of the cache.
-pub(super) fn all(way: Way) -> Vec<Result<Example, String>> {
+pub(super) fn all(way: Execution) -> Vec<Result<Example, String>> {
     Mode::ALL.map(|cache| example_with(way, cache)).into()
 }
 
-fn example_with(way: Way, cache: Mode) -> Result<Example, String> {
+fn example_with(way: Execution, cache: Mode) -> Result<Example, String> {
     let (source, timeline) = match way {
-        Way::Simulated => (Source::Simulated, example::play(cache.config())),
-        Way::Real { .. } => {
+        Execution::Simulated => (Source::Simulated, example::play(cache.config())),
+        Execution::Real { .. } => {
             let failed = |e| format!("failed: Example 1, cache {}: {e}", cache.name());
             (Source::Real, play(cache.config()).map_err(failed)?)
         }
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn example_events_are_in_order_and_complete() {
-        let examples: Vec<Example> = all(Way::Simulated).into_iter().map(Result::unwrap).collect();
+        let examples: Vec<Example> = all(Execution::Simulated).into_iter().map(Result::unwrap).collect();
         for example in &examples {
             assert!(example.events.is_sorted_by_key(|e| (e.seconds * 1e9) as u64), "{example:?}");
             assert_eq!(example.events.iter().filter(|e| e.what.starts_with("sends")).count(), 3);

@@ -2,7 +2,7 @@
 //!
 //! [`run`] gives a [`Report`]: tables 2 and 3 beside the paper, the same load with today's clients, the
 //! sensitivity to each fitted parameter, and Example 1. Runs are [`remora_sim::drc`]'s in virtual time, or use
-//! the real server and client on loopback with a slow disk ([`Way::Real`]). Read `options`, `cell`, `real` and
+//! the real server and client on loopback with a slow disk ([`Execution::Real`]). Read `options`, `cell`, `real` and
 //! `slow_disk`, `example`, `outcome`, then `tables` and `page`.
 
 mod cell;
@@ -22,14 +22,14 @@ use super::report::progress::bar;
 use super::report::provenance::SeedRun;
 
 pub use cell::{Mode, Paper, Patience, Server};
-pub use options::{Options, SEEDS_MAX, Way};
+pub use options::{Execution, Options, SEEDS_MAX};
 pub use outcome::{Example, Group, Report, Row};
 
 /// Runs all cells on one pool.
 pub fn run(options: &Options) -> Report {
     let today = cell::today().into_iter().filter(|cell| options.way.can_run(cell)).collect();
     let mut groups = vec![(Group::Tables, cell::tables()), (Group::Today, today)];
-    if options.sensitivity && options.way == Way::Simulated {
+    if options.sensitivity && options.way == Execution::Simulated {
         groups.push((Group::Sensitivity, cell::sensitivity()));
     }
     let seeds: Vec<u64> = (0..options.seeds.clamp(1, SEEDS_MAX)).map(|n| options.first_seed.wrapping_add(n)).collect();
@@ -54,13 +54,13 @@ pub fn run(options: &Options) -> Report {
             rows.push(Row::new(*group, cell, runs.map(|(seed, result)| SeedRun { seed, result }).collect()));
         }
     }
-    outcome::compare(&mut rows, options.way == Way::Simulated);
+    outcome::compare(&mut rows, options.way == Execution::Simulated);
     Report::new(options, rows, example::all(options.way))
 }
 
-fn make(way: Way, cell: &Cell, seed: u64) -> Result<Outcome, String> {
+fn make(way: Execution, cell: &Cell, seed: u64) -> Result<Outcome, String> {
     match way {
-        Way::Simulated => remora_sim::drc::run(&cell.config(), seed).map_err(|e| e.to_string()),
-        Way::Real { faster } => real::run(&cell.config(), seed, faster).map_err(|e| e.to_string()),
+        Execution::Simulated => remora_sim::drc::run(&cell.config(), seed).map_err(|e| e.to_string()),
+        Execution::Real { faster } => real::run(&cell.config(), seed, faster).map_err(|e| e.to_string()),
     }
 }

@@ -7,7 +7,7 @@ use super::cell::{Cell, Patience};
 pub const SEEDS_MAX: u64 = 1000;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Way {
+pub enum Execution {
     Simulated,
     /// The real server and client on loopback, many runs at a time, which mostly sleep. Timers and disk run `faster`
     /// times as fast (1 to 50); above 1 without Remora's own client, whose timers cannot be scaled.
@@ -18,7 +18,7 @@ pub enum Way {
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    pub way: Way,
+    pub way: Execution,
     pub first_seed: u64,
     /// 1 to [`SEEDS_MAX`].
     pub seeds: u64,
@@ -35,19 +35,19 @@ pub struct Options {
 /// Concurrent real runs at the original pace. They mostly sleep.
 pub(super) const AT_ONCE: NonZeroUsize = NonZeroUsize::new(32).unwrap();
 
-impl Way {
+impl Execution {
     pub(super) fn can_run(self, cell: &Cell) -> bool {
         match self {
-            Way::Simulated => true,
-            Way::Real { faster } => faster == 1.0 || cell.patience != Patience::Remora,
+            Execution::Simulated => true,
+            Execution::Real { faster } => faster == 1.0 || cell.patience != Patience::Remora,
         }
     }
 
     /// Concurrent runs. Accelerated real runs would disturb one another.
     pub(super) fn at_once(self, threads: NonZeroUsize) -> NonZeroUsize {
         match self {
-            Way::Simulated => threads,
-            Way::Real { faster } => {
+            Execution::Simulated => threads,
+            Execution::Real { faster } => {
                 if faster == 1.0 {
                     AT_ONCE
                 } else {

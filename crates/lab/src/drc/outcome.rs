@@ -4,7 +4,7 @@ use remora_sim::drc::Outcome;
 use serde::Serialize;
 
 use super::cell::{Cell, Mode, Paper, Patience, Server, Variation};
-use super::options::{Options, Way};
+use super::options::{Execution, Options};
 use crate::report::provenance::{FailedRun, Provenance, SeedRun, Source, separate};
 use crate::report::statistics::{Summary, mean_margin};
 
@@ -108,8 +108,8 @@ impl Report {
     pub(super) fn new(options: &Options, rows: Vec<Row>, examples: Vec<Result<Example, String>>) -> Report {
         let (examples, failed): (Vec<_>, Vec<_>) = examples.into_iter().partition(Result::is_ok);
         let (source, faster) = match options.way {
-            Way::Simulated => (Source::Simulated, None),
-            Way::Real { faster } => (Source::Real, Some(faster)),
+            Execution::Simulated => (Source::Simulated, None),
+            Execution::Real { faster } => (Source::Real, Some(faster)),
         };
         Report {
             made: Provenance::new(source, &options.command, options.first_seed, options.seeds),

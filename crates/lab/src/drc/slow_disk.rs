@@ -52,19 +52,19 @@ pub(super) struct SlowDisk {
     volume: Mutex<Volume>,
     inode: Inode,
     writes: AtomicU64,
-    script: Option<Script>,
+    script: Option<DiskScript>,
 }
 
 /// Scripted durations, and the operations done.
-pub(super) struct Script {
+pub(super) struct DiskScript {
     /// Durations of the creates in order; then zero.
     creates: Mutex<VecDeque<Duration>>,
     write: Duration,
-    done: Mutex<Vec<Done>>,
+    done: Mutex<Vec<DiskOperation>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Done {
+pub(super) struct DiskOperation {
     pub(super) is_create: bool,
     pub(super) daemon: ThreadId,
     pub(super) from: Time,
@@ -72,9 +72,9 @@ pub(super) struct Done {
     pub(super) to: Time,
 }
 
-impl Script {
-    pub(super) fn new(creates: impl IntoIterator<Item = Duration>, write: Duration) -> Script {
-        Script { creates: Mutex::new(creates.into_iter().collect()), write, done: Mutex::default() }
+impl DiskScript {
+    pub(super) fn new(creates: impl IntoIterator<Item = Duration>, write: Duration) -> DiskScript {
+        DiskScript { creates: Mutex::new(creates.into_iter().collect()), write, done: Mutex::default() }
     }
 
     fn act<T>(&self, pace: Pace, is_create: bool, effect: impl FnOnce() -> T) -> T {
@@ -82,7 +82,7 @@ impl Script {
         let from = pace.now();
         pace.sleep_until(from + takes);
         let result = effect();
-        lock(&self.done).push(Done { is_create, daemon: thread::current().id(), from, to: pace.now() });
+        lock(&self.done).push(DiskOperation { is_create, daemon: thread::current().id(), from, to: pace.now() });
         result
     }
 }
@@ -101,12 +101,12 @@ impl SlowDisk {
     }
 
     /// A disk with the durations of `script`.
-    pub(super) fn scripted(fs: Arc<MemFs>, ufs: Ufs, pace: Pace, script: Script) -> SlowDisk {
+    pub(super) fn scripted(fs: Arc<MemFs>, ufs: Ufs, pace: Pace, script: DiskScript) -> SlowDisk {
         SlowDisk { script: Some(script), ..SlowDisk::new(fs, ufs, pace, 0) }
     }
 
     /// Scripted operations, in order of start.
-    pub(super) fn done(&self) -> Vec<Done> {
+    pub(super) fn done(&self) -> Vec<DiskOperation> {
         let mut done = self.script.as_ref().map_or_else(Vec::new, |script| lock(&script.done).clone());
         done.sort_by_key(|d| d.from);
         done

@@ -231,7 +231,7 @@ mod tests {
 
     use super::*;
     use crate::drc::cell::{Cell, Mode, Server};
-    use crate::drc::options::{Options, Way};
+    use crate::drc::options::{Execution, Options};
     use crate::drc::{cell, outcome};
     use crate::report::provenance::SeedRun;
 
@@ -252,7 +252,7 @@ mod tests {
         let mut rows: Vec<Row> = cell::tables().iter().map(row).collect();
         outcome::compare(&mut rows, true);
         let options = Options {
-            way: Way::Simulated,
+            way: Execution::Simulated,
             first_seed: 1,
             seeds: 1,
             sensitivity: false,

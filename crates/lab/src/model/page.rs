@@ -141,13 +141,13 @@ const PALE: f64 = 0.35;
 /// Delays diverge near saturation: the scale ends at this multiple of the smallest value.
 const SCALE_MAX: f64 = 30.0;
 
-struct Line {
+struct CurveLine {
     name: String,
-    points: Vec<Dot>,
+    points: Vec<CurvePoint>,
 }
 
 #[derive(Clone, Copy)]
-struct Dot {
+struct CurvePoint {
     x: f64,
     y: Option<f64>,
     /// The value is outside of the range that the model was checked for.
@@ -160,11 +160,11 @@ pub fn curves(input: &Input, points: &[Point], outputs: &[Output], now: f64) -> 
     let x_title = if unit.is_empty() { input.name.clone() } else { format!("{} ({unit})", input.name) };
     let mut html = String::new();
     for (is_copy, y_title, y_scale) in [(true, "copy time (s)", 1.0), (false, "delay (ms)", 1e3)] {
-        let line = |output: &Output| Line {
+        let line = |output: &Output| CurveLine {
             name: output.name.clone(),
-            points: points.iter().map(|p| Dot::of(p, output, (scale, y_scale))).collect(),
+            points: points.iter().map(|p| CurvePoint::of(p, output, scale, y_scale)).collect(),
         };
-        let lines: Vec<Line> = outputs.iter().filter(|o| o.is_copy() == is_copy).map(line).collect();
+        let lines: Vec<CurveLine> = outputs.iter().filter(|o| o.is_copy() == is_copy).map(line).collect();
         if !lines.is_empty() {
             html += &figure(&lines, [&x_title, y_title], now * scale)?;
         }
@@ -186,7 +186,7 @@ fn axis(unit: Unit, points: &[Point]) -> (f64, &'static str) {
     }
 }
 
-fn figure(lines: &[Line], titles: [&str; 2], now: f64) -> Result<String, String> {
+fn figure(lines: &[CurveLine], titles: [&str; 2], now: f64) -> Result<String, String> {
     let mut legend = LegendEntry::series(lines.iter().map(|l| l.name.as_str()));
     if lines.iter().any(|l| l.points.iter().any(|p| p.doubted && p.y.is_some())) {
         legend.push(LegendEntry::plain('░', "pale: outside of the range that the formulas were checked for"));
@@ -194,7 +194,7 @@ fn figure(lines: &[Line], titles: [&str; 2], now: f64) -> Result<String, String>
     Ok(Figure { legend, svg: svg(lines, titles, now)?, ..Figure::default() }.to_html())
 }
 
-fn svg(lines: &[Line], [x_title, y_title]: [&str; 2], now: f64) -> Result<String, String> {
+fn svg(lines: &[CurveLine], [x_title, y_title]: [&str; 2], now: f64) -> Result<String, String> {
     let xs = || lines.iter().flat_map(|l| l.points.iter().map(|p| p.x));
     let ys = || lines.iter().flat_map(|l| l.points.iter().filter_map(|p| p.y));
     let (low, high) = (xs().fold(f64::INFINITY, f64::min), xs().fold(f64::NEG_INFINITY, f64::max));
@@ -219,10 +219,10 @@ fn svg(lines: &[Line], [x_title, y_title]: [&str; 2], now: f64) -> Result<String
     })
 }
 
-impl Dot {
-    fn of(point: &Point, output: &Output, (x_scale, y_scale): (f64, f64)) -> Dot {
+impl CurvePoint {
+    fn of(point: &Point, output: &Output, x_scale: f64, y_scale: f64) -> CurvePoint {
         let report = point.report.as_ref().ok();
-        Dot {
+        CurvePoint {
             x: point.value * x_scale,
             y: report.and_then(|r| output.of(r)).map(|y| y * y_scale),
             doubted: report.is_some_and(|r| !output.outside(r).is_empty()),
@@ -231,8 +231,8 @@ impl Dot {
 }
 
 /// Splits a run of points into doubted and undoubted parts. A segment is doubted if either end is.
-fn parts(run: &[Dot]) -> Vec<(bool, Vec<(f64, f64)>)> {
-    let place = |p: &Dot| Some((p.x, p.y?));
+fn parts(run: &[CurvePoint]) -> Vec<(bool, Vec<(f64, f64)>)> {
+    let place = |p: &CurvePoint| Some((p.x, p.y?));
     if let [only] = run {
         return vec![(only.doubted, place(only).into_iter().collect())];
     }
@@ -304,10 +304,10 @@ mod tests {
 
     #[test]
     fn doubted_points_are_a_part_of_their_own() {
-        let run: Vec<Dot> = [false, false, true, false, false, false]
+        let run: Vec<CurvePoint> = [false, false, true, false, false, false]
             .into_iter()
             .enumerate()
-            .map(|(i, doubted)| Dot { x: i as f64, y: Some(0.0), doubted })
+            .map(|(i, doubted)| CurvePoint { x: i as f64, y: Some(0.0), doubted })
             .collect();
         let ends = |part: &(bool, Vec<(f64, f64)>)| (part.0, part.1[0].0, part.1[part.1.len() - 1].0);
         assert_eq!(
@@ -320,7 +320,10 @@ mod tests {
 
     #[test]
     fn network_without_values_is_an_empty_figure() {
-        let line = Line { name: "x".into(), points: [1.0, 2.0].map(|x| Dot { x, y: None, doubted: true }).to_vec() };
+        let line = CurveLine {
+            name: "x".into(),
+            points: [1.0, 2.0].map(|x| CurvePoint { x, y: None, doubted: true }).to_vec(),
+        };
         assert!(figure(&[line], ["a", "b"], 1.0).unwrap().contains("<svg"));
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
+use std::ops::Range;
 
 use remora_model::{Gateway, Network, Reason, Report, Topology};
 use remora_sim::network::check::{Case, Submodel, Verdict};
@@ -81,7 +82,7 @@ pub const POINTS_MAX: usize = 10_000;
 const NUDGE: f64 = 0.01;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum OutputKind {
     Copy(usize),
     Flow(usize),
 }
@@ -91,17 +92,17 @@ enum Place {
 pub struct Output {
     /// As in `copy desks > servers`.
     pub name: String,
-    place: Place,
+    place: OutputKind,
 }
 
 /// Copy times, and delays of flows with packets; the first [`OUTPUTS_MAX`].
 pub fn outputs(topology: &Topology) -> Vec<Output> {
     let mut all = Vec::new();
     for (i, copy) in topology.copies.iter().enumerate() {
-        all.push(Output { name: format!("copy {} > {}", copy.from, copy.to), place: Place::Copy(i) });
+        all.push(Output { name: format!("copy {} > {}", copy.from, copy.to), place: OutputKind::Copy(i) });
     }
     for (i, flow) in topology.flows.iter().enumerate().filter(|(_, f)| f.rate.get() > 0.0) {
-        all.push(Output { name: format!("flow {} > {}", flow.from, flow.to), place: Place::Flow(i) });
+        all.push(Output { name: format!("flow {} > {}", flow.from, flow.to), place: OutputKind::Flow(i) });
     }
     all.truncate(OUTPUTS_MAX);
     all
@@ -110,29 +111,29 @@ pub fn outputs(topology: &Topology) -> Vec<Output> {
 impl Output {
     /// Whether it is a copy's time; otherwise it is a flow's delay.
     pub fn is_copy(&self) -> bool {
-        matches!(self.place, Place::Copy(_))
+        matches!(self.place, OutputKind::Copy(_))
     }
 
     /// Index of the flow.
     pub(super) fn flow(&self) -> Option<usize> {
         match self.place {
-            Place::Copy(_) => None,
-            Place::Flow(i) => Some(i),
+            OutputKind::Copy(_) => None,
+            OutputKind::Flow(i) => Some(i),
         }
     }
 
     /// Its value in a report, in seconds; `None` where it has none.
     pub fn of(&self, report: &Report) -> Option<f64> {
         match self.place {
-            Place::Copy(i) => report.copies.get(i)?.outcome.value().map(|o| o.seconds),
-            Place::Flow(i) => report.flows.get(i)?.delay_s.value().copied(),
+            OutputKind::Copy(i) => report.copies.get(i)?.outcome.value().map(|o| o.seconds),
+            OutputKind::Flow(i) => report.flows.get(i)?.delay_s.value().copied(),
         }
     }
 
     pub fn outside<'a>(&self, report: &'a Report) -> &'a [Reason] {
         match self.place {
-            Place::Copy(i) => report.copies.get(i).map_or(&[], |c| c.outcome.outside()),
-            Place::Flow(i) => report.flows.get(i).map_or(&[], |f| f.delay_s.outside()),
+            OutputKind::Copy(i) => report.copies.get(i).map_or(&[], |c| c.outcome.outside()),
+            OutputKind::Flow(i) => report.flows.get(i).map_or(&[], |f| f.delay_s.outside()),
         }
     }
 }
@@ -234,12 +235,12 @@ fn elasticity((x0, y0): (f64, Option<f64>), (x1, y1): (f64, Option<f64>)) -> Opt
 pub fn simulate(
     network: &Network,
     options: &Options,
-    (first, seeds): (u64, u64),
+    seeds: Range<u64>,
     threads: NonZeroUsize,
     done: impl Fn() + Sync,
 ) -> Result<Simulated, TooMuch> {
-    let count = usize::try_from(seeds).unwrap_or(usize::MAX);
-    let runs = pool::map(count, threads, |n| run(network, options, first.wrapping_add(n as u64)), done);
+    let count = usize::try_from(seeds.end.saturating_sub(seeds.start)).unwrap_or(usize::MAX);
+    let runs = pool::map(count, threads, |n| run(network, options, seeds.start + n as u64), done);
     Ok(Simulated::of(&runs.into_iter().collect::<Result<Vec<_>, _>>()?))
 }
 

@@ -114,8 +114,8 @@ impl Report {
 impl ExperimentOutcome {
     /// Compares the cells with one another.
     pub(crate) fn new(experiment: &'static Experiment, seeds: u64, mut cells: Vec<CellOutcome>) -> ExperimentOutcome {
-        if let Some(baseline) = experiment.baseline {
-            let bases: Vec<Option<usize>> = (0..cells.len()).map(|i| base(&cells, i, baseline)).collect();
+        if let Some((axis, level)) = experiment.baseline {
+            let bases: Vec<Option<usize>> = (0..cells.len()).map(|i| base(&cells, i, axis, level)).collect();
             let compared: Vec<_> = bases.iter().enumerate().map(|(i, b)| b.map(|b| compare(&cells, i, b))).collect();
             for (cell, compared) in cells.iter_mut().zip(compared) {
                 let compared = compared.unwrap_or_default();
@@ -137,7 +137,7 @@ impl ExperimentOutcome {
 }
 
 /// The cell at the same place with the baseline's level.
-fn base(cells: &[CellOutcome], of: usize, (axis, base): (&str, &str)) -> Option<usize> {
+fn base(cells: &[CellOutcome], of: usize, axis: &str, base: &str) -> Option<usize> {
     let mut labels = cells.get(of)?.labels.clone();
     if level(&labels, axis) == Some(base) {
         return None;

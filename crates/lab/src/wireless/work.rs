@@ -52,17 +52,17 @@ pub enum PlanError {
 pub struct Work<R> {
     options: Options,
     runner: R,
-    tables: Vec<Table>,
-    made: Mutex<Vec<Results>>,
+    tables: Vec<ExperimentTable>,
+    made: Mutex<Vec<CellResults>>,
     told: Mutex<usize>,
 }
 
 /// Results by cell and seed.
-type Results = Vec<Vec<Option<Result<Sample, RunError>>>>;
+type CellResults = Vec<Vec<Option<Result<Sample, RunError>>>>;
 
 /// The cells of an experiment that will run.
 #[derive(Debug)]
-struct Table {
+struct ExperimentTable {
     experiment: &'static Experiment,
     cells: Vec<Cell>,
     seeds: u64,
@@ -70,7 +70,7 @@ struct Table {
 
 /// A run. Runs are ordered by seed, so that runs that wait for one another come one by one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Place {
+struct RunKey {
     table: usize,
     seed: usize,
     cell: usize,
@@ -89,17 +89,18 @@ impl<R: Runner> Work<R> {
             cell.labels.iter().all(|l| !chosen.contains(l.axis) || options.only.contains(&l.level))
                 && runner.takes(&cell.job)
         };
-        let table = |(experiment, cells): (&&'static Experiment, &Vec<Cell>)| Table {
+        let table = |(experiment, cells): (&&'static Experiment, &Vec<Cell>)| ExperimentTable {
             experiment,
             cells: cells.iter().filter(wanted).cloned().collect(),
             seeds: experiment.seeds(options.seeds),
         };
-        let tables: Vec<Table> =
+        let tables: Vec<ExperimentTable> =
             options.experiments.iter().zip(&all).map(table).filter(|t| !t.cells.is_empty()).collect();
         if tables.is_empty() {
             return Err(PlanError::Nothing(levels(&all)));
         }
-        let empty = |t: &Table| vec![vec![None; usize::try_from(t.seeds).unwrap_or(usize::MAX)]; t.cells.len()];
+        let empty =
+            |t: &ExperimentTable| vec![vec![None; usize::try_from(t.seeds).unwrap_or(usize::MAX)]; t.cells.len()];
         let made = Mutex::new(tables.iter().map(empty).collect());
         Ok(Work { options, runner, tables, made, told: Mutex::new(0) })
     }
@@ -118,18 +119,18 @@ impl<R: Runner> Work<R> {
     }
 
     /// All runs, in order.
-    fn places(&self) -> Vec<Place> {
+    fn places(&self) -> Vec<RunKey> {
         let mut places = Vec::new();
         for (table, results) in self.made().iter().enumerate() {
             for (cell, seeds) in results.iter().enumerate() {
-                places.extend((0..seeds.len()).map(|seed| Place { table, seed, cell }));
+                places.extend((0..seeds.len()).map(|seed| RunKey { table, seed, cell }));
             }
         }
         places.sort();
         places
     }
 
-    fn make(&self, place: Place) {
+    fn make(&self, place: RunKey) {
         let Some(cell) = self.tables.get(place.table).and_then(|t| t.cells.get(place.cell)) else { return };
         let seed = self.seed(place.seed);
         let result = self.runner.run(&cell.job.drawn(seed), seed, cell.limit);
@@ -181,7 +182,7 @@ impl<R: Runner> Work<R> {
         rest + &report.footer()
     }
 
-    fn outcome(&self, table: &Table, results: &Results) -> ExperimentOutcome {
+    fn outcome(&self, table: &ExperimentTable, results: &CellResults) -> ExperimentOutcome {
         let cell = |(cell, results): (&Cell, &Vec<Option<Result<Sample, RunError>>>)| {
             let run = |(n, r): (usize, &Option<Result<Sample, RunError>>)| {
                 Some(SeedRun { seed: self.seed(n), result: r.clone()? })
@@ -196,7 +197,7 @@ impl<R: Runner> Work<R> {
         self.options.first_seed.wrapping_add(n as u64)
     }
 
-    fn made(&self) -> MutexGuard<'_, Vec<Results>> {
+    fn made(&self) -> MutexGuard<'_, Vec<CellResults>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -23,7 +23,8 @@ pub(super) fn run(path: &Path, (first, seeds): (u64, u64), seconds: f64, json: b
         return Err(Error::Usage(format!("--seed {first}: there are no {seeds} seeds from there")));
     }
     let bar = bar(seeds);
-    let simulated = simulate(&network, &Options { seconds }, (first, seeds), threads(), || bar.inc(1));
+    let simulated =
+        simulate(&network, &Options { seconds }, first..first.saturating_add(seeds), threads(), || bar.inc(1));
     bar.finish_and_clear();
     let simulated = simulated.map_err(|e| too_much(&path.display().to_string(), &e))?;
     let report = network.solve();

@@ -30,7 +30,7 @@ pub(super) struct Cell<'a> {
     pub(super) seed: u64,
 }
 
-pub(super) struct Measured {
+pub(super) struct MeasuredCell {
     pub(super) fates: Vec<Fate>,
     pub(super) lateness: Duration,
     /// Why the cell is invalid.
@@ -39,14 +39,14 @@ pub(super) struct Measured {
 
 /// The ledger of a cell, on the channel's clock.
 #[derive(Clone)]
-pub(super) struct Book {
+pub(super) struct FateLedger {
     clock: Clock,
     ledger: Arc<Mutex<Ledger>>,
 }
 
-impl Book {
-    fn new(clock: Clock, objects: usize) -> Book {
-        Book { clock, ledger: Arc::new(Mutex::new(Ledger::new(objects))) }
+impl FateLedger {
+    fn new(clock: Clock, objects: usize) -> FateLedger {
+        FateLedger { clock, ledger: Arc::new(Mutex::new(Ledger::new(objects))) }
     }
 
     pub(super) fn note(&self, what: impl FnOnce(&mut Ledger, Time)) -> Time {
@@ -66,17 +66,17 @@ impl Book {
 }
 
 impl Cell<'_> {
-    pub(super) fn measure(&self, lateness_max: Duration) -> Result<Measured, String> {
+    pub(super) fn measure(&self, lateness_max: Duration) -> Result<MeasuredCell, String> {
         let setup =
             Setup { config: self.link.fair.clone(), congestion: CONGESTION.into(), lateness_max, ..Setup::default() };
         let words = |e: remora_host::emulate::EmulateError| format!("the emulator: {e}");
         let mut emulator = Emulator::start(setup).map_err(words)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|e| format!("a runtime: {e}"))?;
-        let mut ends = Ends::connect(self, &emulator, &runtime)?;
+        let mut ends = CellEnds::connect(self, &emulator, &runtime)?;
         emulator.begin(self.link.real.clone(), self.seed).map_err(words)?;
         let clock = emulator.clock().map_err(words)?;
-        let book = Book::new(clock, self.objects.len());
+        let book = FateLedger::new(clock, self.objects.len());
         let until = clock.instant(self.until).into();
         let work = async { timeout_at(until, ends.work(self, &book)).await };
         // Objects without a fate at the end are late.
@@ -84,19 +84,19 @@ impl Cell<'_> {
         let report = emulator.report().map_err(words)?;
         let fates = book.fates()?;
         drop(runtime);
-        Ok(Measured { fates, lateness: report.lateness.max, fault: report.fault() })
+        Ok(MeasuredCell { fates, lateness: report.lateness.max, fault: report.fault() })
     }
 }
 
-enum Ends {
+enum CellEnds {
     Ours(AtpEnds),
     Tcp(TcpEnds),
 }
 
-impl Ends {
-    fn connect(cell: &Cell, emulator: &Emulator, runtime: &tokio::runtime::Runtime) -> Result<Ends, String> {
-        let tcp = |config| TcpEnds::connect(config, emulator).map(Ends::Tcp);
-        let ours = |policy| runtime.block_on(AtpEnds::connect(policy, emulator)).map(Ends::Ours);
+impl CellEnds {
+    fn connect(cell: &Cell, emulator: &Emulator, runtime: &tokio::runtime::Runtime) -> Result<CellEnds, String> {
+        let tcp = |config| TcpEnds::connect(config, emulator).map(CellEnds::Tcp);
+        let ours = |policy| runtime.block_on(AtpEnds::connect(policy, emulator)).map(CellEnds::Ours);
         match (cell.protocol, cell.pace) {
             // A plain stream without acknowledgements of objects.
             (Protocol::Tcp, Pace::Closed { .. }) => tcp(TcpConfig::bulk()),
@@ -108,10 +108,10 @@ impl Ends {
         }
     }
 
-    async fn work(&mut self, cell: &Cell<'_>, book: &Book) -> Result<(), String> {
+    async fn work(&mut self, cell: &Cell<'_>, book: &FateLedger) -> Result<(), String> {
         match self {
-            Ends::Ours(ends) => ends.work(cell, book).await,
-            Ends::Tcp(ends) => ends.work(cell, book).await,
+            CellEnds::Ours(ends) => ends.work(cell, book).await,
+            CellEnds::Tcp(ends) => ends.work(cell, book).await,
         }
     }
 }
@@ -202,7 +202,7 @@ impl AtpEnds {
     }
 
     /// Sends all objects and waits for their fates.
-    pub(super) async fn work(&mut self, cell: &Cell<'_>, book: &Book) -> Result<(), String> {
+    pub(super) async fn work(&mut self, cell: &Cell<'_>, book: &FateLedger) -> Result<(), String> {
         let receiving = async {
             loop {
                 let object = self.receiver.recv().await.map_err(atp_error)?.object;
@@ -216,7 +216,7 @@ impl AtpEnds {
     }
 }
 
-async fn send_objects(remote: &Remote, cell: &Cell<'_>, book: &Book) -> Result<(), String> {
+async fn send_objects(remote: &Remote, cell: &Cell<'_>, book: &FateLedger) -> Result<(), String> {
     let mut under_way: JoinSet<Result<(), String>> = JoinSet::new();
     for (number, object) in cell.objects.iter().enumerate() {
         match cell.pace {
@@ -265,7 +265,7 @@ const READ_MAX: usize = 64 << 10;
 
 /// An object with its number, waiting for a connection.
 type Waiting = (usize, Object);
-type Queue = Arc<tokio::sync::Mutex<mpsc::Receiver<Waiting>>>;
+type ObjectQueue = Arc<tokio::sync::Mutex<mpsc::Receiver<Waiting>>>;
 
 pub(super) struct TcpEnds {
     config: TcpConfig,
@@ -292,8 +292,8 @@ impl TcpEnds {
         Ok(TcpEnds { config, pairs })
     }
 
-    pub(super) async fn work(&mut self, cell: &Cell<'_>, book: &Book) -> Result<(), String> {
-        let mut queues: Vec<(Vec<Class>, mpsc::Sender<Waiting>, Queue)> = Vec::new();
+    pub(super) async fn work(&mut self, cell: &Cell<'_>, book: &FateLedger) -> Result<(), String> {
+        let mut queues: Vec<(Vec<Class>, mpsc::Sender<Waiting>, ObjectQueue)> = Vec::new();
         let mut work: JoinSet<std::io::Result<()>> = JoinSet::new();
         let mut serving: JoinSet<std::io::Result<()>> = JoinSet::new();
         for (classes, (ours, theirs)) in self.config.lanes.iter().zip(self.pairs.drain(..)) {
@@ -335,10 +335,10 @@ impl TcpEnds {
 /// Writes queued objects to the socket.
 async fn send_queued(
     mut stream: OwnedWriteHalf,
-    queue: Queue,
+    queue: ObjectQueue,
     depth: Arc<Semaphore>,
     asked: mpsc::Sender<(usize, Time)>,
-    book: Book,
+    book: FateLedger,
 ) -> std::io::Result<()> {
     // Each acknowledgement returns a permit.
     while let Ok(turn) = depth.acquire().await {
@@ -355,7 +355,7 @@ async fn send_queued(
 }
 
 /// The next object that is not late yet.
-async fn next(queue: &Queue, book: &Book) -> Option<Waiting> {
+async fn next(queue: &ObjectQueue, book: &FateLedger) -> Option<Waiting> {
     loop {
         let (number, object) = queue.lock().await.recv().await?;
         let mut is_fresh = true;
@@ -376,7 +376,7 @@ async fn hear(
     mut answers: OwnedReadHalf,
     depth: Arc<Semaphore>,
     mut asked: mpsc::Receiver<(usize, Time)>,
-    book: Book,
+    book: FateLedger,
 ) -> std::io::Result<()> {
     while let Some((number, due)) = asked.recv().await {
         answers.read_u8().await?;
@@ -386,7 +386,7 @@ async fn hear(
     Ok(())
 }
 
-async fn serve(mut stream: TcpStream, book: Book) -> std::io::Result<()> {
+async fn serve(mut stream: TcpStream, book: FateLedger) -> std::io::Result<()> {
     let (mut reader, mut buffer) = (Reader::default(), vec![0; READ_MAX]);
     loop {
         let read = stream.read(&mut buffer).await?;

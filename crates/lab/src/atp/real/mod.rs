@@ -11,7 +11,7 @@ mod cell;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use cell::{Cell, Measured};
+use cell::{Cell, MeasuredCell};
 use remora_base::Time;
 use remora_host::emulate;
 use remora_host::emulate::{EmulateError, Emulator};
@@ -19,9 +19,9 @@ use remora_sim::atp;
 use remora_sim::atp::{BULK_RATE, Fate, LEAD, Object, Pace, Protocol, Sends, Trace};
 
 use super::job;
-use super::job::{BULK_SEED, Done, Job};
+use super::job::{BULK_SEED, Job, JobResult};
 use super::options::Options;
-pub use super::options::{Conditions, EXPERIMENTS, Setup};
+pub use super::options::{EXPERIMENTS, RealConditions, Setup};
 use crate::report::pool;
 
 /// Attempts of a cell in which the emulator is late.
@@ -50,8 +50,8 @@ pub const fn takes(protocol: Protocol) -> bool {
     !matches!(protocol, Protocol::Quic)
 }
 
-pub(super) fn run(options: &Options, setup: &Setup, done: impl Fn() + Sync) -> (Vec<(Job, Done)>, Conditions) {
-    let real = Real { setup, trace: options.trace.after(setup.from), notes: Mutex::default() };
+pub(super) fn run(options: &Options, setup: &Setup, done: impl Fn() + Sync) -> (Vec<(Job, JobResult)>, RealConditions) {
+    let real = RealCells { setup, trace: options.trace.after(setup.from), notes: Mutex::default() };
     let (oracles, cells): (Vec<Job>, Vec<Job>) = jobs(options).into_iter().partition(|j| matches!(j, Job::Oracle(..)));
     // Computations must not disturb timed cells.
     let work = |jobs: &[Job], n: usize| jobs.get(n).map(|job| real.run(job));
@@ -60,7 +60,7 @@ pub(super) fn run(options: &Options, setup: &Setup, done: impl Fn() + Sync) -> (
     let results = computed.into_iter().chain(measured).flatten();
     let results = oracles.iter().chain(&cells).copied().zip(results).collect();
     let notes = real.notes.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let conditions = Conditions {
+    let conditions = RealConditions {
         congestion: cell::CONGESTION,
         round_trip_ms: setup.round_trip.as_secs_f64() * 1e3,
         from_s: setup.from.as_secs_f64(),
@@ -85,23 +85,23 @@ struct Notes {
     repeated: usize,
 }
 
-struct Real<'a> {
+struct RealCells<'a> {
     setup: &'a Setup,
     trace: Trace,
     notes: Mutex<Notes>,
 }
 
-impl Real<'_> {
-    fn run(&self, job: &Job) -> Done {
-        self.attempt(job).unwrap_or_else(Done::Failed)
+impl RealCells<'_> {
+    fn run(&self, job: &Job) -> JobResult {
+        self.attempt(job).unwrap_or_else(JobResult::Failed)
     }
 
-    fn attempt(&self, job: &Job) -> Result<Done, String> {
+    fn attempt(&self, job: &Job) -> Result<JobResult, String> {
         match *job {
             Job::Oracle(workload, seed) => {
                 let objects = self.objects(atp::objects(workload, seed));
                 let best = atp::optimum(&self.trace.delayed(LEAD), &objects).map_err(|e| e.to_string())?;
-                Ok(Done::Oracle(objects, best.chosen))
+                Ok(JobResult::Oracle(objects, best.chosen))
             }
             Job::Cell(workload, protocol, seed) => {
                 let objects = self.objects(atp::objects(workload, seed));
@@ -109,9 +109,9 @@ impl Real<'_> {
                 let link = cell::varying(&self.trace.delayed(LEAD), until, self.setup.round_trip)?;
                 let cell = Cell { protocol, objects: &objects, pace: Pace::Open, link, until, seed };
                 let fates = self.valid(&cell)?;
-                Ok(Done::Fates(objects, fates))
+                Ok(JobResult::Fates(objects, fates))
             }
-            Job::Bulk(protocol, sends, kb) => self.bulk(protocol, sends, kb << 10).map(Done::Rate),
+            Job::Bulk(protocol, sends, kb) => self.bulk(protocol, sends, kb << 10).map(JobResult::Rate),
             Job::Saturated(..) | Job::Mixed(..) => Err("is simulated only".into()),
         }
     }
@@ -156,12 +156,12 @@ impl Real<'_> {
         self.until_valid(|| cell.measure(self.setup.lateness_max))
     }
 
-    fn until_valid(&self, measure: impl Fn() -> Result<Measured, String>) -> Result<Vec<Fate>, String> {
+    fn until_valid(&self, measure: impl Fn() -> Result<MeasuredCell, String>) -> Result<Vec<Fate>, String> {
         let notes = || self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         let mut faults = Vec::new();
         for again in 0..TRIES {
             notes().repeated += usize::from(again > 0);
-            let Measured { fates, lateness, fault } = measure()?;
+            let MeasuredCell { fates, lateness, fault } = measure()?;
             let Some(fault) = fault else {
                 let mut notes = notes();
                 notes.latest = notes.latest.max(lateness);
@@ -217,12 +217,12 @@ mod tests {
         for (lost, repeated, why) in
             [(0, 0, None), (1, 1, None), (2, 1, Some("not valid: 1 packets never came; again: 0 packets never came"))]
         {
-            let real = Real { setup: &setup, trace: Trace::constant(1e6), notes: Mutex::default() };
+            let real = RealCells { setup: &setup, trace: Trace::constant(1e6), notes: Mutex::default() };
             let left = std::cell::Cell::<usize>::new(lost);
             let made = real.until_valid(|| {
                 let fault = left.get().checked_sub(1).map(|n| format!("{n} packets never came"));
                 left.set(left.get().saturating_sub(1));
-                Ok(Measured { fates: Vec::new(), lateness: Duration::ZERO, fault })
+                Ok(MeasuredCell { fates: Vec::new(), lateness: Duration::ZERO, fault })
             });
             assert_eq!((made.err().as_deref(), real.notes.into_inner().unwrap().repeated), (why, repeated));
         }

@@ -22,7 +22,7 @@ pub(super) enum End {
     Cut,
 }
 
-pub(super) struct Packet<'a> {
+pub(super) struct CapturedPacket<'a> {
     link: Linktype,
     /// Seconds since 1970.
     time_s: f64,
@@ -32,8 +32,8 @@ pub(super) struct Packet<'a> {
 }
 
 /// Counts a packet. Its length is at least the captured length.
-pub(super) fn add(tally: &mut Tally, packet: Packet<'_>) -> Result<(), CaptureError> {
-    let Packet { link, time_s, original_len, data } = packet;
+pub(super) fn add(tally: &mut Tally, packet: CapturedPacket<'_>) -> Result<(), CaptureError> {
+    let CapturedPacket { link, time_s, original_len, data } = packet;
     let ends = stations_of(link, data).ok_or(CaptureError::LinkType(link.0))?;
     tally.add(time_s, original_len.max(data.len() as u32), ends);
     Ok(())
@@ -133,7 +133,7 @@ pub(super) fn read_pcap(mut input: impl Read, tally: &mut Tally) -> Result<End, 
         }
         let (_, frame) = parse(&bytes).map_err(|_| damage(tally, "an unreadable record"))?;
         let time_s = time_s(&header, frame.ts_sec, frame.ts_usec).map_err(|why| damage(tally, why))?;
-        add(tally, Packet { link, time_s, original_len: frame.origlen, data: frame.data })?;
+        add(tally, CapturedPacket { link, time_s, original_len: frame.origlen, data: frame.data })?;
     }
 }
 
@@ -267,7 +267,7 @@ impl Section {
         let units = u64::from(block.ts_high) << 32 | u64::from(block.ts_low);
         let time_s = units as f64 * interface.unit_s + interface.offset_s;
         let data = block.data.get(..block.caplen as usize).unwrap_or(block.data);
-        add(tally, Packet { link: interface.link, time_s, original_len: block.origlen, data })
+        add(tally, CapturedPacket { link: interface.link, time_s, original_len: block.origlen, data })
     }
 }
 

@@ -187,7 +187,8 @@ pub(super) struct Ring<'a> {
 impl<'a> Ring<'a> {
     pub(super) fn put(
         pad: &mut Pad<'_>,
-        (discipline, walk): (Discipline, &Expr),
+        discipline: Discipline,
+        walk: &Expr,
         rate: &'a Expr,
         ports: &[Port],
     ) -> Ring<'a> {
@@ -297,7 +298,7 @@ impl Weather {
 }
 
 /// A queue of a station and the opposite one, which shares the bad periods.
-pub(super) struct Station<'a> {
+pub(super) struct StationQueue<'a> {
     pub(super) rate: &'a Expr,
     pub(super) overhead: &'a Expr,
     pub(super) weather: &'a Weather,
@@ -316,7 +317,7 @@ pub(super) struct Delay {
     pub(super) loss: Expr,
 }
 
-impl Station<'_> {
+impl StationQueue<'_> {
     /// Mean delay from arrival at the queue to delivery.
     pub(super) fn delay(&self, pad: &mut Pad<'_>) -> Delay {
         let (rate, overhead, own) = (self.rate, self.overhead, &self.queue.pps);
@@ -326,7 +327,7 @@ impl Station<'_> {
         let others = pad.put("airtime of all others", "", others);
         let square = (self.all.square(rate, overhead) - self.queue.square(rate, overhead)).max(0.0);
         let others_square = pad.put("others' squares", "s", square);
-        let bad = self.held_up(pad, (&airtime, &beside), &others);
+        let bad = self.held_up(pad, &airtime, &beside, &others);
         let alone = Completion::put(pad, "one frame", self.weather, &airtime, &others);
         let again = pad.put("sent again", "s", (&alone.time.mean - &alone.shared.mean).max(0.0));
         let mine = pad.put("own airtime", "", own * &airtime.mean);
@@ -344,7 +345,7 @@ impl Station<'_> {
     }
 
     /// Wait that bad periods add to both queues, and this queue's part.
-    fn held_up(&self, pad: &mut Pad<'_>, (airtime, beside): (&Moments, &Moments), others: &Expr) -> Expr {
+    fn held_up(&self, pad: &mut Pad<'_>, airtime: &Moments, beside: &Moments, others: &Expr) -> Expr {
         let (own, other) = (&self.queue.pps, &self.beside.pps);
         let rate = pad.put("both queues: frames", "1/s", own + other);
         let part = pad.put("part of the other queue", "", when(&rate.gt(0.0), other / &rate, 0.0));
@@ -360,13 +361,13 @@ impl Station<'_> {
         };
         let held = wait(pad, "both queues: wait with bad periods", &both.time);
         let good = wait(pad, "both queues: wait without", &both.shared);
-        let turned = self.turned(pad, &(held - good).max(0.0), (airtime, beside));
+        let turned = self.turned(pad, &(held - good).max(0.0), airtime, beside);
         let exceptional = exceptional(pad, &rate, self.weather);
         pad.put("what bad periods add", "s", turned + exceptional)
     }
 
     /// Wait of this queue if both together would wait `both` in order of arrival: the queues alternate.
-    fn turned(&self, pad: &mut Pad<'_>, both: &Expr, (airtime, beside): (&Moments, &Moments)) -> Expr {
+    fn turned(&self, pad: &mut Pad<'_>, both: &Expr, airtime: &Moments, beside: &Moments) -> Expr {
         let (fewer, more) = (&self.queue.pps, &self.beside.pps);
         let own = pad.put("own airtime while the channel is good", "", fewer * &airtime.mean);
         let other = pad.put("the other queue's", "", more * &beside.mean);

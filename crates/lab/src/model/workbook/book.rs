@@ -10,6 +10,17 @@ use rust_xlsxwriter::{
 use super::expr::{Cond, Expr};
 use crate::model::input::Unit;
 
+/// A cell's address on its sheet, counted from 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct CellAt {
+    pub(super) row: u32,
+    pub(super) column: u16,
+}
+
+pub(super) fn cell_at(row: u32, column: u16) -> CellAt {
+    CellAt { row, column }
+}
+
 /// Heading of the column that says which figures are outside of the range that their formula was checked for.
 pub(super) const BEYOND: &str = "beyond its band";
 
@@ -44,7 +55,7 @@ enum Content {
 
 struct Sheet {
     name: String,
-    cells: BTreeMap<(u32, u16), Content>,
+    cells: BTreeMap<CellAt, Content>,
 }
 
 #[derive(Default)]
@@ -69,7 +80,7 @@ impl Book {
         self.sheets.len() - 1
     }
 
-    fn set(&mut self, sheet: usize, at: (u32, u16), content: Content) {
+    fn set(&mut self, sheet: usize, at: CellAt, content: Content) {
         let Some(sheet) = self.sheets.get_mut(sheet) else { return };
         if self.cells < CELLS_MAX || sheet.cells.contains_key(&at) {
             self.cells += usize::from(sheet.cells.insert(at, content).is_none());
@@ -78,57 +89,57 @@ impl Book {
         }
     }
 
-    pub(super) fn title(&mut self, sheet: usize, at: (u32, u16), text: impl Into<String>) {
+    pub(super) fn title(&mut self, sheet: usize, at: CellAt, text: impl Into<String>) {
         self.set(sheet, at, Content::Title(text.into()));
     }
 
-    pub(super) fn head(&mut self, sheet: usize, at: (u32, u16), text: impl Into<String>) {
+    pub(super) fn head(&mut self, sheet: usize, at: CellAt, text: impl Into<String>) {
         self.set(sheet, at, Content::Head(text.into()));
     }
 
-    pub(super) fn right(&mut self, sheet: usize, at: (u32, u16), text: impl Into<String>) {
+    pub(super) fn right(&mut self, sheet: usize, at: CellAt, text: impl Into<String>) {
         self.set(sheet, at, Content::Right(text.into()));
     }
 
-    pub(super) fn aside(&mut self, sheet: usize, at: (u32, u16), text: impl Into<String>) {
+    pub(super) fn aside(&mut self, sheet: usize, at: CellAt, text: impl Into<String>) {
         self.set(sheet, at, Content::Aside(text.into()));
     }
 
-    pub(super) fn text(&mut self, sheet: usize, at: (u32, u16), text: impl Into<String>) {
+    pub(super) fn text(&mut self, sheet: usize, at: CellAt, text: impl Into<String>) {
         self.set(sheet, at, Content::Text(text.into()));
     }
 
-    pub(super) fn soft(&mut self, sheet: usize, at: (u32, u16), text: impl Into<String>) {
+    pub(super) fn soft(&mut self, sheet: usize, at: CellAt, text: impl Into<String>) {
         self.set(sheet, at, Content::Soft(text.into()));
     }
 
-    pub(super) fn input(&mut self, sheet: usize, at: (u32, u16), value: f64, unit: Unit) -> Expr {
+    pub(super) fn input(&mut self, sheet: usize, at: CellAt, value: f64, unit: Unit) -> Expr {
         self.set(sheet, at, Content::Input(value, unit));
-        Expr::cell(sheet, &name(at.0, at.1), value)
+        Expr::cell(sheet, &name(at.row, at.column), value)
     }
 
     /// A result, or `instead` if it has no value.
-    pub(super) fn shown(&mut self, sheet: usize, at: (u32, u16), result: Expr, instead: &'static str) {
+    pub(super) fn shown(&mut self, sheet: usize, at: CellAt, result: Expr, instead: &'static str) {
         self.set(sheet, at, Content::Shown(result, instead));
     }
 
-    pub(super) fn told(&mut self, sheet: usize, at: (u32, u16), all: Vec<(Cond, String)>) {
+    pub(super) fn told(&mut self, sheet: usize, at: CellAt, all: Vec<(Cond, String)>) {
         self.set(sheet, at, Content::Told(all));
     }
 
     /// The first free row of a sheet.
     pub(super) fn below(&self, sheet: usize) -> u32 {
         let cells = self.sheets.get(sheet).map(|s| &s.cells);
-        cells.and_then(BTreeMap::last_key_value).map_or(0, |((row, _), _)| row + 1)
+        cells.and_then(BTreeMap::last_key_value).map_or(0, |(at, _)| at.row + 1)
     }
 
     /// Adds a block of rows below a title, with a heading for each column.
     pub(super) fn block(&mut self, sheet: usize, title: &str, heads: &[String]) -> Block {
         let row = self.below(sheet) + 1;
-        self.head(sheet, (row, LABEL), title);
-        self.head(sheet, (row, UNIT), "unit");
+        self.head(sheet, cell_at(row, LABEL), title);
+        self.head(sheet, cell_at(row, UNIT), "unit");
         for (column, head) in (VALUE..).zip(heads) {
-            self.right(sheet, (row, column), head);
+            self.right(sheet, cell_at(row, column), head);
         }
         Block { sheet, row: row + 1 }
     }
@@ -169,7 +180,7 @@ impl Book {
                 page.set_freeze_panes(0, VALUE)?;
             }
             for (at, content) in &sheet.cells {
-                content.write(page, *at, &styles, (i, &names))?;
+                content.write(page, *at, &styles, i, &names)?;
             }
         }
         Ok(())
@@ -202,10 +213,12 @@ impl Content {
     fn write(
         &self,
         page: &mut Worksheet,
-        at @ (row, column): (u32, u16),
+        at: CellAt,
         styles: &Styles,
-        (sheet, names): (usize, &[String]),
+        sheet: usize,
+        names: &[String],
     ) -> Result<(), XlsxError> {
+        let CellAt { row, column } = at;
         match self {
             Content::Title(text) => page.write_with_format(row, column, text, &styles.title)?,
             Content::Head(text) => page.write_with_format(row, column, text, &styles.head)?,
@@ -221,8 +234,8 @@ impl Content {
                 let Some((text, value)) = self.formula(sheet, names) else { return Ok(()) };
                 let style = if matches!(self, Content::Told(_)) { &styles.aside } else { &styles.plain };
                 page.write_formula_with_format(
-                    at.0,
-                    at.1,
+                    row,
+                    column,
                     rust_xlsxwriter::Formula::new(text).set_result(value),
                     style,
                 )?
@@ -258,12 +271,12 @@ impl Pad<'_> {
     pub(super) fn put(&mut self, label: &str, unit: &str, e: impl Into<Expr>) -> Expr {
         let (e, sheet, row) = (e.into(), self.block.sheet, self.row);
         self.row += 1;
-        self.book.text(sheet, (row, LABEL), label);
-        self.book.text(sheet, (row, UNIT), unit);
+        self.book.text(sheet, cell_at(row, LABEL), label);
+        self.book.text(sheet, cell_at(row, UNIT), unit);
         let reference = Expr::cell(sheet, &name(row, self.column), e.value());
         let literal = e.is_literal();
         let kept = if literal { e.clone() } else { reference };
-        self.book.set(sheet, (row, self.column), Content::Number(e));
+        self.book.set(sheet, cell_at(row, self.column), Content::Number(e));
         kept
     }
 }
@@ -300,13 +313,14 @@ impl Styles {
 /// A formula with its current value. The spreadsheet computes a value that is not a number.
 pub(super) fn formula(
     sheet: &mut Worksheet,
-    (row, column): (u32, u16),
+    at: CellAt,
     text: &str,
     value: Option<f64>,
     format: &Format,
 ) -> Result<(), XlsxError> {
     let value = value.filter(|v| v.is_finite()).map_or_else(|| "no end".to_owned(), |v| v.to_string());
-    sheet.write_formula_with_format(row, column, rust_xlsxwriter::Formula::new(text).set_result(value), format)?;
+    let result = rust_xlsxwriter::Formula::new(text).set_result(value);
+    sheet.write_formula_with_format(at.row, at.column, result, format)?;
     Ok(())
 }
 
@@ -330,9 +344,9 @@ pub(super) fn fixed(row: u32, column: u16) -> String {
 }
 
 pub(super) fn write(book: &mut Book, sheet: usize, topology: &Topology) {
-    book.title(sheet, (0, 0), "Formulas");
+    book.title(sheet, cell_at(0, 0), "Formulas");
     for (column, head) in [(0, "formula"), (2, "holds for"), (8, "source")] {
-        book.head(sheet, (2, column), head);
+        book.head(sheet, cell_at(2, column), head);
     }
     let has = |of: fn(&Kind) -> bool| topology.media.iter().any(|m| of(&m.kind));
     let mut notes = Vec::new();
@@ -358,17 +372,17 @@ pub(super) fn write(book: &mut Book, sheet: usize, topology: &Topology) {
     }
     let mut row = 3;
     for (name, source, bands) in notes {
-        book.text(sheet, (row, 0), name);
-        book.soft(sheet, (row, 8), source);
+        book.text(sheet, cell_at(row, 0), name);
+        book.soft(sheet, cell_at(row, 8), source);
         for band in &bands {
-            book.text(sheet, (row, 2), band.as_str());
+            book.text(sheet, cell_at(row, 2), band.as_str());
             row += 1;
         }
         row += u32::from(bands.is_empty());
     }
     let others = "CSMA/CD delay also holds in other bands: little traffic, much traffic of stations that are alike. \
                   What remora model FILE says decides.";
-    book.soft(sheet, (row + 1, 0), others);
+    book.soft(sheet, cell_at(row + 1, 0), others);
 }
 
 /// Upper end of a formula's range in one quantity.
@@ -382,21 +396,21 @@ fn note<I, O>(formula: &'static Formula<I, O>) -> (&'static str, &'static str, V
     (formula.name, formula.source, bands.collect())
 }
 
-pub(super) struct Table<'a> {
+pub(super) struct ResultTable<'a> {
     pub(super) book: &'a mut Book,
     pub(super) sheet: usize,
     pub(super) row: u32,
 }
 
-impl Table<'_> {
+impl ResultTable<'_> {
     /// Headings of the following rows, below an empty row.
     pub(super) fn heads(&mut self, heads: &[&str]) {
         self.row += u32::from(self.row > FIRST);
         for (column, head) in (RESULTS..).zip(heads) {
             match *head {
-                "part" | BEYOND => self.book.head(self.sheet, (self.row, column), format!(" {head}")),
-                _ if column > RESULTS => self.book.right(self.sheet, (self.row, column), *head),
-                _ => self.book.head(self.sheet, (self.row, column), *head),
+                "part" | BEYOND => self.book.head(self.sheet, cell_at(self.row, column), format!(" {head}")),
+                _ if column > RESULTS => self.book.right(self.sheet, cell_at(self.row, column), *head),
+                _ => self.book.head(self.sheet, cell_at(self.row, column), *head),
             }
         }
         self.row += 1;
@@ -404,9 +418,9 @@ impl Table<'_> {
 
     /// Writes a name and its results, each with the text for no value. Returns the row.
     pub(super) fn row(&mut self, name: &str, results: &[(Expr, &'static str)]) -> u32 {
-        self.book.text(self.sheet, (self.row, RESULTS), name);
+        self.book.text(self.sheet, cell_at(self.row, RESULTS), name);
         for (column, (result, none)) in (RESULTS + 1..).zip(results) {
-            self.book.shown(self.sheet, (self.row, column), result.clone(), none);
+            self.book.shown(self.sheet, cell_at(self.row, column), result.clone(), none);
         }
         self.row += 1;
         self.row - 1

@@ -5,11 +5,11 @@ use remora_model::pipeline::PACE;
 use remora_model::{Kind, Quantity, Resource, Route};
 
 use super::access::Weather;
-use super::book::{Book, Pad, RESULTS, Table};
+use super::book::{Book, Pad, RESULTS, ResultTable, cell_at};
 use super::expr::{Expr, most, sum, when};
-use super::medium::Doubts;
-use super::round::{LEFT, Round, Server, Stop, Way};
-use super::traffic::{Loads, Moments, Plan, Traffic};
+use super::medium::DoubtCells;
+use super::round::{BlockServer, CopyHop, LEFT, Round, Stop};
+use super::traffic::{Loads, Moments, NetworkPlan, Traffic};
 use super::{book, medium, round};
 
 /// Bisection steps of the rate.
@@ -17,7 +17,7 @@ const HALVINGS: usize = 32;
 /// Blocks a second, near zero.
 const LITTLE: f64 = 1e-9;
 
-pub(super) struct Copied {
+pub(super) struct CopyCells {
     pub(super) data: Traffic,
     pub(super) reply: Traffic,
     pub(super) seconds: Expr,
@@ -25,16 +25,16 @@ pub(super) struct Copied {
     pub(super) response: Expr,
     /// Utilisation of each resource.
     places: Vec<(String, Expr)>,
-    doubts: Doubts,
+    doubts: DoubtCells,
 }
 
-impl Copied {
-    pub(super) fn write(&self, plan: &Plan<'_>, table: &mut Table<'_>) {
+impl CopyCells {
+    pub(super) fn write(&self, plan: &NetworkPlan<'_>, table: &mut ResultTable<'_>) {
         let about = plan.topology.copies.first();
         let name = about.map_or(String::new(), |c| format!("1: {} > {}", c.from, c.to));
         let results = [&self.seconds, &(&self.bits_per_s / 1e6), &(&self.response * 1000.0)];
         let row = table.row(&name, &results.map(|r| (r.clone(), "no end")));
-        table.book.told(table.sheet, (row, RESULTS + 4), self.doubts.clone());
+        table.book.told(table.sheet, cell_at(row, RESULTS + 4), self.doubts.clone());
         table.heads(&["places of the copy", "busy %"]);
         for (name, busy) in &self.places {
             table.row(name, &[(busy * 100.0, "-")]);
@@ -43,7 +43,13 @@ impl Copied {
 }
 
 /// Solves the file's copy over the routes `ways`, beside flows with the loads `loads`.
-pub(super) fn solve(plan: &Plan<'_>, book: &mut Book, sheet: usize, loads: &Loads, ways: [&Route; 2]) -> Copied {
+pub(super) fn solve(
+    plan: &NetworkPlan<'_>,
+    book: &mut Book,
+    sheet: usize,
+    loads: &Loads,
+    ways: [&Route; 2],
+) -> CopyCells {
     let block = book.block(sheet, "What does not hang on the copy's rate", &[]);
     let copy = Copy::new(plan, loads, ways, &mut book.pad(block, 0));
     let mut heads = vec!["hardly any".to_owned()];
@@ -52,28 +58,28 @@ pub(super) fn solve(plan: &Plan<'_>, book: &mut Book, sheet: usize, loads: &Load
     let block = book.block(sheet, "The rate: tried, and what comes of it", &heads);
     let zero = || Expr::from(0.0);
     let mut pad = book.pad(block, 0);
-    let (mut low, _) = bounds(&mut pad, (&zero(), &zero()));
+    let (mut low, _) = bounds(&mut pad, &zero(), &zero());
     let mut high = copy.trial(&mut pad, &Expr::from(LITTLE)).rate.or(0.0);
     for column in 1..=HALVINGS {
         let mut pad = book.pad(block, column);
-        let (from, to) = bounds(&mut pad, (&low, &high));
+        let (from, to) = bounds(&mut pad, &low, &high);
         let trial = copy.trial(&mut pad, &((&from + &to) / 2.0));
         let more = trial.rate.or(0.0).gt(&trial.tried);
         (low, high) = (when(&more, &trial.tried, from), when(&more, to, &trial.tried));
     }
     let mut pad = book.pad(block, HALVINGS + 1);
-    let (from, _) = bounds(&mut pad, (&low, &high));
+    let (from, _) = bounds(&mut pad, &low, &high);
     let trial = copy.trial(&mut pad, &from.max(LITTLE));
     copy.outcome(&mut pad, trial)
 }
 
-fn bounds(pad: &mut Pad<'_>, (low, high): (&Expr, &Expr)) -> (Expr, Expr) {
+fn bounds(pad: &mut Pad<'_>, low: &Expr, high: &Expr) -> (Expr, Expr) {
     (pad.put("rate from", "1/s", low), pad.put("rate to", "1/s", high))
 }
 
 /// A copy: everything that does not depend on its rate.
 struct Copy<'a> {
-    plan: &'a Plan<'a>,
+    plan: &'a NetworkPlan<'a>,
     loads: &'a Loads,
     ways: [&'a Route; 2],
     /// Packets of a block, by direction.
@@ -88,7 +94,7 @@ struct Copy<'a> {
     gathered: Vec<(usize, Expr)>,
     cycle: Expr,
     ends: [Stop; 2],
-    servers: Vec<Server>,
+    servers: Vec<BlockServer>,
     /// Highest utilisation of a flow's sender.
     senders: Expr,
 }
@@ -100,13 +106,13 @@ struct Trial {
     /// Blocks per second after it; no value if a resource on the route is saturated.
     rate: Expr,
     stretch: Expr,
-    servers: Vec<Server>,
+    servers: Vec<BlockServer>,
     sent: [Traffic; 2],
-    doubts: Doubts,
+    doubts: DoubtCells,
 }
 
 impl<'a> Copy<'a> {
-    fn new(plan: &'a Plan<'a>, loads: &'a Loads, ways: [&'a Route; 2], pad: &mut Pad<'_>) -> Copy<'a> {
+    fn new(plan: &'a NetworkPlan<'a>, loads: &'a Loads, ways: [&'a Route; 2], pad: &mut Pad<'_>) -> Copy<'a> {
         let get = |key| plan.copy(0, key);
         let about = plan.topology.copies.first();
         let bits = [get("packet"), get("reply")].map(|bytes| bytes * 8.0);
@@ -143,7 +149,7 @@ impl<'a> Copy<'a> {
         copy
     }
 
-    fn blocks(&self, pad: &mut Pad<'_>) -> Vec<Server> {
+    fn blocks(&self, pad: &mut Pad<'_>) -> Vec<BlockServer> {
         let name = |group: usize| self.plan.topology.groups.get(group).map_or("", |g| g.name.as_str());
         let packets = &self.packets[0] + &self.packets[1];
         let (software, disk) = (self.plan.copy(0, "software"), self.plan.copy(0, "disk"));
@@ -154,12 +160,12 @@ impl<'a> Copy<'a> {
             let demand = pad.put(&format!("{name}: time for a block"), "s", &packets * &cost + more);
             let open = pad.put(&format!("{name}: used by others"), "", &self.loads.handled[group] * cost);
             let filled = pad.put(&format!("{name}: time if filled"), "s", &demand / (1.0 - &open).max(1e-9));
-            Server { spot: Resource::Software(group), name, demand, open, filled, variance: zero() }
+            BlockServer { spot: Resource::Software(group), name, demand, open, filled, variance: zero() }
         };
         let ends = [processor(from, software), processor(to, zero())];
         let (spot, name) = (Resource::Disk(to), format!("{} disk", name(to)));
         let [a, b] = ends;
-        vec![a, b, Server { spot, name, demand: disk.clone(), open: zero(), filled: disk, variance: zero() }]
+        vec![a, b, BlockServer { spot, name, demand: disk.clone(), open: zero(), filled: disk, variance: zero() }]
     }
 
     /// Interaction of blocks where data and replies meet: extra time of a round, the shortest round, and the gathered
@@ -197,9 +203,9 @@ impl<'a> Copy<'a> {
         (apart, pad.put("least round", "s", cycle), all_gathered)
     }
 
-    fn way<'b>(&'b self, hop: &'b remora_model::Hop, mine: &'b Traffic, direction: usize) -> Way<'b> {
+    fn way<'b>(&'b self, hop: &'b remora_model::Hop, mine: &'b Traffic, direction: usize) -> CopyHop<'b> {
         let (all, bits) = (&self.all[hop.medium], &self.bits[direction]);
-        Way { plan: self.plan, loads: self.loads, all, hop, mine, bits }
+        CopyHop { plan: self.plan, loads: self.loads, all, hop, mine, bits }
     }
 
     /// Demand of the copy at `rate` blocks per second, and the resulting pace.
@@ -306,7 +312,7 @@ impl<'a> Copy<'a> {
         Stop { variance: pad.put("with its own", "s2", &stop.variance + service.variance()), ..stop }
     }
 
-    fn outcome(&self, pad: &mut Pad<'_>, trial: Trial) -> Copied {
+    fn outcome(&self, pad: &mut Pad<'_>, trial: Trial) -> CopyCells {
         let blocks = self.plan.copy(0, "file") / self.plan.copy(0, "block");
         let [data, reply] = trial.sent;
         let known = trial.pace.gt(0.0);
@@ -317,9 +323,9 @@ impl<'a> Copy<'a> {
         let round = (&self.window / &trial.pace).max(&self.think) * &trial.stretch;
         let response = round - &self.think;
         let response = pad.put("a block, from its start to its reply", "s", response);
-        let place = |s: &Server| (s.name.clone(), (&s.open + &trial.pace * &s.demand).min(1.0));
+        let place = |s: &BlockServer| (s.name.clone(), (&s.open + &trial.pace * &s.demand).min(1.0));
         let places = trial.servers.iter().map(place).collect();
-        Copied { data, reply, seconds, bits_per_s, response, places, doubts: trial.doubts }
+        CopyCells { data, reply, seconds, bits_per_s, response, places, doubts: trial.doubts }
     }
 }
 
@@ -331,12 +337,12 @@ struct Filled<'a> {
 
 /// Resources and waits of a block's round.
 struct Met {
-    servers: Vec<Server>,
+    servers: Vec<BlockServer>,
     alone: Expr,
-    channels: Vec<Channel>,
+    channels: Vec<WirelessChannel>,
 }
 
-struct Channel {
+struct WirelessChannel {
     medium: usize,
     weather: Weather,
     on: Expr,
@@ -348,7 +354,7 @@ impl Met {
     fn needs(&mut self, medium: usize, weather: Weather, on: Expr) {
         match self.channels.iter_mut().find(|c| c.medium == medium) {
             Some(channel) => channel.on = &channel.on + on,
-            None => self.channels.push(Channel { medium, weather, on, waits: Expr::from(0.0) }),
+            None => self.channels.push(WirelessChannel { medium, weather, on, waits: Expr::from(0.0) }),
         }
     }
 
@@ -370,12 +376,12 @@ impl Met {
             server.variance = &server.variance + variance;
         } else {
             let (spot, name, open) = (place.spot, place.name.to_owned(), stop.open.clone());
-            self.servers.push(Server { spot, name, demand, open, filled, variance });
+            self.servers.push(BlockServer { spot, name, demand, open, filled, variance });
         }
     }
 }
 
-fn handled(pad: &mut Pad<'_>, plan: &Plan<'_>, loads: &Loads, group: usize) -> Stop {
+fn handled(pad: &mut Pad<'_>, plan: &NetworkPlan<'_>, loads: &Loads, group: usize) -> Stop {
     let cost = plan.group(group, "cost");
     let name = plan.topology.groups.get(group).map_or("", |g| g.name.as_str());
     let theirs = Moments { second: cost.powi(2), mean: cost.clone() };

@@ -7,13 +7,13 @@ use remora_model::ring::WAIT;
 use remora_model::wifi::DELAY;
 use remora_model::{Hop, Kind, Law, Quantity};
 
-use super::access::{Ring, Sender, Station, Weather};
+use super::access::{Ring, Sender, StationQueue, Weather};
 use super::book::{Block, Book, Pad};
 use super::expr::{Cond, Expr, most, sum, when};
-use super::traffic::{Behind, Loads, Moments, Plan, Points, Port, Queue, Streams, Traffic};
+use super::traffic::{Behind, Loads, Moments, NetworkPlan, Points, Port, QueueCells, Streams, Traffic};
 use super::{access, book};
 
-pub(super) fn service(plan: &Plan<'_>, gateway: usize) -> Moments {
+pub(super) fn service(plan: &NetworkPlan<'_>, gateway: usize) -> Moments {
     let cost = plan.cost(gateway);
     let second = match plan.topology.gateways[gateway].law {
         Law::Constant => cost.powi(2),
@@ -23,13 +23,13 @@ pub(super) fn service(plan: &Plan<'_>, gateway: usize) -> Moments {
 }
 
 /// Queues of all gateways.
-pub(super) fn queues(plan: &Plan<'_>, book: &mut Book, sheet: usize, loads: &Loads) -> Vec<Queue> {
+pub(super) fn queues(plan: &NetworkPlan<'_>, book: &mut Book, sheet: usize, loads: &Loads) -> Vec<QueueCells> {
     let names: Vec<String> = plan.topology.gateways.iter().map(|g| g.name.clone()).collect();
     if names.is_empty() {
         return Vec::new();
     }
     let block = book.block(sheet, "Gateways as queues (M/G/1)", &names);
-    let of = |i: usize| Queue::put(&mut book.pad(block, i), "queue", &loads.gateways[i].pps, service(plan, i));
+    let of = |i: usize| QueueCells::put(&mut book.pad(block, i), "queue", &loads.gateways[i].pps, service(plan, i));
     (0..names.len()).map(of).collect()
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Comes<'a> {
     pub(super) spared: Expr,
 }
 
-pub(super) fn delay(pad: &mut Pad<'_>, queue: &Queue, comes: &Comes<'_>) -> Expr {
+pub(super) fn delay(pad: &mut Pad<'_>, queue: &QueueCells, comes: &Comes<'_>) -> Expr {
     let longer = pad.put("longer to come in than the average packet", "s", &comes.longer);
     let spaced = pad.put("G/G/1 wait", "s", queue.wait_of(comes.regular));
     let least = (queue.wait.or(0.0) - &comes.spared).max(0.0);
@@ -53,7 +53,7 @@ pub(super) fn delay(pad: &mut Pad<'_>, queue: &Queue, comes: &Comes<'_>) -> Expr
 }
 
 /// Wait that packets of one station are spared because its processor spaces them (Friedman 1965).
-pub(super) fn spared(pad: &mut Pad<'_>, plan: &Plan<'_>, loads: &Loads, (group, gateway): (usize, usize)) -> Expr {
+pub(super) fn spared(pad: &mut Pad<'_>, plan: &NetworkPlan<'_>, loads: &Loads, group: usize, gateway: usize) -> Expr {
     let (cost, service) = (plan.group(group, "cost"), service(plan, gateway));
     let rate = loads.through.get(&(group, gateway)).cloned().unwrap_or_else(|| Expr::from(0.0));
     let points = points(plan, gateway);
@@ -65,7 +65,7 @@ pub(super) fn spared(pad: &mut Pad<'_>, plan: &Plan<'_>, loads: &Loads, (group, 
 }
 
 /// Two service times with the mean and variance of all.
-fn points(plan: &Plan<'_>, gateway: usize) -> Points {
+fn points(plan: &NetworkPlan<'_>, gateway: usize) -> Points {
     let cost = plan.cost(gateway);
     let (short, long) = match plan.topology.gateways[gateway].law {
         Law::Constant => (cost.clone(), cost),
@@ -75,10 +75,10 @@ fn points(plan: &Plan<'_>, gateway: usize) -> Points {
 }
 
 /// Conditions under which a formula is doubted, with the reasons.
-pub(super) type Doubts = Vec<(Cond, String)>;
+pub(super) type DoubtCells = Vec<(Cond, String)>;
 
-pub(super) struct Cell<'a> {
-    pub(super) plan: &'a Plan<'a>,
+pub(super) struct MediumModel<'a> {
+    pub(super) plan: &'a NetworkPlan<'a>,
     pub(super) medium: usize,
     pub(super) sheet: usize,
     pub(super) rate: Expr,
@@ -91,22 +91,28 @@ pub(super) struct Cell<'a> {
     pub(super) load: Expr,
     /// Utilisation of the medium; no value if it is overloaded.
     pub(super) busy: Expr,
-    pub(super) links: Vec<(Queue, Queue)>,
+    pub(super) links: Vec<(QueueCells, QueueCells)>,
     /// Mean wait or delay by port (wireless: by pair of ports), for Poisson arrivals.
     waits: BTreeMap<(usize, usize), Expr>,
-    doubts: BTreeMap<(usize, usize), Doubts>,
+    doubts: BTreeMap<(usize, usize), DoubtCells>,
     around: Expr,
 }
 
 /// Above this utilisation all four CSMA/CD delay bands end.
 const ETHERNET_BUSY: f64 = 0.825;
 
-impl<'a> Cell<'a> {
-    pub(super) fn new(plan: &'a Plan<'a>, book: &mut Book, sheet: usize, medium: usize, loads: &Loads) -> Cell<'a> {
+impl<'a> MediumModel<'a> {
+    pub(super) fn new(
+        plan: &'a NetworkPlan<'a>,
+        book: &mut Book,
+        sheet: usize,
+        medium: usize,
+        loads: &Loads,
+    ) -> MediumModel<'a> {
         let (ports, streams) = (&loads.ports[medium], &loads.streams[medium]);
         let block = book.block(sheet, "The medium", std::slice::from_ref(&plan.topology.media[medium].name));
         let mut pad = book.pad(block, 0);
-        let mut cell = Cell::about(plan, &mut pad, sheet, medium, ports);
+        let mut cell = MediumModel::about(plan, &mut pad, sheet, medium, ports);
         match plan.kind(medium) {
             Kind::Switch { .. } => cell.add_links(book, ports),
             Kind::Ethernet { .. } => cell.add_senders(book, ports),
@@ -114,16 +120,22 @@ impl<'a> Cell<'a> {
                 let walk = plan.medium(medium, "walk");
                 let rate = cell.rate.clone();
                 let block = book.block(sheet, "The ring", &[]);
-                let ring = Ring::put(&mut book.pad(block, 0), (*discipline, &walk), &rate, ports);
+                let ring = Ring::put(&mut book.pad(block, 0), *discipline, &walk, &rate, ports);
                 cell.around = ring.around.clone();
                 cell.add_stations(book, &ring, ports);
             }
-            Kind::Wifi { .. } => cell.add_pairs(book, (ports, streams)),
+            Kind::Wifi { .. } => cell.add_pairs(book, ports, streams),
         }
         cell
     }
 
-    fn about(plan: &'a Plan<'a>, pad: &mut Pad<'_>, sheet: usize, medium: usize, ports: &[Port]) -> Cell<'a> {
+    fn about(
+        plan: &'a NetworkPlan<'a>,
+        pad: &mut Pad<'_>,
+        sheet: usize,
+        medium: usize,
+        ports: &[Port],
+    ) -> MediumModel<'a> {
         let kind = plan.kind(medium);
         let rate = plan.medium(medium, "rate");
         let overhead = match kind {
@@ -146,7 +158,7 @@ impl<'a> Cell<'a> {
         let busy = pad.put("share of the time that it is taken", "", taken.only_if(&taken.lt(1.0)));
         let (waits, doubts) = (BTreeMap::new(), BTreeMap::new());
         let (links, around) = (Vec::new(), Expr::from(0.0));
-        Cell {
+        MediumModel {
             plan,
             medium,
             sheet,
@@ -174,9 +186,9 @@ impl<'a> Cell<'a> {
         book.block(self.sheet, title, &heads)
     }
 
-    fn doubt(&mut self, at: (usize, usize), condition: Cond, what: &str) {
+    fn doubt(&mut self, from: usize, to: usize, condition: Cond, what: &str) {
         let name = &self.plan.topology.media[self.medium].name;
-        self.doubts.entry(at).or_default().push((condition, format!("{name}: {what}")));
+        self.doubts.entry((from, to)).or_default().push((condition, format!("{name}: {what}")));
     }
 
     fn add_links(&mut self, book: &mut Book, ports: &[Port]) {
@@ -185,9 +197,9 @@ impl<'a> Cell<'a> {
         for (i, port) in ports.iter().enumerate() {
             let mut pad = book.pad(block, i);
             let sends = port.sends.service(&mut pad, "to the switch", &self.rate, &zero);
-            let sends = Queue::put(&mut pad, "to the switch", &port.sends.pps, sends);
+            let sends = QueueCells::put(&mut pad, "to the switch", &port.sends.pps, sends);
             let receives = port.receives.service(&mut pad, "from the switch", &self.rate, &zero);
-            let receives = Queue::put(&mut pad, "from the switch", &port.receives.pps, receives);
+            let receives = QueueCells::put(&mut pad, "from the switch", &port.receives.pps, receives);
             self.links.push((sends, receives));
         }
     }
@@ -209,7 +221,7 @@ impl<'a> Cell<'a> {
             let delay = sender.delay(&mut pad, &access);
             if let Some(port) = port {
                 self.waits.insert((port, 0), delay);
-                self.doubt((port, 0), access.busy.gt(ETHERNET_BUSY), &format!("busy beyond {ETHERNET_BUSY}"));
+                self.doubt(port, 0, access.busy.gt(ETHERNET_BUSY), &format!("busy beyond {ETHERNET_BUSY}"));
             } else {
                 self.busy = access.busy;
             }
@@ -222,11 +234,11 @@ impl<'a> Cell<'a> {
             let wait = ring.wait(&mut book.pad(block, i), &self.all, &self.frame, &port.sends);
             self.waits.insert((i, 0), wait.wait);
             let most = book::high(&WAIT, Quantity::Utilisation);
-            self.doubt((i, 0), wait.share.gt(most), &format!("utilisation beyond {most}"));
+            self.doubt(i, 0, wait.share.gt(most), &format!("utilisation beyond {most}"));
         }
     }
 
-    fn add_pairs(&mut self, book: &mut Book, (ports, streams): (&[Port], &Streams)) {
+    fn add_pairs(&mut self, book: &mut Book, ports: &[Port], streams: &Streams) {
         let heads: Vec<String> =
             streams.keys().map(|(from, to)| format!("{} > {}", self.name(*from), self.name(*to))).collect();
         if heads.is_empty() {
@@ -235,25 +247,25 @@ impl<'a> Cell<'a> {
         let (rate, overhead, all, weather) =
             (self.rate.clone(), self.overhead.clone(), self.all.clone(), self.weather());
         let squares = |(pair, stream): (&(usize, usize), &Traffic)| {
-            stream.airtime(&rate, &overhead).powi(2) / pairs(ports, *pair)
+            stream.airtime(&rate, &overhead).powi(2) / pairs(ports, pair.0, pair.1)
         };
         let block = book.block(self.sheet, "Queues that take turns", &[]);
         let squares = book.pad(block, 0).put("squares of the queues' airtime", "", sum(streams.iter().map(squares)));
         let block = book.block(self.sheet, "From one station to another", &heads);
         for (column, (from, to)) in streams.keys().copied().enumerate() {
             let mut pad = book.pad(block, column);
-            let queue = pair(ports, streams, (from, to)).put(&mut pad, "queue");
-            let beside = pair(ports, streams, (to, from)).put(&mut pad, "the other way");
+            let queue = pair(ports, streams, from, to).put(&mut pad, "queue");
+            let beside = pair(ports, streams, to, from).put(&mut pad, "the other way");
             let (rate, overhead) = (&rate, &overhead);
             let (all, weather, squares) = (&all, &weather, &squares);
-            let station = Station { rate, overhead, weather, all, queue: &queue, beside: &beside, squares };
+            let station = StationQueue { rate, overhead, weather, all, queue: &queue, beside: &beside, squares };
             let delay = station.delay(&mut pad);
             let longer = pad.put("mean frame", "bit", queue.mean_bits());
             // As a wait, without the packet's own transmission time.
             self.waits.insert((from, to), delay.delay - longer / rate);
             let [load, loss] = [Quantity::Load, Quantity::FrameLoss].map(|q| book::high(&DELAY, q));
-            self.doubt((from, to), delay.load.gt(load), &format!("load beyond {load}"));
-            self.doubt((from, to), delay.loss.gt(loss), &format!("frames meet bad periods more often than {loss}"));
+            self.doubt(from, to, delay.load.gt(load), &format!("load beyond {load}"));
+            self.doubt(from, to, delay.loss.gt(loss), &format!("frames meet bad periods more often than {loss}"));
         }
     }
 
@@ -271,18 +283,18 @@ impl<'a> Cell<'a> {
     }
 
     /// Reasons to doubt delays between two ports.
-    pub(super) fn doubts(&self, from: usize, to: usize) -> Doubts {
+    pub(super) fn doubts(&self, from: usize, to: usize) -> DoubtCells {
         let wireless = matches!(self.plan.kind(self.medium), Kind::Wifi { .. });
         let own = self.doubts.get(&(from, if wireless { to } else { 0 })).cloned().unwrap_or_default();
         let links = [self.links.get(from).map(|(out, _)| out), self.links.get(to).map(|(_, into)| into)];
         let name = &self.plan.topology.media[self.medium].name;
         let most = book::high(&PORT_WAIT, Quantity::Utilisation);
-        let full = |q: &Queue| (q.busy.gt(most), format!("{name}: utilisation beyond {most}"));
+        let full = |q: &QueueCells| (q.busy.gt(most), format!("{name}: utilisation beyond {most}"));
         own.into_iter().chain(links.into_iter().flatten().map(full)).collect()
     }
 
     /// Mean delay between two ports of a shared medium, for Poisson arrivals.
-    pub(super) fn shared(&self, pad: &mut Pad<'_>, ports: &[Port], (from, to): (usize, usize), bits: &Expr) -> Expr {
+    pub(super) fn shared(&self, pad: &mut Pad<'_>, ports: &[Port], from: usize, to: usize, bits: &Expr) -> Expr {
         let wait = |at| self.waits.get(&at).cloned().unwrap_or_else(Expr::none);
         let delay = match self.plan.kind(self.medium) {
             Kind::Ethernet { .. } => wait((from, 0)) + (bits - ports[from].sends.mean_bits()) / &self.rate,
@@ -305,15 +317,15 @@ impl<'a> Cell<'a> {
 }
 
 /// Number of station pairs behind two ports; no station sends to itself.
-fn pairs(ports: &[Port], (from, to): (usize, usize)) -> Expr {
+fn pairs(ports: &[Port], from: usize, to: usize) -> Expr {
     let (senders, receivers) = (&ports[from].stations, &ports[to].stations);
     let pairs = if from == to { senders * (receivers - 1.0) } else { senders * receivers };
     pairs.max(1.0)
 }
 
 /// Traffic of one station to one other, by port.
-pub(super) fn pair(ports: &[Port], streams: &Streams, at: (usize, usize)) -> Traffic {
-    streams.get(&at).map_or_else(Traffic::none, |all| all.over(&pairs(ports, at)))
+pub(super) fn pair(ports: &[Port], streams: &Streams, from: usize, to: usize) -> Traffic {
+    streams.get(&(from, to)).map_or_else(Traffic::none, |all| all.over(&pairs(ports, from, to)))
 }
 
 /// Longest chain of gateways whose spacing is followed.
@@ -321,15 +333,18 @@ const CHAIN: usize = 4;
 
 /// Computes the regularity of all ports and returns that of arrivals at gateways.
 pub(super) fn settle(
-    (plan, book, sheet): (&Plan<'_>, &mut Book, usize),
+    plan: &NetworkPlan<'_>,
+    book: &mut Book,
+    sheet: usize,
     loads: &mut Loads,
-    (cells, gateways): (&[Cell<'_>], &[Queue]),
+    cells: &[MediumModel<'_>],
+    gateways: &[QueueCells],
     flows: &[Traffic],
 ) -> Vec<Expr> {
     processors(plan, book, sheet, loads);
     let mut regular = vec![Expr::from(0.0); gateways.len()];
     for round in 1..=gateways.len().min(CHAIN) {
-        let spaced = spaced(plan, book, (sheet, round), loads, cells);
+        let spaced = spaced(plan, book, sheet, round, loads, cells);
         let names: Vec<String> = plan.topology.gateways.iter().map(|g| g.name.clone()).collect();
         let block = book.block(sheet, &format!("Regularity at gateways, round {round}"), &names);
         let mut behind = Vec::new();
@@ -354,12 +369,12 @@ pub(super) fn settle(
                 port.regular = &out * &port.sends.pps;
             }
         }
-        behind_gateways((plan, book, sheet), round, loads, cells, flows);
+        behind_gateways(plan, book, sheet, round, loads, cells, flows);
     }
     regular
 }
 
-fn processors(plan: &Plan<'_>, book: &mut Book, sheet: usize, loads: &mut Loads) {
+fn processors(plan: &NetworkPlan<'_>, book: &mut Book, sheet: usize, loads: &mut Loads) {
     let names: Vec<String> = plan.topology.groups.iter().map(|g| g.name.clone()).collect();
     let block = book.block(sheet, "Processors", &names);
     for group in 0..names.len() {
@@ -377,15 +392,16 @@ fn processors(plan: &Plan<'_>, book: &mut Book, sheet: usize, loads: &mut Loads)
 
 /// Regularity of arrivals at each shared medium.
 fn spaced(
-    plan: &Plan<'_>,
+    plan: &NetworkPlan<'_>,
     book: &mut Book,
-    (sheet, round): (usize, usize),
+    sheet: usize,
+    round: usize,
     loads: &Loads,
-    cells: &[Cell<'_>],
+    cells: &[MediumModel<'_>],
 ) -> Vec<Expr> {
     let names: Vec<String> = plan.topology.media.iter().map(|m| m.name.clone()).collect();
     let block = book.block(sheet, &format!("Regularity on media, round {round}"), &names);
-    let of = |(i, cell): (usize, &Cell<'_>)| {
+    let of = |(i, cell): (usize, &MediumModel<'_>)| {
         book.pad(block, i).put("more regular than Poisson", "", cell.spaced(&loads.ports[i]))
     };
     cells.iter().enumerate().map(of).collect()
@@ -393,10 +409,12 @@ fn spaced(
 
 /// Regularity at switch ports behind gateways.
 fn behind_gateways(
-    (plan, book, sheet): (&Plan<'_>, &mut Book, usize),
+    plan: &NetworkPlan<'_>,
+    book: &mut Book,
+    sheet: usize,
     round: usize,
     loads: &mut Loads,
-    cells: &[Cell<'_>],
+    cells: &[MediumModel<'_>],
     flows: &[Traffic],
 ) {
     let mut streams: BTreeMap<(usize, usize), BTreeMap<usize, Expr>> = BTreeMap::new();
@@ -442,7 +460,7 @@ pub(super) struct Spaced {
     regular_at: Vec<Expr>,
 }
 
-impl Cell<'_> {
+impl MediumModel<'_> {
     fn is_switch(&self) -> bool {
         matches!(self.plan.kind(self.medium), Kind::Switch { .. })
     }
@@ -530,15 +548,15 @@ impl Cell<'_> {
     }
 
     /// Delay of packets between two ports.
-    pub(super) fn delay(&self, pad: &mut Pad<'_>, hop: &Hop, bits: &Expr, (loads, spaced): (&Loads, &Spaced)) -> Expr {
+    pub(super) fn delay(&self, pad: &mut Pad<'_>, hop: &Hop, bits: &Expr, loads: &Loads, spaced: &Spaced) -> Expr {
         let (ports, streams) = (&loads.ports[self.medium], &loads.streams[self.medium]);
         let sending = pad.put("time to send", "s", bits / &self.rate);
         let delay = match (self.links.get(hop.from), self.links.get(hop.to)) {
             (Some((out, _)), Some((_, into))) => {
                 let queues = Switched { out, into, regular: &spaced.regular_at[hop.to] };
-                self.switched(pad, hop, &sending, (ports, streams), &queues)
+                self.switched(pad, hop, &sending, ports, streams, &queues)
             }
-            _ => self.shared(pad, ports, (hop.from, hop.to), bits),
+            _ => self.shared(pad, ports, hop.from, hop.to, bits),
         };
         let spared = spaced.ports[hop.from].max(&spaced.part * (&delay - &sending));
         pad.put("delay", "s", &sending + (&delay - &sending - spared).max(0.0))
@@ -550,7 +568,8 @@ impl Cell<'_> {
         pad: &mut Pad<'_>,
         hop: &Hop,
         sending: &Expr,
-        (ports, streams): (&[Port], &Streams),
+        ports: &[Port],
+        streams: &Streams,
         queues: &Switched<'_>,
     ) -> Expr {
         // More is known about the packets of a station's own processor.
@@ -559,10 +578,10 @@ impl Cell<'_> {
             Behind::Gateway(_) => ports[hop.from].regular.clone(),
         };
         let wait_out = pad.put("wait to go to the switch", "s", queues.out.wait_of(&regular));
-        let same = pair(ports, streams, (hop.from, hop.to)).put(pad, "from the same sender");
+        let same = pair(ports, streams, hop.from, hop.to).put(pad, "from the same sender");
         let service = same.service(pad, "from the same sender", &self.rate, &Expr::from(0.0));
         let points = service.points(pad, "from the same sender");
-        let before = Queue::put(pad, "from the same sender", &same.pps, service);
+        let before = QueueCells::put(pad, "from the same sender", &same.pps, service);
         let waited = pad.put("waited for the same sender before", "s", before.waited_before());
         let behind = |own: &Expr| {
             points.mean_of(|first| {
@@ -584,8 +603,8 @@ impl Cell<'_> {
 
 /// The two queues of a path through a switch.
 struct Switched<'a> {
-    out: &'a Queue,
-    into: &'a Queue,
+    out: &'a QueueCells,
+    into: &'a QueueCells,
     /// Regularity of arrivals at the second queue, beyond Poisson.
     regular: &'a Expr,
 }

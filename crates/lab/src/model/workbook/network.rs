@@ -4,20 +4,20 @@ use remora_model::queue::{GG1_WAIT, POISSON};
 use remora_model::{Hop, Network, Quantity};
 
 use super::book::{Block, Book};
-use super::copy::Copied;
+use super::copy::CopyCells;
 use super::expr::{Expr, most, sum, when};
-use super::medium::{Cell, Comes, Doubts, Spaced};
-use super::results::{FlowCells, MediumCells, Results};
-use super::traffic::{Loads, Plan, Port, Queue, Sheets, Source, Traffic};
+use super::medium::{Comes, DoubtCells, MediumModel, Spaced};
+use super::results::{FlowCells, MediumCells, ResultCells};
+use super::traffic::{LoadSource, Loads, NetworkPlan, Port, QueueCells, Sheets, Traffic};
 use super::{book, copy, medium};
 
 /// Writes the sheets of a network and returns the cells of the results.
-pub(super) fn fill(network: &Network, book: &mut Book) -> Results {
+pub(super) fn fill(network: &Network, book: &mut Book) -> ResultCells {
     let first = book.sheet("Network");
     let names: Vec<String> = (1..).zip(&network.topology().media).map(|(i, m)| format!("{i} {}", m.name)).collect();
     let media: Vec<usize> = names.iter().map(|name| book.sheet(name)).collect();
     let rest = book.sheet("Loads and gateways");
-    let plan = Plan::new(network, book, first);
+    let plan = NetworkPlan::new(network, book, first);
     let flows = plan.flows(book, rest);
     let routes = || network.flow_routes().iter().zip(flows.iter().cloned());
     let what = ", flows alone";
@@ -27,15 +27,15 @@ pub(super) fn fill(network: &Network, book: &mut Book) -> Results {
         let sheet = book.sheet("Copy");
         copy::solve(&plan, book, sheet, alone, [there, back])
     });
-    let mut sources: Vec<Source<'_>> = routes().collect();
+    let mut sources: Vec<LoadSource<'_>> = routes().collect();
     if let (Some(copied), Some((there, back))) = (&copied, network.copy_routes().first()) {
         sources.extend([(there, copied.data.clone()), (back, copied.reply.clone())]);
     }
     let mut loads = Loads::new(&plan, book, &Sheets { media: &media, rest, what: "" }, &sources);
-    let cells: Vec<Cell<'_>> =
-        media.iter().enumerate().map(|(i, sheet)| Cell::new(&plan, book, *sheet, i, &loads)).collect();
+    let cells: Vec<MediumModel<'_>> =
+        media.iter().enumerate().map(|(i, sheet)| MediumModel::new(&plan, book, *sheet, i, &loads)).collect();
     let gateways = medium::queues(&plan, book, rest, &loads);
-    let regular = medium::settle((&plan, book, rest), &mut loads, (&cells, &gateways), &flows);
+    let regular = medium::settle(&plan, book, rest, &mut loads, &cells, &gateways, &flows);
     let spaced: Vec<Spaced> =
         cells.iter().enumerate().map(|(i, c)| c.put_spaced(book, &loads.ports[i], &loads.streams[i])).collect();
     let (cells, spaced, gateways, regular) = (&cells[..], &spaced[..], &gateways[..], &regular[..]);
@@ -51,13 +51,13 @@ pub(super) fn fill(network: &Network, book: &mut Book) -> Results {
 const COPIES_LITTLE: f64 = 0.02;
 
 struct Ways<'a> {
-    plan: &'a Plan<'a>,
+    plan: &'a NetworkPlan<'a>,
     loads: &'a Loads,
     /// Loads without the copy.
     alone: Option<&'a Loads>,
-    cells: &'a [Cell<'a>],
+    cells: &'a [MediumModel<'a>],
     spaced: &'a [Spaced],
-    gateways: &'a [Queue],
+    gateways: &'a [QueueCells],
     regular: &'a [Expr],
 }
 
@@ -79,7 +79,7 @@ impl Columns {
 }
 
 impl Ways<'_> {
-    fn results(&self, book: &mut Book, rest: usize, flows: &[Traffic], copied: Option<Copied>) -> Results {
+    fn results(&self, book: &mut Book, rest: usize, flows: &[Traffic], copied: Option<CopyCells>) -> ResultCells {
         let mut found: Vec<FlowCells> = flows.iter().map(|flow| FlowCells::new(&flow.pps)).collect();
         let over: Vec<Expr> = (0..self.cells.len()).map(|i| self.over(book, i, &mut found)).collect();
         for gateway in 0..self.gateways.len() {
@@ -93,7 +93,7 @@ impl Ways<'_> {
             let wait = queue.wait_of(regular).min(queue.wait.or(0.0));
             (queue.clone(), wait + &queue.service.mean)
         });
-        Results { flows: found, media, gateways: gateways.collect(), copy: copied }
+        ResultCells { flows: found, media, gateways: gateways.collect(), copy: copied }
     }
 
     /// Delays of all flows over a medium, and their mean; no value without packets.
@@ -111,11 +111,11 @@ impl Ways<'_> {
             let mut pad = book.pad(block, column);
             let pps = pad.put("packets", "1/s", &found[i].pps);
             let bits = pad.put("mean packet", "bit", self.plan.flow(i, "size") * 8.0);
-            let delay = cell.delay(&mut pad, hop, &bits, (self.loads, &self.spaced[medium]));
+            let delay = cell.delay(&mut pad, hop, &bits, self.loads, &self.spaced[medium]);
             let times = when(&pps.gt(0.0), &pps * &delay, 0.0);
             weighted.push(pad.put("packets times delay", "", times));
             packets.push(pps);
-            let mut doubts: Doubts = cell.doubts(hop.from, hop.to);
+            let mut doubts: DoubtCells = cell.doubts(hop.from, hop.to);
             let regular = &self.spaced[medium].regular;
             if cell.links.is_empty() {
                 let name = &self.plan.topology.media[medium].name;
@@ -137,8 +137,8 @@ impl Ways<'_> {
     }
 
     /// Whether a copy's bursts matter on a hop.
-    fn beside_copy(&self, hop: &Hop) -> Doubts {
-        let Some(alone) = self.alone else { return Doubts::new() };
+    fn beside_copy(&self, hop: &Hop) -> DoubtCells {
+        let Some(alone) = self.alone else { return DoubtCells::new() };
         let (with, without) = (&self.loads.ports[hop.medium], &alone.ports[hop.medium]);
         let sent = |ports: &[Port]| sum(ports.iter().map(|p| &p.sends.bits * &p.stations));
         let mut pairs = vec![
@@ -166,7 +166,7 @@ impl Ways<'_> {
         for (i, at, route) in here {
             let (Some((block, column)), Some(hop)) = (columns.next(), route.hops.get(at)) else { continue };
             let mut pad = book.pad(block, column);
-            let spared = medium::spared(&mut pad, self.plan, self.loads, (route.from, gateway));
+            let spared = medium::spared(&mut pad, self.plan, self.loads, route.from, gateway);
             let to = &self.loads.ports[hop.medium][hop.to];
             let longer = (self.plan.flow(i, "size") * 8.0 - to.receives.mean_bits()) / &self.cells[hop.medium].rate;
             let regular = &self.regular[gateway];

@@ -6,13 +6,13 @@ use remora_model::nmt1989::{Results, Sheet, background};
 use remora_model::{Network, Size};
 use rust_xlsxwriter::{Workbook, Worksheet, XlsxError};
 
-use super::book::{Styles, fixed, formula, name};
+use super::book::{CellAt, Styles, cell_at, fixed, formula, name};
 
 /// Columns: labels and values on the left, a gap, and the same again.
 const LEFT: u16 = 0;
 const RIGHT: u16 = 3;
 
-struct Kind {
+struct WorkstationKind {
     name: String,
     stations: f64,
     packets_per_s: f64,
@@ -22,7 +22,7 @@ struct Kind {
 pub(super) struct Model {
     medium: String,
     /// The sender, the receiver, and the background.
-    kinds: Vec<Kind>,
+    kinds: Vec<WorkstationKind>,
     input: Sheet,
     results: Results,
 }
@@ -36,7 +36,7 @@ impl Model {
         let group = |name: &str| topology.groups.iter().find(|g| g.name == name).ok_or("a group is not there");
         let medium = group(&copy.from)?.medium.clone();
         let blocks_per_s = 1.0 / copy.software.get();
-        let end = |name: &str, packets: f64, size: Size| Kind {
+        let end = |name: &str, packets: f64, size: Size| WorkstationKind {
             name: name.to_owned(),
             stations: 1.0,
             packets_per_s: packets * blocks_per_s,
@@ -46,7 +46,7 @@ impl Model {
             end(&copy.from, copy.data.packets, copy.data.size),
             end(&copy.to, copy.reply.packets, copy.reply.size),
         ];
-        kinds.extend(background(network).map(|(flow, stations)| Kind {
+        kinds.extend(background(network).map(|(flow, stations)| WorkstationKind {
             name: flow.from.clone(),
             stations,
             packets_per_s: flow.rate.get(),
@@ -57,7 +57,7 @@ impl Model {
 
     pub(super) fn write(&self, book: &mut Workbook) -> Result<(), XlsxError> {
         let sheet = book.add_worksheet().set_name("NMT")?;
-        let page = Page { styles: Styles::new(), cells: Cells::of(self.kinds.len() as u32) };
+        let page = SheetPage { styles: Styles::new(), cells: Cells::of(self.kinds.len() as u32) };
         for (column, width) in [(LEFT, 46.0), (1, 16.0), (2, 3.0), (RIGHT, 46.0), (4, 16.0)] {
             sheet.set_column_width(column, width)?;
         }
@@ -130,12 +130,12 @@ mod row {
     pub(super) const DELAY_MS: u32 = 8;
 }
 
-struct Page {
+struct SheetPage {
     styles: Styles,
     cells: Cells,
 }
 
-impl Page {
+impl SheetPage {
     fn heading(&self, sheet: &mut Worksheet) -> Result<(), XlsxError> {
         sheet.write_with_format(0, LEFT, "File Transfer Problem", &self.styles.title)?;
         sheet.write(1, LEFT, "Models transfer of large file over ethernet, includes background traffic")?;
@@ -150,32 +150,35 @@ impl Page {
         Ok(())
     }
 
-    fn input(&self, sheet: &mut Worksheet, at: (u32, u16), text: &str, value: f64) -> Result<(), XlsxError> {
-        self.label(sheet, at.0, at.1, text)?;
-        sheet.write_with_format(at.0, at.1 + 1, value, &self.styles.input)?;
+    fn input(&self, sheet: &mut Worksheet, at: CellAt, text: &str, value: f64) -> Result<(), XlsxError> {
+        self.label(sheet, at.row, at.column, text)?;
+        sheet.write_with_format(at.row, at.column + 1, value, &self.styles.input)?;
         Ok(())
     }
 
-    fn result(
-        &self,
-        sheet: &mut Worksheet,
-        at: (u32, u16),
-        text: &str,
-        how: &str,
-        value: f64,
-    ) -> Result<(), XlsxError> {
-        self.label(sheet, at.0, at.1, text)?;
-        formula(sheet, (at.0, at.1 + 1), how, Some(value), &self.styles.plain)
+    fn result(&self, sheet: &mut Worksheet, at: CellAt, text: &str, how: &str, value: f64) -> Result<(), XlsxError> {
+        self.label(sheet, at.row, at.column, text)?;
+        formula(sheet, cell_at(at.row, at.column + 1), how, Some(value), &self.styles.plain)
     }
 
     fn inputs(&self, sheet: &mut Worksheet, model: &Model) -> Result<(), XlsxError> {
         sheet.write_with_format(INPUTS - 1, LEFT, "Inputs", &self.styles.head)?;
-        self.input(sheet, (INPUTS, LEFT), "File (bytes)", model.input.file_bytes)?;
-        self.input(sheet, (INPUTS + 1, LEFT), &format!("Speed of {} (bps)", model.medium), model.input.bits_per_s)?;
-        self.input(sheet, (INPUTS + 2, LEFT), "Propagation time (s)", model.input.propagation_s)?;
+        self.input(sheet, cell_at(INPUTS, LEFT), "File (bytes)", model.input.file_bytes)?;
+        self.input(
+            sheet,
+            cell_at(INPUTS + 1, LEFT),
+            &format!("Speed of {} (bps)", model.medium),
+            model.input.bits_per_s,
+        )?;
+        self.input(sheet, cell_at(INPUTS + 2, LEFT), "Propagation time (s)", model.input.propagation_s)?;
         sheet.write_with_format(INPUTS - 1, RIGHT, "Topology", &self.styles.head)?;
         for (i, kind) in (0..).zip(&model.kinds) {
-            self.input(sheet, (INPUTS + i, RIGHT), &format!("{} per {}", kind.name, model.medium), kind.stations)?;
+            self.input(
+                sheet,
+                cell_at(INPUTS + i, RIGHT),
+                &format!("{} per {}", kind.name, model.medium),
+                kind.stations,
+            )?;
         }
         Ok(())
     }
@@ -185,8 +188,8 @@ impl Page {
             let first = self.cells.submodels + 4 * i;
             sheet.write_with_format(first, RIGHT, format!("Submodel {} - {}", i + 2, kind.name), &self.styles.head)?;
             let leaving = format!("Packets leaving {} (pps per ws)", kind.name);
-            self.input(sheet, (first + 1, RIGHT), &leaving, kind.packets_per_s)?;
-            self.input(sheet, (first + 2, RIGHT), &format!("{} mean packet size (bits)", kind.name), kind.bits)?;
+            self.input(sheet, cell_at(first + 1, RIGHT), &leaving, kind.packets_per_s)?;
+            self.input(sheet, cell_at(first + 2, RIGHT), &format!("{} mean packet size (bits)", kind.name), kind.bits)?;
         }
         Ok(())
     }
@@ -197,7 +200,13 @@ impl Page {
         for (i, kind) in (0..).zip(&model.kinds) {
             let how = format!("={}*{}", cells.stations(i), cells.rate(i));
             let value = kind.stations * kind.packets_per_s;
-            self.result(sheet, (cells.submodels + 1 + i, LEFT), &format!("Packets from {}", kind.name), &how, value)?;
+            self.result(
+                sheet,
+                cell_at(cells.submodels + 1 + i, LEFT),
+                &format!("Packets from {}", kind.name),
+                &how,
+                value,
+            )?;
         }
         let (lambda, bits) = (model.input.offered.packets_per_s(), model.input.offered.mean_bits());
         let first = name(cells.submodels + 1, 1);
@@ -206,7 +215,7 @@ impl Page {
             (0..cells.count).map(|i| format!("{}*{}", name(cells.submodels + 1 + i, 1), cells.size(i))).collect();
         let [to, on, size, time, used] =
             [row::TO, row::ON, row::SIZE, row::TIME, row::USED].map(|r| cells.ethernet_cell(r));
-        let at = |row: u32| (cells.ethernet(row), LEFT);
+        let at = |row: u32| cell_at(cells.ethernet(row), LEFT);
         self.result(sheet, at(row::TO), &format!("Packets to {medium}"), &format!("=SUM({first}:{last})"), lambda)?;
         self.result(sheet, at(row::ON), &format!("Packets on {medium}"), &format!("={to}"), lambda)?;
         let mean = format!("=({})/{on}", products.join("+"));
@@ -249,7 +258,7 @@ impl Page {
         let (cells, results) = (&self.cells, &model.results);
         let first = cells.results;
         sheet.write_with_format(first, LEFT, "Results", &self.styles.head)?;
-        let at = |i: u32| (first + i, LEFT);
+        let at = |i: u32| cell_at(first + i, LEFT);
         let cell = |i: u32| fixed(first + i, 1);
         self.result(
             sheet,
@@ -280,10 +289,10 @@ impl Page {
             (2..cells.count).map(|i| format!("{}*{}*{}", cells.stations(i), cells.rate(i), cells.size(i))).collect();
         let sum = if background.is_empty() { "0".to_owned() } else { background.join("+") };
         let behind: f64 = model.kinds.iter().skip(2).map(|k| k.stations * k.packets_per_s * k.bits).sum();
-        self.result(sheet, (first + 1, RIGHT), "Background traffic (bps)", &format!("={sum}"), behind)?;
+        self.result(sheet, cell_at(first + 1, RIGHT), "Background traffic (bps)", &format!("={sum}"), behind)?;
         let total = format!("={}*{}", cells.ethernet_cell(row::ON), cells.ethernet_cell(row::SIZE));
         let all = model.input.offered.bits_per_s();
-        self.result(sheet, (first + 2, RIGHT), &format!("Total traffic on {} (bps)", model.medium), &total, all)
+        self.result(sheet, cell_at(first + 2, RIGHT), &format!("Total traffic on {} (bps)", model.medium), &total, all)
     }
 }
 

@@ -4,18 +4,18 @@ use remora_model::Quantity;
 use remora_model::queue::PROCESSOR;
 
 use super::book;
-use super::book::{BEYOND, Book, FIRST, RESULTS as NAMES, Table};
-use super::copy::Copied;
+use super::book::{BEYOND, Book, FIRST, RESULTS as NAMES, ResultTable, cell_at};
+use super::copy::CopyCells;
 use super::expr::{Expr, sum};
-use super::medium::Doubts;
-use super::traffic::{Plan, Queue};
+use super::medium::DoubtCells;
+use super::traffic::{NetworkPlan, QueueCells};
 
 pub(super) struct FlowCells {
     pub(super) pps: Expr,
     /// Hop, medium, delay.
     pub(super) media: Vec<(usize, usize, Expr)>,
     pub(super) gateways: Vec<(usize, usize, Expr)>,
-    pub(super) doubts: Doubts,
+    pub(super) doubts: DoubtCells,
     processor: Expr,
 }
 
@@ -28,11 +28,11 @@ pub(super) struct MediumCells {
     pub(super) delay: Expr,
 }
 
-pub(super) struct Results {
+pub(super) struct ResultCells {
     pub(super) flows: Vec<FlowCells>,
     pub(super) media: Vec<MediumCells>,
-    pub(super) gateways: Vec<(Queue, Expr)>,
-    pub(super) copy: Option<Copied>,
+    pub(super) gateways: Vec<(QueueCells, Expr)>,
+    pub(super) copy: Option<CopyCells>,
 }
 
 impl FlowCells {
@@ -47,7 +47,7 @@ impl FlowCells {
         self.processor = busy;
     }
 
-    fn parts<'a>(&self, plan: &'a Plan<'_>) -> Vec<(&'a str, Expr)> {
+    fn parts<'a>(&self, plan: &'a NetworkPlan<'_>) -> Vec<(&'a str, Expr)> {
         let media = self.media.iter().map(|(at, i, delay)| (2 * at, plan.topology.media[*i].name.as_str(), delay));
         let gateways = self.gateways.iter();
         let gateways = gateways.map(|(at, i, delay)| (2 * at + 1, plan.topology.gateways[*i].name.as_str(), delay));
@@ -63,16 +63,16 @@ impl FlowCells {
     }
 }
 
-impl Results {
-    pub(super) fn write(&self, plan: &Plan<'_>, book: &mut Book, sheet: usize) {
-        book.title(sheet, (0, 0), "A network by the formulas of remora model");
+impl ResultCells {
+    pub(super) fn write(&self, plan: &NetworkPlan<'_>, book: &mut Book, sheet: usize) {
+        book.title(sheet, cell_at(0, 0), "A network by the formulas of remora model");
         let how = "Yellow cells are inputs; all else follows from them. A grey word behind a result says that a formula \
                    is used beyond what it has been held to.";
-        book.soft(sheet, (1, 0), how);
+        book.soft(sheet, cell_at(1, 0), how);
         let more = "Not every band is checked here, as remora model FILE does. Sheet \
                     Formulas names what is used, its source and its band.";
-        book.soft(sheet, (2, 0), more);
-        let mut table = Table { book, sheet, row: FIRST };
+        book.soft(sheet, cell_at(2, 0), more);
+        let mut table = ResultTable { book, sheet, row: FIRST };
         if let Some(copy) = &self.copy {
             table.heads(&["copy", "seconds", "Mbit/s", "block ms", BEYOND]);
             copy.write(plan, &mut table);
@@ -98,7 +98,7 @@ impl Results {
         self.gateways(plan, &mut table);
     }
 
-    fn flows(&self, plan: &Plan<'_>, table: &mut Table<'_>) {
+    fn flows(&self, plan: &NetworkPlan<'_>, table: &mut ResultTable<'_>) {
         let most = self.flows.iter().map(|f| f.media.len() + f.gateways.len()).max().unwrap_or(0);
         let mut heads = vec!["flow", "pps", "delay ms"];
         heads.extend((0..2 * most).map(|i| if i % 2 == 0 { "part" } else { "ms" }));
@@ -107,15 +107,15 @@ impl Results {
         for (i, flow) in self.flows.iter().enumerate() {
             let row = table.row(&plan.flow_name(i), &[(flow.pps.clone(), "-"), (flow.delay() * 1000.0, "no end")]);
             for (column, (name, delay)) in (NAMES + 3..).step_by(2).zip(flow.parts(plan)) {
-                table.book.aside(table.sheet, (row, column), name);
-                table.book.shown(table.sheet, (row, column + 1), delay * 1000.0, "no end");
+                table.book.aside(table.sheet, cell_at(row, column), name);
+                table.book.shown(table.sheet, cell_at(row, column + 1), delay * 1000.0, "no end");
             }
             let column = NAMES + 3 + 2 * most.min(200) as u16;
-            table.book.told(table.sheet, (row, column), flow.doubts.clone());
+            table.book.told(table.sheet, cell_at(row, column), flow.doubts.clone());
         }
     }
 
-    fn gateways(&self, plan: &Plan<'_>, table: &mut Table<'_>) {
+    fn gateways(&self, plan: &NetworkPlan<'_>, table: &mut ResultTable<'_>) {
         if self.gateways.is_empty() {
             return;
         }

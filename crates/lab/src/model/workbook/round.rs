@@ -9,7 +9,7 @@ use super::access::{Ring, Sender, Weather};
 use super::book::Pad;
 use super::expr::{Cond, Expr, most, sum, when};
 use super::medium::pair;
-use super::traffic::{Loads, Moments, Plan, Traffic};
+use super::traffic::{Loads, Moments, NetworkPlan, Traffic};
 
 #[derive(Clone)]
 pub(super) struct Stop {
@@ -60,8 +60,8 @@ pub(super) fn burst(pad: &mut Pad<'_>, packets: &Expr, stops: &[Stop]) -> Expr {
 }
 
 /// A hop of a copy over a medium, beside flows.
-pub(super) struct Way<'a> {
-    pub(super) plan: &'a Plan<'a>,
+pub(super) struct CopyHop<'a> {
+    pub(super) plan: &'a NetworkPlan<'a>,
     pub(super) loads: &'a Loads,
     pub(super) all: &'a Traffic,
     pub(super) hop: &'a Hop,
@@ -69,7 +69,7 @@ pub(super) struct Way<'a> {
     pub(super) bits: &'a Expr,
 }
 
-impl Way<'_> {
+impl CopyHop<'_> {
     fn rate(&self) -> Expr {
         self.plan.medium(self.hop.medium, "rate")
     }
@@ -116,7 +116,7 @@ impl Way<'_> {
         let out = stop("line to the switch", from);
         let all = stop("line from the switch", to);
         // A station's own packets never come between on its own line.
-        let others = to.less(&pair(ports, streams, (self.hop.from, self.hop.to)));
+        let others = to.less(&pair(ports, streams, self.hop.from, self.hop.to));
         let first = stop("line from the switch, others", &others);
         let into = Stop { open: all.open, variance: all.variance, filled: all.filled, ..first };
         vec![Stop { delay: self.plan.medium(self.hop.medium, "latency"), ..out }, into]
@@ -125,7 +125,7 @@ impl Way<'_> {
     fn ring(&self, pad: &mut Pad<'_>, discipline: Discipline, other: &Traffic) -> Stop {
         let (ports, rate) = (&self.loads.ports[self.hop.medium], self.rate());
         let walk = self.plan.medium(self.hop.medium, "walk");
-        let ring = Ring::put(pad, (discipline, &walk), &rate, ports);
+        let ring = Ring::put(pad, discipline, &walk, &rate, ports);
         let load = self.all.plus(other).put(pad, "others on the ring");
         let service = load.service(pad, "others' packet", &rate, &Expr::from(0.0));
         let own = &ports[self.hop.from].sends;
@@ -164,8 +164,8 @@ impl Way<'_> {
     fn wifi(&self, pad: &mut Pad<'_>, weather: &Weather, other: &Traffic) -> Stop {
         let (rate, overhead) = (self.rate(), self.plan.medium(self.hop.medium, "overhead"));
         let (ports, streams) = (&self.loads.ports[self.hop.medium], &self.loads.streams[self.hop.medium]);
-        let background = pair(ports, streams, (self.hop.from, self.hop.to)).put(pad, "the same way");
-        let back = pair(ports, streams, (self.hop.to, self.hop.from)).airtime(&rate, &overhead);
+        let background = pair(ports, streams, self.hop.from, self.hop.to).put(pad, "the same way");
+        let back = pair(ports, streams, self.hop.to, self.hop.from).airtime(&rate, &overhead);
         // Packets queued in bad periods are sent in good ones.
         let later = pad.put("bad periods over good ones", "", &weather.bad / &weather.good);
         let airtime = pad.put("airtime", "s", self.sending() + &overhead);
@@ -261,7 +261,7 @@ const ROWS_MIN: u32 = 32;
 const SURELY_VARIES: f64 = 0.1;
 
 #[derive(Clone)]
-pub(super) struct Server {
+pub(super) struct BlockServer {
     pub(super) spot: Resource,
     pub(super) name: String,
     pub(super) demand: Expr,
@@ -278,7 +278,7 @@ pub(super) struct Round<'a> {
     pub(super) think: &'a Expr,
     /// Round time of a block that is alone.
     pub(super) alone: &'a Expr,
-    pub(super) servers: &'a [Server],
+    pub(super) servers: &'a [BlockServer],
 }
 
 pub(super) struct Paced {
@@ -302,13 +302,13 @@ impl Round<'_> {
         let share = pad.put("their part of the round", "", share);
         let outside = pad.put("rest of the round", "s", self.alone - &share * all);
         let exponential = self.analysis(pad, &busiest, &share, &outside);
-        let square = |s: &Server| s.filled.powi(2);
+        let square = |s: &BlockServer| s.filled.powi(2);
         let squares = pad.put("squares of the places' times", "s2", sum(servers.iter().map(square)));
         let vary = servers.iter().map(|s| square(s) * (&s.variance / square(s).max(1e-24)).min(1.0));
         let variation = when(&squares.gt(0.0), (sum(vary) / &squares).sqrt(), 0.0);
         let variation = pad.put("how near to exponential service", "", variation);
         let rate = &constant + (&exponential - &constant) * &variation;
-        let full = |s: &Server| when(&s.demand.gt(0.0), &s.open, 0.0);
+        let full = |s: &BlockServer| when(&s.demand.gt(0.0), &s.open, 0.0);
         let fullest = pad.put("most used by others", "", most(servers.iter().map(full)));
         let fits: Cond = fullest.lt(1.0).and(&self.alone.gt(0.0)).and(&self.window.le(f64::from(self.rows())));
         let chance = (1.0 - exponential / constant) * (variation / SURELY_VARIES).min(1.0);

@@ -6,12 +6,12 @@ use remora_model::{Network, Reason, Seconds, Topology};
 use remora_sim::network::check::{Case, Submodel};
 
 use super::book::Book;
-use super::results::Results;
+use super::results::ResultCells;
 use super::{Spreadsheet, network};
 use crate::model::input::inputs;
 use crate::model::{examples, workbook};
 
-fn filled(topology: &Topology) -> (Network, Book, Results) {
+fn filled(topology: &Topology) -> (Network, Book, ResultCells) {
     let network = Network::new(topology.clone()).unwrap();
     workbook::refuse_network(&network).unwrap();
     let mut book = Book::default();

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use remora_model::{Kind, Network, Route, Topology};
 
-use super::book::{ABOUT, Book, FIRST, Pad, VALUE};
+use super::book::{ABOUT, Book, FIRST, Pad, VALUE, cell_at};
 use super::expr::{Expr, sum, when};
 use crate::model::input::{Input, Unit, inputs};
 
 /// The network file as cells of the sheet of inputs.
-pub(super) struct Plan<'a> {
+pub(super) struct NetworkPlan<'a> {
     pub(super) network: &'a Network,
     pub(super) topology: &'a Topology,
     cells: BTreeMap<(&'static str, usize, &'static str), Expr>,
@@ -23,27 +23,27 @@ pub(super) enum Behind {
     Gateway(usize),
 }
 
-impl<'a> Plan<'a> {
-    pub(super) fn new(network: &'a Network, book: &mut Book, sheet: usize) -> Plan<'a> {
+impl<'a> NetworkPlan<'a> {
+    pub(super) fn new(network: &'a Network, book: &mut Book, sheet: usize) -> NetworkPlan<'a> {
         let topology = network.topology();
         for (column, head) in [(0, "Inputs"), (1, "unit"), (ABOUT, " of")] {
-            book.head(sheet, (FIRST, column), head);
+            book.head(sheet, cell_at(FIRST, column), head);
         }
-        book.right(sheet, (FIRST, VALUE), "value");
+        book.right(sheet, cell_at(FIRST, VALUE), "value");
         let mut cells = BTreeMap::new();
         for (row, input) in (FIRST + 1..).zip(inputs(topology)) {
             let Some(value) = input.get(topology) else { continue };
-            book.text(sheet, (row, 0), input.name.as_str());
-            book.text(sheet, (row, 1), unit(input.unit()));
-            book.aside(sheet, (row, ABOUT), about(topology, &input));
-            cells.insert(input.place(), book.input(sheet, (row, VALUE), value, input.unit()));
+            book.text(sheet, cell_at(row, 0), input.name.as_str());
+            book.text(sheet, cell_at(row, 1), unit(input.unit()));
+            book.aside(sheet, cell_at(row, ABOUT), about(topology, &input));
+            cells.insert(input.place(), book.input(sheet, cell_at(row, VALUE), value, input.unit()));
         }
         let ports = topology.media.iter().map(|medium| {
             let groups = (0..).zip(&topology.groups).filter(|(_, g)| g.medium == medium.name);
             let gateways = (0..).zip(&topology.gateways).filter(|(_, g)| g.joins.contains(&medium.name));
             groups.map(|(i, _)| Behind::Group(i)).chain(gateways.map(|(i, _)| Behind::Gateway(i))).collect()
         });
-        Plan { network, topology, cells, ports: ports.collect() }
+        NetworkPlan { network, topology, cells, ports: ports.collect() }
     }
 
     /// An input's cell; `None` if the element has no such number.
@@ -169,7 +169,7 @@ pub(super) struct Loads {
     pub(super) handled: Vec<Expr>,
 }
 
-pub(super) type Source<'a> = (&'a Route, Traffic);
+pub(super) type LoadSource<'a> = (&'a Route, Traffic);
 
 pub(super) struct Sheets<'a> {
     pub(super) media: &'a [usize],
@@ -180,7 +180,12 @@ pub(super) struct Sheets<'a> {
 
 impl Loads {
     /// Writes the loads of all `sources` to their sheets.
-    pub(super) fn new(plan: &Plan<'_>, book: &mut Book, sheets: &Sheets<'_>, sources: &[Source<'_>]) -> Loads {
+    pub(super) fn new(
+        plan: &NetworkPlan<'_>,
+        book: &mut Book,
+        sheets: &Sheets<'_>,
+        sources: &[LoadSource<'_>],
+    ) -> Loads {
         let mut loads = Loads {
             ports: Vec::new(),
             streams: Vec::new(),
@@ -197,7 +202,7 @@ impl Loads {
         loads
     }
 
-    fn add_groups(&mut self, plan: &Plan<'_>, book: &mut Book, sheets: &Sheets<'_>, sources: &[Source<'_>]) {
+    fn add_groups(&mut self, plan: &NetworkPlan<'_>, book: &mut Book, sheets: &Sheets<'_>, sources: &[LoadSource<'_>]) {
         let heads: Vec<String> = plan.topology.groups.iter().map(|g| g.name.clone()).collect();
         let block = book.block(sheets.rest, &format!("Groups{}", sheets.what), &heads);
         for group in 0..heads.len() {
@@ -209,7 +214,13 @@ impl Loads {
         }
     }
 
-    fn add_gateways(&mut self, plan: &Plan<'_>, book: &mut Book, sheets: &Sheets<'_>, sources: &[Source<'_>]) {
+    fn add_gateways(
+        &mut self,
+        plan: &NetworkPlan<'_>,
+        book: &mut Book,
+        sheets: &Sheets<'_>,
+        sources: &[LoadSource<'_>],
+    ) {
         let heads: Vec<String> = plan.topology.gateways.iter().map(|g| g.name.clone()).collect();
         if heads.is_empty() {
             return;
@@ -229,7 +240,13 @@ impl Loads {
     }
 }
 
-fn ports(plan: &Plan<'_>, book: &mut Book, sheets: &Sheets<'_>, sources: &[Source<'_>], medium: usize) -> Vec<Port> {
+fn ports(
+    plan: &NetworkPlan<'_>,
+    book: &mut Book,
+    sheets: &Sheets<'_>,
+    sources: &[LoadSource<'_>],
+    medium: usize,
+) -> Vec<Port> {
     let behind = &plan.ports[medium];
     let heads: Vec<String> = behind.iter().map(|b| plan.name(*b).to_owned()).collect();
     let block = book.block(sheets.media[medium], &format!("Ports{}", sheets.what), &heads);
@@ -248,7 +265,13 @@ fn ports(plan: &Plan<'_>, book: &mut Book, sheets: &Sheets<'_>, sources: &[Sourc
     behind.iter().enumerate().map(of).collect()
 }
 
-fn streams(plan: &Plan<'_>, book: &mut Book, sheets: &Sheets<'_>, sources: &[Source<'_>], medium: usize) -> Streams {
+fn streams(
+    plan: &NetworkPlan<'_>,
+    book: &mut Book,
+    sheets: &Sheets<'_>,
+    sources: &[LoadSource<'_>],
+    medium: usize,
+) -> Streams {
     let mut found: BTreeMap<(usize, usize), Vec<&Traffic>> = BTreeMap::new();
     for (route, traffic) in sources {
         for hop in route.hops.iter().filter(|hop| hop.medium == medium) {
@@ -271,7 +294,7 @@ fn streams(plan: &Plan<'_>, book: &mut Book, sheets: &Sheets<'_>, sources: &[Sou
 pub(super) const COLUMNS_MAX: usize = 200 - VALUE as usize;
 
 #[derive(Clone, Debug)]
-pub(super) struct Queue {
+pub(super) struct QueueCells {
     pub(super) arrivals: Expr,
     pub(super) service: Moments,
     pub(super) busy: Expr,
@@ -280,13 +303,13 @@ pub(super) struct Queue {
     pub(super) wait: Expr,
 }
 
-impl Queue {
-    pub(super) fn put(pad: &mut Pad<'_>, what: &str, arrivals: &Expr, service: Moments) -> Queue {
+impl QueueCells {
+    pub(super) fn put(pad: &mut Pad<'_>, what: &str, arrivals: &Expr, service: Moments) -> QueueCells {
         let busy = pad.put(&format!("{what}: utilisation"), "", arrivals * &service.mean);
         let scv = pad.put(&format!("{what}: variation of service"), "", service.scv());
         let wait = arrivals * &service.second / (2.0 * (1.0 - &busy));
         let wait = pad.put(&format!("{what}: M/G/1 wait"), "s", wait.only_if(&busy.lt(1.0)));
-        Queue { arrivals: arrivals.clone(), service, busy, scv, wait }
+        QueueCells { arrivals: arrivals.clone(), service, busy, scv, wait }
     }
 
     /// Regularity of departures for arrivals of regularity `regular` (Whitt 1983).

@@ -9,16 +9,16 @@ mod options;
 mod race;
 mod report;
 
-pub use options::{Options, Racer, Way, racers};
+pub use options::{CopyDirection, Options, Racer, racers};
 pub use race::{DemoError, Finish, LegResult};
 pub use report::Outcome;
 
 /// Runs the demonstration and writes its report.
 pub async fn run(options: Options) -> Result<Outcome, DemoError> {
     let page = report::reserve(&options.report)?;
-    let stage = race::Stage::set_up(&options)?;
+    let stage = race::RaceStage::set_up(&options)?;
     let mut legs = Vec::new();
-    for way in [Way::Write, Way::Read] {
+    for way in [CopyDirection::Write, CopyDirection::Read] {
         legs.extend(stage.race(way, &options).await?);
     }
     let bad_mean_ms = options.bad_mean.as_millis() as u64;

@@ -27,7 +27,7 @@ pub struct Options {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Way {
+pub enum CopyDirection {
     Write,
     Read,
 }

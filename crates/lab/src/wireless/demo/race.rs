@@ -21,7 +21,7 @@ use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Fh, Reply, SetAttr};
 use serde::Serialize;
 use tempfile::TempDir;
 
-use super::options::{Options, Racer, SAMPLE_BYTES, Way, floor_seconds, link, racers};
+use super::options::{CopyDirection, Options, Racer, SAMPLE_BYTES, floor_seconds, link, racers};
 use crate::report::progress::{style, target};
 
 /// Block sizes that fit in a datagram.
@@ -37,7 +37,7 @@ pub enum Finish {
 #[derive(Clone, Debug, Serialize)]
 pub struct LegResult {
     pub racer: &'static str,
-    pub way: Way,
+    pub way: CopyDirection,
     pub finish: Finish,
     /// From the first request to the last reply, or to the time limit.
     pub seconds: f64,
@@ -59,14 +59,14 @@ pub struct LegResult {
 }
 
 #[derive(Clone)]
-struct Curve {
+struct ProgressCurve {
     clock: Clock,
     began: Time,
     bar: ProgressBar,
     points: Arc<Mutex<Vec<(f64, u64)>>>,
 }
 
-impl Curve {
+impl ProgressCurve {
     fn add(&self, bytes: u64, stats: Stats) {
         let mut points = self.points.lock().unwrap_or_else(PoisonError::into_inner);
         let total = points.last().map_or(0, |p| p.1) + bytes;
@@ -81,9 +81,9 @@ impl Curve {
 }
 
 pub(super) async fn run(
-    stage: &Stage,
+    stage: &RaceStage,
     racer: &Racer,
-    way: Way,
+    way: CopyDirection,
     clock: Clock,
     options: &Options,
     bar: ProgressBar,
@@ -93,7 +93,7 @@ pub(super) async fn run(
         Relay::start((Ipv4Addr::LOCALHOST, 0).into(), stage.server(), link(options.bad_mean), options.seed, clock)?;
     let session = mount_through(stage.server(), relay.addr(), &racer.config, options.seed).await.map_err(failed)?;
     let began = clock.now();
-    let curve = Curve { clock, began, bar: bar.clone(), points: Arc::default() };
+    let curve = ProgressCurve { clock, began, bar: bar.clone(), points: Arc::default() };
     let copied = tokio::time::timeout(options.limit, copy(stage, &session, racer, way, &curve)).await;
     let seconds = clock.now().since(began).as_secs_f64();
     let (finish, intact) = match copied {
@@ -149,14 +149,25 @@ async fn mount_through(
 }
 
 /// Copies the file. Returns whether the copy is intact.
-async fn copy(stage: &Stage, session: &Session, racer: &Racer, way: Way, curve: &Curve) -> Result<bool, ClientError> {
+async fn copy(
+    stage: &RaceStage,
+    session: &Session,
+    racer: &Racer,
+    way: CopyDirection,
+    curve: &ProgressCurve,
+) -> Result<bool, ClientError> {
     match way {
-        Way::Write => write(stage, session, racer, curve).await,
-        Way::Read => read(stage, session, curve).await,
+        CopyDirection::Write => write(stage, session, racer, curve).await,
+        CopyDirection::Read => read(stage, session, curve).await,
     }
 }
 
-async fn write(stage: &Stage, session: &Session, racer: &Racer, curve: &Curve) -> Result<bool, ClientError> {
+async fn write(
+    stage: &RaceStage,
+    session: &Session,
+    racer: &Racer,
+    curve: &ProgressCurve,
+) -> Result<bool, ClientError> {
     let name = format!("written by {}", racer.name);
     let at = DirOp { dir: session.root().clone(), name: Bytes::from(name.clone().into_bytes()) };
     let how = CreateHow::Unchecked(SetAttr { mode: Some(0o644), ..SetAttr::NONE });
@@ -172,7 +183,7 @@ async fn write(stage: &Stage, session: &Session, racer: &Racer, curve: &Curve) -
     Ok(blake3::hash(&there) == blake3::hash(stage.file()))
 }
 
-async fn read(stage: &Stage, session: &Session, curve: &Curve) -> Result<bool, ClientError> {
+async fn read(stage: &RaceStage, session: &Session, curve: &ProgressCurve) -> Result<bool, ClientError> {
     let (fh, size) = look_up(session, SAMPLE).await?;
     let mut here = vec![0; stage.file().len()];
     let end = download(session, fh, 0..size, LIMITS, |offset, data| {
@@ -200,11 +211,11 @@ pub(super) struct Bars {
 }
 
 impl Bars {
-    pub(super) fn new(way: Way, bytes: u64, shown: bool) -> Bars {
+    pub(super) fn new(way: CopyDirection, bytes: u64, shown: bool) -> Bars {
         let all = MultiProgress::with_draw_target(target(shown));
         let title = match way {
-            Way::Write => "Writing to the server",
-            Way::Read => "Reading from the server",
+            CopyDirection::Write => "Writing to the server",
+            CopyDirection::Read => "Reading from the server",
         };
         // A hidden target discards the line.
         let _ = all.println(title);
@@ -236,26 +247,26 @@ pub enum DemoError {
     Server(#[from] StartError),
     #[error(transparent)]
     Relay(#[from] RelayError),
-    #[error("{racer} could not {}: {source}", match way { Way::Write => "write", Way::Read => "read" })]
-    Client { racer: &'static str, way: Way, source: ClientError },
+    #[error("{racer} could not {}: {source}", match way { CopyDirection::Write => "write", CopyDirection::Read => "read" })]
+    Client { racer: &'static str, way: CopyDirection, source: ClientError },
     #[error("cannot write the report {}: {source}", path.display())]
     Report { path: PathBuf, source: io::Error },
 }
 
 /// The server and its directory; dropping it removes them.
-pub(super) struct Stage {
+pub(super) struct RaceStage {
     directory: TempDir,
     serving: Serving,
     file: Bytes,
 }
 
-impl Stage {
-    pub(super) fn set_up(options: &Options) -> Result<Stage, DemoError> {
+impl RaceStage {
+    pub(super) fn set_up(options: &Options) -> Result<RaceStage, DemoError> {
         let file = load(options)?;
         let directory = tempfile::Builder::new().prefix("remora-demo-").tempdir().map_err(DemoError::Directory)?;
         std::fs::write(directory.path().join(SAMPLE), &file).map_err(DemoError::Directory)?;
         let serving = serve(directory.path(), options.seed)?;
-        Ok(Stage { directory, serving, file })
+        Ok(RaceStage { directory, serving, file })
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -275,7 +286,7 @@ impl Stage {
     }
 
     /// Runs all racers in one direction at the same time, in the same weather.
-    pub(super) async fn race(&self, way: Way, options: &Options) -> Result<Vec<LegResult>, DemoError> {
+    pub(super) async fn race(&self, way: CopyDirection, options: &Options) -> Result<Vec<LegResult>, DemoError> {
         let clock = Clock::start();
         let bars = Bars::new(way, self.len(), options.bars);
         let racers = racers();

@@ -8,7 +8,7 @@ use remora_base::Time;
 use remora_channel::{Config, ErrorProcess};
 use serde::Serialize;
 
-use super::options::{Way, link};
+use super::options::{CopyDirection, link};
 use super::race::{DemoError, Finish, LegResult};
 use crate::report::page::{Body, Figure, Html, LegendEntry, Page};
 use crate::report::plot;
@@ -34,7 +34,8 @@ impl Outcome {
 }
 
 const SIZE: (u32, u32) = (960, 400);
-const WAYS: [(Way, &str); 2] = [(Way::Write, "Write: to the server"), (Way::Read, "Read: from the server")];
+const WAYS: [(CopyDirection, &str); 2] =
+    [(CopyDirection::Write, "Write: to the server"), (CopyDirection::Read, "Read: from the server")];
 
 /// Lateness of a frame, some 1 % of a copy's time, beyond which the times depend on the machine.
 const LATENESS_MAX_MS: f64 = 100.0;
@@ -72,11 +73,11 @@ impl Outcome {
         (late >= LATENESS_MAX_MS).then(|| format!("warning: a frame left the emulator {late:.0} ms late: {why}"))
     }
 
-    fn of(&self, way: Way) -> impl Iterator<Item = &LegResult> {
+    fn of(&self, way: CopyDirection) -> impl Iterator<Item = &LegResult> {
         self.legs.iter().filter(move |l| l.way == way)
     }
 
-    fn results(&self, way: Way) -> Table {
+    fn results(&self, way: CopyDirection) -> Table {
         let row = |leg: &LegResult| {
             let copy = match (leg.finish, leg.intact) {
                 (Finish::Stopped, _) => {
@@ -94,7 +95,7 @@ impl Outcome {
     }
 
     /// Bytes over time, the bad periods shaded.
-    fn figure(&self, way: Way) -> Result<Figure, String> {
+    fn figure(&self, way: CopyDirection) -> Result<Figure, String> {
         let legs: Vec<&LegResult> = self.of(way).collect();
         let end = legs.iter().map(|l| l.seconds).fold(1.0, f64::max) * 1.02;
         let kib = |bytes: u64| bytes as f64 / 1024.0;

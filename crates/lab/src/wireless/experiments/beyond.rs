@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::experiment::Experiment;
 use super::tables;
-use super::tables::BAD_MEANS_MS;
+use super::tables::{BAD_MEANS_MS, LongRuns};
 use crate::wireless::cell::Cell;
 use crate::wireless::job::System;
 
@@ -31,7 +31,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
 ];
 
 /// With mean bad periods of 5 s and more the floor is near the usual limit or above it.
-const LONG: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3000));
+const LONG: LongRuns = LongRuns { bad_mean_min: Duration::from_secs(5), limit: Duration::from_secs(3000) };
 
 const SATURATION: Duration = Duration::from_secs(120);
 

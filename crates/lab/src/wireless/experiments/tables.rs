@@ -122,8 +122,16 @@ fn in_bursts(mean: Duration) -> Config {
     Config { errors: ErrorModel::bursts(mean), ..Config::default() }
 }
 
-/// Cells by mean bad period, in milliseconds. From a mean of `long.0` on a run may take `long.1`.
-pub(crate) fn bursts(systems: &[System], means_ms: &[u64], long: (Duration, Duration)) -> Vec<Cell> {
+/// Cells whose runs may take longer than usual.
+#[derive(Clone, Copy)]
+pub(crate) struct LongRuns {
+    /// Least mean bad period of such cells.
+    pub(crate) bad_mean_min: Duration,
+    pub(crate) limit: Duration,
+}
+
+/// Cells by mean bad period, in milliseconds.
+pub(crate) fn bursts(systems: &[System], means_ms: &[u64], long: LongRuns) -> Vec<Cell> {
     let mut cells = Vec::new();
     let of_mean = |ms: &u64| {
         let mean = Duration::from_millis(*ms);
@@ -132,8 +140,8 @@ pub(crate) fn bursts(systems: &[System], means_ms: &[u64], long: (Duration, Dura
     cells.extend(copies(systems, means_ms, of_mean));
     for cell in &mut cells {
         let Job::Copy(Copy { channel, .. }) = &cell.job else { continue };
-        let is_long = matches!(channel.errors, ErrorModel::TwoState { bad_mean, .. } if bad_mean >= long.0);
-        cell.limit = if is_long { long.1 } else { LIMIT };
+        let is_long = matches!(channel.errors, ErrorModel::TwoState { bad_mean, .. } if bad_mean >= long.bad_mean_min);
+        cell.limit = if is_long { long.limit } else { LIMIT };
     }
     cells
 }

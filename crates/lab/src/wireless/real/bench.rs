@@ -49,7 +49,7 @@ pub(super) struct Bench {
 }
 
 #[derive(Debug)]
-pub(super) struct Copied {
+pub(super) struct BenchCopy {
     /// `None` if it was cut off.
     pub(super) seconds: Option<f64>,
     /// Time from each outage's end until the file's bytes flowed; infinite if they did not.
@@ -160,7 +160,7 @@ impl Bench {
     }
 
     /// Copies a file of random bytes once.
-    pub(super) fn copy(&mut self, job: &Copy, seed: u64, limit: Duration, peers: &Peers) -> Result<Copied> {
+    pub(super) fn copy(&mut self, job: &Copy, seed: u64, limit: Duration, peers: &Peers) -> Result<BenchCopy> {
         let (announced, copied) = self.copy_beside(job, seed, limit, peers, |scene| announce(scene, &job.hand_offs))?;
         announced.map(|()| copied)
     }
@@ -173,7 +173,7 @@ impl Bench {
         limit: Duration,
         peers: &Peers,
         beside: impl FnOnce(&Scene<'_>) -> T + Send,
-    ) -> Result<(T, Copied)> {
+    ) -> Result<(T, BenchCopy)> {
         self.calm(&job.channel)?;
         self.equip(job.system, &job.channel, peers)?;
         self.introduce(job.system)?;
@@ -215,7 +215,7 @@ impl Bench {
         }
         files.remove();
         let resumed = resumed(&report, job.direction, seconds.is_some());
-        Ok((done, Copied { seconds, resumed, report }))
+        Ok((done, BenchCopy { seconds, resumed, report }))
     }
 
     /// Lets a Remora client contact the server before the measurement.
@@ -248,7 +248,7 @@ impl Bench {
         fs::write(files.source(Direction::Write), content(seed, job.bytes))
             .map_err(failed_with("the file to be copied"))?;
         let mut carrier = self.carrier(job, &files)?;
-        let Carrier::Guest(guest) = &mut carrier else { return Err(failed("only a guest does this".into())) };
+        let CopyCarrier::Guest(guest) = &mut carrier else { return Err(failed("only a guest does this".into())) };
         let began = self.begin(job.crossed(), seed)?;
         let took = guest.copy_beside_small(&files, began + limit)?;
         let report = self.report()?;
@@ -260,18 +260,18 @@ impl Bench {
     }
 
     /// Prepares the program or guest that copies the file.
-    fn carrier(&mut self, job: &Copy, files: &Files) -> Result<Carrier> {
+    fn carrier(&mut self, job: &Copy, files: &Files) -> Result<CopyCarrier> {
         if job.system != System::Linux {
-            return line(self, job, files).map(Carrier::Program);
+            return line(self, job, files).map(CopyCarrier::Program);
         }
         let mut guest = self.guest.take().ok_or_else(|| failed("there is no guest".into()))?;
         guest.prepare(job.direction, files)?;
-        Ok(Carrier::Guest(Box::new(guest)))
+        Ok(CopyCarrier::Guest(Box::new(guest)))
     }
 
     /// Returns the guest after a copy that ended. A guest with an unfinished copy does not answer and is replaced.
-    fn finish(&mut self, carrier: Carrier, job: &Copy, files: &Files) -> Result<()> {
-        if let Carrier::Guest(mut guest) = carrier {
+    fn finish(&mut self, carrier: CopyCarrier, job: &Copy, files: &Files) -> Result<()> {
+        if let CopyCarrier::Guest(mut guest) = carrier {
             self.calm(&job.channel)?;
             guest.finish(job.direction, files)?;
             self.guest = Some(*guest);
@@ -313,18 +313,18 @@ impl Bench {
     }
 }
 
-enum Carrier {
+enum CopyCarrier {
     /// Command line of a program on the mobile.
     Program(Vec<String>),
     Guest(Box<Guest>),
 }
 
-impl Carrier {
+impl CopyCarrier {
     /// Copies the file. Returns whether it ended in time.
     fn carry(&mut self, bench: &Bench, direction: Direction, files: &Files, limit: Instant) -> Result<bool> {
         let line = match self {
-            Carrier::Guest(guest) => return guest.copy(direction, files, limit),
-            Carrier::Program(line) => line,
+            CopyCarrier::Guest(guest) => return guest.copy(direction, files, limit),
+            CopyCarrier::Program(line) => line,
         };
         let environment = program::environment(&bench.scratch);
         let start = Start { environment: &environment, ..Start::new(program::LOG, line) };

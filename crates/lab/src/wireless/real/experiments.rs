@@ -8,7 +8,7 @@ use super::papers;
 use crate::wireless::cell::{Cell, Label, Measure};
 use crate::wireless::experiments::experiment::{Experiment, ExperimentFigure, Vertical};
 use crate::wireless::experiments::tables;
-use crate::wireless::experiments::tables::{BAD_MEANS_MS, COPIES, FILE, LIMIT, WAYS};
+use crate::wireless::experiments::tables::{BAD_MEANS_MS, COPIES, FILE, LIMIT, LongRuns, WAYS};
 use crate::wireless::job::{Job, System, Tcp};
 
 static EXPERIMENTS: &[Experiment] = &[
@@ -62,7 +62,7 @@ static EXPERIMENTS: &[Experiment] = &[
 ];
 
 /// With mean bad periods of 5 s and more the floor is minutes; runs may take this long.
-const LONG: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(900));
+const LONG: LongRuns = LongRuns { bad_mean_min: Duration::from_secs(5), limit: Duration::from_secs(900) };
 const SATURATION: Duration = Duration::from_secs(30);
 /// Length of a TCP stream's measurement.
 const STREAM: Duration = Duration::from_secs(30);

@@ -49,7 +49,7 @@ const REFERENCE: Duration = Duration::from_secs(10);
 pub(super) fn saturate(bench: &mut Bench, job: &Saturation, seed: u64) -> Result<(Vec<(Measure, f64)>, Report)> {
     bench.calm(&job.channel)?;
     bench.tunnel(&job.channel)?;
-    let ends = Ends::open(bench, job).map_err(failed_with("datagrams"))?;
+    let ends = TunnelEnds::open(bench, job).map_err(failed_with("datagrams"))?;
     let fair = match job.one_good {
         false => None,
         true => {
@@ -75,7 +75,7 @@ pub(super) fn saturate(bench: &mut Bench, job: &Saturation, seed: u64) -> Result
     Ok((values, report))
 }
 
-struct Ends {
+struct TunnelEnds {
     source: UdpSocket,
     sinks: Vec<UdpSocket>,
     addresses: Vec<SocketAddr>,
@@ -83,8 +83,8 @@ struct Ends {
     payload: Vec<u8>,
 }
 
-impl Ends {
-    fn open(bench: &Bench, job: &Saturation) -> io::Result<Ends> {
+impl TunnelEnds {
+    fn open(bench: &Bench, job: &Saturation) -> io::Result<TunnelEnds> {
         let bind = |at: Station, address: IpAddr| bench.emulator.within(at, || UdpSocket::bind((address, 0)));
         let source = bind(Station::Base, Tunnel::BASE.into())?;
         let sink = |mobile| {
@@ -95,7 +95,7 @@ impl Ends {
         let sinks = (0..job.destinations).map(sink).collect::<io::Result<Vec<_>>>()?;
         let addresses = sinks.iter().map(UdpSocket::local_addr).collect::<io::Result<Vec<_>>>()?;
         let payload = vec![0x5a; link_on(&job.channel).packet_max().saturating_sub(HEADERS)];
-        Ok(Ends { source, sinks, addresses, payload })
+        Ok(TunnelEnds { source, sinks, addresses, payload })
     }
 
     /// Sends a packet to each sink every `gap` until the deadline.
@@ -115,7 +115,7 @@ impl Ends {
 /// Floods the mobiles. Returns the bytes of IP packets that reached each.
 fn flood(
     bench: &mut Bench,
-    ends: &Ends,
+    ends: &TunnelEnds,
     job: &Saturation,
     seed: u64,
     length: Duration,
