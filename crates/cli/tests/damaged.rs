@@ -1,5 +1,4 @@
-//! Paths that damage what they carry, in ways that checksums do not see; and sources that change while they are
-//! compared.
+//! Paths that damage data in ways that checksums miss, and sources that change during the comparison.
 
 mod common;
 
@@ -15,9 +14,9 @@ use common::{Place, names, noise};
 use remora_wire::nfs3::Call;
 
 const SIZE: usize = 2_000_000;
-/// Datagrams that are longer carry a block of a file.
+/// Longer datagrams carry a block of a file.
 const BLOCK: usize = 4000;
-/// A path to `server` over UDP that damages one block of `every`, `times` times in all. It is there until the test ends.
+/// A UDP path to `server` that damages one block of `every`, `times` times in all, until the test ends.
 fn damaging_path(server: SocketAddr, every: u32, times: u32) -> SocketAddr {
     let near = Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap());
     let at = near.local_addr().unwrap();
@@ -27,7 +26,7 @@ fn damaging_path(server: SocketAddr, every: u32, times: u32) -> SocketAddr {
             let nth = seen.fetch_add(1, Ordering::Relaxed);
             if nth.is_multiple_of(every) && nth / every < times {
                 let at = datagram.len() - 9;
-                // Another damage each time: one that is the same whenever a block is read is not to be found.
+                // Different each time: damage that repeats cannot be found.
                 datagram[at] = datagram[at].wrapping_add((nth % 251) as u8 + 1);
             }
         }
@@ -55,7 +54,7 @@ fn damaging_path(server: SocketAddr, every: u32, times: u32) -> SocketAddr {
     at
 }
 
-/// Copies over such a path with these arguments, to there or from there.
+/// Copies over such a path, in either direction.
 fn copy(p: &Place, (every, times): (u32, u32), args: &[&str], is_upload: bool) -> (common::Output, Option<Vec<u8>>) {
     let s = p.serve(&[]);
     let url = format!("nfs://{}/f?proto=udp", damaging_path(s.addr, every, times));
@@ -94,8 +93,7 @@ fn blocks_damaged_every_time_fail_the_copy() {
     }
 }
 
-/// The comparison is in the midst of the file when all of the source becomes another: what was compared before was
-/// equal, and what comes behind is not. Mended, the copy would be half of one and half of the other.
+/// The whole source changes in the middle of the comparison. Mended, the copy would be half old and half new.
 #[test]
 fn source_changed_during_comparison_is_not_verified() {
     const BYTES: usize = 40_000_000;

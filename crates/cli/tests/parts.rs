@@ -1,4 +1,4 @@
-//! What an upload leaves that is cut short: which file a later one takes for its own.
+//! Interrupted uploads, and how later ones find them.
 
 mod common;
 
@@ -10,19 +10,19 @@ use common::copies::{SIZE, SLOW, journals, resumed};
 use common::{Daemon, Place, Running, is_root, names, noise, until};
 use skip::skipped;
 
-/// Serves at every address of this machine, so that one server is reached at several.
+/// Serves at every address of this machine.
 fn serve_everywhere(p: &Place) -> Daemon {
     let srv = p.srv("");
     let args = ["serve", srv.to_str().unwrap(), "--listen", "0.0.0.0:0", "--allow", "127.0.0.0/8", "--squash", "none"];
     Daemon::start(p.server_command(&[&args[..], &["--json"]].concat()))
 }
 
-/// What is at `path` of the server at another address than the one at which others of these tests reach it.
+/// URL of `path` at another address of the server.
 fn elsewhere(s: &Daemon, path: &str) -> String {
     format!("nfs://127.0.0.2:{}{path}?proto=udp", s.port())
 }
 
-/// An upload of f that is interrupted when some of it is noted.
+/// Interrupts an upload of f after a part of it was recorded.
 fn interrupted(p: &Place, s: &Daemon) {
     fs::write(p.here("f"), noise(SIZE, 5)).unwrap();
     let relay = p.relay_at(0, s, SLOW);
@@ -32,7 +32,7 @@ fn interrupted(p: &Place, s: &Daemon) {
     running.finish().expect(130, &["kept", "--resume"]);
 }
 
-/// What it has noted says under which name it lies. Begun afresh it leaves nothing there.
+/// With --resume it continues; without, it leaves nothing of the earlier one.
 #[test]
 fn interrupted_upload_is_resumed_at_another_address() {
     for (is_renamed, resumes) in [(false, true), (false, false), (true, true), (true, false)] {
@@ -69,7 +69,7 @@ fn second_upload_to_another_address_of_a_server_is_refused() {
     assert_eq!((names(&p.srv("")), p.left()), (vec!["f".to_owned()], Vec::new()));
 }
 
-/// What was begun under a name that was free is gone on with, and not copied into.
+/// `cp -r --resume` completes a directory that an interrupted copy made under a free name.
 #[test]
 fn interrupted_tree_is_resumed_at_another_address() {
     for (is_renamed, is_up) in [(false, true), (false, false), (true, true), (true, false)] {
@@ -87,7 +87,7 @@ fn interrupted_tree_is_resumed_at_another_address() {
         };
         let [a, b] = way(&|path| relay.udp_url(path));
         let running = p.start(&["cp", "-r", "-q", &a, &b]);
-        // Of an upload some of it is noted: before that nothing says how the file there is called.
+        // An upload can be resumed once a part of it is recorded.
         until("some of it", || to.exists() && !names(&to).is_empty() && !(is_up && journals(&p).is_empty()));
         running.signal("INT");
         running.finish();
@@ -100,13 +100,13 @@ fn interrupted_tree_is_resumed_at_another_address() {
         assert_eq!(names(&to), ["f"], "renamed: {is_renamed}, up: {is_up}");
         assert!(fs::read(to.join("f")).unwrap() == noise(SIZE, 5));
         assert_eq!(p.left(), [""; 0]);
-        // Whole, it is a directory to copy into.
+        // When it is complete it is copied into.
         p.ok(&["cp", "-r", "-q", "--resume", &a, &b]);
         assert_eq!(names(&to), ["f", "t"]);
     }
 }
 
-/// The command, on a machine that is called otherwise. Takes root.
+/// The command, on a machine with another host name. Requires root.
 fn renamed(command: &Command) -> Command {
     let mut inside = Command::new("unshare");
     inside.args(["--uts", "sh", "-ec", "echo elsewhere >/proc/sys/kernel/hostname; exec \"$@\"", "sh"]);
@@ -117,8 +117,7 @@ fn renamed(command: &Command) -> Command {
     inside
 }
 
-/// What an earlier try noted has nothing to do with the file of the next one, which may end before it notes
-/// anything itself.
+/// The journal of an earlier copy says nothing of the next file, whose copy may end before it records anything.
 #[test]
 fn fresh_copy_discards_the_journal_of_an_earlier_one() {
     let p = Place::new();
@@ -132,7 +131,7 @@ fn fresh_copy_discards_the_journal_of_an_earlier_one() {
     first.finish();
     let number = |p: &Place| names(&p.srv("")).pop().and_then(|name| Some(fs::metadata(p.srv(&name)).ok()?.ino()));
     let before = number(&p).unwrap();
-    // So that its number is in use.
+    // A second name keeps the inode number in use.
     fs::hard_link(p.srv(&names(&p.srv("")).pop().unwrap()), p.state().join("first")).unwrap();
     let noted = fs::read(&journals(&p)[0]).unwrap();
     let second = begin();
@@ -142,7 +141,7 @@ fn fresh_copy_discards_the_journal_of_an_earlier_one() {
     second.finish();
 }
 
-/// A copy with the source's size and time is complete, whatever an earlier try noted.
+/// A copy with the source's size and time is complete, whatever an earlier run recorded.
 #[test]
 fn resume_finding_a_complete_copy_removes_the_journal() {
     let p = Place::new();
@@ -156,8 +155,7 @@ fn resume_finding_a_complete_copy_removes_the_journal() {
     assert_eq!(p.left(), [""; 0]);
 }
 
-/// They are called the same, and know nothing of each other: neither touches what the other has not finished. What
-/// was killed is found by who made it.
+/// Neither touches the other's temporary file. Each finds its own after it was killed.
 #[test]
 fn uploads_of_clients_with_one_host_name_do_not_collide() {
     let p = Place::new();
@@ -181,8 +179,7 @@ fn uploads_of_clients_with_one_host_name_do_not_collide() {
     assert_eq!(names(&p.srv("")), ["f"]);
 }
 
-/// What sets this client's names apart is no secret, and worth no refusal: one that cannot be used is made anew, and
-/// stays as it then is.
+/// The id is no secret. An unusable one is replaced, and then stays.
 #[test]
 fn client_with_damaged_id_resumes_its_uploads() {
     use std::os::unix::fs::PermissionsExt;
@@ -205,7 +202,7 @@ fn client_with_damaged_id_resumes_its_uploads() {
     }
 }
 
-/// The next run would not know what this one leaves.
+/// The next run would not find what this one leaves.
 #[test]
 fn client_without_storable_id_reports_it_once() {
     let p = Place::new();
@@ -224,7 +221,7 @@ fn client_without_storable_id_reports_it_once() {
     out.expect(130, &["could not be noted here", "remora/id: is a directory"]);
     assert_eq!(out.stderr.matches("remora/id").count(), 1, "{}", out.stderr);
     assert!(!out.stderr.contains("--resume"), "{}", out.stderr);
-    // Whole copies are none the worse.
+    // Complete copies are not affected.
     p.ok(&["cp", "-q", "d/f", &s.udp_url("/f")]);
     assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
 }

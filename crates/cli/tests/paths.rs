@@ -1,4 +1,4 @@
-//! What `cp` makes of the paths on its command line that are no plain files, and commands of paths that are long.
+//! Special paths on the command line of `cp`, and long paths.
 
 mod common;
 
@@ -84,7 +84,7 @@ fn named_link_is_followed_and_not_replaced() {
     assert_eq!(names(&p.here("d")), ["f", "mine"]);
 }
 
-/// A server that had a link copied into a directory does not choose what the same command writes the next time.
+/// A link that a server had copied into a directory does not decide what the same command writes next time.
 #[test]
 fn link_left_in_a_directory_is_not_followed() {
     let p = Place::new();
@@ -97,7 +97,7 @@ fn link_left_in_a_directory_is_not_followed() {
     fs::write(p.here("rc"), "mine").unwrap();
     let s = p.serve(&[]);
     let [photos, f] = ["/photos", "/f"].map(|path| s.url(path));
-    // A link gives way to another, wherever it leads.
+    // A link is replaced by another, wherever it leads.
     for _ in 0..2 {
         p.ok(&["cp", "-r", &photos, &f, "dl"]);
     }
@@ -120,7 +120,7 @@ fn link_left_in_a_directory_is_not_followed() {
             (b"theirs".into(), b"mine".into())
         );
     }
-    // The directory itself may be one that a link leads to: that was named.
+    // The named directory may be reached through a link.
     symlink("secrets", p.here("to-dir")).unwrap();
     p.ok(&["cp", "-r", &photos, "to-dir"]);
     assert_eq!(names(&p.here("secrets")), ["photos"]);
@@ -147,7 +147,7 @@ fn without_r_what_a_named_link_leads_to_is_uploaded() {
     assert!(cp.status().unwrap().success());
     assert_eq!(fs::read(p.srv("x")).unwrap(), b"mine");
     fs::remove_file(p.srv("x")).unwrap();
-    // With -r it is a link there, too, and that is all there is.
+    // With -r the link itself is copied.
     for (url, name) in [(s.url("/near"), "near"), (relay.udp_url("/far"), "far")] {
         p.ok(&["cp", "-r", "link", &url]);
         assert_eq!(fs::read_link(p.srv(name)).unwrap(), Path::new("f"));
@@ -196,7 +196,7 @@ fn with_r_a_named_link_on_a_server_is_downloaded_as_a_link() {
     assert_eq!(fs::read_link(p.here("to-null")).unwrap(), Path::new("/dev/null"));
 }
 
-/// What is in /proc says so.
+/// As files in /proc.
 #[test]
 fn file_with_content_and_size_zero_is_an_error() {
     let p = Place::new();
@@ -267,7 +267,7 @@ fn named_link_on_a_server_is_followed_not_replaced() {
         assert_eq!(names(&p.srv("")), ["absolute", "d", "dangling", "link", "loop", "to-dir", "to-pipe"]);
         assert_eq!(names(&p.srv("d")), ["deep", "f", "pipe", "theirs"]);
     }
-    // A link may take a link's place, as below a directory.
+    // A link may replace a link, as below a directory.
     symlink("elsewhere", p.here("l")).unwrap();
     for dest in ["dangling", "absolute"] {
         p.ok(&["cp", "-r", "l", &s.url(&format!("/{dest}"))]);
@@ -292,7 +292,7 @@ fn a_slash_at_the_end_means_a_directory() {
     assert!(p.run(&["stat", &s.url("/link")]).stdout.contains("link"));
 }
 
-/// MOUNT takes 1024 bytes (MNTPATHLEN), and LOOKUP goes on from there.
+/// MOUNT takes 1024 bytes (MNTPATHLEN); LOOKUP continues from there.
 #[test]
 fn a_path_longer_than_mount_takes_is_walked_by_name() {
     let p = Place::new();
@@ -317,8 +317,7 @@ fn a_path_longer_than_mount_takes_is_walked_by_name() {
     }
 }
 
-/// A directory that is shared alone is `/`, too: what is below its path is made there however much of it is new, and not
-/// by the same names below `/`.
+/// A single exported directory is also `/`: new directories below its path are made there, not below `/`.
 #[test]
 fn however_deep_a_new_path_is_it_is_made_where_it_says() {
     let p = Place::new();
@@ -329,7 +328,7 @@ fn however_deep_a_new_path_is_it_is_made_where_it_says() {
     p.ok(&["mkdir", "-p", &at(&deep)]);
     assert!(p.srv(&deep).is_dir());
     assert_eq!(names(&p.srv("")), ["1"]);
-    // MOUNT follows no link, and what is behind it is found from above.
+    // MOUNT follows no link, so what is behind it is found from above.
     symlink("1", p.srv("current")).unwrap();
     fs::write(p.srv(&deep).join("f"), "theirs").unwrap();
     assert_eq!(p.ok(&["cat", &at(&format!("current/{}/f", new[1..].join("/")))]), "theirs");
@@ -350,7 +349,7 @@ fn of_several_exports_a_deep_path_finds_its_own() {
     assert_eq!(names(&p.srv("a")), [""; 0]);
 }
 
-/// What is in one directory is asked for once, not for each name.
+/// A directory is mounted once, not for each name.
 #[test]
 fn mount_is_asked_once_for_what_is_in_one_directory() {
     let p = Place::new();
@@ -371,13 +370,13 @@ fn mount_is_asked_once_for_what_is_in_one_directory() {
     let urls: Vec<String> = (0..9).map(|n| at(&format!("d/e/{n}"))).collect();
     for command in [&["mkdir"][..], &["rm", "-r"]] {
         let all: Vec<&str> = command.iter().copied().chain(urls.iter().map(String::as_str)).collect();
-        // Over UDP it may be asked again.
+        // Over UDP MNT may be repeated.
         let times = mounted(&all);
         assert!((1..5).contains(&times), "{command:?}: {times}");
     }
 }
 
-/// A server on a link-local address, in a network of its own.
+/// A server at a link-local address in its own network namespace.
 #[test]
 fn url_with_a_zone_reaches_a_link_local_server() {
     let name = "url_with_a_zone_reaches_a_link_local_server";

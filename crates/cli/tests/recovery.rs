@@ -1,4 +1,4 @@
-//! Copies that are cut short: by signals, by servers that die, by links that fail.
+//! Copies that are interrupted by signals, lost servers and failing links.
 
 mod common;
 
@@ -12,8 +12,7 @@ use common::copies::{FAST, SIZE, SLOW, journals, resumed};
 use common::{Daemon, Place, Running, names, noise, until};
 use serde_json::Value;
 
-/// What is long enough for a download to be noted before it ends: that is done first after a second, behind flushes
-/// that take their time on a busy disk.
+/// Long enough for a download to be recorded: that happens after a second at the earliest, later on a busy disk.
 const LONG: usize = 2 * SIZE;
 
 fn interrupt_and_resume(
@@ -56,7 +55,7 @@ fn an_interrupted_upload_goes_on() {
     interrupt_and_resume(|s| ["f".into(), s.udp_url("/f")], |p| p.here("f"), |p| p.srv("f"));
 }
 
-/// And not only what is committed every few seconds.
+/// Not only what the periodic COMMITs covered.
 #[test]
 fn an_interrupted_upload_keeps_all_that_had_arrived() {
     let p = Place::new();
@@ -78,7 +77,7 @@ fn an_interrupted_upload_keeps_all_that_had_arrived() {
     assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
 }
 
-/// Also of a copy that is complete with its first COMMIT, and lacks only its name.
+/// Also of a copy that is complete with its first COMMIT and lacks only its name.
 #[test]
 fn upload_interrupted_before_its_rename_keeps_all_data() {
     let p = Place::new();
@@ -113,14 +112,13 @@ fn is_copy(dir: &Path) {
     assert_eq!((meta.mode() & 0o777, meta.mtime()), (0o750, 1_000_000_000));
 }
 
-/// Begins a copy over a slow link and cuts it short when something of it can be resumed. Returns a
-/// fast link in its place.
+/// Starts a copy over a slow link and interrupts it when a part of it can be resumed. Returns a fast link in its place.
 fn cut_short(p: &Place, s: &Daemon, args: impl Fn(&Daemon) -> Vec<String>) -> Daemon {
     let relay = p.relay_at(0, s, SLOW);
     let args = args(&relay);
     let running = p.start(&args.iter().map(String::as_str).collect::<Vec<_>>());
     until("a journal", || names_below(&p.here("")).chain(names_below(&p.state())).any(|n| n.ends_with(".json")));
-    // It is there a moment before the copy knows that it is.
+    // It exists a moment before the copy records it.
     std::thread::sleep(Duration::from_millis(300));
     running.signal("INT");
     running.finish().expect(130, &["interrupted", "--resume"]);
@@ -129,13 +127,13 @@ fn cut_short(p: &Place, s: &Daemon, args: impl Fn(&Daemon) -> Vec<String>) -> Da
     p.relay_at(port, s, FAST)
 }
 
-/// The names of all that lies below a directory.
+/// Names of everything below a directory.
 fn names_below(dir: &Path) -> impl Iterator<Item = String> {
     let list = Command::new("find").arg(dir).output().unwrap();
     String::from_utf8(list.stdout).unwrap().lines().map(str::to_owned).collect::<Vec<_>>().into_iter()
 }
 
-/// By then its directory is there, and the same command would copy into it.
+/// Its directory exists by then, and the same command without --resume would copy into it.
 fn a_tree_goes_on_under_its_new_name(
     args: impl Fn(&Daemon) -> [String; 2],
     source: fn(&Place) -> PathBuf,
@@ -151,13 +149,13 @@ fn a_tree_goes_on_under_its_new_name(
     assert!(before > 0 && bytes < 2 * SIZE, "{bytes} and {before} from before");
     is_copy(&copy(&p));
     assert_eq!(p.left(), [""; 0]);
-    // Now it is complete, and a directory to copy into.
+    // It is complete now, and is copied into.
     p.ok(&["cp", "-rq", "--resume", &from, &to]);
     is_copy(&copy(&p).join("t"));
     fs::remove_dir_all(copy(&p)).unwrap();
     drop(relay);
 
-    // What was begun and is gone has nothing to do with what somebody else makes there.
+    // A removed directory has nothing to do with a later one of its name.
     let relay = cut_short(&p, &s, begin);
     let [from, to] = args(&relay);
     fs::rename(copy(&p), p.state().join("away")).unwrap();
@@ -220,8 +218,7 @@ fn two_uploads_to_one_place_do_not_meet() {
     assert_eq!(p.left(), Vec::<String>::new());
 }
 
-/// Where round trips are long, calls of an upload go side by side that otherwise wait for one
-/// another.
+/// With a long RTT an upload makes calls concurrently that it else makes in sequence.
 #[test]
 fn uploads_over_a_long_way_leave_the_copies_and_nothing_else() {
     let p = Place::new();
@@ -230,19 +227,18 @@ fn uploads_over_a_long_way_leave_the_copies_and_nothing_else() {
     fs::set_permissions(p.here("f"), fs::Permissions::from_mode(0o640)).unwrap();
     fs::File::open(p.here("f")).unwrap().set_modified(UNIX_EPOCH + Duration::from_secs(1_000_000_000)).unwrap();
     let s = p.serve(&[]);
-    // Each trip, and how many a copy takes at least. On a long path the name is asked for before
-    // the last bytes are answered.
-    for (delay, trip, trips) in [("40ms", 0.08, 3.0), ("110ms", 0.22, 2.0)] {
+    const ROUND_TRIPS_MIN: f64 = 3.0;
+    for (delay, rtt) in [("40ms", 0.08), ("110ms", 0.22)] {
         let far = ["--rate", "100Mbit", "--duplex", "full", "--queue", "1000", "--delay", delay];
         let relay = p.relay_at(0, &s, &far);
-        // To a new name, over what has it, and into a directory.
+        // To a new name, over an existing file, and into a directory.
         for (nth, (to, copy)) in [("/new", "new"), ("/new", "new"), ("/dir", "dir/f")].into_iter().enumerate() {
             let report = p.ok(&["cp", "--json", "f", &relay.udp_url(to)]);
             let report: Value = serde_json::from_str(&report).unwrap();
             let [all, mounting, copying] =
                 ["seconds", "mount_seconds", "copy_seconds"].map(|k| report[k].as_f64().unwrap());
-            // Once the server is known it is mounted meanwhile.
-            assert!(copying >= trips * trip && (nth > 0 || mounting >= trip), "{report}");
+            // A known server is mounted meanwhile.
+            assert!(copying >= ROUND_TRIPS_MIN * rtt && (nth > 0 || mounting >= rtt), "{report}");
             assert!((mounting + copying - all).abs() < 1e-6, "{report}");
             let meta = fs::metadata(p.srv(copy)).unwrap();
             assert_eq!((meta.mode() & 0o777, meta.mtime()), (0o640, 1_000_000_000), "{copy}");
@@ -256,7 +252,7 @@ fn uploads_over_a_long_way_leave_the_copies_and_nothing_else() {
     }
 }
 
-/// Slow enough over TCP to be cut short: one small block at a time.
+/// Slow enough over TCP to be interrupted: one small block at a time.
 const PLODDING: &[&str] = &["--block", "1K", "--window", "1"];
 
 fn server_dies(
@@ -333,19 +329,19 @@ fn a_bursty_link_costs_time_and_nothing_else() {
     }
     let (code, numbers) = relay.interrupt("INT");
     assert_eq!(code, 0);
-    // By client; a server that is known is mounted by one of its own.
+    // Requests by client; a known server is mounted by a client of its own.
     let lost = |line: &str| serde_json::from_str::<Value>(line).unwrap()["down"]["frames_lost"].as_u64();
     assert!(numbers.lines().any(|line| lost(line) > Some(0)), "{numbers}");
 }
 
-/// It gets its source's mode just before it gets its name, and may be interrupted in between.
+/// It gets the mode of its source just before its rename, and may be interrupted between.
 #[test]
 fn an_interrupted_download_of_what_nobody_may_write_goes_on() {
     let p = Place::new();
     fs::write(p.srv("f"), noise(LONG, 5)).unwrap();
     let s = p.serve(&[]);
     let relay = p.relay_at(0, &s, SLOW);
-    // Whom modes mean something to.
+    // Modes do not restrict root.
     let command = |args: &[&str]| Running::start(p.as_nobody(args));
     for dir in [p.here(""), p.state()] {
         fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
@@ -385,7 +381,7 @@ fn sources_that_change_are_noticed() {
         let s = p.serve(&[]);
         let relay = p.relay_at(0, &s, SLOW);
         let running = p.start(&["cp", "f", &relay.udp_url("/f")]);
-        // The hidden file is there before the source is looked at, its first bytes are not.
+        // The temporary file exists before the source is read.
         let has_bytes = |name: &String| fs::metadata(p.srv(name)).is_ok_and(|m| m.len() > 0);
         until("a part", || names(&p.srv("")).iter().any(has_bytes));
         fs::File::options().write(true).open(p.here("f")).unwrap().set_len(new_len as u64).unwrap();
@@ -395,7 +391,7 @@ fn sources_that_change_are_noticed() {
     }
 }
 
-/// What may be a mixture is not taken for a whole copy later.
+/// A possible mixture is not taken for a complete copy later.
 fn a_mixture_is_copied_again(
     args: impl Fn(&Daemon) -> [String; 2],
     source: fn(&Place) -> PathBuf,
@@ -408,7 +404,7 @@ fn a_mixture_is_copied_again(
     let [from, to] = args(&relay);
     let running = p.start(&["cp", "-q", "--json", &from, &to]);
     until("a journal", || !journals(&p).is_empty());
-    // In its place, as databases do.
+    // In place, as databases do.
     let written = fs::File::options().write(true).open(source(&p)).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&written, &noise(SIZE, 6), 0).unwrap();
     let out = running.finish();
@@ -433,8 +429,8 @@ fn an_upload_that_may_be_a_mixture_fails_and_is_made_again() {
     a_mixture_is_copied_again(|s| ["f".into(), s.udp_url("/f")], |p| p.here("f"), |p| p.srv("f"));
 }
 
-/// Writes something else of the same length in its place, and sets its time back, as programs do that edit what
-/// photographs and songs say of themselves.
+/// Writes other content of the same length and sets the time back, as programs do that edit the metadata of photographs
+/// and songs.
 fn rewrite_and_set_back(path: &Path) {
     let file = fs::File::options().write(true).open(path).unwrap();
     let before = file.metadata().unwrap().modified().unwrap();
@@ -442,7 +438,7 @@ fn rewrite_and_set_back(path: &Path) {
     file.set_modified(before).unwrap();
 }
 
-/// Its time does not say that it has changed: once while it is copied, once after a copy that was killed.
+/// Its mtime does not show the change: once during the copy, once after a killed copy.
 fn a_change_with_the_old_time_is_noticed(
     args: impl Fn(&Daemon) -> [String; 2],
     source: fn(&Place) -> PathBuf,
@@ -486,7 +482,7 @@ fn an_upload_of_what_was_changed_and_dated_back_is_no_mixture() {
     a_change_with_the_old_time_is_noticed(|s| ["f".into(), s.udp_url("/f")], |p| p.here("f"), |p| p.srv("f"));
 }
 
-/// They set the time of change, too.
+/// They set the ctime, too.
 #[test]
 fn a_new_mode_or_name_is_no_change_of_what_is_copied() {
     let args = |s: &Daemon| [[s.udp_url("/f"), "f".into()], ["f".into(), s.udp_url("/f")]];

@@ -1,4 +1,4 @@
-//! Uploads of files with holes, which are holes at the server, too.
+//! Uploads of files with holes.
 
 mod common;
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 use skip::skipped;
 
 const MIB: u64 = 1 << 20;
-/// As long as the files here are.
+/// Length of the files.
 const LEN: u64 = 16 * MIB;
 
 /// A file of that length with noise in these places; `false` where it has no holes.
@@ -60,7 +60,7 @@ fn holes_are_not_sent_and_take_no_room_there() {
     }
 }
 
-/// One that is full again when it is copied over another is what it is.
+/// A full file over a sparse one.
 #[test]
 fn a_copy_over_an_older_one_has_nothing_of_it() {
     let p = Place::new();
@@ -95,7 +95,7 @@ fn an_interrupted_upload_with_holes_goes_on() {
     assert_eq!((names(&p.srv("")), p.left()), (vec!["f".to_owned()], vec![]));
 }
 
-/// What is written into a hole while the rest is sent is noticed as any change.
+/// Data written into a hole during the copy is noticed as any change.
 #[test]
 fn a_hole_that_is_filled_meanwhile_is_a_change() {
     let p = Place::new();

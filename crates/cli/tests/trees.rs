@@ -1,5 +1,4 @@
-//! Whole directories: how many round trips they take, that they are safe when success is reported, and what
-//! becomes of the rest where something cannot be removed.
+//! Trees: round trips, durability when success is reported, and partial failures.
 
 mod common;
 
@@ -15,18 +14,18 @@ use common::{Place, Running, names, noise};
 use remora_wire::nfs3::{Call, Status};
 use skip::skipped;
 
-/// One way.
+/// One-way delay.
 const DELAY: Duration = Duration::from_millis(200);
 
-/// Runs a command, and says how many round trips it took.
+/// Runs a command; returns its round trips.
 fn trips(p: &Place, args: &[&str]) -> u128 {
     let started = Instant::now();
     p.ok(args);
     started.elapsed().as_millis() / (2 * DELAY).as_millis()
 }
 
-/// Each takes 50 round trips and more if what can be asked side by side is not, or only by eight; the upload of
-/// many files 30 if never more than 48 are under way.
+/// Without concurrency, or with eight at a time, each takes 50 round trips and more; with 48 at most, the upload of
+/// many files takes 30.
 #[test]
 fn many_small_things_far_away_share_round_trips() {
     let p = Place::new();
@@ -66,7 +65,7 @@ fn many_small_things_far_away_share_round_trips() {
     assert_eq!(names(&p.srv("")), ["links"]);
 }
 
-/// Their modes forbid what filling them takes, and filling them changes their times.
+/// Their modes forbid filling them, and filling changes their times.
 #[test]
 fn read_only_directories_are_copied_with_their_modes() {
     let p = Place::new();
@@ -89,13 +88,13 @@ fn read_only_directories_are_copied_with_their_modes() {
         for dir in ["a/b/c", "a/b", "a", ""].map(|dir| top.join(dir)) {
             let meta = fs::metadata(&dir).unwrap();
             assert_eq!((meta.mode() & 0o777, meta.mtime()), (0o555, 1_000_000_000), "{}", dir.display());
-            // So that it can be tidied up.
+            // For the cleanup.
             fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
         }
     }
 }
 
-/// They have their modes by then, and the copy goes on in them.
+/// They have their final modes by then, and the copy continues in them.
 #[test]
 fn read_only_tree_is_completed_after_a_failed_file() {
     let p = Place::new();
@@ -119,7 +118,7 @@ fn read_only_tree_is_completed_after_a_failed_file() {
         assert_eq!(names(&copy.join("d")), ["a", "b"], "{to}");
         for dir in [copy.join("d"), copy, tree.join("d"), tree] {
             assert_eq!(fs::metadata(&dir).unwrap().mode() & 0o777, 0o555, "{}", dir.display());
-            // So that it can be tidied up.
+            // For the cleanup.
             mode(&dir, 0o755);
         }
     }
@@ -129,7 +128,7 @@ fn mode(path: &Path, bits: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(bits)).unwrap();
 }
 
-/// The disk is full for a directory while a file that did not fit either is being given up.
+/// The disk is full for a directory while a file that did not fit is given up.
 #[test]
 fn a_disk_that_is_full_for_a_directory_keeps_nothing_unfinished() {
     let p = Place::new();
@@ -154,7 +153,7 @@ fn a_disk_that_is_full_for_a_directory_keeps_nothing_unfinished() {
     assert_eq!(names(&p.srv("t")), [""; 0]);
 }
 
-/// Success is reported when directories and links are on the disk, and their names. strace(1) sees it.
+/// Success is reported when directories, links and their names are on the disk; checked by strace(1).
 #[test]
 fn trees_are_safe_when_success_is_reported() {
     let may_trace = Command::new("strace").args(["-f", "-o", "/dev/null", "true"]).status();
@@ -185,7 +184,7 @@ fn trees_are_safe_when_success_is_reported() {
     }
 }
 
-/// Whether this directory was flushed after the last name was made, and after its own mode was set.
+/// Whether this directory was flushed after its last name was made and after its mode was set.
 fn is_flushed(trace: &str, dir: &Path) -> bool {
     let at = format!("<{}>", dir.display());
     let names_one = |line: &str| ["mkdir", "symlink", "rename"].iter().any(|call| line.contains(call));
@@ -195,7 +194,7 @@ fn is_flushed(trace: &str, dir: &Path) -> bool {
     lines[after..].iter().any(|line| line.contains("fsync(") && line.contains(&at))
 }
 
-/// As rm(1) has it.
+/// As rm(1) does.
 #[test]
 fn what_cannot_be_removed_does_not_keep_the_rest() {
     let p = Place::new();
@@ -222,7 +221,7 @@ fn what_cannot_be_removed_does_not_keep_the_rest() {
     assert_eq!(left, [vec!["t"], vec!["closed", "secret"], vec!["deep", "x", "y"], vec![]]);
 }
 
-/// NFSv3 counts seconds from 1970 to 2106. What is older or newer has the nearest of them there, and is found again.
+/// NFSv3 has times from 1970 to 2106. Others become the nearest, and are recognised.
 #[test]
 fn what_is_older_or_newer_than_times_of_nfs_is_copied_once() {
     let p = Place::new();
@@ -251,7 +250,7 @@ fn what_is_older_or_newer_than_times_of_nfs_is_copied_once() {
     assert_eq!(resumed(&p.ok(&["cp", "-r", "--json", "--resume", "d", &s.url("/")])), (0, 4000));
 }
 
-/// It is the user's own directory that was named, and not one that an earlier copy has made.
+/// The user's own directory, not one that an earlier copy made.
 #[test]
 fn resume_keeps_attributes_of_a_named_directory() {
     let p = Place::new();
@@ -266,7 +265,7 @@ fn resume_keeps_attributes_of_a_named_directory() {
         p.ok(&["cp", "-r", "-q", "--resume", &s.url("/"), "d"]);
         assert_eq!((bits("d"), bits("d/sub")), (0o711, 0o751));
     }
-    // One that has the source's name is taken to be a copy.
+    // One with the source's name is taken for a copy.
     mode(&p.here("d/sub"), 0o700);
     p.ok(&["cp", "-r", "-q", "--resume", &s.url("/sub"), "d"]);
     assert_eq!((bits("d"), bits("d/sub")), (0o711, 0o751));

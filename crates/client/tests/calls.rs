@@ -13,7 +13,7 @@ use remora_wire::nfs3::Proc;
 
 type Ended = Result<Answer, Failure>;
 
-/// When a request that is never answered is sent, in milliseconds since the first time.
+/// Transmissions of a request that is never answered, in milliseconds since the first.
 fn schedule(config: Config, seconds: u64) -> Vec<u128> {
     let mut w = World::new(config);
     w.submit(getattr());
@@ -139,7 +139,7 @@ fn second_reply_is_counted_and_dropped() {
 }
 
 proptest! {
-    /// Whatever arrives, no call is answered but by a reply with its xid, and nothing panics.
+    /// A call is only answered by a reply with its xid, and no input panics.
     #[test]
     fn noise_is_counted_and_dropped(noise in proptest::collection::vec(any::<u8>(), 0..200)) {
         let mut w = World::new(Config::new(Transport::Udp));
@@ -153,7 +153,7 @@ proptest! {
         prop_assert_eq!(stats.garbled + stats.bad_xid, 1);
     }
 
-    /// A reply cut short ends its call with an error, not with half a result.
+    /// A truncated reply is an error.
     #[test]
     fn a_truncated_reply_is_an_error(keep in 24usize..4000) {
         let mut w = World::new(Config::new(Transport::Udp));
@@ -165,7 +165,7 @@ proptest! {
         prop_assert!(matches!(w.done[..], [(_, Err(Failure::Garbled(_)))]));
     }
 
-    /// Under any pattern of loss that ends, each request ends exactly once, whatever the policy.
+    /// Under any pattern of loss that ends, each request ends exactly once, with any policy.
     #[test]
     fn every_request_ends_exactly_once(
         losses in proptest::collection::vec(any::<bool>(), 0..60),
@@ -175,15 +175,14 @@ proptest! {
         let config = [Config::stock(), Config::paper(), Config::new(Transport::Udp)][policy].clone();
         let (small, reads) = results_under(config, losses, MS * delay_ms);
         prop_assert!(small.iter().all(|r| r.is_ok()));
-        // The last of them may take a path that carried what is small, and nothing else for seconds,
-        // for one without room for fragments: then what is left is to be asked again in smaller pieces.
+        // The last of them may find that the path carries only small messages; then the rest is sent again in smaller
+        // pieces.
         let is_end = |r: &Ended| r.is_ok() || policy == 2 && *r == Err(Failure::Fragments);
         prop_assert!(reads.iter().all(is_end));
     }
 }
 
-/// Losses that hit the READs alone, six times each, with a probe answered between them: those are
-/// given back, to be asked again in smaller pieces.
+/// READs are lost six times each, with answered probes between them: they are given back for smaller pieces.
 #[test]
 fn lost_reads_are_all_given_back() {
     let first = [false, true, false, true, true, false];
@@ -194,8 +193,7 @@ fn lost_reads_are_all_given_back() {
     assert!(reads.iter().all(|r| *r == Err(Failure::Fragments)), "{reads:?}");
 }
 
-/// What came of three GETATTRs and nine READs, where the calls that `losses` says were lost, and
-/// the others took `delay` to be answered. Each ended exactly once.
+/// Results of three GETATTRs and nine READs, of which `losses` are lost and the others answered after `delay`.
 fn results_under(config: Config, losses: Vec<bool>, delay: Duration) -> (Vec<Ended>, Vec<Ended>) {
     let mut w = World::new(config);
     let ids: Vec<_> = (0..12).map(|i| w.submit(if i % 4 == 0 { getattr() } else { read(i) })).collect();
@@ -227,8 +225,7 @@ fn results_under(config: Config, losses: Vec<bool>, delay: Duration) -> (Vec<End
     (results(small), results(reads))
 }
 
-/// A few synchronous writes cost less than a round trip, unless that is next to nothing; many do
-/// not, but on a long way.
+/// A few synchronous writes cost less than a round trip, unless the server is near; many do so only on a long path.
 #[test]
 fn short_tail_or_long_path_is_written_synchronously() {
     for (trip_ms, window, has_tail) in

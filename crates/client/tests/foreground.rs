@@ -1,4 +1,4 @@
-//! What people wait for does not wait behind file data.
+//! Small requests do not wait behind file data.
 
 mod common;
 
@@ -12,7 +12,7 @@ fn commit() -> Request {
     Request::Nfs(Call::Commit(CommitArgs { fh: Fh(bytes::Bytes::from_static(b"file")), offset: 0, count: 0 }))
 }
 
-/// A client with a full window of WRITEs on their way and more of them waiting.
+/// A client with a full window of WRITEs in flight and more waiting.
 fn busy() -> (World, Vec<Sent>) {
     let mut w = World::new(Config { window: WindowSize::Fixed(3), ..Config::new(Transport::Udp) });
     w.submit_all((0..12).map(|i| write(i * 5000, 5000)));
@@ -61,7 +61,7 @@ fn lost_small_request_precedes_lost_file_data() {
     let small = w.sent().remove(0);
     w.submit(getattr());
     let later = w.sent().remove(0);
-    // The link has shown what it can do; then everything before the last call is lost.
+    // After the link was measured, everything before the last call is lost.
     w.now += MS * 300;
     w.answer(&later);
     let again: Vec<u32> = w.pass(MS).iter().filter(|s| s.proc != Proc::Null).map(|s| s.xid).collect();
@@ -79,8 +79,8 @@ fn room_counts_what_waits() {
     assert_eq!((w.client.room(), w.sent().len()), (0, 4));
 }
 
-/// CREATEs one after the other to a server that answers a NULL at once and a CREATE after
-/// `slow`, on a link that has lost something: how often each was sent.
+/// Transmissions of consecutive CREATEs to a server that answers NULL at once and CREATE after `slow`, on a link that
+/// has lost something.
 fn creates_at(slow: Duration) -> Vec<usize> {
     let mut w = World::new(Config { window: WindowSize::Fixed(3), ..Config::new(Transport::Udp) });
     w.submit_all((0..3).map(read));

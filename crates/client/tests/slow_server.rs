@@ -1,5 +1,5 @@
-//! Servers that take long over each request and over many at a time, as what fetches files from elsewhere does: that is
-//! latency, and not the pace of a slow link.
+//! Servers that take long for each request and execute many concurrently, as if they fetched files from elsewhere:
+//! latency, not the pace of a slow link.
 
 mod common;
 
@@ -10,12 +10,12 @@ use remora_base::Time;
 use remora_client::{Config, Transport};
 use remora_wire::nfs3::{Fh, Proc};
 
-/// How long the server takes: for file data `data` and up to `jitter` more.
+/// Time of the server: for file data `data` and up to `jitter` more.
 #[derive(Clone, Copy, Debug)]
 struct Server {
     data: Duration,
     jitter: Duration,
-    /// It answers what comes while it is at it, too; else it has a duplicate request cache.
+    /// It also answers duplicates; else it has a duplicate request cache.
     answers_doubles: bool,
 }
 
@@ -30,8 +30,7 @@ impl Server {
     }
 }
 
-/// How long a client that always has more takes until 2 MB are answered, or `most`. Every `beside` milliseconds it asks for
-/// something small, too.
+/// Time of a download of 2 MB, at most `most`, with a small request every `beside` milliseconds.
 fn takes(server: Server, is_write: bool, beside: u128, most: Duration) -> (Duration, World) {
     let mut w = World::new(Config::new(Transport::Udp));
     let (mut bytes, mut offset, mut draw) = (0, 0, 1);
@@ -85,20 +84,20 @@ fn slow_requests_fill_the_window() {
     }
 }
 
-/// Blocks are shorter then, but nothing is sent again and again.
+/// Blocks are shorter then, but nothing is retransmitted again and again.
 #[test]
 fn slow_file_data_is_learned_beside_fast_small_calls() {
     let ms = Duration::from_millis;
     for (data, jitter, most) in [(300, 0, 60), (3000, 20, 200)] {
         for (is_write, answers_doubles) in [(false, true), (true, true), (true, false)] {
-            // The first few go out often before one is answered.
+            // The first few are retransmitted often before one is answered.
             must_take(Server { data: ms(data), jitter: ms(jitter), answers_doubles }, is_write, 50, (most, 100));
         }
     }
 }
 
-/// COMMITs of a client that has two WRITEs on their way at all times, each answered after 2 ms, and asks every third second for
-/// a COMMIT, which the server takes a second for. It may answer those that came while it was at it, or not.
+/// COMMITs of a client with two WRITEs in flight, each answered after 2 ms. The server takes a second for each COMMIT,
+/// and may answer duplicates or not.
 fn commits_beside_writes(answers_doubles: bool) -> (usize, World) {
     let mut w = World::new(Config::new(Transport::Udp));
     let (fh, mut due, mut commits) = (Fh(bytes::Bytes::from_static(b"file")), Vec::<(Time, Sent)>::new(), 0);
@@ -124,7 +123,7 @@ fn commits_beside_writes(answers_doubles: bool) -> (usize, World) {
     (commits, w)
 }
 
-/// A COMMIT that waits for a disk is no loss, and its usual time is known after two.
+/// A COMMIT that waits for a disk is no loss, and its RTT is known after two.
 #[test]
 fn slow_commit_is_no_loss_and_shortens_no_block() {
     for answers_doubles in [true, false] {

@@ -1,4 +1,4 @@
-//! When a file is committed, and what becomes of it when the server restarts between.
+//! COMMITs, and restarts of the server.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -27,7 +27,7 @@ fn committed(verf: u8) -> CommitOk {
     CommitOk { wcc: Wcc { before: None, after: None }, verf: [verf; 8] }
 }
 
-/// The next WRITE: its piece and how it is to be written.
+/// The next WRITE: its piece and its stability.
 fn next(file: &mut Upload) -> Option<(Range<u64>, Stable)> {
     let piece = file.poll(BLOCK as u32)?;
     let data = Bytes::from(vec![0; (piece.end - piece.start) as usize]);
@@ -108,10 +108,10 @@ fn commit_in_flight_covers_earlier_replies() {
     assert_eq!(next(&mut file).map(|(p, _)| p), Some(BLOCK..2 * BLOCK));
 }
 
-/// Servers that live for one WRITE each, or make up a verifier for each.
+/// Servers that restart at each WRITE, or return random verifiers.
 #[test]
 fn server_restarting_at_every_write_gets_synchronous_ones() {
-    // As many on their way as on a short path, and on a long one.
+    // In flight on a short path, and on a long one.
     for beside in [20, 200] {
         restarts_at_every_write(beside);
     }
@@ -140,9 +140,8 @@ fn restarts_at_every_write(beside: u64) {
 }
 
 proptest! {
-    /// Whatever order replies come in, whenever the server restarts, however much it writes at
-    /// a time and whatever the tail is said to be: when the file is done, every byte was made
-    /// stable by a write or a COMMIT of the server's life in which it was written.
+    /// In any order of replies, with any restarts, short writes and tails: when the file is done, every byte was made
+    /// stable in the life of the server in which it was written.
     #[test]
     fn done_means_durable(
         blocks in 1u64..12,
@@ -155,7 +154,7 @@ proptest! {
         let mut state = vec![0u8; len as usize];
         let mut flying = Vec::new();
         let mut stable: Vec<Range<u64>> = Vec::new();
-        // The COMMIT on its way takes effect at once; its reply says in which life.
+        // The COMMIT in flight takes effect at once; its reply says in which life.
         let mut commit: Option<u8> = None;
         let mut choices = choices.into_iter();
         for _ in 0..10_000 {

@@ -1,4 +1,4 @@
-//! Copies over slow links that are cut short, and what they have noted.
+//! Interrupted copies over slow links, and their journals.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ pub(crate) const SIZE: usize = 4_000_000;
 pub(crate) const SLOW: &[&str] = &["--rate", "16Mbit", "--duplex", "full", "--queue", "1000"];
 pub(crate) const FAST: &[&str] = &["--rate", "10Gbit", "--duplex", "full", "--queue", "10000", "--delay", "0"];
 
-/// The journals of unfinished copies: of downloads beside them, of uploads in the state.
+/// Journals of unfinished copies: of downloads beside them, of uploads in the state directory.
 pub(crate) fn journals(p: &Place) -> Vec<PathBuf> {
     let dirs = [p.here(""), p.state().join("remora")];
     let entries = dirs.iter().filter_map(|d| fs::read_dir(d).ok()).flatten();

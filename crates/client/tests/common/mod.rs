@@ -13,7 +13,7 @@ use remora_wire::nfs3::{
 use remora_wire::rpc::{CallHeader, Outcome, ReplyHeader};
 use remora_wire::{Reader, Xdr};
 
-/// A message as it left the client.
+/// A message of the client.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) at: Time,
@@ -23,7 +23,7 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// How long the reply would be, with all attributes.
+    /// Length of the reply with all attributes.
     pub(crate) fn reply_len(&self) -> usize {
         let count = self.payload.last_chunk::<4>().map_or(0, |count| u32::from_be_bytes(*count) as usize);
         if self.proc == Proc::Read { count + 128 } else { 128 }
@@ -58,7 +58,7 @@ pub(crate) fn commit() -> Request {
     Request::Nfs(Call::Commit(CommitArgs { fh: Fh(Bytes::from_static(b"file")), offset: 0, count: 0 }))
 }
 
-/// Of a target of so many bytes.
+/// A symbolic link with a target of this many bytes.
 pub(crate) fn symlink(target: usize) -> Request {
     let at = DirOp { dir: Fh(Bytes::from_static(b"dir")), name: Bytes::from_static(b"link") };
     Request::Nfs(Call::SymLink(SymLinkArgs { at, attr: SetAttr::NONE, target: Bytes::from(vec![b'x'; target]) }))
@@ -90,7 +90,7 @@ impl World {
         self.submit_all((0..n).map(|i| read(i * 4096)));
     }
 
-    /// What the client sends at this moment.
+    /// What the client sends now.
     pub(crate) fn sent(&mut self) -> Vec<Sent> {
         let mut out = Vec::new();
         while let Some(Transmit { payload, .. }) = self.client.poll_transmit(self.now) {
@@ -104,7 +104,7 @@ impl World {
         out
     }
 
-    /// Lets `time` go by, timers and all; what was sent meanwhile.
+    /// Lets `time` pass; returns what was sent.
     pub(crate) fn pass(&mut self, time: Duration) -> Vec<Sent> {
         let end = self.now + time;
         let mut out = self.sent();
@@ -118,7 +118,7 @@ impl World {
         out
     }
 
-    /// Answers `call` now, with an empty success of its procedure.
+    /// Answers `call` now with an empty success.
     pub(crate) fn answer(&mut self, call: &Sent) {
         let data = call.reply_len() - 128;
         self.client.handle_input(self.now, server(), reply_of(call.xid, call.proc, data));
@@ -129,7 +129,7 @@ pub(crate) fn reply_to(xid: u32, proc: Proc) -> Bytes {
     reply_of(xid, proc, 4096)
 }
 
-/// The server is not ready for that.
+/// The server puts it off.
 pub(crate) fn refusal(xid: u32, proc: Proc) -> Bytes {
     let mut out = Vec::new();
     ReplyHeader { xid, outcome: Outcome::Success }.encode(&mut out);
@@ -137,7 +137,7 @@ pub(crate) fn refusal(xid: u32, proc: Proc) -> Bytes {
     Bytes::from(out)
 }
 
-/// The same, to a READ with so many bytes.
+/// Answers a READ with this many bytes.
 fn reply_of(xid: u32, proc: Proc, bytes: usize) -> Bytes {
     let reply = match proc {
         Proc::Read => {

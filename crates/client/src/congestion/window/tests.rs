@@ -1,4 +1,4 @@
-//! The window on paths that are told to it.
+//! The window on modelled paths.
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn shorter_blocks_do_not_lengthen_the_queue() {
     assert_eq!(w.room(InFlight::default(), long), 2);
     w.on_shorter(long, short);
     assert_eq!(w.room(InFlight::default(), short), 2, "of the bytes there would be ten");
-    // The answers to the long ones, which are on their way, change nothing.
+    // Replies to the long ones in flight change nothing.
     for at_ms in [49 * 200 - 1, 49 * 200] {
         w.on_reply(ReplySample {
             bytes: long,
@@ -66,8 +66,7 @@ fn size(w: &Window) -> u32 {
     w.room(InFlight::default(), BLOCK)
 }
 
-/// The window after `replies` on a pipe where a request takes `service` at the bottleneck
-/// and `delay` elsewhere.
+/// The window after `replies` on a pipe where a request takes `service` at the bottleneck and `delay` elsewhere.
 fn settled(service: f64, delay: f64, paced: bool, replies: u32) -> u32 {
     let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
     let shortest = service + delay;
@@ -161,7 +160,7 @@ fn repairing_stream_of_tiny_requests_has_a_bounded_window() {
     assert_eq!(w.bytes, 100 * REQUESTS_MAX);
 }
 
-/// What was sent before waited behind more than there is now.
+/// What was sent before waited in a longer queue.
 #[test]
 fn queue_shrinks_the_window_once() {
     let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
@@ -178,7 +177,7 @@ fn queue_shrinks_the_window_once() {
     assert!(size(&w) < less);
 }
 
-/// A link that carries `each` requests every 50 ms, and nothing in between.
+/// A link that carries `each` requests every 50 ms, and nothing between.
 #[test]
 fn wait_for_a_turn_is_no_queue() {
     let (each, turn) = (15, Duration::from_millis(50));
@@ -186,7 +185,7 @@ fn wait_for_a_turn_is_no_queue() {
     for nth in 0..400u64 {
         let held = size(&w);
         for n in 0..held.min(each) {
-            // What one turn does not carry waits for the next one.
+            // The rest waits for the next turn.
             let turns = held.div_ceil(each);
             let sent = Time::from_millis(nth * 50);
             let pause = if n == 0 { turn } else { Duration::ZERO };
@@ -213,7 +212,7 @@ fn queue_overflow_halves_the_window_and_a_burst_does_not() {
     assert!(size(&w) <= open / 4, "{} of {open}", size(&w));
 }
 
-/// A burst that takes a window whole says nothing of what the path holds, which its pace still tells.
+/// A burst that takes a whole window says nothing of the BDP.
 #[test]
 fn window_reopens_after_a_burst() {
     let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
@@ -224,19 +223,19 @@ fn window_reopens_after_a_burst() {
     w.on_losses(u64::from(small * BLOCK));
     answered(&mut w, 1);
     assert!(size(&w) <= small && small < 30, "{small}");
-    // The round of the burst, one without, and as many replies as it takes to open.
+    // The round of the burst, one without, and the replies that it takes to open.
     answered(&mut w, 2 * small + 100 / OPENING as u32);
     assert!((100..=105).contains(&size(&w)), "{}", size(&w));
 }
 
-/// On a path of 50 requests on which a round trip takes up to `spread_ms` longer by itself, whatever is queued.
+/// A BDP of 50 requests where the RTT varies by up to `spread_ms` without a queue.
 fn on_a_path_with_jitter(spread_ms: f64, told: bool) -> u32 {
     let mut w = Window::new(WindowSize::Adaptive, u64::MAX);
     let jitter = if told { Duration::from_secs_f64(spread_ms / 1.5e3) } else { Duration::ZERO };
     for n in 0..4000u32 {
         let at = Time::from_millis(u64::from(n));
         let queued = size(&w).saturating_sub(50);
-        // 0, 0.38, 0.76, 0.15, ... of the spread: none of twenty is without a part of it.
+        // 0, 0.38, 0.76, 0.15, ... of the spread: evenly distributed over twenty.
         let own = spread_ms * (0.1 + f64::from(n * 7 % 18) / 20.0);
         w.on_sent(at);
         w.on_reply(ReplySample { sent: at, jitter, ..seen(Some(50.0 + f64::from(queued) + own), 50.0, Some(1.0)) });
@@ -250,7 +249,7 @@ fn jitter_is_no_queue() {
     assert!((50..80).contains(&on_a_path_with_jitter(30.0, true)), "{}", on_a_path_with_jitter(30.0, true));
 }
 
-/// Where a fifth of all frames is lost more than a third of the requests are, in every round.
+/// With a fifth of all frames lost, more than a third of the requests are, in every round.
 #[test]
 fn independent_loss_is_no_overflow() {
     for (noise, lost, shrinks) in
@@ -265,7 +264,7 @@ fn independent_loss_is_no_overflow() {
         let before = size(&w);
         let mut least = before;
         for n in 500..700 {
-            // So many of each ten that are answered.
+            // Requests of each ten that are answered.
             if n % 10 == 0 {
                 w.on_losses(u64::from(BLOCK) * lost);
             }

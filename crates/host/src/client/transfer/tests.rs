@@ -1,4 +1,4 @@
-//! Whole files to and from servers that are slow, far away, unwilling or gone.
+//! Transfers with servers that are slow, far away, reluctant or gone.
 
 use std::future::pending;
 use std::net::SocketAddr;
@@ -41,7 +41,7 @@ fn reply(xid: u32, body: &Reply) -> Vec<u8> {
     reply
 }
 
-/// A server answers so; if it `syncs`, it writes all to the disk at once.
+/// The reply of a server; with `syncs` it writes everything to the disk at once.
 fn answer(message: Bytes, syncs: bool) -> Option<(Proc, Vec<u8>)> {
     let mut r = Reader::new(message);
     let call = CallHeader::decode(&mut r).ok()?;
@@ -63,12 +63,12 @@ fn answer(message: Bytes, syncs: bool) -> Option<(Proc, Vec<u8>)> {
     Some((proc, reply(call.xid, &body)))
 }
 
-/// A server at `trip` from here.
+/// A server at an RTT of `trip`.
 async fn serve(trip: Duration, syncs: bool) -> SocketAddr {
     serve_for(Duration::MAX, trip, syncs).await
 }
 
-/// The same, which says nothing any more after so long.
+/// The same, silent after `lives`.
 async fn serve_for(lives: Duration, trip: Duration, syncs: bool) -> SocketAddr {
     let began = Instant::now();
     let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
@@ -90,7 +90,7 @@ async fn serve_for(lives: Duration, trip: Duration, syncs: bool) -> SocketAddr {
     at
 }
 
-/// A server that will not do every third READ and WRITE yet.
+/// A server that puts off every third READ and WRITE.
 async fn serve_reluctantly() -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let at = socket.local_addr().unwrap();
@@ -113,7 +113,7 @@ async fn serve_reluctantly() -> SocketAddr {
 #[derive(Default)]
 struct Owner {
     answered: u64,
-    /// How much had been answered when it was told so many pieces.
+    /// Bytes acknowledged when pieces became stable, and the number of pieces.
     stable_after: Vec<(u64, usize)>,
     stable: u64,
     stops_at: Option<Instant>,
@@ -148,7 +148,7 @@ async fn session(at: SocketAddr, config: Config) -> Session {
     Session::new(connection, None, Fh(Bytes::from_static(b"file")))
 }
 
-/// Then no COMMIT tells of it.
+/// No COMMIT reports them.
 #[tokio::test]
 async fn stable_writes_are_reported_during_the_upload() {
     let config = Config { window: remora_client::WindowSize::Fixed(2), ..Config::new(Transport::Udp) };
@@ -160,7 +160,7 @@ async fn stable_writes_are_reported_during_the_upload() {
     assert!(told[0].0 < SIZE && told.last().unwrap().0 == SIZE && told.len() < 10, "{told:?}");
 }
 
-/// There are some 75 such. When each held up all, a copy took eight seconds and more.
+/// Some 75 pieces. If each delayed all, a copy would take eight seconds and more.
 #[tokio::test]
 async fn deferred_piece_does_not_delay_others() {
     let session = session(serve_reluctantly().await, Config::new(Transport::Udp)).await;
@@ -183,7 +183,7 @@ async fn deferred_piece_does_not_delay_others() {
 
 const WINDOW: u32 = 4;
 
-/// Sends to the server until `stops`; returns how long it took from then on.
+/// Uploads until `stops`; returns the time of stopping.
 async fn stopped_after(stops: Duration, at: SocketAddr) -> (Owner, Duration) {
     let config = Config { window: remora_client::WindowSize::Fixed(WINDOW), ..Config::new(Transport::Udp) };
     let session = session(at, config).await;
@@ -195,7 +195,7 @@ async fn stopped_after(stops: Duration, at: SocketAddr) -> (Owner, Duration) {
     (owner, stops_at.elapsed())
 }
 
-/// Before the first COMMIT would have gone out by itself.
+/// Before the first periodic COMMIT.
 #[tokio::test]
 async fn stopped_upload_commits_what_arrived() {
     let (owner, took) = stopped_after(Duration::from_millis(400), serve(TRIP / 2, false).await).await;

@@ -1,4 +1,4 @@
-//! What the server answers only when its disk has it is passed by what need not wait for that.
+//! Replies to synchronous writes wait for the disk, and others pass them.
 
 mod common;
 
@@ -10,8 +10,7 @@ use remora_wire::nfs3::{Call, Proc, Stable};
 
 const TRIP: Duration = Duration::from_millis(30);
 
-/// How often a last WRITE is sent again that is answered by `after` the answers to the probes that were sent
-/// after it, if at all.
+/// Retransmissions of a last WRITE that is answered by `after` the replies to later probes, if at all.
 fn sent_again(stable: Stable, after: Option<Duration>) -> usize {
     let mut w = World::new(Config { window: WindowSize::Fixed(2), ..Config::new(Transport::Udp) });
     for block in 0..20 {

@@ -1,4 +1,4 @@
-//! The default policy: losses are inferred from evidence, silence is probed.
+//! Loss detection: losses are inferred from later replies, and a silence is probed.
 
 mod common;
 
@@ -9,7 +9,7 @@ use remora_base::Core;
 use remora_client::{BlockSize, Config, Transport, WindowSize};
 use remora_wire::nfs3::Proc;
 
-/// A client with three READs outstanding on a link where each takes 50 ms, well measured.
+/// A client with three READs in flight on a measured link where each takes 50 ms.
 fn warm() -> (World, Vec<Sent>) {
     let mut w = World::new(Config {
         window: WindowSize::Fixed(3),
@@ -57,8 +57,7 @@ fn first_probe_reply_after_silence_releases_the_window() {
     assert_eq!(xids(&sent, Proc::Read), all, "all that was sent before the probe is lost");
 }
 
-/// Before any file data was answered nobody knows how long it takes; but where something was lost that is reason
-/// enough to ask.
+/// Before the first block was answered its time is unknown; after a loss it is probed for early.
 #[test]
 fn first_blocks_are_probed_soon_after_a_loss() {
     for (lossy, within) in [(false, 240..260), (true, 55..80)] {
@@ -109,8 +108,8 @@ fn server_slow_at_one_request_is_not_flooded() {
             }
         }
     }
-    // 60 s: a patience that doubles up to 8 s allows some 14 for each of the four requests,
-    // a probe or two to find out about each, and one a second to see that the server lives.
+    // 60 s: timeouts that double up to 8 s allow some 14 for each of four requests, a probe or two for each, and one a
+    // second while the server lives.
     assert!(again < 64, "{again} retransmissions in a minute to a server that is merely slow");
     assert!(probes < 200, "{probes} probes");
     assert_eq!(w.client.loss().unwrap_or_default(), 0.0, "a request that waits is none that was lost");
@@ -135,7 +134,7 @@ fn slow_request_among_fast_ones_is_no_loss() {
             }
         }
     }
-    // 60 s: a few times as what is lost, then after twice as long each time, up to 8 s.
+    // 60 s: a few retransmissions as for losses, then timeouts doubled up to 8 s.
     assert!(again < 24, "{again} retransmissions in a minute");
     assert_eq!(w.client.loss().unwrap_or_default(), 0.0);
 }
@@ -160,7 +159,7 @@ fn independent_loss_keeps_blocks_short_after_a_pause() {
     assert!(remora_client::fragments(block + 128) <= 2, "{block} bytes");
 }
 
-/// A disk that is not ready yet (JUKEBOX), say: a slow path is not taken for one of no pace at all for that.
+/// A server that puts READs off (JUKEBOX) does not make a slow path look fast.
 #[test]
 fn error_reply_is_no_rtt_sample_of_file_data() {
     let mut w = World::new(Config::new(Transport::Udp));
@@ -208,7 +207,7 @@ fn reordering_widens_the_window() {
         let sent_again = w.pass(MS * 10);
         again.push(xids(&sent_again, Proc::Read).len());
         w.answer(&pair[0]);
-        // What was sent again is answered, too.
+        // The retransmission is answered, too.
         sent_again.iter().filter(|s| s.proc == Proc::Read).for_each(|s| w.answer(s));
         w.sent();
         let stats = w.client.stats();

@@ -1,6 +1,5 @@
-//! Answers that overtake one another: in a queue that the shortest round trip says nothing of, as behind a token bucket, and
-//! at a server that works longer on a block than on what arrives with it. Nothing is lost there, so hardly anything is to
-//! be sent again.
+//! Reordering of replies: in a queue that the minimum RTT does not show (a token bucket), and at a server that works
+//! longer on a block than on what arrives with it. Nothing is lost, so hardly anything may be retransmitted.
 
 mod common;
 
@@ -10,7 +9,7 @@ use common::{MS, Sent, World, commit, write};
 use remora_base::{Rng, Time};
 use remora_client::{Config, Transport, WindowSize};
 
-/// Requests that the server answers at once before the bucket is empty; then it is one a millisecond.
+/// Requests answered at once before the bucket is empty; then one a millisecond.
 const BUCKET: u32 = 16;
 
 #[test]
@@ -38,9 +37,8 @@ fn reordering_stops_spurious_retransmissions() {
     }
 }
 
-/// One message after the other at 1 Mbit/s, and no frame of a block's is lost. A COMMIT arrives right behind a block and is
-/// answered first, for the server's disk or another thread of its; the block's own answer then waits until the
-/// medium is free again.
+/// Messages in order at 1 Mbit/s without loss. A COMMIT arrives right behind a block and is answered first; the reply
+/// to the block then waits for the medium.
 #[test]
 fn block_passed_by_a_small_request_is_not_lost() {
     const LATER: Duration = Duration::from_millis(13);

@@ -13,7 +13,7 @@ use remora_wire::rpc::CallHeader;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A client whose first connection stands, on which a round trip takes `trip`.
+/// A client whose first connection stands, with an RTT of `trip`.
 fn measured(trip: Duration) -> World {
     let mut w = World::new(Config::new(Transport::Tcp));
     w.client.connected(w.now, Peer::stream(server().addr, 1));
@@ -83,7 +83,7 @@ fn useless_reconnect_doubles_the_doubt_time() {
     assert_eq!(w.client.poll_timeout(), None);
 }
 
-/// The NULL call that the client sends when it is due, and how long that took.
+/// The NULL that the client sends when it is due, and its time.
 fn ask(w: &mut World) -> (Sent, Duration) {
     let at = w.client.ask_at().expect("an answer is due");
     let after = at.since(w.now);
@@ -129,7 +129,7 @@ fn few_bytes_count_as_a_reply_to_null() {
 #[test]
 fn useless_moves_lengthen_the_next_silence() {
     let mut w = measured(MS * 5);
-    // A server that answers nothing on a connection on which it is busy; later it is an outage.
+    // A server that answers nothing on a busy connection; later there is an outage.
     let mut waited = Vec::new();
     for (id, late) in (2..).zip([SECOND * 3 / 2, SECOND * 3 / 2, MS * 5, MS * 5]) {
         w.submit(getattr());
@@ -168,12 +168,12 @@ fn request_overdue_for_a_minute_is_sent_again() {
     assert_eq!(w.done.last().map(|(_, result)| result.is_ok()), Some(true));
 }
 
-/// Bytes of file data that the client would have on its way.
+/// Bytes of file data that the client would send.
 fn window(w: &World) -> u64 {
     u64::from(w.client.window()) * u64::from(w.client.read_block(u32::MAX))
 }
 
-/// Reads `n` blocks, each of which keeps the link busy for `each`.
+/// Reads `n` blocks with an airtime of `each`.
 fn reads(w: &mut World, each: Duration, n: u64) {
     let mut flying = Vec::new();
     for _ in 0..n {
@@ -200,7 +200,7 @@ fn repairing_stream_is_kept_full_until_a_user_waits() {
     reads(&mut w, each, 40);
     let usual = window(&w);
     assert!(usual < 40_000, "{usual} bytes, a third of a second, without a fault");
-    // A segment is lost: what follows it is there, but comes all at once when it has been sent again.
+    // A lost segment delays what follows it, which then arrives at once.
     w.submit_reads(2);
     let held = w.sent();
     w.now += MS * 400;
@@ -209,7 +209,7 @@ fn repairing_stream_is_kept_full_until_a_user_waits() {
     reads(&mut w, each, 1);
     let wide = window(&w);
     assert!((60_000..100_000).contains(&wide), "{wide} bytes: what the link carries in 600 ms");
-    // Somebody asks for something small meanwhile.
+    // A user makes a small request meanwhile.
     w.submit_reads(1);
     w.submit(getattr());
     let sent = w.sent();
@@ -217,7 +217,7 @@ fn repairing_stream_is_kept_full_until_a_user_waits() {
     sent.iter().for_each(|call| w.answer(call));
     reads(&mut w, each, 15);
     assert!(window(&w) < usual, "{} bytes while people wait", window(&w));
-    // And long after the last fault there is no reason any more.
+    // Long after the last fault the window is as before.
     w.now += SECOND * 11;
     reads(&mut w, each, 100);
     assert!(window(&w) < usual * 2, "{} bytes after ten seconds", window(&w));

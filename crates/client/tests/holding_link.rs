@@ -1,5 +1,5 @@
-//! Links that stall: some lose what is sent meanwhile, some hold it and deliver it afterwards.
-//! The client finds out which, and wastes nothing on either.
+//! Links that stall: some lose what is sent meanwhile, some hold it. The client learns which, and wastes nothing on
+//! either.
 
 mod common;
 
@@ -12,14 +12,14 @@ use remora_base::{Core, Time};
 use remora_client::{BlockSize, Config, Stats, Transport};
 use remora_wire::nfs3::Proc;
 
-/// What the slowest hop needs for a READ and its reply, and for a NULL.
+/// Airtime of a READ with its reply, and of a NULL.
 const READ: Duration = Duration::from_millis(36);
 const NULL: Duration = Duration::from_millis(2);
-/// What the way takes beside that.
+/// Propagation time.
 const DELAY: Duration = Duration::from_millis(5);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A time in which nothing gets through, and whether what is sent meanwhile is lost.
+/// A stall, and whether it loses what is sent meanwhile.
 #[derive(Clone, Copy, Debug)]
 struct Stall {
     at: Time,
@@ -27,17 +27,17 @@ struct Stall {
     loses: bool,
 }
 
-/// A path that carries one message after the other, and the replies with them.
+/// A path that carries messages and replies in order.
 #[derive(Debug, Default)]
 struct Path {
     stalls: Vec<Stall>,
     free: Time,
-    /// Replies on their way.
+    /// Replies in flight.
     arriving: VecDeque<(Time, Sent)>,
 }
 
 impl Path {
-    /// Good for a second, then bad for `length`, and so on, `n` times, from `from` on.
+    /// `n` stalls of `length`, a second apart, from `from` on.
     fn stalling(from: Time, n: u32, length: Duration, loses: impl Fn(u32) -> bool) -> Path {
         let at = |i: u32| from + SECOND + (SECOND + length) * i;
         Path { stalls: (0..n).map(|i| Stall { at: at(i), length, loses: loses(i) }).collect(), ..Path::default() }
@@ -62,7 +62,7 @@ impl Path {
     }
 }
 
-/// Sends what the client wants sent now and lets time pass until something happens; what was sent.
+/// Sends what is due and lets time pass until something happens; returns what was sent.
 fn step(w: &mut World, path: &mut Path) -> Vec<Sent> {
     let out = w.sent();
     out.iter().cloned().for_each(|sent| path.send(sent));
@@ -76,7 +76,7 @@ fn step(w: &mut World, path: &mut Path) -> Vec<Sent> {
     out
 }
 
-/// Reads `n` blocks over `path`: how long it took, what was counted, and every probe's time.
+/// Reads `n` blocks over `path`. Returns the time, the counters, and the time of every probe.
 fn copy(mut path: Path, n: u64) -> (Duration, Stats, Vec<Time>) {
     let block = BlockSize::Fixed(4096);
     let mut w = World::new(Config { block, ..Config::new(Transport::Udp) });
@@ -109,7 +109,7 @@ fn holding_link_gets_few_probes_and_no_retransmissions() {
             let asked = probes.iter().filter(|t| (stall.at..over).contains(t)).count();
             assert!(asked <= if length < 500 { 2 } else { 4 }, "{asked} probes in a stall of {length} ms");
         }
-        // What the hop cannot help but take, for it does again what a stall interrupted.
+        // The hop repeats what a stall interrupted.
         let least = READ * (280 + 10) + MS * length * 10;
         assert!(took < least + MS * 50, "{length} ms: {took:?} of {least:?}");
     }
@@ -120,7 +120,7 @@ fn losing_link_is_probed_at_once() {
     for length in [60, 160, 300, 1000] {
         let (took, stats, _) = copy(Path::stalling(start(), 10, MS * length, |_| true), 280);
         assert!(stats.spurious == 0 && stats.retransmissions > 0);
-        // Each stall takes what was on the air, and the time until it is noticed that it is over.
+        // Each stall takes what was on the air, and the time until its end is noticed.
         let least = READ * 280 + MS * length * 10;
         let each = took.saturating_sub(least) / 10;
         assert!(each < READ * 2 + MS * 20, "{each:?} lost with each stall of {length} ms");
@@ -163,7 +163,7 @@ fn stall_changes_neither_block_nor_window() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever the stalls do, all that is asked is answered, without great delay after the last.
+    /// Whatever the stalls do, all requests are answered soon after the last.
     #[test]
     fn every_mix_of_stalls_and_losses_ends(stalls in proptest::collection::vec((0u32..1500, 1u32..1200, any::<bool>()), 0..12)) {
         let mut at = start();

@@ -1,4 +1,4 @@
-//! Paths that drop the fragments of long datagrams, and those that only seem to.
+//! Path MTU black holes, and paths that look like them.
 
 mod common;
 
@@ -13,7 +13,7 @@ use remora_wire::nfs3::{Fh, Proc};
 
 const TRIP: Duration = Duration::from_millis(20);
 
-/// Lets `time` go by, with a server that answers after [`TRIP`] what `arrives`.
+/// Lets `time` pass with a server that answers after [`TRIP`] what `arrives`.
 fn serve(w: &mut World, time: Duration, mut arrives: impl FnMut(Time, &Sent) -> bool) {
     let (end, mut answers) = (w.now + time, VecDeque::new());
     while w.now < end {
@@ -58,7 +58,7 @@ fn black_hole_fails_long_requests_and_shortens_blocks() {
 #[test]
 fn outage_or_loss_is_no_black_hole() {
     let outage = |start: Time| move |at: Time, _: &Sent| at.since(start) > Duration::from_secs(20);
-    // Four in five of the long ones are lost, and nothing else.
+    // Four in five long messages are lost.
     let lossy = |_: Time| {
         let mut n = 0;
         move |_: Time, sent: &Sent| {
@@ -86,8 +86,8 @@ fn outage_or_loss_is_no_black_hole() {
     }
 }
 
-/// For as long as the receiver has no room for fragments single packets do; if they get through no better after that,
-/// the path drops them.
+/// Single packets are used while the receiver has no room for fragments; if fragments are lost again after that, the
+/// path drops them.
 #[test]
 fn repeated_fragment_loss_shortens_blocks_for_good() {
     for is_for_good in [false, true] {
@@ -108,7 +108,7 @@ fn repeated_fragment_loss_shortens_blocks_for_good() {
     }
 }
 
-/// Blocks whose length people chose are not asked for in smaller pieces on a guess: the server may be slow.
+/// Blocks of a fixed size are not shortened on a guess: the server may be slow.
 #[test]
 fn fixed_blocks_outlast_a_slow_server() {
     let mut w = World::new(Config { block: BlockSize::Fixed(8192), ..Config::new(Transport::Udp) });
@@ -121,7 +121,7 @@ fn fixed_blocks_outlast_a_slow_server() {
     assert!(!w.client.drops_fragments() && longest(&w.client) == 8192);
 }
 
-/// What cannot be had in smaller pieces waits for room.
+/// A request that cannot be shortened waits for room.
 #[test]
 fn long_symlink_outlasts_a_full_receiver() {
     let mut w = World::new(Config::new(Transport::Udp));
@@ -137,7 +137,7 @@ fn long_symlink_outlasts_a_full_receiver() {
     assert!(!w.client.drops_fragments());
 }
 
-/// Where many blocks are lost in part they get short before the receiver's memory is full of them.
+/// Blocks get short before the receiver's memory is full.
 #[test]
 fn used_up_reassembly_budget_shortens_blocks_for_30_s() {
     let mut w = World::new(Config::new(Transport::Udp));
@@ -152,14 +152,14 @@ fn used_up_reassembly_budget_shortens_blocks_for_30_s() {
         });
         assert!(lost < 200, "{:?}", w.client.stats());
     }
-    // What 8 KiB have but one frame, 2304 bytes each, in 1 MiB.
+    // Fragments of 8 KiB but one, 2304 bytes each, in 1 MiB.
     assert!((60..120).contains(&lost), "{lost} lost");
     assert!(!w.client.drops_fragments());
     serve(&mut w, Duration::from_secs(45), |_, _| true);
     assert!(w.client.reply_max().is_none());
 }
 
-/// A tunnel that is narrower than it says: whole packets of an Ethernet do not get through either.
+/// A tunnel that drops whole Ethernet packets.
 #[test]
 fn dropped_packets_make_shorter_ones_be_tried() {
     for (carried, steps) in [(1252u32, 2), (548, 3)] {
@@ -193,8 +193,7 @@ fn dropped_packets_make_shorter_ones_be_tried() {
     }
 }
 
-/// One-frame blocks from the start: that the path drops them is seen without longer ones, and that it only loses many
-/// of them is not taken for it.
+/// With one-frame blocks from the start a black hole is recognised, and many losses are not taken for one.
 #[test]
 fn black_hole_is_told_from_frame_loss() {
     for is_shut in [true, false] {

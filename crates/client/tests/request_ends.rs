@@ -1,5 +1,4 @@
-//! Every request ends in exactly one event, whatever the path and its holds do, and leaves
-//! nothing behind.
+//! Every request ends in exactly one event, on any path and with any holds.
 
 mod common;
 
@@ -11,27 +10,27 @@ use proptest::prelude::*;
 use remora_base::{Core, Peer, Time};
 use remora_client::{Config, Failure, Transport};
 
-/// What becomes of a message and its reply.
+/// Fate of a message and its reply.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Lost,
-    /// Answered after so many milliseconds,
+    /// Milliseconds until the reply,
     Answered(u32),
-    /// and again after so many more.
+    /// and until a second one.
     Doubled(u32, u32),
 }
 
-/// What happens to the client.
+/// Steps of a test.
 #[derive(Clone, Copy, Debug)]
 enum Act {
-    /// So many milliseconds go by.
+    /// Milliseconds that pass.
     Pass(u32),
-    /// A GETATTR, a READ, or a WRITE of so many bytes.
+    /// A GETATTR, a READ, or a WRITE of this many bytes.
     Ask(usize),
-    /// The link goes away for at most so many milliseconds.
+    /// A hold of at most this many milliseconds.
     Hold(u32),
     Resume,
-    /// The stream breaks and is made again.
+    /// The connection breaks and is made again.
     Reconnect,
 }
 
@@ -59,7 +58,7 @@ fn config(kind: usize) -> Config {
     kinds[kind].clone()
 }
 
-/// A client, and replies on their way to it in any order.
+/// A client with replies in flight in any order.
 struct Run {
     w: World,
     arriving: Vec<(Time, Sent)>,
@@ -72,7 +71,7 @@ impl Run {
         self.w.client.connected(self.w.now, Peer::stream(server().addr, self.streams));
     }
 
-    /// Lets `time` go by; each message meets the next of `fates`, or a reply after 20 ms.
+    /// Lets `time` pass. Messages meet the next of `fates`, or a reply after 20 ms.
     fn pass(&mut self, time: Duration, fates: &mut impl Iterator<Item = Fate>) {
         let end = self.w.now + time;
         loop {
@@ -112,7 +111,7 @@ proptest! {
             run.connect();
         }
         let window = run.w.client.room();
-        // A stream delivers all until it breaks.
+        // A stream delivers everything until it breaks.
         let mut fates = fates.into_iter().filter(|f| !is_tcp || matches!(f, Fate::Answered(_)));
         let mut asked = Vec::new();
         for act in acts {
@@ -132,7 +131,7 @@ proptest! {
                 Act::Reconnect => {}
             }
         }
-        // Then all is well for as long as the longest patience may take.
+        // Then all is well for the longest timeout.
         run.pass(Duration::from_secs(400), &mut std::iter::empty());
         run.w.sent();
         let mut ended: Vec<_> = run.w.done.iter().map(|(id, _)| *id).collect();

@@ -1,4 +1,4 @@
-//! While connections beside it fill the path a client learns nothing of the path for afterwards.
+//! The path model is saved while other connections fill the path.
 
 mod common;
 
@@ -9,7 +9,7 @@ use common::{MS, Sent, World, getattr};
 use remora_client::{Config, Transport, WindowSize};
 use remora_wire::nfs3::Proc;
 
-/// A client on a path that takes 12 ms for a block and loses every sixth.
+/// A client on a path with 12 ms per block that loses every sixth.
 fn lossy() -> World {
     let mut w = World::new(Config { window: WindowSize::Fixed(3), ..Config::new(Transport::Udp) });
     w.submit(getattr());
@@ -32,7 +32,7 @@ fn lossy() -> World {
     w
 }
 
-/// Six blocks, each of which waits for 0.6 s behind what others have put into a queue, that drops what asks for it.
+/// Six blocks that wait 0.6 s each behind other connections' data, in a queue that drops probes.
 fn crowd(w: &mut World) {
     for _ in 0..6 {
         w.submit_reads(1);
@@ -43,7 +43,7 @@ fn crowd(w: &mut World) {
     }
 }
 
-/// How long after it is lost somebody asks what has become of a request that people wait for.
+/// Time until the loss of a small request is probed for.
 fn asked_after(w: &mut World) -> Duration {
     w.submit(getattr());
     let sent: Vec<Sent> = w.pass(Duration::from_secs(2));
@@ -86,7 +86,7 @@ fn snapshot_older_than_a_minute_is_not_restored() {
     assert_ne!(w.client.loss(), before);
 }
 
-/// Of connections that went without a word.
+/// Left by connections that were never recalled.
 #[test]
 fn snapshot_for_earlier_streams_is_not_restored() {
     let mut w = lossy();
@@ -97,7 +97,7 @@ fn snapshot_for_earlier_streams_is_not_restored() {
     w.pass(Duration::from_secs(1));
     w.client.recall(w.now);
     assert_eq!(w.client.loss(), since);
-    // Nor is it too old for what comes after it.
+    // It is not too old for the next connections.
     w.client.set_aside(w.now, 0);
     w.pass(Duration::from_secs(59));
     w.client.set_aside(w.now, 0);

@@ -1,4 +1,4 @@
-//! The hand-off signal: silence while it lasts, everything again when it ends.
+//! Hand-off: holds.
 
 mod common;
 
@@ -11,7 +11,7 @@ use remora_wire::nfs3::Proc;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Three READs on their way and more waiting, whatever the policy.
+/// Three READs in flight and more waiting, with any policy.
 fn busy(config: Config) -> (World, Vec<Sent>) {
     let is_tcp = config.transport == Transport::Tcp;
     let mut w = World::new(Config { window: WindowSize::Fixed(3), ..config });
@@ -57,7 +57,7 @@ fn kept_messages_are_not_retransmitted() {
             w.submit(getattr());
             let sent: Vec<Proc> = w.pass(MS).iter().map(|s| s.proc).collect();
             assert_eq!(sent, [Proc::GetAttr], "what is new goes at once");
-            // The link delivers it, as on a slow hop.
+            // The link delivers it late.
             for call in &flying {
                 let again = w.pass(MS * 60);
                 assert!(again.iter().all(|s| flying.iter().all(|f| f.xid != s.xid)), "{again:?}");
@@ -72,7 +72,7 @@ fn kept_messages_are_not_retransmitted() {
 
 #[test]
 fn lost_kept_messages_are_found_by_probes() {
-    // It was to have kept it, but this path is another, or the link itself began anew.
+    // The link was to keep it and did not.
     let (mut w, flying) = busy(Config::new(Transport::Udp));
     w.answer(&flying[0]);
     let flying: Vec<Sent> = flying[1..].iter().cloned().chain(w.sent()).collect();
