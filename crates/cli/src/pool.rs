@@ -34,7 +34,7 @@ const TIDY_MAX: Duration = Duration::from_secs(5);
 
 /// How many small jobs run at once with a server that is as far away as this one.
 pub(crate) fn jobs_max(session: &Session) -> usize {
-    jobs_for(session.small_trip().unwrap_or_default())
+    jobs_for(session.min_rtt().unwrap_or_default())
 }
 
 fn jobs_for(trip: Duration) -> usize {
@@ -82,7 +82,7 @@ impl Pool {
     pub(crate) async fn spawn(&mut self, bytes: u64, job: impl Future<Output = Result> + Send + 'static) -> Result {
         while !has_room((self.jobs.len(), self.bytes), bytes, self.jobs_max()) {
             let took = self.next().await?;
-            let trip = self.session.small_trip().unwrap_or_default();
+            let trip = self.session.min_rtt().unwrap_or_default();
             if took <= trip * TRIPS_UNHINDERED && self.jobs_max() < grown_for(trip) {
                 self.grown += 1;
             }

@@ -56,7 +56,7 @@ impl Roots {
 
     /// Takes note of what was mounted. Best effort: nothing depends on it.
     pub(crate) fn note(&self, target: &Target, path: &str, session: &Session) {
-        let is_far = session.small_trip().is_some_and(|trip| trip >= TRIP_MIN);
+        let is_far = session.min_rtt().is_some_and(|trip| trip >= TRIP_MIN);
         let known = KnownRoot::of(session).filter(|_| is_far);
         let mut list = self.load().unwrap_or_default();
         let key = key(target, path);

@@ -16,9 +16,9 @@ fn commit() -> Request {
 fn busy() -> (World, Vec<Sent>) {
     let mut w = World::new(Config { window: WindowSize::Fixed(3), ..Config::new(Transport::Udp) });
     w.submit_all((0..12).map(|i| write(i * 5000, 5000)));
-    let flying = w.sent();
-    assert_eq!((flying.len(), w.client.room()), (3, 0));
-    (w, flying)
+    let in_flight = w.sent();
+    assert_eq!((in_flight.len(), w.client.room()), (3, 0));
+    (w, in_flight)
 }
 
 #[test]
@@ -29,12 +29,12 @@ fn small_requests_pass_the_window_and_go_first() {
         (commit(), Proc::Commit),
         (getattr(), Proc::GetAttr),
     ] {
-        let (mut w, flying) = busy();
+        let (mut w, in_flight) = busy();
         w.submit(small);
         let sent = w.sent();
         assert_eq!(sent.iter().map(|s| s.proc).collect::<Vec<_>>(), [proc], "at once");
         assert!(sent[0].payload.len() < 1500);
-        w.answer(&flying[0]);
+        w.answer(&in_flight[0]);
         assert_eq!(w.sent().len(), 1, "and it takes no place in the window");
     }
 }
@@ -56,7 +56,7 @@ fn blocks_of_a_frame_are_bulk_where_blocks_are_small() {
 
 #[test]
 fn lost_small_request_precedes_lost_file_data() {
-    let (mut w, flying) = busy();
+    let (mut w, in_flight) = busy();
     w.submit(getattr());
     let small = w.sent().remove(0);
     w.submit(getattr());
@@ -65,7 +65,7 @@ fn lost_small_request_precedes_lost_file_data() {
     w.now += MS * 300;
     w.answer(&later);
     let again: Vec<u32> = w.pass(MS).iter().filter(|s| s.proc != Proc::Null).map(|s| s.xid).collect();
-    assert_eq!(again, [small.xid, flying[0].xid, flying[1].xid, flying[2].xid]);
+    assert_eq!(again, [small.xid, in_flight[0].xid, in_flight[1].xid, in_flight[2].xid]);
 }
 
 #[test]

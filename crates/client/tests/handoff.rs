@@ -30,7 +30,7 @@ fn udp_policies() -> [Config; 3] {
 #[test]
 fn hold_sends_nothing_and_its_end_everything() {
     for config in udp_policies() {
-        let (mut w, flying) = busy(config);
+        let (mut w, in_flight) = busy(config);
         w.client.hold(w.now, w.now + SECOND * 30);
         assert!(w.client.is_held());
         w.submit(getattr());
@@ -39,7 +39,7 @@ fn hold_sends_nothing_and_its_end_everything() {
         let sent = w.sent();
         let xids: Vec<u32> = sent.iter().map(|s| s.xid).collect();
         assert_eq!(sent[0].proc, Proc::GetAttr, "what people wait for first");
-        assert_eq!(xids[1..], flying.iter().map(|s| s.xid).collect::<Vec<_>>()[..], "then in order, and no more");
+        assert_eq!(xids[1..], in_flight.iter().map(|s| s.xid).collect::<Vec<_>>()[..], "then in order, and no more");
         assert!(w.pass(MS * 5).is_empty(), "the window holds");
     }
 }
@@ -48,7 +48,7 @@ fn hold_sends_nothing_and_its_end_everything() {
 fn kept_messages_are_not_retransmitted() {
     for config in udp_policies() {
         for says_end in [true, false] {
-            let (mut w, flying) = busy(config.clone());
+            let (mut w, in_flight) = busy(config.clone());
             w.client.hold_kept(w.now, w.now + SECOND * 20);
             assert!(w.pass(SECOND * 20 - MS).is_empty(), "no timer, no probe");
             if says_end {
@@ -58,13 +58,13 @@ fn kept_messages_are_not_retransmitted() {
             let sent: Vec<Proc> = w.pass(MS).iter().map(|s| s.proc).collect();
             assert_eq!(sent, [Proc::GetAttr], "what is new goes at once");
             // The link delivers it late.
-            for call in &flying {
+            for call in &in_flight {
                 let again = w.pass(MS * 60);
-                assert!(again.iter().all(|s| flying.iter().all(|f| f.xid != s.xid)), "{again:?}");
+                assert!(again.iter().all(|s| in_flight.iter().all(|f| f.xid != s.xid)), "{again:?}");
                 w.answer(call);
             }
             w.sent();
-            assert_eq!(w.done.len(), flying.len());
+            assert_eq!(w.done.len(), in_flight.len());
             assert_eq!(w.client.stats().retransmissions, 0);
         }
     }
@@ -73,15 +73,15 @@ fn kept_messages_are_not_retransmitted() {
 #[test]
 fn lost_kept_messages_are_found_by_probes() {
     // The link was to keep it and did not.
-    let (mut w, flying) = busy(Config::new(Transport::Udp));
-    w.answer(&flying[0]);
-    let flying: Vec<Sent> = flying[1..].iter().cloned().chain(w.sent()).collect();
+    let (mut w, in_flight) = busy(Config::new(Transport::Udp));
+    w.answer(&in_flight[0]);
+    let in_flight: Vec<Sent> = in_flight[1..].iter().cloned().chain(w.sent()).collect();
     w.client.hold_kept(w.now, w.now + SECOND);
     w.pass(SECOND * 2 / 3);
     w.client.resume(w.now);
     let began = w.now;
     let mut again = Vec::new();
-    while again.len() < flying.len() && w.now.since(began) < SECOND {
+    while again.len() < in_flight.len() && w.now.since(began) < SECOND {
         for call in w.pass(MS * 10) {
             match call.proc {
                 Proc::Null => w.answer(&call),
@@ -89,26 +89,26 @@ fn lost_kept_messages_are_found_by_probes() {
             }
         }
     }
-    assert_eq!(again, flying.iter().map(|s| s.xid).collect::<Vec<_>>(), "in {:?}", w.now.since(began));
+    assert_eq!(again, in_flight.iter().map(|s| s.xid).collect::<Vec<_>>(), "in {:?}", w.now.since(began));
 }
 
 #[test]
 fn hold_without_end_expires() {
     for (asked, lasts) in [(SECOND * 2, SECOND * 2), (SECOND * 3600, SECOND * 60)] {
-        let (mut w, flying) = busy(Config::new(Transport::Udp));
+        let (mut w, in_flight) = busy(Config::new(Transport::Udp));
         w.client.hold(w.now, w.now + asked);
         assert!(w.pass(lasts - MS).is_empty());
         let sent = w.pass(MS * 2);
-        assert_eq!(sent.len(), flying.len(), "after {asked:?}");
+        assert_eq!(sent.len(), in_flight.len(), "after {asked:?}");
     }
 }
 
 #[test]
 fn replies_during_a_hold_are_taken() {
-    let (mut w, flying) = busy(Config::new(Transport::Udp));
+    let (mut w, in_flight) = busy(Config::new(Transport::Udp));
     w.client.hold(w.now, w.now + SECOND);
     w.now += MS * 10;
-    w.answer(&flying[0]);
+    w.answer(&in_flight[0]);
     assert!(w.sent().is_empty(), "its place in the window is filled later");
     assert_eq!(w.done.len(), 1);
     w.client.resume(w.now);

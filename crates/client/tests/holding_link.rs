@@ -153,7 +153,7 @@ fn stall_changes_neither_block_nor_window() {
         while w.done.len() < 80 {
             step(&mut w, &mut path);
         }
-        (w.client.window(), w.client.round_trip().expect("measured"), w.client.read_block(1 << 20))
+        (w.client.window(), w.client.smoothed_rtt().expect("measured"), w.client.read_block(1 << 20))
     };
     let (stalled, calm) = (at_rest(2), at_rest(0));
     assert!(stalled.0 == calm.0 && stalled.1.abs_diff(calm.1) < MS, "{stalled:?}, without {calm:?}");

@@ -17,15 +17,15 @@ fn warm() -> (World, Vec<Sent>) {
         ..Config::new(Transport::Udp)
     });
     w.submit_reads(40);
-    let mut flying = w.sent();
+    let mut in_flight = w.sent();
     for _ in 0..20 {
         w.now += MS * 50;
-        let oldest = flying.remove(0);
+        let oldest = in_flight.remove(0);
         w.answer(&oldest);
-        flying.extend(w.sent());
+        in_flight.extend(w.sent());
     }
     assert_eq!((w.client.stats().retransmissions, w.client.stats().probes), (0, 0), "nothing was overdue");
-    (w, flying)
+    (w, in_flight)
 }
 
 fn xids(sent: &[Sent], proc: Proc) -> Vec<u32> {
@@ -34,26 +34,26 @@ fn xids(sent: &[Sent], proc: Proc) -> Vec<u32> {
 
 #[test]
 fn passed_request_is_retransmitted_at_once() {
-    let (mut w, flying) = warm();
+    let (mut w, in_flight) = warm();
     w.now += MS * 100;
-    w.answer(&flying[1]);
+    w.answer(&in_flight[1]);
     let sent = w.pass(MS * 2);
-    assert_eq!(xids(&sent, Proc::Read)[..1], [flying[0].xid], "its reply would have come first");
-    assert!(!xids(&sent, Proc::Read).contains(&flying[2].xid), "nothing says that this one is lost");
+    assert_eq!(xids(&sent, Proc::Read)[..1], [in_flight[0].xid], "its reply would have come first");
+    assert!(!xids(&sent, Proc::Read).contains(&in_flight[2].xid), "nothing says that this one is lost");
 }
 
 #[test]
 fn first_probe_reply_after_silence_releases_the_window() {
-    let (mut w, flying) = warm();
+    let (mut w, in_flight) = warm();
     let quiet = w.pass(MS * 160);
     assert!(xids(&quiet, Proc::Read).is_empty(), "no file data is wasted on a dead link");
     let probes: Vec<&Sent> = quiet.iter().filter(|s| s.proc == Proc::Null).collect();
     assert!(probes.len() >= 4, "{} probes in a burst", probes.len());
-    let waited = probes[0].at.since(flying[2].at);
+    let waited = probes[0].at.since(in_flight[2].at);
     assert!(waited < Duration::from_millis(90), "the next reply was due after 50 ms; probed after {waited:?}");
     w.answer(probes[probes.len() - 1]);
     let sent = w.pass(MS * 5);
-    let all: Vec<u32> = flying.iter().map(|s| s.xid).collect();
+    let all: Vec<u32> = in_flight.iter().map(|s| s.xid).collect();
     assert_eq!(xids(&sent, Proc::Read), all, "all that was sent before the probe is lost");
 }
 
@@ -118,19 +118,19 @@ fn server_slow_at_one_request_is_not_flooded() {
 /// A server whose disk hangs at one place answers everything else in order.
 #[test]
 fn slow_request_among_fast_ones_is_no_loss() {
-    let (mut w, mut flying) = warm();
+    let (mut w, mut in_flight) = warm();
     w.submit_reads(2000);
-    let slow = flying.remove(0).xid;
+    let slow = in_flight.remove(0).xid;
     let mut again = 0;
     for _ in 0..1200 {
-        if !flying.is_empty() {
-            w.answer(&flying.remove(0));
+        if !in_flight.is_empty() {
+            w.answer(&in_flight.remove(0));
         }
         for sent in w.pass(MS * 50) {
             match sent.proc {
                 Proc::Null => w.answer(&sent),
                 _ if sent.xid == slow => again += 1,
-                _ => flying.push(sent),
+                _ => in_flight.push(sent),
             }
         }
     }
@@ -143,14 +143,14 @@ fn slow_request_among_fast_ones_is_no_loss() {
 fn independent_loss_keeps_blocks_short_after_a_pause() {
     let mut w = World::new(Config { window: WindowSize::Fixed(3), ..Config::new(Transport::Udp) });
     w.submit_reads(400);
-    let mut flying = std::collections::VecDeque::from(w.sent());
+    let mut in_flight = std::collections::VecDeque::from(w.sent());
     for nth in 1..1000 {
-        let Some(sent) = flying.pop_front() else { break };
+        let Some(sent) = in_flight.pop_front() else { break };
         w.now += MS * 12;
         if nth % 6 != 0 {
             w.answer(&sent);
         }
-        flying.extend(w.pass(MS));
+        in_flight.extend(w.pass(MS));
     }
     assert!(w.client.loss().is_some_and(|p| p > 0.03), "{:?}", w.client.loss());
     w.pass(Duration::from_secs(30));

@@ -17,15 +17,15 @@ fn lossy() -> World {
     w.pass(MS * 5);
     w.answer(&small);
     w.submit_reads(150);
-    let mut flying = VecDeque::from(w.sent());
+    let mut in_flight = VecDeque::from(w.sent());
     let mut nth = 0;
-    while let Some(sent) = flying.pop_front() {
+    while let Some(sent) = in_flight.pop_front() {
         nth += 1;
         w.now += MS * 12;
         if nth % 6 != 0 {
             w.answer(&sent);
         }
-        flying.extend(w.pass(MS));
+        in_flight.extend(w.pass(MS));
     }
     assert_eq!(w.done.len(), 151);
     assert!(w.client.loss().is_some_and(|p| p > 0.03), "{:?}", w.client.loss());
@@ -55,13 +55,13 @@ fn asked_after(w: &mut World) -> Duration {
 fn recall_restores_the_path_model() {
     let mut w = lossy();
     let before = w.client.loss();
-    w.client.set_aside(w.now, 0);
+    w.client.save_path(w.now, 0);
     crowd(&mut w);
-    w.client.set_aside(w.now, 2);
+    w.client.save_path(w.now, 2);
     assert_ne!(w.client.loss(), before, "they came and went in bursts");
     let (block, packet) = (w.client.read_block(1 << 20), w.client.read_packet(1 << 20));
     assert!(packet < block && remora_client::fragments(packet + 128) == 1, "{packet} of {block} bytes");
-    w.client.recall(w.now);
+    w.client.restore_path(w.now);
     assert_eq!(w.client.loss(), before);
     let soon = asked_after(&mut w);
     assert!(soon < MS * 60, "{soon:?}");
@@ -79,10 +79,10 @@ fn without_recall_streams_spoil_the_path_model() {
 fn snapshot_older_than_a_minute_is_not_restored() {
     let mut w = lossy();
     let before = w.client.loss();
-    w.client.set_aside(w.now, 0);
+    w.client.save_path(w.now, 0);
     crowd(&mut w);
     w.pass(Duration::from_secs(60));
-    w.client.recall(w.now);
+    w.client.restore_path(w.now);
     assert_ne!(w.client.loss(), before);
 }
 
@@ -90,19 +90,19 @@ fn snapshot_older_than_a_minute_is_not_restored() {
 #[test]
 fn snapshot_for_earlier_streams_is_not_restored() {
     let mut w = lossy();
-    w.client.set_aside(w.now, 0);
+    w.client.save_path(w.now, 0);
     crowd(&mut w);
     let since = w.client.loss();
-    w.client.set_aside(w.now, 0);
+    w.client.save_path(w.now, 0);
     w.pass(Duration::from_secs(1));
-    w.client.recall(w.now);
+    w.client.restore_path(w.now);
     assert_eq!(w.client.loss(), since);
     // It is not too old for the next connections.
-    w.client.set_aside(w.now, 0);
+    w.client.save_path(w.now, 0);
     w.pass(Duration::from_secs(59));
-    w.client.set_aside(w.now, 0);
+    w.client.save_path(w.now, 0);
     crowd(&mut w);
     let crowded = w.client.loss();
-    w.client.recall(w.now);
+    w.client.restore_path(w.now);
     assert!(w.client.loss() == since && crowded != since, "{:?}", w.client.loss());
 }

@@ -175,17 +175,17 @@ fn window(w: &World) -> u64 {
 
 /// Reads `n` blocks with an airtime of `each`.
 fn reads(w: &mut World, each: Duration, n: u64) {
-    let mut flying = Vec::new();
+    let mut in_flight = Vec::new();
     for _ in 0..n {
         while w.client.room() > 0 {
             w.submit_reads(1);
         }
-        flying.extend(w.sent());
+        in_flight.extend(w.sent());
         w.now += each;
-        w.answer(&flying.remove(0));
+        w.answer(&in_flight.remove(0));
     }
-    flying.extend(w.sent());
-    for call in flying {
+    in_flight.extend(w.sent());
+    for call in in_flight {
         w.now += each;
         w.answer(&call);
     }

@@ -21,7 +21,7 @@ fn sent_again(stable: Stable, after: Option<Duration>) -> usize {
     }
     let Request::Nfs(Call::Write(last)) = write(0, 8192) else { unreachable!() };
     w.submit(Request::Nfs(Call::Write(remora_wire::nfs3::WriteArgs { stable, ..last })));
-    let (mut flying, mut last, mut writes, mut passed) = (Vec::new(), None, 0, None);
+    let (mut in_flight, mut last, mut writes, mut passed) = (Vec::new(), None, 0, None);
     let began = w.now;
     while w.now < began + Duration::from_millis(500) {
         for call in w.pass(MS) {
@@ -29,12 +29,12 @@ fn sent_again(stable: Stable, after: Option<Duration>) -> usize {
                 writes += 1;
                 last = Some(call);
             } else {
-                flying.push(call);
+                in_flight.push(call);
             }
         }
-        while flying.first().is_some_and(|probe| w.now >= probe.at + TRIP) {
+        while in_flight.first().is_some_and(|probe| w.now >= probe.at + TRIP) {
             passed = passed.or(Some(w.now));
-            w.answer(&flying.remove(0));
+            w.answer(&in_flight.remove(0));
         }
         if let (Some(passed), Some(after), Some(call)) = (passed, after, &last)
             && w.now >= passed + after

@@ -119,21 +119,21 @@ fn server_restarting_at_every_write_gets_synchronous_ones() {
 
 fn restarts_at_every_write(beside: u64) {
     let mut file = Upload::new(fh(), 0..2 * beside * BLOCK);
-    let mut flying: VecDeque<_> = std::iter::from_fn(|| next(&mut file)).take(beside as usize).collect();
+    let mut in_flight: VecDeque<_> = std::iter::from_fn(|| next(&mut file)).take(beside as usize).collect();
     let (mut sync, mut answered) = (0, 0u64);
-    while let Some((piece, stable)) = flying.pop_front() {
+    while let Some((piece, stable)) = in_flight.pop_front() {
         answered += 1;
         file.on_write(piece.clone(), &wrote(&piece, stable, answered as u8)).unwrap();
         if file.poll_commit().is_some() {
             file.on_commit(&committed(answered as u8)).unwrap();
         }
-        while flying.len() < beside as usize
+        while in_flight.len() < beside as usize
             && let Some((piece, stable)) = next(&mut file)
         {
-            let is_waiting = flying.iter().any(|(_, stable)| *stable == Stable::Unstable);
+            let is_waiting = in_flight.iter().any(|(_, stable)| *stable == Stable::Unstable);
             assert!(!is_waiting || stable == Stable::Unstable, "both kinds are on their way");
             sync += u64::from(stable == Stable::FileSync);
-            flying.push_back((piece, stable));
+            in_flight.push_back((piece, stable));
         }
     }
     assert!(file.is_done() && (beside * 3 / 2..=beside * 2).contains(&sync), "{sync} synchronous of {answered}");
@@ -152,7 +152,7 @@ proptest! {
         let mut life = 1u8;
         // Of each byte: 0 nowhere, 1 in the server's memory, 2 on its disk.
         let mut state = vec![0u8; len as usize];
-        let mut flying = Vec::new();
+        let mut in_flight = Vec::new();
         let mut stable: Vec<Range<u64>> = Vec::new();
         // The COMMIT in flight takes effect at once; its reply says in which life.
         let mut commit: Option<u8> = None;
@@ -166,10 +166,10 @@ proptest! {
                     life += 1;
                     state.iter_mut().filter(|s| **s == 1).for_each(|s| *s = 0);
                 }
-                2 | 3 => flying.extend(next(&mut file)),
-                4 if flying.len() > 1 => flying.swap(0, usize::from(x) % 2),
-                _ if !flying.is_empty() => {
-                    let (piece, stable): (Range<u64>, Stable) = flying.remove(usize::from(x) % flying.len());
+                2 | 3 => in_flight.extend(next(&mut file)),
+                4 if in_flight.len() > 1 => in_flight.swap(0, usize::from(x) % 2),
+                _ if !in_flight.is_empty() => {
+                    let (piece, stable): (Range<u64>, Stable) = in_flight.remove(usize::from(x) % in_flight.len());
                     let part = piece.start..piece.start + (piece.end - piece.start).div_ceil(1 + u64::from(x % 2));
                     let level = if stable == Stable::Unstable { 1 } else { 2 };
                     state[part.start as usize..part.end as usize].iter_mut().for_each(|s| *s = level.max(*s));
@@ -177,7 +177,7 @@ proptest! {
                 }
                 _ => match commit.take() {
                     Some(verf) => file.on_commit(&committed(verf)).unwrap(),
-                    None => flying.extend(next(&mut file)),
+                    None => in_flight.extend(next(&mut file)),
                 },
             }
             if file.poll_commit().is_some() {

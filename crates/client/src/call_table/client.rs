@@ -84,10 +84,10 @@ pub struct Client {
     pub(super) next_seq: u64,
     /// Transmissions of file data.
     pub(super) bulk_sent: u64,
-    pub(super) flying: BTreeMap<u32, PendingCall>,
+    pub(super) in_flight: BTreeMap<u32, PendingCall>,
     /// File data in flight, and file data in `waiting`.
-    pub(super) flight: InFlight,
-    pub(super) queued: InFlight,
+    pub(super) bulk_in_flight: InFlight,
+    pub(super) bulk_waiting: InFlight,
     /// Fixed retransmission timeouts.
     pub(super) timers: BTreeSet<(Time, u32)>,
     pub(super) waiting: CallQueues<PendingCall>,
@@ -95,14 +95,14 @@ pub struct Client {
     pub(super) window: Window,
     pub(super) pacer: Pacer,
     pub(super) detector: LossDetector,
-    pub(super) fragments: PmtuBlackhole,
-    pub(super) remains: ReassemblyBudget,
+    pub(super) blackhole: PmtuBlackhole,
+    pub(super) reassembly: ReassemblyBudget,
     /// Requests that were answered after a retransmission. A second reply shows that it was spurious (as DSACK does,
     /// RFC 3708).
-    pub(super) answered_again: RecentXids<Retransmitted>,
+    pub(super) retransmitted: RecentXids<Retransmitted>,
     /// Requests that failed because the path seemed to drop messages of their length.
-    pub(super) failed_long: RecentXids<()>,
-    pub(super) signs: LastContact,
+    pub(super) failed_too_long: RecentXids<()>,
+    pub(super) last_contact: LastContact,
     /// The latest time that was passed in.
     pub(super) now: Time,
     pub(super) events: VecDeque<Event>,
@@ -126,20 +126,20 @@ impl Client {
             next_xid: Rng::stream(seed, "xid").next_u32(),
             next_seq: 0,
             bulk_sent: 0,
-            flying: BTreeMap::new(),
-            flight: InFlight::default(),
-            queued: InFlight::default(),
+            in_flight: BTreeMap::new(),
+            bulk_in_flight: InFlight::default(),
+            bulk_waiting: InFlight::default(),
             timers: BTreeSet::new(),
             waiting: CallQueues::new(),
             resend: CallQueues::new(),
             window: Window::new(config.window, if config.transport == Transport::Atp { OBJECTS_MAX } else { u64::MAX }),
             pacer: Pacer::default(),
             detector: LossDetector::new(now, &config),
-            fragments: PmtuBlackhole::default(),
-            remains: ReassemblyBudget::default(),
-            answered_again: RecentXids::new(),
-            failed_long: RecentXids::new(),
-            signs: LastContact::new(now),
+            blackhole: PmtuBlackhole::default(),
+            reassembly: ReassemblyBudget::default(),
+            retransmitted: RecentXids::new(),
+            failed_too_long: RecentXids::new(),
+            last_contact: LastContact::new(now),
             now,
             events: VecDeque::new(),
             stats: Stats::default(),
@@ -158,14 +158,14 @@ impl Client {
         }
         if self.is_idle() {
             // Silence counts from the first unanswered request.
-            self.signs = LastContact::new(now);
+            self.last_contact = LastContact::new(now);
         }
         let id = CallId(self.next_id);
         self.next_id += 1;
         self.stats.requests += 1;
         let xid = self.take_xid();
         let class = self.class_of(&request);
-        let is_shared = self.flight.requests > 0 || self.queued.requests > 0;
+        let is_shared = self.bulk_in_flight.requests > 0 || self.bulk_waiting.requests > 0;
         if is_shared && is_awaited(&request, class) {
             let before = self.message_bytes();
             self.detector.on_foreground(now);
@@ -184,7 +184,7 @@ impl Client {
             sent: None,
         };
         if class.is_bulk() {
-            self.queued.add(pending.bytes());
+            self.bulk_waiting.add(pending.bytes());
         }
         self.waiting.push(class, pending);
         Ok(id)
@@ -197,7 +197,7 @@ impl Client {
         }
         let bytes = request.data();
         let is_small = fragments(bytes.saturating_add(READ_HEADER)) == 1 && bytes < self.read_block(u32::MAX) / 2;
-        let in_table = self.flying.values().chain(&self.waiting.foreground);
+        let in_table = self.in_flight.values().chain(&self.waiting.foreground);
         if is_small && in_table.filter(|c| c.moves_data() && !c.class.is_bulk()).count() < SMALL_MAX as usize {
             class.small()
         } else {
@@ -208,8 +208,8 @@ impl Client {
     /// Requests for file data that the window admits now.
     pub fn room(&self) -> usize {
         let taken = InFlight {
-            requests: self.flight.requests.saturating_add(self.queued.requests),
-            bytes: self.flight.bytes.saturating_add(self.queued.bytes),
+            requests: self.bulk_in_flight.requests.saturating_add(self.bulk_waiting.requests),
+            bytes: self.bulk_in_flight.bytes.saturating_add(self.bulk_waiting.bytes),
         };
         self.window.room(taken, self.message_bytes()) as usize
     }
@@ -281,11 +281,11 @@ impl Client {
 
     /// Whether the minimum RTT is below 5 ms, so that one more round trip does not matter.
     pub fn is_near(&self) -> bool {
-        self.small_trip().is_none_or(|trip| trip < NEAR_TRIP)
+        self.min_rtt().is_none_or(|trip| trip < NEAR_TRIP)
     }
 
     /// Minimum RTT of small calls and probes.
-    pub fn small_trip(&self) -> Option<Duration> {
+    pub fn min_rtt(&self) -> Option<Duration> {
         self.detector.path().min_rtt()
     }
 
@@ -322,12 +322,12 @@ impl Client {
 
     /// Whether the path drops datagrams above some length.
     pub fn drops_fragments(&self) -> bool {
-        self.fragments.longest().is_some()
+        self.blackhole.longest().is_some()
     }
 
     /// Whether the path drops even full Ethernet packets, and so the segments of a stream.
     pub fn drops_packets(&self) -> bool {
-        self.fragments.longest().is_some_and(|longest| longest < DATAGRAM_SIZES[0])
+        self.blackhole.longest().is_some_and(|longest| longest < DATAGRAM_SIZES[0])
     }
 
     /// Largest reply in bytes that arrives, if the path limits the length.
@@ -337,31 +337,31 @@ impl Client {
 
     /// Largest datagram in bytes, if longer ones do not arrive or too many fragments were lost.
     pub(super) fn longest(&self) -> Option<u32> {
-        let remains = || self.remains.is_full(self.now).then(|| self.shortest_that_fills());
-        self.fragments.longest().or_else(remains)
+        let reassembly = || self.reassembly.is_full(self.now).then(|| self.shortest_that_fills());
+        self.blackhole.longest().or_else(reassembly)
     }
 
     /// Single packets leave no fragments behind. Where the BDP is more packets than the window has requests, pairs are
     /// twice as fast and leave as much as most.
     pub(super) fn shortest_that_fills(&self) -> u32 {
-        let held = self.small_trip().unwrap_or_default().as_secs_f64() * self.frames_per_second().unwrap_or_default();
+        let held = self.min_rtt().unwrap_or_default().as_secs_f64() * self.frames_per_second().unwrap_or_default();
         let is_short = held <= REQUESTS_MAX as f64;
-        if is_short || self.fragments.are_crammed() { DATAGRAM_SIZES[0] } else { PAIR }
+        if is_short || self.blackhole.lacks_room() { DATAGRAM_SIZES[0] } else { PAIR }
     }
 
     /// From `now` on one more connection fills the path beside the `others` that do already. The path model from before
     /// the first of them is saved.
-    pub fn set_aside(&mut self, now: Time, others: usize) {
-        self.detector.set_aside(now, others);
+    pub fn save_path(&mut self, now: Time, others: usize) {
+        self.detector.save_path(now, others);
     }
 
     /// No other connection fills the path any more: restores the path model, unless it is older than a minute.
-    pub fn recall(&mut self, now: Time) {
-        self.detector.recall(now);
+    pub fn restore_path(&mut self, now: Time) {
+        self.detector.restore_path(now);
     }
 
     /// Smoothed RTT of file data.
-    pub fn round_trip(&self) -> Option<Duration> {
+    pub fn smoothed_rtt(&self) -> Option<Duration> {
         [CallClass::Read, CallClass::Write]
             .map(|class| self.detector.path().rtt(class).smoothed().map(|(mean, _)| mean))
             .into_iter()
@@ -381,7 +381,7 @@ impl Client {
 
     /// Whether no request is unanswered.
     pub fn is_idle(&self) -> bool {
-        self.flying.is_empty() && self.waiting.is_empty()
+        self.in_flight.is_empty() && self.waiting.is_empty()
     }
 
     pub(super) fn tick(&mut self, now: Time) {

@@ -54,14 +54,14 @@ impl Client {
     /// unanswered.
     pub fn undelivered(&mut self, now: Time, xid: u32) {
         self.tick(now);
-        if self.flying.get(&xid).is_some_and(|call| call.sent.is_some_and(|sent| !sent.resending)) {
+        if self.in_flight.get(&xid).is_some_and(|call| call.sent.is_some_and(|sent| !sent.resending)) {
             self.queue_resend(xid);
         }
     }
 
     /// Whether request `xid` is in flight.
     pub fn is_awaited(&self, xid: u32) -> bool {
-        self.flying.contains_key(&xid)
+        self.in_flight.contains_key(&xid)
     }
 
     /// When to try a second connection; `None` while no reply is due, or over UDP.
@@ -92,17 +92,17 @@ impl Client {
 
     fn is_stream_due(&self) -> bool {
         let is_stream = self.config.transport == Transport::Tcp && self.stream.connected;
-        is_stream && !self.is_held() && !self.flying.is_empty()
+        is_stream && !self.is_held() && !self.in_flight.is_empty()
     }
 
     /// When something last came over the present connection.
     fn silent_since(&self) -> Time {
-        self.signs.last.max(self.stream.since)
+        self.last_contact.last.max(self.stream.since)
     }
 
     /// Silence before a second connection, if the last one was of use.
     fn stream_patience(&self) -> Duration {
-        let bytes = self.flying.values().map(PendingCall::bytes).fold(0, u32::saturating_add);
+        let bytes = self.in_flight.values().map(PendingCall::bytes).fold(0, u32::saturating_add);
         let usual = self.detector.path().longest_smoothed_rtt().unwrap_or_default() * DOUBT_TRIPS;
         let unknown = Duration::from_secs(1) * bytes / UNKNOWN_RATE;
         let carry = self.detector.path().airtime(bytes).map_or(unknown, |t| t * 2);
@@ -122,7 +122,7 @@ impl Client {
     /// is overdue by then, on the same connection, by which the server recognises duplicates.
     pub(super) fn repeat_overdue(&mut self, asked: Time) {
         let is_overdue = |sent: Transmission| !sent.resending && asked.since(sent.at) >= OVERDUE;
-        let overdue = self.flying.values().filter(|call| call.sent.is_some_and(is_overdue));
+        let overdue = self.in_flight.values().filter(|call| call.sent.is_some_and(is_overdue));
         for xid in overdue.map(|call| call.xid).collect::<Vec<_>>() {
             self.queue_resend(xid);
         }

@@ -20,7 +20,7 @@ impl Client {
     pub fn heard(&mut self, now: Time) {
         self.tick(now);
         self.judge_stream(now);
-        self.signs.note(now);
+        self.last_contact.note(now);
     }
 
     /// The first `bytes` bytes of a message arrived. A few may be the reply to [`ask`](Client::ask).
@@ -31,17 +31,17 @@ impl Client {
 
     /// A reply to NULL arrived.
     pub(super) fn heard_probe(&mut self, now: Time) {
-        self.signs.note_probe(now);
+        self.last_contact.note_probe(now);
     }
 
     /// How long the server has owed a reply: since the last one, or the first reply to a probe after that.
     pub fn silence(&self, now: Time) -> Duration {
-        if self.is_idle() { Duration::ZERO } else { now.since(self.signs.patient_since) }
+        if self.is_idle() { Duration::ZERO } else { now.since(self.last_contact.patient_since) }
     }
 
     /// How long nothing at all has arrived while requests were unanswered.
     pub fn quiet(&self, now: Time) -> Duration {
-        if self.is_idle() { Duration::ZERO } else { now.since(self.signs.last) }
+        if self.is_idle() { Duration::ZERO } else { now.since(self.last_contact.last) }
     }
 
     /// When all requests fail unless the server answers before ([`Config::give_up`]); `None` for never.
@@ -51,18 +51,18 @@ impl Client {
         let patience = self.config.give_up?;
         let queues = [&self.waiting.foreground, &self.waiting.bulk];
         let waiting = queues.into_iter().filter_map(|q| q.front()).map(|c| c.submitted);
-        let oldest = self.flying.values().map(|c| c.submitted).chain(waiting).min()?;
-        Some(oldest.max(self.signs.patient_since) + patience)
+        let oldest = self.in_flight.values().map(|c| c.submitted).chain(waiting).min()?;
+        Some(oldest.max(self.last_contact.patient_since) + patience)
     }
 
     pub(super) fn give_up(&mut self, now: Time) {
         if self.give_up_at().is_none_or(|t| t > now) {
             return;
         }
-        let flying = std::mem::take(&mut self.flying).into_values();
-        let all = flying.chain(self.waiting.foreground.drain(..)).chain(self.waiting.bulk.drain(..));
+        let in_flight = std::mem::take(&mut self.in_flight).into_values();
+        let all = in_flight.chain(self.waiting.foreground.drain(..)).chain(self.waiting.bulk.drain(..));
         self.events.extend(all.map(|c| Event::Done { id: c.id, result: Err(Failure::TimedOut) }));
-        (self.flight, self.queued) = (InFlight::default(), InFlight::default());
+        (self.bulk_in_flight, self.bulk_waiting) = (InFlight::default(), InFlight::default());
         self.timers.clear();
         self.resend.clear();
     }

@@ -42,7 +42,7 @@ impl Client {
         self.tick(now);
         let Some(hold) = self.held.take() else { return };
         // The silence was not the server's.
-        self.signs.note(now);
+        self.last_contact.note(now);
         if self.config.transport == Transport::Udp {
             self.detector.on_resume(now, hold.kept);
             if hold.kept { self.wait_anew(now) } else { self.resend_all() }

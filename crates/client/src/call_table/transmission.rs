@@ -16,7 +16,7 @@ use crate::loss::detector::FirstReply;
 use crate::request::{Answer, Failure, ReplyKind};
 use crate::transport::Transport;
 use crate::transport::block_size::{BlockSize, FRAME_PAYLOAD, fragments, frames};
-use crate::transport::pmtu_blackhole::{DATAGRAM_SIZES, RoomSuspicion, is_longer};
+use crate::transport::pmtu_blackhole::{DATAGRAM_SIZES, RoomGuess, is_longer};
 
 /// Bytes of data in the reply to `call`, at most those that were requested.
 fn brought(call: &PendingCall, result: &Result<Answer, Failure>) -> u32 {
@@ -30,7 +30,7 @@ fn brought(call: &PendingCall, result: &Result<Answer, Failure>) -> u32 {
 impl Client {
     fn send(&mut self, now: Time, mut call: PendingCall) -> Transmit {
         let seq = self.take_seq();
-        let alone = call.sent.is_none() && self.flight.requests == 0;
+        let alone = call.sent.is_none() && self.bulk_in_flight.requests == 0;
         let (retries, strikes) = call.sent.map_or((0, 0), |s| (s.retries + 1, self.detector.timer().strikes(s)));
         if call.class.is_bulk() {
             self.bulk_sent += 1;
@@ -54,14 +54,14 @@ impl Client {
         if call.sent.is_some() {
             self.stats.retransmissions += 1;
         } else if call.class.is_bulk() {
-            self.queued.remove(call.bytes());
-            self.flight.add(call.bytes());
+            self.bulk_waiting.remove(call.bytes());
+            self.bulk_in_flight.add(call.bytes());
         }
         self.set_timer(now, call.xid, retries);
         call.sent = Some(sent);
         self.detector.on_sent(&call, sent);
         let transmit = Transmit { to: self.server, payload: call.message.clone() };
-        self.flying.insert(call.xid, call);
+        self.in_flight.insert(call.xid, call);
         transmit
     }
 
@@ -82,7 +82,7 @@ impl Client {
     }
 
     pub(super) fn queue_resend(&mut self, xid: u32) {
-        let Some(call) = self.flying.get_mut(&xid) else { return };
+        let Some(call) = self.in_flight.get_mut(&xid) else { return };
         let Some(sent) = &mut call.sent else { return };
         sent.resending = true;
         self.resend.push(call.class, xid);
@@ -90,7 +90,7 @@ impl Client {
 
     /// Retransmits everything unanswered, in the order of the last transmissions.
     pub(super) fn resend_all(&mut self) {
-        let mut unanswered: Vec<(u64, u32)> = self.flying_sent().map(|(call, sent)| (sent.seq, call.xid)).collect();
+        let mut unanswered: Vec<(u64, u32)> = self.transmissions().map(|(call, sent)| (sent.seq, call.xid)).collect();
         unanswered.sort_unstable();
         self.resend.clear();
         self.timers.clear();
@@ -102,16 +102,16 @@ impl Client {
     /// Restarts all fixed timeouts.
     pub(super) fn wait_anew(&mut self, now: Time) {
         self.timers.clear();
-        let flying: Vec<_> =
-            self.flying_sent().filter(|(_, s)| !s.resending).map(|(c, s)| (c.xid, s.retries)).collect();
-        for (xid, retries) in flying {
+        let in_flight: Vec<_> =
+            self.transmissions().filter(|(_, s)| !s.resending).map(|(c, s)| (c.xid, s.retries)).collect();
+        for (xid, retries) in in_flight {
             self.set_timer(now, xid, retries);
         }
     }
 
     /// Notes when each request was first passed by a reply to a later transmission.
     fn note_passed(&mut self, now: Time) {
-        for sent in self.flying.values_mut().filter_map(|c| c.sent.as_mut()) {
+        for sent in self.in_flight.values_mut().filter_map(|c| c.sent.as_mut()) {
             if sent.passed.is_none() && self.detector.has_passed(sent) {
                 sent.passed = Some(now);
             }
@@ -125,13 +125,13 @@ impl Client {
         }
         let is_lost = |call: &PendingCall, sent| self.detector.timer().lost_at(call, sent).is_some_and(|t| t <= now);
         let mut lost: Vec<(u64, u32)> =
-            self.flying_sent().filter(|(c, s)| is_lost(c, *s)).map(|(c, s)| (s.seq, c.xid)).collect();
+            self.transmissions().filter(|(c, s)| is_lost(c, *s)).map(|(c, s)| (s.seq, c.xid)).collect();
         if lost.is_empty() {
             return;
         }
         lost.sort_unstable();
-        self.note_remains(now, &lost);
-        self.note_fragments(now, &lost);
+        self.note_lost_fragments(now, &lost);
+        self.note_dropped_lengths(now, &lost);
         self.note_losses(now, &lost);
         for (_, xid) in lost {
             self.queue_resend(xid);
@@ -140,7 +140,7 @@ impl Client {
 
     /// Counts losses, but for requests that the server is slow at.
     fn note_losses(&mut self, now: Time, lost: &[(u64, u32)]) {
-        let calls = lost.iter().filter_map(|(seq, xid)| Some((*seq, self.flying.get(xid)?)));
+        let calls = lost.iter().filter_map(|(seq, xid)| Some((*seq, self.in_flight.get(xid)?)));
         let calls = calls.filter(|(_, call)| !call.is_commit());
         let calls = calls
             .filter(|(_, call)| call.sent.is_some_and(|sent| self.detector.timer().excess_retries(call, sent) == 0));
@@ -154,60 +154,60 @@ impl Client {
     }
 
     /// Counts the fragments that lost blocks leave at the receiver, unless the block size is fixed.
-    fn note_remains(&mut self, now: Time, lost: &[(u64, u32)]) {
+    fn note_lost_fragments(&mut self, now: Time, lost: &[(u64, u32)]) {
         if self.config.block == BlockSize::FromLink {
-            let calls = lost.iter().filter_map(|(_, xid)| self.flying.get(xid)).filter(|call| call.class.is_bulk());
+            let calls = lost.iter().filter_map(|(_, xid)| self.in_flight.get(xid)).filter(|call| call.class.is_bulk());
             let lost: Vec<_> = calls.filter_map(|c| Some((c.sent?.nth, fragments(c.bytes())))).collect();
-            self.remains.on_losses(now, &lost);
+            self.reassembly.on_losses(now, &lost);
         }
     }
 
     /// Fails the requests that are too long for the path, if these losses show that. Blocks that can be shortened fail
     /// already when the receiver has no room for fragments.
-    fn note_fragments(&mut self, now: Time, lost: &[(u64, u32)]) {
-        let mut is_crammed = false;
+    fn note_dropped_lengths(&mut self, now: Time, lost: &[(u64, u32)]) {
+        let mut lacks_room = false;
         let guess = match self.config.block {
-            BlockSize::Fixed(_) => RoomSuspicion::Never,
-            BlockSize::FromLink if self.detector.answers_late() => RoomSuspicion::Slowly,
-            BlockSize::FromLink => RoomSuspicion::Soon,
+            BlockSize::Fixed(_) => RoomGuess::Never,
+            BlockSize::FromLink if self.detector.answers_late() => RoomGuess::Slowly,
+            BlockSize::FromLink => RoomGuess::Soon,
         };
-        for call in lost.iter().filter_map(|(_, xid)| self.flying.get(xid)) {
+        for call in lost.iter().filter_map(|(_, xid)| self.in_flight.get(xid)) {
             if let Some(sent) = call.sent {
-                is_crammed |= self.fragments.on_loss(now, call, sent, guess);
+                lacks_room |= self.blackhole.on_loss(now, call, sent, guess);
             }
         }
-        if is_crammed {
-            self.remains.fill(now);
+        if lacks_room {
+            self.reassembly.fill(now);
         }
-        let never = self.fragments.longest();
-        let Some(most) = never.or(is_crammed.then_some(DATAGRAM_SIZES[0])) else { return };
-        let Client { flying, flight, waiting, queued, events, failed_long, .. } = self;
+        let never = self.blackhole.longest();
+        let Some(most) = never.or(lacks_room.then_some(DATAGRAM_SIZES[0])) else { return };
+        let Client { in_flight, bulk_in_flight, waiting, bulk_waiting, events, failed_too_long, .. } = self;
         let mut fail = |call: &PendingCall, count: &mut InFlight| {
             let hopeless = is_longer(call, most) && (never.is_some() || call.can_be_shorter());
             if hopeless {
                 if call.class.is_bulk() {
                     count.remove(call.bytes());
                 }
-                failed_long.note(call.xid, ());
+                failed_too_long.note(call.xid, ());
                 events.push_back(Event::Done { id: call.id, result: Err(Failure::Fragments) });
             }
             !hopeless
         };
-        flying.retain(|_, call| fail(call, flight));
+        in_flight.retain(|_, call| fail(call, bulk_in_flight));
         for queue in [&mut waiting.foreground, &mut waiting.bulk] {
-            queue.retain(|call| fail(call, queued));
+            queue.retain(|call| fail(call, bulk_waiting));
         }
     }
 
-    fn flying_sent(&self) -> impl Iterator<Item = (&PendingCall, Transmission)> {
-        flying_sent(&self.flying)
+    fn transmissions(&self) -> impl Iterator<Item = (&PendingCall, Transmission)> {
+        transmissions(&self.in_flight)
     }
 
     fn probe_due_at(&self) -> Option<Time> {
         if !self.is_adaptive() || !self.resend.is_empty() {
             return None;
         }
-        self.detector.timer().probe_at(self.flying_sent())
+        self.detector.timer().probe_at(self.transmissions())
     }
 
     fn probe(&mut self, now: Time) -> Transmit {
@@ -227,7 +227,7 @@ impl Client {
 
     /// Program, version and procedure of NULL for the program that is called.
     fn probe_numbers(&self) -> (u32, u32, u32) {
-        let (prog, vers) = match self.flying.values().next().map(|c| c.expect) {
+        let (prog, vers) = match self.in_flight.values().next().map(|c| c.expect) {
             Some(ReplyKind::Mount(_)) => (remora_wire::mount::PROGRAM, remora_wire::mount::VERSION),
             Some(ReplyKind::Port) => (remora_wire::portmap::PROGRAM, remora_wire::portmap::VERSION),
             Some(ReplyKind::Nfs(_)) | None => (nfs3::PROGRAM, nfs3::VERSION),
@@ -243,17 +243,17 @@ impl Client {
             // A reply with little data says nothing of the RTT of blocks.
             let is_telling = call.reply_data == asked || call.reply_data >= FRAME_PAYLOAD;
             let full = !self.waiting.bulk.is_empty() || self.room() == 0;
-            let seen = self.detector.on_reply(now, &call, sent, is_telling, flying_sent(&self.flying));
+            let seen = self.detector.on_reply(now, &call, sent, is_telling, transmissions(&self.in_flight));
             if sent.retries > 0 {
                 let trip = now.since(sent.first);
                 let (class, bytes, first, left) = (call.class, call.bytes(), sent.first, sent.retries);
                 let (was_clear, was_loss) = (seen.spurious, !call.is_commit());
                 let again = Retransmitted { class, bytes, first, trip, left, is_second: true, was_clear, was_loss };
-                self.answered_again.note(call.xid, again);
+                self.retransmitted.note(call.xid, again);
             }
             self.stats.spurious += u64::from(seen.spurious);
             if call.class.is_bulk() {
-                self.flight.remove(counted);
+                self.bulk_in_flight.remove(counted);
                 let seen = ReplySample { bytes: call.bytes(), full, ..seen.sample };
                 self.pacer.on_reply(now, &seen);
                 self.window.on_reply(seen);
@@ -278,14 +278,14 @@ impl Client {
                 let Retransmitted { class, bytes, first: sent, trip: rtt, .. } = again;
                 self.detector.on_all_answered(now, FirstReply { class, bytes, sent, rtt });
             }
-            left => self.answered_again.note(xid, Retransmitted { left, is_second: false, ..again }),
+            left => self.retransmitted.note(xid, Retransmitted { left, is_second: false, ..again }),
         }
     }
 
     /// The next message to send: first for users, then retransmissions, then new file data.
     fn next_call(&mut self) -> Option<PendingCall> {
         while let Some(xid) = self.resend.foreground.pop_front() {
-            if let Some(call) = self.flying.remove(&xid) {
+            if let Some(call) = self.in_flight.remove(&xid) {
                 return Some(call);
             }
         }
@@ -296,7 +296,7 @@ impl Client {
             return None;
         }
         while let Some(xid) = self.resend.bulk.pop_front() {
-            if let Some(call) = self.flying.remove(&xid) {
+            if let Some(call) = self.in_flight.remove(&xid) {
                 return Some(call);
             }
         }
@@ -307,7 +307,7 @@ impl Client {
     /// When the next request for file data may be sent without another reply: a retransmission at the pace of the link,
     /// a new one when the window also has room.
     fn bulk_at(&self) -> Option<Time> {
-        let room = || self.waiting.bulk.front().and_then(|c| self.window.opens_at(self.flight, c.bytes()));
+        let room = || self.waiting.bulk.front().and_then(|c| self.window.opens_at(self.bulk_in_flight, c.bytes()));
         let at = if self.resend.bulk.is_empty() { room()? } else { Time::ZERO };
         Some(at.max(self.pacer.opens_at()))
     }
@@ -322,8 +322,8 @@ impl Client {
     }
 }
 
-fn flying_sent(flying: &BTreeMap<u32, PendingCall>) -> impl Iterator<Item = (&PendingCall, Transmission)> + Clone {
-    flying.values().filter_map(|c| c.sent.map(|s| (c, s)))
+fn transmissions(in_flight: &BTreeMap<u32, PendingCall>) -> impl Iterator<Item = (&PendingCall, Transmission)> + Clone {
+    in_flight.values().filter_map(|c| c.sent.map(|s| (c, s)))
 }
 
 impl Core for Client {
@@ -337,12 +337,12 @@ impl Core for Client {
             self.stats.garbled += 1;
             return;
         };
-        if let Some(call) = self.flying.remove(&header.xid) {
+        if let Some(call) = self.in_flight.remove(&header.xid) {
             self.heard(now);
-            self.fragments.on_answer(now, &call, len);
+            self.blackhole.on_answer(now, &call, len);
             let result = call.expect.decode(header.outcome, &mut r);
             self.on_reply(now, call, result);
-        } else if self.detector.on_probe_reply(now, header.xid, flying_sent(&self.flying)) {
+        } else if self.detector.on_probe_reply(now, header.xid, transmissions(&self.in_flight)) {
             self.heard_probe(now);
         } else if let Some(asked) = self.stream.take_asked(header.xid) {
             self.heard_probe(now);
@@ -353,10 +353,10 @@ impl Core for Client {
                 // Too late for a request that was given up, but more than a reply to NULL.
                 self.heard(now);
             }
-            if self.failed_long.take(header.xid).is_some() {
-                self.fragments.disprove();
+            if self.failed_too_long.take(header.xid).is_some() {
+                self.blackhole.disprove();
             }
-            if let Some(again) = self.answered_again.take(header.xid) {
+            if let Some(again) = self.retransmitted.take(header.xid) {
                 self.on_second_reply(now, header.xid, again);
             }
         }
@@ -409,7 +409,7 @@ impl Core for Client {
         let timer = self.timers.first().map(|t| t.0);
         let lost = self
             .is_adaptive()
-            .then(|| self.flying_sent().filter_map(|(c, s)| self.detector.timer().lost_at(c, s)).min())
+            .then(|| self.transmissions().filter_map(|(c, s)| self.detector.timer().lost_at(c, s)).min())
             .flatten();
         let bulk = self.bulk_at().filter(|_| self.stream.connected);
         [timer, lost, bulk, self.probe_due_at(), self.give_up_at()].into_iter().flatten().min()

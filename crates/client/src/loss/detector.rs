@@ -31,7 +31,7 @@ use crate::congestion::duty_cycle::PAUSE;
 use crate::congestion::window::ReplySample;
 use crate::request::CallClass;
 use crate::transport::Transport;
-use crate::transport::block_size::{PathView, Shared, fragments, frames, is_cut};
+use crate::transport::block_size::{Foreground, PathView, fragments, frames, is_cut};
 
 /// Interval between bursts of losses that is assumed before two were seen.
 const INTERVAL_UNKNOWN: Duration = Duration::from_secs(1);
@@ -115,7 +115,7 @@ impl LossDetector {
         LossTimer { path, probes, evidence, last_reply: *last_reply, last_bulk: *last_bulk }
     }
 
-    /// Takes the reply to `call`, last sent as `sent`; `flying` are the other unanswered requests. `is_telling`: the
+    /// Takes the reply to `call`, last sent as `sent`; `in_flight` are the other unanswered requests. `is_telling`: the
     /// reply has enough data to show how long such calls take.
     pub(crate) fn on_reply<'a>(
         &mut self,
@@ -123,10 +123,10 @@ impl LossDetector {
         call: &'a PendingCall,
         sent: Transmission,
         is_telling: bool,
-        flying: impl Iterator<Item = (&'a PendingCall, Transmission)> + Clone,
+        in_flight: impl Iterator<Item = (&'a PendingCall, Transmission)> + Clone,
     ) -> Observed {
-        self.note_repair(now, call, sent, flying.clone().map(|(c, _)| c));
-        let oldest = self.oldest(flying.chain([(call, sent)]));
+        self.note_repair(now, call, sent, in_flight.clone().map(|(c, _)| c));
+        let oldest = self.oldest(in_flight.chain([(call, sent)]));
         self.on_arrival(now, sent.at, oldest.is_none_or(|(_, s)| s.seq >= sent.seq), oldest);
         let age = now.since(sent.at);
         let spurious = self.is_spurious(call, sent, age);
@@ -220,14 +220,14 @@ impl LossDetector {
             repair: self.link_repair(),
             noise: self.path.losses_per_reply(call),
             full: false,
-            repaired: self.is_repairing(now) && self.shared(now) != Shared::Now,
+            repaired: self.is_repairing(now) && self.foreground(now) != Foreground::Active,
         }
     }
 
     /// Jitter that the window allows for, where requests take `spacing` each. While a user waits for small requests,
     /// only jitter that is certainly no queue.
     fn tolerance(&self, now: Time, spacing: Option<Duration>) -> Duration {
-        let is_sure = self.path.reorders() || self.shared(now) != Shared::Now;
+        let is_sure = self.path.reorders() || self.foreground(now) != Foreground::Active;
         spacing.filter(|_| is_sure).map_or(Duration::ZERO, |spacing| self.path.path_jitter(spacing))
     }
 
@@ -263,7 +263,7 @@ impl LossDetector {
     /// How long a link layer that retransmits holds back what came after a loss: a round trip on that link, at most
     /// this one.
     fn link_repair(&self) -> Duration {
-        let frame = self.path.frame_pace().filter(|_| self.probes.is_patient());
+        let frame = self.path.frame_pace().filter(|_| self.probes.holds_packets());
         let rtt = frame.and_then(|frame| self.path.propagation(frame));
         rtt.map_or(Duration::ZERO, |rtt| rtt.min(LINK_REPAIR_MAX))
     }
@@ -274,11 +274,11 @@ impl LossDetector {
     }
 
     /// Whether users wait for small requests.
-    fn shared(&self, now: Time) -> Shared {
+    fn foreground(&self, now: Time) -> Foreground {
         match self.last_foreground.map(|t| now.since(t)) {
-            Some(ago) if ago < FOREGROUND_LASTS => Shared::Now,
-            Some(ago) if ago < FOREGROUND_FORGOTTEN => Shared::Lately,
-            _ => Shared::No,
+            Some(ago) if ago < FOREGROUND_LASTS => Foreground::Active,
+            Some(ago) if ago < FOREGROUND_FORGOTTEN => Foreground::Recent,
+            _ => Foreground::Idle,
         }
     }
 
@@ -320,7 +320,7 @@ impl LossDetector {
         self.probes.on_resume(now, kept);
         self.disturbed = true;
         if !kept {
-            self.path.loss.forget_flying();
+            self.path.loss.forget_in_flight();
         }
     }
 
@@ -342,10 +342,10 @@ impl LossDetector {
     /// The earliest transmission of those whose fate is unknown.
     fn oldest<'a>(
         &self,
-        flying: impl Iterator<Item = (&'a PendingCall, Transmission)>,
+        in_flight: impl Iterator<Item = (&'a PendingCall, Transmission)>,
     ) -> Option<(&'a PendingCall, Transmission)> {
         let unknown = |s: &Transmission| !s.resending && !self.evidence.is_after(s.seq);
-        flying.filter(|(_, s)| unknown(s)).min_by_key(|(_, s)| s.seq)
+        in_flight.filter(|(_, s)| unknown(s)).min_by_key(|(_, s)| s.seq)
     }
 
     /// A reply arrived; `oldest` was the earliest unanswered transmission before it.
@@ -368,7 +368,7 @@ impl LossDetector {
         &mut self,
         now: Time,
         xid: u32,
-        flying: impl Iterator<Item = (&'a PendingCall, Transmission)>,
+        in_flight: impl Iterator<Item = (&'a PendingCall, Transmission)>,
     ) -> bool {
         let rtt = self.path.min_rtt().unwrap_or_default();
         let Some(probe) = self.probes.on_reply(now, xid, rtt) else { return false };
@@ -376,7 +376,7 @@ impl LossDetector {
             self.last_other_loss = Some(now);
             self.timeouts.on_probe_lost(now);
         }
-        let oldest = self.oldest(flying);
+        let oldest = self.oldest(in_flight);
         // A probe that was held back shows that what was sent before it was, too: a server may answer it before
         // requests that arrived with it.
         let usual = self.path.longest_smoothed_rtt().unwrap_or_default() + self.path.probe_pace() * 3;
@@ -443,10 +443,10 @@ impl LossDetector {
         let independent = self.path.frame_time().zip(loss).map(|(frame, p)| frame.div_f64(p));
         PathView {
             frame_time: self.path.frame_time(),
-            trip: self.path.min_rtt(),
+            min_rtt: self.path.min_rtt(),
             is_bad: self.path.last_burst.is_some(),
             burst_interval: independent.map_or(bursts, |t| t.min(bursts)),
-            shared: self.shared(now),
+            foreground: self.foreground(now),
             mtu,
         }
     }
@@ -457,14 +457,14 @@ impl LossDetector {
     }
 
     /// One more connection fills the path beside the `others` that do already.
-    pub(crate) fn set_aside(&mut self, now: Time, others: usize) {
+    pub(crate) fn save_path(&mut self, now: Time, others: usize) {
         if others == 0 || self.snapshot.is_none() {
             self.snapshot = Some(PathSnapshot::take(now, &self.path));
         }
     }
 
     /// No other connection fills the path any more.
-    pub(crate) fn recall(&mut self, now: Time) {
+    pub(crate) fn restore_path(&mut self, now: Time) {
         let Some(snapshot) = self.snapshot.take() else { return };
         if snapshot.restore(now, &mut self.path) {
             // Those connections delayed replies, not the path.

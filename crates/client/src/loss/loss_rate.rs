@@ -124,7 +124,7 @@ impl LossMeter {
     }
 
     /// Forgets what is in flight.
-    pub(crate) fn forget_flying(&mut self) {
+    pub(crate) fn forget_in_flight(&mut self) {
         self.log.clear();
         (self.previous, self.run) = (None, 0);
     }

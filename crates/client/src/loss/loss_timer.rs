@@ -132,7 +132,10 @@ impl LossTimer<'_> {
     ///
     /// A probe says nothing of a request that was passed: it is lost or being executed, and has its own timeout. While
     /// there are no others, probes only show that the server lives.
-    pub(crate) fn probe_at<'a>(&self, flying: impl Iterator<Item = (&'a PendingCall, Transmission)>) -> Option<Time> {
+    pub(crate) fn probe_at<'a>(
+        &self,
+        in_flight: impl Iterator<Item = (&'a PendingCall, Transmission)>,
+    ) -> Option<Time> {
         let pace = self.path.probe_pace();
         let due = |(call, sent): (&PendingCall, Transmission)| {
             if !self.evidence.is_after(sent.seq) {
@@ -147,7 +150,7 @@ impl LossTimer<'_> {
                 }
             }
         };
-        flying.map(due).min()
+        in_flight.map(due).min()
     }
 
     /// When a reply is so late that its request or the reply itself may be lost.

@@ -31,7 +31,7 @@ impl PathSnapshot {
         }
         path.restore(self.path);
         // Replies to what is in flight say nothing of the restored path.
-        path.loss.forget_flying();
+        path.loss.forget_in_flight();
         path.forget_queue();
         true
     }

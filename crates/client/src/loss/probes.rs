@@ -77,7 +77,7 @@ struct LastArrival {
 #[derive(Debug, Default)]
 pub(crate) struct Probes {
     /// Unanswered probes: xid, time of transmission, and sequence number.
-    flying: VecDeque<(u32, Time, u64)>,
+    in_flight: VecDeque<(u32, Time, u64)>,
     last: Option<Time>,
     /// Probes since the last reply to a request.
     fruitless: u32,
@@ -85,7 +85,7 @@ pub(crate) struct Probes {
     unheard: u32,
     heard: Option<LastArrival>,
     /// Silences delay and do not lose, as far as known.
-    is_patient: bool,
+    holds_packets: bool,
     /// When the last silence ended.
     resumed: Option<Time>,
     /// When the last hold ended, if the link kept what was in flight.
@@ -97,12 +97,12 @@ pub(crate) struct Probes {
 impl Probes {
     /// On a link that `holds` packets until it is seen to lose one.
     pub(crate) fn new(holds: bool) -> Probes {
-        Probes { is_patient: holds, ..Probes::default() }
+        Probes { holds_packets: holds, ..Probes::default() }
     }
 
     /// Whether the link holds packets instead of losing them.
-    pub(crate) fn is_patient(&self) -> bool {
-        self.is_patient
+    pub(crate) fn holds_packets(&self) -> bool {
+        self.holds_packets
     }
 
     /// When the last probe was sent.
@@ -112,10 +112,10 @@ impl Probes {
 
     /// A probe was sent.
     pub(crate) fn on_sent(&mut self, now: Time, xid: u32, seq: u64) {
-        if self.flying.len() == PROBES_KEPT {
-            self.flying.pop_front();
+        if self.in_flight.len() == PROBES_KEPT {
+            self.in_flight.pop_front();
         }
-        self.flying.push_back((xid, now, seq));
+        self.in_flight.push_back((xid, now, seq));
         self.last = Some(now);
         self.fruitless = self.fruitless.saturating_add(1);
         self.unheard = self.unheard.saturating_add(1);
@@ -124,9 +124,9 @@ impl Probes {
     /// Takes the reply to a probe on a path with the minimum RTT `trip`. Earlier unanswered probes were lost, or a link
     /// dropped them as too old. `None` if no probe has this xid.
     pub(crate) fn on_reply(&mut self, now: Time, xid: u32, trip: Duration) -> Option<AnsweredProbe> {
-        let i = self.flying.iter().position(|p| p.0 == xid)?;
-        let (_, sent, seq) = self.flying.get(i).copied()?;
-        let is_first = self.flying.drain(..=i).take(i).all(|(_, sent, _)| now.since(sent) >= PROBE_LIFETIME + trip);
+        let i = self.in_flight.iter().position(|p| p.0 == xid)?;
+        let (_, sent, seq) = self.in_flight.get(i).copied()?;
+        let is_first = self.in_flight.drain(..=i).take(i).all(|(_, sent, _)| now.since(sent) >= PROBE_LIFETIME + trip);
         if !is_first {
             self.on_loss();
         }
@@ -152,11 +152,11 @@ impl Probes {
         if self.unsettled == UNSETTLED_MAX {
             return false;
         }
-        if !heard.is_oldest && !self.is_patient {
+        if !heard.is_oldest && !self.holds_packets {
             self.on_loss();
             return false;
         }
-        self.is_patient = true;
+        self.holds_packets = true;
         self.resumed = Some(now);
         self.unsettled += 1;
         true
@@ -164,7 +164,7 @@ impl Probes {
 
     /// Something was lost.
     pub(crate) fn on_loss(&mut self) {
-        self.is_patient = false;
+        self.holds_packets = false;
     }
 
     /// A hold is over; `kept` if the link kept what was in flight.
@@ -195,7 +195,7 @@ impl Probes {
 
     /// When the next probe is due, if a reply is overdue since `overdue`.
     pub(crate) fn due_at(&self, overdue: Time, pace: Duration) -> Time {
-        let (first, interval) = if self.is_patient {
+        let (first, interval) = if self.holds_packets {
             let first = (pace * PATIENCE).min(PROBE_MAX_PATIENT);
             let most = if self.unheard < PROBES_PATIENT { PROBE_MAX_PATIENT } else { PROBE_MAX_LATER };
             (overdue + first, first.saturating_mul(1 << self.unheard.min(16)).min(most))
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(times[13] - times[12], 750);
         probes.on_loss();
         assert!(!hear(&mut probes, 200_000, 200, false), "it lost something");
-        assert!(!probes.is_patient);
+        assert!(!probes.holds_packets);
     }
 
     #[test]
@@ -276,7 +276,7 @@ mod tests {
         for (before, age) in [(990, 200), (500, 20)] {
             let mut probes = Probes::default();
             hear(&mut probes, before, 0, true);
-            assert!(!hear(&mut probes, 1000, age, true) && !probes.is_patient, "{before} {age}");
+            assert!(!hear(&mut probes, 1000, age, true) && !probes.holds_packets, "{before} {age}");
         }
     }
 
@@ -299,9 +299,9 @@ mod tests {
             (0..4).for_each(|xid| probes.on_sent(at(2000), xid, 10 + u64::from(xid)));
             let answered = |seq, is_first| Some(AnsweredProbe { sent: at(2000), seq, is_first });
             assert_eq!(probes.on_reply(at(2000) + ms(40), 0, trip), answered(10, true));
-            assert!(probes.is_patient);
+            assert!(probes.holds_packets);
             assert_eq!(probes.on_reply(at(answered_at), 2, trip), answered(12, held));
-            assert_eq!(probes.is_patient, held, "{answered_at}");
+            assert_eq!(probes.holds_packets, held, "{answered_at}");
             assert!(probes.on_reply(at(answered_at), 1, trip).is_none());
             assert_eq!(probes.on_reply(at(answered_at), 3, trip), answered(13, true));
         }

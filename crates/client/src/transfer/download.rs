@@ -12,7 +12,7 @@ use super::piece::{Piece, TransferError, take_front};
 pub struct Download {
     fh: Fh,
     todo: VecDeque<Piece>,
-    flying: usize,
+    in_flight: usize,
     end: u64,
     received: u64,
     attr: Option<Attr>,
@@ -23,13 +23,13 @@ impl Download {
     pub fn new(fh: Fh, range: Piece) -> Download {
         let end = range.end;
         let todo = if range.is_empty() { VecDeque::new() } else { VecDeque::from([range]) };
-        Download { fh, todo, flying: 0, end, received: 0, attr: None }
+        Download { fh, todo, in_flight: 0, end, received: 0, attr: None }
     }
 
     /// The next piece of at most `block` bytes, with its call.
     pub fn poll(&mut self, block: u32) -> Option<(Piece, Call)> {
         let piece = take_front(&mut self.todo, block)?;
-        self.flying += 1;
+        self.in_flight += 1;
         let count = (piece.end - piece.start) as u32;
         let call = Call::Read(ReadArgs { fh: self.fh.clone(), offset: piece.start, count });
         Some((piece, call))
@@ -38,7 +38,7 @@ impl Download {
     /// Takes the reply for `piece` and returns the bytes for `piece.start`. A short reply is completed by another call;
     /// a file that became shorter ends there.
     pub fn on_read(&mut self, piece: Piece, ok: ReadOk) -> Result<Bytes, TransferError> {
-        self.flying = self.flying.saturating_sub(1);
+        self.in_flight = self.in_flight.saturating_sub(1);
         let mut data = ok.data;
         data.truncate((piece.end - piece.start) as usize);
         let got = piece.start + data.len() as u64;
@@ -60,13 +60,13 @@ impl Download {
 
     /// `piece` will not be answered: it is given out again.
     pub fn put_back(&mut self, piece: Piece) {
-        self.flying = self.flying.saturating_sub(1);
+        self.in_flight = self.in_flight.saturating_sub(1);
         self.todo.push_front(piece);
     }
 
     /// Whether every piece is answered.
     pub fn is_done(&self) -> bool {
-        self.todo.is_empty() && self.flying == 0
+        self.todo.is_empty() && self.in_flight == 0
     }
 
     /// End of the file as far as known.

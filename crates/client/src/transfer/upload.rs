@@ -30,9 +30,9 @@ pub struct Written {
 pub struct Upload {
     fh: Fh,
     todo: VecDeque<Piece>,
-    flying: usize,
+    in_flight: usize,
     /// UNSTABLE pieces in flight.
-    flying_unstable: usize,
+    unstable_in_flight: usize,
     /// Start of the FILE_SYNC part. It never moves below what was given out as UNSTABLE, and no more once a piece was
     /// given out as FILE_SYNC.
     tail: u64,
@@ -61,8 +61,8 @@ impl Upload {
         Upload {
             fh,
             todo,
-            flying: 0,
-            flying_unstable: 0,
+            in_flight: 0,
+            unstable_in_flight: 0,
             tail: end,
             end,
             given: start,
@@ -93,18 +93,18 @@ impl Upload {
     /// The next piece of at most `block` bytes.
     pub fn poll(&mut self, block: u32) -> Option<Piece> {
         if self.restarts >= RESTARTS_TRUSTED {
-            if self.flying_unstable > 0 {
+            if self.unstable_in_flight > 0 {
                 return None;
             }
             self.tail = 0;
         }
         let piece = take_front(&mut self.todo, block)?;
-        if self.todo.is_empty() && self.flying == 0 && self.is_all_committed() {
+        if self.todo.is_empty() && self.in_flight == 0 && self.is_all_committed() {
             // It is the only piece.
             self.tail = self.tail.min(piece.start);
         }
-        self.flying += 1;
-        self.flying_unstable += usize::from(piece.start < self.tail);
+        self.in_flight += 1;
+        self.unstable_in_flight += usize::from(piece.start < self.tail);
         self.given = self.given.max(piece.end);
         Some(piece)
     }
@@ -118,18 +118,18 @@ impl Upload {
 
     /// `piece` will not be answered: it is given out again.
     pub fn put_back(&mut self, piece: Piece) {
-        self.flying = self.flying.saturating_sub(1);
+        self.in_flight = self.in_flight.saturating_sub(1);
         if piece.start < self.tail {
-            self.flying_unstable = self.flying_unstable.saturating_sub(1);
+            self.unstable_in_flight = self.unstable_in_flight.saturating_sub(1);
         }
         self.todo.push_front(piece);
     }
 
     /// Takes the reply for `piece` and returns the bytes written.
     pub fn on_write(&mut self, piece: Piece, ok: &WriteOk) -> Result<u64, TransferError> {
-        self.flying = self.flying.saturating_sub(1);
+        self.in_flight = self.in_flight.saturating_sub(1);
         if piece.start < self.tail {
-            self.flying_unstable = self.flying_unstable.saturating_sub(1);
+            self.unstable_in_flight = self.unstable_in_flight.saturating_sub(1);
         }
         self.written.size = self.written.size.max(ok.wcc.after.as_ref().map(|attr| attr.size));
         let given = piece.end - piece.start;
@@ -164,7 +164,7 @@ impl Upload {
     /// not cover a WRITE that the server executes later.
     pub fn poll_commit(&mut self) -> Option<Call> {
         let wants_none = |p: &Piece| p.start >= self.tail;
-        let is_last = self.flying_unstable == 0 && self.todo.iter().all(wants_none);
+        let is_last = self.unstable_in_flight == 0 && self.todo.iter().all(wants_none);
         if !(is_last || self.commit_soon) || self.committing.is_some() || self.uncommitted.is_empty() {
             return None;
         }
@@ -190,12 +190,12 @@ impl Upload {
 
     /// Whether a COMMIT has, or will have, something to do.
     pub fn wants_commit(&self) -> bool {
-        self.flying_unstable > 0 || !self.is_all_committed()
+        self.unstable_in_flight > 0 || !self.is_all_committed()
     }
 
     /// Whether everything is on stable storage.
     pub fn is_done(&self) -> bool {
-        self.todo.is_empty() && self.flying == 0 && self.is_all_committed()
+        self.todo.is_empty() && self.in_flight == 0 && self.is_all_committed()
     }
 
     fn is_all_committed(&self) -> bool {
@@ -215,7 +215,7 @@ impl Upload {
     /// The server restarted before these were committed.
     fn write_again(&mut self, lost: Vec<Piece>) -> Result<(), TransferError> {
         // What was in flight when the limit was reached may be lost many times; that counts as one restart.
-        if self.restarts < RESTARTS_TRUSTED || self.flying_unstable == 0 {
+        if self.restarts < RESTARTS_TRUSTED || self.unstable_in_flight == 0 {
             self.restarts += 1;
         }
         self.todo.extend(lost);

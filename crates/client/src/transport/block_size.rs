@@ -79,22 +79,22 @@ pub(crate) struct PathView {
     /// Interval between bursts of losses.
     pub burst_interval: Duration,
     /// Minimum RTT of small calls.
-    pub trip: Option<Duration>,
+    pub min_rtt: Option<Duration>,
     /// Something was lost already.
     pub is_bad: bool,
     /// Whether users wait for small requests.
-    pub shared: Shared,
+    pub foreground: Foreground,
     /// Path MTU in bytes.
     pub mtu: u32,
 }
 
 /// Whether users wait for small requests beside file data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Shared {
-    Now,
+pub(crate) enum Foreground {
+    Active,
     /// They did a moment ago.
-    Lately,
-    No,
+    Recent,
+    Idle,
 }
 
 impl PathView {
@@ -106,14 +106,14 @@ impl PathView {
 
     /// Whether a link layer retransmits all losses soon.
     fn is_repaired(self) -> bool {
-        is_cut(self.mtu) && !self.is_bad && self.trip.is_some_and(|t| t < CUT_TRIP_MAX)
+        is_cut(self.mtu) && !self.is_bad && self.min_rtt.is_some_and(|t| t < CUT_TRIP_MAX)
     }
 
     fn head_of_line(self) -> Duration {
-        match self.shared {
-            Shared::Now => HEAD_OF_LINE_SHARED,
-            Shared::No if self.is_repaired() => HEAD_OF_LINE_CUT,
-            Shared::No | Shared::Lately => HEAD_OF_LINE,
+        match self.foreground {
+            Foreground::Active => HEAD_OF_LINE_SHARED,
+            Foreground::Idle if self.is_repaired() => HEAD_OF_LINE_CUT,
+            Foreground::Idle | Foreground::Recent => HEAD_OF_LINE,
         }
     }
 
@@ -137,7 +137,7 @@ impl BlockSize {
 fn udp_frames(link: PathView) -> u32 {
     // Before anything is measured: the papers' knee, or a single frame after a loss; more on a long path, where
     // measuring takes long.
-    let is_long = link.trip.is_some_and(|t| t >= LONG_TRIP);
+    let is_long = link.min_rtt.is_some_and(|t| t >= LONG_TRIP);
     let first = if link.is_bad {
         1
     } else if is_long {
@@ -162,7 +162,7 @@ fn from_frames(frames: u32, header: u32, link: PathView) -> u32 {
         frames * packet
     } else {
         let bytes = frames * FRAME_PAYLOAD;
-        let packets = if link.shared == Shared::Now { bytes / packet } else { bytes.div_ceil(packet) };
+        let packets = if link.foreground == Foreground::Active { bytes / packet } else { bytes.div_ceil(packet) };
         packets.clamp(1, link.chosen_max() / packet) * packet
     };
     let data = payload.saturating_sub(UDP_HEADER + header) & !3;
@@ -171,7 +171,7 @@ fn from_frames(frames: u32, header: u32, link: PathView) -> u32 {
 
 fn tcp_bytes(link: PathView) -> u32 {
     let Some(frame) = link.frame_time.map(|t| t.as_secs_f64().max(1e-9)) else { return 16 << 10 };
-    let most = if link.shared == Shared::Now { HEAD_OF_LINE_SHARED } else { HEAD_OF_LINE_STREAM };
+    let most = if link.foreground == Foreground::Active { HEAD_OF_LINE_SHARED } else { HEAD_OF_LINE_STREAM };
     let bytes = f64::from(FRAME_PAYLOAD) * most.as_secs_f64() / frame;
     let bytes = bytes.clamp(4096.0, f64::from(TCP_MAX)) as u32;
     1 << bytes.ilog2()
@@ -187,9 +187,9 @@ mod tests {
         PathView {
             frame_time: None,
             burst_interval: Duration::from_secs(1),
-            trip,
+            min_rtt: trip,
             is_bad,
-            shared: Shared::No,
+            foreground: Foreground::Idle,
             mtu: MTU,
         }
     }
@@ -208,9 +208,9 @@ mod tests {
         let link = PathView {
             frame_time: Some(Duration::from_micros(frame_us)),
             burst_interval: Duration::from_millis(burst_ms),
-            trip: None,
+            min_rtt: None,
             is_bad: true,
-            shared: Shared::No,
+            foreground: Foreground::Idle,
             mtu: MTU,
         };
         BlockSize::FromLink.bytes(Transport::Udp, 128, link)
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn blocks_fill_the_packets_of_the_path() {
-        for (mtu, shared, frames, packets, of) in [
+        for (mtu, foreground, frames, packets, of) in [
             (1420, false, 4, 4, 1400),
             (4292, false, 4, 2, 4272),
             (4292, true, 4, 1, 4272),
@@ -237,7 +237,11 @@ mod tests {
             (65_536, false, 4, 4, 1480),
             (0, false, 4, 4, 1480),
         ] {
-            let link = PathView { mtu, shared: if shared { Shared::Now } else { Shared::No }, ..unknown(None, false) };
+            let link = PathView {
+                mtu,
+                foreground: if foreground { Foreground::Active } else { Foreground::Idle },
+                ..unknown(None, false)
+            };
             let message = from_frames(frames, 128, link) + 128 + UDP_HEADER;
             assert_eq!(message.div_ceil(of), packets, "{mtu}: {message}");
             assert!(message + 4 > packets * of, "{mtu}: {message}");
@@ -246,18 +250,18 @@ mod tests {
 
     #[test]
     fn blocks_are_long_above_a_retransmitting_link() {
-        for (trip_ms, is_bad, shared, mtu, packets) in [
-            (7, false, Shared::No, 4292, 6),
-            (7, false, Shared::Lately, 4292, 3),
-            (7, false, Shared::Now, 4292, 1),
-            (7, true, Shared::No, 4292, 2),
-            (100, false, Shared::No, 4292, 2),
-            (7, false, Shared::No, 1420, 4),
+        for (trip_ms, is_bad, foreground, mtu, packets) in [
+            (7, false, Foreground::Idle, 4292, 6),
+            (7, false, Foreground::Recent, 4292, 3),
+            (7, false, Foreground::Active, 4292, 1),
+            (7, true, Foreground::Idle, 4292, 2),
+            (100, false, Foreground::Idle, 4292, 2),
+            (7, false, Foreground::Idle, 1420, 4),
         ] {
             let frame_time = Some(Duration::from_millis(12));
-            let link = PathView { frame_time, mtu, shared, ..unknown(Some(trip_ms), is_bad) };
+            let link = PathView { frame_time, mtu, foreground, ..unknown(Some(trip_ms), is_bad) };
             let message = BlockSize::FromLink.bytes(Transport::Udp, 128, link) + 128 + UDP_HEADER;
-            assert_eq!(message.div_ceil((mtu - IP_HEADER) & !7), packets, "{trip_ms} {is_bad} {shared:?} {mtu}");
+            assert_eq!(message.div_ceil((mtu - IP_HEADER) & !7), packets, "{trip_ms} {is_bad} {foreground:?} {mtu}");
         }
     }
 
@@ -269,13 +273,13 @@ mod tests {
 
     #[test]
     fn tcp_blocks_follow_the_rate() {
-        let at = |us, shared| {
+        let at = |us, foreground| {
             let link = PathView {
                 frame_time: Some(Duration::from_micros(us)),
                 burst_interval: Duration::from_secs(1),
-                trip: None,
+                min_rtt: None,
                 is_bad: false,
-                shared: if shared { Shared::Now } else { Shared::No },
+                foreground: if foreground { Foreground::Active } else { Foreground::Idle },
                 mtu: MTU,
             };
             BlockSize::FromLink.bytes(Transport::Tcp, 128, link)

@@ -35,13 +35,13 @@ const TIMES_LATER: u32 = 5;
 const TRIED: Duration = Duration::from_secs(4);
 const TRIED_LATER: Duration = Duration::from_secs(12);
 
-/// The same where the receiver may have no room: [`RoomSuspicion::Soon`] and [`RoomSuspicion::Slowly`].
+/// The same where the receiver may have no room: [`RoomGuess::Soon`] and [`RoomGuess::Slowly`].
 const TRIED_NOW: Duration = Duration::from_secs(1);
 const TRIED_NOW_LATE: Duration = Duration::from_secs(6);
 
 /// How soon a receiver is assumed to have no room for fragments. A slow server looks the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum RoomSuspicion {
+pub(crate) enum RoomGuess {
     /// Never: the block size is fixed.
     Never,
     /// Late: retransmissions were spurious lately.
@@ -62,11 +62,11 @@ struct PathDirection {
 #[derive(Debug, Default)]
 pub(crate) struct PmtuBlackhole {
     /// Requests and replies, by length.
-    ways: [[PathDirection; 2]; DATAGRAM_SIZES.len()],
+    directions: [[PathDirection; 2]; DATAGRAM_SIZES.len()],
     /// Number of lengths above which messages are dropped.
     steps: usize,
     /// When the receiver seemed to have no room for fragments, if none got through since.
-    crammed: Option<Time>,
+    no_room_since: Option<Time>,
     /// The assumption was wrong once.
     is_disproved: bool,
 }
@@ -90,17 +90,17 @@ impl PmtuBlackhole {
     /// `call` was answered at `now` by `reply` bytes.
     pub(crate) fn on_answer(&mut self, now: Time, call: &PendingCall, reply: usize) {
         let got = lengths(call, u32::try_from(reply).unwrap_or(u32::MAX));
-        for (ways, most) in self.ways.iter_mut().zip(DATAGRAM_SIZES) {
-            for (way, _) in ways.iter_mut().zip(got).filter(|(_, length)| *length > most) {
+        for (directions, most) in self.directions.iter_mut().zip(DATAGRAM_SIZES) {
+            for (way, _) in directions.iter_mut().zip(got).filter(|(_, length)| *length > most) {
                 *way = PathDirection { lost: 0, passed: Some(now) };
-                self.crammed = None;
+                self.no_room_since = None;
             }
         }
     }
 
     /// Whether the receiver seems to have no room for fragments.
-    pub(crate) fn are_crammed(&self) -> bool {
-        self.crammed.is_some()
+    pub(crate) fn lacks_room(&self) -> bool {
+        self.no_room_since.is_some()
     }
 
     /// A request that had failed was answered: drops the assumption.
@@ -110,31 +110,31 @@ impl PmtuBlackhole {
 
     /// A transmission of `call` was lost at `now`. Returns whether the receiver seems to have no room for fragments, by
     /// `guess`.
-    pub(crate) fn on_loss(&mut self, now: Time, call: &PendingCall, sent: Transmission, guess: RoomSuspicion) -> bool {
+    pub(crate) fn on_loss(&mut self, now: Time, call: &PendingCall, sent: Transmission, guess: RoomGuess) -> bool {
         if self.is_disproved {
             return false;
         }
         let lost = lengths(call, reply_of(call));
         let mut dropped = None;
-        let mut is_crammed = false;
-        for (step, (ways, most)) in self.ways.iter_mut().zip(DATAGRAM_SIZES).enumerate().skip(self.steps) {
-            for (way, _) in ways.iter_mut().zip(lost).filter(|(_, length)| *length > most) {
+        let mut lacks_room = false;
+        for (step, (directions, most)) in self.directions.iter_mut().zip(DATAGRAM_SIZES).enumerate().skip(self.steps) {
+            for (way, _) in directions.iter_mut().zip(lost).filter(|(_, length)| *length > most) {
                 way.lost = way.lost.saturating_add(1);
                 // Again, and nothing got through between: no lack of room.
-                let is_again = self.crammed.is_some_and(|t| call.submitted > t);
-                let is_now = step == 0 && way.is_shut_now(now, call, sent, guess);
-                if way.is_shut(now, call, sent) || is_now && is_again {
+                let is_again = self.no_room_since.is_some_and(|t| call.submitted > t);
+                let is_now = step == 0 && way.is_dropping_now(now, call, sent, guess);
+                if way.is_dropping(now, call, sent) || is_now && is_again {
                     dropped = dropped.or(Some(step));
-                } else if is_now && self.crammed.is_none() {
-                    (is_crammed, self.crammed) = (true, Some(now));
+                } else if is_now && self.no_room_since.is_none() {
+                    (lacks_room, self.no_room_since) = (true, Some(now));
                 }
             }
         }
         if let Some(step) = dropped {
             // Nothing is known of shorter messages: the same losses do not count twice.
-            (self.steps, self.ways) = (step + 1, Default::default());
+            (self.steps, self.directions) = (step + 1, Default::default());
         }
-        is_crammed
+        lacks_room
     }
 }
 
@@ -145,7 +145,7 @@ pub(crate) fn is_longer(call: &PendingCall, most: u32) -> bool {
 
 impl PathDirection {
     /// Whether nothing gets through, now that `call` was lost once more.
-    fn is_shut(&self, now: Time, call: &PendingCall, sent: Transmission) -> bool {
+    fn is_dropping(&self, now: Time, call: &PendingCall, sent: Transmission) -> bool {
         let (row, times, tried) = match self.passed {
             Some(_) => (ROW_LATER, TIMES_LATER, TRIED_LATER),
             None => (ROW, TIMES, TRIED),
@@ -155,13 +155,13 @@ impl PathDirection {
     }
 
     /// Whether nothing gets through for the moment.
-    fn is_shut_now(&self, now: Time, call: &PendingCall, sent: Transmission, guess: RoomSuspicion) -> bool {
+    fn is_dropping_now(&self, now: Time, call: &PendingCall, sent: Transmission, guess: RoomGuess) -> bool {
         let tried = match guess {
-            RoomSuspicion::Never => return false,
+            RoomGuess::Never => return false,
             // A synchronous WRITE takes as long as the disk does.
             _ if call.syncs => TRIED_LATER,
-            RoomSuspicion::Slowly => TRIED_NOW_LATE,
-            RoomSuspicion::Soon => TRIED_NOW,
+            RoomGuess::Slowly => TRIED_NOW_LATE,
+            RoomGuess::Soon => TRIED_NOW,
         };
         let nothing = self.passed.is_some_and(|t| now.since(t) >= tried);
         nothing && self.lost >= ROW && sent.retries + 1 >= TIMES

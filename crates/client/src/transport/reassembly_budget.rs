@@ -94,27 +94,27 @@ mod tests {
             (&[(7, 1), (8, 1)], 0),
         ];
         for (lost, frames) in cases {
-            let mut remains = ReassemblyBudget::default();
-            remains.on_losses(Time::ZERO, lost);
-            assert_eq!(remains.seconds.iter().map(|s| s.1).sum::<u64>(), frames * FRAME, "{lost:?}");
+            let mut reassembly = ReassemblyBudget::default();
+            reassembly.on_losses(Time::ZERO, lost);
+            assert_eq!(reassembly.seconds.iter().map(|s| s.1).sum::<u64>(), frames * FRAME, "{lost:?}");
         }
     }
 
     #[test]
     fn budget_is_used_up_while_fragments_are_kept() {
-        let mut remains = ReassemblyBudget::default();
+        let mut reassembly = ReassemblyBudget::default();
         let at = |s| Time::ZERO + Duration::from_secs(s);
         for n in 0..200 {
-            assert!(!remains.is_full(at(n / 10)), "after {n}");
-            remains.on_losses(at(n / 10), &[(2 * n, 3)]);
+            assert!(!reassembly.is_full(at(n / 10)), "after {n}");
+            reassembly.on_losses(at(n / 10), &[(2 * n, 3)]);
         }
-        (200..230).for_each(|n| remains.on_losses(at(20), &[(2 * n, 3)]));
-        assert!(remains.is_full(at(30)) && !remains.is_full(at(31)));
-        remains.fill(at(40));
-        assert!(remains.is_full(at(70)) && !remains.is_full(at(71)));
+        (200..230).for_each(|n| reassembly.on_losses(at(20), &[(2 * n, 3)]));
+        assert!(reassembly.is_full(at(30)) && !reassembly.is_full(at(31)));
+        reassembly.fill(at(40));
+        assert!(reassembly.is_full(at(70)) && !reassembly.is_full(at(71)));
         for s in 0..1000 {
-            remains.on_losses(at(100 + s), &[(2 * s, 12)]);
+            reassembly.on_losses(at(100 + s), &[(2 * s, 12)]);
         }
-        assert!(remains.seconds.len() <= 32, "{}", remains.seconds.len());
+        assert!(reassembly.seconds.len() <= 32, "{}", reassembly.seconds.len());
     }
 }

@@ -117,18 +117,18 @@ impl Session {
     }
 
     /// Datagrams finish a file that streams did not.
-    pub(crate) fn recall(&self) {
-        self.shared().lock().core.recall(self.shared().now());
+    pub(crate) fn restore_path(&self) {
+        self.shared().lock().core.restore_path(self.shared().now());
     }
 
     /// Bytes of such a READ over UDP, at most `max`: single packets, for frames are lost independently and the end is
     /// awaited.
-    pub(crate) fn read_rescue(&self, max: u32) -> u32 {
+    pub(crate) fn read_tail(&self, max: u32) -> u32 {
         self.shared().lock().core.read_packet(max)
     }
 
     /// Bytes of such a WRITE to `fh` over UDP.
-    pub(crate) fn write_rescue(&self, fh: &Fh, max: u32) -> u32 {
+    pub(crate) fn write_tail(&self, fh: &Fh, max: u32) -> u32 {
         self.shared().lock().core.write_packet(fh, max)
     }
 
@@ -303,13 +303,13 @@ impl Session {
     }
 
     /// Minimum RTT of small calls.
-    pub fn small_trip(&self) -> Option<Duration> {
-        self.shared().lock().core.small_trip()
+    pub fn min_rtt(&self) -> Option<Duration> {
+        self.shared().lock().core.min_rtt()
     }
 
     /// Congestion window and smoothed RTT, for display.
     pub fn pace(&self) -> (u32, Option<Duration>) {
         let state = self.shared().lock();
-        (state.core.window(), state.core.round_trip())
+        (state.core.window(), state.core.smoothed_rtt())
     }
 }

@@ -52,12 +52,12 @@ pub async fn receive(
 ) -> Result<Downloaded, ClientError> {
     let mut left = range.end.saturating_sub(range.start);
     let mut file = Download::new(fh, range);
-    let mut flying = PiecesInFlight::new(session, false);
+    let mut in_flight = PiecesInFlight::new(session, false);
     let mut refused = DeferredPieces::new(session.later());
     while !file.is_done() {
         let now = Instant::now();
         let (mut is_last, mut closed_until) = (false, None);
-        while let Some(connection) = flying.connection_with_room() {
+        while let Some(connection) = in_flight.connection_with_room() {
             closed_until = session.closed_until(now);
             if closed_until.is_some() {
                 break;
@@ -67,18 +67,18 @@ pub async fn receive(
                 None if refused.is_held() => break,
                 None => {}
             }
-            let block = match flying.is_rescue() {
-                true => session.read_rescue(limits.read_max),
-                false => flying.block(&connection, session.read_block(&connection, limits.read_max), left),
+            let block = match in_flight.uses_datagrams() {
+                true => session.read_tail(limits.read_max),
+                false => in_flight.block(&connection, session.read_block(&connection, limits.read_max), left),
             };
             let Some((piece, call)) = file.poll(block) else {
                 is_last = refused.is_empty();
                 break;
             };
             session.take(now, piece.end - piece.start);
-            flying.push(piece, &connection, call)?;
+            in_flight.push(piece, &connection, call)?;
         }
-        match or_open(closed_until, refused.or_due(now, flying.next(is_last))).await? {
+        match or_open(closed_until, refused.or_due(now, in_flight.next(is_last))).await? {
             None => {}
             Some((piece, Some(Answer::Nfs(Reply::Read(Err(fail)))))) if JukeboxRetry::is(fail.status) => {
                 refused.push(piece, Instant::now())?;

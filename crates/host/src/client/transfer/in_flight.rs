@@ -41,7 +41,7 @@ pub(crate) struct PiecesInFlight<'s> {
     session: &'s Session,
     calls: VecDeque<Call>,
     /// A stream stalled at the end of the file: datagrams carry the rest, for their losses are found sooner.
-    is_rescue: bool,
+    uses_datagrams: bool,
     /// Replies are short: while a stream carries a request, nothing is received.
     is_upload: bool,
     /// Bytes answered since `began`.
@@ -54,7 +54,7 @@ impl<'s> PiecesInFlight<'s> {
         PiecesInFlight {
             session,
             calls: VecDeque::new(),
-            is_rescue: false,
+            uses_datagrams: false,
             is_upload,
             answered: 0,
             began: Instant::now(),
@@ -66,14 +66,14 @@ impl<'s> PiecesInFlight<'s> {
     }
 
     /// Whether datagrams carry the rest.
-    pub(crate) fn is_rescue(&self) -> bool {
-        self.is_rescue
+    pub(crate) fn uses_datagrams(&self) -> bool {
+        self.uses_datagrams
     }
 
     /// A connection with room for the next request.
     pub(crate) fn connection_with_room(&self) -> Option<Arc<Connection>> {
         let first = self.calls.is_empty();
-        if self.is_rescue {
+        if self.uses_datagrams {
             let own = self.session.own_connection();
             return (own.room() > 0 || first).then(|| own.clone());
         }
@@ -130,9 +130,9 @@ impl<'s> PiecesInFlight<'s> {
             if let Ok(answered) = tokio::time::timeout(left, AnyOf(&mut self.calls)).await {
                 break answered;
             }
-            if self.give_up_silent() && !self.is_rescue {
-                self.is_rescue = true;
-                self.session.recall();
+            if self.give_up_silent() && !self.uses_datagrams {
+                self.uses_datagrams = true;
+                self.session.restore_path();
             }
         };
         let Some(Call { piece, connection, .. }) = self.calls.remove(i) else { return Err(ClientError::Closed) };
@@ -177,7 +177,7 @@ impl<'s> PiecesInFlight<'s> {
         let beside = self.calls.iter().map(|c| &c.connection).filter(|l| self.session.is_parallel_stream(l));
         beside.map(move |connection| {
             let core = &connection.shared.lock().core;
-            let most = STALL + core.round_trip().unwrap_or(STALL) * 2;
+            let most = STALL + core.smoothed_rtt().unwrap_or(STALL) * 2;
             (connection, idle.min(most.saturating_sub(core.silence(connection.shared.now()))))
         })
     }

@@ -90,7 +90,7 @@ pub async fn send(
     while !sending.file.is_done() {
         let now = Instant::now();
         let is_last = sending.ask(now)?;
-        let answer = sending.refused.or_due(now, sending.flying.next(is_last));
+        let answer = sending.refused.or_due(now, sending.in_flight.next(is_last));
         let answer = or_open(sending.closed_until, answer);
         tokio::select! {
             () = sending.progress.stopped() => {
@@ -112,7 +112,7 @@ struct Sending<'s, P> {
     limits: Limits,
     progress: &'s mut P,
     file: Upload,
-    flying: PiecesInFlight<'s>,
+    in_flight: PiecesInFlight<'s>,
     refused: DeferredPieces,
     /// Bytes not acknowledged.
     left: u64,
@@ -138,7 +138,7 @@ impl<'s, P: Progress> Sending<'s, P> {
             progress,
             left: ranges.iter().map(|range| range.end - range.start).sum(),
             file: to_write(fh, ranges),
-            flying: PiecesInFlight::new(session, true),
+            in_flight: PiecesInFlight::new(session, true),
             refused: DeferredPieces::new(session.later()),
             closed_until: None,
             committed: Instant::now(),
@@ -153,7 +153,7 @@ impl<'s, P: Progress> Sending<'s, P> {
         let is_last = self.ask_writes(tail, now)?;
         // Not shortly before the end: the last COMMIT would have to wait for this one.
         let (every, left) = (self.commit_every, self.left);
-        if self.committed.elapsed() >= every && left > 3 * tail && self.flying.takes(left) > every {
+        if self.committed.elapsed() >= every && left > 3 * tail && self.in_flight.takes(left) > every {
             self.file.commit_soon();
         }
         self.ask_commit(now)?;
@@ -162,7 +162,7 @@ impl<'s, P: Progress> Sending<'s, P> {
 
     fn ask_writes(&mut self, tail: u64, now: Instant) -> Result<bool, ClientError> {
         self.closed_until = None;
-        while let Some(connection) = self.flying.connection_with_room() {
+        while let Some(connection) = self.in_flight.connection_with_room() {
             self.closed_until = self.session.closed_until(now);
             if self.closed_until.is_some() {
                 return Ok(false);
@@ -179,7 +179,7 @@ impl<'s, P: Progress> Sending<'s, P> {
             };
             let call = write(&self.file, &piece, self.progress)?;
             self.session.take(now, piece.end - piece.start);
-            self.flying.push(piece, &connection, call)?;
+            self.in_flight.push(piece, &connection, call)?;
         }
         Ok(false)
     }
@@ -187,21 +187,21 @@ impl<'s, P: Progress> Sending<'s, P> {
     /// Bytes of a WRITE over `connection`.
     fn block(&self, connection: &Arc<Connection>) -> u32 {
         let (fh, max) = (self.file.fh(), self.limits.write_max);
-        match self.flying.is_rescue() {
-            true => self.session.write_rescue(fh, max),
-            false => self.flying.block(connection, self.session.write_block(connection, fh, max), self.left),
+        match self.in_flight.uses_datagrams() {
+            true => self.session.write_tail(fh, max),
+            false => self.in_flight.block(connection, self.session.write_block(connection, fh, max), self.left),
         }
     }
 
     /// Sends a COMMIT if one is due.
     fn ask_commit(&mut self, now: Instant) -> Result<(), ClientError> {
         if self.refused.take_due_commit(now) {
-            self.flying.push(0..0, self.session.own_connection(), commit_all(&self.file))?;
+            self.in_flight.push(0..0, self.session.own_connection(), commit_all(&self.file))?;
         }
         if let Some(commit) = self.file.poll_commit() {
             (self.committed, self.commit_every) = (now, (self.commit_every * 2).min(COMMIT_EVERY.1));
-            let connection = self.flying.commit_connection(self.left == 0);
-            self.flying.push(0..0, &connection, commit)?;
+            let connection = self.in_flight.commit_connection(self.left == 0);
+            self.in_flight.push(0..0, &connection, commit)?;
         }
         Ok(())
     }
@@ -234,7 +234,7 @@ impl<'s, P: Progress> Sending<'s, P> {
             }
             Some(_) => return Err(ClientError::Closed),
             None if piece.is_empty() => {
-                self.flying.push(piece, self.session.own_connection(), commit_all(&self.file))?
+                self.in_flight.push(piece, self.session.own_connection(), commit_all(&self.file))?
             }
             None => self.file.put_back(piece),
         }
@@ -253,10 +253,10 @@ impl<'s, P: Progress> Sending<'s, P> {
         loop {
             self.file.commit_soon();
             self.ask_commit(Instant::now())?;
-            if !self.file.wants_commit() || self.flying.is_empty() {
+            if !self.file.wants_commit() || self.in_flight.is_empty() {
                 break;
             }
-            let Ok(answer) = timeout_at(until, self.flying.next(false)).await else { break };
+            let Ok(answer) = timeout_at(until, self.in_flight.next(false)).await else { break };
             let (piece, answer) = answer?;
             self.take(piece, answer)?;
         }

@@ -237,7 +237,7 @@ pub(crate) async fn idle(shared: &SharedCore, pause: Duration) {
 /// Replaces a connection, from the same `port` if possible: servers such as Linux's recognise duplicates by address and
 /// port.
 async fn reconnect(shared: &SharedCore, server: SocketAddr, port: Option<u16>, way: &mut Reconnection) -> TcpStream {
-    let trip = shared.lock().core.round_trip().unwrap_or_default();
+    let trip = shared.lock().core.smoothed_rtt().unwrap_or_default();
     way.was_asked = false;
     if !way.asks_first
         && let Some(stream) = beside_timers(shared, unasked_connection(server, trip, port)).await
@@ -341,7 +341,7 @@ async fn serve_stream(
                 put(&mut out, &shared.lock().core.ask(shared.now()));
             }
             () = at(shared, doubt), if second.is_none() && !shared.is_beside => {
-                let trip = shared.lock().core.round_trip().unwrap_or_default();
+                let trip = shared.lock().core.smoothed_rtt().unwrap_or_default();
                 // The present one still has its port.
                 second = Some(Box::pin(answering_connection(peer.addr, trip, None)));
             }

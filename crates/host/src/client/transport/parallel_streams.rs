@@ -116,9 +116,9 @@ impl ParallelStreams {
         if core.drops_fragments() {
             return !core.drops_packets();
         }
-        let is_slow = core.round_trip().is_some_and(|trip| trip > TRIP_MAX);
+        let is_slow = core.smoothed_rtt().is_some_and(|trip| trip > TRIP_MAX);
         let Some(loss) = core.loss().filter(|loss| STREAMS_LOSS.contains(loss)) else { return false };
-        let trip = core.small_trip().unwrap_or_default();
+        let trip = core.min_rtt().unwrap_or_default();
         !core.is_far() && !is_slow && core.frames_per_second().is_some_and(|path| can_fill(path, loss, trip))
     }
 
@@ -136,7 +136,7 @@ impl ParallelStreams {
             if missing == 0 || core.is_held() || !Self::is_for(core) {
                 return;
             }
-            core.set_aside(connection.shared.now(), state.connections.len());
+            core.save_path(connection.shared.now(), state.connections.len());
         }
         let seeds = state.draw(missing as u64);
         state.not_before = Some(now + PAUSE);
