@@ -336,6 +336,8 @@ fn a_host_that_keeps_its_connections_busy_keeps_no_other_out() {
     for tcp in &mut crowd {
         tcp.mount("/");
     }
+    // A connection is not idle while the thread that sent its reply still holds the permit.
+    wait_until(&serving, |s| s.under_way == 0);
     let mut others = Vec::new();
     for quietest in &mut crowd[..2] {
         let mut other = Tcp::connect(addr);

@@ -8,7 +8,7 @@ use remora_vfs::Vfs;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::server::shards::dispatcher::Dispatcher;
+use crate::server::net::context::NetContext;
 
 /// How often.
 const EVERY: Duration = Duration::from_secs(10);
@@ -18,12 +18,12 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const BEHIND_MAX: usize = 64;
 
 /// Looks after the exports, one after the other.
-pub(crate) async fn run(dispatcher: Arc<Dispatcher>) {
+pub(crate) async fn run(context: Arc<NetContext>) {
     let (mut turn, mut behind) = (interval(EVERY), Behind::default());
     turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         turn.tick().await;
-        let all: Vec<Arc<dyn Vfs>> = dispatcher.exports().iter().map(|export| export.vfs.clone()).collect();
+        let all: Vec<Arc<dyn Vfs>> = context.exports().iter().map(|export| export.vfs.clone()).collect();
         for vfs in all {
             let which = Arc::as_ptr(&vfs).cast::<()>() as usize;
             behind.look_after(which, move || vfs.tidy()).await;

@@ -7,26 +7,29 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use remora_atp::session::PublicKey;
-use remora_server::{Exports, Programs};
+use remora_server::{Exports, Programs, Server};
 use remora_wire::rpcbind::{self, Netid, Service};
 use remora_wire::{mount, nfs2, nfs3, portmap};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::AbortHandle;
 
+use super::descriptors::Descriptors;
+use super::export_upkeep;
 use crate::atp::AtpEndpoint;
-use crate::server::executor::Pool;
-use crate::server::lifecycle::descriptors::Descriptors;
-use crate::server::lifecycle::export_upkeep;
+use crate::server::executor::{ExecutorQueue, Pool};
+use crate::server::net::context::NetContext;
 use crate::server::net::udp::{self, DatagramSocket};
 use crate::server::net::{accept, atp, listen_sockets};
-use crate::server::options::{Options, StartError};
+use crate::server::options::{Objects, Options, StartError};
 use crate::server::shards::dispatcher::Dispatcher;
-use crate::server::statistics::Snapshot;
+use crate::server::statistics::{Counters, Snapshot};
 
 /// A server at work. Dropping it ends it at once; see [`Serving::shutdown`] for better.
 pub struct Serving {
-    dispatcher: Arc<Dispatcher>,
+    context: Arc<NetContext>,
+    jobs: Arc<ExecutorQueue>,
+    sockets: Vec<Arc<DatagramSocket>>,
     threads: Threads,
     executors: Vec<JoinHandle<()>>,
     /// The tasks that let requests in by datagram and connections by listener.
@@ -41,7 +44,7 @@ pub struct Serving {
 
 /// A server's numbers, for whoever does not own the server.
 #[derive(Clone)]
-pub struct Watch(Arc<Dispatcher>);
+pub struct Watch(Arc<NetContext>);
 
 impl Watch {
     /// The server in numbers.
@@ -75,40 +78,83 @@ impl Serving {
 
         let threads = Threads::start(options.socket_threads).map_err(StartError::Threads)?;
         let runtime = threads.handle.clone();
-        let context = runtime.enter();
+        let entered = runtime.enter();
         let mut addrs: Vec<SocketAddr> = pairs.iter().map(|p| p.addr).collect();
         let (mut listeners, mut sockets) = (Vec::new(), Vec::new());
         for (pair, (_, programs)) in pairs.into_iter().zip(doors) {
             let failed = |protocol| move |e| StartError::bind(pair.addr, protocol, e);
             listeners.push((TcpListener::from_std(pair.tcp).map_err(failed("TCP"))?, programs));
             if let Some(udp) = pair.udp {
-                sockets.push(DatagramSocket::new(udp, programs).map_err(failed("UDP"))?);
+                sockets.push(Arc::new(DatagramSocket::new(udp, programs).map_err(failed("UDP"))?));
             }
         }
         let portmap_addr = options.portmap_listen.and_then(|_| addrs.pop());
         let mount_addr = options.mount_listen.and_then(|_| addrs.pop());
-        let dispatcher = Arc::new(Dispatcher::new(options.core, seed, (limits, options.queueing), sockets, |core| {
+        let counters = Arc::new(Counters::default());
+        let jobs = Arc::new(ExecutorQueue::new(options.queueing));
+        let (core_limits, exports) = (options.core.limits, options.core.exports.clone());
+        let prepare = |core: &mut Server| {
             if let Some(at) = portmap_addr {
                 let list = services(&addrs, mount_addr).into_iter().chain(portmapper(at));
                 core.set_portmap(list.filter(|service| is_served(service.netid, options.udp)).collect());
             }
-        }));
-        let io_max = dispatcher.core_limits.stream_io_max;
+        };
+        let dispatcher = Arc::new(Dispatcher::new(options.core, seed, jobs.clone(), counters.clone(), prepare));
+        let context = Arc::new(NetContext::new(dispatcher, counters, limits, core_limits, exports));
+        context.set_connections_fitting(descriptors.connections_at_least());
         let (executors, intake, objects) = (Vec::new(), Vec::new(), None);
-        // From here on whatever fails ends what has been started.
-        let mut serving =
-            Serving { dispatcher, threads, executors, intake, addrs, mount_addr, portmap_addr, descriptors, objects };
-        serving.dispatcher.fit_connections(descriptors);
-        let dispatcher = &serving.dispatcher;
-        let (jobs, threads) = (dispatcher.jobs.clone(), options.executor_threads);
-        let pool = Pool::start(jobs, dispatcher.clone(), dispatcher.clock, threads, options.executor_threads_more);
-        serving.executors = pool.map_err(StartError::Threads)?;
-        serving.objects = options.objects.map(|o| atp::bind(o, io_max)).transpose()?;
-        serving.intake = start_intake(dispatcher, &runtime, listeners);
-        let objects = serving.objects.clone().map(|o| runtime.spawn(atp::run(dispatcher.clone(), o)).abort_handle());
-        serving.intake.extend(objects);
-        drop(context);
+        // From here on an error ends what has been started.
+        let mut serving = Serving {
+            context,
+            jobs,
+            sockets,
+            threads,
+            executors,
+            intake,
+            addrs,
+            mount_addr,
+            portmap_addr,
+            descriptors,
+            objects,
+        };
+        let (n, extra_max) = (options.executor_threads, options.executor_threads_more);
+        serving.start_executors(n, extra_max).map_err(StartError::Threads)?;
+        serving.start_tasks(&runtime, listeners, options.objects)?;
+        drop(entered);
         Ok(serving)
+    }
+
+    /// Starts the executor's threads.
+    fn start_executors(&mut self, n: usize, extra_max: usize) -> io::Result<()> {
+        let dispatcher = self.context.dispatcher.clone();
+        let clock = dispatcher.clock;
+        self.executors = Pool::start(self.jobs.clone(), dispatcher, clock, n, extra_max)?;
+        Ok(())
+    }
+
+    /// Starts the tasks of the sockets.
+    fn start_tasks(
+        &mut self,
+        runtime: &Handle,
+        listeners: Vec<(TcpListener, Programs)>,
+        objects: Option<Objects>,
+    ) -> Result<(), StartError> {
+        let context = &self.context;
+        if let Some(options) = objects {
+            let endpoint = atp::bind(options, context.core_limits.stream_io_max)?;
+            self.objects = Some(endpoint.clone());
+            self.intake.push(runtime.spawn(atp::run(context.clone(), endpoint)).abort_handle());
+        }
+        let dispatcher = context.dispatcher.clone();
+        runtime.spawn(async move { dispatcher.run_timer().await });
+        for socket in &self.sockets {
+            self.intake.push(runtime.spawn(udp::run(context.clone(), socket.clone())).abort_handle());
+        }
+        for (listener, programs) in listeners {
+            self.intake.push(runtime.spawn(accept::run(context.clone(), listener, programs)).abort_handle());
+        }
+        self.intake.push(runtime.spawn(export_upkeep::run(context.clone())).abort_handle());
+        Ok(())
     }
 
     /// Where it listens, in the order of [`Options::listen`], with the ports it got.
@@ -140,13 +186,13 @@ impl Serving {
 
     /// Whether it serves over UDP.
     pub fn has_udp(&self) -> bool {
-        !self.dispatcher.sockets.is_empty()
+        !self.sockets.is_empty()
     }
 
     /// Most TCP connections it takes: fewer than asked for where the process may not open
     /// as many files.
     pub fn connections_max(&self) -> usize {
-        self.dispatcher.connections_max()
+        self.context.connections_max()
     }
 
     /// Most files the process may have open.
@@ -157,37 +203,38 @@ impl Serving {
     /// Serves `exports` from now on, without a pause: requests under way end as they began, and the
     /// next ones meet the new exports. Ends the connections of peers that may use their first export now, or none any more.
     pub fn set_exports(&self, exports: Arc<Exports>) {
-        self.dispatcher.set_exports(&exports);
-        self.dispatcher.fit_connections(self.descriptors.with_exports(exports.iter().count()));
+        self.context.set_exports(&exports);
+        let descriptors = self.descriptors.with_exports(exports.iter().count());
+        self.context.set_connections_fitting(descriptors.connections_at_least());
     }
 
     /// The server in numbers.
     pub fn stats(&self) -> Snapshot {
-        self.dispatcher.snapshot()
+        self.context.snapshot()
     }
 
     /// Somebody who may look at the numbers for as long as they like.
     pub fn watch(&self) -> Watch {
-        Watch(self.dispatcher.clone())
+        Watch(self.context.clone())
     }
 
     /// Lets nothing more in, waits until what came in is answered, for at most
     /// [`Limits::shutdown_max`](crate::server::Limits::shutdown_max), and ends. Blocks.
     pub fn shutdown(mut self) -> Shutdown {
-        let until = Instant::now() + self.dispatcher.limits.shutdown_max;
+        let until = Instant::now() + self.context.limits.shutdown_max;
         self.intake.iter().for_each(AbortHandle::abort);
         // What fetches requests does not end at once, and may fetch a few more. Connections are asked again each
         // time: one may have been on its way in.
         while {
-            self.dispatcher.stop_connections();
+            self.context.dispatcher.stop_connections();
             let fetches = !self.intake.iter().all(AbortHandle::is_finished);
-            fetches || self.dispatcher.connections() > 0 || self.dispatcher.admission.under_way() > 0
+            fetches || self.context.connections() > 0 || self.context.admission.under_way() > 0
         } && Instant::now() < until
         {
             std::thread::sleep(Duration::from_millis(2));
         }
-        let abandoned = self.dispatcher.admission.under_way();
-        self.dispatcher.jobs.close();
+        let abandoned = self.context.admission.under_way();
+        self.jobs.close();
         if let Some(runtime) = self.threads.runtime.take() {
             runtime.shutdown_timeout(Duration::from_secs(1));
         }
@@ -201,7 +248,7 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        self.dispatcher.jobs.close();
+        self.jobs.close();
     }
 }
 
@@ -272,20 +319,4 @@ fn over_all(prog: u32, vers: u32, at: SocketAddr) -> impl Iterator<Item = Servic
     let v6 = at.ip().to_canonical().is_ipv6().then_some(([Netid::Tcp6, Netid::Udp6], at));
     let families = v4.into_iter().chain(v6);
     families.flat_map(move |(netids, at)| netids.map(|netid| Service { prog, vers, netid, at }))
-}
-
-fn start_intake(
-    dispatcher: &Arc<Dispatcher>,
-    runtime: &Handle,
-    listeners: Vec<(TcpListener, Programs)>,
-) -> Vec<AbortHandle> {
-    let timer = dispatcher.clone();
-    runtime.spawn(async move { timer.run_timer().await });
-    let datagrams =
-        (0..dispatcher.sockets.len()).map(|i| runtime.spawn(udp::run(dispatcher.clone(), i)).abort_handle());
-    let accept =
-        |(listener, programs)| runtime.spawn(accept::run(dispatcher.clone(), listener, programs)).abort_handle();
-    let streams = listeners.into_iter().map(accept);
-    let upkeep = runtime.spawn(export_upkeep::run(dispatcher.clone())).abort_handle();
-    datagrams.chain(streams).chain([upkeep]).collect()
 }

@@ -14,7 +14,7 @@
 //! one, which a single forged packet would change.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{
     AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
@@ -35,14 +35,16 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::context::NetContext;
+use super::tcp_connection::RECORD_OVERHEAD;
 use crate::atp::{AtpEndpoint, AtpError, Control, Received, Remote, Settings};
 use crate::objects::priority;
+use crate::server::admission::eviction::Occupant;
 use crate::server::admission::permits::{Receiving, Share};
 use crate::server::admission::request_size;
-use crate::server::net::reply_queue::Reply;
-use crate::server::net::tcp_connection::RECORD_OVERHEAD;
 use crate::server::options::{Objects, StartError};
-use crate::server::shards::dispatcher::Dispatcher;
+use crate::server::shards::dispatcher::AdmittedRequest;
+use crate::server::shards::reply_path::{Reply, ReplyPath};
 
 /// Clients at once.
 const GUESTS_MAX: usize = 256;
@@ -119,14 +121,14 @@ pub(crate) fn bind(options: Objects, io_max: u32) -> Result<AtpEndpoint, StartEr
 }
 
 /// Lets calls in for as long as the endpoint lives.
-pub(crate) async fn run(dispatcher: Arc<Dispatcher>, endpoint: AtpEndpoint) {
+pub(crate) async fn run(context: Arc<NetContext>, endpoint: AtpEndpoint) {
     let mut entrances: HashMap<PeerId, Entrance> = HashMap::new();
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             received = endpoint.recv() => match received {
-                Ok(received) => take(&dispatcher, &mut entrances, received),
+                Ok(received) => take(&context, &mut entrances, received),
                 Err(_) => return,
             },
             notice = endpoint.notice() => if notice.is_err() {
@@ -138,36 +140,36 @@ pub(crate) async fn run(dispatcher: Arc<Dispatcher>, endpoint: AtpEndpoint) {
     }
 }
 
-fn take(dispatcher: &Arc<Dispatcher>, entrances: &mut HashMap<PeerId, Entrance>, received: Received) {
+fn take(context: &Arc<NetContext>, entrances: &mut HashMap<PeerId, Entrance>, received: Received) {
     let Received { from, object, .. } = received;
     if let Err(CallError::NotACall(_)) = CallHeader::decode(&mut Reader::new(object.clone())) {
-        dispatcher.counters.closed_bad_record.count();
+        context.counters.closed_bad_record.count();
         return from.close();
     }
     let Entrance { guest, calls } = match entrances.entry(from.id()) {
         Entry::Occupied(entrance) => entrance.into_mut(),
-        Entry::Vacant(place) => match welcome(dispatcher, from.clone()) {
+        Entry::Vacant(place) => match welcome(context, from.clone()) {
             Some(entrance) => place.insert(entrance),
             None => return,
         },
     };
-    match dispatcher.admission.try_receive(&guest.share, object.len() + CALL) {
+    match context.admission.try_receive(&guest.share, object.len() + CALL) {
         // Its task has ended: so has its connection, or will at once.
         Some(room) => drop(calls.send((object, room))),
         None => {
-            dispatcher.counters.closed_stalled.count();
+            context.counters.closed_stalled.count();
             from.close();
         }
     }
 }
 
 /// Enters a client; `None` if it has left already.
-fn welcome(dispatcher: &Arc<Dispatcher>, remote: Remote) -> Option<Entrance> {
+fn welcome(context: &Arc<NetContext>, remote: Remote) -> Option<Entrance> {
     let addr = remote.status().ok()?.came_from?;
     let (replies, outgoing) = mpsc::unbounded_channel();
     let (calls, incoming) = mpsc::unbounded_channel();
-    dispatcher.counters.accepted.count();
-    let guest = dispatcher.connect(addr, |id, share| AtpClient {
+    context.counters.accepted.count();
+    let guest = context.connect(addr, |id, share| AtpClient {
         id,
         peer: Peer::stream(addr, id),
         share,
@@ -177,80 +179,90 @@ fn welcome(dispatcher: &Arc<Dispatcher>, remote: Remote) -> Option<Entrance> {
         expected: AtomicUsize::new(0),
         stop: Notify::new(),
     });
-    tokio::spawn(serve(dispatcher.clone(), guest.clone(), incoming, outgoing));
+    tokio::spawn(serve(context.clone(), guest.clone(), incoming, outgoing));
     Some(Entrance { guest, calls })
 }
 
 async fn serve(
-    dispatcher: Arc<Dispatcher>,
+    context: Arc<NetContext>,
     guest: Arc<AtpClient>,
     calls: mpsc::UnboundedReceiver<Call>,
     replies: mpsc::UnboundedReceiver<Reply>,
 ) {
     let end = tokio::select! {
-        end = guest.read_on(&dispatcher, calls) => end,
-        end = guest.write_on(&dispatcher, replies) => end,
+        end = guest.read_on(&context, calls) => end,
+        end = guest.write_on(&context, replies) => end,
     };
     match end {
-        End::Left | End::Broken => dispatcher.counters.closed_by_client.count(),
-        End::Stalled => dispatcher.counters.closed_stalled.count(),
+        End::Left | End::Broken => context.counters.closed_by_client.count(),
+        End::Stalled => context.counters.closed_stalled.count(),
     }
-    dispatcher.disconnect(guest.id, guest.peer, false);
+    context.disconnect(guest.id, guest.peer, false);
     guest.remote.close();
 }
 
-impl AtpClient {
-    /// Its number.
-    pub(crate) fn id(&self) -> u64 {
+impl ReplyPath for AtpClient {
+    fn id(&self) -> u64 {
         self.id
     }
 
-    pub(crate) fn peer(&self) -> Peer {
+    fn peer(&self) -> Peer {
         self.peer
     }
 
-    pub(crate) fn share(&self) -> &Share {
+    fn share(&self) -> &Share {
         &self.share
     }
 
-    /// Whether its client has gone.
-    pub(crate) fn is_broken(&self) -> bool {
-        self.remote.ended().is_some()
-    }
-
-    /// Ends it once its requests are answered.
-    pub(crate) fn stop(&self) {
-        self.stop.notify_one();
-    }
-
-    /// Replies are about to come that were in the core until now, whose lock the caller has.
-    pub(crate) fn expect(&self) {
+    fn expect(&self) {
         self.expected.fetch_add(1, Relaxed);
     }
 
-    /// They are here, and handed to its task.
-    pub(crate) fn send_expected(&self, replies: Vec<Reply>) {
+    fn send(&self, replies: Vec<Reply>) {
         self.expected.fetch_add(replies.len(), Relaxed);
         for reply in replies {
-            // Its task has ended: the client is told, and asks again.
+            // Fails when the client's task has ended: the client reconnects and asks again.
             let _ = self.replies.send(reply);
         }
         self.expected.fetch_sub(1, Release);
     }
 
+    fn seems_delivered(&self) -> bool {
+        false
+    }
+
+    fn is_broken(&self) -> bool {
+        self.remote.ended().is_some()
+    }
+
+    fn stop(&self) {
+        self.stop.notify_one();
+    }
+
+    fn evict(&self) {
+        self.stop();
+    }
+
+    fn occupant(&self, _: Time, _: &BTreeSet<Peer>) -> Option<Occupant> {
+        // It shares the endpoint's descriptor.
+        None
+    }
+}
+
+impl AtpClient {
     /// Admits calls until there are no more; then waits until all is answered, and the answers have arrived.
-    async fn read_on(&self, dispatcher: &Dispatcher, mut calls: mpsc::UnboundedReceiver<Call>) -> End {
+    async fn read_on(&self, context: &NetContext, mut calls: mpsc::UnboundedReceiver<Call>) -> End {
         let admit = async {
             while let Some((call, room)) = calls.recv().await {
-                let cost = request_size::of(&call, self.share.is_stranger(), dispatcher.core_limits.stream_io_max);
-                let permit = dispatcher.admission.admit(&self.share, cost).await;
+                let cost = request_size::of(&call, self.share.is_stranger(), context.core_limits.stream_io_max);
+                let permit = context.admission.admit(&self.share, cost).await;
                 // It may have asked again elsewhere while this waited, and got its answer.
                 if self.remote.ended().is_some() {
                     break;
                 }
                 drop(room);
                 self.note(&call);
-                dispatcher.records(self.peer, Programs::All, [(call, permit)]);
+                context.dispatcher.records(self.peer, Programs::All, [AdmittedRequest { message: call, permit }]);
             }
         };
         tokio::select! {
@@ -262,8 +274,8 @@ impl AtpClient {
             self.share.room.all_free().await;
         } else {
             // Who is cut off at the end of it asks again, as whenever a server goes.
-            let answered = dispatcher.all_answered(self.peer, &self.share, || self.expected.load(Acquire) == 0);
-            let _ = timeout(dispatcher.limits.shutdown_max, answered).await;
+            let answered = context.all_answered(self.peer, &self.share, || self.expected.load(Acquire) == 0);
+            let _ = timeout(context.limits.shutdown_max, answered).await;
         }
         End::Left
     }
@@ -285,9 +297,9 @@ impl AtpClient {
     }
 
     /// Sends replies until one cannot be sent, or none moves for too long.
-    async fn write_on(&self, dispatcher: &Dispatcher, mut replies: mpsc::UnboundedReceiver<Reply>) -> End {
+    async fn write_on(&self, context: &NetContext, mut replies: mpsc::UnboundedReceiver<Reply>) -> End {
         let mut under =
-            Under { ends: JoinSet::new(), controls: BTreeMap::new(), moved: 0, since: dispatcher.clock.now() };
+            Under { ends: JoinSet::new(), controls: BTreeMap::new(), moved: 0, since: context.dispatcher.clock.now() };
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -295,7 +307,7 @@ impl AtpClient {
                 reply = replies.recv() => {
                     let Some(reply) = reply else { return End::Left };
                     let priority = priority(self.urgency(&reply.payload));
-                    if !under.send(&self.remote, reply, Options { priority, ..Options::default() }, dispatcher.clock.now()) {
+                    if !under.send(&self.remote, reply, Options { priority, ..Options::default() }, context.dispatcher.clock.now()) {
                         return End::Broken;
                     }
                 }
@@ -303,10 +315,10 @@ impl AtpClient {
                     let Ok((id, Some(Outcome::Delivered))) = end else { return End::Broken };
                     under.controls.remove(&id);
                     self.expected.fetch_sub(1, Release);
-                    under.since = dispatcher.clock.now();
+                    under.since = context.dispatcher.clock.now();
                 }
                 _ = look.tick(), if !under.controls.is_empty() => {
-                    if under.stalled_for(dispatcher.clock.now()) >= dispatcher.stall_max(&self.share) {
+                    if under.stalled_for(context.dispatcher.clock.now()) >= context.stall_max(&self.share) {
                         return End::Stalled;
                     }
                 }

@@ -1,13 +1,13 @@
 //! Sockets: they bring requests to the [shards](super::shards) and carry the replies back.
 //!
-//! [`listen_sockets`] binds, [`accept`] takes TCP connections in, [`tcp_connection`] reads records and [`reply_queue`]
+//! [`context`] is what all sockets share. [`listen_sockets`] binds, [`accept`] takes TCP connections in, [`tcp_connection`] reads records and [`reply_queue`]
 //! writes replies; [`udp`] does both for datagrams, [`atp`] for objects over ATP.
 
 pub(super) mod accept;
 pub(super) mod atp;
+pub(super) mod context;
 pub(super) mod listen_sockets;
-pub(super) mod reply_queue;
+mod reply_queue;
 mod tcp_ack;
-pub(super) mod tcp_connection;
+mod tcp_connection;
 pub(super) mod udp;
-pub(super) mod udp_routes;

@@ -20,9 +20,10 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 
+use super::tcp_ack::{acknowledged, is_all_acknowledged, is_none_overdue};
 use crate::Clock;
 use crate::server::admission::permits::Permit;
-use crate::server::net::tcp_ack::{acknowledged, is_all_acknowledged, is_none_overdue};
+use crate::server::shards::reply_path::Reply;
 use crate::tcp::{CLOSE, is_end_acknowledged, state};
 
 /// Most replies in a system call.
@@ -54,13 +55,6 @@ struct Queue {
     progress: Time,
     /// How many bytes the other end had acknowledged when it was last looked.
     acknowledged: Option<u64>,
-}
-
-/// A reply, and the permit that it is sent under.
-#[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) payload: Bytes,
-    pub(crate) permit: Option<Permit>,
 }
 
 /// What a connection's output is doing.
@@ -177,12 +171,12 @@ impl ReplyQueue {
 
     /// Whether the other end has acknowledged all that the socket was given. What waits here is not
     /// meant.
-    pub(crate) fn has_arrived(&self) -> bool {
+    pub(crate) fn is_delivered(&self) -> bool {
         is_all_acknowledged(self.socket.as_ref())
     }
 
     /// Whether it has, or will have when it comes to say so, as far as anybody can tell.
-    pub(crate) fn seems_arrived(&self) -> bool {
+    pub(crate) fn seems_delivered(&self) -> bool {
         is_none_overdue(self.socket.as_ref())
     }
 
@@ -193,7 +187,7 @@ impl ReplyQueue {
 
     /// Waits until all that the socket was given has arrived, nothing else waiting here, and says that no more will come.
     pub(crate) async fn arrive(&self) {
-        if self.has_arrived() {
+        if self.is_delivered() {
             return;
         }
         // If this fails the connection is gone.

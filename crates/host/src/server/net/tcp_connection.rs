@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Poll, ready};
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, BytesMut};
 use remora_base::{Peer, Time, host_of};
 use remora_server::Programs;
 use remora_wire::record::RecordReader;
@@ -25,12 +25,14 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::Notify;
 
+use super::context::NetContext;
+use super::reply_queue::{Flow, ReplyQueue};
 use crate::clock::timeout;
-use crate::server::admission::eviction::Holder;
-use crate::server::admission::permits::{Permit, Receiving, Share};
+use crate::server::admission::eviction::{Holder, Occupant};
+use crate::server::admission::permits::{Receiving, Share};
 use crate::server::admission::request_size;
-use crate::server::net::reply_queue::{Flow, ReplyQueue};
-use crate::server::shards::dispatcher::Dispatcher;
+use crate::server::shards::dispatcher::AdmittedRequest;
+use crate::server::shards::reply_path::{Reply, ReplyPath};
 
 /// What a thread lends for receiving, in bytes; requests up to this size need no room of
 /// their own. Of a larger one as much must have arrived before the connection takes room for it.
@@ -60,15 +62,15 @@ thread_local! {
 
 /// What others see of a connection.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct TcpConnection {
     id: u64,
     peer: Peer,
     programs: Programs,
     share: Share,
-    pub(crate) outbox: ReplyQueue,
+    replies: ReplyQueue,
     stop: Notify,
     evicted: AtomicBool,
-    /// When something last came in, in nanoseconds of the dispatcher's clock.
+    /// When something last came in, in nanoseconds of the context's clock.
     heard: AtomicU64,
 }
 
@@ -87,58 +89,73 @@ enum End {
     Stopped,
 }
 
-impl Connection {
-    /// Its number.
-    pub(crate) fn id(&self) -> u64 {
+impl ReplyPath for TcpConnection {
+    fn id(&self) -> u64 {
         self.id
     }
 
-    pub(crate) fn peer(&self) -> Peer {
+    fn peer(&self) -> Peer {
         self.peer
     }
 
-    pub(crate) fn share(&self) -> &Share {
+    fn share(&self) -> &Share {
         &self.share
     }
 
-    /// Ends it once its requests are answered.
-    pub(crate) fn stop(&self) {
+    fn expect(&self) {
+        self.replies.expect();
+    }
+
+    fn send(&self, replies: Vec<Reply>) {
+        self.replies.send_expected(replies);
+    }
+
+    fn seems_delivered(&self) -> bool {
+        self.replies.seems_delivered()
+    }
+
+    fn is_broken(&self) -> bool {
+        self.replies.is_broken()
+    }
+
+    fn stop(&self) {
         self.stop.notify_one();
     }
 
-    /// Ends it for another's sake.
-    pub(crate) fn evict(&self) {
+    fn evict(&self) {
         self.evicted.store(true, Relaxed);
         self.stop();
     }
 
-    /// Whose place it holds, and how long nothing has come in, unless something of a client's is under way or it is
-    /// `owed` a reply; `None` if it is ending for another's sake.
-    pub(crate) fn held(&self, now: Time, owed: &BTreeSet<Peer>) -> Option<(Holder, Option<Duration>)> {
-        let quiet = || now.since(Time::from_nanos(self.heard.load(Relaxed)));
-        let evicted = self.evicted.load(Relaxed);
+    fn occupant(&self, now: Time, owed: &BTreeSet<Peer>) -> Option<Occupant> {
+        if self.evicted.load(Relaxed) {
+            return None;
+        }
         let is_stranger = self.share.is_stranger();
-        // A stranger's call is refused: it loses nothing by the end of its connection.
-        let rests = is_stranger || (self.share.room.is_free() && !owed.contains(&self.peer));
-        (!evicted).then(|| (Holder { host: host_of(self.peer.addr), is_stranger }, rests.then(quiet)))
+        // A stranger's calls are refused: it loses nothing when its connection ends.
+        let is_idle = is_stranger || (self.share.room.is_free() && !owed.contains(&self.peer));
+        let idle = is_idle.then(|| now.since(Time::from_nanos(self.heard.load(Relaxed))));
+        Some(Occupant { holder: Holder { host: host_of(self.peer.addr), is_stranger }, idle })
     }
+}
 
+impl TcpConnection {
     /// Writes on whenever the socket takes bytes again; ends when it does not for too long.
-    async fn write_on(&self, dispatcher: &Dispatcher) -> End {
+    async fn write_on(&self, context: &NetContext) -> End {
         loop {
-            self.outbox.halted().await;
-            self.outbox.look();
+            self.replies.halted().await;
+            self.replies.look();
             loop {
-                let max = dispatcher.stall_max(&self.share);
+                let max = context.stall_max(&self.share);
                 let pause = (max / 4).clamp(Duration::from_millis(1), Duration::from_secs(1));
-                let writable = timeout(pause, self.outbox.writable()).await;
+                let writable = timeout(pause, self.replies.writable()).await;
                 if writable.is_err() {
-                    self.outbox.look();
+                    self.replies.look();
                 }
                 let flow = match writable {
-                    Ok(Ok(())) => self.outbox.resume(),
+                    Ok(Ok(())) => self.replies.resume(),
                     Ok(Err(_)) => return End::Broken,
-                    Err(_) if self.outbox.stalled_for() >= max => return End::Stalled,
+                    Err(_) if self.replies.stalled_for() >= max => return End::Stalled,
                     Err(_) => Flow::Blocked,
                 };
                 match flow {
@@ -151,62 +168,62 @@ impl Connection {
     }
 
     /// Reads until there is nothing more to read; then waits until all is answered.
-    async fn read_on(&self, dispatcher: &Dispatcher, socket: OwnedReadHalf) -> End {
-        let mut inbound = Inbound::new(dispatcher, socket);
+    async fn read_on(&self, context: &NetContext, socket: OwnedReadHalf) -> End {
+        let mut inbound = Inbound::new(context, socket);
         let end = tokio::select! {
-            end = inbound.run(self, dispatcher) => end,
+            end = inbound.run(self, context) => end,
             () = self.stop.notified() => if self.evicted.load(Relaxed) { End::Idle } else { End::Stopped },
         };
         match end {
-            End::Closed | End::Idle => self.all_answered(dispatcher).await,
+            End::Closed | End::Idle => self.all_answered(context).await,
             // Who is cut off at the end of it asks again, as whenever a server goes.
-            End::Stopped => _ = timeout(dispatcher.limits.shutdown_max, self.take_leave(dispatcher)).await,
+            End::Stopped => _ = timeout(context.limits.shutdown_max, self.take_leave(context)).await,
             End::Broken | End::BadRecord | End::Partial | End::Stalled => {}
         }
         end
     }
 
     /// Waits until all is answered, and the socket has the answers.
-    async fn all_answered(&self, dispatcher: &Dispatcher) {
-        dispatcher.all_answered(self.peer, &self.share, || self.outbox.is_empty()).await;
+    async fn all_answered(&self, context: &NetContext) {
+        context.all_answered(self.peer, &self.share, || self.replies.is_empty()).await;
     }
 
     /// Whether nothing is under way, and no reply is on its way here from another connection's call.
-    fn is_at_rest(&self, dispatcher: &Dispatcher) -> bool {
-        self.share.room.is_free() && !dispatcher.owes(self.peer)
+    fn is_at_rest(&self, context: &NetContext) -> bool {
+        self.share.room.is_free() && !context.dispatcher.owes(self.peer)
     }
 
     /// Waits until all is answered and the answers are there. Requests that come meanwhile are thrown away, not left in the
     /// socket: answers would be thrown away with them, and after a restart their calls be executed again.
-    async fn take_leave(&self, dispatcher: &Dispatcher) {
+    async fn take_leave(&self, context: &NetContext) {
         let mut arrive = pin!(async {
-            self.all_answered(dispatcher).await;
-            self.outbox.arrive().await;
+            self.all_answered(context).await;
+            self.replies.arrive().await;
         });
         tokio::select! {
             () = &mut arrive => {}
-            () = self.outbox.discard_input() => arrive.await,
+            () = self.replies.discard_input() => arrive.await,
         }
     }
 }
 
 /// Enters a connection that was accepted from `addr`, for these programs.
 pub(crate) fn open(
-    dispatcher: &Dispatcher,
+    context: &NetContext,
     stream: TcpStream,
     addr: SocketAddr,
     programs: Programs,
-) -> (Arc<Connection>, OwnedReadHalf) {
+) -> (Arc<TcpConnection>, OwnedReadHalf) {
     let (read, write) = stream.into_split();
-    let connection = dispatcher.connect(addr, |id, share| Connection {
+    let connection = context.connect(addr, |id, share| TcpConnection {
         id,
         peer: Peer::stream(addr, id),
         programs,
         share,
-        outbox: ReplyQueue::new(write, dispatcher.clock),
+        replies: ReplyQueue::new(write, context.dispatcher.clock),
         stop: Notify::new(),
         evicted: AtomicBool::new(false),
-        heard: AtomicU64::new(dispatcher.clock.now().as_nanos()),
+        heard: AtomicU64::new(context.dispatcher.clock.now().as_nanos()),
     });
     if connection.share.is_stranger() {
         // If one fails the system holds more of what is not read.
@@ -217,12 +234,12 @@ pub(crate) fn open(
 }
 
 /// Serves a connection until it ends.
-pub(crate) async fn run(dispatcher: Arc<Dispatcher>, connection: Arc<Connection>, read: OwnedReadHalf) {
+pub(crate) async fn run(context: Arc<NetContext>, connection: Arc<TcpConnection>, read: OwnedReadHalf) {
     let end = tokio::select! {
-        end = connection.write_on(&dispatcher) => end,
-        end = connection.read_on(&dispatcher, read) => end,
+        end = connection.write_on(&context) => end,
+        end = connection.read_on(&context, read) => end,
     };
-    let counters = &dispatcher.counters;
+    let counters = &context.counters;
     match end {
         End::Closed | End::Broken => counters.closed_by_client.count(),
         End::BadRecord => counters.closed_bad_record.count(),
@@ -232,9 +249,9 @@ pub(crate) async fn run(dispatcher: Arc<Dispatcher>, connection: Arc<Connection>
         End::Stopped => {}
     }
     // In both cases all requests have been answered by now.
-    let arrived = matches!(end, End::Closed | End::Idle) && connection.outbox.has_arrived();
-    dispatcher.disconnect(connection.id, connection.peer, arrived);
-    connection.outbox.close(end == End::Stalled);
+    let arrived = matches!(end, End::Closed | End::Idle) && connection.replies.is_delivered();
+    context.disconnect(connection.id, connection.peer, arrived);
+    connection.replies.close(end == End::Stalled);
 }
 
 /// The incoming half.
@@ -252,8 +269,8 @@ struct Inbound {
 }
 
 impl Inbound {
-    fn new(dispatcher: &Dispatcher, socket: OwnedReadHalf) -> Inbound {
-        let max = dispatcher.core_limits.stream_io_max as usize + RECORD_OVERHEAD;
+    fn new(context: &NetContext, socket: OwnedReadHalf) -> Inbound {
+        let max = context.core_limits.stream_io_max as usize + RECORD_OVERHEAD;
         Inbound {
             socket,
             reader: RecordReader::new(max),
@@ -264,53 +281,53 @@ impl Inbound {
         }
     }
 
-    async fn run(&mut self, connection: &Connection, dispatcher: &Dispatcher) -> End {
-        let mut admitted = Admitted { dispatcher, connection, records: Vec::new(), bytes: 0 };
+    async fn run(&mut self, connection: &TcpConnection, context: &NetContext) -> End {
+        let mut admitted = Admitted { context, connection, records: Vec::new(), bytes: 0 };
         loop {
             if self.whole() > self.record_max(connection) {
                 return End::BadRecord;
             }
-            if let Err(end) = admitted.let_in(self.make_room(connection, dispatcher)).await {
+            if let Err(end) = admitted.let_in(self.make_room(connection, context)).await {
                 return end;
             }
-            let received = match self.patience(connection, dispatcher) {
-                None => admitted.before_waiting(self.receive(&connection.outbox)).await,
+            let received = match self.patience(connection, context) {
+                None => admitted.before_waiting(self.receive(&connection.replies)).await,
                 Some(left) => {
                     let pause = if self.room.is_some() { left.min(LOOK) } else { left };
-                    match timeout(pause, admitted.before_waiting(self.receive(&connection.outbox))).await {
+                    match timeout(pause, admitted.before_waiting(self.receive(&connection.replies))).await {
                         Ok(received) => received,
                         Err(_) if pause < left => continue,
                         Err(_) if self.partial_since.is_some() => return End::Partial,
-                        Err(_) if connection.is_at_rest(dispatcher) => return End::Idle,
+                        Err(_) if connection.is_at_rest(context) => return End::Idle,
                         Err(_) => continue,
                     }
                 }
             };
             match received {
                 Ok(0) => return End::Closed,
-                Ok(_) => connection.heard.store(dispatcher.clock.now().as_nanos(), Relaxed),
+                Ok(_) => connection.heard.store(context.dispatcher.clock.now().as_nanos(), Relaxed),
                 Err(_) => return End::Broken,
             }
-            if let Err(end) = self.take_records(connection, dispatcher, &mut admitted).await {
+            if let Err(end) = self.take_records(connection, context, &mut admitted).await {
                 return end;
             }
         }
     }
 
     /// How long the next bytes may take to come.
-    fn patience(&self, connection: &Connection, dispatcher: &Dispatcher) -> Option<Duration> {
-        let Some(since) = self.partial_since else { return dispatcher.limits.idle_max };
-        let (held, max) = (self.reader.held(), dispatcher.limits.partial_max);
+    fn patience(&self, connection: &TcpConnection, context: &NetContext) -> Option<Duration> {
+        let Some(since) = self.partial_since else { return context.limits.idle_max };
+        let (held, max) = (self.reader.held(), context.limits.partial_max);
         let allowed = |base, rate| base + Duration::from_secs((held / rate) as u64);
         let mut allowed_max = allowed(max, 1024);
-        if self.room.is_some() && dispatcher.admission.keeps_receivers_waiting(&connection.share) {
+        if self.room.is_some() && context.admission.keeps_receivers_waiting(&connection.share) {
             allowed_max = allowed_max.min(allowed(PARTIAL_MAX_CROWDED, BYTES_PER_SECOND_CROWDED));
         }
-        Some((since + allowed_max).since(dispatcher.clock.now()))
+        Some((since + allowed_max).since(context.dispatcher.clock.now()))
     }
 
     /// The largest record that is taken from this peer, with its mark.
-    fn record_max(&self, connection: &Connection) -> usize {
+    fn record_max(&self, connection: &TcpConnection) -> usize {
         match connection.programs {
             Programs::All => self.max,
             _ => SMALL_RECORD_MAX + MARK,
@@ -320,15 +337,15 @@ impl Inbound {
     /// Takes room for a record larger than [`SCRATCH`] when so much of it has arrived: once, so a record in fragments, whose
     /// end is not known, gets as much as any may have. The wait is not the client's fault, so
     /// it does not count against its patience.
-    async fn make_room(&mut self, connection: &Connection, dispatcher: &Dispatcher) {
+    async fn make_room(&mut self, connection: &TcpConnection, context: &NetContext) {
         let whole = self.whole();
         if whole <= SCRATCH || self.room.is_some() || self.arrived() < SCRATCH {
             return;
         }
-        let began = dispatcher.clock.now();
+        let began = context.dispatcher.clock.now();
         let bytes = if self.in_fragments() { self.max } else { whole };
-        self.room = Some(dispatcher.admission.receive(&connection.share, bytes).await);
-        self.partial_since = self.partial_since.map(|since| since + dispatcher.clock.now().since(began));
+        self.room = Some(context.admission.receive(&connection.share, bytes).await);
+        self.partial_since = self.partial_since.map(|since| since + context.dispatcher.clock.now().since(began));
     }
 
     /// Bytes that have arrived, those included that the socket still has.
@@ -353,7 +370,7 @@ impl Inbound {
         self.reader.held().saturating_add(missing(self.reader.buffer()))
     }
 
-    async fn receive(&mut self, outbox: &ReplyQueue) -> io::Result<usize> {
+    async fn receive(&mut self, replies: &ReplyQueue) -> io::Result<usize> {
         if self.whole() <= SCRATCH {
             return self.receive_by_scratch().await;
         }
@@ -369,7 +386,7 @@ impl Inbound {
         let mut into = buffer.limit(max);
         let mut read = pin!(self.socket.read_buf(&mut into));
         poll_fn(|cx| {
-            let _held = outbox.hold();
+            let _held = replies.hold();
             read.as_mut().poll(cx)
         })
         .await
@@ -393,8 +410,8 @@ impl Inbound {
     /// Takes whole records for the core, each when it is admitted.
     async fn take_records(
         &mut self,
-        connection: &Connection,
-        dispatcher: &Dispatcher,
+        connection: &TcpConnection,
+        context: &NetContext,
         admitted: &mut Admitted<'_>,
     ) -> Result<(), End> {
         let mut whole = false;
@@ -404,9 +421,9 @@ impl Inbound {
                 return Err(End::BadRecord);
             }
             self.large = record.len() > SCRATCH;
-            let cost = request_size::of(&record, connection.share.is_stranger(), dispatcher.core_limits.stream_io_max);
-            let permit = admitted.let_in(dispatcher.admission.admit(&connection.share, cost)).await?;
-            admitted.add(record, permit);
+            let cost = request_size::of(&record, connection.share.is_stranger(), context.core_limits.stream_io_max);
+            let permit = admitted.let_in(context.admission.admit(&connection.share, cost)).await?;
+            admitted.add(AdmittedRequest { message: record, permit });
         }
         if whole {
             (self.room, self.partial_since) = (None, None);
@@ -417,7 +434,7 @@ impl Inbound {
         if self.reader.held() == 0 {
             *self.reader.buffer() = BytesMut::new();
         } else if self.partial_since.is_none() {
-            self.partial_since = Some(dispatcher.clock.now());
+            self.partial_since = Some(context.dispatcher.clock.now());
         }
         Ok(())
     }
@@ -427,16 +444,16 @@ impl Inbound {
 /// woken for each of them would spend more time on that than on the record. Nobody waits for
 /// anything while there are some, neither for bytes nor for room, which others may be waiting for.
 struct Admitted<'a> {
-    dispatcher: &'a Dispatcher,
-    connection: &'a Connection,
-    records: Vec<(Bytes, Permit)>,
+    context: &'a NetContext,
+    connection: &'a TcpConnection,
+    records: Vec<AdmittedRequest>,
     bytes: usize,
 }
 
 impl Admitted<'_> {
-    fn add(&mut self, record: Bytes, permit: Permit) {
-        self.bytes += record.len();
-        self.records.push((record, permit));
+    fn add(&mut self, request: AdmittedRequest) {
+        self.bytes += request.message.len();
+        self.records.push(request);
         if self.records.len() >= TOGETHER_MAX || self.bytes >= TOGETHER_BYTES {
             self.hand_on();
         }
@@ -447,7 +464,7 @@ impl Admitted<'_> {
         // An idle connection keeps no room for records.
         let records = std::mem::take(&mut self.records);
         if !records.is_empty() {
-            self.dispatcher.records(self.connection.peer, self.connection.programs, records);
+            self.context.dispatcher.records(self.connection.peer, self.connection.programs, records);
         }
     }
 
@@ -462,7 +479,7 @@ impl Admitted<'_> {
             polled
         });
         let done = self.before_waiting(noting).await;
-        if has_waited && self.connection.outbox.is_broken() { Err(End::Broken) } else { Ok(done) }
+        if has_waited && self.connection.replies.is_broken() { Err(End::Broken) } else { Ok(done) }
     }
 
     /// Does `work`; if that has to wait, all records are handed on first.
@@ -504,13 +521,13 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (socket, write) = listener.accept().await.unwrap().0.into_split();
-        let outbox = ReplyQueue::new(write, Clock::start());
+        let replies = ReplyQueue::new(write, Clock::start());
         let (reader, max) = (RecordReader::new(1 << 20), 1 << 20);
         let mut inbound = Inbound { socket, reader, room: None, large: true, max, partial_since: None };
         client.write_all(&[&remora_wire::record::mark(1000)[..], &[0; 1000]].concat()).await.unwrap();
         let mut reads = 0;
         while inbound.reader.next_record().unwrap().is_none() {
-            inbound.receive(&outbox).await.unwrap();
+            inbound.receive(&replies).await.unwrap();
             reads += 1;
         }
         assert_eq!(reads, 2, "its mark, and the rest");

@@ -18,9 +18,10 @@ use remora_server::Programs;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
+use super::context::NetContext;
 use crate::server::admission::request_size;
-use crate::server::net::udp_routes::Route;
-use crate::server::shards::dispatcher::Dispatcher;
+use crate::server::shards::dispatcher::AdmittedRequest;
+use crate::server::shards::reply_path::{DatagramPath, DatagramSender};
 
 /// More than any datagram has.
 const BUFFER: usize = 64 << 10;
@@ -30,7 +31,7 @@ const BATCH: usize = 16;
 const SYSTEM_BUFFER: usize = 4 << 20;
 
 /// How long to leave a socket alone that fails.
-const PAUSE: Duration = Duration::from_millis(1);
+const ERROR_PAUSE: Duration = Duration::from_millis(1);
 
 /// A bound UDP socket.
 #[derive(Debug)]
@@ -63,20 +64,6 @@ impl DatagramSocket {
         Ok(DatagramSocket { socket: UdpSocket::from_std(socket)?, wildcard, programs })
     }
 
-    /// Sends at once or not at all: a full buffer is an error.
-    pub(crate) fn send(&self, to: SocketAddr, local: Option<IpAddr>, payload: &[u8]) -> io::Result<()> {
-        let (fd, to) = (self.socket.as_raw_fd(), SockaddrStorage::from(to));
-        let send = |source: &[ControlMessage<'_>]| {
-            sendmsg(fd, &[IoSlice::new(payload)], source, MsgFlags::MSG_DONTWAIT, Some(&to))
-        };
-        match local {
-            None => send(&[]),
-            Some(IpAddr::V4(ip)) => send(&[ControlMessage::Ipv4PacketInfo(&source_v4(ip))]),
-            Some(IpAddr::V6(ip)) => send(&[ControlMessage::Ipv6PacketInfo(&source_v6(ip))]),
-        }?;
-        Ok(())
-    }
-
     /// Waits for datagrams; the `n`-th that came is in the `n`-th part of `buffer`, of
     /// [`BUFFER`] bytes. Those whose sender cannot be told are not among them.
     async fn receive(&self, buffer: &mut [u8]) -> io::Result<Vec<(usize, Arrival)>> {
@@ -98,31 +85,47 @@ impl DatagramSocket {
     }
 }
 
-/// Hands what comes in by socket `index` to the core, for ever.
-pub(crate) async fn run(dispatcher: Arc<Dispatcher>, index: usize) {
-    let Some(socket) = dispatcher.sockets.get(index) else { return };
+impl DatagramSender for DatagramSocket {
+    fn send(&self, to: SocketAddr, local: Option<IpAddr>, payload: &[u8]) -> io::Result<()> {
+        let (fd, to) = (self.socket.as_raw_fd(), SockaddrStorage::from(to));
+        let send = |source: &[ControlMessage<'_>]| {
+            sendmsg(fd, &[IoSlice::new(payload)], source, MsgFlags::MSG_DONTWAIT, Some(&to))
+        };
+        match local {
+            None => send(&[]),
+            Some(IpAddr::V4(ip)) => send(&[ControlMessage::Ipv4PacketInfo(&source_v4(ip))]),
+            Some(IpAddr::V6(ip)) => send(&[ControlMessage::Ipv6PacketInfo(&source_v6(ip))]),
+        }?;
+        Ok(())
+    }
+}
+
+/// Gives the datagrams of `socket` to the cores, for ever.
+pub(crate) async fn run(context: Arc<NetContext>, socket: Arc<DatagramSocket>) {
     let mut buffer = vec![0; BATCH * BUFFER];
     loop {
         let Ok(arrivals) = socket.receive(&mut buffer).await else {
-            // Errors of earlier sends can surface here; they were counted when they occurred.
-            // An error that stays must not keep a processor busy.
-            tokio::time::sleep(PAUSE).await;
+            // Often the error of an earlier send, which is counted already. A permanent error must not spin.
+            tokio::time::sleep(ERROR_PAUSE).await;
             continue;
         };
-        for (n, Arrival { from, local, len }) in arrivals {
-            dispatcher.counters.datagrams_in.count();
-            let message = buffer.get(n * BUFFER..n * BUFFER + len).unwrap_or_default();
-            let message = Bytes::copy_from_slice(message);
-            let is_stranger = dispatcher.is_stranger(from);
-            let cost = request_size::of(&message, is_stranger, dispatcher.core_limits.io_max(Path::Datagram));
-            match dispatcher.admission.try_admit(from, is_stranger, cost) {
-                Some(permit) => {
-                    dispatcher.datagram(from, (Route { socket: index, local }, socket.programs), message, permit)
-                }
-                None => dispatcher.counters.datagrams_dropped.count(),
-            }
+        for (n, arrival) in arrivals {
+            context.counters.datagrams_in.count();
+            let message = buffer.get(n * BUFFER..n * BUFFER + arrival.len).unwrap_or_default();
+            admit(&context, &socket, &arrival, Bytes::copy_from_slice(message));
         }
     }
+}
+
+fn admit(context: &NetContext, socket: &Arc<DatagramSocket>, arrival: &Arrival, message: Bytes) {
+    let from = arrival.from;
+    let is_stranger = context.is_stranger(from);
+    let cost = request_size::of(&message, is_stranger, context.core_limits.io_max(Path::Datagram));
+    let Some(permit) = context.admission.try_admit(from, is_stranger, cost) else {
+        return context.counters.datagrams_dropped.count();
+    };
+    let path = DatagramPath { socket: socket.clone(), local: arrival.local };
+    context.dispatcher.datagram(from, path, socket.programs, AdmittedRequest { message, permit });
 }
 
 /// As large as allowed: NFS over UDP loses whole bursts of WRITEs where they are small.
