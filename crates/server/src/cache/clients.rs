@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::EntryId;
 use super::slab::{By, List, Slab};
+use super::types::EntryId;
 
 /// The flat charge for a client that has anything, in bytes.
 pub(super) const CLIENT_OVERHEAD: usize = 256;

@@ -24,8 +24,10 @@ use remora_base::{Path, Peer, Time};
 use super::clients::Clients;
 use super::index::Index;
 use super::key::Key;
+use super::key::Request;
 use super::slab::{By, List, Slab};
-use super::{Connections, EntryId, Finished, Request, Stats, Streams, Verdict};
+use super::types::{EntryId, Finished, Stats, Verdict};
+use crate::connections::{Connections, Streams};
 
 /// The flat charge for an entry, in bytes: its place and its key in the index (tables that
 /// have just grown are half empty, or less), its paths and the allocator's own.

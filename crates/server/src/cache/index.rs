@@ -7,8 +7,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::EntryId;
 use super::key::Key;
+use super::types::EntryId;
 
 /// How many.
 const PARTS: usize = 256;
@@ -78,7 +78,7 @@ mod tests {
     use remora_wire::nfs3::Proc;
     use remora_wire::rpc::OpaqueAuth;
 
-    use super::super::Keys;
+    use super::super::key::Keys;
     use super::*;
 
     #[test]

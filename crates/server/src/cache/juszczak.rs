@@ -12,8 +12,9 @@ use bytes::Bytes;
 use remora_base::Time;
 use remora_wire::nfs3::Proc;
 
+use super::key::Request;
 use super::ring::Ring;
-use super::{Completion, EntryId, FileTimes, Request, Stats, Verdict};
+use super::types::{Completion, EntryId, FileTimes, Stats, Verdict};
 
 /// The cache.
 #[derive(Debug)]

@@ -10,18 +10,14 @@ use remora_wire::nfs3::{LinkAttrs, MadeOk, Proc, Reply, Wcc};
 use remora_wire::rpc::{Outcome, ReplyHeader};
 use remora_wire::{Xdr, nfs2};
 
+use super::key::Request;
 use super::ring::Ring;
-use super::{Completion, Request, Stats};
+use super::types::{Completion, Stats};
 use crate::Version;
 
 /// The cache.
 #[derive(Debug)]
 pub(super) struct Reference(Ring<()>);
-
-/// Whether `proc` is one of the five.
-pub(super) fn covers(proc: Proc) -> bool {
-    matches!(proc, Proc::Create | Proc::Remove | Proc::Link | Proc::MkDir | Proc::RmDir)
-}
 
 impl Reference {
     pub(super) fn new(entries: usize) -> Reference {

@@ -5,7 +5,7 @@
 //! a chunk at a time and stay where they are: to move all of them, now and then, to where there is
 //! room for more took tens of milliseconds, in which all of their clients waited.
 
-use super::EntryId;
+use super::types::EntryId;
 
 const NONE: u32 = u32::MAX;
 

@@ -9,7 +9,7 @@ use remora_wire::nfs3::{
     Attr, Entries, Entry, EntryPlus, Fh, ReadDirArgs, ReadDirOk, ReadDirPlusArgs, ReadDirPlusOk, Res, Status,
 };
 
-use super::{Exec, Object};
+use super::context::{Exec, Object};
 use crate::{cookies, v2};
 
 /// Sizes in XDR, in bytes.

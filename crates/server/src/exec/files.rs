@@ -7,7 +7,7 @@ use remora_wire::nfs3::{
     ReadArgs, ReadLinkOk, ReadOk, Res, SetAttrArgs, Status, Wcc, WriteArgs, WriteOk,
 };
 
-use super::Exec;
+use super::context::Exec;
 use crate::Version;
 
 /// What sizes of READ and WRITE should be a multiple of, in bytes.

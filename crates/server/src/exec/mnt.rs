@@ -5,7 +5,7 @@ use remora_wire::mount::{MountError, Mounted};
 use remora_wire::nfs3::{FileType, Status};
 use remora_wire::rpc::OpaqueAuth;
 
-use super::Exec;
+use super::context::Exec;
 
 /// The directory at `path`: the export with the longest matching name, and from there name by
 /// name with the caller's own rights. No symbolic link is followed, and `..` is resolved in the text of the path.

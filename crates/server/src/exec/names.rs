@@ -6,7 +6,7 @@ use remora_wire::nfs3::{
     RenameDirs, Res, Status, SymLinkArgs, Wcc,
 };
 
-use super::{Exec, Object};
+use super::context::{Exec, Object};
 
 impl Exec<'_> {
     pub(super) fn create(&self, a: &CreateArgs) -> Res<MadeOk, Wcc> {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use remora_wire::nfs2::{self, Call, DATA_MAX, PATH_MAX, Reply, Status};
 use remora_wire::nfs3::{self, CreateHow, NfsTime, NodeKind, SetAttr, SetTime, Stable};
 
-use super::{device, kind};
+use super::encoding::{device, kind};
 
 /// The call of version 3 that does what `call` asks for; or the reply to one that there is
 /// nothing to do for.

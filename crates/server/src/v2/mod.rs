@@ -20,43 +20,8 @@
 //! READDIR has its own way of listing in [`crate::exec`], for its cookies' sake.
 
 mod calls;
+mod encoding;
 mod replies;
 
 pub(crate) use calls::to_v3;
 pub(crate) use replies::{fileid, from_v3, mounted, status};
-
-/// The bits of a mode that say what kind of object it is, and their values (stat(2)).
-mod kind {
-    pub(super) const MASK: u32 = 0o170_000;
-    pub(super) const SOCKET: u32 = 0o140_000;
-    pub(super) const SYMLINK: u32 = 0o120_000;
-    pub(super) const REGULAR: u32 = 0o100_000;
-    pub(super) const BLOCK: u32 = 0o060_000;
-    pub(super) const DIRECTORY: u32 = 0o040_000;
-    pub(super) const CHAR: u32 = 0o020_000;
-    pub(super) const FIFO: u32 = 0o010_000;
-    /// The rest: permissions.
-    pub(super) const PERMISSIONS: u32 = 0o7777;
-}
-
-/// Device numbers as Linux packs them into 32 bits: the old 8 and 8 bits where they suffice.
-mod device {
-    use remora_wire::nfs3::SpecData;
-
-    pub(super) fn pack(spec: SpecData) -> u32 {
-        (spec.minor & 0xff) | (spec.major & 0xfff) << 8 | (spec.minor & 0xfff00) << 12
-    }
-
-    pub(super) fn unpack(packed: u32) -> SpecData {
-        SpecData { major: packed >> 8 & 0xfff, minor: packed & 0xff | packed >> 12 & 0xfff00 }
-    }
-
-    #[test]
-    fn devices_come_back_and_small_ones_are_packed_as_ever() {
-        for (major, minor, packed) in [(8, 1, 0x0801), (0, 255, 255), (4095, 0, 0xf_ff00), (259, 0x1_2345, 0x1231_0345)]
-        {
-            assert_eq!(pack(SpecData { major, minor }), packed, "{major}:{minor}");
-            assert_eq!(unpack(packed), SpecData { major, minor });
-        }
-    }
-}

@@ -4,7 +4,7 @@ use remora_wire::mount::{MountError, Mounted};
 use remora_wire::nfs2::{self, Data, DirOpOk, PATH_MAX, Path, Proc, ReadOk, Reply, Res, StatFsOk, Status};
 use remora_wire::nfs3::{self, Attr, Failed, FileType, FsStatOk, MadeOk, NfsTime, Reply as V3, SpecData};
 
-use super::{device, kind};
+use super::encoding::{device, kind};
 
 /// The size of blocks that clients are told of, in bytes.
 const BLOCK_SIZE: u32 = 4096;

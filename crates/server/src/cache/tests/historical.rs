@@ -1,6 +1,6 @@
 //! The caches of DRC 89, rule by rule.
 
-use super::*;
+use super::bench::*;
 use remora_wire::nfs3::{Reply, Status};
 use remora_wire::rpc::{Outcome, ReplyHeader};
 use remora_wire::{Reader, Xdr};

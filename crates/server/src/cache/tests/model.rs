@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::*;
+use super::bench::*;
 use crate::cache::full::ENTRY_OVERHEAD;
 
 #[derive(Clone, Debug)]

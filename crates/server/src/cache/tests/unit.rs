@@ -1,6 +1,6 @@
 //! The full cache, rule by rule.
 
-use super::*;
+use super::bench::*;
 use crate::cache::full::ENTRY_OVERHEAD;
 
 fn write(peer: Peer, xid: u32) -> Request {
@@ -184,7 +184,7 @@ fn a_program_that_starts_over_is_not_answered_with_what_its_earlier_run_did() {
             b.live.heard(second.peer, Some(xid));
         }
         let arrived = if matches!(old, Old::Arrived | Old::BeingSent) { vec![1] } else { Vec::new() };
-        match b.decide(&second, &Told { arrived, broken: Vec::new() }) {
+        match b.decide(&second, &TestEnds { arrived, broken: Vec::new() }) {
             Verdict::Execute(Some(id)) => {
                 assert!(again, "{what}");
                 b.finish(&second, id, ok("done again"));
@@ -218,7 +218,7 @@ fn who_asks_null_before_it_asks_again_is_no_program_that_starts_over() {
         }
         b.run(&first, "done");
         b.live.answered(first.peer);
-        let verdict = b.decide(&second, &Told { arrived: vec![1, 2], broken: Vec::new() });
+        let verdict = b.decide(&second, &TestEnds { arrived: vec![1, 2], broken: Vec::new() });
         let is_replay = verdict == Verdict::Replay("done".into());
         assert_eq!(is_replay, !again, "{nulls:?}, {began}, {xid}, {begins}: {verdict:?}");
     }
@@ -256,7 +256,7 @@ fn what_is_read_late_on_a_connection_that_was_broken_off_is_what_came_again_on_a
         if answered {
             b.finish(&again, id, ok("done"));
         }
-        let told = Told { arrived: Vec::new(), broken: if broken { vec![1] } else { Vec::new() } };
+        let told = TestEnds { arrived: Vec::new(), broken: if broken { vec![1] } else { Vec::new() } };
         let want = if answered { Verdict::Replay("done".into()) } else { Verdict::InProgress };
         let verdict = b.decide(&late, &told);
         assert_eq!(verdict == want, broken, "where both are open they are two programs': {verdict:?}");
