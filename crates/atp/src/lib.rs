@@ -1,11 +1,8 @@
-//! ATP: objects with priorities and deadlines (ATP 02), its scheduler, admission and bandwidth
-//! estimate, and a session that carries them in QUIC packets.
+//! ATP 02: transport of objects with priorities and deadlines.
 //!
-//! Three layers, each pure (no clock, socket, thread or ambient randomness): [`scheduler`]
-//! decides which object gets the next packet and which objects cannot be had in time;
-//! the estimators say what the link carries; the session turns both into packets. All of them
-//! and every program above speak the words of [`object`]. [`stream`] makes byte streams of objects,
-//! for gateways to TCP.
+//! Three sans-I/O layers: [`scheduler`] selects the object for each packet and rejects objects whose deadlines
+//! cannot be met; [`estimate`] measures the bandwidth of the path; [`session`] sends the objects over QUIC. All
+//! three, and the programs above, use the types of [`object`]. [`stream`] carries TCP byte streams in objects.
 
 pub mod estimate;
 pub mod object;

@@ -1,8 +1,6 @@
-//! The words of ATP (ATP 02, section 2 and its Figure 2): what is asked of a request, and what
-//! is told about it.
+//! Requests, commands and upcalls of ATP (ATP 02, section 2 and Figure 2).
 //!
-//! Every request ends in exactly one [`Upcall::Final`]. Everything else told about it before
-//! that is advice.
+//! Each request ends in exactly one [`Upcall::Final`]. All earlier upcalls about it are advice.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,25 +8,25 @@ use std::time::Duration;
 
 use remora_base::{Rate, Time};
 
-/// How urgent an object is: 0 to 15, higher is more urgent.
+/// Urgency of an object: 0 to 15; higher is more urgent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Priority(u8);
 
 impl Priority {
     /// The least urgent.
     pub const MIN: Priority = Priority(0);
-    /// What may wait: prefetching, background writes.
+    /// Prefetching and background writes.
     pub const LOW: Priority = Priority(4);
-    /// The default.
+    /// The default priority.
     pub const MEDIUM: Priority = Priority(8);
-    /// What somebody waits for.
+    /// Objects that a person waits for.
     pub const HIGH: Priority = Priority(12);
     /// The most urgent.
     pub const MAX: Priority = Priority(15);
-    /// How many levels there are.
+    /// The number of priority levels.
     pub const LEVELS: usize = 16;
 
-    /// Level `level`; `None` above 15.
+    /// The priority of `level`; `None` above 15.
     pub const fn new(level: u8) -> Option<Priority> {
         if level <= Priority::MAX.0 { Some(Priority(level)) } else { None }
     }
@@ -45,7 +43,7 @@ impl Default for Priority {
     }
 }
 
-/// The named levels print as their names, the others as numbers.
+/// Prints named levels as their names, others as numbers.
 impl fmt::Display for Priority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -75,8 +73,8 @@ impl FromStr for Priority {
     }
 }
 
-/// An object queue: an application has one or more, and bandwidth is shared among them by the
-/// priorities at their heads (ATP 02, section 2.3).
+/// An object queue. An application has one or more; they share the bandwidth by the priorities of their first
+/// objects (ATP 02, section 2.3).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Default)]
 pub struct QueueId(pub u32);
 
@@ -84,191 +82,189 @@ pub struct QueueId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Dest(pub u32);
 
-/// What becomes of an object when the forecast says that it cannot be sent in time.
+/// What the scheduler does with an object whose deadline it cannot meet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnShortage {
-    /// The scheduler decides: it ends the object ([`Outcome::Evicted`]) when it has no hope left.
+    /// The scheduler decides: it evicts the object ([`Outcome::Evicted`]) when the deadline has become impossible.
     #[default]
     Drop,
-    /// The application decides: it is told at once ([`Upcall::InsufficientBandwidth`]) and the
-    /// object is suspended.
+    /// The application decides: the scheduler suspends the object and sends [`Upcall::InsufficientBandwidth`].
     Suspend,
 }
 
-/// What the application asks for an object.
+/// Priority, deadline and queue of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Options {
-    /// How urgent it is.
+    /// Urgency of the object.
     pub priority: Priority,
-    /// How long after acceptance the protocol stops trying; `None` for no limit. Enforced at the
-    /// sender only.
+    /// Time from submission to the deadline; `None` for no deadline. Only the sender enforces it.
     pub deadline: Option<Duration>,
-    /// The queue it waits in.
+    /// The queue that the object joins.
     pub queue: QueueId,
-    /// What to do when the bandwidth will not do.
+    /// The action when the bandwidth does not suffice for the deadline.
     pub on_shortage: OnShortage,
 }
 
-/// Names a request; unique within a scheduler, never reused, in order of submission.
+/// Identifies a request. Ascending by submission, unique within a scheduler, never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct RequestId(pub u64);
 
-/// What can be asked of a request that has not ended (the paper's `reqctl`).
+/// Commands on a request that has not ended (`reqctl` in ATP 02).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command {
-    /// Only tell how far it is.
+    /// Returns the progress only.
     Inspect,
-    /// End it; its final upcall says [`Outcome::Cancelled`].
+    /// Ends the request with [`Outcome::Cancelled`].
     Cancel,
-    /// Send no more of it for now. Its deadline keeps running.
+    /// Pauses sending. The deadline continues to run.
     Suspend,
-    /// Go on where it stopped, whoever suspended it.
+    /// Resumes a request that the application or the scheduler suspended.
     Restart,
     /// Change its priority.
     Prioritise(Priority),
-    /// Change its deadline: so long from now, or none.
+    /// Sets the deadline to this time from now, or removes it.
     Deadline(Option<Duration>),
 }
 
-/// How far a request is.
+/// Progress of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     /// Its size, in bytes.
     pub size: u64,
-    /// Bytes of it that went into packets at least once.
+    /// Bytes sent at least once.
     pub written: u64,
-    /// Bytes of it the peer has acknowledged.
+    /// Bytes that the peer acknowledged.
     pub acknowledged: u64,
-    /// What happens to it now.
+    /// The current state.
     pub state: State,
-    /// Where it goes.
+    /// Where it is sent.
     pub dest: Dest,
-    /// Its priority now.
+    /// The current priority.
     pub priority: Priority,
-    /// When the protocol stops trying; `None` for never.
+    /// The deadline; `None` for none.
     pub deadline: Option<Time>,
 }
 
-/// What happens to a request now.
+/// State of a request that has not ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// Nothing of it is sent yet.
+    /// No byte was sent yet.
     Waiting,
-    /// Part of it is sent; more will be when its turn comes.
+    /// Some bytes were sent, and more will be.
     Sending,
-    /// No more of it is sent for now.
+    /// Sending is paused.
     Suspended(Why),
-    /// All of it is sent, not all of it acknowledged.
+    /// All bytes were sent; some are not acknowledged.
     Finishing,
 }
 
-/// Why a request is suspended.
+/// Reason for a suspension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Why {
-    /// The application asked for it.
+    /// The application suspended it.
     Asked,
-    /// The bandwidth does not suffice for its deadline.
+    /// The bandwidth does not suffice for the deadline.
     InsufficientBandwidth,
-    /// Its destination is away; it resumes without the application's help.
+    /// The destination is unreachable. The request resumes by itself.
     Disconnected,
 }
 
-/// How a request ended.
+/// Result of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// The peer said before its deadline that it had taken all of it.
+    /// The peer confirmed before the deadline that it received the whole object.
     Delivered,
-    /// It was never accepted; nothing of it was sent.
+    /// The request was not accepted; nothing was sent.
     Rejected(Rejection),
-    /// Its deadline passed before it was acknowledged in whole. The last of it may have arrived
-    /// just in time, with the acknowledgement on the way.
+    /// The deadline passed before the peer confirmed the whole object. The object may still have arrived in time,
+    /// with its acknowledgement in flight.
     Expired,
-    /// Ended before its deadline, because it could not be met any more.
+    /// The scheduler ended it before its deadline because the deadline could not be met.
     Evicted,
     /// The application cancelled it.
     Cancelled,
-    /// Its destination is gone for good.
+    /// The connection to the destination ended.
     Lost,
 }
 
-/// Why a request was not accepted.
+/// Reason for rejecting a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rejection {
-    /// Its deadline asks for more bandwidth than there is.
+    /// The deadline needs more bandwidth than is available.
     InsufficientBandwidth {
-        /// What it would have needed.
+        /// The bandwidth that the deadline needs.
         needed: Rate,
-        /// What the forecast says there is.
+        /// The forecast of the bandwidth.
         available: Rate,
     },
-    /// Another of the same priority and a later deadline would have had to go (`paper` only).
+    /// It would displace this request of the same priority with a later deadline (policy `paper` only).
     WouldDisplace(RequestId),
-    /// It is larger than the configured greatest object.
+    /// The object exceeds the configured maximum size.
     TooLarge,
-    /// Too many objects wait already.
+    /// The maximum number of objects is waiting.
     TooMany,
-    /// Too many bytes wait already.
+    /// The maximum number of bytes is waiting.
     TooManyBytes,
-    /// Too many queues are in use already.
+    /// The maximum number of queues is in use.
     TooManyQueues,
 }
 
-/// On which side of its bounds the bandwidth is.
+/// The bound that the bandwidth crossed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
-    /// Below the lower one.
+    /// The lower bound.
     Below,
-    /// Above the upper one.
+    /// The upper bound.
     Above,
 }
 
 /// The end of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Final {
-    /// The request.
+    /// The request that ended.
     pub request: RequestId,
-    /// Where it was to go.
+    /// Where it was sent.
     pub dest: Dest,
     /// How it ended.
     pub outcome: Outcome,
-    /// When.
+    /// The time of the end.
     pub at: Time,
-    /// Bytes of it that went into packets.
+    /// Bytes sent at least once.
     pub written: u64,
     /// Its size, in bytes.
     pub size: u64,
 }
 
-/// What the application is told.
+/// An event for the application.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Upcall {
-    /// The request has ended; the last word about it.
+    /// The request ended. No upcall about it follows.
     Final(Final),
-    /// The bandwidth does not suffice for the request's deadline: it is suspended. The
-    /// application may cancel it, wait, or change its deadline or priority.
+    /// The bandwidth does not suffice for the request's deadline; the scheduler suspended it. The application may
+    /// cancel it, wait, or change its deadline or priority.
     InsufficientBandwidth {
-        /// The request.
+        /// The suspended request.
         request: RequestId,
-        /// What it would need.
+        /// The bandwidth that the deadline needs.
         needed: Rate,
-        /// What the forecast says there is.
+        /// The forecast of the bandwidth.
         available: Rate,
     },
-    /// A request that was suspended for lack of bandwidth goes on: the bandwidth suffices again.
+    /// The bandwidth suffices again for a suspended request; it resumes.
     Resumed {
-        /// The request.
+        /// The resumed request.
         request: RequestId,
     },
-    /// The bandwidth left the registered bounds, which are registered no more.
+    /// The bandwidth crossed a registered bound. The bounds are removed.
     Bandwidth {
-        /// The estimate; `None` while nothing gets through.
+        /// The estimate; `None` during a blackout.
         rate: Option<Rate>,
-        /// Which bound it crossed.
+        /// The bound that it crossed.
         side: Side,
     },
 }
 
-/// The request named is not known, or has ended.
+/// The request is unknown or has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the request has ended or never was")]
 pub struct Gone;

@@ -112,7 +112,7 @@ fn an_urgent_object_waits_for_two_packets_at_most() {
 }
 
 #[test]
-fn a_bulk_object_fills_the_link_and_feedback_does_not_flood_the_way_back() {
+fn bulk_object_fills_the_link_with_little_feedback() {
     for (rate, share) in [(20_000, 0.80), (100_000, 0.85), (400_000, 0.85)] {
         let mut world = World::pair(5, Link::new(rate, 25 * MS));
         let peer = world.meet();
@@ -220,7 +220,7 @@ fn second_contact(early: bool) -> (Duration, World) {
 }
 
 #[test]
-fn after_a_first_contact_an_object_leaves_in_the_first_flight_and_replay_delivers_nothing() {
+fn resumed_session_sends_in_first_flight_and_replay_is_harmless() {
     let (took, mut world) = second_contact(true);
     assert!(took < 110 * MS, "half a round trip: {took:?}");
     assert!(second_contact(false).0 > 290 * MS, "without, one and a half");
@@ -239,7 +239,7 @@ fn after_a_first_contact_an_object_leaves_in_the_first_flight_and_replay_deliver
 }
 
 #[test]
-fn early_objects_that_a_restarted_server_does_not_know_are_sent_again() {
+fn early_objects_are_resent_to_a_restarted_server() {
     let mut world = World::pair(9, Link::new(1_000_000, 50 * MS));
     let first = world.meet();
     world.run_for(Duration::from_secs(1));

@@ -27,7 +27,7 @@ fn busy(seed: u64, rate: u64, coalesced: Duration, size: usize) -> (World, PeerI
 }
 
 #[test]
-fn packets_leave_together_where_they_take_no_time_and_the_rate_is_found_all_the_same() {
+fn fast_link_gets_batches_and_its_rate_is_measured() {
     // The rate, whether they arrive together, and the datagrams that leave together, at least and at most.
     let cases = [
         (250_000, Duration::ZERO, 1, 1),
@@ -65,7 +65,7 @@ fn what_is_urgent_waits_for_no_more_than_a_batch() {
 }
 
 #[test]
-fn objects_of_all_sizes_come_unharmed_over_a_fast_link_with_losses() {
+fn objects_of_all_sizes_arrive_over_a_fast_lossy_link() {
     let link = Link { loss: 0.01, reorder: 0.02, jitter: MS, ..Link::new(20_000_000, MS) };
     let mut world = World::pair(3, link);
     world.coalesced = MS / 2;

@@ -273,7 +273,7 @@ fn silent_connection_makes_room_for_its_own_key() {
 
 /// Who is asked to prove its address first may be out of reach before it can.
 #[test]
-fn an_outage_between_the_proof_that_is_asked_for_and_the_proof_is_no_refusal() {
+fn outage_during_address_validation_is_no_refusal() {
     let mut world = World::new(35);
     let link = Link::new(50_000, 20 * MS);
     let idle = Duration::from_secs(60);
@@ -312,7 +312,7 @@ fn a_peer_that_restarted_is_noticed_after_a_move() {
 /// The paper's estimator forgets its rate with the path, so what is under way is far above the new
 /// window: answers and probes leave all the same.
 #[test]
-fn a_move_with_much_under_way_does_not_stop_the_paper_s_estimator() {
+fn migration_with_a_full_window_keeps_the_paper_sending() {
     let paper = |guests| Config {
         guests,
         scheduler: scheduler::Config { policy: Policy::Paper, ..scheduler::Config::default() },

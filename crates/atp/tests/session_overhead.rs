@@ -45,7 +45,7 @@ fn datagrams(largest: u16, earlier: usize, size: usize) -> Vec<usize> {
 }
 
 #[test]
-fn an_object_takes_full_packets_and_no_small_ones_but_acknowledgements() {
+fn object_takes_full_packets_only() {
     for (largest, earlier) in [(1200, 0), (1200, 70), (1452, 0), (1452, 70)] {
         for size in SIZES {
             let sent = datagrams(largest, earlier, size);
@@ -61,7 +61,7 @@ fn an_object_takes_full_packets_and_no_small_ones_but_acknowledgements() {
 /// Packets come the later the longer it goes on: that is no reason to ask whether they do, and each
 /// answer would be one more in front of them.
 #[test]
-fn on_a_link_that_gets_slower_and_slower_nobody_asks_and_reports_are_few() {
+fn slowing_link_gets_no_probes_and_few_reports() {
     let mut world = World::new(1);
     let fades = (0..20u32).map(|n| (Time::from_millis(500 * u64::from(n)), 14_000 - 500 * u64::from(n)));
     for (guests, rate) in [(Guests::Anyone, vec![(Time::ZERO, 14_000)]), (Guests::Nobody, fades.collect())] {

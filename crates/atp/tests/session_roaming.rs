@@ -107,7 +107,7 @@ fn a_transfer_survives_changes_of_address() {
 /// One packet is enough to move a path, and its source may be forged: by its address a peer is judged
 /// by where its handshake took place.
 #[test]
-fn where_a_peer_came_from_is_not_changed_by_a_packet_from_elsewhere() {
+fn validated_address_survives_a_packet_from_elsewhere() {
     let mut world = World::pair(26, Link::new(100_000, 20 * MS));
     let client = world.connect(1, 0);
     let home = world.nodes[1].addr;
@@ -169,7 +169,7 @@ fn addresses_that_never_answer_get_little() {
 
 /// The server looks for the connection that the client has left, and in vain; a new one comes from the same address.
 #[test]
-fn a_client_that_moved_and_connects_again_is_not_taken_for_the_one_in_doubt() {
+fn reconnect_of_a_moved_client_is_not_diverted() {
     let mut world = World::pair(28, Link::new(100_000, 20 * MS));
     let old = world.meet();
     world.run_for(Duration::from_secs(1));
@@ -227,7 +227,7 @@ fn an_address_that_could_not_answer_is_asked_again() {
 /// The way to the client comes back later than the way from it, so the first questions are in vain; and who has sent
 /// objects and got none says so little that QUIC gives up the place it was sent round to in between.
 #[test]
-fn a_client_that_moved_and_says_little_is_asked_until_it_can_answer() {
+fn moved_quiet_client_is_challenged_until_it_answers() {
     for (name, to) in [("another host", addr(40, 4040)), ("another port", addr(1, 4999))] {
         for (seconds, more) in [(30, 10), (8, 4), (300, 10)] {
             let mut world = World::pair(31, Link::new(100_000, 20 * MS));
@@ -346,7 +346,7 @@ fn a_client_never_moves_to_where_none_of_its_packets_came_from() {
 
 /// It was at the place that QUIC goes back to, with one packet.
 #[test]
-fn a_client_that_came_back_does_not_move_when_quic_looks_where_it_has_been() {
+fn returned_client_stays_when_quic_probes_its_old_address() {
     let mut world = World::pair(29, Link::new(100_000, 20 * MS));
     let client = world.meet();
     world.run_for(Duration::from_secs(1));

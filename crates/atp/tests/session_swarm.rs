@@ -15,7 +15,7 @@ fn objects_come_once_and_whole_whatever_the_network_does() {
 
 /// Here the answer to a question was itself sent round, and then every packet, for they came seldom.
 #[test]
-fn a_client_that_moved_is_found_again_though_its_packets_come_seldom() {
+fn moved_client_with_rare_packets_is_found_again() {
     swarm::run(7_023_279_166_865_090_377);
 }
 

@@ -1,20 +1,20 @@
-//! Blackouts: how silence is noticed, and how the end of it is.
+//! Blackout detection.
 //!
-//! When nothing has come back for about a round trip while something should have, one small
-//! packet asks; after three unanswered packets, or another such while, the link is held to be
-//! gone. From then on small probes (70 bytes) look for it.
+//! After about a round-trip time without an expected answer, one small packet probes the peer. After three
+//! unanswered packets, or a second such time, a blackout is declared. From then on probes of 70 bytes look for its
+//! end.
 //!
-//! How soon the return is noticed is what an urgent object has to wait for; but a device may hold
-//! all probes, and then they stand in front of that object, and fill the queue that it needs. So
-//! the two ends share the work. Who lately got objects has nothing to send, and probes every 40 ms
-//! for the first half minute, then the more seldom the longer it lasts, down to one a second. The other end
-//! hears of the return by such a probe, half a round trip sooner than by an answer to one of its
-//! own, and sends few of those, in case. Both are the former if both, or neither, got objects.
+//! Frequent probes detect the end early, but a device may queue them all in front of the next urgent object. So the
+//! two ends share the work. The end that last received objects has nothing to send: it probes every 40 ms for the
+//! first half minute, then less often, down to once a second. The other end learns of the recovery from such a
+//! probe, half a round trip earlier than from an answer to its own, and probes rarely. If both or neither received
+//! objects, both probe often.
 //!
-//! An end with nothing under way would not know that there is a blackout: so for a minute after the
-//! last object it asks, each time after twice as long a pause. A probe of the peer tells of the way
-//! from it only. What is then sent may be in vain, and the next such probe is believed only after
-//! a while.
+//! An end with nothing in flight would not notice a blackout. So for a minute after the last object it probes at
+//! doubling intervals.
+//!
+//! A probe of the peer proves only the direction from it. Packets sent on that evidence may be lost, so the next
+//! such probe is accepted only after a growing pause.
 
 use std::time::Duration;
 
@@ -23,61 +23,60 @@ use remora_base::Time;
 use super::in_flight::InFlight;
 use super::interface::{ACK_DELAY_MAX, Direction};
 
-/// Before a round trip is known.
+/// Assumed round-trip time before the first sample.
 const ROUND_TRIP_FIRST: Duration = Duration::from_millis(1000);
-/// How long an acknowledgement may be held back, and some more for the receiver's timers.
+/// Acknowledgement delay of the receiver, and 10 ms for its timers.
 const ACK_DELAY: Duration = ACK_DELAY_MAX.saturating_add(Duration::from_millis(10));
-/// The time that packets may take on a slow link, at most.
+/// Cap on the transmission time in the timeout.
 const AIRTIME_MAX: Duration = Duration::from_secs(1);
-/// So many unanswered packets leave no doubt.
+/// Unanswered packets that suffice for a blackout.
 const UNANSWERED_MAX: u64 = 3;
-/// The time between two probes: a share of the blackout so far, within bounds.
+/// Interval between probes: the duration of the blackout divided by this, within bounds.
 const PROBE_SHARE: u32 = 800;
 const PROBE_MIN: Duration = Duration::from_millis(40);
 const PROBE_MAX: Duration = Duration::from_secs(1);
-/// The same where the peer does the probing: some twenty in half a minute.
+/// The same at the end that probes rarely: about twenty probes in half a minute.
 const RARE_SHARE: u32 = 3;
 const RARE_MAX: Duration = Duration::from_secs(5);
-/// Objects that object_progress so long before a blackout count.
+/// Age, at the start of a blackout, up to which an object counts for the choice of the probing end.
 const LATELY: Duration = Duration::from_secs(64);
-/// IdleProbe links are asked after this, then after twice as long, and so on to the last.
+/// First and last interval of the probes on an idle path; each is twice the previous one.
 const IDLE_PROBE_FIRST: Duration = Duration::from_secs(1);
 const IDLE_PROBE_LAST: Duration = Duration::from_secs(32);
-/// How long a peer's probe is not believed after one that was in vain; then twice as long, and so
-/// on, but so many times at most.
+/// First pause after a tentative end that was not confirmed; doubles up to this many times.
 const TENTATIVE_PAUSE: Duration = Duration::from_secs(1);
 const TENTATIVE_MAX: u32 = 6;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Up,
-    /// Asked; gone if nothing is heard until then.
+    /// A probe is outstanding; a blackout is declared at `until`.
     Probed {
         until: Time,
     },
-    /// Nothing was heard since; the next probe leaves then.
+    /// No answer since `since`; the next probe is due at `probe`.
     Blackout {
         since: Time,
         probe: Time,
     },
 }
 
-/// When a link on which nothing moves is asked.
+/// The next probe on an idle path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct IdleProbe {
     due: Time,
     pause: Duration,
 }
 
-/// Blackouts that were taken to be over on the peer's word alone, with no answer since.
+/// Blackouts that ended on the evidence of a peer's probe, without an answer since.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct TentativeEnd {
     times: u32,
-    /// When the next word is believed.
+    /// When the next probe of the peer is accepted.
     next: Time,
 }
 
-/// Watches for silence.
+/// Detects begin and end of blackouts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlackoutDetector {
     stage: Stage,
@@ -85,22 +84,22 @@ pub(super) struct BlackoutDetector {
     probe_pending: bool,
     idle_probe: Option<IdleProbe>,
     tentative: Option<TentativeEnd>,
-    /// When something of an object left since the peer was last heard.
+    /// When bytes of an object were last sent, since the peer's last answer.
     sent: Option<Time>,
-    /// When something of an object last left before the peer was heard again.
+    /// When bytes of an object were last sent before the peer's last answer.
     reached: Option<Time>,
-    /// When something of an object last came.
+    /// When bytes of an object were last received.
     got: Option<Time>,
 }
 
-/// How long an answer may take; `airtime` is that of a full packet.
+/// Time to wait for an answer. `airtime` is the transmission time of a full packet.
 fn silence_timeout(in_flight: &InFlight, airtime: Duration) -> Duration {
     let trip = in_flight.smoothed().unwrap_or(ROUND_TRIP_FIRST);
     trip + (in_flight.deviation() * 4).min(trip) + ACK_DELAY + (airtime * 2).min(AIRTIME_MAX)
 }
 
 impl IdleProbe {
-    /// The next, if this was not the last.
+    /// The probe after this one; `None` after the last.
     fn after(self) -> Option<IdleProbe> {
         let pause = self.pause * 2;
         (pause <= IDLE_PROBE_LAST).then_some(IdleProbe { due: self.due + pause, pause })
@@ -120,12 +119,12 @@ impl BlackoutDetector {
         }
     }
 
-    /// As it was before anything was amiss.
+    /// The state without a blackout or suspicion.
     fn up(self) -> BlackoutDetector {
         BlackoutDetector { stage: Stage::Up, probe_pending: false, tentative: None, ..self }
     }
 
-    /// Since when the link has been gone, if it is.
+    /// Begin of the current blackout.
     pub(super) fn blackout_since(&self) -> Option<Time> {
         match self.stage {
             Stage::Blackout { since, .. } => Some(since),
@@ -133,7 +132,7 @@ impl BlackoutDetector {
         }
     }
 
-    /// The peer answered; true if that ends a blackout.
+    /// Records an answer of the peer; returns whether it ended a blackout.
     pub(super) fn heard(&mut self) -> bool {
         let was_gone = self.blackout_since().is_some();
         *self = self.up();
@@ -141,24 +140,24 @@ impl BlackoutDetector {
         was_gone
     }
 
-    /// The peer sent a probe; true if that ends a blackout.
+    /// Records a probe of the peer; returns whether it ended a blackout.
     pub(super) fn peer_probed(&mut self, now: Time) -> bool {
         let believed = self.blackout_since().is_some() && self.tentative.is_none_or(|tentative| tentative.next <= now);
         if believed {
             let times = self.tentative.map_or(0, |tentative| (tentative.times + 1).min(TENTATIVE_MAX));
             let tentative = TentativeEnd { times, next: now + TENTATIVE_PAUSE * (1 << times) };
-            // The answer to a probe tells what was lost, which may take all the room there is.
+            // The answer to a probe reveals the losses, which may otherwise fill the window.
             *self = BlackoutDetector { tentative: Some(tentative), probe_pending: true, ..self.up() };
         }
         believed
     }
 
-    /// Whether a blackout was taken to be over on the peer's word, and nothing was answered since.
+    /// Whether the last blackout ended on a peer's probe, without an answer since.
     pub(super) fn is_tentative(&self) -> bool {
         self.tentative.is_some()
     }
 
-    /// An object moves.
+    /// Records that bytes of an object were sent or received.
     pub(super) fn object_progress(&mut self, now: Time, way: Direction) {
         self.idle_probe = Some(IdleProbe { due: now + IDLE_PROBE_FIRST, pause: IDLE_PROBE_FIRST });
         match way {
@@ -167,7 +166,7 @@ impl BlackoutDetector {
         }
     }
 
-    /// The time to the next probe, of a blackout that began at `since`.
+    /// Interval to the next probe, in a blackout that began at `since`.
     fn probe_interval(&self, now: Time, since: Time) -> Duration {
         let lately = |at: Option<Time>| at.is_some_and(|at| since.since(at) <= LATELY);
         let is_probed_by_peer = lately(self.reached) && !lately(self.got);
@@ -175,7 +174,7 @@ impl BlackoutDetector {
         (now.since(since) / share).clamp(PROBE_MIN, max)
     }
 
-    /// Until when an answer that is waited for may well be under way, as far as nothing is amiss.
+    /// The time until which a missing answer may still be in flight, while no probe is outstanding.
     pub(super) fn answer_due(&self, in_flight: &InFlight, airtime: Duration) -> Option<Time> {
         let well = self.stage == Stage::Up;
         in_flight.waiting_since().filter(|_| well).map(|since| since + silence_timeout(in_flight, airtime))
@@ -193,7 +192,7 @@ impl BlackoutDetector {
         }
     }
 
-    /// Looks at the clock; true when a blackout is declared. Full packets are of `mtu` bytes.
+    /// Runs the timer; returns whether a blackout was declared. Full packets have `mtu` bytes.
     pub(super) fn handle_timeout(&mut self, now: Time, in_flight: &InFlight, airtime: Duration, mtu: u64) -> bool {
         if self.poll_timeout(in_flight, airtime).is_none_or(|due| now < due) {
             return false;
@@ -221,7 +220,7 @@ impl BlackoutDetector {
         }
     }
 
-    /// Whether a probe is to be sent now; once.
+    /// Takes the pending probe.
     pub(super) fn take_probe(&mut self) -> bool {
         std::mem::take(&mut self.probe_pending)
     }
@@ -231,7 +230,7 @@ impl BlackoutDetector {
 mod tests {
     use super::*;
 
-    /// A link with a round trip of 100 ms, known well.
+    /// A path with a steady round-trip time of 100 ms.
     fn in_flight() -> InFlight {
         let mut f = InFlight::new(Time::ZERO);
         for i in 0..100 {
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn declared_after_a_round_trip_and_a_bit_when_much_is_unanswered() {
+    fn blackout_is_declared_after_a_round_trip_of_silence() {
         for (packets, latest_ms) in [(5, 150), (1, 300)] {
             let (mut f, mut s, start) = (in_flight(), BlackoutDetector::new(), Time::from_secs(2));
             (0..packets).for_each(|_| f.sent(start, 100));
@@ -284,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_of_the_peer_ends_a_blackout_but_not_again_at_once_if_in_vain() {
+    fn peer_probe_ends_blackout_with_growing_pauses() {
         let (mut f, mut s) = (in_flight(), BlackoutDetector::new());
         let mut believed = Vec::new();
         for ms in (2_000..60_000).step_by(50) {
@@ -309,7 +308,7 @@ mod tests {
             let (mut f, mut s, start) = (in_flight(), BlackoutDetector::new(), Time::from_secs(2));
             one.into_iter().chain(other).for_each(|way| s.object_progress(Time::from_millis(900), way));
             s.heard();
-            // This did not reach it.
+            // These packets are lost.
             s.object_progress(start, Direction::Out);
             (0..5).for_each(|_| f.sent(start, 100));
             let mut probes = 0;

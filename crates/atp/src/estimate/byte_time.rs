@@ -1,37 +1,36 @@
-//! The estimate itself: nanoseconds a byte.
+//! Filter of the measured transmission time, in nanoseconds a byte.
 //!
-//! ByteTime rather than speed, for its noise is that of the timestamps, added, so that averages
-//! are right. Steps are polled from noise: measurements that agree with one another and not with
-//! the estimate replace it (two of them when the link became slower: fall at once; three when it
-//! became faster); others move it a little.
+//! Timestamp noise is additive in time, so times average without bias, rates do not. Measurements that agree with
+//! one another but not with the estimate are a step and replace it: two for a slower link, three for a faster one.
+//! Other measurements move the estimate a little.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use remora_base::Time;
 
-/// Measurements kept, to see how much they scatter.
+/// Measurements kept for the deviation.
 const KEPT: usize = 12;
-/// Older ones say nothing any more.
+/// Maximum age of a measurement.
 const FRESH: Duration = Duration::from_secs(3);
-/// The share of a measurement that is believed at once.
+/// Weight of a measurement.
 const GAIN: f64 = 1.0 / 8.0;
-/// The less so the more they scatter.
+/// Reduction of the weight by the relative deviation.
 const NOISE_WEIGHT: f64 = 4.0;
-/// A step is larger than this share of the estimate, at least.
+/// Minimum size of a step, as a share of the estimate.
 const STEP_MIN: f64 = 0.05;
-/// It is also larger than so many standard deviations.
+/// Minimum size of a step, in standard deviations.
 const STEP_DEVIATIONS: f64 = 2.0;
-/// A step to a faster link is no larger than this share, however much the measurements scatter.
+/// Maximum threshold of a step to a faster link, as a share of the estimate.
 const STEP_MAX: f64 = 0.5;
-/// The median of the differences of neighbours is so many standard deviations, were they normal.
+/// Median difference of neighbouring samples of a normal distribution, in standard deviations.
 const MEDIAN_DIFFERENCE: f64 = 0.954;
-/// A window has at least so many gaps: the error of a single one counts for so much less.
+/// Minimum number of gaps in a window; divides the error of a single one.
 const WINDOW_GAPS: f64 = 8.0;
-/// What can be measured, in nanoseconds a byte: from 10 GB/s down to one byte a second.
+/// Range of measurements, in nanoseconds a byte: 10 GB/s to 1 B/s.
 const RANGE: (f64, f64) = (0.1, 1e9);
 
-/// An estimate of the time that a byte takes.
+/// Estimated transmission time of a byte.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ByteTime {
     value: Option<f64>,
@@ -40,12 +39,12 @@ pub(super) struct ByteTime {
 }
 
 impl ByteTime {
-    /// Nanoseconds a byte.
+    /// The estimate, in nanoseconds.
     pub(super) fn get(&self) -> Option<f64> {
         self.value
     }
 
-    /// When it was last confirmed.
+    /// Time of the last confirmation.
     pub(super) fn measured(&self) -> Option<Time> {
         self.measured
     }
@@ -55,7 +54,7 @@ impl ByteTime {
         self.recent.clear();
     }
 
-    /// The last measurement was of a faster link than the estimate, by more than noise.
+    /// Whether the last measurement showed a faster link, by more than noise.
     pub(super) fn is_contradicted(&self) -> bool {
         match (self.value, self.recent.back()) {
             (Some(value), Some((_, last))) => *last < value - self.step(value),
@@ -63,7 +62,7 @@ impl ByteTime {
         }
     }
 
-    /// The link takes `z`.
+    /// Records a measurement.
     pub(super) fn sample(&mut self, now: Time, z: f64) {
         if z.is_nan() {
             return;
@@ -81,9 +80,9 @@ impl ByteTime {
         });
     }
 
-    /// The link takes no more than `z`.
+    /// Records an upper bound of the transmission time.
     pub(super) fn sample_upper_bound(&mut self, now: Time, z: f64) {
-        // Without a measurement this is the rate of the sender, which may be slower by far.
+        // Without a measurement the bound may be the sender's rate.
         let Some(old) = self.value else { return };
         let z = (z * (1.0 + 2.0 * self.deviation() / old / WINDOW_GAPS)).clamp(RANGE.0, RANGE.1);
         if z < old {
@@ -92,7 +91,7 @@ impl ByteTime {
         }
     }
 
-    /// What differs by more from the estimate `old` is a step, if others agree.
+    /// Minimum difference from the estimate `old` that makes a step.
     fn step(&self, old: f64) -> f64 {
         (STEP_MIN * old).max(STEP_DEVIATIONS * self.deviation())
     }
@@ -107,7 +106,7 @@ impl ByteTime {
         if a.min(b) > old + step {
             return (a + b) / 2.0;
         }
-        // False with fewer than three, for NaN is below nothing.
+        // False with fewer than three: comparisons with NaN fail.
         if a < old && b < old && c < old {
             let median = a.max(b).min(a.min(b).max(c));
             if median < old - step.min(STEP_MAX * old) {
@@ -117,8 +116,7 @@ impl ByteTime {
         old + (z - old).clamp(-step, step) * GAIN / (1.0 + NOISE_WEIGHT * deviation / old)
     }
 
-    /// The standard deviation of a single measurement. A step makes only one difference large,
-    /// so it does not pass for noise.
+    /// Standard deviation of a measurement. A step makes only one difference large, so it does not count as noise.
     fn deviation(&self) -> f64 {
         let mut differences: Vec<f64> =
             self.recent.iter().zip(self.recent.iter().skip(1)).map(|((_, a), (_, b))| (a - b).abs()).collect();
@@ -156,7 +154,7 @@ mod tests {
 
     #[test]
     fn noise_is_averaged_out() {
-        // 10 +- 4, alternating and in no order.
+        // 10 +- 4, alternating, in no order.
         let noisy: Vec<f64> = (0..200).map(|i| 10.0 + [4.0, -3.0, 1.0, -4.0, 2.0, 3.0, -3.0][i % 7]).collect();
         let s = after(&noisy);
         assert!((9.0..11.0).contains(&s), "{s}");

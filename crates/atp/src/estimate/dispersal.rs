@@ -1,13 +1,12 @@
-//! Measurements out of the receiver's timestamps.
+//! Rate measurement from the receiver's timestamps (packet dispersal).
 //!
-//! Packets that leave back to back wait for one another at the bottleneck and come out of it as
-//! far apart as it takes to carry one: bytes by gap is its rate, and it does not matter whether
-//! the link was busy otherwise (a packet pair; the pacer makes one of every quantum). The same
-//! holds for packets that stood in a queue. Gaps between other packets say only that the link
-//! carries at least so much. Delays are relative, so the clocks' offset cancels.
+//! Packets that leave back to back queue at the bottleneck and leave it separated by the transmission time of one
+//! packet: bytes per gap is the bottleneck rate, whether or not the link was idle before. The same holds for
+//! packets that were queued. Gaps between other packets give only a lower bound of the rate. Delays are relative,
+//! so clock offsets cancel.
 //!
-//! Endpoints add processing time per packet, and blackout under load. So gaps before small packets are not
-//! measured, and a burst that arrives within a short time corrects an estimate that a blackout has made.
+//! Endpoints add processing time per packet and stall under load. So gaps before small packets are not measured,
+//! and a burst that arrives within a short time corrects an estimate that a stall lowered.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,77 +17,77 @@ use super::in_flight::MIN_WINDOW_SECS;
 use super::interface::Arrival;
 use super::rate_bound::RateBound;
 
-/// Gaps are summed up to this before they make a measurement: timestamps are not exact.
+/// Gaps are summed to at least this time for a measurement, because timestamps are inexact.
 const SPAN: Duration = Duration::from_millis(4);
-/// The same before any rate is known.
+/// The same before the first measurement.
 const SPAN_FIRST: Duration = Duration::from_millis(1);
-/// The factor between the rate that a burst shows and the estimate from which the burst makes a measurement.
+/// Factor by which a burst must exceed the estimate to count as a measurement.
 const MUCH_FASTER: f64 = 2.0;
-/// The allowance for timestamps in the time that a burst took. It must stay below half a quantum's duration, or bursts
-/// could not show twice the estimated rate.
+/// Allowance for timestamp errors in the duration of a burst. It must stay below half a quantum, or bursts could
+/// not show twice the estimated rate.
 const BURST_ERROR: Duration = Duration::from_micros(500);
 /// Longer gaps are outages.
 const GAP_MAX: Duration = Duration::from_secs(2);
-/// A packet that waited so much longer than needed for the next one to catch up was in a queue.
+/// A packet was queued if its delay exceeds the time to the next packet by this.
 const QUEUED: Duration = Duration::from_millis(20);
-/// Packets that leave within this are back to back, before any rate is known.
+/// Maximum spacing of packets that left back to back, before the first measurement.
 const PACKED_FIRST: Duration = Duration::from_millis(1);
-/// The least that the link carries is measured over so much time and so many packets.
+/// Minimum duration and packets of a window that measures the lower bound of the rate.
 const WINDOW: Duration = Duration::from_millis(100);
 const WINDOW_PACKETS: u32 = 8;
-/// A window that takes longer than this tells of the sender only.
+/// Longer windows show only the sender's rate.
 const WINDOW_MAX: Duration = Duration::from_secs(1);
-/// Bursts whose first packets' delays are looked at for a standing queue.
+/// Bursts whose first packets determine the standing queue.
 const BURSTS: usize = 2;
 
-/// What was measured, in nanoseconds a byte.
+/// A measurement, in nanoseconds a byte.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Sample {
-    /// What the link takes.
+    /// The transmission time.
     Exact(f64),
-    /// It takes no more than this.
+    /// An upper bound of the transmission time.
     AtMost(f64),
 }
 
-/// A sum of gaps between packets and of the bytes that filled them.
+/// Sum of gaps and of the bytes that arrived after them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     bytes: u64,
     received: Duration,
     sent: Duration,
-    /// When it was begun, by the receiver's clock.
+    /// Start, by the receiver's clock.
     began: Option<Time>,
 }
 
-/// The first and the last of packets that left back to back, by the estimate.
+/// First and last packet of a burst that left back to back at the estimated rate.
 #[derive(Clone, Copy, Debug)]
 struct Burst {
     first: Arrival,
     last: Arrival,
 }
 
-/// Turns arrivals into measurements.
+/// Converts arrivals into measurements.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Dispersal {
     last: Option<Arrival>,
-    /// Nothing but the first timestamp of this burst has been seen: packets that were handed over
-    /// same_batch tell nothing of the gap before them.
+    /// All packets of this burst so far have one timestamp. Packets of one batch say nothing about the gap before
+    /// them.
     same_stamp: bool,
     sum: Sum,
     burst: Option<Burst>,
     rate_bound: RateBound,
     /// Start of the window, and packets since.
     window: Option<(Arrival, u32)>,
-    /// The least one-way delay of late, the clocks' offset included, in nanoseconds.
+    /// Minimum one-way delay, including the clock offset, in nanoseconds.
     least: WindowedMin<i128, MIN_WINDOW_SECS>,
-    /// How much longer the first packet of each of the last bursts took.
+    /// Excess delay of the first packet of each recent burst.
     delays: VecDeque<Duration>,
 }
 
 impl Dispersal {
-    /// Exact a packet's arrival; the next has the same timestamp if they were handed over `same_batch`,
-    /// and then it came in the gap before this one, too. `byte_time` is the estimate in nanoseconds a
-    /// byte and `mtu` the size of a full packet. At most three measurements come of it.
+    /// Records an arrival and returns up to three measurements. `same_batch` says that the next packet has the same
+    /// timestamp and so belongs to the same gap. `byte_time` is the estimate in nanoseconds a byte, `mtu` the size
+    /// of a full packet.
     pub(super) fn arrival(
         &mut self,
         now: Time,
@@ -120,22 +119,22 @@ impl Dispersal {
         if !is_packed {
             self.burst_begins(delay);
         }
-        // Out of a queue it makes no difference how it went in.
+        // For a packet that was queued, the spacing at the sender does not matter.
         let was_queued = self.excess(p) > spacing.saturating_add(QUEUED);
         let spacing = if was_queued { Duration::ZERO } else { spacing };
         let is_busy = is_packed || was_queued;
         if is_busy && bytes.saturating_mul(2) >= mtu {
-            // An end takes as long for a small packet as for a full one, and the gap shows that time only.
+            // The gap before a small packet shows the receiver's processing time.
             self.add(a, bytes, gap, spacing);
             self.show(now, bytes, gap, spacing);
         }
-        // What reverse_packet_time with it fills the gap before it.
+        // The packets of the same batch belong to this gap.
         let taken = if is_busy && !same_batch { self.sum(byte_time, mtu) } else { None };
         [self.burst(p, a, is_packed, byte_time), taken, self.window(a)]
     }
 
-    /// Forgets the least delay if the clock offset changed: queueing delay cannot exceed the time since the packet was
-    /// sent. A clock stands while its machine is suspended or its process is stopped.
+    /// Discards the minimum delay if the clock offset has changed: a queueing delay cannot exceed the time since
+    /// departure. A clock stops while its machine or process is suspended.
     fn align(&mut self, now: Time, sent: Time, delay: i128) {
         let under_way = i128::try_from(now.since(sent).as_nanos()).unwrap_or(i128::MAX);
         if self.least.get().is_some_and(|least| delay - least > under_way) {
@@ -144,24 +143,24 @@ impl Dispersal {
         }
     }
 
-    /// Forgets what arrived last: an outage lies between.
+    /// Discards the last arrival: an outage follows.
     pub(super) fn restart(&mut self) {
         (self.last, self.sum, self.burst, self.window) = (None, Sum::default(), None, None);
         self.rate_bound = RateBound::default();
         self.delays.clear();
     }
 
-    /// That was all that the receiver reported for now.
+    /// Ends a report.
     pub(super) fn conclude(&mut self) {
         self.rate_bound.conclude();
     }
 
-    /// Nanoseconds a byte that the link has been shown to take at least.
+    /// Minimum transmission time in nanoseconds a byte, as far as the gaps prove it.
     pub(super) fn min_byte_time(&self) -> Option<f64> {
         self.rate_bound.min_byte_time()
     }
 
-    /// How long packets have been waiting in a queue that was there before their own burst.
+    /// Delay in a queue that existed before the packet's own burst.
     pub(super) fn standing(&self) -> Duration {
         self.delays.iter().min().copied().unwrap_or_default()
     }
@@ -176,13 +175,13 @@ impl Dispersal {
         self.delays.push_back(duration(delay - least));
     }
 
-    /// How much longer than the least a packet took.
+    /// Delay of a packet beyond the minimum.
     fn excess(&self, p: Arrival) -> Duration {
         let delay = i128::from(p.received.as_nanos()) - i128::from(p.sent.as_nanos());
         duration(delay - self.least.get().unwrap_or(delay))
     }
 
-    /// Adds a gap that the link was busy in.
+    /// Adds a gap during which the link was busy.
     fn add(&mut self, a: Arrival, bytes: u64, gap: Duration, spacing: Duration) {
         if self.same_stamp && gap.is_zero() {
             return;
@@ -201,7 +200,7 @@ impl Dispersal {
         sum.sent += spacing;
     }
 
-    /// What a gap shows of what the link cannot do: nothing if the packet left as late.
+    /// Records a gap for the upper bound of the rate, unless the sender caused it.
     fn show(&mut self, now: Time, bytes: u64, gap: Duration, spacing: Duration) {
         if gap > GAP_MAX || (!gap.is_zero() && is_as_sent(gap, spacing)) {
             self.rate_bound.burst_begins();
@@ -210,7 +209,7 @@ impl Dispersal {
         }
     }
 
-    /// The measurement, if the gaps are enough for one.
+    /// Returns the measurement once the gaps suffice.
     fn sum(&mut self, byte_time: Option<f64>, mtu: u64) -> Option<Sample> {
         let sum = &mut self.sum;
         let span = if byte_time.is_some() { SPAN } else { SPAN_FIRST };
@@ -223,8 +222,8 @@ impl Dispersal {
     }
 
     /// Measures a burst when the next one begins, if the link is much faster than the estimate. The gaps of such a
-    /// burst are too short to fill a [`SPAN`] soon, or zero because the receiver got all packets in one call. Its bytes
-    /// took no longer than from the earliest arrival of its first packet, by the least delay, to the last packet.
+    /// burst are too short to fill a [`SPAN`], or zero because the receiver read all packets in one call. The burst
+    /// took at most the time from the earliest possible arrival of its first packet to its last packet.
     fn burst(&mut self, p: Arrival, a: Arrival, is_packed: bool, byte_time: Option<f64>) -> Option<Sample> {
         if is_packed {
             self.burst.get_or_insert(Burst { first: p, last: a }).last = a;
@@ -237,7 +236,7 @@ impl Dispersal {
         (gaps < SPAN && byte_time * MUCH_FASTER < known).then_some(Sample::Exact(byte_time))
     }
 
-    /// What the link carries at least.
+    /// Measures the lower bound of the rate.
     fn window(&mut self, a: Arrival) -> Option<Sample> {
         let Some((start, packets)) = &mut self.window else {
             self.window = Some((a, 0));
@@ -253,12 +252,12 @@ impl Dispersal {
     }
 }
 
-/// As fast as it was sent: the sender may have been the slower one.
+/// Whether the packets arrived as fast as they were sent: the sender may have been the bottleneck.
 fn is_as_sent(received: Duration, sent: Duration) -> bool {
     received <= sent + sent / 4
 }
 
-/// Nanoseconds as a duration; zero if negative, far if far.
+/// Converts nanoseconds, clamped to the range of a duration.
 fn duration(nanos: i128) -> Duration {
     Duration::from_nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
 }
@@ -295,7 +294,7 @@ mod tests {
             ("far apart: nothing", known, &[(0, 0), (40, 40)], &[]),
             ("sent as fast as it came", known, &[(0, 0), (8, 8)], &[AtMost(8_000.0)]),
             ("out of a queue", known, &[(0, 0), (20, 90), (40, 110)], &[Exact(20_000.0)]),
-            ("handed over same_batch", known, &[(0, 0), (0, 0), (0, 20)], &[Exact(20_000.0)]),
+            ("handed over together", known, &[(0, 0), (0, 0), (0, 20)], &[Exact(20_000.0)]),
             ("after a pause all at once", known, &[(0, 0), (0, 40), (0, 40), (0, 40), (0, 40)], &[Exact(10_000.0)]),
             ("an outage", known, &[(0, 0), (0, 5_000), (5_000, 5_050), (5_000, 5_070)], &[Exact(20_000.0)]),
             ("overtaken", known, &[(5, 0), (0, 20)], &[]),
@@ -322,7 +321,7 @@ mod tests {
     #[test]
     fn a_steady_stream_bounds_the_rate_from_below() {
         let packets: Vec<(u64, u64)> = (0..12).map(|i| (i * 15, i * 15 + 3)).collect();
-        // Too far apart to be packet_pairs at 100 KB/s.
+        // Too far apart for packet pairs at 100 KB/s.
         assert_eq!(samples(Some(10_000.0), &packets), [Sample::AtMost(15_000.0)]);
     }
 

@@ -1,4 +1,4 @@
-//! The estimator that is used: the paper's or ours.
+//! The estimator's interface: dispatches to the algorithm that the configuration selects.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::interface::{Arrival, Config, Demand, Direction, Gate, Kind, Probe, St
 use super::paper::PaperEstimator;
 use super::rate::RateEstimator;
 
-/// An estimator for one path.
+/// Bandwidth estimator of one path.
 #[derive(Clone, Debug)]
 pub struct Estimator {
     kind: Inner,
-    /// The forecast last polled.
+    /// The forecast returned by the last poll.
     polled: Option<Forecast>,
 }
 
@@ -23,7 +23,7 @@ enum Inner {
     Rate(Box<RateEstimator>),
 }
 
-/// Hands the call to whichever estimator there is.
+/// Forwards a call to the configured algorithm.
 macro_rules! inner {
     ($self:ident, $e:ident => $call:expr) => {
         match &$self.kind {
@@ -40,7 +40,7 @@ macro_rules! inner {
 }
 
 impl Estimator {
-    /// An estimator that knows nothing yet. Values of `config` out of range are brought into it.
+    /// Creates an estimator without measurements. Clamps values of `config` to their ranges.
     pub fn new(config: Config, now: Time) -> Estimator {
         let config = config.checked();
         let kind = match config.kind {
@@ -50,42 +50,43 @@ impl Estimator {
         Estimator { kind, polled: None }
     }
 
-    /// A packet of `bytes` that asks for an acknowledgement left: data, again or for the first
-    /// time, or a probe.
+    /// Records that a packet of `bytes` was sent that elicits an acknowledgement: data, a retransmission or a
+    /// probe.
     pub fn sent(&mut self, now: Time, bytes: u64) {
         inner!(mut self, e => e.sent(now, bytes));
     }
 
-    /// The packet of `bytes` that left at `sent` was acknowledged.
+    /// Records the acknowledgement of the packet of `bytes` that was sent at `sent`.
     pub fn acknowledged(&mut self, now: Time, sent: Time, bytes: u64) {
         inner!(mut self, e => e.acknowledged(now, sent, bytes));
     }
 
-    /// `bytes` are no longer under way: declared lost. It is no sign of congestion here.
+    /// Records that `bytes` were declared lost. Loss is no congestion signal here.
     pub fn lost(&mut self, now: Time, bytes: u64) {
         inner!(mut self, e => e.lost(now, bytes));
     }
 
-    /// The receiver reported these, in the order of their arrival.
+    /// Records packets that the receiver reported, in the order of their arrival.
     pub fn arrivals(&mut self, now: Time, arrivals: &[Arrival]) {
         inner!(mut self, e => e.arrivals(now, arrivals));
     }
 
-    /// The peer asked whether we are there: so it is, and the way from it carries.
+    /// Records a probe of the peer: the path from it carries packets.
     pub fn peer_probed(&mut self, now: Time) {
         if let Inner::Rate(rate) = &mut self.kind {
             rate.peer_probed(now);
         }
     }
 
-    /// A full packet of the peer's takes so long: an answer has to wait for those that are in front of it.
+    /// Sets the time that a full packet of the peer takes on the path from it. Acknowledgements wait behind such
+    /// packets.
     pub fn reverse_packet_time(&mut self, takes: Duration) {
         if let Inner::Rate(rate) = &mut self.kind {
             rate.reverse_packet_time(takes);
         }
     }
 
-    /// On a slow link: until when an answer that is waited for may well be under way.
+    /// On a slow link, the time until which a missing acknowledgement may still be in flight.
     pub fn answer_due(&self) -> Option<Time> {
         match &self.kind {
             Inner::Rate(rate) => rate.answer_due(),
@@ -93,48 +94,48 @@ impl Estimator {
         }
     }
 
-    /// Something of an object left or came. For a while after that our estimator sees to it that
-    /// an outage is noticed though nothing is sent.
+    /// Records that bytes of an object were sent or received. The estimator then sends probes for a minute, to
+    /// detect an outage although nothing else is sent.
     pub fn object_progress(&mut self, now: Time, way: Direction) {
         if let Inner::Rate(rate) = &mut self.kind {
             rate.object_progress(now, way);
         }
     }
 
-    /// Who wants to know the rate, whenever that changes.
+    /// Sets how much the rate is needed.
     pub fn demand(&mut self, now: Time, demand: Demand) {
         inner!(mut self, e => e.demand(now, demand));
     }
 
-    /// Packets in the device's send queue, where the system tells. The paper's estimator infers
-    /// it from what is under way otherwise; ours has no use for it.
+    /// Sets the number of packets in the device's send queue, where the system reports it. [`Kind::Paper`] infers
+    /// it otherwise; [`Kind::Rate`] ignores it.
     pub fn backlog(&mut self, packets: u64) {
         if let Inner::Paper(paper) = &mut self.kind {
             paper.backlog(packets);
         }
     }
 
-    /// The path is another one: what was learned of its rate and round trip is forgotten.
+    /// Discards rate and round-trip time: the path has changed.
     pub fn path_changed(&mut self, now: Time) {
         inner!(mut self, e => e.path_changed(now));
     }
 
-    /// Acts on every timer that is due. Calling it early or twice is harmless.
+    /// Runs every timer that is due. An early or repeated call has no effect.
     pub fn handle_timeout(&mut self, now: Time) {
         inner!(mut self, e => e.handle_timeout(now));
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is next due; `None` for never.
+    /// The time of the next [`handle_timeout`](Self::handle_timeout); `None` for never.
     pub fn poll_timeout(&self) -> Option<Time> {
         inner!(self, e => e.poll_timeout())
     }
 
-    /// The next probe to send at once, to be followed by [`sent`](Self::sent) for each packet.
+    /// The next probe to send now. Report each of its packets with [`sent`](Self::sent).
     pub fn poll_probe(&mut self, now: Time) -> Option<Probe> {
         inner!(mut self, e => e.poll_probe(now))
     }
 
-    /// The forecast, if it has changed noticeably since it was last polled.
+    /// The forecast, if it differs by more than 1 % from the one returned last.
     pub fn poll_forecast(&mut self) -> Option<Forecast> {
         let new = self.forecast();
         let changed = self.polled.is_none_or(|old| {
@@ -149,20 +150,18 @@ impl Estimator {
         })
     }
 
-    /// The forecast as it stands.
+    /// The current forecast.
     pub fn forecast(&self) -> Forecast {
         inner!(self, e => e.forecast())
     }
 
-    /// Whether the next packet with objects' bytes may leave: to be asked before each of them, and
-    /// for no others.
+    /// Whether the next packet of objects may be sent. Ask before each such packet, and for no other.
     pub fn gate(&self, now: Time) -> Gate {
         inner!(self, e => e.gate(now))
     }
 
-    /// Bytes that may leave in one call while the [gate](Self::gate) is open: a packet's while little
-    /// is known of the link or it is slow; else what it carries in about half a millisecond, and no
-    /// more than there is room for.
+    /// Bytes that may be sent in one call while the [gate](Self::gate) is open: one packet on a slow or unknown
+    /// link, else what the link carries in about half a millisecond, within the window.
     pub fn burst(&self, now: Time) -> u64 {
         match &self.kind {
             Inner::Paper(paper) => paper.packet(),
@@ -170,28 +169,28 @@ impl Estimator {
         }
     }
 
-    /// Bytes that may be under way, retransmissions and probes included: at least two packets.
+    /// Maximum bytes in flight, including retransmissions and probes; at least two packets.
     pub fn window(&self) -> u64 {
         inner!(self, e => e.window())
     }
 
-    /// Bytes under way.
+    /// Bytes in flight.
     pub fn in_flight(&self) -> u64 {
         inner!(self, e => e.in_flight().bytes().saturating_add(e.in_flight().stale()))
     }
 
-    /// The smoothed round trip.
+    /// The smoothed round-trip time.
     pub fn round_trip(&self) -> Option<Duration> {
         inner!(self, e => e.in_flight().smoothed())
     }
 
-    /// The shortest round trip of the last ten seconds or so.
+    /// The minimum round-trip time of the last 5 to 10 s.
     pub fn round_trip_min(&self) -> Option<Duration> {
         inner!(self, e => e.in_flight().round_trip_min())
     }
 
-    /// How long a packet waits in the queue before the bottleneck beyond what its own burst causes,
-    /// as last seen; zero with the paper's estimator, which does not look.
+    /// Queueing delay at the bottleneck beyond that of the packet's own burst, as last measured; always zero for
+    /// [`Kind::Paper`].
     pub fn queueing(&self) -> Duration {
         match &self.kind {
             Inner::Paper(_) => Duration::ZERO,
@@ -205,7 +204,7 @@ impl Estimator {
     }
 }
 
-/// Whether two rates differ by more than one percent.
+/// Whether two rates differ by more than 1 %.
 fn is_apart(a: Option<Rate>, b: Option<Rate>) -> bool {
     match (a, b) {
         (Some(a), Some(b)) => a.bits().abs_diff(b.bits()) > a.bits() / 100,

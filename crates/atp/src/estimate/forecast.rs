@@ -1,49 +1,48 @@
-//! What the scheduler can count on, and the sum of it over several peers.
+//! The expected bandwidth of a path, and the sum over several peers that share a bottleneck.
 
 use remora_base::{Rate, Time};
 
-/// What the scheduler can count on.
+/// Expected bandwidth, as the scheduler uses it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Forecast {
-    /// What the link carries (`curbw` in ATP 02); `None` before anything is known.
+    /// Estimated bandwidth (`curbw` in ATP 02); `None` before the first measurement.
     pub rate: Option<Rate>,
-    /// What may be spent now: above `rate` to probe, below it to drain a queue.
+    /// Bandwidth to spend now: above `rate` to probe, below it to drain a queue.
     pub available: Option<Rate>,
-    /// What the link has been shown not to exceed, `rate` or more; `None` while too little has been
-    /// seen to say. Nothing is given up that this would carry.
+    /// Upper bound of the bandwidth, at least `rate`; `None` while there are too few measurements. The scheduler
+    /// gives up no object that this rate would deliver.
     pub at_most: Option<Rate>,
-    /// How far `rate` is to be believed.
+    /// Confidence in `rate`.
     pub state: Knowledge,
-    /// When `rate` was last confirmed by a measurement.
+    /// Time of the last measurement that confirmed `rate`.
     pub measured: Option<Time>,
 }
 
-/// How far a rate is to be believed.
+/// Confidence in a rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Knowledge {
-    /// Not at all: objects may be sent, and none is refused for lack of bandwidth. The rate, if
-    /// there is one, is from before a blackout.
+    /// No current measurement. Objects are sent, and none is rejected for lack of bandwidth. A rate, if present, is
+    /// from before a blackout.
     Unknown,
-    /// Admission may count on it.
+    /// Measured: admission uses it.
     Known,
-    /// Nothing has come back for about a round trip: objects are held, none is refused for lack
-    /// of bandwidth, and the rate is the last one from before.
+    /// No answer for about a round-trip time: objects are held, none is rejected for lack of bandwidth, and the
+    /// rate is the last one before the blackout.
     Blackout {
-        /// When something was last heard of the peer.
+        /// Time of the last packet from the peer.
         since: Time,
     },
 }
 
-/// What several peers' estimators expect of the link they share. Each sees only what is left to
-/// it, so the rates of those that are in use are added up. The link is known if one knows it,
-/// and out only if all say so.
+/// Combines the forecasts of peers that share a bottleneck. Each estimator sees only its own share, so the rates
+/// add up. The result is known if one forecast is known, and a blackout only if all are.
 pub(crate) fn combine(forecasts: impl IntoIterator<Item = Forecast>) -> Option<Forecast> {
     forecasts.into_iter().reduce(|a, b| {
         let (a, b) = (only_live(a, b), only_live(b, a));
         Forecast {
             rate: sum(a.rate, b.rate),
             available: sum(a.available, b.available),
-            // What one may carry beyond what has been seen, both may.
+            // The sum is bounded only if both are.
             at_most: sum(a.at_most, b.at_most).filter(|_| is_bounded(&a) && is_bounded(&b)),
             state: match (a.state, b.state) {
                 (Knowledge::Known, _) | (_, Knowledge::Known) => Knowledge::Known,
@@ -57,7 +56,7 @@ pub(crate) fn combine(forecasts: impl IntoIterator<Item = Forecast>) -> Option<F
     })
 }
 
-/// `this` without its rates if it is silent while `other` is not: they are frozen and old.
+/// Returns `this` without its rates if it is in a blackout and `other` is not: its rates are outdated.
 fn only_live(this: Forecast, other: Forecast) -> Forecast {
     let silent = |f: &Forecast| matches!(f.state, Knowledge::Blackout { .. });
     if silent(&this) && !silent(&other) {
@@ -67,7 +66,7 @@ fn only_live(this: Forecast, other: Forecast) -> Forecast {
     }
 }
 
-/// Whether what it carries is bounded, as far as it counts at all.
+/// Whether the forecast has an upper bound, or no rate at all.
 fn is_bounded(f: &Forecast) -> bool {
     f.at_most.is_some() || f.rate.is_none()
 }

@@ -1,9 +1,8 @@
-//! What is under way, and how long it takes to come back: shared by both estimators.
+//! Bytes in flight and round-trip times; used by both algorithms.
 //!
-//! The probes of a blackout may be hundreds: lost, or standing in the device's queue all the while.
-//! They are counted apart, as is all that was under way when a long blackout began, and take no
-//! room from what is sent after it; and what crossed a long blackout tells nothing of the round
-//! trip.
+//! A blackout may leave hundreds of probes lost or queued in a device. They are counted as *stale*, like all bytes
+//! in flight when a long blackout begins, and take no room in the window. Packets that crossed a long blackout are
+//! no round-trip samples.
 
 use std::time::Duration;
 
@@ -11,30 +10,30 @@ use remora_base::{RttEstimator, Time, WindowedMin};
 
 use super::interface::Stats;
 
-/// Window of minima: clocks drift and paths change.
+/// Window of the minimum filters: clocks drift and paths change.
 pub(super) const MIN_WINDOW_SECS: u64 = 5;
 
-/// A blackout longer than this has been one.
+/// Shorter blackouts may be a link that became slower.
 const LONG: Duration = Duration::from_secs(2);
 
-/// The last blackout.
+/// Begin and end of the last blackout.
 #[derive(Clone, Copy, Debug)]
 struct BlackoutSpan {
     began: Time,
-    /// `None` while it lasts.
+    /// `None` during the blackout.
     ended: Option<Time>,
 }
 
-/// Bytes under way, round trips, and the last sign of life.
+/// Bytes in flight, round-trip times, and the last answer of the peer.
 #[derive(Clone, Debug)]
 pub(super) struct InFlight {
     bytes: u64,
-    /// Those sent during a blackout or before the end of a long one, apart from them.
+    /// Bytes sent during a blackout, or before the end of a long one.
     stale: u64,
     blackout: Option<BlackoutSpan>,
-    /// When the last long blackout ended: what left before is stale.
+    /// End of the last long blackout. Packets sent earlier are stale.
     resumed: Time,
-    /// Packets sent since the peer was last heard, and when the first of them left.
+    /// Packets sent since the peer's last answer, and when the first of them was sent.
     unanswered: u64,
     unanswered_since: Option<Time>,
     heard: Time,
@@ -44,7 +43,7 @@ pub(super) struct InFlight {
 }
 
 impl BlackoutSpan {
-    /// Whether what was sent then left during it.
+    /// Whether a packet sent at `sent` left during the blackout.
     fn covers(self, sent: Time) -> bool {
         sent >= self.began && self.ended.is_none_or(|ended| sent < ended)
     }
@@ -77,12 +76,11 @@ impl InFlight {
 
     pub(super) fn acknowledged(&mut self, now: Time, sent: Time, bytes: u64) {
         self.stats.acknowledged = self.stats.acknowledged.saturating_add(bytes);
-        // A short blackout may be none, but a link that became much slower, and then the long round
-        // trip is the new one.
+        // A short blackout may be a link that became slower; then the long round trip is a valid sample.
         let crossed = sent < self.resumed;
         let dark = crossed || self.blackout.is_some_and(|b| b.covers(sent));
-        // Of several blackouts only the last is remembered: what one kind lacks was counted as
-        // the other, and the two together must not exceed what is under way.
+        // Only the last blackout is remembered, so a packet may be counted in the other class. The sum must not
+        // exceed the bytes in flight.
         let (first, then) = if dark { (&mut self.stale, &mut self.bytes) } else { (&mut self.bytes, &mut self.stale) };
         let of_first = bytes.min(*first);
         *first -= of_first;
@@ -97,23 +95,23 @@ impl InFlight {
     }
 
     pub(super) fn lost(&mut self, bytes: u64) {
-        // The older ones are found to be lost first.
+        // Older packets are declared lost first.
         let of_old = self.stale.min(bytes);
         self.stale -= of_old;
         self.bytes = self.bytes.saturating_sub(bytes - of_old);
         self.stats.lost = self.stats.lost.saturating_add(bytes);
         if self.bytes == 0 {
-            // Nothing that was sent can still be answered: silence says nothing any more.
+            // No packet can still be answered, so silence means nothing.
             (self.unanswered, self.unanswered_since) = (0, None);
         }
     }
 
-    /// A blackout has been declared.
+    /// Starts a blackout.
     pub(super) fn blackout_began(&mut self, now: Time) {
         self.blackout = Some(BlackoutSpan { began: now, ended: None });
     }
 
-    /// The blackout is over; whether it was a long one.
+    /// Ends the blackout; returns whether it was a long one.
     pub(super) fn resume(&mut self, now: Time) -> bool {
         let Some(blackout) = &mut self.blackout else { return false };
         blackout.ended = Some(now);
@@ -125,41 +123,41 @@ impl InFlight {
         is_long
     }
 
-    /// The peer gave a sign of life.
+    /// The peer answered.
     pub(super) fn heard(&mut self, now: Time) {
         self.heard = now;
         self.unanswered = 0;
-        // What is still under way should be answered from now on.
+        // The packets still in flight should be answered from now on.
         self.unanswered_since = (self.bytes > 0).then_some(now);
     }
 
-    /// Forgets the round trips: the path is another one.
+    /// Discards the round-trip times of the old path.
     pub(super) fn path_changed(&mut self) {
         self.rtt = RttEstimator::default();
         self.least = WindowedMin::default();
     }
 
-    /// Bytes under way, but for the [stale](Self::stale) ones.
+    /// Bytes in flight that are not [stale](Self::stale).
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Bytes sent during the last blackout of which nothing has been heard yet.
+    /// Bytes in flight that were sent during the last blackout, or before the end of a long one.
     pub(super) fn stale(&self) -> u64 {
         self.stale
     }
 
-    /// Since when an answer has been awaited, if one is.
+    /// Start of the current wait for an answer.
     pub(super) fn waiting_since(&self) -> Option<Time> {
         self.unanswered_since
     }
 
-    /// Packets sent since the peer was last heard.
+    /// Packets sent since the peer's last answer.
     pub(super) fn unanswered(&self) -> u64 {
         self.unanswered
     }
 
-    /// When the peer was last heard.
+    /// Time of the peer's last answer.
     pub(super) fn heard_at(&self) -> Time {
         self.heard
     }
@@ -168,7 +166,7 @@ impl InFlight {
         self.rtt.smoothed()
     }
 
-    /// Mean deviation of the round trip.
+    /// Mean deviation of the round-trip time.
     pub(super) fn deviation(&self) -> Duration {
         self.rtt.variation()
     }

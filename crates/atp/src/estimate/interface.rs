@@ -1,41 +1,41 @@
-//! What estimators are polled and what they say.
+//! Input and output types of the estimators.
 
 use std::time::Duration;
 
 use remora_base::{Rate, Time};
 
-/// How long a receiver may hold back an acknowledgement (RFC 9000, section 18.2, `max_ack_delay`).
+/// Maximum time that a receiver delays an acknowledgement (`max_ack_delay`, RFC 9000, section 18.2).
 pub(crate) const ACK_DELAY_MAX: Duration = Duration::from_millis(25);
 
-/// Which estimator.
+/// The algorithm of an estimator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Kind {
     /// ATP 02, Figure 3.
     Paper,
-    /// Delivery rate from the receiver's timestamps.
+    /// Delivery rate, from the receiver's timestamps.
     #[default]
     Rate,
 }
 
-/// How to estimate.
+/// Settings of an estimator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Which estimator.
+    /// Which algorithm to use.
     pub kind: Kind,
-    /// The largest IP packet, in bytes (used within 100..=65535).
+    /// Size of the largest IP packet, in bytes; clamped to 100..=65535.
     pub mtu: u64,
-    /// Packets that may be under way before anything is known (used within 2..=64). More of them
-    /// start a fast link sooner; on a slow one they stand in the way of what is urgent.
+    /// Packets in flight before the first measurement; clamped to 2..=64. More of them start faster on a fast link,
+    /// and delay urgent objects on a slow one.
     pub initial_packets: u64,
 }
 
 impl Config {
-    /// The defaults: packets of 1,280 bytes, four of them at first.
+    /// The defaults: packets of 1,280 bytes, four initial packets.
     pub const fn new(kind: Kind) -> Config {
         Config { kind, mtu: 1280, initial_packets: 4 }
     }
 
-    /// With all values in their ranges.
+    /// Clamps all values to their ranges.
     pub(super) fn checked(self) -> Config {
         Config { kind: self.kind, mtu: self.mtu.clamp(100, 65_535), initial_packets: self.initial_packets.clamp(2, 64) }
     }
@@ -47,41 +47,41 @@ impl Default for Config {
     }
 }
 
-/// A packet's arrival at the receiver, as it reported it.
+/// Arrival of a packet, as the receiver reported it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrival {
-    /// When it left here, by our clock.
+    /// Departure time, by the sender's clock.
     pub sent: Time,
-    /// When it arrived, by the receiver's clock. Its origin does not matter.
+    /// Arrival time, by the receiver's clock. Only differences are used.
     pub received: Time,
-    /// Bytes that the receiver had got in all, with this packet. As it is a running total, reports
-    /// that get lost only make the measurement coarser.
+    /// Total bytes received up to and including this packet. A lost report therefore makes the measurement coarser,
+    /// not wrong.
     pub total: u64,
 }
 
-/// Whether the next packet with objects' bytes may leave.
+/// Whether the next packet of objects may be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gate {
-    /// It may.
+    /// It may be sent now.
     Open,
-    /// From then on.
+    /// At this time.
     At(Time),
-    /// Not before an acknowledgement, a report or a timeout changes something.
+    /// Not before an acknowledgement, a report or a timeout.
     Shut,
 }
 
-/// Something to send for the sake of the answer. It need not pass the [`Gate`].
+/// Packets sent to elicit an answer. They are exempt from the [`Gate`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Probe {
-    /// A small packet (about 70 bytes) that asks for an acknowledgement.
+    /// One packet of about 70 bytes that elicits an acknowledgement.
     Small,
-    /// Two full packets back to back, filled up where no data wait.
+    /// Two full packets back to back, padded where there is no data.
     Pair,
-    /// Four of them: asks again what a pair has shown.
+    /// Four full packets: repeats the measurement of a pair.
     Train,
 }
 
-/// Which way an object moves.
+/// Direction of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
     /// To the peer.
@@ -90,35 +90,35 @@ pub enum Direction {
     In,
 }
 
-/// Who would like to know the rate.
+/// Need for a bandwidth estimate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Demand {
-    /// Objects wait or are suspended, or an application asked to be polled of changes: if nothing is
-    /// sent, the rate is to be found out by probes.
+    /// Objects are waiting or suspended, or the application has registered bandwidth bounds: the estimator sends
+    /// probes if there is no traffic.
     pub waiting: bool,
-    /// Objects refused for lack of bandwidth since the last time this was said.
+    /// Objects rejected for lack of bandwidth since the last call.
     pub rejected: u32,
 }
 
 /// Counters since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
-    /// Bytes sent.
+    /// Bytes that were sent.
     pub sent: u64,
-    /// Bytes acknowledged.
+    /// Bytes that were acknowledged.
     pub acknowledged: u64,
     /// Bytes declared lost.
     pub lost: u64,
-    /// Measurements of the rate that were used.
+    /// Rate measurements used.
     pub samples: u64,
-    /// Blackouts declared.
+    /// Blackouts that were detected.
     pub blackouts: u64,
-    /// Probes sent, of either sort.
+    /// Probes sent, of all kinds.
     pub probes: u64,
 }
 
-/// The byte rate of `bytes` a second, at least one bit a second.
+/// Converts bytes per second to a rate of at least one bit per second.
 pub(super) fn byte_rate(bytes: f64) -> Option<Rate> {
-    // The cast saturates; NaN becomes zero.
+    // The cast saturates; NaN becomes 0.
     Rate::from_bits(((bytes * 8.0) as u64).max(1))
 }

@@ -1,15 +1,17 @@
-//! What the link carries: bandwidth estimators, packet-agnostic and pure.
+//! Bandwidth estimation of one path, sans I/O.
 //!
-//! Two of them stand behind one [`Estimator`]: the one of ATP 02 (section 3.1, Figure 3;
-//! `Kind::Paper`), which looks once a second, and ours (`Kind::Rate`), which looks at every packet
-//! that the receiver reports. The session tells them what it sent, what was acknowledged and when
-//! the receiver got it; they tell the scheduler a [`Forecast`] and the session when the next
-//! packet may leave ([`Gate`]), how much may be under way, and when to send a [`Probe`].
+//! [`Estimator`] wraps one of two algorithms: the one of ATP 02 (section 3.1, Figure 3; [`Kind::Paper`]), which
+//! runs once a second, and Remora's ([`Kind::Rate`]), which measures every packet that the receiver reports. The
+//! session reports packets sent, acknowledged and received. The estimator gives the scheduler a [`Forecast`], and
+//! the session the departure time of the next packet ([`Gate`]), a window, and [`Probe`]s to send.
 //!
-//! All bytes are those of whole IP packets: it is they that take the link's time.
+//! All byte counts include the IP and UDP headers, which take the link's time too.
 //!
-//! The law is that of `remora_base::Core`: mutate once, then drain the probes and the forecast,
-//! then ask for the timeout. `now` never goes backwards.
+//! Use it like a `remora_base::Core`: mutate once, drain the probes and the forecast, then read the timeout. `now`
+//! never decreases.
+//!
+//! Read `interface` and `forecast` first, then `rate` (the default algorithm) with `dispersal`, `byte_time`,
+//! `rate_bound`, `pacer`, `in_flight`, `blackout` and `packet_pairs`; `paper` is the other algorithm.
 
 mod blackout;
 mod byte_time;

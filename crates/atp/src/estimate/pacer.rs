@@ -1,28 +1,29 @@
-//! When packets leave: in quanta of at least two back to back, so that each is a packet pair,
-//! and no faster on average than the estimate.
+//! Pacing: packets leave in quanta of at least two packets back to back, so that each quantum is a packet pair, at
+//! the estimated rate on average.
 
 use std::time::Duration;
 
 use remora_base::Time;
 
-/// How far a timer may be late without costing throughput.
+/// Lateness of a timer that costs no throughput.
 const CREDIT: Duration = Duration::from_millis(2);
-/// How much of the link's time a quantum takes, at least.
+/// Minimum duration of a quantum on the link, in nanoseconds.
 const QUANTUM_NS: f64 = 2e6;
-/// The largest quantum: what one system call can send.
+/// Largest quantum, in bytes: one system call.
 const QUANTUM_MAX: u64 = 65_536;
 
-/// A schedule of quanta.
+/// Departure schedule of quanta.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pacer {
-    /// When the link is done with what was sent, if it is as fast as we think.
+    /// Time when the link has transmitted all packets sent, at the estimated rate.
     due: Time,
-    /// What is left of this quantum.
+    /// Bytes left of the current quantum.
     left: u64,
 }
 
 impl Pacer {
-    /// `bytes` left; one takes `byte_time` nanoseconds, and bursts are of `quantum` bytes.
+    /// Records that `bytes` were sent. `byte_time` is the transmission time of a byte in nanoseconds, `quantum` the
+    /// size of a burst.
     pub(super) fn sent(&mut self, now: Time, bytes: u64, quantum: u64, byte_time: f64) {
         if now >= self.due {
             self.left = quantum;
@@ -31,28 +32,28 @@ impl Pacer {
         self.due = self.due.max(now - CREDIT) + Duration::from_nanos((bytes as f64 * byte_time) as u64);
     }
 
-    /// The estimate changed by this factor, in time for a byte: what has left takes that much more.
+    /// Rescales the remaining transmission time after the byte time changed by `factor`.
     pub(super) fn rescale(&mut self, now: Time, factor: f64) {
-        // The product is no duration if the factor is none; then the link is taken to be done.
+        // An invalid factor counts as an idle link.
         let left = Duration::try_from_secs_f64(self.due.since(now).as_secs_f64() * factor).unwrap_or_default();
         if self.due > now {
             self.due = now + left;
         }
     }
 
-    /// Bytes of this quantum that have not left, or of a new one if this is over.
+    /// Bytes left of the current quantum, or all of a new one if it is over.
     pub(super) fn left(&self, now: Time, quantum: u64) -> u64 {
         if now >= self.due { quantum } else { self.left }
     }
 
-    /// From when on the next may leave, if it may not yet. A quantum with less than half a packet
-    /// left is over.
+    /// The time at which the next packet may leave; `None` for now. A quantum with less than half a packet left is
+    /// over.
     pub(super) fn wait(&self, now: Time, mtu: u64) -> Option<Time> {
         (now < self.due && self.left <= mtu / 2).then_some(self.due)
     }
 }
 
-/// The bytes of a quantum.
+/// Size of a quantum, in bytes.
 pub(super) fn quantum(byte_time: f64, mtu: u64) -> u64 {
     ((QUANTUM_NS / byte_time) as u64).clamp(2 * mtu, QUANTUM_MAX.max(2 * mtu))
 }
@@ -71,7 +72,7 @@ mod tests {
             pacer.sent(now, 1000, quantum(20_000.0, 1000), 20_000.0);
             times.push(now.since(Time::from_secs(1)).as_millis());
         }
-        // The first is early by the credit.
+        // The credit makes the first one early.
         assert_eq!(times, [0, 0, 38, 38, 78, 78]);
     }
 

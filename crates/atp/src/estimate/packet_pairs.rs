@@ -1,10 +1,9 @@
-//! Packet packet_pairs that find out the rate of an idle link for those who wait for a better one.
+//! Packet pairs that measure the rate of an idle link.
 //!
-//! Without them a rate once low would refuse every object that could show that it is no longer (ATP
-//! 02, Figure 3, sends one when the estimate is five seconds old, and the sooner the more objects are
-//! refused). They are frequent for a while after an object was refused, and rare for those who only
-//! wait. A pair that shows a faster link is followed at once by a train of four packets: one
-//! measurement may be wrong, three that agree are believed.
+//! Without them a low estimate would reject every object that could show a higher rate. (ATP 02, Figure 3, sends a
+//! pair when the estimate is 5 s old, earlier the more objects were rejected.) Pairs are frequent for 30 s after a
+//! rejection and rare while objects only wait. If a pair shows a faster link, a train of four packets follows at
+//! once: one measurement may be wrong, three that agree are used.
 
 use std::time::Duration;
 
@@ -12,18 +11,18 @@ use remora_base::Time;
 
 use super::interface::{Demand, Probe};
 
-/// For so long after a refusal packet_pairs are frequent.
+/// Time after a rejection during which pairs are frequent.
 const EAGER: Duration = Duration::from_secs(30);
-/// How often: no more than this share of the rate, no sooner than this after the last measurement.
+/// Interval of frequent pairs: at most a quarter of the rate, at least 250 ms.
 const SOON: Pace = Pace { share: 4, least: Duration::from_millis(250) };
-/// A pair that takes longer is rare: what becomes urgent would have to wait for it.
+/// Longest transmission time of a frequent pair. Longer ones delay urgent objects, so they are rare.
 const SHORT: Duration = Duration::from_millis(100);
 const RARE: Pace = Pace { share: 20, least: Duration::from_secs(1) };
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy)]
 struct Pace {
-    /// One in so many of the packet_pairs that the link could carry.
+    /// Divisor of the rate that pairs may use.
     share: u32,
     least: Duration,
 }
@@ -34,28 +33,28 @@ impl Pace {
     }
 }
 
-/// What is known of the link.
+/// State of the rate estimate.
 #[derive(Clone, Copy)]
 pub(super) struct LinkEstimate {
-    /// When its rate was last measured.
+    /// Time of the last measurement.
     pub(super) measured: Time,
-    /// The last measurement was of a faster link than the estimate.
+    /// The last measurement showed a faster link than the estimate.
     pub(super) contradicted: bool,
-    /// The time that a pair takes.
+    /// Transmission time of a pair.
     pub(super) airtime: Duration,
 }
 
-/// When a pair is due, and how many.
+/// Schedule of packet pairs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PacketPairs {
-    /// Whether anybody waits.
+    /// Objects are waiting.
     waiting: bool,
     eager_until: Time,
-    /// When one was last wished for.
+    /// When the last pair was due.
     last: Time,
     probe_pending: Option<Probe>,
-    /// Whether what the last one shows is still to be looked at. Once: where measurements scatter, the
-    /// pauses hold all the same.
+    /// The result of the last pair is not evaluated yet. Cleared by a train, so that scattered measurements cause
+    /// no further trains.
     open: bool,
 }
 
@@ -71,12 +70,12 @@ impl PacketPairs {
         self.waiting = demand.waiting;
     }
 
-    /// Something else is about to measure the link: the next pair is due a pause later.
+    /// Restarts the interval: other packets are about to measure the link.
     pub(super) fn postpone(&mut self, now: Time) {
         (self.last, self.probe_pending, self.open) = (now, None, false);
     }
 
-    /// When the next pair is due, if anybody wants to know.
+    /// When the next pair is due; `None` if no estimate is needed.
     pub(super) fn due(&self, link: LinkEstimate) -> Option<Time> {
         let from = self.last.max(link.measured);
         if !self.waiting && self.eager_until <= from {
@@ -105,7 +104,7 @@ impl PacketPairs {
         self.probe_pending.take()
     }
 
-    /// Whether the last pair showed a faster link and nobody has asked again.
+    /// Whether the last pair showed a faster link and no train followed.
     fn questions(&self, link: LinkEstimate) -> bool {
         self.open && link.contradicted && link.measured > self.last
     }
@@ -119,7 +118,7 @@ mod tests {
         Time::from_millis(ms)
     }
 
-    /// A link where a pair takes `airtime` milliseconds.
+    /// A link on which a pair takes `airtime` milliseconds.
     fn known(measured: u64, airtime: u64) -> LinkEstimate {
         LinkEstimate { measured: at(measured), contradicted: false, airtime: Duration::from_millis(airtime) }
     }
@@ -132,7 +131,7 @@ mod tests {
     #[test]
     fn pairs_are_frequent_after_a_refusal_and_rare_for_who_waits() {
         let (waits, refused) = (Demand { waiting: true, rejected: 0 }, Demand { waiting: false, rejected: 1 });
-        // What is asked for at 0, when the link was measured, the time of a pair: when the next is due.
+        // Demand at 0, time of the measurement, transmission time of a pair; expected due time.
         let cases = [
             (Demand::default(), 100, 20, None),
             (refused, 100, 20, Some(350)),
@@ -159,7 +158,7 @@ mod tests {
         assert_eq!(probe_pending(&mut p, 250, known(0, 20)), Some(Probe::Pair));
         let faster = |measured| LinkEstimate { contradicted: true, ..known(measured, 20) };
         assert_eq!(probe_pending(&mut p, 300, faster(300)), Some(Probe::Train));
-        // The answers come and do not agree: no more than the pause allows.
+        // The measurements do not agree: the interval applies.
         assert_eq!(probe_pending(&mut p, 350, faster(350)), None);
         assert_eq!(p.due(faster(350)), Some(at(600)));
         assert_eq!(probe_pending(&mut p, 600, faster(350)), Some(Probe::Pair));

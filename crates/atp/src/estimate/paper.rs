@@ -1,21 +1,20 @@
-//! The estimator of ATP 02, section 3.1 and Figure 3: once a second it looks at the bandwidth
-//! used and the backlog in the send queue.
+//! The estimator of ATP 02, section 3.1 and Figure 3. Once a second it reads the bandwidth used and the backlog of
+//! the send queue.
 //!
-//! The paper reads both from the network interface of the mobile host. Packets here end their
-//! way elsewhere, so *used* is what was acknowledged in the last second, and the *backlog*, where
-//! the session does not tell it, is what is under way beyond what the round trip accounts for.
+//! The paper reads both from the mobile host's network interface, the bottleneck. Here *used* is the bytes
+//! acknowledged in the last second. The *backlog*, unless the session reports it, is the bytes in flight beyond the
+//! bandwidth-delay product.
 //!
-//! Where the figure is not clear:
-//! * The scan has `pp_period - maximum(pp_period-1, 0)`: read as an assignment, as in the line
-//!   of the other branch. The timer, which nothing sets back there, is taken to begin anew with
-//!   every packet pair; a period of zero then means every second.
-//! * `MAXIMUM_PACKET_PAIR_PERIOD` is not given: ten seconds.
-//! * The probe size "is reduced when the bandwidth estimate is very small": here to the estimate
-//!   itself, and not below one packet.
-//! * Nothing is said about the first estimate: a packet pair, at once and every second until one
-//!   is answered. What the first seconds happened to use would be taken for all there is, and
-//!   newcomers refused for it. Only when no pair gets through whole is that done all the same.
-//!   Until then the state is unknown, and the first packets are those of `Config::initial_packets`.
+//! Interpretations where the figure is unclear:
+//! * `pp_period - maximum(pp_period-1, 0)` is read as an assignment, like the other branch. The timer restarts with
+//!   each packet pair; a period of 0 means every second.
+//! * `MAXIMUM_PACKET_PAIR_PERIOD` is not given: 10 s.
+//! * The probe size "is reduced when the bandwidth estimate is very small": to the estimate, and to at least one
+//!   packet.
+//! * The first estimate is not described: a packet pair, at once and then every second until one is answered. The
+//!   bytes of the first seconds would underestimate the link and reject objects, so they are used only after
+//!   [`FIRST_PAIRS`] unanswered pairs. Until then the state is unknown, and `Config::initial_packets` are in
+//!   flight.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -26,37 +25,37 @@ use super::forecast::{Forecast, Knowledge};
 use super::in_flight::InFlight;
 use super::interface::{Arrival, Config, Demand, Gate, Probe, Stats, byte_rate};
 
-/// The estimator runs once in this time.
+/// Interval of the estimator.
 const TICK: Duration = Duration::from_secs(1);
-/// The bandwidth to be spent is handed out in such pieces (section 3.2).
+/// Send interval (section 3.2).
 const SEND_INTERVAL: Duration = Duration::from_millis(50);
 const SEND_INTERVALS: u64 = 20;
-/// Packets in the send queue that are no backlog yet, and the queue's length.
+/// Packets in the send queue that count as no backlog, and the length of the queue.
 const MAXIMUM_BACKLOG: u64 = 10;
 const QUEUE: u64 = 50;
-/// Values that the filter averages: the last one and its four predecessors.
+/// Samples of the moving average.
 const FILTERED: usize = 5;
-/// An estimate that has not changed for longer is stale.
+/// Age from which an unchanged estimate is stale.
 const STALE: Duration = Duration::from_secs(5);
-/// Ticks between packet packet_pairs, at most.
+/// Maximum ticks between packet pairs.
 const MAXIMUM_PACKET_PAIR_PERIOD: u32 = 10;
-/// Packet packet_pairs sent for the first estimate before it is made without them.
+/// Packet pairs sent for the first estimate before it is made without them.
 const FIRST_PAIRS: u64 = 5;
-/// The packets of a pair leave within this.
+/// Maximum time between the packets of a pair.
 const PAIR_SPACING: Duration = Duration::from_millis(1);
 
-/// The estimator.
+/// State of the algorithm of Figure 3.
 #[derive(Clone, Debug)]
 pub(super) struct PaperEstimator {
     config: Config,
     in_flight: InFlight,
-    /// `curbw` and `available`, in bytes a second.
+    /// `curbw` and `available`, in bytes per second.
     curbw: Option<u64>,
     available: u64,
     used: VecDeque<u64>,
     acknowledged_before: u64,
     backlog: Option<u64>,
-    /// When the estimate last changed or a genuine decrease was seen.
+    /// Time of the last change of the estimate or genuine decrease.
     changed: Option<Time>,
     measured: Option<Time>,
     tick: Time,
@@ -64,10 +63,10 @@ pub(super) struct PaperEstimator {
     pp_period: u32,
     rejected: u32,
     probe: bool,
-    /// When the pair whose answer is awaited left, and what was last seen of it.
+    /// Departure of the outstanding pair, and the last arrival since.
     pair: Option<Time>,
     last: Option<Arrival>,
-    /// Start of the send interval, and bytes that may still be sent in it.
+    /// Start of the send interval, and the bytes left in it.
     interval: Time,
     credit: u64,
 }
@@ -109,7 +108,7 @@ impl PaperEstimator {
         self.in_flight.lost(bytes);
     }
 
-    /// Looks for the packet pair among what arrived: the reciprocal of its gap is the estimate.
+    /// Finds the packet pair among the arrivals and sets the estimate to bytes per gap.
     pub(super) fn arrivals(&mut self, now: Time, arrivals: &[Arrival]) {
         for a in arrivals {
             let Some(p) = self.last.replace(*a) else { continue };
@@ -175,7 +174,7 @@ impl PaperEstimator {
         self.rejected = 0;
     }
 
-    /// Packets under way beyond what is on its way at the bandwidth used.
+    /// Packets in flight beyond the bandwidth-delay product.
     fn inferred_backlog(&self, used: u64) -> u64 {
         let trip = self.in_flight.round_trip_min().unwrap_or_default().as_millis();
         let on_the_way = u64::try_from(u128::from(used) * trip / 1000).unwrap_or(u64::MAX);
@@ -200,8 +199,7 @@ impl PaperEstimator {
         let mtu = self.config.mtu;
         if backlog > MAXIMUM_BACKLOG {
             self.set(now, used);
-            // Never less than a packet a second: the paper's backlog drains by itself, but packets
-            // lost on the way stay under way until something tells of them.
+            // At least a packet a second: lost packets stay in flight until an acknowledgement declares them lost.
             self.available = used.saturating_sub(backlog.saturating_mul(mtu)).max(mtu);
         } else if let Some(curbw) = self.curbw
             && used < curbw
@@ -213,7 +211,7 @@ impl PaperEstimator {
         }
     }
 
-    /// `curbw` is the estimate, of at least a packet a second.
+    /// Sets the estimate to `curbw`, at least a packet a second.
     fn set(&mut self, now: Time, curbw: u64) {
         let curbw = curbw.max(self.config.mtu);
         if self.curbw != Some(curbw) {
@@ -222,13 +220,13 @@ impl PaperEstimator {
         (self.curbw, self.measured) = (Some(curbw), Some(now));
     }
 
-    /// A new send interval begins. What is less than a packet is kept for the next.
+    /// Starts a send interval. The remainder, up to one packet, carries over.
     fn send_interval(&mut self, now: Time) {
         let kept = self.credit.min(self.config.mtu);
         let behind = now.since(self.interval + SEND_INTERVAL) >= SEND_INTERVAL;
         self.interval = if behind { now } else { self.interval + SEND_INTERVAL };
-        // Without an estimate a packet an interval: were there none, the packet pair that is to give
-        // one could wait for ever behind bytes to be sent again.
+        // Without an estimate one packet an interval. Otherwise the first packet pair could wait behind
+        // retransmissions forever.
         let share = self.curbw.map_or(self.config.mtu, |_| self.available / SEND_INTERVALS);
         self.credit = kept + share;
     }
@@ -251,7 +249,7 @@ impl PaperEstimator {
         Forecast {
             rate,
             available: self.curbw.and_then(|_| byte_rate(self.available as f64)),
-            // The paper gives up by the estimate itself.
+            // The paper gives objects up by the estimate itself.
             at_most: rate,
             state: if self.curbw.is_some() { Knowledge::Known } else { Knowledge::Unknown },
             measured: self.measured,
@@ -268,8 +266,6 @@ impl PaperEstimator {
         }
     }
 
-    /// Large enough that the estimate is the limit, as section 3.2 asks for: what is spent in
-    /// two round trips or a second, and a full send queue.
     /// Bytes in a full packet.
     pub(super) fn packet(&self) -> u64 {
         self.config.mtu

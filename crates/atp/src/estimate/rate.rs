@@ -1,15 +1,14 @@
-//! Our estimator: it measures the bottleneck with every burst that goes through it.
+//! Remora's estimator: measures the bottleneck with every burst.
 //!
-//! * The rate reverse_packet_time from the receiver's timestamps ([`dispersal`](super::dispersal)), and follows
-//!   steps at once and noise slowly ([`byte_time`](super::byte_time)). Because every quantum is a
-//!   packet pair, a link that became faster shows without filling its queue first.
-//! * No standing queue: no more is under way than the rate times the shortest round trip and a
-//!   little, and what waits all the same is drained by sending a little less.
-//! * Silence of about a round trip is a blackout ([`blackout`](super::blackout)): the estimate is frozen.
-//!   After it the link may be another one. So the old rate is only a pace until the first burst has
-//!   been measured; not more than that burst is under way, and admission does not count on it.
-//! * When the link is idle but somebody waits for a better estimate, packet packet_pairs renew it
-//!   ([`packet_pairs`](super::packet_pairs)).
+//! * The rate comes from the receiver's timestamps ([`dispersal`](super::dispersal)).
+//!   [`byte_time`](super::byte_time) follows steps at once and averages noise. Each quantum is a packet pair, so a
+//!   faster link shows without a full queue.
+//! * The window is the bandwidth-delay product plus a small allowance. A standing queue is drained by sending below
+//!   the rate.
+//! * Silence for about a round-trip time is a [`blackout`](super::blackout); the estimate is frozen. Afterwards the
+//!   old rate only paces the first burst: the window is that burst, and the forecast is unknown until it is
+//!   measured.
+//! * On an idle link, [`packet_pairs`](super::packet_pairs) renew the estimate while objects wait for it.
 
 use std::time::Duration;
 
@@ -24,37 +23,37 @@ use super::interface::{Arrival, Config, Demand, Direction, Gate, Probe, Stats, b
 use super::pacer::{Pacer, quantum};
 use super::packet_pairs::{LinkEstimate, PacketPairs};
 
-/// Room for what is under way beyond rate times round trip, at least.
+/// Minimum allowance of the window beyond the bandwidth-delay product, as time at the rate.
 const SLACK: Duration = Duration::from_millis(10);
-/// A queue is drained in about this time,
+/// Time constant for draining a standing queue.
 const DRAIN: Duration = Duration::from_millis(250);
-/// by sending at no less than this share of the rate.
+/// Lowest gain while draining.
 const GAIN_MIN: f64 = 0.5;
-/// Packets without a measurement of the rate after which we send faster, to be able to make one.
+/// Packets without a measurement after which the gain rises, to make one possible.
 const UNMEASURED_PACKETS: u32 = 32;
 const GAIN_UNMEASURED: f64 = 1.25;
-/// Packets that may be under way before anything is known, at most.
+/// Maximum window before the first measurement, in packets.
 const FIRST_PACKETS_MAX: u64 = 64;
-/// A quantum leaves in so many calls.
+/// Calls in which a quantum is sent.
 const BURSTS: u64 = 2;
-/// After a blackout the old rate counts again if nothing was measured in this and two round trips.
+/// After a blackout the old rate is used again if nothing was measured within this time plus two round-trip times.
 const RECOVERY: Duration = Duration::from_millis(200);
 
-/// A link is slow on which a full packet takes so long: 58 KB/s.
+/// Transmission time of a full packet from which a link counts as slow: 58 KB/s.
 const SLOW: Duration = Duration::from_millis(25);
 
-/// How the window grows while no rate is known of the link.
+/// Growth of the window before the first measurement.
 #[derive(Clone, Copy, Debug)]
 struct SlowStart {
-    /// Since when it is this link.
+    /// When this path came into use.
     since: Time,
-    /// The most bytes that were under way at once.
+    /// Maximum bytes that were in flight at once.
     most: u64,
-    /// By how much the window is larger than the first.
+    /// Growth of the window, in bytes.
     grown: u64,
 }
 
-/// The estimator.
+/// State of the algorithm.
 #[derive(Clone, Debug)]
 pub(super) struct RateEstimator {
     config: Config,
@@ -64,12 +63,12 @@ pub(super) struct RateEstimator {
     pacer: Pacer,
     dispersal: Dispersal,
     byte_time: ByteTime,
-    /// Packets reported since the rate was last measured.
+    /// Packets reported since the last measurement.
     unmeasured: u32,
-    /// After a blackout: until when the old rate is not to be counted on.
+    /// End of the recovery after a blackout.
     recovers_until: Option<Time>,
     packet_pairs: PacketPairs,
-    /// The time that the peer's full packets take.
+    /// Transmission time of the peer's full packets.
     reverse_packet_time: Duration,
 }
 
@@ -78,9 +77,8 @@ impl SlowStart {
         SlowStart { since: now, most: 0, grown: 0 }
     }
 
-    /// A packet that left at `sent` was acknowledged; the first window was of `first` bytes. The window
-    /// doubles each round, for each acknowledged packet makes room for two; but only where it is used: that
-    /// small packets came through one at a time, however many, says little of more (RFC 9002, section 7.8).
+    /// Grows the window after the packet sent at `sent` was acknowledged: it doubles each round trip, but only as
+    /// far as it was used (RFC 9002, section 7.8). `first` is the initial window.
     fn acknowledged(&mut self, sent: Time, bytes: u64, first: u64) {
         let shown = self.most.saturating_add(self.most.max(first));
         if sent >= self.since && first.saturating_add(self.grown) < shown {
@@ -153,20 +151,20 @@ impl RateEstimator {
             Sample::AtMost(z) => self.byte_time.sample_upper_bound(now, z),
         }
         if let (Some(before), Some(new)) = (before, self.byte_time.get()) {
-            // A slower one shows in the queue, and is drained by less than the rate.
+            // A slower rate shows as a queue, which the gain drains.
             self.pacer.rescale(now, (new / before).min(1.0));
         }
         self.in_flight.stats_mut().samples += 1;
     }
 
-    /// The peer has got something of ours.
+    /// The peer has received a packet.
     fn heard(&mut self, now: Time) {
         if self.blackout.heard() {
             self.resume(now);
         }
     }
 
-    /// The peer is there; in a blackout that is most likely the end of it.
+    /// Treats a probe of the peer as the end of a blackout.
     pub(super) fn peer_probed(&mut self, now: Time) {
         if self.blackout.peer_probed(now) {
             self.resume(now);
@@ -187,15 +185,15 @@ impl RateEstimator {
         self.blackout.object_progress(now, way);
     }
 
-    /// A blackout is over.
+    /// Ends a blackout.
     fn resume(&mut self, now: Time) {
         if self.in_flight.resume(now) {
-            // What left before has not made the link busy.
+            // Earlier packets do not occupy the link any more.
             self.pacer = Pacer::default();
         }
         self.dispersal.restart();
         self.byte_time.forget_samples();
-        // What waits measures the rate better than a pair in front of it.
+        // The waiting objects measure the rate better than a pair before them.
         self.packet_pairs.postpone(now);
         self.recovers_until = Some(now + RECOVERY + self.in_flight.smoothed().unwrap_or_default() * 2);
     }
@@ -235,7 +233,7 @@ impl RateEstimator {
         [blackout, self.recovers_until, pair].into_iter().flatten().min()
     }
 
-    /// What packet packet_pairs would renew, if there is anything: not in a blackout.
+    /// The estimate that packet pairs would renew; `None` in a blackout or without one.
     fn known(&self) -> Option<LinkEstimate> {
         let measured = self.byte_time.measured().filter(|_| self.blackout.blackout_since().is_none())?;
         let (contradicted, airtime) = (self.byte_time.is_contradicted(), self.airtime(2 * self.config.mtu));
@@ -274,8 +272,7 @@ impl RateEstimator {
         self.pacer.wait(now, self.config.mtu).map_or(Gate::Open, Gate::At)
     }
 
-    /// A part of the quantum, so that each still shows the link in several gaps, and what reverse_packet_time next
-    /// waits for no longer than that takes.
+    /// Part of the quantum, so that a quantum shows several gaps and the next object waits at most this long.
     pub(super) fn burst(&self, now: Time) -> u64 {
         let mtu = self.config.mtu;
         let Some(byte_time) = self.byte_time.get().filter(|_| self.recovers_until.is_none()) else { return mtu };
@@ -285,13 +282,13 @@ impl RateEstimator {
     }
 
     pub(super) fn window(&self) -> u64 {
-        // Probes pass, whatever is under way.
+        // Probes are exempt from the window.
         let probes =
             if self.blackout.is_tentative() { self.in_flight.bytes().saturating_add(2 * self.config.mtu) } else { 0 };
         self.fresh_window().max(probes).saturating_add(self.in_flight.stale())
     }
 
-    /// The window for what is not stale.
+    /// Window for packets that are not stale.
     fn fresh_window(&self) -> u64 {
         let mtu = self.config.mtu;
         if self.blackout.blackout_since().is_some() {
@@ -305,7 +302,7 @@ impl RateEstimator {
         };
         let on_the_way = (trip.as_nanos() as f64 / byte_time) as u64;
         let slack = ((SLACK.as_nanos() as f64 / byte_time) as u64).max(2 * mtu);
-        // And one that has arrived and whose acknowledgement waits for the second of its pair.
+        // One packet more: it has arrived, and its acknowledgement waits for the second of a pair.
         on_the_way.saturating_add(slack).saturating_add(mtu)
     }
 
@@ -313,10 +310,10 @@ impl RateEstimator {
         self.config.initial_packets * self.config.mtu
     }
 
-    /// The share of the rate to send at.
+    /// Factor on the pacing rate.
     fn gain(&self) -> f64 {
         let byte_time = self.byte_time.get().unwrap_or(0.0);
-        // The first packet of a burst may still meet the last one of the burst before.
+        // The first packet of a burst may queue behind the previous burst.
         let tolerated = quantum(byte_time, self.config.mtu) as f64 * byte_time / 4.0 + 1e6;
         let excess = self.dispersal.standing().as_nanos() as f64 - tolerated;
         if excess > 0.0 {
@@ -328,12 +325,12 @@ impl RateEstimator {
         }
     }
 
-    /// The time that `bytes` take.
+    /// Transmission time of `bytes`.
     fn airtime(&self, bytes: u64) -> Duration {
         Duration::from_nanos((bytes as f64 * self.byte_time.get().unwrap_or(0.0)) as u64)
     }
 
-    /// The time that a full packet takes on the slower of the two ways.
+    /// Transmission time of a full packet in the slower direction.
     fn slower_way(&self) -> Duration {
         self.airtime(self.config.mtu).max(self.reverse_packet_time)
     }

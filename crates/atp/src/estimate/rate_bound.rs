@@ -1,28 +1,27 @@
-//! What the link carries at most, as far as that has been shown: by this an object is given up.
+//! Upper bound of the link's rate. The scheduler gives up an object only if this rate could not deliver it.
 //!
-//! The rate is taken from the first gap between two packets that there is, for what is sent next hangs
-//! on it. But a gap may be the link's, or the time for which one of the two ends waited for a processor:
-//! on a busy machine tens of milliseconds, in which a fast link carries a whole file. A slow link parts
-//! all packets, a busy machine some of them. So what counts here is the faster half of the gaps, and not
-//! before there are some and a while is over. To give up an object late costs little, as it is sent only
-//! when nothing else is there; to give one up wrongly costs the object.
+//! The estimate itself follows the first measured gap between two packets, because the next packet depends on it.
+//! Such a gap may come from the link, or from a receiver that waited tens of milliseconds for a processor. A slow
+//! link separates all packets, a busy machine only some. So the bound uses the faster half of the gaps, and needs a
+//! minimum number and duration of them. Giving up an object late costs little, since it is sent only when nothing
+//! else is waiting; giving it up wrongly loses it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use remora_base::Time;
 
-/// Gaps kept.
+/// Maximum number of gaps kept.
 const KEPT: usize = 32;
-/// Older ones go when the others took so long, as long as there are enough.
+/// Gaps beyond [`ENOUGH`] are dropped once the newer ones cover this time.
 const SPAN: Duration = Duration::from_secs(1);
-/// Fewer gaps show nothing, nor do those of a shorter while,
+/// Minimum number of gaps, and minimum time between the first and the last arrival,
 const ENOUGH: usize = 12;
 const WHILE: Duration = Duration::from_millis(250);
-/// unless they are longer than an end pauses: so many, that took a [`SPAN`] and more.
+/// or this many gaps that cover a [`SPAN`]: longer than a receiver pauses.
 const ENOUGH_LONG: usize = 4;
 
-/// The bytes that came after a gap, all that were handed over together.
+/// The bytes that arrived after a gap, including all that arrived in the same batch.
 #[derive(Clone, Copy, Debug)]
 struct Gap {
     bytes: u64,
@@ -35,26 +34,26 @@ impl Gap {
     }
 }
 
-/// The last gaps in which the link was busy, or should have been.
+/// The latest gaps between packets that left back to back or were queued.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RateBound {
     gaps: VecDeque<Gap>,
-    /// What they took together.
+    /// Sum of the gaps.
     took: Duration,
-    /// When the first of all came, and the last.
+    /// Times of the first and the last gap.
     span: Option<(Time, Time)>,
-    /// No gap of this burst has been seen.
+    /// No gap of the current burst was recorded yet.
     begins: bool,
     least: Option<f64>,
 }
 
 impl RateBound {
-    /// What reverse_packet_time next did not leave together with what came before.
+    /// Marks the start of a burst: the next packet did not leave together with the previous one.
     pub(super) fn burst_begins(&mut self) {
         self.begins = true;
     }
 
-    /// At `now` came `bytes`, `took` after those before them.
+    /// Records that `bytes` arrived at `now`, `took` after the previous packet.
     pub(super) fn gap(&mut self, now: Time, bytes: u64, took: Duration) {
         self.span = Some((self.span.map_or(now, |(first, _)| first), now));
         let begins = std::mem::take(&mut self.begins);
@@ -70,18 +69,17 @@ impl RateBound {
         }
     }
 
-    /// The time that all but the oldest took.
+    /// The time covered by all gaps but the oldest.
     fn rest(&self) -> Duration {
         self.took.saturating_sub(self.gaps.front().map_or(Duration::ZERO, |gap| gap.took))
     }
 
-    /// Draws the conclusion from the gaps so far.
+    /// Computes the bound from the recorded gaps.
     pub(super) fn conclude(&mut self) {
         self.least = self.least();
     }
 
-    /// Nanoseconds a byte that the link takes at least, as last concluded; `None` while that has not been
-    /// shown.
+    /// Minimum transmission time in nanoseconds a byte, as last computed; `None` while there are too few gaps.
     pub(super) fn min_byte_time(&self) -> Option<f64> {
         self.least
     }
@@ -108,7 +106,7 @@ impl RateBound {
 mod tests {
     use super::*;
 
-    /// Gaps in milliseconds before packets of 1,000 bytes; bytes a second that the link carries at most.
+    /// Records gaps, in milliseconds, before packets of 1,000 bytes; returns the upper bound in bytes a second.
     fn at_most(gaps: &[u64]) -> Option<u64> {
         let (mut rate_bound, mut now) = (RateBound::default(), Time::from_secs(1));
         for ms in gaps {

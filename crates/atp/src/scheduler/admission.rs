@@ -1,4 +1,4 @@
-//! Applies a policy to a queue: what is rejected, evicted, suspended and resumed.
+//! Admission control: applies a policy to a queue, and rejects, evicts, suspends and resumes its objects.
 
 use std::time::Duration;
 
@@ -13,15 +13,14 @@ use super::state::{Object, Scheduler};
 use crate::estimate::{Forecast, Knowledge};
 use crate::object::{OnShortage, Outcome, Priority, QueueId, Rejection, RequestId, Upcall};
 
-/// A plan is made anew so often while packets are sent, or objects wait for room.
+/// Interval of feasibility scans while packets are sent or objects are deferred.
 const PLAN_EVERY: Duration = Duration::from_millis(20);
-/// Changes are gathered so long for each object with a deadline beyond the first few, so that
-/// planning takes a small part of the time however many there are.
+/// Minimum pause between scans for each object beyond [`PLAN_FEW`], which bounds the share of processor time.
 const PLAN_REST: Duration = Duration::from_micros(4);
-/// So many objects are planned anew at every change.
+/// Objects that are scanned after every change.
 const PLAN_FEW: usize = 64;
 
-/// What becomes of an object by a plan.
+/// Result of a feasibility scan for an object.
 enum Verdict {
     Stands(Admission),
     Resumes(Admission),
@@ -29,14 +28,14 @@ enum Verdict {
     Evicted,
 }
 
-/// `bytes` bytes a second, at least one bit a second.
+/// `bytes` per second as a rate, at least one bit per second.
 fn rate_of_bytes(bytes: u64) -> Rate {
     Rate::from_bits(bytes.saturating_mul(8).max(1)).unwrap_or(Rate::mbit(1))
 }
 
 impl Scheduler {
-    /// The rate a queue may count on: its share among the queues that have objects. `None` while
-    /// admission cannot count on the estimate.
+    /// The queue's share of the rate, by the weights of the queues that have objects. `None` while the rate is
+    /// unknown.
     fn share(&self, id: QueueId) -> Option<Rate> {
         let rate = self.forecast.rate.filter(|_| self.forecast.state == Knowledge::Known)?;
         let weight = |q: &Queue| q.head_level().map_or(0, fair::weight);
@@ -46,8 +45,8 @@ impl Scheduler {
         Rate::from_bits(u64::try_from(bits).unwrap_or(u64::MAX).max(1))
     }
 
-    /// `remora`: whether a newcomer has no hope even alone. One whose application wants to be asked
-    /// is taken, and suspended.
+    /// Policy `remora`: rejects an object whose deadline could not be met even alone. An object with
+    /// [`OnShortage::Suspend`] is accepted, and suspended.
     pub(super) fn infeasible(&self, now: Time, object: &Object) -> Option<Rejection> {
         if self.config.policy != Policy::Remora || object.on_shortage == OnShortage::Suspend {
             return None;
@@ -61,7 +60,7 @@ impl Scheduler {
         is_infeasible.then_some(Rejection::InsufficientBandwidth { needed, available })
     }
 
-    /// Brings the plans of all queues that are due up to date.
+    /// Runs the scans that are due.
     pub(super) fn refresh(&mut self, now: Time, picking: bool) {
         if self.config.policy != Policy::Remora {
             return;
@@ -76,7 +75,7 @@ impl Scheduler {
         old || self.due_of_itself(queue).is_some_and(|at| at <= now)
     }
 
-    /// When a queue is planned even if nothing is picked.
+    /// When a queue is scanned without a call of `pick`.
     fn due_of_itself(&self, queue: &Queue) -> Option<Time> {
         if queue.dirty {
             return Some(Self::rested(queue));
@@ -94,7 +93,7 @@ impl Scheduler {
         Self::rested(queue).max(queue.planned + PLAN_EVERY)
     }
 
-    /// When a plan is next due of itself.
+    /// When the next scan is due without a call of `pick`.
     pub(super) fn next_plan(&self) -> Option<Time> {
         let due = self.queues.values().filter_map(|q| self.due_of_itself(q)).min();
         if self.config.policy == Policy::Remora { due } else { None }
@@ -167,7 +166,7 @@ impl Scheduler {
             let needed = paper::needed(capacity.now, item.deadline, item.wire);
             return Verdict::Suspended { needed: rate_of_bytes(needed) };
         }
-        // Other queues may run empty: hope counts on all of the link, not on the share.
+        // Other queues may become empty, so the whole link counts, not the share.
         if wire > most_bytes * self.hope() {
             Verdict::Evicted
         } else if wire <= most_bytes * capacity.tuning.gamble {
@@ -177,8 +176,7 @@ impl Scheduler {
         }
     }
 
-    /// The most_bytes bytes on the wire that the link carries until `deadline`; `None` while too little has
-    /// been seen of it: a rate that one gap has shown says little of what the link cannot do.
+    /// Maximum bytes that the link carries until `deadline`; `None` while the rate has no upper bound.
     fn most_bytes(&self, now: Time, deadline: Time) -> Option<f64> {
         let seconds = deadline.since(now).saturating_sub(self.config.latency).as_secs_f64();
         self.forecast.at_most.map(|most_bytes| seconds * (most_bytes.bits() as f64 / 8.0))
@@ -215,8 +213,7 @@ impl Scheduler {
         }
     }
 
-    /// While the rate cannot be counted on, everything may be sent, in strict order; what is
-    /// suspended stays so until it can.
+    /// Without a known rate, sends everything in strict priority order. Suspended objects stay suspended.
     fn keep_all(&mut self, id: QueueId) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
         queue.reserve = [0.0; Priority::LEVELS];
@@ -227,7 +224,7 @@ impl Scheduler {
         }
     }
 
-    /// A new forecast is in force.
+    /// Applies a new forecast.
     pub(super) fn reforecast(&mut self, now: Time, before: &Forecast) {
         let bits = |f: &Forecast| f.rate.map_or(0, Rate::bits);
         let (old, new) = (bits(before), bits(&self.forecast));
@@ -246,7 +243,7 @@ impl Scheduler {
         }
     }
 
-    /// The paper's deadline safety, for a rate that fell.
+    /// Deadline safety after the rate has fallen (ATP 02, section 3.3).
     fn check_safety(&mut self, now: Time, id: QueueId) {
         let (Some(rate), Some(queue)) = (self.share(id), self.queues.get(&id)) else { return };
         let curbw = rate.bits() / 8;
@@ -262,8 +259,8 @@ impl Scheduler {
         }
     }
 
-    /// `paper`: why a newcomer is not admitted, if it is not. What it displacement of lower
-    /// priority is discarded.
+    /// Policy `paper`: the reason to reject a new object, if any. Discards objects of lower priority that it
+    /// displaces.
     pub(super) fn displacement(&mut self, now: Time, id: RequestId) -> Option<Rejection> {
         if self.config.policy != Policy::Paper {
             return None;
@@ -294,13 +291,13 @@ impl Scheduler {
         None
     }
 
-    /// `paper`: admits a request again whose priority, deadline or state the application changed.
+    /// Policy `paper`: repeats admission after the application changed priority, deadline or state.
     pub(super) fn readmit(&mut self, now: Time, id: RequestId) {
         match self.displacement(now, id) {
             Some(Rejection::InsufficientBandwidth { needed, available }) => {
                 self.shed(now, id, needed.bits() / 8, available);
             }
-            // It was accepted before; now it has to fit beside its peers, and does not.
+            // Accepted before, but it would now displace an object of its priority.
             Some(_) => {
                 let available = self.forecast.rate.unwrap_or(Rate::mbit(1));
                 self.shed(now, id, available.bits() / 8, available);
@@ -309,8 +306,7 @@ impl Scheduler {
         }
     }
 
-    /// `paper`: the insufficient bandwidth upcall. An application that does not want to be asked
-    /// aborts the transfer.
+    /// Policy `paper`: suspends the object with an upcall, or evicts it, as the application chose.
     fn shed(&mut self, now: Time, id: RequestId, needed: u64, available: Rate) {
         let Some(object) = self.objects.get(&id) else { return };
         let (queue, key) = (object.queue, object.deadline.map(|at| (at, id)));

@@ -1,43 +1,40 @@
-//! What a scheduler is told once: its policy and its bounds.
+//! Settings of a scheduler.
 
 use std::time::Duration;
 
-/// How objects are admitted, ordered and given up.
+/// Policy for admission, order and eviction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Policy {
-    /// ATP 02, section 3.3: strict priority, deadline safety by a scan in the order of sending,
-    /// the available bandwidth spent in intervals of 50 ms.
+    /// ATP 02, section 3.3: strict priority, deadline safety by a scan in sending order, the available bandwidth
+    /// spent in intervals of 50 ms.
     Paper,
-    /// The set by priority, the order by deadline, the largest of the lowest class given up
-    /// first, nothing given up while the rate is unknown or nothing gets through.
+    /// Chooses the set by priority and the order by deadline; evicts the largest object of the lowest class first;
+    /// evicts nothing while the rate is unknown or in a blackout.
     #[default]
     Remora,
 }
 
-/// The margins of the `remora` policy; each a factor but for `horizon`.
+/// Margins of the policy `remora`; factors, except `horizon`.
 ///
-/// The defaults were chosen on ATP 02's workloads (`tests/scheduler_fluid.rs`), where all but
-/// two hardly matter: without `foresight` low objects are begun that newcomers of a higher class
-/// then starve, and with a longer `horizon` a class that stepped back is caught by a fading link.
+/// The defaults were chosen on the workloads of ATP 02 (`tests/scheduler_fluid.rs`). Two of them matter: without
+/// `foresight`, low objects are started that new objects of a higher class then starve; with a longer `horizon`, a
+/// fading link catches a class that yielded.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Tuning {
-    /// Part of the forecast that objects may be counted against, 0 to 1.
+    /// Share of the forecast that objects may use, 0 to 1.
     pub margin: f64,
-    /// Part of the forecast at which a class has to stay safe when a lower one goes first, 0 to 1.
+    /// Share of the forecast at which a class must stay safe while a lower one precedes it, 0 to 1.
     pub reserve: f64,
-    /// How far ahead the forecast is relied on for that: no class steps back on the strength of
-    /// what the link may carry later.
+    /// How far ahead the forecast is trusted for that.
     pub horizon: Duration,
-    /// How many times what the link is known to carry at most_bytes an object that does not fit may need
-    /// before it has no hope, and is ended; at least 1.
+    /// Factor on the upper bound of the link above which an object that does not fit is ended; at least 1.
     pub hope: f64,
-    /// How many times the same such an object may need to be sent while nothing else is there to
-    /// send; 0 for never.
+    /// The same factor below which such an object is sent while nothing else is waiting; 0 for never.
     pub gamble: f64,
-    /// How much larger an object suspended for lack of bandwidth counts: it has to fit with that to
-    /// spare before it goes on; at least 1.
+    /// Factor on the size of an object suspended for lack of bandwidth, so that it resumes only with a reserve; at
+    /// least 1.
     pub return_margin: f64,
-    /// Part of what higher classes lately asked for that is kept free for more of it, 0 to 1.
+    /// Share of the recent demand of higher classes that is kept free for them, 0 to 1.
     pub foresight: f64,
 }
 
@@ -55,32 +52,32 @@ impl Default for Tuning {
     }
 }
 
-/// A scheduler's settings. Memory is exceeded_bound by about 400 bytes for each of `objects_max`
-/// and 4 KB for each of `queues_max`; the bytes of the objects are the session's.
+/// Settings of a scheduler. It uses at most about 400 bytes for each of `objects_max` and 4 KB for each of
+/// `queues_max`, without the bytes of the objects.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Config {
-    /// How objects are admitted, ordered and given up.
+    /// How objects are admitted and ordered.
     pub policy: Policy,
-    /// Objects that have not ended; more are rejected.
+    /// Maximum number of requests that have not ended.
     pub objects_max: usize,
-    /// Bytes of objects that have not ended; more are rejected.
+    /// Maximum bytes of requests that have not ended.
     pub bytes_max: u64,
-    /// The largest object, in bytes; larger ones are rejected.
+    /// Maximum size of an object, in bytes.
     pub size_max: u64,
-    /// Queues with objects in them; objects for more are rejected.
+    /// Maximum number of queues with objects.
     pub queues_max: usize,
-    /// Bytes of objects that fit into one packet.
+    /// Bytes of an object in a full packet.
     pub payload: u64,
-    /// Bytes a packet has beyond those: headers of IP, UDP and QUIC, the tag.
+    /// Other bytes of a packet: IP, UDP and QUIC headers, the tag.
     pub overhead: u64,
-    /// From the last byte of an object to its acknowledgement, beyond its time on the wire.
+    /// Time from the last byte of an object to its acknowledgement, without its transmission time.
     pub latency: Duration,
-    /// The margins of the `remora` policy.
+    /// The margins of the policy `remora`.
     pub tuning: Tuning,
 }
 
 impl Config {
-    /// Bytes on the wire of `bytes` bytes of an object.
+    /// Bytes on the wire for `bytes` of an object.
     pub(super) fn wire(&self, bytes: u64) -> u64 {
         let packets = bytes.div_ceil(self.payload.max(1)).max(1);
         bytes.saturating_add(packets.saturating_mul(self.overhead))

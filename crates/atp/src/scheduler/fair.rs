@@ -1,21 +1,21 @@
-//! Start-time fair queueing between object queues (Goyal, Vin and Cheng, 1996): fair in bytes on
-//! the wire whatever the rate of the link does.
+//! Start-time fair queueing between object queues (Goyal, Vin and Cheng, 1996): fair in bytes on the wire at any
+//! link rate.
 //!
-//! A packet's start tag is the greater of the virtual time and its queue's finish tag; the queue
-//! with the least start tag is served; the virtual time is the start tag of the packet in
-//! service. For two queues that both have something to send, with weights `v` and `w`, the
-//! bytes each got, divided by its weight, differ by at most_bytes a packet's over `v` and one over `w`.
+//! A packet's start tag is the greater of the virtual time and its queue's finish tag; the queue with the least
+//! start tag is served; the virtual time is the start tag of the packet in service. For two queues that both have
+//! something to send, with weights `v` and `w`, the bytes each got, divided by its weight, differ by at most one
+//! packet divided by `v` plus one divided by `w`.
 //!
-//! **Weights.** ATP 02 shares the bandwidth "according to the priorities of messages at the
-//! head of each queue" and leaves the rest open. Here a packet weighs its priority plus one: a
-//! queue with a high object (12) at its head gets 13 bytes for every 5 of one with a low (4); no
-//! queue gets nothing, and none more than sixteen times another's share.
+//! **Weights.** ATP 02 shares the bandwidth "according to the priorities of messages at the head of each queue" and
+//! leaves the rest open. Here a packet's weight is its priority plus one: a queue with a high object (12) at its
+//! head gets 13 bytes for every 5 of a queue with a low one (4). No queue starves, and none gets more than sixteen
+//! times the share of another.
 
 use std::collections::BTreeMap;
 
 use crate::object::QueueId;
 
-/// Tags count in units of this a byte; every weight from 1 to 16 divides it.
+/// Tag units of a byte; a multiple of every weight from 1 to 16.
 const UNIT: u128 = 720_720;
 
 /// The tags of all queues.
@@ -25,30 +25,30 @@ pub(super) struct Fair {
     finish: BTreeMap<QueueId, u128>,
 }
 
-/// The share of a queue whose head has level `level`.
+/// Weight of a queue whose first object has this level.
 pub(super) fn weight(level: usize) -> u64 {
     level as u64 + 1
 }
 
 impl Fair {
-    /// The start tag of `queue`'s next packet: the queue with the least is served.
+    /// Start tag of the queue's next packet. The queue with the least tag is served.
     pub(super) fn start(&self, queue: QueueId) -> u128 {
         self.finish.get(&queue).copied().unwrap_or(0).max(self.time)
     }
 
-    /// Notes that `queue` sent a packet of `bytes` of an object of level `level`.
+    /// Records that `queue` sent a packet of `bytes`, of an object of level `level`.
     pub(super) fn served(&mut self, queue: QueueId, bytes: u64, level: usize) {
         let start = self.start(queue);
         self.time = start;
         self.finish.insert(queue, start + u128::from(bytes) * (UNIT / u128::from(weight(level))));
     }
 
-    /// Forgets a queue that has left.
+    /// Removes a queue.
     pub(super) fn forget(&mut self, queue: QueueId) {
         self.finish.remove(&queue);
     }
 
-    /// Whether a queue that left now would come back with the same start tag.
+    /// Whether the queue's start tag would be the same without its history.
     pub(super) fn settled(&self, queue: QueueId) -> bool {
         self.finish.get(&queue).is_none_or(|f| *f <= self.time)
     }
@@ -90,7 +90,7 @@ mod tests {
         for _ in 0..1000 {
             fair.served(QueueId(0), 1000, 8);
         }
-        assert!(fair.start(QueueId(1)) + 1000 * UNIT >= fair.start(QueueId(0)), "one packet of the past at most_bytes");
+        assert!(fair.start(QueueId(1)) + 1000 * UNIT >= fair.start(QueueId(0)), "one packet of the past at most");
         assert!(fair.start(QueueId(1)) > 0);
     }
 }

@@ -1,14 +1,11 @@
-//! Which objects of a queue can be had in time, and which of them may go before a higher class.
+//! Feasibility of deadlines: which objects of a queue fit, and which may precede a higher class.
 //!
-//! The *set* is chosen by priority: a class keeps what fits beside what the classes above it
-//! keep, and where a prefix of the order by deadline does not fit, the largest remaining object
-//! of that class in the prefix is given up (Moore and Hodgson's rule, which keeps the greatest
-//! number of one class). The *order* is by priority, but for an object that would miss its
-//! deadline behind all of the classes above it: it may go first while each of them keeps its
-//! reserve.
+//! The *set* is chosen by priority. A class keeps what fits beside the classes above it. Where a prefix of the
+//! deadline order does not fit, the largest remaining object of the class in that prefix is dropped (Moore and
+//! Hodgson's rule, which keeps the most objects of a class). The *order* is by priority, except that an object that
+//! would miss its deadline behind the higher classes may go first while each of them keeps its reserve.
 //!
-//! A pure function: O(classes * n) in the objects with deadlines, O(n log n) more for a class
-//! in which something has to go.
+//! A pure function: O(classes * n) in the objects with deadlines, plus O(n log n) for a class that drops some.
 
 use std::collections::BinaryHeap;
 use std::time::Duration;
@@ -18,44 +15,44 @@ use remora_base::{Rate, Time};
 use super::config::Tuning;
 use crate::object::Priority;
 
-/// One object with a deadline.
+/// An object with a deadline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimedObject {
-    /// When it has to be acknowledged.
+    /// When it must be acknowledged.
     pub(super) deadline: Time,
-    /// Its priority, 0 to 15.
+    /// Priority level, 0 to 15.
     pub(super) level: usize,
-    /// Bytes on the wire that remain of it.
+    /// Bytes left, on the wire.
     pub(super) wire: u64,
-    /// Suspended for lack of bandwidth: it has to fit with room to spare, so that it does not
-    /// come and go with every wavering of the estimate.
+    /// Suspended for lack of bandwidth. It must fit with a reserve, so that it does not alternate with each change
+    /// of the estimate.
     pub(super) short: bool,
 }
 
-/// What stands between the objects and their deadlines.
+/// The bandwidth until each deadline, and its other uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capacity {
     pub(super) now: Time,
-    /// What the queue may count on.
+    /// The queue's share of the rate.
     pub(super) rate: Rate,
-    /// From the last byte written to its acknowledgement, beyond its time on the wire.
+    /// Time from the last byte written to its acknowledgement, without its transmission time.
     pub(super) latency: Duration,
-    /// Bytes on the wire of objects without deadlines, for each level those of the levels above.
+    /// For each level, bytes on the wire of higher objects without deadlines.
     pub(super) ahead: [u64; Priority::LEVELS],
-    /// Bytes a second that newcomers of the levels above each level are expected to ask for.
+    /// For each level, expected demand of new higher objects, in bytes per second.
     pub(super) demand: [f64; Priority::LEVELS],
     pub(super) tuning: Tuning,
 }
 
-/// The verdict, in the order of the items.
+/// Result, in the order of the objects.
 #[derive(Clone, Debug)]
 pub(super) struct Feasibility {
-    /// It fits.
+    /// The object fits.
     pub(super) kept: Vec<bool>,
-    /// It fits only if it may go before higher classes.
+    /// It fits only if it precedes higher classes.
     pub(super) urgent: Vec<bool>,
-    /// For each level: bytes that lower levels may send first while the objects of this level and
-    /// above stay safe; less than zero if they are not.
+    /// For each level, bytes that lower levels may send first while this level and those above stay safe; negative
+    /// if they are not.
     pub(super) reserve: [f64; Priority::LEVELS],
 }
 
@@ -64,7 +61,7 @@ impl Capacity {
         deadline.since(self.now).saturating_sub(self.latency).as_secs_f64()
     }
 
-    /// Bytes that fit before `item`'s deadline even if the forecast proves too good.
+    /// Bytes that fit before the object's deadline even if the rate falls to the reserve.
     fn relied_on(&self, item: &TimedObject) -> f64 {
         let seconds = self.seconds(item.deadline).min(self.tuning.horizon.as_secs_f64());
         seconds * self.bytes_per_second() * self.tuning.reserve
@@ -74,14 +71,14 @@ impl Capacity {
         self.rate.bits() as f64 / 8.0
     }
 
-    /// Bytes that objects of `item`'s level and above may count on before its deadline.
+    /// Bytes that objects of this level and above may use before the deadline.
     fn room(&self, item: &TimedObject) -> f64 {
         let rate = (self.bytes_per_second() * self.tuning.margin - self.demand[item.level]).max(0.0);
         self.seconds(item.deadline) * rate - self.ahead[item.level] as f64
     }
 }
 
-/// Plans `items`, which come in order of their deadlines.
+/// Assesses `items`, ordered by deadline.
 pub(super) fn assess(items: &[TimedObject], capacity: &Capacity) -> Feasibility {
     let mut kept = vec![true; items.len()];
     if !all_fit(items, capacity) {
@@ -95,7 +92,7 @@ pub(super) fn assess(items: &[TimedObject], capacity: &Capacity) -> Feasibility 
     Feasibility { kept, urgent, reserve }
 }
 
-/// The levels that occur, highest first.
+/// Levels in use, highest first.
 fn levels(items: &[TimedObject]) -> impl Iterator<Item = usize> {
     let occurs = items.iter().fold([false; Priority::LEVELS], |mut seen, i| {
         seen[i.level] = true;
@@ -104,7 +101,7 @@ fn levels(items: &[TimedObject]) -> impl Iterator<Item = usize> {
     (0..Priority::LEVELS).rev().filter(move |l| occurs[*l])
 }
 
-/// Bytes an item counts for.
+/// Bytes that an object counts for.
 fn weight(item: &TimedObject, capacity: &Capacity) -> f64 {
     if item.short { item.wire as f64 * capacity.tuning.return_margin } else { item.wire as f64 }
 }
@@ -117,14 +114,14 @@ fn all_fit(items: &[TimedObject], capacity: &Capacity) -> bool {
     })
 }
 
-/// A candidate to go, the largest first; of equals the later.
+/// An object that may be dropped: the largest first, of equals the later.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Largest {
     wire: u64,
     index: usize,
 }
 
-/// Adds to what is kept as many objects of `level` as fit.
+/// Adds as many objects of `level` as fit to `kept`.
 fn keep_level(items: &[TimedObject], capacity: &Capacity, level: usize, kept: &mut [bool]) {
     let mut heap = BinaryHeap::new();
     let mut sum = 0.0;
@@ -146,7 +143,7 @@ fn keep_level(items: &[TimedObject], capacity: &Capacity, level: usize, kept: &m
     }
 }
 
-/// Which of the kept would miss their deadlines if everything above them went first.
+/// Finds the kept objects that would miss their deadlines behind all higher classes.
 fn urgent(items: &[TimedObject], capacity: &Capacity, kept: &[bool]) -> Vec<bool> {
     let mut by_level = [0.0; Priority::LEVELS];
     for (item, _) in items.iter().zip(kept).filter(|(_, kept)| **kept) {
@@ -177,7 +174,7 @@ fn reserve(items: &[TimedObject], capacity: &Capacity, kept: &[bool]) -> [f64; P
             least[level] = least[level].min(safe - sum[level]);
         }
     }
-    // A level that does not occur is as safe as the one above it.
+    // An unused level is as safe as the one above it.
     for level in (0..Priority::LEVELS - 1).rev() {
         if !order.contains(&level) {
             least[level] = least[level + 1];

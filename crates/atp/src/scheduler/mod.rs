@@ -1,21 +1,22 @@
-//! The scheduler: which object gets the next packet, and which cannot be had in time
-//! (ATP 02, sections 2.2, 2.3, 3.2 and 3.3).
+//! The scheduler: selects the object for each packet and gives up objects whose deadlines cannot be met (ATP 02,
+//! sections 2.2, 2.3, 3.2 and 3.3).
 //!
-//! One scheduler serves one bottleneck and every destination behind it. It knows sizes, not
-//! bytes: the session holds those, suspends [`Scheduler::pick`] before each packet, and reports what
-//! it wrote and what was acknowledged. The law is `remora_base::Core`'s: mutate once, then drain
-//! [`Scheduler::poll_upcall`], [`Scheduler::poll_reset`], then [`Scheduler::poll_timeout`].
+//! One scheduler serves one bottleneck and all destinations behind it. It stores sizes; the session stores the
+//! bytes, calls [`Scheduler::pick`] before each packet, and reports bytes written and acknowledged. Use it like a
+//! `remora_base::Core`: mutate once, drain [`Scheduler::poll_upcall`] and [`Scheduler::poll_reset`], then read
+//! [`Scheduler::poll_timeout`].
 //!
-//! Each request ends in exactly one [`Upcall::Final`], also one that was never accepted.
+//! Each request ends in exactly one [`Upcall::Final`](crate::Upcall::Final), including those that are rejected.
 //!
-//! | module | what it decides |
+//! | module | subject |
 //! |---|---|
-//! | `queue` | the orders in which a queue's objects are kept |
-//! | `plan` | `remora`: what fits, and what may go before a higher class |
-//! | `paper` | `paper`: deadline safety and send intervals |
-//! | `admit` | applies either to a queue: rejects, evicts, suspends, resumes |
-//! | `fair` | shares between queues |
-//! | `bounds` | the bandwidth upcall |
+//! | `state` | the requests and the calls of the session |
+//! | `queue` | one queue: its objects in the orders that the policies need |
+//! | `feasibility` | policy `remora`: which objects fit, and which may precede a higher class |
+//! | `paper` | policy `paper`: deadline safety and send intervals |
+//! | `admission` | applies either policy to a queue: rejects, evicts, suspends, resumes |
+//! | `fair` | fair queueing between queues |
+//! | `rate_bounds` | the bandwidth upcall |
 
 mod admission;
 mod config;

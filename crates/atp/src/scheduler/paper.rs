@@ -1,4 +1,4 @@
-//! The `paper` policy: ATP 02, section 3.3 (deadline safety) and section 3.2 (send intervals).
+//! Policy `paper`: ATP 02, section 3.3 (deadline safety) and section 3.2 (send intervals).
 
 use std::time::Duration;
 
@@ -6,33 +6,31 @@ use remora_base::Time;
 
 use crate::object::RequestId;
 
-/// An object in the order of sending.
+/// An object in sending order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ScanStep {
     pub(super) request: RequestId,
     pub(super) deadline: Option<Time>,
-    /// Bytes left of it.
     pub(super) left: u64,
 }
 
-/// What a scan found.
+/// Result of a scan.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Scan {
-    /// Objects that cannot be had in time, with the bandwidth each would need, bytes a second.
+    /// Objects that miss their deadlines, and the bandwidth that each needs, in bytes per second.
     pub(super) unsafe_: Vec<(RequestId, u64)>,
-    /// The greatest bandwidth that one of the others needs, bytes a second.
+    /// The greatest bandwidth that a safe object needs, in bytes per second.
     pub(super) needed_max: u64,
 }
 
-/// Bytes a second that bring `bytes` across by `deadline`, rounded up.
+/// Bytes per second that deliver `bytes` by `deadline`, rounded up.
 pub(super) fn needed(now: Time, deadline: Time, bytes: u64) -> u64 {
     let ns = deadline.since(now).as_nanos().max(1);
     u64::try_from((u128::from(bytes) * 1_000_000_000).div_ceil(ns)).unwrap_or(u64::MAX)
 }
 
-/// Scans objects in the order of sending: object i needs the bytes left up to and including it,
-/// over the time left to it. What needs more than `curbw` (bytes a second) is unsafe, and counts
-/// no more for those behind it.
+/// Scans objects in sending order. Each needs the bytes left up to and including itself, in the time left. An
+/// object that needs more than `curbw` (bytes per second) is unsafe and does not count for those behind it.
 pub(super) fn scan(now: Time, curbw: u64, order: impl Iterator<Item = ScanStep>) -> Scan {
     let mut found = Scan::default();
     let mut sum = 0u64;
@@ -49,30 +47,29 @@ pub(super) fn scan(now: Time, curbw: u64, order: impl Iterator<Item = ScanStep>)
     found
 }
 
-/// The budget of packets: `available` divided by the MTU, spent in intervals of 50 ms.
+/// Packet budget: `available` divided by the MTU, in intervals of 50 ms.
 ///
-/// What is left at the end of an interval is lost, but for the fraction of a packet that the
-/// division leaves.
+/// The remainder of an interval expires, except for a fraction of a packet.
 #[derive(Debug, Default)]
 pub(super) struct SendInterval {
     index: Option<u64>,
     credit: u64,
 }
 
-/// The paper's send interval.
+/// Length of an interval (section 3.2).
 const SEND_INTERVAL: Duration = Duration::from_millis(50);
 const INTERVAL_NS: u64 = SEND_INTERVAL.as_nanos() as u64;
 const INTERVALS_A_SECOND: u64 = 20;
 
 impl SendInterval {
-    /// Whether a packet of at most_bytes `mtu` bytes may leave in the interval that `now` is in, at
-    /// `available` bytes a second.
+    /// Whether a packet of at most `mtu` bytes may be sent in the interval of `now`, at `available` bytes per
+    /// second.
     pub(super) fn open(&mut self, now: Time, available: u64, mtu: u64) -> bool {
         let index = now.as_nanos() / INTERVAL_NS;
         let share = available / INTERVALS_A_SECOND;
         match self.index {
             Some(last) if last == index => {}
-            // Fractions add up over the intervals that passed, to no more than one packet.
+            // Fractions accumulate over the intervals, up to one packet.
             Some(last) => {
                 let idle = share.saturating_mul(index.saturating_sub(last) - 1);
                 self.credit = (self.credit.saturating_add(idle)).min(mtu - 1).saturating_add(share);
@@ -83,12 +80,12 @@ impl SendInterval {
         self.credit >= mtu
     }
 
-    /// Notes a packet: each counts whole, however small.
+    /// Records a packet. Each counts as a full one.
     pub(super) fn sent(&mut self, mtu: u64) {
         self.credit = self.credit.saturating_sub(mtu);
     }
 
-    /// When the next interval begins; `None` while this one has something left.
+    /// Start of the next interval; `None` while this one has budget left.
     pub(super) fn next(&self, mtu: u64) -> Option<Time> {
         let index = self.index.filter(|_| self.credit < mtu)?;
         Some(Time::from_nanos(index.saturating_add(1).saturating_mul(INTERVAL_NS)))
@@ -104,13 +101,13 @@ mod tests {
         ScanStep { request: RequestId(id), deadline, left }
     }
 
-    /// Figure 5: a large object suspends for 16 KB/s and the small ones before it for 4 KB more.
+    /// Figure 5: a large object needs 16 KB/s, and the small ones before it 4 KB/s more.
     #[test]
     fn figure_5() {
         let now = Time::from_millis(144_564);
         let cases: &[(&str, u64, &[ScanStep], &[u64])] = &[
-            // At 144.564 s two small ones (8 KB) and what is left of the first large object
-            // come before the new one: more than 20,682 B/s.
+            // At 144.564 s, two small objects (8 KB) and the rest of the first large one precede the new one: more
+            // than 20,682 B/s.
             (
                 "305 rejected",
                 20_682,
@@ -140,7 +137,7 @@ mod tests {
         let mut interval = SendInterval::default();
         let mut sent = 0;
         for ms in 0..10_000 {
-            // Every millisecond as many packets as it lets.
+            // Each millisecond as many packets as allowed.
             while interval.open(Time::from_millis(ms), 50_000, 1500) {
                 interval.sent(1500);
                 sent += 1;
@@ -150,7 +147,7 @@ mod tests {
         }
         let expected = 10 * 50_000 / 1500;
         assert!((expected - 1..=expected + 1).contains(&sent), "{sent}");
-        // A slow link gets its packet when the fractions have added up.
+        // On a slow link a packet is allowed when the fractions have accumulated.
         let mut slow = SendInterval::default();
         let times: Vec<u64> = (0..4000)
             .filter(|ms| {

@@ -1,28 +1,25 @@
-//! One object queue: its objects in the orders the scheduler suspends for.
-//!
-//! How much each class lately asked for, so that a lower class does not count on bandwidth that
-//! newcomers of a higher one will take.
+//! One object queue: its objects in the orders that the policies need, and the recent demand of each class.
 
 use super::paper::ScanStep;
 use crate::object::{Priority, RequestId};
 use remora_base::Time;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where an object with a deadline is in the order of deadlines.
+/// Position in the deadline order.
 pub(super) type Key = (Time, RequestId);
 
-/// How an object with a deadline stands.
+/// Result of the last feasibility scan for an object with a deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Admission {
-    /// To be sent.
+    /// Fits; sent in priority order.
     Fits,
-    /// To be sent, before higher classes if it must.
+    /// Fits; may precede higher classes.
     Urgent,
-    /// Does not fit; to be sent if nothing else is there.
+    /// Does not fit; sent when nothing else is waiting.
     Speculative,
-    /// Does not fit.
+    /// Does not fit; not sent.
     Deferred,
-    /// Does not fit, and the application has been told: suspended.
+    /// Does not fit; suspended, with an upcall to the application.
     Suspended,
 }
 
@@ -30,14 +27,14 @@ pub(super) enum Admission {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) level: usize,
-    /// Bytes of it not written yet.
+    /// Bytes not written.
     pub(super) left: u64,
     pub(super) admission: Admission,
-    /// Its application wants to be asked when it does not fit.
+    /// Its application chose [`OnShortage::Suspend`](crate::OnShortage::Suspend).
     pub(super) suspends: bool,
 }
 
-/// What a queue would send next.
+/// The next object to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Candidate {
     pub(super) request: RequestId,
@@ -45,8 +42,8 @@ pub(super) struct Candidate {
     pub(super) deadline: Option<Time>,
 }
 
-/// One queue. An object is in it while it may be sent: not when the application suspended it, its
-/// destination is unreachable, or all of it is written.
+/// One queue. It holds the objects that may be sent: not suspended by the application, destination reachable, not
+/// completely written.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     timeline: BTreeMap<Key, Entry>,
@@ -55,25 +52,25 @@ pub(super) struct Queue {
     speculative: BTreeSet<Key>,
     bulk: [BTreeSet<(u64, RequestId)>; Priority::LEVELS],
     bulk_left: [u64; Priority::LEVELS],
-    /// Objects by level, those that are suspended apart.
+    /// Objects by level, without suspended ones.
     present: [usize; Priority::LEVELS],
-    /// What its objects lately asked for.
+    /// Recent demand of the classes.
     pub(super) demand: ClassDemand,
-    /// For each level: bytes lower levels may send first (see `plan`).
+    /// For each level, bytes that lower levels may send first (see `feasibility`).
     pub(super) reserve: [f64; Priority::LEVELS],
-    /// Objects that belong here, in it or not.
+    /// All objects of the queue, including those that may not be sent.
     pub(super) members: usize,
-    /// When it was last planned.
+    /// Time of the last feasibility scan.
     pub(super) planned: Time,
-    /// Something changed since.
+    /// Changed since the last scan.
     pub(super) dirty: bool,
-    /// The greatest bandwidth a kept object needs, bytes a second (the paper's stored maximum);
-    /// the greatest number while that is not known.
+    /// The greatest bandwidth that a kept object needs, in bytes per second (the paper's stored maximum);
+    /// `u64::MAX` while unknown.
     pub(super) needed_max: u64,
 }
 
 impl Queue {
-    /// Objects with deadlines in it.
+    /// Number of objects with deadlines.
     pub(super) fn timed(&self) -> usize {
         self.timeline.len()
     }
@@ -83,7 +80,7 @@ impl Queue {
         self.timeline.iter().map(|(k, e)| (*k, *e))
     }
 
-    /// The objects to be sent, in strict order of priority.
+    /// The objects to send, in strict priority order.
     pub(super) fn steps(&self) -> impl Iterator<Item = ScanStep> {
         (0..Priority::LEVELS).rev().flat_map(move |level| {
             let timed = self.kept[level].iter().filter_map(move |key| {
@@ -95,17 +92,17 @@ impl Queue {
         })
     }
 
-    /// Bytes left of objects without deadlines at `level`, and how many those are.
+    /// Bytes left and number of the objects without deadlines at `level`.
     pub(super) fn bulk(&self, level: usize) -> (u64, usize) {
         (self.bulk_left[level], self.bulk[level].len())
     }
 
-    /// Whether some of it is not to be sent for now: room may come, or hope go.
+    /// Whether some objects are not sent for now.
     pub(super) fn has_deferred(&self) -> bool {
         self.timeline.len() > self.kept.iter().map(BTreeSet::len).sum()
     }
 
-    /// Takes an object in.
+    /// Inserts an object.
     pub(super) fn insert(&mut self, id: RequestId, deadline: Option<Time>, entry: Entry) {
         self.dirty = true;
         self.needed_max = u64::MAX;
@@ -122,7 +119,7 @@ impl Queue {
         }
     }
 
-    /// Takes an object out, if it is in.
+    /// Removes an object, if present.
     pub(super) fn remove(&mut self, id: RequestId, deadline: Option<Time>, level: usize, left: u64) {
         match deadline {
             Some(at) => {
@@ -139,7 +136,7 @@ impl Queue {
         }
     }
 
-    /// Notes that `bytes` of an object with `left` bytes to go were written.
+    /// Records that `bytes` of an object with `left` bytes were written.
     pub(super) fn written(&mut self, id: RequestId, deadline: Option<Time>, level: usize, left: u64, bytes: u64) {
         match deadline {
             Some(at) => {
@@ -156,7 +153,7 @@ impl Queue {
         }
     }
 
-    /// Changes how an object with a deadline stands.
+    /// Sets the admission of an object with a deadline.
     pub(super) fn set_admission(&mut self, key: Key, admission: Admission) {
         let Some(entry) = self.timeline.get_mut(&key) else { return };
         if entry.admission == admission {
@@ -191,14 +188,14 @@ impl Queue {
         self.speculative.remove(&key);
     }
 
-    /// The highest level in it, but for what is suspended.
+    /// The highest level present, without suspended objects.
     pub(super) fn head_level(&self) -> Option<usize> {
         self.present.iter().rposition(|n| *n > 0)
     }
 
-    /// What to send next of what fits, among the objects that `ready` lets pass.
+    /// The next object that fits, among those for which `ready` returns true.
     ///
-    /// O(log n), and one step more for each object before it that is not ready.
+    /// O(log n), and one more step for each object before it that is not ready.
     pub(super) fn next(&self, ready: &mut dyn FnMut(RequestId) -> bool) -> Option<Candidate> {
         let first = (0..Priority::LEVELS).rev().find_map(|level| {
             let timed = self.kept[level].iter().find(|key| ready(key.1));
@@ -211,9 +208,8 @@ impl Queue {
         Some(self.urgent_before(first, ready).unwrap_or(first))
     }
 
-    /// The object that may go before `first`, of a lower class but urgent, while every class
-    /// above it keeps its reserve. An object without a deadline never steps back: how long it can
-    /// wait is not known.
+    /// The urgent object of a lower class that may precede `first`, while every class above it keeps its reserve.
+    /// An object without a deadline never yields: it has no known reserve.
     fn urgent_before(&self, first: Candidate, ready: &mut dyn FnMut(RequestId) -> bool) -> Option<Candidate> {
         let deadline = first.deadline?;
         let key = self.urgent.range(..(deadline, RequestId(0))).find(|key| ready(key.1))?;
@@ -222,7 +218,7 @@ impl Queue {
         safe.then_some(Candidate { request: key.1, level, deadline: Some(key.0) })
     }
 
-    /// What to send when there is nothing that fits.
+    /// The object to send when none fits.
     pub(super) fn gamble(&self, ready: &mut dyn FnMut(RequestId) -> bool) -> Option<Candidate> {
         let key = self.speculative.iter().find(|key| ready(key.1))?;
         let level = self.timeline.get(key)?.level;
@@ -230,10 +226,11 @@ impl Queue {
     }
 }
 
-/// Bytes are counted over this and the one before.
+/// Demand is measured over this window and the previous one, in nanoseconds.
 const WINDOW_NS: u64 = 4_000_000_000;
 
-/// Bytes asked for by level, in this window and the last.
+/// Bytes submitted by level, in the current and the previous window. Lower classes leave this bandwidth to new
+/// objects of higher ones.
 #[derive(Debug, Default)]
 pub(super) struct ClassDemand {
     window: u64,
@@ -251,13 +248,13 @@ impl ClassDemand {
         }
     }
 
-    /// Notes an object of `bytes` bytes on the wire.
+    /// Records an object of `bytes` on the wire.
     pub(super) fn submitted(&mut self, now: Time, level: usize, bytes: u64) {
         self.advance(now);
         self.this[level] = self.this[level].saturating_add(bytes);
     }
 
-    /// For each level, bytes a second that the levels above it ask for.
+    /// For each level, the demand of the higher levels in bytes per second.
     pub(super) fn above(&mut self, now: Time) -> [f64; Priority::LEVELS] {
         self.advance(now);
         let seconds = (WINDOW_NS + now.as_nanos() % WINDOW_NS) as f64 / 1e9;

@@ -1,9 +1,8 @@
-//! The paper's `callback(cb, low, high)`: one upcall when the bandwidth leaves its bounds.
+//! Bandwidth bounds (`callback(cb, low, high)` in ATP 02): one upcall when the bandwidth leaves them.
 //!
-//! Against cascades while the estimate wavers, two rules: a bound counts as crossed a sixteenth
-//! beyond it, and upcalls are half a second apart. After an upcall nothing is registered until
-//! the application registers bounds again; bounds that the estimate is outside of already fire
-//! at once, but for the second rule.
+//! Two rules prevent cascades while the estimate varies: a bound counts as crossed one sixteenth beyond it, and
+//! upcalls are at least half a second apart. An upcall removes the bounds. New bounds that are already crossed fire
+//! at once, subject to the second rule.
 
 use std::time::Duration;
 
@@ -11,32 +10,32 @@ use remora_base::{Rate, Time};
 
 use crate::object::{Side, Upcall};
 
-/// The least time between two upcalls.
+/// Minimum time between two upcalls.
 const APART: Duration = Duration::from_millis(500);
 
-/// The bounds registered, and when the last upcall was.
+/// The registered bounds, and the time of the last upcall.
 #[derive(Debug, Default)]
 pub(super) struct RateBounds {
     registered: Option<(Option<Rate>, Option<Rate>)>,
     last: Option<Time>,
-    /// The estimate; `None` before the first, `Some(None)` while nothing gets through.
+    /// The estimate; `None` before the first, `Some(None)` in a blackout.
     rate: Option<Option<Rate>>,
 }
 
 impl RateBounds {
-    /// Registers bounds in place of those before; none at all unregisters.
+    /// Replaces the bounds. Without any bound, removes them.
     pub(super) fn register(&mut self, now: Time, low: Option<Rate>, high: Option<Rate>) -> Option<Upcall> {
         self.registered = (low.is_some() || high.is_some()).then_some((low, high));
         self.check(now)
     }
 
-    /// Takes a new estimate: `None` while nothing gets through.
+    /// Sets the estimate; `None` in a blackout.
     pub(super) fn estimate(&mut self, now: Time, rate: Option<Rate>) -> Option<Upcall> {
         self.rate = Some(rate);
         self.check(now)
     }
 
-    /// Fires if it is time to.
+    /// Fires if a bound is crossed and the time has come.
     pub(super) fn check(&mut self, now: Time) -> Option<Upcall> {
         let side = self.crossed()?;
         if self.earliest().is_some_and(|at| now < at) {
@@ -52,7 +51,7 @@ impl RateBounds {
         self.registered.is_some()
     }
 
-    /// When an upcall that is held back is due.
+    /// When a delayed upcall is due.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         self.crossed().and_then(|_| self.earliest())
     }

@@ -1,4 +1,4 @@
-//! The scheduler's state: requests, queues, and the calls of the session.
+//! The scheduler's requests and the calls of the session.
 
 use super::config::{Config, Policy};
 use super::fair::Fair;
@@ -13,7 +13,7 @@ use crate::object::{
 use remora_base::{Rate, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Decides what is sent next and what is given up; see the module.
+/// Selects the object for each packet and gives up objects whose deadlines cannot be met.
 #[derive(Debug)]
 pub struct Scheduler {
     pub(super) config: Config,
@@ -43,11 +43,11 @@ pub(super) struct Object {
     pub(super) size: u64,
     pub(super) written: u64,
     pub(super) acknowledged: u64,
-    /// The application suspended it.
+    /// Suspended by the application.
     pub(super) asked: bool,
-    /// It is suspended for lack of bandwidth.
+    /// Suspended for lack of bandwidth.
     pub(super) short: bool,
-    /// All of it is written.
+    /// All bytes are written.
     pub(super) finishing: bool,
 }
 
@@ -62,7 +62,7 @@ impl Object {
 }
 
 impl Scheduler {
-    /// A scheduler without objects that does not know its link yet.
+    /// Creates a scheduler without objects and without an estimate.
     pub fn new(config: Config) -> Scheduler {
         Scheduler {
             config,
@@ -88,14 +88,13 @@ impl Scheduler {
         }
     }
 
-    /// The next request has number `next` at least: whoever has several schedulers, and one count for
-    /// all of them, can tell their requests apart.
+    /// Sets the minimum number of the next request. A caller with several schedulers thus numbers the requests of
+    /// all of them uniquely.
     pub fn number_from(&mut self, next: u64) {
         self.next = self.next.max(next);
     }
 
-    /// Takes an object of `size` bytes for `dest`. Whether it is accepted is told by upcall: one
-    /// that is not ends in [`Outcome::Rejected`].
+    /// Submits an object of `size` bytes for `dest`. A rejection comes as an upcall with [`Outcome::Rejected`].
     pub fn submit(&mut self, now: Time, dest: Dest, size: u64, options: Options) -> RequestId {
         self.expire(now);
         let id = RequestId(self.next);
@@ -121,7 +120,7 @@ impl Scheduler {
         id
     }
 
-    /// Why there is no room for an object, if there is none.
+    /// The bound that the object exceeds.
     fn exceeded_bound(&mut self, object: &Object) -> Option<Rejection> {
         if object.size > self.config.size_max {
             return Some(Rejection::TooLarge);
@@ -141,7 +140,7 @@ impl Scheduler {
         None
     }
 
-    /// Drops queues without objects whose tags no longer matter.
+    /// Removes queues without objects whose fair-queueing tags have expired.
     fn sweep_queues(&mut self) {
         let idle = self.queues.values().all(|q| q.members == 0);
         let fair = &mut self.fair;
@@ -178,7 +177,7 @@ impl Scheduler {
         self.push_final(now, id, object, Outcome::Rejected(why));
     }
 
-    /// Puts an object into its queue, if it may be sent.
+    /// Adds an object to its queue, if it may be sent.
     fn enqueue(&mut self, id: RequestId, object: &Object) {
         if object.asked || object.finishing || self.unreachable.contains(&object.dest) {
             return;
@@ -195,7 +194,7 @@ impl Scheduler {
         }
     }
 
-    /// `bytes` more of the object were acknowledged.
+    /// Records that `bytes` more of the object were acknowledged.
     pub fn acknowledged(&mut self, now: Time, id: RequestId, bytes: u64) {
         self.expire(now);
         if let Some(o) = self.objects.get_mut(&id) {
@@ -203,21 +202,21 @@ impl Scheduler {
         }
     }
 
-    /// All of the object was acknowledged.
+    /// Ends the request: all of the object was acknowledged.
     pub fn delivered(&mut self, now: Time, id: RequestId) {
         self.expire(now);
         self.end(now, id, Outcome::Delivered);
         self.refresh(now, false);
     }
 
-    /// The session gives the object up.
+    /// Ends the request with a failure that the session found.
     pub fn failed(&mut self, now: Time, id: RequestId, outcome: Outcome) {
         self.expire(now);
         self.end(now, id, outcome);
         self.refresh(now, false);
     }
 
-    /// The estimator's word on the link.
+    /// Sets the estimator's forecast.
     pub fn forecast(&mut self, now: Time, forecast: Forecast) {
         self.expire(now);
         let before = std::mem::replace(&mut self.forecast, forecast);
@@ -231,7 +230,7 @@ impl Scheduler {
         self.refresh(now, false);
     }
 
-    /// The destination cannot be reached for now: its objects are held where they are.
+    /// Holds the objects of an unreachable destination.
     pub fn dest_down(&mut self, now: Time, dest: Dest) {
         self.expire(now);
         for (id, object) in self.of(dest) {
@@ -241,7 +240,7 @@ impl Scheduler {
         self.refresh(now, false);
     }
 
-    /// The destination can be reached again: its objects go on where they were.
+    /// Resumes the objects of a destination.
     pub fn dest_up(&mut self, now: Time, dest: Dest) {
         self.expire(now);
         if self.unreachable.remove(&dest) {
@@ -252,7 +251,7 @@ impl Scheduler {
         self.refresh(now, false);
     }
 
-    /// The destination is gone for good: its objects end as [`Outcome::Lost`].
+    /// Ends the objects of a destination as [`Outcome::Lost`].
     pub fn forget(&mut self, now: Time, dest: Dest) {
         self.expire(now);
         for (id, _) in self.of(dest) {
@@ -266,14 +265,14 @@ impl Scheduler {
         self.objects.iter().filter(|(_, o)| o.dest == dest).map(|(id, o)| (*id, *o)).collect()
     }
 
-    /// Registers bounds for the bandwidth (the paper's `callback`): one upcall when the estimate
-    /// is outside of them, then they are registered no more. Neither bound unregisters.
+    /// Registers bandwidth bounds (`callback` in ATP 02). One upcall is sent when the estimate is outside of them,
+    /// which removes them. Without any bound, removes them.
     pub fn bounds(&mut self, now: Time, low: Option<Rate>, high: Option<Rate>) {
         let crossed = self.bounds.register(now, low, high);
         self.upcalls.extend(crossed);
     }
 
-    /// Acts on every timer that is due.
+    /// Runs every timer that is due.
     pub fn handle_timeout(&mut self, now: Time) {
         self.expire(now);
         self.refresh(now, false);
@@ -289,23 +288,22 @@ impl Scheduler {
         waits.into_iter().flatten().min()
     }
 
-    /// The next thing to tell the application.
+    /// The next upcall for the application.
     pub fn poll_upcall(&mut self) -> Option<Upcall> {
         self.upcalls.pop_front()
     }
 
-    /// The next request that ended before it was delivered: the session resets its stream, if it
-    /// has one.
+    /// The next request that ended without delivery. The session resets its stream.
     pub fn poll_reset(&mut self) -> Option<(RequestId, Dest)> {
         self.resets.pop_front()
     }
 
-    /// Whether an estimate of the link is of use: objects wait, or bounds are registered.
+    /// Whether an estimate is needed: objects are waiting, or bounds are registered.
     pub fn waiting(&self) -> bool {
         !self.objects.is_empty() || self.bounds.is_registered()
     }
 
-    /// Objects rejected, evicted or suspended for lack of bandwidth since this was last asked.
+    /// Objects rejected, evicted or suspended for lack of bandwidth since the last call.
     pub fn take_rejected(&mut self) -> u32 {
         std::mem::take(&mut self.short_of_bandwidth)
     }
@@ -315,12 +313,12 @@ impl Scheduler {
         self.objects.len()
     }
 
-    /// Their bytes.
+    /// Bytes of the requests that have not ended.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Ends what is past its deadline.
+    /// Ends the requests whose deadlines have passed.
     fn expire(&mut self, now: Time) {
         while let Some((at, id)) = self.expiries.first().copied()
             && at <= now
@@ -329,7 +327,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes a request out of all tables.
+    /// Removes a request from all tables.
     fn remove(&mut self, id: RequestId) -> Option<Object> {
         let object = self.objects.remove(&id)?;
         self.dequeue(id, &object);
@@ -343,7 +341,7 @@ impl Scheduler {
         Some(object)
     }
 
-    /// The one way a request that was accepted ends.
+    /// Ends an accepted request.
     pub(super) fn end(&mut self, now: Time, id: RequestId, outcome: Outcome) {
         let Some(object) = self.remove(id) else { return };
         if outcome != Outcome::Delivered {
@@ -358,28 +356,27 @@ impl Scheduler {
     }
 }
 
-/// The object that gets the next packet.
+/// The object selected for the next packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pick {
-    /// The request.
+    /// The request of the object.
     pub request: RequestId,
-    /// Where it goes.
+    /// Where it is sent.
     pub dest: Dest,
-    /// The first byte of it not written yet.
+    /// Offset of the first byte not written.
     pub offset: u64,
-    /// Bytes of it not written yet; zero only for an empty object.
+    /// Bytes not written; 0 only for an empty object.
     pub remaining: u64,
-    /// Its priority.
+    /// The priority of the object.
     pub priority: Priority,
 }
 
 impl Scheduler {
-    /// The object that gets the next packet, among those whose destination `ready` lets pass;
-    /// `None` when there is none, or when the paper's send interval is spent.
+    /// Selects the object for the next packet among the destinations for which `ready` returns true. `None` if
+    /// there is none, or if the paper's send interval is spent.
     ///
-    /// O(log n) in the objects and O(q) in the queues in the usual case; one step more for each
-    /// object passed over because its destination is not ready; a plan (see `plan`) at most_bytes every
-    /// 20 ms while there are deadlines.
+    /// Usually O(log n) in the objects and O(q) in the queues; one more step for each object skipped because its
+    /// destination is not ready. With deadlines, a feasibility scan at most every 20 ms.
     pub fn pick(&mut self, now: Time, ready: &mut dyn FnMut(Dest) -> bool) -> Option<Pick> {
         self.expire(now);
         self.refresh(now, true);
@@ -407,7 +404,7 @@ impl Scheduler {
         Some(Pick { request, dest: o.dest, offset: o.written, remaining: o.left(), priority: o.priority })
     }
 
-    /// `bytes` more of the object went into a packet.
+    /// Records that `bytes` more of the object were written into a packet.
     pub fn written(&mut self, now: Time, id: RequestId, bytes: u64) {
         let Some(o) = self.objects.get_mut(&id) else { return };
         let bytes = bytes.min(o.left());
@@ -432,7 +429,7 @@ impl Scheduler {
         self.config.policy == Policy::Paper && self.forecast.state != Knowledge::Unknown
     }
 
-    /// Begins a new send interval if it is time; whether a packet may leave in this one.
+    /// Starts a new send interval if it is due; returns whether a packet may be sent in the current one.
     pub(super) fn advance_interval(&mut self, now: Time) -> bool {
         if !self.spends_intervals() {
             return true;
@@ -441,7 +438,7 @@ impl Scheduler {
         self.interval.open(now, available, self.config.packet())
     }
 
-    /// When the next send interval begins, if this one is spent and something waits.
+    /// Start of the next send interval, if this one is spent and objects wait.
     pub(super) fn next_interval(&self) -> Option<Time> {
         let waits = self.spends_intervals() && self.queues.values().any(|q| q.head_level().is_some());
         if waits { self.interval.next(self.config.packet()) } else { None }
@@ -449,7 +446,7 @@ impl Scheduler {
 }
 
 impl Scheduler {
-    /// Asks something of a request (the paper's `reqctl`), and tells how far it was.
+    /// Runs a command on a request (`reqctl` in ATP 02); returns its progress before.
     pub fn control(&mut self, now: Time, id: RequestId, command: Command) -> Result<Progress, Gone> {
         self.expire(now);
         let mut object = *self.objects.get(&id).ok_or(Gone)?;
@@ -466,12 +463,12 @@ impl Scheduler {
             Command::Deadline(limit) => object.deadline = limit.map(|d| now + d),
         }
         if object.short && object.deadline.is_none() {
-            // Without a deadline any bandwidth will do.
+            // Without a deadline any bandwidth suffices.
             object.short = false;
             self.upcalls.push_back(Upcall::Resumed { request: id });
         }
         self.replace(id, object);
-        // A deadline that has passed already is no lack of bandwidth.
+        // A deadline in the past is an expiry, not a lack of bandwidth.
         self.expire(now);
         let asks_again = matches!(command, Command::Restart | Command::Prioritise(_) | Command::Deadline(_));
         if asks_again && !object.short {
@@ -481,7 +478,7 @@ impl Scheduler {
         Ok(self.progress(id).unwrap_or(before))
     }
 
-    /// Changes a request in all tables at once.
+    /// Replaces a request in all tables.
     fn replace(&mut self, id: RequestId, object: Object) {
         let Some(old) = self.objects.insert(id, object) else { return };
         self.dequeue(id, &old);
@@ -494,7 +491,7 @@ impl Scheduler {
         self.enqueue(id, &object);
     }
 
-    /// How far a request is; `None` when it has ended.
+    /// Progress of a request; `None` after its end.
     pub fn progress(&self, id: RequestId) -> Option<Progress> {
         let o = self.objects.get(&id)?;
         let state = match o {

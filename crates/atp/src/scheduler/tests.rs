@@ -1,5 +1,5 @@
-//! What the scheduler does, case by case. Its random tests are in `tests/scheduler_model.rs`, the
-//! policies' yield in `tests/scheduler_fluid.rs`.
+//! Unit tests of the scheduler. Random tests are in `tests/scheduler_model.rs`, comparisons of the policies in
+//! `tests/scheduler_fluid.rs`.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn blackout(frozen: u64) -> Forecast {
 }
 
 fn scheduler(policy: Policy) -> Scheduler {
-    // Without overhead and latency, so that the sums in the tests can be done in the head.
+    // Without overhead and latency, so that the sums are simple.
     Scheduler::new(Config { policy, payload: 1000, overhead: 0, latency: Duration::ZERO, ..Config::default() })
 }
 
@@ -58,7 +58,7 @@ fn finals(s: &mut Scheduler) -> Vec<(u64, Outcome)> {
     finals.collect()
 }
 
-/// Sends up to `packets` packets at once; the requests they were of.
+/// Sends up to `packets` packets at once; returns their requests.
 fn send(s: &mut Scheduler, now: Time, packets: usize) -> Vec<u64> {
     let mut sent = Vec::new();
     while sent.len() < packets
@@ -100,8 +100,8 @@ fn priority_then_deadline_then_shortest() {
     }
 }
 
-/// Figure 5 of ATP 02: a large object is rejected at 20,682 B/s, and the one before it given up
-/// at 14,181 B/s, long before its deadline.
+/// Figure 5 of ATP 02: a large object is rejected at 20,682 B/s, and the one before it is given up at 14,181 B/s,
+/// long before its deadline.
 #[test]
 fn the_papers_figure_5() {
     let mut s = scheduler(Policy::Paper);
@@ -125,9 +125,9 @@ fn the_papers_figure_5() {
 }
 
 #[test]
-fn the_paper_rejects_who_would_displace_a_peer_and_displaces_the_lower() {
+fn paper_rejects_displacing_equals_and_displaces_lower_objects() {
     let cases = [
-        // (priority, deadline of the one there), then of the newcomer; 100 KB each at 100 KB/s.
+        // (priority, deadline) of the present object, then of the new one; 100 KB each at 100 KB/s.
         ("a peer with a later deadline stays", Priority::HIGH, 1500, Some(false)),
         ("a lower one goes", Priority::LOW, 1500, Some(true)),
         ("both fit", Priority::LOW, 2500, None),
@@ -147,7 +147,7 @@ fn the_paper_rejects_who_would_displace_a_peer_and_displaces_the_lower() {
 }
 
 #[test]
-fn the_paper_suspends_who_asks_for_it_until_the_application_restarts() {
+fn paper_suspension_lasts_until_the_application_restarts() {
     let mut s = scheduler(Policy::Paper);
     s.forecast(ms(0), known(100_000));
     let id = s.submit(ms(0), D, 100_000, asked(Priority::HIGH, 2000));
@@ -180,7 +180,7 @@ fn remora_suspends_and_resumes_without_wavering() {
 }
 
 #[test]
-fn an_object_suspended_for_lack_of_bandwidth_goes_on_when_its_deadline_is_taken_away() {
+fn suspended_object_resumes_without_its_deadline() {
     for policy in [Policy::Paper, Policy::Remora] {
         let mut s = scheduler(policy);
         s.forecast(ms(0), known(100_000));
@@ -194,7 +194,7 @@ fn an_object_suspended_for_lack_of_bandwidth_goes_on_when_its_deadline_is_taken_
 }
 
 #[test]
-fn who_is_suspended_for_lack_of_bandwidth_stays_so_whatever_else_happens_to_it() {
+fn suspension_for_bandwidth_survives_other_commands() {
     for policy in [Policy::Paper, Policy::Remora] {
         let mut s = scheduler(policy);
         s.forecast(ms(0), known(100_000));
@@ -215,7 +215,7 @@ fn who_is_suspended_for_lack_of_bandwidth_stays_so_whatever_else_happens_to_it()
 
 #[test]
 fn remora_gives_up_the_largest_of_the_lowest() {
-    // Of 100 KB/s: the deadlines are 1 s from now, but for the last.
+    // At 100 KB/s; the deadlines are 1 s from now, except the last.
     type Sizes = &'static [(u64, Priority, u64)];
     let cases: &[(&str, Sizes, &[u64])] = &[
         ("what fits", &[(40_000, Priority::HIGH, 1000), (50_000, Priority::LOW, 1000)], &[0, 1]),
@@ -256,7 +256,7 @@ fn remora_ends_what_has_no_hope_and_turns_to_what_has() {
     let [Upcall::Final(Final { request, outcome: Outcome::Rejected(why), .. })] = upcalls(&mut s)[..] else { panic!() };
     let needed = rate(50_000).unwrap();
     assert_eq!((request, why), (never, Rejection::InsufficientBandwidth { needed, available: rate(10_000).unwrap() }));
-    // Behind the first the second does not fit; when the first is cancelled it does.
+    // Behind the first object the second does not fit; after its cancellation it does.
     let first = s.submit(ms(0), D, 9000, options(Priority::HIGH, 1000));
     let second = s.submit(ms(0), D, 9000, options(Priority::LOW, 1000));
     assert_eq!(send(&mut s, ms(0), 3), [first.0; 3]);
@@ -266,7 +266,7 @@ fn remora_ends_what_has_no_hope_and_turns_to_what_has() {
     assert!(wake <= ms(30), "{wake}");
     s.handle_timeout(wake);
     assert_eq!(send(&mut s, wake, 1), [second.0]);
-    // 8 KB are left; at 10 KB/s they take 0.8 s, and at twice that 0.4: after 0.6 s hope is gone.
+    // 8 KB are left: 0.8 s at 10 KB/s, 0.4 s at twice that rate. After 0.6 s the object is infeasible.
     for at in (40..1000).step_by(10) {
         let _ = s.pick(ms(at), &mut |_| true);
     }
@@ -276,7 +276,7 @@ fn remora_ends_what_has_no_hope_and_turns_to_what_has() {
 }
 
 #[test]
-fn remora_gives_nothing_up_on_a_guess_and_lets_the_link_show_what_it_carries() {
+fn remora_evicts_nothing_without_an_upper_bound() {
     let evicted = Some(Outcome::Evicted);
     for (name, at_most, on_shortage, ends, packets) in [
         ("no hope by a rate that one gap has shown", None, OnShortage::Drop, None, 1),
@@ -303,7 +303,7 @@ fn remora_rejects_no_newcomer_on_a_guess() {
 }
 
 #[test]
-fn remora_lets_a_low_one_first_only_while_the_high_ones_keep_their_reserve() {
+fn remora_low_object_precedes_high_ones_within_their_reserve() {
     let cases = [
         ("time enough for both: the low one first", 60_000, 16_000, true),
         ("the low one can wait", 3000, 16_000, false),
@@ -431,7 +431,7 @@ fn every_table_is_bounded() {
 }
 
 #[test]
-fn a_deadline_of_nothing_expires_at_once_and_the_paper_wakes_for_its_intervals() {
+fn zero_deadline_expires_at_once_and_paper_wakes_each_interval() {
     let mut s = scheduler(Policy::Paper);
     let at_once = Options { deadline: Some(Duration::ZERO), ..Options::default() };
     let id = s.submit(ms(7), D, 10, at_once);

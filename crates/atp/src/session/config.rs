@@ -1,4 +1,4 @@
-//! An endpoint's settings and their bounds.
+//! Settings of an endpoint.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,65 +6,64 @@ use std::time::Duration;
 use crate::session::crypto::Guests;
 use crate::{estimate, scheduler};
 
-/// Which peers share one bottleneck, and so one scheduler.
+/// Which peers share a bottleneck, and therefore a scheduler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Bottleneck {
-    /// All of them: the poor link is ours. What the estimators of the peers say is added up.
+    /// All peers: the bottleneck is the local link. The forecasts of the peers are added.
     #[default]
     Shared,
-    /// Each has its own: the poor link is theirs.
+    /// Each peer has its own: the bottleneck is the peer's link.
     PerPeer,
 }
 
-/// An endpoint's settings.
+/// Settings of an endpoint.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Who may connect. Default: nobody.
+    /// The keys that may connect. Default: none.
     pub guests: Guests,
-    /// The scheduler's settings, its bounds on objects and bytes waiting to be sent among them.
+    /// Settings of the scheduler, including the bounds on objects and bytes to be sent.
     pub scheduler: scheduler::Config,
-    /// The estimator's settings. Its `mtu` is set by the session.
+    /// Settings of the estimator. The session sets `mtu`.
     pub estimator: estimate::Config,
     /// Which peers share a scheduler.
     pub bottleneck: Bottleneck,
-    /// Bytes in a datagram, without IP and UDP headers, at first (1200 to 65527).
+    /// Initial size of datagrams in bytes, without IP and UDP headers (1200 to 65527).
     pub datagram: u16,
-    /// Whether larger datagrams (up to `datagram_max`) are tried; if so, the socket must not let
-    /// them be fragmented. If not, `datagram` is what every path must carry.
+    /// Whether to discover larger path MTUs (RFC 8899), up to `datagram_max`; the socket must then prevent
+    /// fragmentation. Otherwise every path must carry `datagram`.
     pub discover: bool,
-    /// The largest datagrams that are tried, and taken (1452 to 65527). What is larger than a path
-    /// carries costs some probes and the time they take.
+    /// Largest datagram to probe and to accept (1452 to 65527). Sizes beyond the path MTU cost some probes.
     pub datagram_max: u16,
-    /// The largest object taken from a peer, in bytes.
+    /// Maximum size of a received object, in bytes.
     pub object_max: u32,
-    /// Bytes of received objects, whole or in part, kept for one peer until taken by
-    /// [`poll_event`](remora_base::Core::poll_event); each counts for 512 beside its own. At least
-    /// one of `object_max`.
+    /// Maximum bytes of received objects of one peer, complete or partial, until
+    /// [`poll_event`](remora_base::Core::poll_event) returns them; each counts for 512 bytes more. At least one
+    /// object of `object_max`.
     pub buffer_peer: u64,
     /// The same for all peers together.
     pub buffer_total: u64,
-    /// Bytes a peer may have sent that were not read yet (QUIC flow control): at least the
-    /// link's rate times its round trip, or it slows the peer down. Of one object 1 MiB at most.
+    /// Receive window of a connection in bytes (QUIC flow control): at least the bandwidth-delay product, or it
+    /// slows the peer down. At most 1 MiB for one object.
     pub window: u32,
-    /// Objects a peer may have under way at once.
+    /// Maximum number of objects that a peer may have in flight.
     pub streams: u32,
-    /// Connections at once. Who has been silent for [`idle`](Config::idle) and a minute makes room for a
-    /// newcomer, and so do half-open connections; else more are refused. Of 128 or more one host has a
-    /// quarter at most, without those whose key is on the list of guests. Where guests are listed, their keys share the
-    /// connections when all are taken, and a few handshakes more may be under way.
+    /// Maximum number of connections. A peer that was silent for [`idle`](Config::idle) and a minute is evicted for
+    /// a new one, and so are half-open connections; otherwise new ones are refused. From 128 on, one host has at
+    /// most a quarter, not counting keys in a list of guests. With such a list, the keys share the connections when
+    /// all are in use, and a few more handshakes may be in progress.
     pub peers: usize,
-    /// How long a silent peer is held before it counts as lost, objects and all.
+    /// Time after which a silent peer and its objects are lost.
     pub hold: Duration,
-    /// How long a connection without objects is kept.
+    /// Time after which a connection without objects is closed.
     pub idle: Duration,
-    /// How often a client with nothing to send shows where it is, so that its server can reach it
-    /// through address translators that forget, or give it another address; `None` for never.
+    /// Interval at which an idle client sends a packet, so that address translators keep its mapping or its server
+    /// learns the new one; `None` for never.
     pub keep_alive: Option<Duration>,
-    /// Whether objects may leave with the first flight to a known peer (0-RTT).
+    /// Whether objects may be sent in the first flight to a known peer (0-RTT).
     pub early: bool,
-    /// Where it listens, if it will be there again after a restart: by what it can say there and nowhere
-    /// else, a peer that still talks to its earlier self knows at once that this is gone. `None` for an
-    /// endpoint that never will be.
+    /// The address at which a server listens again after a restart. Connection ids and reset tokens are derived
+    /// from it, so that peers of the previous process learn of the restart at once. `None` for an endpoint without
+    /// a fixed address.
     pub listens: Option<SocketAddr>,
 }
 

@@ -1,8 +1,4 @@
-//! What an endpoint tells the layer above.
-//!
-//! What waits to be queue, in its order; but objects stand apart, so that whoever has no room for
-//! them still hears the rest, the ends of its requests above all. The end of a connection stays
-//! behind the objects that came over it.
+//! Events, status and counters of an endpoint.
 
 use crate::session::crypto::PublicKey;
 use crate::{Dest, Priority, Upcall};
@@ -11,13 +7,12 @@ use remora_base::Time;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-/// A peer, from its connection's first packet to its last; not reused within an endpoint before four thousand
-/// million others.
+/// Identifies a peer's connection; reused only after 2^32 others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct PeerId(pub(crate) u32);
 
 impl PeerId {
-    /// The peer as the scheduler's upcalls name it.
+    /// The peer's destination in upcalls.
     pub const fn dest(self) -> Dest {
         Dest(self.0)
     }
@@ -29,169 +24,170 @@ impl From<Dest> for PeerId {
     }
 }
 
-/// What an endpoint tells the layer above.
+/// An event of an endpoint.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// About a request.
+    /// A request has changed.
     Upcall(Upcall),
-    /// An object came in whole.
+    /// An object was received.
     Received {
-        /// From whom.
+        /// The sending peer.
         peer: PeerId,
-        /// As the sender had it when its first byte left.
+        /// The priority when its first byte was sent.
         priority: Priority,
-        /// Its bytes.
+        /// The bytes of the object.
         object: Bytes,
     },
-    /// The peer is there, has shown its key and has taken ours.
+    /// The connection is established: each end has accepted the other's key.
     Up {
-        /// Who: the one `connect` returned, or a new one that connected to us.
+        /// The id that `connect` returned, or a new one for an incoming connection.
         peer: PeerId,
-        /// Its key.
+        /// The peer's key.
         key: PublicKey,
-        /// Where it is.
+        /// The peer's address.
         addr: SocketAddr,
     },
-    /// Nothing has been heard of the peer for about a round trip though it should have answered.
-    /// Its objects are held; nothing needs to be done.
+    /// An expected answer did not come for about a round-trip time. The peer's objects are held; no action is
+    /// needed.
     Silent {
-        /// Who.
+        /// The silent peer.
         peer: PeerId,
-        /// When it was last heard.
+        /// Time of its last packet.
         since: Time,
     },
-    /// A silent peer is heard again; its objects go on.
+    /// A silent peer answers again; its objects resume.
     Heard {
-        /// Who.
+        /// The peer that answers.
         peer: PeerId,
     },
-    /// The peer's packets come from another address now.
+    /// The peer's packets come from another address.
     Moved {
-        /// Who.
+        /// The peer that moved.
         peer: PeerId,
-        /// Where it is.
+        /// The new address.
         addr: SocketAddr,
     },
-    /// The connection is over; requests that had not ended are lost. The last word about the peer.
+    /// The connection ended; its requests are lost. No event about the peer follows.
     Down {
-        /// Who.
+        /// The disconnected peer.
         peer: PeerId,
-        /// Why.
+        /// Why it ended.
         why: Ending,
     },
-    /// A connection we asked for did not come about. The last word about the peer.
+    /// An outgoing connection was not established. No event about the peer follows.
     Refused {
-        /// Who: the one `connect` returned.
+        /// The id that `connect` returned.
         peer: PeerId,
-        /// Why.
+        /// Why it failed.
         why: Refusal,
     },
 }
 
-/// Why a connection ended.
+/// Reason for the end of a connection.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Ending {
     /// No objects for the configured time.
     #[error("nothing was sent for a while")]
     Idle,
-    /// We closed it.
+    /// Closed by this endpoint.
     #[error("closed here")]
     Closed,
-    /// The peer closed it.
+    /// Closed by the peer.
     #[error("closed by the peer")]
     ClosedByPeer,
-    /// The peer knows nothing of it any more: it restarted.
+    /// The peer has restarted and lost the connection.
     #[error("the peer has restarted")]
     Restarted,
-    /// Nothing was heard of the peer for the configured time.
+    /// No packet of the peer for the configured time.
     #[error("the peer was silent for too long")]
     Silent,
-    /// All places are taken, here or at the peer, and others have a better claim to them.
+    /// All connections are in use, here or at the peer, and this one was evicted.
     #[error("all places are taken")]
     Full,
-    /// The peer broke the protocol, or says we did.
+    /// Protocol violation, by the peer or reported by it.
     #[error("{0}")]
     Protocol(String),
 }
 
-/// Why a connection we asked for did not come about.
+/// Reason why an outgoing connection was not established.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
-    /// Who answers has another key than the one we were queue.
+    /// The peer has another key than the pinned one.
     #[error("the peer has another key than expected")]
     WrongKey,
-    /// The peer does not let our key in.
+    /// The peer does not admit this endpoint's key.
     #[error("the peer does not admit our key")]
     NotAdmitted,
-    /// All places of the peer are taken.
+    /// The peer has no free connection.
     #[error("the peer takes no more connections")]
     Full,
-    /// Nobody answered for the configured time.
+    /// No answer for the configured time.
     #[error("nobody answers")]
     Silent,
-    /// The interface does not carry the smallest packets that a connection begins with.
+    /// The interface's MTU is too small for the first packets of a connection.
     #[error("a packet of {mtu} bytes does not fit the interface: ATP needs an MTU of {mtu} or more")]
     Mtu {
-        /// Bytes of such a packet, IP's and UDP's headers included.
+        /// Bytes of such a packet, including IP and UDP headers.
         mtu: u64,
     },
-    /// The peer speaks something else.
+    /// The peer speaks another protocol.
     #[error("{0}")]
     Protocol(String),
 }
 
-/// How a peer is doing, for people and reports.
+/// Status of a peer, for reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status {
-    /// Where its packets come from now. It need not be there: a packet's source is easily forged, and
-    /// QUIC goes after it before the new address has answered.
+    /// Source of the peer's latest packets. It is not validated: sources can be forged, and QUIC follows them
+    /// before the new address has answered.
     pub addr: SocketAddr,
-    /// Where it was when it proved that it was there: the address that the handshake ended with, which never
-    /// changes. What rests on an address rests on this one. `None` before, early objects or not.
+    /// Address at which the handshake ended; validated and constant. Use this one for access decisions. `None`
+    /// before the handshake is confirmed.
     pub came_from: Option<SocketAddr>,
-    /// Its key, once shown.
+    /// The key, once authenticated.
     pub key: Option<PublicKey>,
-    /// Whether each end has taken the other.
+    /// Whether the connection is established.
     pub up: bool,
-    /// What the estimator expects.
+    /// The estimator's forecast.
     pub forecast: crate::estimate::Forecast,
-    /// The smoothed round trip.
+    /// The smoothed round-trip time.
     pub round_trip: Option<std::time::Duration>,
-    /// Bytes under way, by the estimator's count (whole IP packets).
+    /// Bytes in flight (whole IP packets).
     pub in_flight: u64,
     /// Requests that have not ended.
     pub requests: usize,
-    /// UDP payload bytes sent, of all kinds.
+    /// UDP payload bytes sent.
     pub sent: u64,
-    /// UDP payload bytes received, of all kinds.
+    /// UDP payload bytes received.
     pub received: u64,
 }
 
-/// Counts of what was dropped, for operators.
+/// Counters of rejected input, for operators.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Connections turned away: no room, or a key that is not admitted.
+    /// Connections refused: no free connection, or a key that is not admitted.
     pub turned_away: u64,
-    /// Objects of peers that were stopped: too large, no room, malformed.
+    /// Received objects that were refused: too large, no room, malformed.
     pub stopped: u64,
-    /// DATAGRAM frames that made no sense.
+    /// Malformed DATAGRAM frames.
     pub nonsense: u64,
 }
 
-/// What an endpoint holds, to be seen against its configured bounds.
+/// Resources in use, to compare with the configured bounds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
-    /// Connections, those included that are over but not forgotten yet.
+    /// Connections, including closed ones that are not forgotten yet.
     pub peers: usize,
     /// Requests that have not ended.
     pub requests: usize,
-    /// Bytes of objects received in part, or whole and not taken yet, and 512 for each.
+    /// Bytes of received objects, partial or not yet taken, and 512 for each.
     pub received_bytes: u64,
-    /// Events not taken yet.
+    /// Events that wait.
     pub events: usize,
 }
 
-/// Events that wait.
+/// Events that wait, in order. A caller without room for objects can poll the others first. The end of a connection
+/// stays behind its objects.
 #[derive(Debug, Default)]
 pub(crate) struct EventQueue {
     next: u64,
@@ -209,7 +205,7 @@ impl EventQueue {
         self.next += 1;
     }
 
-    /// The oldest.
+    /// Returns the oldest event.
     pub(crate) fn pop_front(&mut self) -> Option<Event> {
         let object = self.objects.front().map_or(u64::MAX, |(n, _)| *n);
         let other = self.others.front().map_or(u64::MAX, |(n, _)| *n);
@@ -217,7 +213,7 @@ impl EventQueue {
         queue.pop_front().map(|(_, event)| event)
     }
 
-    /// The oldest that waits for no object.
+    /// Returns the oldest event that is not behind an object.
     pub(crate) fn pop_except_objects(&mut self) -> Option<Event> {
         self.others.pop_front().map(|(_, event)| event)
     }

@@ -1,47 +1,44 @@
-//! The session: objects between two endpoints, in QUIC packets.
+//! The session: transfers objects between two endpoints in QUIC packets.
 //!
-//! An object is a stream: a head with its priority and size, its bytes, the end. It is delivered
-//! when the receiver ends the other half of the stream, which says that it has taken all of it,
-//! and reset when its request ends early.
-//! What ATP 02 asks of its transport, and QUIC has anyway: reliable delivery with selective
-//! acknowledgements, encryption and authentication, validated addresses, roaming. What QUIC
-//! does not do is done here:
+//! An object is a bidirectional stream: a head with priority and size, the bytes, FIN. The receiver confirms the
+//! object by ending its direction of the stream. A request that ends early resets the stream. QUIC provides what
+//! ATP 02 needs of its transport: reliable delivery with selective acknowledgements, encryption, authentication,
+//! address validation and migration. This module adds:
 //!
-//! * **Just in time.** [`Endpoint`] asks the scheduler which object gets the next packet when
-//!   that packet may leave, writes this packet's worth, and takes one datagram. Nothing waits
-//!   behind a send buffer, so an urgent object waits only for what is on the wire. From 24 Mbit/s
-//!   on several packets of one object leave together, as many as the link carries in a millisecond
-//!   and 32 KiB at most ([`Endpoint::poll_batch`]).
-//! * **The estimator rules.** QUIC's congestion controller (`quic_cc.rs`) lets through what
-//!   ATP's estimator allows; its samples come from stamps in DATAGRAM frames (RFC 9221), which
-//!   the receiver reports with its arrival times.
-//! * **Held, not lost.** A peer that falls silent keeps its objects, for a day by default. Small
-//!   probes find out when it is back; what is urgent overtakes what was lost.
-//! * **Keys, not names.** Both ends show raw public keys (RFC 7250); a client pins its server's,
-//!   a server has a list of [`Guests`].
-//! * **The first flight.** To a known peer, objects leave with the first packet (0-RTT). They
-//!   still come at most once: session tickets work once only.
+//! * **Late binding.** [`Endpoint`] asks the scheduler for the next object when a packet may be sent, writes one
+//!   packet of it, and polls one datagram. No send buffer delays an urgent object. From 24 Mbit/s on, several
+//!   packets of one object are sent together: as many as the link carries in a millisecond, at most 32 KiB
+//!   ([`Endpoint::poll_batch`]).
+//! * **Congestion control by the estimator.** QUIC's congestion controller (`quic_cc.rs`) applies the window of
+//!   [`Estimator`](crate::estimate::Estimator). Its samples come from stamps in DATAGRAM frames (RFC 9221), which
+//!   the receiver reports with arrival times.
+//! * **Outages.** A silent peer keeps its objects, by default for a day. Small probes detect its return; urgent
+//!   objects precede retransmissions.
+//! * **Keys.** Both ends authenticate with raw public keys (RFC 7250). A client pins its server's key, a server has
+//!   a list of [`Guests`].
+//! * **0-RTT.** To a known peer, objects leave with the first packet, and still arrive at most once, because each
+//!   session ticket is valid once.
 //!
-//! The QUIC is `noq-proto`'s, a fork of `quinn-proto`, for two reasons: quinn's pacer lets ten
-//! packets leave at once, which is 116 ms at 1 Mbit/s and so a built-in inversion of priorities,
-//! where noq's follows the controller's rate; and quinn's probe timeout backs off to 2^16. (noq's
-//! grows by 2 s with each probe, so ATP probes by itself.) Both take time as it is handed in.
+//! The QUIC library is `noq-proto`, a fork of `quinn-proto`, for two reasons. quinn's pacer sends bursts of ten
+//! packets, 116 ms at 1 Mbit/s, which is a priority inversion; noq's follows the controller's rate. quinn's probe
+//! timeout backs off by up to 2^16; noq's grows by 2 s with each probe, and ATP probes by itself. Both are sans
+//! I/O.
 //!
 //! # Bounds
 //!
-//! For each endpoint: `peers` connections (about 20 KB each, without objects), `buffer_total`
-//! bytes of received objects (512 for each beside its own), 64 stateless answers, 1,024 tickets. For each peer: `buffer_peer`
-//! bytes of received objects (whole, in part, or announced), `streams` objects under way, `window`
-//! bytes out of order (of one object 1 MiB), 8,192 remembered packets (24 bytes each), 80 arrivals not reported yet,
-//! 8 KB of DATAGRAM frames either way. Objects to be sent are the scheduler's to bound (`objects_max`,
-//! `bytes_max`): one takes its bytes and about 300 more. Events wait until they are polled; there
-//! are as many as there are requests, received objects and changes of a peer's state.
+//! For each endpoint: `peers` connections (about 20 KB each, without objects), `buffer_total` bytes of received
+//! objects (plus 512 bytes each), 64 stateless answers, 1,024 tickets. For each peer: `buffer_peer` bytes of
+//! received objects (complete, partial or announced), `streams` objects in flight, `window` bytes out of order (1
+//! MiB of one object), 8,192 sent packets (24 bytes each), 80 arrivals to report, 8 KB of DATAGRAM frames in each
+//! direction. The scheduler bounds objects to be sent (`objects_max`, `bytes_max`); each takes its bytes and about
+//! 300 more. Events wait until they are polled; their number is bounded by the requests, the received objects and
+//! the state changes of peers.
 //!
 //! # Time
 //!
-//! The caller gives an `Instant` for [`Time::ZERO`](remora_base::Time::ZERO), and QUIC is told
-//! that much later: no clock is read. All randomness comes from the seed, but for TLS's key
-//! material, which is the cipher library's own and shows in no size and no timing.
+//! The caller passes an `Instant` for [`Time::ZERO`](remora_base::Time::ZERO), from which QUIC's times are
+//! computed; no clock is read. All randomness comes from the seed, except TLS key material, which affects no size
+//! and no timing.
 
 mod config;
 mod crypto;

@@ -1,4 +1,4 @@
-//! What takes an endpoint in a state that it comes to only after years.
+//! Tests of states that an endpoint reaches only after years.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use super::event::{Event, PeerId};
 use super::{Bottleneck, Config, Endpoint, Guests, Identity};
 use crate::{Command, Options, Outcome, RequestId, Upcall};
 
-/// Endpoints at the two ends of a wire on which nothing takes time and nothing is lost.
+/// Two endpoints on a link without delay and loss.
 struct Wire {
     now: Time,
     ends: [(Endpoint, SocketAddr); 2],
@@ -39,7 +39,7 @@ impl Wire {
         }
     }
 
-    /// Carries what end `n` has to say; whether it was anything.
+    /// Delivers the packets of end `n`; returns whether there were any.
     fn carry(&mut self, n: usize) -> bool {
         let mut some = false;
         while let Some(transmit) = self.ends[n].0.poll_transmit(self.now) {
@@ -69,7 +69,7 @@ impl Wire {
     }
 }
 
-/// However many have connected before, each peer's requests are told from the others' and can be asked about.
+/// Requests of each peer stay distinct after any number of connections.
 #[test]
 fn requests_keep_apart_after_any_number_of_connections() {
     for first in [0, (1 << 24) - 1, 1 << 24, u32::MAX] {

@@ -1,4 +1,4 @@
-//! FramePurpose streams put into objects: one frame each. All numbers are big-endian.
+//! Wire format of stream frames, one in each object. All numbers are big-endian.
 //!
 //! ```text
 //! open    : 1 u8, connection u32, version u8, priority u8, deadline u32 (ms; 0: none), window u32,
@@ -19,31 +19,30 @@ use super::interface::{Refused, Reset, StreamId, Terms};
 use super::target::Target;
 use crate::Priority;
 
-/// The version of all this.
 const VERSION: u8 = 1;
 /// Bytes of a data frame before its data.
 const DATA_HEAD: usize = 14;
-/// The longest frame that is no data frame.
+/// Maximum bytes of other frames, without a host name.
 const SMALL_MAX: usize = 64;
 
-/// FramePurpose is said about a connection.
+/// A frame of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Frame {
-    /// The opener asks for a connection; it takes `window` bytes from it at first.
+    /// Requests a connection. The opener accepts `window` bytes initially.
     Open { target: Target, terms: Terms, window: u32 },
-    /// The connection stands, and takes `window` bytes at first.
+    /// Accepts the connection. The acceptor accepts `window` bytes initially.
     Opened { window: u32 },
-    /// It does not come about.
+    /// Refuses the connection.
     Refused(Refused),
-    /// Bytes of it.
+    /// Bytes of the connection.
     Data { number: u64, last: bool, bytes: Bytes },
-    /// So many bytes may be sent in all.
+    /// Total bytes that the peer may send.
     Credit { limit: u64 },
-    /// It is over.
+    /// Ends the connection.
     Reset(Reset),
 }
 
-/// An object that is no frame.
+/// Why an object is not a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum FrameError {
     #[error("it is too short")]
@@ -65,7 +64,7 @@ impl From<TryGetError> for FrameError {
 }
 
 impl Frame {
-    /// The object that says it of connection `id`.
+    /// Encodes the frame of connection `id`.
     pub(super) fn encode(&self, id: StreamId) -> Bytes {
         let room = match self {
             Frame::Data { bytes, .. } => DATA_HEAD + bytes.len(),
@@ -108,7 +107,7 @@ impl Frame {
         }
     }
 
-    /// Reads an object; data stays where it is.
+    /// Decodes an object, without copying data.
     pub(super) fn decode(mut object: Bytes) -> Result<(StreamId, Frame), FrameError> {
         let r = &mut object;
         let kind = r.try_get_u8()?;
@@ -155,7 +154,7 @@ fn flag(byte: u8) -> Result<bool, FrameError> {
     }
 }
 
-/// As the frame has it: a deadline that is there is at least a millisecond.
+/// Encodes a deadline as at least 1 ms.
 fn milliseconds(deadline: Option<Duration>) -> u32 {
     deadline.map_or(0, |d| u32::try_from(d.as_millis()).unwrap_or(u32::MAX).max(1))
 }

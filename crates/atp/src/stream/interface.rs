@@ -1,4 +1,4 @@
-//! The words of streams: what is told about connections, and the fates of objects.
+//! Settings, events, results and errors of streams.
 
 use std::time::Duration;
 
@@ -7,24 +7,24 @@ use bytes::Bytes;
 use super::target::Target;
 use crate::{Options, Priority};
 
-/// The least window: what an opener may send before it has heard from the acceptor.
+/// Minimum window: bytes that an opener may send before the answer.
 pub const WINDOW_MIN: u32 = 64 << 10;
 
-/// A connection within a session; never used again in it.
+/// Identifies a connection within a session; never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct StreamId(pub(super) u32);
 
-/// An end's settings.
+/// Settings of an end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Connections at once; more are refused. 1 to [`STREAMS_MAX`].
+    /// Maximum number of connections, 1 to [`STREAMS_MAX`].
     pub streams: usize,
-    /// Bytes of a connection that came and were not taken, and that left and did not arrive; at least
-    /// [`WINDOW_MIN`].
+    /// Window of a connection in bytes, for data received and not taken, and for data sent and not delivered; at
+    /// least [`WINDOW_MIN`].
     pub window: u32,
 }
 
-/// The most connections a session may have.
+/// Maximum number of connections of a session.
 pub const STREAMS_MAX: usize = 4096;
 
 impl Default for Config {
@@ -33,144 +33,143 @@ impl Default for Config {
     }
 }
 
-/// How a connection is to be carried, both ways.
+/// Priority and deadline of a connection, for both directions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Terms {
-    /// How urgent it is.
+    /// Urgency of the connection.
     pub priority: Priority,
-    /// How long its bytes may take, at most 49 days; when some take longer it is reset. `None` for
-    /// ever.
+    /// Maximum delivery time of its bytes, at most 49 days; the connection is reset when it is exceeded. `None` for
+    /// no limit.
     pub deadline: Option<Duration>,
 }
 
-/// An object that was given out, until its fate is told.
+/// Identifies an object until its fate is reported.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct ObjectId(pub(super) u64);
 
-/// An object to be sent.
+/// An object to send.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// Its name in [`Streams::ended`](super::Streams::ended).
+    /// Id for [`Streams::ended`](super::Streams::ended).
     pub id: ObjectId,
-    /// Its bytes.
+    /// The bytes of the object.
     pub bytes: Bytes,
-    /// How it is to be sent.
+    /// Priority and deadline.
     pub options: Options,
 }
 
-/// FramePurpose became of an object.
+/// Result of sending an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// It has arrived.
+    /// It was delivered.
     Delivered,
-    /// It was not taken for want of room; it is given out again at once, so wait a little.
+    /// Refused for lack of room. `poll_object` returns it again at once, so the caller should wait a little.
     Again,
-    /// It did not, or will not, arrive by its deadline.
+    /// Not delivered by its deadline.
     Missed,
 }
 
-/// FramePurpose the layer above is told.
+/// An event of streams.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// To an acceptor: a connection is asked for; answer with
-    /// [`Streams::accept`](super::Streams::accept) or [`Streams::refuse`](super::Streams::refuse).
+    /// At an acceptor: a connection is requested. Answer with [`Streams::accept`](super::Streams::accept) or
+    /// [`Streams::refuse`](super::Streams::refuse).
     Asked {
-        /// Which.
+        /// The requested connection.
         id: StreamId,
-        /// Where to.
+        /// Where it leads.
         target: Target,
-        /// How it is carried.
+        /// Its priority and deadline.
         terms: Terms,
     },
-    /// To an opener: the connection stands.
+    /// At an opener: the connection was accepted.
     Opened(StreamId),
-    /// There is room to send, after [`Streams::room`](super::Streams::room) said there was none.
+    /// Bytes may be sent, after [`Streams::room`](super::Streams::room) returned 0.
     Room(StreamId),
-    /// There is something to take, after [`Streams::take`](super::Streams::take)
-    /// said there was nothing.
+    /// Bytes can be taken, after [`Streams::take`](super::Streams::take) returned nothing.
     Readable(StreamId),
-    /// The connection is over; the last word about it.
+    /// The connection ended. No event about it follows.
     Ended(StreamId, End),
 }
 
 /// How a connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// All bytes and both ends have arrived.
+    /// All bytes and the end of both directions were delivered.
     Done,
-    /// It did not come about.
+    /// The acceptor refused it.
     Refused(Refused),
-    /// It was cut off, here or there.
+    /// One end reset it.
     Reset(Reset),
 }
 
 /// Why no connection can be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OpenError {
-    /// There are as many as may be.
+    /// The maximum is reached.
     #[error("too many connections")]
     TooMany,
-    /// The session's numbers are used up.
+    /// All connection numbers of the session are used.
     #[error("this session has no numbers left")]
     NoNumbers,
 }
 
-/// FramePurpose an end has done, all connections together.
+/// Counters of an end, over all connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
-    /// Connections asked for.
+    /// Connections that were requested.
     pub asked: u64,
-    /// Of those: that did not come about, that came to their end, that were cut off.
+    /// Requested connections that were refused.
     pub refused: u64,
-    /// See [`refused`](Stats::refused).
+    /// Connections that ended regularly.
     pub done: u64,
-    /// See [`refused`](Stats::refused).
+    /// Connections that were reset.
     pub reset: u64,
-    /// Bytes of connections given to be sent.
+    /// Bytes submitted for sending.
     pub sent: u64,
-    /// Bytes of connections that were taken.
+    /// Bytes taken by the caller.
     pub received: u64,
 }
 
-/// The peer broke the rules; the session is of no more use.
+/// A protocol violation of the peer; the session must end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Violation {
-    /// An object that is no frame.
+    /// An object is not a frame.
     #[error("an object makes no sense")]
     Nonsense,
-    /// A frame that only the other end may send.
+    /// A frame that only the other role may send.
     #[error("a frame came from the wrong end")]
     Role,
-    /// More bytes than there was room for.
+    /// More bytes than the window.
     #[error("more bytes than were allowed")]
     Credit,
-    /// UsedNumbers that no honest peer uses.
+    /// Frame or connection numbers out of range.
     #[error("numbers out of range")]
     Order,
-    /// Connections without end, and it takes no word about any.
+    /// The peer opens connections without end and accepts no answers.
     #[error("it does not take what it is told")]
     Deaf,
 }
 
-/// Why a connection does not come about.
+/// Why a connection is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refused {
-    /// The acceptor does not connect to this target.
+    /// The acceptor does not allow this target.
     #[error("the gateway does not allow this target")]
     NotAllowed,
-    /// The target's name means nothing.
+    /// The target's name cannot be resolved.
     #[error("the gateway cannot find the target's address")]
     Unknown,
-    /// Nobody listens there.
+    /// The target refuses connections.
     #[error("nobody listens at the target")]
     Closed,
-    /// It does not answer.
+    /// The target does not answer.
     #[error("the target does not answer")]
     Silent,
-    /// The acceptor has as many connections as it takes.
+    /// The acceptor's maximum of connections is reached.
     #[error("the gateway has no room for more connections")]
     Full,
-    /// Anything else.
+    /// Any other reason.
     #[error("the gateway cannot connect to the target")]
     Failed,
 }
@@ -187,23 +186,23 @@ impl Refused {
         }
     }
 
-    /// Unknown codes are failures, so that there can be more one day.
+    /// Unknown codes become [`Refused::Failed`], so that codes can be added.
     pub(super) fn from_code(code: u8) -> Refused {
         let known = [Refused::NotAllowed, Refused::Unknown, Refused::Closed, Refused::Silent, Refused::Full];
         known.into_iter().find(|r| r.code() == code).unwrap_or(Refused::Failed)
     }
 }
 
-/// Why a connection is over before its time.
+/// Why a connection is reset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Reset {
-    /// TCP's end of it broke.
+    /// The TCP connection failed.
     #[error("the connection was reset")]
     Broken,
-    /// Bytes of it did not arrive by their deadline.
+    /// Bytes missed their deadline.
     #[error("the link could not carry it in time")]
     Deadline,
-    /// The acceptor has as many connections as it takes.
+    /// The acceptor's maximum of connections is reached.
     #[error("the gateway has no room for more connections")]
     Full,
 }
@@ -217,7 +216,7 @@ impl Reset {
         }
     }
 
-    /// Unknown codes are breaks, so that there can be more one day.
+    /// Unknown codes become [`Reset::Broken`], so that codes can be added.
     pub(super) fn from_code(code: u8) -> Reset {
         [Reset::Deadline, Reset::Full].into_iter().find(|r| r.code() == code).unwrap_or(Reset::Broken)
     }

@@ -1,5 +1,4 @@
-//! The two directions of a connection at one end: what was sent and not delivered yet, and what
-//! came and was not taken yet, put into order.
+//! Sending and receiving part of a connection (RFC 9000, section 3, uses the terms for QUIC streams).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -7,34 +6,33 @@ use bytes::{Bytes, BytesMut};
 
 use super::interface::Violation;
 
-/// The bytes of a data frame at least, if there are as many, and at most.
+/// Minimum (if available) and maximum bytes of a data frame.
 pub(super) const CHUNK: (usize, usize) = (2 << 10, 32 << 10);
-/// A data frame has at most this part of what its connection has sent without a pause.
+/// A data frame has at most this share of the bytes sent without a pause.
 const CHUNK_SHARE: u64 = 8;
-/// Data frames from the oldest that is not delivered to the newest. It bounds what many small
-/// writes cost.
+/// Maximum span of undelivered data frames. Bounds the cost of many small writes.
 pub(super) const SPAN_MAX: u64 = 256;
-/// The same at a receiver, which learns of deliveries before the sender does.
+/// The same at a receiver, which learns of deliveries before the sender.
 const AHEAD_MAX: u64 = 2 * SPAN_MAX;
 
-/// The direction that leaves.
+/// The sending part.
 #[derive(Debug)]
 pub(super) struct SendPart {
-    /// The number of the next frame.
+    /// Number of the next frame.
     next: u64,
-    /// Frames that are not delivered, and their bytes.
+    /// Bytes of the undelivered frames.
     in_flight: BTreeMap<u64, usize>,
     bytes_in_flight: u64,
-    /// Bytes sent in all, and how many the peer takes in all.
+    /// Total bytes sent, and the total that the peer allows.
     sent: u64,
     limit: u64,
-    /// Bytes sent since nothing was in_flight way.
+    /// Bytes sent since the last pause.
     burst: u64,
     finished: bool,
 }
 
 impl SendPart {
-    /// Nothing sent; the peer takes `window` bytes.
+    /// Creates a sending part with an initial window.
     pub(super) fn new(window: u64) -> SendPart {
         SendPart {
             next: 0,
@@ -47,12 +45,10 @@ impl SendPart {
         }
     }
 
-    /// Bytes that may be sent now, if no more than `in_flight_max` are to be in_flight way: as much as
-    /// one frame takes.
+    /// Bytes that the next frame may have, with at most `in_flight_max` bytes in flight.
     ///
-    /// Frames grow with what the connection has sent without a pause. ATP sends the object that
-    /// has the fewest bytes left, so keystrokes and small answers pass copies that go on for
-    /// long, though nobody says which is which.
+    /// Frames grow with the bytes sent without a pause. ATP sends the object with the fewest bytes left, so
+    /// keystrokes and small answers precede bulk data without a declared priority.
     pub(super) fn room(&self, in_flight_max: u64) -> usize {
         let oldest = self.in_flight.first_key_value().map_or(self.next, |(n, _)| *n);
         if self.finished || self.next - oldest >= SPAN_MAX {
@@ -65,7 +61,7 @@ impl SendPart {
         usize::try_from(credit.min(own).min(chunk)).unwrap_or(most)
     }
 
-    /// `bytes` more bytes leave, and nothing after them if they are the `last`; their number.
+    /// Records a frame of `bytes`, the last one if `last`; returns its number.
     pub(super) fn send(&mut self, bytes: usize, last: bool) -> u64 {
         if self.in_flight.is_empty() {
             self.burst = 0;
@@ -81,54 +77,54 @@ impl SendPart {
         number
     }
 
-    /// The frame has arrived.
+    /// Records that a frame was delivered.
     pub(super) fn delivered(&mut self, number: u64) {
         let bytes = self.in_flight.remove(&number).unwrap_or(0);
         self.bytes_in_flight -= bytes as u64;
     }
 
-    /// The peer takes so many bytes in all; what it once took it takes for ever.
+    /// Sets the total that the peer allows; it never falls.
     pub(super) fn credit(&mut self, limit: u64) {
         self.limit = self.limit.max(limit);
     }
 
-    /// Whether nothing may be sent any more.
+    /// Whether the last frame was sent.
     pub(super) fn is_finished(&self) -> bool {
         self.finished
     }
 
-    /// Whether it has all arrived, its end too.
+    /// Whether all frames were delivered, including the last.
     pub(super) fn is_done(&self) -> bool {
         self.finished && self.in_flight.is_empty()
     }
 }
 
-/// FramePurpose comes next in a direction.
+/// The next bytes of a direction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Taken {
-    /// These bytes.
+    /// Bytes in order.
     Bytes(Bytes),
-    /// Its end: the peer sends no more.
+    /// The end of the direction.
     End,
-    /// Nothing yet.
+    /// Nothing is available.
     Nothing,
 }
 
-/// The direction that comes in.
+/// The receiving part.
 #[derive(Debug)]
 pub(super) struct ReceivePart {
-    /// The number of the next frame in order.
+    /// Number of the next frame in order.
     next: u64,
-    /// Frames that came too out_of_order.
+    /// Frames received out of order.
     out_of_order: BTreeMap<u64, Bytes>,
-    /// In order, to be taken; what is in `small` comes last.
+    /// Frames in order; `small` follows them.
     ready: VecDeque<Bytes>,
-    /// Small frames together, so that many of them cost little more than their bytes.
+    /// Small frames, concatenated to save memory.
     small: BytesMut,
-    /// The number of the frame after the last one, once known.
+    /// The number after the last frame, if known.
     end: Option<u64>,
     window: u64,
-    /// Bytes that came, that were taken, and that the peer may send: all in all.
+    /// Total bytes received, taken, and allowed.
     came: u64,
     taken: u64,
     limit: u64,
@@ -136,7 +132,7 @@ pub(super) struct ReceivePart {
 }
 
 impl ReceivePart {
-    /// Nothing came; the peer knows that it may send `first` bytes.
+    /// Creates a receiving part; the peer may send `first` bytes.
     pub(super) fn new(first: u32) -> ReceivePart {
         let window = u64::from(first);
         ReceivePart {
@@ -153,14 +149,13 @@ impl ReceivePart {
         }
     }
 
-    /// The peer is being told that it may send `window` bytes, which is no less than at first.
+    /// Raises the window to `window`.
     pub(super) fn widen(&mut self, window: u32) {
         self.window = self.window.max(window.into());
         self.limit = self.limit.max(self.taken + self.window);
     }
 
-    /// Takes in a frame, in whatever order; whether there is something to be taken that was not
-    /// there before. One that came before is passed over.
+    /// Handles a frame in any order; returns whether data became available. Ignores duplicates.
     pub(super) fn accept(&mut self, number: u64, last: bool, bytes: Bytes) -> Result<bool, Violation> {
         if number < self.next || self.out_of_order.contains_key(&number) {
             return Ok(false);
@@ -188,7 +183,7 @@ impl ReceivePart {
         Ok(!had && self.has_something())
     }
 
-    /// Puts what is next in order behind what is ready.
+    /// Appends a frame in order.
     fn append(&mut self, bytes: Bytes) {
         if self.small.len() + bytes.len() > CHUNK.0 {
             let small = self.take_small();
@@ -205,12 +200,12 @@ impl ReceivePart {
         (!self.small.is_empty()).then(|| std::mem::take(&mut self.small).freeze())
     }
 
-    /// Whether [`take`](ReceivePart::take) has more than nothing.
+    /// Whether [`take`](ReceivePart::take) returns more than nothing.
     pub(super) fn has_something(&self) -> bool {
         !self.ready.is_empty() || !self.small.is_empty() || (self.is_complete() && !self.has_ended)
     }
 
-    /// FramePurpose comes next; its place is free for more.
+    /// Takes the next bytes, which frees their room.
     pub(super) fn take(&mut self) -> Taken {
         if let Some(bytes) = self.ready.pop_front().or_else(|| self.take_small()) {
             self.taken += bytes.len() as u64;
@@ -223,17 +218,17 @@ impl ReceivePart {
         Taken::Nothing
     }
 
-    /// Whether all of it has come, its end too, and can be taken, or was.
+    /// Whether all frames have arrived, including the last.
     pub(super) fn is_complete(&self) -> bool {
         self.end == Some(self.next)
     }
 
-    /// Whether its end was taken.
+    /// Whether the end was taken.
     pub(super) fn is_done(&self) -> bool {
         self.has_ended
     }
 
-    /// FramePurpose the peer is to be told that it may send, if that is worth a frame.
+    /// The new total to grant to the peer, once it has grown by a quarter of the window.
     pub(super) fn poll_credit(&mut self) -> Option<u64> {
         let limit = self.taken + self.window;
         let is_due = limit - self.limit >= self.window / 4;
@@ -243,25 +238,23 @@ impl ReceivePart {
         })
     }
 
-    /// Bytes kept: in order or not.
+    /// Bytes received and not taken.
     pub(super) fn kept(&self) -> u64 {
         self.came - self.taken
     }
 }
 
-/// Which of the numbers that a peer gives its connections have been used. They are given in
-/// order, but heard of in any order.
+/// Connection numbers that a peer has used. It assigns them in order, but they arrive in any order.
 #[derive(Debug, Default)]
 pub(super) struct UsedNumbers {
-    /// Everything from here on is new.
+    /// The lowest number above all seen.
     next: u32,
-    /// UsedNumbers before that nothing was heard of yet.
+    /// Lower numbers not seen yet.
     missing: BTreeSet<u32>,
 }
 
 impl UsedNumbers {
-    /// Marks a number as used; whether it was new. More than `ahead_max` that nothing was heard
-    /// of are no peer that keeps within its connections.
+    /// Marks a number as used; returns whether it was new. More than `ahead_max` missing numbers are a violation.
     pub(super) fn is_new(&mut self, number: u32, ahead_max: usize) -> Result<bool, Violation> {
         if number < self.next {
             return Ok(self.missing.remove(&number));

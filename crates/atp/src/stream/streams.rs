@@ -1,4 +1,4 @@
-//! All connections of a session, at one end of it.
+//! Multiplexing: all connections of a session, at one end.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,20 +14,19 @@ use super::parts::{ReceivePart, SendPart, Taken, UsedNumbers};
 use super::target::Target;
 use crate::{Options, Priority};
 
-/// With a deadline, what the link carries in this part of it is in_flight way at most.
+/// With a deadline, at most this share of what the link carries within it is in flight,
 const PACE_SHARE: u64 = 4;
-/// But so much always may be, in bytes.
+/// but at least this many bytes.
 const PACE_MIN: u64 = 8 << 10;
-/// Frames about one connection's room that are in_flight way at most: four windows' worth.
+/// Maximum credit frames of a connection in flight: four windows' worth.
 const CREDITS_MAX: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum StreamPhase {
-    /// An acceptor has heard of it, but not yet what it is.
+    /// Acceptor: a frame arrived before the request.
     Unannounced,
-    /// Asked for; the answer is not here.
+    /// Requested, not answered.
     Asked,
-    /// It stands.
     Open,
 }
 
@@ -37,13 +36,13 @@ struct Stream {
     terms: Terms,
     send_part: SendPart,
     receive_part: ReceivePart,
-    /// Bytes in_flight way at most, whatever the peer takes.
+    /// Maximum bytes in flight.
     in_flight_max: u64,
-    /// Frames in_flight way that say how much room there is.
+    /// Credit frames in flight.
     credits: usize,
-    /// Somebody waits for room.
+    /// The caller waits for [`Event::Room`].
     blocked: bool,
-    /// It broke behind its end, at either end: it is over once all that came before has arrived there.
+    /// A reset after the end of one direction, which takes effect when all earlier bytes are delivered.
     broke: Option<DeferredReset>,
 }
 
@@ -53,7 +52,7 @@ enum DeferredReset {
     There(Reset),
 }
 
-/// A frame that was given send_part or is about to be.
+/// A frame in flight or about to be sent.
 #[derive(Debug)]
 struct OutgoingFrame {
     stream: StreamId,
@@ -62,11 +61,11 @@ struct OutgoingFrame {
     what: FramePurpose,
 }
 
-/// FramePurpose hangs on the fate of a frame.
+/// What the fate of a frame affects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum FramePurpose {
     Data(u64),
-    /// The last word about a connection, which is over.
+    /// The last frame of a closed connection.
     Last,
     Credit,
     Other,
@@ -85,27 +84,26 @@ pub struct Streams {
     role: Role,
     streams: BTreeMap<StreamId, Stream>,
     in_flight: BTreeMap<ObjectId, OutgoingFrame>,
-    /// Of `in_flight`, what is to be given send_part.
+    /// Objects of `in_flight` to send.
     outbox: VecDeque<ObjectId>,
     cancels: VecDeque<ObjectId>,
     events: VecDeque<Event>,
     next_object: u64,
-    /// Connections that are over but for the last word about them, which has not arrived.
+    /// Closed connections whose last frame is not delivered.
     closing: usize,
-    /// Last words that wait until others have arrived.
+    /// Last frames that wait for others to be delivered.
     deferred: VecDeque<(StreamId, Frame, Terms)>,
-    /// FramePurpose the link carries.
     rate: Option<Rate>,
     stats: Stats,
 }
 
 impl Streams {
-    /// The end that asks for connections.
+    /// Creates the end that opens connections.
     pub fn opener(config: Config) -> Streams {
         Streams::new(config, Role::Opener { next: Some(0) })
     }
 
-    /// The end that is asked.
+    /// Creates the end that accepts connections.
     pub fn acceptor(config: Config) -> Streams {
         Streams::new(config, Role::Acceptor { numbers: UsedNumbers::default() })
     }
@@ -128,7 +126,7 @@ impl Streams {
         }
     }
 
-    /// Asks for a connection. Bytes may be sent at once; an acceptor opens none.
+    /// Requests a connection. Bytes may be sent at once. An acceptor cannot open.
     pub fn open(&mut self, target: Target, terms: Terms) -> Result<StreamId, OpenError> {
         let Role::Opener { next } = &mut self.role else { return Err(OpenError::NoNumbers) };
         if self.streams.len() + self.closing >= self.config.streams {
@@ -143,7 +141,7 @@ impl Streams {
         Ok(id)
     }
 
-    /// The connection that was asked for stands.
+    /// Accepts a requested connection.
     pub fn accept(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id).filter(|s| s.phase == StreamPhase::Asked) else { return };
         stream.phase = StreamPhase::Open;
@@ -153,7 +151,7 @@ impl Streams {
         self.wake_reader(id);
     }
 
-    /// The connection that was asked for cannot be had.
+    /// Refuses a requested connection.
     pub fn refuse(&mut self, id: StreamId, why: Refused) {
         let Some(stream) = self.streams.get(&id).filter(|s| s.phase == StreamPhase::Asked) else { return };
         let terms = stream.terms;
@@ -161,8 +159,8 @@ impl Streams {
         self.push_final(id, Frame::Refused(why), first(terms));
     }
 
-    /// How many bytes may be given to [`send`](Streams::send) now; `None` if the connection is over.
-    /// After 0 there will be an [`Event::Room`].
+    /// Bytes that [`send`](Streams::send) accepts now; `None` if the connection ended. After 0 an [`Event::Room`]
+    /// follows.
     pub fn room(&mut self, id: StreamId) -> Option<usize> {
         let rate = self.rate;
         let stream = self.streams.get_mut(&id)?;
@@ -171,7 +169,7 @@ impl Streams {
         Some(room)
     }
 
-    /// Sends bytes, at most as many as there was room for: the rest is given back.
+    /// Sends bytes; returns those beyond [`room`](Streams::room).
     pub fn send(&mut self, id: StreamId, mut bytes: Bytes) -> Option<Bytes> {
         let room = self.room(id)?;
         let now = bytes.split_to(bytes.len().min(room));
@@ -181,14 +179,14 @@ impl Streams {
         Some(bytes)
     }
 
-    /// Sends the end: no bytes follow.
+    /// Ends the sending direction.
     pub fn finish(&mut self, id: StreamId) {
         if self.streams.get(&id).is_some_and(|s| !s.send_part.is_finished()) {
             self.send_data(id, Bytes::new(), true);
         }
     }
 
-    /// Cuts the connection off: the peer is told, and what has not arrived is cancelled.
+    /// Resets the connection and cancels undelivered objects.
     pub fn reset(&mut self, id: StreamId, why: Reset) {
         let Some(stream) = self.streams.get(&id) else { return };
         let terms = stream.terms;
@@ -196,8 +194,8 @@ impl Streams {
         self.push_final(id, Frame::Reset(why), first(terms));
     }
 
-    /// The connection broke here. It is cut off; but if it had sent its end, then what was sent before arrives first:
-    /// whoever has closed altogether answers what comes later with a reset, and takes nothing back by that.
+    /// Handles a failure of the local TCP connection. If its end was sent, earlier bytes are delivered before the
+    /// reset: a fully closed socket answers later data with a reset, which takes nothing back.
     pub fn broke(&mut self, id: StreamId, why: Reset) {
         match self.streams.get_mut(&id) {
             Some(stream) if stream.send_part.is_finished() => {
@@ -208,8 +206,8 @@ impl Streams {
         }
     }
 
-    /// FramePurpose has come of the connection; `None` if it is over. Bytes that were taken make room for more.
-    /// After [`Taken::Nothing`] there will be an [`Event::Readable`].
+    /// Takes received bytes, which grants credit; `None` if the connection ended. After [`Taken::Nothing`] an
+    /// [`Event::Readable`] follows.
     pub fn take(&mut self, id: StreamId) -> Option<Taken> {
         let stream = self.streams.get_mut(&id)?;
         let taken = stream.receive_part.take();
@@ -222,7 +220,7 @@ impl Streams {
         Some(taken)
     }
 
-    /// Tells the peer of room, if that is worth a frame.
+    /// Grants credit to the peer, if it has grown enough.
     fn send_credit(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id).filter(|s| s.credits < CREDITS_MAX) else { return };
         if let Some(limit) = stream.receive_part.poll_credit() {
@@ -232,15 +230,15 @@ impl Streams {
         }
     }
 
-    /// FramePurpose the link is expected to carry; `None` while that is not known. Connections with
-    /// deadlines send no further ahead than they can be in time.
+    /// Sets the expected bandwidth; `None` if unknown. Connections with deadlines limit their bytes in flight by
+    /// it.
     pub fn forecast(&mut self, rate: Option<Rate>) {
         self.rate = rate;
         let ids: Vec<StreamId> = self.streams.keys().copied().collect();
         ids.into_iter().for_each(|id| self.wake_writer(id));
     }
 
-    /// Takes in an object of the peer's.
+    /// Handles an object of the peer.
     pub fn handle_object(&mut self, object: Bytes) -> Result<(), Violation> {
         let (id, frame) = Frame::decode(object).map_err(|_| Violation::Nonsense)?;
         if !self.is_expected(id, &frame)? {
@@ -260,7 +258,7 @@ impl Streams {
             }
             Frame::Refused(why) => self.end(id, End::Refused(why)),
             Frame::Reset(why) => match self.streams.get_mut(&id) {
-                // All of it is here, and somebody is about to take it: unless it was not asked for, nor will be.
+                // All bytes are here and can be taken, unless the request is missing.
                 Some(stream) if stream.receive_part.is_complete() && stream.phase != StreamPhase::Unannounced => {
                     stream.broke = Some(DeferredReset::There(why));
                     self.end_if_done(id);
@@ -282,11 +280,10 @@ impl Streams {
         Ok(())
     }
 
-    /// Whether the frame is about a connection that is there; makes it if the frame is the first
-    /// of it.
+    /// Whether the frame belongs to a known connection. Creates the connection with its first frame.
     fn is_expected(&mut self, id: StreamId, frame: &Frame) -> Result<bool, Violation> {
         let Role::Acceptor { numbers } = &mut self.role else {
-            // FramePurpose is over is not heard of any more.
+            // Frames of ended connections are ignored.
             return if matches!(frame, Frame::Open { .. }) { Err(Violation::Role) } else { Ok(true) };
         };
         if matches!(frame, Frame::Opened { .. } | Frame::Refused(_)) {
@@ -295,8 +292,8 @@ impl Streams {
         if !numbers.is_new(id.0, STREAMS_MAX)? {
             return Ok(true);
         }
-        // An opener has no more connections at once, and hears of the end of one before it asks for
-        // another; what it has heard may not be known here.
+        // An opener has at most [`STREAMS_MAX`] connections and waits for the end of one before the next;
+        // deliveries may not be known here yet.
         if self.deferred.len() >= 2 * STREAMS_MAX {
             return Err(Violation::Deaf);
         }
@@ -312,9 +309,8 @@ impl Streams {
         Ok(false)
     }
 
-    /// Whether an acceptor takes one more connection. Those of which only the arrival of the last
-    /// bytes is not known yet are over for the opener already: they do not count, up to as many
-    /// again.
+    /// Whether an acceptor has room for a connection. Those that only wait for the delivery of their last bytes do
+    /// not count, up to as many again: the opener has forgotten them.
     fn has_room(&self) -> bool {
         let max = self.config.streams;
         let open = self.streams.values().filter(|s| !(s.send_part.is_finished() && s.receive_part.is_done())).count();
@@ -328,7 +324,7 @@ impl Streams {
         self.events.push_back(Event::Asked { id, target, terms });
     }
 
-    /// The fate of an object; it is not heard of again, unless it is given send_part once more.
+    /// Reports the fate of an object. With [`Fate::Again`] it is sent again, otherwise forgotten.
     pub fn ended(&mut self, object: ObjectId, fate: Fate) {
         let Some(in_flight) = self.in_flight.get(&object) else { return };
         let (id, what) = (in_flight.stream, in_flight.what);
@@ -361,7 +357,7 @@ impl Streams {
         }
     }
 
-    /// The next object to be sent.
+    /// The next object to send.
     pub fn poll_object(&mut self) -> Option<Object> {
         loop {
             let id = self.outbox.pop_front()?;
@@ -371,17 +367,17 @@ impl Streams {
         }
     }
 
-    /// The next object that was given send_part and need not be sent any more; its fate does not matter.
+    /// The next object that need not be sent any more.
     pub fn poll_cancel(&mut self) -> Option<ObjectId> {
         self.cancels.pop_front()
     }
 
-    /// The next thing to tell the layer above.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Connections that are not over.
+    /// Number of connections.
     pub fn len(&self) -> usize {
         self.streams.len()
     }
@@ -391,19 +387,18 @@ impl Streams {
         self.streams.is_empty()
     }
 
-    /// FramePurpose this end has done.
+    /// Counters of this end.
     pub fn stats(&self) -> Stats {
         self.stats
     }
 
-    /// Bytes that came and were not taken, of all connections.
+    /// Bytes received and not taken, over all connections.
     pub fn kept(&self) -> u64 {
         self.streams.values().map(|s| s.receive_part.kept()).sum()
     }
 
     fn add(&mut self, id: StreamId, phase: StreamPhase, terms: Terms) {
-        // An acceptor learns the opener's window when it is asked, and sends nothing before; what it
-        // has not accepted gets no more room than an opener may use unasked.
+        // An acceptor learns the opener's window from the request, and grants only the minimum before it accepts.
         let (limit, window) = match self.role {
             Role::Opener { .. } => (WINDOW_MIN, self.config.window),
             Role::Acceptor { .. } => (0, WINDOW_MIN),
@@ -431,8 +426,8 @@ impl Streams {
         self.outbox.push_back(id);
     }
 
-    /// The last word about a connection that is over. Each takes an object, and so the memory of one, until it
-    /// has arrived, which is the peer's to allow: so few are in_flight way at once.
+    /// Sends the last frame of a closed connection. Each takes the memory of an object until it is delivered, which
+    /// the peer controls, so few are in flight.
     fn push_final(&mut self, stream: StreamId, frame: Frame, terms: Terms) {
         if self.closing < 2 * self.config.streams {
             self.push(stream, frame, FramePurpose::Last, terms);
@@ -452,7 +447,7 @@ impl Streams {
 
     fn wake_reader(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get(&id) else { return };
-        // Who has not accepted a connection does not read it yet.
+        // A connection that is not accepted is not read yet.
         let is_read = matches!(self.role, Role::Opener { .. }) || stream.phase == StreamPhase::Open;
         if is_read && stream.receive_part.has_something() {
             self.events.push_back(Event::Readable(id));
@@ -463,14 +458,14 @@ impl Streams {
         let Some(stream) = self.streams.get(&id) else { return };
         match (stream.send_part.is_done(), stream.receive_part.is_done(), stream.broke) {
             (true, true, _) => self.end(id, End::Done),
-            // An acceptor that has not answered may not have been asked yet.
+            // The acceptor may not know the request yet.
             (true, _, Some(DeferredReset::Here(why))) if stream.phase == StreamPhase::Open => self.reset(id, why),
             (_, true, Some(DeferredReset::There(why))) => self.end(id, End::Reset(why)),
             _ => {}
         }
     }
 
-    /// Forgets a connection, and what is still to be said about it.
+    /// Removes a connection and cancels its objects.
     fn end(&mut self, id: StreamId, end: End) {
         let Some(stream) = self.streams.remove(&id) else { return };
         match end {
@@ -506,8 +501,7 @@ impl Stream {
     }
 }
 
-/// FramePurpose is said about a connection, other than its bytes, goes before them, for it is short, and has
-/// no deadline: the peer is to know.
+/// Control frames precede data, because they are short, and have no deadline.
 fn first(terms: Terms) -> Terms {
     Terms { priority: Priority::new(terms.priority.level() + 1).unwrap_or(Priority::MAX), deadline: None }
 }

@@ -1,33 +1,32 @@
-//! Where a connection is to go: a host's name or address, and a port.
+//! Target of a connection: host name or address, and port.
 
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
-/// The longest name of a host (RFC 1035, section 2.3.4, as text).
+/// Maximum length of a host name (RFC 1035, section 2.3.4, as text).
 const HOST_MAX: usize = 253;
 
-/// A host and a TCP port. Two are equal if they are written alike, but for upper case: names are
-/// not looked up to compare them.
+/// A host and a TCP port. Compared as text, without case; names are not resolved.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Target {
     host: String,
     port: u16,
 }
 
-/// FramePurpose is wrong with a target.
+/// Why a text is not a target.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TargetError {
-    /// No port, or none that can be one.
+    /// No port, or an invalid one.
     #[error("expected HOST:PORT, as in nas.example.net:80 or [2001:db8::7]:80")]
     Port,
-    /// No host's name, nor an address.
+    /// Neither a host name nor an address.
     #[error("'{0}' is neither a host's name nor an address")]
     Host(String),
 }
 
 impl Target {
-    /// The target of this name or address (IPv6 without brackets) and port, which is not 0.
+    /// Creates a target of a host name or address (IPv6 without brackets) and a port other than 0.
     pub fn new(host: &str, port: u16) -> Result<Target, TargetError> {
         let is_name = host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
         if host.is_empty() || host.len() > HOST_MAX || !(is_name || host.parse::<Ipv6Addr>().is_ok()) {
@@ -43,12 +42,12 @@ impl Target {
         Ok(Target { host, port })
     }
 
-    /// Its name or address, in lower case; IPv6 without brackets.
+    /// The name or address in lower case, IPv6 without brackets.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Its port.
+    /// The TCP port.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -61,7 +60,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// Reads `HOST:PORT`, IPv6 addresses in brackets.
+/// Reads `HOST:PORT`, with IPv6 addresses in brackets.
 impl FromStr for Target {
     type Err = TargetError;
 

@@ -1,5 +1,5 @@
-//! Two ends and a session between them that is as bad as sessions are: objects in any order,
-//! refused for want of room and sent again, and twice.
+//! Two ends and a hostile session between them: reorders objects, refuses and repeats them, and delivers some
+//! twice.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use super::frame::Frame;
 use super::*;
 use crate::Priority;
 
-/// More than an opener may use unasked.
+/// More than an opener may send before the answer.
 const WINDOW: u32 = WINDOW_MIN + (32 << 10);
 
-/// One end of the session, and what its TCP would have.
+/// One end of the session, and the data of its TCP connections.
 struct Side {
     streams: Streams,
-    /// On their way to the other end.
+    /// In flight to the other end.
     in_flight: Vec<Object>,
-    /// Of each connection: what is still to be sent, and what has come.
+    /// By connection: data left to send, and data received.
     to_send: BTreeMap<StreamId, Bytes>,
     got: BTreeMap<StreamId, Vec<u8>>,
     ended: BTreeMap<StreamId, End>,
@@ -46,7 +46,7 @@ impl Side {
         Side::new(Streams::acceptor(Config { streams: count, window: WINDOW }))
     }
 
-    /// Drains the core. FramePurpose is asked for is accepted, and given `answer` to send.
+    /// Drains the core. Accepts requests, and queues `answer` for them.
     fn drain(&mut self, answer: &dyn Fn(StreamId) -> Bytes) {
         while let Some(event) = self.streams.poll_event() {
             match event {
@@ -94,7 +94,7 @@ fn nth<'a>(map: &'a mut BTreeMap<StreamId, Bytes>, rng: &mut Rng) -> Option<(&'a
     map.iter_mut().nth(n)
 }
 
-/// One object of `from` comes to an end, somehow.
+/// Ends one object of `from` with a random fate.
 fn carry(from: &mut Side, to: &mut Side, rng: &mut Rng, trouble: bool) {
     if from.in_flight.is_empty() {
         return;
@@ -102,7 +102,7 @@ fn carry(from: &mut Side, to: &mut Side, rng: &mut Rng, trouble: bool) {
     let object = from.in_flight.swap_remove(rng.below(from.in_flight.len() as u64) as usize);
     let bad = if trouble { rng.below(10) } else { 9 };
     match bad {
-        // Refused; or refused as far as the sender knows, though it arrived.
+        // Refused, or refused for the sender although it arrived.
         0 => from.streams.ended(object.id, Fate::Again),
         1 => {
             to.streams.handle_object(object.bytes).unwrap();
@@ -123,7 +123,7 @@ fn target() -> Target {
     "nas:80".parse().unwrap()
 }
 
-/// Runs until nothing moves; with `cut`, some connections are reset in the middle.
+/// Runs until nothing moves; with `cut`, resets some connections midway.
 fn run(seed: u64, lengths: &[(usize, usize)], cut: bool) -> (Vec<StreamId>, Side, Side) {
     let mut rng = Rng::stream(seed, "streams");
     let (mut one, mut other) = (Side::opener(lengths.len()), Side::acceptor(lengths.len()));
@@ -155,7 +155,7 @@ fn run(seed: u64, lengths: &[(usize, usize)], cut: bool) -> (Vec<StreamId>, Side
         let trouble = step < 2_000;
         carry(&mut one, &mut other, &mut rng, trouble);
         carry(&mut other, &mut one, &mut rng, trouble);
-        // FramePurpose was refused is given out again.
+        // Refused objects are returned again.
         one.drain(&answer);
         other.drain(&answer);
         let is_quiet = [&one, &other].iter().all(|s| s.streams.is_empty() && s.in_flight.is_empty());
@@ -198,18 +198,18 @@ proptest! {
         }
         prop_assert!(one.streams.is_empty() && other.streams.is_empty(), "connections are left");
         prop_assert!(one.in_flight.is_empty() && other.in_flight.is_empty(), "objects are left");
-        // Nothing of those that are over stands in the way of others.
+        // Ended connections leave nothing behind.
         let mut one = one;
         prop_assert!(one.streams.open(target(), Terms::default()).is_ok());
     }
 }
 
-/// All that `from` has to say, in order.
+/// All objects of `from`, in order.
 fn objects(from: &mut Streams) -> Vec<Object> {
     std::iter::from_fn(|| from.poll_object()).collect()
 }
 
-/// FramePurpose comes first does not arrive, for now; all else does.
+/// Delivers all objects but the first.
 fn all_but_the_question(one: &mut Streams, other: &mut Streams) -> Object {
     let mut sent = objects(one);
     let asked = sent.remove(0);
@@ -295,7 +295,7 @@ fn what_is_over_for_the_opener_makes_room_for_the_next() {
     other.accept(id);
     assert_eq!(other.take(id), Some(Taken::End));
     other.finish(id);
-    // All of it arrives, but the acceptor does not know.
+    // All arrive, but the acceptor does not learn it.
     for object in objects(&mut other) {
         one.handle_object(object.bytes).unwrap();
     }
@@ -363,9 +363,9 @@ fn what_breaks_behind_its_end_takes_nothing_back() {
     }
 }
 
-/// Its bytes may arrive before the question.
+/// The bytes may arrive before the request.
 #[test]
-fn what_breaks_behind_its_end_before_it_was_asked_for_is_asked_for() {
+fn reset_behind_the_end_still_delivers_the_request() {
     let (mut one, mut other) = pair();
     let id = one.open(target(), Terms::default()).unwrap();
     one.send(id, Bytes::from_static(b"all of it"));
@@ -401,7 +401,7 @@ fn a_deadline_that_is_missed_cuts_the_connection_off() {
 }
 
 #[test]
-fn a_connection_of_which_only_the_question_is_missed_is_over_at_both_ends() {
+fn lost_request_ends_the_connection_at_both_ends() {
     let (mut one, mut other) = pair();
     let terms = Terms { deadline: Some(std::time::Duration::from_secs(1)), ..Terms::default() };
     let id = one.open(target(), terms).unwrap();
@@ -416,7 +416,7 @@ fn a_connection_of_which_only_the_question_is_missed_is_over_at_both_ends() {
 }
 
 #[test]
-fn with_a_deadline_no_more_is_under_way_than_the_link_carries_in_time() {
+fn deadline_limits_bytes_in_flight_to_what_arrives_in_time() {
     let (mut one, mut other) = pair();
     let terms = Terms { deadline: Some(std::time::Duration::from_secs(1)), ..Terms::default() };
     let id = one.open(target(), terms).unwrap();
@@ -434,8 +434,8 @@ fn with_a_deadline_no_more_is_under_way_than_the_link_carries_in_time() {
     assert_eq!(fill(&mut one), 10_000 - (8 << 10));
 }
 
-/// Who asks without end and takes no answer costs little, and in the end its session; who asks for more
-/// than there is, and listens, is told of each.
+/// A peer that opens connections and accepts no answers costs little, and finally its session. A peer that exceeds
+/// the maximum but listens gets each answer.
 #[test]
 fn answers_that_are_not_taken_are_bounded() {
     let open = |n: u32| Frame::Open { target: target(), terms: Terms::default(), window: WINDOW }.encode(StreamId(n));
@@ -466,7 +466,7 @@ fn answers_that_are_not_taken_are_bounded() {
     assert_eq!((told, one.len()), (ids.len() - 2, 2));
 }
 
-/// Nor is what a connection has room for told without end to a peer that does not hear it and sends on.
+/// Credit frames to a peer that does not receive them are bounded.
 #[test]
 fn credit_that_does_not_arrive_is_bounded() {
     let (mut one, mut other) = pair();
@@ -481,7 +481,7 @@ fn credit_that_does_not_arrive_is_bounded() {
         in_flight.extend(objects(&mut other));
     }
     assert_eq!(in_flight.len(), 1 + 16);
-    // When they have arrived after all, the connection goes on.
+    // After their delivery the connection continues.
     in_flight.into_iter().for_each(|o| {
         one.handle_object(o.bytes).unwrap();
         other.ended(o.id, Fate::Delivered);
@@ -510,7 +510,7 @@ proptest! {
         let (mut one, mut other) = pair();
         one.open(target(), Terms::default()).unwrap();
         for object in objects {
-            // Small kinds and connections, so that some make sense.
+            // Small kinds and numbers, so that some frames are valid.
             let mut object = object;
             object.first_mut().into_iter().for_each(|kind| *kind %= 8);
             object.iter_mut().skip(1).take(3).for_each(|b| *b = 0);

@@ -1,7 +1,7 @@
-//! Keys: who an endpoint is. An Ed25519 pair, shown in TLS as a raw public key (RFC 7250,
-//! RFC 8410) and to people as 44 characters of base64.
+//! Keys: an endpoint's identity is an Ed25519 pair, a raw public key in TLS (RFC 7250, RFC 8410) and 44 characters
+//! of base64 for people.
 //!
-//! There are no certificates and no names: a key is pinned, or it is a stranger's.
+//! There are no certificates and no names: a key is pinned or unknown.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,47 +12,46 @@ use ring::signature::{Ed25519KeyPair, KeyPair};
 use rustls::pki_types::{PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer, alg_id};
 use rustls::sign::public_key_to_spki;
 
-/// Bytes in a key, public or secret.
+/// Bytes of a public or secret key.
 pub const KEY_LEN: usize = 32;
 
-/// What stands before the seed in PKCS #8 (RFC 8410, section 7): a version, the algorithm
-/// id-Ed25519 and the tags of two nested octet strings.
+/// PKCS #8 prefix of the seed (RFC 8410, section 7): version, algorithm id-Ed25519, two nested octet string tags.
 const PKCS8_PREFIX: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
 
-/// What others know of an endpoint: its name, in effect.
+/// An endpoint's public key, its identity.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey([u8; KEY_LEN]);
 
-/// An endpoint's own key pair. Its secret is shown only by [`Identity::secret_text`].
+/// An endpoint's key pair. Only [`Identity::secret_text`] reveals the secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Identity {
     secret: [u8; KEY_LEN],
     public: PublicKey,
 }
 
-/// Why a text is no key.
+/// The text is not a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("not a key: expected 44 characters of base64")]
 pub struct KeyError;
 
 impl PublicKey {
-    /// The key with these bytes. Whether they are a point of the curve shows in the handshake.
+    /// The key with these bytes. The handshake checks that they are a point of the curve.
     pub const fn from_bytes(bytes: [u8; KEY_LEN]) -> PublicKey {
         PublicKey(bytes)
     }
 
-    /// Its bytes.
+    /// The key's bytes.
     pub const fn as_bytes(&self) -> &[u8; KEY_LEN] {
         &self.0
     }
 
-    /// As TLS carries it: a SubjectPublicKeyInfo.
+    /// Encodes the key for TLS, as SubjectPublicKeyInfo.
     pub(crate) fn to_spki(self) -> SubjectPublicKeyInfoDer<'static> {
         public_key_to_spki(&alg_id::ED25519, self.0)
     }
 
-    /// From what TLS carries; `None` if it is not exactly an Ed25519 key.
+    /// Decodes a SubjectPublicKeyInfo; `None` if it is not exactly an Ed25519 key.
     pub(crate) fn from_spki(der: &[u8]) -> Option<PublicKey> {
         let (_, last) = der.split_at_checked(der.len().checked_sub(KEY_LEN)?)?;
         let key = PublicKey(last.try_into().ok()?);
@@ -61,35 +60,34 @@ impl PublicKey {
 }
 
 impl Identity {
-    /// The pair that follows from 32 secret, random bytes. Drawing them is the caller's part:
-    /// nothing here is random.
+    /// The pair of a secret of 32 random bytes, which the caller draws.
     pub fn from_secret(secret: [u8; KEY_LEN]) -> Result<Identity, KeyError> {
         let pair = Ed25519KeyPair::from_seed_unchecked(&secret).map_err(|_| KeyError)?;
         let public = pair.public_key().as_ref().try_into().map_err(|_| KeyError)?;
         Ok(Identity { secret, public: PublicKey(public) })
     }
 
-    /// The pair whose secret is written as `text`.
+    /// The pair of a secret in base64.
     pub fn from_secret_text(text: &str) -> Result<Identity, KeyError> {
         Identity::from_secret(decode(text)?)
     }
 
-    /// What others may know.
+    /// The public half.
     pub const fn public(&self) -> PublicKey {
         self.public
     }
 
-    /// The secret as text, for the owner's key file only.
+    /// The secret in base64, for the key file only.
     pub fn secret_text(&self) -> String {
         STANDARD.encode(self.secret)
     }
 
-    /// The secret, for deriving keys of other uses.
+    /// The secret, to derive other keys.
     pub(crate) const fn secret(&self) -> &[u8; KEY_LEN] {
         &self.secret
     }
 
-    /// As the TLS library takes it.
+    /// Encodes the pair for the TLS library.
     pub(crate) fn to_pkcs8(&self) -> PrivatePkcs8KeyDer<'static> {
         PrivatePkcs8KeyDer::from([&PKCS8_PREFIX[..], &self.secret[..]].concat())
     }
@@ -107,7 +105,7 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// Never the secret.
+/// Never prints the secret.
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Identity({})", self.public)

@@ -1,6 +1,5 @@
-//! Raw public keys in TLS 1.3 (RFC 7250), for both ends: a key stands where a certificate would,
-//! its owner has to prove that it is his (RFC 8446, section 4.4.3), and whether he is welcome is
-//! for a judge to say.
+//! Raw public keys in TLS 1.3 (RFC 7250), for both ends. A key takes the place of a certificate; its owner proves
+//! possession (RFC 8446, section 4.4.3); the caller's function decides whether it is accepted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,8 +13,8 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, 
 
 use super::keys::{Identity, PublicKey};
 
-/// The verifier of either end: a server's key is judged with the name it was called by, a client's
-/// without one.
+/// Certificate verifier for either end. The decision about a server's key gets the requested name, that about a
+/// client's key none.
 pub struct RawKeys<J> {
     judge: J,
     algorithms: WebPkiSupportedAlgorithms,
@@ -25,7 +24,7 @@ impl<J> RawKeys<J>
 where
     J: Fn(&PublicKey, Option<&ServerName<'_>>) -> Result<(), CertificateError>,
 {
-    /// One that checks signatures as `provider` does, and asks `judge` about keys.
+    /// Creates a verifier with the signature algorithms of `provider`, which decides about keys by `judge`.
     pub fn new(provider: &CryptoProvider, judge: J) -> RawKeys<J> {
         RawKeys { judge, algorithms: provider.signature_verification_algorithms }
     }
@@ -46,7 +45,7 @@ where
     }
 }
 
-/// `me`'s key as an end shows it.
+/// This endpoint's key, for the TLS configuration.
 pub fn shown(me: &Identity, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, Error> {
     let key = provider.key_provider.load_private_key(me.to_pkcs8().into())?;
     Ok(Arc::new(CertifiedKey::new(vec![CertificateDer::from(me.public().to_spki().to_vec())], key)))
@@ -58,7 +57,7 @@ impl<J> fmt::Debug for RawKeys<J> {
     }
 }
 
-/// What both verifiers have in common: QUIC has no TLS 1.2, and all keys are Ed25519.
+/// Methods of both verifiers: QUIC has no TLS 1.2, and all keys are Ed25519.
 macro_rules! signatures {
     () => {
         fn verify_tls12_signature(

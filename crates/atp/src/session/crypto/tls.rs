@@ -1,11 +1,10 @@
-//! TLS 1.3 as ATP uses it: both ends show raw public keys (RFC 7250) and both are checked. A
-//! client pins the one key it was told; a server asks its list of guests.
+//! TLS 1.3 configuration: both ends authenticate with raw public keys (RFC 7250). A client pins one key; a server
+//! has a list of guests.
 //!
-//! Resumption is what lets the first object after a first contact leave in the first flight
-//! (0-RTT). Replay of such a flight cannot deliver an object twice: tickets here only name a
-//! session that the server keeps, and the server takes it out of its store with the first
-//! flight that names it (RFC 8446, section 8.1, single-use tickets). A second copy finds
-//! nothing, its early data cannot even be decrypted, and a server that restarted has no store.
+//! Session resumption allows 0-RTT objects in the first flight. A replayed flight cannot deliver an object twice: a
+//! ticket only names a session stored at the server, which removes it with the first flight that uses it
+//! (single-use tickets, RFC 8446, section 8.1). For a second copy, or after a restart of the server, the early data
+//! cannot be decrypted.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,26 +19,25 @@ use super::keys::{Identity, PublicKey};
 use super::raw_keys::{RawKeys, shown};
 use crate::session::quic::Clock;
 
-/// What the two ends call what they speak (ALPN).
 const PROTOCOL: &[u8] = b"remora-atp/1";
-/// Sessions a server remembers for 0-RTT; the oldest is forgotten first. About 300 bytes each.
+/// Sessions that a server stores for 0-RTT, about 300 bytes each; evicts the oldest.
 const SERVER_SESSIONS: usize = 1024;
-/// Servers a client remembers for 0-RTT, a few tickets each.
+/// Servers for which a client stores a few tickets.
 const CLIENT_SESSIONS: usize = 64;
 
-/// Whom an endpoint lets in.
+/// The keys that an endpoint admits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Guests {
-    /// Nobody: it only connects to others.
+    /// None: the endpoint only connects to others.
     Nobody,
-    /// Whoever has one of these keys.
+    /// Only the listed keys.
     Only(BTreeSet<PublicKey>),
-    /// Whoever has a key at all.
+    /// Any authenticated key.
     Anyone,
 }
 
 impl Guests {
-    /// Whether the owner of `key` may come in.
+    /// Whether `key` is admitted.
     pub fn admits(&self, key: &PublicKey) -> bool {
         match self {
             Guests::Nobody => false,
@@ -49,9 +47,9 @@ impl Guests {
     }
 }
 
-/// The name under which TLS knows the owner of `key`: two labels of hexadecimal digits, and one that
-/// is no number, since names whose last label is one are refused (they may be addresses). It never
-/// goes over the wire; it tells the verifier whom to expect and the cache whose ticket it is.
+/// TLS server name of `key`: two labels of hexadecimal digits, and one that is not a number, since names whose last
+/// label is a number are invalid. It is not sent; it carries the pinned key to the verifier and selects the ticket
+/// in the cache.
 pub(crate) fn tls_name(key: &PublicKey) -> String {
     let mut name = String::with_capacity(67);
     for (i, byte) in key.as_bytes().iter().enumerate() {
@@ -64,11 +62,11 @@ pub(crate) fn tls_name(key: &PublicKey) -> String {
     name
 }
 
-/// The client's side: one configuration for all servers, so that they share one ticket cache.
+/// Client configuration; shared by all connections, so that they share one ticket cache.
 pub(crate) fn client(me: &Identity, clock: &Clock) -> Result<ClientConfig, Error> {
     let provider = Arc::new(provider());
     let resolver = Arc::new(AlwaysResolvesClientRawPublicKeys::new(shown(me, &provider)?));
-    // The server has the key that the name spells.
+    // The server's key must be the one that the name encodes.
     let pinned = RawKeys::new(&provider, |key: &PublicKey, name: Option<&ServerName<'_>>| match name {
         Some(name) if name.to_str() == tls_name(key) => Ok(()),
         _ => Err(CertificateError::NotValidForName),
@@ -85,11 +83,10 @@ pub(crate) fn client(me: &Identity, clock: &Clock) -> Result<ClientConfig, Error
     Ok(config)
 }
 
-/// The server's side.
 pub(crate) fn server(me: &Identity, guests: Guests, clock: &Clock) -> Result<ServerConfig, Error> {
     let provider = Arc::new(provider());
     let resolver = Arc::new(AlwaysResolvesServerRawPublicKeys::new(shown(me, &provider)?));
-    // The alert for this error is access_denied, which the client can tell from the others.
+    // This error becomes the alert access_denied, which the client can distinguish.
     let doorkeeper = RawKeys::new(&provider, move |key: &PublicKey, _: Option<&ServerName<'_>>| {
         if guests.admits(key) { Ok(()) } else { Err(CertificateError::ApplicationVerificationFailure) }
     });
@@ -105,7 +102,7 @@ pub(crate) fn server(me: &Identity, guests: Guests, clock: &Clock) -> Result<Ser
 }
 
 fn provider() -> CryptoProvider {
-    // One group keeps the first flight within one packet; the rest is the library's choice.
+    // One group, so that the first flight fits one packet; the rest are the library's defaults.
     CryptoProvider { kx_groups: vec![provider::kx_group::X25519], ..provider::default_provider() }
 }
 

@@ -1,13 +1,12 @@
-//! Who gets a place among an endpoint's peers, and who makes room.
+//! Admission of connections: which ones a full endpoint accepts and evicts.
 //!
-//! Whoever answers at its address may begin handshakes without end, and a place that is held for an
-//! honest client through an outage can be held by anybody. So when places are short those give way
-//! that one host has several of, and no host has more than its share where there are many. Of an
-//! IPv6 network of 64 bits all addresses are one host's, for it may be. When strangers hold all places, their hosts
+//! Any host that answers at its address can start handshakes without end and hold connections through outages, like
+//! an honest client. So when connections are scarce, hosts with several lose them first, and no host has more than
+//! its share. All addresses of an IPv6 /64 count as one host. When strangers hold all connections, their hosts
 //! share them equally.
 //!
-//! Where guests are listed, places are shared by key, however many connections an owner opens. The key is known only
-//! when the handshake is done, so some handshakes more than there are places may be under way.
+//! With a list of guests, the keys share the connections. A key is known only after the handshake, so a few more
+//! handshakes than connections may be in progress.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -23,21 +22,21 @@ use crate::session::crypto::PublicKey;
 use crate::session::event::{Ending, PeerId};
 use crate::session::peer::{Peer, PeerPhase};
 
-/// How long an idle peer may take to answer that it is there, links that are down for a moment included.
+/// Time for an idle peer to answer a probe, including short outages.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
-/// With so many places or more, one host has at most [`HOST_SHARE`] of them.
+/// Number of connections from which one host has at most [`HOST_SHARE`] of them.
 const HOST_LIMIT_FROM: usize = 128;
-/// One in so many: 64 of 256, which is for those behind one address translator.
+/// Divisor: 64 of 256, for the clients behind one address translator.
 const HOST_SHARE: usize = 4;
-/// Of more half-open connections than this from one host the oldest gives way at any age.
+/// With more half-open connections of one host, the oldest is evicted at any age,
 const HALF_OPEN_PER_HOST: usize = 4;
-/// Of fewer, but several, when it has had this time.
+/// and with at least two of them, after this time.
 const HALF_OPEN_GRACE: Duration = Duration::from_secs(1);
-/// Handshakes that may be under way beyond the places there are, where guests are listed.
+/// Handshakes allowed beyond the maximum number of connections, with a list of guests.
 const EXTRA_HANDSHAKES: usize = 8;
 
 impl Endpoint {
-    /// Makes a place for one more from `from`; whether there is one.
+    /// Reserves a slot for a connection from `from`; returns whether there is one.
     pub(crate) fn reserve_slot(&mut self, now: Time, from: SocketAddr) -> bool {
         let host = host_of(from);
         if self.is_at_share(host) {
@@ -52,8 +51,8 @@ impl Endpoint {
             || self.evict_from_largest_host(now, host)
     }
 
-    /// Evicts the least recently heard connection of the host with the most, if that host has at least two more than
-    /// `host`; whether there was one. Only where anyone is let in: otherwise keys share the places.
+    /// Evicts the least recently heard connection of the host with the most, if that host has at least two more
+    /// than `host`; returns whether it did. Only where anyone is admitted: otherwise keys share the slots.
     fn evict_from_largest_host(&mut self, now: Time, host: IpAddr) -> bool {
         if !matches!(self.config.guests, Guests::Anyone) {
             return false;
@@ -69,15 +68,16 @@ impl Endpoint {
         evicted.is_some_and(|id| self.evict(now, id, Ending::Full))
     }
 
-    /// Whether one more handshake may be under way although all places are taken.
+    /// Whether one more handshake may start although all slots are in use.
     fn has_extra_handshake(&self) -> bool {
         matches!(self.config.guests, Guests::Only(_)) && self.peers.len() < self.config.peers + EXTRA_HANDSHAKES
     }
 
-    /// Makes a place for `id`, which has just shown the listed `key`; whether there is one. When all are taken, evicts the
-    /// first match:
+    /// Reserves a slot for `id`, which has authenticated with the listed `key`; returns whether there is one. When
+    /// all are in use, evicts the first match:
     /// 1. the longest silent connection of `key`;
-    /// 2. the least recently heard connection of the key with the most, if that key has at least two more than `key`;
+    /// 2. the least recently heard connection of the key with the most, if that key has at least two more than
+    ///    `key`;
     /// 3. the longest silent connection of a key that has more than `key`.
     pub(crate) fn reserve_slot_for_key(&mut self, now: Time, id: PeerId, key: PublicKey) -> bool {
         if !matches!(self.config.guests, Guests::Only(_)) {
@@ -101,7 +101,7 @@ impl Endpoint {
         self.evict(now, id, if is_silent { Ending::Silent } else { Ending::Full })
     }
 
-    /// Whether a newcomer from `from` can have a place only if another makes room.
+    /// Whether a connection from `from` needs the slot of another.
     pub(crate) fn is_full_for(&self, from: SocketAddr) -> bool {
         self.peers.len() >= self.config.peers || self.is_at_share(host_of(from))
     }
@@ -110,7 +110,7 @@ impl Endpoint {
         self.config.peers >= HOST_LIMIT_FROM && self.slots_of(host) >= self.config.peers / HOST_SHARE
     }
 
-    /// The places that count as a host's. Who has shown a key that is on the list of guests has its own.
+    /// Slots that count for a host: those without a listed key.
     fn slots_of(&self, host: IpAddr) -> usize {
         let is_listed = |p: &Peer| p.key.is_some() && !matches!(self.config.guests, Guests::Anyone);
         self.incoming_peers().filter(|p| p.host() == host && !is_listed(p)).count()
@@ -120,8 +120,8 @@ impl Endpoint {
         self.peers.values().filter(|p| p.conn.side().is_server())
     }
 
-    /// Gives up a half-open connection, that of the host with most of them or else the oldest if it has had
-    /// its time, or the peer that has been silent for longest although it was asked; whether there was one.
+    /// Evicts a half-open connection (of the host with most of them, else the oldest past its timeout), or the peer
+    /// that was silent for longest despite a probe; returns whether it did.
     fn evict_idle(&mut self, now: Time) -> bool {
         let hosts = self.half_open(now);
         let most = hosts.values().max_by_key(|h| (h.count, Reverse(h.since))).and_then(|h| h.evictable(now));
@@ -131,14 +131,14 @@ impl Endpoint {
         found.is_some_and(|(id, why)| self.evict(now, id, why))
     }
 
-    /// The peer, of those meant, that has been silent for longest although it was asked.
+    /// The matching peer that was silent for longest despite a probe.
     fn longest_silent(&self, now: Time, matches: impl Fn(&Peer) -> bool) -> Option<(PeerId, Ending)> {
         let unheard = self.config.idle + ANSWER_MAX;
         let silent = self.peers.values().filter(|p| matches(p) && p.is_silent_for(now, unheard));
         silent.min_by_key(|p| p.received_at()).map(|p| (p.id, Ending::Silent))
     }
 
-    /// The hosts that have half-open connections.
+    /// Half-open connections by host.
     fn half_open(&self, now: Time) -> BTreeMap<IpAddr, HalfOpen> {
         let mut hosts = BTreeMap::new();
         for p in self.incoming_peers().filter(|p| p.phase == PeerPhase::Connecting) {
@@ -159,13 +159,13 @@ impl Endpoint {
         if let Some(p) = self.peers.get_mut(&id)
             && let Some(transmit) = p.poll_packet(now, self.epoch, &mut buf)
         {
-            self.reply(transmit, buf); // it is told, once
+            self.reply(transmit, buf); // CONNECTION_CLOSE, sent once
         }
         self.drop_connection(id);
         true
     }
 
-    /// Forgets a connection that is over at once: nobody is there to hear of it.
+    /// Forgets a closed connection at once, without waiting for late packets.
     pub(crate) fn drop_connection(&mut self, id: PeerId) {
         if let Some(p) = self.peers.get(&id) {
             self.quic.handle_event(p.handle, EndpointEvent::drained());
@@ -174,7 +174,7 @@ impl Endpoint {
     }
 }
 
-/// A host's half-open connections.
+/// Half-open connections of a host.
 #[derive(Clone, Copy, Debug)]
 struct HalfOpen {
     oldest: PeerId,
@@ -183,7 +183,7 @@ struct HalfOpen {
 }
 
 impl HalfOpen {
-    /// The one that can be given up before it has had its time, if there is one. A host's only one never is.
+    /// The connection that may be evicted before its timeout. The only one of a host may not.
     fn evictable(&self, now: Time) -> Option<PeerId> {
         let is_old = self.count > 1 && self.since + HALF_OPEN_GRACE <= now;
         (self.count > HALF_OPEN_PER_HOST || is_old).then_some(self.oldest)
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_several_half_open_gives_way_early() {
+    fn host_with_several_half_open_connections_loses_one_early() {
         let at = Time::from_millis;
         let host = |count| HalfOpen { oldest: PeerId(7), since: at(0), count };
         let gives = |count, ms| host(count).evictable(at(ms)).is_some();

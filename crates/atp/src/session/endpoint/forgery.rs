@@ -1,5 +1,5 @@
-//! For the fuzz targets alone: an endpoint that says what no endpoint of ours says. A stranger's bytes do
-//! not get behind the encryption, so a hostile peer must be one of the two ends.
+//! Hostile input for the fuzz targets: an endpoint that sends malformed objects and frames. Behind the encryption
+//! only a peer can do so.
 
 use bytes::Bytes;
 use noq_proto::{Dir, VarInt};
@@ -9,31 +9,31 @@ use super::state::Endpoint;
 use crate::session::event::PeerId;
 use crate::session::peer::PeerPhase;
 
-/// In what `bytes` come to the peer.
+/// The carrier of the forged bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Forged {
     /// A DATAGRAM frame.
     Datagram,
-    /// A stream of one or both directions.
+    /// Bytes of a stream.
     Stream {
-        /// Whether the peer can answer on it.
+        /// Whether it is bidirectional.
         both: bool,
-        /// How it ends; `None`: not at all.
+        /// How it ends; `None` to leave it open.
         end: Option<ForgedEnd>,
     },
 }
 
-/// How a stream ends.
+/// End of a forged stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ForgedEnd {
-    /// As one that is whole.
+    /// Ends it regularly.
     Finish,
-    /// With this code.
+    /// RESET_STREAM with this code.
     Reset(u32),
 }
 
 impl Endpoint {
-    /// Says `bytes` to `peer`, if there is a connection, and as far as QUIC lets it.
+    /// Sends `bytes` to `peer`, if connected, as far as flow control allows.
     pub fn forge(&mut self, now: Time, peer: PeerId, what: Forged, bytes: Bytes) {
         self.clock.set(now);
         let Some(p) = self.peers.get_mut(&peer).filter(|p| p.phase == PeerPhase::Up) else { return };
@@ -43,7 +43,7 @@ impl Endpoint {
                 let dir = if both { Dir::Bi } else { Dir::Uni };
                 let Some(stream) = p.conn.streams().open(dir) else { return };
                 let mut half = p.conn.send_stream(stream);
-                // What does not fit in the window is lost, and no harm.
+                // Bytes beyond the window are dropped.
                 let _ = half.write(&bytes);
                 match end {
                     Some(ForgedEnd::Finish) => drop(half.finish()),

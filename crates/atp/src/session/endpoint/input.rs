@@ -1,4 +1,4 @@
-//! What comes in: datagrams and timeouts, and what QUIC makes of them.
+//! Input of an endpoint: datagrams, timeouts, and the QUIC events that they cause.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -14,21 +14,18 @@ use rustls::{AlertDescription, CertificateError};
 use super::state::{CLOSED_FULL, Endpoint, scheduler_number};
 use crate::estimate::Direction;
 use crate::session::event::{Ending, Event, PeerId, Refusal};
-use crate::session::peer::Answer;
-use crate::session::peer::DatagramMessage;
-use crate::session::peer::PeerPhase;
-use crate::session::peer::{StopReason, StreamRead};
-use crate::{Outcome, Rejection, RequestId};
+use crate::session::peer::{Answer, DatagramMessage, ObjectBytes, PeerPhase, StopReason, StreamRead};
+use crate::{Outcome, Rejection};
 
-/// Answers to packets of no connection that may wait to be sent; more are dropped.
+/// Maximum number of stateless answers that wait; more are dropped.
 const REPLIES_MAX: usize = 64;
-/// Handshakes under way from which a client is asked to prove its address first (RFC 9000,
-/// section 8.1.2), so that floods from forged addresses make no state.
+/// Handshakes in progress from which clients must validate their address first (Retry, RFC 9000, section 8.1.2), so
+/// that floods from forged addresses create no state.
 const HALF_OPEN_MAX: usize = 32;
 
 impl Endpoint {
-    /// As [`handle_input`](remora_base::Core::handle_input), for datagrams that came from one address
-    /// together (GRO): what follows from them is seen to once, when all are taken in.
+    /// Like [`handle_input`](remora_base::Core::handle_input), for datagrams that arrived together from one address
+    /// (GRO). Events are processed once for all of them.
     pub fn handle_datagrams(&mut self, now: Time, from: SocketAddr, datagrams: impl IntoIterator<Item = BytesMut>) {
         self.clock.set(now);
         let mut current = None;
@@ -45,7 +42,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes in a datagram; id connection it concerns, of which all that follows is still to be seen to.
+    /// Handles a datagram; returns the peer whose events the caller must process.
     fn on_datagram(&mut self, now: Time, from: SocketAddr, datagram: BytesMut) -> Option<PeerId> {
         let at = self.epoch.instant(now);
         let len = datagram.len();
@@ -70,7 +67,7 @@ impl Endpoint {
                 p.received(now, len);
                 p.handle_datagram(now, from, len, event);
                 p.absorb(now, self.epoch);
-                // A stamp is to tell how much had come with it, and not how much came together.
+                // Each stamp must see the bytes received up to its own datagram only.
                 self.on_datagram_frames(now, id);
                 return Some(id);
             }
@@ -81,28 +78,28 @@ impl Endpoint {
         None
     }
 
-    /// The peer knows nothing of the connection any more (RFC 9000, section 10.3): QUIC found id
-    /// datagram it is by the token in it. It does not act on tokens of connection ids that it
-    /// changed to by itself (noq 1.4, after a change of address), so it is not asked.
+    /// Ends a connection after a stateless reset (RFC 9000, section 10.3). QUIC has matched the token. It ignores
+    /// tokens of connection ids that it switched to by itself (noq 1.4, after a migration), so the reset is not
+    /// passed to it.
     fn on_reset(&mut self, now: Time, id: PeerId) {
         self.end(now, id, Ending::Restarted);
         self.drop_connection(id);
     }
 
-    /// Whether a datagram may be one that is to take a [`PathRevalidation`], if it is that peer's own.
+    /// Whether a datagram may be the one to divert (see [`PathRevalidation`]), if it belongs to that peer.
     ///
     /// [`PathRevalidation`]: crate::session::path::PathRevalidation
     fn may_be_diverted(&self, now: Time, from: SocketAddr, datagram: &[u8]) -> bool {
-        // Who may move has done with long headers.
+        // Only established connections migrate, and they use short headers.
         let is_short = datagram.first().is_some_and(|first| first & 0x80 == 0);
         is_short && self.peers.values().any(|p| p.is_diverted(now, from, datagram.len()))
     }
 
-    /// Somebody wants a connection.
+    /// Accepts, refuses or retries an incoming connection.
     fn on_incoming(&mut self, now: Time, incoming: Incoming, len: usize) {
         let mut buf = Vec::new();
         let half_open = self.peers.values().filter(|p| p.phase == PeerPhase::Connecting && !p.is_overdue(now)).count();
-        // Nobody makes room for an address that may be forged.
+        // No connection is evicted for an address that may be forged.
         let addr = incoming.remote_address();
         let is_short = half_open >= HALF_OPEN_MAX || self.is_full_for(addr);
         if is_short && !incoming.remote_address_validated() {
@@ -166,7 +163,7 @@ impl Endpoint {
         }
     }
 
-    /// A scheduler's scheduler may have something for any of its peers.
+    /// Queues all peers of a scheduler that have objects.
     fn enqueue_members(&mut self, number: u32) {
         let config = &self.config;
         let ids: Vec<PeerId> = self
@@ -180,7 +177,7 @@ impl Endpoint {
         }
     }
 
-    /// After QUIC was current something about a connection: what it has to say.
+    /// Processes the QUIC events of a connection after any call into it.
     pub(crate) fn process_events(&mut self, now: Time, id: PeerId) {
         let mut drained = false;
         loop {
@@ -208,11 +205,11 @@ impl Endpoint {
         self.settle(now, id);
     }
 
-    /// A peer's packets come from elsewhere now (roaming; QUIC has checked that it is the same).
+    /// Follows a peer whose packets come from another address (migration; QUIC has authenticated them).
     fn update_path(&mut self, now: Time, id: PeerId) {
         let Some(p) = self.peers.get_mut(&id) else { return };
         p.check_validation();
-        // noq may go back to a place of earlier, a decoy's too; the peer is only where its packets come from.
+        // noq may return to an earlier address, or to a decoy. The peer is only where its packets come from.
         let is_there =
             |addr: &SocketAddr| *addr != p.addr && !p.revalidation.is_decoy(*addr) && p.is_latest_address(*addr);
         let Some(addr) = p.path().filter(is_there) else { return };
@@ -240,8 +237,8 @@ impl Endpoint {
         }
     }
 
-    /// The handshake is done at this end. A client's objects leave now, but its server may still refuse it: it is up when
-    /// the handshake is confirmed.
+    /// The handshake is complete at this end. A client sends objects now, but the server may still refuse it: its
+    /// connection is up when the handshake is confirmed.
     fn on_connected(&mut self, now: Time, id: PeerId) {
         let Some(p) = self.peers.get_mut(&id) else { return };
         if p.conn.side().is_server() {
@@ -257,8 +254,8 @@ impl Endpoint {
         }
     }
 
-    /// Each end has taken the other. With a resumed session a server takes its client from the first packet on
-    /// (the client's key is that of the session it could resume), and with it the early objects.
+    /// Both ends have accepted each other. With a resumed session a server accepts its client, and its 0-RTT
+    /// objects, from the first packet: the ticket identifies the client's key.
     fn on_established(&mut self, now: Time, id: PeerId) {
         let Some(p) = self.peers.get_mut(&id).filter(|p| p.phase == PeerPhase::Connecting) else { return };
         let Some(key) = p.shown_key() else { return };
@@ -319,12 +316,12 @@ impl Endpoint {
                     p.blocked = false;
                 }
             }
-            // All of it has arrived, but it may yet be refused: the answer counts.
+            // The bytes have arrived; the receiver's answer decides.
             StreamEvent::Finished { .. } => {}
             StreamEvent::Stopped { id: stream, error_code } => {
                 let Some(p) = self.peers.get_mut(&id) else { return };
                 if stream.initiator() != p.conn.side() {
-                    // It wants no answer any more. QUIC gives it no other stream before this is over.
+                    // The peer wants no answer. QUIC allows it another stream only after this one ends.
                     let _ = p.conn.send_stream(stream).reset(StopReason::GivenUp.code());
                 } else if let Some(request) = p.outbox.request_of(stream) {
                     self.finished(now, id, request, outcome_of(Answer::Refused(StopReason::from_code(error_code))));
@@ -350,7 +347,7 @@ impl Endpoint {
     }
 
     fn on_datagram_frames(&mut self, now: Time, id: PeerId) {
-        let mut shares: Vec<(RequestId, u64)> = Vec::new();
+        let mut shares: Vec<ObjectBytes> = Vec::new();
         let Some(p) = self.peers.get_mut(&id) else { return };
         while let Some(bytes) = p.conn.datagrams().recv() {
             match DatagramMessage::decode(&bytes) {
@@ -368,13 +365,13 @@ impl Endpoint {
             }
         }
         let Some(scheduler) = self.schedulers.get_mut(&scheduler_number(&self.config, id)) else { return };
-        for (request, bytes) in shares {
+        for ObjectBytes { request, bytes } in shares {
             scheduler.acknowledged(now, request, bytes);
         }
     }
 }
 
-/// What the connection id `datagram` it is is to be current of it, as if it came from `from`.
+/// The event of a datagram for its connection, as if it came from `from`.
 fn redirected(
     quic: &mut noq_proto::Endpoint,
     at: Instant,
@@ -387,7 +384,7 @@ fn redirected(
     }
 }
 
-/// How a request ends of which the receiver said this.
+/// The outcome of a request, from the receiver's answer.
 fn outcome_of(answer: Answer) -> Outcome {
     match answer {
         Answer::Taken => Outcome::Delivered,
@@ -397,7 +394,7 @@ fn outcome_of(answer: Answer) -> Outcome {
     }
 }
 
-/// Whether the connection was lost because one end would not have the other.
+/// The refusal, if one end rejected the other.
 fn refusal_of(reason: &ConnectionError) -> Option<Refusal> {
     let code = match reason {
         ConnectionError::TransportError(e) => {

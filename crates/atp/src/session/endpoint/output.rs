@@ -1,5 +1,5 @@
-//! What goes out, one datagram at a time and each made when it is asked for: so an object that
-//! comes while another is being sent waits for no packet that is not on the wire already.
+//! Output of an endpoint: datagrams, each built when it is polled, so that a new object waits for no packet that is
+//! not on the wire.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -9,16 +9,15 @@ use remora_base::{Core, Peer as To, Time, Transmit};
 use super::state::{Endpoint, scheduler_number};
 use crate::scheduler::{Pick, Scheduler};
 use crate::session::event::{Event, PeerId};
-use crate::session::peer::cost;
-use crate::session::peer::{PeerPhase, segment};
+use crate::session::peer::{ObjectBytes, PeerPhase, cost, segment};
 use crate::{Outcome, RequestId, State};
 
-/// Datagrams that leave together, to one address.
+/// Datagrams to send together to one address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Batch {
-    /// Where to.
+    /// The common destination.
     pub to: SocketAddr,
-    /// The bytes of each but the last, which may have fewer.
+    /// Bytes of each datagram but the last, which may be shorter.
     pub segment: usize,
 }
 
@@ -59,10 +58,9 @@ impl Core for Endpoint {
 }
 
 impl Endpoint {
-    /// As [`poll_transmit`](Core::poll_transmit), for a caller that can send several datagrams in one
-    /// call (GSO): `max` at most, one behind the other in `buf`, whose contents it replaces. There is
-    /// more than one only of an object's bytes, on a link on which they take no time worth mentioning
-    /// ([`Estimator::burst`]).
+    /// Like [`poll_transmit`](Core::poll_transmit), for a caller that can send several datagrams in one call (GSO):
+    /// at most `max`, concatenated in `buf`, which is cleared first. More than one only for an object's bytes on a
+    /// fast link ([`Estimator::burst`]).
     ///
     /// [`Estimator::burst`]: crate::estimate::Estimator::burst
     pub fn poll_batch(&mut self, now: Time, max: NonZeroUsize, buf: &mut Vec<u8>) -> Option<Batch> {
@@ -75,7 +73,7 @@ impl Endpoint {
         self.poll_quic(now, buf).or_else(|| self.poll_objects(now, max, buf))
     }
 
-    /// What QUIC itself wants to send: handshakes, acknowledgements, what was lost, reports.
+    /// The next packet of QUIC: handshake, acknowledgements, retransmissions, reports.
     fn poll_quic(&mut self, now: Time, buf: &mut Vec<u8>) -> Option<Batch> {
         while let Some(&id) = self.send_queue.front() {
             if let Some(transmit) = self.poll_urgent(now, id, buf) {
@@ -94,9 +92,8 @@ impl Endpoint {
         None
     }
 
-    /// What a peer is owed for objects that came leaves before the good-bye, which drops all that
-    /// still waits: or its sender would never know of the last ones. One packet has room for
-    /// hundreds of answers.
+    /// Sends the outstanding answers for received objects before the connection closes, which drops all that waits.
+    /// One packet has room for hundreds.
     pub(crate) fn flush_answers(&mut self, now: Time, id: PeerId) {
         let Some(p) = self.peers.get_mut(&id).filter(|p| p.phase == PeerPhase::Up && p.inbox.due().is_some()) else {
             return;
@@ -109,7 +106,7 @@ impl Endpoint {
         }
     }
 
-    /// The next packet's worth of objects, of whichever peer the scheduler chooses.
+    /// The next packet of objects, of the peer that the scheduler selects.
     fn poll_objects(&mut self, now: Time, max: NonZeroUsize, buf: &mut Vec<u8>) -> Option<Batch> {
         let numbers: Vec<u32> = self.schedulers.keys().copied().collect();
         for number in numbers {
@@ -122,8 +119,8 @@ impl Endpoint {
         None
     }
 
-    /// Bytes lost on the way are sent again before new ones, but not before those of a more
-    /// urgent object: after an outage there may be many.
+    /// A packet of an object that is more urgent than the peer's retransmissions, which may be many after an
+    /// outage.
     fn poll_urgent(&mut self, now: Time, id: PeerId, buf: &mut Vec<u8>) -> Option<Batch> {
         if !self.peers.get(&id)?.has_pending(now) {
             return None;
@@ -136,7 +133,7 @@ impl Endpoint {
         self.write_object(now, id, number, pick, NonZeroUsize::MIN, buf)
     }
 
-    /// What the scheduler wants sent next, to `only` or to anybody.
+    /// The scheduler's next object, for `only` or for any peer.
     fn pick(&mut self, now: Time, number: u32, only: Option<PeerId>) -> Option<(PeerId, Pick)> {
         let Endpoint { schedulers, peers, .. } = self;
         let pick = schedulers.get_mut(&number)?.pick(now, &mut |dest| {
@@ -146,9 +143,8 @@ impl Endpoint {
         Some((pick.dest.into(), pick))
     }
 
-    /// Writes what was picked, as much as may leave in one call; `None` if no packet comes of it now.
-    /// Either way the same is not picked again at once: what was written is accounted for, or the
-    /// peer is not ready.
+    /// Writes the selected object, as much as one call may send; `None` if QUIC sends no packet now. The selection
+    /// then does not repeat: the written bytes are accounted for, or the peer is not ready.
     fn write_object(
         &mut self,
         now: Time,
@@ -171,8 +167,7 @@ impl Endpoint {
         }
         let mut written = p.outbox.write(&mut p.conn, request, room);
         if written.is_err() {
-            // The peer takes no more of this object until what is under way has arrived, or no more
-            // streams until one of those under way ends.
+            // Flow control blocks this object, or the stream limit is reached.
             let sending = |r: &RequestId| is_sending(scheduler, *r);
             while written.is_err()
                 && let Some(other) = p.outbox.most_urgent_except(request, sending)
@@ -185,11 +180,11 @@ impl Endpoint {
             p.blocked = true;
             return None;
         };
-        // Of an object without bytes there is more to be sent until its head is written.
+        // An empty object is complete only when its head is written.
         if bytes > 0 || p.outbox.is_written_of(request) {
             scheduler.written(now, request, bytes);
         }
-        let stamp = p.stamp(now, (request, bytes), packets);
+        let stamp = p.stamp(now, ObjectBytes { request, bytes }, packets);
         let transmit = p.poll_written(now, self.epoch, stamp, buf);
         if stamp.needs_ping() {
             self.enqueue(id);
@@ -198,14 +193,14 @@ impl Endpoint {
         transmit.map(|t| batch(&t, buf))
     }
 
-    /// As `settle`, but the peer need not stand in send_queue: it has nothing more to send by itself.
+    /// Like `settle`, but does not queue the peer: it has nothing more to send by itself.
     fn settle_sent(&mut self, now: Time, id: PeerId) {
         self.drain_scheduler(now, scheduler_number(&self.config, id));
         self.rearm(now, id);
     }
 }
 
-/// Whether there is more of a request to be sent, and nobody holds it.
+/// Whether the request has more bytes to send and is not suspended.
 fn is_sending(scheduler: &Scheduler, request: RequestId) -> bool {
     scheduler.progress(request).is_some_and(|p| matches!(p.state, State::Waiting | State::Sending))
 }

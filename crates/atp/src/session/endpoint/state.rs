@@ -1,5 +1,5 @@
-//! The endpoint: what a program calls. [`input`](super::input) and [`output`](super::output)
-//! are what the world calls.
+//! The endpoint's state and the calls of the program. [`input`](super::input) and [`output`](super::output) have
+//! the calls of the network.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -25,32 +25,32 @@ use crate::session::quic::QuicCc;
 use crate::session::quic::{QuicConfig, SetupError};
 use crate::{Command, Dest, Gone, Options, Outcome, Progress, RequestId, Upcall};
 
-/// Bytes an IPv4 and a UDP header take.
+/// Bytes of an IPv4 and a UDP header.
 const HEADERS: u64 = 28;
-/// Bytes of QUIC in a full packet of objects: short header, tag, stamp and STREAM frame head.
+/// QUIC bytes in a full packet of objects: short header, tag, stamp and STREAM frame head.
 const QUIC_OVERHEAD: u64 = 44;
 
-/// The codes with which connections are closed: for any other reason, or for want of a place.
+/// Application error codes in CONNECTION_CLOSE: any other reason, and no free connection.
 const CLOSED: VarInt = VarInt::from_u32(0);
 pub(crate) const CLOSED_FULL: VarInt = VarInt::from_u32(1);
 
-/// Why there can be no connection.
+/// Reason why `connect` fails.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// As many connections as configured.
+    /// The configured maximum of connections is reached.
     #[error("too many connections")]
     TooMany,
-    /// No address to send to.
+    /// The address cannot be a destination.
     #[error("{0} is no address one can send to")]
     Address(SocketAddr),
-    /// The library refuses.
+    /// An error of the QUIC library.
     #[error("{0}")]
     Other(String),
 }
 
-/// One end of ATP: objects to and from any number of peers, over QUIC packets.
+/// One end of ATP: exchanges objects with any number of peers over QUIC.
 ///
-/// It is a [`Core`](remora_base::Core): mutate once, then drain.
+/// Use it as a [`Core`](remora_base::Core): mutate once, then drain.
 pub struct Endpoint {
     pub(crate) config: Config,
     pub(crate) epoch: Epoch,
@@ -60,12 +60,12 @@ pub struct Endpoint {
     pub(crate) peers: BTreeMap<PeerId, Peer>,
     pub(crate) handles: BTreeMap<usize, PeerId>,
     pub(crate) schedulers: BTreeMap<u32, Scheduler>,
-    /// The schedulers of the requests that have not ended.
+    /// The scheduler of each request that has not ended.
     requests: BTreeMap<RequestId, u32>,
-    /// Peers that may have something to send, in turn.
+    /// Peers that may have packets to send, in turn.
     pub(crate) send_queue: VecDeque<PeerId>,
     pub(crate) timers: BTreeSet<(Time, PeerId)>,
-    /// Answers to packets of no connection.
+    /// Answers to packets without a connection.
     pub(crate) replies: VecDeque<Transmit>,
     pub(crate) events: EventQueue,
     pub(crate) buffers: ByteBudget,
@@ -77,8 +77,8 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint that is `identity`. `epoch` is the `Instant` of [`Time::ZERO`]; everything
-    /// random but TLS's keys follows from `seed`, which should be drawn for each endpoint.
+    /// Creates an endpoint. `epoch` is the `Instant` of [`Time::ZERO`]. All randomness but TLS keys comes from
+    /// `seed`, which should be random for each endpoint.
     pub fn new(
         config: Config,
         identity: Identity,
@@ -116,13 +116,12 @@ impl Endpoint {
         })
     }
 
-    /// The key others know it by.
+    /// This endpoint's public key.
     pub fn public_key(&self) -> PublicKey {
         self.identity.public()
     }
 
-    /// Asks for a connection to the owner of `key` at `addr`. Objects may be sent to the peer at
-    /// once; they wait until it is there.
+    /// Connects to the owner of `key` at `addr`. Objects may be sent at once; they wait for the connection.
     pub fn connect(&mut self, now: Time, addr: SocketAddr, key: PublicKey) -> Result<PeerId, ConnectError> {
         self.clock.set(now);
         if self.peers.len() >= self.config.peers {
@@ -140,8 +139,7 @@ impl Endpoint {
         Ok(id)
     }
 
-    /// Hands over an object for `peer`. Whether it is accepted, and how it ends, is told by
-    /// exactly one [`Upcall::Final`].
+    /// Submits an object for `peer`. Exactly one [`Upcall::Final`] reports its end.
     pub fn send(&mut self, now: Time, peer: PeerId, object: Bytes, options: Options) -> Result<RequestId, Gone> {
         self.clock.set(now);
         let p = self.peers.get_mut(&peer).filter(|p| p.phase != PeerPhase::Over).ok_or(Gone)?;
@@ -149,18 +147,18 @@ impl Endpoint {
         let scheduler = self.schedulers.get_mut(&number).ok_or(Gone)?;
         scheduler.number_from(self.next_request);
         let request = scheduler.submit(now, peer.dest(), object.len() as u64, options);
-        // 64 bits: half a million years at a million a second.
+        // 64 bits: half a million years at a million requests per second.
         self.next_request = request.0.saturating_add(1);
         self.requests.insert(request, number);
         p.outbox.insert(request, options.priority, object);
-        // There may be room for this one.
+        // The window may have room for this object.
         p.blocked = false;
         p.touch(now);
         self.settle(now, peer);
         Ok(request)
     }
 
-    /// Asks something of a request; tells how far it is.
+    /// Runs a command on a request; returns its progress.
     pub fn control(&mut self, now: Time, request: RequestId, command: Command) -> Result<Progress, Gone> {
         self.clock.set(now);
         let number = self.requests.get(&request).ok_or(Gone)?;
@@ -177,8 +175,8 @@ impl Endpoint {
         Ok(progress)
     }
 
-    /// Asks to be told once when the bandwidth to `peer` leaves the bounds (the paper's
-    /// `callback`); with one shared bottleneck it is the bandwidth to all.
+    /// Registers bandwidth bounds for `peer`: one event when the bandwidth leaves them (`callback` in ATP 02). With
+    /// a shared bottleneck they are those of all peers.
     pub fn bounds(&mut self, now: Time, peer: PeerId, low: Option<Rate>, high: Option<Rate>) -> Result<(), Gone> {
         self.clock.set(now);
         self.peers.get(&peer).filter(|p| p.phase != PeerPhase::Over).ok_or(Gone)?;
@@ -188,8 +186,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Our own address has changed, or may have: every peer we connected to is told by a packet
-    /// from the new one. What was known of the old links' rate is forgotten.
+    /// Handles a change of the local address: sends each server a packet from the new one, and discards the
+    /// estimates of the old path.
     pub fn rebind(&mut self, now: Time) {
         self.clock.set(now);
         let at = self.epoch.instant(now);
@@ -205,8 +203,8 @@ impl Endpoint {
         }
     }
 
-    /// The system sends no datagrams of so many `bytes` to `addr`: the interface carries less. Larger ones than the
-    /// least are probes of the path; without those, attempts to connect there are refused.
+    /// Handles an EMSGSIZE of the system for a datagram of `bytes` to `addr`. If even the minimum size does not
+    /// fit, connections in progress to that address are refused; larger ones are MTU probes.
     pub fn too_large(&mut self, now: Time, addr: SocketAddr, bytes: usize) {
         self.clock.set(now);
         if bytes > usize::from(self.config.datagram) {
@@ -221,8 +219,7 @@ impl Endpoint {
         }
     }
 
-    /// Ends the connection to `peer`; requests that have not ended are lost. What came from it whole
-    /// is answered before.
+    /// Closes the connection to `peer`; its requests are lost. Complete received objects are confirmed first.
     pub fn close(&mut self, now: Time, peer: PeerId) {
         self.clock.set(now);
         self.flush_answers(now, peer);
@@ -230,29 +227,28 @@ impl Endpoint {
         self.settle(now, peer);
     }
 
-    /// How a peer is doing; `None` if it is known no more.
+    /// Status of a peer; `None` if unknown.
     pub fn status(&mut self, peer: PeerId) -> Option<Status> {
         self.peers.get_mut(&peer).map(Peer::status)
     }
 
-    /// As [`poll_event`](remora_base::Core::poll_event), for a caller that has no room for objects
-    /// now: they keep waiting, and hold their room here, and so do the ends of connections behind
-    /// them ([`Event::Down`]). All else is told.
+    /// Like [`poll_event`](remora_base::Core::poll_event), for a caller without room for objects: objects, and the
+    /// end of their connections ([`Event::Down`]), stay queued and keep their buffers.
     pub fn poll_event_but_objects(&mut self) -> Option<Event> {
         self.events.pop_except_objects()
     }
 
-    /// The peers there are.
+    /// The connected peers.
     pub fn peers(&self) -> impl Iterator<Item = PeerId> {
         self.peers.values().filter(|p| p.phase != PeerPhase::Over).map(|p| p.id)
     }
 
-    /// Counts of what was dropped.
+    /// Counters of rejected input.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// What it holds now.
+    /// Resources in use.
     pub fn usage(&self) -> Usage {
         Usage {
             peers: self.peers.len(),
@@ -296,8 +292,7 @@ impl Endpoint {
         id
     }
 
-    /// A number that no peer has. They come round after four thousand million first packets, fifty days
-    /// of a thousand a second, to those of peers that are long gone, but for a few.
+    /// An id that no peer has. The numbers wrap after 2^32 connections.
     fn new_peer_id(&mut self) -> PeerId {
         loop {
             let id = PeerId(self.next_peer);
@@ -308,7 +303,7 @@ impl Endpoint {
         }
     }
 
-    /// The connection is over, for whatever reason: says so once, and loses what is lost.
+    /// Closes a connection, reports it once, and ends its requests.
     pub(crate) fn end(&mut self, now: Time, id: PeerId, why: Ending) {
         let Some((was, asked)) = self.close_requests(now, id) else { return };
         if let Some(p) = self.peers.get_mut(&id).filter(|p| !p.conn.is_closed()) {
@@ -322,15 +317,15 @@ impl Endpoint {
         }
     }
 
-    /// A connection we asked for is refused.
+    /// Reports the refusal of an outgoing connection.
     pub(crate) fn refuse(&mut self, now: Time, id: PeerId, why: Refusal) {
         if self.close_requests(now, id).is_some() {
             self.events.push_back(Event::Refused { peer: id, why });
         }
     }
 
-    /// What is not over of a peer's requests and objects is lost. How far the connection was, and
-    /// whether we asked for it; `None` if it was over already.
+    /// Ends the requests and partial objects of a peer. Returns the previous phase, and whether the connection is
+    /// outgoing; `None` if it was closed before.
     fn close_requests(&mut self, now: Time, id: PeerId) -> Option<(PeerPhase, bool)> {
         let p = self.peers.get_mut(&id).filter(|p| p.phase != PeerPhase::Over)?;
         let was = std::mem::replace(&mut p.phase, PeerPhase::Over);
@@ -340,13 +335,13 @@ impl Endpoint {
         if let Some(scheduler) = self.schedulers.get_mut(&number) {
             scheduler.forget(now, id.dest());
         }
-        // What it said of the link counts no more, though nobody who stays has news.
+        // The forecast of this peer must not count any more, even if no other changes.
         self.combine_forecasts(now, number);
         self.drain_scheduler(now, number);
         Some((was, asked))
     }
 
-    /// The place of a peer that is over is free again; QUIC answers its packets as a stranger's.
+    /// Frees the slot of a closed peer. Late packets are answered with stateless resets.
     pub(crate) fn remove(&mut self, id: PeerId) {
         let Some(p) = self.peers.remove(&id) else { return };
         self.handles.remove(&p.handle.0);
@@ -359,8 +354,7 @@ impl Endpoint {
         }
     }
 
-    /// After anything happened to a peer: everybody who needs to know is told, and it stands in
-    /// send_queue and among the timers.
+    /// Applies all consequences of a change to a peer: blackout, scheduler, send queue, timer.
     pub(crate) fn settle(&mut self, now: Time, id: PeerId) {
         self.update_blackout(now, id);
         self.drain_scheduler(now, scheduler_number(&self.config, id));
@@ -387,7 +381,7 @@ impl Endpoint {
         }
     }
 
-    /// Holds a peer's objects while nothing is heard of it, by the word of its estimator.
+    /// Holds a peer's objects during a blackout that its estimator detected.
     fn update_blackout(&mut self, now: Time, id: PeerId) {
         let Some(p) = self.peers.get_mut(&id).filter(|p| p.phase == PeerPhase::Up) else { return };
         let Some(scheduler) = self.schedulers.get_mut(&scheduler_number(&self.config, id)) else { return };
@@ -407,7 +401,7 @@ impl Endpoint {
         }
     }
 
-    /// Tells a scheduler's scheduler what its estimators expect, and everybody what it decided.
+    /// Passes the forecast to a scheduler and its decisions to the streams and the caller.
     pub(crate) fn drain_scheduler(&mut self, now: Time, number: u32) {
         self.update_forecast(now, number);
         let Some(scheduler) = self.schedulers.get_mut(&number) else { return };
@@ -421,7 +415,7 @@ impl Endpoint {
         }
         for (request, dest) in ended {
             let id = PeerId::from(dest);
-            // The receiver is told, whoever's turn it is: it keeps the object's room until then.
+            // The receiver reserves room for the object until the reset arrives.
             if self.peers.get_mut(&id).is_some_and(|p| p.outbox.end(&mut p.conn, request)) {
                 self.enqueue(id);
             }
@@ -435,7 +429,7 @@ impl Endpoint {
         let several = shared && self.peers.len() > 1;
         let mut changed = false;
         for p in members(&mut self.peers, shared, number) {
-            // With several peers, the rate to those that nobody sends to is of no interest.
+            // With several peers, the rate to an unused one does not matter.
             let waiting = waiting && (!several || !p.outbox.is_empty());
             if p.demand != waiting || rejected > 0 {
                 p.demand = waiting;
@@ -448,7 +442,7 @@ impl Endpoint {
         }
     }
 
-    /// Tells a scheduler's scheduler what its estimators expect by now: those of the peers in use, if any is.
+    /// Sets a scheduler's forecast: the sum over the peers in use, or over all if none is.
     fn combine_forecasts(&mut self, now: Time, number: u32) {
         let Some(scheduler) = self.schedulers.get_mut(&number) else { return };
         let shared = self.config.bottleneck == Bottleneck::Shared;
@@ -460,7 +454,7 @@ impl Endpoint {
         }
     }
 
-    /// The peer ended this request's stream, or took all of it.
+    /// The peer confirmed the object, or refused it.
     pub(crate) fn finished(&mut self, now: Time, id: PeerId, request: RequestId, outcome: Outcome) {
         let Some(scheduler) = self.schedulers.get_mut(&scheduler_number(&self.config, id)) else { return };
         match outcome {
@@ -476,13 +470,13 @@ impl Endpoint {
     }
 }
 
-/// The peers of scheduler `number` that are not over: one, or all.
+/// The connected peers of scheduler `number`: one, or all.
 fn members(peers: &mut BTreeMap<PeerId, Peer>, shared: bool, number: u32) -> impl Iterator<Item = &mut Peer> {
     let range = if shared { PeerId(0)..=PeerId(u32::MAX) } else { PeerId(number)..=PeerId(number) };
     peers.range_mut(range).map(|(_, p)| p).filter(|p| p.phase != PeerPhase::Over)
 }
 
-/// The scheduler a peer is in.
+/// The scheduler of a peer.
 pub(crate) fn scheduler_number(config: &Config, peer: PeerId) -> u32 {
     match config.bottleneck {
         Bottleneck::Shared => 0,
@@ -490,7 +484,7 @@ pub(crate) fn scheduler_number(config: &Config, peer: PeerId) -> u32 {
     }
 }
 
-/// The settings with what follows from others filled in.
+/// Fills in the settings that follow from others.
 fn completed(mut config: Config) -> Config {
     let datagram = u64::from(config.datagram);
     config.estimator.mtu = datagram + HEADERS;

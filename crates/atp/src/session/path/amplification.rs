@@ -1,12 +1,11 @@
-//! Where a server's peer is, and what an address that has not answered yet gets of it.
+//! Anti-amplification limit of a server by address (RFC 9000, section 8.1; for migrations, 9.3).
 //!
-//! A path follows the source of any packet, which may be forged, and QUIC asks the new address at
-//! once with a challenge of 1200 bytes. RFC 9000 has three times what came from an unvalidated
-//! address as the most that goes there (section 8.1, for moves in 9.3), which noq 1.4 keeps by path: who
-//! says to be here and there in turn has a new path, and a new challenge, with every packet of 31
-//! bytes. So it is kept here, by address, and one address at a time is heard out. A datagram a second goes
-//! beyond it: a peer that only listens says so little that it would not be exempted for minutes, if
-//! the address has become another one on the way (NAT).
+//! QUIC follows the source of any authenticated packet, which may be forged or replayed, and challenges the new
+//! address with 1200 bytes. The limit is three times the bytes received from an unvalidated address. noq 1.4 counts
+//! them by path, and a peer that alternates between two addresses gets a new path, and a new challenge, for each
+//! packet of 31 bytes. So they are counted here by address, one unvalidated address at a time. One datagram per
+//! interval is exempt: a peer that sends little, behind an address translator that changed its address, would
+//! otherwise not be challenged for minutes.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,24 +13,24 @@ use std::time::Duration;
 use noq_proto::FrameStats;
 use remora_base::Time;
 
-/// So much for each byte that came (RFC 9000, section 8.1).
+/// Bytes allowed for each byte received (RFC 9000, section 8.1).
 const FACTOR: u64 = 3;
-/// How long one address is heard out before another, and how often one is exempted regardless of what
-/// came from it. A little less than a [`PathRevalidation`](crate::session::path::PathRevalidation) waits before it asks again.
+/// Time until another unvalidated address replaces the current one, and interval of exempt datagrams. Slightly less
+/// than the first retry of [`PathRevalidation`](crate::session::path::PathRevalidation).
 const INTERVAL: Duration = Duration::from_millis(900);
 
-/// Where a peer is.
+/// Validated and unvalidated address of a peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AmplificationLimit {
     validated: SocketAddr,
-    /// Where its latest packet came from.
+    /// Source of the latest packet.
     latest: SocketAddr,
     unvalidated: Option<UnvalidatedAddress>,
-    /// When an address was exempted regardless of what came from it.
+    /// Time of the last exempt datagram.
     exempted: Option<Time>,
 }
 
-/// The address that a peer has come from lately and has not answered at.
+/// The current unvalidated address.
 #[derive(Clone, Copy, Debug)]
 struct UnvalidatedAddress {
     addr: SocketAddr,
@@ -41,38 +40,38 @@ struct UnvalidatedAddress {
 }
 
 impl AmplificationLimit {
-    /// It has answered at `validated`.
+    /// Starts with a validated address.
     pub(crate) fn new(validated: SocketAddr) -> AmplificationLimit {
         AmplificationLimit { validated, latest: validated, unvalidated: None, exempted: None }
     }
 
-    /// It has answered at `addr`.
+    /// Records that `addr` was validated.
     pub(crate) fn validated(&mut self, addr: SocketAddr) {
         *self =
             AmplificationLimit { validated: addr, unvalidated: self.unvalidated.filter(|s| s.addr != addr), ..*self };
     }
 
-    /// Whether it has answered at `addr`, more lately than elsewhere.
+    /// Whether `addr` is the latest validated address.
     pub(crate) fn is_validated(&self, addr: SocketAddr) -> bool {
         self.validated == addr
     }
 
-    /// Whether its latest packet came from `addr`.
+    /// Whether the latest packet came from `addr`.
     pub(crate) fn is_latest(&self, addr: SocketAddr) -> bool {
         self.latest == addr
     }
 
-    /// Whether nothing of the peer came from `from` lately.
+    /// Whether `from` is neither the validated nor the current unvalidated address.
     pub(crate) fn is_unknown(&self, from: SocketAddr) -> bool {
         !self.is_validated(from) && self.unvalidated.is_none_or(|s| s.addr != from)
     }
 
-    /// Whether a datagram from `from` is looked at. What is not comes again, if somebody is there.
+    /// Whether to process a datagram from `from`. A legitimate peer retransmits what is not.
     pub(crate) fn admits(&self, now: Time, from: SocketAddr) -> bool {
         !self.is_unknown(from) || self.unvalidated.is_none_or(|s| s.since + INTERVAL <= now)
     }
 
-    /// A datagram of so many bytes came from `from`, and is the peer's.
+    /// Records an authenticated datagram from `from`.
     pub(crate) fn received(&mut self, now: Time, from: SocketAddr, bytes: u64) {
         self.latest = from;
         if self.is_unknown(from) {
@@ -83,7 +82,7 @@ impl AmplificationLimit {
         }
     }
 
-    /// Whether a datagram of so many bytes may leave for `to`, which is where the path leads or is not.
+    /// Whether a datagram of `bytes` may be sent to `to`; `is_path` if QUIC's path leads there.
     pub(crate) fn allows(&mut self, now: Time, to: SocketAddr, bytes: u64, is_path: bool) -> bool {
         if self.is_validated(to) {
             return true;
@@ -103,7 +102,7 @@ impl AmplificationLimit {
     }
 }
 
-/// How many frames have been sent that go to a validated address only.
+/// Number of frames sent that QUIC sends only to a validated address.
 pub(crate) fn validated_frames(sent: &FrameStats) -> u64 {
     sent.acks + sent.stream + sent.datagram
 }
@@ -117,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_at_a_time_is_heard_out_and_gets_three_times_its_bytes_and_a_question_a_second() {
+    fn unvalidated_address_gets_three_times_its_bytes() {
         let (home, a, b, ms) = (at(1), at(2), at(3), Time::from_millis);
         let mut w = AmplificationLimit::new(home);
         assert!(w.allows(ms(0), home, 1 << 30, true) && !w.allows(ms(0), a, 1, true), "a has said nothing");
@@ -127,7 +126,7 @@ mod tests {
         w.received(ms(0), home, 500);
         assert!(w.is_latest(home) && !w.is_latest(a) && !w.is_unknown(a));
         assert!(w.admits(ms(1), a) && w.admits(ms(1), home) && !w.admits(ms(899), b) && w.admits(ms(900), b));
-        // 1500 bytes are paid for; the next are a question, and there is none but to where the path leads.
+        // 1500 bytes are within the limit. The next ones are exempt, and only on the path.
         assert!(w.allows(ms(1), a, 1200, true) && !w.allows(ms(1), a, 1200, false) && w.allows(ms(1), a, 1200, true));
         assert!(!w.allows(ms(900), a, 1200, true) && w.allows(ms(901), a, 1200, true));
         w.received(ms(1000), b, 31);

@@ -1,38 +1,36 @@
-//! A way around a dead end of noq 1.4: after a client's address changed, the server has to see the
-//! new one answer a PATH_CHALLENGE (RFC 9000, section 8.2) before it sends anything else there.
-//! noq tries for three probe timeouts and then never retries, for as long as the client's packets
-//! keep coming from that address: it neither asks once more nor goes back to the old path. A
-//! blackout right after a move, which is when they happen, would so silence the server for ever.
+//! Repeated path validation after a migration, which noq 1.4 lacks.
 //!
-//! A packet from yet another address makes it ask retries. So while a new address has not been
-//! proven for a while, one of the client's packets is passed on as if it came from the address next
-//! to the true one: noq goes there, and comes back with the next packet, asking anew. Nothing is
-//! sent to the decoy. Whose packet it is the connection id tells, and not the address: another
-//! connection may come from the same one, and its handshake would be answered at the decoy.
+//! After a client's address changed, the server must see a PATH_RESPONSE from the new one (RFC 9000, section 8.2)
+//! before it sends anything else there. noq tries for three probe timeouts, then gives up while the client's
+//! packets come from that address. An outage right after a migration, the usual case, would silence the server
+//! forever.
 //!
-//! Who goes away may miss the answer that is under way: noq forgets what it has challenged there. So no packet
-//! is sent round that may be one, nor one right behind it, before what it proves can be seen; the next
-//! one always comes back; and noq's own limit, three times a probe timeout that knows nothing of the
-//! address, is put off until a packet is there to ask anew for. How long an answer takes is not known, and
-//! if it is lost none comes; so the retry_delay is 1, 2, 1, 4, 1, 2, 1, 8 ... s (Luby, Sinclair and
-//! Zuckerman, "Optimal speedup of Las Vegas algorithms", 1993): long enough for any in the end, and mostly
-//! short, so that who could not be reached for minutes is challenged soon after he can.
+//! A packet from another address restarts noq's validation. So one of the client's packets is passed on as if it
+//! came from the neighbouring address (the *decoy*): noq switches to it, and returns with the next packet, with a
+//! new challenge. Nothing is sent to the decoy. The connection id decides whose packet it is, not the address:
+//! another connection may share the address, and its handshake must not be diverted.
+//!
+//! The diversion discards outstanding challenges. So no packet is diverted that may carry a response, nor one right
+//! behind it; the next packet always returns; and noq's own limit is delayed until a packet is there to divert. The
+//! round-trip time is unknown and responses may be lost, so the retry delays are 1, 2, 1, 4, 1, 2, 1, 8 ... s
+//! (Luby, Sinclair and Zuckerman, "Optimal speedup of Las Vegas algorithms", 1993): eventually long enough, and
+//! mostly short.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use remora_base::Time;
 
-/// How long an address may take to be proven before it is challenged retries, mostly.
+/// Shortest retry delay.
 const RETRY_MIN: Duration = Duration::from_secs(1);
-/// The longest is so many times doubled: a minute.
+/// The longest delay is 2^6 s.
 const DOUBLED_MAX: u32 = 6;
-/// noq gives up an address on another host, of which it knows no round trip, 3.07 s after it has challenged.
+/// noq gives up an address on another host 3.07 s after the challenge.
 const NOQ_TIMEOUT: Duration = Duration::from_secs(3);
-/// A datagram with the answer to a challenge has at least so many bytes (RFC 9000, section 8.2.2).
+/// Minimum size of a datagram with a PATH_RESPONSE (RFC 9000, section 8.2.2).
 const RESPONSE_MIN: usize = 1200;
 
-/// A server's peer whose address is not proven since it changed.
+/// Validation state of a server's peer after a migration.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PathRevalidation {
     unvalidated: Option<UnvalidatedPath>,
@@ -42,15 +40,15 @@ pub(crate) struct PathRevalidation {
 #[derive(Clone, Copy, Debug)]
 struct UnvalidatedPath {
     addr: SocketAddr,
-    /// When it was last challenged.
+    /// Time of the last challenge.
     challenged: Time,
-    /// How often it was challenged retries.
+    /// Number of retries.
     retries: u32,
-    /// Since when it has had its time: since it was challenged, or has answered whatever it was.
+    /// Start of the current delay: the last challenge or response.
     since: Time,
-    /// How many responses had come by then.
+    /// Responses received by then.
     responses: u64,
-    /// How many frames had been sent before the move that go to a proven address only.
+    /// Frames sent before the migration that need a validated address.
     validated_frames: u64,
 }
 
@@ -62,43 +60,39 @@ impl UnvalidatedPath {
 }
 
 impl PathRevalidation {
-    /// The peer's packets come from `addr` now; so many frames that go to a proven address only
-    /// were sent before, and so many responses to challenges have come.
+    /// Starts validation of `addr`. The counts are those of the connection so far.
     pub(crate) fn address_changed(&mut self, now: Time, addr: SocketAddr, validated_frames: u64, responses: u64) {
         self.unvalidated =
             Some(UnvalidatedPath { addr, challenged: now, retries: 0, since: now, responses, validated_frames });
         self.decoy = None;
     }
 
-    /// So many frames have been sent that go to a proven address only, and whatever a peer asks for
-    /// needs one: so if one more was sent, the address is proven. Says so once.
+    /// Ends validation if a frame was sent that needs a validated address; returns that address once.
     pub(crate) fn confirm(&mut self, validated_frames: u64) -> Option<SocketAddr> {
         self.unvalidated
             .take_if(|unvalidated| validated_frames > unvalidated.validated_frames)
             .map(|unvalidated| unvalidated.addr)
     }
 
-    /// Whether an address is in unvalidated.
+    /// Whether an address is being validated.
     pub(crate) fn is_pending(&self) -> bool {
         self.unvalidated.is_some()
     }
 
-    /// Whether a timer of noq's that is due at `at` has to wait while the path leads to `path`. It is of no use
-    /// where nothing is challenged; and one of them would leave the address in unvalidated, and forget what it was challenged,
-    /// without a packet to ask anew for.
+    /// Whether a QUIC timer due at `at` must wait while the path leads to `path`. It is useless while diverted, and
+    /// it may abandon the address when no packet is there to divert.
     pub(crate) fn delays_timer(&self, at: Time, path: Option<SocketAddr>) -> bool {
         let has_tried =
             |unvalidated: UnvalidatedPath| unvalidated.retries > 0 && unvalidated.challenged + NOQ_TIMEOUT <= at;
         self.is_diverted(path) || self.unvalidated.is_some_and(has_tried)
     }
 
-    /// Whether the path, which leads to `path`, leads elsewhere than to the address in unvalidated.
+    /// Whether the path leads elsewhere than to the address being validated.
     pub(crate) fn is_diverted(&self, path: Option<SocketAddr>) -> bool {
         self.unvalidated.is_some_and(|unvalidated| path != Some(unvalidated.addr))
     }
 
-    /// Whether the peer's packet of so many bytes from `from` is to be passed on as if it came from
-    /// elsewhere, while the path leads to `path`.
+    /// Whether to divert a packet of `bytes` from `from`, while the path leads to `path`.
     pub(crate) fn is_due(&self, now: Time, from: SocketAddr, bytes: usize, path: Option<SocketAddr>) -> bool {
         let has_waited = |unvalidated: UnvalidatedPath| {
             unvalidated.addr == from && unvalidated.since + unvalidated.retry_delay() <= now
@@ -106,8 +100,8 @@ impl PathRevalidation {
         bytes < RESPONSE_MIN && !self.is_diverted(path) && self.unvalidated.is_some_and(has_waited)
     }
 
-    /// Where to say that such a packet came from: another host, for of the same one noq expects round trips as
-    /// before, and gives up the path there and back after three of those.
+    /// Starts a diversion; returns the decoy. It is another host: for the same host noq keeps the round-trip time
+    /// and gives up after three probe timeouts.
     pub(crate) fn divert(&mut self, from: SocketAddr) -> SocketAddr {
         let ip = match from.ip() {
             IpAddr::V4(ip) => IpAddr::V4((u32::from(ip) ^ 1).into()),
@@ -116,8 +110,8 @@ impl PathRevalidation {
         *self.decoy.insert(SocketAddr::new(ip, from.port()))
     }
 
-    /// The path led to `before` and leads to `path` now, and so many responses to challenges have come: where it
-    /// comes back it is challenged anew. Whether there is another answer, which may prove the address.
+    /// Records that the path changed from `before` to `path`. A return restarts the delay. Returns whether a
+    /// response arrived that may validate the address.
     pub(crate) fn path_changed(
         &mut self,
         now: Time,
@@ -141,17 +135,17 @@ impl PathRevalidation {
         has_answered
     }
 
-    /// A packet of the peer's came from `from`, which so is not only made up.
+    /// Records a packet from `from`: a real address is no decoy.
     pub(crate) fn received_from(&mut self, from: SocketAddr) {
         self.decoy.take_if(|decoy| *decoy == from);
     }
 
-    /// Whom a packet to `addr` is meant for.
+    /// The true address behind a decoy.
     pub(crate) fn true_address(&self, addr: SocketAddr) -> SocketAddr {
         self.unvalidated.filter(|_| self.is_decoy(addr)).map_or(addr, |unvalidated| unvalidated.addr)
     }
 
-    /// Whether `addr` was only made up.
+    /// Whether `addr` is the decoy.
     pub(crate) fn is_decoy(&self, addr: SocketAddr) -> bool {
         self.decoy == Some(addr)
     }
@@ -162,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_in_doubt_is_asked_again_with_growing_patience_until_it_answers() {
+    fn unvalidated_address_is_challenged_until_it_answers() {
         let (home, away): (SocketAddr, SocketAddr) = ("10.0.0.1:7".parse().unwrap(), "10.0.0.2:9".parse().unwrap());
         let mut revalidation = PathRevalidation::default();
         let at = Time::from_millis;
@@ -178,7 +172,7 @@ mod tests {
         let decoy = revalidation.divert(away);
         assert!(decoy.ip() != away.ip() && revalidation.is_decoy(decoy) && !revalidation.is_decoy(away));
         assert!(revalidation.is_diverted(Some(decoy)) && !revalidation.is_diverted(Some(away)));
-        // QUIC has not gone there: the packet was not the newest.
+        // QUIC has not switched: the packet was not the newest.
         revalidation.path_changed(at(11_001), Some(away), Some(away), 2);
         assert!(is_due(&revalidation, 11_002, away));
         assert!(!revalidation.delays_timer(at(11_001), Some(away)), "there is nowhere to go back to");
@@ -217,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_right_behind_an_answer_does_not_go_round() {
+    fn packet_right_behind_a_response_is_not_diverted() {
         let (away, at) = ("10.0.0.2:9".parse().unwrap(), Time::from_millis);
         let mut revalidation = PathRevalidation::default();
         revalidation.address_changed(at(10_000), away, 5, 2);

@@ -1,19 +1,15 @@
-//! Where the estimator's samples come from: the sender stamps every packet of objects (of several
-//! that leave together the first) and remembers when it left ([`SentPackets`]); the receiver packet_events when it
-//! came and reports that ([`ArrivalCollector`]).
+//! Feedback for the estimator. The sender stamps each packet of objects (of several that leave together, the first)
+//! and remembers its departure ([`SentPackets`]); the receiver reports its arrival ([`ArrivalCollector`]).
 //!
-//! Reports must not flood a slow way back. One leaves for every second packet, as QUIC's
-//! acknowledgements do, so that it carries one of those, too; at most every 10 ms; with up to
-//! 80 arrivals at 8 bytes each; and not while the last one still waits in QUIC's queue. On a slow
-//! link one leaves for every third packet or so, and for the last one there is: QUIC acknowledges
-//! each report with a packet of 60 bytes, which stands in front of the next object.
-//! Arrivals that find the collector full are thinned out, which costs samples and no bytes: the
-//! byte counts in a report are cumulative.
+//! Reports must not flood a slow reverse path. One is sent for every second packet, together with QUIC's
+//! acknowledgement; at most every 10 ms; with up to 80 arrivals of 8 bytes; and not while the last one waits in
+//! QUIC's queue. On a slow link, one is sent for every third packet, and for the last: QUIC acknowledges each
+//! report with a packet of 60 bytes, which delays the next object. A full collector drops every second arrival;
+//! byte counts are cumulative, so this costs only samples.
 //!
-//! A report is the word of a stranger, and the rate follows from it. So a packet counts as arrived
-//! once and only if it was sent, and no more bytes between two of them than left between them. A
-//! receiver may still lie about its clock; the window then grows, and what it gains is its own
-//! queue, on its own way.
+//! Reports are untrusted, and the rate depends on them. A packet arrives once, and only if it was sent; between two
+//! arrivals no more bytes count than were sent between them. A receiver may still lie about its clock: it then
+//! enlarges only the queue on its own path.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -24,61 +20,65 @@ use super::frame::{PacketArrival, REPORT_MAX};
 use crate::RequestId;
 use crate::estimate::{ACK_DELAY_MAX, Arrival};
 
-/// How long a lone arrival waits for company: as long as QUIC waits with an acknowledgement, so that
-/// both leave in one packet.
+/// Maximum delay of a report: that of an acknowledgement, so that both share a packet.
 pub(crate) const REPORT_DELAY: Duration = ACK_DELAY_MAX;
-/// A packet that comes so long after the one before comes after a pause, not over a slow link.
+/// A longer gap is a pause, not a slow link.
 const GAP_MAX: Duration = Duration::from_millis(400);
-/// From so many bytes on a packet counts as full.
+/// Size from which a packet counts as full, in bytes.
 const FULL: u64 = 1000;
-/// The time from one report to the next, at least.
+/// Minimum interval of reports.
 const PERIOD: Duration = Duration::from_millis(10);
-/// Packets a sender remembers; more than are ever in flight at 100 Mbit/s and 800 ms. Must stay
-/// below half of the 16 bits a stamp has.
+/// Maximum number of sent packets remembered; more than are in flight at 100 Mbit/s and 800 ms. Must stay below
+/// 2^15, half the range of a stamp.
 const LEDGER_MAX: usize = 8192;
 
-/// An object's bytes: whose, and how many.
-pub(crate) type Share = (RequestId, u64);
-/// The objects' bytes that came with a stamp: those in the packets that left between the stamp before
-/// it and its own packet, and those in that.
-pub(crate) type Shares = [Option<Share>; 2];
+/// Bytes of an object: the request and their number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ObjectBytes {
+    pub(crate) request: RequestId,
+    pub(crate) bytes: u64,
+}
 
-/// A packet that left.
+/// Bytes of objects covered by a stamp: in the packets between the previous stamp and this one, and in its own
+/// packet.
+pub(crate) type Shares = [Option<ObjectBytes>; 2];
+
+/// A stamped packet.
 #[derive(Clone, Copy, Debug)]
 struct SentPacket {
     at: Time,
-    /// Bytes that had left by then, with all it may have.
+    /// Total bytes sent, including this packet at its maximum size.
     sent: u64,
     shares: Shares,
 }
 
-/// What a sender remembers of the packets it stamped.
+/// Stamped packets in flight.
 #[derive(Debug, Default)]
 pub(crate) struct SentPackets {
-    /// Number of the oldest remembered.
+    /// Number of the oldest packet.
     first: u64,
-    /// `None` for those known to have arrived.
+    /// `None` for packets that arrived.
     packets: VecDeque<Option<SentPacket>>,
-    /// Bytes sent, in packets of all kinds.
+    /// Total bytes sent, in packets of all kinds.
     sent: u64,
-    /// The most bytes that the receiver has claimed, and those of them that it may have got.
+    /// Highest total that the receiver claimed, and the part of it that is possible.
     claimed: u64,
     believed: u64,
-    /// Bytes that had left with the newest packet that arrived.
+    /// Total bytes sent with the newest packet that arrived.
     arrived: u64,
-    /// What left together with the last stamp, but in later packets.
-    rest: Option<Share>,
+    /// Bytes of objects sent together with the last stamp, in later packets.
+    rest: Option<ObjectBytes>,
 }
 
 impl SentPackets {
-    /// A packet of `bytes` left, the headers below QUIC included.
+    /// Records a packet of `bytes`, including IP and UDP headers.
     pub(crate) fn sent(&mut self, bytes: u64) {
         self.sent = self.sent.saturating_add(bytes);
     }
 
-    /// A stamp for the packet that leaves `now`, or for several that leave together, of which the
-    /// first has `bytes` at most; `share` is what is in all of them.
-    pub(crate) fn stamp(&mut self, now: Time, share: Option<Share>, bytes: u64) -> u16 {
+    /// Assigns a stamp to the packet, or the batch of packets, that is sent now. `bytes` is the maximum size of its
+    /// first packet, `share` the bytes of the object in all of them.
+    pub(crate) fn stamp(&mut self, now: Time, share: Option<ObjectBytes>, bytes: u64) -> u16 {
         if self.packets.len() == LEDGER_MAX {
             self.packets.pop_front();
             self.first += 1;
@@ -89,28 +89,26 @@ impl SentPackets {
         number as u16 // the low 16 bits are what travels
     }
 
-    /// The packet with that stamp has left, `now`, and is the last that was [`sent`](Self::sent), but
-    /// for the `after` of its `together` bytes: those in the packets that left with it. Until then it
-    /// counts as a full one; were it to stay so, a full one after it would have to share its bytes with
-    /// it, and make the link look slow.
+    /// Corrects the record of a stamp after departure: its packet was the last that was [`sent`](Self::sent), apart
+    /// from `after` of the batch's `together` bytes, which follow it. Until then it counts as a full packet, which
+    /// would attribute bytes of the next packet to it and make the link look slow.
     pub(crate) fn departed(&mut self, number: u16, now: Time, together: u64, after: u64) {
         let sent = self.sent.saturating_sub(after);
         let Some(Some(left)) = self.slot(number) else { return };
         (left.at, left.sent) = (now, sent);
-        if let [_, Some((request, bytes))] = &mut left.shares {
-            let rest = bytes.saturating_mul(after).checked_div(together).unwrap_or(0).min(*bytes);
-            let request = *request;
-            *bytes -= rest;
-            self.rest = (rest > 0).then_some((request, rest));
+        if let [_, Some(share)] = &mut left.shares {
+            let rest = share.bytes.saturating_mul(after).checked_div(together).unwrap_or(0).min(share.bytes);
+            share.bytes -= rest;
+            self.rest = (rest > 0).then_some(ObjectBytes { request: share.request, bytes: rest });
         }
     }
 
-    /// What the receiver says of a packet, as far as it can be true, and what was in it; packets
-    /// have `bytes` at most. `None` if it is not remembered, or was taken already.
+    /// Validates a reported arrival; packets have at most `bytes`. Returns it with the objects' bytes, or `None` if
+    /// the packet is unknown or arrived before.
     pub(crate) fn arrived(&mut self, seen: PacketArrival, bytes: u64) -> Option<(Arrival, Shares)> {
         let left = self.take(seen.number)?;
         let claimed = seen.total.saturating_sub(self.claimed);
-        // One that was overtaken brings itself only.
+        // A reordered packet counts only for itself.
         let possible = left.sent.checked_sub(self.arrived).unwrap_or(bytes);
         self.claimed = self.claimed.max(seen.total);
         self.arrived = self.arrived.max(left.sent);
@@ -135,7 +133,7 @@ impl SentPackets {
     }
 }
 
-/// What a receiver has to report.
+/// Arrivals to report.
 #[derive(Debug, Default)]
 pub(crate) struct ArrivalCollector {
     total: u64,
@@ -143,30 +141,30 @@ pub(crate) struct ArrivalCollector {
     due: Option<Time>,
     /// When the last report was made.
     last: Option<Time>,
-    /// When the last stamp came, if more are to follow it at once.
+    /// Arrival of the last stamp, if more follow.
     latest: Option<Time>,
-    /// Bytes of the datagram that came last.
+    /// Bytes of the last datagram.
     bytes: u64,
-    /// The time that a full packet packet_time on the way: from the one before it, at most.
+    /// Transmission time of a full packet: at most the gap before it.
     packet_time: Duration,
 }
 
 impl ArrivalCollector {
-    /// `bytes` came in one datagram, the headers below QUIC included.
+    /// Records a datagram of `bytes`, including IP and UDP headers.
     pub(crate) fn received(&mut self, bytes: u64) {
         self.total = self.total.saturating_add(bytes);
         self.bytes = bytes;
     }
 
-    /// The datagram just received had this stamp; that of a probe, or of the last packet there is, is
-    /// reported at once. Gives the time that a full packet packet_time on the way.
+    /// Records the stamp of the last datagram; `at_once` for a probe or the last packet of objects. Returns the
+    /// transmission time of a full packet.
     pub(crate) fn stamped(&mut self, now: Time, number: u16, at_once: bool) -> Duration {
         let before = std::mem::replace(&mut self.latest, (!at_once).then_some(now));
         if let Some(gap) = before.map(|before| now.since(before)).filter(|gap| *gap <= GAP_MAX && self.bytes >= FULL) {
             self.packet_time = gap;
         }
         if self.seen.len() == REPORT_MAX {
-            // The way back is slow or blocked: keep every second.
+            // The reverse path is slow or blocked: keep every second arrival.
             let mut keep = false;
             self.seen.retain(|_| {
                 keep = !keep;
@@ -175,7 +173,7 @@ impl ArrivalCollector {
         }
         self.seen.push(PacketArrival { number, at: now, total: self.total });
         let due = match self.seen.len() {
-            // After an outage many may come out of a queue together.
+            // After an outage, a queue may deliver many probes together.
             _ if at_once => self.last.map_or(now, |last| now.max(last + PERIOD)),
             1 => now + self.report_delay(),
             REPORT_MAX => now,
@@ -186,27 +184,27 @@ impl ArrivalCollector {
         self.packet_time
     }
 
-    /// How long one waits for company: on a slow link until the next two have come.
+    /// Delay of a report: on a slow link, until two more packets have arrived.
     fn report_delay(&self) -> Duration {
         (self.packet_time * 5 / 2).max(REPORT_DELAY)
     }
 
-    /// When a report is due; `None` for never.
+    /// When a report is due.
     pub(crate) fn due(&self) -> Option<Time> {
         self.due
     }
 
-    /// A packet leaves anyway, and has room for the report.
+    /// Makes the report due now: a packet is sent anyway.
     pub(crate) fn expedite(&mut self, now: Time) {
         self.due = self.due.map(|due| due.min(now));
     }
 
-    /// The last report still waits for its turn: ask again later.
+    /// Delays the report, because the last one still waits.
     pub(crate) fn postpone(&mut self, now: Time) {
         self.due = Some(now + PERIOD);
     }
 
-    /// The report, if it is due by `now`.
+    /// Returns the report, if it is due.
     pub(crate) fn report(&mut self, now: Time) -> Option<Vec<PacketArrival>> {
         self.due.take_if(|due| *due <= now)?;
         self.last = Some(now);
@@ -218,16 +216,20 @@ impl ArrivalCollector {
 mod tests {
     use super::*;
 
+    fn share(request: u64, bytes: u64) -> ObjectBytes {
+        ObjectBytes { request: RequestId(request), bytes }
+    }
+
     #[test]
-    fn a_ledger_tells_stamps_apart_across_the_wrap_and_forgets_the_old() {
+    fn stamps_are_distinct_across_the_wrap_and_expire() {
         let mut sent_packets = SentPackets::default();
         let mut last = 0;
         for i in 0..70_000u64 {
-            last = sent_packets.stamp(Time::from_micros(i), Some((RequestId(i), 1)), 100);
+            last = sent_packets.stamp(Time::from_micros(i), Some(share(i, 1)), 100);
         }
         assert_eq!(last, (69_999 % 65_536) as u16);
         let taken = sent_packets.take(last).map(|left| (left.at, left.shares[1]));
-        assert_eq!(taken, Some((Time::from_micros(69_999), Some((RequestId(69_999), 1)))));
+        assert_eq!(taken, Some((Time::from_micros(69_999), Some(share(69_999, 1)))));
         assert!(sent_packets.take(last).is_none(), "once only");
         assert!(sent_packets.take(last.wrapping_sub(LEDGER_MAX as u16)).is_none(), "forgotten");
         assert!(sent_packets.take(last.wrapping_add(1)).is_none(), "not sent yet");
@@ -246,7 +248,7 @@ mod tests {
                 number
             })
             .collect();
-        // The stamp's place, what the receiver claims in all, what is believed in all.
+        // Index of the stamp, claimed total, credited total.
         let cases =
             [(0, 1_000, 1_000), (2, 2_000, 2_000), (1, 3_000, 3_000), (3, 1 << 40, 4_000), (5, u64::MAX, 6_000)];
         for (place, total, believed) in cases {
@@ -274,20 +276,19 @@ mod tests {
     }
 
     #[test]
-    fn of_packets_that_left_together_the_later_ones_count_with_the_next_stamp() {
+    fn later_packets_of_a_batch_count_with_the_next_stamp() {
         let (mut sent_packets, at) = (SentPackets::default(), Time::from_millis(1));
-        let (a, b) = (RequestId(1), RequestId(2));
-        let first = sent_packets.stamp(at, Some((a, 3_600)), 1_000);
+        let first = sent_packets.stamp(at, Some(share(1, 3_600)), 1_000);
         sent_packets.sent(4_000);
         sent_packets.departed(first, at, 4_000, 3_000);
-        let then = sent_packets.stamp(at, Some((b, 900)), 1_000);
+        let then = sent_packets.stamp(at, Some(share(2, 900)), 1_000);
         sent_packets.sent(1_000);
         sent_packets.departed(then, at, 1_000, 0);
         let mut came = |number, total| sent_packets.arrived(PacketArrival { number, at, total }, 1_000).unwrap();
         let (arrival, shares) = came(first, 1_000);
-        assert_eq!((arrival.total, shares), (1_000, [None, Some((a, 900))]));
+        assert_eq!((arrival.total, shares), (1_000, [None, Some(share(1, 900))]));
         let (arrival, shares) = came(then, 9_999);
-        assert_eq!((arrival.total, shares), (5_000, [Some((a, 2_700)), Some((b, 900))]));
+        assert_eq!((arrival.total, shares), (5_000, [Some(share(1, 2_700)), Some(share(2, 900))]));
     }
 
     #[test]
@@ -297,7 +298,7 @@ mod tests {
         for i in 0..1_000u64 {
             let number = sent_packets.stamp(Time::from_millis(i), None, 1_000);
             sent_packets.sent(1_000);
-            // Nothing came, says the receiver, and then all of it at once.
+            // The receiver claims nothing at first, then all bytes at once.
             let total = if i < 900 { 1 } else { 1_000 * (i + 1) };
             let seen = PacketArrival { number, at: Time::from_millis(i), total };
             totals.extend(sent_packets.arrived(seen, 1_000).map(|(arrival, _)| arrival.total));
@@ -316,7 +317,7 @@ mod tests {
         let report = c.report(Time::from_millis(9)).unwrap();
         assert_eq!(report.iter().map(|s| (s.number, s.total)).collect::<Vec<_>>(), [(1, 1_228), (2, 2_456)]);
         assert_eq!((c.due(), c.report(Time::from_secs(9))), (None, None));
-        // The next two come soon after that report.
+        // The next two arrive soon after that report.
         c.stamped(Time::from_millis(11), 3, false);
         c.stamped(Time::from_millis(12), 4, false);
         assert_eq!(c.due(), Some(Time::from_millis(19)));

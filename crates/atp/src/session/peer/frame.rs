@@ -20,18 +20,18 @@ use remora_base::Time;
 
 use crate::Priority;
 
-/// Bytes before an object in its stream.
+/// Bytes of the head of an object.
 pub(crate) const HEAD_LEN: usize = 5;
-/// Bytes of a stamp or a probe, without QUIC's frame header.
+/// Bytes of a stamp or a minimal probe, without the frame header.
 pub(crate) const STAMP_LEN: usize = 3;
-/// Packets in one report. With its frame header it stays within 700 bytes.
+/// Maximum arrivals in a report. With its frame header it stays within 700 bytes.
 pub(crate) const REPORT_MAX: usize = 80;
 
 const REPORT_HEAD: usize = 17;
 const ENTRY_LEN: usize = 8;
 const U24_MAX: u64 = (1 << 24) - 1;
 
-/// The head of an object's stream.
+/// Head of an object's stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ObjectHead {
     pub(crate) priority: Priority,
@@ -44,25 +44,25 @@ impl ObjectHead {
         [self.priority.level(), a, b, c, d]
     }
 
-    /// `None` if it makes no sense.
+    /// Decodes a head; `None` if malformed.
     pub(crate) fn decode(bytes: [u8; HEAD_LEN]) -> Option<ObjectHead> {
         let [level, a, b, c, d] = bytes;
         Some(ObjectHead { priority: Priority::new(level)?, size: u32::from_be_bytes([a, b, c, d]) })
     }
 }
 
-/// One packet that arrived, as the receiver saw it.
+/// Arrival of a packet, as the receiver recorded it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PacketArrival {
-    /// Its stamp.
+    /// The packet's stamp.
     pub(crate) number: u16,
-    /// When, on the receiver's clock.
+    /// Arrival time, by the receiver's clock.
     pub(crate) at: Time,
-    /// Bytes the receiver had got in all by then, this packet included.
+    /// Total bytes received, including this packet.
     pub(crate) total: u64,
 }
 
-/// A DATAGRAM frame's meaning.
+/// A message in a DATAGRAM frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum DatagramMessage {
     Stamp(u16),
@@ -72,7 +72,7 @@ pub(crate) enum DatagramMessage {
 }
 
 impl DatagramMessage {
-    /// Its bytes; a probe is filled up with zeros to at least `size`.
+    /// Encodes the message; pads a probe with zeros to `size`.
     pub(crate) fn encode(&self, size: usize) -> Bytes {
         let mut out = BytesMut::new();
         match self {
@@ -94,7 +94,7 @@ impl DatagramMessage {
         out.freeze()
     }
 
-    /// `None` for what is not ours or makes no sense.
+    /// Decodes a message; `None` if unknown or malformed.
     pub(crate) fn decode(bytes: &[u8]) -> Option<DatagramMessage> {
         let (kind, rest) = bytes.split_first()?;
         match kind {
@@ -117,7 +117,7 @@ fn encode_report(seen: &[PacketArrival], out: &mut BytesMut) {
     out.put_u64(at);
     for s in seen.iter().take(REPORT_MAX) {
         out.put_u16(s.number);
-        // What does not fit is cut; the estimator sees one slower sample, no more.
+        // Values out of range are cut; the estimator sees one slower sample.
         let gap = micros(s.at).saturating_sub(at).min(U24_MAX);
         let more = s.total.saturating_sub(total).min(U24_MAX);
         out.put_uint(gap, 3);

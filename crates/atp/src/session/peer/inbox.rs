@@ -1,13 +1,11 @@
-//! Objects on their way in from one peer, put together and counted.
+//! Receiving of objects from one peer.
 //!
-//! An object's size stands at its head, so room for all of it is set aside before the first
-//! byte is kept, and an object there is no room for is refused at once (STOP_SENDING) rather
-//! than left half received: a half that waits for room that other halves hold would wait for
-//! ever. Streams are read as bytes come, so QUIC's own buffers hold only what is out of order.
+//! The size of an object is in its head, so room for all of it is reserved before its first byte is stored. An
+//! object without room is refused at once (STOP_SENDING): partial objects that wait for each other's room would
+//! wait forever. Streams are read as bytes arrive, so QUIC buffers only data out of order.
 //!
-//! What was taken is answered with the end of the stream's other half: an acknowledgement of
-//! QUIC's says only that the bytes came, which they may have before they were refused. Answers
-//! wait as long as those acknowledgements do, so that both leave in one packet.
+//! A received object is confirmed by ending this direction of its stream. QUIC's acknowledgement is not enough,
+//! since the object may still be refused. Confirmations are delayed like acknowledgements and share their packets.
 
 use std::collections::BTreeMap;
 
@@ -19,26 +17,23 @@ use super::feedback::REPORT_DELAY;
 use super::frame::{HEAD_LEN, ObjectHead};
 use crate::Priority;
 
-/// What answers are sent before: any object.
+/// Stream priority of confirmations: above any object.
 const ANSWER_PRIORITY: i32 = 16;
-/// What an object counts for beside its bytes: what is kept of it until it is taken, and above all
-/// something, or as many empty ones as anybody likes would have room.
+/// Bytes that an object counts for beyond its own: its bookkeeping, and a bound on the number of empty objects.
 pub const OBJECT_COST: u64 = 512;
-/// Memory set aside at once for an object; more is taken as its bytes come. It counts against the
-/// room there is, all of it, and the system gives it as it is written to.
+/// Initial allocation for an object; it grows with the received bytes, within the reserved room.
 const FIRST_ALLOCATION: usize = 1 << 20;
 
-/// Why the receiver stops an object, as the code in STOP_SENDING; a sender resets with
-/// [`GIVEN_UP`](StopReason::GivenUp).
+/// Why an object is refused or reset, as an application error code in STOP_SENDING and RESET_STREAM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum StopReason {
-    /// The sender ended it.
+    /// The sender ended the request.
     GivenUp,
-    /// Larger than the receiver takes.
+    /// Larger than the receiver accepts.
     TooLarge,
     /// The receiver's buffers are full.
     NoRoom,
-    /// Its head makes no sense, or its bytes are not as many as its head says.
+    /// The head is invalid, or the size differs from it.
     Malformed,
 }
 
@@ -52,7 +47,7 @@ impl StopReason {
         })
     }
 
-    /// What a peer's code means; what is unknown counts as malformed.
+    /// Decodes a peer's code; unknown ones count as malformed.
     pub(crate) fn from_code(code: VarInt) -> StopReason {
         match code.into_inner() {
             1 => StopReason::GivenUp,
@@ -63,7 +58,7 @@ impl StopReason {
     }
 }
 
-/// Bytes set aside out of so many.
+/// Bytes in use, with a maximum.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ByteBudget {
     used: u64,
@@ -88,26 +83,26 @@ impl ByteBudget {
     }
 }
 
-/// What an object of so many bytes takes of the room there is.
+/// Bytes that an object of this size takes of a budget.
 pub(crate) const fn cost(bytes: u64) -> u64 {
     bytes.saturating_add(OBJECT_COST)
 }
 
-/// A whole object.
+/// A completely received object.
 #[derive(Debug)]
 pub(crate) struct CompleteObject {
     pub(crate) priority: Priority,
     pub(crate) object: Bytes,
 }
 
-/// What reading a stream came to.
+/// Result of reading a stream.
 #[derive(Debug)]
 pub(crate) enum StreamRead {
-    /// More is to come.
+    /// More bytes are expected.
     Partial,
-    /// It ended well.
+    /// The object is complete.
     Complete(CompleteObject),
-    /// It ended otherwise: the sender gave it up, or we stopped it.
+    /// The sender reset it, or the receiver stopped it.
     Ended { stopped: bool },
 }
 
@@ -121,12 +116,11 @@ impl Partial {
     const START: Partial = Partial::Head { bytes: [0; HEAD_LEN], got: 0 };
 }
 
-/// The objects one peer is sending.
+/// Objects in reception from one peer.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     streams: BTreeMap<StreamId, Partial>,
-    /// Streams of objects that were taken, to be answered, and when at the latest. At most as many
-    /// as the peer may have open.
+    /// Streams of received objects to confirm, and the time when that is due. At most the stream limit.
     unanswered: Vec<StreamId>,
     due: Option<Time>,
     room: ByteBudget,
@@ -138,45 +132,45 @@ impl Inbox {
         Inbox { streams: BTreeMap::new(), unanswered: Vec::new(), due: None, room: ByteBudget::new(room), object_max }
     }
 
-    /// Whether nothing is half received or unanswered.
+    /// Whether no object is partial or unconfirmed.
     pub(crate) fn is_empty(&self) -> bool {
         self.streams.is_empty() && self.unanswered.is_empty()
     }
 
-    /// When what was taken is to be answered; `None` for never.
+    /// When confirmations are due.
     pub(crate) fn due(&self) -> Option<Time> {
         self.due
     }
 
-    /// What was taken is to be answered now.
+    /// Makes the confirmations due now.
     pub(crate) fn expedite(&mut self, now: Time) {
         self.due = self.due.map(|due| due.min(now));
     }
 
-    /// Answers what was taken.
+    /// Sends the confirmations.
     pub(crate) fn answer(&mut self, conn: &mut Connection) {
         self.due = None;
         for stream in self.unanswered.drain(..) {
-            // Fails only if the peer wants no answer any more.
+            // Fails only if the peer wants no answer.
             let mut half = conn.send_stream(stream);
             let _ = half.set_priority(ANSWER_PRIORITY);
             let _ = half.finish();
         }
     }
 
-    /// The application took an object of so many bytes.
+    /// Frees the room of an object that the caller took.
     pub(crate) fn object_taken(&mut self, bytes: u64) {
         self.room.release(cost(bytes));
     }
 
-    /// All half received objects are lost; what they held of the common room is given back.
+    /// Drops all partial objects and releases their room.
     pub(crate) fn clear(&mut self, common: &mut ByteBudget) {
         for partial in std::mem::take(&mut self.streams).into_values() {
             self.release_partial(&partial, common);
         }
     }
 
-    /// Reads what stream `id` has. Room that a whole object holds stays held until [`Self::object_taken`].
+    /// Reads stream `id`. A complete object keeps its room until [`Self::object_taken`].
     pub(crate) fn read(
         &mut self,
         now: Time,
@@ -196,7 +190,7 @@ impl Inbox {
                 self.due.get_or_insert(now + REPORT_DELAY);
                 StreamRead::Complete(whole)
             }
-            // QUIC tells more than once that there is something to read.
+            // QUIC may report a stream as readable more than once.
             Err(None) => {
                 self.release_partial(&partial, common);
                 StreamRead::Ended { stopped: false }
@@ -204,7 +198,7 @@ impl Inbox {
             Err(Some(stop)) => {
                 self.release_partial(&partial, common);
                 if stop != StopReason::GivenUp {
-                    // Fails only if the stream is over, when there is nobody to tell.
+                    // Fails only if the stream has ended.
                     let _ = conn.recv_stream(id).stop(stop.code());
                 }
                 let _ = conn.send_stream(id).reset(stop.code());
@@ -213,7 +207,7 @@ impl Inbox {
         }
     }
 
-    /// What more came of a stream; `Err(None)` if it is over already.
+    /// Reads the available bytes; `Err(None)` if the stream has ended before.
     fn read_on(
         &mut self,
         conn: &mut Connection,
@@ -235,7 +229,7 @@ impl Inbox {
                 Err(ReadError::Reset(_)) => break Err(StopReason::GivenUp),
             }
         };
-        // Whether credit is to be sent shows in the next poll_transmit, which follows anyway.
+        // The next poll_transmit sends the flow control credit.
         let _ = chunks.finalize();
         result.map_err(Some)
     }

@@ -1,39 +1,36 @@
-//! How a handshake gets through a link that drops, stalls and goes away.
+//! Handshake and idle timers.
 //!
-//! In noq 1.4 the wait for a lost handshake packet grows with each attempt by one and a half
-//! round trips or 2 s, without end, and a round trip that was measured across an outage is the
-//! outage's length. A link that comes back after an hour would wait for minutes. So both ends
-//! retry every 2 s: QUIC's own timer is brought forward. A server that has not heard of its
-//! client since it last retried awaits_peer for the client's retry, so it sends nothing at length to
-//! somebody who is gone.
+//! **Handshake.** In noq 1.4 the probe timeout of the handshake grows with each attempt, and a round-trip time
+//! measured across an outage has the length of the outage; after an hour's outage the next attempt would take
+//! minutes. So both ends retry every 2 s by bringing QUIC's timer forward. A server that has not heard of its
+//! client since its last retry waits for the client's, so that it does not send to an absent host.
 //!
-//! A client may be up long before its server is: its last flight is under way, and its objects
-//! with it. The server keeps such a half-open connection as long as it keeps any other, because
-//! the client holds objects for it; but when places are short, one of several of one host or one that
-//! has been half open for [`HANDSHAKE_TIMEOUT`] makes room for a newcomer (`places.rs`). The client's requests end as `Lost` then, as the
-//! client cannot know how far it had come.
+//! A client may be up before its server: its last flight, with its objects, is in flight. The server keeps such a
+//! half-open connection, because the client holds objects for it. When slots are scarce, one of several of a host,
+//! or one older than [`HANDSHAKE_TIMEOUT`], may be evicted (`endpoint/admission.rs`). The client's requests then
+//! end as `Lost`.
 //!
-//! When a connection without objects is ended, and how one that has nothing to say stays alive.
+//! **Idle.** A peer that does not answer may be unreachable and have objects to send. So before an idle connection
+//! is closed, the peer is probed.
 
 use remora_base::Time;
 use std::time::Duration;
 
-/// How long a handshake that gets no answer awaits_peer with its next attempt.
+/// Retry interval of an unanswered handshake.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
-/// How long somebody's handshake with us has its place for sure.
+/// Age up to which the only half-open connection of a host is not evicted.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A handshake under way.
+/// State of a handshake.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HandshakeTimer {
     since: Time,
-    /// When it was last helped on.
+    /// Time of the last retry.
     retried: Time,
-    /// Whether the next retry awaits_peer for the peer's.
+    /// The next retry waits for a packet of the peer.
     awaits_peer: bool,
     is_server: bool,
-    /// Both ends are known to have the keys (RFC 9001, section 4.1.2): nothing of the handshake is
-    /// to be sent again.
+    /// The handshake is confirmed (RFC 9001, section 4.1.2): none of it is sent again.
     confirmed: bool,
 }
 
@@ -42,51 +39,45 @@ impl HandshakeTimer {
         HandshakeTimer { since: now, retried: now, awaits_peer: false, is_server, confirmed: false }
     }
 
-    /// It is over at both ends.
     pub(crate) fn confirm(&mut self) {
         self.confirmed = true;
     }
 
-    /// Whether it is over at both ends.
     pub(crate) fn is_confirmed(&self) -> bool {
         self.confirmed
     }
 
-    /// A datagram of the peer came in.
+    /// Records a datagram of the peer.
     pub(crate) fn received(&mut self) {
         self.awaits_peer = false;
     }
 
-    /// When it is to be helped on, if it is under way.
+    /// When the next retry is due, unless the handshake is confirmed.
     pub(crate) fn next_retry(&self) -> Option<Time> {
         (!self.confirmed && !self.awaits_peer).then_some(self.retried + RETRY_INTERVAL)
     }
 
-    /// It is helped on now.
+    /// Records a retry.
     pub(crate) fn retry(&mut self, now: Time) {
         self.retried = now;
         self.awaits_peer = self.is_server;
     }
 
-    /// When it began.
+    /// Start of the handshake.
     pub(crate) fn since(&self) -> Time {
         self.since
     }
 
-    /// Whether it has had its time.
+    /// Whether the handshake has timed out.
     pub(crate) fn is_overdue(&self, now: Time) -> bool {
         self.since + HANDSHAKE_TIMEOUT <= now
     }
 }
 
-/// A later answer is one of a peer that was out of reach.
+/// An acknowledgement after a longer time came from a peer that was unreachable.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// When objects last moved, and how far the end of the connection is.
-///
-/// A peer that does not answer is not idle but out of reach, and may have objects for us: it is
-/// held as all such are. So before an idle connection is ended, the peer is asked whether it is
-/// there.
+/// Time of the last object, and progress towards closing the connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IdleTimer {
     active: Time,
@@ -96,9 +87,9 @@ pub(crate) struct IdleTimer {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum IdleState {
     Active,
-    /// Asked whether it is there.
+    /// The peer was probed at this time.
     Probed(Time),
-    /// It is, and has nothing for us.
+    /// The peer has answered and has no objects.
     Expired,
 }
 
@@ -107,23 +98,23 @@ impl IdleTimer {
         IdleTimer { active: now, state: IdleState::Active }
     }
 
-    /// An object moves.
+    /// Restarts the timer: an object made progress.
     pub(crate) fn touch(&mut self, now: Time) {
         *self = IdleTimer::new(now);
     }
 
-    /// When a connection that has no objects is to be asked for, after `timeout`.
+    /// When to probe a connection without objects.
     pub(crate) fn probe_at(&self, timeout: Duration) -> Option<Time> {
         (self.state == IdleState::Active).then_some(self.active + timeout)
     }
 
-    /// The peer is asked whether it is there.
+    /// Records the probe.
     pub(crate) fn probe(&mut self, now: Time) {
         self.state = IdleState::Probed(now);
     }
 
-    /// The peer acknowledged something that left at `sent`. After an outage it may be about to send what waited for the
-    /// end of it: then the connection is idle from now on.
+    /// Records the acknowledgement of a packet sent at `sent`. After an outage the peer may be about to send
+    /// objects, so the timer restarts.
     pub(crate) fn acknowledged(&mut self, now: Time, sent: Time) {
         match self.state {
             IdleState::Probed(at) if sent >= at && now > at + ANSWER_MAX => self.touch(now),
@@ -132,7 +123,7 @@ impl IdleTimer {
         }
     }
 
-    /// Whether the peer was asked, and is there.
+    /// Whether the peer has answered the probe and the connection may be closed.
     pub(crate) fn is_expired(&self) -> bool {
         self.state == IdleState::Expired
     }
@@ -143,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_knocks_until_confirmed_and_a_server_once_for_each_word_it_hears() {
+    fn client_retries_until_confirmed_and_server_once_per_datagram() {
         let at = Time::from_secs;
         for is_server in [false, true] {
             let mut h = HandshakeTimer::new(at(1), is_server);
@@ -159,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_asked_first_and_only_a_later_packet_s_acknowledgement_is_an_answer() {
+    fn idle_peer_is_probed_and_only_a_later_packet_answers() {
         let at = Time::from_secs;
         let mut idle = IdleTimer::new(at(1));
         assert_eq!(idle.probe_at(Duration::from_secs(9)), Some(at(10)));

@@ -12,6 +12,7 @@ mod outbox;
 mod transmit;
 
 pub(crate) use connection::{NewPeer, Peer, PeerPhase};
+pub(crate) use feedback::ObjectBytes;
 pub(crate) use frame::DatagramMessage;
 pub use inbox::OBJECT_COST;
 pub(crate) use inbox::{ByteBudget, Inbox, StopReason, StreamRead, cost};

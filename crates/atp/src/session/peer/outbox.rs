@@ -1,6 +1,6 @@
-//! Objects on their way out to one peer: each a QUIC stream, opened when its first byte leaves,
-//! written one packet at a time, reset when its request ends early. The other half of the stream
-//! is the receiver's answer: its end, when it has taken the object, or a reset that says why not.
+//! Sending of objects to one peer. Each is a QUIC stream, opened with its first byte, written one packet at a time,
+//! reset when its request ends early. The receiver answers in the other direction: FIN confirms the object,
+//! RESET_STREAM refuses it.
 
 use std::collections::BTreeMap;
 
@@ -11,22 +11,19 @@ use super::frame::{HEAD_LEN, ObjectHead};
 use super::inbox::StopReason;
 use crate::{Priority, RequestId};
 
-/// QUIC takes nothing for this object now: flow control, or too many streams. It says when
-/// that changes.
+/// QUIC accepts no bytes of this object: flow control or the stream limit. QUIC reports when that changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FlowBlocked;
 
-/// What a receiver says about an object.
+/// A receiver's answer to an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Answer {
-    /// It has all of it.
     Taken,
-    /// It will not have it.
     Refused(StopReason),
 }
 
-/// So many objects at most are begun because others are full: twice what fills a peer's usual windows, of 4 MiB
-/// and of 1 MiB for each object.
+/// Maximum number of objects started because others are blocked: twice what fills the default windows (4 MiB, 1 MiB
+/// for an object).
 const PARALLEL_MAX: usize = 8;
 
 #[derive(Debug)]
@@ -34,9 +31,9 @@ struct OutgoingObject {
     priority: Priority,
     object: Bytes,
     stream: Option<StreamId>,
-    /// Bytes written, the head's included.
+    /// Bytes written, including the head.
     written: usize,
-    /// The peer took no more of it, as far as is known.
+    /// Flow control blocked the last write.
     flow_blocked: bool,
 }
 
@@ -49,7 +46,7 @@ impl OutgoingObject {
         self.written == self.len()
     }
 
-    /// ObjectHead and object as one sequence, from `written` on, at most `room` bytes.
+    /// Head and object from offset `written`, at most `room` bytes.
     fn rest(&self, room: usize) -> [Bytes; 2] {
         let head = ObjectHead { priority: self.priority, size: u32::try_from(self.object.len()).unwrap_or(u32::MAX) };
         let mut head = Bytes::copy_from_slice(&head.encode());
@@ -61,12 +58,12 @@ impl OutgoingObject {
     }
 }
 
-/// The requests to one peer that have not ended.
+/// Requests to one peer that have not ended.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     requests: BTreeMap<RequestId, OutgoingObject>,
     streams: BTreeMap<StreamId, RequestId>,
-    /// Those of which there is more to be written.
+    /// Number of requests with unwritten bytes.
     unwritten: usize,
 }
 
@@ -75,12 +72,12 @@ impl Outbox {
         self.requests.is_empty()
     }
 
-    /// Whether QUIC was given all of every request.
+    /// Whether all requests are completely written.
     pub(crate) fn is_written(&self) -> bool {
         self.unwritten == 0
     }
 
-    /// Whether QUIC was given all of this one.
+    /// Whether this request is completely written.
     pub(crate) fn is_written_of(&self, request: RequestId) -> bool {
         self.requests.get(&request).is_some_and(OutgoingObject::is_written)
     }
@@ -99,21 +96,21 @@ impl Outbox {
             .insert(request, OutgoingObject { priority, object, stream: None, written: 0, flow_blocked: false });
     }
 
-    /// How many bytes a STREAM frame of this request needs besides its data, at most.
+    /// Maximum bytes of a STREAM frame's header for this request.
     pub(crate) fn frame_head(&self, request: RequestId) -> usize {
-        // Type, stream id and offset as variable-length integers, length (RFC 9000, 19.8).
+        // Type, stream id, offset, length (RFC 9000, section 19.8).
         let written = self.requests.get(&request).map_or(0, |o| o.written as u64);
         1 + 4 + varint_len(written) + 2
     }
 
-    /// Writes at most `room` bytes of `request` to QUIC; how many of them were the object's.
+    /// Writes at most `room` bytes of `request` to QUIC; returns how many were the object's.
     pub(crate) fn write(&mut self, conn: &mut Connection, request: RequestId, room: usize) -> Result<u64, FlowBlocked> {
         let out = self.requests.get_mut(&request).ok_or(FlowBlocked)?;
         let stream = match out.stream {
             Some(stream) => stream,
             None => {
                 let stream = conn.streams().open(Dir::Bi).ok_or(FlowBlocked)?;
-                // Retransmissions follow it: QUIC serves its queue by this.
+                // QUIC retransmits by this priority.
                 let _ = conn.send_stream(stream).set_priority(out.priority.level().into());
                 out.stream = Some(stream);
                 self.streams.insert(stream, request);
@@ -130,13 +127,13 @@ impl Outbox {
         }
         if out.is_written() {
             self.unwritten -= usize::from(!was_written);
-            // Fails only if the peer stopped it, which comes as an event of its own.
+            // Fails only if the peer stopped it, which is a separate event.
             let _ = stream.finish();
         }
         Ok((out.written.max(HEAD_LEN) - before) as u64)
     }
 
-    /// The request's priority changed.
+    /// Changes the priority of a request.
     pub(crate) fn prioritise(&mut self, conn: &mut Connection, request: RequestId, priority: Priority) {
         let Some(out) = self.requests.get_mut(&request) else { return };
         out.priority = priority;
@@ -145,19 +142,18 @@ impl Outbox {
         }
     }
 
-    /// The request is over: what is left of its stream is reset. Whether there is something to be sent for that. Harmless if
-    /// it is known no more.
+    /// Ends a request and resets its stream; returns whether a packet must be sent. No effect on an unknown one.
     pub(crate) fn end(&mut self, conn: &mut Connection, request: RequestId) -> bool {
         let Some(out) = self.requests.remove(&request) else { return false };
         self.unwritten -= usize::from(!out.is_written());
         let Some(stream) = out.stream.filter(|stream| self.streams.remove(stream).is_some()) else { return false };
-        // Fails only for a stream that is over already.
+        // Fails only for a stream that has ended.
         let _ = conn.send_stream(stream).reset(StopReason::GivenUp.code());
         let _ = conn.recv_stream(stream).stop(StopReason::GivenUp.code());
         true
     }
 
-    /// What the receiver answered about an object, if it is known whose the stream is.
+    /// Reads the receiver's answer on a stream.
     pub(crate) fn answer(&mut self, conn: &mut Connection, stream: StreamId) -> Option<(RequestId, Answer)> {
         let request = self.request_of(stream)?;
         let mut half = conn.recv_stream(stream);
@@ -175,7 +171,7 @@ impl Outbox {
         Some((request, answer))
     }
 
-    /// The least urgent of those of which something was written.
+    /// The lowest priority among the started requests.
     pub(crate) fn lowest_started(&self) -> Option<Priority> {
         self.streams.values().filter_map(|request| self.requests.get(request)).map(|out| out.priority).min()
     }
@@ -185,9 +181,9 @@ impl Outbox {
         self.requests.get(&request).is_some_and(|out| out.stream.is_some())
     }
 
-    /// What may go when `request` cannot: the most urgent of the others that satisfy `wanted` and that have not
-    /// been found full, and of those the oldest. It has a stream already if `request` has none, or if many have:
-    /// the peer may take no more of anything, and streams are not to be taken from what comes later.
+    /// The object to write when `request` is blocked: the most urgent other one that satisfies `wanted` and is not
+    /// blocked itself, of equals the oldest. It must have a stream if `request` has none or many have, because the
+    /// connection may be blocked, and streams must be left for later objects.
     pub(crate) fn most_urgent_except(
         &self,
         request: RequestId,
@@ -200,20 +196,19 @@ impl Outbox {
         others.min_by_key(|(r, out)| (std::cmp::Reverse(out.priority), **r)).map(|(r, _)| *r)
     }
 
-    /// The peer takes more of what this stream carries.
+    /// Records that flow control allows more of this stream.
     pub(crate) fn unblock(&mut self, stream: StreamId) {
         if let Some(out) = self.request_of(stream).and_then(|r| self.requests.get_mut(&r)) {
             out.flow_blocked = false;
         }
     }
 
-    /// Whose the stream is.
+    /// The request of a stream.
     pub(crate) fn request_of(&self, stream: StreamId) -> Option<RequestId> {
         self.streams.get(&stream).copied()
     }
 
-    /// The peer did not take the early data (0-RTT), so what was written is forgotten, streams
-    /// and all: it is written again, to new streams. That was little: one flight.
+    /// Rewrites the early data (0-RTT), which the peer has rejected, to new streams. It is one flight at most.
     pub(crate) fn rewrite(&mut self, conn: &mut Connection) {
         self.streams.clear();
         let mut again = Vec::new();
@@ -225,8 +220,8 @@ impl Outbox {
             }
         }
         for (request, written) in again {
-            // The peer's limits are those it had, or it must take the early data (RFC 9001, 4.6.1),
-            // so blocking here is rare; the scheduler then counts a packet that is sent later.
+            // The peer's limits are not lower than before (RFC 9001, section 4.6.1), so blocking is rare; the bytes
+            // are then sent later.
             let _ = self.write(conn, request, written);
         }
     }

@@ -1,9 +1,7 @@
-//! What leaves for a peer: packets of objects, and what QUIC itself has to send.
+//! Packets to a peer: objects, and what QUIC itself sends.
 //!
-//! On a slow link each packet of objects is a call of its own. On a fast one as many leave together
-//! as the estimator thinks take half a millisecond ([`Estimator::burst`]), so that the work that is
-//! by the call, and not by the byte, is done once for all of them: the choice, the stamp, the report,
-//! the system call.
+//! On a slow link, each packet of objects is one call. On a fast one, a call sends what the estimator allows for
+//! half a millisecond ([`Estimator::burst`]), which amortizes selection, stamp, report and system call.
 //!
 //! [`Estimator::burst`]: crate::estimate::Estimator::burst
 
@@ -13,82 +11,81 @@ use noq_proto::{FrameStats, Transmit};
 use remora_base::Time;
 
 use super::connection::{Peer, PeerPhase};
+use super::feedback::ObjectBytes;
 use super::frame::{DatagramMessage, HEAD_LEN, STAMP_LEN};
 use crate::estimate::{Direction, Gate, Knowledge, Probe};
 use crate::session::quic::DATAGRAMS;
 use crate::session::quic::Epoch;
 use crate::{Priority, RequestId};
 
-/// Room left in a packet of objects for an acknowledgement that rides along.
+/// Room for an acknowledgement in a packet of objects.
 const ACK_ROOM: usize = 24;
-/// A DATAGRAM frame's type and length (RFC 9221, section 4), for up to 63 bytes.
+/// Type and length of a DATAGRAM frame of up to 63 bytes (RFC 9221, section 4).
 const FRAME_HEAD: usize = 2;
-/// QUIC bytes of a packet that only asks for an acknowledgement; one that looks for a larger MTU has more.
+/// Maximum QUIC bytes of a packet that only elicits an acknowledgement; MTU probes are larger.
 const ACK_PROBE_MAX: usize = 100;
-/// The most bytes of a probe: as many as Ethernet's usual frames have, of which a train, and what else waits, has room
-/// in [`DATAGRAMS`]. noq tells the peer to send frames of as much as it has room for, and ends the connection for one
-/// of that size.
+/// Maximum bytes of a probe: an Ethernet frame, of which a train fits into [`DATAGRAMS`]. noq advertises frames up
+/// to its buffer size, and closes the connection on one of that size.
 const PROBE_MAX: usize = 1500;
-/// What noq takes off a datagram's largest size for its frame header.
+/// noq's allowance for the header of a DATAGRAM frame.
 const NOQ_DATAGRAM_HEAD: usize = 9;
-/// Bytes that noq sets aside for the length of a STREAM frame that does not fill its packet, where
-/// two would do.
+/// noq's allowance for the length of a STREAM frame; two bytes would suffice.
 const NOQ_LENGTH: usize = 8;
 
-/// Objects' bytes that QUIC was given to be sent at once.
+/// Bytes of objects written to QUIC for one call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct WrittenBatch {
     stamp: u16,
     bytes: u64,
     packets: NonZeroUsize,
-    /// They are the last there are for now, and none of them says so.
+    /// The batch is the last for now, and no stamp says so.
     needs_ping: bool,
 }
 
 impl WrittenBatch {
-    /// Whether QUIC has a PING to send behind them.
+    /// Whether a PING follows the batch.
     pub(crate) fn needs_ping(self) -> bool {
         self.needs_ping
     }
 }
 
 impl Peer {
-    /// Whether objects' bytes may be written to it at all.
+    /// Whether bytes of objects may be written to the connection.
     pub(crate) fn may_write(&self) -> bool {
         (self.phase == PeerPhase::Up || (self.phase == PeerPhase::Connecting && self.early))
             && !self.blocked
             && self.pending_stamp.is_none()
     }
 
-    /// Whether the next packet of objects may leave now.
+    /// Whether the next packet of objects may be sent now.
     pub(crate) fn is_ready(&self, now: Time) -> bool {
         self.may_write() && self.estimator.gate(now) == Gate::Open
     }
 
-    /// Full packets that may leave now in one call, at most `max`.
+    /// Full packets that one call may send now, at most `max`.
     pub(crate) fn packets(&self, now: Time, max: NonZeroUsize) -> NonZeroUsize {
         let packets = self.estimator.burst(now) / self.largest().max(1);
         usize::try_from(packets).ok().and_then(NonZeroUsize::new).unwrap_or(NonZeroUsize::MIN).min(max)
     }
 
-    /// Bytes of `request` that fill the next `packets`; 0 if there is no telling yet.
+    /// Bytes of `request` that fill the next `packets`; 0 if unknown.
     pub(crate) fn room(&mut self, request: RequestId, packets: NonZeroUsize) -> usize {
         let frames = self.conn.datagrams().max_size().map_or(0, |max| max + NOQ_DATAGRAM_HEAD);
         let ack = if self.received_since_send { ACK_ROOM } else { 0 };
         let each = frames.saturating_sub(self.outbox.frame_head(request));
-        // What does not fit is sent in a packet of its own.
+        // Bytes beyond it go into a packet of their own.
         each.saturating_mul(packets.get()).saturating_sub(FRAME_HEAD + STAMP_LEN + ack + NOQ_LENGTH)
     }
 
-    /// Stamps the packets about to leave, `max` at most: the first of them carries the stamp.
+    /// Stamps the first of the next packets, at most `max`.
     ///
-    /// A receiver answers every second packet at once and holds back the answer to a single one for
-    /// 25 ms (RFC 9000, section 13.2.1), which would be the longest part of a small object's round
-    /// trip. So the last packet that there is for now says that it is the last. Of several that leave
-    /// together the stamp is in the first: then a PING goes behind them, and the last two are answered.
-    pub(crate) fn stamp(&mut self, now: Time, share: (RequestId, u64), max: NonZeroUsize) -> WrittenBatch {
-        let one = self.room(share.0, NonZeroUsize::MIN) as u64;
-        let packets = (share.1 + HEAD_LEN as u64).checked_div(one).and_then(|full| usize::try_from(full).ok());
+    /// A receiver acknowledges every second packet at once, and a single one after up to 25 ms (RFC 9000, section
+    /// 13.2.1), most of a small object's round trip. So the stamp of the last packet for now says that it is the
+    /// last. In a batch the stamp is in the first packet; a PING then follows, so that the last two packets are
+    /// acknowledged.
+    pub(crate) fn stamp(&mut self, now: Time, share: ObjectBytes, max: NonZeroUsize) -> WrittenBatch {
+        let one = self.room(share.request, NonZeroUsize::MIN) as u64;
+        let packets = (share.bytes + HEAD_LEN as u64).checked_div(one).and_then(|full| usize::try_from(full).ok());
         let packets = packets.map_or(NonZeroUsize::MIN, |full| NonZeroUsize::MIN.saturating_add(full)).min(max);
         let stamp = self.sent_packets.stamp(now, Some(share), self.largest());
         let is_last = self.knows_limits() && self.outbox.is_written();
@@ -97,10 +94,10 @@ impl Peer {
             &if is_last && is_alone { DatagramMessage::Last(stamp) } else { DatagramMessage::Stamp(stamp) },
             0,
         );
-        WrittenBatch { stamp, bytes: share.1, packets, needs_ping: is_last && !is_alone }
+        WrittenBatch { stamp, bytes: share.bytes, packets, needs_ping: is_last && !is_alone }
     }
 
-    /// Sends `probe`: stamps whose arrival is reported at once.
+    /// Sends a probe: stamps whose arrival is reported at once.
     pub(crate) fn probe(&mut self, now: Time, probe: Probe) {
         let full = self.conn.datagrams().max_size().unwrap_or(0).min(PROBE_MAX);
         let (count, size) = match probe {
@@ -117,7 +114,7 @@ impl Peer {
         }
     }
 
-    /// Reports what arrived, if that is due and the last report is not still waiting.
+    /// Sends the report that is due, unless the last one still waits.
     fn report(&mut self, now: Time) {
         let Some(due) = self.collector.due().filter(|due| *due <= now) else { return };
         if self.conn.datagrams().send_buffer_space() < DATAGRAMS / 2 {
@@ -130,33 +127,32 @@ impl Peer {
     }
 
     fn send_message(&mut self, message: &DatagramMessage, size: usize) {
-        // Fails before the peer's limits are known, and the sample is lost: no more than that.
+        // Fails before the peer's limits are known; then a sample is lost.
         let _ = self.conn.datagrams().send(message.encode(size), true);
     }
 
-    /// The next packet that QUIC itself has: handshake, acknowledgements, what was lost, reports.
-    /// Retransmissions are paced as objects are; `None` while they have to wait.
+    /// The next packet of QUIC: handshake, acknowledgements, retransmissions, reports. Retransmissions are paced
+    /// like objects; `None` while they wait.
     pub(crate) fn flush(&mut self, now: Time, epoch: Epoch, buf: &mut Vec<u8>) -> Option<Transmit> {
         if self.inbox.due().is_some_and(|due| due <= now) {
             self.collector.expedite(now);
             self.inbox.answer(&mut self.conn);
         }
         self.report(now);
-        // Before that the peer's limits are not known, and a probe would be lost.
+        // Without the peer's limits the probe would be lost.
         while self.knows_limits()
             && let Some(probe) = self.estimator.poll_probe(now)
         {
             self.probe(now, probe);
         }
-        // A window that grew, or was opened for a probe.
+        // The window may have grown, or opened for a probe.
         self.absorb(now, epoch);
         let has_to_wait = self.send_window.has_pending() && matches!(self.estimator.gate(now), Gate::At(_));
-        // Nor does a probe wait, though it takes a packet of what is owed along: it would be missed.
+        // A probe does not wait, although its packet carries pending bytes: a late probe looks like a silent peer.
         if self.handshake.is_confirmed() && has_to_wait && self.probes.is_empty() {
-            // Acknowledgements should not wait: the peer's estimate, and its window, rest on them. With
-            // no window for anything else QUIC sends only them, if nothing else is ready to be sent; else
-            // they wait for the gate, too, which on slow links that close_requests much costs next to nothing.
-            // `take` opens the window again.
+            // Acknowledgements should not wait, because the peer's estimate depends on them. With a window of 0
+            // QUIC sends only them, unless other frames are ready; then they wait for the gate too. `poll_packet`
+            // opens the window again.
             self.send_window.close();
             return self.poll_packet(now, epoch, buf);
         }
@@ -169,25 +165,25 @@ impl Peer {
             (Some(_), None) => {
                 self.probes.drain(..self.probes.len().min(1)).for_each(|n| self.sent_packets.departed(n, now, 0, 0))
             }
-            // It had nothing, unless the window is full.
+            // QUIC had nothing to send, unless the window is full.
             (None, _) if self.estimator.gate(now) != Gate::Shut => self.send_window.clear_pending(),
             _ => {}
         }
         transmit
     }
 
-    /// Whether QUIC waits with bytes that an object of this priority should poll_urgent: they may be
-    /// of a less urgent one. QUIC sends the most urgent first of what it has.
+    /// Whether an object of this priority is more urgent than bytes that wait in QUIC, which sends its most urgent
+    /// stream first.
     pub(crate) fn is_overtaken_by(&self, priority: Priority) -> bool {
         self.outbox.lowest_started().is_some_and(|lowest| lowest < priority)
     }
 
-    /// Whether bytes wait in QUIC, while a packet may leave.
+    /// Whether bytes wait in QUIC while a packet may be sent.
     pub(crate) fn has_pending(&self, now: Time) -> bool {
         self.send_window.has_pending() && self.is_ready(now)
     }
 
-    /// The packets for which objects' bytes have just been written, if QUIC lets them out.
+    /// Polls the packets of the bytes just written, if QUIC sends them.
     pub(crate) fn poll_written(
         &mut self,
         now: Time,
@@ -211,22 +207,22 @@ impl Peer {
         transmit
     }
 
-    /// Has QUIC send a PING.
+    /// Makes QUIC send a PING.
     pub(crate) fn ping(&mut self) {
         self.conn.ping();
         self.ping_pending = true;
     }
 
-    /// The next packet, if QUIC has one.
+    /// The next packet of QUIC.
     pub(crate) fn poll_packet(&mut self, now: Time, epoch: Epoch, buf: &mut Vec<u8>) -> Option<Transmit> {
         self.poll_packets(now, epoch, NonZeroUsize::MIN, buf)
     }
 
-    /// The next packets, at most `max` and all of one size but for the last.
+    /// The next packets, at most `max`, all of one size but the last.
     fn poll_packets(&mut self, now: Time, epoch: Epoch, max: NonZeroUsize, buf: &mut Vec<u8>) -> Option<Transmit> {
         buf.clear();
-        // What QUIC has for a decoy is a challenge, and would reach nobody. It had no bytes left then, by its own
-        // count, for a good-bye, which it says once and which is sent to whom it is meant for.
+        // QUIC has only a challenge for a decoy, which would reach no host. The packet that closes a connection is
+        // sent once, to the true address.
         let is_over = self.phase == PeerPhase::Over;
         if !is_over && self.path().is_some_and(|path| self.revalidation.is_decoy(path)) {
             return None;
@@ -246,9 +242,9 @@ impl Peer {
                 self.send_window.packets_sent(count(t));
                 self.sent_packets.sent(self.on_the_wire(t));
             }
-            // It looks for the decoy from elsewhere, too. And in a blackout it sends objects' bytes again:
-            // they would stand in the device's queue, in front of all that is urgent when the link is
-            // back. On a slow link it asks whether packets have come that are still on their way.
+            // Three kinds of packets are dropped: challenges to a decoy; retransmissions in a blackout, which would
+            // fill the device's queue before urgent objects; on a slow link, probes while the answer may still be
+            // in flight.
             let frames = before.map(|before| (before, self.conn.stats().frame_tx));
             let in_vain = |size: usize| {
                 frames.is_some_and(|(before, after)| {
@@ -267,41 +263,41 @@ impl Peer {
         }
     }
 
-    /// Whether the link is slow, and an answer that is waited for may well be under way.
+    /// Whether an answer may still be in flight on a slow link.
     fn awaits_answer(&self, now: Time) -> bool {
         self.handshake.is_confirmed() && self.estimator.answer_due().is_some_and(|until| now < until)
     }
 
-    /// Whether it does not answer, though it did once.
+    /// Whether an established peer is in a blackout.
     fn is_in_blackout(&self) -> bool {
         self.handshake.is_confirmed() && matches!(self.estimator.forecast().state, Knowledge::Blackout { .. })
     }
 
-    /// Bytes of a transmission with all headers.
+    /// Bytes of a transmission, including all headers.
     fn on_the_wire(&self, t: &Transmit) -> u64 {
         t.size as u64 + count(t) * self.header_bytes()
     }
 }
 
-/// Whether a packet has objects' bytes and nothing that finds a path.
+/// Whether a packet has STREAM frames and no path validation.
 fn is_retransmission(before: &FrameStats, after: &FrameStats) -> bool {
     let is_path = after.path_challenge > before.path_challenge || after.path_response > before.path_response;
     after.stream > before.stream && !is_path
 }
 
-/// Whether a packet is there for its acknowledgement only: a PING, or an IMMEDIATE_ACK in its place.
+/// Whether a packet only elicits an acknowledgement: PING or IMMEDIATE_ACK.
 fn is_ack_probe(before: &FrameStats, after: &FrameStats) -> bool {
     let mut asked = *before;
     (asked.ping, asked.immediate_ack) = (after.ping, after.immediate_ack);
     asked == *after && asked != *before
 }
 
-/// The bytes of each datagram but the last.
+/// Bytes of each datagram but the last.
 pub(crate) fn segment(t: &Transmit) -> usize {
     t.segment_size.unwrap_or(t.size)
 }
 
-/// Its datagrams.
+/// Number of datagrams.
 fn count(t: &Transmit) -> u64 {
     t.size.div_ceil(segment(t).max(1)) as u64
 }

@@ -1,4 +1,4 @@
-//! Where QUIC's time and ours meet: QUIC wants `Instant`s, and no clock is read here.
+//! Conversion between Remora's time and that of QUIC and TLS. No clock is read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ pub(crate) struct Epoch(pub(crate) Instant);
 impl Epoch {
     pub(crate) fn instant(self, t: Time) -> Instant {
         let wanted = Duration::from_nanos(t.as_nanos());
-        // Past what the system can express (centuries), time stands still.
+        // Beyond the range of the system's clock (centuries) time stands still.
         self.0.checked_add(wanted).unwrap_or(self.0)
     }
 
@@ -24,13 +24,13 @@ impl Epoch {
     }
 }
 
-/// The endpoint's time as libraries below want it: they ask for it, rather than being told.
-/// Only differences matter to them (ages of tickets), so the origin may be anywhere.
+/// The endpoint's time for the libraries that ask for it. They use only differences (ticket ages), so the origin
+/// does not matter.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock(Arc<AtomicU64>);
 
 impl Clock {
-    /// It is `now`.
+    /// Sets the time.
     pub(crate) fn set(&self, now: Time) {
         self.0.store(now.as_nanos(), Ordering::Relaxed);
     }

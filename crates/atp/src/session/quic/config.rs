@@ -1,6 +1,5 @@
-//! How QUIC is set up: every option that is not the library's default, with its reason. All
-//! that the library would draw at random and that shows in its behaviour comes from the seed;
-//! what TLS draws (keys, and only they) does not.
+//! QUIC configuration: every option that differs from the library's default, with its reason. Randomness that
+//! affects behaviour comes from the seed; TLS keys do not.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,34 +19,33 @@ use crate::session::config::Config;
 use crate::session::crypto::Identity;
 use crate::session::crypto::{self, Guests};
 
-/// Bytes of a connection id; 64 random bits.
+/// Bytes of a connection id.
 const CID_LEN: usize = 8;
-/// Bytes of DATAGRAM frames kept in either direction. A train of four full probes, two reports and a few stamps;
-/// older ones are dropped first, and a lost stamp is a lost sample.
+/// Maximum bytes of DATAGRAM frames buffered in each direction: a train of four full probes, two reports and a few
+/// stamps. The oldest are dropped first; a lost stamp is a lost sample.
 pub(crate) const DATAGRAMS: usize = 8192;
 
-/// How long one may take to prove its address, if a peer is held for as long: outages end nothing. noq's default is
-/// 15 s.
+/// Maximum lifetime of a Retry token: clients may validate their address across an outage. noq's default is 15 s.
 const PROOF_MAX: Duration = Duration::from_secs(3600);
 
-/// Why an endpoint cannot be made.
+/// Reason why an endpoint cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// The TLS library does not take the key or lacks what is needed.
+    /// The TLS library rejects the key or lacks a feature.
     #[error("TLS cannot be set up: {0}")]
     Tls(#[from] rustls::Error),
-    /// TLS without the cipher suite that QUIC starts with.
+    /// TLS lacks the initial cipher suite of QUIC.
     #[error("TLS lacks AES-128-GCM, which QUIC starts with")]
     Suite(#[from] noq_proto::crypto::rustls::NoInitialCipherSuite),
-    /// A datagram's size is out of range.
+    /// The datagram size is out of range.
     #[error("datagrams must have 1200 to 65527 bytes")]
     Datagram,
 }
 
-/// What all of an endpoint's connections share.
+/// Configuration shared by all connections of an endpoint.
 pub(crate) struct QuicConfig {
     cids: ConnectionIds,
-    /// A connection id that is known to be ours: most datagrams are addressed as the last one was.
+    /// The last of our connection ids that was seen: most datagrams have the same.
     ours: [u8; CID_LEN],
     pub(crate) endpoint: Arc<EndpointConfig>,
     pub(crate) server: Option<Arc<ServerConfig>>,
@@ -81,8 +79,8 @@ impl QuicConfig {
         })
     }
 
-    /// Whether a datagram is none that is addressed to one of our connections, now or ever: what
-    /// comes for one all the same is a stateless reset.
+    /// Whether a datagram has none of our connection ids, of this or an earlier process. If QUIC still assigns it
+    /// to a connection, it is a stateless reset.
     pub(crate) fn is_foreign(&mut self, datagram: &[u8]) -> bool {
         let Some((first, rest)) = datagram.split_first() else { return false };
         if first & 0x80 != 0 {
@@ -95,7 +93,7 @@ impl QuicConfig {
         *id != self.ours
     }
 
-    /// For one connection to another.
+    /// Configuration of an outgoing connection.
     pub(crate) fn client(&self, config: &Config, quic_cc: &QuicCc, rng: &mut Rng) -> ClientConfig {
         let first = random_cid(rng);
         let mut client = ClientConfig::new(Arc::clone(&self.client) as _);
@@ -104,7 +102,7 @@ impl QuicConfig {
         client
     }
 
-    /// For one connection from another.
+    /// Configuration of an incoming connection.
     pub(crate) fn server(&self, config: &Config, quic_cc: &QuicCc) -> Option<Arc<ServerConfig>> {
         let mut server = ServerConfig::clone(self.server.as_ref()?);
         server.transport_config(Arc::new(transport(config, quic_cc)));
@@ -112,10 +110,9 @@ impl QuicConfig {
     }
 }
 
-/// A key that follows from the identity and the place, so that it is the same after a restart and
-/// another for another endpoint with the same identity: one that did not know a connection would tell
-/// the token that ends it to anybody who sends the connection's id there (RFC 9000, section 10.3.2).
-/// Who cannot be found again has a new one in each life.
+/// Derives a key from the identity and the listening address. It survives a restart, and differs between endpoints
+/// of one identity: otherwise one endpoint would reveal the reset tokens of another (RFC 9000, section 10.3.2).
+/// Without a listening address it is different in each process.
 fn derived(config: &Config, me: &Identity, seed: u64, what: &[u8]) -> hmac::Key {
     let root = hmac::Key::new(hmac::HMAC_SHA256, me.secret());
     let mut salt = [0; 32];
@@ -135,8 +132,8 @@ fn derived(config: &Config, me: &Identity, seed: u64, what: &[u8]) -> hmac::Key 
 }
 
 fn endpoint(config: &Config, me: &Identity, cids: &ConnectionIds, seed: u64) -> Result<EndpointConfig, SetupError> {
-    // From the identity and the address, so that after a restart a peer that still talks to the old connection
-    // is told so at once by a stateless reset (RFC 9000, section 10.3).
+    // Derived, so that after a restart peers of the old connections get valid stateless resets (RFC 9000, section
+    // 10.3).
     let mut endpoint = EndpointConfig::new(Arc::new(derived(config, me, seed, b"remora-atp stateless reset")));
     let mut drawn = [0; 32];
     Rng::stream(seed, "atp-quic").fill(&mut drawn);
@@ -155,14 +152,14 @@ fn server(crypto: rustls::ServerConfig, config: &Config, clock: &Clock) -> Resul
     server.time_source(Arc::new(clock.clone()));
     server.retry_token_lifetime(config.hold.min(PROOF_MAX));
     server.max_incoming(config.peers);
-    // Connections are accepted or refused as they come, so nothing waits here for long.
+    // Connections are accepted or refused at once, so little is buffered.
     server.incoming_buffer_size(64 << 10);
     server.incoming_buffer_size_total(1 << 20);
     Ok(server)
 }
 
-/// The most that may be under way of one object. The receiving end of QUIC keeps what comes behind a gap
-/// packet by packet, and gives up a connection in one of whose streams there are more than 1024 of them.
+/// Receive window of a stream. QUIC's receiver buffers data behind a gap by packet, and closes the connection
+/// beyond 1024 of them in a stream.
 const STREAM_WINDOW: u32 = 1 << 20;
 
 fn transport(config: &Config, quic_cc: &QuicCc) -> TransportConfig {
@@ -171,9 +168,9 @@ fn transport(config: &Config, quic_cc: &QuicCc) -> TransportConfig {
     t.max_concurrent_uni_streams(0u32.into());
     t.stream_receive_window(config.window.min(STREAM_WINDOW).into());
     t.receive_window(config.window.into());
-    // Objects are written one packet at a time, so what is unacknowledged bounds itself.
+    // Objects are written one packet at a time, which bounds the unacknowledged data.
     t.send_window(u64::MAX / 2);
-    // Who is held, and for how long, is not QUIC's to say: its timer would stand in a knock's way.
+    // ATP decides when a silent peer is lost; QUIC's idle timer would hide the probe timeout.
     t.max_idle_timeout(None);
     t.initial_mtu(config.datagram);
     if config.discover {
@@ -187,14 +184,14 @@ fn transport(config: &Config, quic_cc: &QuicCc) -> TransportConfig {
     t.datagram_receive_buffer_size(Some(DATAGRAMS));
     t.datagram_send_buffer_size(DATAGRAMS);
     t.congestion_controller_factory(Arc::new(quic_cc.clone()));
-    // How many datagrams leave in one call is said with each call.
+    // Each call states how many datagrams it takes.
     t.enable_segmentation_offload(true);
     t.allow_spin(false);
     t
 }
 
-/// Connection ids: half from the seed, half their authentication code, so that ours, of this life
-/// or an earlier one, can be told from others.
+/// Connection ids: half random from the seed, half authentication code, so that ids of this and earlier processes
+/// are recognized.
 #[derive(Clone)]
 struct ConnectionIds {
     rng: Rng,
@@ -202,7 +199,7 @@ struct ConnectionIds {
 }
 
 impl ConnectionIds {
-    /// The half that follows from the other.
+    /// The authentication code of the random half.
     fn code(&self, drawn: &[u8]) -> [u8; CID_LEN / 2] {
         let mut code = [0; CID_LEN / 2];
         for (to, from) in code.iter_mut().zip(hmac::sign(&self.key, drawn).as_ref()) {
@@ -255,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_of_one_identity_have_keys_of_their_own_that_outlive_a_restart_where_one_listens() {
+    fn derived_keys_differ_by_address_and_survive_a_restart() {
         let me = Identity::from_secret([7; 32]).unwrap();
         let at = |listens: Option<&str>| Config { listens: listens.map(|a| a.parse().unwrap()), ..Config::default() };
         let token = |listens, seed, what| {

@@ -1,19 +1,12 @@
-//! What QUIC has under way on one connection, and what waits in it: told by its quic_cc, passed on
-//! to the estimator, and held within the estimator's window.
+//! QUIC's congestion controller, controlled by ATP's estimator.
 //!
-//! The window may fall far headers what is under way: the path is another one, the link is slow all
-//! of a sudden. QUIC then sends nothing but probes of its own, seconds apart, until what is under
-//! way is acknowledged or lost, and neither comes about without something being sent: not even a
-//! PATH_RESPONSE would leave, on which the peer's next word depends. So what is to be answered,
-//! and what is sent for the sake of an answer, has its packet whatever the window is
-//! ([`SendWindow::allow_packets`]): one for each datagram that comes in, one for each probe.
+//! The controller makes no decision. It records packet events for the estimator, since QUIC informs only the
+//! controller, and applies the estimator's window. QUIC's own pacer is effectively disabled: ATP checks the
+//! estimator's gate before each packet of objects, and that gate sends packet pairs, which a pacer would separate.
 //!
-//! The congestion controller that QUIC is given: it decides nothing. It passes on what happens
-//! to packets (a controller is the one place that is told) and lets through what ATP's estimator
-//! allows.
-//!
-//! QUIC's own pacer is opened wide: ATP asks its estimator's gate before each packet of objects,
-//! and that gate wants pairs of packets back to back, which the pacer would part.
+//! The window may fall far below the bytes in flight, after a migration or when the link slows down. QUIC would
+//! then send only probes, seconds apart, and not even a PATH_RESPONSE. So packets that answer or probe are exempt
+//! from the window ([`SendWindow::allow_packets`]): one for each received datagram, one for each probe.
 
 use super::clock::Epoch;
 use crate::estimate::Estimator;
@@ -24,25 +17,24 @@ use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// One connection's send_window.
+/// Window, bytes in flight and pending bytes of a connection.
 pub(crate) struct SendWindow {
     quic_cc: QuicCc,
     packet_events: Vec<PacketEvent>,
-    /// Bytes that wait in QUIC: lost ones to be sent again, and what of the objects' did not fit
-    /// into its packet.
+    /// Bytes that wait in QUIC: retransmissions, and bytes of objects that did not fit their packet.
     pending: u64,
-    /// Bytes in flight by what the quic_cc told.
+    /// Bytes in flight by the recorded events.
     in_flight: u64,
-    /// Packets that may leave whatever the window is.
+    /// Packets exempt from the window.
     allowance: u64,
 }
 
-/// A connection's sizes, in bytes.
+/// Sizes of a connection's datagrams, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DatagramSizes {
-    /// The largest datagram now.
+    /// Largest datagram at present.
     pub(crate) datagram: u64,
-    /// The headers headers QUIC.
+    /// IP and UDP headers.
     pub(crate) headers: u64,
 }
 
@@ -51,8 +43,8 @@ impl SendWindow {
         SendWindow { quic_cc, packet_events: Vec::new(), pending: 0, in_flight: 0, allowance: 0 }
     }
 
-    /// Tells the estimator what QUIC saw happen, and QUIC how much may be in flight. Gives the
-    /// latest departure of what was acknowledged, if anything was.
+    /// Passes the recorded events to the estimator, and its window to QUIC. Returns the latest departure time of an
+    /// acknowledged packet.
     pub(crate) fn absorb(
         &mut self,
         now: Time,
@@ -88,32 +80,30 @@ impl SendWindow {
                 PacketEvent::InFlight(_) => {}
             }
         }
-        // The gate keeps objects within the estimator's window. QUIC's check is stricter than
-        // ours by up to a packet (it wants room for a full one, a probe being small), so it is
-        // given one more.
+        // The gate keeps objects within the estimator's window. QUIC needs room for a full packet to send a small
+        // probe, so its window is one packet larger.
         let allowance = self.in_flight.saturating_add(self.allowance * datagram);
         let window = if self.allowance > 0 { estimator.window().max(allowance) } else { estimator.window() };
         self.quic_cc.set_window(window.saturating_add(datagram));
         newest
     }
 
-    /// At least so many packets may leave next, whatever the window is.
+    /// Exempts at least the next `packets` from the window.
     pub(crate) fn allow_packets(&mut self, packets: u64) {
         self.allowance = self.allowance.max(packets);
     }
 
-    /// So many packets left.
+    /// Records that `packets` were sent.
     pub(crate) fn packets_sent(&mut self, packets: u64) {
         self.allowance = self.allowance.saturating_sub(packets);
     }
 
-    /// No window for anything: QUIC sends only acknowledgements, until it is [told](Self::absorb)
-    /// otherwise.
+    /// Sets the window to 0, so that QUIC sends only acknowledgements until [`absorb`](Self::absorb).
     pub(crate) fn close(&self) {
         self.quic_cc.set_window(0);
     }
 
-    /// So many bytes more wait in QUIC.
+    /// Adds bytes that wait in QUIC.
     pub(crate) fn add_pending(&mut self, bytes: u64) {
         self.pending += bytes;
     }
@@ -129,22 +119,21 @@ impl SendWindow {
     }
 }
 
-/// The rate QUIC's pacer is given, bytes a second: beyond what ATP is for, and a nanosecond a
-/// byte, so that the pacer's waits are never rounded to nothing (it would ask to be called again
-/// at the same instant, for ever).
+/// Rate of QUIC's pacer, in bytes per second: above any ATP rate, and one nanosecond per byte, so that its waits
+/// never round to 0 (it would request a call at the same instant forever).
 const UNPACED: u64 = 1_000_000_000;
 
-/// What happened to one packet.
+/// An event of a packet, with its QUIC bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PacketEvent {
-    /// One that asks for an acknowledgement left; QUIC bytes in it.
+    /// An ack-eliciting packet was sent.
     Sent(u64),
-    /// One was acknowledged: when it left, its bytes.
+    /// The packet sent at this time was acknowledged.
     Acknowledged(Instant, u64),
-    /// One was declared lost; its bytes.
+    /// A packet was declared lost.
     Lost(u64),
-    /// After acknowledgements: the bytes in flight as QUIC counts them. It forgets some packets
-    /// without a word (those of the handshake, those of an old path).
+    /// Bytes in flight by QUIC's count, after acknowledgements. QUIC silently drops some packets (of the handshake,
+    /// of an old path).
     InFlight(u64),
 }
 
@@ -154,24 +143,23 @@ struct State {
     packet_events: Vec<PacketEvent>,
 }
 
-/// One connection's controller; clones share their state, so a path that QUIC replaces (an
-/// address change) keeps it.
+/// A connection's controller. Clones share their state, so that it survives a migration.
 #[derive(Clone, Debug)]
 pub(crate) struct QuicCc(Arc<Mutex<State>>);
 
 impl QuicCc {
-    /// One that lets `window` bytes be in flight.
+    /// Creates a controller with a window of `window` bytes.
     pub(crate) fn new(window: u64) -> QuicCc {
         QuicCc(Arc::new(Mutex::new(State { window, packet_events: Vec::new() })))
     }
 
-    /// Lets `window` bytes be in flight from now on; at least 1.
+    /// Sets the window, at least 1 byte.
     pub(crate) fn set_window(&self, window: u64) {
         self.state().window = window.max(1);
     }
 
-    /// Moves what happened since the last call into `to`. Call it after every call into the
-    /// connection, which bounds the packet_events by what one call can cause.
+    /// Moves the events since the last call to `to`. Called after every call into the connection, which bounds
+    /// their number.
     pub(crate) fn drain(&self, to: &mut Vec<PacketEvent>) {
         to.append(&mut self.state().packet_events);
     }
@@ -181,7 +169,7 @@ impl QuicCc {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it holds the lock; were it otherwise, the state would still do.
+        // Nothing panics while holding the lock; the state would be valid all the same.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -220,7 +208,7 @@ impl Controller for QuicCc {
     }
 
     fn metrics(&self) -> ControllerMetrics {
-        // The struct is not exhaustive, so it cannot be written as an expression.
+        // The struct is non-exhaustive.
         let mut metrics = ControllerMetrics::default();
         metrics.congestion_window = self.window();
         metrics.pacing_rate = Some(UNPACED);
