@@ -110,7 +110,7 @@ pub(crate) fn bad_captures_and_flags() {
     cut.expect(0, &["cut.pcap ends in the middle"]);
     assert!(cut.stdout.contains("\"packets\":2,") && cut.stdout.contains("\"cut_short\":true"), "{cut:?}");
     p.run(&["model", "calibrate", "empty.pcap"]).expect(1, &["empty.pcap", "damaged after packet 0"]);
-    p.run(&["model", "calibrate", "none.pcap"]).expect(1, &["none.pcap", "No such file"]);
+    p.run(&["model", "calibrate", "none.pcap"]).expect(1, &["none.pcap", "no such file"]);
     let fig9 = example("copy89-fig9.toml");
     p.run(&["model", &fig9, "--html", "x", "--xlsx", "./x"]).expect(2, &["./x would be written twice"]);
     assert!(!p.here("x").exists());
