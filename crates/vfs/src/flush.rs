@@ -27,7 +27,7 @@ pub trait Flushing: Any + Send + Sync {
     fn key(&self) -> FlushKey;
 
     /// Whether the flush takes much longer than the changes that it serves, so that waiting for more of them pays.
-    fn is_dear(&self) -> bool;
+    fn is_expensive(&self) -> bool;
 
     /// Puts the changes of this flush and of `others`, which have the same key, on stable storage. Blocks.
     fn run(&self, others: &[&Flush]) -> Result<()>;
@@ -52,8 +52,8 @@ impl Flush {
     }
 
     /// Whether waiting for more changes that can share this flush pays.
-    pub fn is_dear(&self) -> bool {
-        self.0.is_dear()
+    pub fn is_expensive(&self) -> bool {
+        self.0.is_expensive()
     }
 
     /// Runs this flush, also for `others`, which have the same key. Blocks. Afterwards ask each of them for its own

@@ -60,8 +60,8 @@ pub(crate) fn stuck(cred: &Cred, dir: &Attr, object: &Attr) -> bool {
 /// An upper bound of the permission bits of `cred` under any ACL: those that the mode grants some user (its group bits are
 /// the ACL's mask), and root's.
 pub(crate) fn conceivable(cred: &Cred, attr: &Attr) -> u32 {
-    let anybody = (attr.mode >> 6 | attr.mode >> 3 | attr.mode) & 7;
-    anybody | if cred.uid == 0 { granted(cred, attr) } else { 0 }
+    let any_user = (attr.mode >> 6 | attr.mode >> 3 | attr.mode) & 7;
+    any_user | if cred.uid == 0 { granted(cred, attr) } else { 0 }
 }
 
 /// The ACCESS reply for the permission bits `has`. Lookup and delete apply to directories only, execute to other objects

@@ -58,6 +58,22 @@ impl fmt::Debug for FileId {
     }
 }
 
+/// A name in a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NameIn<'a> {
+    /// The directory.
+    pub dir: &'a FileId,
+    /// The name.
+    pub name: &'a [u8],
+}
+
+impl<'a> NameIn<'a> {
+    /// `name` in `dir`.
+    pub fn new(dir: &'a FileId, name: &'a [u8]) -> NameIn<'a> {
+        NameIn { dir, name }
+    }
+}
+
 /// A created object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Made {

@@ -8,7 +8,7 @@ use remora_wire::nfs3::{
 };
 
 use crate::flush::Ledger;
-use crate::types::{Cred, DirEnd, DirEntry, DirQuery, Features, FileId, Made, OFFSET_MAX, Result};
+use crate::types::{Cred, DirEnd, DirEntry, DirQuery, Features, FileId, Made, NameIn, OFFSET_MAX, Result};
 
 /// A file system that can be exported.
 ///
@@ -83,7 +83,7 @@ pub trait Vfs: Send + Sync {
     fn rmdir(&self, cred: &Cred, dir: &FileId, name: &[u8]) -> Result<Wcc>;
 
     /// Renames an object. Replaces a target of the same kind; a target directory must be empty.
-    fn rename(&self, cred: &Cred, from: (&FileId, &[u8]), to: (&FileId, &[u8])) -> Result<RenameDirs>;
+    fn rename(&self, cred: &Cred, from: NameIn<'_>, to: NameIn<'_>) -> Result<RenameDirs>;
 
     /// Creates a hard link to a file.
     fn link(&self, cred: &Cred, id: &FileId, dir: &FileId, name: &[u8]) -> Result<LinkAttrs>;

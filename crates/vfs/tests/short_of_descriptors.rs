@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use remora_vfs::local::{LocalDisk, Options, refused};
+use remora_vfs::local::{LocalDisk, Options, fd_exhaustion};
 use remora_vfs::{Cred, FileId, Result, Vfs};
 use remora_wire::nfs3::{CreateHow, NodeKind, SetAttr, Status};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -37,10 +37,10 @@ fn with_free<T>(free: usize, work: impl FnOnce() -> T) -> T {
 /// One test, because both parts change the limit.
 #[test]
 fn process_at_its_fd_limit_answers_jukebox() {
-    let before = refused();
+    let before = fd_exhaustion();
     live_files_are_not_stale();
-    let after = refused();
-    assert!(after.times > before.times && !after.by_system, "{after:?}");
+    let after = fd_exhaustion();
+    assert!(after.count > before.count && !after.system_wide, "{after:?}");
     what_is_not_opened_is_not_made();
 }
 

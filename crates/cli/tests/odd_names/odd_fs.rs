@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use remora_host::server::{Options, Serving};
 use remora_server::{Access, Config, Export, Exports, Squash, Terms};
-use remora_vfs::{Cred, DirEnd, DirEntry, DirQuery, FileId, Made, MemFs, Result, Vfs};
+use remora_vfs::{Cred, DirEnd, DirEntry, DirQuery, FileId, Made, MemFs, NameIn, Result, Vfs};
 use remora_wire::nfs3::{
     Attr, CreateHow, FsStatOk, LinkAttrs, NfsTime, NodeKind, PathConfOk, RenameDirs, SetAttr, Stable, Status, Wcc,
 };
@@ -196,11 +196,11 @@ impl Vfs for OddFs {
         self.inner.rmdir(cred, &dir, &self.name(&dir, name))
     }
 
-    fn rename(&self, cred: &Cred, from: (&FileId, &[u8]), to: (&FileId, &[u8])) -> Result<RenameDirs> {
-        let dirs = (self.inner(from.0)?, self.inner(to.0)?);
-        let names = (self.name(&dirs.0, from.1), self.name(&dirs.1, to.1));
+    fn rename(&self, cred: &Cred, from: NameIn<'_>, to: NameIn<'_>) -> Result<RenameDirs> {
+        let dirs = (self.inner(from.dir)?, self.inner(to.dir)?);
+        let names = (self.name(&dirs.0, from.name), self.name(&dirs.1, to.name));
         let (id, _) = self.inner.lookup(cred, &dirs.0, &names.0)?;
-        let renamed = self.inner.rename(cred, (&dirs.0, &names.0), (&dirs.1, &names.1))?;
+        let renamed = self.inner.rename(cred, NameIn::new(&dirs.0, &names.0), NameIn::new(&dirs.1, &names.1))?;
         *self.renames.lock().unwrap().entry(id).or_default() += 1;
         if self.forgets_renames { Err(Status::Jukebox) } else { Ok(renamed) }
     }

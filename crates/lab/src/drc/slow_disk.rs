@@ -11,7 +11,7 @@ use bytes::Bytes;
 use remora_base::Time;
 use remora_host::Clock;
 use remora_sim::world::ufs::{Ufs, Volume};
-use remora_vfs::{Cred, DirEnd, DirEntry, DirQuery, FileId, Made, MemFs, Result, Vfs};
+use remora_vfs::{Cred, DirEnd, DirEntry, DirQuery, FileId, Made, MemFs, NameIn, Result, Vfs};
 use remora_wire::nfs3::{
     Attr, CreateHow, Fh, FsStatOk, LinkAttrs, NfsTime, NodeKind, PathConfOk, RenameDirs, SetAttr, Stable, Wcc,
 };
@@ -259,7 +259,7 @@ impl Vfs for SlowDisk {
         self.fs.rmdir(cred, dir, name)
     }
 
-    fn rename(&self, cred: &Cred, from: (&FileId, &[u8]), to: (&FileId, &[u8])) -> Result<RenameDirs> {
+    fn rename(&self, cred: &Cred, from: NameIn<'_>, to: NameIn<'_>) -> Result<RenameDirs> {
         self.fs.rename(cred, from, to)
     }
 

@@ -1,6 +1,6 @@
 //! Procedures that change a directory (RFC 1813, sections 3.3.8 to 3.3.15).
 
-use remora_vfs::{self as vfs, Made};
+use remora_vfs::{self as vfs, Made, NameIn};
 use remora_wire::nfs3::{
     CreateArgs, CreateHow, DirOp, Failed, LinkArgs, LinkAttrs, MadeOk, MkDirArgs, MkNodArgs, NodeKind, RenameArgs,
     RenameDirs, Res, Status, SymLinkArgs, Wcc,
@@ -52,7 +52,9 @@ impl Exec<'_> {
         let (from, to) = (self.object(&a.from.dir), self.object(&a.to.dir));
         let after = |o: &Result<Object, Status>| o.as_ref().map_or(Wcc::NONE, Object::wcc);
         both(&from, &to)
-            .and_then(|(from, to)| from.vfs().rename(&from.cred, (&from.id, &a.from.name), (&to.id, &a.to.name)))
+            .and_then(|(from, to)| {
+                from.vfs().rename(&from.cred, NameIn::new(&from.id, &a.from.name), NameIn::new(&to.id, &a.to.name))
+            })
             .map_err(|status| Failed { status, info: RenameDirs { from: after(&from), to: after(&to) } })
     }
 

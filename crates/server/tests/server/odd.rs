@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use bytes::Bytes;
-use remora_vfs::{Cred, DirEnd, DirEntry, DirQuery, FileId, Made, MemFs, Result, Vfs};
+use remora_vfs::{Cred, DirEnd, DirEntry, DirQuery, FileId, Made, MemFs, NameIn, Result, Vfs};
 use remora_wire::nfs3::{
     Attr, CreateHow, FsStatOk, LinkAttrs, NfsTime, NodeKind, PathConfOk, RenameDirs, SetAttr, Stable, Status, Wcc,
 };
@@ -85,7 +85,7 @@ impl Vfs for Odd {
     fn rmdir(&self, c: &Cred, dir: &FileId, name: &[u8]) -> Result<Wcc> {
         self.fs.rmdir(c, dir, name)
     }
-    fn rename(&self, c: &Cred, from: (&FileId, &[u8]), to: (&FileId, &[u8])) -> Result<RenameDirs> {
+    fn rename(&self, c: &Cred, from: NameIn<'_>, to: NameIn<'_>) -> Result<RenameDirs> {
         self.fs.rename(c, from, to)
     }
     fn link(&self, c: &Cred, id: &FileId, dir: &FileId, name: &[u8]) -> Result<LinkAttrs> {

@@ -62,9 +62,9 @@ pub struct Options {
     pub search_max: usize,
     /// Directories that clients cannot enter and files that they cannot open: the server's own keys. Paths that do not exist or
     /// are not in the export are skipped.
-    pub closed: Vec<PathBuf>,
+    pub protected_paths: Vec<PathBuf>,
     /// Called at each disk failure.
-    pub on_failure: FailureHook,
+    pub failure_hook: FailureHook,
 }
 
 impl Options {
@@ -81,8 +81,8 @@ impl Options {
             exports: 1,
             revalidate_after: Duration::from_secs(1),
             search_max: 5_000_000,
-            closed: Vec::new(),
-            on_failure: FailureHook::default(),
+            protected_paths: Vec::new(),
+            failure_hook: FailureHook::default(),
         }
     }
 }
@@ -153,7 +153,7 @@ impl LocalDisk {
             fsid: stat.attr.fsid,
             overlay,
             generation,
-            protected: ProtectedPaths::find(&options.closed, dir, &root)?,
+            protected: ProtectedPaths::find(&options.protected_paths, dir, &root)?,
             paths: Mutex::new(PathCache::new(stat.key, options.path_cache_max)),
             dirs: DirCache::new(limits.dirs, options.revalidate_after),
             search_limit: SearchLimit::default(),
@@ -174,13 +174,13 @@ impl LocalDisk {
             op_locks: InodeLocks::new(),
             mode_locks: InodeLocks::new(),
             _exported: exported,
-            flushes: Arc::new(FlushContext::new(root, caps, files, options.on_failure, options.verifier)),
+            flushes: Arc::new(FlushContext::new(root, caps, files, options.failure_hook, options.verifier)),
         };
         Ok(LocalDisk { disk: Arc::new(disk), deferral: None })
     }
 
     /// How long file handles are valid, if not as long as their files exist.
-    pub fn handles_end(&self) -> Option<HandleLifetime> {
+    pub fn handle_lifetime(&self) -> Option<HandleLifetime> {
         self.disk.tree.generation.as_ref().and_then(InodeGeneration::handle_lifetime)
     }
 

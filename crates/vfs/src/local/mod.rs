@@ -25,10 +25,7 @@ mod sys;
 #[cfg(test)]
 mod tests;
 
-pub use creds::thread_creds::DedicatedThread as Devoted;
+pub use creds::thread_creds::DedicatedThread;
 pub use disk::{LocalDisk, Options};
-pub use inode::inode_generation::HandleLifetime as HandlesEnd;
-pub use sys::errors::{
-    DiskFailure as Failure, FailureHook as OnFailure, FdExhaustion as Refused, fd_exhaustion as refused,
-    note_fd_exhaustion as note_refused,
-};
+pub use inode::inode_generation::HandleLifetime;
+pub use sys::errors::{DiskFailure, FailureHook, FdExhaustion, fd_exhaustion, note_fd_exhaustion};

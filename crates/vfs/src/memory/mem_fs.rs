@@ -15,7 +15,7 @@ use crate::memory::fault::OpKind;
 use crate::memory::node::{Body, Node};
 use crate::memory::state::{ROOT, State};
 use crate::perm;
-use crate::types::{Cred, DirEnd, DirEntry, DirQuery, FileId, Made, Result};
+use crate::types::{Cred, DirEnd, DirEntry, DirQuery, FileId, Made, NameIn, Result};
 use crate::vfs::Vfs;
 
 /// A file system in memory: see the [module](crate::memory).
@@ -246,7 +246,7 @@ impl Vfs for MemFs {
         self.enter(OpKind::RmDir)?.rmdir(cred, dir, name)
     }
 
-    fn rename(&self, cred: &Cred, from: (&FileId, &[u8]), to: (&FileId, &[u8])) -> Result<RenameDirs> {
+    fn rename(&self, cred: &Cred, from: NameIn<'_>, to: NameIn<'_>) -> Result<RenameDirs> {
         self.enter(OpKind::Rename)?.rename(cred, from, to)
     }
 
@@ -308,7 +308,7 @@ impl Flushing for MemFlush {
         FlushKey { disk: Arc::as_ptr(&self.state) as usize as u64, object: self.number.into(), depth: 0 }
     }
 
-    fn is_dear(&self) -> bool {
+    fn is_expensive(&self) -> bool {
         false
     }
 

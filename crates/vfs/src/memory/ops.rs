@@ -10,7 +10,7 @@ use crate::memory::content::{BLOCK, Content};
 use crate::memory::fault::OpKind;
 use crate::memory::node::{Body, COOKIE_PARENT, COOKIE_SELF, Dir};
 use crate::memory::state::State;
-use crate::types::{Cred, DirEnd, DirEntry, DirQuery, FileId, Made, Result};
+use crate::types::{Cred, DirEnd, DirEntry, DirQuery, FileId, Made, NameIn, Result};
 use crate::{args, perm};
 
 /// A RENAME, by inode numbers.
@@ -127,15 +127,15 @@ impl State {
         })
     }
 
-    pub(crate) fn rename(&mut self, cred: &Cred, from: (&FileId, &[u8]), to: (&FileId, &[u8])) -> Result<RenameDirs> {
-        args::check_old_name(from.1)?;
-        args::check_old_name(to.1)?;
-        let (source, target) = (self.dir_number(from.0)?, self.dir_number(to.0)?);
+    pub(crate) fn rename(&mut self, cred: &Cred, from: NameIn<'_>, to: NameIn<'_>) -> Result<RenameDirs> {
+        args::check_old_name(from.name)?;
+        args::check_old_name(to.name)?;
+        let (source, target) = (self.dir_number(from.dir)?, self.dir_number(to.dir)?);
         let (source_before, target_before) = (self.attr(source)?, self.attr(target)?);
-        let moved = self.child(cred, source, from.1)?.ok_or(Status::NoEnt)?;
-        let replaced = self.child(cred, target, to.1)?;
+        let moved = self.child(cred, source, from.name)?.ok_or(Status::NoEnt)?;
+        let replaced = self.child(cred, target, to.name)?;
         if replaced != Some(moved) {
-            let rename = Rename { source, old_name: from.1, moved, target, new_name: to.1, replaced };
+            let rename = Rename { source, old_name: from.name, moved, target, new_name: to.name, replaced };
             self.check_rename(cred, &rename)?;
             self.do_rename(&rename)?;
         }

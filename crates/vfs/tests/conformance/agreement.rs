@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use remora_vfs::{FileId, MemFs, Result, Vfs};
+use remora_vfs::{FileId, MemFs, NameIn, Result, Vfs};
 use remora_wire::nfs3::{CreateHow, FileType, NodeKind, SetAttr, Status};
 
 use crate::bench::*;
@@ -109,9 +109,9 @@ impl World<'_> {
             Op::SetMode(f, m) => fs.setattr(&me(), &self.id(*f), &mode(*m), None).map(|_| nothing),
             Op::Remove(d, n) => fs.remove(&me(), &self.id(*d), &name(n)).map(|_| nothing),
             Op::RmDir(d, n) => fs.rmdir(&me(), &self.id(*d), &name(n)).map(|_| nothing),
-            Op::Rename(d, n, e, m) => {
-                fs.rename(&me(), (&self.id(*d), &name(n)), (&self.id(*e), &name(m))).map(|_| nothing)
-            }
+            Op::Rename(d, n, e, m) => fs
+                .rename(&me(), NameIn::new(&self.id(*d), &name(n)), NameIn::new(&self.id(*e), &name(m)))
+                .map(|_| nothing),
             Op::Link(f, d, n) => fs.link(&me(), &self.id(*f), &self.id(*d), &name(n)).map(|_| nothing),
             Op::Read(f, offset, count) => {
                 let got = fs.read(&me(), &self.id(*f), u64::from(*offset), *count);

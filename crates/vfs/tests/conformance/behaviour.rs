@@ -1,6 +1,6 @@
 //! Every operation behaves as RFC 1813 says, on both file systems.
 
-use remora_vfs::{FileId, Vfs};
+use remora_vfs::{FileId, NameIn, Vfs};
 use remora_wire::nfs3::{
     ACCESS_DELETE, ACCESS_EXECUTE, ACCESS_LOOKUP, ACCESS_READ, CreateHow, FileType, NfsTime, NodeKind, SetAttr,
     SetTime, Stable, Status,
@@ -90,8 +90,8 @@ fn names_must_be_single_components() {
             assert_eq!(fs.link(&me(), &f, &d, name).unwrap_err(), new);
             assert_eq!(fs.remove(&me(), &d, name).unwrap_err(), old);
             assert_eq!(fs.rmdir(&me(), &d, name).unwrap_err(), old);
-            assert_eq!(fs.rename(&me(), (&d, name), (&d, b"x")).unwrap_err(), old);
-            assert_eq!(fs.rename(&me(), (&d, b"f"), (&d, name)).unwrap_err(), old);
+            assert_eq!(fs.rename(&me(), NameIn::new(&d, name), NameIn::new(&d, b"x")).unwrap_err(), old);
+            assert_eq!(fs.rename(&me(), NameIn::new(&d, b"f"), NameIn::new(&d, name)).unwrap_err(), old);
         }
         let longest = [b'y'; 255];
         assert!(fs.create(&me(), &d, &longest, &CreateHow::Guarded(mode(0o600))).is_ok());
@@ -287,7 +287,7 @@ fn stale_everywhere(fs: &dyn Vfs, id: &FileId) {
     assert_eq!(fs.commit(&me(), id, 0, 0), Err(Status::Stale));
     assert_eq!(fs.create(&me(), id, b"x", &CreateHow::Unchecked(mode(0))), Err(Status::Stale));
     assert_eq!(fs.link(&me(), id, &root, b"x"), Err(Status::Stale));
-    assert_eq!(fs.rename(&me(), (id, b"x"), (&root, b"x")), Err(Status::Stale));
+    assert_eq!(fs.rename(&me(), NameIn::new(id, b"x"), NameIn::new(&root, b"x")), Err(Status::Stale));
     assert_eq!(fs.fsstat(id), Err(Status::Stale));
 }
 
@@ -320,8 +320,8 @@ fn id_survives_rename() {
         let sub = folder(fs, &a, "sub");
         let f = file(fs, &sub, "f");
         write(fs, &f, 0, b"me").unwrap();
-        fs.rename(&me(), (&a, b"sub"), (&b, b"moved")).unwrap();
-        fs.rename(&me(), (&root, b"b"), (&root, b"c")).unwrap();
+        fs.rename(&me(), NameIn::new(&a, b"sub"), NameIn::new(&b, b"moved")).unwrap();
+        fs.rename(&me(), NameIn::new(&root, b"b"), NameIn::new(&root, b"c")).unwrap();
         assert_eq!(read(fs, &f), b"me");
         assert_eq!(find(fs, &b, "moved"), Ok(sub));
         assert_eq!(find(fs, &sub, "f"), Ok(f));
@@ -338,15 +338,19 @@ fn rename_replaces_only_the_same_type() {
         let (d, e) = (folder(fs, &root, "d"), folder(fs, &root, "e"));
         let full = folder(fs, &root, "full");
         let deep = folder(fs, &full, "deep");
-        let rename =
-            |from: &str, to: &str| fs.rename(&me(), (&root, from.as_bytes()), (&root, to.as_bytes())).map(|_| ());
+        let rename = |from: &str, to: &str| {
+            fs.rename(&me(), NameIn::new(&root, from.as_bytes()), NameIn::new(&root, to.as_bytes())).map(|_| ())
+        };
         assert_eq!(rename("none", "x"), Err(Status::NoEnt));
         assert_eq!(rename("f", "d"), Err(Status::IsDir));
         assert_eq!(rename("d", "f"), Err(Status::NotDir));
         assert_eq!(rename("d", "full"), Err(Status::NotEmpty));
-        assert_eq!(fs.rename(&me(), (&root, b"full"), (&deep, b"x")).unwrap_err(), Status::Inval);
-        assert_eq!(fs.rename(&me(), (&full, b"deep"), (&root, b"full")).unwrap_err(), Status::NotEmpty);
-        assert_eq!(fs.rename(&me(), (&f, b"x"), (&root, b"y")).unwrap_err(), Status::NotDir);
+        assert_eq!(fs.rename(&me(), NameIn::new(&root, b"full"), NameIn::new(&deep, b"x")).unwrap_err(), Status::Inval);
+        assert_eq!(
+            fs.rename(&me(), NameIn::new(&full, b"deep"), NameIn::new(&root, b"full")).unwrap_err(),
+            Status::NotEmpty
+        );
+        assert_eq!(fs.rename(&me(), NameIn::new(&f, b"x"), NameIn::new(&root, b"y")).unwrap_err(), Status::NotDir);
         rename("f", "f").unwrap();
         rename("f", "g").unwrap();
         rename("d", "e").unwrap();
@@ -368,7 +372,7 @@ fn link_adds_a_name_of_the_same_file() {
         assert_eq!(fs.link(&me(), &f, &d, b"other").unwrap_err(), Status::Exist);
         assert_eq!(fs.link(&me(), &d, &root, b"loop").unwrap_err(), Status::IsDir);
         assert_eq!(fs.link(&me(), &f, &f, b"x").unwrap_err(), Status::NotDir);
-        fs.rename(&me(), (&root, b"f"), (&d, b"other")).unwrap();
+        fs.rename(&me(), NameIn::new(&root, b"f"), NameIn::new(&d, b"other")).unwrap();
         assert_eq!(names(fs, &root), [".", "..", "d", "f"], "two names of one file: nothing to do");
         fs.remove(&me(), &root, b"f").unwrap();
         write(fs, &f, 0, b"lives").unwrap();

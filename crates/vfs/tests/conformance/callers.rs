@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use remora_vfs::local::{LocalDisk, Options};
-use remora_vfs::{Cred, DirQuery, FileId, MemFs, Vfs};
+use remora_vfs::{Cred, DirQuery, FileId, MemFs, NameIn, Vfs};
 use remora_wire::nfs3::{
     ACCESS_EXTEND, ACCESS_MODIFY, ACCESS_READ, CreateHow, FileType, NfsTime, NodeKind, SetAttr, SetTime, SpecData,
     Stable, Status,
@@ -254,7 +254,11 @@ fn operations_have_their_callers_credentials() {
     assert_eq!(fs.setattr(&bob, &f, &mode(0o666), None), Err(Status::Perm));
     assert_eq!(fs.remove(&bob, &d, b"f"), Err(Status::Access));
     assert_eq!(fs.remove(&eve, &d, b"none"), Err(Status::Access), "names are secret too");
-    assert_eq!(fs.rename(&eve, (&root, b"d"), (&root, b"e")).unwrap_err(), Status::Perm, "sticky");
+    assert_eq!(
+        fs.rename(&eve, NameIn::new(&root, b"d"), NameIn::new(&root, b"e")).unwrap_err(),
+        Status::Perm,
+        "sticky"
+    );
     fs.setattr(&ann, &f, &mode(0o000), None).unwrap();
     assert!(fs.write(&ann, &f, 0, data, Stable::Unstable).is_ok(), "owners may have opened it before");
     assert!(fs.setattr(&ann, &f, &size(0), None).is_ok());

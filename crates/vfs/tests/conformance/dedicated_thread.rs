@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use remora_vfs::local::{Devoted, LocalDisk, Options};
-use remora_vfs::{Cred, DirQuery, FileId, Result, Vfs};
+use remora_vfs::local::{DedicatedThread, LocalDisk, Options};
+use remora_vfs::{Cred, DirQuery, FileId, NameIn, Result, Vfs};
 use remora_wire::nfs3::{Attr, CreateHow, FileType, SetAttr, Stable};
 
 use crate::bench::*;
@@ -149,9 +149,9 @@ impl World {
             }
             Op::Remove(d, n) => fs.remove(who, &self.id(*d), &name(n)).map(|_| said(b"")),
             Op::RmDir(d, n) => fs.rmdir(who, &self.id(*d), &name(n)).map(|_| said(b"")),
-            Op::Rename(d, n, e, m) => {
-                fs.rename(who, (&self.id(*d), &name(n)), (&self.id(*e), &name(m))).map(|_| said(b""))
-            }
+            Op::Rename(d, n, e, m) => fs
+                .rename(who, NameIn::new(&self.id(*d), &name(n)), NameIn::new(&self.id(*e), &name(m)))
+                .map(|_| said(b"")),
             Op::Link(f, d, n) => fs.link(who, &self.id(*f), &self.id(*d), &name(n)).map(|_| said(b"")),
             Op::List(d) => self.list(who, &self.id(*d)),
             Op::Room(o) => fs.fsstat(&self.id(*o)).map(|_| said(b"")),
@@ -186,7 +186,7 @@ fn thread_keeps_creds_until_rest_or_server_work() {
     let look = |who: &Cred| fs.lookup(who, &fs.root(), b".").map(drop);
     look(&ann).unwrap();
     assert!(is_itself(), "not dedicated yet");
-    let dedicated = Devoted::begin();
+    let dedicated = DedicatedThread::begin();
     for who in [&ann, &ann, &bob] {
         look(who).unwrap();
         assert_eq!(now(), who.uid);
@@ -199,7 +199,7 @@ fn thread_keeps_creds_until_rest_or_server_work() {
     fs.tidy();
     assert!(is_itself());
     look(&ann).unwrap();
-    dedicated.rest();
+    dedicated.release();
     assert!(is_itself());
     look(&bob).unwrap();
     drop(dedicated);
@@ -223,7 +223,7 @@ fn answers_alike(ops: &[(usize, Op)], forgetful: bool) -> std::result::Result<()
     let answers: Vec<_> = calls.iter().map(|(who, op)| plain.run(who, op)).collect();
     prop_assert!(is_itself());
     {
-        let _devoted = Devoted::begin();
+        let _devoted = DedicatedThread::begin();
         for ((who, op), expected) in calls.iter().zip(answers) {
             prop_assert_eq!(dedicated.run(who, op), expected, "{:?} by {:?}", op, who);
         }

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use remora_vfs::local::{LocalDisk, Options};
-use remora_vfs::{FileId, Vfs};
+use remora_vfs::{FileId, NameIn, Vfs};
 use remora_wire::nfs3::{SetAttr, Status};
 
 use crate::bench::*;
@@ -55,7 +55,7 @@ fn tree_renamed_too_deep_is_refused_until_it_moves_up() {
     let fs = wary(dir);
     assert!(fs.getattr(&deepest).is_ok() && fs.getattr(&bottom).is_ok());
     let f = file(&fs, &deepest, "f");
-    fs.rename(&me(), (&fs.root(), b"lower"), (&bottom, b"lower")).unwrap();
+    fs.rename(&me(), NameIn::new(&fs.root(), b"lower"), NameIn::new(&bottom, b"lower")).unwrap();
 
     let last = lower[DEPTH_MAX - CHAIN - 1];
     assert_eq!(names(&fs, &last), [".", "..", "d"]);
@@ -73,13 +73,13 @@ fn tree_renamed_too_deep_is_refused_until_it_moves_up() {
     // Only a rename of something above brings objects there.
     folder(&fs, &fs.root(), "new");
     assert_eq!(fs.mkdir(&me(), &last, b"new", &SetAttr::NONE).map(drop), Err(Status::NameTooLong));
-    let moved = fs.rename(&me(), (&fs.root(), b"new"), (&last, b"new"));
+    let moved = fs.rename(&me(), NameIn::new(&fs.root(), b"new"), NameIn::new(&last, b"new"));
     assert_eq!(moved.map(drop), Err(Status::NameTooLong));
     let g = file(&fs, &last, "g");
-    fs.rename(&me(), (&last, b"g"), (&last, b"h")).unwrap();
-    fs.rename(&me(), (&last, b"d"), (&last, b"e")).unwrap();
+    fs.rename(&me(), NameIn::new(&last, b"g"), NameIn::new(&last, b"h")).unwrap();
+    fs.rename(&me(), NameIn::new(&last, b"d"), NameIn::new(&last, b"e")).unwrap();
     assert!(fs.getattr(&g).is_ok());
 
-    fs.rename(&me(), (&bottom, b"lower"), (&fs.root(), b"lower")).unwrap();
+    fs.rename(&me(), NameIn::new(&bottom, b"lower"), NameIn::new(&fs.root(), b"lower")).unwrap();
     assert!(fs.getattr(&deepest).is_ok() && fs.getattr(&f).is_ok());
 }

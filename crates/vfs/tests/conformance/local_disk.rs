@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use remora_vfs::local::{LocalDisk, Options};
-use remora_vfs::{self as vfs, DirQuery, FileId, Flush, Ledger, OFFSET_MAX, Vfs};
+use remora_vfs::{self as vfs, DirQuery, FileId, Flush, Ledger, NameIn, OFFSET_MAX, Vfs};
 use remora_wire::nfs3::{
     ACCESS_DELETE, ACCESS_MODIFY, ACCESS_READ, CreateHow, NfsTime, SetAttr, SetTime, Stable, Status,
 };
@@ -164,7 +164,7 @@ fn full_search_has_its_own_entry_limit() {
         let fs = export(&dir);
         let [from, to] = ["from", "to"].map(|name| folder(&fs, &fs.root(), name));
         let id = file(&fs, &from, "f");
-        fs.rename(&me(), (&from, b"f"), (&to, b"f")).unwrap();
+        fs.rename(&me(), NameIn::new(&from, b"f"), NameIn::new(&to, b"f")).unwrap();
         for dir in [&fs.root(), &from, &to] {
             for i in 0..60 {
                 file(&fs, dir, &i.to_string());
@@ -226,7 +226,7 @@ fn protected_objects_are_inaccessible() {
         [&["state"][..], &["state", "keys"], &["state", "keys", "key"]].map(|path| name(&open, path).unwrap());
     for path in [keys.clone(), elsewhere.path().join("link")] {
         let closed = vec![path.clone(), path.join("key"), dir.path().join("own.key"), dir.path().join("missing")];
-        let fs = LocalDisk::open(dir.path(), Options { closed, ..Options::new([0; 8]) }).unwrap();
+        let fs = LocalDisk::open(dir.path(), Options { protected_paths: closed, ..Options::new([0; 8]) }).unwrap();
         let (root, ok) = (fs.root(), |done: vfs::Result<()>| done.unwrap_err());
         assert_eq!(name(&fs, &["state", "keys"]), Ok(dir_before), "it is seen");
         assert_eq!(name(&fs, &["state", "keys", "key"]), Err(Status::Access));
@@ -242,11 +242,17 @@ fn protected_objects_are_inaccessible() {
         assert_eq!(ok(fs.create(&me(), &root, b"own.key", &how).map(drop)), Status::Access);
         assert_eq!(ok(fs.create(&me(), &dir_before, b"new", &how).map(drop)), Status::Access);
         assert_eq!(ok(fs.remove(&me(), &root, b"own.key").map(drop)), Status::Access);
-        assert_eq!(ok(fs.rename(&me(), (&root, b"file"), (&root, b"own.key")).map(drop)), Status::Access);
-        assert_eq!(ok(fs.rename(&me(), (&state, b"keys"), (&state, b"moved")).map(drop)), Status::Access);
+        assert_eq!(
+            ok(fs.rename(&me(), NameIn::new(&root, b"file"), NameIn::new(&root, b"own.key")).map(drop)),
+            Status::Access
+        );
+        assert_eq!(
+            ok(fs.rename(&me(), NameIn::new(&state, b"keys"), NameIn::new(&state, b"moved")).map(drop)),
+            Status::Access
+        );
         assert_eq!(read(&fs, &find(&fs, &root, "file").unwrap()), b"secret");
         // An export of the protected directory itself shows nothing.
-        let itself = LocalDisk::open(&keys, Options { closed: vec![path], ..Options::new([0; 8]) }).unwrap();
+        let itself = LocalDisk::open(&keys, Options { protected_paths: vec![path], ..Options::new([0; 8]) }).unwrap();
         assert_eq!(find(&itself, &itself.root(), "key"), Err(Status::Access));
     }
 }
@@ -264,19 +270,28 @@ fn path_to_protected_object_keeps_its_names() {
     for path in ["first/keys", "first/keys/key", "first/keys/missing"] {
         // By two paths, one of them from outside.
         for path in [top.join(path), outside.path().join("export").join(path)] {
-            let fs = LocalDisk::open(top, Options { closed: vec![path.clone()], ..Options::new([0; 8]) }).unwrap();
+            let fs =
+                LocalDisk::open(top, Options { protected_paths: vec![path.clone()], ..Options::new([0; 8]) }).unwrap();
             let root = fs.root();
             let home = find(&fs, &root, "home").unwrap();
             for (dir, name) in [(&root, "home"), (&root, "first"), (&root, "second"), (&home, "state")] {
                 let name = name.as_bytes();
                 let what = format!("{} {}", path.display(), name.escape_ascii());
-                assert_eq!(fs.rename(&me(), (dir, name), (&root, b"moved")).err(), Some(Status::Access), "{what}");
-                assert_eq!(fs.rename(&me(), (&root, b"other"), (dir, name)).err(), Some(Status::Access), "{what}");
+                assert_eq!(
+                    fs.rename(&me(), NameIn::new(dir, name), NameIn::new(&root, b"moved")).err(),
+                    Some(Status::Access),
+                    "{what}"
+                );
+                assert_eq!(
+                    fs.rename(&me(), NameIn::new(&root, b"other"), NameIn::new(dir, name)).err(),
+                    Some(Status::Access),
+                    "{what}"
+                );
                 assert_eq!(fs.remove(&me(), dir, name).err(), Some(Status::Access), "{what}");
                 assert_eq!(fs.rmdir(&me(), dir, name).err(), Some(Status::Access), "{what}");
             }
-            fs.rename(&me(), (&root, b"other"), (&root, b"others")).unwrap();
-            fs.rename(&me(), (&root, b"others"), (&root, b"other")).unwrap();
+            fs.rename(&me(), NameIn::new(&root, b"other"), NameIn::new(&root, b"others")).unwrap();
+            fs.rename(&me(), NameIn::new(&root, b"others"), NameIn::new(&root, b"other")).unwrap();
             let beside = folder(&fs, &home, "beside");
             file(&fs, &beside, "f");
             fs.remove(&me(), &beside, b"f").unwrap();
@@ -465,7 +480,7 @@ fn flush_keys_tell_which_changes_share_a_flush() {
     );
 
     file(&fs, &d, "n");
-    let rename = deferred_flushes(&fs, |fs| fs.rename(&me, (&d, b"n"), (&root, b"n")).unwrap());
+    let rename = deferred_flushes(&fs, |fs| fs.rename(&me, NameIn::new(&d, b"n"), NameIn::new(&root, b"n")).unwrap());
     assert_eq!(rename.len(), 2);
     assert_eq!(rename[0].key(), remove(root, "g")[0].key(), "the new name first");
     for flush in one.iter().chain(&rename) {
@@ -488,7 +503,7 @@ fn read_only_export_rejects_every_change() {
         fs.symlink(&me(), &root, b"g", &SetAttr::NONE, b"t").map(drop),
         fs.remove(&me(), &root, b"f").map(drop),
         fs.rmdir(&me(), &root, b"f").map(drop),
-        fs.rename(&me(), (&root, b"f"), (&root, b"g")).map(drop),
+        fs.rename(&me(), NameIn::new(&root, b"f"), NameIn::new(&root, b"g")).map(drop),
         fs.link(&me(), &id, &root, b"g").map(drop),
     ];
     assert!(changes.iter().all(|c| *c == Err(Status::RoFs)), "{changes:?}");
@@ -546,10 +561,10 @@ fn concurrent_renames_in_one_directory_succeed() {
                     for i in 0..40 {
                         let (a, b) = (format!("{t}.{i}"), format!("{t}.{i}.moved"));
                         let f = file(fs, &root, &a);
-                        fs.rename(&me(), (&root, a.as_bytes()), (&root, b.as_bytes())).unwrap();
+                        fs.rename(&me(), NameIn::new(&root, a.as_bytes()), NameIn::new(&root, b.as_bytes())).unwrap();
                         write(fs, &f, 0, a.as_bytes()).unwrap();
                         // All threads rename onto the same name, too.
-                        fs.rename(&me(), (&root, b.as_bytes()), (&root, b"shared")).unwrap();
+                        fs.rename(&me(), NameIn::new(&root, b.as_bytes()), NameIn::new(&root, b"shared")).unwrap();
                     }
                 })
             })

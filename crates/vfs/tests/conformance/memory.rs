@@ -2,7 +2,7 @@
 
 use remora_base::Time;
 use remora_vfs::memory::{MemFs, OpKind};
-use remora_vfs::{Cred, Vfs};
+use remora_vfs::{Cred, NameIn, Vfs};
 use remora_wire::nfs3::{CreateHow, NodeKind, SetAttr, SpecData, Stable, Status};
 
 use crate::bench::*;
@@ -45,7 +45,7 @@ fn names_and_sizes_survive_a_crash() {
     let f = file(&fs, &fs.root(), "f");
     write(&fs, &f, 0, b"volatile").unwrap();
     fs.setattr(&me(), &f, &size(3), None).unwrap();
-    fs.rename(&me(), (&fs.root(), b"f"), (&fs.root(), b"g")).unwrap();
+    fs.rename(&me(), NameIn::new(&fs.root(), b"f"), NameIn::new(&fs.root(), b"g")).unwrap();
     fs.crash();
     assert_eq!(find(&fs, &fs.root(), "g"), Ok(f));
     assert_eq!(read(&fs, &f), b"\0\0\0");
@@ -168,7 +168,11 @@ fn mode_bits_apply_to_all_but_root() {
     assert_eq!(fs.setattr(&ann, &f, &give, None), Err(Status::Perm));
     assert!(fs.setattr(&me(), &f, &give, None).is_ok());
     fs.setattr(&me(), &root, &mode(0o1777), None).unwrap();
-    assert_eq!(fs.rename(&bob, (&root, b"d"), (&root, b"e")).unwrap_err(), Status::Perm, "sticky");
+    assert_eq!(
+        fs.rename(&bob, NameIn::new(&root, b"d"), NameIn::new(&root, b"e")).unwrap_err(),
+        Status::Perm,
+        "sticky"
+    );
     let device = |minor| NodeKind::Char(mode(0o600), SpecData { major: 0, minor });
     assert!(fs.mknod(&bob, &root, b"whiteout", &device(0)).is_ok(), "which is no device");
     assert_eq!(fs.mknod(&bob, &root, b"device", &device(1)).unwrap_err(), Status::Perm);

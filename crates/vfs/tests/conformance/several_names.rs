@@ -1,7 +1,7 @@
 //! Files with several names on the local disk: after the removal of one, the handle is valid without a search.
 
 use remora_vfs::local::{LocalDisk, Options};
-use remora_vfs::{FileId, Vfs};
+use remora_vfs::{FileId, NameIn, Vfs};
 use remora_wire::nfs3::Status;
 
 use crate::bench::*;
@@ -96,19 +96,19 @@ fn handle_survives_replacement_of_one_name() {
     let w = World::new();
     let f = w.linked();
     file(&w.fs, &w.a, "new");
-    w.fs.rename(&me(), (&w.a, b"new"), (&w.a, b"f")).unwrap();
+    w.fs.rename(&me(), NameIn::new(&w.a, b"new"), NameIn::new(&w.a, b"f")).unwrap();
     assert_eq!(w.links(&f), Ok(1));
 }
 
 #[test]
 fn handle_survives_rename_and_removal() {
     let w = World::new();
-    for (stays, goes) in [("f", "g"), ("g", "f")] {
+    for (stays, removed) in [("f", "g"), ("g", "f")] {
         let f = w.linked();
         let home = |name| if name == "f" { &w.a } else { &w.b };
-        w.fs.rename(&me(), (home(stays), stays.as_bytes()), (&w.fs.root(), b"moved")).unwrap();
-        w.remove(home(goes), goes);
-        assert_eq!(w.links(&f), Ok(1), "{goes} went");
+        w.fs.rename(&me(), NameIn::new(home(stays), stays.as_bytes()), NameIn::new(&w.fs.root(), b"moved")).unwrap();
+        w.remove(home(removed), removed);
+        assert_eq!(w.links(&f), Ok(1), "after {removed} was removed");
         w.remove(&w.fs.root(), "moved");
     }
 }
@@ -117,7 +117,7 @@ fn handle_survives_rename_and_removal() {
 fn handle_survives_rename_of_its_directory() {
     let w = World::new();
     let f = w.linked();
-    w.fs.rename(&me(), (&w.fs.root(), b"b"), (&w.a, b"c")).unwrap();
+    w.fs.rename(&me(), NameIn::new(&w.fs.root(), b"b"), NameIn::new(&w.a, b"c")).unwrap();
     w.remove(&w.a, "f");
     assert_eq!(w.links(&f), Ok(1));
 }

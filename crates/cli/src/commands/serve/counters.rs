@@ -21,7 +21,7 @@ pub(super) struct Counters {
 impl Counters {
     /// Those of `numbers`, and of the disks and files.
     pub(super) fn of(numbers: &Snapshot, failures: &Failures) -> Counters {
-        let disks = [("flushes_failed", failures.count()), ("open_refused", remora_vfs::local::refused().times)];
+        let disks = [("flushes_failed", failures.count()), ("open_refused", remora_vfs::local::fd_exhaustion().count)];
         Counters { counters: numbers.named().into_iter().chain(disks).collect() }
     }
 }

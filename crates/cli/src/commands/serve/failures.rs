@@ -6,7 +6,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use remora_vfs::local::{Failure, OnFailure};
+use remora_vfs::local::{DiskFailure, FailureHook};
 
 use crate::exit::{Error, Result, io_text};
 use crate::out;
@@ -40,16 +40,16 @@ impl Failures {
     }
 
     /// Hears of those of the export of `dir`.
-    pub(super) fn of(self: &Arc<Failures>, dir: &Path) -> OnFailure {
+    pub(super) fn of(self: &Arc<Failures>, dir: &Path) -> FailureHook {
         let (failures, dir) = (self.clone(), out::shown(dir.as_os_str().as_encoded_bytes()));
         let [flushes, looks] = [(); 2].map(|()| Mutex::<Told>::default());
-        OnFailure::call(move |what| {
+        FailureHook::call(move |what| {
             let told = match what {
-                Failure::Flush(_) => {
+                DiskFailure::Flush(_) => {
                     failures.count.fetch_add(1, Relaxed);
                     &flushes
                 }
-                Failure::Look => &looks,
+                DiskFailure::Look => &looks,
             };
             if let Some(unsaid) = told.lock().unwrap_or_else(PoisonError::into_inner).due(Instant::now()) {
                 let _ = failures.lines.try_send(line(&dir, &what, unsaid));
@@ -77,13 +77,13 @@ impl Told {
     }
 }
 
-fn line(dir: &str, what: &Failure, unsaid: u64) -> String {
+fn line(dir: &str, what: &DiskFailure, unsaid: u64) -> String {
     let more = if unsaid > 0 { format!(" (and {unsaid} more since this was said last)") } else { String::new() };
     let (failed, told) = match what {
-        Failure::Flush(why) => {
+        DiskFailure::Flush(why) => {
             (format!("a flush failed: {}", io_text(why)), "clients are told to send again what is not on the disk")
         }
-        Failure::Look => ("the file system failed".to_owned(), "who asked is told of an input/output error"),
+        DiskFailure::Look => ("the file system failed".to_owned(), "who asked is told of an input/output error"),
     };
     format!("remora: serve: {dir}: {failed}{more}; {told}")
 }
@@ -100,12 +100,12 @@ mod tests {
         for (secs, due) in [(0, Some(0)), (0, None), (59, None), (60, Some(2)), (61, None), (500, Some(1))] {
             assert_eq!(told.due(start + Duration::from_secs(secs)), due, "after {secs} s");
         }
-        let flush = Failure::Flush(io::Error::from_raw_os_error(5));
+        let flush = DiskFailure::Flush(io::Error::from_raw_os_error(5));
         let once = "remora: serve: /data: a flush failed: input/output error; clients are told to send again what is \
                     not on the disk";
         assert_eq!(line("/data", &flush, 0), once);
         assert!(line("/data", &flush, 2).contains("error (and 2 more since this was said last);"));
         let look = "remora: serve: /data: the file system failed; who asked is told of an input/output error";
-        assert_eq!(line("/data", &Failure::Look, 0), look);
+        assert_eq!(line("/data", &DiskFailure::Look, 0), look);
     }
 }

@@ -58,8 +58,8 @@ pub(super) fn open(mut plan: Plan, keys: &Keys, before: Option<&Loaded>) -> Resu
             // Only root can act as somebody else.
             honour_credentials: rustix::process::geteuid().is_root(),
             exports: count,
-            closed: keys.closed.clone(),
-            on_failure: failures.of(&share.dir),
+            protected_paths: keys.closed.clone(),
+            failure_hook: failures.of(&share.dir),
             ..local::Options::new(random().map_err(|e| io::Error::other(e.to_string()))?)
         })
     };
@@ -74,7 +74,7 @@ pub(super) fn open(mut plan: Plan, keys: &Keys, before: Option<&Loaded>) -> Resu
     })?;
     let ends = plan.shares.iter().zip(&disks);
     plan.notes
-        .extend(ends.filter_map(|(share, opened)| Some(notes::of_handles(&share.dir, opened.disk.handles_end()?))));
+        .extend(ends.filter_map(|(share, opened)| Some(notes::of_handles(&share.dir, opened.disk.handle_lifetime()?))));
     let export = |(share, opened): (&Share, &Opened)| Export {
         names: share.names.clone(),
         unlisted: share.unlisted.clone(),

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use remora_server::Squash;
-use remora_vfs::local::HandlesEnd;
+use remora_vfs::local::HandleLifetime;
 
 use super::share::{Share, shown};
 
@@ -79,11 +79,11 @@ struct Placed<'a> {
 }
 
 /// That clients' handles of what is in `dir` go stale while it is there.
-pub(super) fn of_handles(dir: &Path, end: HandlesEnd) -> String {
+pub(super) fn of_handles(dir: &Path, end: HandleLifetime) -> String {
     let dir = shown(dir);
     let until = match end {
-        HandlesEnd::WithMount => "it is mounted anew",
-        HandlesEnd::WithServer => "the server is started again",
+        HandleLifetime::UntilUnmount => "it is mounted anew",
+        HandleLifetime::UntilServerExit => "the server is started again",
     };
     format!("{dir}: handles of what is in it go stale when {until}: its inode numbers may mean other files then")
 }

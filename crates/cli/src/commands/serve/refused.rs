@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use remora_vfs::local::{Refused, refused};
+use remora_vfs::local::{FdExhaustion, fd_exhaustion};
 use rustix::process::{Resource, getrlimit};
 use tokio::time::{Instant, interval};
 
@@ -20,8 +20,8 @@ pub(super) fn tell(voice: Voice) {
         let (mut look, mut told) = (interval(LOOK), Told::default());
         loop {
             let now = look.tick().await;
-            if let Some(times) = told.due(now, refused().times) {
-                voice.say(line(times, refused(), getrlimit(Resource::Nofile).current));
+            if let Some(times) = told.due(now, fd_exhaustion().count) {
+                voice.say(line(times, fd_exhaustion(), getrlimit(Resource::Nofile).current));
             }
         }
     });
@@ -45,8 +45,8 @@ impl Told {
     }
 }
 
-fn line(times: u64, what: Refused, limit: Option<u64>) -> String {
-    let (whose, todo) = match what.by_system {
+fn line(times: u64, what: FdExhaustion, limit: Option<u64>) -> String {
+    let (whose, todo) = match what.system_wide {
         true => ("on this machine (ENFILE)".to_owned(), "raise the system's limit, sysctl fs.file-max"),
         false => {
             let limit = limit.map_or("its limit".to_owned(), |limit| limit.to_string());
@@ -76,11 +76,11 @@ mod tests {
 
     #[test]
     fn it_says_whose_limit_it_is_and_what_to_do() {
-        let ours = line(2, Refused { times: 9, by_system: false }, Some(64));
+        let ours = line(2, FdExhaustion { count: 9, system_wide: false }, Some(64));
         let once = "remora: serve: no more files may be open in this process (EMFILE; it may have 64), 2 times: \
                     clients are made to wait; raise LimitNOFILE= or ulimit -Hn, and restart it";
         assert_eq!(ours, once);
-        let theirs = line(1, Refused { times: 9, by_system: true }, Some(64));
+        let theirs = line(1, FdExhaustion { count: 9, system_wide: true }, Some(64));
         assert!(theirs.contains("(ENFILE), once: clients") && theirs.contains("fs.file-max"), "{theirs}");
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use remora_server::{Answer, Execute, Job, Started, Ticket, Unflushed};
-use remora_vfs::local::Devoted;
+use remora_vfs::local::DedicatedThread;
 use remora_vfs::{Flush, FlushKey};
 use remora_wire::nfs3::Status;
 
@@ -118,7 +118,7 @@ pub(super) struct Worker {
 impl Worker {
     /// Works until `may_stay` returns false between two assignments, or nothing has come for `patience`.
     pub(super) fn work_while(&self, patience: Duration, may_stay: impl Fn() -> bool) {
-        let credentials = Devoted::begin();
+        let credentials = DedicatedThread::begin();
         let jobs = &self.queue.jobs;
         let next = || {
             jobs.next(CREDENTIALS_FOR).or_else(|| {
@@ -179,7 +179,7 @@ impl Worker {
 
     /// Flushes for all jobs that have joined by now.
     fn flush(&self, key: FlushKey, batch: &mut Batch) {
-        let patience = |job: &Unfinished| if job.unflushed.flush().is_dear() { GROUP_FOR } else { Duration::ZERO };
+        let patience = |job: &Unfinished| if job.unflushed.flush().is_expensive() { GROUP_FOR } else { Duration::ZERO };
         let group = self.queue.jobs.take_group(key, patience);
         let result = group.split_first().map_or(Ok(()), |(first, others)| {
             let others: Vec<&Flush> = others.iter().map(|job| job.unflushed.flush()).collect();
@@ -224,7 +224,7 @@ struct Batch {
 
 impl Batch {
     fn is_due(&self, waited: Duration) -> bool {
-        let is_expensive = self.unflushed.first().is_some_and(|job| job.unflushed.flush().is_dear());
+        let is_expensive = self.unflushed.first().is_some_and(|job| job.unflushed.flush().is_expensive());
         is_due(self.done.len(), self.unflushed.len(), is_expensive, waited)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use remora_server::Programs;
-use remora_vfs::local::note_refused;
+use remora_vfs::local::note_fd_exhaustion;
 use tokio::net::{TcpListener, TcpStream};
 use tracing::debug;
 
@@ -27,7 +27,7 @@ pub(crate) async fn run(context: Arc<NetContext>, listener: TcpListener, program
             Ok((stream, addr)) => serve(&context, stream, addr, programs),
             Err(e) => {
                 context.counters.accept_errors.count();
-                note_refused(e.raw_os_error().unwrap_or_default());
+                note_fd_exhaustion(e.raw_os_error().unwrap_or_default());
                 // A client that left the backlog is no reason for a pause.
                 if e.kind() != io::ErrorKind::ConnectionAborted {
                     context.evict_idle();

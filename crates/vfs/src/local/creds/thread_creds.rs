@@ -139,7 +139,7 @@ impl DedicatedThread {
     }
 
     /// Restores the thread's own credentials while it is idle.
-    pub fn rest(&self) {
+    pub fn release(&self) {
         restore();
     }
 }

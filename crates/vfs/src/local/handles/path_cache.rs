@@ -168,7 +168,7 @@ impl PathCache {
             each(at, entry);
             at = entry.name.parent;
             depth += 1;
-            // Somebody else rename one into the other: what is known of them is of different times.
+            // A cycle: the cached names are of different times, because another program moved directories.
             if at == mark {
                 return Err(Errno::NOENT);
             }

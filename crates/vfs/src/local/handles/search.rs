@@ -25,7 +25,7 @@ use crate::types::Result;
 /// How often the tree is walked if directories change meanwhile. A walk misses an object that moves from a directory that it has
 /// not examined yet to one that it has.
 const WALKS_MAX: usize = 3;
-/// Walks of so many entries may run concurrently: they take a tenth of a second.
+/// Walks of at most this many entries run concurrently: they take a tenth of a second.
 const CONCURRENT_MAX: usize = 200_000;
 
 /// What a search looks for.

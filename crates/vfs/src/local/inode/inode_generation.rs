@@ -28,9 +28,9 @@ pub(crate) struct InodeGeneration {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HandleLifetime {
     /// Until the file system is unmounted.
-    WithMount,
+    UntilUnmount,
     /// Until the server exits: this kernel does not distinguish one mount from the next.
-    WithServer,
+    UntilServerExit,
 }
 
 impl InodeGeneration {
@@ -41,8 +41,8 @@ impl InodeGeneration {
             return None;
         }
         let (generation, lifetime) = match mount_hash(dir) {
-            Some(mount) => (mount, HandleLifetime::WithMount),
-            None => (u64::from_be_bytes(start), HandleLifetime::WithServer),
+            Some(mount) => (mount, HandleLifetime::UntilUnmount),
+            None => (u64::from_be_bytes(start), HandleLifetime::UntilServerExit),
         };
         let lifetime = (root.key.birth_ns == 0).then_some(lifetime);
         Some(InodeGeneration { root_ino: root.key.ino, generation: generation.max(1), lifetime })

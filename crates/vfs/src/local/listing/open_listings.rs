@@ -133,10 +133,10 @@ mod tests {
         assert!(is_mine(first) && !is_mine(second) && !is_mine(NO_VERIFIER), "it is not the latest");
         assert!(is_mine(first));
         listings.keep(other, &you, open());
-        assert!(is_mine(first) && listings.find(second, key, &me).is_none(), "which was used longest ago");
+        assert!(is_mine(first) && listings.find(second, key, &me).is_none(), "the least recently used one");
         listings.close_idle();
         listings.close_removed();
-        assert!(is_mine(first), "it was used just now, and is there");
+        assert!(is_mine(first), "it is in use");
         listings.close(other);
         assert!(is_mine(first));
         listings.close(key);

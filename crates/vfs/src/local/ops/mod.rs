@@ -29,7 +29,7 @@ use crate::local::inode::inode_reuse::InodeReuseGuard;
 use crate::local::listing::open_listings::OpenListings;
 use crate::local::sync::dirty_files::DIRTY_IDLE_MAX;
 use crate::local::sys::errors::OrStatus;
-use crate::types::{Cred, DirEnd, DirEntry, DirQuery, Features, FileId, Made, OFFSET_MAX, Result};
+use crate::types::{Cred, DirEnd, DirEntry, DirQuery, Features, FileId, Made, NameIn, OFFSET_MAX, Result};
 use crate::vfs::Vfs;
 
 impl LocalDisk {
@@ -133,7 +133,7 @@ impl Vfs for LocalDisk {
         self.as_server().do_remove(cred, dir, name, AtFlags::REMOVEDIR)
     }
 
-    fn rename(&self, cred: &Cred, from: (&FileId, &[u8]), to: (&FileId, &[u8])) -> Result<RenameDirs> {
+    fn rename(&self, cred: &Cred, from: NameIn<'_>, to: NameIn<'_>) -> Result<RenameDirs> {
         self.as_server().do_rename(cred, from, to)
     }
 

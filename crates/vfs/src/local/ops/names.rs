@@ -13,7 +13,7 @@ use crate::local::inode::stat;
 use crate::local::ops::attrs::wcc;
 use crate::local::sys::errors::OrStatus;
 use crate::local::sys::syscalls::{renameat, unlinkat};
-use crate::types::{Cred, FileId, Result};
+use crate::types::{Cred, FileId, NameIn, Result};
 
 /// How often an operation is retried if other programs interfere.
 pub(crate) const TRIES_MAX: usize = 16;
@@ -69,13 +69,13 @@ impl LocalDisk {
         Ok(wcc)
     }
 
-    pub(crate) fn do_rename(&self, cred: &Cred, from: (&FileId, &[u8]), to: (&FileId, &[u8])) -> Result<RenameDirs> {
+    pub(crate) fn do_rename(&self, cred: &Cred, from: NameIn<'_>, to: NameIn<'_>) -> Result<RenameDirs> {
         self.begin_change()?;
-        args::check_old_name(from.1)?;
-        args::check_old_name(to.1)?;
+        args::check_old_name(from.name)?;
+        args::check_old_name(to.name)?;
         let tree = &self.disk.tree;
-        let (source, target) = (tree.dir(from.0)?, tree.dir(to.0)?);
-        let (from, to) = (NameAt { dir: &source, name: from.1 }, NameAt { dir: &target, name: to.1 });
+        let (source, target) = (tree.dir(from.dir)?, tree.dir(to.dir)?);
+        let (from, to) = (NameAt { dir: &source, name: from.name }, NameAt { dir: &target, name: to.name });
         let (moved, replaced, is_same, dirs) = {
             let (_locks, mut objects) = self.lock_children(cred, &[from, to])?;
             let before = (source.attr()?, target.attr()?);

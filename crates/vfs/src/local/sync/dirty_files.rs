@@ -247,13 +247,13 @@ mod tests {
         let write = |key| assert!(dirty.mark_dirty(key, &open()).is_none());
         write(A);
         write(B);
-        assert!(dirty.begin_idle_flush(hour).is_none(), "both were written to just now");
+        assert!(dirty.begin_idle_flush(hour).is_none(), "both were written just now");
         dirty.lock().unflushed.values_mut().for_each(|unflushed| unflushed.written_at -= hour);
         write(A);
         let set = dirty.begin_idle_flush(hour).unwrap();
         assert_eq!((set.key, owing(&dirty)), (B, (2, 1)));
         write(B);
-        assert!(dirty.begin_idle_flush(hour).is_none(), "A was written to, and B again while it is flushed");
+        assert!(dirty.begin_idle_flush(hour).is_none(), "A was written, and B again during its flush");
         dirty.end_flush(set);
         let others = [dirty.begin_idle_flush(Duration::ZERO), dirty.begin_idle_flush(Duration::ZERO)];
         assert_eq!(others.each_ref().map(|other| other.as_ref().unwrap().key), [A, B]);

@@ -252,7 +252,7 @@ impl Flushing for LocalFlush {
     }
 
     /// Changes of names are small. Writing data mostly takes as long as flushing it.
-    fn is_dear(&self) -> bool {
+    fn is_expensive(&self) -> bool {
         !matches!(self.target, FlushTarget::Data { .. })
     }
 

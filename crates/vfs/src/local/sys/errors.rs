@@ -61,9 +61,9 @@ static EXHAUSTED_ERRNO: AtomicI32 = AtomicI32::new(0);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FdExhaustion {
     /// Refusals since the process started.
-    pub times: u64,
+    pub count: u64,
     /// Whether the last refusal was the system's limit (ENFILE), not the process's (EMFILE).
-    pub by_system: bool,
+    pub system_wide: bool,
 }
 
 /// Counts a failed system call if `errno` is EMFILE or ENFILE.
@@ -76,8 +76,8 @@ pub fn note_fd_exhaustion(errno: i32) {
 
 /// The refusals of this process so far.
 pub fn fd_exhaustion() -> FdExhaustion {
-    let by_system = EXHAUSTED_ERRNO.load(Relaxed) == Errno::NFILE.raw_os_error();
-    FdExhaustion { times: EXHAUSTED_COUNT.load(Relaxed), by_system }
+    let system_wide = EXHAUSTED_ERRNO.load(Relaxed) == Errno::NFILE.raw_os_error();
+    FdExhaustion { count: EXHAUSTED_COUNT.load(Relaxed), system_wide }
 }
 
 /// What a disk failed to do.

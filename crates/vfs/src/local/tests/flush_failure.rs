@@ -13,7 +13,7 @@ use crate::local::handles::file_id;
 use crate::local::sys::errors::{DiskFailure, FailureHook};
 use crate::local::sys::syscalls::{fail_next, fail_next_with, flushes, lose};
 use crate::local::{LocalDisk, Options};
-use crate::{Cred, FileId, Flush, Ledger, Vfs};
+use crate::{Cred, FileId, Flush, Ledger, NameIn, Vfs};
 
 const DATA: Bytes = Bytes::from_static(b"data");
 
@@ -59,7 +59,7 @@ fn stable_operation_reports_a_failed_flush() {
         ("SETATTR", |d, f| d.setattr(&me(), f, &SetAttr { mode: Some(0o600), ..SetAttr::NONE }, None).map(drop)),
         ("CREATE", |d, _| d.create(&me(), &d.root(), b"new", &CreateHow::Guarded(SetAttr::NONE)).map(drop)),
         ("MKDIR", |d, _| d.mkdir(&me(), &d.root(), b"dir", &SetAttr::NONE).map(drop)),
-        ("RENAME", |d, _| d.rename(&me(), (&d.root(), b"b"), (&d.root(), b"c")).map(drop)),
+        ("RENAME", |d, _| d.rename(&me(), NameIn::new(&d.root(), b"b"), NameIn::new(&d.root(), b"c")).map(drop)),
     ];
     for (name, operation) in operations {
         let (_dir, disk, [a, _]) = disk();
@@ -81,7 +81,7 @@ fn failure_hook_gets_each_failure_with_its_error() {
         let DiskFailure::Flush(error) = what else { panic!("{what:?}") };
         hear.send(error.raw_os_error()).unwrap();
     });
-    let disk = LocalDisk::open(dir.path(), Options { on_failure: failure_hook, ..Options::new([1; 8]) }).unwrap();
+    let disk = LocalDisk::open(dir.path(), Options { failure_hook, ..Options::new([1; 8]) }).unwrap();
     let made = disk.create(&me(), &disk.root(), b"a", &CreateHow::Guarded(SetAttr::NONE)).unwrap();
     assert!(heard.try_recv().is_err());
     for error in [Errno::IO, Errno::NOSPC] {

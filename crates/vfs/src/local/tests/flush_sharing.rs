@@ -14,7 +14,7 @@ use crate::local::handles::file_id;
 use crate::local::inode::fs_caps::FsCaps;
 use crate::local::sync::flush::{DEPTH_ALL, separate_flushes};
 use crate::local::{LocalDisk, Options};
-use crate::{FileId, Flush, Ledger, Vfs};
+use crate::{FileId, Flush, Ledger, NameIn, Vfs};
 
 #[test]
 fn names_and_attributes_share_a_flush_without_a_journal() {
@@ -76,7 +76,7 @@ fn few_waiting_names_are_flushed_separately() {
     remove(&a, "5");
     assert_eq!(separate(), (2, true), "one file, and names of its directory");
     for name in &names[6..] {
-        view.rename(&me(), (&a, name.as_bytes()), (&b, name.as_bytes())).unwrap();
+        view.rename(&me(), NameIn::new(&a, name.as_bytes()), NameIn::new(&b, name.as_bytes())).unwrap();
     }
     assert_eq!(separate(), (2, true), "names of two directories");
     make(&a, "one");
@@ -153,20 +153,20 @@ fn unopenable_object_is_flushed_with_the_file_system() {
     let ledger = Arc::<Ledger>::default();
     let view = disk.deferring(&ledger).unwrap();
     let root = disk.root();
-    let dirty = || {
+    let flushes_all = || {
         let due = ledger.take();
         due.iter().for_each(|flush| assert_eq!(flush.verdict(flush.run(&[])), Ok(())));
         due.iter().any(|flush| flush.key().depth == DEPTH_ALL)
     };
     let link = view.symlink(&me(), &root, b"link", &SetAttr::NONE, b"a").unwrap();
     let at_once = disk.disk.caps().has_journal;
-    assert_eq!(dirty(), !at_once, "a symbolic link");
+    assert_eq!(flushes_all(), !at_once, "a symbolic link");
     view.mknod(&me(), &root, b"pipe", &NodeKind::Fifo(SetAttr::NONE)).unwrap();
-    assert_eq!(dirty(), !at_once, "a pipe");
+    assert_eq!(flushes_all(), !at_once, "a pipe");
     view.link(&me(), &link.id, &root, b"another").unwrap();
-    assert_eq!(dirty(), !at_once, "its number of names");
+    assert_eq!(flushes_all(), !at_once, "its link count");
     view.remove(&me(), &root, b"another").unwrap();
-    assert!(!dirty(), "a name that is gone leads nowhere");
+    assert!(!flushes_all(), "a removed name needs no object");
 }
 
 /// syncfs(2) would leave something of each of these off the disk.

@@ -13,7 +13,7 @@ use crate::local::handles::file_id;
 use crate::local::inode::fs_caps::FsCaps;
 use crate::local::sys::syscalls::{lose, open_at_removals, unlinkat};
 use crate::local::{LocalDisk, Options};
-use crate::{FileId, Ledger, Vfs};
+use crate::{FileId, Ledger, NameIn, Vfs};
 
 fn disk(silly_renames: bool) -> (tempfile::TempDir, LocalDisk) {
     let dir = tempfile::tempdir().unwrap();
@@ -22,7 +22,7 @@ fn disk(silly_renames: bool) -> (tempfile::TempDir, LocalDisk) {
     (dir, disk)
 }
 
-/// A file that was written to and read, in the root.
+/// Creates, writes and reads a file in the root.
 fn file(disk: &LocalDisk, name: &[u8]) -> FileId {
     let made = disk.create(&me(), &disk.root(), name, &CreateHow::Guarded(SetAttr::NONE)).unwrap().id;
     disk.write(&me(), &made, 0, &Bytes::from_static(b"text"), Stable::Unstable).unwrap();
@@ -42,7 +42,7 @@ fn object_is_closed_before_unlink_under_silly_renames() {
         disk.lookup(&me(), &open_dir_of, b"none").unwrap_err();
         let open = open_at_removals(|| {
             disk.remove(&me(), &root, b"removed").unwrap();
-            disk.rename(&me(), (&root, b"another"), (&root, b"forgone")).unwrap();
+            disk.rename(&me(), NameIn::new(&root, b"another"), NameIn::new(&root, b"forgone")).unwrap();
             disk.rmdir(&me(), &root, b"open_dir_of").unwrap();
         });
         assert_eq!(open.len(), 3);
@@ -73,9 +73,9 @@ fn file_closed_before_unlink_lives_until_its_last_name() {
     let (before, key) = (disk.verifier(), file_id::decode(&id).unwrap().0);
     lose(disk.disk.files().any_fd(key).unwrap());
     disk.remove(&me(), &root, b"a").unwrap();
-    assert_ne!(disk.verifier(), before, "that what was written is lost could not be told later");
+    assert_ne!(disk.verifier(), before, "the loss cannot be reported later");
     assert_eq!(disk.read(&me(), &id, 0, 4).unwrap().0, b"TEXT"[..]);
-    disk.rename(&me(), (&root, b"b"), (&root, b"b")).unwrap();
+    disk.rename(&me(), NameIn::new(&root, b"b"), NameIn::new(&root, b"b")).unwrap();
     disk.remove(&me(), &root, b"b").unwrap();
     assert_eq!(disk.getattr(&id), Err(Status::Stale));
     assert!(disk.disk.files().any_fd(key).is_none());
@@ -98,7 +98,7 @@ fn file_linked_by_another_program_survives_unlink() {
         }
         unlinkat(&root.fd, b"a", AtFlags::empty()).unwrap();
         disk.finish_unlink(&root, b"a", target);
-        assert_eq!(disk.getattr(&id).map(|attr| attr.nlink), Ok(1), "{beside} it was looked at");
+        assert_eq!(disk.getattr(&id).map(|attr| attr.nlink), Ok(1), "linked {beside} the first look");
     }
 }
 
@@ -131,15 +131,15 @@ fn loss_is_reported_only_if_the_file_stays() {
         let view = disk.deferring(&ledger).unwrap();
         match change {
             "REMOVE" => drop(view.remove(&me(), &root, b"a").unwrap()),
-            _ => drop(view.rename(&me(), (&root, b"b"), (&root, b"a")).unwrap()),
+            _ => drop(view.rename(&me(), NameIn::new(&root, b"b"), NameIn::new(&root, b"a")).unwrap()),
         }
-        let dirty = ledger.take();
-        assert!(!dirty.is_empty());
-        dirty.iter().for_each(|flush| assert_eq!(flush.verdict(flush.run(&[])), Ok(()), "{change}"));
+        let due = ledger.take();
+        assert!(!due.is_empty());
+        due.iter().for_each(|flush| assert_eq!(flush.verdict(flush.run(&[])), Ok(()), "{change}"));
         assert_eq!(disk.verifier(), before, "{change}");
         std::fs::read_dir(dir.path()).unwrap().for_each(|f| std::fs::remove_file(f.unwrap().path()).unwrap());
     }
     lost_writes(b"a");
     disk.rmdir(&me(), &root, b"a").unwrap_err();
-    assert_ne!(disk.verifier(), before, "it is there");
+    assert_ne!(disk.verifier(), before, "the file stays");
 }
