@@ -149,7 +149,7 @@ fn a_run_in_which_nothing_completes_says_so() {
     assert_eq!((&operation["ratio"], &operation["servers"][0]["latency"]), (&Value::Null, &Value::Null), "{report}");
     assert!(operation["servers"][1]["latency"]["p99_us"].as_f64().is_some_and(|us| us > 0.0), "{report}");
     let table = p.ok(&[&["bench"], &args[..]].concat());
-    let said = "access: not one operation completed in 0.05 s in 2 of 4 runs: use --duration or --count";
+    let said = "access: no operation completed in 0.05 s in 2 of 4 runs: use --duration or --count";
     assert!(table.contains(said), "{table}");
 }
 

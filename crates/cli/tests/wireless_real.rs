@@ -181,7 +181,7 @@ fn the_link_is_saturated() {
     let Some(cells) = valid("eight_mobiles_saturate_the_link", &args) else { return };
     let value = |n: usize| cells[0]["results"][n]["values"][0].as_f64().unwrap();
     assert!((0.7..1.0).contains(&value(0)), "utilisation: {cells:?}");
-    assert!((0.7..2.0).contains(&value(1)), "the good one's share: {cells:?}");
+    assert!((0.7..2.0).contains(&value(1)), "the share of the good one: {cells:?}");
 }
 
 fn remora_arrives_intact() {

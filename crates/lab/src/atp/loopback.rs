@@ -208,7 +208,7 @@ fn run_atp(load: &LoopbackLoad) -> Result<Duration, Error> {
     let sender = BlockingEndpoint::bind(sender, key()?).map_err(failed("the sender"))?;
     let (to, their_key) = (receiver.endpoint().local_addr(), receiver.endpoint().public_key());
     let remote =
-        sender.connect(to, their_key, PATIENCE).ok_or("it takes too long").map_err(failed("the connection"))?;
+        sender.connect(to, their_key, PATIENCE).ok_or("time limit exceeded").map_err(failed("the connection"))?;
     let remote = remote.map_err(failed("the connection"))?;
     let (began, until) = (Instant::now(), deadline());
     thread::scope(|scope| {
@@ -242,9 +242,9 @@ fn atp_delivered(request: Option<Request>) -> Result<(), Error> {
 fn take(receiver: &BlockingEndpoint, load: &LoopbackLoad, until: Instant) -> Result<(), Error> {
     for _ in 0..load.count {
         let left = until.saturating_duration_since(Instant::now());
-        let received = receiver.recv(Some(left)).ok_or("it takes too long").map_err(failed("receiving"))?;
+        let received = receiver.recv(Some(left)).ok_or("time limit exceeded").map_err(failed("receiving"))?;
         if received.map_err(failed("receiving"))?.object.len() != load.object.len() {
-            return Err(failed("an object")("it came in another size"));
+            return Err(failed("an object")("the object arrived with a different size"));
         }
     }
     Ok(())
@@ -259,7 +259,7 @@ fn run_quic(load: &LoopbackLoad) -> Result<Duration, Error> {
     thread::scope(|scope| {
         let receiving = scope.spawn(move || runtime()?.block_on(receive(server, told, load)));
         let sent = runtime()?.block_on(async {
-            let to = hear.await.map_err(|_| failed("the receiver")("it did not begin"))?;
+            let to = hear.await.map_err(|_| failed("the receiver")("the transfer did not begin"))?;
             timeout(PATIENCE, send(client, to, load)).await.map_err(failed("sending"))?
         });
         let received = receiving.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
@@ -331,7 +331,7 @@ async fn send_one(connection: Connection, object: bytes::Bytes) -> Result<(), Er
     // Waits until everything is acknowledged.
     match stream.stopped().await.map_err(failed("sending"))? {
         None => Ok(()),
-        Some(code) => Err(failed("an object")(format!("it was stopped: {code}"))),
+        Some(code) => Err(failed("an object")(format!("the stream was stopped: {code}"))),
     }
 }
 
@@ -355,7 +355,7 @@ async fn receive(config: ServerConfig, told: oneshot::Sender<SocketAddr>, load: 
         while let Some(read) = under_way.join_next().await {
             let size = read.map_err(failed("receiving"))?.map_err(failed("receiving"))?;
             if size != load.object.len() {
-                return Err(failed("an object")("it came in another size"));
+                return Err(failed("an object")("the object arrived with a different size"));
             }
         }
         // The sender closes after the last acknowledgement.

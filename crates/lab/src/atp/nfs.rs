@@ -192,15 +192,15 @@ impl Report {
             ]
         };
         let table = Table::new(3, head, self.rows.iter().map(cells)).to_text();
-        let times = |t: Option<f64>| t.map_or("not to be said".to_owned(), |t| format!("{t:.1} times"));
+        let times = |t: Option<f64>| t.map_or("unknown".to_owned(), |t| format!("{t:.1} times"));
         let mut text = format!("{}, {} s of calls\n\n{table}\n", self.trace, self.seconds);
         text += &format!(
-            "p99 of small calls over TCP is that over ATP {}; without those made in blackouts {} (bar: {BAR} times)\n",
+            "p99 of small calls, TCP over ATP: {}; without calls made in blackouts: {} (at least {BAR} times)\n",
             times(self.times[0]),
             times(self.times[1])
         );
         for (carrier, late, too_late) in &self.lateness {
-            let verdict = if *too_late { ": too late, these figures do not count" } else { "" };
+            let verdict = if *too_late { ": too late, the figures are invalid" } else { "" };
             text +=
                 &format!("{}: the emulator's latest frame was {:.1} ms late{verdict}\n", carrier.name(), late * 1e3);
         }

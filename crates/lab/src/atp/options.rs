@@ -113,13 +113,14 @@ impl RealConditions {
     /// How the figures were made.
     pub(super) fn words(&self, made_of: &str, has_deadlines: bool) -> String {
         let mut words = format!(
-            "On real hosts: network namespaces joined by an emulated link, {} ms there and back, TCP with {}. {}",
+            "Real hosts: network namespaces joined by an emulated link, round-trip time {} ms, TCP with {}. {}",
             self.round_trip_ms, self.congestion, made_of,
         );
         if has_deadlines {
-            words += &format!(" Objects with deadlines come from {} s of it for {} s.", self.from_s, self.length_s);
+            words +=
+                &format!(" Objects with deadlines arrive from second {} of it for {} s.", self.from_s, self.length_s);
         }
         let (latest, repeated) = (self.lateness_ms_max, self.repeated);
-        words + &format!(" The latest frame was {latest:.1} ms late; {repeated} cells were not valid and made again.")
+        words + &format!(" The latest frame was {latest:.1} ms late; {repeated} invalid cells were repeated.")
     }
 }

@@ -276,7 +276,7 @@ fn events(objects: &[Object], run: &Run) -> Vec<Event> {
             Told::Rejected => Some((at, "given up")),
             Told::Late => Some((at, "past its deadline")),
         });
-        let steps = [(fate.entered, "enters"), (fate.started, "begins to be sent"), (fate.arrived, "is delivered")];
+        let steps = [(fate.entered, "enters"), (fate.started, "is sent"), (fate.arrived, "is delivered")];
         let steps = steps.into_iter().filter_map(|(at, what)| Some((at?, what))).chain(told);
         events.extend(steps.map(|(at, what)| Event { at: in_trace(at), what: format!("{name} {what}") }));
     }

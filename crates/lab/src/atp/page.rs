@@ -13,7 +13,7 @@ use crate::report::statistics::Summary;
 
 impl Html for Report {
     fn to_html(&self) -> Result<String, String> {
-        let mut body = Body::new("What gets through in time");
+        let mut body = Body::new("Objects delivered in time");
         body.note(&format!("{} {}", self.made_how(), self.schemes()));
         body.provenance(&self.made_by);
         for line in self.troubles() {
@@ -33,7 +33,7 @@ impl Html for Report {
             let error = tables::curve_error(&curve.seconds);
             body.heading(&format!("ATP 02, Figure {}: {}", curve.figure, curve.scheme));
             body.figure(&Figure {
-                caption: format!("Estimate off by {error} of the bandwidth in the median."),
+                caption: format!("Median error of the estimate: {error} of the bandwidth."),
                 legend: LegendEntry::series(CURVE),
                 svg: curve_svg(curve)?,
                 ..Figure::default()

@@ -51,13 +51,13 @@ fn whole_round_trip(size: u32, propagation: Duration) -> Duration {
 }
 
 pub(super) const TABLE_2: &str = "ATP 02, Table 2 and Figure 6: objects by final status, medians over seeds";
-pub(super) const GLANCE: &str = "Delivered in time: medians over seeds, of the oracle's";
-pub(super) const VERDICTS: &str = "Is atp worth having? High and low objects delivered in time, medians over seeds";
+pub(super) const GLANCE: &str = "Delivered in time: share of the oracle's, medians over seeds";
+pub(super) const VERDICTS: &str = "Is atp better? High and low objects delivered in time, medians over seeds";
 pub(super) const BULK: &str = "ATP 02, Figure 6(a): KB/s by object size, 512 KB/s at most";
 pub(super) const STAND_INS: &str = "tcp, mtcp-1 to mtcp-4 and quic are stand-ins: QUIC's loss recovery and CUBIC in \
-                                     place of a kernel's TCP. The oracle knows the future and pays for no header.";
+                                     place of a kernel's TCP. The oracle knows the future and has no header overhead.";
 
-const REAL: &str = "tcp and mtcp-1 to mtcp-4 are the kernel's. The oracle knows the future and pays for no header.";
+const REAL: &str = "tcp and mtcp-1 to mtcp-4 are the kernel's. The oracle knows the future and has no header overhead.";
 
 impl Report {
     pub fn to_text(&self) -> String {
@@ -75,7 +75,7 @@ impl Report {
         }
         for curve in &self.curves {
             let error = curve_error(&curve.seconds);
-            let words = format!("  {}: the estimate is off by {error} of the bandwidth in the median\n", curve.scheme);
+            let words = format!("  {}: median error of the estimate: {error} of the bandwidth\n", curve.scheme);
             add(&format!("ATP 02, Figure {}", curve.figure), words);
         }
         for timeline in &self.timelines {

@@ -171,7 +171,7 @@ fn missed(v: &WorkloadVerdict, paper_policy: Option<Rival>) -> Vec<String> {
     }
     let apart = |ours: f64, theirs: u32| (ours / f64::from(theirs) - 1.0).abs() > OF_TABLE_2;
     if v.paper_policy.zip(v.table_2).is_some_and(|(ours, theirs)| apart(ours, theirs)) {
-        missed.push("atp-paper is more than a tenth from the paper's count".to_owned());
+        missed.push("atp-paper differs from the paper's count by more than 10 %".to_owned());
     }
     missed
 }

@@ -42,7 +42,7 @@ pub(super) fn portmap_abuse(ground: &Ground) -> AttackResult {
                 );
                 let reply = datagrams.exchange(&message, 3)?;
                 if !is_refused(&reply, &lie, vers, proc)? {
-                    return Err(format!("version {vers}, procedure {proc} was done").into());
+                    return Err(format!("version {vers}, procedure {proc} was executed").into());
                 }
                 if proc != DUMP {
                     factor_max = factor_max.max(reply.len() as f64 / message.len() as f64);
@@ -51,9 +51,9 @@ pub(super) fn portmap_abuse(ground: &Ground) -> AttackResult {
         }
     }
     if factor_max > 1.5 {
-        return Err(format!("a reply has {factor_max:.1} times the length of its question").into());
+        return Err(format!("a reply is {factor_max:.1} times as long as its request").into());
     }
-    Ok(format!("{asked} questions; replies at most {factor_max:.1} times as long, but for DUMP by this machine"))
+    Ok(format!("{asked} requests; replies at most {factor_max:.1} times as long, except DUMP from this machine"))
 }
 
 /// Whether the request was refused and the false entry `lie` is not listed.

@@ -34,7 +34,7 @@ pub(super) fn bad_names(ground: &Ground) -> AttackResult {
                 let is_lookup_of_dots = matches!(call, Call::Lookup(_)) && (name == "." || name == "..");
                 match reply {
                     Ok(reply) if reply.status().is_none() && !is_lookup_of_dots => {
-                        return Err(format!("{name:?} was taken by {:?}", call.proc()).into());
+                        return Err(format!("{name:?} was accepted by {:?}", call.proc()).into());
                     }
                     // RPC refuses arguments that cannot be decoded.
                     Err(e) if e.kind() != std::io::ErrorKind::InvalidData => return Err(e.into()),
@@ -46,7 +46,7 @@ pub(super) fn bad_names(ground: &Ground) -> AttackResult {
     if listing(ground)? != before {
         return Err("the directory has changed".into());
     }
-    Ok(format!("{tried} calls, nothing made, moved or removed"))
+    Ok(format!("{tried} calls, nothing created, moved or removed"))
 }
 
 fn listing(ground: &Ground) -> std::io::Result<Vec<std::ffi::OsString>> {
@@ -172,14 +172,14 @@ pub(super) fn permissions_taken(ground: &Ground) -> AttackResult {
         let write = |stream: &mut Stream, uid, data| as_user(stream, uid, &small_write(&fh, data));
         succeeded(write(&mut stream, owner, b"open")?, "the owner's write")?;
         fs::set_permissions(ground.srv.join(&name), fs::Permissions::from_mode(0o000))?;
-        succeeded(write(&mut stream, owner, b"more")?, "the owner's write, rights gone")?;
+        succeeded(write(&mut stream, owner, b"more")?, "the owner's write without permissions")?;
         if is_root && write(&mut stream, LATE, b"late")?.status() != Some(Status::Access) {
-            return Err("somebody else could write, with no rights".into());
+            return Err("another user could write without permissions".into());
         }
         let read = Call::Read(ReadArgs { fh: fh.clone(), offset: 0, count: 100 });
         match as_user(&mut stream, owner, &read)? {
             Reply::Read(Ok(ok)) if ok.data == b"more"[..] => {}
-            other => return Err(format!("what the owner wrote, rights gone: {other:?}").into()),
+            other => return Err(format!("the owner's data without permissions: {other:?}").into()),
         }
         // A call that always fails, so that a counter rises.
         let missing = DirOp { dir: ground.root.clone(), name: Bytes::from_static(b"missing") };

@@ -102,7 +102,7 @@ pub(super) fn dripped_records(ground: &Ground) -> AttackResult {
         std::thread::sleep(PAUSE);
     }
     ground.look()?;
-    Ok(format!("{} connections that drip", crowd.made))
+    Ok(format!("{} connections that send a byte at a time", crowd.made))
 }
 
 /// Peers without access request READs of 1 MiB and read no reply.
@@ -142,7 +142,7 @@ fn unread(ground: &Ground, mut crowd: Crowd, fh: &Fh) -> AttackResult {
     }
     ground.look()?;
     if crowd.made == 0 {
-        return Err("no connection was made".into());
+        return Err("no connection was accepted".into());
     }
     Ok(format!("{} connections that read nothing", crowd.made))
 }

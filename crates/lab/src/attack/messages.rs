@@ -203,7 +203,7 @@ pub(super) fn replays(ground: &Ground) -> AttackResult {
         let reply = answer(&datagrams, &raw::nfs(xid + 1, &read))?;
         match raw::results(&read, &reply)? {
             Reply::Read(Ok(ok)) if ok.data.iter().all(|b| *b == !rounds as u8) => {}
-            other => return Err(format!("round {rounds}: a replayed WRITE was done again: {other:?}").into()),
+            other => return Err(format!("round {rounds}: a replayed WRITE was executed again: {other:?}").into()),
         }
         (rounds, xid) = (rounds + 1, xid + 2);
     }

@@ -139,8 +139,8 @@ pub fn run(plan: &AttackPlan, mut tell: impl FnMut(&Row)) -> Result<Report, Stri
 fn obstacle(attack: &Attack) -> Option<&'static str> {
     let is_root = rustix::process::geteuid().is_root();
     let root_only = match attack.stage {
-        ServerLimits { disk_bytes: Some(_), .. } => "a small file system can be mounted by root only",
-        ServerLimits { has_network: true, .. } => "a network namespace can be made by root only",
+        ServerLimits { disk_bytes: Some(_), .. } => "mounting a small file system needs root",
+        ServerLimits { has_network: true, .. } => "a network namespace needs root",
         ServerLimits { .. } => return None,
     };
     (!is_root).then_some(root_only)
@@ -206,11 +206,11 @@ fn carry_out(attack: &Attack, plan: &AttackPlan) -> io::Result<Row> {
         Err(e) => row.complain(e),
     }
     if let Err(e) = alive {
-        row.complain(format!("the server answers nobody any more: {e}"));
+        row.complain(format!("the server does not answer a new client: {e}"));
     }
     let ended = target.stop()?;
     if let Err(instead) = ended.how {
-        row.complain(format!("the server did not end as it should, in {:?}: {instead}", ended.took));
+        row.complain(format!("the server did not exit cleanly, in {:?}: {instead}", ended.took));
     }
     let p99_max = if attack.keeps_rate { plan.p99_max / 2 } else { plan.p99_max };
     row.judge(experience.error, p99_max, plan.rate_ratio_min);

@@ -53,26 +53,26 @@ impl Row {
 
     pub(super) fn judge(&mut self, good_error: Option<String>, p99_max: Duration, rate_ratio_min: f64) {
         if let Some(e) = good_error {
-            self.complain(format!("the good client: {e}"));
+            self.complain(format!("the reference client: {e}"));
         }
         if self.good_p99_ms > p99_max.as_secs_f64() * 1e3 {
-            self.complain(format!("the good client waited for {:.0} ms", self.good_p99_ms));
+            self.complain(format!("the reference client waited {:.0} ms", self.good_p99_ms));
         }
         if let Some(ratio) = self.good_rate_ratio.filter(|ratio| *ratio < rate_ratio_min) {
-            self.complain(format!("the good client had {:.0} % of its rate", ratio * 100.0));
+            self.complain(format!("the reference client had {:.0} % of its rate", ratio * 100.0));
         }
         // A stall of all clients shows here: a few slow calls do not change the percentile.
         if self.good_max_ms > MAX_OVER_P99 * p99_max.as_secs_f64() * 1e3 {
-            self.complain(format!("the good client waited once for {:.0} ms", self.good_max_ms));
+            self.complain(format!("the reference client waited once for {:.0} ms", self.good_max_ms));
         }
         if self.good_calls == 0 {
-            self.complain("the good client made no call");
+            self.complain("the reference client made no call");
         }
         if self.counted.is_empty() {
-            self.complain("no counter tells the operator");
+            self.complain("no counter shows the attack");
         }
         if self.memory_mib > self.memory_max_mib {
-            self.complain(format!("{} MiB of memory, where {} are allowed", self.memory_mib, self.memory_max_mib));
+            self.complain(format!("{} MiB of memory, limit {} MiB", self.memory_mib, self.memory_max_mib));
         }
         self.verdict = if self.complaints.is_empty() { Verdict::Held } else { Verdict::Failed };
     }
@@ -110,7 +110,7 @@ impl fmt::Display for Row {
         let (name, counted) = (self.name, counted.join(", "));
         write!(f, "{name:18} {verdict:7} {mib:>7} {p99:>9.2} {max:>9.2}  {counted:<34} {}", self.happened)?;
         if let Some(ratio) = self.good_rate_ratio {
-            write!(f, "; the good client had {:.0} % of its rate", ratio * 100.0)?;
+            write!(f, "; the reference client had {:.0} % of its rate", ratio * 100.0)?;
         }
         self.complaints.iter().try_for_each(|c| write!(f, "\n  {c}"))
     }

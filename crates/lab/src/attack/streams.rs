@@ -180,7 +180,7 @@ pub(super) fn never_reads(ground: &Ground) -> AttackResult {
         std::thread::sleep(Duration::from_millis(1));
     }
     ground.look()?;
-    Ok(format!("{CONNECTIONS} connections asked for {asked} MiB and took none"))
+    Ok(format!("{CONNECTIONS} connections requested {asked} MiB and read none"))
 }
 
 /// Ten thousand pipelined requests on one connection. Each must be answered once.
@@ -199,7 +199,7 @@ pub(super) fn pipelined(ground: &Ground) -> AttackResult {
         std::thread::scope(|scope| -> AttackResult {
             let sent = scope.spawn(move || writer.write_all(&all).and_then(|()| writer.shutdown(Shutdown::Write)));
             while let Some(reply) = stream.receive()? {
-                let known = answered.get_mut(raw::xid(&reply) as usize).ok_or("a reply to nothing")?;
+                let known = answered.get_mut(raw::xid(&reply) as usize).ok_or("a reply without a request")?;
                 if std::mem::replace(known, true) {
                     return Err("a request was answered twice".into());
                 }
@@ -219,7 +219,7 @@ pub(super) fn pipelined(ground: &Ground) -> AttackResult {
 fn expect_end(stream: &mut Stream) -> io::Result<()> {
     match stream.receive() {
         Ok(None) => Ok(()),
-        Ok(Some(_)) => Err(io::Error::other("an answer to bytes that are no request")),
+        Ok(Some(_)) => Err(io::Error::other("a reply to bytes that are not a request")),
         Err(e) if e.kind() == ErrorKind::WouldBlock => {
             Err(io::Error::other(format!("the connection was left open for {PATIENCE:?}")))
         }

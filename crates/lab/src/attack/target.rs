@@ -128,7 +128,7 @@ impl Target {
     }
 
     fn line(&self) -> io::Result<Value> {
-        self.lines.recv_timeout(PATIENCE).map_err(|_| io::Error::other("the server says nothing"))
+        self.lines.recv_timeout(PATIENCE).map_err(|_| io::Error::other("the server prints nothing"))
     }
 }
 
@@ -154,11 +154,11 @@ fn read_lines(child: &mut Child) -> Receiver<Value> {
 
 fn address(value: Option<&Value>) -> io::Result<SocketAddr> {
     let parsed = value.and_then(Value::as_str).and_then(|text| text.parse().ok());
-    parsed.ok_or_else(|| io::Error::other("the server does not say where it listens"))
+    parsed.ok_or_else(|| io::Error::other("the server does not print its address"))
 }
 
 fn counters(line: &Value) -> io::Result<Counters> {
     let object = line.get("counters").and_then(Value::as_object);
-    let object = object.ok_or_else(|| io::Error::other("the server does not tell its counters"))?;
+    let object = object.ok_or_else(|| io::Error::other("the server does not print its counters"))?;
     Ok(object.iter().filter_map(|(name, n)| Some((name.clone(), n.as_u64()?))).collect())
 }

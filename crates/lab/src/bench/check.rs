@@ -32,7 +32,7 @@ pub(super) struct Brought {
 #[derive(Clone, Copy)]
 struct Cursor<'a>(&'a [u8]);
 
-const SHORT: &str = "it is cut short";
+const SHORT: &str = "it is truncated";
 
 type Parsed<T> = Result<T, &'static str>;
 
@@ -70,7 +70,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn end(&self) -> Parsed<()> {
-        if self.0.is_empty() { Ok(()) } else { Err("it is longer than its contents") }
+        if self.0.is_empty() { Ok(()) } else { Err("it has trailing bytes") }
     }
 }
 
@@ -105,7 +105,7 @@ pub(super) fn check(
     let brought = match step.kind {
         CallKind::Read(len) => read(c, len).and_then(|data| {
             let expected = image.bytes(head.span, number, len as usize);
-            if same(data, expected, random) { Ok(moved(len)) } else { Err("the data are not those that were written") }
+            if same(data, expected, random) { Ok(moved(len)) } else { Err("the data differ from what was written") }
         }),
         CallKind::Write(len, stable) => write(c, len, stable),
         CallKind::Page => page(c),
@@ -126,7 +126,9 @@ fn results(reply: &[u8], proc: Proc) -> Result<Cursor<'_>, Fault> {
         return Ok(c);
     }
     match ReplyHeader::decode(&mut Reader::new(Bytes::copy_from_slice(reply))) {
-        Ok(ReplyHeader { outcome: Outcome::Success, .. }) | Err(_) => Err(Fault::Foreign("what is not an RPC reply")),
+        Ok(ReplyHeader { outcome: Outcome::Success, .. }) | Err(_) => {
+            Err(Fault::Foreign("a message that is not an RPC reply"))
+        }
         Ok(ReplyHeader { outcome, .. }) => Err(Fault::Rpc { proc, outcome }),
     }
 }
@@ -134,7 +136,7 @@ fn results(reply: &[u8], proc: Proc) -> Result<Cursor<'_>, Fault> {
 fn refused(proc: Proc, status: u32) -> Fault {
     match Status::decode(&mut Reader::new(status.to_bytes())) {
         Ok(status) => Fault::Status { proc, status },
-        Err(_) => Fault::Wrong { proc, what: "a status that NFSv3 has not" },
+        Err(_) => Fault::Wrong { proc, what: "an unknown NFSv3 status" },
     }
 }
 
@@ -150,7 +152,7 @@ fn plain(mut c: Cursor<'_>, proc: Proc) -> Parsed<()> {
         Proc::SetAttr | Proc::Remove => wcc(&mut c)?,
         Proc::Lookup => {
             if !(1..=64).contains(&c.opaque()?.len()) {
-                return Err("a handle of no allowed length");
+                return Err("a file handle of invalid length");
             }
             c.optional(ATTR)?;
             c.optional(ATTR)?;
@@ -188,7 +190,7 @@ fn read(mut c: Cursor<'_>, len: u32) -> Parsed<&[u8]> {
     c.optional(ATTR)?;
     let (count, _eof, data) = (c.u32()?, c.u32()?, c.opaque()?);
     if count != len || data.len() != len as usize {
-        return Err("another number of bytes than asked for");
+        return Err("a wrong number of bytes");
     }
     c.end().map(|()| data)
 }
@@ -199,10 +201,10 @@ fn write(mut c: Cursor<'_>, len: u32, stable: Stable) -> Parsed<Brought> {
     let (count, committed) = (c.u32()?, c.u32()?);
     c.take(8)?;
     if count != len {
-        return Err("another number of bytes than sent");
+        return Err("a wrong count of bytes written");
     }
     if committed < stable as u32 {
-        return Err("less stable than asked for");
+        return Err("less stable than requested");
     }
     c.end().map(|()| moved(len))
 }
@@ -225,7 +227,7 @@ fn page(mut c: Cursor<'_>) -> Parsed<Brought> {
     let eof = c.u32()? != 0;
     c.end()?;
     if cookie == 0 && !eof {
-        return Err("a page of nothing that is not the last");
+        return Err("an empty page before the end");
     }
     Ok(Brought { bytes: 0, entries, dots, next: (!eof).then_some((cookie, verf)) })
 }

@@ -93,7 +93,7 @@ impl Report {
             vec![c.mode.to_owned(), c.fill.to_string(), ns(&c.miss_ns), ns(&c.insert_ns), hit]
         };
         text += &Table::new(1, head, self.caches.iter().map(row)).to_text();
-        text + "Medians of rounds; a row's replies are what was put in, which may be more than there is room for.\n"
+        text + "Medians of rounds. Replies held counts insertions, which may exceed the cache's capacity.\n"
     }
 }
 

@@ -169,14 +169,14 @@ impl Benchmark {
         round: usize,
     ) -> Result<engine::EngineRun, BenchError> {
         let plan = operation.plan(files, &self.encoder(), &self.image, site.scratch.transport());
-        let plan = plan.ok_or(BenchError::Local("a file that is needed was not made"))?;
+        let plan = plan.ok_or(BenchError::Local("a needed file is missing"))?;
         let mut load = self.load(site, round)?;
         if operation.lists() {
             (load.outstanding, load.connections, load.length) = (1, 1, Length::Scripts(LISTINGS));
         }
         let done = self.on_threads(plan, load).await.map_err(|e| site.fault(operation.name, e))?;
         if operation.lists() && done.tally.entries != self.options.files * done.tally.operations {
-            let wrong = Fault::Foreign("a listing that has not every entry once");
+            let wrong = Fault::Foreign("a listing with missing or repeated entries");
             return Err(site.fault(operation.name, wrong));
         }
         Ok(done)

@@ -109,7 +109,7 @@ impl Operation {
             _ => (0, 0),
         };
         if transport == Transport::Udp && read.max(write) > DATAGRAM_DATA_MAX {
-            return Some("it does not fit a datagram".to_owned());
+            return Some("it does not fit in a datagram".to_owned());
         }
         if read > read_max {
             return Some(format!("the server's READs have at most {read_max} bytes"));

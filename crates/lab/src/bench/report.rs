@@ -163,7 +163,7 @@ impl Report {
         let busy: Vec<&str> = self.operations.iter().filter(busy).map(|o| o.name).collect();
         if !busy.is_empty() {
             let names = busy.join(", ");
-            text += &format!("  A thread of the generator was busy all the time: servers may do more of {names}.\n");
+            text += &format!("  A generator thread was the bottleneck: servers may be faster at {names}.\n");
         }
         text
     }
@@ -198,7 +198,7 @@ impl OperationReport {
         let (all, empty) = (runs.clone().count(), runs.filter(|r| r.operations == 0).count());
         let (name, seconds) = (self.name, seconds.filter(|_| empty > 0)?);
         Some(format!(
-            "  {name}: not one operation completed in {seconds} s in {empty} of {all} runs: use --duration or --count\n"
+            "  {name}: no operation completed in {seconds} s in {empty} of {all} runs: use --duration or --count\n"
         ))
     }
 }
@@ -309,7 +309,7 @@ mod tests {
         assert!((1.9..2.1).contains(&ratio.p99.median), "{ratio:?}");
         let report = OperationReport { name: "null", about: "", servers: vec![some, one], ratio: Some(ratio) };
         let told = report.unfinished(Some(2.0)).unwrap();
-        assert_eq!(told, "  null: not one operation completed in 2 s in 1 of 4 runs: use --duration or --count\n");
+        assert_eq!(told, "  null: no operation completed in 2 s in 1 of 4 runs: use --duration or --count\n");
         let rows = OperationReport { servers: vec![none], ratio: None, ..report }.rows(false, false);
         assert_eq!(rows[0][1..], ["0.00", "", "-", "-", "-", "-", "-"]);
     }

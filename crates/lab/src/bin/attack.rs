@@ -102,7 +102,7 @@ fn stop_at_signals(stop: Arc<AtomicBool>) -> io::Result<()> {
                 if stop.swap(true, Ordering::Relaxed) {
                     std::process::exit(INTERRUPTED.into());
                 }
-                let _ = writeln!(io::stderr(), "attack: ending; a second signal does not wait for that");
+                let _ = writeln!(io::stderr(), "attack: stopping; a second signal exits at once");
             }
         });
     });

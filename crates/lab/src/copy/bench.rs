@@ -283,7 +283,7 @@ impl CopyBench {
         let name = copy.file_name().unwrap_or_default().to_string_lossy();
         let local = source.to_string_lossy().into_owned();
         let words = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
-        let ssh = || self.ssh.as_ref().ok_or_else(|| failed("there is no SSH server".into()));
+        let ssh = || self.ssh.as_ref().ok_or_else(|| failed("the SSH server does not run".into()));
         Ok(match system {
             CopySystem::Remora => {
                 let remora = self.binary.to_string_lossy();

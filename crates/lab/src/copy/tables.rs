@@ -67,7 +67,7 @@ impl Report {
             ("Copies, beside a load on the same medium", self.copies()),
             ("Where the time goes: hardware, software, contention (medians, s)", self.decomposition()),
             ("Beside Copy 89 (least and most of all systems)", self.beside_paper()),
-            ("What was fitted, to copies without load; all else is predicted", self.fits()),
+            ("Fitted to copies without load; the rest is predicted", self.fits()),
         ]
     }
 
@@ -103,16 +103,8 @@ impl Report {
     }
 
     fn fits(&self) -> Table {
-        let head = [
-            "system",
-            "size",
-            "starting and ending s",
-            "exchanges",
-            "blocks",
-            "under way",
-            "software us/block",
-            "simulated",
-        ];
+        let head =
+            ["system", "size", "setup and end s", "exchanges", "blocks", "under way", "software us/block", "simulated"];
         Table::new(2, head, self.fitted.iter().map(fit_row))
     }
 
@@ -134,15 +126,14 @@ impl Report {
             ),
             format!(
                 "{} seeds from {}, {} copies at a time on a medium each, {} in all; medians and their 95 % intervals; \
-                 nothing discarded; copies cut off rank above all others.",
+                 no run is discarded; copies that were cut off rank above all others.",
                 self.made.seeds,
                 self.made.first_seed,
                 self.jobs,
                 minutes(self.took_s)
             ),
-            "carried: the load's packets that arrived while the file flowed. model: remora_model for that load; \
-             simulated: remora_sim for the load that was offered. ~: fitted, all else is predicted; *: doubted by the \
-             model itself; OUT: further off than it should be (10 % at loads to 60 %, 20 % beyond)."
+            "carried: load that arrived during the flow. model: remora_model for that load; \
+             simulated: remora_sim for the offered load. ~: fitted, the rest is predicted; *: doubted by the model; OUT: further off than it should be (10 % at loads to 60 %, 20 % beyond)."
                 .into(),
             "paper x: Copy 89 found no change at loads to 65 % and about four times as long at 98 %.".into(),
         ];
@@ -150,7 +141,7 @@ impl Report {
         let late: usize = self.cells.iter().map(|c| c.late).sum();
         if late > 0 {
             notes.push(format!(
-                "{late} runs in which the emulator was more than {} ms late are among them: this machine is too busy \
+                "In {late} runs the emulator was more than {} ms late: this machine is too busy \
                  for this rate.",
                 self.lateness_ms_bound
             ));

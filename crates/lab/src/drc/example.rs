@@ -184,22 +184,22 @@ fn events(timeline: &Timeline) -> Vec<Event> {
     let mut answered = Vec::new();
     for reply in &timeline.replies {
         let call = reply.label.split('(').next().unwrap_or_default();
-        let fate = if answered.contains(&call) { "gets another reply and discards it" } else { "has its reply" };
+        let fate = if answered.contains(&call) { "discards a second reply" } else { "has its reply" };
         answered.push(call);
         add(reply.to, "client", format!("{call}: {fate}"));
     }
     for call in &timeline.calls {
-        let again = if call.label.ends_with("(0)") { "" } else { ": no reply so far" };
+        let again = if call.label.ends_with("(0)") { "" } else { ": no reply yet" };
         add(call.from, "client", format!("sends {}{again}", call.label));
         if !is_executed(timeline, &call.label) {
-            add(call.to, "server", format!("knows {} from its cache: it is not done again", call.label));
+            add(call.to, "server", format!("knows {} from its cache: not executed again", call.label));
         }
     }
     for (n, spans) in (1..).zip(&timeline.daemons) {
         let who = format!("nfsd{n}");
         for span in spans {
             add(span.from, &who, format!("takes up {}", span.label));
-            add(span.to, &who, format!("has done {}: {}", span.label, effect(span)));
+            add(span.to, &who, format!("completes {}: {}", span.label, effect(span)));
         }
     }
     // A reply comes before the call that it triggers, at the same time.
@@ -247,6 +247,6 @@ mod tests {
             assert_eq!((example.lost, known), (!example.cache.is_modified(), example.cache.is_modified()));
         }
         let last = examples.first().and_then(|e| e.events.last()).map(|e| e.what.as_str());
-        assert_eq!(last, Some("c: gets another reply and discards it"));
+        assert_eq!(last, Some("c: discards a second reply"));
     }
 }

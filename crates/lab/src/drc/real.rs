@@ -39,7 +39,7 @@ pub(super) enum RealError {
     Socket(#[from] std::io::Error),
     #[error("{0}")]
     Client(#[from] ClientError),
-    #[error("it did not end within {} s", LIMIT.as_secs())]
+    #[error("the run did not end within {} s", LIMIT.as_secs())]
     TooLong,
 }
 

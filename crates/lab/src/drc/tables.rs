@@ -14,7 +14,7 @@ impl Group {
             Group::Tables => "DRC 89, tables 2 and 3: 128 writes of 8 KB, 4 biods, 4 nfsds, 0.7 s x 4",
             Group::Today => "The same load and servers, with the clients of today",
             Group::Sensitivity => {
-                "What was fitted, a quarter less and a quarter more; and daemons that do not overtake"
+                "Fitted parameters, a quarter less and a quarter more; and daemons that do not overtake"
             }
         }
     }
@@ -52,7 +52,7 @@ impl Report {
             }
             (Source::Real, Some(faster)) => format!(
                 "The real server and client on loopback with a slow disk, timers and disk {faster} times as fast; \
-                 speeds are those of the original pace. Remora's client has timers of its own and is left out"
+                 speeds are those of the original pace. Remora's client is left out: its timers cannot be scaled"
             ),
             _ => "Simulated, in virtual time".to_owned(),
         };
@@ -88,7 +88,7 @@ impl Report {
             let place = format!("{}, {}, {}", row.server.name(), row.client.name(), row.cache.name());
             lines.extend(row.failures.iter().map(|f| format!("failed: {place}, seed {}: {}", f.seed, f.why)));
             if row.damaged > 0 {
-                lines.push(format!("damaged: {place}: the file was not what was written, {} times", row.damaged));
+                lines.push(format!("damaged: {place}: the file differed from what was written, {} times", row.damaged));
             }
         }
         lines
@@ -201,7 +201,7 @@ impl Example {
     pub(super) fn verdict(&self) -> String {
         let told = remora_sim::drc::example::WRITTEN;
         let fate = if self.lost { "the write is lost" } else { "nothing is lost" };
-        format!("In the end the file has {} of the {told} bytes that the client wrote: {fate}.", self.size)
+        format!("At the end the file has {} of the {told} bytes written: {fate}.", self.size)
     }
 }
 

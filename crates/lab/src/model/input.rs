@@ -215,7 +215,7 @@ impl Input {
             (Field::Overhead, Kind::Wifi { overhead, .. }) => *overhead = value,
             (Field::Good, Kind::Wifi { channel: weather, .. }) => weather.good_s = value.get(),
             (Field::Bad, Kind::Wifi { channel: weather, .. }) => weather.bad_s = value.get(),
-            _ => return Err("this kind of medium has none".into()),
+            _ => return Err("this kind of medium has no such number".into()),
         }
         Ok(())
     }
@@ -308,7 +308,7 @@ fn whole(value: f64, max: f64) -> Result<f64, String> {
 
 fn bit_rate(value: f64) -> Result<Rate, String> {
     let bits = whole(value, 1e15)?;
-    Rate::from_bits(bits as u64).ok_or_else(|| "expected a bit a second or more".into())
+    Rate::from_bits(bits as u64).ok_or_else(|| "expected at least 1 bit/s".into())
 }
 
 /// Variance over mean squared; rounding errors near zero count as zero.

@@ -45,7 +45,7 @@ impl ReservedFile {
         let path = if is_link { fs::canonicalize(path)? } else { path.to_owned() };
         let mode = match fs::metadata(&path) {
             Ok(there) if there.is_file() => there.permissions(),
-            Ok(_) => return Err(io::Error::other("it is not a regular file, and is not replaced by one")),
+            Ok(_) => return Err(io::Error::other("it is not a regular file")),
             Err(_) => Permissions::from_mode(0o644),
         };
         let file = ReservedFile { path, mode };

@@ -36,7 +36,7 @@ impl Measure {
             Measure::LatencyMax => "max s",
             Measure::Utilisation => "utilisation",
             Measure::CapacityShare => "share of capacity",
-            Measure::GoodShare => "good one's share",
+            Measure::GoodShare => "share of the good one",
         }
     }
 
@@ -157,7 +157,7 @@ pub trait Runner: Sync {
 
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RunError {
-    #[error("cannot be run this way")]
+    #[error("this runner does not support the job")]
     Unsupported,
     /// A failure that the channel does not explain.
     #[error("{0}")]

@@ -41,10 +41,10 @@ pub fn run(options: Options, runner: impl Runner) -> Result<Report, PlanError> {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PlanError {
     /// No chosen experiment has this level.
-    #[error("no chosen experiment has the level '{level}'; there are\n{levels}")]
+    #[error("no chosen experiment has the level '{level}'; the levels are\n{levels}")]
     Level { level: String, levels: String },
     /// No cell at these levels can run here.
-    #[error("no cell is left to run: no system here has one at these levels; there are\n{0}")]
+    #[error("no cell to run: no system on this machine has one at these levels; the levels are\n{0}")]
     Nothing(String),
 }
 

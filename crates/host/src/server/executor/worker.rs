@@ -122,7 +122,7 @@ impl Worker {
         let jobs = &self.queue.jobs;
         let next = || {
             jobs.next(CREDENTIALS_FOR).or_else(|| {
-                credentials.rest();
+                credentials.release();
                 jobs.next(patience)
             })
         };

@@ -61,7 +61,7 @@ impl FateLedger {
 
     fn fates(&self) -> Result<Vec<Fate>, String> {
         let ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        ledger.into_fates().map_err(|n| format!("object {n} met its fate twice"))
+        ledger.into_fates().map_err(|n| format!("object {n} has two fates"))
     }
 }
 

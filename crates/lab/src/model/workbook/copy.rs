@@ -50,12 +50,12 @@ pub(super) fn solve(
     loads: &Loads,
     ways: [&Route; 2],
 ) -> CopyCells {
-    let block = book.block(sheet, "What does not hang on the copy's rate", &[]);
+    let block = book.block(sheet, "Independent of the copy's rate", &[]);
     let copy = Copy::new(plan, loads, ways, &mut book.pad(block, 0));
     let mut heads = vec!["hardly any".to_owned()];
     heads.extend((1..=HALVINGS).map(|i| format!("halving {i}")));
     heads.push("result".to_owned());
-    let block = book.block(sheet, "The rate: tried, and what comes of it", &heads);
+    let block = book.block(sheet, "The rate by bisection", &heads);
     let zero = || Expr::from(0.0);
     let mut pad = book.pad(block, 0);
     let (mut low, _) = bounds(&mut pad, &zero(), &zero());
@@ -233,9 +233,7 @@ impl<'a> Copy<'a> {
         let doubts = vec![
             (
                 window.gt(f64::from(rows)),
-                format!(
-                    "window beyond {rows}, for which the file is to be written anew: all else is without this copy"
-                ),
+                format!("window beyond {rows}: write the file again; other results are without this copy"),
             ),
             (paced.fullest.gt(used), format!("others use more than {used} of a place")),
             (paced.chance.gt(chance), format!("chance may cost more than {chance}")),

@@ -139,8 +139,7 @@ impl SheetPage {
     fn heading(&self, sheet: &mut Worksheet) -> Result<(), XlsxError> {
         sheet.write_with_format(0, LEFT, "File Transfer Problem", &self.styles.title)?;
         sheet.write(1, LEFT, "Models transfer of large file over ethernet, includes background traffic")?;
-        let notes = "The formulas of Copy 89 (Network Modeling Tool), faults included. Yellow cells are inputs; all \
-                     else follows.";
+        let notes = "The formulas of Copy 89 (Network Modeling Tool), faults included. Yellow cells are inputs; the rest follows.";
         sheet.write_with_format(2, LEFT, notes, &self.styles.soft)?;
         Ok(())
     }

@@ -66,8 +66,7 @@ impl FlowCells {
 impl ResultCells {
     pub(super) fn write(&self, plan: &NetworkPlan<'_>, book: &mut Book, sheet: usize) {
         book.title(sheet, cell_at(0, 0), "A network by the formulas of remora model");
-        let how = "Yellow cells are inputs; all else follows from them. A grey word behind a result says that a formula \
-                   is used beyond what it has been held to.";
+        let how = "Yellow cells are inputs; the rest follows from them. A grey word behind a result marks a formula outside of the range that it was checked for.";
         book.soft(sheet, cell_at(1, 0), how);
         let more = "Not every band is checked here, as remora model FILE does. Sheet \
                     Formulas names what is used, its source and its band.";

@@ -314,7 +314,7 @@ fn read_file(path: &Path) -> io::Result<Bytes> {
         return Err(io::Error::other("not a regular file"));
     }
     if meta.len() > FILE_MAX {
-        return Err(io::Error::other("more than 256 MiB, which no racer could carry in time"));
+        return Err(io::Error::other("the file is larger than 256 MiB"));
     }
     std::fs::read(path).map(Bytes::from)
 }

@@ -13,13 +13,13 @@ use crate::wireless::job::System;
 
 pub(super) static EXPERIMENTS: &[Experiment] = &[
     Experiment {
-        about: "bad periods from none to 30 s in the mean: who comes how close to what the channel can carry",
+        about: "mean bad periods of 0 to 30 s: time over the floor of each system",
         cells: bursts,
         ..tables::BURSTS
     },
-    Experiment { about: "frames lost independently, 0 to 20 %", cells: loss, ..tables::LOSS },
+    Experiment { about: "independent loss of 0 to 20 % of frames", cells: loss, ..tables::LOSS },
     Experiment {
-        about: "round trips of 4 to 600 ms, full duplex, with and without 2 % of frames lost",
+        about: "round-trip times of 4 to 600 ms, full duplex, with and without 2 % loss",
         cells: distance,
         ..tables::DISTANCE
     },

@@ -52,7 +52,7 @@ pub(crate) const DISTANCE: Experiment = Experiment {
 
 pub(crate) const OUTAGES: Experiment = Experiment {
     name: "outages",
-    about: "10 s and 30 s of nothing in mid-copy: until bytes flow again, and in all",
+    about: "outages of 10 s and 30 s in mid-copy: time until bytes flow, and total time",
     measures: &[Measure::Resume, Measure::Seconds],
     figures: &[ExperimentFigure { y: Vertical::Logarithmic(Measure::Resume), x: "outage", lines: "system" }],
     ..COPIES
@@ -67,7 +67,7 @@ pub(crate) const RATES: Experiment = Experiment {
 
 pub(crate) const HAND_OFF: Experiment = Experiment {
     name: "handoff",
-    about: "a cell switch of 1 s in mid-copy, which is announced or not",
+    about: "a cell switch of 1 s in mid-copy, announced or not",
     measures: &[Measure::Resume, Measure::Seconds],
     figures: &[ExperimentFigure { y: Vertical::Logarithmic(Measure::Resume), x: "signal", lines: "system" }],
     ..COPIES
@@ -75,7 +75,7 @@ pub(crate) const HAND_OFF: Experiment = Experiment {
 
 pub(crate) const SMALL_OPERATIONS: Experiment = Experiment {
     name: "small-operations",
-    about: "creating and writing files of 100 bytes while 1 MiB is written: their latency",
+    about: "latency of creating and writing files of 100 bytes while 1 MiB is written",
     measures: &[Measure::Latency95, Measure::LatencyMedian, Measure::LatencyMax],
     figures: &[ExperimentFigure { y: Vertical::Logarithmic(Measure::Latency95), x: "bad mean", lines: "system" }],
     ..COPIES
@@ -83,7 +83,7 @@ pub(crate) const SMALL_OPERATIONS: Experiment = Experiment {
 
 pub(crate) const SATURATION: Experiment = Experiment {
     name: "saturation",
-    about: "the link layer with 8 destinations that all want more: utilisation, and a good one's share",
+    about: "the link layer with 8 saturated destinations: utilisation, and the share of a good one",
     measures: &[Measure::Utilisation, Measure::GoodShare],
     figures: &[ExperimentFigure { y: Vertical::Linear(Measure::Utilisation), x: "bad mean", lines: "destinations" }],
     ..COPIES

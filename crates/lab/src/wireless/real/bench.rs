@@ -122,7 +122,7 @@ impl Bench {
                 Ok(())
             }
             System::Linux if self.guest.is_none() => {
-                let system = peers.guest().ok_or_else(|| failed("there is no guest".into()))?;
+                let system = peers.guest().ok_or_else(|| failed("the guest does not run".into()))?;
                 self.guest = Some(Guest::start(&self.emulator, &self.scratch, system)?);
                 Ok(())
             }
@@ -137,7 +137,7 @@ impl Bench {
             self.tunnel = None;
             self.tunnel = Some(Tunnel::start(&self.emulator, &self.scratch, &self.binary, hop)?);
         }
-        self.tunnel.as_ref().ok_or_else(|| failed("there is no tunnel".into()))
+        self.tunnel.as_ref().ok_or_else(|| failed("the tunnel does not run".into()))
     }
 
     /// Makes the channel [good](fair) and waits until old traffic is gone.
@@ -248,7 +248,7 @@ impl Bench {
         fs::write(files.source(Direction::Write), content(seed, job.bytes))
             .map_err(failed_with("the file to be copied"))?;
         let mut carrier = self.carrier(job, &files)?;
-        let CopyCarrier::Guest(guest) = &mut carrier else { return Err(failed("only a guest does this".into())) };
+        let CopyCarrier::Guest(guest) = &mut carrier else { return Err(failed("only a guest supports this".into())) };
         let began = self.begin(job.crossed(), seed)?;
         let took = guest.copy_beside_small(&files, began + limit)?;
         let report = self.report()?;
@@ -264,7 +264,7 @@ impl Bench {
         if job.system != System::Linux {
             return line(self, job, files).map(CopyCarrier::Program);
         }
-        let mut guest = self.guest.take().ok_or_else(|| failed("there is no guest".into()))?;
+        let mut guest = self.guest.take().ok_or_else(|| failed("the guest does not run".into()))?;
         guest.prepare(job.direction, files)?;
         Ok(CopyCarrier::Guest(Box::new(guest)))
     }
@@ -483,7 +483,7 @@ pub(super) fn line(bench: &Bench, job: &Copy, files: &Files) -> Result<Vec<Strin
             (vec!["nfs-cp".into()], format!("nfs://{base}/srv/{}?version=3&nfsport=2049&mountport=2049", files.name))
         }
         System::Scp | System::Rsync => {
-            let ssh = bench.ssh.as_ref().ok_or_else(|| failed("there is no SSH server".into()))?;
+            let ssh = bench.ssh.as_ref().ok_or_else(|| failed("the SSH server does not run".into()))?;
             let path = files.on_server.to_string_lossy();
             (ssh.command(job.system), format!("root@{base}:{path}"))
         }
@@ -562,7 +562,7 @@ pub(super) fn announce(scene: &Scene<'_>, switches: &[HandOff]) -> Result<()> {
             }
             let told = tell(scene, signal).map_err(failed_with("a hand-off signal"))?;
             if !told && !scene.over.load(Ordering::Acquire) {
-                return Err(failed("nobody listens for hand-off signals".into()));
+                return Err(failed("no program listens for hand-off signals".into()));
             }
         }
     }

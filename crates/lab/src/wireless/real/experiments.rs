@@ -13,17 +13,17 @@ use crate::wireless::job::{Job, System, Tcp};
 
 static EXPERIMENTS: &[Experiment] = &[
     Experiment {
-        about: "bad periods from none to 30 s in the mean: who comes how close to what the channel can carry",
+        about: "mean bad periods of 0 to 30 s: time over the floor of each system",
         cells: || tables::bursts(&System::REAL, &BAD_MEANS_MS, LONG),
         ..tables::BURSTS
     },
     Experiment {
-        about: "1 to 20 % of frames lost independently; Remora's client also told to use UDP, as it is simulated",
+        about: "independent loss of 1 to 20 % of frames; Remora's client also over UDP, as in the simulator",
         cells: || tables::loss(&[&System::REAL[..], &[System::OverUdp]].concat(), &[1, 2, 5, 10, 20]),
         ..tables::LOSS
     },
     Experiment {
-        about: "round trips of 4 to 600 ms, full duplex, with and without 2 % of frames lost",
+        about: "round-trip times of 4 to 600 ms, full duplex, with and without 2 % loss",
         cells: || tables::distance(&System::REAL, &tables::distances()),
         ..tables::DISTANCE
     },
@@ -34,7 +34,7 @@ static EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "tcp",
-        about: "a stream of TCP (CUBIC), by itself and through the link layer: what it gets of the channel",
+        about: "a TCP stream (CUBIC), alone and through the link layer: its share of the capacity",
         measures: &[Measure::CapacityShare],
         figures: &[ExperimentFigure { y: Vertical::Linear(Measure::CapacityShare), x: "channel", lines: "link" }],
         cells: tcp,
@@ -42,13 +42,13 @@ static EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "check",
-        about: "256 KiB, bad mean 80 ms, by every system: whether all is in place",
+        about: "256 KiB, bad mean 80 ms, by every system: a check of the installation",
         cells: || tables::with(tables::bursts(&System::REAL, &[80], LONG), |copy| copy.bytes = FILE / 4),
         ..COPIES
     },
     Experiment {
         name: "transports",
-        about: "Remora's client told to use UDP, or TCP, and UDP through the link layer",
+        about: "Remora's client over UDP, over TCP, and over UDP through the link layer",
         cells: || tables::bursts(&TRANSPORTS, &[0, 40, 80, 120, 160, 500], LONG),
         ..tables::BURSTS
     },

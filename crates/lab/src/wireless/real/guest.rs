@@ -129,7 +129,7 @@ impl Guest {
         match self.run(line, Instant::now() + COMMAND)? {
             Some(0) => Ok(()),
             Some(code) => Err(self.refusal(line, code)),
-            None => Err(failed(format!("the guest's {line} does not end"))),
+            None => Err(failed(format!("the guest's {line} does not finish in time"))),
         }
     }
 

@@ -33,7 +33,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "two-mobiles",
-        about: "two mobiles copy at once between fast hosts, as the papers have it and by Remora",
+        about: "two mobiles copy at once between fast hosts, with the papers' clients and Remora's",
         cells: two_mobiles,
         ..TREATED
     },

@@ -144,7 +144,7 @@ impl Program {
     }
 
     pub(crate) fn talk(&mut self) -> Result<Talk> {
-        let stdout = self.child.stdout.take().ok_or_else(|| failed(format!("{} does not talk", self.name)))?;
+        let stdout = self.child.stdout.take().ok_or_else(|| failed(format!("{} has no conversation", self.name)))?;
         Talk::new(stdout).map_err(failed_with(&self.name))
     }
 

@@ -26,7 +26,7 @@ impl Ssh {
             let file = scratch.path(name);
             let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&file).output();
             if !made.map_err(failed_with("ssh-keygen"))?.status.success() {
-                return Err(failed(format!("ssh-keygen makes no {name}")));
+                return Err(failed(format!("ssh-keygen did not create {name}")));
             }
         }
         let at = |name: &str| scratch.path(name).to_string_lossy().into_owned();

@@ -129,7 +129,7 @@ impl Tunnel {
             while emulator.within(Station::Mobile(m), connect).is_err() {
                 if Instant::now() >= deadline {
                     let (base, mobile) = (self.base.words(), mobile.words());
-                    return Err(failed(format!("the link does not come up; {base}; {mobile}")));
+                    return Err(failed(format!("the link did not come up; {base}; {mobile}")));
                 }
                 std::thread::sleep(Duration::from_millis(20));
             }

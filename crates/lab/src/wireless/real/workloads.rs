@@ -135,7 +135,7 @@ fn flood(
     let delivered = delivered.map_err(failed_with("datagrams"))?;
     bench.must_run()?;
     if delivered.iter().all(|bytes| *bytes == 0) {
-        return Err(failed("nothing came through the link".into()));
+        return Err(failed("the link delivered no packet".into()));
     }
     Ok((delivered, bench.report()?))
 }
