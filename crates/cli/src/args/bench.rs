@@ -36,7 +36,8 @@ p90_us, p99_us, p999_us, max_us; null: nothing completed), runs (operations,
 seconds, per_second, bytes, entries, latency, lost, late, generator_busy,
 generator_cpus). ratio: per_second and p99 of the first server over the second
 (null: no round to compare). A summary: runs, censored (none here), median, low
-and high (95 % interval of the median), min, max, mean. docs/reference/bench.md has more.";
+and high (95 % interval of the median), min, max, mean.
+docs/reference/bench.md has more.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Bench {

@@ -27,6 +27,10 @@ enum CaseRule {
     Insensitive,
     /// Each directory has a flag.
     ByDirectory,
+    /// As the names of the directory show; if they do not, as usual for the type.
+    Probed {
+        usually_insensitive: bool,
+    },
 }
 
 /// The accuracy of times.
@@ -52,7 +56,7 @@ pub(crate) struct FsConventions {
 
 /// A type that is not in the table. `links_max` is that of ext4, the lowest of the usual file systems.
 const UNKNOWN: FsConventions = FsConventions {
-    case: CaseRule::Sensitive,
+    case: CaseRule::Probed { usually_insensitive: false },
     preserves_names: true,
     time_grain: TimeGrain::FromRoot,
     links_max: 65_000,
@@ -61,7 +65,8 @@ const UNKNOWN: FsConventions = FsConventions {
 };
 
 /// The usual file systems of Linux.
-const NATIVE: FsConventions = FsConventions { time_grain: TimeGrain::Nanos(1), homogeneous: true, ..UNKNOWN };
+const NATIVE: FsConventions =
+    FsConventions { case: CaseRule::Sensitive, time_grain: TimeGrain::Nanos(1), homogeneous: true, ..UNKNOWN };
 
 /// File systems without hard and symbolic links.
 const WITHOUT_LINKS: FsConventions =
@@ -77,8 +82,8 @@ fn by_type(f_type: u64, name_max: u64, has_births: bool) -> FsConventions {
             let time_grain = nanos(if has_births { 1 } else { SECOND_NS });
             FsConventions { case: CaseRule::ByDirectory, time_grain, ..NATIVE }
         }
-        // XFS: XFS_MAXLINK.
-        0x5846_5342 => FsConventions { links_max: i32::MAX as u32, ..NATIVE },
+        // XFS: XFS_MAXLINK; `mkfs.xfs -n version=ci` makes names case-insensitive.
+        0x5846_5342 => FsConventions { case: UNKNOWN.case, links_max: i32::MAX as u32, ..NATIVE },
         // btrfs: BTRFS_LINK_MAX.
         0x9123_683e => FsConventions { links_max: 65_535, ..NATIVE },
         // tmpfs (casefold since Linux 6.13), ramfs.
@@ -92,13 +97,20 @@ fn by_type(f_type: u64, name_max: u64, has_births: bool) -> FsConventions {
         }
         // exFAT: 10 ms.
         0x2011_bab0 => FsConventions { time_grain: nanos(SECOND_NS / 100), ..WITHOUT_LINKS },
-        // NTFS, both drivers: 100 ns, NTFS_LINK_MAX.
-        0x7366_746e | 0x5346_544e => FsConventions { time_grain: nanos(100), links_max: 1024, ..NATIVE },
+        // NTFS, both drivers: 100 ns, NTFS_LINK_MAX, mount option nocase.
+        0x7366_746e | 0x5346_544e => {
+            FsConventions { case: UNKNOWN.case, time_grain: nanos(100), links_max: 1024, ..NATIVE }
+        }
         // HFS, HFS+.
         0x4244 => FsConventions { time_grain: nanos(SECOND_NS), ..WITHOUT_LINKS },
-        0x482b => FsConventions { case: CaseRule::Insensitive, time_grain: nanos(SECOND_NS), ..NATIVE },
+        0x482b => {
+            let case = CaseRule::Probed { usually_insensitive: true };
+            FsConventions { case, time_grain: nanos(SECOND_NS), ..NATIVE }
+        }
         // APFS and SMB in its three versions: most are case-insensitive.
-        0x4253_584e | 0x517b | 0xff53_4d42 | 0xfe53_4d42 => FsConventions { case: CaseRule::Insensitive, ..UNKNOWN },
+        0x4253_584e | 0x517b | 0xff53_4d42 | 0xfe53_4d42 => {
+            FsConventions { case: CaseRule::Probed { usually_insensitive: true }, ..UNKNOWN }
+        }
         // NFS, FUSE, 9p, overlayfs and others depend on what they stand on.
         _ => UNKNOWN,
     }
@@ -128,12 +140,13 @@ impl FsConventions {
         }
     }
 
-    /// The reply to PATHCONF for objects in `dir`; `f_namemax` is from statvfs(2).
-    pub(crate) fn pathconf(&self, dir: impl AsFd, f_namemax: u64) -> PathConfOk {
+    /// The reply to PATHCONF for objects in `dir`. `f_namemax` is from statvfs(2); `probe` probes the case rule of `dir`.
+    pub(crate) fn pathconf(&self, dir: impl AsFd, f_namemax: u64, probe: impl FnOnce() -> Option<bool>) -> PathConfOk {
         let case_insensitive = match self.case {
             CaseRule::Sensitive => false,
             CaseRule::Insensitive => true,
             CaseRule::ByDirectory => ioctl_getflags(dir).is_ok_and(|flags| flags.contains(CASEFOLD)),
+            CaseRule::Probed { usually_insensitive } => probe().unwrap_or(usually_insensitive),
         };
         PathConfOk {
             attr: None,

@@ -26,6 +26,7 @@ use crate::local::creds::thread_creds::{self, keep_creds};
 use crate::local::disk::LocalDisk;
 use crate::local::fd_cache::open_files::WRITE_IDLE_MAX;
 use crate::local::inode::inode_reuse::InodeReuseGuard;
+use crate::local::listing::case_probe;
 use crate::local::listing::open_listings::OpenListings;
 use crate::local::sync::dirty_files::DIRTY_IDLE_MAX;
 use crate::local::sys::errors::OrStatus;
@@ -182,7 +183,8 @@ impl Vfs for LocalDisk {
         let f_namemax = self.watch(fstatvfs(&tree.root).nfs())?.f_namemax;
         let dir = tree.dir_of(object);
         let open = dir.reopen_noatime().map(Arc::new).unwrap_or(dir.fd);
-        Ok(self.disk.conventions.pathconf(open, f_namemax))
+        let probe = || case_probe::is_case_insensitive(&open);
+        Ok(self.disk.conventions.pathconf(&open, f_namemax, probe))
     }
 
     fn commit(&self, cred: &Cred, id: &FileId, _offset: u64, _count: u32) -> Result<Wcc> {
