@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RecordError {
     /// The record is larger than the reader's limit.
-    #[error("a record of {len} bytes or more where at most {max} are taken")]
+    #[error("a record of at least {len} bytes, above the limit of {max}")]
     TooLarge {
         /// Length of the fragments so far.
         len: usize,

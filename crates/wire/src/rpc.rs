@@ -108,7 +108,7 @@ pub enum CallError {
     #[error("not an RPC call: {0}")]
     NotACall(Error),
     /// Unsupported RPC version: the server denies the call.
-    #[error("RPC version {vers} is not spoken")]
+    #[error("unsupported RPC version {vers}")]
     RpcVersion {
         /// Transaction ID.
         xid: u32,
@@ -116,7 +116,7 @@ pub enum CallError {
         vers: u32,
     },
     /// A credential or verifier longer than [`AUTH_MAX`]: the server denies the call.
-    #[error("a credential or verifier that is too long")]
+    #[error("a credential or verifier exceeds {AUTH_MAX} bytes")]
     BadAuth {
         /// Transaction ID.
         xid: u32,

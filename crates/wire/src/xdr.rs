@@ -6,10 +6,10 @@ use bytes::{Buf, Bytes};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
     /// The message ends before the value.
-    #[error("the message is cut short")]
+    #[error("the message is truncated")]
     Truncated,
     /// A length exceeds the protocol's limit.
-    #[error("a length of {len} where at most {max} is allowed")]
+    #[error("a length of {len}, above the limit of {max}")]
     TooLong {
         /// Encoded length.
         len: u32,
@@ -17,7 +17,7 @@ pub enum Error {
         max: u32,
     },
     /// An undefined discriminant.
-    #[error("{value} is no {what}")]
+    #[error("{value} is not a valid {what}")]
     BadDiscriminant {
         /// Expected type.
         what: &'static str,

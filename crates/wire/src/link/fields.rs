@@ -6,10 +6,10 @@ use bytes::Bytes;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FrameError {
     /// The frame ends before its fields.
-    #[error("the frame is cut short")]
+    #[error("the frame is truncated")]
     Short,
     /// Unknown frame type.
-    #[error("no kind of frame has the first byte {0:#04x}")]
+    #[error("unknown frame type {0:#04x}")]
     Kind(u8),
     /// A field is out of range.
     #[error("a field of the frame is out of range")]

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::proc::{DATA_MAX, Proc};
+use super::types::{DATA_MAX, Proc};
 use super::types::{Fh, Name, SetAttr};
 use crate::{Error, Reader, Xdr};
 

@@ -6,12 +6,10 @@
 //! COMMIT.
 
 mod call;
-mod proc;
 mod reply;
 mod types;
 
 pub use call::*;
-pub use proc::*;
 pub use reply::*;
 pub use types::*;
 

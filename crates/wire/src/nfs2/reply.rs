@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use super::call::Data;
-use super::proc::{PATH_MAX, Proc};
 use super::types::{Attr, Fh, Name, Status};
+use super::types::{PATH_MAX, Proc};
 use crate::nfs3::Entries;
 use crate::xdr::ResultError;
 use crate::{Error, Reader, Xdr};

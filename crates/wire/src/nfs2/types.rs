@@ -1,10 +1,22 @@
-//! Types shared by NFSv2's procedures (RFC 1094, section 2.3).
+//! Constants, procedures, and the types shared by NFSv2's procedures (RFC 1094, section 2.3).
 
 use crate::{Error, Reader, Xdr};
 
-use super::proc::FH_SIZE;
-
 pub use crate::nfs3::Name;
+
+/// RPC program version.
+pub const VERSION: u32 = 2;
+/// Length of a file handle in bytes (FHSIZE).
+pub const FH_SIZE: usize = 32;
+/// Maximum bytes of data in a READ or WRITE (MAXDATA).
+pub const DATA_MAX: u32 = 8192;
+/// Maximum length of a path in bytes (MAXPATHLEN).
+pub const PATH_MAX: u32 = 1024;
+
+crate::xdr::procedures! {
+    Null, GetAttr, SetAttr, Root, Lookup, ReadLink, Read, WriteCache, Write, Create, Remove, Rename, Link,
+    SymLink, MkDir, RmDir, ReadDir, StatFs,
+}
 
 /// A file handle: 32 bytes, opaque to the client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -179,5 +191,19 @@ impl Xdr for SetAttr {
         let word = |r: &mut Reader| u32::decode(r).map(|w| (w != KEEP).then_some(w));
         let time = |r: &mut Reader| Time::decode(r).map(|t| (t.secs != KEEP && t.micros != KEEP).then_some(t));
         Ok(SetAttr { mode: word(r)?, uid: word(r)?, gid: word(r)?, size: word(r)?, atime: time(r)?, mtime: time(r)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn procedure_number_is_that_of_the_rfc() {
+        for (i, p) in Proc::ALL.into_iter().enumerate() {
+            assert_eq!(p as usize, i);
+            assert_eq!(Proc::from_number(i as u32), Some(p));
+        }
+        assert_eq!((Proc::Write as u32, Proc::StatFs as u32, Proc::from_number(18)), (8, 17, None));
     }
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::proc::Proc;
+use super::types::Proc;
 use super::types::{Fh, FileType, Name, NfsTime, SetAttr, SpecData, Stable};
 use crate::{Error, Reader, Xdr};
 

@@ -4,11 +4,9 @@
 //! share.
 
 mod call;
-mod proc;
 mod reply;
 mod types;
 
 pub use call::*;
-pub use proc::*;
 pub use reply::*;
 pub use types::*;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::proc::Proc;
+use super::types::Proc;
 use super::types::{Attr, Fh, Name, NfsTime, Stable, Status, Wcc};
 use crate::xdr::{ResultError, known_or};
 use crate::{Error, Reader, Xdr};
