@@ -237,13 +237,13 @@ pub enum ConfigError {
     #[error("queue of {0} frames: it must be from 1 to {QUEUE_FRAMES_MAX}")]
     QueueFrames(usize),
     /// Collisions without a shared medium, or with `hold`.
-    #[error("collisions: they need a medium that is shared, half duplex at a rate, and frames that are not held")]
+    #[error("access by collisions requires half duplex at a rate, without a trace and without held frames")]
     Collisions,
     /// The receive buffer's capacity is out of range.
     #[error("receive buffer of {0} frames: it must be from 1 to {RECEIVER_FRAMES_MAX}")]
     ReceiverFrames(usize),
     /// The receiver's service time is out of range.
-    #[error("a receiver that takes {0:?} for a frame: it must be at most {SERVICE_MAX:?}")]
+    #[error("receiver service time of {0:?}: it must be at most {SERVICE_MAX:?}")]
     ReceiverService(Duration),
     /// There are no mobiles, or too many.
     #[error("{0} mobiles: it must be from 1 to {MOBILES_MAX}")]

@@ -14,13 +14,13 @@ const SAID_MAX: usize = 1 << 16;
 #[derive(Debug, thiserror::Error)]
 pub enum Silence {
     /// The expected output did not come in time.
-    #[error("it did not say what was expected in time")]
+    #[error("no expected output in time")]
     Late,
     /// The program closed its output.
-    #[error("it ended too early")]
+    #[error("the program ended too early")]
     Over,
     /// Writing to the program failed.
-    #[error("its input: {0}")]
+    #[error("cannot write to the program: {0}")]
     Deaf(#[from] io::Error),
 }
 

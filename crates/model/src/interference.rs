@@ -8,10 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::formula::{Estimate, Reason};
+use crate::formulas::queue::PROCESSOR;
 use crate::loads::Loads;
 use crate::network::{Hop, Network, Route};
 use crate::quantity::Traffic;
-use crate::queue::PROCESSOR;
 use crate::report::{FlowReport, Report};
 use crate::topology::{Burst, Copy, Kind};
 

@@ -12,23 +12,19 @@
 
 mod cell;
 mod copying;
-pub mod ethernet;
 mod formula;
+mod formulas;
 mod interference;
 mod loads;
-pub mod mva;
 mod network;
 pub mod nmt1989;
-pub mod pipeline;
 mod quantity;
-pub mod queue;
 mod report;
-pub mod ring;
 mod solve;
 mod topology;
-pub mod wifi;
 
 pub use formula::{Band, Estimate, Formula, Quantity, Reason};
+pub use formulas::{ethernet, mva, pipeline, queue, ring, wifi};
 pub use network::{Hop, Network, Route};
 pub use quantity::{Bits, Moments, OutOfRange, PacketRate, Seconds, Size, Traffic};
 pub use report::{CopyReport, FlowReport, GatewayReport, MediumReport, Outcome, Part, Report, ResourceUse};

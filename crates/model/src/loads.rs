@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::cell::{Cell, Port, Streams};
+use crate::formulas::queue::{Queue, Tandem};
 use crate::network::{Network, Route};
 use crate::quantity::{Moments, Traffic};
-use crate::queue::{Queue, Tandem};
 use crate::topology::{Gateway, Law};
 
 /// Consecutive gateways across which the regularity of a stream is followed.

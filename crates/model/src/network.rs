@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::mva::WINDOW_MAX;
+use crate::formulas::mva::WINDOW_MAX;
 use crate::topology::{COPIES_MAX, Copy, Flow, Kind, STATIONS_MAX, TABLES_MAX, Table, Topology, TopologyError};
 
 /// A topology that can be solved.
@@ -93,7 +93,7 @@ fn error(table: Table, index: usize, key: &'static str, why: impl Into<String>) 
 }
 
 fn bound(table: Table, count: usize, max: usize) -> Result<(), TopologyError> {
-    let why = || format!("there are {count} of these, at most {max}");
+    let why = || format!("{count} entries: expected at most {max}");
     if count > max { Err(error(table, max, "name", why())) } else { Ok(()) }
 }
 
@@ -105,10 +105,15 @@ fn names<'a>(table: Table, all: impl ExactSizeIterator<Item = &'a str>) -> Resul
             return Err(error(table, i, "name", "is empty"));
         }
         if let Some(c) = name.chars().find(|c| is_unprintable(*c)) {
-            return Err(error(table, i, "name", format!("has {} in it, which no table can show", c.escape_unicode())));
+            return Err(error(
+                table,
+                i,
+                "name",
+                format!("has the character {}, which tables cannot show", c.escape_unicode()),
+            ));
         }
         if names.insert(name, i).is_some() {
-            return Err(error(table, i, "name", format!("'{name}' is there already")));
+            return Err(error(table, i, "name", format!("duplicate name '{name}'")));
         }
     }
     Ok(names)
@@ -193,7 +198,7 @@ impl<'a> Plan<'a> {
             let medium = *media.get(name.as_str()).ok_or_else(|| wrong(format!("no medium is called '{name}'")))?;
             let (a, b) = (self.top(medium), self.top(node));
             if a == b {
-                return Err(wrong(format!("'{name}' is reached another way already; routes must form a tree")));
+                return Err(wrong(format!("'{name}' is connected twice: media and gateways must form a tree")));
             }
             self.root[a] = b;
             let port = self.port(medium, 1.0);
@@ -281,13 +286,18 @@ impl<'a> Plan<'a> {
             groups.get(name).copied().ok_or_else(|| error(table, i, key, format!("no group is called '{name}'")))
         };
         let (a, b) = (find("from", from)?, find("to", to)?);
-        self.route(a, b).ok_or_else(|| error(table, i, "to", format!("no way leads from '{from}' to '{to}'")))
+        self.route(a, b).ok_or_else(|| error(table, i, "to", format!("no route from '{from}' to '{to}'")))
     }
 
     fn flow(&self, groups: &Names, i: usize, flow: &Flow) -> Result<Route, TopologyError> {
         let route = self.between(groups, Table::Flows, i, &flow.from, &flow.to)?;
         if route.from == route.to && self.topology.groups[route.from].stations < 2 {
-            return Err(error(Table::Flows, i, "to", format!("'{}' is one station, which sends to itself", flow.to)));
+            return Err(error(
+                Table::Flows,
+                i,
+                "to",
+                format!("'{}' has one station, which cannot send to itself", flow.to),
+            ));
         }
         Ok(route)
     }
@@ -303,7 +313,7 @@ impl<'a> Plan<'a> {
             return wrong("window", format!("expected 1 to {WINDOW_MAX}"));
         }
         if copy.block_bytes == 0 || copy.file_bytes == 0 {
-            return wrong(if copy.block_bytes == 0 { "block" } else { "file" }, "expected a byte or more".into());
+            return wrong(if copy.block_bytes == 0 { "block" } else { "file" }, "expected 1 byte or more".into());
         }
         let fits = |burst: f64| (0.0..=1e4).contains(&burst);
         if !fits(copy.reply.packets) {

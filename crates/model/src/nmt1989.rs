@@ -76,9 +76,9 @@ impl Sheet {
         if group(&copy.to)?.medium != medium.name {
             return Err("the copy leaves its medium");
         }
-        let Kind::Ethernet { propagation } = medium.kind else { return Err("the copy's medium is no Ethernet") };
+        let Kind::Ethernet { propagation } = medium.kind else { return Err("the copy's medium is not an Ethernet") };
         if copy.software.get() <= 0.0 {
-            return Err("the copy has no software time, so its sender has no rate of its own");
+            return Err("the copy has no software time, which determines its sender's rate");
         }
         let blocks_per_s = 1.0 / copy.software.get();
         let (data, reply) = copying::traffic(copy, blocks_per_s);

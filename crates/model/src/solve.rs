@@ -4,11 +4,11 @@
 use crate::cell::{Cell, Spacing};
 use crate::copying;
 use crate::formula::{Estimate, Reason};
+use crate::formulas::queue::{BEHIND, BURSTS, GG1_WAIT, MG1_WAIT, MM1_P95, PROCESSOR, Queue, SPACED, Tandem};
 use crate::interference::Interference;
 use crate::loads::{Loads, gateway_queue};
 use crate::network::{Hop, Network};
 use crate::quantity::Traffic;
-use crate::queue::{BEHIND, BURSTS, GG1_WAIT, MG1_WAIT, MM1_P95, PROCESSOR, Queue, SPACED, Tandem};
 use crate::report::{CopyReport, FlowReport, GatewayReport, MediumReport, Part, Report};
 use crate::topology::{Gateway, Law};
 

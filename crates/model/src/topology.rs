@@ -3,9 +3,9 @@
 
 use remora_base::Rate;
 
+use crate::formulas::ring::Discipline;
+use crate::formulas::wifi::TwoStateChannel;
 use crate::quantity::{PacketRate, Seconds, Size};
-use crate::ring::Discipline;
-use crate::wifi::TwoStateChannel;
 
 /// Maximum of media, groups, gateways or flows.
 pub const TABLES_MAX: usize = 10_000;
@@ -119,7 +119,7 @@ pub struct Copy {
     pub file_bytes: u64,
     /// Bytes of a block (1 or more).
     pub block_bytes: u64,
-    /// Outstanding blocks (1 to [`mva::WINDOW_MAX`](crate::mva::WINDOW_MAX)).
+    /// Outstanding blocks (1 to [`mva::WINDOW_MAX`](crate::formulas::mva::WINDOW_MAX)).
     pub window: u32,
     /// What the sender sends for a block.
     pub data: Burst,

@@ -59,7 +59,7 @@ pub fn run(config: &SaturationConfig, seed: u64) -> Result<Saturation, ConfigErr
     let errors = |m: usize| if m < config.good { ErrorModel::None } else { config.channel.errors.clone() };
     let errors: Vec<ErrorModel> = (0..config.destinations).map(errors).collect();
     let traced = remora_channel::Config { trace_frames: TRACE_FRAMES, ..config.channel.clone() };
-    let mut weathers = weathers(&traced, &errors, seed)?;
+    let mut processes = error_processes(&traced, &errors, seed)?;
     let channel = Channel::with_errors(traced, seed, &errors)?;
     let mut air = Air::new(channel, config.channel.mtu, Some(&config.link), seed);
     let packet = Bytes::from(vec![0; air.mtu()]);
@@ -69,7 +69,7 @@ pub fn run(config: &SaturationConfig, seed: u64) -> Result<Saturation, ConfigErr
     let mut now = Time::ZERO;
     loop {
         while let Some(frame) = air.poll_frame() {
-            account.book(&frame, config.link.overhead, &mut weathers);
+            account.book(&frame, config.link.overhead, &mut processes);
         }
         while let Some((lane, packet)) = air.poll(now) {
             delivered[lane.mobile] += packet.len() as u64;
@@ -86,12 +86,12 @@ pub fn run(config: &SaturationConfig, seed: u64) -> Result<Saturation, ConfigErr
     }
     let bits = delivered.iter().sum::<u64>() as f64 * 8.0;
     let utilisation = bits / (config.channel.rate.bits() as f64 * config.length.as_secs_f64());
-    account.pause(end, &mut weathers);
+    account.pause(end, &mut processes);
     Ok(Saturation { utilisation, delivered, account })
 }
 
 /// The error process of each mobile.
-fn weathers(
+fn error_processes(
     channel: &remora_channel::Config,
     errors: &[ErrorModel],
     seed: u64,
@@ -137,8 +137,8 @@ pub struct Account {
 impl Account {
     /// Books a frame and the pause before it. Frames of one medium come in order; each has
     /// `overhead` bytes that are not the link's.
-    pub(super) fn book(&mut self, frame: &FrameRecord, overhead: usize, weathers: &mut [ErrorProcess]) {
-        self.pause(frame.start, weathers);
+    fn book(&mut self, frame: &FrameRecord, overhead: usize, processes: &mut [ErrorProcess]) {
+        self.pause(frame.start, processes);
         self.until = self.until.max(frame.end);
         let payload = frame.packet.slice(..frame.packet.len().saturating_sub(overhead));
         let arrived = frame.fate == Fate::Delivered;
@@ -153,10 +153,10 @@ impl Account {
     }
 
     /// Books a pause until `end`.
-    pub(super) fn pause(&mut self, end: Time, weathers: &mut [ErrorProcess]) {
+    fn pause(&mut self, end: Time, processes: &mut [ErrorProcess]) {
         while self.until < end {
             let piece = PIECE.min(end.since(self.until));
-            let all_bad = weathers.iter_mut().all(|weather| weather.is_bad(self.until + piece / 2));
+            let all_bad = processes.iter_mut().all(|process| process.is_bad(self.until + piece / 2));
             *if all_bad { &mut self.hopeless } else { &mut self.idle } += piece;
             self.until += piece;
         }

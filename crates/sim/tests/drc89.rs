@@ -9,7 +9,7 @@ use remora_server::cache;
 use remora_sim::Trace;
 use remora_sim::drc::script::{self, Script};
 use remora_sim::net::{Rule, RuleAction};
-use remora_sim::swarm::oracle::{Making, Op};
+use remora_sim::swarm::oracle::{CreateMode, Op};
 use remora_sim::world::disk::Stall;
 use remora_wire::nfs3::Proc;
 
@@ -26,7 +26,7 @@ fn write(offset: u64) -> Op {
 }
 
 fn create() -> Op {
-    Op::Create { path: path(), how: Making::Truncating }
+    Op::Create { path: path(), how: CreateMode::Truncating }
 }
 
 fn truncate() -> Op {

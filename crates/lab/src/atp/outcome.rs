@@ -1,6 +1,6 @@
 //! The report: everything that is shown and that `--json` prints.
 
-use remora_sim::atp::{BULK_RATE, Class, Fate, LEAD, Object, Protocol, Run, Sends, Told, Trace, Workload};
+use remora_sim::atp::{BULK_RATE, Class, Fate, FinalStatus, LEAD, Object, Protocol, Run, Sends, Trace, Workload};
 use serde::Serialize;
 
 use super::job::{BULK_SEED, Job, JobResult};
@@ -272,9 +272,9 @@ fn events(objects: &[Object], run: &Run) -> Vec<Event> {
     for (number, (object, fate)) in objects.iter().zip(&run.fates).enumerate() {
         let name = if object.class == Class::High { format!("small {number}") } else { format!("LARGE {number}") };
         let told = fate.told.and_then(|(at, told)| match told {
-            Told::Delivered => None,
-            Told::Rejected => Some((at, "given up")),
-            Told::Late => Some((at, "past its deadline")),
+            FinalStatus::Delivered => None,
+            FinalStatus::Rejected => Some((at, "given up")),
+            FinalStatus::Late => Some((at, "past its deadline")),
         });
         let steps = [(fate.entered, "enters"), (fate.started, "is sent"), (fate.arrived, "is delivered")];
         let steps = steps.into_iter().filter_map(|(at, what)| Some((at?, what))).chain(told);

@@ -1,15 +1,15 @@
 //! The packets of a copy on a medium, and how a copy's bursts occupy it.
 
 use super::medium::Cell;
-use crate::ethernet;
 use crate::formula::Estimate;
+use crate::formulas::ethernet;
+use crate::formulas::pipeline::Stop;
+use crate::formulas::queue::Queue;
+use crate::formulas::ring::{self, Discipline, Ring};
+use crate::formulas::wifi;
 use crate::network::Hop;
-use crate::pipeline::Stop;
 use crate::quantity::{Moments, Size, Traffic};
-use crate::queue::Queue;
-use crate::ring::{self, Discipline, Ring};
 use crate::topology::Kind;
-use crate::wifi;
 
 /// Bits by which each frame that arrives during a burst on an Ethernet may delay the reply, and
 /// more for longer bursts: a station that lost against the burst a few times backs off long (an

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::ethernet::{self, Sender};
 use crate::formula::Estimate;
+use crate::formulas::ethernet::{self, Sender};
+use crate::formulas::queue::{self, GG1_WAIT, POISSON, PORT_WAIT, Queue, SPACED, Tandem};
+use crate::formulas::ring;
+use crate::formulas::wifi;
 use crate::network::Hop;
 use crate::quantity::Traffic;
-use crate::queue::{self, GG1_WAIT, POISSON, PORT_WAIT, Queue, SPACED, Tandem};
-use crate::ring;
 use crate::topology::{Kind, Medium};
-use crate::wifi;
 
 /// The traffic through a port of a medium, for each station behind it.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]

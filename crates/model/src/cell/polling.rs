@@ -1,11 +1,11 @@
 //! Polling systems: the stations of a ring, and the pairs of a wireless cell, which take turns.
 
 use super::medium::{Cell, Port};
+use crate::formulas::ring::{Discipline, Ring};
+use crate::formulas::wifi;
 use crate::network::Hop;
 use crate::quantity::{Moments, Traffic};
-use crate::ring::{Discipline, Ring};
 use crate::topology::Kind;
-use crate::wifi;
 
 /// Up to this ratio queues count as equal.
 const ALIKE: f64 = 1.2;

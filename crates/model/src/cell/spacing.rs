@@ -5,10 +5,10 @@
 //! fitted in [`Queue::waited_before`]); it raises a doubt, not a correction.
 
 use super::medium::{Cell, Port};
+use crate::formulas::queue::{self, GG1_WAIT, Queue, Tandem};
+use crate::formulas::ring::Discipline;
 use crate::network::Hop;
 use crate::quantity::Traffic;
-use crate::queue::{self, GG1_WAIT, Queue, Tandem};
-use crate::ring::Discipline;
 use crate::topology::Kind;
 
 /// Regularity added by consecutive lines, per unit of load, above which it matters.

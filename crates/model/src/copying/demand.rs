@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::cell::PacketDemand;
-use crate::pipeline::Server;
+use crate::formulas::pipeline::Server;
+use crate::formulas::wifi::TwoStateChannel;
 use crate::topology::Resource;
-use crate::wifi::TwoStateChannel;
 
 /// A stop on a packet's way.
 pub(super) struct Visit {

@@ -3,12 +3,12 @@
 use super::demand::{ChannelUse, CopyDemand, Visit, VisitLoad};
 use crate::cell::{Cell, PacketDemand, ServerLoad};
 use crate::formula::Estimate;
+use crate::formulas::mva::Pace;
+use crate::formulas::pipeline::{self, PACE, Server, Stop, burst_s};
+use crate::formulas::queue::{PROCESSOR, Queue};
 use crate::loads::{Loads, gateway_service};
-use crate::mva::Pace;
 use crate::network::{Network, Route};
-use crate::pipeline::{self, PACE, Server, Stop, burst_s};
 use crate::quantity::{Moments, Traffic};
-use crate::queue::{PROCESSOR, Queue};
 use crate::report::{Outcome, ResourceUse};
 use crate::topology::{Copy, Gateway, Kind, Resource};
 

@@ -24,12 +24,12 @@ const LARGE: usize = 200;
 const HEADERS: usize = 28;
 
 /// A scheme that records the time and size of its sender's large datagrams.
-struct Watched<S> {
+struct RecordingScheme<S> {
     scheme: S,
     large: Vec<(Time, usize)>,
 }
 
-impl<S: Scheme> Scheme for Watched<S> {
+impl<S: Scheme> Scheme for RecordingScheme<S> {
     fn submit(&mut self, now: Time, number: usize, object: &Object, ledger: &mut Ledger) {
         self.scheme.submit(now, number, object, ledger);
     }
@@ -61,7 +61,7 @@ impl<S: Scheme> Scheme for Watched<S> {
 
 /// The traffic before a blackout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Before {
+enum TrafficBefore {
     /// None for some time.
     Idle,
     /// An object each half second, until into it.
@@ -69,8 +69,8 @@ enum Before {
 }
 
 /// The objects before the measured one: of 4 KB, due in a second.
-fn before(what: Before) -> impl Iterator<Item = Object> {
-    let count = if what == Before::Idle { 1 } else { 20 };
+fn before(what: TrafficBefore) -> impl Iterator<Item = Object> {
+    let count = if what == TrafficBefore::Idle { 1 } else { 20 };
     (0..count).map(|n| object(Time::from_millis(2000 + 500 * n), Duration::from_secs(1)))
 }
 
@@ -80,14 +80,14 @@ fn object(arrival: Time, deadline: Duration) -> Object {
 
 /// Time from the end of the blackout until an object submitted during it arrives, and transmission
 /// time of the packets sent into the blackout before its detection.
-fn wait(rate: f64, round_trip: Duration, when_down: WhenDown, what: Before) -> (Duration, Duration) {
+fn wait(rate: f64, round_trip: Duration, when_down: WhenDown, what: TrafficBefore) -> (Duration, Duration) {
     let trace = Trace::parse(&format!("0,{rate}\n10,{rate}\n10,0\n40,0\n40,{rate}\n60,{rate}\n")).unwrap();
     let link = Link { trace: Arc::new(trace), delay: round_trip / 2, queue_max: QUEUE, when_down };
     let wanted = object(Time::from_secs(25), Duration::from_secs(60));
     let objects: Vec<Object> = before(what).chain([wanted]).collect();
     #[expect(clippy::disallowed_methods, reason = "an epoch for libraries that want instants; nothing depends on it")]
     let scheme = Endpoints::new(Policy::Remora, Instant::now(), 1).unwrap();
-    let mut scheme = Watched { scheme, large: Vec::new() };
+    let mut scheme = RecordingScheme { scheme, large: Vec::new() };
     let run = world::run(&mut scheme, &link, &objects, Pace::Open, BACK + Duration::from_secs(2)).unwrap();
     let stuck: usize = scheme.large.iter().filter(|(at, _)| (OUT..BACK).contains(at)).map(|(_, bytes)| bytes).sum();
     let arrived = run.fates.last().and_then(|fate| fate.arrived).map_or(Duration::MAX, |at| at.since(BACK));
@@ -97,7 +97,7 @@ fn wait(rate: f64, round_trip: Duration, when_down: WhenDown, what: Before) -> (
 #[test]
 fn object_submitted_in_blackout_arrives_soon_after_it() {
     for when_down in [WhenDown::Holds, WhenDown::Drops] {
-        for what in [Before::Idle, Before::Busy] {
+        for what in [TrafficBefore::Idle, TrafficBefore::Busy] {
             for rate in [50e3, 140e3, 200e3] {
                 for round_trip in [5, 50, 100, 200].map(Duration::from_millis) {
                     let (took, stuck) = wait(rate, round_trip, when_down, what);
@@ -108,7 +108,7 @@ fn object_submitted_in_blackout_arrives_soon_after_it() {
                     assert!(took <= Duration::from_millis(150) + round_trip + first, "{name}: {took:?}, {first:?}");
                     // An object of three packets, and one packet that QUIC retransmits.
                     assert!(stuck.as_secs_f64() * rate <= 4.0 * 1500.0, "{name}: {stuck:?}");
-                    assert!(what == Before::Busy || stuck.is_zero(), "{name}: {stuck:?}");
+                    assert!(what == TrafficBefore::Busy || stuck.is_zero(), "{name}: {stuck:?}");
                 }
             }
         }

@@ -9,7 +9,7 @@ use remora_atp::{Command, Final, Options, Outcome, Policy, RequestId, Upcall, es
 use remora_base::{Core, Peer, Time};
 use thiserror::Error;
 
-use super::ledger::{Ledger, Told};
+use super::ledger::{FinalStatus, Ledger};
 use super::message::{number_of, numbered};
 use super::workload::Object;
 use super::world::{End, Scheme};
@@ -86,9 +86,9 @@ impl Endpoints {
 
     fn ended(&mut self, end: Final, ledger: &mut Ledger) {
         let told = match end.outcome {
-            Outcome::Delivered => Told::Delivered,
-            Outcome::Rejected(_) | Outcome::Evicted => Told::Rejected,
-            Outcome::Expired | Outcome::Cancelled | Outcome::Lost => Told::Late,
+            Outcome::Delivered => FinalStatus::Delivered,
+            Outcome::Rejected(_) | Outcome::Evicted => FinalStatus::Rejected,
+            Outcome::Expired | Outcome::Cancelled | Outcome::Lost => FinalStatus::Late,
         };
         if let Some(number) = self.numbers.remove(&end.request) {
             ledger.told(number, end.at, told);

@@ -192,7 +192,7 @@ pub fn objects(workload: Workload, seed: u64) -> Vec<Object> {
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "an epoch for libraries that want instants; nothing depends on it")]
 mod tests {
-    use super::super::ledger::Told;
+    use super::super::ledger::FinalStatus;
     use super::*;
 
     #[test]
@@ -243,11 +243,11 @@ mod tests {
     #[test]
     fn steady_rate_is_that_of_the_second_half() {
         let told = |ms: u64, told| Fate { told: Some((Time::from_millis(ms), told)), ..Fate::default() };
-        let delivered = |ms| told(ms, Told::Delivered);
+        let delivered = |ms| told(ms, FinalStatus::Delivered);
         // Slow at first, then 1000 bytes in 10 ms; in any order.
         let fates = [delivered(910), delivered(500), delivered(900), delivered(920)];
         assert_eq!(steady_rate(&fates, 1000), Some(100_000.0));
-        let refused = [delivered(500), delivered(900), told(901, Told::Late), told(902, Told::Rejected)];
+        let refused = [delivered(500), delivered(900), told(901, FinalStatus::Late), told(902, FinalStatus::Rejected)];
         assert_eq!(steady_rate(&refused, 1000), None, "what is late or given up is not delivered");
         assert_eq!(steady_rate(&[delivered(1), Fate::default()], 1000), None, "one object has no final status");
         assert_eq!(steady_rate(&[delivered(1), delivered(1)], 1000), None, "no time passed");

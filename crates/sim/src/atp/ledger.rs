@@ -9,7 +9,7 @@ use super::workload::Object;
 
 /// The final status of an object at the sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Told {
+pub enum FinalStatus {
     Delivered,
     /// Given up before its deadline, for lack of bandwidth or because it would delay others too
     /// long.
@@ -28,13 +28,13 @@ pub struct Fate {
     /// Complete arrival at the receiver.
     pub arrived: Option<Time>,
     /// Report of the final status to the sender.
-    pub told: Option<(Time, Told)>,
+    pub told: Option<(Time, FinalStatus)>,
 }
 
 impl Fate {
     /// When the sender learned of the delivery.
     pub fn delivered(&self) -> Option<Time> {
-        self.told.filter(|(_, told)| *told == Told::Delivered).map(|(at, _)| at)
+        self.told.filter(|(_, told)| *told == FinalStatus::Delivered).map(|(at, _)| at)
     }
 
     /// Whether it arrived by its deadline.
@@ -49,7 +49,7 @@ impl Fate {
 
     /// Whether the sender gave it up before the deadline, and it never arrived.
     pub fn rejected(&self, object: &Object) -> bool {
-        !self.in_time(object) && self.told.is_some_and(|(_, told)| told == Told::Rejected)
+        !self.in_time(object) && self.told.is_some_and(|(_, told)| told == FinalStatus::Rejected)
     }
 
     fn due(&self, object: &Object) -> Time {
@@ -90,7 +90,7 @@ impl Ledger {
     }
 
     /// The sender learned its final status.
-    pub fn told(&mut self, object: usize, now: Time, told: Told) {
+    pub fn told(&mut self, object: usize, now: Time, told: FinalStatus) {
         self.told += 1;
         self.update(object, |fate| fate.told.replace((now, told)).is_some());
     }

@@ -1,4 +1,5 @@
-//! Objects on a stream of a baseline: a heading of eight bytes (number and size), then the bytes.
+//! The encoding of objects (ATP 02, section 4): on a stream, a heading of eight bytes and the content;
+//! by itself, an object begins with its number.
 
 use bytes::{BufMut, Bytes, BytesMut};
 

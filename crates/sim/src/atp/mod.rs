@@ -23,7 +23,7 @@ pub use endpoints::{Endpoints, EndpointsError};
 pub use experiment::{
     BULK_RATE, ExperimentError, LEAD, Protocol, ROUND_TRIP, Sends, bulk, objects, run, saturating, steady_rate,
 };
-pub use ledger::{Fate, Ledger, Told};
+pub use ledger::{Fate, FinalStatus, Ledger};
 pub use oracle::{Optimum, OracleError, optimum};
 pub use pipe::{Link, WhenDown};
 pub use trace::{Trace, TraceError};

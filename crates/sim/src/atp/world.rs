@@ -107,10 +107,10 @@ pub struct Run {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum WorldError {
     /// Endless steps at one moment.
-    #[error("at {0} there was no end of steps")]
+    #[error("endless steps at {0}")]
     Stuck(Time),
     /// An object ended or arrived twice.
-    #[error("object {0} met its fate twice")]
+    #[error("object {0} ended or arrived twice")]
     Twice(usize),
     /// A fatal error of the protocol.
     #[error("{0}")]

@@ -12,7 +12,7 @@ pub(super) const NAME: usize = 8;
 
 /// The requester: a node, and its restart count.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Asked {
+pub(super) struct Requester {
     pub(super) node: usize,
     pub(super) life: u32,
     pub(super) request: RequestId,
@@ -21,7 +21,7 @@ pub(super) struct Asked {
 /// A request and its events.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    pub(super) asked: Asked,
+    pub(super) asked: Requester,
     pub(super) peer: PeerId,
     pub(super) to: usize,
     pub(super) object: Bytes,
@@ -42,7 +42,7 @@ pub(super) struct Entry {
 #[derive(Default)]
 pub(super) struct Ledger {
     entries: Vec<Entry>,
-    numbers: BTreeMap<Asked, usize>,
+    numbers: BTreeMap<Requester, usize>,
     pub(super) violations: Vec<String>,
 }
 
@@ -53,12 +53,12 @@ impl Ledger {
 
     pub(super) fn submitted(&mut self, entry: Entry) {
         if self.numbers.insert(entry.asked, self.entries.len()).is_some() {
-            self.violations.push(format!("{:?} was given out twice", entry.asked));
+            self.violations.push(format!("{:?} was assigned twice", entry.asked));
         }
         self.entries.push(entry);
     }
 
-    pub(super) fn entry(&mut self, asked: Asked) -> Option<&mut Entry> {
+    pub(super) fn entry(&mut self, asked: Requester) -> Option<&mut Entry> {
         self.numbers.get(&asked).and_then(|n| self.entries.get_mut(*n))
     }
 
@@ -81,7 +81,7 @@ impl Ledger {
     }
 
     /// A request got its final status.
-    pub(super) fn ended(&mut self, now: Time, asked: Asked, end: Final) {
+    pub(super) fn ended(&mut self, now: Time, asked: Requester, end: Final) {
         let Some(entry) = self.entry(asked) else {
             return self
                 .violations
@@ -106,9 +106,9 @@ impl Ledger {
         };
         let asked = entry.asked;
         if entry.arrived.replace(now).is_some() {
-            self.violations.push(format!("{now}: the object of {asked:?} came twice"));
+            self.violations.push(format!("{now}: the object of {asked:?} was delivered twice"));
         } else if let Some(end) = entry.end.filter(|e| e.outcome != Outcome::Delivered && e.at < sent) {
-            self.violations.push(format!("{now}: {asked:?} ended {:?} at {}, and went on", end.outcome, end.at));
+            self.violations.push(format!("{now}: {asked:?} ended {:?} at {}, and continued", end.outcome, end.at));
         }
     }
 }

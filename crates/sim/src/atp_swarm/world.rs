@@ -12,7 +12,7 @@ use remora_atp::{Command, OnShortage, Options, Outcome as End, Priority, QueueId
 use remora_base::{Core, Peer, Rate, Rng, Time};
 use siphasher::sip::SipHasher13;
 
-use super::ledger::{Asked, Entry, Ledger, NAME};
+use super::ledger::{Entry, Ledger, NAME, Requester};
 use super::net::Net;
 use super::scenario::Scenario;
 
@@ -47,12 +47,12 @@ struct Node {
     /// Number of restarts.
     life: u32,
     /// Its connected peers.
-    peers: BTreeMap<PeerId, Known>,
+    peers: BTreeMap<PeerId, KnownPeer>,
     /// Unreachable until then.
     down_until: Time,
 }
 
-struct Known {
+struct KnownPeer {
     node: usize,
     up: bool,
 }
@@ -196,7 +196,7 @@ impl<'a> World<'a> {
             self.net.send(self.now, n, transmit.to.addr, &transmit.payload);
             left -= 1;
             if left == 0 {
-                return self.complain(format!("node {n} sends without end"));
+                return self.complain(format!("node {n} sends endlessly"));
             }
         }
         while let Some(event) = self.nodes[n].endpoint.poll_event() {
@@ -218,7 +218,7 @@ impl<'a> World<'a> {
             && usage.received_bytes <= received_max
             && usage.events == 0;
         if !within {
-            self.complain(format!("node {n} is beyond its bounds: {usage:?}"));
+            self.complain(format!("node {n} exceeds its limits: {usage:?}"));
         }
     }
 
@@ -236,14 +236,14 @@ impl<'a> World<'a> {
                 self.ledger.ended(self.now, asked, end);
                 let known = self.nodes[n].peers.contains_key(&PeerId::from(end.dest));
                 if end.outcome == End::Lost && !known {
-                    self.complain(format!("{asked:?} was lost with a peer long gone"));
+                    self.complain(format!("{asked:?} was lost with an unknown peer"));
                 }
             }
             Event::Up { peer, key, .. } => match self.owner(key) {
                 Some(node) => {
-                    self.nodes[n].peers.insert(peer, Known { node, up: true });
+                    self.nodes[n].peers.insert(peer, KnownPeer { node, up: true });
                 }
-                None => self.complain(format!("node {n} met a stranger")),
+                None => self.complain(format!("node {n} reported an unknown peer")),
             },
             Event::Down { peer, why } => self.over(n, peer, why),
             Event::Refused { peer, why } => self.refused(n, peer, why),
@@ -280,7 +280,7 @@ impl<'a> World<'a> {
 
     fn gone(&mut self, n: usize, peer: PeerId, possible: bool, why: &str) {
         if self.nodes[n].peers.remove(&peer).is_none() {
-            self.complain(format!("node {n}: {peer:?} ended, which was not there"));
+            self.complain(format!("node {n}: {peer:?} ended, but was not connected"));
         }
         if !possible {
             self.complain(format!("node {n}: {peer:?} ended for no reason: {why}"));
@@ -290,8 +290,8 @@ impl<'a> World<'a> {
         }
     }
 
-    fn asked(&self, node: usize, request: RequestId) -> Asked {
-        Asked { node, life: self.nodes[node].life, request }
+    fn asked(&self, node: usize, request: RequestId) -> Requester {
+        Requester { node, life: self.nodes[node].life, request }
     }
 
     fn owner(&self, key: PublicKey) -> Option<usize> {
@@ -376,7 +376,7 @@ impl<'a> World<'a> {
         let (addr, key) = (self.net.address(SERVER), self.nodes[SERVER].endpoint.public_key());
         match self.nodes[n].endpoint.connect(self.now, addr, key) {
             Ok(peer) => {
-                self.nodes[n].peers.insert(peer, Known { node: SERVER, up: false });
+                self.nodes[n].peers.insert(peer, KnownPeer { node: SERVER, up: false });
                 Some(peer)
             }
             // A closed connection takes space until its draining period ends.
@@ -437,7 +437,7 @@ impl<'a> World<'a> {
     }
 
     fn command(&mut self, n: usize) {
-        let open: Vec<Asked> = self.ledger.open(n, self.nodes[n].life).map(|e| e.asked).collect();
+        let open: Vec<Requester> = self.ledger.open(n, self.nodes[n].life).map(|e| e.asked).collect();
         let Some(asked) = open.get(self.rng.below(open.len().max(1) as u64) as usize).copied() else { return };
         let rng = &mut self.rng;
         let command = match rng.below(8) {
@@ -452,7 +452,7 @@ impl<'a> World<'a> {
         self.control(asked, command);
     }
 
-    fn control(&mut self, asked: Asked, command: Command) {
+    fn control(&mut self, asked: Requester, command: Command) {
         self.tell(|| format!("{asked:?}: {command:?}"));
         let (now, n) = (self.now, asked.node);
         if let Some(entry) = self.ledger.entry(asked) {
@@ -481,7 +481,7 @@ impl<'a> World<'a> {
         if let Err(why) = self.net.heal() {
             self.complain(why.to_string());
         }
-        let waiting: Vec<Asked> = self.ledger.waiting().map(|e| e.asked).collect();
+        let waiting: Vec<Requester> = self.ledger.waiting().map(|e| e.asked).collect();
         for asked in waiting {
             // Resuming an earlier one may have ended another.
             if self.ledger.entry(asked).is_some_and(|e| e.end.is_none())

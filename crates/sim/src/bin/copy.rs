@@ -24,8 +24,8 @@ struct Args {
     #[command(flatten)]
     flags: Flags,
     /// Direction of the file.
-    #[arg(long, value_enum, default_value_t = Way::Read)]
-    direction: Way,
+    #[arg(long, value_enum, default_value_t = DirectionArg::Read)]
+    direction: DirectionArg,
     /// Bytes to copy.
     #[arg(long, default_value_t = 1 << 20)]
     bytes: u64,
@@ -48,8 +48,8 @@ struct Args {
     #[arg(long, value_name = "FILE", value_parser = trace)]
     trace: Option<Arc<Opportunities>>,
     /// Calls in addition to those of the direction.
-    #[arg(long, value_enum, default_value_t = How::Mounting)]
-    manner: How,
+    #[arg(long, value_enum, default_value_t = MannerArg::Mounting)]
+    manner: MannerArg,
     /// Holds frames in bad periods, as the papers emulate link-level retransmission.
     #[arg(long)]
     hold: bool,
@@ -83,13 +83,13 @@ struct Args {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Way {
+enum DirectionArg {
     Read,
     Write,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum How {
+enum MannerArg {
     /// A MNT first.
     Mounting,
     /// None, as on a mounted file system.
@@ -120,8 +120,8 @@ impl Args {
         let disk = DiskModel { cpu: self.service, ..DiskModel::instant() };
         let server = ServerConfig { disk, ..ServerConfig::default() };
         let direction = match self.direction {
-            Way::Read => Direction::Read,
-            Way::Write => Direction::Write,
+            DirectionArg::Read => Direction::Read,
+            DirectionArg::Write => Direction::Write,
         };
         let config = CopyConfig {
             channel,
@@ -131,9 +131,9 @@ impl Args {
             handoffs: self.handoff.iter().map(|(at, length)| signalled(*at, *length)).collect(),
             limit: self.limit,
             manner: match self.manner {
-                How::Mounting => Manner::Mounting,
-                How::Mounted => Manner::Mounted,
-                How::Command => Manner::Command,
+                MannerArg::Mounting => Manner::Mounting,
+                MannerArg::Mounted => Manner::Mounted,
+                MannerArg::Command => Manner::Command,
             },
             ..CopyConfig::new(client, direction)
         };

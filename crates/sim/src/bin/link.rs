@@ -47,11 +47,11 @@ struct Args {
     #[arg(long, default_value_t = 0)]
     from: u64,
     /// Whether lost frames are retransmitted.
-    #[arg(long, value_enum, default_value_t = Retransmit::Arq)]
-    mode: Retransmit,
+    #[arg(long, value_enum, default_value_t = RetransmitArg::Arq)]
+    mode: RetransmitArg,
     /// Scheduling of the destinations.
-    #[arg(long, value_enum, default_value_t = Turns::Airtime)]
-    scheduler: Turns,
+    #[arg(long, value_enum, default_value_t = SchedulerArg::Airtime)]
+    scheduler: SchedulerArg,
     /// Lets the link measure the rate instead of configuring it.
     #[arg(long)]
     learn_rate: bool,
@@ -68,13 +68,13 @@ struct Args {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Retransmit {
+enum RetransmitArg {
     Arq,
     None,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Turns {
+enum SchedulerArg {
     RoundRobin,
     Airtime,
 }
@@ -89,12 +89,12 @@ impl Args {
         let channel = remora_channel::Config { rate, delay, loss, errors, ..Default::default() };
         let mut link = link_on(&channel);
         link.mode = match self.mode {
-            Retransmit::Arq => Mode::Arq,
-            Retransmit::None => Mode::None,
+            RetransmitArg::Arq => Mode::Arq,
+            RetransmitArg::None => Mode::None,
         };
         link.scheduler = match self.scheduler {
-            Turns::RoundRobin => Scheduler::RoundRobin,
-            Turns::Airtime => Scheduler::Airtime,
+            SchedulerArg::RoundRobin => Scheduler::RoundRobin,
+            SchedulerArg::Airtime => Scheduler::Airtime,
         };
         link.rate = link.rate.filter(|_| !self.learn_rate);
         if let Some(lifetime) = self.lifetime {

@@ -89,7 +89,7 @@ impl Copier {
         let name = self.task.name.as_bytes();
         fs.create(&root, &fs.root(), name, &CreateHow::Guarded(SetAttr::NONE))
             .and_then(|made| fs.write(&root, &made.id, 0, &self.task.original, Stable::FileSync))
-            .map_err(|_| CopyError::Failed("the server has no room".into()))?;
+            .map_err(|_| CopyError::Failed("the server has no space".into()))?;
         Ok(())
     }
 
@@ -172,10 +172,10 @@ impl Copier {
             (State::Sizing(_, fh), Ok(Answer::Nfs(Reply::GetAttr(Ok(attr))))) => self.read(fh, attr.size),
             (State::Opening(_), Ok(Answer::Nfs(Reply::Create(Ok(ok))))) => match &ok.fh {
                 Some(fh) => self.write(fh.clone(), None),
-                None => State::Failed("CREATE brought no handle".into()),
+                None => State::Failed("CREATE returned no handle".into()),
             },
             (_, Ok(Answer::Nfs(reply))) => State::Failed(format!("{:?} failed: {:?}", reply.proc(), reply.status())),
-            (_, Ok(_)) => State::Failed("an answer to something else".into()),
+            (_, Ok(_)) => State::Failed("a reply to another call".into()),
             (_, Err(why)) => State::Failed(why.to_string()),
         };
     }

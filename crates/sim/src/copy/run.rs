@@ -159,14 +159,14 @@ pub(crate) fn build<U: User>(
         world.add_client(node, Medium::Radio { mobile });
     }
     for handoff in config.handoffs.iter().filter(|h| h.signalled) {
-        world.plan_switch(handoff.at - SWITCH_NOTICE, handoff.at + handoff.length);
+        world.schedule_hand_off(handoff.at - SWITCH_NOTICE, handoff.at + handoff.length);
     }
     Ok(world)
 }
 
 /// The handle that MNT would return.
 pub(crate) fn root_of(server: &ServerNode) -> Result<Fh, CopyError> {
-    server.root_handle().ok_or_else(|| CopyError::Failed("the server gives no root handle".into()))
+    server.root_handle().ok_or_else(|| CopyError::Failed("the server has no root handle".into()))
 }
 
 fn random_bytes(len: u64, seed: u64) -> Bytes {

@@ -63,12 +63,12 @@ pub struct SmallResult {
 
 /// Saves small files during a copy, in virtual time.
 pub fn run(config: &SmallConfig, seed: u64) -> Result<SmallResult, CopyError> {
-    let mut world = build(&config.bulk, seed, Trace::quiet(), Desk::copying)?;
+    let mut world = build(&config.bulk, seed, Trace::quiet(), Application::copying)?;
     let limit = Time::ZERO + config.bulk.limit;
     let root = root_of(&world.server)?;
     let saver = Saver::new(config, root, seed);
     let at = if config.own_client {
-        let node = ClientNode::new(config.bulk.client.clone(), seed.wrapping_add(1), Desk::saving(saver));
+        let node = ClientNode::new(config.bulk.client.clone(), seed.wrapping_add(1), Application::saving(saver));
         world.add_client(node, Medium::Radio { mobile: 0 });
         config.bulk.mobiles
     } else {
@@ -76,12 +76,12 @@ pub fn run(config: &SmallConfig, seed: u64) -> Result<SmallResult, CopyError> {
         0
     };
     world.run(limit, |w| w.clients.iter().all(|c| c.user().copied()))?;
-    world.tell(at, Desk::stop);
+    world.tell(at, Application::stop);
     world.run(limit, |w| w.clients.iter().all(|c| c.user().saved()))?;
     result(config, seed, &world, at)
 }
 
-fn result(config: &SmallConfig, seed: u64, world: &World<Desk>, saver: usize) -> Result<SmallResult, CopyError> {
+fn result(config: &SmallConfig, seed: u64, world: &World<Application>, saver: usize) -> Result<SmallResult, CopyError> {
     let (first, saver) = (&world.clients[0], world.clients[saver].user().saver.as_ref());
     let fs = world.server.fs();
     let (Some(copier), Some(saver)) = (&first.user().copier, saver) else {
@@ -95,18 +95,18 @@ fn result(config: &SmallConfig, seed: u64, world: &World<Desk>, saver: usize) ->
 
 /// A user of a client that copies, saves small files, or both.
 #[derive(Debug)]
-struct Desk {
+struct Application {
     copier: Option<Copier>,
     saver: Option<Saver>,
 }
 
-impl Desk {
-    fn copying(copier: Copier) -> Desk {
-        Desk { copier: Some(copier), saver: None }
+impl Application {
+    fn copying(copier: Copier) -> Application {
+        Application { copier: Some(copier), saver: None }
     }
 
-    fn saving(saver: Saver) -> Desk {
-        Desk { copier: None, saver: Some(saver) }
+    fn saving(saver: Saver) -> Application {
+        Application { copier: None, saver: Some(saver) }
     }
 
     fn copied(&self) -> bool {
@@ -124,7 +124,7 @@ impl Desk {
     }
 }
 
-impl User for Desk {
+impl User for Application {
     fn drive(&mut self, now: Time, client: &mut Client) {
         if let Some(saver) = &mut self.saver {
             saver.drive(now, client);

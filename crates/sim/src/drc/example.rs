@@ -10,10 +10,10 @@ use remora_client::Config;
 use remora_server::cache;
 use remora_wire::nfs3::Proc;
 
-use crate::drc::script::{self, Played, Script};
+use crate::drc::script::{self, Script, ScriptResult};
 use crate::events::PacketKind;
 use crate::events::Trace;
-use crate::swarm::oracle::{Making, Op};
+use crate::swarm::oracle::{CreateMode, Op};
 use crate::world::disk::Stall;
 
 /// One-way delay between client and server.
@@ -71,7 +71,7 @@ pub fn play(cache: cache::Config) -> Timeline {
         service: Duration::from_millis(10),
         delay: DELAY,
         operations: vec![
-            Op::Create { path: FILE.into(), how: Making::Truncating },
+            Op::Create { path: FILE.into(), how: CreateMode::Truncating },
             Op::Write { path: FILE.into(), offset: 0, data: Bytes::from(vec![0xab; WRITTEN as usize]) },
         ],
         messages: Vec::new(),
@@ -80,7 +80,7 @@ pub fn play(cache: cache::Config) -> Timeline {
     timeline(&script::play(&script, Trace::quiet()))
 }
 
-fn timeline(played: &Played) -> Timeline {
+fn timeline(played: &ScriptResult) -> Timeline {
     let procs: BTreeMap<u32, Proc> = played.executions.iter().map(|e| (e.xid, e.proc)).collect();
     let letter = |number: u32| match procs.get(&number) {
         Some(Proc::Create) => Some('c'),

@@ -46,7 +46,7 @@ pub struct Script {
 
 /// The result of a script.
 #[derive(Clone, Debug, Default)]
-pub struct Played {
+pub struct ScriptResult {
     /// Violations found by the oracle, as text.
     pub violations: Vec<String>,
     /// Messages sent and received by the client.
@@ -63,7 +63,7 @@ pub fn run(script: &Script, trace: Trace) -> Vec<String> {
 }
 
 /// Runs a script and returns its whole record.
-pub fn play(script: &Script, trace: Trace) -> Played {
+pub fn play(script: &Script, trace: Trace) -> ScriptResult {
     let disk = DiskModel { cpu: script.service, ..DiskModel::instant() };
     let config = ServerConfig { cache: script.cache, slots: script.slots, disk, ..ServerConfig::default() };
     let io_max = config.limits.io_max(Path::Datagram);
@@ -75,7 +75,7 @@ pub fn play(script: &Script, trace: Trace) -> Played {
     let attr = SetAttr { mode: Some(0o777), ..SetAttr::NONE };
     let made = fs.mkdir(&root, &fs.root(), HOME.as_bytes(), &attr);
     let (Ok(_), Some(root)) = (made, server.root_handle()) else {
-        return Played { violations: vec!["the server cannot be set up".into()], ..Played::default() };
+        return ScriptResult { violations: vec!["the server cannot be set up".into()], ..ScriptResult::default() };
     };
     let home = HOME.to_string();
     let actor = ActorConfig {
@@ -114,5 +114,5 @@ pub fn play(script: &Script, trace: Trace) -> Played {
         Some(String::from_utf8_lossy(path.strip_prefix(HOME.as_bytes())?.strip_prefix(b"/")?).into_owned())
     };
     let sizes = tree.iter().filter_map(|(path, node)| Some((inside(path)?, node.attr.size))).collect();
-    Played { violations, packets, executions, sizes }
+    ScriptResult { violations, packets, executions, sizes }
 }

@@ -139,7 +139,7 @@ impl Writer {
         match &self.state {
             State::Done(at) => Ok(*at),
             State::Failed(why) => Err(why.clone()),
-            _ => Err("it is not over".into()),
+            _ => Err("the run is not complete".into()),
         }
     }
 
@@ -217,7 +217,7 @@ impl User for Writer {
             }
             (failed @ State::Failed(_), _) => failed,
             (_, Err(why)) => State::Failed(why.to_string()),
-            (_, Ok(answer)) => State::Failed(format!("an answer that was not expected: {answer:?}")),
+            (_, Ok(answer)) => State::Failed(format!("unexpected reply: {answer:?}")),
         };
     }
 

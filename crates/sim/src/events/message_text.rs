@@ -33,7 +33,7 @@ pub(crate) fn xid(message: &[u8]) -> Option<u32> {
 pub(crate) fn call(message: &Bytes) -> String {
     match read_call(message) {
         Some(CallView { xid, call }) => format!("{xid:08x} {}", call_args(&call)),
-        None => format!("{} bytes that are no NFS call", message.len()),
+        None => format!("{} bytes that are not an NFS call", message.len()),
     }
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn call(message: &Bytes) -> String {
 pub(crate) fn reply(message: &Bytes, proc: Option<Proc>) -> String {
     let mut r = Reader::new(message.clone());
     let Ok(header) = ReplyHeader::decode(&mut r) else {
-        return format!("{} bytes that are no reply", message.len());
+        return format!("{} bytes that are not a reply", message.len());
     };
     let xid = header.xid;
     match (header.outcome, proc) {

@@ -44,7 +44,7 @@ impl Bursts {
 
 /// A direction of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Way {
+pub(crate) enum CopyDirection {
     There,
     Back,
 }
@@ -100,10 +100,10 @@ impl Copier {
     }
 
     /// The sizes in bits of a block's packets in that direction.
-    pub(crate) fn burst(&mut self, way: Way, block: u32) -> Vec<f64> {
+    pub(crate) fn burst(&mut self, way: CopyDirection, block: u32) -> Vec<f64> {
         let bursts = match way {
-            Way::There => &mut self.there,
-            Way::Back => &mut self.back,
+            CopyDirection::There => &mut self.there,
+            CopyDirection::Back => &mut self.back,
         };
         let packets = bursts.next();
         if let Some(block) = self.blocks.get_mut(block as usize) {

@@ -27,8 +27,8 @@ impl Carrier {
             }
             Kind::Ring { walk, discipline } => Carrier::Ring(Ring::new(number, rate, walk.get(), discipline, stations)),
             Kind::Switch { latency } => Carrier::Switch(Switch::new(number, rate, latency.get(), stations)),
-            Kind::Wifi { overhead, channel: weather } => {
-                Carrier::Wifi(Box::new(Cell::new(number, rate, overhead.get(), weather, base)))
+            Kind::Wifi { overhead, channel: states } => {
+                Carrier::Wifi(Box::new(Cell::new(number, rate, overhead.get(), states, base)))
             }
         }
     }

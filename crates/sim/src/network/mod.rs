@@ -8,10 +8,9 @@
 //! machine.
 //!
 //! Read `run` and `event`, then `simulation` and the media; `copies` has file copies, `series` the
-//! statistics, `compare` and `check` the comparison with the model.
+//! statistics, `check` the validation of the model.
 
 pub mod check;
-mod compare;
 mod copies;
 mod draw;
 mod ethernet;
@@ -25,7 +24,6 @@ mod simulation;
 mod tests;
 mod wifi;
 
-pub use compare::{Comparison, Line, NEAR, What};
-pub use run::{CopyRun, MediumRun, Options, Run, Simulated, TooMuch};
+pub use run::{Comparison, ComparisonLine, CopyRun, MediumRun, NEAR, Options, Run, Simulated, Subject, TooMuch};
 pub use series::Stat;
 pub use simulation::run;

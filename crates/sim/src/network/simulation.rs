@@ -3,7 +3,7 @@
 use remora_base::Rng;
 use remora_model::{Kind, Law, Network, Route};
 
-use super::copies::{Copier, Way};
+use super::copies::{Copier, CopyDirection};
 use super::draw::{Sizes, exponential};
 use super::event::Tick;
 use super::event::{Crossing, Event, Packet, Plan};
@@ -160,10 +160,10 @@ impl<'a> World<'a> {
                 self.enter(now, packet);
             }
             Event::Received(packet) => self.received(now, packet),
-            Event::Stored(copy, block) => self.send(now, copy, block, Way::Back),
+            Event::Stored(copy, block) => self.send(now, copy, block, CopyDirection::Back),
             Event::Begins(copy, block) => {
                 self.copies[copy as usize].begin(now, block);
-                self.send(now, copy, block, Way::There);
+                self.send(now, copy, block, CopyDirection::There);
             }
         }
     }
@@ -247,15 +247,15 @@ impl<'a> World<'a> {
     }
 
     /// Sends the packets of a copy's block, from its sender or back from its receiver.
-    fn send(&mut self, now: Tick, copy: u32, block: u32, way: Way) {
+    fn send(&mut self, now: Tick, copy: u32, block: u32, way: CopyDirection) {
         let copier = &mut self.copies[copy as usize];
         let sizes = copier.burst(way, block);
         let (software, from, to) = (copier.software, copier.from, copier.to);
-        let stream = self.flows.len() as u32 + 2 * copy + u32::from(way == Way::Back);
+        let stream = self.flows.len() as u32 + 2 * copy + u32::from(way == CopyDirection::Back);
         let group = self.routes[stream as usize].from;
-        let (from, to) = if way == Way::There { (from, to) } else { (to, from) };
+        let (from, to) = if way == CopyDirection::There { (from, to) } else { (to, from) };
         let mut ready = now;
-        if way == Way::There {
+        if way == CopyDirection::There {
             ready = self.hosts[group].0.get_mut(from as usize).map_or(now, |host| host.work(now, software));
         }
         let none = sizes.is_empty();
@@ -266,8 +266,8 @@ impl<'a> World<'a> {
         }
         match (none, way) {
             (false, _) => {}
-            (true, Way::There) => self.arrived(ready, copy, block, Way::There),
-            (true, Way::Back) => self.arrived(now, copy, block, Way::Back),
+            (true, CopyDirection::There) => self.arrived(ready, copy, block, CopyDirection::There),
+            (true, CopyDirection::Back) => self.arrived(now, copy, block, CopyDirection::Back),
         }
     }
 
@@ -275,18 +275,19 @@ impl<'a> World<'a> {
         let Some((of_copy, block)) = (packet.stream as usize).checked_sub(self.flows.len()).zip(packet.block) else {
             return;
         };
-        let (copy, way) = (of_copy as u32 / 2, if of_copy % 2 == 0 { Way::There } else { Way::Back });
+        let (copy, way) =
+            (of_copy as u32 / 2, if of_copy % 2 == 0 { CopyDirection::There } else { CopyDirection::Back });
         if self.copies[copy as usize].comes(block) {
             self.arrived(now, copy, block, way);
         }
     }
 
     /// All packets of a block arrived.
-    fn arrived(&mut self, now: Tick, copy: u32, block: u32, way: Way) {
+    fn arrived(&mut self, now: Tick, copy: u32, block: u32, way: CopyDirection) {
         let copier = &mut self.copies[copy as usize];
         match way {
-            Way::There => self.plan.at(copier.store(now), Event::Stored(copy, block)),
-            Way::Back => {
+            CopyDirection::There => self.plan.at(copier.store(now), Event::Stored(copy, block)),
+            CopyDirection::Back => {
                 copier.done(now, block, now >= self.warm);
                 self.plan.at(now + copier.think.max(ROUND_LEAST), Event::Begins(copy, block));
             }

@@ -5,7 +5,7 @@ use remora_model::ring::Discipline;
 use remora_model::{Bits, Burst, Copy, Flow, Group, Kind, Medium, Network, PacketRate, Seconds, Size, Topology};
 
 use super::check::{Case, Submodel};
-use super::{Comparison, NEAR, Options, Simulated, What, run};
+use super::{Comparison, NEAR, Options, Simulated, Subject, run};
 
 fn seconds(s: f64) -> Seconds {
     Seconds::new(s).unwrap()
@@ -35,7 +35,7 @@ fn simulate(topology: &Topology, seconds: f64, seed: u64) -> Simulated {
 fn off(topology: &Topology, seconds: f64) -> f64 {
     let report = Network::new(topology.clone()).unwrap().solve();
     let lines = Comparison::of(topology, &report, &simulate(topology, seconds, 1)).lines;
-    lines.iter().find(|l| l.what == What::Flow).and_then(|l| l.off).unwrap()
+    lines.iter().find(|l| l.what == Subject::Flow).and_then(|l| l.off).unwrap()
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn model_is_near_the_simulation() {
             let report = Network::new(case.topology.clone()).unwrap().solve();
             let packets: f64 = report.media.iter().map(|m| m.offered_packets_per_s).sum();
             let run = simulate(&case.topology, 40_000.0 / packets, 1);
-            let about = if copies { What::Copy } else { What::Flow };
+            let about = if copies { Subject::Copy } else { Subject::Flow };
             for line in Comparison::of(&case.topology, &report, &run).lines.iter().filter(|l| l.what == about) {
                 let chance = line.within_s.zip(line.simulated_s).map_or(1.0, |(w, s)| w / s);
                 assert!(line.off.unwrap().abs() < NEAR + chance, "{submodel} {copies}: {line:?}");

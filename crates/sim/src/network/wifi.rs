@@ -25,14 +25,14 @@ struct Channel {
 
 impl Channel {
     /// Advances to the period of `now`.
-    fn advance(&mut self, now: Tick, weather: &TwoStateChannel, rng: &mut Rng) {
+    fn advance(&mut self, now: Tick, states: &TwoStateChannel, rng: &mut Rng) {
         while self.next_good <= now {
             self.good_from = self.next_good;
-            self.good_until = self.good_from + Tick::of(exponential(rng, weather.good_s));
-            let bad = match weather.bad {
-                Periods::Exponential => exponential(rng, weather.bad_s),
-                Periods::Uniform => 2.0 * weather.bad_s * rng.unit(),
-                Periods::Constant => weather.bad_s,
+            self.good_until = self.good_from + Tick::of(exponential(rng, states.good_s));
+            let bad = match states.bad {
+                Periods::Exponential => exponential(rng, states.bad_s),
+                Periods::Uniform => 2.0 * states.bad_s * rng.unit(),
+                Periods::Constant => states.bad_s,
             };
             self.next_good = self.good_until + Tick::of(bad);
         }
@@ -51,7 +51,7 @@ pub(crate) struct Cell {
     number: u32,
     bits_per_s: f64,
     overhead: Tick,
-    weather: TwoStateChannel,
+    states: TwoStateChannel,
     /// Stations that are the base.
     base: Vec<bool>,
     channels: BTreeMap<u32, Channel>,
@@ -69,18 +69,12 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    pub(crate) fn new(
-        number: u32,
-        bits_per_s: f64,
-        overhead_s: f64,
-        weather: TwoStateChannel,
-        base: Vec<bool>,
-    ) -> Cell {
+    pub(crate) fn new(number: u32, bits_per_s: f64, overhead_s: f64, states: TwoStateChannel, base: Vec<bool>) -> Cell {
         Cell {
             number,
             bits_per_s,
             overhead: Tick::of(overhead_s),
-            weather,
+            states,
             base,
             channels: BTreeMap::new(),
             queues: Vec::new(),
@@ -117,12 +111,12 @@ impl Cell {
     /// Whether the queue's channel is good at `now`, until when, and when it will be good
     /// otherwise.
     fn channel(&mut self, queue: usize, now: Tick, rng: &mut Rng) -> Channel {
-        if self.weather.bad_s <= 0.0 {
+        if self.states.bad_s <= 0.0 {
             return Channel { good_from: Tick::ZERO, good_until: Tick::MAX, next_good: Tick::MAX };
         }
         let start = Channel { good_from: Tick::ZERO, good_until: Tick::ZERO, next_good: Tick::ZERO };
         let channel = self.channels.entry(self.queues[queue].mobile).or_insert(start);
-        channel.advance(now, &self.weather, rng);
+        channel.advance(now, &self.states, rng);
         *channel
     }
 

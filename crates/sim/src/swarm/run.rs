@@ -47,7 +47,7 @@ pub fn run(scenario: &Scenario, seed: u64, trace: Trace) -> Outcome {
         return outcome(&World::new(seed, server, trace), violations);
     };
     let fs = server.fs().clone();
-    furnish(&fs, scenario);
+    create_directories(&fs, scenario);
     let mut world = World::new(seed, server, trace);
     match scenario.radio(seed).transpose() {
         Ok(radio) => radio.into_iter().for_each(|r| world.net.set_radio(r)),
@@ -61,7 +61,7 @@ pub fn run(scenario: &Scenario, seed: u64, trace: Trace) -> Outcome {
         world.plan(*at, *fault);
     }
     fail_disk(&fs, scenario.disk_error_chance, seed);
-    live(scenario, &mut world, &mut violations);
+    run_phases(scenario, &mut world, &mut violations);
     outcome(&world, violations)
 }
 
@@ -80,7 +80,7 @@ fn home(client: usize, actor: usize) -> String {
 }
 
 /// Creates the common directories.
-fn furnish(fs: &MemFs, scenario: &Scenario) {
+fn create_directories(fs: &MemFs, scenario: &Scenario) {
     let make = |name: &str, uid: u32, mode: u32| {
         let cred = Cred { uid, gid: uid, gids: Vec::new() };
         let attr = SetAttr { mode: Some(mode), ..SetAttr::NONE };
@@ -127,7 +127,7 @@ fn fail_disk(fs: &MemFs, chance: f64, seed: u64) {
 }
 
 /// The safety phase, the end of all faults, the liveness phase, and the final check.
-fn live(scenario: &Scenario, world: &mut World<Users>, violations: &mut Vec<String>) {
+fn run_phases(scenario: &Scenario, world: &mut World<Users>, violations: &mut Vec<String>) {
     if let Err(stuck) = world.run(scenario.heal_at, any_violation) {
         return violations.push(stuck.to_string());
     }
@@ -139,12 +139,12 @@ fn live(scenario: &Scenario, world: &mut World<Users>, violations: &mut Vec<Stri
     match world.run(scenario.heal_at + LIVENESS, |w| any_violation(w) || is_quiet(w)) {
         Err(stuck) => violations.push(stuck.to_string()),
         Ok(false) => violations.extend(unanswered(world)),
-        Ok(true) => last_look(world, violations),
+        Ok(true) => final_check(world, violations),
     }
     let bound = scenario.memory_bound();
     if world.server.stats().memory_max > bound {
         let held = world.server.stats().memory_max;
-        violations.push(format!("the server held {held} bytes, more than its bound of {bound}"));
+        violations.push(format!("the server held {held} bytes, above its limit of {bound}"));
     }
     if scenario.exactly_once() && world.server.stats().executed_again > 0 {
         violations.push(format!("{} non-idempotent requests were executed again", world.server.stats().executed_again));
@@ -184,7 +184,7 @@ fn check(world: &mut World<Users>, when: &str) -> Tree {
 }
 
 /// The final check: all files match their owners' models, also after a crash.
-fn last_look(world: &mut World<Users>, violations: &mut Vec<String>) {
+fn final_check(world: &mut World<Users>, violations: &mut Vec<String>) {
     let tree = check(world, "in the end");
     violations.extend(check_shared(world, &tree));
     world.server.fs().crash();
@@ -206,8 +206,7 @@ fn check_shared(world: &World<Users>, tree: &Tree) -> Vec<String> {
         .filter_map(|(name, Tally { balance, .. })| {
             let path = Sharer::path(name);
             let there = i64::from(tree.contains_key(path.as_bytes()));
-            (balance != there)
-                .then(|| format!("{path}: creations less removals are {balance}, but {there} of it are there"))
+            (balance != there).then(|| format!("{path}: creations minus removals are {balance}, but {there} exist"))
         })
         .collect()
 }

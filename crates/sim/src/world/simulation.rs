@@ -46,7 +46,7 @@ pub enum Fault {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Planned {
+enum ScheduledEvent {
     Fault(Fault),
     Start,
     Join(usize),
@@ -75,7 +75,7 @@ pub struct World<U> {
     pub clients: Vec<ClientNode<U>>,
     pub net: Network,
     pub trace: Trace,
-    plan: EventQueue<Planned>,
+    plan: EventQueue<ScheduledEvent>,
     /// When each client, and last the server, has a timer.
     wake: Vec<Option<Time>>,
     rng: Rng,
@@ -113,7 +113,7 @@ impl<U: User> World<U> {
         let client = self.clients.len();
         self.net.add_link(medium);
         if node.is_stream() {
-            self.plan.push(self.now, Planned::Connect { client, keep_port: true });
+            self.plan.push(self.now, ScheduledEvent::Connect { client, keep_port: true });
         }
         self.clients.push(node);
         self.wake.insert(client, Some(self.now));
@@ -127,14 +127,14 @@ impl<U: User> World<U> {
     }
 
     pub fn plan(&mut self, at: Time, fault: Fault) {
-        self.plan.push(at, Planned::Fault(fault));
+        self.plan.push(at, ScheduledEvent::Fault(fault));
     }
 
     /// Schedules the announcement of a hand-off for all mobiles: at `at`, that the link is down
     /// until `end`; then, that it is up.
-    pub fn plan_switch(&mut self, at: Time, end: Time) {
-        self.plan.push(at, Planned::Leave(end.since(at)));
-        self.plan.push(end, Planned::Enter);
+    pub fn schedule_hand_off(&mut self, at: Time, end: Time) {
+        self.plan.push(at, ScheduledEvent::Leave(end.since(at)));
+        self.plan.push(end, ScheduledEvent::Enter);
     }
 
     /// Ends all faults and cancels scheduled ones: all requests must now complete.
@@ -226,30 +226,30 @@ impl<U: User> World<U> {
         self.wake[last] = self.server.poll_timeout();
     }
 
-    fn carry_out(&mut self, now: Time, planned: Planned) {
+    fn carry_out(&mut self, now: Time, planned: ScheduledEvent) {
         match planned {
-            Planned::Fault(_) if self.healed => {}
-            Planned::Fault(Fault::Crash { down }) => self.crash(now, down),
-            Planned::Fault(Fault::Partition { client, length }) => {
+            ScheduledEvent::Fault(_) if self.healed => {}
+            ScheduledEvent::Fault(Fault::Crash { down }) => self.crash(now, down),
+            ScheduledEvent::Fault(Fault::Partition { client, length }) => {
                 self.note(now, NodeId::Client(client), b"partition", "cut off from the server");
                 self.net.set_partitioned(client, true);
-                self.plan.push(now + length, Planned::Join(client));
+                self.plan.push(now + length, ScheduledEvent::Join(client));
                 self.cut(now, client, true);
             }
-            Planned::Fault(Fault::Cut { client, keep_port }) => self.cut(now, client, keep_port),
-            Planned::Start => {
+            ScheduledEvent::Fault(Fault::Cut { client, keep_port }) => self.cut(now, client, keep_port),
+            ScheduledEvent::Start => {
                 self.note(now, NodeId::Server, b"start", "starts");
                 self.server.start(now);
                 self.drain_server(now);
             }
-            Planned::Join(client) => {
+            ScheduledEvent::Join(client) => {
                 self.note(now, NodeId::Client(client), b"join", "reaches the server again");
                 self.net.set_partitioned(client, false);
             }
-            Planned::Connect { client, keep_port } => self.connect(now, client, keep_port),
-            Planned::Notice(peer) => self.notice(now, peer),
-            Planned::Leave(length) => self.leave_cell(now, length),
-            Planned::Enter => self.enter_cell(now),
+            ScheduledEvent::Connect { client, keep_port } => self.connect(now, client, keep_port),
+            ScheduledEvent::Notice(peer) => self.notice(now, peer),
+            ScheduledEvent::Leave(length) => self.leave_cell(now, length),
+            ScheduledEvent::Enter => self.enter_cell(now),
         }
     }
 
@@ -279,7 +279,7 @@ impl<U: User> World<U> {
         self.note(now, NodeId::Server, b"crash", "crashes");
         self.server.crash(now);
         self.drain_server(now);
-        self.plan.push(now + down, Planned::Start);
+        self.plan.push(now + down, ScheduledEvent::Start);
         for client in 0..self.clients.len() {
             self.clients[client].user_mut().on_server_crash(now);
             self.cut(now, client, true);
@@ -296,9 +296,9 @@ impl<U: User> World<U> {
         let Some(peer) = self.net.stream(client).and_then(|s| s.cut(client)) else { return };
         self.note(now, NodeId::Client(client), b"cut", "the stream breaks");
         self.unnoticed.insert(peer);
-        self.plan.push(now + NOTICE_MAX.mul_f64(self.rng.unit()), Planned::Notice(peer));
+        self.plan.push(now + NOTICE_MAX.mul_f64(self.rng.unit()), ScheduledEvent::Notice(peer));
         let back = RECONNECT_MAX.mul_f64(self.rng.unit());
-        self.plan.push(now + back, Planned::Connect { client, keep_port });
+        self.plan.push(now + back, ScheduledEvent::Connect { client, keep_port });
         self.clients[client].disconnected(now);
         self.drain_client(now, client);
     }
@@ -313,7 +313,7 @@ impl<U: User> World<U> {
 
     fn connect(&mut self, now: Time, client: usize, keep_port: bool) {
         if !self.server.is_up() || self.net.is_partitioned(client) {
-            self.plan.push(now + RECONNECT_MAX / 2, Planned::Connect { client, keep_port });
+            self.plan.push(now + RECONNECT_MAX / 2, ScheduledEvent::Connect { client, keep_port });
             return;
         }
         let Some(server) = self.net.stream(client).map(|s| s.connect(client, keep_port)) else { return };

@@ -13,7 +13,7 @@ use super::slow_host::{Pacer, SlowHost};
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum TransferFailure {
     /// The server refused.
-    #[error("the server says {0:?}")]
+    #[error("the server returned {0:?}")]
     Status(Status),
     /// There was no usable answer.
     #[error("{0}")]

@@ -69,8 +69,8 @@ fn errors_name_line_and_key_and_what_was_expected() {
         (&format!("{ethernet}propagation = \"3 parsecs\"\n"), 5, &["propagation", "length of time"]),
         (&ethernet.replace("ethernet", "ring"), 2, &["walk", "3us"]),
         (&ethernet.replace("\"e\"", "\"b\\n\\u001b[31mred\""), 2, &["name", "\\u{a}"]),
-        (&both.replace("\"g\"", "\"g\\u001b[31m\""), 6, &["name", "\\u{1b}", "no table can show"]),
-        (&format!("{ethernet}{ethernet}"), 6, &["name", "'e' is there already"]),
+        (&both.replace("\"g\"", "\"g\\u001b[31m\""), 6, &["name", "\\u{1b}", "tables cannot show"]),
+        (&format!("{ethernet}{ethernet}"), 6, &["name", "duplicate name 'e'"]),
         (&both.replace("\"e\"\nstations", "\"f\"\nstations"), 7, &["medium", "no medium is called 'f'"]),
         (&both.replace("stations = 2", "stations = 0"), 8, &["stations", "1 to 1000000"]),
         (&both.replace("stations = 2", "stations = -1"), 8, &["stations"]),
@@ -81,7 +81,7 @@ fn errors_name_line_and_key_and_what_was_expected() {
         (&format!("{both}[[flow]]\nfrom = \"g\"\nto = \"g\"\nrate = 1\nsize = \"0\"\n"), 13, &["size", "1 to"]),
         (&FIG9.replace("software", "window = 0\nsoftware"), 41, &["window", "1 to 4096"]),
         (&FIG9.replace("packets = 6", "packets = nan"), 38, &["packets", "more than 0"]),
-        (&FIG9.replace("8760B", "0"), 37, &["block", "a byte"]),
+        (&FIG9.replace("8760B", "0"), 37, &["block", "1 byte"]),
     ] {
         let (at, why) = parse(text).map(|_| ()).unwrap_err();
         assert_eq!(at, line, "{text}\n{why}");

@@ -8,7 +8,7 @@ use remora_lab::Table;
 use remora_lab::model::digits;
 use remora_lab::model::{grid, grid_size, simulate};
 use remora_sim::network::check::Verdict;
-use remora_sim::network::{Comparison, Line, NEAR, Options, TooMuch, What};
+use remora_sim::network::{Comparison, ComparisonLine, NEAR, Options, Subject, TooMuch};
 use serde::Serialize;
 use serde_json::json;
 
@@ -84,7 +84,7 @@ fn percent(share: f64) -> String {
 }
 
 /// What a line says beside its figures.
-fn remark(line: &Line) -> String {
+fn remark(line: &ComparisonLine) -> String {
     let near = if line.near() || line.off.is_none() { "" } else { "off" };
     let outside = if line.outside.is_empty() { "" } else { "outside band" };
     [near, outside].into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>().join(", ")
@@ -94,7 +94,7 @@ fn text(comparison: &Comparison) -> String {
     let seconds = |value: Option<f64>, scale: f64| value.map_or("-".into(), |v| digits(v * scale));
     let rows = comparison.lines.iter().map(|line| {
         let what = format!("{:?}", line.what).to_lowercase();
-        let (unit, scale) = if line.what == What::Copy { ("s", 1.0) } else { ("ms", 1e3) };
+        let (unit, scale) = if line.what == Subject::Copy { ("s", 1.0) } else { ("ms", 1e3) };
         vec![
             format!("{what} {}", line.name),
             unit.to_owned(),

@@ -13,7 +13,7 @@ use remora_host::Clock;
 use remora_host::atp::{AtpEndpoint, AtpError, Remote, Settings, keys};
 use remora_host::emulate::{Emulator, Setup, Station};
 use remora_sim::atp::message::{Reader, heading, number_of, numbered};
-use remora_sim::atp::{Class, Fate, Ledger, Object, Pace, Protocol, TcpConfig, Told, Trace};
+use remora_sim::atp::{Class, Fate, Ledger, Object, Pace, Protocol, TcpConfig, FinalStatus, Trace};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -244,11 +244,11 @@ async fn send_objects(remote: &Remote, cell: &Cell<'_>, book: &FateLedger) -> Re
     Ok(())
 }
 
-fn told(end: &Final) -> Told {
+fn told(end: &Final) -> FinalStatus {
     match end.outcome {
-        Outcome::Delivered => Told::Delivered,
-        Outcome::Rejected(_) | Outcome::Evicted => Told::Rejected,
-        Outcome::Expired | Outcome::Cancelled | Outcome::Lost => Told::Late,
+        Outcome::Delivered => FinalStatus::Delivered,
+        Outcome::Rejected(_) | Outcome::Evicted => FinalStatus::Rejected,
+        Outcome::Expired | Outcome::Cancelled | Outcome::Lost => FinalStatus::Late,
     }
 }
 
@@ -362,7 +362,7 @@ async fn next(queue: &ObjectQueue, book: &FateLedger) -> Option<Waiting> {
         book.note(|ledger, now| {
             is_fresh = now.since(object.arrival) * 2 < object.deadline;
             if !is_fresh {
-                ledger.told(number, now, Told::Rejected);
+                ledger.told(number, now, FinalStatus::Rejected);
             }
         });
         if is_fresh {
@@ -380,7 +380,7 @@ async fn hear(
 ) -> std::io::Result<()> {
     while let Some((number, due)) = asked.recv().await {
         answers.read_u8().await?;
-        book.note(|ledger, now| ledger.told(number, now, if now <= due { Told::Delivered } else { Told::Late }));
+        book.note(|ledger, now| ledger.told(number, now, if now <= due { FinalStatus::Delivered } else { FinalStatus::Late }));
         depth.add_permits(1);
     }
     Ok(())

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use noq_proto::{Dir, Event, StreamEvent, StreamId, VarInt};
 use remora_base::Time;
 
-use super::super::ledger::{Ledger, Told};
+use super::super::ledger::{FinalStatus, Ledger};
 use super::super::message::{Reader, heading};
 use super::super::workload::{Class, Object};
 use super::super::world::{End, Scheme};
@@ -64,7 +64,7 @@ impl Streams {
     fn begin(&mut self, now: Time, number: usize, object: &Object, ledger: &mut Ledger) {
         let Some(connection) = self.sender.connection(self.connection) else { return };
         let Some(id) = connection.streams().open(Dir::Uni) else {
-            ledger.told(number, now, Told::Rejected);
+            ledger.told(number, now, FinalStatus::Rejected);
             return;
         };
         let priority = match object.class {
@@ -94,7 +94,7 @@ impl Streams {
     fn expire(&mut self, now: Time, ledger: &mut Ledger) {
         while let Some((_, id)) = self.deadlines.pop_due(now) {
             let Some(sending) = self.sending.get(&id).filter(|s| s.due <= now) else { continue };
-            ledger.told(sending.number, now, Told::Late);
+            ledger.told(sending.number, now, FinalStatus::Late);
             self.sending.remove(&id);
             if let Some(connection) = self.sender.connection(self.connection) {
                 let _ = connection.send_stream(id).reset(VarInt::from_u32(0));
@@ -136,7 +136,7 @@ impl Streams {
                 Event::Stream(StreamEvent::Writable { id }) => self.write(id),
                 Event::Stream(StreamEvent::Finished { id }) => {
                     if let Some(sending) = self.sending.remove(&id) {
-                        let told = if now <= sending.due { Told::Delivered } else { Told::Late };
+                        let told = if now <= sending.due { FinalStatus::Delivered } else { FinalStatus::Late };
                         ledger.told(sending.number, now, told);
                     }
                 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use noq_proto::{Dir, Event, StreamEvent, StreamId};
 use remora_base::Time;
 
-use super::super::ledger::{Ledger, Told};
+use super::super::ledger::{FinalStatus, Ledger};
 use super::super::message::{Reader, heading};
 use super::super::workload::{Class, Object};
 use super::super::world::{End, Scheme};
@@ -52,7 +52,7 @@ pub struct Tcp {
     sender: Node,
     receiver: Node,
     depth: usize,
-    lanes: Vec<Lane>,
+    lanes: Vec<SendConnection>,
     /// The receiver's parsers, by connection.
     readers: BTreeMap<usize, Reader>,
     payload: Bytes,
@@ -60,7 +60,7 @@ pub struct Tcp {
 }
 
 /// A connection at the sender.
-struct Lane {
+struct SendConnection {
     connection: usize,
     /// Set once it is connected.
     stream: Option<StreamId>,
@@ -82,7 +82,7 @@ impl Tcp {
         let mut lanes = Vec::new();
         for classes in &config.lanes {
             let queue = config.lanes.iter().position(|other| other == classes).unwrap_or(lanes.len());
-            lanes.push(Lane {
+            lanes.push(SendConnection {
                 connection: sender.connect(Time::ZERO)?,
                 stream: None,
                 queue,
@@ -136,7 +136,7 @@ impl Tcp {
                     let mut answers = 0;
                     node::read(connection, id, |bytes| answers += bytes.len());
                     for (object, due) in lane.unanswered.drain(..answers.min(lane.unanswered.len())) {
-                        ledger.told(object, now, if now <= due { Told::Delivered } else { Told::Late });
+                        ledger.told(object, now, if now <= due { FinalStatus::Delivered } else { FinalStatus::Late });
                     }
                 }
                 Event::ConnectionLost { reason } => self.lost = Some(reason.to_string()),
@@ -168,7 +168,7 @@ impl Tcp {
             return false;
         };
         if now.since(object.arrival) * 2 >= object.deadline {
-            ledger.told(number, now, Told::Rejected);
+            ledger.told(number, now, FinalStatus::Rejected);
             return true;
         }
         ledger.started(number, now);

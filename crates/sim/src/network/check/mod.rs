@@ -6,7 +6,7 @@ mod draw;
 use remora_model::{Copy, CopyReport, Kind, Medium, Network, Report, Topology};
 use serde::Serialize;
 
-use super::{Comparison, Line, NEAR, Options, Simulated, TooMuch, What, run};
+use super::{Comparison, ComparisonLine, NEAR, Options, Simulated, Subject, TooMuch, run};
 
 pub use draw::Submodel;
 
@@ -68,7 +68,7 @@ pub struct Verdict {
 impl Verdict {
     /// Whether the model is off by more than [`NEAR`] anywhere.
     pub fn beyond(&self) -> bool {
-        !self.comparison.lines.iter().all(Line::near)
+        !self.comparison.lines.iter().all(ComparisonLine::near)
     }
 }
 
@@ -126,8 +126,8 @@ impl Case {
         }
     }
 
-    fn about(&self) -> What {
-        if self.copies { What::Copy } else { What::Flow }
+    fn about(&self) -> Subject {
+        if self.copies { Subject::Copy } else { Subject::Flow }
     }
 
     /// Seconds of the first run, and packets of all kinds a second: enough packets or blocks of
@@ -142,7 +142,7 @@ impl Case {
         }
         let compared = if self.copies { blocks } else { flows };
         let first = (FIRST / compared.max(1e-3)).min(FIRST_ALL / packets.max(1e-3));
-        let most = [self.rounds_s(report), self.weather_s(), self.ports_s(), queues_s(report)];
+        let most = [self.rounds_s(report), self.periods_s(), self.ports_s(), queues_s(report)];
         (most.into_iter().fold(first, f64::max), packets)
     }
 
@@ -157,9 +157,9 @@ impl Case {
     }
 
     /// Seconds that contain many good and bad periods.
-    fn weather_s(&self) -> f64 {
+    fn periods_s(&self) -> f64 {
         let of = |m: &Medium| match m.kind {
-            Kind::Wifi { channel: weather, .. } if weather.bad_s > 0.0 => PERIODS * (weather.good_s + weather.bad_s),
+            Kind::Wifi { channel: states, .. } if states.bad_s > 0.0 => PERIODS * (states.good_s + states.bad_s),
             _ => 0.0,
         };
         self.topology.media.iter().map(of).fold(0.0, f64::max)
@@ -192,7 +192,7 @@ fn queues_s(report: &Report) -> f64 {
 }
 
 /// Whether a result is known well enough to judge the model.
-fn settled(line: &Line) -> bool {
+fn settled(line: &ComparisonLine) -> bool {
     let chance = line.within_s.zip(line.simulated_s).map_or(f64::INFINITY, |(within, mean)| within / mean);
     let off = line.off.map_or(f64::INFINITY, f64::abs);
     line.sure(SURE) && (off - NEAR).abs() > chance

@@ -21,7 +21,7 @@ pub fn differences(model: &Model, tree: &Tree, home: &str, except: &BTreeSet<Str
     }
     for path in below(tree, home) {
         if model.kind(&path).is_none() && !except.contains(&path) {
-            found.push(format!("{home}/{path} is there and should not be"));
+            found.push(format!("{home}/{path} exists unexpectedly"));
         }
     }
     found

@@ -19,4 +19,4 @@ mod model;
 
 pub(crate) use compare::first_difference;
 pub use compare::{Tree, differences, mixture};
-pub use model::{Kind, Making, Model, Op};
+pub use model::{CreateMode, Kind, Model, Op};

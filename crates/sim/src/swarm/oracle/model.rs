@@ -17,7 +17,7 @@ pub enum Op {
     Create {
         path: String,
         /// Treatment of an existing file.
-        how: Making,
+        how: CreateMode,
     },
     /// One stable WRITE.
     Write {
@@ -65,7 +65,7 @@ pub enum Op {
 
 /// Treatment of an existing file by CREATE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Making {
+pub enum CreateMode {
     /// Truncates it.
     Truncating,
     Guarded,
@@ -250,19 +250,19 @@ impl Model {
         }
     }
 
-    fn create(&mut self, path: &str, how: Making) -> Result<(), Status> {
+    fn create(&mut self, path: &str, how: CreateMode) -> Result<(), Status> {
         if let Some(file) = self.file_mut(path) {
             return match how {
-                Making::Truncating => {
+                CreateMode::Truncating => {
                     *file = File { bytes: Bytes::new(), verf: None, unsure: false };
                     Ok(())
                 }
-                Making::Exclusive(verf) if file.verf == Some(verf) => Ok(()),
-                Making::Guarded | Making::Exclusive(_) => Err(Status::Exist),
+                CreateMode::Exclusive(verf) if file.verf == Some(verf) => Ok(()),
+                CreateMode::Guarded | CreateMode::Exclusive(_) => Err(Status::Exist),
             };
         }
         self.insert(path, Kind::File(self.next_file), None)?;
-        let verf = if let Making::Exclusive(verf) = how { Some(verf) } else { None };
+        let verf = if let CreateMode::Exclusive(verf) = how { Some(verf) } else { None };
         self.files.insert(self.next_file, File { bytes: Bytes::new(), verf, unsure: false });
         self.next_file += 1;
         Ok(())
@@ -347,9 +347,9 @@ impl Op {
         Some(match self {
             Op::Create { path, how } => {
                 let how = match how {
-                    Making::Truncating => CreateHow::Unchecked(SetAttr { size: Some(0), ..attr(0o644) }),
-                    Making::Guarded => CreateHow::Guarded(attr(0o644)),
-                    Making::Exclusive(verf) => CreateHow::Exclusive(*verf),
+                    CreateMode::Truncating => CreateHow::Unchecked(SetAttr { size: Some(0), ..attr(0o644) }),
+                    CreateMode::Guarded => CreateHow::Guarded(attr(0o644)),
+                    CreateMode::Exclusive(verf) => CreateHow::Exclusive(*verf),
                 };
                 Call::Create(CreateArgs { at: at(path)?, how })
             }
@@ -384,7 +384,7 @@ impl Op {
 mod tests {
     use super::*;
 
-    fn create(path: &str, how: Making) -> Op {
+    fn create(path: &str, how: CreateMode) -> Op {
         Op::Create { path: path.into(), how }
     }
 
@@ -394,13 +394,13 @@ mod tests {
 
     #[test]
     fn model_returns_the_statuses_of_a_file_system() {
-        let (verf, other) = (Making::Exclusive([1; 8]), Making::Exclusive([2; 8]));
+        let (verf, other) = (CreateMode::Exclusive([1; 8]), CreateMode::Exclusive([2; 8]));
         let link = |path: &str, to: &str| Op::Link { path: path.into(), to: to.into() };
         let mut model = Model::new();
         for (op, want) in [
-            (create("a", Making::Guarded), Ok(())),
-            (create("a", Making::Guarded), Err(Status::Exist)),
-            (create("a", Making::Truncating), Ok(())),
+            (create("a", CreateMode::Guarded), Ok(())),
+            (create("a", CreateMode::Guarded), Err(Status::Exist)),
+            (create("a", CreateMode::Truncating), Ok(())),
             (create("b", verf), Ok(())),
             (create("b", verf), Ok(())),
             (create("b", other), Err(Status::Exist)),
@@ -430,7 +430,7 @@ mod tests {
         let mut model = Model::new();
         let write = Op::Write { path: "a".into(), offset: 2, data: Bytes::from_static(b"xy") };
         let link = Op::Link { path: "a".into(), to: "b".into() };
-        for op in [create("a", Making::Guarded), link, write] {
+        for op in [create("a", CreateMode::Guarded), link, write] {
             assert_eq!(model.apply(&op), Ok(()));
         }
         assert_eq!(model.bytes("b").unwrap(), &b"\0\0xy"[..]);

@@ -40,7 +40,7 @@ pub struct Actor {
     source: Source,
     rng: Rng,
     model: Model,
-    running: Option<Running>,
+    running: Option<CurrentOp>,
     next_at: Option<Time>,
     violations: Vec<String>,
     done: u64,
@@ -56,7 +56,7 @@ enum Source {
 }
 
 /// The operation in progress.
-struct Running {
+struct CurrentOp {
     op: Op,
     work: Work,
     /// Expected status.
@@ -117,7 +117,7 @@ impl Actor {
 
     /// What it waits for, as text.
     pub fn waiting_for(&self) -> Option<String> {
-        self.running.as_ref().map(|r| format!("{}: {:?}", self.config.home, Brief(&r.op)))
+        self.running.as_ref().map(|r| format!("{}: {:?}", self.config.home, OpSummary(&r.op)))
     }
 
     /// Operations done, and those of them that were excused.
@@ -160,10 +160,10 @@ impl Actor {
         if let Some(op) = again {
             match (self.work(now, client, &op), &mut self.running) {
                 (Ok(work), Some(running)) => running.work = work,
-                _ => self.violations.push(format!("{now}: {:?} cannot begin again", Brief(&op))),
+                _ => self.violations.push(format!("{now}: {:?} cannot begin again", OpSummary(&op))),
             }
         }
-        if let Some(Running { work: Work::Move(transfer), .. }) = &mut self.running {
+        if let Some(CurrentOp { work: Work::Move(transfer), .. }) = &mut self.running {
             transfer.drive(now, client);
         }
     }
@@ -216,13 +216,13 @@ impl Actor {
     fn begin(&mut self, now: Time, client: &mut Client, op: Op) {
         let work = match self.work(now, client, &op) {
             Ok(work) => work,
-            Err(why) => return self.violations.push(format!("{now}: {:?} cannot begin: {why}", Brief(&op))),
+            Err(why) => return self.violations.push(format!("{now}: {:?} cannot begin: {why}", OpSummary(&op))),
         };
         let mut after = self.model.clone();
         let expected = after.apply(&op);
         let replayed = after.clone().apply(&op);
         let touched = touched(&op, &self.model, &after);
-        self.running = Some(Running { op, work, expected, replayed, after, touched, crashed: false });
+        self.running = Some(CurrentOp { op, work, expected, replayed, after, touched, crashed: false });
     }
 
     fn work(&self, now: Time, client: &mut Client, op: &Op) -> Result<Work, &'static str> {
@@ -242,7 +242,7 @@ impl Actor {
         })
     }
 
-    fn end(&mut self, now: Time, running: Running, result: &Result<Answer, Failure>) {
+    fn end(&mut self, now: Time, running: CurrentOp, result: &Result<Answer, Failure>) {
         self.done += 1;
         self.next_at = Some(match self.source {
             Source::Random(_) => now + self.rng.exponential(self.config.think),
@@ -306,7 +306,9 @@ impl Actor {
         }
         match after.filter(|after| differ(after).is_empty()) {
             Some(after) => self.model = after,
-            None => self.violate(now, op, &format!("was done in part, or against its answer: {}", found.join(", "))),
+            None => {
+                self.violate(now, op, &format!("took partial effect, or contradicts its reply: {}", found.join(", ")))
+            }
         }
     }
 
@@ -335,7 +337,7 @@ impl Actor {
     }
 
     fn violate(&mut self, now: Time, op: &Op, what: &str) {
-        self.violations.push(format!("{now}: {} {:?} {what}", self.config.home, Brief(op)));
+        self.violations.push(format!("{now}: {} {:?} {what}", self.config.home, OpSummary(op)));
     }
 }
 
@@ -355,9 +357,9 @@ fn touched(op: &Op, before: &Model, after: &Model) -> BTreeSet<String> {
 }
 
 /// An operation without its data.
-struct Brief<'a>(&'a Op);
+struct OpSummary<'a>(&'a Op);
 
-impl std::fmt::Debug for Brief<'_> {
+impl std::fmt::Debug for OpSummary<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             Op::Write { path, offset, data } => write!(f, "Write {path} {offset}+{}", data.len()),

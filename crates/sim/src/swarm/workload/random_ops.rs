@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use remora_base::Rng;
 
+use crate::swarm::oracle::{CreateMode, Op};
 use crate::swarm::oracle::{Kind, Model};
-use crate::swarm::oracle::{Making, Op};
 
 /// Names in each directory: few, so that operations collide.
 const NAMES: u64 = 6;
@@ -91,9 +91,9 @@ impl Draw<'_> {
             return None;
         }
         let how = match self.rng.below(4) {
-            0 | 1 => Making::Truncating,
-            2 => Making::Guarded,
-            _ => Making::Exclusive(self.rng.next_u64().to_be_bytes()),
+            0 | 1 => CreateMode::Truncating,
+            2 => CreateMode::Guarded,
+            _ => CreateMode::Exclusive(self.rng.next_u64().to_be_bytes()),
         };
         Some(Op::Create { path, how })
     }

@@ -11,7 +11,7 @@
 //!
 //! Other stations' frames take their share of the airtime. In good periods all queues together wait
 //! like one (Pollaczek, Khinchine); because they take turns, the wait is divided as on a 1-limited
-//! ring without walk ([`crate::ring`], Boxma & Meister 1987). Bad periods add what they would add
+//! ring without walk ([`crate::formulas::ring`], Boxma & Meister 1987). Bad periods add what they would add
 //! to a frame stretched by `1 / (1 - others)`, the pace at which a backlog drains (the shadow
 //! server of Sevcik 1977): an approximation.
 
@@ -362,7 +362,7 @@ mod tests {
 
     /// Mean delay in seconds of frames sent in order over good and bad periods, by simulation.
     fn simulated(s: &Station, frames: usize) -> f64 {
-        let mut rng = Rng::stream(3, "channel");
+        let mut rng = Rng::stream(3, "weather");
         let mut draw = |mean: f64| rng.exponential(Duration::from_secs(1)).as_secs_f64() * mean;
         let (mut arrival, mut free, mut good_until, mut good_from) = (0.0f64, 0.0f64, draw(1.0), 0.0);
         let mut sum = 0.0;

@@ -12,7 +12,7 @@
 //! the point given by the variation of the block's service times; the interpolation is ours.
 
 use crate::formula::{Band, Formula, Quantity};
-use crate::mva::{Pace, WINDOW_MAX};
+use crate::formulas::mva::{Pace, WINDOW_MAX};
 
 /// Variations above this are guesses.
 const SURELY_VARIES: f64 = 0.1;
@@ -203,7 +203,7 @@ fn variation(round: &Round) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mva::{self, Centre, Closed};
+    use crate::formulas::mva::{self, Centre, Closed};
 
     fn server(seconds: f64, scv: f64) -> Server {
         Server { demand_s: seconds, open: 0.0, filled_s: seconds, scv }
