@@ -65,12 +65,19 @@ fn takes(server: Server, is_write: bool, beside: u128, most: Duration) -> (Durat
     (w.now.since(start), w)
 }
 
-fn must_take(server: Server, is_write: bool, beside: u128, (most, again_max): (u64, u64)) {
-    let most = Duration::from_secs(most);
+/// Limits of a transfer.
+#[derive(Clone, Copy)]
+struct Limits {
+    seconds: u64,
+    retransmissions: u64,
+}
+
+fn must_take(server: Server, is_write: bool, beside: u128, limits: Limits) {
+    let most = Duration::from_secs(limits.seconds);
     let (took, w) = takes(server, is_write, beside, most);
     assert!(took < most, "{server:?}, write {is_write}: {:?}", w.client.stats());
     let again = w.client.stats().retransmissions;
-    assert!(again < again_max, "{server:?}, write {is_write}: {again} sent again for nothing");
+    assert!(again < limits.retransmissions, "{server:?}, write {is_write}: {again} spurious retransmissions");
 }
 
 #[test]
@@ -79,7 +86,7 @@ fn slow_requests_fill_the_window() {
     for (data, jitter, most) in [(50, 0, 2), (50, 10, 3), (300, 0, 25), (300, 2, 10), (300, 60, 15), (3000, 20, 90)] {
         for (is_write, answers_doubles) in [(false, true), (true, true), (true, false)] {
             let server = Server { data: ms(data), jitter: ms(jitter), answers_doubles };
-            must_take(server, is_write, u128::MAX, (most, 60));
+            must_take(server, is_write, u128::MAX, Limits { seconds: most, retransmissions: 60 });
         }
     }
 }
@@ -91,7 +98,12 @@ fn slow_file_data_is_learned_beside_fast_small_calls() {
     for (data, jitter, most) in [(300, 0, 60), (3000, 20, 200)] {
         for (is_write, answers_doubles) in [(false, true), (true, true), (true, false)] {
             // The first few are retransmitted often before one is answered.
-            must_take(Server { data: ms(data), jitter: ms(jitter), answers_doubles }, is_write, 50, (most, 100));
+            must_take(
+                Server { data: ms(data), jitter: ms(jitter), answers_doubles },
+                is_write,
+                50,
+                Limits { seconds: most, retransmissions: 100 },
+            );
         }
     }
 }

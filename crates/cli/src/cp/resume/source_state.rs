@@ -43,20 +43,16 @@ impl SourceIdentity {
         self.size
     }
 
-    /// Whether `copy` looks like a copy: same size and mtime.
+    /// Whether `copy` looks like a copy: same size and mtime. Some file systems keep whole seconds only.
     pub(crate) fn is_copied_by(&self, copy: &SourceIdentity) -> bool {
-        self.size == copy.size && self.has_dated(copy)
-    }
-
-    /// Whether `copy` has this mtime. Some file systems keep whole seconds only.
-    pub(crate) fn has_dated(&self, copy: &SourceIdentity) -> bool {
-        let (mine, theirs) = (nearest(self.mtime), copy.mtime);
-        i64::from(mine.secs) == theirs.0 && (mine.nanos == theirs.1 || theirs.1 == 0)
+        let (mine, theirs) = (nearest(self.mtime.0, self.mtime.1), copy.mtime);
+        let same_time = i64::from(mine.secs) == theirs.0 && (mine.nanos == theirs.1 || theirs.1 == 0);
+        self.size == copy.size && same_time
     }
 }
 
 /// The nearest time that NFSv3 has: 1970 to 2106.
-pub(crate) fn nearest((secs, nanos): Instant) -> NfsTime {
+pub(crate) fn nearest(secs: i64, nanos: u32) -> NfsTime {
     match u32::try_from(secs) {
         Ok(secs) => NfsTime { secs, nanos },
         Err(_) => NfsTime { secs: if secs < 0 { 0 } else { u32::MAX }, nanos: 0 },

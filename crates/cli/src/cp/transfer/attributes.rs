@@ -37,7 +37,7 @@ pub(crate) struct UploadAttributes {
 impl UploadAttributes {
     /// Of a copy of `meta`; `preserves` means `-p`.
     pub(crate) fn of(meta: &fs::Metadata, preserves: bool) -> UploadAttributes {
-        let time = |secs, nanos: i64| SetTime::To(nearest((secs, nanos as u32)));
+        let time = |secs, nanos: i64| SetTime::To(nearest(secs, nanos as u32));
         let mtime = time(meta.mtime(), meta.mtime_nsec());
         let attr = SetAttr { mode: Some(meta.mode() & PERMISSIONS), mtime, ..SetAttr::NONE };
         if !preserves {
