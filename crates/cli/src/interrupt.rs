@@ -10,7 +10,7 @@ use remora_host::signals::unless_ignored;
 use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 
-use crate::exit::{Error, Result};
+use crate::output::exit::{Error, Result};
 
 /// How long interrupted work may take to tidy up.
 const TIDY_MAX: Duration = Duration::from_millis(500);

@@ -1,35 +1,17 @@
 //! `remora`: remote files over links that drop, stall and crawl.
 //!
-//! [`args`] is the command line as parsed; each command has a module under `commands` that
-//! resolves its flags and does the work through [`servers`] and [`remote`]; [`exit`] knows
-//! the exit codes and the words for errors.
+//! [`commands`] has the command line and a module for each command; [`remote`] the files on NFS servers; [`config`]
+//! values, files and state; [`output`] standard output, errors and exit codes. [`cp`] is the largest command.
 
-// They panic when nobody reads; see `out`.
+// Printing panics if nobody reads the output; `output::stdio` does not.
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
-mod address;
-mod ahead;
-mod args;
 mod commands;
+mod config;
 mod cp;
-mod diagnostics;
-mod exit;
-mod filter;
-mod inherited;
 mod interrupt;
-mod listing;
-mod object;
-mod out;
-mod parcel;
-mod pool;
-mod printer;
+mod output;
 mod remote;
-mod roots;
-mod servers;
-mod silence;
-mod state;
-mod text;
-mod units;
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -38,6 +20,23 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
+
+use config::state_dir as state;
+use config::{filter, units};
+use output::{diagnostics, exit, stdio};
+use remote::{
+    attributes as object, concurrency as ahead, concurrency as pool, listing, servers, stall_notice as silence,
+};
+
+/// The path that `cp` has for its flags.
+mod args {
+    pub(crate) use crate::cp::flags::Cp;
+}
+/// The path that `cp` has for output.
+mod out {
+    pub(crate) use crate::output::escape::*;
+    pub(crate) use crate::output::stdio::*;
+}
 
 /// Pairs of descriptors that the runtime needs: two to wait with, and for signals a pair and a copy.
 const RUNTIME_PAIRS: usize = 3;
@@ -53,15 +52,15 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const UNREAD_MAX: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
-    let cli = args::parse();
+    let cli = commands::parse();
     let name = cli.command.name();
     if cli.command.is_service() {
-        out::outlive_readers(name);
+        stdio::outlive_readers(name);
     }
     let diagnostics = match diagnostics::start(cli.command.verbosity()) {
         Ok(diagnostics) => diagnostics,
         Err(error) => {
-            exit::show(name, &error);
+            stdio::show(name, &error);
             return ExitCode::from(error.code());
         }
     };
@@ -143,12 +142,12 @@ fn finish(name: &'static str, result: exit::Result, kept: interrupt::KeptInAll) 
 fn say(name: &str, error: &exit::Error, kept: &interrupt::KeptInAll) {
     match error {
         exit::Error::Pipe | exit::Error::Reported(_) => {}
-        _ => exit::show(name, error),
+        _ => stdio::show(name, error),
     }
     let kept = kept.bytes();
     if kept > 0 {
         let kept = units::human(kept);
         let how = "the same command with --resume goes on from there";
-        out::say(format_args!("hint: {kept} of what was not finished are kept; {how}"));
+        stdio::say(format_args!("hint: {kept} of what was not finished are kept; {how}"));
     }
 }

@@ -1,9 +1,9 @@
-//! NFS over ATP, what both ends have in common: how urgent objects are (ATP 02).
+//! NFS over ATP: priorities of objects, for both ends (ATP 02).
 
 use remora_atp::Priority;
 use remora_wire::urgency::Urgency;
 
-/// The priority of a call, and of its reply. There is room above for what is no NFS, and between.
+/// The priority of a call and its reply. Levels above and between are left for other traffic.
 pub(crate) fn priority(urgency: Urgency) -> Priority {
     let level = match urgency {
         Urgency::Foreground => 14,

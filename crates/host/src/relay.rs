@@ -1,10 +1,9 @@
 //! The emulated channel in real time, between UDP sockets on loopback, without root.
 //!
-//! Mobiles send to the relay's address; it passes what the channel lets through to the
-//! server, and the replies back. Each mobile address gets a channel of its own, all with the
-//! same seed: racers side by side meet the same weather. The channel reckons with logical
-//! times, so a late wake-up delays one delivery and never accumulates; the worst lateness is
-//! kept in [`Progress`] for a run to be judged by.
+//! Mobiles send to the relay's address; it passes what the channel delivers to the server, and the replies back.
+//! Each mobile address has its own channel with the same seed, so that parallel runs meet the same weather. The
+//! channel uses logical time, so a late wake-up delays one delivery and does not accumulate; [`Progress`] has the
+//! largest lateness.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,12 +21,11 @@ use tracing::debug;
 
 use crate::Clock;
 
-/// The most mobiles one relay serves at a time; datagrams of further ones are dropped.
+/// Maximum number of mobiles; datagrams of others are dropped.
 const MOBILES_MAX: usize = 64;
-/// A mobile from which nothing came for so long makes room for another: programs that have
-/// ended do not say so. Should it come back, its new channel has the same weather.
+/// Silence after which a mobile may be replaced. If it returns, its new channel has the same weather.
 const SILENT_MIN: Duration = Duration::from_secs(2);
-/// The longest sleep, so that a stop is noticed.
+/// Longest sleep, so that a stop is noticed.
 const TICK: Duration = Duration::from_millis(50);
 /// The largest UDP payload.
 const DATAGRAM_MAX: usize = 65_507;
@@ -35,29 +33,29 @@ const DATAGRAM_MAX: usize = 65_507;
 /// Why a relay does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum RelayError {
-    /// The channel makes no sense.
+    /// The channel's configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A socket could not be made.
+    /// A socket could not be created.
     #[error("cannot open the relay's socket on {at}: {source}")]
     Socket {
-        /// The address wanted.
+        /// The requested address.
         at: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// What a relay has done with one mobile's traffic.
+/// Counters of one mobile.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    /// The mobile.
+    /// The mobile's address.
     pub mobile: SocketAddr,
-    /// Frames the mobile offered, and what became of them.
+    /// Frames from the mobile, and their fates.
     pub up: SideStats,
-    /// Frames for the mobile.
+    /// Frames to the mobile.
     pub down: SideStats,
-    /// The latest any delivery was.
+    /// The largest lateness of a delivery.
     pub lateness: Duration,
 }
 
@@ -71,8 +69,8 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Listens on `listen` and passes traffic to and from `server` through channels of
-    /// `config` with `seed`. Time zero of the channels is `clock`'s.
+    /// Listens on `listen` and relays to `server` through channels of `config` and `seed`, whose time zero is that
+    /// of `clock`.
     pub fn start(
         listen: SocketAddr,
         server: SocketAddr,
@@ -104,12 +102,12 @@ impl Relay {
         Ok(Relay { addr, stop, progress, thread: Some(thread) })
     }
 
-    /// Where mobiles send to.
+    /// The address for mobiles.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// What was done so far, a line for each mobile that is served, in the order they came.
+    /// Counters of each mobile, in the order of their arrival.
     pub fn progress(&self) -> Vec<Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -127,14 +125,14 @@ impl Drop for Relay {
 fn open(at: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(at)?;
     socket.set_nonblocking(true)?;
-    // Best effort: what the kernel refuses here, the channel's own queue makes up for.
+    // Best effort: the channel's own queue makes up for a smaller buffer.
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4 << 20);
     Ok(socket)
 }
 
-/// A mobile, its channel and its socket towards the server.
+/// A mobile, its channel and its socket to the server.
 struct Mobile {
-    /// Its place among all that came.
+    /// Its position in the order of arrival.
     index: usize,
     last_heard: Time,
     channel: Channel,
@@ -149,7 +147,7 @@ struct Worker {
     seed: u64,
     clock: Clock,
     mobiles: BTreeMap<SocketAddr, Mobile>,
-    /// How many mobiles there have been.
+    /// Number of mobiles so far.
     came: usize,
     progress: Arc<Mutex<Vec<Progress>>>,
     buffer: Vec<u8>,
@@ -167,7 +165,7 @@ impl Worker {
     }
 
     fn take_from_mobiles(&mut self) {
-        // Bounded, so that a flood cannot keep deliveries waiting.
+        // Bounded, so that a flood does not delay deliveries.
         for _ in 0..64 {
             let Ok((n, from)) = self.socket.recv_from(&mut self.buffer) else { return };
             let datagram = Bytes::copy_from_slice(&self.buffer[..n]);
@@ -199,7 +197,7 @@ impl Worker {
         Some(Mobile { index: self.came, last_heard: now, channel, upstream, lateness: Duration::ZERO })
     }
 
-    /// Forgets the mobile that has been silent longest, if that is long enough.
+    /// Removes the mobile that was silent for longest, if long enough.
     fn make_room(&mut self, now: Time) -> Option<()> {
         let (addr, mobile) = self.mobiles.iter().min_by_key(|(_, m)| m.last_heard)?;
         if now.since(mobile.last_heard) < SILENT_MIN {
@@ -226,7 +224,7 @@ impl Worker {
             m.channel.handle_timeout(now);
             while let Some(d) = m.channel.poll_delivery(now) {
                 m.lateness = m.lateness.max(now.since(d.at));
-                // A send that fails is one more loss, which both ends know how to mend.
+                // A failed send is one more loss, which both ends repair.
                 let _ = match d.to {
                     Side::Base => m.upstream.send(&d.datagram),
                     Side::Mobile => self.socket.send_to(&d.datagram, addr),
@@ -255,7 +253,7 @@ impl Worker {
         let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(wait.subsec_nanos()) };
         let sockets = std::iter::once(&self.socket).chain(self.mobiles.values().map(|m| &m.upstream));
         let mut fds: Vec<PollFd<'_>> = sockets.map(|s| PollFd::new(s, PollFlags::IN)).collect();
-        // An interrupted or failed wait only means another turn of the loop.
+        // An interrupted wait means another turn of the loop.
         let _ = poll(&mut fds, Some(&timeout));
     }
 }

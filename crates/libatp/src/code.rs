@@ -1,11 +1,11 @@
-//! The codes that calls return, and their words. `atp.h` explains each.
+//! Error codes of the calls, and their texts. `atp.h` explains each.
 
 use remora_atp::session::{ConnectError, Refusal};
 use remora_atp::{Outcome, Rejection};
 use remora_host::atp::AtpError;
 use remora_host::atp::keys::KeyError;
 
-/// An error as C sees it: below zero.
+/// An error code of the C interface; negative.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Code(pub(crate) i32);
 
@@ -13,13 +13,13 @@ macro_rules! codes {
     ($($name:ident = $value:literal, $words:literal;)*) => {
         impl Code {
             $(#[doc = $words] pub(crate) const $name: Code = Code($value);)*
-            /// All of them, with their words.
+            /// All codes with their texts.
             const ALL: &[(Code, &std::ffi::CStr)] = &[$((Code::$name, const { words($words) }),)*];
         }
     };
 }
 
-/// The words as C reads them; a literal that C cannot read does not compile.
+/// Converts a text to a C string; a NUL in it does not compile.
 const fn words(text: &'static str) -> &'static std::ffi::CStr {
     match std::ffi::CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(words) => words,
@@ -52,7 +52,7 @@ codes! {
 }
 
 impl Code {
-    /// Words for a code; for numbers that are none, too.
+    /// The text of a code, also for unknown codes.
     pub(crate) fn words(code: i32) -> &'static std::ffi::CStr {
         match Code::ALL.iter().find(|(c, _)| c.0 == code) {
             Some((_, words)) => words,
@@ -61,7 +61,7 @@ impl Code {
         }
     }
 
-    /// How a request ended; `None` if it was delivered.
+    /// The code of a request's outcome; `None` if delivered.
     pub(crate) fn of_outcome(outcome: Outcome) -> Option<Code> {
         Some(match outcome {
             Outcome::Delivered => return None,
@@ -85,7 +85,7 @@ impl From<AtpError> for Code {
             AtpError::Connect(ConnectError::Address(_)) => Code::NAME,
             AtpError::Connect(ConnectError::Other(_)) => Code::SYSTEM,
             AtpError::Refused(Refusal::WrongKey | Refusal::NotAdmitted) => Code::REFUSED,
-            // One that did not come about for another reason may the next time.
+            // Other reasons may be transient.
             AtpError::Refused(_) | AtpError::Down(_) | AtpError::Gone(_) => Code::DOWN,
             AtpError::Replaced => Code::BAD_ID,
             AtpError::Closed => Code::CLOSED,

@@ -1,5 +1,5 @@
-//! The library as it runs: a table behind a lock, ATP's endpoint, and the one thread that takes
-//! what comes, hears notices and makes the upcalls.
+//! The running library: a table behind a lock, an ATP endpoint, and one thread that takes received objects and
+//! notices and makes the upcalls.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,23 +15,23 @@ use tokio::sync::Notify;
 use tokio::time::Interval;
 
 use crate::code::Code;
-use crate::ffi::Told;
+use crate::ffi::CallbackEvent;
 use crate::table::Table;
 
-/// Received objects that wait below the library's own queue, which holds what was asked for.
+/// Received objects that wait in the endpoint, below the library's own queue.
 const BELOW_MAX: usize = 64;
-/// How often connections are looked at whose end went unnoticed, for notices may be dropped.
-const LOOK_AROUND: Duration = Duration::from_secs(1);
+/// Interval at which connections are checked for an end whose notice was dropped.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The library of this process, from `atp_init` to `atp_shutdown`.
 static LIBRARY: Mutex<Option<Arc<Library>>> = Mutex::new(None);
 
 thread_local! {
-    /// Whether this thread is the library's own: then C's code runs in a callback.
+    /// Whether this is the library's thread, which runs C's callbacks.
     static IS_OURS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What `atp_init` asks for.
+/// Settings of `atp_init`.
 pub(crate) struct Start {
     /// `None`: any port of all addresses.
     pub(crate) listen: Option<std::net::SocketAddr>,
@@ -41,30 +41,30 @@ pub(crate) struct Start {
     pub(crate) received_bytes_max: usize,
 }
 
-/// What all calls share.
+/// State shared by all calls.
 pub(crate) struct Library {
     pub(crate) endpoint: AtpEndpoint,
     table: Mutex<Table>,
-    /// Something in the table has changed that a call may wait for.
+    /// The table has changed in a way that a call may wait for.
     changed: Condvar,
-    /// An object was taken: there may be room for the next.
+    /// An object was taken, so there may be room for the next.
     pub(crate) room: Notify,
-    /// A request of the library's thread has ended.
-    told: Notify,
+    /// An asynchronous request has ended.
+    request_ended: Notify,
     runtime: Handle,
     thread: Mutex<Option<JoinHandle<()>>>,
     received_max: usize,
     received_bytes_max: usize,
-    /// Bounds whose end the thread has not seen.
+    /// Bandwidth waits whose end the thread has not seen.
     pub(crate) bounds: AtomicUsize,
 }
 
-/// The library, if it runs.
+/// The running library.
 pub(crate) fn current() -> Result<Arc<Library>, Code> {
     lock(&LIBRARY).clone().ok_or(Code::NOT_INIT)
 }
 
-/// For calls that wait.
+/// Fails on the library's thread, which must not block.
 pub(crate) fn may_wait() -> Result<(), Code> {
     if IS_OURS.get() { Err(Code::DEADLOCK) } else { Ok(()) }
 }
@@ -73,7 +73,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts it.
+/// Starts the library and its thread.
 pub(crate) fn start(start: Start) -> Result<(), Code> {
     let mut place = lock(&LIBRARY);
     if place.is_some() {
@@ -92,7 +92,7 @@ pub(crate) fn start(start: Start) -> Result<(), Code> {
         table: Mutex::default(),
         changed: Condvar::new(),
         room: Notify::new(),
-        told: Notify::new(),
+        request_ended: Notify::new(),
         runtime: runtime.handle().clone(),
         thread: Mutex::new(None),
         received_max: start.received_max,
@@ -107,7 +107,7 @@ pub(crate) fn start(start: Start) -> Result<(), Code> {
     Ok(())
 }
 
-/// Ends it, and waits until it has ended.
+/// Stops the library and waits for its thread.
 pub(crate) fn stop() -> Result<(), Code> {
     may_wait()?;
     let library = lock(&LIBRARY).take().ok_or(Code::NOT_INIT)?;
@@ -117,12 +117,12 @@ pub(crate) fn stop() -> Result<(), Code> {
     let endpoint = library.endpoint.clone();
     library.spawn(async move { endpoint.close().await });
     let thread = lock(&library.thread).take();
-    // It does not panic; if it did, there is nobody left to tell.
+    // The thread does not panic; if it did, no caller is left to learn of it.
     thread.map_or(Ok(()), |t| t.join().map_err(|_| Code::INTERNAL))
 }
 
-/// Why `remote` is over, if it is. Its end comes right behind those of its requests: once the
-/// endpoint's lock, which this takes, is free, both are known.
+/// Why `remote` has ended. The end follows directly behind those of its requests: with the endpoint's lock, which
+/// this takes, both are known.
 pub(crate) fn ended(remote: &Remote) -> Option<AtpError> {
     let _ = remote.status();
     remote.ended()
@@ -133,7 +133,7 @@ impl Library {
         lock(&self.table)
     }
 
-    /// Waits until `look` finds something in the table, for `timeout_ms` at most; for ever below 0.
+    /// Waits until `look` returns something from the table, at most `timeout_ms`; forever if negative.
     pub(crate) fn wait<T>(
         &self,
         timeout_ms: i32,
@@ -160,20 +160,20 @@ impl Library {
         }
     }
 
-    /// Has the thread do it.
+    /// Runs a task on the library's thread.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(work);
     }
 
-    /// A request has ended: it leaves the table, and its callback hears of it.
+    /// Removes a request that has ended, and calls its callback.
     pub(crate) fn end(&self, number: i64, end: Result<Final, AtpError>) -> Result<(), Code> {
         let mut table = self.table();
         let asked = table.remove_request(number);
         let outcome = match end.as_ref().map(|end| Code::of_outcome(end.outcome)) {
             Ok(None) => Ok(()),
-            // The library's end closes the connections, and what was under way on them is lost by that.
+            // The end of the library closes the connections, which loses their requests.
             Ok(Some(Code::LOST)) if table.is_closing => Err(Code::CLOSED),
-            // Why it is lost is of interest if there never will be a connection.
+            // Return why it is lost if no connection was established.
             Ok(Some(Code::LOST)) => {
                 let why = asked.as_ref().and_then(|a| ended(&table.peer(a.eid).ok()?.remote)).map(Code::from);
                 Err(why.filter(|why| *why == Code::REFUSED).unwrap_or(Code::LOST))
@@ -184,26 +184,26 @@ impl Library {
         drop(table);
         if let Some(callback) = asked.and_then(|a| a.callback) {
             let (size, written) = end.map_or((0, 0), |end| (end.size, end.written));
-            callback.call(Told::Final { request: number, outcome, size, written });
+            callback.call(CallbackEvent::Final { request: number, outcome, size, written });
         }
-        self.told.notify_one();
+        self.request_ended.notify_one();
         outcome
     }
 
-    /// The thread: runs until the endpoint is closed and every end has been told.
+    /// The thread: runs until the endpoint is closed and all ends are reported.
     fn run(&self, runtime: &Runtime) {
         IS_OURS.set(true);
         runtime.block_on(async {
-            let mut rounds = tokio::time::interval(LOOK_AROUND);
+            let mut rounds = tokio::time::interval(CHECK_INTERVAL);
             while self.step(&mut rounds).await.is_ok() {}
             self.changed.notify_all();
             while self.table().has_ends_to_tell() {
-                self.told.notified().await;
+                self.request_ended.notified().await;
             }
         });
     }
 
-    /// Waits for one thing and does it; the error says that nothing comes any more.
+    /// Handles one event; an error means that no more follow.
     async fn step(&self, rounds: &mut Interval) -> Result<(), AtpError> {
         tokio::select! {
             received = self.receive() => {
@@ -212,15 +212,15 @@ impl Library {
             }
             notice = self.endpoint.notice() => match notice? {
                 Notice::Request(upcall) => self.advise(upcall),
-                Notice::Down { .. } => self.look_around(),
+                Notice::Down { .. } => self.check_connections(),
                 _ => {}
             },
-            _ = rounds.tick() => self.look_around(),
+            _ = rounds.tick() => self.check_connections(),
         }
         Ok(())
     }
 
-    /// The next object, once there is room for it.
+    /// The next object, once there is room.
     async fn receive(&self) -> Result<remora_host::atp::Received, AtpError> {
         loop {
             let has_room = {
@@ -234,10 +234,9 @@ impl Library {
         }
     }
 
-    /// Sees which connections are over. What came from them is placed first, whether or not there
-    /// is room: it is no more than [`BELOW_MAX`] objects, for their ends came behind them. Taking
-    /// one lets in the next, so they are counted before.
-    fn look_around(&self) {
+    /// Checks for connections that have ended. Objects from them are placed first, even without room: at most
+    /// [`BELOW_MAX`], since the ends follow them. Taking one admits the next, so they are counted before.
+    fn check_connections(&self) {
         let mut table = self.table();
         let over = table.over();
         for _ in 0..self.endpoint.waiting(|peer| over.iter().any(|(id, _)| *id == peer)) {
@@ -245,26 +244,26 @@ impl Library {
             table.place(received);
         }
         for (id, why) in over {
-            table.end_line(id, why);
+            table.end_connection(id, why);
         }
         drop(table);
         self.changed.notify_all();
     }
 
-    /// Tells a request's callback what is not its end.
+    /// Calls a request's callback for an upcall that is not its end.
     fn advise(&self, upcall: Upcall) {
         let (Upcall::InsufficientBandwidth { request, .. } | Upcall::Resumed { request }) = upcall else { return };
         let found = self.table().request_of(request).map(|(number, asked)| (number, asked.callback));
         let Some((request, Some(callback))) = found else { return };
         callback.call(match upcall {
             Upcall::InsufficientBandwidth { needed, available, .. } => {
-                Told::Insufficient { request, needed: needed.bits() / 8, available: available.bits() / 8 }
+                CallbackEvent::Insufficient { request, needed: needed.bits() / 8, available: available.bits() / 8 }
             }
-            _ => Told::Resumed { request },
+            _ => CallbackEvent::Resumed { request },
         });
     }
 
-    /// Counts a wait for bounds; false if there are too many.
+    /// Counts a bandwidth wait; false beyond the maximum.
     pub(crate) fn count_bounds(&self, max: usize) -> bool {
         let add = |n: usize| (n < max).then_some(n + 1);
         self.bounds.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()

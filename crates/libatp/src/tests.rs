@@ -1,4 +1,4 @@
-//! The library as it runs, against ATP in Rust.
+//! Tests of the running library against an endpoint in Rust.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,19 +16,19 @@ use crate::library::{self, Start};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// There is one library in a process, and tests are threads of one.
+/// A process has one library, and tests are threads of one process.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The library, for as long as a test has it for itself.
+/// The library, held by one test.
 struct Running {
     _alone: MutexGuard<'static, ()>,
 }
 
 impl Running {
-    /// It takes objects from anyone, and keeps one that nobody has asked for.
+    /// Starts it with any guest admitted and room for one object.
     fn start() -> Running {
         let alone = alone();
         library::start(Start {
@@ -63,14 +63,14 @@ fn peer_with(session: Config, listen: SocketAddr, identity: Identity) -> Blockin
         let settings = Settings { session: session.clone(), ..Settings::receiver(listen) };
         match BlockingEndpoint::bind(settings, identity.clone()) {
             Ok(peer) => return peer,
-            // The socket of the one that was there before goes with its thread.
+            // The previous socket closes with its thread.
             Err(e) => assert!(begin.elapsed() < PATIENCE, "{e}"),
         }
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// A peer whose objects the library has, and nobody takes.
+/// A peer that sends objects which the program does not take.
 fn flood(count: usize, size: usize) -> (BlockingEndpoint, Remote) {
     let peer = peer(anywhere(), keys::generate().unwrap());
     let library = library::current().unwrap();
@@ -84,7 +84,7 @@ fn flood(count: usize, size: usize) -> (BlockingEndpoint, Remote) {
     (peer, remote)
 }
 
-/// How many objects the table holds; one is what it was told to.
+/// Number of objects in the table; the settings allow one.
 fn held() -> usize {
     library::current().unwrap().table().held()
 }
@@ -113,9 +113,9 @@ fn the_end_of_a_connection_does_not_bring_in_what_nobody_takes() {
     peer.close();
 }
 
-/// Objects without bytes, for of those several wait below the table when the end comes.
+/// Empty objects, because several of them wait below the table at the end.
 #[test]
-fn what_came_before_the_end_of_a_connection_is_given_before_it() {
+fn objects_before_the_end_of_a_connection_precede_it() {
     let _running = Running::start();
     let (peer, remote) = flood(5, 0);
     let eid = calls::accept(20_000).unwrap();
@@ -129,7 +129,7 @@ fn what_came_before_the_end_of_a_connection_is_given_before_it() {
 }
 
 #[test]
-fn an_endpoint_that_is_back_is_connected_anew_whatever_waits_of_others() {
+fn returned_endpoint_reconnects_while_objects_wait() {
     let _running = Running::start();
     let (peer_a, _remote) = flood(5, 1000);
     let identity = keys::generate().unwrap();
@@ -139,7 +139,7 @@ fn an_endpoint_that_is_back_is_connected_anew_whatever_waits_of_others() {
     listener.close();
     drop(listener);
     let listener = peer(addr, identity);
-    // What is sent before the end is heard of is lost with the connection that was.
+    // Objects sent before the end is known are lost with the connection.
     let begin = Instant::now();
     let mut anew = send(eid);
     while anew == Err(Code::LOST) && begin.elapsed() < PATIENCE {
@@ -164,7 +164,7 @@ fn an_endpoint_whose_peer_had_no_place_is_connected_anew() {
     let gone = crate::table::Refused::Code(Code::DOWN);
     assert!(calls::recv(eid, 0, 20_000).is_err_and(|e| e == gone));
     other.close();
-    // Its place is free once the last packets of its connection can be no more.
+    // Its slot is free once its last packets have expired.
     let begin = Instant::now();
     let mut anew = send(eid);
     while anew == Err(Code::LOST) && begin.elapsed() < PATIENCE {

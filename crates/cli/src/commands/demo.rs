@@ -1,11 +1,52 @@
-//! `remora demo`: the race over a bad link, its table and its report.
+//! `remora demo`: three clients race over a bad link.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
 use remora_lab::wireless::demo::{DemoError, Options, Outcome, run as race};
 
-use super::lab;
-use crate::args::Demo;
-use crate::exit::{Error, Result};
-use crate::out;
+use crate::commands::lab::publication;
+use crate::config::units;
+use crate::output::exit::{Error, Result};
+use crate::output::stdio;
+
+pub(crate) const HELP: &str = "\
+Everything runs in this process, on loopback, without root: a server on a
+temporary directory and, for each client, an emulated link of 1 Mbit/s that
+fails every second or so, for 80 ms in the mean (--bad-mean). It takes half a
+minute mostly, two minutes at most.
+
+Examples:
+  remora demo
+  remora demo --seed 7 --bad-mean 500ms holiday.jpg
+  remora demo --json | jq '.legs[] | [.racer, .way, .ratio]'
+
+--json prints one object: seed, bad_mean_ms, bytes, report, legs (racer, way, finish,
+seconds, floor_seconds, ratio, bytes, retransmissions, probes, intact,
+lateness_ms).";
+
+#[derive(Args, Debug)]
+pub(crate) struct Demo {
+    /// The file to copy; without one, a sample of 1 MiB
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Draws the channel's errors, the same for all three
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) seed: u64,
+    /// Mean length of the link's bad periods; the good ones between them last 1 s in the mean
+    #[arg(long, value_name = "TIME", default_value = "80ms", value_parser = units::some_duration)]
+    pub(crate) bad_mean: Duration,
+    /// Where to write the report
+    #[arg(long, value_name = "PAGE", default_value = "remora-demo.html")]
+    pub(crate) report: PathBuf,
+    /// Stop a client that has not arrived after so long
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = units::some_duration)]
+    pub(crate) limit: Duration,
+    /// Print the results as an object instead
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 pub(crate) async fn run(args: Demo) -> Result {
     let options = Options {
@@ -18,20 +59,20 @@ pub(crate) async fn run(args: Demo) -> Result {
     };
     let what = "Three clients copy a file to a server and back, over links with the same bad moments.\n";
     // There is a report, whether this is read or not.
-    let printed = if args.json { Ok(()) } else { out::text(what) };
+    let printed = if args.json { Ok(()) } else { stdio::text(what) };
     let outcome = race(options).await.map_err(|e| match e {
         DemoError::File { path, source } => Error::local(path.display())(source),
         DemoError::Report { path, source } => Error::local(format_args!("the report {}", path.display()))(source),
         other => Error::refused("no race", other.to_string()),
     })?;
-    lab::read_or_not(printed.and_then(|()| show(&outcome, args.json)))?;
+    publication::read_or_not(printed.and_then(|()| show(&outcome, args.json)))?;
     if outcome.all_intact() { Ok(()) } else { Err(Error::Mismatch("the file".into())) }
 }
 
 fn show(outcome: &Outcome, json: bool) -> Result {
     if json {
-        return out::json(outcome);
+        return stdio::json(outcome);
     }
-    out::text(&outcome.table())?;
-    out::text(&format!("The report, with plots: {}\n", outcome.report.display()))
+    stdio::text(&outcome.table())?;
+    stdio::text(&format!("The report, with plots: {}\n", outcome.report.display()))
 }

@@ -1,78 +1,346 @@
-//! The commands, a module each.
+//! The command line and its commands. Each command has a module with its flags and its `run`.
 
-mod atp;
-mod bench;
-mod cat;
-mod channel;
-mod copy_lab;
-mod demo;
-mod df;
-mod drc;
-mod emulate;
-mod exports;
-mod forward;
-mod gateway;
-mod handoff;
-mod keys;
-mod lab;
-mod link;
-mod load;
-mod ls;
-mod mkdir;
-mod model;
-mod mv;
-mod nfs_atp;
-mod recv;
-mod relay;
-mod rm;
-mod send;
-mod serve;
-mod several;
-mod stat;
-mod wireless;
+pub(crate) mod bench;
+pub(crate) mod demo;
+pub(crate) mod files;
+pub(crate) mod forwarding;
+pub(crate) mod handoff;
+pub(crate) mod lab;
+pub(crate) mod link;
+pub(crate) mod load;
+pub(crate) mod model;
+pub(crate) mod serve;
+pub(crate) mod transfer;
 
-use crate::args::{Command, Experiment};
+use std::io::Write;
+use std::{io, process};
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use rustix::io::Errno;
+
+use crate::commands::bench::Bench;
+use crate::commands::demo::Demo;
+use crate::commands::files::change::{Mkdir, Mv, Rm};
+use crate::commands::files::inspect::{Cat, Df, Exports, Stat};
+use crate::commands::files::ls::Ls;
+use crate::commands::forwarding::forward::Forward;
+use crate::commands::forwarding::gateway::Gateway;
+use crate::commands::handoff::HandOff;
+use crate::commands::lab::channel::{Distribution, Duplex};
+use crate::commands::lab::flags::{Experiment, Lab};
+use crate::commands::model::flags::{Model, ModelCommand};
+use crate::commands::serve::flags::{Durability, Serve};
+use crate::commands::transfer::keys::Keys;
+use crate::commands::transfer::recv::flags::Recv;
+use crate::commands::transfer::send::flags::Send;
 use crate::cp;
-use crate::exit::Result;
+use crate::cp::flags::Cp;
 use crate::interrupt::{Kept, interruptible, interruptible_safely};
+use crate::output::exit::{Error, Result};
+use crate::output::{exit, stdio};
+
+/// Remote files over links that drop, stall and crawl.
+///
+/// URLs are `nfs://host[:port]/path[?proto=auto|udp|tcp&mountport=N]`; any NFSv3 server will do.
+/// Over ATP, to `remora serve --atp`: `nfs://host:port/path?proto=atp&key=KEY`.
+#[derive(Parser, Debug)]
+#[command(name = "remora", version = env!("REMORA_VERSION"), after_help = exit::HELP, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The command line of this process; one that is none ends it and says why.
+pub(crate) fn parse() -> Cli {
+    let command = numbers_are_values(Cli::command());
+    let parsed = command.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    parsed.unwrap_or_else(|e| leave(&e))
+}
+
+/// Prints help, the version or what is wrong with the command line, and ends the process. That help cannot be written
+/// is an error, unless the reader has gone.
+fn leave(error: &clap::Error) -> ! {
+    let is_lost = !error.use_stderr() && stdio::is_stdout_closed();
+    let printed = match is_lost {
+        true => Err(Errno::BADF.into()),
+        false => error.print().and_then(|()| io::stdout().flush()),
+    };
+    match printed {
+        Err(e) if !error.use_stderr() && e.kind() != io::ErrorKind::BrokenPipe => {
+            stdio::show("help", &Error::local("standard output")(e));
+            process::exit(1)
+        }
+        _ => process::exit(error.exit_code()),
+    }
+}
+
+/// A negative number after a flag is its value, and the flag says what it expected: it would be told to be no flag.
+fn numbers_are_values(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|arg| {
+        let takes = !arg.is_positional() && arg.get_action().takes_values();
+        if takes { arg.allow_negative_numbers(true) } else { arg }
+    });
+    command.mut_subcommands(numbers_are_values)
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// List directories
+    #[command(after_help = files::ls::LS_HELP)]
+    Ls(Ls),
+    /// Write files to standard output
+    #[command(after_help = files::inspect::CAT_HELP)]
+    Cat(Cat),
+    /// Copy files to or from a server
+    #[command(after_help = cp::flags::HELP, override_usage = "remora cp [OPTIONS] SRC... DST")]
+    Cp(Cp),
+    /// Make directories
+    #[command(after_help = files::change::MKDIR_HELP)]
+    Mkdir(Mkdir),
+    /// Remove files
+    #[command(after_help = files::change::RM_HELP)]
+    Rm(Rm),
+    /// Rename or move within a server
+    #[command(after_help = files::change::MV_HELP)]
+    Mv(Mv),
+    /// Show a file's attributes
+    #[command(after_help = files::inspect::STAT_HELP)]
+    Stat(Stat),
+    /// Show a file system's size and free space
+    #[command(after_help = files::inspect::DF_HELP)]
+    Df(Df),
+    /// List what a server exports
+    #[command(after_help = files::inspect::EXPORTS_HELP)]
+    Exports(Exports),
+    /// Share directories
+    #[command(after_help = serve::flags::HELP)]
+    Serve(Box<Serve>),
+    /// Send files with priorities and deadlines over a link that comes and goes
+    #[command(after_help = transfer::send::flags::HELP, override_usage = "remora send [OPTIONS] FILE... HOST:PORT --key KEY")]
+    Send(Send),
+    /// Receive what remora send sends
+    #[command(after_help = transfer::recv::flags::HELP)]
+    Recv(Recv),
+    /// Make or show the key that you are known by to send and recv
+    #[command(after_help = transfer::keys::HELP)]
+    Keys(Keys),
+    /// Carry local TCP ports through a gateway, over a link that comes and goes
+    #[command(after_help = forwarding::forward::HELP)]
+    Forward(Box<Forward>),
+    /// Run the fixed end of forwards, or stand in front of an NFS server: ATP here, TCP beyond
+    #[command(after_help = forwarding::gateway::HELP)]
+    Gateway(Box<Gateway>),
+    /// Watch three clients copy a file over a bad link
+    #[command(after_help = demo::HELP)]
+    Demo(Demo),
+    /// Run an end of a poor hop: frames that are lost are sent again
+    #[command(after_help = link::flags::HELP)]
+    Link(link::flags::Tunnel),
+    /// Tell the clients of this machine that the link goes away for a moment, or is back
+    #[command(after_help = handoff::HELP)]
+    Handoff(HandOff),
+    /// Measure how fast a server is, alone or beside another
+    #[command(after_help = bench::HELP)]
+    Bench(Box<Bench>),
+    /// Say what a network will do to packets and file copies
+    #[command(after_help = model::flags::HELP)]
+    Model(Model),
+    /// Fill a network with packets, and count what it carried
+    #[command(after_help = load::HELP)]
+    Load(load::Load),
+    /// Experiments
+    #[command(after_help = lab::flags::HELP)]
+    Lab(Lab),
+}
+
+impl Command {
+    /// Whether it works on until it is told to end, for others than who reads what it prints.
+    pub(crate) fn is_service(&self) -> bool {
+        match self {
+            Command::Serve(_) | Command::Recv(_) | Command::Forward(_) | Command::Gateway(_) => true,
+            Command::Link(link) => matches!(link.what, link::flags::What::Base(_) | link::flags::What::Mobile(_)),
+            Command::Load(load) => matches!(load.end, load::End::Recv(_)),
+            Command::Lab(lab) => matches!(lab.experiment, Experiment::Relay(_)),
+            Command::Model(model) => matches!(model.command, Some(ModelCommand::Serve(_))),
+            _ => false,
+        }
+    }
+
+    /// How many `-v` it has.
+    pub(crate) fn verbosity(&self) -> u8 {
+        let verbosity = match self {
+            Command::Serve(args) => &args.verbosity,
+            Command::Send(args) => &args.verbosity,
+            Command::Recv(args) => &args.verbosity,
+            Command::Forward(args) => &args.verbosity,
+            Command::Gateway(args) => &args.verbosity,
+            Command::Link(link::flags::Tunnel { what: link::flags::What::Base(args) }) => &args.ends.verbosity,
+            Command::Link(link::flags::Tunnel { what: link::flags::What::Mobile(args) }) => &args.ends.verbosity,
+            Command::Lab(Lab { experiment: Experiment::Relay(args) }) => &args.verbosity,
+            _ => return 0,
+        };
+        verbosity.verbose
+    }
+
+    /// What messages call it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Command::Ls(_) => "ls",
+            Command::Cat(_) => "cat",
+            Command::Cp(_) => "cp",
+            Command::Mkdir(_) => "mkdir",
+            Command::Rm(_) => "rm",
+            Command::Mv(_) => "mv",
+            Command::Stat(_) => "stat",
+            Command::Df(_) => "df",
+            Command::Exports(_) => "exports",
+            Command::Serve(_) => "serve",
+            Command::Send(_) => "send",
+            Command::Recv(_) => "recv",
+            Command::Keys(_) => "keys",
+            Command::Forward(_) => "forward",
+            Command::Gateway(_) => "gateway",
+            Command::Demo(_) => "demo",
+            Command::Link(_) => "link",
+            Command::Handoff(_) => "handoff",
+            Command::Bench(_) => "bench",
+            Command::Model(_) => "model",
+            Command::Load(_) => "load",
+            Command::Lab(_) => "lab",
+        }
+    }
+}
 
 /// Does what the command line says.
 pub(crate) async fn run(command: Command, kept: Kept) -> Result {
     match command {
-        Command::Ls(args) => interruptible(ls::run(args)).await,
-        Command::Cat(args) => interruptible(cat::run(args)).await,
+        Command::Ls(args) => interruptible(files::ls::run(args)).await,
+        Command::Cat(args) => interruptible(files::inspect::cat(args)).await,
         Command::Cp(args) => {
             let ending = kept.ending();
             interruptible_safely(cp::run(args, kept), ending).await
         }
-        Command::Mkdir(args) => interruptible(mkdir::run(args)).await,
-        Command::Rm(args) => interruptible(rm::run(args)).await,
-        Command::Mv(args) => interruptible(mv::run(args)).await,
-        Command::Stat(args) => interruptible(stat::run(args)).await,
-        Command::Df(args) => interruptible(df::run(args)).await,
-        Command::Exports(args) => interruptible(exports::run(args)).await,
+        Command::Mkdir(args) => interruptible(files::change::mkdir(args)).await,
+        Command::Rm(args) => interruptible(files::change::rm(args)).await,
+        Command::Mv(args) => interruptible(files::change::mv(args)).await,
+        Command::Stat(args) => interruptible(files::inspect::stat(args)).await,
+        Command::Df(args) => interruptible(files::inspect::df(args)).await,
+        Command::Exports(args) => interruptible(files::inspect::exports(args)).await,
         Command::Demo(args) => interruptible(demo::run(args)).await,
-        Command::Model(args) => interruptible(model::run(args)).await,
-        Command::Keys(args) => keys::run(&args),
+        Command::Model(args) => interruptible(model::command::run(args)).await,
+        Command::Keys(args) => transfer::keys::run(&args),
         Command::Handoff(args) => handoff::run(args).await,
         // These tidy up after a signal themselves.
-        Command::Send(args) => send::run(args).await,
-        Command::Recv(args) => recv::run(args).await,
-        Command::Forward(args) => forward::run(*args).await,
-        Command::Gateway(args) => gateway::run(*args).await,
-        Command::Serve(args) => serve::run(*args).await,
-        Command::Link(args) => link::run(args).await,
+        Command::Send(args) => transfer::send::command::run(args).await,
+        Command::Recv(args) => transfer::recv::command::run(args).await,
+        Command::Forward(args) => forwarding::forward::run(*args).await,
+        Command::Gateway(args) => forwarding::gateway::run(*args).await,
+        Command::Serve(args) => serve::command::run(*args).await,
+        Command::Link(args) => link::command::run(args).await,
         Command::Bench(args) => bench::run(*args).await,
         Command::Load(args) => load::run(args).await,
         Command::Lab(lab) => match lab.experiment {
-            Experiment::Relay(args) => relay::run(*args).await,
-            Experiment::Emulate(args) => emulate::run(*args).await,
-            Experiment::Inside(args) => emulate::inside(args).await,
-            Experiment::Wireless(args) => wireless::run(args).await,
-            Experiment::Drc(args) => interruptible(drc::run(args)).await,
-            Experiment::Atp(args) => interruptible(atp::run(args)).await,
-            Experiment::NfsAtp(args) => interruptible(nfs_atp::run(args)).await,
-            Experiment::Copy(args) => copy_lab::run(*args).await,
+            Experiment::Relay(args) => lab::relay::run(*args).await,
+            Experiment::Emulate(args) => lab::emulate::run(*args).await,
+            Experiment::Inside(args) => lab::emulate::inside(args).await,
+            Experiment::Wireless(args) => lab::wireless::run(args).await,
+            Experiment::Drc(args) => interruptible(lab::drc::run(args)).await,
+            Experiment::Atp(args) => interruptible(lab::atp::run(args)).await,
+            Experiment::NfsAtp(args) => interruptible(lab::nfs_atp::run(args)).await,
+            Experiment::Copy(args) => lab::copy::run(*args).await,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        numbers_are_values(Cli::command()).debug_assert();
+    }
+
+    #[test]
+    fn flags_say_what_they_expected_instead_of_a_negative_number() {
+        for (line, words) in [
+            ("lab drc --seed -1", "'-1' for '--seed <FIRST>'"),
+            ("lab drc --seeds -1", "'-1' for '--seeds <N>'"),
+            ("lab emulate --rate -1 -- true", "'-1' for '--rate <RATE>'"),
+            ("lab wireless --threads -2", "'-2' for '--threads <N>'"),
+            ("model a.toml --simulate --seconds -1", "'-1': expected 0.001 to 1000000 seconds"),
+            ("cp --timeout -1 a b", "'-1' for '--timeout <"),
+            // No number, but a flag.
+            ("lab drc --seed --json", "a value is required for '--seed <FIRST>'"),
+        ] {
+            let words_of = std::iter::once("remora").chain(line.split(' '));
+            let why = numbers_are_values(Cli::command()).try_get_matches_from(words_of).unwrap_err().to_string();
+            assert!(why.contains(words), "{line}: {why}");
+        }
+    }
+
+    /// A terminal has 80 columns: what is longer is wrapped there, and an example cannot be copied any more.
+    #[test]
+    fn what_help_adds_fits_80_columns() {
+        let mut commands = vec![Cli::command()];
+        while let Some(command) = commands.pop() {
+            let added = [
+                command.get_before_help(),
+                command.get_before_long_help(),
+                command.get_after_help(),
+                command.get_after_long_help(),
+            ];
+            for line in added
+                .into_iter()
+                .flatten()
+                .flat_map(|text| text.to_string().lines().map(str::to_owned).collect::<Vec<_>>())
+            {
+                assert!(line.chars().count() <= 80, "{}: {line}", command.get_name());
+            }
+            commands.extend(command.get_subcommands().cloned());
+        }
+    }
+
+    /// Every command that does something, with the words that call it.
+    fn leaves() -> Vec<(String, clap::Command)> {
+        let mut root = numbers_are_values(Cli::command());
+        root.build();
+        let (mut open, mut leaves) = (vec![(String::from("remora"), root)], Vec::new());
+        while let Some((name, command)) = open.pop() {
+            let subcommands = command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help");
+            open.extend(subcommands.map(|c| (format!("{name} {}", c.get_name()), c.clone())));
+            leaves.push((name, command));
+        }
+        leaves
+    }
+
+    #[test]
+    fn every_command_has_an_example_in_its_help() {
+        let lacks = |name: &str, command: &clap::Command| {
+            let help = command.get_after_help().or(command.get_after_long_help()).map(ToString::to_string);
+            let call = format!("\n  {name}");
+            !help.is_some_and(|help| help.contains("Example") && help.contains(&call))
+        };
+        let lacking: Vec<String> = leaves().into_iter().filter(|(n, c)| lacks(n, c)).map(|(name, _)| name).collect();
+        assert!(lacking.is_empty(), "no example of: {lacking:#?}");
+    }
+
+    #[test]
+    fn every_argument_has_a_description() {
+        let lacking: Vec<String> = leaves()
+            .iter()
+            .flat_map(|(name, command)| command.get_arguments().map(move |arg| (name, arg)))
+            .filter(|(_, arg)| !arg.is_hide_set() && arg.get_help().is_none() && arg.get_long_help().is_none())
+            .map(|(name, arg)| format!("{name}: {}", arg.get_id()))
+            .collect();
+        assert!(lacking.is_empty(), "no description of: {lacking:#?}");
+    }
+
+    #[test]
+    fn every_command_has_a_description() {
+        let lacking: Vec<String> =
+            leaves().into_iter().filter(|(_, c)| c.get_about().is_none()).map(|(name, _)| name).collect();
+        assert!(lacking.is_empty(), "no description of: {lacking:#?}");
     }
 }

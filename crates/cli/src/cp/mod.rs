@@ -6,6 +6,7 @@
 
 mod command;
 mod created_objects;
+pub(crate) mod flags;
 pub(crate) mod resume;
 pub(crate) mod transfer;
 mod tree;

@@ -1,6 +1,5 @@
-//! The same for programs without an async runtime: each call waits in its thread.
-//!
-//! The endpoint has a thread of its own, so no runtime is needed here either.
+//! The blocking interface of an endpoint, for programs without an async runtime. The endpoint has its own thread,
+//! so no runtime is needed.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -16,23 +15,22 @@ use remora_base::Rate;
 
 use super::{AtpEndpoint, AtpError, Crossing, Notice, Received, Remote, Request, Settings};
 
-/// An endpoint whose calls wait. Clones share it.
+/// An endpoint with blocking calls. Clones share it.
 #[derive(Clone, Debug)]
 pub struct BlockingEndpoint(AtpEndpoint);
 
 impl BlockingEndpoint {
-    /// As [`AtpEndpoint::bind`].
+    /// Blocking form of [`AtpEndpoint::bind`].
     pub fn bind(settings: Settings, identity: Identity) -> Result<BlockingEndpoint, AtpError> {
         AtpEndpoint::bind(settings, identity).map(BlockingEndpoint)
     }
 
-    /// The endpoint itself, for calls that do not wait.
+    /// The endpoint itself, for calls that do not block.
     pub fn endpoint(&self) -> &AtpEndpoint {
         &self.0
     }
 
-    /// Turns to the owner of `key` at `addr`, and waits for the answer for `patience` at most;
-    /// `None` when it is over.
+    /// Connects to the owner of `key` at `addr`; `None` without an answer within `patience`.
     pub fn connect(&self, addr: SocketAddr, key: PublicKey, patience: Duration) -> Option<Result<Remote, AtpError>> {
         let remote = match self.0.connect(addr, key) {
             Ok(remote) => remote,
@@ -42,23 +40,23 @@ impl BlockingEndpoint {
         Some(up.map(|()| remote))
     }
 
-    /// Sends an object and waits until it has ended, however that is (the paper's `send_sync`).
-    /// For the other way, [`Remote::send`] and [`wait`].
+    /// Sends an object and waits for its end (`send_sync` in ATP 02). For asynchronous sending use [`Remote::send`]
+    /// and [`wait`].
     pub fn send(&self, to: &Remote, object: Bytes, options: Options) -> Result<Final, AtpError> {
         wait(to.send(object, options)?)
     }
 
-    /// The next object that came in; `None` if none comes within `patience`.
+    /// Waits for the next received object; `None` after `patience`.
     pub fn recv(&self, patience: Option<Duration>) -> Option<Result<Received, AtpError>> {
         wait_for(self.0.recv(), patience)
     }
 
-    /// The next thing worth knowing; `None` if there is none within `patience`.
+    /// Waits for the next notice; `None` after `patience`.
     pub fn notice(&self, patience: Option<Duration>) -> Option<Result<Notice, AtpError>> {
         wait_for(self.0.notice(), patience)
     }
 
-    /// Waits until the bandwidth leaves the bounds; `None` if it stays for `patience`.
+    /// Waits until the bandwidth leaves the bounds; `None` after `patience`.
     pub fn bounds(
         &self,
         to: &Remote,
@@ -69,18 +67,18 @@ impl BlockingEndpoint {
         wait_for(to.bounds(low, high), patience)
     }
 
-    /// As [`AtpEndpoint::rebind`].
+    /// Blocking form of [`AtpEndpoint::rebind`].
     pub fn rebind(&self, addr: SocketAddr) -> Result<SocketAddr, AtpError> {
         block_on(self.0.rebind(addr))
     }
 
-    /// As [`AtpEndpoint::close`].
+    /// Blocking form of [`AtpEndpoint::close`].
     pub fn close(&self) {
         block_on(self.0.close());
     }
 }
 
-/// Waits until a request has ended.
+/// Waits for the end of a request.
 pub fn wait(request: Request) -> Result<Final, AtpError> {
     block_on(request)
 }
@@ -96,14 +94,14 @@ impl Wake for Unpark {
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     loop {
-        // Without an end to the patience there is always an answer.
+        // Without a timeout there is always an answer.
         if let Some(answer) = wait_for(future.as_mut(), None) {
             return answer;
         }
     }
 }
 
-/// Waits in this thread, for `patience` at most.
+/// Waits in this thread, at most `patience`.
 fn wait_for<T>(future: impl Future<Output = T>, patience: Option<Duration>) -> Option<T> {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut context = Context::from_waker(&waker);

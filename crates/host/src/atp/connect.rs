@@ -1,4 +1,4 @@
-//! Getting to a peer from whatever address this machine has, at whichever of its own it answers.
+//! Connecting to a peer with several addresses, from any local address.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,19 +10,19 @@ use tokio::time::timeout;
 
 use super::{AtpEndpoint, AtpError, Remote, Settings};
 
-/// How long one address of a peer is tried before the next one is, too.
+/// Delay before the next address is tried in parallel.
 const NEXT_ADDRESS: Duration = Duration::from_millis(300);
 
-/// The addresses of a peer that are tried at most.
+/// Maximum number of addresses tried.
 const ADDRESSES_MAX: usize = 4;
 
 impl AtpEndpoint {
-    /// As [`bind`](AtpEndpoint::bind), on any port of all addresses: of IPv4's where the system has no IPv6.
+    /// Like [`bind`](AtpEndpoint::bind), on any port of all addresses; IPv4 only if the system has no IPv6.
     pub fn bind_anywhere(settings: Settings, identity: Identity) -> Result<AtpEndpoint, AtpError> {
         anywhere(|listen| AtpEndpoint::bind(Settings { listen, ..settings.clone() }, identity.clone()))
     }
 
-    /// The same for a program that turns to `peers` only.
+    /// The same for a program that connects only to `peers`.
     pub fn bind_towards(peers: &[SocketAddr], settings: Settings, identity: Identity) -> Result<AtpEndpoint, AtpError> {
         if peers.iter().all(SocketAddr::is_ipv4) {
             let listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
@@ -31,15 +31,15 @@ impl AtpEndpoint {
         AtpEndpoint::bind_anywhere(settings, identity)
     }
 
-    /// Whether its socket can send to addresses as `addr` is one.
+    /// Whether its socket can send to the family of `addr`.
     pub fn can_reach(&self, addr: SocketAddr) -> bool {
         let own = self.local_addr().ip();
         let takes_all = own == Ipv6Addr::UNSPECIFIED;
         takes_all || own.to_canonical().is_ipv4() == addr.ip().to_canonical().is_ipv4()
     }
 
-    /// Turns to the owner of `key` at one of `addrs`: at one after the other, soon side by side, until one
-    /// answers (the idea of RFC 8305). Where there is one only it is not waited for.
+    /// Connects to the owner of `key` at `addrs`: one after the other, soon in parallel, until one answers (like
+    /// RFC 8305). A single address is not waited for.
     pub async fn connect_any(&self, addrs: &[SocketAddr], key: PublicKey) -> Result<Remote, AtpError> {
         if let [addr] = addrs {
             return self.connect(*addr, key);
@@ -57,7 +57,7 @@ impl AtpEndpoint {
                 None => {}
             }
             let patience = if left.len() > 0 { NEXT_ADDRESS } else { Duration::MAX };
-            // Neither an answer nor a failure in time: the next one beside it.
+            // No answer and no failure in time: try the next in parallel.
             let Ok(Some(Ok((up, remote)))) = timeout(patience, answers.join_next()).await else { continue };
             match up {
                 Ok(()) => {
@@ -70,7 +70,7 @@ impl AtpEndpoint {
     }
 }
 
-/// Binds to all addresses; to IPv4's if the system has no others.
+/// Binds to all addresses; IPv4 only if the system has no IPv6.
 fn anywhere<T>(bind: impl Fn(SocketAddr) -> Result<T, AtpError>) -> Result<T, AtpError> {
     match bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))) {
         Err(AtpError::Bind { source, .. }) if has_no_ipv6(&source) => {
@@ -84,7 +84,7 @@ fn has_no_ipv6(e: &std::io::Error) -> bool {
     e.kind() == ErrorKind::AddrNotAvailable || e.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error())
 }
 
-/// What says more: a key or an MTU in the way before silence, else what came first.
+/// The more informative error: a wrong key or an MTU before silence, else the first.
 fn worse(known: Option<AtpError>, e: AtpError) -> Option<AtpError> {
     let says =
         |e: &AtpError| matches!(e, AtpError::Refused(Refusal::WrongKey | Refusal::NotAdmitted | Refusal::Mtu { .. }));
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
     use crate::atp::keys;
 
-    /// Connects on a thread with a network of its own, whose loopback has this MTU. `None` where there can be none.
+    /// Connects on a thread in a network namespace whose loopback has this MTU. `None` if that is not possible.
     fn connected_at(mtu: u16, patience: Duration) -> Option<Result<(), AtpError>> {
         let connected = async || {
             let there = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

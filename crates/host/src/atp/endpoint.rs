@@ -1,4 +1,4 @@
-//! The endpoint as an async program holds it.
+//! The async interface of an endpoint.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,35 +12,35 @@ use rustix::event::{EventfdFlags, eventfd};
 use tokio::sync::{oneshot, watch};
 
 use super::error::AtpError;
-use super::farewell;
-use super::interface::datagram_max;
+use super::local_network::datagram_max;
+use super::notice::{Crossing, Notice};
 use super::request::Request;
-use super::shared::{Arrived, Crossing, Limits, Line, Notice, Shared, State};
+use super::shared::{ConnectionState, EndpointState, ReceiveLimits, ReceivedObject, Shared};
+use super::shutdown;
 use super::socket::Socket;
 use super::worker::Worker;
 use crate::Clock;
 
-/// What an endpoint is to be.
+/// Settings of an endpoint.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where to listen; port 0 for any. `[::]` takes IPv4, too.
+    /// Address to listen on; port 0 for any. `[::]` includes IPv4.
     pub listen: SocketAddr,
-    /// The core's settings: who may connect, the policies and every bound.
+    /// Settings of the core: admitted keys, policies and all bounds.
     pub session: Config,
-    /// The largest datagrams that are tried and taken, in bytes without IP and UDP headers (1200 to
-    /// 65527); `None`: what the interfaces it can send from carry, 1452 to 8952.
+    /// Largest datagram to probe and accept, in bytes without IP and UDP headers (1200 to 65527); `None`: by the
+    /// interfaces' MTU, 1452 to 8952.
     pub datagram_max: Option<u16>,
-    /// Received objects that wait for [`AtpEndpoint::recv`]; 0 if the program does not receive:
-    /// then what comes is thrown away. While as many wait, or as many bytes, what comes stays in the
-    /// session, and beyond the bounds of that it is refused: its sender is told. The ends of
-    /// requests and all else are told meanwhile.
+    /// Maximum objects that wait for [`AtpEndpoint::recv`]; 0 if the program does not receive, which discards them.
+    /// Beyond it objects stay in the session, and beyond its bounds they are refused. Other events are delivered
+    /// meanwhile.
     pub received_max: usize,
-    /// Bytes of the same, not counting the last one.
+    /// Maximum bytes of these objects, not counting the last one.
     pub received_bytes_max: usize,
 }
 
 impl Settings {
-    /// The defaults, on any port of any address, for a program that only sends.
+    /// Defaults for a program that only sends, on any port.
     pub fn sender() -> Settings {
         Settings {
             listen: SocketAddr::from(([0u16; 8], 0)),
@@ -51,19 +51,19 @@ impl Settings {
         }
     }
 
-    /// The defaults, listening on `listen`, for a program that receives.
+    /// Defaults for a program that receives on `listen`.
     pub fn receiver(listen: SocketAddr) -> Settings {
         Settings { listen, received_max: 4096, received_bytes_max: 64 << 20, ..Settings::sender() }
     }
 }
 
-/// One end of ATP on a socket. Clones share it; with the last one it is closed.
+/// An ATP endpoint on a socket. Clones share it; dropping the last one closes it.
 #[derive(Clone)]
 pub struct AtpEndpoint {
     handle: Arc<Handle>,
 }
 
-/// Closes the endpoint when it goes.
+/// Closes the endpoint when dropped.
 struct Handle {
     shared: Arc<Shared>,
     key: PublicKey,
@@ -75,27 +75,27 @@ impl Drop for Handle {
     }
 }
 
-/// A peer, from the first word to the last.
+/// A handle of a peer's connection.
 #[derive(Clone)]
 pub struct Remote {
     id: PeerId,
     shared: Arc<Shared>,
-    line: watch::Receiver<Line>,
+    line: watch::Receiver<ConnectionState>,
 }
 
-/// An object that came in.
+/// A received object.
 #[derive(Debug)]
 pub struct Received {
-    /// From whom; answers can be sent there.
+    /// The sender, to which answers can be sent.
     pub from: Remote,
-    /// As the sender had it.
+    /// The sender's priority.
     pub priority: Priority,
-    /// Its bytes.
+    /// The bytes of the object.
     pub object: Bytes,
 }
 
 impl AtpEndpoint {
-    /// An endpoint that is `identity`, on a socket and a thread of its own.
+    /// Starts an endpoint with its own socket and thread.
     pub fn bind(settings: Settings, identity: Identity) -> Result<AtpEndpoint, AtpError> {
         let bind = |source| AtpError::Bind { addr: settings.listen, source };
         let socket = Socket::bind(settings.listen).map_err(bind)?;
@@ -104,22 +104,23 @@ impl AtpEndpoint {
         let mut seed = [0; 8];
         getrandom::fill(&mut seed).map_err(|e| AtpError::Start(std::io::Error::other(e.to_string())))?;
         let mut config = settings.session;
-        // Larger datagrams are found by those that do not get through.
+        // MTU discovery needs that datagrams are not fragmented.
         config.discover &= !socket.may_fragment();
         config.datagram_max = match settings.datagram_max {
             Some(bytes) => bytes,
             None => config.datagram_max.max(datagram_max(local.ip())),
         };
-        // Also where the system chose the port: who begins again may ask for that one.
+        // Also for a port that the system chose: the program may request it again.
         config.listens = Some(local);
         let epoch = clock.instant(remora_base::Time::ZERO);
         let core = Endpoint::new(config, identity, epoch, clock.now(), u64::from_ne_bytes(seed))?;
         let key = core.public_key();
-        let limits = Limits { objects: settings.received_max, bytes: settings.received_bytes_max };
-        let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(|e| AtpError::Start(e.into()))?;
-        let shared = Shared::new(State::new(core, limits, local), clock, bell);
+        let limits = ReceiveLimits { objects: settings.received_max, bytes: settings.received_bytes_max };
+        let waker =
+            eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(|e| AtpError::Start(e.into()))?;
+        let shared = Shared::new(EndpointState::new(core, limits, local), clock, waker);
         let worker = Worker::new(shared.clone(), socket);
-        let running = farewell::begins(&shared);
+        let running = shutdown::register(&shared);
         let work = move || {
             let _running = running;
             worker.run();
@@ -132,18 +133,18 @@ impl AtpEndpoint {
         &self.handle.shared
     }
 
-    /// The key others know it by.
+    /// This endpoint's public key.
     pub fn public_key(&self) -> PublicKey {
         self.handle.key
     }
 
-    /// Where it listens.
+    /// The bound address.
     pub fn local_addr(&self) -> SocketAddr {
         self.shared().lock().local
     }
 
-    /// Turns to the owner of `key` at `addr`. Objects can be sent at once, and leave with the
-    /// first packets if the peer is an old acquaintance; [`Remote::up`] waits for an answer.
+    /// Connects to the owner of `key` at `addr`. Objects can be sent at once, and leave with the first packets to a
+    /// known peer; [`Remote::up`] waits for the answer.
     pub fn connect(&self, addr: SocketAddr, key: PublicKey) -> Result<Remote, AtpError> {
         let shared = self.shared();
         let mut state = shared.lock();
@@ -155,11 +156,11 @@ impl AtpEndpoint {
         let line = state.peer(id).subscribe();
         shared.deliver(&mut state);
         drop(state);
-        shared.ring();
+        shared.wake();
         Ok(Remote { id, shared: shared.clone(), line })
     }
 
-    /// The next object that came in.
+    /// Waits for the next received object.
     pub async fn recv(&self) -> Result<Received, AtpError> {
         let shared = self.shared();
         loop {
@@ -174,30 +175,29 @@ impl AtpEndpoint {
         }
     }
 
-    /// The next object that came in, if there is one.
+    /// The next received object, if any.
     pub fn try_recv(&self) -> Option<Received> {
         let shared = self.shared();
         let mut state = shared.lock();
-        let Arrived { from, priority, object } = state.take_received()?;
+        let ReceivedObject { from, priority, object } = state.take_received()?;
         shared.deliver(&mut state);
         if !state.received.is_empty() {
             shared.arrived.notify_one(); // for the others who wait
         }
         let from = remote(shared, &state, from);
         drop(state);
-        shared.ring(); // there is room for more
+        shared.wake(); // there is room for more
         Some(Received { from, priority, object })
     }
 
-    /// How many objects that came in are to be taken until none of those that wait here now is from
-    /// one of `peers`.
+    /// Number of received objects up to the last one from `peers`.
     pub fn waiting(&self, peers: impl Fn(PeerId) -> bool) -> usize {
         let state = self.shared().lock();
         state.received.iter().rposition(|arrived| peers(arrived.from)).map_or(0, |last| last + 1)
     }
 
-    /// The next thing worth knowing. Notices not taken in time are dropped, the oldest first; but the newest of
-    /// each request stays until the request has ended.
+    /// Waits for the next notice. The oldest are dropped if not taken, except the newest of each request, which
+    /// stays until the request ends.
     pub async fn notice(&self) -> Result<Notice, AtpError> {
         let shared = self.shared();
         loop {
@@ -218,35 +218,34 @@ impl AtpEndpoint {
         }
     }
 
-    /// Binds to `addr` instead and tells the peers; requests go on. Not needed when an address
-    /// of the machine changes and the endpoint is bound to all of them: that is noticed within a
-    /// second, or one for each 64 peers. Gives the new local address.
+    /// Binds to `addr` and informs the peers; requests go on. Not needed when an address of a wildcard endpoint
+    /// changes: that is detected within a second for each 64 peers. Returns the new local address.
     pub async fn rebind(&self, addr: SocketAddr) -> Result<SocketAddr, AtpError> {
         let (told, hear) = oneshot::channel();
         {
             let mut state = self.shared().lock();
-            // Nobody would take it from there.
+            // The thread would not handle the request.
             if self.shared().is_closed() {
                 return Err(AtpError::Closed);
             }
             state.rebind = Some((addr, told));
         }
-        self.shared().ring();
+        self.shared().wake();
         let bound = hear.await.map_err(|_| AtpError::Closed)?;
         bound.map_err(|source| AtpError::Bind { addr, source })
     }
 
-    /// Counts of what was dropped.
+    /// Counters of rejected input.
     pub fn counters(&self) -> Counters {
         self.shared().lock().core.counters()
     }
 
-    /// Objects that were thrown away, for the program does not receive.
+    /// Objects discarded because the program does not receive.
     pub fn ignored(&self) -> u64 {
         self.shared().lock().ignored
     }
 
-    /// Ends all connections and waits until the peers have been told, for a second at most.
+    /// Closes all connections and informs the peers, within a second.
     pub async fn close(&self) {
         self.shared().close();
         while !self.shared().is_closed() {
@@ -256,51 +255,51 @@ impl AtpEndpoint {
     }
 }
 
-/// The handle of a peer that the core knows, or knew.
-fn remote(shared: &Arc<Shared>, state: &State, id: PeerId) -> Remote {
-    let gone = || watch::Sender::new(Line::Down(remora_atp::session::Ending::Closed)).subscribe();
-    let line = state.peers.get(&id).map_or_else(gone, watch::Sender::subscribe);
+/// A handle for a peer of the core.
+fn remote(shared: &Arc<Shared>, state: &EndpointState, id: PeerId) -> Remote {
+    let remove_peer = || watch::Sender::new(ConnectionState::Down(remora_atp::session::Ending::Closed)).subscribe();
+    let line = state.peers.get(&id).map_or_else(remove_peer, watch::Sender::subscribe);
     Remote { id, shared: shared.clone(), line }
 }
 
 impl Remote {
-    /// Its name in notices.
+    /// The peer's id in notices.
     pub fn id(&self) -> PeerId {
         self.id
     }
 
-    /// Waits until the peer has shown its key; says why if it will not.
+    /// Waits until the connection is established; an error says why not.
     pub async fn up(&self) -> Result<(), AtpError> {
         let mut line = self.line.clone();
         loop {
             match &*line.borrow_and_update() {
-                Line::Connecting => {}
-                Line::Up { .. } => return Ok(()),
-                Line::Refused(why) => return Err(AtpError::Refused(why.clone())),
-                Line::Down(why) => return Err(AtpError::Down(why.clone())),
+                ConnectionState::Connecting => {}
+                ConnectionState::Up { .. } => return Ok(()),
+                ConnectionState::Refused(why) => return Err(AtpError::Refused(why.clone())),
+                ConnectionState::Down(why) => return Err(AtpError::Down(why.clone())),
             }
             line.changed().await.map_err(|_| AtpError::Closed)?;
         }
     }
 
-    /// Why there is no connection any more, if so.
+    /// Why the connection ended, if it has.
     pub fn ended(&self) -> Option<AtpError> {
         match &*self.line.borrow() {
-            Line::Refused(why) => Some(AtpError::Refused(why.clone())),
-            Line::Down(why) => Some(AtpError::Down(why.clone())),
+            ConnectionState::Refused(why) => Some(AtpError::Refused(why.clone())),
+            ConnectionState::Down(why) => Some(AtpError::Down(why.clone())),
             _ => None,
         }
     }
 
-    /// The peer's key, once it has shown it.
+    /// The peer's key, once authenticated.
     pub fn key(&self) -> Option<PublicKey> {
         match &*self.line.borrow() {
-            Line::Up { key, .. } => Some(*key),
+            ConnectionState::Up { key, .. } => Some(*key),
             _ => None,
         }
     }
 
-    /// Hands over an object. Whether it is accepted, and how it ends, the request says.
+    /// Submits an object. The request reports its end.
     pub fn send(&self, object: Bytes, options: Options) -> Result<Request, AtpError> {
         let (told, end) = oneshot::channel();
         let mut state = self.shared.lock();
@@ -308,37 +307,37 @@ impl Remote {
         state.requests.insert(id, told);
         self.shared.deliver(&mut state);
         drop(state);
-        self.shared.ring();
+        self.shared.wake();
         Ok(Request { id, shared: self.shared.clone(), end })
     }
 
-    /// Waits until the bandwidth leaves the bounds: the paper's `callback`. It ends with the
-    /// first crossing; to hear of more, ask again. One wait an endpoint: a new one replaces it.
+    /// Waits until the bandwidth leaves the bounds (`callback` in ATP 02), once. An endpoint has one such wait; a
+    /// new one replaces it.
     pub async fn bounds(&self, low: Option<Rate>, high: Option<Rate>) -> Result<Crossing, AtpError> {
         let (told, hear) = oneshot::channel();
         {
             let mut state = self.shared.lock();
-            // A wait that stands is replaced by one that is accepted only.
+            // Only an accepted wait replaces the current one.
             state.core.bounds(self.shared.now(), self.id, low, high)?;
             state.bounds = Some(told);
             self.shared.deliver(&mut state);
         }
-        self.shared.ring();
+        self.shared.wake();
         hear.await.map_err(|_| if self.shared.is_closed() { AtpError::Closed } else { AtpError::Replaced })
     }
 
-    /// How it is doing.
+    /// Status of the connection.
     pub fn status(&self) -> Result<Status, Gone> {
         self.shared.lock().core.status(self.id).ok_or(Gone)
     }
 
-    /// Ends the connection; requests that have not ended are lost.
+    /// Closes the connection; its requests are lost.
     pub fn close(&self) {
         let mut state = self.shared.lock();
         state.core.close(self.shared.now(), self.id);
         self.shared.deliver(&mut state);
         drop(state);
-        self.shared.ring();
+        self.shared.wake();
     }
 }
 

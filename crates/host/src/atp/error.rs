@@ -1,43 +1,43 @@
-//! What can go wrong at an endpoint, in words for people.
+//! Errors of an endpoint, for people.
 
 use std::io;
 use std::net::SocketAddr;
 
 use remora_atp::session::{ConnectError, Ending, Refusal, SetupError};
 
-/// Why an endpoint cannot do what it was asked to.
+/// Why a call of an endpoint fails.
 #[derive(Debug, thiserror::Error)]
 pub enum AtpError {
-    /// The address cannot be listened on.
+    /// The address cannot be bound.
     #[error("cannot bind to {addr}: {source}")]
     Bind {
-        /// The address.
+        /// The requested address.
         addr: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The system refuses something else: a thread, an event descriptor, random numbers.
+    /// Another system error: a thread, an event descriptor, random numbers.
     #[error("the system refuses what an endpoint takes: {0}")]
     Start(io::Error),
-    /// The settings do not fit together.
+    /// The settings are inconsistent.
     #[error(transparent)]
     Setup(#[from] SetupError),
-    /// No connection can be made from here.
+    /// No connection can be started.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// A connection did not come about.
+    /// A connection was not established.
     #[error(transparent)]
     Refused(Refusal),
-    /// A connection is over.
+    /// A connection ended.
     #[error(transparent)]
     Down(Ending),
-    /// The request has ended or never was.
+    /// The request is unknown or has ended.
     #[error(transparent)]
     Gone(#[from] remora_atp::Gone),
-    /// Another wait for the bandwidth to leave its bounds has taken the place of this one.
+    /// Another wait for bandwidth bounds replaced this one.
     #[error("other bounds were set since")]
     Replaced,
-    /// The endpoint has been closed.
+    /// The endpoint is closed.
     #[error("the endpoint is closed")]
     Closed,
 }

@@ -1,4 +1,4 @@
-//! ATP's keys on disk: one secret a file, for its owner alone, as the link's are kept.
+//! ATP key files: one secret each, readable by the owner only.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,19 +7,19 @@ use remora_atp::session::Identity;
 
 use crate::link::key;
 
-/// Why a key cannot be had.
+/// Why a key cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// Not a key's text.
+    /// The text is not a key.
     #[error("not a key: expected 44 characters of base64")]
     Text,
-    /// Nothing is in the file.
+    /// The file is empty.
     #[error("it is empty and no key: remove it, and a new one is made (which the other ends are then to be told)")]
     Empty,
-    /// Neither `XDG_STATE_HOME` nor `HOME` says where keys are kept.
+    /// Neither `XDG_STATE_HOME` nor `HOME` is set.
     #[error("no place for a key: neither XDG_STATE_HOME nor HOME is set")]
     NoHome,
-    /// The file cannot be read or made, or is open to others.
+    /// The file cannot be read or created, or others can read it.
     #[error(transparent)]
     File(crate::link::KeyError),
 }
@@ -34,30 +34,30 @@ impl From<crate::link::KeyError> for KeyError {
     }
 }
 
-/// A fresh identity, kept nowhere.
+/// Generates an identity without a file.
 pub fn generate() -> Result<Identity, KeyError> {
     let secret = draw().ok_or(crate::link::KeyError::Random)?;
     Identity::from_secret(secret).map_err(|_| KeyError::Text)
 }
 
-/// The identity kept in the file at `path`, which its owner alone may read.
+/// Loads the identity from `path`, which only its owner may read.
 pub fn load(path: &Path) -> Result<Identity, KeyError> {
     Identity::from_secret(key::load(path)?).map_err(|_| KeyError::Text)
 }
 
-/// The identity kept at `path`; a fresh one is made and kept there (mode 0600) if there is none.
+/// Loads the identity from `path`; creates one (mode 0600) if the file does not exist.
 pub fn load_or_create(path: &Path) -> Result<Identity, KeyError> {
     Identity::from_secret(key::load_or_create(path, draw)?).map_err(|_| KeyError::Text)
 }
 
-/// Where the key is kept that this user has over ATP, unless said otherwise: `atp.key` in the state directory, beside
-/// the other keys. One in the configuration directory, where earlier versions kept it, goes on being used.
+/// The default key file: `atp.key` in the state directory. A file in the configuration directory, where earlier
+/// versions stored it, is used if it exists.
 pub fn default_path() -> Result<PathBuf, KeyError> {
     let is_root = rustix::process::geteuid().is_root();
     path_for(environment, is_root)
 }
 
-/// Where earlier versions kept it, whether or not it is there.
+/// The path that earlier versions used.
 pub fn earlier_path() -> Option<PathBuf> {
     earlier_path_for(environment)
 }
@@ -71,7 +71,7 @@ fn earlier_path_for(set: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     config.map(|dir| dir.join("remora/atp.key"))
 }
 
-/// The same as [`default_path`], with this environment.
+/// [`default_path`] for a given environment.
 fn path_for(set: impl Fn(&str) -> Option<PathBuf>, is_root: bool) -> Result<PathBuf, KeyError> {
     let home = |below| set("HOME").map(|home| home.join(below));
     if let Some(earlier) = earlier_path_for(&set).filter(|path| is_there(path)) {
@@ -85,7 +85,7 @@ fn path_for(set: impl Fn(&str) -> Option<PathBuf>, is_root: bool) -> Result<Path
     Ok(state.ok_or(KeyError::NoHome)?.join("remora/atp.key"))
 }
 
-/// One that cannot be looked at is not passed over: with another key its owner would be another.
+/// A file that cannot be checked counts as present: another key would be another identity.
 fn is_there(path: &Path) -> bool {
     let missing = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
     std::fs::symlink_metadata(path).map_or_else(|e| !missing.contains(&e.kind()), |_| true)
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!([false, true].map(|is_root| path_for(xdg, is_root).unwrap()), [set.clone(), set]);
         assert!(matches!(path_for(|_| None, false), Err(KeyError::NoHome)));
         assert!(path_for(|_| None, true).is_ok(), "a service of the system has no home");
-        // An earlier version has made one, and others know it.
+        // A file of an earlier version is used, because peers know its key.
         let [earlier, of_user] =
             ["config/remora/atp.key", "home/.config/remora/atp.key"].map(|name| dir.path().join(name));
         for path in [&earlier, &of_user] {

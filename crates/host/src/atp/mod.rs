@@ -1,48 +1,43 @@
-//! ATP on real sockets: objects with priorities and deadlines to and from any number of peers.
+//! ATP on real sockets: exchanges objects with priorities and deadlines with any number of peers.
 //!
-//! An [`AtpEndpoint`] owns a UDP socket and a thread that runs the core
-//! ([`remora_atp::session::Endpoint`]) between the socket and its timers; the calls of an
-//! application lock the core for as long as they take in it, and wake the thread.
+//! An [`AtpEndpoint`] owns a UDP socket and a thread that runs the core ([`remora_atp::session::Endpoint`]). Calls
+//! of the application lock the core briefly and wake the thread.
 //!
 //! ```text
-//!  send, progress, cancel ... --> core (a lock) <--- thread: poll(socket, bell, timer)
+//!  send, progress, cancel ... --> core (a lock) <--- thread: poll(socket, waker, timer)
 //!  Request, recv, notice  <-- queues and wakers <---/
 //! ```
 //!
-//! Everything that waits is bounded:
-//!
-//! | what                                   | bound                                     |
+//! | what waits                             | bound                                     |
 //! |----------------------------------------|-------------------------------------------|
 //! | objects to be sent, and their bytes    | the scheduler's settings                  |
-//! | objects on their way in                | the session's buffers                     |
+//! | partially received objects             | the session's buffers                     |
 //! | received objects not taken             | `Settings::received_max`, and their bytes |
-//! | notices not taken                      | 1,024, the oldest are dropped; beside them the newest of each request |
+//! | notices not taken                      | 1,024 (drops the oldest), and the newest of each request |
 //! | datagrams that the socket has no room for | one batch; the core makes no more      |
-//! | the good-bye at the end                | one second                                |
+//! | closing packets                        | one second                                |
 //!
-//! **Roaming.** The socket of a program that only sends is bound to all addresses. Once a second
-//! the endpoint looks from which of them its packets to each peer leave (to 64 of them; where there
-//! are more, those of the next second are others); when that changes, peers are told at once.
-//! [`AtpEndpoint::rebind`] does it on request.
+//! **Roaming.** A sender's socket is bound to all addresses. Once a second the endpoint checks the source address
+//! of its packets to up to 64 peers, in turn; when one changes, it informs the peers. [`AtpEndpoint::rebind`] does
+//! so on request.
 //!
-//! [`blocking`] is the same without `async`; [`keys`] keeps identities on disk.
+//! [`blocking`] is the same without `async`; [`keys`] stores identities in files.
 
 pub mod blocking;
+mod connect;
 mod endpoint;
 mod error;
-mod farewell;
-mod interface;
 pub mod keys;
-mod notices;
-mod reach;
+mod local_network;
+mod notice;
 mod request;
 mod shared;
+mod shutdown;
 mod socket;
-mod sources;
 mod worker;
 
 pub use endpoint::{AtpEndpoint, Received, Remote, Settings};
 pub use error::AtpError;
-pub use farewell::close_all;
+pub use notice::{Crossing, Notice};
 pub use request::{Control, Request};
-pub use shared::{Crossing, Notice};
+pub use shutdown::close_all;

@@ -1,28 +1,78 @@
-//! Notices that wait to be taken: of all but requests the newest few; of each request that has not
-//! ended the newest, for its application hears of it from nowhere else.
+//! Notices for the application, and their queue. It keeps the latest notice of each request that has not ended,
+//! because the application learns of it from no other source, and the newest of all others.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 
-use remora_atp::{RequestId, Upcall};
+use remora_atp::session::{PeerId, PublicKey};
+use remora_atp::{RequestId, Side, Upcall};
+use remora_base::Rate;
 
-use super::shared::Notice;
+/// An event that an application may ignore.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// The bandwidth does not suffice for a request, which was suspended; or suffices again.
+    Request(Upcall),
+    /// A connection is established, outgoing or incoming.
+    Up {
+        /// The connected peer.
+        peer: PeerId,
+        /// The peer's key.
+        key: PublicKey,
+        /// The peer's address.
+        addr: SocketAddr,
+    },
+    /// The peer is silent; its objects are held.
+    Silent {
+        /// The silent peer.
+        peer: PeerId,
+    },
+    /// The peer answers again.
+    Heard {
+        /// The peer that answers.
+        peer: PeerId,
+    },
+    /// The peer's address has changed.
+    Moved {
+        /// The peer that moved.
+        peer: PeerId,
+        /// The new address.
+        addr: SocketAddr,
+    },
+    /// The connection ended, or was not established.
+    Down {
+        /// The disconnected peer.
+        peer: PeerId,
+        /// The reason, for people.
+        why: String,
+    },
+}
 
-/// Notices that are not of requests; the oldest are dropped.
+/// The bandwidth crossed a registered bound.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Crossing {
+    /// The bandwidth; `None` during a blackout.
+    pub rate: Option<Rate>,
+    /// The bound that it crossed.
+    pub side: Side,
+}
+
+/// Maximum number of notices not about requests; the oldest are dropped.
 const OTHERS_MAX: usize = 1024;
 
-/// Notices in the order in which they are told.
+/// Notices in order.
 #[derive(Default)]
-pub(super) struct Notices {
+pub(super) struct NoticeQueue {
     next: u64,
     waiting: BTreeMap<u64, Notice>,
-    /// The places of those of requests, one each.
+    /// Positions of the notices about requests, one each.
     of_requests: BTreeMap<RequestId, u64>,
-    /// The places of all others.
+    /// Positions of all others.
     others: VecDeque<u64>,
 }
 
-impl Notices {
-    /// Adds one; one of a request takes the place of what was to be told of it before.
+impl NoticeQueue {
+    /// Adds a notice. One about a request replaces the previous one about it.
     pub(super) fn push_back(&mut self, notice: Notice) {
         let place = match request_of(&notice) {
             Some(request) => *self.of_requests.entry(request).or_insert(self.next),
@@ -40,7 +90,7 @@ impl Notices {
         self.next += 1;
     }
 
-    /// Takes the first.
+    /// Removes and returns the first notice.
     pub(super) fn pop_front(&mut self) -> Option<Notice> {
         let (_, notice) = self.waiting.pop_first()?;
         match request_of(&notice) {
@@ -50,20 +100,20 @@ impl Notices {
         Some(notice)
     }
 
-    /// A request has ended: nothing else is of interest any more.
+    /// Removes the notice of a request that has ended.
     pub(super) fn ended(&mut self, request: RequestId) {
         if let Some(place) = self.of_requests.remove(&request) {
             self.waiting.remove(&place);
         }
     }
 
-    /// Whether none waits.
+    /// Whether no notice waits.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 }
 
-/// The request that a notice is of.
+/// The request of a notice.
 fn request_of(notice: &Notice) -> Option<RequestId> {
     match notice {
         Notice::Request(Upcall::InsufficientBandwidth { request, .. } | Upcall::Resumed { request }) => Some(*request),

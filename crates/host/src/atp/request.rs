@@ -1,4 +1,4 @@
-//! A request: an object on its way, as the application holds it.
+//! A request of the application: an object in transfer.
 
 use std::fmt;
 use std::pin::Pin;
@@ -12,15 +12,15 @@ use tokio::sync::oneshot;
 use super::error::AtpError;
 use super::shared::Shared;
 
-/// An object on its way. Awaited, it says how it ended, which it does exactly once. The object
-/// goes on when this is dropped; [`cancel`](Request::cancel) ends it.
+/// An object in transfer. Awaiting it returns its end. Dropping it does not stop the transfer;
+/// [`cancel`](Request::cancel) does.
 pub struct Request {
     pub(super) id: RequestId,
     pub(super) shared: Arc<Shared>,
     pub(super) end: oneshot::Receiver<Final>,
 }
 
-/// Asks something of a request, whether or not somebody awaits it. Clones ask of the same.
+/// Controls a request, whether or not it is awaited. Clones control the same one.
 #[derive(Clone)]
 pub struct Control {
     id: RequestId,
@@ -28,55 +28,55 @@ pub struct Control {
 }
 
 impl Request {
-    /// Its name in notices.
+    /// The request's id in notices.
     pub fn id(&self) -> RequestId {
         self.id
     }
 
-    /// For asking while something else awaits it.
+    /// A control handle, usable while the request is awaited.
     pub fn control(&self) -> Control {
         Control { id: self.id, shared: self.shared.clone() }
     }
 
-    /// How far it is.
+    /// The current progress.
     pub fn progress(&self) -> Result<Progress, Gone> {
         self.control().ask(Command::Inspect)
     }
 
-    /// Ends it; what awaits it gets `Outcome::Cancelled`, unless it had ended already.
+    /// Cancels the request; awaiting it returns `Outcome::Cancelled` unless it has ended.
     pub fn cancel(&self) -> Result<Progress, Gone> {
         self.control().ask(Command::Cancel)
     }
 
-    /// Sends no more of it for now. Its deadline keeps running.
+    /// Pauses sending. The deadline continues to run.
     pub fn suspend(&self) -> Result<Progress, Gone> {
         self.control().ask(Command::Suspend)
     }
 
-    /// Goes on where it stopped.
+    /// Resumes sending.
     pub fn restart(&self) -> Result<Progress, Gone> {
         self.control().ask(Command::Restart)
     }
 
-    /// Makes it more urgent, or less.
+    /// Sets the priority.
     pub fn set_priority(&self, priority: Priority) -> Result<Progress, Gone> {
         self.control().ask(Command::Prioritise(priority))
     }
 
-    /// Gives it so long from now; `None` for ever.
+    /// Sets the deadline to this time from now; `None` removes it.
     pub fn set_deadline(&self, deadline: Option<Duration>) -> Result<Progress, Gone> {
         self.control().ask(Command::Deadline(deadline))
     }
 }
 
 impl Control {
-    /// Asks; says how far the request is. [`Gone`] if it has ended.
+    /// Runs a command; returns the progress, or [`Gone`] if the request has ended.
     pub fn ask(&self, command: Command) -> Result<Progress, Gone> {
         let mut state = self.shared.lock();
         let progress = state.core.control(self.shared.now(), self.id, command);
         self.shared.deliver(&mut state);
         drop(state);
-        self.shared.ring();
+        self.shared.wake();
         progress
     }
 }

@@ -1,5 +1,5 @@
-//! What the handles of an endpoint and its thread share: the core behind a lock that is held for
-//! its own short calls only, and who waits for what.
+//! State shared by the handles of an endpoint and its thread: the core behind a lock held for its short calls only,
+//! and the waiting callers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -10,130 +10,81 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_atp::session::{Ending, Endpoint, Event, PeerId, PublicKey, Refusal};
-use remora_atp::{Command, Final, Priority, Progress, RequestId, Side, Upcall};
-use remora_base::{Core, Rate, Time};
+use remora_atp::{Command, Final, Priority, Progress, RequestId, Upcall};
+use remora_base::{Core, Time};
 use tokio::sync::{Notify, oneshot, watch};
 use tracing::debug;
 
-use super::notices::Notices;
+use super::notice::{Crossing, Notice, NoticeQueue};
 use crate::Clock;
 
-/// How a connection is.
+/// State of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Line {
+pub(super) enum ConnectionState {
     Connecting,
     Up { key: PublicKey, addr: SocketAddr },
     Refused(Refusal),
     Down(Ending),
 }
 
-/// An object that came in.
-pub(super) struct Arrived {
+/// A received object.
+pub(super) struct ReceivedObject {
     pub(super) from: PeerId,
     pub(super) priority: Priority,
     pub(super) object: Bytes,
 }
 
-/// Something an application may want to know, and may miss.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Notice {
-    /// The bandwidth does not suffice for a request, which is suspended; or suffices again.
-    Request(Upcall),
-    /// A peer is there: one we connected to, or that connected to us.
-    Up {
-        /// Who.
-        peer: PeerId,
-        /// Its key.
-        key: PublicKey,
-        /// Where it is.
-        addr: SocketAddr,
-    },
-    /// Nothing is heard of the peer; its objects are held.
-    Silent {
-        /// Who.
-        peer: PeerId,
-    },
-    /// It is heard again.
-    Heard {
-        /// Who.
-        peer: PeerId,
-    },
-    /// It has another address.
-    Moved {
-        /// Who.
-        peer: PeerId,
-        /// Where it is.
-        addr: SocketAddr,
-    },
-    /// The connection is over, or did not come about.
-    Down {
-        /// Who.
-        peer: PeerId,
-        /// Why, for people.
-        why: String,
-    },
-}
-
-/// The bandwidth left its bounds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Crossing {
-    /// What it is now; `None` while nothing gets through.
-    pub rate: Option<Rate>,
-    /// Which bound it crossed.
-    pub side: Side,
-}
-
-/// The core and those who wait.
-pub(super) struct State {
+/// The core and the waiting callers.
+pub(super) struct EndpointState {
     pub(super) core: Endpoint,
     pub(super) requests: BTreeMap<RequestId, oneshot::Sender<Final>>,
-    pub(super) peers: BTreeMap<PeerId, watch::Sender<Line>>,
+    pub(super) peers: BTreeMap<PeerId, watch::Sender<ConnectionState>>,
     pub(super) bounds: Option<oneshot::Sender<Crossing>>,
-    pub(super) received: VecDeque<Arrived>,
+    pub(super) received: VecDeque<ReceivedObject>,
     pub(super) received_bytes: usize,
-    pub(super) notices: Notices,
-    /// A new local address to bind to, for the thread to do.
+    pub(super) notices: NoticeQueue,
+    /// A local address to bind to, for the thread.
     pub(super) rebind: Option<(SocketAddr, oneshot::Sender<std::io::Result<SocketAddr>>)>,
     pub(super) local: SocketAddr,
-    limits: Limits,
+    limits: ReceiveLimits,
     pub(super) ignored: u64,
 }
 
-/// Bounds on what waits for the application.
+/// Bounds on objects that wait for the application.
 #[derive(Clone, Copy)]
-pub(super) struct Limits {
-    /// Objects and their bytes; no objects: the application does not receive.
+pub(super) struct ReceiveLimits {
+    /// Number and bytes of objects; 0 objects if the application does not receive.
     pub(super) objects: usize,
     pub(super) bytes: usize,
 }
 
-/// What all handles share.
+/// State shared by all handles.
 pub(super) struct Shared {
-    state: Mutex<State>,
+    state: Mutex<EndpointState>,
     pub(super) clock: Clock,
-    /// Wakes the thread.
-    bell: OwnedFd,
-    is_rung: AtomicBool,
-    /// The last handle is gone, or the application said so.
+    /// Wakes the thread (eventfd).
+    waker: OwnedFd,
+    is_woken: AtomicBool,
+    /// The last handle was dropped, or the application closed the endpoint.
     closing: AtomicBool,
     /// The thread has ended.
     closed: AtomicBool,
-    /// Objects have come, or notices, or the end.
+    /// Signals objects, notices, and the end.
     pub(super) arrived: Notify,
     pub(super) noticed: Notify,
     pub(super) ended: Notify,
 }
 
-impl State {
-    pub(super) fn new(core: Endpoint, limits: Limits, local: SocketAddr) -> State {
-        State {
+impl EndpointState {
+    pub(super) fn new(core: Endpoint, limits: ReceiveLimits, local: SocketAddr) -> EndpointState {
+        EndpointState {
             core,
             requests: BTreeMap::new(),
             peers: BTreeMap::new(),
             bounds: None,
             received: VecDeque::new(),
             received_bytes: 0,
-            notices: Notices::default(),
+            notices: NoticeQueue::default(),
             rebind: None,
             local,
             limits,
@@ -146,15 +97,15 @@ impl State {
             || (self.received.len() < self.limits.objects && self.received_bytes < self.limits.bytes)
     }
 
-    fn receive(&mut self, arrived: Arrived) {
+    fn receive(&mut self, arrived: ReceivedObject) {
         self.received_bytes += arrived.object.len();
         self.received.push_back(arrived);
     }
 
-    /// Brings the deadlines of all requests forward by so much.
-    pub(super) fn bring_deadlines_forward(&mut self, now: Time, by: Duration) {
+    /// Advances the deadlines of all requests by `by`.
+    pub(super) fn advance_deadlines(&mut self, now: Time, by: Duration) {
         for request in self.requests.keys() {
-            // Fails for one that has ended, which is told elsewhere.
+            // Fails only for a request that has ended.
             if let Ok(Progress { deadline: Some(at), .. }) = self.core.control(now, *request, Command::Inspect) {
                 let left = (at - by).since(now);
                 let _ = self.core.control(now, *request, Command::Deadline(Some(left)));
@@ -162,8 +113,8 @@ impl State {
         }
     }
 
-    /// Takes the next received object; makes room for one that waits outside.
-    pub(super) fn take_received(&mut self) -> Option<Arrived> {
+    /// Takes the next received object, which makes room for another.
+    pub(super) fn take_received(&mut self) -> Option<ReceivedObject> {
         let arrived = self.received.pop_front()?;
         self.received_bytes -= arrived.object.len();
         Some(arrived)
@@ -171,12 +122,12 @@ impl State {
 }
 
 impl Shared {
-    pub(super) fn new(state: State, clock: Clock, bell: OwnedFd) -> Arc<Shared> {
+    pub(super) fn new(state: EndpointState, clock: Clock, waker: OwnedFd) -> Arc<Shared> {
         Arc::new(Shared {
             state: Mutex::new(state),
             clock,
-            bell,
-            is_rung: AtomicBool::new(false),
+            waker,
+            is_woken: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             arrived: Notify::new(),
@@ -185,7 +136,7 @@ impl Shared {
         })
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, EndpointState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -193,37 +144,36 @@ impl Shared {
         self.clock.now()
     }
 
-    pub(super) fn bell(&self) -> &OwnedFd {
-        &self.bell
+    pub(super) fn waker(&self) -> &OwnedFd {
+        &self.waker
     }
 
-    /// Wakes the thread, once for however many calls came before it looks.
-    pub(super) fn ring(&self) {
-        if !self.is_rung.swap(true, Ordering::AcqRel) {
-            // Fails only if the counter is full, and then the thread wakes anyway.
-            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    /// Wakes the thread; several calls before it runs wake it once.
+    pub(super) fn wake(&self) {
+        if !self.is_woken.swap(true, Ordering::AcqRel) {
+            // Fails only if the counter is full, which wakes the thread too.
+            let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
         }
     }
 
-    /// The thread is awake, and looks at everything next.
-    pub(super) fn unring(&self) {
-        if self.is_rung.load(Ordering::Acquire) {
-            self.silence();
+    /// Resets the waker: the thread is awake and checks everything.
+    pub(super) fn acknowledge_wake(&self) {
+        if self.is_woken.load(Ordering::Acquire) {
+            self.drain_waker();
         }
     }
 
-    /// The same when the bell sounds, which it may although it does not count as rung: when `unring`
-    /// came between the two steps of `ring`. Left so, it would wake the thread for ever.
-    pub(super) fn silence(&self) {
-        // In this order: the other way round a ring in between would count, but make no sound any
-        // more, and nor would those after it.
-        let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
-        self.is_rung.swap(false, Ordering::AcqRel);
+    /// Drains the waker when it is readable. It may be readable without being marked, if `acknowledge_wake` ran
+    /// between the two steps of `wake`; undrained, it would wake the thread forever.
+    pub(super) fn drain_waker(&self) {
+        // In this order: otherwise a wake in between would be marked but not readable, and later ones lost.
+        let _ = rustix::io::read(&self.waker, &mut [0u8; 8]);
+        self.is_woken.swap(false, Ordering::AcqRel);
     }
 
     pub(super) fn close(&self) {
         self.closing.store(true, Ordering::Release);
-        self.ring();
+        self.wake();
     }
 
     pub(super) fn is_closing(&self) -> bool {
@@ -234,7 +184,7 @@ impl Shared {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Nothing will come any more: whoever waits is told.
+    /// Ends all waits: nothing follows.
     pub(super) fn end(&self) {
         let mut state = self.lock();
         self.closed.store(true, Ordering::Release);
@@ -248,9 +198,9 @@ impl Shared {
         }
     }
 
-    /// Hands what the core has to tell to those who wait for it. Objects for which there is no room
-    /// stay in the core, whose bounds hold back the peer that sends them.
-    pub(super) fn deliver(&self, state: &mut State) {
+    /// Passes the core's events to the waiting callers. Objects without room stay in the core, whose bounds slow
+    /// the peer down.
+    pub(super) fn deliver(&self, state: &mut EndpointState) {
         loop {
             let event = if state.has_room() { state.core.poll_event() } else { state.core.poll_event_but_objects() };
             let Some(event) = event else { return };
@@ -258,12 +208,12 @@ impl Shared {
         }
     }
 
-    fn event(&self, state: &mut State, event: Event) {
+    fn event(&self, state: &mut EndpointState, event: Event) {
         let notice = match event {
             Event::Upcall(Upcall::Final(end)) => {
                 state.notices.ended(end.request);
                 if let Some(waiter) = state.requests.remove(&end.request) {
-                    // Nobody waits any more: it ended for nobody.
+                    // The caller has dropped its request.
                     let _ = waiter.send(end);
                 }
                 return;
@@ -279,32 +229,32 @@ impl Shared {
                 return;
             }
             Event::Received { peer, priority, object } => {
-                state.receive(Arrived { from: peer, priority, object });
+                state.receive(ReceivedObject { from: peer, priority, object });
                 self.arrived.notify_one();
                 return;
             }
             Event::Upcall(advice) => Notice::Request(advice),
             Event::Up { peer, key, addr } => {
-                state.peer(peer).send_replace(Line::Up { key, addr });
+                state.peer(peer).send_replace(ConnectionState::Up { key, addr });
                 Notice::Up { peer, key, addr }
             }
             Event::Silent { peer, .. } => Notice::Silent { peer },
             Event::Heard { peer } => Notice::Heard { peer },
             Event::Moved { peer, addr } => {
                 state.peer(peer).send_if_modified(|line| match line {
-                    Line::Up { addr: known, .. } => std::mem::replace(known, addr) != addr,
+                    ConnectionState::Up { addr: known, .. } => std::mem::replace(known, addr) != addr,
                     _ => false,
                 });
                 Notice::Moved { peer, addr }
             }
             Event::Down { peer, why } => {
                 let text = why.to_string();
-                state.gone(peer, Line::Down(why));
+                state.remove_peer(peer, ConnectionState::Down(why));
                 Notice::Down { peer, why: text }
             }
             Event::Refused { peer, why } => {
                 let text = why.to_string();
-                state.gone(peer, Line::Refused(why));
+                state.remove_peer(peer, ConnectionState::Refused(why));
                 Notice::Down { peer, why: text }
             }
         };
@@ -314,14 +264,14 @@ impl Shared {
     }
 }
 
-impl State {
-    /// The peer's place, made if it connected to us.
-    pub(super) fn peer(&mut self, id: PeerId) -> &watch::Sender<Line> {
-        self.peers.entry(id).or_insert_with(|| watch::Sender::new(Line::Connecting))
+impl EndpointState {
+    /// The entry of a peer, created for an incoming connection.
+    pub(super) fn peer(&mut self, id: PeerId) -> &watch::Sender<ConnectionState> {
+        self.peers.entry(id).or_insert_with(|| watch::Sender::new(ConnectionState::Connecting))
     }
 
-    /// The last word about a peer: those who hold it keep it, the table does not.
-    fn gone(&mut self, id: PeerId, line: Line) {
+    /// Sets a peer's final state and removes its entry; handles keep the state.
+    fn remove_peer(&mut self, id: PeerId, line: ConnectionState) {
         if let Some(place) = self.peers.remove(&id) {
             place.send_replace(line);
         }
@@ -336,32 +286,34 @@ mod tests {
     use remora_atp::{Dest, Options, Outcome};
     use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+    use remora_base::Rate;
+
     use super::*;
 
     fn shared() -> Arc<Shared> {
         let identity = crate::atp::keys::generate().unwrap();
         let core = Endpoint::new(Config::default(), identity, Instant::now(), Time::ZERO, 7).unwrap();
-        let state = State::new(core, Limits { objects: 0, bytes: 0 }, "127.0.0.1:1".parse().unwrap());
+        let state = EndpointState::new(core, ReceiveLimits { objects: 0, bytes: 0 }, "127.0.0.1:1".parse().unwrap());
         Shared::new(state, Clock::start(), eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap())
     }
 
-    /// Whether the bell sounds within so many seconds.
+    /// Whether the waker is readable within `seconds`.
     fn sounds(shared: &Shared, seconds: i64) -> bool {
-        let mut fds = [PollFd::new(shared.bell(), PollFlags::IN)];
+        let mut fds = [PollFd::new(shared.waker(), PollFlags::IN)];
         poll(&mut fds, Some(&Timespec { tv_sec: seconds, tv_nsec: 0 })) == Ok(1)
     }
 
     #[test]
     fn a_bell_that_was_looked_at_while_it_was_rung_sounds_once() {
         let shared = shared();
-        // `ring`, with `unring` between its two steps.
-        assert!(!shared.is_rung.swap(true, Ordering::AcqRel));
-        shared.unring();
-        rustix::io::write(shared.bell(), &1u64.to_ne_bytes()).unwrap();
+        // `wake`, with `acknowledge_wake` between its two steps.
+        assert!(!shared.is_woken.swap(true, Ordering::AcqRel));
+        shared.acknowledge_wake();
+        rustix::io::write(shared.waker(), &1u64.to_ne_bytes()).unwrap();
         assert!(sounds(&shared, 0));
-        shared.silence();
+        shared.drain_waker();
         assert!(!sounds(&shared, 0), "it sounds for ever");
-        shared.ring();
+        shared.wake();
         assert!(sounds(&shared, 0), "it still can be rung");
     }
 
@@ -378,7 +330,7 @@ mod tests {
             id
         };
         let [past, left, free] = [Some(10), Some(60), None].map(&mut request);
-        state.bring_deadlines_forward(now, Duration::from_secs(39));
+        state.advance_deadlines(now, Duration::from_secs(39));
         state.core.handle_timeout(now);
         let mut deadline = |request| state.core.control(now, request, Command::Inspect).map(|p| p.deadline);
         assert_eq!([left, free].map(&mut deadline), [Ok(Some(now + Duration::from_secs(21))), Ok(None)]);
@@ -389,7 +341,8 @@ mod tests {
         assert_eq!((ended.next(), ended.next()), (Some((past, Outcome::Expired)), None));
     }
 
-    /// However many are suspended at once, each application hears of its own; and nothing of one that has ended.
+    /// Each application gets the notice of its own request, however many are suspended, and none of a request that
+    /// ended.
     #[test]
     fn what_is_said_of_a_request_waits_until_it_is_taken_or_the_request_has_ended() {
         let shared = shared();

@@ -1,7 +1,7 @@
-//! The good-byes of a process that ends.
+//! Closing of all endpoints when the process ends.
 //!
-//! What peers hold for an endpoint they hold until it has been silent for minutes, or for a day, unless they are told. It is
-//! its thread that tells them, when the last handle goes; a process that ends then does not wait for its threads.
+//! Peers hold resources for an endpoint until it has been silent for minutes or a day, unless it closes. Its thread
+//! closes the connections when the last handle is dropped, but a process does not wait for its threads.
 
 use std::convert::Infallible;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -10,25 +10,25 @@ use std::time::{Duration, Instant};
 
 use super::shared::Shared;
 
-/// How long a good-bye may take.
-pub(super) const FAREWELL_MAX: Duration = Duration::from_secs(1);
+/// Time limit for closing.
+pub(super) const CLOSE_MAX: Duration = Duration::from_secs(1);
 
-/// Endpoints whose threads run, and some that have ended since.
+/// Endpoints with running threads, and some that have ended.
 static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
 
 struct Open {
     shared: Weak<Shared>,
-    /// Breaks off when the thread ends.
+    /// Disconnects when the thread ends.
     runs: Receiver<Infallible>,
 }
 
-/// Held by an endpoint's thread for as long as it runs.
+/// Held by an endpoint's thread while it runs.
 pub(super) struct Running {
     _ends: Sender<Infallible>,
 }
 
-/// An endpoint's thread is about to run.
-pub(super) fn begins(shared: &Arc<Shared>) -> Running {
+/// Registers an endpoint whose thread starts.
+pub(super) fn register(shared: &Arc<Shared>) -> Running {
     let (ends, runs) = channel();
     let mut open = lock();
     open.retain(|open| open.runs.try_recv() == Err(TryRecvError::Empty));
@@ -36,12 +36,11 @@ pub(super) fn begins(shared: &Arc<Shared>) -> Running {
     Running { _ends: ends }
 }
 
-/// Closes every endpoint of this process, and waits until their peers have been told: for a second at most. For who is
-/// about to end it.
+/// Closes all endpoints of this process, within a second. Call it before the process ends.
 pub fn close_all() {
     let open = std::mem::take(&mut *lock());
     open.iter().filter_map(|open| open.shared.upgrade()).for_each(|shared| shared.close());
-    let until = Instant::now() + FAREWELL_MAX;
+    let until = Instant::now() + CLOSE_MAX;
     for open in open {
         let _ = open.runs.recv_timeout(until.saturating_duration_since(Instant::now()));
     }

@@ -1,5 +1,5 @@
-//! The socket: datagrams in and out in as few system calls as the kernel allows (GSO, GRO,
-//! recvmmsg), from the address they are expected from.
+//! The UDP socket: sends and receives many datagrams in a system call (GSO, GRO, recvmmsg), and answers from the
+//! address that a peer uses.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
@@ -12,15 +12,15 @@ use remora_atp::session::Endpoint;
 use remora_base::Time;
 use rustix::io::Errno;
 
-/// Buffers read into at a time, each for as many segments as GRO joins.
+/// Buffers of one read, each for the segments that GRO joins.
 const READ_BUFFERS: usize = 4;
-/// What fits into each.
+/// Bytes of each buffer.
 const READ_MAX: usize = 65_536;
-/// Bytes handed to the kernel in one call.
+/// Maximum bytes sent in one call.
 const BATCH_MAX: usize = 65_000;
-/// Peers for which the address they know us by is remembered; beyond it, all are forgotten.
+/// Peers whose local address is remembered; beyond it, all are forgotten.
 const ROUTES_MAX: usize = 4096;
-/// Socket buffers asked for: what comes within some milliseconds at 1 Gbit/s.
+/// Requested socket buffers: some milliseconds at 1 Gbit/s.
 const SOCKET_BUFFER: usize = 2 << 20;
 
 /// A UDP socket.
@@ -28,13 +28,13 @@ pub(super) struct Socket {
     udp: UdpSocket,
     state: UdpSocketState,
     is_v6: bool,
-    /// Bound to every address: then answers leave from the one that was asked.
+    /// Bound to all addresses: answers then need a source address.
     is_wild: bool,
     routes: BTreeMap<SocketAddr, IpAddr>,
     buffers: Vec<Vec<u8>>,
 }
 
-/// Datagrams to one peer, all of one size but for the last: what one call can send.
+/// Datagrams to one peer, all of one size but the last: one system call.
 #[derive(Default)]
 pub(super) struct Batch {
     to: Option<SocketAddr>,
@@ -43,7 +43,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Asks `core` for what it has, so many datagrams at most; whether it had something.
+    /// Fills the batch from `core`, at most `count_max` datagrams; returns whether there were any.
     pub(super) fn fill(&mut self, core: &mut Endpoint, now: Time, count_max: usize) -> bool {
         let count_max = NonZeroUsize::new(count_max).unwrap_or(NonZeroUsize::MIN);
         let made = core.poll_batch(now, count_max, &mut self.bytes);
@@ -51,7 +51,7 @@ impl Batch {
         made.is_some()
     }
 
-    /// Adds what is in `next`, which is empty then, if all of it can go together.
+    /// Appends `next`, if both can be sent together, and empties it.
     pub(super) fn join(&mut self, next: &mut Batch, count_max: usize) -> bool {
         let all = self.bytes.len() + next.bytes.len();
         let joins = self.to.is_some()
@@ -68,30 +68,30 @@ impl Batch {
         joins
     }
 
-    /// Whether there is nothing in it.
+    /// Whether it has no datagrams.
     pub(super) fn is_empty(&self) -> bool {
         self.to.is_none()
     }
 
-    /// Takes everything out.
+    /// Removes all datagrams.
     pub(super) fn clear(&mut self) {
         (self.to, self.size) = (None, 0);
         self.bytes.clear();
     }
 }
 
-/// What became of a batch.
+/// Result of sending a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Sent {
-    /// It left, or is lost.
+    /// Sent, or lost.
     Done,
-    /// There is no room at present.
+    /// The socket buffer is full.
     Blocked,
-    /// The interface towards this address carries no datagrams of so many bytes.
+    /// The interface to this address does not carry datagrams of this size.
     TooLarge(SocketAddr, usize),
 }
 
-/// Datagrams that came together, one after the other.
+/// Datagrams received together.
 pub(super) struct Segments {
     rest: BytesMut,
     stride: usize,
@@ -107,11 +107,11 @@ impl Iterator for Segments {
 }
 
 impl Socket {
-    /// Binds to `addr`; a wildcard IPv6 address takes IPv4, too.
+    /// Binds to `addr`; an IPv6 wildcard includes IPv4.
     pub(super) fn bind(addr: SocketAddr) -> io::Result<Socket> {
         let udp = UdpSocket::bind(addr)?;
         let state = UdpSocketState::new(UdpSockRef::from(&udp))?;
-        // A smaller buffer costs datagrams in bursts, nothing else.
+        // A smaller buffer costs only datagrams in bursts.
         let _ = state.set_recv_buffer_size(UdpSockRef::from(&udp), SOCKET_BUFFER);
         let _ = state.set_send_buffer_size(UdpSockRef::from(&udp), SOCKET_BUFFER);
         Ok(Socket {
@@ -128,22 +128,22 @@ impl Socket {
         &self.udp
     }
 
-    /// Datagrams that the kernel takes in one call.
+    /// Maximum datagrams in one call.
     pub(super) fn batch_max(&self) -> usize {
         self.state.max_gso_segments().get()
     }
 
-    /// Whether the kernel may cut datagrams in pieces, against our wish.
+    /// Whether the kernel may fragment datagrams.
     pub(super) fn may_fragment(&self) -> bool {
         self.state.may_fragment()
     }
 
-    /// Forgets by which of our addresses peers know us: they have changed.
+    /// Forgets the local addresses that peers use, after a change.
     pub(super) fn forget_routes(&mut self) {
         self.routes.clear();
     }
 
-    /// Sends a batch. What the kernel refuses for other reasons than those of [`Sent`] is lost as datagrams are.
+    /// Sends a batch. Errors other than those of [`Sent`] count as loss.
     pub(super) fn send(&mut self, batch: &Batch) -> Sent {
         let Some(to) = batch.to else { return Sent::Done };
         let src_ip = self.routes.get(&to).copied();
@@ -156,7 +156,7 @@ impl Socket {
         };
         let mut result = self.state.try_send(UdpSockRef::from(&self.udp), &transmit);
         if src_ip.is_some() && result.as_ref().is_err_and(|e| e.kind() != io::ErrorKind::WouldBlock) {
-            // That address may be ours no more.
+            // The source address may be gone.
             self.routes.remove(&to);
             transmit.src_ip = None;
             result = self.state.try_send(UdpSockRef::from(&self.udp), &transmit);
@@ -168,11 +168,11 @@ impl Socket {
         }
     }
 
-    /// Hands what has come to `take`, as it came together; whether there may be more.
+    /// Passes received datagrams to `take`; returns whether there may be more.
     pub(super) fn receive(&mut self, mut take: impl FnMut(SocketAddr, Segments)) -> bool {
         let mut metas = [RecvMeta::default(); READ_BUFFERS];
         let mut slices: Vec<IoSliceMut> = self.buffers.iter_mut().map(|b| IoSliceMut::new(b)).collect();
-        // An error is one of the network's about an earlier datagram, or that there is nothing.
+        // An error concerns an earlier datagram, or says that there is none.
         let Ok(n) = self.state.recv(UdpSockRef::from(&self.udp), &mut slices, &mut metas) else { return false };
         for (meta, buffer) in metas.iter().zip(&self.buffers).take(n) {
             let from = SocketAddr::new(meta.addr.ip().to_canonical(), meta.addr.port());
@@ -185,7 +185,7 @@ impl Socket {
         n == READ_BUFFERS
     }
 
-    /// The address as this socket's family writes it.
+    /// The address in the family of the socket.
     fn native(&self, addr: SocketAddr) -> SocketAddr {
         match addr.ip() {
             IpAddr::V4(v4) if self.is_v6 => SocketAddr::new(v4.to_ipv6_mapped().into(), addr.port()),
@@ -204,7 +204,7 @@ fn remember(routes: &mut BTreeMap<SocketAddr, IpAddr>, from: SocketAddr, ours: I
     routes.insert(from, ours);
 }
 
-/// The address from which datagrams to `peer` leave at present; nothing is sent to find out.
+/// The source address of datagrams to `peer`; sends nothing.
 pub(super) fn source_towards(peer: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr = if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).ok()?;
@@ -220,7 +220,7 @@ mod tests {
         Batch { to: Some(to.parse().unwrap()), bytes: vec![7; bytes], size }
     }
 
-    /// How many of these go together, each one datagram.
+    /// How many of these datagrams go into one batch.
     fn batch_of(sizes: &[usize], count_max: usize) -> usize {
         let one = |n: &usize| batch("127.0.0.1:1", *n, *n);
         let mut all = one(&sizes[0]);
@@ -260,7 +260,7 @@ mod tests {
     fn datagram_larger_than_the_interface_carries_is_reported() {
         let mut socket = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let to = socket.udp().local_addr().unwrap();
-        // More than any IPv4 packet has.
+        // Beyond the maximum of an IPv4 packet.
         assert_eq!(socket.send(&batch(&to.to_string(), 65_530, 65_530)), Sent::TooLarge(to, 65_530));
     }
 

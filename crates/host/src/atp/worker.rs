@@ -1,6 +1,6 @@
-//! The thread of an endpoint: it moves datagrams between the socket and the core, and keeps the
-//! core's timers to the fraction of a millisecond, which its pacing lives on. It sleeps in `poll`
-//! until something comes, an application asks for something, or a timer is due.
+//! The thread of an endpoint. It moves datagrams between socket and core, and runs the core's timers with
+//! sub-millisecond precision, which pacing needs. It sleeps in `poll` until a datagram, a call of the application,
+//! or a timer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,37 +9,37 @@ use remora_atp::session::PeerId;
 use remora_base::{Core, Time};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::farewell::FAREWELL_MAX;
-use super::shared::{Line, Shared, State};
+use super::local_network::SourceAddresses;
+use super::shared::{ConnectionState, EndpointState, Shared};
+use super::shutdown::CLOSE_MAX;
 use super::socket::{Batch, Sent, Socket, source_towards};
-use super::sources::Sources;
 use crate::standstill::{self, BEAT};
 
-/// Reads from the socket before timers and what is to be sent have their turn.
+/// Reads before timers and sending get their turn.
 const READS_MAX: usize = 16;
-/// Batches sent before what has come is looked at.
+/// Batches sent before reading gets its turn.
 const BATCHES_MAX: usize = 64;
-/// How often our own address is looked at.
-const LOOK_AROUND: Duration = Duration::from_secs(1);
-/// How often a good-bye is said again, and after what time.
-const LAST_WORDS_AGAIN: u32 = 3;
+/// Interval at which source addresses are checked.
+const SOURCE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Repetitions of the closing packets, and their interval.
+const CLOSE_REPEATS: u32 = 3;
 const LAST_WORDS_APART: Duration = Duration::from_millis(5);
-/// So many are: some for each peer, whatever strangers are answered meanwhile.
-const LAST_WORDS_MAX: usize = 1024;
+/// Maximum closing packets kept, whatever strangers send meanwhile.
+const CLOSE_PACKETS_MAX: usize = 1024;
 
-/// What the thread works on.
+/// State of the thread.
 pub(super) struct Worker {
     shared: Arc<Shared>,
     socket: Socket,
-    /// What is to be sent in the next call, or had no room in the socket, and what comes after it.
+    /// The batch to send, or blocked by the socket, and the one after it.
     batch: Batch,
     next: Batch,
     is_blocked: bool,
-    /// What has been sent since it was to end: few datagrams for each peer.
-    last_words: Option<Vec<Batch>>,
+    /// Closing packets sent so far: a few for each peer.
+    close_packets: Option<Vec<Batch>>,
     look_at: Time,
-    sources: Sources,
-    /// How long the clock had stood when deadlines were last brought forward.
+    sources: SourceAddresses,
+    /// Suspension time of the clock when deadlines were last advanced.
     stood: Duration,
 }
 
@@ -51,31 +51,31 @@ impl Worker {
             batch: Batch::default(),
             next: Batch::default(),
             is_blocked: false,
-            last_words: None,
+            close_packets: None,
             look_at: Time::ZERO,
-            sources: Sources::default(),
+            sources: SourceAddresses::default(),
             stood: Duration::ZERO,
         }
     }
 
-    /// Works until the endpoint is closed.
+    /// Runs until the endpoint is closed.
     pub(super) fn run(mut self) {
-        // Timers are to be on time; where the system refuses, they are merely a little late.
+        // Precise timers; without them packets are merely a little late.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         let mut farewell: Option<Time> = None;
         loop {
             standstill::beat();
-            self.shared.unring();
+            self.shared.acknowledge_wake();
             self.receive();
-            self.look_around();
+            self.check_sources();
             let shared = self.shared.clone();
             let mut state = shared.lock();
             self.rebind(&mut state);
             self.keep_deadlines(&mut state);
             let now = shared.now();
             if farewell.is_none() && shared.is_closing() {
-                farewell = Some(now + FAREWELL_MAX);
-                self.last_words = Some(Vec::new());
+                farewell = Some(now + CLOSE_MAX);
+                self.close_packets = Some(Vec::new());
                 let peers: Vec<PeerId> = state.core.peers().collect();
                 peers.into_iter().for_each(|id| state.core.close(now, id));
             }
@@ -87,7 +87,7 @@ impl Worker {
             let due = state.core.poll_timeout();
             drop(state);
             if let Some(end) = farewell
-                && (shared.now() >= end || (!more && (due.is_none() || self.said_good_bye())))
+                && (shared.now() >= end || (!more && (due.is_none() || self.is_close_sent())))
             {
                 break;
             }
@@ -95,24 +95,24 @@ impl Worker {
                 self.sleep(due.into_iter().chain([self.look_at]).chain(farewell).min());
             }
         }
-        self.repeat_last_words();
+        self.repeat_close_packets();
         self.shared.end();
     }
 
-    /// Says again what was said at the end: nobody answers that, and where it is lost a peer keeps what it has for us.
-    fn repeat_last_words(&mut self) {
-        let last_words = self.last_words.take().unwrap_or_default();
-        for _ in 0..if last_words.is_empty() { 0 } else { LAST_WORDS_AGAIN } {
+    /// Repeats the closing packets: they are not acknowledged, and a peer that misses them keeps its resources.
+    fn repeat_close_packets(&mut self) {
+        let close_packets = self.close_packets.take().unwrap_or_default();
+        for _ in 0..if close_packets.is_empty() { 0 } else { CLOSE_REPEATS } {
             std::thread::sleep(LAST_WORDS_APART);
-            for batch in &last_words {
-                // One that finds no room has been sent before.
+            for batch in &close_packets {
+                // Each was sent before, so a full socket does not matter.
                 let _ = self.socket.send(batch);
             }
         }
     }
 
-    /// Whether nothing is left to be said: the last packets have left, and none is waited for.
-    fn said_good_bye(&self) -> bool {
+    /// Whether the last packets were sent.
+    fn is_close_sent(&self) -> bool {
         !self.is_blocked && self.shared.lock().core.peers().next().is_none()
     }
 
@@ -121,8 +121,8 @@ impl Worker {
             let shared = &self.shared;
             let mut state = None;
             let more = self.socket.receive(|from, datagrams| {
-                // The lock is taken once for all that one call brought.
-                let state: &mut State = state.get_or_insert_with(|| shared.lock());
+                // Takes the lock once for all datagrams of a call.
+                let state: &mut EndpointState = state.get_or_insert_with(|| shared.lock());
                 state.core.handle_datagrams(shared.now(), from, datagrams);
             });
             if let Some(mut state) = state {
@@ -134,8 +134,8 @@ impl Worker {
         }
     }
 
-    /// Sends what the core has; true if there may be more at once.
-    fn send(&mut self, state: &mut State) -> bool {
+    /// Sends the core's packets; returns whether there may be more.
+    fn send(&mut self, state: &mut EndpointState) -> bool {
         for _ in 0..BATCHES_MAX {
             if !self.batch.is_empty() && !self.flush(state) {
                 return false;
@@ -151,24 +151,24 @@ impl Worker {
         true
     }
 
-    /// Sends the batch; false if it has to wait.
-    fn flush(&mut self, state: &mut State) -> bool {
+    /// Sends the batch; false if the socket is full.
+    fn flush(&mut self, state: &mut EndpointState) -> bool {
         let sent = self.socket.send(&self.batch);
         self.is_blocked = sent == Sent::Blocked;
         if let Sent::TooLarge(to, bytes) = sent {
             state.core.too_large(self.shared.now(), to, bytes);
         }
         if !self.is_blocked {
-            match &mut self.last_words {
-                Some(words) if words.len() < LAST_WORDS_MAX => words.push(std::mem::take(&mut self.batch)),
+            match &mut self.close_packets {
+                Some(words) if words.len() < CLOSE_PACKETS_MAX => words.push(std::mem::take(&mut self.batch)),
                 _ => self.batch.clear(),
             }
         }
         !self.is_blocked
     }
 
-    /// Binds to another address, if somebody asked.
-    fn rebind(&mut self, state: &mut State) {
+    /// Binds to another address, if requested.
+    fn rebind(&mut self, state: &mut EndpointState) {
         let Some((addr, told)) = state.rebind.take() else { return };
         let result = Socket::bind(addr).and_then(|socket| {
             let local = socket.udp().local_addr()?;
@@ -177,34 +177,33 @@ impl Worker {
             state.core.rebind(self.shared.now());
             Ok(local)
         });
-        // Who asked may have gone.
+        // The caller may have gone.
         let _ = told.send(result);
     }
 
-    /// Deadlines are moments of the world: they come nearer while this process stands still.
-    fn keep_deadlines(&mut self, state: &mut State) {
+    /// Deadlines are in real time: they approach while this process is suspended.
+    fn keep_deadlines(&mut self, state: &mut EndpointState) {
         let (now, stood) = (self.shared.now(), self.shared.clock.stood());
         let more = stood.saturating_sub(std::mem::replace(&mut self.stood, stood));
         if !more.is_zero() {
-            state.bring_deadlines_forward(now, more);
+            state.advance_deadlines(now, more);
         }
     }
 
-    /// Notices that datagrams to our peers leave from another of our addresses than before: a
-    /// laptop has moved from one network to the other. The socket is bound to all of them, so the
-    /// core only needs to know that the path is another one.
-    fn look_around(&mut self) {
+    /// Detects that datagrams to peers leave from another local address: a move to another network. The socket is
+    /// bound to all addresses, so only the core must know.
+    fn check_sources(&mut self) {
         let now = self.shared.now();
         if now < self.look_at {
             return;
         }
-        self.look_at = now + LOOK_AROUND;
-        let up = |line: &Line| match *line {
-            Line::Up { addr, .. } => Some(addr),
+        self.look_at = now + SOURCE_CHECK_INTERVAL;
+        let up = |line: &ConnectionState| match *line {
+            ConnectionState::Up { addr, .. } => Some(addr),
             _ => None,
         };
         let peers = self.shared.lock().peers.values().filter_map(|line| up(&line.borrow())).collect();
-        if self.sources.look(&peers, source_towards) {
+        if self.sources.check(&peers, source_towards) {
             self.socket.forget_routes();
             self.shared.lock().core.rebind(now);
         }
@@ -217,11 +216,11 @@ impl Worker {
         }
         let wait = Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() };
         let readiness = if self.is_blocked { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        let mut fds = [PollFd::new(self.socket.udp(), readiness), PollFd::new(self.shared.bell(), PollFlags::IN)];
-        // Interrupted: then there is a look at everything, and another sleep.
+        let mut fds = [PollFd::new(self.socket.udp(), readiness), PollFd::new(self.shared.waker(), PollFlags::IN)];
+        // Interrupted: check everything, then sleep again.
         let _ = poll(&mut fds, Some(&wait));
         if fds[1].revents().contains(PollFlags::IN) {
-            self.shared.silence();
+            self.shared.drain_waker();
         }
     }
 }

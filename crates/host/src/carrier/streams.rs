@@ -1,10 +1,4 @@
-//! TCP connections over a session of ATP: what a gateway and a forward have in common.
-//!
-//! A [`Carrier`] runs the core ([`Streams`]) on a connection of ATP; [`pump`] moves bytes between
-//! the core and a TCP connection. All wait for one another by the core's bounds, so a reader that
-//! takes nothing stops its writer at the other end of the link, and nobody else.
-
-mod pump;
+//! The streams core on an ATP connection.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,56 +14,54 @@ use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::atp::{AtpError, Control, Remote};
 
-pub(crate) use pump::{KEEP_ALIVE, Tcp, pump};
+/// Pause before an object without room is sent again.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// Maximum number of reset connections whose programs have data to read.
+const CLOSING_MAX: usize = 32;
 
-/// How long an object for which there was no room waits before it is sent again.
-const AGAIN: Duration = Duration::from_millis(100);
-/// Connections that are over but for what their programs have still to read.
-const LINGERING_MAX: usize = 32;
-
-/// Connections over one session, which is another's to watch and to end.
+/// The connections of an ATP session. The caller watches and closes the session.
 pub(crate) struct Carrier {
     remote: Remote,
-    /// Room for those.
-    lingering: Arc<Semaphore>,
+    /// Permits for reset connections with data to read.
+    pub(super) closing: Arc<Semaphore>,
     state: Mutex<State>,
 }
 
 struct State {
     streams: Streams,
-    doors: BTreeMap<StreamId, Arc<Door>>,
-    /// Of objects under way.
+    handles: BTreeMap<StreamId, Arc<StreamHandle>>,
+    /// Objects in flight.
     controls: BTreeMap<ObjectId, Control>,
     is_over: bool,
 }
 
-/// Where the task of a connection waits.
-pub(crate) struct Door {
+/// Wakers of a connection's task.
+pub(crate) struct StreamHandle {
     id: StreamId,
-    room: Notify,
-    readable: Notify,
+    pub(super) room: Notify,
+    pub(super) readable: Notify,
     end: watch::Sender<Option<End>>,
 }
 
-/// A connection that was asked for, until it is accepted or refused.
-pub(crate) struct Ask {
-    /// Where to.
+/// A requested connection, to be accepted or refused.
+pub(crate) struct StreamRequest {
+    /// The requested destination.
     pub(crate) target: Target,
-    /// Where its task is to wait.
-    pub(crate) door: Arc<Door>,
+    /// Wakers of its task.
+    pub(crate) stream: Arc<StreamHandle>,
 }
 
-impl Door {
-    fn new(id: StreamId) -> Arc<Door> {
+impl StreamHandle {
+    fn new(id: StreamId) -> Arc<StreamHandle> {
         let (room, readable) = (Notify::new(), Notify::new());
-        Arc::new(Door { id, room, readable, end: watch::Sender::new(None) })
+        Arc::new(StreamHandle { id, room, readable, end: watch::Sender::new(None) })
     }
 
     fn close(&self, end: End) {
         self.end.send_replace(Some(end));
     }
 
-    /// Waits for the end of the connection, and says how it ended.
+    /// Waits for the end of the connection; returns how it ended.
     pub(crate) async fn ended(&self) -> End {
         let mut end = self.end.subscribe();
         let found = end.wait_for(Option::is_some).await.ok().and_then(|end| *end);
@@ -78,37 +70,37 @@ impl Door {
 }
 
 impl Carrier {
-    /// The end that asks for connections.
+    /// Creates the end that opens connections.
     pub(crate) fn opener(remote: Remote, config: Config) -> Arc<Carrier> {
         Carrier::new(remote, Streams::opener(config))
     }
 
-    /// The end that is asked.
+    /// Creates the end that accepts connections.
     pub(crate) fn acceptor(remote: Remote, config: Config) -> Arc<Carrier> {
         Carrier::new(remote, Streams::acceptor(config))
     }
 
     fn new(remote: Remote, streams: Streams) -> Arc<Carrier> {
-        let (doors, controls) = (BTreeMap::new(), BTreeMap::new());
-        let lingering = Arc::new(Semaphore::new(LINGERING_MAX));
-        Arc::new(Carrier { remote, lingering, state: Mutex::new(State { streams, doors, controls, is_over: false }) })
+        let (handles, controls) = (BTreeMap::new(), BTreeMap::new());
+        let closing = Arc::new(Semaphore::new(CLOSING_MAX));
+        Arc::new(Carrier { remote, closing, state: Mutex::new(State { streams, handles, controls, is_over: false }) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The other end.
+    /// The peer of the session.
     pub(crate) fn remote(&self) -> &Remote {
         &self.remote
     }
 
-    /// What this end has done.
+    /// Counters of this end.
     pub(crate) fn stats(&self) -> Stats {
         self.lock().streams.stats()
     }
 
-    /// Connections that are not over.
+    /// Connections that have not ended.
     pub(crate) fn connections(&self) -> usize {
         self.lock().streams.len()
     }
@@ -118,71 +110,71 @@ impl Carrier {
         self.lock().is_over
     }
 
-    /// Asks for a connection.
-    pub(crate) fn open(self: &Arc<Self>, target: Target, terms: Terms) -> Result<Arc<Door>, OpenError> {
+    /// Requests a connection.
+    pub(crate) fn open(self: &Arc<Self>, target: Target, terms: Terms) -> Result<Arc<StreamHandle>, OpenError> {
         let mut state = self.lock();
         if state.is_over {
             return Err(OpenError::NoNumbers);
         }
-        let door = Door::new(state.streams.open(target, terms)?);
-        state.doors.insert(door.id, door.clone());
+        let stream = StreamHandle::new(state.streams.open(target, terms)?);
+        state.handles.insert(stream.id, stream.clone());
         self.drain(state);
-        Ok(door)
+        Ok(stream)
     }
 
-    /// Takes in an object; the connections that it asks for.
-    pub(crate) fn handle(self: &Arc<Self>, object: Bytes) -> Result<Vec<Ask>, Violation> {
+    /// Handles an object; returns the connections that it requests.
+    pub(crate) fn handle(self: &Arc<Self>, object: Bytes) -> Result<Vec<StreamRequest>, Violation> {
         let mut state = self.lock();
         state.streams.handle_object(object)?;
         Ok(self.drain(state))
     }
 
-    /// Tells the core what the link carries.
-    pub(crate) fn look_ahead(self: &Arc<Self>) {
-        // A session that is over has no forecast, and is cleared away elsewhere.
+    /// Passes the bandwidth forecast to the core.
+    pub(crate) fn update_forecast(self: &Arc<Self>) {
+        // A session that ended has no forecast; the caller removes it.
         let Ok(status) = self.remote.status() else { return };
         let mut state = self.lock();
         state.streams.forecast(status.forecast.rate);
         self.drain(state);
     }
 
-    /// The session has ended: all connections are cut off.
+    /// Resets all connections after the end of the session.
     pub(crate) fn end(&self) {
         let mut state = self.lock();
         state.is_over = true;
         state.controls.clear();
-        let doors = std::mem::take(&mut state.doors);
+        let handles = std::mem::take(&mut state.handles);
         drop(state);
-        doors.values().for_each(|door| door.close(End::Reset(Reset::Broken)));
+        handles.values().for_each(|stream| stream.close(End::Reset(Reset::Broken)));
     }
 
-    fn accept(self: &Arc<Self>, door: &Door) {
-        self.with(|streams| streams.accept(door.id));
+    pub(super) fn accept(self: &Arc<Self>, stream: &StreamHandle) {
+        self.with(|streams| streams.accept(stream.id));
     }
 
-    /// The connection that was asked for cannot be had.
-    pub(crate) fn refuse(self: &Arc<Self>, door: &Door, why: Refused) {
-        self.with(|streams| streams.refuse(door.id, why));
+    /// Refuses a requested connection.
+    pub(crate) fn refuse(self: &Arc<Self>, stream: &StreamHandle, why: Refused) {
+        self.with(|streams| streams.refuse(stream.id, why));
     }
 
-    fn broke(self: &Arc<Self>, door: &Door) {
-        self.with(|streams| streams.broke(door.id, Reset::Broken));
+    pub(super) fn broke(self: &Arc<Self>, stream: &StreamHandle) {
+        self.with(|streams| streams.broke(stream.id, Reset::Broken));
     }
 
-    fn room(self: &Arc<Self>, door: &Door) -> Option<usize> {
-        self.with(|streams| streams.room(door.id))
+    pub(super) fn room(self: &Arc<Self>, stream: &StreamHandle) -> Option<usize> {
+        self.with(|streams| streams.room(stream.id))
     }
 
-    fn send(self: &Arc<Self>, door: &Door, bytes: Bytes) -> Option<Bytes> {
-        self.with(|streams| streams.send(door.id, bytes))
+    pub(super) fn send(self: &Arc<Self>, stream: &StreamHandle, bytes: Bytes) -> Option<Bytes> {
+        self.with(|streams| streams.send(stream.id, bytes))
     }
 
-    fn finish(self: &Arc<Self>, door: &Door) {
-        self.with(|streams| streams.finish(door.id));
+    pub(super) fn finish(self: &Arc<Self>, stream: &StreamHandle) {
+        self.with(|streams| streams.finish(stream.id));
     }
 
-    fn take(self: &Arc<Self>, door: &Door) -> Option<Taken> {
-        self.with(|streams| streams.take(door.id))
+    pub(super) fn take(self: &Arc<Self>, stream: &StreamHandle) -> Option<Taken> {
+        self.with(|streams| streams.take(stream.id))
     }
 
     fn with<T>(self: &Arc<Self>, act: impl FnOnce(&mut Streams) -> T) -> T {
@@ -192,8 +184,8 @@ impl Carrier {
         done
     }
 
-    /// Hands what the core has to the session and to those who wait; the connections asked for.
-    fn drain(self: &Arc<Self>, mut state: MutexGuard<'_, State>) -> Vec<Ask> {
+    /// Sends the core's objects and wakes the tasks; returns the requested connections.
+    fn drain(self: &Arc<Self>, mut state: MutexGuard<'_, State>) -> Vec<StreamRequest> {
         let mut asks = Vec::new();
         if state.is_over {
             return asks;
@@ -202,20 +194,20 @@ impl Carrier {
         while let Some(event) = state.streams.poll_event() {
             match event {
                 Event::Asked { id, target, .. } => {
-                    let door = Door::new(id);
-                    state.doors.insert(id, door.clone());
-                    asks.push(Ask { target, door });
+                    let stream = StreamHandle::new(id);
+                    state.handles.insert(id, stream.clone());
+                    asks.push(StreamRequest { target, stream });
                 }
                 Event::Opened(_) => {}
-                Event::Room(id) => state.doors.get(&id).into_iter().for_each(|d| d.room.notify_one()),
-                Event::Readable(id) => state.doors.get(&id).into_iter().for_each(|d| d.readable.notify_one()),
+                Event::Room(id) => state.handles.get(&id).into_iter().for_each(|d| d.room.notify_one()),
+                Event::Readable(id) => state.handles.get(&id).into_iter().for_each(|d| d.readable.notify_one()),
                 Event::Ended(id, end) => {
-                    state.doors.remove(&id).into_iter().for_each(|door| door.close(end));
+                    state.handles.remove(&id).into_iter().for_each(|stream| stream.close(end));
                 }
             }
         }
         while let Some(object) = state.streams.poll_object() {
-            // A session that has ended is cleared away by whoever watches it.
+            // The caller removes a session that has ended.
             let Ok(request) = self.remote.send(object.bytes, object.options) else { break };
             state.controls.insert(object.id, request.control());
             let carrier = self.clone();
@@ -229,10 +221,10 @@ impl Carrier {
     }
 
     async fn await_end(self: Arc<Self>, id: ObjectId, end: Result<Final, AtpError>) {
-        // The session is over, and with it everything.
+        // The session has ended, and all connections with it.
         let Some(fate) = end.ok().and_then(|end| fate(end.outcome)) else { return };
         if fate == Fate::Again {
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY_PAUSE).await;
         }
         let mut state = self.lock();
         state.controls.remove(&id);
@@ -241,7 +233,7 @@ impl Carrier {
     }
 }
 
-/// What the end of a request means; nothing if nobody wants to know any more.
+/// The fate of an object by the outcome of its request; `None` after a cancellation.
 fn fate(outcome: Outcome) -> Option<Fate> {
     match outcome {
         Outcome::Delivered => Some(Fate::Delivered),

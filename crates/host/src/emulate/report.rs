@@ -1,11 +1,14 @@
 //! What became of a run.
+//!
+//! What was offered to the channel and what it did with it, to be computed again.
+//!
+//! How late things happened: counts by the microsecond, so that a run may last for days.
 
-use std::time::Duration;
-
+use super::setup::Setup;
+use bytes::Bytes;
 use remora_base::Time;
-use remora_channel::{Config, Lane, SideStats};
-
-use super::{Journal, Lateness, Setup};
+use remora_channel::{Channel, Config, ConfigError, FrameRecord, Lane, SideStats};
+use std::time::Duration;
 
 /// What one channel did, from its beginning to the report.
 #[derive(Clone, Debug)]
@@ -89,5 +92,143 @@ impl Report {
     pub fn lost(&self) -> Option<String> {
         let counts = [(self.overflowed, "never came to the channel"), (self.refused, "were not taken by the kernel")];
         counts.into_iter().find(|(count, _)| *count > 0).map(|(count, what)| format!("{count} packets {what}"))
+    }
+}
+
+/// A packet given to the channel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Offer {
+    /// When, in the channel's time.
+    pub at: Time,
+    /// From whom to whom.
+    pub lane: Lane,
+    /// Its length, IP header included.
+    pub bytes: usize,
+}
+
+/// The first packets of a run and their fates.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Journal {
+    /// The packets, in the order they were offered.
+    pub offers: Vec<Offer>,
+    /// Their fates, in the order they were met; without the packets' bytes.
+    pub frames: Vec<FrameRecord>,
+    /// Offers and fates that found no room.
+    pub missed: u64,
+    limit: usize,
+}
+
+impl Journal {
+    pub(super) fn new(limit: usize) -> Journal {
+        Journal { limit, ..Journal::default() }
+    }
+
+    pub(super) fn offer(&mut self, at: Time, lane: Lane, bytes: usize) {
+        match self.offers.len() < self.limit {
+            true => self.offers.push(Offer { at, lane, bytes }),
+            false => self.missed += 1,
+        }
+    }
+
+    pub(super) fn frame(&mut self, frame: FrameRecord) {
+        match self.frames.len() < self.limit {
+            true => self.frames.push(FrameRecord { packet: Bytes::new(), ..frame }),
+            false => self.missed += 1,
+        }
+    }
+
+    /// What a channel in virtual time does with the same offers: the same, if the emulator is
+    /// true to its model and nothing was missed.
+    pub fn replay(&self, config: &Config, seed: u64, mobiles: usize) -> Result<Vec<FrameRecord>, ConfigError> {
+        let config = Config { trace_frames: self.offers.len().min(10_000_000), ..config.clone() };
+        let mut channel = Channel::with_mobiles(config, seed, mobiles)?;
+        for offer in &self.offers {
+            channel.send_packet(offer.at, offer.lane, Bytes::from(vec![0; offer.bytes]));
+        }
+        // Later frames than these have not met their fate in the journal either.
+        let last = self.frames.iter().map(|f| f.start).max().unwrap_or_default();
+        channel.handle_timeout(last + Duration::from_nanos(1));
+        let frames = std::iter::from_fn(|| channel.poll_trace());
+        Ok(frames.take(self.frames.len()).map(|f| FrameRecord { packet: Bytes::new(), ..f }).collect())
+    }
+}
+
+/// Lateness beyond this shares the last count; its maximum is still exact.
+const SCALE_US: usize = 20_000;
+
+/// What was late by how much.
+#[derive(Clone, Debug)]
+pub(super) struct Latenesses {
+    by_us: Vec<u64>,
+    count: u64,
+    max: Duration,
+}
+
+/// A summary of how late deliveries were.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Lateness {
+    /// How many deliveries there were.
+    pub count: u64,
+    /// Half of them were no later (rounded up to a microsecond, at most 20 ms).
+    pub p50: Duration,
+    /// 99 of 100 were no later (likewise).
+    pub p99: Duration,
+    /// The latest.
+    pub max: Duration,
+}
+
+impl Latenesses {
+    pub(super) fn new() -> Latenesses {
+        Latenesses { by_us: vec![0; SCALE_US + 1], count: 0, max: Duration::ZERO }
+    }
+
+    pub(super) fn add(&mut self, late: Duration) {
+        let us = usize::try_from(late.as_nanos().div_ceil(1000)).unwrap_or(SCALE_US).min(SCALE_US);
+        if let Some(count) = self.by_us.get_mut(us) {
+            *count += 1;
+        }
+        self.count += 1;
+        self.max = self.max.max(late);
+    }
+
+    pub(super) fn summary(&self) -> Lateness {
+        Lateness { count: self.count, p50: self.quantile(50), p99: self.quantile(99), max: self.max }
+    }
+
+    /// The least lateness that `percent` of all do not exceed.
+    fn quantile(&self, percent: u64) -> Duration {
+        let wanted = u128::from(self.count) * u128::from(percent);
+        let mut seen = 0u128;
+        for (us, n) in (0u64..).zip(&self.by_us) {
+            seen += u128::from(*n);
+            if seen * 100 >= wanted {
+                return Duration::from_micros(us).min(self.max);
+            }
+        }
+        self.max
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_those_of_the_sorted_list() {
+        let mut all = Latenesses::new();
+        assert_eq!(all.summary(), Lateness::default());
+        for us in (1..=200).rev() {
+            all.add(Duration::from_micros(us));
+        }
+        let us = Duration::from_micros;
+        assert_eq!(all.summary(), Lateness { count: 200, p50: us(100), p99: us(198), max: us(200) });
+    }
+
+    #[test]
+    fn the_maximum_is_exact_however_large() {
+        let mut all = Latenesses::new();
+        all.add(Duration::from_nanos(1_500_000_001));
+        assert_eq!(all.summary().max, Duration::from_nanos(1_500_000_001));
+        assert_eq!(all.summary().p50, Duration::from_millis(20));
     }
 }

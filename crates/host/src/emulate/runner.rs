@@ -17,12 +17,10 @@ use thread_priority::{
     set_thread_priority_and_policy, thread_native_id,
 };
 
-use super::journal::Journal;
-use super::lateness::Latenesses;
 use super::pcap::{Captures, Moment};
-use super::report::{LaneReport, Report};
+use super::report::{Journal, LaneReport, Latenesses, Report};
+use super::setup::{EmulateError, Setup};
 use super::station::{Link, Station, Tun};
-use super::{EmulateError, Setup};
 use crate::Clock;
 
 /// Packets read from a device before deliveries get their turn again.
@@ -87,11 +85,11 @@ impl Runner {
             buffer: vec![0; PACKET_MAX + 1],
         };
         let failure = Arc::new(OnceLock::new());
-        let told = failure.clone();
+        let sender = failure.clone();
         let thread = std::thread::Builder::new().name("channel".into()).spawn(move || {
             if let Err(failure) = worker.work() {
                 // Before the worker goes, whose going makes those who wait for it look here.
-                let _ = told.set(failure);
+                let _ = sender.set(failure);
             }
         });
         let thread = thread.map_err(EmulateError::system("a thread"))?;
@@ -216,9 +214,9 @@ struct Worker {
 }
 
 impl Worker {
-    /// Works until it is told to stop or a device has gone.
+    /// Works until it is sender to stop or a device has gone.
     fn work(&mut self) -> Result<(), Failure> {
-        hurry();
+        raise_priority();
         self.run.begin();
         loop {
             self.deliver();
@@ -252,7 +250,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The direction a packet takes from device `index`. The base's neighbours are told apart
+    /// The direction a packet takes from device `index`. The base's neighbours are sender apart
     /// by address; a single one gets everything, networks behind it included.
     fn lane(&self, index: usize, packet: &[u8]) -> Option<Lane> {
         if packet.first()? >> 4 != 4 {
@@ -363,7 +361,7 @@ fn arrives_at(delivery: &Delivery) -> Station {
 }
 
 /// Makes this thread's sleeps exact and lets it run before all ordinary ones, as far as it may.
-fn hurry() {
+fn raise_priority() {
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let policy = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
     let priority = ThreadPriorityValue::try_from(PRIORITY).map(ThreadPriority::Crossplatform);

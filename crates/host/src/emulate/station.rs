@@ -11,8 +11,9 @@ use ipnet::Ipv4Net;
 use rustix::io::Errno;
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
+use super::congestion;
 use super::namespace::Namespace;
-use super::{EmulateError, Setup, congestion};
+use super::setup::{EmulateError, Setup};
 
 /// What the device is called in every station.
 pub const DEVICE: &str = "remora0";

@@ -1,4 +1,4 @@
-//! A gateway whose name leads elsewhere, or nowhere for a time.
+//! Tests with a gateway whose name moves or does not resolve.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::UdpSocket;
@@ -11,14 +11,14 @@ use tokio::sync::{mpsc, watch};
 use super::*;
 use crate::gateway::{Gateway, Service, Settings as There};
 
-/// Longer than anything here takes on a machine that is busy otherwise.
+/// Generous guard for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn identity(n: u8) -> Identity {
     Identity::from_secret([n; 32]).unwrap()
 }
 
-/// A gateway's own runtime ends with the test.
+/// A gateway on a runtime of its own, which ends with the test.
 fn gateway(listen: &str) -> Gateway {
     let (targets, streams) = (BTreeSet::new(), Config::default());
     Gateway::bind(There {
@@ -37,27 +37,27 @@ fn shared() -> (Shared, mpsc::Receiver<News>) {
     (Shared { current: watch::Sender::new(None), tell, report: Arc::default() }, hear)
 }
 
-/// By the gateway's port.
+/// Addresses by the gateway's port.
 static KNOWN: Mutex<BTreeMap<u16, Vec<SocketAddr>>> = Mutex::new(BTreeMap::new());
 
 fn know(at: SocketAddr, addrs: &[SocketAddr]) {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner).insert(at.port(), addrs.to_vec());
 }
 
-/// Towards the gateway `at`, whose name has the address of this machine at first, and then what is known.
-async fn link(at: SocketAddr, key: PublicKey, look_up: Duration) -> Link {
+/// A session with the gateway at `at`, whose name resolves to this machine at first, then to the known addresses.
+async fn link(at: SocketAddr, key: PublicKey, resolve_interval: Duration) -> GatewaySession {
     let target = Target::new("127.0.0.1", at.port()).unwrap();
     let hold = Duration::from_secs(3600);
-    let mut link = Link::bind(target, key, identity(2), Config::default(), hold).await.unwrap();
+    let mut link = GatewaySession::bind(target, key, identity(2), Config::default(), hold).await.unwrap();
     link.gateway.find = |target| {
         let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(known.get(&target.port()).cloned().unwrap_or_default())
     };
-    link.look_up = look_up;
+    link.resolve_interval = resolve_interval;
     link
 }
 
-/// One address is tried, or two side by side; then the name is not found for a while, and then it has moved.
+/// One address is tried, or two in parallel; then the name does not resolve for a while, and then it has moved.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_name_of_a_gateway_that_does_not_answer_is_looked_up_again() {
     let silent: Vec<_> = (0..2).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
@@ -85,7 +85,7 @@ async fn the_name_of_a_gateway_that_does_not_answer_is_looked_up_again() {
     }
 }
 
-/// What the name servers of an access point say until somebody has signed in, and of names that they block.
+/// Captive portals, and blocked names, resolve to an address that no host has.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_that_nobody_can_have_is_waited_out() {
     let mut gateway = gateway("127.0.0.1:0");

@@ -1,4 +1,4 @@
-//! Mobiles' connections to TCP targets.
+//! Connections of mobiles to TCP targets.
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
@@ -11,38 +11,44 @@ use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::debug;
 
-use super::{PerMobile, Report, add};
+use super::report::{PerMobile, Report, add};
 use crate::atp::Received;
-use crate::carrier::{Ask, Carrier, Tcp, pump};
+use crate::carrier::{Carrier, StreamRequest, Tcp, pump};
 use crate::clock::timeout;
 
-/// How long a target may take to answer.
+/// Time limit for a connection to a target.
 const CONNECT_MAX: Duration = Duration::from_secs(20);
 
-/// Who is connected, and where they may go.
-pub(super) struct Router {
+/// The mobiles' sessions and their allowed targets.
+pub(super) struct TargetRouter {
     targets: Arc<BTreeSet<Target>>,
     config: Config,
-    /// Of all mobiles.
+    /// Permits for the connections of all mobiles.
     connections: Arc<Semaphore>,
     mobiles: PerMobile<Arc<Carrier>>,
-    /// What mobiles did that have left.
+    /// Counters of mobiles that have left.
     past: Stats,
 }
 
-impl Router {
-    pub(super) fn new(targets: BTreeSet<Target>, config: Config, connections_max: usize) -> Router {
+impl TargetRouter {
+    pub(super) fn new(targets: BTreeSet<Target>, config: Config, connections_max: usize) -> TargetRouter {
         let connections = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
-        Router { targets: Arc::new(targets), config, connections, mobiles: PerMobile::new(), past: Stats::default() }
+        TargetRouter {
+            targets: Arc::new(targets),
+            config,
+            connections,
+            mobiles: PerMobile::new(),
+            past: Stats::default(),
+        }
     }
 
-    /// Takes in an object; false if its mobile breaks the rules.
+    /// Handles an object; false on a protocol violation.
     pub(super) fn take(&mut self, received: Received) -> bool {
         let Received { from, object, .. } = received;
         let carrier = match self.mobiles.entry(from.id()) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) if from.ended().is_none() => place.insert(Carrier::acceptor(from, self.config)),
-            // What it says last is of no use to anybody.
+            // The session has ended, so the object is dropped.
             Entry::Vacant(_) => return true,
         };
         let carrier = carrier.clone();
@@ -51,7 +57,7 @@ impl Router {
             let carrier = carrier.clone();
             match self.admit(&ask.target).inspect_err(|why| debug!(to = %ask.target, ?why, "refused")) {
                 Ok(permit) => drop(tokio::spawn(serve(carrier, ask, permit))),
-                Err(why) => carrier.refuse(&ask.door, why),
+                Err(why) => carrier.refuse(&ask.stream, why),
             }
         }
         true
@@ -64,7 +70,7 @@ impl Router {
         self.connections.clone().try_acquire_owned().map_err(|_| Refused::Full)
     }
 
-    /// Forgets mobiles that have gone.
+    /// Removes mobiles that have left.
     pub(super) fn clear(&mut self) {
         let past = &mut self.past;
         self.mobiles.retain(|_, carrier| {
@@ -76,14 +82,14 @@ impl Router {
         });
     }
 
-    /// Cuts everything off.
+    /// Resets all connections.
     pub(super) fn end(&mut self) {
         let past = &mut self.past;
         std::mem::take(&mut self.mobiles).values().for_each(|carrier| settle(past, carrier));
     }
 
-    pub(super) fn look_ahead(&self) {
-        self.mobiles.values().for_each(Carrier::look_ahead);
+    pub(super) fn update_forecast(&self) {
+        self.mobiles.values().for_each(Carrier::update_forecast);
     }
 
     pub(super) fn report(&self, report: &mut Report) {
@@ -94,13 +100,13 @@ impl Router {
     }
 }
 
-impl Drop for Router {
+impl Drop for TargetRouter {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-/// A session is over: its connections are cut off, and counted as such.
+/// Resets and counts the connections of a session that ended.
 fn settle(past: &mut Stats, carrier: &Carrier) {
     let cut = carrier.connections() as u64;
     let stats = carrier.stats();
@@ -108,23 +114,23 @@ fn settle(past: &mut Stats, carrier: &Carrier) {
     carrier.end();
 }
 
-/// Connects to the target and carries until the connection is over.
-async fn serve(carrier: Arc<Carrier>, ask: Ask, permit: OwnedSemaphorePermit) {
-    let Ask { target, door } = ask;
+/// Connects to the target and carries the connection to its end.
+async fn serve(carrier: Arc<Carrier>, ask: StreamRequest, permit: OwnedSemaphorePermit) {
+    let StreamRequest { target, stream } = ask;
     let connected = tokio::select! {
         connected = connect(&target) => connected,
-        // The mobile does not want it any more.
-        _ = door.ended() => return,
+        // The mobile has closed it.
+        _ = stream.ended() => return,
     };
     match connected {
         Ok(tcp) => {
             debug!(to = %target, "connected");
-            let end: End = pump(&carrier, &door, tcp, true).await;
+            let end: End = pump(&carrier, &stream, tcp, true).await;
             debug!(to = %target, ?end, "connection ended");
         }
         Err(why) => {
             debug!(to = %target, ?why, "cannot connect");
-            carrier.refuse(&door, why);
+            carrier.refuse(&stream, why);
         }
     }
     drop(permit);

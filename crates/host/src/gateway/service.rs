@@ -1,114 +1,79 @@
-//! The gateway: objects of ATP on the mobiles' side, TCP beyond (ATP 02, section 2).
-//!
-//! A [`Gateway`] lets mobiles in by their keys. It either connects them to TCP targets out of a list
-//! (the other end of [`forward`](crate::forward)), or carries their NFS calls to a server that
-//! knows nothing of ATP (`nfs`).
-//!
-//! ```text
-//!  mobile =====objects===== gateway -----TCP----- target
-//!            comes and goes            stays
-//! ```
-//!
-//! Everything that waits is bounded: mobiles, connections of each and of all, bytes of each
-//! connection, and how long a silent mobile's connections are held.
+//! The gateway and its settings.
 
-mod nfs;
-mod route;
-mod upstream;
-
-use std::collections::{BTreeMap, BTreeSet};
+use super::nfs::{self, NfsServer};
+use super::report::{PerMobile, Report};
+use super::route;
+use crate::atp::{AtpEndpoint, AtpError, Notice, Received, Settings as Endpoint};
+use remora_atp::session::{Bottleneck, Config, Guests, Identity, PublicKey};
+use remora_atp::stream::{self, Target};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-use remora_atp::session::{Bottleneck, Config, Guests, Identity, PeerId, PublicKey};
-use remora_atp::stream::{self, Stats, Target};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::atp::{AtpEndpoint, AtpError, Notice, Received, Settings as Endpoint};
-
-pub use nfs::NfsServer;
-
-/// How often it is looked whether mobiles have gone, and what their links carry.
-const LOOK: Duration = Duration::from_secs(1);
-/// How often the report is written anew.
-const REPORT: Duration = Duration::from_millis(200);
-/// A peer that is there is never idle for too long: its connections may have nothing to say.
+/// Interval at which sessions and forecasts are checked.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval at which the report is updated.
+const REPORT_INTERVAL: Duration = Duration::from_millis(200);
+/// Idle timeout of sessions: practically none, because quiet connections are normal.
 pub(crate) const IDLE_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Bytes of an object beyond those of its connection.
+/// Memory of an object beyond its bytes.
 const FRAME: u64 = 512;
 
-/// What a gateway is to be.
+/// Settings of a gateway.
 #[derive(Debug)]
 pub struct Settings {
-    /// Where mobiles find it, over UDP.
+    /// The UDP address to listen on.
     pub listen: SocketAddr,
-    /// Who it is.
+    /// The gateway's key pair.
     pub identity: Identity,
-    /// The mobiles that are let in.
+    /// The keys of mobiles to admit.
     pub guests: Guests,
-    /// Mobiles at once.
+    /// Maximum number of mobiles.
     pub mobiles_max: usize,
-    /// How long a silent mobile is held, with its connections.
+    /// Time after which a silent mobile and its connections are lost.
     pub hold: Duration,
-    /// What it does for them.
+    /// The service for mobiles.
     pub service: Service,
 }
 
-/// What a gateway does for mobiles.
+/// Service of a gateway.
 #[derive(Clone, Debug)]
 pub enum Service {
-    /// It connects them to these targets, and to no others.
+    /// Connects mobiles to these targets only.
     Targets {
-        /// Where they may go.
+        /// The allowed targets.
         targets: BTreeSet<Target>,
         /// Bounds for each mobile.
         streams: stream::Config,
-        /// Connections of all mobiles together.
+        /// Maximum connections of all mobiles.
         connections_max: usize,
     },
-    /// It carries their NFS calls to this server.
+    /// Carries their NFS calls to this server.
     Nfs(NfsServer),
 }
 
-/// What a gateway has done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Report {
-    /// Mobiles connected.
-    pub mobiles: usize,
-    /// Connections of theirs that are not over, or to the NFS server.
-    pub connections: usize,
-    /// Connections, ends and bytes since the start; for NFS, `sent` and `received` count replies
-    /// and calls.
-    pub stats: Stats,
-    /// Calls carried; 0 but for NFS.
-    pub calls: u64,
-    /// Mobiles turned away for their keys or for want of room.
-    pub turned_away: u64,
-    /// Mobiles sent away because they broke the rules.
-    pub violations: u64,
-}
-
-/// What happens, for a log.
+/// An event for the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum News {
-    /// A mobile is there.
+    /// A mobile has connected.
     Came {
-        /// Its key.
+        /// The mobile's key.
         key: PublicKey,
-        /// Where it is.
+        /// The mobile's address.
         addr: SocketAddr,
     },
-    /// It is there no more, and its connections are cut off.
+    /// A mobile has left; its connections were reset.
     Left {
-        /// Its key.
+        /// The mobile's key.
         key: PublicKey,
-        /// Why, for people.
+        /// The reason, for people.
         why: String,
     },
 }
 
-/// A gateway; with it everything ends that it carries.
+/// A gateway. Dropping it ends all connections.
 pub struct Gateway {
     endpoint: AtpEndpoint,
     service: Running,
@@ -117,17 +82,17 @@ pub struct Gateway {
 }
 
 enum Running {
-    Targets(route::Router),
+    Targets(route::TargetRouter),
     Nfs(nfs::Relays),
 }
 
 impl Gateway {
-    /// Opens the socket. Nothing is carried before [`run`](Gateway::run).
+    /// Binds the socket. Nothing is carried before [`run`](Gateway::run).
     pub fn bind(settings: Settings) -> Result<Gateway, AtpError> {
         let Settings { listen, identity, guests, mobiles_max, hold, service } = settings;
         let mut session = Config {
             guests,
-            // Mobiles are behind links of their own.
+            // Each mobile has its own link.
             bottleneck: Bottleneck::PerPeer,
             peers: mobiles_max,
             hold,
@@ -135,11 +100,11 @@ impl Gateway {
             early: false,
             ..Config::default()
         };
-        make_room(&mut session, &service);
+        reserve_buffers(&mut session, &service);
         let settings = Endpoint { session, ..Endpoint::receiver(listen) };
         let service = match service {
             Service::Targets { targets, streams, connections_max } => {
-                Running::Targets(route::Router::new(targets, streams, connections_max))
+                Running::Targets(route::TargetRouter::new(targets, streams, connections_max))
             }
             Service::Nfs(server) => Running::Nfs(nfs::Relays::new(server)),
         };
@@ -147,27 +112,27 @@ impl Gateway {
         Ok(Gateway { endpoint, service, keys: PerMobile::new(), report: Arc::default() })
     }
 
-    /// Where it listens.
+    /// The bound address.
     pub fn local_addr(&self) -> SocketAddr {
         self.endpoint.local_addr()
     }
 
-    /// The key that mobiles are to be told.
+    /// The gateway's public key, which mobiles pin.
     pub fn public_key(&self) -> PublicKey {
         self.endpoint.public_key()
     }
 
-    /// For looking at what it does while it runs.
+    /// Returns a function that reports the state while it runs.
     pub fn watch(&self) -> impl Fn() -> Report + Send + Sync + use<> {
         let report = self.report.clone();
         move || *report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Carries until the future is dropped; then all connections are cut off and mobiles told, for
-    /// which [`close`](Gateway::close) waits. `tell` hears what happens.
+    /// Runs until the future is dropped, which resets all connections; [`close`](Gateway::close) then informs the
+    /// mobiles. Calls `tell` with events.
     pub async fn run(&mut self, mut tell: impl FnMut(News)) -> AtpError {
-        let mut look = interval(LOOK);
-        let mut report = interval(REPORT);
+        let mut look = interval(CHECK_INTERVAL);
+        let mut report = interval(REPORT_INTERVAL);
         for ticks in [&mut look, &mut report] {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         }
@@ -184,7 +149,7 @@ impl Gateway {
                     }
                     Ok(Notice::Down { peer, why }) => {
                         self.clear();
-                        // One that was not let in has not come either.
+                        // A mobile that was not admitted is not reported.
                         self.keys.remove(&peer).into_iter().for_each(|key| tell(News::Left { key, why: why.clone() }));
                     }
                     Ok(_) => {}
@@ -192,14 +157,14 @@ impl Gateway {
                 },
                 _ = look.tick() => {
                     self.clear();
-                    self.look_ahead();
+                    self.update_forecast();
                 }
                 _ = report.tick() => self.publish(),
             }
         }
     }
 
-    /// Tells the mobiles that it goes, for a second at most.
+    /// Closes all sessions, within a second.
     pub async fn close(mut self) {
         match &mut self.service {
             Running::Targets(router) => router.end(),
@@ -228,9 +193,9 @@ impl Gateway {
         }
     }
 
-    fn look_ahead(&self) {
+    fn update_forecast(&self) {
         if let Running::Targets(router) = &self.service {
-            router.look_ahead();
+            router.update_forecast();
         }
     }
 
@@ -244,9 +209,9 @@ impl Gateway {
     }
 }
 
-/// The session's buffers hold what mobiles may send, so that nothing of it is ever refused: an
-/// object that is acknowledged is an object that was taken.
-fn make_room(session: &mut Config, service: &Service) {
+/// Sizes the session's buffers for all that mobiles may send, so that no object is ever refused: a delivered object
+/// was accepted.
+fn reserve_buffers(session: &mut Config, service: &Service) {
     match service {
         Service::Targets { streams, connections_max, .. } => {
             let each = u64::from(streams.window) + FRAME * 256;
@@ -262,20 +227,7 @@ fn make_room(session: &mut Config, service: &Service) {
     }
 }
 
-/// A data frame, with room to spare.
+/// Maximum size of a data frame, with a margin.
 pub(crate) const fn stream_object_max() -> u32 {
     64 << 10
 }
-
-/// Adds up what ended sessions did and what the others do.
-pub(crate) fn add(all: &mut Stats, one: Stats) {
-    all.asked += one.asked;
-    all.refused += one.refused;
-    all.done += one.done;
-    all.reset += one.reset;
-    all.sent += one.sent;
-    all.received += one.received;
-}
-
-/// Something for each mobile that is connected.
-type PerMobile<T> = BTreeMap<PeerId, T>;

@@ -1,5 +1,5 @@
-//! The datagrams of a load. Network byte order; a datagram begins with [`MAGIC`], its kind and the
-//! run's name. Data is padded to the run's size, a question to the length of its answer.
+//! Wire format of load datagrams, in network byte order. Each begins with [`MAGIC`], its kind and the run's id.
+//! Data is padded to the run's size, a question to the length of its answer.
 
 use std::time::Duration;
 
@@ -12,32 +12,32 @@ const END: u8 = 1;
 const REPORT: u8 = 2;
 /// Magic, kind, run.
 const HEADER: usize = 4 + 4 + 8;
-/// The shortest data: a number and a time.
+/// Minimum bytes of data: a number and a time.
 pub(super) const DATA_MIN: usize = HEADER + 2 * 8;
-/// An answer, and so a question.
+/// Bytes of an answer, and therefore of a question.
 pub(super) const REPORT_BYTES: usize = HEADER + 7 * 8;
 
-/// A datagram's meaning.
+/// A load datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Datagram {
-    /// Load.
+    /// A packet of the load.
     Data {
         /// Its number, from 0.
         number: u64,
-        /// When it was handed to the system, since the run's start.
+        /// Time of sending, since the start of the run.
         sent: Duration,
     },
-    /// The run is over: what came of it?
+    /// The run has ended; requests the receiver's counters.
     End {
-        /// So many were sent.
+        /// Number of packets sent.
         sent: u64,
     },
-    /// The answer.
+    /// The receiver's counters.
     Report(Carried),
 }
 
-/// Writes a datagram of `run` to `buffer`, over whatever is there. Data takes the whole buffer,
-/// which has at least [`DATA_MIN`] bytes; the result is the length.
+/// Encodes a datagram of `run` into `buffer`; returns its length. Data fills the buffer, which has at least
+/// [`DATA_MIN`] bytes.
 pub(super) fn encode(run: u64, datagram: &Datagram, buffer: &mut [u8]) -> usize {
     let (kind, words, length) = match datagram {
         Datagram::Data { number, sent } => (DATA, [*number, nanos(*sent), 0, 0, 0, 0, 0], buffer.len()),
@@ -53,7 +53,7 @@ pub(super) fn encode(run: u64, datagram: &Datagram, buffer: &mut [u8]) -> usize 
     length.min(buffer.len())
 }
 
-/// The run and the meaning of a datagram; `None` if it is none of ours.
+/// Decodes a datagram and its run; `None` if it is not one.
 pub(super) fn decode(bytes: &[u8]) -> Option<(u64, Datagram)> {
     let (magic, rest) = bytes.split_first_chunk::<4>()?;
     let ([kind, 0, 0, 0], rest) = rest.split_first_chunk::<4>()? else { return None };

@@ -1,4 +1,4 @@
-//! The receiving end: counts what comes of every run, and answers who asks.
+//! The receiver: counts the packets of every run, and answers requests for the counters.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,31 +11,30 @@ use remora_base::Time;
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 
 use super::datagram::{Datagram, REPORT_BYTES, decode, encode};
+use super::plan::{ANSWER_MAX, PAYLOAD_MAX, elapsed};
 use super::tally::{Carried, Tally};
-use super::{ANSWER_MAX, PAYLOAD_MAX, elapsed};
 
-/// Runs that are remembered; a new one takes the place of the one that was silent for longest.
+/// Maximum number of runs remembered; a new one replaces the one silent for longest.
 pub const RUNS_MAX: usize = 64;
-/// The longest wait, so that a stop is noticed.
+/// Longest wait, so that a stop is noticed.
 const TICK: Duration = Duration::from_millis(50);
-/// What may wait in the system for us, in bytes, as far as it allows: a pause of ours shall not
-/// look like a loss of the network's.
+/// Requested socket buffer in bytes: a pause of this process should not look like loss.
 const BUFFER: usize = 4 << 20;
 
 /// A run, as its receiver knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
-    /// Its name.
+    /// The id of the run.
     pub run: u64,
-    /// Where it comes from.
+    /// The sender's address.
     pub from: SocketAddr,
-    /// Whether its sender has said that it is over.
+    /// Whether the sender has ended it.
     pub ended: bool,
-    /// What came.
+    /// The counters so far.
     pub carried: Carried,
 }
 
-/// What a receiver counts, for whoever wants to look at it meanwhile.
+/// The runs of a receiver, readable from other threads.
 #[derive(Debug, Default)]
 pub struct Runs {
     inner: Mutex<Inner>,
@@ -43,7 +42,7 @@ pub struct Runs {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// By name and sender: two may have one name, one after the other or at once.
+    /// By id and sender: two runs may have one id.
     runs: BTreeMap<Key, Entry>,
     strays: u64,
 }
@@ -57,13 +56,12 @@ struct Entry {
 }
 
 impl Runs {
-    /// All runs by name, those in progress, too.
+    /// All runs by id, including those in progress.
     pub fn all(&self) -> Vec<Run> {
         self.with(|inner| inner.runs.iter().map(|(key, entry)| entry.run(*key)).collect())
     }
 
-    /// A run's count so far; nothing if it has not been heard of. Of several of one name it is that which
-    /// was heard of last.
+    /// Counters of a run; zero if unknown. Of several with one id, the one heard last.
     pub fn carried(&self, run: u64) -> Carried {
         self.with(|inner| {
             let of_name = inner.runs.iter().filter(|((name, _), _)| *name == run).map(|(_, entry)| &entry.tally);
@@ -71,7 +69,7 @@ impl Runs {
         })
     }
 
-    /// Datagrams that belong to no run.
+    /// Datagrams of no run.
     pub fn strays(&self) -> u64 {
         self.with(|inner| inner.strays)
     }
@@ -92,7 +90,7 @@ impl Entry {
 }
 
 impl Inner {
-    /// The count of a run, with room made for it if it is new.
+    /// The entry of a run, created if new.
     fn entry(&mut self, key: Key) -> &mut Entry {
         if !self.runs.contains_key(&key) && self.runs.len() >= RUNS_MAX {
             let silent = self.runs.iter().min_by_key(|(_, e)| e.tally.heard()).map(|(key, _)| *key);
@@ -101,8 +99,8 @@ impl Inner {
         self.runs.entry(key).or_insert_with(Entry::new)
     }
 
-    /// The count that a run's packet belongs to at `now`. For some time after a run's end that is the same run's,
-    /// since packets come twice and overtake one another, and then that of a new run of its name.
+    /// The counters for a run's packet at `now`. Late packets count for the ended run for some time, then for a new
+    /// run of its id.
     fn count(&mut self, key: Key, now: Time) -> &mut Tally {
         let entry = self.entry(key);
         if entry.ended && now.since(entry.tally.heard()) > ANSWER_MAX {
@@ -112,25 +110,24 @@ impl Inner {
     }
 }
 
-/// A socket for [`receive`] at `at`. It is made here, on the calling thread, and so belongs to that
-/// thread's network namespace.
+/// Creates a socket for [`receive`] at `at`, in the network namespace of the calling thread.
 pub fn listen(at: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(at)?;
-    // As much as the system gives.
+    // The system may grant less.
     let _ = set_socket_recv_buffer_size(&socket, BUFFER);
     socket.set_read_timeout(Some(TICK))?;
     Ok(socket)
 }
 
-/// Counts what comes to a [listening](listen) socket until `stop` is set. `ended` hears of each run
-/// once when its sender says that it is over.
+/// Counts packets on a [listening](listen) socket until `stop` is set. Calls `ended` once for each run that its
+/// sender ends.
 pub fn receive(socket: &UdpSocket, runs: &Runs, stop: &AtomicBool, mut ended: impl FnMut(Run)) -> io::Result<()> {
     let began = Instant::now();
     let mut buffer = vec![0; PAYLOAD_MAX];
     while !stop.load(Ordering::Acquire) {
         let (n, from) = match socket.recv_from(&mut buffer) {
             Ok(received) => received,
-            // Nothing came, or somebody to whom we answered has gone.
+            // Nothing was received, or the receiver of an answer has gone.
             Err(e) if is_passing(&e) => continue,
             Err(e) => return Err(e),
         };
@@ -148,7 +145,7 @@ pub fn receive(socket: &UdpSocket, runs: &Runs, stop: &AtomicBool, mut ended: im
                 });
                 let mut answer = [0; REPORT_BYTES];
                 encode(run, &Datagram::Report(known.carried), &mut answer);
-                // Who does not get it asks again.
+                // A sender without an answer asks again.
                 let _ = socket.send_to(&answer, from);
                 if first {
                     ended(known);
@@ -174,7 +171,7 @@ mod tests {
         let mut inner = Inner::default();
         let from = SocketAddr::from(([127, 0, 0, 1], 9));
         for run in 0..RUNS_MAX as u64 {
-            // The run of name 7 was heard of last, long ago.
+            // Run 7 was heard last, long ago.
             let at = if run == 7 { Time::ZERO } else { Time::from_secs(run + 1) };
             inner.count((run, from), at).take(at, 0, Duration::ZERO, 1);
         }
@@ -186,7 +183,7 @@ mod tests {
 
     const KEY: Key = (1, SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9));
 
-    /// Has taken packet `number` at `at`; whether it is a run that has ended, and its packets.
+    /// Records packet `number` at `at`; returns whether the run has ended, and its packets.
     fn take(inner: &mut Inner, at: u64, number: u64) -> (bool, u64) {
         let at = Time::from_secs(at);
         inner.count(KEY, at).take(at, number, Duration::ZERO, 1);

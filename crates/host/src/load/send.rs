@@ -1,4 +1,4 @@
-//! The sending end: packets at their moments, as far as the system lets us, and what came of it.
+//! The sender: packets at their due times, and the receiver's counters.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -10,57 +10,55 @@ use std::time::{Duration, Instant};
 use remora_base::Time;
 
 use super::datagram::{DATA_MIN, Datagram, REPORT_BYTES, decode, encode};
-use super::pace::Pace;
+use super::plan::{ANSWER_MAX, Plan, Schedule, elapsed};
 use super::tally::Carried;
-use super::{ANSWER_MAX, Plan, elapsed};
 
-/// A packet that would be later than this is not sent: a load that has been held up shall not come
-/// as a flood afterwards.
+/// Packets later than this are skipped, so that a delayed load does not become a burst.
 const LATE_MAX: Duration = Duration::from_millis(500);
-/// The longest sleep, so that a stop is noticed.
+/// Longest sleep, so that a stop is noticed.
 const TICK: Duration = Duration::from_millis(50);
-/// How long the receiver has for its answer before it is asked again.
+/// Time until a request for the counters is repeated.
 const ANSWER: Duration = Duration::from_millis(200);
-/// The same once it has been asked for [`ANSWER_STOPPED`]: questions shall not fill a slow link.
+/// The same after [`ANSWER_STOPPED`], so that requests do not fill a slow link.
 const ANSWER_LATE: Duration = Duration::from_secs(1);
-/// How long it is asked after a stop, for which somebody waits.
+/// Time limit for the counters after a stop, for which a person waits.
 const ANSWER_STOPPED: Duration = Duration::from_secs(2);
-/// So many refusals say that nobody counts. One may have been to a packet sent long before.
+/// Refusals (ICMP) after which no receiver is assumed. One may belong to an earlier packet.
 const REFUSALS: u32 = 3;
 
-/// What a run came to.
+/// Result of a run at its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sent {
     /// Packets that were due.
     pub offered: u64,
-    /// Packets that the system took.
+    /// Packets that the system accepted.
     pub sent: u64,
-    /// Packets that it refused: its queue was full, or there is no way.
+    /// Packets that the system refused: queue full, or no route.
     pub refused: u64,
-    /// Packets that were not sent because they would have been too late, by half a second.
+    /// Packets skipped because they were half a second late.
     pub skipped: u64,
-    /// A packet's length in bytes, headers of IP and UDP included.
+    /// Bytes of a packet, including IP and UDP headers.
     pub packet_bytes: u64,
-    /// How long it took; shorter than planned if it was stopped.
+    /// Duration; shorter than planned after a stop.
     pub took: Duration,
-    /// How late the latest packet was.
+    /// Largest lateness of a packet.
     pub late_max: Duration,
-    /// What the receiver has counted; `None` if it did not answer.
+    /// The receiver's counters; `None` without an answer.
     pub carried: Option<Carried>,
 }
 
 impl Sent {
-    /// What was due, in bits a second of the time it took.
+    /// Rate that was due, in bits per second.
     pub fn offered_bits_per_s(&self) -> f64 {
         self.bits_per_s(self.offered)
     }
 
-    /// What the system took.
+    /// Rate that the system accepted.
     pub fn sent_bits_per_s(&self) -> f64 {
         self.bits_per_s(self.sent)
     }
 
-    /// What arrived.
+    /// Rate that was received.
     pub fn carried_bits_per_s(&self) -> Option<f64> {
         self.carried.map(|c| self.bits_per_s(c.packets))
     }
@@ -71,8 +69,7 @@ impl Sent {
     }
 }
 
-/// A socket for [`send`] to `to`. It is made here, on the calling thread, and so belongs to that
-/// thread's network namespace.
+/// Creates a socket for [`send`] to `to`, in the network namespace of the calling thread.
 pub fn connect(to: SocketAddr) -> io::Result<UdpSocket> {
     let any = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
@@ -80,13 +77,12 @@ pub fn connect(to: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Sends a plan's packets on a [connected](connect) socket until its time is over or `stop` is
-/// set, and asks the receiver what came, for [`ANSWER_MAX`] at most, and no longer than 2 s after a stop. It
-/// sleeps a lot: give it a thread of its own.
+/// Sends a plan's packets on a [connected](connect) socket until its end or `stop`, then asks for the counters: at
+/// most [`ANSWER_MAX`], or 2 s after a stop. It blocks, so use a thread of its own.
 pub fn send(socket: &UdpSocket, plan: &Plan, stop: &AtomicBool) -> io::Result<Sent> {
-    // A load waits for nobody.
+    // A load never waits for the socket.
     socket.set_nonblocking(true)?;
-    // Sleeps end when they should.
+    // Precise sleeps.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let mut sent = Sent {
         offered: 0,
@@ -100,7 +96,7 @@ pub fn send(socket: &UdpSocket, plan: &Plan, stop: &AtomicBool) -> io::Result<Se
     };
     let began = Instant::now();
     let end = Time::ZERO + plan.duration;
-    let mut pace = Pace::new(plan);
+    let mut pace = Schedule::new(plan);
     let mut buffer = vec![0; plan.payload.max(DATA_MIN)];
     loop {
         let due = pace.next();
@@ -127,7 +123,7 @@ pub fn send(socket: &UdpSocket, plan: &Plan, stop: &AtomicBool) -> io::Result<Se
     Ok(sent)
 }
 
-/// Waits until `due`; false when it is not worth while because of `stop`.
+/// Waits until `due`; false if `stop` makes it useless.
 fn wait(began: Instant, due: Time, stop: &AtomicBool) -> bool {
     loop {
         if stop.load(Ordering::Acquire) {
@@ -141,17 +137,16 @@ fn wait(began: Instant, due: Time, stop: &AtomicBool) -> bool {
     }
 }
 
-/// Whether the system took it.
+/// Whether the system accepted the packet.
 fn hand_over(socket: &UdpSocket, packet: &[u8]) -> bool {
-    // A refusal may be the news that nobody listened to the packet before: this one may still go.
+    // An error may belong to the previous packet; then the second attempt succeeds.
     [(); 2].iter().any(|()| socket.send(packet).is_ok())
 }
 
-/// Asks the receiver what came, until it answers or will not, or `longest` is over: what is under way on a slow
-/// link comes before the first question. A stop that came before leaves it little time, one that comes meanwhile
-/// none.
+/// Asks for the counters until an answer, a refusal or `longest`; packets in flight on a slow link precede the
+/// request. An earlier stop shortens it, a stop meanwhile ends it.
 fn ask(socket: &UdpSocket, run: u64, sent: u64, longest: Duration, stop: &AtomicBool) -> io::Result<Option<Carried>> {
-    // The system may be as slow to take a question as the receiver to answer it.
+    // Sending may take as long as the answer.
     socket.set_nonblocking(false)?;
     socket.set_read_timeout(Some(TICK))?;
     socket.set_write_timeout(Some(TICK))?;
@@ -175,7 +170,7 @@ fn ask(socket: &UdpSocket, run: u64, sent: u64, longest: Duration, stop: &Atomic
             refusals += u32::from(is_refused(&received));
             match received.ok().and_then(|n| decode(answer.get(..n)?)) {
                 Some((of, Datagram::Report(carried))) if of == run => return Ok(Some(carried)),
-                // Nothing, something else, or word that nobody is there, which comes at once.
+                // No answer, another datagram, or an immediate refusal.
                 _ => thread::sleep(Duration::from_millis(1)),
             }
         }
@@ -183,7 +178,7 @@ fn ask(socket: &UdpSocket, run: u64, sent: u64, longest: Duration, stop: &Atomic
     Ok(None)
 }
 
-/// Whether it is the news that nobody listens.
+/// Whether the error says that there is no receiver.
 fn is_refused(done: &io::Result<usize>) -> bool {
     done.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
 }

@@ -1,52 +1,50 @@
-//! What came of a run, as its receiver counts it.
+//! Counters of a run at its receiver.
 
 use std::time::Duration;
 
 use remora_base::Time;
 
-/// Numbers that are remembered, to know what came twice. What comes later than so many others
-/// cannot be told from a packet that is new, and is counted as one.
+/// Numbers remembered to detect duplicates. A later packet counts as new.
 const WINDOW: u64 = 4096;
 
-/// What the receiver of a run has seen of it.
+/// Counters of a run at its receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Carried {
-    /// Packets that came, each counted once.
+    /// Packets received, without duplicates.
     pub packets: u64,
     /// Their payload in bytes.
     pub bytes: u64,
-    /// Packets that did not come: of those sent, where the sender has said how many these are, else
-    /// of those up to the highest number seen.
+    /// Packets lost, of those sent if the sender has said, else up to the highest number.
     pub lost: u64,
-    /// Packets that came again.
+    /// Packets received more than once.
     pub duplicates: u64,
-    /// Packets that came after one with a higher number (RFC 4737).
+    /// Packets received after a higher number (RFC 4737).
     pub reordered: u64,
-    /// How much the time on the way varies from packet to packet, smoothed (RFC 3550, section 6.4.1).
+    /// Smoothed interarrival jitter (RFC 3550, section 6.4.1).
     pub jitter: Duration,
-    /// From the first arrival to the last.
+    /// Time from the first arrival to the last.
     pub span: Duration,
 }
 
-/// The count of one run.
+/// State of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Tally {
-    /// Whether each of the last [`WINDOW`] numbers up to the highest has come, by number modulo that.
+    /// For each of the last [`WINDOW`] numbers, modulo it, whether it was received.
     seen: Vec<bool>,
-    /// One more than the highest number.
+    /// The highest number plus one.
     next: u64,
-    /// How many were sent, by the sender's word.
+    /// Number of packets sent, as the sender reported.
     sent: Option<u64>,
     packets: u64,
     bytes: u64,
     duplicates: u64,
     reordered: u64,
     jitter_ns: f64,
-    /// Arrival less sending of the last packet, by two clocks, in nanoseconds.
+    /// Arrival minus departure of the last packet, by two clocks, in nanoseconds.
     transit_ns: Option<i128>,
     first: Option<Time>,
     last: Time,
-    /// When something of this run came last, be it a question.
+    /// Time of the last datagram of the run.
     heard: Time,
 }
 
@@ -68,12 +66,12 @@ impl Tally {
         }
     }
 
-    /// When something of this run came last.
+    /// Time of the last datagram of the run.
     pub(super) fn heard(&self) -> Time {
         self.heard
     }
 
-    /// A packet has come at `now`.
+    /// Records a packet.
     pub(super) fn take(&mut self, now: Time, number: u64, sent: Duration, bytes: usize) {
         self.last = self.last.max(now);
         self.heard = self.heard.max(now);
@@ -90,16 +88,16 @@ impl Tally {
         }
     }
 
-    /// The sender has said how many it sent.
+    /// Records the number of packets sent.
     pub(super) fn end(&mut self, now: Time, sent: u64) {
         self.heard = self.heard.max(now);
         self.sent = Some(sent);
     }
 
-    /// Marks a number as seen; whether it had not been.
+    /// Marks a number as received; returns whether it was new.
     fn is_new(&mut self, number: u64) -> bool {
         if number >= self.next {
-            // What was passed over has not come.
+            // Skipped numbers are not received.
             let skipped = self.next.max(number.saturating_sub(WINDOW - 1))..number;
             skipped.for_each(|n| self.seen[(n % WINDOW) as usize] = false);
             self.next = number.saturating_add(1);
@@ -112,7 +110,7 @@ impl Tally {
         !seen
     }
 
-    /// The count so far.
+    /// The counters so far.
     pub(super) fn carried(&self) -> Carried {
         Carried {
             packets: self.packets,

@@ -1,4 +1,4 @@
-//! C's callbacks, and what they are told.
+//! Callbacks of the program, and their upcalls.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -15,20 +15,20 @@ pub(crate) struct Callback {
     context: *mut c_void,
 }
 
-// SAFETY: the context is not used here, only handed back. `atp.h` says that callbacks run on the
-// library's thread, so the program has made its context fit for that.
+// SAFETY: the context is only passed back. `atp.h` says that callbacks run on the library's thread, so the program
+// has prepared its context for that.
 unsafe impl Send for Callback {}
 
-/// What a callback is told; rates in bytes per second.
+/// Content of an upcall; rates in bytes per second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Told {
-    /// `ATP_FINAL`.
+pub(crate) enum CallbackEvent {
+    /// Becomes `ATP_FINAL` of `atp.h`.
     Final { request: i64, outcome: Result<(), Code>, size: u64, written: u64 },
-    /// `ATP_INSUFFICIENT`.
+    /// Becomes `ATP_INSUFFICIENT` of `atp.h`.
     Insufficient { request: i64, needed: u64, available: u64 },
-    /// `ATP_RESUMED`.
+    /// Becomes `ATP_RESUMED` of `atp.h`.
     Resumed { request: i64 },
-    /// `ATP_BANDWIDTH`.
+    /// Becomes `ATP_BANDWIDTH` of `atp.h`.
     Bandwidth { rate: u64, side: Side },
 }
 
@@ -38,28 +38,28 @@ impl Callback {
         function.map(|function| Callback { function, context })
     }
 
-    /// Calls it. For the library's thread only, and never with a lock held.
-    pub(crate) fn call(self, told: Told) {
-        let upcall = told.upcall();
-        // SAFETY: the program gave the address of a function of this type, and says by that that
-        // it may be called with its context; the upcall lives until it returns.
+    /// Calls it. Only on the library's thread, and never with a lock held.
+    pub(crate) fn call(self, event: CallbackEvent) {
+        let upcall = event.upcall();
+        // SAFETY: the program passed a function of this type, to be called with its context; the upcall lives until
+        // it returns.
         unsafe { (self.function)(ptr::from_ref(&upcall), self.context) };
     }
 }
 
-impl Told {
+impl CallbackEvent {
     fn upcall(self) -> Upcall {
         let mut u = Upcall { kind: 0, outcome: 0, request: 0, size: 0, written: 0, needed: 0, available: 0, side: 0 };
         match self {
-            Told::Final { request, outcome, size, written } => {
+            CallbackEvent::Final { request, outcome, size, written } => {
                 (u.kind, u.request, u.size, u.written) = (1, request, size, written);
                 u.outcome = outcome.err().map_or(0, |code| code.0);
             }
-            Told::Insufficient { request, needed, available } => {
+            CallbackEvent::Insufficient { request, needed, available } => {
                 (u.kind, u.request, u.needed, u.available) = (2, request, needed, available);
             }
-            Told::Resumed { request } => (u.kind, u.request) = (3, request),
-            Told::Bandwidth { rate, side } => {
+            CallbackEvent::Resumed { request } => (u.kind, u.request) = (3, request),
+            CallbackEvent::Bandwidth { rate, side } => {
                 (u.kind, u.available) = (4, rate);
                 u.side = match side {
                     Side::Below => -1,

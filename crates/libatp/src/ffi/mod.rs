@@ -1,8 +1,8 @@
 //! The functions of `atp.h`. Each reads its arguments, calls its namesake in [`crate::calls`] or
-//! [`crate::library`], and turns the result into a code. Nothing panics through to C.
+//! [`crate::library`], and converts the result to a code. No panic reaches C.
 //!
-//! What every function here relies on, and `atp.h` says: a pointer is null or points to what its
-//! type says, aligned and valid for the length of the call; strings end with a NUL.
+//! Preconditions of every function, stated in `atp.h`: a pointer is null, or points to a value of its type, aligned
+//! and valid during the call; strings end with a NUL.
 
 mod callback;
 mod read;
@@ -12,7 +12,7 @@ use std::ffi::{c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicI64, Ordering};
 
-pub(crate) use callback::{Callback, Told};
+pub(crate) use callback::{Callback, CallbackEvent};
 use remora_host::atp::keys;
 use types::{Command, Data, Function, Key, Options, Settings};
 
@@ -21,9 +21,9 @@ use crate::code::Code;
 use crate::library;
 use crate::table::Refused;
 
-/// Runs the work of a function; a panic in it is an error of the library.
+/// Runs a function; a panic becomes an error code.
 fn guard<T: From<i32>>(work: impl FnOnce() -> Result<T, Code>) -> T {
-    // What a panic may leave half done is behind locks that go on with what is there.
+    // State that a panic leaves inconsistent is behind locks that tolerate it.
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(value)) => value,
         Ok(Err(code)) => T::from(code.0),
@@ -31,39 +31,39 @@ fn guard<T: From<i32>>(work: impl FnOnce() -> Result<T, Code>) -> T {
     }
 }
 
-/// Words for a code.
+/// Text of a code.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn atp_strerror(code: i32) -> *const c_char {
     Code::words(code).as_ptr()
 }
 
-/// Makes a key and keeps it, unless there is one.
+/// Creates a key file, unless it exists.
 ///
 /// # Safety
-/// See the module's first lines.
+/// See the module's documentation.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn atp_keys_generate(path: *const c_char, key: *mut Key) -> i32 {
     guard(|| {
-        // SAFETY: what the module relies on.
+        // SAFETY: the module's preconditions.
         let path = unsafe { read::path(path) }?.ok_or(Code::INVALID)?;
         let identity = keys::load_or_create(path)?;
-        // SAFETY: the same.
+        // SAFETY: the module's preconditions.
         unsafe { read::give_key(key, identity.public()) };
         Ok(0)
     })
 }
 
-/// The public half of a kept key.
+/// Reads the public key of a key file.
 ///
 /// # Safety
-/// See the module's first lines.
+/// See the module's documentation.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn atp_keys_load(path: *const c_char, key: *mut Key) -> i32 {
     guard(|| {
-        // SAFETY: what the module relies on.
+        // SAFETY: the module's preconditions.
         let path = unsafe { read::path(path) }?.ok_or(Code::INVALID)?;
         let identity = keys::load(path)?;
-        // SAFETY: the same.
+        // SAFETY: the module's preconditions.
         unsafe { read::give_key(key, identity.public()) };
         Ok(0)
     })
@@ -72,79 +72,79 @@ pub(crate) unsafe extern "C" fn atp_keys_load(path: *const c_char, key: *mut Key
 /// Starts the library.
 ///
 /// # Safety
-/// See the module's first lines.
+/// See the module's documentation.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn atp_init(settings: *const Settings) -> i32 {
     guard(|| {
         library::may_wait()?;
-        // SAFETY: what the module relies on.
+        // SAFETY: the module's preconditions.
         let start = unsafe { read::settings(settings) }?;
         library::start(start).map(|()| 0)
     })
 }
 
-/// Ends the library.
+/// Stops the library.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn atp_shutdown() -> i32 {
     guard(|| library::stop().map(|()| 0))
 }
 
-/// Our own public key.
+/// The library's public key.
 ///
 /// # Safety
-/// See the module's first lines.
+/// See the module's documentation.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn atp_public_key(key: *mut Key) -> i32 {
     guard(|| {
         read::not_null(key)?;
         let public = library::current()?.endpoint.public_key();
-        // SAFETY: what the module relies on.
+        // SAFETY: the module's preconditions.
         unsafe { read::give_key(key, public) };
         Ok(0)
     })
 }
 
-/// The port we listen on.
+/// The local port.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn atp_local_port() -> i32 {
     guard(|| Ok(i32::from(library::current()?.endpoint.local_addr().port())))
 }
 
-/// An endpoint for the owner of a key at a place.
+/// Creates an endpoint for the owner of a key at an address.
 ///
 /// # Safety
-/// See the module's first lines.
+/// See the module's documentation.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn atp_endpoint(host: *const c_char, port: u16, key: *const Key) -> i32 {
     guard(|| {
-        // SAFETY: what the module relies on.
+        // SAFETY: the module's preconditions.
         let (host, key) = unsafe { (read::text(host)?.ok_or(Code::INVALID)?, read::key(key)?) };
         calls::endpoint(host, port, key)
     })
 }
 
-/// Waits for a peer to begin communicating.
+/// Waits for a new peer.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn atp_accept(timeout_ms: i32) -> i32 {
     guard(|| calls::accept(timeout_ms))
 }
 
-/// Whose key is at the other end.
+/// The peer's key.
 ///
 /// # Safety
-/// See the module's first lines.
+/// See the module's documentation.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn atp_peer_key(endpoint: i32, key: *mut Key) -> i32 {
     guard(|| {
         read::not_null(key)?;
         let public = calls::peer_key(endpoint)?;
-        // SAFETY: what the module relies on.
+        // SAFETY: the module's preconditions.
         unsafe { read::give_key(key, public) };
         Ok(0)
     })
 }
 
-/// Ends an endpoint.
+/// Closes an endpoint.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn atp_close(endpoint: i32) -> i32 {
     guard(|| calls::close(endpoint).map(|()| 0))
@@ -153,7 +153,7 @@ pub(crate) extern "C" fn atp_close(endpoint: i32) -> i32 {
 /// Sends an object and waits for its end.
 ///
 /// # Safety
-/// See the module's first lines.
+/// See the module's documentation.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn atp_send_sync(
     to: i32,
@@ -163,11 +163,11 @@ pub(crate) unsafe extern "C" fn atp_send_sync(
 ) -> i32 {
     guard(|| {
         library::may_wait()?;
-        // SAFETY: what the module relies on.
+        // SAFETY: the module's preconditions.
         let (object, options) = unsafe { (read::object(object)?, read::options(options)?) };
         let began = |number| {
             if !request.is_null() {
-                // SAFETY: what the module relies on; other threads read it atomically meanwhile.
+                // SAFETY: the module's preconditions; other threads read it atomically meanwhile.
                 unsafe { AtomicI64::from_ptr(request) }.store(number, Ordering::Release);
             }
         };
@@ -178,8 +178,7 @@ pub(crate) unsafe extern "C" fn atp_send_sync(
 /// Sends an object and returns at once.
 ///
 /// # Safety
-/// See the module's first lines; the callback may be called with its context until it has heard
-/// `ATP_FINAL`.
+/// See the module's documentation. The callback may be called with its context until it gets `ATP_FINAL`.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn atp_send_async(
     to: i32,
@@ -189,27 +188,27 @@ pub(crate) unsafe extern "C" fn atp_send_async(
     context: *mut c_void,
 ) -> i64 {
     guard(|| {
-        // SAFETY: what the module relies on.
+        // SAFETY: the module's preconditions.
         let (object, options) = unsafe { (read::object(object)?, read::options(options)?) };
         calls::send_async(to, object, options.unwrap_or_default(), Callback::new(callback, context))
     })
 }
 
-/// Takes the next object that came.
+/// Takes the next received object.
 ///
 /// # Safety
-/// See the module's first lines; the buffer has the capacity it is said to have.
+/// See the module's documentation; the buffer has the stated capacity.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn atp_recv(from: i32, object: *mut Data, timeout_ms: i32) -> i32 {
     guard(|| {
-        // SAFETY: what the module relies on.
+        // SAFETY: the module's preconditions.
         let buffer = unsafe { object.as_mut() }.ok_or(Code::INVALID)?;
         if buffer.bytes.is_null() && buffer.capacity > 0 {
             return Err(Code::INVALID);
         }
         match calls::recv(from, buffer.capacity, timeout_ms) {
             Ok(received) => {
-                // SAFETY: the buffer has room for `capacity` bytes, and the object is no larger.
+                // SAFETY: the buffer has room for `capacity` bytes, and the object is not larger.
                 unsafe { read::give_object(buffer, &received.bytes) };
                 buffer.priority = i32::from(received.priority.level());
                 Ok(0)
@@ -223,11 +222,11 @@ pub(crate) unsafe extern "C" fn atp_recv(from: i32, object: *mut Data, timeout_m
     })
 }
 
-/// Calls back once the bandwidth is outside its bounds.
+/// Registers a callback for bandwidth bounds.
 ///
 /// # Safety
-/// See the module's first lines; the callback may be called with its context until another is
-/// registered and it does not run any more, or the library ends.
+/// See the module's documentation. The callback may be called with its context until another is registered and it
+/// has returned, or the library stops.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn atp_callback(
     to: i32,
@@ -242,14 +241,14 @@ pub(crate) unsafe extern "C" fn atp_callback(
     })
 }
 
-/// Asks something of a request.
+/// Runs a command on a request.
 ///
 /// # Safety
-/// See the module's first lines.
+/// See the module's documentation.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn atp_reqctl(request: i64, command: *mut Command, options: *const Options) -> i32 {
     guard(|| {
-        // SAFETY: what the module relies on.
+        // SAFETY: the module's preconditions.
         let (command, options) = unsafe { (command.as_mut().ok_or(Code::INVALID)?, read::options(options)?) };
         let progress = calls::control(request, read::command(command.op, options)?)?;
         read::give_progress(command, &progress);

@@ -1,4 +1,4 @@
-//! C's arguments as values, and answers into C's structures.
+//! Conversion between C's structures and Rust values.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, OsStr, c_char};
@@ -17,71 +17,71 @@ use crate::calls::OBJECT_MAX;
 use crate::code::Code;
 use crate::library::Start;
 
-/// Keys that may be admitted by name.
+/// Maximum number of guests.
 const GUESTS_MAX: usize = 65_536;
 
 pub(super) fn not_null<T>(pointer: *const T) -> Result<(), Code> {
     if pointer.is_null() { Err(Code::INVALID) } else { Ok(()) }
 }
 
-/// A string; `None` if the pointer is null.
+/// Reads a string; `None` for a null pointer.
 ///
 /// # Safety
-/// It is null or points to a string that ends with a NUL and stays as it is.
+/// The pointer is null, or points to a string that ends with a NUL and does not change.
 unsafe fn string<'a>(text: *const c_char) -> Option<&'a CStr> {
-    // SAFETY: not null, and else as the caller says.
+    // SAFETY: not null; otherwise the caller's precondition.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
 }
 
-/// The same, in UTF-8.
+/// Reads a UTF-8 string.
 ///
 /// # Safety
 /// As for [`string`].
 pub(super) unsafe fn text<'a>(text: *const c_char) -> Result<Option<&'a str>, Code> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's precondition.
     unsafe { string(text) }.map(|s| s.to_str().map_err(|_| Code::INVALID)).transpose()
 }
 
-/// A path; `None` if the pointer is null.
+/// Reads a path; `None` for a null pointer.
 ///
 /// # Safety
 /// As for [`string`].
 pub(super) unsafe fn path<'a>(path: *const c_char) -> Result<Option<&'a Path>, Code> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's precondition.
     let path = unsafe { string(path) }.map(|s| Path::new(OsStr::from_bytes(s.to_bytes())));
     if path.is_some_and(|p| p.as_os_str().is_empty()) { Err(Code::INVALID) } else { Ok(path) }
 }
 
-/// A key.
+/// Reads a key.
 ///
 /// # Safety
 /// The pointer is null or points to a key.
 pub(super) unsafe fn key(key: *const types::Key) -> Result<PublicKey, Code> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's precondition.
     let key = unsafe { key.as_ref() }.ok_or(Code::INVALID)?;
     let text: Vec<u8> = key.text.iter().map(|c| c.to_ne_bytes()[0]).take_while(|b| *b != 0).collect();
     std::str::from_utf8(&text).ok().and_then(|t| t.parse().ok()).ok_or(Code::KEY)
 }
 
-/// Fills in a key, unless the pointer is null.
+/// Writes a key, unless the pointer is null.
 ///
 /// # Safety
-/// The pointer is null or points to a key that may be written.
+/// The pointer is null or points to a writable key.
 pub(super) unsafe fn give_key(to: *mut types::Key, public: PublicKey) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's precondition.
     let Some(to) = (unsafe { to.as_mut() }) else { return };
     to.text = [0; 45];
-    // The last place stays a NUL, however long the text.
+    // The last byte stays a NUL for any text.
     for (place, byte) in to.text.iter_mut().take(44).zip(public.to_string().bytes()) {
         *place = c_char::from_ne_bytes([byte]);
     }
 }
 
-/// What `atp_init` is to do.
+/// Reads the settings of `atp_init`.
 ///
 /// # Safety
-/// The pointer is null or points to settings that are as long as their `struct_size` says, whose strings are null or
-/// strings, and whose `guests` are as many as they say.
+/// The pointer is null or points to settings of `struct_size` bytes, whose strings are null or valid, and whose
+/// `guests` has the stated length.
 pub(super) unsafe fn settings(settings: *const types::Settings) -> Result<Start, Code> {
     if settings.is_null() {
         return Ok(Start {
@@ -92,20 +92,20 @@ pub(super) unsafe fn settings(settings: *const types::Settings) -> Result<Start,
             received_bytes_max: 64 << 20,
         });
     }
-    // Before anything refers to the whole: the program may have been compiled with a shorter one.
-    // SAFETY: not null, and its size comes first in any version of it.
+    // Read the size before anything else: the program may have been compiled with a shorter struct. SAFETY: not
+    // null, and the size comes first in every version.
     let size = unsafe { (&raw const (*settings).struct_size).read() };
     if size != size_of::<types::Settings>() {
         return Err(Code::INVALID);
     }
-    // SAFETY: it is as long as this version's, and the rest is the caller's.
+    // SAFETY: it has the size of this version; otherwise the caller's precondition.
     let settings = unsafe { &*settings };
-    // SAFETY: the caller's.
+    // SAFETY: the caller's precondition.
     let (listen, key_file) = unsafe { (text(settings.listen)?, path(settings.key_file)?) };
     Ok(Start {
         listen: listen.map(|l| l.parse().map_err(|_| Code::INVALID)).transpose()?,
         identity: key_file.map_or_else(keys::generate, keys::load)?,
-        // SAFETY: the caller's.
+        // SAFETY: the caller's precondition.
         guests: unsafe { guests(settings) }?,
         received_max: usize::try_from(settings.received_max).map_err(|_| Code::INVALID)?,
         received_bytes_max: usize::try_from(settings.received_bytes_max).unwrap_or(usize::MAX),
@@ -123,7 +123,7 @@ unsafe fn guests(settings: &types::Settings) -> Result<Guests, Code> {
             }
             let mut all = BTreeSet::new();
             for i in 0..settings.guest_count {
-                // SAFETY: not null, and there are so many, says the caller.
+                // SAFETY: not null; the caller states the length.
                 let guest = unsafe { text(*settings.guests.add(i)) }?.ok_or(Code::INVALID)?;
                 all.insert(guest.parse().map_err(|_| Code::KEY)?);
             }
@@ -134,12 +134,12 @@ unsafe fn guests(settings: &types::Settings) -> Result<Guests, Code> {
     }
 }
 
-/// A copy of an object to be sent.
+/// Copies an object to send.
 ///
 /// # Safety
-/// The pointer is null or points to data whose bytes, if not null, are as many as `size`.
+/// The pointer is null or points to data whose bytes, if not null, have the stated size.
 pub(super) unsafe fn object(object: *const types::Data) -> Result<Bytes, Code> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's precondition.
     let object = unsafe { object.as_ref() }.ok_or(Code::INVALID)?;
     if object.size == 0 {
         return Ok(Bytes::new());
@@ -148,7 +148,7 @@ pub(super) unsafe fn object(object: *const types::Data) -> Result<Bytes, Code> {
         return Err(Code::TOO_BIG);
     }
     not_null(object.bytes)?;
-    // SAFETY: not null, and as long as the caller says, which is not beyond all memory.
+    // SAFETY: not null; the caller states the size, which is at most `isize::MAX`.
     Ok(Bytes::copy_from_slice(unsafe { slice::from_raw_parts(object.bytes.cast::<u8>(), object.size) }))
 }
 
@@ -158,18 +158,18 @@ pub(super) unsafe fn object(object: *const types::Data) -> Result<Bytes, Code> {
 /// The buffer has room for it.
 pub(super) unsafe fn give_object(buffer: &mut types::Data, object: &[u8]) {
     if !object.is_empty() {
-        // SAFETY: there is room, says the caller, and the library's memory is not the program's.
+        // SAFETY: the caller states the room, and the library's memory does not overlap the program's.
         unsafe { ptr::copy_nonoverlapping(object.as_ptr(), buffer.bytes.cast::<u8>(), object.len()) };
     }
     buffer.size = object.len();
 }
 
-/// Options; `None` if the pointer is null.
+/// Reads options; `None` for a null pointer.
 ///
 /// # Safety
-/// It is null or points to options.
+/// The pointer is null or points to options.
 pub(super) unsafe fn options(options: *const types::Options) -> Result<Option<Options>, Code> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's precondition.
     let Some(options) = (unsafe { options.as_ref() }) else { return Ok(None) };
     Ok(Some(Options {
         priority: u8::try_from(options.priority).ok().and_then(Priority::new).ok_or(Code::INVALID)?,
@@ -183,7 +183,7 @@ pub(super) unsafe fn options(options: *const types::Options) -> Result<Option<Op
     }))
 }
 
-/// What is asked of a request.
+/// Reads a command.
 pub(super) fn command(op: i32, options: Option<Options>) -> Result<Command, Code> {
     Ok(match op {
         0 => Command::Inspect,
@@ -196,7 +196,7 @@ pub(super) fn command(op: i32, options: Option<Options>) -> Result<Command, Code
     })
 }
 
-/// How far a request is.
+/// Writes the progress of a request.
 pub(super) fn give_progress(to: &mut types::Command, progress: &Progress) {
     to.state = match progress.state {
         State::Waiting => 1,

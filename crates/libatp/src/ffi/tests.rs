@@ -200,14 +200,14 @@ fn wrong_arguments_and_wrong_numbers_are_codes_at_any_time() {
 fn check_bounds() -> (i32, i64) {
     unsafe extern "C" fn tell(upcall: *const Upcall, context: *mut c_void) {
         // SAFETY: the library's promise, and the sender lives as long as the test's process.
-        let (upcall, told) = unsafe { (&*upcall, &*context.cast::<Sender<(i32, i32)>>()) };
-        told.send((upcall.kind, upcall.side)).unwrap();
+        let (upcall, sender) = unsafe { (&*upcall, &*context.cast::<Sender<(i32, i32)>>()) };
+        sender.send((upcall.kind, upcall.side)).unwrap();
     }
     let session = SessionConfig { guests: Guests::Anyone, ..SessionConfig::default() };
     let settings = HostSettings { session, ..HostSettings::receiver("127.0.0.1:0".parse().unwrap()) };
     let peer = AtpEndpoint::bind(settings, keys::generate().unwrap()).unwrap();
-    let (told, hear) = channel::<(i32, i32)>();
-    let context = std::ptr::from_ref(Box::leak(Box::new(told))).cast_mut().cast();
+    let (sender, hear) = channel::<(i32, i32)>();
+    let context = std::ptr::from_ref(Box::leak(Box::new(sender))).cast_mut().cast();
     let mut key = Key { text: [0; 45] };
     let mut content = vec![7u8; 100_000];
     let object = data(content.as_mut_ptr().cast(), content.len());
@@ -251,7 +251,7 @@ fn check_replaced_bounds(eid: i32) {
         // SAFETY: what is pointed to lives as long as the test's process.
         unsafe {
             let heard = &*context.cast::<Heard>();
-            let context = |told: &Sender<()>| std::ptr::from_ref(told).cast_mut().cast();
+            let context = |sender: &Sender<()>| std::ptr::from_ref(sender).cast_mut().cast();
             assert_eq!(atp_callback(heard.eid, Some(tell), context(&heard.old), u64::MAX, 0), 0);
             // Upcalls are half a second apart: then they have been crossed.
             std::thread::sleep(std::time::Duration::from_millis(1200));
@@ -272,8 +272,8 @@ fn check_replaced_bounds(eid: i32) {
 fn requests_that_have_not_ended_end_with_the_library() {
     unsafe extern "C" fn tell(upcall: *const Upcall, context: *mut c_void) {
         // SAFETY: the library's promise, and the sender lives as long as the test's process.
-        let (upcall, told) = unsafe { (&*upcall, &*context.cast::<Sender<(i32, i32)>>()) };
-        told.send((upcall.kind, upcall.outcome)).unwrap();
+        let (upcall, sender) = unsafe { (&*upcall, &*context.cast::<Sender<(i32, i32)>>()) };
+        sender.send((upcall.kind, upcall.outcome)).unwrap();
     }
     let _alone = crate::tests::alone();
     let session = SessionConfig { guests: Guests::Anyone, ..SessionConfig::default() };
@@ -282,8 +282,8 @@ fn requests_that_have_not_ended_end_with_the_library() {
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let mut content = vec![7u8; 10_000_000];
     for (port, has_peer) in [(silent.local_addr().unwrap().port(), false), (peer.local_addr().port(), true)] {
-        let (told, hear) = channel::<(i32, i32)>();
-        let context = std::ptr::from_ref(Box::leak(Box::new(told))).cast_mut().cast();
+        let (sender, hear) = channel::<(i32, i32)>();
+        let context = std::ptr::from_ref(Box::leak(Box::new(sender))).cast_mut().cast();
         let mut key = Key { text: [0; 45] };
         let object = data(content.as_mut_ptr().cast(), content.len());
         // SAFETY: pointers to what lives here, or is leaked.

@@ -1,15 +1,15 @@
-//! The types of `atp.h`, laid out as C lays them out; a test compares the two.
+//! The types of `atp.h` in C's layout; a test compares the two.
 
 use std::ffi::{c_char, c_void};
 
-/// `atp_key_t`: a public key's 44 characters and a NUL.
+/// `atp_key_t`: 44 characters of a public key and a NUL.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Key {
     pub(super) text: [c_char; 45],
 }
 
-/// `atp_settings_t`.
+/// Layout of `atp_settings_t`.
 #[repr(C)]
 pub(crate) struct Settings {
     pub(super) struct_size: usize,
@@ -22,7 +22,7 @@ pub(crate) struct Settings {
     pub(super) admit: i32,
 }
 
-/// `atp_data_t`.
+/// Layout of `atp_data_t`.
 #[repr(C)]
 pub(crate) struct Data {
     pub(super) bytes: *mut c_void,
@@ -31,7 +31,7 @@ pub(crate) struct Data {
     pub(super) priority: i32,
 }
 
-/// `atp_options_t`.
+/// Layout of `atp_options_t`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Options {
@@ -41,7 +41,7 @@ pub(crate) struct Options {
     pub(super) on_shortage: i32,
 }
 
-/// `atp_command_t`.
+/// Layout of `atp_command_t`.
 #[repr(C)]
 pub(crate) struct Command {
     pub(super) op: i32,
@@ -51,7 +51,7 @@ pub(crate) struct Command {
     pub(super) acknowledged: u64,
 }
 
-/// `atp_upcall_t`.
+/// Layout of `atp_upcall_t`.
 #[repr(C)]
 pub(crate) struct Upcall {
     pub(super) kind: i32,
@@ -64,5 +64,5 @@ pub(crate) struct Upcall {
     pub(super) side: i32,
 }
 
-/// `atp_callback_t`.
+/// Type of `atp_callback_t`.
 pub(crate) type Function = Option<unsafe extern "C" fn(upcall: *const Upcall, context: *mut c_void)>;

@@ -6,15 +6,16 @@ use std::path::{Path, PathBuf};
 use remora_host::handoff::{EXPECTED_MAX, Signal};
 use remora_host::link::{PeerReport, Report, control};
 
-use super::view::state_text;
-use crate::args::tunnel::{Handoff, Phase, Status};
-use crate::exit::{self, Error, Result};
-use crate::{out, units};
+use crate::commands::link::dashboard::state_text;
+use crate::commands::link::flags::{Handoff, Phase, Status};
+use crate::config::units;
+use crate::output::exit::{Error, Result};
+use crate::output::{escape, stdio};
 
-pub(super) fn show(args: &Status) -> Result {
+pub(crate) fn show(args: &Status) -> Result {
     each(args.device.as_deref(), |path| {
         let report = control::status(path).map_err(|e| unasked(path, e))?;
-        if args.json { out::json(&report) } else { out::text(&text(&report)) }
+        if args.json { stdio::json(&report) } else { stdio::text(&text(&report)) }
     })
 }
 
@@ -29,7 +30,7 @@ fn each(device: Option<&str>, mut work: impl FnMut(&Path) -> Result) -> Result {
             Err(other) => return Err(other),
         }
     }
-    failures.iter().for_each(|failure| exit::show("link", failure));
+    failures.iter().for_each(|failure| stdio::show("link", failure));
     failures.iter().map(Error::code).max().map_or(Ok(()), |worst| Err(Error::Reported(worst)))
 }
 
@@ -43,7 +44,7 @@ fn unasked(path: &Path, e: io::Error) -> Error {
     }
 }
 
-pub(super) fn hand_off(args: &Handoff) -> Result {
+pub(crate) fn hand_off(args: &Handoff) -> Result {
     let signal = match args.phase {
         Phase::Begin { expected } if expected > EXPECTED_MAX || expected.is_zero() => {
             return Err(Error::Usage(format!("a cell switch takes more than nothing and at most {EXPECTED_MAX:?}")));
@@ -69,7 +70,7 @@ fn running(device: Option<&str>) -> Result<Vec<PathBuf>> {
     let Some(device) = device else { return Ok(all) };
     let (wanted, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|p| control::device_of(p) == device);
     if wanted.is_empty() {
-        let others: Vec<_> = others.iter().map(|p| out::shown(control::device_of(p).as_bytes())).collect();
+        let others: Vec<_> = others.iter().map(|p| escape::shown(control::device_of(p).as_bytes())).collect();
         let why = format!("no link of this user has this device; there are {}", others.join(", "));
         return Err(Error::refused(device, why));
     }

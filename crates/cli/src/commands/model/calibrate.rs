@@ -4,32 +4,32 @@ use remora_lab::Table;
 use remora_lab::model::capture::{Calibration, CaptureError, calibrate, skeleton};
 use remora_lab::model::digits;
 
-use super::tables::fitted;
-use super::width;
-use crate::args::Calibrate;
-use crate::exit::{Error, Result};
-use crate::out;
+use crate::commands::model::environment::width;
+use crate::commands::model::flags::Calibrate;
+use crate::commands::model::tables::fitted;
+use crate::output::exit::{Error, Result};
+use crate::output::stdio;
 
 /// Stations on the terminal at most; `--json` has all.
 const ROWS_MAX: usize = 50;
 
-pub(super) fn run(args: &Calibrate) -> Result {
+pub(crate) fn run(args: &Calibrate) -> Result {
     let found = calibrate(&args.file, args.bin).map_err(|e| match e {
         CaptureError::Io(source) => Error::local(args.file.display())(source),
         other => Error::refused(args.file.display(), other.to_string()),
     })?;
     if found.cut_short {
         let file = args.file.display();
-        out::say(format_args!(
+        stdio::say(format_args!(
             "{file} ends in the middle of a packet, or is damaged there: the figures are those of what comes before"
         ));
     }
     if args.json {
-        out::json(&found)
+        stdio::json(&found)
     } else if args.topology {
-        out::text(&skeleton(&found))
+        stdio::text(&skeleton(&found))
     } else {
-        out::text(&text(&found))
+        stdio::text(&text(&found))
     }
 }
 

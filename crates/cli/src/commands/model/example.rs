@@ -2,15 +2,15 @@
 
 use std::fmt::Write;
 
-use crate::args::Example;
+use crate::commands::model::flags::Example;
 
 /// A file with all keys.
-pub(super) const OFFICE: &str = include_str!("../../../../../docs/examples/office.toml");
+pub(crate) const OFFICE: &str = include_str!("../../../../../docs/examples/office.toml");
 
 /// Shared Ethernets of the campus.
 const LANS: u32 = 200;
 
-pub(super) fn text(example: Example) -> String {
+pub(crate) fn text(example: Example) -> String {
     match example {
         Example::Office => OFFICE.to_owned(),
         Example::Campus => campus(),
@@ -70,8 +70,8 @@ disk = \"2ms\"
 
 #[cfg(test)]
 mod tests {
-    use super::super::file::parse;
     use super::*;
+    use crate::commands::model::network_file::parse;
 
     #[test]
     fn the_campus_has_ten_thousand_desks() {

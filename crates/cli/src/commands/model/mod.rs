@@ -1,119 +1,13 @@
-//! `remora model`: what a network will do to packets and copies.
+//! `remora model`. [`network_file`] reads a network; the other modules evaluate and print it.
 
-mod calibrate;
-mod example;
-mod file;
-mod serve;
-mod simulate;
-mod sweep;
-mod tables;
-mod write;
-
-use std::io::{self, IsTerminal};
-use std::num::NonZeroUsize;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::thread::available_parallelism;
-
-use ratatui::crossterm::terminal;
-use remora_lab::model::{Spreadsheet, Study, write_nmt1989, write_page};
-use remora_model::nmt1989::Sheet;
-
-use crate::args::{Compat, Model, ModelCommand};
-use crate::exit::{Error, Result};
-use crate::out;
-
-/// Where output does not go to a terminal, lines are this wide.
-const WIDTH: usize = 120;
-/// Where --check draws from if nobody says.
-const CHECK_SEED: u64 = 7;
-
-pub(crate) async fn run(args: Model) -> Result {
-    match args.command {
-        Some(ModelCommand::Serve(args)) => return serve::run(args).await,
-        Some(ModelCommand::Calibrate(args)) => return blocking(move || calibrate::run(&args)).await,
-        None => {}
-    }
-    if let Some(each) = args.check {
-        return blocking(move || simulate::check(each, args.seed.unwrap_or(CHECK_SEED), args.json)).await;
-    }
-    if let Some(example) = args.example {
-        return out::text(&example::text(example));
-    }
-    let Some(path) = args.file else {
-        return Err(Error::Usage("no FILE".into()));
-    };
-    for output in args.html.iter().chain(&args.xlsx) {
-        if is_same(&path, output) {
-            return Err(Error::Usage(format!("{} is the model itself: write elsewhere", output.display())));
-        }
-    }
-    if let (Some(html), Some(xlsx)) = (&args.html, &args.xlsx)
-        && (is_same(html, xlsx) || place(html).is_some_and(|at| place(xlsx) == Some(at)))
-    {
-        return Err(Error::Usage(format!("{} would be written twice: --html and --xlsx name it", xlsx.display())));
-    }
-    blocking(move || match (args.compat, args.sweep) {
-        (Some(Compat::Nmt1989), _) => sheet(&path, args.xlsx.as_deref(), args.json),
-        (None, Some(range)) => sweep::run(&path, &range, args.json),
-        (None, None) if args.simulate => {
-            simulate::run(&path, (args.seed.unwrap_or(0), args.seeds), args.seconds, args.json)
-        }
-        (None, None) => solve(&path, args.html.as_deref(), args.xlsx.as_deref(), args.json),
-    })
-    .await
-}
-
-/// Whether both are one file.
-fn is_same(a: &Path, b: &Path) -> bool {
-    let of = |path: &Path| std::fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
-    of(a).is_some_and(|a| of(b) == Some(a))
-}
-
-/// Where a file that need not be there is.
-fn place(path: &Path) -> Option<PathBuf> {
-    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Some(parent.canonicalize().ok()?.join(path.file_name()?))
-}
-
-/// Solving keeps a processor busy and cannot be cut short: a signal ends the process around it.
-async fn blocking(work: impl FnOnce() -> Result + Send + 'static) -> Result {
-    tokio::task::spawn_blocking(work).await.map_err(|e| Error::refused("no results", e.to_string()))?
-}
-
-fn solve(path: &Path, html: Option<&Path>, xlsx: Option<&Path>, json: bool) -> Result {
-    let source = file::text(path)?;
-    let (topology, network) = file::parse_at(path, &source)?;
-    if let Some(xlsx) = xlsx {
-        let refused = |why| Error::Usage(format!("{}: the spreadsheet cannot hold {why}", path.display()));
-        let sheets = Spreadsheet::of(&network).map_err(refused)?;
-        sheets.write(xlsx).map_err(Error::local(xlsx.display()))?;
-    }
-    let report = network.solve();
-    if let Some(html) = html {
-        let study = Study { topology: &topology, report: &report, threads: threads() };
-        write_page(html, &study, &path.display().to_string(), &source).map_err(Error::local(html.display()))?;
-    }
-    if json { out::json(&report) } else { out::text(&tables::text(&report, width())) }
-}
-
-fn sheet(path: &Path, xlsx: Option<&Path>, json: bool) -> Result {
-    let (_, network) = file::read(path)?;
-    let wrong = |why| Error::Usage(format!("{}: nmt1989 cannot do this: {why}", path.display()));
-    let results = Sheet::of(&network).map_err(wrong)?.results();
-    let results = results.ok_or_else(|| wrong("its formulas have no value here"))?;
-    if let Some(xlsx) = xlsx {
-        write_nmt1989(xlsx, &network).map_err(Error::local(xlsx.display()))?;
-    }
-    if json { out::json(&results) } else { out::text(&tables::sheet(&results)) }
-}
-
-fn width() -> usize {
-    let terminal = io::stdout().is_terminal().then(|| terminal::size().ok()).flatten();
-    terminal.map_or(WIDTH, |(columns, _)| usize::from(columns))
-}
-
-/// All processors.
-fn threads() -> NonZeroUsize {
-    available_parallelism().unwrap_or(NonZeroUsize::MIN)
-}
+pub(crate) mod calibrate;
+pub(crate) mod command;
+pub(crate) mod environment;
+pub(crate) mod example;
+pub(crate) mod flags;
+pub(crate) mod network_file;
+pub(crate) mod network_writer;
+pub(crate) mod serve;
+pub(crate) mod simulate;
+pub(crate) mod sweep;
+pub(crate) mod tables;

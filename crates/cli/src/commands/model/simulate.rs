@@ -5,20 +5,20 @@ use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use remora_lab::Table;
-use remora_lab::model::digits;
-use remora_lab::model::{grid, grid_size, simulate};
+use remora_lab::model::{digits, grid, grid_size, simulate};
 use remora_sim::network::check::Verdict;
 use remora_sim::network::{Comparison, ComparisonLine, NEAR, Options, Subject, TooMuch};
 use serde::Serialize;
 use serde_json::json;
 
-use super::tables::fitted;
-use super::{file, threads, width, write};
-use crate::exit::{Error, Result};
-use crate::out;
+use crate::commands::model::environment::{threads, width};
+use crate::commands::model::tables::fitted;
+use crate::commands::model::{network_file, network_writer};
+use crate::output::exit::{Error, Result};
+use crate::output::stdio;
 
-pub(super) fn run(path: &Path, (first, seeds): (u64, u64), seconds: f64, json: bool) -> Result {
-    let (topology, network) = file::read(path)?;
+pub(crate) fn run(path: &Path, (first, seeds): (u64, u64), seconds: f64, json: bool) -> Result {
+    let (topology, network) = network_file::read(path)?;
     if first.checked_add(seeds - 1).is_none() {
         return Err(Error::Usage(format!("--seed {first}: there are no {seeds} seeds from there")));
     }
@@ -30,7 +30,7 @@ pub(super) fn run(path: &Path, (first, seeds): (u64, u64), seconds: f64, json: b
     let report = network.solve();
     let comparison = Comparison::of(&topology, &report, &simulated);
     if json {
-        return out::json(&json!({
+        return stdio::json(&json!({
             "version": env!("CARGO_PKG_VERSION"),
             "file": path.display().to_string(),
             "first_seed": first,
@@ -41,12 +41,12 @@ pub(super) fn run(path: &Path, (first, seeds): (u64, u64), seconds: f64, json: b
             "model": report,
         }));
     }
-    out::text(&text(&comparison))
+    stdio::text(&text(&comparison))
 }
 
 /// `each` random topologies of every kind, drawn from `seed`; fails if the model is off where it says that
 /// it holds.
-pub(super) fn check(each: u64, seed: u64, json: bool) -> Result {
+pub(crate) fn check(each: u64, seed: u64, json: bool) -> Result {
     let bar = bar(grid_size(each));
     let verdicts = grid(seed, each, threads(), || bar.inc(1));
     bar.finish_and_clear();
@@ -55,9 +55,9 @@ pub(super) fn check(each: u64, seed: u64, json: bool) -> Result {
     if json {
         let beyond = failed(&verdicts).map(|v| json!({ "case": v.case, "seconds": v.seconds, "toml": network(v) }));
         let beyond: Vec<_> = beyond.collect();
-        out::json(&json!({ "seed": seed, "kinds": kinds, "cases": verdicts, "beyond": beyond }))?
+        stdio::json(&json!({ "seed": seed, "kinds": kinds, "cases": verdicts, "beyond": beyond }))?
     } else {
-        out::text(&grid_text(&kinds, &verdicts))?
+        stdio::text(&grid_text(&kinds, &verdicts))?
     }
     match kinds.iter().map(|k| k.beyond).sum() {
         0 => Ok(()),
@@ -194,5 +194,5 @@ fn failed(verdicts: &[Verdict]) -> impl Iterator<Item = &Verdict> {
 
 /// The network as a file; what cannot be written is said in a comment.
 fn network(verdict: &Verdict) -> String {
-    write::toml(&verdict.topology).unwrap_or_else(|e| format!("# {e}\n"))
+    network_writer::toml(&verdict.topology).unwrap_or_else(|e| format!("# {e}\n"))
 }

@@ -9,22 +9,24 @@ use remora_lab::model::{Doubts, Input, Output, POINTS_MAX, Point, Unit, digits, 
 use remora_model::Topology;
 use serde_json::json;
 
-use super::tables::{fitted, reasons};
-use super::{file, threads, width};
-use crate::exit::{Error, Result};
-use crate::{out, units};
+use crate::commands::model::environment::{threads, width};
+use crate::commands::model::network_file;
+use crate::commands::model::tables::{fitted, reasons};
+use crate::config::units;
+use crate::output::exit::{Error, Result};
+use crate::output::stdio;
 
-pub(super) fn run(path: &Path, range: &str, json: bool) -> Result {
-    let (topology, _) = file::read(path)?;
+pub(crate) fn run(path: &Path, range: &str, json: bool) -> Result {
+    let (topology, _) = network_file::read(path)?;
     let (input, count, values) = read(&topology, range).map_err(|why| Error::Usage(format!("--sweep: {why}")))?;
     if values.len() < count {
         let key = &input.name;
-        out::say(format_args!("{key} is a whole number: {} values are left of {count}", values.len()));
+        stdio::say(format_args!("{key} is a whole number: {} values are left of {count}", values.len()));
     }
     let bar = ProgressBar::with_draw_target(Some(values.len() as u64), ProgressDrawTarget::stderr());
     let points = sweep(&topology, &input, &values, threads(), || bar.inc(1));
     bar.finish_and_clear();
-    if json { out::json(&object(&input, &points)) } else { out::text(&table(&topology, &input, &points)) }
+    if json { stdio::json(&object(&input, &points)) } else { stdio::text(&table(&topology, &input, &points)) }
 }
 
 /// Which number, how many values were asked for, and those; an error says what was expected.
@@ -113,13 +115,13 @@ fn value(unit: Unit, value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::example;
     use super::*;
+    use crate::commands::model::example;
 
     #[test]
     fn figures_beyond_what_the_model_is_held_to_are_marked() {
         let busy = example::OFFICE.replace("rate = 2\n", "rate = 400\n");
-        let (topology, _) = file::parse(&busy).unwrap();
+        let (topology, _) = network_file::parse(&busy).unwrap();
         let (input, _, values) = read(&topology, "flow.3.rate=300..400/2").unwrap();
         let points = sweep(&topology, &input, &values, std::num::NonZeroUsize::MIN, || ());
         let doubted = points
@@ -132,7 +134,7 @@ mod tests {
 
     #[test]
     fn ranges_are_in_the_units_of_the_file() {
-        let (topology, _) = file::parse(example::OFFICE).unwrap();
+        let (topology, _) = network_file::parse(example::OFFICE).unwrap();
         for (range, values) in [
             ("flow.1.rate=0..10/3", &[0.0, 5.0, 10.0][..]),
             ("copy.1.window=1..3/9", &[1.0, 2.0, 3.0]),

@@ -1,8 +1,8 @@
 //! A report on a terminal: columns to the right go first where it is narrow; the reasons to doubt
 //! come below, once each.
 
-use remora_lab::Table;
-use remora_lab::model::{self, Tables};
+use remora_lab::model::Tables;
+use remora_lab::{Table, model};
 use remora_model::Report;
 use remora_model::nmt1989::Results;
 
@@ -10,14 +10,14 @@ use remora_model::nmt1989::Results;
 const COLUMNS_MIN: usize = 3;
 
 /// The report for a terminal `width` characters wide.
-pub(super) fn text(report: &Report, width: usize) -> String {
+pub(crate) fn text(report: &Report, width: usize) -> String {
     let Tables { verdict, tables, doubts } = model::tables(report);
     let tables = tables.into_iter().map(|t| fitted(t, width));
     format!("{verdict}\n\n") + &tables.collect::<Vec<_>>().join("\n") + &reasons(&doubts)
 }
 
 /// What the marks stand for.
-pub(super) fn reasons(doubts: &[String]) -> String {
+pub(crate) fn reasons(doubts: &[String]) -> String {
     let mut text = String::new();
     for (i, reason) in doubts.iter().enumerate() {
         let start = if i == 0 { "\n" } else { "" };
@@ -27,11 +27,11 @@ pub(super) fn reasons(doubts: &[String]) -> String {
 }
 
 /// The paper's sheet, with the paper's digits.
-pub(super) fn sheet(results: &Results) -> String {
+pub(crate) fn sheet(results: &Results) -> String {
     model::sheet(results).to_text()
 }
 
-pub(super) fn fitted(mut table: Table, width: usize) -> String {
+pub(crate) fn fitted(mut table: Table, width: usize) -> String {
     loop {
         let text = table.to_text();
         let widest = text.lines().map(|l| l.chars().count()).max().unwrap_or(0);

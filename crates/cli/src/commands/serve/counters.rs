@@ -8,31 +8,31 @@ use remora_host::server::{Snapshot, Watch};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::failures::Failures;
-use super::voice::Voice;
-use crate::exit::{Error, Result};
+use crate::commands::serve::console::Voice;
+use crate::commands::serve::failures::Failures;
+use crate::output::exit::{Error, Result};
 
 /// All counters by name.
 #[derive(Serialize)]
-pub(super) struct Counters {
+pub(crate) struct Counters {
     counters: BTreeMap<&'static str, u64>,
 }
 
 impl Counters {
     /// Those of `numbers`, and of the disks and files.
-    pub(super) fn of(numbers: &Snapshot, failures: &Failures) -> Counters {
+    pub(crate) fn of(numbers: &Snapshot, failures: &Failures) -> Counters {
         let disks = [("flushes_failed", failures.count()), ("open_refused", remora_vfs::local::fd_exhaustion().count)];
         Counters { counters: numbers.named().into_iter().chain(disks).collect() }
     }
 }
 
 /// SIGUSR1 from now on: without a handler it would end the process.
-pub(super) fn asked() -> Result<Signal> {
+pub(crate) fn asked() -> Result<Signal> {
     signal(SignalKind::user_defined1()).map_err(Error::local("cannot wait for signals"))
 }
 
 /// Prints the counters each time they are asked for, for as long as the process lives.
-pub(super) fn print_when_asked(mut asked: Signal, server: Watch, failures: Arc<Failures>, voice: Voice) {
+pub(crate) fn print_when_asked(mut asked: Signal, server: Watch, failures: Arc<Failures>, voice: Voice) {
     tokio::spawn(async move {
         while asked.recv().await.is_some() {
             voice.json(&Counters::of(&server.stats(), &failures));

@@ -1,15 +1,16 @@
 //! What the operator hears of disks that fail: a count, and now and then a line for each export.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use remora_vfs::local::{DiskFailure, FailureHook};
 
-use crate::exit::{Error, Result, io_text};
-use crate::out;
+use crate::output::exit::{Error, Result, io_text};
+use crate::output::{escape, stdio};
 
 /// How often an export has a line.
 const EVERY: Duration = Duration::from_secs(60);
@@ -17,16 +18,16 @@ const EVERY: Duration = Duration::from_secs(60);
 const WAITING_MAX: usize = 16;
 
 /// Of all exports that this process has had.
-pub(super) struct Failures {
+pub(crate) struct Failures {
     count: AtomicU64,
     lines: SyncSender<String>,
 }
 
 impl Failures {
     /// From now on. A thread says the lines: who meets a failure does not wait for those who read them.
-    pub(super) fn start() -> Result<Arc<Failures>> {
+    pub(crate) fn start() -> Result<Arc<Failures>> {
         let (lines, said) = sync_channel(WAITING_MAX);
-        let say = move || said.iter().for_each(|line: String| out::say(line));
+        let say = move || said.iter().for_each(|line: String| stdio::say(line));
         std::thread::Builder::new()
             .name("failures".into())
             .spawn(say)
@@ -35,13 +36,13 @@ impl Failures {
     }
 
     /// How many flushes have failed.
-    pub(super) fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.count.load(Relaxed)
     }
 
     /// Hears of those of the export of `dir`.
-    pub(super) fn of(self: &Arc<Failures>, dir: &Path) -> FailureHook {
-        let (failures, dir) = (self.clone(), out::shown(dir.as_os_str().as_encoded_bytes()));
+    pub(crate) fn of(self: &Arc<Failures>, dir: &Path) -> FailureHook {
+        let (failures, dir) = (self.clone(), escape::shown(dir.as_os_str().as_encoded_bytes()));
         let [flushes, looks] = [(); 2].map(|()| Mutex::<Told>::default());
         FailureHook::call(move |what| {
             let told = match what {

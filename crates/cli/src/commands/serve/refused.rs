@@ -7,7 +7,7 @@ use remora_vfs::local::{FdExhaustion, fd_exhaustion};
 use rustix::process::{Resource, getrlimit};
 use tokio::time::{Instant, interval};
 
-use super::voice::Voice;
+use crate::commands::serve::console::Voice;
 
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_secs(2);
@@ -15,7 +15,7 @@ const LOOK: Duration = Duration::from_secs(2);
 const EVERY: Duration = Duration::from_secs(60);
 
 /// Says so, for as long as the process lives.
-pub(super) fn tell(voice: Voice) {
+pub(crate) fn tell(voice: Voice) {
     tokio::spawn(async move {
         let (mut look, mut told) = (interval(LOOK), Told::default());
         loop {

@@ -9,14 +9,14 @@ use remora_host::server::Serving;
 use serde::Serialize;
 use tokio::signal::unix::Signal;
 
-use super::file::Pipes;
-use super::key::Keys;
-use super::load::{self, Loaded};
-use super::share;
-use super::table::Changes;
-use super::voice::Voice;
-use crate::args::Serve;
-use crate::exit::{Error, Result};
+use crate::commands::serve::console::Voice;
+use crate::commands::serve::export_list::Changes;
+use crate::commands::serve::exports_file::Pipes;
+use crate::commands::serve::flags::Serve;
+use crate::commands::serve::keys::Keys;
+use crate::commands::serve::open_exports::Loaded;
+use crate::commands::serve::{open_exports, plan};
+use crate::output::exit::{Error, Result};
 
 /// What `--json` prints then.
 #[derive(Serialize)]
@@ -30,7 +30,7 @@ struct Report<'a> {
 }
 
 /// Reads everything again at each hang-up, for ever. What is wrong then changes nothing.
-pub(super) async fn at_hangups(
+pub(crate) async fn at_hangups(
     mut hangups: Signal,
     serving: &Serving,
     args: &Arc<Serve>,
@@ -50,7 +50,8 @@ pub(super) async fn at_hangups(
         match read {
             Ok((next, changes)) => {
                 serving.set_exports(next.exports.clone());
-                let notes: Vec<String> = next.plan.notes.iter().cloned().chain(super::room(serving, &next)).collect();
+                let notes: Vec<String> =
+                    next.plan.notes.iter().cloned().chain(open_exports::room(serving, &next)).collect();
                 tell(args, voice, Ok((changes, &notes)));
                 let_go(std::mem::replace(&mut now, Arc::new(next)));
             }
@@ -84,7 +85,7 @@ async fn read_unless_hung_up<T>(hangups: &mut Signal, read: impl Future<Output =
 async fn again(args: &Arc<Serve>, keys: Arc<Keys>, now: &Arc<Loaded>) -> Result<(Loaded, Changes)> {
     let (args, now) = (args.clone(), now.clone());
     let read = move || {
-        let next = load::open(share::plan(&args, Pipes::Refused)?, &keys, Some(&now))?;
+        let next = open_exports::open(plan::plan(&args, Pipes::Refused)?, &keys, Some(&now))?;
         let changes = Changes::between(&now, &next);
         Ok((next, changes))
     };

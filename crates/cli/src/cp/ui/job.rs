@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::args::Cp;
 use crate::cp::created_objects::CreatedObjects;
 use crate::cp::ui::progress::{Progress, summary};
-use crate::exit::{self, Error, Result, io_text};
+use crate::exit::{Error, Result, io_text};
 use crate::filter::Filter;
 use crate::interrupt::Kept;
 use crate::out;
@@ -164,7 +164,7 @@ impl Job {
         let fatal = error.is_lost() || error.is_full();
         let (is_told, worst) = self.failures.lock().unwrap_or_else(PoisonError::into_inner).add(&error, fatal);
         if !is_told {
-            self.progress.suspend(|| exit::show("cp", &error));
+            self.progress.suspend(|| out::show("cp", &error));
         }
         if fatal { Err(Error::Reported(worst)) } else { Ok(()) }
     }

@@ -13,7 +13,7 @@ use remora_host::Clock;
 use remora_host::atp::{AtpEndpoint, AtpError, Remote, Settings, keys};
 use remora_host::emulate::{Emulator, Setup, Station};
 use remora_sim::atp::message::{Reader, heading, number_of, numbered};
-use remora_sim::atp::{Class, Fate, Ledger, Object, Pace, Protocol, TcpConfig, FinalStatus, Trace};
+use remora_sim::atp::{Class, Fate, FinalStatus, Ledger, Object, Pace, Protocol, TcpConfig, Trace};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -380,7 +380,9 @@ async fn hear(
 ) -> std::io::Result<()> {
     while let Some((number, due)) = asked.recv().await {
         answers.read_u8().await?;
-        book.note(|ledger, now| ledger.told(number, now, if now <= due { FinalStatus::Delivered } else { FinalStatus::Late }));
+        book.note(|ledger, now| {
+            ledger.told(number, now, if now <= due { FinalStatus::Delivered } else { FinalStatus::Late })
+        });
         depth.add_permits(1);
     }
     Ok(())

@@ -173,7 +173,7 @@ mod tests {
     fn late_frame_is_warned_of_from_a_hundred_ms_on() {
         let leg = |lateness_ms| LegResult {
             racer: "one",
-            way: Way::Read,
+            way: CopyDirection::Read,
             finish: Finish::Done,
             seconds: 10.0,
             floor_seconds: Some(9.0),

@@ -16,23 +16,23 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// What connections may take.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// Connections at once; who comes then waits until one ends.
-    pub(super) connections: usize,
+    pub(crate) connections: usize,
     /// How long a request's head may take to come, and the next request, and a body.
-    pub(super) patience: Duration,
+    pub(crate) patience: Duration,
     /// How long a connection is used for further requests; what it is about then may take as long again, for who
     /// reads no answer would keep it.
-    pub(super) life: Duration,
+    pub(crate) life: Duration,
 }
 
 impl Limits {
-    pub(super) const USUAL: Limits =
+    pub(crate) const USUAL: Limits =
         Limits { connections: 64, patience: Duration::from_secs(10), life: Duration::from_secs(60) };
 }
 
 /// Answers by `app` for good.
-pub(super) async fn serve(listener: TcpListener, app: Router, limits: Limits) {
+pub(crate) async fn serve(listener: TcpListener, app: Router, limits: Limits) {
     let room = Arc::new(Semaphore::new(limits.connections));
     // The semaphore is never closed.
     while let Ok(permit) = room.clone().acquire_owned().await {

@@ -1,0 +1,406 @@
+//! `remora forward`: local TCP ports that lead to a gateway's targets.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use remora_atp::Priority;
+use remora_atp::session::{PublicKey, Refusal};
+use remora_atp::stream::{Config, End, Target, Terms};
+use remora_host::client::ClientError;
+use remora_host::clock::timeout;
+use remora_host::forward::{Forward as Host, ForwardError, News, Report, Route, Settings};
+use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio::time::{Interval, interval};
+
+use crate::commands::forwarding::gateway::{Carried, EVERY, Missed, connections, hold, window};
+use crate::commands::transfer::keys;
+use crate::config::{address, units};
+use crate::interrupt;
+use crate::output::background_writer::Printer;
+use crate::output::exit::{Error, Result};
+use crate::output::stdio;
+
+pub(crate) const HELP: &str = "\
+Opens local TCP ports whose connections are carried as ATP objects to a remora
+gateway, which connects to their targets. While the link is away, or this
+machine's address changes, connections pause; nothing of them is lost. They are
+reset when the gateway ends, or forgets us, and when their target does not want
+them: a local program sees its connection accepted before that is known.
+
+Short answers and keystrokes pass long copies of the same priority; between
+forwards the priority decides.
+
+Examples:
+  remora forward --listen 8080 --to wiki.example.net:80 atp://192.0.2.7:4050 \\
+      --key PUBLIC-KEY
+  remora forward --listen 2222 --to nas:22 --priority high --listen 8730 \\
+      --to nas:873 --priority low atp://gw.example.net:4050 --key PUBLIC-KEY
+  remora forward --listen 7000 --to alarm:7000 --deadline 5s \\
+      atp://192.0.2.7:4050 --key PUBLIC-KEY
+
+Exit codes:
+  0    ended by Ctrl-C or a termination
+  1    a port is taken, or a key does not fit
+  2    wrong usage
+  3    the gateway's name has no address, or nobody answers there for --timeout
+       at first; later it is waited for
+
+--json prints an object when ready: listen (a list), gateway, key; one for each
+change: event (up, silent, heard, down, failed), why, to, connections (or
+missed, with the lines that were not read in time); and each second in which
+something happened, and at the end: up, sessions, connections, asked, done,
+refused, reset, sent_bytes, received_bytes.";
+
+/// `remora forward`.
+#[derive(Args, Debug)]
+pub(crate) struct Forward {
+    /// The gateway, as in atp://192.0.2.7:4050
+    #[arg(value_name = "atp://HOST:PORT", value_parser = gateway)]
+    pub(crate) gateway: Target,
+    /// The gateway's public key, which it prints
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: PublicKey,
+    /// A local port, on loopback unless an address is named; one for each --to
+    #[arg(long, value_name = "[HOST:]PORT", required = true, value_parser = address::listen)]
+    pub(crate) listen: Vec<SocketAddr>,
+    /// Where the gateway is to connect to; one for each --listen. A port alone: on the gateway's machine
+    #[arg(long, value_name = "[HOST:]PORT", required = true, value_parser = address::target)]
+    pub(crate) to: Vec<Target>,
+    /// low, medium, high, or 0 to 15: higher goes first. One for all, or one for each --to
+    #[arg(long, value_name = "PRIORITY")]
+    pub(crate) priority: Vec<Priority>,
+    /// Reset a connection whose bytes take longer over the link. One for all, or one for each --to
+    /// [default: they are held]
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub(crate) deadline: Vec<Duration>,
+    /// File with this end's key; made if there is none [default: as remora keys]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) identity: Option<PathBuf>,
+    /// Give up when the gateway does not answer for so long at first; 0: never
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = units::duration)]
+    pub(crate) timeout: Duration,
+    /// Take a gateway that is silent for so long for lost, and its connections with it
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = hold)]
+    pub(crate) hold: Duration,
+    /// Connections at once; more wait
+    #[arg(long, value_name = "N", default_value = "128", value_parser = connections)]
+    pub(crate) connections: usize,
+    /// Bytes of a connection on their way, each way, 64K to 16M: less than the link's rate times its
+    /// round trip slows it down
+    #[arg(long, value_name = "SIZE", default_value = "512K", value_parser = window)]
+    pub(crate) window: u32,
+    /// Print objects instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Say nothing about the link
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) verbosity: crate::output::diagnostics::Verbosity,
+}
+
+/// Reads `atp://HOST:PORT`; the scheme may be left out.
+fn gateway(text: &str) -> Result<Target, String> {
+    text.strip_prefix("atp://").unwrap_or(text).trim_end_matches('/').parse().map_err(|e| format!("{e}"))
+}
+
+/// Silence that is worth a line.
+const SILENCE: Duration = Duration::from_secs(3);
+/// The exit code when nobody answers.
+const LOST: u8 = 3;
+const UNHEARD: &str = "hint: is remora gateway running there, on this port, and does UDP get through?";
+const FULL: &str = "hint: all its places for mobiles are taken; try again later";
+
+/// What `--json` prints when the gateway answers.
+#[derive(Serialize)]
+struct Ready {
+    listen: Vec<SocketAddr>,
+    gateway: String,
+    key: String,
+}
+
+/// What `--json` prints when something changes.
+#[derive(Serialize)]
+struct Change {
+    event: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connections: Option<usize>,
+}
+
+/// What `--json` prints each second in which something happened, and at the end.
+#[derive(Serialize)]
+struct Figures {
+    up: bool,
+    sessions: u64,
+    connections: usize,
+    #[serde(flatten)]
+    carried: Carried,
+}
+
+impl From<Report> for Figures {
+    fn from(report: Report) -> Figures {
+        let Report { up, sessions, connections, stats } = report;
+        Figures { up, sessions, connections, carried: stats.into() }
+    }
+}
+
+pub(crate) async fn run(args: Forward) -> Result {
+    let stop = interrupt::catch();
+    let routes = routes(&args)?;
+    let identity = keys::identity(args.identity.as_deref())?;
+    let settings = Settings {
+        gateway: args.gateway.clone(),
+        key: args.key,
+        identity,
+        routes,
+        streams: Config { streams: args.connections, window: args.window },
+        hold: args.hold,
+    };
+    let mut forward = Host::bind(settings).await.map_err(|e| failed(&args, None, e))?;
+    let key = forward.public_key();
+    let ready = Ready { listen: forward.local_addrs(), gateway: args.gateway.to_string(), key: key.to_string() };
+    let watch = forward.watch();
+    let (tell, news) = mpsc::unbounded_channel();
+    let mut printer = if args.json { Printer::start() } else { Printer::beside() }?;
+    let result = {
+        // Nobody hears the last news.
+        let run = forward.run(move |n| drop(tell.send(n)));
+        let mut talk = Talk { args: &args, printer: &mut printer, silent: None, is_said: false };
+        let talking = talk.run(news, ready, &watch);
+        tokio::select! {
+            _ = stop => Ok(()),
+            e = run => Err(failed(&args, Some(key.to_string()), e)),
+            e = talking => Err(e),
+        }
+    };
+    forward.close().await;
+    let end = watch();
+    if args.json {
+        printer.print(stdio::json_line(&Figures::from(end))?);
+    }
+    printer.finish().await;
+    if !args.json && result.is_ok() {
+        stdio::text(&(Carried::from(end.stats).to_text("the gateway") + "\n"))?;
+    }
+    result
+}
+
+/// Ports and targets, in the order of the command line.
+fn routes(args: &Forward) -> Result<Vec<Route>> {
+    let Forward { listen, to, priority, deadline, .. } = args;
+    if listen.len() != to.len() {
+        return Err(Error::Usage(format!(
+            "{} --listen and {} --to: each port leads to one target",
+            listen.len(),
+            to.len()
+        )));
+    }
+    let nth = |what, given: usize, n: usize| match given {
+        0 => Ok(None),
+        1 => Ok(Some(0)),
+        many if many == to.len() => Ok(Some(n)),
+        many => Err(Error::Usage(format!("{many} {what} for {} --to: give one for all, or one for each", to.len()))),
+    };
+    let route = |(n, (listen, target)): (usize, (&SocketAddr, &remora_atp::stream::Target))| {
+        let priority = nth("--priority", priority.len(), n)?.and_then(|n| priority.get(n)).copied();
+        let deadline = nth("--deadline", deadline.len(), n)?.and_then(|n| deadline.get(n)).copied();
+        let terms = Terms { priority: priority.unwrap_or_default(), deadline: deadline.filter(|d| !d.is_zero()) };
+        Ok(Route { listen: *listen, target: target.clone(), terms })
+    };
+    listen.iter().zip(to).enumerate().map(route).collect()
+}
+
+fn failed(args: &Forward, own: Option<String>, e: ForwardError) -> Error {
+    let gateway = args.gateway.to_string();
+    match e {
+        ForwardError::Listen { addr, source } => Error::listen(addr, "TCP")(source),
+        ForwardError::Resolve { host, source } => Error::remote(gateway)(ClientError::Resolve { host, source }),
+        ForwardError::Refused(Refusal::WrongKey) => {
+            Error::refused(gateway, "the gateway has another key than --key names")
+        }
+        ForwardError::Refused(Refusal::NotAdmitted) => {
+            let own = own.unwrap_or_default();
+            Error::refused(gateway, format!("the gateway does not admit this key: start it with --allow {own}"))
+        }
+        other => Error::refused(gateway, other.to_string()),
+    }
+}
+
+/// What is said while it runs.
+struct Talk<'a> {
+    args: &'a Forward,
+    printer: &'a mut Printer,
+    /// Since when nothing is heard of the gateway, and whether that was said.
+    silent: Option<Instant>,
+    is_said: bool,
+}
+
+impl Talk<'_> {
+    /// Talks until something goes wrong.
+    async fn run(
+        &mut self,
+        mut news: mpsc::UnboundedReceiver<News>,
+        ready: Ready,
+        watch: &impl Fn() -> Report,
+    ) -> Error {
+        if let Err(e) = self.first(&mut news).await {
+            return e;
+        }
+        let mut figures = interval(EVERY);
+        match self.announce(&ready) {
+            Ok(()) => self.go_on(news, &mut figures, watch).await,
+            Err(e) => e,
+        }
+    }
+
+    /// Waits for the first answer.
+    async fn first(&self, news: &mut mpsc::UnboundedReceiver<News>) -> Result {
+        let patience = Some(self.args.timeout).filter(|t| !t.is_zero()).unwrap_or(Duration::MAX);
+        let mut why = None;
+        let up = async {
+            loop {
+                match news.recv().await {
+                    Some(News::Up) | None => return,
+                    Some(News::Down { why: reason, .. }) => why = Some(reason),
+                    Some(_) => {}
+                }
+            }
+        };
+        if timeout(patience, up).await.is_ok() {
+            return Ok(());
+        }
+        let hint = hint(why.as_deref());
+        let why = why.unwrap_or_else(|| format!("nobody has answered for {} s", patience.as_secs_f64()));
+        stdio::say(format_args!("remora: forward: {}: {why}", self.args.gateway));
+        hint.into_iter().for_each(stdio::say);
+        Err(Error::Reported(LOST))
+    }
+
+    fn announce(&self, ready: &Ready) -> Result {
+        if self.args.json {
+            return stdio::json(ready);
+        }
+        let lines = ready.listen.iter().zip(&self.args.to);
+        stdio::text(
+            &lines.map(|(at, to)| format!("{at} leads to {to} through {}\n", ready.gateway)).collect::<String>(),
+        )
+    }
+
+    async fn go_on(
+        &mut self,
+        mut news: mpsc::UnboundedReceiver<News>,
+        figures: &mut Interval,
+        watch: &impl Fn() -> Report,
+    ) -> Error {
+        let mut last = Report::default();
+        loop {
+            let said = tokio::select! {
+                e = self.printer.failed() => Err(e),
+                Some(n) = news.recv() => self.tell(n),
+                () = long_silence(self.silent.filter(|_| !self.is_said)) => {
+                    self.is_said = true;
+                    self.say(format!("link silent since {} s; holding what is open", SILENCE.as_secs()));
+                    Ok(())
+                }
+                _ = figures.tick(), if self.args.json => {
+                    let now = watch();
+                    let is_news = std::mem::replace(&mut last, now) != now;
+                    if is_news { self.print(&Figures::from(now)) } else { Ok(()) }
+                }
+            };
+            let json = self.args.json;
+            if let Err(e) = said.and_then(|()| self.printer.own_up(|lines| Missed::line(json, lines))) {
+                return e;
+            }
+        }
+    }
+
+    fn tell(&mut self, news: News) -> Result {
+        let (event, why, to, connections) = match news {
+            News::Up | News::Heard => {
+                let since = self.silent.take();
+                if let Some(since) = since.filter(|_| self.is_said) {
+                    self.say(format!("the link is back after {} s", since.elapsed().as_secs()));
+                }
+                self.is_said = false;
+                (if news == News::Up { "up" } else { "heard" }, None, None, None)
+            }
+            News::Silent => {
+                self.silent.get_or_insert_with(Instant::now);
+                ("silent", None, None, None)
+            }
+            News::Down { why, connections } => {
+                (self.silent, self.is_said) = (None, false);
+                self.say(format!("the gateway is lost ({why}): {connections} connections were reset"));
+                ("down", Some(why), None, Some(connections))
+            }
+            News::Failed { target, end } => {
+                let why = match end {
+                    End::Refused(why) => why.to_string(),
+                    End::Reset(why) => why.to_string(),
+                    End::Done => String::new(),
+                };
+                self.say(format!("{target}: {why}"));
+                ("failed", Some(why), Some(target.to_string()), None)
+            }
+        };
+        if self.args.json { self.print(&Change { event, why, to, connections }) } else { Ok(()) }
+    }
+
+    fn print(&mut self, object: &impl Serialize) -> Result {
+        self.printer.print(stdio::json_line(object)?);
+        Ok(())
+    }
+
+    fn say(&mut self, text: String) {
+        if !self.args.quiet && !self.args.json {
+            self.printer.print(format!("remora: forward: {text}"));
+        }
+    }
+}
+
+/// What to do about a gateway that could not be reached, by the reason of the last attempt, if one has ended.
+fn hint(why: Option<&str>) -> Option<&'static str> {
+    match why {
+        None => Some(UNHEARD),
+        Some(why) if why == Refusal::Silent.to_string() => Some(UNHEARD),
+        Some(why) if why == Refusal::Full.to_string() => Some(FULL),
+        Some(_) => None,
+    }
+}
+
+/// Waits until nothing was heard for [`SILENCE`], if there is silence.
+async fn long_silence(silent: Option<Instant>) {
+    match silent {
+        Some(since) => tokio::time::sleep(SILENCE.saturating_sub(since.elapsed())).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gateways_are_read() {
+        for text in ["atp://nas:4050", "atp://nas:4050/", "nas:4050"] {
+            assert_eq!(gateway(text).unwrap().to_string(), "nas:4050", "{text}");
+        }
+        assert!(gateway("http://nas:4050").is_err() && gateway("atp://nas").is_err());
+    }
+
+    #[test]
+    fn hint_asks_for_a_gateway_only_where_nothing_was_heard() {
+        let given = |why: Refusal| hint(Some(&why.to_string()));
+        assert_eq!((hint(None), given(Refusal::Silent)), (Some(UNHEARD), Some(UNHEARD)));
+        assert_eq!(given(Refusal::Full), Some(FULL));
+        assert_eq!(given(Refusal::Protocol("no such version".into())), None);
+    }
+}

@@ -1,0 +1,274 @@
+//! `remora lab atp`: objects with priorities and deadlines over an intermittent link.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use clap::Args;
+use remora_lab::atp;
+use remora_lab::atp::real::Setup;
+use remora_lab::atp::{Experiment, Options, Protocol, SEEDS_MAX, Trace, Workload, real};
+
+use crate::commands::lab::publication;
+use crate::commands::lab::publication::there_are_seeds;
+use crate::config::text_file::TRACE_MAX;
+use crate::config::{text_file, units};
+use crate::output::exit::{Error, Result};
+use crate::output::stdio;
+
+pub(crate) const HELP: &str = "\
+ATP 02 measured how many objects with priorities and deadlines get through in
+time when the bandwidth comes and goes between 0 and 200 KB/s: ATP, TCP, and
+several TCP connections at a time. Everything is simulated, on all processors:
+the real ATP code in virtual time; for TCP, QUIC connections with CUBIC stand
+in. Beside it is what one could have delivered who knows the future.
+
+Experiments: deadlines (Table 2, Figure 6b to d), estimate (Figure 4), timeline
+(Figure 5), bulk (Figure 6a). With --real, deadlines and bulk are made by real
+endpoints and the kernel's TCP (CUBIC) on emulated links, several cells at a
+time and each in the time it takes: one with deadlines five minutes, all of bulk
+about three.
+
+Examples:
+  remora lab atp
+  remora lab atp deadlines --workload filesystem --workload random --seeds 30
+  remora lab atp --html atp.html
+  # lines of time_s,rate_Bps; or a Mahimahi trace
+  remora lab atp deadlines --trace mine.csv
+  # real endpoints, the kernel's TCP (as root)
+  remora lab atp bulk --real
+  remora lab atp deadlines --real --workload equal --seeds 1 --from 140s \\
+      --length 60s
+  remora lab atp --json \\
+      | jq '.rows[] | [.workload, .class, .scheme, .of_oracle.median]'
+
+--json prints one object: version, source, command, trace, first_seed, seeds,
+made (experiment, link, first_seed, runs: what each uses of these), rows
+(workload, class, scheme, objects, oracle, delivered, told, rejected, late,
+of_oracle, paper), verdicts (workload, high, baseline, paper_policy, oracle,
+of_oracle, low, low_baseline, table_2, missed: in words, [] is good), curves
+(scheme, figure, seconds: at, bandwidth, used, estimate), timelines (scheme,
+events), bulk (scheme, points: bytes, bytes a second), failures. A figure has
+runs, censored, median, low and high (95 % interval of the median), min, max,
+mean. docs/results/lab-atp.md has more.";
+
+#[derive(Args, Debug)]
+pub(crate) struct Atp {
+    /// Which experiments [default: all]
+    #[arg(value_name = "EXPERIMENT", value_parser = experiment)]
+    pub(crate) experiments: Vec<Experiment>,
+    /// Only this workload; may be repeated [default: all seven]
+    #[arg(long = "workload", value_name = "NAME", value_parser = workload)]
+    pub(crate) workloads: Vec<Workload>,
+    /// Only this scheme; may be repeated [default: all]
+    #[arg(long = "scheme", value_name = "NAME", value_parser = protocol)]
+    pub(crate) protocols: Vec<Protocol>,
+    /// Seeds for each cell with deadlines; fewer than 6 give no interval. All else is one run of each cell
+    #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=SEEDS_MAX))]
+    pub(crate) seeds: u64,
+    /// The first seed; nothing is drawn for bulk
+    #[arg(long, value_name = "FIRST", default_value = "1")]
+    pub(crate) seed: u64,
+    /// The bandwidth over time, instead of the paper's; that of bulk is always 512 KB/s
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Threads; the results do not depend on it [default: one for each processor]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Real endpoints and the kernel's TCP on emulated links, as root: deadlines and bulk
+    #[arg(long)]
+    pub(crate) real: bool,
+    /// So many cells at a time
+    #[arg(long, value_name = "N", default_value = "6", requires = "real")]
+    pub(crate) cells: NonZeroUsize,
+    /// Propagation there and back
+    #[arg(long, value_name = "TIME", default_value = "10ms", requires = "real", value_parser = units::duration)]
+    pub(crate) rtt: Duration,
+    /// Where in the trace to begin
+    #[arg(long, value_name = "TIME", default_value = "0s", requires = "real", value_parser = units::duration)]
+    pub(crate) from: Duration,
+    /// For how long objects come [default: to the end of the trace]
+    #[arg(long, value_name = "TIME", requires = "real", value_parser = units::duration)]
+    pub(crate) length: Option<Duration>,
+    /// How late a frame may be handed over in a cell that counts
+    #[arg(long, value_name = "TIME", default_value = "5ms", requires = "real", value_parser = units::duration)]
+    pub(crate) lateness_max: Duration,
+    /// Print an object with every figure instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write a page with tables and drawings, too
+    #[arg(long, value_name = "PAGE")]
+    pub(crate) html: Option<PathBuf>,
+}
+
+fn experiment(text: &str) -> Result<Experiment, String> {
+    named(text, &Experiment::ALL, Experiment::name)
+}
+
+fn workload(text: &str) -> Result<Workload, String> {
+    named(text, &Workload::ALL, Workload::name)
+}
+
+fn protocol(text: &str) -> Result<Protocol, String> {
+    named(text, &Protocol::ALL, Protocol::name)
+}
+
+fn named<T: Copy>(text: &str, all: &[T], name: fn(T) -> &'static str) -> Result<T, String> {
+    let there_are = || all.iter().map(|t| name(*t)).collect::<Vec<_>>().join(", ");
+    all.iter().copied().find(|t| name(*t) == text).ok_or_else(|| format!("there are {}", there_are()))
+}
+
+/// No link of two hosts takes longer, there and back.
+const RTT_MAX: Duration = Duration::from_secs(10);
+
+pub(crate) async fn run(args: Atp) -> Result {
+    let options = options(&args)?;
+    if args.real {
+        tokio::task::block_in_place(real::check).map_err(publication::cannot_emulate)?;
+    }
+    let page = publication::reserve(args.html.as_deref())?;
+    // The work keeps processors busy and cannot be cut short: it has threads of its own, and a
+    // signal ends the process around them.
+    let report = tokio::task::spawn_blocking(move || atp::run(&options));
+    let report = report.await.map_err(|e| Error::refused("no results", e.to_string()))?;
+    publication::publish(&report, || Ok(report.to_text()), args.json, page)?;
+    publication::failed(report.failures())
+}
+
+fn options(args: &Atp) -> Result<Options> {
+    there_are_seeds(args.seed, args.seeds)?;
+    let trace_name = args.trace.as_ref().map(|path| path.display().to_string());
+    let trace = match &args.trace {
+        None => Trace::paper(),
+        Some(path) => {
+            let text = text_file::read(path, TRACE_MAX, "a trace")?;
+            Trace::parse(&text).map_err(|e| Error::Usage(format!("{}: {e}", path.display())))?
+        }
+    };
+    let real = if args.real { Some(setup(args, &trace)?) } else { None };
+    let (experiments, protocols) = match real {
+        None => (Experiment::ALL.to_vec(), Protocol::ALL.to_vec()),
+        Some(_) => (real::EXPERIMENTS.to_vec(), Protocol::ALL.into_iter().filter(|p| real::takes(*p)).collect()),
+    };
+    only(&args.experiments, &experiments, Experiment::name)?;
+    only(&args.protocols, &protocols, Protocol::name)?;
+    Ok(Options {
+        real,
+        experiments: or_all(&args.experiments, &experiments),
+        workloads: or_all(&args.workloads, &Workload::ALL),
+        protocols: or_all(&args.protocols, &protocols),
+        trace,
+        trace_name,
+        first_seed: args.seed,
+        seeds: args.seeds,
+        threads: args.threads.or_else(|| available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN),
+        bar: true,
+        command: command(args)?,
+    })
+}
+
+/// How real cells are made.
+fn setup(args: &Atp, trace: &Trace) -> Result<Setup> {
+    let length = args.length.unwrap_or_else(|| trace.length().saturating_sub(args.from));
+    if length < Duration::from_secs(1) {
+        return Err(Error::Usage("there is less than a second of the trace left: begin earlier".into()));
+    }
+    if args.rtt > RTT_MAX {
+        return Err(Error::Usage(format!("--rtt is {} s at most", RTT_MAX.as_secs())));
+    }
+    let Atp { cells, rtt: round_trip, from, lateness_max, .. } = *args;
+    Ok(Setup { cells, round_trip, from, length, lateness_max })
+}
+
+/// Nothing but what can be had.
+fn only<T: Copy + PartialEq>(named: &[T], all: &[T], name: fn(T) -> &'static str) -> Result {
+    match named.iter().find(|t| !all.contains(t)) {
+        None => Ok(()),
+        Some(odd) => Err(Error::Usage(format!("{} is simulated only: leave out --real", name(*odd)))),
+    }
+}
+
+/// Those named, each once and in their usual order; all if none is.
+fn or_all<T: Copy + PartialEq>(named: &[T], all: &[T]) -> Vec<T> {
+    all.iter().copied().filter(|t| named.is_empty() || named.contains(t)).collect()
+}
+
+/// The command that gives the same figures again, for a shell.
+fn command(args: &Atp) -> Result<String> {
+    let mut words: Vec<String> = ["remora", "lab", "atp"].map(str::to_owned).into();
+    let mut add = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
+    args.workloads.iter().for_each(|w| add("--workload", w.name().to_owned()));
+    args.protocols.iter().for_each(|p| add("--scheme", p.name().to_owned()));
+    args.trace.iter().for_each(|path| add("--trace", path.to_string_lossy().into_owned()));
+    if args.real {
+        add("--rtt", time(args.rtt));
+        add("--from", time(args.from));
+        args.length.iter().for_each(|length| add("--length", time(*length)));
+        add("--cells", args.cells.to_string());
+        add("--lateness-max", time(args.lateness_max));
+    }
+    add("--seeds", args.seeds.to_string());
+    add("--seed", args.seed.to_string());
+    words.splice(3..3, args.experiments.iter().map(|e| e.name().to_owned()));
+    words.extend(args.real.then(|| "--real".to_owned()));
+    stdio::for_shell(&words)
+}
+
+/// A length of time as flags have it.
+fn time(length: Duration) -> String {
+    match length.as_nanos() {
+        n if n.is_multiple_of(1_000_000_000) => format!("{}s", n / 1_000_000_000),
+        n if n.is_multiple_of(1_000_000) => format!("{}ms", n / 1_000_000),
+        n => format!("{}us", n as f64 / 1e3),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Atp,
+    }
+
+    fn parsed(words: &[&str]) -> Atp {
+        Line::try_parse_from(std::iter::once(&"x").chain(words)).unwrap().args
+    }
+
+    #[test]
+    fn the_command_makes_the_same_runs() {
+        for (words, line) in [
+            (&["bulk"][..], "bulk --seeds 10 --seed 1"),
+            (
+                &["--trace", "/my traces/a.csv", "--scheme", "atp", "--seeds", "3"],
+                "--scheme atp --trace '/my traces/a.csv' --seeds 3 --seed 1",
+            ),
+            (
+                &[
+                    "deadlines",
+                    "--real",
+                    "--cells",
+                    "14",
+                    "--lateness-max",
+                    "2.5ms",
+                    "--from",
+                    "140s",
+                    "--length",
+                    "1m",
+                ],
+                "deadlines --rtt 10ms --from 140s --length 60s --cells 14 --lateness-max 2500us --seeds 10 --seed 1 --real",
+            ),
+        ] {
+            let made = command(&parsed(words)).unwrap();
+            assert_eq!(made, format!("remora lab atp {line}"));
+            let words = shlex::split(&made).unwrap();
+            let words: Vec<&str> = words.iter().skip(3).map(String::as_str).collect();
+            assert_eq!(command(&parsed(&words)).unwrap(), made, "it is read as it was meant");
+        }
+    }
+}

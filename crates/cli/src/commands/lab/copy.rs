@@ -1,0 +1,300 @@
+//! `remora lab copy`: the copy study of Copy 89 with current programs.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use remora_base::Rate;
+use remora_channel::Access;
+use remora_lab::copy;
+use remora_lab::copy::{CopySystem, JOBS_MAX, Options, PAPER_LOADS, PAPER_SIZES_MB, SEEDS_MAX};
+
+use crate::commands::lab::publication;
+use crate::commands::lab::publication::there_are_seeds;
+use crate::config::units;
+use crate::interrupt;
+use crate::output::exit::{Error, Result};
+use crate::output::stdio;
+
+pub(crate) const HELP: &str = "\
+Copy 89 made again: files copied between two stations by Remora (client and
+server), libnfs, scp, rsync and FTP (vsftpd, lftp), and on the disk alone,
+beside a load that two more stations send on the same medium. Real programs in
+network namespaces, in real time; the medium is emulated, half duplex, and gives
+stations turns (--medium ethernet: lets them collide). Programs are fitted to
+their smallest files without load; all else is predicted, by the model of
+`remora model` for the load that was carried and by its simulator for the load
+that was offered, and stands beside what was measured.
+
+Examples:
+  # a few minutes
+  remora lab copy --quick
+  # 1 and 5 MB at 10 Mbit/s, a quarter of an hour
+  remora lab copy --html copy.html
+  # the paper's sizes, ten times as fast
+  remora lab copy --rate 100Mbit --full --jobs 1
+  # with collisions, as in the paper
+  remora lab copy --medium ethernet
+  remora lab copy --only ftp --only same-disk --sizes 20 --loads 0,98
+  remora lab copy --json \\
+      | jq '.cells[] | [.system, .bytes, .load_percent, .seconds.median]'
+
+Exit codes: 0 all runs were made (with --check: by all systems, and all
+predictions are in band), 1 not so, no run was made or a system that --only
+names is missing, 130 Ctrl-C, with a report on what was run.
+
+--json prints one object: version, complete, command, rate_bits_per_s,
+collisions, compression, first_seed, seeds, jobs, took_s, lateness_ms_bound,
+peers (system, version, missing), cells (system, bytes, load_percent,
+limit_seconds, seconds, load_carried, factor, paper_factor, predicted,
+simulated, late, runs, failures), fitted (system, bytes, rest_s, exchanges,
+blocks, window, software_s, software_simulated_s), parts (system, bytes, bits_s,
+disk_s, wire_s, hardware_s, software_s, setup_s, contention_s). seconds,
+load_carried and factor have runs, censored, median, low, high, min, max;
+predicted and simulated have seconds, difference_percent, bar_percent, fitted,
+doubts (reason, and of what is outside a band: formula, quantity, value, low,
+high). A run: seed, seconds, flow_s (the file's own time on the way),
+load_offered and load_carried (shares of the medium), load_packet_bytes, there
+and back (what client and server sent: frames, seconds, dropped by a full
+queue), collisions, lateness_ms, in_time (the emulator was). null is a copy that
+was cut off. docs/results/copy.md has more.";
+
+/// What `--quick` makes of the defaults: sizes in MB, loads, seeds.
+const QUICK: (&[u64], &[f64], u64) = (&[1], &PAPER_LOADS, 3);
+/// Sizes of files in MB without flags.
+const SIZES_MB: [u64; 2] = [1, 5];
+
+#[derive(Args, Debug)]
+pub(crate) struct CopyLab {
+    /// The medium's rate. The paper's is 10 Mbit/s; ten times as fast is a tenth of the time
+    #[arg(long, default_value = "10Mbit")]
+    pub(crate) rate: Rate,
+    /// How stations share it: turns frame by frame, or as on an Ethernet, with collisions
+    #[arg(long, value_enum, default_value = "turns")]
+    pub(crate) medium: Medium,
+    /// Sizes of the files in MB [default: 1,5]
+    #[arg(long, value_name = "MB", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1000))]
+    sizes: Vec<u64>,
+    /// Loads in percent of the rate [default: 0,10,60,98]
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = percent)]
+    loads: Vec<f64>,
+    /// Only this one: remora, libnfs, scp, rsync, ftp, same-disk or from-memory; may be given several
+    /// times
+    #[arg(long, value_name = "SYSTEM", value_parser = system)]
+    only: Vec<CopySystem>,
+    /// Seeds for each cell; fewer than 6 give no interval
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SEEDS_MAX))]
+    seeds: Option<u64>,
+    /// The first seed
+    #[arg(long, value_name = "FIRST", default_value = "1")]
+    pub(crate) seed: u64,
+    /// Copies at a time, each on a medium of its own
+    #[arg(long, value_name = "N", default_value = "4", value_parser = jobs)]
+    pub(crate) jobs: NonZeroUsize,
+    /// 1 MB, three seeds
+    #[arg(long, conflicts_with_all = ["full", "sizes", "loads", "seeds"])]
+    quick: bool,
+    /// All of the paper's sizes, 1 to 100 MB: most of a day at 10 Mbit/s
+    #[arg(long, conflicts_with = "sizes")]
+    full: bool,
+    /// The directory, and so the disk, that files are copied from and to [default: $TMPDIR or /tmp]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// How late the emulator may hand over a frame in a run that counts as in time
+    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = units::duration)]
+    pub(crate) lateness_max: Duration,
+    /// End with code 1 if a prediction is not in its band, a system is missing or there is nothing to judge
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Print an object with every run instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write a page with tables and figures, too
+    #[arg(long, value_name = "PAGE")]
+    pub(crate) html: Option<PathBuf>,
+}
+
+/// How stations share the medium.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Medium {
+    Turns,
+    Ethernet,
+}
+
+impl CopyLab {
+    /// The systems that are named; none: all.
+    pub(crate) fn only(&self) -> Vec<CopySystem> {
+        once(&self.only)
+    }
+
+    /// Sizes of the files in MB.
+    pub(crate) fn sizes_mb(&self) -> Vec<u64> {
+        match (self.quick, self.full) {
+            (true, _) => QUICK.0.to_vec(),
+            (_, true) => PAPER_SIZES_MB.to_vec(),
+            _ if self.sizes.is_empty() => SIZES_MB.to_vec(),
+            _ => once(&self.sizes),
+        }
+    }
+
+    /// Loads in percent.
+    pub(crate) fn loads(&self) -> Vec<f64> {
+        match self.loads.is_empty() {
+            _ if self.quick => QUICK.1.to_vec(),
+            true => PAPER_LOADS.to_vec(),
+            false => once(&self.loads),
+        }
+    }
+
+    /// Seeds for each cell.
+    pub(crate) fn seeds(&self) -> u64 {
+        self.seeds.unwrap_or(if self.quick { QUICK.2 } else { 10 })
+    }
+}
+
+/// Each once: the same cell twice would be run twice.
+fn once<T: Copy + PartialEq>(named: &[T]) -> Vec<T> {
+    let mut each = Vec::new();
+    named.iter().for_each(|item| {
+        if !each.contains(item) {
+            each.push(*item);
+        }
+    });
+    each
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let value: f64 = text.trim_end_matches('%').trim().parse().map_err(|_| format!("'{text}' is not a number"))?;
+    if (0.0..=150.0).contains(&value) { Ok(value) } else { Err(format!("{text} is out of range: 0 to 150 percent")) }
+}
+
+fn jobs(text: &str) -> Result<NonZeroUsize, String> {
+    let jobs: NonZeroUsize = text.parse().map_err(|_| format!("'{text}' is not a number above 0"))?;
+    if jobs.get() <= JOBS_MAX { Ok(jobs) } else { Err(format!("{text} is out of range: 1 to {JOBS_MAX}")) }
+}
+
+fn system(text: &str) -> Result<CopySystem, String> {
+    let names = || CopySystem::ALL.map(CopySystem::name).join(", ");
+    CopySystem::named(text).ok_or_else(|| format!("there is no such system; there are {}", names()))
+}
+
+pub(crate) async fn run(args: CopyLab) -> Result {
+    there_are_seeds(args.seed, args.seeds())?;
+    if let Some(dir) = &args.dir {
+        std::fs::read_dir(dir).map_err(Error::local(dir.display()))?;
+    }
+    let signal = interrupt::catch();
+    let page = publication::reserve(args.html.as_deref())?;
+    let options = options(&args)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    let mut study = tokio::task::spawn_blocking(move || copy::run(&options, &stopped));
+    let (report, number) = tokio::select! {
+        done = &mut study => (done, None),
+        number = signal => {
+            stop.store(true, Ordering::Release);
+            (study.await, Some(number))
+        }
+    };
+    let report = report.map_err(|e| Error::refused("no results", e.to_string()))?;
+    let report = report.map_err(|e| Error::refused("no results", e.to_string()))?;
+    publication::publish(&report, || Ok(report.to_text()), args.json, page)?;
+    if let Some(number) = number {
+        return Err(Error::Interrupted(number));
+    }
+    publication::failed(report.failures())?;
+    let objections = report.objections(!args.only().is_empty(), args.check);
+    if objections.is_empty() { Ok(()) } else { Err(Error::refused("the laboratory", objections.join("; "))) }
+}
+
+fn options(args: &CopyLab) -> Result<Options> {
+    let only = args.only();
+    let systems = if only.is_empty() { CopySystem::ALL.to_vec() } else { only };
+    Ok(Options {
+        rate: args.rate,
+        access: match args.medium {
+            Medium::Turns => Access::Turns,
+            Medium::Ethernet => Access::Collisions,
+        },
+        sizes: args.sizes_mb().into_iter().map(|mb| mb * 1_000_000).collect(),
+        loads_percent: args.loads(),
+        systems,
+        first_seed: args.seed,
+        seeds: args.seeds(),
+        jobs: args.jobs,
+        directory: args.dir.clone(),
+        lateness_max: args.lateness_max,
+        binary: std::env::current_exe().map_err(Error::local("this program"))?,
+        command: command(args)?,
+    })
+}
+
+/// The command that makes the same runs again, for a shell.
+fn command(args: &CopyLab) -> Result<String> {
+    let list = |items: Vec<String>| items.join(",");
+    let mut words: Vec<String> = ["remora", "lab", "copy", "--rate"].map(str::to_owned).into();
+    words.push(args.rate.to_string());
+    if args.medium == Medium::Ethernet {
+        words.extend(["--medium", "ethernet"].map(str::to_owned));
+    }
+    words.extend(["--sizes".to_owned(), list(args.sizes_mb().iter().map(u64::to_string).collect())]);
+    words.extend(["--loads".to_owned(), list(args.loads().iter().map(f64::to_string).collect())]);
+    words.extend(["--seeds".to_owned(), args.seeds().to_string(), "--seed".to_owned(), args.seed.to_string()]);
+    words.extend(["--jobs".to_owned(), args.jobs.to_string()]);
+    words.extend(args.only().iter().flat_map(|system| ["--only".to_owned(), system.name().to_owned()]));
+    words.extend(args.dir.iter().flat_map(|dir| ["--dir".to_owned(), dir.to_string_lossy().into_owned()]));
+    words.extend(["--lateness-max".to_owned(), format!("{}ms", args.lateness_max.as_secs_f64() * 1e3)]);
+    stdio::for_shell(&words)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: CopyLab,
+    }
+
+    fn parsed(words: &[&str]) -> CopyLab {
+        Line::try_parse_from(std::iter::once(&"x").chain(words)).unwrap().args
+    }
+
+    #[test]
+    fn the_command_makes_the_same_runs() {
+        for (words, line) in [
+            (
+                &[][..],
+                "--rate 10Mbit --sizes '1,5' --loads '0,10,60,98' --seeds 10 --seed 1 --jobs 4 --lateness-max 5ms",
+            ),
+            (
+                &["--quick"],
+                "--rate 10Mbit --sizes 1 --loads '0,10,60,98' --seeds 3 --seed 1 --jobs 4 --lateness-max 5ms",
+            ),
+            (
+                &["--only", "remora", "--only", "remora", "--sizes", "1,1", "--loads", "0,0,10"],
+                "--rate 10Mbit --sizes 1 --loads '0,10' --seeds 10 --seed 1 --jobs 4 --only remora --lateness-max 5ms",
+            ),
+            (
+                &[
+                    "--full", "--medium", "ethernet", "--rate", "100Mbit", "--jobs", "1", "--only", "ftp", "--loads",
+                    "12.5%", "--dir", "/a b",
+                ],
+                "--rate 100Mbit --medium ethernet --sizes '1,2,5,10,20,25,50,75,100' --loads 12.5 --seeds 10 --seed 1 --jobs 1 --only ftp \
+                 --dir '/a b' --lateness-max 5ms",
+            ),
+        ] {
+            let made = command(&parsed(words)).unwrap();
+            assert_eq!(made, format!("remora lab copy {line}"));
+            let words = shlex::split(&made).unwrap();
+            let words: Vec<&str> = words.iter().skip(3).map(String::as_str).collect();
+            assert_eq!(command(&parsed(&words)).unwrap(), made, "it is read as it was meant");
+        }
+    }
+}

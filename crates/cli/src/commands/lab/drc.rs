@@ -1,0 +1,109 @@
+//! `remora lab drc`: DRC 89's load test and its lost write.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::thread::available_parallelism;
+
+use clap::Args;
+use remora_lab::drc;
+use remora_lab::drc::{Execution, Options, SEEDS_MAX};
+
+use crate::commands::lab::publication;
+use crate::commands::lab::publication::there_are_seeds;
+use crate::output::exit::{Error, Result};
+
+pub(crate) const HELP: &str = "\
+A client writes 1 MB as 128 writes of 8 KB to a server so slow that the client
+asks again. DRC 89 measured that on two servers, each with the duplicate request
+cache of its day and with a better one. Everything is simulated: the real client
+and server code in virtual time. With --real, both run on loopback with a slow
+disk under the server, in real time: two minutes for five seeds.
+
+Examples:
+  remora lab drc
+  # what was fitted, varied
+  remora lab drc --sensitivity
+  remora lab drc --html drc.html
+  remora lab drc --real --seeds 3
+  remora lab drc --json | jq '.rows[] | [.server, .client, .cache, .speed.mean]'
+
+--json prints one object: version, source, faster, command, first_seed, seeds,
+rows (group, server, client, cache, varied, sent, duplicates_sent,
+duplicates_processed, speed, margins, change_percent, paper, difference_percent,
+damaged, failures), examples (source, cache, events, size, lost),
+example_failures. A figure has runs, censored, median, low and high (95 %
+interval of the median), min, max, mean; margins are half the 95 % intervals of
+means. docs/results/drc.md has more.";
+
+/// Seeds without `--seeds`: with so many each mean stays near the model's own, whichever they are.
+const SEEDS: u64 = 500;
+/// The first that nothing was fitted to, and some room.
+const FIRST_SEED: &str = "1001";
+/// The same with `--real`.
+const REAL_SEEDS: u64 = 5;
+
+#[derive(Args, Debug)]
+pub(crate) struct Drc {
+    /// Seeds for each row [default: 500, or 5 with --real]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SEEDS_MAX))]
+    seeds: Option<u64>,
+    /// The first seed (the model was fitted to 1 to 60)
+    #[arg(long, value_name = "FIRST", default_value = FIRST_SEED)]
+    pub(crate) seed: u64,
+    /// Vary what was fitted, too
+    #[arg(long, conflicts_with = "real")]
+    pub(crate) sensitivity: bool,
+    /// Run the real server and client on loopback, with a slow disk
+    #[arg(long, conflicts_with = "threads")]
+    pub(crate) real: bool,
+    /// Timers and disk run so many times as fast (1 to 50); above 1 without Remora's client
+    #[arg(long, value_name = "TIMES", default_value = "1", requires = "real", value_parser = clap::value_parser!(u16).range(1..=50))]
+    pub(crate) faster: u16,
+    /// Threads; the results do not depend on it [default: one for each processor]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Print an object with every figure instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write a page with tables and drawings, too
+    #[arg(long, value_name = "PAGE")]
+    pub(crate) html: Option<PathBuf>,
+}
+
+impl Drc {
+    /// Seeds for each row.
+    pub(crate) fn seeds(&self) -> u64 {
+        self.seeds.unwrap_or(if self.real { REAL_SEEDS } else { SEEDS })
+    }
+}
+
+pub(crate) async fn run(args: Drc) -> Result {
+    there_are_seeds(args.seed, args.seeds())?;
+    let page = publication::reserve(args.html.as_deref())?;
+    let options = options(&args);
+    // The work keeps processors busy and cannot be cut short: it has threads of its own, and a
+    // signal ends the process around them.
+    let report = tokio::task::spawn_blocking(move || drc::run(&options));
+    let report = report.await.map_err(|e| Error::refused("no results", e.to_string()))?;
+    publication::publish(&report, || Ok(report.to_text()), args.json, page)?;
+    publication::failed(report.failures())
+}
+
+fn options(args: &Drc) -> Options {
+    Options {
+        way: if args.real { Execution::Real { faster: args.faster.into() } } else { Execution::Simulated },
+        first_seed: args.seed,
+        seeds: args.seeds(),
+        sensitivity: args.sensitivity,
+        threads: args.threads.or_else(|| available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN),
+        bar: true,
+        command: command(args),
+    }
+}
+
+/// The command that gives the same figures again.
+fn command(args: &Drc) -> String {
+    let real = if args.real { format!(" --real --faster {}", args.faster) } else { String::new() };
+    let sensitivity = if args.sensitivity { " --sensitivity" } else { "" };
+    format!("remora lab drc{real}{sensitivity} --seeds {} --seed {}", args.seeds(), args.seed)
+}

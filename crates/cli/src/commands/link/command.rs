@@ -1,0 +1,34 @@
+//! `remora link`: the two ends of a poor hop, their keys and what they tell.
+
+use remora_host::link::Identity;
+
+use crate::commands::link::flags::{Keys, Tunnel, What};
+use crate::commands::link::key_file::{key_error, key_path};
+use crate::commands::link::{config_file, daemon, settings, status};
+use crate::output::exit::Result;
+use crate::output::stdio;
+
+pub(crate) async fn run(args: Tunnel) -> Result {
+    match args.what {
+        What::Keys(args) => keys(&args),
+        What::Base(args) if args.ends.print_config => stdio::text(config_file::BASE_EXAMPLE),
+        What::Mobile(args) if args.ends.print_config => stdio::text(config_file::MOBILE_EXAMPLE),
+        What::Base(args) => {
+            let settings = settings::base(&args)?;
+            daemon::run(settings, &args.ends).await
+        }
+        What::Mobile(args) => {
+            let settings = tokio::task::block_in_place(|| settings::mobile(&args))?;
+            daemon::run(settings, &args.ends).await
+        }
+        What::Status(args) => status::show(&args),
+        What::Handoff(args) => status::hand_off(&args),
+    }
+}
+
+/// Makes the key if there is none; prints what the other ends are to be told.
+fn keys(args: &Keys) -> Result {
+    let path = key_path(args.key.clone())?;
+    let identity = Identity::load_or_create(&path).map_err(|e| key_error(&path, &e))?;
+    stdio::text(&format!("{}\n", identity.public))
+}

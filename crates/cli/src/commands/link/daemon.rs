@@ -1,0 +1,116 @@
+//! An end of a link, from its start to a signal, `q` or a failure.
+
+use remora_host::link::LinkError;
+use std::pin::Pin;
+use std::time::Duration;
+
+use remora_host::link::control::{ControlSocket, directory};
+use remora_host::link::{Daemon, Settings};
+use serde::Serialize;
+
+use crate::commands::link::dashboard;
+use crate::commands::link::flags::Ends;
+use crate::interrupt;
+use crate::output::background_writer::Printer;
+use crate::output::exit::{Error, Result, io_text};
+use crate::output::stdio;
+
+/// How often notices are looked for.
+const TICK: Duration = Duration::from_millis(100);
+/// How often figures are printed, in ticks.
+const FIGURES_EVERY: u32 = 10;
+
+/// What `--json` prints when the link is ready.
+#[derive(Serialize)]
+struct Ready<'a> {
+    listen: std::net::SocketAddr,
+    device: &'a str,
+    mtu: u16,
+    key: String,
+    control: Option<&'a std::path::Path>,
+}
+
+/// What `--json` prints when something changes.
+#[derive(Serialize)]
+struct Changed {
+    notice: String,
+}
+
+pub(crate) async fn run(settings: Settings, ends: &Ends) -> Result {
+    // A signal that comes while the link starts ends it as well, but in an orderly way.
+    let stop = interrupt::catch();
+    tokio::pin!(stop);
+    let (device, key) = (settings.device.clone(), settings.identity.public);
+    let daemon = tokio::task::block_in_place(|| Daemon::start(settings)).map_err(link_error)?;
+    let control = open_control(&daemon, &device);
+    let result = if ends.view {
+        dashboard::run(&daemon, stop).await
+    } else {
+        let control = control.as_ref().map(ControlSocket::path);
+        let (listen, mtu, key) = (daemon.listen(), daemon.control().report().mtu, key.to_string());
+        watch(&daemon, Ready { listen, device: &device, mtu, key, control }, ends.json, stop).await
+    };
+    // The other ends are told, the device and its routes go. Whoever asks for figures meanwhile
+    // gets the last ones.
+    let ended = tokio::task::block_in_place(|| daemon.stop());
+    drop(control);
+    result.and(ended.map_err(link_error))
+}
+
+/// A link without a control socket still works; `status` and `handoff` do not.
+fn open_control(daemon: &Daemon, device: &str) -> Option<ControlSocket> {
+    let opened = match directory() {
+        Some(dir) => ControlSocket::open(&dir, device, daemon.control()),
+        None => return None,
+    };
+    opened.map_err(|e| stdio::say(format_args!("remora: link: no control socket: {}", io_text(&e)))).ok()
+}
+
+/// Prints what changes, and with `--json` the figures each second, until a signal (`stop`), a
+/// failure of the link or one of the output.
+async fn watch(daemon: &Daemon, ready: Ready<'_>, json: bool, mut stop: Pin<&mut impl Future<Output = u8>>) -> Result {
+    let mut printer = Printer::start()?;
+    let changed = |notice: String| match json {
+        true => stdio::json_line(&Changed { notice }),
+        false => Ok(notice),
+    };
+    printer.print(if json {
+        stdio::json_line(&ready)?
+    } else {
+        let Ready { listen, device, mtu, key, .. } = ready;
+        let role = daemon.control().report().role;
+        format!("{role} on {device}, packets up to {mtu} bytes, UDP {listen}, key {key}")
+    });
+    let mut ticks = tokio::time::interval(TICK);
+    let mut n = 0;
+    let result = loop {
+        tokio::select! {
+            signal = &mut stop => break Err(Error::Interrupted(signal)),
+            failed = printer.failed() => break Err(failed),
+            _ = ticks.tick() => {}
+        }
+        printer.own_up(|missed| changed(format!("{missed} lines are missing: they were not read in time")))?;
+        while let Some(notice) = daemon.notice(Duration::ZERO) {
+            printer.print(changed(notice.to_string())?);
+        }
+        n += 1;
+        if json && n % FIGURES_EVERY == 0 {
+            printer.print(stdio::json_line(&daemon.control().report())?);
+        }
+        if daemon.has_ended() {
+            break Ok(());
+        }
+    };
+    printer.finish().await;
+    result
+}
+
+/// A link's error in the command's terms.
+fn link_error(error: LinkError) -> Error {
+    match error {
+        LinkError::Settings(why) => Error::Usage(why),
+        LinkError::Overlap { .. } | LinkError::Loop { .. } | LinkError::Mtu { .. } => Error::Usage(error.to_string()),
+        LinkError::DeviceGone(_) => Error::refused("stopped", error.to_string()),
+        other => Error::refused("cannot start", other.to_string()),
+    }
+}

@@ -1,0 +1,202 @@
+//! `remora serve`: shares directories until Ctrl-C.
+
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use remora_atp::session::Guests;
+use remora_host::portmap::Registration;
+use remora_host::server::{Objects, Options, Serving, Snapshot};
+use remora_server::Config;
+use remora_server::cache::Config as CacheConfig;
+use rustix::fs::Mode;
+use rustix::process::umask;
+use serde::Serialize;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::commands::serve::announcement::announcement;
+use crate::commands::serve::console::Voice;
+use crate::commands::serve::counters::Counters;
+use crate::commands::serve::exports_file::Pipes;
+use crate::commands::serve::failures::Failures;
+use crate::commands::serve::flags::{Cache, Serve};
+use crate::commands::serve::keys::Keys;
+use crate::commands::serve::open_exports::Loaded;
+use crate::commands::serve::{check, console, counters, keys, open_exports, plan, refused, reload, warnings};
+use crate::interrupt;
+use crate::output::exit::{Error, Result};
+
+/// How long the end waits for somebody to read what was said.
+const FAREWELL_MAX: Duration = Duration::from_secs(2);
+
+/// What `--json` prints at the end.
+#[derive(Serialize)]
+struct Report {
+    calls: u64,
+    executed: u64,
+    replies: u64,
+    abandoned: usize,
+    #[serde(flatten)]
+    counters: Counters,
+}
+
+pub(crate) async fn run(args: Serve) -> Result {
+    if args.check {
+        return check::run(&args);
+    }
+    let args = Arc::new(args);
+    // A client's umask counts, and a directory's default ACL, not this process's umask.
+    umask(Mode::empty());
+    // From here on no signal does what it does by default, however long the start takes.
+    let mut end = pin!(end(&args));
+    outlive_large_writes()?;
+    let (hangups, asked) = (hangups(&args)?, counters::asked()?);
+    let begun = tokio::select! {
+        begun = begin(&args) => begun?,
+        signal = &mut end => return Err(Error::Interrupted(signal)),
+    };
+    let Begun { keys, loaded, serving, registration } = begun;
+    let (failures, voice) = (loaded.failures.clone(), Voice::start()?);
+    let (text, notes) = announcement(&args, &loaded, &serving)?;
+    let work = async {
+        voice.printed(text).await?;
+        voice.say(notes.join("\n"));
+        refused::tell(voice.clone());
+        counters::print_when_asked(asked, serving.watch(), failures.clone(), voice.clone());
+        let Some(hangups) = hangups else { return std::future::pending().await };
+        Ok::<_, Error>(reload::at_hangups(hangups, &serving, &args, &keys, loaded, &voice).await)
+    };
+    tokio::select! {
+        failed = work => match failed? {},
+        _ = end => {}
+    }
+    let once_more = interrupt::again_some(hangup_ends(&args));
+    if !args.json {
+        voice.say("remora: serve: shutting down; a second signal ends it at once".into());
+    }
+    let numbers = serving.stats();
+    let shutdown = tokio::task::spawn_blocking(move || {
+        // Before the server stops answering: who asks now is not sent to a closed port.
+        drop(registration);
+        serving.shutdown().abandoned
+    });
+    let rest = async {
+        let abandoned = shutdown.await.unwrap_or_default();
+        let text = farewell(&args, &numbers, &failures, abandoned)?;
+        let told = async {
+            let printed = voice.printed(text).await;
+            voice.said().await;
+            printed
+        };
+        // Nobody may be reading what it says.
+        tokio::time::timeout(FAREWELL_MAX, told).await.unwrap_or(Err(Error::Pipe))
+    };
+    tokio::select! {
+        ended = rest => ended,
+        signal = once_more => Err(Error::Interrupted(signal)),
+    }
+}
+
+/// A server that answers.
+struct Begun {
+    keys: Arc<Keys>,
+    loaded: Loaded,
+    serving: Serving,
+    /// Taken back when it is dropped, however this ends.
+    registration: Option<Registration>,
+}
+
+/// Reads, opens and starts all that there is, beside the thread that waits for signals: any of it may take long.
+async fn begin(args: &Arc<Serve>) -> Result<Begun> {
+    let starting = tokio::task::spawn_blocking({
+        let args = args.clone();
+        move || started(&args)
+    });
+    let started = starting.await.unwrap_or_else(|e| Err(Error::refused("cannot start", e.to_string())));
+    let (keys, loaded, serving) = started?;
+    let registration = if args.rpcbind { Some(register(&serving).await?) } else { None };
+    Ok(Begun { keys: Arc::new(keys), loaded, serving, registration })
+}
+
+fn started(args: &Serve) -> Result<(Keys, Loaded, Serving)> {
+    check::distinct(args)?;
+    let mut plan = plan::plan(args, Pipes::Read)?;
+    plan.notes.extend(warnings::of_user(&plan.shares));
+    let keys = keys::of(args)?;
+    let mut loaded = open_exports::open(plan, &keys, None)?;
+    let serving = start(args, &loaded)?;
+    loaded.plan.notes.extend(open_exports::room(&serving, &loaded));
+    Ok((keys, loaded, serving))
+}
+
+/// Where this process may not make files as large as a client asks for, that client is told so, and
+/// the process is not killed for it.
+fn outlive_large_writes() -> Result {
+    let too_large = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+    // Once listened to, it never again does what it does by default.
+    signal(too_large).map(drop).map_err(Error::local("cannot wait for signals"))
+}
+
+/// Hang-ups from now on, where they mean that files are to be read again.
+fn hangups(args: &Serve) -> Result<Option<Signal>> {
+    if args.exports.is_empty() {
+        return Ok(None);
+    }
+    signal(SignalKind::hangup()).map(Some).map_err(Error::local("cannot wait for signals"))
+}
+
+/// The next signal that ends the server. See [`hangups`].
+fn end(args: &Serve) -> impl Future<Output = u8> + use<> {
+    interrupt::catch_some(hangup_ends(args))
+}
+
+fn hangup_ends(args: &Serve) -> bool {
+    args.exports.is_empty()
+}
+
+fn start(args: &Serve, loaded: &Loaded) -> Result<Serving> {
+    let exports = loaded.exports.clone();
+    let (cache, durability) = (cache(args.cache), args.durability.into());
+    let mut options = Options::new(Config { cache, durability, address_validation: true, ..Config::new(exports) });
+    options.listen = vec![args.listen];
+    options.udp = !args.no_udp;
+    options.mount_listen = args.mount_port.map(|port| SocketAddr::new(args.listen.ip(), port));
+    options.portmap_listen = args.portmap.map(|port| SocketAddr::new(args.listen.ip(), port));
+    if let Some(listen) = args.atp {
+        let guests = match args.atp_allow.as_slice() {
+            [] => Guests::Anyone,
+            keys => Guests::Only(keys.iter().copied().collect()),
+        };
+        options.objects = Some(Objects { listen, identity: keys::identity(args)?, guests });
+    }
+    Serving::start(options).map_err(|e| Error::refused("cannot start", e.to_string()))
+}
+
+/// Tells this machine's rpcbind where we are.
+async fn register(serving: &Serving) -> Result<Registration> {
+    let services = serving.services();
+    let done = tokio::task::spawn_blocking(move || Registration::new(Registration::RPCBIND, services)).await;
+    let failed = |e: String| Error::refused("cannot register", e);
+    done.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))
+}
+
+fn cache(cache: Cache) -> CacheConfig {
+    match cache {
+        Cache::Off => CacheConfig::Off,
+        Cache::Reference => CacheConfig::reference(),
+        Cache::Juszczak => CacheConfig::juszczak(),
+        Cache::Full => CacheConfig::full(),
+    }
+}
+
+fn farewell(args: &Serve, numbers: &Snapshot, failures: &Failures, abandoned: usize) -> Result<String> {
+    let core = &numbers.core;
+    let calls = core.nfs_calls + core.mount_calls;
+    if args.json {
+        let counters = Counters::of(numbers, failures);
+        return console::line(&Report { calls, executed: core.executed, replies: core.replies, abandoned, counters });
+    }
+    let left = if abandoned > 0 { format!(", {abandoned} left unanswered") } else { String::new() };
+    Ok(format!("{calls} calls, {} executed, {} replies{left}\n", core.executed, core.replies))
+}

@@ -1,0 +1,137 @@
+//! What a server says while it is at work: a thread each writes to standard output and to standard error, so that
+//! nothing waits for whoever reads them, least of all a signal that is to end the server.
+
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+use serde::Serialize;
+use tokio::sync::oneshot;
+
+use crate::output::exit::{Error, Result};
+use crate::output::stdio;
+
+/// Texts that wait to be written; while nobody reads, further ones are lost.
+const WAITING_MAX: usize = 16;
+
+/// What is to be written, and who is told how that went.
+struct Item {
+    text: String,
+    done: Option<oneshot::Sender<Result>>,
+}
+
+#[derive(Clone)]
+pub(crate) struct Voice {
+    output: SyncSender<Item>,
+    messages: SyncSender<Item>,
+}
+
+impl Voice {
+    /// From now on.
+    pub(crate) fn start() -> Result<Voice> {
+        let mut torn = false;
+        let output = speaker("output", move |text| print(text, &mut torn))?;
+        let messages = speaker("messages", |text| {
+            stdio::say(text);
+            Ok(())
+        })?;
+        Ok(Voice { output, messages })
+    }
+
+    /// Text for standard output, as it is.
+    pub(crate) fn print(&self, text: String) {
+        let _ = self.output.try_send(Item { text, done: None });
+    }
+
+    /// An object on a line of standard output.
+    pub(crate) fn json(&self, object: &impl Serialize) {
+        match line(object) {
+            Ok(line) => self.print(line),
+            Err(error) => self.say(format!("remora: serve: {error}")),
+        }
+    }
+
+    /// Lines for standard error, without the end of the last.
+    pub(crate) fn say(&self, lines: String) {
+        if !lines.is_empty() {
+            let _ = self.messages.try_send(Item { text: lines, done: None });
+        }
+    }
+
+    /// The same as [`Voice::print`]; waits until it is written.
+    pub(crate) async fn printed(&self, text: String) -> Result {
+        written(&self.output, text).await
+    }
+
+    /// Waits until all is said.
+    pub(crate) async fn said(&self) {
+        let _ = written(&self.messages, String::new()).await;
+    }
+}
+
+/// An object as a line.
+pub(crate) fn line(object: &impl Serialize) -> Result<String> {
+    Ok(stdio::json_line(object)? + "\n")
+}
+
+async fn written(to: &SyncSender<Item>, text: String) -> Result {
+    let (done, how) = oneshot::channel();
+    if to.try_send(Item { text, done: Some(done) }).is_err() {
+        return Err(Error::Pipe);
+    }
+    how.await.unwrap_or(Err(Error::Pipe))
+}
+
+/// A thread that does this with each text.
+fn speaker(name: &str, mut write: impl FnMut(&str) -> Result + Send + 'static) -> Result<SyncSender<Item>> {
+    let (items, said) = sync_channel::<Item>(WAITING_MAX);
+    let work = move || {
+        for Item { text, done } in said {
+            let how = if text.is_empty() { Ok(()) } else { write(&text) };
+            match (done, how) {
+                // Whoever waited may have given up.
+                (Some(done), how) => drop(done.send(how)),
+                (None, Err(error)) => stdio::say(format_args!("remora: serve: {error}")),
+                (None, Ok(())) => {}
+            }
+        }
+    };
+    std::thread::Builder::new().name(name.into()).spawn(work).map_err(Error::local("cannot start a thread"))?;
+    Ok(items)
+}
+
+/// Prints it. What a full disk has torn off before ends in a line of its own.
+fn print(text: &str, torn: &mut bool) -> Result {
+    let printed = if *torn { stdio::text(&format!("\n{text}")) } else { stdio::text(text) };
+    *torn = printed.is_err();
+    printed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_nobody_reads_keeps_nobody_waiting() {
+        let (begin, has_begun) = channel();
+        let (open, gate) = channel::<()>();
+        let to = speaker("test", move |text| {
+            let _ = begin.send(text.to_owned());
+            // Shut until its other end is gone.
+            let _ = gate.recv();
+            if text == "bad" { Err(Error::Pipe) } else { Ok(()) }
+        })
+        .unwrap();
+        let give = |n: usize| to.try_send(Item { text: n.to_string(), done: None }).is_ok();
+        assert!(give(0));
+        assert_eq!(has_begun.recv().unwrap(), "0");
+        assert!((1..=WAITING_MAX).all(give));
+        assert!(!give(WAITING_MAX + 1) && written(&to, "more".into()).await.is_err(), "there is no room");
+        drop(open);
+        let texts: Vec<String> = has_begun.iter().take(WAITING_MAX).collect();
+        assert_eq!(texts, (1..=WAITING_MAX).map(|n| n.to_string()).collect::<Vec<_>>());
+        for (text, good) in [("bad", false), ("good", true), ("", true)] {
+            assert_eq!(written(&to, text.into()).await.is_ok(), good, "{text}");
+        }
+    }
+}

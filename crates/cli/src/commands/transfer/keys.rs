@@ -1,0 +1,77 @@
+//! `remora keys`: the identity of this user for `send` and `recv`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use remora_atp::session::Identity;
+use remora_host::atp::keys;
+use remora_host::atp::keys::KeyError;
+use serde::Serialize;
+
+use crate::output::exit::{Error, Result};
+use crate::output::stdio;
+
+pub(crate) const HELP: &str = "\
+A key pair is who you are over ATP: to the other ends of remora send, recv,
+forward and gateway, and to servers with proto=atp. The file holds the secret
+half and is for its owner alone (mode 0600); the public half is what the other
+side is told. It is kept beside the other keys, in $XDG_STATE_HOME/remora or
+~/.local/state/remora, for root in /var/lib/remora; one that an earlier version
+made in ~/.config/remora goes on being used. docs/guide/keys.md says which key is for
+what. remora link has keys of its own: see remora link keys.
+
+Examples:
+  remora keys
+  remora keys --file ~/keys/field-laptop.key
+  remora keys --json | jq -r .public
+
+--json prints one object: public, file, made (whether it is new).";
+
+/// `remora keys`.
+#[derive(Args, Debug)]
+pub(crate) struct Keys {
+    /// The file [default: atp.key in $XDG_STATE_HOME/remora or ~/.local/state/remora, or in
+    /// /var/lib/remora for root]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Print an object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Line<'a> {
+    public: String,
+    file: &'a Path,
+    made: bool,
+}
+
+pub(crate) fn run(args: &Keys) -> Result {
+    let path = path(args.file.as_deref())?;
+    let made = !path.exists();
+    let public = load(&path)?.public().to_string();
+    if args.json {
+        return stdio::json(&Line { public, file: &path, made });
+    }
+    stdio::text(&format!("{public}\n"))?;
+    let what = if made { "made a key" } else { "the key is" };
+    stdio::say(format_args!("{what} in {}; the line above is its public half", path.display()));
+    Ok(())
+}
+
+/// The identity in the file that was told, or in the user's own; made if there is none.
+pub(crate) fn identity(told: Option<&Path>) -> Result<Identity> {
+    load(&path(told)?)
+}
+
+fn path(told: Option<&Path>) -> Result<PathBuf> {
+    match told {
+        Some(path) => Ok(path.to_owned()),
+        None => keys::default_path().map_err(|e| Error::Usage(e.to_string())),
+    }
+}
+
+fn load(path: &Path) -> Result<Identity> {
+    keys::load_or_create(path).map_err(|e: KeyError| Error::refused(path.display(), e.to_string()))
+}

@@ -1,0 +1,259 @@
+//! `remora recv`: takes what `remora send` sends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::DirBuilder;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::time::Duration;
+use std::{fs, io};
+
+use remora_atp::session::{Config, Guests, PublicKey};
+use remora_atp::{Options, Priority};
+use remora_host::atp::{AtpEndpoint, Received, Remote, Settings};
+use rustix::fs::Mode;
+use rustix::process::umask;
+use serde::Serialize;
+use tokio::task::{Id, JoinSet, block_in_place};
+
+use crate::commands::forwarding::gateway::Missed;
+use crate::commands::transfer::keys;
+use crate::commands::transfer::recv::flags::Recv;
+use crate::commands::transfer::recv::quota::{Census, Holder, Limits};
+use crate::commands::transfer::recv::request_queue::{Desk, Message, Told};
+use crate::commands::transfer::recv::store::Rules;
+use crate::commands::transfer::transfer_protocol::{Announcement, Answer, Verdict};
+use crate::config::units;
+use crate::interrupt;
+use crate::output::background_writer::Printer;
+use crate::output::exit::{Error, Result};
+use crate::output::{escape, stdio};
+
+/// How long the last answer may take to get there before we go.
+const FAREWELL_MAX: Duration = Duration::from_secs(5);
+/// Answers that wait for senders that are away; more are not given.
+const ANSWERS: Limits = Limits { of_key: 128, of_host: 512, all: 4096 };
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+/// Lines that wait to be read. A name has 255 bytes at most.
+const LINES_MAX: usize = 1 << 14;
+/// How long the last ones may take.
+const LINES_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What `--json` prints when files are taken.
+#[derive(Serialize)]
+struct Ready {
+    listen: SocketAddr,
+    key: String,
+}
+
+/// What `--json` prints of each file.
+#[derive(Serialize)]
+struct Line<'a> {
+    file: &'a str,
+    from: String,
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'a str>,
+    bytes: u64,
+}
+
+pub(crate) async fn run(args: Recv) -> Result {
+    let stop = interrupt::catch();
+    block_in_place(|| make_dir(&args.dir)).map_err(Error::local(args.dir.display()))?;
+    let identity = keys::identity(args.key.as_deref())?;
+    let guests = if args.from_anyone { Guests::Anyone } else { Guests::Only(args.from.iter().copied().collect()) };
+    let mut session = Config { guests, ..Config::default() };
+    (session.scheduler.objects_max, session.scheduler.bytes_max) = (ANSWERS.all, ANSWER_BYTES_MAX);
+    let settings = Settings { session, ..Settings::receiver(args.listen) };
+    let endpoint = AtpEndpoint::bind(settings, identity).map_err(Error::endpoint)?;
+    let is_open = args.from_anyone;
+    let mut voice =
+        Voice { is_open, json: args.json, out: Printer::start_for(LINES_MAX)?, err: Printer::beside_for(LINES_MAX)? };
+    voice.announce(&args, &endpoint)?;
+    let result = take_files(&args, &endpoint, &mut voice, stop).await;
+    endpoint.close().await;
+    let owned_up = voice.own_up();
+    let printed = voice.out.finish_within(LINES_PATIENCE).await;
+    voice.err.finish().await;
+    result.and(owned_up).and(printed)
+}
+
+/// Makes the directory that files go into, for its owner alone, if only that is missing.
+fn make_dir(dir: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        made => return made,
+    }
+    if fs::metadata(dir)?.is_dir() { Ok(()) } else { Err(io::Error::other("is not a directory")) }
+}
+
+/// The permission bits that files do not get.
+fn umasked() -> u32 {
+    // It is set to be read. Nothing is made meanwhile.
+    let mask = umask(Mode::RWXG | Mode::RWXO);
+    umask(mask);
+    mask.as_raw_mode()
+}
+
+/// Takes files until there were enough, or a signal comes.
+async fn take_files(args: &Recv, endpoint: &AtpEndpoint, voice: &mut Voice, stop: impl Future<Output = u8>) -> Result {
+    let size_max = args.max_size.unwrap_or(u64::MAX);
+    let rules = Rules { dir: args.dir.clone(), overwrite: args.overwrite, size_max, umask: umasked() };
+    let (mut desk, mut left) = (Desk::new(rules), Left { files: args.once, counted: BTreeSet::new() });
+    let mut answers = Answers::default();
+    tokio::pin!(stop);
+    loop {
+        let told = tokio::select! {
+            _ = &mut stop => return Ok(()),
+            e = voice.out.failed() => return Err(e),
+            received = endpoint.recv() => {
+                let message = voice.read(received.map_err(|e| Error::refused("stopped", e.to_string()))?);
+                block_in_place(|| message.map_or(Vec::new(), |message| desk.take(message)))
+            }
+            done = desk.next() => block_in_place(|| desk.settle(done)),
+            () = answers.next() => continue,
+        };
+        for Told { to, from, said, verdict } in told {
+            let is_enough = verdict == Verdict::Stored && left.is_last(&said);
+            answers.give(&to, from, said.file, verdict.clone());
+            voice.tell(from.key, &said, &verdict)?;
+            if is_enough {
+                // The last answers are to get there, unless somebody is in a hurry.
+                tokio::select! {
+                    _ = &mut stop => {}
+                    _ = tokio::time::timeout(FAREWELL_MAX, answers.all()) => {}
+                }
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// How many files are to be stored before it ends, and those that were: a sender may ask about one again.
+struct Left {
+    files: Option<u64>,
+    counted: BTreeSet<(String, [u8; 32])>,
+}
+
+impl Left {
+    /// Whether this file, which is there now, is the last.
+    fn is_last(&mut self, said: &Announcement) -> bool {
+        let Some(left) = self.files.as_mut().filter(|_| !said.is_dir()) else { return false };
+        *left -= u64::from(self.counted.insert((said.name.clone(), *said.hash.as_bytes())));
+        *left == 0
+    }
+}
+
+/// What is said while it runs. Who does not read it holds nobody up.
+struct Voice {
+    /// Strangers are let in.
+    is_open: bool,
+    json: bool,
+    out: Printer,
+    err: Printer,
+}
+
+impl Voice {
+    /// Says where we are, and how to send to us.
+    fn announce(&mut self, args: &Recv, endpoint: &AtpEndpoint) -> Result {
+        let (listen, key) = (endpoint.local_addr(), endpoint.public_key().to_string());
+        if self.json {
+            self.out.print(stdio::json_line(&Ready { listen, key })?);
+            return Ok(());
+        }
+        let to = match listen.ip().is_unspecified() {
+            true => format!("HOST:{}", listen.port()),
+            false => listen.to_string(),
+        };
+        let dir = args.dir.display();
+        self.out.print(format!(
+            "receiving into {dir} on {listen}; this end's key is {key}\nremora send FILE... {to} --key {key}"
+        ));
+        Ok(())
+    }
+
+    /// What an object says, if it is one of ours.
+    fn read(&mut self, received: Received) -> Option<Message<Remote>> {
+        // One whose connection is over already cannot be answered either.
+        let key = received.from.key()?;
+        let from = match self.is_open {
+            true => {
+                let status = received.from.status().ok()?;
+                Holder::stranger(key, status.came_from.unwrap_or(status.addr))
+            }
+            false => Holder { key, host: None },
+        };
+        match Announcement::read(received.object) {
+            Ok((said, data)) => Some(Message { to: received.from, from, said, data }),
+            Err(e) => {
+                let why = escape::shown(e.to_string().as_bytes());
+                self.err.print(format!("remora: recv: an object of {key} is {why}"));
+                None
+            }
+        }
+    }
+
+    fn tell(&mut self, from: PublicKey, said: &Announcement, verdict: &Verdict) -> Result {
+        let (outcome, why) = match verdict {
+            Verdict::Missing { .. } | Verdict::Waits => return Ok(()),
+            Verdict::Stored if said.is_dir() => return Ok(()),
+            Verdict::Stored => ("stored", None),
+            Verdict::Refused { why } => ("refused", Some(why.as_str())),
+        };
+        let (name, size) = (escape::shown(said.name.as_bytes()), units::human(said.size));
+        match why {
+            _ if self.json => {
+                let line = Line { file: &said.name, from: from.to_string(), outcome, why, bytes: said.size };
+                self.out.print(stdio::json_line(&line)?);
+            }
+            None => self.out.print(format!("{name}: {size} from {from}")),
+            Some(why) => self.err.print(format!("remora: recv: {name}, {size} from {from}: refused: {why}")),
+        }
+        self.own_up()
+    }
+
+    /// Says how many lines were not read in time.
+    fn own_up(&mut self) -> Result {
+        self.err.own_up(|lines| Missed::line(false, lines))?;
+        self.out.own_up(|lines| Missed::line(self.json, lines))
+    }
+}
+
+/// The answers that have not reached their senders yet.
+#[derive(Default)]
+struct Answers {
+    under_way: JoinSet<()>,
+    to: BTreeMap<Id, Holder>,
+}
+
+impl Answers {
+    /// Sends an answer, unless too many to this sender are under way: then it does not read them.
+    fn give(&mut self, to: &Remote, holder: Holder, file: u32, verdict: Verdict) {
+        if Census::of(self.to.values().copied()).shortage(ANSWERS, holder).is_some() {
+            return;
+        }
+        let options = Options { priority: Priority::HIGH, ..Options::default() };
+        let object = Answer::new(file, verdict).object().ok();
+        // A sender that is gone gets no answer; it will ask again.
+        let Some(request) = object.and_then(|object| to.send(object, options).ok()) else { return };
+        let task = self.under_way.spawn(async move {
+            let _ = request.await;
+        });
+        self.to.insert(task.id(), holder);
+    }
+
+    /// Waits until one has got there, or cannot.
+    async fn next(&mut self) {
+        match self.under_way.join_next_with_id().await {
+            Some(Ok((id, ()))) => drop(self.to.remove(&id)),
+            Some(Err(e)) => drop(self.to.remove(&e.id())),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits until all have.
+    async fn all(&mut self) {
+        while self.under_way.join_next().await.is_some() {}
+    }
+}

@@ -1,0 +1,249 @@
+//! Who asked for what, and is to be answered when it is known.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::{Instant, sleep_until};
+
+use crate::commands::transfer::recv::background_jobs::{Found, Works};
+use crate::commands::transfer::recv::quota::Owner;
+use crate::commands::transfer::recv::quota::{Census, Holder, Limits, Session, Shortage};
+use crate::commands::transfer::recv::store::{Rules, Step, Store};
+use crate::commands::transfer::transfer_protocol::{Announcement, Verdict};
+
+/// Messages that wait for work on their files, and as many questions that wait for a place.
+const WAITING: Limits = Limits { of_key: 64, of_host: 128, all: 1024 };
+/// Bytes of a file that one of them may have with it: files of so many are sent unasked.
+const BYTES_MAX: usize = 64 << 10;
+/// The interval at which the desk looks for ended sessions while questions wait for a place.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// An announcement, and what came with it.
+#[derive(Debug)]
+pub(crate) struct Message<T> {
+    /// Where answers go.
+    pub(crate) to: T,
+    pub(crate) from: Holder,
+    pub(crate) said: Announcement,
+    pub(crate) data: Bytes,
+}
+
+/// What is to be answered.
+#[derive(Debug)]
+pub(crate) struct Told<T> {
+    pub(crate) to: T,
+    pub(crate) from: Holder,
+    pub(crate) said: Announcement,
+    pub(crate) verdict: Verdict,
+}
+
+impl<T> Message<T> {
+    fn owner(&self) -> Owner {
+        (self.from.key, self.said.name.clone())
+    }
+
+    fn told(self, verdict: Verdict) -> Told<T> {
+        Told { to: self.to, from: self.from, said: self.said, verdict }
+    }
+
+    fn is_about(&self, file: &Announcement) -> bool {
+        (self.said.size, self.said.hash) == (file.size, file.hash)
+    }
+
+    /// Without its bytes, which are there already.
+    fn bare(mut self) -> Message<T> {
+        self.data.clear();
+        self.said.at = None;
+        self
+    }
+}
+
+/// The store, what is done aside for it, and who waits for that.
+#[derive(Debug)]
+pub(crate) struct Desk<T> {
+    store: Store,
+    works: Works,
+    /// The first one of each owner had the work done.
+    waiting: BTreeMap<Owner, Vec<Message<T>>>,
+    /// Questions about files for which there was no place.
+    queue: VecDeque<Message<T>>,
+    /// When to look again whether a file makes room for one of those.
+    next_place: Option<Instant>,
+}
+
+/// What has happened aside.
+#[derive(Debug)]
+pub(crate) enum Done {
+    Work(Owner, Found),
+    /// An unfinished file may make room by now.
+    Silence,
+}
+
+impl<T: Clone + Session + 'static> Desk<T> {
+    pub(crate) fn new(rules: Rules) -> Desk<T> {
+        Desk {
+            store: Store::new(rules),
+            works: Works::default(),
+            waiting: BTreeMap::new(),
+            queue: VecDeque::new(),
+            next_place: None,
+        }
+    }
+
+    /// Takes a message; all that is to be answered now.
+    pub(crate) fn take(&mut self, message: Message<T>) -> Vec<Told<T>> {
+        let mut told = match self.consider(message) {
+            Ok(told) => told.into_iter().collect(),
+            Err(message) => self.enqueue(*message),
+        };
+        if self.store.has_room() {
+            told.extend(self.serve_queue());
+        }
+        told
+    }
+
+    /// What is to be answered now, if anything. Gives back a message whose file needs a place that is not there.
+    fn consider(&mut self, message: Message<T>) -> Result<Option<Told<T>>, Box<Message<T>>> {
+        let session = Arc::new(message.to.clone());
+        match self.store.take(message.from, session, &message.said, &message.data) {
+            Step::Answer(verdict) => Ok(verdict.map(|verdict| message.told(verdict))),
+            Step::Aside(work) => {
+                self.works.begin(*work);
+                self.waiting.entry(message.owner()).or_default().push(message.bare());
+                Ok(None)
+            }
+            Step::Wait => Ok(self.hold(message)),
+            Step::Queue => Err(Box::new(message)),
+        }
+    }
+
+    fn hold(&mut self, message: Message<T>) -> Option<Told<T>> {
+        let owner = message.owner();
+        let is_same = self.store.worked_on(&owner).is_some_and(|file| message.is_about(file));
+        let message = if is_same { message.bare() } else { message };
+        let held = Census::of(self.waiting.values().flatten().map(|waiting| waiting.from));
+        if held.shortage(WAITING, message.from).is_some() || message.data.len() > BYTES_MAX {
+            let why = "the receiver is at work on a file of this name: try again later".into();
+            return Some(message.told(Verdict::Refused { why }));
+        }
+        self.waiting.entry(owner).or_default().push(message);
+        None
+    }
+
+    /// Queues a question until a place is free, without its bytes, and answers `Waits`. A full queue refuses the last
+    /// question of a sender that has more.
+    fn enqueue(&mut self, message: Message<T>) -> Vec<Told<T>> {
+        let refused = |message: Message<T>| message.told(Verdict::Refused { why: TOO_MANY.into() });
+        // Its sender has more parts on their way.
+        if message.said.at.is_some() && self.queue.iter().any(|queued| queued.owner() == message.owner()) {
+            return Vec::new();
+        }
+        let message = message.bare();
+        self.drop_ended();
+        let held = Census::of(self.queue.iter().map(|queued| queued.from));
+        let mut told = Vec::new();
+        match held.shortage(WAITING, message.from) {
+            None => {}
+            Some(Shortage::All) => {
+                let last = self.queue.iter().rposition(|queued| held.outweighs(queued.from, message.from));
+                match last.and_then(|last| self.queue.remove(last)) {
+                    Some(last) => told.push(refused(last)),
+                    None => return vec![refused(message)],
+                }
+            }
+            Some(_) => return vec![refused(message)],
+        }
+        self.wake_for(message.from);
+        let waits =
+            Told { to: message.to.clone(), from: message.from, said: message.said.clone(), verdict: Verdict::Waits };
+        told.push(waits);
+        self.queue.push_back(message);
+        told
+    }
+
+    /// Drops the questions of ended sessions: no answer gets there.
+    fn drop_ended(&mut self) {
+        self.queue.retain(|queued| !queued.to.has_ended());
+    }
+
+    /// Takes the questions again for which there is a place by now.
+    fn serve_queue(&mut self) -> Vec<Told<T>> {
+        let (mut told, mut left) = (Vec::new(), VecDeque::new());
+        // Places only become fewer on the way.
+        let mut without = BTreeSet::new();
+        self.next_place = None;
+        self.drop_ended();
+        while let Some(message) = self.queue.pop_front() {
+            let from = message.from;
+            if without.contains(&from) || self.wake_for(from) {
+                without.insert(from);
+                left.push_back(message);
+                continue;
+            }
+            match self.consider(message) {
+                Ok(answer) => told.extend(answer),
+                Err(message) => left.push_back(*message),
+            }
+        }
+        self.queue = left;
+        told
+    }
+
+    /// Whether there is no place for this sender now; then a silent file may make room for it later.
+    fn wake_for(&mut self, from: Holder) -> bool {
+        let Err(at) = self.store.place_for(from) else { return false };
+        // A session may end before that.
+        let look = Instant::now() + LOOK;
+        self.next_place = self.next_place.into_iter().chain(at).chain([look]).min();
+        true
+    }
+
+    /// The next thing that is done, to be settled.
+    pub(crate) async fn next(&mut self) -> Done {
+        let silence = async {
+            match self.next_place {
+                Some(at) => sleep_until(at).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            (owner, found) = self.works.next() => Done::Work(owner, found),
+            () = silence => Done::Silence,
+        }
+    }
+
+    /// Takes what was done; all that is to be answered now.
+    pub(crate) fn settle(&mut self, done: Done) -> Vec<Told<T>> {
+        let mut told = match done {
+            Done::Work(owner, found) => self.settle_work(&owner, found),
+            Done::Silence => Vec::new(),
+        };
+        self.store.has_room();
+        told.extend(self.serve_queue());
+        told
+    }
+
+    fn settle_work(&mut self, owner: &Owner, found: Found) -> Vec<Told<T>> {
+        let verdict = self.store.settle(owner, found);
+        let mut waited = self.waiting.remove(owner).unwrap_or_default().into_iter();
+        let Some(first) = waited.next() else { return Vec::new() };
+        let (said, is_over) = (first.said.clone(), !matches!(verdict, Verdict::Missing { .. }));
+        let mut told = vec![first.told(verdict.clone())];
+        for message in waited {
+            match is_over && message.is_about(&said) {
+                true => told.push(message.told(verdict.clone())),
+                false => told.extend(self.take(message)),
+            }
+        }
+        told
+    }
+}
+
+const TOO_MANY: &str = "too many files are on their way: try again later";
+
+#[cfg(test)]
+#[path = "request_queue_tests.rs"]
+mod tests;

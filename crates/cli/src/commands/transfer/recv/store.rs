@@ -1,0 +1,394 @@
+//! Files that come in: checked, gathered under hidden names, and given their own when whole. What takes long is
+//! handed out, to be done aside ([`Work`]).
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use std::{fs, io};
+
+use tokio::time::Instant;
+
+use crate::commands::transfer::recv::background_jobs::{Found, Work};
+use crate::commands::transfer::recv::hash_cache::{Known, Stamp};
+use crate::commands::transfer::recv::partial_file::{Finish, Unfinished};
+use crate::commands::transfer::recv::quota::Owner;
+use crate::commands::transfer::recv::quota::{Census, Holder, Limits, Session};
+use crate::commands::transfer::recv::received_names::GivenNames;
+use crate::commands::transfer::recv::refusal::{Refusal, TAKEN, refusal};
+use crate::commands::transfer::recv::target_tree::{Target, Tree, check_name};
+use crate::commands::transfer::transfer_protocol::{ASK_FROM, Announcement, Verdict};
+use crate::config::units::human;
+use crate::output::escape;
+
+/// Unfinished files at once, each with a descriptor or two. `remora send` has 32 on their way.
+pub(crate) const PLACES: Limits = Limits { of_key: 32, of_host: 64, all: 256 };
+/// An unfinished file silent for this long makes room for a file of a sender that has fewer; one of a stranger makes
+/// room at once for a file of another host that has fewer, because a byte now and then costs a stranger nothing.
+const SILENT: Duration = Duration::from_secs(10);
+/// And after so long for any.
+const STALE: Duration = Duration::from_secs(600);
+/// A larger file is hashed aside, while others are taken.
+pub(crate) const AT_ONCE_MAX: u64 = 1 << 20;
+/// Files that are worked on aside or wait for that.
+const ASIDE: Limits = Limits { of_key: 16, of_host: 32, all: 128 };
+
+/// What is taken.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    /// Where files go.
+    pub(crate) dir: PathBuf,
+    /// Whether files of the same name are replaced.
+    pub(crate) overwrite: bool,
+    /// The largest file, in bytes.
+    pub(crate) size_max: u64,
+    /// Permission bits that no file gets.
+    pub(crate) umask: u32,
+}
+
+/// The files that come in. Dropped, it removes what is unfinished.
+#[derive(Debug)]
+pub(crate) struct Store {
+    rules: Rules,
+    tree: Tree,
+    unfinished: BTreeMap<Owner, Unfinished>,
+    /// Those that are worked on aside: nothing else is done about them until that is done.
+    aside: BTreeMap<Owner, Aside>,
+    known: Known,
+    /// Those that were given their names here. They need not have come to rest: it is what was stored that counts.
+    placed: Known,
+    /// Since this was asked, something has ended that others may have waited for.
+    has_room: bool,
+    /// Which names files have here.
+    given: GivenNames,
+}
+
+/// What is worked on aside.
+#[derive(Debug)]
+struct Aside {
+    from: Holder,
+    session: Arc<dyn Session>,
+    said: Announcement,
+    /// It holds the place of an unfinished file: it was one, or may begin as one.
+    has_place: bool,
+}
+
+/// What is to be done about an object.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// This is to be answered; if nothing is, more bytes are on their way.
+    Answer(Option<Verdict>),
+    /// This takes long. What comes of it is to be settled.
+    Aside(Box<Work>),
+    /// The file is worked on, and what comes of that comes first.
+    Wait,
+    /// Too many files are on their way: to be taken again when there is room.
+    Queue,
+}
+
+/// Whether the very file that is announced is there already.
+enum There {
+    No,
+    Yes,
+    /// To find out takes long.
+    Perhaps,
+}
+
+impl Store {
+    pub(crate) fn new(rules: Rules) -> Store {
+        Store {
+            tree: Tree::new(rules.dir.clone(), rules.umask),
+            rules,
+            unfinished: BTreeMap::new(),
+            aside: BTreeMap::new(),
+            known: Known::default(),
+            placed: Known::default(),
+            has_room: false,
+            given: GivenNames::default(),
+        }
+    }
+
+    /// Takes an announcement and the bytes with it.
+    pub(crate) fn take(&mut self, from: Holder, session: Arc<dyn Session>, said: &Announcement, data: &[u8]) -> Step {
+        if said.is_dir() {
+            return Step::Answer(Some(self.take_dir(from, said, data)));
+        }
+        let owner = (from.key, said.name.clone());
+        if self.aside.contains_key(&owner) {
+            return Step::Wait;
+        }
+        self.add(from, session, said, data).unwrap_or_else(|why| {
+            self.forget(&owner);
+            Step::Answer(Some(Verdict::Refused { why }))
+        })
+    }
+
+    /// Makes the directory that is announced.
+    fn take_dir(&mut self, from: Holder, said: &Announcement, data: &[u8]) -> Verdict {
+        let name = said.name.strip_suffix('/').unwrap_or_default();
+        let is_bare = said.size == 0 && data.is_empty();
+        let bare = if is_bare { Ok(()) } else { Err("a directory has no bytes".to_owned()) };
+        let made = bare.and_then(|()| check_name(name)).and_then(|()| self.tree.make_dir(from, name, said.kept));
+        made.map_or_else(|why| Verdict::Refused { why }, |()| Verdict::Stored)
+    }
+
+    /// Whether something has ended since the last call that others may have waited for.
+    pub(crate) fn has_room(&mut self) -> bool {
+        std::mem::take(&mut self.has_room)
+    }
+
+    fn forget(&mut self, owner: &Owner) -> Option<Unfinished> {
+        let forgotten = self.unfinished.remove(owner);
+        self.has_room |= forgotten.is_some();
+        forgotten
+    }
+
+    /// What is worked on aside of this owner's.
+    pub(crate) fn worked_on(&self, owner: &Owner) -> Option<&Announcement> {
+        self.aside.get(owner).map(|aside| &aside.said)
+    }
+
+    /// Takes what came of work that was done aside. Says what is to be answered.
+    pub(crate) fn settle(&mut self, owner: &Owner, found: Found) -> Verdict {
+        let Some(Aside { from, session, said, .. }) = self.aside.remove(owner) else {
+            return Verdict::Refused { why: "nothing is known of it".into() };
+        };
+        self.has_room = true;
+        let settled = match found {
+            Found::Finished(done) => done.map(|meta| {
+                if let Some(meta) = meta {
+                    self.placed.insert(Stamp::of(&meta), said.hash);
+                    self.given.note(&meta, &said.name);
+                }
+                Verdict::Stored
+            }),
+            Found::Looked(looked) => self.looked(from, session, &said, looked),
+        };
+        settled.unwrap_or_else(|why| Verdict::Refused { why })
+    }
+
+    /// A file of this name and size was hashed, or could not be. If it is another, the new one takes the place that was
+    /// held for it aside.
+    fn looked(
+        &mut self,
+        from: Holder,
+        session: Arc<dyn Session>,
+        said: &Announcement,
+        looked: io::Result<(Stamp, blake3::Hash, SystemTime)>,
+    ) -> Result<Verdict, Refusal> {
+        let there = looked.ok().is_some_and(|(stamp, hash, began)| {
+            self.known.note(stamp, hash, began);
+            // What took its place meanwhile is another.
+            let now = self.metadata(&said.name).filter(|now| hash == said.hash && Stamp::of(now) == stamp);
+            now.as_ref().into_iter().for_each(|now| self.given.note(now, &said.name));
+            now.is_some()
+        });
+        if there {
+            return Ok(Verdict::Stored);
+        }
+        self.may_replace()?;
+        self.begin(from, session, said)?;
+        Ok(Verdict::Missing { missing: vec![(0, said.size)] })
+    }
+
+    fn add(
+        &mut self,
+        from: Holder,
+        session: Arc<dyn Session>,
+        said: &Announcement,
+        data: &[u8],
+    ) -> Result<Step, Refusal> {
+        let place = span(said, data.len())?;
+        let owner = &(from.key, said.name.clone());
+        let goes_on = |u: &Unfinished| (u.size, u.hash) == (said.size, said.hash);
+        let is_new = !self.unfinished.get(owner).is_some_and(goes_on);
+        if is_new {
+            self.forget(owner);
+            check_name(&said.name)?;
+            match self.is_there(said)? {
+                There::Yes => return Ok(Step::Answer(Some(Verdict::Stored))),
+                There::Perhaps if said.at.is_none() => return self.look(from, session, said),
+                // Another sender with this key was the first to send all of it.
+                There::Perhaps if self.was_placed(said) => return Ok(Step::Answer(Some(Verdict::Stored))),
+                // Who sends bytes and did not ask finds out when all of it is here.
+                There::Perhaps | There::No => {}
+            }
+            // What is whole and small is stored at once.
+            let is_whole = said.size <= AT_ONCE_MAX && u64::try_from(data.len()) == Ok(said.size);
+            if !is_whole && self.make_place(from).is_err() {
+                return Ok(Step::Queue);
+            }
+            self.begin(from, session.clone(), said)?;
+        }
+        let Some(unfinished) = self.unfinished.get_mut(owner) else { return Ok(Step::Answer(None)) };
+        unfinished.touched = Instant::now();
+        unfinished.session = session.clone();
+        unfinished.write(place, data)?;
+        let missing = unfinished.done.missing(said.size);
+        if missing.is_empty() {
+            return self.finish(from, session, said);
+        }
+        let missing = missing.into_iter().map(|r| (r.start, r.end)).collect();
+        // A part of a file that is not known: it has made room for another, and its sender does not know yet.
+        let is_asked = said.at.is_none() || is_new && said.size > ASK_FROM;
+        Ok(Step::Answer(is_asked.then_some(Verdict::Missing { missing })))
+    }
+
+    fn begin(&mut self, from: Holder, session: Arc<dyn Session>, said: &Announcement) -> Result<(), Refusal> {
+        self.check_room(said.size)?;
+        let target = self.tree.make(from, &said.name)?;
+        let new = Unfinished::create(target.clone(), from, session, said);
+        let new = new.map_err(|e| self.why_not(from, &target, &e))?;
+        self.unfinished.insert((from.key, said.name.clone()), new);
+        Ok(())
+    }
+
+    /// Why a file cannot grow here.
+    fn why_not(&self, from: Holder, target: &Target, e: &io::Error) -> Refusal {
+        match self.unfinished.iter().find(|(_, other)| other.is_in_the_way(from, target)) {
+            Some(((_, name), _)) => {
+                format!("its name here is that of '{}', which is on its way", escape::shown(name.as_bytes()))
+            }
+            None => refusal(e),
+        }
+    }
+
+    /// Has a file that is there hashed.
+    fn look(&mut self, from: Holder, session: Arc<dyn Session>, said: &Announcement) -> Result<Step, Refusal> {
+        let target = self.tree.find(&said.name)?.ok_or("its directory was removed meanwhile")?;
+        let held = Census::of(self.aside.values().map(|aside| aside.from));
+        if held.shortage(ASIDE, from).is_some() {
+            return Ok(Step::Queue);
+        }
+        // Without --overwrite nothing begins here.
+        let has_place = self.rules.overwrite;
+        if has_place && self.make_place(from).is_err() {
+            return Ok(Step::Queue);
+        }
+        let owner = (from.key, said.name.clone());
+        self.aside.insert(owner, Aside { from, session, said: said.clone(), has_place });
+        Ok(Step::Aside(Box::new(Work::look(from, said.name.clone(), target))))
+    }
+
+    /// All of a file is here.
+    fn finish(&mut self, from: Holder, session: Arc<dyn Session>, said: &Announcement) -> Result<Step, Refusal> {
+        let owner = (from.key, said.name.clone());
+        let Some(whole) = self.forget(&owner) else { return Ok(Step::Answer(None)) };
+        let (dress, given) = (self.tree.dress(said.kept), self.given.clone());
+        let finish = Finish { dress, overwrite: self.rules.overwrite, given };
+        let work = Work::finish(from, said.name.clone(), whole, finish);
+        self.aside.insert(owner.clone(), Aside { from, session, said: said.clone(), has_place: true });
+        if said.size > AT_ONCE_MAX {
+            return Ok(Step::Aside(Box::new(work)));
+        }
+        let found = work.run(&Default::default());
+        Ok(Step::Answer(Some(self.settle(&owner, found))))
+    }
+
+    /// Whether this very file is there under its name; another one is in the way.
+    fn is_there(&self, said: &Announcement) -> Result<There, Refusal> {
+        let Some(Target { path, .. }) = &self.tree.find(&said.name)? else { return Ok(There::No) };
+        let Ok(meta) = fs::symlink_metadata(path) else { return Ok(There::No) };
+        if meta.is_dir() {
+            return Err("a directory has this name".into());
+        }
+        self.given.check(path, &said.name)?;
+        // The answer to an earlier copy may have been lost.
+        if meta.is_file() && meta.len() == said.size {
+            let hash = match self.known.get(&Stamp::of(&meta)) {
+                Some(hash) => Some(hash),
+                None if said.size > AT_ONCE_MAX => return Ok(There::Perhaps),
+                None => crate::commands::transfer::recv::hash_cache::hash_at(path, &Default::default())
+                    .ok()
+                    .map(|(_, hash)| hash),
+            };
+            if hash == Some(said.hash) {
+                self.given.note(&meta, &said.name);
+                return Ok(There::Yes);
+            }
+        }
+        self.may_replace().map(|()| There::No)
+    }
+
+    /// Whether what has the name is this very file, as it was stored.
+    fn was_placed(&self, said: &Announcement) -> bool {
+        self.stamp(&said.name).is_some_and(|now| self.placed.get(&now) == Some(said.hash))
+    }
+
+    /// The state of the file that has the name now.
+    fn stamp(&self, name: &str) -> Option<Stamp> {
+        self.metadata(name).as_ref().map(Stamp::of)
+    }
+
+    fn metadata(&self, name: &str) -> Option<fs::Metadata> {
+        let target = self.tree.find(name).ok().flatten()?;
+        fs::symlink_metadata(target.path).ok()
+    }
+
+    fn may_replace(&self) -> Result<(), Refusal> {
+        if self.rules.overwrite { Ok(()) } else { Err(TAKEN.into()) }
+    }
+
+    fn check_room(&self, size: u64) -> Result<(), Refusal> {
+        if size > self.rules.size_max {
+            return Err(format!("larger than {} is not taken", human(self.rules.size_max)));
+        }
+        // Where the system does not say, the writes will.
+        match self.tree.free().filter(|free| size > *free) {
+            Some(free) => Err(format!("no room on the receiver's disk: {} are free", human(free))),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes a place for one more unfinished file of this sender: just before the file begins.
+    fn make_place(&mut self, from: Holder) -> Result<(), Option<Instant>> {
+        if let Some(silent) = self.place_for(from)? {
+            self.unfinished.remove(&silent);
+        }
+        Ok(())
+    }
+
+    /// Whether there is a place for one more unfinished file of this sender, and whose file makes room for it if none
+    /// is free. If there is no place, says when the next one may be had.
+    pub(crate) fn place_for(&self, from: Holder) -> Result<Option<Owner>, Option<Instant>> {
+        let aside = self.aside.values().filter(|aside| aside.has_place).map(|aside| aside.from);
+        let held = Census::of(self.unfinished.values().map(|u| u.from).chain(aside));
+        let Some(shortage) = held.shortage(PLACES, from) else { return Ok(None) };
+        let now = Instant::now();
+        let due = |u: &Unfinished| match held.outweighs(u.from, from) {
+            _ if u.session.has_ended() => now,
+            true if u.from.host != from.host => now,
+            true => u.touched + SILENT,
+            false => u.touched + STALE,
+        };
+        let candidates = || self.unfinished.iter().filter(|(_, u)| shortage.is_met_by(u.from, from));
+        let silent = candidates().filter(|(_, u)| due(u) <= now);
+        // Files of ended sessions go first.
+        match silent.max_by_key(|(_, u)| (u.session.has_ended(), held.load(u.from), Reverse(u.touched))) {
+            Some((owner, _)) => Ok(Some(owner.clone())),
+            None => Err(candidates().map(|(_, u)| due(u)).min()),
+        }
+    }
+
+    /// As if all unfinished files had been heard of last at that time.
+    #[cfg(test)]
+    pub(crate) fn touch(&mut self, at: Instant) {
+        self.unfinished.values_mut().for_each(|u| u.touched = at);
+    }
+}
+
+/// Where the bytes belong, if that is within the file.
+fn span(said: &Announcement, len: usize) -> Result<Range<u64>, Refusal> {
+    let Some(at) = said.at else { return Ok(0..0) };
+    let end = u64::try_from(len).ok().and_then(|len| at.checked_add(len));
+    match end {
+        Some(end) if end <= said.size => Ok(at..end),
+        _ => Err("a part goes beyond the file's end".into()),
+    }
+}
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+mod tests;

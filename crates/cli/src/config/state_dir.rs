@@ -1,0 +1,281 @@
+//! Where things are kept from one run to the next.
+
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::{fs, io};
+
+use rustix::fs::OFlags;
+
+use crate::output::exit::io_text;
+
+/// `$XDG_STATE_HOME/remora` or `~/.local/state/remora`; `None` without a home.
+pub(crate) fn user_dir() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
+    Some(state.join("remora"))
+}
+
+/// Makes a directory that only its owner enters, if it is not there.
+pub(crate) fn make_private(dir: &Path) -> io::Result<()> {
+    if fs::metadata(dir).is_ok_and(|m| m.is_dir()) {
+        return Ok(());
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+/// What sets the user's directory here apart from all others.
+#[derive(Debug)]
+pub(crate) struct OwnId {
+    /// Random bytes.
+    pub(crate) bytes: Vec<u8>,
+    /// Why they could not be kept in the directory: then each run has others.
+    pub(crate) unkept: Option<String>,
+}
+
+/// That of this user here.
+pub(crate) fn own_id() -> &'static OwnId {
+    static ID: OnceLock<OwnId> = OnceLock::new();
+    ID.get_or_init(|| {
+        // Without random numbers what else tells runs apart must do.
+        let fresh = getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id())).to_le_bytes();
+        let Some(dir) = user_dir() else {
+            return OwnId { bytes: fresh.to_vec(), unkept: Some("there is no home directory".into()) };
+        };
+        let path = dir.join("id");
+        match make_private(&dir).and_then(|()| kept_id(&path, &fresh)) {
+            Ok(bytes) => OwnId { bytes, unkept: None },
+            Err(e) => OwnId { bytes: fresh.to_vec(), unkept: Some(format!("{}: {}", path.display(), io_text(&e))) },
+        }
+    })
+}
+
+/// The id kept at `path`. It is no secret, for the names that are made with it are seen on servers: one that can be
+/// read will do, and what cannot be one makes room for `fresh`.
+fn kept_id(path: &Path, fresh: &[u8]) -> io::Result<Vec<u8>> {
+    if let Some(id) = read_id(path, fresh.len())? {
+        return Ok(id);
+    }
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => make(path, fresh)?,
+    }
+    let another = || io::Error::other("something else is put in its place");
+    read_id(path, fresh.len())?.ok_or_else(another)
+}
+
+/// `None` if what is there is none of this length, or cannot be read.
+fn read_id(path: &Path, length: usize) -> io::Result<Option<Vec<u8>>> {
+    let (file, _) = match open_regular(path) {
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => return Ok(None),
+        opened => opened?,
+    };
+    let mut id = Vec::new();
+    file.take(length as u64 + 1).read_to_end(&mut id)?;
+    Ok(Some(id).filter(|id| id.len() == length))
+}
+
+/// The secret kept at `path`, which is one only if it is ours or root's and others may not read or write it; the
+/// first call of all makes it `fresh`.
+pub(crate) fn secret(path: &Path, fresh: &[u8]) -> io::Result<Vec<u8>> {
+    match read_private(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        known => return known,
+    }
+    make(path, fresh)?;
+    read_private(path)
+}
+
+/// Makes a file of these bytes, for its owner only, at `path`, unless another run is faster.
+fn make(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    make_linked(path, bytes, |new| fs::hard_link(new, path))
+}
+
+fn make_linked(path: &Path, bytes: &[u8], link: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+    // Written apart and linked, so that of two that start at once one wins and none is torn.
+    let new = path.with_extension(format!("new-{}", std::process::id()));
+    // One that is there already is left over, or another's, who would read along.
+    let _ = fs::remove_file(&new);
+    write_new(&new, bytes)?;
+    let linked = link(&new);
+    // Somebody who was faster may have swept it away.
+    let _ = fs::remove_file(&new);
+    let made = match linked {
+        // A file system on which no file has two names. Here, too, one wins.
+        Err(e) if !is_lost_race(&e) => write_new(path, bytes),
+        linked => linked,
+    };
+    made.or_else(|e| if is_lost_race(&e) { Ok(()) } else { Err(e) })
+}
+
+fn is_lost_race(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound)
+}
+
+/// A file with these bytes, or none.
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    if written.is_err() {
+        let _ = fs::remove_file(path);
+    }
+    written
+}
+
+/// Removes what runs have left that died while they made the secret which is at `path` by now.
+pub(crate) fn sweep(path: &Path) {
+    let (Some(dir), Some(stem)) = (path.parent(), path.file_stem()) else { return };
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        let name = PathBuf::from(entry.file_name());
+        let maker = name.extension().and_then(|e| e.to_str()?.strip_prefix("new-")?.parse::<u32>().ok());
+        if name.file_stem() == Some(stem) && maker.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Puts on stable storage what has been made in `dir`, and the directory itself if it is new, whoever made them: that
+/// run may have died before it did.
+pub(crate) fn settle(dir: &Path) -> io::Result<()> {
+    for dir in made_on(dir)? {
+        match File::open(&dir) {
+            Ok(dir) => sync_dir(&dir)?,
+            // What we may not read others have made.
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+fn sync_dir(dir: &File) -> io::Result<()> {
+    match dir.sync_all() {
+        // Nothing more can be asked of such a file system.
+        Err(e) if matches!(e.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::ReadOnlyFilesystem) => Ok(()),
+        synced => synced,
+    }
+}
+
+/// `dir` and the directories above that it may have been made with: those of its file system.
+fn made_on(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let dir = fs::canonicalize(dir)?;
+    let device = fs::metadata(&dir)?.dev();
+    let above = dir.ancestors().take_while(|above| fs::metadata(above).is_ok_and(|m| m.dev() == device));
+    Ok(above.map(Path::to_owned).collect())
+}
+
+/// Fails if others may put something else in the place of what is kept in `dir`.
+pub(crate) fn only_ours(dir: &Path) -> io::Result<()> {
+    let found = fs::metadata(dir)?;
+    owned_by_us(&found)?;
+    let mode = found.permissions().mode() & 0o7777;
+    // A group may be its owner's alone, as many systems set it up; with the sticky bit each has what is his own.
+    if mode & 0o002 != 0 && mode & 0o1000 == 0 {
+        let why = format!("others may write in it (mode {mode:03o}), and so replace keys: run chmod o-w on it");
+        return Err(io::Error::other(why));
+    }
+    Ok(())
+}
+
+/// Ours or root's: anybody else could read or change it whatever its mode.
+fn owned_by_us(found: &Metadata) -> io::Result<()> {
+    let (owner, us) = (found.uid(), rustix::process::geteuid().as_raw());
+    if owner == us || owner == 0 {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("belongs to user {owner}, not to user {us}, as whom this runs: run chown {us} on it")))
+}
+
+fn read_private(path: &Path) -> io::Result<Vec<u8>> {
+    let (mut file, found) = open_regular(path)?;
+    owned_by_us(&found)?;
+    let mode = found.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(io::Error::other(format!("others may read or change it (mode {mode:03o}): run chmod 600 on it")));
+    }
+    let mut secret = Vec::new();
+    file.read_to_end(&mut secret)?;
+    Ok(secret)
+}
+
+fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
+    // A pipe that nobody writes to would be waited for without end.
+    let nonblock = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path)?;
+    let found = file.metadata()?;
+    if !found.is_file() {
+        let what = if found.is_dir() { "a directory" } else { "no regular file" };
+        return Err(io::Error::other(format!("is {what}, where a file is kept: move it away, and a new one is made")));
+    }
+    Ok((file, found))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_dead_left_is_swept_away_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        // No process has a number as high.
+        let (dead, alive) = ("key.new-4294967295", format!("key.new-{}", std::process::id()));
+        let others = [alive.as_str(), "key.new-", "key.new-x", "other.new-4294967295", "key"];
+        for name in others.iter().chain([&dead]) {
+            fs::write(dir.path().join(name), b"").unwrap();
+        }
+        sweep(&path);
+        assert!(others.iter().all(|name| dir.path().join(name).exists()));
+        assert!(!dir.path().join(dead).exists());
+    }
+
+    #[test]
+    fn an_id_that_can_be_none_is_made_anew_and_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("id");
+        for (old, want) in [
+            (None, b"1st fresh"),
+            (Some(&b""[..]), b"2nd fresh"),
+            (Some(b"short"), b"3rd fresh"),
+            (Some(b"much too long"), b"4th fresh"),
+            (Some(b"usable as"), b"usable as"),
+        ] {
+            old.iter().for_each(|old| fs::write(&path, old).unwrap());
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap_or_default();
+            assert_eq!(kept_id(&path, want).unwrap(), want);
+            assert_eq!(kept_id(&path, b"of no use").unwrap(), want);
+            assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
+        }
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(kept_id(&path, b"1st fresh").unwrap_err().to_string().contains("is a directory"));
+    }
+
+    #[test]
+    fn where_no_file_has_two_names_the_first_that_makes_it_wins() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        let unable = |_: &Path| Err(rustix::io::Errno::PERM.into());
+        for bytes in [b"first", b"later"] {
+            make_linked(&path, bytes, unable).unwrap();
+            assert_eq!(read_private(&path).unwrap(), b"first");
+            assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
+        }
+    }
+
+    #[test]
+    fn all_that_is_new_on_the_way_is_settled() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = fs::canonicalize(dir.path()).unwrap();
+        make_private(&top.join("a/b")).unwrap();
+        let way = made_on(&top.join("a/b")).unwrap();
+        assert_eq!(way[..3], [top.join("a/b"), top.join("a"), top]);
+        assert!(way.iter().all(|d| !d.starts_with("/proc")));
+        assert!(!made_on(Path::new("/proc/self")).unwrap().contains(&PathBuf::from("/")), "a file system of its own");
+        settle(&dir.path().join("a/b")).unwrap();
+        assert!(settle(&dir.path().join("c")).is_err());
+    }
+}

@@ -1,0 +1,149 @@
+//! Lines for standard output or standard error, printed by a thread of their own: a reader that has stopped
+//! reading holds up that thread and nothing else. What it does not read in time is dropped,
+//! and counted.
+
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::output::exit::{Error, Result};
+use crate::output::stdio;
+
+/// Lines that may wait: some minutes of figures.
+const LINES_MAX: usize = 256;
+/// How long the last lines may take at the end.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// The thread's other end.
+pub(crate) struct Printer {
+    lines: SyncSender<String>,
+    /// Comes when the thread has ended; bears what went wrong, if anything did.
+    ended: Option<oneshot::Receiver<Error>>,
+    missed: u64,
+}
+
+impl Printer {
+    pub(crate) fn start() -> Result<Printer> {
+        Printer::start_for(LINES_MAX)
+    }
+
+    /// The same, where so many lines may wait.
+    pub(crate) fn start_for(lines_max: usize) -> Result<Printer> {
+        Printer::start_with(lines_max, |line| stdio::text(&line))
+    }
+
+    /// For standard error, where it is nobody's loss if nobody reads.
+    pub(crate) fn beside() -> Result<Printer> {
+        Printer::beside_for(LINES_MAX)
+    }
+
+    /// The same, where so many lines may wait.
+    pub(crate) fn beside_for(lines_max: usize) -> Result<Printer> {
+        Printer::start_with(lines_max, |line| {
+            stdio::say(line.trim_end());
+            Ok(())
+        })
+    }
+
+    fn start_with(lines_max: usize, print: impl Fn(String) -> Result + Send + 'static) -> Result<Printer> {
+        let (lines, waiting) = sync_channel::<String>(lines_max);
+        let (end, ended) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("printer".into());
+        let started = thread.spawn(move || {
+            for line in waiting {
+                if let Err(e) = print(line + "\n") {
+                    // Whoever printed may have ended.
+                    let _ = end.send(e);
+                    return;
+                }
+            }
+        });
+        started.map_err(Error::local("a thread"))?;
+        Ok(Printer { lines, ended: Some(ended), missed: 0 })
+    }
+
+    /// Has a line printed, unless too many wait.
+    pub(crate) fn print(&mut self, line: String) {
+        match self.lines.try_send(line) {
+            Err(TrySendError::Full(_)) => self.missed += 1,
+            // Why it has ended is told by `failed`.
+            Ok(()) | Err(TrySendError::Disconnected(_)) => {}
+        }
+    }
+
+    /// Has it said how many lines were dropped, where some were and there is room again.
+    pub(crate) fn own_up(&mut self, line: impl FnOnce(u64) -> Result<String>) -> Result {
+        if self.missed > 0 && self.lines.try_send(line(self.missed)?).is_ok() {
+            self.missed = 0;
+        }
+        Ok(())
+    }
+
+    /// Waits for printing to fail.
+    pub(crate) async fn failed(&mut self) -> Error {
+        let Some(ended) = &mut self.ended else { return std::future::pending().await };
+        let failed = ended.await;
+        self.ended = None;
+        match failed {
+            Ok(e) => e,
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Gives the lines that wait a moment to be printed.
+    pub(crate) async fn finish(self) {
+        // What goes wrong with the last ones is not worth an error.
+        let _ = self.finish_within(PATIENCE).await;
+    }
+
+    /// The same, where they may take so long, and an error is an error.
+    pub(crate) async fn finish_within(self, patience: Duration) -> Result {
+        drop(self.lines);
+        let Some(ended) = self.ended else { return Ok(()) };
+        match tokio::time::timeout(patience, ended).await {
+            Ok(Ok(e)) => Err(e),
+            // All of them are printed, or nobody reads.
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_reader_that_stops_holds_nobody_up_and_is_told_what_it_missed() {
+        let (read, reader) = channel::<()>();
+        let (told, printed) = channel();
+        let print = move |line| reader.recv().map_err(|_| Error::Pipe).map(|()| told.send(line).unwrap());
+        let mut printer = Printer::start_with(LINES_MAX, print).unwrap();
+        let news = |n| Ok(format!("{n} missing"));
+        (0..LINES_MAX * 2).for_each(|i| printer.print(i.to_string()));
+        printer.own_up(news).unwrap();
+        read.send(()).unwrap();
+        read.send(()).unwrap();
+        assert_eq!(printed.recv().unwrap() + &printed.recv().unwrap(), "0\n1\n");
+        // One is in the thread's hands beside those that wait.
+        let missed = LINES_MAX as u64 - u64::from(printer.missed < LINES_MAX as u64);
+        while printer.missed > 0 {
+            printer.own_up(news).unwrap();
+        }
+        (0..LINES_MAX * 2).for_each(|_| read.send(()).unwrap());
+        drop(read);
+        printer.finish().await;
+        assert_eq!(printed.iter().last().unwrap(), format!("{missed} missing\n"));
+    }
+
+    #[tokio::test]
+    async fn what_goes_wrong_is_told_once() {
+        let mut printer = Printer::start_with(LINES_MAX, |_| Err(Error::Pipe)).unwrap();
+        printer.print("line".into());
+        assert!(matches!(printer.failed().await, Error::Pipe));
+        printer.print("line".into());
+        printer.finish().await;
+    }
+}

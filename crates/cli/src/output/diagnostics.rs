@@ -1,0 +1,103 @@
+//! Diagnostics for `-v`, `-vv` and `RUST_LOG`: `tracing` events as lines on standard error.
+//!
+//! A background thread writes them, so that a slow reader blocks no task. Events that do not fit its queue are dropped
+//! and counted. Notices for operators and `--json` output do not pass through here.
+
+use std::fs::File;
+use std::io::IsTerminal;
+use std::os::fd::AsFd;
+use std::{env, io};
+
+use clap::{ArgAction, Args};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::EnvFilter;
+
+use crate::output::exit::{Error, Result};
+use crate::output::stdio;
+
+/// Lines that may wait to be written.
+const LINES_MAX: usize = 4096;
+/// Where filters are read from, as in many programs.
+const VARIABLE: &str = "RUST_LOG";
+
+/// Writes diagnostics until it is dropped.
+pub(crate) struct Diagnostics {
+    writer: Option<WorkerGuard>,
+    dropped: ErrorCounter,
+}
+
+/// Starts to write what `RUST_LOG` asks for, else what so many `-v` do; `None` if neither is there. Ignores a filter
+/// that it cannot read, and says so: the variable may be meant for other programs.
+pub(crate) fn start(verbosity: u8) -> Result<Option<Diagnostics>> {
+    let wanted = filter(env::var(VARIABLE).ok().as_deref(), verbosity).or_else(|why| {
+        stdio::say(format_args!("remora: ignoring {why}"));
+        filter(None, verbosity)
+    });
+    let Some(filter) = wanted.map_err(Error::Usage)? else { return Ok(None) };
+    let cannot = Error::local("standard error");
+    // A file of its own: a reader who does not read holds no lock that messages need.
+    let file = match io::stderr().as_fd().try_clone_to_owned() {
+        Ok(fd) => File::from(fd),
+        Err(e) => return Err(cannot(e)),
+    };
+    let (writer, guard) = NonBlockingBuilder::default()
+        .lossy(true)
+        .buffered_lines_limit(LINES_MAX)
+        .thread_name("diagnostics")
+        .finish(file);
+    let dropped = writer.error_counter();
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+    // There is no other in this process.
+    let _ = lines.with_ansi(io::stderr().is_terminal()).try_init();
+    Ok(Some(Diagnostics { writer: Some(guard), dropped }))
+}
+
+fn filter(variable: Option<&str>, verbosity: u8) -> std::result::Result<Option<EnvFilter>, String> {
+    let directives = match (variable.filter(|text| !text.is_empty()), verbosity) {
+        (Some(text), _) => text,
+        (None, 0) => return Ok(None),
+        (None, 1) => "remora=debug",
+        (None, _) => "remora=trace,noq_proto=debug",
+    };
+    EnvFilter::builder().parse(directives).map(Some).map_err(|e| format!("{VARIABLE}={directives}: {e}"))
+}
+
+impl Drop for Diagnostics {
+    fn drop(&mut self) {
+        // Waits a moment for what is left.
+        drop(self.writer.take());
+        let dropped = self.dropped.dropped_lines();
+        if dropped > 0 {
+            stdio::say(format_args!("remora: {dropped} lines of diagnostics are missing: they were not read in time"));
+        }
+    }
+}
+
+/// What commands that work on until they are told to end take.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Verbosity {
+    /// Write diagnostics to standard error: connections and sessions; -vv: calls, too. RUST_LOG chooses more finely, as
+    /// in RUST_LOG=remora_host=debug
+    #[arg(short, long, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rust_log_comes_before_verbosity() {
+        let shown = |variable, verbosity| {
+            let filter = filter(variable, verbosity).unwrap()?.to_string();
+            let mut directives: Vec<String> = filter.split(',').map(str::to_owned).collect();
+            directives.sort();
+            Some(directives.join(","))
+        };
+        assert_eq!((shown(None, 0), shown(Some(""), 0)), (None, None));
+        assert_eq!(shown(None, 1).as_deref(), Some("remora=debug"));
+        assert_eq!(shown(None, 9).as_deref(), Some("noq_proto=debug,remora=trace"));
+        assert_eq!(shown(Some("remora_host=info"), 2).as_deref(), Some("remora_host=info"));
+        assert!(filter(Some("remora=loudly"), 0).unwrap_err().starts_with("RUST_LOG=remora=loudly: "));
+    }
+}

@@ -1,0 +1,141 @@
+//! Standard output and standard error.
+//!
+//! A closed pipe is not an error: a command ends quietly, a service continues. Other write errors are reported.
+
+use std::io;
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Once, OnceLock};
+
+use remora_host::client::ClientError;
+use rustix::io::Errno;
+use serde::Serialize;
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+use crate::output::escape;
+use crate::output::exit::{Error, Result};
+
+/// The name of the service that this process is, if it is one.
+static SERVICE: OnceLock<&str> = OnceLock::new();
+/// That nobody reads is said once.
+static UNREAD: Once = Once::new();
+
+/// From now on it is no reason to end that nobody reads standard output: others rely on `command`.
+pub(crate) fn outlive_readers(command: &'static str) {
+    SERVICE.get_or_init(|| command);
+}
+
+/// A command as one would type it into a shell.
+pub(crate) fn for_shell(words: &[String]) -> Result<String> {
+    shlex::try_join(words.iter().map(String::as_str)).map_err(|_| Error::Usage("a flag has a NUL in it".into()))
+}
+
+/// Writes to standard output, all of it.
+pub(crate) fn bytes(data: &[u8]) -> io::Result<()> {
+    if is_stdout_closed() {
+        return Err(Errno::BADF.into());
+    }
+    aside(|| {
+        let mut out = io::stdout().lock();
+        out.write_all(data)?;
+        out.flush()
+    })
+}
+
+/// Prints text as it is.
+pub(crate) fn text(text: &str) -> Result {
+    match (bytes(text.as_bytes()), SERVICE.get()) {
+        (Err(e), Some(command)) if is_unread(&e) => {
+            let what = "nobody reads the output any more; going on without";
+            UNREAD.call_once(|| say(format_args!("remora: {command}: {what}")));
+            Ok(())
+        }
+        (written, _) => written.map_err(failed),
+    }
+}
+
+/// Prints an object on a line of its own.
+pub(crate) fn json(object: &impl Serialize) -> Result {
+    let mut line = json_line(object)?;
+    line.push('\n');
+    text(&line)
+}
+
+/// The object on one line, without its end; integers above 2^53 are strings.
+pub(crate) fn json_line(object: &impl Serialize) -> Result<String> {
+    remora_lab::json::line(object).map_err(|e| Error::refused("standard output", e.to_string()))
+}
+
+/// A line on standard error. If nobody reads that, there is nobody to tell, and work goes on. Whoever says it holds no
+/// lock that others wait for: the reader may take its time here, too.
+pub(crate) fn say(line: impl std::fmt::Display) {
+    aside(|| {
+        let _ = writeln!(io::stderr(), "{line}");
+    });
+}
+
+/// The reader may take its time; the worker thread's other tasks shall not wait for it. A laboratory has runtimes of its
+/// own, with nobody in them to wait.
+fn aside<T>(write: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(write),
+        _ => write(),
+    }
+}
+
+/// Whether no reader exists: it went away, or standard output was closed from the start.
+fn is_unread(e: &io::Error) -> bool {
+    e.kind() == io::ErrorKind::BrokenPipe || is_stdout_closed()
+}
+
+fn failed(e: io::Error) -> Error {
+    if e.kind() == io::ErrorKind::BrokenPipe { Error::Pipe } else { Error::local("standard output")(e) }
+}
+
+/// A transfer whose sink is standard output failed.
+pub(crate) fn transfer_failed(what: impl std::fmt::Display) -> impl FnOnce(ClientError) -> Error {
+    move |e| match e {
+        ClientError::Local(e) => failed(e),
+        other => Error::remote(what)(other),
+    }
+}
+
+/// Says what went wrong in `command`, and what to do about it. There may be names in it that others
+/// chose, so no control character of theirs reaches the terminal; line feeds are ours.
+pub(crate) fn show(command: &str, error: &Error) {
+    let text: Vec<String> = error.to_string().split('\n').map(|line| escape::shown(line.as_bytes())).collect();
+    let hint = error.hint().map_or(String::new(), |hint| format!("\nhint: {hint}"));
+    // In one piece, for others may have something to say at the same time.
+    say(format_args!("remora: {command}: {}{hint}", text.join("\n")));
+}
+
+static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Whether standard output was closed (`>&-`) when the process started.
+pub(crate) fn is_stdout_closed() -> bool {
+    STDOUT_CLOSED.load(Ordering::Relaxed)
+}
+
+#[expect(
+    unsafe_code,
+    reason = "the loader calls this before the standard library's start code, and nothing safe is that early"
+)]
+mod before_main {
+    use std::os::fd::BorrowedFd;
+
+    use super::{Ordering, STDOUT_CLOSED};
+
+    // SAFETY: the loader calls each function in this section once, before other threads exist.
+    #[used]
+    #[unsafe(link_section = ".init_array")]
+    static LOOK: extern "C" fn() = look;
+
+    /// Only one system call and one atomic store: nothing of the standard library is initialised yet.
+    extern "C" fn look() {
+        // SAFETY: fcntl(F_GETFD) takes any number, and nothing keeps the descriptor.
+        let stdout = unsafe { BorrowedFd::borrow_raw(1) };
+        if rustix::io::fcntl_getfd(stdout).is_err() {
+            STDOUT_CLOSED.store(true, Ordering::Relaxed);
+        }
+    }
+}

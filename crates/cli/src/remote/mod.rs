@@ -1,0 +1,13 @@
+//! Files on NFS servers: [`servers`] mounts what a URL names, [`filesystem`] has the operations on it.
+
+pub(crate) mod attributes;
+pub(crate) mod concurrency;
+pub(crate) mod filesystem;
+pub(crate) mod flags;
+pub(crate) mod listing;
+pub(crate) mod root_cache;
+pub(crate) mod servers;
+pub(crate) mod stall_notice;
+
+pub(crate) use filesystem::{Remote, names};
+pub(crate) use listing::{Entry, Listing, Node};
