@@ -68,7 +68,7 @@ fn remora_is_copied_beside_a_load() {
     assert!(loaded["seconds"]["min"].as_f64().is_some_and(|s| s > wire), "nobody is faster than the medium: {loaded}");
     assert!(loaded["predicted"]["seconds"].is_f64() && loaded["factor"]["runs"] == 2, "{loaded}");
     assert_eq!(report["parts"].as_array().map(Vec::len), Some(1), "{report}");
-    assert_eq!(fs::read_to_string(page).unwrap().matches("<svg").count(), 5);
+    assert_eq!(fs::read_to_string(page).unwrap().matches("<figure").count(), 5);
     assert!(loaded["simulated"]["seconds"].is_f64(), "{loaded}");
     assert_eq!(report["fitted"][0]["bytes"], 1_000_000, "{report}");
 }

@@ -3,8 +3,7 @@
 //!
 //! Well-behaved clients are in `remora_client`.
 
-use std::io;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 

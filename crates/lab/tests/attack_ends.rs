@@ -85,7 +85,7 @@ fn signal_leaves_no_process_and_no_file() {
         attack.signal(i32::try_from(attack.child.id()).unwrap(), signal);
         let mut told = String::new();
         BufReader::new(attack.child.stderr.take().unwrap()).read_line(&mut told).unwrap();
-        assert!(told.starts_with("attack: ending"), "{told}");
+        assert!(told.starts_with("attack: stopping"), "{told}");
         // What it waits for: a word of the server.
         attack.signal(attack.server, signal);
         let status = attack.child.wait().unwrap();

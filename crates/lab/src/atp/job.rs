@@ -2,8 +2,7 @@
 
 use std::time::Instant;
 
-use remora_sim::atp;
-use remora_sim::atp::{Fate, Object, Protocol, Run, Sends, Trace, Workload};
+use remora_sim::atp::{self, Fate, Object, Protocol, Run, Sends, Trace, Workload};
 
 use super::options::{Experiment, Options};
 

@@ -7,8 +7,7 @@ use super::outcome::{Bulk, Curve, Instant, Report};
 use super::tables;
 use super::verdict::Row;
 use crate::report::page::{Body, Figure, Html, LegendEntry};
-use crate::report::plot;
-use crate::report::plot::{Axis, Canvas, Drawn};
+use crate::report::plot::{self, Axis, Canvas, Drawn};
 use crate::report::statistics::Summary;
 
 impl Html for Report {

@@ -244,7 +244,7 @@ mod tests {
             (&[("atp", 523.0, 100.0), ("tcp", 400.0, 100.0), paper], "atp-paper delivers more"),
             (&[("atp", 524.0, 100.0), ("tcp", 400.0, 100.0), paper], "0.95 of the oracle"),
             (&[("atp", 540.0, 100.0), ("mtcp-2", 530.0, 101.0), paper], "mtcp-2 delivers more low"),
-            (&[("atp", 540.0, 100.0), ("atp-paper", 471.0, 90.0)], "more than a tenth"),
+            (&[("atp", 540.0, 100.0), ("atp-paper", 471.0, 90.0)], "by more than 10 %"),
         ];
         for (schemes, expected) in cases {
             let oracle = if expected.contains("oracle") { 552.0 } else { 541.0 };

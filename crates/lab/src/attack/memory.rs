@@ -1,7 +1,6 @@
 //! Attacks on shared memory: announced requests that never arrive, and replies that nobody reads.
 
-use std::io;
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -10,8 +9,7 @@ use remora_wire::nfs3::{Call, Fh, ReadArgs};
 use remora_wire::record::mark;
 
 use super::ground::{AttackResult, Ground, MIB, NETWORK};
-use crate::raw;
-use crate::raw::{Datagrams, Stream};
+use crate::raw::{self, Datagrams, Stream};
 
 const PAUSE: Duration = Duration::from_millis(10);
 const DRIP_EVERY: Duration = Duration::from_millis(100);

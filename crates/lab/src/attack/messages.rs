@@ -11,8 +11,7 @@ use remora_wire::rpc::{OpaqueAuth, Outcome};
 use remora_wire::{Xdr, mount, nfs3};
 
 use super::ground::{AttackResult, Ground};
-use crate::raw;
-use crate::raw::Datagrams;
+use crate::raw::{self, Datagrams};
 
 /// A GETATTR call with a raw credential, whatever its length field says.
 fn with_credential(xid: u32, fh: &Fh, flavor: u32, len: u32, body: &[u8]) -> Vec<u8> {

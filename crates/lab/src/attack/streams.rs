@@ -1,7 +1,6 @@
 //! Attacks by TCP connections and record marking.
 
-use std::io;
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::net::Shutdown;
 use std::time::Duration;
 
@@ -11,8 +10,7 @@ use remora_wire::record::mark;
 
 use super::ground::{AttackResult, Ground, PATIENCE};
 use super::reference_client;
-use crate::raw;
-use crate::raw::Stream;
+use crate::raw::{self, Stream};
 
 /// The largest request that the server accepts, in bytes.
 const RECORD_MAX: usize = (1 << 20) + (64 << 10);

@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use super::check;
-use super::check::check;
+use super::check::{self, check};
 use super::outbox::Outbox;
 use super::plan::{CallKind, CallPlan, CountedUnit, Head, Image, Step, xorshift};
 use super::socket::Fault;

@@ -3,8 +3,7 @@
 //! [`RecordReader`](remora_wire::record::RecordReader) returns messages that may be kept, which costs more than
 //! these.
 
-use std::io;
-use std::io::{IoSliceMut, Read, Write};
+use std::io::{self, IoSliceMut, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;

@@ -14,19 +14,16 @@ use guest::{Scratch, find};
 use remora_base::{Rate, Rng};
 use remora_channel::{Config, Duplex, Side, SideStats};
 use remora_host::emulate::{Emulator, Report, Setup, Station};
-use remora_host::load;
-use remora_host::load::{DURATION_MAX, Law, Plan, Runs, Sent};
+use remora_host::load::{self, DURATION_MAX, Law, Plan, Runs, Sent};
 use rustix::fs::{Advice, fadvise};
 
 use super::options::Options;
 use super::plan::{Cell, CopySystem, LOADERS, PROPAGATION};
 use super::predict::On;
-use super::run;
-use super::run::{FlowSample, Run, Stopped, Wire};
+use super::run::{self, FlowSample, Run, Stopped, Wire};
 use crate::wireless::job;
 use crate::wireless::real::bench::serve;
-use crate::wireless::real::program;
-use crate::wireless::real::program::{Program, READY, Result, Start, failed, failed_with};
+use crate::wireless::real::program::{self, Program, READY, Result, Start, failed, failed_with};
 use crate::wireless::real::ssh::Ssh;
 
 const LOAD_PORT: u16 = 5001;

@@ -9,8 +9,7 @@ use super::plan::CopySystem;
 use crate::report::chart::{LevelChart, LevelPoint, Mark, Series};
 use crate::report::number::{figure, megabytes};
 use crate::report::page::{Body, Figure, Html, LegendEntry};
-use crate::report::plot;
-use crate::report::plot::{Axis, GREEN, GREY, ORANGE, PINK, SKY, VERMILION};
+use crate::report::plot::{self, Axis, GREEN, GREY, ORANGE, PINK, SKY, VERMILION};
 
 /// Sections 3.1, 3.3 and 4: the figures have no numbers that can be read.
 const PAPER_QUIET: &str =

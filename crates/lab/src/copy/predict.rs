@@ -12,8 +12,7 @@ use remora_model::ring::Discipline;
 use remora_model::{
     Bits, Burst, Copy, Flow, Group, Kind, Medium, Network, PacketRate, Reason, Seconds, Size, Topology,
 };
-use remora_sim::network;
-use remora_sim::network::Simulated;
+use remora_sim::network::{self, Simulated};
 use serde::Serialize;
 
 use super::plan::{CopySystem, LOADERS, PROPAGATION};

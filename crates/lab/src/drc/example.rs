@@ -4,8 +4,7 @@
 //! scripted client sends c(0), c(1) after 0.7 s without a reply, and w(0) after the first reply.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
@@ -243,7 +242,7 @@ mod tests {
         for example in &examples {
             assert!(example.events.is_sorted_by_key(|e| (e.seconds * 1e9) as u64), "{example:?}");
             assert_eq!(example.events.iter().filter(|e| e.what.starts_with("sends")).count(), 3);
-            let known = example.events.iter().any(|e| e.what.contains("not done again"));
+            let known = example.events.iter().any(|e| e.what.contains("not executed again"));
             assert_eq!((example.lost, known), (!example.cache.is_modified(), example.cache.is_modified()));
         }
         let last = examples.first().and_then(|e| e.events.last()).map(|e| e.what.as_str());

@@ -7,8 +7,7 @@ use remora_sim::drc::example::{Span, Timeline};
 use super::cell::Server;
 use super::outcome::{Group, Report, Row, mean};
 use crate::report::page::{Body, Figure, Html};
-use crate::report::plot;
-use crate::report::plot::{Axis, Canvas, Drawn, FONT, GREEN, SKY, VERMILION};
+use crate::report::plot::{self, Axis, Canvas, Drawn, FONT, GREEN, SKY, VERMILION};
 
 impl Html for Report {
     fn to_html(&self) -> Result<String, String> {

@@ -14,8 +14,7 @@ use remora_host::Clock;
 use remora_host::client::{ClientError, Options as Mounting, Session, Target, mount};
 use remora_host::server::{Queueing, Serving, StartError};
 use remora_server::{Export, Exports, ExportsError, cache};
-use remora_sim::drc;
-use remora_sim::drc::{Config, NFSDS, Outcome, Process, Step, WRITES};
+use remora_sim::drc::{self, Config, NFSDS, Outcome, Process, Step, WRITES};
 use remora_vfs::MemFs;
 use remora_wire::nfs3::{Call, DirOp, Fh, Reply};
 use tokio::task::JoinSet;
@@ -173,8 +172,7 @@ async fn wait(pace: Pace, until: Time) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drc::cell;
-    use crate::drc::cell::{Mode, Server};
+    use crate::drc::cell::{self, Mode, Server};
 
     /// The cause of table 2. The number of duplicates depends on the machine's load, so that ordered daemons run
     /// beside at the same time. Of 20 seeds (20 times as fast) overtaking daemons caused 40 to 64 duplicates (mean 56)

@@ -3,8 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::thread::ThreadId;
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use bytes::Bytes;

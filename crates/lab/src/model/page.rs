@@ -14,8 +14,7 @@ use super::tables::{Tables, tables};
 use crate::report::number::digits;
 use crate::report::number::escape;
 use crate::report::page::{Body, Figure, LegendEntry, ReservedFile};
-use crate::report::plot;
-use crate::report::plot::Axis;
+use crate::report::plot::{self, Axis};
 use crate::report::table::Table;
 
 const CURVE_POINTS: usize = 31;

@@ -5,8 +5,7 @@ use std::ops::Range;
 use plotters::element::PathElement;
 use plotters::prelude::*;
 
-use super::plot;
-use super::plot::{Axis, Canvas, Drawn, FONT};
+use super::plot::{self, Axis, Canvas, Drawn, FONT};
 
 const SIZE: (u32, u32) = (760, 400);
 /// Distance between lines at one level, so that their intervals can be told apart.

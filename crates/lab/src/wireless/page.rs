@@ -10,8 +10,7 @@ use super::tables::{place, table};
 use crate::report::chart::{LevelChart, LevelPoint, Mark, Series};
 use crate::report::number::escape;
 use crate::report::page::{Body, Figure, Html, LegendEntry};
-use crate::report::plot;
-use crate::report::plot::Axis;
+use crate::report::plot::{self, Axis};
 use crate::report::provenance::Source;
 
 impl Html for Report {

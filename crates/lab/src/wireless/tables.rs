@@ -1,7 +1,6 @@
 //! Experiments as text tables.
 
-use std::fmt;
-use std::fmt::{Display, Formatter, Write};
+use std::fmt::{self, Display, Formatter, Write};
 
 use super::cell::Measure;
 use super::outcome::{CellOutcome, Conditions, ExperimentOutcome, Report};

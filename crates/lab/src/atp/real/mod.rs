@@ -13,13 +13,10 @@ use std::time::Duration;
 
 use cell::{Cell, MeasuredCell};
 use remora_base::Time;
-use remora_host::emulate;
-use remora_host::emulate::{EmulateError, Emulator};
-use remora_sim::atp;
-use remora_sim::atp::{BULK_RATE, Fate, LEAD, Object, Pace, Protocol, Sends, Trace};
+use remora_host::emulate::{self, EmulateError, Emulator};
+use remora_sim::atp::{self, BULK_RATE, Fate, LEAD, Object, Pace, Protocol, Sends, Trace};
 
-use super::job;
-use super::job::{BULK_SEED, Job, JobResult};
+use super::job::{self, BULK_SEED, Job, JobResult};
 use super::options::Options;
 pub use super::options::{EXPERIMENTS, RealConditions, Setup};
 use crate::report::pool;

@@ -11,8 +11,7 @@ mod stations;
 #[cfg(test)]
 mod tests;
 
-use std::io;
-use std::io::{BufReader, Read};
+use std::io::{self, BufReader, Read};
 use std::path::Path;
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ use remora_model::{Hop, Kind, Law, Quantity};
 use super::access::{Ring, Sender, StationQueue, Weather};
 use super::book::{Block, Book, Pad};
 use super::expr::{Cond, Expr, most, sum, when};
-use super::traffic::{Behind, Loads, Moments, NetworkPlan, Points, Port, QueueCells, Streams, Traffic};
+use super::traffic::{Behind, Loads, Moments, NetworkPlan, Points, Port, QueueCells, Streams, Traffic, pair, pairs};
 use super::{access, book};
 
 pub(super) fn service(plan: &NetworkPlan<'_>, gateway: usize) -> Moments {
@@ -314,18 +314,6 @@ impl<'a> MediumModel<'a> {
         let most = access::capacity(&self.rate, &propagation, &self.senders, &self.frame.mean);
         most.only_if(&self.all.pps.gt(0.0))
     }
-}
-
-/// Number of station pairs behind two ports; no station sends to itself.
-fn pairs(ports: &[Port], from: usize, to: usize) -> Expr {
-    let (senders, receivers) = (&ports[from].stations, &ports[to].stations);
-    let pairs = if from == to { senders * (receivers - 1.0) } else { senders * receivers };
-    pairs.max(1.0)
-}
-
-/// Traffic of one station to one other, by port.
-pub(super) fn pair(ports: &[Port], streams: &Streams, from: usize, to: usize) -> Traffic {
-    streams.get(&(from, to)).map_or_else(Traffic::none, |all| all.over(&pairs(ports, from, to)))
 }
 
 /// Longest chain of gateways whose spacing is followed.

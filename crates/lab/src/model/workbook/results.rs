@@ -3,8 +3,7 @@
 use remora_model::Quantity;
 use remora_model::queue::PROCESSOR;
 
-use super::book;
-use super::book::{BEYOND, Book, FIRST, RESULTS as NAMES, ResultTable, cell_at};
+use super::book::{self, BEYOND, Book, FIRST, RESULTS as NAMES, ResultTable, cell_at};
 use super::copy::CopyCells;
 use super::expr::{Expr, sum};
 use super::medium::DoubtCells;

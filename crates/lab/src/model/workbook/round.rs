@@ -4,12 +4,10 @@
 use remora_model::ring::Discipline;
 use remora_model::{Hop, Kind, Resource};
 
-use super::access;
-use super::access::{Ring, Sender, Weather};
+use super::access::{self, Ring, Sender, Weather};
 use super::book::Pad;
 use super::expr::{Cond, Expr, most, sum, when};
-use super::medium::pair;
-use super::traffic::{Loads, Moments, NetworkPlan, Traffic};
+use super::traffic::{Loads, Moments, NetworkPlan, Traffic, pair};
 
 #[derive(Clone)]
 pub(super) struct Stop {

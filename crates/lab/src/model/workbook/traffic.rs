@@ -473,3 +473,15 @@ impl Points {
         (1.0 - &self.chance) * short + &self.chance * long
     }
 }
+
+/// Number of station pairs behind two ports; no station sends to itself.
+pub(super) fn pairs(ports: &[Port], from: usize, to: usize) -> Expr {
+    let (senders, receivers) = (&ports[from].stations, &ports[to].stations);
+    let pairs = if from == to { senders * (receivers - 1.0) } else { senders * receivers };
+    pairs.max(1.0)
+}
+
+/// Traffic of one station to one other, by port.
+pub(super) fn pair(ports: &[Port], streams: &Streams, from: usize, to: usize) -> Traffic {
+    streams.get(&(from, to)).map_or_else(Traffic::none, |all| all.over(&pairs(ports, from, to)))
+}

@@ -11,8 +11,7 @@ use serde::Serialize;
 use super::options::{CopyDirection, link};
 use super::race::{DemoError, Finish, LegResult};
 use crate::report::page::{Body, Figure, Html, LegendEntry, Page};
-use crate::report::plot;
-use crate::report::plot::Axis;
+use crate::report::plot::{self, Axis};
 use crate::report::table::Table;
 
 #[derive(Clone, Debug, Serialize)]

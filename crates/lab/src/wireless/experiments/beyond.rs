@@ -6,8 +6,7 @@
 use std::time::Duration;
 
 use super::experiment::Experiment;
-use super::tables;
-use super::tables::{BAD_MEANS_MS, LongRuns};
+use super::tables::{self, BAD_MEANS_MS, LongRuns};
 use crate::wireless::cell::Cell;
 use crate::wireless::job::System;
 

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use remora_sim::copy::Direction;
-use remora_sim::testbed;
-use remora_sim::testbed::{Treatment, paper};
+use remora_sim::testbed::{self, Treatment, paper};
 
 use super::experiment::{Experiment, ExperimentFigure, Origin, SEEDS, Vertical};
 use crate::wireless::cell::{Cell, Label, Measure, Paper};

@@ -15,14 +15,12 @@ use remora_channel as channel;
 use remora_channel::{Channel, Config, ErrorModel, Fate, Side};
 use remora_client::BlockSize;
 use remora_host::emulate::{Emulator, Report, Setup, Station};
-use remora_host::handoff;
-use remora_host::handoff::Signal;
+use remora_host::handoff::{self, Signal};
 use remora_sim::copy::{Direction, SWITCH_NOTICE};
 
 use super::guest::Guest;
 use super::peers::Peers;
-use super::program;
-use super::program::{Files, HAND_OFF, LOG, Program, READY, Result, Start, failed, failed_with};
+use super::program::{self, Files, HAND_OFF, LOG, Program, READY, Result, Start, failed, failed_with};
 use super::setup::Equipment;
 use super::ssh::Ssh;
 use super::tunnel::{Hop, Tunnel};

@@ -7,8 +7,7 @@ use remora_channel::{Config, ErrorModel};
 use super::papers;
 use crate::wireless::cell::{Cell, Label, Measure};
 use crate::wireless::experiments::experiment::{Experiment, ExperimentFigure, Vertical};
-use crate::wireless::experiments::tables;
-use crate::wireless::experiments::tables::{BAD_MEANS_MS, COPIES, FILE, LIMIT, LongRuns, WAYS};
+use crate::wireless::experiments::tables::{self, BAD_MEANS_MS, COPIES, FILE, LIMIT, LongRuns, WAYS};
 use crate::wireless::job::{Job, System, Tcp};
 
 static EXPERIMENTS: &[Experiment] = &[

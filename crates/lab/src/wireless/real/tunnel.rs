@@ -12,8 +12,7 @@ use remora_host::emulate::{Emulator, Station};
 use remora_host::handoff::Signal;
 use remora_host::link::control;
 
-use super::program;
-use super::program::{Program, READY, Result, Start, failed, failed_with};
+use super::program::{self, Program, READY, Result, Start, failed, failed_with};
 
 const BASE: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
 
