@@ -91,7 +91,7 @@ pub struct SideStats {
     /// Datagrams passed to [`Channel::send`](crate::Channel::send) and packets passed to
     /// [`Channel::send_packet`](crate::Channel::send_packet).
     pub datagrams_offered: u64,
-    /// Of those, datagrams too long for UDP and packets empty or longer than the MTU.
+    /// Of those, datagrams too long for UDP, and packets empty or longer than the MTU.
     pub datagrams_refused: u64,
     /// Datagrams delivered to the far side.
     pub datagrams_delivered: u64,
@@ -115,7 +115,7 @@ pub struct SideStats {
     pub airtime: Duration,
 }
 
-/// What became of a frame.
+/// The fate of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
     /// It reached the far side, and found room there (its datagram may have lost another frame).
@@ -142,12 +142,10 @@ pub struct FrameRecord {
     pub start: Time,
     /// When its last bit left; for one that was dropped, the same as `start`.
     pub end: Time,
-    /// Who sent it.
     pub from: Side,
     pub mobile: usize,
-    /// Its length, IP header included.
+    /// Length in bytes, including the IP header.
     pub bytes: usize,
-    /// What became of it.
     pub fate: Fate,
     /// The frame itself, if it was given to [`Channel::send_packet`](crate::Channel::send_packet);
     /// empty for the fragments of a datagram.

@@ -83,7 +83,7 @@ fn brute_force(config: &Config, seed: u64, bytes: u64, start: Time) -> Time {
     at + config.delay
 }
 
-/// The same at a trace's opportunities, which are listed one by one.
+/// The search at a trace's opportunities, listed one by one.
 fn brute_force_trace(config: &Config, times_ms: &[u64], seed: u64, bytes: u64, start: Time) -> Time {
     let bad: Vec<_> = ErrorProcess::new(config, seed).unwrap().bad_periods(Time::ZERO, Time::from_secs(1000)).collect();
     let round = *times_ms.last().unwrap();

@@ -121,9 +121,9 @@ pub struct Copy {
     pub block_bytes: u64,
     /// Outstanding blocks (1 to [`mva::WINDOW_MAX`](crate::formulas::mva::WINDOW_MAX)).
     pub window: u32,
-    /// What the sender sends for a block.
+    /// Packets of the data of a block.
     pub data: Burst,
-    /// What the receiver sends for a block.
+    /// Packets of the reply to a block.
     pub reply: Burst,
     /// Time of the sender's software for a block, beyond its cost for each packet.
     pub software: Seconds,

@@ -116,7 +116,7 @@ fn failure_replayed_succeeds_unknown_to_the_client() {
     let operations = vec![Op::MkDir(dir.clone()), Op::MkDir(dir.clone()), Op::Rename { from: dir, to: other }];
     let [off, reference, juszczak, full] = judge(&world(operations, vec![], stalls));
     for found in [off, reference, juszczak] {
-        assert!(matches!(&found[..], [only] if only.contains("is there and should not be")), "{found:?}");
+        assert!(matches!(&found[..], [only] if only.contains("exists unexpectedly")), "{found:?}");
     }
     assert_eq!(full, Vec::<String>::new());
 }

@@ -12,25 +12,25 @@ use common::{Message, any_of};
 use proptest::prelude::*;
 use remora_wire::record::{RecordError, RecordReader};
 
-/// Bytes allocated for each byte of the message: what a directory entry of 32 bytes on the
-/// wire takes in memory, times three for a list that doubles as it grows.
+/// Bytes allocated per byte of a message: the memory of a directory entry with 32 bytes on the
+/// wire, times three for a list that doubles as it grows.
 const ALLOCATED_PER_BYTE: usize = 32;
-/// Bytes allocated for any message: the first few places of a list.
+/// Bytes allocated for any message: the first slots of a list.
 const ALLOCATED_ANYWAY: usize = 2048;
 
-/// The system's allocator, and how much each thread has asked of it.
+/// The system's allocator with a counter for each thread.
 struct Counting;
 
 thread_local! {
     static ALLOCATED: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: every call goes to the system's allocator as it came; the counter neither allocates
+// SAFETY: every call is passed to the system's allocator unchanged; the counter neither allocates
 // nor has a destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.set(ALLOCATED.get() + layout.size());
-        // SAFETY: the caller's promises are those that System asks for.
+        // SAFETY: the caller fulfils the contract of System.
         unsafe { System.alloc(layout) }
     }
 
@@ -43,7 +43,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Decodes `bytes` as a message like `kind`, and checks what that took.
+/// Decodes `bytes` as a message like `kind`, and checks the memory used.
 fn decode(kind: &Message, bytes: Bytes) -> Option<(Message, usize)> {
     let (len, before) = (bytes.len(), ALLOCATED.get());
     let decoded = kind.decode_alike(bytes);
@@ -52,14 +52,14 @@ fn decode(kind: &Message, bytes: Bytes) -> Option<(Message, usize)> {
     decoded
 }
 
-/// A change of one place: where (modulo the length), and what to write there.
+/// A mutation: an offset (modulo the length), and the word to write there.
 fn mutation() -> impl Strategy<Value = (usize, [u8; 4])> {
     let word = prop_oneof![any::<[u8; 4]>(), (0..70u32).prop_map(u32::to_be_bytes), Just([0xff; 4]), Just([0x7f; 4])];
     (any::<usize>(), word)
 }
 
 fn mutate(bytes: &mut [u8], at: usize, word: [u8; 4]) {
-    // Words are where lengths and discriminants stand, so a mutation takes a whole one.
+    // Lengths and discriminants are words, so a mutation replaces a word.
     let words = bytes.len() / 4;
     if let Some(place) = bytes.chunks_exact_mut(4).nth(at % words.max(1)) {
         place.copy_from_slice(&word);

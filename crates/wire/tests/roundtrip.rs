@@ -63,20 +63,20 @@ fn every_nfs2_procedure_round_trips() {
 
 #[test]
 fn unknown_error_code_is_server_fault() {
-    // 85 is no error of RFC 1813; what follows it is what follows any failure of SETATTR.
+    // RFC 1813 lacks error 85; the rest is that of any failed SETATTR.
     let unknown = [&85u32.to_bytes()[..], &Wcc::NONE.to_bytes()].concat();
     let r = &mut Reader::new(unknown.into());
     let failed = Failed { status: Status::ServerFault, info: Wcc::NONE };
     assert_eq!(Reply::decode(Proc::SetAttr, r), Ok(Reply::SetAttr(Err(failed))));
     assert_eq!(r.remaining(), 0);
-    // One that is cut short is no answer, whatever its number.
+    // A truncated reply is refused, whatever its number.
     assert_eq!(Reply::decode(Proc::SetAttr, &mut Reader::new(85u32.to_bytes())), Err(Error::Truncated));
 
     let refused = mount::Reply::decode(1, &mut Reader::new(85u32.to_bytes()));
     assert_eq!(refused, Ok(mount::Reply::Mnt(Err(mount::MountError::ServerFault))));
 }
 
-/// `record` on a stream, in fragments of these lengths and a last one with what is left.
+/// `record` on a stream, in fragments of these lengths and a last one with the rest.
 fn fragmented(record: &[u8], lengths: &[usize]) -> Vec<u8> {
     let (mut out, mut rest) = (Vec::new(), record);
     for &len in lengths {

@@ -177,14 +177,15 @@ fn left(busy: f64, light: f64) -> f64 {
     light * (1.0 - busy * (0.6 + 0.28 * busy * busy))
 }
 
-/// The wait for a packet that demand `more_s` longer than the next one is behind it, integrated over
+/// The wait for a packet that needs `more_s` longer than the next one is behind it, integrated over
 /// the time between the two, as a share of that of random arrivals.
 fn caught(first_s: f64, more_s: f64) -> f64 {
     more_s * (first_s + more_s / 2.0)
 }
 
 impl Cell<'_> {
-    /// From one packet of a lone station to its next one at least, in seconds: where each demand a token of its own.
+    /// Minimum time between packets of a lone station, in seconds, where each needs a token of its
+    /// own.
     pub(crate) fn token_s(&self, hop: &Hop) -> f64 {
         match self.medium.kind {
             Kind::Ring { walk, discipline: Discipline::OneLimited } if self.ports[hop.from].stations <= 1.0 => {
@@ -208,7 +209,7 @@ impl Cell<'_> {
         let busy = if shared { self.busy().unwrap_or(1.0) } else { queue.utilisation() }.min(BUSY_MAX);
         let wait_s = queue.arrivals_per_s * queue.service.second / (2.0 * (1.0 - busy));
         let taken_for_s = if shared {
-            // What has been left out of the delay is known, and is this port's as much as others'.
+            // The saved wait of the others is known, and applies to this port as well.
             let spaced = self.spaced_part().min(BUSY_MAX);
             wait_s - spaced / (1.0 - spaced) * (delay_s - bits / self.rate).max(0.0)
         } else {
@@ -217,9 +218,9 @@ impl Cell<'_> {
         (wait_s * left(queue.utilisation() * slower, light) - taken_for_s).abs()
     }
 
-    /// What packets of this medium need not wait (or more, below 0) at a gateway behind its port `to`, whose queue
-    /// has all of `arrives` to serve, as a part of what they would if they spacing at random; and their part of
-    /// `arrives`. They come one behind the other, those of other media whenever they do.
+    /// The share of the Poisson wait saved (negative for an added wait) by packets of this medium
+    /// at a gateway behind its port `to`, whose queue serves all of `arrives`, and their share of
+    /// `arrives`. They arrive in sequence, those of other media at random.
     pub(crate) fn saved_in_sequence(
         &self,
         to: usize,

@@ -37,7 +37,7 @@ pub(super) struct CopyDemand {
     pub(super) outlasted: f64,
     /// The largest share of bad time of a wireless medium on the way.
     pub(super) bad_share: f64,
-    /// Minimum time between blocks where each demand a token of its own.
+    /// Minimum time between blocks where each needs a token of its own.
     pub(super) cycle_s: f64,
     /// Token rotation time of the rings on the way.
     pub(super) around_s: f64,

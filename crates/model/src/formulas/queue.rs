@@ -69,7 +69,7 @@ pub struct Tandem {
 
 impl Tandem {
     /// Regularity of the departures (Whitt 1983, equation 38): a busy server spaces them by its
-    /// service, an idle one leaves them as they spacing.
+    /// service, an idle one leaves them as they arrived.
     pub fn departures(&self) -> f64 {
         let busy = self.queue.utilisation().clamp(0.0, 1.0).powi(2);
         (busy * (1.0 - self.queue.service.scv()) + (1.0 - busy) * self.regular).clamp(0.0, 1.0)

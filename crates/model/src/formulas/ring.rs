@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::formula::{Band, Formula, Quantity};
 use crate::quantity::Moments;
 
-/// What a station may send when it holds the token.
+/// The service discipline of a station that holds the token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Discipline {

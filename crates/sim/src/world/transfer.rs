@@ -1,4 +1,4 @@
-//! Whole files in memory through a client: what both the workload and the copies do.
+//! Whole files in memory through a client, for workloads and copies.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use remora_wire::nfs3::{Call, Fh, Reply, Stable, Status};
 
 use super::slow_host::{Pacer, SlowHost};
 
-/// Why a transfer came to nothing.
+/// A failed transfer.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum TransferFailure {
-    /// The server refused.
+    /// The server returned an error.
     #[error("the server returned {0:?}")]
     Status(Status),
-    /// There was no usable answer.
+    /// No usable reply arrived.
     #[error("{0}")]
     Call(#[from] Failure),
-    /// The answers make no sense.
+    /// The replies are inconsistent.
     #[error("{0}")]
     Nonsense(#[from] TransferError),
-    /// The client took no more requests although it had room.
+    /// The client accepted no more requests although its window was open.
     #[error("the client is busy")]
     Busy,
 }
@@ -30,11 +30,11 @@ pub(crate) enum TransferFailure {
 #[derive(Debug)]
 pub(crate) struct Transfer {
     kind: Kind,
-    /// The most bytes the server takes in one call.
+    /// Maximum bytes that the server accepts in one call.
     io_max: u32,
     flying: BTreeMap<CallId, Piece>,
     failure: Option<TransferFailure>,
-    /// The slow host it runs on, if it does.
+    /// The slow host, if any.
     pacer: Option<Pacer>,
 }
 
@@ -61,12 +61,12 @@ impl Transfer {
         Transfer { kind, io_max, flying: BTreeMap::new(), failure: None, pacer: None }
     }
 
-    /// The same on a slow host.
+    /// Limits the transfer to the speed of a slow host.
     pub(crate) fn on_host(self, host: SlowHost) -> Transfer {
         Transfer { pacer: Some(Pacer::new(host)), ..self }
     }
 
-    /// Asks for as much as the client has room for, and the host for time.
+    /// Submits as many requests as the client's window and the host allow.
     pub(crate) fn drive(&mut self, now: Time, client: &mut Client) {
         if self.failure.is_some() {
             return;
@@ -135,7 +135,7 @@ impl Transfer {
         }
     }
 
-    /// Takes a result if it is one of this transfer's; says whether it was.
+    /// Handles a completion if it is its own; returns whether it was.
     pub(crate) fn on_done(&mut self, id: CallId, result: &Result<Answer, Failure>) -> bool {
         let Some(piece) = self.flying.remove(&id) else { return false };
         if let Err(failure) = self.take(piece, result) {
@@ -148,7 +148,7 @@ impl Transfer {
         let reply = match result {
             Ok(Answer::Nfs(reply)) => reply,
             Ok(_) => return Ok(()),
-            // It is asked for again in pieces that the path carries.
+            // Resubmitted in pieces that fit the path.
             Err(Failure::Fragments) => {
                 match &mut self.kind {
                     Kind::Read { download, .. } => download.put_back(piece),
@@ -182,7 +182,7 @@ impl Transfer {
         Ok(())
     }
 
-    /// How many bytes were confirmed so far; those written again count again.
+    /// Bytes confirmed; those written again count again.
     pub(crate) fn moved(&self) -> u64 {
         match &self.kind {
             Kind::Read { download, .. } => download.received(),
@@ -190,7 +190,7 @@ impl Transfer {
         }
     }
 
-    /// When a slow host goes on, if nothing happens before.
+    /// When a slow host continues without another event.
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         self.pacer.as_ref().and_then(Pacer::poll_timeout)
     }
@@ -204,7 +204,7 @@ impl Transfer {
         self.flying.is_empty() && (complete || self.failure.is_some())
     }
 
-    /// Why it failed, if it did.
+    /// The failure, if any.
     pub(crate) fn failure(&self) -> Option<&TransferFailure> {
         self.failure.as_ref()
     }

@@ -8,11 +8,11 @@ use remora_wire::portmap::Mapping;
 use remora_wire::rpc::{AuthUnix, CallHeader, OpaqueAuth, Outcome, ReplyHeader};
 use remora_wire::{Reader, Xdr, mount, portmap};
 
-/// Where values are drawn from; zeros when the bytes are used up.
+/// The source of values; zeros when the bytes are used up.
 pub(crate) struct Draw<'a>(&'a [u8]);
 
 impl<'a> Draw<'a> {
-    /// Draws from these.
+    /// A source of these bytes.
     pub(crate) fn new(bytes: &'a [u8]) -> Draw<'a> {
         Draw(bytes)
     }
@@ -32,7 +32,7 @@ impl<'a> Draw<'a> {
         (0..self.byte() % (max + 1)).map(|_| T::arb(self)).collect()
     }
 
-    /// A value of an XDR enumeration: one of the numbers it accepts.
+    /// A value of an XDR enumeration: one of its valid numbers.
     fn pick<T: Xdr>(&mut self) -> T {
         let numbers = (0..100u32).chain(10_000..10_010);
         let mut all: Vec<T> = numbers.filter_map(|n| T::decode(&mut Reader::new(n.to_bytes())).ok()).collect();
@@ -83,7 +83,7 @@ macro_rules! arb_structs {
     })* };
 }
 
-// Behind the macros, which it uses.
+// After the macros, which it uses.
 pub(crate) mod nfs2;
 
 arb! {
@@ -238,7 +238,7 @@ fn portmap_reply(d: &mut Draw<'_>) -> (u32, portmap::Reply) {
     }
 }
 
-/// A whole message of any kind that is spoken here.
+/// A message of any supported kind.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Message {
     CallHeader(CallHeader),
@@ -285,7 +285,7 @@ impl Arb for Message {
 }
 
 impl Message {
-    /// The message on the wire.
+    /// The encoded message.
     pub(crate) fn to_bytes(&self) -> Bytes {
         let mut out = Vec::new();
         match self {
@@ -305,8 +305,8 @@ impl Message {
         out.into()
     }
 
-    /// Reads `bytes` as a message of the same kind as this one; `None` if they are not one.
-    /// What is left over comes back too.
+    /// Decodes `bytes` as a message of the same kind; `None` on an error. Also returns the number
+    /// of bytes left over.
     pub(crate) fn decode_alike(&self, bytes: Bytes) -> Option<(Message, usize)> {
         let r = &mut Reader::new(bytes);
         let message = match self {

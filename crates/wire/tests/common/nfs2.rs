@@ -35,7 +35,7 @@ fn any_proc(d: &mut Draw<'_>) -> Proc {
     Proc::ALL[usize::from(d.byte()) % Proc::ALL.len()]
 }
 
-/// A word that can be set: all ones mean "leave it".
+/// A word that can be set: all ones mean "keep".
 fn settable(d: &mut Draw<'_>) -> Option<u32> {
     Option::<u32>::arb(d).filter(|w| *w != u32::MAX)
 }
