@@ -82,8 +82,8 @@ pub(crate) fn exclusive_times(verf: [u8; 8]) -> (NfsTime, NfsTime) {
     (split((v >> 32) as u32), split(v as u32))
 }
 
-/// Whether `file` was created with `verf` and not written since. On a file system that keeps whole seconds, as its ctime
-/// shows, the half seconds do not count.
+/// Whether `file` was created with `verf` and not written since. On a file system that keeps whole seconds, as its
+/// ctime shows, the half seconds do not count.
 pub(crate) fn is_exclusive(verf: [u8; 8], file: &Attr) -> bool {
     let whole = [file.atime, file.mtime, file.ctime].iter().all(|time| time.nanos == 0);
     let kept = |made: NfsTime, now: NfsTime| made.secs == now.secs && (made.nanos == now.nanos || whole);

@@ -1,8 +1,8 @@
 //! Deferred flushes, which make group commit possible.
 //!
-//! A server that wants one disk flush for many changes works on the view of [`Vfs::deferring`](crate::Vfs::deferring). The
-//! view applies changes at once and adds the flushes that they need to a [`Ledger`]. One flush serves all changes with the
-//! same [`FlushKey`] that were made before it began.
+//! A server that wants one disk flush for many changes works on the view of [`Vfs::deferring`](crate::Vfs::deferring).
+//! The view applies changes at once and adds the flushes that they need to a [`Ledger`]. One flush serves all changes
+//! with the same [`FlushKey`] that were made before it began.
 
 use std::any::Any;
 use std::fmt;

@@ -1,8 +1,8 @@
 //! The file operations of an NFS server, apart from protocol messages.
 //!
-//! [`Vfs`] is the contract. Its attributes, errors and write stability are those of NFSv3 (RFC 1813). Calls block: run them
-//! on an executor's threads, or inline in virtual time. [`LocalDisk`] exports a directory of this machine; [`MemFs`] is a
-//! file system in memory for tests and the simulator. Read `vfs.rs` first, then `flush.rs`.
+//! [`Vfs`] is the contract. Its attributes, errors and write stability are those of NFSv3 (RFC 1813). Calls block: run
+//! them on an executor's threads, or inline in virtual time. [`LocalDisk`] exports a directory of this machine;
+//! [`MemFs`] is a file system in memory for tests and the simulator. Read `vfs.rs` first, then `flush.rs`.
 
 mod args;
 mod flush;

@@ -13,8 +13,8 @@ pub(crate) const W: u32 = 2;
 /// Execute a file or search a directory.
 pub(crate) const X: u32 = 1;
 
-/// The permission bits (`R | W | X`) that the mode grants `cred`. Root has all, but executes a file only if its mode lets
-/// some user execute it.
+/// The permission bits (`R | W | X`) that the mode grants `cred`. Root has all, but executes a file only if its mode
+/// lets some user execute it.
 pub(crate) fn granted(cred: &Cred, attr: &Attr) -> u32 {
     if cred.uid == 0 {
         let runs = attr.kind == FileType::Directory || attr.mode & 0o111 != 0;
@@ -40,9 +40,9 @@ pub(crate) fn owns(cred: &Cred, attr: &Attr) -> bool {
     cred.uid == 0 || cred.uid == attr.uid
 }
 
-/// Whether `cred` may read a file's data. NFS checks permissions at every READ, a local file system only at open. So the
-/// owner may read whatever the mode is (it may have opened the file before a chmod), and users who may execute the file
-/// may read it, because a client reads a program to run it.
+/// Whether `cred` may read a file's data. NFS checks permissions at every READ, a local file system only at open. So
+/// the owner may read whatever the mode is (it may have opened the file before a chmod), and users who may execute the
+/// file may read it, because a client reads a program to run it.
 pub(crate) fn may_read(cred: &Cred, attr: &Attr) -> bool {
     owns(cred, attr) || granted(cred, attr) & (R | X) != 0
 }
@@ -57,15 +57,15 @@ pub(crate) fn stuck(cred: &Cred, dir: &Attr, object: &Attr) -> bool {
     dir.mode & 0o1000 != 0 && !owns(cred, object) && !owns(cred, dir)
 }
 
-/// An upper bound of the permission bits of `cred` under any ACL: those that the mode grants some user (its group bits are
-/// the ACL's mask), and root's.
+/// An upper bound of the permission bits of `cred` under any ACL: those that the mode grants some user (its group bits
+/// are the ACL's mask), and root's.
 pub(crate) fn conceivable(cred: &Cred, attr: &Attr) -> u32 {
     let any_user = (attr.mode >> 6 | attr.mode >> 3 | attr.mode) & 7;
     any_user | if cred.uid == 0 { granted(cred, attr) } else { 0 }
 }
 
-/// The ACCESS reply for the permission bits `has`. Lookup and delete apply to directories only, execute to other objects
-/// only.
+/// The ACCESS reply for the permission bits `has`. Lookup and delete apply to directories only, execute to other
+/// objects only.
 pub(crate) fn access(has: u32, kind: FileType) -> u32 {
     let pick = |need: u32, bits: u32| if has & need == need { bits } else { 0 };
     match kind {

@@ -12,10 +12,10 @@ use crate::types::{Cred, DirEnd, DirEntry, DirQuery, Features, FileId, Made, Nam
 
 /// A file system that can be exported.
 ///
-/// * A [`FileId`] names an object while it exists, across renames and restarts. Operations on the id of a removed object
-///   fail with [`Status::Stale`](remora_wire::nfs3::Status::Stale) and never reach another object.
-/// * A change of a directory or of attributes is on stable storage when the call returns. [`write`](Vfs::write) returns its
-///   stability; [`commit`](Vfs::commit) makes all earlier writes of the file stable.
+/// * A [`FileId`] names an object while it exists, across renames and restarts. Operations on the id of a removed
+///   object fail with [`Status::Stale`](remora_wire::nfs3::Status::Stale) and never reach another object.
+/// * A change of a directory or of attributes is on stable storage when the call returns. [`write`](Vfs::write) returns
+///   its stability; [`commit`](Vfs::commit) makes all earlier writes of the file stable.
 /// * Names are single components. Empty names and names with `/` or NUL fail; `.` and `..` fail except in
 ///   [`lookup`](Vfs::lookup). Nothing leaves the exported tree, and symbolic links are never followed.
 /// * `Wcc::before` is present only if no other operation of this `Vfs` came between.
@@ -39,14 +39,15 @@ pub trait Vfs: Send + Sync {
         None
     }
 
-    /// Releases idle caches and the space of files that other programs removed. The server calls this every few seconds.
-    /// May block.
+    /// Releases idle caches and the space of files that other programs removed. The server calls this every few
+    /// seconds. May block.
     fn tidy(&self) {}
 
     /// The attributes of an object.
     fn getattr(&self, id: &FileId) -> Result<Attr>;
 
-    /// Sets attributes. With `guard`, fails with [`Status::NotSync`](remora_wire::nfs3::Status::NotSync) unless it equals the object's ctime.
+    /// Sets attributes. With `guard`, fails with [`Status::NotSync`](remora_wire::nfs3::Status::NotSync) unless it
+    /// equals the object's ctime.
     fn setattr(&self, cred: &Cred, id: &FileId, attr: &SetAttr, guard: Option<NfsTime>) -> Result<Wcc>;
 
     /// The object `name` in `dir`. `.` is `dir` itself, `..` its parent; the parent of the root is the root.

@@ -1,5 +1,5 @@
-//! A process at its limit on open files: live files must not be stale, and no operation may be half done. In a process of its
-//! own, because the limit is per process.
+//! A process at its limit on open files: live files must not be stale, and no operation may be half done. In a process
+//! of its own, because the limit is per process.
 
 #![cfg(target_os = "linux")]
 

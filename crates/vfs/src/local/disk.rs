@@ -54,14 +54,14 @@ pub struct Options {
     pub dirs_max: usize,
     /// The number of exports of this process, this one included (range: from 1). They share the limit on open files.
     pub exports: usize,
-    /// How long the path of an open directory or file, and a file's mode and owner, are trusted. What another program moves out
-    /// of the export stays reachable for that long.
+    /// How long the path of an open directory or file, and a file's mode and owner, are trusted. What another program
+    /// moves out of the export stays reachable for that long.
     pub revalidate_after: Duration,
-    /// Most directory entries that a search examines at the path that the handle hints at, and again in the whole tree. A second
-    /// is enough for some two million.
+    /// Most directory entries that a search examines at the path that the handle hints at, and again in the whole tree.
+    /// A second is enough for some two million.
     pub search_max: usize,
-    /// Directories that clients cannot enter and files that they cannot open: the server's own keys. Paths that do not exist or
-    /// are not in the export are skipped.
+    /// Directories that clients cannot enter and files that they cannot open: the server's own keys. Paths that do not
+    /// exist or are not in the export are skipped.
     pub protected_paths: Vec<PathBuf>,
     /// Called at each disk failure.
     pub failure_hook: FailureHook,
@@ -118,8 +118,8 @@ pub(crate) struct Disk {
 }
 
 impl LocalDisk {
-    /// Exports `dir`. Fails if it is not a directory, if /proc or openat2(2) is missing, or if the process may not take on
-    /// callers' credentials.
+    /// Exports `dir`. Fails if it is not a directory, if /proc or openat2(2) is missing, or if the process may not take
+    /// on callers' credentials.
     pub fn open(dir: &Path, options: Options) -> io::Result<LocalDisk> {
         LocalDisk::open_with(dir, options, |root, device| FsCaps::of(root, device))
     }

@@ -1,7 +1,7 @@
 //! The bytes of a file on a disk with a volatile cache.
 //!
-//! Two versions share their blocks: the visible one, and the durable one, which a crash restores. For blocks with volatile
-//! writes, the durable version is stored separately. Absent blocks are zeros, so a hole takes no space.
+//! Two versions share their blocks: the visible one, and the durable one, which a crash restores. For blocks with
+//! volatile writes, the durable version is stored separately. Absent blocks are zeros, so a hole takes no space.
 
 use std::collections::BTreeMap;
 
@@ -58,8 +58,8 @@ impl Content {
         copy_out(block, 0, self.durable_size)
     }
 
-    /// Writes `data` at `offset`. With `durable`, these bytes (and no others) survive a crash. Writing no bytes changes nothing, as
-    /// in POSIX.
+    /// Writes `data` at `offset`. With `durable`, these bytes (and no others) survive a crash. Writing no bytes changes
+    /// nothing, as in POSIX.
     pub(crate) fn write(&mut self, offset: u64, data: &[u8], durable: bool) {
         if data.is_empty() {
             return;

@@ -84,8 +84,8 @@ impl MemFs {
         self.lock().faults.fail_next(kind, status, count);
     }
 
-    /// Calls `hook` before each operation, which fails with the status that it returns. The hook must not call this file
-    /// system.
+    /// Calls `hook` before each operation, which fails with the status that it returns. The hook must not call this
+    /// file system.
     pub fn set_fault(&self, hook: impl FnMut(OpKind) -> Option<Status> + Send + 'static) {
         self.lock().faults.set_hook(Some(Box::new(hook)));
     }
@@ -119,7 +119,8 @@ impl MemFs {
         self.lock().nodes().filter(|(_, node)| is_volatile(node)).count()
     }
 
-    /// All objects by their path from the root (`a/b/c`; the root's is empty). A file with several names appears under each.
+    /// All objects by their path from the root (`a/b/c`; the root's is empty). A file with several names appears under
+    /// each.
     pub fn tree(&self) -> BTreeMap<Vec<u8>, TreeNode> {
         let state = self.lock();
         let mut tree = BTreeMap::new();
@@ -138,8 +139,8 @@ impl MemFs {
 
     // --- Deferred flushes ---
 
-    /// From now on [`Vfs::deferring`] returns views. Their stable writes and commits are volatile until the flush that they add
-    /// to the ledger.
+    /// From now on [`Vfs::deferring`] returns views. Their stable writes and commits are volatile until the flush that
+    /// they add to the ledger.
     pub fn defer(&self) {
         self.lock().defers = true;
     }

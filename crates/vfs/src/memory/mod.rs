@@ -7,12 +7,13 @@
 //! * UNSTABLE writes are visible at once and durable after COMMIT.
 //! * A DATA_SYNC or FILE_SYNC write makes its own bytes durable, and no earlier ones.
 //! * After [`MemFs::defer`], and through a deferring view, such a write is volatile, too, until its flush.
-//! * All other changes are durable when they return. A truncation makes the size durable, not the volatile bytes below it.
-//! * [`MemFs::crash`] restores what is durable and changes the verifier. A failing flush ([`OpKind::Flush`]) does the same to
-//!   its file.
+//! * All other changes are durable when they return. A truncation makes the size durable, not the volatile bytes below
+//!   it.
+//! * [`MemFs::crash`] restores what is durable and changes the verifier. A failing flush ([`OpKind::Flush`]) does the
+//!   same to its file.
 //!
-//! The mode bits decide permissions; root may do everything, and owners may read and write their files, as in servers. The root
-//! directory belongs to root and has mode 0777.
+//! The mode bits decide permissions; root may do everything, and owners may read and write their files, as in servers.
+//! The root directory belongs to root and has mode 0777.
 //!
 //! Read `mem_fs.rs` first, then `ops.rs`, `state.rs`, `node.rs` and `content.rs`.
 

@@ -100,8 +100,8 @@ impl Node {
     }
 }
 
-/// A directory: names and their listing order. A cookie is never reused, so a listing neither skips nor repeats an entry that
-/// stays.
+/// A directory: names and their listing order. A cookie is never reused, so a listing neither skips nor repeats an
+/// entry that stays.
 pub(crate) struct Dir {
     /// The parent; the root is its own.
     pub(crate) parent: u64,

@@ -533,7 +533,8 @@ fn ids_of_short_lived_files_are_never_reused() {
     let view = fs.deferring(&ledger).unwrap();
     let mut seen = BTreeSet::new();
     let how = CreateHow::Guarded(SetAttr::NONE);
-    // Without flushes, many files are created within a clock tick. (From Linux 6.13 on most birth times differ within a tick.)
+    // Without flushes, many files are created within a clock tick. (From Linux 6.13 on most birth times differ within a
+    // tick.)
     for round in 0..100 {
         for n in 0..10 {
             let name = format!("brief{n}");

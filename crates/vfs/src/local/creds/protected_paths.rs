@@ -1,12 +1,12 @@
 //! Objects in an export that clients must not reach: the server's own keys.
 //!
-//! A protected directory is visible, but clients cannot list, search or change it. A protected file is visible, but clients
-//! cannot read, change, rename, link or remove it. Objects are identified by inode number. An open descriptor keeps the number
-//! in use, and a copy-up of an overlay keeps it, too.
+//! A protected directory is visible, but clients cannot list, search or change it. A protected file is visible, but
+//! clients cannot read, change, rename, link or remove it. Objects are identified by inode number. An open descriptor
+//! keeps the number in use, and a copy-up of an overlay keeps it, too.
 //!
-//! The directories and symbolic links on the path to a protected object keep their names. Otherwise a client could put another
-//! directory there, and the next start of the server would protect that one. Paths are resolved when the export is opened:
-//! later renames by local programs are not noticed.
+//! The directories and symbolic links on the path to a protected object keep their names. Otherwise a client could put
+//! another directory there, and the next start of the server would protect that one. Paths are resolved when the export
+//! is opened: later renames by local programs are not noticed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
@@ -39,8 +39,8 @@ struct ProtectedInode {
 }
 
 impl ProtectedPaths {
-    /// Finds those of `paths` that are in the export of `dir`, which is open as `root`. Skips paths that do not exist or that
-    /// this process may not search: a server without root's rights cannot lead clients there either.
+    /// Finds those of `paths` that are in the export of `dir`, which is open as `root`. Skips paths that do not exist
+    /// or that this process may not search: a server without root's rights cannot lead clients there either.
     pub(crate) fn find(paths: &[PathBuf], dir: &Path, root: &OwnedFd) -> io::Result<ProtectedPaths> {
         let dir = dir.canonicalize()?;
         let mut protected = ProtectedPaths::default();

@@ -1,9 +1,9 @@
 //! Credentials of threads: executes system calls with the caller's user and groups.
 //!
-//! Switching credentials and switching back takes six system calls, more work than the rest of a LOOKUP. So a thread that
-//! executes nothing but file operations ([`DedicatedThread`]) keeps its last caller's credentials after an operation that
-//! allows it ([`keep_creds`]), and the next operation of the same caller finds them in place. Code that needs the server's own
-//! credentials calls [`restore`] first.
+//! Switching credentials and switching back takes six system calls, more work than the rest of a LOOKUP. So a thread
+//! that executes nothing but file operations ([`DedicatedThread`]) keeps its last caller's credentials after an
+//! operation that allows it ([`keep_creds`]), and the next operation of the same caller finds them in place. Code that
+//! needs the server's own credentials calls [`restore`] first.
 
 use std::cell::{Cell, RefCell};
 use std::io::{Error, ErrorKind};
@@ -119,12 +119,14 @@ struct ForeignCreds {
 /// While this value exists, its thread has a caller's credentials. Other threads keep theirs.
 pub(crate) struct AssumedCreds(OfThread);
 
-/// While this value exists, its thread executes nothing but file operations, so its credentials between them do not matter.
+/// While this value exists, its thread executes nothing but file operations, so its credentials between them do not
+/// matter.
 #[must_use]
 #[derive(Debug)]
 pub struct DedicatedThread(OfThread);
 
-/// While this value exists, the current operation calls [`restore`] before any work that needs the server's credentials.
+/// While this value exists, the current operation calls [`restore`] before any work that needs the server's
+/// credentials.
 #[must_use]
 pub(crate) struct CredsKept(OfThread);
 

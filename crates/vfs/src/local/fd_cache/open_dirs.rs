@@ -1,7 +1,7 @@
 //! The cache of open directories, which saves the walk from the root.
 //!
-//! An open descriptor stays on its directory wherever that moves. That the directory is in the export was last verified by the
-//! walk from the root, at most [`Options::revalidate_after`](crate::local::Options::revalidate_after) ago.
+//! An open descriptor stays on its directory wherever that moves. That the directory is in the export was last verified
+//! by the walk from the root, at most [`Options::revalidate_after`](crate::local::Options::revalidate_after) ago.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -100,8 +100,8 @@ impl DirCache {
     }
 }
 
-/// The locked cache. Evicted directories are closed after it is unlocked (fields drop in order), because closing a large
-/// removed directory takes long.
+/// The locked cache. Evicted directories are closed after it is unlocked (fields drop in order), because closing a
+/// large removed directory takes long.
 struct LockedDirs<'a> {
     cached: MutexGuard<'a, LruCache<InodeKey, CachedDir>>,
     evicted: Vec<CachedDir>,

@@ -1,8 +1,8 @@
 //! The cache of files that are open for their data.
 //!
-//! An open file serves the credential for which it was opened, as a local descriptor would. It is trusted for a while only:
-//! another program may have moved the file out of the export, or revoked the permission. Files with dirty data stay open in
-//! [`DirtyFiles`], whatever this cache evicts.
+//! An open file serves the credential for which it was opened, as a local descriptor would. It is trusted for a while
+//! only: another program may have moved the file out of the export, or revoked the permission. Files with dirty data
+//! stay open in [`DirtyFiles`], whatever this cache evicts.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -124,8 +124,8 @@ impl FileCache {
         Some(file.clone())
     }
 
-    /// The number of uses of the file so far, if nothing holds it but the cache and `holders` (those that wait for its flush,
-    /// and the flush itself). Any later use increases the number.
+    /// The number of uses of the file so far, if nothing holds it but the cache and `holders` (those that wait for its
+    /// flush, and the flush itself). Any later use increases the number.
     pub(crate) fn idle_uses(&self, key: InodeKey, file: &OpenFile, holders: usize) -> Option<u64> {
         let mut files = self.lock();
         let cached = files.get((key, OpenMode::Write)).filter(|cached| Arc::ptr_eq(&cached.fd, &file.fd))?;
@@ -171,8 +171,8 @@ impl FileCache {
     }
 }
 
-/// The locked cache. Evicted files are closed after it is unlocked (fields drop in order), because closing a large removed
-/// file may take seconds.
+/// The locked cache. Evicted files are closed after it is unlocked (fields drop in order), because closing a large
+/// removed file may take seconds.
 struct LockedFiles<'a> {
     cache: MutexGuard<'a, LruCache<FileKey, OpenFile>>,
     evicted: Vec<OpenFile>,

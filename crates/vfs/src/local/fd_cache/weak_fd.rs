@@ -1,7 +1,7 @@
 //! References to cached descriptors, to examine them without the cache's lock.
 //!
-//! On a network file system each stat may take a round trip, and other requests need the cache meanwhile. Each descriptor is
-//! held only for its own stat: an open object that is removed may get a hidden name
+//! On a network file system each stat may take a round trip, and other requests need the cache meanwhile. Each
+//! descriptor is held only for its own stat: an open object that is removed may get a hidden name
 //! ([`silly_renames`](crate::local::inode::fs_caps::FsCaps::silly_renames)).
 
 use std::os::fd::OwnedFd;

@@ -1,7 +1,7 @@
 //! File ids that survive restarts without privileges.
 //!
-//! An id is the inode number, the birth time, and a hint: one byte for each directory between the root and the object. The hint
-//! narrows a search. What is found counts only if number and birth time match.
+//! An id is the inode number, the birth time, and a hint: one byte for each directory between the root and the object.
+//! The hint narrows a search. What is found counts only if number and birth time match.
 
 use std::hash::Hasher;
 

@@ -1,8 +1,8 @@
 //! From a file handle to an open object.
 //!
-//! Read [`tree`] first: the exported tree, and objects opened in it. [`file_id`] is what a handle contains; [`path_cache`] holds
-//! the names under which objects were last seen. [`resolve`] opens an object by its cached path. If that fails, [`search`] walks
-//! the tree, within the bounds of [`search_limit`].
+//! Read [`tree`] first: the exported tree, and objects opened in it. [`file_id`] is what a handle contains;
+//! [`path_cache`] holds the names under which objects were last seen. [`resolve`] opens an object by its cached path.
+//! If that fails, [`search`] walks the tree, within the bounds of [`search_limit`].
 
 pub(crate) mod file_id;
 #[expect(clippy::disallowed_methods, reason = "a failed search is not repeated for a real time")]

@@ -1,6 +1,7 @@
 //! The names under which objects were last seen.
 //!
-//! The cache is bounded and may be outdated. Users verify what they open by a cached path, and search for what is not cached.
+//! The cache is bounded and may be outdated. Users verify what they open by a cached path, and search for what is not
+//! cached.
 
 use std::time::{Duration, Instant};
 
@@ -17,8 +18,8 @@ use crate::local::sys::lru_cache::lru_cache;
 pub(crate) const DEPTH_MAX: usize = 4096;
 /// Most objects remembered as not found.
 const MISSING_MAX: usize = 1 << 18;
-/// An object that was not found is not searched for again for this long. It may be moved into the tree meanwhile, but searches
-/// are expensive.
+/// An object that was not found is not searched for again for this long. It may be moved into the tree meanwhile, but
+/// searches are expensive.
 const MISSING_FOR: Duration = Duration::from_secs(10);
 /// Nor for this many times the duration of the search.
 const MISSING_TIMES: u32 = 60;
@@ -219,8 +220,8 @@ impl PathCache {
         self.missing.put(key, None);
     }
 
-    /// A search of this duration ended with `status`. If that is not [`Status::Stale`], the object may exist, and the next
-    /// search may begin sooner.
+    /// A search of this duration ended with `status`. If that is not [`Status::Stale`], the object may exist, and the
+    /// next search may begin sooner.
     pub(crate) fn not_found(&mut self, key: InodeKey, took: Duration, status: Status) {
         let least = if status == Status::Stale { MISSING_FOR } else { Duration::ZERO };
         let until = Instant::now() + least.max(took * MISSING_TIMES);

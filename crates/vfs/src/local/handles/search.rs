@@ -1,7 +1,7 @@
 //! Searches the tree for an object that is not at a cached path: after a restart, or after another program renamed it.
 //!
-//! A walk opens each directory from the one above it, which is open or reached again by `..`. It resolves the whole path from
-//! the root, which may be long, only for an object that it has found.
+//! A walk opens each directory from the one above it, which is open or reached again by `..`. It resolves the whole
+//! path from the root, which may be long, only for an object that it has found.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::local::listing::getdents::scan;
 use crate::local::sys::errors::OrStatus;
 use crate::types::Result;
 
-/// How often the tree is walked if directories change meanwhile. A walk misses an object that moves from a directory that it has
-/// not examined yet to one that it has.
+/// How often the tree is walked if directories change meanwhile. A walk misses an object that moves from a directory
+/// that it has not examined yet to one that it has.
 const WALKS_MAX: usize = 3;
 /// Walks of at most this many entries run concurrently: they take a tenth of a second.
 const CONCURRENT_MAX: usize = 200_000;
@@ -39,8 +39,8 @@ pub(crate) struct Wanted {
 /// Searches for `key`, first where `hint` points, then everywhere. Each walk examines at most
 /// [`ExportTree::search_entries_max`] entries.
 ///
-/// Fails with [`Status::Stale`] if the object is not found, with another error if parts of the tree could not be examined
-/// (clients drop their state of a stale file), and with [`Status::Jukebox`] if too many long searches run.
+/// Fails with [`Status::Stale`] if the object is not found, with another error if parts of the tree could not be
+/// examined (clients drop their state of a stale file), and with [`Status::Jukebox`] if too many long searches run.
 pub(crate) fn search(tree: &ExportTree, key: InodeKey, hint: PathHint) -> Result<OpenObject> {
     if let Some(status) = tree.paths().missing(key) {
         return Err(status);

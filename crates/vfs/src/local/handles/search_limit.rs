@@ -1,7 +1,7 @@
 //! Bounds on concurrent searches.
 //!
-//! A search occupies one executor thread. Short searches are unlimited; of long ones only a few run at a time, so that threads
-//! remain for requests whose objects need no search.
+//! A search occupies one executor thread. Short searches are unlimited; of long ones only a few run at a time, so that
+//! threads remain for requests whose objects need no search.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -25,7 +25,8 @@ pub(crate) struct SearchLimit {
 }
 
 impl SearchLimit {
-    /// Permission to examine very many entries, for one search at a time. Fails with [`Status::Jukebox`] if another has it.
+    /// Permission to examine very many entries, for one search at a time. Fails with [`Status::Jukebox`] if another has
+    /// it.
     pub(crate) fn exclusive(&self) -> Result<MutexGuard<'_, ()>> {
         match self.exclusive.try_lock() {
             Ok(guard) => Ok(guard),

@@ -1,7 +1,7 @@
 //! The exported tree, and objects opened in it.
 //!
-//! openat2(2) resolves paths beneath the root, through no symbolic link and onto no other file system. statx(2) identifies what
-//! was opened.
+//! openat2(2) resolves paths beneath the root, through no symbolic link and onto no other file system. statx(2)
+//! identifies what was opened.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -139,7 +139,8 @@ impl ExportTree {
         }
     }
 
-    /// `stat` with its key in this export. Denies objects on other file systems, whose inode numbers mean something else.
+    /// `stat` with its key in this export. Denies objects on other file systems, whose inode numbers mean something
+    /// else.
     pub(crate) fn localize_exported(&self, stat: InodeStat) -> Result<InodeStat> {
         let stat = self.localize(stat);
         let foreign = stat.attr.fsid != self.fsid || (stat.is_mount && stat.key != self.root_key);
@@ -245,8 +246,8 @@ impl ExportTree {
         result
     }
 
-    /// Rejects a new directory in `dir` if it would be too deep. A rename may move directories deeper: they become reachable
-    /// again when something above them moves up.
+    /// Rejects a new directory in `dir` if it would be too deep. A rename may move directories deeper: they become
+    /// reachable again when something above them moves up.
     pub(crate) fn check_depth(&self, dir: &OpenDir) -> Result<()> {
         match self.paths().depth(dir.key) {
             Ok(..DEPTH_MAX) | Err(Errno::NOENT) => Ok(()),

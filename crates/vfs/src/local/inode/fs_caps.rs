@@ -11,20 +11,21 @@ use crate::local::inode::inode_reuse::TICK_MAX;
 /// What the local disk needs to know of a file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FsCaps {
-    /// A journal commits a new object together with its name, so one fsync of the directory makes both stable: ext4 with an
-    /// internal journal, and XFS. False if unknown.
+    /// A journal commits a new object together with its name, so one fsync of the directory makes both stable: ext4
+    /// with an internal journal, and XFS. False if unknown.
     pub(crate) has_journal: bool,
     /// A new object inherits its directory's default ACL in a second transaction, after its creation: XFS.
     pub(crate) acl_after_create: bool,
-    /// syncfs(2) flushes names and attributes. Not so on FUSE, which sends its process nothing (except virtiofs, which looks
-    /// the same from here), nor on 9p and eCryptfs, which do not flush the file system below.
+    /// syncfs(2) flushes names and attributes. Not so on FUSE, which sends its process nothing (except virtiofs, which
+    /// looks the same from here), nor on 9p and eCryptfs, which do not flush the file system below.
     pub(crate) syncfs_is_complete: bool,
-    /// An open object that is removed gets a hidden name (`.nfsXXXX`, `.fuse_hiddenXXXX`), which blocks the removal of its
-    /// directory, or cannot be removed: NFS, FUSE and CIFS.
+    /// An open object that is removed gets a hidden name (`.nfsXXXX`, `.fuse_hiddenXXXX`), which blocks the removal of
+    /// its directory, or cannot be removed: NFS, FUSE and CIFS.
     pub(crate) silly_renames: bool,
     /// Directory cookies are valid for one open descriptor only: FUSE and CIFS.
     pub(crate) volatile_cookies: bool,
-    /// The kernel of this machine checks permissions by mode and POSIX ACL. False for network file systems and if unknown.
+    /// The kernel of this machine checks permissions by mode and POSIX ACL. False for network file systems and if
+    /// unknown.
     pub(crate) local_permissions: bool,
     /// How much coarser than the kernel's clock tick birth times are (range: up to [`TICK_MAX`]).
     pub(crate) birth_grain: Duration,
@@ -67,8 +68,8 @@ impl FsCaps {
     }
 }
 
-/// Local file systems that differ from an unknown one in [`FsCaps::local_permissions`] only, by their number in statfs(2)
-/// (`linux/magic.h`).
+/// Local file systems that differ from an unknown one in [`FsCaps::local_permissions`] only, by their number in
+/// statfs(2) (`linux/magic.h`).
 const OTHER_LOCAL: [i64; 20] = [
     0x9123_683e, // btrfs
     0x0102_1994, // tmpfs

@@ -1,8 +1,8 @@
 //! The conventions that PATHCONF and FSINFO report (RFC 1813, sections 3.3.19 and 3.3.20).
 //!
-//! Linux has no call for them, so a table maps the type in statfs(2) to the usual conventions. Its sources are the kernel's
-//! `linux/magic.h`, and the `super.c` and on-disk format of each file system. The report for a type that is not in the table
-//! is conservative: times as accurate as the root's times show, and directories that may differ.
+//! Linux has no call for them, so a table maps the type in statfs(2) to the usual conventions. Its sources are the
+//! kernel's `linux/magic.h`, and the `super.c` and on-disk format of each file system. The report for a type that is
+//! not in the table is conservative: times as accurate as the root's times show, and directories that may differ.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -72,8 +72,8 @@ const NATIVE: FsConventions =
 const WITHOUT_LINKS: FsConventions =
     FsConventions { case: CaseRule::Insensitive, links_max: 1, symlinks: false, homogeneous: true, ..UNKNOWN };
 
-/// The conventions of type `f_type`. `name_max` distinguishes FAT with and without long names; `has_births` the ext4 inodes of
-/// 128 bytes, which keep whole seconds, from larger ones.
+/// The conventions of type `f_type`. `name_max` distinguishes FAT with and without long names; `has_births` the ext4
+/// inodes of 128 bytes, which keep whole seconds, from larger ones.
 fn by_type(f_type: u64, name_max: u64, has_births: bool) -> FsConventions {
     let nanos = TimeGrain::Nanos;
     match f_type {
@@ -171,8 +171,8 @@ fn time_grain_ns(nanos: [u32; 2]) -> u32 {
     units.into_iter().find(|unit| nanos.iter().all(|n| n % unit == 0)).unwrap_or(1)
 }
 
-/// Whether the file system supports the casefold flag: if so, the kernel refuses it on a file with another error. True if it
-/// cannot be tried.
+/// Whether the file system supports the casefold flag: if so, the kernel refuses it on a file with another error. True
+/// if it cannot be tried.
 fn supports_casefold(root: impl AsFd) -> bool {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     let Ok(file) = openat(root, ".", flags, Mode::RUSR | Mode::WUSR) else { return true };

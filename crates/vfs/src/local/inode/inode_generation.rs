@@ -1,8 +1,9 @@
 //! The generation of inode numbers that a file system assigns anew.
 //!
 //! FUSE numbers inodes as they are looked up, so after a remount another file has the number. In a compressed image the
-//! number is a position, so another image has another file there. These file systems have no birth times, and an old handle
-//! would reach the wrong file. So the id of the mount replaces the birth time: handles from an earlier mount are stale.
+//! number is a position, so another image has another file there. These file systems have no birth times, and an old
+//! handle would reach the wrong file. So the id of the mount replaces the birth time: handles from an earlier mount are
+//! stale.
 
 use std::hash::Hasher;
 use std::os::fd::AsFd;
@@ -61,8 +62,8 @@ impl InodeGeneration {
     }
 }
 
-/// Whether a file system of this type (statfs(2)) has no birth times and numbers its inodes anew at each mount or in each
-/// image. Others without birth times, such as ext4 with small inodes and NFS, keep a file's number.
+/// Whether a file system of this type (statfs(2)) has no birth times and numbers its inodes anew at each mount or in
+/// each image. Others without birth times, such as ext4 with small inodes and NFS, keep a file's number.
 fn renumbers(f_type: i64) -> bool {
     const FUSE: i64 = 0x6573_5546; // virtiofs, too
     const RAMFS: i64 = 0x8584_58f6;

@@ -23,8 +23,8 @@ impl InodeLocks {
         stripes.into_iter().map(|s| self.0[s].lock().unwrap_or_else(PoisonError::into_inner)).collect()
     }
 
-    /// Locks `other` for a caller that holds only the lock of `held`. Returns false instead of waiting, because waiting out
-    /// of order could deadlock.
+    /// Locks `other` for a caller that holds only the lock of `held`. Returns false instead of waiting, because waiting
+    /// out of order could deadlock.
     pub(crate) fn try_lock_too<'a>(&'a self, guards: &mut InodeGuards<'a>, held: u64, other: u64) -> bool {
         if stripe(held) == stripe(other) {
             return true;

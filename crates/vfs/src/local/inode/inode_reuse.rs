@@ -1,9 +1,9 @@
 //! Keeps the inode number of a removed object in use until no new object can have the same birth time.
 //!
-//! A handle names an object by inode number and birth time. Birth times are as coarse as the kernel's clock tick: a file
-//! created right after the removal of another may get both from it, and the old handle would reach the new file. An open
-//! descriptor keeps the inode number in use, so an object removed within the tick of its birth stays open until the tick
-//! has passed.
+//! A handle names an object by inode number and birth time. Birth times are as coarse as the kernel's clock tick: a
+//! file created right after the removal of another may get both from it, and the old handle would reach the new file.
+//! An open descriptor keeps the inode number in use, so an object removed within the tick of its birth stays open until
+//! the tick has passed.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;

@@ -1,13 +1,13 @@
 //! Inode identity on overlayfs, one mount over several file systems
 //! (Documentation/filesystems/overlayfs.rst, "Inode properties").
 //!
-//! * If the layers are on different file systems, files report the device number of their layer. The mount id shows that
-//!   they belong to the overlay.
-//! * The first change of a lower file copies it up: its inode number stays, its birth time changes. An object with the same
-//!   number at the path where it was last seen is the same object, and keeps its first birth time. A lower file with several
-//!   names gets a new number (unless `index=on`), and becomes another object, because its other names still lead to the
-//!   lower file. An object born after the export was opened was created in the upper layer: a later object with its number
-//!   is another one.
+//! * If the layers are on different file systems, files report the device number of their layer. The mount id shows
+//!   that they belong to the overlay.
+//! * The first change of a lower file copies it up: its inode number stays, its birth time changes. An object with the
+//!   same number at the path where it was last seen is the same object, and keeps its first birth time. A lower file
+//!   with several names gets a new number (unless `index=on`), and becomes another object, because its other names
+//!   still lead to the lower file. An object born after the export was opened was created in the upper layer: a later
+//!   object with its number is another one.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,8 +77,8 @@ impl Overlay {
         stat
     }
 
-    /// Whether `stat`, taken at the path where `key` was last seen, is `key` after a copy-up. If so, it has the key `key` from
-    /// now on.
+    /// Whether `stat`, taken at the path where `key` was last seen, is `key` after a copy-up. If so, it has the key
+    /// `key` from now on.
     pub(crate) fn is_copy(&self, stat: &InodeStat, key: InodeKey) -> bool {
         let same = stat.key.ino == key.ino && self.may_be_lower(key);
         if same {

@@ -13,7 +13,8 @@ use crate::types::Result;
 /// Bytes of entries per system call, some 300 entries.
 const BATCH: usize = 16 * 1024;
 
-/// Calls `each` with the entries after `cookie` until it returns false. Returns whether the directory's end was reached.
+/// Calls `each` with the entries after `cookie` until it returns false. Returns whether the directory's end was
+/// reached.
 pub(crate) fn scan(
     dir: impl AsFd,
     cookie: u64,

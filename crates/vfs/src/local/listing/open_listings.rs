@@ -1,9 +1,9 @@
 //! Listings that keep their descriptor from page to page.
 //!
-//! An overlay of several layers, a FUSE process or an SMB server makes a list of a directory for each descriptor, and a cookie
-//! is a position in that list. On another descriptor it would mean another position after a removal, and skip entries. So the
-//! descriptor of a listing stays open until it is idle, and the verifier identifies it (RFC 1813, section 3.3.16). A listing
-//! whose descriptor was closed continues on a new one as well as it can.
+//! An overlay of several layers, a FUSE process or an SMB server makes a list of a directory for each descriptor, and a
+//! cookie is a position in that list. On another descriptor it would mean another position after a removal, and skip
+//! entries. So the descriptor of a listing stays open until it is idle, and the verifier identifies it (RFC 1813,
+//! section 3.3.16). A listing whose descriptor was closed continues on a new one as well as it can.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -42,7 +42,8 @@ struct OpenListing {
 }
 
 impl OpenListings {
-    /// Keeps at most `max` listings open. `first` is the first verifier, which no client must have from an earlier start.
+    /// Keeps at most `max` listings open. `first` is the first verifier, which no client must have from an earlier
+    /// start.
     pub(crate) fn new(max: usize, first: u64) -> OpenListings {
         OpenListings { max: max.max(1), state: Mutex::new(ListingsState { listings: VecDeque::new(), next: first }) }
     }

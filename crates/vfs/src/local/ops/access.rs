@@ -44,8 +44,8 @@ impl LocalDisk {
         Ok(if is_executable { granted | self.granted_by_mode(effective, object) & X } else { granted })
     }
 
-    /// The permissions that the mode grants, for where the kernel cannot check them. Grants nothing where an ACL or another
-    /// machine may decide.
+    /// The permissions that the mode grants, for where the kernel cannot check them. Grants nothing where an ACL or
+    /// another machine may decide.
     pub(crate) fn granted_by_mode(&self, effective: &Cred, object: &OpenObject) -> u32 {
         let mode_decides = self.disk.caps().local_permissions || !self.disk.creds.impersonates();
         if mode_decides && !has_acl(object) { perm::granted(effective, &object.attr) } else { 0 }

@@ -44,8 +44,8 @@ impl LocalDisk {
         Ok(wcc)
     }
 
-    /// Sets attributes as `cred`. The size comes first, because it fails most likely; the mode after the owner, because a new
-    /// owner clears the set-id bits; the times last, because all others change them.
+    /// Sets attributes as `cred`. The size comes first, because it fails most likely; the mode after the owner, because
+    /// a new owner clears the set-id bits; the times last, because all others change them.
     pub(crate) fn apply(&self, cred: &Cred, object: &OpenObject, attr: &SetAttr) -> Result<()> {
         let resized = match attr.size {
             Some(size) if i64::try_from(size).is_err() => return Err(Status::FBig),

@@ -1,8 +1,8 @@
 //! CREATE, MKDIR, SYMLINK and MKNOD.
 //!
-//! The verifier of an exclusive CREATE (RFC 1813, section 3.3.8) is stored in the file's times. They are set before the file gets
-//! its name, so a server that crashes in between has created nothing, and a retransmitted request never finds its own file
-//! without the verifier.
+//! The verifier of an exclusive CREATE (RFC 1813, section 3.3.8) is stored in the file's times. They are set before the
+//! file gets its name, so a server that crashes in between has created nothing, and a retransmitted request never finds
+//! its own file without the verifier.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -215,8 +215,8 @@ impl LocalDisk {
         Ok(missing == 0 && rest == SetAttr::NONE)
     }
 
-    /// The bits of the requested mode that this process's umask removed. Under a default ACL the umask does not apply, and the
-    /// ACL removed them.
+    /// The bits of the requested mode that this process's umask removed. Under a default ACL the umask does not apply,
+    /// and the ACL removed them.
     fn umask_bits(&self, dir: &OpenDir, made: &OpenObject, wish: &SetAttr) -> u32 {
         let removed = wish.mode.unwrap_or(0) & !made.attr.mode & self.disk.umask & 0o777;
         if removed == 0 || made.attr.kind == FileType::SymLink {
@@ -233,8 +233,8 @@ impl LocalDisk {
         !matches!(length, Err(Errno::NODATA | Errno::OPNOTSUPP))
     }
 
-    /// Creates the regular file `name` with the times of `wish`, which hold the verifier. Without O_TMPFILE the times follow the
-    /// name.
+    /// Creates the regular file `name` with the times of `wish`, which hold the verifier. Without O_TMPFILE the times
+    /// follow the name.
     fn make_exclusive(&self, dir: &OpenDir, name: &[u8], mode: Mode, wish: &SetAttr) -> rustix::io::Result<OwnedFd> {
         // O_TMPFILE ignores a default ACL.
         let unnamed = if self.has_default_acl(dir) { None } else { make_unnamed(dir, mode, wish) };
@@ -259,8 +259,8 @@ impl LocalDisk {
         }
     }
 
-    /// Removes an object that was created at `began` or later and cannot be opened, for want of descriptors. Otherwise the
-    /// client's retry would find it and fail.
+    /// Removes an object that was created at `began` or later and cannot be opened, for want of descriptors. Otherwise
+    /// the client's retry would find it and fail.
     fn undo_unopened(&self, dir: &OpenDir, name: &[u8], began: Timespec) {
         thread_creds::restore();
         if let Ok(found) = stat::at(&dir.fd, name)
@@ -306,15 +306,15 @@ fn with_mode(attr: &SetAttr, default: u32) -> SetAttr {
     SetAttr { mode: Some(attr.mode.unwrap_or(default)), ..attr.clone() }
 }
 
-/// The mode that an object created with mode `made` still needs: with the bits that mkdir(2) ignores, and those that a new owner
-/// or group clears.
+/// The mode that an object created with mode `made` still needs: with the bits that mkdir(2) ignores, and those that a
+/// new owner or group clears.
 fn remaining_mode(wish: &SetAttr, made: u32, changes_owner: bool) -> Option<u32> {
     let missing = wish.mode? & !made & 0o7000;
     (missing != 0 || changes_owner && made & 0o6000 != 0).then_some(made | missing)
 }
 
-/// The requested set-uid bit of a new directory that inherits the set-gid bit: mkdir(2) ignores the first, and the second must
-/// not be lost.
+/// The requested set-uid bit of a new directory that inherits the set-gid bit: mkdir(2) ignores the first, and the
+/// second must not be lost.
 fn set_uid_beside_set_gid(made: &OpenObject, wish: &SetAttr) -> u32 {
     let inherits = made.attr.kind == FileType::Directory && made.attr.mode & 0o2000 != 0;
     if inherits { wish.mode.unwrap_or(0) & !made.attr.mode & 0o4000 } else { 0 }

@@ -155,15 +155,15 @@ impl LocalDisk {
         Ok(file)
     }
 
-    /// Caches a file that `cred` created and has open for writing. Its creator may write it whatever its mode is, as on a local
-    /// file system.
+    /// Caches a file that `cred` created and has open for writing. Its creator may write it whatever its mode is, as on
+    /// a local file system.
     pub(crate) fn cache_created(&self, cred: &Cred, object: &OpenObject) {
         let file = OpenFile::new(object.fd.clone(), self.disk.creds.effective(cred));
         self.disk.files().put(object.key, OpenMode::Write, file);
     }
 
-    /// Whether a caller whom the mode denies may use the file: its owner, and for reading a user who may execute it. See
-    /// [`perm::may_read`].
+    /// Whether a caller whom the mode denies may use the file: its owner, and for reading a user who may execute it.
+    /// See [`perm::may_read`].
     fn may_bypass_mode(&self, cred: &Cred, object: &OpenObject, mode: OpenMode) -> Result<bool> {
         if perm::owns(self.disk.creds.effective(cred), &object.attr) {
             return Ok(true);
@@ -179,12 +179,14 @@ impl LocalDisk {
         }
     }
 
-    /// Opens a file of the server's user for writing although its mode denies that. Fails with EACCES if another user owns it.
+    /// Opens a file of the server's user for writing although its mode denies that. Fails with EACCES if another user
+    /// owns it.
     ///
-    /// NFS checks permissions at every WRITE, a local file system only at open (RFC 1813, section 4.4). A client that creates a
-    /// read-only file and fills it, as `git`, `tar` and `cp -p` do, may continue, also after a restart of the server. Root can
-    /// open such a file. Another server user adds the owner's write permission for some microseconds; a crash meanwhile leaves
-    /// it set. For reading nothing is added: a caller with read access only could not have changed the mode.
+    /// NFS checks permissions at every WRITE, a local file system only at open (RFC 1813, section 4.4). A client that
+    /// creates a read-only file and fills it, as `git`, `tar` and `cp -p` do, may continue, also after a restart of the
+    /// server. Root can open such a file. Another server user adds the owner's write permission for some microseconds;
+    /// a crash meanwhile leaves it set. For reading nothing is added: a caller with read access only could not have
+    /// changed the mode.
     fn open_with_owner_write(&self, object: &OpenObject) -> rustix::io::Result<OwnedFd> {
         // Or else a concurrent SETATTR would be undone.
         let _mode_lock = self.disk.mode_locks.lock(&[object.key.ino]);

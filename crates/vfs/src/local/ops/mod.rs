@@ -1,8 +1,8 @@
 //! The operations of [`Vfs`] on an export.
 //!
-//! Read [`names`] (LOOKUP, REMOVE, RENAME, LINK) and [`create`] first, then [`attrs`], [`data`], [`access`] and [`readdir`].
-//! [`unlink`] releases what is open of an object that loses a name; [`stability`] flushes what an operation changed. Each
-//! operation has its caller's credentials only around the system calls that need them.
+//! Read [`names`] (LOOKUP, REMOVE, RENAME, LINK) and [`create`] first, then [`attrs`], [`data`], [`access`] and
+//! [`readdir`]. [`unlink`] releases what is open of an object that loses a name; [`stability`] flushes what an
+//! operation changed. Each operation has its caller's credentials only around the system calls that need them.
 
 mod access;
 mod attrs;

@@ -105,8 +105,8 @@ impl LocalDisk {
         Ok(dirs)
     }
 
-    /// Flushes the new name first, so that a crash in between does not lose the object. Without a journal it may be lost all the
-    /// same: the kernel writes names in any order.
+    /// Flushes the new name first, so that a crash in between does not lose the object. Without a journal it may be
+    /// lost all the same: the kernel writes names in any order.
     fn flush_renamed(&self, source: &OpenDir, target: &OpenDir, moved: &OpenObject) -> Result<()> {
         self.flush_dir(target)?;
         if source.key == target.key {

@@ -1,9 +1,9 @@
 //! READDIR and READDIRPLUS.
 //!
-//! Cookies are the kernel's own (`d_off`). ext4, XFS, btrfs and tmpfs (since Linux 6.6) derive them from the name's hash or from
-//! a number that stays with the entry. Entries that come and go between pages move no other entry, so a listing continues across
-//! changes without a verifier. On other file systems a listing continues on [the descriptor on which it
-//! began](crate::local::listing::open_listings).
+//! Cookies are the kernel's own (`d_off`). ext4, XFS, btrfs and tmpfs (since Linux 6.6) derive them from the name's
+//! hash or from a number that stays with the entry. Entries that come and go between pages move no other entry, so a
+//! listing continues across changes without a verifier. On other file systems a listing continues on [the descriptor on
+//! which it began](crate::local::listing::open_listings).
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -73,7 +73,8 @@ impl LocalDisk {
         Ok(DirEnd { verf, eof })
     }
 
-    /// The id and attributes of an entry, if it still exists and is on this file system. `hint` is that of objects in `dir`.
+    /// The id and attributes of an entry, if it still exists and is on this file system. `hint` is that of objects in
+    /// `dir`.
     fn entry_object(
         &self,
         dir: &OpenObject,

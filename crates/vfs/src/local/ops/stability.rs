@@ -23,8 +23,8 @@ struct DirFd {
 }
 
 impl LocalDisk {
-    /// Makes the data of an open file as stable as `stable`. Afterwards an idle file is closed, because this machine cannot
-    /// execute it while it is open for writing. A file that [needs the owner's write
+    /// Makes the data of an open file as stable as `stable`. Afterwards an idle file is closed, because this machine
+    /// cannot execute it while it is open for writing. A file that [needs the owner's write
     /// permission](LocalDisk::open_with_owner_write) to be opened stays open.
     pub(crate) fn flush_data(&self, key: InodeKey, file: OpenFile, attr: &Attr, stable: Stable) -> Result<()> {
         let closes = self.disk.creds.impersonates() || owner_may_write(attr);
@@ -47,8 +47,8 @@ impl LocalDisk {
         }
     }
 
-    /// Makes a created object and its name in `dir` stable. A regular file is open for its data. `is_atomic`: one system call
-    /// created it with all its attributes.
+    /// Makes a created object and its name in `dir` stable. A regular file is open for its data. `is_atomic`: one
+    /// system call created it with all its attributes.
     pub(crate) fn flush_created(&self, dir: &OpenDir, made: &OpenObject, is_atomic: bool) -> Result<()> {
         let names = self.open_dir_for_flush(dir);
         if is_atomic && self.shares_transaction(dir, made) {
@@ -105,8 +105,8 @@ impl LocalDisk {
         }
     }
 
-    /// Flushes an object that cannot be opened: a symbolic link, pipe or device. It goes with the whole file system. Where
-    /// syncfs(2) is incomplete, a flush of its directory is all that is possible besides.
+    /// Flushes an object that cannot be opened: a symbolic link, pipe or device. It goes with the whole file system.
+    /// Where syncfs(2) is incomplete, a flush of its directory is all that is possible besides.
     fn flush_unopenable(&self, parent: impl FnOnce() -> Option<DirFd>) -> Result<()> {
         if !self.disk.caps().syncfs_is_complete
             && let Some(DirFd { key, fd }) = parent()

@@ -1,8 +1,9 @@
 //! Releases what is open of an object that loses a name.
 //!
-//! On most file systems an open object without a name stays anonymous, and its link count shows that the name was the last.
-//! Where it would get a hidden name ([`FsCaps::silly_renames`](crate::local::inode::fs_caps::FsCaps::silly_renames)), which
-//! blocks the removal of its directory, everything of it is closed first, as knfsd does (EXPORT_OP_CLOSE_BEFORE_UNLINK).
+//! On most file systems an open object without a name stays anonymous, and its link count shows that the name was the
+//! last. Where it would get a hidden name
+//! ([`FsCaps::silly_renames`](crate::local::inode::fs_caps::FsCaps::silly_renames)), which blocks the removal of its
+//! directory, everything of it is closed first, as knfsd does (EXPORT_OP_CLOSE_BEFORE_UNLINK).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use crate::local::inode::stat::{self, InodeKey};
 use crate::local::listing::open_listings::OpenListings;
 use crate::local::sync::flush::FlushContext;
 
-/// A failed flush of a file that loses a name. Unless the file is gone by then, the drop changes the write verifier, which tells
-/// the writers.
+/// A failed flush of a file that loses a name. Unless the file is gone by then, the drop changes the write verifier,
+/// which tells the writers.
 struct LostWrites {
     flushes: Arc<FlushContext>,
     error: Errno,

@@ -1,12 +1,12 @@
 //! Files with unflushed data, each held open by a descriptor that will report its loss.
 //!
-//! The kernel reports a write-back error once to each descriptor that was open at that time, at its next flush. A descriptor
-//! that is opened later reports it only if no other has, and the inode is still in memory. So a flush vouches for those writes
-//! only that came after its descriptor was opened or last flushed. If a dirty file were closed, a COMMIT would open it anew,
-//! report nothing, and call lost data stable.
+//! The kernel reports a write-back error once to each descriptor that was open at that time, at its next flush. A
+//! descriptor that is opened later reports it only if no other has, and the inode is still in memory. So a flush
+//! vouches for those writes only that came after its descriptor was opened or last flushed. If a dirty file were
+//! closed, a COMMIT would open it anew, report nothing, and call lost data stable.
 //!
-//! One descriptor per file is enough: that of the first write since the last flush. Descriptors stay here until their flush has
-//! ended, so that concurrent flushes of the file use them, too.
+//! One descriptor per file is enough: that of the first write since the last flush. Descriptors stay here until their
+//! flush has ended, so that concurrent flushes of the file use them, too.
 //!
 //! A client may die before it commits. So files that are not written for [`DIRTY_IDLE_MAX`] are flushed and closed.
 
@@ -20,9 +20,9 @@ use rustix::io::Result;
 use crate::local::fd_cache::weak_fd::{self, WeakFd};
 use crate::local::inode::stat::InodeKey;
 
-/// A file that is not written for this long is flushed without a COMMIT: while it is open for writing, this machine cannot
-/// execute it nor remount its file system read-only. Live clients commit sooner. The kernel's own write-back begins after 30 s,
-/// so the flush finds little to do.
+/// A file that is not written for this long is flushed without a COMMIT: while it is open for writing, this machine
+/// cannot execute it nor remount its file system read-only. Live clients commit sooner. The kernel's own write-back
+/// begins after 30 s, so the flush finds little to do.
 pub(crate) const DIRTY_IDLE_MAX: Duration = Duration::from_secs(60);
 
 /// The dirty files of an export.
@@ -64,8 +64,8 @@ impl DirtyFiles {
         DirtyFiles { state: Mutex::default(), max: max.max(1) }
     }
 
-    /// The file was written through `fd`; the caller holds the file's lock. Returns the oldest dirty file if there are too
-    /// many: the caller must flush it.
+    /// The file was written through `fd`; the caller holds the file's lock. Returns the oldest dirty file if there are
+    /// too many: the caller must flush it.
     #[must_use]
     pub(crate) fn mark_dirty(&self, key: InodeKey, fd: &Arc<OwnedFd>) -> Option<DirtySet> {
         let mut state = self.lock();
@@ -112,8 +112,8 @@ impl DirtyFiles {
         drop(last);
     }
 
-    /// Closes files whose link count is 0. Returns whether there were any. A file whose link count is unknown stays open:
-    /// otherwise a loss of its data would go unreported.
+    /// Closes files whose link count is 0. Returns whether there were any. A file whose link count is unknown stays
+    /// open: otherwise a loss of its data would go unreported.
     pub(crate) fn close_removed(&self, links: impl Fn(&OwnedFd) -> Result<u32>) -> bool {
         let open = self.lock().open();
         let removed = weak_fd::filter_open(open, |fd| links(fd) == Ok(0));

@@ -52,8 +52,8 @@ pub(crate) enum FlushTarget {
     Data { file: OpenFile, stable: Stable, closes: bool },
     /// An object's data and attributes, or a directory's names.
     Object(Arc<OwnedFd>),
-    /// The names in `dir` and a new object in it, or the attributes of a file (`dir`): each by itself if few changes wait, or
-    /// with the whole file system.
+    /// The names in `dir` and a new object in it, or the attributes of a file (`dir`): each by itself if few changes
+    /// wait, or with the whole file system.
     Names { dir: Arc<OwnedFd>, new: Option<Arc<OwnedFd>> },
     /// The whole file system.
     All,
@@ -108,7 +108,8 @@ impl FlushContext {
         }
     }
 
-    /// Flushes the oldest dirty file because there are too many. A failure changes the verifier, which tells its writers.
+    /// Flushes the oldest dirty file because there are too many. A failure changes the verifier, which tells its
+    /// writers.
     pub(crate) fn flush_overdue(&self, set: DirtySet) {
         let _ = self.flush_dirty(set, |fd| fdatasync(fd));
     }
@@ -167,8 +168,8 @@ impl FlushContext {
 
     /// Flushes the whole file system.
     ///
-    /// Without a journal, syncfs(2) of ext4 sends the device's cache flush while the last metadata is still under way. An
-    /// fsync(2) sends another one, even if nothing is left to write.
+    /// Without a journal, syncfs(2) of ext4 sends the device's cache flush while the last metadata is still under way.
+    /// An fsync(2) sends another one, even if nothing is left to write.
     fn flush_all(&self) -> Result<()> {
         self.flush_fd(&self.root, |root| {
             syncfs(root)?;
@@ -186,10 +187,11 @@ impl FlushContext {
         self.fd_locks.lock(&[fd.as_raw_fd() as u64])
     }
 
-    /// Flushes one descriptor. A failure may have lost all data written since the last good flush, so it changes the verifier.
+    /// Flushes one descriptor. A failure may have lost all data written since the last good flush, so it changes the
+    /// verifier.
     ///
-    /// The kernel reports a loss once per descriptor, so flushes of one descriptor are serialised: the next one reports nothing,
-    /// but sees the changed verifier.
+    /// The kernel reports a loss once per descriptor, so flushes of one descriptor are serialised: the next one reports
+    /// nothing, but sees the changed verifier.
     fn flush_fd(&self, fd: &OwnedFd, flush: impl FnOnce(&OwnedFd) -> rustix::io::Result<()>) -> Result<()> {
         let _guard = self.lock_fd(fd);
         flush(fd).map_err(|error| {
@@ -204,7 +206,8 @@ impl FlushContext {
 }
 
 impl LocalFlush {
-    /// The descriptors of this flush and `others`, each once, new objects before names. `None` unless all targets are names.
+    /// The descriptors of this flush and `others`, each once, new objects before names. `None` unless all targets are
+    /// names.
     fn separate_fds<'a>(&'a self, others: &[&'a Flush]) -> Option<Vec<&'a OwnedFd>> {
         let (mut fds, mut dirs) = (Vec::new(), BTreeMap::new());
         for flush in iter::once(Some(self)).chain(others.iter().map(|other| other.flushing())) {

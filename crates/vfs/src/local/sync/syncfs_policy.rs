@@ -1,9 +1,10 @@
 //! Chooses between one syncfs(2) for many changes and an fsync(2) for each.
 //!
-//! Without a journal, a new file needs an fsync(2) beside that of its directory, so new files cannot share one; neither can
-//! files whose attributes change. They can share a syncfs(2), which costs about as much as two fsync(2). But it also writes the
-//! dirty data of every other program, which may take seconds. The kernel reports dirty data of all disks together only, so the
-//! policy tries: after a slow syncfs(2) it uses fsync(2) for many times as long as that took, or until is_small is dirty anywhere.
+//! Without a journal, a new file needs an fsync(2) beside that of its directory, so new files cannot share one; neither
+//! can files whose attributes change. They can share a syncfs(2), which costs about as much as two fsync(2). But it
+//! also writes the dirty data of every other program, which may take seconds. The kernel reports dirty data of all
+//! disks together only, so the policy tries: after a slow syncfs(2) it uses fsync(2) for many times as long as that
+//! took, or until is_small is dirty anywhere.
 
 use std::fs;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -9,12 +9,13 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::mount::{MountPropagationFlags, OpenTreeFlags, mount_change, open_tree};
 
-/// Opens `dir` in a detached mount. It follows remounts of the file system, but not of the mount that holds `dir`. Needs
-/// CAP_SYS_ADMIN and Linux 5.2.
+/// Opens `dir` in a detached mount. It follows remounts of the file system, but not of the mount that holds `dir`.
+/// Needs CAP_SYS_ADMIN and Linux 5.2.
 pub(crate) fn open(dir: impl AsFd) -> rustix::io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
     let tree = open_tree(dir, "", flags)?;
-    // Under a shared mount, systemd's default, later mounts would propagate here. If this fails, clients cannot enter them.
+    // Under a shared mount, systemd's default, later mounts would propagate here. If this fails, clients cannot enter
+    // them.
     let _ = mount_change(format!("/proc/self/fd/{}", tree.as_raw_fd()), MountPropagationFlags::PRIVATE);
     openat(tree, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }

@@ -1,4 +1,5 @@
-//! Errors of the kernel: their NFS status (RFC 1813, section 2.6), descriptor exhaustion, and the hook for disk failures.
+//! Errors of the kernel: their NFS status (RFC 1813, section 2.6), descriptor exhaustion, and the hook for disk
+//! failures.
 
 use std::fmt;
 use std::io;

@@ -1,5 +1,5 @@
-//! Closing a large removed file takes as long as the disk needs to free its blocks. No other request waits for that, nor for the
-//! examination of cached descriptors.
+//! Closing a large removed file takes as long as the disk needs to free its blocks. No other request waits for that,
+//! nor for the examination of cached descriptors.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -46,8 +46,8 @@ fn files(open_max: usize) -> FileCache {
     FileCache::new(open_max, 8, FOREVER)
 }
 
-/// Runs `others` while `close` closes the blocking descriptor. If they waited for it, the test would hang for 10 minutes and then
-/// fail.
+/// Runs `others` while `close` closes the blocking descriptor. If they waited for it, the test would hang for 10
+/// minutes and then fail.
 fn runs_during_close(peer: TcpStream, close: impl FnOnce() + Send, others: impl Fn()) {
     std::thread::scope(|scope| {
         let closing = scope.spawn(close);
