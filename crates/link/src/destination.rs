@@ -10,16 +10,16 @@ use bytes::Bytes;
 use remora_base::Time;
 use remora_wire::link::{Ack, Data, Frame, HandOff, Rts};
 
-use crate::allowance::{Allowance, Claim};
-use crate::codel::Aim;
+use crate::arq::ack_delay::Lag;
+use crate::arq::ack_frequency::Polls;
+use crate::arq::receiver::{Arrival, Receiver};
+use crate::arq::reply_budget::{Allowance, Claim};
+use crate::arq::sender::{Sender, Told};
 use crate::handoff::HandOffs;
-use crate::lag::Lag;
-use crate::pacer::{Departure, Pacer};
-use crate::polls::Polls;
-use crate::probing::{Airtimes, Outage};
-use crate::queue::Queue;
-use crate::receiver::{Arrival, Receiver};
-use crate::sender::{Sender, Told};
+use crate::pacing::outage_probe::{Airtimes, Outage};
+use crate::pacing::pacer::{Departure, Pacer};
+use crate::queueing::codel::Aim;
+use crate::queueing::queue::Queue;
 use crate::{Config, GaveUp, HandOffPhase, Mode, Packet, PeerStats, State};
 
 /// An answer that usually takes longer than this many frames comes a long way.

@@ -11,31 +11,16 @@
 //!
 //! docs/internals/link.md says how it works and why the limits are what they are.
 
-mod allowance;
-mod clock;
-mod codel;
+mod arq;
+mod compression;
 mod config;
-mod contexts;
 mod destination;
 mod event;
-mod flight;
-mod flows;
 mod handoff;
-mod headers;
-mod lag;
-mod learned;
 mod link;
-mod outlet;
-mod pacer;
+mod pacing;
 mod packet;
-mod polls;
-mod probing;
-mod queue;
-mod receiver;
-mod scheduler;
-mod sender;
-mod span;
-mod standing;
+mod queueing;
 mod stats;
 
 pub use config::{Codel, Config, Duplex, Limits, Mode, PerClass, Scheduler};

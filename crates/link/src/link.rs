@@ -9,10 +9,11 @@ use remora_wire::link::{ACK_MIN, Frame};
 
 use crate::destination::{Ask, Chosen, Destination};
 use crate::handoff::Change;
-use crate::pacer::{Gate, Pacer};
-use crate::probing::Airtimes;
-use crate::scheduler::Turns;
-use crate::{Config, Event, HandOffPhase, Packet, PeerStats, PeerView, Snapshot, State, queue};
+use crate::pacing::outage_probe::Airtimes;
+use crate::pacing::pacer::{Gate, Pacer};
+use crate::queueing::airtime_scheduler::Turns;
+use crate::queueing::queue;
+use crate::{Config, Event, HandOffPhase, Packet, PeerStats, PeerView, Snapshot, State};
 
 /// The answers to one peer take at most one part in so many of the medium, and no more than its
 /// share of it.
@@ -317,7 +318,7 @@ impl Link {
     }
 
     /// Puts a frame on its way and on the books.
-    fn transmit(&mut self, now: Time, peer: Peer, frame: &Frame) -> (Transmit, crate::pacer::Departure) {
+    fn transmit(&mut self, now: Time, peer: Peer, frame: &Frame) -> (Transmit, crate::pacing::pacer::Departure) {
         let payload = frame.to_bytes();
         let cost = self.config.cost(payload.len());
         self.turns.charge(peer, cost);

@@ -36,8 +36,8 @@ mod tests {
 
     use super::*;
     use crate::Config;
-    use crate::lag::Lag;
-    use crate::pacer::{Departure, Gate, Pacer};
+    use crate::arq::ack_delay::Lag;
+    use crate::pacing::pacer::{Departure, Gate, Pacer};
 
     #[test]
     fn what_delays_one_answer_and_not_another_does_not_stand() {

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use remora_base::Time;
 use remora_wire::link::{Ack, CHUNKS_MAX, Data, FrameNumbers, Headers, PREV_MAX, Part, Rts, SHORT_AHEAD_MAX, expand};
 
-use crate::contexts::{Compressor, Form, Start};
-use crate::flight::{Flight, Tx};
-use crate::pacer::Departure;
-use crate::queue::Waiting;
+use crate::arq::flight::{Flight, Tx};
+use crate::compression::contexts::{Compressor, Form, Start};
+use crate::pacing::pacer::Departure;
+use crate::queueing::queue::Waiting;
 use crate::{Config, GaveUp, Packet};
 
 /// The most numbers given out beyond what the other end is known to have or to have given up: both ends expand what

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::Class;
-use crate::queue::{Queue, aim};
-use crate::receiver::{Arrival, Receiver};
+use crate::arq::receiver::{Arrival, Receiver};
+use crate::queueing::queue::{Queue, aim};
 use etherparse::PacketBuilder;
 use remora_wire::link::CONTEXTS_MAX;
 

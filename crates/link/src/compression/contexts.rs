@@ -13,7 +13,7 @@ use bytes::Bytes;
 use remora_base::Time;
 use remora_wire::link::{CONTEXTS_MAX, Headers};
 
-use crate::headers::Context;
+use crate::compression::headers::Context;
 
 /// So many brief ones must be lost in a row before the other end is believed to have forgotten
 /// their context: a burst of losses takes some.

@@ -9,8 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::Class;
-use crate::codel::Codel;
-use crate::queue::Waiting;
+use crate::queueing::codel::Codel;
+use crate::queueing::queue::Waiting;
 
 /// Flows remembered, as many as RFC 8290 (section 4.1.2) has buckets. While there are so many a new
 /// one does not go before those that wait, or a flood of them would keep those waiting for ever.

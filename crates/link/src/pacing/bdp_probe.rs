@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use crate::learned::{self, Run};
+use crate::pacing::delivery_rate::{self, Run};
 
 /// No more is believed to be others' doing.
 const EXTRA_MAX: Duration = Duration::from_secs(1);
@@ -93,7 +93,7 @@ impl Span {
         self.bytes += run.arrived;
         self.time += run.time;
         self.trains += 1;
-        let arrived = learned::bits(self.bytes, self.time);
+        let arrived = delivery_rate::bits(self.bytes, self.time);
         match self.phase {
             Phase::Steady if self.trains >= 1 << self.patience() => self.try_next(arrived),
             Phase::Up if self.trains >= TRIAL_TRAINS => self.conclude_up(arrived, least, frame),

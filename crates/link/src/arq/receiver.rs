@@ -13,9 +13,9 @@ use remora_base::Time;
 use remora_wire::link::{ACK_MIN, Ack, Data, FrameNumbers, Part, Rts, SHORT_LATE_MAX, WINDOW_MAX, expand, expand_byte};
 
 use crate::Config;
+use crate::arq::release_pacer::{Before, Outlet, Released};
+use crate::compression::contexts::Decompressor;
 use crate::config::HOLD_MARGIN;
-use crate::contexts::Decompressor;
-use crate::outlet::{Before, Outlet, Released};
 
 /// Bytes held for reordering; more, and the oldest gap is given up.
 const HELD_BYTES_MAX: usize = 4 << 20;

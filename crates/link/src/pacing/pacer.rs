@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use remora_base::{Rate, Time};
 
-use crate::lag::{Lag, RecentMin};
-use crate::learned::{Learned, Measure, Told};
-use crate::span::Span;
-use crate::standing::Standing;
+use crate::arq::ack_delay::{Lag, RecentMin};
+use crate::pacing::bdp_probe::Span;
+use crate::pacing::delivery_rate::{Learned, Measure, Told};
+use crate::pacing::standing_queue::Standing;
 use crate::{Config, Duplex, Mode};
 
 /// Room in the device beyond what is in the air, at least: timers are not exact.

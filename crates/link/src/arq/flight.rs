@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use remora_base::Time;
 
-use crate::pacer::Departure;
+use crate::pacing::pacer::Departure;
 
 /// Transmissions remembered: two windows full. Only probes of a silent peer can ever make it this many,
 /// and the oldest of those are of no use.

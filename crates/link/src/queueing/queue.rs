@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use remora_base::Time;
 
-use crate::clock::Clock;
-use crate::codel::Aim;
-use crate::flows::{Flow, Flows};
+use crate::queueing::codel::Aim;
+use crate::queueing::flows::{Flow, Flows};
+use crate::queueing::stopped_clock::Clock;
 use crate::{Class, Config, Packet};
 
 /// A standing queue of so many frames is never too long for CoDel,
@@ -209,7 +209,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::flows::FLOWS_MAX;
+    use crate::queueing::flows::FLOWS_MAX;
 
     fn packet(flow: u64, len: usize, class: Class) -> Packet {
         Packet { flow, class, responsive: true, bytes: Bytes::from(vec![flow as u8; len]) }

@@ -1,0 +1,10 @@
+//! The times at which frames leave, so that no queue builds up in the device below.
+//!
+//! Read `pacer`, then what it learns from: `delivery_rate`, `bdp_probe`, `standing_queue`. `outage_probe` paces a silent
+//! destination.
+
+pub(crate) mod bdp_probe;
+pub(crate) mod delivery_rate;
+pub(crate) mod outage_probe;
+pub(crate) mod pacer;
+pub(crate) mod standing_queue;
