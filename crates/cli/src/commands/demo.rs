@@ -22,8 +22,8 @@ Examples:
   remora demo --seed 7 --bad-mean 500ms holiday.jpg
   remora demo --json | jq '.legs[] | [.racer, .way, .ratio]'
 
---json prints one object: seed, bad_mean_ms, bytes, report, legs (racer, way, finish,
-seconds, floor_seconds, ratio, bytes, retransmissions, probes, intact,
+--json prints one object: seed, bad_mean_ms, bytes, report, legs (racer, way,
+finish, seconds, floor_seconds, ratio, bytes, retransmissions, probes, intact,
 lateness_ms).";
 
 #[derive(Args, Debug)]
