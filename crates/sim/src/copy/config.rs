@@ -66,7 +66,7 @@ pub struct CopyConfig {
     pub host: Option<SlowHost>,
     /// Hand-offs of all mobiles at once.
     pub handoffs: Vec<HandOff>,
-    /// Whether to log every packet ([`MobileCopy::packets`]).
+    /// Whether to log every packet ([`MobileCopy::packets`](crate::copy::MobileCopy::packets)).
     pub progress: bool,
     /// A copy not done by then is censored (the papers: 300 s).
     pub limit: Duration,
