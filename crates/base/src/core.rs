@@ -46,7 +46,7 @@ pub struct Peer {
 /// Transport of messages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Path {
-    /// Datagrams (UDP).
+    /// Datagrams, as over UDP.
     Datagram,
     /// Records on a stream (TCP), with the number of the connection; later connections have higher
     /// numbers.
@@ -68,7 +68,7 @@ impl Peer {
 /// A message to send: one datagram, or one record of a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Transmit {
-    /// Destination.
+    /// Destination of the message.
     pub to: Peer,
     /// The message, without a record mark.
     pub payload: Bytes,

@@ -12,7 +12,7 @@ use std::time::Duration;
 pub struct Time(u64);
 
 impl Time {
-    /// The origin.
+    /// The driver's origin of time.
     pub const ZERO: Time = Time(0);
     /// The end of time.
     pub const MAX: Time = Time(u64::MAX);

@@ -104,7 +104,6 @@ pub enum Access {
 /// The distribution of good and bad periods.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ErrorModel {
-    /// Always good.
     None,
     /// The two-state model of NFS/W 95 §3.2: good and bad periods alternate, independent of the
     /// traffic.

@@ -36,7 +36,6 @@ pub fn frame_bytes(bytes: u64) -> u64 {
 pub struct Timing {
     /// Slot time, the unit of back-off.
     pub slot: u64,
-    /// Interframe gap.
     pub gap: u64,
     /// Preamble with start delimiter, which a station completes despite a collision.
     pub preamble: u64,

@@ -17,7 +17,6 @@ pub enum Side {
 }
 
 impl Side {
-    /// Both sides.
     pub const ALL: [Side; 2] = [Side::Base, Side::Mobile];
 
     /// The far side.
@@ -126,7 +125,6 @@ pub enum Fate {
     Collided,
     /// Part of its airtime was bad.
     BadPeriod,
-    /// Independent loss.
     RandomLoss,
     /// It reached the mobile, whose receive buffer was full.
     ReceiverFull,

@@ -90,11 +90,7 @@ impl fmt::Debug for Opportunities {
 pub enum TraceError {
     /// A line is not a time.
     #[error("line {line}: '{text}' is not a time: expected whole milliseconds from 0 to {}", u32::MAX)]
-    NotATime {
-        line: usize,
-        /// Its beginning.
-        text: String,
-    },
+    NotATime { line: usize, text: String },
     /// A time is before that of the line above.
     #[error("line {line}: {ms} ms comes after {before} ms: expected a time not before that of the line above")]
     Backwards {

@@ -48,7 +48,6 @@ quantity!(
 quantity!(PacketRate, 0.0, 1e12, "packets a second");
 
 impl Seconds {
-    /// No time.
     pub const ZERO: Seconds = Seconds(0.0);
 }
 
@@ -60,7 +59,6 @@ pub struct Size {
 }
 
 impl Size {
-    /// Constant size.
     pub fn constant(size: Bits) -> Size {
         Size { mean_bits: size.get(), second_bits2: size.get() * size.get() }
     }

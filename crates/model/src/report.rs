@@ -4,7 +4,6 @@ use serde::Serialize;
 
 use crate::formula::{Estimate, Reason};
 
-/// Everything.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
     /// Stations of all groups.
@@ -83,7 +82,6 @@ pub struct Part {
 pub struct CopyReport {
     pub from: String,
     pub to: String,
-    /// Outstanding blocks.
     pub window: u32,
     pub outcome: Estimate<Outcome>,
 }

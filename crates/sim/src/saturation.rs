@@ -30,7 +30,6 @@ pub struct SaturationConfig {
     pub destinations: usize,
     /// Mobiles, from the first on, whose channel has no errors.
     pub good: usize,
-    /// Duration.
     pub length: Duration,
 }
 
@@ -122,9 +121,7 @@ pub struct Account {
     pub lost: Duration,
     /// Separate ACK frames.
     pub acks: Duration,
-    /// RTS.
     pub probes: Duration,
-    /// CTS.
     pub answers: Duration,
     /// Pauses while the channels of all mobiles were bad: unusable.
     pub hopeless: Duration,

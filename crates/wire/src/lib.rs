@@ -11,12 +11,18 @@
 mod xdr;
 
 pub mod link;
+#[allow(missing_docs, reason = "the names are the RFC's")]
 pub mod mount;
+#[allow(missing_docs, reason = "the names are the RFC's")]
 pub mod nfs2;
+#[allow(missing_docs, reason = "the names are the RFC's")]
 pub mod nfs3;
+#[allow(missing_docs, reason = "the names are the RFC's")]
 pub mod portmap;
 pub mod record;
+#[allow(missing_docs, reason = "the names are the RFC's")]
 pub mod rpc;
+#[allow(missing_docs, reason = "the names are the RFC's")]
 pub mod rpcbind;
 pub mod urgency;
 

@@ -26,23 +26,17 @@ xdr_enum! {
     /// Error of MNT (`mountstat3` without MNT3_OK). Version 1 has UNIX error numbers, which are the
     /// same below 10,000.
     pub enum MountError {
-        /// Not owner.
         Perm = 1,
         /// No such file or directory.
         NoEnt = 2,
-        /// I/O error.
         Io = 5,
-        /// Permission denied.
         Access = 13,
         /// Not a directory.
         NotDir = 20,
-        /// Invalid argument.
         Inval = 22,
         /// Name too long.
         NameTooLong = 63,
-        /// Not supported.
         NotSupp = 10004,
-        /// Server failure.
         ServerFault = 10006,
     }
 }
@@ -62,7 +56,6 @@ impl Xdr for Refusal {
 /// A mounted directory in version 3.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mounted {
-    /// File handle.
     pub fh: Fh,
     /// Authentication flavors that the export accepts.
     pub flavors: Vec<u32>,
@@ -90,7 +83,6 @@ pub struct MountEntry {
 /// One export of EXPORT's list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Export {
-    /// Exported path.
     pub dir: Bytes,
     /// Groups that may mount it; an empty list means everybody.
     pub groups: Vec<Bytes>,
@@ -114,7 +106,6 @@ pub enum Call {
 }
 
 impl Call {
-    /// Procedure number.
     pub fn proc(&self) -> u32 {
         match self {
             Call::Null => 0,

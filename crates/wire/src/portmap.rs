@@ -9,7 +9,6 @@ pub const PROGRAM: u32 = 100_000;
 pub const VERSION: u32 = 2;
 /// Port of the portmapper.
 pub const PORT: u16 = 111;
-/// PMAPPROC_GETPORT.
 pub const PROC_GETPORT: u32 = 3;
 
 /// IP protocol number of TCP.
@@ -20,13 +19,10 @@ pub const IPPROTO_UDP: u32 = 17;
 xdr_struct! {
     /// A program on a port; in a query the port is 0. The reply is the port as a `u32`, 0 for none.
     pub struct Mapping {
-        /// Program number.
         pub prog: u32,
-        /// Version number.
         pub vers: u32,
         /// [`IPPROTO_TCP`] or [`IPPROTO_UDP`].
         pub prot: u32,
-        /// Port.
         pub port: u32,
     }
 }
@@ -38,7 +34,6 @@ impl Copy for Mapping {}
 pub enum Call {
     /// Does nothing; tests whether the portmapper answers.
     Null,
-    /// Registers.
     Set(Mapping),
     /// Unregisters this version of a program, over all protocols and ports.
     Unset(Mapping),
@@ -49,7 +44,6 @@ pub enum Call {
 }
 
 impl Call {
-    /// Procedure number.
     pub fn proc(&self) -> u32 {
         match self {
             Call::Null => 0,
@@ -82,7 +76,6 @@ impl Call {
     }
 }
 
-/// A reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
     /// Reply to [`Call::Null`].

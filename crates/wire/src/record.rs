@@ -50,7 +50,7 @@ impl RecordReader {
         &mut self.input
     }
 
-    /// Buffered bytes.
+    /// Number of buffered bytes.
     pub fn held(&self) -> usize {
         self.input.len() + self.partial.len()
     }

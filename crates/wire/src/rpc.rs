@@ -22,7 +22,6 @@ pub struct OpaqueAuth {
 }
 
 impl OpaqueAuth {
-    /// AUTH_NONE.
     pub const NONE: u32 = 0;
     /// AUTH_SYS, called AUTH_UNIX before RFC 5531.
     pub const UNIX: u32 = 1;
@@ -89,15 +88,10 @@ impl Xdr for AuthUnix {
 pub struct CallHeader {
     /// Transaction ID: matches a reply to its call, and a retransmission to its original.
     pub xid: u32,
-    /// Program number.
     pub prog: u32,
-    /// Version number.
     pub vers: u32,
-    /// Procedure number.
     pub proc: u32,
-    /// Credential.
     pub cred: OpaqueAuth,
-    /// Verifier.
     pub verf: OpaqueAuth,
 }
 
@@ -110,7 +104,6 @@ pub enum CallError {
     /// Unsupported RPC version: the server denies the call.
     #[error("unsupported RPC version {vers}")]
     RpcVersion {
-        /// Transaction ID.
         xid: u32,
         /// RPC version of the call.
         vers: u32,
@@ -118,7 +111,6 @@ pub enum CallError {
     /// A credential or verifier longer than [`AUTH_MAX`]: the server denies the call.
     #[error("a credential or verifier exceeds {AUTH_MAX} bytes")]
     BadAuth {
-        /// Transaction ID.
         xid: u32,
         /// `auth_stat` of the reply: [`Outcome::AUTH_BADCRED`] or [`Outcome::AUTH_BADVERF`].
         why: u32,
@@ -215,9 +207,7 @@ impl Outcome {
 /// The header of a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReplyHeader {
-    /// Transaction ID.
     pub xid: u32,
-    /// Outcome.
     pub outcome: Outcome,
 }
 

@@ -17,13 +17,9 @@ pub const VERSION_3: u32 = 3;
 /// Highest version, which can also look up an exact program version.
 pub const VERSION_4: u32 = 4;
 
-/// RPCBPROC_SET.
 pub const PROC_SET: u32 = 1;
-/// RPCBPROC_UNSET.
 pub const PROC_UNSET: u32 = 2;
-/// RPCBPROC_GETADDR.
 pub const PROC_GETADDR: u32 = 3;
-/// RPCBPROC_DUMP.
 pub const PROC_DUMP: u32 = 4;
 /// RPCBPROC_GETVERSADDR, of version 4.
 pub const PROC_GETVERSADDR: u32 = 9;
@@ -76,11 +72,8 @@ impl Netid {
 /// A registration: a program version and its address over a transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Service {
-    /// Program number.
     pub prog: u32,
-    /// Version number.
     pub vers: u32,
-    /// Transport.
     pub netid: Netid,
     /// Address, of the transport's family; unspecified for all local addresses.
     pub at: SocketAddr,
@@ -110,9 +103,7 @@ xdr_struct! {
     /// A registration on the wire. In a query the address is the one at which the portmapper was
     /// reached.
     pub struct Binding {
-        /// Program number.
         pub prog: u32,
-        /// Version number.
         pub vers: u32,
         /// Name of the transport: of a [`Netid`], or an unknown one.
         pub netid: Bytes,
@@ -144,7 +135,6 @@ pub fn from_universal(text: &[u8]) -> Option<SocketAddr> {
 /// no arguments.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
-    /// Registers.
     Set(Binding),
     /// Unregisters this version of a program, over one transport or all.
     Unset(Binding),
@@ -157,7 +147,6 @@ pub enum Call {
 }
 
 impl Call {
-    /// Procedure number.
     pub fn proc(&self) -> u32 {
         match self {
             Call::Set(_) => PROC_SET,
@@ -191,7 +180,6 @@ impl Call {
     }
 }
 
-/// A reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
     /// Reply to [`Call::Set`] and [`Call::Unset`]: whether it succeeded.

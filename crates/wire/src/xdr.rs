@@ -11,7 +11,7 @@ pub enum Error {
     /// A length exceeds the protocol's limit.
     #[error("a length of {len}, above the limit of {max}")]
     TooLong {
-        /// Encoded length.
+        /// The encoded length.
         len: u32,
         /// The protocol's limit.
         max: u32,
@@ -19,9 +19,9 @@ pub enum Error {
     /// An undefined discriminant.
     #[error("{value} is not a valid {what}")]
     BadDiscriminant {
-        /// Expected type.
+        /// The expected type.
         what: &'static str,
-        /// Encoded value.
+        /// The encoded value.
         value: u32,
     },
 }

@@ -15,7 +15,6 @@ const SETTLED: f64 = 1e-4;
 const FILLED: f64 = 0.9;
 /// A copy below this share of its rate alone is slowed by others.
 const HELD_UP: f64 = 0.98;
-/// Bisection steps.
 const HALVINGS: usize = 32;
 
 /// The solution of all copies.

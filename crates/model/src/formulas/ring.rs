@@ -21,7 +21,6 @@ pub enum Discipline {
     Exhaustive,
     /// The packets that were queued when the token arrived.
     Gated,
-    /// One packet.
     OneLimited,
 }
 
@@ -182,7 +181,6 @@ mod tests {
 
     const ALL: [Discipline; 3] = [Discipline::Exhaustive, Discipline::Gated, Discipline::OneLimited];
 
-    /// Equal stations.
     fn ring(discipline: Discipline, stations: f64, walk_s: f64, arrivals_per_s: f64) -> Ring {
         let own = arrivals_per_s * 1e-3 / stations;
         Ring {

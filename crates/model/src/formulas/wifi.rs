@@ -27,7 +27,6 @@ pub enum Periods {
     Exponential,
     /// Uniform from 0 to twice the mean.
     Uniform,
-    /// Constant.
     Constant,
 }
 
@@ -107,7 +106,6 @@ pub struct Station {
     /// Frames a second of the same station's other queue, whose channel is bad at the same time;
     /// part of the others.
     pub beside_per_s: f64,
-    /// Their airtime.
     pub beside: Moments,
     pub channel: TwoStateChannel,
 }

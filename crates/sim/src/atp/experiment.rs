@@ -37,7 +37,6 @@ pub enum Protocol {
     Quic,
     /// ATP as in the paper: its policy and its estimator.
     AtpPaper,
-    /// Current ATP.
     Atp,
 }
 

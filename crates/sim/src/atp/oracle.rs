@@ -24,7 +24,6 @@ const CHOICES_MAX: usize = 100_000;
 /// Bits of the count of a class: more than there are objects.
 const COUNT_BITS: u32 = 20;
 
-/// The optimum.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Optimum {
     /// Whether each object is delivered.

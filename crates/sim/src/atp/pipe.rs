@@ -20,7 +20,6 @@ const HEADERS: usize = 28;
 pub struct Link {
     /// The bandwidth of both directions.
     pub trace: Arc<Trace>,
-    /// One-way delay.
     pub delay: Duration,
     /// Capacity of each end's device queue in packets.
     pub queue_max: usize,

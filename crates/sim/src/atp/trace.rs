@@ -59,7 +59,6 @@ pub struct Trace {
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Knot {
-    /// Seconds.
     at: f64,
     /// Bytes a second from here on.
     rate: f64,

@@ -47,7 +47,6 @@ impl Class {
 /// An object to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Object {
-    /// Its submission.
     pub arrival: Time,
     /// Bytes (at least 1).
     pub size: u32,

@@ -80,7 +80,6 @@ pub enum Pace {
 /// A second of a run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Second {
-    /// Its end.
     pub at: Time,
     /// Bytes received, including headers.
     pub used: u64,
@@ -91,7 +90,6 @@ pub struct Second {
 /// The result of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Run {
-    /// By object.
     pub fates: Vec<Fate>,
     pub seconds: Vec<Second>,
     /// Packets dropped at the sender's device queue.

@@ -126,15 +126,15 @@ impl Net {
             }
         }
         loop {
-            let datagram = self.late.first_entry().filter(|e| e.key().0 <= now)?.remove();
-            if let Some(arrival) = self.open(datagram) {
+            let (lane, bytes) = self.late.first_entry().filter(|e| e.key().0 <= now)?.remove();
+            if let Some(arrival) = self.open(lane, bytes) {
                 return Some(arrival);
             }
         }
     }
 
     /// The receiver of a datagram; `None` if it has moved.
-    fn open(&self, (lane, mut bytes): (usize, Bytes)) -> Option<Arrival> {
+    fn open(&self, lane: usize, mut bytes: Bytes) -> Option<Arrival> {
         let client = lane / 2 + 1;
         let (from, to) = if lane.is_multiple_of(2) { (0, client) } else { (client, 0) };
         let sent = Time::from_nanos(bytes.get_u64());

@@ -37,7 +37,7 @@ struct Args {
     /// One-way delay, such as 2ms.
     #[arg(long, default_value = "2ms", value_parser = duration)]
     delay: Duration,
-    /// Duration.
+    /// Duration of a run in virtual time.
     #[arg(long, default_value = "60s", value_parser = duration)]
     length: Duration,
     /// Number of seeds.

@@ -24,7 +24,7 @@ struct Args {
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Worker threads.
+    /// Number of worker threads.
     #[arg(long, default_value_t = 2)]
     threads: usize,
     /// Prints only the tables, not block sizes and figures.

@@ -26,7 +26,6 @@ pub(super) struct FirstCalls {
 /// The kind of a first call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum FirstCall {
-    /// FSINFO.
     Limits,
     /// GETATTR of the directory; not waited for, since FSINFO returns the attributes, too.
     Attributes,
@@ -34,9 +33,7 @@ enum FirstCall {
     File,
     /// MNT of the directory.
     Directory,
-    /// LOOKUP.
     Name,
-    /// CREATE.
     Temporary,
 }
 

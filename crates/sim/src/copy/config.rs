@@ -37,9 +37,7 @@ pub enum Manner {
 /// A hand-off between cells, during which the link is down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HandOff {
-    /// Start.
     pub at: Time,
-    /// Duration.
     pub length: Duration,
     /// Whether link and client learn of it, [`SWITCH_NOTICE`] before its start and at its end;
     /// otherwise it is an outage.

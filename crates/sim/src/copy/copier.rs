@@ -21,7 +21,6 @@ pub(crate) struct Task {
     pub(crate) start: Start,
     /// Its name on the server.
     pub(crate) name: String,
-    /// Its content.
     pub(crate) original: Bytes,
     /// Maximum bytes that the server accepts in one call.
     pub(crate) io_max: u32,
@@ -32,7 +31,6 @@ pub(crate) struct Task {
 /// The first calls of a copy.
 #[derive(Clone, Debug)]
 pub(crate) enum Start {
-    /// MNT.
     Mounting,
     /// None: the directory is known.
     Mounted(Fh),

@@ -31,7 +31,6 @@ pub struct Span {
     pub label: String,
     /// Start, counted from the first create.
     pub from: Duration,
-    /// End.
     pub to: Duration,
 }
 

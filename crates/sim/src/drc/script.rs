@@ -30,7 +30,6 @@ const DEADLINE: Time = Time::from_secs(120);
 pub struct Script {
     pub client: Config,
     pub cache: cache::Config,
-    /// Daemons.
     pub slots: usize,
     /// Service time of every request.
     pub service: Duration,

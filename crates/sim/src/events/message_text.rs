@@ -8,7 +8,6 @@ use remora_wire::{Reader, Xdr};
 /// The parts of an NFS call that the simulator needs.
 #[derive(Clone, Debug)]
 pub(crate) struct CallView {
-    /// Transaction id.
     pub(crate) xid: u32,
     pub(crate) call: Call,
 }

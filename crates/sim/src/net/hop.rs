@@ -16,7 +16,6 @@ use crate::events::message_text;
 /// A message that arrived.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Arrival {
-    /// Receiver.
     pub to: NodeId,
     /// The client at either end.
     pub client: usize,
@@ -28,13 +27,11 @@ pub struct Arrival {
 /// Counters of messages. They never decrease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NetStats {
-    /// Messages sent.
     pub sent: u64,
     /// Messages delivered, including duplicates and noise.
     pub delivered: u64,
     /// Datagrams lost, including those with a bad checksum.
     pub lost: u64,
-    /// Datagrams duplicated.
     pub doubled: u64,
     /// Invented or corrupted messages delivered.
     pub noise: u64,

@@ -157,7 +157,6 @@ impl Fragmenter {
 #[derive(Debug)]
 pub(crate) struct Reassembler {
     partial: IpDefragPool<u64>,
-    /// Packets received.
     taken: u64,
 }
 

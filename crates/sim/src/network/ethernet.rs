@@ -30,7 +30,6 @@ pub(crate) struct Ethernet {
     number: u32,
     bits_per_s: f64,
     propagation: Tick,
-    /// In picoseconds.
     timing: Timing,
     stations: Vec<Station>,
     /// Backlogged stations, by when they are ready.

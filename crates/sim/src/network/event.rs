@@ -66,7 +66,6 @@ impl AddAssign for Tick {
 pub(crate) struct Packet {
     /// Its flow, or direction of a copy.
     pub(crate) stream: u32,
-    /// Media crossed.
     pub(crate) hop: u32,
     /// Its sender's number in the sender's group.
     pub(crate) from: u32,

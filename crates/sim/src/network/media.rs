@@ -68,7 +68,6 @@ impl Carrier {
         }
     }
 
-    /// Packets lost.
     pub(crate) fn lost(&self) -> u64 {
         match self {
             Carrier::Ethernet(m) => m.lost,

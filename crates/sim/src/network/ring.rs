@@ -26,7 +26,6 @@ pub(crate) struct Ring {
     walk: Tick,
     discipline: Discipline,
     stations: Vec<VecDeque<Crossing>>,
-    /// Backlogged stations.
     waiting: BTreeSet<u32>,
     token: Token,
     /// Where and when the token is expected; earlier timers are stale.

@@ -26,17 +26,10 @@ impl Options {
 pub enum TooMuch {
     /// More stations than fit in memory.
     #[error("{stations} stations are too many to simulate; {most} are possible")]
-    Stations {
-        stations: u64,
-        /// Their limit.
-        most: u64,
-    },
+    Stations { stations: u64, most: u64 },
     /// More events than feasible.
     #[error("more than {most} events: simulate less time")]
-    Events {
-        /// Their limit.
-        most: u64,
-    },
+    Events { most: u64 },
 }
 
 /// The result of one seed.

@@ -89,7 +89,6 @@ impl<U: User> ClientNode<U> {
         }
     }
 
-    /// Runs timers.
     pub fn handle_timeout(&mut self, now: Time) {
         while let Some((from, bytes)) = self.processor.as_mut().and_then(|p| p.poll_received(now)) {
             self.core.handle_input(now, from, bytes);

@@ -44,7 +44,6 @@ pub struct Stall {
     pub proc: Proc,
     /// Its number among those of the procedure, from 0.
     pub nth: u32,
-    /// Added time.
     pub extra: Duration,
 }
 

@@ -96,7 +96,6 @@ impl GroupCommit {
         self.steps.next_at()
     }
 
-    /// Waiting jobs.
     pub(crate) fn len(&self) -> usize {
         self.groups.values().map(|g| g.waiting.len() + g.running.len()).sum()
     }

@@ -36,7 +36,6 @@ pub struct ServerConfig {
     pub intake: Intake,
     /// Capacity of the input queue in bytes of datagrams; further ones are lost.
     pub inbox_bytes_max: usize,
-    /// Service times.
     pub disk: DiskModel,
     /// Service times of writes, if given; those of one file then exclude one another.
     pub ufs: Option<Ufs>,
@@ -92,7 +91,6 @@ pub struct Execution {
     /// Transaction ID of the call.
     pub xid: u32,
     pub proc: Proc,
-    /// Start.
     pub from: Time,
     /// End, at which the call took effect.
     pub to: Time,
@@ -336,7 +334,6 @@ impl ServerNode {
         self.busy() + self.ready.len() + self.flushes.len()
     }
 
-    /// Busy daemons.
     fn busy(&self) -> usize {
         self.running.len() + self.asleep.len()
     }

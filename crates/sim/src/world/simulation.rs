@@ -23,20 +23,12 @@ const RECONNECT_MAX: Duration = Duration::from_secs(2);
 /// Maximum delay until a server detects a broken stream.
 const NOTICE_MAX: Duration = Duration::from_secs(5);
 
-/// Scheduled faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// The server crashes and restarts.
-    Crash {
-        /// Downtime.
-        down: Duration,
-    },
+    Crash { down: Duration },
     /// A client is cut off from the server; its stream breaks.
-    Partition {
-        client: usize,
-        /// Duration.
-        length: Duration,
-    },
+    Partition { client: usize, length: Duration },
     /// A client's stream breaks.
     Cut {
         client: usize,

@@ -49,7 +49,6 @@ pub struct Volume {
     model: Ufs,
     rng: Rng,
     allocated: BTreeSet<(Fh, u64)>,
-    /// Locked inodes.
     locked: BTreeSet<Fh>,
     arm_free_at: Time,
 }

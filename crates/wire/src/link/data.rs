@@ -52,7 +52,7 @@ pub struct Data {
 /// 2507), and the peer may know them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Headers {
-    /// Uncompressed.
+    /// Headers are uncompressed.
     #[default]
     Full,
     /// Uncompressed; defines the context of this number (range: 0 to 127).
@@ -76,7 +76,7 @@ impl Headers {
 /// that the peer can derive are omitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrameNumbers {
-    /// All numbers.
+    /// All numbers in full.
     Full {
         /// Epoch: identifies the sender's current start.
         epoch: u16,

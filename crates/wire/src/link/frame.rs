@@ -14,12 +14,12 @@ const HANDOFF_BEGIN: u8 = 0x05;
 const HANDOFF_END: u8 = 0x06;
 const HANDOFF_ACK: u8 = 0x07;
 
-/// One frame.
+/// A frame of any type.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Frame {
     /// A packet, acknowledged by the peer.
     Data(Data),
-    /// Acknowledgement.
+    /// Acknowledgement of received packets.
     Ack(Ack),
     /// Probe of a channel suspected to be bad: requests a CTS.
     Rts(Rts),
@@ -33,14 +33,14 @@ pub enum Frame {
     HandOffAck(Announcement),
 }
 
-/// A probe.
+/// A probe of a suspect channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rts {
     /// Epoch: identifies the sender's current start.
     pub epoch: u16,
     /// Lowest packet number that may still be sent.
     pub floor: u16,
-    /// Transmission number.
+    /// Number of the transmission.
     pub stamp: u16,
 }
 
@@ -56,7 +56,7 @@ pub struct Announcement {
 /// The hand-off signal (planned in NFS/W 95 and NFS/W 97).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HandOff {
-    /// Identifier.
+    /// Identifier of the signal.
     pub announcement: Announcement,
     /// Expected duration of the hand-off in milliseconds; `None` at its end.
     pub expected_ms: Option<u32>,

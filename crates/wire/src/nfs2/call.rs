@@ -22,43 +22,30 @@ impl Xdr for Data {
 xdr_struct! {
     /// A name in a directory (`diropargs`).
     pub struct DirOp {
-        /// The directory.
         pub dir: Fh,
-        /// The name.
         pub name: Name,
     }
 
-    /// SETATTR.
     pub struct SetAttrArgs {
-        /// Object.
         pub fh: Fh,
-        /// New attributes.
         pub attr: SetAttr,
     }
 
-    /// READ.
     pub struct ReadArgs {
-        /// The file.
         pub fh: Fh,
         /// Offset in bytes.
         pub offset: u32,
         /// Length in bytes.
         pub count: u32,
-        /// Unused.
         pub total_count: u32,
     }
 
-    /// WRITE.
     pub struct WriteArgs {
-        /// The file.
         pub fh: Fh,
-        /// Unused.
         pub begin_offset: u32,
         /// Offset in bytes.
         pub offset: u32,
-        /// Unused.
         pub total_count: u32,
-        /// Data.
         pub data: Data,
     }
 
@@ -66,39 +53,28 @@ xdr_struct! {
     pub struct CreateArgs {
         /// Directory and name of the new object.
         pub at: DirOp,
-        /// Initial attributes.
         pub attr: SetAttr,
     }
 
-    /// RENAME.
     pub struct RenameArgs {
-        /// Old name.
         pub from: DirOp,
         /// The new name.
         pub to: DirOp,
     }
 
-    /// LINK.
     pub struct LinkArgs {
-        /// The file.
         pub fh: Fh,
-        /// Additional name.
         pub at: DirOp,
     }
 
-    /// SYMLINK.
     pub struct SymLinkArgs {
         /// Directory and name of the link.
         pub at: DirOp,
-        /// Target path.
         pub target: Bytes,
-        /// Initial attributes.
         pub attr: SetAttr,
     }
 
-    /// READDIR.
     pub struct ReadDirArgs {
-        /// The directory.
         pub dir: Fh,
         /// Position: the cookie of the previous entry; 0 at the start.
         pub cookie: u32,

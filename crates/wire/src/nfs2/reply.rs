@@ -25,9 +25,7 @@ impl Xdr for Path {
 xdr_struct! {
     /// Success of LOOKUP, CREATE or MKDIR (`diropres`).
     pub struct DirOpOk {
-        /// Object.
         pub fh: Fh,
-        /// Its attributes.
         pub attr: Attr,
     }
 
@@ -35,15 +33,12 @@ xdr_struct! {
     pub struct ReadOk {
         /// The file's attributes.
         pub attr: Attr,
-        /// Data.
         pub data: Data,
     }
 
     /// An entry of READDIR.
     pub struct Entry {
-        /// File identifier.
         pub fileid: u32,
-        /// Its name.
         pub name: Name,
         /// Position behind this entry.
         pub cookie: u32,
@@ -57,7 +52,6 @@ xdr_struct! {
         pub block_size: u32,
         /// Blocks in the file system.
         pub blocks: u32,
-        /// Free blocks.
         pub free: u32,
         /// Free blocks available to the caller.
         pub avail: u32,

@@ -36,17 +36,13 @@ impl Xdr for Fh {
 xdr_enum! {
     /// Error of a procedure (`stat` without NFS_OK).
     pub enum Status {
-        /// Not owner.
         Perm = 1,
         /// No such file or directory.
         NoEnt = 2,
-        /// I/O error.
         Io = 5,
         /// No such device or address.
         NxIo = 6,
-        /// Permission denied.
         Access = 13,
-        /// File exists.
         Exist = 17,
         /// No such device.
         NoDev = 19,
@@ -67,7 +63,6 @@ xdr_enum! {
         NameTooLong = 63,
         /// Directory not empty.
         NotEmpty = 66,
-        /// Quota exceeded.
         DQuot = 69,
         /// The handle's file no longer exists.
         Stale = 70,
@@ -81,16 +76,12 @@ xdr_enum! {
     pub enum FileType {
         /// Not a file.
         None = 0,
-        /// Regular file.
         Regular = 1,
-        /// Directory.
         Directory = 2,
-        /// Block device.
         Block = 3,
         /// Character device. Also a named pipe, with [`Attr::NO_DEVICE`], for which the RFC has no
         /// type.
         Char = 4,
-        /// Symbolic link.
         SymLink = 5,
         /// Socket: not in the RFC, but sent by servers (X/Open XNFS).
         Socket = 6,
@@ -100,7 +91,6 @@ xdr_enum! {
 xdr_struct! {
     /// A time since 1970.
     pub struct Time {
-        /// Seconds.
         pub secs: u32,
         /// Microseconds, 0 to 999,999; [`Time::SERVER`] in a SETATTR.
         pub micros: u32,
@@ -108,15 +98,11 @@ xdr_struct! {
 
     /// A file's attributes (`fattr`).
     pub struct Attr {
-        /// Type.
         pub kind: FileType,
         /// Permission bits, and the type as in `st_mode`.
         pub mode: u32,
-        /// Hard links.
         pub nlink: u32,
-        /// Owner.
         pub uid: u32,
-        /// Group.
         pub gid: u32,
         /// Size in bytes.
         pub size: u32,
@@ -158,9 +144,7 @@ impl Attr {
 pub struct SetAttr {
     /// Permission bits; in CREATE the type may stand above them.
     pub mode: Option<u32>,
-    /// Owner.
     pub uid: Option<u32>,
-    /// Group.
     pub gid: Option<u32>,
     /// Size in bytes: truncates, or extends with zeros.
     pub size: Option<u32>,
@@ -174,7 +158,6 @@ pub struct SetAttr {
 const KEEP: u32 = u32::MAX;
 
 impl SetAttr {
-    /// Changes nothing.
     pub const NONE: SetAttr = SetAttr { mode: None, uid: None, gid: None, size: None, atime: None, mtime: None };
 }
 

@@ -16,39 +16,29 @@ pub const ACCESS_MODIFY: u32 = 0x04;
 pub const ACCESS_EXTEND: u32 = 0x08;
 /// ACCESS: delete a name.
 pub const ACCESS_DELETE: u32 = 0x10;
-/// ACCESS: execute.
 pub const ACCESS_EXECUTE: u32 = 0x20;
 
 xdr_struct! {
     /// A name in a directory (`diropargs3`).
     pub struct DirOp {
-        /// The directory.
         pub dir: Fh,
-        /// The name.
         pub name: Name,
     }
 
-    /// SETATTR.
     pub struct SetAttrArgs {
-        /// Object.
         pub fh: Fh,
-        /// New attributes.
         pub attr: SetAttr,
         /// Applied only if the object's ctime equals this.
         pub guard: Option<NfsTime>,
     }
 
-    /// ACCESS.
     pub struct AccessArgs {
-        /// Object.
         pub fh: Fh,
         /// `ACCESS_*` bits to test.
         pub access: u32,
     }
 
-    /// READ.
     pub struct ReadArgs {
-        /// The file.
         pub fh: Fh,
         /// Offset in bytes.
         pub offset: u64,
@@ -56,9 +46,7 @@ xdr_struct! {
         pub count: u32,
     }
 
-    /// WRITE.
     pub struct WriteArgs {
-        /// The file.
         pub fh: Fh,
         /// Offset in bytes.
         pub offset: u64,
@@ -66,11 +54,9 @@ xdr_struct! {
         pub count: u32,
         /// Required stability of the data before the reply.
         pub stable: Stable,
-        /// Data.
         pub data: Bytes,
     }
 
-    /// CREATE.
     pub struct CreateArgs {
         /// Directory and name of the new file.
         pub at: DirOp,
@@ -78,25 +64,19 @@ xdr_struct! {
         pub how: CreateHow,
     }
 
-    /// MKDIR.
     pub struct MkDirArgs {
         /// Directory and name of the new directory.
         pub at: DirOp,
-        /// Initial attributes.
         pub attr: SetAttr,
     }
 
-    /// SYMLINK.
     pub struct SymLinkArgs {
         /// Directory and name of the link.
         pub at: DirOp,
-        /// Initial attributes.
         pub attr: SetAttr,
-        /// Target path.
         pub target: Bytes,
     }
 
-    /// MKNOD.
     pub struct MkNodArgs {
         /// Directory and name of the new object.
         pub at: DirOp,
@@ -104,25 +84,18 @@ xdr_struct! {
         pub what: NodeKind,
     }
 
-    /// RENAME.
     pub struct RenameArgs {
-        /// Old name.
         pub from: DirOp,
         /// The new name.
         pub to: DirOp,
     }
 
-    /// LINK.
     pub struct LinkArgs {
-        /// The file.
         pub fh: Fh,
-        /// Additional name.
         pub at: DirOp,
     }
 
-    /// READDIR.
     pub struct ReadDirArgs {
-        /// The directory.
         pub dir: Fh,
         /// Position: the cookie of the previous entry; 0 at the start.
         pub cookie: u64,
@@ -132,9 +105,7 @@ xdr_struct! {
         pub count: u32,
     }
 
-    /// READDIRPLUS.
     pub struct ReadDirPlusArgs {
-        /// The directory.
         pub dir: Fh,
         /// Position: the cookie of the previous entry; 0 at the start.
         pub cookie: u64,
@@ -146,9 +117,7 @@ xdr_struct! {
         pub max_count: u32,
     }
 
-    /// COMMIT.
     pub struct CommitArgs {
-        /// The file.
         pub fh: Fh,
         /// Offset in bytes.
         pub offset: u64,
@@ -202,7 +171,6 @@ pub enum NodeKind {
     Char(SetAttr, SpecData),
     /// A block device.
     Block(SetAttr, SpecData),
-    /// A socket.
     Socket(SetAttr),
     /// A named pipe.
     Fifo(SetAttr),

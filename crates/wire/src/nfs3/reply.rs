@@ -19,9 +19,7 @@ pub const FSF_CANSETTIME: u32 = 0x10;
 xdr_struct! {
     /// Success of LOOKUP.
     pub struct LookupOk {
-        /// Object.
         pub fh: Fh,
-        /// Its attributes.
         pub attr: Option<Attr>,
         /// The directory's attributes.
         pub dir: Option<Attr>,
@@ -39,7 +37,6 @@ xdr_struct! {
     pub struct ReadLinkOk {
         /// The link's attributes.
         pub attr: Option<Attr>,
-        /// Target path.
         pub target: Bytes,
     }
 
@@ -47,11 +44,9 @@ xdr_struct! {
     pub struct ReadOk {
         /// The file's attributes.
         pub attr: Option<Attr>,
-        /// Bytes read.
         pub count: u32,
         /// Whether the data ends at the end of the file.
         pub eof: bool,
-        /// Data.
         pub data: Bytes,
     }
 
@@ -59,7 +54,6 @@ xdr_struct! {
     pub struct WriteOk {
         /// The file before and after.
         pub wcc: Wcc,
-        /// Bytes written.
         pub count: u32,
         /// Stability of the data.
         pub committed: Stable,
@@ -71,7 +65,6 @@ xdr_struct! {
     pub struct MadeOk {
         /// The new object.
         pub fh: Option<Fh>,
-        /// Its attributes.
         pub attr: Option<Attr>,
         /// The directory before and after.
         pub dir: Wcc,
@@ -101,15 +94,12 @@ xdr_struct! {
         pub dir: Option<Attr>,
         /// Verifier of the cookies.
         pub verf: [u8; 8],
-        /// Entries.
         pub entries: Entries<Entry>,
     }
 
     /// An entry of READDIR.
     pub struct Entry {
-        /// File identifier.
         pub fileid: u64,
-        /// Its name.
         pub name: Name,
         /// Position behind this entry.
         pub cookie: u64,
@@ -121,21 +111,16 @@ xdr_struct! {
         pub dir: Option<Attr>,
         /// Verifier of the cookies.
         pub verf: [u8; 8],
-        /// Entries.
         pub entries: Entries<EntryPlus>,
     }
 
     /// An entry of READDIRPLUS.
     pub struct EntryPlus {
-        /// File identifier.
         pub fileid: u64,
-        /// Its name.
         pub name: Name,
         /// Position behind this entry.
         pub cookie: u64,
-        /// Its attributes.
         pub attr: Option<Attr>,
-        /// Its handle.
         pub fh: Option<Fh>,
     }
 
@@ -143,15 +128,11 @@ xdr_struct! {
     pub struct FsStatOk {
         /// The object's attributes.
         pub attr: Option<Attr>,
-        /// Total size.
         pub total: u64,
-        /// Free space.
         pub free: u64,
         /// Free space available to the caller.
         pub avail: u64,
-        /// Total files.
         pub files: u64,
-        /// Free files.
         pub files_free: u64,
         /// Free files available to the caller.
         pub files_avail: u64,
@@ -163,25 +144,18 @@ xdr_struct! {
     pub struct FsInfoOk {
         /// The object's attributes.
         pub attr: Option<Attr>,
-        /// Maximum READ.
         pub read_max: u32,
-        /// Preferred READ.
         pub read_pref: u32,
         /// READ sizes should be a multiple of this.
         pub read_mult: u32,
-        /// Maximum WRITE.
         pub write_max: u32,
-        /// Preferred WRITE.
         pub write_pref: u32,
         /// WRITE sizes should be a multiple of this.
         pub write_mult: u32,
-        /// Preferred READDIR.
         pub dir_pref: u32,
         /// Maximum file size.
         pub max_file: u64,
-        /// Time granularity.
         pub time_delta: NfsTime,
-        /// `FSF_*` bits.
         pub properties: u32,
     }
 
@@ -215,7 +189,6 @@ xdr_struct! {
 /// Failure of a procedure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failed<I> {
-    /// Error.
     pub status: Status,
     /// Attributes returned in spite of the failure.
     pub info: I,
@@ -245,7 +218,6 @@ impl<I: Default> ResultError<Status> for Failed<I> {
 /// A page of directory entries.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entries<E> {
-    /// Entries.
     pub list: Vec<E>,
     /// Whether the page reaches the end of the directory.
     pub eof: bool,

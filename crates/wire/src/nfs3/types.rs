@@ -46,17 +46,13 @@ pub type Name = Bytes;
 xdr_enum! {
     /// Error of a procedure (`nfsstat3` without NFS3_OK).
     pub enum Status {
-        /// Not owner.
         Perm = 1,
         /// No such file or directory.
         NoEnt = 2,
-        /// I/O error.
         Io = 5,
         /// No such device or address.
         NxIo = 6,
-        /// Permission denied.
         Access = 13,
-        /// File exists.
         Exist = 17,
         /// A link across devices.
         XDev = 18,
@@ -66,7 +62,6 @@ xdr_enum! {
         NotDir = 20,
         /// Is a directory.
         IsDir = 21,
-        /// Invalid argument.
         Inval = 22,
         /// File too large.
         FBig = 27,
@@ -80,7 +75,6 @@ xdr_enum! {
         NameTooLong = 63,
         /// Directory not empty.
         NotEmpty = 66,
-        /// Quota exceeded.
         DQuot = 69,
         /// The handle's file no longer exists.
         Stale = 70,
@@ -92,11 +86,9 @@ xdr_enum! {
         NotSync = 10002,
         /// The directory cookie is stale.
         BadCookie = 10003,
-        /// Not supported.
         NotSupp = 10004,
         /// The results exceed the size allowed.
         TooSmall = 10005,
-        /// Server failure.
         ServerFault = 10006,
         /// The server does not support this type.
         BadType = 10007,
@@ -108,19 +100,12 @@ xdr_enum! {
 xdr_enum! {
     /// Type of an object (`ftype3`).
     pub enum FileType {
-        /// Regular file.
         Regular = 1,
-        /// Directory.
         Directory = 2,
-        /// Block device.
         Block = 3,
-        /// Character device.
         Char = 4,
-        /// Symbolic link.
         SymLink = 5,
-        /// Socket.
         Socket = 6,
-        /// Named pipe.
         Fifo = 7,
     }
 
@@ -138,35 +123,25 @@ xdr_enum! {
 xdr_struct! {
     /// A time since 1970.
     pub struct NfsTime {
-        /// Seconds.
         pub secs: u32,
         /// Nanoseconds, 0 to 999,999,999.
         pub nanos: u32,
     }
 
-    /// Device numbers.
     pub struct SpecData {
-        /// Major.
         pub major: u32,
-        /// Minor.
         pub minor: u32,
     }
 
     /// A file's attributes (`fattr3`).
     pub struct Attr {
-        /// Type.
         pub kind: FileType,
-        /// Permission bits.
         pub mode: u32,
-        /// Hard links.
         pub nlink: u32,
-        /// Owner.
         pub uid: u32,
-        /// Group.
         pub gid: u32,
         /// Size in bytes.
         pub size: u64,
-        /// Allocated bytes.
         pub used: u64,
         /// Device numbers, of devices only.
         pub rdev: SpecData,
@@ -195,19 +170,14 @@ xdr_struct! {
     /// Attributes before and after an operation: weak cache consistency (`wcc_data`).
     #[derive(Default)]
     pub struct Wcc {
-        /// Before.
         pub before: Option<WccAttr>,
-        /// After.
         pub after: Option<Attr>,
     }
 
     /// New attributes (`sattr3`); `None` keeps the value.
     pub struct SetAttr {
-        /// Permission bits.
         pub mode: Option<u32>,
-        /// Owner.
         pub uid: Option<u32>,
-        /// Group.
         pub gid: Option<u32>,
         /// Size in bytes: truncates, or extends with zeros.
         pub size: Option<u64>,
@@ -242,12 +212,10 @@ impl Attr {
 }
 
 impl Wcc {
-    /// No attributes.
     pub const NONE: Wcc = Wcc { before: None, after: None };
 }
 
 impl SetAttr {
-    /// Changes nothing.
     pub const NONE: SetAttr =
         SetAttr { mode: None, uid: None, gid: None, size: None, atime: SetTime::Keep, mtime: SetTime::Keep };
 }
@@ -259,7 +227,6 @@ pub enum SetTime {
     Keep,
     /// The server's current time.
     Server,
-    /// This time.
     To(NfsTime),
 }
 

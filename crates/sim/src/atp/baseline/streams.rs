@@ -17,7 +17,6 @@ use crate::events::EventQueue;
 /// Send buffer of a program that leaves all data to QUIC.
 const SEND_BUFFER: u64 = 8 << 20;
 
-/// Both ends.
 pub struct Streams {
     sender: Node,
     receiver: Node,

@@ -47,7 +47,6 @@ impl TcpConfig {
     }
 }
 
-/// Both ends.
 pub struct Tcp {
     sender: Node,
     receiver: Node,

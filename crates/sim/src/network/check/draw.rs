@@ -59,12 +59,10 @@ pub(super) fn topology(submodel: Submodel, copies: bool, rng: &mut Rng) -> Topol
     Draw { rng }.topology(submodel, copies).unwrap_or_default()
 }
 
-/// Whole nanoseconds.
 fn time(seconds: f64) -> Result<Seconds, OutOfRange> {
     Seconds::new((seconds * 1e9).round() / 1e9)
 }
 
-/// Whole bytes.
 fn bytes(bits: f64) -> Result<Bits, OutOfRange> {
     Bits::new((bits / 8.0).round() * 8.0)
 }
@@ -78,7 +76,6 @@ impl Draw<'_> {
         low + self.rng.unit() * (high - low)
     }
 
-    /// Log-uniform.
     fn scale(&mut self, low: f64, high: f64) -> f64 {
         self.between(low.ln(), high.ln()).exp()
     }

@@ -42,18 +42,14 @@ pub enum Op {
     /// Removes a file or symbolic link.
     Remove(String),
     Rename {
-        /// Old path.
         from: String,
-        /// New path.
         to: String,
     },
     MkDir(String),
     RmDir(String),
     /// Creates a hard link.
     Link {
-        /// Existing path.
         path: String,
-        /// New path.
         to: String,
     },
     SymLink {
@@ -66,7 +62,6 @@ pub enum Op {
 /// Treatment of an existing file by CREATE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CreateMode {
-    /// Truncates it.
     Truncating,
     Guarded,
     /// Fails unless it was created with this verifier.

@@ -59,7 +59,6 @@ enum Source {
 struct CurrentOp {
     op: Op,
     work: Work,
-    /// Expected status.
     expected: Result<(), Status>,
     /// Status of a second execution.
     replayed: Result<(), Status>,

@@ -71,7 +71,6 @@ impl Sharer {
         &self.tallies
     }
 
-    /// Impossible replies.
     pub fn violations(&self) -> &[String] {
         &self.violations
     }
