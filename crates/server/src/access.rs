@@ -1,4 +1,4 @@
-//! Who may use an export, and on what terms: the rules of exports(5), without their text.
+//! The access rules of exports(5): who may use an export, and with which identity.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -9,36 +9,34 @@ use remora_vfs::Cred;
 use crate::Network;
 use crate::auth::Caller;
 
-/// The user and group number of nobody in particular, by custom.
+/// The anonymous user and group (nobody, nogroup).
 pub const ANONYMOUS: u32 = 65534;
 
-/// Ports below this one take a privilege to send from (IPPORT_RESERVED).
+/// Ports below this one are reserved for privileged processes (IPPORT_RESERVED).
 pub const RESERVED_PORTS: u16 = 1024;
 
-/// Which callers lose their identity on an export.
+/// Which callers become anonymous.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Squash {
-    /// User and group 0 become anonymous.
+    /// User and group 0.
     #[default]
     Root,
-    /// Everybody becomes anonymous.
     All,
-    /// Nobody does.
     None,
 }
 
-/// What a client may do on an export, and as whom.
+/// The terms on which a client uses an export.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
-    /// Refuse every change. Default no.
+    /// Refuse every change. Default false.
     pub read_only: bool,
-    /// Which callers become anonymous. Default root.
+    /// Which callers become anonymous. Default [`Squash::Root`].
     pub squash: Squash,
-    /// User number of the anonymous. Default [`ANONYMOUS`].
+    /// User ID of anonymous callers. Default [`ANONYMOUS`].
     pub anon_uid: u32,
-    /// Group number of the anonymous. Default [`ANONYMOUS`].
+    /// Group ID of anonymous callers. Default [`ANONYMOUS`].
     pub anon_gid: u32,
-    /// Take requests from ports below [`RESERVED_PORTS`] only. Default no.
+    /// Refuse requests from ports of [`RESERVED_PORTS`] and above. Default false.
     pub secure: bool,
 }
 
@@ -49,7 +47,7 @@ impl Default for Terms {
 }
 
 impl Terms {
-    /// As whom `caller` acts.
+    /// The credential that `caller` acts with.
     pub(crate) fn cred(&self, caller: &Caller) -> Cred {
         let anonymous = || Cred { uid: self.anon_uid, gid: self.anon_gid, gids: Vec::new() };
         let (Some(c), Squash::Root | Squash::None) = (caller, self.squash) else { return anonymous() };
@@ -57,27 +55,22 @@ impl Terms {
         if squashes_root && c.uid == 0 {
             return anonymous();
         }
-        // The largest number is nobody's (the kernel keeps it for "no change").
+        // The largest ID is reserved: in the kernel it means "no change".
         let uid = if c.uid == u32::MAX { self.anon_uid } else { c.uid };
         let group = |gid: u32| if gid == u32::MAX || squashes_root && gid == 0 { self.anon_gid } else { gid };
         Cred { uid, gid: group(c.gid), gids: c.gids.iter().copied().map(group).collect() }
     }
 }
 
-/// Some clients, from the most particular to the most general: where several fit a client, the
-/// least in this order counts.
+/// A set of clients. Ordered from the most specific to the most general.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Clients {
-    /// The one at this address.
     Host(IpAddr),
-    /// Those in this range of addresses.
     Network(Network),
-    /// All.
     Everybody,
 }
 
 impl Clients {
-    /// Whether the client at `ip` is one of them.
     pub fn contains(&self, ip: IpAddr) -> bool {
         match self {
             Clients::Host(host) => host.to_canonical() == ip.to_canonical(),
@@ -86,7 +79,7 @@ impl Clients {
         }
     }
 
-    /// How general they are: a client's first rule of the least class counts.
+    /// The rank of this kind of set: the first rule of the lowest rank that matches decides.
     fn class(&self) -> u8 {
         match self {
             Clients::Host(_) => 0,
@@ -99,7 +92,7 @@ impl Clients {
 impl FromStr for Clients {
     type Err = String;
 
-    /// `*`, an address, or a network as [`Network`] has it.
+    /// Parses `*`, an address or a [`Network`].
     fn from_str(s: &str) -> Result<Clients, String> {
         match s.parse::<IpAddr>() {
             _ if s == "*" => Ok(Clients::Everybody),
@@ -125,35 +118,31 @@ impl fmt::Display for Clients {
     }
 }
 
-/// Some clients and their terms.
+/// A set of clients and their terms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// Whom it is for.
     pub clients: Clients,
-    /// Their terms.
     pub terms: Terms,
 }
 
-/// The rules of an export, with at least one. Of those that fit a client one decides, as
-/// exports(5) has it: an address comes before a network, a network before everybody, and among
-/// networks the one that was given first, however large it is. Who fits none may not use the
-/// export.
+/// The rules of an export, at least one. As in exports(5), a rule for an address precedes one for a network, and that
+/// one for everybody. Among networks the first in the list decides, whatever its size. A client that no rule matches
+/// may not use the export.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Access(Vec<Rule>);
 
-/// Why rules make no sense.
+/// An error in a list of rules.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AccessError {
-    /// There are none.
+    /// The list is empty.
     #[error("it has no clients, so nobody could use it")]
     Nobody,
-    /// The same clients have two.
+    /// Two rules have the same clients.
     #[error("'{0}' is among its clients twice")]
     Twice(Clients),
 }
 
 impl Access {
-    /// Access by these rules.
     pub fn new(mut rules: Vec<Rule>) -> Result<Access, AccessError> {
         if rules.is_empty() {
             return Err(AccessError::Nobody);
@@ -163,27 +152,27 @@ impl Access {
         if let Some((twice, _)) = all.iter().zip(all.iter().skip(1)).find(|(a, b)| a == b) {
             return Err(AccessError::Twice(*twice));
         }
-        // Stable: within a class the order stays.
+        // A stable sort: the order within a rank stays.
         rules.sort_by_key(|r| r.clients.class());
         Ok(Access(rules))
     }
 
-    /// All of `clients`, on the same terms.
+    /// Gives all `clients` the same terms.
     pub fn of(clients: impl IntoIterator<Item = Clients>, terms: Terms) -> Result<Access, AccessError> {
         Access::new(clients.into_iter().map(|clients| Rule { clients, terms }).collect())
     }
 
-    /// Everybody, on these terms.
+    /// Gives everybody these terms.
     pub fn everybody(terms: Terms) -> Access {
         Access(vec![Rule { clients: Clients::Everybody, terms }])
     }
 
-    /// The rules, in the order in which they are looked at.
+    /// The rules in the order in which they are matched.
     pub fn rules(&self) -> &[Rule] {
         &self.0
     }
 
-    /// The terms for requests from `from`; `None` if it may not use the export.
+    /// The terms for requests from `from`. `None`: no access.
     pub fn terms(&self, from: SocketAddr) -> Option<&Terms> {
         let terms = self.0.iter().find(|r| r.clients.contains(from.ip())).map(|r| &r.terms)?;
         (!terms.secure || from.port() < RESERVED_PORTS).then_some(terms)

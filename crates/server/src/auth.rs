@@ -1,22 +1,22 @@
-//! Who calls: AUTH_NONE and AUTH_SYS (RFC 5531, section 8.2 and appendix A).
+//! Credentials of calls: AUTH_NONE and AUTH_SYS (RFC 5531, section 8.2 and appendix A).
 //!
-//! AUTH_SYS is read more widely than the RFC writes it, because clients do so: an empty body
-//! is taken for AUTH_NONE (some BSDs ping that way), bytes behind the groups are ignored, and
-//! of more than 16 groups the first 16 count.
+//! AUTH_SYS is decoded more liberally than the RFC specifies, because clients deviate from it: an empty body means
+//! AUTH_NONE (some BSDs send it with NULL), bytes behind the groups are ignored, and of more than 16 groups the first
+//! 16 count.
 
 use remora_vfs::Cred;
 use remora_wire::rpc::{AUTH_MAX, OpaqueAuth, Outcome};
 use remora_wire::{Error, Reader, Xdr};
 
-/// The flavor of Kerberos and its like (RFC 2203), which is not spoken here.
+/// The flavor of RPCSEC_GSS (RFC 2203), which the server does not support.
 pub(crate) const RPCSEC_GSS: u32 = 6;
-/// Most further groups of a caller (RFC 5531, appendix A).
+/// Most supplementary groups of a caller (RFC 5531, appendix A).
 const GIDS_MAX: usize = 16;
 
-/// Who a call says it is from; `None` is nobody in particular.
+/// The caller's credential; `None` is anonymous.
 pub(crate) type Caller = Option<Cred>;
 
-/// Reads a credential; or says with which outcome the call is denied.
+/// Decodes a credential. The error is the outcome with which the call is denied.
 pub(crate) fn caller(cred: &OpaqueAuth) -> Result<Caller, Outcome> {
     match cred.flavor {
         OpaqueAuth::NONE => Ok(None),
@@ -24,8 +24,8 @@ pub(crate) fn caller(cred: &OpaqueAuth) -> Result<Caller, Outcome> {
         OpaqueAuth::UNIX => {
             decode(Reader::new(cred.body.clone())).map(Some).map_err(|_| Outcome::AuthError(Outcome::AUTH_BADCRED))
         }
-        // We give out no short hands; whoever has one from another server is to come with the long form
-        // again (RFC 5531, appendix A). That would help with no other flavor.
+        // The server issues no AUTH_SHORT handles. A client that has one from another server must send the full
+        // credential (RFC 5531, appendix A).
         OpaqueAuth::SHORT => Err(Outcome::AuthError(Outcome::AUTH_REJECTEDCRED)),
         _ => Err(Outcome::AuthError(Outcome::AUTH_TOOWEAK)),
     }

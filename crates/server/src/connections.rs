@@ -1,4 +1,4 @@
-//! Which stream connections are still there, and what is known of those that are not.
+//! Stream connections: the live ones, and those that ended recently.
 
 use std::collections::BTreeMap;
 
@@ -7,56 +7,55 @@ use remora_base::{Path, Peer};
 /// Most connections remembered that ended with everything delivered.
 const ENDED_MAX: usize = 4096;
 
-/// The streams that have brought a message and have not been reported gone: as many as the
-/// host keeps open, so it is the host that bounds them. Of each it is known with which
-/// transaction id it began: a client that connects again goes on counting, and a program that
-/// starts over begins with the same one.
+/// The streams that have brought a message and have not ended. The host bounds their number. The transaction id (XID)
+/// of a stream's first call tells a client that reconnects, and goes on counting, from a program that starts again,
+/// and begins with the same XID.
 #[derive(Default, Debug)]
 pub struct Connections {
     live: BTreeMap<u64, Live>,
-    /// Those that ended in order, their clients having got all that was sent to them.
+    /// Streams that ended after all replies were delivered.
     ended: BTreeMap<u64, Ended>,
 }
 
 #[derive(Default, Debug)]
 struct Live {
-    /// With which call it began.
+    /// The first call.
     first: Option<First>,
-    /// The transaction id of a NULL call before that.
+    /// The XID of a NULL call before the first call.
     null: Option<u32>,
-    /// How many it brought from that one on.
+    /// Calls, including the first.
     calls: u64,
-    /// How many of them tell that their client goes on: not NULL, and not known to have come before on another stream.
+    /// Calls that show that the client goes on: neither NULL nor known duplicates.
     new: u64,
     unanswered: u64,
-    /// Whether a call came while another was not answered.
+    /// Whether a call arrived before an earlier one was answered.
     pipelined: bool,
 }
 
-/// How a stream began. NULL is no beginning: who connects anew may ask whether anybody is there before it goes on.
+/// How a stream began. NULL does not count as the first call: a client that reconnects may ping before it goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct First {
     pub(crate) xid: u32,
-    /// The transaction id of a NULL call before it.
+    /// The XID of a NULL call before it.
     pub(crate) null: Option<u32>,
 }
 
-/// What is known of a stream that ended with everything delivered.
+/// A stream that ended after all replies were delivered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ended {
     pub(crate) first: First,
-    /// Whether it brought several calls, each when those before had been answered. Who so asks has read
-    /// every answer but the last; who sends calls one behind the other may have read none.
+    /// Whether it brought several calls, each after the reply to the one before. Such a client has read every reply
+    /// but the last; a client that pipelines calls may have read none.
     pub(crate) in_step: bool,
 }
 
 impl Connections {
-    /// Whether nothing has come in from `peer` on its stream.
+    /// Whether nothing has arrived on the stream of `peer`.
     pub(crate) fn is_new(&self, peer: Peer) -> bool {
         matches!(peer.path, Path::Stream(id) if !self.live.contains_key(&id))
     }
 
-    /// A message came in from `peer`; `xid` is its transaction id, if it is a call.
+    /// Notes a message from `peer`. `xid` is given if it is a call.
     pub fn heard(&mut self, peer: Peer, xid: Option<u32>) {
         let Path::Stream(id) = peer.path else { return };
         let live = self.live.entry(id).or_default();
@@ -67,7 +66,7 @@ impl Connections {
         }
     }
 
-    /// A NULL call came in from `peer`.
+    /// Notes a NULL call from `peer`.
     pub fn heard_null(&mut self, peer: Peer, xid: u32) {
         let Path::Stream(id) = peer.path else { return };
         let live = self.live.entry(id).or_default();
@@ -79,7 +78,7 @@ impl Connections {
         }
     }
 
-    /// The call that has just come in from `peer` is one come again.
+    /// Notes that the last call from `peer` is a duplicate.
     pub fn heard_before(&mut self, peer: Peer) {
         if let Path::Stream(id) = peer.path
             && let Some(live) = self.live.get_mut(&id)
@@ -88,7 +87,7 @@ impl Connections {
         }
     }
 
-    /// A call that came from `peer` is being answered there.
+    /// Notes a reply to `peer`.
     pub fn answered(&mut self, peer: Peer) {
         if let Path::Stream(id) = peer.path
             && let Some(live) = self.live.get_mut(&id)
@@ -97,15 +96,15 @@ impl Connections {
         }
     }
 
-    /// The connection to `peer` is gone.
+    /// Removes the stream of `peer`.
     pub fn gone(&mut self, peer: Peer) {
         if let Path::Stream(id) = peer.path {
             self.live.remove(&id);
         }
     }
 
-    /// The client at `peer` ended its connection, and all that was sent on it had arrived. If not all that came on it
-    /// was answered there, as what also came on another and is being executed, nothing more is known than that it is gone.
+    /// Notes that the client at `peer` ended its stream after all replies were delivered. A stream with unanswered
+    /// calls, for instance a duplicate of a call in progress, is only removed.
     pub fn ended(&mut self, peer: Peer) {
         let Path::Stream(id) = peer.path else { return };
         let live = self.live.remove(&id).filter(|live| live.unanswered == 0);
@@ -116,7 +115,7 @@ impl Connections {
         }
     }
 
-    /// Whether something sent to `peer` has a way to get there. Datagrams always have one.
+    /// Whether replies can reach `peer`. Datagrams always can.
     pub fn reaches(&self, peer: &Peer) -> bool {
         match peer.path {
             Path::Datagram => true,
@@ -124,24 +123,23 @@ impl Connections {
         }
     }
 
-    /// How the stream of this number began, if it is there.
+    /// How a live stream began.
     pub(crate) fn first(&self, stream: u64) -> Option<First> {
         self.live.get(&stream)?.first
     }
 
-    /// Whether the stream of this number brought something new before the call that has just come in.
+    /// Whether a live stream brought a new call before its last call.
     pub(crate) fn brought_new(&self, stream: u64) -> bool {
         self.live.get(&stream).is_some_and(|live| live.new > 1)
     }
 
-    /// What is known of the stream of this number, if it ended with everything delivered.
+    /// What is known of a stream that ended after all replies were delivered.
     pub(crate) fn of_ended(&self, stream: u64) -> Option<Ended> {
         self.ended.get(&stream).copied()
     }
 }
 
 impl Live {
-    /// A call came in.
     fn call(&mut self) {
         self.pipelined |= self.unanswered > 0;
         self.calls += 1;
@@ -149,17 +147,16 @@ impl Live {
     }
 }
 
-/// What the host can tell of streams, by their numbers. It is asked rarely.
+/// What the host knows of streams. The core asks rarely.
 pub trait Ends {
-    /// Whether all that it was given to send on that one, and is done with, has arrived at the other end, as far as
-    /// anybody can tell: `false` if nobody can.
+    /// Whether the client has probably received all replies that were sent. False if it cannot be known.
     fn has_arrived(&self, stream: u64) -> bool;
 
-    /// Whether the other end has broken that one off, so that nobody waits for anything there: `false` if nobody can tell.
+    /// Whether the client has broken the stream off. False if it cannot be known.
     fn is_broken(&self, stream: u64) -> bool;
 }
 
-/// Nobody can tell anything.
+/// For a host that knows nothing of its streams.
 impl Ends for () {
     fn has_arrived(&self, _: u64) -> bool {
         false
@@ -170,17 +167,15 @@ impl Ends for () {
     }
 }
 
-/// What is known of streams when a request comes in.
+/// What is known of streams when a request arrives.
 #[derive(Clone, Copy)]
 pub struct Streams<'a> {
-    /// Which of them are there.
     pub connections: &'a Connections,
-    /// What became of them.
     pub ends: &'a dyn Ends,
 }
 
 impl<'a> Streams<'a> {
-    /// Where nobody can tell what has arrived.
+    /// Without knowledge of what was delivered.
     pub fn unsure(connections: &'a Connections) -> Streams<'a> {
         Streams { connections, ends: &() }
     }
@@ -214,19 +209,19 @@ mod tests {
 
     #[test]
     fn who_waits_for_each_answer_is_told_from_who_does_not() {
-        // `c` is a call, `n` one of NULL, `a` an answer, `x` no call.
+        // `c` is a call, `n` a NULL call, `a` a reply, `x` another message.
         for (calls, in_step) in [
             ("ca", Some(false)),
             ("caca", Some(true)),
             ("xcacaca", Some(true)),
             ("ccaa", Some(false)),
             ("ccaaca", Some(false)),
-            // What came before the first call tells nothing of its answer, what came behind it does.
+            // NULL calls count only behind the first call.
             ("naca", Some(false)),
             ("nacaca", Some(true)),
             ("cana", Some(true)),
             ("cnaa", Some(false)),
-            // Not all is answered.
+            // Unanswered calls.
             ("c", None),
             ("cac", None),
             ("cca", None),

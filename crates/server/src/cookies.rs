@@ -1,14 +1,13 @@
-//! Places in a directory for NFSv2, whose cookies have 32 bits where a file system's have 64.
+//! Directory cookies for NFSv2, which have 32 bits instead of the file system's 64.
 //!
-//! A cookie below 2^31 stands for itself: that is what XFS, btrfs and tmpfs give out. Of a
-//! larger one (ext4 makes them from 63 bits of a name's hash) a client gets a hash of 31
-//! bits, marked by the top bit: the same each time, so nothing has to be allocated. The way
-//! back is a bounded memory of the places where pages ended. What it forgot, or never knew
-//! because the server was restarted or the client goes on in the middle of a page, is found
-//! by listing the directory until the hash fits ([`crate::exec`]).
+//! A cookie below 2^31 is used as it is (XFS, btrfs and tmpfs have such cookies). A larger one (ext4 has 63 bits of a
+//! hash of the name) is replaced by a hash of 31 bits, marked by the top bit. The hash is always the same, so nothing
+//! has to be allocated. A bounded memory maps hashes back to cookies at which pages ended. A cookie that is not
+//! there, after a restart or in the middle of a page, is found by listing the directory until the hash matches
+//! ([`crate::exec`]).
 //!
-//! Two cookies of one directory can have one hash. The memory knows the one that was given
-//! out last, which is the one that is asked for; only the search may find the other one.
+//! Two cookies of a directory may have the same hash. The memory has the one that was given out last, which a client
+//! asks for next; only a search may find the other one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::Hasher;
@@ -19,15 +18,15 @@ use remora_base::Time;
 use remora_vfs::FileId;
 use siphasher::sip::SipHasher24;
 
-/// Most places remembered.
+/// Most cookies remembered.
 const PLACES_MAX: usize = 4096;
-/// Cookies with this bit are hashes.
+/// The mark of a hashed cookie.
 const HASHED: u32 = 1 << 31;
 
-/// A directory, by its export and id, and a cookie that a client has.
+/// A directory (its export and id) and a client's cookie in it.
 type Place = (u64, FileId, u32);
 
-/// The memory of places.
+/// The memory of cookies, and the budgets of searches.
 #[derive(Debug, Default)]
 pub(crate) struct Cookies {
     places: Mutex<Places>,
@@ -37,11 +36,11 @@ pub(crate) struct Cookies {
 #[derive(Debug, Default)]
 struct Places {
     cookies: BTreeMap<Place, u64>,
-    /// The places in the order they were first noted.
+    /// The cookies in the order in which they were noted.
     ages: VecDeque<Place>,
 }
 
-/// What a client gets for the file system's `cookie`.
+/// The client's cookie for the file system's `cookie`.
 pub(crate) fn short(cookie: u64) -> u32 {
     match u32::try_from(cookie) {
         Ok(small) if small & HASHED == 0 => small,
@@ -54,13 +53,13 @@ pub(crate) fn short(cookie: u64) -> u32 {
     }
 }
 
-/// The file system's cookie, where a client's says it by itself.
+/// The file system's cookie, if the client's is not a hash.
 pub(crate) fn plain(short: u32) -> Option<u64> {
     (short & HASHED == 0).then_some(u64::from(short))
 }
 
 impl Cookies {
-    /// A page of directory `dir` of `export` ended at `cookie`.
+    /// Notes that a page of directory `dir` of `export` ended at `cookie`.
     pub(crate) fn note(&self, export: u64, dir: FileId, cookie: u64) {
         let short = short(cookie);
         if plain(short).is_some() {
@@ -78,39 +77,38 @@ impl Cookies {
         }
     }
 
-    /// The file system's cookie behind a client's, if a page of `dir` ended there.
+    /// The file system's cookie for a client's, if a page of `dir` ended there.
     pub(crate) fn find(&self, export: u64, dir: FileId, short: u32) -> Option<u64> {
         let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         places.cookies.get(&(export, dir, short)).copied()
     }
 
-    /// Whether `client` may search for a place at `now`.
     pub(crate) fn may_search(&self, now: Time, client: IpAddr) -> bool {
         self.searches.lock().unwrap_or_else(PoisonError::into_inner).may_search(now, client)
     }
 
-    /// `client` has searched, and looked at so many entries.
+    /// Charges `client` for a search that read `entries` entries.
     pub(crate) fn searched(&self, client: IpAddr, entries: u64) {
         self.searches.lock().unwrap_or_else(PoisonError::into_inner).spend(client, entries);
     }
 }
 
-/// Entries that searches may look at. A client can make up cookies without end, and each has the whole directory looked
-/// at: so a client has a budget, and all together have one.
+/// Entries that searches may read. A client can invent cookies, and each costs a listing of the whole directory, so
+/// there is a budget for each client and one for all.
 #[derive(Debug, Default)]
 struct Budgets {
     all: Budget,
     clients: BTreeMap<IpAddr, Budget>,
 }
 
-/// What was spent and not given back yet.
+/// Entries spent and not yet earned back.
 #[derive(Clone, Copy, Debug, Default)]
 struct Budget {
     spent: u64,
     since: Time,
 }
 
-/// How much there is to spend, in entries; some two million take a second of a processor.
+/// The size of a budget in entries. Two million take about one second of a processor.
 struct Rate {
     burst: u64,
     per_second: u64,
@@ -118,14 +116,14 @@ struct Rate {
 
 const CLIENT: Rate = Rate { burst: 200_000, per_second: 100_000 };
 const ALL: Rate = Rate { burst: 2_000_000, per_second: 1_000_000 };
-/// Clients that have spent something, at most.
+/// Most clients with a budget.
 const CLIENTS_MAX: usize = 1024;
 
 impl Budget {
-    /// Gives back what the time until `now` has earned; whether there is something to spend.
+    /// Earns entries back until `now`. Returns whether the budget has some left.
     fn has_left(&mut self, now: Time, rate: &Rate) -> bool {
         let millis = u64::try_from(now.since(self.since).as_millis()).unwrap_or(u64::MAX);
-        // Not before it is a whole one, or calls in close succession would earn nothing.
+        // Whole milliseconds only, or calls in quick succession would earn nothing.
         if millis > 0 {
             self.spent = self.spent.saturating_sub(millis.saturating_mul(rate.per_second / 1000));
             self.since = now;

@@ -1,5 +1,4 @@
-//! From a message to a call of one of our programs, or to the answer that RFC 5531, section 9
-//! has for messages that are none.
+//! Decodes messages into calls of the server's programs, or into the error replies of RFC 5531, section 9.
 
 use bytes::Bytes;
 use remora_wire::rpc::{CallError, CallHeader, OpaqueAuth, Outcome, RPC_VERSION};
@@ -10,27 +9,42 @@ use crate::job::Form;
 use crate::portmap::Call as PortmapCall;
 use crate::{Programs, Version, v2};
 
-/// What a message turned out to be.
+/// A decoded message.
 #[derive(Debug)]
 pub(crate) enum Incoming {
-    /// No RPC call: there is nobody to answer.
+    /// No RPC call; it gets no reply.
     NotACall,
-    /// A call that is answered with its header alone.
-    Refused { xid: u32, outcome: Outcome },
-    /// NULL of any program: a ping. Any credential will do.
-    Null { xid: u32 },
-    /// A call of the MOUNT program, in the version that goes with this one of NFS.
-    Mount { xid: u32, caller: Caller, version: Version, call: mount::Call },
-    /// A call of the portmapper. Any credential will do.
-    Portmap { xid: u32, call: PortmapCall },
-    /// A call of NFSv2 that is answered without executing anything.
-    Answered { xid: u32, reply: nfs2::Reply },
-    /// A call of the NFS program.
+    /// A call that is answered without results.
+    Refused {
+        xid: u32,
+        outcome: Outcome,
+    },
+    /// NULL of any program. Any credential is accepted.
+    Null {
+        xid: u32,
+    },
+    /// A call of the MOUNT program, in the version that belongs to this NFS version.
+    Mount {
+        xid: u32,
+        caller: Caller,
+        version: Version,
+        call: mount::Call,
+    },
+    /// A call of the portmapper. Any credential is accepted.
+    Portmap {
+        xid: u32,
+        call: PortmapCall,
+    },
+    /// A call of NFSv2 that is answered without execution.
+    Answered {
+        xid: u32,
+        reply: nfs2::Reply,
+    },
     Nfs(NfsCall),
 }
 
 impl Incoming {
-    /// Its transaction id, if it is a call.
+    /// The transaction id, if it is a call.
     pub(crate) fn xid(&self) -> Option<u32> {
         match self {
             Incoming::NotACall => None,
@@ -44,7 +58,6 @@ impl Incoming {
     }
 }
 
-/// A call of the NFS program.
 #[derive(Debug)]
 pub(crate) struct NfsCall {
     pub(crate) xid: u32,
@@ -52,11 +65,11 @@ pub(crate) struct NfsCall {
     pub(crate) caller: Caller,
     pub(crate) call: nfs3::Call,
     pub(crate) form: Form,
-    /// The arguments as they came, for the duplicate request cache.
+    /// The encoded arguments, for the duplicate request cache.
     pub(crate) args: Bytes,
 }
 
-/// Reads a message to where `programs` are answered. `portmap` says whether we are a portmapper.
+/// Decodes a message that arrived where `programs` are served. `portmap`: whether the server is a portmapper.
 pub(crate) fn read(message: Bytes, programs: Programs, portmap: bool) -> Incoming {
     let mut r = Reader::new(message);
     let header = match CallHeader::decode(&mut r) {
@@ -73,7 +86,7 @@ pub(crate) fn read(message: Bytes, programs: Programs, portmap: bool) -> Incomin
     call(header, r, programs, portmap).unwrap_or_else(|outcome| Incoming::Refused { xid, outcome })
 }
 
-/// A program that we run, in a version that we speak.
+/// A program of the server, in a supported version.
 #[derive(Clone, Copy)]
 enum Program {
     Nfs(Version),
@@ -88,7 +101,7 @@ fn program(prog: u32, vers: u32, programs: Programs, portmap: bool) -> Result<Pr
         (nfs3::PROGRAM, nfs2::VERSION) => Ok(Program::Nfs(Version::V2)),
         (nfs3::PROGRAM, nfs3::VERSION) => Ok(Program::Nfs(Version::V3)),
         (nfs3::PROGRAM, _) => spoken(nfs2::VERSION, nfs3::VERSION),
-        // Version 2 is version 1 and a procedure that we have not.
+        // Version 2 is version 1 plus a procedure that the server does not have.
         (mount::PROGRAM, mount::VERSION_1 | 2) => Ok(Program::Mount(Version::V2)),
         (mount::PROGRAM, mount::VERSION) => Ok(Program::Mount(Version::V3)),
         (mount::PROGRAM, _) => spoken(mount::VERSION_1, mount::VERSION),
@@ -103,7 +116,7 @@ fn program(prog: u32, vers: u32, programs: Programs, portmap: bool) -> Result<Pr
 fn call(header: CallHeader, r: Reader, programs: Programs, portmap: bool) -> Result<Incoming, Outcome> {
     let program = program(header.prog, header.vers, programs, portmap)?;
     if header.proc == 0 {
-        // But NULL with a credential of RPCSEC_GSS begins a context (RFC 2203, section 5.2.2).
+        // NULL with RPCSEC_GSS creates a context (RFC 2203, section 5.2.2).
         if header.cred.flavor == auth::RPCSEC_GSS {
             auth::caller(&header.cred)?;
         }
@@ -226,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_named_at_too_great_length_is_denied_and_not_passed_over_in_silence() {
+    fn credential_of_excessive_length_is_denied() {
         // Six words of header, a flavor and the credential's length; then the same of the verifier.
         for (length, why) in [(28, Outcome::AUTH_BADCRED), (36, Outcome::AUTH_BADVERF)] {
             let mut long = message(nfs3::PROGRAM, 3, 1, 0, &[]).to_vec();

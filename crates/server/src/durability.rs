@@ -1,21 +1,18 @@
-//! What must be on stable storage before a reply says that it is done.
+//! Which changes must be on stable storage before the reply.
 //!
-//! RFC 1813 (section 4.8) asks it of every change but WRITEs that are UNSTABLE. Some servers
-//! leave names and attributes to the system's own write-back and are faster for it; who takes
-//! that risk knowingly may have it here, too.
+//! RFC 1813, section 4.8, requires it for every change except UNSTABLE WRITEs. Some servers leave names and
+//! attributes to the system's write-back, which is faster; an operator may accept that risk here, too.
 
 use remora_wire::nfs3::{Call, Stable};
 
-/// How much is on stable storage before the reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Durability {
-    /// All that RFC 1813 asks for.
+    /// Everything that RFC 1813 requires.
     #[default]
     Strict,
-    /// Data, as [`Durability::Strict`]; names and attributes (CREATE, REMOVE, RENAME, SETATTR and
-    /// their like) whenever the system writes them back, within about half a minute. A crash of
-    /// the machine, not of the server alone, may undo what was acknowledged since, and with a
-    /// new name the file whose data were committed.
+    /// Data as with [`Durability::Strict`]; names and attributes (CREATE, REMOVE, RENAME, SETATTR and the like) when
+    /// the system writes them back, within about 30 s. A crash of the machine, not of the server alone, may undo
+    /// acknowledged changes, and with a new name lose the file whose data were committed.
     NamesLater,
 }
 

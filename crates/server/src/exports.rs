@@ -1,4 +1,4 @@
-//! What is exported, under which names, and the way from a handle or a path to it.
+//! Exports: their names, and the lookup of paths and handles.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,27 +15,25 @@ use crate::handle::Signer;
 use crate::paths::{Tree, components, leads_up, plain_path};
 use crate::{Access, Terms, Version};
 
-/// A file system and how it is shared.
+/// A file system and its access rules.
 #[derive(Clone)]
 pub struct Export {
-    /// The paths it is mounted by, such as `/` or `/share`. The first one names it for good:
-    /// handles hold its hash. The last one is told to who asks what is exported.
+    /// The paths that clients mount, such as `/` or `/share`. Handles contain a hash of the first one, which must
+    /// therefore never change. MOUNT's EXPORT lists the last one.
     pub names: Vec<String>,
-    /// Further paths it is mounted by, which nobody is told.
+    /// Further paths that clients can mount, which EXPORT does not list.
     pub unlisted: Vec<String>,
-    /// The files.
     pub vfs: Arc<dyn Vfs>,
-    /// Who may use it, and on what terms.
     pub access: Access,
 }
 
 impl Export {
-    /// `vfs` under `name`, for everybody, writable, with root squashed.
+    /// Exports `vfs` under `name` to everybody, writable, with [`Squash::Root`](crate::Squash::Root).
     pub fn new(name: impl Into<String>, vfs: Arc<dyn Vfs>) -> Export {
         Export { names: vec![name.into()], unlisted: Vec::new(), vfs, access: Access::everybody(Terms::default()) }
     }
 
-    /// All paths it is mounted by.
+    /// All paths, listed or not.
     fn paths(&self) -> impl Iterator<Item = &String> {
         self.names.iter().chain(&self.unlisted)
     }
@@ -48,24 +46,23 @@ impl fmt::Debug for Export {
     }
 }
 
-/// Why a list of exports cannot be served.
+/// An error in a list of exports.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ExportsError {
-    /// An export without a name.
     #[error("an export has no name")]
     NoName,
-    /// A name that no client could mount.
+    /// A name that no client can mount.
     #[error("'{0}' cannot be an export's name: it must begin with '/', have no '..' in it and at most 1024 bytes")]
     BadName(String),
-    /// Two exports of the same name.
+    /// Two exports with the same name.
     #[error("'{0}' is exported twice")]
     Twice(String),
 }
 
-/// All that a server exports, and the key that signs its handles.
+/// All exports of a server, and the key that signs its handles.
 pub struct Exports {
     list: Vec<Exported>,
-    /// Where in the list what is of each name.
+    /// The index in the list, by name.
     names: Tree,
     signer: Signer,
 }
@@ -77,8 +74,8 @@ pub(crate) struct Exported {
 }
 
 impl Exports {
-    /// Serves `list`. Handles stay good across restarts while `key` and the exports' first
-    /// names stay, however these are spelt.
+    /// Exports `list`. Handles stay valid across restarts while `key` and the exports' first names stay, in any
+    /// spelling.
     pub fn new(list: Vec<Export>, key: &[u8; 16]) -> Result<Exports, ExportsError> {
         let mut names = Tree::default();
         for (n, name) in list.iter().enumerate().flat_map(|(n, e)| e.paths().map(move |name| (n, name))) {
@@ -102,23 +99,23 @@ impl Exports {
         Ok(exports)
     }
 
-    /// The exports in the order they were given.
+    /// The exports in the order of the list.
     pub fn iter(&self) -> impl Iterator<Item = &Export> {
         self.list.iter().map(|e| &e.export)
     }
 
-    /// Whether there is anything here for requests from `from`.
+    /// Whether requests from `from` may use any export.
     pub fn any_allows(&self, from: SocketAddr) -> bool {
         self.iter().any(|e| e.access.terms(from).is_some())
     }
 
-    /// Whether there is anything here for the client at `ip`, from whichever port.
+    /// Whether the client at `ip` may use any export, from some port.
     pub(crate) fn any_is_for(&self, ip: IpAddr) -> bool {
-        // Port 0 is a reserved one.
+        // Port 0 counts as reserved.
         self.any_allows(SocketAddr::new(ip, 0))
     }
 
-    /// The export and object behind `fh`, and the terms for requests from `from`.
+    /// The export and object of `fh`, and the terms for requests from `from`.
     pub(crate) fn resolve(&self, fh: &Fh, from: SocketAddr) -> Result<(&Exported, &Terms, FileId), Status> {
         let (id, file) = self.signer.verify(fh, self.list.iter().map(|e| e.id))?;
         let exported = self.list.iter().find(|e| e.id == id).ok_or(Status::Stale)?;
@@ -126,22 +123,22 @@ impl Exports {
         Ok((exported, terms, file))
     }
 
-    /// Whether `call` is about an export that requests from `from` may not use.
+    /// Whether `call` names an export that requests from `from` may not use.
     pub(crate) fn refuses(&self, call: &Call, from: SocketAddr) -> bool {
         call.target().is_some_and(|fh| matches!(self.resolve(fh, from), Err(Status::Access)))
     }
 
-    /// The handle of object `id` of `exported`, for clients of `version`.
+    /// The handle of object `id`, for clients of `version`.
     pub(crate) fn handle(&self, exported: &Exported, id: &FileId, version: Version) -> Fh {
         self.signer.sign(exported.id, id, version)
     }
 
-    /// Whether `path` lies in an export.
+    /// Whether `path` is inside an export.
     pub(crate) fn exports(&self, path: &[u8]) -> bool {
         self.find(path).is_some()
     }
 
-    /// The export whose name is the longest head of `path`, and the components behind it.
+    /// The export with the longest name that is a prefix of `path`, and the remaining components.
     pub(crate) fn find<'p>(&self, path: &'p [u8]) -> Option<(&Exported, Vec<&'p [u8]>)> {
         let parts = components(path);
         let (n, len) = self.names.longest_head(&parts)?;
@@ -156,8 +153,7 @@ impl fmt::Debug for Exports {
     }
 }
 
-/// An export's number in handles: a hash with a fixed key, because it must never change, of its name
-/// in its plain spelling, because it is the same one in any other.
+/// An export's number in handles: a hash, with a fixed key, of the normalized name. It must never change.
 fn export_id(name: &str) -> u64 {
     let mut h = SipHasher24::new_with_keys(0, 0);
     h.write(&plain_path(name.as_bytes()));

@@ -1,31 +1,28 @@
-//! File handles: what they hold, and a signature so that nobody can make one up.
+//! File handles, signed so that clients cannot invent them.
 //!
 //! | bytes    | what                                                   |
 //! |----------|--------------------------------------------------------|
 //! | 1        | layout version                                         |
 //! | 1        | length of the id                                       |
-//! | 8        | export, the hash of its name: the same after a restart |
+//! | 8        | export: the hash of its name, stable across restarts   |
 //! | 0 to 40  | [`FileId`]                                             |
 //! | 0 to 3   | zeros, up to a multiple of 4                           |
 //! | 8        | SipHash-2-4 of all the bytes before it                 |
 //!
-//! Whole words, because some clients (of boot loaders, of scanners) forget that XDR pads what
-//! is not. Handles of the layout before had neither length nor zeros; those that were given
-//! out stay good.
+//! The padding is there because some clients (boot loaders, scanners) do not pad handles themselves. The previous layout
+//! had neither length nor zeros; its handles stay valid.
 //!
-//! The 32 bytes of NFSv2's handles are too few for that. There the export is not written down
-//! but signed for, zeros at the front of the id (its inode number is rarely a large one) are
-//! counted instead, and of the id's hint there is as much as fits:
+//! NFSv2's handles have only 32 bytes. They contain no export, which is part of the signature instead, the number of
+//! leading zeros of the id (an inode number is seldom large) instead of the zeros, and as much of the id as fits:
 //!
 //! | bytes | what                                                                  |
 //! |-------|-----------------------------------------------------------------------|
 //! | 1     | layout version                                                        |
-//! | 1     | zeros left out at the front of the id (3 bits), length of what follows |
-//! | 22    | [`FileId`], zeros behind it                                           |
+//! | 1     | number of leading zeros (3 bits), length of the rest of the id        |
+//! | 22    | [`FileId`] without leading zeros, zeros behind it                     |
 //! | 8     | SipHash-2-4 of the layout, the export and the other bytes             |
 //!
-//! Without the signature a client could guess the handle of a file that lies outside its
-//! export, or that its permissions hide.
+//! Without the signature a client could guess the handle of a file outside its export, or of one that permissions hide.
 
 use std::hash::Hasher;
 
@@ -36,17 +33,17 @@ use siphasher::sip::SipHasher24;
 
 use crate::Version;
 
-/// Verified, but given out no more.
+/// Still accepted, but no longer issued.
 const LAYOUT_UNPADDED: u8 = 1;
 const LAYOUT_SHORT: u8 = 2;
 const LAYOUT: u8 = 3;
 const EXPORT_LEN: usize = 8;
 const ID_AT: usize = 2 + EXPORT_LEN;
 const MAC_LEN: usize = 8;
-/// Handles are a multiple of that long.
+/// Handles are a multiple of this, in bytes.
 const WORD: usize = 4;
 
-/// Bytes of the id in a short handle.
+/// Bytes of the id in an NFSv2 handle.
 const SHORT_ID: usize = FH_SIZE - 2 - MAC_LEN;
 /// Where the bits of the length end and those of the zeros begin.
 const ZEROS_SHIFT: u32 = 5;
@@ -56,12 +53,12 @@ const _: () = assert!(MAC_LEN.is_multiple_of(WORD) && FileId::MAX <= u8::MAX as 
 const _: () = assert!((ID_AT + FileId::MAX).next_multiple_of(WORD) + MAC_LEN <= FH_MAX as usize);
 const _: () = assert!(FileId::NAME <= SHORT_ID && SHORT_ID < 1 << ZEROS_SHIFT);
 
-/// Makes and checks handles.
+/// Signs and verifies handles.
 #[derive(Clone)]
 pub(crate) struct Signer(SipHasher24);
 
 impl Signer {
-    /// Signs with `key`. Handles outlive a restart if the key does.
+    /// Signs with `key`. Handles outlive a restart while the key stays.
     pub(crate) fn new(key: &[u8; 16]) -> Signer {
         Signer(SipHasher24::new_with_key(key))
     }
@@ -98,10 +95,10 @@ impl Signer {
         Fh(out.into())
     }
 
-    /// The export, one of `exports`, and the object that `fh` stands for.
+    /// The export, one of `exports`, and the object of `fh`.
     ///
-    /// What cannot be a handle of ours is [`Status::BadHandle`]; a wrong signature is
-    /// [`Status::Stale`], as after a change of key, so that clients look the file up again.
+    /// A malformed handle is [`Status::BadHandle`]. A wrong signature, as after a change of the key, is
+    /// [`Status::Stale`], so that clients look the file up again.
     pub(crate) fn verify(&self, fh: &Fh, exports: impl Iterator<Item = u64>) -> Result<(u64, FileId), Status> {
         let (signed, mac) = fh.0.split_last_chunk::<MAC_LEN>().ok_or(Status::BadHandle)?;
         let mac = u64::from_be_bytes(*mac);
@@ -127,7 +124,7 @@ impl Signer {
         self.signed(signed, mac, *export, id)
     }
 
-    /// What was read from `signed`, if that is what its signature says.
+    /// The decoded handle, if the signature is right.
     fn signed(&self, signed: &[u8], mac: u64, export: [u8; 8], id: &[u8]) -> Result<(u64, FileId), Status> {
         let id = FileId::new(id).ok_or(Status::BadHandle)?;
         if same(self.mac(&[signed]), mac) { Ok((u64::from_be_bytes(export), id)) } else { Err(Status::Stale) }
@@ -150,7 +147,7 @@ impl Signer {
         Ok((export.ok_or(Status::Stale)?, id))
     }
 
-    /// The layout comes first, so that no handle of one layout is one of the other.
+    /// The signature covers the layout, so that a handle of one layout is never valid in the other.
     fn mac_short(&self, export: u64, signed: &[u8]) -> u64 {
         self.mac(&[&[LAYOUT_SHORT], &export.to_be_bytes(), signed])
     }
@@ -162,7 +159,7 @@ impl Signer {
     }
 }
 
-/// One comparison of whole words: its time does not tell how many bytes were right.
+/// Compares whole words, so that the time does not depend on how many bytes are equal.
 fn same(a: u64, b: u64) -> bool {
     a ^ b == 0
 }
@@ -220,7 +217,7 @@ mod tests {
         }
     }
 
-    /// A handle as they were before they had whole words.
+    /// A handle in the layout without padding.
     fn unpadded(signer: &Signer, export: u64, id: &[u8]) -> Fh {
         let signed = [&[LAYOUT_UNPADDED][..], &export.to_be_bytes(), id].concat();
         Fh([&signed[..], &signer.mac(&[&signed]).to_be_bytes()].concat().into())
@@ -238,7 +235,7 @@ mod tests {
             assert_eq!(old.0.len(), 17 + len);
             assert_eq!(signer.verify(&old, [].into_iter()), Ok((5, id)));
         }
-        // One byte for byte.
+        // One that was issued, byte for byte.
         let given = [1, 0, 0, 0, 0, 0, 0, 0, 5, b'i', b'd', 0xe4, 0x9c, 0x66, 0xf8, 0x9c, 0xea, 0x4f, 0x52];
         assert_eq!(unpadded(&signer, 5, b"id").0[..], given);
     }

@@ -1,11 +1,11 @@
-//! Admission: how much may be executing at once, in all and for each client.
+//! Bounds on the requests that execute, in total and for each client.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crate::Limits;
 
-/// What is being executed.
+/// The requests that execute.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     requests: usize,
@@ -14,18 +14,15 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// Requests being executed.
     pub(crate) fn requests(&self) -> usize {
         self.requests
     }
 
-    /// Bytes they hold.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether one more request of `client` may start. A request that finds nothing else being
-    /// executed always may, however large.
+    /// Whether another request of `client` may start. If nothing executes, any request may, whatever its size.
     pub(crate) fn has_room(&self, limits: &Limits, client: IpAddr, bytes: usize) -> bool {
         let mine = self.clients.get(&client).copied().unwrap_or(0);
         self.requests == 0
@@ -34,14 +31,12 @@ impl InFlight {
                 && self.bytes.saturating_add(bytes) <= limits.in_flight_bytes_max)
     }
 
-    /// A request of `client` starts.
     pub(crate) fn start(&mut self, client: IpAddr, bytes: usize) {
         self.requests += 1;
         self.bytes = self.bytes.saturating_add(bytes);
         *self.clients.entry(client).or_default() += 1;
     }
 
-    /// A request that [`start`](InFlight::start)ed is done.
     pub(crate) fn end(&mut self, client: IpAddr, bytes: usize) {
         self.requests = self.requests.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(bytes);

@@ -1,8 +1,7 @@
-//! What can be done with a message before the server's state is needed: most of the work.
+//! Decodes and hashes messages without the server's state.
 //!
-//! Reading a message and hashing what the duplicate request cache knows it by take longer the
-//! more it carries, and need nothing that changes. So a host that lets several threads take
-//! turns at a [`Server`](crate::Server) does this part outside of its lock.
+//! This is most of the work for a message and depends on nothing that changes. A host whose threads share a
+//! [`Server`](crate::Server) does it outside the server's lock.
 
 use bytes::Bytes;
 use remora_base::Peer;
@@ -11,7 +10,7 @@ use crate::Programs;
 use crate::cache::{self, Keys, Request};
 use crate::dispatch::{self, Incoming};
 
-/// Reads messages for servers of one configuration. Cheap to clone.
+/// Decodes messages for servers of one configuration. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Intake {
     keys: Keys,
@@ -19,29 +18,29 @@ pub struct Intake {
     portmap: bool,
 }
 
-/// A message that has been read.
+/// A decoded message.
 #[derive(Debug)]
 pub struct Message {
     pub(crate) from: Peer,
-    /// Its length.
+    /// The length in bytes.
     pub(crate) bytes: usize,
     pub(crate) incoming: Incoming,
-    /// What the cache knows it by, if the cache is to be asked.
+    /// The key for the duplicate request cache, if the cache covers the procedure.
     pub(crate) request: Option<Request>,
 }
 
 impl Intake {
-    /// For a server without a portmapper. `seed` makes the secret of the cache's hash.
+    /// `seed` generates the secret of the cache's hash.
     pub(crate) fn new(cache: cache::Config, seed: u64) -> Intake {
         Intake { keys: Keys::new(seed), cache, portmap: false }
     }
 
-    /// From now on portmapper calls are read, too.
+    /// Decodes calls of the portmapper from now on.
     pub(crate) fn read_portmap(&mut self) {
         self.portmap = true;
     }
 
-    /// Reads a message that came from `from`, to where these programs are answered.
+    /// Decodes a message from `from` that arrived where `programs` are served.
     pub fn read(&self, from: Peer, programs: Programs, message: Bytes) -> Message {
         let bytes = message.len();
         let incoming = dispatch::read(message, programs, self.portmap);

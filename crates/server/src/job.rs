@@ -1,4 +1,4 @@
-//! What an executor does for the server: a call bound to what it needs, and the answer.
+//! Jobs: calls with all that their execution needs, and their results.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,20 +18,19 @@ use crate::durability::Durability;
 use crate::exec::{Exec, mnt};
 use crate::{Exports, Limits, Version, v2};
 
-/// Ties an [`Answer`] to its [`Execute`].
+/// Identifies a job, for its answer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ticket(pub(crate) u64);
 
-/// A job to run, and the ticket to bring its answer back with.
+/// A job to execute.
 #[derive(Clone, Debug)]
 pub struct Execute {
-    /// To be given to [`Server::complete`](crate::Server::complete).
+    /// The ticket for [`Server::complete`](crate::Server::complete).
     pub ticket: Ticket,
-    /// What to do.
     pub job: Job,
 }
 
-/// Something that may block on a disk. It holds all it needs, so any thread can run it.
+/// Work that may block on a disk. It owns what it needs, so any thread can execute it.
 #[derive(Clone, Debug)]
 pub struct Job {
     pub(crate) exports: Arc<Exports>,
@@ -40,7 +39,7 @@ pub struct Job {
     pub(crate) cookies: Arc<Cookies>,
     pub(crate) peer: Peer,
     pub(crate) is_validated: bool,
-    /// When it was made.
+    /// When the job was created.
     pub(crate) at: Time,
     pub(crate) xid: u32,
     pub(crate) work: Work,
@@ -48,25 +47,24 @@ pub struct Job {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
-    /// Execute a call.
+    /// Executes a call.
     Nfs { caller: Caller, call: nfs3::Call, form: Form, listing_verf: [u8; 8] },
-    /// Find the handle of a path, for clients of this version.
+    /// Looks up the handle of a path.
     Mount { caller: Caller, path: Bytes, version: Version },
-    /// Ask for the times of an object, for the duplicate request cache.
+    /// Reads the times of an object, for the duplicate request cache.
     Times(Fh),
 }
 
-/// How a call came in, and its reply is to go out.
+/// The form of a call and of its reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Form {
     /// As it is executed.
     V3,
-    /// As this procedure of version 2.
+    /// This procedure of NFSv2.
     V2(nfs2::Proc),
 }
 
 impl Form {
-    /// The version it belongs to.
     pub(crate) fn version(self) -> Version {
         match self {
             Form::V3 => Version::V3,
@@ -74,7 +72,7 @@ impl Form {
         }
     }
 
-    /// The reply that `proc` failed with `status` and nothing more is known.
+    /// The reply for a `proc` that failed with `status`, without attributes.
     pub(crate) fn failed(self, xid: u32, proc: nfs3::Proc, status: Status) -> Bytes {
         message(xid, Outcome::Success, |out| match self {
             Form::V3 => Reply::failed(proc, status).encode(out),
@@ -83,52 +81,51 @@ impl Form {
     }
 }
 
-/// What came of a [`Job`].
+/// The result of a [`Job`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
-    /// The whole reply; empty for a question of the cache's, and where there is to be none.
+    /// The encoded reply. Empty if there is none to send.
     pub(crate) reply: Bytes,
     pub(crate) result: Result<(), Failure>,
-    /// Times of the call's target afterwards.
+    /// The times of the call's target afterwards.
     pub(crate) times: Option<FileTimes>,
 }
 
-/// How a job failed, as far as it is counted.
+/// Why a job failed, for the statistics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Failure {
     Denied,
     BadHandle,
-    /// There is no word for that, and no reply.
+    /// Temporarily, in a protocol that has no error for it: no reply is sent.
     Busy,
     Other,
 }
 
-/// How far a [`Job`] has come.
+/// The progress of a [`Job`].
 #[derive(Debug)]
 pub enum Started {
-    /// To its end.
     Done(Answer),
     /// The change is made, but not stable.
     Unflushed(Unflushed),
 }
 
-/// A job whose answer must not be given before its changes are stable.
+/// A job whose reply must wait until its changes are stable.
 #[derive(Debug)]
 pub struct Unflushed {
     next: Flush,
     further: VecDeque<Flush>,
     answer: Answer,
-    /// Of the call, for the reply if a flush fails.
+    /// The call, for the reply if a flush fails.
     call: (u32, Form, nfs3::Proc),
 }
 
 impl Unflushed {
-    /// What it waits for: this flush, or another with its key, that begins from now on.
+    /// The flush that the job waits for. Any flush with the same key that begins from now on will do.
     pub fn flush(&self) -> &Flush {
         &self.next
     }
 
-    /// That flush has been done and come to `result`.
+    /// Notes the result of that flush.
     pub fn flushed(mut self, result: vfs::Result<()>) -> Started {
         if let Err(status) = self.next.verdict(result) {
             let (xid, form, proc) = self.call;
@@ -146,7 +143,7 @@ impl Unflushed {
 }
 
 impl Job {
-    /// Does it to its end. Blocks as long as the file system does.
+    /// Executes the job, flushes included.
     pub fn run(&self) -> Answer {
         let mut started = self.start();
         loop {
@@ -160,7 +157,7 @@ impl Job {
         }
     }
 
-    /// Does it, but for the flushes that it may share with other jobs.
+    /// Executes the job up to the flushes that it can share with other jobs.
     pub fn start(&self) -> Started {
         match &self.work {
             Work::Nfs { caller, call, form, .. } if self.durability.waits(call) || call.changes_names() => {
@@ -189,8 +186,7 @@ impl Job {
         }
     }
 
-    /// The answer when the job could not be run to its end, for instance because its thread
-    /// died. The client is told of a failure on the server.
+    /// The answer for a job that could not be finished, for instance because it panicked: an error reply.
     pub fn abandon(&self) -> Answer {
         let reply = match &self.work {
             Work::Nfs { .. } | Work::Mount { .. } => message(self.xid, Outcome::SystemErr, |_| {}),
@@ -199,7 +195,7 @@ impl Job {
         Answer { reply, result: Err(Failure::Other), times: None }
     }
 
-    /// The NFS call that is to be executed, if it is one.
+    /// The NFS call, if the job is one.
     pub fn nfs_call(&self) -> Option<&nfs3::Call> {
         match &self.work {
             Work::Nfs { call, .. } => Some(call),
@@ -207,23 +203,23 @@ impl Job {
         }
     }
 
-    /// The procedure of the NFS call that is to be executed, if it is one.
+    /// The procedure of the NFS call, if the job is one.
     pub fn nfs_proc(&self) -> Option<nfs3::Proc> {
         self.nfs_call().map(nfs3::Call::proc)
     }
 
-    /// Whether the job is a question of the duplicate request cache's own: as cheap as a
-    /// GETATTR, and no client's.
+    /// Whether the job reads times for the duplicate request cache, on behalf of no client. It costs as much as a
+    /// GETATTR.
     pub fn is_cache_check(&self) -> bool {
         matches!(self.work, Work::Times(_))
     }
 
-    /// Who asked.
+    /// The peer that sent the call.
     pub fn peer(&self) -> Peer {
         self.peer
     }
 
-    /// Whether the client has proved that it receives at its address. Others may have forged it.
+    /// Whether the client has proved that it receives at its address. Otherwise the address may be forged.
     pub fn is_validated(&self) -> bool {
         self.is_validated
     }
@@ -272,8 +268,8 @@ impl Job {
         };
         let is_datagram = self.peer.path == Path::Datagram;
         if is_datagram && form.version() == Version::V2 && status == Some(Status::Jukebox) {
-            // Version 2 has no error for "later". Clients send a datagram again soon. On a stream they would wait for
-            // minutes: there the answer is NFSERR_IO.
+            // NFSv2 has no JUKEBOX. Clients resend a datagram soon, so it gets no reply; on a stream they would wait
+            // for minutes, so the reply is NFSERR_IO.
             return Answer { reply: Bytes::new(), result: Err(Failure::Busy), times: None };
         }
         let failure = status.map(|status| match status {
@@ -289,7 +285,7 @@ impl Job {
     }
 }
 
-/// A reply message. Its buffer is as long as its contents, because the cache may keep it.
+/// Encodes a reply. The buffer has no spare capacity, because the cache may keep it.
 pub(crate) fn message(xid: u32, outcome: Outcome, body: impl FnOnce(&mut Vec<u8>)) -> Bytes {
     let mut out = Vec::with_capacity(256);
     ReplyHeader { xid, outcome }.encode(&mut out);
@@ -301,7 +297,7 @@ fn times(attr: &Attr) -> FileTimes {
     FileTimes { mtime: attr.mtime, ctime: attr.ctime }
 }
 
-/// The attributes, after a non-idempotent call, of what [`nfs3::Call::target`] names.
+/// The attributes of [`nfs3::Call::target`] after a non-idempotent call.
 fn target_attr(reply: &Reply) -> Option<&Attr> {
     match reply {
         Reply::SetAttr(Ok(wcc)) | Reply::Remove(Ok(wcc)) | Reply::RmDir(Ok(wcc)) => wcc.after.as_ref(),

@@ -1,15 +1,16 @@
 //! NFS server core: RPC messages in, file operations out, replies back.
 //!
-//! [`Server`] is a [`Core`](remora_base::Core): whole messages go in, [`Execute`] events come
-//! out for whoever may block on a disk, and [`Server::complete`] takes their answers. It
-//! speaks NFSv3 (RFC 1813, all 22 procedures), NFSv2 (RFC 1094, all 18) and MOUNT v3 and v1 on
-//! the same port, over datagrams and streams alike. Between the two stands the duplicate request [`cache`] (DRC 89), which
-//! keeps a request that was sent twice from being done twice.
+//! [`Server`] is a [`Core`](remora_base::Core): it takes whole messages, emits an [`Execute`] for each job that may block
+//! on a disk, and takes the answers by [`Server::complete`]. It serves NFSv3 (RFC 1813, all 22 procedures), NFSv2 (RFC
+//! 1094, all 18) and MOUNT v3 and v1 on one port, over datagrams and streams. The duplicate request [`cache`] (DRC 89)
+//! keeps a retransmitted request from being executed twice.
 //!
 //! ```text
 //! bytes -> dispatch -> cache -> Execute{ticket, job}      (events)
 //! bytes <- reply   <- cache <- complete(ticket, answer)   (job.start() and its flushes, or job.run(), on an executor)
 //! ```
+
+#![allow(missing_docs, reason = "used inside the workspace only")]
 
 mod access;
 mod auth;

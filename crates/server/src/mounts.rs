@@ -1,6 +1,5 @@
-//! MOUNT's lists of what can be mounted and of who mounted what (RFC 1813, appendix I). The
-//! second is for people to read, never to decide anything by, since clients that crash leave
-//! their lines behind.
+//! MOUNT's lists of exports and of mounts (RFC 1813, appendix I). The list of mounts is for people to read: clients
+//! that crash leave their entries behind, so nothing may depend on it.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -11,7 +10,7 @@ use remora_wire::mount::{self, MountEntry};
 use crate::paths::plain_path;
 use crate::{Clients, Exports, Rule};
 
-/// The list; when it is full the oldest line goes.
+/// The list of mounts. A full list drops its oldest entry.
 #[derive(Debug)]
 pub(crate) struct Mounts {
     list: VecDeque<(IpAddr, Bytes)>,
@@ -19,19 +18,19 @@ pub(crate) struct Mounts {
     bytes: usize,
 }
 
-/// What a line takes beside its path.
+/// The bytes that an entry takes in addition to its path.
 const LINE_OVERHEAD: usize = size_of::<(IpAddr, Bytes)>() + 32;
 
 impl Mounts {
-    /// An empty list of at most `max` lines.
+    /// An empty list of at most `max` entries.
     pub(crate) fn new(max: usize) -> Mounts {
         Mounts { list: VecDeque::new(), max, bytes: 0 }
     }
 
-    /// `ip` mounted `path`. However that is spelt it is one line: the same directory under a
-    /// thousand names would push all others out, and fill the list with whatever they say.
+    /// Adds an entry. The path is normalized: a client with a thousand spellings of one directory must not push all
+    /// other entries out.
     pub(crate) fn add(&mut self, ip: IpAddr, path: &[u8]) {
-        // A longer one, by the slash it came without, would make the whole list unreadable.
+        // A path that gets too long by its slash would make the whole list undecodable.
         let fits = |path: &Vec<u8>| path.len() <= mount::PATH_MAX as usize;
         let Some(path) = Some(plain_path(path)).filter(fits).map(Bytes::from) else { return };
         if self.list.iter().any(|(i, p)| *i == ip && *p == path) {
@@ -44,7 +43,7 @@ impl Mounts {
         }
     }
 
-    /// `ip` unmounted `path`; with `None`, everything.
+    /// Removes the entry of `path`, or all entries of `ip` without a path.
     pub(crate) fn remove(&mut self, ip: IpAddr, path: Option<&[u8]>) {
         let is_meant = |p: &Bytes| path.is_none_or(|path| *p == plain_path(path));
         self.list.retain(|(i, p)| *i != ip || !is_meant(p));
@@ -55,25 +54,23 @@ impl Mounts {
         self.bytes = self.list.iter().map(|(_, p)| LINE_OVERHEAD + p.len()).sum();
     }
 
-    /// Drops the lines whose path is none of those to `keep`.
+    /// Removes the entries whose path fails `keep`.
     pub(crate) fn keep(&mut self, keep: impl Fn(&Bytes) -> bool) {
         self.list.retain(|(_, path)| keep(path));
         self.count();
     }
 
-    /// The lines.
     pub(crate) fn entries(&self) -> impl Iterator<Item = MountEntry> {
         self.list.iter().map(|(ip, dir)| MountEntry { host: ip.to_string().into(), dir: dir.clone() })
     }
 
-    /// Bytes held.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// One line an export, under the last of its names, mostly the shortest: clients that mount
-/// what lies below the mounted path as well (libnfs does) must not meet an export twice.
+/// MOUNT's list of exports: each under its last name only, because clients that mount everything below the mounted
+/// path (libnfs) must not meet an export twice.
 pub(crate) fn export_list(exports: &Exports) -> impl Iterator<Item = mount::Export> {
     exports.iter().filter_map(|e| {
         let dir = e.names.last()?.clone().into();
@@ -81,7 +78,7 @@ pub(crate) fn export_list(exports: &Exports) -> impl Iterator<Item = mount::Expo
     })
 }
 
-/// Whom the rules speak of; nobody by name if that is everybody alone.
+/// The clients that the rules name. Empty if the only rule is for everybody.
 fn groups(rules: &[Rule]) -> Vec<Bytes> {
     match rules {
         [Rule { clients: Clients::Everybody, .. }] => Vec::new(),

@@ -1,4 +1,4 @@
-//! Networks that may use an export.
+//! Networks in access rules.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,22 +6,21 @@ use std::str::FromStr;
 
 use ipnet::{IpNet, Ipv4Net};
 
-/// Bits in front of an IPv4 address in its IPv6 form.
+/// Bits before the IPv4 address in an IPv4-mapped IPv6 address.
 const MAPPED_BITS: u8 = 96;
 
-/// A range of addresses: `192.168.0.0/24`, `192.168.0.0/255.255.255.0`, `fd00::/8`, or a single
-/// address.
+/// A range of addresses: `192.168.0.0/24`, `192.168.0.0/255.255.255.0`, `fd00::/8`, or a single address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Network(IpNet);
 
 impl Network {
-    /// Whether `ip` is in it. An IPv4 address counts as itself in its IPv6 form, too.
+    /// Whether `ip` is inside. IPv4-mapped IPv6 addresses count as IPv4 addresses.
     pub fn contains(&self, ip: IpAddr) -> bool {
         self.0.contains(&ip.to_canonical())
     }
 }
 
-/// IPv4's part of a network in its IPv6 form; all others as they are, without host bits.
+/// The IPv4 network of an IPv4-mapped one. Clears the host bits.
 fn canonical(net: IpNet) -> IpNet {
     let mapped = match net {
         IpNet::V6(v6) => v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(MAPPED_BITS)),
@@ -31,7 +30,7 @@ fn canonical(net: IpNet) -> IpNet {
     v4.map_or(net, IpNet::V4).trunc()
 }
 
-/// `ADDRESS/MASK` as the mask has it in dotted decimals.
+/// Parses `ADDRESS/MASK` with a mask in dotted decimals.
 fn with_mask(s: &str) -> Option<IpNet> {
     let (addr, mask) = s.split_once('/')?;
     Ipv4Net::with_netmask(addr.parse().ok()?, mask.parse().ok()?).ok().map(IpNet::V4)

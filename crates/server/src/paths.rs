@@ -1,12 +1,12 @@
-//! Paths to mount by, however they are spelt.
+//! Normalization and lookup of export paths.
 
 use std::collections::BTreeMap;
 
-/// The components of a path, without empty ones and `.`. A `..` removes the component before it; at the top it does
-/// nothing, as in `/..`.
+/// The components of a path, without empty ones and `.`. A `..` removes the component before it, and does nothing at
+/// the top.
 ///
-/// This is done to the text: nothing is looked up. So the result is a path that the client could have sent as well, and
-/// gives it no right that it has not.
+/// Only the text is changed; nothing is looked up. The result is a path that the client could have sent, and grants
+/// no further right.
 pub(crate) fn components(path: &[u8]) -> Vec<&[u8]> {
     let mut parts = Vec::new();
     for part in path.split(|b| *b == b'/') {
@@ -19,18 +19,16 @@ pub(crate) fn components(path: &[u8]) -> Vec<&[u8]> {
     parts
 }
 
-/// Whether `..` is a component of `path`.
 pub(crate) fn leads_up(path: &[u8]) -> bool {
     path.split(|b| *b == b'/').any(|part| part == b"..")
 }
 
-/// The one spelling of `path` that all others come to.
+/// The normalized spelling of `path`.
 pub fn plain_path(path: &[u8]) -> Vec<u8> {
     [b"/", &components(path).join(&b'/')[..]].concat()
 }
 
-/// What each of many paths stands for: a tree, so that a path is looked up in one walk down,
-/// however many there are.
+/// A prefix tree from paths to numbers. A lookup takes one step for each component.
 #[derive(Default)]
 pub(crate) struct Tree {
     here: Option<usize>,
@@ -38,13 +36,13 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Has the path of these components stand for `what`; whether it stood for nothing before.
+    /// Inserts a path. Returns whether it was new.
     pub(crate) fn insert(&mut self, path: &[&[u8]], what: usize) -> bool {
         let end = path.iter().fold(self, |tree, part| tree.below.entry(part.to_vec()).or_default());
         end.here.replace(what).is_none()
     }
 
-    /// What the longest known head of `path` stands for, and how many components that has.
+    /// The number of the longest known prefix of `path`, and the components in it.
     pub(crate) fn longest_head(&self, path: &[&[u8]]) -> Option<(usize, usize)> {
         let (mut tree, mut found) = (self, self.here.map(|what| (what, 0)));
         for (n, part) in (1..).zip(path) {
@@ -81,7 +79,7 @@ mod tests {
 
     #[test]
     fn the_longest_head_is_the_one_that_a_look_at_each_finds() {
-        // All paths of up to four components that are `a` or `b`, of which every third is known.
+        // All paths of up to four components `a` or `b`, every third of which is known.
         let path = |n: usize| -> Vec<&[u8]> {
             let bits = n.ilog2();
             (0..bits).rev().map(|bit| if n >> bit & 1 == 0 { &b"a"[..] } else { b"b" }).collect()

@@ -1,29 +1,23 @@
-//! A portmapper (RFC 1833: version 2 in section 3, versions 3 and 4 in section 2) that knows one server: ours.
+//! A portmapper (RFC 1833: version 2 in section 3, versions 3 and 4 in section 2) that knows only this server.
 //!
-//! It tells where that is and lets nobody else in: SET and UNSET are refused to everybody.
-//! CALLIT, by which a portmapper sends what it is asked to on behalf of others, is not there.
-//! Nor is DUMP by datagram, but to this machine: its answer is several times as long as the
-//! question, and whose address stands on a datagram anybody can choose. MOUNT's lists are told by
-//! the same rule.
+//! SET, UNSET and CALLIT are refused. So is DUMP by datagram, except on this machine: its reply is several times as
+//! long as the call, whose source address may be forged. MOUNT's lists follow the same rule.
 
 use bytes::Bytes;
 use remora_base::{Path, Peer};
 use remora_wire::portmap::{self, Mapping};
 use remora_wire::rpcbind::{self, Binding, Netid, Service, from_universal, universal};
 
-/// Whose the programs are, as rpcbind calls root.
+/// The owner of the programs, as rpcbind names root.
 const OWNER: &str = "superuser";
 
-/// A call, in one of the protocol's two forms.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Call {
-    /// Of version 2.
     V2(portmap::Call),
     /// Of versions 3 and 4.
     Later(rpcbind::Call),
 }
 
-/// The answer to it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Reply {
     V2(portmap::Reply),
@@ -31,7 +25,7 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
-    /// Appends the results.
+    /// Encodes the results.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Reply::V2(reply) => reply.encode(out),
@@ -40,17 +34,16 @@ impl Reply {
     }
 }
 
-/// The programs and where they are.
+/// The registered services.
 #[derive(Debug)]
 pub(crate) struct Portmap(Vec<Service>);
 
 impl Portmap {
-    /// A portmapper that knows of these.
     pub(crate) fn new(list: Vec<Service>) -> Portmap {
         Portmap(list)
     }
 
-    /// The answer to `call`; `None` if the caller may not ask that.
+    /// The reply to `call`. `None`: the caller may not make it.
     pub(crate) fn answer(&self, from: Peer, call: Call) -> Option<Reply> {
         match call {
             Call::V2(portmap::Call::Dump) | Call::Later(rpcbind::Call::Dump) if may_be_forged(from) => None,
@@ -79,29 +72,29 @@ impl Portmap {
         }
     }
 
-    /// Zero says that there is no such program.
+    /// The port, or 0 if there is no such program.
     fn port(&self, wanted: Mapping) -> u32 {
         let is_over = |service: &Service| service.mapping().is_some_and(|m| m.prot == wanted.prot);
         self.find(wanted.prog, wanted.vers, is_over).map_or(0, |service| service.at.port().into())
     }
 
-    /// Where it is over the transport that it is asked `by`, whatever the question says of that (RFC 1833, section
-    /// 2.2.1). Empty if there is no such program; of the very version, if that is to be `exact`.
+    /// The universal address for the transport of the call, `by`, whatever the call's netid (RFC 1833, section
+    /// 2.2.1). Empty if there is no such program, or, with `exact`, no such version.
     fn addr(&self, by: Netid, wanted: &Binding, exact: bool) -> Bytes {
         let found = self.find(wanted.prog, wanted.vers, |service| service.netid == by);
         let found = found.filter(|service| !exact || service.vers == wanted.vers);
         found.map_or_else(Bytes::new, |service| seen(service, &wanted.addr))
     }
 
-    /// Of a version that is not there another one, as rpcbind does: the program itself says which versions it
-    /// has, and rpcinfo(8) asks it that way.
+    /// Finds a service. An unknown version finds another one, as with rpcbind: the program itself reports its
+    /// versions, and rpcinfo(8) relies on that.
     fn find(&self, prog: u32, vers: u32, is_over: impl Fn(&Service) -> bool) -> Option<&Service> {
         let of_program = || self.0.iter().filter(|service| service.prog == prog && is_over(service));
         of_program().find(|service| service.vers == vers).or_else(|| of_program().next_back())
     }
 }
 
-/// How `from` came here.
+/// The transport of `from`.
 fn transport(from: Peer) -> Netid {
     match (from.path, from.addr.ip().to_canonical().is_ipv4()) {
         (Path::Datagram, true) => Netid::Udp,
@@ -111,7 +104,8 @@ fn transport(from: Peer) -> Netid {
     }
 }
 
-/// Where who asks finds it: if that is any address of this machine's, at the one that was `asked`.
+/// The address at which the client reaches the service. A wildcard address is replaced by the one at which the client
+/// `asked`.
 fn seen(service: &Service, asked: &[u8]) -> Bytes {
     let mut at = service.at;
     let asked = from_universal(asked).map(|asked| asked.ip());
@@ -121,8 +115,8 @@ fn seen(service: &Service, asked: &[u8]) -> Bytes {
     universal(at)
 }
 
-/// Whether anybody could have put that address on a message: on a datagram from elsewhere. What is
-/// much longer than its question would flood whose address it is.
+/// Whether the source address may be forged: that of a datagram from another machine. A reply much longer than the
+/// call would flood the owner of the address.
 pub(crate) fn may_be_forged(from: Peer) -> bool {
     from.path == Path::Datagram && !from.addr.ip().to_canonical().is_loopback()
 }
@@ -168,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_those_of_the_transport_and_the_version_that_are_asked_for() {
+    fn address_is_that_of_the_transport_and_version_asked_for() {
         use rpcbind::Call::*;
         let services = [
             tcp(3, Netid::Tcp, "0.0.0.0:2049"),
@@ -180,7 +174,7 @@ mod tests {
         let wanted = |vers, asked: &'static str| Binding {
             prog: 100_003,
             vers,
-            // Of no account.
+            // Ignored.
             netid: Bytes::from_static(b"ticots"),
             addr: Bytes::from_static(asked.as_bytes()),
             owner: Bytes::new(),
@@ -189,13 +183,13 @@ mod tests {
             ["[2001:db8::9]:1", "192.0.2.9:1", "[::ffff:192.0.2.9]:1"].map(|a| a.parse().unwrap());
         let (udp6, tcp6) = (Peer::datagram(far), Peer::stream(far, 1));
         for (from, call, want) in [
-            // Asked at an address, it is there; if that says nothing, anywhere.
+            // With an address in the call the service is at that address, otherwise at any.
             (tcp6, GetAddr(wanted(3, "2001:db8::2.0.111")), "2001:db8::2.8.1"),
             (Peer::stream(far4, 1), GetAddr(wanted(3, "192.0.2.2.0.111")), "192.0.2.2.8.1"),
             (Peer::stream(mapped, 1), GetAddr(wanted(3, "192.0.2.2.0.111")), "192.0.2.2.8.1"),
             (tcp6, GetAddr(wanted(3, "")), "::.8.1"),
             (tcp6, GetAddr(wanted(3, "192.0.2.2.0.111")), "::.8.1"),
-            // Only there, wherever it was asked.
+            // A service on one address is there only.
             (udp6, GetAddr(wanted(3, "2001:db8::2.0.111")), "2001:db8::1.8.1"),
             (tcp6, GetAddr(wanted(2, "")), "::.8.2"),
             (tcp6, GetAddr(wanted(4, "")), "::.8.1"),

@@ -1,4 +1,4 @@
-//! The server as a state machine.
+//! The server's state machine.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -24,18 +24,16 @@ use crate::portmap::{self, Portmap, may_be_forged};
 use crate::validation::{Limited, Validation};
 use crate::{Exports, Programs, Stats, Version};
 
-/// A server of NFSv3 and NFSv2, and of the MOUNT versions that go with them.
+/// A server of NFSv3, NFSv2 and the MOUNT versions that belong to them.
 ///
-/// Beside [`Core`]'s law: run every [`Execute`] that [`poll_event`](Core::poll_event) brings,
-/// in any order and as many at once as you like, and give each answer to
-/// [`complete`](Server::complete); report every stream that ends with
-/// [`disconnected`](Server::disconnected); and read from a stream only while
-/// [`has_room`](Server::has_room), so that a busy server slows its clients down instead of
-/// turning them away.
+/// In addition to the contract of [`Core`]: execute every [`Execute`] that [`poll_event`](Core::poll_event) returns,
+/// in any order and concurrently, and pass each answer to [`complete`](Server::complete); report the end of every
+/// stream with [`disconnected`](Server::disconnected); and read from a stream only while
+/// [`has_room`](Server::has_room), so that a busy server slows its clients down instead of refusing their requests.
 #[derive(Debug)]
 pub struct Server {
     config: Config,
-    /// When something last came in.
+    /// The time of the last message.
     now: Time,
     cache: Cache,
     intake: Intake,
@@ -43,8 +41,8 @@ pub struct Server {
     in_flight: InFlight,
     pending: BTreeMap<Ticket, Pending>,
     next_ticket: u64,
-    /// Whose lines are here, and whether it is this server that accounts for them: the last of
-    /// those that share them.
+    /// Shared by all servers of a [`split`](Server::split). The last of them owns the list: it accounts for its
+    /// memory and drops entries.
     mounts: Arc<Mutex<Mounts>>,
     mounts_mine: bool,
     cookies: Arc<Cookies>,
@@ -55,37 +53,37 @@ pub struct Server {
     stats: Stats,
 }
 
-/// A job that is being run.
+/// A job that executes.
 #[derive(Debug)]
 struct Pending {
     peer: Peer,
     client: IpAddr,
-    /// Bytes charged while it runs.
+    /// Bytes that the job is charged.
     bytes: usize,
     kind: Kind,
 }
 
 #[derive(Debug)]
 enum Kind {
-    /// The cache has nothing to do with it.
+    /// Not in the cache.
     Plain,
     /// MNT of this path.
     Mount(Bytes),
-    /// The cache wants to know what comes of it.
+    /// The cache takes the result.
     Cached { request: Request, entry: Option<EntryId> },
-    /// The cache wants to know whether the target changed; if so the work is to be done again.
+    /// The cache asks whether the target has changed. If so, `work` is executed again.
     Check { request: Request, entry: EntryId, work: Work },
 }
 
-/// What a request counts for while it is under way, beside its message and the data of its reply, in bytes: see
-/// [`Limits`](crate::Limits). Who counts less for each would let in more than there is room for.
+/// The bytes that a request is charged in addition to its message and the data of its reply; see
+/// [`Limits`](crate::Limits). Admission in the host must charge as much.
 pub const JOB_OVERHEAD: usize = 1024;
-/// The most bytes of a list for an address that may be forged.
+/// The most bytes of a list sent to an address that may be forged.
 const FORGED_LIST_MAX: usize = 1024;
 
 impl Server {
-    /// A server without connections and with an empty cache. `seed` makes the secret of the
-    /// cache's hash: on the host it must not be guessable.
+    /// A server with an empty cache. `seed` generates the secret of the cache's hash: on a real host it must not be
+    /// guessable.
     pub fn new(config: Config, seed: u64, now: Time) -> Server {
         Server {
             now,
@@ -107,9 +105,9 @@ impl Server {
         }
     }
 
-    /// `n` servers (at least one) that are one to their clients, as long as all that comes from
-    /// an address goes to the same one of them. Each keeps to the configured bounds by itself.
-    /// Other [exports](Server::set_exports) each is to be given in this order.
+    /// `n` servers (at least one) that act as one, as long as all requests from an address go to the same one. Each
+    /// applies the configured limits to itself. New [exports](Server::set_exports) must be given to them in this
+    /// order.
     pub fn split(config: Config, seed: u64, now: Time, n: usize) -> Vec<Server> {
         let last = Server::new(config.clone(), seed, now);
         let (mounts, cookies) = (last.mounts.clone(), last.cookies.clone());
@@ -124,13 +122,12 @@ impl Server {
         all
     }
 
-    /// What reads messages for [`take`](Server::take), of this server and those split off with
-    /// it.
+    /// Decodes messages for [`take`](Server::take), for all servers of a split.
     pub fn intake(&self) -> Intake {
         self.intake.clone()
     }
 
-    /// Takes a message that has been read. `ends` says what became of streams.
+    /// Takes a decoded message. `ends` knows the fate of streams.
     pub fn take(&mut self, now: Time, read: Message, ends: &dyn Ends) {
         let Message { from, bytes, incoming, request } = read;
         self.now = now;
@@ -157,24 +154,23 @@ impl Server {
         }
     }
 
-    /// Makes it a portmapper as well, one that knows of these and no others.
+    /// Makes the server a portmapper that knows these services.
     pub fn set_portmap(&mut self, services: Vec<Service>) {
         self.portmap = Some(Portmap::new(services));
         self.intake.read_portmap();
     }
 
-    /// Serves `exports` from now on. Jobs that are out keep the old ones to their end. Handles of
-    /// exports that stay, by their first name and the key, stay good. Returns the old ones: to
-    /// let go of them may take the system a while.
+    /// Replaces the exports. Jobs in progress keep the old ones. Handles of exports that stay (by first name and key)
+    /// stay valid. Returns the old exports, whose drop may take long.
     pub fn set_exports(&mut self, exports: Arc<Exports>) -> Arc<Exports> {
-        // Once for all that share the lines, when there is none any more that serves the old ones.
+        // Once for the split: its last server is the last to get new exports.
         if self.mounts_mine {
             self.mounts().keep(|path| exports.exports(path));
         }
         std::mem::replace(&mut self.config.exports, exports)
     }
 
-    /// Takes the answer to an [`Execute`]. Answers to unknown tickets are counted and dropped.
+    /// Takes the answer to an [`Execute`]. Answers with unknown tickets are counted and dropped.
     pub fn complete(&mut self, now: Time, ticket: Ticket, answer: Answer) {
         let Some(Pending { peer, client, bytes, kind }) = self.pending.remove(&ticket) else {
             self.stats.stray_answers += 1;
@@ -195,7 +191,7 @@ impl Server {
             _ if answer.result == Err(Failure::Busy) => {}
             Kind::Plain => self.send(peer, answer.reply),
             Kind::Mount(path) => {
-                // Other exports may have come into force meanwhile, and taken out the lines of those that went.
+                // New exports may have removed the entries of this path in the meantime.
                 if answer.result.is_ok() && self.config.exports.exports(&path) {
                     self.mounts().add(client, &path);
                 }
@@ -220,15 +216,14 @@ impl Server {
         }
     }
 
-    /// A stream is gone, and nothing more comes in on it. Replies waiting for it are dropped; what the cache knows of its
-    /// requests stays, for when the client comes back.
+    /// Notes that a stream has ended. Its replies are dropped; the cache keeps its requests, because the client may
+    /// reconnect.
     pub fn disconnected(&mut self, peer: Peer) {
         self.live.gone(peer);
         self.drop_replies(peer);
     }
 
-    /// As [`disconnected`](Server::disconnected), of a stream that its client ended, or we for its being idle, when all
-    /// requests were answered and all replies had arrived.
+    /// As [`disconnected`](Server::disconnected), for a stream that ended in order after all replies were delivered.
     pub fn ended(&mut self, peer: Peer) {
         self.live.ended(peer);
         self.drop_replies(peer);
@@ -240,23 +235,22 @@ impl Server {
         self.stats.unreachable += (before - self.out.len()) as u64;
     }
 
-    /// What has been counted.
     pub fn stats(&self) -> Stats {
         Stats { cache: *self.cache.stats(), ..self.stats }
     }
 
-    /// How many requests are being executed.
+    /// The number of requests that execute.
     pub fn in_flight(&self) -> usize {
         self.in_flight.requests()
     }
 
-    /// Whether a call is being executed whose reply goes to the stream `peer`, be it that it came on another one first.
+    /// Whether a call executes whose reply goes to the stream `peer`, even if it arrived on another stream first.
     pub fn owes(&self, peer: Peer) -> bool {
         let client = peer.addr.ip().to_canonical();
         self.pending.values().filter(|pending| pending.client == client).any(|p| self.goes_to(p) == Some(peer))
     }
 
-    /// Those to whom it owes a reply to a call of the duplicate request cache.
+    /// The peers that wait for the reply to a call in the duplicate request cache.
     pub fn owed(&self) -> impl Iterator<Item = Peer> {
         self.pending.values().filter_map(|pending| self.goes_to(pending))
     }
@@ -268,31 +262,29 @@ impl Server {
         }
     }
 
-    /// Whether another request from `client`, of the largest size, could be executed now.
+    /// Whether another request from `client`, of the largest size, could execute now.
     pub fn has_room(&self, client: IpAddr) -> bool {
         let largest = JOB_OVERHEAD + self.config.limits.stream_io_max as usize;
         self.in_flight.has_room(&self.config.limits, client.to_canonical(), largest)
     }
 
-    /// Bytes held: cache, requests being executed, replies not yet taken, mount list.
+    /// Bytes held by the cache, executing requests, queued replies and the list of mounts.
     pub fn memory(&self) -> usize {
         let out: usize = self.out.iter().map(|t| size_of::<Transmit>() + t.payload.len()).sum();
         let mounts = if self.mounts_mine { self.mounts().bytes() } else { 0 };
         self.cache.bytes() + self.in_flight.bytes() + out + mounts
     }
 
-    /// Bytes the duplicate request cache holds.
     pub fn cache_bytes(&self) -> usize {
         self.cache.bytes()
     }
 
-    /// What the client has there that has the most, in bytes.
+    /// The bytes of the client that holds most in the cache.
     pub fn cache_largest(&self) -> usize {
         self.cache.largest()
     }
 
-    /// Has the cache give up replies until it holds no more than `bytes_max`, as it would by
-    /// itself if that were its bound.
+    /// Evicts replies until the cache holds at most `bytes_max`, as if that were its limit.
     pub fn shrink_cache(&mut self, bytes_max: usize) {
         self.cache.shrink(bytes_max);
     }
@@ -311,7 +303,7 @@ impl Server {
             self.stats.denied += 1;
             return self.send(from, form.failed(xid, proc, Status::Access));
         }
-        // Before the cache: a reply that it has is for those only who may use the export.
+        // Before the cache: a cached reply is only for clients that may use the export.
         if request.is_some() && self.config.exports.refuses(&call, from.addr) {
             self.stats.denied += 1;
             return self.send(from, form.failed(xid, proc, Status::Access));
@@ -348,7 +340,7 @@ impl Server {
         }
     }
 
-    /// Asks whether what a repeated call is about has changed since.
+    /// Reads the times of a duplicate's target.
     fn check(&mut self, request: Request, entry: EntryId, bytes: usize, work: Work) {
         let target = match &work {
             Work::Nfs { call, .. } => call.target().cloned(),
@@ -371,7 +363,7 @@ impl Server {
         }
     }
 
-    /// Bytes that executing `call` may hold.
+    /// The bytes that `call` is charged.
     fn charge(&self, path: Path, call: &Call, args: usize) -> usize {
         let reply = match call {
             Call::Read(a) => a.count,
@@ -396,7 +388,7 @@ impl Server {
                 self.mounts().remove(client, None);
                 mount::Reply::Void
             }
-            // All but MNT's replies are the same in both versions.
+            // Except for MNT, the replies of both versions are the same.
             mount::Call::Dump if may_be_forged(from) => return self.refuse(from, xid, Outcome::ProcUnavail),
             mount::Call::Dump => mount::Reply::Dump(self.that_fit(from, self.mounts().entries())),
             mount::Call::Export => mount::Reply::Export(self.that_fit(from, export_list(&self.config.exports))),
@@ -409,7 +401,7 @@ impl Server {
         if self.in_flight.has_room(&self.config.limits, from.addr.ip().to_canonical(), bytes) {
             self.execute(from, xid, bytes, Work::Mount { caller, path: path.clone(), version }, Kind::Mount(path));
         } else {
-            // As where the file system is busy.
+            // As if the file system were busy.
             self.stats.overload_dropped += 1;
         }
     }
@@ -422,7 +414,7 @@ impl Server {
         }
     }
 
-    /// As many items of one of MOUNT's lists as `to` is told.
+    /// The items of one of MOUNT's lists that fit the reply to `to`.
     fn that_fit<T: Listed>(&self, to: Peer, items: impl Iterator<Item = T>) -> Vec<T> {
         let mut left = self.list_max(to);
         items
@@ -439,7 +431,6 @@ impl Server {
         ip.is_loopback() || self.config.exports.any_is_for(ip)
     }
 
-    /// The most bytes of a list for `to`.
     fn list_max(&self, to: Peer) -> usize {
         let fits = self.config.limits.io_max(to.path) as usize;
         match self.tells(to) {
@@ -515,7 +506,7 @@ impl Core for Server {
 
 /// An item of one of MOUNT's lists.
 trait Listed {
-    /// An upper bound of its bytes in a reply.
+    /// An upper bound of its encoded size, in bytes.
     fn size_max(&self) -> usize;
 }
 

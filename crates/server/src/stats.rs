@@ -1,65 +1,65 @@
-//! What a server has counted.
+//! The server's statistics.
 
 use crate::cache;
 
 /// Counters since the server was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
-    /// Messages that came in, of whatever kind.
+    /// Messages received, well-formed or not.
     pub messages: u64,
     /// Replies sent, replays included.
     pub replies: u64,
-    /// Calls of the NFS program that could be read.
+    /// Decoded calls of the NFS program.
     pub nfs_calls: u64,
-    /// Those of them in version 2.
+    /// Those of them in NFSv2.
     pub nfs2_calls: u64,
-    /// Calls of the portmapper that could be read.
+    /// Decoded calls of the portmapper.
     pub portmap_calls: u64,
-    /// Calls of the MOUNT program that could be read.
+    /// Decoded calls of the MOUNT program.
     pub mount_calls: u64,
-    /// Jobs handed out to be executed.
+    /// Jobs given to the executor.
     pub executed: u64,
-    /// Jobs that failed, but for those refused for the client's address or the handle.
+    /// Jobs that failed, except those in `denied` and `bad_handles`.
     pub failed: u64,
 
-    /// Messages that are no RPC call, dropped.
+    /// Messages dropped because they are not RPC calls.
     pub not_calls: u64,
     /// Calls of another RPC version.
     pub bad_rpc_version: u64,
-    /// Calls whose credential could not be read, or is of a flavor not accepted.
+    /// Calls with a malformed or unsupported credential.
     pub bad_auth: u64,
-    /// Calls of a program or version that is not here.
+    /// Calls of an unknown program or version.
     pub bad_program: u64,
-    /// Calls of a procedure that does not exist.
+    /// Calls of an unknown procedure.
     pub bad_procedure: u64,
-    /// Calls whose arguments could not be read.
+    /// Calls with malformed arguments.
     pub bad_arguments: u64,
 
-    /// Calls refused for the client's address.
+    /// Calls denied to the client's address.
     pub denied: u64,
-    /// Calls with a handle that this server did not make, or whose object is gone.
+    /// Calls with an invalid handle, or whose object is gone.
     pub bad_handles: u64,
-    /// Requests dropped: datagrams and MNTs because too much was in flight, and MNTs and datagrams of NFSv2 because the
-    /// file system was busy.
+    /// Requests dropped: datagrams and MNT because too many requests executed, and MNT and NFSv2 datagrams because
+    /// the file system was busy.
     pub overload_dropped: u64,
-    /// Stream requests put off with JUKEBOX (NFSv2: NFSERR_IO) because too much was in flight: the host did not
-    /// hold its streams back.
+    /// Stream requests answered with JUKEBOX (NFSv2: NFSERR_IO) because too many requests executed: the host did not
+    /// throttle its streams.
     pub overload_deferred: u64,
-    /// READs and directory pages cut short because the address of a datagram has not proved that it receives.
+    /// READs and directory pages shortened because a datagram's address was not validated.
     pub unvalidated_cut: u64,
     /// Replies not sent for the same reason.
     pub unvalidated_dropped: u64,
-    /// Replies dropped because their connection was gone.
+    /// Replies dropped because their connection had ended.
     pub unreachable: u64,
-    /// Answers to tickets that were not outstanding.
+    /// Answers with unknown tickets.
     pub stray_answers: u64,
 
-    /// What the duplicate request cache did.
+    /// Counters of the duplicate request cache.
     pub cache: cache::Stats,
 }
 
 impl Stats {
-    /// Both together.
+    /// The sums of both.
     #[must_use]
     pub fn and(self, other: Stats) -> Stats {
         Stats {

@@ -1,26 +1,26 @@
-//! Address validation, as QUIC has it (RFC 9000, section 8): the source address of a datagram may be forged, so what
-//! is sent to an address that has not proved that it receives is bounded.
+//! Address validation, as in QUIC (RFC 9000, section 8): the source address of a datagram may be forged, so the
+//! server sends a bounded number of bytes to an address that has not proved that it receives.
 //!
-//! An address proves it
-//! - by any message over a stream: TCP and ATP begin with a handshake;
-//! - by three READs, each of which goes on where the reply to the one before ended. Only its receiver knows where that
-//!   is: of a READ for which the credit below does not suffice such an address gets 1 to 2 KiB, as a keyed hash says.
-//!   A wrong guess makes the reply worthless. A short READ is legal in NFSv3 (RFC 1813, section 3.3.6), so no round
-//!   trip is lost but these. Clients depend on it that use UDP alone (`proto=udp,mountproto=udp`) and read large files
-//!   without listing a large directory; boot loaders do not, whose READs of 1 KiB fit the credit;
-//! - by a READDIR or READDIRPLUS of NFSv3 that goes on with the verifier of the page before: to such an address that is
-//!   a keyed hash of 64 bits.
+//! An address is validated by one of these:
+//! - Any message over a stream: TCP and ATP begin with a handshake.
+//! - Three READs, each of which continues where the reply to the one before ended. Only the receiver of a reply knows
+//!   where that is: a READ that exceeds the credit below gets 1 to 2 KiB, by a keyed hash, and a wrong guess makes the
+//!   reply worthless. NFSv3 allows a short READ (RFC 1813, section 3.3.6), so this costs no other round trips. It
+//!   serves clients that only use UDP (`proto=udp,mountproto=udp`) and read large files without listing a large
+//!   directory. Boot loaders do not need it: their READs of 1 KiB fit the credit.
+//! - A READDIR or READDIRPLUS of NFSv3 that continues with the verifier of the page before, which is a keyed hash of
+//!   64 bits for such an address.
 //!
-//! A proof expires after a [day](VALID_FOR) without a datagram from that address. To an address without one the server
-//! sends at most [`FACTOR`] times what it received, counted with IP's and UDP's headers. A reply beyond that is not sent,
-//! and the client asks again, which is counted, too. That concerns READs of NFSv2 above some 4 KiB, because a client takes
-//! a short one for the end of the file, and symbolic links of some kilobytes.
+//! A validation expires after a [day](VALID_FOR) without a datagram from the address. An address without one gets at
+//! most [`FACTOR`] times the bytes that it sent, IP and UDP headers included. A reply that exceeds this is not sent,
+//! and the client's retransmission counts, too. This concerns NFSv2 READs above some 4 KiB, because a client takes a
+//! short one for the end of the file, and symbolic links of some kilobytes.
 //!
-//! Only addresses that may use an export have an entry. Others get refusals, which are shorter than [`FACTOR`] times the
-//! headers of any datagram, so they evict nobody's entry.
+//! Only addresses that may use an export have an entry. Refusals to others are shorter than [`FACTOR`] times the
+//! headers of any datagram, so they need none.
 //!
-//! What it does not stop: reflection towards an address that has proved that it receives, for as long as datagrams with
-//! that source come; and guesses of three lengths of 10 bits each (some 2^30 datagrams).
+//! Not prevented: reflection to an address that was validated, while datagrams with that source arrive; and guesses
+//! of three lengths of 10 bits each (about 2^30 datagrams).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -33,26 +33,26 @@ use siphasher::sip::SipHasher24;
 
 use crate::job::Form;
 
-/// How long an unused proof counts.
+/// How long an unused validation is valid.
 const VALID_FOR: Duration = Duration::from_secs(24 * 3600);
-/// Bytes sent for each received.
+/// Bytes sent for each byte received.
 const FACTOR: usize = 28;
-/// Most bytes that may be owed to an address.
+/// Most bytes of credit of an address.
 const CREDIT_MAX: usize = 64 << 10;
-/// Headers of IP (version 4) and UDP.
+/// Bytes of the headers of IPv4 and UDP.
 const HEADERS: usize = 28;
-/// The least data of a READ, and the least that a directory page may have.
+/// The least data of a READ or a directory page, in bytes.
 const DATA_MIN: u32 = 1024;
-/// What a reply has beside the data that a call asks for, at most, with IP's and UDP's headers.
+/// Most bytes of a reply in addition to the data that the call asks for, IP and UDP headers included.
 const REPLY_OVERHEAD: usize = 320;
-/// How many READs must go on at the right place.
+/// READs that must continue at the right offset.
 const ECHOES: u8 = 3;
-/// Short replies that are remembered of an address: READs come several at a time.
+/// Short replies remembered for an address: clients send several READs at a time.
 const SHORT_READS_MAX: usize = 32;
 /// Most addresses in a generation.
 const GENERATION: usize = 1024;
 
-/// What is known of the addresses that datagrams come from. Bounded.
+/// The state of the addresses that send datagrams.
 #[derive(Debug)]
 pub(crate) struct Validation {
     is_on: bool,
@@ -62,30 +62,30 @@ pub(crate) struct Validation {
     unproved: Recent<Host>,
 }
 
-/// An address that has not proved that it receives.
+/// An address that is not validated.
 #[derive(Debug, Default)]
 struct Host {
-    /// Bytes that may be sent there.
+    /// Bytes that may be sent to it.
     credit: usize,
-    /// The part of it that no call has been assigned: replies to several calls at a time fit together.
+    /// The credit that is not assigned to a call: the replies to concurrent calls share it.
     unassigned: usize,
     /// The oldest first.
     short_reads: VecDeque<ShortRead>,
 }
 
-/// A READ that was answered in part.
+/// A READ that got a short reply.
 #[derive(Clone, Copy, Debug)]
 struct ShortRead {
     /// The hash of the file's handle.
     file: u64,
     offset: u64,
     length: u32,
-    /// How many READs before it went on where the one before ended.
+    /// How many READs in a row have continued at the right offset.
     echoes: u8,
 }
 
 impl ShortRead {
-    /// Whether a READ at `offset` may be meant to go on here.
+    /// Whether a READ at `offset` may be an attempt to continue here.
     fn is_guessed_by(&self, file: u64, offset: u64) -> bool {
         let lengths = u64::from(DATA_MIN)..u64::from(2 * DATA_MIN);
         self.file == file && offset.checked_sub(self.offset).is_some_and(|length| lengths.contains(&length))
@@ -99,14 +99,14 @@ impl Host {
         self.unassigned = (self.unassigned + more).min(self.credit);
     }
 
-    /// Assigns a call `count` bytes of data if there is credit for them.
+    /// Assigns `count` bytes of data to a call if the credit suffices.
     fn assign_all(&mut self, count: u32) -> bool {
         let fits = self.unassigned >= count as usize + REPLY_OVERHEAD;
         self.assign(if fits { count } else { 2 * DATA_MIN });
         fits
     }
 
-    /// Assigns a call as much data as there is credit for: `count` at most.
+    /// Assigns at most `count` bytes of data to a call.
     fn assign(&mut self, count: u32) -> u32 {
         let room = self.unassigned.saturating_sub(REPLY_OVERHEAD);
         let count = count.min(u32::try_from(room).unwrap_or(u32::MAX));
@@ -115,24 +115,24 @@ impl Host {
     }
 }
 
-/// What of a call is executed.
+/// A call as far as it may be executed.
 #[derive(Debug)]
 pub(crate) struct Limited {
     pub(crate) call: Call,
-    /// That is less than was asked for.
+    /// Whether it is for less than the client asked for.
     pub(crate) is_cut: bool,
-    /// The verifier of a directory page, in place of one of zeros; zeros for none.
+    /// The verifier of a directory page; zeros for none.
     pub(crate) listing_verf: [u8; 8],
 }
 
 impl Validation {
-    /// `seed` must not be guessable on the host.
+    /// `seed` must not be guessable on a real host.
     pub(crate) fn new(is_on: bool, seed: u64) -> Validation {
         let hasher = SipHasher24::new_with_keys(seed, 0x7661_6c69_6461_7465);
         Validation { is_on, now: Time::ZERO, hasher, proved: Recent::default(), unproved: Recent::default() }
     }
 
-    /// A datagram of so many bytes, or the first message of a stream, came in from `from`, which may use an export.
+    /// Notes a datagram, or the first message of a stream, from an address that may use an export.
     pub(crate) fn heard(&mut self, now: Time, from: Peer, bytes: usize) {
         self.now = now;
         if !self.is_on {
@@ -146,12 +146,12 @@ impl Validation {
         }
     }
 
-    /// Whether what is sent to `to` is bounded.
+    /// Whether the bytes sent to `to` are bounded.
     pub(crate) fn bounds(&self, to: Peer) -> bool {
         self.is_on && to.path == Path::Datagram && !self.has_proved(to.addr.ip().to_canonical())
     }
 
-    /// The call as it is to be executed, when it came from `from`.
+    /// Limits a call from `from`.
     pub(crate) fn limit(&mut self, from: Peer, form: Form, mut call: Call) -> Limited {
         if self.is_on && from.path == Path::Datagram && form == Form::V3 {
             self.take_proof(from.addr.ip().to_canonical(), &mut call);
@@ -188,7 +188,7 @@ impl Validation {
         Limited { call, is_cut, listing_verf }
     }
 
-    /// Takes the verifier of a listing that goes on for the proof that it is, and gives the call zeros for it.
+    /// Validates an address whose listing continues with its verifier, which the call then loses.
     fn take_proof(&mut self, ip: IpAddr, call: &mut Call) {
         let (dir, verf) = match call {
             Call::ReadDir(a) if a.cookie != 0 => (&a.dir, &mut a.verf),
@@ -201,12 +201,12 @@ impl Validation {
         }
     }
 
-    /// Known to the server and to the receiver of a page alone.
+    /// A verifier that only the server and the receiver of the page know.
     fn listing_verf(&self, ip: IpAddr, dir: &Fh) -> [u8; 8] {
         self.hash(|hasher| (ip, &dir.0[..], "listing").hash(hasher)).to_be_bytes()
     }
 
-    /// Whether a reply of so many bytes may be sent to `to`. It is counted as sent.
+    /// Whether a reply of `bytes` may be sent to `to`. Charges the credit.
     pub(crate) fn may_send(&mut self, to: Peer, bytes: usize) -> bool {
         if !self.bounds(to) {
             return true;
@@ -223,10 +223,10 @@ impl Validation {
         }
     }
 
-    /// How much of a READ is answered.
+    /// How many bytes of a READ are answered.
     fn read_max(&mut self, ip: IpAddr, fh: &Fh, offset: u64, count: u32) -> u32 {
         let file = self.hash(|hasher| hasher.write(&fh.0));
-        // The same each time: whichever reply to a retransmitted READ arrives, it ends there.
+        // Always the same, so that every reply to a retransmitted READ has the same length.
         let hash = self.hash(|hasher| (ip, file, offset).hash(hasher));
         let length = DATA_MIN + hash as u32 % DATA_MIN;
         let host = self.unproved.entry(ip);
@@ -268,8 +268,7 @@ impl Validation {
     }
 }
 
-/// Values of the addresses used last, in two generations: when the young one is full it becomes the old one, and what
-/// was in that is forgotten.
+/// A bounded map by address, in two generations: a full young generation replaces the old one.
 #[derive(Debug)]
 struct Recent<T> {
     young: BTreeMap<IpAddr, T>,
@@ -383,7 +382,7 @@ mod tests {
     #[test]
     fn blind_sender_is_not_proved() {
         let mut v = Validation::new(true, 1);
-        // It knows everything but the lengths of the replies.
+        // The sender knows everything but the lengths of the replies.
         for n in 0..200_000u64 {
             let offset = (n % 2 + n % 3) * 1500 + n / 3 % 16;
             assert!(limited(&mut v, read(offset, 32 << 10)) < 2 * DATA_MIN);
@@ -397,7 +396,7 @@ mod tests {
         let length = u64::from(limited(&mut v, read(0, 32 << 10)));
         for round in 0..10 {
             limited(&mut v, read(length.max(1025) - 1, 32 << 10));
-            // Right, but too late.
+            // A right guess, but too late.
             limited(&mut v, read(length, 32 << 10));
             let host = v.unproved.entry(udp(1).addr.ip());
             assert!(host.short_reads.iter().all(|short| short.echoes == 0), "round {round}");

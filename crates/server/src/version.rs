@@ -1,10 +1,10 @@
-//! Which NFS a call is made in.
+//! NFS versions.
 
-/// A version of NFS. What is done is the same in both; the messages are not.
+/// The NFS version of a call. Execution is the same for both; the messages differ.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Version {
-    /// NFSv2 (RFC 1094).
+    /// NFS version 2 (RFC 1094).
     V2,
-    /// NFSv3 (RFC 1813).
+    /// NFS version 3 (RFC 1813).
     V3,
 }

@@ -1,4 +1,4 @@
-//! How much of the cache each client has, and whose turn it is to give something up.
+//! The cache's bytes by client, and which client evicts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -6,26 +6,26 @@ use std::net::IpAddr;
 use super::slab::{By, List, Slab};
 use super::types::EntryId;
 
-/// The flat charge for a client that has anything, in bytes.
+/// The charge for a client, in bytes.
 pub(super) const CLIENT_OVERHEAD: usize = 256;
 
-/// The clients with completed entries.
+/// The clients that have completed entries.
 #[derive(Debug, Default)]
 pub(super) struct Clients {
     shares: BTreeMap<IpAddr, Share>,
-    /// The same clients by bytes, so that the largest is found at once.
+    /// The clients ordered by bytes.
     ranking: BTreeSet<(usize, IpAddr)>,
 }
 
 #[derive(Debug)]
 struct Share {
     bytes: usize,
-    /// Its completed entries, the oldest in front.
+    /// Completed entries, the oldest first.
     entries: List,
 }
 
 impl Clients {
-    /// Charges `client` with `bytes` for an entry that was completed just now.
+    /// Charges `client` for an entry that has just been completed.
     pub(super) fn add<T>(&mut self, slab: &mut Slab<T>, client: IpAddr, id: EntryId, bytes: usize) {
         let fresh = || Share { bytes: 0, entries: List::new(By::Client) };
         let share = self.shares.entry(client).or_insert_with(fresh);
@@ -35,7 +35,7 @@ impl Clients {
         self.ranking.insert((share.bytes, client));
     }
 
-    /// An entry has become its client's youngest.
+    /// Makes an entry its client's youngest.
     pub(super) fn renew<T>(&mut self, slab: &mut Slab<T>, client: IpAddr, id: EntryId) {
         if let Some(share) = self.shares.get_mut(&client) {
             slab.unlink(&mut share.entries, id);
@@ -43,7 +43,7 @@ impl Clients {
         }
     }
 
-    /// An entry is given up, and its charge with it.
+    /// Removes an entry and its charge.
     pub(super) fn remove<T>(&mut self, slab: &mut Slab<T>, client: IpAddr, id: EntryId, bytes: usize) {
         let Some(share) = self.shares.get_mut(&client) else { return };
         slab.unlink(&mut share.entries, id);
@@ -56,18 +56,18 @@ impl Clients {
         }
     }
 
-    /// The oldest entry of the client with the most bytes.
+    /// The oldest entry of the client that holds most.
     pub(super) fn next_to_go<T>(&self, slab: &Slab<T>) -> Option<EntryId> {
         let (_, client) = self.ranking.last()?;
         slab.front(&self.shares.get(client)?.entries)
     }
 
-    /// What the client has that has the most, in bytes.
+    /// The bytes of the client that holds most.
     pub(super) fn largest(&self) -> usize {
         self.ranking.last().map_or(0, |(bytes, _)| *bytes)
     }
 
-    /// Charges for the clients themselves, in bytes.
+    /// The charges for clients, in bytes.
     pub(super) fn overhead(&self) -> usize {
         self.shares.len() * CLIENT_OVERHEAD
     }

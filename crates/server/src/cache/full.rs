@@ -1,20 +1,19 @@
-//! The full cache: exact replies of non-idempotent requests, failures included.
+//! The full cache: exact replies to non-idempotent requests, failures included.
 //!
-//! * A request is known by client, transport, xid, procedure, length and a keyed hash of its
-//!   credential and all its arguments. The port it comes from must be the same, but for
-//!   streams: the client may have reconnected from elsewhere, if the connection it came on is
-//!   gone or older than the one it comes on now. (The server may learn late, or never, that a
-//!   connection broke: a roaming client sends no FIN.) What was read late on an older one is it if that was broken off.
-//! * Some programs begin with the same xid whenever they start, and so make the very request that
-//!   another run of them made. They are not taken for that one come again if their connections
-//!   began alike and the reply is known to have arrived; see `is_from_the_start`.
-//! * A duplicate of a request in progress is parked: when the reply is there it goes, once, to
-//!   the newest path that still exists.
-//! * Entries in progress are never evicted. Completed ones are, beyond a bound of bytes:
-//!   always the oldest of the client that has the most, so that a flood costs the flooder.
-//! * A reply expires some time after it was last asked for, and does not live for ever by that.
+//! * A request is identified by client address, transport, XID, procedure, length and a keyed hash of its credential
+//!   and arguments. The port must be the same for datagrams. A stream's client may have reconnected from another
+//!   port: then the old connection must have ended, or be older than the new one. (The server may never learn that a
+//!   connection broke, because a roaming client sends no FIN.) A request that was read late on an older connection is
+//!   a duplicate if that connection was broken off.
+//! * Some programs start with the same XID each time, and so repeat a request of an earlier run. It is not a
+//!   duplicate if both connections began alike and the reply is known to have been delivered; see
+//!   `is_from_the_start`.
+//! * A duplicate of a request in progress is parked: the reply goes, once, to the newest path that still exists.
+//! * Entries in progress are never evicted. Completed ones are evicted above a bound of bytes, the oldest of the
+//!   client that holds most first, so that a flood costs the flooder.
+//! * A reply expires some time after its last replay, and at the latest after a multiple of that.
 //!
-//! Every step takes the same time however much is held: an index by hash, and lists by age.
+//! All operations take constant or logarithmic time, by an index of hashes and lists by age.
 
 use std::time::Duration;
 
@@ -29,54 +28,53 @@ use super::slab::{By, List, Slab};
 use super::types::{EntryId, Finished, Stats, Verdict};
 use crate::connections::{Connections, Streams};
 
-/// The flat charge for an entry, in bytes: its place and its key in the index (tables that
-/// have just grown are half empty, or less), its paths and the allocator's own.
+/// The charge for an entry, in bytes: its slot, its key in the index (whose tables may be less than half full), its
+/// paths, and the allocator's overhead.
 pub(super) const ENTRY_OVERHEAD: usize = 800;
 /// Most paths remembered of a request in progress.
 const PATHS_MAX: usize = 4;
 /// Most entries that expire in one call.
 const EXPIRE_MAX: usize = 64;
-/// Most requests in a row that are alike to the last byte and still not the same. Whoever makes
-/// more has earlier ones forgotten, and does not make others wait for the search.
+/// Most requests with equal keys that are not duplicates of each other. Earlier ones are forgotten, which bounds the
+/// search.
 const NAMESAKES_MAX: u8 = 16;
-/// For how many times the time it is kept a reply stays young by being asked for.
+/// Replays renew a reply for this many times the time to keep it.
 const RENEWED: u32 = 3;
 /// How late expiry may be, so that one timer serves many entries.
 const EXPIRE_SLACK: Duration = Duration::from_secs(1);
 
-/// The cache.
 #[derive(Debug)]
 pub(super) struct Full {
     bytes_max: usize,
     keep: Duration,
     entries: Slab<Entry>,
-    /// Entries by what they are known by: the latest, which leads to its namesakes.
+    /// The latest entry of each key, which links to its namesakes.
     index: Index,
-    /// Completed entries, in the order they were completed or last replayed.
+    /// Completed entries by the time of their completion or last replay.
     ages: List,
     /// Completed entries by client.
     clients: Clients,
-    /// Charges for entries; those for clients come on top.
+    /// Charges for entries, without those for clients.
     bytes: usize,
 }
 
 #[derive(Debug)]
 struct Entry {
     key: Key,
-    /// The port it last came from.
+    /// The port of the last duplicate.
     port: u16,
-    /// One before with the same key, that came on another stream.
+    /// An earlier entry with the same key, from another stream.
     namesake: Option<EntryId>,
-    /// How many there are in a row.
+    /// The number of namesakes that follow.
     namesakes: u8,
     state: State,
 }
 
 #[derive(Debug)]
 enum State {
-    /// The paths it came in on: the newest, and the ones before in their order.
+    /// The newest path of the request, and the earlier ones in order.
     InProgress { path: Peer, former: Vec<Peer> },
-    /// `since` is when it was completed, `at` when it was that or last replayed.
+    /// `since`: when it was completed. `at`: when it was completed or last replayed.
     Done { path: Peer, reply: Bytes, since: Time, at: Time },
 }
 
@@ -88,32 +86,32 @@ impl Entry {
         }
     }
 
-    /// Whether `request`, from another port, may be this one come again.
+    /// Whether `request`, from another port, may be a duplicate of this one.
     fn may_be_again(&self, request: &Request, streams: Streams) -> bool {
         let is_later = self.newest_path().is_some_and(|p| p < request.peer.path);
         (is_later || self.is_cut_off(streams.connections)) && !self.is_from_the_start(request, streams)
     }
 
-    /// Whether `request` came first, on a connection that its client has broken off since, and was read late: this one is it,
-    /// come again on another.
+    /// Whether `request` is the original, read late on a connection that its client has broken off, and this entry
+    /// its duplicate.
     fn is_moved_on(&self, request: &Request, streams: Streams) -> bool {
         let Path::Stream(stream) = request.peer.path else { return false };
         self.newest_path().is_some_and(|p| p > request.peer.path) && streams.ends.is_broken(stream)
     }
 
-    /// Whether `request` is that of a program which has started over and counts from the same
-    /// beginning, and not this one come again: both connections began alike, and nobody asks
-    /// again for a reply that has arrived. Where the old connection is gone its reply may have
-    /// been lost beyond whoever acknowledged it (a tunnel's end). So there the new one must have brought something
-    /// new before, since what comes again comes first; or the old one brought other calls when this one had been
-    /// answered, and never one before its turn: then its client had the reply.
+    /// Whether `request` is from a program that has started again with the same XID, and not a duplicate: both
+    /// connections began alike, and a client does not resend a request whose reply was delivered. If the old
+    /// connection has ended, its reply may have been acknowledged by a middlebox (a tunnel's end) and lost behind it.
+    /// Then the new connection must have brought a new call before, since duplicates come first; or the old
+    /// connection must have brought further calls one at a time after this one was answered, which shows that its
+    /// client had the reply.
     fn is_from_the_start(&self, request: &Request, streams: Streams) -> bool {
         let State::Done { path: Peer { path: Path::Stream(old), .. }, reply, .. } = &self.state else { return false };
         let Path::Stream(new) = &request.peer.path else { return false };
         let known = streams.connections;
         let Some(first) = known.first(*new) else { return false };
         match known.first(*old) {
-            // Whoever asks first whether anybody is there, and then for this, may be at what it was not answered.
+            // A client that pings and then resends its request may not have the reply.
             Some(then) => {
                 let is_asked_first = request.xid == first.xid && first.null.is_some();
                 then == first && !is_asked_first && reply.is_unique() && streams.ends.has_arrived(*old)
@@ -122,7 +120,7 @@ impl Entry {
         }
     }
 
-    /// The connection it last came on; later connections compare greater.
+    /// The newest connection of the request; later connections compare greater.
     fn newest_path(&self) -> Option<Path> {
         self.paths().map(|p| p.path).max()
     }
@@ -131,12 +129,12 @@ impl Entry {
         !self.paths().any(|p| live.reaches(p))
     }
 
-    /// The newest of its paths that still exists.
+    /// The newest path that still exists.
     fn goes_to(&self, live: &Connections) -> Option<Peer> {
         self.paths().find(|p| live.reaches(p)).copied()
     }
 
-    /// The paths it is known to have come in on, the newest first.
+    /// The paths on which the request arrived, the newest first.
     fn paths(&self) -> impl Iterator<Item = &Peer> {
         let (path, former) = match &self.state {
             State::InProgress { path, former } => (path, former.as_slice()),
@@ -187,7 +185,7 @@ impl Full {
         }
     }
 
-    /// The entry of `request`, now under the port it came from.
+    /// Finds the entry of `request`, and notes the port.
     fn find(&mut self, request: &Request, streams: Streams, stats: &mut Stats) -> Option<EntryId> {
         let first = self.index.get(&request.key())?;
         let namesakes = || std::iter::successors(Some(first), |id| self.entries.get(*id)?.namesake);
@@ -223,12 +221,12 @@ impl Full {
         Some(id)
     }
 
-    /// The reply of a completed entry, which stays young by being asked for.
+    /// The reply of a completed entry, whose age starts again.
     fn replay(&mut self, now: Time, id: EntryId, from: Peer) -> Option<Bytes> {
         let entry = self.entries.get_mut(id)?;
         let client = entry.key.client;
         let State::Done { path, reply, since, at } = &mut entry.state else { return None };
-        // What was read late may have come on a connection that its client has given up since.
+        // A request that was read late may be from an older connection.
         if from.path >= path.path {
             *path = from;
         }
@@ -265,7 +263,7 @@ impl Full {
         to.map(|to| Finished { to, reply })
     }
 
-    /// Forgets an entry in progress, whose request was not executed.
+    /// Removes an entry in progress whose request was not executed.
     pub(super) fn withdraw(&mut self, id: EntryId) {
         let Some(entry) = self.entries.get(id).filter(|e| matches!(e.state, State::InProgress { .. })) else { return };
         let (key, charge) = (entry.key, entry.charge());
@@ -282,7 +280,7 @@ impl Full {
         self.shrink(self.bytes_max, stats);
     }
 
-    /// Gives up replies until no more than `bytes_max` is held, or only what is in progress.
+    /// Evicts replies until at most `bytes_max` is held, or only entries in progress.
     pub(super) fn shrink(&mut self, bytes_max: usize, stats: &mut Stats) {
         while self.bytes() > bytes_max {
             let Some(id) = self.clients.next_to_go(&self.entries) else { return };
@@ -291,7 +289,7 @@ impl Full {
         }
     }
 
-    /// When the oldest completed entry was completed or last replayed.
+    /// The oldest completed entry, and the time of its completion or last replay.
     fn oldest(&self) -> Option<(EntryId, Time)> {
         let id = self.entries.front(&self.ages)?;
         match self.entries.get(id)?.state {
@@ -316,7 +314,7 @@ impl Full {
         }
     }
 
-    /// Removes a completed entry from everywhere.
+    /// Removes a completed entry.
     fn forget(&mut self, id: EntryId) {
         let Some(entry) = self.entries.get(id) else { return };
         let (key, charge) = (entry.key, entry.charge());
@@ -350,14 +348,14 @@ impl Full {
         self.bytes + self.clients.overhead()
     }
 
-    /// What the client has that has the most, in bytes.
+    /// The bytes of the client that holds most.
     pub(super) fn largest(&self) -> usize {
         self.clients.largest()
     }
 }
 
-/// Notes that the request came in on `path` once more; `newest` is the newest one it came in on. Which that is their
-/// numbers tell: what came in on an older one may have been read later.
+/// Notes a path of the request. The numbers of connections order the paths: a request on an older connection may be
+/// read later.
 fn park(newest: &mut Peer, former: &mut Vec<Peer>, path: Peer) {
     former.retain(|p| *p != path);
     if path.path < newest.path {
@@ -378,7 +376,7 @@ mod tests {
     #[test]
     fn the_flat_charge_covers_the_bookkeeping() {
         let place = Slab::<Entry>::place_bytes();
-        // A table of keys is between 7/16 and 7/8 full, with a byte a place beside the keys.
+        // A table of keys is 7/16 to 7/8 full, with one byte a slot in addition to the keys.
         let key = (size_of::<(Key, EntryId)>() + 1) * 16 / 7;
         let paths = PATHS_MAX * size_of::<Peer>();
         assert!(place + key + paths <= ENTRY_OVERHEAD, "{place}, {key} and {paths}");
@@ -390,7 +388,7 @@ mod tests {
         let (mut newest, mut former) = (path(0), Vec::new());
         (1..9).for_each(|n| park(&mut newest, &mut former, path(n)));
         assert_eq!((newest, &former[..]), (path(8), &[5, 6, 7].map(path)[..]));
-        // Older ones that are read late take their places behind it.
+        // Older paths that are read late are inserted in order.
         [7, 8, 6].into_iter().for_each(|n| park(&mut newest, &mut former, path(n)));
         assert_eq!((newest, former), (path(8), [5, 6, 7].map(path).to_vec()));
         let (mut newest, mut former) = (path(8), vec![path(3)]);

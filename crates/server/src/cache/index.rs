@@ -1,8 +1,7 @@
-//! Where an entry is, by its key.
+//! An index from keys to entries.
 //!
-//! In parts, each a table of its own: one table for all would now and then move everything to
-//! where there is room for more, and its clients would wait for that. The parts are small, and
-//! no two of them move at once.
+//! It is divided into many small tables: a single table would now and then move all its entries to a larger one, and
+//! clients would wait for that.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -10,24 +9,23 @@ use std::hash::{BuildHasherDefault, Hasher};
 use super::key::Key;
 use super::types::EntryId;
 
-/// How many.
+/// The number of tables.
 const PARTS: usize = 256;
-/// Places that are kept for later in each though nothing is in any.
+/// The capacity that an empty table keeps.
 const KEPT: usize = 4;
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Index {
     parts: Vec<HashMap<Key, EntryId, BuildHasherDefault<KeyHasher>>>,
 }
 
-/// A key is found by some bits of its hash, which is keyed: nobody can aim at a place.
+/// Uses bits of the key's hash, which is keyed: a client cannot cause collisions.
 #[derive(Debug, Default)]
 struct KeyHasher(u64);
 
 impl Hasher for KeyHasher {
     fn write(&mut self, bytes: &[u8]) {
-        // Keys write a number only; see `Key`.
+        // Keys only write a number; see `Key`.
         self.0 = bytes.iter().fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
     }
 
@@ -47,17 +45,15 @@ impl Default for Index {
 }
 
 impl Index {
-    /// The entry of `key`.
     pub(super) fn get(&self, key: &Key) -> Option<EntryId> {
         self.parts[part(key)].get(key).copied()
     }
 
-    /// It is this one from now on.
     pub(super) fn insert(&mut self, key: Key, id: EntryId) {
         self.parts[part(&key)].insert(key, id);
     }
 
-    /// It is none any more. A part with nothing in it gives its room back.
+    /// Removes a key. An empty table gives its memory back.
     pub(super) fn remove(&mut self, key: &Key) {
         let part = &mut self.parts[part(key)];
         part.remove(key);
@@ -67,7 +63,7 @@ impl Index {
     }
 }
 
-/// By bits of the hash that the parts themselves do not use.
+/// The table of a key, by bits of the hash that the tables do not use.
 fn part(key: &Key) -> usize {
     key.spread() as usize % PARTS
 }
@@ -86,7 +82,7 @@ mod tests {
         const KEYS: u32 = 100_000;
         let keys = Keys::new(1);
         let peer = Peer::stream(([10, 0, 0, 1], 700).into(), 1);
-        // Alike but for the xid: somebody writes the same again and again.
+        // The same request with different XIDs, as from a client that writes the same again and again.
         let key = |xid: u32| keys.request(peer, xid, Proc::Write, &OpaqueAuth::none(), b"the same").key();
         let mut index = Index::default();
         (0..KEYS).for_each(|n| index.insert(key(n), EntryId(n.into())));

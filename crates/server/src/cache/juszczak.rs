@@ -1,10 +1,8 @@
 //! Juszczak's cache (DRC 89, section 4).
 //!
-//! It is asked first, for every request. A duplicate of a request in progress is dropped
-//! (4.1), and so is one of a recent success (4.2); failures are tried again. Of non-idempotent
-//! requests it keeps the success: as long as the file's times say that nothing happened to it
-//! since, the success is repeated (4.3). What is repeated here is the original's reply, byte
-//! for byte.
+//! It covers every request. Duplicates of a request in progress are dropped (4.1), and so are those of a recent
+//! success (4.2); failures are executed again. The success of a non-idempotent request is replayed (4.3) while the
+//! file's times show that the file has not changed since. The replay is the original reply, byte for byte.
 
 use std::time::Duration;
 
@@ -16,7 +14,6 @@ use super::key::Request;
 use super::ring::Ring;
 use super::types::{Completion, EntryId, FileTimes, Stats, Verdict};
 
-/// The cache.
 #[derive(Debug)]
 pub(super) struct Juszczak {
     ring: Ring<State>,
@@ -25,7 +22,7 @@ pub(super) struct Juszczak {
 
 #[derive(Debug)]
 enum State {
-    /// Being executed, or its target's times being asked for: then with what came of it.
+    /// Executes, or waits for the times of its target; then with the earlier success.
     InProgress(Option<Success>),
     Failed,
     Succeeded(Success),
@@ -34,7 +31,7 @@ enum State {
 #[derive(Clone, Debug)]
 struct Success {
     at: Time,
-    /// What may be repeated, and the times that must still hold then.
+    /// The reply to replay, and the times that the file must still have.
     repeat: Option<(Bytes, FileTimes)>,
 }
 
@@ -91,7 +88,7 @@ impl Juszczak {
         Verdict::Execute(at.map(|at| EntryId(at as u64)))
     }
 
-    /// Notes what came of an execution; returns the reply to send.
+    /// Notes the result of an execution. Returns the reply to send.
     pub(super) fn finish(&mut self, now: Time, id: EntryId, proc: Proc, done: Completion) -> Bytes {
         if let Some(state) = self.ring.get_mut(id.0 as usize) {
             let repeat = done.times.filter(|_| proc.is_non_idempotent()).map(|t| (done.reply.clone(), t));
@@ -100,15 +97,15 @@ impl Juszczak {
         done.reply
     }
 
-    /// The request was not executed: come again, it is.
+    /// Removes the entry of a request that was not executed.
     pub(super) fn withdraw(&mut self, id: EntryId) {
         if let Some(state) = self.ring.get_mut(id.0 as usize) {
             *state = State::Failed;
         }
     }
 
-    /// The reply to repeat if `times` are those of the original's completion; else the entry
-    /// stays in progress for the execution that follows.
+    /// The reply to replay if `times` are those of the original's completion. Otherwise the entry stays in progress
+    /// for the execution that follows.
     pub(super) fn checked(&mut self, id: EntryId, times: Option<FileTimes>, stats: &mut Stats) -> Option<Bytes> {
         let state = self.ring.get_mut(id.0 as usize)?;
         let State::InProgress(held) = state else { return None };

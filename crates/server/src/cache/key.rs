@@ -1,4 +1,4 @@
-//! What makes two requests the same.
+//! Keys: what makes two requests duplicates.
 
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
@@ -11,30 +11,27 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 
 use crate::Version;
 
-/// A request of the NFS program, as caches know it.
+/// An NFS request, for the caches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// Where it came from.
     pub peer: Peer,
-    /// Its transaction id.
+    /// The transaction id.
     pub xid: u32,
-    /// The version of NFS it was made in: their arguments can be alike and their replies are
-    /// not.
+    /// The NFS version: arguments of both may be equal, while the replies differ.
     pub version: Version,
-    /// Its procedure, as it is executed: version 3's.
+    /// The NFSv3 procedure that is executed.
     pub proc: Proc,
     /// Length of the arguments in bytes.
     pub len: u32,
-    /// Keyed hash of credential and arguments, and of the transaction id and whom it came from, so that
-    /// requests that are otherwise alike are not in one another's way. All bytes count: a wrapped
-    /// fragment id can splice two datagrams, and the pieces may differ only at the end.
+    /// Keyed hash of credential, arguments, XID and source address. It includes the XID and the source so that
+    /// similar requests do not collide. All bytes count: a wrapped fragment id can splice two datagrams that differ
+    /// only at the end.
     pub hash: u128,
 }
 
-/// Everything about a request but, on streams, the port it came from, which may change when a
-/// client connects again. The program is the cache's own: it serves one.
+/// Identifies a request: everything but, on streams, the port, which changes when a client reconnects.
 ///
-/// The hash, which is of nearly all of it, comes first so that comparing keys mostly ends there.
+/// The hash covers nearly all of it and comes first, so that most comparisons end there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Key {
     hash: u128,
@@ -47,7 +44,7 @@ pub(super) struct Key {
     pub(super) client: IpAddr,
 }
 
-/// The hash is a hash already, and equal keys have equal ones.
+/// Equal keys have equal hashes, so the hash is used as it is.
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.hash as u64);
@@ -55,14 +52,13 @@ impl Hash for Key {
 }
 
 impl Key {
-    /// Bits that are spread evenly and have nothing to do with those that [`Hash`] takes.
+    /// Uniform bits, independent of those that [`Hash`] uses.
     pub(super) fn spread(&self) -> u32 {
         (self.hash >> 64) as u32
     }
 }
 
-/// What the caches of 1989 compared: the xid, the procedure, and whom it came from. (There
-/// was one version then.)
+/// The key of the caches of 1989: XID, procedure and source (and the version, of which there was one then).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct XidKey {
     xid: u32,
@@ -93,12 +89,11 @@ impl Request {
     }
 }
 
-/// Arguments of this many bytes and more are hashed by HighwayHash, whose start is dearer and
-/// whose every byte is three times cheaper than SipHash's.
+/// Arguments of at least this many bytes are hashed with HighwayHash, which is slower to start and three times faster
+/// for each byte than SipHash.
 const LONG: usize = 1024;
 
-/// The secret of the hash in [`Request`]: without it nobody can make two requests that look
-/// the same.
+/// The secret of the hash in [`Request`]. Without it a client cannot make two requests collide.
 #[derive(Clone, Debug)]
 pub struct Keys {
     short: SipHasher13,
@@ -106,7 +101,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// The secret of the server of `seed`.
+    /// Generates the secret from `seed`.
     pub fn new(seed: u64) -> Keys {
         let mut random = Rng::stream(seed, "duplicate request cache");
         let mut key = [0; 16];
@@ -114,10 +109,9 @@ impl Keys {
         Keys { short: SipHasher13::new_with_key(&key), long: highway::Key([0; 4].map(|_| random.next_u64())) }
     }
 
-    /// The request of version 3 with this credential and these arguments.
+    /// The NFSv3 request with this credential and these arguments.
     pub fn request(&self, peer: Peer, xid: u32, proc: Proc, cred: &OpaqueAuth, args: &[u8]) -> Request {
-        // An AUTH_SYS credential begins with a stamp, a time for instance, that some clients
-        // draw anew for every retransmission.
+        // An AUTH_SYS credential begins with a stamp, which some clients change in every retransmission.
         let stamp = if cred.flavor == OpaqueAuth::UNIX { 4 } else { 0 };
         let body = cred.body.get(stamp..).unwrap_or_default();
         let mut h = self.short;
@@ -148,9 +142,9 @@ mod tests {
     use super::*;
     use remora_wire::rpc::AuthUnix;
 
-    /// Or else all of them would be in one place of the index, and looked at one by one.
+    /// Equal hashes would share a slot of the index and slow the search down.
     #[test]
-    fn requests_that_are_alike_but_for_the_xid_or_the_client_have_different_hashes() {
+    fn hash_differs_by_xid_and_client() {
         let keys = Keys::new(1);
         let hash = |peer, xid| keys.request(peer, xid, Proc::Write, &OpaqueAuth::none(), b"args").hash;
         let datagram = |addr: &str| Peer::datagram(addr.parse().unwrap());

@@ -1,17 +1,15 @@
-//! The duplicate request cache: what keeps a request that came twice from being done twice.
+//! The duplicate request cache: keeps a retransmitted request from being executed twice.
 //!
-//! A client repeats a request when the reply is late. Doing it again wastes the server's time
-//! (DRC 89, section 3) and can destroy data: a CREATE or a truncation that is carried out a
-//! second time, behind a WRITE that was acknowledged in between, takes that WRITE with it
-//! (DRC 89, Example 1).
+//! A client retransmits a request when the reply is late. A second execution wastes time (DRC 89, section 3) and can
+//! destroy data: a CREATE or a truncation that is repeated behind an acknowledged WRITE discards that WRITE (DRC 89,
+//! Example 1).
 //!
-//! Design rule: **a false hit is worse than a false miss**. A false miss does work twice; a
-//! false hit tells a client that something was done which was not.
+//! Design rule: **a false hit is worse than a false miss**. A false miss executes twice; a false hit reports success
+//! for a request that was not executed.
 //!
-//! The cache is a data structure: it executes nothing and sends nothing. Ask
-//! [`Cache::begin`] what to do with a request, and report with [`Cache::finish`] what came of
-//! one it said to execute. Of its four forms, [`Config::Full`] is the one to use; the others
-//! are there to be measured against it.
+//! The cache is a data structure: it executes and sends nothing. [`Cache::begin`] decides about a request, and
+//! [`Cache::finish`] takes the result of an execution. [`Config::Full`] is the form to use; the other three are for
+//! comparison.
 
 mod clients;
 mod full;
@@ -31,7 +29,6 @@ pub use crate::connections::{Connections, Ends, Streams};
 pub use key::{Keys, Request};
 pub use types::{Completion, Config, EntryId, FileTimes, Finished, Stats, Verdict};
 
-/// A duplicate request cache.
 #[derive(Debug)]
 pub struct Cache {
     form: Form,
@@ -58,7 +55,7 @@ impl Cache {
         Cache { form, stats: Stats::default() }
     }
 
-    /// What to do with `request`. `room` says whether there is room to execute it.
+    /// Decides what to do with `request`. `room`: whether it could be executed.
     pub fn begin(&mut self, now: Time, request: &Request, streams: Streams, room: bool) -> Verdict {
         self.stats.requests += 1;
         match &mut self.form {
@@ -69,7 +66,7 @@ impl Cache {
         }
     }
 
-    /// `request` has been executed. `None` if no path it came on is left.
+    /// Takes the result of `request`. Returns `None` if none of its paths still exists.
     pub fn finish(
         &mut self,
         now: Time,
@@ -88,7 +85,7 @@ impl Cache {
         live.reaches(&finished.to).then_some(finished)
     }
 
-    /// The request of `entry` was not executed, and is not answered: come again, it is a new one.
+    /// Forgets a request that was neither executed nor answered. A retransmission is a new request.
     pub fn withdraw(&mut self, entry: EntryId) {
         match &mut self.form {
             Form::Full(c) => c.withdraw(entry),
@@ -97,7 +94,7 @@ impl Cache {
         }
     }
 
-    /// Where the reply of a request that is being executed would go now, if duplicates of it wait for that.
+    /// The peer to which the reply of an executing request would go now, in a cache that parks duplicates.
     pub fn goes_to(&self, entry: EntryId, live: &Connections) -> Option<Peer> {
         match &self.form {
             Form::Full(c) => c.goes_to(entry, live),
@@ -105,9 +102,8 @@ impl Cache {
         }
     }
 
-    /// The present times of a target that [`Verdict::Check`] asked about; `None` if it has
-    /// none any more. Returns the reply to repeat, or `None` if the request is to be executed
-    /// again.
+    /// Takes the times that [`Verdict::Check`] asked for; `None` if the target is gone. Returns the reply to replay,
+    /// or `None` if the request is to be executed again.
     pub fn checked(&mut self, entry: EntryId, times: Option<FileTimes>) -> Option<Bytes> {
         match &mut self.form {
             Form::Juszczak(c) => c.checked(entry, times, &mut self.stats),
@@ -115,7 +111,7 @@ impl Cache {
         }
     }
 
-    /// When [`expire`](Cache::expire) next has something to do.
+    /// When [`expire`](Cache::expire) has something to do next.
     pub fn next_expiry(&self) -> Option<Time> {
         match &self.form {
             Form::Full(c) => c.next_expiry(),
@@ -123,15 +119,15 @@ impl Cache {
         }
     }
 
-    /// Gives up replies whose time is over, a bounded number of them.
+    /// Removes expired replies, a bounded number of them.
     pub fn expire(&mut self, now: Time) {
         if let Form::Full(c) = &mut self.form {
             c.expire(now, &mut self.stats);
         }
     }
 
-    /// Bytes held: of every entry its reply and a flat, generous charge for bookkeeping, and
-    /// of every client a charge as well. What is in progress is charged too but never evicted.
+    /// Bytes held: for each entry its reply and a fixed charge, and a charge for each client. Entries in progress
+    /// count, but are never evicted.
     pub fn bytes(&self) -> usize {
         match &self.form {
             Form::Off => 0,
@@ -141,7 +137,7 @@ impl Cache {
         }
     }
 
-    /// What the client has that has the most, in bytes, where replies are given up by client.
+    /// The bytes of the client that holds most, if the cache evicts by client.
     pub fn largest(&self) -> usize {
         match &self.form {
             Form::Off | Form::Reference(_) | Form::Juszczak(_) => 0,
@@ -149,15 +145,14 @@ impl Cache {
         }
     }
 
-    /// Gives up replies until no more than `bytes_max` is held or none is left that may go:
-    /// always the oldest of the client that has the most.
+    /// Evicts replies, always the oldest of the client that holds most, until at most `bytes_max` is held or only
+    /// entries in progress are left.
     pub fn shrink(&mut self, bytes_max: usize) {
         if let Form::Full(c) = &mut self.form {
             c.shrink(bytes_max, &mut self.stats);
         }
     }
 
-    /// Counters.
     pub fn stats(&self) -> &Stats {
         &self.stats
     }

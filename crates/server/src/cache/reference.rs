@@ -1,9 +1,8 @@
-//! The reference port's cache (DRC 89, section 2.5).
+//! The cache of the reference port (DRC 89, section 2.5).
 //!
-//! It notes the xids of what succeeded, of five procedures only, and is asked only once an
-//! operation has failed: if it is there, the failure must be due to its being a duplicate, and
-//! the client is told of success. It spares clients a wrong error. It does not prevent the
-//! destruction in DRC 89's Example 1, because by then the duplicate has been executed.
+//! It notes the XIDs of successful requests of five procedures. When such a request fails, and its XID is there, it
+//! must be a duplicate, and the client gets a success. This spares clients a wrong error. It does not prevent the
+//! loss in DRC 89's Example 1, because the duplicate has been executed by then.
 
 use bytes::Bytes;
 use remora_wire::nfs3::{LinkAttrs, MadeOk, Proc, Reply, Wcc};
@@ -15,7 +14,6 @@ use super::ring::Ring;
 use super::types::{Completion, Stats};
 use crate::Version;
 
-/// The cache.
 #[derive(Debug)]
 pub(super) struct Reference(Ring<()>);
 
@@ -24,7 +22,7 @@ impl Reference {
         Reference(Ring::new(entries))
     }
 
-    /// `request` was executed; returns what to tell the client.
+    /// Takes the result of `request`. Returns the reply to send.
     pub(super) fn finish(&mut self, request: &Request, done: Completion, stats: &mut Stats) -> Bytes {
         let key = request.xid_key();
         let known = self.0.find(&key).is_some();
@@ -49,9 +47,8 @@ impl Reference {
     }
 }
 
-/// Success as far as it can be told without the original's reply: in NFSv3 handles and
-/// attributes may be left out, and the client looks them up. NFSv2's CREATE and MKDIR cannot
-/// do without: there the failure stands.
+/// A success without the original's reply. NFSv3 may leave out handles and attributes, which the client then looks
+/// up. NFSv2's CREATE and MKDIR may not: their failure stands.
 fn made_up(version: Version, proc: Proc) -> Option<Bytes> {
     let made = || MadeOk { fh: None, attr: None, dir: Wcc::NONE };
     let mut out = Vec::new();

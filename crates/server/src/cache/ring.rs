@@ -1,13 +1,12 @@
-//! Slots that are used round robin and found by key: the store of the caches of 1989.
+//! Slots used round robin and found by key: the store of the caches of 1989.
 
 use std::collections::BTreeMap;
 
 use super::key::XidKey;
 
-/// What a slot and its place in the index take beside what hangs on it.
+/// The bytes of a slot and its key in the index, without what the value owns.
 const SLOT_OVERHEAD: usize = 256;
 
-/// The slots.
 #[derive(Debug)]
 pub(super) struct Ring<T> {
     slots: Vec<(XidKey, T)>,
@@ -17,23 +16,21 @@ pub(super) struct Ring<T> {
 }
 
 impl<T> Ring<T> {
-    /// A ring of `max` slots, all free.
+    /// A ring of `max` free slots.
     pub(super) fn new(max: usize) -> Ring<T> {
         Ring { slots: Vec::new(), index: BTreeMap::new(), next: 0, max }
     }
 
-    /// The slot of `key`.
     pub(super) fn find(&self, key: &XidKey) -> Option<usize> {
         self.index.get(key).copied()
     }
 
-    /// What is in slot `at`.
     pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut T> {
         self.slots.get_mut(at).map(|(_, value)| value)
     }
 
-    /// Puts `value` into the next slot whose present value may be given up; `None` if there is
-    /// no such slot. `key` must not be here yet.
+    /// Puts `value` into the next slot that is free or whose value `may_go`. `None` if there is none. `key` must be
+    /// new.
     pub(super) fn insert(&mut self, key: XidKey, value: T, may_go: impl Fn(&T) -> bool) -> Option<usize> {
         let at = if self.slots.len() < self.max {
             self.slots.push((key, value));
@@ -49,7 +46,7 @@ impl<T> Ring<T> {
         Some(at)
     }
 
-    /// Bytes held, with `of` saying what hangs on each value.
+    /// Bytes held; `of` returns what a value owns.
     pub(super) fn bytes(&self, of: impl Fn(&T) -> usize) -> usize {
         self.slots.iter().map(|(_, v)| SLOT_OVERHEAD + of(v)).sum()
     }

@@ -1,15 +1,14 @@
-//! Entries in places that are used again, threaded on lists.
+//! A slab of entries with intrusive lists.
 //!
-//! Everything the cache does with an entry takes one step, however many there are: a place is
-//! found by its number, and an entry is on two lists by way of links in its own place. Places come
-//! a chunk at a time and stay where they are: to move all of them, now and then, to where there is
-//! room for more took tens of milliseconds, in which all of their clients waited.
+//! All operations take constant time: a slot is found by its number, and an entry is on two lists by links in its
+//! slot. Slots are allocated in chunks that never move, because moving all entries to a larger allocation took tens
+//! of milliseconds.
 
 use super::types::EntryId;
 
 const NONE: u32 = u32::MAX;
 
-/// Which of an entry's two pairs of links a list uses.
+/// The kinds of lists. Each has its own links in a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum By {
     /// All completed entries by age.
@@ -18,7 +17,7 @@ pub(super) enum By {
     Client,
 }
 
-/// The ends of a list.
+/// A list's ends.
 #[derive(Debug)]
 pub(super) struct List {
     by: By,
@@ -27,12 +26,10 @@ pub(super) struct List {
 }
 
 impl List {
-    /// An empty one.
     pub(super) fn new(by: By) -> List {
         List { by, front: NONE, back: NONE }
     }
 
-    /// Whether nothing is on it.
     pub(super) fn is_empty(&self) -> bool {
         self.front == NONE
     }
@@ -48,14 +45,13 @@ const UNLINKED: Link = Link { before: NONE, behind: NONE };
 
 #[derive(Debug)]
 struct Place<T> {
-    /// Tells its entry from former ones, whose ids must find nothing.
+    /// Distinguishes the entry from earlier ones in the slot, whose ids must find nothing.
     turn: u32,
-    /// [`By::Age`] and [`By::Client`]; of a free place the first leads to the next free one.
+    /// For [`By::Age`] and [`By::Client`]. In a free slot the first links to the next free one.
     links: [Link; 2],
     value: Option<T>,
 }
 
-/// The places.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     chunks: Vec<Vec<Place<T>>>,
@@ -65,7 +61,7 @@ pub(super) struct Slab<T> {
     turns: u32,
 }
 
-/// Places of a chunk. One is kept for later though nothing is in it.
+/// Slots in a chunk. One empty chunk is kept.
 const CHUNK: usize = 1024;
 
 impl<T> Default for Slab<T> {
@@ -75,7 +71,7 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Puts `value` in, on no list. `None` if there are as many as places have numbers.
+    /// Inserts an entry that is on no list. `None` if all slot numbers are used.
     pub(super) fn insert(&mut self, value: T) -> Option<EntryId> {
         let at = if self.free == NONE { self.another()? } else { self.free };
         let turn = self.turns.wrapping_add(1);
@@ -87,7 +83,7 @@ impl<T> Slab<T> {
         Some(id(at, turn))
     }
 
-    /// The number of a place that was not there before.
+    /// Adds a slot.
     fn another(&mut self) -> Option<u32> {
         let full = self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK);
         if full {
@@ -100,7 +96,7 @@ impl<T> Slab<T> {
         Some(at)
     }
 
-    /// Takes an entry out; it must be on no list any more.
+    /// Removes an entry, which must be on no list.
     pub(super) fn remove(&mut self, entry: EntryId) -> Option<T> {
         let (at, free) = (number(entry), self.free);
         let place = self.place_mut(entry)?;
@@ -109,36 +105,34 @@ impl<T> Slab<T> {
         self.free = at;
         self.len -= 1;
         if self.len == 0 && self.chunks.len() > 1 {
-            // After a flood the room is given back.
+            // Gives the memory of a flood back.
             (self.chunks, self.free) = (Vec::new(), NONE);
         }
         Some(value)
     }
 
-    /// What an entry's place takes, in bytes.
+    /// The size of a slot in bytes.
     #[cfg(test)]
     pub(super) const fn place_bytes() -> usize {
         size_of::<Place<T>>()
     }
 
-    /// An entry.
     pub(super) fn get(&self, entry: EntryId) -> Option<&T> {
         let place = self.at(number(entry))?;
         place.value.as_ref().filter(|_| place.turn == turn(entry))
     }
 
-    /// The same, to be changed.
     pub(super) fn get_mut(&mut self, entry: EntryId) -> Option<&mut T> {
         self.place_mut(entry)?.value.as_mut()
     }
 
-    /// The entry at the front of a list.
+    /// The first entry of a list.
     pub(super) fn front(&self, list: &List) -> Option<EntryId> {
         let place = self.at(list.front)?;
         Some(id(list.front, place.turn))
     }
 
-    /// Puts an entry, which must not be on a list of that kind, at the back of this one.
+    /// Appends an entry, which must be on no list of that kind.
     pub(super) fn push_back(&mut self, list: &mut List, entry: EntryId) {
         let (at, last) = (number(entry), list.back);
         let Some(link) = self.link(list.by, at) else { return };
@@ -150,7 +144,7 @@ impl<T> Slab<T> {
         list.back = at;
     }
 
-    /// Takes an entry off the list that it is on.
+    /// Removes an entry from its list.
     pub(super) fn unlink(&mut self, list: &mut List, entry: EntryId) {
         let Some(link) = self.link(list.by, number(entry)) else { return };
         let Link { before, behind } = std::mem::replace(link, UNLINKED);
@@ -230,7 +224,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a queue: all on one list, every second on the other as well.
+        /// Against a queue: all entries are on one list, every second one on the other as well.
         #[test]
         fn lists_keep_their_order_and_ids_find_their_own_entry_only(ops in prop::collection::vec(op(), 0..100)) {
             let (mut slab, mut all, mut some) = (Slab::default(), List::new(By::Age), List::new(By::Client));

@@ -1,4 +1,4 @@
-//! The caches as data structures, each by its rules, and the full one against a model.
+//! Tests of the caches as data structures, and of the full one against a model.
 
 mod bench;
 mod historical;

@@ -6,30 +6,29 @@ use bytes::Bytes;
 use remora_base::Peer;
 use remora_wire::nfs3::{NfsTime, Proc};
 
-/// Which cache, and how large.
+/// The form and size of a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Config {
-    /// None: everything is executed.
+    /// No cache: everything is executed.
     Off,
-    /// The reference port's (DRC 89, section 2.5): asked only when CREATE, REMOVE, LINK, MKDIR
-    /// or RMDIR has failed.
+    /// The cache of the reference port (DRC 89, section 2.5): asked only when CREATE, REMOVE, LINK, MKDIR or RMDIR
+    /// has failed.
     Reference {
         /// Entries, used round robin.
         entries: usize,
     },
-    /// Juszczak's (DRC 89, section 4): asked first, for every request.
+    /// Juszczak's cache (DRC 89, section 4): asked first, for every request.
     Juszczak {
         /// Entries, used round robin.
         entries: usize,
-        /// How long after its completion the duplicates of a request are thrown away.
+        /// How long after its completion duplicates of a request are dropped.
         throwaway: Duration,
     },
-    /// Exact replies, for non-idempotent requests, within a bound of bytes shared fairly.
+    /// Exact replies to non-idempotent requests, within a bound of bytes that clients share fairly.
     Full {
-        /// The most bytes of replies and bookkeeping; see [`Cache::bytes`].
+        /// Most bytes of replies and bookkeeping; see [`Cache::bytes`](super::Cache::bytes).
         bytes_max: usize,
-        /// How long a reply is kept after it was last asked for, if there is room; asking keeps it for
-        /// four times as long at most.
+        /// How long a reply is kept after its last replay, if memory allows; at most four times as long in total.
         keep: Duration,
     },
 }
@@ -39,17 +38,17 @@ impl Config {
     pub const ENTRIES: usize = 400;
     /// The upper end of the 3 to 6 s that DRC 89, section 4.2 found sufficient.
     pub const THROWAWAY: Duration = Duration::from_secs(6);
-    /// 64 MiB: some 70,000 replies to WRITE.
+    /// 64 MiB: about 70,000 replies to WRITE.
     pub const BYTES_MAX: usize = 64 << 20;
-    /// Beyond two retries of a TCP client that asks again after 60 s.
+    /// More than two retransmissions of a TCP client, 60 s apart.
     pub const KEEP: Duration = Duration::from_secs(150);
 
-    /// The reference port's cache at its original size.
+    /// The cache of the reference port at its original size.
     pub const fn reference() -> Config {
         Config::Reference { entries: Config::ENTRIES }
     }
 
-    /// Juszczak's cache as DRC 89, section 5 measured it.
+    /// Juszczak's cache as measured in DRC 89, section 5.
     pub const fn juszczak() -> Config {
         Config::Juszczak { entries: Config::ENTRIES, throwaway: Config::THROWAWAY }
     }
@@ -59,7 +58,7 @@ impl Config {
         Config::Full { bytes_max: Config::BYTES_MAX, keep: Config::KEEP }
     }
 
-    /// Whether requests of `proc` are to be asked about. The others are executed as they come.
+    /// Whether the cache is asked about requests of `proc`. Others are executed.
     pub fn covers(&self, proc: Proc) -> bool {
         match self {
             Config::Off => false,
@@ -69,7 +68,7 @@ impl Config {
         }
     }
 
-    /// Bytes the cache may hold, where that is bounded by bytes.
+    /// The bound of the cache in bytes, if it has one.
     pub fn bytes_max(&self) -> Option<usize> {
         match self {
             Config::Full { bytes_max, .. } => Some(*bytes_max),
@@ -84,30 +83,29 @@ impl Default for Config {
     }
 }
 
-/// A request's place in the cache.
+/// Identifies an entry of the cache.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EntryId(pub(super) u64);
 
 /// What to do with a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Execute it, and [`finish`](Cache::finish) with this entry.
+    /// Execute it, and [`finish`](super::Cache::finish) it with this entry.
     Execute(Option<EntryId>),
-    /// It is being executed already: do nothing now.
+    /// Nothing: it executes already.
     InProgress,
-    /// It was answered a moment ago: do nothing.
+    /// Nothing: it was answered a moment ago.
     Recent,
-    /// Send this.
+    /// Send this reply again.
     Replay(Bytes),
-    /// Ask for the present times of the request's target and give them to
-    /// [`Cache::checked`].
+    /// Read the times of the request's target, for [`Cache::checked`](super::Cache::checked).
     Check(EntryId),
-    /// It would be executed if there were room. Nothing was noted.
+    /// Nothing: there is no room to execute it. The cache noted nothing.
     NoRoom,
 }
 
 impl Verdict {
-    /// Whether the request is one come again.
+    /// Whether the request is a duplicate.
     pub(crate) fn is_known(&self) -> bool {
         match self {
             Verdict::InProgress | Verdict::Recent | Verdict::Replay(_) | Verdict::Check(_) => true,
@@ -116,64 +114,60 @@ impl Verdict {
     }
 }
 
-/// A file's times, by which Juszczak's cache sees that it has not changed since.
+/// A file's times, by which Juszczak's cache detects changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileTimes {
-    /// Last change of the data.
     pub mtime: NfsTime,
-    /// Last change of the attributes.
     pub ctime: NfsTime,
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// The whole reply.
+    /// The encoded reply.
     pub reply: Bytes,
-    /// Whether it succeeded.
+    /// Whether the request succeeded.
     pub ok: bool,
     /// The times of the request's target afterwards, if known.
     pub times: Option<FileTimes>,
 }
 
-/// The reply to send, and where.
+/// A reply to send.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finished {
-    /// The newest live path that the request came in on.
+    /// The newest path of the request that still exists.
     pub to: Peer,
-    /// The whole reply.
     pub reply: Bytes,
 }
 
 /// Counters of a cache. Which of them move depends on its form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
-    /// Requests asked about.
+    /// Requests that the cache was asked about.
     pub requests: u64,
     /// Duplicates of a request in progress, dropped (Juszczak).
     pub in_progress_dropped: u64,
-    /// Duplicates of a request in progress that will have its reply (Full).
+    /// Duplicates of a request in progress that share its reply (Full).
     pub in_progress_parked: u64,
-    /// Duplicates dropped inside the throwaway window (Juszczak).
+    /// Duplicates dropped shortly after the completion (Juszczak).
     pub throwaway_dropped: u64,
-    /// Duplicates answered with the original's reply, or with a success made up for it
-    /// (Reference).
+    /// Duplicates answered with the original reply, or with a synthesized success (Reference).
     pub replays: u64,
-    /// Duplicates recognised though their client came back from another port (Full).
+    /// Duplicates recognised although the client reconnected from another port (Full).
     pub from_new_port: u64,
-    /// Duplicates known to have been executed again. [`Config::Off`] knows of none,
-    /// [`Config::Reference`] of few; [`Config::Full`] has none while it remembers.
+    /// Duplicates known to have been executed again. [`Config::Off`] knows of none, [`Config::Reference`] of few;
+    /// [`Config::Full`] executes none while it remembers.
     pub executed_again: u64,
-    /// Replies given up for room before their time.
+    /// Replies evicted for lack of memory.
     pub evictions: u64,
-    /// Replies given up because their time was over.
+    /// Replies dropped at the end of their time to live.
     pub expirations: u64,
     /// Requests executed without an entry because all entries were in progress.
     pub uncached: u64,
 }
 
 impl Stats {
-    /// Both together.
+    /// The sums of both.
     pub(crate) fn and(self, other: Stats) -> Stats {
         Stats {
             requests: self.requests + other.requests,
@@ -190,7 +184,6 @@ impl Stats {
     }
 }
 
-/// Whether the reference cache covers a procedure.
 fn reference_covers(proc: Proc) -> bool {
     matches!(proc, Proc::Create | Proc::Remove | Proc::Link | Proc::MkDir | Proc::RmDir)
 }

@@ -12,30 +12,29 @@ use crate::cookies::Cookies;
 use crate::exports::Exported;
 use crate::{Exports, Limits, Terms, Version};
 
-/// One call's surroundings.
+/// The context of a call.
 pub(crate) struct Exec<'a> {
     pub(crate) exports: &'a Exports,
     pub(crate) limits: &'a Limits,
     pub(crate) peer: Peer,
-    /// When the call was taken.
+    /// When the call arrived.
     pub(crate) at: Time,
     pub(crate) caller: &'a Caller,
-    /// The version that handles are made for and sizes must fit.
+    /// The version whose handles and sizes the reply has.
     pub(crate) version: Version,
     pub(crate) cookies: &'a Cookies,
-    /// The verifier of a directory page, in place of one of zeros.
+    /// The verifier of a directory page; zeros for none.
     pub(crate) listing_verf: [u8; 8],
-    /// Where changes note what they owe to stable storage; `None` if they are to be stable at
-    /// once.
+    /// Collects the flushes that changes need. `None`: changes are made stable at once.
     pub(crate) ledger: Option<Arc<Ledger>>,
 }
 
-/// An object that a handle stands for, and as whom the caller acts on it.
+/// The object of a handle, and the credential that acts on it.
 pub(super) struct Object<'a> {
     pub(super) exports: &'a Exports,
     pub(super) exported: &'a Exported,
     pub(super) terms: &'a Terms,
-    /// The file system through which changes are deferred, if they are.
+    /// The file system that defers flushes, with a ledger.
     pub(super) deferring: Option<Box<dyn Vfs>>,
     pub(super) version: Version,
     pub(super) id: FileId,
@@ -43,15 +42,14 @@ pub(super) struct Object<'a> {
 }
 
 impl Exec<'_> {
-    /// The attributes behind `fh`.
+    /// The attributes of `fh`.
     pub(crate) fn attr(&self, fh: &Fh) -> Option<Attr> {
         self.object(fh).ok()?.attr()
     }
 
-    /// Largest READ, WRITE or directory page for this caller, in bytes.
     pub(super) fn io_max(&self) -> u32 {
         match self.version {
-            // A reply to its WRITE cannot say that less was written. This fits any datagram.
+            // An NFSv2 WRITE reply cannot report a short write. This size fits any datagram.
             Version::V2 => DATA_MAX,
             Version::V3 => self.limits.io_max(self.peer.path),
         }
@@ -64,13 +62,13 @@ impl Exec<'_> {
         Ok(Object { exports: self.exports, exported, terms, deferring, version: self.version, id, cred })
     }
 
-    /// Does something that changes nothing; a failure brings the object's attributes.
+    /// Executes an operation that changes nothing. A failure returns the object's attributes.
     pub(super) fn look<T>(&self, fh: &Fh, op: impl FnOnce(&Object) -> vfs::Result<T>) -> Res<T, Option<Attr>> {
         let object = self.object(fh).map_err(|status| Failed { status, info: None })?;
         op(&object).map_err(|status| Failed { status, info: object.attr() })
     }
 
-    /// Does something that changes the object; a failure brings its attributes.
+    /// Executes an operation that changes the object. A failure returns its attributes.
     pub(super) fn change<T>(&self, fh: &Fh, op: impl FnOnce(&Object) -> vfs::Result<T>) -> Res<T, Wcc> {
         let object = self.object(fh).map_err(|status| Failed { status, info: Wcc::NONE })?;
         let result = object.writable().and_then(|()| op(&object));
@@ -87,7 +85,7 @@ impl Object<'_> {
         self.vfs().getattr(&self.id).ok()
     }
 
-    /// The object as it is; how it was before is not known.
+    /// The attributes after a change; those before are unknown.
     pub(super) fn wcc(&self) -> Wcc {
         Wcc { before: None, after: self.attr() }
     }
@@ -105,7 +103,7 @@ impl Object<'_> {
         self.exports.handle(self.exported, id, self.version)
     }
 
-    /// Whether the other one is of the same export.
+    /// Fails with XDEV if `other` is in another export.
     pub(super) fn same_export(&self, other: &Object) -> vfs::Result<()> {
         if std::ptr::eq(self.exported, other.exported) { Ok(()) } else { Err(Status::XDev) }
     }

@@ -1,6 +1,5 @@
-//! Directory listings (RFC 1813, sections 3.3.16 and 3.3.17): as many entries as the client
-//! has room for, counted to the byte. NFSv2's listing (RFC 1094, section 2.2.17) is here, too,
-//! because its cookies are not version 3's.
+//! Directory listings (RFC 1813, sections 3.3.16 and 3.3.17), with as many entries as fit the client's byte count.
+//! NFSv2's listing (RFC 1094, section 2.2.17) is separate because its cookies differ.
 
 use remora_base::{Path, host_of};
 use remora_vfs::{self as vfs, DirEntry, DirQuery};
@@ -12,40 +11,40 @@ use remora_wire::nfs3::{
 use super::context::{Exec, Object};
 use crate::{cookies, v2};
 
-/// Sizes in XDR, in bytes.
+/// Encoded sizes, in bytes.
 mod size {
-    /// The flag before anything optional: an entry, attributes, a handle.
+    /// The flag before an optional entry, attributes or handle.
     pub(super) const FLAG: usize = 4;
-    /// `fattr3`.
+    /// Attributes of an object (`fattr3`).
     pub(super) const ATTR: usize = 84;
-    /// Results without entries: the directory's attributes, the verifier, the flag that ends
-    /// the list, and the end-of-directory flag.
+    /// Results without entries: the directory's attributes, the verifier, the end of the list and the
+    /// end-of-directory flag.
     pub(super) const EMPTY: usize = FLAG + ATTR + 8 + FLAG + FLAG;
 
-    /// NFSv2's results without entries: the status and the two flags at the end.
+    /// NFSv2 results without entries: the status and two flags.
     pub(super) const EMPTY_V2: usize = 4 + FLAG + FLAG;
 
-    /// An entry of NFSv2's: number, name, cookie.
+    /// An NFSv2 entry: file id, name, cookie.
     pub(super) fn name_v2(len: usize) -> usize {
         4 + opaque(len) + 4
     }
 
-    /// Counted bytes with their padding.
+    /// Variable-length opaque data with padding.
     pub(super) fn opaque(len: usize) -> usize {
         4 + len.next_multiple_of(4)
     }
 
-    /// The part of an entry that both procedures have: number, name, cookie.
+    /// The common part of an entry: file id, name, cookie.
     pub(super) fn name(len: usize) -> usize {
         8 + opaque(len) + 8
     }
 }
 
-/// Room for results that shrinks as entries are taken.
+/// The bytes left for results.
 struct Room(usize);
 
 impl Room {
-    /// What `count` bytes leave beside results without entries.
+    /// The room that `count` leaves for entries.
     fn new(count: u32, empty: usize) -> Option<Room> {
         (count as usize).checked_sub(empty).map(Room)
     }
@@ -86,7 +85,7 @@ impl Exec<'_> {
             let mut room = Room::new(a.max_count.min(self.io_max()), size::EMPTY).ok_or(Status::TooSmall)?;
             let mut names = Room(a.dir_count as usize);
             let query = DirQuery { cookie: a.cookie, verf: a.verf, objects: true };
-            // One entry is taken however small `dircount` is: that is a hint, `maxcount` is the room.
+            // The first entry is always returned: `dircount` is a hint, `maxcount` is the limit.
             let mut is_first = true;
             let (entries, verf) = list(dir, query, |e| {
                 let entry = plus(dir, e);
@@ -103,7 +102,7 @@ impl Exec<'_> {
 }
 
 impl Exec<'_> {
-    /// READDIR of version 2: the cookie in `a` is a client's, of 32 bits.
+    /// READDIR of NFSv2, with a client's cookie of 32 bits in `a`.
     pub(crate) fn read_dir_v2(&self, a: &ReadDirArgs) -> vfs::Result<Entries<nfs2::Entry>> {
         let dir = self.object(&a.dir)?;
         let mut room = Room::new(a.count.min(self.io_max()), size::EMPTY_V2).ok_or(Status::TooSmall)?;
@@ -129,7 +128,7 @@ impl Exec<'_> {
         }
         let client = host_of(self.peer.addr);
         if !self.cookies.may_search(self.at, client) {
-            // The server leaves a datagram unanswered, and the client sends it again. On a stream it answers NFSERR_IO.
+            // A datagram gets no reply, so the client resends it. On a stream the reply is NFSERR_IO.
             return Err(if self.peer.path == Path::Datagram { Status::Jukebox } else { Status::BadCookie });
         }
         let (mut found, mut entries) = (None, 0);
@@ -142,7 +141,7 @@ impl Exec<'_> {
         self.cookies.searched(client, entries);
         done?;
         let found = found.ok_or(Status::BadCookie)?;
-        // The same request, sent again, is not to search again.
+        // A retransmission must not search again.
         self.cookies.note(dir.exported.id, dir.id, found);
         Ok(found)
     }
@@ -159,9 +158,8 @@ fn plus_size(e: &EntryPlus) -> usize {
     size::FLAG + size::name(e.name.len()) + size::FLAG + attr + size::FLAG + fh
 }
 
-/// Takes entries for as long as `fit` makes something of them. None at all, though there are
-/// some, means that the client has too little room. Left out is what has a name that is too long: no other
-/// procedure would take it either.
+/// Returns entries until `fit` returns `None`. No entry at all, though there are some, means that the client's count
+/// is too small. Entries with overlong names are left out: no other procedure would accept them.
 fn list<E>(
     dir: &Object,
     query: DirQuery,
@@ -169,7 +167,7 @@ fn list<E>(
 ) -> vfs::Result<(Entries<E>, [u8; 8])> {
     let (mut list, mut full) = (Vec::new(), false);
     let end = dir.vfs().readdir(&dir.cred, &dir.id, query, &mut |entry| {
-        // Linux's client takes nothing of a page that has a longer one, and some ask for it again without end.
+        // Linux drops a page with a longer name, and some clients ask for it again and again.
         if entry.name.len() > vfs::NAME_MAX {
             return true;
         }

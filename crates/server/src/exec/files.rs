@@ -1,4 +1,4 @@
-//! Procedures about one object (RFC 1813, sections 3.3.1 to 3.3.7 and 3.3.18 to 3.3.21).
+//! Procedures on one object (RFC 1813, sections 3.3.1 to 3.3.7 and 3.3.18 to 3.3.21).
 
 use remora_vfs::{Features, OFFSET_MAX};
 use remora_wire::nfs3::{
@@ -10,9 +10,9 @@ use remora_wire::nfs3::{
 use super::context::Exec;
 use crate::Version;
 
-/// What sizes of READ and WRITE should be a multiple of, in bytes.
+/// The suggested multiple of READ and WRITE sizes (FSINFO), in bytes.
 const IO_MULTIPLE: u32 = 4096;
-/// The directory page that is asked for if the client has no wish of its own, in bytes.
+/// The preferred size of a directory page (FSINFO), in bytes.
 const DIR_PAGE: u32 = 64 << 10;
 
 impl Exec<'_> {
@@ -60,7 +60,7 @@ impl Exec<'_> {
                 eof = false;
             }
             let attr = match self.version {
-                // It has no success without them: then it is told why there are none.
+                // NFSv2's success has mandatory attributes: their error is the result.
                 Version::V2 => Some(o.vfs().getattr(&o.id)?),
                 Version::V3 => o.attr(),
             };
@@ -68,9 +68,8 @@ impl Exec<'_> {
         })
     }
 
-    /// Writes what was sent, or as much of it as is allowed at once: the reply's count tells
-    /// the client to send the rest again. A count above the data's length is a lie; a count
-    /// below it says how much of the data counts.
+    /// Writes the data, or as much as the limit allows: from the reply's count the client knows what to send again. A
+    /// `count` above the data's length is an error; below it, only `count` bytes are written.
     pub(super) fn write(&self, a: &WriteArgs) -> Res<WriteOk, Wcc> {
         let count = a.count.min(self.io_max());
         self.change(&a.fh, |o| {
@@ -81,8 +80,8 @@ impl Exec<'_> {
                 return Err(Status::FBig);
             }
             let data = a.data.slice(..count as usize);
-            // The verifier is taken first: if it changes meanwhile the client writes again,
-            // which is safe; the other way round it would not notice.
+            // The verifier is read before the write: if it changes in between, the client writes again, which is
+            // safe. In the other order the client would miss a change.
             let verf = o.vfs().verifier();
             let (wcc, committed) = o.vfs().write(&o.cred, &o.id, a.offset, &data, a.stable)?;
             Ok(WriteOk { wcc, count, committed, verf })
@@ -92,8 +91,8 @@ impl Exec<'_> {
     pub(super) fn commit(&self, a: &CommitArgs) -> Res<CommitOk, Wcc> {
         self.change(&a.fh, |o| {
             let wcc = o.vfs().commit(&o.cred, &o.id, a.offset, a.count)?;
-            // A flush that fails between here and the reply fails the commit, whichever file it
-            // was for: writes lost meanwhile must not look committed.
+            // The verifier is read after the commit: if any flush has failed by then, the client learns that its
+            // writes may be lost.
             Ok(CommitOk { wcc, verf: o.vfs().verifier() })
         })
     }

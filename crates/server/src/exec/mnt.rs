@@ -1,4 +1,4 @@
-//! MOUNT's MNT (RFC 1094, appendix A; RFC 1813, appendix I): from a path to the handle of a directory.
+//! MOUNT's MNT (RFC 1094, appendix A; RFC 1813, appendix I): looks up the handle of a path.
 
 use bytes::Bytes;
 use remora_wire::mount::{MountError, Mounted};
@@ -7,8 +7,8 @@ use remora_wire::rpc::OpaqueAuth;
 
 use super::context::Exec;
 
-/// The directory at `path`: the export with the longest matching name, and from there name by
-/// name with the caller's own rights. No symbolic link is followed, and `..` is resolved in the text of the path.
+/// Looks up the directory at `path`, with the caller's rights, from the export with the longest name that is a
+/// prefix. Follows no symbolic links; `..` is resolved in the text of the path.
 pub(crate) fn mount(exec: &Exec, path: &Bytes) -> Result<Mounted, Status> {
     let (exported, rest) = exec.exports.find(path).ok_or(Status::NoEnt)?;
     let export = &exported.export;
@@ -32,8 +32,8 @@ pub(crate) fn mount(exec: &Exec, path: &Bytes) -> Result<Mounted, Status> {
     })
 }
 
-/// What a client is told of a failure; nothing of one that is over soon: MOUNT has no word for "later", and clients ask
-/// again after silence.
+/// The error that the client gets. `None` for a temporary failure: MOUNT has no error for it, and clients ask again
+/// when no reply comes.
 pub(crate) fn error(status: Status) -> Option<MountError> {
     Some(match status {
         Status::Jukebox => return None,

@@ -1,9 +1,7 @@
-//! The procedures of NFSv3 (RFC 1813, section 3.3), and of NFSv2 in its terms, over a
-//! [`Vfs`](remora_vfs::Vfs).
+//! The procedures of NFSv3 (RFC 1813, section 3.3), which also execute NFSv2's, on a [`Vfs`](remora_vfs::Vfs).
 //!
-//! `files` has those about one object, `names` those that change a directory, `dirs` the
-//! listings, `mnt` MOUNT's walk from a path to a handle. What is common to them is here: from
-//! a handle to an object that the caller may touch, and the attributes that go with a failure.
+//! [`context`] maps a handle to an object that the caller may use. `files` has the procedures on one object, `names`
+//! those that change a directory, `dirs` the listings, and `mnt` MOUNT's path lookup.
 
 #![expect(clippy::result_large_err, reason = "a failure carries attributes, as its reply does")]
 
@@ -18,7 +16,6 @@ use remora_wire::nfs3::{Call, Reply};
 pub(crate) use context::Exec;
 
 impl Exec<'_> {
-    /// Executes `call`.
     pub(crate) fn run(&self, call: &Call) -> Reply {
         match call {
             Call::Null => Reply::Null,

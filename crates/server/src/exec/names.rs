@@ -69,7 +69,7 @@ impl Exec<'_> {
     }
 }
 
-/// Both objects, if they may be changed together.
+/// Both objects, if one operation may change them.
 fn both<'o, 'a>(
     one: &'o Result<Object<'a>, Status>,
     other: &'o Result<Object<'a>, Status>,

@@ -1,4 +1,4 @@
-//! NFSv2's calls as NFSv3's.
+//! Translates NFSv2 calls to NFSv3.
 
 use bytes::Bytes;
 use remora_wire::nfs2::{self, Call, DATA_MAX, PATH_MAX, Reply, Status};
@@ -6,12 +6,11 @@ use remora_wire::nfs3::{self, CreateHow, NfsTime, NodeKind, SetAttr, SetTime, St
 
 use super::encoding::{device, kind};
 
-/// The call of version 3 that does what `call` asks for; or the reply to one that there is
-/// nothing to do for.
+/// The NFSv3 call that does what `call` asks for, or the reply if nothing is to be done.
 pub(crate) fn to_v3(call: Call) -> Result<nfs3::Call, Reply> {
     Ok(match call {
         Call::Null => return Err(Reply::Null),
-        // Obsolete; their results are empty.
+        // Obsolete, with empty results.
         Call::Root => return Err(Reply::Root),
         Call::WriteCache => return Err(Reply::WriteCache),
         Call::GetAttr(fh) => nfs3::Call::GetAttr(handle(fh)),
@@ -49,7 +48,7 @@ fn dir_op(a: nfs2::DirOp) -> nfs3::DirOp {
     nfs3::DirOp { dir: handle(a.dir), name: a.name }
 }
 
-/// A READ ends where the sizes of this version do.
+/// A READ ends where NFSv2's sizes end.
 fn read(a: &nfs2::ReadArgs) -> nfs3::ReadArgs {
     let below = u32::MAX - a.offset;
     nfs3::ReadArgs { fh: handle(a.fh), offset: u64::from(a.offset), count: a.count.min(DATA_MAX).min(below) }
@@ -65,7 +64,7 @@ fn write(a: nfs2::WriteArgs) -> Result<nfs3::WriteArgs, Reply> {
     Ok(nfs3::WriteArgs { fh: handle(a.fh), offset, count, stable: Stable::FileSync, data })
 }
 
-/// READLINK could not tell what a longer link points at.
+/// READLINK could not return a longer target.
 fn symlink(a: nfs2::SymLinkArgs) -> Result<nfs3::Call, Reply> {
     if a.target.len() > PATH_MAX as usize {
         return Err(Reply::SymLink(Err(Status::NameTooLong)));
@@ -74,7 +73,7 @@ fn symlink(a: nfs2::SymLinkArgs) -> Result<nfs3::Call, Reply> {
     Ok(nfs3::Call::SymLink(nfs3::SymLinkArgs { at: dir_op(a.at), attr, target: a.target }))
 }
 
-/// CREATE makes files, and by a convention that clients follow all that MKNOD makes.
+/// CREATE makes files and, by convention, everything that MKNOD makes.
 fn create(a: nfs2::CreateArgs) -> Result<nfs3::Call, Reply> {
     let (mode, size) = (a.attr.mode.filter(|mode| *mode != KEEP_MODE).unwrap_or(0), a.attr.size);
     let attr = set_attr(&a.attr);
@@ -95,7 +94,7 @@ fn create(a: nfs2::CreateArgs) -> Result<nfs3::Call, Reply> {
     Ok(nfs3::Call::MkNod(nfs3::MkNodArgs { at: dir_op(a.at), what }))
 }
 
-/// What Sun's old clients say for a mode that is to stay.
+/// The mode by which old Sun clients leave the mode unchanged.
 const KEEP_MODE: u32 = 0xffff;
 
 fn set_attr(a: &nfs2::SetAttr) -> SetAttr {

@@ -1,6 +1,6 @@
 //! File types and device numbers as NFSv2 encodes them.
 
-/// The bits of a mode that say what kind of object it is, and their values (stat(2)).
+/// The file type bits of a mode (stat(2)).
 pub(super) mod kind {
     pub(in crate::v2) const MASK: u32 = 0o170_000;
     pub(in crate::v2) const SOCKET: u32 = 0o140_000;
@@ -10,11 +10,11 @@ pub(super) mod kind {
     pub(in crate::v2) const DIRECTORY: u32 = 0o040_000;
     pub(in crate::v2) const CHAR: u32 = 0o020_000;
     pub(in crate::v2) const FIFO: u32 = 0o010_000;
-    /// The rest: permissions.
+    /// The permission bits.
     pub(in crate::v2) const PERMISSIONS: u32 = 0o7777;
 }
 
-/// Device numbers as Linux packs them into 32 bits: the old 8 and 8 bits where they suffice.
+/// Device numbers packed into 32 bits, as Linux does it: compatible with 8 and 8 bits where those suffice.
 pub(super) mod device {
     use remora_wire::nfs3::SpecData;
 

@@ -1,4 +1,4 @@
-//! NFSv3's replies as NFSv2's.
+//! Translates NFSv3 replies to NFSv2.
 
 use remora_wire::mount::{MountError, Mounted};
 use remora_wire::nfs2::{self, Data, DirOpOk, PATH_MAX, Path, Proc, ReadOk, Reply, Res, StatFsOk, Status};
@@ -6,12 +6,12 @@ use remora_wire::nfs3::{self, Attr, Failed, FileType, FsStatOk, MadeOk, NfsTime,
 
 use super::encoding::{device, kind};
 
-/// The size of blocks that clients are told of, in bytes.
+/// The block size in STATFS, in bytes.
 const BLOCK_SIZE: u32 = 4096;
-/// Most blocks of a file system that clients are told of: many read a signed number.
+/// Most blocks in STATFS: many clients decode a signed number.
 const BLOCKS_MAX: u64 = i32::MAX as u64;
 
-/// The reply to `proc`, which was executed as version 3's procedure that `reply` is of.
+/// The reply to `proc` from that of the NFSv3 procedure that was executed for it.
 pub(crate) fn from_v3(proc: Proc, reply: V3) -> Reply {
     match (proc, reply) {
         (Proc::GetAttr, V3::GetAttr(res)) => Reply::GetAttr(ok(res).map(|a| attr(&a))),
@@ -31,12 +31,12 @@ pub(crate) fn from_v3(proc: Proc, reply: V3) -> Reply {
         (Proc::Link, V3::Link(res)) => Reply::Link(ok(res).map(drop)),
         (Proc::SymLink, V3::SymLink(res)) => Reply::SymLink(ok(res).map(drop)),
         (Proc::StatFs, V3::FsStat(res)) => Reply::StatFs(ok(res).map(|room| stat_fs(&room))),
-        // Calls are never translated to any other procedure.
+        // No call is translated to another procedure.
         (proc, _) => Reply::failed(proc, Status::Io),
     }
 }
 
-/// What CREATE came to. Where something else was than a file, version 3 tells what.
+/// The reply to CREATE. NFSv3 reports what kind of object existed.
 fn file(made: MadeOk) -> Res<DirOpOk> {
     match &made.attr {
         Some(attr) if attr.kind != FileType::Regular => Err(Status::Exist),
@@ -48,7 +48,7 @@ fn ok<O, I>(res: nfs3::Res<O, I>) -> Res<O> {
     res.map_err(|Failed { status: s, .. }| status(s))
 }
 
-/// The error of version 2 that comes nearest.
+/// The closest NFSv2 error.
 pub(crate) fn status(status: nfs3::Status) -> Status {
     use nfs3::Status as S;
     match status {
@@ -82,7 +82,7 @@ pub(crate) fn status(status: nfs3::Status) -> Status {
     }
 }
 
-/// Version 3 may do without attributes, version 2 may not.
+/// NFSv3 attributes are optional, NFSv2's are not.
 fn known(attr3: Option<Attr>) -> Res<nfs2::Attr> {
     attr3.as_ref().map(attr).ok_or(Status::Io)
 }
@@ -91,7 +91,7 @@ fn found(fh: Option<nfs3::Fh>, attr: Option<Attr>) -> Res<DirOpOk> {
     Ok(DirOpOk { fh: fh.as_ref().and_then(handle).ok_or(Status::Io)?, attr: known(attr)? })
 }
 
-/// What MNT of version 1 brings. Its errors are UNIX's, which two of version 3's are not.
+/// The reply to MNT of version 1, whose errors are UNIX errno values; two of version 3's are not.
 pub(crate) fn mounted(res: Result<Mounted, MountError>) -> Result<nfs2::Fh, MountError> {
     match res {
         Ok(mounted) => handle(&mounted.fh).ok_or(MountError::Io),
@@ -145,7 +145,7 @@ fn clamp(n: u64) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-/// A file system's number: its device's, packed, so that no two have the same. What is no device's is folded.
+/// The file system id: a packed device number, so that no two are equal; other numbers are folded.
 fn fsid(n: u64) -> u32 {
     let device = SpecData { major: (n >> 32) as u32, minor: n as u32 };
     let packed = device::pack(device);
@@ -156,12 +156,12 @@ fn fold(n: u64) -> u32 {
     (n >> 32) as u32 ^ n as u32
 }
 
-/// A file's number in 32 bits. Never 0, by which some clients know entries that are no more.
+/// The file id in 32 bits. Never 0, which marks deleted entries for some clients.
 pub(crate) fn fileid(n: u64) -> u32 {
     fold(n).max(1)
 }
 
-/// Room in blocks as large as it takes for their number to be a number of version 2.
+/// STATFS, in blocks large enough for their number to fit NFSv2's.
 fn stat_fs(room: &FsStatOk) -> StatFsOk {
     let mut block_size = BLOCK_SIZE;
     while room.total / u64::from(block_size) > BLOCKS_MAX && block_size < 1 << 30 {
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!([fileid(0), fileid(9), fileid(3 << 32 | 3)], [1, 9, 1]);
     }
 
-    /// A client that sees one number takes both for one file system, and their files for one another.
+    /// A client takes files with equal ids in file systems with equal ids for the same file.
     #[test]
     fn file_systems_on_different_devices_have_different_numbers() {
         let of = |major: u64, minor: u64| attr(&Attr { fsid: major << 32 | minor, ..v3_attr(FileType::Regular) }).fsid;

@@ -131,7 +131,7 @@ fn root_is_squashed_unless_told_otherwise() {
 }
 
 #[test]
-fn handles_outlive_a_restart_with_the_same_key_and_die_with_another() {
+fn handles_outlive_a_restart_with_the_same_key_only() {
     let mut w = World::new(cache::Config::full());
     let root = w.root();
     for (key, want) in [(KEY, None), ([1; 16], Some(Status::Stale))] {
@@ -203,7 +203,7 @@ fn each_client_has_its_own_terms() {
 }
 
 #[test]
-fn new_exports_hold_for_the_next_request_and_not_for_those_under_way() {
+fn new_exports_apply_from_the_next_request_on() {
     let mut w = World::new(cache::Config::full());
     let other = Arc::new(MemFs::new(2));
     let serve = |w: &mut World, list: Vec<Export>| {

@@ -77,7 +77,7 @@ fn a_reply_is_owed_to_the_newest_connection_that_is_left() {
 }
 
 #[test]
-fn replies_for_a_connection_that_is_gone_are_dropped_but_remembered() {
+fn reply_to_an_ended_connection_is_dropped_but_cached() {
     let mut w = World::new(cache::Config::full());
     let root = w.root();
     let call = create(&root, "f");
@@ -91,7 +91,7 @@ fn replies_for_a_connection_that_is_gone_are_dropped_but_remembered() {
 }
 
 #[test]
-fn juszczak_asks_for_the_files_times_before_it_repeats_a_success() {
+fn juszczak_reads_the_file_times_before_a_replay() {
     let mut w = World::new(cache::Config::juszczak());
     let root = w.root();
     let f = w.file(&root, "f");
@@ -130,7 +130,7 @@ fn the_reference_cache_turns_a_repeated_failure_into_success() {
 }
 
 #[test]
-fn a_job_that_dies_is_answered_and_its_duplicates_are_not_executed() {
+fn abandoned_job_is_answered_and_not_executed_again() {
     let mut w = World::new(cache::Config::full());
     let root = w.root();
     let call = create(&root, "f");

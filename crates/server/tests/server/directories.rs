@@ -31,10 +31,21 @@ struct Page {
     len: usize,
 }
 
-fn page(w: &mut World, dir: &Fh, plus: bool, cookie: u64, verf: [u8; 8], counts: (u32, u32)) -> Result<Page, Status> {
+/// A request for a page of a directory.
+#[derive(Clone, Copy)]
+struct PageRequest {
+    plus: bool,
+    cookie: u64,
+    verf: [u8; 8],
+    dir_count: u32,
+    max_count: u32,
+}
+
+fn page(w: &mut World, dir: &Fh, request: PageRequest) -> Result<Page, Status> {
+    let PageRequest { plus, cookie, verf, dir_count, max_count } = request;
     let dir = dir.clone();
     if plus {
-        let args = ReadDirPlusArgs { dir, cookie, verf, dir_count: counts.0, max_count: counts.1 };
+        let args = ReadDirPlusArgs { dir, cookie, verf, dir_count, max_count };
         let Reply::ReadDirPlus(res) = w.call_from(tcp(1), &Call::ReadDirPlus(args)) else { panic!() };
         let ok = res.map_err(|e| e.status)?;
         let list = &ok.entries.list;
@@ -50,7 +61,7 @@ fn page(w: &mut World, dir: &Fh, plus: bool, cookie: u64, verf: [u8; 8], counts:
         })
     } else {
         let Reply::ReadDir(res) =
-            w.call_from(tcp(1), &Call::ReadDir(ReadDirArgs { dir, cookie, verf, count: counts.1 }))
+            w.call_from(tcp(1), &Call::ReadDir(ReadDirArgs { dir, cookie, verf, count: max_count }))
         else {
             panic!()
         };
@@ -80,7 +91,7 @@ proptest! {
         let (mut w, root) = world(&names);
         let (mut seen, mut cookie, mut verf) = (vec![], 0, [0; 8]);
         loop {
-            let p = page(&mut w, &root, plus, cookie, verf, (dir_count, max_count)).unwrap();
+            let p = page(&mut w, &root, PageRequest { plus, cookie, verf, dir_count, max_count }).unwrap();
             prop_assert!(p.len <= max_count.min(4096) as usize);
             if plus {
                 let names: usize = p.sizes.iter().map(|s| s.1).sum();
@@ -104,7 +115,8 @@ proptest! {
 fn an_entry_beyond_the_hint_is_the_only_one() {
     let (mut w, root) = world(&[30, 1, 2, 3]);
     for (hint, cookie) in [(0, 0), (40, 0), (40, 1), (40, 2), (40, 3)] {
-        let p = page(&mut w, &root, true, cookie, [0; 8], (hint, 4096)).unwrap();
+        let p = page(&mut w, &root, PageRequest { plus: true, cookie, verf: [0; 8], dir_count: hint, max_count: 4096 })
+            .unwrap();
         assert!(p.sizes.len() == 1 || p.sizes.iter().map(|s| s.1).sum::<usize>() <= hint as usize, "{hint} {cookie}");
     }
 }
@@ -113,24 +125,29 @@ fn an_entry_beyond_the_hint_is_the_only_one() {
 fn a_byte_less_than_an_entry_needs_leaves_it_out() {
     for plus in [false, true] {
         let (mut w, root) = world(&[5, 9]);
-        let whole = page(&mut w, &root, plus, 0, [0; 8], (4096, 4096)).unwrap();
+        let whole =
+            page(&mut w, &root, PageRequest { plus, cookie: 0, verf: [0; 8], dir_count: 4096, max_count: 4096 })
+                .unwrap();
         assert!(whole.eof);
-        let fits = |w: &mut World, counts| page(w, &root, plus, 0, [0; 8], counts).map(|p| (p.names.len(), p.eof));
+        let fits = |w: &mut World, dir_count: u32, max_count: usize| {
+            let request = PageRequest { plus, cookie: 0, verf: [0; 8], dir_count, max_count: max_count as u32 };
+            page(w, &root, request).map(|p| (p.names.len(), p.eof))
+        };
         let n = whole.names.len();
-        assert_eq!(fits(&mut w, (4096, whole.len as u32)), Ok((n, true)));
-        assert_eq!(fits(&mut w, (4096, whole.len as u32 - 1)), Ok((n - 1, false)));
+        assert_eq!(fits(&mut w, 4096, whole.len), Ok((n, true)));
+        assert_eq!(fits(&mut w, 4096, whole.len - 1), Ok((n - 1, false)));
         let empty = whole.len - whole.sizes.iter().map(|s| s.0).sum::<usize>();
         let one = empty + whole.sizes[0].0;
-        assert_eq!(fits(&mut w, (4096, one as u32)), Ok((1, false)));
+        assert_eq!(fits(&mut w, 4096, one), Ok((1, false)));
         for too_small in [0, 1, empty, one - 1] {
-            assert_eq!(fits(&mut w, (4096, too_small as u32)), Err(Status::TooSmall), "{too_small}");
+            assert_eq!(fits(&mut w, 4096, too_small), Err(Status::TooSmall), "{too_small}");
         }
         if plus {
             let info: usize = whole.sizes.iter().map(|s| s.1).sum();
-            assert_eq!(fits(&mut w, (info as u32, 4096)), Ok((n, true)));
-            assert_eq!(fits(&mut w, (info as u32 - 1, 4096)), Ok((n - 1, false)));
+            assert_eq!(fits(&mut w, info as u32, 4096), Ok((n, true)));
+            assert_eq!(fits(&mut w, info as u32 - 1, 4096), Ok((n - 1, false)));
             for hint in [0, 1, whole.sizes[0].1 as u32 - 1] {
-                assert_eq!(fits(&mut w, (hint, 4096)), Ok((1, false)), "one goes on, however small the hint");
+                assert_eq!(fits(&mut w, hint, 4096), Ok((1, false)), "one goes on, however small the hint");
             }
         }
     }

@@ -73,7 +73,7 @@ fn unstable_writes_and_looks_owe_nothing() {
 }
 
 #[test]
-fn a_failing_flush_is_reported_to_all_that_waited_and_to_those_it_may_have_hurt() {
+fn failed_flush_is_reported_to_all_that_may_have_lost_data() {
     let (mut w, fh, _) = world();
     let before = w.fs.verifier();
     let waited = unflushed(start(&mut w, 1, &write(&fh, 0, b"one")));
@@ -110,7 +110,7 @@ fn the_client_sees_the_verifier_that_its_data_is_safe_under() {
             other => panic!("{other:?}"),
         };
         assert_eq!(verf, world().0.fs.verifier());
-        // A full disk, as some find out only now, is told from a broken one.
+        // A full disk, which some file systems notice only now, has an error of its own.
         for why in [Status::Io, Status::NoSpc, Status::DQuot] {
             let bad = reply(&call, |w, u| {
                 w.fs.fail_next(OpKind::Flush, why, 1);

@@ -54,7 +54,7 @@ fn access_grants_no_more_than_asked() {
 }
 
 #[test]
-fn a_read_only_export_refuses_every_change_and_says_so_in_access() {
+fn read_only_export_refuses_changes_and_reports_it_in_access() {
     let mut w = World::with(cache::Config::full(), Limits::default(), |e| e.access = everybody(|t| t.read_only = true));
     let root = w.root();
     let wanted = ACCESS_READ | ACCESS_MODIFY | ACCESS_EXTEND;

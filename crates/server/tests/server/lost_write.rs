@@ -80,7 +80,7 @@ fn a_late_duplicate_of_a_truncation_takes_the_write_with_it() {
 }
 
 #[test]
-fn a_late_duplicate_of_a_write_fills_the_truncated_file_with_zeros() {
+fn late_duplicate_write_fills_the_truncated_file_with_zeros() {
     for (cache, safe) in caches() {
         let (mut w, f) = filled(cache);
         let write = write(&f, 8192, DATA);
@@ -93,7 +93,7 @@ fn a_late_duplicate_of_a_write_fills_the_truncated_file_with_zeros() {
 /// What Juszczak's cache cannot do: behind the throwaway window a change of the file makes it
 /// take a duplicate for a new request. Keeping the reply does not depend on time.
 #[test]
-fn a_duplicate_from_behind_the_window_is_caught_by_the_full_cache_alone() {
+fn only_the_full_cache_catches_a_duplicate_after_the_window() {
     for (cache, safe) in [(cache::Config::juszczak(), false), (cache::Config::full(), true)] {
         let (mut w, f) = filled(cache);
         let cut = set_size(&f, 0);

@@ -1,4 +1,4 @@
-//! MOUNT's two lists: who is told them, and how much of them.
+//! MOUNT's two lists: which clients get them, and how much of them.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ fn a_path_that_is_too_long_with_its_slash_spoils_no_list() {
 }
 
 #[test]
-fn a_line_stays_until_none_of_the_servers_that_are_one_exports_it() {
+fn entry_stays_until_no_server_of_a_split_exports_it() {
     let mut w = World::new(cache::Config::full());
     let fs: Arc<dyn Vfs> = w.fs.clone();
     let exports = |names: &[&str]| {

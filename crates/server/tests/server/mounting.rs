@@ -15,7 +15,7 @@ fn exporting(name: &str, fs: Arc<dyn Vfs>) -> Arc<Exports> {
     Arc::new(Exports::new(vec![Export::new(name, fs)], &KEY).unwrap())
 }
 
-/// MOUNT has no word for "later": whoever hears nothing asks again.
+/// MOUNT has no JUKEBOX: a client without a reply asks again.
 #[test]
 fn a_mount_of_a_busy_file_system_is_met_with_silence() {
     let fs = Arc::new(Odd::new(0));
@@ -34,7 +34,7 @@ fn a_mount_of_a_busy_file_system_is_met_with_silence() {
 }
 
 #[test]
-fn a_mount_that_other_exports_overtake_leaves_a_line_only_if_they_have_it() {
+fn mount_overtaken_by_new_exports_adds_only_exported_entries() {
     for (new, lines) in [("/b", 0), ("/a/", 1)] {
         let mut w = World::with(cache::Config::full(), Default::default(), |e| e.names = vec!["/a".into()]);
         w.send_mount(udp(), &Call::Mnt("/a".into()));

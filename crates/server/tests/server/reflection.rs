@@ -46,7 +46,7 @@ fn victim() -> Peer {
     Peer::datagram("10.0.0.99:700".parse().unwrap())
 }
 
-fn message(xid: u32, (prog, vers, proc): (u32, u32, u32), args: &[u8]) -> Bytes {
+fn message(xid: u32, prog: u32, vers: u32, proc: u32, args: &[u8]) -> Bytes {
     let mut out = Vec::new();
     CallHeader { xid, prog, vers, proc, cred: OpaqueAuth::none(), verf: OpaqueAuth::none() }.encode(&mut out);
     out.extend_from_slice(args);
@@ -56,7 +56,7 @@ fn message(xid: u32, (prog, vers, proc): (u32, u32, u32), args: &[u8]) -> Bytes 
 fn v3(xid: u32, call: &Call) -> Bytes {
     let mut args = Vec::new();
     call.encode(&mut args);
-    message(xid, (nfs3::PROGRAM, nfs3::VERSION, call.proc() as u32), &args)
+    message(xid, nfs3::PROGRAM, nfs3::VERSION, call.proc() as u32, &args)
 }
 
 /// Bytes on the wire to `from` for a message that came from there.
@@ -78,7 +78,7 @@ fn forged_datagram_sends_a_small_multiple_to_its_victim() {
     let plus = ReadDirPlusArgs { dir: root.clone(), cookie: 0, verf: [0; 8], dir_count: 65536, max_count: 65536 };
     let list = ReadDirArgs { dir: root.clone(), cookie: 0, verf: [0; 8], count: 65536 };
     // A handle of version 2, as MNT of version 1 brings it.
-    w.input(tcp(1), message(7, (mount::PROGRAM, mount::VERSION_1, 1), &Bytes::from_static(b"/").to_bytes()));
+    w.input(tcp(1), message(7, mount::PROGRAM, mount::VERSION_1, 1, &Bytes::from_static(b"/").to_bytes()));
     w.run_all();
     let root_v2 = w.sent.pop().unwrap().payload.slice(28..);
     let dir_v2 = [&root_v2[..], &[0; 4], &8192u32.to_be_bytes()].concat();
@@ -88,8 +88,8 @@ fn forged_datagram_sends_a_small_multiple_to_its_victim() {
         v3(3, &Call::ReadDirPlus(plus)),
         v3(4, &Call::ReadLink(link.fh.unwrap())),
         v3(5, &Call::GetAttr(root)),
-        message(6, (nfs3::PROGRAM, nfs2::VERSION, nfs2::Proc::ReadDir as u32), &dir_v2),
-        message(8, (mount::PROGRAM, mount::VERSION, mount::Call::Export.proc()), &[]),
+        message(6, nfs3::PROGRAM, nfs2::VERSION, nfs2::Proc::ReadDir as u32, &dir_v2),
+        message(8, mount::PROGRAM, mount::VERSION, mount::Call::Export.proc(), &[]),
     ];
     let (mut received, mut all) = (0, 0);
     for round in 0..20 {
@@ -134,17 +134,17 @@ fn short_read_for_unproved_address_does_not_claim_the_end() {
 #[test]
 fn read_of_version_2_is_answered_in_full_or_not_at_all() {
     let (mut w, _, _) = world();
-    w.input(tcp(1), message(7, (mount::PROGRAM, mount::VERSION_1, 1), &Bytes::from_static(b"/").to_bytes()));
+    w.input(tcp(1), message(7, mount::PROGRAM, mount::VERSION_1, 1, &Bytes::from_static(b"/").to_bytes()));
     w.run_all();
     let root = w.sent.pop().unwrap().payload.slice(28..);
     let lookup = [&root[..], &Bytes::from_static(b"large").to_bytes()].concat();
-    w.input(tcp(1), message(8, (nfs3::PROGRAM, nfs2::VERSION, nfs2::Proc::Lookup as u32), &lookup));
+    w.input(tcp(1), message(8, nfs3::PROGRAM, nfs2::VERSION, nfs2::Proc::Lookup as u32, &lookup));
     w.run_all();
     let file = w.sent.pop().unwrap().payload.slice(28..60);
     let args = [&file[..], &[0; 4], &8192u32.to_be_bytes(), &[0; 4]].concat();
     let mut answers = Vec::new();
     for xid in 100..112 {
-        let read = message(xid, (nfs3::PROGRAM, nfs2::VERSION, nfs2::Proc::Read as u32), &args);
+        let read = message(xid, nfs3::PROGRAM, nfs2::VERSION, nfs2::Proc::Read as u32, &args);
         answers.push(sent(&mut w, victim(), read));
     }
     assert!(answers.iter().all(|bytes| *bytes == 0 || *bytes > 8192), "{answers:?}");
@@ -164,7 +164,7 @@ fn address_with_a_stream_gets_all_at_once() {
 #[test]
 fn strangers_evict_no_client_from_the_table_of_addresses() {
     let (mut w, _, file) = world_for(only(&["10.0.0.0/8"]));
-    let null = message(1, (nfs3::PROGRAM, nfs3::VERSION, 0), &[]);
+    let null = message(1, nfs3::PROGRAM, nfs3::VERSION, 0, &[]);
     let flood = |w: &mut World| {
         for n in 0..5000 {
             let addr = (Ipv4Addr::from_bits(0xac10_0000 + n), 700).into();

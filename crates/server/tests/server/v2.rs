@@ -13,7 +13,7 @@ use remora_wire::{Reader, mount, nfs3, portmap};
 
 use crate::world::{ROOT, World, only, tcp, udp};
 
-fn message(xid: u32, (prog, vers, proc): (u32, u32, u32), put: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+fn message(xid: u32, prog: u32, vers: u32, proc: u32, put: impl FnOnce(&mut Vec<u8>)) -> Bytes {
     let cred = OpaqueAuth::unix(&AuthUnix { machine: "old".into(), ..AuthUnix::default() });
     let mut out = Vec::new();
     CallHeader { xid, prog, vers, proc, cred, verf: OpaqueAuth::none() }.encode(&mut out);
@@ -22,7 +22,7 @@ fn message(xid: u32, (prog, vers, proc): (u32, u32, u32), put: impl FnOnce(&mut 
 }
 
 fn encode(xid: u32, call: &Call) -> Bytes {
-    message(xid, (PROGRAM, VERSION, call.proc() as u32), |out| call.encode(out))
+    message(xid, PROGRAM, VERSION, call.proc() as u32, |out| call.encode(out))
 }
 
 /// The results in the only reply that was sent.
@@ -54,7 +54,7 @@ pub(crate) fn call(w: &mut World, call: &Call) -> Reply {
 }
 
 fn mount(w: &mut World, vers: u32, call: &mount::Call) -> mount::ReplyV1 {
-    w.input(tcp(1), message(3, (mount::PROGRAM, vers, call.proc()), |out| call.encode(out)));
+    w.input(tcp(1), message(3, mount::PROGRAM, vers, call.proc(), |out| call.encode(out)));
     w.run_all();
     mount::ReplyV1::decode(call.proc(), &mut results(w, 3)).unwrap()
 }
@@ -258,7 +258,7 @@ fn writes_are_on_stable_storage_before_their_reply() {
 }
 
 #[test]
-fn create_makes_pipes_and_sockets_but_no_devices_for_just_anybody() {
+fn create_makes_pipes_and_sockets_and_devices_for_root_only() {
     let (mut w, root) = world();
     let make = |name: &str, mode, size| {
         Call::Create(CreateArgs { at: at(root, name), attr: SetAttr { mode: Some(mode), size, ..SetAttr::NONE } })
@@ -277,7 +277,7 @@ fn create_makes_pipes_and_sockets_but_no_devices_for_just_anybody() {
 }
 
 #[test]
-fn the_versions_share_files_and_either_takes_both_kinds_of_handle() {
+fn versions_share_files_and_accept_both_kinds_of_handle() {
     let (mut w, root) = world();
     let f = file(&mut w, root, "f");
     let v3_root = w.root();
@@ -364,7 +364,7 @@ fn a_request_of_one_version_is_no_duplicate_of_the_others() {
 }
 
 #[test]
-fn the_reference_cache_makes_up_what_version_2_can_say_without_a_handle() {
+fn reference_cache_synthesizes_v2_success_without_a_handle() {
     let mut w = World::new(cache::Config::reference());
     let root = root(&mut w);
     let f = file(&mut w, root, "f");
@@ -446,7 +446,7 @@ proptest! {
         with_root: bool,
     ) {
         let (mut w, root) = world();
-        w.input(udp(), message(5, (PROGRAM, VERSION, proc), |out| {
+        w.input(udp(), message(5, PROGRAM, VERSION, proc, |out| {
             out.extend(if with_root { &root.0[..] } else { &[] });
             out.extend(&args);
         }));
@@ -464,7 +464,7 @@ proptest! {
 fn a_portmapper_answers_only_where_it_was_asked_to_be_one() {
     let (mut w, _) = world();
     let ask = |w: &mut World, from, call: portmap::Call| {
-        w.input(from, message(4, (portmap::PROGRAM, portmap::VERSION, call.proc()), |out| call.encode(out)));
+        w.input(from, message(4, portmap::PROGRAM, portmap::VERSION, call.proc(), |out| call.encode(out)));
         let mut r = Reader::new(w.sent.pop().expect("a reply").payload);
         let header: ReplyHeader = remora_wire::Xdr::decode(&mut r).unwrap();
         (header.outcome, portmap::Reply::decode(call.proc(), &mut r).ok())

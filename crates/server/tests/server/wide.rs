@@ -46,7 +46,7 @@ fn rest(w: &mut World, dir: Fh, mut cookie: u32, restarting: Option<&Arc<Odd>>) 
 }
 
 #[test]
-fn cookies_lead_back_from_page_ends_from_between_and_after_a_restart() {
+fn cookies_are_found_at_page_ends_inside_and_after_a_restart() {
     let (mut w, fs, root) = unlisted();
     let all = rest(&mut w, root, 0, None);
     assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), 102);
@@ -155,7 +155,7 @@ fn all_v3(w: &mut World, dir: &nfs3::Fh, plus: bool, count: u32) -> Vec<Bytes> {
 
 /// NFS's names have 255 bytes; Linux's client takes nothing of a page in which there is a longer one.
 #[test]
-fn a_name_that_is_too_long_is_left_out_and_its_neighbours_are_not() {
+fn overlong_name_is_left_out_and_its_neighbours_are_not() {
     let fs = Arc::new(Odd::new(3));
     let mut wanted = vec![Bytes::from("."), Bytes::from("..")];
     for i in 0..30 {

@@ -27,7 +27,7 @@ impl Bench {
         self.decide(request, &())
     }
 
-    /// What is decided of a request that has been heard of.
+    /// Decides about a request that is noted already.
     pub(super) fn decide(&mut self, request: &Request, ends: &dyn Ends) -> Verdict {
         let verdict = self.cache.begin(self.now, request, Streams { connections: &self.live, ends }, true);
         if verdict.is_known() {
@@ -36,7 +36,7 @@ impl Bench {
         verdict
     }
 
-    /// Begins what must be executed.
+    /// Begins a request that must be executed.
     pub(super) fn start(&mut self, request: &Request) -> EntryId {
         match self.begin(request) {
             Verdict::Execute(Some(id)) => id,
@@ -48,7 +48,7 @@ impl Bench {
         self.cache.finish(self.now, request, Some(id), &self.live, done)
     }
 
-    /// Executes what must be executed, successfully.
+    /// Executes a request that must be executed.
     pub(super) fn run(&mut self, request: &Request, reply: &str) {
         let id = self.start(request);
         let sent = self.finish(request, id, ok(reply)).expect("the path is live");
@@ -60,7 +60,7 @@ impl Bench {
     }
 }
 
-/// Streams on which all has arrived, and those that were broken off.
+/// Streams on which everything was delivered, and those that were broken off.
 pub(super) struct TestEnds {
     pub(super) arrived: Vec<u64>,
     pub(super) broken: Vec<u64>,

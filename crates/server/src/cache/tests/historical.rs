@@ -10,7 +10,7 @@ fn from_client(xid: u32, proc: Proc) -> Request {
 }
 
 #[test]
-fn the_reference_cache_makes_up_success_after_a_failure_of_five_procedures() {
+fn reference_cache_turns_failures_of_duplicates_into_success() {
     let five = [Proc::Create, Proc::Remove, Proc::Link, Proc::MkDir, Proc::RmDir];
     for proc in Proc::ALL {
         let mut b = Bench::new(Config::reference());
@@ -103,7 +103,7 @@ fn juszczak_tries_failures_again_at_once() {
 }
 
 #[test]
-fn juszczak_reuses_entries_round_robin_but_not_those_in_progress() {
+fn juszczak_reuses_completed_entries_round_robin() {
     let mut b = Bench::new(Config::Juszczak { entries: 3, throwaway: Config::THROWAWAY });
     let r = |xid| from_client(xid, Proc::Write);
     let slow = b.start(&r(0));

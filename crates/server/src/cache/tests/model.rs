@@ -9,11 +9,11 @@ use crate::cache::full::ENTRY_OVERHEAD;
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// Client `.0` sends request `.1`, anew or again.
+    /// Client `.0` sends request `.1`, for the first time or again.
     Send(u8, u32),
-    /// The request in progress at this place is completed.
+    /// This request in progress completes.
     Finish(prop::sample::Index, bool),
-    /// Client `.0` loses its connection and makes a new one, from another port if `.1`.
+    /// Client `.0` reconnects, from another port if `.1`.
     Reconnect(u8, bool),
     /// Time passes, in seconds.
     Wait(u8),
@@ -28,15 +28,15 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Clients 0 and 1 use datagrams, 2 and 3 streams; all have their own address.
+/// Clients 0 and 1 use datagrams, 2 and 3 streams; each has its own address.
 struct World {
     bench: Bench,
     ports: [u16; 4],
     conns: u64,
     conn_of: [u64; 4],
-    /// Requests in progress, with the path each came in on last.
+    /// Requests in progress, with the last path of each.
     running: Vec<(Request, EntryId, Peer)>,
-    /// What each request came to.
+    /// The reply to each request.
     done: BTreeMap<(u8, u32), Bytes>,
 }
 
@@ -70,7 +70,7 @@ impl World {
         }
     }
 
-    /// Does `op`. With `remembers`, nothing may have been forgotten.
+    /// Applies `op`. With `remembers`, nothing may have been forgotten.
     fn step(&mut self, op: &Op, n: usize, remembers: bool) {
         match op {
             Op::Send(client, xid) => self.send(*client, *xid, remembers),
@@ -116,7 +116,7 @@ impl World {
         self.done.insert((World::client(&r), r.xid), reply);
     }
 
-    /// Lets everything end and expire; then nothing may be left.
+    /// Lets everything complete and expire; nothing may be left.
     fn end(mut self) {
         while !self.running.is_empty() {
             self.complete(0, true, 0);

@@ -8,7 +8,7 @@ fn write(peer: Peer, xid: u32) -> Request {
 }
 
 #[test]
-fn a_completed_request_is_replayed_byte_for_byte_failures_included() {
+fn completed_request_is_replayed_byte_for_byte() {
     let mut b = Bench::new(Config::full());
     let (a, c) = (write(udp("10.0.0.1:700"), 1), write(udp("10.0.0.1:700"), 2));
     b.run(&a, "done");
@@ -67,22 +67,23 @@ fn a_parked_duplicate_is_answered_once_on_the_newest_live_path() {
     }
 }
 
-/// Where the client made the same port its own again, and what came on the connection before was read later.
+/// The client reuses its port, and a request of its earlier connection is read later.
 #[test]
-fn a_reply_goes_to_the_newest_connection_in_whatever_order_they_are_read() {
+fn reply_goes_to_the_newest_connection_in_any_read_order() {
     let mut b = Bench::new(Config::full());
     let [old, new] = [1, 3].map(|id| write(tcp("10.0.0.1:700", id), 1));
     let id = b.start(&new);
     assert_eq!(b.begin(&old), Verdict::InProgress);
     assert_eq!(b.finish(&new, id, ok("done")).map(|f| f.to), Some(new.peer));
 
-    // The same once it is answered: what comes from another port on one that is older than the newest is another's.
+    // The same after the reply: a request from another port, on a connection older than the newest, is another
+    // client's.
     assert_eq!(b.begin(&old), Verdict::Replay("done".into()));
     b.start(&write(tcp("10.0.0.1:999", 2), 1));
 }
 
 #[test]
-fn of_two_connections_side_by_side_the_older_has_requests_of_its_own() {
+fn older_of_two_live_connections_has_requests_of_its_own() {
     let mut b = Bench::new(Config::full());
     let older = write(tcp("10.0.0.1:700", 1), 1);
     let newer = write(tcp("10.0.0.1:999", 2), 1);
@@ -91,19 +92,19 @@ fn of_two_connections_side_by_side_the_older_has_requests_of_its_own() {
     b.finish(&older, separate, ok("done"));
     b.live.gone(older.peer);
     b.live.gone(newer.peer);
-    // The exact port comes first, even from a third connection.
+    // An equal port comes first, even on a third connection.
     assert_eq!(b.begin(&write(tcp("10.0.0.1:999", 3), 1)), Verdict::Replay("done apart".into()));
     assert_eq!(b.cache.stats().from_new_port, 0);
-    // A fourth one finds what is cut off.
+    // A fourth connection finds the entry whose connections have ended.
     assert_eq!(b.begin(&write(tcp("10.0.0.1:555", 4), 1)), Verdict::Replay("done".into()));
     assert_eq!(b.cache.stats().from_new_port, 1);
-    // From now on it is known under that port.
+    // The entry has that port now.
     assert_eq!(b.begin(&write(tcp("10.0.0.1:555", 4), 1)), Verdict::Replay("done".into()));
     assert_eq!(b.cache.stats().from_new_port, 1);
 }
 
 #[test]
-fn a_client_that_reconnects_gets_the_reply_of_what_is_still_in_progress() {
+fn reconnected_client_gets_the_reply_in_progress() {
     let mut b = Bench::new(Config::full());
     let (old, new) = (write(tcp("10.0.0.1:700", 1), 1), write(tcp("10.0.0.1:999", 2), 1));
     let id = b.start(&old);
@@ -113,7 +114,7 @@ fn a_client_that_reconnects_gets_the_reply_of_what_is_still_in_progress() {
 }
 
 #[test]
-fn a_client_that_reconnects_before_the_server_knows_is_recognised() {
+fn client_that_reconnects_unnoticed_is_recognised() {
     let mut b = Bench::new(Config::full());
     let (old, new) = (write(tcp("10.0.0.1:700", 1), 1), write(tcp("10.0.0.1:999", 2), 1));
     let id = b.start(&old);
@@ -122,27 +123,27 @@ fn a_client_that_reconnects_before_the_server_knows_is_recognised() {
     assert_eq!(b.begin(&write(tcp("10.0.0.1:555", 3), 1)), Verdict::Replay("done".into()));
 }
 
-/// What became of the connection on which a request was answered.
+/// The fate of the connection on which a request was answered.
 #[derive(Clone, Copy, Debug)]
 enum Old {
-    /// It is there, and the client has got all of it.
+    /// Open; the client has received everything.
     Arrived,
-    /// It is there, and nobody knows what the client has got.
+    /// Open; what the client has received is unknown.
     Unsure,
-    /// It is there, and the reply has not been sent to its end.
+    /// Open; the reply is still being sent.
     BeingSent,
-    /// It broke.
+    /// Broken off by the client.
     Broken,
-    /// The client ended it and had got all of it.
+    /// Ended by the client after it received everything.
     Ended,
     /// The same, after a further call.
     WentOn,
 }
 
 #[test]
-fn a_program_that_starts_over_is_not_answered_with_what_its_earlier_run_did() {
-    // (what became of the old connection, the xid that began it, that of the request, that which began the new one,
-    // whether it is done again)
+fn restarted_program_gets_no_reply_of_its_earlier_run() {
+    // The fate of the old connection, the XID that began it, the XID of the request, the XID that began the new
+    // connection, and whether the request is executed again.
     for (old, began, xid, begins, again) in [
         (Old::Arrived, 10, 11, 10, true),
         (Old::Arrived, 10, 10, 10, true),
@@ -197,8 +198,8 @@ fn a_program_that_starts_over_is_not_answered_with_what_its_earlier_run_did() {
 }
 
 #[test]
-fn who_asks_null_before_it_asks_again_is_no_program_that_starts_over() {
-    // (the NULL calls of both connections, the calls that began them, the request, whether it is done again)
+fn client_that_pings_before_a_duplicate_is_no_new_program() {
+    // The NULL calls of both connections, the calls that began them, the request, and whether it is executed again.
     for (nulls, began, xid, begins, again) in [
         (Some([0, 0]), 77, 77, 77, false),
         (Some([0, 0]), 76, 77, 77, false),
@@ -225,7 +226,7 @@ fn who_asks_null_before_it_asks_again_is_no_program_that_starts_over() {
 }
 
 #[test]
-fn calls_that_come_again_one_behind_the_other_are_no_program_that_starts_over() {
+fn pipelined_duplicates_are_no_new_program() {
     for null_between in [false, true] {
         let mut b = Bench::new(Config::full());
         let [old, new] = [("700", 1), ("701", 2)].map(|(port, id)| tcp(&format!("10.0.0.1:{port}"), id));
@@ -235,7 +236,7 @@ fn calls_that_come_again_one_behind_the_other_are_no_program_that_starts_over() 
             b.finish(call, id, ok("done"));
             b.live.answered(old);
         }
-        // Whoever acknowledged the replies, a tunnel's end, and ended the connection then, was not the client.
+        // A middlebox acknowledged the replies and ended the connection, not the client.
         b.live.ended(old);
         for call in calls(new) {
             assert_eq!(b.begin(&call), Verdict::Replay("done".into()), "{call:?}");
@@ -247,7 +248,7 @@ fn calls_that_come_again_one_behind_the_other_are_no_program_that_starts_over() 
 }
 
 #[test]
-fn what_is_read_late_on_a_connection_that_was_broken_off_is_what_came_again_on_another() {
+fn request_read_late_on_a_broken_connection_is_a_duplicate() {
     for (broken, answered) in [(true, true), (true, false), (false, true)] {
         let mut b = Bench::new(Config::full());
         let (late, again) = (write(tcp("10.0.0.1:700", 1), 1), write(tcp("10.0.0.1:701", 2), 1));
@@ -260,13 +261,13 @@ fn what_is_read_late_on_a_connection_that_was_broken_off_is_what_came_again_on_a
         let want = if answered { Verdict::Replay("done".into()) } else { Verdict::InProgress };
         let verdict = b.decide(&late, &told);
         assert_eq!(verdict == want, broken, "where both are open they are two programs': {verdict:?}");
-        // And it stays what the newer connection brought.
+        // The entry stays with the newer connection.
         assert_eq!(b.begin(&write(tcp("10.0.0.1:702", 3), 1)) == want, broken);
     }
 }
 
 #[test]
-fn a_connection_that_ended_with_a_call_unanswered_says_nothing_of_what_its_client_has() {
+fn connection_ended_with_an_open_call_proves_no_delivery() {
     let mut b = Bench::new(Config::full());
     let [one, two, three] = [("700", 1), ("701", 2), ("702", 3)].map(|(p, id)| tcp(&format!("10.0.0.1:{p}"), id));
     let (y, x) = (b.start(&write(one, 1)), b.start(&write(one, 2)));
@@ -310,7 +311,7 @@ fn replies_expire_some_time_after_they_were_last_asked_for() {
 }
 
 #[test]
-fn asking_again_and_again_keeps_a_reply_for_four_times_as_long_at_most() {
+fn replays_keep_a_reply_four_times_as_long_at_most() {
     let mut b = Bench::new(Config::full());
     let a = write(tcp("10.0.0.1:700", 1), 1);
     b.run(&a, "done");
