@@ -1,4 +1,4 @@
-//! The monotonic clock, as the cores count time.
+//! The monotonic clock of the cores.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -8,29 +8,29 @@ use tokio::time::sleep_until;
 
 use crate::standstill;
 
-/// Counts nanoseconds from its creation in which the process ran: while it is stopped, or its control group is frozen,
-/// or its virtual machine is paused, the clock stands, but for a second at most. So no timer of a connection expires
-/// by time in which this process could not have heard its peer.
+/// Counts the nanoseconds since its creation in which the process ran. While the process is stopped, its control
+/// group frozen or its virtual machine paused, the clock advances by at most one second. So no timer of a connection
+/// expires in time in which the process could not receive.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     began: Instant,
-    /// How long the process had stood still by then.
+    /// The total standstill at its creation.
     stood: Duration,
 }
 
-/// The time was up first.
+/// The time limit was reached first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Elapsed;
 
 impl Clock {
-    /// Starts at zero now.
+    /// Starts at zero.
     pub fn start() -> Clock {
         standstill::watch();
         Clock::new()
     }
 
-    /// Starts at zero now, for a thread that beats ([`standstill::beat`]) while the clock is in use: a library must not
-    /// leave a thread behind.
+    /// Starts at zero, for a thread that calls [`standstill::beat`] while it uses the clock: a library must not leave
+    /// a thread behind.
     pub(crate) fn start_for_beating_thread() -> Clock {
         standstill::beat();
         Clock::new()
@@ -41,23 +41,23 @@ impl Clock {
         Clock { began, stood }
     }
 
-    /// The present moment.
+    /// The time since the start.
     pub fn now(&self) -> Time {
         let (now, stood) = standstill::read();
         Time::ZERO + now.saturating_duration_since(self.began).saturating_sub(stood.saturating_sub(self.stood))
     }
 
-    /// How long it has stood.
+    /// The total standstill since the start.
     pub fn stood(&self) -> Duration {
         standstill::read().1.saturating_sub(self.stood)
     }
 
-    /// The moment `t` on the machine's clock, if the process runs until then; if it does not, `t` is later.
+    /// The machine's time at `t`, if there is no standstill until then.
     pub fn instant(&self, t: Time) -> Instant {
         self.began + self.stood() + t.since(Time::ZERO)
     }
 
-    /// Waits until it is `t`.
+    /// Waits until `t`.
     pub async fn until(&self, t: Time) {
         while self.now() < t {
             sleep_until(self.instant(t).into()).await;
@@ -65,7 +65,7 @@ impl Clock {
     }
 }
 
-/// Waits for `work`, but no longer than `limit`, in which this process runs.
+/// Awaits `work` for at most `limit` of the process's running time.
 pub async fn timeout<F: Future>(limit: Duration, work: F) -> Result<F::Output, Elapsed> {
     let clock = Clock::start();
     let mut work = pin!(work);

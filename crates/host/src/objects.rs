@@ -1,9 +1,9 @@
-//! NFS over ATP: priorities of objects, for both ends (ATP 02).
+//! Priorities of NFS over ATP, for client and server (ATP 02).
 
 use remora_atp::Priority;
 use remora_wire::urgency::Urgency;
 
-/// The priority of a call and its reply. Levels above and between are left for other traffic.
+/// The priority of a call and its reply. Levels above and between stay free for other traffic.
 pub(crate) fn priority(urgency: Urgency) -> Priority {
     let level = match urgency {
         Urgency::Foreground => 14,

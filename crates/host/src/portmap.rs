@@ -1,8 +1,7 @@
-//! Registration with the portmapper of this machine, rpcbind (RFC 1833, sections 2 and 3).
+//! Registration with the local portmapper, rpcbind (RFC 1833, sections 2 and 3).
 //!
-//! Clients that do not know the ports of NFS and MOUNT ask for them on port 111. Where
-//! rpcbind runs there, a server tells it where it is, with SET, and takes that back, with
-//! UNSET, when it ends.
+//! Clients ask port 111 for the ports of NFS and MOUNT. If rpcbind runs there, a server registers with SET at its
+//! start and unregisters with UNSET at its end.
 
 mod alive;
 
@@ -17,51 +16,51 @@ use remora_wire::{Reader, Xdr};
 
 use crate::reserved;
 
-/// How long one question waits for its answer.
+/// How long an attempt waits for its reply.
 const PATIENCE: Duration = Duration::from_millis(700);
-/// How often it is asked.
+/// Attempts of a call.
 const TRIES: usize = 3;
-/// Longer than any datagram.
+/// Larger than any datagram.
 const ANSWER_MAX: usize = 1 << 16;
-/// In whose name it is told of IPv6; rpcbind sees for itself who asks.
+/// The owner in IPv6 registrations; rpcbind determines the caller itself.
 const OWNER: &str = "";
 
-/// Why a server could not be registered.
+/// The reason why a server could not be registered.
 #[derive(Debug, thiserror::Error)]
 pub enum RegisterError {
-    /// Nobody answers on port 111.
+    /// Nothing answers on port 111.
     #[error("no rpcbind answers at {0}: start it, or serve without it (--portmap answers in its place)")]
     NotRunning(SocketAddr),
-    /// Somebody else is registered.
+    /// Another server is registered and answers.
     #[error("rpcbind at {at} has another server on port {port} for program {prog} version {vers}: stop that one")]
     Taken {
-        /// The portmapper.
+        /// The portmapper's address.
         at: SocketAddr,
-        /// The program.
+        /// The program's number.
         prog: u32,
-        /// Its version.
+        /// The program's version.
         vers: u32,
-        /// The other one's port.
+        /// The other server's port.
         port: u32,
     },
-    /// It said no.
+    /// The portmapper refused the registration.
     #[error("rpcbind at {0} refuses: it takes registrations from root only")]
     Refused(SocketAddr),
-    /// It answered something else.
+    /// The reply was not a portmapper's.
     #[error("what answers at {0} is no portmapper")]
     NotAPortmapper(SocketAddr),
-    /// No way to ask.
+    /// The call could not be sent or received.
     #[error("cannot ask rpcbind at {at}: {source}")]
     Io {
-        /// The portmapper.
+        /// The portmapper's address.
         at: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// A server's entries in the portmapper. Dropping it takes them back. If rpcbind does not answer,
-/// that is given up after about two seconds and the entries stay.
+/// A server's registrations. A drop removes them; if rpcbind does not answer, it gives up after about two seconds and
+/// the registrations stay.
 #[derive(Debug)]
 pub struct Registration {
     rpcbind: Rpcbind,
@@ -69,12 +68,12 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Where rpcbind is on every machine.
+    /// The address of rpcbind.
     pub const RPCBIND: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
 
-    /// Registers `services` with the portmapper at `at`. What it had for these programs and
-    /// versions is replaced if nobody answers there: it is left over from a server that could not take it
-    /// back, or from one whose port ours is now. Another one that does answer keeps its entries.
+    /// Registers `services` with the portmapper at `at`. Replaces registrations of the same programs and versions if
+    /// no server answers there: they are left over from a server that could not unregister, or whose port this server
+    /// has now. A server that answers keeps its registrations.
     pub fn new(at: SocketAddr, services: Vec<Service>) -> Result<Registration, RegisterError> {
         let rpcbind = Rpcbind::open(at)?;
         for service in &services {
@@ -83,7 +82,7 @@ impl Registration {
         for service in once_each(&services) {
             rpcbind.unset(service)?;
         }
-        // Made before all is done, so that a failure takes back what was.
+        // Made before the calls, so that a failure removes what was registered.
         let registration = Registration { rpcbind, services };
         for service in &registration.services {
             registration.set(service)?;
@@ -106,9 +105,9 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         for service in once_each(&self.services) {
-            // If rpcbind is gone, so are our entries.
+            // If rpcbind has ended, so have the registrations.
             let Ok(port) = self.rpcbind.port(service) else { return };
-            // Somebody may have registered in our place; that is not ours to take back.
+            // Another server's registration stays.
             if port == u32::from(service.at.port()) && self.rpcbind.unset(service).is_err() {
                 return;
             }
@@ -116,7 +115,7 @@ impl Drop for Registration {
     }
 }
 
-/// Those that one UNSET each takes back: over IPv4 it takes all transports' at once.
+/// One service for each UNSET: over IPv4 an UNSET removes those of all transports.
 fn once_each(services: &[Service]) -> impl Iterator<Item = &Service> {
     let before = |i: usize| services.iter().take(i).filter(|other| other.netid.is_ipv4());
     services.iter().enumerate().filter_map(move |(i, service)| {
@@ -125,7 +124,7 @@ fn once_each(services: &[Service]) -> impl Iterator<Item = &Service> {
     })
 }
 
-/// On which port the program is in that version over that transport, by what a portmapper has; 0 for none.
+/// The registered port of the program for this version and transport; 0 for none.
 fn port_in(list: &[Binding], service: &Service) -> u32 {
     let is_it = |b: &&Binding| {
         (b.prog, b.vers) == (service.prog, service.vers) && Netid::from_name(&b.netid) == Some(service.netid)
@@ -134,7 +133,7 @@ fn port_in(list: &[Binding], service: &Service) -> u32 {
     at.map_or(0, |at| at.port().into())
 }
 
-/// A portmapper, over UDP. Of IPv4 it is told in version 2, which every portmapper speaks.
+/// A portmapper over UDP. Calls for IPv4 use version 2, which every portmapper supports.
 #[derive(Debug)]
 struct Rpcbind {
     at: SocketAddr,
@@ -150,7 +149,7 @@ impl Rpcbind {
         Ok(Rpcbind { at, socket })
     }
 
-    /// Fails if another server than the one that is `ours` answers where `service` would be.
+    /// Fails if a server other than `ours` answers at the registered port of `service`.
     fn is_free_for(&self, service: &Service, ours: &[Service]) -> Result<(), RegisterError> {
         let port = self.port(service)?;
         let is_ours = port == 0 || ours.iter().any(|other| u32::from(other.at.port()) == port);
@@ -160,7 +159,7 @@ impl Rpcbind {
         Err(RegisterError::Taken { at: self.at, prog: service.prog, vers: service.vers, port })
     }
 
-    /// Enters it; whether that was done.
+    /// Registers a service. Returns whether the portmapper accepted it.
     fn set(&self, service: &Service) -> Result<bool, RegisterError> {
         match service.mapping() {
             Some(mapping) => self.done(portmap::Call::Set(mapping)),
@@ -168,7 +167,7 @@ impl Rpcbind {
         }
     }
 
-    /// Takes it out, over IPv4 with its program's and version's other entries there; whether there were any.
+    /// Removes a registration; over IPv4 those of all transports. Returns whether there was one.
     fn unset(&self, service: &Service) -> Result<bool, RegisterError> {
         match service.mapping() {
             Some(mapping) => self.done(portmap::Call::Unset(mapping)),
@@ -190,14 +189,14 @@ impl Rpcbind {
         }
     }
 
-    /// On which port that is, 0 for none.
+    /// The registered port, or 0.
     fn port(&self, service: &Service) -> Result<u32, RegisterError> {
         let reply = match service.mapping() {
             Some(mapping) => match self.ask_v2(portmap::Call::GetPort(mapping))? {
                 portmap::Reply::Port(port) => Some(port),
                 _ => None,
             },
-            // GETADDR tells of the transport by which it is asked, and this one is IPv4's.
+            // GETADDR answers for the transport of the call, which is IPv4's.
             None => match self.ask_v4(&rpcbind::Call::Dump)? {
                 rpcbind::Reply::Dump(list) => Some(port_in(&list, service)),
                 _ => None,
@@ -216,7 +215,7 @@ impl Rpcbind {
         rpcbind::Reply::decode(call.proc(), &mut r).map_err(|_| RegisterError::NotAPortmapper(self.at))
     }
 
-    /// The results of a call with these arguments.
+    /// Makes a call with these arguments. Returns its results.
     fn ask(&self, vers: u32, proc: u32, args: impl Fn(&mut Vec<u8>)) -> Result<Reader, RegisterError> {
         let xid = getrandom::u32().unwrap_or(1);
         let (cred, verf) = (OpaqueAuth::none(), OpaqueAuth::none());
@@ -237,7 +236,7 @@ impl Rpcbind {
         Err(RegisterError::NotRunning(self.at))
     }
 
-    /// The results in the reply to `xid`; replies to earlier questions are passed over.
+    /// The results in the reply to `xid`. Skips replies to earlier calls.
     fn receive(&self, xid: u32) -> io::Result<Reader> {
         let mut buffer = vec![0; ANSWER_MAX];
         loop {
@@ -266,8 +265,7 @@ mod tests {
         Service { prog: 100_003, vers, netid, at: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port) }
     }
 
-    /// A portmapper on a thread, until it has answered `calls` calls; then it sends what is
-    /// left registered.
+    /// A portmapper on a thread. After `calls` calls it sends the remaining registrations.
     fn portmapper(calls: usize, stale: &[Service]) -> (SocketAddr, mpsc::Receiver<Vec<Mapping>>) {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let (at, (tx, rx)) = (socket.local_addr().unwrap(), mpsc::channel());
@@ -307,7 +305,7 @@ mod tests {
     fn what_is_left_over_is_replaced_and_what_is_ours_taken_back() {
         let ours = vec![nfs(2, Netid::Udp, 7), nfs(2, Netid::Tcp, 7), nfs(3, Netid::Tcp, 7)];
         let other = Service { prog: 100_024, ..nfs(1, Netid::Udp, 5) };
-        // GETPORT, UNSET and SET of ours, GETPORT and UNSET at the end.
+        // GETPORT, UNSET and SET, then GETPORT and UNSET at the end.
         let (at, left) = portmapper(3 + 2 + 3 + 4, &[nfs(2, Netid::Udp, 1), nfs(3, Netid::Tcp, 1), other]);
         drop(Registration::new(at, ours).unwrap());
         assert_eq!(left.recv().unwrap(), [other.mapping().unwrap()]);
@@ -325,7 +323,7 @@ mod tests {
         assert_eq!(left.recv().unwrap(), [theirs.mapping().unwrap()]);
     }
 
-    /// A server that answers one NULL call over UDP or TCP; its port.
+    /// Starts a server that answers one NULL call over UDP or TCP. Returns its port.
     fn server(netid: Netid) -> u16 {
         let answer = |call: &[u8]| {
             let xid = CallHeader::decode(&mut Reader::new(call.to_vec().into())).unwrap().xid;

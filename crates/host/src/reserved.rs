@@ -1,6 +1,6 @@
-//! Ports that only root can open. Servers take them for a sign that a request's credentials are an
-//! administrator's word, and Linux's want nothing else unless an export says `insecure` (exports(5)). So
-//! whoever may uses one, and all others any port.
+//! Reserved ports, which only privileged processes can bind. Servers take them as proof that a request's credential
+//! comes from the client's administrator; Linux requires them unless an export has `insecure` (exports(5)). A
+//! privileged client uses one, others any port.
 
 use std::io;
 use std::net::{self, SocketAddr};
@@ -10,17 +10,17 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
-/// Those that mount(8) takes, too: above most services' own.
+/// The range that mount(8) uses, above the ports of most services.
 const PORTS: Range<u16> = 665..1024;
-/// Those in between that services have over UDP or TLS, which could not start while one is taken.
+/// Ports in the range of services over UDP or TLS, which could not start while one is taken.
 const SERVICES: [u16; 13] = [749, 750, 751, 783, 853, 860, 873, 953, 989, 990, 992, 993, 995];
 
-/// Connects from `port` if that is free, else from a reserved one, else from any.
+/// Connects from `port` if it is free, otherwise from a reserved port, otherwise from any.
 pub(crate) async fn connect(server: SocketAddr, port: Option<u16>) -> io::Result<TcpStream> {
     for port in port.into_iter().chain(all()) {
         match connect_from(server, port).await {
             Err(e) if is_taken(&e) => {}
-            // Then any port is as good as another.
+            // Unprivileged: any port will do.
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => break,
             done => return done,
         }
@@ -28,12 +28,12 @@ pub(crate) async fn connect(server: SocketAddr, port: Option<u16>) -> io::Result
     TcpStream::connect(server).await
 }
 
-/// Connects in the same way, and waits for as long as that takes, or for `patience`.
+/// The same, blocking, for at most `patience`.
 pub fn stream(server: SocketAddr, patience: Duration) -> io::Result<net::TcpStream> {
     let family = if server.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     for port in all() {
         let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        // connect(2) obeys it, too.
+        // The timeout applies to connect(2), too.
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(patience))?;
         let bound = rustix::net::bind(&socket, &any(server, port)).map_err(io::Error::from);
         match bound.and_then(|()| Ok(rustix::net::connect(&socket, &server)?)) {
@@ -52,7 +52,7 @@ pub fn stream(server: SocketAddr, patience: Duration) -> io::Result<net::TcpStre
     net::TcpStream::connect_timeout(&server, patience)
 }
 
-/// A socket for datagrams to `server`, at a reserved port or else at any.
+/// A socket for datagrams to `server`, at a reserved port if possible.
 pub fn datagrams(server: SocketAddr) -> io::Result<net::UdpSocket> {
     for port in all() {
         match net::UdpSocket::bind(any(server, port)) {
@@ -64,14 +64,14 @@ pub fn datagrams(server: SocketAddr) -> io::Result<net::UdpSocket> {
     net::UdpSocket::bind(any(server, 0))
 }
 
-/// The same for who does not block.
+/// The same for asynchronous callers.
 pub(crate) async fn bind(server: SocketAddr) -> io::Result<UdpSocket> {
     let socket = datagrams(server)?;
     socket.set_nonblocking(true)?;
     UdpSocket::from_std(socket)
 }
 
-/// All of them, beginning anywhere.
+/// All reserved ports in order, from a random one on.
 fn all() -> impl Iterator<Item = u16> {
     let many = PORTS.end - PORTS.start;
     let first = getrandom::u32().map_or(0, |n| (n % u32::from(many)) as u16);
@@ -85,7 +85,7 @@ async fn connect_from(server: SocketAddr, port: u16) -> io::Result<TcpStream> {
     socket.connect(server).await
 }
 
-/// Any address of the server's family.
+/// The wildcard address of the server's family, with `port`.
 fn any(server: SocketAddr, port: u16) -> SocketAddr {
     if server.is_ipv4() { ([0, 0, 0, 0], port).into() } else { ([0u16; 8], port).into() }
 }
@@ -118,7 +118,7 @@ mod tests {
         let udp = bind(server).await.unwrap().local_addr().unwrap().port();
         let blocking = stream(server, Duration::from_secs(5)).unwrap().local_addr().unwrap().port();
         assert_eq!([udp, blocking].map(|port| PORTS.contains(&port)), [may; 2], "{udp} {blocking}");
-        // One that is in use is passed over.
+        // A port in use is skipped.
         let other = TcpListener::bind("0.0.0.0:0").await.unwrap();
         let taken = other.local_addr().unwrap().port();
         assert_ne!(connect(server, Some(taken)).await.unwrap().local_addr().unwrap().port(), taken);
@@ -134,7 +134,7 @@ mod tests {
             let again = tokio::time::timeout(Duration::from_millis(500), connect(server, Some(port))).await;
             again.expect("at once").unwrap()
         };
-        // It has a connection to there, or one that we closed and that the system waits for the end of.
+        // The port has a connection to this server, or one in TIME_WAIT.
         assert_ne!(connect_again().await.local_addr().unwrap().port(), port);
         drop(first);
         drop(connect_again().await);

@@ -1,11 +1,11 @@
-//! Time in which this process does not run: it is stopped (SIGSTOP), its control group is frozen, its virtual machine
-//! is paused. The kernel's monotonic clock goes on meanwhile, but the process neither sends nor reads, so its peers
-//! are not silent and no timer of a connection may expire by it.
+//! Standstills: time in which the process does not run, because it is stopped (SIGSTOP), its control group is frozen,
+//! or its virtual machine is paused. The kernel's monotonic clock continues, but the process neither sends nor
+//! receives. Its peers are not silent, so no timer of a connection may expire.
 //!
-//! A thread beats every [`BEAT`]. A reading of the clock more than [`STEP_MAX`] after the last beat means that no
-//! thread ran in between, and only [`STEP_MAX`] of that counts. The step is no shorter, so that time never runs
-//! backwards and no round trip across a standstill is measured much too short. A process that waits for a processor
-//! for longer than the step counts as stopped, too.
+//! A thread beats every [`BEAT`]. If a clock reading is more than [`STEP_MAX`] after the last beat, no thread has run
+//! in between, and only [`STEP_MAX`] of that time counts. It counts that much so that time never goes backwards and
+//! no round-trip time across a standstill is measured much too short. A process that waits for a processor for longer
+//! counts as stopped, too.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, Once, PoisonError};
@@ -13,21 +13,20 @@ use std::time::{Duration, Instant};
 
 /// The longest time between two beats.
 pub(crate) const BEAT: Duration = Duration::from_millis(500);
-/// The most that counts of the time after a beat. Leaves a beat that is late as long again.
+/// The most time that counts after a beat: a beat may be late by as much again.
 const STEP_MAX: Duration = Duration::from_secs(1);
-/// How much later than due the kernel may wake the beating thread, so that it can do so together with others.
+/// How late the kernel may wake the beating thread, to combine it with other wake-ups.
 const SLACK_NS: u64 = 50_000_000;
-/// No beat yet: then there is no standstill.
+/// No beat yet, hence no standstill.
 const NEVER: u64 = u64::MAX;
 
-/// How long this process has stood still.
 static OF_THIS_PROCESS: Standstill = Standstill::new();
 
-/// The sum of all standstills since the first beat, in nanoseconds.
+/// The total of all standstills since the first beat, in nanoseconds.
 #[derive(Debug)]
 struct Standstill {
     sum: AtomicU64,
-    /// When the last beat was.
+    /// The time of the last beat.
     beat: AtomicU64,
     beating: Mutex<()>,
 }
@@ -37,7 +36,7 @@ impl Standstill {
         Standstill { sum: AtomicU64::new(0), beat: AtomicU64::new(NEVER), beating: Mutex::new(()) }
     }
 
-    /// What `clock` says, and how long the process had stood still by then, both in nanoseconds.
+    /// The reading of `clock`, and the total standstill until then, both in nanoseconds.
     fn read(&self, clock: impl Fn() -> u64) -> (u64, u64) {
         loop {
             let sum = self.sum.load(SeqCst);
@@ -45,13 +44,13 @@ impl Standstill {
             if now.saturating_sub(self.beat.load(SeqCst)) > nanos(STEP_MAX) {
                 self.beat(&clock);
             } else if sum == self.sum.load(SeqCst) {
-                // Otherwise this thread itself was stopped between the two.
+                // Otherwise this thread was stopped between the two reads.
                 return (now, sum);
             }
         }
     }
 
-    /// Notes that the process runs, and counts the time since the last beat in which it did not.
+    /// Notes that the process runs. Adds the standstill since the last beat.
     fn beat(&self, clock: impl Fn() -> u64) {
         let _one_at_a_time = self.beating.lock().unwrap_or_else(PoisonError::into_inner);
         let now = clock();
@@ -62,12 +61,11 @@ impl Standstill {
     }
 }
 
-/// Notes that the process runs.
 pub(crate) fn beat() {
     OF_THIS_PROCESS.beat(monotonic);
 }
 
-/// Has a thread beat from now on, for as long as the process lives. Where there can be none, nothing is a standstill.
+/// Starts a thread that beats for the life of the process. Without it there are no standstills.
 pub(crate) fn watch() {
     static BEATING: Once = Once::new();
     BEATING.call_once(|| {
@@ -83,13 +81,13 @@ pub(crate) fn watch() {
     });
 }
 
-/// The present moment, and how long this process had stood still by then.
+/// The present time, and the total standstill until then.
 pub(crate) fn read() -> (Instant, Duration) {
     let (now, sum) = OF_THIS_PROCESS.read(monotonic);
     (origin() + Duration::from_nanos(now), Duration::from_nanos(sum))
 }
 
-/// Nanoseconds of the kernel's monotonic clock.
+/// The kernel's monotonic clock in nanoseconds.
 fn monotonic() -> u64 {
     nanos(origin().elapsed())
 }
@@ -111,7 +109,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// What the process's own time is when the clock says `ms`, in milliseconds.
+    /// The process's own time at `ms` of the clock, in milliseconds.
     fn own(s: &Standstill, ms: u64) -> u64 {
         let (now, sum) = s.read(|| ms * MS);
         (now - sum) / MS
@@ -126,7 +124,7 @@ mod tests {
         assert_eq!([own(&s, 41_000), own(&s, 41_001), own(&s, 41_900)], [1000, 1001, 1900]);
         s.beat(|| 42_000 * MS);
         assert_eq!(own(&s, 42_500), 2500);
-        // The beating thread is the first to run again.
+        // The beating thread runs first.
         s.beat(|| 60_000 * MS);
         assert_eq!([own(&s, 60_000), own(&s, 60_700)], [3000, 3700]);
     }
@@ -150,7 +148,7 @@ mod tests {
         let clock = || {
             readings.set(readings.get() + 1);
             if readings.get() == 1 {
-                // It is stopped now, and another thread is the first to run again.
+                // Stopped again; another thread runs first.
                 s.beat(|| 40_000 * MS);
                 return 300 * MS;
             }

@@ -1,11 +1,11 @@
-//! Zones of link-local IPv6 addresses (RFC 4007): the interface that an address such as `fe80::1%eth0` is on.
+//! Zones of link-local IPv6 addresses (RFC 4007), such as the interface in `fe80::1%eth0`.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
 use rustix::net::netdevice::{index_to_name, name_to_index};
 
-/// The number of the interface that `zone` names; a number stands for itself.
+/// The index of the interface that `zone` names or numbers.
 pub fn index(zone: &str) -> io::Result<u32> {
     if let Ok(index) = zone.parse() {
         return Ok(index);
@@ -14,7 +14,7 @@ pub fn index(zone: &str) -> io::Result<u32> {
     name_to_index(&socket()?, zone).map_err(none)
 }
 
-/// The name of the interface of an address that has a zone; its number where it has no name.
+/// The name of the interface of an address with a zone; its index if it has no name.
 fn name(addr: &SocketAddr) -> Option<String> {
     let SocketAddr::V6(v6) = addr else { return None };
     let index = Some(v6.scope_id()).filter(|index| *index != 0)?;
@@ -22,7 +22,7 @@ fn name(addr: &SocketAddr) -> Option<String> {
     Some(named.unwrap_or_else(|| index.to_string()))
 }
 
-/// Any socket will do to ask for interfaces.
+/// Any socket can query interfaces.
 fn socket() -> io::Result<UdpSocket> {
     UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
 }

@@ -1,20 +1,20 @@
-//! Clients as exports files name them: `*`, addresses, networks, and hosts by name.
+//! Client specifications of exports files: `*`, addresses, networks and host names.
 
 use remora_server::Clients;
 
-use super::Resolve;
+use super::types::Resolve;
 
-/// Clients as they are named.
+/// A client specification.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Named {
-    /// By address.
+    /// Clients by their address.
     Clients(Clients),
-    /// By the name of a host: all of its addresses.
+    /// A host by its name, with all its addresses.
     Host(String),
 }
 
 impl Named {
-    /// The clients that are meant. Blocks while `resolve` does.
+    /// The clients that the specification matches. Blocks while `resolve` does.
     pub(super) fn clients(&self, resolve: Resolve<'_>) -> Result<Vec<Clients>, String> {
         let host = match self {
             Named::Clients(clients) => return Ok(vec![*clients]),
@@ -29,7 +29,7 @@ impl Named {
     }
 }
 
-/// What `text` names.
+/// Parses a specification.
 pub(super) fn read(text: &str) -> Result<Named, String> {
     let not_a_network = match text.parse() {
         Ok(clients) => return Ok(Named::Clients(clients)),
@@ -50,8 +50,8 @@ pub(super) fn read(text: &str) -> Result<Named, String> {
     Ok(Named::Host(text.to_owned()))
 }
 
-/// Whether `text` can be a host's name (RFC 1123, section 2.1). What ends in a number cannot:
-/// the resolver would take `10.0.1` for 10.0.0.1, and an operator's slip for a client.
+/// Whether `text` can be a host name (RFC 1123, section 2.1). A name that ends in a number cannot: the resolver would
+/// take `10.0.1` for 10.0.0.1.
 fn is_host_name(text: &str) -> bool {
     let last = text.trim_end_matches('.').rsplit('.').next().unwrap_or_default();
     let number = last.starts_with("0x") || last.bytes().all(|b| b.is_ascii_digit());

@@ -1,8 +1,7 @@
-//! Exports files as exports(5) of Linux's nfs-utils has them. There is no crate for the format,
-//! so this is a reader of its own: words first, then lines of a path and its clients.
+//! Parser of exports(5) files of Linux's nfs-utils. No crate exists for the format.
 //!
-//! What an operator cannot have meant, or would not get here, is refused rather than guessed;
-//! `docs/reference/exports.md` has the table of options.
+//! Options that are contradictory, or that the server does not support, are errors; `docs/reference/exports.md` lists all
+//! options.
 
 mod options;
 mod words;
@@ -12,11 +11,11 @@ use std::collections::HashMap;
 use remora_server::{Access, Rule};
 
 use super::clients::{self, Named};
-use super::{Entry, Parsed, Resolve, Wrong};
+use super::types::{Entry, Parsed, Resolve, Wrong};
 use options::Options;
 use words::Word;
 
-/// Reads a whole file. Lines about the same path are one export.
+/// Parses a file. Lines with the same path make one export.
 pub(super) fn parse(text: &str, resolve: Resolve<'_>) -> Result<Parsed, Wrong> {
     let mut paths: Vec<(Word, Vec<Rule>)> = Vec::new();
     let mut known: HashMap<String, usize> = HashMap::new();
@@ -38,7 +37,7 @@ pub(super) fn parse(text: &str, resolve: Resolve<'_>) -> Result<Parsed, Wrong> {
     Ok(Parsed { entries, notes })
 }
 
-/// What the words behind a path say.
+/// The rules from the words behind a path.
 fn rules(
     path: &Word,
     words: &[Word],
@@ -67,7 +66,7 @@ fn rules(
     Ok(rules)
 }
 
-/// `CLIENT` or `CLIENT(OPTIONS)`.
+/// Parses `CLIENT` or `CLIENT(OPTIONS)`.
 fn client(word: &Word) -> Result<(Named, &str), Wrong> {
     let (name, list) = match word.text.split_once('(') {
         Some((name, list)) => {

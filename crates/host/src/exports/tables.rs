@@ -1,4 +1,4 @@
-//! Exports files in TOML: `[[export]]` tables. Unknown keys are errors that name their line.
+//! Parser of exports files in TOML: `[[export]]` tables. Unknown keys are errors with their line.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use toml::Spanned;
 
 use super::clients::{self, Named};
-use super::{Entry, Parsed, Resolve, Wrong, line_at};
+use super::types::{Entry, Parsed, Resolve, Wrong, line_at};
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -18,8 +18,8 @@ struct File {
     export: Vec<Spanned<Export>>,
 }
 
-/// A table that has, beside its own keys, those of [`Terms`]. (Serde's way to share keys,
-/// `flatten`, does not go with refusing unknown ones.)
+/// A table with the keys of [`Terms`] in addition to its own. (Serde's `flatten` does not work with
+/// `deny_unknown_fields`.)
 macro_rules! table {
     ($(#[$doc:meta])* struct $name:ident { $($key:ident: $type:ty,)* }) => {
         $(#[$doc])*
@@ -35,7 +35,7 @@ macro_rules! table {
         }
 
         impl $name {
-            /// What it says, and `defaults` for the rest.
+            /// The table's terms, with `defaults` for missing keys.
             fn terms(&self, defaults: Terms) -> Terms {
                 Terms {
                     read_only: self.read_only.unwrap_or(defaults.read_only),
@@ -58,22 +58,22 @@ table! {
 }
 
 table! {
-    /// A client with terms of its own.
+    /// A client with its own terms.
     struct ClientTable {
         client: Client,
     }
 }
 
-/// A client as a text or as a table.
+/// A client as a string or as a table.
 enum ClientValue {
     Text(Client),
     Table(ClientTable),
 }
 
-/// The text for a client.
+/// A client specification as a string.
 struct Client(Named);
 
-/// Whose requests become the anonymous user's.
+/// Which callers become anonymous.
 #[derive(Clone, Copy, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Squash {
@@ -92,18 +92,18 @@ impl Squash {
     }
 }
 
-/// The user or group number of the anonymous.
+/// The anonymous user or group ID.
 #[derive(Clone, Copy)]
 struct Id(u32);
 
-/// Reads a whole file.
+/// Parses a file.
 pub(super) fn parse(text: &str, resolve: Resolve<'_>) -> Result<Parsed, Wrong> {
     let file: File = toml::from_str(text).map_err(|e| wrong(text, e.span(), e.message()))?;
     let mut notes = Vec::new();
     let mut entries = Vec::with_capacity(file.export.len());
     let (mut line, mut counted) = (1, 0);
     for table in file.export {
-        // From table to table: counting all of the lines before each takes long where there are many.
+        // Counts lines from table to table: counting from the start each time is slow for many tables.
         let start = table.span().start;
         line += text.get(counted..start).map_or(0, |between| between.matches('\n').count());
         counted = start;
@@ -151,7 +151,7 @@ impl<'de> Deserialize<'de> for ClientValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ClientValue, D::Error> {
         struct TextOrTable;
 
-        // By hand, because an untagged enum's error says neither what is wrong nor where.
+        // Written by hand, because an untagged enum's error names neither the cause nor the place.
         impl<'de> Visitor<'de> for TextOrTable {
             type Value = ClientValue;
 
@@ -182,12 +182,12 @@ impl<'de> Deserialize<'de> for Client {
 impl<'de> Deserialize<'de> for Id {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Id, D::Error> {
         let id = u32::deserialize(deserializer)?;
-        // The kernel keeps the largest for "no change".
+        // The largest ID is reserved: in the kernel it means "no change".
         if id == u32::MAX { Err(de::Error::custom("no user or group has this number")) } else { Ok(Id(id)) }
     }
 }
 
-/// An error with its line, so that the key can be seen, and what was expected.
+/// An error with its line, the key and what was expected.
 fn wrong(text: &str, span: Option<Range<usize>>, message: &str) -> Wrong {
     let (number, line) = line_at(text, span.map_or(text.len(), |s| s.start));
     let message = message.trim().replace('\n', ": ");

@@ -1,4 +1,4 @@
-//! Whether a server that a portmapper tells of is still there.
+//! Checks whether a registered server still answers.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
@@ -9,13 +9,12 @@ use remora_wire::rpc::{CallHeader, OpaqueAuth, Outcome, ReplyHeader};
 use remora_wire::rpcbind::{Netid, Service};
 use remora_wire::{Reader, Xdr};
 
-/// How long it may take to answer, on this machine.
+/// How long a local server may take to answer.
 const PATIENCE: Duration = Duration::from_millis(700);
-/// Longer than any answer to NULL.
+/// Larger than any reply to NULL.
 const ANSWER_MAX: usize = 1024;
 
-/// Whether the program of `service`, of which the portmapper `here` says that it is on `port`, answers to NULL on this
-/// machine.
+/// Whether the program of `service`, which the portmapper `here` has at `port`, answers NULL on this machine.
 pub(super) fn answers(here: SocketAddr, service: &Service, port: u32) -> bool {
     let Ok(port) = u16::try_from(port) else { return false };
     let ip = if service.netid.is_ipv4() { here.ip() } else { Ipv6Addr::LOCALHOST.into() };
@@ -25,7 +24,7 @@ pub(super) fn answers(here: SocketAddr, service: &Service, port: u32) -> bool {
         Netid::Tcp | Netid::Tcp6 => over_tcp(at, &null(service, xid)),
     };
     let header = answer.and_then(|mut r| ReplyHeader::decode(&mut r).map_err(|_| io::ErrorKind::InvalidData.into()));
-    // Another program may have got the port since.
+    // Another program may have the port now.
     header.is_ok_and(|header| header.xid == xid && matches!(header.outcome, Outcome::Success))
 }
 

@@ -1,4 +1,4 @@
-//! What a server is started with, and why it may not start.
+//! The options of a server, and the errors of its start.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,40 +10,38 @@ use remora_wire::nfs3::PORT;
 
 use crate::server::executor::{EXTRA_THREADS_MAX, Queueing, available_processors};
 
-/// How to serve.
+/// The options of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where to listen, UDP and TCP alike, for NFS and MOUNT. Port 0 takes any port that is
-    /// free for both. Default 127.0.0.1:2049.
+    /// Addresses for NFS and MOUNT, over TCP and UDP. Port 0 selects a port that is free for both. Default
+    /// 127.0.0.1:2049.
     pub listen: Vec<SocketAddr>,
-    /// Serve over UDP, too, wherever TCP is served. Default yes.
+    /// Whether to serve over UDP, too. Default true.
     pub udp: bool,
-    /// A further address, for clients that look for MOUNT on a port of its own. Nothing else is
-    /// answered there.
+    /// A further address on which only MOUNT is served, for clients that expect MOUNT on a port of its own.
     pub mount_listen: Option<SocketAddr>,
-    /// A further address, to answer as a portmapper that tells where this server is, and to nothing
-    /// else; by custom its port is 111. Default `None`.
+    /// A further address on which only the portmapper is served, by convention with port 111. Default `None`.
     pub portmap_listen: Option<SocketAddr>,
-    /// Serve over ATP, too. Default `None`.
+    /// Whether and how to serve over ATP. Default `None`.
     pub objects: Option<Objects>,
-    /// What is served, and the core's bounds.
+    /// The configuration of the cores.
     pub core: Config,
-    /// Seed of the core's secrets; `None`, the default, for one that cannot be guessed.
+    /// Seed of the cores' secrets. Default `None`: a seed that cannot be guessed.
     pub seed: Option<u64>,
-    /// Threads that wait for disks (range: from 1). Default twice the cores, at least 4.
+    /// Threads that wait for disks (at least 1). Default twice the processors, at least 4.
     pub executor_threads: usize,
-    /// Threads that join those while they wait and more is to be done (range: from 0). Default 60.
+    /// Most extra threads that start while those wait for disks. Default 60.
     pub executor_threads_more: usize,
-    /// How jobs that exclude one another wait. Default [`Queueing::Serial`].
+    /// How jobs that exclude each other wait. Default [`Queueing::Serial`].
     pub queueing: Queueing,
-    /// Threads that serve sockets (range: from 1). Default the cores, at most 8.
+    /// Threads that serve sockets (at least 1). Default the processors, at most 8.
     pub socket_threads: usize,
-    /// Bounds on sockets.
+    /// Limits of the sockets.
     pub limits: Limits,
 }
 
 impl Options {
-    /// The defaults, for `core`.
+    /// The defaults, for the cores' configuration.
     pub fn new(core: Config) -> Options {
         Options {
             listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, PORT))],
@@ -67,46 +65,44 @@ impl Options {
     }
 }
 
-/// How to serve over ATP: a UDP port of its own, for the packets are encrypted.
+/// How to serve over ATP, on a UDP port of its own, because the packets are encrypted.
 #[derive(Clone, Debug)]
 pub struct Objects {
-    /// Where to listen; port 0 for any.
+    /// The address; port 0 selects any.
     pub listen: SocketAddr,
-    /// Who the server is: clients are told its public key, and talk to nobody else.
+    /// The server's identity. Clients know its public key and connect to no other server.
     pub identity: Identity,
-    /// Which clients may connect, by their keys. What they may see and change their addresses and
-    /// the exports say, as over TCP.
+    /// The keys of the clients that may connect. What they may do depends on their addresses and the exports, as over
+    /// TCP.
     pub guests: Guests,
 }
 
-/// Bounds on sockets. Those on requests are the core's.
+/// Limits of the sockets. Those of requests are the cores'.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Most TCP connections; fewer if the process may not open as many files. When all are
-    /// taken, a new one takes the place of the one that has been idle longest, if that has
-    /// been idle for [`Limits::evict_min`], or of one of the host (of IPv6 a network of 64 bits) that holds the most
-    /// if the newcomer's holds fewer; otherwise it is closed at once. Default 16,384.
+    /// Most TCP connections; fewer if the process may not open as many files. At the limit a new connection evicts
+    /// the longest idle one that has been idle for [`Limits::evict_min`], or one of the host (for IPv6 a network of
+    /// 64 bits) with the most connections, if the newcomer's host has fewer. Otherwise it is closed at once. Default
+    /// 16,384.
     pub connections_max: usize,
-    /// How long a connection must have been idle to be closed for a new one. Default 10 s.
+    /// How long a connection must be idle to be evicted. Default 10 s.
     pub evict_min: Duration,
-    /// Most bytes that requests and unsent replies of one connection hold; one request may
-    /// always pass. Default 8 MiB.
+    /// Most bytes that requests and unsent replies of one connection hold; a single request may exceed it. Default 8
+    /// MiB.
     pub connection_bytes_max: usize,
-    /// Most bytes of half-received requests of all connections, beyond 16 KiB for each; one
-    /// host may have a quarter of it. Default 64 MiB.
+    /// Most bytes of half-received requests of all connections, beyond 16 KiB for each; a host may have a quarter of
+    /// it. Default 64 MiB.
     pub receive_bytes_max: usize,
-    /// How long a request may take to arrive, from its first byte; a second more for each KiB
-    /// of it that has arrived. 2 s, and a second more for each 8 KiB, while other addresses need the room that it takes.
-    /// Default 60 s.
+    /// How long a request may take to arrive, from its first byte, plus 1 s for each KiB that has arrived. While
+    /// other addresses need the memory: 2 s plus 1 s for each 8 KiB. Default 60 s.
     pub partial_max: Duration,
-    /// How long a connection may leave a reply waiting without taking a byte of it; 30 s at most while
-    /// its client's address has taken nearly all that it may, 5 s at
-    /// most while half of the core's room is taken, 2 s while its host is over its share. Default 5 min.
+    /// How long a connection may leave replies unread. At most 30 s while its client's address holds nearly all that
+    /// it may, 5 s while more than half of the cores' capacity is taken, 2 s while its host exceeds its share.
+    /// Default 5 min.
     pub stall_max: Duration,
-    /// How long a connection may bring nothing while nothing is under way; `None` for ever
-    /// (dead peers are found by TCP's keep-alive). Default `None`.
+    /// How long a connection may be idle. Default `None`: for ever, because TCP keep-alive finds dead peers.
     pub idle_max: Option<Duration>,
-    /// How long a shutdown waits for what executes and for replies to arrive. Default 10 s.
+    /// How long a shutdown waits for executing requests and for the delivery of replies. Default 10 s.
     pub shutdown_max: Duration,
 }
 
@@ -125,62 +121,62 @@ impl Default for Limits {
     }
 }
 
-/// Why a server did not start.
+/// The reason why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// No address was given.
+    /// The options have no address.
     #[error("there is no address to listen on")]
     NoAddress,
-    /// Another server has the port.
+    /// Another server uses the port.
     #[error("{addr} ({protocol}) is taken by another server: stop that one, or choose another port")]
     InUse {
-        /// The address.
+        /// The address that is in use.
         addr: SocketAddr,
         /// UDP or TCP.
         protocol: &'static str,
     },
-    /// The port is for privileged processes.
+    /// The port is reserved for privileged processes.
     #[error("port {} may be opened by root only: choose a port from 1024 on, or grant CAP_NET_BIND_SERVICE", .0.port())]
     Privileged(SocketAddr),
-    /// The address is not one of this machine's.
+    /// The address is not one of this machine.
     #[error("{0} is not an address of this machine: choose one that is, or 0.0.0.0 for all of them")]
     NotHere(SocketAddr),
-    /// Any other trouble with an address.
+    /// Another error of an address.
     #[error("cannot listen on {addr} ({protocol}): {source}")]
     Bind {
-        /// The address.
+        /// The address that failed.
         addr: SocketAddr,
         /// UDP or TCP.
         protocol: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Nothing could be opened any more, least of all connections.
+    /// The limit of open files leaves none for connections.
     #[error(
         "for {exports} export{} this process must be allowed {needed} open files, and is allowed {max}: export less, or \
          raise the limit (ulimit -Hn; LimitNOFILE= in a unit of systemd)", if *exports == 1 { "" } else { "s" }
     )]
     Descriptors {
-        /// How many files may be open.
+        /// The limit of open files.
         max: usize,
-        /// How many it takes.
+        /// The number of open files that would suffice.
         needed: usize,
-        /// How many exports there are.
+        /// The number of exports.
         exports: usize,
     },
-    /// ATP.
+    /// The ATP endpoint did not start.
     #[error("cannot serve over ATP: {0}")]
     Objects(crate::atp::AtpError),
     /// The system has no random numbers.
     #[error("cannot get random numbers from the system: {0}")]
     Random(String),
-    /// No threads.
+    /// The system has no threads.
     #[error("cannot start threads: {0}")]
     Threads(io::Error),
 }
 
 impl StartError {
-    /// What went wrong when `addr` was bound.
+    /// The error for a failed bind of `addr`.
     pub fn bind(addr: SocketAddr, protocol: &'static str, source: io::Error) -> StartError {
         match source.kind() {
             io::ErrorKind::AddrInUse => StartError::InUse { addr, protocol },

@@ -1,17 +1,17 @@
-//! What the sockets have counted, and a server's whole state in numbers.
+//! Counters of the sockets, and a snapshot of a server.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Declares the counters once, for counting and for reading.
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counters since the server was started.
+        /// Counters since the server started.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         pub struct SocketStats {
             $($(#[$doc])* pub $name: u64,)*
         }
 
-        /// The counters as they count.
+        /// The live counters.
         #[derive(Debug, Default)]
         pub(crate) struct Counters {
             $(pub(crate) $name: Counter,)*
@@ -24,7 +24,6 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// Their present values.
             pub(crate) fn read(&self) -> SocketStats {
                 SocketStats { $($name: self.$name.0.load(Relaxed),)* }
             }
@@ -33,63 +32,62 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Datagrams received.
+    /// Datagrams received, admitted or not.
     datagrams_in,
-    /// Datagrams sent.
+    /// Datagrams sent as replies.
     datagrams_out,
-    /// Datagrams dropped because there was no room for another request.
+    /// Datagrams dropped because no request could be admitted.
     datagrams_dropped,
     /// Datagrams that could not be sent.
     datagram_errors,
-    /// TCP connections accepted.
+    /// Connections accepted, over TCP and ATP.
     accepted,
-    /// TCP connections closed at once because there was no room.
+    /// TCP connections closed at once because none could be evicted.
     refused,
-    /// Times that accepting failed, for instance for want of file descriptors.
+    /// Failures of accept, for instance for lack of descriptors.
     accept_errors,
     /// Connections ended by the client.
     closed_by_client,
-    /// Connections closed for bytes that are no records, records too large, or objects that are no calls.
+    /// Connections closed for malformed or overlong records, or for objects that are not calls.
     closed_bad_record,
-    /// Connections closed for a request that did not become complete.
+    /// Connections closed because a request did not arrive completely in time.
     closed_partial,
-    /// Connections closed for not taking their replies.
+    /// Connections closed because the client did not read its replies.
     closed_stalled,
-    /// Connections closed for being idle too long, or for another client's sake.
+    /// Connections closed because they were idle, or evicted for another client.
     closed_idle,
-    /// Jobs that panicked; their callers were told of a failure on the server.
+    /// Jobs that panicked. Their callers got an error.
     job_panics,
 }
 
-/// A number that goes up.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// One more.
+    /// Adds one to the counter.
     pub(crate) fn count(&self) {
         self.0.fetch_add(1, Relaxed);
     }
 }
 
-/// A server in numbers, at one moment.
+/// A server's state and counters at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Snapshot {
-    /// What the sockets counted.
+    /// Counters of the sockets.
     pub sockets: SocketStats,
-    /// What the core counted.
+    /// Counters of the cores.
     pub core: remora_server::Stats,
-    /// TCP connections open.
+    /// Connections open, over TCP and ATP.
     pub connections: usize,
-    /// Requests under way, from admission until their reply has been sent.
+    /// Requests admitted whose replies have not been sent.
     pub under_way: usize,
-    /// Of these, requests being executed.
+    /// Those of them that execute.
     pub executing: usize,
-    /// Bytes the core holds.
+    /// Bytes held by the cores.
     pub core_memory: usize,
 }
 
-/// The fields of that name, with their names.
+/// The fields of these names, with their names.
 macro_rules! named {
     ($from:expr, $prefix:literal: $($name:ident)*) => {
         [$((concat!($prefix, stringify!($name)), $from.$name),)*]
@@ -97,8 +95,8 @@ macro_rules! named {
 }
 
 impl Snapshot {
-    /// Every number with its name, for operators and programs: what is there now first, then
-    /// what has been counted by the sockets, by the core, and by the duplicate request cache.
+    /// All numbers with their names: first the present state, then the counters of the sockets, the cores and the
+    /// duplicate request cache.
     pub fn named(&self) -> Vec<(&'static str, u64)> {
         let now = [
             ("connections", self.connections),

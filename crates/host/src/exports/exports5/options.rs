@@ -1,8 +1,8 @@
-//! The options of exports(5), and what becomes of each here.
+//! The options of exports(5), and their effect.
 
 use remora_server::{ANONYMOUS, Squash, Terms};
 
-/// What a list of options comes to; the default is exports(5)'s, except that any port will do.
+/// The options of a client. The defaults are exports(5)'s, except that any port is accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Options {
     read_only: bool,
@@ -21,25 +21,24 @@ impl Default for Options {
             all_squash: false,
             anon_uid: ANONYMOUS,
             anon_gid: ANONYMOUS,
-            // Linux wants a port below 1024. Remora's own client has none, run as a user.
+            // Linux requires a reserved port, which Remora's own client has only as root.
             secure: false,
         }
     }
 }
 
-/// An option that sets nothing.
+/// An option without effect on the terms.
 enum Other {
-    /// It asks for what is always so.
+    /// Requests what is always the case.
     AsEver,
-    /// It makes no difference here, for this reason.
+    /// Has no effect here, for this reason.
     Idle(&'static str),
-    /// It asks for what there is not: what the operator wants would not come about.
+    /// Requests what the server does not support.
     Refused(&'static str),
 }
 
 impl Options {
-    /// These with the options of `list`, `rw,sync` for instance, on top; `note` hears of those
-    /// that make no difference.
+    /// Applies a list such as `rw,sync`. `note` gets the options without effect.
     pub(super) fn with(mut self, list: &str, note: &mut impl FnMut(String)) -> Result<Options, String> {
         for option in list.split(',').filter(|o| !o.is_empty()) {
             if self.set(option)? {
@@ -55,7 +54,7 @@ impl Options {
         Ok(self)
     }
 
-    /// The terms that they come to.
+    /// The terms of these options.
     pub(super) fn terms(self) -> Terms {
         let squash = match (self.all_squash, self.root_squash) {
             (true, _) => Squash::All,
@@ -66,7 +65,7 @@ impl Options {
         Terms { read_only, squash, anon_uid, anon_gid, secure }
     }
 
-    /// Whether `option` is one that sets something.
+    /// Applies one option. Returns false if it has no effect on the terms.
     fn set(&mut self, option: &str) -> Result<bool, String> {
         match option.split_once('=') {
             Some(("anonuid", id)) => self.anon_uid = number(option, id)?,
@@ -112,7 +111,7 @@ fn other(option: &str) -> Option<Other> {
 }
 
 fn number(option: &str, text: &str) -> Result<u32, String> {
-    // By custom -2 is nobody.
+    // By convention -2 is nobody.
     let id = text.parse().ok().or_else(|| text.parse::<i32>().ok().map(i32::cast_unsigned));
     id.filter(|n| *n != u32::MAX).ok_or_else(|| format!("'{option}': expected a number from 0 on"))
 }

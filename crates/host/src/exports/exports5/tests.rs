@@ -1,4 +1,4 @@
-//! Whole files, good and bad.
+//! Tests with whole files, valid and invalid.
 
 use remora_server::{Squash, Terms};
 

@@ -1,11 +1,11 @@
-//! Words of an exports(5) file: quotes, octal escapes, comments, lines that go on.
+//! Words of an exports(5) file: quotes, octal escapes, comments and continuation lines.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-use super::super::Wrong;
+use super::super::types::Wrong;
 
-/// A word and the line it begins in, from 1.
+/// A word, and the line (from 1) where it begins.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Word {
     pub(super) line: usize,
@@ -13,14 +13,14 @@ pub(super) struct Word {
 }
 
 impl Word {
-    /// Something is wrong with it.
+    /// An error about this word.
     pub(super) fn wrong(&self, why: String) -> Wrong {
         Wrong::at(self.line, why)
     }
 }
 
-/// The lines that are not empty, as words. A backslash at a line's end joins it to the next,
-/// in comments too, as for Linux.
+/// The words of each line that is not empty. A backslash at the end of a line continues it, as in Linux even in a
+/// comment.
 pub(super) fn lines(text: &str) -> Result<Vec<Vec<Word>>, Wrong> {
     let mut reader = Reader { chars: text.chars().peekable(), line: 1 };
     let mut lines = Vec::new();
@@ -35,13 +35,13 @@ pub(super) fn lines(text: &str) -> Result<Vec<Vec<Word>>, Wrong> {
 
 struct Reader<'a> {
     chars: Peekable<Chars<'a>>,
-    /// Of the next character, from 1.
+    /// The line of the next character, from 1.
     line: usize,
 }
 
-/// A character with its meaning.
+/// A decoded character.
 enum Part {
-    /// Stands for itself.
+    /// Without special meaning.
     Plain(char),
     /// A byte written in octal.
     Byte(u8),
@@ -80,7 +80,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The word that begins with `part`, and what ended it.
+    /// The word that begins with `part`, and the part that ended it.
     fn word(&mut self, mut part: Part, line: usize) -> Result<(String, Part), Wrong> {
         let (mut bytes, mut quoted) = (Vec::new(), false);
         loop {
@@ -99,7 +99,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The next character's meaning, in or outside quotes.
+    /// Decodes the next character.
     fn part(&mut self, quoted: bool) -> Result<Part, Wrong> {
         let Some(c) = self.next() else { return Ok(Part::EndOfLine) };
         Ok(match c {
@@ -116,7 +116,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Three octal digits.
+    /// Decodes three octal digits.
     fn octal(&mut self) -> Result<u8, Wrong> {
         let wrong = || Wrong::at(self.line, "behind '\\' three octal digits are expected, as in \\040".into());
         let digits: Option<String> = {
@@ -151,7 +151,7 @@ impl Reader<'_> {
 mod tests {
     use super::*;
 
-    /// A number of a line, and what is there.
+    /// A line number and its content.
     type At = (usize, String);
 
     fn read(text: &str) -> Result<Vec<Vec<At>>, At> {

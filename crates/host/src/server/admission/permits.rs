@@ -1,15 +1,15 @@
-//! Permits for requests and for the bytes that they hold.
+//! Permits for requests and for the memory that they hold.
 //!
-//! A permit is given back when it is dropped, wherever that happens, so that no way for a
-//! request to end (answered, unreadable, its connection gone, its job panicked) can leak
-//! room. [`shares`](crate::server::admission::host_shares) says how much each host may have; a connection has a fixed bound beside.
+//! A permit is given back when it is dropped, so that no end of a request (a reply, a decoding error, a lost
+//! connection, a panic) leaks capacity. [`host_shares`](super::host_shares) says how much a host may hold; a
+//! connection has a fixed bound in addition.
 //!
-//! **Peers that may use no export** are one host together, with a [small part](STRANGERS_PART): their calls get short
-//! refusals, and the server takes no large request from them.
+//! **Strangers.** Peers that may use no export count as one host, with a [small part](STRANGERS_PART): their calls
+//! get short refusals, and the server takes no large request from them.
 //!
-//! **Half-received requests.** A connection takes room for a large request once the first bytes of it have arrived
-//! (`connection` says how many), and for all of it at once. It holds nothing else of the room while it waits, so
-//! connections with half a request each cannot wait for one another.
+//! **Half-received requests.** When the first 16 KiB of a large request have arrived, the connection reserves memory
+//! for all of it. While it waits it holds no other reservation, so connections with half a request each cannot
+//! deadlock.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,17 +20,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::server::admission::host_shares::{Amount, Group, Hold, Pool, Seat};
 
-/// Bytes of a connection are counted in these, to fit a semaphore's 32-bit requests.
+/// The unit in which a connection's bytes are counted, to fit a semaphore's 32 bits.
 const UNIT: usize = 1024;
-/// The part of the room that one host gets when it is alone, as its divisor. Large enough for a long and fat way: 64 MiB
-/// by default.
+/// The part of the capacity that a single host gets, as a divisor. By default 64 MiB, enough for a large
+/// bandwidth-delay product.
 const HOST_PART: usize = 4;
-/// The same for all peers together that may use no export.
+/// The same for all strangers together.
 const STRANGERS_PART: usize = 16;
-/// What a reply takes beside its bytes while it waits to be sent.
+/// Bytes of a queued reply in addition to its payload.
 const REPLY_OVERHEAD: usize = 256;
 
-/// Room for bytes.
+/// A bound on bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct ByteRoom {
     room: Arc<Semaphore>,
@@ -38,19 +38,18 @@ pub(crate) struct ByteRoom {
 }
 
 impl ByteRoom {
-    /// Room for `bytes`, at least one unit.
+    /// A bound of `bytes`, at least one unit.
     pub(crate) fn new(bytes: usize) -> ByteRoom {
         let units = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX).max(1);
         ByteRoom { room: Arc::new(Semaphore::new(units as usize)), units }
     }
 
-    /// Waits for room for `bytes`; more than all of it counts as all of it, so that nothing
-    /// waits for ever.
+    /// Waits for `bytes`, at most all there are, so that no request waits for ever.
     pub(crate) async fn take(&self, bytes: usize) -> OwnedSemaphorePermit {
         take(&self.room, self.units(bytes)).await
     }
 
-    /// Waits until nothing holds any of the room.
+    /// Waits until all bytes are free.
     pub(crate) async fn all_free(&self) {
         drop(take(&self.room, self.units).await);
     }
@@ -59,7 +58,6 @@ impl ByteRoom {
         units(bytes).min(self.units)
     }
 
-    /// Whether nothing holds any of the room.
     pub(crate) fn is_free(&self) -> bool {
         self.room.available_permits() == self.units as usize
     }
@@ -70,12 +68,12 @@ fn units(bytes: usize) -> u32 {
 }
 
 async fn take(room: &Arc<Semaphore>, n: u32) -> OwnedSemaphorePermit {
-    // The semaphores of this module are never closed, the only thing this can fail for.
+    // Only fails for a closed semaphore; these are never closed.
     room.clone().acquire_many_owned(n).await.expect("an open semaphore")
 }
 
-/// A request's leave to be under way. Given back from the widest to the narrowest, so that whoever waits
-/// for the last is not counted beside this one.
+/// Permission for a request to be in progress. The fields are given back in this order, so that a task that waits for
+/// the connection's bytes does not count this request any more.
 #[derive(Debug)]
 pub(crate) struct Permit {
     held: Hold,
@@ -84,7 +82,7 @@ pub(crate) struct Permit {
 }
 
 impl Permit {
-    /// Gives back what the reply, of `bytes`, does not need.
+    /// Gives back what a reply of `bytes` does not need.
     pub(crate) fn settle(&mut self, bytes: usize) {
         let bytes = bytes + REPLY_OVERHEAD;
         self.held.shrink(bytes);
@@ -95,15 +93,15 @@ impl Permit {
     }
 }
 
-/// Leave to hold a half-received request.
+/// Permission to hold a half-received request.
 #[derive(Debug)]
 pub(crate) struct Receiving {
     _held: Hold,
     _whose: Arc<Client>,
 }
 
-/// What the connections of one client's address share. It is there for as long as anything is under way: who breaks
-/// a connection and comes again has no more than before.
+/// What the connections of one address share. It exists while any request is in progress: a client that reconnects
+/// has no more than before.
 #[derive(Debug)]
 struct Client {
     is_stranger: bool,
@@ -112,7 +110,7 @@ struct Client {
     _groups: Option<Arc<Groups>>,
 }
 
-/// What a connection is admitted by: its own room and that of its client's address.
+/// The bounds of a connection: its own, and those of its client's address.
 #[derive(Debug)]
 pub(crate) struct Share {
     pub(crate) room: ByteRoom,
@@ -120,48 +118,48 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Whether its peer may use no export.
+    /// Whether the peer may use no export.
     pub(crate) fn is_stranger(&self) -> bool {
         self.client.is_stranger
     }
 
-    /// Whether requests of another address of the same host wait.
+    /// Whether requests from another address of the same host wait.
     pub(crate) fn keeps_others_waiting(&self) -> bool {
         self.client.work.keeps_others_waiting()
     }
 }
 
-/// Of each pool.
+/// A part of each pool.
 #[derive(Clone, Copy, Debug)]
 struct Parts {
     work: Amount,
     receiving: Amount,
 }
 
-/// A [`Group`] in each of the pools.
+/// A [`Group`] in each pool.
 #[derive(Debug, Default)]
 struct Groups {
     work: Arc<Group>,
     receiving: Arc<Group>,
 }
 
-/// The clients that have connections or requests. By address, and for strangers by host.
+/// The clients that have connections or requests, by address; strangers by host.
 #[derive(Debug)]
 struct Clients {
     seats: HashMap<(IpAddr, bool), Weak<Client>>,
     groups: HashMap<IpAddr, Weak<Groups>>,
-    /// With how many entries those of clients that left are cleared away.
+    /// The number of entries at which those of former clients are removed.
     sweep_at: usize,
 }
 
 const SWEEP_MIN: usize = 1024;
 
-/// Counts what is under way.
+/// Grants permits for requests and for half-received requests.
 #[derive(Debug)]
 pub(crate) struct Admission {
     work: Arc<Pool>,
     receiving: Arc<Pool>,
-    /// What a host gets when it is alone.
+    /// The part of a single host.
     host: Parts,
     strangers: Parts,
     stranger_groups: Arc<Groups>,
@@ -169,8 +167,7 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// Room for as much as the core executes at once, and for `receive_max` bytes of
-    /// half-received requests.
+    /// Capacity for as much as the cores execute, and for `receive_max` bytes of half-received requests.
     pub(crate) fn new(limits: &remora_server::Limits, receive_max: usize) -> Admission {
         let work = Amount { requests: limits.in_flight_max.max(1), bytes: limits.in_flight_bytes_max };
         let receiving = Amount { requests: 0, bytes: receive_max };
@@ -187,63 +184,63 @@ impl Admission {
         }
     }
 
-    /// The share of a new connection from `addr` that may hold `bytes`. A stranger is a peer that may use no export.
+    /// The bounds of a new connection from `addr`, which may hold `bytes` itself.
     pub(crate) fn join(&self, addr: SocketAddr, is_stranger: bool, bytes: usize) -> Share {
         Share { room: ByteRoom::new(bytes), client: self.client(addr, is_stranger) }
     }
 
-    /// Waits for leave for a request of `cost` bytes on a connection.
+    /// Waits until a request of `cost` bytes on a connection is admitted.
     pub(crate) async fn admit(&self, share: &Share, cost: usize) -> Permit {
-        // What waits holds nothing that others share.
+        // In this order: what waits holds nothing that others share.
         let connection = Some(share.room.take(cost).await);
         let held = self.work.take(&share.client.work, Amount { requests: 1, bytes: cost }).await;
         Permit { held, connection, _whose: share.client.clone() }
     }
 
-    /// Waits for room for a request of `bytes` that is coming in. Must be asked once for a
-    /// request: who holds some and waits for more could wait for others who do the same.
+    /// Waits for memory for a request of `bytes` that is arriving. Must be called once for a request: connections
+    /// that hold some and wait for more could deadlock.
     pub(crate) async fn receive(&self, share: &Share, bytes: usize) -> Receiving {
         let held = self.receiving.take(&share.client.receiving, Amount { requests: 0, bytes }).await;
         Receiving { _held: held, _whose: share.client.clone() }
     }
 
-    /// The same for a request of `bytes` that is here already, if there is room now.
+    /// The same for a request that has arrived, without waiting.
     pub(crate) fn try_receive(&self, share: &Share, bytes: usize) -> Option<Receiving> {
         let held = self.receiving.try_take(&share.client.receiving, Amount { requests: 0, bytes })?;
         Some(Receiving { _held: held, _whose: share.client.clone() })
     }
 
-    /// Leave for a datagram of `cost` bytes, if there is room now.
+    /// Admits a datagram of `cost` bytes if there is capacity now.
     pub(crate) fn try_admit(&self, from: SocketAddr, is_stranger: bool, cost: usize) -> Option<Permit> {
         let client = self.client(from, is_stranger);
         let held = self.work.try_take_datagram(&client.work, Amount { requests: 1, bytes: cost })?;
         Some(Permit { held, connection: None, _whose: client })
     }
 
-    /// Whether the connections of this client's address hold nearly all that they may.
+    /// Whether the client's address holds nearly all that it may.
     pub(crate) fn is_crowded(&self, share: &Share) -> bool {
         self.work.is_crowded(&share.client.work)
     }
 
-    /// Whether little room is left, and they hold more than they could get now.
+    /// Whether little capacity is left and the host holds more than its share.
     pub(crate) fn is_over(&self, share: &Share) -> bool {
         self.work.is_nearly_full() && self.work.is_over(&share.client.work)
     }
 
-    /// Whether others need the room that half-received requests of this address hold: other addresses of its host wait,
-    /// or little is left and it holds more than it could get now. Its own requests that wait do not count: an honest
-    /// client on a slow link may have many.
+    /// Whether others need the memory that the address's half-received requests hold: another address of its host
+    /// waits, or little is left and it holds more than its share. Its own waiting requests do not count: a client on
+    /// a slow link may have many.
     pub(crate) fn keeps_receivers_waiting(&self, share: &Share) -> bool {
         let receiving = &share.client.receiving;
         receiving.keeps_others_waiting() || (self.receiving.is_nearly_full() && self.receiving.is_over(receiving))
     }
 
-    /// Whether more than half of the room is taken.
+    /// Whether more than half of the capacity is taken.
     pub(crate) fn is_short(&self) -> bool {
         self.work.is_short()
     }
 
-    /// Requests under way, from admission until their reply has been sent.
+    /// The number of requests admitted whose replies have not been sent.
     pub(crate) fn under_way(&self) -> usize {
         self.work.held().requests
     }
@@ -279,7 +276,7 @@ impl Admission {
     }
 }
 
-/// The host of an address, if other addresses may be the same one's.
+/// The host of an address, if other addresses may belong to it.
 fn group_of(addr: SocketAddr) -> Option<IpAddr> {
     match addr.ip().to_canonical() {
         IpAddr::V4(ip) => ip.is_loopback().then_some(Ipv4Addr::LOCALHOST.into()),
@@ -287,7 +284,7 @@ fn group_of(addr: SocketAddr) -> Option<IpAddr> {
     }
 }
 
-/// What `slot` refers to, made anew if it is gone.
+/// The value of `slot`, created if it is gone.
 fn shared(slot: &mut Weak<Groups>) -> Arc<Groups> {
     slot.upgrade().unwrap_or_else(|| {
         let fresh = Arc::<Groups>::default();
@@ -313,7 +310,7 @@ mod tests {
         s.parse().unwrap()
     }
 
-    /// The result of what needs no waiting.
+    /// The result of a future that need not wait.
     async fn now<F: Future>(work: F) -> Option<F::Output> {
         let mut work = pin!(tokio::task::unconstrained(work));
         poll_fn(|cx| match work.as_mut().poll(cx) {
@@ -323,7 +320,7 @@ mod tests {
         .await
     }
 
-    /// As many requests of `cost` bytes as `from` gets on connections of its own.
+    /// As many permits for requests of `cost` bytes as `from` gets, each on a new connection.
     async fn fill(adm: &Admission, from: &str, cost: usize) -> Vec<Permit> {
         let mut held = Vec::new();
         while let Some(permit) = now(adm.admit(&adm.join(addr(from), false, 8 * MIB), cost)).await {
@@ -430,7 +427,7 @@ mod tests {
         for from in ["10.0.0.1:1", "127.0.0.1:1"] {
             let join = || adm.join(addr(from), false, 256 * MIB);
             let first = join();
-            // More than there is for it counts as all of it.
+            // A larger request than the bound counts as all of it.
             let under_way = (adm.admit(&first, 64 * MIB).await, adm.receive(&first, 16 * MIB).await);
             drop(first);
             let again = join();

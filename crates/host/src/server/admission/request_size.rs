@@ -1,32 +1,32 @@
-//! How many bytes a request will hold while it is under way.
+//! The memory that a request holds while it is in progress.
 
 use bytes::Bytes;
 use remora_wire::nfs3::{PROGRAM, Proc, ReadArgs, ReadDirArgs, ReadDirPlusArgs};
 use remora_wire::rpc::CallHeader;
 use remora_wire::{Reader, Xdr, mount, nfs2};
 
-/// What any request takes beside its message and the data of its reply, in bytes: as the core counts, which else would
-/// refuse what was admitted here.
+/// The bytes that a request is charged in addition to its message and the data of its reply: as the core charges,
+/// which would otherwise refuse admitted requests.
 const REPLY: usize = remora_server::JOB_OVERHEAD;
-/// The procedures of MOUNT that bring lists (RFC 1813, appendix I).
+/// The procedures of MOUNT that return lists (RFC 1813, appendix I).
 const DUMP: u32 = 2;
 const EXPORT: u32 = 5;
 
-/// Bytes of the message and of the reply it asks for; no reply has more than `io_max` bytes
-/// of data. What cannot be read gets a small answer, if any, and so does an NFS call of a stranger.
+/// The bytes of a message and of the reply that it asks for, whose data is at most `io_max`. Malformed calls, and NFS
+/// calls of strangers, get small replies.
 pub(crate) fn of(message: &Bytes, is_stranger: bool, io_max: u32) -> usize {
     let data = reply_data(message, is_stranger).unwrap_or(0).min(io_max);
     message.len() + REPLY + data as usize
 }
 
-/// How many bytes of data the reply may have; `None` for a call that brings none.
+/// The bytes of data in the reply. `None` for a call without.
 fn reply_data(message: &Bytes, is_stranger: bool) -> Option<u32> {
     let mut r = Reader::new(message.clone());
     let header = CallHeader::decode(&mut r).ok()?;
     match header.prog {
         PROGRAM if is_stranger => None,
         PROGRAM => nfs_data(&header, r),
-        // The lists of MOUNT, in whichever version, are as long as is allowed.
+        // The lists of MOUNT may have the maximum size in every version.
         mount::PROGRAM => [DUMP, EXPORT].contains(&header.proc).then_some(u32::MAX),
         _ => None,
     }
@@ -34,7 +34,7 @@ fn reply_data(message: &Bytes, is_stranger: bool) -> Option<u32> {
 
 fn nfs_data(header: &CallHeader, mut r: Reader) -> Option<u32> {
     if header.vers == nfs2::VERSION {
-        // More than this is never sent, whatever is asked for.
+        // The server never sends more.
         let brings_data = matches!(nfs2::Proc::from_number(header.proc)?, nfs2::Proc::Read | nfs2::Proc::ReadDir);
         return brings_data.then_some(nfs2::DATA_MAX);
     }

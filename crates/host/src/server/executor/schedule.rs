@@ -61,7 +61,7 @@ impl<J, P> Schedule<J, P> {
         })
     }
 
-    /// See [`SerialQueues::next`].
+    /// The next job for the thread that runs the queue; `None` ends the run.
     pub(super) fn next_serial(&mut self, key: SerialKey) -> Option<J> {
         self.serial.next(key)
     }

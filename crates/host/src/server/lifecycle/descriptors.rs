@@ -1,71 +1,71 @@
-//! How many files the process may have open, and how many of those connections may be.
+//! The process's limit of open files, and how many connections it allows.
 //!
-//! Each connection is one, and so is much else. What must not happen is that connections take the last of
-//! them: then nobody's file can be opened, and everybody is told to come again.
+//! Each connection takes a descriptor. Connections must not take the last ones: then no file could be opened, and
+//! every client would get JUKEBOX.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::server::executor::EXTRA_THREADS_MAX;
 use crate::server::options::StartError;
 
-/// What a thread at work opens for a moment: a file, the directories on the way to it, a listing.
+/// Descriptors that a working thread opens: a file, its parent directories, a listing.
 const THREAD: usize = 4;
-/// What an export has open all the time: its root, and where that was found.
+/// Descriptors that an export holds permanently: its root, and the file system's.
 const EXPORT: usize = 2;
-/// What an export keeps open at least when it is used: some files and directories, and what was just removed.
+/// The least that an export in use keeps open: files, directories and removed files.
 const EXPORT_KEEPS: usize = 8;
-/// What the threads that serve sockets have open, for themselves.
+/// Descriptors of the threads that serve sockets.
 const SOCKETS: usize = 8;
-/// With fewer connections than these a server is none.
+/// The least number of connections of a useful server.
 const CONNECTIONS_MIN: usize = 8;
 
-/// The process's descriptors, as they are shared out.
+/// The division of the process's descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Descriptors {
-    /// How many there may be.
+    /// The process's limit of open files.
     pub max: usize,
-    /// How many there are when nothing is served yet.
+    /// Open before anything is served.
     open: usize,
     exports: usize,
     threads: usize,
 }
 
 impl Descriptors {
-    /// Counts those that are open, which the `exports` are already, and raises the limit on them as far as the system
-    /// lets us. `threads` will wait for disks.
+    /// Counts the open descriptors, the `exports`' included, and raises the limit as far as the system allows.
+    /// `threads`: the executor's.
     pub fn count(exports: usize, threads: usize) -> Descriptors {
         let max = raise_limit();
         let open = std::fs::read_dir("/proc/self/fd").map(Iterator::count);
-        // Without /proc nobody knows, but when there are none left.
+        // Without /proc the number is unknown, unless there are none left.
         let open = open.unwrap_or_else(|e| if e.raw_os_error() == Some(EMFILE) { max } else { 0 });
         Descriptors { max, open, exports, threads: threads + EXTRA_THREADS_MAX }
     }
 
-    /// The same with so many exports.
+    /// The division for another number of exports.
     pub fn with_exports(self, exports: usize) -> Descriptors {
         let open = (self.open + EXPORT * exports).saturating_sub(EXPORT * self.exports);
         Descriptors { open, exports, ..self }
     }
 
-    /// How many connections fit beside all else.
+    /// The connections that fit.
     pub fn connections(&self) -> usize {
-        // What a disk keeps open is five sixteenths of the limit for all exports together, unless those are many.
+        // A disk keeps at most five sixteenths of the limit open for all exports together, unless there are many.
         let kept = (self.max / 16 * 5).max(EXPORT_KEEPS * self.exports);
         let at_work = (THREAD * self.threads).min(self.max / 8);
         self.max.saturating_sub(self.open + kept + at_work + SOCKETS)
     }
 
-    /// Fails if next to no connection fits.
+    /// Fails if too few connections fit.
     pub fn check(&self) -> Result<(), StartError> {
         if self.connections() < CONNECTIONS_MIN { Err(self.too_few()) } else { Ok(()) }
     }
 
-    /// That they are too few, and how many it takes.
+    /// The error that reports how many descriptors are needed.
     pub fn too_few(&self) -> StartError {
         StartError::Descriptors { max: self.max, needed: self.needed(), exports: self.exports }
     }
 
-    /// A limit with which connections fit, but none with much less.
+    /// The smallest sufficient limit, by bisection.
     fn needed(&self) -> usize {
         let fits = |max| Descriptors { max, ..*self }.connections() >= CONNECTIONS_MIN;
         let (mut too_few, mut enough) = (0, usize::MAX);
@@ -76,7 +76,7 @@ impl Descriptors {
         enough
     }
 
-    /// How many connections to take, where those are not enough: more than fit, for that is better than none.
+    /// The connections to accept: some even if none fit.
     pub(crate) fn connections_at_least(&self) -> usize {
         self.connections().max(CONNECTIONS_MIN)
     }
@@ -84,10 +84,10 @@ impl Descriptors {
 
 const EMFILE: i32 = rustix::io::Errno::MFILE.raw_os_error();
 
-/// Raises the limit on open files as far as the system lets us; what it is then.
+/// Raises the limit of open files as far as the system allows. Returns it.
 pub fn raise_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
-    // If it may not be raised, the present one holds.
+    // If this fails, the present limit holds.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     getrlimit(Resource::Nofile).current.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX))
 }
@@ -131,7 +131,7 @@ mod tests {
         let before = Descriptors::count(1, 4);
         let files: Vec<_> = (0..100).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
         let after = Descriptors::count(1, 4);
-        // Other tests of this process close theirs meanwhile.
+        // Other tests of this process close descriptors in the meantime.
         assert!(after.open + 50 > before.open + files.len(), "{before:?} {after:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! What exports hold for a moment is given back where no client asks for anything, too.
+//! Upkeep of exports: releases the caches of idle ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::server::net::context::NetContext;
 
-/// How often.
+/// The time between two rounds.
 const EVERY: Duration = Duration::from_secs(10);
-/// How long the others wait for one: its disk may be slow, or hang.
+/// How long a round waits for one export, whose disk may be slow or hang.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Most that are not waited for any more. They hold a thread each.
+/// Most exports that may be late. Each holds a thread.
 const BEHIND_MAX: usize = 64;
 
-/// Looks after the exports, one after the other.
+/// Tidies one export after the other, for ever.
 pub(crate) async fn run(context: Arc<NetContext>) {
     let (mut turn, mut behind) = (interval(EVERY), Behind::default());
     turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -31,12 +31,12 @@ pub(crate) async fn run(context: Arc<NetContext>) {
     }
 }
 
-/// Those that are still at work, which others do not wait for any more.
+/// The tasks that a round no longer waits for, by export.
 #[derive(Default)]
 struct Behind(BTreeMap<usize, JoinHandle<()>>);
 
 impl Behind {
-    /// Does the `work` of this one on another thread, unless it is still at its last.
+    /// Runs `work` for this export on another thread, unless its last run is still late.
     async fn look_after(&mut self, which: usize, work: impl FnOnce() + Send + 'static) {
         self.0.retain(|_, task| !task.is_finished());
         if self.0.contains_key(&which) || self.0.len() >= BEHIND_MAX {

@@ -1,4 +1,4 @@
-//! A running server: started, asked, shut down.
+//! A running server: start, state and shutdown.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -25,43 +25,43 @@ use crate::server::options::{Objects, Options, StartError};
 use crate::server::shards::dispatcher::Dispatcher;
 use crate::server::statistics::{Counters, Snapshot};
 
-/// A server at work. Dropping it ends it at once; see [`Serving::shutdown`] for better.
+/// A running server. Dropping it ends it at once; [`Serving::shutdown`] answers its requests first.
 pub struct Serving {
     context: Arc<NetContext>,
     jobs: Arc<ExecutorQueue>,
     sockets: Vec<Arc<DatagramSocket>>,
     threads: Threads,
     executors: Vec<JoinHandle<()>>,
-    /// The tasks that let requests in by datagram and connections by listener.
+    /// The tasks that receive datagrams and accept connections.
     intake: Vec<AbortHandle>,
     addrs: Vec<SocketAddr>,
     mount_addr: Option<SocketAddr>,
     portmap_addr: Option<SocketAddr>,
     descriptors: Descriptors,
-    /// Closed when it goes, after everything else.
+    /// The ATP endpoint, closed after everything else.
     objects: Option<AtpEndpoint>,
 }
 
-/// A server's numbers, for whoever does not own the server.
+/// Access to the statistics of a server without owning it.
 #[derive(Clone)]
 pub struct Watch(Arc<NetContext>);
 
 impl Watch {
-    /// The server in numbers.
+    /// The server's present state and counters.
     pub fn stats(&self) -> Snapshot {
         self.0.snapshot()
     }
 }
 
-/// How a shutdown went.
+/// The result of a shutdown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shutdown {
-    /// Requests that were not answered in time. Their clients will send them again.
+    /// Requests that were not answered in time. Their clients send them again.
     pub abandoned: usize,
 }
 
 impl Serving {
-    /// Starts serving, on threads of its own. When it returns, every address answers.
+    /// Starts a server on threads of its own. When it returns, every address is served.
     pub fn start(options: Options) -> Result<Serving, StartError> {
         if options.listen.is_empty() {
             return Err(StartError::NoAddress);
@@ -124,7 +124,6 @@ impl Serving {
         Ok(serving)
     }
 
-    /// Starts the executor's threads.
     fn start_executors(&mut self, n: usize, extra_max: usize) -> io::Result<()> {
         let dispatcher = self.context.dispatcher.clone();
         let clock = dispatcher.clock;
@@ -132,7 +131,6 @@ impl Serving {
         Ok(())
     }
 
-    /// Starts the tasks of the sockets.
     fn start_tasks(
         &mut self,
         runtime: &Handle,
@@ -157,74 +155,73 @@ impl Serving {
         Ok(())
     }
 
-    /// Where it listens, in the order of [`Options::listen`], with the ports it got.
+    /// The addresses, with their ports, in the order of [`Options::listen`].
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.addrs
     }
 
-    /// Where [`Options::mount_listen`] came to be.
+    /// The address of [`Options::mount_listen`], with its port.
     pub fn mount_addr(&self) -> Option<SocketAddr> {
         self.mount_addr
     }
 
-    /// Where [`Options::portmap_listen`] came to be.
+    /// The address of [`Options::portmap_listen`], with its port.
     pub fn portmap_addr(&self) -> Option<SocketAddr> {
         self.portmap_addr
     }
 
-    /// Where it listens for objects (ATP), with the port it got, and the key to know it by.
+    /// The address for ATP, with its port, and the server's public key.
     pub fn objects(&self) -> Option<(SocketAddr, PublicKey)> {
         self.objects.as_ref().map(|o| (o.local_addr(), o.public_key()))
     }
 
-    /// What a portmapper is to know of this server: every version of NFS and MOUNT, over UDP
-    /// and TCP, IPv4 and IPv6, as far as it is served.
+    /// The services to register with a portmapper: all versions of NFS and MOUNT, over every transport and address
+    /// family that is served.
     pub fn services(&self) -> Vec<Service> {
         let all = services(&self.addrs, self.mount_addr).into_iter();
         all.filter(|service| is_served(service.netid, self.has_udp())).collect()
     }
 
-    /// Whether it serves over UDP.
+    /// Whether UDP is served.
     pub fn has_udp(&self) -> bool {
         !self.sockets.is_empty()
     }
 
-    /// Most TCP connections it takes: fewer than asked for where the process may not open
-    /// as many files.
+    /// Most TCP connections: fewer than in the options if the process may not open as many files.
     pub fn connections_max(&self) -> usize {
         self.context.connections_max()
     }
 
-    /// Most files the process may have open.
+    /// The process's limit of open files.
     pub fn descriptors_max(&self) -> usize {
         self.descriptors.max
     }
 
-    /// Serves `exports` from now on, without a pause: requests under way end as they began, and the
-    /// next ones meet the new exports. Ends the connections of peers that may use their first export now, or none any more.
+    /// Replaces the exports without a pause: requests in progress end with the old ones. Ends the connections of
+    /// peers that may use their first export now, or none any more.
     pub fn set_exports(&self, exports: Arc<Exports>) {
         self.context.set_exports(&exports);
         let descriptors = self.descriptors.with_exports(exports.iter().count());
         self.context.set_connections_fitting(descriptors.connections_at_least());
     }
 
-    /// The server in numbers.
+    /// The server's present state and counters.
     pub fn stats(&self) -> Snapshot {
         self.context.snapshot()
     }
 
-    /// Somebody who may look at the numbers for as long as they like.
+    /// Access to the statistics that may outlive the server.
     pub fn watch(&self) -> Watch {
         Watch(self.context.clone())
     }
 
-    /// Lets nothing more in, waits until what came in is answered, for at most
+    /// Stops to accept, waits until all requests are answered, for at most
     /// [`Limits::shutdown_max`](crate::server::Limits::shutdown_max), and ends. Blocks.
     pub fn shutdown(mut self) -> Shutdown {
         let until = Instant::now() + self.context.limits.shutdown_max;
         self.intake.iter().for_each(AbortHandle::abort);
-        // What fetches requests does not end at once, and may fetch a few more. Connections are asked again each
-        // time: one may have been on its way in.
+        // An aborted task may still receive a few requests. Connections are stopped repeatedly because one may have
+        // been accepted in the meantime.
         while {
             self.context.dispatcher.stop_connections();
             let fetches = !self.intake.iter().all(AbortHandle::is_finished);
@@ -238,7 +235,7 @@ impl Serving {
         if let Some(runtime) = self.threads.runtime.take() {
             runtime.shutdown_timeout(Duration::from_secs(1));
         }
-        // A thread that a disk does not answer cannot be waited for.
+        // A thread that a disk blocks cannot be joined.
         while self.executors.iter().any(|t| !t.is_finished()) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -252,8 +249,7 @@ impl Drop for Serving {
     }
 }
 
-/// The threads that serve sockets. Who lets go of them does not wait for their end: it may be in an
-/// asynchronous task, where that is forbidden.
+/// The threads of the sockets. A drop does not wait for their end, which is forbidden in an asynchronous task.
 struct Threads {
     handle: Handle,
     runtime: Option<Runtime>,
@@ -275,7 +271,7 @@ impl Drop for Threads {
     }
 }
 
-/// Where to listen, and for what: first everything's addresses, last the portmapper's.
+/// The addresses to bind with their programs: first those for all programs, last the portmapper's.
 fn doors(options: &Options) -> Vec<(SocketAddr, Programs)> {
     let all = options.listen.iter().map(|addr| (*addr, Programs::All));
     let mount = options.mount_listen.map(|addr| (addr, Programs::Mount));
@@ -283,7 +279,7 @@ fn doors(options: &Options) -> Vec<(SocketAddr, Programs)> {
     all.chain(mount).chain(portmap).collect()
 }
 
-/// NFS at the first of `addrs`, and MOUNT there too unless it has a port of its own.
+/// NFS at the first of `addrs`, and MOUNT, there or at its own address.
 fn services(addrs: &[SocketAddr], mount_addr: Option<SocketAddr>) -> Vec<Service> {
     let Some(nfs) = addrs.first() else { return Vec::new() };
     let mount_at = mount_addr.as_ref().unwrap_or(nfs);
@@ -299,7 +295,7 @@ fn services(addrs: &[SocketAddr], mount_addr: Option<SocketAddr>) -> Vec<Service
 }
 
 fn portmapper(at: SocketAddr) -> impl Iterator<Item = Service> {
-    // Version 2 knows IPv4 only.
+    // Version 2 only knows IPv4.
     let v2 = over_all(portmap::PROGRAM, portmap::VERSION, at).filter(|service| service.netid.is_ipv4());
     let later = [rpcbind::VERSION_3, rpcbind::VERSION_4];
     v2.chain(later.into_iter().flat_map(move |vers| over_all(portmap::PROGRAM, vers, at)))
@@ -309,7 +305,7 @@ fn is_served(netid: Netid, with_udp: bool) -> bool {
     with_udp || matches!(netid, Netid::Tcp | Netid::Tcp6)
 }
 
-/// A program over every transport by which `at` is reached. `[::]` takes IPv4, too.
+/// A program over every transport that reaches `at`. `[::]` includes IPv4.
 fn over_all(prog: u32, vers: u32, at: SocketAddr) -> impl Iterator<Item = Service> {
     let v4 = match at.ip().to_canonical() {
         IpAddr::V4(ip) => Some(ip),

@@ -1,17 +1,14 @@
-//! Clients over ATP: a call is an object, and its reply is one as urgent as it was (ATP 02).
+//! Clients over ATP: each call and each reply is an object; a reply has the urgency of its call (ATP 02).
 //!
-//! One task takes what came in from the endpoint and gives it to the task of its client, which
-//! admits the calls one by one, as a TCP connection's does, and sends the replies. Nobody waits
-//! for another client: what waits for a client's own permits is bounded by the room for
-//! half-received requests, and a client that brings more is sent away. So is one that takes no
-//! byte of its replies for [`Limits::stall_max`](crate::server::Limits::stall_max), and one whose reply
-//! cannot be sent: it comes back, asks again, and the duplicate request cache answers. Who sends what is no
-//! call, as `remora send` does, has come to the wrong door and would wait for an answer in vain: it is sent
-//! away.
+//! One task receives objects from the endpoint and passes them to their client's task, which admits the calls one by
+//! one, as for a TCP connection, and sends the replies. No client waits for another: the calls that wait for a
+//! client's permits are bounded by the limit of half-received requests. The server disconnects a client that exceeds
+//! it, one that reads none of its replies for [`Limits::stall_max`](crate::server::Limits::stall_max), and one whose
+//! reply cannot be sent; such a client reconnects, asks again, and the duplicate request cache answers. A client that
+//! sends something else than calls, for instance `remora send`, is disconnected at once.
 //!
-//! A client stays who it was when it came, however its address changes while it is connected: exports,
-//! shares and the duplicate request cache go by the address that its handshake proved, and by no later
-//! one, which a single forged packet would change.
+//! Exports, shares and the duplicate request cache use the address that the client's handshake proved, even if its
+//! address changes later: a single forged packet could change it.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -46,54 +43,53 @@ use crate::server::options::{Objects, StartError};
 use crate::server::shards::dispatcher::AdmittedRequest;
 use crate::server::shards::reply_path::{Reply, ReplyPath};
 
-/// Clients at once.
+/// Most clients at the same time.
 const GUESTS_MAX: usize = 256;
-/// Objects that a client may have under way towards us.
+/// Most concurrent objects from a client.
 const OBJECTS_MAX: u32 = 1024;
 /// Bytes of half-received objects of a client, and of all.
 const BUFFERS: (u64, u64) = (16 << 20, 64 << 20);
-/// What a call takes in memory beyond its bytes.
+/// Bytes of a call in addition to its message.
 const CALL: usize = 512;
-/// Calls whose urgency is remembered for their replies; of the others it is taken to be the
-/// usual one. Only calls that never get a reply stay, so this many are hardly ever there.
+/// Calls whose urgency is remembered for their replies; other replies get the default. Only calls without a reply
+/// stay, so this many are rare.
 const URGENCIES_MAX: usize = 4096;
-/// How often it is looked whether clients have gone, and whether they take their replies.
+/// Time between two checks for clients that have left or stalled.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// A client connected over ATP.
 #[derive(Debug)]
 pub(crate) struct AtpClient {
     id: u64,
     peer: Peer,
     share: Share,
     remote: Remote,
-    /// Of calls without a reply yet, by xid.
+    /// By XID, of calls without a reply yet.
     urgencies: Mutex<BTreeMap<u32, Urgency>>,
-    /// Bounded by the permits of what is in it.
+    /// Bounded by the permits in it.
     replies: mpsc::UnboundedSender<Reply>,
-    /// How many replies are here that have not arrived, and how many times some have left the core that are not here yet.
+    /// Replies queued or in flight, plus announcements of replies that are not queued yet.
     expected: AtomicUsize,
     stop: Notify,
 }
 
-/// A call that waits for its permit, and the room it takes meanwhile.
+/// A call that waits for its permit, and the memory reserved for it.
 type Call = (Bytes, Receiving);
 
-/// A client at the door.
+/// A client, and the queue of its calls.
 struct Entrance {
     guest: Arc<AtpClient>,
-    /// Bounded by the room that its items hold.
+    /// Bounded by the reservations in it.
     calls: mpsc::UnboundedSender<Call>,
 }
 
-/// How a client's stay came to its end.
+/// Why a client's connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
-    /// It left, or we want it to.
+    /// The client left, or the server stops it.
     Left,
-    /// A reply could not be sent, or was given up.
+    /// A reply could not be sent, or was abandoned.
     Broken,
-    /// It takes nothing.
+    /// The client reads no replies.
     Stalled,
 }
 
@@ -103,7 +99,7 @@ pub(crate) fn bind(options: Objects, io_max: u32) -> Result<AtpEndpoint, StartEr
     let object_max = io_max.saturating_add(RECORD_OVERHEAD as u32);
     let session = Config {
         guests,
-        // Clients are behind links of their own.
+        // Each client is behind a link of its own.
         bottleneck: Bottleneck::PerPeer,
         object_max,
         buffer_peer: BUFFERS.0.max(object_max.into()),
@@ -120,7 +116,7 @@ pub(crate) fn bind(options: Objects, io_max: u32) -> Result<AtpEndpoint, StartEr
     })
 }
 
-/// Lets calls in for as long as the endpoint lives.
+/// Serves the endpoint's clients until it closes.
 pub(crate) async fn run(context: Arc<NetContext>, endpoint: AtpEndpoint) {
     let mut entrances: HashMap<PeerId, Entrance> = HashMap::new();
     let mut look = interval(LOOK);
@@ -154,7 +150,7 @@ fn take(context: &Arc<NetContext>, entrances: &mut HashMap<PeerId, Entrance>, re
         },
     };
     match context.admission.try_receive(&guest.share, object.len() + CALL) {
-        // Its task has ended: so has its connection, or will at once.
+        // Fails when the client's task has ended.
         Some(room) => drop(calls.send((object, room))),
         None => {
             context.counters.closed_stalled.count();
@@ -163,7 +159,7 @@ fn take(context: &Arc<NetContext>, entrances: &mut HashMap<PeerId, Entrance>, re
     }
 }
 
-/// Enters a client; `None` if it has left already.
+/// Registers a client. `None` if it has left.
 fn welcome(context: &Arc<NetContext>, remote: Remote) -> Option<Entrance> {
     let addr = remote.status().ok()?.came_from?;
     let (replies, outgoing) = mpsc::unbounded_channel();
@@ -250,13 +246,13 @@ impl ReplyPath for AtpClient {
 }
 
 impl AtpClient {
-    /// Admits calls until there are no more; then waits until all is answered, and the answers have arrived.
+    /// Admits calls until there are no more, then waits until all are answered and the replies delivered.
     async fn read_on(&self, context: &NetContext, mut calls: mpsc::UnboundedReceiver<Call>) -> End {
         let admit = async {
             while let Some((call, room)) = calls.recv().await {
                 let cost = request_size::of(&call, self.share.is_stranger(), context.core_limits.stream_io_max);
                 let permit = context.admission.admit(&self.share, cost).await;
-                // It may have asked again elsewhere while this waited, and got its answer.
+                // While the call waited, the client may have sent it again elsewhere and got its reply.
                 if self.remote.ended().is_some() {
                     break;
                 }
@@ -270,10 +266,10 @@ impl AtpClient {
             () = self.stop.notified() => {}
         }
         if self.remote.ended().is_some() {
-            // What it is owed goes elsewhere.
+            // Its replies go elsewhere.
             self.share.room.all_free().await;
         } else {
-            // Who is cut off at the end of it asks again, as whenever a server goes.
+            // A client that is cut off asks again, as after a restart.
             let answered = context.all_answered(self.peer, &self.share, || self.expected.load(Acquire) == 0);
             let _ = timeout(context.limits.shutdown_max, answered).await;
         }
@@ -289,14 +285,14 @@ impl AtpClient {
         urgencies.insert(u32::from_be_bytes(*xid), Urgency::of(call));
     }
 
-    /// What was noted of the call that `reply` answers.
+    /// The urgency of the call that `reply` answers.
     fn urgency(&self, reply: &Bytes) -> Urgency {
         let xid = reply.first_chunk::<4>().map_or(0, |xid| u32::from_be_bytes(*xid));
         let mut urgencies = self.urgencies.lock().unwrap_or_else(PoisonError::into_inner);
         urgencies.remove(&xid).unwrap_or(Urgency::Sync)
     }
 
-    /// Sends replies until one cannot be sent, or none moves for too long.
+    /// Sends replies until one cannot be sent, or none progresses for too long.
     async fn write_on(&self, context: &NetContext, mut replies: mpsc::UnboundedReceiver<Reply>) -> End {
         let mut under =
             Under { ends: JoinSet::new(), controls: BTreeMap::new(), moved: 0, since: context.dispatcher.clock.now() };
@@ -327,18 +323,18 @@ impl AtpClient {
     }
 }
 
-/// Replies on their way to a client.
+/// Replies in flight to a client.
 struct Under {
     ends: JoinSet<(RequestId, Option<Outcome>)>,
     controls: BTreeMap<RequestId, Control>,
-    /// Bytes of them that the client had taken when last looked at.
+    /// Bytes that the client had acknowledged at the last check.
     moved: u64,
-    /// Since when nothing has moved.
+    /// When that number last changed.
     since: Time,
 }
 
 impl Under {
-    /// Sends `reply`, which keeps its permit until it has arrived; false if the client has gone.
+    /// Sends `reply`, whose permit is held until it is delivered. Returns false if the client has left.
     fn send(&mut self, remote: &Remote, reply: Reply, options: Options, now: Time) -> bool {
         let Reply { payload, permit } = reply;
         let Ok(request) = remote.send(payload, options) else { return false };
@@ -355,7 +351,7 @@ impl Under {
         true
     }
 
-    /// How long the client has taken nothing.
+    /// How long the client has acknowledged nothing.
     fn stalled_for(&mut self, now: Time) -> Duration {
         let progress = self.controls.values().filter_map(|c| c.ask(remora_atp::Command::Inspect).ok());
         let moved = progress.map(|p| p.acknowledged).fold(0, u64::saturating_add);

@@ -1,4 +1,4 @@
-//! Sockets: TCP and UDP on one port number, or TCP alone.
+//! Binds TCP and UDP sockets with the same port number.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -8,21 +8,20 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::server::options::StartError;
 
-/// Connections that may wait to be accepted.
+/// Most connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
-/// How often to look for a port that is free for both, when any port will do.
+/// Attempts to find a port that is free for both protocols.
 const TRIES: usize = 32;
 
-/// A TCP socket, and a UDP socket on the same address and port if there is to be one.
+/// A TCP socket and, if UDP is served, a UDP socket with the same address and port.
 pub(crate) struct Pair {
     pub(crate) tcp: TcpListener,
     pub(crate) udp: Option<UdpSocket>,
     pub(crate) addr: SocketAddr,
 }
 
-/// Binds all of `addrs`, for UDP if `with_udp`.
 pub(crate) fn bind_all(addrs: &[SocketAddr], with_udp: bool) -> Result<Vec<Pair>, StartError> {
-    // `[::]` takes IPv4 too, unless another socket is there to do it.
+    // `[::]` includes IPv4, unless another socket is bound to it.
     let v6_only = addrs.iter().any(SocketAddr::is_ipv4);
     addrs.iter().map(|addr| pair(*addr, with_udp, v6_only)).collect()
 }
@@ -46,7 +45,7 @@ fn pair(addr: SocketAddr, with_udp: bool, v6_only: bool) -> Result<Pair, StartEr
 
 fn tcp(addr: SocketAddr, v6_only: bool) -> io::Result<TcpListener> {
     let socket = socket(addr, SocketType::STREAM, v6_only)?;
-    // A restart must not wait for connections of the last run to time out.
+    // A restart must not wait for the TIME_WAIT of old connections.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     rustix::net::bind(&socket, &addr)?;
     rustix::net::listen(&socket, BACKLOG)?;

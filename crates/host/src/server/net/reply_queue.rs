@@ -1,8 +1,8 @@
-//! Replies on their way out of a connection.
+//! The queue of a TCP connection's replies.
 //!
-//! Whoever has a reply writes it: the first to come writes, and what others bring meanwhile,
-//! in as few system calls as it can. When the socket takes no more, the connection's task
-//! waits for it and goes on. The queue is bounded by the permits that its items hold.
+//! The first thread that has a reply writes it, and all replies that other threads add meanwhile, in few system
+//! calls. When the socket's buffer is full, the connection's task continues. The permits of the queued replies bound
+//! the queue.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -28,20 +28,19 @@ use crate::tcp::{CLOSE, is_end_acknowledged, state};
 
 /// Most replies in a system call.
 const BATCH: usize = 16;
-/// Bytes that are thrown away at once.
+/// Bytes discarded in one read.
 const DISCARD: usize = 16 << 10;
-/// How often it is looked whether what was sent has arrived, at the end.
+/// Time between two checks at the end of a connection whether the client has received everything.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// The way out of a connection.
 #[derive(Debug)]
 pub(crate) struct ReplyQueue {
     socket: OwnedWriteHalf,
     clock: Clock,
     queue: Mutex<Queue>,
-    /// Told when the flow becomes [`Flow::Blocked`] or [`Flow::Closed`].
+    /// Notified when the flow becomes [`Flow::Blocked`] or [`Flow::Closed`].
     halted: Notify,
-    /// How many times replies have left the core that have not come here yet.
+    /// Announced replies that are not queued yet, by batches.
     expected: AtomicUsize,
 }
 
@@ -49,24 +48,24 @@ pub(crate) struct ReplyQueue {
 struct Queue {
     items: VecDeque<Item>,
     flow: Flow,
-    /// Whether whoever reads from the socket is at it, and writes afterwards.
+    /// Whether the reading task is at work and writes afterwards.
     held: bool,
-    /// When the socket last took something, or something began to wait, or was seen to have arrived.
+    /// When the socket last took bytes, or the client acknowledged some, or the first reply was queued.
     progress: Time,
-    /// How many bytes the other end had acknowledged when it was last looked.
+    /// Bytes that the client had acknowledged at the last check.
     acknowledged: Option<u64>,
 }
 
-/// What a connection's output is doing.
+/// The state of the output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flow {
-    /// Nothing waits.
+    /// The queue is empty, or the reading task holds it.
     Open,
-    /// Some thread is writing.
+    /// A thread writes.
     Writing,
-    /// The socket takes no more for now.
+    /// The socket's buffer is full.
     Blocked,
-    /// Nothing can be sent any more.
+    /// The connection can send no more.
     Closed,
 }
 
@@ -74,21 +73,19 @@ pub(crate) enum Flow {
 struct Item {
     mark: [u8; 4],
     payload: Bytes,
-    /// Bytes of mark and payload already sent.
+    /// Bytes of mark and payload that are sent.
     sent: usize,
     _permit: Option<Permit>,
 }
 
 impl ReplyQueue {
-    /// Sends on `socket`.
     pub(crate) fn new(socket: OwnedWriteHalf, clock: Clock) -> ReplyQueue {
         let queue =
             Queue { items: VecDeque::new(), flow: Flow::Open, held: false, progress: Time::ZERO, acknowledged: None };
         ReplyQueue { socket, clock, queue: Mutex::new(queue), halted: Notify::new(), expected: AtomicUsize::new(0) }
     }
 
-    /// Sends replies, or queues them. Each one's permit is given back when the socket has all
-    /// of it.
+    /// Sends or queues replies. A permit is given back when the socket has taken all of its reply.
     pub(crate) fn send(&self, replies: Vec<Reply>) {
         let mut queue = self.lock();
         if queue.flow == Flow::Closed {
@@ -106,45 +103,42 @@ impl ReplyQueue {
         }
     }
 
-    /// Replies are about to come that were in the core until now, whose lock the caller has.
+    /// Announces replies. The caller holds the lock of their core.
     pub(crate) fn expect(&self) {
         self.expected.fetch_add(1, Relaxed);
     }
 
-    /// They are here.
+    /// Sends the replies that were announced.
     pub(crate) fn send_expected(&self, replies: Vec<Reply>) {
         self.send(replies);
         self.expected.fetch_sub(1, Release);
     }
 
-    /// Whether all that left the core has been given to the socket, or never will be.
+    /// Whether the socket has taken all replies that left the core, or never will.
     pub(crate) fn is_empty(&self) -> bool {
-        // In this order: what is expected no more is in the queue by now.
+        // In this order: replies that are no longer announced are in the queue.
         self.expected.load(Acquire) == 0 && {
             let queue = self.lock();
             queue.flow == Flow::Closed || (queue.flow == Flow::Open && queue.items.is_empty())
         }
     }
 
-    /// Leaves all writing to the caller, who does it by letting go. The system lets nobody write
-    /// to a socket while somebody copies much from it, and puts who tries to sleep. Must be held
-    /// for no longer than that takes.
+    /// Leaves all writing to the caller, who writes when it drops the value. The kernel blocks writers while a thread
+    /// copies much data from the same socket, so it must be held only that long.
     pub(crate) fn hold(&self) -> Held<'_> {
         self.lock().held = true;
         Held(self)
     }
 
-    /// Waits until the flow is blocked or closed.
     pub(crate) async fn halted(&self) {
         self.halted.notified().await;
     }
 
-    /// Waits until the socket takes bytes again.
     pub(crate) async fn writable(&self) -> io::Result<()> {
         self.socket.writable().await
     }
 
-    /// Goes on after the flow was blocked.
+    /// Continues to write after the flow was blocked.
     pub(crate) fn resume(&self) -> Flow {
         let queue = self.lock();
         match queue.flow {
@@ -153,8 +147,8 @@ impl ReplyQueue {
         }
     }
 
-    /// Looks what the other end has acknowledged; what is more than last time is progress. The system says that
-    /// a socket takes bytes again when a third of its buffer is free, and a slow client takes long to read that much.
+    /// Checks what the client has acknowledged, and notes progress. The system reports a socket writable only when a
+    /// third of its buffer is free, which a slow client takes long to read.
     pub(crate) fn look(&self) {
         let acknowledged = acknowledged(self.socket.as_ref());
         let mut queue = self.lock();
@@ -164,41 +158,40 @@ impl ReplyQueue {
         }
     }
 
-    /// How long nothing has moved.
+    /// The time since the last progress.
     pub(crate) fn stalled_for(&self) -> Duration {
         self.clock.now().since(self.lock().progress)
     }
 
-    /// Whether the other end has acknowledged all that the socket was given. What waits here is not
-    /// meant.
+    /// Whether the client has acknowledged all that the socket has taken.
     pub(crate) fn is_delivered(&self) -> bool {
         is_all_acknowledged(self.socket.as_ref())
     }
 
-    /// Whether it has, or will have when it comes to say so, as far as anybody can tell.
+    /// The same, if an acknowledgement that is not overdue counts as received.
     pub(crate) fn seems_delivered(&self) -> bool {
         is_none_overdue(self.socket.as_ref())
     }
 
-    /// Whether the other end has reset the connection, or is known to be gone.
+    /// Whether the client has reset the connection or is known to be gone.
     pub(crate) fn is_broken(&self) -> bool {
         state(self.socket.as_ref()) == Some(CLOSE)
     }
 
-    /// Waits until all that the socket was given has arrived, nothing else waiting here, and says that no more will come.
+    /// Sends FIN and waits until the client has received everything. The queue must be empty.
     pub(crate) async fn arrive(&self) {
         if self.is_delivered() {
             return;
         }
-        // If this fails the connection is gone.
+        // Fails if the connection is gone.
         let _ = rustix::net::shutdown(self.socket.as_ref(), rustix::net::Shutdown::Write);
         while !is_end_acknowledged(self.socket.as_ref()) {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 
-    /// Throws away what comes in, until nothing more does: of a socket that is closed with something in it, or gets more
-    /// then, the system also throws away what has not gone out.
+    /// Discards input until there is no more. If a socket is closed with unread input, or gets some later, the system
+    /// discards its unsent output.
     pub(crate) async fn discard_input(&self) {
         let socket: &TcpStream = self.socket.as_ref();
         let mut into = vec![0; DISCARD];
@@ -211,8 +204,7 @@ impl ReplyQueue {
         }
     }
 
-    /// Drops what waits and takes no more. With `reset`, what the system has not sent yet is
-    /// dropped too.
+    /// Drops the queue and takes no more replies. With `reset` the system drops its unsent output, too.
     pub(crate) fn close(&self, reset: bool) {
         let mut queue = self.lock();
         queue.flow = Flow::Closed;
@@ -220,13 +212,13 @@ impl ReplyQueue {
         drop(queue);
         drop(dropped);
         if reset {
-            // If this fails the system holds the bytes a little longer; nothing is lost.
+            // If this fails, the system only keeps the bytes a little longer.
             let _ = rustix::net::sockopt::set_socket_linger(self.socket.as_ref(), Some(Duration::ZERO));
         }
     }
 
-    /// Writes until all is written or the socket takes no more. The lock is not held while
-    /// writing: that flow is [`Flow::Writing`] keeps others out.
+    /// Writes until the queue is empty or the socket's buffer full. The lock is not held while writing:
+    /// [`Flow::Writing`] excludes other threads.
     fn pump<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> Flow {
         loop {
             queue.flow = Flow::Writing;
@@ -261,7 +253,7 @@ impl ReplyQueue {
         }
     }
 
-    /// Writes from the front; whether anything moved, and what kept the rest from moving.
+    /// Writes from the front. Returns whether the socket took bytes, and the error that stopped the writing.
     fn write(&self, items: &mut VecDeque<Item>) -> (bool, Option<io::ErrorKind>) {
         let mut moved = false;
         while !items.is_empty() {
@@ -287,7 +279,7 @@ impl ReplyQueue {
     }
 }
 
-/// See [`ReplyQueue::hold`].
+/// Leaves writing to the holder; see [`ReplyQueue::hold`].
 #[derive(Debug)]
 pub(crate) struct Held<'a>(&'a ReplyQueue);
 
@@ -313,7 +305,7 @@ impl Item {
     }
 }
 
-/// Takes `n` sent bytes off the front.
+/// Removes `n` sent bytes from the front.
 fn advance(items: &mut VecDeque<Item>, mut n: usize) {
     while let Some(item) = items.front_mut() {
         if n < item.left() {
@@ -330,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_sizes_go_out_the_bytes_stay_in_order() {
+    fn bytes_stay_in_order_for_all_sizes_of_writes() {
         for step in 1..20 {
             let item = |p: &'static str| Item { mark: *b"MARK", payload: p.into(), sent: 0, _permit: None };
             let mut items = VecDeque::from([item("abc"), item(""), item("defghijk")]);
@@ -345,7 +337,7 @@ mod tests {
         }
     }
 
-    /// An outbox, and the other end of its connection.
+    /// A queue, and the peer's end of its connection.
     async fn connected() -> (ReplyQueue, tokio::net::TcpStream) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let other = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -359,47 +351,47 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_comes_while_somebody_holds_the_outbox_goes_out_when_they_let_go() {
+    async fn replies_to_a_held_queue_leave_on_release() {
         use tokio::io::AsyncReadExt;
 
-        let (outbox, mut other) = connected().await;
-        let held = outbox.hold();
-        outbox.send(reply("one"));
-        outbox.send(reply("two"));
-        assert_eq!(outbox.lock().items.len(), 2, "nobody else writes");
+        let (replies, mut other) = connected().await;
+        let held = replies.hold();
+        replies.send(reply("one"));
+        replies.send(reply("two"));
+        assert_eq!(replies.lock().items.len(), 2, "nobody else writes");
         assert_eq!(other.try_read(&mut [0; 16]).map_err(|e| e.kind()), Err(io::ErrorKind::WouldBlock));
         drop(held);
-        outbox.send(reply("three"));
+        replies.send(reply("three"));
         let mut all = [0; 23];
         tokio::time::timeout(Duration::from_secs(20), other.read_exact(&mut all)).await.unwrap().unwrap();
         assert_eq!(all, *b"\x80\0\0\x03one\x80\0\0\x03two\x80\0\0\x05three");
     }
 
     #[tokio::test]
-    async fn it_is_empty_when_the_socket_has_all_that_left_the_core() {
+    async fn queue_is_empty_when_the_socket_has_all_replies() {
         use tokio::io::AsyncReadExt;
 
-        let (outbox, mut other) = connected().await;
-        outbox.expect();
-        assert!(!outbox.is_empty(), "it is on its way here");
-        outbox.send_expected(reply("one"));
-        assert!(outbox.is_empty());
-        outbox.send(vec![Reply { payload: vec![0; 16 << 20].into(), permit: None }]);
-        assert!(!outbox.is_empty(), "more than the socket takes");
+        let (replies, mut other) = connected().await;
+        replies.expect();
+        assert!(!replies.is_empty(), "it is on its way here");
+        replies.send_expected(reply("one"));
+        assert!(replies.is_empty());
+        replies.send(vec![Reply { payload: vec![0; 16 << 20].into(), permit: None }]);
+        assert!(!replies.is_empty(), "more than the socket takes");
         let mut all = vec![0; 7 + 4 + (16 << 20)];
         let reading = other.read_exact(&mut all);
         let writing = async {
-            while outbox.resume() == Flow::Blocked {
-                outbox.writable().await.unwrap();
+            while replies.resume() == Flow::Blocked {
+                replies.writable().await.unwrap();
             }
         };
         tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(writing, reading).1 })
             .await
             .unwrap()
             .unwrap();
-        assert!(outbox.is_empty());
-        outbox.send(vec![Reply { payload: vec![0; 16 << 20].into(), permit: None }]);
-        outbox.close(false);
-        assert!(outbox.is_empty(), "nothing more is given to it");
+        assert!(replies.is_empty());
+        replies.send(vec![Reply { payload: vec![0; 16 << 20].into(), permit: None }]);
+        replies.close(false);
+        assert!(replies.is_empty(), "nothing more is given to it");
     }
 }

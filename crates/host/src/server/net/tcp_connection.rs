@@ -1,7 +1,7 @@
-//! A TCP connection: records in (RFC 5531, section 11), replies out in any order.
+//! A TCP connection: receives records (RFC 5531, section 11) and sends replies in any order.
 //!
-//! While nothing is under way a connection holds no buffer: it receives into one that its
-//! thread lends, and keeps only what is left of a record that has not come to its end.
+//! An idle connection holds no buffer. It receives into a buffer of its thread and only keeps the rest of an
+//! incomplete record.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -34,33 +34,32 @@ use crate::server::admission::request_size;
 use crate::server::shards::dispatcher::AdmittedRequest;
 use crate::server::shards::reply_path::{Reply, ReplyPath};
 
-/// What a thread lends for receiving, in bytes; requests up to this size need no room of
-/// their own. Of a larger one as much must have arrived before the connection takes room for it.
+/// The size of a thread's receive buffer, in bytes. Requests up to this size need no reservation. Of a larger one
+/// this much must have arrived before the connection reserves memory for it.
 const SCRATCH: usize = 16 << 10;
-/// The system's buffers for a peer that may use no export, in bytes: its requests that wait, and refusals that it does
+/// The system's buffers for a peer that may use no export, in bytes: for its requests, and for refusals that it does
 /// not read.
 const STRANGER_BUFFER: usize = 16 << 10;
-/// The largest record where NFS is not answered: more than any call of MOUNT or the portmapper has.
+/// The largest record where NFS is not served: larger than any call of MOUNT or the portmapper.
 const SMALL_RECORD_MAX: usize = 4 << 10;
-/// How long a large request may take to arrive while others need the room that it takes: this, and a second more for
-/// so many bytes of it that have arrived.
+/// How long a large request may take to arrive while others need its memory, plus 1 s for each of these units that
+/// has arrived.
 const PARTIAL_MAX_CROWDED: Duration = Duration::from_secs(2);
 const BYTES_PER_SECOND_CROWDED: usize = 8 << 10;
-/// How often a connection that holds such room looks whether others need it.
+/// Time between two checks whether others need the memory.
 const LOOK: Duration = Duration::from_secs(1);
-/// Most records that are handed to the core together, and the bytes with which they are enough.
+/// Most records, and most bytes, that go to the core together.
 const TOGETHER_MAX: usize = 32;
 const TOGETHER_BYTES: usize = 256 << 10;
-/// Bytes of a record's mark.
+/// Bytes of a record mark.
 const MARK: usize = 4;
-/// A record's bytes beside the data of a WRITE: headers, credentials, handle.
+/// Bytes of a record in addition to the data of a WRITE: headers, credential, handle.
 pub(crate) const RECORD_OVERHEAD: usize = 64 << 10;
 
 thread_local! {
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH].into());
 }
 
-/// What others see of a connection.
 #[derive(Debug)]
 pub(crate) struct TcpConnection {
     id: u64,
@@ -70,22 +69,22 @@ pub(crate) struct TcpConnection {
     replies: ReplyQueue,
     stop: Notify,
     evicted: AtomicBool,
-    /// When something last came in, in nanoseconds of the context's clock.
+    /// When the last bytes arrived, in nanoseconds of the context's clock.
     heard: AtomicU64,
 }
 
-/// How a connection came to its end.
+/// Why a connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
-    /// The client sends no more; it may still want its replies.
+    /// The client sends no more, but may still read replies.
     Closed,
-    /// The connection broke.
+    /// Reset, or the socket failed.
     Broken,
     BadRecord,
     Partial,
     Stalled,
     Idle,
-    /// We want it to end.
+    /// The server stops it.
     Stopped,
 }
 
@@ -132,7 +131,7 @@ impl ReplyPath for TcpConnection {
             return None;
         }
         let is_stranger = self.share.is_stranger();
-        // A stranger's calls are refused: it loses nothing when its connection ends.
+        // A stranger's calls are refused, so it loses nothing.
         let is_idle = is_stranger || (self.share.room.is_free() && !owed.contains(&self.peer));
         let idle = is_idle.then(|| now.since(Time::from_nanos(self.heard.load(Relaxed))));
         Some(Occupant { holder: Holder { host: host_of(self.peer.addr), is_stranger }, idle })
@@ -140,7 +139,7 @@ impl ReplyPath for TcpConnection {
 }
 
 impl TcpConnection {
-    /// Writes on whenever the socket takes bytes again; ends when it does not for too long.
+    /// Continues to write whenever the socket becomes writable. Ends when it does not for too long.
     async fn write_on(&self, context: &NetContext) -> End {
         loop {
             self.replies.halted().await;
@@ -167,7 +166,7 @@ impl TcpConnection {
         }
     }
 
-    /// Reads until there is nothing more to read; then waits until all is answered.
+    /// Reads until the input ends, then waits until all calls are answered.
     async fn read_on(&self, context: &NetContext, socket: OwnedReadHalf) -> End {
         let mut inbound = Inbound::new(context, socket);
         let end = tokio::select! {
@@ -176,25 +175,26 @@ impl TcpConnection {
         };
         match end {
             End::Closed | End::Idle => self.all_answered(context).await,
-            // Who is cut off at the end of it asks again, as whenever a server goes.
+            // A client that is cut off sends its calls again, as after a restart.
             End::Stopped => _ = timeout(context.limits.shutdown_max, self.take_leave(context)).await,
             End::Broken | End::BadRecord | End::Partial | End::Stalled => {}
         }
         end
     }
 
-    /// Waits until all is answered, and the socket has the answers.
+    /// Waits until all calls are answered and the socket has the replies.
     async fn all_answered(&self, context: &NetContext) {
         context.all_answered(self.peer, &self.share, || self.replies.is_empty()).await;
     }
 
-    /// Whether nothing is under way, and no reply is on its way here from another connection's call.
+    /// Whether no call is in progress, and no reply to a call from another connection is due here.
     fn is_at_rest(&self, context: &NetContext) -> bool {
         self.share.room.is_free() && !context.dispatcher.owes(self.peer)
     }
 
-    /// Waits until all is answered and the answers are there. Requests that come meanwhile are thrown away, not left in the
-    /// socket: answers would be thrown away with them, and after a restart their calls be executed again.
+    /// Waits until all calls are answered and the replies delivered. Discards requests that arrive meanwhile: the
+    /// system would drop unsent replies with unread input, and the client would send those calls again to be executed
+    /// a second time.
     async fn take_leave(&self, context: &NetContext) {
         let mut arrive = pin!(async {
             self.all_answered(context).await;
@@ -207,7 +207,7 @@ impl TcpConnection {
     }
 }
 
-/// Enters a connection that was accepted from `addr`, for these programs.
+/// Registers a connection that was accepted from `addr`, on which `programs` are served.
 pub(crate) fn open(
     context: &NetContext,
     stream: TcpStream,
@@ -226,7 +226,7 @@ pub(crate) fn open(
         heard: AtomicU64::new(context.dispatcher.clock.now().as_nanos()),
     });
     if connection.share.is_stranger() {
-        // If one fails the system holds more of what is not read.
+        // If one fails the system buffers more.
         let _ = sockopt::set_socket_send_buffer_size(read.as_ref(), STRANGER_BUFFER);
         let _ = sockopt::set_socket_recv_buffer_size(read.as_ref(), STRANGER_BUFFER);
     }
@@ -248,23 +248,23 @@ pub(crate) async fn run(context: Arc<NetContext>, connection: Arc<TcpConnection>
         End::Idle => counters.closed_idle.count(),
         End::Stopped => {}
     }
-    // In both cases all requests have been answered by now.
+    // In both cases all requests are answered.
     let arrived = matches!(end, End::Closed | End::Idle) && connection.replies.is_delivered();
     context.disconnect(connection.id, connection.peer, arrived);
     connection.replies.close(end == End::Stalled);
 }
 
-/// The incoming half.
+/// The input of a connection.
 struct Inbound {
     socket: OwnedReadHalf,
     reader: RecordReader,
-    /// Room for a record larger than [`SCRATCH`], while it is not complete.
+    /// The reservation for an incomplete record larger than [`SCRATCH`].
     room: Option<Receiving>,
     /// Whether the last record was larger than [`SCRATCH`].
     large: bool,
-    /// The most bytes that a record and its last mark have.
+    /// Most bytes of a record and its last mark.
     max: usize,
-    /// Since when there has been a record that is not complete.
+    /// When the incomplete record began.
     partial_since: Option<Time>,
 }
 
@@ -314,7 +314,7 @@ impl Inbound {
         }
     }
 
-    /// How long the next bytes may take to come.
+    /// How long the next bytes may take to arrive.
     fn patience(&self, connection: &TcpConnection, context: &NetContext) -> Option<Duration> {
         let Some(since) = self.partial_since else { return context.limits.idle_max };
         let (held, max) = (self.reader.held(), context.limits.partial_max);
@@ -326,7 +326,7 @@ impl Inbound {
         Some((since + allowed_max).since(context.dispatcher.clock.now()))
     }
 
-    /// The largest record that is taken from this peer, with its mark.
+    /// The largest record accepted from this peer, with its mark.
     fn record_max(&self, connection: &TcpConnection) -> usize {
         match connection.programs {
             Programs::All => self.max,
@@ -334,9 +334,9 @@ impl Inbound {
         }
     }
 
-    /// Takes room for a record larger than [`SCRATCH`] when so much of it has arrived: once, so a record in fragments, whose
-    /// end is not known, gets as much as any may have. The wait is not the client's fault, so
-    /// it does not count against its patience.
+    /// Reserves memory for a record larger than [`SCRATCH`] when that much has arrived. It does so once, so a record
+    /// in several fragments, whose length is unknown, gets the maximum. The wait does not count as the client's
+    /// delay.
     async fn make_room(&mut self, connection: &TcpConnection, context: &NetContext) {
         let whole = self.whole();
         if whole <= SCRATCH || self.room.is_some() || self.arrived() < SCRATCH {
@@ -348,24 +348,24 @@ impl Inbound {
         self.partial_since = self.partial_since.map(|since| since + context.dispatcher.clock.now().since(began));
     }
 
-    /// Bytes that have arrived, those included that the socket still has.
+    /// Bytes of the record that have arrived, including those in the socket.
     fn arrived(&self) -> usize {
         let held = self.reader.held();
         match held < SCRATCH {
-            // If this fails the bytes count when they are here.
+            // If this fails, they count when they are read.
             true => held + ioctl_fionread(self.socket.as_ref()).unwrap_or(0) as usize,
             false => held,
         }
     }
 
-    /// Whether the record at the front has more than one fragment.
+    /// Whether the first record has more than one fragment.
     fn in_fragments(&mut self) -> bool {
         let held = self.reader.held();
         let input = self.reader.buffer();
         held > input.len() || input.first().is_some_and(|first| first & 0x80 == 0)
     }
 
-    /// Bytes of the record at the front, as far as its fragments have told.
+    /// Bytes of the first record, as far as its fragments are known.
     fn whole(&mut self) -> usize {
         self.reader.held().saturating_add(missing(self.reader.buffer()))
     }
@@ -374,13 +374,13 @@ impl Inbound {
         if self.whole() <= SCRATCH {
             return self.receive_by_scratch().await;
         }
-        // What there is no room for yet stays in the socket.
+        // Without a reservation the rest stays in the socket.
         let max = if self.room.is_some() { usize::MAX } else { SCRATCH.saturating_sub(self.reader.held()).max(1) };
         let buffer = self.reader.buffer();
         let missing = missing(buffer).min(max);
         if buffer.capacity() - buffer.len() < missing {
-            // A page at least: small fragments must not take a system call each. And the mark
-            // of the next record, which then comes to its own buffer without being copied.
+            // A page at least, so that small fragments do not take a system call each. It includes the mark of the
+            // next record, which then goes to its own buffer without a copy.
             buffer.reserve((missing + MARK).max(4096));
         }
         let mut into = buffer.limit(max);
@@ -395,8 +395,8 @@ impl Inbound {
     async fn receive_by_scratch(&mut self) -> io::Result<usize> {
         poll_fn(|cx| {
             BUFFER.with_borrow_mut(|scratch| {
-                // Large records come one behind the other: of the next one only the mark is taken
-                // here, and the rest goes where it is to stay. With its mark it is known to be a small one.
+                // Large records come in succession: after one only the next mark is read here, so that its record
+                // goes to its own buffer. The mark tells whether it is large.
                 let most = if self.large && self.reader.held() < MARK { MARK } else { SCRATCH };
                 let mut into = ReadBuf::new(scratch.get_mut(..most).unwrap_or_default());
                 ready!(Pin::new(&mut self.socket).poll_read(cx, &mut into))?;
@@ -407,7 +407,7 @@ impl Inbound {
         .await
     }
 
-    /// Takes whole records for the core, each when it is admitted.
+    /// Admits the complete records.
     async fn take_records(
         &mut self,
         connection: &TcpConnection,
@@ -427,7 +427,7 @@ impl Inbound {
         }
         if whole {
             (self.room, self.partial_since) = (None, None);
-            // What is left must not keep the buffer of a large record from being given back.
+            // Copies the rest, so that the buffer of a large record is freed.
             let left = self.reader.buffer();
             *left = BytesMut::from(left.as_ref());
         }
@@ -440,9 +440,8 @@ impl Inbound {
     }
 }
 
-/// Records that have been admitted and are to be handed to the core together: threads that are
-/// woken for each of them would spend more time on that than on the record. Nobody waits for
-/// anything while there are some, neither for bytes nor for room, which others may be waiting for.
+/// Admitted records that go to the core together, because waking a thread for each costs more than the record. They
+/// are handed on before the connection waits for anything, bytes or permits.
 struct Admitted<'a> {
     context: &'a NetContext,
     connection: &'a TcpConnection,
@@ -461,15 +460,15 @@ impl Admitted<'_> {
 
     fn hand_on(&mut self) {
         self.bytes = 0;
-        // An idle connection keeps no room for records.
+        // An idle connection holds no capacity for records.
         let records = std::mem::take(&mut self.records);
         if !records.is_empty() {
             self.context.dispatcher.records(self.connection.peer, self.connection.programs, records);
         }
     }
 
-    /// Does `work`, which gives leave to go on. Whose connection broke while that had to wait may have asked again on
-    /// another one, and got the answer there: what waited here is done no more.
+    /// Awaits a permission. If it had to wait and the connection broke meanwhile, the client may have sent the
+    /// request again elsewhere: the request is dropped.
     async fn let_in<F: Future>(&mut self, work: F) -> Result<F::Output, End> {
         let mut has_waited = false;
         let mut work = pin!(work);
@@ -482,7 +481,7 @@ impl Admitted<'_> {
         if has_waited && self.connection.replies.is_broken() { Err(End::Broken) } else { Ok(done) }
     }
 
-    /// Does `work`; if that has to wait, all records are handed on first.
+    /// Awaits `work`, and hands all records on before it waits.
     async fn before_waiting<F: Future>(&mut self, work: F) -> F::Output {
         let mut work = pin!(work);
         poll_fn(|cx| {
@@ -502,7 +501,7 @@ impl Drop for Admitted<'_> {
     }
 }
 
-/// Bytes that the fragment at the front of `input` still lacks, its mark included.
+/// Bytes that the first fragment of `input` lacks, its mark included.
 fn missing(input: &BytesMut) -> usize {
     let Some(mark) = input.first_chunk::<4>() else { return 4 - input.len().min(4) };
     let len = (u32::from_be_bytes(*mark) & 0x7fff_ffff) as usize;

@@ -1,5 +1,5 @@
-//! A UDP socket that knows which of its addresses a datagram was sent to, and answers from
-//! there (`IP_PKTINFO`, `IPV6_PKTINFO`). What has come in is fetched with one system call.
+//! UDP sockets. A reply leaves from the local address that the request was sent to (`IP_PKTINFO`, `IPV6_PKTINFO`).
+//! One system call receives many datagrams.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -23,26 +23,25 @@ use crate::server::admission::request_size;
 use crate::server::shards::dispatcher::AdmittedRequest;
 use crate::server::shards::reply_path::{DatagramPath, DatagramSender};
 
-/// More than any datagram has.
+/// Larger than any datagram.
 const BUFFER: usize = 64 << 10;
-/// Most datagrams fetched at once. Memory that no datagram reached into is none.
+/// Most datagrams in a system call. Pages that no datagram reaches take no memory.
 const BATCH: usize = 16;
-/// What is asked of the system for buffers in each direction, in bytes. It may give less.
+/// The system's buffer in each direction, in bytes. The system may give less.
 const SYSTEM_BUFFER: usize = 4 << 20;
 
-/// How long to leave a socket alone that fails.
+/// Pause after an error.
 const ERROR_PAUSE: Duration = Duration::from_millis(1);
 
-/// A bound UDP socket.
 #[derive(Debug)]
 pub(crate) struct DatagramSocket {
     socket: UdpSocket,
-    /// Whether it is bound to every address, so that replies must name theirs.
+    /// Whether the socket is bound to every address, so that replies must name theirs.
     wildcard: bool,
     programs: Programs,
 }
 
-/// A datagram that came in.
+/// A received datagram.
 struct Arrival {
     from: SocketAddr,
     local: Option<IpAddr>,
@@ -50,7 +49,7 @@ struct Arrival {
 }
 
 impl DatagramSocket {
-    /// Makes `socket` ready, which is there for `programs`. Must be called in a runtime.
+    /// Prepares `socket`, on which `programs` are served. Must be called in a runtime.
     pub(crate) fn new(socket: std::net::UdpSocket, programs: Programs) -> io::Result<DatagramSocket> {
         let addr = socket.local_addr()?;
         enlarge_buffers(&socket);
@@ -64,8 +63,8 @@ impl DatagramSocket {
         Ok(DatagramSocket { socket: UdpSocket::from_std(socket)?, wildcard, programs })
     }
 
-    /// Waits for datagrams; the `n`-th that came is in the `n`-th part of `buffer`, of
-    /// [`BUFFER`] bytes. Those whose sender cannot be told are not among them.
+    /// Waits for datagrams. Datagram `n` is in part `n` of `buffer`, of [`BUFFER`] bytes. Datagrams without a source
+    /// address are left out.
     async fn receive(&self, buffer: &mut [u8]) -> io::Result<Vec<(usize, Arrival)>> {
         self.socket.async_io(Interest::READABLE, || self.receive_now(buffer)).await
     }
@@ -128,10 +127,10 @@ fn admit(context: &NetContext, socket: &Arc<DatagramSocket>, arrival: &Arrival, 
     context.dispatcher.datagram(from, path, socket.programs, AdmittedRequest { message, permit });
 }
 
-/// As large as allowed: NFS over UDP loses whole bursts of WRITEs where they are small.
+/// Enlarges the buffers: with small ones, bursts of WRITEs over UDP are lost.
 fn enlarge_buffers(socket: &std::net::UdpSocket) {
     use rustix::net::sockopt as opt;
-    // The first way needs CAP_NET_ADMIN; the second may give less; neither is essential.
+    // The first way needs CAP_NET_ADMIN, the second may give less; neither is essential.
     let _ = opt::set_socket_recv_buffer_size_force(socket, SYSTEM_BUFFER)
         .or_else(|_| opt::set_socket_recv_buffer_size(socket, SYSTEM_BUFFER));
     let _ = opt::set_socket_send_buffer_size_force(socket, SYSTEM_BUFFER)
@@ -166,7 +165,7 @@ fn socket_addr(addr: SockaddrStorage) -> Option<SocketAddr> {
 mod tests {
     use super::*;
 
-    /// Every address in 127.0.0.0/8 is this machine: as good as several interfaces.
+    /// All addresses in 127.0.0.0/8 are local, which replaces several interfaces.
     #[tokio::test]
     async fn replies_leave_from_the_address_the_request_was_sent_to() {
         for (bind, target) in [("0.0.0.0:0", "127.0.0.7"), ("0.0.0.0:0", "127.0.0.1"), ("[::]:0", "::1")] {

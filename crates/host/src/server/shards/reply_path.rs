@@ -65,7 +65,7 @@ impl Ends for ConnectionFates<'_> {
     }
 }
 
-/// Sends datagrams.
+/// A socket that sends datagrams.
 pub(crate) trait DatagramSender: Debug + Send + Sync {
     /// Sends a datagram, from the local address if it is given. A full buffer is an error.
     fn send(&self, to: SocketAddr, local: Option<IpAddr>, payload: &[u8]) -> io::Result<()>;
