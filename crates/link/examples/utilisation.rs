@@ -1,9 +1,8 @@
-//! Prints how much of a hop of 1 Mbit/s the link protocol turns into packets delivered, on the
-//! toy medium of the tests: half duplex, 2 ms, 1500-byte frames of which 50 bytes are the
-//! host's; all destinations saturated.
+//! Prints the utilisation of a hop of 1 Mbit/s by delivered packets, on the toy medium of the tests: half duplex, 2
+//! ms, 1500-byte frames including 50 bytes of the host's overhead, all destinations saturated.
 //!
-//! `cargo run --release -p remora-link --example utilisation`; with `learn` behind it the link
-//! is not told the rate.
+//! Run with `cargo run --release -p remora-link --example utilisation`; with the argument `learn` the link learns the
+//! rate.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -16,7 +15,7 @@ use remora_link::{Config, Mode};
 
 const LENGTH: Time = Time::from_secs(60);
 
-/// Utilisation and the mean good share.
+/// Returns the utilisation and the mean share of good time.
 fn run(destinations: usize, bad_mean: u64, seed: u64, config: &Config) -> (f64, f64, World) {
     let medium = Medium::new(destinations).with_weather(Duration::from_millis(bad_mean), seed, LENGTH);
     let good: f64 = (0..destinations).map(|m| medium.good_share(m, LENGTH)).sum::<f64>() / destinations as f64;

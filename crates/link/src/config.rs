@@ -1,4 +1,4 @@
-//! What a link can be told.
+//! Configuration of a link.
 
 use std::time::Duration;
 
@@ -8,51 +8,49 @@ use remora_wire::urgency::PROBE_LIFETIME;
 
 use crate::Class;
 
-/// Room kept free behind a full packet for an acknowledgement that rides on its last frame,
-/// bytes of bitmap included.
+/// Space behind a full packet for an acknowledgement in its last frame, with nine bytes of bitmap.
 const RIDER: usize = ACK_MIN + 9;
-/// The most frames for each acknowledgement asked for while the rate is being learned.
+/// Most frames for each requested acknowledgement while the rate is learned.
 const POLL_EVERY_LEARNING: u32 = 6;
-/// Frames that carry the longest packet. More would save little of the headers above, and a
-/// TCP whose packets take long keeps more of them waiting.
+/// Frames of the longest packet. More would save few header bytes, and TCP would keep more data queued.
 const PACKET_FRAMES: usize = 3;
 
-/// As many as an acknowledgement can tell of. What is lost holds the window for two round trips, and
-/// for three if it is lost again, so it is never too large: what is under way is the pacer's affair.
+/// As many frames as an acknowledgement covers. A lost frame holds the window for two RTTs, a lost retransmission for
+/// three. So a large window does no harm: the pacer limits the frames in flight.
 const WINDOW_FRAMES: usize = WINDOW_MAX as usize - CHUNKS_MAX as usize;
 
-/// Packets that IPv6 needs of every hop, in bytes (RFC 8200, section 5).
+/// The packet size that every hop of IPv6 carries, in bytes (RFC 8200, section 5).
 const ALWAYS_CARRIED: u64 = 1280;
 
-/// A packet is held this much longer than its sender may send what it waits for: the time
-/// that may be on its way.
+/// Extra time for which a receiver waits for a gap beyond the sender's longest lifetime: the time of a frame on its
+/// way.
 pub(crate) const HOLD_MARGIN: Duration = Duration::from_secs(1);
-/// A packet is not too old to be sent before so many full frames' time.
+/// Shortest lifetime of a packet, in airtimes of a full frame.
 const LIFETIME_FRAMES: u32 = 3;
-/// What a packet that was held may take of the way out where no rate is known.
+/// Longest spacing of released packets while the rate is unknown.
 const SPACING_UNKNOWN: Duration = Duration::from_millis(20);
 
-/// An answer waits this part of a frame's time for a packet to ride on,
+/// An acknowledgement waits for DATA for 1/6 of a full frame's airtime,
 const ANSWER_PART: u32 = 6;
-/// or this long if that is less.
+/// and at most this long.
 const ANSWER_DELAY_MAX: Duration = Duration::from_millis(2);
 
-/// Whether lost frames are sent again.
+/// Whether lost frames are retransmitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mode {
-    /// Yes, until they arrive or their limits are reached.
+    /// Retransmits until the packet arrives or reaches its limits.
     #[default]
     Arq,
-    /// No: each frame is sent once and nothing is acknowledged, for comparison.
+    /// Sends each frame once, without acknowledgements, for comparison.
     None,
 }
 
-/// Who is next among the destinations.
+/// How the destinations share the medium.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Scheduler {
-    /// A frame each in turn (NFS/W 95, section 5).
+    /// One frame each in turn (NFS/W 95, section 5).
     RoundRobin,
-    /// Deficit round robin by airtime, failed attempts and probes charged.
+    /// Deficit round robin by airtime, which charges failed attempts and probes.
     #[default]
     Airtime,
 }
@@ -60,20 +58,20 @@ pub enum Scheduler {
 /// Whether the two ends of the hop share its medium.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Duplex {
-    /// They do: an acknowledgement may have to wait for a frame of either end.
+    /// They share it: an acknowledgement may wait for a frame of either end.
     #[default]
     Half,
-    /// Each has its own.
+    /// Each direction has its own medium.
     Full,
 }
 
-/// How long a packet is tried for (RFC 3366: persistence is bounded in time).
+/// Persistence of retransmission, bounded in attempts and time (RFC 3366).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Transmissions of one packet (at least 1).
     pub attempts: u32,
-    /// From when it was handed to the link until it is given up; what three full frames take if that is more, but
-    /// no longer than the longest of all classes.
+    /// Time from enqueueing to abandonment. At least three full frames' airtime, limited by the longest lifetime of
+    /// all classes.
     pub lifetime: Duration,
 }
 
@@ -101,7 +99,7 @@ impl<T> PerClass<T> {
         }
     }
 
-    /// The same, to be changed.
+    /// The value for `class`, to be changed.
     pub fn get_mut(&mut self, class: Class) -> &mut T {
         match class {
             Class::Interactive => &mut self.interactive,
@@ -112,62 +110,58 @@ impl<T> PerClass<T> {
     }
 }
 
-/// The queue's discipline (CoDel, RFC 8289).
+/// Parameters of CoDel (RFC 8289).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Codel {
-    /// The least standing delay that is too much; three frames at the destination's share of
-    /// the link, or half the round trip, if that is more.
+    /// Acceptable standing delay. At least three frames at the destination's share of the link, and half the RTT.
     pub target: Duration,
-    /// The same for packets that are not [`responsive`](crate::Packet::responsive); 48 frames
-    /// if that is more. The window of a request and reply protocol never gets there, and who
-    /// sends on whatever is dropped is bounded all the same.
+    /// The same for packets that are not [`responsive`](crate::Packet::responsive); at least 48 frames. The windows of
+    /// request-reply protocols stay below it, and senders that ignore drops stay bounded.
     pub target_unresponsive: Duration,
-    /// How long it must stand; the measured round trip is added.
+    /// How long the delay must exceed the target before the first drop; the measured RTT is added.
     pub interval: Duration,
 }
 
-/// How a link behaves. Both ends are to have the same limits.
+/// Configuration of a link. Both ends need the same limits.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Whether lost frames are sent again.
+    /// Whether lost frames are retransmitted.
     pub mode: Mode,
-    /// Who is next among the destinations.
+    /// How the destinations share the medium.
     pub scheduler: Scheduler,
-    /// The rate of the hop; frames are paced by it. `None`: it is learned from the
-    /// acknowledgements (and in [`Mode::None`] frames are not paced).
+    /// The rate of the hop, by which frames are paced. `None`: the rate is learned from acknowledgements (in
+    /// [`Mode::None`] frames are not paced).
     pub rate: Option<Rate>,
     /// Whether the ends share the medium.
     pub duplex: Duplex,
-    /// Bytes the host adds to each frame below this core: IP, UDP, session, tag.
+    /// Bytes that the host adds to each frame: IP, UDP, session, tag.
     pub overhead: usize,
-    /// The largest frame this core may emit, in bytes (at least 128).
+    /// Largest frame of this core, in bytes (at least 128).
     pub mtu: usize,
-    /// How many frames the sender may be ahead of the oldest unacknowledged one, but for the
-    /// rest of a packet (1 to 2024, less where an acknowledgement of so many does not fit in a frame). It
-    /// bounds what the other end holds for order, and only on long ways what is under way.
+    /// Window: frames sent beyond the oldest unacknowledged one, not counting the rest of a packet (1 to 2024, fewer
+    /// if their acknowledgement does not fit in a frame). It bounds the reordering buffer of the peer. It limits the
+    /// frames in flight only over long RTTs.
     pub window_frames: usize,
-    /// Packets waiting for one destination, in all its flows.
+    /// Most packets queued for one destination, over all flows.
     pub queue_packets_max: usize,
-    /// Their bytes.
+    /// Most bytes queued for one destination.
     pub queue_bytes_max: usize,
-    /// What keeps the queue short.
+    /// The active queue management.
     pub codel: Codel,
-    /// How long a packet is tried for, by class.
+    /// Persistence of retransmission by class.
     pub limits: PerClass<Limits>,
-    /// The most frames between two that ask for an acknowledgement (at least 1); no more than
-    /// six while the rate is learned.
+    /// Most frames between two requested acknowledgements (at least 1); at most six while the rate is learned.
     pub poll_every: u32,
-    /// The receiver acknowledges after this many frames though nobody asked (at least 1).
+    /// Frames after which the receiver acknowledges without a request (at least 1).
     pub ack_every: u32,
-    /// And after this long.
+    /// Time after which it does so.
     pub ack_delay: Duration,
-    /// Between two probes of a suspect destination, at first, when nobody else waits for the
-    /// medium; it grows with the outage.
+    /// First interval between probes of a suspect destination while no other destination has DATA to send. It grows
+    /// with the outage.
     pub rts_interval: Duration,
-    /// The same while other destinations do: then a probe costs them airtime, and a later
-    /// resumption costs nothing.
+    /// The same while others have DATA to send: a probe costs their airtime, and a later resumption costs nothing.
     pub rts_interval_busy: Duration,
-    /// The most between two probes in outages of up to a minute.
+    /// Longest interval between probes in outages of up to a minute.
     pub rts_interval_max: Duration,
 }
 
@@ -206,9 +200,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The largest packet: the MTU of the device above. It fills three frames, with room for
-    /// an acknowledgement on the last one, so that the headers of IP and what is above come but
-    /// once for three frames; what is sent once is one frame.
+    /// The largest packet: the MTU of the tunnel device. It fills three frames, with space for an acknowledgement in
+    /// the last, so three frames share one set of IP and transport headers. In [`Mode::None`] it fills one frame.
     pub fn packet_max(&self) -> usize {
         match self.mode {
             Mode::Arq => (self.chunk_max() * PACKET_FRAMES).saturating_sub(RIDER),
@@ -216,42 +209,41 @@ impl Config {
         }
     }
 
-    /// Bytes of a packet that one frame carries.
+    /// Bytes of a packet in one frame.
     pub(crate) fn chunk_max(&self) -> usize {
         self.mtu.saturating_sub(DATA_HEADER_MAX).max(1)
     }
 
-    /// The longest any packet is tried for.
+    /// The longest lifetime of all classes.
     pub fn lifetime_max(&self) -> Duration {
         Class::ALL.into_iter().map(|c| self.limits.get(c).lifetime).max().unwrap_or_default()
     }
 
-    /// What a packet lives for at least where a full frame takes `frame`: on a slow hop one that is in the air, and
-    /// what an answer had to wait for, would use up a short life.
+    /// The shortest lifetime of a packet where a full frame takes `frame`. On a slow hop the frame on the medium and
+    /// the wait for an acknowledgement would exceed a short lifetime.
     pub(crate) fn lifetime_min(&self, frame: Duration) -> Duration {
         frame.saturating_mul(LIFETIME_FRAMES).min(self.lifetime_max())
     }
 
-    /// After so long nothing of a packet is on its way any more.
+    /// After this time no chunk of a packet is in flight.
     pub(crate) fn quiet(&self) -> Duration {
         (self.lifetime_max() + HOLD_MARGIN) * 2
     }
 
-    /// The most frames for each acknowledgement asked for. They tell the rate, so there are more
-    /// of them where it must be learned.
+    /// Most frames for each requested acknowledgement. Fewer while the rate is learned from acknowledgements.
     pub(crate) fn poll_every(&self) -> u32 {
         if self.rate.is_some() { self.poll_every } else { self.poll_every.min(POLL_EVERY_LEARNING) }
     }
 
-    /// The window within its bounds.
+    /// The window in frames, within its bounds.
     pub(crate) fn window(&self) -> u64 {
         let bitmap = self.mtu.saturating_sub(1 + ACK_MIN) as u64;
-        let told = (bitmap * 8).min(WINDOW_MAX).saturating_sub(u64::from(CHUNKS_MAX));
-        (self.window_frames as u64).clamp(1, told.max(1))
+        let covered = (bitmap * 8).min(WINDOW_MAX).saturating_sub(u64::from(CHUNKS_MAX));
+        (self.window_frames as u64).clamp(1, covered.max(1))
     }
 
-    /// The most that the window lets through to one destination, where an answer takes `round_trip` and nothing
-    /// is lost; `None`: there is no such bound.
+    /// The rate to which the window limits one destination without loss, where acknowledgements take `round_trip`;
+    /// `None` if there is no limit.
     pub fn window_rate(&self, round_trip: Duration) -> Option<Rate> {
         let bits = u128::from(self.window() * self.cost_max()) * 8_000_000_000;
         match self.mode {
@@ -260,13 +252,13 @@ impl Config {
         }
     }
 
-    /// What a frame of `len` bytes takes of the medium, in bytes.
+    /// The cost of a frame of `len` bytes on the medium, in bytes.
     pub(crate) fn cost(&self, len: usize) -> u64 {
         len.saturating_add(self.overhead) as u64
     }
 
-    /// How long an answer may wait for a packet to ride on: what a frame brings often makes the
-    /// layer above send one, and on a shared medium an answer by itself is airtime lost.
+    /// How long an acknowledgement may wait for DATA to carry it. A received frame often triggers a packet of the
+    /// layer above, and on a shared medium a separate acknowledgement costs airtime.
     pub(crate) fn answer_delay(&self) -> Duration {
         match (self.rate, self.duplex) {
             (Some(rate), Duplex::Half) => (rate.airtime(self.cost_max()) / ANSWER_PART).min(ANSWER_DELAY_MAX),
@@ -274,20 +266,19 @@ impl Config {
         }
     }
 
-    /// The most time between two packets that were held, the second of `len` bytes: what the hop
-    /// needs for it.
+    /// Longest spacing between two released packets, the second of `len` bytes: the airtime of the second.
     pub(crate) fn spacing_max(&self, len: usize) -> Duration {
         let frames = len.div_ceil(self.chunk_max());
         let cost = len.saturating_add(frames.saturating_mul(self.overhead)) as u64;
         self.rate.map_or(SPACING_UNKNOWN, |rate| rate.airtime(cost))
     }
 
-    /// Whether a chunk of `len` bytes makes a frame that some hops do not carry.
+    /// Whether a chunk of `len` bytes makes a frame longer than some hops carry.
     pub(crate) fn is_long(&self, len: usize) -> bool {
         self.cost(len) > ALWAYS_CARRIED
     }
 
-    /// What the longest frame takes, in bytes.
+    /// The cost of the longest frame, in bytes.
     pub(crate) fn cost_max(&self) -> u64 {
         self.cost(self.mtu)
     }

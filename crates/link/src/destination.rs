@@ -1,8 +1,7 @@
-//! One destination: its queue, its window, what comes from it, and the state of its channel.
+//! One destination: its queue, both ARQ halves, and its channel state.
 //!
-//! Channel-state-dependent scheduling (NFS/W 95, section 5): a missed acknowledgement makes
-//! the destination suspect; then only short probes go there, ever more rarely, until anything
-//! is heard from it.
+//! Channel-state-dependent scheduling (NFS/W 95, section 5): a missed acknowledgement makes the destination suspect.
+//! Then only short probes go to it, at growing intervals, until a frame arrives from it.
 
 use std::time::Duration;
 
@@ -10,32 +9,31 @@ use bytes::Bytes;
 use remora_base::Time;
 use remora_wire::link::{Ack, Data, Frame, HandOff, Rts};
 
-use crate::arq::ack_delay::Lag;
-use crate::arq::ack_frequency::Polls;
+use crate::arq::ack_delay::AckDelay;
+use crate::arq::ack_frequency::AckFrequency;
 use crate::arq::receiver::{Arrival, Receiver};
-use crate::arq::reply_budget::{Allowance, Claim};
-use crate::arq::sender::{Sender, Told};
+use crate::arq::reply_budget::{AirtimeCredit, ReplyBudget};
+use crate::arq::sender::{AckOutcome, Sender};
 use crate::handoff::HandOffs;
-use crate::pacing::outage_probe::{Airtimes, Outage};
+use crate::pacing::outage_probe::{Outage, ProbeAirtimes};
 use crate::pacing::pacer::{Departure, Pacer};
-use crate::queueing::codel::Aim;
+use crate::queueing::codel::CodelParams;
 use crate::queueing::queue::Queue;
 use crate::{Config, GaveUp, HandOffPhase, Mode, Packet, PeerStats, State};
 
-/// An answer that usually takes longer than this many frames comes a long way.
+/// A mean acknowledgement delay above this many frames counts as a long RTT.
 const LONG_WAY_FRAMES: u32 = 8;
-/// Packets whose senders do not take them for lost when later ones arrive first need not wait for
-/// what is sent again, where that takes longer than this (802.11 holds for 100 ms) and it comes a
-/// long way.
+/// Longest acknowledgement delay (unless [`LONG_WAY_FRAMES`] take longer) up to which packets of unresponsive senders
+/// are kept in order; 802.11 holds frames for 100 ms. Their senders do not take reordering for loss.
 const ORDER_WITHIN: Duration = Duration::from_millis(100);
-/// Frames after which an acknowledgement rides on DATA though it is not due,
+/// Received frames after which DATA carries an acknowledgement that is not due,
 const RIDE_AFTER: u32 = 2;
-/// and where answers that were asked for tell the rate.
+/// and the same where requested acknowledgements measure the rate.
 const RIDE_AFTER_LEARNING: u32 = 4;
 
-/// What is known of the channel.
+/// The channel state.
 #[derive(Clone, Copy, Debug)]
-enum Channel {
+enum ChannelState {
     Good,
     Suspect {
         since: Time,
@@ -45,18 +43,18 @@ enum Channel {
     },
 }
 
-/// Whether a frame is to ask for an acknowledgement, as far as it is not the destination's own affair.
+/// The link's reasons to request an acknowledgement.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
-    /// It is: much is under way.
+pub(crate) struct AckRequest {
+    /// The window is nearly full.
     pub(crate) now: bool,
-    /// At least one frame in so many is.
+    /// At least one frame in this many requests one.
     pub(crate) every: u32,
-    /// Whether other destinations wait.
+    /// Whether other destinations have DATA to send.
     pub(crate) contended: bool,
 }
 
-/// One destination.
+/// The state of one destination.
 #[derive(Clone, Debug)]
 pub(crate) struct Destination {
     pub(crate) queue: Queue,
@@ -64,23 +62,23 @@ pub(crate) struct Destination {
     pub(crate) handoffs: HandOffs,
     pub(crate) stats: PeerStats,
     sender: Sender,
-    channel: Channel,
-    lag: Lag,
-    polls: Polls,
-    /// It is heard again but has not said what became of the frames sent before: it is to be
-    /// asked at once, for there may be nothing else to send.
+    channel: ChannelState,
+    ack_delay: AckDelay,
+    ack_frequency: AckFrequency,
+    /// The destination is heard again after an outage. The fate of earlier frames must be asked immediately, because
+    /// there may be no other frame to send.
     must_ask: bool,
-    /// When it was heard without saying what it was asked for: the answer is awaited anew.
+    /// When it was heard again after an outage. The acknowledgement timeout restarts there.
     heard_at: Time,
-    /// When it was asked what it had not answered in time: it has as long again before it is suspect.
+    /// When a probe was sent because of a missed acknowledgement. A second timeout makes the destination suspect.
     doubted_at: Option<Time>,
-    /// A probe is to be answered.
+    /// A probe awaits its reply.
     owes_cts: bool,
-    /// Answers that may go to it out of turn.
-    answers: Allowance,
-    /// The airtime its frames are said to have taken.
-    claim: Claim,
-    /// What was given up and not yet told to the layer above.
+    /// Budget of replies that bypass the pacer.
+    replies: ReplyBudget,
+    /// Airtime credited to its frames.
+    airtime_credit: AirtimeCredit,
+    /// Packets abandoned and not yet reported by an event.
     pub(crate) untold: GaveUp,
 }
 
@@ -92,54 +90,53 @@ impl Destination {
             handoffs: HandOffs::default(),
             stats: PeerStats::default(),
             sender: Sender::new(epoch, first),
-            channel: Channel::Good,
-            lag: Lag::default(),
-            polls: Polls::new(),
+            channel: ChannelState::Good,
+            ack_delay: AckDelay::default(),
+            ack_frequency: AckFrequency::new(),
             must_ask: false,
             heard_at: now,
             doubted_at: None,
             owes_cts: false,
-            answers: Allowance::default(),
-            claim: Claim::default(),
+            replies: ReplyBudget::default(),
+            airtime_credit: AirtimeCredit::default(),
             untold: GaveUp::default(),
         }
     }
 
-    /// Its life.
+    /// The sender's epoch.
     pub(crate) fn epoch(&self) -> u16 {
         self.sender.epoch()
     }
 
-    /// What is known of its channel.
     pub(crate) fn state(&self) -> State {
         match self.channel {
             _ if self.handoffs.holds() => State::HandOff,
-            Channel::Good => State::Good,
-            Channel::Suspect { .. } => State::Suspect,
+            ChannelState::Good => State::Good,
+            ChannelState::Suspect { .. } => State::Suspect,
         }
     }
 
-    /// The smoothed time from a frame's last bit to its acknowledgement.
+    /// The smoothed acknowledgement delay, from a frame's departure.
     pub(crate) fn round_trip(&self) -> Option<Duration> {
-        self.lag.mean()
+        self.ack_delay.smoothed()
     }
 
-    /// Packets sent, or begun, and not acknowledged.
+    /// Packets sent, at least in part, and not acknowledged.
     pub(crate) fn unacknowledged(&self) -> usize {
         self.sender.unacknowledged()
     }
 
-    /// The latest transmission to it.
+    /// The latest transmission.
     pub(crate) fn latest(&self) -> Option<Departure> {
         self.sender.flight().latest().map(|tx| tx.departure)
     }
 
-    /// The latest transmission whose answer is overdue: it has left, arrived or not.
+    /// The latest transmission with an overdue acknowledgement: it has left the device, whether or not it arrived.
     pub(crate) fn overdue(&self, now: Time, frame: Duration) -> Option<Departure> {
-        self.sender.flight().latest_by(now - self.lag.patience(frame)).map(|tx| tx.departure)
+        self.sender.flight().latest_by(now - self.ack_delay.timeout(frame)).map(|tx| tx.departure)
     }
 
-    /// Takes a packet.
+    /// Queues a packet.
     pub(crate) fn push(&mut self, now: Time, packet: Packet, config: &Config) {
         self.stats.offered += 1;
         if packet.bytes.len() > config.packet_max() {
@@ -150,7 +147,7 @@ impl Destination {
         self.count();
     }
 
-    /// Whether DATA could go now.
+    /// Whether it has DATA to send now.
     pub(crate) fn is_ready(&self, config: &Config) -> bool {
         self.state() == State::Good
             && (self.sender.has_due() || (self.queue.packets() > 0 && self.sender.has_room(config)))
@@ -160,37 +157,38 @@ impl Destination {
     pub(crate) fn probe_at(&self) -> Option<Time> {
         let in_need = self.queue.packets() > 0 || self.sender.is_at_work() || self.sender.owes_floor();
         match self.channel {
-            Channel::Suspect { probe_at, .. } if in_need && self.state() == State::Suspect => Some(probe_at),
+            ChannelState::Suspect { probe_at, .. } if in_need && self.state() == State::Suspect => Some(probe_at),
             _ => None,
         }
     }
 
-    /// Nothing more may go before it is known what became of the latest DATA: if that is its and did not ask, a
-    /// question does. The other end's delay would hold up everybody.
+    /// Probes if no acknowledgement of the latest DATA was requested. The pacer's window is full, and the peer's
+    /// delayed acknowledgement would block all destinations.
     pub(crate) fn ask_if_unasked(&mut self) {
         self.must_ask |= self.state() == State::Good && self.sender.flight().unasked() > 0;
     }
 
-    /// When the acknowledgement awaited is missed, if one is; by `more` it may be later than those before.
+    /// When the outstanding acknowledgement counts as missed. `more` is extra delay caused by this end's larger
+    /// window.
     pub(crate) fn missed_at(&self, frame: Duration, more: Duration, config: &Config) -> Option<Time> {
         if self.state() != State::Good {
             return None;
         }
         let flight = self.sender.flight();
-        // What nobody asked about is acknowledged after the receiver's delay.
+        // Without a request, the receiver delays its acknowledgement.
         let unasked = || flight.latest().map(|tx| tx.departure.at + config.ack_delay);
-        // On a long way one lost answer in a row of them is no sign of an outage, and to stop
-        // for it would cost a good part of a round trip.
-        let is_long = self.lag.mean().is_some_and(|mean| mean > frame * LONG_WAY_FRAMES);
+        // Over a long RTT, one lost acknowledgement is no sign of an outage, and a pause would cost a large part of an
+        // RTT.
+        let is_long = self.ack_delay.smoothed().is_some_and(|mean| mean > frame * LONG_WAY_FRAMES);
         let since = flight.awaited_since(is_long).or_else(unasked)?;
         let since = since.max(self.heard_at).max(self.doubted_at.unwrap_or(since));
-        Some(since + self.lag.patience(frame) + more)
+        Some(since + self.ack_delay.timeout(frame) + more)
     }
 
-    /// Acts on a missed acknowledgement; true if the destination is suspect now.
+    /// Handles a missed acknowledgement; true if the destination becomes suspect.
     ///
-    /// It may be the acknowledgement that was lost. If it `may_ask`, for no others wait for the medium, that is asked
-    /// first, and DATA goes on meanwhile.
+    /// The acknowledgement itself may be lost. With `may_ask`, when no other destination waits, a probe is sent first
+    /// and DATA continues.
     pub(crate) fn suspect_if_missed(
         &mut self,
         now: Time,
@@ -211,22 +209,22 @@ impl Destination {
         missed
     }
 
-    /// Nothing but probes goes there from now on; the first one at once.
+    /// Marks the destination suspect: only probes go to it, the first one immediately.
     pub(crate) fn suspect(&mut self, now: Time) {
-        if let Channel::Good = self.channel {
+        if let ChannelState::Good = self.channel {
             self.stats.suspicions += 1;
-            self.channel = Channel::Suspect { since: now, probe_at: now, probes: 0 };
-        } else if let Channel::Suspect { probe_at, .. } = &mut self.channel {
+            self.channel = ChannelState::Suspect { since: now, probe_at: now, probes: 0 };
+        } else if let ChannelState::Suspect { probe_at, .. } = &mut self.channel {
             *probe_at = now;
         }
     }
 
-    /// The probe to send now; `busy` if others wait for the medium; `airtimes`: what it and others take, if that is
-    /// known. The caller sends it and says so with [`probed`](Destination::probed).
+    /// The probe to send now. `busy` means that other destinations have DATA to send. `airtimes` is known with the
+    /// rate. The caller sends the probe, then calls [`probed`](Destination::probed).
     pub(crate) fn probe(
         &mut self,
         now: Time,
-        airtimes: Option<Airtimes>,
+        airtimes: Option<ProbeAirtimes>,
         busy: bool,
         config: &Config,
     ) -> Option<Frame> {
@@ -237,8 +235,8 @@ impl Destination {
         self.queue.expire(now, airtimes.map(|a| a.frame).unwrap_or_default(), config);
         self.count();
         self.probe_at()?;
-        let round_trip = self.lag.mean();
-        let Channel::Suspect { since, probe_at, probes } = &mut self.channel else { return None };
+        let round_trip = self.ack_delay.smoothed();
+        let ChannelState::Suspect { since, probe_at, probes } = &mut self.channel else { return None };
         let outage = Outage { silence: now.since(*since), probes: *probes, round_trip, busy };
         *probe_at = now + outage.gap(airtimes.map(|a| a.probe), config);
         *probes = probes.saturating_add(1);
@@ -246,49 +244,48 @@ impl Destination {
         Some(Frame::Rts(self.sender.rts()))
     }
 
-    /// Notes that a probe was sent.
+    /// Records that a probe was sent.
     pub(crate) fn probed(&mut self, departure: Departure) {
         self.sender.probed(departure);
     }
 
-    /// The packet to send now, if there is one: urgent ones, then lost ones, then the others.
-    pub(crate) fn choose(&mut self, now: Time, aim: &Aim, config: &Config) -> Option<Chosen> {
+    /// The next packet: from fresh flows first, then retransmissions, then from other flows.
+    pub(crate) fn choose(&mut self, now: Time, params: &CodelParams, config: &Config) -> Option<NextPacket> {
         if config.mode == Mode::None {
-            let waiting = self.queue.pop(now, aim, config);
+            let waiting = self.queue.pop(now, params, config);
             self.count();
-            return waiting.map(|w| Chosen::Plain(w.packet.bytes));
+            return waiting.map(|w| NextPacket::Plain(w.packet.bytes));
         }
-        // What follows something lost of its own flow would only wait for that at the other end.
+        // A packet behind a lost one of its own flow would only wait at the receiver.
         let urgent = self.sender.has_room(config) && self.queue.fresh().is_some_and(|flow| !self.sender.lacks(flow));
         let due = if urgent { None } else { self.sender.take_due(now) };
         let chosen = due.or_else(|| {
-            let waiting = if self.sender.has_room(config) { self.queue.pop(now, aim, config) } else { None };
+            let waiting = if self.sender.has_room(config) { self.queue.pop(now, params, config) } else { None };
             let first = self.sender.next_number();
             let waiting = waiting?;
-            let near = ORDER_WITHIN.max(aim.frame * LONG_WAY_FRAMES);
-            let is_near = self.lag.mean().is_none_or(|mean| mean <= near);
+            let near = ORDER_WITHIN.max(params.frame * LONG_WAY_FRAMES);
+            let is_near = self.ack_delay.smoothed().is_none_or(|mean| mean <= near);
             let ordered = waiting.packet.responsive || is_near;
-            self.sender.admit(waiting, ordered, aim.lifetime_min, config);
+            self.sender.admit(waiting, ordered, params.lifetime_min, config);
             self.sender.take(first)
         });
         self.count();
-        chosen.map(Chosen::Numbered)
+        chosen.map(NextPacket::Numbered)
     }
 
-    /// The frame that carries packet `seq` now. The caller sends it and says so with
-    /// [`sent`](Destination::sent).
-    pub(crate) fn frame(&mut self, now: Time, seq: u64, ask: Ask, config: &Config) -> Option<Data> {
+    /// The frame that carries chunk `seq` now. The caller sends it, then calls [`sent`](Destination::sent).
+    pub(crate) fn frame(&mut self, now: Time, seq: u64, request: AckRequest, config: &Config) -> Option<Data> {
         let ack_cost = config.cost(1 + remora_wire::link::ACK_MIN);
-        let every = self.polls.every(ack_cost, config.cost_max(), ask.contended, ask.every);
+        let every = self.ack_frequency.every(ack_cost, config.cost_max(), request.contended, request.every);
         let last = !self.is_ready(config);
-        // What an acknowledgement that came unasked has told need not be asked.
-        let poll = last || ask.now || self.sender.flight().unasked() + 1 >= every as usize;
+        // An unsolicited acknowledgement replaces a request.
+        let poll = last || request.now || self.sender.flight().unasked() + 1 >= every as usize;
         let mut data = self.sender.frame(now, seq, poll, config)?;
         data.ack = self.rider(now, &data, config);
         Some(data)
     }
 
-    /// Notes that packet `seq` was sent in a frame.
+    /// Records that chunk `seq` was sent in a frame.
     pub(crate) fn sent(&mut self, seq: u64, data: &Data, departure: Departure) {
         self.stats.data_frames += 1;
         self.stats.data_bytes += data.packet.as_ref().map_or(0, Bytes::len) as u64;
@@ -296,12 +293,12 @@ impl Destination {
         self.stats.retransmitted += u64::from(self.sender.sent(seq, data.poll, departure));
     }
 
-    /// What is to be said to it now, out of turn: answers, of which there may be one in each `gap`
-    /// on average, the signal of a cell switch, and the question what has become of earlier frames.
-    /// `ack_due` if an acknowledgement is to go alone; `signals` is what [`HandOffs::take_due`] calls airtime.
+    /// The next control frame: a reply, of which one in each `gap` is allowed on average, a handoff signal, or a probe
+    /// about earlier frames. `ack_due` means that an acknowledgement goes in its own frame. `signals` is the `airtime`
+    /// of [`HandOffs::take_due`].
     ///
-    /// Until it may go, one answer stands for all. The caller says so with [`answered`](Destination::answered) or
-    /// [`probed`](Destination::probed) when it has sent it.
+    /// One reply covers all requests before it. After sending, the caller calls [`answered`](Destination::answered) or
+    /// [`probed`](Destination::probed).
     pub(crate) fn speak(
         &mut self,
         now: Time,
@@ -310,7 +307,7 @@ impl Destination {
         signals: Option<Duration>,
         config: &Config,
     ) -> Option<Frame> {
-        let may_answer = self.answers.opens_at(gap) <= now;
+        let may_answer = self.replies.opens_at(gap) <= now;
         let owed = if may_answer { self.handoffs.take_owed() } else { None };
         let said = owed.map(Frame::HandOffAck).or_else(|| self.handoffs.take_due(now, signals).map(Frame::HandOff));
         if said.is_some() || self.handoffs.holds() {
@@ -320,31 +317,31 @@ impl Destination {
         cts.or_else(|| self.take_question(config)).or_else(|| if ack_due { self.take_ack(config) } else { None })
     }
 
-    /// An answer was sent that counts for as much time as `cost`.
+    /// Charges a reply of duration `cost`.
     pub(crate) fn answered(&mut self, now: Time, cost: Duration) {
-        self.answers.charge(now, cost);
+        self.replies.charge(now, cost);
     }
 
-    /// When the next answer may go that is waited for, but for an acknowledgement of DATA.
+    /// When the next pending reply is allowed, apart from acknowledgements of DATA.
     pub(crate) fn answer_at(&self, gap: Duration) -> Option<Time> {
         let owes = self.handoffs.owes() || (self.owes_cts && !self.handoffs.holds());
-        owes.then(|| self.answers.opens_at(gap))
+        owes.then(|| self.replies.opens_at(gap))
     }
 
-    /// When the acknowledgement of DATA is due by itself. Where the rate is not known, they tell it
-    /// to the other end, and are as frequent as that needs.
+    /// When the acknowledgement of DATA is due in its own frame. While the peer learns the rate from acknowledgements,
+    /// they are not limited.
     pub(crate) fn ack_at(&self, gap: Duration, config: &Config) -> Option<Time> {
         let due = self.receiver.ack_at()?;
-        Some(if config.rate.is_some() { due.max(self.answers.opens_at(gap)) } else { due })
+        Some(if config.rate.is_some() { due.max(self.replies.opens_at(gap)) } else { due })
     }
 
-    /// Whether a frame of its is believed to have held up our own for `airtime`.
+    /// Whether a frame from the peer is believed to have delayed own frames by `airtime`.
     pub(crate) fn disturbs(&mut self, now: Time, airtime: Duration, full: Duration, frame: &Frame) -> bool {
         let is_short = !matches!(frame, Frame::Data(_) | Frame::Plain(_));
-        self.claim.is_believed(now, airtime, full, is_short)
+        self.airtime_credit.is_believed(now, airtime, full, is_short)
     }
 
-    /// The answer to a probe, if one is owed.
+    /// The reply to a probe, if one is pending.
     fn take_cts(&mut self, config: &Config) -> Option<Frame> {
         if !std::mem::take(&mut self.owes_cts) {
             return None;
@@ -354,12 +351,12 @@ impl Destination {
         Some(Frame::Cts(ack))
     }
 
-    /// The question what has become of earlier frames, which tells what was given up, if it is to be
-    /// asked. The caller sends it and says so with [`probed`](Destination::probed).
+    /// A probe about the fate of earlier frames, if it is needed. It also announces the floor. The caller sends it,
+    /// then calls [`probed`](Destination::probed).
     fn take_question(&mut self, config: &Config) -> Option<Frame> {
-        // What was given up is told by the next DATA; where there is none the other end would hold what came
-        // behind it for as long as the longest lifetime.
-        let must_tell = self.state() == State::Good && self.sender.must_tell_floor() && !self.is_ready(config);
+        // DATA announces abandoned packets. Without DATA the receiver would hold the packets behind them for the
+        // longest lifetime.
+        let must_tell = self.state() == State::Good && self.sender.must_announce_floor() && !self.is_ready(config);
         if !std::mem::take(&mut self.must_ask) && !must_tell {
             return None;
         }
@@ -367,35 +364,35 @@ impl Destination {
         Some(Frame::Rts(self.sender.rts()))
     }
 
-    /// The acknowledgement that is due.
+    /// The acknowledgement in its own frame.
     fn take_ack(&mut self, config: &Config) -> Option<Frame> {
         let ack = self.receiver.take_ack(config)?;
         self.stats.acks += 1;
         Some(Frame::Ack(ack))
     }
 
-    /// Takes a DATA frame.
+    /// Handles a DATA frame.
     pub(crate) fn take_data(&mut self, now: Time, data: Data, config: &Config) -> Option<HandOffPhase> {
-        let life = self.receiver.life();
+        let epoch = self.receiver.epoch();
         match self.receiver.data(now, data, config) {
             Arrival::New => {}
             Arrival::Duplicate => self.stats.duplicates += 1,
             Arrival::Refused => self.stats.refused += 1,
         }
-        self.begun_anew(now, life, config)
+        self.check_epoch(now, epoch, config)
     }
 
-    /// Takes a probe.
+    /// Handles a probe.
     pub(crate) fn take_rts(&mut self, now: Time, rts: Rts, config: &Config) -> Option<HandOffPhase> {
-        let life = self.receiver.life();
+        let epoch = self.receiver.epoch();
         match self.receiver.rts(now, rts, config) {
             Arrival::Refused => self.stats.refused += 1,
             _ => self.owes_cts = true,
         }
-        self.begun_anew(now, life, config)
+        self.check_epoch(now, epoch, config)
     }
 
-    /// Takes the signal of a cell switch.
+    /// Handles a handoff signal.
     pub(crate) fn take_handoff(&mut self, now: Time, signal: HandOff) -> Option<HandOffPhase> {
         if self.receiver.is_past(now, signal.announcement.epoch) {
             self.stats.refused += 1;
@@ -404,21 +401,22 @@ impl Destination {
         self.handoffs.heard(now, signal)
     }
 
-    /// The peer's life was `before`: with another one a cell switch it had announced is over.
-    fn begun_anew(&mut self, now: Time, before: Option<u16>, config: &Config) -> Option<HandOffPhase> {
-        let life = self.receiver.life().filter(|life| before != Some(*life))?;
+    /// Handles the peer's first frame of an epoch other than `before`: ends a handoff that the earlier epoch
+    /// announced.
+    fn check_epoch(&mut self, now: Time, before: Option<u16>, config: &Config) -> Option<HandOffPhase> {
+        let epoch = self.receiver.epoch().filter(|epoch| before != Some(*epoch))?;
         if before.is_some() {
-            self.queue.begin_anew(now, config);
+            self.queue.peer_restarted(now, config);
             self.sender.peer_restarted();
         }
-        self.handoffs.peer_lives(Some(life)).then_some(HandOffPhase::End)
+        self.handoffs.peer_epoch_is(Some(epoch)).then_some(HandOffPhase::End)
     }
 
-    /// The layer below knows that the peer has begun anew: what was under way to it is lost, and what it was
-    /// about to do is over.
+    /// Handles a restart of the peer that the layer below has detected: frames in flight are lost, and its handoff
+    /// ends.
     pub(crate) fn restarted(&mut self, now: Time, config: &Config) -> Option<HandOffPhase> {
-        let ended = self.handoffs.peer_lives(None);
-        self.queue.begin_anew(now, config);
+        let ended = self.handoffs.peer_epoch_is(None);
+        self.queue.peer_restarted(now, config);
         self.receiver.restarted();
         let was_under_way = self.sender.is_at_work();
         self.sender.peer_restarted();
@@ -429,37 +427,36 @@ impl Destination {
         ended.then_some(HandOffPhase::End)
     }
 
-    /// Takes an acknowledgement.
-    pub(crate) fn take_told(&mut self, now: Time, ack: &Ack, pacer: &mut Pacer, config: &Config) {
-        let Told { packets, bytes, fates, echoed, .. } = self.sender.acknowledged(ack);
+    /// Handles an acknowledgement.
+    pub(crate) fn take_acknowledgement(&mut self, now: Time, ack: &Ack, pacer: &mut Pacer, config: &Config) {
+        let AckOutcome { packets, bytes, fates, echoed, .. } = self.sender.acknowledged(ack);
         self.stats.acknowledged += packets;
         self.stats.acknowledged_bytes += bytes;
         self.stats.long_lost = self.sender.long_lost();
-        let outlived = matches!(self.channel, Channel::Suspect { probes: 2.., .. });
-        self.polls.learn(&fates, outlived);
+        let outlived = matches!(self.channel, ChannelState::Suspect { probes: 2.., .. });
+        self.ack_frequency.learn(&fates, outlived);
         if let Some(tx) = echoed {
-            // An answer that comes before we thought that the frame had left tells nothing of that, nor does one that
-            // was held back.
+            // An acknowledgement before the estimated departure, or delayed by a handoff, is no sample of the delay.
             if tx.polled && now >= tx.departure.at && !self.handoffs.has_changed_since(tx.departure.sent) {
-                self.lag.sample(now, now.since(tx.departure.at), pacer.slack(&tx.departure, config));
+                self.ack_delay.sample(now, now.since(tx.departure.at), pacer.slack(&tx.departure, config));
             }
             let lost = fates.iter().filter(|lost| **lost).count() as u64;
-            pacer.confirm(now, &tx.departure, tx.polled, lost, &self.lag, config);
+            pacer.confirm(now, &tx.departure, tx.polled, lost, &self.ack_delay, config);
         }
     }
 
-    /// Anything at all came from it: the channel is good.
+    /// Marks the channel good: a frame arrived from the peer.
     pub(crate) fn heard(&mut self, now: Time) {
         self.doubted_at = None;
-        if let Channel::Suspect { since, .. } = self.channel {
+        if let ChannelState::Suspect { since, .. } = self.channel {
             self.stats.suspect_time += now.since(since);
-            self.channel = Channel::Good;
+            self.channel = ChannelState::Good;
             self.heard_at = now;
             self.must_ask = self.sender.flight().has_data();
         }
     }
 
-    /// Whether what is given up, dropped and held by the parts is in the counters.
+    /// Adds the losses of queue, sender and receiver to the counters.
     pub(crate) fn count(&mut self) {
         let dropped = self.queue.take_dropped();
         self.stats.overflow += dropped.overflow;
@@ -474,7 +471,7 @@ impl Destination {
         self.stats.hold_timeouts = self.receiver.hold_timeouts();
     }
 
-    /// The acknowledgement that rides on `data`, if one is to and fits.
+    /// The acknowledgement that `data` carries, if one is useful and fits.
     fn rider(&mut self, now: Time, data: &Data, config: &Config) -> Option<Ack> {
         let due = self.receiver.ack_at().is_some_and(|at| at <= now);
         let after = if config.rate.is_some() { RIDE_AFTER } else { RIDE_AFTER_LEARNING };
@@ -490,11 +487,11 @@ impl Destination {
     }
 }
 
-/// What goes next.
+/// The next packet to send.
 #[derive(Clone, Debug)]
-pub(crate) enum Chosen {
-    /// The packet of this number.
+pub(crate) enum NextPacket {
+    /// The chunk with this number.
     Numbered(u64),
-    /// A packet without one.
+    /// A packet without a number.
     Plain(Bytes),
 }

@@ -1,4 +1,4 @@
-//! What the link tells the layer above.
+//! Events that the link reports to the layer above.
 
 use std::time::Duration;
 
@@ -7,47 +7,47 @@ use remora_base::Peer;
 
 use crate::{GaveUp, State};
 
-/// What the link tells the layer above.
+/// An event for the layer above.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A packet has arrived.
     Deliver {
-        /// From whom.
+        /// The peer that sent it.
         from: Peer,
-        /// As it was enqueued there.
+        /// The packet as the peer enqueued it.
         packet: Bytes,
     },
-    /// The channel to a destination has changed.
+    /// The channel state of a destination has changed.
     State {
-        /// To whom.
+        /// The destination whose state changed.
         peer: Peer,
-        /// What it is now.
+        /// The new state.
         state: State,
     },
-    /// A peer announces a cell switch or its end, or its end is overdue, or the peer is gone before that.
+    /// A handoff of a peer begins or ends. It also ends when it is overdue, and when the peer is removed or restarts.
     HandOff {
-        /// Who switches.
+        /// The peer that switches cells.
         peer: Peer,
-        /// What it does.
+        /// Whether the handoff begins or ends.
         phase: HandOffPhase,
     },
-    /// Packets were given up.
+    /// Packets were abandoned.
     GaveUp {
-        /// For whom they were.
+        /// The destination of the packets.
         peer: Peer,
-        /// How many since the last such event.
+        /// The counts since the previous such event.
         counts: GaveUp,
     },
 }
 
-/// The two ends of a cell switch in time.
+/// The phases of a handoff.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HandOffPhase {
-    /// It is imminent.
+    /// The handoff is imminent.
     Begin {
-        /// How long it is expected to take (at most a minute is believed).
+        /// The expected duration (at most one minute is accepted).
         expected: Duration,
     },
-    /// It is over.
+    /// The handoff is complete.
     End,
 }

@@ -1,5 +1,5 @@
-//! The hand-off signal (planned in NFS/W 95 and NFS/W 97): an end that is about to switch
-//! cells says so, and both hold what they would send into the gap.
+//! The handoff signal (planned in NFS/W 95 and NFS/W 97): an end announces that it is about to switch cells, and both
+//! ends hold their frames until the end of the handoff.
 
 use std::time::Duration;
 
@@ -8,51 +8,51 @@ use remora_wire::link::{Announcement, HandOff};
 
 use crate::HandOffPhase;
 
-/// Between two repetitions of a signal nobody has acknowledged: at first, and at most.
+/// First and longest interval between repetitions of an unacknowledged signal.
 const REPEAT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(200));
-/// At most, where nothing tells what they take.
+/// Longest interval while the rate is unknown.
 const REPEAT_CAREFUL: Duration = Duration::from_secs(1);
-/// Repetitions to all peers together take at most one part in this of the medium.
+/// Largest share of the medium for the repetitions to all peers together: 1/8.
 const AIRTIME_PART: u32 = 8;
-/// The longest switch believed in.
+/// Longest handoff duration accepted.
 const EXPECTED_MAX: Duration = Duration::from_secs(60);
 
-/// How long a switch may hold sending: twice what was expected, and a second.
+/// How long a handoff may hold frames: twice the expected time and a second.
 fn hold(expected: Duration) -> Duration {
     expected.min(EXPECTED_MAX) * 2 + Duration::from_secs(1)
 }
 
-/// Hand-offs between this end and one peer.
+/// Handoffs between this end and one peer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HandOffs {
-    /// What this end has to say.
-    saying: Option<Saying>,
-    /// Until when this end's own switch holds sending.
+    /// The signal that the peer has not acknowledged.
+    pending: Option<PendingSignal>,
+    /// Until when this end's own handoff holds frames.
     own_until: Option<Time>,
-    /// Until when the peer's does.
+    /// Until when the peer's handoff holds frames.
     peer_until: Option<Time>,
-    /// The latest signal acted on; repetitions are only acknowledged.
+    /// The latest signal handled. Repetitions are only acknowledged.
     heard: Option<Announcement>,
     owed: Option<Announcement>,
     last_id: u16,
-    /// When a switch last began or ended.
+    /// When a handoff last began or ended.
     changed_at: Time,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Saying {
+struct PendingSignal {
     name: Announcement,
     since: Time,
-    /// How long the switch is to take, if this says that it begins.
+    /// Expected duration of the handoff; `None` announces its end.
     expected: Option<Duration>,
     repeat_at: Time,
     gap: Duration,
     give_up_at: Time,
 }
 
-impl Saying {
-    /// What is said at `now`. Whoever hears only this repetition is to hold no longer than this end, so half of
-    /// what has passed is taken off what is to be doubled.
+impl PendingSignal {
+    /// The signal at `now`. A peer that receives only this repetition must not hold longer than this end. It doubles
+    /// the expected time, so half of the elapsed time is subtracted.
     fn signal(&self, now: Time) -> HandOff {
         let left = self.expected.map(|expected| expected.saturating_sub(now.since(self.since) / 2));
         let expected_ms = left.map(|left| u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1));
@@ -60,27 +60,25 @@ impl Saying {
     }
 }
 
-/// A switch that has taken too long: sending is held for it no more.
+/// A handoff that took too long. It no longer holds frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Change {
-    /// The peer's.
+pub(crate) enum OverdueHandoff {
     PeerOverdue,
-    /// This end's own.
     OwnOverdue,
 }
 
 impl HandOffs {
-    /// Whether nothing may be sent.
+    /// Whether no DATA may be sent.
     pub(crate) fn holds(&self) -> bool {
         self.own_until.is_some() || self.peer_until.is_some()
     }
 
-    /// Whether a switch may have held back the answer to what was sent at that time.
+    /// Whether a handoff may have delayed the acknowledgement of a frame sent at `sent`.
     pub(crate) fn has_changed_since(&self, sent: Time) -> bool {
         sent < self.changed_at
     }
 
-    /// This end begins or ends a switch.
+    /// Announces the beginning or end of this end's handoff.
     pub(crate) fn announce(&mut self, now: Time, epoch: u16, phase: HandOffPhase) {
         self.changed_at = now;
         self.last_id = self.last_id.wrapping_add(1);
@@ -88,7 +86,7 @@ impl HandOffs {
             HandOffPhase::Begin { expected } => {
                 let expected = expected.min(EXPECTED_MAX);
                 self.own_until = Some(now + hold(expected));
-                // Heard later it would make the peer hold when this end does no more.
+                // Received later, the signal would hold the peer longer than this end.
                 (Some(expected), expected * 2)
             }
             HandOffPhase::End => {
@@ -98,10 +96,10 @@ impl HandOffs {
         };
         let name = Announcement { epoch, id: self.last_id };
         let give_up_at = now + persist;
-        self.saying = Some(Saying { name, since: now, expected, repeat_at: now, gap: REPEAT.0, give_up_at });
+        self.pending = Some(PendingSignal { name, since: now, expected, repeat_at: now, gap: REPEAT.0, give_up_at });
     }
 
-    /// Takes the peer's signal; an older one than the latest only is acknowledged.
+    /// Handles the peer's signal. One older than the latest is only acknowledged.
     pub(crate) fn heard(&mut self, now: Time, signal: HandOff) -> Option<HandOffPhase> {
         let name = signal.announcement;
         self.owed = Some(name);
@@ -124,9 +122,9 @@ impl HandOffs {
         }
     }
 
-    /// The peer lives its life `epoch`, or another if that is not known: what an earlier one
-    /// announced is over. True if it held sending.
-    pub(crate) fn peer_lives(&mut self, epoch: Option<u16>) -> bool {
+    /// Ends a handoff announced in an epoch of the peer other than `epoch`, or in any if that is `None`. True if it
+    /// held frames.
+    pub(crate) fn peer_epoch_is(&mut self, epoch: Option<u16>) -> bool {
         if epoch.is_some() && self.heard.is_none_or(|last| Some(last.epoch) == epoch) {
             return false;
         }
@@ -134,54 +132,54 @@ impl HandOffs {
         self.peer_until.take().is_some()
     }
 
-    /// The peer has heard that signal.
+    /// Handles the peer's acknowledgement of a signal.
     pub(crate) fn acknowledged(&mut self, name: Announcement) {
-        if self.saying.is_some_and(|s| s.name == name) {
-            self.saying = None;
+        if self.pending.is_some_and(|s| s.name == name) {
+            self.pending = None;
         }
     }
 
-    /// Whether an acknowledgement is owed to the peer.
+    /// Whether the peer's signal awaits its acknowledgement.
     pub(crate) fn owes(&self) -> bool {
         self.owed.is_some()
     }
 
-    /// The acknowledgement owed to the peer.
+    /// The pending acknowledgement of the peer's signal.
     pub(crate) fn take_owed(&mut self) -> Option<Announcement> {
         self.owed.take()
     }
 
-    /// Whether there is something to say that the peer has not acknowledged.
-    pub(crate) fn is_saying(&self) -> bool {
-        self.saying.is_some()
+    /// Whether a signal awaits the peer's acknowledgement.
+    pub(crate) fn is_signal_pending(&self) -> bool {
+        self.pending.is_some()
     }
 
-    /// The signal to send now, if one is due. `airtime`: what it takes with one to each other peer that is to be
-    /// told, if that is known.
+    /// The signal to send now, if one is due. `airtime` is the airtime of the signals to all peers with one pending,
+    /// if the rate is known.
     pub(crate) fn take_due(&mut self, now: Time, airtime: Option<Duration>) -> Option<HandOff> {
-        self.saying.take_if(|saying| saying.give_up_at < now);
-        let saying = self.saying.as_mut().filter(|s| s.repeat_at <= now)?;
-        saying.repeat_at = now + saying.gap.max(airtime.unwrap_or_default() * AIRTIME_PART);
-        saying.gap = (saying.gap * 2).min(if airtime.is_some() { REPEAT.1 } else { REPEAT_CAREFUL });
-        Some(saying.signal(now))
+        self.pending.take_if(|pending| pending.give_up_at < now);
+        let pending = self.pending.as_mut().filter(|s| s.repeat_at <= now)?;
+        pending.repeat_at = now + pending.gap.max(airtime.unwrap_or_default() * AIRTIME_PART);
+        pending.gap = (pending.gap * 2).min(if airtime.is_some() { REPEAT.1 } else { REPEAT_CAREFUL });
+        Some(pending.signal(now))
     }
 
-    /// Ends what is overdue; call again until it is `None`.
-    pub(crate) fn handle_timeout(&mut self, now: Time) -> Option<Change> {
+    /// Ends one overdue handoff. Call again until the result is `None`.
+    pub(crate) fn handle_timeout(&mut self, now: Time) -> Option<OverdueHandoff> {
         let overdue = |until: &mut Option<Time>| until.take_if(|at| *at <= now).is_some();
-        let change = if overdue(&mut self.own_until) {
-            Change::OwnOverdue
+        let overdue = if overdue(&mut self.own_until) {
+            OverdueHandoff::OwnOverdue
         } else if overdue(&mut self.peer_until) {
-            Change::PeerOverdue
+            OverdueHandoff::PeerOverdue
         } else {
             return None;
         };
         self.changed_at = now;
-        Some(change)
+        Some(overdue)
     }
 
-    /// When something is due.
+    /// When the next signal or timeout is due.
     pub(crate) fn timeout(&self) -> Option<Time> {
-        [self.saying.map(|s| s.repeat_at), self.own_until, self.peer_until].into_iter().flatten().min()
+        [self.pending.map(|s| s.repeat_at), self.own_until, self.peer_until].into_iter().flatten().min()
     }
 }

@@ -1,15 +1,13 @@
-//! The link-level retransmission core: what NFS/W 95, section 5, and NFS/W 97 planned for the
-//! driver, run over an unreliable frame service.
+//! A link layer with retransmission, as NFS/W 95 (section 5) and NFS/W 97 planned it for the driver, over an
+//! unreliable frame service.
 //!
-//! [`Link`] is a pure state machine ([`remora_base::Core`]). A base station has one destination
-//! for each mobile, a mobile has one, the base. Each destination has a queue of its own, a
-//! window of numbered frames with selective repeat, and a channel state: a missed
-//! acknowledgement makes it *suspect*, and then nothing but short probes goes to it until it
-//! is heard again (channel-state-dependent scheduling). Packets leave the other end in order
-//! within their flow (on long ways only those of senders that need it), and no flow waits for
-//! another.
+//! [`Link`] is a pure state machine ([`remora_base::Core`]). A base station has one destination for each mobile; a
+//! mobile has one, the base station. Each destination has its own queue, a window of numbered frames (selective repeat
+//! ARQ), and a channel state. A missed acknowledgement makes the destination *suspect*: only short probes go to it
+//! until it is heard again (channel-state-dependent scheduling). The receiver releases the packets of a flow in order
+//! (over long RTTs only where the sender needs it), and no flow waits for another.
 //!
-//! docs/internals/link.md says how it works and why the limits are what they are.
+//! docs/internals/link.md explains the mechanisms and the limits.
 
 mod arq;
 mod compression;

@@ -1,4 +1,4 @@
-//! The link itself: destinations, whose turn it is, and what comes in.
+//! The link: scheduling of destinations, timers, and received frames.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -7,54 +7,51 @@ use bytes::Bytes;
 use remora_base::{Core, Peer, Rng, Time, Transmit};
 use remora_wire::link::{ACK_MIN, Frame};
 
-use crate::destination::{Ask, Chosen, Destination};
-use crate::handoff::Change;
-use crate::pacing::outage_probe::Airtimes;
+use crate::destination::{AckRequest, Destination, NextPacket};
+use crate::handoff::OverdueHandoff;
+use crate::pacing::outage_probe::ProbeAirtimes;
 use crate::pacing::pacer::{Gate, Pacer};
-use crate::queueing::airtime_scheduler::Turns;
+use crate::queueing::airtime_scheduler::AirtimeScheduler;
 use crate::queueing::queue;
 use crate::{Config, Event, HandOffPhase, Packet, PeerStats, PeerView, Snapshot, State};
 
-/// The answers to one peer take at most one part in so many of the medium, and no more than its
-/// share of it.
+/// Largest share of the medium for the replies to one peer: 1/8, or its fair share if that is less.
 const ANSWERS_PART: u32 = 8;
-/// Where the rate is not known, probes are answered once in this time.
+/// Interval of replies to probes while the rate is unknown.
 const ANSWER_GAP: Duration = Duration::from_millis(1);
-/// The signal of a cell switch, in bytes.
+/// Length of the handoff signal in bytes.
 const SIGNAL_LEN: usize = 9;
-/// An acknowledgement that waits for DATA to ride on goes alone this long after that should
-/// have gone.
+/// How long an acknowledgement to be piggybacked waits after the expected departure of the DATA.
 const RIDE_GRACE: Duration = Duration::from_micros(100);
 
-/// One end of the link protocol: a base station with its mobiles, or a mobile with its base.
+/// One end of the link protocol: a base station with its mobiles, or a mobile with its base station.
 ///
-/// A destination is named by [`Peer::datagram`] of its address in the tunnel. What waits for
-/// it is bounded by [`Config::queue_packets_max`] and [`Config::queue_bytes_max`], what is
-/// sent and unacknowledged by [`Config::window_frames`], what has arrived and waits for an
-/// earlier packet by the window and 4 MiB.
+/// A destination is identified by [`Peer::datagram`] of its address in the tunnel. Waiting packets are bounded by
+/// [`Config::queue_packets_max`] and [`Config::queue_bytes_max`], unacknowledged ones by [`Config::window_frames`],
+/// and received ones held for order by the window and 4 MiB.
 #[derive(Clone, Debug)]
 pub struct Link {
     config: Config,
     rng: Rng,
     peers: BTreeMap<Peer, Destination>,
-    turns: Turns,
+    airtime_scheduler: AirtimeScheduler,
     pacer: Pacer,
     events: VecDeque<Event>,
-    /// Nothing is to be done before that time (`None` in it: for ever), unless something happens.
-    /// Whoever asks on every datagram, forged ones too, is not to cost a look at every destination.
+    /// The time until which there is nothing to do unless an event happens; the inner `None` is forever. Calls for
+    /// each datagram, forged ones included, so need not scan every destination.
     settled: Option<Option<Time>>,
     bad_frames: u64,
     no_such_peer: u64,
 }
 
 impl Link {
-    /// A link without destinations. The seed decides the epochs: an end that starts again
-    /// must have another seed, or its peers take it for the old one.
+    /// A link without destinations. The seed determines the epochs: an end that restarts needs another seed, or its
+    /// peers cannot detect the restart.
     pub fn new(config: Config, seed: u64, now: Time) -> Link {
         Link {
             rng: Rng::stream(seed, "link epochs"),
             peers: BTreeMap::new(),
-            turns: Turns::new(config.scheduler, config.cost_max()),
+            airtime_scheduler: AirtimeScheduler::new(config.scheduler, config.cost_max()),
             pacer: Pacer::new(&config, now),
             config,
             events: VecDeque::new(),
@@ -64,29 +61,29 @@ impl Link {
         }
     }
 
-    /// How it behaves.
+    /// The configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Adds a destination; nothing if it is known.
+    /// Adds a destination; does nothing if it exists.
     pub fn add_peer(&mut self, now: Time, peer: Peer) {
         self.settled = None;
         let draw = self.rng.next_u32();
         self.peers.entry(peer).or_insert_with(|| {
-            self.turns.add(peer);
+            self.airtime_scheduler.add(peer);
             Destination::new(now, (draw >> 16) as u16, draw as u16)
         });
     }
 
-    /// Forgets a destination and what waits for it; a switch that it had announced is over. What has come from it
-    /// leaves, as far as it is complete. Added again, it begins a new life.
+    /// Removes a destination and its queued packets, and ends a handoff that it announced. Complete packets from it
+    /// are delivered. If it is added again, it starts a new epoch.
     pub fn remove_peer(&mut self, now: Time, peer: Peer) {
         self.with(now, peer, |gone, _, _, _| gone.receiver.restarted());
         self.settled = None;
         if let Some(mut gone) = self.peers.remove(&peer) {
-            self.turns.remove(peer);
-            if gone.handoffs.peer_lives(None) {
+            self.airtime_scheduler.remove(peer);
+            if gone.handoffs.peer_epoch_is(None) {
                 self.events.push_back(Event::HandOff { peer, phase: HandOffPhase::End });
             }
             if let Some(departure) = gone.latest() {
@@ -100,7 +97,7 @@ impl Link {
         self.peers.keys().copied()
     }
 
-    /// Takes a packet for `to`. What finds no room is counted.
+    /// Queues a packet for `to`. A packet for an unknown destination is counted and dropped.
     pub fn enqueue(&mut self, now: Time, to: Peer, packet: Packet) {
         self.settled = None;
         match self.peers.get_mut(&to) {
@@ -109,22 +106,22 @@ impl Link {
         }
     }
 
-    /// Tells every peer of a cell switch, repeated until it is acknowledged. Until its end, or
-    /// until twice the expected time and a second have passed, both ends hold what they would
-    /// send to one another.
+    /// Announces a handoff to every peer; the signal is repeated until it is acknowledged. Until the end of the
+    /// handoff, or until twice the expected time and a second have passed, both ends hold their frames for one
+    /// another.
     pub fn announce_handoff(&mut self, now: Time, phase: HandOffPhase) {
         for peer in self.peers().collect::<Vec<_>>() {
             self.with(now, peer, |destination, _, _, _| {
                 let epoch = destination.epoch();
                 destination.handoffs.announce(now, epoch, phase);
-                // What was under way when it began is settled by a probe when it ends.
+                // A probe after the handoff decides the fate of the frames in flight at its start.
                 destination.suspect(now);
             });
         }
     }
 
-    /// The layer below knows that `peer` has lost all it knew and begun anew, and lets through no more of what it sent
-    /// before. (A new epoch says the same, but one in 65536 is the old one, and it takes a frame to tell.)
+    /// Handles a restart of `peer` that the layer below has detected; it must drop the peer's earlier frames. (A new
+    /// epoch shows the same, but is equal to the old one in 1 of 65,536 restarts, and needs a frame.)
     pub fn restarted(&mut self, now: Time, peer: Peer) {
         let mut phase = None;
         self.with(now, peer, |destination, _, config, _| phase = destination.restarted(now, config));
@@ -136,7 +133,7 @@ impl Link {
         self.peers.get(&peer).map(|d| &d.stats)
     }
 
-    /// A destination at this moment.
+    /// The current state of a destination.
     pub fn view(&self, peer: Peer) -> Option<PeerView> {
         let d = self.peers.get(&peer)?;
         Some(PeerView {
@@ -151,14 +148,13 @@ impl Link {
         })
     }
 
-    /// Everything at this moment.
+    /// The current state of the link.
     pub fn snapshot(&self) -> Snapshot {
         let peers = self.peers().filter_map(|peer| self.view(peer)).collect();
         Snapshot { rate: self.pacer.rate(), bad_frames: self.bad_frames, no_such_peer: self.no_such_peer, peers }
     }
 
-    /// Does something with a destination, and tells what came of it: packets released, and
-    /// changes of its state.
+    /// Calls `act` for a destination, then reports the packets released and the change of its state.
     fn with(
         &mut self,
         now: Time,
@@ -180,8 +176,8 @@ impl Link {
         let state = destination.state();
         if state != before {
             destination.queue.set_running(now, state == State::Good);
-            // While it holds it will not say what has become of what is under way to it, and that must not
-            // take the others' room.
+            // The peer sends no acknowledgements during the handoff. Frames in flight to it must not fill the window
+            // of the others.
             if state == State::HandOff
                 && let Some(departure) = destination.latest()
             {
@@ -191,7 +187,7 @@ impl Link {
         }
     }
 
-    /// Answers and signals: short, due at once, and not held back by the pacer.
+    /// The next control frame. Control frames are short and bypass the pacer.
     fn control(&mut self, now: Time) -> Option<Transmit> {
         let ready = self.ready().count();
         let (alone, gap) = (ready <= 1, self.answer_gap(ready));
@@ -221,28 +217,26 @@ impl Link {
         None
     }
 
-    /// What the signals of a cell switch take, one to each peer that has not acknowledged it, if that is known.
+    /// Airtime of the handoff signals to all peers that have not acknowledged one, if the rate is known.
     fn signals_airtime(&self) -> Option<Duration> {
-        let peers = self.peers.values().filter(|d| d.handoffs.is_saying()).count() as u64;
+        let peers = self.peers.values().filter(|d| d.handoffs.is_signal_pending()).count() as u64;
         self.pacer.rate().map(|rate| rate.airtime(self.config.cost(SIGNAL_LEN) * peers))
     }
 
-    /// The time between two short answers to one peer, on average, where `ready` destinations
-    /// have something to be sent.
+    /// Average interval of short replies to one peer, with `ready` destinations that have DATA to send.
     fn answer_gap(&self, ready: usize) -> Duration {
         let gap = self.answer_cost(self.config.cost(1 + ACK_MIN), ready);
         if gap.is_zero() { ANSWER_GAP } else { gap }
     }
 
-    /// What an answer that takes `cost` bytes of the medium uses up of what may be sent to its
-    /// receiver out of turn; nothing where the rate is not known.
+    /// Charge against a peer's reply budget for a reply of `cost` bytes of airtime; zero while the rate is unknown.
     fn answer_cost(&self, cost: u64, ready: usize) -> Duration {
         let parts = u32::try_from(ready).unwrap_or(u32::MAX).saturating_add(1).max(ANSWERS_PART);
         self.config.rate.map_or(Duration::ZERO, |rate| rate.airtime(cost).saturating_mul(parts))
     }
 
-    /// When a destination's acknowledgement goes alone: at once, unless DATA to ride on goes
-    /// within a frame's time.
+    /// When a destination's acknowledgement goes in its own frame: when it is due, unless DATA departs within a
+    /// frame's airtime.
     fn ack_at(&self, destination: &Destination, gap: Duration, alone: bool) -> Option<Time> {
         let due = destination.ack_at(gap, &self.config)?;
         if !alone || !destination.is_ready(&self.config) || self.pacer.is_shut(&self.config) {
@@ -252,7 +246,7 @@ impl Link {
         if rides_at <= due + self.frame_time() { Some(rides_at + RIDE_GRACE) } else { Some(due) }
     }
 
-    /// The probe that is due, the one longest overdue first.
+    /// The probe that is most overdue.
     fn probe(&mut self, now: Time) -> Option<Transmit> {
         let silent: Vec<(Time, Peer)> =
             self.peers.iter().filter_map(|(peer, d)| Some((d.probe_at()?, *peer))).collect();
@@ -263,7 +257,7 @@ impl Link {
         let airtimes = self
             .pacer
             .rate()
-            .map(|rate| Airtimes { probe: rate.airtime(self.config.cost(8) * probes), frame: frame_time });
+            .map(|rate| ProbeAirtimes { probe: rate.airtime(self.config.cost(8) * probes), frame: frame_time });
         let is_passed = self.passes(peer);
         let mut probe = None;
         self.with(now, peer, |destination, pacer, config, _| {
@@ -277,32 +271,31 @@ impl Link {
         Some(transmit)
     }
 
-    /// The next DATA frame, of the destination whose turn it is.
+    /// The next DATA frame, for the destination that the scheduler picks.
     fn data(&mut self, now: Time) -> Option<Transmit> {
         loop {
             let ready: Vec<Peer> = self.ready().collect();
-            let peer = self.turns.pick(|p| ready.binary_search(&p).is_ok())?;
+            let peer = self.airtime_scheduler.pick(|p| ready.binary_search(&p).is_ok())?;
             let contended = ready.len() > 1;
             let frame_time = self.frame_time();
             let destination = self.peers.get_mut(&peer)?;
             let round_trip = destination.round_trip().unwrap_or_default();
-            let aim = queue::aim(&self.config, frame_time, ready.len(), round_trip);
-            // What was dropped on the way may have been all there was: then it is someone
-            // else's turn.
-            match destination.choose(now, &aim, &self.config) {
+            let params = queue::codel_params(&self.config, frame_time, ready.len(), round_trip);
+            // If everything in its queue was dropped, the scheduler picks another.
+            match destination.choose(now, &params, &self.config) {
                 None => {}
-                Some(Chosen::Plain(packet)) => {
+                Some(NextPacket::Plain(packet)) => {
                     destination.stats.data_frames += 1;
                     destination.stats.data_bytes += packet.len() as u64;
                     return Some(self.transmit(now, peer, &Frame::Plain(packet)).0);
                 }
-                Some(Chosen::Numbered(seq)) => {
-                    let ask = Ask {
+                Some(NextPacket::Numbered(seq)) => {
+                    let request = AckRequest {
                         now: self.pacer.wants_poll(self.config.cost_max(), contended, &self.config),
                         every: self.pacer.poll_every(&self.config),
                         contended,
                     };
-                    let Some(data) = destination.frame(now, seq, ask, &self.config) else { continue };
+                    let Some(data) = destination.frame(now, seq, request, &self.config) else { continue };
                     let frame = Frame::Data(data);
                     let (transmit, departure) = self.transmit(now, peer, &frame);
                     if let (Frame::Data(data), Some(destination)) = (frame, self.peers.get_mut(&peer)) {
@@ -317,11 +310,11 @@ impl Link {
         }
     }
 
-    /// Puts a frame on its way and on the books.
+    /// Encodes a frame, charges its airtime and records its departure.
     fn transmit(&mut self, now: Time, peer: Peer, frame: &Frame) -> (Transmit, crate::pacing::pacer::Departure) {
         let payload = frame.to_bytes();
         let cost = self.config.cost(payload.len());
-        self.turns.charge(peer, cost);
+        self.airtime_scheduler.charge(peer, cost);
         if let Some(destination) = self.peers.get_mut(&peer) {
             destination.stats.airtime_bytes += cost;
             let airtime = self.pacer.rate().map_or(Duration::ZERO, |rate| rate.airtime(cost));
@@ -331,19 +324,19 @@ impl Link {
         (Transmit { to: peer, payload }, departure)
     }
 
-    /// The destinations to which DATA could go, in order.
+    /// The destinations with DATA to send, in order.
     fn ready(&self) -> impl Iterator<Item = Peer> + '_ {
         self.peers.iter().filter(|(_, d)| d.is_ready(&self.config)).map(|(peer, _)| *peer)
     }
 
-    /// Whether what `peer` has not answered in time counts as gone: it must not take others' room for ever. Where
-    /// none wait and the rate is learned it tells that no more is to be sent: answers may be late, and what was
-    /// sent may stand in a queue below.
+    /// Whether frames to `peer` with an overdue acknowledgement count as departed, so that they do not fill the window
+    /// of others. If no other destination waits and the rate is learned, they keep the window full: the
+    /// acknowledgements may be late, and the frames in a queue below.
     fn passes(&self, peer: Peer) -> bool {
         self.config.rate.is_some() || self.ready().any(|other| other != peer)
     }
 
-    /// What a full frame takes.
+    /// Airtime of a full frame.
     fn frame_time(&self) -> Duration {
         self.pacer.airtime(self.config.cost_max())
     }
@@ -354,11 +347,11 @@ impl Link {
             match frame {
                 Frame::Data(mut data) => {
                     if let Some(ack) = data.ack.take() {
-                        destination.take_told(now, &ack, pacer, config);
+                        destination.take_acknowledgement(now, &ack, pacer, config);
                     }
                     phase = destination.take_data(now, data, config);
                 }
-                Frame::Ack(ack) | Frame::Cts(ack) => destination.take_told(now, &ack, pacer, config),
+                Frame::Ack(ack) | Frame::Cts(ack) => destination.take_acknowledgement(now, &ack, pacer, config),
                 Frame::Rts(rts) => phase = destination.take_rts(now, rts, config),
                 Frame::Plain(packet) => released.push(packet),
                 Frame::HandOffAck(name) => destination.handoffs.acknowledged(name),
@@ -375,13 +368,14 @@ impl Link {
     fn time_out(&mut self, now: Time, peer: Peer) {
         let frame_time = self.frame_time();
         let is_passed = self.passes(peer);
-        let mut over = Vec::new();
+        let mut overdue = Vec::new();
         self.with(now, peer, |destination, pacer, config, _| {
             destination.receiver.handle_timeout(now, config);
             while let Some(change) = destination.handoffs.handle_timeout(now) {
                 destination.suspect(now);
-                over.extend(
-                    (change == Change::PeerOverdue).then_some(Event::HandOff { peer, phase: HandOffPhase::End }),
+                overdue.extend(
+                    (change == OverdueHandoff::PeerOverdue)
+                        .then_some(Event::HandOff { peer, phase: HandOffPhase::End }),
                 );
             }
             if destination.suspect_if_missed(now, frame_time, pacer.more_time(config), !is_passed, config)
@@ -391,7 +385,7 @@ impl Link {
                 pacer.passed(&departure);
             }
         });
-        self.events.extend(over);
+        self.events.extend(overdue);
     }
 }
 
@@ -426,8 +420,7 @@ impl Core for Link {
         }
         self.settled = None;
         let transmit = self.control(now).or_else(|| match self.pacer.gate(now, &self.config) {
-            // When all that was to be sent turns out to be too old, what waited to ride on it
-            // goes alone.
+            // If all DATA turns out to be expired, an acknowledgement to be piggybacked goes in its own frame.
             Gate::Open => self.probe(now).or_else(|| self.data(now)).or_else(|| self.control(now)),
             Gate::Shut if self.pacer.opens_at(&self.config).is_none_or(|at| at <= now) => self.probe(now),
             Gate::Shut | Gate::At(_) => None,
@@ -451,12 +444,12 @@ impl Core for Link {
 }
 
 impl Link {
-    /// Whether nothing is to be done at `now` but what something new calls for.
+    /// Whether there is nothing to do at `now`.
     fn is_settled(&self, now: Time) -> bool {
         self.settled.is_some_and(|until| until.is_none_or(|at| at > now))
     }
 
-    /// When something is to be done if nothing happens before.
+    /// The next time at which there is something to do.
     fn next_timeout(&self) -> Option<Time> {
         let opens = self.pacer.opens_at(&self.config).unwrap_or(Time::ZERO);
         let ready = self.ready().count();

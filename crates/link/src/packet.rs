@@ -1,36 +1,35 @@
-//! What the link carries: IP packets, already classified by the host.
+//! IP packets, classified by the host.
 
 use bytes::Bytes;
 use remora_wire::urgency::PROBE_DSCP;
 
-/// An IP packet and where it belongs.
+/// An IP packet with its flow and class.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet {
-    /// Its flow: packets of one flow arrive in order, those of others do not wait for them.
+    /// The flow. Packets of one flow arrive in order and do not wait for other flows.
     pub flow: u64,
-    /// How urgent it is.
+    /// The urgency class.
     pub class: Class,
-    /// Whether its sender takes a drop as a sign to send less, and repairs it soon: TCP does.
-    /// A datagram that is dropped costs a request and reply protocol a timeout, and a fragment
-    /// costs the whole datagram, so those are dropped only when far too many wait. Order is kept
-    /// among them only where that does not take long: on ways of up to 100 ms.
+    /// Whether the sender reacts to drops as congestion and repairs them soon, as TCP does. A dropped datagram costs a
+    /// request-reply protocol a timeout, a dropped fragment the whole datagram, so these are dropped only at a much
+    /// longer delay. They are kept in order only at acknowledgement delays of up to 100 ms.
     pub responsive: bool,
-    /// The whole packet.
+    /// The whole IP packet.
     pub bytes: Bytes,
 }
 
-/// How urgent a packet is, from its differentiated services code point (RFC 4594).
+/// Urgency of a packet, from its differentiated services code point (RFC 4594).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Default)]
 pub enum Class {
-    /// Voice, control, network management: worthless when late.
+    /// Voice, control, network management: useless when late.
     Interactive,
-    /// Everything that says nothing.
+    /// Packets without a special code point.
     #[default]
     Default,
-    /// What says of itself that it can wait.
+    /// Background traffic that tolerates delay.
     Bulk,
-    /// What asks whether the way is open: in its turn like everything that says nothing, but worth nothing once
-    /// that has shown. Whoever asks again and again during an outage would find all of it before the data.
+    /// Reachability probes of an application. They are scheduled as [`Class::Default`] but expire sooner. Otherwise
+    /// the probes repeated during an outage would all precede the data after it.
     Probe,
 }
 
@@ -38,8 +37,7 @@ impl Class {
     /// All classes, the most urgent first.
     pub const ALL: [Class; 4] = [Class::Interactive, Class::Default, Class::Bulk, Class::Probe];
 
-    /// The class of a packet with this code point (range: 0 to 63; the upper two bits of a
-    /// larger number are not looked at).
+    /// The class of a packet with this code point (0 to 63; higher bits are ignored).
     pub const fn from_dscp(dscp: u8) -> Class {
         match dscp & 0x3f {
             // CS4 to CS7, AF41 to AF43, VOICE-ADMIT, EF.
@@ -57,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_points_have_the_class_of_their_service() {
+    fn dscp_maps_to_class_of_its_service() {
         for (dscp, class) in [
             (46, Class::Interactive),
             (34, Class::Interactive),

@@ -1,124 +1,124 @@
-//! What a link counts, for people and programs.
+//! Counters and state of a link.
 
 use std::time::Duration;
 
 use remora_base::{Peer, Rate};
 
-/// What is known of the channel to a destination.
+/// Channel state of a destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// It answers.
+    /// The destination acknowledges.
     Good,
-    /// An acknowledgement is missing; only probes go there.
+    /// An acknowledgement was missed; only probes are sent.
     Suspect,
-    /// A cell switch is going on; nothing goes there.
+    /// A handoff is in progress; no DATA is sent.
     HandOff,
 }
 
-/// Packets that will not be delivered, and why.
+/// Abandoned packets by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GaveUp {
-    /// Sent as often as allowed.
+    /// Reached the limit of attempts.
     pub attempts: u64,
-    /// Sent, and then too old.
+    /// Sent, then exceeded the lifetime.
     pub lifetime: u64,
-    /// Too old before they were ever sent.
+    /// Exceeded the lifetime before the first transmission.
     pub unsent: u64,
-    /// Sent to a life of the other end that is over, which may have delivered them.
+    /// Sent before a restart of the peer, which may have delivered them.
     pub restart: u64,
 }
 
 impl GaveUp {
-    /// All of them.
+    /// The sum of all reasons.
     pub fn total(&self) -> u64 {
         self.attempts + self.lifetime + self.unsent + self.restart
     }
 }
 
-/// The counters of one destination, since it was added.
+/// Counters of one destination since it was added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PeerStats {
-    /// Packets handed over for it.
+    /// Packets enqueued for it.
     pub offered: u64,
-    /// Packets dropped: larger than the frames that one may take.
+    /// Packets dropped because they exceed the largest packet.
     pub too_long: u64,
-    /// Packets dropped: no room in the queue.
+    /// Packets dropped because the queue was full.
     pub overflow: u64,
     /// Packets dropped by CoDel.
     pub codel_drops: u64,
-    /// Packets given up.
+    /// Abandoned packets.
     pub gave_up: GaveUp,
-    /// DATA frames sent, retransmissions included.
+    /// DATA frames sent, including retransmissions.
     pub data_frames: u64,
     /// Packet bytes in them.
     pub data_bytes: u64,
-    /// Retransmissions among them.
+    /// DATA frames that were retransmissions.
     pub retransmitted: u64,
-    /// Answers in a row that told of long frames lost and of none that arrived: those that some hops do not carry,
-    /// of more than 1280 bytes with all that is below.
+    /// Consecutive acknowledgements that report only losses of long frames: over 1280 bytes with all lower headers,
+    /// which some hops do not carry.
     pub long_lost: u64,
     /// Packets acknowledged.
     pub acknowledged: u64,
-    /// Their bytes.
+    /// Bytes acknowledged.
     pub acknowledged_bytes: u64,
     /// ACK frames sent.
     pub acks: u64,
-    /// Acknowledgements that rode on DATA.
+    /// Acknowledgements carried by DATA.
     pub riding_acks: u64,
-    /// Probes sent.
+    /// Probes (RTS) sent.
     pub rts: u64,
-    /// Answers to probes sent.
+    /// Replies to probes (CTS) sent.
     pub cts: u64,
-    /// Bytes sent in all frames, with what the host adds.
+    /// Bytes sent in all frames, with the host's overhead.
     pub airtime_bytes: u64,
-    /// The time that they took of the medium, each at the rate of its moment; those that left before a rate was known are
-    /// not in it.
+    /// Airtime of these frames, each at the rate known at that time. Frames sent before the first estimate are not
+    /// included.
     pub airtime: Duration,
-    /// How often it became suspect.
+    /// Times it became suspect.
     pub suspicions: u64,
-    /// Time spent suspect, up to the last time it was heard again.
+    /// Time spent suspect, up to the end of the latest outage.
     pub suspect_time: Duration,
     /// Packets delivered from it.
     pub delivered: u64,
-    /// Their bytes.
+    /// Bytes delivered from it.
     pub delivered_bytes: u64,
-    /// Frames from it that had come before.
+    /// Duplicate frames from it.
     pub duplicates: u64,
-    /// Frames from it beyond the window or of a past life.
+    /// Frames from it beyond the window, of a past epoch, or with unknown headers.
     pub refused: u64,
-    /// Times a packet was released though an earlier one of its flow might still have come.
+    /// Times a gap was skipped because packets behind it reached the hold time.
     pub hold_timeouts: u64,
 }
 
-/// A destination as it is now.
+/// The current state of a destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerView {
-    /// Who it is.
+    /// The address of the destination.
     pub peer: Peer,
-    /// Its channel.
+    /// Its channel state.
     pub state: State,
-    /// Packets waiting to be sent for the first time.
+    /// Packets queued for their first transmission.
     pub queue_packets: usize,
-    /// Their bytes.
+    /// Bytes queued for their first transmission.
     pub queue_bytes: usize,
-    /// Packets sent, or begun, and not acknowledged.
+    /// Packets sent, at least in part, and not acknowledged.
     pub unacknowledged: usize,
-    /// Packets from it that wait for an earlier one of their flow.
+    /// Packets from it held for an earlier one of their flow.
     pub held: usize,
-    /// The smoothed time from a frame's last bit to its acknowledgement.
+    /// The smoothed acknowledgement delay, from a frame's departure.
     pub round_trip: Option<Duration>,
-    /// Its counters.
+    /// The counters of the destination.
     pub stats: PeerStats,
 }
 
-/// The whole link as it is now.
+/// The current state of the link.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Snapshot {
-    /// The rate: as configured, or as learned.
+    /// The rate, configured or learned.
     pub rate: Option<Rate>,
-    /// Frames that were no frames, or came from nobody known.
+    /// Malformed frames and frames from unknown peers.
     pub bad_frames: u64,
-    /// Packets for destinations not known.
+    /// Packets for unknown destinations.
     pub no_such_peer: u64,
     /// Each destination, in order of address.
     pub peers: Vec<PeerView>,

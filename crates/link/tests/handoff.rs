@@ -1,4 +1,4 @@
-//! The hand-off signal, from either end, heard and lost.
+//! The handoff signal from either end, received and lost.
 
 mod common;
 
@@ -31,7 +31,7 @@ fn deliveries(world: &World, to: usize, from_ms: u64, to_ms: u64) -> usize {
 }
 
 #[test]
-fn both_ends_hold_what_they_have_and_go_on_at_once() {
+fn handoff_holds_both_ends_until_its_end() {
     for announcer in [0, 1] {
         let mut world = world(&[(1100, 1400)]);
         let mut next = 0;
@@ -61,12 +61,12 @@ fn both_ends_hold_what_they_have_and_go_on_at_once() {
 }
 
 #[test]
-fn a_signal_that_is_lost_is_repeated_and_told_once() {
+fn lost_handoff_signal_is_repeated_and_reported_once() {
     let mut world = world(&[(990, 1100), (1390, 1500)]);
     world.run(Time::from_secs(1), |_| {});
     world.links[1].announce_handoff(world.now, BEGIN);
     world.run(Time::from_millis(1350), |_| {});
-    // After 20, 60 and 140 ms, and half of that is off.
+    // Repetitions after 20, 60 and 140 ms; half of the elapsed time is subtracted.
     let begin = HandOffPhase::Begin { expected: Duration::from_millis(230) };
     assert_eq!(phases(&world, 0), [begin]);
     world.run(Time::from_millis(1400), |_| {});
@@ -76,7 +76,7 @@ fn a_signal_that_is_lost_is_repeated_and_told_once() {
 }
 
 #[test]
-fn a_switch_whose_end_is_never_told_does_not_hold_for_ever() {
+fn handoff_without_end_signal_times_out() {
     for announcer in [0, 1] {
         let mut world = world(&[]);
         let mut next = 0;
@@ -100,11 +100,11 @@ fn base_holds(world: &World) -> bool {
 }
 
 #[test]
-fn a_signal_that_is_heard_late_holds_no_longer() {
+fn late_handoff_signal_does_not_extend_hold() {
     let mut world = world(&[(990, 1250)]);
     world.run(Time::from_secs(1), |_| {});
     world.links[1].announce_handoff(world.now, BEGIN);
-    // Twice 300 ms and a second after it was announced, as at the mobile.
+    // Twice 300 ms and a second after the announcement, as at the mobile.
     world.run(Time::from_millis(2590), |_| {});
     assert!(base_holds(&world));
     world.run(Time::from_millis(2610), |_| {});
@@ -112,7 +112,7 @@ fn a_signal_that_is_heard_late_holds_no_longer() {
 }
 
 #[test]
-fn a_signal_that_is_not_heard_in_a_whole_switch_holds_nobody() {
+fn unheard_handoff_signal_expires_with_handoff() {
     let mut world = world(&[(990, 2650)]);
     world.run(Time::from_secs(1), |_| {});
     world.links[1].announce_handoff(world.now, BEGIN);
@@ -120,7 +120,8 @@ fn a_signal_that_is_not_heard_in_a_whole_switch_holds_nobody() {
     assert_eq!(phases(&world, 0), []);
 }
 
-/// What the sixth mobile is given in two minutes by a base whose other five are gone, and which may announce a switch.
+/// Packets delivered to the sixth mobile in two minutes, while the other five are unreachable; the base may announce a
+/// handoff.
 fn given_beside_silent_ones(announces: bool) -> usize {
     let mut medium = Medium::new(6);
     medium.rate = Rate::from_bits(9600).unwrap();
@@ -143,14 +144,14 @@ fn given_beside_silent_ones(announces: bool) -> usize {
 }
 
 #[test]
-fn signals_that_nobody_hears_leave_the_others_their_share() {
+fn unheard_handoff_signals_leave_share_of_others() {
     let [with, without] = [true, false].map(given_beside_silent_ones);
     assert!(with * 100 >= without * 80, "{with} packets, {without} without");
 }
 
-/// A mobile in a switch does not say what has become of what is under way to it.
+/// A mobile in a handoff does not acknowledge frames in flight to it.
 #[test]
-fn a_mobile_in_a_switch_takes_no_room_from_the_others() {
+fn mobile_in_handoff_leaves_window_to_others() {
     for rate in [None, Some(Rate::mbit(10))] {
         let mut medium = Medium::new(2);
         (medium.rate, medium.half_duplex, medium.delay) = (Rate::mbit(10), false, Duration::from_millis(50));
@@ -166,8 +167,7 @@ fn a_mobile_in_a_switch_takes_no_room_from_the_others() {
     }
 }
 
-/// One mobile announces a long switch and is killed in it; it comes back with another number for
-/// its life, or, if `same`, with the old one.
+/// One mobile announces a long handoff and restarts during it, with a new epoch, or with the same one if `same`.
 fn killed(same: bool) -> World {
     let mut world = world(&[]);
     let mut next = 0;
@@ -186,7 +186,7 @@ fn killed(same: bool) -> World {
 const HELD: HandOffPhase = HandOffPhase::Begin { expected: Duration::from_secs(60) };
 
 #[test]
-fn a_mobile_that_is_killed_in_a_switch_is_not_waited_for() {
+fn restart_during_handoff_ends_it() {
     let mut world = killed(false);
     let mut next = 100_000;
     world.run(Time::from_millis(2500), |w| {
@@ -201,7 +201,7 @@ fn a_mobile_that_is_killed_in_a_switch_is_not_waited_for() {
 }
 
 #[test]
-fn the_switch_of_a_mobile_that_leaves_is_over() {
+fn removal_of_peer_ends_its_handoff() {
     for switches in [true, false] {
         let mut world = world(&[]);
         if switches {
@@ -217,7 +217,7 @@ fn the_switch_of_a_mobile_that_leaves_is_over() {
 }
 
 #[test]
-fn a_signal_of_a_past_life_is_not_believed() {
+fn handoff_signal_of_past_epoch_is_refused() {
     let mut world = killed(false);
     world.send(1, 0, packet(2, 0, 100, Class::Default));
     world.run(Time::from_millis(1600), |_| {});
@@ -227,7 +227,7 @@ fn a_signal_of_a_past_life_is_not_believed() {
     assert_eq!((world.view(0, 1).state, phases(&world, 0)), (State::Good, vec![HELD, HandOffPhase::End]));
 }
 
-/// The number of the killed mobile's first life.
+/// The first epoch of the restarted mobile.
 fn first_life() -> u16 {
     let mut world = world(&[]);
     world.links[1].announce_handoff(Time::ZERO, HELD);
@@ -238,9 +238,9 @@ fn first_life() -> u16 {
 }
 
 #[test]
-fn who_knows_of_a_new_life_says_so() {
-    // It has nothing to send, and so nobody would find out; or its life has the number of the old
-    // one, and everything it sends would be taken for that.
+fn reported_restart_ends_handoff() {
+    // The mobile sends nothing after its restart, or its new epoch equals the old one. Without the report of the layer
+    // below nobody detects the restart.
     for same in [false, true] {
         let mut world = killed(same);
         let now = world.now;
@@ -261,9 +261,9 @@ fn who_knows_of_a_new_life_says_so() {
     }
 }
 
-/// Its answer waited for the end of the switch, which tells nothing of how long answers take.
+/// The acknowledgement waited for the end of the handoff and is no sample of the delay.
 #[test]
-fn after_a_switch_an_outage_is_noticed_as_soon_as_before() {
+fn handoff_does_not_delay_outage_detection() {
     let mut world = world(&[(4050, 4350)]);
     let mut next = 0;
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! An end that is not told the rate: what it makes of hops whose two directions differ, and that change.
+//! Links without a configured rate, over asymmetric and changing hops.
 
 mod common;
 
@@ -13,7 +13,7 @@ const KBIT: fn(u64) -> Rate = |kbit| Rate::from_bits(kbit * 1000).unwrap();
 
 const SEEDS: std::ops::Range<u64> = 3..7;
 
-/// Both directions apart, 25 ms each, a queue of 40 frames in front of each.
+/// A full-duplex hop with 25 ms one-way delay and a queue of 40 frames in each direction.
 fn hop(kbit: u64, mobiles: usize) -> Medium {
     let mut medium = Medium::new(mobiles);
     (medium.rate, medium.half_duplex, medium.delay) = (KBIT(kbit), false, MS(25));
@@ -25,16 +25,16 @@ fn learning(medium: Medium, seed: u64) -> World {
     World::new(&Config { rate: None, ..Config::default() }, medium, seed)
 }
 
-/// What arrived at a station of another since `from`, in kbit/s.
+/// The throughput at station `at` of packets from `of` since `from`, in kbit/s.
 fn carried(world: &World, at: usize, of: usize, from: Time) -> u64 {
     let since = world.delivered[at].iter().filter(|(t, who, _)| *t >= from && *who == of);
     since.map(|(_, _, p)| p.len() as u64 * 8).sum::<u64>() / world.now.since(from).as_millis() as u64
 }
 
-/// Its acknowledgements wait behind the full frames of the other end, much longer than the shortest round trip:
-/// a window of that length would be a slow hop's.
+/// The acknowledgements wait behind the peer's full frames for much longer than the shortest RTT. A window of one RTT
+/// would make the hop look slow.
 #[test]
-fn a_busy_direction_back_does_not_make_the_way_there_seem_slow() {
+fn busy_reverse_direction_does_not_lower_rate() {
     for (back, there_least, back_least) in [(200, 1200, 120), (500, 1300, 300), (2000, 1500, 1500)] {
         let mut medium = hop(2000, 1);
         medium.rate_from = Some((1, KBIT(back)));
@@ -51,9 +51,9 @@ fn a_busy_direction_back_does_not_make_the_way_there_seem_slow() {
     }
 }
 
-/// Only its acknowledgements are lost.
+/// Only acknowledgements are lost.
 #[test]
-fn lost_acknowledgements_do_not_make_the_way_there_seem_slow() {
+fn lost_acks_do_not_lower_rate() {
     let of_seed = |seed| {
         let mut medium = hop(2000, 1);
         medium.loss_from = Some((0, 0.2));
@@ -66,7 +66,7 @@ fn lost_acknowledgements_do_not_make_the_way_there_seem_slow() {
     assert!(used >= 1400, "{used} kbit/s");
 }
 
-/// How long packets sent now and then take beside a bulk flow, in order; `world` runs for `time`.
+/// Delays of occasional packets next to a bulk flow, in order; `world` runs for `time`.
 fn waits(world: &mut World, next: &mut u32, time: Duration) -> Vec<Duration> {
     let (from, until, mut calls) = (world.now, world.now + time, Vec::new());
     let first = *next;
@@ -84,9 +84,9 @@ fn waits(world: &mut World, next: &mut u32, time: Duration) -> Vec<Duration> {
     waits
 }
 
-/// A queue of five seconds is in front of the slow hop.
+/// The slow hop has a queue of five seconds.
 #[test]
-fn a_rate_that_falls_is_noticed_and_one_that_rises_again() {
+fn falling_and_rising_rate_is_learned() {
     for slow in [200, 1000] {
         let mut medium = hop(10_000, 1);
         medium.device_frames_max = 84;
@@ -109,9 +109,9 @@ fn a_rate_that_falls_is_noticed_and_one_that_rises_again() {
     }
 }
 
-/// Acknowledgements that waited together come all at once, which says nothing of the rate.
+/// Acknowledgements delayed together arrive at once and show no rate.
 #[test]
-fn one_of_several_away_for_a_while_does_not_make_the_hop_seem_fast() {
+fn outage_of_one_mobile_does_not_raise_rate() {
     for seed in 0..4 {
         let mut medium = hop(2000, 4);
         (medium.one_device, medium.delay) = (true, MS(5));
@@ -129,9 +129,9 @@ fn one_of_several_away_for_a_while_does_not_make_the_hop_seem_fast() {
     }
 }
 
-/// A single frame is to be under way then, and nobody asked about the last of those that were.
+/// During the search the window is one frame, and no acknowledgement of the latest frames was requested.
 #[test]
-fn the_search_for_the_shortest_round_trip_stops_nobody() {
+fn min_rtt_search_stops_no_flow() {
     for (kbit, mobiles) in [(4000, 1), (2000, 2)] {
         let (mut world, mut next) = (learning(hop(kbit, mobiles), 3), 0);
         world.run(Time::from_secs(70), |w| {

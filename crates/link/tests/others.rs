@@ -1,4 +1,4 @@
-//! What one mobile does, or has done to it, is not to cost the others.
+//! One mobile's behaviour does not harm the others.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn world(duplex: Duplex) -> World {
     World::new(&Config { rate: Some(Rate::mbit(1)), duplex, ..Config::default() }, medium, 3)
 }
 
-/// The longest time in which the first mobile was given nothing, since `from`.
+/// The longest interval without a delivery to the first mobile, since `from`.
 fn longest_gap(world: &World, from: Time) -> Duration {
     let mut times: Vec<Time> = world.delivered[1].iter().map(|(at, ..)| *at).filter(|at| *at > from).collect();
     times.push(world.now);
@@ -27,12 +27,12 @@ fn longest_gap(world: &World, from: Time) -> Duration {
 }
 
 #[test]
-fn an_answer_that_is_late_by_seconds_holds_nobody_else_up() {
+fn ack_late_by_seconds_delays_no_other_mobile() {
     for duplex in [Duplex::Half, Duplex::Full] {
         for seconds in [2, 15] {
             let mut world = world(duplex);
             let mut next = 0;
-            // A first exchange, so that the shortest way is known.
+            // A first exchange measures the shortest RTT.
             world.send(0, 2, packet(9, 0, 100, Class::Default));
             world.run(Time::from_secs(2), |w| w.saturate(0, 1, 1, &mut next, 1400, 4));
             let late = world.now + Duration::from_secs(seconds);
@@ -46,7 +46,7 @@ fn an_answer_that_is_late_by_seconds_holds_nobody_else_up() {
     }
 }
 
-/// The frames of a mobile that has gone mad: `number` counts them.
+/// Frame `number` of a misbehaving mobile.
 fn mad(kind: &str, number: u32) -> Frame {
     let (epoch, stamp) = (5, number as u16);
     match kind {
@@ -56,7 +56,7 @@ fn mad(kind: &str, number: u32) -> Frame {
             Frame::HandOff(HandOff { announcement, expected_ms: None })
         }
         _ => {
-            // The same chunk again and again: each time it is told at once that it has come.
+            // The same chunk repeatedly: each duplicate triggers an acknowledgement.
             let place = FrameNumbers::Full { epoch, seq: 1, stamp, back: 0 };
             let packet = Some(Bytes::from_static(&[0; 8]));
             Frame::Data(Data {
@@ -72,8 +72,8 @@ fn mad(kind: &str, number: u32) -> Frame {
     }
 }
 
-/// Packets that the first mobile is given in a second while the second sends such frames, ten
-/// times as many as the hop carries.
+/// Packets delivered to the first mobile in a second while the second one sends such frames at ten times the hop's
+/// rate.
 fn given(duplex: Duplex, kind: Option<&str>) -> usize {
     let mut world = world(duplex);
     let (mut next, mut number) = (0, 0);
@@ -93,7 +93,7 @@ fn given(duplex: Duplex, kind: Option<&str>) -> usize {
 }
 
 #[test]
-fn a_flood_of_one_mobile_leaves_the_others_their_share() {
+fn flood_of_one_mobile_leaves_share_of_others() {
     for duplex in [Duplex::Half, Duplex::Full] {
         let alone = given(duplex, None);
         for kind in ["probes", "signals", "packets"] {
@@ -105,8 +105,8 @@ fn a_flood_of_one_mobile_leaves_the_others_their_share() {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "what it costs is time")]
-fn forged_datagrams_do_not_cost_a_look_at_every_mobile() {
-    // A base of a thousand mobiles with something to send to each; nobody answers any more.
+fn forged_datagrams_cause_no_scan_of_mobiles() {
+    // A base with a thousand mobiles and a packet for each; none of them acknowledges.
     let mut link = Link::new(Config { rate: Some(Rate::mbit(1)), ..Config::default() }, 1, Time::ZERO);
     let mobile = |n: u32| Peer::datagram((std::net::Ipv4Addr::from(0x0a00_0000 + n), 0).into());
     for n in 0..1000 {
@@ -126,13 +126,13 @@ fn forged_datagrams_do_not_cost_a_look_at_every_mobile() {
         link.handle_timeout(now);
         assert_eq!((link.poll_transmit(now), link.poll_timeout()), (None, due));
     }
-    // It takes a fraction of a second; a look at each mobile would take minutes.
+    // This takes a fraction of a second. Scanning every mobile would take minutes.
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
 #[test]
-fn answers_wait_for_one_another_but_not_for_ever() {
-    // Twenty probes in a row have four answers at once, and one later that stands for the rest.
+fn replies_beyond_burst_are_merged_and_delayed() {
+    // Twenty consecutive probes get four immediate replies and a later one that covers the rest.
     let config = Config { rate: Some(Rate::mbit(1)), ..Config::default() };
     let mut link = Link::new(config, 1, Time::ZERO);
     let now = Time::from_secs(1);

@@ -1,4 +1,4 @@
-//! Ways that become long and short again while packets are on them.
+//! Paths whose RTT, rate or loss changes, and extreme paths.
 
 mod common;
 
@@ -14,7 +14,7 @@ fn bytes(world: &World) -> usize {
     world.delivered[1].iter().map(|(_, _, packet)| packet.len()).sum()
 }
 
-/// What part of the hop is put to use in the next `seconds` seconds.
+/// The utilisation of the hop in the next `seconds` seconds.
 fn used(world: &mut World, next: &mut u32, seconds: u64) -> f64 {
     let before = bytes(world);
     let until = world.now + Duration::from_secs(seconds);
@@ -23,7 +23,7 @@ fn used(world: &mut World, next: &mut u32, seconds: u64) -> f64 {
 }
 
 #[test]
-fn a_way_may_become_long_and_short_again() {
+fn rtt_change_keeps_hop_utilised() {
     for (duplex, loss, least) in [(Duplex::Full, 0.0, 0.85), (Duplex::Half, 0.0, 0.85), (Duplex::Full, 0.02, 0.75)] {
         let rate = Some(Rate::mbit(1));
         let mut medium = Medium::new(1);
@@ -40,10 +40,10 @@ fn a_way_may_become_long_and_short_again() {
     }
 }
 
-/// While the other direction is heard each frame of it makes the destination good for a moment, and
-/// the probes that follow fill the log of transmissions: data must not be forgotten with it.
+/// While the other direction works, each frame from it makes the destination good for a moment, and the probes that
+/// follow fill the log of transmissions. DATA must not be dropped with it.
 #[test]
-fn a_direction_comes_back_after_an_outage_of_its_own() {
+fn one_way_outage_loses_no_data() {
     let rate = Some(Rate::mbit(10));
     let mut medium = Medium::new(1);
     (medium.half_duplex, medium.rate) = (false, Rate::mbit(10));
@@ -57,14 +57,13 @@ fn a_direction_comes_back_after_an_outage_of_its_own() {
     };
     world.run(end + Duration::from_secs(5), both);
     let after = world.delivered[1].iter().filter(|(t, _, _)| *t >= end).count();
-    // 10 Mbit/s carry 4300 of these in 5 s.
+    // 10 Mbit/s carry 4300 of these packets in 5 s.
     assert!(after > 3000, "{after} packets in 5 s");
 }
 
-/// Its end goes on asking, so that half the numbers that transmissions have on the wire are used up. What is lost later
-/// is found as soon as ever.
+/// The sender keeps probing until half of the stamps on the wire are used. Later losses are still found at once.
 #[test]
-fn a_direction_comes_back_after_a_long_outage_of_its_own() {
+fn long_one_way_outage_keeps_loss_detection() {
     let rate = Some(Rate::mbit(10));
     let mut medium = Medium::new(1);
     (medium.half_duplex, medium.rate) = (false, Rate::mbit(10));
@@ -95,7 +94,7 @@ fn a_direction_comes_back_after_a_long_outage_of_its_own() {
     );
 }
 
-/// Megabits a second that arrive of a hop that carries `mbit`, with round trips of `trip`.
+/// Throughput in Mbit/s over a hop of `mbit` Mbit/s with an RTT of `trip`.
 fn carried(mode: Mode, mbit: u64, trip: Duration, loss: f64) -> f64 {
     let mut medium = Medium::new(1);
     (medium.rate, medium.half_duplex, medium.delay, medium.loss) = (Rate::mbit(mbit), false, trip / 2, loss);
@@ -110,9 +109,9 @@ fn carried(mode: Mode, mbit: u64, trip: Duration, loss: f64) -> f64 {
     used(trip * 20)
 }
 
-/// What is lost on such a way holds the window for two round trips, and for three if it is lost again.
+/// A lost frame holds the window for two RTTs, a lost retransmission for three.
 #[test]
-fn a_long_or_fast_way_is_put_to_use() {
+fn long_or_fast_path_is_utilised() {
     for (mbit, trip, loss) in [(10, 600, 0.0), (10, 600, 0.02), (20, 80, 0.02), (100, 20, 0.0), (100, 20, 0.01)] {
         let [with, without] = [Mode::Arq, Mode::None].map(|mode| carried(mode, mbit, MS(trip), loss));
         let least = if loss > 0.0 { without } else { mbit as f64 } * 0.9;
@@ -120,23 +119,23 @@ fn a_long_or_fast_way_is_put_to_use() {
     }
 }
 
-/// Beyond that it is said of a hop that it is longer than the window.
+/// [`Config::window_rate`] bounds the throughput over longer paths.
 #[test]
-fn what_the_window_carries_is_known() {
+fn window_rate_bounds_throughput() {
     let config = Config::default();
     let carries = |config: &Config, trip| config.window_rate(MS(trip)).map(|rate| rate.bits() / 1_000_000);
     assert_eq!(carries(&config, 600), Some(40));
     assert_eq!(carries(&config, 20), Some(1214));
     assert_eq!(carries(&Config { window_frames: 1, ..config.clone() }, 12), Some(1));
-    // No acknowledgement is longer than a frame.
+    // An acknowledgement fits in a frame.
     assert_eq!(carries(&Config { mtu: 128, ..config.clone() }, 100), Some(13));
     assert_eq!(carries(&Config { mode: Mode::None, ..config.clone() }, 600), None);
     assert_eq!(carries(&config, 0), None);
 }
 
-/// Such a hop answers like a good one. A bad one loses long frames too, but not all of them.
+/// Such a hop acknowledges like a good one. A bad hop loses long frames too, but not all of them.
 #[test]
-fn a_hop_that_carries_no_long_frames_is_noticed() {
+fn hop_without_long_frames_is_detected() {
     for (longest, loss, bad, noticed) in
         [(1230, 0.0, 0, true), (1230, 0.1, 0, true), (usize::MAX, 0.4, 0, false), (usize::MAX, 0.05, 500, false)]
     {
@@ -154,14 +153,14 @@ fn a_hop_that_carries_no_long_frames_is_noticed() {
     }
 }
 
-/// A half-duplex hop of `bits` bits a second, 50 ms one way.
+/// A half-duplex hop of `bits` bits a second with 50 ms one-way delay.
 fn slow(bits: u64, is_told: bool) -> World {
     let mut medium = Medium::new(1);
     (medium.rate, medium.delay) = (Rate::from_bits(bits).unwrap(), MS(50));
     World::new(&Config { rate: is_told.then_some(medium.rate), ..Config::default() }, medium, 7)
 }
 
-/// Sends a packet of 84 bytes each second, and each back; how many came back within that second.
+/// Sends a packet of 84 bytes each second and an echo of each; returns the echoes received within their second.
 fn echoes(world: &mut World, seconds: u32) -> u32 {
     let mut echoes = 0;
     for n in 0..seconds {
@@ -179,10 +178,10 @@ fn echoes(world: &mut World, seconds: u32) -> u32 {
     echoes
 }
 
-/// There a probe takes many times what it does elsewhere, and while no rate is known nothing tells so: they would
-/// fill the hop before the first is answered.
+/// A probe takes far more airtime there than elsewhere. While the rate is unknown, frequent probes would fill the hop
+/// before the first reply.
 #[test]
-fn a_slow_hop_whose_rate_nobody_told_is_not_filled_by_probes() {
+fn probes_do_not_fill_slow_hop_of_unknown_rate() {
     for bits in [9600, 19_200] {
         let mut world = slow(bits, false);
         let echoes = echoes(&mut world, 30);
@@ -198,9 +197,9 @@ fn a_slow_hop_whose_rate_nobody_told_is_not_filled_by_probes() {
     }
 }
 
-/// A full frame takes longer there than an interactive packet is worth sending elsewhere.
+/// The airtime of a full frame exceeds the lifetime of an interactive packet.
 #[test]
-fn interactive_packets_cross_a_slow_hop_that_is_busy() {
+fn interactive_packets_cross_busy_slow_hop() {
     for bits in [9600, 19_200] {
         let (mut world, mut next) = (slow(bits, true), 0);
         for n in 0..60 {

@@ -1,5 +1,5 @@
-//! What the link promises whatever the medium does: at most once, in order within a flow,
-//! everything that its limits allow, nothing for ever.
+//! Guarantees over any medium: delivery at most once, in order within a flow, everything that the limits allow, and
+//! bounded delay.
 
 mod common;
 
@@ -15,7 +15,7 @@ use remora_wire::link::{Data, Frame, FrameNumbers, SHORT_LATE_MAX};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
-/// A link that drops nothing of its own accord.
+/// A configuration whose queue drops nothing.
 fn keeping(rate: Option<Rate>) -> Config {
     let codel = Codel {
         target: Duration::from_secs(1000),
@@ -27,7 +27,7 @@ fn keeping(rate: Option<Rate>) -> Config {
     Config { rate, codel, limits, queue_packets_max: 5000, queue_bytes_max: 1 << 30, ..Config::default() }
 }
 
-/// Every flow's numbers ascend: in order, and none twice.
+/// Asserts that the numbers of every flow ascend: order and no duplicates.
 fn assert_in_order(labels: &[(u32, u32)]) {
     let mut last = BTreeMap::new();
     for (flow, number) in labels {
@@ -36,7 +36,7 @@ fn assert_in_order(labels: &[(u32, u32)]) {
     }
 }
 
-/// What arrived is what was offered, whole.
+/// Asserts that delivered packets equal the offered ones.
 fn assert_whole(world: &World, station: usize, load: &Load) {
     for (_, _, arrived) in &world.delivered[station] {
         let (flow, number) = label(arrived);
@@ -45,10 +45,9 @@ fn assert_whole(world: &World, station: usize, load: &Load) {
     }
 }
 
-/// What has arrived whole and was acknowledged leaves spaced, as it was sent; an orderly good-bye of the sender's is no
-/// reason to lose it.
+/// Acknowledged packets are delivered with spacing. An orderly removal of the peer must not lose them.
 #[test]
-fn what_was_acknowledged_is_delivered_though_its_sender_leaves() {
+fn acked_packets_are_delivered_after_removal_of_peer() {
     let mut medium = Medium::new(1);
     medium.mute = Some((1, Time::from_millis(995), Time::from_millis(1_012)));
     let mut world = World::new(&keeping(Some(Rate::from_bits(1_000_000).unwrap())), medium, 7);
@@ -68,7 +67,7 @@ fn what_was_acknowledged_is_delivered_though_its_sender_leaves() {
     assert_eq!(before + rest, 20);
 }
 
-/// A sender whose packet 5 never gets through, and the 19 others that were acknowledged; those behind it are held.
+/// A sender whose packet 5 never arrives. The 19 others are acknowledged; those behind the gap are held.
 fn held_behind_a_gap() -> World {
     let mut medium = Medium::new(1);
     medium.longest = 1_040;
@@ -84,17 +83,16 @@ fn held_behind_a_gap() -> World {
     world
 }
 
-/// All but the one that was lost, in order.
+/// Asserts that all packets except the lost one are delivered in order.
 fn assert_all_but_5(world: &World) {
     let all = (0..20).filter(|number| *number != 5).map(|number| (1, number));
     assert_eq!(world.labels(0), all.collect::<Vec<_>>());
 }
 
-// Who has an acknowledgement keeps nothing to send again: what is held for what will never come is not to be lost with
-// it.
+// A sender drops acknowledged packets. The receiver must not lose those that it holds behind a gap.
 
 #[test]
-fn what_was_acknowledged_behind_a_gap_is_delivered_though_its_sender_leaves() {
+fn acked_packets_behind_gap_survive_removal_of_peer() {
     let mut world = held_behind_a_gap();
     world.links[0].remove_peer(world.now, peer(1));
     world.links[0].add_peer(world.now, peer(1));
@@ -103,14 +101,14 @@ fn what_was_acknowledged_behind_a_gap_is_delivered_though_its_sender_leaves() {
 }
 
 #[test]
-fn what_was_acknowledged_behind_a_gap_is_delivered_though_its_sender_is_known_to_begin_anew() {
+fn acked_packets_behind_gap_survive_reported_restart() {
     let mut world = held_behind_a_gap();
     world.tell_of_restart(0, 1);
     assert_all_but_5(&world);
 }
 
 #[test]
-fn what_was_acknowledged_behind_a_gap_is_delivered_before_what_its_sender_sends_in_another_life() {
+fn acked_packets_behind_gap_precede_those_of_new_epoch() {
     let mut world = held_behind_a_gap();
     world.restart(1, 8);
     world.send(1, 0, packet(1, 20, 1_000, Class::Default));
@@ -119,7 +117,7 @@ fn what_was_acknowledged_behind_a_gap_is_delivered_before_what_its_sender_sends_
     assert_all_but_5(&world);
 }
 
-/// A load: when (ms), flow, length, class, to the mobile or from it.
+/// A load: time (ms), flow, length, class, and whether to or from the mobile.
 type Load = Vec<(u64, u32, usize, u8, bool)>;
 
 fn load() -> impl Strategy<Value = Load> {
@@ -130,7 +128,7 @@ fn load() -> impl Strategy<Value = Load> {
     })
 }
 
-/// Offers the load, of which some flows are `responsive`, and gives the labels of what was offered in each direction.
+/// Offers the load, with some flows `responsive`; returns the labels offered in each direction.
 fn offer(world: &mut World, load: &Load, responsive: impl Fn(u32) -> bool) -> [Vec<(u32, u32)>; 2] {
     let mut offered = [Vec::new(), Vec::new()];
     for (number, (at, flow, len, class, down)) in load.iter().enumerate() {
@@ -166,7 +164,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_comes_late_and_nobody_waits_for_what_was_given_up(
+    fn delivery_is_bounded_by_lifetime_and_hold_time(
         load in load(), loss in 0.0..0.6f64, bad in 0..1500u64, seed: u64, attempts in 1..6u32, window in 1..40usize,
     ) {
         let lifetime = MS(300);
@@ -176,11 +174,11 @@ proptest! {
         medium.loss = loss;
         let config = Config { limits, window_frames: window, ..Config { rate: Some(Rate::mbit(1)), ..keeping(None) } };
         let mut world = World::new(&Config { limits, ..config }, medium, seed);
-        // Of those that are, some wait for the end of an outage.
+        // Responsive packets may wait for the end of an outage.
         let responsive = |flow: u32| flow.is_multiple_of(2);
         offer(&mut world, &load, responsive);
         world.run(Time::from_secs(9), |_| {});
-        // Sent by the end of its lifetime, held for as long as an earlier one might still come.
+        // Sent by the end of its lifetime, then held while an earlier one may arrive.
         let latest = lifetime + (lifetime + Duration::from_secs(1)) + MS(100);
         for station in [0, 1] {
             let labels: Vec<_> = world.labels(station).into_iter().filter(|(flow, _)| responsive(*flow)).collect();
@@ -198,7 +196,7 @@ proptest! {
     }
 
     #[test]
-    fn any_frames_at_all_do_no_harm(
+    fn any_frames_are_handled_safely(
         frames in proptest::collection::vec(
             (proptest::collection::vec(any::<u8>(), 0..40), 0..9u8, any::<bool>(), 0..400u64), 0..200),
         seed: u64,
@@ -206,7 +204,7 @@ proptest! {
         let mut world = World::new(&keeping(Some(Rate::mbit(1))), Medium::new(1), seed);
         let mut now = Time::ZERO;
         for (number, (mut bytes, kind, to_base, wait)) in frames.into_iter().enumerate() {
-            // Kinds that mean something are more telling than noise.
+            // Valid frame kinds reach more code than noise.
             if let Some(first) = bytes.first_mut().filter(|_| kind < 8) {
                 *first = [0x82, 0xc0, 0xe2, 0xf8, 1, 2, 3, 5][usize::from(kind)];
             }
@@ -224,9 +222,9 @@ proptest! {
 }
 
 #[test]
-fn a_gap_in_one_flow_does_not_hold_another() {
+fn gap_in_one_flow_does_not_hold_another() {
     let mut medium = Medium::new(1);
-    // The first frame is lost, and nothing else.
+    // Only the first frame is lost.
     medium.bad[0] = vec![(Time::ZERO, Time::from_millis(1))];
     let mut world = World::new(&keeping(Some(Rate::mbit(1))), medium, 3);
     for (flow, number) in [(1, 0), (2, 0), (1, 1), (2, 1)] {
@@ -237,7 +235,7 @@ fn a_gap_in_one_flow_does_not_hold_another() {
 }
 
 #[test]
-fn bytes_flow_again_soon_after_an_outage() {
+fn throughput_resumes_soon_after_outage() {
     for seconds in [1, 10, 30] {
         for (from, to) in [(0, 1), (1, 0)] {
             for rate in [Some(Rate::mbit(1)), None] {
@@ -263,16 +261,16 @@ fn bytes_flow_again_soon_after_an_outage() {
     }
 }
 
-/// TCP doubles its timeout: after an outage of a minute it is silent for up to another one, unless some of
-/// what it sent has waited for the end.
+/// TCP doubles its RTO: after an outage of a minute it stays silent for up to another minute, unless a packet of its
+/// own has waited for the end.
 #[test]
-fn what_waited_longest_and_shortest_wakes_its_sender_after_any_outage() {
+fn oldest_and_newest_packet_survive_outage() {
     for seconds in [60, 300] {
         let (begins, ends) = (Time::from_secs(1), Time::from_secs(1 + seconds));
         let mut medium = Medium::new(1);
         medium.bad[0] = vec![(begins, ends)];
         let mut world = World::new(&Config { rate: Some(Rate::mbit(1)), ..Config::default() }, medium, 1);
-        // Two flows that listen and one that does not, of which nobody wants to hear minutes later.
+        // Two responsive flows, and one unresponsive flow whose packets expire.
         let send = |w: &mut World, number: u32| {
             for flow in 1..4 {
                 w.send(0, 1, Packet { responsive: flow < 3, ..packet(flow, number, 1400, Class::Default) });
@@ -292,7 +290,7 @@ fn what_waited_longest_and_shortest_wakes_its_sender_after_any_outage() {
         let after = world.delivered[1].iter().filter(|(at, ..)| *at > ends).map(|(at, _, p)| (*at, common::label(p)));
         let (times, mut labels): (Vec<Time>, Vec<_>) = after.unzip();
         labels.sort_unstable();
-        // The second of all is the first that found the channel bad.
+        // The second packet in all is the first that met the bad channel.
         assert_eq!(labels, [(1, 2), (1, number), (2, 2), (2, number)], "after {seconds} s");
         let latest = times[3].since(ends);
         assert!(latest <= MS(1200), "{latest:?} after an outage of {seconds} s");
@@ -300,9 +298,9 @@ fn what_waited_longest_and_shortest_wakes_its_sender_after_any_outage() {
     }
 }
 
-/// They are for the life of the other end that they were meant for, and not for ever.
+/// Waiting packets are for the epoch of the peer that they were sent to, and for a limited time.
 #[test]
-fn what_waits_for_the_end_of_an_outage_is_not_for_another_nor_for_ever() {
+fn packets_kept_in_outage_expire_on_restart_and_in_time() {
     for (seconds, restarts) in [(60, true), (620, false)] {
         let (begins, ends) = (Time::from_secs(1), Time::from_secs(1 + seconds));
         let mut medium = Medium::new(1);
@@ -327,7 +325,7 @@ fn what_waits_for_the_end_of_an_outage_is_not_for_another_nor_for_ever() {
 }
 
 #[test]
-fn only_probes_go_into_an_outage() {
+fn outage_gets_only_probes() {
     let mut medium = Medium::new(1);
     medium.bad[0] = vec![(Time::from_secs(1), Time::from_secs(31))];
     let mut world = World::new(&Config { rate: Some(Rate::mbit(1)), ..Config::default() }, medium, 1);
@@ -340,14 +338,15 @@ fn only_probes_go_into_an_outage() {
     assert!((280..=360).contains(&(after.rts - before.rts)), "{} probes", after.rts - before.rts);
 }
 
-/// Whether the layer below tells or the frames do, nothing that its last life delivered is delivered to the next.
+/// No packet delivered in one epoch is delivered again in the next, whether the layer below or a frame reports the
+/// restart.
 #[test]
-fn an_end_that_starts_again_is_recognised() {
+fn restarted_end_is_detected() {
     for (case, loss) in (0..8).zip([0.0, 0.2].into_iter().cycle()) {
         let (restarted, is_told) = (case / 2 % 2, case < 4);
         let mut medium = Medium::new(1);
         medium.loss = loss;
-        // Of what arrives at last nothing is acknowledged.
+        // The acknowledgements of the latest arrivals are lost.
         medium.mute = Some((restarted, Time::from_millis(250), Time::from_millis(300)));
         let mut world = World::new(&keeping(Some(Rate::mbit(1))), medium, 5);
         for number in 0..100 {
@@ -369,15 +368,15 @@ fn an_end_that_starts_again_is_recognised() {
         for (station, flow) in [(0, 2), (1, 1)] {
             let labels = world.labels(station);
             assert_in_order(&labels);
-            // All that was handed over after the restart has arrived.
+            // All packets enqueued after the restart have arrived.
             assert!(labels.ends_with(&(100..200).map(|n| (flow, n)).collect::<Vec<_>>()), "{labels:?}");
         }
     }
 }
 
 #[test]
-fn numbers_wrap_around() {
-    // A life whose first number is just below 2^16.
+fn sequence_numbers_wrap_around() {
+    // An epoch whose first number is just below 2^16.
     let first = |seed: u64| {
         let mut link = Link::new(Config::default(), seed, Time::ZERO);
         link.add_peer(Time::ZERO, common::peer(1));
@@ -400,7 +399,7 @@ fn numbers_wrap_around() {
 }
 
 #[test]
-fn without_retransmission_each_frame_goes_once() {
+fn mode_none_sends_each_frame_once() {
     let mut medium = Medium::new(1);
     medium.loss = 0.3;
     let config = Config { mode: Mode::None, ..keeping(Some(Rate::mbit(1))) };
@@ -417,7 +416,7 @@ fn without_retransmission_each_frame_goes_once() {
 }
 
 #[test]
-fn what_does_not_fit_is_counted() {
+fn packet_too_long_is_counted() {
     let config = Config { queue_packets_max: 10, rate: Some(Rate::mbit(1)), ..Config::default() };
     let mut world = World::new(&config, Medium::new(1), 1);
     world.send(0, 1, packet(1, 0, config.packet_max() + 1, Class::Default));
@@ -432,14 +431,14 @@ fn what_does_not_fit_is_counted() {
     assert!(stats.overflow >= 35 && snapshot.peers[0].queue_packets <= 10, "{stats:?}");
 }
 
-/// Nothing comes after it that would tell the other end not to wait for it.
+/// No later packet announces that the gap was abandoned.
 #[test]
-fn the_last_gap_is_told_when_it_is_given_up() {
+fn abandoned_last_gap_is_announced() {
     let twice = Limits { attempts: 2, lifetime: Duration::from_secs(60) };
     let limits = PerClass { interactive: twice, default: twice, bulk: twice, probe: twice };
     let mut medium = Medium::new(1);
     medium.delay = MS(20);
-    // The first packet is lost, and again when it is sent again.
+    // The first packet and its retransmission are lost.
     medium.bad[0] = [(999, 1002), (1045, 1100)].map(|(b, e)| (Time::from_millis(b), Time::from_millis(e))).to_vec();
     let mut world = World::new(&Config { limits, ..keeping(Some(Rate::mbit(1))) }, medium, 1);
     world.run(Time::from_secs(1), |_| {});
@@ -453,13 +452,13 @@ fn the_last_gap_is_told_when_it_is_given_up() {
     assert!(world.view(0, 1).stats.rts < 20, "{:?}", world.view(0, 1).stats);
 }
 
-/// Numbers are told by their low bytes where that is enough, and many are under way.
+/// Numbers are sent as their low bytes where possible, with many frames in flight.
 #[test]
-fn frames_that_come_late_are_not_taken_for_others() {
+fn reordered_frames_keep_their_numbers() {
     for later in [1, 20, SHORT_LATE_MAX] {
         let mut medium = Medium::new(1);
         (medium.rate, medium.half_duplex, medium.delay) = (Rate::mbit(10), false, MS(50));
-        // Some of them are sent for the second time, when their numbers are far behind.
+        // Some of them are retransmissions with numbers far behind.
         (medium.loss, medium.overtaken) = (0.05, Some((7, later)));
         let mut world = World::new(&Config { duplex: Duplex::Full, ..keeping(Some(Rate::mbit(10))) }, medium, 1);
         let mut next = 0;

@@ -1,5 +1,4 @@
-//! How the medium is shared: among destinations by airtime, among flows by need, and with
-//! what the other end sends.
+//! Sharing of the medium among destinations by airtime, among flows by need, and with the peer.
 
 mod common;
 
@@ -15,7 +14,7 @@ fn config() -> Config {
     Config { rate: Some(Rate::mbit(1)), ..Config::default() }
 }
 
-/// Packet bytes delivered to each mobile in `seconds` s, all destinations saturated.
+/// Packet bytes delivered to each mobile in `seconds` s with all destinations saturated.
 fn saturated(config: &Config, medium: Medium, seconds: u64, seed: u64) -> Vec<f64> {
     let mobiles = medium.bad.len();
     let mut world = World::new(config, medium, seed);
@@ -29,13 +28,13 @@ fn saturated(config: &Config, medium: Medium, seconds: u64, seed: u64) -> Vec<f6
 }
 
 #[test]
-fn a_good_destination_keeps_its_share_while_the_others_are_bad() {
+fn good_destination_keeps_share_beside_bad_ones() {
     let seconds = 8;
     let until = Time::from_secs(seconds);
     let fair = saturated(&config(), Medium::new(8), seconds, 1)[0];
     let mut weathers: Vec<Medium> =
         [160, 500].map(|bad| Medium::new(8).with_weather(MS(bad), bad, until)).into_iter().collect();
-    // And seven that are gone for good.
+    // Seven destinations are unreachable.
     let mut gone = Medium::new(8);
     gone.bad = vec![vec![(Time::ZERO, until)]; 8];
     weathers.push(gone);
@@ -47,9 +46,10 @@ fn a_good_destination_keeps_its_share_while_the_others_are_bad() {
 }
 
 #[test]
-fn the_medium_is_put_to_use() {
-    // Twelve seconds of one weather on the toy medium. The targets for eight destinations (.86, .83, .82) are held
-    // on the emulated channel, in crates/sim/tests/radio.rs. And what one makes of the time it has.
+fn saturated_medium_is_utilised() {
+    // Twelve seconds of one channel trace on the toy medium. crates/sim/tests/radio.rs checks the targets for eight
+    // destinations (.86, .83, .82) on the emulated channel. Also the utilisation of the time in which one channel is
+    // good.
     for (mobiles, bad, least) in [(8, 40, 0.86), (8, 160, 0.83), (8, 500, 0.80), (1, 40, 0.92), (1, 500, 0.88)] {
         let until = Time::from_secs(12);
         let medium = Medium::new(mobiles).with_weather(MS(bad), 4, until);
@@ -73,7 +73,7 @@ fn round_robin_shares_by_frame() {
 }
 
 #[test]
-fn a_small_call_does_not_wait_behind_a_bulk_flow() {
+fn small_call_overtakes_bulk_flow() {
     let longest = config().packet_max();
     assert!(longest > 4000, "several frames");
     for (both_ways, class, len, limit) in [
@@ -108,10 +108,10 @@ fn a_small_call_does_not_wait_behind_a_bulk_flow() {
 }
 
 #[test]
-fn a_call_is_heard_beside_many_standing_flows() {
-    // Twenty flows offer twice what the hop carries; a round of them takes 240 ms, more than an
-    // interactive packet lives. One packet every 20 ms is a voice; one every 2 ms is a flood of all
-    // that the hop carries, which is to have its four shares of twenty-four, and as much in between.
+fn interactive_flow_is_served_beside_standing_flows() {
+    // Twenty flows offer twice the rate of the hop. A round of them takes 240 ms, longer than the lifetime of an
+    // interactive packet. One packet every 20 ms is a voice stream. One every 2 ms is a flood at the rate of the hop;
+    // its share is four quanta of twenty-four, and as much in between.
     for (every, heard_least, others_least) in [(MS(20), 0.99, 0.8), (MS(2), 0.0, 0.6)] {
         let mut world = World::new(&config(), Medium::new(1), 2);
         let (mut standing, mut calls) = (0u32, Vec::new());
@@ -136,8 +136,8 @@ fn a_call_is_heard_beside_many_standing_flows() {
 }
 
 #[test]
-fn both_ways_share_a_half_duplex_hop_without_filling_the_devices() {
-    // The rate as it is, a wrong one, and none.
+fn two_way_traffic_keeps_device_queues_short() {
+    // With the right rate, a wrong one, and a learned one.
     for (rate, least, most) in [(Some(Rate::mbit(1)), 0.88, 9), (Some(Rate::mbit(2)), 0.8, 34), (None, 0.88, 16)] {
         let config = Config { rate, ..Config::default() };
         let mut world = World::new(&config, Medium::new(1), 2);
@@ -155,7 +155,7 @@ fn both_ways_share_a_half_duplex_hop_without_filling_the_devices() {
 }
 
 #[test]
-fn the_rate_is_learned() {
+fn unknown_rate_is_learned() {
     for (rate, half_duplex, delay) in [(1, true, 2), (5, true, 2), (5, false, 50), (1, false, 300)] {
         let mut medium = Medium::new(1);
         (medium.rate, medium.half_duplex, medium.delay) = (Rate::mbit(rate), half_duplex, MS(delay));
@@ -169,9 +169,9 @@ fn the_rate_is_learned() {
 }
 
 #[test]
-fn codel_teaches_a_sender_that_listens() {
-    // A window that halves at a drop and grows by one packet in a round: a queue of 60 packets
-    // (0.7 s) becomes one of a few frames.
+fn codel_shortens_queue_of_responsive_sender() {
+    // A sender that halves its window at a drop and adds one packet each round: its queue of 60 packets (0.7 s)
+    // shrinks to a few frames.
     let mut world = World::new(&config(), Medium::new(1), 2);
     let (mut window, mut sent, mut dropped) = (60.0f64, Vec::new(), 0);
     world.run(Time::from_secs(30), |w| {
@@ -195,9 +195,9 @@ fn codel_teaches_a_sender_that_listens() {
     assert!(world.delivered[1].len() as f64 * 1400.0 * 8.0 / 30e6 > 0.9);
 }
 
-/// A probe takes 48 ms there, and all of them are to have an eighth of the hop.
+/// A probe takes 48 ms of airtime; all of them may use an eighth of the hop.
 #[test]
-fn probes_to_many_that_are_gone_leave_a_slow_hop_to_who_answers() {
+fn probes_to_silent_mobiles_leave_slow_hop_to_others() {
     let mut medium = Medium::new(10);
     medium.rate = Rate::from_bits(9600).unwrap();
     let (gone, back) = (Time::from_secs(60), Time::from_secs(200));

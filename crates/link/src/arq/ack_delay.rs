@@ -1,32 +1,31 @@
-//! How long an answer takes after the frame that asked for it has left.
+//! The time from a frame's departure to its acknowledgement.
 
 use std::time::Duration;
 
 use remora_base::{RttEstimator, Time};
 
-/// How long a shortest value is believed: paths change.
+/// Age at which the minimum becomes stale, because paths change.
 const SPELL: Duration = Duration::from_secs(20);
-/// How long a new one is looked for then, once what was under way has been answered.
+/// Shortest search for a new minimum after outstanding frames are acknowledged.
 const RENEWAL: Duration = Duration::from_millis(200);
-/// Assumed before anything was measured.
+/// Assumed acknowledgement delay before the first sample.
 const UNKNOWN: Duration = Duration::from_millis(150);
-/// Timers and devices are no more exact than this.
+/// ReplyBudget for timer and device inaccuracy.
 const GRAIN: Duration = Duration::from_millis(2);
 
-/// The shortest of late. Between one and two spells after it was seen it is stale: seen once
-/// more, or replaced by the shortest since.
+/// Minimum of recent samples. It becomes stale one to two [`SPELL`]s after its last sample. A sample at or below it
+/// renews it; otherwise the lowest sample of a search replaces it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RecentMin {
-    /// The shortest, and when it was seen.
+    /// The minimum and the time of its last sample.
     least: Option<(Duration, Time)>,
-    /// The shortest since the value above became stale, and how long it is looked for.
+    /// The candidate after the minimum became stale, and the end of the search.
     next: Option<(Duration, Time)>,
-    /// The last one that nothing of ours can have delayed, if it was much longer.
+    /// The previous sample without own queueing delay, if it exceeded the minimum by more than the slack.
     clear: Option<Duration>,
 }
 
 impl RecentMin {
-    /// Takes a value.
     pub(crate) fn sample(&mut self, now: Time, value: Duration) {
         match (self.least, self.next) {
             (Some((least, seen)), None) if value > least => {
@@ -43,9 +42,8 @@ impl RecentMin {
         }
     }
 
-    /// Takes a value that nothing of ours can have delayed, for nothing else was under way. Two of
-    /// them in a row that exceed the shortest by more than `slack` tell that the path has become
-    /// longer; true then.
+    /// Adds a sample without own queueing delay: nothing else was in flight. Two such samples in a row that exceed the
+    /// minimum by more than `slack` show a longer path: they replace the minimum, and the result is true.
     pub(crate) fn sample_clear(&mut self, now: Time, value: Duration, slack: Duration) -> bool {
         let is_longer = self.least.is_some_and(|(least, _)| value > least + slack);
         match self.clear.take() {
@@ -56,48 +54,47 @@ impl RecentMin {
         is_longer && self.clear.is_none()
     }
 
-    /// The shortest.
     pub(crate) fn get(&self) -> Option<Duration> {
         self.least.map(|(least, _)| least)
     }
 
-    /// Whether it was seen so long ago that it should be looked for.
+    /// Whether the minimum is old and a search for a new one is active.
     pub(crate) fn is_stale(&self) -> bool {
         self.next.is_some()
     }
 }
 
-/// The answers of one destination.
+/// Acknowledgement delay of one destination.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Lag {
+pub(crate) struct AckDelay {
     rtt: RttEstimator,
     least: RecentMin,
 }
 
-impl Lag {
-    /// Takes a measurement; `clear` is the time by which it may exceed the shortest if nothing of
-    /// ours can have delayed it.
-    pub(crate) fn sample(&mut self, now: Time, lag: Duration, clear: Option<Duration>) {
-        self.rtt.sample(lag);
+impl AckDelay {
+    /// Adds a sample. `clear` is the slack of [`RecentMin::sample_clear`] if no frame of this end can have delayed the
+    /// acknowledgement.
+    pub(crate) fn sample(&mut self, now: Time, ack_delay: Duration, clear: Option<Duration>) {
+        self.rtt.sample(ack_delay);
         match clear {
-            None => self.least.sample(now, lag),
-            Some(slack) => drop(self.least.sample_clear(now, lag, slack)),
+            None => self.least.sample(now, ack_delay),
+            Some(slack) => drop(self.least.sample_clear(now, ack_delay, slack)),
         }
     }
 
-    /// The mean.
-    pub(crate) fn mean(&self) -> Option<Duration> {
+    /// The smoothed delay.
+    pub(crate) fn smoothed(&self) -> Option<Duration> {
         self.rtt.smoothed()
     }
 
-    /// The shortest of late.
-    pub(crate) fn least(&self) -> Option<Duration> {
+    /// The recent minimum.
+    pub(crate) fn min(&self) -> Option<Duration> {
         self.least.get()
     }
 
-    /// When an answer is missed. It may always have to wait for a frame that is in the air,
-    /// which takes `frame`.
-    pub(crate) fn patience(&self, frame: Duration) -> Duration {
+    /// Acknowledgement timeout after departure. `frame` is the airtime of a full frame: one may be on the medium
+    /// before the acknowledgement.
+    pub(crate) fn timeout(&self, frame: Duration) -> Duration {
         match self.rtt.get() {
             None => UNKNOWN + frame * 3,
             Some((mean, dev)) => mean + (dev * 4).max(frame) + GRAIN,
@@ -110,19 +107,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patience_follows_what_was_measured() {
+    fn ack_timeout_follows_samples() {
         let ms = Duration::from_millis;
-        let mut lag = Lag::default();
-        assert_eq!(lag.patience(ms(12)), ms(186));
+        let mut ack_delay = AckDelay::default();
+        assert_eq!(ack_delay.timeout(ms(12)), ms(186));
         for i in 0..100 {
-            lag.sample(Time::from_millis(i), ms(10), None);
+            ack_delay.sample(Time::from_millis(i), ms(10), None);
         }
-        assert_eq!((lag.mean(), lag.least()), (Some(ms(10)), Some(ms(10))));
-        assert!(lag.patience(ms(12)) < ms(25), "{:?}", lag.patience(ms(12)));
+        assert_eq!((ack_delay.smoothed(), ack_delay.min()), (Some(ms(10)), Some(ms(10))));
+        assert!(ack_delay.timeout(ms(12)) < ms(25), "{:?}", ack_delay.timeout(ms(12)));
     }
 
     #[test]
-    fn an_old_minimum_is_looked_for_and_then_forgotten() {
+    fn stale_minimum_is_replaced_after_search() {
         let (at, ms) = (Time::from_millis, Duration::from_millis);
         let mut least = RecentMin::default();
         let steps = [
@@ -142,9 +139,9 @@ mod tests {
         }
     }
 
-    /// What was under way stood in a queue of five seconds.
+    /// The frames in flight wait in a queue of five seconds.
     #[test]
-    fn a_new_minimum_is_looked_for_until_a_queue_has_drained() {
+    fn minimum_search_lasts_until_queue_drains() {
         let (at, ms) = (Time::from_millis, Duration::from_millis);
         let mut least = RecentMin::default();
         for (now, value) in [(0, 50), (20_100, 5000), (20_400, 4900), (23_000, 2000), (25_200, 60), (25_400, 70)] {

@@ -1,29 +1,28 @@
-//! How often to ask for an acknowledgement.
+//! Chooses how many frames to send for each requested acknowledgement.
 //!
-//! Asking costs an ACK's airtime; not asking costs the frames sent into a bad period before
-//! it is noticed. With `p` the probability that a frame begins a burst that would also have
-//! taken the next one, asking every `n` frames costs `ack / n + p * frame * n / 2` a frame,
-//! which is least at `n = sqrt(2 * ack / (p * frame))`. The second cost only counts where
-//! someone else could have used the airtime.
+//! A request costs an ACK's airtime. Without a request, frames sent into a bad period before its detection are lost.
+//! With `p` the probability that a frame begins a burst that also destroys the next one, a request every `n` frames
+//! costs `ack / n + p * frame * n / 2` a frame, which is least at `n = sqrt(2 * ack / (p * frame))`. The second cost
+//! counts only if another destination could use the airtime.
 
-/// Frames over which the probability is estimated.
+/// Frames over which the burst probability is averaged.
 const MEMORY: f64 = 128.0;
 
-/// What has been learned about bursts.
+/// Estimates the probability of loss bursts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Polls {
+pub(crate) struct AckFrequency {
     /// Probability that a frame begins a burst.
     burst: f64,
 }
 
-impl Polls {
-    /// Nothing learned yet: bursts are rare.
-    pub(crate) fn new() -> Polls {
-        Polls { burst: 1.0 / MEMORY / 2.0 }
+impl AckFrequency {
+    /// Starts with a low burst probability.
+    pub(crate) fn new() -> AckFrequency {
+        AckFrequency { burst: 1.0 / MEMORY / 2.0 }
     }
 
-    /// Frames went through, or were lost (`true`), in this order; `outlived` if the silence
-    /// outlived a probe. At most one burst is counted: no more fits between two answers.
+    /// Adds the fates of frames in order of transmission, `true` for a loss. `outlived` means that the silence lasted
+    /// longer than a probe. At most one burst is counted: no more fits between two acknowledgements.
     pub(crate) fn learn(&mut self, lost: &[bool], outlived: bool) {
         for _ in lost {
             self.burst -= self.burst / MEMORY;
@@ -33,7 +32,7 @@ impl Polls {
         }
     }
 
-    /// How many frames to send for each acknowledgement asked for: 1 to `max`.
+    /// The number of frames for each requested acknowledgement: 1 to `max`.
     pub(crate) fn every(&self, ack_cost: u64, frame_cost: u64, contended: bool, max: u32) -> u32 {
         let max = max.max(1);
         if !contended {
@@ -48,19 +47,19 @@ impl Polls {
 mod tests {
     use super::*;
 
-    /// The plan after 1000 frames of which every `gap`-th begins a burst of two.
+    /// The result after 10,000 frames if every `gap`-th begins a burst of two.
     fn plan(gap: usize, contended: bool) -> u32 {
-        let mut polls = Polls::new();
+        let mut ack_frequency = AckFrequency::new();
         for _ in 0..10_000 / gap {
             let fates: Vec<bool> = (0..gap).map(|i| i < 2).collect();
-            polls.learn(&fates, false);
+            ack_frequency.learn(&fates, false);
         }
-        polls.learn(&vec![false; gap / 2], false);
-        polls.every(60, 1500, contended, 6)
+        ack_frequency.learn(&vec![false; gap / 2], false);
+        ack_frequency.every(60, 1500, contended, 6)
     }
 
     #[test]
-    fn the_more_bursts_the_more_polls() {
+    fn ack_frequency_grows_with_bursts() {
         assert_eq!(plan(10, true), 1);
         assert_eq!(plan(40, true), 2);
         assert_eq!(plan(1000, true), 6);
@@ -68,11 +67,11 @@ mod tests {
     }
 
     #[test]
-    fn losses_one_by_one_are_no_bursts() {
-        let mut polls = Polls::new();
+    fn single_losses_are_no_bursts() {
+        let mut ack_frequency = AckFrequency::new();
         for _ in 0..200 {
-            polls.learn(&[true, false, false, false, false], false);
+            ack_frequency.learn(&[true, false, false, false, false], false);
         }
-        assert_eq!(polls.every(60, 1500, true, 6), 6);
+        assert_eq!(ack_frequency.every(60, 1500, true, 6), 6);
     }
 }

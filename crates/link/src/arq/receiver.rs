@@ -1,9 +1,8 @@
-//! The receiving half: what has arrived, what may be released, and when to say so.
+//! The receiving half: tracks arrivals, restores the order of flows and schedules acknowledgements.
 //!
-//! A packet is released when the previous packet of its flow was, or is known never to come;
-//! so each flow is in order and a gap in one does not stall another. A packet of several chunks
-//! is put together as they are released one after another. Everything held is bounded in number
-//! by the window, in bytes, and in time.
+//! A packet is released after the previous packet of its flow, or once that is known to be abandoned. So each flow is
+//! in order, and a gap in one flow does not delay another. Chunks of a packet are joined as they are released. Held
+//! data is bounded in number by the window, in bytes, and in time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -13,25 +12,23 @@ use remora_base::Time;
 use remora_wire::link::{ACK_MIN, Ack, Data, FrameNumbers, Part, Rts, SHORT_LATE_MAX, WINDOW_MAX, expand, expand_byte};
 
 use crate::Config;
-use crate::arq::release_pacer::{Before, Outlet, Released};
+use crate::arq::release_pacer::{Predecessor, ReleasePacer, Released};
 use crate::compression::contexts::Decompressor;
 use crate::config::HOLD_MARGIN;
 
-/// Bytes held for reordering; more, and the oldest gap is given up.
+/// Bytes held for reordering. Above this limit the oldest gap is skipped.
 const HELD_BYTES_MAX: usize = 4 << 20;
-/// How long frames of a peer's last life are told from those of a new one.
-const PAST_LIFE: Duration = Duration::from_secs(10);
-/// Where the numbers of a stream begin, in units of the 16 bits on the wire: far from zero.
+/// How long frames of the peer's previous epoch are recognized and refused.
+const PAST_EPOCH_KEPT: Duration = Duration::from_secs(10);
+/// The first sequence number of a stream, above the 16 bits on the wire: far from zero.
 const ORIGIN: u64 = 1 << 32;
 
-/// What became of a frame.
+/// What the receiver did with a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Arrival {
-    /// It is new.
     New,
-    /// It had come before.
     Duplicate,
-    /// It is beyond the window, or of a past life.
+    /// Beyond the window, of a past epoch, or with unknown headers.
     Refused,
 }
 
@@ -39,54 +36,53 @@ pub(crate) enum Arrival {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Receiver {
     stream: Option<Stream>,
-    /// The life before this one, and when it ended.
+    /// The previous epoch and its end.
     past: Option<(u16, Time)>,
     /// When an acknowledgement is due.
     ack_at: Option<Time>,
     /// Frames since the last acknowledgement.
     unacknowledged: u32,
     hold_timeouts: u64,
-    outlet: Outlet,
+    release_pacer: ReleasePacer,
 }
 
-/// One life of the peer.
+/// One epoch of the peer.
 #[derive(Clone, Debug)]
 struct Stream {
     epoch: u16,
-    /// The lowest number that has not arrived and may still come.
+    /// The lowest number that has not arrived and may still arrive.
     next: u64,
-    /// The latest transmission that has arrived.
+    /// The latest stamp that has arrived.
     stamp: u16,
     decompressor: Decompressor,
-    /// What has arrived from `next` on.
+    /// Arrived chunks from `next` on.
     slots: BTreeMap<u64, Slot>,
-    /// Who waits for whom: (the previous packet, the one that waits).
+    /// Pairs of a missing or held chunk and the chunk that waits for it.
     waits: BTreeSet<(u64, u64)>,
-    /// When those that wait came, the first one first.
+    /// Arrival times of the held chunks, oldest first.
     arrivals: VecDeque<(Time, u64)>,
-    /// Packets of which the first chunks have been released, by the number of the next chunk.
-    begun: BTreeMap<u64, Begun>,
+    /// Packets whose first chunks have been released, by the number of their next chunk.
+    partial: BTreeMap<u64, PartialPacket>,
     held_bytes: usize,
-    /// The highest number that was passed over without having arrived, 0 at first.
+    /// The highest number skipped without arrival; 0 at first.
     skipped: u64,
-    /// Complete and in their place: to be taken away.
+    /// Complete packets in flow order, until the next `release_due`.
     released: Vec<Released>,
-    /// The time it is.
+    /// Time of the latest call.
     now: Time,
 }
 
 #[derive(Clone, Debug)]
 enum Slot {
-    /// Waits for an earlier one; without a chunk, it only takes its turn.
+    /// Waits for an earlier chunk. `None` is an abandoned chunk, which only keeps its place.
     Held(Option<Chunk>),
-    /// Has been released.
     Released,
 }
 
 #[derive(Clone, Debug)]
 struct Chunk {
     came: Time,
-    /// The chunk before it in its flow.
+    /// The previous chunk of its flow.
     prev: Option<u64>,
     part: Part,
     bytes: Bytes,
@@ -94,16 +90,16 @@ struct Chunk {
 
 /// The first chunks of a packet.
 #[derive(Clone, Debug)]
-struct Begun {
+struct PartialPacket {
     since: Time,
-    /// The chunk before its first one in its flow.
+    /// The chunk before the first one in its flow.
     prev: Option<u64>,
     chunks: u8,
     bytes: BytesMut,
 }
 
 impl Receiver {
-    /// Takes a DATA frame.
+    /// Handles a DATA frame.
     pub(crate) fn data(&mut self, now: Time, data: Data, config: &Config) -> Arrival {
         let (stream, seq, stamp) = match data.place {
             FrameNumbers::Full { epoch, seq, stamp, back } => {
@@ -113,8 +109,8 @@ impl Receiver {
                 let seq = expand(stream.next, seq);
                 (stream, seq, stamp)
             }
-            // Whoever sends such a one was once answered by this end; if that was before this end
-            // began anew, it must ask again.
+            // A sender uses short numbers only after this end acknowledged it. If this end has restarted since, the
+            // sender must probe.
             FrameNumbers::Short { seq, stamp } => {
                 let Some(stream) = &mut self.stream else { return Arrival::Refused };
                 stream.now = now;
@@ -139,46 +135,45 @@ impl Receiver {
             true => now + config.answer_delay(),
             false => now + config.ack_delay,
         });
-        self.let_out(now, config);
+        self.release_due(now, config);
         arrival
     }
 
-    /// Takes a probe.
+    /// Handles a probe.
     pub(crate) fn rts(&mut self, now: Time, rts: Rts, config: &Config) -> Arrival {
         let Some(stream) = self.stream(now, rts.epoch, rts.floor, rts.stamp) else { return Arrival::Refused };
         stream.raise_floor(expand(stream.next, rts.floor));
         stream.pass(rts.stamp);
-        self.let_out(now, config);
+        self.release_due(now, config);
         Arrival::New
     }
 
-    /// The peer has begun anew, whatever number its life has: what was held goes now, as far as it
-    /// is complete, and whatever comes is of the new life.
+    /// Handles a restart of the peer into any epoch: releases complete packets and starts a new stream at the next
+    /// frame.
     pub(crate) fn restarted(&mut self) {
-        self.end_life();
+        self.end_epoch();
         self.past = None;
     }
 
-    /// The life of the peer that it hears.
-    pub(crate) fn life(&self) -> Option<u16> {
+    /// The epoch of the current stream.
+    pub(crate) fn epoch(&self) -> Option<u16> {
         self.stream.as_ref().map(|s| s.epoch)
     }
 
-    /// Whether frames of this life are refused, for the peer has begun another since.
+    /// Whether frames of `epoch` are refused because the peer has started another since.
     pub(crate) fn is_past(&self, now: Time, epoch: u16) -> bool {
-        self.past.is_some_and(|(past, ended)| past == epoch && now.since(ended) < PAST_LIFE)
+        self.past.is_some_and(|(past, ended)| past == epoch && now.since(ended) < PAST_EPOCH_KEPT)
     }
 
-    /// Gives up gaps that nobody will fill any more.
+    /// Skips gaps that the sender has abandoned.
     pub(crate) fn handle_timeout(&mut self, now: Time, config: &Config) {
         while self.hold_until(config).is_some_and(|at| at <= now) {
             let Some(stream) = &mut self.stream else { return };
             self.hold_timeouts += 1;
-            let (begun, waits) = (stream.oldest_begun(), stream.arrivals.front().copied());
-            match (begun, waits) {
+            let (partial, waits) = (stream.oldest_partial(), stream.arrivals.front().copied());
+            match (partial, waits) {
                 (Some((since, seq)), waits) if waits.is_none_or(|(came, _)| since <= came) => drop(stream.forget(seq)),
-                // Every number below it was sent before it came, so its sender has given up by
-                // now all those that have not arrived.
+                // All lower numbers were sent before it arrived, so the sender has abandoned those missing.
                 (_, Some((_, seq))) => {
                     stream.arrivals.pop_front();
                     stream.raise_floor(seq);
@@ -186,25 +181,25 @@ impl Receiver {
                 _ => break,
             }
         }
-        self.let_out(now, config);
+        self.release_due(now, config);
     }
 
-    /// The next packet that leaves now.
+    /// The next packet due at `now`.
     pub(crate) fn pop(&mut self, now: Time) -> Option<Bytes> {
-        self.outlet.pop(now)
+        self.release_pacer.pop(now)
     }
 
-    /// When the next packet leaves.
+    /// Departure time of the next delayed packet.
     pub(crate) fn leaves_at(&self) -> Option<Time> {
-        self.outlet.next_at()
+        self.release_pacer.next_at()
     }
 
     /// When [`handle_timeout`](Receiver::handle_timeout) is due.
     pub(crate) fn hold_until(&self, config: &Config) -> Option<Time> {
         let stream = self.stream.as_ref()?;
         let waits = stream.arrivals.front().map(|(came, _)| *came);
-        let begun = stream.oldest_begun().map(|(since, _)| since);
-        Some([waits, begun].into_iter().flatten().min()? + config.lifetime_max() + HOLD_MARGIN)
+        let partial = stream.oldest_partial().map(|(since, _)| since);
+        Some([waits, partial].into_iter().flatten().min()? + config.lifetime_max() + HOLD_MARGIN)
     }
 
     /// When an acknowledgement is due.
@@ -217,15 +212,15 @@ impl Receiver {
         self.unacknowledged
     }
 
-    /// What has arrived; `None`: nothing ever did. This answers what was asked so far.
+    /// The acknowledgement to send; resets the acknowledgement timer. `None` before the first frame.
     pub(crate) fn take_ack(&mut self, config: &Config) -> Option<Ack> {
         let ack = self.ack(config)?;
         (self.ack_at, self.unacknowledged) = (None, 0);
         Some(ack)
     }
 
-    /// The same, without taking it as said. A peer with a longer window than this end's is told no more than fits
-    /// in a frame.
+    /// The acknowledgement of the current state, without resetting the timer. If the peer's window is longer than this
+    /// end's, the bitmap is cut to fit a frame.
     pub(crate) fn ack(&self, config: &Config) -> Option<Ack> {
         let Stream { epoch, next, stamp, slots, .. } = self.stream.as_ref()?;
         let reach = config.mtu.saturating_sub(1 + ACK_MIN) as u64 * 8;
@@ -233,36 +228,36 @@ impl Receiver {
         Some(Ack { epoch: *epoch, next: *next as u16, echo: *stamp, bitmap })
     }
 
-    /// Chunks that wait for an earlier one, and packets that wait for their next.
+    /// Held chunks, incomplete packets and delayed packets.
     pub(crate) fn held(&self) -> usize {
-        self.stream.as_ref().map_or(0, |s| s.waits.len() + s.begun.len()) + self.outlet.waiting()
+        self.stream.as_ref().map_or(0, |s| s.waits.len() + s.partial.len()) + self.release_pacer.waiting()
     }
 
-    /// Times a gap was given up because what was behind it had been held long enough.
+    /// Gaps skipped because the chunks behind them reached the hold time.
     pub(crate) fn hold_timeouts(&self) -> u64 {
         self.hold_timeouts
     }
 
-    /// Sends on their way the packets that are in their place.
-    fn let_out(&mut self, now: Time, config: &Config) {
+    /// Moves released packets to the release pacer.
+    fn release_due(&mut self, now: Time, config: &Config) {
         let Some(stream) = &mut self.stream else { return };
         for packet in stream.released.drain(..) {
             let most = config.spacing_max(packet.bytes.len());
-            self.outlet.push(now, packet, most);
+            self.release_pacer.push(now, packet, most);
         }
     }
 
-    /// Nothing more comes of this life. What waits for that was acknowledged, so that nobody sends it again: all
-    /// that is complete goes now, in order. Returns the life.
-    fn end_life(&mut self) -> Option<u16> {
+    /// Ends the epoch and returns it. Held packets were acknowledged and will not be retransmitted, so all complete
+    /// ones are released in order.
+    fn end_epoch(&mut self) -> Option<u16> {
         let ended = self.stream.take().map(|mut stream| {
             stream.close();
             for packet in stream.released {
-                self.outlet.push(stream.now, packet, Duration::ZERO);
+                self.release_pacer.push(stream.now, packet, Duration::ZERO);
             }
             stream.epoch
         });
-        self.outlet.open();
+        self.release_pacer.open();
         (self.ack_at, self.unacknowledged) = (None, 0);
         ended
     }
@@ -271,14 +266,13 @@ impl Receiver {
         self.ack_at = Some(self.ack_at.map_or(at, |due| due.min(at)));
     }
 
-    /// The stream of this life of the peer. A new one begins at `floor` with the transmission
-    /// `stamp`, after what was held of the old one.
+    /// The stream of `epoch`. A new one begins at `floor` and `stamp`, after the end of the old one.
     fn stream(&mut self, now: Time, epoch: u16, floor: u16, stamp: u16) -> Option<&mut Stream> {
         if self.stream.as_ref().is_none_or(|s| s.epoch != epoch) {
             if self.is_past(now, epoch) {
                 return None;
             }
-            self.past = self.end_life().map(|epoch| (epoch, now));
+            self.past = self.end_epoch().map(|epoch| (epoch, now));
             self.stream = Some(Stream::new(epoch, floor, stamp));
         }
         let stream = self.stream.as_mut()?;
@@ -297,7 +291,7 @@ impl Stream {
             slots: BTreeMap::new(),
             waits: BTreeSet::new(),
             arrivals: VecDeque::new(),
-            begun: BTreeMap::new(),
+            partial: BTreeMap::new(),
             held_bytes: 0,
             skipped: 0,
             released: Vec::new(),
@@ -305,10 +299,10 @@ impl Stream {
         }
     }
 
-    /// Notes a transmission; true if it is the one after the latest.
+    /// Records a stamp; true if it follows the latest.
     ///
-    /// None is later than the layer below lets through: what seems to be is far ahead, for while only this
-    /// direction is out the other end goes on asking.
+    /// The layer below reorders by at most [`SHORT_LATE_MAX`]. An older stamp is far ahead instead: in an outage of
+    /// this direction the peer keeps sending.
     fn pass(&mut self, stamp: u16) -> bool {
         let behind = self.stamp.wrapping_sub(stamp);
         if u64::from(behind) > SHORT_LATE_MAX {
@@ -317,15 +311,15 @@ impl Stream {
         behind == u16::MAX
     }
 
-    /// Takes a chunk that is new. One that cannot be read has not arrived: its sender will send it
-    /// again, in full.
+    /// Adds a new chunk. A chunk whose headers cannot be decompressed counts as lost; its sender retransmits it with
+    /// full headers.
     fn arrive(&mut self, seq: u64, data: Data) -> Arrival {
         let Data { part, headers, .. } = data;
         let packet = data.packet.map(|bytes| self.decompressor.read(headers, bytes, part.last() > 0));
         if packet == Some(None) {
             return Arrival::Refused;
         }
-        // `seq` is at least `next`, which is far above any distance of 16 bits.
+        // `seq` is at least `next`, which exceeds any 16-bit distance.
         let prev = (data.prev > 0).then(|| seq - u64::from(data.prev));
         self.insert(seq, prev, packet.flatten().map(|bytes| Chunk { came: self.now, prev, part, bytes }));
         Arrival::New
@@ -348,7 +342,7 @@ impl Stream {
         }
         self.settle();
         while self.held_bytes > HELD_BYTES_MAX {
-            match (self.arrivals.front().copied(), self.oldest_begun()) {
+            match (self.arrivals.front().copied(), self.oldest_partial()) {
                 (Some((_, first)), _) => self.raise_floor(first),
                 (None, Some((_, seq))) => drop(self.forget(seq)),
                 (None, None) => break,
@@ -356,53 +350,53 @@ impl Stream {
         }
     }
 
-    /// Adds a chunk that has been released to its packet, if those before it are there; a packet
-    /// whose last it is is complete. One without bytes ends the packet that waits for it.
+    /// Joins a released chunk to its packet if the earlier chunks are there, and completes the packet with its last
+    /// chunk. An abandoned chunk discards the incomplete packet.
     fn join(&mut self, seq: u64, chunk: Option<Chunk>) {
-        let begun = self.forget(seq);
+        let partial = self.forget(seq);
         let Some(Chunk { came, prev, part, bytes }) = chunk else {
             self.skipped = self.skipped.max(seq);
             return;
         };
-        let mut begun = match begun {
+        let mut partial = match partial {
             _ if part == Part::WHOLE => return self.complete(came, prev, seq, bytes),
-            None if part.index() == 0 => Begun { since: self.now, prev, chunks: 0, bytes: BytesMut::new() },
-            Some(begun) if part.index() == begun.chunks => begun,
+            None if part.index() == 0 => PartialPacket { since: self.now, prev, chunks: 0, bytes: BytesMut::new() },
+            Some(partial) if part.index() == partial.chunks => partial,
             _ => return,
         };
-        begun.bytes.extend_from_slice(&bytes);
-        begun.chunks += 1;
+        partial.bytes.extend_from_slice(&bytes);
+        partial.chunks += 1;
         if part.is_last() {
-            self.complete(came, begun.prev, seq, begun.bytes.freeze());
+            self.complete(came, partial.prev, seq, partial.bytes.freeze());
         } else {
-            self.held_bytes += begun.bytes.len();
-            self.begun.insert(seq + 1, begun);
+            self.held_bytes += partial.bytes.len();
+            self.partial.insert(seq + 1, partial);
         }
     }
 
-    /// A packet may go: its last chunk is `last`, and `prev` the one before its first.
+    /// Releases a packet. Its last chunk is `last`; `prev` is the chunk before its first.
     fn complete(&mut self, came: Time, prev: Option<u64>, last: u64, bytes: Bytes) {
         let before = match prev {
-            None => Before::Nothing,
-            Some(prev) if prev <= self.skipped => Before::Unknown,
-            Some(prev) => Before::Chunk(prev),
+            None => Predecessor::Nothing,
+            Some(prev) if prev <= self.skipped => Predecessor::Unknown,
+            Some(prev) => Predecessor::Chunk(prev),
         };
         self.released.push(Released { came, before, last, bytes });
     }
 
-    /// The packet that waits for chunk `seq` waits no more.
-    fn forget(&mut self, seq: u64) -> Option<Begun> {
-        let begun = self.begun.remove(&seq)?;
-        self.held_bytes -= begun.bytes.len();
-        Some(begun)
+    /// Removes the incomplete packet that waits for chunk `seq`.
+    fn forget(&mut self, seq: u64) -> Option<PartialPacket> {
+        let partial = self.partial.remove(&seq)?;
+        self.held_bytes -= partial.bytes.len();
+        Some(partial)
     }
 
-    /// The packet that was begun first, with when: what it waits for.
-    fn oldest_begun(&self) -> Option<(Time, u64)> {
-        self.begun.iter().map(|(seq, begun)| (begun.since, *seq)).min()
+    /// The start time of the oldest incomplete packet and the chunk that it waits for.
+    fn oldest_partial(&self) -> Option<(Time, u64)> {
+        self.partial.iter().map(|(seq, partial)| (partial.since, *seq)).min()
     }
 
-    /// Releases what waits for `done`, and what waits for that.
+    /// Releases the chunks that wait for `done`, and transitively those that wait for them.
     fn release_after(&mut self, done: u64) {
         let mut turn = VecDeque::from([done]);
         while let Some(done) = turn.pop_front() {
@@ -423,7 +417,7 @@ impl Stream {
         }
     }
 
-    /// Nothing below `floor` will come any more.
+    /// Skips all missing chunks below `floor`.
     fn raise_floor(&mut self, floor: u64) {
         if floor <= self.next {
             return;
@@ -433,15 +427,15 @@ impl Stream {
         self.settle();
     }
 
-    /// Nothing that has not arrived will come any more.
+    /// Skips all missing chunks.
     fn close(&mut self) {
         if let Some(last) = self.slots.last_key_value().map(|(seq, _)| *seq) {
             self.raise_floor(last + 1);
         }
     }
 
-    /// Moves `next` over what has arrived, and releases what waited for anything below it,
-    /// in order of number, which is the order within each flow.
+    /// Advances `next` over arrived chunks and releases those that waited for lower numbers, in order of number, which
+    /// is the order within each flow.
     fn settle(&mut self) {
         loop {
             while let Some(&(prev, seq)) = self.waits.first().filter(|(prev, _)| *prev < self.next) {
@@ -452,7 +446,7 @@ impl Stream {
             while self.slots.first_key_value().is_some_and(|(seq, _)| *seq < self.next) {
                 self.slots.pop_first();
             }
-            // One that is still held is released in the next round: what it waits for is below.
+            // A chunk still held is released in the next iteration: its predecessor is below `next`.
             match self.slots.get(&self.next) {
                 None => break,
                 Some(_) => self.next += 1,
@@ -461,8 +455,8 @@ impl Stream {
         while self.arrivals.front().is_some_and(|(_, seq)| !matches!(self.slots.get(seq), Some(Slot::Held(_)))) {
             self.arrivals.pop_front();
         }
-        // The next chunk of these will not come.
-        while let Some((seq, _)) = self.begun.first_key_value().filter(|(seq, _)| **seq < self.next) {
+        // The next chunk of these packets was skipped.
+        while let Some((seq, _)) = self.partial.first_key_value().filter(|(seq, _)| **seq < self.next) {
             self.forget(*seq);
         }
     }
@@ -473,7 +467,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_acknowledgement_is_no_longer_than_a_frame() {
+    fn ack_fits_in_a_frame() {
         let place = |seq| FrameNumbers::Full { epoch: 1, seq, stamp: seq, back: seq };
         let data = |seq| Data {
             place: place(seq),
@@ -484,7 +478,7 @@ mod tests {
             ack: None,
             packet: Some(Bytes::from_static(b"a packet")),
         };
-        // The last that has come is told where a bitmap that reaches it fits.
+        // The bitmap includes the last chunk if it then fits.
         for (mtu, last, bitmap) in [(128, 961, 120), (128, 962, 1), (128, 2040, 1), (1450, 2040, 255)] {
             let config = Config { mtu, ..Config::default() };
             let mut receiver = Receiver::default();

@@ -1,7 +1,6 @@
-//! The way out. What was held for an earlier packet is not let go all at once: who measures the
-//! path by the spacing of arrivals (packet trains, BBR, Remora's own client) would take the hop
-//! for one much faster than it is, and flood it. Held packets leave with the spacing with which
-//! they came, shortened by a third, until they have caught up.
+//! Spaces released packets. Without it, a filled gap would release all held packets at once. Receivers that measure
+//! the path by the spacing of arrivals (packet trains, BBR, Remora's client) would overestimate the bandwidth and
+//! flood the hop. Held packets leave at two thirds of their arrival spacing until they have caught up.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -10,54 +9,52 @@ use bytes::Bytes;
 use remora_base::Time;
 use remora_wire::link::{PREV_MAX, WINDOW_MAX};
 
-/// What is before a packet in its flow.
+/// The predecessor of a packet in its flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Before {
-    /// Nothing of late: of the last [`PREV_MAX`] chunks none.
+pub(crate) enum Predecessor {
+    /// None among the last [`PREV_MAX`] chunks.
     Nothing,
     /// The packet whose last chunk this is.
     Chunk(u64),
-    /// One that never came, so that nobody knows what was before that.
+    /// A packet that never arrived, so its own predecessor is unknown.
     Unknown,
 }
 
-/// A packet that is complete and in its place.
+/// A complete packet in flow order.
 #[derive(Clone, Debug)]
 pub(crate) struct Released {
-    /// When its last chunk came.
+    /// Arrival time of its last chunk.
     pub(crate) came: Time,
-    /// What is before it.
-    pub(crate) before: Before,
-    /// Its own last chunk.
+    pub(crate) before: Predecessor,
+    /// The number of its last chunk.
     pub(crate) last: u64,
-    /// The packet.
     pub(crate) bytes: Bytes,
 }
 
-/// Packets on their way out; those that go later are at most a window full.
+/// Queue of released packets. At most [`WINDOW_MAX`] of them are delayed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Outlet {
-    /// Those that go now.
+pub(crate) struct ReleasePacer {
+    /// Packets that leave immediately.
     ready: VecDeque<Bytes>,
-    /// Those that go later: when, and which chunk is their last.
+    /// Delayed packets: departure time and last chunk.
     waiting: VecDeque<(Time, u64, Bytes)>,
-    /// The last chunks of those that go later.
+    /// The last chunks of the delayed packets.
     lasts: BTreeSet<u64>,
-    /// When the latest packet came, and when it leaves.
+    /// Arrival and departure time of the latest packet.
     latest: (Time, Time),
 }
 
-impl Outlet {
-    /// Takes a packet; `most` is the longest time there may be between it and the one before it.
+impl ReleasePacer {
+    /// Adds a packet. `most` limits the spacing between it and the previous one.
     pub(crate) fn push(&mut self, now: Time, packet: Released, most: Duration) {
         let Released { came, before, last, bytes } = packet;
         let follows = match before {
-            Before::Nothing => self.lasts.first().is_some_and(|first| first + PREV_MAX < last),
-            Before::Chunk(chunk) => self.lasts.contains(&chunk),
-            Before::Unknown => !self.lasts.is_empty(),
+            Predecessor::Nothing => self.lasts.first().is_some_and(|first| first + PREV_MAX < last),
+            Predecessor::Chunk(chunk) => self.lasts.contains(&chunk),
+            Predecessor::Unknown => !self.lasts.is_empty(),
         };
         if came >= now && !follows {
-            // Nobody's order is at stake.
+            // No delayed packet of its flow precedes it.
             if self.waiting.is_empty() {
                 self.latest = (came, now);
             }
@@ -73,7 +70,7 @@ impl Outlet {
         }
     }
 
-    /// The next packet that leaves by `now`.
+    /// The next packet due at `now`.
     pub(crate) fn pop(&mut self, now: Time) -> Option<Bytes> {
         self.ready.pop_front().or_else(|| {
             self.next_at().filter(|due| *due <= now)?;
@@ -83,18 +80,18 @@ impl Outlet {
         })
     }
 
-    /// When the next packet leaves that does not leave at once.
+    /// Departure time of the first delayed packet.
     pub(crate) fn next_at(&self) -> Option<Time> {
         self.waiting.front().map(|(due, ..)| *due)
     }
 
-    /// Lets everything go at once.
+    /// Releases all delayed packets immediately.
     pub(crate) fn open(&mut self) {
         self.lasts.clear();
         self.ready.extend(self.waiting.drain(..).map(|(.., bytes)| bytes));
     }
 
-    /// Packets that go later.
+    /// Number of delayed packets.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -106,23 +103,23 @@ mod tests {
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
-    /// When packets leave that came at these times (ms), each after the one before it in its flow,
-    /// where the first comes last, at `filled`.
+    /// Departure times of packets of one flow that arrived at these times (ms), after the gap before them is filled at
+    /// `filled`.
     fn leave(came: &[u64], filled: u64) -> Vec<u64> {
-        let mut outlet = Outlet::default();
+        let mut release_pacer = ReleasePacer::default();
         let now = Time::from_millis(filled);
         for (i, came) in [filled].iter().chain(came).enumerate() {
-            let (last, before) = (10 + i as u64, Before::Chunk(9 + i as u64));
+            let (last, before) = (10 + i as u64, Predecessor::Chunk(9 + i as u64));
             let packet = Released { came: Time::from_millis(*came), before, last, bytes: Bytes::new() };
-            outlet.push(now, packet, MS(12));
+            release_pacer.push(now, packet, MS(12));
         }
         (filled..filled + 1000)
-            .flat_map(|t| std::iter::from_fn(|| outlet.pop(Time::from_millis(t))).map(|_| t).collect::<Vec<_>>())
+            .flat_map(|t| std::iter::from_fn(|| release_pacer.pop(Time::from_millis(t))).map(|_| t).collect::<Vec<_>>())
             .collect()
     }
 
     #[test]
-    fn what_was_held_leaves_as_it_came_but_faster() {
+    fn held_packets_leave_at_two_thirds_of_arrival_spacing() {
         assert_eq!(leave(&[], 100), [100]);
         assert_eq!(leave(&[40, 52, 64, 76], 100), [100, 100, 108, 116, 124]);
         assert_eq!(leave(&[10, 90], 100), [100, 100, 108], "a long silence is not repeated");
@@ -130,22 +127,22 @@ mod tests {
     }
 
     #[test]
-    fn others_do_not_wait_and_order_is_kept() {
-        let mut outlet = Outlet::default();
+    fn release_keeps_flow_order_without_delaying_others() {
+        let mut release_pacer = ReleasePacer::default();
         let at = Time::from_millis;
-        let mut push = |now: u64, came: u64, before: Before, last: u64| {
+        let mut push = |now: u64, came: u64, before: Predecessor, last: u64| {
             let bytes = Bytes::from(vec![last as u8]);
-            outlet.push(at(now), Released { came: at(came), before, last, bytes }, MS(12));
+            release_pacer.push(at(now), Released { came: at(came), before, last, bytes }, MS(12));
         };
-        push(100, 100, Before::Nothing, 1);
-        push(100, 40, Before::Chunk(1), 2);
-        push(100, 52, Before::Chunk(2), 3);
-        push(101, 101, Before::Chunk(3), 4);
-        push(101, 101, Before::Nothing, 5);
-        push(101, 101, Before::Unknown, 6);
-        let order: Vec<u8> = std::iter::from_fn(|| outlet.pop(at(101))).map(|b| b[0]).collect();
-        assert_eq!((order, outlet.next_at()), (vec![1, 5, 2], Some(at(108))));
-        let order: Vec<u8> = std::iter::from_fn(|| outlet.pop(at(120))).map(|b| b[0]).collect();
-        assert_eq!((order, outlet.waiting()), (vec![3, 4, 6], 0));
+        push(100, 100, Predecessor::Nothing, 1);
+        push(100, 40, Predecessor::Chunk(1), 2);
+        push(100, 52, Predecessor::Chunk(2), 3);
+        push(101, 101, Predecessor::Chunk(3), 4);
+        push(101, 101, Predecessor::Nothing, 5);
+        push(101, 101, Predecessor::Unknown, 6);
+        let order: Vec<u8> = std::iter::from_fn(|| release_pacer.pop(at(101))).map(|b| b[0]).collect();
+        assert_eq!((order, release_pacer.next_at()), (vec![1, 5, 2], Some(at(108))));
+        let order: Vec<u8> = std::iter::from_fn(|| release_pacer.pop(at(120))).map(|b| b[0]).collect();
+        assert_eq!((order, release_pacer.waiting()), (vec![3, 4, 6], 0));
     }
 }

@@ -1,36 +1,35 @@
-//! What one peer may make this end do out of turn.
+//! Limits the control frames that one peer can trigger.
 //!
-//! Answers go at once and are not held back by the pacer, which is right as long as they are few.
-//! A peer that asks without end, out of malice or by a fault, must not take the medium from the
-//! others, so there is a bound on the average: the generic cell rate algorithm (ITU-T I.371,
-//! annex A), which lets a few go at once after a pause.
+//! Replies bypass the pacer. That is right while they are few, but a malicious or faulty peer must not take the medium
+//! from others by endless requests. The limit is a rate by the generic cell rate algorithm (ITU-T I.371, annex A),
+//! with a small burst after a pause.
 
 use std::time::Duration;
 
 use remora_base::Time;
 
-/// So many may go at once after a pause.
+/// Largest burst after a pause.
 const BURST: u32 = 4;
 
-/// One in each `gap` on average.
+/// A token bucket: one reply in each `gap` on average, bursts of [`BURST`].
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Allowance {
-    /// When all of it is there again.
+pub(crate) struct ReplyBudget {
+    /// When the bucket is full again.
     full_at: Time,
 }
 
-impl Allowance {
-    /// From when on there is one.
+impl ReplyBudget {
+    /// When the next reply is allowed.
     pub(crate) fn opens_at(&self, gap: Duration) -> Time {
         self.full_at - gap * (BURST - 1)
     }
 
-    /// One went that counts for as much time as `cost`: a gap, or more if it was a long one.
+    /// Charges a reply of duration `cost`: one gap, or more for a long reply.
     pub(crate) fn charge(&mut self, now: Time, cost: Duration) {
         self.full_at = self.full_at.max(now) + cost;
     }
 
-    /// Takes one if there is one.
+    /// Charges one gap if a reply is allowed, and returns whether it is.
     pub(crate) fn take(&mut self, now: Time, gap: Duration) -> bool {
         let is_open = self.opens_at(gap) <= now;
         if is_open {
@@ -40,23 +39,22 @@ impl Allowance {
     }
 }
 
-/// So many frames' time may have come of one peer at once: more than the medium carries, but what
-/// waited elsewhere comes together.
+/// Largest credible burst of a peer, in full frames. More than the medium carries at once, because frames delayed
+/// elsewhere arrive together.
 const BELIEVED_FRAMES: u32 = 32;
 
-/// The airtime that a peer's frames are said to have taken: they may not have come over this
-/// medium, and then they have held up nothing.
+/// Limits the airtime credited to a peer's frames. Frames that did not cross this medium have not delayed it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Claim {
-    /// When the medium would have been done with them, had they begun when they came.
+pub(crate) struct AirtimeCredit {
+    /// When the medium would have carried all of them, starting at their arrival.
     until: Time,
-    short: Allowance,
+    short: ReplyBudget,
 }
 
-impl Claim {
-    /// Whether a frame is believed to have taken `airtime`, where a full one takes `frame`. Who
-    /// claims more than there is is not believed until that has passed; and of frames that are
-    /// `short`, which go out of turn, one in each frame's time is.
+impl AirtimeCredit {
+    /// Whether a frame credibly took `airtime`, where a full frame takes `frame`. A peer that exceeds the medium's
+    /// capacity is ignored until the excess has passed. Of `short` frames, which bypass the pacer, one in each frame's
+    /// airtime is credited.
     pub(crate) fn is_believed(&mut self, now: Time, airtime: Duration, frame: Duration, short: bool) -> bool {
         let most = frame * BELIEVED_FRAMES;
         let is_possible = self.until <= now + most;
@@ -70,20 +68,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_few_go_at_once_and_then_one_in_each_gap() {
+    fn reply_budget_allows_burst_then_one_per_gap() {
         let gap = Duration::from_millis(10);
-        let mut allowance = Allowance::default();
+        let mut budget = ReplyBudget::default();
         let mut taken = |from: u64, to: u64| -> Vec<u64> {
-            (from..to).filter(|ms| allowance.take(Time::from_millis(*ms), gap)).collect()
+            (from..to).filter(|ms| budget.take(Time::from_millis(*ms), gap)).collect()
         };
         assert_eq!(taken(100, 130), [100, 101, 102, 103, 110, 120]);
         assert_eq!(taken(1000, 1012), [1000, 1001, 1002, 1003, 1010]);
     }
 
     #[test]
-    fn who_claims_more_than_there_is_is_not_believed() {
+    fn airtime_credit_above_capacity_is_refused() {
         let (frame, ms) = (Duration::from_millis(12), Time::from_millis);
-        let mut claim = Claim::default();
+        let mut claim = AirtimeCredit::default();
         let mut believed = |from: u64, to: u64, times: usize| {
             let frames = (from..to).step_by(12).flat_map(|at| std::iter::repeat_n(ms(at), times));
             frames.filter(|at| claim.is_believed(*at, frame, frame, false)).count()
@@ -95,10 +93,10 @@ mod tests {
     }
 
     #[test]
-    fn a_long_one_counts_for_more() {
+    fn long_reply_uses_more_budget() {
         let gap = Duration::from_millis(10);
-        let mut allowance = Allowance::default();
-        allowance.charge(Time::from_millis(100), gap * 7);
-        assert_eq!(allowance.opens_at(gap), Time::from_millis(140));
+        let mut budget = ReplyBudget::default();
+        budget.charge(Time::from_millis(100), gap * 7);
+        assert_eq!(budget.opens_at(gap), Time::from_millis(140));
     }
 }

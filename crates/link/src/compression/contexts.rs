@@ -1,11 +1,10 @@
-//! The contexts of the flows on a link: which the other end knows ([`Compressor`]), and which this
-//! end was told ([`Decompressor`]). RFC 2507's words, with its methods made simple by the link's
-//! acknowledgements.
+//! Contexts of compressed flows: those the peer knows ([`Compressor`]) and those this end knows ([`Decompressor`]).
+//! The terms are those of RFC 2507; the link's acknowledgements simplify its methods.
 //!
-//! A context is *offered* with a packet whose headers are in full, until one that offered it is
-//! acknowledged; then packets are brief. What cannot be read is not acknowledged, and whatever is
-//! sent again has its headers in full and offers them, if it had a name at first: so nothing
-//! depends on the other end remembering what it said it knows.
+//! A packet with full headers *offers* a context until one such packet is acknowledged; then the headers are
+//! compressed (*brief*). A packet that cannot be decompressed is not acknowledged. A retransmission has full headers
+//! and offers the context again if the first transmission had an identifier. So correctness does not depend on the
+//! peer keeping an acknowledged context.
 
 use std::time::Duration;
 
@@ -15,98 +14,97 @@ use remora_wire::link::{CONTEXTS_MAX, Headers};
 
 use crate::compression::headers::Context;
 
-/// So many brief ones must be lost in a row before the other end is believed to have forgotten
-/// their context: a burst of losses takes some.
+/// Consecutive losses of compressed packets after which the peer's context counts as lost. A loss burst is shorter.
 const LOST_MAX: u32 = 8;
 
-/// A context under its name, which may get another context later.
+/// A context identifier (CID), which is reused for other contexts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Name {
+pub(crate) struct ContextId {
     number: u8,
-    /// How many contexts have had the number.
+    /// How many contexts have used the number before.
     turn: u32,
 }
 
-/// How a packet's headers went.
+/// How a packet's headers are sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Form {
+pub(crate) enum HeaderForm {
     #[default]
     Full,
-    Offered(Name),
-    Brief(Name),
+    Offered(ContextId),
+    Brief(ContextId),
 }
 
-impl Form {
-    /// As it stands in a frame.
+impl HeaderForm {
+    /// The form as encoded in a frame.
     pub(crate) fn headers(self) -> Headers {
         match self {
-            Form::Full => Headers::Full,
-            Form::Offered(name) => Headers::Offered(name.number),
-            Form::Brief(name) => Headers::Brief(name.number),
+            HeaderForm::Full => Headers::Full,
+            HeaderForm::Offered(id) => Headers::Offered(id.number),
+            HeaderForm::Brief(id) => Headers::Brief(id.number),
         }
     }
 }
 
-/// What is sent: the first chunk of a packet.
+/// The first chunk of a packet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Start<'a> {
-    /// It.
+pub(crate) struct FirstChunk<'a> {
+    /// The bytes of the chunk.
     pub(crate) bytes: &'a Bytes,
-    /// The packet's length.
+    /// Length of the whole packet.
     pub(crate) total: usize,
-    /// Whether it was sent before.
+    /// Whether it is a retransmission.
     pub(crate) again: bool,
 }
 
-/// The sending half.
+/// Compresses headers for the peer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Compressor {
-    told: Vec<Told>,
-    /// Where the latest was found: most come in rows.
+    contexts: Vec<TxContext>,
+    /// Index of the latest context: packets of a flow often follow one another.
     latest: usize,
 }
 
 #[derive(Clone, Debug)]
-struct Told {
+struct TxContext {
     context: Context,
     turn: u32,
     is_known: bool,
-    /// Brief ones lost since one arrived.
+    /// Compressed packets lost since the latest that arrived.
     lost: u32,
     used: Time,
 }
 
 impl Compressor {
-    /// How a packet goes now, and its first chunk in that form. A name that was not used for as long as
-    /// `quiet` may get another context: no packet with the old one is on its way any more.
-    pub(crate) fn shape(&mut self, now: Time, start: Start<'_>, quiet: Duration) -> (Form, Bytes) {
-        let Start { bytes, total, again } = start;
+    /// Chooses the form of a packet and returns its first chunk in that form. An identifier unused for `quiet` may be
+    /// reused: no packet with its old context is in flight.
+    pub(crate) fn compress(&mut self, now: Time, first: FirstChunk<'_>, quiet: Duration) -> (HeaderForm, Bytes) {
+        let FirstChunk { bytes, total, again } = first;
         let Some((context, brief)) = Context::shorten(bytes, total, total > bytes.len()) else {
-            return (Form::Full, bytes.clone());
+            return (HeaderForm::Full, bytes.clone());
         };
-        let Some(index) = self.find(now, context, quiet) else { return (Form::Full, bytes.clone()) };
-        let told = &mut self.told[index];
-        told.used = now;
-        let name = Name { number: index as u8, turn: told.turn };
-        if told.is_known && !again { (Form::Brief(name), brief) } else { (Form::Offered(name), bytes.clone()) }
+        let Some(index) = self.find(now, context, quiet) else { return (HeaderForm::Full, bytes.clone()) };
+        let entry = &mut self.contexts[index];
+        entry.used = now;
+        let id = ContextId { number: index as u8, turn: entry.turn };
+        if entry.is_known && !again { (HeaderForm::Brief(id), brief) } else { (HeaderForm::Offered(id), bytes.clone()) }
     }
 
-    /// The place of a context, which it is given if it has none and there is one.
+    /// The index of a context. A new context gets a free identifier, if there is one.
     fn find(&mut self, now: Time, context: Context, quiet: Duration) -> Option<usize> {
-        let is_it = |told: &Told| told.context == context;
-        if self.told.get(self.latest).is_some_and(is_it) {
+        let is_it = |entry: &TxContext| entry.context == context;
+        if self.contexts.get(self.latest).is_some_and(is_it) {
             return Some(self.latest);
         }
-        let known = self.told.iter().position(is_it);
+        let known = self.contexts.iter().position(is_it);
         self.latest = match known {
             Some(index) => index,
             None => {
-                let mut new = Told { context, turn: 0, is_known: false, lost: 0, used: now };
-                if self.told.len() < usize::from(CONTEXTS_MAX) {
-                    self.told.push(new);
-                    self.told.len() - 1
+                let mut new = TxContext { context, turn: 0, is_known: false, lost: 0, used: now };
+                if self.contexts.len() < usize::from(CONTEXTS_MAX) {
+                    self.contexts.push(new);
+                    self.contexts.len() - 1
                 } else {
-                    let (index, oldest) = self.told.iter_mut().enumerate().min_by_key(|(_, told)| told.used)?;
+                    let (index, oldest) = self.contexts.iter_mut().enumerate().min_by_key(|(_, entry)| entry.used)?;
                     if now.since(oldest.used) <= quiet {
                         return None;
                     }
@@ -119,56 +117,56 @@ impl Compressor {
         Some(self.latest)
     }
 
-    /// A packet that went in this form has arrived.
-    pub(crate) fn arrived(&mut self, form: Form) {
-        let (Form::Offered(name) | Form::Brief(name)) = form else { return };
-        if let Some(told) = self.named(name) {
-            // Where a brief one could be read the context is known still.
-            (told.is_known, told.lost) = (true, 0);
+    /// Records that a packet sent in this form was acknowledged.
+    pub(crate) fn arrived(&mut self, form: HeaderForm) {
+        let (HeaderForm::Offered(id) | HeaderForm::Brief(id)) = form else { return };
+        if let Some(entry) = self.by_id(id) {
+            // The peer decompressed it, so it has the context.
+            (entry.is_known, entry.lost) = (true, 0);
         }
     }
 
-    /// A packet that went in this form was lost, or could not be read.
-    pub(crate) fn lost(&mut self, form: Form) {
-        let Form::Brief(name) = form else { return };
-        if let Some(told) = self.named(name) {
-            told.lost = told.lost.saturating_add(1);
-            told.is_known &= told.lost < LOST_MAX;
+    /// Records that a packet sent in this form was lost or could not be decompressed.
+    pub(crate) fn lost(&mut self, form: HeaderForm) {
+        let HeaderForm::Brief(id) = form else { return };
+        if let Some(entry) = self.by_id(id) {
+            entry.lost = entry.lost.saturating_add(1);
+            entry.is_known &= entry.lost < LOST_MAX;
         }
     }
 
-    /// The other end has begun anew, and knows none.
+    /// Handles a restart of the peer: it has no contexts.
     pub(crate) fn forgotten(&mut self) {
-        self.told.iter_mut().for_each(|told| told.is_known = false);
+        self.contexts.iter_mut().for_each(|entry| entry.is_known = false);
     }
 
-    fn named(&mut self, name: Name) -> Option<&mut Told> {
-        self.told.get_mut(usize::from(name.number)).filter(|told| told.turn == name.turn)
+    fn by_id(&mut self, id: ContextId) -> Option<&mut TxContext> {
+        self.contexts.get_mut(usize::from(id.number)).filter(|entry| entry.turn == id.turn)
     }
 }
 
-/// The receiving half.
+/// Decompresses headers from the peer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Decompressor {
-    /// By name.
+    /// Contexts by identifier.
     known: Vec<Option<Context>>,
 }
 
 impl Decompressor {
-    /// The first chunk of a packet with its headers in full; `rest` if it is not the only one. `None` if it
-    /// cannot be read.
+    /// Decompresses the first chunk of a packet. `rest` means that more chunks follow. `None` if the context is
+    /// unknown or does not match.
     pub(crate) fn read(&mut self, headers: Headers, bytes: Bytes, rest: bool) -> Option<Bytes> {
         match headers {
             Headers::Full => Some(bytes),
-            Headers::Offered(name) => {
-                let index = usize::from(name.min(CONTEXTS_MAX - 1));
+            Headers::Offered(id) => {
+                let index = usize::from(id.min(CONTEXTS_MAX - 1));
                 if self.known.len() <= index {
                     self.known.resize(index + 1, None);
                 }
                 self.known[index] = Some(Context::of(&bytes)?);
                 Some(bytes)
             }
-            Headers::Brief(name) => self.known.get(usize::from(name))?.as_ref()?.restore(&bytes, rest),
+            Headers::Brief(id) => self.known.get(usize::from(id))?.as_ref()?.restore(&bytes, rest),
         }
     }
 }
@@ -186,79 +184,79 @@ mod tests {
         packet.into()
     }
 
-    fn shape(compressor: &mut Compressor, at: u64, packet: &Bytes, again: bool) -> (Form, Bytes) {
-        let start = Start { bytes: packet, total: packet.len(), again };
-        compressor.shape(Time::from_millis(at), start, QUIET)
+    fn compress(compressor: &mut Compressor, at: u64, packet: &Bytes, again: bool) -> (HeaderForm, Bytes) {
+        let first = FirstChunk { bytes: packet, total: packet.len(), again };
+        compressor.compress(Time::from_millis(at), first, QUIET)
     }
 
     #[test]
-    fn headers_are_brief_once_their_context_has_arrived() {
+    fn headers_are_compressed_after_context_is_acknowledged() {
         let (mut compressor, mut decompressor) = (Compressor::default(), Decompressor::default());
         let packet = packet(700);
-        let (offered, full) = shape(&mut compressor, 0, &packet, false);
-        assert!(matches!(offered, Form::Offered(_)));
-        assert_eq!(shape(&mut compressor, 1, &packet, false).0, offered, "nobody has said that it arrived");
+        let (offered, full) = compress(&mut compressor, 0, &packet, false);
+        assert!(matches!(offered, HeaderForm::Offered(_)));
+        assert_eq!(compress(&mut compressor, 1, &packet, false).0, offered, "not acknowledged yet");
         assert_eq!(decompressor.read(offered.headers(), full, false).unwrap(), packet);
         compressor.arrived(offered);
-        let (form, brief) = shape(&mut compressor, 2, &packet, false);
-        assert!(matches!(form, Form::Brief(_)));
+        let (form, brief) = compress(&mut compressor, 2, &packet, false);
+        assert!(matches!(form, HeaderForm::Brief(_)));
         assert_eq!(brief.len(), 2 + 2 + 4);
         assert_eq!(decompressor.read(form.headers(), brief.clone(), false).unwrap(), packet);
-        assert_eq!(shape(&mut compressor, 3, &packet, true), (offered, packet), "sent again it needs no context");
-        assert_eq!(Decompressor::default().read(form.headers(), brief, false), None, "not told");
+        assert_eq!(compress(&mut compressor, 3, &packet, true), (offered, packet), "a retransmission has full headers");
+        assert_eq!(Decompressor::default().read(form.headers(), brief, false), None, "unknown context");
     }
 
     #[test]
-    fn a_context_that_nobody_understands_is_offered_again() {
+    fn context_lost_by_peer_is_offered_again() {
         let mut compressor = Compressor::default();
         let packet = packet(700);
-        let (offered, _) = shape(&mut compressor, 0, &packet, false);
+        let (offered, _) = compress(&mut compressor, 0, &packet, false);
         compressor.arrived(offered);
-        let (brief, _) = shape(&mut compressor, 0, &packet, false);
+        let (brief, _) = compress(&mut compressor, 0, &packet, false);
         for _ in 1..LOST_MAX {
             compressor.lost(brief);
         }
-        assert_eq!(shape(&mut compressor, 0, &packet, false).0, brief);
+        assert_eq!(compress(&mut compressor, 0, &packet, false).0, brief);
         compressor.arrived(brief);
         compressor.lost(brief);
-        assert_eq!(shape(&mut compressor, 0, &packet, false).0, brief);
+        assert_eq!(compress(&mut compressor, 0, &packet, false).0, brief);
         (0..LOST_MAX).for_each(|_| compressor.lost(brief));
-        assert_eq!(shape(&mut compressor, 0, &packet, false).0, offered);
+        assert_eq!(compress(&mut compressor, 0, &packet, false).0, offered);
         compressor.arrived(offered);
-        assert_eq!(shape(&mut compressor, 0, &packet, false).0, brief);
+        assert_eq!(compress(&mut compressor, 0, &packet, false).0, brief);
         compressor.forgotten();
-        assert_eq!(shape(&mut compressor, 0, &packet, false).0, offered);
+        assert_eq!(compress(&mut compressor, 0, &packet, false).0, offered);
     }
 
     #[test]
-    fn names_are_used_again_when_nothing_with_the_old_context_is_on_its_way() {
+    fn context_id_is_reused_after_quiet_time() {
         let (mut compressor, mut decompressor) = (Compressor::default(), Decompressor::default());
-        let names = u16::from(CONTEXTS_MAX);
-        let forms: Vec<Form> =
-            (0..names).map(|port| shape(&mut compressor, port.into(), &packet(port), false).0).collect();
+        let ids = u16::from(CONTEXTS_MAX);
+        let forms: Vec<HeaderForm> =
+            (0..ids).map(|port| compress(&mut compressor, port.into(), &packet(port), false).0).collect();
         for (port, form) in (0..).zip(&forms) {
             decompressor.read(form.headers(), packet(port), false).unwrap();
             compressor.arrived(*form);
         }
         let (new, quiet) = (packet(9999), QUIET.as_millis() as u64);
-        assert_eq!(shape(&mut compressor, quiet, &new, false).0, Form::Full, "all names are in use");
-        shape(&mut compressor, quiet, &packet(0), false);
-        let (offered, full) = shape(&mut compressor, quiet + 2, &new, false);
-        assert_eq!(offered.headers(), Headers::Offered(1), "the one that was used least lately");
+        assert_eq!(compress(&mut compressor, quiet, &new, false).0, HeaderForm::Full, "all ids are in use");
+        compress(&mut compressor, quiet, &packet(0), false);
+        let (offered, full) = compress(&mut compressor, quiet + 2, &new, false);
+        assert_eq!(offered.headers(), Headers::Offered(1), "the least recently used one");
         compressor.arrived(forms[1]);
-        assert_eq!(shape(&mut compressor, quiet + 2, &new, false).0, offered, "what arrived was another");
+        assert_eq!(compress(&mut compressor, quiet + 2, &new, false).0, offered, "acknowledgement of the old context");
         compressor.arrived(offered);
         decompressor.read(offered.headers(), full, false).unwrap();
-        let (brief, bytes) = shape(&mut compressor, quiet + 2, &new, false);
+        let (brief, bytes) = compress(&mut compressor, quiet + 2, &new, false);
         assert_eq!(decompressor.read(brief.headers(), bytes, false).unwrap(), new);
-        let (form, bytes) = shape(&mut compressor, quiet + 2, &packet(2), false);
+        let (form, bytes) = compress(&mut compressor, quiet + 2, &packet(2), false);
         assert_eq!(decompressor.read(form.headers(), bytes, false).unwrap(), packet(2));
     }
 
     #[test]
-    fn what_is_no_ip_packet_goes_as_it_is() {
+    fn non_ip_packet_is_sent_unchanged() {
         let noise = Bytes::from_static(&[9; 50]);
-        assert_eq!(shape(&mut Compressor::default(), 0, &noise, false), (Form::Full, noise.clone()));
+        assert_eq!(compress(&mut Compressor::default(), 0, &noise, false), (HeaderForm::Full, noise.clone()));
         assert_eq!(Decompressor::default().read(Headers::Offered(3), noise, false), None);
     }
 }

@@ -1,77 +1,73 @@
-//! What the headers of a packet have in common with those of the next of its flow, and what is its
-//! own: the IP header, and the ports of TCP and UDP, told in short (the idea of RFC 2507).
+//! Compresses IP headers and the ports of TCP and UDP against a context (after RFC 2507).
 //!
-//! Addresses, ports and everything that stays is the *context*, and is not sent again. Lengths
-//! and the header's checksum follow from the rest, so an IPv4 packet keeps its identification,
-//! and a fragment its place. What TCP changes from segment to segment is left as it is: told as
-//! differences it would be unreadable after a loss.
+//! Addresses, ports and all other constant fields form the *context*, which is not sent. Lengths and the IPv4 header
+//! checksum are derived. An IPv4 packet carries its identification, and a fragment its offset. The fields that TCP
+//! changes are sent in full: encoded as differences they would be unusable after a loss.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use etherparse::{IpFragOffset, IpNumber, Ipv4Header, Ipv6Header};
 
-/// The bit of IPv4's fragment word that says that more follow (RFC 791).
+/// The more-fragments flag in IPv4's fragment word (RFC 791).
 const MORE: u16 = 0x2000;
 /// Bytes of the UDP header before its checksum.
-const UDP_TOLD: usize = 6;
-/// Bytes of a TCP header that are its ports.
+const UDP_LEN_WITHOUT_CHECKSUM: usize = 6;
+/// Bytes of the ports in a TCP or UDP header.
 const PORTS: usize = 4;
 
-/// What all packets of a flow have in common.
+/// Header fields that all packets of a flow share.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Context {
-    /// The first four bytes after the IP header, of TCP and UDP but for fragments.
+    /// The ports of TCP and UDP; `None` for fragments and other protocols.
     ports: Option<[u8; PORTS]>,
     ip: Ip,
 }
 
-/// An IP header; the fields that differ are zero.
+/// An IP header with its variable fields set to zero.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Ip {
     V4 { header: Box<Ipv4Header>, is_fragment: bool },
     V6(Ipv6Header),
 }
 
-/// What differs from packet to packet.
+/// Header fields that differ from packet to packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Own {
-    /// The whole packet's length.
+struct VariableFields {
+    /// Length of the whole packet.
     total: u16,
     identification: u16,
-    /// Where the fragment belongs, and whether more follow.
+    /// Fragment offset and more-fragments flag.
     fragment: u16,
 }
 
 impl Context {
-    /// That of the packet which begins with `start`; `None` if its headers are not there or not as
-    /// usual.
+    /// The context of the packet that begins with `start`; `None` if its headers are incomplete or unusual.
     pub(crate) fn of(start: &[u8]) -> Option<Context> {
         read(start).map(|(context, _)| context)
     }
 
-    /// That of the packet of `total` bytes that begins with `start`, and `start` in brief. `rest` says
-    /// whether more of the packet follows elsewhere, so that its length must be told. `None` if
-    /// something else than that would come back from it.
+    /// Compresses `start`, the beginning of a packet of `total` bytes, and returns its context. `rest` means that more
+    /// of the packet follows, so its length is encoded. `None` if decompression would not restore `start` exactly.
     pub(crate) fn shorten(start: &[u8], total: usize, rest: bool) -> Option<(Context, Bytes)> {
-        let (context, own) = read(start)?;
-        let own = Own { total: u16::try_from(total).ok()?, ..own };
-        let body = start.strip_prefix(&*context.headers(&own)?)?;
+        let (context, fields) = read(start)?;
+        let fields = VariableFields { total: u16::try_from(total).ok()?, ..fields };
+        let body = start.strip_prefix(&*context.headers(&fields)?)?;
         let mut brief = BytesMut::with_capacity(start.len());
         if rest {
-            brief.put_u16(own.total);
+            brief.put_u16(fields.total);
         }
         if let Ip::V4 { is_fragment, .. } = context.ip {
-            brief.put_u16(own.identification);
+            brief.put_u16(fields.identification);
             if is_fragment {
-                brief.put_u16(own.fragment);
+                brief.put_u16(fields.fragment);
             }
         }
         brief.put_slice(body);
         Some((context, brief.freeze()))
     }
 
-    /// What was shortened, in full. `None` if it never was.
+    /// Restores compressed bytes. `None` if they are malformed.
     pub(crate) fn restore(&self, brief: &[u8], rest: bool) -> Option<Bytes> {
-        let mut own = Own::default();
+        let mut fields = VariableFields::default();
         let mut body = brief;
         let mut take = || {
             let (word, after) = body.split_first_chunk()?;
@@ -79,18 +75,18 @@ impl Context {
             Some(u16::from_be_bytes(*word))
         };
         if rest {
-            own.total = take()?;
+            fields.total = take()?;
         }
         if let Ip::V4 { is_fragment, .. } = self.ip {
-            own.identification = take()?;
+            fields.identification = take()?;
             if is_fragment {
-                own.fragment = take()?;
+                fields.fragment = take()?;
             }
         }
         if !rest {
-            own.total = u16::try_from(self.headers_len() + body.len()).ok()?;
+            fields.total = u16::try_from(self.headers_len() + body.len()).ok()?;
         }
-        let headers = self.headers(&own)?;
+        let headers = self.headers(&fields)?;
         Some([&headers, body].concat().into())
     }
 
@@ -106,7 +102,7 @@ impl Context {
     fn transport_len(&self) -> usize {
         match (self.ports, self.protocol()) {
             (None, _) => 0,
-            (Some(_), IpNumber::UDP) => UDP_TOLD,
+            (Some(_), IpNumber::UDP) => UDP_LEN_WITHOUT_CHECKSUM,
             (Some(_), _) => PORTS,
         }
     }
@@ -118,22 +114,22 @@ impl Context {
         }
     }
 
-    /// The headers of a packet, as far as they are not sent.
-    fn headers(&self, own: &Own) -> Option<BytesMut> {
+    /// The headers that are not sent.
+    fn headers(&self, fields: &VariableFields) -> Option<BytesMut> {
         let mut out = BytesMut::with_capacity(self.headers_len());
         let payload = match &self.ip {
             Ip::V4 { header, .. } => {
                 let mut header = header.clone();
-                header.total_len = own.total;
-                header.identification = own.identification;
-                header.more_fragments = own.fragment & MORE != 0;
-                header.fragment_offset = IpFragOffset::try_new(own.fragment & !MORE).ok()?;
+                header.total_len = fields.total;
+                header.identification = fields.identification;
+                header.more_fragments = fields.fragment & MORE != 0;
+                header.fragment_offset = IpFragOffset::try_new(fields.fragment & !MORE).ok()?;
                 header.header_checksum = header.calc_header_checksum();
                 out.put_slice(&header.to_bytes());
-                own.total.checked_sub(out.len() as u16)?
+                fields.total.checked_sub(out.len() as u16)?
             }
             Ip::V6(header) => {
-                let payload_length = own.total.checked_sub(Ipv6Header::LEN as u16)?;
+                let payload_length = fields.total.checked_sub(Ipv6Header::LEN as u16)?;
                 out.put_slice(&Ipv6Header { payload_length, ..header.clone() }.to_bytes());
                 payload_length
             }
@@ -148,10 +144,12 @@ impl Context {
     }
 }
 
-fn read(start: &[u8]) -> Option<(Context, Own)> {
+fn read(start: &[u8]) -> Option<(Context, VariableFields)> {
     let ports = |protocol, rest: &[u8]| match protocol {
         IpNumber::TCP => rest.first_chunk::<PORTS>().copied(),
-        IpNumber::UDP => rest.first_chunk::<UDP_TOLD>().and_then(|told| told.first_chunk::<PORTS>().copied()),
+        IpNumber::UDP => {
+            rest.first_chunk::<UDP_LEN_WITHOUT_CHECKSUM>().and_then(|header| header.first_chunk::<PORTS>().copied())
+        }
         _ => None,
     };
     match start.first()? >> 4 {
@@ -159,17 +157,17 @@ fn read(start: &[u8]) -> Option<(Context, Own)> {
             let (mut header, rest) = Ipv4Header::from_slice(start).ok()?;
             let more = if header.more_fragments { MORE } else { 0 };
             let fragment = header.fragment_offset.value() | more;
-            let own = Own { total: header.total_len, identification: header.identification, fragment };
+            let fields = VariableFields { total: header.total_len, identification: header.identification, fragment };
             (header.total_len, header.identification, header.header_checksum) = (0, 0, 0);
             (header.more_fragments, header.fragment_offset) = (false, IpFragOffset::ZERO);
             let is_fragment = fragment != 0;
             let ports = if is_fragment { None } else { ports(header.protocol, rest) };
-            Some((Context { ports, ip: Ip::V4 { header: Box::new(header), is_fragment } }, own))
+            Some((Context { ports, ip: Ip::V4 { header: Box::new(header), is_fragment } }, fields))
         }
         6 => {
             let (mut header, rest) = Ipv6Header::from_slice(start).ok()?;
             header.payload_length = 0;
-            Some((Context { ports: ports(header.next_header, rest), ip: Ip::V6(header) }, Own::default()))
+            Some((Context { ports: ports(header.next_header, rest), ip: Ip::V6(header) }, VariableFields::default()))
         }
         _ => None,
     }
@@ -181,7 +179,7 @@ mod tests {
     use etherparse::{Ipv6FlowLabel, PacketBuilder};
     use proptest::prelude::*;
 
-    /// A datagram and a segment with so much in them.
+    /// UDP and TCP packets over IPv4 and IPv6 with a payload of `len` bytes.
     fn packets(len: usize) -> [Vec<u8>; 4] {
         let payload = vec![7; len];
         let v4 = || PacketBuilder::ipv4([10, 0, 0, 1], [192, 168, 1, 9], 63);
@@ -205,7 +203,7 @@ mod tests {
         packet
     }
 
-    /// What `packet` is in brief, after it was checked that it comes back.
+    /// Length of `packet` after compression, checked by decompressing it.
     fn brief(packet: &[u8]) -> Option<usize> {
         let (context, brief) = Context::shorten(packet, packet.len(), false)?;
         assert_eq!(context.restore(&brief, false).unwrap(), packet);
@@ -214,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_come_back_from_what_is_their_own() {
+    fn compressed_headers_are_restored() {
         for len in [0, 1, 1400, 4000] {
             let [udp4, tcp4, udp6, tcp6] = packets(len);
             assert_eq!(brief(&udp4), Some(2 + 2 + len), "identification and checksum");
@@ -228,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_chunk_of_a_packet_tells_its_length() {
+    fn first_chunk_encodes_packet_length() {
         for packet in packets(4000) {
             let (start, _) = packet.split_at(1400);
             let (context, brief) = Context::shorten(start, packet.len(), true).unwrap();
@@ -238,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_has_one_context_and_another_flow_has_another() {
+    fn context_is_the_same_within_flow_only() {
         let [udp, tcp, ..] = packets(100).map(|p| Context::of(&p).unwrap());
         let [longer, ..] = packets(200).map(|p| Context::of(&p).unwrap());
         assert_eq!(udp, longer);
@@ -250,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_not_come_back_stays_as_it_is() {
+    fn irreversible_headers_are_not_compressed() {
         let [udp, _, udp6, _] = packets(10);
         let changed = |at: usize, to: u8| {
             let mut packet = udp.clone();
@@ -274,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_shortened_is_refused() {
+    fn malformed_compressed_headers_are_refused() {
         for packet in packets(0).iter().chain([&fragment(1, true, 8)]) {
             let context = Context::of(packet).unwrap();
             let needed = if packet[0] >> 4 == 4 { 2 } else { 0 };
@@ -285,7 +283,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_shortened_comes_back(
+        fn any_compressed_packet_is_restored(
             mut packet in proptest::collection::vec(any::<u8>(), 0..100),
             version in prop_oneof![Just(0x45u8), Just(0x46), Just(0x60)],
             protocol in prop_oneof![Just(6u8), Just(17), any::<u8>()],
@@ -311,7 +309,10 @@ mod tests {
         }
 
         #[test]
-        fn nothing_makes_it_panic(brief in proptest::collection::vec(any::<u8>(), 0..20), rest in any::<bool>()) {
+        fn restore_of_any_bytes_does_not_panic(
+            brief in proptest::collection::vec(any::<u8>(), 0..20),
+            rest in any::<bool>(),
+        ) {
             for packet in packets(3).iter().chain([&fragment(1, true, 8)]) {
                 let _ = Context::of(packet).unwrap().restore(&brief, rest);
             }
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flow_label_is_part_of_the_context() {
+    fn flow_label_is_part_of_context() {
         let [.., mut tcp] = packets(1);
         let (mut header, _) = Ipv6Header::from_slice(&tcp).unwrap();
         header.flow_label = Ipv6FlowLabel::try_new(0x12345).unwrap();

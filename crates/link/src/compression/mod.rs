@@ -1,6 +1,6 @@
-//! Header compression within a flow (the idea of RFC 2507).
+//! Header compression within a flow (after RFC 2507).
 //!
-//! Read `headers` (one header relative to the previous one), then `contexts` (what each end knows).
+//! Read `headers` (headers relative to a context), then `contexts` (the contexts known to each end).
 
 pub(crate) mod contexts;
 pub(crate) mod headers;

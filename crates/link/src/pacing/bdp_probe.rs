@@ -1,47 +1,47 @@
-//! How long what is under way takes to be answered, beyond the shortest round trip.
+//! Estimates the delay of acknowledgements beyond the shortest RTT that is not caused by this end's queue.
 //!
-//! Where the rate is learned the window is rate times that time, and the rate learned is the window over
-//! it: if answers wait behind what the other end sends, or for a busy machine, too short a window passes for
-//! a slow hop and stays. That a longer time is not a queue of ours is told by trial: with half as much
-//! again under way more arrives then, as in the probing of BBR. If a queue of ours is all that grows, the
-//! trial was in vain, and less is tried where some of the time was found so.
+//! Where the rate is learned, the window is rate times delay, and the learned rate is window over delay. If
+//! acknowledgements wait behind the peer's data or a busy machine, a window that is too short looks like a slow hop
+//! and stays so. As in BBR's bandwidth probing, a trial of 3/2 the window decides: if more bytes arrive, the delay has
+//! another cause, and the window grows. If only the own queue grows, the trial fails. Trials of 3/4 the window reduce
+//! an extra delay that no longer exists.
 
 use std::time::Duration;
 
-use crate::pacing::delivery_rate::{self, Run};
+use crate::pacing::delivery_rate::{self, MeasuredTrain};
 
-/// No more is believed to be others' doing.
+/// Largest extra delay.
 const EXTRA_MAX: Duration = Duration::from_secs(1);
-/// A trial has half as much again under way, or a quarter less.
+/// Window of a trial, as a fraction of the steady one.
 const UP: (u64, u64) = (3, 2);
 const DOWN: (u64, u64) = (3, 4);
-/// It goes on if so much more arrives, or so much at least. Of a queue that we share with others half as much again
-/// gains less than that, once a quarter of it is ours.
+/// Least growth of the delivery rate for which a larger window is kept, and the rate above which a smaller one is
+/// kept. In a shared queue a trial gains less than 4/3 once this end owns a quarter of the queue.
 const UP_GAIN: (u64, u64) = (4, 3);
 const DOWN_LOSS: (u64, u64) = (15, 16);
-/// Trains that show what a trial makes of it, after one that began before.
+/// Trains measured in a trial, after one that began before it.
 const TRIAL_TRAINS: u32 = 3;
-/// Trains between trials are doubled for each of so many in vain.
+/// Cap of the back-off: each failed trial doubles the trains until the next one.
 const VAIN_MAX: u32 = 4;
 
-/// The time, and what is tried.
+/// Probes for a larger or smaller bandwidth-delay product.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Span {
+pub(crate) struct BdpProbe {
     extra: Duration,
-    /// The shortest round trip as it was last.
+    /// The shortest RTT at the latest train.
     least: Duration,
     phase: Phase,
-    /// Whether the next train is the first that the phase has to itself.
+    /// Whether a train that began in this phase is being measured.
     has_begun: bool,
-    /// What arrived in this phase, and how many trains of it.
+    /// Bytes, time and number of the trains in this phase.
     bytes: u64,
     time: Duration,
     trains: u32,
-    /// What arrived before the trial, in bits a second.
+    /// Delivery rate before the trial, in bits a second.
     before: u64,
-    /// Trials in vain since the last that was not.
+    /// Consecutive failed trials.
     vain: u32,
-    /// Whether the next trial is one with less.
+    /// Whether the next trial reduces the window.
     is_down_next: bool,
 }
 
@@ -53,18 +53,18 @@ enum Phase {
     Down,
 }
 
-impl Span {
-    /// The time beyond the shortest round trip.
+impl BdpProbe {
+    /// The delay beyond the shortest RTT.
     pub(crate) fn extra(&self) -> Duration {
         self.extra
     }
 
-    /// Whether more is under way than usual.
+    /// Whether a trial with a larger window is active.
     pub(crate) fn is_up(&self) -> bool {
         self.phase == Phase::Up
     }
 
-    /// What may be under way now, where it were `window` without a trial.
+    /// Applies the current trial to `window`.
     pub(crate) fn tried(&self, window: u64) -> u64 {
         match self.phase {
             Phase::Steady => window,
@@ -73,17 +73,17 @@ impl Span {
         }
     }
 
-    /// Something else was the matter: this phase is to be measured anew.
+    /// Restarts the measurement of this phase after a disturbance.
     pub(crate) fn disturbed(&mut self) {
         self.begin(self.phase);
     }
 
-    /// Takes a train; `least` is the shortest round trip, `frame` what a full frame takes.
-    pub(crate) fn take(&mut self, run: Run, least: Duration, frame: Duration) {
-        // What is no more beyond it.
+    /// Adds a train. `least` is the shortest RTT, `frame` the airtime of a full frame.
+    pub(crate) fn take(&mut self, run: MeasuredTrain, least: Duration, frame: Duration) {
+        // A longer shortest RTT includes part of the extra delay.
         self.extra = self.extra.saturating_sub(least.saturating_sub(self.least));
         self.least = least;
-        // What there is to send is the limit.
+        // The sender had less data than the window allows.
         if !run.filled {
             return self.begin(self.phase);
         }
@@ -95,16 +95,15 @@ impl Span {
         self.trains += 1;
         let arrived = delivery_rate::bits(self.bytes, self.time);
         match self.phase {
-            Phase::Steady if self.trains >= 1 << self.patience() => self.try_next(arrived),
+            Phase::Steady if self.trains >= 1 << self.backoff() => self.try_next(arrived),
             Phase::Up if self.trains >= TRIAL_TRAINS => self.conclude_up(arrived, least, frame),
             Phase::Down if self.trains >= TRIAL_TRAINS => self.conclude_down(arrived, least, frame),
             _ => {}
         }
     }
 
-    /// How many times the trains between trials are doubled: with a time that may be a queue of ours, it is to be
-    /// found out soon.
-    fn patience(&self) -> u32 {
+    /// Binary logarithm of the trains between trials. An extra delay may be the own queue, so trials come sooner.
+    fn backoff(&self) -> u32 {
         if self.extra.is_zero() { self.vain } else { self.vain.min(1) }
     }
 
@@ -119,7 +118,7 @@ impl Span {
         self.begin(if is_down { Phase::Down } else { Phase::Up });
     }
 
-    /// More still, if that much arrived.
+    /// Keeps the larger window and tries a still larger one if the delivery rate grew.
     fn conclude_up(&mut self, arrived: u64, least: Duration, frame: Duration) {
         self.is_down_next = true;
         if arrived < part(self.before, UP_GAIN) {
@@ -128,12 +127,12 @@ impl Span {
         }
         self.vain = 0;
         self.before = arrived;
-        // The few spare frames count, too.
+        // The spare frames of the window count, too.
         self.extra = (self.extra + (least + self.extra) / 2 + frame).min(EXTRA_MAX);
         self.begin(Phase::Up);
     }
 
-    /// Less still, if no less arrived.
+    /// Keeps the smaller window and tries a still smaller one if the delivery rate did not fall.
     fn conclude_down(&mut self, arrived: u64, least: Duration, frame: Duration) {
         if arrived < part(self.before, DOWN_LOSS) {
             return self.begin(Phase::Steady);
@@ -154,36 +153,36 @@ mod tests {
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
     const LEAST: Duration = Duration::from_millis(50);
-    /// Bytes a second.
+    /// In bytes a second.
     const RATE: u64 = 250_000;
 
-    /// What arrives in a second after so many trains, of a hop whose answers take `elsewhere` longer than the
-    /// shortest round trip, where they do not wait for ours.
-    fn after(span: &mut Span, trains: u32, elsewhere: Duration) -> u64 {
+    /// The delivery rate, in bytes a second, after `trains` trains over a hop whose acknowledgements take `elsewhere`
+    /// longer than the shortest RTT for reasons other than the own queue.
+    fn after(probe: &mut BdpProbe, trains: u32, elsewhere: Duration) -> u64 {
         let (mut arrives, mut best) = (RATE / 10, RATE / 10);
         for _ in 0..trains {
-            let window = span.tried(best * (LEAST + span.extra()).as_millis() as u64 / 1000 * 9 / 8 + 4500);
+            let window = probe.tried(best * (LEAST + probe.extra()).as_millis() as u64 / 1000 * 9 / 8 + 4500);
             let time = (LEAST + elsewhere).max(Duration::from_micros(window * 1_000_000 / RATE));
             arrives = window * 1000 / time.as_millis() as u64;
             best = best.max(arrives.min(RATE));
-            span.take(Run { left: window, arrived: window, time, filled: true }, LEAST, MS(6));
+            probe.take(MeasuredTrain { left: window, arrived: window, time, filled: true }, LEAST, MS(6));
         }
         arrives
     }
 
     #[test]
-    fn a_time_that_answers_spend_elsewhere_is_found_and_forgotten() {
-        let mut span = Span::default();
-        let arrives = after(&mut span, 100, MS(250));
-        assert!(arrives > RATE * 9 / 10, "{arrives} with {span:?}");
-        after(&mut span, 100, MS(0));
-        assert!(span.extra() < MS(30), "{span:?}");
+    fn extra_ack_delay_elsewhere_is_found_and_forgotten() {
+        let mut probe = BdpProbe::default();
+        let arrives = after(&mut probe, 100, MS(250));
+        assert!(arrives > RATE * 9 / 10, "{arrives} with {probe:?}");
+        after(&mut probe, 100, MS(0));
+        assert!(probe.extra() < MS(30), "{probe:?}");
     }
 
     #[test]
-    fn a_queue_of_our_own_is_none() {
-        let mut span = Span::default();
-        let arrives = after(&mut span, 200, MS(0));
-        assert!(span.extra().is_zero() && arrives > RATE * 9 / 10, "{arrives} with {span:?}");
+    fn own_queue_adds_no_extra_delay() {
+        let mut probe = BdpProbe::default();
+        let arrives = after(&mut probe, 200, MS(0));
+        assert!(probe.extra().is_zero() && arrives > RATE * 9 / 10, "{arrives} with {probe:?}");
     }
 }

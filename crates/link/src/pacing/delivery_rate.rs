@@ -1,163 +1,161 @@
-//! The rate at which a hop carries frames, from when they are sent and acknowledged: as BBR does, the most
-//! that was delivered over a while (draft-cheng-iccrg-delivery-rate-estimation).
+//! Estimates the delivery rate of a hop from departures and acknowledgements: as in BBR, the windowed maximum over
+//! trains (draft-cheng-iccrg-delivery-rate-estimation).
 
 use std::time::Duration;
 
 use remora_base::Time;
 
-/// The learned rate has found its level when it has not grown by a quarter in this many rounds.
+/// Rounds without growth by a quarter after which the rate counts as found, as in BBR's startup.
 const LEVEL_ROUNDS: u32 = 3;
-/// How long a learned maximum is believed.
+/// Half of the maximum filter's window.
 const RATE_SPELL: Duration = Duration::from_secs(2);
-/// Frames in a train that is cut, at least.
+/// Fewest frames of a train cut short.
 const CUT_FRAMES_MIN: u64 = 4;
 
-/// The rate at which bytes arrive.
+/// Windowed maximum of the delivery rate.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Learned {
-    /// The most in this spell and in the last, in bits a second.
+pub(crate) struct DeliveryRate {
+    /// Maxima of the current and the previous half window, in bits a second.
     spells: [u64; 2],
     began: Time,
     /// The train being measured.
     train: Option<Train>,
-    /// Bytes sent when we last let the medium idle: a train across that says nothing of its rate.
+    /// Bytes sent at the latest pause. A train across a pause does not show the rate of the medium.
     paused_at: Option<u64>,
-    /// Until the level is found: the rate to grow from, rounds without growth, and the bytes
-    /// whose arrival ends this round.
+    /// Startup: the rate to exceed, rounds without growth, and the confirmed bytes that end this round.
     grown_to: u64,
     flat_rounds: u32,
     round_ends: u64,
 }
 
-/// Frames on their way one after another.
+/// Frames sent back to back.
 #[derive(Clone, Copy, Debug)]
 struct Train {
-    /// Bytes confirmed when it began, and when they were.
+    /// Confirmed bytes at its beginning, and its beginning.
     first: u64,
     began: Time,
     /// When the frame before its first was sent.
     sent: Time,
-    /// Bytes lost since.
+    /// Bytes lost since its beginning.
     lost: u64,
-    /// Whether as much was under way as may be.
+    /// Whether the window was full during the train.
     filled: bool,
 }
 
-/// What an acknowledgement told.
+/// One acknowledgement, as the estimator sees it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
-    /// Bytes that have left by now.
+pub(crate) struct AckSample {
+    /// Bytes of DATA known to have left.
     pub(crate) confirmed: u64,
-    /// When the frame that was answered had been sent.
+    /// When the acknowledged frame was sent.
     pub(crate) sent: Time,
-    /// Frames lost among the latest.
+    /// Frames newly found lost.
     pub(crate) lost: u64,
 }
 
-/// How trains are measured.
+/// The length of trains.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Measure {
-    /// Over so many bytes,
+pub(crate) struct TrainLimits {
+    /// Shortest length in bytes.
     pub(crate) length: u64,
-    /// or over this time, if it takes longer.
+    /// Longest duration, after which a train of at least [`CUT_FRAMES_MIN`] frames is cut.
     pub(crate) longest: Duration,
-    /// What a full frame takes.
+    /// Cost of a full frame in bytes.
     pub(crate) frame: u64,
 }
 
-/// A train that was measured.
+/// A measured train.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Run {
-    /// Bytes that left, less a frame, and those that arrived.
+pub(crate) struct MeasuredTrain {
+    /// Bytes that left, less a frame, and bytes that arrived.
     pub(crate) left: u64,
     pub(crate) arrived: u64,
     pub(crate) time: Duration,
-    /// Whether as much was under way as may be: else what there was to send may have been the limit.
+    /// Whether the window was full. Otherwise the sender may have had too little data.
     pub(crate) filled: bool,
 }
 
-impl Run {
-    /// In bits a second.
+impl MeasuredTrain {
+    /// The rate in bits a second.
     pub(crate) fn bits(&self) -> u64 {
         bits(self.left, self.time)
     }
 }
 
-/// So many bytes in that time, in bits a second.
+/// The rate of `bytes` in `time`, in bits a second.
 pub(crate) fn bits(bytes: u64, time: Duration) -> u64 {
     u64::try_from(u128::from(bytes) * 8_000_000_000 / time.as_nanos().max(1)).unwrap_or(u64::MAX)
 }
 
-impl Learned {
-    pub(crate) fn new(now: Time) -> Learned {
-        Learned { began: now, ..Learned::default() }
+impl DeliveryRate {
+    pub(crate) fn new(now: Time) -> DeliveryRate {
+        DeliveryRate { began: now, ..DeliveryRate::default() }
     }
 
-    /// After `sent` bytes there was a pause.
+    /// Records a pause after `sent` bytes.
     pub(crate) fn on_pause(&mut self, sent: u64) {
         self.paused_at = Some(sent);
     }
 
-    /// As much is under way as may be.
+    /// Records that the window is full.
     pub(crate) fn on_full(&mut self) {
         if let Some(train) = &mut self.train {
             train.filled = true;
         }
     }
 
-    /// `bytes` are counted as gone, and nobody says that they arrived.
+    /// Discounts `bytes` that count as departed without an acknowledgement.
     pub(crate) fn on_passed(&mut self, bytes: u64) {
         if let Some(train) = &mut self.train {
             train.first += bytes;
         }
     }
 
-    /// What comes next does not follow on what came last.
+    /// Ends the current train without a measurement.
     pub(crate) fn end_train(&mut self) {
         self.train = None;
     }
 
-    /// The level is to be found anew.
+    /// Starts the search for the rate anew.
     pub(crate) fn restart(&mut self) {
         (self.grown_to, self.flat_rounds) = (0, 0);
     }
 
-    /// In bits a second; 0 while nothing is known.
+    /// The estimate in bits a second; 0 before the first train.
     pub(crate) fn best(&self) -> u64 {
         self.spells[0].max(self.spells[1])
     }
 
-    /// Whether it has ceased to grow.
+    /// Whether the rate has stopped growing.
     pub(crate) fn is_level(&self) -> bool {
         self.flat_rounds >= LEVEL_ROUNDS
     }
 
-    /// Takes what an acknowledgement told; returns the train that it was the end of.
+    /// Handles an acknowledgement; returns the train that it completes.
     ///
-    /// Trains are measured over a length and count one frame less than they have: a single acknowledgement
-    /// may be late by a frame it had to wait for, and a rate too low costs nothing, for a few frames more
-    /// than it calls for are under way. Acknowledgements that waited somewhere come all at once, and tell of
-    /// no rate: so the last frame was sent after the first was answered, unless the train is cut, and what was
-    /// sent more slowly than it was answered counts with the time it took to send.
-    pub(crate) fn take(&mut self, now: Time, told: Told, measure: Measure) -> Option<Run> {
-        let Told { confirmed, sent, lost } = told;
+    /// A train has a minimum length and counts one frame less: a single acknowledgement may be a frame late. An
+    /// estimate that is too low costs nothing, because the window has spare frames. Acknowledgements delayed elsewhere
+    /// arrive together and show no rate. So the last frame of a train must have been sent after the first
+    /// acknowledgement, unless the train is cut. A train lasts at least as long as its transmission.
+    pub(crate) fn take(&mut self, now: Time, ack: AckSample, limits: TrainLimits) -> Option<MeasuredTrain> {
+        let AckSample { confirmed, sent, lost } = ack;
         let next = Train { first: confirmed, began: now, sent, lost: 0, filled: false };
         let train = self.train.get_or_insert(next);
         if self.paused_at.is_some_and(|at| (train.first..confirmed).contains(&at)) {
             *train = next;
             return None;
         }
-        train.lost += lost * measure.frame;
+        train.lost += lost * limits.frame;
         let bytes = confirmed.saturating_sub(train.first);
-        let is_cut = now.since(train.began) > measure.longest && bytes >= CUT_FRAMES_MIN * measure.frame;
-        if !is_cut && (sent < train.began || bytes < measure.length) {
+        let is_cut = now.since(train.began) > limits.longest && bytes >= CUT_FRAMES_MIN * limits.frame;
+        if !is_cut && (sent < train.began || bytes < limits.length) {
             return None;
         }
-        // What the air lost has left all the same. But losses may also be a queue's that
-        // overflows: they count for no more than a third of what arrived.
+        // Lost frames used airtime, too. But losses may also come from an overflowing queue, so they count for at most
+        // a third of the arrived bytes.
         let arrived = bytes.saturating_sub(train.lost);
-        let left = bytes.min(arrived + arrived / 3).saturating_sub(measure.frame);
-        let run = Run {
+        let left = bytes.min(arrived + arrived / 3).saturating_sub(limits.frame);
+        let run = MeasuredTrain {
             left,
             arrived,
             time: now.since(train.began).max(sent.since(train.sent)).max(Duration::from_nanos(1)),
@@ -168,8 +166,8 @@ impl Learned {
         Some(run)
     }
 
-    /// A train that was not all that may be under way tells only that the hop carries as much as that.
-    fn learn(&mut self, now: Time, run: Run) {
+    /// A train with a window that was not full gives only a lower bound of the rate.
+    fn learn(&mut self, now: Time, run: MeasuredTrain) {
         if !run.filled && run.bits() <= self.best() {
             return;
         }
@@ -180,8 +178,8 @@ impl Learned {
         self.spells[0] = self.spells[0].max(run.bits());
     }
 
-    /// The same, and so much was `sent`: counts the rounds without growth. Before any train is measured there is nothing
-    /// that could grow: others' few frames would make it level at nothing, and no train come to its end.
+    /// Counts rounds without growth, where `sent` bytes were sent and `confirmed` have left. Before the first train
+    /// there is no rate: small frames of other destinations would end the search at once.
     pub(crate) fn round(&mut self, confirmed: u64, sent: u64) {
         if confirmed < self.round_ends || self.best() == 0 {
             return;

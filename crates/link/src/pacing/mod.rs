@@ -1,7 +1,7 @@
-//! The times at which frames leave, so that no queue builds up in the device below.
+//! Departure times of frames, chosen so that no queue builds up in the device below.
 //!
-//! Read `pacer`, then what it learns from: `delivery_rate`, `bdp_probe`, `standing_queue`. `outage_probe` paces a silent
-//! destination.
+//! Read `pacer`, then its estimators: `delivery_rate`, `bdp_probe`, `standing_queue`. `outage_probe` schedules the
+//! probes of a silent destination.
 
 pub(crate) mod bdp_probe;
 pub(crate) mod delivery_rate;

@@ -1,43 +1,44 @@
-//! When a silent destination is asked again.
+//! Probe intervals during an outage.
 
 use std::time::Duration;
 
 use crate::Config;
 
-/// The gap between probes is at most this part of the outage so far,
+/// Longest interval as a fraction of the outage so far: 1/32,
 const PART: u32 = 32;
-/// or this part of it while others wait for the medium.
+/// or 1/8 while other destinations have data to send.
 const PART_BUSY: u32 = 8;
-/// In an outage of more than a minute probes come more rarely: this part of it, up to a second.
+/// In outages of more than a minute: 1/600, up to [`LONG_MAX`].
 const LONG_PART: u32 = 600;
 const LONG_MAX: Duration = Duration::from_secs(1);
-/// Probes to one destination, or to all while others wait for the medium, take at most one part in this of it.
+/// Largest share of the airtime for the probes of one destination, or of all while other destinations have data to
+/// send: 1/8.
 const AIRTIME_PART: u32 = 8;
 
-/// What frames take of the medium.
+/// Airtime of frames.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Airtimes {
-    /// A probe; with one to each other destination that is silent, if somebody waits for the medium.
+pub(crate) struct ProbeAirtimes {
+    /// A probe. While a destination has data to send, one probe to each silent destination.
     pub(crate) probe: Duration,
     /// A full frame.
     pub(crate) frame: Duration,
 }
 
-/// What is known when a probe goes.
+/// An outage at the time of a probe.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outage {
-    /// How long it has lasted.
+    /// Its duration so far.
     pub(crate) silence: Duration,
-    /// Probes before.
+    /// Probes sent in it.
     pub(crate) probes: u32,
-    /// What answers took before it.
+    /// Acknowledgement delay before the outage.
     pub(crate) round_trip: Option<Duration>,
-    /// Whether others wait for the medium.
+    /// Whether other destinations have data to send.
     pub(crate) busy: bool,
 }
 
 impl Outage {
-    /// How long to the next probe, where one takes `airtime`, if that is known.
+    /// The interval to the next probe, where one takes `airtime` if the rate is known.
     pub(crate) fn gap(&self, airtime: Option<Duration>, config: &Config) -> Duration {
         let (first, part) = if self.busy { (config.rts_interval_busy, PART_BUSY) } else { (config.rts_interval, PART) };
         let first = first.max(airtime.unwrap_or_default() * AIRTIME_PART);
@@ -46,8 +47,8 @@ impl Outage {
         if airtime.is_some() { gap } else { gap.max(self.careful_gap(config)) }
     }
 
-    /// The least while nothing tells what probes take: on a slow hop they would fill it before the first is
-    /// answered. More than one within a round trip helps nobody, so it grows no longer than that.
+    /// The shortest interval while the rate is unknown. It doubles with each probe up to the RTT, so that probes do
+    /// not fill a slow hop before the first acknowledgement.
     fn careful_gap(&self, config: &Config) -> Duration {
         let doubled = config.rts_interval.saturating_mul(1u32.checked_shl(self.probes).unwrap_or(u32::MAX));
         doubled.min(self.round_trip.unwrap_or(LONG_MAX))
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_become_rarer_but_find_the_end_of_half_a_minute_soon() {
+    fn probe_interval_grows_slowly_with_outage() {
         let config = Config::default();
         for (silence, busy, expected) in [
             (0, false, 6),
@@ -82,12 +83,12 @@ mod tests {
             let gap = outage(silence, busy).gap(Some(MS(1) / 2), &config);
             assert_eq!(gap, MS(expected), "{silence} ms, busy: {busy}");
         }
-        // On a hop of 64 kbit/s probes leave room for others.
+        // At 64 kbit/s probes leave room for other destinations.
         assert_eq!(outage(0, false).gap(Some(MS(7)), &config), MS(56));
     }
 
     #[test]
-    fn while_nothing_tells_what_they_take_they_double_their_gap_up_to_a_round_trip() {
+    fn probe_interval_with_unknown_rate_doubles_up_to_rtt() {
         let config = Config::default();
         let gap = |probes, round_trip| Outage { probes, round_trip, ..outage(0, false) }.gap(None, &config);
         assert_eq!(

@@ -1,119 +1,116 @@
-//! When the next frame may go to the device below, so that no queue builds up there: a queue
-//! below would hide the state of the channel and delay what is urgent.
+//! Decides when the next frame may enter the device below, so that no queue builds up there: it would hide the channel
+//! state and delay urgent frames.
 //!
-//! With a known rate a frame is let go when those before it have had their airtime. The rate
-//! is never all ours on a shared medium, so the acknowledgements correct this: one that comes
-//! late says how far the device is behind. Without a known rate the rate is learned, as BBR
-//! does (delivery rate over a window, twice that at first), and only the bytes under way are
-//! limited; when the shortest round trip was last seen long ago, they are cut to one frame
-//! until it is seen again, for a standing queue would pass for a long way.
+//! With a configured rate a frame is released when the earlier ones have had their airtime. On a shared medium the
+//! rate is never fully available, so late acknowledgements correct the schedule: they show by how much the device is
+//! behind. Without a configured rate the delivery rate is learned as in BBR, and only the bytes in flight are limited.
+//! While the minimum RTT is stale, the limit is one frame, as in BBR's ProbeRTT: a standing queue would look like a
+//! longer path.
 
 use std::time::Duration;
 
 use remora_base::{Rate, Time};
 
-use crate::arq::ack_delay::{Lag, RecentMin};
-use crate::pacing::bdp_probe::Span;
-use crate::pacing::delivery_rate::{Learned, Measure, Told};
-use crate::pacing::standing_queue::Standing;
+use crate::arq::ack_delay::{AckDelay, RecentMin};
+use crate::pacing::bdp_probe::BdpProbe;
+use crate::pacing::delivery_rate::{AckSample, DeliveryRate, TrainLimits};
+use crate::pacing::standing_queue::StandingQueue;
 use crate::{Config, Duplex, Mode};
 
-/// Room in the device beyond what is in the air, at least: timers are not exact.
+/// Shortest lead over the device: timers are not exact.
 const SLACK_MIN: Duration = Duration::from_millis(1);
-/// The most frames for each acknowledgement asked for while answers come late.
+/// Most frames for each requested acknowledgement while acknowledgements are late.
 const POLL_EVERY_LATE: u32 = 10;
-/// Frames under way beyond what rate and round trip call for.
+/// Frames in flight beyond the BDP.
 const SPARE_FRAMES: u64 = 3;
-/// and all but one of them only if it is carried within this time, where the rate is learned.
+/// With a learned rate, all spare frames but one must fit in this time.
 const SPARE_TIME: Duration = Duration::from_millis(24);
-/// Frames under way before anything is known.
+/// Frames in flight before the first RTT sample.
 const FIRST_FRAMES: u64 = 4;
-/// Frames in a train whose rate is measured, at least.
+/// Fewest frames in a measured train.
 const TRAIN_FRAMES: u64 = 8;
-/// and for how long, at most, but for two round trips: a rate that has fallen must show soon.
+/// Longest measured train, unless two RTTs are longer: a fallen rate must show soon.
 const TRAIN_LONGEST: Duration = Duration::from_secs(1);
-/// So many late answers in a row make us ask whether the path has become longer,
+/// Consecutive late acknowledgements after which the pacer checks for a longer path.
 const LATE_MAX: u32 = 3;
-/// and so much later again, if it has not.
+/// Shortest time between two such checks, doubled after each that finds none.
 const DOUBT_AGAIN: Duration = Duration::from_secs(5);
-/// Frames before an answer that are taken to have delayed it. With more the device may well be behind.
+/// Most frames before an acknowledgement that explain its delay. More suggest that the device is behind.
 const TURNS_MAX: u64 = 2;
-/// It is doubled each time, but for the last of so many.
+/// Cap of the doubling.
 const DOUBTS_VAIN_MAX: u32 = 6;
 
-/// What stands in the device is too much if it is more than this part of a frame's time.
+/// A standing queue is drained if it exceeds 1/8 of a frame's airtime.
 const STANDING_PART: u32 = 8;
 
-/// Where a transmission stood in the sequence of all.
+/// The state of the pacer at a transmission.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Departure {
     /// When it was handed to the device.
     pub(crate) sent: Time,
-    /// When it will have left, if the medium is ours.
+    /// Estimated end of its transmission if no other station uses the medium.
     pub(crate) at: Time,
     /// Bytes of DATA sent up to and with it.
     total: u64,
-    /// Whether nothing else was under way.
+    /// Whether nothing else was in flight.
     clear: bool,
-    /// Bytes and frames heard before.
+    /// Bytes and frames received before.
     heard: u64,
     heard_frames: u64,
 }
 
-/// Whether a frame may go.
+/// Whether a frame may be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Gate {
-    /// It may.
     Open,
-    /// From then on.
+    /// Not before this time.
     At(Time),
-    /// Not before an acknowledgement comes, or is missed.
+    /// Not before an acknowledgement arrives or times out.
     Shut,
 }
 
-/// The one way to the device, for all destinations.
+/// The pacer of a device, shared by all destinations.
 #[derive(Clone, Debug)]
 pub(crate) struct Pacer {
     rate: Option<Rate>,
-    /// When the device will have nothing to send.
+    /// When the device will be idle.
     free_at: Time,
     /// When it will have sent the last DATA.
     data_until: Time,
-    /// When all that was sent has had its airtime at the rate we were told: answers that come early tell
-    /// of a faster hop, and the rate may be a limit that somebody further on holds us to.
+    /// When everything sent has had its airtime at the configured rate. Early acknowledgements do not raise the rate,
+    /// which may be a limit enforced further along the path.
     due_at: Time,
-    /// How much longer what was sent may have had to wait for frames of others: on a shared
-    /// medium stations take turns, so for one frame for each of ours.
+    /// Further delay of sent frames by frames of other stations. Stations take turns on a shared medium, so one frame
+    /// for each of ours.
     waits: Duration,
-    /// Bytes of DATA sent, and known to have left.
+    /// Bytes of DATA sent, and bytes known to have left.
     sent: u64,
     confirmed: u64,
-    /// Bytes sent when `free_at` was last corrected: what was sent before knows nothing new.
+    /// Bytes sent at the latest correction of `free_at`. Earlier transmissions carry no new information.
     corrected: u64,
-    /// Bytes sent when an acknowledgement was last asked for.
+    /// Bytes sent at the latest request for an acknowledgement.
     asked: u64,
-    /// Bytes and frames heard.
+    /// Bytes and frames received.
     heard: u64,
     heard_frames: u64,
-    standing: Standing,
+    standing_queue: StandingQueue,
     round_trip: RecentMin,
-    doubt: Doubt,
-    learned: Learned,
-    span: Span,
+    path_check: PathCheck,
+    delivery_rate: DeliveryRate,
+    bdp_probe: BdpProbe,
 }
 
-/// Whether the path has become longer, which late answers alone do not tell: they may have waited
-/// in the device. So a few of them make us wait until nothing is under way, and send two frames
-/// by themselves.
+/// Checks for a longer path. Late acknowledgements alone do not show one: they may have waited in the device. After a
+/// few of them the pacer waits until nothing is in flight and sends two frames one by one.
 #[derive(Clone, Copy, Debug, Default)]
-struct Doubt {
-    /// Late answers in a row.
+struct PathCheck {
+    /// Consecutive late acknowledgements.
     late: u32,
-    /// Whether we find out now.
+    /// Whether the check is active.
     is_open: bool,
-    /// When we may do so again.
+    /// Earliest time of the next check.
     again_at: Time,
-    /// How many times in a row it was not.
+    /// Consecutive checks that found no longer path.
     vain: u32,
 }
 
@@ -131,25 +128,25 @@ impl Pacer {
             asked: 0,
             heard: 0,
             heard_frames: 0,
-            standing: Standing::default(),
+            standing_queue: StandingQueue::default(),
             round_trip: RecentMin::default(),
-            doubt: Doubt::default(),
-            learned: Learned::new(now),
-            span: Span::default(),
+            path_check: PathCheck::default(),
+            delivery_rate: DeliveryRate::new(now),
+            bdp_probe: BdpProbe::default(),
         }
     }
 
-    /// The rate as configured or learned.
+    /// The rate, configured or delivery_rate.
     pub(crate) fn rate(&self) -> Option<Rate> {
-        self.rate.or_else(|| Rate::from_bits(self.learned.best()))
+        self.rate.or_else(|| Rate::from_bits(self.delivery_rate.best()))
     }
 
-    /// What `bytes` bytes take; nothing while no rate is known.
+    /// The airtime of `bytes`; zero while the rate is unknown.
     pub(crate) fn airtime(&self, bytes: u64) -> Duration {
         self.rate().map_or(Duration::ZERO, |rate| rate.airtime(bytes))
     }
 
-    /// Whether DATA or a probe may go now.
+    /// Whether DATA or a probe may be sent now.
     pub(crate) fn gate(&self, now: Time, config: &Config) -> Gate {
         if self.is_shut(config) {
             return Gate::Shut;
@@ -158,51 +155,50 @@ impl Pacer {
         if opens <= now { Gate::Open } else { Gate::At(opens) }
     }
 
-    /// How much later answers may come than those before, for more is sent to try whether more arrives.
+    /// Extra delay of acknowledgements during a probe for more bandwidth.
     pub(crate) fn more_time(&self, config: &Config) -> Duration {
-        if self.span.is_up() { self.airtime(self.limit(config) / 3) } else { Duration::ZERO }
+        if self.bdp_probe.is_up() { self.airtime(self.limit(config) / 3) } else { Duration::ZERO }
     }
 
-    /// Whether as much is under way as may be.
+    /// Whether the window is full.
     pub(crate) fn is_shut(&self, config: &Config) -> bool {
         config.mode == Mode::Arq && self.under_way() >= self.most(config)
     }
 
-    /// Whether that will still be so when all has been answered that was asked for: less may be under way now
-    /// than when it was sent, and nobody asked about the last of it.
+    /// Whether the window stays full after all requested acknowledgements arrive. The window may have shrunk, and no
+    /// acknowledgement of the latest frames was requested.
     pub(crate) fn must_ask(&self, config: &Config) -> bool {
         config.mode == Mode::Arq && self.unasked() >= self.most(config)
     }
 
-    /// Whether so much has been sent since an acknowledgement was asked for that the next
-    /// frame should ask for one; `contended` if other destinations wait.
+    /// Whether the next frame should request an acknowledgement. `contended` means that other destinations have data
+    /// to send.
     pub(crate) fn wants_poll(&self, next: u64, contended: bool, config: &Config) -> bool {
-        // The answer is to be back before all that may be is under way. Where the rate is learned
-        // there is less of that, where answers are late the device may hold more than it should, and
-        // where several destinations wait it matters to know of a bad channel soon.
+        // The acknowledgement should return before the window is full. It is requested earlier where the rate is
+        // learned, where acknowledgements are late, and where other destinations wait and a bad channel must be
+        // noticed soon.
         let unasked = self.unasked() + next;
         let (part, of) = if !contended && self.rate.is_some() && self.is_in_time() { (3, 4) } else { (1, 2) };
-        self.doubt.is_open || unasked * of >= self.limit(config) * part
+        self.path_check.is_open || unasked * of >= self.limit(config) * part
     }
 
-    /// The most frames for each acknowledgement asked for: they are watched more closely where the device
-    /// may hold more than it should.
+    /// Most frames for each requested acknowledgement; fewer while acknowledgements are late.
     pub(crate) fn poll_every(&self, config: &Config) -> u32 {
         if self.is_in_time() { config.poll_every() } else { config.poll_every().min(POLL_EVERY_LATE) }
     }
 
-    /// Whether answers come, and the latest when it was to be expected.
+    /// Whether acknowledgements arrive, the latest of them in time.
     fn is_in_time(&self) -> bool {
-        self.round_trip.get().is_some() && self.doubt.late == 0
+        self.round_trip.get().is_some() && self.path_check.late == 0
     }
 
-    /// The frame or probe just sent asks for an acknowledgement.
+    /// Records that the latest frame or probe requests an acknowledgement.
     pub(crate) fn asked(&mut self) {
         self.asked = self.sent;
     }
 
-    /// A frame came in that took `cost` bytes of the medium. On a shared medium what the
-    /// device has to send had to wait for it, if that is believed.
+    /// Handles a received frame that took `cost` bytes of the medium. On a shared medium it delayed the device's
+    /// frames, if `believed`.
     pub(crate) fn heard(&mut self, now: Time, cost: u64, believed: bool, config: &Config) {
         self.heard += cost;
         self.heard_frames += 1;
@@ -216,13 +212,12 @@ impl Pacer {
         }
     }
 
-    /// A frame goes that takes `cost` bytes of the medium; `is_data` if an acknowledgement of
-    /// it can be missed.
+    /// Records a frame that takes `cost` bytes of the medium. `is_data` means that its acknowledgement can time out.
     pub(crate) fn send(&mut self, now: Time, cost: u64, is_data: bool, config: &Config) -> Departure {
         let clear = self.sent == self.confirmed;
         if clear {
-            self.learned.end_train();
-            // All that was sent has left, as far as it is acknowledged at all.
+            self.delivery_rate.end_train();
+            // All acknowledged frames have left.
             if config.mode == Mode::Arq {
                 self.free_at = self.free_at.min(now);
             }
@@ -231,19 +226,19 @@ impl Pacer {
             let frame = rate.airtime(config.cost_max());
             // Probes go in a pause, too.
             if is_data && now > self.data_until + frame {
-                self.learned.on_pause(self.sent);
+                self.delivery_rate.on_pause(self.sent);
             }
             self.free_at = self.free_at.max(now);
             self.free_at += rate.airtime(cost);
             if is_data {
                 self.data_until = self.free_at;
             }
-            // What is no DATA goes in any case, and must not shut DATA out for longer than a frame takes.
+            // Control frames always go, and delay DATA by at most one frame's airtime.
             if is_data || self.due_at <= now + frame {
                 self.due_at = self.due_at.max(now) + rate.airtime(cost);
             }
-            // For a short answer no more than it takes itself, or who makes us answer without end
-            // would hold us up as long.
+            // A short reply counts with its own airtime only, so that a peer cannot delay this end by triggering
+            // replies.
             let waits = if is_data { frame } else { rate.airtime(cost) };
             self.waits = (self.waits + waits).min(frame * 2);
         } else {
@@ -251,9 +246,9 @@ impl Pacer {
         }
         if is_data {
             self.sent += cost;
-            // With a rate that is told a pause shows that there was no more to send.
+            // With a configured rate only a lack of data causes pauses.
             if self.rate.is_some() || self.is_shut(config) {
-                self.learned.on_full();
+                self.delivery_rate.on_full();
             }
         }
         Departure {
@@ -266,25 +261,25 @@ impl Pacer {
         }
     }
 
-    /// An acknowledgement told that `departure` has arrived, and all before it have left;
-    /// `at_once` if it was answered without delay. `lost` frames before it were lost.
+    /// Handles an acknowledgement: `departure` arrived, and all earlier frames have left. `at_once` means that the
+    /// peer acknowledged without delay. `lost` frames before it were lost.
     pub(crate) fn confirm(
         &mut self,
         now: Time,
         departure: &Departure,
         at_once: bool,
         lost: u64,
-        lag: &Lag,
+        ack_delay: &AckDelay,
         config: &Config,
     ) {
         if at_once {
             self.measure(now, departure, config);
-            self.correct(now, departure, lag, config);
+            self.correct(now, departure, ack_delay, config);
         }
         if let Some(rate) = self.rate {
-            // What it answers has left: the device holds at most what was sent after that,
-            // each such frame with one of another station before it. Another's answer may have told
-            // of more: an answer that is late itself, or a lie, must not hold everybody up.
+            // The acknowledged frame has left. The device holds at most the frames sent after it, each behind one of
+            // another station. An acknowledgement of another destination may have shown more: one that is late or
+            // forged must not delay all destinations.
             let held = rate.airtime(self.sent - self.confirmed.max(departure.total)) * stations(config);
             self.free_at = self.free_at.min(now + held);
         }
@@ -292,37 +287,36 @@ impl Pacer {
         self.learn(now, departure, lost, config);
     }
 
-    /// Learns from the answer to `departure` at which rate frames leave, and how much under way that takes.
+    /// Updates the delivery rate and the BDP probe.
     fn learn(&mut self, now: Time, departure: &Departure, lost: u64, config: &Config) {
         if self.rate.is_none() && self.round_trip.is_stale() {
-            // Nothing but a few frames are to be under way.
-            self.learned.end_train();
-            self.span.disturbed();
+            // The window is one frame while the minimum RTT is stale.
+            self.delivery_rate.end_train();
+            self.bdp_probe.disturbed();
         }
         let frame = config.cost_max();
         let longest = (self.round_trip.get().unwrap_or_default() * 2).max(TRAIN_LONGEST);
-        let measure = Measure { length: self.product().max(TRAIN_FRAMES * frame), longest, frame };
-        let told = Told { confirmed: self.confirmed, sent: departure.sent, lost };
-        let run = self.learned.take(now, told, measure);
-        self.learned.round(self.confirmed, self.sent);
+        let limits = TrainLimits { length: self.product().max(TRAIN_FRAMES * frame), longest, frame };
+        let ack = AckSample { confirmed: self.confirmed, sent: departure.sent, lost };
+        let run = self.delivery_rate.take(now, ack, limits);
+        self.delivery_rate.round(self.confirmed, self.sent);
         if let Some(run) = run
             && self.rate.is_none()
-            && self.learned.is_level()
+            && self.delivery_rate.is_level()
         {
             let (least, frame) = (self.round_trip.get().unwrap_or_default(), self.airtime(frame));
-            self.span.take(run, least, frame);
+            self.bdp_probe.take(run, least, frame);
         }
     }
 
-    /// By how much an answer may exceed the shortest round trip and still be no sign of a longer
-    /// path: `None` if it may have waited behind other frames of ours.
+    /// The excess over the minimum RTT that shows no longer path; `None` if other frames may have delayed the
+    /// acknowledgement.
     pub(crate) fn slack(&self, departure: &Departure, config: &Config) -> Option<Duration> {
         self.is_clear(departure, config).then(|| self.late_by(config))
     }
 
-    /// Whether nothing of ours can have delayed the answer to `departure`, and nothing of the
-    /// other end's: two ends that take each other's queues for a longer path would add to them
-    /// without end.
+    /// Whether no queue of either end can have delayed the acknowledgement of `departure`. If two ends took each
+    /// other's queues for a longer path, they would enlarge them without limit.
     fn is_clear(&self, departure: &Departure, config: &Config) -> bool {
         departure.clear && self.heard - departure.heard <= config.cost_max() * 2
     }
@@ -332,66 +326,66 @@ impl Pacer {
         self.round_trip.get().unwrap_or_default() / 4 + frames + SLACK_MIN
     }
 
-    /// Takes the round trip of `departure`, and finds out whether the path is longer than it was.
+    /// Adds an RTT sample and checks for a longer path.
     fn measure(&mut self, now: Time, departure: &Departure, config: &Config) {
         let (value, slack) = (now.since(departure.sent), self.late_by(config));
         let is_late = self.round_trip.get().is_some_and(|least| value > least + slack);
         if self.rate.is_some() && self.is_clear(departure, config) {
             let is_longer = self.round_trip.sample_clear(now, value, slack);
             if is_longer {
-                self.learned.restart();
-                self.doubt = Doubt::default();
+                self.delivery_rate.restart();
+                self.path_check = PathCheck::default();
             }
-            self.doubt.is_open &= is_late && !is_longer;
+            self.path_check.is_open &= is_late && !is_longer;
             return;
         }
         self.round_trip.sample(now, value);
-        // It was sent by itself, and still others were in its way: this is not the time to find out.
-        self.doubt.is_open &= !departure.clear;
-        // Who still looks for the rate keeps a queue. An answer to something sent before what another
-        // has answered waited elsewhere: its sender's path is not everybody's.
+        // A frame sent alone was still delayed by others: the check is postponed.
+        self.path_check.is_open &= !departure.clear;
+        // During startup this end causes a queue itself. An acknowledgement that others have overtaken was delayed on
+        // its own destination's path.
         let counts = is_late && self.rate.is_some();
-        self.doubt.late = match counts {
-            true if departure.total <= self.confirmed => self.doubt.late,
-            true => self.doubt.late + 1,
+        self.path_check.late = match counts {
+            true if departure.total <= self.confirmed => self.path_check.late,
+            true => self.path_check.late + 1,
             false => 0,
         };
-        if self.doubt.late >= LATE_MAX && now >= self.doubt.again_at {
-            // Several destinations with bad channels have many late answers, and it costs airtime.
-            let vain = (self.doubt.vain + 1).min(DOUBTS_VAIN_MAX);
+        if self.path_check.late >= LATE_MAX && now >= self.path_check.again_at {
+            // Several destinations with bad channels have many late acknowledgements, and a check costs airtime.
+            let vain = (self.path_check.vain + 1).min(DOUBTS_VAIN_MAX);
             let again_at = now + DOUBT_AGAIN * (1 << (vain - 1));
-            self.doubt = Doubt { late: 0, is_open: true, again_at, vain };
+            self.path_check = PathCheck { late: 0, is_open: true, again_at, vain };
         }
     }
 
-    /// `departure` must have left by now, whether or not it arrived.
+    /// Records that `departure` has left, whether or not it arrived.
     pub(crate) fn passed(&mut self, departure: &Departure) {
         let before = self.confirmed;
         self.confirmed = before.max(departure.total);
-        self.learned.on_passed(self.confirmed - before);
-        self.span.disturbed();
+        self.delivery_rate.on_passed(self.confirmed - before);
+        self.bdp_probe.disturbed();
     }
 
-    /// When the device has room; `None` if that is not told by time.
+    /// When the device has room; `None` if the rate is delivery_rate.
     pub(crate) fn opens_at(&self, config: &Config) -> Option<Time> {
         let slack = self.rate?.airtime(config.cost_max() / 2).max(SLACK_MIN);
         Some(self.free_at.max(self.due_at) - slack)
     }
 
-    /// If the answer came later than the shortest way and the frames that any answer may have
-    /// to wait for account for, the device may be behind: let it catch up wholly, so that the
-    /// shortest way stays known.
+    /// Delays the next frames if the acknowledgement was later than the minimum delay and the frames before it
+    /// explain. The device may be behind; it catches up fully, so that the minimum delay stays known.
     ///
-    /// May, for the answer may also have waited at the other end, or for the end of a cell
-    /// switch: [`confirm`](Pacer::confirm) sees to it that this does no harm.
-    fn correct(&mut self, now: Time, departure: &Departure, lag: &Lag, config: &Config) {
-        let (Some(rate), Some(least)) = (self.rate, lag.least()) else { return };
+    /// The acknowledgement may also have waited at the peer or in a handoff. [`confirm`](Pacer::confirm) limits the
+    /// harm.
+    fn correct(&mut self, now: Time, departure: &Departure, ack_delay: &AckDelay, config: &Config) {
+        let (Some(rate), Some(least)) = (self.rate, ack_delay.min()) else { return };
         if departure.total <= self.corrected {
             return;
         }
         let behind = now.since(departure.at).saturating_sub(least);
         let frame = rate.airtime(config.cost_max());
-        let standing = self.standing.take(behind).filter(|standing| *standing > SLACK_MIN.max(frame / STANDING_PART));
+        let standing =
+            self.standing_queue.take(behind).filter(|standing| *standing > SLACK_MIN.max(frame / STANDING_PART));
         if behind > frame * (stations(config) + self.turns(departure, config)) {
             self.free_at = self.free_at.max(now) + behind;
         } else if let Some(standing) = standing {
@@ -401,14 +395,14 @@ impl Pacer {
         }
         self.data_until = self.free_at;
         self.corrected = self.sent;
-        self.standing = Standing::default();
+        self.standing_queue = StandingQueue::default();
     }
 
-    /// How many frames of ours may have been between the answer to `departure` and what the other end had to send
-    /// before it: they take turns.
+    /// Frames of this end that may have gone between the peer's earlier frames and the acknowledgement of `departure`:
+    /// on a half-duplex medium stations alternate.
     fn turns(&self, departure: &Departure, config: &Config) -> u32 {
         let heard = self.heard_frames.saturating_sub(departure.heard_frames);
-        // One is the answer.
+        // One is the acknowledgement.
         let before = heard.saturating_sub(1).min(TURNS_MAX);
         if config.duplex == Duplex::Half { before as u32 } else { 0 }
     }
@@ -417,17 +411,17 @@ impl Pacer {
         self.sent - self.confirmed
     }
 
-    /// Bytes sent since an acknowledgement was asked for.
+    /// Bytes sent since the latest request for an acknowledgement.
     fn unasked(&self) -> u64 {
         self.sent - self.asked.max(self.confirmed)
     }
 
-    /// The most bytes that may be under way now.
+    /// The current window in bytes.
     fn most(&self, config: &Config) -> u64 {
-        if self.doubt.is_open { 1 } else { self.limit(config) }
+        if self.path_check.is_open { 1 } else { self.limit(config) }
     }
 
-    /// The same, while the shortest round trip is not in doubt.
+    /// The window in bytes while no check for a longer path is active.
     fn limit(&self, config: &Config) -> u64 {
         let frame = config.cost_max();
         let product = self.product();
@@ -437,27 +431,27 @@ impl Pacer {
                 product + more + (u64::from(self.poll_every(config)) + SPARE_FRAMES) * frame
             }
             None if self.round_trip.is_stale() => 1,
-            None if self.learned.is_level() => {
-                let span = self.round_trip.get().unwrap_or_default() + self.span.extra();
-                let product = bytes_in(self.learned.best(), span);
-                let spare = bytes_in(self.learned.best(), SPARE_TIME);
+            None if self.delivery_rate.is_level() => {
+                let span = self.round_trip.get().unwrap_or_default() + self.bdp_probe.extra();
+                let product = bytes_in(self.delivery_rate.best(), span);
+                let spare = bytes_in(self.delivery_rate.best(), SPARE_TIME);
                 let spare = frame + spare.min((SPARE_FRAMES - 1) * frame);
-                self.span.tried(product + product / 8 + spare)
+                self.bdp_probe.tried(product + product / 8 + spare)
             }
             None => product * 2 + FIRST_FRAMES * frame,
         }
     }
 
-    /// Bytes under way when nothing waits: rate times the shortest round trip. Of a shared
-    /// medium, or of one slower than we were told, less than the rate is ours.
+    /// The BDP: rate times minimum RTT. On a shared or overestimated medium the learned rate is lower than the
+    /// configured one and applies instead.
     fn product(&self) -> u64 {
-        let learned = self.learned.best();
+        let learned = self.delivery_rate.best();
         let bits = self.rate.map_or(learned, |rate| if learned > 0 { rate.bits().min(learned) } else { rate.bits() });
         bytes_in(bits, self.round_trip.get().unwrap_or_default())
     }
 }
 
-/// Stations that take turns with frames on the medium.
+/// Stations that alternate on the medium.
 fn stations(config: &Config) -> u32 {
     match config.duplex {
         Duplex::Half => 2,
@@ -467,7 +461,7 @@ fn stations(config: &Config) -> u32 {
 
 fn bytes_in(bits: u64, time: Duration) -> u64 {
     let bytes = u128::from(bits) * time.as_nanos() / 8_000_000_000;
-    // Far more than any window, and still far from overflow when it is doubled.
+    // Larger than any window, and small enough to double without overflow.
     u64::try_from(bytes).unwrap_or(u64::MAX).min(1 << 40)
 }
 

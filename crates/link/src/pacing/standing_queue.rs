@@ -1,23 +1,22 @@
-//! What stands in the device below for good. Frames of others that we do not hear take the medium,
-//! too, and nothing tells the pacer of them: each makes its clock run ahead of the device by as
-//! much, and no answer is ever late enough to show it. But when even the least late of many
-//! answers is late, it was nothing that now delays one of them and now another.
+//! Detects a standing queue in the device below. Hidden stations use the medium without the pacer's knowledge. Each of
+//! their frames makes the pacer run ahead of the device, too little to be seen in one acknowledgement. As in CoDel,
+//! the minimum of many delays reveals the queue: transient delays do not raise it.
 
 use std::time::Duration;
 
-/// So many answers in a row are looked at.
+/// Acknowledgements in an interval.
 const ANSWERS: u32 = 32;
 
-/// The least late of the latest answers.
+/// The minimum delay of the current interval.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Standing {
+pub(crate) struct StandingQueue {
     least: Option<Duration>,
     answers: u32,
 }
 
-impl Standing {
-    /// An answer was late by `behind`. By how much all of the last [`ANSWERS`] were, once there
-    /// have been as many.
+impl StandingQueue {
+    /// Adds the delay of an acknowledgement. Returns the minimum at the end of an interval of [`ANSWERS`]
+    /// acknowledgements.
     pub(crate) fn take(&mut self, behind: Duration) -> Option<Duration> {
         self.least = Some(self.least.map_or(behind, |least| least.min(behind)));
         self.answers += 1;
@@ -36,36 +35,35 @@ mod tests {
 
     use super::*;
     use crate::Config;
-    use crate::arq::ack_delay::Lag;
+    use crate::arq::ack_delay::AckDelay;
     use crate::pacing::pacer::{Departure, Gate, Pacer};
 
     #[test]
-    fn what_delays_one_answer_and_not_another_does_not_stand() {
+    fn transient_ack_delay_is_no_standing_queue() {
         let ms = Duration::from_millis;
-        let mut standing = Standing::default();
-        let mut told = |late: &[u64]| {
+        let mut standing = StandingQueue::default();
+        let mut minima = |late: &[u64]| {
             let all = late.iter().cycle().take(ANSWERS as usize);
             all.filter_map(|late| standing.take(ms(*late))).collect::<Vec<_>>()
         };
-        assert_eq!(told(&[30, 0, 12]), [ms(0)]);
-        assert_eq!(told(&[30, 5, 12]), [ms(5)]);
-        assert_eq!(told(&[0]), [ms(0)], "each time anew");
+        assert_eq!(minima(&[30, 0, 12]), [ms(0)]);
+        assert_eq!(minima(&[30, 5, 12]), [ms(5)]);
+        assert_eq!(minima(&[0]), [ms(0)], "each interval starts anew");
     }
 
-    /// A saturated hop of 1 Mbit/s with a round trip of 5 ms, where one in a hundred frames meets one of
-    /// 1 ms that we do not hear.
+    /// A saturated hop of 1 Mbit/s with an RTT of 5 ms, where every hundredth frame meets 1 ms of a hidden station.
     #[test]
-    fn what_nobody_tells_us_of_does_not_pile_up_in_the_device() {
+    fn hidden_station_frames_build_no_device_queue() {
         let config = Config { rate: Some(Rate::mbit(1)), ..Config::default() };
-        let (mut pacer, mut lag) = (Pacer::new(&config, Time::ZERO), Lag::default());
+        let (mut pacer, mut ack_delay) = (Pacer::new(&config, Time::ZERO), AckDelay::default());
         let (mut free, mut sent, mut longest) = (Time::ZERO, 0u32, Duration::ZERO);
         let mut answers: VecDeque<(Time, Departure)> = VecDeque::new();
         for ms in 0..300_000 {
             let now = Time::from_millis(ms);
             while let Some((_, departure)) = answers.front().filter(|(at, _)| *at <= now).copied() {
                 answers.pop_front();
-                lag.sample(now, now.since(departure.at), pacer.slack(&departure, &config));
-                pacer.confirm(now, &departure, true, 0, &lag, &config);
+                ack_delay.sample(now, now.since(departure.at), pacer.slack(&departure, &config));
+                pacer.confirm(now, &departure, true, 0, &ack_delay, &config);
             }
             while pacer.gate(now, &config) == Gate::Open {
                 let departure = pacer.send(now, config.cost_max(), true, &config);

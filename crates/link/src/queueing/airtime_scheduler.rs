@@ -1,43 +1,46 @@
-//! Whose turn it is among the destinations: round robin (NFS/W 95, section 5), or deficit
-//! round robin by airtime.
+//! Schedules the destinations: round robin (NFS/W 95, section 5), or deficit round robin by airtime.
 //!
-//! Everything sent is charged, failed attempts and probes too, so a destination with a bad
-//! channel pays for it itself.
+//! Every frame is charged, including failed attempts and probes, so a destination pays for its own bad channel.
 
 use remora_base::Peer;
 
 use crate::Scheduler;
 
-/// Turns' worth of debt a destination can have; probes beyond that are forgiven, which bounds
-/// how long it waits for its turn when its channel is good again.
+/// Largest debt of a destination, in quanta. The excess of a long outage's probes is forgiven, which bounds the wait
+/// of the destination after the outage.
 const DEBT_TURNS: i64 = 4;
 
-/// The destinations in turn.
+/// Deficit round robin over the destinations.
 #[derive(Clone, Debug)]
-pub(crate) struct Turns {
+pub(crate) struct AirtimeScheduler {
     scheduler: Scheduler,
     /// Bytes of airtime in one turn.
     quantum: i64,
-    ring: Vec<Place>,
-    /// Whose turn it is.
+    ring: Vec<SchedulerEntry>,
+    /// Index of the destination that has its turn.
     at: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct SchedulerEntry {
     peer: Peer,
-    /// Bytes of airtime it may still use in this turn.
+    /// Bytes of airtime left in this turn.
     credit: i64,
 }
 
-impl Turns {
-    /// No destinations yet; a turn is worth `quantum` bytes of airtime, a full frame.
-    pub(crate) fn new(scheduler: Scheduler, quantum: u64) -> Turns {
-        Turns { scheduler, quantum: i64::try_from(quantum).unwrap_or(i64::MAX / 64).max(1), ring: Vec::new(), at: 0 }
+impl AirtimeScheduler {
+    /// Starts without destinations. A turn is worth `quantum` bytes of airtime, a full frame.
+    pub(crate) fn new(scheduler: Scheduler, quantum: u64) -> AirtimeScheduler {
+        AirtimeScheduler {
+            scheduler,
+            quantum: i64::try_from(quantum).unwrap_or(i64::MAX / 64).max(1),
+            ring: Vec::new(),
+            at: 0,
+        }
     }
 
     pub(crate) fn add(&mut self, peer: Peer) {
-        self.ring.push(Place { peer, credit: self.quantum });
+        self.ring.push(SchedulerEntry { peer, credit: self.quantum });
     }
 
     pub(crate) fn remove(&mut self, peer: Peer) {
@@ -47,33 +50,33 @@ impl Turns {
         }
     }
 
-    /// The next among those that are `ready`.
+    /// The next destination among those that are `ready`.
     pub(crate) fn pick(&mut self, ready: impl Fn(Peer) -> bool) -> Option<Peer> {
         let ready: Vec<bool> = self.ring.iter().map(|p| ready(p.peer)).collect();
         if !ready.contains(&true) {
             return None;
         }
-        // Each time round adds a quantum to who is ready, and nobody owes more than a few.
+        // Each round adds a quantum to every ready destination, and debt is bounded, so the loop ends.
         loop {
             self.at %= self.ring.len();
-            let place = &mut self.ring[self.at];
-            if ready[self.at] && place.credit > 0 {
-                return Some(place.peer);
+            let entry = &mut self.ring[self.at];
+            if ready[self.at] && entry.credit > 0 {
+                return Some(entry.peer);
             }
-            // Who does not use a turn does not save it up.
-            place.credit = if ready[self.at] { place.credit + self.quantum } else { place.credit.min(0) };
+            // Unused credit expires.
+            entry.credit = if ready[self.at] { entry.credit + self.quantum } else { entry.credit.min(0) };
             self.at += 1;
         }
     }
 
-    /// `peer` has used `cost` bytes of airtime.
+    /// Charges `peer` for `cost` bytes of airtime.
     pub(crate) fn charge(&mut self, peer: Peer, cost: u64) {
-        let Some(place) = self.ring.iter_mut().find(|p| p.peer == peer) else { return };
+        let Some(entry) = self.ring.iter_mut().find(|p| p.peer == peer) else { return };
         let cost = match self.scheduler {
             Scheduler::Airtime => i64::try_from(cost).unwrap_or(self.quantum),
             Scheduler::RoundRobin => self.quantum,
         };
-        place.credit = place.credit.saturating_sub(cost).max(-DEBT_TURNS * self.quantum);
+        entry.credit = entry.credit.saturating_sub(cost).max(-DEBT_TURNS * self.quantum);
     }
 }
 
@@ -86,9 +89,9 @@ mod tests {
         Peer::datagram(([10, 0, 0, i], 0).into())
     }
 
-    /// Bytes sent to each destination in `turns` turns, where `cost` is what its frames take.
+    /// Bytes sent to each destination in `turns` turns, where its frames cost `costs` bytes.
     fn run(scheduler: Scheduler, costs: &[u64], turns: usize, ready: impl Fn(usize, Peer) -> bool) -> Vec<u64> {
-        let mut all = Turns::new(scheduler, 1500);
+        let mut all = AirtimeScheduler::new(scheduler, 1500);
         (0..costs.len()).for_each(|i| all.add(peer(i as u8)));
         let mut sent = BTreeMap::<Peer, u64>::new();
         for turn in 0..turns {
@@ -101,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn airtime_is_shared_evenly_and_frames_are_in_round_robin() {
+    fn airtime_shares_time_and_round_robin_shares_frames() {
         let sent = run(Scheduler::Airtime, &[1500, 500, 100], 20_000, |_, _| true);
         let (most, least) = (sent.iter().max().unwrap(), sent.iter().min().unwrap());
         assert!((most - least) * 100 < *most, "{sent:?}");
@@ -109,21 +112,21 @@ mod tests {
     }
 
     #[test]
-    fn who_was_away_gets_no_more_than_its_share_afterwards() {
+    fn idle_destination_saves_no_credit() {
         let sent = run(Scheduler::Airtime, &[1500, 1500], 1000, |turn, p| turn >= 500 || p == peer(0));
         assert!(sent[1].abs_diff(250 * 1500) <= 2 * 1500, "{sent:?}");
     }
 
     #[test]
-    fn destinations_come_and_go() {
-        let mut turns = Turns::new(Scheduler::Airtime, 1500);
-        assert_eq!(turns.pick(|_| true), None);
-        (0..3).for_each(|i| turns.add(peer(i)));
-        assert_eq!(turns.pick(|p| p == peer(2)), Some(peer(2)));
-        turns.remove(peer(2));
-        turns.remove(peer(2));
-        assert_eq!(turns.pick(|_| true), Some(peer(0)));
-        turns.charge(peer(0), u64::MAX);
-        assert_eq!(turns.pick(|p| p == peer(0)), Some(peer(0)), "debt is bounded");
+    fn scheduler_destinations_can_be_added_and_removed() {
+        let mut scheduler = AirtimeScheduler::new(Scheduler::Airtime, 1500);
+        assert_eq!(scheduler.pick(|_| true), None);
+        (0..3).for_each(|i| scheduler.add(peer(i)));
+        assert_eq!(scheduler.pick(|p| p == peer(2)), Some(peer(2)));
+        scheduler.remove(peer(2));
+        scheduler.remove(peer(2));
+        assert_eq!(scheduler.pick(|_| true), Some(peer(0)));
+        scheduler.charge(peer(0), u64::MAX);
+        assert_eq!(scheduler.pick(|p| p == peer(0)), Some(peer(0)), "debt is bounded");
     }
 }

@@ -1,4 +1,4 @@
-//! CoDel: drops when the shortest wait over an interval is too long (RFC 8289, section 5).
+//! CoDel (RFC 8289, section 5): drops packets while the minimum sojourn time of an interval exceeds the target.
 
 use std::time::Duration;
 
@@ -6,97 +6,103 @@ use remora_base::Time;
 
 use crate::Packet;
 
-/// How spells of dropping within this many intervals of each other go on rather than begin
-/// anew (RFC 8289, section 5.4).
+/// Intervals within which a dropping state resumes at the drop rate of the previous one (RFC 8289, section 5.4).
 const RECENT_INTERVALS: u32 = 16;
 
-/// What it is to keep to at this moment.
+/// Parameters at one point in time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Aim {
-    /// The wait that may stand.
+pub(crate) struct CodelParams {
+    /// Acceptable standing sojourn time.
     pub(crate) target: Duration,
-    /// The same where the sender does not take a drop as a sign to send less.
+    /// The same for senders that do not react to drops.
     pub(crate) target_unresponsive: Duration,
-    /// How long a longer one may stand.
+    /// How long the sojourn time may exceed the target.
     pub(crate) interval: Duration,
-    /// What a full frame takes at the destination's share of the link.
+    /// Airtime of a full frame at the destination's share of the link.
     pub(crate) frame: Duration,
-    /// The bytes it carries, at most: a queue of no more is left alone.
+    /// Bytes of a full frame: a queue of no more is not dropped from.
     pub(crate) frame_bytes: usize,
-    /// No packet is too old before this.
+    /// Shortest lifetime of a packet.
     pub(crate) lifetime_min: Duration,
 }
 
 /// The state of one queue.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Codel {
-    /// When the wait will have been too long for an interval, if it is too long now.
+pub(crate) struct CodelState {
+    /// When the sojourn time will have exceeded the target for an interval, if it exceeds it now.
     above_until: Option<Time>,
-    spell: Option<Spell>,
-    /// The last spell's end: when it would have dropped next, after how many.
+    dropping: Option<DroppingState>,
+    /// The time of the next drop and the number of drops at the end of the last dropping state.
     last: Option<(Time, u32)>,
 }
 
-/// A spell of dropping.
+/// The dropping state.
 #[derive(Clone, Copy, Debug)]
-struct Spell {
+struct DroppingState {
     next: Time,
     count: u32,
-    /// The count it began with.
+    /// The count at its beginning.
     began_at: u32,
 }
 
-impl Codel {
-    /// Judges the packet `head` at the head of the queue: it has waited `wait`, and `behind` bytes
-    /// wait after it. True: drop it and ask again with the next one.
-    pub(crate) fn drops(&mut self, now: Time, wait: Duration, behind: usize, head: &Packet, aim: &Aim) -> bool {
-        let too_long = self.is_too_long(now, wait, behind, head, aim);
-        match &mut self.spell {
-            Some(spell) if !too_long => {
-                self.last = Some((spell.next, spell.count - spell.began_at.min(spell.count)));
-                self.spell = None;
+impl CodelState {
+    /// Decides on the packet `head` at the head of the queue, with sojourn time `wait` and `behind` bytes after it. If
+    /// true, the caller drops it and asks about the next one.
+    pub(crate) fn drops(
+        &mut self,
+        now: Time,
+        wait: Duration,
+        behind: usize,
+        head: &Packet,
+        params: &CodelParams,
+    ) -> bool {
+        let too_long = self.is_too_long(now, wait, behind, head, params);
+        match &mut self.dropping {
+            Some(dropping) if !too_long => {
+                self.last = Some((dropping.next, dropping.count - dropping.began_at.min(dropping.count)));
+                self.dropping = None;
                 false
             }
-            Some(spell) if now >= spell.next => {
-                spell.count = spell.count.saturating_add(1);
-                spell.next += gap(aim.interval, spell.count);
+            Some(dropping) if now >= dropping.next => {
+                dropping.count = dropping.count.saturating_add(1);
+                dropping.next += gap(params.interval, dropping.count);
                 true
             }
             Some(_) => false,
             None if too_long => {
-                let recent = |at: Time| now.since(at) < aim.interval * RECENT_INTERVALS;
+                let recent = |at: Time| now.since(at) < params.interval * RECENT_INTERVALS;
                 let count = match self.last {
                     Some((at, drops)) if drops > 1 && recent(at) => drops,
                     _ => 1,
                 };
-                self.spell = Some(Spell { next: now + gap(aim.interval, count), count, began_at: count });
+                self.dropping = Some(DroppingState { next: now + gap(params.interval, count), count, began_at: count });
                 true
             }
             None => false,
         }
     }
 
-    /// The queue has run empty.
+    /// Handles an empty queue.
     pub(crate) fn empty(&mut self) {
         self.above_until = None;
-        if let Some(spell) = self.spell.take() {
-            self.last = Some((spell.next, spell.count - spell.began_at.min(spell.count)));
+        if let Some(dropping) = self.dropping.take() {
+            self.last = Some((dropping.next, dropping.count - dropping.began_at.min(dropping.count)));
         }
     }
 
-    fn is_too_long(&mut self, now: Time, wait: Duration, behind: usize, head: &Packet, aim: &Aim) -> bool {
-        let target = if head.responsive { aim.target } else { aim.target_unresponsive };
-        // Packets of several frames may wait for one another as many as those of one.
-        let more = u32::try_from(head.bytes.len() / aim.frame_bytes.max(1)).unwrap_or(u32::MAX);
-        if wait < target + aim.frame.saturating_mul(more) || behind <= aim.frame_bytes.max(head.bytes.len()) {
+    fn is_too_long(&mut self, now: Time, wait: Duration, behind: usize, head: &Packet, params: &CodelParams) -> bool {
+        let target = if head.responsive { params.target } else { params.target_unresponsive };
+        // A packet of several frames makes the others wait longer.
+        let more = u32::try_from(head.bytes.len() / params.frame_bytes.max(1)).unwrap_or(u32::MAX);
+        if wait < target + params.frame.saturating_mul(more) || behind <= params.frame_bytes.max(head.bytes.len()) {
             self.above_until = None;
             return false;
         }
-        now >= *self.above_until.get_or_insert(now + aim.interval)
+        now >= *self.above_until.get_or_insert(now + params.interval)
     }
 }
 
-/// The control law: drops come closer together with the square root of their number.
+/// The control law: the drop interval shrinks with the square root of the number of drops.
 fn gap(interval: Duration, count: u32) -> Duration {
     interval.div_f64(f64::from(count.max(1)).sqrt())
 }
@@ -107,7 +113,7 @@ mod tests {
     use crate::Class;
     use bytes::Bytes;
 
-    const AIM: Aim = Aim {
+    const PARAMS: CodelParams = CodelParams {
         target: Duration::from_millis(20),
         target_unresponsive: Duration::from_millis(500),
         interval: Duration::from_millis(100),
@@ -120,39 +126,40 @@ mod tests {
         Packet { flow: 1, class: Class::Default, responsive, bytes: Bytes::from_static(&[0; 100]) }
     }
 
-    /// Milliseconds of the drops in a queue whose packets, one each 10 ms, wait `wait` ms.
-    fn drops(codel: &mut Codel, from: u64, to: u64, wait: u64, behind: usize) -> Vec<u64> {
+    /// Times in milliseconds of the drops in a queue with a packet every 10 ms and a sojourn time of `wait` ms.
+    fn drops(codel: &mut CodelState, from: u64, to: u64, wait: u64, behind: usize) -> Vec<u64> {
         let times = (from..to).step_by(10);
         times
-            .filter(|t| codel.drops(Time::from_millis(*t), Duration::from_millis(wait), behind, &packet(true), &AIM))
+            .filter(|t| codel.drops(Time::from_millis(*t), Duration::from_millis(wait), behind, &packet(true), &PARAMS))
             .collect()
     }
 
     #[test]
-    fn a_standing_queue_is_dropped_from_ever_faster() {
-        // 100 ms after it began to stand; then 100, 100/sqrt(2), 100/sqrt(3) ms, ... later.
-        assert_eq!(drops(&mut Codel::default(), 0, 500, 30, 9000), [100, 200, 280, 330, 380, 430, 470]);
+    fn standing_queue_drop_rate_increases() {
+        // The first drop comes after 100 ms above the target, the next ones 100, 100/sqrt(2), 100/sqrt(3) ms, ...
+        // later.
+        assert_eq!(drops(&mut CodelState::default(), 0, 500, 30, 9000), [100, 200, 280, 330, 380, 430, 470]);
     }
 
     #[test]
-    fn short_waits_and_short_queues_are_left_alone() {
-        assert_eq!(drops(&mut Codel::default(), 0, 1000, 19, 9000), []);
-        assert_eq!(drops(&mut Codel::default(), 0, 1000, 500, 1500), []);
+    fn short_sojourn_or_short_queue_has_no_drops() {
+        assert_eq!(drops(&mut CodelState::default(), 0, 1000, 19, 9000), []);
+        assert_eq!(drops(&mut CodelState::default(), 0, 1000, 500, 1500), []);
     }
 
     #[test]
-    fn who_does_not_listen_may_wait_longer_but_not_without_end() {
+    fn unresponsive_flow_has_longer_bounded_target() {
         let drops = |wait: u64| {
-            let mut codel = Codel::default();
+            let mut codel = CodelState::default();
             let at = |t: u64| Time::from_millis(t * 10);
-            (0..100).filter(|t| codel.drops(at(*t), Duration::from_millis(wait), 9000, &packet(false), &AIM)).count()
+            (0..100).filter(|t| codel.drops(at(*t), Duration::from_millis(wait), 9000, &packet(false), &PARAMS)).count()
         };
         assert_eq!((drops(499), drops(501) > 10), (0, true));
     }
 
     #[test]
-    fn a_spell_soon_after_another_goes_on_where_that_ended() {
-        let mut codel = Codel::default();
+    fn recent_dropping_state_resumes_drop_rate() {
+        let mut codel = CodelState::default();
         assert_eq!(drops(&mut codel, 0, 500, 30, 9000).len(), 7);
         assert_eq!(drops(&mut codel, 500, 600, 5, 9000), []);
         assert_eq!(drops(&mut codel, 600, 800, 30, 9000), [700, 750, 780]);

@@ -1,46 +1,44 @@
-//! The flows of a queue: whose turn it is, and which is the longest (FQ-CoDel, RFC 8290,
-//! section 4.2, with a flow for each number instead of a bucket for many).
+//! The flows of a queue: their order of service and the longest one (FQ-CoDel, RFC 8290, section 4.2, with one flow
+//! for each number instead of hash buckets).
 //!
-//! Whoever can send packets can make up flows, so what is remembered is bounded: a flow that has
-//! run empty and has taken nothing is forgotten at once, one that has taken its share when its
-//! turn comes, and there are never more than [`FLOWS_MAX`] and those that have packets. Every step
-//! takes a time that grows with the logarithm of that.
+//! Senders can create flows at will, so the state is bounded. An empty flow that has used none of its quantum is
+//! removed immediately, any other empty flow at its next turn. At most [`FLOWS_MAX`] flows plus those with packets
+//! exist. Every operation takes logarithmic time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::Class;
-use crate::queueing::codel::Codel;
+use crate::queueing::codel::CodelState;
 use crate::queueing::queue::Waiting;
 
-/// Flows remembered, as many as RFC 8290 (section 4.1.2) has buckets. While there are so many a new
-/// one does not go before those that wait, or a flood of them would keep those waiting for ever.
+/// Most flows kept, as many as RFC 8290 (section 4.1.2) has buckets. Above it a new flow does not precede the old
+/// ones, or a flood of new flows would starve them.
 pub(crate) const FLOWS_MAX: usize = 1024;
 
-/// Packets of one flow.
+/// The packets and the deficit round robin state of one flow.
 #[derive(Clone, Debug)]
 pub(crate) struct Flow {
     pub(crate) packets: VecDeque<Waiting>,
-    pub(crate) codel: Codel,
-    /// Their bytes.
+    pub(crate) codel: CodelState,
+    /// Bytes of its packets.
     bytes: usize,
     /// Bytes it may still send in this turn.
     credit: i64,
-    /// Bytes it may send in each turn.
+    /// Its quantum: bytes it may send in each turn.
     share: i64,
-    line: Line,
-    /// Its place in that line.
-    ticket: u64,
-    /// Its place when it was given its credit. Where that is still its place, the credit is for its
-    /// turn there.
+    list: FlowList,
+    /// Its position in that list.
+    position: u64,
+    /// Its position when it last got credit. If that is still its position, the credit is for its next turn there.
     given_at: u64,
 }
 
-/// Where a flow waits for its turn.
+/// The list in which a flow waits for its turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Line {
-    /// With those that have begun to wait and not yet used up their share.
+pub(crate) enum FlowList {
+    /// Flows that recently became active and have not used their quantum (`new_flows` of RFC 8290).
     Fresh,
-    /// With the others.
+    /// All other flows (`old_flows` of RFC 8290).
     Standing,
 }
 
@@ -48,30 +46,31 @@ pub(crate) enum Line {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Flows {
     all: BTreeMap<u64, Flow>,
-    /// Both lines: which flow has which ticket.
+    /// Both lists: flows by their position.
     fresh: BTreeMap<u64, u64>,
     standing: BTreeMap<u64, u64>,
-    /// Those that have packets: how many bytes of them, and which flow.
+    /// Flows with packets, by their bytes.
     by_bytes: BTreeSet<(usize, u64)>,
     packets: usize,
     bytes: usize,
-    tickets: u64,
+    positions: u64,
 }
 
 impl Flow {
-    /// Bytes waiting.
+    /// Bytes waiting in the flow.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Takes its first packet.
+    /// Removes and returns the first packet.
     pub(crate) fn pop(&mut self) -> Option<Waiting> {
         let waiting = self.packets.pop_front()?;
         self.bytes -= waiting.packet.bytes.len();
         Some(waiting)
     }
 
-    /// Keeps the packets of which `stays` is true: it is told whether they are its first or last. How many went.
+    /// Keeps the packets for which `stays` is true; its second argument is true for the first and the last packet.
+    /// Returns the number removed.
     pub(crate) fn retain(&mut self, stays: impl Fn(&Waiting, bool) -> bool) -> usize {
         let (before, mut at) = (self.packets.len(), 0);
         self.packets.retain(|waiting| {
@@ -84,30 +83,30 @@ impl Flow {
 }
 
 impl Flows {
-    /// Packets waiting.
+    /// Packets waiting in all flows.
     pub(crate) fn packets(&self) -> usize {
         self.packets
     }
 
-    /// Their bytes.
+    /// Bytes waiting in all flows.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Flows remembered.
+    /// Number of flows kept.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Adds a packet to a flow that may send `share` bytes in each turn.
+    /// Adds a packet to a flow with a quantum of `share` bytes.
     pub(crate) fn push(&mut self, id: u64, share: i64, waiting: Waiting) {
         if !self.all.contains_key(&id) {
-            let line = if self.all.len() < FLOWS_MAX { Line::Fresh } else { Line::Standing };
-            let (packets, codel) = (VecDeque::new(), Codel::default());
-            let flow = Flow { packets, codel, bytes: 0, credit: share, share, line, ticket: 0, given_at: 0 };
+            let list = if self.all.len() < FLOWS_MAX { FlowList::Fresh } else { FlowList::Standing };
+            let (packets, codel) = (VecDeque::new(), CodelState::default());
+            let flow = Flow { packets, codel, bytes: 0, credit: share, share, list, position: 0, given_at: 0 };
             self.all.insert(id, flow);
-            self.line_up(id, line);
+            self.move_to_end(id, list);
             self.give(id, share);
         } else if waiting.packet.class == Class::Interactive {
             self.freshen(id, share);
@@ -119,7 +118,7 @@ impl Flows {
         });
     }
 
-    /// Does something with a flow's packets.
+    /// Calls `act` for a flow and updates the totals.
     pub(crate) fn change<T>(&mut self, id: u64, act: impl FnOnce(&mut Flow) -> T) -> Option<T> {
         let flow = self.all.get_mut(&id)?;
         let (packets, bytes) = (flow.packets.len(), flow.bytes);
@@ -133,13 +132,13 @@ impl Flows {
         Some(result)
     }
 
-    /// The first of the fresh flows that has packets and may send.
+    /// The first fresh flow with packets and credit.
     pub(crate) fn first_fresh(&self) -> Option<u64> {
         let waits = |id: &&u64| self.all.get(id).is_some_and(|f| f.credit > 0 && !f.packets.is_empty());
         self.fresh.values().find(waits).copied()
     }
 
-    /// The flow whose turn it is; those that have used up theirs go to the end of the line.
+    /// The flow that has its turn. Flows without credit move to the end of the standing list.
     pub(crate) fn next(&mut self) -> Option<u64> {
         loop {
             let id = *self.fresh.values().next().or_else(|| self.standing.values().next())?;
@@ -148,58 +147,59 @@ impl Flows {
                 return Some(id);
             }
             let credit = flow.credit.saturating_add(flow.share);
-            self.line_up(id, Line::Standing);
+            self.move_to_end(id, FlowList::Standing);
             self.give(id, credit);
         }
     }
 
-    /// A flow has sent `bytes` bytes.
+    /// Charges a flow for `bytes` sent.
     pub(crate) fn charge(&mut self, id: u64, bytes: usize) {
         if let Some(flow) = self.all.get_mut(&id) {
             flow.credit = flow.credit.saturating_sub(i64::try_from(bytes.max(1)).unwrap_or(i64::MAX));
         }
     }
 
-    /// The flow whose turn it is has nothing. A fresh one takes a turn among the standing ones
-    /// first, or it could come back as fresh at once and starve them.
+    /// Handles an empty flow at its turn. A fresh one passes through the standing list before its removal, or it could
+    /// return as fresh and starve the others.
     pub(crate) fn pass(&mut self, id: u64) {
-        let is_fresh = self.all.get(&id).is_some_and(|flow| flow.line == Line::Fresh);
+        let is_fresh = self.all.get(&id).is_some_and(|flow| flow.list == FlowList::Fresh);
         if is_fresh && !self.standing.is_empty() && self.all.len() <= FLOWS_MAX {
-            self.line_up(id, Line::Standing);
+            self.move_to_end(id, FlowList::Standing);
         } else {
             self.forget(id);
         }
     }
 
-    /// A flow has lost packets before their turn. If it has none and has taken nothing of its
-    /// share, it leaves nothing that is worth remembering.
+    /// Handles packets dropped outside a turn: removes the flow if it is empty and has used none of its quantum.
     pub(crate) fn settle(&mut self, id: u64) {
         let Some(flow) = self.all.get(&id).filter(|flow| flow.packets.is_empty()) else { return };
-        let is_new = flow.line == Line::Fresh && flow.credit >= flow.share;
+        let is_new = flow.list == FlowList::Fresh && flow.credit >= flow.share;
         if is_new || self.all.len() > FLOWS_MAX {
             self.forget(id);
         }
     }
 
-    /// The flow that has the most bytes waiting.
+    /// The flow with the most bytes.
     pub(crate) fn longest(&self) -> Option<u64> {
         self.by_bytes.last().map(|(_, id)| *id)
     }
 
-    /// The flows of which `is_meant` is true.
+    /// The flows for which `is_meant` is true.
     pub(crate) fn those(&self, is_meant: impl Fn(&Flow) -> bool) -> Vec<u64> {
         self.all.iter().filter_map(|(id, flow)| is_meant(flow).then_some(*id)).collect()
     }
 
-    /// An interactive flow that had nothing goes before the standing ones again: a round of many takes
-    /// longer than its packets live. Its credit bounds that, which is full once in each round and no
-    /// more: when all that stood as it was given have had their turn.
+    /// Moves an interactive flow that was empty back to the fresh list: a round of many standing flows takes longer
+    /// than its packets live. Its credit bounds its share. The credit is renewed once a round, after all flows that
+    /// were standing at the previous renewal have had their turn.
     fn freshen(&mut self, id: u64, share: i64) {
-        let Some(flow) = self.all.get(&id).filter(|f| f.line == Line::Standing && f.packets.is_empty()) else { return };
+        let Some(flow) = self.all.get(&id).filter(|f| f.list == FlowList::Standing && f.packets.is_empty()) else {
+            return;
+        };
         let is_next_round = self.standing.keys().next().is_some_and(|first| *first > flow.given_at);
-        let has_credit = flow.credit > 0 && flow.given_at < flow.ticket;
+        let has_credit = flow.credit > 0 && flow.given_at < flow.position;
         if is_next_round || has_credit {
-            self.line_up(id, Line::Fresh);
+            self.move_to_end(id, FlowList::Fresh);
         }
         if is_next_round {
             self.give(id, share);
@@ -208,27 +208,27 @@ impl Flows {
 
     fn give(&mut self, id: u64, credit: i64) {
         if let Some(flow) = self.all.get_mut(&id) {
-            (flow.credit, flow.given_at) = (credit, flow.ticket);
+            (flow.credit, flow.given_at) = (credit, flow.position);
         }
     }
 
-    /// Puts a flow at the end of a line, wherever it was.
-    fn line_up(&mut self, id: u64, line: Line) {
+    /// Moves a flow to the end of a list.
+    fn move_to_end(&mut self, id: u64, list: FlowList) {
         let Some(flow) = self.all.get_mut(&id) else { return };
-        self.fresh.remove(&flow.ticket);
-        self.standing.remove(&flow.ticket);
-        self.tickets += 1;
-        (flow.line, flow.ticket) = (line, self.tickets);
-        match line {
-            Line::Fresh => self.fresh.insert(flow.ticket, id),
-            Line::Standing => self.standing.insert(flow.ticket, id),
+        self.fresh.remove(&flow.position);
+        self.standing.remove(&flow.position);
+        self.positions += 1;
+        (flow.list, flow.position) = (list, self.positions);
+        match list {
+            FlowList::Fresh => self.fresh.insert(flow.position, id),
+            FlowList::Standing => self.standing.insert(flow.position, id),
         };
     }
 
     fn forget(&mut self, id: u64) {
         let Some(flow) = self.all.remove(&id) else { return };
-        self.fresh.remove(&flow.ticket);
-        self.standing.remove(&flow.ticket);
+        self.fresh.remove(&flow.position);
+        self.standing.remove(&flow.position);
         self.by_bytes.remove(&(flow.bytes, id));
         self.packets -= flow.packets.len();
         self.bytes -= flow.bytes;

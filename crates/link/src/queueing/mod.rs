@@ -1,4 +1,4 @@
-//! The packets that wait: FQ-CoDel inside each destination (RFC 8290), turns by airtime among destinations.
+//! Queues of waiting packets: FQ-CoDel within each destination (RFC 8290), airtime scheduling among destinations.
 //!
 //! Read `queue`, `flows`, `codel`, then `airtime_scheduler`.
 

@@ -1,46 +1,44 @@
-//! What waits for one destination: flows, fair to one another, each under CoDel (FQ-CoDel,
-//! RFC 8290, section 4, with flows given by the host instead of hashed here).
+//! The queue of one destination: fair queueing among its flows, each under CoDel (FQ-CoDel, RFC 8290, section 4, with
+//! flows given by the host instead of hashed).
 //!
-//! A flow that has nothing waiting and then sends a little goes before those that always
-//! wait, so a small call does not queue behind a bulk transfer. Interactive flows may send
-//! more before they count as always waiting, bulk ones less.
+//! A sparse flow, one that is empty when its packet arrives, precedes standing ones, so a small call does not wait
+//! behind a bulk transfer. An interactive flow may send more before it counts as standing, a bulk flow less.
 
 use std::time::Duration;
 
 use remora_base::Time;
 
-use crate::queueing::codel::Aim;
+use crate::queueing::codel::CodelParams;
 use crate::queueing::flows::{Flow, Flows};
-use crate::queueing::stopped_clock::Clock;
+use crate::queueing::stopped_clock::StoppedClock;
 use crate::{Class, Config, Packet};
 
-/// A standing queue of so many frames is never too long for CoDel,
+/// Shortest CoDel target in frames,
 const TARGET_FRAMES: u32 = 3;
-/// nor one that takes this part of a round trip: whoever fills a long way sends in bursts, and what a drop costs it
-/// takes round trips to come back;
+/// and as a fraction of the RTT: senders over a long RTT send in bursts, and recover from a drop only after several
+/// RTTs;
 const TARGET_PART: u32 = 2;
-/// nor one of so many frames if its sender would not notice: more than the windows of request and
-/// reply protocols, fewer than the queue holds.
+/// and in frames for unresponsive senders: more than the windows of request-reply protocols, fewer than the queue
+/// holds.
 const TARGET_FRAMES_UNRESPONSIVE: u32 = 48;
 
-/// The oldest and the newest packet of a flow that does not hear of an outage wait for its end as long as this. TCP
-/// doubles its timeout: once an outage is over it would not try again for as long as that took. The newest is what it
-/// has sent again last. Where that had arrived, and only the word of it is lost, TCP takes all the rest to be on its way
-/// still: the oldest, which it sent after those that were lost, tells it better.
+/// How long an outage may last until the oldest and newest packet of a responsive flow are dropped too. They wake the
+/// sender: TCP doubles its RTO, so after an outage it may stay silent as long as the outage lasted. The newest packet
+/// is TCP's latest retransmission. If the original had arrived and only its acknowledgement is lost, TCP believes that
+/// the rest is in flight; the oldest packet, sent after the lost ones, corrects that.
 const WAKES_FOR: Duration = Duration::from_secs(600);
 
-/// A packet and since when it waits.
+/// A queued packet with its arrival time.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
-    /// The packet.
     pub(crate) packet: Packet,
-    /// When it came.
+    /// When it was enqueued.
     pub(crate) came: Time,
-    /// What the queue's own clock said then.
+    /// The same on the queue's own clock.
     stamp: Time,
 }
 
-/// What fell out of a queue since it was last asked.
+/// Packets dropped since the last report, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Dropped {
     pub(crate) overflow: u64,
@@ -52,42 +50,42 @@ pub(crate) struct Dropped {
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     flows: Flows,
-    clock: Clock,
+    clock: StoppedClock,
     dropped: Dropped,
 }
 
 impl Queue {
     pub(crate) fn new(now: Time) -> Queue {
-        Queue { flows: Flows::default(), clock: Clock::new(now), dropped: Dropped::default() }
+        Queue { flows: Flows::default(), clock: StoppedClock::new(now), dropped: Dropped::default() }
     }
 
-    /// Packets waiting.
+    /// Packets waiting in the queue.
     pub(crate) fn packets(&self) -> usize {
         self.flows.packets()
     }
 
-    /// Their bytes.
+    /// Bytes waiting in the queue.
     pub(crate) fn bytes(&self) -> usize {
         self.flows.bytes()
     }
 
-    /// The flow that is to go before everything else, if there is one.
+    /// The fresh flow that has its turn, if there is one.
     pub(crate) fn fresh(&self) -> Option<u64> {
         self.flows.first_fresh()
     }
 
-    /// Lets the queue's clock run, or stops it while nothing can be sent.
+    /// Starts the queue's clock, or stops it while nothing can be sent.
     pub(crate) fn set_running(&mut self, now: Time, running: bool) {
         self.clock.set_running(now, running);
     }
 
-    /// What has been dropped since this was last asked.
+    /// Returns and resets the counts of drops.
     pub(crate) fn take_dropped(&mut self) -> Dropped {
         std::mem::take(&mut self.dropped)
     }
 
-    /// Adds a packet; if that is too much, the longest flow loses its oldest, which helps
-    /// the sender to notice soonest.
+    /// Adds a packet. If the queue is full, drops the oldest packets of the longest flow; dropping at the head informs
+    /// the sender soonest.
     pub(crate) fn push(&mut self, now: Time, packet: Packet, config: &Config) {
         let (id, len, share) = (packet.flow, packet.bytes.len(), share(packet.class, config));
         let stamp = self.clock.read(now);
@@ -100,14 +98,14 @@ impl Queue {
         }
     }
 
-    /// The next packet to send. Packets older than their lifetime and what CoDel drops are
-    /// passed over, so there may be none though some waited.
-    pub(crate) fn pop(&mut self, now: Time, aim: &Aim, config: &Config) -> Option<Waiting> {
+    /// The next packet to send. Skips expired packets and those that CoDel drops, so there may be none even if packets
+    /// were waiting.
+    pub(crate) fn pop(&mut self, now: Time, params: &CodelParams, config: &Config) -> Option<Waiting> {
         let felt = self.clock.read(now);
         loop {
             let id = self.flows.next()?;
             let dropped = &mut self.dropped;
-            let taken = self.flows.change(id, |flow| take(flow, now, felt, aim, config, dropped)).flatten();
+            let taken = self.flows.change(id, |flow| take(flow, now, felt, params, config, dropped)).flatten();
             if let Some(waiting) = taken {
                 self.flows.charge(id, waiting.packet.bytes.len());
                 return Some(waiting);
@@ -116,19 +114,19 @@ impl Queue {
         }
     }
 
-    /// Drops what is older than its lifetime, but for what wakes its sender. A full frame takes `frame`.
+    /// Drops expired packets, except those that wake their sender. A full frame takes `frame`.
     pub(crate) fn expire(&mut self, now: Time, frame: Duration, config: &Config) {
         let (least, felt) = (config.lifetime_min(frame), self.clock.read(now));
         self.drop_old(now, least, config, |waiting, is_end| is_end && wakes(now, felt, waiting, least, config));
     }
 
-    /// Drops all that is older than its lifetime: whoever it was for has begun anew, or is another.
-    pub(crate) fn begin_anew(&mut self, now: Time, config: &Config) {
+    /// Drops all expired packets after a restart of the peer.
+    pub(crate) fn peer_restarted(&mut self, now: Time, config: &Config) {
         self.drop_old(now, config.lifetime_min(Duration::ZERO), config, |_, _| false);
     }
 
-    /// Drops what is older than its lifetime in the flows whose first packet is, but for what `stays`: that is told
-    /// whether it is its flow's oldest or newest.
+    /// Drops expired packets for which `stays` is false, in flows whose first packet is expired. The second argument
+    /// of `stays` is true for a flow's oldest and newest packet.
     fn drop_old(&mut self, now: Time, least: Duration, config: &Config, stays: impl Fn(&Waiting, bool) -> bool) {
         let is_old = |waiting: &Waiting| is_old(now, waiting, least, config);
         for id in self.flows.those(|flow| flow.packets.front().is_some_and(is_old)) {
@@ -139,18 +137,25 @@ impl Queue {
     }
 }
 
-/// The next packet of `flow` that is worth sending.
-fn take(flow: &mut Flow, now: Time, felt: Time, aim: &Aim, config: &Config, dropped: &mut Dropped) -> Option<Waiting> {
+/// The next packet of `flow` to send.
+fn take(
+    flow: &mut Flow,
+    now: Time,
+    felt: Time,
+    params: &CodelParams,
+    config: &Config,
+    dropped: &mut Dropped,
+) -> Option<Waiting> {
     while let Some(mut waiting) = flow.pop() {
         let behind = flow.bytes();
-        let is_old = is_old(now, &waiting, aim.lifetime_min, config);
-        if is_old && wakes(now, felt, &waiting, aim.lifetime_min, config) {
-            // It is tried as long as one that comes now.
+        let is_old = is_old(now, &waiting, params.lifetime_min, config);
+        if is_old && wakes(now, felt, &waiting, params.lifetime_min, config) {
+            // Its lifetime starts again.
             waiting.came = now;
             return Some(waiting);
         } else if is_old {
             dropped.expired += 1;
-        } else if flow.codel.drops(felt, felt.since(waiting.stamp), behind, &waiting.packet, aim) {
+        } else if flow.codel.drops(felt, felt.since(waiting.stamp), behind, &waiting.packet, params) {
             dropped.codel += 1;
         } else {
             return Some(waiting);
@@ -160,13 +165,13 @@ fn take(flow: &mut Flow, now: Time, felt: Time, aim: &Aim, config: &Config, drop
     None
 }
 
-/// Whether it is older than its lifetime.
+/// Whether a packet has exceeded its lifetime.
 fn is_old(now: Time, waiting: &Waiting, least: Duration, config: &Config) -> bool {
     now.since(waiting.came) > lifetime(waiting, least, config)
 }
 
-/// Whether it is worth sending all the same: only an outage has made it old, and its sender waits for a word of its
-/// receiver to go on.
+/// Whether an expired packet is still worth sending: it expired only because of an outage, and its sender waits for an
+/// acknowledgement.
 fn wakes(now: Time, felt: Time, waiting: &Waiting, least: Duration, config: &Config) -> bool {
     waiting.packet.responsive
         && felt.since(waiting.stamp) <= lifetime(waiting, least, config)
@@ -177,7 +182,7 @@ fn lifetime(waiting: &Waiting, least: Duration, config: &Config) -> Duration {
     config.limits.get(waiting.packet.class).lifetime.max(least)
 }
 
-/// Bytes a flow of this class may send in a turn.
+/// The quantum of a flow of this class, in bytes.
 fn share(class: Class, config: &Config) -> i64 {
     let frame = i64::try_from(config.mtu).unwrap_or(i64::MAX / 8);
     match class {
@@ -187,12 +192,11 @@ fn share(class: Class, config: &Config) -> i64 {
     }
 }
 
-/// What CoDel is to keep to where a full frame takes `frame` and `sharers` destinations
-/// share the link.
-pub(crate) fn aim(config: &Config, frame: Duration, sharers: usize, round_trip: Duration) -> Aim {
+/// The CoDel parameters where a full frame takes `frame` and `sharers` destinations share the link.
+pub(crate) fn codel_params(config: &Config, frame: Duration, sharers: usize, round_trip: Duration) -> CodelParams {
     let sharers = u32::try_from(sharers.max(1)).unwrap_or(u32::MAX);
     let frames = |n: u32| frame.saturating_mul(n).saturating_mul(sharers);
-    Aim {
+    CodelParams {
         target: config.codel.target.max(frames(TARGET_FRAMES)).max(round_trip / TARGET_PART),
         target_unresponsive: config.codel.target_unresponsive.max(frames(TARGET_FRAMES_UNRESPONSIVE)),
         interval: config.codel.interval + round_trip,
@@ -216,27 +220,27 @@ mod tests {
     }
 
     fn pop_all(queue: &mut Queue, now: Time, config: &Config) -> Vec<(u64, usize)> {
-        let aim = aim(config, Duration::from_millis(12), 1, Duration::ZERO);
-        let popped = std::iter::from_fn(|| queue.pop(now, &aim, config));
+        let params = codel_params(config, Duration::from_millis(12), 1, Duration::ZERO);
+        let popped = std::iter::from_fn(|| queue.pop(now, &params, config));
         popped.map(|w| (w.packet.flow, w.packet.bytes.len())).collect()
     }
 
     #[test]
-    fn a_small_flow_goes_before_one_that_always_waits() {
+    fn sparse_flow_precedes_standing_flow() {
         let (config, mut queue) = (Config::default(), Queue::new(Time::ZERO));
-        let aim = aim(&config, Duration::from_millis(12), 1, Duration::ZERO);
+        let params = codel_params(&config, Duration::from_millis(12), 1, Duration::ZERO);
         for _ in 0..10 {
             queue.push(Time::ZERO, packet(1, 1400, Class::Default), &config);
         }
-        // The bulk flow has used its first turn when the small one comes.
+        // The bulk flow has used its first turn when the packet of the small one arrives.
         for _ in 0..3 {
-            assert_eq!(queue.pop(Time::ZERO, &aim, &config).unwrap().packet.flow, 1);
+            assert_eq!(queue.pop(Time::ZERO, &params, &config).unwrap().packet.flow, 1);
         }
         assert_eq!(queue.fresh(), None);
         queue.push(Time::ZERO, packet(2, 100, Class::Default), &config);
         assert_eq!(queue.fresh(), Some(2));
-        assert_eq!(queue.pop(Time::ZERO, &aim, &config).unwrap().packet.flow, 2);
-        assert_eq!(queue.pop(Time::ZERO, &aim, &config).unwrap().packet.flow, 1);
+        assert_eq!(queue.pop(Time::ZERO, &params, &config).unwrap().packet.flow, 2);
+        assert_eq!(queue.pop(Time::ZERO, &params, &config).unwrap().packet.flow, 1);
     }
 
     #[test]
@@ -258,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_drops_the_oldest_of_the_longest_flow() {
+    fn full_queue_drops_oldest_of_longest_flow() {
         let config = Config { queue_packets_max: 4, queue_bytes_max: 3000, ..Config::default() };
         let mut queue = Queue::new(Time::ZERO);
         queue.push(Time::ZERO, packet(9, 50, Class::Default), &config);
@@ -272,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn old_packets_are_passed_over_and_counted() {
+    fn expired_packets_are_dropped_and_counted() {
         let (config, mut queue) = (Config::default(), Queue::new(Time::ZERO));
         queue.push(Time::ZERO, packet(1, 100, Class::Interactive), &config);
         queue.push(Time::ZERO, packet(2, 100, Class::Default), &config);
@@ -284,36 +288,36 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_a_few_frames_only_is_not_old() {
+    fn lifetime_covers_a_few_frames_on_slow_hop() {
         let (config, mut queue) = (Config::default(), Queue::new(Time::ZERO));
-        // A frame at 9600 bit/s; one at 1 Mbit/s; one that would keep it longer than anything is kept.
+        // A frame at 9600 bit/s; one at 1 Mbit/s; one with an airtime above the longest lifetime.
         for (frame, ms, is_sent) in [(1250, 3700, true), (1250, 3800, false), (12, 201, false), (60_000, 21_000, false)]
         {
             let frame = Duration::from_millis(frame);
-            let aim = aim(&config, frame, 1, Duration::ZERO);
+            let params = codel_params(&config, frame, 1, Duration::ZERO);
             queue.push(Time::ZERO, packet(1, 100, Class::Interactive), &config);
             queue.push(Time::ZERO, packet(2, 100, Class::Interactive), &config);
             let now = Time::from_millis(ms);
-            assert_eq!(queue.pop(now, &aim, &config).is_some(), is_sent, "{frame:?}");
+            assert_eq!(queue.pop(now, &params, &config).is_some(), is_sent, "{frame:?}");
             queue.expire(now, frame, &config);
             assert_eq!(queue.packets(), usize::from(is_sent), "{frame:?}");
-            let _ = queue.pop(now, &aim, &config);
+            let _ = queue.pop(now, &params, &config);
         }
     }
 
     #[test]
-    fn an_outage_is_not_a_queue() {
+    fn outage_adds_no_sojourn_time() {
         let config = Config { queue_packets_max: 4000, queue_bytes_max: 1 << 30, ..Config::default() };
         for (stopped, drops) in [(true, 0), (false, 1)] {
             let mut queue = Queue::new(Time::ZERO);
-            let aim = aim(&config, Duration::from_millis(12), 1, Duration::ZERO);
+            let params = codel_params(&config, Duration::from_millis(12), 1, Duration::ZERO);
             for _ in 0..20 {
                 queue.push(Time::ZERO, packet(1, 1400, Class::Default), &config);
             }
             queue.set_running(Time::ZERO, !stopped);
             for at in [Time::from_secs(5), Time::from_millis(5150)] {
                 queue.set_running(at, true);
-                assert!(queue.pop(at, &aim, &config).is_some());
+                assert!(queue.pop(at, &params, &config).is_some());
                 queue.set_running(at, !stopped);
             }
             assert_eq!(queue.take_dropped().codel, drops, "stopped: {stopped}");
@@ -321,15 +325,15 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_is_short_beside_the_round_trip_is_left_alone() {
+    fn queue_shorter_than_half_rtt_has_no_drops() {
         let config = Config { queue_packets_max: 1000, ..Config::default() };
         let drops = |wait: u64, round_trip: u64| {
             let (mut queue, at) = (Queue::new(Time::ZERO), Time::from_millis);
-            let aim = aim(&config, Duration::from_millis(12), 1, Duration::from_millis(round_trip));
+            let params = codel_params(&config, Duration::from_millis(12), 1, Duration::from_millis(round_trip));
             for now in (0..5000).step_by(12) {
                 queue.push(at(now), packet(1, 1400, Class::Default), &config);
                 if now >= wait {
-                    queue.pop(at(now), &aim, &config);
+                    queue.pop(at(now), &params, &config);
                 }
             }
             queue.take_dropped().codel
@@ -339,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_that_are_gone_leave_nothing_behind() {
+    fn empty_flows_are_removed() {
         let (config, mut queue) = (Config::default(), Queue::new(Time::ZERO));
         for flow in 0..10_000 {
             queue.push(Time::ZERO, packet(flow, 40, Class::Default), &config);
@@ -352,11 +356,11 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_flows_is_not_remembered() {
-        // A full queue in an outage; one that is emptied by its lifetimes; one whose packets go as
-        // they come, past a flow that always waits.
+    fn flood_of_flows_is_bounded() {
+        // A full queue in an outage; a queue emptied by lifetimes; a queue whose packets leave as they arrive, next to
+        // a standing flow.
         let config = Config::default();
-        let aim = aim(&config, Duration::from_millis(12), 1, Duration::ZERO);
+        let params = codel_params(&config, Duration::from_millis(12), 1, Duration::ZERO);
         for (packets, expires, sends) in [(100_000, false, 0), (20_000, true, 0), (50_000, false, 1)] {
             let (mut queue, mut bulk) = (Queue::new(Time::ZERO), 0);
             for n in 0..packets {
@@ -369,7 +373,7 @@ mod tests {
                     queue.push(now, packet(7, 1400, Class::Default), &config);
                 }
                 for _ in 0..sends {
-                    bulk += u64::from(queue.pop(now, &aim, &config).is_some_and(|w| w.packet.flow == 7));
+                    bulk += u64::from(queue.pop(now, &params, &config).is_some_and(|w| w.packet.flow == 7));
                 }
                 let bound = FLOWS_MAX + config.queue_packets_max;
                 assert!(queue.flows.len() <= bound, "{} flows after {n} packets", queue.flows.len());
@@ -381,15 +385,15 @@ mod tests {
     }
 
     #[test]
-    fn who_has_taken_its_share_does_not_come_back_as_fresh_by_losing_a_packet() {
+    fn flow_without_credit_does_not_return_as_fresh_after_drop() {
         let config = Config { queue_packets_max: 2, ..Config::default() };
-        let aim = aim(&config, Duration::from_millis(12), 1, Duration::ZERO);
+        let params = codel_params(&config, Duration::from_millis(12), 1, Duration::ZERO);
         let mut queue = Queue::new(Time::ZERO);
         for flow in [1, 1, 1, 1] {
             queue.push(Time::ZERO, packet(flow, 1400, Class::Default), &config);
-            queue.pop(Time::ZERO, &aim, &config);
+            queue.pop(Time::ZERO, &params, &config);
         }
-        // It owes most of what it took; its only packet is dropped for a longer one.
+        // The flow has a deficit; its only packet is dropped for the packet of another.
         queue.push(Time::ZERO, packet(1, 1400, Class::Default), &config);
         queue.push(Time::ZERO, packet(2, 100, Class::Default), &config);
         queue.push(Time::ZERO, packet(3, 100, Class::Default), &config);
@@ -399,9 +403,9 @@ mod tests {
     }
 
     #[test]
-    fn interactive_flows_go_first_once_in_a_round_of_the_others() {
-        // A packet with every second one that is sent, always, and only where none waits: without a
-        // bound half of all would be that flow's.
+    fn interactive_flow_precedes_others_once_a_round() {
+        // The flow sends with every second packet sent: always, or only while its queue is empty. Without a bound it
+        // would get half of the link.
         for (class, len, only_if_none, least, most) in [
             (Class::Interactive, 200, false, 490, 500),
             (Class::Interactive, 1400, false, 150, 340),
@@ -409,19 +413,19 @@ mod tests {
             (Class::Default, 200, false, 200, 340),
         ] {
             let config = Config { queue_packets_max: 100_000, queue_bytes_max: 1 << 30, ..Config::default() };
-            let aim = aim(&config, Duration::from_millis(12), 1, Duration::ZERO);
+            let params = codel_params(&config, Duration::from_millis(12), 1, Duration::ZERO);
             let mut queue = Queue::new(Time::ZERO);
             for n in 0..20 * 1000 {
                 queue.push(Time::ZERO, packet(n % 20, 1400, Class::Default), &config);
             }
-            (0..20).for_each(|_| drop(queue.pop(Time::ZERO, &aim, &config)));
+            (0..20).for_each(|_| drop(queue.pop(Time::ZERO, &params, &config)));
             let (mut pushed, mut sent) = (0, 0);
             for n in 0..1000 {
                 if n % 2 == 0 && !(only_if_none && pushed > sent) {
                     queue.push(Time::ZERO, packet(99, len, class), &config);
                     pushed += 1;
                 }
-                sent += i32::from(queue.pop(Time::ZERO, &aim, &config).is_some_and(|w| w.packet.flow == 99));
+                sent += i32::from(queue.pop(Time::ZERO, &params, &config).is_some_and(|w| w.packet.flow == 99));
             }
             assert!((least..=most).contains(&sent), "{class:?}, {len} B, {only_if_none}: {sent} of 1000");
         }

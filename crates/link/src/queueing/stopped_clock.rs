@@ -1,31 +1,30 @@
-//! A clock that stands still while a destination is blocked, so that CoDel does not take an
-//! outage for a queue (facts: FQ-CoDel inside each destination, its clock stopped).
+//! A clock that stops while a destination is blocked, so that CoDel does not take an outage for a queue.
 
 use std::time::Duration;
 
 use remora_base::Time;
 
-/// Time as a queue feels it.
+/// Time during which a queue could be served.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
-    /// How long it had run when it was last set going or stopped.
+pub(crate) struct StoppedClock {
+    /// Running time up to the latest start or stop.
     ran: Duration,
-    /// Since when it has been running; `None`: it stands still.
+    /// The latest start; `None` while stopped.
     since: Option<Time>,
 }
 
-impl Clock {
-    /// A running clock.
-    pub(crate) fn new(now: Time) -> Clock {
-        Clock { ran: Duration::ZERO, since: Some(now) }
+impl StoppedClock {
+    /// Starts running at `now`.
+    pub(crate) fn new(now: Time) -> StoppedClock {
+        StoppedClock { ran: Duration::ZERO, since: Some(now) }
     }
 
-    /// What it says.
+    /// The time on this clock.
     pub(crate) fn read(&self, now: Time) -> Time {
         Time::ZERO + self.ran + self.since.map_or(Duration::ZERO, |since| now.since(since))
     }
 
-    /// Sets it going or stops it.
+    /// Starts or stops the clock.
     pub(crate) fn set_running(&mut self, now: Time, running: bool) {
         match (self.since, running) {
             (Some(since), false) => {
@@ -43,9 +42,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_runs_only_while_it_is_let() {
+    fn stopped_clock_keeps_its_time() {
         let at = Time::from_millis;
-        let mut clock = Clock::new(at(5));
+        let mut clock = StoppedClock::new(at(5));
         assert_eq!(clock.read(at(7)), at(2));
         clock.set_running(at(10), false);
         clock.set_running(at(20), false);

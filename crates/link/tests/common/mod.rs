@@ -1,5 +1,5 @@
-//! A toy medium: a base station and its mobiles share one channel, frame by frame in turn;
-//! each mobile has bad periods of its own, in which every frame to or from it is lost.
+//! A toy medium: a base station and its mobiles share one channel and take turns by frame. Each mobile has its own bad
+//! periods, in which all frames to or from it are lost.
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::collections::{BTreeMap, VecDeque};
@@ -13,31 +13,31 @@ use remora_link::{Class, Config, Event, Link, Packet, PeerView};
 /// The medium below the links.
 pub(crate) struct Medium {
     pub(crate) rate: Rate,
-    /// Whether all stations share it; else each has one of its own.
+    /// Whether all stations share one medium; otherwise each has its own.
     pub(crate) half_duplex: bool,
-    /// One way.
+    /// One-way delay.
     pub(crate) delay: Duration,
     /// Bytes added to each frame.
     pub(crate) overhead: usize,
-    /// Of each frame by itself.
+    /// Probability that a frame is lost.
     pub(crate) loss: f64,
-    /// Of each frame that this station sends, by itself.
+    /// Loss probability of the frames that this station sends.
     pub(crate) loss_from: Option<(usize, f64)>,
-    /// This station sends at another rate.
+    /// Rate of this station.
     pub(crate) rate_from: Option<(usize, Rate)>,
-    /// A device drops what comes while it holds so many frames.
+    /// Frames in a device above which it drops new ones.
     pub(crate) device_frames_max: usize,
-    /// What all stations send goes through one device.
+    /// Whether all stations send through one device.
     pub(crate) one_device: bool,
-    /// Of every frame that is longer, in bytes.
+    /// Length in bytes above which frames are lost.
     pub(crate) longest: usize,
     /// Bad periods of each mobile, in order.
     pub(crate) bad: Vec<Vec<(Time, Time)>>,
-    /// Nothing that this station sends arrives in this time.
+    /// Frames that this station sends in this period are lost.
     pub(crate) mute: Option<(usize, Time, Time)>,
-    /// Nothing that this station sends arrives before this time: it waits elsewhere.
+    /// Frames that this station sends arrive no earlier than this time.
     pub(crate) late: Option<(usize, Time)>,
-    /// One in so many full frames of the base arrives so many of its frames later than it should.
+    /// Reordering: one in this many full frames of the base arrives this many frames late.
     pub(crate) overtaken: Option<(u64, u64)>,
 }
 
@@ -62,8 +62,8 @@ impl Medium {
         }
     }
 
-    /// Good periods with a mean of 1 s and bad ones of this mean, uniform on a grid of 20 ms,
-    /// for each mobile by itself.
+    /// Gives each mobile independent good periods with a mean of 1 s and bad ones with this mean, uniform on a grid of
+    /// 20 ms.
     pub(crate) fn with_weather(mut self, mean: Duration, seed: u64, until: Time) -> Medium {
         for (mobile, bad) in self.bad.iter_mut().enumerate() {
             let mut rng = Rng::stream(seed, &format!("weather {mobile}"));
@@ -81,7 +81,7 @@ impl Medium {
         self
     }
 
-    /// The part of the time until `until` in which this mobile's channel is good.
+    /// The share of the time until `until` in which this mobile's channel is good.
     pub(crate) fn good_share(&self, mobile: usize, until: Time) -> f64 {
         let bad: Duration = self.bad[mobile].iter().map(|(b, e)| (*e).min(until).since(*b)).sum();
         1.0 - bad.as_secs_f64() / until.as_secs_f64()
@@ -99,25 +99,25 @@ pub(crate) struct World {
     pub(crate) now: Time,
     pub(crate) medium: Medium,
     pub(crate) links: Vec<Link>,
-    /// What each station has been given, with when and from whom.
+    /// Packets delivered to each station, with time and sender.
     pub(crate) delivered: Vec<Vec<(Time, usize, Bytes)>>,
     pub(crate) events: Vec<(usize, Event)>,
-    /// The most frames that waited in a device, the one in the air not counted.
+    /// Most frames waiting in a device, not counting the one on the medium.
     pub(crate) device_max: usize,
-    /// Frames lost on the way.
+    /// Frames lost on the medium.
     pub(crate) lost: u64,
     devices: Vec<VecDeque<(usize, usize, Bytes)>>,
     free_at: Vec<Time>,
     turn: usize,
     air: BTreeMap<(Time, u64), (usize, usize, Bytes)>,
     sent: u64,
-    /// Frames of the base that arrived or will, and those that wait for as many.
+    /// Number of frames of the base that have arrived or will, and the frames delayed until a later number.
     from_base: u64,
     waylaid: VecDeque<(u64, (usize, usize, Bytes))>,
     rng: Rng,
 }
 
-/// How a station is named by the others.
+/// The address of a station.
 pub(crate) fn peer(station: usize) -> Peer {
     Peer::datagram(([10, 0, 0, station as u8], 0).into())
 }
@@ -129,11 +129,11 @@ fn station(peer: Peer) -> usize {
     }
 }
 
-/// Bytes of the headers of IP and UDP.
+/// Length of the headers of IP and UDP.
 const HEADERS: usize = 28;
 
-/// A packet whose first eight bytes say its flow and number, after the headers of a datagram if
-/// there is room for them; the others differ from one another.
+/// A packet whose first eight bytes encode its flow and number, after the headers of a datagram if they fit. The other
+/// bytes vary.
 pub(crate) fn packet(flow: u32, number: u32, len: usize, class: Class) -> Packet {
     let mut bytes: Vec<u8> = (0..len.max(8)).map(|i| (i / 251 + i + number as usize) as u8).collect();
     let at = headers_len(bytes.len());
@@ -190,13 +190,13 @@ impl World {
         link
     }
 
-    /// A station loses all it knew and begins again.
+    /// Restarts a station without its state.
     pub(crate) fn restart(&mut self, station: usize, seed: u64) {
         let config = self.links[station].config().clone();
         self.links[station] = World::link(&config, station, self.links.len(), seed, self.now);
     }
 
-    /// The layer below tells `station` that `peer` has begun another life, and lets through no more of the last one.
+    /// Reports to `station` that `peer` has restarted, and drops the peer's earlier frames.
     pub(crate) fn tell_of_restart(&mut self, station: usize, peer: usize) {
         self.devices.iter_mut().for_each(|device| device.retain(|(from, ..)| *from != peer));
         self.air.retain(|_, (from, ..)| *from != peer);
@@ -209,8 +209,8 @@ impl World {
         self.drain(from);
     }
 
-    /// Keeps `waiting` packets of `len` bytes of the flow `flow` in the queue from one station to
-    /// another; their numbers go up from what `next` says.
+    /// Keeps `waiting` packets of `len` bytes of the flow `flow` queued from one station to another, numbered upwards
+    /// from `next`.
     pub(crate) fn saturate(&mut self, from: usize, to: usize, flow: u32, next: &mut u32, len: usize, waiting: usize) {
         let there = |w: &World| w.view(from, to).queue_packets;
         for _ in there(self)..waiting {
@@ -219,23 +219,23 @@ impl World {
         }
     }
 
-    /// What `from` knows of its destination `to`.
+    /// The view of station `from` on its destination `to`.
     pub(crate) fn view(&self, from: usize, to: usize) -> PeerView {
         self.links[from].view(peer(to)).expect("a destination")
     }
 
-    /// The labels of what a station was given, in order.
+    /// The labels of the packets delivered to a station, in order.
     pub(crate) fn labels(&self, station: usize) -> Vec<(u32, u32)> {
         self.delivered[station].iter().map(|(_, _, p)| label(p)).collect()
     }
 
-    /// Lets `station` see a frame that nobody sent.
+    /// Delivers a frame to `station` that no station sent.
     pub(crate) fn inject(&mut self, from: usize, to: usize, frame: Bytes) {
         self.links[to].handle_input(self.now, peer(from), frame);
         self.drain(to);
     }
 
-    /// Runs until `until`; `app` is asked before every step what it wants to do.
+    /// Runs until `until` and calls `app` before every step.
     pub(crate) fn run(&mut self, until: Time, mut app: impl FnMut(&mut World)) {
         loop {
             app(self);
@@ -294,7 +294,7 @@ impl World {
         }
     }
 
-    /// The station whose frame starts next: the first in turn of those that can start first.
+    /// The station whose frame starts next: the first in turn among the earliest.
     fn next_start(&self) -> Option<(Time, usize)> {
         let stations = self.devices.len();
         let in_turn = (1..=stations).map(|i| (self.turn + i) % stations);
@@ -322,7 +322,7 @@ impl World {
         }
     }
 
-    /// Has a frame arrive at `at`, and after it those that were held back for it, or holds it back itself.
+    /// Delivers a frame at `at`, then the frames held back for it, or holds the frame back itself.
     fn carry(&mut self, at: Time, frame: (usize, usize, Bytes)) {
         if let Some((one_in, later)) = self.medium.overtaken.filter(|_| frame.0 == 0) {
             self.from_base += 1;

@@ -1,13 +1,12 @@
-//! The two halves with nothing between them.
+//! Sender and receiver, connected directly.
 
 use super::*;
 use crate::Class;
 use crate::arq::receiver::{Arrival, Receiver};
-use crate::queueing::queue::{Queue, aim};
+use crate::queueing::queue::{Queue, codel_params};
 use etherparse::PacketBuilder;
 use remora_wire::link::CONTEXTS_MAX;
 
-/// The two ends, and nothing between them.
 struct Ends {
     sender: Sender,
     receiver: Receiver,
@@ -19,25 +18,25 @@ impl Ends {
         Ends { sender: Sender::new(1, 0), receiver: Receiver::default(), config: Config::default() }
     }
 
-    /// Sends a packet of the flow from `port`.
     fn send(&mut self, now: Time, port: u16) -> Data {
         let seq = self.admit(now, port, datagram(port));
         self.sender.take(seq);
         self.transmit(now, seq)
     }
 
-    /// Numbers a packet; the number of its first chunk.
+    /// Numbers a packet and returns the number of its first chunk.
     fn admit(&mut self, now: Time, port: u16, bytes: Bytes) -> u64 {
         let mut queue = Queue::new(now);
         let packet = Packet { flow: port.into(), class: Class::Default, responsive: true, bytes };
         queue.push(now, packet, &self.config);
-        let waiting = queue.pop(now, &aim(&self.config, Duration::ZERO, 1, Duration::ZERO), &self.config).unwrap();
+        let waiting =
+            queue.pop(now, &codel_params(&self.config, Duration::ZERO, 1, Duration::ZERO), &self.config).unwrap();
         let seq = self.sender.next_number();
         self.sender.admit(waiting, true, Duration::ZERO, &self.config);
         seq
     }
 
-    /// Sends again what is due.
+    /// Retransmits the next chunk due.
     fn send_again(&mut self, now: Time) -> Data {
         let seq = self.sender.take_due(now).unwrap();
         self.transmit(now, seq)
@@ -53,7 +52,7 @@ impl Ends {
         (self.receiver.data(now, data, &self.config), self.receiver.pop(now))
     }
 
-    /// How many packets that acknowledged.
+    /// Delivers the acknowledgement; returns the number of packets that it acknowledges.
     fn acknowledge(&mut self) -> u64 {
         let ack = self.receiver.take_ack(&self.config).unwrap();
         self.sender.acknowledged(&ack).packets
@@ -66,9 +65,9 @@ fn datagram(port: u16) -> Bytes {
     packet.into()
 }
 
-/// The one that arrived had no name in it, and the other end looks into no duplicates.
+/// The frame that arrived defined no context, and the receiver ignores the duplicate's headers.
 #[test]
-fn what_went_without_a_name_does_not_make_one_known_when_it_is_sent_again() {
+fn retransmission_without_context_id_defines_no_context() {
     let (mut ends, ms) = (Ends::new(), Time::from_millis);
     for port in 0..CONTEXTS_MAX.into() {
         let data = ends.send(Time::ZERO, port);
@@ -96,9 +95,9 @@ fn what_went_without_a_name_does_not_make_one_known_when_it_is_sent_again() {
     assert_eq!(ends.arrive(late, brief), (Arrival::New, Some(datagram(b))));
 }
 
-/// Of one in two chunks the second arrives.
+/// Of a packet of two chunks, the second arrives first.
 #[test]
-fn a_packet_has_one_end_whatever_becomes_of_its_chunks() {
+fn packet_of_two_chunks_is_counted_once() {
     for arrives in [false, true] {
         let mut ends = Ends::new();
         let long = ends.config.chunk_max() + 1;
@@ -120,9 +119,9 @@ fn a_packet_has_one_end_whatever_becomes_of_its_chunks() {
     }
 }
 
-/// The other end takes who is not named for a flow of which none was among the last 255.
+/// A receiver takes a packet without predecessor for one of a flow absent from the last 255 chunks.
 #[test]
-fn a_flow_is_known_by_its_last_chunk_as_long_as_that_may_be_named() {
+fn flow_is_kept_while_its_last_chunk_can_be_referenced() {
     for (others, prev) in [(253, 254), (254, 255), (255, 0)] {
         let mut ends = Ends::new();
         for port in 0..=others {
@@ -134,9 +133,9 @@ fn a_flow_is_known_by_its_last_chunk_as_long_as_that_may_be_named() {
     }
 }
 
-/// What is sent in an outage is given up, and the next takes its place.
+/// Chunks sent in an outage are abandoned and replaced by new ones.
 #[test]
-fn numbers_do_not_go_beyond_what_the_other_end_makes_of_their_low_bits() {
+fn numbers_in_outage_stay_expandable() {
     let mut ends = Ends::new();
     let before = ends.send(Time::ZERO, 1);
     ends.arrive(Time::ZERO, before);
