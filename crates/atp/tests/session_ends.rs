@@ -47,8 +47,8 @@ fn a_half_open_connection_is_held_as_any_other() {
     }
 }
 
-/// Bounds are registered for a peer there is. The figure is the shared link's, but who asks for a peer that
-/// has refused us is told so.
+/// Bounds are registered for a connected peer. The bandwidth is that of the shared link, but bounds for a peer that
+/// refused the connection are an error.
 #[test]
 fn bounds_of_a_peer_that_is_gone_are_refused() {
     let mut world = World::new(36);
@@ -292,8 +292,8 @@ fn outage_during_address_validation_is_no_refusal() {
     assert_eq!(world.outcome(2, request), Some(Outcome::Delivered));
 }
 
-/// A client that moved, and knows it, uses another connection id of its peer's; that the peer knows
-/// nothing of the connection any more is told all the same.
+/// A client that changed its address uses another connection id of its server. It still detects that the server
+/// restarted.
 #[test]
 fn a_peer_that_restarted_is_noticed_after_a_move() {
     let mut world = World::pair(32, Link::new(100_000, 20 * MS));

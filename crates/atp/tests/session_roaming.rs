@@ -44,8 +44,7 @@ fn after_a_blackout_objects_go_on_at_once() {
         assert!(world.received(0).is_empty());
         world.run_until(back + Duration::from_secs(20), |w| !w.received(0).is_empty());
         let took = world.now.since(back);
-        // The probe's interval (longer after minutes), its way there and back, and the object's
-        // way and airtime.
+        // The probe's interval (longer after minutes), a round-trip time, and the object's delay and airtime.
         let probe = if seconds <= 30 { 150 } else { 500 };
         let bound = (probe + rtt + rtt / 2 + 60) * MS;
         assert!(took <= bound, "{seconds} s out, round trip {rtt} ms: {took:?} after the return, not {bound:?}");

@@ -1,9 +1,11 @@
 //! One object queue: its objects in the orders that the policies need, and the recent demand of each class.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use remora_base::Time;
+
 use super::paper::ScanStep;
 use crate::object::{Priority, RequestId};
-use remora_base::Time;
-use std::collections::{BTreeMap, BTreeSet};
 
 /// Position in the deadline order.
 pub(super) type Key = (Time, RequestId);

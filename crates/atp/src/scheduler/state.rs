@@ -1,5 +1,9 @@
 //! The scheduler's requests and the calls of the session.
 
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use remora_base::{Rate, Time};
+
 use super::config::{Config, Policy};
 use super::fair::Fair;
 use super::paper::SendInterval;
@@ -10,8 +14,6 @@ use crate::object::{
     Command, Dest, Final, Gone, OnShortage, Options, Outcome, Priority, Progress, QueueId, Rejection, RequestId, State,
     Upcall, Why,
 };
-use remora_base::{Rate, Time};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Selects the object for each packet and gives up objects whose deadlines cannot be met.
 #[derive(Debug)]

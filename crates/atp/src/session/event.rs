@@ -1,11 +1,13 @@
 //! Events, status and counters of an endpoint.
 
-use crate::session::crypto::PublicKey;
-use crate::{Dest, Priority, Upcall};
-use bytes::Bytes;
-use remora_base::Time;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+
+use bytes::Bytes;
+use remora_base::Time;
+
+use crate::session::crypto::PublicKey;
+use crate::{Dest, Priority, Upcall};
 
 /// Identifies a peer's connection; reused only after 2^32 others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]

@@ -68,7 +68,7 @@ impl Link {
 /// What the sender has to send.
 #[derive(Clone, Copy)]
 pub(crate) enum Load {
-    /// Always more.
+    /// Objects are always waiting.
     Greedy,
     /// An object of so many bytes this often.
     Objects(u64, Duration),

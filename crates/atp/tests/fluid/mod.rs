@@ -1,6 +1,5 @@
-//! A fluid link under the scheduler: packets cross one by one at the rate of a trace, the
-//! scheduler is told the true rate a tenth of a second late, and nothing is lost. What the session
-//! and the estimator add is measured elsewhere; here only the policy is on trial.
+//! A fluid link under the scheduler: packets cross one by one at the rate of a trace, without loss, and the scheduler
+//! gets the true rate 0.1 s late. It tests the policy only; session and estimator have their own tests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -138,7 +137,7 @@ pub(crate) struct Tally {
     pub(crate) expired: u64,
     /// Bytes written of objects that were not delivered.
     pub(crate) wasted: u64,
-    /// Final upcalls.
+    /// Number of final upcalls.
     pub(crate) finals: u64,
 }
 

@@ -98,7 +98,7 @@ struct Flight {
     payload: Bytes,
 }
 
-/// Everything.
+/// The nodes and their network.
 pub struct World {
     pub now: Time,
     pub nodes: Vec<Node>,

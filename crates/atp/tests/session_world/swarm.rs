@@ -153,7 +153,7 @@ fn statuses(world: &mut World) -> Vec<Status> {
     (0..2).flat_map(|n| world.with(n, all)).collect()
 }
 
-/// What the endpoints said about the connection, for whoever looks into a failure.
+/// The events of the endpoints, to diagnose a failure.
 fn endings(world: &World) -> Vec<(usize, Time, String)> {
     let about = |e: &Event| !matches!(e, Event::Upcall(_) | Event::Received { .. });
     let told = world.nodes.iter().enumerate().flat_map(|(n, node)| node.events.iter().map(move |(at, e)| (n, *at, e)));

@@ -4,11 +4,12 @@
 //! Larger datagrams cost less per byte: several times faster on jumbo frames or within a machine. Sizes beyond an
 //! interface's MTU are not probed, because a lost probe counts as in flight. The path beyond is probed (RFC 8899).
 
-use nix::ifaddrs::{InterfaceAddress, getifaddrs};
-use nix::net::if_::InterfaceFlags;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Bound::{Excluded, Unbounded};
+
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
+use nix::net::if_::InterfaceFlags;
 
 /// Maximum number of peers checked in one round; the others follow in turn. Each takes some system calls.
 const ROUND_MAX: usize = 64;

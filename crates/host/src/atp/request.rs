@@ -53,7 +53,7 @@ impl Request {
         self.control().ask(Command::Suspend)
     }
 
-    /// Resumes sending.
+    /// Resumes a suspended request.
     pub fn restart(&self) -> Result<Progress, Gone> {
         self.control().ask(Command::Restart)
     }

@@ -344,7 +344,7 @@ mod tests {
     /// Each application gets the notice of its own request, however many are suspended, and none of a request that
     /// ended.
     #[test]
-    fn what_is_said_of_a_request_waits_until_it_is_taken_or_the_request_has_ended() {
+    fn latest_notice_of_each_request_waits_until_its_end() {
         let shared = shared();
         let mut state = shared.lock();
         let rate = Rate::mbit(1);

@@ -1,10 +1,8 @@
-//! TCP's congestion control in a namespace.
+//! TCP congestion control in a network namespace.
 //!
-//! Outside the initial namespace Linux sets a default only from those that unprivileged
-//! programs may choose (`tcp_allowed_congestion_control`, ip-sysctl). That list belongs to the
-//! whole machine and can be written in its initial namespace alone, so a name that is not on
-//! it is there only for the moment it takes. Emulators take turns with it, by a lock on the
-//! list itself.
+//! Outside the initial namespace Linux accepts as default only the algorithms that unprivileged programs may choose
+//! (`tcp_allowed_congestion_control`, ip-sysctl). That list is global and writable only in the initial namespace,
+//! so a missing name is added for a moment. Emulators exclude each other by a lock on the list itself.
 
 use std::fs::{self, File};
 use std::io;
@@ -18,16 +16,16 @@ const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 const DEFAULT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
-/// Held while the machine's list is not as it was.
+/// Held while the global list is changed.
 static CHANGED: Mutex<()> = Mutex::new(());
 
-/// Waits until the machine's settings are as they were, and keeps this process from changing them ever again. For who
-/// is about to end it while emulators may be starting.
+/// Waits until the global list is restored, and prevents further changes. Call it before the process ends while
+/// emulators may be starting.
 pub fn leave_machine() {
     std::mem::forget(CHANGED.lock());
 }
 
-/// Makes `name` the default in the namespace that `inside` runs its work in.
+/// Makes `name` the default in the namespace in which `inside` runs its work.
 pub(super) fn set(
     name: &str,
     inside: impl Fn(&(dyn Fn() -> io::Result<()> + Sync)) -> io::Result<()>,
@@ -44,11 +42,11 @@ pub(super) fn set(
     })
 }
 
-/// Does `work` with `name` on the list, which then is as it was.
+/// Runs `work` with `name` on the list, then restores it.
 fn while_allowed(name: &str, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let turn = File::open(ALLOWED)?;
     flock(&turn, FlockOperation::LockExclusive)?;
-    // After the turn, which may take others long: an end of this process waits for this one's work only.
+    // Locked only now, after the lock of the list: the end of this process waits only for its own work.
     to_the_end(|| {
         let before = fs::read_to_string(ALLOWED)?;
         fs::write(ALLOWED, format!("{} {name}", before.trim()))?;
@@ -58,13 +56,13 @@ fn while_allowed(name: &str, work: impl FnOnce() -> io::Result<()>) -> io::Resul
     })
 }
 
-/// Does what this process is not to end in the middle of.
+/// Runs work that the end of this process must not interrupt.
 fn to_the_end<T>(work: impl FnOnce() -> T) -> T {
     let _changed = CHANGED.lock().unwrap_or_else(PoisonError::into_inner);
     work()
 }
 
-/// Whether the kernel has it, or can load it.
+/// Whether the kernel has the algorithm, or can load it.
 fn check(name: &str) -> Result<(), EmulateError> {
     let plain = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
     let failed = EmulateError::system("out what congestion controls there are");

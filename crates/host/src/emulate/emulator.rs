@@ -1,34 +1,35 @@
-//! The emulator: its stations, its channel and the programs in them.
+//! The emulator: its stations, its channel, and the programs in them.
 
-use super::namespace::Spawner;
-use super::report::Report;
-use super::runner::Runner;
-use super::station::{Link, Station};
-use crate::Clock;
-use remora_channel::{Config, ErrorModel};
 use std::ffi::OsStr;
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-use super::setup::{EmulateError, MOBILES_MAX, Setup, is_for_stations};
+use remora_channel::{Config, ErrorModel};
 
-/// A running emulator; dropping it ends everything in it.
+use super::namespace::Spawner;
+use super::report::Report;
+use super::runner::Runner;
+use super::setup::{EmulateError, MOBILES_MAX, Setup, Station, is_for_stations};
+use super::station::Link;
+use crate::Clock;
+
+/// A running emulator. Dropping it ends everything in it.
 #[derive(Debug)]
 pub struct Emulator {
     setup: Setup,
-    // In the order in which they go: programs first, the devices under them last.
+    // Dropped in this order: programs first, then the devices.
     spawner: Spawner,
     runner: Runner,
     /// The base first, then the mobiles.
     links: Vec<Link>,
-    /// Packets that the devices had dropped when the present channel began.
+    /// Packets that the devices dropped before the current channel began.
     dropped_before: u64,
 }
 
 impl Emulator {
-    /// Makes the namespaces and devices and lets the channel begin.
+    /// Creates namespaces and devices, and starts the channel.
     pub fn start(setup: Setup) -> Result<Emulator, EmulateError> {
         setup.config.validate()?;
         if !(1..=MOBILES_MAX).contains(&setup.mobiles) {
@@ -47,14 +48,14 @@ impl Emulator {
         Ok(Emulator { setup, spawner, runner, links, dropped_before: 0 })
     }
 
-    /// Lets a fresh channel begin, with good weather at its time zero, which is now. Frames
-    /// on their way in the old channel are lost. Returns the report on the old one.
+    /// Starts a new channel at time zero, with good weather. Frames in flight in the old channel are lost. Returns
+    /// the old channel's report.
     pub fn begin(&mut self, config: Config, seed: u64) -> Result<Report, EmulateError> {
         let errors = config.errors.clone();
         self.begin_each(config, seed, |_| errors.clone())
     }
 
-    /// The same, with errors of its own for each mobile in place of the configuration's.
+    /// The same, with an error model for each mobile.
     pub fn begin_each(
         &mut self,
         config: Config,
@@ -75,47 +76,47 @@ impl Emulator {
         Ok(report)
     }
 
-    /// Packets that the devices have dropped so far.
+    /// Packets that the devices dropped so far.
     fn dropped(&self) -> Result<u64, EmulateError> {
         let counts = self.links.iter().map(Link::dropped).collect::<io::Result<Vec<_>>>();
         Ok(counts.map_err(EmulateError::system("the count of dropped packets"))?.into_iter().sum())
     }
 
-    /// What the present channel did so far. A long journal takes a while to copy, in which
-    /// deliveries are late: ask when it is quiet.
+    /// Report of the current channel. Copying a long journal delays deliveries, so call it when the channel is
+    /// quiet.
     pub fn report(&self) -> Result<Report, EmulateError> {
         let report = self.runner.report()?;
         Ok(Report { overflowed: self.dropped()?.saturating_sub(self.dropped_before), ..report })
     }
 
-    /// Why it has ended by itself, if it has: nothing crosses the channel any more.
+    /// Why the emulator stopped by itself, if it has.
     pub fn failure(&self) -> Option<EmulateError> {
         self.runner.failure()
     }
 
-    /// The present channel's clock: its zero is when the channel began.
+    /// Clock of the current channel; its zero is the channel's start.
     pub fn clock(&self) -> Result<Clock, EmulateError> {
         self.runner.clock()
     }
 
-    /// What is emulated: as started, with the configuration and seed of the last `begin`.
+    /// The setup, with the configuration and seed of the current channel.
     pub fn setup(&self) -> &Setup {
         &self.setup
     }
 
-    /// The address of a station.
+    /// Address of a station.
     pub fn addr(&self, station: Station) -> Ipv4Addr {
         station.addr(self.setup.network)
     }
 
-    /// Every station, the base first.
+    /// All stations, the base first.
     pub fn stations(&self) -> impl Iterator<Item = Station> + use<> {
         stations(self.setup.mobiles)
     }
 
-    /// A command to be run in a station by [`spawn`](Emulator::spawn); arguments, environment
-    /// and standard streams may be added as usual. Its environment has `REMORA_BASE_ADDR`,
-    /// `REMORA_MOBILE_ADDR` (in the base, the first mobile's) and `MAHIMAHI_BASE`.
+    /// Creates a command to run in a station with [`spawn`](Emulator::spawn). Arguments, environment and standard
+    /// streams may be added. The environment has `REMORA_BASE_ADDR`, `REMORA_MOBILE_ADDR` (in the base, that of the
+    /// first mobile) and `MAHIMAHI_BASE`.
     ///
     /// `None` if there is no such station.
     pub fn command(&self, station: Station, program: impl AsRef<OsStr>) -> Option<Command> {
@@ -136,15 +137,14 @@ impl Emulator {
         Some(command)
     }
 
-    /// Starts a command made by [`command`](Emulator::command). The child is the first process
-    /// of a PID namespace of its own: killing it kills all that the program has started, SIGTERM
-    /// reaches the program itself, and its exit code is the program's.
+    /// Starts a command of [`command`](Emulator::command). The child is process 1 of a PID namespace: killing it
+    /// kills all its descendants, SIGTERM reaches the program, and its exit code is the program's.
     pub fn spawn(&self, command: Command) -> io::Result<Child> {
         self.spawner.spawn(command)
     }
 
-    /// Does `work` on a thread in the station's network namespace, for instance to make
-    /// sockets, which then may be used from anywhere.
+    /// Runs `work` on a thread in the station's network namespace, for instance to create sockets, which then work
+    /// anywhere.
     pub fn within<T: Send>(&self, station: Station, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         match self.links.get(station.index()) {
             Some(link) => link.run(work),

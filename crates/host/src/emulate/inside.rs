@@ -1,9 +1,8 @@
-//! The first process in a station: it enters the station's network namespace, runs one
-//! command, passes signals on, and ends with it.
+//! The first process in a station: enters the network namespace, runs one command, forwards signals, and ends with
+//! it.
 //!
-//! It is process 1 of a PID namespace, so when it ends the kernel kills whatever the command
-//! left behind, daemons too; and it asks to be killed when its parent ends. So nothing inside
-//! outlives the emulator, not even after `kill -9`.
+//! It is process 1 of a PID namespace, so the kernel kills all descendants when it ends, including daemons. It is
+//! killed when its parent ends. So nothing outlives the emulator, even after `kill -9`.
 
 use std::ffi::OsString;
 use std::io;
@@ -20,25 +19,24 @@ use tokio::signal::unix::{self, SignalKind, signal};
 use super::namespace;
 use crate::signals::unless_ignored;
 
-/// The command was not found, as shells say it.
+/// Exit code of shells for a command that was not found.
 const NOT_FOUND: u8 = 127;
-/// The command could not be run, as shells say it.
+/// Exit code of shells for a command that could not run.
 const NOT_RUN: u8 = 126;
 
-/// Runs `program` with `args` in the network namespace at `path`; the result is its exit code,
-/// or 128 and the number of the signal that ended it. Only for the process that
-/// [`Emulator::spawn`](super::Emulator::spawn) has started.
+/// Runs `program` with `args` in the network namespace at `path`; returns its exit code, or 128 plus the signal
+/// that ended it. Only for the process that [`Emulator::spawn`](super::Emulator::spawn) started.
 pub async fn run(path: &Path, program: &OsString, args: &[OsString]) -> io::Result<u8> {
     if std::process::id() != 1 {
         return Err(io::Error::other("only the emulator starts this"));
     }
-    // If the emulator ended before this line, its namespace cannot be opened in the next.
+    // If the emulator ended earlier, opening its namespace fails next.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     namespace::enter(path)?;
     own_mounts()?;
-    // Streams first, so that no signal and no end of a child is missed.
+    // Signal streams first, so that none is missed.
     let mut ended = signal(SignalKind::child())?;
-    // The terminal sends its interrupts to the command itself; what is ignored is so in the command, too.
+    // The terminal signals the command directly; ignored signals stay ignored in the command.
     let mut hangup = unless_ignored(SignalKind::hangup())?;
     let mut terminate = unless_ignored(SignalKind::terminate())?;
     let mut user1 = unless_ignored(SignalKind::user_defined1())?;
@@ -47,9 +45,7 @@ pub async fn run(path: &Path, program: &OsString, args: &[OsString]) -> io::Resu
         Ok(child) => Pid::from_child(&child),
         Err(e) => {
             use io::Write;
-            let why = e.to_string();
-            let why = why.split(" (os error").next().unwrap_or_default();
-            let _ = writeln!(io::stderr(), "remora: cannot run {}: {why}", program.display());
+            let _ = writeln!(io::stderr(), "remora: cannot run {}: {e}", program.display());
             return Ok(if e.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUN });
         }
     };
@@ -64,7 +60,7 @@ pub async fn run(path: &Path, program: &OsString, args: &[OsString]) -> io::Resu
             () = heard(&mut user1) => Signal::USR1,
             () = heard(&mut user2) => Signal::USR2,
         };
-        // It may have ended a moment ago.
+        // It may have ended just now.
         let _ = kill_process(child, passed_on);
     }
 }
@@ -79,7 +75,7 @@ async fn heard(stream: &mut Option<unix::Signal>) {
     }
 }
 
-/// `/proc` and `/sys` that show the new namespaces, to this process and what it starts only.
+/// Mounts `/proc` and `/sys` of the new namespaces, for this process and its children only.
 fn own_mounts() -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS)?;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
@@ -88,7 +84,7 @@ fn own_mounts() -> io::Result<()> {
     Ok(mount("sysfs", "/sys", "sysfs", flags, None)?)
 }
 
-/// Buries every process that has ended; the status of `child` if it is among them.
+/// Reaps all ended processes; returns the status of `child` if it is among them.
 fn reap(child: Pid) -> io::Result<Option<ExitStatus>> {
     let mut status = None;
     loop {
@@ -101,7 +97,7 @@ fn reap(child: Pid) -> io::Result<Option<ExitStatus>> {
     }
 }
 
-/// The exit code that a shell gives a program that ended like this.
+/// The exit code that a shell reports for this status.
 pub fn code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|s| 128 + s)).unwrap_or(1);
     u8::try_from(code).unwrap_or(1)

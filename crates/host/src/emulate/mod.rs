@@ -1,17 +1,15 @@
-//! The emulated channel in real time, under real programs: a network namespace for the base
-//! and one for each mobile, joined by the channel core through TUN devices.
+//! The emulated channel in real time, for real programs: a network namespace for the base and one for each mobile,
+//! connected by the channel core through TUN devices.
 //!
-//! * Every IP packet a station sends is one frame of the channel; what survives is handed to
-//!   the kernel on the other side. No offloads: a frame is a packet of at most the MTU.
-//! * The channel reckons in logical time from [`Emulator::begin`], so lateness delays single
-//!   deliveries and never accumulates. It is recorded for every delivery, and a run in which
-//!   any exceeds [`Setup::lateness_max`] is not [`valid`](Report::valid).
-//! * The weather depends on the seed and the time since `begin` alone; what the channel did
-//!   can be computed again from the journal ([`Journal::replay`]).
-//! * Nothing outlives the emulator: namespaces have no names, devices are not persistent, and
-//!   programs die with it ([`inside`]), after `kill -9` too.
+//! * Each IP packet of a station is one frame of the channel; frames that survive are given to the kernel of the
+//!   other station. No offloads: a frame is at most one MTU.
+//! * The channel uses logical time from [`Emulator::begin`], so lateness delays single deliveries and does not
+//!   accumulate. A run in which any delivery exceeds [`Setup::lateness_max`] is not [`valid`](Report::valid).
+//! * The weather depends only on the seed and the time since `begin`; [`Journal::replay`] computes a run again.
+//! * Nothing outlives the emulator, even after `kill -9`: namespaces have no names, devices are not persistent, and
+//!   programs die with it ([`inside`]).
 //!
-//! It needs the rights to make namespaces and TUN devices (root).
+//! It needs root, to create namespaces and TUN devices.
 
 mod congestion;
 mod emulator;
@@ -28,5 +26,4 @@ pub use congestion::leave_machine;
 pub use emulator::Emulator;
 pub use report::{Journal, LaneReport, Lateness, Offer, Report};
 pub use selftest::{Check, self_test};
-pub use setup::{EmulateError, MOBILES_MAX, Setup};
-pub use station::{DEVICE, Station};
+pub use setup::{DEVICE, EmulateError, MOBILES_MAX, Setup, Station};

@@ -1,14 +1,8 @@
-//! A network namespace without a name: it lives as long as our descriptor of it, or a process
-//! in it, and so leaves nothing behind however the emulator ends.
-//!
-//! Starts programs as process 1 of a new PID namespace each.
-//!
-//! All from one thread that lives as long as the emulator: what it starts asks to be killed
-//! when the *thread* that started it ends (`PR_SET_PDEATHSIG`, prctl(2)).
+//! Namespaces. A network namespace without a name lives as long as a descriptor of it or a process in it, and
+//! leaves nothing behind. Programs start as process 1 of a new PID namespace, all from one thread that lives as
+//! long as the emulator, because the kernel kills them when their parent *thread* ends (`PR_SET_PDEATHSIG`,
+//! prctl(2)).
 
-use nix::sched::{CloneFlags, setns, unshare};
-use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -17,13 +11,16 @@ use std::process::{Child, Command};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-/// A network namespace, with its loopback up and IPv6 off.
+use nix::sched::{CloneFlags, setns, unshare};
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
+
+/// A network namespace, with loopback up and IPv6 off.
 #[derive(Debug)]
 pub(super) struct Namespace(File);
 
 impl Namespace {
-    /// A new one. On a thread of its own, because a thread cannot leave a namespace it has
-    /// entered without rights over where it came from.
+    /// Creates a namespace on a thread of its own, because a thread needs rights to return to its previous one.
     pub(super) fn create() -> io::Result<Namespace> {
         on_a_thread(|| {
             unshare(CloneFlags::CLONE_NEWNET)?;
@@ -33,8 +30,8 @@ impl Namespace {
         })
     }
 
-    /// Does `work` on a thread that is in the namespace. Sockets and devices made there belong
-    /// to the namespace and may be used from anywhere.
+    /// Runs `work` on a thread in the namespace. Sockets and devices created there belong to the namespace and work
+    /// anywhere.
     pub(super) fn run<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         on_a_thread(|| {
             setns(&self.0, CloneFlags::CLONE_NEWNET)?;
@@ -42,7 +39,7 @@ impl Namespace {
         })
     }
 
-    /// Where another process of ours finds it while this one lives.
+    /// Path for other processes, while this one lives.
     pub(super) fn path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()).into()
     }
@@ -60,8 +57,8 @@ fn on_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Resu
     })
 }
 
-/// What programs inside find: nothing on the link that they did not send, no limit on the
-/// errors they are told, and a base that forwards from one mobile to another.
+/// Sets what programs expect: no unsolicited traffic, no limit on ICMP errors, and a base that forwards between
+/// mobiles.
 fn settings() -> io::Result<()> {
     let set = |key: &str, value: &str| {
         let path = format!("/proc/sys/net/{key}");
@@ -76,18 +73,18 @@ fn settings() -> io::Result<()> {
         set(&format!("ipv4/conf/{scope}/send_redirects"), "0")?;
     }
     set("ipv4/ip_forward", "1")?;
-    // One experiment's connections shall not learn from another's.
+    // Experiments must not share TCP metrics.
     set("ipv4/tcp_no_metrics_save", "1")?;
     set("ipv4/icmp_ratelimit", "0")
 }
 
-/// Sets the loopback device up, by one message to rtnetlink, the netlink of number 0.
+/// Sets the loopback device up by a message to rtnetlink (netlink protocol 0).
 fn loopback_up() -> io::Result<()> {
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     sendto(&socket, &loopback_message(), SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
     let mut reply = [0; 128];
     let (_, n) = recv(&socket, &mut reply, RecvFlags::empty())?;
-    // After a 16-byte header (struct nlmsghdr) comes a negated error number; 0 is success.
+    // A 16-byte header (struct nlmsghdr), then a negated error number; 0 is success.
     match reply.get(..n).and_then(|r| r.get(16..20)).and_then(|e| <[u8; 4]>::try_from(e).ok()) {
         Some(code) => match i32::from_ne_bytes(code) {
             0 => Ok(()),
@@ -97,8 +94,8 @@ fn loopback_up() -> io::Result<()> {
     }
 }
 
-/// RTM_NEWLINK with struct ifinfomsg, acknowledged (rtnetlink(7)). The loopback device of a
-/// new namespace has index 1.
+/// RTM_NEWLINK with struct ifinfomsg and an acknowledgement (rtnetlink(7)). The loopback device of a new namespace
+/// has index 1.
 fn loopback_message() -> [u8; 32] {
     const RTM_NEWLINK: u16 = 16;
     const NLM_F_REQUEST_ACK: u16 = 1 | 4;
@@ -118,10 +115,10 @@ fn loopback_message() -> [u8; 32] {
     m
 }
 
-/// A command to start and where the child is wanted.
+/// A command to start, and the receiver of its child.
 type Request = (Command, Sender<io::Result<Child>>);
 
-/// The thread; dropping it kills everything it started.
+/// The thread that starts programs. Dropping it kills them.
 #[derive(Debug)]
 pub(super) struct Spawner {
     requests: Option<Sender<Request>>,
@@ -156,12 +153,12 @@ impl Drop for Spawner {
 fn serve(own: &File, incoming: &Receiver<Request>) {
     while let Ok((mut command, reply)) = incoming.recv() {
         let child = in_new_pid_namespace(own, || command.spawn());
-        // Whoever asked is waiting.
+        // The caller waits for the answer.
         let _ = reply.send(child);
     }
 }
 
-/// The next child of this thread is the first of a new PID namespace; those after it not.
+/// The first child of this thread enters the new PID namespace, later ones do not.
 fn in_new_pid_namespace<T>(own: &File, start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     unshare(CloneFlags::CLONE_NEWPID)?;
     let started = start();

@@ -1,9 +1,8 @@
-//! Captures: a pcapng file for each station, in which every frame it sent says what became of
-//! it. Times are the channel's own, so the files of two runs with the same traffic agree.
+//! Packet captures: a pcapng file for each station, in which each sent frame has its fate. Times are the channel's,
+//! so the files of two runs with the same traffic agree.
 //!
-//! A thread of its own writes, so that a slow disk delays no frame; what it cannot keep up
-//! with is left out and counted, and so is what a full one does not take. One that takes nothing at all
-//! for long holds nobody up at the end either: the thread is left behind.
+//! A separate thread writes, so that a slow disk delays no frame. Frames that it cannot write are dropped and
+//! counted. A disk that accepts nothing for long does not block the end: the thread is abandoned.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -27,19 +26,19 @@ use remora_base::Time;
 use remora_channel::Fate;
 use tempfile::NamedTempFile;
 
-use super::station::{DEVICE, Station};
+use super::setup::{DEVICE, Station};
 
-/// Orders on their way to the writer.
+/// Maximum orders that wait for the writer.
 const ORDERS_MAX: usize = 4096;
-/// How long the disk may take for a frame, at the end, before it is given up.
+/// Time for the disk to write a frame, at the end, before it is given up.
 const STUCK_MAX: Duration = Duration::from_secs(10);
 
 /// What a station did with a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Moment {
-    /// It was sent, or dropped instead.
+    /// The frame was sent, or dropped.
     Sent(Fate),
-    /// It arrived.
+    /// The frame was received.
     Received,
 }
 
@@ -67,22 +66,22 @@ impl Moment {
 
 struct Entry {
     station: usize,
-    /// Since 1970.
+    /// Time since 1970.
     at: Duration,
     moment: Moment,
     packet: Bytes,
 }
 
-/// Entries, and the time before which there will be no more.
+/// Entries, and the time before which no more follow.
 struct Batch {
     entries: Vec<Entry>,
     complete: Duration,
 }
 
-/// What the writer is told.
+/// An order to the writer.
 enum Order {
     Write(Batch),
-    /// To give the disk all it has, and to say how many frames that did not take.
+    /// Flush to disk; returns the number of frames that were not written.
     Settle(Sender<u64>),
 }
 
@@ -99,9 +98,9 @@ pub(super) struct Captures {
 #[derive(Debug)]
 struct Writer {
     thread: JoinHandle<()>,
-    /// Frames it has written.
+    /// Number of frames written.
     written: Arc<AtomicU64>,
-    /// Ends with it.
+    /// Disconnects when the thread ends.
     over: Receiver<Infallible>,
 }
 
@@ -112,10 +111,10 @@ impl std::fmt::Debug for Entry {
 }
 
 impl Captures {
-    /// Makes the files, and their directory if it is not there.
+    /// Creates the files, and their directory if missing.
     pub(super) fn create(dir: &Path, stations: impl Iterator<Item = Station>) -> io::Result<Captures> {
         fs::create_dir_all(dir)?;
-        // Nothing that is there is replaced before all can be.
+        // No file is replaced before all can be.
         let drafts = stations.map(|s| Draft::make(dir.join(file_name(s)))).collect::<io::Result<Vec<_>>>()?;
         let files = drafts.into_iter().map(Draft::take_place).collect::<io::Result<Vec<_>>>()?;
         let (orders, incoming) = sync_channel(ORDERS_MAX);
@@ -123,12 +122,12 @@ impl Captures {
         Ok(Captures { entries: Vec::new(), orders: Some(orders), writer: Some(writer), missed: 0 })
     }
 
-    /// What `station` did at `at` of a channel that began at `wall`.
+    /// Records what `station` did at `at` in a channel that began at `wall`.
     pub(super) fn add(&mut self, station: Station, wall: SystemTime, at: Time, moment: Moment, packet: Bytes) {
         self.entries.push(Entry { station: station.index(), at: since_1970(wall, at), moment, packet });
     }
 
-    /// Gives the writer what there is; there will be nothing from before `now`.
+    /// Passes the entries to the writer; none from before `now` follow.
     pub(super) fn pass_on(&mut self, wall: SystemTime, now: Time) {
         let (Some(orders), false) = (&self.orders, self.entries.is_empty()) else { return };
         let batch = Batch { entries: std::mem::take(&mut self.entries), complete: since_1970(wall, now) };
@@ -138,20 +137,20 @@ impl Captures {
         }
     }
 
-    /// Has all that was passed on written. How many frames the disk did not take comes when that is
-    /// done; nothing comes where the writer is far behind.
+    /// Requests a flush. The receiver gets the number of frames not written, or nothing if the writer is far
+    /// behind.
     pub(super) fn settle(&self) -> Receiver<u64> {
         let (told, settled) = channel();
         let _ = self.orders.as_ref().map(|orders| orders.try_send(Order::Settle(told)));
         settled
     }
 
-    /// So many frames cannot be handed over.
+    /// Counts frames that cannot be passed on.
     pub(super) fn miss(&mut self, frames: u64) {
         self.missed += frames;
     }
 
-    /// Frames left out as nobody could keep up.
+    /// Number of frames dropped.
     pub(super) fn missed(&self) -> u64 {
         self.missed
     }
@@ -178,7 +177,7 @@ impl Writer {
         Ok(Writer { thread, written, over })
     }
 
-    /// Waits until all is written, however long that takes, unless nothing is for `stuck`. Says whether it is.
+    /// Waits until all is written, unless nothing is for `stuck`; returns whether it is.
     fn finish(self, stuck: Duration) -> bool {
         let mut before = self.written.load(Relaxed);
         while let Err(RecvTimeoutError::Timeout) = self.over.recv_timeout(stuck) {
@@ -203,19 +202,18 @@ fn file_name(station: Station) -> String {
     }
 }
 
-/// A capture that is written.
+/// A capture file in progress.
 struct Capture<W: Write> {
-    /// Until an error: what comes after that would not be where readers look for it.
+    /// `None` after an error: later frames would be misplaced.
     file: Option<PcapNgWriter<BufWriter<W>>>,
-    /// Frames that the disk has not been given yet, all or in part.
+    /// Frames not completely written to the disk.
     held: u64,
-    /// Frames that are not in the file.
+    /// Frames missing in the file.
     missed: u64,
 }
 
-/// A capture that is to be a new file in the place of the regular one that is there. What that is, or leads to by
-/// another name, is neither opened nor written to: whoever else may write in the directory could have put a link of any
-/// file there.
+/// A new file that will replace a regular one. An existing file is neither opened nor written: in a directory that
+/// others can write to, it may be a link to any file.
 struct Draft {
     capture: Capture<File>,
     file: NamedTempFile,
@@ -228,14 +226,14 @@ impl Draft {
             return Err(io::Error::other(format!("{} is there and not a regular file", path.display())));
         }
         let dir = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        // Others may read it as far as the user's mask lets them.
+        // The user's umask decides about other readers.
         let mode = fs::Permissions::from_mode(0o666);
         let file = tempfile::Builder::new().prefix(".remora-pcap-").permissions(mode).tempfile_in(dir)?;
         Ok(Draft { capture: Capture::new(file.as_file().try_clone()?)?, file, path })
     }
 
     fn take_place(self) -> io::Result<Capture<File>> {
-        // A link that came meanwhile is replaced itself.
+        // A link created meanwhile is itself replaced.
         self.file.persist(self.path).map_err(|e| e.error)?;
         Ok(self.capture)
     }
@@ -273,7 +271,7 @@ impl<W: Write> Capture<W> {
         let written = file.write_pcapng_block(block);
         self.held += 1;
         match written {
-            // The buffer was given to the disk, and holds the end of this frame at most.
+            // The buffer was written, and holds at most the end of this frame.
             Ok(bytes) if file.get_ref().buffer().len() < before + bytes => self.held = 1,
             Ok(_) => {}
             Err(_) => self.fail(),
@@ -294,8 +292,8 @@ impl<W: Write> Capture<W> {
     }
 }
 
-/// Writes entries in the order of their times: fates are known when a frame starts, and a
-/// frame that is held starts later than it is recorded.
+/// Writes entries ordered by time: the fate of a frame is known when it starts, and a delayed frame starts later
+/// than it is recorded.
 fn write_all<W: Write>(mut files: Vec<Capture<W>>, incoming: &Receiver<Order>, written: &AtomicU64) {
     let mut waiting: BTreeMap<(Duration, u64), Entry> = BTreeMap::new();
     let mut number = 0u64;
@@ -310,7 +308,7 @@ fn write_all<W: Write>(mut files: Vec<Capture<W>>, incoming: &Receiver<Order>, w
             Order::Write(batch) => batch,
             Order::Settle(told) => {
                 files.iter_mut().for_each(Capture::flush);
-                // Whoever asked is waiting, or gone.
+                // The caller may have gone.
                 let _ = told.send(files.iter().map(|f| f.missed).sum());
                 continue;
             }
@@ -338,7 +336,7 @@ mod tests {
 
     use super::*;
 
-    /// A disk with room for so many bytes.
+    /// A disk with limited room.
     #[derive(Clone)]
     struct Disk {
         room: usize,
@@ -362,14 +360,14 @@ mod tests {
         }
     }
 
-    /// Whole frames in a capture.
+    /// Complete frames in a capture.
     fn frames(bytes: &[u8]) -> u64 {
         let mut reader = PcapNgReader::new(bytes).unwrap();
         let blocks = std::iter::from_fn(|| reader.next_block()?.ok().map(|b| matches!(b, Block::EnhancedPacket(_))));
         blocks.filter(|is_frame| *is_frame).count() as u64
     }
 
-    /// Puts something at the second path that may lead to the first.
+    /// Creates something at the second path that may lead to the first.
     type Put = fn(&Path, &Path) -> io::Result<()>;
 
     #[test]
@@ -439,19 +437,19 @@ mod tests {
             drop(orders);
             write_all(files, &incoming, &AtomicU64::new(0));
             let (there, missed) = (frames(&disk.bytes.lock().unwrap()), settled.recv().unwrap());
-            // Of what was held as the disk was full some may be there, and is not counted on.
+            // Some frames of the full buffer may be written; they are not relied on.
             let held = 8192 / len as u64 + 1;
             assert!((200..=200 + held).contains(&(there + missed)), "room for {room}: {there} of {len} B, {missed}");
             assert_eq!((there == 200, missed == 0), (all, all));
         }
     }
 
-    /// A disk that takes a write only when it is told to, and what that takes.
+    /// A disk that accepts a write only on command.
     struct Slow(Receiver<()>);
 
     impl Write for Slow {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // Whoever tells may have gone: then at once.
+            // Without a commander, at once.
             let _ = self.0.recv();
             Ok(bytes.len())
         }
@@ -462,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_takes_nothing_is_not_waited_for_and_a_slow_one_is() {
+    fn stuck_disk_is_abandoned_and_slow_one_awaited() {
         let entry = |n| {
             let at = Duration::from_secs(n);
             Entry { station: 0, at, moment: Moment::Received, packet: Bytes::from(vec![0x45; 9000]) }

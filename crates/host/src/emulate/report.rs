@@ -1,44 +1,41 @@
-//! What became of a run.
-//!
-//! What was offered to the channel and what it did with it, to be computed again.
-//!
-//! How late things happened: counts by the microsecond, so that a run may last for days.
+//! Report of a channel, its journal for replay, and the lateness of its deliveries.
 
-use super::setup::Setup;
+use std::time::Duration;
+
 use bytes::Bytes;
 use remora_base::Time;
 use remora_channel::{Channel, Config, ConfigError, FrameRecord, Lane, SideStats};
-use std::time::Duration;
 
-/// What one channel did, from its beginning to the report.
+use super::setup::Setup;
+
+/// Results of one channel, from its start to the report.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The channel's configuration.
     pub config: Config,
-    /// Its seed.
+    /// Seed of the channel.
     pub seed: u64,
-    /// How many mobiles shared it.
+    /// Number of mobiles.
     pub mobiles: usize,
-    /// The congestion control of TCP in the stations.
+    /// TCP congestion control of the stations.
     pub congestion: String,
-    /// The channel's time at the report.
+    /// The channel's time of the report.
     pub until: Time,
-    /// Each direction of each mobile: what was offered and what became of it.
+    /// Traffic and fates of each direction of each mobile.
     pub lanes: Vec<LaneReport>,
-    /// Collisions, of a channel that has them.
+    /// Collisions, if the channel has them.
     pub collisions: u64,
-    /// How late deliveries were.
+    /// Lateness of the deliveries.
     pub lateness: Lateness,
-    /// How late they may be in a valid run.
+    /// Maximum lateness of a valid run.
     pub lateness_max: Duration,
-    /// Packets that no station is the destination of, and packets that are not IPv4.
+    /// Packets that are not IPv4 or without a destination station.
     pub strays: u64,
-    /// Packets that never came to the channel: their station sent them faster than the emulator took them from its
-    /// device, and the kernel dropped them.
+    /// Packets that the kernel dropped before the channel, because the station sent them too fast.
     pub overflowed: u64,
-    /// Packets that came through and that the kernel did not take.
+    /// Packets delivered by the channel that the kernel refused.
     pub refused: u64,
-    /// Frames missing from the captures, since the emulator started: the disk was too slow, or full.
+    /// Frames missing in the captures since the emulator started: the disk was slow or full.
     pub captures_missed: u64,
     /// The first packets and their fates.
     pub journal: Journal,
@@ -47,9 +44,9 @@ pub struct Report {
 /// One direction of one mobile.
 #[derive(Clone, Debug)]
 pub struct LaneReport {
-    /// Which.
+    /// The direction and mobile.
     pub lane: Lane,
-    /// Its counters.
+    /// Counters of the direction.
     pub stats: SideStats,
 }
 
@@ -73,13 +70,12 @@ impl Report {
         }
     }
 
-    /// Whether the emulator kept its promises: every packet came to the channel, no delivery was too late,
-    /// and every one was taken.
+    /// Whether all packets reached the channel, no delivery was too late, and the kernel accepted each.
     pub fn valid(&self) -> bool {
         self.fault().is_none()
     }
 
-    /// Which promise it did not keep.
+    /// The condition that the run violates.
     pub fn fault(&self) -> Option<String> {
         if self.lateness.max > self.lateness_max {
             let ms = self.lateness.max.as_secs_f64() * 1e3;
@@ -88,7 +84,7 @@ impl Report {
         self.lost()
     }
 
-    /// Which packets did not come to the channel, or not out of it.
+    /// The packets that did not reach the channel, or the kernel.
     pub fn lost(&self) -> Option<String> {
         let counts = [(self.overflowed, "never came to the channel"), (self.refused, "were not taken by the kernel")];
         counts.into_iter().find(|(count, _)| *count > 0).map(|(count, what)| format!("{count} packets {what}"))
@@ -98,22 +94,22 @@ impl Report {
 /// A packet given to the channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Offer {
-    /// When, in the channel's time.
+    /// The channel's time.
     pub at: Time,
-    /// From whom to whom.
+    /// Direction and mobile.
     pub lane: Lane,
-    /// Its length, IP header included.
+    /// Length, including the IP header.
     pub bytes: usize,
 }
 
 /// The first packets of a run and their fates.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Journal {
-    /// The packets, in the order they were offered.
+    /// Packets in the order in which they were offered.
     pub offers: Vec<Offer>,
-    /// Their fates, in the order they were met; without the packets' bytes.
+    /// Fates in order, without the bytes.
     pub frames: Vec<FrameRecord>,
-    /// Offers and fates that found no room.
+    /// Packets and fates beyond the journal's size.
     pub missed: u64,
     limit: usize,
 }
@@ -137,15 +133,15 @@ impl Journal {
         }
     }
 
-    /// What a channel in virtual time does with the same offers: the same, if the emulator is
-    /// true to its model and nothing was missed.
+    /// Computes the fates of the same offers in virtual time. They are equal if the emulator is exact and nothing
+    /// was missed.
     pub fn replay(&self, config: &Config, seed: u64, mobiles: usize) -> Result<Vec<FrameRecord>, ConfigError> {
         let config = Config { trace_frames: self.offers.len().min(10_000_000), ..config.clone() };
         let mut channel = Channel::with_mobiles(config, seed, mobiles)?;
         for offer in &self.offers {
             channel.send_packet(offer.at, offer.lane, Bytes::from(vec![0; offer.bytes]));
         }
-        // Later frames than these have not met their fate in the journal either.
+        // Later frames have no fate in the journal yet.
         let last = self.frames.iter().map(|f| f.start).max().unwrap_or_default();
         channel.handle_timeout(last + Duration::from_nanos(1));
         let frames = std::iter::from_fn(|| channel.poll_trace());
@@ -153,10 +149,10 @@ impl Journal {
     }
 }
 
-/// Lateness beyond this shares the last count; its maximum is still exact.
+/// Lateness beyond this shares the last count; the maximum stays exact.
 const SCALE_US: usize = 20_000;
 
-/// What was late by how much.
+/// Histogram of lateness, in microseconds.
 #[derive(Clone, Debug)]
 pub(super) struct Latenesses {
     by_us: Vec<u64>,
@@ -164,16 +160,16 @@ pub(super) struct Latenesses {
     max: Duration,
 }
 
-/// A summary of how late deliveries were.
+/// Lateness of deliveries.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Lateness {
-    /// How many deliveries there were.
+    /// Number of deliveries.
     pub count: u64,
-    /// Half of them were no later (rounded up to a microsecond, at most 20 ms).
+    /// Median, rounded up to a microsecond; at most 20 ms.
     pub p50: Duration,
-    /// 99 of 100 were no later (likewise).
+    /// 99th percentile, likewise.
     pub p99: Duration,
-    /// The latest.
+    /// The maximum lateness.
     pub max: Duration,
 }
 

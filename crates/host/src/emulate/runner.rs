@@ -1,5 +1,4 @@
-//! The thread between the devices: reads what stations send, lets the channel decide, hands
-//! over what is due.
+//! The thread between the devices: reads the stations' packets, runs the channel, writes deliveries.
 
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
@@ -19,25 +18,25 @@ use thread_priority::{
 
 use super::pcap::{Captures, Moment};
 use super::report::{Journal, LaneReport, Latenesses, Report};
-use super::setup::{EmulateError, Setup};
-use super::station::{Link, Station, Tun};
+use super::setup::{EmulateError, Setup, Station};
+use super::station::{Link, Tun};
 use crate::Clock;
 
-/// Packets read from a device before deliveries get their turn again.
+/// Packets read from a device before deliveries get their turn.
 const READS_MAX: usize = 32;
-/// Packets thrown away per device when a channel begins: more than a device may hold.
+/// Packets discarded for each device when a channel begins: more than a device holds.
 const STALE_MAX: usize = 20_000;
-/// The longest IP packet.
+/// Maximum size of an IP packet.
 const PACKET_MAX: usize = 65_535;
-/// Frame records kept between two turns of the loop; a turn takes them all.
+/// Frame records kept between two turns of the loop.
 const TRACE_FRAMES: usize = 1 << 17;
 
-/// How long the captures may take to be written before a report is made without their last frames' fate.
+/// Time for the captures to be written before a report omits their last frames.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
-/// This thread's place among the real-time ones, from 0 to 99.
+/// Real-time priority of the thread, 0 to 99.
 const PRIORITY: u8 = 10;
 
-/// What is asked of the thread.
+/// A request to the thread.
 enum Request {
     Begin(Box<Run>, Sender<Reported>),
     Report(Sender<Reported>),
@@ -45,11 +44,10 @@ enum Request {
     Stop,
 }
 
-/// A report, and what comes when the captures are written: how many frames are not in them that the report
-/// does not count. The thread does not wait for that.
+/// A report, and a receiver for the number of frames not captured. The thread does not wait for it.
 type Reported = (Report, Option<Receiver<u64>>);
 
-/// The thread's owner; dropping it stops the channel.
+/// Owner of the thread. Dropping it stops the channel.
 #[derive(Debug)]
 pub(super) struct Runner {
     requests: Sender<Request>,
@@ -59,7 +57,7 @@ pub(super) struct Runner {
     setup: Setup,
 }
 
-/// A station whose device has gone, and what the system says to that.
+/// A station whose device is gone, and the system's error.
 type Failure = (Station, String);
 
 impl Runner {
@@ -88,7 +86,7 @@ impl Runner {
         let sender = failure.clone();
         let thread = std::thread::Builder::new().name("channel".into()).spawn(move || {
             if let Err(failure) = worker.work() {
-                // Before the worker goes, whose going makes those who wait for it look here.
+                // Set before the worker is dropped, because the callers then read it.
                 let _ = sender.set(failure);
             }
         });
@@ -96,7 +94,7 @@ impl Runner {
         Ok(Runner { requests, wake, thread: Some(thread), failure, setup: setup.clone() })
     }
 
-    /// `errors`: each mobile's.
+    /// `errors` has an error model for each mobile.
     pub(super) fn begin(&self, config: Config, seed: u64, errors: &[ErrorModel]) -> Result<Report, EmulateError> {
         let run = Box::new(Run::new(&self.setup, config, seed, errors)?);
         self.ask(|reply| Request::Begin(run, reply)).map(settled)
@@ -110,7 +108,7 @@ impl Runner {
         self.ask(Request::Clock)
     }
 
-    /// Why the thread has ended by itself, if it has.
+    /// Why the thread ended by itself, if it has.
     pub(super) fn failure(&self) -> Option<EmulateError> {
         let (station, why) = self.failure.get()?;
         Some(EmulateError::DeviceGone { station: *station, why: why.clone() })
@@ -128,7 +126,7 @@ impl Runner {
 
     fn tell(&self, request: Request) -> Result<(), EmulateError> {
         self.requests.send(request).map_err(|_| self.stopped())?;
-        // It fails only when the counter is full, and then the thread is awake anyway.
+        // Fails only if the counter is full, and then the thread is awake.
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
         Ok(())
     }
@@ -148,17 +146,17 @@ impl Drop for Runner {
     }
 }
 
-/// One channel's life.
+/// State of one channel.
 struct Run {
     channel: Channel,
     clock: Clock,
     /// The clock's zero, for captures.
     wall: SystemTime,
-    /// Frame records that others have taken the place of before they were looked at.
+    /// Frame records overwritten before they were read.
     overwritten: u64,
     lateness: Latenesses,
     journal: Journal,
-    /// What the report repeats.
+    /// Constant parts of the report.
     facts: Report,
 }
 
@@ -177,12 +175,12 @@ impl Run {
         })
     }
 
-    /// The channel's time zero is now.
+    /// Sets the channel's time zero to now.
     fn begin(&mut self) {
         (self.clock, self.wall) = (Clock::start(), SystemTime::now());
     }
 
-    /// How many frame records were overwritten since this was asked last: more met their fate at once than are kept.
+    /// Returns and clears the number of overwritten frame records.
     fn unseen(&mut self) -> u64 {
         let before = std::mem::replace(&mut self.overwritten, self.channel.trace_overwritten());
         self.overwritten - before
@@ -203,7 +201,7 @@ impl Run {
 }
 
 struct Worker {
-    /// The base's, then the mobiles'.
+    /// The base's device, then the mobiles'.
     devices: Vec<Arc<Tun>>,
     network: Ipv4Net,
     run: Run,
@@ -214,7 +212,7 @@ struct Worker {
 }
 
 impl Worker {
-    /// Works until it is sender to stop or a device has gone.
+    /// Runs until a stop request, or until a device is gone.
     fn work(&mut self) -> Result<(), Failure> {
         raise_priority();
         self.run.begin();
@@ -230,7 +228,7 @@ impl Worker {
         }
     }
 
-    /// Reads what the stations have sent; bounded, so that a flood cannot delay deliveries.
+    /// Reads the stations' packets; bounded, so that a flood cannot delay deliveries.
     fn take(&mut self) -> Result<(), Failure> {
         for index in 0..self.devices.len() {
             for _ in 0..READS_MAX {
@@ -250,8 +248,8 @@ impl Worker {
         Ok(())
     }
 
-    /// The direction a packet takes from device `index`. The base's neighbours are sender apart
-    /// by address; a single one gets everything, networks behind it included.
+    /// The direction of a packet from device `index`. The base's packets are assigned by address; a single mobile
+    /// gets all, including those for networks behind it.
     fn lane(&self, index: usize, packet: &[u8]) -> Option<Lane> {
         if packet.first()? >> 4 != 4 {
             return None;
@@ -270,7 +268,7 @@ impl Worker {
         Some(Lane { mobile, from: Side::Base })
     }
 
-    /// Hands over what has arrived.
+    /// Writes the packets that have arrived.
     fn deliver(&mut self) {
         loop {
             let now = self.run.clock.now();
@@ -285,7 +283,7 @@ impl Worker {
         }
     }
 
-    /// Writes down the fates that frames have met.
+    /// Records the fates of frames.
     fn record(&mut self) {
         while let Some(frame) = self.run.channel.poll_trace() {
             if let Some(captures) = &mut self.captures {
@@ -306,10 +304,10 @@ impl Worker {
     }
 
     fn answer(&mut self) -> std::ops::ControlFlow<()> {
-        // Its count does not matter; that it is not readable any more does.
+        // The value does not matter.
         let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
         while let Ok(request) = self.incoming.try_recv() {
-            // Whoever asked is waiting, or gone.
+            // The caller may have gone.
             match request {
                 Request::Stop => return std::ops::ControlFlow::Break(()),
                 Request::Report(reply) => drop(reply.send(self.report())),
@@ -331,11 +329,11 @@ impl Worker {
         (Report { captures_missed: missed, ..self.run.report() }, self.captures.as_ref().map(Captures::settle))
     }
 
-    /// Packets that were sent into the old channel do not belong in the new one.
+    /// Discards packets that were sent into the old channel.
     fn discard_stale(&mut self) {
         for device in &self.devices {
             for _ in 0..STALE_MAX {
-                // One that has gone is found out in the next turn.
+                // The next turn detects a missing device.
                 if !matches!(device.read(&mut self.buffer), Ok(Some(_))) {
                     break;
                 }
@@ -348,7 +346,7 @@ impl Worker {
         fds.push(PollFd::new(&*self.wake, PollFlags::IN));
         let wait = self.run.channel.poll_timeout().map(|due| due.since(self.run.clock.now()));
         let timeout = wait.and_then(|w| Timespec::try_from(w).ok());
-        // An interrupted or failed wait only means another turn of the loop.
+        // An interrupted wait means another turn of the loop.
         let _ = poll(&mut fds, timeout.as_ref());
     }
 }
@@ -360,7 +358,7 @@ fn arrives_at(delivery: &Delivery) -> Station {
     }
 }
 
-/// Makes this thread's sleeps exact and lets it run before all ordinary ones, as far as it may.
+/// Makes sleeps precise and raises the thread's priority, as far as permitted.
 fn raise_priority() {
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let policy = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);

@@ -1,16 +1,6 @@
-//! Whether the emulator does what it says, measured from outside: by sockets in the stations
-//! and the kernel's own times of arrival.
-//!
-//! A stream of numbered datagrams from the base to the first mobile, for the self-test.
+//! Self-test of the emulator, measured from outside: by sockets in the stations and the kernel's arrival times,
+//! with a stream of numbered datagrams from the base to the first mobile.
 
-use super::emulator::Emulator;
-use super::report::Report;
-use super::setup::{EmulateError, Setup};
-use super::station::Station;
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
-use nix::sys::time::TimeSpec;
-use remora_base::{Rate, Time};
-use remora_channel::{Config, Distribution, ErrorModel, ErrorProcess, Fate, FrameRecord};
 use std::collections::BTreeSet;
 use std::io::{self, IoSliceMut};
 use std::net::{Ipv4Addr, UdpSocket};
@@ -18,23 +8,31 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Packets of a measurement that are kept for replay: more than any of them sends, errors and
-/// all.
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
+use nix::sys::time::TimeSpec;
+use remora_base::{Rate, Time};
+use remora_channel::{Config, Distribution, ErrorModel, ErrorProcess, Fate, FrameRecord};
+
+use super::emulator::Emulator;
+use super::report::Report;
+use super::setup::{EmulateError, Setup, Station};
+
+/// Journal size of a measurement: more packets than any sends.
 const JOURNAL: usize = 100_000;
 
-/// One thing measured.
+/// Result of one measurement.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Check {
-    /// What.
+    /// What was measured.
     pub name: &'static str,
-    /// Whether it is as it should be.
+    /// Whether it is within its bounds.
     pub passed: bool,
-    /// What was found.
+    /// The measured figures.
     pub figures: String,
 }
 
-/// Measures an emulator made like `setup` (its network, seed and bound on lateness; the
-/// channels are the test's own). Takes about 20 seconds.
+/// Measures an emulator like `setup` (its network, seed and lateness bound, with other channels). Takes about 20
+/// seconds.
 pub fn self_test(setup: Setup) -> Result<Vec<Check>, EmulateError> {
     let mut test = Test::new(setup)?;
     let spacing = test.spacing()?;
@@ -58,7 +56,7 @@ impl Test {
         Ok(Test { emulator, probe, reports: Vec::new() })
     }
 
-    /// A stream through a fresh channel; what arrived, and what the channel did.
+    /// Sends a stream through a new channel; returns arrivals and report.
     fn stream(
         &mut self,
         config: Config,
@@ -76,7 +74,7 @@ impl Test {
         Ok((arrivals, report))
     }
 
-    /// Constant rate: what was sent at once arrives spaced by its airtime.
+    /// Constant rate: packets sent together arrive spaced by their airtime.
     fn spacing(&mut self) -> Result<Check, EmulateError> {
         let count = 100;
         let config = Config { queue_frames: 200, ..Config::default() };
@@ -88,7 +86,7 @@ impl Test {
         let worst = gaps.iter().map(|g| g.abs_diff(airtime)).max().unwrap_or_default();
         let total: Duration = gaps.iter().sum();
         let mean = total / u32::try_from(gaps.len()).unwrap_or(1).max(1);
-        // Each arrival is late by its own lateness only, so the errors do not add up.
+        // Each arrival has only its own lateness, so errors do not accumulate.
         let even = worst <= bound && total.abs_diff(airtime * (count as u32 - 1)) <= bound;
         Ok(Check {
             name: "constant-rate spacing",
@@ -103,8 +101,8 @@ impl Test {
         })
     }
 
-    /// Bad periods: a probe each millisecond is lost exactly when the weather is bad, and the gaps
-    /// in what arrives, by the kernel's clock, are as long as the periods.
+    /// Bad periods: a probe each millisecond is lost exactly during bad weather, and the gaps between arrivals are
+    /// as long as the periods.
     fn dwell(&mut self) -> Result<[Check; 2], EmulateError> {
         let config = Config { rate: Rate::mbit(10), errors: weather(), ..Config::default() };
         let count = 8000;
@@ -138,10 +136,10 @@ impl Test {
         Ok([check, replay("dwell times replayed in virtual time", &report)?])
     }
 
-    /// A saturated link carries its rate times the good time, but for the frames that the ends
-    /// of good periods cut: for each bad period one on average, two at most.
+    /// A saturated link carries its rate times the good time, except frames cut by the ends of good periods: one
+    /// for each bad period on average, at most two.
     fn throughput(&mut self) -> Result<[Check; 2], EmulateError> {
-        // All at once, so that the link is saturated however busy the machine is.
+        // Sent together, so that the link is saturated on a busy machine too.
         let count = 1000;
         let config = Config { rate: Rate::mbit(2), errors: weather(), queue_frames: count, ..Config::default() };
         let bytes = config.mtu;
@@ -190,7 +188,7 @@ impl Test {
     }
 }
 
-/// Periods shorter than the papers', so that a few seconds see many.
+/// Shorter periods than the papers', so that a few seconds have many.
 fn weather() -> ErrorModel {
     ErrorModel::TwoState {
         distribution: Distribution::Uniform,
@@ -199,19 +197,19 @@ fn weather() -> ErrorModel {
     }
 }
 
-/// A link is to be saturated before one part in so many of the time has passed.
+/// Maximum share of the time before a link is saturated, as a divisor.
 const UNSATURATED_SHARE: u32 = 50;
 
-/// The step of the papers' uniform law.
+/// Step of the papers' uniform distribution.
 const GRID: Duration = Duration::from_millis(20);
-/// Periods whose lengths are held against it.
+/// Periods in the sample.
 const PERIODS: usize = 10_000;
-/// Bound on the Kolmogorov-Smirnov statistic times the root of their number: of the right law, one
-/// seed in a hundred thousand exceeds it.
+/// Bound on the Kolmogorov-Smirnov statistic times the root of the sample size: the right distribution exceeds it
+/// for one seed in 100,000.
 const KS_MAX: f64 = 2.5;
 
-/// The lengths of the weather's periods against the law that is promised, in virtual time: bad
-/// ones, with good ones so long that hardly two run together, and the other way round.
+/// Tests the lengths of good and bad periods against their distribution, in virtual time: each with the other kind
+/// so long that hardly two merge.
 fn law(seed: u64) -> Result<Check, EmulateError> {
     let short = Duration::from_millis(80);
     let long = Duration::from_secs(10);
@@ -238,23 +236,23 @@ fn law(seed: u64) -> Result<Check, EmulateError> {
     })
 }
 
-/// The Kolmogorov-Smirnov statistic of lengths against the uniform law on 20, 40, ... ms up to
-/// twice the mean. (Periods of no length cannot be seen.)
+/// Kolmogorov-Smirnov statistic of lengths against the uniform distribution on 20, 40, ... ms up to twice the mean.
+/// (Periods of length 0 are invisible.)
 fn off_uniform(lengths: &[Duration], mean: Duration) -> f64 {
     let steps = (2 * mean.as_nanos() / GRID.as_nanos()) as u32;
     let share = |k: u32| lengths.iter().filter(|l| **l <= GRID * k).count() as f64 / lengths.len() as f64;
     (1..=steps).map(|k| (share(k) - f64::from(k) / f64::from(steps)).abs()).fold(0.0, f64::max)
 }
 
-/// A gap in what arrived, in real time.
+/// A gap between arrivals, in real time.
 struct Gap {
-    /// By how much it is longer or shorter than the bad period in it.
+    /// Difference from the length of its bad period.
     off: Duration,
-    /// Whether that is within the probes at its ends and the bound on lateness.
+    /// Whether it is within the probes at its ends and the lateness bound.
     fits: bool,
 }
 
-/// The gaps that lost frames left, where there was one bad period between two that arrived.
+/// Gaps of lost frames that contain one bad period.
 fn gaps(report: &Report, arrivals: &[Arrival], bound: Duration) -> Result<Vec<Gap>, EmulateError> {
     let mut weather = ErrorProcess::new(&report.config, report.seed)?;
     let starts: Vec<Time> = sent(report).iter().map(|f| f.start).collect();
@@ -270,18 +268,18 @@ fn gaps(report: &Report, arrivals: &[Arrival], bound: Duration) -> Result<Vec<Ga
     Ok(arrivals.windows(2).filter(|w| w[1].number > w[0].number + 1).filter_map(|w| gap(&w[0], &w[1])).collect())
 }
 
-/// The frames that were put on the medium, in order.
+/// Frames put on the medium, in order.
 fn sent(report: &Report) -> Vec<&FrameRecord> {
     report.journal.frames.iter().filter(|f| f.fate != Fate::QueueFull).collect()
 }
 
-/// From which frame on the link was busy all the time. Behind the first ones whoever sends may have to wait for a
-/// processor, and the link for the next.
+/// Index of the frame from which the link was continuously busy. Before it, the sender may have waited for a
+/// processor.
 fn saturated_from(sent: &[&FrameRecord]) -> usize {
     sent.windows(2).rposition(|w| w[0].end < w[1].start).map_or(0, |last_before| last_before + 1)
 }
 
-/// From the first one's start to the last one's end.
+/// From the start of the first frame to the end of the last.
 fn span(frames: &[&FrameRecord]) -> Duration {
     let start = frames.first().map(|f| f.start).unwrap_or_default();
     frames.last().map_or(Duration::ZERO, |f| f.end.since(start))
@@ -303,19 +301,18 @@ impl Bad {
     }
 }
 
-/// A stream held against the weather.
+/// A stream compared with the weather.
 struct Seen {
-    /// Frames that arrived.
+    /// Number of frames that arrived.
     arrived: usize,
-    /// Frames sent whose loss, or arrival, the weather does not explain.
+    /// Frames whose loss, or arrival, contradicts the weather.
     contradictions: usize,
-    /// No contradictions, and what arrived is what the channel delivered.
+    /// No contradictions, and exactly the channel's deliveries arrived.
     faithful: bool,
     /// From time zero to the end of the last frame.
     until: Time,
     bad: Bad,
-    /// The length of those periods as the frames saw it: from the first lost to the next that
-    /// is not.
+    /// Length of those periods as the frames saw it: from the first loss to the next delivery.
     observed: Duration,
 }
 
@@ -355,7 +352,7 @@ fn observed(sent: &[&FrameRecord]) -> Duration {
     total
 }
 
-/// The same offers give the same fates in virtual time.
+/// The same offers have the same fates in virtual time.
 fn replay(name: &'static str, report: &Report) -> Result<Check, EmulateError> {
     let again = report.journal.replay(&report.config, report.seed, report.mobiles)?;
     let (frames, missed) = (&report.journal.frames, report.journal.missed);
@@ -371,26 +368,26 @@ fn ms(d: Duration) -> f64 {
     d.as_secs_f64() * 1e3
 }
 
-/// Bytes of IP and UDP headers on a datagram.
+/// Bytes of the IP and UDP headers.
 const HEADERS: usize = 28;
-/// How long the receiver waits before it looks whether it is to stop.
+/// Receive timeout, after which a stop is checked.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// Room for all datagrams of a stream, in bytes with what the kernel adds.
+/// Socket buffer for all datagrams of a stream, including the kernel's overhead.
 const BUFFER: usize = 16 << 20;
 
-/// The two ends of the stream.
+/// The two sockets of the stream.
 pub(super) struct Probe {
     from: UdpSocket,
     to: UdpSocket,
 }
 
-/// A datagram that came through.
+/// A received datagram.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
-    /// Its place among those sent, from 0.
+    /// Its number, from 0.
     pub(super) number: u64,
-    /// When the kernel got it, on the wall clock.
+    /// Arrival at the kernel, by the wall clock.
     pub(super) at: Duration,
 }
 
@@ -407,8 +404,8 @@ impl Probe {
         Ok(Probe { from, to })
     }
 
-    /// Sends `count` datagrams that make frames of `bytes` bytes, one every `every`; then waits
-    /// for `rest`. What arrived, in order of arrival.
+    /// Sends `count` datagrams in frames of `bytes`, one each `every`, then waits for `rest`. Returns the arrivals
+    /// in order.
     pub(super) fn send(&self, count: u64, bytes: usize, every: Duration, rest: Duration) -> io::Result<Vec<Arrival>> {
         self.forget()?;
         let done = AtomicBool::new(false);
@@ -433,7 +430,7 @@ impl Probe {
         })
     }
 
-    /// Throws away what came after an earlier stream was given up.
+    /// Discards datagrams of an abandoned stream.
     fn forget(&self) -> io::Result<()> {
         self.to.set_nonblocking(true)?;
         while self.to.recv(&mut [0]).is_ok() {}
@@ -446,7 +443,7 @@ impl Probe {
         let mut control = nix::cmsg_space!(TimeSpec);
         while !done.load(Ordering::Relaxed) {
             let mut buffer = [IoSliceMut::new(&mut number)];
-            // The rest of the datagram is of no interest.
+            // The rest of the datagram is not needed.
             let got = recvmsg::<()>(self.to.as_raw_fd(), &mut buffer, Some(&mut control), MsgFlags::empty());
             let time = match got {
                 Ok(message) => message.cmsgs()?.find_map(|c| match c {
@@ -498,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_saturated_behind_the_last_moment_in_which_it_was_idle() {
+    fn link_is_saturated_after_its_last_idle_moment() {
         for (frames, from) in [
             (&[(0, 6), (6, 12), (12, 18)][..], 0),
             (&[(0, 6), (9, 15), (15, 21)], 1),

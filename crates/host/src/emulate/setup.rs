@@ -1,6 +1,7 @@
-//! What is emulated, and why it may not start.
+//! Setup of an emulator, its stations, and why it may not start.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -9,35 +10,73 @@ use std::time::Duration;
 use ipnet::Ipv4Net;
 use remora_channel::{Config, ConfigError};
 
-use super::station::{DEVICE, Station};
+/// Name of the device in every station.
+pub const DEVICE: &str = "remora0";
 
-/// The most mobiles of one emulator.
+/// A station. Printed as `the base` or `mobile 1`, `mobile 2`, ...
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Station {
+    /// The base station.
+    Base,
+    /// A mobile; the first is 0.
+    Mobile(usize),
+}
+
+impl Station {
+    /// Its index: the base is 0.
+    pub(super) fn index(self) -> usize {
+        match self {
+            Station::Base => 0,
+            Station::Mobile(i) => i.saturating_add(1),
+        }
+    }
+
+    /// The station of an index.
+    pub(super) fn at(index: usize) -> Station {
+        index.checked_sub(1).map_or(Station::Base, Station::Mobile)
+    }
+
+    /// Its address in `network`.
+    pub(super) fn addr(self, network: Ipv4Net) -> Ipv4Addr {
+        let host = u32::try_from(self.index()).unwrap_or(u32::MAX).saturating_add(1);
+        Ipv4Addr::from_bits(network.network().to_bits().saturating_add(host))
+    }
+}
+
+impl fmt::Display for Station {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Station::Base => f.write_str("the base"),
+            Station::Mobile(_) => write!(f, "mobile {}", self.index()),
+        }
+    }
+}
+
+/// Maximum number of mobiles.
 pub const MOBILES_MAX: usize = 8;
 
-/// What is emulated. Start from [`Setup::default`].
+/// Setup of an emulator. Start from [`Setup::default`].
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// How many mobiles share the channel (1 to [`MOBILES_MAX`], default 1).
+    /// Number of mobiles that share the channel (1 to [`MOBILES_MAX`], default 1).
     pub mobiles: usize,
-    /// The channel (default: the testbed of NFS/W 95 without errors). Its `trace_frames` is
-    /// the emulator's own business.
+    /// The channel (default: the testbed of NFS/W 95 without errors). The emulator sets `trace_frames`.
     pub config: Config,
-    /// Draws the weather and the losses (default 1).
+    /// Seed of weather and losses (default 1).
     pub seed: u64,
-    /// The stations' network: the base has its first address, the mobiles those after it
-    /// (room for 10 addresses at least, default 10.77.0.0/24).
+    /// The stations' network: the base has its first address, the mobiles the next (at least 10 addresses, default
+    /// 10.77.0.0/24).
     pub network: Ipv4Net,
-    /// The congestion control of TCP on both sides, so that results do not depend on the
-    /// machine's default (default cubic).
+    /// TCP congestion control of all stations, independent of the machine's default (default cubic).
     pub congestion: String,
-    /// The latest a delivery may be in a valid run (default 5 ms).
+    /// Maximum lateness of a delivery in a valid run (default 5 ms).
     pub lateness_max: Duration,
-    /// Where to write `base.pcapng` and `mobile-N.pcapng` (default: nowhere).
+    /// Directory for `base.pcapng` and `mobile-N.pcapng` (default: none).
     pub pcap: Option<PathBuf>,
-    /// How many packets' offers and fates are kept in the report's journal (default 0).
+    /// Number of packets in the report's journal (default 0).
     pub journal: usize,
-    /// The program, and its first arguments, that calls [`inside::run`] with what follows
-    /// them: namespace, program, arguments (default: this program, `lab inside`).
+    /// The program, and its first arguments, that calls [`inside::run`](super::inside::run) with its further
+    /// arguments: namespace, program, arguments (default: this program, `lab inside`).
     pub inside: Vec<OsString>,
 }
 
@@ -60,7 +99,7 @@ impl Default for Setup {
 /// Why an emulator does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum EmulateError {
-    /// The channel makes no sense.
+    /// The channel's configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The number of mobiles is out of range.
@@ -69,58 +108,58 @@ pub enum EmulateError {
     /// The network has too few addresses.
     #[error("{0} is too small a network: it must be a /28 or larger")]
     Network(Ipv4Net),
-    /// Packets to these addresses never leave a machine, or are for many.
+    /// Packets to these addresses stay on the machine, or are multicast.
     #[error(
         "{0} cannot be the stations' network: 0.0.0.0, 127.0.0.0/8 and what is multicast are no station's; choose a \
          private one, as 10.77.0.0/24"
     )]
     NotForStations(Ipv4Net),
-    /// This user may not.
+    /// The user lacks a permission.
     #[error("cannot make {what}: {source} (it takes root, or CAP_SYS_ADMIN and CAP_NET_ADMIN)")]
     NotPermitted {
-        /// What was to be made.
+        /// The object to create.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The system does not let programs choose this congestion control here.
+    /// The system does not permit this congestion control in a namespace.
     #[error(
         "TCP's congestion control {name} may not be chosen in the stations: {source}; only root of the machine's \
          first network namespace can allow it, and --congestion takes one of those that are: {allowed}"
     )]
     Congestion {
-        /// Which was asked for.
+        /// The requested algorithm.
         name: String,
-        /// What can be had, separated by blanks.
+        /// Permitted algorithms, separated by blanks.
         allowed: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// There is no such congestion control.
+    /// The kernel lacks this congestion control.
     #[error("no TCP congestion control '{name}' here; there are: {available}")]
     NoCongestion {
-        /// Which was asked for.
+        /// The requested algorithm.
         name: String,
-        /// What the kernel has, separated by blanks.
+        /// Available algorithms, separated by blanks.
         available: String,
     },
-    /// There are no TUN devices.
+    /// The system has no TUN devices.
     #[error("no TUN devices here: is the module loaded? (modprobe tun)")]
     NoTun,
-    /// The system refused something else.
+    /// Another system error.
     #[error("cannot make {what}: {source}")]
     System {
-        /// What was to be made.
+        /// The object to create.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A station's device was taken away while the channel used it.
+    /// A station's device was removed while in use.
     #[error("the network device of {station} ({DEVICE}) was taken away: {why}")]
     DeviceGone {
-        /// Whose.
+        /// The station of the device.
         station: Station,
-        /// What the system said.
+        /// The system's error.
         why: String,
     },
     /// The emulator's thread has ended.

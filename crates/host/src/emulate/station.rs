@@ -7,59 +7,15 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ipnet::Ipv4Net;
 use rustix::io::Errno;
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
 use super::congestion;
 use super::namespace::Namespace;
-use super::setup::{EmulateError, Setup};
+use super::setup::{DEVICE, EmulateError, Setup, Station};
 
-/// What the device is called in every station.
-pub const DEVICE: &str = "remora0";
-
-/// Packets the device may hold for us: many, so that a burst is cut by the channel's queue,
-/// which counts, and not by this one.
+/// Queue length of the device: long, so that the channel's queue drops the packets of a burst.
 const DEVICE_QUEUE: u32 = 10_000;
-
-/// A place for programs. Shown as `the base` or `mobile 1`, `mobile 2`, ...
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Station {
-    /// The base station.
-    Base,
-    /// A mobile; the first is 0.
-    Mobile(usize),
-}
-
-impl Station {
-    /// Its place among all: the base is 0.
-    pub(super) fn index(self) -> usize {
-        match self {
-            Station::Base => 0,
-            Station::Mobile(i) => i.saturating_add(1),
-        }
-    }
-
-    /// The one at a place.
-    pub(super) fn at(index: usize) -> Station {
-        index.checked_sub(1).map_or(Station::Base, Station::Mobile)
-    }
-
-    /// Its address in `network`.
-    pub(super) fn addr(self, network: Ipv4Net) -> Ipv4Addr {
-        let host = u32::try_from(self.index()).unwrap_or(u32::MAX).saturating_add(1);
-        Ipv4Addr::from_bits(network.network().to_bits().saturating_add(host))
-    }
-}
-
-impl fmt::Display for Station {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Station::Base => f.write_str("the base"),
-            Station::Mobile(_) => write!(f, "mobile {}", self.index()),
-        }
-    }
-}
 
 /// A station's namespace and device.
 #[derive(Debug)]
@@ -88,11 +44,11 @@ impl Link {
 
     pub(super) fn set_mtu(&self, mtu: usize) -> io::Result<()> {
         let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
-        // The device is found by its name, which means something in its namespace only.
+        // The device's name is valid only in its namespace.
         self.namespace.run(|| self.device.0.set_mtu(mtu))
     }
 
-    /// Packets that the kernel has dropped since the device was made as we had not taken those before them.
+    /// Packets that the kernel dropped because the device's queue was full.
     pub(super) fn dropped(&self) -> io::Result<u64> {
         let devices = self.namespace.run(|| fs::read_to_string("/proc/thread-self/net/dev"))?;
         dropped(&devices).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no count of dropped packets"))
@@ -107,15 +63,14 @@ impl Link {
     }
 }
 
-/// What proc_net(5)'s `dev` says of our device: after its name eight counts of what came in for the kernel, then
-/// of what it sent: bytes, packets, errors, drops.
+/// Reads the drop counter from proc_net(5)'s `dev`: after the name eight receive counters, then transmitted bytes,
+/// packets, errors, drops.
 fn dropped(devices: &str) -> Option<u64> {
     let ours = devices.lines().find_map(|line| line.trim_start().strip_prefix(DEVICE)?.strip_prefix(':'))?;
     ours.split_ascii_whitespace().nth(11)?.parse().ok()
 }
 
-/// A TUN device without packet information and without offloads: bytes read or written are
-/// one IP packet.
+/// A TUN device without packet information and offloads: each read or write is one IP packet.
 pub(super) struct Tun(SyncDevice);
 
 impl Tun {
@@ -131,19 +86,18 @@ impl Tun {
         Ok(Tun(device))
     }
 
-    /// Reads a packet into `buffer`; `None` when there is none. An error means that there will
-    /// be none any more.
+    /// Reads a packet into `buffer`; `None` if there is none. After an error there will be none.
     pub(super) fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match self.0.recv(buffer) {
             Ok(n) => Ok(Some(n)),
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
-            // Down, perhaps for a moment.
+            // Temporarily down.
             Err(e) if e.raw_os_error() == Some(Errno::IO.raw_os_error()) => Ok(None),
             Err(e) => Err(e),
         }
     }
 
-    /// Hands a packet to the kernel; whether it took it.
+    /// Writes a packet to the kernel; returns whether it was accepted.
     pub(super) fn write(&self, packet: &[u8]) -> bool {
         self.0.send(packet).is_ok()
     }
@@ -163,6 +117,8 @@ impl fmt::Debug for Tun {
 
 #[cfg(test)]
 mod tests {
+    use ipnet::Ipv4Net;
+
     use super::*;
 
     #[test]

@@ -1,16 +1,18 @@
 //! The local ports and their connections.
 
-use super::session::GatewaySession;
-use super::shared::{ForwardError, News, Report, Route, Settings, Shared};
-use crate::carrier::{Carrier, StreamHandle, Tcp, pump};
-use remora_atp::session::PublicKey;
-use remora_atp::stream::{End, OpenError, Refused};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+
+use remora_atp::session::PublicKey;
+use remora_atp::stream::{End, OpenError, Refused};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
+
+use super::session::GatewaySession;
+use super::shared::{ForwardError, News, Report, Route, Settings, Shared};
+use crate::carrier::{Carrier, StreamHandle, Tcp, pump};
 
 /// Maximum number of events that wait; more are dropped.
 const NEWS_MAX: usize = 256;

@@ -8,12 +8,13 @@
 //! To the server, all calls come from the gateway's address, with the credentials of their callers; the gateway's
 //! list of keys controls access. A connection is made with the first call, and again while calls are unanswered.
 
-use super::report::{PerMobile, Report};
-use crate::atp::{Received, Remote};
-use crate::carrier::KEEP_ALIVE;
-use crate::objects::priority;
-use crate::tcp::{harden, unacknowledged_for};
-use crate::{Clock, reserved};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
 use bytes::{Buf, Bytes, BytesMut};
 use remora_atp::session::PublicKey;
 use remora_atp::stream::Target;
@@ -25,17 +26,18 @@ use remora_wire::rpc::{self, CallHeader, OpaqueAuth, Outcome as RpcOutcome, Repl
 use remora_wire::urgency::Urgency;
 use remora_wire::{Reader, Xdr, mount, nfs3};
 use rustix::net::sockopt;
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::{MissedTickBehavior, interval};
+
+use super::report::{PerMobile, Report};
+use crate::atp::{Received, Remote};
+use crate::carrier::KEEP_ALIVE;
+use crate::objects::priority;
+use crate::tcp::{harden, unacknowledged_for};
+use crate::{Clock, reserved};
 
 /// Maximum bytes of a call or reply: the largest block and its header.
 pub(super) const RECORD_MAX: usize = (1 << 20) + (64 << 10);

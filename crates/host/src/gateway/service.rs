@@ -1,16 +1,18 @@
 //! The gateway and its settings.
 
-use super::nfs::{self, NfsServer};
-use super::report::{PerMobile, Report};
-use super::route;
-use crate::atp::{AtpEndpoint, AtpError, Notice, Received, Settings as Endpoint};
-use remora_atp::session::{Bottleneck, Config, Guests, Identity, PublicKey};
-use remora_atp::stream::{self, Target};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use remora_atp::session::{Bottleneck, Config, Guests, Identity, PublicKey};
+use remora_atp::stream::{self, Target};
 use tokio::time::{MissedTickBehavior, interval};
+
+use super::nfs::{self, NfsServer};
+use super::report::{PerMobile, Report};
+use super::route;
+use crate::atp::{AtpEndpoint, AtpError, Notice, Received, Settings as Endpoint};
 
 /// Interval at which sessions and forecasts are checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,10 +1,12 @@
 //! The plan of a load: its limits, and the due times of its packets, each computed from the start of the run so
 //! that errors do not accumulate.
 
-use super::datagram;
-use remora_base::{Rate, Rng, Time};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
+
+use remora_base::{Rate, Rng, Time};
+
+use super::datagram;
 
 /// Time since `began`, including suspensions of this process: a load runs in real time.
 pub(super) fn elapsed(began: Instant) -> Time {
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn poisson_packets_have_the_mean_and_spread_of_a_poisson_process() {
+    fn poisson_packets_have_mean_and_spread_of_a_poisson_process() {
         let mut pace = pace(Law::Poisson, Rate::mbit(10), 6);
         let dues: Vec<f64> = (0..200_000).map(|_| pace.next().as_secs_f64()).collect();
         let gaps: Vec<f64> = dues.windows(2).map(|w| w[1] - w[0]).collect();

@@ -17,8 +17,7 @@ use noq_proto::EndpointEvent;
 use remora_base::{Time, host_of};
 
 use super::state::Endpoint;
-use crate::session::crypto::Guests;
-use crate::session::crypto::PublicKey;
+use crate::session::crypto::{Guests, PublicKey};
 use crate::session::event::{Ending, PeerId};
 use crate::session::peer::{Peer, PeerPhase};
 

@@ -9,20 +9,13 @@ use bytes::Bytes;
 use noq_proto::{Connection, ConnectionHandle, VarInt};
 use remora_base::{Rate, Rng, Time, Transmit};
 
-use crate::estimate::combine;
-use crate::estimate::{Demand, Estimator, Knowledge};
+use crate::estimate::{Demand, Estimator, Knowledge, combine};
 use crate::scheduler::Scheduler;
 use crate::session::config::{Bottleneck, Config};
-use crate::session::crypto::tls_name;
-use crate::session::crypto::{Identity, PublicKey};
-use crate::session::event::EventQueue;
-use crate::session::event::{Counters, Ending, Event, PeerId, Refusal, Status, Usage};
-use crate::session::peer::{ByteBudget, Inbox, cost};
-use crate::session::peer::{NewPeer, Peer, PeerPhase};
-use crate::session::quic::Clock;
-use crate::session::quic::Epoch;
-use crate::session::quic::QuicCc;
-use crate::session::quic::{QuicConfig, SetupError};
+use crate::session::crypto::{Identity, PublicKey, tls_name};
+use crate::session::event::{Counters, Ending, Event, EventQueue, PeerId, Refusal, Status, Usage};
+use crate::session::peer::{ByteBudget, Inbox, NewPeer, Peer, PeerPhase, cost};
+use crate::session::quic::{Clock, Epoch, QuicCc, QuicConfig, SetupError};
 use crate::{Command, Dest, Gone, Options, Outcome, Progress, RequestId, Upcall};
 
 /// Bytes of an IPv4 and a UDP header.

@@ -1,29 +1,24 @@
 //! One connection: its QUIC state, estimator, objects and timers.
 
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use noq_proto::{Connection, ConnectionEvent, ConnectionHandle, PathId};
+use remora_base::{Time, host_of};
+use rustls::pki_types::CertificateDer;
+
 use super::feedback::{ArrivalCollector, ObjectBytes, SentPackets};
 use super::frame::PacketArrival;
 use super::inbox::Inbox;
-use super::liveness::HandshakeTimer;
-use super::liveness::IdleTimer;
+use super::liveness::{HandshakeTimer, IdleTimer};
 use super::outbox::Outbox;
-use crate::estimate::{ACK_DELAY_MAX, Gate};
-use crate::estimate::{Estimator, Probe};
+use crate::estimate::{ACK_DELAY_MAX, Estimator, Gate, Probe};
 use crate::session::config::Config;
 use crate::session::crypto::PublicKey;
 use crate::session::event::{PeerId, Status};
-use crate::session::path::PathRevalidation;
-use crate::session::path::{AmplificationLimit, validated_frames};
-use crate::session::quic::Epoch;
-use crate::session::quic::QuicCc;
-use crate::session::quic::{DatagramSizes, SendWindow};
-use noq_proto::{Connection, ConnectionEvent, ConnectionHandle, PathId};
-use remora_base::Time;
-use remora_base::host_of;
-use rustls::pki_types::CertificateDer;
-use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
-use std::time::Instant;
+use crate::session::path::{AmplificationLimit, PathRevalidation, validated_frames};
+use crate::session::quic::{DatagramSizes, Epoch, QuicCc, SendWindow};
 
 /// Consecutive datagrams that are acknowledged at once (RFC 9000, section 13.2.2).
 const ANSWERED_AT_ONCE: u32 = 2;

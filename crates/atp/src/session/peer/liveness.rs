@@ -13,8 +13,9 @@
 //! **Idle.** A peer that does not answer may be unreachable and have objects to send. So before an idle connection
 //! is closed, the peer is probed.
 
-use remora_base::Time;
 use std::time::Duration;
+
+use remora_base::Time;
 
 /// Retry interval of an unanswered handshake.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);

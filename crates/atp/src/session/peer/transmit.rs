@@ -14,8 +14,7 @@ use super::connection::{Peer, PeerPhase};
 use super::feedback::ObjectBytes;
 use super::frame::{DatagramMessage, HEAD_LEN, STAMP_LEN};
 use crate::estimate::{Direction, Gate, Knowledge, Probe};
-use crate::session::quic::DATAGRAMS;
-use crate::session::quic::Epoch;
+use crate::session::quic::{DATAGRAMS, Epoch};
 use crate::{Priority, RequestId};
 
 /// Room for an acknowledgement in a packet of objects.

@@ -16,8 +16,7 @@ use ring::hmac;
 use super::clock::Clock;
 use super::quic_cc::QuicCc;
 use crate::session::config::Config;
-use crate::session::crypto::Identity;
-use crate::session::crypto::{self, Guests};
+use crate::session::crypto::{self, Guests, Identity};
 
 /// Bytes of a connection id.
 const CID_LEN: usize = 8;

@@ -8,14 +8,16 @@
 //! then send only probes, seconds apart, and not even a PATH_RESPONSE. So packets that answer or probe are exempt
 //! from the window ([`SendWindow::allow_packets`]): one for each received datagram, one for each probe.
 
-use super::clock::Epoch;
-use crate::estimate::Estimator;
-use noq_proto::RttEstimator;
-use noq_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
-use remora_base::Time;
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+
+use noq_proto::RttEstimator;
+use noq_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
+use remora_base::Time;
+
+use super::clock::Epoch;
+use crate::estimate::Estimator;
 
 /// Window, bytes in flight and pending bytes of a connection.
 pub(crate) struct SendWindow {

@@ -75,8 +75,9 @@ pub(crate) fn open(mut plan: Plan, keys: &Keys, before: Option<&Loaded>) -> Resu
         _ => Error::local(share.dir.display())(e),
     })?;
     let ends = plan.shares.iter().zip(&disks);
-    plan.notes
-        .extend(ends.filter_map(|(share, opened)| Some(warnings::of_handles(&share.dir, opened.disk.handle_lifetime()?))));
+    plan.notes.extend(
+        ends.filter_map(|(share, opened)| Some(warnings::of_handles(&share.dir, opened.disk.handle_lifetime()?))),
+    );
     let export = |(share, opened): (&Share, &Opened)| Export {
         names: share.names.clone(),
         unlisted: share.unlisted.clone(),
