@@ -34,8 +34,8 @@ mod args {
 }
 /// The path that `cp` has for output.
 mod out {
-    pub(crate) use crate::output::escape::*;
-    pub(crate) use crate::output::stdio::*;
+    pub(crate) use crate::output::escape::{child_url as below, printable as shown};
+    pub(crate) use crate::output::stdio::{eprint as say, print as text, print_error as show, print_json as json};
 }
 
 /// Pairs of descriptors that the runtime needs: two to wait with, and for signals a pair and a copy.
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     let diagnostics = match diagnostics::start(cli.command.verbosity()) {
         Ok(diagnostics) => diagnostics,
         Err(error) => {
-            stdio::show(name, &error);
+            stdio::print_error(name, &error);
             return ExitCode::from(error.code());
         }
     };
@@ -142,12 +142,12 @@ fn finish(name: &'static str, result: exit::Result, kept: interrupt::KeptInAll) 
 fn say(name: &str, error: &exit::Error, kept: &interrupt::KeptInAll) {
     match error {
         exit::Error::Pipe | exit::Error::Reported(_) => {}
-        _ => stdio::show(name, error),
+        _ => stdio::print_error(name, error),
     }
     let kept = kept.bytes();
     if kept > 0 {
         let kept = units::human(kept);
         let how = "the same command with --resume goes on from there";
-        stdio::say(format_args!("hint: {kept} of what was not finished are kept; {how}"));
+        stdio::eprint(format_args!("hint: {kept} of what was not finished are kept; {how}"));
     }
 }

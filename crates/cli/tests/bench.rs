@@ -163,7 +163,7 @@ fn hidden(call: Call) -> Fate {
 }
 
 #[test]
-fn a_directory_that_its_server_made_and_hides_is_said_to_be_left() {
+fn directory_hidden_by_the_server_is_reported_as_left() {
     let p = Place::new();
     let s = p.serve(&[]);
     let run = |judge: fn(Call, bool) -> Fate| {

@@ -95,7 +95,7 @@ fn blocks_damaged_every_time_fail_the_copy() {
 
 /// The whole source changes in the middle of the comparison. Mended, the copy would be half old and half new.
 #[test]
-fn source_changed_during_comparison_is_not_verified() {
+fn source_that_changes_during_verify_fails_the_copy() {
     const BYTES: usize = 40_000_000;
     const MIDST: u64 = 16 << 20;
     for is_upload in [true, false] {

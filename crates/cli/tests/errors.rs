@@ -447,7 +447,7 @@ fn after(words: &str, remora: &Command) -> Command {
 }
 
 #[test]
-fn a_server_whose_exports_leave_no_room_for_connections_does_not_start() {
+fn server_without_descriptors_for_connections_does_not_start() {
     let p = Place::new();
     let dirs: Vec<String> = (0..40).map(|n| p.srv(&n.to_string()).display().to_string()).collect();
     dirs.iter().for_each(|dir| fs::create_dir(dir).unwrap());

@@ -59,7 +59,7 @@ fn exchange(at: SocketAddr, sent: &[u8]) -> std::io::Result<Vec<u8>> {
 }
 
 #[test]
-fn ports_lead_through_the_gateway_and_both_ends_say_what_they_carried() {
+fn forwarded_ports_reach_targets_and_both_ends_count() {
     let place = Place::new();
     let keys = Keys::new(&place);
     let (to, unlisted) = (echo().to_string(), echo().to_string());

@@ -118,7 +118,7 @@ fn key_in_the_earlier_place_is_closed_to_clients() {
 }
 
 #[test]
-fn keys_that_do_not_fit_are_refused_and_the_message_says_what_to_do() {
+fn wrong_keys_are_refused_with_a_hint() {
     let p = Place::new();
     let (_daemon, at, key) = serve(&p, 0, "127.0.0.1:0", &[]);
     let (_other, other_at, other_key) = serve(&p, 0, "127.0.0.1:0", &["--atp-key", "other.key", "--atp-allow", &key]);

@@ -34,7 +34,7 @@ fn interrupted(p: &Place, s: &Daemon) {
 
 /// With --resume it continues; without, it leaves nothing of the earlier one.
 #[test]
-fn interrupted_upload_is_resumed_at_another_address() {
+fn interrupted_upload_resumes_under_another_address_and_host() {
     for (is_renamed, resumes) in [(false, true), (false, false), (true, true), (true, false)] {
         if is_renamed && !is_root() {
             return skipped("an_interrupted_upload_is_found_under_another_host_name", "needs root");
@@ -71,7 +71,7 @@ fn second_upload_to_another_address_of_a_server_is_refused() {
 
 /// `cp -r --resume` completes a directory that an interrupted copy made under a free name.
 #[test]
-fn interrupted_tree_is_resumed_at_another_address() {
+fn interrupted_tree_resumes_under_another_address_and_host() {
     for (is_renamed, is_up) in [(false, true), (false, false), (true, true), (true, false)] {
         if is_renamed && !is_root() {
             return skipped("an_interrupted_tree_is_found_under_another_host_name", "needs root");
@@ -204,7 +204,7 @@ fn client_with_damaged_id_resumes_its_uploads() {
 
 /// The next run would not find what this one leaves.
 #[test]
-fn client_without_storable_id_reports_it_once() {
+fn client_without_a_stored_id_warns_once() {
     let p = Place::new();
     fs::create_dir(p.here("d")).unwrap();
     ["f", "g"].iter().for_each(|name| fs::write(p.here("d").join(name), noise(SIZE, 5)).unwrap());

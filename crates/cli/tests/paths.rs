@@ -60,7 +60,7 @@ fn a_file_that_is_open_is_not_replaced_behind_its_descriptor() {
 }
 
 #[test]
-fn named_link_is_followed_and_not_replaced() {
+fn named_symlink_is_followed_and_never_replaced() {
     let p = Place::new();
     fs::write(p.srv("f"), "theirs").unwrap();
     fs::create_dir(p.here("d")).unwrap();
@@ -156,7 +156,7 @@ fn without_r_what_a_named_link_leads_to_is_uploaded() {
 }
 
 #[test]
-fn special_file_is_an_error_if_named_else_skipped() {
+fn named_special_file_fails_and_is_skipped_in_a_directory() {
     let p = Place::new();
     fs::create_dir(p.here("d")).unwrap();
     make_pipe(&p.here("d/pipe"));
@@ -230,7 +230,7 @@ fn a_link_below_a_directory_replaces_no_pipe() {
 
 /// On a server as here.
 #[test]
-fn named_link_on_a_server_is_followed_not_replaced() {
+fn remote_symlink_is_followed_and_never_replaced() {
     let p = Place::new();
     fs::write(p.here("f"), "mine").unwrap();
     fs::create_dir_all(p.srv("d/deep")).unwrap();

@@ -79,7 +79,7 @@ fn an_interrupted_upload_keeps_all_that_had_arrived() {
 
 /// Also of a copy that is complete with its first COMMIT and lacks only its name.
 #[test]
-fn upload_interrupted_before_its_rename_keeps_all_data() {
+fn upload_interrupted_before_rename_keeps_its_data() {
     let p = Place::new();
     fs::write(p.here("f"), noise(200_000, 5)).unwrap();
     let s = p.serve(&[]);

@@ -213,7 +213,7 @@ fn a_file_in_a_directory_whose_name_is_not_utf_8() {
 
 /// Its own name it cannot have there; the others are sent.
 #[test]
-fn a_file_whose_name_is_not_utf_8_is_told_and_the_others_are_sent() {
+fn file_name_that_is_not_utf_8_is_reported_others_are_sent() {
     let to = Receiver::start(&["--from-anyone"]);
     to.file("a", b"hello");
     let odd = OsStr::from_bytes(b"f\xff");

@@ -67,7 +67,7 @@ fn many_small_things_far_away_share_round_trips() {
 
 /// Their modes forbid filling them, and filling changes their times.
 #[test]
-fn read_only_directories_are_copied_with_their_modes() {
+fn read_only_directories_are_copied_with_their_mode() {
     let p = Place::new();
     let dirs = ["t/a/b/c", "t/a/b", "t/a", "t"];
     fs::create_dir_all(p.here(dirs[0])).unwrap();
@@ -252,7 +252,7 @@ fn what_is_older_or_newer_than_times_of_nfs_is_copied_once() {
 
 /// The user's own directory, not one that an earlier copy made.
 #[test]
-fn resume_keeps_attributes_of_a_named_directory() {
+fn named_directory_keeps_mode_and_time_when_resuming() {
     let p = Place::new();
     fs::create_dir(p.srv("sub")).unwrap();
     fs::write(p.srv("sub/f"), "f").unwrap();

@@ -380,7 +380,7 @@ fn send_can_be_ended_though_what_it_prints_is_not_read() {
 
 /// Jobs of a tree tell what they skip and what fails, each by itself.
 #[test]
-fn trees_can_be_given_up_though_what_is_said_of_them_is_not_read() {
+fn tree_copy_can_be_interrupted_while_stderr_is_unread() {
     let p = Place::new();
     let s = p.serve(&[]);
     let refuses = between(&s, usize::MAX, |call| match call.proc() {

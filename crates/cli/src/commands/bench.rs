@@ -126,7 +126,7 @@ const ROUNDS_TWO: u64 = 7;
 
 pub(crate) async fn run(args: Bench) -> Result {
     if args.list {
-        return stdio::text(&list());
+        return stdio::print(&list());
     }
     if args.drc {
         return cache(args.json).await;
@@ -145,7 +145,7 @@ pub(crate) async fn run(args: Bench) -> Result {
         }
         number = interrupt::wait() => {
             stop.store(true, Ordering::Relaxed);
-            stdio::say("removing what was made on the server; Ctrl-C again leaves it there");
+            stdio::eprint("removing what was made on the server; Ctrl-C again leaves it there");
             tokio::select! {
                 // The signal is what ended it.
                 done = work => drop(say_left(&done.map_err(crashed)?.1)),
@@ -161,14 +161,14 @@ fn crashed(e: tokio::task::JoinError) -> Error {
 }
 
 fn show(report: &Report, json: bool) -> Result {
-    if json { stdio::json(report) } else { stdio::text(&report.to_text()) }
+    if json { stdio::print_json(report) } else { stdio::print(&report.to_text()) }
 }
 
 /// What is left on servers is an error, and can be removed by hand.
 fn say_left(left: &[Left]) -> Result {
     for Left { url, name, source } in left {
-        stdio::say(format_args!("remora: bench: {url}: {name} could not be removed: {source}"));
-        stdio::say(format_args!("hint: 'remora rm -r' of that directory removes it when the server answers again"));
+        stdio::eprint(format_args!("remora: bench: {url}: {name} could not be removed: {source}"));
+        stdio::eprint(format_args!("hint: 'remora rm -r' of that directory removes it when the server answers again"));
     }
     if left.is_empty() { Ok(()) } else { Err(Error::Reported(1)) }
 }
@@ -180,7 +180,7 @@ async fn cache(json: bool) -> Result {
         report = work => report?,
         number = interrupt::wait() => return Err(Error::Interrupted(number)),
     };
-    if json { stdio::json(&report) } else { stdio::text(&report.to_text()) }
+    if json { stdio::print_json(&report) } else { stdio::print(&report.to_text()) }
 }
 
 /// ATP beside QUIC.
@@ -203,9 +203,9 @@ async fn atp(args: &Bench) -> Result {
         number = interrupt::wait() => return Err(Error::Interrupted(number)),
     };
     if args.json {
-        stdio::json(&report)?
+        stdio::print_json(&report)?
     } else {
-        stdio::text(&report.to_text())?
+        stdio::print(&report.to_text())?
     }
     if report.holds() { Ok(()) } else { Err(Error::refused("the figures", "the bar is not held")) }
 }

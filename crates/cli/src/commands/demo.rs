@@ -59,7 +59,7 @@ pub(crate) async fn run(args: Demo) -> Result {
     };
     let what = "Three clients copy a file to a server and back, over links with the same bad moments.\n";
     // There is a report, whether this is read or not.
-    let printed = if args.json { Ok(()) } else { stdio::text(what) };
+    let printed = if args.json { Ok(()) } else { stdio::print(what) };
     let outcome = race(options).await.map_err(|e| match e {
         DemoError::File { path, source } => Error::local(path.display())(source),
         DemoError::Report { path, source } => Error::local(format_args!("the report {}", path.display()))(source),
@@ -71,8 +71,8 @@ pub(crate) async fn run(args: Demo) -> Result {
 
 fn show(outcome: &Outcome, json: bool) -> Result {
     if json {
-        return stdio::json(outcome);
+        return stdio::print_json(outcome);
     }
-    stdio::text(&outcome.table())?;
-    stdio::text(&format!("The report, with plots: {}\n", outcome.report.display()))
+    stdio::print(&outcome.table())?;
+    stdio::print(&format!("The report, with plots: {}\n", outcome.report.display()))
 }

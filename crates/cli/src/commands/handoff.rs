@@ -58,7 +58,7 @@ pub(crate) async fn run(args: HandOff) -> Result {
         Phase::End => Signal::End,
     };
     let told = announce(signal).map_err(Error::local("the signal"))?;
-    stdio::say(format_args!("told {told} client{}", if told == 1 { "" } else { "s" }));
+    stdio::eprint(format_args!("told {told} client{}", if told == 1 { "" } else { "s" }));
     Ok(())
 }
 

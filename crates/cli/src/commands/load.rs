@@ -178,15 +178,15 @@ async fn send(args: Send) -> Result {
     let (sent, signal) = until(stop_signal, move |stop| load::send(&socket, &plan, stop)).await?;
     let sent = sent.map_err(Error::local(to))?;
     if args.json {
-        stdio::json(&SentObject::new(&sent, to, law, run))?;
+        stdio::print_json(&SentObject::new(&sent, to, law, run))?;
     } else {
-        stdio::text(&sent_text(&sent))?;
+        stdio::print(&sent_text(&sent))?;
     }
     match (signal, sent.carried) {
         (Some(number), _) => Err(Error::Interrupted(number)),
         (None, Some(_)) => Ok(()),
         (None, None) => {
-            stdio::say(format_args!("remora: load: nobody at {to} counts; run remora load recv there"));
+            stdio::eprint(format_args!("remora: load: nobody at {to} counts; run remora load recv there"));
             Err(Error::Reported(3))
         }
     }
@@ -197,9 +197,9 @@ async fn recv(args: Recv) -> Result {
     let socket = load::listen(args.listen).map_err(Error::local(args.listen))?;
     let at = socket.local_addr().map_err(Error::local(args.listen))?;
     if args.json {
-        stdio::json(&Listening { listen: at })?;
+        stdio::print_json(&Listening { listen: at })?;
     } else {
-        stdio::text(&format!("counting at {at}\n"))?;
+        stdio::print(&format!("counting at {at}\n"))?;
     }
     let over = async {
         match args.length {
@@ -236,7 +236,7 @@ async fn recv(args: Recv) -> Result {
     counting.await.map_err(|e| Error::refused("the receiver", e.to_string()))??;
     runs.all().iter().filter(|run| !run.ended).try_for_each(|run| show(run, args.json))?;
     if runs.strays() > 0 {
-        stdio::say(format_args!("{} packets came that are no load's", runs.strays()));
+        stdio::eprint(format_args!("{} packets came that are no load's", runs.strays()));
     }
     number.map_or(Ok(()), |number| Err(Error::Interrupted(number)))
 }
@@ -266,7 +266,7 @@ fn random() -> Result<u64> {
 }
 
 fn show(run: &Run, json: bool) -> Result {
-    if json { stdio::json(&RunObject::new(run)) } else { stdio::text(&run_text(run)) }
+    if json { stdio::print_json(&RunObject::new(run)) } else { stdio::print(&run_text(run)) }
 }
 
 fn ms(d: Duration) -> f64 {

@@ -68,7 +68,7 @@ fn leave(error: &clap::Error) -> ! {
     };
     match printed {
         Err(e) if !error.use_stderr() && e.kind() != io::ErrorKind::BrokenPipe => {
-            stdio::show("help", &Error::local("standard output")(e));
+            stdio::print_error("help", &Error::local("standard output")(e));
             process::exit(1)
         }
         _ => process::exit(error.exit_code()),
@@ -159,7 +159,9 @@ impl Command {
     pub(crate) fn is_service(&self) -> bool {
         match self {
             Command::Serve(_) | Command::Recv(_) | Command::Forward(_) | Command::Gateway(_) => true,
-            Command::Link(link) => matches!(link.what, link::flags::What::Base(_) | link::flags::What::Mobile(_)),
+            Command::Link(link) => {
+                matches!(link.what, link::flags::LinkCommand::Base(_) | link::flags::LinkCommand::Mobile(_))
+            }
             Command::Load(load) => matches!(load.end, load::End::Recv(_)),
             Command::Lab(lab) => matches!(lab.experiment, Experiment::Relay(_)),
             Command::Model(model) => matches!(model.command, Some(ModelCommand::Serve(_))),
@@ -175,8 +177,8 @@ impl Command {
             Command::Recv(args) => &args.verbosity,
             Command::Forward(args) => &args.verbosity,
             Command::Gateway(args) => &args.verbosity,
-            Command::Link(link::flags::Tunnel { what: link::flags::What::Base(args) }) => &args.ends.verbosity,
-            Command::Link(link::flags::Tunnel { what: link::flags::What::Mobile(args) }) => &args.ends.verbosity,
+            Command::Link(link::flags::Tunnel { what: link::flags::LinkCommand::Base(args) }) => &args.ends.verbosity,
+            Command::Link(link::flags::Tunnel { what: link::flags::LinkCommand::Mobile(args) }) => &args.ends.verbosity,
             Command::Lab(Lab { experiment: Experiment::Relay(args) }) => &args.verbosity,
             _ => return 0,
         };

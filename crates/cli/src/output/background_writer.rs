@@ -16,37 +16,37 @@ const LINES_MAX: usize = 256;
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The thread's other end.
-pub(crate) struct Printer {
+pub(crate) struct BackgroundWriter {
     lines: SyncSender<String>,
     /// Comes when the thread has ended; bears what went wrong, if anything did.
     ended: Option<oneshot::Receiver<Error>>,
     missed: u64,
 }
 
-impl Printer {
-    pub(crate) fn start() -> Result<Printer> {
-        Printer::start_for(LINES_MAX)
+impl BackgroundWriter {
+    pub(crate) fn stdout() -> Result<BackgroundWriter> {
+        BackgroundWriter::stdout_with_queue(LINES_MAX)
     }
 
     /// The same, where so many lines may wait.
-    pub(crate) fn start_for(lines_max: usize) -> Result<Printer> {
-        Printer::start_with(lines_max, |line| stdio::text(&line))
+    pub(crate) fn stdout_with_queue(lines_max: usize) -> Result<BackgroundWriter> {
+        BackgroundWriter::start_with(lines_max, |line| stdio::print(&line))
     }
 
     /// For standard error, where it is nobody's loss if nobody reads.
-    pub(crate) fn beside() -> Result<Printer> {
-        Printer::beside_for(LINES_MAX)
+    pub(crate) fn stderr() -> Result<BackgroundWriter> {
+        BackgroundWriter::stderr_with_queue(LINES_MAX)
     }
 
     /// The same, where so many lines may wait.
-    pub(crate) fn beside_for(lines_max: usize) -> Result<Printer> {
-        Printer::start_with(lines_max, |line| {
-            stdio::say(line.trim_end());
+    pub(crate) fn stderr_with_queue(lines_max: usize) -> Result<BackgroundWriter> {
+        BackgroundWriter::start_with(lines_max, |line| {
+            stdio::eprint(line.trim_end());
             Ok(())
         })
     }
 
-    fn start_with(lines_max: usize, print: impl Fn(String) -> Result + Send + 'static) -> Result<Printer> {
+    fn start_with(lines_max: usize, print: impl Fn(String) -> Result + Send + 'static) -> Result<BackgroundWriter> {
         let (lines, waiting) = sync_channel::<String>(lines_max);
         let (end, ended) = oneshot::channel();
         let thread = std::thread::Builder::new().name("printer".into());
@@ -60,7 +60,7 @@ impl Printer {
             }
         });
         started.map_err(Error::local("a thread"))?;
-        Ok(Printer { lines, ended: Some(ended), missed: 0 })
+        Ok(BackgroundWriter { lines, ended: Some(ended), missed: 0 })
     }
 
     /// Has a line printed, unless too many wait.
@@ -73,7 +73,7 @@ impl Printer {
     }
 
     /// Has it said how many lines were dropped, where some were and there is room again.
-    pub(crate) fn own_up(&mut self, line: impl FnOnce(u64) -> Result<String>) -> Result {
+    pub(crate) fn report_dropped(&mut self, line: impl FnOnce(u64) -> Result<String>) -> Result {
         if self.missed > 0 && self.lines.try_send(line(self.missed)?).is_ok() {
             self.missed = 0;
         }
@@ -120,17 +120,17 @@ mod tests {
         let (read, reader) = channel::<()>();
         let (told, printed) = channel();
         let print = move |line| reader.recv().map_err(|_| Error::Pipe).map(|()| told.send(line).unwrap());
-        let mut printer = Printer::start_with(LINES_MAX, print).unwrap();
+        let mut printer = BackgroundWriter::start_with(LINES_MAX, print).unwrap();
         let news = |n| Ok(format!("{n} missing"));
         (0..LINES_MAX * 2).for_each(|i| printer.print(i.to_string()));
-        printer.own_up(news).unwrap();
+        printer.report_dropped(news).unwrap();
         read.send(()).unwrap();
         read.send(()).unwrap();
         assert_eq!(printed.recv().unwrap() + &printed.recv().unwrap(), "0\n1\n");
         // One is in the thread's hands beside those that wait.
         let missed = LINES_MAX as u64 - u64::from(printer.missed < LINES_MAX as u64);
         while printer.missed > 0 {
-            printer.own_up(news).unwrap();
+            printer.report_dropped(news).unwrap();
         }
         (0..LINES_MAX * 2).for_each(|_| read.send(()).unwrap());
         drop(read);
@@ -140,7 +140,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_goes_wrong_is_told_once() {
-        let mut printer = Printer::start_with(LINES_MAX, |_| Err(Error::Pipe)).unwrap();
+        let mut printer = BackgroundWriter::start_with(LINES_MAX, |_| Err(Error::Pipe)).unwrap();
         printer.print("line".into());
         assert!(matches!(printer.failed().await, Error::Pipe));
         printer.print("line".into());

@@ -30,7 +30,7 @@ pub(crate) struct Diagnostics {
 /// that it cannot read, and says so: the variable may be meant for other programs.
 pub(crate) fn start(verbosity: u8) -> Result<Option<Diagnostics>> {
     let wanted = filter(env::var(VARIABLE).ok().as_deref(), verbosity).or_else(|why| {
-        stdio::say(format_args!("remora: ignoring {why}"));
+        stdio::eprint(format_args!("remora: ignoring {why}"));
         filter(None, verbosity)
     });
     let Some(filter) = wanted.map_err(Error::Usage)? else { return Ok(None) };
@@ -68,7 +68,9 @@ impl Drop for Diagnostics {
         drop(self.writer.take());
         let dropped = self.dropped.dropped_lines();
         if dropped > 0 {
-            stdio::say(format_args!("remora: {dropped} lines of diagnostics are missing: they were not read in time"));
+            stdio::eprint(format_args!(
+                "remora: {dropped} lines of diagnostics are missing: they were not read in time"
+            ));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 /// A name for the terminal: bytes that are not UTF-8 are replaced, control characters and others that are not
 /// seen shown as such, so that a name cannot play tricks with the terminal, or look like another.
-pub(crate) fn shown(name: &[u8]) -> String {
+pub(crate) fn printable(name: &[u8]) -> String {
     let text = String::from_utf8_lossy(name);
     let plays_tricks = |c: char| c.is_control() || rearranges(c) || is_invisible(c);
     let escape = |c: char| if plays_tricks(c) { c.escape_default().to_string() } else { c.to_string() };
@@ -23,9 +23,9 @@ fn is_invisible(c: char) -> bool {
 }
 
 /// The URL of `name` in the directory at `url`, for the terminal: before the `?` and what follows it.
-pub(crate) fn below(url: &str, name: &[u8]) -> String {
+pub(crate) fn child_url(url: &str, name: &[u8]) -> String {
     let (path, query) = url.split_at(url.find('?').unwrap_or(url.len()));
-    let name = shown(name).replace('%', "%25").replace('?', "%3F").replace('#', "%23");
+    let name = printable(name).replace('%', "%25").replace('?', "%3F").replace('#', "%23");
     format!("{}/{name}{query}", path.trim_end_matches('/'))
 }
 
@@ -41,7 +41,7 @@ mod tests {
             ("nfs://h/a/?proto=tcp&mountport=2", b"b", "nfs://h/a/b?proto=tcp&mountport=2"),
             ("nfs://h/a", b"100%? #1\n", "nfs://h/a/100%25%3F %231\\n"),
         ] {
-            assert_eq!(below(dir, name), url);
+            assert_eq!(child_url(dir, name), url);
         }
     }
 
@@ -57,7 +57,7 @@ mod tests {
             // Hebrew, Persian with a joiner, a family: as they are.
             ("שלום می\u{200c}خواهم 👨\u{200d}👧".as_bytes(), "שלום می\u{200c}خواهم 👨\u{200d}👧"),
         ] {
-            assert_eq!(shown(name), text);
+            assert_eq!(printable(name), text);
         }
     }
 }

@@ -74,7 +74,7 @@ pub(crate) enum Error {
     Pipe,
     /// A signal of this number ended it.
     Interrupted(u8),
-    /// Several things failed; each was reported when it happened. The code of the worst.
+    /// OperandErrors things failed; each was reported when it happened. The code of the worst.
     Reported(u8),
 }
 
@@ -89,13 +89,13 @@ impl Error {
 
     /// A closure for `map_err` on what this machine did.
     pub(crate) fn local(what: impl fmt::Display) -> impl FnOnce(io::Error) -> Error {
-        move |source| Error::Local { what: escape::shown(what.to_string().as_bytes()), source }
+        move |source| Error::Local { what: escape::printable(what.to_string().as_bytes()), source }
     }
 
     /// It cannot be done, because of `why`.
     pub(crate) fn refused(what: impl fmt::Display, why: impl Into<String>) -> Error {
         let why = without_numbers(&why.into());
-        Error::Refused { what: escape::shown(what.to_string().as_bytes()), why, hint: None }
+        Error::Refused { what: escape::printable(what.to_string().as_bytes()), why, hint: None }
     }
 
     /// `addr` cannot be listened on.

@@ -43,11 +43,11 @@ pub(crate) fn bytes(data: &[u8]) -> io::Result<()> {
 }
 
 /// Prints text as it is.
-pub(crate) fn text(text: &str) -> Result {
+pub(crate) fn print(text: &str) -> Result {
     match (bytes(text.as_bytes()), SERVICE.get()) {
         (Err(e), Some(command)) if is_unread(&e) => {
             let what = "nobody reads the output any more; going on without";
-            UNREAD.call_once(|| say(format_args!("remora: {command}: {what}")));
+            UNREAD.call_once(|| eprint(format_args!("remora: {command}: {what}")));
             Ok(())
         }
         (written, _) => written.map_err(failed),
@@ -55,10 +55,10 @@ pub(crate) fn text(text: &str) -> Result {
 }
 
 /// Prints an object on a line of its own.
-pub(crate) fn json(object: &impl Serialize) -> Result {
+pub(crate) fn print_json(object: &impl Serialize) -> Result {
     let mut line = json_line(object)?;
     line.push('\n');
-    text(&line)
+    print(&line)
 }
 
 /// The object on one line, without its end; integers above 2^53 are strings.
@@ -68,7 +68,7 @@ pub(crate) fn json_line(object: &impl Serialize) -> Result<String> {
 
 /// A line on standard error. If nobody reads that, there is nobody to tell, and work goes on. Whoever says it holds no
 /// lock that others wait for: the reader may take its time here, too.
-pub(crate) fn say(line: impl std::fmt::Display) {
+pub(crate) fn eprint(line: impl std::fmt::Display) {
     aside(|| {
         let _ = writeln!(io::stderr(), "{line}");
     });
@@ -102,11 +102,11 @@ pub(crate) fn transfer_failed(what: impl std::fmt::Display) -> impl FnOnce(Clien
 
 /// Says what went wrong in `command`, and what to do about it. There may be names in it that others
 /// chose, so no control character of theirs reaches the terminal; line feeds are ours.
-pub(crate) fn show(command: &str, error: &Error) {
-    let text: Vec<String> = error.to_string().split('\n').map(|line| escape::shown(line.as_bytes())).collect();
+pub(crate) fn print_error(command: &str, error: &Error) {
+    let text: Vec<String> = error.to_string().split('\n').map(|line| escape::printable(line.as_bytes())).collect();
     let hint = error.hint().map_or(String::new(), |hint| format!("\nhint: {hint}"));
     // In one piece, for others may have something to say at the same time.
-    say(format_args!("remora: {command}: {}{hint}", text.join("\n")));
+    eprint(format_args!("remora: {command}: {}{hint}", text.join("\n")));
 }
 
 static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);

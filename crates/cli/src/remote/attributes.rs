@@ -32,8 +32,8 @@ pub(crate) struct Object {
     fsid: u64,
     #[serde(serialize_with = "as_digits")]
     fileid: u64,
-    mtime: Moment,
-    ctime: Moment,
+    mtime: Timestamp,
+    ctime: Timestamp,
     /// The URL that led to it, where several were given.
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
@@ -41,14 +41,14 @@ pub(crate) struct Object {
 
 /// A time since 1970. In one number of nanoseconds it would be more than a double holds.
 #[derive(Serialize, Debug)]
-struct Moment {
+struct Timestamp {
     seconds: u32,
     nanoseconds: u32,
 }
 
-impl From<NfsTime> for Moment {
-    fn from(t: NfsTime) -> Moment {
-        Moment { seconds: t.secs, nanoseconds: t.nanos }
+impl From<NfsTime> for Timestamp {
+    fn from(t: NfsTime) -> Timestamp {
+        Timestamp { seconds: t.secs, nanoseconds: t.nanos }
     }
 }
 
@@ -122,7 +122,7 @@ pub(crate) fn mode_text(attr: &Attr) -> String {
 /// The line of `ls -l`.
 pub(crate) fn long_line(name: &[u8], attr: &Attr, target: Option<&[u8]>, is_human: bool) -> String {
     let size = if is_human { format!("{:>5}", units::human_as_ls(attr.size)) } else { format!("{:>12}", attr.size) };
-    let arrow = target.map(|t| format!(" -> {}", escape::shown(t))).unwrap_or_default();
+    let arrow = target.map(|t| format!(" -> {}", escape::printable(t))).unwrap_or_default();
     format!(
         "{} {:>3} {:>5} {:>5} {size} {} {}{arrow}\n",
         mode_text(attr),
@@ -130,7 +130,7 @@ pub(crate) fn long_line(name: &[u8], attr: &Attr, target: Option<&[u8]>, is_huma
         attr.uid,
         attr.gid,
         units::date(attr.mtime.secs),
-        escape::shown(name),
+        escape::printable(name),
     )
 }
 

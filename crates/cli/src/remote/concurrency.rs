@@ -80,7 +80,7 @@ impl Pool {
 
     /// Starts a job that moves so many bytes, as soon as there is room; fails if an earlier one did.
     pub(crate) async fn spawn(&mut self, bytes: u64, job: impl Future<Output = Result> + Send + 'static) -> Result {
-        while !has_room((self.jobs.len(), self.bytes), bytes, self.jobs_max()) {
+        while !has_room(self.jobs.len(), self.bytes, bytes, self.jobs_max()) {
             let took = self.next().await?;
             let trip = self.session.min_rtt().unwrap_or_default();
             if took <= trip * TRIPS_UNHINDERED && self.jobs_max() < grown_for(trip) {
@@ -134,7 +134,7 @@ impl Pool {
 }
 
 /// Whether a job of so many bytes may run beside these.
-fn has_room((jobs, moving): (usize, u64), bytes: u64, jobs_max: usize) -> bool {
+fn has_room(jobs: usize, moving: u64, bytes: u64, jobs_max: usize) -> bool {
     jobs < NEAR_MAX || (jobs < jobs_max && moving.saturating_add(bytes) <= BYTES_MAX)
 }
 
@@ -219,9 +219,12 @@ mod tests {
             assert_eq!(jobs_with_files(files), jobs, "{files:?}");
         }
         let (few, many) = ((NEAR_MAX - 1, u64::MAX), (NEAR_MAX, BYTES_MAX - 4096));
-        assert!(has_room(few, u64::MAX, NEAR_MAX), "so many always");
-        assert!(has_room(many, 4096, FAR_MAX) && !has_room(many, 4097, FAR_MAX), "further ones are small");
-        assert!(!has_room(many, 0, NEAR_MAX) && !has_room((FAR_MAX, 0), 0, FAR_MAX));
+        assert!(has_room(few.0, few.1, u64::MAX, NEAR_MAX), "so many always");
+        assert!(
+            has_room(many.0, many.1, 4096, FAR_MAX) && !has_room(many.0, many.1, 4097, FAR_MAX),
+            "further ones are small"
+        );
+        assert!(!has_room(many.0, many.1, 0, NEAR_MAX) && !has_room(FAR_MAX, 0, 0, FAR_MAX));
     }
 
     #[tokio::test]

@@ -23,7 +23,7 @@ use tokio::task::{JoinError, JoinSet};
 use crate::output::escape;
 use crate::remote::concurrency::jobs_max;
 use crate::remote::listing::{Entry, Listing, Taken, own};
-use crate::remote::stall_notice::Watch;
+use crate::remote::stall_notice::StallMonitor;
 
 /// What a server's answer comes to.
 type Result<T = ()> = std::result::Result<T, ClientError>;
@@ -71,7 +71,7 @@ pub(crate) struct Remote {
     /// The server gives a file another handle with another name.
     handles_follow_names: Arc<AtomicBool>,
     /// Ends with the last clone.
-    _watch: Option<Arc<Watch>>,
+    _watch: Option<Arc<StallMonitor>>,
 }
 
 /// What FSINFO says.
@@ -84,7 +84,7 @@ struct Info {
 
 impl Remote {
     /// `watch`: tells whoever waits.
-    pub(crate) fn new(session: Session, watch: Option<Watch>) -> Remote {
+    pub(crate) fn new(session: Session, watch: Option<StallMonitor>) -> Remote {
         Remote {
             session,
             info: Arc::default(),
@@ -236,7 +236,7 @@ impl Remote {
                 return Err(misled("it leads through too many symbolic links"));
             }
             if target.starts_with(b"/") {
-                let target = escape::shown(&target);
+                let target = escape::printable(&target);
                 return Err(misled(&format!("a symbolic link leads to {target}, which has no meaning from here")));
             }
             todo.extend(target.rsplit(|b| *b == b'/').map(Bytes::copy_from_slice));

@@ -19,7 +19,7 @@ use crate::config::state_dir;
 
 /// On shorter ways there is nothing to be gained.
 const TRIP_MIN: Duration = Duration::from_millis(2);
-/// Roots remembered; those that were found last stay.
+/// RootCache remembered; those that were found last stay.
 const ROOTS_MAX: usize = 64;
 /// Seconds.
 const DAY: u64 = 86_400;
@@ -28,24 +28,24 @@ const BYTES_MAX: u64 = 64 << 10;
 
 /// The file.
 #[derive(Debug)]
-pub(crate) struct Roots {
+pub(crate) struct RootCache {
     path: Option<PathBuf>,
 }
 
 /// By what was asked for.
-type List = BTreeMap<String, Root>;
+type List = BTreeMap<String, CachedRoot>;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Root {
+struct CachedRoot {
     known: KnownRoot,
     /// When it was found, in seconds since 1970.
     found: u64,
 }
 
-impl Roots {
+impl RootCache {
     /// Those of this user.
-    pub(crate) fn of_user() -> Roots {
-        Roots { path: state_dir::user_dir().map(|dir| dir.join("roots")) }
+    pub(crate) fn of_user() -> RootCache {
+        RootCache { path: state_dir::user_dir().map(|dir| dir.join("roots")) }
     }
 
     /// What `path` of this server was, and which of the paths that is: the first of which something is
@@ -62,13 +62,13 @@ impl Roots {
         let mut list = self.load().unwrap_or_default();
         let key = key(target, path);
         let found = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let is_new = |root: &Root| root.found.saturating_add(DAY) > found;
+        let is_new = |root: &CachedRoot| root.found.saturating_add(DAY) > found;
         // What is right is noted again now and then, so that what is used stays.
         if list.get(&key).map(|root| &root.known) == known.as_ref() && list.get(&key).is_none_or(is_new) {
             return;
         }
         match known {
-            Some(known) => list.insert(key, Root { known, found }),
+            Some(known) => list.insert(key, CachedRoot { known, found }),
             None => list.remove(&key),
         };
         while list.len() > ROOTS_MAX {
@@ -115,15 +115,15 @@ fn key(target: &Target, path: &str) -> String {
 mod tests {
     use super::*;
 
-    fn root(n: u64) -> Root {
+    fn root(n: u64) -> CachedRoot {
         let known = format!("{{\"server\":\"10.0.0.1:2049\",\"root\":[{n}]}}");
-        Root { known: serde_json::from_str(&known).unwrap(), found: n }
+        CachedRoot { known: serde_json::from_str(&known).unwrap(), found: n }
     }
 
     #[test]
     fn the_longest_path_that_is_known_is_recalled() {
         let dir = tempfile::tempdir().unwrap();
-        let roots = Roots { path: Some(dir.path().join("state/roots")) };
+        let roots = RootCache { path: Some(dir.path().join("state/roots")) };
         let target = Target::parse("nfs://server/").unwrap();
         let other = Target::parse("nfs://server:2050/").unwrap();
         assert_eq!(roots.recall(&target, &["/".into()]), None);
@@ -137,6 +137,6 @@ mod tests {
         assert_eq!(std::os::unix::fs::MetadataExt::mode(&fs::metadata(path).unwrap()) & 0o777, 0o600);
         fs::write(path, b"{\"x\":").unwrap();
         assert_eq!(roots.recall(&target, &paths), None, "a torn file is none");
-        assert_eq!(Roots { path: None }.recall(&target, &paths), None);
+        assert_eq!(RootCache { path: None }.recall(&target, &paths), None);
     }
 }

@@ -17,8 +17,8 @@ use crate::output::exit::{Error, Result};
 use crate::remote::filesystem::Remote;
 use crate::remote::flags::{Auto, LinkArgs, Proto, Retry};
 use crate::remote::listing::Node;
-use crate::remote::root_cache::Roots;
-use crate::remote::stall_notice::{Watch, until_answered, until_mounted};
+use crate::remote::root_cache::RootCache;
+use crate::remote::stall_notice::{StallMonitor, until_answered, until_mounted};
 
 /// How long a server's first answer is waited for, unless `--timeout` says.
 const FIRST_ANSWER_MAX: Duration = Duration::from_secs(30);
@@ -65,7 +65,7 @@ pub(crate) struct Servers {
     throttle: Option<Arc<RateLimit>>,
     /// What the user can do while a server is silent.
     advice: &'static str,
-    roots: Roots,
+    roots: RootCache,
 }
 
 /// What a place is for.
@@ -144,7 +144,7 @@ impl Servers {
             tells: true,
             throttle: None,
             advice: "",
-            roots: Roots::of_user(),
+            roots: RootCache::of_user(),
         }
     }
 
@@ -379,7 +379,7 @@ impl Servers {
     fn remote(&self, session: Session) -> Remote {
         session.set_patience(self.patience());
         let session = session.throttled(self.throttle.clone());
-        let watch = self.tells.then(|| Watch::over(&session, self.advice));
+        let watch = self.tells.then(|| StallMonitor::over(&session, self.advice));
         Remote::new(session, watch)
     }
 

@@ -16,16 +16,16 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// Says when a server has fallen silent, and when it is back, for as long as this is there.
 #[derive(Debug)]
-pub(crate) struct Watch(JoinHandle<()>);
+pub(crate) struct StallMonitor(JoinHandle<()>);
 
-impl Watch {
+impl StallMonitor {
     /// Over this session; a notice ends with `advice`.
-    pub(crate) fn over(session: &Session, advice: &'static str) -> Watch {
-        Watch(tokio::spawn(watch(session.clone(), advice)))
+    pub(crate) fn over(session: &Session, advice: &'static str) -> StallMonitor {
+        StallMonitor(tokio::spawn(watch(session.clone(), advice)))
     }
 }
 
-impl Drop for Watch {
+impl Drop for StallMonitor {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -53,11 +53,11 @@ async fn watch(session: Session, advice: &'static str) {
         let ((stall, lasts), is_said) = (stall(&session), longest >= SILENCE);
         if lasts >= SILENCE {
             if !is_said {
-                stdio::say(notice(session.server(), stall, advice));
+                stdio::eprint(notice(session.server(), stall, advice));
             }
             longest = longest.max(lasts);
         } else if is_said {
-            stdio::say(format_args!("the server is back after {} s", longest.as_secs()));
+            stdio::eprint(format_args!("the server is back after {} s", longest.as_secs()));
             longest = Duration::ZERO;
         }
     }
@@ -94,9 +94,9 @@ async fn until<T, E>(
         answer = &mut answer => return answer,
         () = sleep(SILENCE) => {}
     }
-    stdio::say(format_args!("{server} {not_yet} after {} s; waiting", SILENCE.as_secs()));
+    stdio::eprint(format_args!("{server} {not_yet} after {} s; waiting", SILENCE.as_secs()));
     let answer = answer.await?;
-    stdio::say(format_args!("{server} {done} after {} s", began.elapsed().as_secs()));
+    stdio::eprint(format_args!("{server} {done} after {} s", began.elapsed().as_secs()));
     Ok(answer)
 }
 

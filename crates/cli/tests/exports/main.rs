@@ -233,7 +233,7 @@ fn a_check_shows_what_would_be_served_and_to_whom() {
 }
 
 #[test]
-fn how_many_files_many_exports_take_is_said_before_they_are_opened() {
+fn descriptor_need_of_many_exports_is_reported_before_open() {
     let dirs: Vec<String> = (0..80).map(|n| n.to_string()).collect();
     let e = Exports::new(&dirs.iter().map(String::as_str).collect::<Vec<_>>());
     e.write(&dirs.iter().map(|dir| (dir.as_str(), "*(rw)")).collect::<Vec<_>>());

@@ -113,7 +113,7 @@ fn a_hang_up_waits_for_no_pipe_and_spoils_none_that_follows() {
 }
 
 #[test]
-fn signals_during_the_start_are_answered_when_it_is_done_or_end_it() {
+fn signal_during_startup_is_deferred_or_exits() {
     let e = Exports::new(&["a"]);
     fifo(Path::new(&e.file()));
     for end in [true, false] {

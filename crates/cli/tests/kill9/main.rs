@@ -38,7 +38,7 @@ const LIFE_MS: (u64, u64) = (5, 300);
 const SEED: u64 = 9;
 
 #[test]
-fn nothing_acknowledged_is_lost_when_the_server_is_killed_200_times() {
+fn acknowledged_data_survives_200_kills_of_the_server() {
     let seed = std::env::var("REMORA_KILL9_SEED").map_or(SEED, |s| s.parse().expect("REMORA_KILL9_SEED is a number"));
     let mut rng = Rng::stream(seed, "kills");
     let p = Place::new();

@@ -34,7 +34,7 @@ fn stable_replies_follow_their_flushes() {
 }
 
 #[test]
-fn names_are_acknowledged_before_any_flush_if_the_operator_wants_it_and_data_never() {
+fn names_later_acknowledges_names_before_flush_but_not_data() {
     let Some((promises, events)) = observed(&["--durability", "names-later"]) else { return };
     let (data, names): (Vec<_>, Vec<_>) = promises.iter().partition(|p| matches!(p.what, "WRITE" | "COMMIT"));
     for promise in data {

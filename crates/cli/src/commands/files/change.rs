@@ -8,7 +8,7 @@ use clap::Args;
 use remora_host::client::ClientError;
 use remora_wire::nfs3::{Attr, Fh, Status};
 
-use crate::commands::files::operands::Several;
+use crate::commands::files::operands::OperandErrors;
 use crate::cp::transfer::destination::no_directory;
 use crate::output::exit::{Error, Result};
 use crate::output::{escape, stdio};
@@ -41,7 +41,7 @@ const MODE: u32 = 0o755;
 
 pub(crate) async fn mkdir(args: Mkdir) -> Result {
     let mut servers = Servers::new(args.link);
-    let mut several = Several::new("mkdir");
+    let mut several = OperandErrors::new("mkdir");
     for url in &args.urls {
         several.settle(make_all(&mut servers, url, args.parents).await)?;
     }
@@ -76,7 +76,10 @@ async fn make(place: &Place, parts: &[String], may_exist: bool) -> Result {
             }
         }
         Err(e) if e.status() == Some(Status::Exist) && parts.len() < place.parts.len() => {
-            return Err(Error::refused(&place.url, format!("{} is not a directory", escape::shown(name.as_bytes()))));
+            return Err(Error::refused(
+                &place.url,
+                format!("{} is not a directory", escape::printable(name.as_bytes())),
+            ));
         }
         made => drop::<Node>(made.map_err(failed)?),
     }
@@ -186,7 +189,7 @@ const COMMAND: &str = "rm";
 
 pub(crate) async fn rm(args: Rm) -> Result {
     let mut servers = Servers::new(args.link.clone());
-    let told = Told::default();
+    let told = SharedErrors::default();
     for url in &args.urls {
         let removed = match servers.entry(url).await {
             Ok(place) => remove(&args, &place, url, &told).await,
@@ -199,20 +202,20 @@ pub(crate) async fn rm(args: Rm) -> Result {
 
 /// What could not be removed, by whichever job.
 #[derive(Clone)]
-struct Told(Arc<Mutex<Several>>);
+struct SharedErrors(Arc<Mutex<OperandErrors>>);
 
-impl Default for Told {
-    fn default() -> Told {
-        Told(Arc::new(Mutex::new(Several::new(COMMAND))))
+impl Default for SharedErrors {
+    fn default() -> SharedErrors {
+        SharedErrors(Arc::new(Mutex::new(OperandErrors::new(COMMAND))))
     }
 }
 
-impl Told {
-    /// As [`Several::settle`], but others do not wait while it is told.
+impl SharedErrors {
+    /// As [`OperandErrors::settle`], but others do not wait while it is told.
     fn settle(&self, result: Result) -> Result {
         let untold = self.0.lock().unwrap_or_else(PoisonError::into_inner).add(result)?;
         if let Some(untold) = untold {
-            stdio::show(COMMAND, &untold);
+            stdio::print_error(COMMAND, &untold);
         }
         Ok(())
     }
@@ -222,7 +225,7 @@ impl Told {
     }
 }
 
-async fn remove(args: &Rm, place: &Place, url: &str, told: &Told) -> Result {
+async fn remove(args: &Rm, place: &Place, url: &str, told: &SharedErrors) -> Result {
     let remote = &place.remote;
     let failed = |e| Error::remote(url)(e);
     let gone_is_fine = |e: Error| if args.force && e.status() == Some(Status::NoEnt) { Ok(()) } else { Err(e) };
@@ -245,7 +248,13 @@ async fn remove(args: &Rm, place: &Place, url: &str, told: &Told) -> Result {
         return Err(Error::refused(url, "is a directory; -r removes it with all that is in it"));
     }
     let name = Bytes::copy_from_slice(name.as_bytes());
-    let top = Dir { fh: node.fh, parent: dir.fh, name, way: Way::Named(url.to_owned()), stays: AtomicBool::new(false) };
+    let top = RemovedDir {
+        fh: node.fh,
+        parent: dir.fh,
+        name,
+        way: DirOrigin::Named(url.to_owned()),
+        stays: AtomicBool::new(false),
+    };
     remove_tree(remote, top, told).await
 }
 
@@ -258,35 +267,35 @@ fn gone(done: std::result::Result<(), ClientError>) -> std::result::Result<(), C
 }
 
 /// A directory that is to be removed with all that is in it.
-struct Dir {
+struct RemovedDir {
     fh: Fh,
     /// Where it lies, under which name.
     parent: Fh,
     name: Bytes,
-    way: Way,
+    way: DirOrigin,
     /// Something in it could not be removed, and that was told.
     stays: AtomicBool,
 }
 
 /// How a directory was come by.
-enum Way {
+enum DirOrigin {
     /// By its URL.
     Named(String),
     /// It lies in this one.
-    In(Arc<Dir>),
+    In(Arc<RemovedDir>),
 }
 
-impl Dir {
-    fn inside(above: &Arc<Dir>, name: Bytes, node: Node) -> Dir {
-        let way = Way::In(above.clone());
-        Dir { fh: node.fh, parent: above.fh.clone(), name, way, stays: AtomicBool::new(false) }
+impl RemovedDir {
+    fn inside(above: &Arc<RemovedDir>, name: Bytes, node: Node) -> RemovedDir {
+        let way = DirOrigin::In(above.clone());
+        RemovedDir { fh: node.fh, parent: above.fh.clone(), name, way, stays: AtomicBool::new(false) }
     }
 
     /// It, and those in which it lies, from within.
-    fn way_up(&self) -> impl Iterator<Item = &Dir> {
+    fn way_up(&self) -> impl Iterator<Item = &RemovedDir> {
         std::iter::successors(Some(self), |dir| match &dir.way {
-            Way::Named(_) => None,
-            Way::In(above) => Some(above),
+            DirOrigin::Named(_) => None,
+            DirOrigin::In(above) => Some(above),
         })
     }
 
@@ -297,13 +306,13 @@ impl Dir {
 
     fn url(&self) -> String {
         match &self.way {
-            Way::Named(url) => url.clone(),
-            Way::In(above) => escape::below(&above.url(), &self.name),
+            DirOrigin::Named(url) => url.clone(),
+            DirOrigin::In(above) => escape::child_url(&above.url(), &self.name),
         }
     }
 
     /// What became of something in it, or of itself: if that stays, so does all in which it lies.
-    fn settle(&self, told: &Told, result: Result) -> Result {
+    fn settle(&self, told: &SharedErrors, result: Result) -> Result {
         if result.is_err() {
             self.way_up().for_each(|dir| dir.stays.store(true, Ordering::Relaxed));
         }
@@ -312,7 +321,7 @@ impl Dir {
 }
 
 /// Removes a directory and all that is in it, but what cannot be removed and the directories in which that lies.
-async fn remove_tree(remote: &Remote, top: Dir, told: &Told) -> Result {
+async fn remove_tree(remote: &Remote, top: RemovedDir, told: &SharedErrors) -> Result {
     let mut pool = Pool::new(remote.session());
     // Few at a time, for a listing is long, and where one datagram is lost, all are that make a page.
     let mut listed = Ahead::new(NEAR_MAX, |dir| list(remote.clone(), dir));
@@ -328,15 +337,15 @@ async fn remove_tree(remote: &Remote, top: Dir, told: &Told) -> Result {
             }
         };
         for (name, e) in unknown {
-            dir.settle(told, Err(Error::remote(escape::below(&dir.url(), &name))(e)))?;
+            dir.settle(told, Err(Error::remote(escape::child_url(&dir.url(), &name))(e)))?;
         }
         let is_deepest = dir.depth() >= DEPTH_MAX;
         for entry in entries {
             if entry.node.is_dir() && is_deepest {
-                let url = escape::below(&dir.url(), &entry.name);
+                let url = escape::child_url(&dir.url(), &entry.name);
                 dir.settle(told, Err(Error::refused(url, "directories lie too deep in one another")))?;
             } else if entry.node.is_dir() {
-                listed.push(Arc::new(Dir::inside(&dir, entry.name, entry.node)));
+                listed.push(Arc::new(RemovedDir::inside(&dir, entry.name, entry.node)));
             } else {
                 pool.spawn(0, remove_one(remote.clone(), dir.clone(), entry.name, told.clone())).await?;
             }
@@ -348,7 +357,12 @@ async fn remove_tree(remote: &Remote, top: Dir, told: &Told) -> Result {
 }
 
 /// Removes these, the deepest first; those that lie equally deep side by side.
-async fn remove_emptied(remote: &Remote, mut dirs: Vec<Arc<Dir>>, mut pool: Pool, told: &Told) -> Result {
+async fn remove_emptied(
+    remote: &Remote,
+    mut dirs: Vec<Arc<RemovedDir>>,
+    mut pool: Pool,
+    told: &SharedErrors,
+) -> Result {
     while let Some(depth) = dirs.last().map(|dir| dir.depth()) {
         while let Some(dir) = dirs.pop_if(|dir| dir.depth() == depth) {
             if !dir.stays.load(Ordering::Relaxed) {
@@ -360,17 +374,20 @@ async fn remove_emptied(remote: &Remote, mut dirs: Vec<Arc<Dir>>, mut pool: Pool
     Ok(())
 }
 
-async fn list(remote: Remote, dir: Arc<Dir>) -> (Arc<Dir>, std::result::Result<Option<Listing>, ClientError>) {
+async fn list(
+    remote: Remote,
+    dir: Arc<RemovedDir>,
+) -> (Arc<RemovedDir>, std::result::Result<Option<Listing>, ClientError>) {
     let early = remote.list_early(&dir.fh, dir.depth()).await;
     (dir, early)
 }
 
-async fn remove_one(remote: Remote, dir: Arc<Dir>, name: Bytes, told: Told) -> Result {
+async fn remove_one(remote: Remote, dir: Arc<RemovedDir>, name: Bytes, told: SharedErrors) -> Result {
     let removed = gone(remote.remove(&dir.fh, &name).await);
-    dir.settle(&told, removed.map_err(|e| Error::remote(escape::below(&dir.url(), &name))(e)))
+    dir.settle(&told, removed.map_err(|e| Error::remote(escape::child_url(&dir.url(), &name))(e)))
 }
 
-async fn remove_dir(remote: Remote, dir: Arc<Dir>, told: Told) -> Result {
+async fn remove_dir(remote: Remote, dir: Arc<RemovedDir>, told: SharedErrors) -> Result {
     let removed = gone(remote.rmdir(&dir.parent, &dir.name).await);
     dir.settle(&told, removed.map_err(|e| Error::remote(dir.url())(e)))
 }

@@ -8,7 +8,7 @@ use remora_wire::mount::Export;
 use remora_wire::nfs3::{Attr, FileType, Status};
 use serde::Serialize;
 
-use crate::commands::files::operands::Several;
+use crate::commands::files::operands::OperandErrors;
 use crate::config::units;
 use crate::cp::transfer::in_order_read;
 use crate::output::exit::{Error, Result};
@@ -33,7 +33,7 @@ pub(crate) struct Cat {
 
 pub(crate) async fn cat(args: Cat) -> Result {
     let mut servers = Servers::new(args.link);
-    let mut several = Several::new("cat");
+    let mut several = OperandErrors::new("cat");
     for url in &args.urls {
         several.settle(print(&mut servers, url).await)?;
     }
@@ -76,7 +76,7 @@ pub(crate) struct Stat {
 
 pub(crate) async fn stat(args: Stat) -> Result {
     let mut servers = Servers::new(args.link);
-    let mut several = Several::new("stat");
+    let mut several = OperandErrors::new("stat");
     for url in &args.urls {
         several.settle(show(&mut servers, url, args.json).await)?;
     }
@@ -93,15 +93,15 @@ async fn show(servers: &mut Servers, url: &str, json: bool) -> Result {
     };
     let name = place.name().unwrap_or("/");
     match json {
-        true => stdio::json(&Object::new(name.as_bytes(), &node.attr, target.as_deref())),
-        false => stdio::text(&text(name, &node.attr, target.as_deref())),
+        true => stdio::print_json(&Object::new(name.as_bytes(), &node.attr, target.as_deref())),
+        false => stdio::print(&text(name, &node.attr, target.as_deref())),
     }
 }
 
 fn text(name: &str, a: &Attr, target: Option<&[u8]>) -> String {
-    let mut text = format!("name:      {}\ntype:      {}\n", escape::shown(name.as_bytes()), type_name(a.kind));
+    let mut text = format!("name:      {}\ntype:      {}\n", escape::printable(name.as_bytes()), type_name(a.kind));
     if let Some(target) = target {
-        text += &format!("target:    {}\n", escape::shown(target));
+        text += &format!("target:    {}\n", escape::printable(target));
     }
     text += &format!("size:      {} bytes ({} on the disk)\n", a.size, a.used);
     text += &format!("mode:      {} ({:04o})\n", mode_text(a), a.mode & 0o7777);
@@ -133,7 +133,7 @@ pub(crate) struct Df {
 
 /// What `--json` prints; sizes in bytes.
 #[derive(Serialize)]
-struct Room {
+struct FreeSpaceRecord {
     total: u64,
     free: u64,
     available: u64,
@@ -148,7 +148,7 @@ pub(crate) async fn df(args: Df) -> Result {
     let node = place.look(true).await.map_err(failed)?;
     let s = place.remote.fsstat(&node.fh).await.map_err(failed)?;
     if args.json {
-        return stdio::json(&Room {
+        return stdio::print_json(&FreeSpaceRecord {
             total: s.total,
             free: s.free,
             available: s.avail,
@@ -157,8 +157,8 @@ pub(crate) async fn df(args: Df) -> Result {
             files_available: s.files_avail,
         });
     }
-    stdio::text(&format!("{:>8} {:>8} {:>8} {:>5}\n", "size", "used", "free", "use"))?;
-    stdio::text(&line(s.total, s.free, s.avail))
+    stdio::print(&format!("{:>8} {:>8} {:>8} {:>5}\n", "size", "used", "free", "use"))?;
+    stdio::print(&line(s.total, s.free, s.avail))
 }
 
 /// The figures as a line. A file system of 0 bytes in all is one that knows none.
@@ -196,7 +196,7 @@ pub(crate) struct Exports {
 
 /// What `--json` prints of an export.
 #[derive(Serialize)]
-struct Listed {
+struct ExportRecord {
     /// Bytes that are not UTF-8 are replaced, and `path_hex` has them all.
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -204,10 +204,10 @@ struct Listed {
     clients: Vec<String>,
 }
 
-impl Listed {
-    fn new(export: &Export) -> Listed {
+impl ExportRecord {
+    fn new(export: &Export) -> ExportRecord {
         let is_text = std::str::from_utf8(&export.dir).is_ok();
-        Listed {
+        ExportRecord {
             path: String::from_utf8_lossy(&export.dir).into_owned(),
             path_hex: (!is_text).then(|| export.dir.iter().map(|b| format!("{b:02x}")).collect()),
             clients: export.groups.iter().map(|group| String::from_utf8_lossy(group).into_owned()).collect(),
@@ -218,12 +218,12 @@ impl Listed {
 pub(crate) async fn exports(args: Exports) -> Result {
     let exports = Servers::new(args.link).exports(&url(&args.server)).await?;
     if args.json {
-        return exports.iter().try_for_each(|export| stdio::json(&Listed::new(export)));
+        return exports.iter().try_for_each(|export| stdio::print_json(&ExportRecord::new(export)));
     }
     if exports.is_empty() {
-        stdio::say(format_args!("{} lists no exports to this machine", escape::shown(args.server.as_bytes())));
+        stdio::eprint(format_args!("{} lists no exports to this machine", escape::printable(args.server.as_bytes())));
     }
-    stdio::text(&table(&exports))
+    stdio::print(&table(&exports))
 }
 
 /// The URL of a server that is named as one, or by its name or address.
@@ -239,11 +239,11 @@ fn url(server: &str) -> String {
 }
 
 fn table(exports: &[Export]) -> String {
-    let paths: Vec<String> = exports.iter().map(|export| escape::shown(&export.dir)).collect();
+    let paths: Vec<String> = exports.iter().map(|export| escape::printable(&export.dir)).collect();
     let width = paths.iter().map(|path| path.chars().count()).max().unwrap_or_default();
     let clients = |export: &Export| match &export.groups[..] {
         [] => "(everyone)".to_owned(),
-        groups => groups.iter().map(|group| escape::shown(group)).collect::<Vec<_>>().join(","),
+        groups => groups.iter().map(|group| escape::printable(group)).collect::<Vec<_>>().join(","),
     };
     paths.iter().zip(exports).map(|(path, export)| format!("{path:<width$}  {}\n", clients(export))).collect()
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use remora_host::client::ClientError;
 use remora_wire::nfs3::{Fh, FileType};
 
-use crate::commands::files::operands::Several;
+use crate::commands::files::operands::OperandErrors;
 use crate::output::exit::{Error, Result};
 use crate::output::{escape, exit, stdio};
 use crate::remote::attributes::{Object, long_line};
@@ -59,14 +59,14 @@ const PAGE: usize = 1 << 16;
 
 pub(crate) async fn run(args: Ls) -> Result {
     let mut servers = Servers::new(args.link.clone());
-    let mut told = Several::new("ls");
+    let mut told = OperandErrors::new("ls");
     let is_one = args.urls.len() == 1;
     let (mut tops, mut is_first) = (Vec::new(), true);
     for url in &args.urls {
         let found = find(&mut servers, &args, url).await;
         let done = match found {
             Ok((place, node)) if node.is_dir() => {
-                tops.push((place.remote, Dir::top(url, node.fh)));
+                tops.push((place.remote, ListedDir::top(url, node.fh)));
                 Ok(())
             }
             Ok((place, node)) => {
@@ -74,7 +74,7 @@ pub(crate) async fn run(args: Ls) -> Result {
                 // With several it is called what it was asked for by, as ls does.
                 let name = if is_one || args.json { place.name().unwrap_or_default() } else { url };
                 let entry = Entry { name: name.to_owned().into(), node };
-                print(&place.remote, &args, &Dir::top(url, place.remote.session().root().clone()), &[entry]).await
+                print(&place.remote, &args, &ListedDir::top(url, place.remote.session().root().clone()), &[entry]).await
             }
             Err(e) => Err(e),
         };
@@ -83,7 +83,7 @@ pub(crate) async fn run(args: Ls) -> Result {
     for (remote, top) in tops {
         if !is_one && !args.json {
             let gap = if is_first { "" } else { "\n" };
-            stdio::text(&format!("{gap}{}:\n", escape::shown(top.url.as_bytes())))?;
+            stdio::print(&format!("{gap}{}:\n", escape::printable(top.url.as_bytes())))?;
         }
         is_first = false;
         list_tree(&remote, &args, top, &mut told).await?;
@@ -99,7 +99,7 @@ async fn find(servers: &mut Servers, args: &Ls, url: &str) -> Result<(Place, Nod
 }
 
 /// Lists a directory, and with `-R` those below it.
-async fn list_tree(remote: &Remote, args: &Ls, top: Dir, told: &mut Several) -> Result {
+async fn list_tree(remote: &Remote, args: &Ls, top: ListedDir, told: &mut OperandErrors) -> Result {
     let mut dirs = Ahead::new(NEAR_MAX, |dir| list(remote.clone(), dir));
     dirs.push(top);
     while let Some((dir, early)) = dirs.next().await? {
@@ -114,7 +114,7 @@ async fn list_tree(remote: &Remote, args: &Ls, top: Dir, told: &mut Several) -> 
         print(remote, args, &dir, &entries).await?;
         // What could not be looked at is told when all else is.
         for (name, e) in unknown {
-            told.settle(Err(Error::remote(format!("{}: {}", dir.url, escape::shown(&name)))(e)))?;
+            told.settle(Err(Error::remote(format!("{}: {}", dir.url, escape::printable(&name)))(e)))?;
         }
         for inner in entries.iter().filter(|entry| args.recursive && entry.node.is_dir()) {
             let inner = dir.inner(inner);
@@ -128,7 +128,7 @@ async fn list_tree(remote: &Remote, args: &Ls, top: Dir, told: &mut Several) -> 
 }
 
 /// A directory to be listed.
-struct Dir {
+struct ListedDir {
     fh: Fh,
     url: String,
     /// The URL on the command line that it was found by.
@@ -138,10 +138,10 @@ struct Dir {
     depth: usize,
 }
 
-impl Dir {
+impl ListedDir {
     /// One that was named.
-    fn top(url: &str, fh: Fh) -> Dir {
-        Dir { fh, url: url.to_owned(), given: url.into(), path: Vec::new(), depth: 0 }
+    fn top(url: &str, fh: Fh) -> ListedDir {
+        ListedDir { fh, url: url.to_owned(), given: url.into(), path: Vec::new(), depth: 0 }
     }
 
     /// The path of what is in it.
@@ -152,20 +152,20 @@ impl Dir {
         }
     }
 
-    fn inner(&self, Entry { name, node }: &Entry) -> Dir {
-        let (url, path) = (escape::below(&self.url, name), self.path_of(name));
-        Dir { fh: node.fh.clone(), url, given: self.given.clone(), path, depth: self.depth + 1 }
+    fn inner(&self, Entry { name, node }: &Entry) -> ListedDir {
+        let (url, path) = (escape::child_url(&self.url, name), self.path_of(name));
+        ListedDir { fh: node.fh.clone(), url, given: self.given.clone(), path, depth: self.depth + 1 }
     }
 }
 
 /// Lists it, before its turn perhaps.
-async fn list(remote: Remote, dir: Dir) -> (Dir, std::result::Result<Option<Listing>, ClientError>) {
+async fn list(remote: Remote, dir: ListedDir) -> (ListedDir, std::result::Result<Option<Listing>, ClientError>) {
     let early = remote.list_early(&dir.fh, dir.depth).await;
     (dir, early)
 }
 
 /// Prints what is in a directory, or what was named and is none.
-async fn print(remote: &Remote, args: &Ls, dir: &Dir, entries: &[Entry]) -> Result {
+async fn print(remote: &Remote, args: &Ls, dir: &ListedDir, entries: &[Entry]) -> Result {
     let mut targets = Ahead::new(jobs_max(remote.session()), |link| target(remote.clone(), link));
     if args.long || args.json {
         entries.iter().filter(|e| is_link(e)).for_each(|link| targets.push(link.node.fh.clone()));
@@ -179,20 +179,20 @@ async fn print(remote: &Remote, args: &Ls, dir: &Dir, entries: &[Entry]) -> Resu
         let target = match target {
             Ok(target) => target,
             Err(e) => {
-                stdio::text(&page)?;
+                stdio::print(&page)?;
                 return Err(Error::remote(&dir.url)(e));
             }
         };
         page.push_str(&line(args, dir, entry, target.as_deref())?);
         if page.len() > PAGE {
-            stdio::text(&page)?;
+            stdio::print(&page)?;
             page.clear();
         }
     }
-    stdio::text(&page)
+    stdio::print(&page)
 }
 
-fn line(args: &Ls, dir: &Dir, entry: &Entry, target: Option<&[u8]>) -> Result<String> {
+fn line(args: &Ls, dir: &ListedDir, entry: &Entry, target: Option<&[u8]>) -> Result<String> {
     let (path, attr) = (dir.path_of(&entry.name), &entry.node.attr);
     if args.json {
         let object = Object::new(&path, attr, target);
@@ -201,7 +201,7 @@ fn line(args: &Ls, dir: &Dir, entry: &Entry, target: Option<&[u8]>) -> Result<St
     }
     match args.long {
         true => Ok(long_line(&path, attr, target, args.human_readable)),
-        false => Ok(escape::shown(&path) + "\n"),
+        false => Ok(escape::printable(&path) + "\n"),
     }
 }
 

@@ -4,20 +4,20 @@ use crate::output::exit::{Error, Result};
 use crate::output::stdio;
 
 /// How it went so far.
-pub(crate) struct Several {
+pub(crate) struct OperandErrors {
     command: &'static str,
     worst: u8,
 }
 
-impl Several {
-    pub(crate) fn new(command: &'static str) -> Several {
-        Several { command, worst: 0 }
+impl OperandErrors {
+    pub(crate) fn new(command: &'static str) -> OperandErrors {
+        OperandErrors { command, worst: 0 }
     }
 
     /// Tells a failure; only what makes all that follows fail, too, is passed on.
     pub(crate) fn settle(&mut self, result: Result) -> Result {
         if let Some(untold) = self.add(result)? {
-            stdio::show(self.command, &untold);
+            stdio::print_error(self.command, &untold);
         }
         Ok(())
     }

@@ -15,11 +15,11 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::{Interval, interval};
 
-use crate::commands::forwarding::gateway::{Carried, EVERY, Missed, connections, hold, window};
+use crate::commands::forwarding::gateway::{Carried, DroppedLines, EVERY, connections, hold, window};
 use crate::commands::transfer::keys;
 use crate::config::{address, units};
 use crate::interrupt;
-use crate::output::background_writer::Printer;
+use crate::output::background_writer::BackgroundWriter;
 use crate::output::exit::{Error, Result};
 use crate::output::stdio;
 
@@ -168,11 +168,11 @@ pub(crate) async fn run(args: Forward) -> Result {
     let ready = Ready { listen: forward.local_addrs(), gateway: args.gateway.to_string(), key: key.to_string() };
     let watch = forward.watch();
     let (tell, news) = mpsc::unbounded_channel();
-    let mut printer = if args.json { Printer::start() } else { Printer::beside() }?;
+    let mut printer = if args.json { BackgroundWriter::stdout() } else { BackgroundWriter::stderr() }?;
     let result = {
         // Nobody hears the last news.
         let run = forward.run(move |n| drop(tell.send(n)));
-        let mut talk = Talk { args: &args, printer: &mut printer, silent: None, is_said: false };
+        let mut talk = ForwardReporter { args: &args, printer: &mut printer, silent: None, is_said: false };
         let talking = talk.run(news, ready, &watch);
         tokio::select! {
             _ = stop => Ok(()),
@@ -187,7 +187,7 @@ pub(crate) async fn run(args: Forward) -> Result {
     }
     printer.finish().await;
     if !args.json && result.is_ok() {
-        stdio::text(&(Carried::from(end.stats).to_text("the gateway") + "\n"))?;
+        stdio::print(&(Carried::from(end.stats).to_text("the gateway") + "\n"))?;
     }
     result
 }
@@ -234,15 +234,15 @@ fn failed(args: &Forward, own: Option<String>, e: ForwardError) -> Error {
 }
 
 /// What is said while it runs.
-struct Talk<'a> {
+struct ForwardReporter<'a> {
     args: &'a Forward,
-    printer: &'a mut Printer,
+    printer: &'a mut BackgroundWriter,
     /// Since when nothing is heard of the gateway, and whether that was said.
     silent: Option<Instant>,
     is_said: bool,
 }
 
-impl Talk<'_> {
+impl ForwardReporter<'_> {
     /// Talks until something goes wrong.
     async fn run(
         &mut self,
@@ -278,17 +278,17 @@ impl Talk<'_> {
         }
         let hint = hint(why.as_deref());
         let why = why.unwrap_or_else(|| format!("nobody has answered for {} s", patience.as_secs_f64()));
-        stdio::say(format_args!("remora: forward: {}: {why}", self.args.gateway));
-        hint.into_iter().for_each(stdio::say);
+        stdio::eprint(format_args!("remora: forward: {}: {why}", self.args.gateway));
+        hint.into_iter().for_each(stdio::eprint);
         Err(Error::Reported(LOST))
     }
 
     fn announce(&self, ready: &Ready) -> Result {
         if self.args.json {
-            return stdio::json(ready);
+            return stdio::print_json(ready);
         }
         let lines = ready.listen.iter().zip(&self.args.to);
-        stdio::text(
+        stdio::print(
             &lines.map(|(at, to)| format!("{at} leads to {to} through {}\n", ready.gateway)).collect::<String>(),
         )
     }
@@ -316,7 +316,7 @@ impl Talk<'_> {
                 }
             };
             let json = self.args.json;
-            if let Err(e) = said.and_then(|()| self.printer.own_up(|lines| Missed::line(json, lines))) {
+            if let Err(e) = said.and_then(|()| self.printer.report_dropped(|lines| DroppedLines::line(json, lines))) {
                 return e;
             }
         }

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use crate::commands::transfer::keys;
 use crate::config::{address, units};
 use crate::interrupt;
-use crate::output::background_writer::Printer;
+use crate::output::background_writer::BackgroundWriter;
 use crate::output::exit::{Error, Result};
 use crate::output::stdio;
 
@@ -131,15 +131,15 @@ struct Ready {
 
 /// What `--json` prints when whoever reads has not kept up.
 #[derive(Serialize)]
-pub(crate) struct Missed {
+pub(crate) struct DroppedLines {
     event: &'static str,
     lines: u64,
 }
 
-impl Missed {
+impl DroppedLines {
     pub(crate) fn line(json: bool, lines: u64) -> Result<String> {
         match json {
-            true => stdio::json_line(&Missed { event: "missed", lines }),
+            true => stdio::json_line(&DroppedLines { event: "missed", lines }),
             false => Ok(format!("{lines} lines are missing: they were not read in time")),
         }
     }
@@ -205,7 +205,7 @@ pub(crate) async fn run(args: Gateway) -> Result {
     announce(&args, &gateway)?;
     let watch = gateway.watch();
     let (tell, mut news) = mpsc::unbounded_channel();
-    let mut printer = if args.json { Printer::start() } else { Printer::beside() }?;
+    let mut printer = if args.json { BackgroundWriter::stdout() } else { BackgroundWriter::stderr() }?;
     let result = {
         // Nobody hears the last news.
         let run = gateway.run(move |n| drop(tell.send(n)));
@@ -226,7 +226,7 @@ pub(crate) async fn run(args: Gateway) -> Result {
                     last = now;
                 }
             }
-            printer.own_up(|lines| Missed::line(args.json, lines))?;
+            printer.report_dropped(|lines| DroppedLines::line(args.json, lines))?;
         }
     };
     gateway.close().await;
@@ -236,7 +236,7 @@ pub(crate) async fn run(args: Gateway) -> Result {
     }
     printer.finish().await;
     if !args.json {
-        stdio::text(&summary(&args, end))?;
+        stdio::print(&summary(&args, end))?;
     }
     result
 }
@@ -267,7 +267,7 @@ const STREAMS: usize = 256;
 fn announce(args: &Gateway, gateway: &Host) -> Result {
     let (listen, key) = (gateway.local_addr(), gateway.public_key().to_string());
     if args.json {
-        return stdio::json(&Ready { listen, key });
+        return stdio::print_json(&Ready { listen, key });
     }
     let at = match listen.ip().is_unspecified() {
         true => format!("HOST:{}", listen.port()),
@@ -278,7 +278,7 @@ fn announce(args: &Gateway, gateway: &Host) -> Result {
         (None, Some(to)) => format!("remora forward --listen PORT --to {to} atp://{at} --key {key}"),
         (None, None) => String::new(),
     };
-    stdio::text(&format!("gateway on {listen}; its key is {key}\n{how}\n"))
+    stdio::print(&format!("gateway on {listen}; its key is {key}\n{how}\n"))
 }
 
 fn line(args: &Gateway, news: News) -> Result<String> {

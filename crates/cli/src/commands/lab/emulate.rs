@@ -177,10 +177,10 @@ async fn end(emulator: Emulator, programs: Vec<Program>, code: u8, json: bool) -
     let report = report.map_err(stopped)?;
     if json {
         // COMMAND had the same output, and may have ended in the middle of a line.
-        stdio::text("\n")?;
-        stdio::json(&emulate_report::Object::new(&report, code))?
+        stdio::print("\n")?;
+        stdio::print_json(&emulate_report::Object::new(&report, code))?
     } else {
-        stdio::say(emulate_report::text(&report))
+        stdio::eprint(emulate_report::text(&report))
     }
     tokio::task::block_in_place(|| drop(emulator));
     Ok(())
@@ -207,7 +207,7 @@ fn stopped(e: EmulateError) -> Error {
 
 async fn self_test(setup: Setup, json: bool) -> Result {
     if !json {
-        stdio::say("measuring for about 20 seconds");
+        stdio::eprint("measuring for about 20 seconds");
     }
     let work = tokio::task::spawn_blocking(move || emulate::self_test(setup));
     let checks = tokio::select! {

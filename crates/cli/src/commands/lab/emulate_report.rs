@@ -231,10 +231,10 @@ struct Measured<'a> {
 pub(crate) fn show_checks(checks: &[Check], json: bool) -> Result {
     if !json {
         let line = |c: &Check| format!("{} {}: {}\n", if c.passed { "pass" } else { "FAIL" }, c.name, c.figures);
-        return stdio::text(&checks.iter().map(line).collect::<String>());
+        return stdio::print(&checks.iter().map(line).collect::<String>());
     }
     let all = checks.iter().map(|c| Measured { name: c.name, passed: c.passed, figures: &c.figures });
-    stdio::json(&SelfTest { passed: checks.iter().all(|c| c.passed), checks: all.collect() })
+    stdio::print_json(&SelfTest { passed: checks.iter().all(|c| c.passed), checks: all.collect() })
 }
 
 fn ms(d: Duration) -> f64 {

@@ -51,9 +51,9 @@ pub(crate) async fn run(args: NfsAtp) -> Result {
     let report = report.map_err(|e| Error::refused("no results", e.to_string()))?;
     let report = report.map_err(|e| Error::refused("no results", e.to_string()))?;
     if args.json {
-        stdio::json(&report)?
+        stdio::print_json(&report)?
     } else {
-        stdio::text(&report.to_text())?
+        stdio::print(&report.to_text())?
     }
     if report.holds() {
         Ok(())

@@ -10,10 +10,10 @@ use crate::output::exit::{Error, Result};
 use crate::output::stdio;
 
 /// A page that was asked for, and where.
-pub(crate) type Wanted = Option<(Page, PathBuf)>;
+pub(crate) type ReservedPage = Option<(Page, PathBuf)>;
 
 /// Finds the page's place writable, before anybody has waited for what goes there.
-pub(crate) fn reserve(html: Option<&Path>) -> Result<Wanted> {
+pub(crate) fn reserve(html: Option<&Path>) -> Result<ReservedPage> {
     let reserved = |path: &Path| Ok((Page::reserve(path).map_err(Error::local(path.display()))?, path.to_owned()));
     html.map(reserved).transpose()
 }
@@ -29,18 +29,18 @@ pub(crate) fn publish<R: Serialize + Html>(
     report: &R,
     text: impl FnOnce() -> Result<String>,
     json: bool,
-    page: Wanted,
+    page: ReservedPage,
 ) -> Result {
     let written =
         page.map(|(page, path)| page.write(report).map(|()| path.clone()).map_err(Error::local(path.display())));
     let written = written.transpose()?;
     let print = || {
         if json {
-            return stdio::json(report);
+            return stdio::print_json(report);
         }
-        stdio::text(&text()?)?;
+        stdio::print(&text()?)?;
         let Some(path) = written else { return Ok(()) };
-        stdio::text(&format!("The report, with drawings: {}\n", path.display()))
+        stdio::print(&format!("The report, with drawings: {}\n", path.display()))
     };
     read_or_not(print())
 }

@@ -56,7 +56,7 @@ struct Ready {
 
 /// What `--json` prints of each client, each second and at the end.
 #[derive(Serialize)]
-struct Line {
+struct RelayRecord {
     client: SocketAddr,
     up: Side,
     down: Side,
@@ -83,9 +83,9 @@ pub(crate) async fn run(args: Relay) -> Result {
     let relay = relay::Relay::start(args.listen, args.server, config, seed, Clock::start())
         .map_err(|e| Error::refused("cannot start", e.to_string()))?;
     if args.json {
-        stdio::json(&Ready { listen: relay.addr(), server: args.server, seed })?;
+        stdio::print_json(&Ready { listen: relay.addr(), server: args.server, seed })?;
     } else {
-        stdio::text(&format!("relaying {} to {} over UDP, seed {}\n", relay.addr(), args.server, seed))?;
+        stdio::print(&format!("relaying {} to {} over UDP, seed {}\n", relay.addr(), args.server, seed))?;
     }
     let stop = interrupt::wait();
     tokio::pin!(stop);
@@ -94,32 +94,32 @@ pub(crate) async fn run(args: Relay) -> Result {
         tokio::select! {
             _ = &mut stop => break,
             () = tokio::time::sleep(EVERY) => {
-                let lines: Vec<Line> = relay.progress().iter().map(Line::new).collect();
+                let lines: Vec<RelayRecord> = relay.progress().iter().map(RelayRecord::new).collect();
                 if args.json || std::io::stdout().is_terminal() {
                     show(&args, &lines, &mut last)?;
                 }
             }
         }
     }
-    let lines: Vec<Line> = relay.progress().iter().map(Line::new).collect();
+    let lines: Vec<RelayRecord> = relay.progress().iter().map(RelayRecord::new).collect();
     show(&args, &lines, &mut Vec::new())
 }
 
 /// Shows the clients whose numbers have changed.
-fn show(args: &Relay, lines: &[Line], last: &mut Vec<String>) -> Result {
+fn show(args: &Relay, lines: &[RelayRecord], last: &mut Vec<String>) -> Result {
     let texts: Vec<String> = lines
         .iter()
         .map(|l| if args.json { Ok(stdio::json_line(l)? + "\n") } else { Ok(l.to_text()) })
         .collect::<Result<_>>()?;
     let news: String = texts.iter().enumerate().filter(|(i, t)| last.get(*i) != Some(t)).map(|(_, t)| &t[..]).collect();
     *last = texts;
-    stdio::text(&news)
+    stdio::print(&news)
 }
 
-impl Line {
-    fn new(p: &relay::Progress) -> Line {
+impl RelayRecord {
+    fn new(p: &relay::Progress) -> RelayRecord {
         let lateness_ms = p.lateness.as_secs_f64() * 1e3;
-        Line { client: p.mobile, up: Side::new(&p.up), down: Side::new(&p.down), lateness_ms }
+        RelayRecord { client: p.mobile, up: Side::new(&p.up), down: Side::new(&p.down), lateness_ms }
     }
 
     fn to_text(&self) -> String {

@@ -14,7 +14,7 @@ use remora_lab::wireless::real::{HAND_OFF_DIR, Others, Real, Setup};
 use remora_lab::wireless::{Conditions, Experiment, Options, Origin, Runner, SEEDS, SEEDS_MAX, Simulator, Work, real};
 
 use crate::commands::lab::publication;
-use crate::commands::lab::publication::{Wanted, there_are_seeds};
+use crate::commands::lab::publication::{ReservedPage, there_are_seeds};
 use crate::config::units;
 use crate::interrupt;
 use crate::output::exit::{Error, Result};
@@ -126,7 +126,7 @@ const REAL_QUICK: [&str; 2] = ["check", "bursts"];
 
 pub(crate) async fn run(args: Wireless) -> Result {
     if args.list {
-        return stdio::text(&list(args.real));
+        return stdio::print(&list(args.real));
     }
     let named = if args.real { real::named } else { wireless::named };
     let quick = args.real && args.quick && args.experiments.is_empty();
@@ -164,7 +164,7 @@ pub(crate) async fn run(args: Wireless) -> Result {
 /// gives comes.
 async fn work<R: Runner + Send + 'static>(
     args: &Wireless,
-    page: Wanted,
+    page: ReservedPage,
     options: Options,
     runner: R,
     stop: impl Future<Output = u8>,
@@ -178,7 +178,7 @@ async fn work<R: Runner + Send + 'static>(
         at_work.run(|ended| {
             let mut printed = printed.lock().unwrap_or_else(PoisonError::into_inner);
             if !quiet && printed.is_ok() {
-                *printed = stdio::text(&ended.to_text());
+                *printed = stdio::print(&ended.to_text());
             }
         });
         printed.into_inner().unwrap_or_else(PoisonError::into_inner)
@@ -201,7 +201,7 @@ async fn work<R: Runner + Send + 'static>(
 }
 
 /// Shows what has not been shown yet, if what has been was `printed`; how many runs failed.
-fn show<R: Runner>(work: &Work<R>, printed: Result, json: bool, page: Wanted) -> Result<usize> {
+fn show<R: Runner>(work: &Work<R>, printed: Result, json: bool, page: ReservedPage) -> Result<usize> {
     let report = work.report();
     publication::publish(&report, || printed.map(|()| work.rest(&report)), json, page)?;
     Ok(report.failures())

@@ -2,7 +2,7 @@
 
 use remora_host::link::Identity;
 
-use crate::commands::link::flags::{Keys, Tunnel, What};
+use crate::commands::link::flags::{Keys, LinkCommand, Tunnel};
 use crate::commands::link::key_file::{key_error, key_path};
 use crate::commands::link::{config_file, daemon, settings, status};
 use crate::output::exit::Result;
@@ -10,19 +10,19 @@ use crate::output::stdio;
 
 pub(crate) async fn run(args: Tunnel) -> Result {
     match args.what {
-        What::Keys(args) => keys(&args),
-        What::Base(args) if args.ends.print_config => stdio::text(config_file::BASE_EXAMPLE),
-        What::Mobile(args) if args.ends.print_config => stdio::text(config_file::MOBILE_EXAMPLE),
-        What::Base(args) => {
+        LinkCommand::Keys(args) => keys(&args),
+        LinkCommand::Base(args) if args.ends.print_config => stdio::print(config_file::BASE_EXAMPLE),
+        LinkCommand::Mobile(args) if args.ends.print_config => stdio::print(config_file::MOBILE_EXAMPLE),
+        LinkCommand::Base(args) => {
             let settings = settings::base(&args)?;
             daemon::run(settings, &args.ends).await
         }
-        What::Mobile(args) => {
+        LinkCommand::Mobile(args) => {
             let settings = tokio::task::block_in_place(|| settings::mobile(&args))?;
             daemon::run(settings, &args.ends).await
         }
-        What::Status(args) => status::show(&args),
-        What::Handoff(args) => status::hand_off(&args),
+        LinkCommand::Status(args) => status::show(&args),
+        LinkCommand::Handoff(args) => status::hand_off(&args),
     }
 }
 
@@ -30,5 +30,5 @@ pub(crate) async fn run(args: Tunnel) -> Result {
 fn keys(args: &Keys) -> Result {
     let path = key_path(args.key.clone())?;
     let identity = Identity::load_or_create(&path).map_err(|e| key_error(&path, &e))?;
-    stdio::text(&format!("{}\n", identity.public))
+    stdio::print(&format!("{}\n", identity.public))
 }

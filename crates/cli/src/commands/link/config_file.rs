@@ -130,7 +130,7 @@ impl<T> Default for PerClass<T> {
 }
 
 impl<T> PerClass<T> {
-    /// What it says.
+    /// LinkCommand it says.
     pub(crate) fn given(self) -> impl Iterator<Item = (Class, T)> {
         let all = [
             (Class::Interactive, self.interactive),
@@ -166,16 +166,16 @@ pub(crate) struct BaseTable {
     pub(crate) psk: Option<PathBuf>,
 }
 
-/// Whose file it is to be.
+/// ConfigRole file it is to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Whose {
+pub(crate) enum ConfigRole {
     Base,
     Mobile,
 }
 
 impl File {
     /// Reads the file at `path`; without one, nothing is set.
-    pub(crate) fn load(path: Option<&Path>, whose: Whose) -> Result<File> {
+    pub(crate) fn load(path: Option<&Path>, whose: ConfigRole) -> Result<File> {
         let Some(path) = path else { return Ok(File::default()) };
         let text = text_file::read(path, BYTES_MAX, "the settings of a link")?;
         let mut file = File::parse(&text, whose).map_err(|why| Error::Usage(format!("{}: {why}", path.display())))?;
@@ -183,11 +183,11 @@ impl File {
         Ok(file)
     }
 
-    fn parse(text: &str, whose: Whose) -> Result<File, String> {
+    fn parse(text: &str, whose: ConfigRole) -> Result<File, String> {
         let file: File = toml::from_str(text).map_err(|e| e.to_string().trim_end().to_owned())?;
         let stray = match whose {
-            Whose::Base => file.base.as_ref().map(|b| ("[base]", "a mobile's", b.span())),
-            Whose::Mobile => {
+            ConfigRole::Base => file.base.as_ref().map(|b| ("[base]", "a mobile's", b.span())),
+            ConfigRole::Mobile => {
                 let listen = file.listen.as_ref().map(|l| ("listen", "a base's", l.span()));
                 listen.or_else(|| file.mobile.first().map(|m| ("[[mobile]]", "a base's", m.span())))
             }
@@ -244,8 +244,8 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_are_right_as_they_are_and_with_all_that_is_optional() {
-        for (text, whose) in [(BASE_EXAMPLE, Whose::Base), (MOBILE_EXAMPLE, Whose::Mobile)] {
+    fn config_examples_parse_with_and_without_options() {
+        for (text, whose) in [(BASE_EXAMPLE, ConfigRole::Base), (MOBILE_EXAMPLE, ConfigRole::Mobile)] {
             File::parse(text, whose).unwrap();
             let all = with_all(text);
             let file = File::parse(&all, whose).unwrap_or_else(|e| panic!("{e}"));
@@ -256,19 +256,19 @@ mod tests {
     #[test]
     fn errors_name_line_and_key() {
         for (text, whose, words) in [
-            ("key = \"k\"\nspeed = 3\n", Whose::Base, &["line 2", "speed"][..]),
-            ("rate = \"fast\"", Whose::Base, &["line 1", "rate", "'fast' is not a rate"]),
-            ("\naddress = [\"10.0.0.1\"]", Whose::Mobile, &["line 2", "lacks the length", "10.0.0.1/24"]),
-            ("[[mobile]]\nname = \"x\"\naddress = \"10.0.0.2\"\n", Whose::Base, &["line 1", "key"]),
-            ("[[mobile]]\nkey = \"short\"\naddress = \"10.0.0.2\"\n", Whose::Base, &["line 2", "not a key"]),
-            ("mtu = 70000", Whose::Base, &["line 1", "mtu"]),
-            ("[lifetime]\nbulk = \"soon\"", Whose::Base, &["line 2", "bulk", "length of time"]),
-            ("[attempts]\nbulk = \"often\"", Whose::Base, &["line 2", "bulk", "u32"]),
-            ("[attempts]\nslow = 3", Whose::Mobile, &["line 2", "slow", "interactive"]),
-            ("mode = \"some\"", Whose::Base, &["line 1", "arq"]),
-            ("\n\nlisten = \"0.0.0.0:1\"", Whose::Mobile, &["line 3", "listen", "a base's"]),
-            ("key = 7", Whose::Base, &["line 1"]),
-            ("= 3", Whose::Base, &["line 1"]),
+            ("key = \"k\"\nspeed = 3\n", ConfigRole::Base, &["line 2", "speed"][..]),
+            ("rate = \"fast\"", ConfigRole::Base, &["line 1", "rate", "'fast' is not a rate"]),
+            ("\naddress = [\"10.0.0.1\"]", ConfigRole::Mobile, &["line 2", "lacks the length", "10.0.0.1/24"]),
+            ("[[mobile]]\nname = \"x\"\naddress = \"10.0.0.2\"\n", ConfigRole::Base, &["line 1", "key"]),
+            ("[[mobile]]\nkey = \"short\"\naddress = \"10.0.0.2\"\n", ConfigRole::Base, &["line 2", "not a key"]),
+            ("mtu = 70000", ConfigRole::Base, &["line 1", "mtu"]),
+            ("[lifetime]\nbulk = \"soon\"", ConfigRole::Base, &["line 2", "bulk", "length of time"]),
+            ("[attempts]\nbulk = \"often\"", ConfigRole::Base, &["line 2", "bulk", "u32"]),
+            ("[attempts]\nslow = 3", ConfigRole::Mobile, &["line 2", "slow", "interactive"]),
+            ("mode = \"some\"", ConfigRole::Base, &["line 1", "arq"]),
+            ("\n\nlisten = \"0.0.0.0:1\"", ConfigRole::Mobile, &["line 3", "listen", "a base's"]),
+            ("key = 7", ConfigRole::Base, &["line 1"]),
+            ("= 3", ConfigRole::Base, &["line 1"]),
         ] {
             let error = File::parse(text, whose).map(|_| ()).unwrap_err();
             assert!(words.iter().all(|w| error.contains(w)), "{text:?}: {error}");

@@ -9,9 +9,9 @@ use remora_host::link::{Daemon, Settings};
 use serde::Serialize;
 
 use crate::commands::link::dashboard;
-use crate::commands::link::flags::Ends;
+use crate::commands::link::flags::EndpointFlags;
 use crate::interrupt;
-use crate::output::background_writer::Printer;
+use crate::output::background_writer::BackgroundWriter;
 use crate::output::exit::{Error, Result, io_text};
 use crate::output::stdio;
 
@@ -20,7 +20,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// How often figures are printed, in ticks.
 const FIGURES_EVERY: u32 = 10;
 
-/// What `--json` prints when the link is ready.
+/// LinkCommand `--json` prints when the link is ready.
 #[derive(Serialize)]
 struct Ready<'a> {
     listen: std::net::SocketAddr,
@@ -30,13 +30,13 @@ struct Ready<'a> {
     control: Option<&'a std::path::Path>,
 }
 
-/// What `--json` prints when something changes.
+/// LinkCommand `--json` prints when something changes.
 #[derive(Serialize)]
 struct Changed {
     notice: String,
 }
 
-pub(crate) async fn run(settings: Settings, ends: &Ends) -> Result {
+pub(crate) async fn run(settings: Settings, ends: &EndpointFlags) -> Result {
     // A signal that comes while the link starts ends it as well, but in an orderly way.
     let stop = interrupt::catch();
     tokio::pin!(stop);
@@ -63,13 +63,13 @@ fn open_control(daemon: &Daemon, device: &str) -> Option<ControlSocket> {
         Some(dir) => ControlSocket::open(&dir, device, daemon.control()),
         None => return None,
     };
-    opened.map_err(|e| stdio::say(format_args!("remora: link: no control socket: {}", io_text(&e)))).ok()
+    opened.map_err(|e| stdio::eprint(format_args!("remora: link: no control socket: {}", io_text(&e)))).ok()
 }
 
 /// Prints what changes, and with `--json` the figures each second, until a signal (`stop`), a
 /// failure of the link or one of the output.
 async fn watch(daemon: &Daemon, ready: Ready<'_>, json: bool, mut stop: Pin<&mut impl Future<Output = u8>>) -> Result {
-    let mut printer = Printer::start()?;
+    let mut printer = BackgroundWriter::stdout()?;
     let changed = |notice: String| match json {
         true => stdio::json_line(&Changed { notice }),
         false => Ok(notice),
@@ -89,7 +89,7 @@ async fn watch(daemon: &Daemon, ready: Ready<'_>, json: bool, mut stop: Pin<&mut
             failed = printer.failed() => break Err(failed),
             _ = ticks.tick() => {}
         }
-        printer.own_up(|missed| changed(format!("{missed} lines are missing: they were not read in time")))?;
+        printer.report_dropped(|missed| changed(format!("{missed} lines are missing: they were not read in time")))?;
         while let Some(notice) = daemon.notice(Duration::ZERO) {
             printer.print(changed(notice.to_string())?);
         }

@@ -1,4 +1,4 @@
-//! The flags of `remora link`. What is also in the configuration file has no default here:
+//! The flags of `remora link`. LinkCommand is also in the configuration file has no default here:
 //! flags come before the file, the file before the defaults.
 
 use std::path::PathBuf;
@@ -70,11 +70,11 @@ Making network devices needs root, or CAP_NET_ADMIN. Ctrl-C takes all back.";
 #[derive(Args, Debug)]
 pub(crate) struct Tunnel {
     #[command(subcommand)]
-    pub(crate) what: What,
+    pub(crate) what: LinkCommand,
 }
 
 #[derive(Subcommand, Debug)]
-pub(crate) enum What {
+pub(crate) enum LinkCommand {
     /// Make this end's key if there is none, and print its public half
     #[command(after_help = LINK_KEYS)]
     Keys(Keys),
@@ -99,9 +99,9 @@ pub(crate) struct Keys {
     pub(crate) key: Option<PathBuf>,
 }
 
-/// What both ends take.
+/// LinkCommand both ends take.
 #[derive(Args, Debug)]
-pub(crate) struct Ends {
+pub(crate) struct EndpointFlags {
     /// Read settings from this file (TOML); flags come before it
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -121,7 +121,7 @@ pub(crate) struct Ends {
     /// Longest IP packet on the hop in bytes; the device's own follows [default: 1500]
     #[arg(long, value_name = "BYTES")]
     pub(crate) mtu: Option<u16>,
-    /// What the hop carries, as in 1Mbit; without it, that is learned
+    /// LinkCommand the hop carries, as in 1Mbit; without it, that is learned
     #[arg(long)]
     pub(crate) rate: Option<Rate>,
     /// Whether the two ends share the hop's medium (radio) or not (satellite, cellular)
@@ -131,7 +131,7 @@ pub(crate) struct Ends {
     /// Send lost frames again or not [default: arq]
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Mode>,
-    /// Whose turn it is, among several mobiles [default: airtime]
+    /// ConfigRole turn it is, among several mobiles [default: airtime]
     #[arg(long, value_enum)]
     pub(crate) scheduler: Option<Scheduler>,
     /// How long packets may stand in a queue before some are dropped, which tells TCP to slow down: 20 ms
@@ -162,7 +162,7 @@ pub(crate) struct Ends {
 #[derive(Args, Debug)]
 pub(crate) struct Base {
     #[command(flatten)]
-    pub(crate) ends: Ends,
+    pub(crate) ends: EndpointFlags,
     /// Where mobiles call, over UDP; a port alone is on all addresses [default: 0.0.0.0:51900]
     #[arg(long, value_name = "[HOST:]PORT", value_parser = address::listen_everywhere)]
     pub(crate) listen: Option<std::net::SocketAddr>,
@@ -175,7 +175,7 @@ pub(crate) struct Base {
 #[derive(Args, Debug)]
 pub(crate) struct Mobile {
     #[command(flatten)]
-    pub(crate) ends: Ends,
+    pub(crate) ends: EndpointFlags,
     /// Where the base is
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) base: Option<String>,
@@ -206,14 +206,14 @@ pub(crate) struct Status {
 #[derive(Args, Debug)]
 pub(crate) struct Handoff {
     #[command(subcommand)]
-    pub(crate) phase: Phase,
+    pub(crate) phase: LinkHandoffPhase,
     /// Only the link on this network device
     #[arg(long, value_name = "NAME", global = true)]
     pub(crate) device: Option<String>,
 }
 
 #[derive(Subcommand, Debug)]
-pub(crate) enum Phase {
+pub(crate) enum LinkHandoffPhase {
     /// It is imminent
     #[command(after_help = LINK_HANDOFF_BEGIN)]
     Begin {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use remora_host::link::{Identity, KeyError};
 
-use crate::commands::link::flags::Ends;
+use crate::commands::link::flags::EndpointFlags;
 use crate::config::state_dir;
 use crate::output::exit::{Error, Result, io_text};
 
@@ -21,7 +21,7 @@ pub(crate) fn key_path(told: Option<PathBuf>) -> Result<PathBuf> {
     Ok(dir.join("link.key"))
 }
 
-pub(crate) fn load_key(ends: &Ends, in_file: Option<PathBuf>) -> Result<Identity> {
+pub(crate) fn load_key(ends: &EndpointFlags, in_file: Option<PathBuf>) -> Result<Identity> {
     let path = key_path(ends.key.clone().or(in_file))?;
     Identity::load(&path).map_err(|e| key_error(&path, &e))
 }

@@ -9,16 +9,16 @@ use remora_host::link;
 use remora_host::link::{KeyError, PublicKey, Role, Settings, SharedSecret, Tuning};
 use remora_link::{Class, Duplex, Mode, Scheduler};
 
-use crate::commands::link::config_file::{File, Whose};
+use crate::commands::link::config_file::{ConfigRole, File};
 use crate::commands::link::flags;
-use crate::commands::link::flags::{Base, Ends, Mobile};
+use crate::commands::link::flags::{Base, EndpointFlags, Mobile};
 use crate::commands::link::key_file::{key_error, load_key};
 use crate::config::text_file::{Text, Time};
 use crate::config::{address, units};
 use crate::output::exit::{Error, Result};
 
 const DEVICE: &str = "rlink0";
-/// What the kernel takes for a device's name, in bytes.
+/// LinkCommand the kernel takes for a device's name, in bytes.
 const DEVICE_MAX: usize = 15;
 const MTU: u16 = 1500;
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 51900);
@@ -27,7 +27,7 @@ const KEEPALIVE_MIN: Duration = Duration::from_millis(500);
 
 /// A base's settings.
 pub(crate) fn base(args: &Base) -> Result<Settings> {
-    let file = File::load(args.ends.config.as_deref(), Whose::Base)?;
+    let file = File::load(args.ends.config.as_deref(), ConfigRole::Base)?;
     let mut mobiles = Vec::new();
     for text in &args.mobile {
         mobiles.push(mobile_flag(text).map_err(Error::Usage)?);
@@ -52,7 +52,7 @@ pub(crate) fn base(args: &Base) -> Result<Settings> {
 
 /// A mobile's settings. Looks up the base's name.
 pub(crate) fn mobile(args: &Mobile) -> Result<Settings> {
-    let file = File::load(args.ends.config.as_deref(), Whose::Mobile)?;
+    let file = File::load(args.ends.config.as_deref(), ConfigRole::Mobile)?;
     let told = file.base.as_ref().map(|b| b.get_ref().clone());
     let told = told.as_ref();
     let endpoint = args.base.as_ref().or(told.map(|b| &b.endpoint));
@@ -84,7 +84,7 @@ pub(crate) fn mobile(args: &Mobile) -> Result<Settings> {
     settings(&args.ends, file, role)
 }
 
-fn settings(ends: &Ends, file: File, role: Role) -> Result<Settings> {
+fn settings(ends: &EndpointFlags, file: File, role: Role) -> Result<Settings> {
     let addresses =
         if ends.address.is_empty() { file.address.iter().map(|a| a.0.0).collect() } else { ends.address.clone() };
     if addresses.is_empty() {
@@ -138,7 +138,7 @@ fn settings(ends: &Ends, file: File, role: Role) -> Result<Settings> {
     Ok(Settings { identity, role, device, addresses, outer_mtu, forward: ends.forward || file.forward, tuning })
 }
 
-/// What has no time at all is dropped at once, all of it, and what has no attempt is never sent.
+/// LinkCommand has no time at all is dropped at once, all of it, and what has no attempt is never sent.
 fn some_time(tuning: &Tuning) -> Result {
     let none = |what, such| Err(Error::Usage(format!("{what} of 0: nothing would ever be sent; expected {such}")));
     match tuning {

@@ -7,7 +7,7 @@ use remora_host::handoff::{EXPECTED_MAX, Signal};
 use remora_host::link::{PeerReport, Report, control};
 
 use crate::commands::link::dashboard::state_text;
-use crate::commands::link::flags::{Handoff, Phase, Status};
+use crate::commands::link::flags::{Handoff, LinkHandoffPhase, Status};
 use crate::config::units;
 use crate::output::exit::{Error, Result};
 use crate::output::{escape, stdio};
@@ -15,7 +15,7 @@ use crate::output::{escape, stdio};
 pub(crate) fn show(args: &Status) -> Result {
     each(args.device.as_deref(), |path| {
         let report = control::status(path).map_err(|e| unasked(path, e))?;
-        if args.json { stdio::json(&report) } else { stdio::text(&text(&report)) }
+        if args.json { stdio::print_json(&report) } else { stdio::print(&text(&report)) }
     })
 }
 
@@ -30,11 +30,11 @@ fn each(device: Option<&str>, mut work: impl FnMut(&Path) -> Result) -> Result {
             Err(other) => return Err(other),
         }
     }
-    failures.iter().for_each(|failure| stdio::show("link", failure));
+    failures.iter().for_each(|failure| stdio::print_error("link", failure));
     failures.iter().map(Error::code).max().map_or(Ok(()), |worst| Err(Error::Reported(worst)))
 }
 
-/// What the link behind `path` did not do.
+/// LinkCommand the link behind `path` did not do.
 fn unasked(path: &Path, e: io::Error) -> Error {
     match e.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
@@ -46,11 +46,11 @@ fn unasked(path: &Path, e: io::Error) -> Error {
 
 pub(crate) fn hand_off(args: &Handoff) -> Result {
     let signal = match args.phase {
-        Phase::Begin { expected } if expected > EXPECTED_MAX || expected.is_zero() => {
+        LinkHandoffPhase::Begin { expected } if expected > EXPECTED_MAX || expected.is_zero() => {
             return Err(Error::Usage(format!("a cell switch takes more than nothing and at most {EXPECTED_MAX:?}")));
         }
-        Phase::Begin { expected } => Signal::Begin(expected),
-        Phase::End => Signal::End,
+        LinkHandoffPhase::Begin { expected } => Signal::Begin(expected),
+        LinkHandoffPhase::End => Signal::End,
     };
     each(args.device.as_deref(), |path| control::hand_off(path, signal).map_err(|e| unasked(path, e)))
 }
@@ -70,7 +70,7 @@ fn running(device: Option<&str>) -> Result<Vec<PathBuf>> {
     let Some(device) = device else { return Ok(all) };
     let (wanted, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|p| control::device_of(p) == device);
     if wanted.is_empty() {
-        let others: Vec<_> = others.iter().map(|p| escape::shown(control::device_of(p).as_bytes())).collect();
+        let others: Vec<_> = others.iter().map(|p| escape::printable(control::device_of(p).as_bytes())).collect();
         let why = format!("no link of this user has this device; there are {}", others.join(", "));
         return Err(Error::refused(device, why));
     }

@@ -20,16 +20,16 @@ pub(crate) fn run(args: &Calibrate) -> Result {
     })?;
     if found.cut_short {
         let file = args.file.display();
-        stdio::say(format_args!(
+        stdio::eprint(format_args!(
             "{file} ends in the middle of a packet, or is damaged there: the figures are those of what comes before"
         ));
     }
     if args.json {
-        stdio::json(&found)
+        stdio::print_json(&found)
     } else if args.topology {
-        stdio::text(&skeleton(&found))
+        stdio::print(&skeleton(&found))
     } else {
-        stdio::text(&text(&found))
+        stdio::print(&text(&found))
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) async fn run(args: Model) -> Result {
         return blocking(move || simulate::check(each, args.seed.unwrap_or(CHECK_SEED), args.json)).await;
     }
     if let Some(example) = args.example {
-        return stdio::text(&example::text(example));
+        return stdio::print(&example::text(example));
     }
     let Some(path) = args.file else {
         return Err(Error::Usage("no FILE".into()));
@@ -45,7 +45,8 @@ pub(crate) async fn run(args: Model) -> Result {
         (Some(Compat::Nmt1989), _) => sheet(&path, args.xlsx.as_deref(), args.json),
         (None, Some(range)) => sweep::run(&path, &range, args.json),
         (None, None) if args.simulate => {
-            simulate::run(&path, (args.seed.unwrap_or(0), args.seeds), args.seconds, args.json)
+            let seeds = simulate::Seeds { first: args.seed.unwrap_or(0), seeds: args.seeds };
+            simulate::run(&path, seeds, args.seconds, args.json)
         }
         (None, None) => solve(&path, args.html.as_deref(), args.xlsx.as_deref(), args.json),
     })
@@ -82,7 +83,7 @@ fn solve(path: &Path, html: Option<&Path>, xlsx: Option<&Path>, json: bool) -> R
         let study = Study { topology: &topology, report: &report, threads: threads() };
         write_page(html, &study, &path.display().to_string(), &source).map_err(Error::local(html.display()))?;
     }
-    if json { stdio::json(&report) } else { stdio::text(&tables::text(&report, width())) }
+    if json { stdio::print_json(&report) } else { stdio::print(&tables::text(&report, width())) }
 }
 
 fn sheet(path: &Path, xlsx: Option<&Path>, json: bool) -> Result {
@@ -93,5 +94,5 @@ fn sheet(path: &Path, xlsx: Option<&Path>, json: bool) -> Result {
     if let Some(xlsx) = xlsx {
         write_nmt1989(xlsx, &network).map_err(Error::local(xlsx.display()))?;
     }
-    if json { stdio::json(&results) } else { stdio::text(&tables::sheet(&results)) }
+    if json { stdio::print_json(&results) } else { stdio::print(&tables::sheet(&results)) }
 }

@@ -34,7 +34,7 @@ fn the_papers_figures_come_out_to_the_last_digit() {
 }
 
 #[test]
-fn the_papers_sheet_takes_one_copy_and_all_that_crosses_its_ethernet() {
+fn nmt1989_sheet_takes_one_copy_across_ethernet() {
     let sheet = |text: &str| Sheet::of(&parse(text).unwrap().1);
     let copy = FIG9.split_once("[[copy]]").unwrap().1.split("\n[").next().unwrap();
     assert_eq!(sheet(&format!("{FIG9}\n[[copy]]{copy}")), Err("there is more than one copy"));

@@ -17,7 +17,16 @@ use crate::commands::model::{network_file, network_writer};
 use crate::output::exit::{Error, Result};
 use crate::output::stdio;
 
-pub(crate) fn run(path: &Path, (first, seeds): (u64, u64), seconds: f64, json: bool) -> Result {
+/// The seeds of the simulated runs: `first` and the `seeds - 1` after it.
+#[derive(Clone, Copy)]
+pub(crate) struct Seeds {
+    pub(crate) first: u64,
+    pub(crate) seeds: u64,
+}
+
+/// Prints the model's figures beside those of a simulation of the network in `path`.
+pub(crate) fn run(path: &Path, seeds: Seeds, seconds: f64, json: bool) -> Result {
+    let Seeds { first, seeds } = seeds;
     let (topology, network) = network_file::read(path)?;
     if first.checked_add(seeds - 1).is_none() {
         return Err(Error::Usage(format!("--seed {first}: there are no {seeds} seeds from there")));
@@ -30,7 +39,7 @@ pub(crate) fn run(path: &Path, (first, seeds): (u64, u64), seconds: f64, json: b
     let report = network.solve();
     let comparison = Comparison::of(&topology, &report, &simulated);
     if json {
-        return stdio::json(&json!({
+        return stdio::print_json(&json!({
             "version": env!("CARGO_PKG_VERSION"),
             "file": path.display().to_string(),
             "first_seed": first,
@@ -41,7 +50,7 @@ pub(crate) fn run(path: &Path, (first, seeds): (u64, u64), seconds: f64, json: b
             "model": report,
         }));
     }
-    stdio::text(&text(&comparison))
+    stdio::print(&text(&comparison))
 }
 
 /// `each` random topologies of every kind, drawn from `seed`; fails if the model is off where it says that
@@ -55,9 +64,9 @@ pub(crate) fn check(each: u64, seed: u64, json: bool) -> Result {
     if json {
         let beyond = failed(&verdicts).map(|v| json!({ "case": v.case, "seconds": v.seconds, "toml": network(v) }));
         let beyond: Vec<_> = beyond.collect();
-        stdio::json(&json!({ "seed": seed, "kinds": kinds, "cases": verdicts, "beyond": beyond }))?
+        stdio::print_json(&json!({ "seed": seed, "kinds": kinds, "cases": verdicts, "beyond": beyond }))?
     } else {
-        stdio::text(&grid_text(&kinds, &verdicts))?
+        stdio::print(&grid_text(&kinds, &verdicts))?
     }
     match kinds.iter().map(|k| k.beyond).sum() {
         0 => Ok(()),

@@ -21,12 +21,12 @@ pub(crate) fn run(path: &Path, range: &str, json: bool) -> Result {
     let (input, count, values) = read(&topology, range).map_err(|why| Error::Usage(format!("--sweep: {why}")))?;
     if values.len() < count {
         let key = &input.name;
-        stdio::say(format_args!("{key} is a whole number: {} values are left of {count}", values.len()));
+        stdio::eprint(format_args!("{key} is a whole number: {} values are left of {count}", values.len()));
     }
     let bar = ProgressBar::with_draw_target(Some(values.len() as u64), ProgressDrawTarget::stderr());
     let points = sweep(&topology, &input, &values, threads(), || bar.inc(1));
     bar.finish_and_clear();
-    if json { stdio::json(&object(&input, &points)) } else { stdio::text(&table(&topology, &input, &points)) }
+    if json { stdio::print_json(&object(&input, &points)) } else { stdio::print(&table(&topology, &input, &points)) }
 }
 
 /// Which number, how many values were asked for, and those; an error says what was expected.

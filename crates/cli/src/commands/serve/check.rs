@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Serve) -> Result {
         Err(error) => {
             let error = error.to_string();
             if args.json {
-                stdio::json(&Report { ok: false, exports: Vec::new(), notes: &[], error: Some(&error) })?;
+                stdio::print_json(&Report { ok: false, exports: Vec::new(), notes: &[], error: Some(&error) })?;
             }
             Err(Error::Usage(error))
         }
@@ -82,10 +82,10 @@ fn planned(args: &Serve) -> Result<Plan> {
 fn show(args: &Serve, plan: &Plan) -> Result {
     if args.json {
         let exports = export_list::views(&plan.shares);
-        return stdio::json(&Report { ok: true, exports, notes: &plan.notes, error: None });
+        return stdio::print_json(&Report { ok: true, exports, notes: &plan.notes, error: None });
     }
-    plan.notes.iter().for_each(stdio::say);
-    stdio::text(&export_list::text(&plan.shares))
+    plan.notes.iter().for_each(stdio::eprint);
+    stdio::print(&export_list::text(&plan.shares))
 }
 
 #[cfg(test)]

@@ -16,14 +16,14 @@ use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::commands::serve::announcement::announcement;
-use crate::commands::serve::console::Voice;
+use crate::commands::serve::console::Console;
 use crate::commands::serve::counters::Counters;
 use crate::commands::serve::exports_file::Pipes;
-use crate::commands::serve::failures::Failures;
 use crate::commands::serve::flags::{Cache, Serve};
 use crate::commands::serve::keys::Keys;
+use crate::commands::serve::notices::Failures;
 use crate::commands::serve::open_exports::Loaded;
-use crate::commands::serve::{check, console, counters, keys, open_exports, plan, refused, reload, warnings};
+use crate::commands::serve::{check, console, counters, keys, notices, open_exports, plan, reload, warnings};
 use crate::interrupt;
 use crate::output::exit::{Error, Result};
 
@@ -56,13 +56,13 @@ pub(crate) async fn run(args: Serve) -> Result {
         begun = begin(&args) => begun?,
         signal = &mut end => return Err(Error::Interrupted(signal)),
     };
-    let Begun { keys, loaded, serving, registration } = begun;
-    let (failures, voice) = (loaded.failures.clone(), Voice::start()?);
+    let RunningServer { keys, loaded, serving, registration } = begun;
+    let (failures, voice) = (loaded.failures.clone(), Console::start()?);
     let (text, notes) = announcement(&args, &loaded, &serving)?;
     let work = async {
         voice.printed(text).await?;
         voice.say(notes.join("\n"));
-        refused::tell(voice.clone());
+        notices::report_refused_opens(voice.clone());
         counters::print_when_asked(asked, serving.watch(), failures.clone(), voice.clone());
         let Some(hangups) = hangups else { return std::future::pending().await };
         Ok::<_, Error>(reload::at_hangups(hangups, &serving, &args, &keys, loaded, &voice).await)
@@ -99,7 +99,7 @@ pub(crate) async fn run(args: Serve) -> Result {
 }
 
 /// A server that answers.
-struct Begun {
+struct RunningServer {
     keys: Arc<Keys>,
     loaded: Loaded,
     serving: Serving,
@@ -108,7 +108,7 @@ struct Begun {
 }
 
 /// Reads, opens and starts all that there is, beside the thread that waits for signals: any of it may take long.
-async fn begin(args: &Arc<Serve>) -> Result<Begun> {
+async fn begin(args: &Arc<Serve>) -> Result<RunningServer> {
     let starting = tokio::task::spawn_blocking({
         let args = args.clone();
         move || started(&args)
@@ -116,7 +116,7 @@ async fn begin(args: &Arc<Serve>) -> Result<Begun> {
     let started = starting.await.unwrap_or_else(|e| Err(Error::refused("cannot start", e.to_string())));
     let (keys, loaded, serving) = started?;
     let registration = if args.rpcbind { Some(register(&serving).await?) } else { None };
-    Ok(Begun { keys: Arc::new(keys), loaded, serving, registration })
+    Ok(RunningServer { keys: Arc::new(keys), loaded, serving, registration })
 }
 
 fn started(args: &Serve) -> Result<(Keys, Loaded, Serving)> {

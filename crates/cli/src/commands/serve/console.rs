@@ -19,21 +19,21 @@ struct Item {
 }
 
 #[derive(Clone)]
-pub(crate) struct Voice {
+pub(crate) struct Console {
     output: SyncSender<Item>,
     messages: SyncSender<Item>,
 }
 
-impl Voice {
+impl Console {
     /// From now on.
-    pub(crate) fn start() -> Result<Voice> {
+    pub(crate) fn start() -> Result<Console> {
         let mut torn = false;
         let output = speaker("output", move |text| print(text, &mut torn))?;
         let messages = speaker("messages", |text| {
-            stdio::say(text);
+            stdio::eprint(text);
             Ok(())
         })?;
-        Ok(Voice { output, messages })
+        Ok(Console { output, messages })
     }
 
     /// Text for standard output, as it is.
@@ -56,7 +56,7 @@ impl Voice {
         }
     }
 
-    /// The same as [`Voice::print`]; waits until it is written.
+    /// The same as [`Console::print`]; waits until it is written.
     pub(crate) async fn printed(&self, text: String) -> Result {
         written(&self.output, text).await
     }
@@ -89,7 +89,7 @@ fn speaker(name: &str, mut write: impl FnMut(&str) -> Result + Send + 'static) -
             match (done, how) {
                 // Whoever waited may have given up.
                 (Some(done), how) => drop(done.send(how)),
-                (None, Err(error)) => stdio::say(format_args!("remora: serve: {error}")),
+                (None, Err(error)) => stdio::eprint(format_args!("remora: serve: {error}")),
                 (None, Ok(())) => {}
             }
         }
@@ -100,7 +100,7 @@ fn speaker(name: &str, mut write: impl FnMut(&str) -> Result + Send + 'static) -
 
 /// Prints it. What a full disk has torn off before ends in a line of its own.
 fn print(text: &str, torn: &mut bool) -> Result {
-    let printed = if *torn { stdio::text(&format!("\n{text}")) } else { stdio::text(text) };
+    let printed = if *torn { stdio::print(&format!("\n{text}")) } else { stdio::print(text) };
     *torn = printed.is_err();
     printed
 }

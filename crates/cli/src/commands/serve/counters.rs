@@ -8,8 +8,8 @@ use remora_host::server::{Snapshot, Watch};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::commands::serve::console::Voice;
-use crate::commands::serve::failures::Failures;
+use crate::commands::serve::console::Console;
+use crate::commands::serve::notices::Failures;
 use crate::output::exit::{Error, Result};
 
 /// All counters by name.
@@ -32,7 +32,7 @@ pub(crate) fn asked() -> Result<Signal> {
 }
 
 /// Prints the counters each time they are asked for, for as long as the process lives.
-pub(crate) fn print_when_asked(mut asked: Signal, server: Watch, failures: Arc<Failures>, voice: Voice) {
+pub(crate) fn print_when_asked(mut asked: Signal, server: Watch, failures: Arc<Failures>, voice: Console) {
     tokio::spawn(async move {
         while asked.recv().await.is_some() {
             voice.json(&Counters::of(&server.stats(), &failures));

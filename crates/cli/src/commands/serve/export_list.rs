@@ -78,7 +78,7 @@ pub(crate) fn text(shares: &[Share]) -> String {
 
 /// An export on a line.
 pub(crate) fn line(share: &Share) -> String {
-    format!("{} as {}\n", shown(&share.dir), list(share.paths().map(|name| escape::shown(name.as_bytes()))))
+    format!("{} as {}\n", shown(&share.dir), list(share.paths().map(|name| escape::printable(name.as_bytes()))))
 }
 
 fn rules(rules: &[Rule]) -> String {
@@ -130,7 +130,7 @@ fn same(a: &Share, b: &Share) -> bool {
 
 impl std::fmt::Display for Changes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let shown = |names: &[String]| list(names.iter().map(|name| escape::shown(name.as_bytes())));
+        let shown = |names: &[String]| list(names.iter().map(|name| escape::printable(name.as_bytes())));
         let part = |what: &str, names: &[String]| (!names.is_empty()).then(|| format!("{what} {}", shown(names)));
         let parts = [part("added", &self.added), part("removed", &self.removed), part("changed", &self.changed)];
         let parts: Vec<String> = parts.into_iter().flatten().collect();

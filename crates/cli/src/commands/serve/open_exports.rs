@@ -12,8 +12,8 @@ use remora_vfs::{LocalDisk, local};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
 
-use crate::commands::serve::failures::Failures;
 use crate::commands::serve::keys::{Keys, random};
+use crate::commands::serve::notices::Failures;
 use crate::commands::serve::plan::Plan;
 use crate::commands::serve::share::Share;
 use crate::commands::serve::{plan, warnings};
@@ -30,13 +30,13 @@ pub(crate) struct Loaded {
 
 #[derive(Clone)]
 struct Opened {
-    place: Place,
+    place: DirIdentity,
     disk: Arc<LocalDisk>,
 }
 
 /// A directory as long as nothing is mounted over it and nothing else takes its path.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Place {
+struct DirIdentity {
     path: PathBuf,
     device: (u32, u32),
     inode: u64,
@@ -90,7 +90,7 @@ pub(crate) fn open(mut plan: Plan, keys: &Keys, before: Option<&Loaded>) -> Resu
 }
 
 impl Loaded {
-    fn by_place(&self) -> HashMap<Place, Arc<LocalDisk>> {
+    fn by_place(&self) -> HashMap<DirIdentity, Arc<LocalDisk>> {
         self.disks.iter().map(|d| (d.place.clone(), d.disk.clone())).collect()
     }
 
@@ -104,7 +104,7 @@ impl Loaded {
 
 fn disk(
     share: &Share,
-    known: &mut HashMap<Place, Arc<LocalDisk>>,
+    known: &mut HashMap<DirIdentity, Arc<LocalDisk>>,
     options: impl FnOnce() -> io::Result<local::Options>,
 ) -> io::Result<Opened> {
     let place = place(&share.dir)?;
@@ -116,9 +116,9 @@ fn disk(
     Ok(Opened { place, disk })
 }
 
-fn place(dir: &Path) -> io::Result<Place> {
+fn place(dir: &Path) -> io::Result<DirIdentity> {
     let found = statx(CWD, dir, AtFlags::empty(), StatxFlags::INO | StatxFlags::MNT_ID)?;
-    Ok(Place {
+    Ok(DirIdentity {
         path: dir.to_owned(),
         device: (found.stx_dev_major, found.stx_dev_minor),
         inode: found.stx_ino,

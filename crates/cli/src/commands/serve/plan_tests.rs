@@ -82,7 +82,7 @@ fn a_share_has_no_name_twice_in_two_spellings() {
 }
 
 #[test]
-fn an_export_is_the_same_when_its_first_name_is_spelt_another_way() {
+fn export_with_another_spelling_of_its_name_is_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let load = |name: &str, before: Option<&open_exports::Loaded>| {
         let export = format!("{name}={}", dir.path().display());
@@ -121,7 +121,7 @@ fn wrong_names_are_refused_with_their_line() {
 }
 
 #[test]
-fn a_name_is_as_the_file_has_it_and_the_directory_what_it_leads_to() {
+fn export_name_is_verbatim_and_directory_is_resolved() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap();
     std::fs::create_dir(root.join("disk")).unwrap();

@@ -9,7 +9,7 @@ use remora_host::server::Serving;
 use serde::Serialize;
 use tokio::signal::unix::Signal;
 
-use crate::commands::serve::console::Voice;
+use crate::commands::serve::console::Console;
 use crate::commands::serve::export_list::Changes;
 use crate::commands::serve::exports_file::Pipes;
 use crate::commands::serve::flags::Serve;
@@ -36,7 +36,7 @@ pub(crate) async fn at_hangups(
     args: &Arc<Serve>,
     keys: &Arc<Keys>,
     first: Loaded,
-    voice: &Voice,
+    voice: &Console,
 ) -> Infallible {
     let mut now = Arc::new(first);
     let mut due = false;
@@ -67,7 +67,7 @@ fn let_go<T: Send + 'static>(old: T) {
 
 /// Waits for what is read, and whether there was another hang-up meanwhile: the files may have changed behind the
 /// reader's back. Directories of a file server that does not answer may take for ever, which who asks is told.
-async fn read_unless_hung_up<T>(hangups: &mut Signal, read: impl Future<Output = T>, voice: &Voice) -> (T, bool) {
+async fn read_unless_hung_up<T>(hangups: &mut Signal, read: impl Future<Output = T>, voice: &Console) -> (T, bool) {
     let (since, mut read, mut due) = (Instant::now(), pin!(read), false);
     loop {
         tokio::select! {
@@ -94,7 +94,7 @@ async fn again(args: &Arc<Serve>, keys: Arc<Keys>, now: &Arc<Loaded>) -> Result<
 }
 
 /// Says what came of it.
-fn tell(args: &Serve, voice: &Voice, result: Result<(Changes, &Vec<String>)>) {
+fn tell(args: &Serve, voice: &Console, result: Result<(Changes, &Vec<String>)>) {
     match result {
         Ok((changes, notes)) if args.json => {
             voice.json(&Report { reloaded: true, changes: Some(changes), notes, error: None });

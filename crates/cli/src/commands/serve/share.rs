@@ -51,7 +51,7 @@ pub(crate) fn plain(name: &str) -> Vec<u8> {
 
 /// A path for the terminal.
 pub(crate) fn shown(path: &Path) -> String {
-    escape::shown(path.as_os_str().as_bytes())
+    escape::printable(path.as_os_str().as_bytes())
 }
 
 /// `a, b, c`.

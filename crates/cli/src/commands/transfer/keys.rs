@@ -41,7 +41,7 @@ pub(crate) struct Keys {
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Line<'a> {
+struct KeyRecord<'a> {
     public: String,
     file: &'a Path,
     made: bool,
@@ -52,11 +52,11 @@ pub(crate) fn run(args: &Keys) -> Result {
     let made = !path.exists();
     let public = load(&path)?.public().to_string();
     if args.json {
-        return stdio::json(&Line { public, file: &path, made });
+        return stdio::print_json(&KeyRecord { public, file: &path, made });
     }
-    stdio::text(&format!("{public}\n"))?;
+    stdio::print(&format!("{public}\n"))?;
     let what = if made { "made a key" } else { "the key is" };
-    stdio::say(format_args!("{what} in {}; the line above is its public half", path.display()));
+    stdio::eprint(format_args!("{what} in {}; the line above is its public half", path.display()));
     Ok(())
 }
 

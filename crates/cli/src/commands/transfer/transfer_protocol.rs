@@ -170,7 +170,7 @@ impl Answer {
         let (mut answer, _): (Answer, usize) = read(object, ANSWER_MAX)?;
         check(answer.remora)?;
         if let Verdict::Refused { why } = &mut answer.verdict {
-            *why = escape::shown(why.as_bytes()).chars().take(WHY_MAX).collect();
+            *why = escape::printable(why.as_bytes()).chars().take(WHY_MAX).collect();
         }
         Ok(answer)
     }

@@ -68,9 +68,9 @@ pub(crate) async fn run(args: ModelServe) -> Result {
 
 fn tell(address: SocketAddr, json: bool) -> Result {
     if json {
-        stdio::json(&serde_json::json!({ "listen": address.to_string() }))
+        stdio::print_json(&serde_json::json!({ "listen": address.to_string() }))
     } else {
-        stdio::text(&format!("http://{address}/ shows the network; Ctrl-C ends it\n"))
+        stdio::print(&format!("http://{address}/ shows the network; Ctrl-C ends it\n"))
     }
 }
 

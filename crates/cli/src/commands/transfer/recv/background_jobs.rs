@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use tokio::task::{Id, JoinSet};
 
 use crate::commands::transfer::recv::hash_cache::{Stamp, hash_at};
-use crate::commands::transfer::recv::partial_file::{Finish, Hidden, Unfinished};
+use crate::commands::transfer::recv::partial_file::{Finish, PartialFile, TempFile};
 use crate::commands::transfer::recv::quota::Owner;
 use crate::commands::transfer::recv::quota::{Census, Holder};
 use crate::commands::transfer::recv::refusal::Refusal;
@@ -23,7 +23,7 @@ const RUNNING_MAX: usize = 4;
 
 /// Something to be done about a file.
 #[derive(Debug)]
-pub(crate) struct Work {
+pub(crate) struct BackgroundJob {
     from: Holder,
     name: String,
     what: What,
@@ -34,7 +34,7 @@ enum What {
     /// Find out what this file hashes to.
     Look(Target),
     /// Give what is whole its name.
-    Finish { whole: Unfinished, how: Finish },
+    Finish { whole: PartialFile, how: Finish },
 }
 
 /// What came of it.
@@ -46,13 +46,13 @@ pub(crate) enum Found {
     Finished(Result<Option<Box<Metadata>>, Refusal>),
 }
 
-impl Work {
-    pub(crate) fn look(from: Holder, name: String, target: Target) -> Work {
-        Work { from, name, what: What::Look(target) }
+impl BackgroundJob {
+    pub(crate) fn look(from: Holder, name: String, target: Target) -> BackgroundJob {
+        BackgroundJob { from, name, what: What::Look(target) }
     }
 
-    pub(crate) fn finish(from: Holder, name: String, whole: Unfinished, how: Finish) -> Work {
-        Work { from, name, what: What::Finish { whole, how } }
+    pub(crate) fn finish(from: Holder, name: String, whole: PartialFile, how: Finish) -> BackgroundJob {
+        BackgroundJob { from, name, what: What::Finish { whole, how } }
     }
 
     /// Does it, until it is to stop.
@@ -68,7 +68,7 @@ impl Work {
         }
     }
 
-    fn hidden(&self) -> Option<Arc<Hidden>> {
+    fn hidden(&self) -> Option<Arc<TempFile>> {
         match &self.what {
             What::Look(_) => None,
             What::Finish { whole, .. } => Some(whole.hidden()),
@@ -78,8 +78,8 @@ impl Work {
 
 /// All that is being done. Dropped, it stops that and removes what is unfinished, without waiting for either.
 #[derive(Debug, Default)]
-pub(crate) struct Works {
-    waiting: VecDeque<Work>,
+pub(crate) struct JobQueue {
+    waiting: VecDeque<BackgroundJob>,
     running: JoinSet<Found>,
     running_for: BTreeMap<Id, Running>,
     stop: Arc<AtomicBool>,
@@ -90,12 +90,12 @@ pub(crate) struct Works {
 struct Running {
     from: Holder,
     name: String,
-    hidden: Option<Arc<Hidden>>,
+    hidden: Option<Arc<TempFile>>,
 }
 
-impl Works {
+impl JobQueue {
     /// Has it done when its sender's turn comes.
-    pub(crate) fn begin(&mut self, work: Work) {
+    pub(crate) fn begin(&mut self, work: BackgroundJob) {
         self.waiting.push_back(work);
         self.start();
     }
@@ -113,7 +113,7 @@ impl Works {
     /// The first of a sender for whom nothing is done, and of the host for which least is done.
     fn next_in_turn(&self) -> Option<usize> {
         let running = Census::of(self.running_for.values().map(|running| running.from));
-        let load = |work: &Work| running.load(work.from);
+        let load = |work: &BackgroundJob| running.load(work.from);
         let idle = self.waiting.iter().enumerate().filter(|(_, work)| load(work).1 == 0);
         idle.min_by_key(|(_, work)| load(work).0).map(|(at, _)| at)
     }
@@ -137,7 +137,7 @@ impl Works {
     }
 }
 
-impl Drop for Works {
+impl Drop for JobQueue {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.running_for.values().filter_map(|running| running.hidden.as_ref()).for_each(|hidden| hidden.remove());

@@ -17,16 +17,16 @@ use rustix::process::umask;
 use serde::Serialize;
 use tokio::task::{Id, JoinSet, block_in_place};
 
-use crate::commands::forwarding::gateway::Missed;
+use crate::commands::forwarding::gateway::DroppedLines;
 use crate::commands::transfer::keys;
 use crate::commands::transfer::recv::flags::Recv;
 use crate::commands::transfer::recv::quota::{Census, Holder, Limits};
-use crate::commands::transfer::recv::request_queue::{Desk, Message, Told};
-use crate::commands::transfer::recv::store::Rules;
+use crate::commands::transfer::recv::request_queue::{Message, Reply, RequestQueue};
+use crate::commands::transfer::recv::store::ReceivePolicy;
 use crate::commands::transfer::transfer_protocol::{Announcement, Answer, Verdict};
 use crate::config::units;
 use crate::interrupt;
-use crate::output::background_writer::Printer;
+use crate::output::background_writer::BackgroundWriter;
 use crate::output::exit::{Error, Result};
 use crate::output::{escape, stdio};
 
@@ -49,7 +49,7 @@ struct Ready {
 
 /// What `--json` prints of each file.
 #[derive(Serialize)]
-struct Line<'a> {
+struct ReceivedFileRecord<'a> {
     file: &'a str,
     from: String,
     outcome: &'static str,
@@ -68,12 +68,16 @@ pub(crate) async fn run(args: Recv) -> Result {
     let settings = Settings { session, ..Settings::receiver(args.listen) };
     let endpoint = AtpEndpoint::bind(settings, identity).map_err(Error::endpoint)?;
     let is_open = args.from_anyone;
-    let mut voice =
-        Voice { is_open, json: args.json, out: Printer::start_for(LINES_MAX)?, err: Printer::beside_for(LINES_MAX)? };
+    let mut voice = ReceiveLog {
+        is_open,
+        json: args.json,
+        out: BackgroundWriter::stdout_with_queue(LINES_MAX)?,
+        err: BackgroundWriter::stderr_with_queue(LINES_MAX)?,
+    };
     voice.announce(&args, &endpoint)?;
     let result = take_files(&args, &endpoint, &mut voice, stop).await;
     endpoint.close().await;
-    let owned_up = voice.own_up();
+    let owned_up = voice.report_dropped();
     let printed = voice.out.finish_within(LINES_PATIENCE).await;
     voice.err.finish().await;
     result.and(owned_up).and(printed)
@@ -97,10 +101,16 @@ fn umasked() -> u32 {
 }
 
 /// Takes files until there were enough, or a signal comes.
-async fn take_files(args: &Recv, endpoint: &AtpEndpoint, voice: &mut Voice, stop: impl Future<Output = u8>) -> Result {
+async fn take_files(
+    args: &Recv,
+    endpoint: &AtpEndpoint,
+    voice: &mut ReceiveLog,
+    stop: impl Future<Output = u8>,
+) -> Result {
     let size_max = args.max_size.unwrap_or(u64::MAX);
-    let rules = Rules { dir: args.dir.clone(), overwrite: args.overwrite, size_max, umask: umasked() };
-    let (mut desk, mut left) = (Desk::new(rules), Left { files: args.once, counted: BTreeSet::new() });
+    let rules = ReceivePolicy { dir: args.dir.clone(), overwrite: args.overwrite, size_max, umask: umasked() };
+    let (mut desk, mut left) =
+        (RequestQueue::new(rules), RemainingFiles { files: args.once, counted: BTreeSet::new() });
     let mut answers = Answers::default();
     tokio::pin!(stop);
     loop {
@@ -114,7 +124,7 @@ async fn take_files(args: &Recv, endpoint: &AtpEndpoint, voice: &mut Voice, stop
             done = desk.next() => block_in_place(|| desk.settle(done)),
             () = answers.next() => continue,
         };
-        for Told { to, from, said, verdict } in told {
+        for Reply { to, from, said, verdict } in told {
             let is_enough = verdict == Verdict::Stored && left.is_last(&said);
             answers.give(&to, from, said.file, verdict.clone());
             voice.tell(from.key, &said, &verdict)?;
@@ -131,12 +141,12 @@ async fn take_files(args: &Recv, endpoint: &AtpEndpoint, voice: &mut Voice, stop
 }
 
 /// How many files are to be stored before it ends, and those that were: a sender may ask about one again.
-struct Left {
+struct RemainingFiles {
     files: Option<u64>,
     counted: BTreeSet<(String, [u8; 32])>,
 }
 
-impl Left {
+impl RemainingFiles {
     /// Whether this file, which is there now, is the last.
     fn is_last(&mut self, said: &Announcement) -> bool {
         let Some(left) = self.files.as_mut().filter(|_| !said.is_dir()) else { return false };
@@ -146,15 +156,15 @@ impl Left {
 }
 
 /// What is said while it runs. Who does not read it holds nobody up.
-struct Voice {
+struct ReceiveLog {
     /// Strangers are let in.
     is_open: bool,
     json: bool,
-    out: Printer,
-    err: Printer,
+    out: BackgroundWriter,
+    err: BackgroundWriter,
 }
 
-impl Voice {
+impl ReceiveLog {
     /// Says where we are, and how to send to us.
     fn announce(&mut self, args: &Recv, endpoint: &AtpEndpoint) -> Result {
         let (listen, key) = (endpoint.local_addr(), endpoint.public_key().to_string());
@@ -187,7 +197,7 @@ impl Voice {
         match Announcement::read(received.object) {
             Ok((said, data)) => Some(Message { to: received.from, from, said, data }),
             Err(e) => {
-                let why = escape::shown(e.to_string().as_bytes());
+                let why = escape::printable(e.to_string().as_bytes());
                 self.err.print(format!("remora: recv: an object of {key} is {why}"));
                 None
             }
@@ -201,22 +211,23 @@ impl Voice {
             Verdict::Stored => ("stored", None),
             Verdict::Refused { why } => ("refused", Some(why.as_str())),
         };
-        let (name, size) = (escape::shown(said.name.as_bytes()), units::human(said.size));
+        let (name, size) = (escape::printable(said.name.as_bytes()), units::human(said.size));
         match why {
             _ if self.json => {
-                let line = Line { file: &said.name, from: from.to_string(), outcome, why, bytes: said.size };
+                let line =
+                    ReceivedFileRecord { file: &said.name, from: from.to_string(), outcome, why, bytes: said.size };
                 self.out.print(stdio::json_line(&line)?);
             }
             None => self.out.print(format!("{name}: {size} from {from}")),
             Some(why) => self.err.print(format!("remora: recv: {name}, {size} from {from}: refused: {why}")),
         }
-        self.own_up()
+        self.report_dropped()
     }
 
     /// Says how many lines were not read in time.
-    fn own_up(&mut self) -> Result {
-        self.err.own_up(|lines| Missed::line(false, lines))?;
-        self.out.own_up(|lines| Missed::line(self.json, lines))
+    fn report_dropped(&mut self) -> Result {
+        self.err.report_dropped(|lines| DroppedLines::line(false, lines))?;
+        self.out.report_dropped(|lines| DroppedLines::line(self.json, lines))
     }
 }
 

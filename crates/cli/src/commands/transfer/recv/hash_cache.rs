@@ -43,9 +43,9 @@ impl Stamp {
 
 /// The hashes that are known.
 #[derive(Debug, Default)]
-pub(crate) struct Known(BTreeMap<(u64, u64), (Stamp, blake3::Hash)>);
+pub(crate) struct HashCache(BTreeMap<(u64, u64), (Stamp, blake3::Hash)>);
 
-impl Known {
+impl HashCache {
     pub(crate) fn get(&self, stamp: &Stamp) -> Option<blake3::Hash> {
         self.0.get(&stamp.number).filter(|(of, _)| of == stamp).map(|(_, hash)| *hash)
     }
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_is_known_while_the_file_stays_as_it_is_and_had_come_to_rest() {
+    fn cached_hash_is_used_only_for_an_unchanged_settled_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         std::fs::write(&path, vec![7; BLOCK + 1]).unwrap();
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(hash, blake3::hash(&[7; BLOCK + 1]));
         let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(stamp.ctime.0 as u64);
         for (after, is_known) in [(0, false), (3, false), (4, true)] {
-            let mut known = Known::default();
+            let mut known = HashCache::default();
             known.note(stamp, hash, changed + Duration::from_secs(after));
             assert_eq!(known.get(&stamp).is_some(), is_known, "{after}");
             let (seconds, nanos) = stamp.ctime;
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_is_known_is_bounded() {
-        let mut known = Known::default();
+        let mut known = HashCache::default();
         for n in 0..2 * FILES_MAX as u64 {
             let stamp = Stamp { number: (1, n), size: 0, mtime: (0, 0), ctime: (0, 0) };
             known.note(stamp, blake3::hash(b""), SystemTime::now());

@@ -17,7 +17,7 @@ use crate::commands::transfer::recv::hash_cache::{Stamp, hash_at, hash_of};
 use crate::commands::transfer::recv::quota::{Holder, Session};
 use crate::commands::transfer::recv::received_names::GivenNames;
 use crate::commands::transfer::recv::refusal::{Refusal, TAKEN, refusal};
-use crate::commands::transfer::recv::target_tree::{Dress, Target};
+use crate::commands::transfer::recv::target_tree::{FileAttributes, Target};
 use crate::commands::transfer::transfer_protocol::{Announcement, RANGES_MAX};
 use crate::cp::resume::byte_ranges::ByteRanges;
 use crate::cp::resume::lock_file::is_at;
@@ -26,8 +26,8 @@ use crate::cp::resume::temp_name::part_name;
 
 /// Some of a file, which goes with this.
 #[derive(Debug)]
-pub(crate) struct Unfinished {
-    hidden: Arc<Hidden>,
+pub(crate) struct PartialFile {
+    hidden: Arc<TempFile>,
     /// Whose it is.
     pub(crate) from: Holder,
     /// The session that its last message came in.
@@ -40,7 +40,7 @@ pub(crate) struct Unfinished {
 
 /// A file by its hidden name.
 #[derive(Debug)]
-pub(crate) struct Hidden {
+pub(crate) struct TempFile {
     file: File,
     path: PathBuf,
     /// The place that it gets in the end.
@@ -50,13 +50,13 @@ pub(crate) struct Hidden {
 /// How a whole file gets its name.
 #[derive(Debug)]
 pub(crate) struct Finish {
-    pub(crate) dress: Dress,
+    pub(crate) dress: FileAttributes,
     /// Replaces what has the name.
     pub(crate) overwrite: bool,
     pub(crate) given: GivenNames,
 }
 
-impl Hidden {
+impl TempFile {
     /// Gone already if it was given its name, and what has the hidden one then is another's. Best effort, with
     /// nobody to tell.
     pub(crate) fn remove(&self) {
@@ -66,19 +66,19 @@ impl Hidden {
     }
 }
 
-impl Unfinished {
+impl PartialFile {
     pub(crate) fn create(
         target: Target,
         from: Holder,
         session: Arc<dyn Session>,
         said: &Announcement,
-    ) -> io::Result<Unfinished> {
+    ) -> io::Result<PartialFile> {
         let path = hidden_path(from, &target);
         // Of what one left that was killed, or somebody put there, nothing is used.
         let (file, _) = temp_file::open(&path, |_| Ok(None::<()>))?;
         let (size, hash) = (said.size, said.hash);
-        let hidden = Arc::new(Hidden { file, path, target });
-        Ok(Unfinished { hidden, from, session, size, hash, done: ByteRanges::default(), touched: Instant::now() })
+        let hidden = Arc::new(TempFile { file, path, target });
+        Ok(PartialFile { hidden, from, session, size, hash, done: ByteRanges::default(), touched: Instant::now() })
     }
 
     /// Whether a file of this sender, for `target`, would grow under the same hidden name, to the file system.
@@ -87,7 +87,7 @@ impl Unfinished {
     }
 
     /// What to remove if there is no time to wait for this to be dropped.
-    pub(crate) fn hidden(&self) -> Arc<Hidden> {
+    pub(crate) fn hidden(&self) -> Arc<TempFile> {
         self.hidden.clone()
     }
 
@@ -131,7 +131,7 @@ impl Unfinished {
     }
 
     fn place(&self, name: &str, how: &Finish) -> io::Result<()> {
-        let Hidden { file, path, target } = &*self.hidden;
+        let TempFile { file, path, target } = &*self.hidden;
         let dest = &target.path;
         file.sync_all()?;
         if !is_at(path, file) {
@@ -160,7 +160,7 @@ fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for PartialFile {
     fn drop(&mut self) {
         self.hidden.remove();
     }

@@ -80,7 +80,7 @@ fn check(given: &BTreeMap<Number, GivenName>, path: &Path, name: &str) -> Result
     }
     Err(format!(
         "its name here is that of '{}', which was received before, and is kept",
-        escape::shown(known.name.as_bytes())
+        escape::printable(known.name.as_bytes())
     ))
 }
 

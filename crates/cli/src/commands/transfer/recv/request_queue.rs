@@ -8,10 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, sleep_until};
 
-use crate::commands::transfer::recv::background_jobs::{Found, Works};
+use crate::commands::transfer::recv::background_jobs::{Found, JobQueue};
 use crate::commands::transfer::recv::quota::Owner;
 use crate::commands::transfer::recv::quota::{Census, Holder, Limits, Session, Shortage};
-use crate::commands::transfer::recv::store::{Rules, Step, Store};
+use crate::commands::transfer::recv::store::{ReceivePolicy, Step, Store};
 use crate::commands::transfer::transfer_protocol::{Announcement, Verdict};
 
 /// Messages that wait for work on their files, and as many questions that wait for a place.
@@ -33,7 +33,7 @@ pub(crate) struct Message<T> {
 
 /// What is to be answered.
 #[derive(Debug)]
-pub(crate) struct Told<T> {
+pub(crate) struct Reply<T> {
     pub(crate) to: T,
     pub(crate) from: Holder,
     pub(crate) said: Announcement,
@@ -45,8 +45,8 @@ impl<T> Message<T> {
         (self.from.key, self.said.name.clone())
     }
 
-    fn told(self, verdict: Verdict) -> Told<T> {
-        Told { to: self.to, from: self.from, said: self.said, verdict }
+    fn told(self, verdict: Verdict) -> Reply<T> {
+        Reply { to: self.to, from: self.from, said: self.said, verdict }
     }
 
     fn is_about(&self, file: &Announcement) -> bool {
@@ -63,9 +63,9 @@ impl<T> Message<T> {
 
 /// The store, what is done aside for it, and who waits for that.
 #[derive(Debug)]
-pub(crate) struct Desk<T> {
+pub(crate) struct RequestQueue<T> {
     store: Store,
-    works: Works,
+    works: JobQueue,
     /// The first one of each owner had the work done.
     waiting: BTreeMap<Owner, Vec<Message<T>>>,
     /// Questions about files for which there was no place.
@@ -77,16 +77,16 @@ pub(crate) struct Desk<T> {
 /// What has happened aside.
 #[derive(Debug)]
 pub(crate) enum Done {
-    Work(Owner, Found),
+    BackgroundJob(Owner, Found),
     /// An unfinished file may make room by now.
     Silence,
 }
 
-impl<T: Clone + Session + 'static> Desk<T> {
-    pub(crate) fn new(rules: Rules) -> Desk<T> {
-        Desk {
+impl<T: Clone + Session + 'static> RequestQueue<T> {
+    pub(crate) fn new(rules: ReceivePolicy) -> RequestQueue<T> {
+        RequestQueue {
             store: Store::new(rules),
-            works: Works::default(),
+            works: JobQueue::default(),
             waiting: BTreeMap::new(),
             queue: VecDeque::new(),
             next_place: None,
@@ -94,7 +94,7 @@ impl<T: Clone + Session + 'static> Desk<T> {
     }
 
     /// Takes a message; all that is to be answered now.
-    pub(crate) fn take(&mut self, message: Message<T>) -> Vec<Told<T>> {
+    pub(crate) fn take(&mut self, message: Message<T>) -> Vec<Reply<T>> {
         let mut told = match self.consider(message) {
             Ok(told) => told.into_iter().collect(),
             Err(message) => self.enqueue(*message),
@@ -106,11 +106,11 @@ impl<T: Clone + Session + 'static> Desk<T> {
     }
 
     /// What is to be answered now, if anything. Gives back a message whose file needs a place that is not there.
-    fn consider(&mut self, message: Message<T>) -> Result<Option<Told<T>>, Box<Message<T>>> {
+    fn consider(&mut self, message: Message<T>) -> Result<Option<Reply<T>>, Box<Message<T>>> {
         let session = Arc::new(message.to.clone());
         match self.store.take(message.from, session, &message.said, &message.data) {
             Step::Answer(verdict) => Ok(verdict.map(|verdict| message.told(verdict))),
-            Step::Aside(work) => {
+            Step::Background(work) => {
                 self.works.begin(*work);
                 self.waiting.entry(message.owner()).or_default().push(message.bare());
                 Ok(None)
@@ -120,7 +120,7 @@ impl<T: Clone + Session + 'static> Desk<T> {
         }
     }
 
-    fn hold(&mut self, message: Message<T>) -> Option<Told<T>> {
+    fn hold(&mut self, message: Message<T>) -> Option<Reply<T>> {
         let owner = message.owner();
         let is_same = self.store.worked_on(&owner).is_some_and(|file| message.is_about(file));
         let message = if is_same { message.bare() } else { message };
@@ -135,7 +135,7 @@ impl<T: Clone + Session + 'static> Desk<T> {
 
     /// Queues a question until a place is free, without its bytes, and answers `Waits`. A full queue refuses the last
     /// question of a sender that has more.
-    fn enqueue(&mut self, message: Message<T>) -> Vec<Told<T>> {
+    fn enqueue(&mut self, message: Message<T>) -> Vec<Reply<T>> {
         let refused = |message: Message<T>| message.told(Verdict::Refused { why: TOO_MANY.into() });
         // Its sender has more parts on their way.
         if message.said.at.is_some() && self.queue.iter().any(|queued| queued.owner() == message.owner()) {
@@ -158,7 +158,7 @@ impl<T: Clone + Session + 'static> Desk<T> {
         }
         self.wake_for(message.from);
         let waits =
-            Told { to: message.to.clone(), from: message.from, said: message.said.clone(), verdict: Verdict::Waits };
+            Reply { to: message.to.clone(), from: message.from, said: message.said.clone(), verdict: Verdict::Waits };
         told.push(waits);
         self.queue.push_back(message);
         told
@@ -170,7 +170,7 @@ impl<T: Clone + Session + 'static> Desk<T> {
     }
 
     /// Takes the questions again for which there is a place by now.
-    fn serve_queue(&mut self) -> Vec<Told<T>> {
+    fn serve_queue(&mut self) -> Vec<Reply<T>> {
         let (mut told, mut left) = (Vec::new(), VecDeque::new());
         // Places only become fewer on the way.
         let mut without = BTreeSet::new();
@@ -210,15 +210,15 @@ impl<T: Clone + Session + 'static> Desk<T> {
             }
         };
         tokio::select! {
-            (owner, found) = self.works.next() => Done::Work(owner, found),
+            (owner, found) = self.works.next() => Done::BackgroundJob(owner, found),
             () = silence => Done::Silence,
         }
     }
 
     /// Takes what was done; all that is to be answered now.
-    pub(crate) fn settle(&mut self, done: Done) -> Vec<Told<T>> {
+    pub(crate) fn settle(&mut self, done: Done) -> Vec<Reply<T>> {
         let mut told = match done {
-            Done::Work(owner, found) => self.settle_work(&owner, found),
+            Done::BackgroundJob(owner, found) => self.settle_work(&owner, found),
             Done::Silence => Vec::new(),
         };
         self.store.has_room();
@@ -226,7 +226,7 @@ impl<T: Clone + Session + 'static> Desk<T> {
         told
     }
 
-    fn settle_work(&mut self, owner: &Owner, found: Found) -> Vec<Told<T>> {
+    fn settle_work(&mut self, owner: &Owner, found: Found) -> Vec<Reply<T>> {
         let verdict = self.store.settle(owner, found);
         let mut waited = self.waiting.remove(owner).unwrap_or_default().into_iter();
         let Some(first) = waited.next() else { return Vec::new() };

@@ -26,7 +26,7 @@ impl Session for To {
 
 struct Case {
     dir: tempfile::TempDir,
-    desk: Desk<To>,
+    desk: RequestQueue<To>,
     ended: Arc<AtomicBool>,
     asked: u32,
 }
@@ -34,12 +34,12 @@ struct Case {
 impl Case {
     fn new(overwrite: bool) -> Case {
         let dir = tempfile::tempdir().unwrap();
-        let desk = Desk::new(Rules { dir: dir.path().into(), overwrite, size_max: u64::MAX, umask: 0 });
+        let desk = RequestQueue::new(ReceivePolicy { dir: dir.path().into(), overwrite, size_max: u64::MAX, umask: 0 });
         Case { dir, desk, ended: Arc::default(), asked: 0 }
     }
 
     /// Sends some of `whole`, or asks.
-    fn say(&mut self, from: u8, name: &str, whole: &[u8], at: Option<usize>) -> Option<Told<To>> {
+    fn say(&mut self, from: u8, name: &str, whole: &[u8], at: Option<usize>) -> Option<Reply<To>> {
         self.asked += 1;
         let mut said = Announcement::new(0, name.into(), whole.len() as u64, blake3::hash(whole));
         said.at = at.map(|at| at as u64);
@@ -68,7 +68,7 @@ async fn all_who_asked_are_answered_when_it_is_known() {
     assert_eq!(case.say(1, "b", b"x", Some(0)).unwrap().verdict, Verdict::Stored);
     assert_eq!(case.say(2, "b", b"x", Some(0)).unwrap().verdict, Verdict::Stored);
     // What is too large to be kept until then is refused.
-    let Some(Told { to: To { number: 6, .. }, verdict: Verdict::Refused { why }, .. }) =
+    let Some(Reply { to: To { number: 6, .. }, verdict: Verdict::Refused { why }, .. }) =
         case.say(1, "a", &new, Some(0))
     else {
         panic!()
@@ -201,7 +201,7 @@ async fn question_that_needs_no_place_removes_no_file() {
 #[tokio::test]
 async fn questions_that_wait_are_bounded_for_each_sender() {
     let mut case = Case::new(false);
-    let refused = |told: Option<Told<To>>| matches!(told.unwrap().verdict, Verdict::Refused { .. });
+    let refused = |told: Option<Reply<To>>| matches!(told.unwrap().verdict, Verdict::Refused { .. });
     for n in 0..PLACES.of_key + WAITING.of_key {
         case.desk.store.touch(later());
         assert!(!refused(case.say(1, &format!("f{n}"), b"abc", None)), "{n}");

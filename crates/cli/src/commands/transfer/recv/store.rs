@@ -1,5 +1,5 @@
 //! Files that come in: checked, gathered under hidden names, and given their own when whole. What takes long is
-//! handed out, to be done aside ([`Work`]).
+//! handed out, to be done aside ([`BackgroundJob`]).
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -11,9 +11,9 @@ use std::{fs, io};
 
 use tokio::time::Instant;
 
-use crate::commands::transfer::recv::background_jobs::{Found, Work};
-use crate::commands::transfer::recv::hash_cache::{Known, Stamp};
-use crate::commands::transfer::recv::partial_file::{Finish, Unfinished};
+use crate::commands::transfer::recv::background_jobs::{BackgroundJob, Found};
+use crate::commands::transfer::recv::hash_cache::{HashCache, Stamp};
+use crate::commands::transfer::recv::partial_file::{Finish, PartialFile};
 use crate::commands::transfer::recv::quota::Owner;
 use crate::commands::transfer::recv::quota::{Census, Holder, Limits, Session};
 use crate::commands::transfer::recv::received_names::GivenNames;
@@ -23,7 +23,7 @@ use crate::commands::transfer::transfer_protocol::{ASK_FROM, Announcement, Verdi
 use crate::config::units::human;
 use crate::output::escape;
 
-/// Unfinished files at once, each with a descriptor or two. `remora send` has 32 on their way.
+/// PartialFile files at once, each with a descriptor or two. `remora send` has 32 on their way.
 pub(crate) const PLACES: Limits = Limits { of_key: 32, of_host: 64, all: 256 };
 /// An unfinished file silent for this long makes room for a file of a sender that has fewer; one of a stranger makes
 /// room at once for a file of another host that has fewer, because a byte now and then costs a stranger nothing.
@@ -37,7 +37,7 @@ const ASIDE: Limits = Limits { of_key: 16, of_host: 32, all: 128 };
 
 /// What is taken.
 #[derive(Clone, Debug)]
-pub(crate) struct Rules {
+pub(crate) struct ReceivePolicy {
     /// Where files go.
     pub(crate) dir: PathBuf,
     /// Whether files of the same name are replaced.
@@ -51,14 +51,14 @@ pub(crate) struct Rules {
 /// The files that come in. Dropped, it removes what is unfinished.
 #[derive(Debug)]
 pub(crate) struct Store {
-    rules: Rules,
+    rules: ReceivePolicy,
     tree: Tree,
-    unfinished: BTreeMap<Owner, Unfinished>,
+    unfinished: BTreeMap<Owner, PartialFile>,
     /// Those that are worked on aside: nothing else is done about them until that is done.
-    aside: BTreeMap<Owner, Aside>,
-    known: Known,
+    aside: BTreeMap<Owner, BusyFile>,
+    known: HashCache,
     /// Those that were given their names here. They need not have come to rest: it is what was stored that counts.
-    placed: Known,
+    placed: HashCache,
     /// Since this was asked, something has ended that others may have waited for.
     has_room: bool,
     /// Which names files have here.
@@ -67,7 +67,7 @@ pub(crate) struct Store {
 
 /// What is worked on aside.
 #[derive(Debug)]
-struct Aside {
+struct BusyFile {
     from: Holder,
     session: Arc<dyn Session>,
     said: Announcement,
@@ -81,7 +81,7 @@ pub(crate) enum Step {
     /// This is to be answered; if nothing is, more bytes are on their way.
     Answer(Option<Verdict>),
     /// This takes long. What comes of it is to be settled.
-    Aside(Box<Work>),
+    Background(Box<BackgroundJob>),
     /// The file is worked on, and what comes of that comes first.
     Wait,
     /// Too many files are on their way: to be taken again when there is room.
@@ -89,7 +89,7 @@ pub(crate) enum Step {
 }
 
 /// Whether the very file that is announced is there already.
-enum There {
+enum Presence {
     No,
     Yes,
     /// To find out takes long.
@@ -97,14 +97,14 @@ enum There {
 }
 
 impl Store {
-    pub(crate) fn new(rules: Rules) -> Store {
+    pub(crate) fn new(rules: ReceivePolicy) -> Store {
         Store {
             tree: Tree::new(rules.dir.clone(), rules.umask),
             rules,
             unfinished: BTreeMap::new(),
             aside: BTreeMap::new(),
-            known: Known::default(),
-            placed: Known::default(),
+            known: HashCache::default(),
+            placed: HashCache::default(),
             has_room: false,
             given: GivenNames::default(),
         }
@@ -139,7 +139,7 @@ impl Store {
         std::mem::take(&mut self.has_room)
     }
 
-    fn forget(&mut self, owner: &Owner) -> Option<Unfinished> {
+    fn forget(&mut self, owner: &Owner) -> Option<PartialFile> {
         let forgotten = self.unfinished.remove(owner);
         self.has_room |= forgotten.is_some();
         forgotten
@@ -152,7 +152,7 @@ impl Store {
 
     /// Takes what came of work that was done aside. Says what is to be answered.
     pub(crate) fn settle(&mut self, owner: &Owner, found: Found) -> Verdict {
-        let Some(Aside { from, session, said, .. }) = self.aside.remove(owner) else {
+        let Some(BusyFile { from, session, said, .. }) = self.aside.remove(owner) else {
             return Verdict::Refused { why: "nothing is known of it".into() };
         };
         self.has_room = true;
@@ -202,18 +202,18 @@ impl Store {
     ) -> Result<Step, Refusal> {
         let place = span(said, data.len())?;
         let owner = &(from.key, said.name.clone());
-        let goes_on = |u: &Unfinished| (u.size, u.hash) == (said.size, said.hash);
+        let goes_on = |u: &PartialFile| (u.size, u.hash) == (said.size, said.hash);
         let is_new = !self.unfinished.get(owner).is_some_and(goes_on);
         if is_new {
             self.forget(owner);
             check_name(&said.name)?;
             match self.is_there(said)? {
-                There::Yes => return Ok(Step::Answer(Some(Verdict::Stored))),
-                There::Perhaps if said.at.is_none() => return self.look(from, session, said),
+                Presence::Yes => return Ok(Step::Answer(Some(Verdict::Stored))),
+                Presence::Perhaps if said.at.is_none() => return self.look(from, session, said),
                 // Another sender with this key was the first to send all of it.
-                There::Perhaps if self.was_placed(said) => return Ok(Step::Answer(Some(Verdict::Stored))),
+                Presence::Perhaps if self.was_placed(said) => return Ok(Step::Answer(Some(Verdict::Stored))),
                 // Who sends bytes and did not ask finds out when all of it is here.
-                There::Perhaps | There::No => {}
+                Presence::Perhaps | Presence::No => {}
             }
             // What is whole and small is stored at once.
             let is_whole = said.size <= AT_ONCE_MAX && u64::try_from(data.len()) == Ok(said.size);
@@ -239,7 +239,7 @@ impl Store {
     fn begin(&mut self, from: Holder, session: Arc<dyn Session>, said: &Announcement) -> Result<(), Refusal> {
         self.check_room(said.size)?;
         let target = self.tree.make(from, &said.name)?;
-        let new = Unfinished::create(target.clone(), from, session, said);
+        let new = PartialFile::create(target.clone(), from, session, said);
         let new = new.map_err(|e| self.why_not(from, &target, &e))?;
         self.unfinished.insert((from.key, said.name.clone()), new);
         Ok(())
@@ -249,7 +249,7 @@ impl Store {
     fn why_not(&self, from: Holder, target: &Target, e: &io::Error) -> Refusal {
         match self.unfinished.iter().find(|(_, other)| other.is_in_the_way(from, target)) {
             Some(((_, name), _)) => {
-                format!("its name here is that of '{}', which is on its way", escape::shown(name.as_bytes()))
+                format!("its name here is that of '{}', which is on its way", escape::printable(name.as_bytes()))
             }
             None => refusal(e),
         }
@@ -268,8 +268,8 @@ impl Store {
             return Ok(Step::Queue);
         }
         let owner = (from.key, said.name.clone());
-        self.aside.insert(owner, Aside { from, session, said: said.clone(), has_place });
-        Ok(Step::Aside(Box::new(Work::look(from, said.name.clone(), target))))
+        self.aside.insert(owner, BusyFile { from, session, said: said.clone(), has_place });
+        Ok(Step::Background(Box::new(BackgroundJob::look(from, said.name.clone(), target))))
     }
 
     /// All of a file is here.
@@ -278,19 +278,19 @@ impl Store {
         let Some(whole) = self.forget(&owner) else { return Ok(Step::Answer(None)) };
         let (dress, given) = (self.tree.dress(said.kept), self.given.clone());
         let finish = Finish { dress, overwrite: self.rules.overwrite, given };
-        let work = Work::finish(from, said.name.clone(), whole, finish);
-        self.aside.insert(owner.clone(), Aside { from, session, said: said.clone(), has_place: true });
+        let work = BackgroundJob::finish(from, said.name.clone(), whole, finish);
+        self.aside.insert(owner.clone(), BusyFile { from, session, said: said.clone(), has_place: true });
         if said.size > AT_ONCE_MAX {
-            return Ok(Step::Aside(Box::new(work)));
+            return Ok(Step::Background(Box::new(work)));
         }
         let found = work.run(&Default::default());
         Ok(Step::Answer(Some(self.settle(&owner, found))))
     }
 
     /// Whether this very file is there under its name; another one is in the way.
-    fn is_there(&self, said: &Announcement) -> Result<There, Refusal> {
-        let Some(Target { path, .. }) = &self.tree.find(&said.name)? else { return Ok(There::No) };
-        let Ok(meta) = fs::symlink_metadata(path) else { return Ok(There::No) };
+    fn is_there(&self, said: &Announcement) -> Result<Presence, Refusal> {
+        let Some(Target { path, .. }) = &self.tree.find(&said.name)? else { return Ok(Presence::No) };
+        let Ok(meta) = fs::symlink_metadata(path) else { return Ok(Presence::No) };
         if meta.is_dir() {
             return Err("a directory has this name".into());
         }
@@ -299,17 +299,17 @@ impl Store {
         if meta.is_file() && meta.len() == said.size {
             let hash = match self.known.get(&Stamp::of(&meta)) {
                 Some(hash) => Some(hash),
-                None if said.size > AT_ONCE_MAX => return Ok(There::Perhaps),
+                None if said.size > AT_ONCE_MAX => return Ok(Presence::Perhaps),
                 None => crate::commands::transfer::recv::hash_cache::hash_at(path, &Default::default())
                     .ok()
                     .map(|(_, hash)| hash),
             };
             if hash == Some(said.hash) {
                 self.given.note(&meta, &said.name);
-                return Ok(There::Yes);
+                return Ok(Presence::Yes);
             }
         }
-        self.may_replace().map(|()| There::No)
+        self.may_replace().map(|()| Presence::No)
     }
 
     /// Whether what has the name is this very file, as it was stored.
@@ -357,7 +357,7 @@ impl Store {
         let held = Census::of(self.unfinished.values().map(|u| u.from).chain(aside));
         let Some(shortage) = held.shortage(PLACES, from) else { return Ok(None) };
         let now = Instant::now();
-        let due = |u: &Unfinished| match held.outweighs(u.from, from) {
+        let due = |u: &PartialFile| match held.outweighs(u.from, from) {
             _ if u.session.has_ended() => now,
             true if u.from.host != from.host => now,
             true => u.touched + SILENT,

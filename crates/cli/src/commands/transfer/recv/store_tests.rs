@@ -38,7 +38,7 @@ struct Case {
 impl Case {
     fn new(overwrite: bool, size_max: u64) -> Case {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::new(Rules { dir: dir.path().into(), overwrite, size_max, umask: 0o027 });
+        let store = Store::new(ReceivePolicy { dir: dir.path().into(), overwrite, size_max, umask: 0o027 });
         Case { dir, store }
     }
 
@@ -53,7 +53,7 @@ impl Case {
     fn take(&mut self, from: u8, said: &Announcement, data: &[u8]) -> Option<Verdict> {
         match self.store.take(guest(from), session(), said, data) {
             Step::Answer(verdict) => verdict,
-            Step::Aside(work) => {
+            Step::Background(work) => {
                 Some(self.store.settle(&(guest(from).key, said.name.clone()), work.run(&Default::default())))
             }
             step => panic!("{step:?}"),
@@ -303,7 +303,7 @@ fn a_large_file_that_is_there_is_hashed_aside_and_once() {
         let path = case.dir.path().join("a");
         fs::write(&path, vec![bytes; whole.len()]).unwrap();
         let said = Announcement::new(0, "a".into(), whole.len() as u64, blake3::hash(&whole));
-        let Step::Aside(work) = case.store.take(guest(1), session(), &said, b"") else { panic!() };
+        let Step::Background(work) = case.store.take(guest(1), session(), &said, b"") else { panic!() };
         // Meanwhile others go on.
         assert!(matches!(case.store.take(guest(1), session(), &said, b""), Step::Wait));
         assert_eq!(case.whole("b", b"x"), Some(Verdict::Stored));
@@ -362,10 +362,10 @@ fn what_is_to_be_done_aside_is_bounded() {
         let name = format!("f{n}");
         fs::File::create(case.dir.path().join(&name)).unwrap().set_len(AT_ONCE_MAX + 1).unwrap();
         let step = case.store.take(guest(1), session(), &said(name), b"");
-        assert_eq!(matches!(step, Step::Aside(_)), n < ASIDE.of_key, "{n}");
+        assert_eq!(matches!(step, Step::Background(_)), n < ASIDE.of_key, "{n}");
     }
     assert!(
-        matches!(case.store.take(guest(2), session(), &said("f0".into()), b""), Step::Aside(_)),
+        matches!(case.store.take(guest(2), session(), &said("f0".into()), b""), Step::Background(_)),
         "another's turn comes"
     );
 }
@@ -378,7 +378,7 @@ fn file_that_may_be_replaced_needs_a_place_while_hashed() {
     for name in ["a", "b"] {
         fs::File::create(case.dir.path().join(name)).unwrap().set_len(AT_ONCE_MAX + 1).unwrap();
     }
-    let Step::Aside(work) = case.store.take(guest(1), session(), &said("a"), b"") else { panic!() };
+    let Step::Background(work) = case.store.take(guest(1), session(), &said("a"), b"") else { panic!() };
     assert!(matches!(case.store.take(guest(1), session(), &said("b"), b""), Step::Queue));
     assert!(!case.asks(guest(1), "more"), "the last place is held");
     let verdict = case.store.settle(&(guest(1).key, "a".into()), work.run(&Default::default()));
@@ -389,7 +389,7 @@ fn file_that_may_be_replaced_needs_a_place_while_hashed() {
 
 /// As another receiver in the same directory may leave it.
 #[test]
-fn what_has_the_hidden_name_by_now_is_neither_given_a_name_nor_removed() {
+fn replaced_temp_file_is_neither_renamed_nor_removed() {
     for finishes in [true, false] {
         let mut case = Case::new(false, 100);
         case.say(1, "a", b"0123456789", Some((0, 5)));
@@ -402,7 +402,7 @@ fn what_has_the_hidden_name_by_now_is_neither_given_a_name_nor_removed() {
         }
         drop(std::mem::replace(
             &mut case.store,
-            Store::new(Rules { dir: "/".into(), overwrite: false, size_max: 0, umask: 0 }),
+            Store::new(ReceivePolicy { dir: "/".into(), overwrite: false, size_max: 0, umask: 0 }),
         ));
         let mut names = case.names();
         names.sort();

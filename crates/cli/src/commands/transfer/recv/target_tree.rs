@@ -33,13 +33,13 @@ pub(crate) struct Tree {
     dir: PathBuf,
     umask: u32,
     /// By device and inode number.
-    made: BTreeMap<(u64, u64), Made>,
+    made: BTreeMap<(u64, u64), CreatedDir>,
     census: Census,
 }
 
 /// A directory that this run has made.
 #[derive(Debug)]
-struct Made {
+struct CreatedDir {
     /// The sender whose files it was made for.
     key: PublicKey,
     /// Its name, with those of the directories above it.
@@ -58,7 +58,7 @@ pub(crate) struct Target {
 
 /// The mode and time that a file or directory gets.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Dress {
+pub(crate) struct FileAttributes {
     kept: Kept,
     umask: u32,
 }
@@ -101,8 +101,8 @@ impl Tree {
         Ok(())
     }
 
-    pub(crate) fn dress(&self, kept: Kept) -> Dress {
-        Dress { kept, umask: self.umask }
+    pub(crate) fn dress(&self, kept: Kept) -> FileAttributes {
+        FileAttributes { kept, umask: self.umask }
     }
 
     /// Room for files in bytes, unless the file system does not say: one that knows no figures has 0 blocks in all.
@@ -142,7 +142,7 @@ impl Tree {
         if now.is_none_or(|now| (now.dev(), now.ino()) != number) {
             return Ok(()); // it was renamed since
         }
-        let [name, first] = [name, &made.name].map(|name| escape::shown(name.as_bytes()));
+        let [name, first] = [name, &made.name].map(|name| escape::printable(name.as_bytes()));
         Err(format!("the directory '{name}' is '{first}' here, which was received before: rename one of them"))
     }
 
@@ -161,7 +161,7 @@ impl Tree {
             && let Ok(found) = fstat(&new)
         {
             self.census.add(from);
-            let made = Made { key: from.key, name: name.to_owned() };
+            let made = CreatedDir { key: from.key, name: name.to_owned() };
             self.made.insert((found.st_dev, found.st_ino), made);
         }
         Ok(new)
@@ -181,7 +181,7 @@ impl Target {
     }
 }
 
-impl Dress {
+impl FileAttributes {
     /// Best effort: not every file system keeps these. No set-id bit is ever set, and none is taken away.
     pub(crate) fn put_on(&self, file: impl AsFd) {
         use rustix::fs::{Timespec, Timestamps, UTIME_OMIT};
@@ -210,7 +210,7 @@ fn room(blocks: u64, available: u64, block_size: u64) -> Option<u64> {
 
 fn no_folder(name: &str, e: Errno) -> Refusal {
     match e {
-        Errno::NOTDIR | Errno::LOOP => format!("{} is no directory there", escape::shown(name.as_bytes())),
+        Errno::NOTDIR | Errno::LOOP => format!("{} is no directory there", escape::printable(name.as_bytes())),
         e => refusal(&e.into()),
     }
 }

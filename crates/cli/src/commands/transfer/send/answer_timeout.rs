@@ -12,12 +12,12 @@ const DONE_IN_A_SECOND: u64 = 2_000_000;
 
 /// Bytes of all files that the receiver has, or was asked about, and has not answered.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Unanswered(Arc<AtomicU64>);
+pub(crate) struct UnansweredBytes(Arc<AtomicU64>);
 
 /// The wait for one answer.
 #[derive(Debug)]
-pub(crate) struct Wait {
-    unanswered: Unanswered,
+pub(crate) struct AnswerTimeout {
+    unanswered: UnansweredBytes,
     size: u64,
     waited: Duration,
     /// As much as there was before it at any time, and not what is left of that.
@@ -25,11 +25,17 @@ pub(crate) struct Wait {
     has_place: bool,
 }
 
-impl Wait {
+impl AnswerTimeout {
     /// For an answer about a file of so many bytes.
-    pub(crate) fn new(unanswered: &Unanswered, size: u64) -> Wait {
+    pub(crate) fn new(unanswered: &UnansweredBytes, size: u64) -> AnswerTimeout {
         unanswered.0.fetch_add(size, Ordering::Relaxed);
-        Wait { unanswered: unanswered.clone(), size, waited: Duration::ZERO, most: ANSWER_MAX, has_place: true }
+        AnswerTimeout {
+            unanswered: unanswered.clone(),
+            size,
+            waited: Duration::ZERO,
+            most: ANSWER_MAX,
+            has_place: true,
+        }
     }
 
     /// So much time has passed in which an answer could have come.
@@ -50,7 +56,7 @@ impl Wait {
     }
 }
 
-impl Drop for Wait {
+impl Drop for AnswerTimeout {
     fn drop(&mut self) {
         self.unanswered.0.fetch_sub(self.size, Ordering::Relaxed);
     }
@@ -62,15 +68,15 @@ mod tests {
 
     #[test]
     fn a_file_waits_for_what_those_before_it_need() {
-        let (unanswered, minute) = (Unanswered::default(), Duration::from_secs(60));
-        let mut small = Wait::new(&unanswered, 1000);
+        let (unanswered, minute) = (UnansweredBytes::default(), Duration::from_secs(60));
+        let mut small = AnswerTimeout::new(&unanswered, 1000);
         small.add(minute - Duration::from_millis(100));
         assert!(!small.is_over());
         small.add(Duration::from_millis(100));
         assert!(small.is_over());
         drop(small);
-        let mut first = Wait::new(&unanswered, 600_000_000);
-        let mut second = Wait::new(&unanswered, 60_000_000);
+        let mut first = AnswerTimeout::new(&unanswered, 600_000_000);
+        let mut second = AnswerTimeout::new(&unanswered, 60_000_000);
         for wait in [&mut first, &mut second] {
             wait.add(minute + Duration::from_secs(329));
             assert!(!wait.is_over());
@@ -81,7 +87,7 @@ mod tests {
         second.add(Duration::from_secs(1));
         assert!(second.is_over());
         drop(second);
-        let mut last = Wait::new(&unanswered, 0);
+        let mut last = AnswerTimeout::new(&unanswered, 0);
         last.add(minute);
         assert!(last.is_over(), "nothing is left of the others");
         last.for_place();

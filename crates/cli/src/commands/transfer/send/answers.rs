@@ -21,9 +21,9 @@ const ANSWERS_MAX: usize = 16;
 
 /// The files on their way, by number, and where answers about them go.
 #[derive(Clone, Default)]
-pub(crate) struct Addressees(Arc<Mutex<BTreeMap<u32, mpsc::Sender<Verdict>>>>);
+pub(crate) struct AnswerRouter(Arc<Mutex<BTreeMap<u32, mpsc::Sender<Verdict>>>>);
 
-impl Addressees {
+impl AnswerRouter {
     /// Adds a file whose turn has come. Removes those that have ended.
     pub(crate) fn add(&self, file: u32) -> mpsc::Receiver<Verdict> {
         let (tell, verdicts) = mpsc::channel(ANSWERS_MAX);
@@ -41,7 +41,7 @@ impl Addressees {
 }
 
 /// Hands answers to the files they are about, until the endpoint is closed.
-pub(crate) async fn answers(endpoint: AtpEndpoint, files: Addressees) {
+pub(crate) async fn answers(endpoint: AtpEndpoint, files: AnswerRouter) {
     while let Ok(received) = endpoint.recv().await {
         // Other objects are none of ours.
         let Ok(answer) = Answer::read(&received.object) else { continue };
@@ -59,7 +59,7 @@ pub(crate) async fn weather(
 ) {
     let say = |text: String| {
         if !quiet {
-            block_in_place(|| progress.suspend(|| stdio::say(text)));
+            block_in_place(|| progress.suspend(|| stdio::eprint(text)));
         }
     };
     let mut is_said = false;

@@ -15,9 +15,9 @@ use tokio::task::{JoinSet, block_in_place, spawn_blocking};
 use tokio::time::timeout;
 
 use crate::commands::transfer::keys;
-use crate::commands::transfer::send::answer_timeout::Unanswered;
+use crate::commands::transfer::send::answer_timeout::UnansweredBytes;
 use crate::commands::transfer::send::failure::{Failure, Kind};
-use crate::commands::transfer::send::file_transfer::{Lane, Sent};
+use crate::commands::transfer::send::file_transfer::{Sent, TransferContext};
 use crate::commands::transfer::send::flags::Send;
 use crate::commands::transfer::send::sources::{Source, Sources, Unsent};
 use crate::commands::transfer::send::{answers, file_transfer, sources};
@@ -43,7 +43,7 @@ const FULL: &str = "hint: all its places for senders are taken; try again later"
 
 /// What `--json` prints of each file.
 #[derive(Serialize)]
-struct Line<'a> {
+struct SentFileRecord<'a> {
     file: &'a str,
     outcome: Outcome,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -125,7 +125,7 @@ async fn send(args: Send, started: Instant, now: Arc<Interruptible>) -> Result {
     sources.extend(dirs);
     let (identity, addrs) = match identity.and_then(|identity| Ok((identity, resolved?.1))) {
         Ok(both) => both,
-        Err(e) => return none_tried(&args, &sources, e, (started, &now)),
+        Err(e) => return none_tried(&args, &sources, e, started, &now),
     };
     if sources.is_empty() {
         return and_others(Ok(()), all_sent);
@@ -135,7 +135,7 @@ async fn send(args: Send, started: Instant, now: Arc<Interruptible>) -> Result {
     let _ = now.endpoint.set(endpoint.clone());
     let result = match connect(&args, &endpoint, &addrs, started).await {
         Ok(remote) => send_all(&args, &endpoint, remote, sources, started, &now).await,
-        Err(why) => none_sent(&args, to, &sources, &why, (started, &now)),
+        Err(why) => none_sent(&args, to, &sources, &why, started, &now),
     };
     and_others(result, all_sent)
 }
@@ -160,7 +160,7 @@ fn cancelled(json: bool, untold: &[String], started: Instant) -> Result {
     let seconds = started.elapsed().as_secs_f64();
     let why = Some("interrupted");
     for file in untold.iter().filter(|_| json) {
-        printed(stdio::json(&Line {
+        printed(stdio::print_json(&SentFileRecord {
             file,
             outcome: Outcome::Ended("cancelled"),
             why,
@@ -235,29 +235,36 @@ async fn connect(
 }
 
 /// It could not even begin: tells programs of each file, and whoever has called us why.
-fn none_tried(args: &Send, sources: &[Source], e: Error, when: (Instant, &Interruptible)) -> Result {
+fn none_tried(args: &Send, sources: &[Source], e: Error, started: Instant, now: &Interruptible) -> Result {
     let kind = if e.code() == Kind::Lost.code() { Kind::Lost } else { Kind::Refused };
-    none_of(args, sources, &Failure::new(kind, e.to_string()), when)?;
+    none_of(args, sources, &Failure::new(kind, e.to_string()), started, now)?;
     Err(e)
 }
 
 /// There was nobody to send the files to: says so once to people, and of each file to programs.
-fn none_sent(args: &Send, to: &str, sources: &[Source], why: &Failure, when: (Instant, &Interruptible)) -> Result {
+fn none_sent(
+    args: &Send,
+    to: &str,
+    sources: &[Source],
+    why: &Failure,
+    started: Instant,
+    now: &Interruptible,
+) -> Result {
     block_in_place(|| {
-        stdio::show("send", &Error::refused(to, why.why.as_str()));
-        why.hint.into_iter().for_each(stdio::say);
+        stdio::print_error("send", &Error::refused(to, why.why.as_str()));
+        why.hint.into_iter().for_each(stdio::eprint);
     });
-    none_of(args, sources, why, when)?;
+    none_of(args, sources, why, started, now)?;
     Err(Error::Reported(why.kind.code()))
 }
 
 /// Tells programs of each file that it has failed.
-fn none_of(args: &Send, sources: &[Source], why: &Failure, (started, now): (Instant, &Interruptible)) -> Result {
+fn none_of(args: &Send, sources: &[Source], why: &Failure, started: Instant, now: &Interruptible) -> Result {
     let seconds = started.elapsed().as_secs_f64();
     for Source { name, .. } in sources.iter().filter(|source| args.json && !source.is_dir()) {
         let (outcome, why) = (Outcome::Failed(why.kind), Some(why.why.as_str()));
         now.tell(name);
-        printed(stdio::json(&Line { file: name, outcome, why, bytes: 0, kept_bytes: 0, seconds }))?;
+        printed(stdio::print_json(&SentFileRecord { file: name, outcome, why, bytes: 0, kept_bytes: 0, seconds }))?;
     }
     Ok(())
 }
@@ -273,7 +280,7 @@ async fn send_all(
 ) -> Result {
     let progress = Arc::new(Progress::new(!args.quiet && !args.json));
     let (tell, silent) = watch::channel(None);
-    let lane = Lane {
+    let lane = TransferContext {
         remote,
         key: endpoint.public_key(),
         priority: args.priority,
@@ -281,11 +288,11 @@ async fn send_all(
         part: args.part,
         room: Arc::new(Semaphore::new(ROOM_KIB)),
         silent,
-        unanswered: Unanswered::default(),
+        unanswered: UnansweredBytes::default(),
         progress: progress.clone(),
         full: (!args.quiet).then(|| Arc::new(Once::new())),
     };
-    let on_way = answers::Addressees::default();
+    let on_way = answers::AnswerRouter::default();
     let mut aside = JoinSet::new();
     aside.spawn(answers::answers(endpoint.clone(), on_way.clone()));
     aside.spawn(answers::weather(endpoint.clone(), lane.remote.id(), tell, progress.clone(), args.quiet));
@@ -349,13 +356,13 @@ fn show_end(args: &Send, name: &str, end: &Result<Sent, Failure>, took: Duration
         Ok(_) if name.ends_with('/') => return Ok(()),
         Ok(sent) if !args.json => return tell(name, sent, took),
         Err(e) if !args.json => {
-            stdio::say(format_args!("remora: send: {}: {}", escape::shown(name.as_bytes()), e.why));
+            stdio::eprint(format_args!("remora: send: {}: {}", escape::printable(name.as_bytes()), e.why));
             return Ok(());
         }
         Ok(_) => (Outcome::Ended("stored"), None),
         Err(e) => (Outcome::Failed(e.kind), Some(e.why.as_str())),
     };
-    stdio::json(&Line { file: name, outcome, why, bytes, kept_bytes, seconds: took.as_secs_f64() })
+    stdio::print_json(&SentFileRecord { file: name, outcome, why, bytes, kept_bytes, seconds: took.as_secs_f64() })
 }
 
 fn tell(name: &str, sent: &Sent, took: Duration) -> Result {
@@ -363,6 +370,6 @@ fn tell(name: &str, sent: &Sent, took: Duration) -> Result {
         0 => String::new(),
         kept => format!(", {} were there", units::human(kept)),
     };
-    let name = escape::shown(name.as_bytes());
-    stdio::text(&format!("{name}: stored, {} in {:.1} s{kept}\n", units::human(sent.bytes), took.as_secs_f64()))
+    let name = escape::printable(name.as_bytes());
+    stdio::print(&format!("{name}: stored, {} in {:.1} s{kept}\n", units::human(sent.bytes), took.as_secs_f64()))
 }

@@ -15,7 +15,7 @@ use remora_host::atp::{AtpError, Remote, Request};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{JoinSet, block_in_place, spawn_blocking};
 
-use crate::commands::transfer::send::answer_timeout::{Unanswered, Wait};
+use crate::commands::transfer::send::answer_timeout::{AnswerTimeout, UnansweredBytes};
 use crate::commands::transfer::send::failure::{Failure, Kind};
 use crate::commands::transfer::send::sources::{Input, Source};
 use crate::commands::transfer::transfer_protocol::{ASK_FROM, Announcement, Kept, Verdict};
@@ -32,7 +32,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(500);
 
 /// What all files share.
 #[derive(Clone)]
-pub(crate) struct Lane {
+pub(crate) struct TransferContext {
     pub(crate) remote: Remote,
     /// Ours.
     pub(crate) key: PublicKey,
@@ -44,7 +44,7 @@ pub(crate) struct Lane {
     pub(crate) room: Arc<Semaphore>,
     /// Since when the link is silent.
     pub(crate) silent: watch::Receiver<Option<Instant>>,
-    pub(crate) unanswered: Unanswered,
+    pub(crate) unanswered: UnansweredBytes,
     pub(crate) progress: Arc<Progress>,
     /// Told, unless nothing is to be said, when the first file waits for a place at the receiver.
     pub(crate) full: Option<Arc<Once>>,
@@ -59,7 +59,7 @@ pub(crate) struct Sent {
 
 /// Sends a file. Dropped, it cancels what is on its way.
 pub(crate) async fn ship(
-    lane: Lane,
+    lane: TransferContext,
     source: Source,
     number: u32,
     mut verdicts: mpsc::Receiver<Verdict>,
@@ -132,7 +132,7 @@ impl Drop for Followed {
     }
 }
 
-impl Lane {
+impl TransferContext {
     /// Has a directory made, with its mode and time.
     async fn ship_dir(
         &self,
@@ -182,7 +182,7 @@ impl Lane {
             Some(Verdict::Waits) => {
                 self.tell_full();
                 self.deliver(object(said.question())?).await?;
-                let mut wait = Wait::new(&self.unanswered, said.size);
+                let mut wait = AnswerTimeout::new(&self.unanswered, said.size);
                 wait.for_place();
                 self.verdict_within(verdicts, wait, self.deadline).await
             }
@@ -298,7 +298,7 @@ impl Lane {
 
     fn tell_full(&self) {
         let text = "the receiver has too many files on their way; waiting for a place";
-        let tell = || block_in_place(|| self.progress.suspend(|| stdio::say(text)));
+        let tell = || block_in_place(|| self.progress.suspend(|| stdio::eprint(text)));
         self.full.iter().for_each(|full| full.call_once(tell));
     }
 
@@ -310,13 +310,13 @@ impl Lane {
         size: u64,
         deadline: Option<Instant>,
     ) -> Result<Verdict, Failure> {
-        self.verdict_within(verdicts, Wait::new(&self.unanswered, size), deadline).await
+        self.verdict_within(verdicts, AnswerTimeout::new(&self.unanswered, size), deadline).await
     }
 
     async fn verdict_within(
         &self,
         verdicts: &mut mpsc::Receiver<Verdict>,
-        mut wait: Wait,
+        mut wait: AnswerTimeout,
         mut deadline: Option<Instant>,
     ) -> Result<Verdict, Failure> {
         while !wait.is_over() {

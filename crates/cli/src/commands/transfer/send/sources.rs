@@ -59,7 +59,7 @@ pub(crate) struct Unsent {
 }
 
 /// A directory that is to be looked through.
-struct Folder {
+struct SourceDir {
     path: PathBuf,
     /// Its name over there; empty if what is in it goes right into the receiver's directory.
     name: String,
@@ -104,7 +104,7 @@ pub(crate) fn find(paths: &[PathBuf], name: Option<&str>) -> Result<Sources> {
             return Err(Error::Usage(format!("--name is for one file, and there are {}", paths.len())));
         }
         if name.split('/').any(str::is_empty) {
-            return Err(Error::Usage(format!("--name: '{}' is no name", escape::shown(name.as_bytes()))));
+            return Err(Error::Usage(format!("--name: '{}' is no name", escape::printable(name.as_bytes()))));
         }
     }
     let mut found = Sources::default();
@@ -150,7 +150,7 @@ impl Sources {
             return Ok(());
         }
         if !self.names.insert(name.to_owned()) {
-            return Err(Error::Usage(format!("two files are called {}", escape::shown(name.as_bytes()))));
+            return Err(Error::Usage(format!("two files are called {}", escape::printable(name.as_bytes()))));
         }
         if self.names.len() > ENTRIES_MAX {
             return Err(Error::Usage(format!("more than {ENTRIES_MAX} files: send them in an archive, or in parts")));
@@ -167,7 +167,7 @@ impl Sources {
     /// Adds a directory and all that is in it. No link in it is followed.
     fn add_dir(&mut self, path: &Path, name: &str) -> Result {
         let depth = name.split('/').filter(|name| !name.is_empty()).count();
-        let mut left = vec![Folder { path: path.to_owned(), name: name.to_owned(), depth }];
+        let mut left = vec![SourceDir { path: path.to_owned(), name: name.to_owned(), depth }];
         while let Some(folder) = left.pop() {
             if folder.depth > DEPTH_MAX {
                 self.leave(folder.name.as_bytes(), "it is in too many directories");
@@ -195,7 +195,7 @@ impl Sources {
     }
 
     /// Adds what is in a directory; gives back a directory.
-    fn add_entry(&mut self, folder: &Folder, path: PathBuf) -> Result<Option<Folder>> {
+    fn add_entry(&mut self, folder: &SourceDir, path: PathBuf) -> Result<Option<SourceDir>> {
         let own = path.file_name().unwrap_or_default();
         let joined = |own: &str| if folder.name.is_empty() { own.to_owned() } else { format!("{}/{own}", folder.name) };
         let Some(name) = own.to_str().map(joined) else {
@@ -203,7 +203,7 @@ impl Sources {
             return Ok(None);
         };
         match fs::symlink_metadata(&path) {
-            Ok(found) if found.is_dir() => return Ok(Some(Folder { path, name, depth: folder.depth + 1 })),
+            Ok(found) if found.is_dir() => return Ok(Some(SourceDir { path, name, depth: folder.depth + 1 })),
             Ok(found) if found.is_symlink() => {
                 self.leave(name.as_bytes(), "is a symbolic link, and those are not sent")
             }
