@@ -1,5 +1,5 @@
-//! Signals: Ctrl-C and its kin end a command at once, whatever the link does. What whoever started us has
-//! had ignored (nohup(1) does that with a hang-up, shells with Ctrl-C behind `&`) stays ignored.
+//! Signals: SIGINT, SIGTERM and SIGHUP end a command at once, whatever the state of the link. A signal that the
+//! parent process ignored (nohup(1), shells with `&`) stays ignored.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use tokio::sync::watch;
 
 use crate::output::exit::{Error, Result};
 
-/// How long interrupted work may take to tidy up.
+/// Limit for cleanup after a signal.
 const TIDY_MAX: Duration = Duration::from_millis(500);
-/// How long it may take before that to make safe what it has done.
+/// Limit for saving progress before cleanup.
 const SAFE_MAX: Duration = Duration::from_secs(1);
-/// A signal so soon after the first is the same: timeout(1) sends each twice, and so does a terminal that is closed.
+/// A signal within this time of the first counts as the same: timeout(1) and a closing terminal send each twice.
 const SAME: Duration = Duration::from_millis(50);
 
-/// Tells how many bytes of unfinished copies `cp --resume` can start from. Each copy has one.
+/// Counts the bytes of unfinished copies that `cp --resume` can reuse. Each copy has a clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
     add: Sender<u64>,
@@ -27,13 +27,13 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// So many more.
+    /// Adds `bytes`.
     pub(crate) fn add(&self, bytes: u64) {
-        // Where nobody listens there is nobody to tell.
+        // The receiver may be gone.
         let _ = self.add.send(bytes);
     }
 
-    /// For who has something to make safe before it is cut short.
+    /// For a command with data to save before it ends.
     pub(crate) fn at_risk(&self) -> AtRisk {
         self.ending.copies.send_modify(|copies| *copies += 1);
         AtRisk(self.ending.clone())
@@ -52,12 +52,12 @@ impl Kept {
     }
 }
 
-/// The end of a command that a signal cuts short.
+/// State of a command that a signal is ending.
 #[derive(Debug, Default)]
 pub(crate) struct Ending {
     /// The signal has come.
     is_due: watch::Sender<bool>,
-    /// How many copies have something to make safe.
+    /// Number of copies with unsaved progress.
     copies: watch::Sender<usize>,
 }
 
@@ -74,14 +74,14 @@ impl Ending {
     }
 }
 
-/// Work that an end without warning would waste. Dropped when it is safe, or cannot be made so.
+/// Marks unsaved progress. Dropped when the progress is saved or cannot be.
 #[derive(Debug)]
 pub(crate) struct AtRisk(Arc<Ending>);
 
 impl AtRisk {
     /// Waits for the signal.
     pub(crate) async fn ends(&self) {
-        // It fails only if the other end is gone.
+        // Fails only if the sender is gone.
         let _ = self.0.is_due.subscribe().wait_for(|is_due| *is_due).await;
     }
 }
@@ -92,13 +92,12 @@ impl Drop for AtRisk {
     }
 }
 
-/// Hears what all copies have kept.
+/// Receives the counts of all copies.
 #[derive(Debug)]
 pub(crate) struct KeptInAll(Receiver<u64>);
 
 impl KeptInAll {
-    /// How many bytes they have kept. Waits until all copies have tidied up: those that are cut short
-    /// do so when their threads come to it.
+    /// The sum, after all copies have cleaned up.
     pub(crate) fn bytes(&self) -> u64 {
         let until = Instant::now() + TIDY_MAX;
         let next = || self.0.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
@@ -112,13 +111,12 @@ pub(crate) fn kept() -> (Kept, KeptInAll) {
     (Kept { add, ending: Arc::default() }, KeptInAll(heard))
 }
 
-/// Does `work` on a task of its own until it is done or a signal comes. Work that is cut
-/// short is dropped: what its owners clean up in `drop` is cleaned up.
+/// Runs `work` until it is done or a signal arrives, and then drops it.
 pub(crate) async fn interruptible(work: impl Future<Output = Result> + Send + 'static) -> Result {
     interruptible_safely(work, Arc::default()).await
 }
 
-/// The same for work that has something to make safe at the `ending`.
+/// As [`interruptible`], but lets the work save its progress first.
 pub(crate) async fn interruptible_safely(
     work: impl Future<Output = Result> + Send + 'static,
     ending: Arc<Ending>,
@@ -129,42 +127,41 @@ pub(crate) async fn interruptible_safely(
         number = wait() => {
             ending.make_safe().await;
             work.abort();
-            // Work that hangs in the system (a full pipe) is left behind.
+            // Do not wait for work that hangs in a system call (a full pipe).
             let _ = tokio::time::timeout(TIDY_MAX, work).await;
             Err(Error::Interrupted(number))
         }
     }
 }
 
-/// From now on SIGUSR1 does not end the process. `serve` prints its counters then; an operator who sends it to another
-/// command, or to all processes of this name, ends nothing.
+/// Ignores SIGUSR1. `serve` prints its counters on it; other commands with this name must survive it.
 pub(crate) fn outlive_user_signal() {
-    // A handler that nobody listens to. Without one the signal keeps its default action.
+    // An installed handler suppresses the default action.
     let _ = unless_ignored(SignalKind::user_defined1());
 }
 
-/// Waits for Ctrl-C, termination or hang-up; returns the signal's number.
+/// Waits for SIGINT, SIGTERM or SIGHUP; returns its number.
 pub(crate) async fn wait() -> u8 {
     catch().await
 }
 
-/// Waits for another signal after that which has just ended a wait.
+/// Waits for a further signal after the one that ended a wait.
 pub(crate) async fn again() -> u8 {
     again_some(true).await
 }
 
-/// As [`again`], but for a hang-up only where that counts.
+/// As [`again`]; SIGHUP counts only if `hangup_counts`.
 pub(crate) async fn again_some(hangup_counts: bool) -> u8 {
     tokio::time::sleep(SAME).await;
     catch_some(hangup_counts).await
 }
 
-/// From the call on, not only once it is waited for, these signals do nothing but end the wait.
+/// Installs the handlers at once, not at the first poll; returns the next signal's number.
 pub(crate) fn catch() -> impl Future<Output = u8> {
     catch_some(true)
 }
 
-/// As [`catch`], but a hang-up only where that counts.
+/// As [`catch`]; SIGHUP counts only if `hangup_counts`.
 pub(crate) fn catch_some(hangup_counts: bool) -> impl Future<Output = u8> {
     let (interrupt, terminate, hangup) = (SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup());
     let (interrupted, terminated) = (once(interrupt), once(terminate));
@@ -186,7 +183,7 @@ pub(crate) fn catch_some(hangup_counts: bool) -> impl Future<Output = u8> {
 }
 
 fn once(kind: SignalKind) -> impl Future<Output = ()> {
-    // Without a handler the signal does what it always did: ends the process, or nothing.
+    // If no handler can be installed the default action remains.
     let stream = unless_ignored(kind);
     async move {
         match stream {

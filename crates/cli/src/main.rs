@@ -38,17 +38,16 @@ mod out {
     pub(crate) use crate::output::stdio::{eprint as say, print as text, print_error as show, print_json as json};
 }
 
-/// Pairs of descriptors that the runtime needs: two to wait with, and for signals a pair and a copy.
+/// Descriptor pairs that the runtime needs: one for polling, and a pair and its copy for signals.
 const RUNTIME_PAIRS: usize = 3;
-/// Threads beside its workers: for files, for what is printed, and for who waits for signals.
+/// Threads besides the workers: file I/O, output, signals.
 const THREADS_BESIDE: usize = 3;
 
-/// Requests and replies are allocated by one thread and freed by another all the time, which this
-/// allocator is better at than the system's.
+/// Requests and replies are often freed by another thread than the allocating one, which mimalloc does faster.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How long what was interrupted waits for somebody to read that it was.
+/// Limit for printing the message of an interrupted command.
 const UNREAD_MAX: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
@@ -76,18 +75,18 @@ fn main() -> ExitCode {
         interrupt::outlive_user_signal();
         commands::run(cli.command, kept).await
     });
-    // A thread that hangs in a name look-up or on a full pipe is not waited for.
+    // Do not wait for threads that hang in a name look-up or on a full pipe.
     runtime.shutdown_background();
-    // Peers would keep what they have for us.
+    // Tell ATP peers to release their state.
     remora_host::atp::close_all();
-    // Nor one that starts an emulator, but it puts back what it has changed.
+    // Do not wait for an emulator's thread, but undo its changes to the machine.
     remora_host::emulate::leave_machine();
     drop(diagnostics);
     finish(name, result, in_all)
 }
 
-/// Tokio panics where there are no descriptors for what it hears signals with, and waits for ever where there are no
-/// threads: there are as many first.
+/// Checks that descriptors and threads are available before tokio starts: it panics without descriptors for signals,
+/// and hangs without threads.
 fn runtime() -> io::Result<Runtime> {
     let room: Vec<_> = (0..RUNTIME_PAIRS).map(|_| UnixStream::pair()).collect::<io::Result<_>>()?;
     drop(room);
@@ -106,12 +105,12 @@ fn runtime() -> io::Result<Runtime> {
     }
 }
 
-/// How many threads of `wanted` can be at a time, and why no more.
+/// The number of threads, up to `wanted`, that can exist at once, and the error that limited it.
 fn threads_to_be_had(wanted: usize) -> (usize, Option<io::Error>) {
     let gate = Mutex::new(());
     std::thread::scope(|scope| {
         let closed = gate.lock();
-        // Each stays until all are there.
+        // Each thread waits until all are started.
         let stay = || drop(gate.lock());
         let made = |_: usize| std::thread::Builder::new().spawn_scoped(scope, stay).map(drop);
         let mut n = 0;
@@ -121,7 +120,7 @@ fn threads_to_be_had(wanted: usize) -> (usize, Option<io::Error>) {
     })
 }
 
-/// Says what went wrong, and what to do about it; picks the exit code.
+/// Prints the error and its hint; returns the exit code.
 fn finish(name: &'static str, result: exit::Result, kept: interrupt::KeptInAll) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     let code = ExitCode::from(error.code());
@@ -129,7 +128,7 @@ fn finish(name: &'static str, result: exit::Result, kept: interrupt::KeptInAll) 
         say(name, &error, &kept);
         return code;
     }
-    // Nobody may be reading standard error, and who wants it to end does not want it to wait for that.
+    // A stalled reader of standard error must not delay an interrupted command.
     let (done, is_done) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         say(name, &error, &kept);

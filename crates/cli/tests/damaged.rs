@@ -54,10 +54,19 @@ fn damaging_path(server: SocketAddr, every: u32, times: u32) -> SocketAddr {
     at
 }
 
-/// Copies over such a path, in either direction.
-fn copy(p: &Place, (every, times): (u32, u32), args: &[&str], is_upload: bool) -> (common::Output, Option<Vec<u8>>) {
+/// Which packets of a path are damaged.
+#[derive(Clone, Copy)]
+struct Damage {
+    /// Every n-th packet.
+    every: u32,
+    /// At most this many packets.
+    times: u32,
+}
+
+/// Uploads or downloads a file with these arguments over a damaging path.
+fn copy(p: &Place, damage: Damage, args: &[&str], is_upload: bool) -> (common::Output, Option<Vec<u8>>) {
     let s = p.serve(&[]);
-    let url = format!("nfs://{}/f?proto=udp", damaging_path(s.addr, every, times));
+    let url = format!("nfs://{}/f?proto=udp", damaging_path(s.addr, damage.every, damage.times));
     let (words, source, dest) =
         if is_upload { (["f", &url], p.here("f"), p.srv("f")) } else { ([&url[..], "f"], p.srv("f"), p.here("f")) };
     fs::write(source, noise(SIZE, 5)).unwrap();
@@ -69,11 +78,11 @@ fn copy(p: &Place, (every, times): (u32, u32), args: &[&str], is_upload: bool) -
 fn damaged_blocks_are_found_and_copied_again() {
     for is_upload in [false, true] {
         let (plain, verified) = (Place::new(), Place::new());
-        let (out, copied) = copy(&plain, (20, 3), &[], is_upload);
+        let (out, copied) = copy(&plain, Damage { every: 20, times: 3 }, &[], is_upload);
         out.expect(0, &[]);
         assert!(copied.unwrap() != noise(SIZE, 5), "else this test shows nothing");
 
-        let (out, copied) = copy(&verified, (20, 3), &["--verify"], is_upload);
+        let (out, copied) = copy(&verified, Damage { every: 20, times: 3 }, &["--verify"], is_upload);
         out.expect(0, &["the copy differs from its source", "copied again"]);
         assert!(copied.unwrap() == noise(SIZE, 5));
         assert_eq!(resumed(&out.stdout), (SIZE, 0), "bytes count once");
@@ -86,7 +95,7 @@ fn damaged_blocks_are_found_and_copied_again() {
 fn blocks_damaged_every_time_fail_the_copy() {
     for is_upload in [false, true] {
         let p = Place::new();
-        let (out, copied) = copy(&p, (1, u32::MAX), &["--verify"], is_upload);
+        let (out, copied) = copy(&p, Damage { every: 1, times: u32::MAX }, &["--verify"], is_upload);
         out.expect(4, &["differs from its source", "not put in place"]);
         let copies = names(&if is_upload { p.srv("") } else { p.here("") });
         assert_eq!((copied, copies), (None, vec![]));

@@ -270,7 +270,7 @@ fn same_offers_same_fates() {
     }
 }
 
-/// Whoever takes the packets out of the device may keep up with one that puts them in, now and then.
+/// Floods per test: the emulator may keep up with some of them.
 const FLOODS: u32 = 20;
 
 /// With a device that holds four packets only.

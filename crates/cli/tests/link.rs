@@ -71,7 +71,7 @@ impl Net {
         format!("/proc/{}/ns/net", self.holder.id()).into()
     }
 
-    /// `command`, inside.
+    /// `command` in this network namespace.
     fn inside(&self, command: &Command) -> Command {
         let mut inside = program("nsenter");
         inside.arg(format!("--net={}", self.path().display())).arg("--").arg(command.get_program());
@@ -438,7 +438,7 @@ fn a_device_that_was_down_has_its_routes_again() {
     assert!(w.answers(0, 100, SOON));
 }
 
-/// More is told of devices than an end that stands still can take: it must not go by what it missed.
+/// Netlink drops events while an end is stopped, so it must read the state again.
 fn routes_come_back_though_news_was_missed() {
     let w = World::new(1);
     let _base = w.start_base(&[]);

@@ -33,7 +33,7 @@ fn at(url: &str, path: &str) -> String {
     url.replace("/?", &format!("{path}?"))
 }
 
-/// A directory of 200 files is listed, and a file goes there and back.
+/// A directory of 200 files is listed, and a file is uploaded and downloaded.
 fn works(p: &Place, url: &str) {
     (0..200).for_each(|n| fs::write(p.srv(&format!("file-{n}")), "").unwrap());
     let listed = p.ok(&["ls", url]);

@@ -1,4 +1,4 @@
-//! `remora keys`, `send` and `recv` on loopback: files get there whole, and what does not is told.
+//! `remora keys`, `send` and `recv` on loopback: files arrive complete, and failures are reported.
 
 mod common;
 
@@ -232,12 +232,12 @@ fn file_name_that_is_not_utf_8_is_reported_others_are_sent() {
     send(&[odd], &[]).expect(1, &["not UTF-8"]);
 }
 
-/// The kind of failure that is told of each file.
+/// The outcome of each file.
 fn outcomes(out: &Output) -> Vec<Value> {
     objects(&out.stdout).into_iter().map(|object| object["outcome"].clone()).collect()
 }
 
-/// A deadline that passes first is what ended it, whoever was or was not there.
+/// A deadline that passes first is the reported reason, with or without a receiver.
 #[test]
 fn files_that_nobody_takes_are_told_one_by_one() {
     let mut to = Receiver::start(&["--from-anyone"]);

@@ -170,7 +170,7 @@ fn several_mobiles_copy() {
     assert_eq!(cells.len(), 2, "{cells:?}");
     for cell in cells {
         assert_eq!(cell["settings"]["mobiles"], 2);
-        // 2 MiB at 1 Mbit/s take 17 s; whoever is ahead is so by a little.
+        // 2 MiB at 1 Mbit/s take 17 s; the difference between the clients is small.
         assert!(cell["results"][0]["values"][0].as_f64().is_some_and(|s| (14.0..25.0).contains(&s)), "{cell}");
     }
 }

@@ -68,7 +68,7 @@ pub(crate) struct Bench {
     /// Calls outstanding, on all connections together
     #[arg(long, value_name = "N", default_value = "1", value_parser = at_most(OUTSTANDING_MAX as u64))]
     pub(crate) outstanding: u64,
-    /// Connections
+    /// Connections to the server
     #[arg(long, value_name = "N", default_value = "1", value_parser = at_most(CONNECTIONS_MAX as u64))]
     pub(crate) connections: u64,
     /// Transport, whatever the URLs say [default: tcp]
@@ -89,7 +89,7 @@ pub(crate) struct Bench {
     /// Files in the directory that readdirplus lists
     #[arg(long, value_name = "N", default_value = "10000", value_parser = at_most(FILES_MAX))]
     pub(crate) files: u64,
-    /// Give up when a server has been silent for so long
+    /// Give up when a server has been silent for this long
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = units::some_duration)]
     pub(crate) timeout: Duration,
     /// Draws the order of the runs, files and offsets

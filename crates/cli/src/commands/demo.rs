@@ -40,7 +40,7 @@ pub(crate) struct Demo {
     /// Where to write the report
     #[arg(long, value_name = "PAGE", default_value = "remora-demo.html")]
     pub(crate) report: PathBuf,
-    /// Stop a client that has not arrived after so long
+    /// Stop a client that has not finished after this time
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = units::some_duration)]
     pub(crate) limit: Duration,
     /// Print the results as an object instead

@@ -136,7 +136,7 @@ impl FromStr for LoadRate {
     }
 }
 
-/// Reads `750kB/s`.
+/// Parses a rate in bytes, as in `750kB/s`, and returns bytes per second.
 fn bytes_per_s(text: &str) -> Option<f64> {
     let number = text.strip_suffix("B/s")?;
     let units = [("k", 1e3), ("M", 1e6), ("G", 1e9), ("", 1.0)];
@@ -254,7 +254,7 @@ async fn until<T: std::marker::Send + 'static>(
         done = &mut work => Ok((done.map_err(failed)?, None)),
         number = signal => {
             stop.store(true, Ordering::Release);
-            // A second signal finds nobody who waits for it; this ends by itself, and soon.
+            // No handler is left for a second signal; the run ends soon.
             Ok((work.await.map_err(failed)?, Some(number)))
         }
     }

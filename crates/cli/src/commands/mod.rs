@@ -26,10 +26,9 @@ use crate::commands::files::ls::Ls;
 use crate::commands::forwarding::forward::Forward;
 use crate::commands::forwarding::gateway::Gateway;
 use crate::commands::handoff::HandOff;
-use crate::commands::lab::channel::{Distribution, Duplex};
 use crate::commands::lab::flags::{Experiment, Lab};
 use crate::commands::model::flags::{Model, ModelCommand};
-use crate::commands::serve::flags::{Durability, Serve};
+use crate::commands::serve::flags::Serve;
 use crate::commands::transfer::keys::Keys;
 use crate::commands::transfer::recv::flags::Recv;
 use crate::commands::transfer::send::flags::Send;
@@ -51,7 +50,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// The command line of this process; one that is none ends it and says why.
+/// Parses the command line of this process. On an error prints it and exits.
 pub(crate) fn parse() -> Cli {
     let command = numbers_are_values(Cli::command());
     let parsed = command.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
@@ -75,7 +74,7 @@ fn leave(error: &clap::Error) -> ! {
     }
 }
 
-/// A negative number after a flag is its value, and the flag says what it expected: it would be told to be no flag.
+/// Lets flags take negative numbers, so that the flag's own error message appears instead of "unexpected argument".
 fn numbers_are_values(command: clap::Command) -> clap::Command {
     let command = command.mut_args(|arg| {
         let takes = !arg.is_positional() && arg.get_action().takes_values();
@@ -86,7 +85,7 @@ fn numbers_are_values(command: clap::Command) -> clap::Command {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// List directories
+    /// List the contents of directories
     #[command(after_help = files::ls::LS_HELP)]
     Ls(Ls),
     /// Write files to standard output
@@ -95,10 +94,10 @@ pub(crate) enum Command {
     /// Copy files to or from a server
     #[command(after_help = cp::flags::HELP, override_usage = "remora cp [OPTIONS] SRC... DST")]
     Cp(Cp),
-    /// Make directories
+    /// Create directories on a server
     #[command(after_help = files::change::MKDIR_HELP)]
     Mkdir(Mkdir),
-    /// Remove files
+    /// Remove files and directory trees
     #[command(after_help = files::change::RM_HELP)]
     Rm(Rm),
     /// Rename or move within a server
@@ -113,7 +112,7 @@ pub(crate) enum Command {
     /// List what a server exports
     #[command(after_help = files::inspect::EXPORTS_HELP)]
     Exports(Exports),
-    /// Share directories
+    /// Share local directories over NFS
     #[command(after_help = serve::flags::HELP)]
     Serve(Box<Serve>),
     /// Send files with priorities and deadlines over a link that comes and goes
@@ -149,13 +148,13 @@ pub(crate) enum Command {
     /// Fill a network with packets, and count what it carried
     #[command(after_help = load::HELP)]
     Load(load::Load),
-    /// Experiments
+    /// Run experiments and emulated links
     #[command(after_help = lab::flags::HELP)]
     Lab(Lab),
 }
 
 impl Command {
-    /// Whether it works on until it is told to end, for others than who reads what it prints.
+    /// Whether the command is a service: it runs until a signal, and does not end when its output is closed.
     pub(crate) fn is_service(&self) -> bool {
         match self {
             Command::Serve(_) | Command::Recv(_) | Command::Forward(_) | Command::Gateway(_) => true,
@@ -169,7 +168,7 @@ impl Command {
         }
     }
 
-    /// How many `-v` it has.
+    /// The number of `-v` flags.
     pub(crate) fn verbosity(&self) -> u8 {
         let verbosity = match self {
             Command::Serve(args) => &args.verbosity,
@@ -185,7 +184,7 @@ impl Command {
         verbosity.verbose
     }
 
-    /// What messages call it.
+    /// The command's name in messages.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Command::Ls(_) => "ls",
@@ -214,7 +213,7 @@ impl Command {
     }
 }
 
-/// Does what the command line says.
+/// Runs the command.
 pub(crate) async fn run(command: Command, kept: Kept) -> Result {
     match command {
         Command::Ls(args) => interruptible(files::ls::run(args)).await,

@@ -1,4 +1,4 @@
-//! Where things are kept from one run to the next.
+//! The state directory: identifiers and keys kept between runs.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ pub(crate) fn user_dir() -> Option<PathBuf> {
     Some(state.join("remora"))
 }
 
-/// Makes a directory that only its owner enters, if it is not there.
+/// Creates a directory with mode 0700 if it is missing.
 pub(crate) fn make_private(dir: &Path) -> io::Result<()> {
     if fs::metadata(dir).is_ok_and(|m| m.is_dir()) {
         return Ok(());
@@ -26,20 +26,20 @@ pub(crate) fn make_private(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
-/// What sets the user's directory here apart from all others.
+/// Identifier of this user on this machine.
 #[derive(Debug)]
 pub(crate) struct OwnId {
-    /// Random bytes.
+    /// The random identifier.
     pub(crate) bytes: Vec<u8>,
-    /// Why they could not be kept in the directory: then each run has others.
+    /// Why it could not be stored; then each run has another one.
     pub(crate) unkept: Option<String>,
 }
 
-/// That of this user here.
+/// The identifier of this user.
 pub(crate) fn own_id() -> &'static OwnId {
     static ID: OnceLock<OwnId> = OnceLock::new();
     ID.get_or_init(|| {
-        // Without random numbers what else tells runs apart must do.
+        // Without random numbers, the process id and the time distinguish runs.
         let fresh = getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id())).to_le_bytes();
         let Some(dir) = user_dir() else {
             return OwnId { bytes: fresh.to_vec(), unkept: Some("there is no home directory".into()) };
@@ -52,8 +52,8 @@ pub(crate) fn own_id() -> &'static OwnId {
     })
 }
 
-/// The id kept at `path`. It is no secret, for the names that are made with it are seen on servers: one that can be
-/// read will do, and what cannot be one makes room for `fresh`.
+/// Reads the identifier at `path`, or replaces it by `fresh` if it is unreadable. It is not secret: names on servers
+/// contain it.
 fn kept_id(path: &Path, fresh: &[u8]) -> io::Result<Vec<u8>> {
     if let Some(id) = read_id(path, fresh.len())? {
         return Ok(id);
@@ -77,8 +77,8 @@ fn read_id(path: &Path, length: usize) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(id).filter(|id| id.len() == length))
 }
 
-/// The secret kept at `path`, which is one only if it is ours or root's and others may not read or write it; the
-/// first call of all makes it `fresh`.
+/// Reads the secret at `path`, or creates it from `fresh`. Fails unless this user or root owns it and others have no
+/// access.
 pub(crate) fn secret(path: &Path, fresh: &[u8]) -> io::Result<Vec<u8>> {
     match read_private(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
@@ -88,22 +88,22 @@ pub(crate) fn secret(path: &Path, fresh: &[u8]) -> io::Result<Vec<u8>> {
     read_private(path)
 }
 
-/// Makes a file of these bytes, for its owner only, at `path`, unless another run is faster.
+/// Creates the file at `path` with mode 0600 unless another run is faster.
 fn make(path: &Path, bytes: &[u8]) -> io::Result<()> {
     make_linked(path, bytes, |new| fs::hard_link(new, path))
 }
 
 fn make_linked(path: &Path, bytes: &[u8], link: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
-    // Written apart and linked, so that of two that start at once one wins and none is torn.
+    // Write a temporary file and link it, so that concurrent runs agree on one complete file.
     let new = path.with_extension(format!("new-{}", std::process::id()));
     // One that is there already is left over, or another's, who would read along.
     let _ = fs::remove_file(&new);
     write_new(&new, bytes)?;
     let linked = link(&new);
-    // Somebody who was faster may have swept it away.
+    // A concurrent run may have removed it.
     let _ = fs::remove_file(&new);
     let made = match linked {
-        // A file system on which no file has two names. Here, too, one wins.
+        // A file system without hard links. Here, too, one run wins.
         Err(e) if !is_lost_race(&e) => write_new(path, bytes),
         linked => linked,
     };
@@ -114,7 +114,7 @@ fn is_lost_race(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound)
 }
 
-/// A file with these bytes, or none.
+/// Writes a new file, or leaves none.
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
@@ -124,7 +124,7 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Removes what runs have left that died while they made the secret which is at `path` by now.
+/// Removes temporary files of runs that died while they created the secret at `path`.
 pub(crate) fn sweep(path: &Path) {
     let (Some(dir), Some(stem)) = (path.parent(), path.file_stem()) else { return };
     let Ok(entries) = fs::read_dir(dir) else { return };
@@ -137,8 +137,8 @@ pub(crate) fn sweep(path: &Path) {
     }
 }
 
-/// Puts on stable storage what has been made in `dir`, and the directory itself if it is new, whoever made them: that
-/// run may have died before it did.
+/// Syncs the entries of `dir` and, if it is new, the entry of `dir` itself. An earlier run that created them may have
+/// died before it did so.
 pub(crate) fn settle(dir: &Path) -> io::Result<()> {
     for dir in made_on(dir)? {
         match File::open(&dir) {
@@ -153,7 +153,7 @@ pub(crate) fn settle(dir: &Path) -> io::Result<()> {
 
 fn sync_dir(dir: &File) -> io::Result<()> {
     match dir.sync_all() {
-        // Nothing more can be asked of such a file system.
+        // The file system does not support syncing directories.
         Err(e) if matches!(e.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::ReadOnlyFilesystem) => Ok(()),
         synced => synced,
     }
@@ -167,12 +167,13 @@ fn made_on(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(above.map(Path::to_owned).collect())
 }
 
-/// Fails if others may put something else in the place of what is kept in `dir`.
+/// Fails if another user can replace files in `dir`.
 pub(crate) fn only_ours(dir: &Path) -> io::Result<()> {
     let found = fs::metadata(dir)?;
     owned_by_us(&found)?;
     let mode = found.permissions().mode() & 0o7777;
-    // A group may be its owner's alone, as many systems set it up; with the sticky bit each has what is his own.
+    // Group write access is accepted: many systems give each user a group. The sticky bit protects the files of
+    // others.
     if mode & 0o002 != 0 && mode & 0o1000 == 0 {
         let why = format!("others may write in it (mode {mode:03o}), and so replace keys: run chmod o-w on it");
         return Err(io::Error::other(why));
@@ -180,7 +181,7 @@ pub(crate) fn only_ours(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Ours or root's: anybody else could read or change it whatever its mode.
+/// The owner must be this user or root: any other owner can change the file regardless of its mode.
 fn owned_by_us(found: &Metadata) -> io::Result<()> {
     let (owner, us) = (found.uid(), rustix::process::geteuid().as_raw());
     if owner == us || owner == 0 {
@@ -202,7 +203,7 @@ fn read_private(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
-    // A pipe that nobody writes to would be waited for without end.
+    // Opening a FIFO without a writer would block for ever.
     let nonblock = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path)?;
     let found = file.metadata()?;

@@ -1,6 +1,6 @@
-//! Lines for standard output or standard error, printed by a thread of their own: a reader that has stopped
-//! reading holds up that thread and nothing else. What it does not read in time is dropped,
-//! and counted.
+//! A thread that writes lines to standard output or standard error.
+//!
+//! A stalled reader blocks only this thread. Lines that do not fit the queue are dropped and counted.
 
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
@@ -10,15 +10,15 @@ use tokio::sync::oneshot;
 use crate::output::exit::{Error, Result};
 use crate::output::stdio;
 
-/// Lines that may wait: some minutes of figures.
+/// Default queue length: some minutes of figures.
 const LINES_MAX: usize = 256;
-/// How long the last lines may take at the end.
+/// Limit for the last lines at the end.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// The thread's other end.
+/// Handle of the thread.
 pub(crate) struct BackgroundWriter {
     lines: SyncSender<String>,
-    /// Comes when the thread has ended; bears what went wrong, if anything did.
+    /// Resolves when the thread ends, with its error.
     ended: Option<oneshot::Receiver<Error>>,
     missed: u64,
 }
@@ -33,7 +33,7 @@ impl BackgroundWriter {
         BackgroundWriter::start_with(lines_max, |line| stdio::print(&line))
     }
 
-    /// For standard error, where it is nobody's loss if nobody reads.
+    /// Writes to standard error and ignores errors.
     pub(crate) fn stderr() -> Result<BackgroundWriter> {
         BackgroundWriter::stderr_with_queue(LINES_MAX)
     }
@@ -53,7 +53,7 @@ impl BackgroundWriter {
         let started = thread.spawn(move || {
             for line in waiting {
                 if let Err(e) = print(line + "\n") {
-                    // Whoever printed may have ended.
+                    // The handle may be gone.
                     let _ = end.send(e);
                     return;
                 }
@@ -63,16 +63,16 @@ impl BackgroundWriter {
         Ok(BackgroundWriter { lines, ended: Some(ended), missed: 0 })
     }
 
-    /// Has a line printed, unless too many wait.
+    /// Queues a line, or counts it as dropped.
     pub(crate) fn print(&mut self, line: String) {
         match self.lines.try_send(line) {
             Err(TrySendError::Full(_)) => self.missed += 1,
-            // Why it has ended is told by `failed`.
+            // `failed` returns the error.
             Ok(()) | Err(TrySendError::Disconnected(_)) => {}
         }
     }
 
-    /// Has it said how many lines were dropped, where some were and there is room again.
+    /// Queues the line that reports dropped lines, if there are any.
     pub(crate) fn report_dropped(&mut self, line: impl FnOnce(u64) -> Result<String>) -> Result {
         if self.missed > 0 && self.lines.try_send(line(self.missed)?).is_ok() {
             self.missed = 0;
@@ -80,7 +80,7 @@ impl BackgroundWriter {
         Ok(())
     }
 
-    /// Waits for printing to fail.
+    /// Waits for a write error.
     pub(crate) async fn failed(&mut self) -> Error {
         let Some(ended) = &mut self.ended else { return std::future::pending().await };
         let failed = ended.await;
@@ -91,7 +91,7 @@ impl BackgroundWriter {
         }
     }
 
-    /// Gives the lines that wait a moment to be printed.
+    /// Waits up to [`PATIENCE`] for the queued lines.
     pub(crate) async fn finish(self) {
         // What goes wrong with the last ones is not worth an error.
         let _ = self.finish_within(PATIENCE).await;
@@ -103,7 +103,7 @@ impl BackgroundWriter {
         let Some(ended) = self.ended else { return Ok(()) };
         match tokio::time::timeout(patience, ended).await {
             Ok(Ok(e)) => Err(e),
-            // All of them are printed, or nobody reads.
+            // All lines are written, or the reader has stalled.
             _ => Ok(()),
         }
     }

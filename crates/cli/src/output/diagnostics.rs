@@ -75,7 +75,7 @@ impl Drop for Diagnostics {
     }
 }
 
-/// What commands that work on until they are told to end take.
+/// Flags of services.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Verbosity {
     /// Write diagnostics to standard error: connections and sessions; -vv: calls, too. RUST_LOG chooses more finely, as

@@ -1,7 +1,7 @@
 //! Names and URLs escaped for the terminal.
 
-/// A name for the terminal: bytes that are not UTF-8 are replaced, control characters and others that are not
-/// seen shown as such, so that a name cannot play tricks with the terminal, or look like another.
+/// A name for the terminal: replaces invalid UTF-8, escapes control characters and invisible ones, so that a name can
+/// neither control the terminal nor imitate another.
 pub(crate) fn printable(name: &[u8]) -> String {
     let text = String::from_utf8_lossy(name);
     let plays_tricks = |c: char| c.is_control() || rearranges(c) || is_invisible(c);
@@ -9,20 +9,19 @@ pub(crate) fn printable(name: &[u8]) -> String {
     text.chars().map(escape).collect()
 }
 
-/// Whether a character has what is around it shown in another order, or on another line: `gpj.exe` can look like
-/// `exe.jpg`.
+/// Whether a character changes the order or line of its neighbours: `gpj.exe` can look like `exe.jpg`.
 pub(crate) fn rearranges(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Whether nothing of a character is seen. The two joiners are none of these: they change the letters beside them,
-/// and many languages' names, and faces, need them.
+/// Whether a character is invisible. The two joiners are not counted: they change their neighbours, and many scripts
+/// and emoji need them.
 fn is_invisible(c: char) -> bool {
     let alone = matches!(c, '\u{ad}' | '\u{180e}' | '\u{200b}' | '\u{feff}');
     alone || matches!(c, '\u{2060}'..='\u{206f}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// The URL of `name` in the directory at `url`, for the terminal: before the `?` and what follows it.
+/// The URL of `name` in the directory `url`, for the terminal. The query stays at the end.
 pub(crate) fn child_url(url: &str, name: &[u8]) -> String {
     let (path, query) = url.split_at(url.find('?').unwrap_or(url.len()));
     let name = printable(name).replace('%', "%25").replace('?', "%3F").replace('#', "%23");

@@ -1,4 +1,4 @@
-//! Exit codes, and errors as they are shown.
+//! Errors of a command: their text, hint and exit code.
 
 use std::net::SocketAddr;
 use std::num::TryFromIntError;
@@ -36,7 +36,7 @@ Exit codes:
   130  interrupted (Ctrl-C); 129 hang-up; 143 terminated (0 from serve,
        recv, forward, gateway and lab relay, which signals end in good order)";
 
-/// What root is told where the server forbids something.
+/// Hint for root after a permission error.
 const SQUASHED: &str = ". Most servers take root for nobody (root squashing): run the command as another user, or have \
                         the server take root for root (remora serve: --squash none; exports(5): no_root_squash)";
 
@@ -49,32 +49,29 @@ pub(crate) enum Error {
     Remote {
         /// What it was about: a URL mostly.
         what: String,
-        /// Why.
         source: ClientError,
     },
     /// Something on this machine failed.
     Local {
         /// What it was about: a path mostly.
         what: String,
-        /// Why.
         source: io::Error,
     },
     /// It cannot be done, for a reason of ours.
     Refused {
         /// What it was about.
         what: String,
-        /// Why.
         why: String,
         /// What to do about it.
         hint: Option<String>,
     },
     /// Source and copy differ.
     Mismatch(String),
-    /// Whoever read our output has gone.
+    /// The reader of standard output has closed it.
     Pipe,
     /// A signal of this number ended it.
     Interrupted(u8),
-    /// OperandErrors things failed; each was reported when it happened. The code of the worst.
+    /// Errors that were reported already, with the worst exit code.
     Reported(u8),
 }
 
@@ -148,7 +145,7 @@ impl Error {
         match self {
             Error::Usage(_) => 2,
             Error::Remote { source: ClientError::NoKey { .. }, .. } => 2,
-            // It is there, and lets nobody like us in, to nothing.
+            // The server answers and grants no access to this user.
             Error::Remote { source: ClientError::Rpc(Failure::Rpc(Outcome::AuthError(_))), .. } => 1,
             Error::Remote { .. } if self.is_lost() => 3,
             Error::Remote { .. } | Error::Local { .. } | Error::Refused { .. } => 1,

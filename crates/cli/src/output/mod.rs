@@ -1,4 +1,4 @@
-//! What the command prints, and how it ends: start with [`exit`], then [`stdio`].
+//! Output of the commands: [`stdio`] prints, [`exit`] has errors and exit codes.
 
 pub(crate) mod background_writer;
 pub(crate) mod diagnostics;

@@ -15,22 +15,22 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use crate::output::escape;
 use crate::output::exit::{Error, Result};
 
-/// The name of the service that this process is, if it is one.
+/// The command's name, if it is a service.
 static SERVICE: OnceLock<&str> = OnceLock::new();
-/// That nobody reads is said once.
+/// Limits the notice about a closed standard output to one.
 static UNREAD: Once = Once::new();
 
-/// From now on it is no reason to end that nobody reads standard output: others rely on `command`.
+/// Makes this process a service: a closed standard output no longer ends it.
 pub(crate) fn outlive_readers(command: &'static str) {
     SERVICE.get_or_init(|| command);
 }
 
-/// A command as one would type it into a shell.
+/// A command line, quoted for a shell.
 pub(crate) fn for_shell(words: &[String]) -> Result<String> {
     shlex::try_join(words.iter().map(String::as_str)).map_err(|_| Error::Usage("a flag has a NUL in it".into()))
 }
 
-/// Writes to standard output, all of it.
+/// Writes all of `data` to standard output.
 pub(crate) fn bytes(data: &[u8]) -> io::Result<()> {
     if is_stdout_closed() {
         return Err(Errno::BADF.into());
@@ -42,7 +42,7 @@ pub(crate) fn bytes(data: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Prints text as it is.
+/// Prints text unchanged.
 pub(crate) fn print(text: &str) -> Result {
     match (bytes(text.as_bytes()), SERVICE.get()) {
         (Err(e), Some(command)) if is_unread(&e) => {
@@ -66,16 +66,14 @@ pub(crate) fn json_line(object: &impl Serialize) -> Result<String> {
     remora_lab::json::line(object).map_err(|e| Error::refused("standard output", e.to_string()))
 }
 
-/// A line on standard error. If nobody reads that, there is nobody to tell, and work goes on. Whoever says it holds no
-/// lock that others wait for: the reader may take its time here, too.
+/// Prints a line on standard error; ignores errors. May block, so the caller must not hold a lock.
 pub(crate) fn eprint(line: impl std::fmt::Display) {
     aside(|| {
         let _ = writeln!(io::stderr(), "{line}");
     });
 }
 
-/// The reader may take its time; the worker thread's other tasks shall not wait for it. A laboratory has runtimes of its
-/// own, with nobody in them to wait.
+/// Runs a blocking write without blocking the other tasks of the worker thread.
 fn aside<T>(write: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(write),
@@ -100,12 +98,12 @@ pub(crate) fn transfer_failed(what: impl std::fmt::Display) -> impl FnOnce(Clien
     }
 }
 
-/// Says what went wrong in `command`, and what to do about it. There may be names in it that others
-/// chose, so no control character of theirs reaches the terminal; line feeds are ours.
+/// Prints an error of `command` and its hint. Escapes control characters, because names in it come from others; line
+/// feeds remain.
 pub(crate) fn print_error(command: &str, error: &Error) {
     let text: Vec<String> = error.to_string().split('\n').map(|line| escape::printable(line.as_bytes())).collect();
     let hint = error.hint().map_or(String::new(), |hint| format!("\nhint: {hint}"));
-    // In one piece, for others may have something to say at the same time.
+    // One write, so that output of other threads does not interleave.
     eprint(format_args!("remora: {command}: {}{hint}", text.join("\n")));
 }
 

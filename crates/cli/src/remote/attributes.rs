@@ -19,12 +19,10 @@ pub(crate) struct Object {
     /// What a symbolic link points at.
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<String>,
-    /// Permission bits.
     mode: u32,
     nlink: u32,
     uid: u32,
     gid: u32,
-    /// Bytes.
     size: u64,
     /// Bytes on the disk.
     used: u64,

@@ -24,7 +24,7 @@ const TRIPS_UNHINDERED: u32 = 5;
 const FILES_EACH: u64 = 4;
 /// Files for everything else, or three quarters of them all.
 const FILES_BESIDE: u64 = 64;
-/// The round trip from which on so many run.
+/// RTT from which [`FAR_MAX`] jobs run.
 const FAR: Duration = Duration::from_millis(50);
 /// More than [`NEAR_MAX`] run at once only if they move no more bytes than this together. The others keep a link
 /// busy by themselves: more of them at once would be ready no sooner, and more of them cut short.
@@ -133,15 +133,15 @@ impl Pool {
     }
 }
 
-/// Whether a job of so many bytes may run beside these.
+/// Whether a job of `bytes` bytes may start beside `jobs` jobs that move `moving` bytes.
 fn has_room(jobs: usize, moving: u64, bytes: u64, jobs_max: usize) -> bool {
     jobs < NEAR_MAX || (jobs < jobs_max && moving.saturating_add(bytes) <= BYTES_MAX)
 }
 
-/// Asks what is put in, and gives the answers out in the same order. Dropping it stops what is on its way.
+/// Runs up to `max` queries concurrently and returns the answers in order. Cancels them on drop.
 pub(crate) struct Ahead<Q, A, F> {
     ask: F,
-    /// How many may be on their way, or answered and not taken.
+    /// Most queries in flight or answered and not taken.
     max: usize,
     asked: VecDeque<Asked<A>>,
     waiting: VecDeque<Q>,
@@ -166,7 +166,7 @@ where
         Ahead { ask, max: max.max(1), asked: VecDeque::new(), waiting: VecDeque::new() }
     }
 
-    /// One more, behind all others.
+    /// Appends a query.
     pub(crate) fn push(&mut self, question: Q) {
         self.waiting.push_back(question);
         self.go_on();

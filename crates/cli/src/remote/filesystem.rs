@@ -1,4 +1,4 @@
-//! A mounted server's files: paths, listings, and the calls the commands need.
+//! The files below a mounted directory: look-ups, listings, and the NFS calls of the commands.
 
 use crate::remote::listing::Node;
 use std::collections::HashSet;
@@ -30,11 +30,11 @@ type Result<T = ()> = std::result::Result<T, ClientError>;
 /// A name, and what has it.
 type LookedUp = (Bytes, Result<Option<Node>>);
 
-/// How many symbolic links a path may lead through, as on Linux.
+/// Most symbolic links in a path, as on Linux.
 const LINKS_MAX: usize = 40;
-/// How often a listing begins again because the directory changed.
+/// Most restarts of a listing whose directory changes.
 const LISTINGS_MAX: usize = 5;
-/// How much room, in bytes, a listing takes that was asked for before its turn came: that of some thousand entries.
+/// Largest listing in bytes that is held before its turn: some thousand entries.
 const EARLY_MAX: usize = 1 << 20;
 
 /// Makes a call, and takes the results out of its reply.
@@ -66,9 +66,9 @@ fn with_nothing_known(page: ReadDirOk) -> ReadDirPlusOk {
 pub(crate) struct Remote {
     session: Session,
     info: Arc<OnceCell<Info>>,
-    /// The server has no READDIRPLUS.
+    /// The server lacks READDIRPLUS.
     lists_names_only: Arc<AtomicBool>,
-    /// The server gives a file another handle with another name.
+    /// The file handle changes on rename.
     handles_follow_names: Arc<AtomicBool>,
     /// Ends with the last clone.
     _watch: Option<Arc<StallMonitor>>,
@@ -83,7 +83,7 @@ struct Info {
 }
 
 impl Remote {
-    /// `watch`: tells whoever waits.
+    /// `watch` reports stalls.
     pub(crate) fn new(session: Session, watch: Option<StallMonitor>) -> Remote {
         Remote {
             session,
@@ -94,24 +94,22 @@ impl Remote {
         }
     }
 
-    /// The connection.
     pub(crate) fn session(&self) -> &Session {
         &self.session
     }
 
-    /// Whether it is the same directory of the same server, over the same transport.
+    /// Whether both are the same directory of the same server over the same transport.
     pub(crate) fn is_same(&self, other: &Remote) -> bool {
         let what = |remote: &Remote| (remote.session.transport(), remote.session.root().clone());
         what(self) == what(other) && self.session.server() == other.session.server()
     }
 
-    /// Whether the server was seen to give a file another handle when it was renamed, as servers do that store objects
-    /// by path.
+    /// Whether a rename changed a file handle, as on servers that store objects by path.
     pub(crate) fn handles_follow_names(&self) -> bool {
         self.handles_follow_names.load(Relaxed)
     }
 
-    /// It was seen to.
+    /// Records that a rename changed a file handle.
     pub(crate) fn note_handles_follow_names(&self) {
         self.handles_follow_names.store(true, Relaxed);
     }
@@ -121,12 +119,11 @@ impl Remote {
         Ok(self.info().await?.limits)
     }
 
-    /// Asked once.
+    /// The answer to FSINFO, requested once.
     async fn info(&self) -> Result<&Info> {
         let ask = || async {
             let root = self.session.root();
-            // Both at once, for a round trip may be long, and not every server tells of attributes with FSINFO.
-            // Where one does, nobody waits for a GETATTR that was lost.
+            // Otherwise a lost GETATTR would delay the call.
             let (mut fsinfo, mut getattr) =
                 (pin!(async { ask!(self, FsInfo(root.clone())) }), pin!(self.getattr(root)));
             let (info, early) = tokio::select! {
@@ -160,18 +157,17 @@ impl Remote {
         self.node(self.session.root().clone(), attr).await
     }
 
-    /// Attributes.
     pub(crate) async fn getattr(&self, fh: &Fh) -> Result<Attr> {
         ask!(self, GetAttr(fh.clone()))
     }
 
-    /// The object called `name` in `dir`.
+    /// Looks up `name` in `dir`.
     pub(crate) async fn lookup(&self, dir: &Fh, name: &[u8]) -> Result<Node> {
         let ok = ask!(self, Lookup(at(dir, name)))?;
         self.node(ok.fh, ok.attr).await
     }
 
-    /// The same, or `None` if there is none.
+    /// Looks up `name` in `dir`; `None` if it does not exist.
     pub(crate) async fn find(&self, dir: &Fh, name: &[u8]) -> Result<Option<Node>> {
         match self.lookup(dir, name).await {
             Err(e) if e.status() == Some(Status::NoEnt) => Ok(None),
@@ -187,8 +183,8 @@ impl Remote {
         Ok(Node { fh: own(&fh), attr })
     }
 
-    /// What the path below the mounted directory means. Relative symbolic
-    /// links on the way are followed, a last one only with `follow`.
+    /// Resolves a path below the mounted directory. Follows relative symbolic links in it, the last one only with
+    /// `follow`.
     pub(crate) async fn walk(&self, parts: &[String], follow: bool) -> Result<Node> {
         let (mut way, _) = self.way(names(parts), follow).await?;
         way.pop().ok_or_else(|| Status::Inval.into())
@@ -250,20 +246,19 @@ impl Remote {
         Some(self.lookup(self.session.root(), name).await)
     }
 
-    /// The directory that holds the last part, and that part's name; `None` for the mounted
-    /// directory itself.
+    /// Resolves the parent directory; returns it and the last name, or `None` for the mounted directory itself.
     pub(crate) async fn parent<'p>(&self, parts: &'p [String]) -> Result<Option<(Node, &'p str)>> {
         let Some((name, above)) = parts.split_last() else { return Ok(None) };
         let dir = self.walk(above, true).await?;
         if dir.is_dir() { Ok(Some((dir, name))) } else { Err(Status::NotDir.into()) }
     }
 
-    /// What a symbolic link points at.
+    /// Reads a symbolic link.
     pub(crate) async fn readlink(&self, fh: &Fh) -> Result<Bytes> {
         Ok(ask!(self, ReadLink(fh.clone()))?.target)
     }
 
-    /// All entries of a directory but `.` and `..`.
+    /// Lists a directory without `.` and `..`.
     pub(crate) async fn list(&self, dir: &Fh) -> Result<Listing> {
         // How much is taken is for [`Taken`] to say.
         Ok(self.list_within(dir, usize::MAX).await?.unwrap_or_default())
@@ -298,7 +293,7 @@ impl Remote {
     async fn list_once(&self, dir: &Fh, bytes_max: usize) -> Result<Option<Listing>> {
         let (mut listing, mut taken) = (Listing::default(), Taken::default());
         let (mut cookie, mut verf) = (0, [0; 8]);
-        // Where pages ended. One that does so again leads to pages that were seen.
+        // Cookies seen: a repeated one means a loop.
         let mut ends = HashSet::from([cookie]);
         loop {
             let page = self.page(dir, cookie, verf).await?;
@@ -347,7 +342,7 @@ impl Remote {
         }
     }
 
-    /// Takes a page into the listing. What it says too little of is looked up, some at a time.
+    /// Adds a page to the listing. Looks up entries without attributes, some concurrently.
     async fn complete(&self, dir: &Fh, page: Vec<EntryPlus>, listing: &mut Listing) -> Result {
         let mut asked = JoinSet::new();
         for EntryPlus { name, fh, attr, .. } in page {
@@ -373,31 +368,31 @@ impl Remote {
         Ok(())
     }
 
-    /// What a file begins with.
+    /// Reads the first block of a file.
     pub(crate) async fn read_first(&self, fh: &Fh, count: u32) -> Result<ReadOk> {
         ask!(self, Read(ReadArgs { fh: fh.clone(), offset: 0, count }))
     }
 
-    /// Room in the file system.
+    /// FSSTAT.
     pub(crate) async fn fsstat(&self, fh: &Fh) -> Result<FsStatOk> {
         ask!(self, FsStat(fh.clone()))
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     pub(crate) async fn mkdir(&self, dir: &Fh, name: &[u8], mode: u32) -> Result<Node> {
         let attr = SetAttr { mode: Some(mode), ..SetAttr::NONE };
         let made = ask!(self, MkDir(MkDirArgs { at: at(dir, name), attr }))?;
         self.made(dir, name, made).await
     }
 
-    /// Makes an empty file that nobody but the caller may read. It must not exist.
+    /// Creates an empty file with mode 0600. It must not exist.
     pub(crate) async fn create(&self, dir: &Fh, name: &[u8]) -> Result<Node> {
         let how = CreateHow::Guarded(SetAttr { mode: Some(0o600), size: Some(0), ..SetAttr::NONE });
         let made = ask!(self, Create(CreateArgs { at: at(dir, name), how }))?;
         self.made(dir, name, made).await
     }
 
-    /// Makes a symbolic link. It must not exist.
+    /// Creates a symbolic link. It must not exist.
     pub(crate) async fn symlink(&self, dir: &Fh, name: &[u8], target: Bytes) -> Result<Node> {
         let args = SymLinkArgs { at: at(dir, name), attr: SetAttr::NONE, target };
         let made = ask!(self, SymLink(args))?;
@@ -417,7 +412,7 @@ impl Remote {
         Ok(self.node(fh.clone(), wcc.after).await?.attr)
     }
 
-    /// Removes a name that is not a directory's.
+    /// REMOVE.
     pub(crate) async fn remove(&self, dir: &Fh, name: &[u8]) -> Result<()> {
         ask!(self, Remove(at(dir, name))).map(|_| ())
     }
@@ -431,7 +426,7 @@ impl Remote {
     pub(crate) async fn rename(&self, node: &Node, from: (&Fh, &[u8]), to: (&Fh, &[u8])) -> Result<()> {
         let args = RenameArgs { from: at(from.0, from.1), to: at(to.0, to.1) };
         match ask!(self, Rename(args)) {
-            // The reply may have been lost and the server have forgotten that it did it.
+            // After a lost reply a server without a reply cache answers NOENT to the repetition.
             Err(e) if e.status() == Some(Status::NoEnt) => {
                 let there = self.find(to.0, to.1).await?;
                 // Where handles tell the directory or the name, too, they change on the way to another one.
@@ -452,7 +447,7 @@ fn answered(done: Option<std::result::Result<LookedUp, JoinError>>, listing: &mu
     listing.take(name, found)
 }
 
-/// Whether the server does not have the procedure.
+/// Whether the server lacks the procedure.
 fn is_missing(e: &ClientError) -> bool {
     matches!(e, ClientError::Status(Status::NotSupp) | ClientError::Rpc(Failure::Rpc(Outcome::ProcUnavail)))
 }

@@ -16,7 +16,7 @@ pub(crate) struct LinkArgs {
     /// Transport, whatever the URL says [default: auto]
     #[arg(long, value_enum)]
     pub(crate) proto: Option<Proto>,
-    /// Give up when the server has answered no request for so long; 0: never [default: 30 until the server first
+    /// Give up when the server has answered no request for this long; 0: never [default: 30 until the server first
     /// answers, then never]
     #[arg(long, value_name = "SECONDS", value_parser = units::duration)]
     pub(crate) timeout: Option<Duration>,
@@ -83,9 +83,9 @@ fn auto(text: &str, range: std::ops::RangeInclusive<u64>) -> Result<Auto, String
 pub(crate) enum Proto {
     /// What serves best: datagrams, and streams beside them where losses are scattered
     Auto,
-    /// Datagrams only
+    /// Use UDP only
     Udp,
-    /// One stream
+    /// Use one TCP connection
     Tcp,
     /// Objects with priorities; the URL names the server's key
     Atp,

@@ -1,7 +1,6 @@
-//! What is in a directory, as a server lists it, and how much of that is believed.
+//! Directory listings and the checks on them.
 //!
-//! A name and a handle that were taken out of a reply are parts of it, and keep all of it: up to a mebibyte
-//! for each entry, if a server puts one in a reply and anything behind it. So they are copied.
+//! Names and handles are copied out of the reply: as slices they would keep the whole reply, up to 1 MiB, alive.
 
 use bytes::Bytes;
 use remora_host::client::ClientError;

@@ -1,8 +1,7 @@
-//! What is remembered of servers that are far away, from one run to the next: the root of what was
-//! mounted. Whoever comes again looks at what is there while it is mounted once more.
+//! Cache of root handles of distant servers, kept between runs.
 //!
-//! What is in the file is never trusted with more than that, and a file that cannot be read or
-//! written is none.
+//! A command looks up files below the cached root while the mount is verified. The file is a hint only: errors and
+//! wrong contents are ignored.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -21,18 +20,18 @@ use crate::config::state_dir;
 const TRIP_MIN: Duration = Duration::from_millis(2);
 /// RootCache remembered; those that were found last stay.
 const ROOTS_MAX: usize = 64;
-/// Seconds.
+/// A day in seconds.
 const DAY: u64 = 86_400;
 /// A longer file is none of ours.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// The file.
+/// The cache file and its contents.
 #[derive(Debug)]
 pub(crate) struct RootCache {
     path: Option<PathBuf>,
 }
 
-/// By what was asked for.
+/// Key: the mounted target and path.
 type List = BTreeMap<String, CachedRoot>;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -55,7 +54,7 @@ impl RootCache {
         paths.iter().enumerate().find_map(|(nth, path)| Some((nth, list.get(&key(target, path))?.known.clone())))
     }
 
-    /// Takes note of what was mounted. Best effort: nothing depends on it.
+    /// Stores the root of a mount. Errors are ignored.
     pub(crate) fn note(&self, target: &Target, path: &str, session: &Session) {
         let is_far = session.min_rtt().is_some_and(|trip| trip >= TRIP_MIN);
         let known = KnownRoot::of(session).filter(|_| is_far);
@@ -95,7 +94,7 @@ impl RootCache {
         let new = path.with_extension(format!("new-{}", std::process::id()));
         // One that is there already is left over, or another's.
         let _ = fs::remove_file(&new);
-        // A handle opens what it names to whoever has it.
+        // Private: a file handle grants access to its holder.
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
         let written = file.write_all(&serde_json::to_vec(list)?).and_then(|()| fs::rename(&new, path));
         if written.is_err() {

@@ -1,4 +1,4 @@
-//! From URLs to places on mounted servers.
+//! Mounts the servers that URLs name, and finds the path below the mount.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -20,60 +20,59 @@ use crate::remote::listing::Node;
 use crate::remote::root_cache::RootCache;
 use crate::remote::stall_notice::{StallMonitor, until_answered, until_mounted};
 
-/// How long a server's first answer is waited for, unless `--timeout` says.
+/// Default limit for a server's first answer.
 const FIRST_ANSWER_MAX: Duration = Duration::from_secs(30);
-/// The time between two tries to mount from a server that is being restarted.
+/// Pause between attempts to mount from a restarting server.
 const RESTART_PAUSE: Duration = Duration::from_millis(500);
-/// What was begun on a server that is not the one that was meant is waited for no longer.
+/// Limit for undoing a look-up at a wrong place.
 const UNDO_WITHIN: Duration = Duration::from_secs(2);
-/// The most groups that AUTH_SYS names.
+/// Most supplementary groups in AUTH_SYS.
 const GROUPS_MAX: usize = 16;
 
-/// A place on a server: what a URL means once its server is mounted.
+/// A path on a mounted server, as a URL names it.
 #[derive(Clone)]
 pub(crate) struct Place {
     /// The mounted server.
     pub(crate) remote: Remote,
     /// The path below what is mounted.
     pub(crate) parts: Vec<String>,
-    /// The URL as it was given, for messages.
+    /// The URL, for messages.
     pub(crate) url: String,
     /// The whole path, without slashes at its ends.
     pub(crate) path: String,
-    /// The path ended in `/`: it means a directory.
+    /// The path ends in `/` and so means a directory.
     pub(crate) is_dir: bool,
-    /// What is mounted is remembered, and whether it is still that is being found out.
+    /// The root handle comes from the cache, and is not verified yet.
     pub(crate) is_recalled: bool,
 }
 
-/// The servers this command has to do with.
+/// The mounted servers of a command.
 ///
-/// What part of a path is an export is the server's to know, so it is asked to mount the
-/// whole path, and if it will not, what that lies in, and so on up. Servers mount
-/// directories below their exports; what is no directory, or does not exist yet, is found
-/// in, or made in, the one above. (Linux's mounts files, too.)
+/// A URL does not say which part of its path is the export. MOUNT is tried with the whole path, then with each
+/// ancestor. Servers also mount directories below an export. A file or a missing name is looked up or created in its
+/// parent. (The Linux server also mounts files.)
 ///
-/// Its list of exports says no more than that: an export has names that are not in the list, and what a name
-/// there holds may have another, longer one. So each path is asked for, however deep the first lies below what exists.
+/// The list of exports does not decide: an export can have unlisted names, and a nested export can have a longer
+/// name.
 pub(crate) struct Servers {
     link: LinkArgs,
     clock: Clock,
     mounted: Vec<Mounted>,
-    /// Whoever waits for a silent server is told so.
+    /// Whether silence of a server is reported.
     tells: bool,
-    /// Limits transfers.
+    /// Limits the rate of file data.
     throttle: Option<Arc<RateLimit>>,
     /// What the user can do while a server is silent.
     advice: &'static str,
     roots: RootCache,
 }
 
-/// What a place is for.
+/// Use of a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// To be read.
     Read,
-    /// To be found by its last so many names in a directory, and by the last one in any case if it is no directory.
+    /// The directory that holds the last `n` names, which may be missing.
     Named(usize),
 }
 
@@ -86,56 +85,56 @@ impl Wanted {
     }
 }
 
-/// What is done first at a place.
+/// The first operation at a path.
 pub(crate) trait Look {
-    /// What comes of it.
+    /// Result of the operation.
     type Found: Send;
 
-    /// Does it.
+    /// Looks at `place`.
     fn look(&self, place: &Place) -> impl Future<Output = Self::Found> + Send;
 
-    /// It was the wrong place: takes back what was done there.
+    /// Undoes `look` at a wrong place.
     fn undo(&self, _place: &Place, _found: Self::Found) -> impl Future<Output = ()> + Send {
         async {}
     }
 }
 
 struct Mounted {
-    /// Its path says nothing.
+    /// Server address; the path is ignored.
     target: Target,
     path: String,
-    /// Paths for which the server was asked, and had no longer one.
+    /// Paths that the server was asked for, without a longer mountable one.
     asked: Vec<String>,
     remote: Remote,
 }
 
 impl Mounted {
-    /// Whether it is what the server would mount if it was asked for `path` first.
+    /// Whether MOUNT of `path` would return this mount.
     fn answers(&self, target: &Target, path: &str) -> bool {
         self.target == *target && is_within(&self.path, path) && self.asked.iter().any(|asked| is_within(path, asked))
     }
 }
 
 impl Place {
-    /// The last name in the path, whether below what is mounted or part of it.
+    /// Last name of the path, if any.
     pub(crate) fn name(&self) -> Option<&str> {
         self.path.rsplit('/').next().filter(|name| !name.is_empty())
     }
 
-    /// What is there; a symbolic link is what it leads to if `follow`, or if the place is to be a directory.
+    /// Looks up the object. Follows a symbolic link if `follow` is set or the path ends in `/`.
     pub(crate) async fn look(&self, follow: bool) -> Result<Node, ClientError> {
         let node = self.remote.walk(&self.parts, follow || self.is_dir).await?;
         if self.is_dir && !node.is_dir() { Err(Status::NotDir.into()) } else { Ok(node) }
     }
 
-    /// Whether it is found at the same server, in the same directory, by the same names.
+    /// Whether both name the same path below the same directory.
     fn is_at(&self, other: &Place) -> bool {
         self.parts == other.parts && self.remote.is_same(&other.remote)
     }
 }
 
 impl Servers {
-    /// None yet.
+    /// No servers, with these flags.
     pub(crate) fn new(link: LinkArgs) -> Servers {
         Servers {
             link,
@@ -158,38 +157,36 @@ impl Servers {
         Servers { advice, ..self }
     }
 
-    /// None yet, and nobody is told of silence.
+    /// No servers; silence is not reported.
     pub(crate) fn quiet(link: LinkArgs) -> Servers {
         Servers { tells: false, ..Servers::new(link) }
     }
 
-    /// What the server of `url` exports, as it lists it to this machine.
+    /// Exports that the server of `url` lists.
     pub(crate) async fn exports(&self, url: &str) -> Result<Vec<Export>> {
         let (target, _) = self.target(url)?;
         let asked = client::exports(&target, self.options(self.mount_patience(&target)));
         until_answered(&target.host, asked).await.map_err(Error::remote(url))
     }
 
-    /// The place that `url` means; mounts as much of it as can be. What is no directory is found by its name.
+    /// Mounts as much of the path of `url` as possible.
     pub(crate) async fn place(&mut self, url: &str) -> Result<Place> {
         self.find(url, Wanted::Named(0)).await
     }
 
-    /// The same for what is about to be read, and whose name does not matter: if the server mounts files, what it
-    /// has mounted is it, and need not be looked up.
+    /// As [`Servers::place`], for a source whose name does not matter: a mounted file needs no LOOKUP.
     pub(crate) async fn source(&mut self, url: &str) -> Result<Place> {
         self.find(url, Wanted::Read).await
     }
 
-    /// The same for what is about to be removed, renamed or made: if it can be, the directory
-    /// that holds it is mounted and its name is left in [`Place::parts`].
+    /// As [`Servers::place`], for removing, renaming or creating: mounts the parent directory if possible, so that
+    /// the last name is in [`Place::parts`].
     pub(crate) async fn entry(&mut self, url: &str) -> Result<Place> {
         self.find(url, Wanted::Named(1)).await
     }
 
-    /// The place that `url` means, and what `look` finds there. On a server that is known from before, looking
-    /// begins while it is mounted. If what is mounted turns out to be something else, what was done is
-    /// taken back, and it is looked for anew.
+    /// Finds `url` and runs `look` there. With a cached root, `look` runs during MOUNT; if the root turns out to be
+    /// stale, `undo` runs and the look-up is repeated.
     pub(crate) async fn look<L: Look>(&mut self, url: &str, wanted: Wanted, look: &L) -> Result<(Place, L::Found)> {
         let Some(recalled) = self.recall(url, wanted).await? else {
             let place = self.find(url, wanted).await?;
@@ -200,7 +197,7 @@ impl Servers {
         let (found, place) = beside(look.look(&recalled), self.find(url, wanted), is_it).await;
         match (found, place) {
             (Some(found), Ok(place)) if place.is_at(&recalled) => {
-                // It has measured the way, and knows more of the server.
+                // The cached session has RTT measurements.
                 if let Some(mounted) = self.mounted.iter_mut().find(|m| m.remote.is_same(&place.remote)) {
                     mounted.remote = recalled.remote.clone();
                 }
@@ -237,7 +234,7 @@ impl Servers {
         Ok(Some(Place { is_recalled: true, ..place(url, &path, &paths[nth], self.remote(session)) }))
     }
 
-    /// The server of a URL, and the path there.
+    /// Server and path of a URL.
     fn target(&self, url: &str) -> Result<(Target, String)> {
         let mut target = Target::parse(url)?;
         if let Some(proto) = self.link.proto {
@@ -322,7 +319,7 @@ impl Servers {
         Target { host, ..target.clone() }
     }
 
-    /// Takes what was mounted; gives back the one to use: if it was mounted before, that knows more of the way.
+    /// Registers a mount; returns the existing one if it was mounted before.
     fn take(&mut self, target: Target, path: String, asked: String, remote: Remote) -> Remote {
         match self.mounted.iter_mut().find(|m| m.target == target && m.path == path && m.remote.is_same(&remote)) {
             Some(known) => {
@@ -383,12 +380,12 @@ impl Servers {
         Remote::new(session, watch)
     }
 
-    /// How long a server that has answered may be silent; `None`: without limit.
+    /// Limit of silence after the first answer; `None`: no limit.
     fn patience(&self) -> Option<Duration> {
         patience(self.link.timeout, true)
     }
 
-    /// How long mounting may take: a server that has answered this command before is waited for without limit.
+    /// Limit for MOUNT; none if the server has answered this command before.
     fn mount_patience(&self, target: &Target) -> Option<Duration> {
         patience(self.link.timeout, self.has_answered(target))
     }
@@ -398,14 +395,13 @@ impl Servers {
     }
 
     fn options(&self, patience: Option<Duration>) -> Options {
-        // Where the system has no random numbers, the time makes do: the first xid need only
-        // differ from the last run's.
+        // Without random numbers the time suffices: the first xid must only differ from that of the last run.
         let seed = getrandom::u64().unwrap_or_else(|_| self.clock.now().as_nanos());
         Options { config: Config { give_up: patience, ..config(&self.link) }, seed, clock: self.clock }
     }
 }
 
-/// How long a server may be silent, by `--timeout` and by whether it has answered before; `None`: without limit.
+/// Limit of silence by `--timeout` and by whether the server has answered; `None`: no limit.
 fn patience(timeout: Option<Duration>, has_answered: bool) -> Option<Duration> {
     match timeout {
         None if !has_answered => Some(FIRST_ANSWER_MAX),
@@ -425,7 +421,7 @@ async fn beside<T>(
         found = &mut look => (Some(found), find.await),
         place = &mut find => match place {
             Ok(place) if is_it(&place) => (Some(look.await), Ok(place)),
-            // What was begun is to end, or nobody could take it back.
+            // Runs to its end, so that it can be undone.
             place => (timeout(UNDO_WITHIN, look).await.ok(), place),
         },
     }
@@ -453,7 +449,7 @@ fn candidates(path: &str, names_left: usize) -> Vec<String> {
     lengths.map(|n| format!("/{}", parts[..n].join("/"))).collect()
 }
 
-/// Whether `path` is `dir` or lies in it, by their names.
+/// Whether `path` is `dir` or below it, by name.
 fn is_within(dir: &str, path: &str) -> bool {
     let mut path = components(path);
     components(dir).all(|name| path.next() == Some(name))
@@ -472,7 +468,7 @@ fn transport(proto: Proto) -> Option<Transport> {
     }
 }
 
-/// The flags, resolved.
+/// The client's configuration for these flags.
 fn config(link: &LinkArgs) -> Config {
     let retry = match link.retry {
         Retry::Adaptive => RetryPolicy::Adaptive,
@@ -502,7 +498,7 @@ fn config(link: &LinkArgs) -> Config {
     }
 }
 
-/// Servers are asked in the name of whoever runs this.
+/// Credentials of this process for AUTH_SYS.
 pub(crate) fn own_credentials() -> AuthUnix {
     let groups = rustix::process::getgroups().unwrap_or_default();
     let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();

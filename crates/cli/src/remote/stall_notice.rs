@@ -1,4 +1,4 @@
-//! A line on standard error for whoever waits and sees nothing happen.
+//! Notices on standard error while a server is silent or defers requests.
 
 use std::future::Future;
 use std::time::{Duration, Instant};

@@ -71,7 +71,7 @@ pub(super) fn captures_say_what_became_of_each_frame() {
     }
 }
 
-/// Whoever opens a pipe waits for a reader, and who writes to it, too; who writes to a link writes elsewhere.
+/// Opening or writing a FIFO can block, and a symbolic link leads elsewhere.
 pub(super) fn a_pipe_or_a_link_is_no_capture() {
     let p = Place::new();
     fs::create_dir(p.here("d")).unwrap();

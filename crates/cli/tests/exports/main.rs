@@ -28,7 +28,7 @@ pub(crate) struct Exports {
 }
 
 impl Exports {
-    /// With these directories in the shared place, for whoever may enter them.
+    /// Exports these directories.
     pub(crate) fn new(dirs: &[&str]) -> Exports {
         let place = Place::new();
         dirs.iter().for_each(|d| fs::create_dir(place.srv(d)).unwrap());

@@ -99,7 +99,7 @@ fn numbers_of_one_mount_lead_nowhere_in_the_next() {
     assert_eq!(c.fails(&read(&anew)), None);
 }
 
-/// Where a cookie is a place in a list that is made for whoever opens the directory: an overlay of two layers.
+/// On an overlay of two layers a cookie is a position in a list that is built at each opendir(3).
 #[test]
 fn a_listing_goes_on_while_what_came_is_removed() {
     const FILES: usize = 400;
@@ -230,7 +230,7 @@ fn pathconf_and_fsinfo_tell_the_ways_of_each_file_system() {
         assert_eq!(info.properties & (FSF_LINK | FSF_SYMLINK), FSF_LINK | FSF_SYMLINK, "{dir}");
         assert_eq!(info.properties & FSF_HOMOGENEOUS != 0, !folds, "{dir}");
     }
-    // A file is told of as the directory that it is in.
+    // The notice names the directory of the file.
     let root = c.mount(&ntfs).unwrap();
     let file = c.lookup(&root, "Name");
     assert!(told(&mut c, &file).0.case_insensitive);

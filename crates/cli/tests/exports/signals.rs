@@ -82,7 +82,7 @@ fn it_ends_though_nobody_reads_what_a_hang_up_has_it_say() {
         } else {
             first.split(" on ").nth(1).unwrap().split(',').next().unwrap().to_owned()
         };
-        // A note for each line: far more than a pipe holds, be it in an object or on standard error.
+        // A note for each line: far more than a pipe holds, both as JSON and on standard error.
         let clients: Vec<String> = (0..3000).map(|n| format!("10.0.{}.{}(wdelay)", n / 250, n % 250)).collect();
         let mut lines: Vec<(&str, &str)> = clients.iter().map(|client| ("a", client.as_str())).collect();
         lines.push(("b", "*(ro)"));

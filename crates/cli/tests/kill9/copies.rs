@@ -7,7 +7,7 @@ use crate::common::{Place, Running, noise, until};
 
 const SIZE: usize = 3_000_000;
 
-/// The uploads.
+/// The uploads that run while the server is killed.
 pub(crate) struct Copies<'a> {
     place: &'a Place,
     addr: SocketAddr,

@@ -3,9 +3,9 @@
 use remora_base::Rng;
 use remora_wire::nfs3::Fh;
 
-/// Handles remembered,
+/// Most handles remembered.
 const MAX: usize = 64;
-/// and how many of them are the newest. Of older ones any may be forgotten.
+/// The newest of them, which are kept; older ones may be dropped.
 const NEWEST: usize = 4;
 
 pub(crate) struct Gone {

@@ -42,8 +42,7 @@ impl Worker {
         &self.actors
     }
 
-    /// Works until the server is gone. What was sent to one that died is sent again first, with
-    /// the same transaction ids.
+    /// Works until the server dies. First repeats the requests in flight at the last death, with the same xids.
     pub(crate) fn run(&mut self, addr: SocketAddr) -> Result<(), String> {
         let Ok(mut stream) = Stream::connect(addr, PATIENCE) else { return Ok(()) };
         let again: Vec<Bytes> = self.actors.iter_mut().filter_map(Actor::restarted).collect();

@@ -174,7 +174,7 @@ impl<'a> Client<'a> {
         self.promise("REMOVE", Call::Remove(dir.at(&pipe)), (unlinks, quoted(&pipe)), &[&dir.path]);
     }
 
-    /// `x…`, twice with the same verifier: whoever asks again may not know that the first reply was sent.
+    /// `x…`, twice with the same verifier: a client repeats the call after a lost reply.
     fn create_exclusively(&mut self, root: &Dir, mine: &str) {
         let name = format!("x{mine}");
         let objects = [&root.path_of(&name)[..], &root.path];

@@ -211,7 +211,7 @@ impl Default for SharedErrors {
 }
 
 impl SharedErrors {
-    /// As [`OperandErrors::settle`], but others do not wait while it is told.
+    /// As [`OperandErrors::settle`], without holding the lock while it prints.
     fn settle(&self, result: Result) -> Result {
         let untold = self.0.lock().unwrap_or_else(PoisonError::into_inner).add(result)?;
         if let Some(untold) = untold {

@@ -91,7 +91,7 @@ pub(crate) async fn run(args: Ls) -> Result {
     told.finish()
 }
 
-/// What a URL leads to.
+/// Looks up a URL.
 async fn find(servers: &mut Servers, args: &Ls, url: &str) -> Result<(Place, Node)> {
     let place = servers.place(url).await?;
     let node = place.look(!args.long).await.map_err(Error::remote(url))?;
@@ -112,7 +112,7 @@ async fn list_tree(remote: &Remote, args: &Ls, top: ListedDir, told: &mut Operan
         };
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         print(remote, args, &dir, &entries).await?;
-        // What could not be looked at is told when all else is.
+        // Errors come after all listings.
         for (name, e) in unknown {
             told.settle(Err(Error::remote(format!("{}: {}", dir.url, escape::printable(&name)))(e)))?;
         }

@@ -3,7 +3,7 @@
 use crate::output::exit::{Error, Result};
 use crate::output::stdio;
 
-/// How it went so far.
+/// Errors of the operands so far.
 pub(crate) struct OperandErrors {
     command: &'static str,
     worst: u8,
@@ -26,7 +26,7 @@ impl OperandErrors {
     pub(crate) fn add(&mut self, result: Result) -> Result<Option<Error>> {
         let Err(error) = result else { return Ok(None) };
         match error {
-            // The code of what was told before.
+            // The exit code of an error that was already printed.
             Error::Pipe if self.worst > 0 => Err(Error::Reported(self.worst)),
             Error::Pipe => Err(Error::Pipe),
             error if error.is_lost() || error.is_full() => Err(error),

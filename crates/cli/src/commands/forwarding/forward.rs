@@ -54,7 +54,6 @@ missed, with the lines that were not read in time); and each second in which
 something happened, and at the end: up, sessions, connections, asked, done,
 refused, reset, sent_bytes, received_bytes.";
 
-/// `remora forward`.
 #[derive(Args, Debug)]
 pub(crate) struct Forward {
     /// The gateway, as in atp://192.0.2.7:4050
@@ -79,10 +78,10 @@ pub(crate) struct Forward {
     /// File with this end's key; made if there is none [default: as remora keys]
     #[arg(long, value_name = "FILE")]
     pub(crate) identity: Option<PathBuf>,
-    /// Give up when the gateway does not answer for so long at first; 0: never
+    /// Give up when the gateway has not answered for this long at the start; 0: never
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = units::duration)]
     pub(crate) timeout: Duration,
-    /// Take a gateway that is silent for so long for lost, and its connections with it
+    /// Consider a gateway lost after this much silence, and reset its connections
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = hold)]
     pub(crate) hold: Duration,
     /// Connections at once; more wait
@@ -107,14 +106,14 @@ fn gateway(text: &str) -> Result<Target, String> {
     text.strip_prefix("atp://").unwrap_or(text).trim_end_matches('/').parse().map_err(|e| format!("{e}"))
 }
 
-/// Silence that is worth a line.
+/// Silence that causes a notice.
 const SILENCE: Duration = Duration::from_secs(3);
-/// The exit code when nobody answers.
+/// Exit code if the gateway does not answer.
 const LOST: u8 = 3;
 const UNHEARD: &str = "hint: is remora gateway running there, on this port, and does UDP get through?";
 const FULL: &str = "hint: all its places for mobiles are taken; try again later";
 
-/// What `--json` prints when the gateway answers.
+/// The `--json` record when the gateway answers.
 #[derive(Serialize)]
 struct Ready {
     listen: Vec<SocketAddr>,
@@ -122,7 +121,7 @@ struct Ready {
     key: String,
 }
 
-/// What `--json` prints when something changes.
+/// The `--json` record of an event.
 #[derive(Serialize)]
 struct Change {
     event: &'static str,
@@ -134,7 +133,7 @@ struct Change {
     connections: Option<usize>,
 }
 
-/// What `--json` prints each second in which something happened, and at the end.
+/// The `--json` record of each second with traffic, and at the end.
 #[derive(Serialize)]
 struct Figures {
     up: bool,
@@ -170,7 +169,7 @@ pub(crate) async fn run(args: Forward) -> Result {
     let (tell, news) = mpsc::unbounded_channel();
     let mut printer = if args.json { BackgroundWriter::stdout() } else { BackgroundWriter::stderr() }?;
     let result = {
-        // Nobody hears the last news.
+        // The receiver may be gone at the end.
         let run = forward.run(move |n| drop(tell.send(n)));
         let mut talk = ForwardReporter { args: &args, printer: &mut printer, silent: None, is_said: false };
         let talking = talk.run(news, ready, &watch);
@@ -192,7 +191,7 @@ pub(crate) async fn run(args: Forward) -> Result {
     result
 }
 
-/// Ports and targets, in the order of the command line.
+/// Routes in the order of the command line.
 fn routes(args: &Forward) -> Result<Vec<Route>> {
     let Forward { listen, to, priority, deadline, .. } = args;
     if listen.len() != to.len() {
@@ -233,17 +232,17 @@ fn failed(args: &Forward, own: Option<String>, e: ForwardError) -> Error {
     }
 }
 
-/// What is said while it runs.
+/// Output while the command runs.
 struct ForwardReporter<'a> {
     args: &'a Forward,
     printer: &'a mut BackgroundWriter,
-    /// Since when nothing is heard of the gateway, and whether that was said.
+    /// Start of the gateway's silence, and whether it was reported.
     silent: Option<Instant>,
     is_said: bool,
 }
 
 impl ForwardReporter<'_> {
-    /// Talks until something goes wrong.
+    /// Reports events until a failure.
     async fn run(
         &mut self,
         mut news: mpsc::UnboundedReceiver<News>,

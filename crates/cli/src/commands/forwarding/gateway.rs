@@ -53,7 +53,6 @@ time); and each second in which something happened, and at the end: mobiles,
 connections, asked, done, refused, reset, sent_bytes, received_bytes (to and
 from mobiles), calls (of NFS), turned_away, violations.";
 
-/// `remora gateway`.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("service").required(true).args(["to", "nfs"]))]
 pub(crate) struct Gateway {
@@ -84,7 +83,7 @@ pub(crate) struct Gateway {
     /// Bytes of a connection on their way, each way, 64K to 16M
     #[arg(long, value_name = "SIZE", default_value = "512K", value_parser = window, conflicts_with = "nfs")]
     pub(crate) window: u32,
-    /// Forget a mobile that is silent for so long, and reset its connections
+    /// Drop a mobile that is silent for this long, and reset its connections
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = hold)]
     pub(crate) hold: Duration,
     /// Print objects instead of text
@@ -119,17 +118,17 @@ pub(crate) fn hold(text: &str) -> Result<Duration, String> {
     if hold >= HOLD_MIN { Ok(hold) } else { Err("expected 10s or more".into()) }
 }
 
-/// How often figures are looked at.
+/// Interval of the figures.
 pub(crate) const EVERY: Duration = Duration::from_secs(1);
 
-/// What `--json` prints when mobiles may come.
+/// The `--json` record at startup.
 #[derive(Serialize)]
 struct Ready {
     listen: SocketAddr,
     key: String,
 }
 
-/// What `--json` prints when whoever reads has not kept up.
+/// The `--json` record of dropped output lines.
 #[derive(Serialize)]
 pub(crate) struct DroppedLines {
     event: &'static str,
@@ -145,7 +144,7 @@ impl DroppedLines {
     }
 }
 
-/// What `--json` prints of a mobile that comes or leaves.
+/// The `--json` record of a mobile that connects or leaves.
 #[derive(Serialize)]
 struct Change {
     event: &'static str,
@@ -156,7 +155,7 @@ struct Change {
     why: Option<String>,
 }
 
-/// What `--json` prints each second in which something happened, and at the end.
+/// The `--json` record of each second with traffic, and at the end.
 #[derive(Serialize)]
 struct Figures {
     mobiles: usize,
@@ -168,7 +167,7 @@ struct Figures {
     violations: u64,
 }
 
-/// What was carried, at either end.
+/// Connections and bytes, at either end.
 #[derive(Serialize)]
 pub(crate) struct Carried {
     asked: u64,
@@ -187,7 +186,7 @@ impl From<Stats> for Carried {
 }
 
 impl Carried {
-    /// In words, with what `side` is called.
+    /// One line of text; `side` names the peer.
     pub(crate) fn to_text(&self, side: &str) -> String {
         let Carried { asked, done, refused, reset, sent_bytes, received_bytes } = self;
         let (sent, received) = (units::human(*sent_bytes), units::human(*received_bytes));
@@ -207,7 +206,7 @@ pub(crate) async fn run(args: Gateway) -> Result {
     let (tell, mut news) = mpsc::unbounded_channel();
     let mut printer = if args.json { BackgroundWriter::stdout() } else { BackgroundWriter::stderr() }?;
     let result = {
-        // Nobody hears the last news.
+        // The receiver may be gone at the end.
         let run = gateway.run(move |n| drop(tell.send(n)));
         tokio::pin!(run);
         let mut figures = tokio::time::interval(EVERY);

@@ -82,7 +82,7 @@ pub(crate) struct Atp {
     /// So many cells at a time
     #[arg(long, value_name = "N", default_value = "6", requires = "real")]
     pub(crate) cells: NonZeroUsize,
-    /// Propagation there and back
+    /// Round-trip propagation delay
     #[arg(long, value_name = "TIME", default_value = "10ms", requires = "real", value_parser = units::duration)]
     pub(crate) rtt: Duration,
     /// Where in the trace to begin
@@ -119,7 +119,7 @@ fn named<T: Copy>(text: &str, all: &[T], name: fn(T) -> &'static str) -> Result<
     all.iter().copied().find(|t| name(*t) == text).ok_or_else(|| format!("there are {}", there_are()))
 }
 
-/// No link of two hosts takes longer, there and back.
+/// Largest round-trip time of an emulated link.
 const RTT_MAX: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(args: Atp) -> Result {

@@ -10,7 +10,6 @@ use remora_channel as channel;
 use remora_channel::{Config, ErrorModel, Opportunities, Outage, PerSide};
 use serde::Deserialize;
 
-use crate::commands;
 use crate::config::text_file::TRACE_MAX;
 use crate::config::{text_file, units};
 use crate::output::exit::{Error, Result};
@@ -89,8 +88,8 @@ pub(crate) fn config(args: &ChannelArgs) -> Result<Config> {
         rate: args.rate,
         trace: PerSide { base: trace(args.trace_down.as_deref())?, mobile: trace(args.trace_up.as_deref())? },
         duplex: match args.duplex {
-            commands::Duplex::Half => channel::Duplex::Half,
-            commands::Duplex::Full => channel::Duplex::Full,
+            Duplex::Half => channel::Duplex::Half,
+            Duplex::Full => channel::Duplex::Full,
         },
         delay: args.delay,
         queue_frames: args.queue,
@@ -111,9 +110,9 @@ fn errors(args: &ChannelArgs) -> ErrorModel {
     }
     ErrorModel::TwoState {
         distribution: match args.distribution {
-            commands::Distribution::Uniform => channel::Distribution::Uniform,
-            commands::Distribution::Deterministic => channel::Distribution::Deterministic,
-            commands::Distribution::Exponential => channel::Distribution::Exponential,
+            Distribution::Uniform => channel::Distribution::Uniform,
+            Distribution::Deterministic => channel::Distribution::Deterministic,
+            Distribution::Exponential => channel::Distribution::Exponential,
         },
         good_mean: args.good_mean,
         bad_mean: args.bad_mean,

@@ -35,7 +35,7 @@ example_failures. A figure has runs, censored, median, low and high (95 %
 interval of the median), min, max, mean; margins are half the 95 % intervals of
 means. docs/results/drc.md has more.";
 
-/// Seeds without `--seeds`: with so many each mean stays near the model's own, whichever they are.
+/// Default number of seeds: enough for each mean to be near the model's.
 const SEEDS: u64 = 500;
 /// The first that nothing was fitted to, and some room.
 const FIRST_SEED: &str = "1001";

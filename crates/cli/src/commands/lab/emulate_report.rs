@@ -20,14 +20,13 @@ pub(crate) struct Object {
     channel: Channel,
     lanes: Vec<Lane>,
     lateness: Lateness,
-    /// Packets for nobody, or not IPv4.
+    /// Packets without a destination station, or not IPv4.
     strays: u64,
     /// Packets the kernel did not take.
     overflowed: u64,
     refused: u64,
     captures_missed: u64,
     valid: bool,
-    /// The command's.
     exit_code: u8,
 }
 

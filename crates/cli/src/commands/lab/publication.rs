@@ -9,22 +9,22 @@ use serde::Serialize;
 use crate::output::exit::{Error, Result};
 use crate::output::stdio;
 
-/// A page that was asked for, and where.
+/// The HTML page to write, and its path.
 pub(crate) type ReservedPage = Option<(Page, PathBuf)>;
 
-/// Finds the page's place writable, before anybody has waited for what goes there.
+/// Opens the page for writing, so that a wrong path fails before the run.
 pub(crate) fn reserve(html: Option<&Path>) -> Result<ReservedPage> {
     let reserved = |path: &Path| Ok((Page::reserve(path).map_err(Error::local(path.display()))?, path.to_owned()));
     html.map(reserved).transpose()
 }
 
-/// Why nothing real can be run: rights or devices are missing.
+/// Missing rights or devices for real runs.
 pub(crate) fn cannot_emulate(why: impl Display) -> Error {
     Error::refused("cannot emulate", why.to_string())
 }
 
-/// Writes the page, and prints the report, as an object or as `text` says it. The page comes first: what was
-/// waited for is kept, whatever becomes of standard output. That nobody reads this is no error, and hides none.
+/// Writes the page, then prints the report as JSON or as `text`. The page comes first, so that a closed pipe does not
+/// lose it. A closed pipe is no error here.
 pub(crate) fn publish<R: Serialize + Html>(
     report: &R,
     text: impl FnOnce() -> Result<String>,
@@ -45,7 +45,7 @@ pub(crate) fn publish<R: Serialize + Html>(
     read_or_not(print())
 }
 
-/// That nobody reads what is printed at the end is no error: what else there is to say of the runs counts.
+/// Ignores a closed pipe at the end of a run: the verdict on the runs matters more.
 pub(crate) fn read_or_not(printed: Result) -> Result {
     match printed {
         Err(Error::Pipe) => Ok(()),
@@ -53,7 +53,7 @@ pub(crate) fn read_or_not(printed: Result) -> Result {
     }
 }
 
-/// An error if runs failed, so many.
+/// An error if `runs`, the number of failed runs, is not 0.
 pub(crate) fn failed(runs: usize) -> Result {
     match runs {
         0 => Ok(()),
@@ -62,7 +62,7 @@ pub(crate) fn failed(runs: usize) -> Result {
     }
 }
 
-/// Whether there are `seeds` seeds from `first` on.
+/// Checks that `first + seeds - 1` does not overflow.
 pub(crate) fn there_are_seeds(first: u64, seeds: u64) -> Result<(), Error> {
     match first.checked_add(seeds.saturating_sub(1)) {
         Some(_) => Ok(()),

@@ -64,7 +64,7 @@ struct RelayRecord {
     lateness_ms: f64,
 }
 
-/// One direction: what was offered, and what became of it.
+/// Figures of one direction.
 #[derive(Serialize)]
 struct Side {
     datagrams: u64,

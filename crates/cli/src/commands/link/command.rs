@@ -1,4 +1,4 @@
-//! `remora link`: the two ends of a poor hop, their keys and what they tell.
+//! `remora link`: runs the ends of a poor hop, makes their keys and shows their state.
 
 use remora_host::link::Identity;
 
@@ -26,7 +26,7 @@ pub(crate) async fn run(args: Tunnel) -> Result {
     }
 }
 
-/// Makes the key if there is none; prints what the other ends are to be told.
+/// Creates the key if it is missing, and prints the public key.
 fn keys(args: &Keys) -> Result {
     let path = key_path(args.key.clone())?;
     let identity = Identity::load_or_create(&path).map_err(|e| key_error(&path, &e))?;

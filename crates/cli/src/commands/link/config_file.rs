@@ -130,7 +130,7 @@ impl<T> Default for PerClass<T> {
 }
 
 impl<T> PerClass<T> {
-    /// LinkCommand it says.
+    /// The classes that the table sets, with their values.
     pub(crate) fn given(self) -> impl Iterator<Item = (Class, T)> {
         let all = [
             (Class::Interactive, self.interactive),
@@ -166,7 +166,7 @@ pub(crate) struct BaseTable {
     pub(crate) psk: Option<PathBuf>,
 }
 
-/// ConfigRole file it is to be.
+/// The end that a file configures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ConfigRole {
     Base,

@@ -1,4 +1,4 @@
-//! An end of a link, from its start to a signal, `q` or a failure.
+//! Runs an end of a link until a signal, `q` or a failure.
 
 use remora_host::link::LinkError;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// How often figures are printed, in ticks.
 const FIGURES_EVERY: u32 = 10;
 
-/// LinkCommand `--json` prints when the link is ready.
+/// The `--json` record at startup.
 #[derive(Serialize)]
 struct Ready<'a> {
     listen: std::net::SocketAddr,
@@ -30,7 +30,7 @@ struct Ready<'a> {
     control: Option<&'a std::path::Path>,
 }
 
-/// LinkCommand `--json` prints when something changes.
+/// The `--json` record of an event.
 #[derive(Serialize)]
 struct Changed {
     notice: String,
@@ -50,8 +50,7 @@ pub(crate) async fn run(settings: Settings, ends: &EndpointFlags) -> Result {
         let (listen, mtu, key) = (daemon.listen(), daemon.control().report().mtu, key.to_string());
         watch(&daemon, Ready { listen, device: &device, mtu, key, control }, ends.json, stop).await
     };
-    // The other ends are told, the device and its routes go. Whoever asks for figures meanwhile
-    // gets the last ones.
+    // Tells the peers, removes the device and its routes. The control socket answers with the last figures meanwhile.
     let ended = tokio::task::block_in_place(|| daemon.stop());
     drop(control);
     result.and(ended.map_err(link_error))

@@ -1,4 +1,4 @@
-//! The flags of `remora link`. LinkCommand is also in the configuration file has no default here:
+//! The flags of `remora link`. A flag that is also in the configuration file has no default here:
 //! flags come before the file, the file before the defaults.
 
 use std::path::PathBuf;
@@ -66,7 +66,6 @@ Examples:
 
 Making network devices needs root, or CAP_NET_ADMIN. Ctrl-C takes all back.";
 
-/// `remora link`.
 #[derive(Args, Debug)]
 pub(crate) struct Tunnel {
     #[command(subcommand)]
@@ -99,7 +98,7 @@ pub(crate) struct Keys {
     pub(crate) key: Option<PathBuf>,
 }
 
-/// LinkCommand both ends take.
+/// Flags of both ends.
 #[derive(Args, Debug)]
 pub(crate) struct EndpointFlags {
     /// Read settings from this file (TOML); flags come before it
@@ -121,7 +120,7 @@ pub(crate) struct EndpointFlags {
     /// Longest IP packet on the hop in bytes; the device's own follows [default: 1500]
     #[arg(long, value_name = "BYTES")]
     pub(crate) mtu: Option<u16>,
-    /// LinkCommand the hop carries, as in 1Mbit; without it, that is learned
+    /// What the hop carries, as in 1Mbit; without it, that is learned
     #[arg(long)]
     pub(crate) rate: Option<Rate>,
     /// Whether the two ends share the hop's medium (radio) or not (satellite, cellular)
@@ -131,7 +130,7 @@ pub(crate) struct EndpointFlags {
     /// Send lost frames again or not [default: arq]
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Mode>,
-    /// ConfigRole turn it is, among several mobiles [default: airtime]
+    /// Whose turn it is, among several mobiles [default: airtime]
     #[arg(long, value_enum)]
     pub(crate) scheduler: Option<Scheduler>,
     /// How long packets may stand in a queue before some are dropped, which tells TCP to slow down: 20 ms

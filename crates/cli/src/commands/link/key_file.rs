@@ -8,7 +8,7 @@ use crate::commands::link::flags::EndpointFlags;
 use crate::config::state_dir;
 use crate::output::exit::{Error, Result, io_text};
 
-/// Where an end's key is, if nothing else was said.
+/// Path of the key: `told`, or the default.
 pub(crate) fn key_path(told: Option<PathBuf>) -> Result<PathBuf> {
     if let Some(path) = told {
         return Ok(path);

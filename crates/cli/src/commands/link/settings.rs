@@ -1,4 +1,4 @@
-//! Flags and file together: what an end is told.
+//! Settings of an end: flags override the configuration file, the file overrides defaults.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::config::{address, units};
 use crate::output::exit::{Error, Result};
 
 const DEVICE: &str = "rlink0";
-/// LinkCommand the kernel takes for a device's name, in bytes.
+/// Longest name of a network device, in bytes.
 const DEVICE_MAX: usize = 15;
 const MTU: u16 = 1500;
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 51900);
@@ -138,7 +138,7 @@ fn settings(ends: &EndpointFlags, file: File, role: Role) -> Result<Settings> {
     Ok(Settings { identity, role, device, addresses, outer_mtu, forward: ends.forward || file.forward, tuning })
 }
 
-/// LinkCommand has no time at all is dropped at once, all of it, and what has no attempt is never sent.
+/// Rejects a lifetime of 0, which would drop every packet, and 0 attempts, which would send none.
 fn some_time(tuning: &Tuning) -> Result {
     let none = |what, such| Err(Error::Usage(format!("{what} of 0: nothing would ever be sent; expected {such}")));
     match tuning {

@@ -34,7 +34,7 @@ fn each(device: Option<&str>, mut work: impl FnMut(&Path) -> Result) -> Result {
     failures.iter().map(Error::code).max().map_or(Ok(()), |worst| Err(Error::Reported(worst)))
 }
 
-/// LinkCommand the link behind `path` did not do.
+/// The error of a link that did not answer on `path`.
 fn unasked(path: &Path, e: io::Error) -> Error {
     match e.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {

@@ -13,7 +13,7 @@ use crate::commands::model::{calibrate, example, network_file, simulate, sweep, 
 use crate::output::exit::{Error, Result};
 use crate::output::stdio;
 
-/// Where --check draws from if nobody says.
+/// Default seed of --check.
 const CHECK_SEED: u64 = 7;
 
 pub(crate) async fn run(args: Model) -> Result {

@@ -14,7 +14,7 @@ pub(crate) fn width() -> usize {
     terminal.map_or(WIDTH, |(columns, _)| usize::from(columns))
 }
 
-/// All processors.
+/// The number of processors.
 pub(crate) fn threads() -> NonZeroUsize {
     available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }

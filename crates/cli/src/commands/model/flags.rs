@@ -47,8 +47,8 @@ Examples:
 has value (null where queues grow without end) and outside (why to doubt it).
 docs/reference/model.md has the formulas, docs/results/model.md their bands.";
 
-/// What goes without `--simulate`, whose flags are an error beside it. (What a flag requires is not asked
-/// for where something that is there excludes it.)
+/// Flags that exclude `--simulate` and its flags. (clap's `requires` does not do: it accepts a missing flag if a
+/// present one conflicts with it.)
 const NOT_SIMULATED: [&str; 5] = ["compat", "html", "sweep", "xlsx", "check"];
 /// The shortest bin: captures have no finer time.
 const BIN_MIN: Duration = Duration::from_micros(1);
@@ -134,7 +134,7 @@ pub(crate) struct ModelServe {
 
 #[derive(Args, Debug)]
 pub(crate) struct Calibrate {
-    /// The capture
+    /// The pcap or pcapng file
     #[arg(value_name = "CAPTURE")]
     pub(crate) file: PathBuf,
     /// Print an object: seconds, packets, bin_s, stations, pairs, packets_of_others, cut_short
@@ -150,7 +150,7 @@ pub(crate) struct Calibrate {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Example {
-    /// All keys
+    /// A file with every key, commented
     Office,
     /// 10,000 stations on 200 shared Ethernets
     Campus,

@@ -10,9 +10,8 @@ use remora_server::{Squash, Terms};
 use rustix::process::{Uid, geteuid};
 use serde::Serialize;
 
-use crate::commands;
 use crate::commands::serve::export_list::ExportView;
-use crate::commands::serve::flags::Serve;
+use crate::commands::serve::flags::{Durability, Serve};
 use crate::commands::serve::open_exports::Loaded;
 use crate::commands::serve::share::Share;
 use crate::commands::serve::{console, export_list};
@@ -78,7 +77,7 @@ pub(crate) fn announcement(args: &Serve, loaded: &Loaded, serving: &Serving) -> 
 
 fn warnings(args: &Serve, addrs: &[SocketAddr], shares: &[Share]) -> Vec<String> {
     let crash = "a crash of this machine may undo half a minute of changes to names and attributes (--durability)";
-    let later = (args.durability == commands::Durability::NamesLater).then(|| crash.to_owned());
+    let later = (args.durability == Durability::NamesLater).then(|| crash.to_owned());
     later.into_iter().chain(reach(args, addrs)).chain(claims(addrs, shares, geteuid())).collect()
 }
 
@@ -98,7 +97,7 @@ pub(crate) fn claims(addrs: &[SocketAddr], shares: &[Share], user: Uid) -> Optio
 /// Who can reach it, if that may be a surprise.
 fn reach(args: &Serve, addrs: &[SocketAddr]) -> Option<String> {
     let here_only = addrs.iter().all(|a| a.ip().is_loopback());
-    // Files say themselves who may come; `notes` says where they do not.
+    // Exports files state their clients; warnings cover the rest.
     match (here_only, args.exports.is_empty()) {
         (true, true) => Some(
             "only this machine can reach the server; use --listen 0.0.0.0:2049 --allow CIDR to share with others"
@@ -121,7 +120,7 @@ fn reach(args: &Serve, addrs: &[SocketAddr]) -> Option<String> {
 fn examples(addr: &SocketAddr, mount_port: u16, name: &str) -> String {
     let (port, path) = (addr.port(), encode(name));
     let host = if addr.ip().is_unspecified() { "THIS-HOST".to_owned() } else { host(addr) };
-    // Linux's mount takes no address of the other family than it is told; libnfs knows no IPv6.
+    // Linux's mount requires an address of the same family as the given one; libnfs does not support IPv6.
     let tcp = if addr.is_ipv6() { "tcp6" } else { "tcp" };
     let mut text = format!("for example: remora ls 'nfs://{host}:{port}{path}'\n");
     if addr.is_ipv4() {

@@ -27,10 +27,10 @@ use crate::commands::serve::{check, console, counters, keys, notices, open_expor
 use crate::interrupt;
 use crate::output::exit::{Error, Result};
 
-/// How long the end waits for somebody to read what was said.
+/// Limit for writing the last lines at shutdown.
 const FAREWELL_MAX: Duration = Duration::from_secs(2);
 
-/// What `--json` prints at the end.
+/// The `--json` object at the end.
 #[derive(Serialize)]
 struct Report {
     calls: u64,
@@ -48,7 +48,7 @@ pub(crate) async fn run(args: Serve) -> Result {
     let args = Arc::new(args);
     // A client's umask counts, and a directory's default ACL, not this process's umask.
     umask(Mode::empty());
-    // From here on no signal does what it does by default, however long the start takes.
+    // From here on signals are caught, however long the start takes.
     let mut end = pin!(end(&args));
     outlive_large_writes()?;
     let (hangups, asked) = (hangups(&args)?, counters::asked()?);
@@ -77,7 +77,7 @@ pub(crate) async fn run(args: Serve) -> Result {
     }
     let numbers = serving.stats();
     let shutdown = tokio::task::spawn_blocking(move || {
-        // Before the server stops answering: who asks now is not sent to a closed port.
+        // Unregister first, so that rpcbind directs no client to a closed port.
         drop(registration);
         serving.shutdown().abandoned
     });
@@ -89,7 +89,7 @@ pub(crate) async fn run(args: Serve) -> Result {
             voice.said().await;
             printed
         };
-        // Nobody may be reading what it says.
+        // Standard output may have no reader.
         tokio::time::timeout(FAREWELL_MAX, told).await.unwrap_or(Err(Error::Pipe))
     };
     tokio::select! {
@@ -98,16 +98,16 @@ pub(crate) async fn run(args: Serve) -> Result {
     }
 }
 
-/// A server that answers.
+/// A running server.
 struct RunningServer {
     keys: Arc<Keys>,
     loaded: Loaded,
     serving: Serving,
-    /// Taken back when it is dropped, however this ends.
+    /// Unregisters when dropped.
     registration: Option<Registration>,
 }
 
-/// Reads, opens and starts all that there is, beside the thread that waits for signals: any of it may take long.
+/// Starts the server on a blocking thread, since opening exports may take long while signals are awaited.
 async fn begin(args: &Arc<Serve>) -> Result<RunningServer> {
     let starting = tokio::task::spawn_blocking({
         let args = args.clone();
@@ -130,15 +130,14 @@ fn started(args: &Serve) -> Result<(Keys, Loaded, Serving)> {
     Ok((keys, loaded, serving))
 }
 
-/// Where this process may not make files as large as a client asks for, that client is told so, and
-/// the process is not killed for it.
+/// Catches SIGXFSZ, so that a write beyond the file size limit fails with EFBIG instead of killing the process.
 fn outlive_large_writes() -> Result {
     let too_large = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
-    // Once listened to, it never again does what it does by default.
+    // tokio keeps the handler for the life of the process.
     signal(too_large).map(drop).map_err(Error::local("cannot wait for signals"))
 }
 
-/// Hang-ups from now on, where they mean that files are to be read again.
+/// SIGHUP, if there are exports files to reload.
 fn hangups(args: &Serve) -> Result<Option<Signal>> {
     if args.exports.is_empty() {
         return Ok(None);
@@ -146,7 +145,7 @@ fn hangups(args: &Serve) -> Result<Option<Signal>> {
     signal(SignalKind::hangup()).map(Some).map_err(Error::local("cannot wait for signals"))
 }
 
-/// The next signal that ends the server. See [`hangups`].
+/// Waits for a signal that ends the server. See [`hangups`].
 fn end(args: &Serve) -> impl Future<Output = u8> + use<> {
     interrupt::catch_some(hangup_ends(args))
 }
@@ -173,7 +172,7 @@ fn start(args: &Serve, loaded: &Loaded) -> Result<Serving> {
     Serving::start(options).map_err(|e| Error::refused("cannot start", e.to_string()))
 }
 
-/// Tells this machine's rpcbind where we are.
+/// Registers the services with this machine's rpcbind.
 async fn register(serving: &Serving) -> Result<Registration> {
     let services = serving.services();
     let done = tokio::task::spawn_blocking(move || Registration::new(Registration::RPCBIND, services)).await;

@@ -1,5 +1,5 @@
-//! What a server says while it is at work: a thread each writes to standard output and to standard error, so that
-//! nothing waits for whoever reads them, least of all a signal that is to end the server.
+//! Output of a running server. Two threads write to standard output and standard error, so that neither a request nor
+//! a signal waits for a reader.
 
 use std::sync::mpsc::{SyncSender, sync_channel};
 
@@ -9,10 +9,10 @@ use tokio::sync::oneshot;
 use crate::output::exit::{Error, Result};
 use crate::output::stdio;
 
-/// Texts that wait to be written; while nobody reads, further ones are lost.
+/// Queued texts; further ones are dropped.
 const WAITING_MAX: usize = 16;
 
-/// What is to be written, and who is told how that went.
+/// A text, and the channel for its result.
 struct Item {
     text: String,
     done: Option<oneshot::Sender<Result>>,
@@ -25,7 +25,7 @@ pub(crate) struct Console {
 }
 
 impl Console {
-    /// From now on.
+    /// Starts both threads.
     pub(crate) fn start() -> Result<Console> {
         let mut torn = false;
         let output = speaker("output", move |text| print(text, &mut torn))?;
@@ -36,12 +36,12 @@ impl Console {
         Ok(Console { output, messages })
     }
 
-    /// Text for standard output, as it is.
+    /// Queues text for standard output.
     pub(crate) fn print(&self, text: String) {
         let _ = self.output.try_send(Item { text, done: None });
     }
 
-    /// An object on a line of standard output.
+    /// Queues an object as a line of JSON for standard output.
     pub(crate) fn json(&self, object: &impl Serialize) {
         match line(object) {
             Ok(line) => self.print(line),
@@ -49,7 +49,7 @@ impl Console {
         }
     }
 
-    /// Lines for standard error, without the end of the last.
+    /// Queues lines for standard error. The last has no newline.
     pub(crate) fn say(&self, lines: String) {
         if !lines.is_empty() {
             let _ = self.messages.try_send(Item { text: lines, done: None });
@@ -61,7 +61,7 @@ impl Console {
         written(&self.output, text).await
     }
 
-    /// Waits until all is said.
+    /// Waits until standard error has been written.
     pub(crate) async fn said(&self) {
         let _ = written(&self.messages, String::new()).await;
     }
@@ -80,14 +80,14 @@ async fn written(to: &SyncSender<Item>, text: String) -> Result {
     how.await.unwrap_or(Err(Error::Pipe))
 }
 
-/// A thread that does this with each text.
+/// Starts a thread that calls `write` with each text.
 fn speaker(name: &str, mut write: impl FnMut(&str) -> Result + Send + 'static) -> Result<SyncSender<Item>> {
     let (items, said) = sync_channel::<Item>(WAITING_MAX);
     let work = move || {
         for Item { text, done } in said {
             let how = if text.is_empty() { Ok(()) } else { write(&text) };
             match (done, how) {
-                // Whoever waited may have given up.
+                // The waiter may have given up.
                 (Some(done), how) => drop(done.send(how)),
                 (None, Err(error)) => stdio::eprint(format_args!("remora: serve: {error}")),
                 (None, Ok(())) => {}
@@ -98,7 +98,7 @@ fn speaker(name: &str, mut write: impl FnMut(&str) -> Result + Send + 'static) -
     Ok(items)
 }
 
-/// Prints it. What a full disk has torn off before ends in a line of its own.
+/// Prints `text`. After a failed write it starts a new line.
 fn print(text: &str, torn: &mut bool) -> Result {
     let printed = if *torn { stdio::print(&format!("\n{text}")) } else { stdio::print(text) };
     *torn = printed.is_err();

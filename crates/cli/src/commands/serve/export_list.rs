@@ -34,7 +34,7 @@ struct RuleView {
 /// What came of reading everything again.
 #[derive(Serialize, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Changes {
-    /// First names.
+    /// First names of the added exports.
     pub(crate) added: Vec<String>,
     pub(crate) removed: Vec<String>,
     pub(crate) changed: Vec<String>,

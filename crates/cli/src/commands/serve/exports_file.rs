@@ -19,7 +19,7 @@ const BYTES_MAX: u64 = 1 << 20;
 /// What becomes of files that are none, such as pipes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pipes {
-    /// They are read, once; whoever waits for that can interrupt it.
+    /// Read once; a signal can interrupt the wait.
     Read,
     /// They would be read to their end already, or keep who reads them waiting for ever.
     Refused,

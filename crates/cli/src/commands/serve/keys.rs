@@ -1,5 +1,5 @@
-//! The server's keys: the one that signs handles, and who it is over ATP. They are in the state directory, which may lie
-//! in what is exported (a home directory): there nobody gets at them.
+//! The server's keys: one signs handles, one is its ATP identity. The state directory may lie inside an export (a
+//! home directory); the server hides it there.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

@@ -24,7 +24,7 @@ pub(crate) struct Loaded {
     pub(crate) plan: Plan,
     pub(crate) exports: Arc<Exports>,
     pub(crate) failures: Arc<Failures>,
-    /// By share.
+    /// The disk of each share, in the same order.
     disks: Vec<Opened>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn open(mut plan: Plan, keys: &Keys, before: Option<&Loaded>) -> Resu
             ..local::Options::new(random().map_err(|e| io::Error::other(e.to_string()))?)
         })
     };
-    // Never read-only: who may change what is up to each client's terms, and those may change.
+    // Always writable: access is checked per client, and the rules can change on reload.
     let open = |share| disk(share, &mut known, || options(share)).map_err(|e| (share, e));
     let disks = plan.shares.iter().map(open).collect::<std::result::Result<Vec<Opened>, (&Share, io::Error)>>();
     // What was opened in vain is closed again: it is not to be counted.

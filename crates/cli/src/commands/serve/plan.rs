@@ -1,4 +1,4 @@
-//! What is to be shared: directories with their names and clients, from flags and files.
+//! The shares of a server: directories, names and clients, from flags and exports files.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -14,15 +14,15 @@ use crate::commands::serve::share::{Share, list, plain, shown};
 use crate::commands::serve::{exports_file, warnings};
 use crate::output::exit::{Error, Result, io_text};
 
-/// All that is to be shared.
+/// All shares.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Plan {
     pub(crate) shares: Vec<Share>,
-    /// What the authors of the files may like to know.
+    /// Notes for the author of the exports files.
     pub(crate) notes: Vec<String>,
 }
 
-/// Reads the flags and the files they name. Changes nothing; blocks.
+/// Reads the flags and the files they name. Has no side effects; blocks.
 pub(crate) fn plan(args: &Serve, pipes: Pipes) -> Result<Plan> {
     let access = access(args)?;
     let (mut shares, mut notes) = (Vec::new(), Vec::new());
@@ -59,7 +59,7 @@ pub(crate) fn plan(args: &Serve, pipes: Pipes) -> Result<Plan> {
     Ok(Plan { shares, notes })
 }
 
-/// `NAME=DIR`. Names are text, but what leads to a directory may be any bytes.
+/// Parses `NAME=DIR`. NAME is UTF-8, DIR any bytes.
 fn named(export: &OsStr) -> Result<(String, &Path)> {
     let wrong = |why: &str| Error::Usage(format!("--export {}: {why}", export.display()));
     let bytes = export.as_bytes();
@@ -71,7 +71,7 @@ fn named(export: &OsStr) -> Result<(String, &Path)> {
     Ok((name, Path::new(OsStr::from_bytes(dir.get(1..).unwrap_or_default()))))
 }
 
-/// Who may use the directories of the command line.
+/// Access rules of the command line's directories.
 fn access(args: &Serve) -> Result<Access> {
     let (read_only, squash, secure) = (args.read_only, args.squash.into(), args.secure);
     let terms = Terms { read_only, squash, secure, ..Terms::default() };
@@ -95,7 +95,7 @@ fn from_file(path: &Path, entry: Entry) -> Result<Share> {
     }
     let (names, aliases) = match entry.names {
         Some(names) => (names, Vec::new()),
-        // As the file has it: that is what its author will mount.
+        // Verbatim: clients mount what the file says.
         None => (vec![entry.path.clone()], aliases(Path::new(&entry.path))),
     };
     Ok(Share {
@@ -108,13 +108,13 @@ fn from_file(path: &Path, entry: Entry) -> Result<Share> {
     })
 }
 
-/// What a directory goes by beside its path.
+/// Aliases of a directory: its last name, and `/`.
 fn aliases(dir: &Path) -> Vec<String> {
     let last = dir.file_name().and_then(|n| n.to_str()).map(|n| format!("/{n}"));
     last.into_iter().chain(["/".to_owned()]).collect()
 }
 
-/// Gives each share the aliases that are no other's name or alias.
+/// Gives each share the aliases that no other share claims.
 fn settle(shares: &mut [Share]) {
     let names: HashSet<Vec<u8>> = shares.iter().flat_map(|s| &s.names).map(|name| plain(name)).collect();
     let mut claims: HashMap<String, usize> = HashMap::new();
@@ -130,7 +130,7 @@ fn settle(shares: &mut [Share]) {
     }
 }
 
-/// Names are printed, also by others' showmount.
+/// Rejects control characters in names: showmount and others print them.
 fn can_be_shown(shares: &[Share]) -> Result {
     let named = |share: &&Share| share.paths().any(|name| name.contains(char::is_control));
     let Some(share) = shares.iter().find(named) else { return Ok(()) };
@@ -138,7 +138,7 @@ fn can_be_shown(shares: &[Share]) -> Result {
     Err(share.wrong(format!("{}: {why}", shown(&share.dir))))
 }
 
-/// The server core would refuse it as well, but does not know where it stands.
+/// The server core rejects duplicates, too, but without file and line.
 fn no_name_twice(shares: &[Share]) -> Result {
     let mut taken: HashMap<&String, usize> = HashMap::new();
     for (i, share) in shares.iter().enumerate() {
@@ -152,7 +152,7 @@ fn no_name_twice(shares: &[Share]) -> Result {
     Ok(())
 }
 
-/// What the server core has against a name, with its place.
+/// The server core's error about a name, with file and line.
 pub(crate) fn wrong_name(shares: &[Share], why: &ExportsError) -> Error {
     let (ExportsError::BadName(name) | ExportsError::Twice(name)) = why else { return Error::Usage(why.to_string()) };
     let named = shares.iter().rev().find(|s| s.paths().any(|n| n == name));

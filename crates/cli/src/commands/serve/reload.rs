@@ -65,8 +65,8 @@ fn let_go<T: Send + 'static>(old: T) {
     drop(tokio::task::spawn_blocking(move || drop(old)));
 }
 
-/// Waits for what is read, and whether there was another hang-up meanwhile: the files may have changed behind the
-/// reader's back. Directories of a file server that does not answer may take for ever, which who asks is told.
+/// Reads the exports again until that is done or a further hang-up arrives. A further hang-up is reported, because
+/// directories on an unresponsive file server can block for ever.
 async fn read_unless_hung_up<T>(hangups: &mut Signal, read: impl Future<Output = T>, voice: &Console) -> (T, bool) {
     let (since, mut read, mut due) = (Instant::now(), pin!(read), false);
     loop {
@@ -120,7 +120,7 @@ mod tests {
 
     use super::*;
 
-    /// It closes no sooner than it is told to, and says whether it was.
+    /// Blocks in `drop` until the channel closes, and reports whether it was closed in time.
     struct Slow(Receiver<()>, Sender<bool>);
 
     impl Drop for Slow {

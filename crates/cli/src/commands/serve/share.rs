@@ -9,23 +9,23 @@ use crate::commands::serve::exports_file;
 use crate::output::escape;
 use crate::output::exit::Error;
 
-/// A directory, the paths it is mounted by, and who may use it.
+/// A shared directory, its names and its access rules.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Share {
     pub(crate) dir: PathBuf,
-    /// The first one names it for good; the last one is told to clients that ask what there is.
+    /// Export names. The first is the permanent identity; the last is listed to clients.
     pub(crate) names: Vec<String>,
-    /// Further names, to be had if no other share has a claim to them; `/` if there is no other.
+    /// Further names, used if no other share claims them; `/` only if there is one share.
     pub(crate) aliases: Vec<String>,
-    /// Such names that clients are not told: a name that somebody chose is the one to tell.
+    /// Aliases that are not listed to clients, because the operator chose another name.
     pub(crate) unlisted: Vec<String>,
     pub(crate) access: Access,
-    /// The file it is from, and the line; `None` for the command line.
+    /// The exports file and line; `None` for the command line.
     pub(crate) place: Option<(PathBuf, usize)>,
 }
 
 impl Share {
-    /// Something is wrong with it.
+    /// A usage error about this share, with file and line.
     pub(crate) fn wrong(&self, why: String) -> Error {
         Error::Usage(match &self.place {
             Some((path, line)) => exports_file::at(path, *line, why),
@@ -33,23 +33,23 @@ impl Share {
         })
     }
 
-    /// Whether an exports file names it.
+    /// Whether the share comes from an exports file.
     pub(crate) fn is_from_file(&self) -> bool {
         self.place.is_some()
     }
 
-    /// All the paths it is mounted by.
+    /// All mountable names.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &String> {
         self.names.iter().chain(&self.unlisted)
     }
 }
 
-/// A name in the spelling that stands for all others.
+/// The canonical spelling of a name.
 pub(crate) fn plain(name: &str) -> Vec<u8> {
     plain_path(name.as_bytes())
 }
 
-/// A path for the terminal.
+/// A path, escaped for the terminal.
 pub(crate) fn shown(path: &Path) -> String {
     escape::printable(path.as_os_str().as_bytes())
 }

@@ -1,4 +1,4 @@
-//! What whoever starts a server may like to know about what it is started as, beside its exports.
+//! Warnings at startup: squashing, nested exports, short-lived handles, few connections.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::unix::fs::MetadataExt;
@@ -9,10 +9,10 @@ use remora_vfs::local::HandleLifetime;
 
 use crate::commands::serve::share::{Share, shown};
 
-/// With fewer connections than these there is a word about it.
+/// A lower limit of connections causes a warning.
 const CONNECTIONS_FEW: usize = 256;
 
-/// As whom requests are executed, if not as the user that each names.
+/// The user that executes requests, if it is not the caller's.
 pub(crate) fn of_user(shares: &[Share]) -> Vec<String> {
     let user = rustix::process::geteuid();
     if user.is_root() {
@@ -22,7 +22,7 @@ pub(crate) fn of_user(shares: &[Share]) -> Vec<String> {
     vec![format!("all requests run as user {}; {what}", user.as_raw())]
 }
 
-/// Whom the exports squash, and what changes that.
+/// Squashing of the exports, and the option that changes it.
 pub(crate) fn of_squash(shares: &[Share]) -> Vec<String> {
     let rules = shares.iter().flat_map(|share| share.access.rules().iter().map(move |rule| (share, rule.terms)));
     let mut told = BTreeSet::new();
@@ -44,8 +44,8 @@ pub(crate) fn of_squash(shares: &[Share]) -> Vec<String> {
     told.into_iter().collect()
 }
 
-/// Of exports that others' clients come to, too, who are others or come on other terms: those that have the same
-/// directory, or lie in another's. A file system of its own that is mounted there they do not see.
+/// Exports that are reachable through another export with different access rules: the same directory, or one nested
+/// in it on the same file system.
 pub(crate) fn of_nesting(shares: &[Share]) -> Vec<String> {
     let mut by_dir: HashMap<&Path, Vec<Placed<'_>>> = HashMap::new();
     let device = |share: &Share| std::fs::metadata(&share.dir).map(|found| found.dev()).ok();
@@ -71,14 +71,14 @@ pub(crate) fn of_nesting(shares: &[Share]) -> Vec<String> {
     placed.iter().flat_map(|one| twice(one).into_iter().chain(nested(one))).collect()
 }
 
-/// A share, and the file system it is on.
+/// A share and its device number.
 #[derive(Clone, Copy)]
 struct Placed<'a> {
     share: &'a Share,
     device: Option<u64>,
 }
 
-/// That clients' handles of what is in `dir` go stale while it is there.
+/// Handles in `dir` become stale while the export exists.
 pub(crate) fn of_handles(dir: &Path, end: HandleLifetime) -> String {
     let dir = shown(dir);
     let until = match end {
@@ -88,7 +88,7 @@ pub(crate) fn of_handles(dir: &Path, end: HandleLifetime) -> String {
     format!("{dir}: handles of what is in it go stale when {until}: its inode numbers may mean other files then")
 }
 
-/// That few connections fit, if so, beside so many exports where so many files may be open.
+/// Few connections fit into the descriptor limit.
 pub(crate) fn of_room(connections: usize, exports: usize, files: usize) -> Option<String> {
     (connections < CONNECTIONS_FEW).then(|| {
         let s = if exports == 1 { "" } else { "s" };

@@ -12,13 +12,13 @@ use crate::output::exit::{Error, Result};
 use crate::output::stdio;
 
 pub(crate) const HELP: &str = "\
-A key pair is who you are over ATP: to the other ends of remora send, recv,
-forward and gateway, and to servers with proto=atp. The file holds the secret
-half and is for its owner alone (mode 0600); the public half is what the other
-side is told. It is kept beside the other keys, in $XDG_STATE_HOME/remora or
-~/.local/state/remora, for root in /var/lib/remora; one that an earlier version
-made in ~/.config/remora goes on being used. docs/guide/keys.md says which key is for
-what. remora link has keys of its own: see remora link keys.
+A key pair identifies you over ATP: to the peers of remora send, recv, forward
+and gateway, and to servers with proto=atp. The file holds the private key and
+has mode 0600; give the printed public key to the peer. The file is in
+$XDG_STATE_HOME/remora or ~/.local/state/remora, for root in /var/lib/remora; a
+key that an earlier version made in ~/.config/remora remains in use.
+docs/guide/keys.md lists which key is for what. remora link has its own keys:
+see remora link keys.
 
 Examples:
   remora keys
@@ -27,7 +27,6 @@ Examples:
 
 --json prints one object: public, file, made (whether it is new).";
 
-/// `remora keys`.
 #[derive(Args, Debug)]
 pub(crate) struct Keys {
     /// The file [default: atp.key in $XDG_STATE_HOME/remora or ~/.local/state/remora, or in

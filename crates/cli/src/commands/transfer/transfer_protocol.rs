@@ -1,5 +1,5 @@
-//! What `remora send` and `remora recv` say to each other: ATP objects that begin with a line of
-//! JSON. An announcement may be followed by bytes of the file, an answer is followed by nothing.
+//! Protocol of `remora send` and `remora recv`: ATP objects that begin with a line of JSON. The data of a part
+//! follows its announcement; an answer has no data.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -29,7 +29,7 @@ const WHY_MAX: usize = 300;
 /// A file, or a part of it: what the sender says.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Announcement {
-    /// The version.
+    /// Version of the protocol.
     remora: u32,
     /// The sender's number for it, which answers repeat.
     pub(crate) file: u32,
@@ -52,7 +52,6 @@ pub(crate) struct Announcement {
 /// What is kept of a file or directory beside its bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Kept {
-    /// Permission bits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mode: Option<u32>,
     /// When its bytes changed last: seconds since 1970, and nanoseconds.
@@ -70,7 +69,7 @@ impl From<&Metadata> for Kept {
 /// What the receiver says of a file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Answer {
-    /// The version.
+    /// Version of the protocol.
     remora: u32,
     /// The sender's number for it.
     pub(crate) file: u32,

@@ -1,4 +1,4 @@
-//! What the page asks: each question has the file's text and what was changed in it.
+//! The requests of the page. Each carries the file's text and the changed values.
 
 use std::collections::BTreeMap;
 
@@ -20,15 +20,15 @@ const SLIDERS_MAX: usize = 400;
 pub(crate) struct Start {
     /// The file's name.
     pub(crate) name: String,
-    /// The file.
+    /// The text of the network file.
     pub(crate) text: String,
 }
 
-/// A question.
+/// A request: the network and its changed values.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Question {
-    /// The file.
+    /// The text of the network file.
     text: String,
     /// Values in place of the file's, by the names of inputs.
     #[serde(default)]
@@ -57,7 +57,7 @@ impl Refusal {
 
 type Result<T> = std::result::Result<T, Refusal>;
 
-/// A slider.
+/// The range and value of a slider.
 #[derive(Serialize)]
 struct Slider {
     name: String,

@@ -1,4 +1,4 @@
-//! The page's connections: a bounded number, none of which lasts when nobody is at its other end.
+//! Connections of the page: a bounded number, each with a time limit for idle peers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// What connections may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Connections at once; who comes then waits until one ends.
+    /// Most concurrent connections; a further client waits until one ends.
     pub(crate) connections: usize,
     /// How long a request's head may take to come, and the next request, and a body.
     pub(crate) patience: Duration,

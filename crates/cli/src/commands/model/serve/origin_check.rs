@@ -1,5 +1,5 @@
-//! Who may ask: this machine by one of its own names, and no page of anybody else's. And what
-//! pages may do: nothing but ask here.
+//! Rejects requests that do not name this machine's loopback, or come from a page of another origin. Restricts this
+//! page to requests to its own origin.
 
 use std::net::IpAddr;
 

@@ -1,9 +1,8 @@
-//! `remora model serve`: a network on a page with sliders, for this machine alone.
+//! `remora model serve`: a network on a page with sliders, for this machine only.
 //!
-//! The page keeps the file's text and the sliders' places; the server keeps nothing, so that a
-//! request is answered from what is in it. It listens on loopback only. A name that was made to
-//! point here later (DNS rebinding) is told from ours by the request's `Host`; pages of others
-//! cannot ask for anything, for browsers send them away (no CORS) or say whose they are (`Origin`).
+//! The page keeps the file's text and the positions of the sliders; the server is stateless and answers each request
+//! from its contents. It listens on loopback only. It checks `Host` against DNS rebinding. Pages of other origins
+//! cannot query it: browsers block their requests (no CORS) or name the origin (`Origin`).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,7 +30,7 @@ use crate::output::stdio;
 
 /// A request's bytes at most: a file of a few thousand stations.
 const BODY_MAX: usize = 1 << 20;
-/// Requests computed at once; more are told to come again.
+/// Most requests computed concurrently; further ones are answered with 503.
 const JOBS_MAX: usize = 4;
 
 type Asset = ([(HeaderName, &'static str); 1], &'static str);

@@ -1,5 +1,6 @@
-//! What takes long, for it reads all of a large file: done on threads of its own, while other files are taken.
-//! A sender has one such thing done at a time, so that others' turn comes soon.
+//! Background jobs: hashing and finishing large files, on threads of their own.
+//!
+//! Each sender has one running job, so that senders take turns.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::Metadata;
@@ -85,7 +86,7 @@ pub(crate) struct JobQueue {
     stop: Arc<AtomicBool>,
 }
 
-/// Of something that is being done: whose it is, and what to remove if it is cut short.
+/// A running job: its owner, and the file to remove if it is cancelled.
 #[derive(Debug)]
 struct Running {
     from: Holder,

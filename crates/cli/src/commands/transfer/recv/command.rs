@@ -30,9 +30,9 @@ use crate::output::background_writer::BackgroundWriter;
 use crate::output::exit::{Error, Result};
 use crate::output::{escape, stdio};
 
-/// How long the last answer may take to get there before we go.
+/// Limit for delivering the last answers at the end.
 const FAREWELL_MAX: Duration = Duration::from_secs(5);
-/// Answers that wait for senders that are away; more are not given.
+/// Queued answers for disconnected senders; further ones are dropped.
 const ANSWERS: Limits = Limits { of_key: 128, of_host: 512, all: 4096 };
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// Lines that wait to be read. A name has 255 bytes at most.
@@ -83,7 +83,7 @@ pub(crate) async fn run(args: Recv) -> Result {
     result.and(owned_up).and(printed)
 }
 
-/// Makes the directory that files go into, for its owner alone, if only that is missing.
+/// Creates the target directory with mode 0700 if it is missing.
 fn make_dir(dir: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(dir) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
@@ -92,15 +92,15 @@ fn make_dir(dir: &Path) -> io::Result<()> {
     if fs::metadata(dir)?.is_dir() { Ok(()) } else { Err(io::Error::other("is not a directory")) }
 }
 
-/// The permission bits that files do not get.
+/// The process's umask.
 fn umasked() -> u32 {
-    // It is set to be read. Nothing is made meanwhile.
+    // umask(2) can only be read by setting it. No file is created meanwhile.
     let mask = umask(Mode::RWXG | Mode::RWXO);
     umask(mask);
     mask.as_raw_mode()
 }
 
-/// Takes files until there were enough, or a signal comes.
+/// Receives files until `--once` is met or a signal arrives.
 async fn take_files(
     args: &Recv,
     endpoint: &AtpEndpoint,
@@ -155,7 +155,7 @@ impl RemainingFiles {
     }
 }
 
-/// What is said while it runs. Who does not read it holds nobody up.
+/// Output of a running receiver. A stalled reader delays nothing.
 struct ReceiveLog {
     /// Strangers are let in.
     is_open: bool,

@@ -28,7 +28,6 @@ Ctrl-C ends it and removes what is unfinished.
 from, outcome (stored or refused), why, bytes; and event missed with lines, the
 number of those that were not read in time.";
 
-/// `remora recv`.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("guests").required(true).args(["from", "from_anyone"]))]
 pub(crate) struct Recv {

@@ -1,4 +1,4 @@
-//! What files hash to, remembered for as long as they stay as they are.
+//! Hashes of files, valid while the files do not change.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata, OpenOptions};
@@ -15,7 +15,7 @@ const FILES_MAX: usize = 1024;
 /// Two changes within one tick of a file system's clock look like one: what changed so shortly before it was hashed
 /// is not remembered. FAT has the longest ticks.
 const TICK: Duration = Duration::from_secs(3);
-/// Bytes hashed at a time; after so many it can be given up.
+/// Bytes hashed between two checks for cancellation.
 const BLOCK: usize = 1 << 20;
 
 /// A file in one state.

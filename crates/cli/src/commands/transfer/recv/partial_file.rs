@@ -1,4 +1,4 @@
-//! A file that grows under a hidden name, until it is whole and gets its own.
+//! A partially received file under a temporary name, until it is complete and renamed.
 
 use std::fs::{File, Metadata};
 use std::ops::Range;

@@ -1,7 +1,7 @@
-//! Shares: how many of a bounded number of places one sender may hold.
+//! Quotas: the number of places that one sender may hold.
 //!
-//! With `--from`, a sender is a key of the list. With `--from-anyone`, keys are free, so that the places of all keys
-//! of one host count together, too.
+//! With `--from`, a sender is a key of the list. With `--from-anyone` keys are free, so the places of all keys of one
+//! host count together as well.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -112,7 +112,7 @@ impl Census {
         (of_host, of_key)
     }
 
-    /// Whether `held` has so many more places than `newcomer` that it still has no fewer after it gave one up.
+    /// Whether `held` would still have at least as many places as `newcomer` after it gave one up.
     pub(crate) fn outweighs(&self, held: Holder, newcomer: Holder) -> bool {
         let (held_load, new_load) = (self.load(held), self.load(newcomer));
         if held.host.is_some() && held.host == newcomer.host {

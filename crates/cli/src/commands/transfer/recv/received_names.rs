@@ -1,5 +1,5 @@
-//! Which names files were given in this run, so that none of them is replaced, or taken for another, under a name that
-//! the file system takes for the same.
+//! Names of the files received in this run, so that none is replaced through a name that the file system considers
+//! equal (case folding).
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;

@@ -1,4 +1,4 @@
-//! Who asked for what, and is to be answered when it is known.
+//! Queue of requests: those that wait for a place or for a background job, and their answers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::pending;
@@ -14,7 +14,7 @@ use crate::commands::transfer::recv::quota::{Census, Holder, Limits, Session, Sh
 use crate::commands::transfer::recv::store::{ReceivePolicy, Step, Store};
 use crate::commands::transfer::transfer_protocol::{Announcement, Verdict};
 
-/// Messages that wait for work on their files, and as many questions that wait for a place.
+/// Most messages that wait for a background job, and most questions that wait for a place.
 const WAITING: Limits = Limits { of_key: 64, of_host: 128, all: 1024 };
 /// Bytes of a file that one of them may have with it: files of so many are sent unasked.
 const BYTES_MAX: usize = 64 << 10;
@@ -24,14 +24,14 @@ const LOOK: Duration = Duration::from_secs(1);
 /// An announcement, and what came with it.
 #[derive(Debug)]
 pub(crate) struct Message<T> {
-    /// Where answers go.
+    /// Destination of answers.
     pub(crate) to: T,
     pub(crate) from: Holder,
     pub(crate) said: Announcement,
     pub(crate) data: Bytes,
 }
 
-/// What is to be answered.
+/// An answer and its destination.
 #[derive(Debug)]
 pub(crate) struct Reply<T> {
     pub(crate) to: T,
@@ -61,20 +61,20 @@ impl<T> Message<T> {
     }
 }
 
-/// The store, what is done aside for it, and who waits for that.
+/// The store, its background jobs, and the requests that wait for them.
 #[derive(Debug)]
 pub(crate) struct RequestQueue<T> {
     store: Store,
     works: JobQueue,
-    /// The first one of each owner had the work done.
+    /// The first message of each owner started the job.
     waiting: BTreeMap<Owner, Vec<Message<T>>>,
-    /// Questions about files for which there was no place.
+    /// Questions that wait for a place.
     queue: VecDeque<Message<T>>,
-    /// When to look again whether a file makes room for one of those.
+    /// Next time to check whether a place is free.
     next_place: Option<Instant>,
 }
 
-/// What has happened aside.
+/// A background event.
 #[derive(Debug)]
 pub(crate) enum Done {
     BackgroundJob(Owner, Found),
@@ -93,7 +93,7 @@ impl<T: Clone + Session + 'static> RequestQueue<T> {
         }
     }
 
-    /// Takes a message; all that is to be answered now.
+    /// Handles a message; returns the answers that are now due.
     pub(crate) fn take(&mut self, message: Message<T>) -> Vec<Reply<T>> {
         let mut told = match self.consider(message) {
             Ok(told) => told.into_iter().collect(),
@@ -201,7 +201,7 @@ impl<T: Clone + Session + 'static> RequestQueue<T> {
         true
     }
 
-    /// The next thing that is done, to be settled.
+    /// The next background event, for `settle`.
     pub(crate) async fn next(&mut self) -> Done {
         let silence = async {
             match self.next_place {
@@ -215,7 +215,7 @@ impl<T: Clone + Session + 'static> RequestQueue<T> {
         }
     }
 
-    /// Takes what was done; all that is to be answered now.
+    /// Takes the result of a background job; returns the answers that are now due.
     pub(crate) fn settle(&mut self, done: Done) -> Vec<Reply<T>> {
         let mut told = match done {
             Done::BackgroundJob(owner, found) => self.settle_work(&owner, found),

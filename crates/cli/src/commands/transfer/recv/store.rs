@@ -1,5 +1,5 @@
-//! Files that come in: checked, gathered under hidden names, and given their own when whole. What takes long is
-//! handed out, to be done aside ([`BackgroundJob`]).
+//! Received files: checked, assembled under temporary names, renamed when complete. Long work is handed out as a
+//! [`BackgroundJob`].
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -23,22 +23,22 @@ use crate::commands::transfer::transfer_protocol::{ASK_FROM, Announcement, Verdi
 use crate::config::units::human;
 use crate::output::escape;
 
-/// PartialFile files at once, each with a descriptor or two. `remora send` has 32 on their way.
+/// Most partial files at once, each with one or two descriptors. `remora send` has 32 in flight.
 pub(crate) const PLACES: Limits = Limits { of_key: 32, of_host: 64, all: 256 };
-/// An unfinished file silent for this long makes room for a file of a sender that has fewer; one of a stranger makes
-/// room at once for a file of another host that has fewer, because a byte now and then costs a stranger nothing.
+/// A partial file that is silent for this long yields to a sender with fewer files. A stranger's file yields at once
+/// to another host with fewer, because idle bytes cost a stranger nothing.
 const SILENT: Duration = Duration::from_secs(10);
-/// And after so long for any.
+/// After this time a silent partial file yields to any sender.
 const STALE: Duration = Duration::from_secs(600);
-/// A larger file is hashed aside, while others are taken.
+/// Larger files are hashed by a background job.
 pub(crate) const AT_ONCE_MAX: u64 = 1 << 20;
-/// Files that are worked on aside or wait for that.
+/// Most files with a background job, running or queued.
 const ASIDE: Limits = Limits { of_key: 16, of_host: 32, all: 128 };
 
-/// What is taken.
+/// What the receiver accepts.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceivePolicy {
-    /// Where files go.
+    /// Target directory.
     pub(crate) dir: PathBuf,
     /// Whether files of the same name are replaced.
     pub(crate) overwrite: bool,
@@ -48,51 +48,51 @@ pub(crate) struct ReceivePolicy {
     pub(crate) umask: u32,
 }
 
-/// The files that come in. Dropped, it removes what is unfinished.
+/// The received files. Removes partial files on drop.
 #[derive(Debug)]
 pub(crate) struct Store {
     rules: ReceivePolicy,
     tree: Tree,
     unfinished: BTreeMap<Owner, PartialFile>,
-    /// Those that are worked on aside: nothing else is done about them until that is done.
+    /// Files with a background job; other requests for them wait.
     aside: BTreeMap<Owner, BusyFile>,
     known: HashCache,
-    /// Those that were given their names here. They need not have come to rest: it is what was stored that counts.
+    /// Hashes of files stored in this run. They are trusted without a settling time.
     placed: HashCache,
-    /// Since this was asked, something has ended that others may have waited for.
+    /// A place may have become free since the last call of `has_room`.
     has_room: bool,
-    /// Which names files have here.
+    /// Names of the files stored in this run.
     given: GivenNames,
 }
 
-/// What is worked on aside.
+/// A file with a background job.
 #[derive(Debug)]
 struct BusyFile {
     from: Holder,
     session: Arc<dyn Session>,
     said: Announcement,
-    /// It holds the place of an unfinished file: it was one, or may begin as one.
+    /// It holds a place: it was a partial file, or may become one.
     has_place: bool,
 }
 
-/// What is to be done about an object.
+/// The result of taking an object.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// This is to be answered; if nothing is, more bytes are on their way.
+    /// Send this answer; with `None` more parts are expected.
     Answer(Option<Verdict>),
-    /// This takes long. What comes of it is to be settled.
+    /// Run this job and settle its result.
     Background(Box<BackgroundJob>),
-    /// The file is worked on, and what comes of that comes first.
+    /// A background job has the file; wait for it.
     Wait,
-    /// Too many files are on their way: to be taken again when there is room.
+    /// No place is free; repeat the request later.
     Queue,
 }
 
-/// Whether the very file that is announced is there already.
+/// Whether the announced file is stored already.
 enum Presence {
     No,
     Yes,
-    /// To find out takes long.
+    /// Unknown until a background job has hashed it.
     Perhaps,
 }
 
@@ -110,7 +110,7 @@ impl Store {
         }
     }
 
-    /// Takes an announcement and the bytes with it.
+    /// Handles an announcement and its data.
     pub(crate) fn take(&mut self, from: Holder, session: Arc<dyn Session>, said: &Announcement, data: &[u8]) -> Step {
         if said.is_dir() {
             return Step::Answer(Some(self.take_dir(from, said, data)));
@@ -125,7 +125,7 @@ impl Store {
         })
     }
 
-    /// Makes the directory that is announced.
+    /// Creates an announced directory.
     fn take_dir(&mut self, from: Holder, said: &Announcement, data: &[u8]) -> Verdict {
         let name = said.name.strip_suffix('/').unwrap_or_default();
         let is_bare = said.size == 0 && data.is_empty();
@@ -145,12 +145,12 @@ impl Store {
         forgotten
     }
 
-    /// What is worked on aside of this owner's.
+    /// The announcement whose background job runs for `owner`.
     pub(crate) fn worked_on(&self, owner: &Owner) -> Option<&Announcement> {
         self.aside.get(owner).map(|aside| &aside.said)
     }
 
-    /// Takes what came of work that was done aside. Says what is to be answered.
+    /// Handles the result of a background job; returns the answer.
     pub(crate) fn settle(&mut self, owner: &Owner, found: Found) -> Verdict {
         let Some(BusyFile { from, session, said, .. }) = self.aside.remove(owner) else {
             return Verdict::Refused { why: "nothing is known of it".into() };
@@ -245,7 +245,7 @@ impl Store {
         Ok(())
     }
 
-    /// Why a file cannot grow here.
+    /// Refuses a file that exceeds the limit or the free space.
     fn why_not(&self, from: Holder, target: &Target, e: &io::Error) -> Refusal {
         match self.unfinished.iter().find(|(_, other)| other.is_in_the_way(from, target)) {
             Some(((_, name), _)) => {
@@ -255,7 +255,7 @@ impl Store {
         }
     }
 
-    /// Has a file that is there hashed.
+    /// Starts a job that hashes the existing file.
     fn look(&mut self, from: Holder, session: Arc<dyn Session>, said: &Announcement) -> Result<Step, Refusal> {
         let target = self.tree.find(&said.name)?.ok_or("its directory was removed meanwhile")?;
         let held = Census::of(self.aside.values().map(|aside| aside.from));
@@ -272,7 +272,7 @@ impl Store {
         Ok(Step::Background(Box::new(BackgroundJob::look(from, said.name.clone(), target))))
     }
 
-    /// All of a file is here.
+    /// Finishes a complete file.
     fn finish(&mut self, from: Holder, session: Arc<dyn Session>, said: &Announcement) -> Result<Step, Refusal> {
         let owner = (from.key, said.name.clone());
         let Some(whole) = self.forget(&owner) else { return Ok(Step::Answer(None)) };

@@ -320,7 +320,7 @@ fn a_large_file_that_is_there_is_hashed_aside_and_once() {
         let later = SystemTime::now() + Duration::from_secs(60);
         case.store.known.note(Stamp::of(&fs::metadata(&path).unwrap()), said.hash, later);
         assert!(matches!(case.store.take(guest(1), session(), &said, b""), Step::Answer(Some(Verdict::Stored))));
-        // Who does not ask is told in the end.
+        // A sender that asks nothing gets the verdict after its last part.
         fs::write(&path, vec![bytes; whole.len()]).unwrap();
         let verdict = case.whole("a", &whole);
         if bytes == 7 {

@@ -23,7 +23,7 @@ use crate::output::escape;
 const NAME_MAX: usize = 255;
 /// Directories above a file, below DIR.
 const DEPTH_MAX: usize = 32;
-/// Directories that one run makes. For each it remembers who may set its mode and time.
+/// Most directories that one run creates. The owner of each may set its mode and time.
 const MADE: Limits = Limits { of_key: 1 << 14, of_host: 1 << 14, all: 1 << 16 };
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
@@ -203,7 +203,7 @@ fn split(name: &str) -> (Option<&str>, &str) {
     name.rsplit_once('/').map_or((None, name), |(folders, leaf)| (Some(folders), leaf))
 }
 
-/// The bytes that are available, of a file system that has so many blocks in all.
+/// Available bytes of a file system with `blocks` blocks; `None` if it reports no figures.
 fn room(blocks: u64, available: u64, block_size: u64) -> Option<u64> {
     (blocks > 0).then(|| available.saturating_mul(block_size))
 }

@@ -1,5 +1,5 @@
-//! How long the receiver may take to say what became of a file. It reads all of a large one again, compares it and
-//! makes it safe on its disk, one file of ours after the other.
+//! Timeout for the receiver's verdict on a file. The receiver reads, compares and syncs large files, one after the
+//! other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ pub(crate) struct AnswerTimeout {
 }
 
 impl AnswerTimeout {
-    /// For an answer about a file of so many bytes.
+    /// Starts the timeout for a file of `size` bytes.
     pub(crate) fn new(unanswered: &UnansweredBytes, size: u64) -> AnswerTimeout {
         unanswered.0.fetch_add(size, Ordering::Relaxed);
         AnswerTimeout {

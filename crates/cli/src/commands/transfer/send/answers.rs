@@ -1,4 +1,4 @@
-//! What comes back over the connection: the receiver's answers, and how the link is.
+//! Answers of the receiver, and the state of the connection.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

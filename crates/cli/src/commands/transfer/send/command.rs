@@ -28,14 +28,14 @@ use crate::interrupt;
 use crate::output::exit::{Error, Result};
 use crate::output::{escape, stdio};
 
-/// Parts in memory at once, in KiB: two of the largest, and less than a receiver keeps of a peer.
+/// Memory for parts, in KiB: two of the largest, less than a receiver buffers per peer.
 const ROOM_KIB: usize = 2 * (PART_MAX >> 10) as usize;
-/// Files at once, each with an open descriptor.
+/// Files sent concurrently, each with an open descriptor.
 const FILES_AT_ONCE: usize = 32;
-/// Answers that wait to be read, and their bytes.
+/// Queued answers, and their bytes.
 const RECEIVED_MAX: usize = 256;
 const RECEIVED_BYTES_MAX: usize = 1 << 20;
-/// How long what was interrupted may take to tidy up, and to say so.
+/// Limit for cleanup and messages after an interruption.
 const TIDY_MAX: Duration = Duration::from_millis(500);
 
 const UNHEARD: &str = "hint: is remora recv running there, on this port, and does UDP get through?";
@@ -61,11 +61,11 @@ enum Outcome {
     Ended(&'static str),
 }
 
-/// What an interruption has to know.
+/// State that the handler of an interruption needs.
 #[derive(Default)]
 struct Interruptible {
     endpoint: OnceLock<AtpEndpoint>,
-    /// Files of whose end nothing was said yet, in the order of the command line.
+    /// Files without a reported outcome, in the order of the command line.
     untold: Mutex<Vec<String>>,
 }
 
@@ -74,7 +74,7 @@ impl Interruptible {
         self.untold.lock().unwrap_or_else(PoisonError::into_inner).retain(|untold| untold != name);
     }
 
-    /// Those of which nothing will be said any more, now that it is told here.
+    /// Takes the names of the files without a reported outcome; the caller reports them.
     fn take_untold(&self) -> Vec<String> {
         std::mem::take(&mut self.untold.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -140,7 +140,7 @@ async fn send(args: Send, started: Instant, now: Arc<Interruptible>) -> Result {
     and_others(result, all_sent)
 }
 
-/// Those that can be opened; the others are told now, for nobody over there can change that.
+/// Opens the sources; reports those that cannot be opened at once.
 fn readable(args: &Send, sources: Vec<Source>, now: &Interruptible) -> Result<Vec<Source>> {
     let mut readable = Vec::new();
     for mut source in sources {
@@ -155,7 +155,7 @@ fn readable(args: &Send, sources: Vec<Source>, now: &Interruptible) -> Result<Ve
     Ok(readable)
 }
 
-/// Tells programs of the files that an interruption has cancelled.
+/// Reports the cancelled files as JSON.
 fn cancelled(json: bool, untold: &[String], started: Instant) -> Result {
     let seconds = started.elapsed().as_secs_f64();
     let why = Some("interrupted");
@@ -234,14 +234,14 @@ async fn connect(
     }
 }
 
-/// It could not even begin: tells programs of each file, and whoever has called us why.
+/// Reports to programs that no file was sent, and returns the error.
 fn none_tried(args: &Send, sources: &[Source], e: Error, started: Instant, now: &Interruptible) -> Result {
     let kind = if e.code() == Kind::Lost.code() { Kind::Lost } else { Kind::Refused };
     none_of(args, sources, &Failure::new(kind, e.to_string()), started, now)?;
     Err(e)
 }
 
-/// There was nobody to send the files to: says so once to people, and of each file to programs.
+/// Reports that the receiver did not answer: once as text, per file as JSON.
 fn none_sent(
     args: &Send,
     to: &str,
@@ -258,7 +258,7 @@ fn none_sent(
     Err(Error::Reported(why.kind.code()))
 }
 
-/// Tells programs of each file that it has failed.
+/// Prints the failure of each file as JSON.
 fn none_of(args: &Send, sources: &[Source], why: &Failure, started: Instant, now: &Interruptible) -> Result {
     let seconds = started.elapsed().as_secs_f64();
     for Source { name, .. } in sources.iter().filter(|source| args.json && !source.is_dir()) {
@@ -269,7 +269,7 @@ fn none_of(args: &Send, sources: &[Source], why: &Failure, started: Instant, now
     Ok(())
 }
 
-/// Sends all files, some at once; the scheduler knows which go first.
+/// Sends all files, several concurrently; the scheduler orders them by priority.
 async fn send_all(
     args: &Send,
     endpoint: &AtpEndpoint,

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::output::exit::io_text;
 
-/// Why a file did not get there.
+/// A delivery failure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Failure {
     /// The kind, as `--json` has it.
@@ -33,7 +33,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The exit code that it stands for.
+    /// The exit code.
     pub(crate) fn code(self) -> u8 {
         match self {
             Kind::Unreadable | Kind::Refused => 1,

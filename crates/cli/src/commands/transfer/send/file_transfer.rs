@@ -1,5 +1,4 @@
-//! One file on its way: announced, sent in parts, and followed until the receiver has said what
-//! became of it.
+//! Sends one file: announces it, sends its parts, waits for the receiver's verdict.
 
 use std::fs::File;
 use std::io;
@@ -22,42 +21,42 @@ use crate::commands::transfer::transfer_protocol::{ASK_FROM, Announcement, Kept,
 use crate::cp::ui::progress::Progress;
 use crate::output::stdio;
 
-/// How often a file is sent that a receiver lost on the way: it may make room for others when it was silent for long.
+/// Most attempts for a file that the receiver dropped to make room for others.
 const ROUNDS_MAX: usize = 8;
-/// How often a request is looked at.
+/// Poll interval of a request.
 const LOOK: Duration = Duration::from_millis(100);
-/// How often a part is sent again that the receiver had no room for, and how long after.
+/// Retries of a part that the receiver had no room for, and the pause before each.
 const RETRIES: u32 = 20;
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 
-/// What all files share.
+/// Context shared by all files.
 #[derive(Clone)]
 pub(crate) struct TransferContext {
     pub(crate) remote: Remote,
-    /// Ours.
+    /// The public key of this sender.
     pub(crate) key: PublicKey,
     pub(crate) priority: Priority,
     pub(crate) deadline: Option<Instant>,
-    /// Bytes in a part.
+    /// Part size in bytes.
     pub(crate) part: u64,
-    /// Room for parts in memory, in KiB.
+    /// Memory for parts, in KiB.
     pub(crate) room: Arc<Semaphore>,
-    /// Since when the link is silent.
+    /// Start of the current silence of the link.
     pub(crate) silent: watch::Receiver<Option<Instant>>,
     pub(crate) unanswered: UnansweredBytes,
     pub(crate) progress: Arc<Progress>,
-    /// Told, unless nothing is to be said, when the first file waits for a place at the receiver.
+    /// Limits the notice that a file waits for a place to one; `None` with --quiet.
     pub(crate) full: Option<Arc<Once>>,
 }
 
-/// How much of a file the receiver has been sent, and had from before.
+/// Bytes sent, and bytes that the receiver had already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sent {
     pub(crate) bytes: u64,
     pub(crate) kept: u64,
 }
 
-/// Sends a file. Dropped, it cancels what is on its way.
+/// Sends a file. Cancels on drop.
 pub(crate) async fn ship(
     lane: TransferContext,
     source: Source,
@@ -94,7 +93,7 @@ fn cut(from: u64, to: u64, part: u64) -> impl Iterator<Item = (u64, usize)> {
     (0..count).map(move |n| from + n * part).map(move |at| (at, (to - at).min(part) as usize))
 }
 
-/// Opens the file and finds out what there is to be said of it.
+/// Opens and hashes the file; returns its announcement.
 async fn survey(source: Source, number: u32) -> Result<(File, Announcement), Failure> {
     let survey = move || {
         let file = source.open()?;
@@ -122,7 +121,7 @@ fn object(object: serde_json::Result<Bytes>) -> Result<Bytes, Failure> {
     object.map_err(|e| Failure::new(Kind::Unreadable, e.to_string()))
 }
 
-/// A request that is cancelled when nobody follows it any more.
+/// A request that is cancelled on drop.
 struct Followed(Request);
 
 impl Drop for Followed {
@@ -133,7 +132,7 @@ impl Drop for Followed {
 }
 
 impl TransferContext {
-    /// Has a directory made, with its mode and time.
+    /// Sends a directory with its mode and time.
     async fn ship_dir(
         &self,
         source: Source,
@@ -151,7 +150,7 @@ impl TransferContext {
         }
     }
 
-    /// What is to be sent after this verdict on a file of so many bytes; nothing if all of it is there.
+    /// The ranges to send after this verdict on a file of `size` bytes; none if the receiver has all of it.
     fn missing(&self, verdict: Verdict, size: u64) -> Result<Vec<(u64, u64)>, Failure> {
         match verdict {
             Verdict::Missing { missing } if missing.iter().all(|(from, to)| from < to && *to <= size) => Ok(missing),
@@ -161,7 +160,7 @@ impl TransferContext {
         }
     }
 
-    /// Sends these ranges; the receiver's verdict then, or as soon as there is one.
+    /// Sends these ranges; returns the receiver's verdict.
     async fn send_missing(
         &self,
         file: &Arc<File>,
@@ -191,7 +190,7 @@ impl TransferContext {
         }
     }
 
-    /// Sends all parts, as many at once as there is room for.
+    /// Sends all parts, as many concurrently as memory allows.
     async fn send_parts(
         &self,
         file: &Arc<File>,
@@ -227,7 +226,7 @@ impl TransferContext {
         Ok(())
     }
 
-    /// Sends an object until it has got there.
+    /// Sends an object and waits for its delivery.
     async fn deliver(&self, object: Bytes) -> Result<(), Failure> {
         for _ in 0..RETRIES {
             let deadline = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
@@ -346,7 +345,7 @@ impl TransferContext {
     }
 }
 
-/// What the receiver's owner has to do about our key.
+/// What the receiver's operator must do to accept this key.
 pub(crate) fn not_let_in(key: PublicKey) -> String {
     format!("the receiver does not admit this key: start it with --from {key}")
 }

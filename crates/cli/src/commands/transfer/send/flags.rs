@@ -38,7 +38,6 @@ Exit codes, the worst of all files:
 unreadable, rejected, expired, evicted, lost, cancelled by Ctrl-C), why, bytes,
 kept_bytes (which the receiver had from before), seconds.";
 
-/// `remora send`.
 #[derive(Args, Debug)]
 pub(crate) struct Send {
     /// Files, directories, or - for standard input; and last the receiver
@@ -59,7 +58,7 @@ pub(crate) struct Send {
     /// Give up what has not arrived so long from now
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub(crate) deadline: Option<Duration>,
-    /// Give up when nobody answers for so long at first; 0: never
+    /// Give up when the receiver has not answered for this long at the start; 0: never
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = units::duration)]
     pub(crate) timeout: Duration,
     /// Send larger files in parts of this size, 4K to 32M: what is sent again after an interruption

@@ -1,4 +1,4 @@
-//! What is to be sent: the files of the command line, and those in its directories.
+//! The files to send: those of the command line and those in its directories.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -37,7 +37,7 @@ pub(crate) enum Input {
     Stdin,
     /// In this file, which has no name: they were read from standard input.
     Spooled(Arc<File>),
-    /// Nowhere: it is a directory, so many names deep.
+    /// A directory at this depth.
     Directory(usize),
 }
 
