@@ -21,22 +21,8 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
-use config::state_dir as state;
-use config::{filter, units};
+use config::units;
 use output::{diagnostics, exit, stdio};
-use remote::{
-    attributes as object, concurrency as ahead, concurrency as pool, listing, servers, stall_notice as silence,
-};
-
-/// The path that `cp` has for its flags.
-mod args {
-    pub(crate) use crate::cp::flags::Cp;
-}
-/// The path that `cp` has for output.
-mod out {
-    pub(crate) use crate::output::escape::{child_url as below, printable as shown};
-    pub(crate) use crate::output::stdio::{eprint as say, print as text, print_error as show, print_json as json};
-}
 
 /// Descriptor pairs that the runtime needs: one for polling, and a pair and its copy for signals.
 const RUNTIME_PAIRS: usize = 3;

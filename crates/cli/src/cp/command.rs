@@ -11,7 +11,8 @@ use bytes::Bytes;
 use remora_host::client::{ClientError, Target};
 use remora_wire::nfs3::{FileType, Status};
 
-use crate::args::Cp;
+use crate::config::state_dir;
+use crate::cp::flags::Cp;
 use crate::cp::resume::tree_marker::TreeMarker;
 use crate::cp::resume::{lock_file, temp_name};
 use crate::cp::transfer::destination::{self, LocalDestination, no_directory};
@@ -21,11 +22,11 @@ use crate::cp::tree::unique_names::UniqueNames;
 use crate::cp::tree::{download_tree, upload_tree};
 use crate::cp::ui::job::Job;
 use crate::cp::ui::progress;
-use crate::exit::{Error, Result};
 use crate::interrupt::Kept;
-use crate::remote::{self, Node};
-use crate::servers::{Look, Place, Servers, Wanted};
-use crate::state;
+use crate::output::exit::{Error, Result};
+use crate::remote::filesystem;
+use crate::remote::listing::Node;
+use crate::remote::servers::{Look, Place, Servers, Wanted};
 
 pub(crate) async fn run(args: Cp, kept: Kept) -> Result {
     let Some((dest, sources)) = args.paths.split_last().filter(|(_, sources)| !sources.is_empty()) else {
@@ -184,12 +185,15 @@ async fn download_one(
             download_tree::link_down(job, &place.remote, &node, url, &dest.path).await
         }
         FileType::Directory => Err(Error::refused(url, "is a directory; -r copies it with all that is in it")),
-        kind => Err(Error::refused(url, format!("is a {}, which cannot be copied", crate::object::type_name(kind)))),
+        kind => Err(Error::refused(
+            url,
+            format!("is a {}, which cannot be copied", crate::remote::attributes::type_name(kind)),
+        )),
     }
 }
 
 async fn upload_all(job: &Arc<Job>, servers: &mut Servers, sources: &[PathBuf], url: &str) -> Result {
-    if let Some(dir) = state::user_dir() {
+    if let Some(dir) = state_dir::user_dir() {
         lock_file::sweep(&dir);
     }
     let (place, (there, early)) = servers.look(url, Wanted::Named(0), &Goal { job, sources }).await?;
@@ -318,7 +322,7 @@ async fn upload_one(job: &Arc<Job>, place: &Place, into: &Into, source: &Path, m
     let dest = match into {
         Into::Directory(dir) => {
             let name = local_name(source).ok_or_else(|| Error::refused(source.display(), "has no name"))?;
-            let url = crate::out::below(&place.url, &name);
+            let url = crate::output::escape::child_url(&place.url, &name);
             UploadDestination { may_fold, ..UploadDestination::new(&place.remote, dir, name, url) }
         }
         Into::Name { found, early } => {
@@ -339,7 +343,7 @@ async fn upload_one(job: &Arc<Job>, place: &Place, into: &Into, source: &Path, m
     }
     if meta.is_file() {
         let below = matches!(into, Into::Directory(_)).then(|| Bytes::copy_from_slice(&dest.name));
-        let dest = aim(dest, || remote::names(&place.parts).into_iter().chain(below).collect()).await?;
+        let dest = aim(dest, || filesystem::names(&place.parts).into_iter().chain(below).collect()).await?;
         job.progress.expect_file(meta.len());
         let done = upload::file(job, source, &dest).await;
         job.progress.file_done();

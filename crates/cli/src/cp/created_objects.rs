@@ -12,9 +12,9 @@ use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::exit::{Error, Result};
-use crate::out;
-use crate::remote::Node;
+use crate::output::escape;
+use crate::output::exit::{Error, Result};
+use crate::remote::listing::Node;
 
 /// Largest number of directory entries searched for another name of an inode.
 const SEARCHED_MAX: usize = 10_000;
@@ -118,7 +118,7 @@ impl CreatedObjects {
 
 /// Why a source is not copied.
 fn refusal(other: Option<&[u8]>) -> String {
-    let other = other.map_or("another file".to_owned(), |name| format!("'{}'", out::shown(name)));
+    let other = other.map_or("another file".to_owned(), |name| format!("'{}'", escape::printable(name)));
     let what = "is not copied, because it would replace";
     format!("{what} {other}, which was just copied: the destination takes both names for one")
 }

@@ -8,6 +8,3 @@ pub(crate) mod listing;
 pub(crate) mod root_cache;
 pub(crate) mod servers;
 pub(crate) mod stall_notice;
-
-pub(crate) use filesystem::{Remote, names};
-pub(crate) use listing::{Entry, Listing, Node};

@@ -87,7 +87,9 @@ impl Failures {
 fn disk_line(dir: &str, what: &DiskFailure, unsaid: u64) -> String {
     let more = if unsaid > 0 { format!(" (and {unsaid} more since the last such line)") } else { String::new() };
     let (failed, told) = match what {
-        DiskFailure::Flush(why) => (format!("a flush failed: {}", io_text(why)), "clients send the unwritten data again"),
+        DiskFailure::Flush(why) => {
+            (format!("a flush failed: {}", io_text(why)), "clients send the unwritten data again")
+        }
         DiskFailure::Look => ("the file system failed".to_owned(), "the client gets an input/output error"),
     };
     format!("remora: serve: {dir}: {failed}{more}; {told}")

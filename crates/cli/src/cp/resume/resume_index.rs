@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 
 use remora_wire::nfs3::Fh;
 
+use crate::config::state_dir;
 use crate::cp::resume::temp_name::part_name;
-use crate::servers::Place;
-use crate::state;
+use crate::remote::servers::Place;
 
 /// Path of the journal of an upload of `source` to `name` in a directory; `None` without a state directory.
 pub(crate) fn upload_journal(source: &Path, dir_fh: &Fh, name: &[u8]) -> Option<PathBuf> {
-    let dir = state::user_dir()?;
-    state::make_private(&dir).ok()?;
+    let dir = state_dir::user_dir()?;
+    state_dir::make_private(&dir).ok()?;
     let name = digest(&[&user(), &dir_fh.0, name, whole_path(source).as_os_str().as_encoded_bytes()]);
     Some(dir.join(format!("upload-{name}.json")))
 }
@@ -34,14 +34,14 @@ pub(crate) fn tree_marker(direction: Direction, here: &Path, place: &Place) -> O
     let here: PathBuf = here.components().collect();
     let here = std::path::absolute(&here).unwrap_or(here);
     let name = digest(&[&user(), way, place.path.as_bytes(), here.as_os_str().as_encoded_bytes()]);
-    Some(state::user_dir()?.join(format!("tree-{name}")))
+    Some(state_dir::user_dir()?.join(format!("tree-{name}")))
 }
 
 /// The temporary name of an upload, the same in each run. Names of other users, clients and sources differ: RENAME moves
 /// whatever has the temporary name.
 pub(crate) fn upload_temp_name(source: &Path, name: &[u8]) -> Vec<u8> {
     let source = whole_path(source);
-    let tag = digest(&[&user(), &state::own_id().bytes, name, source.as_os_str().as_encoded_bytes()]);
+    let tag = digest(&[&user(), &state_dir::own_id().bytes, name, source.as_os_str().as_encoded_bytes()]);
     part_name(name, &format!("-{}", &tag[..8]))
 }
 

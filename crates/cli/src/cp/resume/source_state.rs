@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use remora_wire::nfs3::{Attr, NfsTime};
 use serde::{Deserialize, Serialize};
 
-use crate::exit::Error;
+use crate::output::exit::Error;
 
 /// Seconds and nanoseconds.
 type Instant = (i64, u32);

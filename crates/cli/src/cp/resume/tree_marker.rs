@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::state_dir;
 use crate::cp::resume::resume_index::{self, Direction, handle_hash};
 use crate::cp::resume::temp_file::{read_note, write_note};
-use crate::remote::Node;
-use crate::servers::Place;
-use crate::state;
+use crate::remote::listing::Node;
+use crate::remote::servers::Place;
 
 /// Largest marker that is read, in bytes.
 const BYTES_MAX: u64 = 1 << 10;
@@ -81,7 +81,7 @@ impl TreeMarker {
     fn write(&self, local: Option<LocalDirectory>, remote: Option<String>) {
         let Some(path) = &self.path else { return };
         let Ok(text) = serde_json::to_vec(&Note { server: self.server.clone(), local, remote }) else { return };
-        if path.parent().is_some_and(|dir| state::make_private(dir).is_ok()) {
+        if path.parent().is_some_and(|dir| state_dir::make_private(dir).is_ok()) {
             let _ = write_note(path, &text);
         }
     }

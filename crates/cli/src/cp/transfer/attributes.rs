@@ -11,8 +11,8 @@ use remora_wire::nfs3::{Attr, Fh, NfsTime, SetAttr, SetTime};
 use rustix::fs::{Gid, Uid, fchown};
 
 use crate::cp::resume::source_state::nearest;
-use crate::exit;
-use crate::remote::Remote;
+use crate::output::exit;
+use crate::remote::filesystem::Remote;
 
 /// Mode bits without `-p`.
 const PERMISSIONS: u32 = 0o777;

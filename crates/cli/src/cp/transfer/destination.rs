@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::exit::{Error, Result};
+use crate::output::exit::{Error, Result};
 
 /// Limit of symbolic links, as in Linux.
 const LINKS_MAX: usize = 40;

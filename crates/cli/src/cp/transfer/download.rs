@@ -14,8 +14,9 @@ use crate::cp::transfer::destination;
 use crate::cp::transfer::partial_download::PartialDownload;
 use crate::cp::transfer::verify;
 use crate::cp::ui::job::{Job, count};
-use crate::exit::{self, Error, Result};
-use crate::remote::{Node, Remote};
+use crate::output::exit::{self, Error, Result};
+use crate::remote::filesystem::Remote;
+use crate::remote::listing::Node;
 
 /// Bytes read of a file that the server calls empty.
 const FIRST: u32 = 512;

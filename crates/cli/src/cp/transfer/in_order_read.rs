@@ -8,7 +8,8 @@ use bytes::Bytes;
 use remora_host::client::{ClientError, download};
 use remora_wire::nfs3::Fh;
 
-use crate::remote::{Node, Remote};
+use crate::remote::filesystem::Remote;
+use crate::remote::listing::Node;
 
 /// Bytes per step. Replies come in any order; this limits those that wait for an earlier one.
 const STEP: u64 = 16 << 20;

@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use remora_host::client::ClientError;
 use remora_wire::nfs3::{FileType, SetAttr, Status};
 
+use crate::config::state_dir;
 use crate::cp::resume::byte_ranges::ByteRanges;
 use crate::cp::resume::journal::{Journal, JournalFile};
 use crate::cp::resume::lock_file::LockFile;
@@ -17,10 +18,10 @@ use crate::cp::resume::source_state::SourceIdentity;
 use crate::cp::resume::temp_name::with_suffix;
 use crate::cp::transfer::upload_destination::UploadDestination;
 use crate::cp::ui::job::Job;
-use crate::exit::{self, Error};
 use crate::interrupt::Kept;
-use crate::remote::{Node, Remote};
-use crate::state;
+use crate::output::exit::{self, Error};
+use crate::remote::filesystem::Remote;
+use crate::remote::listing::Node;
 
 /// Attempts to create a temporary file or link over an existing one.
 pub(crate) const CREATE_TRIES: usize = 8;
@@ -171,7 +172,7 @@ impl PartialUpload {
 
     /// The journal file. An error if the next run would use another temporary name.
     fn noted_in(&self) -> io::Result<Option<&JournalFile>> {
-        match &state::own_id().unkept {
+        match &state_dir::own_id().unkept {
             Some(why) => Err(io::Error::other(why.as_str())),
             None => Ok(self.journal_file.as_ref()),
         }

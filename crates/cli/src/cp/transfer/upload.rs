@@ -21,9 +21,10 @@ use crate::cp::transfer::sparse;
 use crate::cp::transfer::upload_destination::UploadDestination;
 use crate::cp::transfer::verify;
 use crate::cp::ui::job::{Job, count};
-use crate::exit::{self, Error, Result};
 use crate::interrupt::AtRisk;
-use crate::remote::{Node, Remote};
+use crate::output::exit::{self, Error, Result};
+use crate::remote::filesystem::Remote;
+use crate::remote::listing::Node;
 
 /// An open source and its state at that time.
 struct Source<'a> {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::cp::resume::resume_index;
-use crate::remote::{Node, Remote};
+use crate::remote::filesystem::Remote;
+use crate::remote::listing::Node;
 
 /// Destination of an upload.
 #[derive(Clone, Debug)]

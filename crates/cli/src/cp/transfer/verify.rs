@@ -8,12 +8,13 @@ use std::os::unix::fs::FileExt;
 use remora_host::client::ClientError;
 use rustix::fs::{Advice, fadvise};
 
+use crate::config::units;
 use crate::cp::resume::byte_ranges::ByteRanges;
 use crate::cp::transfer::in_order_read;
 use crate::cp::ui::job::Job;
 use crate::cp::ui::progress::Progress;
-use crate::remote::{Node, Remote};
-use crate::units;
+use crate::remote::filesystem::Remote;
+use crate::remote::listing::Node;
 
 /// Block in which differences are found and copied again, in bytes.
 const BLOCK: u64 = 16 << 10;

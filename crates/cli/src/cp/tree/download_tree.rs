@@ -13,7 +13,6 @@ use remora_host::client::ClientError;
 use remora_wire::nfs3::{Attr, FileType};
 use tokio::task::{block_in_place, spawn_blocking};
 
-use crate::ahead::Ahead;
 use crate::cp::created_objects::{CreatedObjects, FileKey};
 use crate::cp::resume::temp_name::{is_part, is_plain, part_name};
 use crate::cp::resume::tree_marker::TreeMarker;
@@ -23,12 +22,14 @@ use crate::cp::transfer::download;
 use crate::cp::transfer::partial_download::{above, rename_here, sync_dir, sync_opened};
 use crate::cp::tree::name_folding::{Grouped, group};
 use crate::cp::ui::job::{Job, count};
-use crate::exit::{self, Error, Result};
-use crate::listing::DEPTH_MAX;
-use crate::object::type_name;
-use crate::out;
-use crate::pool::{NEAR_MAX, Pool};
-use crate::remote::{Entry, Listing, Node, Remote};
+use crate::output::escape;
+use crate::output::exit::{self, Error, Result};
+use crate::remote::attributes::type_name;
+use crate::remote::concurrency::Ahead;
+use crate::remote::concurrency::{NEAR_MAX, Pool};
+use crate::remote::filesystem::Remote;
+use crate::remote::listing::DEPTH_MAX;
+use crate::remote::listing::{Entry, Listing, Node};
 
 /// Why temporary files are skipped: their copies would meet those of this command.
 pub(crate) const UNFINISHED: &str = "copy that was not finished";
@@ -92,7 +93,7 @@ async fn fill_here(job: &Arc<Job>, remote: &Remote, top: Down, begun: &TreeMarke
                 for (name, e) in unknown {
                     // Its type is unknown.
                     if [false, true].iter().any(|is_dir| job.filter.takes_in(below, &name, *is_dir)) {
-                        job.settle(Err(Error::remote(out::below(&dir.url, &name))(e)))?;
+                        job.settle(Err(Error::remote(escape::child_url(&dir.url, &name))(e)))?;
                     }
                 }
                 entries
@@ -131,11 +132,11 @@ fn copied_entries(job: &Job, dir: &Down, mut entries: Vec<Entry>) -> Result<Vec<
     let mut impossible = Vec::new();
     entries.retain(|entry| match &entry.name[..] {
         name if !is_plain(name) => {
-            impossible.push(out::shown(name));
+            impossible.push(escape::printable(name));
             false
         }
         name if is_part(name) => {
-            skip(job, &out::below(&dir.url, name), UNFINISHED);
+            skip(job, &escape::child_url(&dir.url, name), UNFINISHED);
             false
         }
         _ => true,
@@ -149,7 +150,7 @@ fn copied_entries(job: &Job, dir: &Down, mut entries: Vec<Entry>) -> Result<Vec<
 /// The directories in `dir`.
 fn dirs_below(dir: &Down, entries: Vec<Entry>) -> impl Iterator<Item = Down> {
     entries.into_iter().map(|Entry { name, node }| {
-        let (url, dest) = (out::below(&dir.url, &name), dir.dest.join(OsStr::from_bytes(&name)));
+        let (url, dest) = (escape::child_url(&dir.url, &name), dir.dest.join(OsStr::from_bytes(&name)));
         Down { node, url, dest, through_link: false, depth: dir.depth + 1 }
     })
 }
@@ -171,7 +172,8 @@ impl Files {
 
     async fn fetch(self, job: Arc<Job>, remote: Remote) -> Result {
         for entry in self.list {
-            let (url, dest) = (out::below(&self.url, &entry.name), self.path.join(OsStr::from_bytes(&entry.name)));
+            let (url, dest) =
+                (escape::child_url(&self.url, &entry.name), self.path.join(OsStr::from_bytes(&entry.name)));
             down_entry(&job, &remote, entry, &url, &dest).await?;
             if self.may_fold {
                 job.created.remember_name(&dest);

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use crate::cp::ui::job::Counts;
-use crate::exit::{Error, Result};
+use crate::output::exit::{Error, Result};
 
 /// The names given.
 #[derive(Debug, Default)]

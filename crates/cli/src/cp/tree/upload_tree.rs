@@ -11,7 +11,6 @@ use bytes::Bytes;
 use remora_host::client::ClientError;
 use remora_wire::nfs3::{Fh, FileType, SetAttr, Status};
 
-use crate::ahead::Ahead;
 use crate::cp::created_objects::FileKey;
 use crate::cp::resume::temp_name::{is_part, part_name};
 use crate::cp::resume::tree_marker::TreeMarker;
@@ -22,11 +21,13 @@ use crate::cp::transfer::upload_destination::UploadDestination;
 use crate::cp::tree::download_tree::{UNFINISHED, end, no_dir_there, reopened, skip};
 use crate::cp::tree::name_folding::{Grouped, group};
 use crate::cp::ui::job::{Job, count};
-use crate::exit::{self, Error, Result};
-use crate::listing::DEPTH_MAX;
-use crate::out;
-use crate::pool::{Pool, jobs_max};
-use crate::remote::{Node, Remote};
+use crate::output::escape;
+use crate::output::exit::{self, Error, Result};
+use crate::remote::concurrency::Ahead;
+use crate::remote::concurrency::{Pool, jobs_max};
+use crate::remote::filesystem::Remote;
+use crate::remote::listing::DEPTH_MAX;
+use crate::remote::listing::Node;
 
 /// A directory to upload.
 struct Up {
@@ -136,7 +137,7 @@ impl Filling<'_> {
 
     fn dest(&self, entry: &fs::DirEntry, may_fold: bool) -> UploadDestination {
         let name = entry.file_name().as_bytes().to_vec();
-        let url = out::below(&self.dir.dest.url, &name);
+        let url = escape::child_url(&self.dir.dest.url, &name);
         let old = (self.is_new && !may_fold).then_some(None);
         UploadDestination { old, may_fold, ..UploadDestination::new(self.remote, &self.node, name, url) }
     }

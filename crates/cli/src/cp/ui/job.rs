@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::args::Cp;
+use crate::config::filter::Filter;
 use crate::cp::created_objects::CreatedObjects;
+use crate::cp::flags::Cp;
 use crate::cp::ui::progress::{Progress, summary};
-use crate::exit::{Error, Result, io_text};
-use crate::filter::Filter;
 use crate::interrupt::Kept;
-use crate::out;
+use crate::output::exit::{Error, Result, io_text};
+use crate::output::{escape, stdio};
 
 /// Largest number of failures that are listed; further ones are counted.
 const ERRORS_LISTED_MAX: usize = 1000;
@@ -137,9 +137,9 @@ impl Job {
     pub(crate) fn copied(&self, counter: &AtomicU64, from: impl fmt::Display, to: impl fmt::Display) {
         count(counter);
         if self.verbose {
-            let [from, to] = [from.to_string(), to.to_string()].map(|name| out::shown(name.as_bytes()));
+            let [from, to] = [from.to_string(), to.to_string()].map(|name| escape::printable(name.as_bytes()));
             let mut told = Ok(());
-            self.progress.suspend(|| told = out::text(&format!("'{from}' -> '{to}'\n")));
+            self.progress.suspend(|| told = stdio::print(&format!("'{from}' -> '{to}'\n")));
             // A closed standard output does not stop the copy.
             let _ = self.settle(told.or_else(|e| if matches!(e, Error::Pipe) { Ok(()) } else { Err(e) }));
         }
@@ -164,7 +164,7 @@ impl Job {
         let fatal = error.is_lost() || error.is_full();
         let (is_told, worst) = self.failures.lock().unwrap_or_else(PoisonError::into_inner).add(&error, fatal);
         if !is_told {
-            self.progress.suspend(|| out::show("cp", &error));
+            self.progress.suspend(|| stdio::print_error("cp", &error));
         }
         if fatal { Err(Error::Reported(worst)) } else { Ok(()) }
     }
@@ -176,8 +176,8 @@ impl Job {
 
     /// Prints a note.
     pub(crate) fn note(&self, text: &str) {
-        let text = out::shown(text.as_bytes());
-        self.progress.suspend(|| out::say(format_args!("remora: cp: {text}")));
+        let text = escape::printable(text.as_bytes());
+        self.progress.suspend(|| stdio::eprint(format_args!("remora: cp: {text}")));
     }
 
     /// Prints once that the progress of uploads cannot be recorded, and why. The copies go on.
@@ -194,13 +194,13 @@ impl Job {
         let mounting = self.mounting.get().copied().unwrap_or(took);
         let (requests, retransmissions) = self.progress.calls();
         if self.progress.clear() {
-            out::say(summary(self.progress.done(), took, retransmissions));
+            stdio::eprint(summary(self.progress.done(), took, retransmissions));
         }
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let mut told = Ok(());
         if self.json {
             let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-            told = out::json(&Report {
+            told = stdio::print_json(&Report {
                 files: number(&self.counts.files),
                 directories: number(&self.counts.directories),
                 symlinks: number(&self.counts.symlinks),

@@ -9,8 +9,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use remora_host::client::Session;
 use tokio::task::{JoinHandle, block_in_place};
 
-use crate::silence::{Stall, stall};
-use crate::units;
+use crate::config::units;
+use crate::remote::stall_notice::{Stall, stall};
 
 /// Time before the bar is shown.
 const PATIENCE: Duration = Duration::from_millis(500);
