@@ -27,7 +27,6 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Adds `bytes`.
     pub(crate) fn add(&self, bytes: u64) {
         // The receiver may be gone.
         let _ = self.add.send(bytes);

@@ -14,7 +14,7 @@ use common::{Place, Running, names, noise};
 use remora_wire::nfs3::{Call, Status};
 use skip::skipped;
 
-/// One-way delay.
+/// One-way delay of the emulated path.
 const DELAY: Duration = Duration::from_millis(200);
 
 /// Runs a command; returns its round trips.

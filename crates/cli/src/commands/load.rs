@@ -61,14 +61,14 @@ pub(crate) enum End {
     /// Send packets, and say what was carried
     #[command(after_help = LOAD_SEND)]
     Send(Send),
-    /// Count packets
+    /// Count the packets that arrive
     #[command(after_help = LOAD_RECV)]
     Recv(Recv),
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Send {
-    /// The receiver
+    /// Address of the receiver
     #[arg(value_name = "[HOST:]PORT")]
     pub(crate) to: String,
     /// How much: as in 6Mbit, 750kB/s or '60% of 10Mbit'

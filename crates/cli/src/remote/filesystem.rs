@@ -373,7 +373,6 @@ impl Remote {
         ask!(self, Read(ReadArgs { fh: fh.clone(), offset: 0, count }))
     }
 
-    /// FSSTAT.
     pub(crate) async fn fsstat(&self, fh: &Fh) -> Result<FsStatOk> {
         ask!(self, FsStat(fh.clone()))
     }
@@ -412,7 +411,6 @@ impl Remote {
         Ok(self.node(fh.clone(), wcc.after).await?.attr)
     }
 
-    /// REMOVE.
     pub(crate) async fn remove(&self, dir: &Fh, name: &[u8]) -> Result<()> {
         ask!(self, Remove(at(dir, name))).map(|_| ())
     }

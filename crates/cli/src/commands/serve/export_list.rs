@@ -11,7 +11,7 @@ use crate::commands::serve::open_exports::Loaded;
 use crate::commands::serve::share::{Share, list, plain, shown};
 use crate::output::escape;
 
-/// An export.
+/// An export as `--json` prints it.
 #[derive(Serialize)]
 pub(crate) struct ExportView<'a> {
     /// What is no text in it is replaced: JSON has nothing else.

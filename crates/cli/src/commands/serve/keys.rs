@@ -18,7 +18,7 @@ const ATP_KEY: &str = "atp.key";
 /// What exports are opened with. The default signs nothing that is to be kept to oneself.
 #[derive(Default)]
 pub(crate) struct Keys {
-    /// Signs handles.
+    /// Secret that signs file handles.
     pub(crate) handles: [u8; 16],
     /// No client gets at these.
     pub(crate) closed: Vec<PathBuf>,

@@ -14,7 +14,7 @@ use crate::commands::serve::share::{Share, list, plain, shown};
 use crate::commands::serve::{exports_file, warnings};
 use crate::output::exit::{Error, Result, io_text};
 
-/// All shares.
+/// The shares of a server, and notes about their files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Plan {
     pub(crate) shares: Vec<Share>,

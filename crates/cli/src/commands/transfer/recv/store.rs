@@ -38,7 +38,6 @@ const ASIDE: Limits = Limits { of_key: 16, of_host: 32, all: 128 };
 /// What the receiver accepts.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceivePolicy {
-    /// Target directory.
     pub(crate) dir: PathBuf,
     /// Whether files of the same name are replaced.
     pub(crate) overwrite: bool,
