@@ -1,5 +1,5 @@
-//! What the figures of an end tell of its hop that nothing else does: that the way is longer than the window, and
-//! that large datagrams do not arrive. Told when it has been so for a while, and seldom again.
+//! Advice from the counters of a hop: its BDP exceeds the window, or large datagrams are lost. Reported after the
+//! condition has lasted, and seldom repeated.
 
 use std::time::Duration;
 
@@ -8,30 +8,31 @@ use remora_link::{Config, PeerView};
 
 use super::report::Notice;
 
-/// For so long the way is to have been too long: an answer may be late for once.
+/// How long the window must be too short: a single acknowledgement may be late.
 const LONG_FOR: Duration = Duration::from_secs(5);
-/// So many answers in a row tell of long frames lost and of none that arrived: chance does not, where half are lost.
+/// Consecutive acknowledgements that report only losses of long frames. Chance does not produce as many where half of
+/// the frames are lost.
 const LOST_MIN: u64 = 24;
-/// It is told again after this.
+/// Shortest time between two reports of one condition.
 const TELL_EVERY: Duration = Duration::from_secs(600);
 
-/// What is known of one hop.
+/// The conditions of one hop.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Advice {
-    /// Since when the way has been too long.
+    /// When the window became too short.
     long_since: Option<Time>,
     window: Told,
     large: Told,
 }
 
-/// When something was told.
+/// Times of the latest reports.
 #[derive(Clone, Copy, Default, Debug)]
 struct Told {
     quiet_until: Time,
 }
 
 impl Told {
-    /// Whether to tell it now.
+    /// Whether to report the condition now.
     fn take(&mut self, now: Time) -> bool {
         let is_due = now >= self.quiet_until;
         if is_due {
@@ -42,7 +43,7 @@ impl Told {
 }
 
 impl Advice {
-    /// What is to be said of the hop to the end called `name`.
+    /// The notice about the hop to the peer `name`, if one is due.
     pub(super) fn notice(&mut self, now: Time, name: &str, view: &PeerView, config: &Config) -> Option<Notice> {
         if view.stats.long_lost >= LOST_MIN && self.large.take(now) {
             return Some(Notice::Large { name: name.to_owned() });
@@ -65,8 +66,8 @@ mod tests {
     use remora_base::{Peer, Rate};
     use remora_link::{PeerStats, State};
 
-    /// When (s) something was said in twenty minutes, where answers take `trip` ms from `from` s on and `long_lost` of
-    /// them have told of lost frames.
+    /// Times (s) and texts of the notices in twenty minutes, with an acknowledgement delay of `trip` ms from `from` s
+    /// on, and `long_lost` losses of long frames.
     fn told(mbit: u64, trip: u64, from: u64, long_lost: u64) -> Vec<(u64, String)> {
         let config = Config { rate: Some(Rate::mbit(mbit)), ..Config::default() };
         let mut advice = Advice::default();
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_longer_than_the_window_is_told_after_a_while_and_seldom() {
+    fn bdp_above_window_is_reported_late_and_seldom() {
         let said = told(100, 600, 10, 0);
         assert_eq!(said.iter().map(|(second, _)| *second).collect::<Vec<_>>(), [15, 615]);
         assert!(said[0].1.contains("40.5 Mbit/s"), "{}", said[0].1);
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn large_frames_that_do_not_arrive_are_told() {
+    fn lost_large_frames_are_reported() {
         let said = told(1, 10, 0, 24);
         assert_eq!(said.iter().map(|(second, _)| *second).collect::<Vec<_>>(), [0, 600]);
         assert!(said[0].1.contains("--mtu 1280"), "{}", said[0].1);

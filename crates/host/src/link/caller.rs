@@ -1,5 +1,5 @@
-//! When a mobile calls the base: at the start, when keys are worn, and when the base keeps
-//! silent although it was asked. On a bad link the same question is sent again and again.
+//! Schedules a mobile's handshakes with the base: at the start, at rekeying, and when the base stays silent. On a bad
+//! link the same initiation is retransmitted.
 
 use std::time::Duration;
 
@@ -7,49 +7,48 @@ use remora_base::{Rng, Time};
 
 use super::handshake::Initiation;
 
-/// The first wait for an answer; it doubles from there.
+/// First retransmission timeout; it doubles from there.
 const WAIT_MIN: Duration = Duration::from_millis(250);
-/// The longest.
+/// Longest retransmission timeout.
 const WAIT_MAX: Duration = Duration::from_secs(2);
-/// A question that was not answered for so long is put anew: the base may have forgotten it.
+/// Age at which an unanswered initiation is replaced by a new one: the base may have forgotten it.
 const QUESTION_FOR: Duration = Duration::from_secs(20);
-/// Calls without an answer for so long are worth telling about.
+/// Time without an answer after which the calls are reported.
 const TELL_AFTER: Duration = Duration::from_secs(5);
 
-/// A call under way.
+/// A handshake in progress.
 pub(super) struct Call {
-    /// The question, waiting for its answer.
+    /// The unanswered initiation.
     pub(super) question: Initiation,
-    /// The index that the answer bears.
+    /// The session index that the response must carry.
     pub(super) index: u32,
-    /// When this question was put first.
+    /// When this initiation was first sent.
     asked: Time,
-    /// When calling began.
+    /// When the call began.
     since: Time,
     again_at: Time,
     wait: Duration,
     told: bool,
     told_secret: bool,
-    /// Whether the base has answered that a question was older than another.
+    /// Whether the base has rejected a timestamp of this call as stale.
     told_stale: bool,
-    /// Whether it has said so of this one, which is not put again.
+    /// Whether it has rejected this initiation, which is not retransmitted.
     is_stale: bool,
 }
 
-/// What a call wants at a moment.
+/// The next action of a handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Wants {
-    /// Nothing yet.
+    /// Wait for the response.
     Patience,
-    /// The same question sent again.
+    /// Retransmit the initiation.
     Again,
-    /// A new question.
+    /// Send a new initiation.
     Anew,
 }
 
 impl Call {
-    /// A call whose question is sent now; `since` and `wait` go on where an earlier question
-    /// had no answer.
+    /// Starts a call whose initiation is sent now. After an unanswered earlier one, `since` and `wait` continue.
     pub(super) fn new(now: Time, question: Initiation, index: u32, earlier: Option<&Call>, rng: &mut Rng) -> Call {
         let (since, wait) = earlier.map_or((now, WAIT_MIN), |c| (c.since, c.wait));
         let (told, told_secret) = earlier.map_or((false, false), |c| (c.told, c.told_secret));
@@ -58,19 +57,19 @@ impl Call {
         Call { question, index, asked: now, since, again_at, wait, told, told_secret, told_stale, is_stale }
     }
 
-    /// Whether an answer to session index `index` is one to this question.
+    /// Whether a response for session index `index` answers this initiation.
     pub(super) fn awaits(&self, index: u32) -> bool {
         self.index == index && !self.is_stale
     }
 
-    /// Takes note that the base has seen a newer question; true if it had said so before of this call. Then the
-    /// next one waits until it is due.
+    /// Records that the base rejected the timestamp as stale; true if it had rejected one of this call before. The
+    /// next initiation then waits until it is due.
     pub(super) fn is_told_again(&mut self) -> bool {
         self.is_stale = true;
         std::mem::replace(&mut self.told_stale, true)
     }
 
-    /// What is to be done now; counts a sending if that is the answer.
+    /// The next action at `now`; a transmission is counted.
     pub(super) fn wants(&mut self, now: Time, rng: &mut Rng) -> Wants {
         if now < self.again_at {
             return Wants::Patience;
@@ -80,26 +79,26 @@ impl Call {
         if self.is_stale || now.since(self.asked) >= QUESTION_FOR { Wants::Anew } else { Wants::Again }
     }
 
-    /// When [`Call::wants`] has something to say.
+    /// When [`Call::wants`] has an action.
     pub(super) fn due(&self) -> Time {
         self.again_at
     }
 
-    /// True once, when the base has not answered for a while.
+    /// True once, when the base has not answered for [`TELL_AFTER`].
     pub(super) fn is_news(&mut self, now: Time) -> bool {
         let news = !self.told && now.since(self.since) >= TELL_AFTER;
         self.told |= news;
         news
     }
 
-    /// Takes note of an answer that does not open; true once. That there is none is not told after that.
+    /// Records a response that cannot be decrypted; true once. Missing responses are not reported after that.
     pub(super) fn is_news_of_secret(&mut self) -> bool {
         self.told = true;
         !std::mem::replace(&mut self.told_secret, true)
     }
 }
 
-/// A tenth more or less, so that many mobiles do not call in step after their base was away.
+/// Varies the timeout by a tenth, so that mobiles do not call in step after an outage of their base.
 fn spread(wait: Duration, rng: &mut Rng) -> Duration {
     wait.mul_f64(0.9 + 0.2 * rng.unit())
 }

@@ -1,5 +1,4 @@
-//! Settings that can never work. Without this they would make a link that starts and then carries
-//! nothing, or half of what it should.
+//! Rejects settings that cannot work. Otherwise the link would start and carry nothing, or only half of the traffic.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -11,10 +10,10 @@ use super::key::{KEY_LEN, PublicKey};
 use super::settings::{Mobile, Role, Settings};
 use super::table::around;
 
-/// Both ends forget each other after 11 min of silence, and signs of life get lost.
+/// Both ends forget each other after 11 min of silence, and keepalives can be lost.
 const KEEPALIVE_MAX: Duration = Duration::from_secs(60);
 
-/// Addresses that are no end's, and nobody's whom a tunnel could lead to.
+/// Addresses that neither an end nor a host behind a tunnel can have.
 const UNUSABLE: [(&str, &str); 10] = [
     ("0.0.0.0/32", "unspecified"),
     ("::/128", "unspecified"),
@@ -28,7 +27,7 @@ const UNUSABLE: [(&str, &str); 10] = [
     ("::ffff:0:0/96", "IPv4-mapped"),
 ];
 
-/// What is wrong with them, and what to do.
+/// Checks the settings; the error names the fault and the remedy.
 pub(super) fn settings(settings: &Settings) -> Result<(), LinkError> {
     let own = &settings.addresses;
     let result = own_addresses(own).and_then(|()| match &settings.role {
@@ -129,7 +128,8 @@ fn refuse_unusable(what: &str, net: IpNet, shown: &dyn std::fmt::Display) -> Res
     }
 }
 
-/// Where a network has more than two addresses its first is the network's, and IPv4's last is for all.
+/// Checks that `addr` is a host address of `net`. In a network of more than two addresses the first is the network's,
+/// and IPv4's last is for broadcast.
 fn of_an_end(what: &str, addr: IpAddr, net: IpNet) -> Result<(), String> {
     if net.max_prefix_len() - net.prefix_len() < 2 {
         return Ok(());

@@ -1,11 +1,9 @@
-//! What the link layer needs to know of an IP packet: where it goes, how urgent it is, and
-//! the flow within which its order is kept.
+//! Classifies IP packets for the link core: destination, urgency, and the flow within which order is kept.
 //!
-//! A flow is a 5-tuple: addresses, protocol and ports. Only the first fragment of a datagram
-//! has the ports, so the flows of fragmented datagrams are remembered by their identification
-//! until the rest has passed; the fragments of NFS over UDP stay in one flow with the
-//! datagrams before and after them. A fragment whose first was not seen, and a protocol
-//! without ports, counts by addresses and protocol.
+//! A flow is a 5-tuple: addresses, protocol and ports. Only the first fragment of a datagram carries the ports, so the
+//! flows of fragmented datagrams are remembered by identification until the last fragment. The fragments of NFS over
+//! UDP so stay in one flow with the datagrams before and after them. A fragment without a known first one, and a
+//! protocol without ports, is classified by addresses and protocol.
 
 use std::collections::VecDeque;
 use std::hash::Hasher;
@@ -14,10 +12,10 @@ use std::net::IpAddr;
 use etherparse::{IpNumber, IpSlice, Ipv6ExtensionSlice};
 use siphasher::sip::SipHasher24;
 
-/// Fragmented datagrams whose flows are remembered at a time.
+/// Most fragmented datagrams whose flows are remembered.
 const DATAGRAMS_MAX: usize = 64;
 
-/// What was read in a packet's headers.
+/// The header fields of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Headers {
     pub(super) source: IpAddr,
@@ -32,13 +30,13 @@ pub(super) struct Headers {
     pub(super) responsive: bool,
 }
 
-/// Reads headers; remembers the flows of fragmented datagrams.
+/// Parses headers and remembers the flows of fragmented datagrams.
 #[derive(Debug, Default)]
 pub(super) struct Classifier {
     fragmented: VecDeque<(Datagram, u64)>,
 }
 
-/// What the fragments of a datagram have in common.
+/// The header fields that the fragments of a datagram share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Datagram {
     ends: (IpAddr, IpAddr),
@@ -46,7 +44,7 @@ struct Datagram {
     id: u32,
 }
 
-/// A packet's place in its datagram.
+/// The position of a packet in its datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fragment {
     No,
@@ -103,7 +101,7 @@ fn unicast(ip: &IpSlice<'_>) -> Option<(IpAddr, IpAddr)> {
     (!is_local_only(source) && !is_local_only(destination)).then_some((source, destination))
 }
 
-/// Addresses that mean something on one wire only: nothing for a tunnel.
+/// Link-local and similar addresses, which a tunnel does not carry.
 fn is_local_only(addr: IpAddr) -> bool {
     match addr {
         IpAddr::V4(a) => a.is_multicast() || a.is_broadcast() || a.is_unspecified() || a.is_link_local(),
@@ -133,7 +131,7 @@ fn fragment(ip: &IpSlice<'_>) -> Fragment {
     }
 }
 
-/// Source and destination port, where the protocol has them and they are all there.
+/// Source and destination port, if the protocol has them and they are complete.
 fn ports(ip: &IpSlice<'_>) -> Option<[u8; 4]> {
     let protocol = ip.payload_ip_number();
     let has_ports = [IpNumber::TCP, IpNumber::UDP, IpNumber::UDP_LITE, IpNumber::SCTP, IpNumber::DCCP];

@@ -1,10 +1,9 @@
-//! The control socket of a running link: a Unix stream on which a program sends one line and
-//! gets one line. `status` is answered with the figures as JSON; `handoff begin MILLISECONDS`
-//! and `handoff end` announce a cell switch and are answered with `ok`.
+//! The control socket of a running link: a Unix stream for one request line and one response line. `status` returns
+//! the counters as JSON. `handoff begin MILLISECONDS` and `handoff end` announce a handoff and return `ok`.
 //!
-//! Sockets are in one directory that its owner alone enters: `/run/remora/link` for root,
-//! else `$XDG_RUNTIME_DIR/remora/link`. Each is named after its device; in different network
-//! namespaces there may be several of one name, which are numbered.
+//! Sockets are in one directory that only its owner can enter: `/run/remora/link` for root, else
+//! `$XDG_RUNTIME_DIR/remora/link`. Each is named after its device. Devices of the same name in different network
+//! namespaces are numbered.
 
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -25,17 +24,17 @@ use super::daemon::Control;
 use super::report::Report;
 use crate::handoff::Signal;
 
-/// The longest question, and the longest answer that is read.
+/// Longest request, and longest response that is read.
 const QUESTION_MAX: usize = 256;
 const ANSWER_MAX: u64 = 1 << 24;
-/// Links with one device name on a machine.
+/// Most links with the same device name on a machine.
 const LINKS_MAX: u32 = 64;
-/// Who takes longer to ask and to hear the answer has gone.
+/// Time within which a client must send its request and read the response.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Pause when nobody can be let in.
+/// Pause after a failed accept.
 const REST: Duration = Duration::from_millis(100);
 
-/// Answers on a control socket until it is dropped; the socket goes with it.
+/// Serves a control socket until it is dropped, and removes the socket then.
 #[derive(Debug)]
 pub struct ControlSocket {
     path: PathBuf,
@@ -43,7 +42,7 @@ pub struct ControlSocket {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Where the control sockets are; `None` for a user without a run-time directory.
+/// The directory of the control sockets; `None` for a user without a run-time directory.
 pub fn directory() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Some(PathBuf::from("/run/remora/link"));
@@ -53,16 +52,16 @@ pub fn directory() -> Option<PathBuf> {
 }
 
 impl ControlSocket {
-    /// Listens in `dir` for a link on `device`.
+    /// Opens a socket in `dir` for a link on `device`.
     pub fn open(dir: &Path, device: &str, control: Control) -> io::Result<ControlSocket> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         fs::set_permissions(dir, Permissions::from_mode(0o700))?;
         let (listener, path) = {
-            // In turn: between `bind` and `listen` a socket looks as if its process were gone.
+            // Locked: between `bind` and `listen` a socket looks stale.
             let turn =
                 OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(dir.join("lock"))?;
             flock(&turn, FlockOperation::LockExclusive)?;
-            // What processes that were killed left behind.
+            // Removes the sockets of killed processes.
             scan(dir)?.1.iter().for_each(|dead| drop(fs::remove_file(dead)));
             bind(dir, device)?
         };
@@ -75,7 +74,7 @@ impl ControlSocket {
         Ok(ControlSocket { path, stop, thread: Some(thread) })
     }
 
-    /// Where it is.
+    /// The path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -91,7 +90,7 @@ impl Drop for ControlSocket {
     }
 }
 
-/// Takes the first name that is free: `DEVICE.sock`, `DEVICE@2.sock`, ...
+/// Binds the first free name: `DEVICE.sock`, `DEVICE@2.sock`, ...
 fn bind(dir: &Path, device: &str) -> io::Result<(UnixListener, PathBuf)> {
     for n in 1..=LINKS_MAX {
         let name = if n == 1 { format!("{device}.sock") } else { format!("{device}@{n}.sock") };
@@ -104,13 +103,13 @@ fn bind(dir: &Path, device: &str) -> io::Result<(UnixListener, PathBuf)> {
     Err(io::ErrorKind::AddrInUse.into())
 }
 
-/// The device that a socket's name tells of.
+/// The device that a socket's name contains.
 pub fn device_of(path: &Path) -> &str {
     let stem = path.file_stem().and_then(|s| s.to_str()).unwrap_or_default();
     stem.split('@').next().unwrap_or_default()
 }
 
-/// How a wait ended.
+/// The result of a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Waited {
     Ready,
@@ -118,8 +117,7 @@ enum Waited {
     Stop,
 }
 
-/// Waits until something can be read from or written to `fd`, but not beyond `until`, nor when
-/// it is time to stop.
+/// Waits until `fd` is readable or writable, until the deadline, or until `stop`.
 fn wait(fd: impl AsFd, events: PollFlags, stop: &OwnedFd, until: Option<Instant>) -> Waited {
     loop {
         let left = until.map(|u| u.saturating_duration_since(Instant::now()));
@@ -127,7 +125,7 @@ fn wait(fd: impl AsFd, events: PollFlags, stop: &OwnedFd, until: Option<Instant>
         let mut fds = [PollFd::new(stop, PollFlags::IN), PollFd::new(&fd, events)];
         match poll(&mut fds, timeout.as_ref()) {
             Err(Errno::INTR) => {}
-            // There is no waiting, and without it no answering.
+            // Without `poll` no client can be served.
             Err(_) => return Waited::Stop,
             Ok(0) => return Waited::TooLong,
             Ok(_) if !fds[0].revents().is_empty() => return Waited::Stop,
@@ -136,17 +134,17 @@ fn wait(fd: impl AsFd, events: PollFlags, stop: &OwnedFd, until: Option<Instant>
     }
 }
 
-/// One at a time: each takes at most [`PATIENCE`].
+/// Serves clients one at a time, each for at most [`PATIENCE`].
 fn serve(listener: &UnixListener, stop: &OwnedFd, control: &Control) {
     while wait(listener, PollFlags::IN, stop, None) == Waited::Ready {
         match listener.accept() {
             Ok((stream, _)) => {
                 let asker = Asker { stream, stop, until: Instant::now() + PATIENCE };
-                // Whoever asked has gone: nobody to tell.
+                // The client has disconnected.
                 let _ = asker.answer(control);
             }
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            // No descriptors, perhaps; whoever asks stays in the queue, and would wake us again.
+            // Descriptors may be exhausted. The client stays in the queue and would wake `poll` again immediately.
             Err(_) => {
                 if wait(stop, PollFlags::IN, stop, Some(Instant::now() + REST)) == Waited::Stop {
                     return;
@@ -156,7 +154,7 @@ fn serve(listener: &UnixListener, stop: &OwnedFd, control: &Control) {
     }
 }
 
-/// Somebody with a question, who has until then to put it and to take the answer.
+/// A client and the deadline for its request and response.
 struct Asker<'a> {
     stream: UnixStream,
     stop: &'a OwnedFd,
@@ -177,7 +175,7 @@ impl Asker<'_> {
         self.say(&format!("{answer}\n"))
     }
 
-    /// One line, or what there is of it at the end of the stream.
+    /// Reads one line, or less at the end of the stream.
     fn question(&self) -> io::Result<String> {
         let mut line = Vec::new();
         while !line.ends_with(b"\n") && line.len() < QUESTION_MAX {
@@ -200,7 +198,7 @@ impl Asker<'_> {
         Ok(())
     }
 
-    /// Does it as soon as it can be done.
+    /// Repeats `work` until it completes or the deadline passes.
     fn patiently(&self, events: PollFlags, mut work: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
         while wait(&self.stream, events, self.stop, Some(self.until)) == Waited::Ready {
             match work() {
@@ -212,12 +210,12 @@ impl Asker<'_> {
     }
 }
 
-/// What can be asked.
+/// The requests of the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Question {
-    /// The figures.
+    /// Returns the counters.
     Status,
-    /// A cell switch, or its end, announced.
+    /// Announces the beginning or end of a handoff.
     HandOff(Signal),
 }
 
@@ -229,12 +227,12 @@ fn parse(line: &str) -> Option<Question> {
     }
 }
 
-/// The sockets of running links in `dir`.
+/// The sockets of the running links in `dir`.
 pub fn sockets(dir: &Path) -> io::Result<Vec<PathBuf>> {
     scan(dir).map(|(live, _)| live)
 }
 
-/// The sockets in `dir` that somebody answers on, and those that were left behind.
+/// The sockets in `dir` that accept connections, and the stale ones.
 fn scan(dir: &Path) -> io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
     let (mut live, mut dead) = (Vec::new(), Vec::new());
     let entries = match fs::read_dir(dir) {
@@ -248,7 +246,7 @@ fn scan(dir: &Path) -> io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
         }
         match connect(&path) {
             Ok(_) => live.push(path),
-            // It has no room for another who asks: it lives.
+            // Its backlog is full, so it is running.
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => live.push(path),
             Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => dead.push(path),
             Err(_) => {}
@@ -258,7 +256,7 @@ fn scan(dir: &Path) -> io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
     Ok((live, dead))
 }
 
-/// Connects if that takes no waiting: a link that stands still has room for so many who ask it, and no more.
+/// Connects without waiting: a stopped link accepts as many clients as its backlog holds.
 fn connect(path: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -268,12 +266,12 @@ fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// The figures of the link that listens at `path`.
+/// The counters of the link that listens at `path`.
 pub fn status(path: &Path) -> io::Result<Report> {
     Ok(serde_json::from_str(&ask(path, "status")?)?)
 }
 
-/// Has the link that listens at `path` announce a cell switch or its end.
+/// Requests the link that listens at `path` to announce the beginning or end of a handoff.
 pub fn hand_off(path: &Path, signal: Signal) -> io::Result<()> {
     match ask(path, &format!("handoff {signal}"))?.trim() {
         "ok" => Ok(()),
@@ -317,7 +315,7 @@ mod tests {
         assert_eq!(sockets(dir.path()).unwrap(), Vec::<PathBuf>::new());
     }
 
-    /// More have asked it than the system lets in.
+    /// The backlog is full.
     #[test]
     fn a_link_that_stands_still_for_long_does_not_answer() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Starting and stopping an end of a link.
+//! Starts and stops an end of a link.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -22,25 +22,25 @@ use super::worker::{End, Worker, peer_at};
 use crate::Clock;
 use crate::handoff::{Herald, Signal};
 
-/// IPv6 needs this much of every link (RFC 8200, section 5).
+/// The smallest MTU of IPv6 (RFC 8200, section 5).
 const INNER_MIN_V6: usize = 1280;
-/// IPv4 works with less (RFC 791: 68).
+/// The smallest MTU of an IPv4 tunnel (RFC 791 requires 68).
 const INNER_MIN_V4: usize = 256;
-/// The least in a frame, whose own headers are most of it below this.
+/// The smallest frame. Below this the frame's own headers are most of it.
 const FRAME_MIN: usize = 256;
-/// Notices that may wait to be read.
+/// Most notices waiting to be read.
 const NOTICES_MAX: usize = 256;
 
-/// What a running link is told.
+/// Commands to a running link.
 pub(super) enum Command {
-    /// Announce a cell switch, or its end.
+    /// Announces the beginning or end of a handoff.
     HandOff(Signal),
-    /// Say good-bye and stop.
+    /// Sends a goodbye and stops.
     Stop,
 }
 
-/// A running end of a link. Dropping it stops it: the other ends are told, and device,
-/// addresses, routes and forwarding are as they were.
+/// A running end of a link. Dropping it stops the end: it notifies its peers and restores device, addresses, routes
+/// and forwarding.
 #[derive(Debug)]
 pub struct Daemon {
     listen: SocketAddr,
@@ -49,7 +49,7 @@ pub struct Daemon {
     thread: Option<JoinHandle<Result<(), LinkError>>>,
 }
 
-/// A way to speak to a running link; may be cloned and sent.
+/// A handle to a running link, which can be cloned and sent.
 #[derive(Clone, Debug)]
 pub struct Control {
     commands: Sender<Command>,
@@ -58,7 +58,7 @@ pub struct Control {
 }
 
 impl Daemon {
-    /// Makes the device and begins.
+    /// Creates the device and starts the event loop.
     pub fn start(settings: Settings) -> Result<Daemon, LinkError> {
         let table = settings.table()?;
         check::settings(&settings)?;
@@ -97,27 +97,27 @@ impl Daemon {
         Ok(Daemon { listen, control: Control { commands, wake, report }, notices, thread })
     }
 
-    /// Where its datagrams come to.
+    /// The local address of its datagrams.
     pub fn listen(&self) -> SocketAddr {
         self.listen
     }
 
-    /// A way to speak to it from elsewhere.
+    /// A handle for other threads.
     pub fn control(&self) -> Control {
         self.control.clone()
     }
 
-    /// The next notice, if one comes in time.
+    /// The next notice, if one arrives in time.
     pub fn notice(&self, within: Duration) -> Option<Notice> {
         self.notices.recv_timeout(within).ok()
     }
 
-    /// Whether it has ended by itself.
+    /// Whether the event loop has ended by itself.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Stops it; says why it had ended before, if it had.
+    /// Stops it; returns the error that had ended it before, if any.
     pub fn stop(mut self) -> Result<(), LinkError> {
         self.end()
     }
@@ -136,32 +136,32 @@ impl Drop for Daemon {
 }
 
 impl Control {
-    /// One of no link.
+    /// A handle without a link.
     #[cfg(test)]
     pub(super) fn of_nothing() -> Control {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
         Control { commands: channel().0, wake: Arc::new(wake), report: Arc::default() }
     }
 
-    /// All figures, at most a quarter of a second old.
+    /// The counters, at most a quarter of a second old.
     pub fn report(&self) -> Report {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Announces a cell switch, or its end, to the other ends and to this machine's programs.
+    /// Announces the beginning or end of a handoff to the peers and to this machine's programs.
     pub fn hand_off(&self, signal: Signal) {
         self.send(Command::HandOff(signal));
     }
 
     fn send(&self, command: Command) {
-        // One that has ended hears nothing more.
+        // An ended link receives no commands.
         if self.commands.send(command).is_ok() {
             let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
         }
     }
 }
 
-/// The link core's configuration: ours on top of its own defaults.
+/// The configuration of the link core: the settings over its defaults.
 fn config(settings: &Settings) -> Result<Config, LinkError> {
     let tuning = &settings.tuning;
     let overhead = settings.overhead();
@@ -192,18 +192,18 @@ fn config(settings: &Settings) -> Result<Config, LinkError> {
 fn open(role: &Role) -> Result<(UdpSocket, SocketAddr), LinkError> {
     let at: SocketAddr = match role {
         Role::Base { listen, .. } => *listen,
-        // Bound to no address, so that the system picks one for each datagram: the mobile may
-        // move from network to network.
+        // Not bound to an address, so that the kernel selects one for each datagram: the mobile may roam between
+        // networks.
         Role::Mobile { base: SocketAddr::V4(_), .. } => ([0, 0, 0, 0], 0).into(),
         Role::Mobile { base: SocketAddr::V6(_), .. } => ([0u16; 8], 0).into(),
     };
     let failed = |source| LinkError::Socket { at, source };
     let socket = UdpSocket::bind(at).map_err(failed)?;
     socket.set_nonblocking(true).map_err(failed)?;
-    // A hop that carries less than `--mtu`, and whose complaints are filtered, would lose every large
-    // datagram for ever; so it may cut them. (In IPv6 hops never do.) Systems that refuse go on as before.
+    // If a hop carries less than `--mtu` and its ICMP messages are filtered, every large datagram would be lost, so
+    // fragmentation is allowed. (IPv6 routers never fragment.) An error is ignored.
     let _ = rustix::net::sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DONT);
-    // Best effort: what does not fit is lost and sent again.
+    // Best effort: datagrams beyond the buffer are lost and retransmitted.
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 1 << 20);
     let listen = socket.local_addr().map_err(failed)?;
     Ok((socket, listen))
@@ -217,7 +217,7 @@ fn seed() -> Result<u64, LinkError> {
 
 fn party(settings: &Settings, seed: u64, now: Time) -> Party {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // A clock that is out of its mind is none: the base tells the newest time it knows.
+    // An invalid clock counts as zero: the base then returns the newest timestamp that it knows.
     let wall = u64::try_from(wall.as_nanos()).ok().filter(|wall| *wall < TIMESTAMP_MAX).unwrap_or_default();
     let identity = settings.identity.clone();
     match &settings.role {

@@ -1,6 +1,5 @@
-//! The network device of an end: a TUN device with addresses, MTU and routes, and what has to
-//! be undone. The device is not persistent: it goes with the process, however that ends, and
-//! its addresses and routes go with it.
+//! The network device of an end: a TUN device with addresses, MTU and routes. The device is not persistent: it
+//! disappears with the process, together with its addresses and routes.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,27 +13,27 @@ use tun_rs::{DeviceBuilder, SyncDevice};
 
 use super::error::LinkError;
 use super::forward::Forwarding;
+use super::link_monitor::{Change, LinkMonitor};
 use super::settings::{Role, Settings};
 use super::table::around;
-use super::ups::{Change, Ups};
 
-/// Where routes are unless somebody says otherwise (`RT_TABLE_MAIN`).
+/// The default routing table (`RT_TABLE_MAIN`).
 const MAIN_TABLE: u8 = 254;
 
-/// A device that is up.
+/// A TUN device that is up.
 pub(super) struct Device {
     tun: SyncDevice,
-    ups: Ups,
+    link_monitor: LinkMonitor,
     index: u32,
-    /// What it loses when it is taken down.
+    /// IPv6 addresses, which the device loses when it is set down.
     addresses: Vec<Ipv6Net>,
     routes: BTreeSet<IpNet>,
-    /// Undone after the device has gone.
+    /// Dropped after the device.
     _forwarding: Option<Forwarding>,
 }
 
 impl Device {
-    /// Makes the device, with `mtu` for packets in the tunnel, and sets its routes.
+    /// Creates the device with `mtu` and sets its routes.
     pub(super) fn new(settings: &Settings, mtu: u16) -> Result<Device, LinkError> {
         let name = &settings.device;
         let failed = |source| LinkError::Device { name: name.clone(), source };
@@ -44,7 +43,7 @@ impl Device {
         let tun = open(settings, mtu)?;
         tun.set_nonblocking(true).map_err(failed)?;
         let index = tun.if_index().map_err(failed)?;
-        let ups = Ups::of(index).map_err(LinkError::System)?;
+        let link_monitor = LinkMonitor::of(index).map_err(LinkError::System)?;
         let routes = routes(settings);
         for prefix in &routes {
             let prefix = *prefix;
@@ -57,21 +56,22 @@ impl Device {
         let forwarding = settings.forward.then(|| Forwarding::on(&settings.addresses)).transpose()?;
         let v6 = |net: &IpNet| if let IpNet::V6(net) = net { Some(*net) } else { None };
         let addresses = settings.addresses.iter().filter_map(v6).collect();
-        Ok(Device { tun, ups, index, addresses, routes, _forwarding: forwarding })
+        Ok(Device { tun, link_monitor, index, addresses, routes, _forwarding: forwarding })
     }
 
-    /// What was done to it since this was last asked.
+    /// The changes since the last call.
     pub(super) fn changes(&mut self) -> Vec<Change> {
-        self.ups.take()
+        self.link_monitor.take()
     }
 
-    /// For `poll`: when to ask what was done to it.
-    pub(super) fn ups(&self) -> &Ups {
-        &self.ups
+    /// The source of change events, for `poll`.
+    pub(super) fn link_monitor(&self) -> &LinkMonitor {
+        &self.link_monitor
     }
 
-    /// Gives it what it lost when it was taken down: IPv4's addresses and their networks come back by themselves.
-    /// Whether it lacked anything; an error names the first that it did not take, or that another device has.
+    /// Restores the addresses and routes lost when the device was set down; the kernel restores IPv4 addresses and
+    /// their networks itself. Returns whether any was missing. The error names the first that the kernel refuses or
+    /// that another device has.
     pub(super) fn restore(&self) -> Result<bool, String> {
         let v6 = self.addresses.iter().map(|n| (IpNet::V6(*n), self.tun.add_address_v6(n.addr(), n.prefix_len())));
         let routes = self.routes.iter().map(|prefix| (*prefix, add_route(*prefix, self.index)));
@@ -89,19 +89,19 @@ impl Device {
         failed.or(taken).map_or(Ok(lacked), Err)
     }
 
-    /// Whether it is down, as far as the system says.
+    /// Whether the device is down according to the kernel.
     pub(super) fn is_down(&self) -> bool {
-        self.ups.is_up_now().is_ok_and(|is_up| !is_up)
+        self.link_monitor.is_up_now().is_ok_and(|is_up| !is_up)
     }
 
-    /// For `poll`.
+    /// The TUN descriptor, for `poll`.
     pub(super) fn tun(&self) -> &SyncDevice {
         &self.tun
     }
 }
 
-/// Whether there is such a device here. The kernel would take a TUN device that somebody made
-/// persistent, and says little about others.
+/// Whether a device with this name exists. The kernel would reuse a persistent TUN device, and its error for others is
+/// not clear.
 fn exists(name: &str) -> io::Result<bool> {
     let any = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     match name_to_index(&any, name) {
@@ -134,8 +134,8 @@ fn open(settings: &Settings, mtu: u16) -> Result<SyncDevice, LinkError> {
     })
 }
 
-/// What goes into the tunnel, beside its own network. A mobile's routes go around its base, and two that
-/// overlap are made of the same pieces there.
+/// The networks routed into the tunnel, besides its own. A mobile's routes exclude the address of its base; two that
+/// overlap yield the same pieces.
 fn routes(settings: &Settings) -> BTreeSet<IpNet> {
     let all: Vec<IpNet> = match &settings.role {
         Role::Base { mobiles, .. } => {
@@ -143,7 +143,7 @@ fn routes(settings: &Settings) -> BTreeSet<IpNet> {
         }
         Role::Mobile { base, routes, .. } => routes.iter().flat_map(|r| around(*r, base.ip().to_canonical())).collect(),
     };
-    // The kernel routes the device's own networks there already.
+    // The kernel already routes the device's own networks there.
     let own = |prefix: &IpNet| settings.addresses.iter().any(|n| n.contains(prefix));
     all.into_iter().map(|p| p.trunc()).filter(|p| !own(p)).collect()
 }
@@ -156,8 +156,8 @@ fn list() -> io::Result<Vec<Route>> {
     RouteManager::new()?.list()
 }
 
-/// Refuses to start where packets for the tunnel would go elsewhere, past its seal: the system takes two
-/// routes to one network, and the older of two equal ones counts.
+/// Returns an error if packets for the tunnel would leave unsealed by another device: the kernel accepts two routes to
+/// one network and prefers the older of two equal ones.
 fn no_better_route(own: &[IpNet], index: u32) -> Result<(), LinkError> {
     match beaten(&list().map_err(LinkError::System)?, index) {
         None => Ok(()),
@@ -166,8 +166,8 @@ fn no_better_route(own: &[IpNet], index: u32) -> Result<(), LinkError> {
     }
 }
 
-/// One of `routes` that device `index` does not have, for of equal ones the system takes only the first; or a
-/// network that it does not get.
+/// One of `routes` that device `index` lacks, because the kernel takes only the first of equal ones, or a network that
+/// another device's route takes.
 fn taken(all: &[Route], routes: &BTreeSet<IpNet>, index: u32) -> Option<IpNet> {
     let ours = of_main_table(all).filter(|r| r.if_index() == Some(index)).filter_map(place).collect();
     routes.difference(&ours).next().copied().or_else(|| beaten(all, index))
@@ -181,8 +181,8 @@ fn place(route: &Route) -> Option<IpNet> {
     IpNet::new(route.destination(), route.prefix()).ok()
 }
 
-/// A network that device `index` has a route to and does not get, as another one has a route to it that
-/// costs no more. Each device has a route to its own link.
+/// A network with a route by device `index` that another device takes at the same or a lower cost. Each device has a
+/// route to its own link.
 fn beaten(all: &[Route], index: u32) -> Option<IpNet> {
     let cost = |r: &Route| r.metric().unwrap_or(0);
     let is_beaten = |ours: &&Route| {
@@ -233,7 +233,7 @@ mod tests {
         let base: IpAddr = "192.0.2.1".parse().unwrap();
         assert_eq!(all.len(), 32);
         assert!(!all.iter().any(|p| p.contains(&base)));
-        // The kernel has room for each once.
+        // The kernel stores each route once.
         assert_eq!(routes(&mobile(&["0.0.0.0/0", "192.0.0.0/8"])), all);
         assert_eq!(routes(&mobile(&["10.1.0.5/16", "10.1.0.0/16"])).len(), 1);
     }
@@ -255,7 +255,7 @@ mod tests {
             both.table().map(|_| ()).unwrap_err().to_string()
         };
         assert_eq!(refused(vec![one.clone(), twin.clone()]), "10.78.0.2/32 is given to robot and to twin");
-        // Without names of their own.
+        // Mobiles without names of their own.
         let namesake = Mobile { name: twin.name.clone(), ..one };
         let keys = format!("10.78.0.2/32 is given to {} and to {}", namesake.key, twin.key);
         assert_eq!(refused(vec![namesake, twin]), keys);
@@ -277,12 +277,12 @@ mod tests {
         };
         for (other, beats) in [
             (route("10.78.0.0/24", 2, 0), true),
-            // Ours is the better one.
+            // The tunnel's route has the lower metric.
             (route("10.78.0.0/24", 2, 600), false),
             (route("fd78::/64", 2, 256), true),
             (route("fd79::/64", 2, 256), true),
             (route("fe80::/64", 2, 256), false),
-            // Others hold another network, or are in a table of their own.
+            // Other devices have another network, or another table.
             (route("10.78.0.0/25", 2, 0), false),
             (route("0.0.0.0/0", 2, 0), false),
             (route("10.78.0.0/24", 2, 0).with_table(100), false),

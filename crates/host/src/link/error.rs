@@ -1,107 +1,107 @@
-//! Why a link does not start, or ends.
+//! Errors of starting and running a link.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
-/// Why a link does not start, or ends.
+/// Why a link does not start, or why it ends.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// The settings make no sense together.
+    /// The settings contradict each other.
     #[error("{0}")]
     Settings(String),
-    /// Two ends want the same addresses.
+    /// Two ends have the same addresses.
     #[error("{prefix} is given to {first} and to {second}")]
     Overlap {
-        /// What both want.
+        /// The network of both.
         prefix: IpNet,
-        /// Who has it.
+        /// The first owner.
         first: String,
-        /// Who wants it, too.
+        /// The second owner.
         second: String,
     },
-    /// The base would be reached through the tunnel that needs it.
+    /// The route to the base leads through the tunnel.
     #[error("the base's address {endpoint} is inside the tunnel's own network {network}")]
     Loop {
-        /// Where the base is.
+        /// The address of the base.
         endpoint: IpAddr,
         /// The tunnel's network.
         network: IpNet,
     },
-    /// There is no room for packets.
+    /// The MTU is too small.
     #[error("an MTU of {outer} leaves {inner} bytes in the tunnel: at least {least} are needed")]
     Mtu {
         /// The MTU below the tunnel.
         outer: u16,
-        /// What remains.
+        /// The bytes left for packets in the tunnel.
         inner: usize,
-        /// What is needed.
+        /// The bytes required.
         least: usize,
     },
-    /// The user may not make network devices.
+    /// The user lacks permission to create network devices.
     #[error("making a network device needs root, or the capability CAP_NET_ADMIN")]
     NotAllowed,
-    /// The kernel has no TUN devices.
+    /// The kernel has no TUN driver.
     #[error("/dev/net/tun is missing: is the kernel's tun module there? Try modprobe tun")]
     NoTun,
-    /// The name of the device is taken.
+    /// A device with this name exists.
     #[error("a network device called {0} exists already: choose another name with --device")]
     DeviceBusy(String),
-    /// The device cannot be made or set up.
+    /// The device cannot be created or configured.
     #[error("cannot set up network device {name}: {source}")]
     Device {
-        /// Its name.
+        /// The name of the device.
         name: String,
-        /// What the system said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The device went away while it was in use.
+    /// The device was removed while in use.
     #[error("the network device was taken away: {0}")]
     DeviceGone(io::Error),
-    /// The address or port is in use, or not this machine's.
+    /// The address or port is in use, or not local.
     #[error("cannot listen on {at}: {source}")]
     Socket {
-        /// The address wanted.
+        /// The requested address.
         at: SocketAddr,
-        /// What the system said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A route cannot be set.
     #[error("cannot route {prefix} into the tunnel: {source}")]
     Route {
-        /// Where to.
+        /// The destination of the route.
         prefix: IpNet,
-        /// What the system said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Another interface has that route.
+    /// Another interface has the route.
     #[error(
         "cannot route {prefix} into the tunnel: another interface has just that network (ip route show {prefix}); \
          name narrower ones, or take it away there"
     )]
     RouteTaken {
-        /// Where to.
+        /// The destination of the route.
         prefix: IpNet,
     },
-    /// Another interface has the tunnel's own network.
+    /// Another interface has the tunnel's network.
     #[error(
         "the tunnel's network {network} is another interface's, too (ip route show {network}), and packets would go \
          there: choose another one at both ends with --address, or take it away there"
     )]
     NetworkTaken {
-        /// The network.
+        /// The tunnel's network.
         network: IpNet,
     },
-    /// Forwarding cannot be switched on.
+    /// Forwarding cannot be enabled.
     #[error("cannot switch on forwarding in {conf}: {source}")]
     Forward {
-        /// Where the kernel's switches are.
+        /// The directory of the kernel's switches.
         conf: String,
-        /// What the system said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The system gives no random numbers, threads or descriptors.
+    /// The system provides no random numbers, threads or descriptors.
     #[error("cannot start: {0}")]
     System(io::Error),
 }

@@ -1,12 +1,11 @@
-//! IP forwarding for as long as links want it, and as it was when the last of them ends.
+//! Enables IP forwarding while links need it, and restores the old state when the last of them ends.
 //!
-//! The switch for the whole machine (`ip_forward`) also resets other settings (ip-sysctl:
-//! "resets all configuration parameters to their default state"), so that of each interface
-//! is set instead, and the default for those to come. IPv6 has one that counts for each
-//! interface (`force_forwarding`) since Linux 6.17; before, only the switch for all works.
+//! The global switch (`ip_forward`) also resets other settings (ip-sysctl: "resets all configuration parameters to
+//! their default state"), so the switches of each interface and the default for new ones are set instead. IPv6 has a
+//! switch with effect for each interface (`force_forwarding`) since Linux 6.17; before, only the global switch works.
 //!
-//! The links of a network namespace share a file with what was there before. Each holds a
-//! lock on it while it lives, however it ends; whoever finds itself alone puts things back.
+//! The links of a network namespace share a file with the old state. Each link holds a lock on it while it runs. A
+//! link that finds no other holder restores the state.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -22,19 +21,19 @@ use super::error::LinkError;
 
 const V4: &str = "/proc/sys/net/ipv4/conf";
 const V6: &str = "/proc/sys/net/ipv6/conf";
-/// The scopes under `conf` beside the interfaces.
+/// The scopes under `conf` besides the interfaces.
 const ALL: &str = "all";
 const DEFAULT: &str = "default";
-/// Nothing is forwarded from here.
+/// The interface that forwards nothing.
 const LOOPBACK: &str = "lo";
 
-/// Forwarding is on until this is dropped, and longer if another link wants it.
+/// Keeps forwarding enabled until it is dropped, or longer if another link needs it.
 pub(super) struct Forwarding {
     _families: Vec<Hold>,
 }
 
 impl Forwarding {
-    /// Switches it on, where it is off, for the families of these addresses.
+    /// Enables forwarding for the address families of `addresses`, where it is disabled.
     pub(super) fn on(addresses: &[IpNet]) -> Result<Forwarding, LinkError> {
         let mut wanted = Vec::new();
         if addresses.iter().any(|a| a.addr().is_ipv4()) {
@@ -55,21 +54,21 @@ impl Forwarding {
     }
 }
 
-/// Where links of this user find one another, and the name of this network namespace.
+/// The directory of the shared files, and the name of this network namespace.
 fn place() -> io::Result<(PathBuf, String)> {
     let dir = control::directory().ok_or_else(|| io::Error::other("XDG_RUNTIME_DIR is not set"))?;
     let namespace = fs::metadata("/proc/thread-self/ns/net")?.ino();
     Ok((dir.with_file_name("forward"), format!("net-{namespace}")))
 }
 
-/// What the switches said, by interface.
+/// The values of the switches, by interface.
 type Values = BTreeMap<String, String>;
 
-/// The kernel's switches of one family.
+/// The kernel's switches of one address family.
 struct Switches {
     conf: PathBuf,
     knob: &'static str,
-    /// Whether the one for all sets each, and is needed.
+    /// Whether the global switch sets those of all interfaces and is required.
     through_all: bool,
 }
 
@@ -86,12 +85,12 @@ impl Switches {
         self.conf.join(interface).join(self.knob)
     }
 
-    /// Whether the whole machine forwards already.
+    /// Whether forwarding is enabled globally.
     fn machine_forwards(&self) -> io::Result<bool> {
         read(&self.conf.join(ALL).join("forwarding")).map(|v| v != "0")
     }
 
-    /// All values; those of interfaces that go meanwhile are left out.
+    /// The values of all interfaces; those removed meanwhile are omitted.
     fn values(&self) -> io::Result<Values> {
         let mut values = Values::new();
         for entry in fs::read_dir(&self.conf)? {
@@ -106,7 +105,7 @@ impl Switches {
         Ok(values)
     }
 
-    /// Adds to `before` what is about to change, and returns what is to be switched on.
+    /// Adds the values about to change to `before`; returns the switches to enable.
     fn plan(&self, before: &mut Values) -> io::Result<Vec<String>> {
         let now = self.values()?;
         if self.machine_forwards()? {
@@ -116,8 +115,7 @@ impl Switches {
         let on = if self.through_all { vec![ALL.to_owned()] } else { off.collect() };
         let is_first = before.is_empty();
         for (name, value) in now {
-            // An interface that came since the first link began has our default, which is not
-            // what it would have had.
+            // An interface created since the first link started has the link's default instead of its own.
             if is_first || on.contains(&name) {
                 before.entry(name).or_insert(value);
             }
@@ -125,7 +123,7 @@ impl Switches {
         Ok(on)
     }
 
-    /// Whether what counts for interfaces to come is on and was off before: nobody has put it back.
+    /// Whether the default for new interfaces is on and was off before: a killed link left it on.
     fn are_left_on(&self, before: &Values) -> bool {
         let scope = if self.through_all { ALL } else { DEFAULT };
         let is_on = || read(&self.path(scope)).is_ok_and(|value| value != "0");
@@ -137,13 +135,13 @@ impl Switches {
         if self.through_all {
             fs::write(self.path(ALL), all)?;
         } else if read(&self.path(ALL))? != *all {
-            // Somebody has switched the whole machine since: that is theirs now.
+            // An administrator has changed the global switch since, so it stays.
             return Ok(());
         }
         for (name, value) in self.values()? {
             let was = before.get(&name).or(before.get(DEFAULT));
             if let Some(was) = was.filter(|was| **was != value) {
-                // One that has gone needs nothing.
+                // A removed interface needs no restoration.
                 let _ = fs::write(self.path(&name), was);
             }
         }
@@ -155,12 +153,12 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(fs::read_to_string(path)?.trim().to_owned())
 }
 
-/// A link's part in what all of a namespace share.
+/// A link's hold on the shared file of a namespace.
 struct Hold {
     switches: Switches,
     dir: PathBuf,
     path: PathBuf,
-    /// Locked, shared, while forwarding is wanted. Holds the values from before.
+    /// Locked in shared mode while forwarding is needed. Contains the old values.
     shared: File,
 }
 
@@ -173,12 +171,12 @@ impl Hold {
         let alone = flock(&shared, FlockOperation::NonBlockingLockExclusive).is_ok();
         flock(&shared, FlockOperation::LockShared)?;
         let mut hold = Hold { switches, dir: dir.to_owned(), path, shared };
-        // What a link left that was killed counts while things are as it left them.
+        // The values of a killed link are used while its switches are unchanged.
         if alone && !hold.before().is_ok_and(|before| hold.switches.are_left_on(&before)) {
             hold.shared.set_len(0)?;
         }
         let switched = hold.switch_on();
-        // Before what failed is dropped, which takes a turn of its own.
+        // Unlocks before a failed hold is dropped, which takes the lock itself.
         drop(turn);
         switched.map(|()| hold)
     }
@@ -207,7 +205,7 @@ impl Hold {
 
     fn leave(&mut self) -> io::Result<()> {
         let _turn = turn(&self.dir)?;
-        // Where others hold it this fails, and gives up our part as well.
+        // If other links hold the lock, this fails and releases this link's lock, too.
         if flock(&self.shared, FlockOperation::NonBlockingLockExclusive).is_ok() {
             let before = self.before()?;
             fs::remove_file(&self.path)?;
@@ -219,13 +217,13 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // There is nobody to tell.
+        // An error in `drop` cannot be reported.
         let _ = self.leave();
     }
 }
 
-/// One link at a time looks and changes; the file of a namespace is made and removed in turn,
-/// too. Over when the file is dropped.
+/// Locks the directory: one link at a time reads and changes switches, and creates or removes the file of a namespace.
+/// Unlocked when the file is dropped.
 fn turn(dir: &Path) -> io::Result<File> {
     let lock = open(&dir.join("lock"))?;
     flock(&lock, FlockOperation::LockExclusive)?;
@@ -240,7 +238,7 @@ fn open(path: &Path) -> io::Result<File> {
 mod tests {
     use super::*;
 
-    /// As under `/proc/sys/net/ipv4/conf`, but that nothing follows from what is written.
+    /// A copy of `/proc/sys/net/ipv4/conf` without the kernel's side effects.
     struct Machine(tempfile::TempDir);
 
     impl Machine {
@@ -349,12 +347,12 @@ mod tests {
     }
 
     #[test]
-    fn an_old_kernels_switch_for_all_resets_interfaces_which_are_put_back() {
+    fn global_switch_of_old_kernel_restores_interfaces() {
         let m = Machine::new(&[("all", "0"), ("default", "0"), ("eth0", "0"), ("lo", "1")]);
         let switches = || Switches::all(m.conf(), "forwarding");
         let hold = Hold::take(m.0.path(), "net-1-ipv6", switches()).unwrap();
         assert_eq!(read(&switches().path(ALL)).unwrap(), "1");
-        // The kernel sets each when all is written, now and at the end.
+        // The kernel sets each interface when the global switch is written, now and at the end.
         ["default", "eth0", "lo"].iter().for_each(|i| m.set(i, "0"));
         drop(hold);
         assert_eq!(m.values(), "all 0 default 0 eth0 0 lo 1");

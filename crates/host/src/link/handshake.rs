@@ -1,15 +1,14 @@
-//! The handshake: Noise IKpsk2 (Noise protocol framework, revision 34, section 7.5) by `snow`.
+//! The handshake: Noise IKpsk2 (Noise protocol framework, revision 34, section 7.5), implemented by `snow`.
 //!
-//! The mobile begins, with its key hidden to all but the base; a fresh timestamp makes an old
-//! first message worthless. The answer is shorter than the question, so nobody can be flooded
-//! through the base. Without a shared secret its place is taken by zeros.
+//! The mobile is the initiator; only the base can decrypt its public key. A fresh timestamp prevents replay of the
+//! first message. The response is shorter than the initiation, so the base amplifies no flood. Without a preshared
+//! key, zeros are used.
 //!
-//! Each end tells the other, under seal, the number of its life, 64 bits drawn at random: another
-//! one than before means that this end has lost all it knew of the other.
+//! Each end sends the other, encrypted, its random 64-bit epoch. A changed epoch means that the end has lost all state
+//! of the other.
 //!
-//! After the first message stands a code that takes the base's public key to make, as the
-//! `mac1` of WireGuard's does (WireGuard 2017, section 5.4.4): who merely knows a port and
-//! sends what comes to mind does not use up what the base spends on handshakes.
+//! A code that requires the base's public key follows the first message, like WireGuard's `mac1` (WireGuard 2017,
+//! section 5.4.4). A sender that only knows the port cannot use up the base's handshake budget.
 
 use snow::params::{DHChoice, HashChoice, NoiseParams};
 use snow::resolvers::{CryptoResolver, DefaultResolver};
@@ -18,73 +17,74 @@ use snow::{Builder, HandshakeState, StatelessTransportState};
 use super::key::{Identity, KEY_LEN, PublicKey, SharedSecret};
 
 const PATTERN: &str = "Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
-/// Both ends must speak the same version: 2 tells the lives, 3 has shorter headers, 4 tells those of
-/// the packets in brief, 5 tells numbers by a byte to fewer ahead and to later ones, and has the question's
-/// index under the seal, 6 tells of twice as many frames beyond a gap. That stands behind it.
+/// The protocol version, which both ends must share. Changes: 2 epochs, 3 shorter headers, 4 header compression, 5
+/// short numbers in a smaller window with more reordering and the initiation's index encrypted, 6 acknowledgements of
+/// twice as many frames. The index follows it.
 const PROLOGUE: &[u8] = b"remora link 6";
 const PSK_PLACE: usize = 2;
 
 const TAG: usize = 16;
-/// Timestamp and life.
+/// Length of timestamp and epoch.
 const QUESTION: usize = 16;
-/// Kind, index or timestamp, life.
+/// Length of kind, index or timestamp, and epoch.
 const ANSWER: usize = 17;
-/// Ephemeral key, static key, question.
+/// Length of ephemeral key, static key and question.
 const SEALED_LEN: usize = KEY_LEN + KEY_LEN + TAG + QUESTION + TAG;
 const CODE_LEN: usize = 16;
-/// What the key of the code is made for.
+/// Label of the code's key derivation.
 const CODE_LABEL: &[u8] = b"remora link code";
-/// BLAKE2s gives so many bytes.
+/// Output length of BLAKE2s in bytes.
 const HASH_LEN: usize = 32;
-/// Length of the first message and the code.
+/// Length of the first message with its code.
 pub(super) const INITIATION_LEN: usize = SEALED_LEN + CODE_LEN;
-/// Length of the second: ephemeral key, answer.
+/// Length of the second message: ephemeral key and answer.
 pub(super) const RESPONSE_LEN: usize = KEY_LEN + ANSWER + TAG;
 
 const WELCOME: u8 = 0;
 const STALE: u8 = 1;
 
-/// What the base says to a handshake whose key it knows.
+/// The base's answer to a handshake with a known key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Answer {
-    /// The session exists; messages to the base bear this index.
+    /// The session exists; messages to the base carry this index.
     Welcome {
-        /// 24 bits.
+        /// A session index of 24 bits.
         index: u32,
-        /// The number of the base's life, as this mobile knows it.
+        /// The base's epoch towards this mobile.
         life: u64,
     },
-    /// The timestamp is not newer than one seen before: the mobile's clock went back.
+    /// The timestamp is not newer than an earlier one: the mobile's clock went back.
     Stale {
-        /// The newest seen.
+        /// The newest timestamp received.
         newest: u64,
     },
 }
 
-/// The mobile's half, between question and answer.
+/// The mobile's handshake state between initiation and response.
 pub(super) struct Initiation {
     state: HandshakeState,
     /// The first message.
     pub(super) message: [u8; INITIATION_LEN],
 }
 
-/// A first message whose code is right: worth the cost of opening it.
+/// A first message with a valid code, worth decrypting.
 #[derive(Clone, Copy)]
 pub(super) struct Question<'a>(&'a [u8; SEALED_LEN]);
 
-/// The base's half: a question from the holder of a key.
+/// The base's handshake state: an initiation from the holder of a key.
 pub(super) struct Hello {
     state: HandshakeState,
-    /// Whose it is: proven.
+    /// The authenticated public key of the mobile.
     pub(super) key: PublicKey,
-    /// When it says it was made.
+    /// The mobile's timestamp.
     pub(super) timestamp: u64,
-    /// The number of the mobile's life.
+    /// The mobile's epoch.
     pub(super) life: u64,
 }
 
 impl Initiation {
-    /// Begins; the answer is to bear `index`, which is sent in clear. `None` if the system gives no random numbers or the base's key is unusable.
+    /// Starts a handshake. The response will carry `index`, which is sent in clear. `None` if the system provides no
+    /// random numbers or the base's key is invalid.
     pub(super) fn new(
         identity: &Identity,
         base: &PublicKey,
@@ -104,7 +104,8 @@ impl Initiation {
         (n == SEALED_LEN).then_some(Initiation { state, message })
     }
 
-    /// Takes the answer. A forged one is `None` and does no harm: the true one may still come.
+    /// Reads the response. A forged one returns `None` and changes nothing, because the authentic one may still
+    /// arrive.
     pub(super) fn read(&mut self, message: &[u8]) -> Option<Answer> {
         if message.len() != RESPONSE_LEN {
             return None;
@@ -114,15 +115,15 @@ impl Initiation {
         Answer::decode(payload.get(..n)?)
     }
 
-    /// The keys, after a welcome.
+    /// The session keys after [`Answer::Welcome`].
     pub(super) fn finish(self) -> Option<StatelessTransportState> {
         self.state.into_stateless_transport_mode().ok()
     }
 }
 
 impl<'a> Question<'a> {
-    /// `None` if whoever made it does not know the base's key. Costs some hashing. There is no
-    /// secret in the code, so the comparison may take what time it likes.
+    /// `None` if the sender does not know the base's public key. Costs one hash. The code contains no secret, so the
+    /// comparison need not be constant-time.
     pub(super) fn check(base: &PublicKey, message: &'a [u8]) -> Option<Question<'a>> {
         let (sealed, theirs) = message.split_first_chunk::<SEALED_LEN>()?;
         (theirs.len() == CODE_LEN && theirs == code(base, sealed)?).then_some(Question(sealed))
@@ -130,8 +131,7 @@ impl<'a> Question<'a> {
 }
 
 impl Hello {
-    /// Opens a first message that came with `index`; `None` if it was not made for this base, or with
-    /// another.
+    /// Decrypts a first message received with `index`; `None` if it was made for another base or index.
     pub(super) fn read(identity: &Identity, index: u32, question: Question<'_>) -> Option<Hello> {
         let mut state = builder(identity, &prologue(index))?.build_responder().ok()?;
         let mut payload = [0; SEALED_LEN];
@@ -141,7 +141,7 @@ impl Hello {
         Some(Hello { state, key, timestamp, life })
     }
 
-    /// The second message and the keys.
+    /// The second message and the session keys.
     pub(super) fn answer(
         mut self,
         secret: Option<&SharedSecret>,
@@ -178,13 +178,13 @@ impl Answer {
     }
 }
 
-/// Exactly two numbers of 64 bits.
+/// Parses exactly two numbers of 64 bits.
 fn two_numbers(bytes: &[u8]) -> Option<(u64, u64)> {
     let (first, second) = bytes.split_first_chunk()?;
     Some((u64::from_be_bytes(*first), u64::from_be_bytes(second.try_into().ok()?)))
 }
 
-/// HMAC-BLAKE2s, cut short, under a key that follows from the base's.
+/// HMAC-BLAKE2s, truncated, under a key derived from the base's public key.
 fn code(base: &PublicKey, sealed: &[u8; SEALED_LEN]) -> Option<[u8; CODE_LEN]> {
     let mut hash = DefaultResolver.resolve_hash(&HashChoice::Blake2s)?;
     let (mut key, mut code) = ([0; HASH_LEN], [0; HASH_LEN]);
@@ -195,7 +195,7 @@ fn code(base: &PublicKey, sealed: &[u8; SEALED_LEN]) -> Option<[u8; CODE_LEN]> {
     code.first_chunk().copied()
 }
 
-/// A key pair: the secret half first.
+/// Generates a key pair, secret half first.
 pub(super) fn generate() -> Option<([u8; KEY_LEN], [u8; KEY_LEN])> {
     let pair = Builder::new(params()?).generate_keypair().ok()?;
     Some((pair.private.try_into().ok()?, pair.public.try_into().ok()?))
@@ -246,7 +246,7 @@ mod tests {
         let welcome = Answer::Welcome { index: 7, life: u64::MAX };
         let (message, theirs) = hello.answer(secret.as_ref(), welcome).unwrap();
         assert!(message.len() < i.message.len(), "the base must not amplify");
-        // A forged answer first: it must not spoil the true one.
+        // A forged response first: it must not prevent the authentic one.
         assert_eq!(i.read(&[1; RESPONSE_LEN]), None);
         assert_eq!(i.read(&message), Some(welcome));
         let ours = i.finish().unwrap();

@@ -1,4 +1,4 @@
-//! The keys of a link's ends: X25519, written as 44 characters of base64, as WireGuard's are.
+//! Keys of the ends of a link: X25519, encoded as 44 characters of base64 as in WireGuard.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
@@ -13,83 +13,83 @@ use rustix::fs::{CWD, OFlags, RenameFlags, fcntl_getfl, fcntl_setfl, renameat_wi
 
 use super::handshake;
 
-/// Bytes in a key.
+/// Length of a key in bytes.
 pub(super) const KEY_LEN: usize = 32;
 
-/// What the others know of an end: its name, in effect.
+/// The public key of an end, which identifies it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey(pub(super) [u8; KEY_LEN]);
 
-/// An end's own key pair. Never shown.
+/// The key pair of an end. It is never displayed.
 #[derive(Clone)]
 pub struct Identity {
     pub(super) secret: [u8; KEY_LEN],
-    /// What the others are told.
+    /// The public half.
     pub public: PublicKey,
 }
 
-/// A secret that both ends share, on top of their keys: protects the past should X25519 fall.
+/// A preshared key in addition to the key pairs. It protects recorded traffic if X25519 is broken.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SharedSecret(pub(super) [u8; KEY_LEN]);
 
-/// Bytes of a key's file that are read: its text is much shorter.
+/// Bytes read of a key file, far more than a key has.
 const TEXT_MAX: u64 = 4096;
-/// Names of files that are being written tried before giving up.
+/// Most names tried for a temporary file.
 const NAMES_MAX: u32 = 100;
 
-/// Why a key cannot be had.
+/// Why a key cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// Not a key's text.
+    /// The text is not a key.
     #[error("not a key: expected 44 characters of base64, as `remora link keys` prints")]
     Text,
-    /// Nothing is in the file.
+    /// The file is empty.
     #[error(
         "it is empty and no key: remove it, and `remora link keys` makes a new one (which the other ends are then \
          to be told)"
     )]
     Empty,
-    /// The file's place is taken.
+    /// The path is occupied.
     #[error("it is a symbolic link that leads to no file: remove it, or make the file it leads to")]
     Dangling,
-    /// The file cannot be read or made.
+    /// The file cannot be read or created.
     #[error(transparent)]
     File(#[from] io::Error),
-    /// Others may read the file.
+    /// Other users can read the file.
     #[error("others may read it (mode {mode:03o}): run chmod 600 on it")]
     Open {
         /// The file's permission bits.
         mode: u32,
     },
-    /// Somebody else could read or change the file, whatever its mode.
+    /// Another user owns the file and can read or change it.
     #[error("it belongs to user {owner}, not to user {us}, as whom this runs: run chown {us} on it")]
     Theirs {
-        /// Whose it is.
+        /// The user ID of the owner.
         owner: u32,
-        /// Who we are.
+        /// The user ID of this process.
         us: u32,
     },
-    /// The system gives no random numbers, or the cipher library refuses its own keys.
+    /// The system provides no random numbers, or the cipher library rejects its own keys.
     #[error("no key can be made: the system gives no random numbers")]
     Random,
 }
 
 impl Identity {
-    /// A fresh one.
+    /// Generates a key pair.
     pub fn generate() -> Result<Identity, KeyError> {
         let (secret, public) = handshake::generate().ok_or(KeyError::Random)?;
         Ok(Identity { secret, public: PublicKey(public) })
     }
 
-    /// The one kept in the file at `path`, which its owner alone may read.
+    /// Loads the key pair from `path`, which only its owner can read.
     pub fn load(path: &Path) -> Result<Identity, KeyError> {
         let secret = load(path)?;
         let public = handshake::public_of(&secret).ok_or(KeyError::Text)?;
         Ok(Identity { secret, public: PublicKey(public) })
     }
 
-    /// The one kept at `path`; a fresh one is made and kept there if there is none. Directories
-    /// on the way are made, too, for their owner alone.
+    /// Loads the key pair from `path`, or generates and stores one if there is none. Creates missing directories with
+    /// access for their owner only.
     pub fn load_or_create(path: &Path) -> Result<Identity, KeyError> {
         let secret = load_or_create(path, || Some(handshake::generate()?.0))?;
         let public = handshake::public_of(&secret).ok_or(KeyError::Text)?;
@@ -97,8 +97,8 @@ impl Identity {
     }
 }
 
-/// The secret kept at `path`; one that `make` makes is kept there if there is none. Directories
-/// on the way are made, too, for their owner alone.
+/// Loads the secret at `path`, or stores one from `make` there if there is none. Creates missing directories with
+/// access for their owner only.
 pub(crate) fn load_or_create(
     path: &Path,
     make: impl FnOnce() -> Option<[u8; KEY_LEN]>,
@@ -112,7 +112,7 @@ pub(crate) fn load_or_create(
     }
     let fresh = make().ok_or(KeyError::Random)?;
     match write_new(path, &format!("{}\n", STANDARD.encode(fresh))) {
-        // Somebody was faster: then theirs is the key.
+        // Another process created the file first; its key is used.
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => load(path).map_err(|e| match e {
             KeyError::File(e) if e.kind() == io::ErrorKind::NotFound => KeyError::Dangling,
             other => other,
@@ -122,19 +122,18 @@ pub(crate) fn load_or_create(
 }
 
 impl SharedSecret {
-    /// The one kept in the file at `path`, which its owner alone may read.
+    /// Loads the secret from `path`, which only its owner can read.
     pub fn load(path: &Path) -> Result<SharedSecret, KeyError> {
         load(path).map(SharedSecret)
     }
 }
 
-/// Makes a file that nobody sees before it is whole and on the disk, and that never takes the
-/// place of another.
+/// Creates a file that becomes visible only when it is complete and on disk, and never replaces another.
 fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let (mut file, unfinished) = open_beside(path)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
     let made = written.and_then(|()| match fs::hard_link(&unfinished, path) {
-        // Where files have one name only.
+        // File systems without hard links.
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
             Ok(renameat_with(CWD, &unfinished, CWD, path, RenameFlags::NOREPLACE)?)
         }
@@ -146,7 +145,7 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// A new file in the same directory: `PATH.0`, or the next that is free.
+/// Creates a file in the same directory: `PATH.0`, or the next free name.
 fn open_beside(path: &Path) -> io::Result<(File, PathBuf)> {
     for n in 0..NAMES_MAX {
         let mut name = path.as_os_str().to_owned();
@@ -159,7 +158,7 @@ fn open_beside(path: &Path) -> io::Result<(File, PathBuf)> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// The secret kept in the file at `path`, which is ours or root's and its owner alone may read.
+/// Loads the secret from `path`, a file of this user or root that only its owner can read.
 pub(crate) fn load(path: &Path) -> Result<[u8; KEY_LEN], KeyError> {
     let (file, meta) = open(path)?;
     let mut text = String::new();
@@ -182,7 +181,7 @@ pub(crate) fn load(path: &Path) -> Result<[u8; KEY_LEN], KeyError> {
     if text.trim().is_empty() { Err(KeyError::Empty) } else { decode(text.trim()) }
 }
 
-/// Opens a file or a pipe. A pipe that nobody writes to would be waited for without end.
+/// Opens a file or a pipe. A pipe without a writer would block forever.
 fn open(path: &Path) -> io::Result<(File, Metadata)> {
     let nonblock = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path)?;
@@ -190,7 +189,7 @@ fn open(path: &Path) -> io::Result<(File, Metadata)> {
     if !meta.is_file() && !meta.file_type().is_fifo() {
         return Err(io::Error::other(if meta.is_dir() { "it is a directory" } else { "it is no regular file" }));
     }
-    // Who writes to it may still be about to.
+    // The writer may not have written yet.
     fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     Ok((file, meta))
 }
@@ -268,7 +267,7 @@ mod tests {
     fn makers_of_one_key_file_agree_and_leave_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("link.key");
-        // What a crash left behind is no key, and in nobody's way.
+        // A temporary file left by a crash is no key and does no harm.
         fs::write(dir.path().join("link.key.0"), "").unwrap();
         let keys = std::thread::scope(|s| {
             let makers: Vec<_> = (0..8).map(|_| s.spawn(|| Identity::load_or_create(&path).unwrap().public)).collect();
@@ -297,7 +296,7 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"\n");
     }
 
-    /// `--key <(pass ...)` is a pipe, too. One that nobody writes to is not waited for.
+    /// `--key <(pass ...)` is a pipe, too. One without a writer returns an error immediately.
     #[test]
     fn a_pipe_is_read_if_somebody_writes_to_it() {
         let dir = tempfile::tempdir().unwrap();

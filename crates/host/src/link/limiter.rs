@@ -1,5 +1,5 @@
-//! Handshakes cost the base four multiplications on a curve each: token buckets bound how
-//! many it does, in all and for each address, so that a flood of them costs the flooder.
+//! Rate limiter for handshakes, each of which costs the base four curve multiplications. Token buckets bound their
+//! rate, in total and for each address.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -12,10 +12,10 @@ const ALL_BURST: f64 = 100.0;
 /// Handshakes a second from one address (IPv6: one /64).
 const ONE_RATE: f64 = 4.0;
 const ONE_BURST: f64 = 10.0;
-/// Addresses remembered; when there are more, those whose buckets are full are forgotten.
+/// Most addresses remembered. Above it, addresses with full buckets are removed.
 const ADDRESSES_MAX: usize = 4096;
 
-/// Who may begin a handshake now.
+/// The buckets.
 #[derive(Debug)]
 pub(super) struct Limiter {
     all: Bucket,
@@ -29,17 +29,17 @@ struct Bucket {
 }
 
 impl Limiter {
-    /// All buckets full.
+    /// Starts with full buckets.
     pub(super) fn new(now: Time) -> Limiter {
         Limiter { all: Bucket { tokens: ALL_BURST, at: now }, one: BTreeMap::new() }
     }
 
-    /// Whether a handshake from `from` may be looked at. The address may be forged, which is
-    /// why there is a bound for all together; a known mobile's present address passes that
-    /// one (`known`), so that a flood does not keep it from renewing its keys.
+    /// Whether a handshake from `from` may be processed. The address may be forged, so a total limit applies, too. The
+    /// current address of a known mobile (`known`) is exempt from the total limit, so that a flood does not prevent
+    /// rekeying.
     pub(super) fn admit(&mut self, now: Time, from: SocketAddr, known: bool) -> bool {
         let source = source(from.ip());
-        // The cheap refusals first: a flood must not pay by the size of the table.
+        // Cheap checks first: the cost of a flood must not grow with the table.
         if self.one.get(&source).is_some_and(|b| b.level(now, ONE_RATE, ONE_BURST) < 1.0) {
             return false;
         }
@@ -72,7 +72,7 @@ impl Bucket {
     }
 }
 
-/// Whoever has one address of an IPv6 /64 has all of them.
+/// The address by which a sender is limited. The owner of an IPv6 address has its whole /64.
 fn source(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() & !u128::from(u64::MAX)).into()),

@@ -1,37 +1,37 @@
-//! The link layer on real networks: `remora link`. An end has a TUN device for IP packets
-//! above, the link core (`remora_link`) in the middle and sealed UDP datagrams below.
+//! The link layer on real networks: `remora link`. An end has a TUN device for IP packets above, the link core
+//! (`remora_link`) in the middle and encrypted UDP datagrams below.
 //!
 //! ```text
 //! any IP traffic -> device -> classify, table -> remora_link -> party -> UDP
 //! ```
 //!
-//! [`Daemon`] is an end that runs; [`Settings`] is what it is told. Below it, [`party`] is the
-//! secure tunnel as a state machine (Noise, sessions, roaming), without clock or socket.
+//! [`Daemon`] is a running end; [`Settings`] configures it. [`party`] is the secure tunnel as a state machine (Noise,
+//! sessions, roaming), without clock or socket.
 
 mod advice;
 mod caller;
+mod channel_notices;
 mod check;
 mod classify;
 pub mod control;
 mod daemon;
 mod device;
+mod duplicate_key;
 mod error;
-mod flips;
 mod forward;
 mod handshake;
 pub(crate) mod key;
 mod limiter;
+mod link_monitor;
 pub mod party;
 mod replay;
 mod report;
 mod session;
 mod sessions;
 mod settings;
-mod standing;
 mod strangers;
 mod table;
 mod unsent;
-mod ups;
 mod worker;
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ fn known(key: PublicKey) -> Known {
     Known { key, secret: None }
 }
 
-/// A base, its mobiles, and a wire that delivers at once or not at all.
+/// A base, its mobiles, and a wire that delivers immediately or not at all.
 struct World {
     now: Time,
     base: Party,
@@ -160,7 +160,7 @@ fn a_base_out_of_reach_is_called_with_patience() {
     assert!(w.talks(0));
 }
 
-/// Who took a time from the end of all would take no newer one any more.
+/// If the base took the largest timestamp, it would accept no newer one.
 #[test]
 fn a_clock_out_of_its_mind_does_not_lock_its_mobile_out() {
     let mut w = World::new(1);
@@ -177,7 +177,7 @@ fn a_clock_out_of_its_mind_does_not_lock_its_mobile_out() {
     assert!(start(&mut w, 22, WALL));
 }
 
-/// A base that calls every question stale is not asked without end.
+/// A base that rejects every timestamp as stale is not called without limit.
 #[test]
 fn a_mobile_that_is_told_of_newer_questions_has_patience() {
     let (base, key) = (Identity::generate().unwrap(), Identity::generate().unwrap());
@@ -313,7 +313,7 @@ fn strangers_get_no_answer() {
     assert_eq!(w.base.counters().strangers, 1);
 }
 
-/// Such a one is silent at its own end but for the question whether the key is right.
+/// Such a mobile only reports that its key may be wrong.
 #[test]
 fn who_calls_another_base_is_told_of() {
     let mut w = World::up(1);
@@ -427,7 +427,7 @@ fn keys_are_renewed_while_frames_travel() {
     assert!(w.talks(0));
 }
 
-/// The link protocol tells numbers by their low bytes; one that is late would be taken for another.
+/// The link protocol sends numbers as their low bytes, so a frame that is later would be expanded wrongly.
 #[test]
 fn a_frame_is_late_no_more_than_the_link_protocol_bears() {
     for (later, counts) in [(SHORT_LATE_MAX, true), (SHORT_LATE_MAX + 1, false)] {

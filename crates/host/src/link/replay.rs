@@ -1,16 +1,16 @@
-//! Message counters: the upper bits are not sent, and none is accepted twice (RFC 4303,
-//! section 3.4.3 and appendix A).
+//! Replay protection: message counters with unsent upper bits, each accepted once (RFC 4303, section 3.4.3 and
+//! appendix A).
 
 use remora_wire::link::SHORT_LATE_MAX;
 
-/// How far behind the newest message one may arrive (messages). The frames inside tell their numbers
-/// by the low bytes: one that is later would be taken for another.
+/// Largest reordering accepted, in messages. The frames inside carry the low bytes of their numbers, so a later one
+/// would be expanded wrongly.
 pub(super) const WINDOW: u64 = SHORT_LATE_MAX + 1;
 
-/// How many bits of a counter are sent: 8 million messages may be lost in a row.
+/// Bits of a counter that are sent: 8 million consecutive messages may be lost.
 const LOW_BITS: u32 = 24;
 
-/// Which counters were seen: those of the last [`WINDOW`] exactly, older ones count as seen.
+/// The counters received: exact for the last [`WINDOW`], older ones count as received.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Replay {
     /// One more than the highest counter seen: 0 before the first.

@@ -1,4 +1,4 @@
-//! What a link tells about itself: notices when something changes, and all its figures.
+//! Notices of changes, and the counters of a link.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -11,116 +11,116 @@ use serde::{Deserialize, Serialize};
 use super::key::PublicKey;
 use super::party::Counters;
 
-/// Something changed.
+/// A notice of a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// An end can be reached.
+    /// A peer is reachable.
     Up {
-        /// What it is called.
+        /// The name of the peer.
         name: String,
-        /// Where it is.
+        /// The address of the peer.
         address: Option<SocketAddr>,
     },
-    /// An end said good-bye.
+    /// A peer sent a goodbye.
     Left {
-        /// What it is called.
+        /// The name of the peer.
         name: String,
     },
-    /// Nothing was heard of an end for so long that it is given up.
+    /// A peer was silent for too long and counts as down.
     Gone {
-        /// What it is called.
+        /// The name of the peer.
         name: String,
     },
-    /// An end has another address.
+    /// A peer has a new address.
     Moved {
-        /// What it is called.
+        /// The name of the peer.
         name: String,
-        /// Where it is now.
+        /// The new address.
         to: SocketAddr,
     },
-    /// The channel to an end changed.
+    /// The channel state of a peer changed.
     Channel {
-        /// What it is called.
+        /// The name of the peer.
         name: String,
-        /// What the channel is now.
+        /// The new channel state.
         state: ChannelState,
     },
-    /// An end announced a cell switch, or its end.
+    /// A peer announced the beginning or end of a handoff.
     HandOff {
-        /// What it is called.
+        /// The name of the peer.
         name: String,
-        /// How long the switch is to take; `None`: it is over.
+        /// The expected duration; `None` at the end.
         expected: Option<Duration>,
     },
     /// The base does not answer.
     NoAnswer {
-        /// Where it should be.
+        /// The configured address of the base.
         base: SocketAddr,
-        /// It did, earlier.
+        /// Whether a session existed before.
         was_up: bool,
     },
-    /// The base answers, and not with this end's secret.
+    /// The base answers with another preshared key.
     OtherSecret {
-        /// Where it is.
+        /// The address of the base.
         base: SocketAddr,
     },
-    /// Somebody with another key called.
+    /// A call with an unknown key was received.
     Stranger {
-        /// The key.
+        /// The caller's key.
         key: PublicKey,
-        /// Where from.
+        /// The source address.
         from: SocketAddr,
     },
-    /// Somebody called another base here.
+    /// A call for another base was received.
     OtherBase {
-        /// Where from.
+        /// The source address.
         from: SocketAddr,
     },
-    /// Datagrams cannot be sent at present.
+    /// Datagrams currently cannot be sent.
     NoNetwork {
-        /// What the system says.
+        /// The kernel's error.
         why: String,
     },
-    /// They can be again.
+    /// Datagrams can be sent again.
     Network,
-    /// Datagrams to another end come back into the tunnel.
+    /// Datagrams to a peer are routed back into the tunnel.
     Circle {
-        /// Where they should go.
+        /// Their destination.
         to: SocketAddr,
     },
-    /// The network device was taken down.
+    /// The network device was set down.
     DeviceDown,
-    /// It is up again, and has its addresses and routes.
+    /// The device is up again and has its addresses and routes.
     DeviceUp {
-        /// What it could not be given.
+        /// The address or route that could not be restored.
         failed: Option<String>,
     },
-    /// A mobile sends packets from an address that is not its.
+    /// A mobile sends packets with a foreign source address.
     NotTheirs {
-        /// What it is called.
+        /// The name of the mobile.
         name: String,
-        /// The address it has here.
+        /// The address configured for it.
         address: Option<IpAddr>,
-        /// The packet's.
+        /// The source address of the packet.
         source: IpAddr,
     },
-    /// The way to an end is so long that the window does not let through what the hop is said to carry.
+    /// The BDP of the path exceeds the window, which limits the throughput below the configured rate.
     LongWay {
-        /// What it is called.
+        /// The name of the peer.
         name: String,
-        /// The most it does.
+        /// The throughput that the window allows.
         carried: Rate,
     },
-    /// Only short frames arrive at an end.
+    /// Only short frames arrive at a peer.
     Large {
-        /// What it is called.
+        /// The name of the peer.
         name: String,
     },
-    /// One key is heard from two places in turn.
+    /// One key is used from two addresses alternately.
     Twins {
-        /// What its end is called.
+        /// The name of the key's owner.
         name: String,
-        /// Where it is heard.
+        /// The two addresses.
         places: [SocketAddr; 2],
     },
 }
@@ -206,29 +206,29 @@ impl fmt::Display for Notice {
     }
 }
 
-/// An IPv4 address at which a socket of IPv6 hears somebody, as IPv4 has it.
+/// Maps an IPv4 address received on an IPv6 socket to its IPv4 form.
 pub(super) fn canonical(at: SocketAddr) -> SocketAddr {
     match at.ip().to_canonical() {
         IpAddr::V4(ip) => SocketAddr::new(ip.into(), at.port()),
-        // With its scope.
+        // An IPv6 address keeps its scope.
         IpAddr::V6(_) => at,
     }
 }
 
-/// In whole microseconds: what is finer is nobody's concern, and long to read.
+/// Seconds, rounded to microseconds for readability.
 pub(super) fn seconds(time: Duration) -> f64 {
     time.as_micros() as f64 / 1e6
 }
 
-/// What is known of the way to an end.
+/// The state of the path to a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChannelState {
-    /// It answers.
+    /// The peer acknowledges.
     Good,
-    /// An answer is missing; only probes are sent.
+    /// An acknowledgement was missed; only probes are sent.
     Suspect,
-    /// A cell switch is going on.
+    /// A handoff is in progress.
     HandOff,
 }
 
@@ -242,52 +242,52 @@ impl From<State> for ChannelState {
     }
 }
 
-/// A link's figures. Counts are since the link or, for an end, since that came up.
+/// The counters of a link, since its start or, for a peer, since that came up.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
-    /// Which end this is: `base` or `mobile`.
+    /// The role of this end: `base` or `mobile`.
     pub role: String,
-    /// The network device.
+    /// The name of the network device.
     pub device: String,
-    /// The largest packet it takes.
+    /// The MTU of the device.
     pub mtu: u16,
     /// Seconds since the start.
     pub seconds: f64,
-    /// Bits a second: as told, or as learned.
+    /// The rate in bits a second, configured or learned.
     pub rate_bits: Option<u64>,
-    /// What went wrong on the way.
+    /// Counts of drops by reason.
     pub drops: Drops,
-    /// The other ends.
+    /// The peers of this end.
     pub peers: Vec<PeerReport>,
 }
 
-/// Datagrams and packets that went nowhere.
+/// Datagrams and packets dropped, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Drops {
-    /// Datagrams without a good seal.
+    /// Datagrams that are not authentic.
     pub forged: u64,
-    /// Datagrams seen before.
+    /// Datagrams received before.
     pub replayed: u64,
-    /// Handshakes that were damaged or meant for another.
+    /// Handshakes damaged or for another base.
     pub refused: u64,
-    /// Handshakes of unknown keys.
+    /// Handshakes with unknown keys.
     pub strangers: u64,
-    /// Handshakes beyond the limit.
+    /// Handshakes above the rate limit.
     pub limited: u64,
-    /// Packets whose destination is nobody's here.
+    /// Packets for unknown destinations.
     pub no_route: u64,
-    /// The tunnel's own datagrams, which the routes led back into it.
+    /// The tunnel's own datagrams, routed back into it.
     #[serde(default)]
     pub own: u64,
-    /// Packets for an end that is not up.
+    /// Packets for a peer without a session.
     pub no_session: u64,
-    /// Packets from an end with a source address that is not its own.
+    /// Packets from a peer with a foreign source address.
     pub not_theirs: u64,
-    /// Packets that are no unicast IP.
+    /// Packets that are not unicast IP.
     pub no_unicast: u64,
-    /// Datagrams the system did not take.
+    /// Datagrams that the kernel rejected.
     pub unsent: u64,
-    /// Packets the network device did not take.
+    /// Packets that the network device rejected.
     pub undelivered: u64,
 }
 
@@ -300,7 +300,7 @@ impl Drops {
         self.limited = c.limited;
     }
 
-    /// All of them.
+    /// The sum of all reasons.
     pub fn total(&self) -> u64 {
         let handshakes = self.refused + self.strangers + self.limited;
         let packets = self.no_route + self.own + self.no_session + self.not_theirs + self.no_unicast;
@@ -308,66 +308,66 @@ impl Drops {
     }
 }
 
-/// Another end.
+/// The report of a peer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct PeerReport {
-    /// What it is called.
+    /// The name of the peer.
     pub name: String,
-    /// Its key.
+    /// The peer's public key.
     pub key: String,
-    /// Its address in the tunnel; a mobile does not know its base's.
+    /// The peer's address in the tunnel; a mobile does not know its base's.
     pub address: Option<IpAddr>,
-    /// Where it is.
+    /// The peer's address below the tunnel.
     pub endpoint: Option<SocketAddr>,
-    /// Whether there is a session with it.
+    /// Whether there is a session.
     pub up: bool,
-    /// Its channel, if there is.
+    /// The channel state, if there is a session.
     pub state: Option<ChannelState>,
-    /// Seconds since it was heard.
+    /// Seconds since the peer was last heard.
     pub heard_seconds: Option<f64>,
-    /// The figures of the link protocol.
+    /// The link protocol's counters.
     #[serde(flatten)]
     pub figures: Figures,
 }
 
-/// The figures of the link protocol for one end.
+/// The link protocol's counters for one peer.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Figures {
-    /// Packets that wait to be sent for the first time.
+    /// Packets queued for their first transmission.
     pub queue_packets: usize,
-    /// Their bytes.
+    /// Bytes queued for their first transmission.
     pub queue_bytes: usize,
-    /// Packets sent, or begun, and not acknowledged.
+    /// Packets sent, at least in part, and not acknowledged.
     pub unacknowledged: usize,
-    /// Packets from it that wait for earlier ones.
+    /// Packets from the peer held for earlier ones.
     pub held: usize,
-    /// From a frame's end to its acknowledgement.
+    /// Smoothed delay from a frame's departure to its acknowledgement, in milliseconds.
     pub round_trip_ms: Option<f64>,
-    /// Seconds of the medium used for it; `None` while the rate is not known.
+    /// Airtime used for the peer, in seconds; `None` while the rate is unknown.
     pub airtime_seconds: Option<f64>,
-    /// Packets handed over for it.
+    /// Packets enqueued for the peer.
     pub offered: u64,
     /// Packets acknowledged.
     pub acknowledged: u64,
-    /// Their bytes.
+    /// Bytes acknowledged.
     pub acknowledged_bytes: u64,
     /// DATA frames sent.
     pub frames: u64,
-    /// Those sent again.
+    /// DATA frames that were retransmissions.
     pub retransmitted: u64,
-    /// Packets dropped before they were sent: too long, no room, or by CoDel.
+    /// Packets dropped before transmission: too long, queue full, or by CoDel.
     pub dropped: u64,
-    /// Packets given up: too old, or sent too often.
+    /// Packets abandoned at the limit of lifetime or attempts.
     pub abandoned: u64,
-    /// Probes sent.
+    /// Probes (RTS) sent.
     pub probes: u64,
-    /// How often its channel became suspect.
+    /// Times the channel became suspect.
     pub suspicions: u64,
-    /// Seconds that it was.
+    /// Seconds in which the channel was suspect.
     pub suspect_seconds: f64,
-    /// Packets from it.
+    /// Packets delivered from the peer.
     pub delivered: u64,
-    /// Their bytes.
+    /// Bytes delivered from the peer.
     pub delivered_bytes: u64,
 }
 

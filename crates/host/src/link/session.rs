@@ -1,37 +1,36 @@
-//! A session: keys for both directions, a counter that never repeats, a window against
-//! replays, and the data message.
+//! A session: keys for both directions, a counter without repetition, a replay window, and the data message.
 //!
-//! A data message is 6 bytes of header, the sealed frame and a tag of 16: on a link of
-//! 1 Mbit/s each byte is 8 us. Neither header field needs sealing: a wrong index picks other
-//! keys, a wrong counter is another nonce, and the seal breaks.
+//! A data message has a header of 6 bytes, the encrypted frame and a tag of 16 bytes; at 1 Mbit/s each byte takes 8
+//! us. The header needs no authentication: a wrong index selects other keys, a wrong counter another nonce, and
+//! decryption fails.
 
 use remora_base::Time;
 use snow::StatelessTransportState;
 
 use super::replay::Replay;
 
-/// Bytes that the header and the seal add to a frame.
+/// Bytes that header and tag add to a frame.
 pub(super) const OVERHEAD: usize = HEADER + TAG;
-/// Kind and session index, lower bits of the counter, three bytes each.
+/// Length of the header: kind and session index, and the lower bits of the counter, three bytes each.
 pub(super) const HEADER: usize = 6;
 const TAG: usize = 16;
-/// Messages in one direction after which new keys are due.
+/// Messages in one direction after which rekeying starts.
 pub(super) const REKEY_AFTER: u64 = 1 << 31;
-/// Messages in one direction that one key seals at most.
+/// Most messages that one key encrypts in one direction.
 const MESSAGES_MAX: u64 = REKEY_AFTER + (1 << 30);
-/// Session indices have 23 bits.
+/// Largest session index (23 bits).
 pub(super) const INDEX_MAX: u32 = (1 << 23) - 1;
-/// The bit of the first byte that says that a message is one of data: of these every byte counts.
+/// Flag in the first byte that marks a data message.
 const DATA: u8 = 0x80;
 
-/// What a datagram says it is.
+/// The kind of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     /// The first message of a handshake.
     Initiation,
-    /// The second.
+    /// The second message of a handshake.
     Response,
-    /// A sealed message of a session.
+    /// An encrypted message of a session.
     Data,
 }
 
@@ -51,61 +50,61 @@ pub(super) fn parse(datagram: &[u8]) -> Option<(Kind, u32, &[u8])> {
     Some((kind, u32::from_be_bytes([0, head[1], head[2], head[3]]), rest))
 }
 
-/// The first four bytes of a handshake's datagram.
+/// The first four bytes of a handshake datagram.
 pub(super) fn head(kind: Kind, index: u32) -> [u8; 4] {
     let code = Kind::HANDSHAKE.iter().find(|(_, k)| *k == kind).map_or(0, |(code, _)| *code);
     let [_, a, b, c] = index.to_be_bytes();
     [code, a, b, c]
 }
 
-/// What goes before a sealed frame.
+/// The header of a data message.
 fn data_head(index: u32, counter: u64) -> [u8; HEADER] {
     let [_, a, b, c] = index.to_be_bytes();
     let [.., x, y, z] = counter.to_be_bytes();
     [DATA | a, b, c, x, y, z]
 }
 
-/// Keys and counters between this end and another.
+/// Keys and counters between this end and a peer.
 pub(super) struct Session {
     keys: StatelessTransportState,
-    /// The index that messages to this end bear.
+    /// The index carried by messages to this end.
     pub(super) ours: u32,
-    /// The index that messages to the other end bear.
+    /// The index carried by messages to the peer.
     pub(super) theirs: u32,
-    /// The number of the other end's life.
+    /// The peer's epoch.
     pub(super) life: u64,
-    /// When the keys were made.
+    /// When the keys were created.
     pub(super) born: Time,
-    /// Messages sealed so far: the next counter.
+    /// Messages encrypted so far, which is the next counter.
     sent: u64,
     replay: Replay,
 }
 
-/// A message that was opened.
+/// A decrypted message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Opened {
-    /// Bytes of plain text.
+    /// Length of the plain text in bytes.
     pub(super) len: usize,
-    /// Whether nothing newer was opened before.
+    /// Whether it has the highest counter so far.
     pub(super) newest: bool,
 }
 
-/// Why a message was not.
+/// Why a message was not decrypted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum NotOpened {
-    /// Its counter was seen before, or is too old to tell.
+    /// Its counter was received before, or is older than the window.
     Replayed,
-    /// Its seal is broken.
+    /// It is not authentic.
     Forged,
 }
 
 impl Session {
-    /// A session with fresh keys, with an end that lives its life `life`.
+    /// A session with new keys and a peer of epoch `life`.
     pub(super) fn new(keys: StatelessTransportState, ours: u32, theirs: u32, life: u64, now: Time) -> Session {
         Session { keys, ours, theirs, life, born: now, sent: 0, replay: Replay::default() }
     }
 
-    /// The datagram that carries `plain`; `None` when these keys have sealed all they may.
+    /// The datagram that carries `plain`; `None` at the limit of [`MESSAGES_MAX`].
     pub(super) fn seal(&mut self, plain: &[u8]) -> Option<Vec<u8>> {
         if self.sent >= MESSAGES_MAX {
             return None;
@@ -119,7 +118,7 @@ impl Session {
         Some(datagram)
     }
 
-    /// Opens what follows kind and index in a data message; the plain text goes into `plain`.
+    /// Decrypts the part of a data message after kind and index into `plain`.
     pub(super) fn open(&mut self, rest: &[u8], plain: &mut [u8]) -> Result<Opened, NotOpened> {
         let (&[x, y, z], body) = rest.split_first_chunk::<3>().ok_or(NotOpened::Forged)?;
         if body.len() < TAG || body.len() > plain.len() {
@@ -135,18 +134,17 @@ impl Session {
         Ok(Opened { len, newest })
     }
 
-    /// Whether anything was opened.
+    /// Whether any message was decrypted.
     pub(super) fn has_heard(&self) -> bool {
         self.replay.next() > 0
     }
 
-    /// Whether new keys are due by the number of messages, of either direction: the base
-    /// cannot ask for them.
+    /// Whether the number of messages in either direction makes rekeying due. The base cannot initiate it.
     pub(super) fn is_worn(&self) -> bool {
         self.sent.max(self.replay.next()) >= REKEY_AFTER
     }
 
-    /// Pretends that so many messages were sealed.
+    /// Sets the number of encrypted messages.
     #[cfg(test)]
     pub(super) fn skip(&mut self, sent: u64) {
         self.sent = sent;
@@ -205,7 +203,7 @@ mod tests {
     #[test]
     fn counters_go_on_past_the_bits_of_the_header() {
         let (mut mobile, mut base) = pair();
-        // Jumps of less than half the lower range, as a counter makes in practice.
+        // Steps below half of the lower range, as for a real counter.
         for sent in (0..REKEY_AFTER - 1).step_by(8_000_000).chain([REKEY_AFTER - 1]) {
             mobile.skip(sent);
             assert!(!base.is_worn());

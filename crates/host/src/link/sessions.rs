@@ -1,8 +1,7 @@
-//! The sessions with one other end: the one in use, the one before it and the one to come.
+//! The current, previous and next session with a peer.
 //!
-//! Keys are renewed while the old ones work. The end that asked for new keys uses them at
-//! once; the other goes on with the old ones until it hears the new ones used, because only
-//! then does it know that its answer arrived.
+//! Rekeying happens while the old keys work. The initiator uses the new keys immediately. The responder uses the old
+//! ones until it receives a message under the new ones, which proves that its response arrived.
 
 use std::time::Duration;
 
@@ -10,12 +9,12 @@ use remora_base::Time;
 
 use super::session::{NotOpened, Opened, Session};
 
-/// How long the keys before the present ones still open messages.
+/// How long the previous keys still decrypt messages.
 const PREVIOUS_FOR: Duration = Duration::from_secs(30);
-/// Keys older than this are not used at all.
+/// Age at which keys are no longer used.
 const LIFETIME_MAX: Duration = Duration::from_secs(2 * 3600);
 
-/// Sessions with one other end.
+/// The sessions with one peer.
 #[derive(Default)]
 pub(super) struct Sessions {
     current: Option<Session>,
@@ -23,41 +22,40 @@ pub(super) struct Sessions {
     next: Option<Session>,
 }
 
-/// In which session a message was opened.
+/// The session under which a message was decrypted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum In {
-    /// The one in use.
+    /// The current session.
     Current,
-    /// The one before it: its sender had not yet heard of the change.
+    /// The previous session: the peer had not yet heard of the change.
     Previous,
-    /// A new one, which is in use from now on.
+    /// A new session, which is the current one from now on.
     New(Change),
 }
 
-/// What a new session is.
+/// The role of a new session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Change {
-    /// The first: the link comes up with it.
+    /// The first session: the link comes up.
     Up,
     /// New keys.
     Renewed,
-    /// New keys with an end that has begun another life.
+    /// New keys after a restart of the peer.
     Restarted,
 }
 
 impl Sessions {
-    /// The session in use.
+    /// The current session.
     pub(super) fn current(&self) -> Option<&Session> {
         self.current.as_ref()
     }
 
-    /// Seals a message in the session in use.
+    /// Encrypts a message in the current session.
     pub(super) fn seal(&mut self, plain: &[u8]) -> Option<Vec<u8>> {
         self.current.as_mut()?.seal(plain)
     }
 
-    /// Uses `session` from now on. What the other end sealed in an earlier life of its is not
-    /// opened any more.
+    /// Makes `session` the current one. Messages of an earlier epoch of the peer are no longer decrypted.
     pub(super) fn switch(&mut self, now: Time, session: Session) -> Change {
         let life = session.life;
         match self.current.replace(session) {
@@ -73,12 +71,12 @@ impl Sessions {
         }
     }
 
-    /// Uses `session` as soon as something comes in it.
+    /// Makes `session` the current one when a message arrives in it.
     pub(super) fn prepare(&mut self, session: Session) {
         self.next = Some(session);
     }
 
-    /// Opens a message for session index `ours`.
+    /// Decrypts a message for session index `ours`.
     pub(super) fn open(
         &mut self,
         now: Time,
@@ -90,7 +88,7 @@ impl Sessions {
             return Ok((In::Current, s.open(rest, plain)?));
         }
         if let Some((s, _)) = self.previous.as_mut().filter(|(s, _)| s.ours == ours) {
-            // Its sender has gone on to the present one, and counts anew: how late this is nobody can tell.
+            // The sender uses the current session with a new counter, so the delay of this message is unknown.
             if self.current.as_ref().is_some_and(Session::has_heard) {
                 return Err(NotOpened::Replayed);
             }
@@ -109,20 +107,20 @@ impl Sessions {
         }
     }
 
-    /// The indices under which messages may come.
+    /// The indices of all sessions.
     pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
         let previous = self.previous.as_ref().map(|(s, _)| s);
         [self.current.as_ref(), previous, self.next.as_ref()].into_iter().flatten().map(|s| s.ours)
     }
 
-    /// Lets go of what is too old; true if that was the session in use.
+    /// Removes expired sessions; true if the current one expired.
     pub(super) fn expire(&mut self, now: Time) -> bool {
         self.previous.take_if(|(_, since)| now.since(*since) >= PREVIOUS_FOR);
         self.next.take_if(|s| now.since(s.born) >= PREVIOUS_FOR);
         self.current.take_if(|s| now.since(s.born) >= LIFETIME_MAX).is_some()
     }
 
-    /// When [`Sessions::expire`] has something to do.
+    /// When [`Sessions::expire`] is due.
     pub(super) fn expiry(&self) -> Option<Time> {
         let previous = self.previous.as_ref().map(|(_, since)| *since + PREVIOUS_FOR);
         let next = self.next.as_ref().map(|s| s.born + PREVIOUS_FOR);
@@ -130,7 +128,7 @@ impl Sessions {
         [previous, next, current].into_iter().flatten().min()
     }
 
-    /// Forgets all.
+    /// Removes all sessions.
     pub(super) fn clear(&mut self) {
         *self = Sessions::default();
     }

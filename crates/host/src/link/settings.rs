@@ -1,4 +1,4 @@
-//! What an end of a link is told: by flags and files above, resolved and typed here.
+//! Settings of an end of a link, resolved from flags and files.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -11,81 +11,81 @@ use super::error::LinkError;
 use super::key::{Identity, PublicKey, SharedSecret};
 use super::table::Table;
 
-/// An end of a link.
+/// Settings of one end.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Its keys.
+    /// The key pair of this end.
     pub identity: Identity,
-    /// Which end it is.
+    /// The role with its settings.
     pub role: Role,
     /// Name of the network device (at most 15 bytes).
     pub device: String,
-    /// Its addresses in the tunnel, with the tunnel's network.
+    /// Addresses in the tunnel, with the tunnel's network.
     pub addresses: Vec<IpNet>,
-    /// Largest IP packet below the tunnel (bytes).
+    /// Largest IP packet below the tunnel, in bytes.
     pub outer_mtu: u16,
-    /// Whether to pass packets on between networks while the link is up.
+    /// Whether to enable IP forwarding while the link runs.
     pub forward: bool,
-    /// How the link protocol works.
+    /// Settings of the link protocol.
     pub tuning: Tuning,
 }
 
-/// Which end of a link it is.
+/// The role of an end.
 #[derive(Clone, Debug)]
 pub enum Role {
     /// The base station.
     Base {
-        /// Where mobiles call.
+        /// The address for calls of mobiles.
         listen: SocketAddr,
-        /// Those it serves.
+        /// The mobiles served.
         mobiles: Vec<Mobile>,
     },
-    /// A mobile.
+    /// A mobile of a base station.
     Mobile {
-        /// Where the base is.
+        /// The address of the base.
         base: SocketAddr,
-        /// Its key.
+        /// The base's public key.
         key: PublicKey,
-        /// A secret shared with it.
+        /// The preshared key.
         secret: Option<SharedSecret>,
-        /// What is reached through it, beside the tunnel's network.
+        /// Networks routed through the base, besides the tunnel's.
         routes: Vec<IpNet>,
-        /// A sign of life after so much silence.
+        /// Silence after which a keepalive is sent.
         keepalive: Duration,
     },
 }
 
-/// A mobile as its base knows it.
+/// A mobile in the base's settings.
 #[derive(Clone, Debug)]
 pub struct Mobile {
-    /// What people call it.
+    /// The display name.
     pub name: String,
-    /// Its key.
+    /// The mobile's public key.
     pub key: PublicKey,
-    /// A secret shared with it.
+    /// The preshared key.
     pub secret: Option<SharedSecret>,
-    /// Its address in the tunnel.
+    /// The mobile's address in the tunnel.
     pub address: IpAddr,
-    /// Networks behind it.
+    /// Networks behind the mobile.
     pub routes: Vec<IpNet>,
 }
 
-/// How the link protocol works; what is `None` is left to its own defaults.
+/// Settings of the link protocol; `None` selects the core's default.
 #[derive(Clone, Debug, Default)]
 pub struct Tuning {
-    /// What the poor hop carries; `None`: learned.
+    /// The rate of the hop; `None` if it is learned.
     pub rate: Option<Rate>,
     /// Whether the two ends share the hop's medium.
     pub duplex: Option<Duplex>,
     /// With or without retransmission.
     pub mode: Option<Mode>,
-    /// Whose turn it is at a base.
+    /// How a base shares the medium among its mobiles.
     pub scheduler: Option<Scheduler>,
-    /// How long packets may stand in a queue before some are dropped.
+    /// Acceptable queueing delay (CoDel target).
     pub queue_delay: Option<Duration>,
-    /// How long packets of a class are worth sending.
+    /// Lifetime of packets by class.
     pub lifetimes: Vec<(Class, Duration)>,
-    /// How many times a packet of a class is sent at most (1 or more).
+    /// Most transmissions of a packet by class (at least 1).
     pub attempts: Vec<(Class, u32)>,
 }
 
@@ -107,8 +107,8 @@ impl Settings {
         self.addresses.iter().chain(routes).copied().chain(theirs)
     }
 
-    /// Which end an address belongs to, for a base; checks that each has one owner and that
-    /// the base is not reached through its own tunnel.
+    /// The routing table of a base. Checks that each address has one owner and that the base is not reached through
+    /// its own tunnel.
     pub(super) fn table(&self) -> Result<Table, LinkError> {
         let mut table = Table::default();
         match &self.role {
@@ -136,7 +136,7 @@ impl Settings {
     }
 }
 
-/// Two mobiles want `prefix`. Those whose names are their address, which is the same, are told apart by key.
+/// The error for two mobiles with `prefix`. Mobiles named after the same address are distinguished by key.
 fn overlap(prefix: IpNet, first: Option<&Mobile>, second: &Mobile) -> LinkError {
     let of_one_name = first.is_some_and(|first| first.name == second.name);
     let name = |m: &Mobile| if of_one_name { m.key.to_string() } else { m.name.clone() };

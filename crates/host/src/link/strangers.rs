@@ -1,5 +1,5 @@
-//! Which calls of strangers are told of. A stranger calls every 2 s for as long as it runs, and whoever
-//! makes up keys can be any number of them: neither is to fill a log.
+//! Limits the reports of calls by strangers. A stranger calls every 2 s, and an attacker can generate any number of
+//! keys; neither may fill a log.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use remora_base::Time;
 
 use super::key::PublicKey;
 
-/// Each is told of at most so often,
+/// Shortest time between two reports of one key.
 const EVERY: Duration = Duration::from_secs(60);
-/// and no more than so many in that time.
+/// Most reports in that time.
 const KEYS_MAX: usize = 64;
 
-/// Strangers told of in the last minute.
+/// Strangers reported in the last minute.
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
     /// By key, until when they are not told of again; `None`: those whose keys nobody knows, for what they say

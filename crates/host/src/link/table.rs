@@ -1,12 +1,12 @@
-//! Which mobile a packet is for: the longest prefix that has its destination. The same table
-//! says which source addresses a mobile may use, as WireGuard's allowed IPs do.
+//! Routing table of the mobiles: the longest prefix that contains a destination. It also defines the source addresses
+//! that a mobile may use, like WireGuard's allowed IPs.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// Prefixes, each of one end.
+/// Prefixes, each owned by one peer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
     /// By length, the longest first: a look-up probes each length once.
@@ -45,10 +45,10 @@ impl Table {
     }
 }
 
-/// `prefix` as prefixes that have all of its addresses but `hole`: routes into a tunnel must
-/// not catch the tunnel's own datagrams. Unlike an exception route, nothing stays behind that
-/// does not go away with the device. At most one prefix for each bit of an address. All addresses
-/// of a family without the hole are two prefixes: the one that has them all is the default route's.
+/// Splits `prefix` into prefixes without the address `hole`, so that routes into a tunnel do not catch the tunnel's
+/// own datagrams. Unlike an exception route, these routes all disappear with the device. The result has at most one
+/// prefix for each bit of an address. The whole address space without the hole is at least two prefixes, because a
+/// prefix of length 0 would be the default route.
 pub(super) fn around(prefix: IpNet, hole: IpAddr) -> Vec<IpNet> {
     if !prefix.contains(&hole) {
         let halves = prefix.subnets(1).ok().filter(|_| prefix.prefix_len() == 0);

@@ -1,13 +1,13 @@
-//! Where the system does not let datagrams go at present: a mobile between two networks, or one mobile of a base whose
-//! others are reached all the while.
+//! Tracks the peers to which the kernel currently rejects datagrams: a mobile between two networks, or one mobile of a
+//! base whose others are reachable.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-/// Ends that are remembered; of more it is known that there are some.
+/// Most peers remembered; of more, only the existence is known.
 const MAX: usize = 1024;
 
-/// Ends that cannot be sent to.
+/// Peers to which sending fails.
 #[derive(Debug, Default)]
 pub(super) struct Unsent {
     to: BTreeSet<SocketAddr>,

@@ -1,6 +1,5 @@
-//! The loop of an end: packets from the device through the link core and the session into
-//! datagrams, and back. One thread does it all; it sleeps in `poll` until something comes or
-//! a timer is due, to the nanosecond.
+//! The event loop of an end: packets from the device through link core and session into datagrams, and back. One
+//! thread does everything; it sleeps in `poll` until an input or the next timer, with nanosecond resolution.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,39 +16,39 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::debug;
 
 use super::advice::Advice;
+use super::channel_notices::ChannelNotices;
 use super::classify::{Classifier, Headers, addresses};
 use super::daemon::Command;
 use super::device::Device;
+use super::duplicate_key::DuplicateKeyDetector;
 use super::error::LinkError;
-use super::flips::Flips;
 use super::key::PublicKey;
+use super::link_monitor::Change;
 use super::party::{self, Down, Party};
 use super::report::{Drops, Figures, Notice, PeerReport, Report, canonical, seconds};
-use super::standing::Standing;
 use super::strangers::Strangers;
 use super::table::Table;
 use super::unsent::Unsent;
-use super::ups::Change;
 use crate::Clock;
 use crate::handoff::{Herald, Signal};
 
-/// Packets taken from one source before the others have their turn.
+/// Most packets taken from one source before the others.
 const BURST: usize = 64;
-/// Niceness of the loop: each frame that is sent late is time lost on the hop.
+/// Niceness of the loop: a frame that is sent late wastes time on the hop.
 const NICE: i32 = -15;
-/// How often the figures are brought up to date.
+/// Interval of the updates of the counters.
 const REPORT_EVERY: Duration = Duration::from_millis(250);
 
-/// Another end, as the loop knows it.
+/// A peer in the event loop.
 pub(super) struct End {
     pub(super) name: String,
     pub(super) key: PublicKey,
     pub(super) address: Option<IpAddr>,
-    /// Its name in the link core.
+    /// The peer in the link core.
     pub(super) peer: Peer,
 }
 
-/// Everything the loop works on.
+/// The state of the event loop.
 pub(super) struct Worker {
     pub(super) device: Device,
     pub(super) socket: UdpSocket,
@@ -58,21 +57,21 @@ pub(super) struct Worker {
     pub(super) party: Party,
     pub(super) link: Link,
     pub(super) ends: Vec<End>,
-    /// Whose an address is; `None` at a mobile, where everything goes to the base.
+    /// The owners of addresses; `None` at a mobile, which sends everything to the base.
     pub(super) table: Option<Table>,
     pub(super) commands: Receiver<Command>,
     pub(super) notices: SyncSender<Notice>,
     pub(super) report: Arc<Mutex<Report>>,
-    /// Tells programs on this machine, which hold their timers. Who cannot be told finds out.
+    /// Notifies programs on this machine, which then hold their timers. Errors are ignored.
     pub(super) herald: Herald,
 }
 
-/// Of a mobile with an address that is not its it is told at most so often.
+/// Shortest time between two notices about a mobile with a foreign source address.
 const THEIRS_EVERY: Duration = Duration::from_secs(60);
-/// What the device lacks and does not take is tried again after this.
+/// Interval of the attempts to restore what the device lacks.
 const MEND_EVERY: Duration = Duration::from_secs(1);
 
-/// What the loop remembers from turn to turn.
+/// The loop's state across iterations.
 struct Turn {
     buffer: Vec<u8>,
     classifier: Classifier,
@@ -80,31 +79,31 @@ struct Turn {
     drops: Drops,
     report_at: Time,
     strangers: Strangers,
-    /// When the device is to be given what it did not take.
+    /// When to retry the restoration of the device.
     mend_at: Option<Time>,
     unsent: Unsent,
-    /// The socket's.
+    /// The port of the socket.
     port: Option<u16>,
-    /// Where the latest datagram went.
+    /// The destination of the latest datagram.
     spoken_to: Option<SocketAddr>,
-    /// Whether it was told that datagrams come back.
+    /// Whether [`Notice::Circle`] was sent.
     circle: bool,
-    /// By end: when another address of its is told of.
+    /// By peer: when the next foreign address may be reported.
     theirs_at: Vec<Time>,
-    /// By end.
-    flips: Vec<Flips>,
-    /// By end.
+    /// Detectors of duplicate keys, by peer.
+    duplicate_keys: Vec<DuplicateKeyDetector>,
+    /// Advice by peer.
     advice: Vec<Advice>,
-    /// By end.
-    standing: Vec<Standing>,
+    /// Channel notices by peer.
+    channel_notices: Vec<ChannelNotices>,
 }
 
 impl Worker {
-    /// Works until it is told to stop or the device goes away.
+    /// Runs until a stop command or the loss of the device.
     pub(super) fn run(mut self) -> Result<(), LinkError> {
-        // Timers are to be on time; where the system refuses, they are merely a little late.
+        // Precise timers; without them frames are slightly late.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-        // Of this thread alone, as Linux has it.
+        // Linux applies this to the thread only.
         let _ = rustix::process::setpriority_process(None, NICE);
         let mut turn = Turn {
             buffer: vec![0; party::DATAGRAM_MAX],
@@ -119,9 +118,9 @@ impl Worker {
             spoken_to: None,
             circle: false,
             theirs_at: vec![Time::ZERO; self.ends.len()],
-            flips: vec![Flips::default(); self.ends.len()],
+            duplicate_keys: vec![DuplicateKeyDetector::default(); self.ends.len()],
             advice: vec![Advice::default(); self.ends.len()],
-            standing: vec![Standing::default(); self.ends.len()],
+            channel_notices: vec![ChannelNotices::default(); self.ends.len()],
         };
         loop {
             self.take_datagrams(&mut turn);
@@ -151,8 +150,8 @@ impl Worker {
         }
     }
 
-    /// Says good-bye. What was acknowledged nobody sends again: it goes up first, which takes no time, for the device
-    /// takes it or refuses it at once.
+    /// Sends a goodbye. Delivers acknowledged packets first, because no peer retransmits them; the device accepts or
+    /// rejects them immediately.
     fn leave(mut self, turn: &mut Turn) {
         for end in &self.ends {
             self.link.remove_peer(self.clock.now(), end.peer);
@@ -165,7 +164,7 @@ impl Worker {
 
     fn take_datagrams(&mut self, turn: &mut Turn) {
         for _ in 0..BURST {
-            // An error here is one of the network's about an earlier datagram: nothing to do.
+            // An error refers to an earlier datagram and needs no action.
             let Ok((n, from)) = self.socket.recv_from(&mut turn.buffer) else { return };
             let Some(datagram) = turn.buffer.get(..n) else { return };
             self.party.receive(self.clock.now(), from, datagram);
@@ -178,7 +177,7 @@ impl Worker {
             let n = match self.device.tun().recv(&mut turn.buffer) {
                 Ok(n) => n,
                 Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => return Ok(()),
-                // Down, as some kernels say; `mend_device` sees when it is up again.
+                // The device is down, on some kernels; `mend_device` detects when it is up again.
                 Err(e) if e.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => return Ok(()),
                 Err(e) => return Err(LinkError::DeviceGone(e)),
             };
@@ -220,8 +219,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Where a packet was to go if it is a datagram of our own, which the machine's routes led
-    /// back to us: sealed and sent once more it would go round for ever.
+    /// The destination of a packet that is one of this end's own datagrams, routed back into the tunnel. Sent again,
+    /// it would loop forever.
     fn own_datagram(&self, headers: &Headers, turn: &Turn) -> Option<SocketAddr> {
         let (_, to) = headers.udp.filter(|(from, _)| Some(*from) == turn.port)?;
         let to = SocketAddr::new(headers.destination, to);
@@ -229,7 +228,7 @@ impl Worker {
         known.any(|a| (a.ip().to_canonical(), a.port()) == (to.ip(), to.port())).then_some(to)
     }
 
-    /// Takes from both machines what they have to say, until neither has anything.
+    /// Drains transmits and events of both state machines.
     fn drain(&mut self, turn: &mut Turn) {
         loop {
             let now = self.clock.now();
@@ -267,8 +266,8 @@ impl Worker {
             party::Event::Down { peer, why } => {
                 let Some((name, in_link)) = end(peer) else { return };
                 self.link.remove_peer(now, in_link);
-                if let Some(standing) = turn.standing.get_mut(peer) {
-                    *standing = Standing::default();
+                if let Some(channel_notices) = turn.channel_notices.get_mut(peer) {
+                    *channel_notices = ChannelNotices::default();
                 }
                 self.notify(match why {
                     Down::Left => Notice::Left { name },
@@ -277,7 +276,7 @@ impl Worker {
             }
             party::Event::Moved { peer, to } => {
                 let Some((name, _)) = end(peer) else { return };
-                let other = turn.flips.get_mut(peer).and_then(|f| f.moved(now, to));
+                let other = turn.duplicate_keys.get_mut(peer).and_then(|f| f.moved(now, to));
                 if let Some(other) = other {
                     self.notify(Notice::Twins { name: name.clone(), places: [other, to] });
                 }
@@ -327,8 +326,8 @@ impl Worker {
             }
             remora_link::Event::State { peer, state } => {
                 let now = self.clock.now();
-                if let Some(standing) = index(peer).and_then(|i| turn.standing.get_mut(i)) {
-                    standing.changed(now, state.into());
+                if let Some(channel_notices) = index(peer).and_then(|i| turn.channel_notices.get_mut(i)) {
+                    channel_notices.changed(now, state.into());
                 }
             }
             remora_link::Event::HandOff { peer, phase } => {
@@ -336,19 +335,18 @@ impl Worker {
                     HandOffPhase::Begin { expected } => (Signal::Begin(expected), Some(expected)),
                     HandOffPhase::End => (Signal::End, None),
                 };
-                // At a base of several mobiles most programs speak with the others.
+                // At a base with several mobiles most programs use other mobiles.
                 if self.ends.len() == 1 {
                     self.tell(signal);
                 }
                 self.notify(Notice::HandOff { name: name(peer), expected });
             }
-            // Counted, and shown with the figures.
+            // Only counted.
             remora_link::Event::GaveUp { .. } => {}
         }
     }
 
-    /// Tells this machine's programs of a cell switch. What is lost in it is sent again by the link:
-    /// they need not.
+    /// Notifies this machine's programs of a handoff. The link retransmits losses during it, so they need not.
     fn tell(&self, signal: Signal) {
         let keeps = self.link.config().mode == Mode::Arq;
         self.herald.tell(match signal {
@@ -357,7 +355,7 @@ impl Worker {
         });
     }
 
-    /// A mobile may send from its own addresses only.
+    /// A mobile may only send from its own addresses.
     fn deliver(&self, from: usize, packet: &[u8], turn: &mut Turn) {
         let Some((source, _)) = addresses(packet) else {
             turn.drops.no_unicast += 1;
@@ -371,7 +369,7 @@ impl Worker {
         }
     }
 
-    /// The mobile is up and good, and nobody else says why nothing passes.
+    /// The mobile is up and good, so no other notice explains the lost packets.
     fn tell_of_source(&self, from: usize, source: IpAddr, turn: &mut Turn) {
         let now = self.clock.now();
         if let (Some(end), Some(at)) = (self.ends.get(from), turn.theirs_at.get_mut(from))
@@ -393,8 +391,8 @@ impl Worker {
                     }
                 }
                 Err(e) => {
-                    // One more loss, which the link protocol mends. When the network is away
-                    // (a mobile between two of them) it goes on trying.
+                    // A loss that the link protocol repairs. Without a network (a mobile that roams) the link keeps
+                    // trying.
                     turn.drops.unsent += 1;
                     if e.kind() != io::ErrorKind::WouldBlock && turn.unsent.failed(o.to) {
                         self.notify(Notice::NoNetwork { why: e.to_string() });
@@ -404,7 +402,7 @@ impl Worker {
         }
     }
 
-    /// Who does not listen misses it.
+    /// A slow reader misses notices.
     fn notify(&self, notice: Notice) {
         debug!(%notice, "link");
         let _ = self.notices.try_send(notice);
@@ -429,7 +427,7 @@ impl Worker {
             if let Some(notice) = advice.and_then(|(a, view)| a.notice(now, &end.name, view, self.link.config())) {
                 self.notify(notice);
             }
-            if let Some(state) = turn.standing.get_mut(i).and_then(|standing| standing.news(now)) {
+            if let Some(state) = turn.channel_notices.get_mut(i).and_then(|channel_notices| channel_notices.news(now)) {
                 self.notify(Notice::Channel { name: end.name.clone(), state });
             }
             let heard = self.party.heard(i);
@@ -446,7 +444,7 @@ impl Worker {
         }
     }
 
-    /// Gives the device its routes again after it was down.
+    /// Restores the device's routes after it was down.
     fn mend_device(&mut self, turn: &mut Turn) {
         let (changes, was_told) = (self.device.changes(), turn.mend_at.take().is_some());
         if changes.contains(&Change::Down) {
@@ -466,7 +464,7 @@ impl Worker {
             Ok(_) => {}
             Err(why) => {
                 turn.mend_at = Some(self.clock.now() + MEND_EVERY);
-                // If it was taken down again meanwhile, that is told next.
+                // If the device was set down again meanwhile, the next iteration reports it.
                 if (is_news || !was_told) && !self.device.is_down() {
                     self.notify(Notice::DeviceUp { failed: Some(why) });
                 }
@@ -483,9 +481,9 @@ impl Worker {
             PollFd::new(self.device.tun(), PollFlags::IN),
             PollFd::new(&self.socket, PollFlags::IN),
             PollFd::new(&self.wake, PollFlags::IN),
-            PollFd::new(self.device.ups(), PollFlags::IN),
+            PollFd::new(self.device.link_monitor(), PollFlags::IN),
         ];
-        // An interrupted or failed wait only means another turn.
+        // An interrupted or failed wait starts another iteration.
         let _ = poll(&mut fds, Some(&timeout));
         if fds[2].revents().contains(PollFlags::IN) {
             let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
@@ -503,7 +501,7 @@ fn phase(signal: Signal) -> HandOffPhase {
     }
 }
 
-/// A name for a mobile's base, or a base's address, in the link core.
+/// The identifier of a mobile's base, or of an address of the base, in the link core.
 pub(super) fn peer_at(ip: IpAddr) -> Peer {
     Peer::datagram(SocketAddr::new(ip, 0))
 }

@@ -1,5 +1,5 @@
-//! How two ends agree on keys: a mobile asks, the base answers one question of each that is newer than
-//! all before.
+//! The handshake between two ends: a mobile initiates; the base answers initiations with a newer timestamp than all
+//! before.
 
 use std::net::SocketAddr;
 
@@ -10,8 +10,8 @@ use super::super::handshake::{Answer, Hello, INITIATION_LEN, Initiation, Questio
 use super::super::session::{self, INDEX_MAX, Kind, Session};
 use super::{Event, Outgoing, Party, Role};
 
-/// A newer timestamp (of 2262 and later) is refused: once one had been taken no mobile with that key could name a
-/// newer one, whatever its clock says then.
+/// Largest timestamp accepted (the year 2262). After a larger one, no mobile with that key could send a newer one,
+/// even with its clock corrected.
 pub(in super::super) const TIMESTAMP_MAX: u64 = u64::MAX / 2;
 
 impl Party {

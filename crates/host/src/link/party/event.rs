@@ -1,4 +1,4 @@
-//! What goes into an end of the tunnel and what comes out of it.
+//! Inputs and outputs of an end of the tunnel.
 
 use std::net::SocketAddr;
 
@@ -7,80 +7,80 @@ use bytes::Bytes;
 use super::super::key::{PublicKey, SharedSecret};
 use super::super::sessions::Change;
 
-/// What an end knows of another before they meet.
+/// The configuration of a peer.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// Its key.
+    /// The peer's public key.
     pub key: PublicKey,
-    /// A secret shared with it.
+    /// The preshared key.
     pub secret: Option<SharedSecret>,
 }
 
-/// A datagram to be sent.
+/// A datagram to send.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outgoing {
-    /// Where to.
+    /// The destination address.
     pub to: SocketAddr,
     /// The whole datagram.
     pub bytes: Vec<u8>,
 }
 
-/// What happened. Other ends are numbered in the order they were given.
+/// An event. Peers are numbered in the order of configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Frames can be sent from now on.
+    /// The session is established; frames can be sent.
     Up {
-        /// To whom.
+        /// The index of the peer.
         peer: usize,
     },
-    /// Keys were renewed.
+    /// The session has new keys.
     Renewed {
-        /// With whom.
+        /// The index of the peer.
         peer: usize,
     },
-    /// The same, with an end that has lost all it knew and begun anew.
+    /// The session has new keys, and the peer has restarted.
     Restarted {
-        /// With whom.
+        /// The index of the peer.
         peer: usize,
     },
-    /// Frames can no longer be sent.
+    /// The session has ended; frames cannot be sent.
     Down {
-        /// To whom.
+        /// The index of the peer.
         peer: usize,
-        /// For what reason.
+        /// The reason for the end.
         why: Down,
     },
-    /// It has another address now.
+    /// The peer has a new address.
     Moved {
-        /// Who.
+        /// The index of the peer.
         peer: usize,
-        /// Where it is.
+        /// The new address.
         to: SocketAddr,
     },
-    /// It sent a frame.
+    /// A frame was received.
     Frame {
-        /// Who.
+        /// The index of the sender.
         peer: usize,
-        /// What: genuine, and not seen before.
+        /// The frame, authentic and not replayed.
         frame: Bytes,
     },
     /// The base does not answer.
     NoAnswer {
-        /// It did, earlier.
+        /// Whether a session existed before.
         was_up: bool,
     },
-    /// The base's answer does not open: the secret shared with it is another one there.
+    /// The base's response cannot be decrypted: its preshared key differs.
     OtherSecret,
-    /// Somebody whose key is not known called.
+    /// A handshake with an unknown key was received.
     Stranger {
-        /// Proven to be theirs.
+        /// The caller's key, authenticated.
         key: PublicKey,
-        /// Where the call came from, which is not.
+        /// The source address, not authenticated.
         from: SocketAddr,
     },
-    /// Somebody called who does not know this base's key. (Or it is no call at all, but as long as one.)
+    /// A handshake without the base's public key was received, or another datagram of that length.
     OtherBase {
-        /// Where the call came from.
+        /// The source address of the call.
         from: SocketAddr,
     },
 }
@@ -95,26 +95,26 @@ impl Event {
     }
 }
 
-/// Why an end is down.
+/// Why a peer is down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Down {
-    /// It said good-bye.
+    /// The peer sent a goodbye.
     Left,
-    /// Nothing was heard of it.
+    /// Nothing was received for [`GONE_AFTER`](super::GONE_AFTER).
     Silent,
 }
 
-/// Datagrams that were not what they should be.
+/// Counts of invalid datagrams.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Counters {
-    /// Not a message, of no session, or with a broken seal.
+    /// Invalid, without a session, or not authentic.
     pub forged: u64,
-    /// Seen before.
+    /// Received before.
     pub replayed: u64,
     /// Handshakes for another base, or damaged.
     pub refused: u64,
-    /// Handshakes of keys that are not known.
+    /// Handshakes with unknown keys.
     pub strangers: u64,
-    /// Handshakes beyond what the base looks at.
+    /// Handshakes above the rate limit.
     pub limited: u64,
 }

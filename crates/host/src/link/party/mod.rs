@@ -1,9 +1,8 @@
-//! An end of the secure tunnel as a state machine: handshakes, sessions, roaming, signs of
-//! life. No clock, socket or thread: the [`Daemon`](super::Daemon) gives it datagrams and the time.
+//! An end of the secure tunnel as a state machine: handshakes, sessions, roaming, keepalives. It has no clock, socket
+//! or thread: the [`Daemon`](super::Daemon) passes datagrams and the time.
 //!
-//! A mobile calls its base; the base knows its mobiles by their keys and learns where they
-//! are from the newest message that is genuine. What is forged, replayed or from strangers is
-//! counted and answered with silence.
+//! A mobile calls its base. The base knows its mobiles by their keys and learns their addresses from the newest
+//! authentic message. Forged and replayed messages and those of strangers are counted and not answered.
 
 mod calls;
 mod event;
@@ -25,21 +24,21 @@ pub(super) use calls::TIMESTAMP_MAX;
 pub use event::{Counters, Down, Event, Known, Outgoing};
 use remote::Remote;
 
-/// A mobile of which nothing was heard for so long is gone.
+/// Silence after which a mobile counts as down.
 pub(super) const GONE_AFTER: Duration = Duration::from_secs(660);
-/// The longest datagram that is looked at.
+/// Longest datagram accepted.
 pub(super) const DATAGRAM_MAX: usize = 65_535;
-/// A sealed message of nothing asks for, or is, a sign of life; one byte is a word; more is a
-/// frame of the link protocol, which has no shorter ones.
+/// The content of a goodbye. An empty message requests or is a keepalive, one byte is a control message, and longer
+/// ones are frames of the link protocol.
 const BYE: &[u8] = &[1];
 
-/// One end. After every call that changes it take what [`poll_outgoing`](Party::poll_outgoing) and
-/// [`poll_event`](Party::poll_event) have, then ask [`poll_timeout`](Party::poll_timeout).
+/// One end of the tunnel. After every call that changes it, the caller drains [`poll_outgoing`](Party::poll_outgoing)
+/// and [`poll_event`](Party::poll_event), then reads [`poll_timeout`](Party::poll_timeout).
 pub struct Party {
     identity: Identity,
     role: Role,
     remotes: Vec<Remote>,
-    /// Whose the indices of messages to this end are.
+    /// Peers by the session indices of this end.
     by_index: BTreeMap<u32, usize>,
     rng: Rng,
     /// Nanoseconds since 1970 at [`Time::ZERO`].
@@ -56,13 +55,13 @@ enum Role {
 }
 
 impl Party {
-    /// A base that serves these mobiles. `wall`: nanoseconds since 1970 at [`Time::ZERO`].
+    /// A base that serves these mobiles. `wall` is the time since 1970 at [`Time::ZERO`], in nanoseconds.
     pub fn base(identity: Identity, mobiles: Vec<Known>, seed: u64, wall: u64, now: Time) -> Party {
         let ends = mobiles.into_iter().map(|known| (known, None)).collect();
         Party::new(identity, Role::Base { limiter: Limiter::new(now) }, ends, seed, wall, now)
     }
 
-    /// A mobile of the base at `endpoint`; it calls as soon as its timers are asked.
+    /// A mobile of the base at `endpoint`. It calls at the first timeout.
     pub fn mobile(
         identity: Identity,
         base: Known,
@@ -101,17 +100,17 @@ impl Party {
         }
     }
 
-    /// Where an end is, as far as is known.
+    /// The latest known address of a peer.
     pub fn address(&self, peer: usize) -> Option<SocketAddr> {
         self.remotes.get(peer)?.address
     }
 
-    /// When an end was last heard, if there is a session with it.
+    /// When a peer was last heard, if there is a session.
     pub fn heard(&self, peer: usize) -> Option<Time> {
         self.remotes.get(peer).filter(|r| r.is_up()).map(|r| r.heard)
     }
 
-    /// What came that was not as it should be.
+    /// Counts of invalid datagrams.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -121,12 +120,12 @@ impl Party {
         self.out.pop_front()
     }
 
-    /// The next thing that happened.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Seals a frame for an end; false if there is no session with it.
+    /// Encrypts a frame for a peer; false without a session.
     pub fn send(&mut self, now: Time, peer: usize, frame: &[u8]) -> bool {
         let Some(r) = self.remotes.get_mut(peer) else { return false };
         let (Some(to), Some(bytes)) = (r.address, r.sessions.seal(frame)) else { return false };
@@ -136,7 +135,7 @@ impl Party {
         true
     }
 
-    /// Says good-bye to every end, and forgets it.
+    /// Sends a goodbye to every peer and ends all sessions.
     pub fn leave(&mut self, now: Time) {
         for peer in 0..self.remotes.len() {
             self.send(now, peer, BYE);
@@ -144,7 +143,7 @@ impl Party {
         }
     }
 
-    /// Takes a datagram.
+    /// Handles a datagram.
     pub fn receive(&mut self, now: Time, from: SocketAddr, datagram: &[u8]) {
         match session::parse(datagram) {
             Some((Kind::Data, index, rest)) => self.on_data(now, from, index, rest),
@@ -178,7 +177,7 @@ impl Party {
             self.index_again(peer);
         }
         match self.plain.get(..opened.len).unwrap_or_default() {
-            // Only the base echoes, or the two would never end.
+            // Only the base echoes; otherwise the two would echo forever.
             [] if is_base => {
                 self.send(now, peer, &[]);
             }
@@ -196,7 +195,7 @@ impl Party {
         self.stop_calling_if_heard(now);
     }
 
-    /// Acts on every timer that is due.
+    /// Handles every due timer.
     pub fn handle_timeout(&mut self, now: Time) {
         for peer in 0..self.remotes.len() {
             self.expire(now, peer);
@@ -232,7 +231,7 @@ impl Party {
         }
     }
 
-    /// A mobile's signs of life: in silence, and when the base has not been heard.
+    /// Sends a mobile's keepalives: during silence, and when the base has not been heard.
     fn keep_alive(&mut self, now: Time, keepalive: Duration) {
         if self.remotes.first().is_some_and(|r| r.is_up() && r.probe_at(keepalive) <= now) {
             self.probe(now, 0);
@@ -251,13 +250,13 @@ impl Party {
         if let Some(r) = self.remotes.get_mut(peer) {
             r.sessions.clear();
             r.waiting = None;
-            // Its answer leads to a session that is no more.
+            // The stored response refers to a session that has ended.
             r.answered = None;
             r.life = self.rng.next_u64();
             if matches!(self.role, Role::Base { .. }) {
                 r.address = None;
             }
-            // A question that tells of the life before.
+            // The initiation carries the earlier epoch.
             if let Role::Mobile { call, .. } = &mut self.role {
                 *call = None;
             }
@@ -265,7 +264,7 @@ impl Party {
         }
     }
 
-    /// Brings the index table in step with the sessions of one end.
+    /// Updates the index table for the sessions of one peer.
     fn index_again(&mut self, peer: usize) {
         self.by_index.retain(|_, p| *p != peer);
         if let Some(r) = self.remotes.get(peer) {
@@ -273,7 +272,7 @@ impl Party {
         }
     }
 
-    /// An index that no session of this end has.
+    /// An index that no session of this end uses.
     fn fresh_index(&mut self) -> u32 {
         loop {
             let index = self.rng.next_u32() & INDEX_MAX;

@@ -1,5 +1,4 @@
-//! What an end of the tunnel knows of another one, and when it is due to call it or to ask it for a
-//! sign of life.
+//! The state of a peer, with the times of the next handshake and keepalive.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,33 +9,33 @@ use super::super::handshake::INITIATION_LEN;
 use super::super::sessions::Sessions;
 use super::Known;
 
-/// New keys are asked for when the present ones are so old.
+/// Age of keys at which rekeying starts.
 const REKEY_AFTER: Duration = Duration::from_secs(3600);
-/// An end that speaks and hears nothing asks for a sign of life after this.
+/// Silence after which an end that sends requests a keepalive.
 const PROBE_AFTER: Duration = Duration::from_secs(1);
-/// A mobile that hears nothing for so long, though it asked, calls the base anew.
+/// Silence after a keepalive request at which a mobile calls the base again.
 const CALL_AFTER: Duration = Duration::from_millis(2500);
 
-/// Another end, whose key is known.
+/// A peer with a known key.
 pub(super) struct Remote {
     pub(super) known: Known,
-    /// The number of our life, as it is told: another one after each time it was forgotten.
+    /// This end's epoch towards the peer, incremented after each removal.
     pub(super) life: u64,
     pub(super) address: Option<SocketAddr>,
     pub(super) sessions: Sessions,
-    /// A mobile has had a session with it.
+    /// Whether a mobile has had a session with the peer.
     pub(super) was_up: bool,
-    /// When it was last heard.
+    /// When the peer was last heard.
     pub(super) heard: Time,
-    /// When it was last spoken to.
+    /// When a message was last sent to the peer.
     pub(super) spoken: Time,
-    /// Since when it was spoken to without being heard.
+    /// When the first message since the peer was last heard was sent.
     pub(super) waiting: Option<Time>,
-    /// When it was last asked for a sign of life.
+    /// When a keepalive was last requested.
     pub(super) probed: Time,
-    /// The newest timestamp in a handshake of its.
+    /// The newest timestamp of a handshake by the peer.
     pub(super) newest: u64,
-    /// Its last question that was welcome, and the datagram that answers it.
+    /// The latest accepted initiation and the response to it.
     pub(super) answered: Option<([u8; INITIATION_LEN], Vec<u8>)>,
 }
 
@@ -53,17 +52,17 @@ impl Remote {
         self.sessions.current().is_some()
     }
 
-    /// From when on new keys are needed, whatever is heard.
+    /// When rekeying is due.
     pub(super) fn keys_at(&self) -> Time {
         self.sessions.current().filter(|s| !s.is_worn()).map_or(Time::ZERO, |s| s.born + REKEY_AFTER)
     }
 
-    /// When a mobile calls, as things are.
+    /// When a mobile's next call is due.
     pub(super) fn call_at(&self) -> Time {
         self.waiting.map_or(self.keys_at(), |since| self.keys_at().min(since + CALL_AFTER))
     }
 
-    /// When a mobile asks for a sign of life, as things are.
+    /// When a mobile's next keepalive request is due.
     pub(super) fn probe_at(&self, keepalive: Duration) -> Time {
         let idle = self.spoken + keepalive;
         self.waiting.map_or(idle, |since| idle.min((since + PROBE_AFTER).max(self.probed + PROBE_AFTER)))

@@ -1,5 +1,5 @@
-//! Which changes of a channel people are told of: those that last. Among bursts of errors it is bad and good again every
-//! second, which is for the figures to say.
+//! Selects the channel changes to report: only those that last. During error bursts the state changes every second;
+//! the counters show that.
 
 use std::time::Duration;
 
@@ -7,24 +7,24 @@ use remora_base::Time;
 
 use super::report::ChannelState;
 
-/// What has lasted for so long is told.
+/// How long a state must last to be reported.
 const LASTS: Duration = Duration::from_secs(1);
 
-/// How the channel to an end stands.
+/// The channel state of a peer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Standing {
+pub(super) struct ChannelNotices {
     told: ChannelState,
     is: ChannelState,
     since: Time,
 }
 
-impl Default for Standing {
-    fn default() -> Standing {
-        Standing { told: ChannelState::Good, is: ChannelState::Good, since: Time::ZERO }
+impl Default for ChannelNotices {
+    fn default() -> ChannelNotices {
+        ChannelNotices { told: ChannelState::Good, is: ChannelState::Good, since: Time::ZERO }
     }
 }
 
-impl Standing {
+impl ChannelNotices {
     pub(super) fn changed(&mut self, now: Time, to: ChannelState) {
         (self.is, self.since) = (to, now);
     }
@@ -47,7 +47,7 @@ mod tests {
     fn what_lasts_is_told_once() {
         use ChannelState::{Good, Suspect};
         let at = |ms| Time::ZERO + Duration::from_millis(ms);
-        let mut standing = Standing::default();
+        let mut standing = ChannelNotices::default();
         assert_eq!(standing.news(at(5000)), None);
         for burst in 0..100 {
             standing.changed(at(6000 + burst * 1000), Suspect);

@@ -1,6 +1,6 @@
-//! Whether the network device was taken down and up again. That costs it its routes and IPv6 addresses, and whoever
-//! reads from it is not told: rtnetlink(7) tells, in order, and so even of what was over in an instant. Where it told
-//! more than was read in time, what is lost is not known: then the system is asked how things are now.
+//! Detects that the network device was set down and up again, which removes its routes and IPv6 addresses without an
+//! error for its reader. rtnetlink(7) reports all changes in order, even short ones. After an overflow of its buffer
+//! the current state is queried instead.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,56 +12,56 @@ use rustix::net::netdevice::index_to_name;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
 
-/// The group of changes of devices (`RTMGRP_LINK`).
+/// The multicast group of device changes (`RTMGRP_LINK`).
 const LINKS: u32 = 1;
 /// A device is new or has changed (`RTM_NEWLINK`).
 const NEW_LINK: u16 = 16;
-/// It is up (`IFF_UP`).
+/// The device is up (`IFF_UP`).
 const UP: u32 = 1;
-/// `struct nlmsghdr`: length, type, flags, sequence, port.
+/// Length of `struct nlmsghdr`: length, type, flags, sequence, port.
 const HEADER: usize = 16;
-/// The length of one is rounded up to this.
+/// Alignment of messages.
 const ALIGN: usize = 4;
-/// Longer than what is told of one device.
+/// Buffer size, larger than the message of one device.
 const MESSAGE_MAX: usize = 16 << 10;
 
-/// What happened to the device.
+/// A change of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Change {
-    /// It was taken down.
+    /// The device was set down.
     Down,
-    /// It is up again.
+    /// The device is up again.
     Up,
-    /// It is up; whether it was down for a while is not known.
+    /// The device is up; it may have been down meanwhile.
     Perhaps,
 }
 
-/// Listens for what happens to one device.
-pub(super) struct Ups {
+/// Monitors the changes of one device.
+pub(super) struct LinkMonitor {
     socket: OwnedFd,
     index: u32,
     is_up: bool,
-    /// Whether something was told that was not read.
+    /// Whether changes were lost by an overflow.
     has_missed: bool,
 }
 
-impl Ups {
-    /// Of the device `index`, which is up.
-    pub(super) fn of(index: u32) -> io::Result<Ups> {
+impl LinkMonitor {
+    /// Monitors the device `index`, which is up.
+    pub(super) fn of(index: u32) -> io::Result<LinkMonitor> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
         bind(&socket, &SocketAddrNetlink::new(0, LINKS))?;
-        Ok(Ups { socket, index, is_up: true, has_missed: false })
+        Ok(LinkMonitor { socket, index, is_up: true, has_missed: false })
     }
 
-    /// What happened since this was last asked, in order, but for an up that was followed by a down.
+    /// The changes since the last call, in order, without an up followed by a down.
     pub(super) fn take(&mut self) -> Vec<Change> {
         let mut changes = Vec::new();
         let mut buffer = vec![0; MESSAGE_MAX];
         loop {
             match recv(&self.socket, &mut buffer[..], RecvFlags::empty()) {
                 Ok((n, _)) => self.read(buffer.get(..n).unwrap_or_default(), &mut changes),
-                // More than was read in time: it may have been anything. What is still there to be read is older.
+                // The buffer overflowed, so changes are lost. The messages still readable are older.
                 Err(Errno::NOBUFS) => self.has_missed = true,
                 Err(_) => break,
             }
@@ -74,14 +74,14 @@ impl Ups {
         changes
     }
 
-    /// Whether it is up, as the system says.
+    /// Whether the device is up according to the kernel.
     pub(super) fn is_up_now(&self) -> io::Result<bool> {
         let name = index_to_name(&self.socket, self.index)?;
         let mut all = getifaddrs()?;
         Ok(all.any(|a| a.interface_name == name && a.flags.contains(InterfaceFlags::IFF_UP)))
     }
 
-    /// After something was missed it is known again whether the device is up.
+    /// Sets the known state after lost changes.
     fn settle(&mut self, is_up: bool, changes: &mut Vec<Change>) {
         self.has_missed = false;
         if is_up && self.is_up && changes.is_empty() {
@@ -98,7 +98,7 @@ impl Ups {
         if is_up {
             changes.push(Change::Up);
         } else if changes.last() == Some(&Change::Up) {
-            // There is nothing to be done any more for a device that was up for a moment.
+            // A device that was up only for a moment needs no restoration.
             changes.pop();
         } else {
             changes.push(Change::Down);
@@ -115,18 +115,18 @@ impl Ups {
     }
 }
 
-impl AsFd for Ups {
+impl AsFd for LinkMonitor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-/// Whether the first message says of device `index` that it is up, and what comes after it.
+/// The state of device `index` in the first message, if it has one, and the messages after it.
 fn next(messages: &[u8], index: u32) -> Option<(Option<bool>, &[u8])> {
     let word = |at: usize| Some(u32::from_ne_bytes(*messages.get(at..)?.first_chunk()?));
     let kind = u16::from_ne_bytes(*messages.get(4..)?.first_chunk()?);
     let len = usize::try_from(word(0)?).ok().filter(|len| *len >= HEADER)?;
-    // `struct ifinfomsg`: family, type, index, flags, and which of them changed.
+    // `struct ifinfomsg`: family, type, index, flags, and changed flags.
     let (device, flags) = (word(HEADER + 4), word(HEADER + 8));
     let is_it = kind == NEW_LINK && device == Some(index);
     let rest = messages.get(len.next_multiple_of(ALIGN)..).unwrap_or_default();
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn what_happens_to_the_device_is_read_in_order() {
-        let mut ups = Ups::of(5).unwrap();
+        let mut ups = LinkMonitor::of(5).unwrap();
         let mut read = |messages: &[Vec<u8>]| {
             let mut changes = Vec::new();
             ups.read(&messages.concat(), &mut changes);
@@ -163,7 +163,7 @@ mod tests {
         let down = || message(NEW_LINK, 5, 0);
         assert_eq!(read(&[down(), up(), down(), down()]), [Change::Down]);
         assert_eq!(read(&[up(), down()]), []);
-        // What is cut short or lies about its length.
+        // Truncated messages and wrong lengths.
         for bad in [&up()[..20], &[0; 40], &[0xff; 40], &[]] {
             assert_eq!(read(&[bad.to_vec()]), []);
         }
@@ -175,14 +175,14 @@ mod tests {
             (true, &[][..], true, &[Change::Perhaps][..]),
             (true, &[], false, &[Change::Down]),
             (false, &[], true, &[Change::Up]),
-            // Nothing is said of a device that is down as before.
+            // A device that is still down causes no change.
             (false, &[], false, &[]),
-            // What was read is older than what was not.
+            // The readable messages are older than the lost ones.
             (true, &[false, true], false, &[Change::Down]),
             (true, &[false, true], true, &[Change::Down, Change::Up]),
             (true, &[false], true, &[Change::Down, Change::Up]),
         ] {
-            let mut ups = Ups { is_up: was_up, has_missed: true, ..Ups::of(5).unwrap() };
+            let mut ups = LinkMonitor { is_up: was_up, has_missed: true, ..LinkMonitor::of(5).unwrap() };
             let mut said = Vec::new();
             read.iter().for_each(|up| ups.note(*up, &mut said));
             ups.settle(is_up, &mut said);
@@ -193,10 +193,10 @@ mod tests {
 
     #[test]
     fn the_system_says_whether_a_device_is_up() {
-        let ups = Ups::of(1).unwrap();
+        let ups = LinkMonitor::of(1).unwrap();
         let Ok(flags) = std::fs::read_to_string("/sys/class/net/lo/flags") else { return };
         let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).unwrap();
         assert_eq!(ups.is_up_now().unwrap(), flags & UP != 0);
-        assert!(Ups::of(u32::MAX >> 1).unwrap().is_up_now().is_err());
+        assert!(LinkMonitor::of(u32::MAX >> 1).unwrap().is_up_now().is_err());
     }
 }

@@ -1,22 +1,22 @@
-//! Notices that two mobiles run with one key: the base takes each to be the other, which has
-//! moved, and they take turns in cutting each other off.
+//! Detects two mobiles that use one key. The base takes them for one mobile that moves, and they cut each other off in
+//! turn.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use remora_base::Time;
 
-/// So many returns to the place before the last ...
+/// Returns to the previous address ...
 const RETURNS: u32 = 5;
-/// ... in this time are more than a mobile makes between two networks. Each of two mobiles
-/// with one key calls about every 3 s.
+/// ... within this time, more than a roaming mobile makes between two networks. Each of two mobiles with one key calls
+/// about every 3 s.
 const WITHIN: Duration = Duration::from_secs(30);
-/// It is told again after this.
+/// Shortest time between two reports.
 const TELL_EVERY: Duration = Duration::from_secs(600);
 
-/// Where one key was last.
+/// The latest addresses of one key.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Flips {
+pub(super) struct DuplicateKeyDetector {
     last: Option<SocketAddr>,
     before: Option<SocketAddr>,
     since: Time,
@@ -24,8 +24,8 @@ pub(super) struct Flips {
     quiet_until: Time,
 }
 
-impl Flips {
-    /// The key is heard from another place now; the other one, if this is worth telling.
+impl DuplicateKeyDetector {
+    /// Records a new address of the key. Returns the previous address if the change indicates a duplicate key.
     pub(super) fn moved(&mut self, now: Time, to: SocketAddr) -> Option<SocketAddr> {
         let is_return = self.before == Some(to);
         (self.before, self.last) = (self.last, Some(to));
@@ -45,13 +45,13 @@ impl Flips {
 mod tests {
     use super::*;
 
-    /// Moves every `seconds` to the next of so many places, for ten minutes; how often and
-    /// when first it was told.
+    /// Moves to the next of `places` addresses every `seconds` for ten minutes; returns the number of reports and the
+    /// time of the first.
     fn told(seconds: u64, places: u16) -> (usize, Option<u64>) {
-        let mut flips = Flips::default();
+        let mut detector = DuplicateKeyDetector::default();
         let moves = (0..600 / seconds).map(|i| (i * seconds, i));
         let at = |i: u64| SocketAddr::from(([192, 0, 2, 1], 1 + (i % u64::from(places)) as u16));
-        let told = moves.filter_map(|(s, i)| flips.moved(Time::from_secs(s), at(i)).map(|_| s)).collect::<Vec<_>>();
+        let told = moves.filter_map(|(s, i)| detector.moved(Time::from_secs(s), at(i)).map(|_| s)).collect::<Vec<_>>();
         (told.len(), told.first().copied())
     }
 
@@ -60,7 +60,7 @@ mod tests {
         for (seconds, places, expected) in [
             (3, 2, (1, Some(18))),
             (10, 2, (0, None)),
-            // A new port with each move, as behind some routers.
+            // A new port with each move, as behind some NATs.
             (1, 600, (0, None)),
         ] {
             assert_eq!(told(seconds, places), expected, "{places} places, {seconds} s each");
