@@ -20,7 +20,6 @@ pub enum WindowSize {
 /// Configuration of a client.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The transport.
     pub transport: Transport,
     /// Retransmission over UDP.
     pub retry: RetryPolicy,

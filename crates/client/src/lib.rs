@@ -7,6 +7,8 @@
 //! The [`RetryPolicy`] is the exponential backoff of the reference ports, the hybrid linear one of NFS/W 97, or the
 //! default, which infers losses (`loss`). [`Download`] and [`Upload`] move whole files.
 
+#![allow(missing_docs, reason = "used inside the workspace only")]
+
 mod call;
 mod call_table;
 mod config;

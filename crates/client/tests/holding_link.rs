@@ -15,7 +15,6 @@ use remora_wire::nfs3::Proc;
 /// Airtime of a READ with its reply, and of a NULL.
 const READ: Duration = Duration::from_millis(36);
 const NULL: Duration = Duration::from_millis(2);
-/// Propagation time.
 const DELAY: Duration = Duration::from_millis(5);
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -62,7 +61,7 @@ impl Path {
     }
 }
 
-/// Sends what is due and lets time pass until something happens; returns what was sent.
+/// Sends what is due and lets time pass until something happens. Returns the messages sent.
 fn step(w: &mut World, path: &mut Path) -> Vec<Sent> {
     let out = w.sent();
     out.iter().cloned().for_each(|sent| path.send(sent));

@@ -10,14 +10,14 @@ mod console;
 mod initramfs;
 mod kernel;
 mod package;
+mod programs;
 mod scratch;
-
-use std::path::PathBuf;
 
 pub use console::{Console, Silence, Talk};
 pub use initramfs::write as write_initramfs;
 pub use kernel::Kernel;
 pub use package::unpacked;
+pub use programs::{Missing, find};
 pub use scratch::Scratch;
 
 /// The start of a guest's first process: busybox's programs, the kernel's file systems, and the
@@ -39,14 +39,3 @@ echo guest-ready
 while read -r line; do eval \"$line\"; echo \"guest-done $?\"; done
 poweroff -f
 ";
-
-/// A missing program or kernel, and how to get it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Missing(pub String);
-
-/// Finds a program on the path or among the administrators' programs.
-pub fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    places.map(|p| p.join(program)).find(|p| p.is_file())
-}

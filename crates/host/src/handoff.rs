@@ -3,7 +3,7 @@
 //! again when it is over (planned in NFS/W 95 and 97). `docs/guide/handoff.md` is the protocol.
 //!
 //! Each client binds a datagram socket `PID-N.sock` in one of a few known directories that
-//! only their owner may enter; whoever announces sends a line of text to every socket there.
+//! only their owner may enter; the announcer sends a line of text to every socket there.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -122,7 +122,7 @@ impl Listener {
         Err(io::ErrorKind::AddrInUse.into())
     }
 
-    /// Takes the socket out of the directory: nobody is told any more.
+    /// Removes the socket from the directory: no announcement reaches it any more.
     pub fn unlink(&self) {
         // Once: then another may take the name.
         if self.is_there.swap(false, Ordering::Relaxed) {
@@ -166,7 +166,7 @@ pub fn announce(signal: Signal) -> io::Result<usize> {
     Ok(told)
 }
 
-/// Announces from a thread of its own, for whoever cannot wait for directories to be read.
+/// Announces from a thread of its own, for callers that cannot wait for directories to be read.
 #[derive(Debug)]
 pub struct Herald {
     latest: SyncSender<()>,
@@ -266,7 +266,7 @@ fn remove_stale(dir: &Path) {
     }
 }
 
-/// Whoever can enter the directory can hold its clients up, so it must be its owner's alone.
+/// A user who can enter the directory can hold its clients up, so it must be its owner's alone.
 /// That is this user, or anybody if this user is root. Returns the owner.
 fn check_private(dir: &Path) -> io::Result<u32> {
     let meta = fs::symlink_metadata(dir)?;
@@ -447,7 +447,7 @@ mod tests {
     }
 
     /// Root looks where each user's clients are, and nowhere else: however many directories and links a user makes,
-    /// those of others are told.
+    /// the sockets of others receive the announcement.
     #[tokio::test]
     async fn decoy_directories_hide_no_client() {
         let home = tempfile::tempdir().unwrap();

@@ -8,6 +8,8 @@
 //! link-local addresses. The cores decide; this crate moves bytes and tells
 //! the time.
 
+#![allow(missing_docs, reason = "used inside the workspace only")]
+
 pub mod atp;
 mod carrier;
 pub mod client;

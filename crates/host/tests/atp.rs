@@ -74,7 +74,7 @@ async fn objects_arrive_whole_and_every_request_ends_once() {
     assert!(matches!(in_time(to.recv()).await, Err(AtpError::Closed)));
 }
 
-/// The first address is nobody's, and the second one is asked soon; a key that does not fit is told before silence.
+/// The first address is nobody's, and the second one is asked soon; a wrong key is reported before silence.
 #[tokio::test]
 async fn of_several_addresses_the_one_that_answers_is_taken() {
     let to = receiver(Guests::Anyone);
@@ -205,7 +205,7 @@ async fn an_endpoint_that_has_ended_binds_to_no_other_address() {
     assert!(matches!(in_time(b.rebind(loopback())).await, Err(AtpError::Closed)));
 }
 
-/// More than are told before what has come is looked at.
+/// More notices than fit before the received packets are read.
 #[tokio::test]
 async fn an_endpoint_that_ends_tells_all_its_peers() {
     const PEERS: usize = 100;

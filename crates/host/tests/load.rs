@@ -173,7 +173,7 @@ fn stopped_after(pause: Duration, socket: UdpSocket, length: Duration) -> Option
     Some((told.recv_timeout(Duration::from_secs(20)).ok()?, began.elapsed()))
 }
 
-/// A way on which everything is late by `delay`, there and back; where it begins.
+/// The near address of a path that delays every datagram by `delay` in both directions.
 fn slow_way(to: SocketAddr, delay: Duration) -> SocketAddr {
     let (near, far) = (UdpSocket::bind(HERE).unwrap(), UdpSocket::bind(HERE).unwrap());
     far.connect(to).unwrap();

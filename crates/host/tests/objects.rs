@@ -68,7 +68,7 @@ async fn create(session: &Session, name: &'static str) -> Fh {
     made.fh.unwrap()
 }
 
-/// Writes a file; `sent` is told how far it is.
+/// Writes a file and calls `sent` with its progress.
 async fn write(session: &Session, fh: &Fh, mut sent: impl FnMut(u64)) {
     let mut total = 0;
     let sent = |more: u64| {
@@ -270,7 +270,7 @@ fn a_shutdown_waits_for_the_reply_to_who_asked_again() {
 
 /// What it waits behind came again over TCP, too, where the answer goes: the session ends without a word of it.
 #[test]
-fn what_waited_on_a_session_that_ended_is_not_done_after_it_came_again_elsewhere() {
+fn call_of_an_ended_session_is_not_executed_after_its_retry() {
     let slow = Arc::new(MemFs::new(1));
     slow.set_fault(|kind| {
         if kind == OpKind::MkDir {

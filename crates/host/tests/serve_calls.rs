@@ -154,7 +154,7 @@ fn run_of_a_program(addr: std::net::SocketAddr, root: &Fh, name: &str) -> (Tcp, 
 }
 
 #[test]
-fn programs_that_count_from_the_same_beginning_are_not_taken_for_one() {
+fn programs_with_the_same_first_xids_are_kept_apart() {
     let (serving, addr) = start(options(Arc::new(MemFs::new(1))));
     let root = Tcp::connect(addr).mount("/");
     let winners = |end: bool, name: &str| {
@@ -180,7 +180,7 @@ fn programs_that_count_from_the_same_beginning_are_not_taken_for_one() {
 /// The same for programs whose very first call is not idempotent, and that wait for each reply before they go on. Who
 /// does not may have read none of the replies, though they were acknowledged: a tunnel's end did that, perhaps.
 #[test]
-fn a_first_call_is_a_new_one_if_the_last_run_went_on_behind_its_reply() {
+fn first_call_is_new_if_the_last_run_went_on_after_its_reply() {
     let (serving, addr) = start(options(Arc::new(MemFs::new(1))));
     let root = Tcp::connect(addr).mount("/");
     let run = |name: &str, in_step: bool| {
@@ -209,7 +209,7 @@ fn a_first_call_is_a_new_one_if_the_last_run_went_on_behind_its_reply() {
 }
 
 #[test]
-fn a_request_that_comes_again_on_a_new_connection_gets_its_reply_again() {
+fn retransmission_on_a_new_connection_gets_the_first_reply() {
     let (serving, addr) = start(options(Arc::new(MemFs::new(1))));
     let root = Tcp::connect(addr).mount("/");
     for (n, ends) in [true, false].into_iter().enumerate() {
@@ -240,7 +240,7 @@ enum Behind {
 }
 
 #[test]
-fn what_waited_on_a_connection_that_broke_is_not_done_after_it_came_again_on_another() {
+fn call_of_a_broken_connection_is_not_executed_after_its_retry() {
     for behind in [Behind::Slow, Behind::Large] {
         let slow = Arc::new(MemFs::new(1));
         slow.set_fault(|kind| {
@@ -346,7 +346,7 @@ fn a_busy_server_holds_streams_back_and_turns_nobody_away() {
 }
 
 #[test]
-fn a_duplicate_datagram_is_answered_from_the_cache_with_the_same_bytes() {
+fn duplicate_datagram_gets_the_cached_reply() {
     let dir = TempDir::new();
     let (serving, addr) = start(options(dir.disk()));
     let mut udp = Udp::connect(addr);
@@ -420,7 +420,7 @@ fn stable_writes_that_come_while_a_flush_runs_share_the_next() {
 }
 
 #[test]
-fn what_a_client_asks_again_behind_a_null_call_is_not_done_again() {
+fn retransmission_behind_a_null_call_is_not_executed_again() {
     let (serving, addr) = start(options(Arc::new(MemFs::new(1))));
     let root = Udp::connect(addr).mount("/");
     let before = serving.stats().core.executed;

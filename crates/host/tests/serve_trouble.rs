@@ -134,7 +134,7 @@ fn two_are_under_way(serving: &Serving) {
 }
 
 #[test]
-fn lists_of_mount_that_are_not_read_fill_the_room_of_their_connection() {
+fn unread_mount_lists_fill_the_budget_of_their_connection() {
     let fs = memory();
     let names: Vec<String> = (0..1100).map(|n| format!("/{n:0>1000}")).collect();
     let mut opts = sharing(names.iter().map(|name| (&name[..], fs.clone() as Arc<dyn Vfs>)).collect());
@@ -151,7 +151,7 @@ fn lists_of_mount_that_are_not_read_fill_the_room_of_their_connection() {
 }
 
 #[test]
-fn requests_that_stay_incomplete_and_idle_connections_are_closed_in_time() {
+fn incomplete_requests_and_idle_connections_time_out() {
     let set = |l: &mut remora_host::server::Limits| {
         (l.partial_max, l.idle_max) = (Duration::from_millis(200), Some(Duration::from_millis(400)));
     };

@@ -85,7 +85,7 @@ fn reads(done: &[OpKind]) -> usize {
 }
 
 #[test]
-fn who_writes_once_does_not_wait_for_all_that_another_who_writes_there_asked_for_before() {
+fn single_write_overtakes_backlog_of_another_client() {
     let first_write = |done: Vec<OpKind>| reads(done.split(|kind| *kind == OpKind::Write).next().unwrap());
     let write_last = |write, mut reads: Vec<Call>| {
         reads.push(write);
@@ -96,7 +96,7 @@ fn who_writes_once_does_not_wait_for_all_that_another_who_writes_there_asked_for
 }
 
 #[test]
-fn who_waits_for_a_flush_does_not_wait_for_all_that_another_who_waits_for_it_asked_for() {
+fn single_flush_overtakes_flush_backlog_of_another_client() {
     let last_flush = |done: Vec<OpKind>| {
         let (before, after) = done.split_at(second_write(&done));
         reads(before) + reads(after.split(|kind| *kind == OpKind::Flush).next().unwrap())

@@ -39,7 +39,7 @@ impl Attack {
     }
 
     fn server_is_there(&self) -> bool {
-        // Whoever has waited for it or not: a zombie is gone, too.
+        // A zombie that nobody has waited for counts as gone, too.
         let status = fs::read_to_string(format!("/proc/{}/stat", self.server)).unwrap_or_default();
         status.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S") || rest.starts_with(" R"))
     }

@@ -78,13 +78,9 @@ pub struct Limits {
 /// A value for each class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PerClass<T> {
-    /// For [`Class::Interactive`].
     pub interactive: T,
-    /// For [`Class::Default`].
     pub default: T,
-    /// For [`Class::Bulk`].
     pub bulk: T,
-    /// For [`Class::Probe`].
     pub probe: T,
 }
 

@@ -9,6 +9,8 @@
 //!
 //! docs/internals/link.md explains the mechanisms and the limits.
 
+#![allow(missing_docs, reason = "used inside the workspace only")]
+
 mod arq;
 mod compression;
 mod config;

@@ -61,7 +61,6 @@ impl Link {
         }
     }
 
-    /// The configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }

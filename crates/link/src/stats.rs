@@ -46,7 +46,6 @@ pub struct PeerStats {
     pub overflow: u64,
     /// Packets dropped by CoDel.
     pub codel_drops: u64,
-    /// Abandoned packets.
     pub gave_up: GaveUp,
     /// DATA frames sent, including retransmissions.
     pub data_frames: u64,
@@ -57,9 +56,7 @@ pub struct PeerStats {
     /// Consecutive acknowledgements that report only losses of long frames: over 1280 bytes with all lower headers,
     /// which some hops do not carry.
     pub long_lost: u64,
-    /// Packets acknowledged.
     pub acknowledged: u64,
-    /// Bytes acknowledged.
     pub acknowledged_bytes: u64,
     /// ACK frames sent.
     pub acks: u64,

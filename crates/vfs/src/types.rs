@@ -14,9 +14,9 @@ pub const OFFSET_MAX: u64 = i64::MAX as u64;
 /// The caller's credential, after squashing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cred {
-    /// Effective user.
+    /// The effective user number.
     pub uid: u32,
-    /// Effective group.
+    /// The effective group number.
     pub gid: u32,
     /// Supplementary groups, at most 16.
     pub gids: Vec<u32>,
@@ -61,9 +61,9 @@ impl fmt::Debug for FileId {
 /// A name in a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NameIn<'a> {
-    /// The directory.
+    /// The directory of the name.
     pub dir: &'a FileId,
-    /// The name.
+    /// The name within it.
     pub name: &'a [u8],
 }
 
@@ -77,9 +77,9 @@ impl<'a> NameIn<'a> {
 /// A created object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Made {
-    /// Its id.
+    /// The id of the object.
     pub id: FileId,
-    /// Its attributes.
+    /// Its attributes after the operation.
     pub attr: Attr,
     /// The directory's attributes before and after.
     pub dir: Wcc,
@@ -123,9 +123,9 @@ pub struct DirEnd {
 pub struct Features {
     /// The accuracy of times that a client sets.
     pub time_delta: NfsTime,
-    /// Hard links.
+    /// Whether it has hard links.
     pub links: bool,
-    /// Symbolic links.
+    /// Whether it has symbolic links.
     pub symlinks: bool,
     /// [`Vfs::pathconf`](crate::Vfs::pathconf) is the same for all objects.
     pub homogeneous: bool,

@@ -34,7 +34,8 @@ fn place(path: &str) -> Option<(&str, ModulePath)> {
     let at = path.find("/src/")? + "/src/".len();
     let (root, inside) = path.split_at(at);
     let inside = inside.strip_suffix(".rs")?;
-    if inside.starts_with("bin/") {
+    // Programs of their own, and modules of tests.
+    if inside.starts_with("bin/") || inside.split('/').any(|name| name == "tests" || name.ends_with("_tests")) {
         return None;
     }
     let mut module: ModulePath = inside.split('/').map(str::to_owned).collect();

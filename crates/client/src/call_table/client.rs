@@ -39,7 +39,6 @@ const NEAR_TRIP: Duration = Duration::from_millis(5);
 pub enum Event {
     /// A request has ended.
     Done {
-        /// The request.
         id: CallId,
         /// The reply, or why there is none.
         result: Result<Answer, Failure>,
@@ -54,11 +53,9 @@ pub struct Busy;
 /// Counters of a client. They never decrease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
-    /// Requests submitted.
     pub requests: u64,
     /// Messages sent, with retransmissions, without probes.
     pub sent: u64,
-    /// Retransmissions.
     pub retransmissions: u64,
     /// Spurious retransmissions: the original was answered after all.
     pub spurious: u64,
@@ -289,12 +286,10 @@ impl Client {
         self.detector.path().min_rtt()
     }
 
-    /// Sets [`Config::give_up`].
     pub fn set_give_up(&mut self, patience: Option<Duration>) {
         self.config.give_up = patience;
     }
 
-    /// [`Config::give_up`].
     pub fn patience(&self) -> Option<Duration> {
         self.config.give_up
     }

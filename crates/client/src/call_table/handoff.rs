@@ -16,7 +16,6 @@ use super::client::Client;
 use super::liveness::Hold;
 use crate::transport::Transport;
 
-/// Longest hold.
 pub(crate) const HOLD_MAX: Duration = Duration::from_secs(60);
 
 impl Client {

@@ -56,7 +56,6 @@ impl Jitter {
         self.overtaken > OVERTAKEN_MIN
     }
 
-    /// The jitter.
     pub(crate) fn value(&self) -> Duration {
         if self.samples < SAMPLES_MIN { Duration::ZERO } else { self.differ }
     }

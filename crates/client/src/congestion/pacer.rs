@@ -28,7 +28,6 @@ const NO_QUEUE_FRAMES: f64 = 4.0;
 /// With jitter, the minimum of this many RTTs shows whether there is a queue.
 const JITTER_REPLIES: u32 = 8;
 
-/// The pacer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pacer {
     /// When the slowest hop has finished all that was sent, at its measured pace.

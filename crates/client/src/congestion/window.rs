@@ -166,7 +166,7 @@ pub(crate) struct Window {
     began: Option<Time>,
     /// The last round lost half of what it sent.
     lossy: bool,
-    /// The last transmission before the window shrank. What was sent until then waited in a longer queue.
+    /// The last transmission before the window shrank. Earlier requests waited in a longer queue.
     shrunk: Option<Time>,
     /// Largest size of requests from before `shrunk`, in bytes.
     block_max: u32,

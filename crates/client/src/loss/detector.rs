@@ -164,7 +164,7 @@ impl LossDetector {
         sent.retries > 0 && self.path.shortest(call).is_some_and(|s| age < (s * 7 / 8).max(queued))
     }
 
-    /// Whether a silence held back what was sent at `sent`.
+    /// Whether a silence held back a request sent at `sent`.
     fn is_held_back(&self, sent: Time) -> bool {
         self.probes.held_until(sent).is_some() || self.probes.kept(sent) > sent
     }
@@ -377,7 +377,7 @@ impl LossDetector {
             self.timeouts.on_probe_lost(now);
         }
         let oldest = self.oldest(in_flight);
-        // A probe that was held back shows that what was sent before it was, too: a server may answer it before
+        // A probe that was held back shows that earlier requests were, too: a server may answer the probe before
         // requests that arrived with it.
         let usual = self.path.longest_smoothed_rtt().unwrap_or_default() + self.path.probe_pace() * 3;
         let was_held = probe.is_first && now.since(probe.sent) > usual;

@@ -26,7 +26,6 @@ const ENOUGH: f64 = 80.0;
 /// How much likelier a loss is after a loss in bursts: for few losses, for many.
 const BURST: (f64, f64) = (0.25, 0.2);
 
-/// A transmission.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     seq: u64,

@@ -26,7 +26,6 @@ const RTT_UNKNOWN: Duration = Duration::from_micros(62_500);
 /// Estimates of the path.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PathModel {
-    /// By [`CallClass`].
     rtt: [RttEstimator; CallClass::ALL.len()],
     /// RTT of file data without the time on the slowest hop.
     base: BaseRtt,

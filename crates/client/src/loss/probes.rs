@@ -138,7 +138,7 @@ impl Probes {
         self.fruitless = 0;
     }
 
-    /// A reply arrived. Returns whether it ended a silence that held back what was sent before.
+    /// A reply arrived. Returns whether it ended a silence that held back earlier requests.
     pub(crate) fn on_heard(&mut self, now: Time, heard: Arrival, pace: Duration) -> bool {
         let quiet = self.heard.is_none_or(|last| now.since(last.at) >= pace * SILENCE);
         self.heard = Some(LastArrival { at: now, sent: heard.sent });
@@ -183,7 +183,7 @@ impl Probes {
         self.heard.is_some_and(|last| last.at >= since && last.sent > sent)
     }
 
-    /// The end of a silence that held back what was sent at `sent`.
+    /// The end of a silence that held back a request sent at `sent`.
     pub(crate) fn held_until(&self, sent: Time) -> Option<Time> {
         self.resumed.filter(|t| sent <= *t)
     }

@@ -79,7 +79,6 @@ impl Download {
         self.attr.as_ref()
     }
 
-    /// Bytes received.
     pub fn received(&self) -> u64 {
         self.received
     }

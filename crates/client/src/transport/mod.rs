@@ -1,26 +1,9 @@
 //! Transports, and what depends on them: block sizes, fixed retransmission timeouts, limits on the length of datagrams.
 
 pub(crate) mod block_size;
+pub(crate) mod kind;
 pub(crate) mod pmtu_blackhole;
 pub(crate) mod reassembly_budget;
 pub(crate) mod retry_policy;
 
-/// The transport of the messages.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Transport {
-    /// Datagrams: lost, duplicated and reordered.
-    Udp,
-    /// A stream: the transport retransmits. After a reconnect every unanswered request is sent again.
-    Tcp,
-    /// Objects, one a message (ATP 02): the transport retransmits, delivers each object when it is complete, and says
-    /// when it gives one up ([`Client::undelivered`](crate::Client::undelivered)). After a reconnect every unanswered
-    /// request is sent again.
-    Atp,
-}
-
-impl Transport {
-    /// Whether messages arrive as long as the connection lives.
-    pub fn is_reliable(self) -> bool {
-        self != Transport::Udp
-    }
-}
+pub use kind::Transport;

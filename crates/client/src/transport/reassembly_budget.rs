@@ -34,7 +34,7 @@ impl ReassemblyBudget {
         self.add(now, frames * FRAME);
     }
 
-    /// The receiver has no room, whoever took it.
+    /// The receiver's reassembly budget is used up, by this client or another.
     pub(crate) fn fill(&mut self, now: Time) {
         self.add(now, MOST);
     }

@@ -8,23 +8,19 @@ pub enum RetryPolicy {
     /// Exponential backoff of the reference port (DRC 89, section 2.1): each timeout is `factor` times the one before,
     /// up to `max`.
     Exponential {
-        /// First timeout.
         initial: Duration,
         /// At least 1; 2 in most ports, 4 in the reference port.
         factor: u32,
-        /// Longest timeout.
         max: Duration,
     },
     /// Hybrid linear backoff (NFS/W 97, section 5.2): each of the first `linear_retries` timeouts is `step` longer than
     /// the one before, each later one twice as long, up to `max`.
     HybridLinear {
-        /// First timeout.
         initial: Duration,
         /// Increment of the first timeouts.
         step: Duration,
         /// Number of linear increments.
         linear_retries: u32,
-        /// Longest timeout.
         max: Duration,
     },
     /// Infers losses (`loss::detector`).

@@ -104,7 +104,7 @@ impl World {
         out
     }
 
-    /// Lets `time` pass; returns what was sent.
+    /// Lets `time` pass and returns the messages sent.
     pub(crate) fn pass(&mut self, time: Duration) -> Vec<Sent> {
         let end = self.now + time;
         let mut out = self.sent();

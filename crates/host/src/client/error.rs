@@ -25,51 +25,33 @@ pub enum ClientError {
     /// No connection or no socket.
     #[error("cannot reach {server}: {source}")]
     Connect {
-        /// Where to.
         server: String,
         /// What the system said.
         source: io::Error,
     },
     /// No connection over ATP.
     #[error("cannot reach {server} over ATP: {source}{}", atp_hint(.source))]
-    Atp {
-        /// Where to.
-        server: String,
-        /// Why.
-        source: AtpError,
-    },
+    Atp { server: String, source: AtpError },
     /// The client's own key for ATP is missing or unreadable.
     #[error("the key {}: {source}", .path.display())]
     Key {
         /// Path of the key.
         path: PathBuf,
-        /// Why.
         source: crate::atp::keys::KeyError,
     },
     /// An ATP URL without the server's key.
     #[error("cannot reach {server} over ATP without its key: give it as proto=atp&key=KEY in the URL")]
-    NoKey {
-        /// Where to.
-        server: String,
-    },
+    NoKey { server: String },
     /// The server was silent for too long.
     #[error("{server} does not answer{}", hint(.what))]
     Silent {
-        /// Which server.
         server: String,
         /// What the client asked for.
         what: &'static str,
     },
     /// The server refused to mount.
     #[error("{server} refuses to mount {path}: {}", mount_reason(.reason))]
-    Mount {
-        /// Which server.
-        server: String,
-        /// The path.
-        path: String,
-        /// Why.
-        reason: MountError,
-    },
+    Mount { server: String, path: String, reason: MountError },
     /// An NFS procedure failed.
     #[error("{}", status_text(*.0))]
     Status(Status),
@@ -81,10 +63,7 @@ pub enum ClientError {
     Transfer(#[from] TransferError),
     /// A directory has too many entries.
     #[error("the directory has more than {max} entries")]
-    Endless {
-        /// Entries read.
-        max: usize,
-    },
+    Endless { max: usize },
     /// A name in a directory is too long.
     #[error("the server lists a name of {len} bytes in the directory; {max} are taken")]
     LongName {
@@ -96,7 +75,6 @@ pub enum ClientError {
     /// A directory listing needs too much memory.
     #[error("the directory is too large: its first {entries} entries take more than {} MiB here", max >> 20)]
     Vast {
-        /// Entries read.
         entries: usize,
         /// The limit in bytes.
         max: usize,

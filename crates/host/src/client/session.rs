@@ -29,7 +29,6 @@ pub struct Session {
     /// `None` where the transport was chosen by the user.
     streams: Option<Arc<ParallelStreams>>,
     root: Fh,
-    /// Limits transfers.
     throttle: Option<Arc<RateLimit>>,
     _ear: Arc<HandoffSubscription>,
 }

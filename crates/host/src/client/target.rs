@@ -194,7 +194,6 @@ fn plain(text: &str) -> Result<(), &'static str> {
 /// Requires the server's key.
 const NO_KEY: &str = "over ATP it needs the server's key: &key=KEY, as remora serve --atp prints it";
 
-/// Decodes percent-encoding.
 fn decode(path: &str) -> Result<String, Utf8Error> {
     Ok(percent_decode_str(path).decode_utf8()?.into_owned())
 }

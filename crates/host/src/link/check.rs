@@ -6,7 +6,8 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::error::LinkError;
-use super::key::{KEY_LEN, PublicKey};
+use super::key::PublicKey;
+use super::noise::KEY_LEN;
 use super::settings::{Mobile, Role, Settings};
 use super::table::around;
 

@@ -245,7 +245,7 @@ mod tests {
         let good = udp(1, 2, 0);
         let mut multicast = good.clone();
         multicast[16..20].copy_from_slice(&[224, 0, 0, 22]);
-        // Where machines of a cloud ask who they are, say: for whoever is on that wire, and nobody behind a tunnel.
+        // Link-local, for instance a cloud's metadata service: for hosts on that wire, not behind a tunnel.
         let mut link_local = good.clone();
         link_local[16..20].copy_from_slice(&[169, 254, 169, 254]);
         for bad in [&[][..], &[0x45], &good[..19], &multicast, &link_local] {

@@ -20,7 +20,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
-use super::daemon::Control;
+use super::commands::Control;
 use super::report::Report;
 use crate::handoff::Signal;
 

@@ -1,9 +1,8 @@
 //! Starts and stops an end of a link.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::OwnedFd;
-use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, channel, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,6 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::sockopt::Ipv4PathMtuDiscovery;
 
 use super::check;
+use super::commands::{Command, Control};
 use super::device::Device;
 use super::error::LinkError;
 use super::party::{Known, Party, TIMESTAMP_MAX};
@@ -20,7 +20,7 @@ use super::report::{Notice, Report};
 use super::settings::{Role, Settings};
 use super::worker::{End, Worker, peer_at};
 use crate::Clock;
-use crate::handoff::{Herald, Signal};
+use crate::handoff::Herald;
 
 /// The smallest MTU of IPv6 (RFC 8200, section 5).
 const INNER_MIN_V6: usize = 1280;
@@ -31,14 +31,6 @@ const FRAME_MIN: usize = 256;
 /// Most notices waiting to be read.
 const NOTICES_MAX: usize = 256;
 
-/// Commands to a running link.
-pub(super) enum Command {
-    /// Announces the beginning or end of a handoff.
-    HandOff(Signal),
-    /// Sends a goodbye and stops.
-    Stop,
-}
-
 /// A running end of a link. Dropping it stops the end: it notifies its peers and restores device, addresses, routes
 /// and forwarding.
 #[derive(Debug)]
@@ -47,14 +39,6 @@ pub struct Daemon {
     control: Control,
     notices: Receiver<Notice>,
     thread: Option<JoinHandle<Result<(), LinkError>>>,
-}
-
-/// A handle to a running link, which can be cloned and sent.
-#[derive(Clone, Debug)]
-pub struct Control {
-    commands: Sender<Command>,
-    wake: Arc<OwnedFd>,
-    report: Arc<Mutex<Report>>,
 }
 
 impl Daemon {
@@ -132,32 +116,6 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.end();
-    }
-}
-
-impl Control {
-    /// A handle without a link.
-    #[cfg(test)]
-    pub(super) fn of_nothing() -> Control {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
-        Control { commands: channel().0, wake: Arc::new(wake), report: Arc::default() }
-    }
-
-    /// The counters, at most a quarter of a second old.
-    pub fn report(&self) -> Report {
-        self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Announces the beginning or end of a handoff to the peers and to this machine's programs.
-    pub fn hand_off(&self, signal: Signal) {
-        self.send(Command::HandOff(signal));
-    }
-
-    fn send(&self, command: Command) {
-        // An ended link receives no commands.
-        if self.commands.send(command).is_ok() {
-            let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
-        }
     }
 }
 

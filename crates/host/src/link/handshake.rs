@@ -10,13 +10,13 @@
 //! A code that requires the base's public key follows the first message, like WireGuard's `mac1` (WireGuard 2017,
 //! section 5.4.4). A sender that only knows the port cannot use up the base's handshake budget.
 
-use snow::params::{DHChoice, HashChoice, NoiseParams};
+use snow::params::HashChoice;
 use snow::resolvers::{CryptoResolver, DefaultResolver};
 use snow::{Builder, HandshakeState, StatelessTransportState};
 
-use super::key::{Identity, KEY_LEN, PublicKey, SharedSecret};
+use super::key::{Identity, PublicKey, SharedSecret};
+use super::noise::{KEY_LEN, params};
 
-const PATTERN: &str = "Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
 /// The protocol version, which both ends must share. Changes: 2 epochs, 3 shorter headers, 4 header compression, 5
 /// short numbers in a smaller window with more reordering and the initiation's index encrypted, 6 acknowledgements of
 /// twice as many frames. The index follows it.
@@ -195,19 +195,6 @@ fn code(base: &PublicKey, sealed: &[u8; SEALED_LEN]) -> Option<[u8; CODE_LEN]> {
     code.first_chunk().copied()
 }
 
-/// Generates a key pair, secret half first.
-pub(super) fn generate() -> Option<([u8; KEY_LEN], [u8; KEY_LEN])> {
-    let pair = Builder::new(params()?).generate_keypair().ok()?;
-    Some((pair.private.try_into().ok()?, pair.public.try_into().ok()?))
-}
-
-/// The public half of a secret key.
-pub(super) fn public_of(secret: &[u8; KEY_LEN]) -> Option<[u8; KEY_LEN]> {
-    let mut dh = DefaultResolver.resolve_dh(&DHChoice::Curve25519)?;
-    dh.set(secret);
-    dh.pubkey().get(..KEY_LEN)?.try_into().ok()
-}
-
 fn builder<'a>(identity: &'a Identity, prologue: &'a [u8]) -> Option<Builder<'a>> {
     Builder::new(params()?).local_private_key(&identity.secret).ok()?.prologue(prologue).ok()
 }
@@ -216,16 +203,13 @@ fn prologue(index: u32) -> Vec<u8> {
     [PROLOGUE, &index.to_be_bytes()].concat()
 }
 
-fn params() -> Option<NoiseParams> {
-    PATTERN.parse().ok()
-}
-
 fn psk(secret: Option<&SharedSecret>) -> [u8; KEY_LEN] {
     secret.map_or([0; KEY_LEN], |s| s.0)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::noise::{generate, public_of};
     use super::*;
 
     fn identity() -> Identity {

@@ -11,10 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rustix::fs::{CWD, OFlags, RenameFlags, fcntl_getfl, fcntl_setfl, renameat_with};
 
-use super::handshake;
-
-/// Length of a key in bytes.
-pub(super) const KEY_LEN: usize = 32;
+use super::noise::{self, KEY_LEN};
 
 /// The public key of an end, which identifies it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -77,22 +74,22 @@ pub enum KeyError {
 impl Identity {
     /// Generates a key pair.
     pub fn generate() -> Result<Identity, KeyError> {
-        let (secret, public) = handshake::generate().ok_or(KeyError::Random)?;
+        let (secret, public) = noise::generate().ok_or(KeyError::Random)?;
         Ok(Identity { secret, public: PublicKey(public) })
     }
 
     /// Loads the key pair from `path`, which only its owner can read.
     pub fn load(path: &Path) -> Result<Identity, KeyError> {
         let secret = load(path)?;
-        let public = handshake::public_of(&secret).ok_or(KeyError::Text)?;
+        let public = noise::public_of(&secret).ok_or(KeyError::Text)?;
         Ok(Identity { secret, public: PublicKey(public) })
     }
 
     /// Loads the key pair from `path`, or generates and stores one if there is none. Creates missing directories with
     /// access for their owner only.
     pub fn load_or_create(path: &Path) -> Result<Identity, KeyError> {
-        let secret = load_or_create(path, || Some(handshake::generate()?.0))?;
-        let public = handshake::public_of(&secret).ok_or(KeyError::Text)?;
+        let secret = load_or_create(path, || Some(noise::generate()?.0))?;
+        let public = noise::public_of(&secret).ok_or(KeyError::Text)?;
         Ok(Identity { secret, public: PublicKey(public) })
     }
 }

@@ -15,7 +15,6 @@ const ONE_BURST: f64 = 10.0;
 /// Most addresses remembered. Above it, addresses with full buckets are removed.
 const ADDRESSES_MAX: usize = 4096;
 
-/// The buckets.
 #[derive(Debug)]
 pub(super) struct Limiter {
     all: Bucket,
@@ -100,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_from_many_addresses_is_bounded_and_lets_known_ones_pass() {
+    fn flood_from_many_addresses_is_bounded_and_passes_known_ones() {
         let mut l = Limiter::new(Time::ZERO);
         let many = |i: u32| SocketAddr::new(IpAddr::V4((0x0a00_0000 + i).into()), 1);
         let passed = (0..100_000).filter(|i| l.admit(Time::ZERO, many(*i), false)).count();

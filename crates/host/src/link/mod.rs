@@ -13,6 +13,7 @@ mod caller;
 mod channel_notices;
 mod check;
 mod classify;
+mod commands;
 pub mod control;
 mod daemon;
 mod device;
@@ -23,6 +24,7 @@ mod handshake;
 pub(crate) mod key;
 mod limiter;
 mod link_monitor;
+mod noise;
 pub mod party;
 mod replay;
 mod report;
@@ -37,7 +39,8 @@ mod worker;
 #[cfg(test)]
 mod party_tests;
 
-pub use daemon::{Control, Daemon};
+pub use commands::Control;
+pub use daemon::Daemon;
 pub use error::LinkError;
 pub use key::{Identity, KeyError, PublicKey, SharedSecret};
 pub use report::{ChannelState, Drops, Figures, Notice, PeerReport, Report};

@@ -483,7 +483,7 @@ fn shared_secrets_must_agree() {
         m.receive(Time::ZERO, at(BASE), &b.poll_outgoing().unwrap().bytes);
         let first = if agrees { Event::Up { peer: 0 } } else { Event::OtherSecret };
         assert_eq!(m.poll_event(), Some(first));
-        // It is told once in a while of calling, and not that there is no answer as well.
+        // The event comes once in a while of calling, and none about a missing answer.
         for second in 0..if agrees { 0 } else { 60 } {
             let now = Time::from_secs(second);
             m.handle_timeout(now);

@@ -84,10 +84,7 @@ pub enum Notice {
     /// Datagrams can be sent again.
     Network,
     /// Datagrams to a peer are routed back into the tunnel.
-    Circle {
-        /// Their destination.
-        to: SocketAddr,
-    },
+    Circle { to: SocketAddr },
     /// The network device was set down.
     DeviceDown,
     /// The device is up again and has its addresses and routes.
@@ -347,9 +344,7 @@ pub struct Figures {
     pub airtime_seconds: Option<f64>,
     /// Packets enqueued for the peer.
     pub offered: u64,
-    /// Packets acknowledged.
     pub acknowledged: u64,
-    /// Bytes acknowledged.
     pub acknowledged_bytes: u64,
     /// DATA frames sent.
     pub frames: u64,

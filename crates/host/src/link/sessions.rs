@@ -38,7 +38,6 @@ pub(super) enum In {
 pub(super) enum Change {
     /// The first session: the link comes up.
     Up,
-    /// New keys.
     Renewed,
     /// New keys after a restart of the peer.
     Restarted,

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_cannot_be_reached_is_told_of_once_however_well_others_are() {
+    fn unreachable_peer_is_reported_once_beside_reachable_ones() {
         let [a, b, c] = [1, 2, 3].map(|n| SocketAddr::from(([10, 0, 0, n], 7)));
         let mut unsent = Unsent::default();
         assert!(!unsent.left(a, |_| true), "nothing was amiss");

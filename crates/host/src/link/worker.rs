@@ -18,7 +18,7 @@ use tracing::debug;
 use super::advice::Advice;
 use super::channel_notices::ChannelNotices;
 use super::classify::{Classifier, Headers, addresses};
-use super::daemon::Command;
+use super::commands::Command;
 use super::device::Device;
 use super::duplicate_key::DuplicateKeyDetector;
 use super::error::LinkError;

@@ -63,7 +63,7 @@ fn soon<T, E: std::fmt::Display>(mut attempt: impl FnMut() -> Result<T, E>) -> T
     }
 }
 
-/// A gateway that runs until it is dropped, or stopped, which mobiles are told.
+/// A gateway that runs until it is dropped or stopped. A stop is announced to the mobiles.
 struct Running {
     at: SocketAddr,
     key: PublicKey,
@@ -211,7 +211,6 @@ async fn exchange(tcp: TcpStream, sent: &[u8], answer: usize) {
     assert!(got[answer..] == *sent, "what was sent differs");
 }
 
-/// Resets it.
 fn cut_off(tcp: TcpStream) {
     rustix::net::sockopt::set_socket_linger(&tcp, Some(Duration::ZERO)).unwrap();
 }

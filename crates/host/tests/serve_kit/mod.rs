@@ -60,7 +60,6 @@ pub(crate) fn with_access(vfs: Arc<dyn Vfs>, access: Access) -> Options {
     sharing_with(vec![("/", vfs)], access)
 }
 
-/// Several exports.
 pub(crate) fn sharing(exports: Vec<(&str, Arc<dyn Vfs>)>) -> Options {
     sharing_with(exports, Access::everybody(Terms { squash: Squash::None, ..Terms::default() }))
 }

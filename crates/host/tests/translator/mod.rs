@@ -12,7 +12,6 @@ pub(crate) struct Translator {
     pub(crate) at: SocketAddr,
     /// The client has another address from now on.
     pub(crate) moved: Arc<AtomicBool>,
-    /// Nothing passes.
     pub(crate) cut: Arc<AtomicBool>,
     /// Nothing of the server's passes.
     pub(crate) deaf: Arc<AtomicBool>,

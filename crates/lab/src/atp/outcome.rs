@@ -66,7 +66,6 @@ pub struct Report {
     pub curves: Vec<Curve>,
     /// Figure 5: for each scheme that estimates.
     pub timelines: Vec<Timeline>,
-    /// Figure 6(a).
     pub bulk: Vec<Bulk>,
     pub failures: Vec<Failure>,
 }

@@ -10,9 +10,7 @@ use remora_wire::{Reader, Xdr};
 use super::plan::{CallKind, Head, Image, Step, xorshift};
 use super::socket::Fault;
 
-/// `fattr3`, bytes.
 const ATTR: usize = 84;
-/// `wcc_attr`, bytes.
 const WCC_ATTR: usize = 24;
 /// Bytes compared at each sampled offset of a READ.
 const SAMPLE: usize = 64;

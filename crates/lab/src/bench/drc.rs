@@ -47,7 +47,6 @@ pub struct Report {
 #[derive(Clone, Debug, Serialize)]
 pub struct KeyCost {
     pub argument_bytes: usize,
-    /// Nanoseconds.
     pub ns: Summary,
 }
 

@@ -25,10 +25,8 @@ pub(super) struct RunLoad {
     pub(super) connections: usize,
     pub(super) length: Length,
     pub(super) patience: Duration,
-    /// See [`Share::files`].
     pub(super) files: u64,
     pub(super) seed: u64,
-    /// See [`Share::nonce`].
     pub(super) nonce: u64,
 }
 

@@ -54,7 +54,6 @@ pub(super) const NAME_LEN: usize = 16;
 /// The sequence of calls that a slot repeats.
 #[derive(Debug)]
 pub(super) struct Script {
-    /// Relative frequency.
     pub(super) weight: u32,
     pub(super) steps: Vec<Step>,
 }
@@ -71,7 +70,6 @@ pub(super) struct Step {
 /// An encoded call with record mark, without file data.
 #[derive(Debug)]
 pub(super) struct Head {
-    /// The bytes.
     pub(super) bytes: Vec<u8>,
     /// Offset of the variable part, after the file handle.
     pub(super) at: usize,

@@ -67,7 +67,6 @@ pub struct ServerMeasurement {
     pub runs: Vec<RunReport>,
 }
 
-/// Latencies, microseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Latency {
     pub p50_us: f64,

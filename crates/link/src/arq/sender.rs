@@ -12,7 +12,7 @@ use remora_wire::link::{Ack, CHUNKS_MAX, Data, FrameNumbers, Headers, PREV_MAX, 
 use crate::arq::flight::{Flight, Tx};
 use crate::compression::contexts::{Compressor, FirstChunk, HeaderForm};
 use crate::pacing::pacer::Departure;
-use crate::queueing::queue::Waiting;
+use crate::queueing::flows::Waiting;
 use crate::{Config, GaveUp, Packet};
 
 /// Largest distance of sequence numbers from the acknowledged one. Both ends expand the shortened numbers of frames

@@ -7,9 +7,20 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::Class;
+use remora_base::Time;
+
 use crate::queueing::codel::CodelState;
-use crate::queueing::queue::Waiting;
+use crate::{Class, Packet};
+
+/// A queued packet with its arrival time.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) packet: Packet,
+    /// When it was enqueued.
+    pub(crate) came: Time,
+    /// The same on the queue's own clock.
+    pub(crate) stamp: Time,
+}
 
 /// Most flows kept, as many as RFC 8290 (section 4.1.2) has buckets. Above it a new flow does not precede the old
 /// ones, or a flood of new flows would starve them.

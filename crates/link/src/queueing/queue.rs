@@ -9,7 +9,7 @@ use std::time::Duration;
 use remora_base::Time;
 
 use crate::queueing::codel::CodelParams;
-use crate::queueing::flows::{Flow, Flows};
+use crate::queueing::flows::{Flow, Flows, Waiting};
 use crate::queueing::stopped_clock::StoppedClock;
 use crate::{Class, Config, Packet};
 
@@ -27,16 +27,6 @@ const TARGET_FRAMES_UNRESPONSIVE: u32 = 48;
 /// is TCP's latest retransmission. If the original had arrived and only its acknowledgement is lost, TCP believes that
 /// the rest is in flight; the oldest packet, sent after the lost ones, corrects that.
 const WAKES_FOR: Duration = Duration::from_secs(600);
-
-/// A queued packet with its arrival time.
-#[derive(Clone, Debug)]
-pub(crate) struct Waiting {
-    pub(crate) packet: Packet,
-    /// When it was enqueued.
-    pub(crate) came: Time,
-    /// The same on the queue's own clock.
-    stamp: Time,
-}
 
 /// Packets dropped since the last report, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -15,7 +15,6 @@ pub(crate) struct Medium {
     pub(crate) rate: Rate,
     /// Whether all stations share one medium; otherwise each has its own.
     pub(crate) half_duplex: bool,
-    /// One-way delay.
     pub(crate) delay: Duration,
     /// Bytes added to each frame.
     pub(crate) overhead: usize,

@@ -1,7 +1,7 @@
 //! The papers' measurements: NFS/W 95, tables 1 to 9, and the figures of NFS/W 97 as far as its
 //! text states them. Seconds for a file of 1 MB in blocks of 4096 bytes, 10 runs each.
 
-use super::Treatment;
+use super::setup::Treatment;
 use crate::copy::Direction;
 
 /// Minimum, mean and maximum of ten runs, in seconds.
@@ -82,7 +82,7 @@ pub fn seconds(treatment: Treatment, direction: Direction, bad_mean_ms: u64, mob
 pub fn reduction(treatment: Treatment, direction: Direction, bad_mean_ms: u64, mobiles: usize) -> Option<f64> {
     let before = seconds(NoChanges, direction, bad_mean_ms, mobiles)?.avg;
     let after = seconds(treatment, direction, bad_mean_ms, mobiles)?.avg;
-    Some(super::reduction(before, after))
+    Some(super::setup::reduction(before, after))
 }
 
 /// Bad means of the figures of NFS/W 97, in ms.

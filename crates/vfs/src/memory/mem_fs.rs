@@ -35,9 +35,9 @@ struct MemDeferral {
 /// An object in a snapshot of the tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TreeNode {
-    /// Its id.
+    /// The id of the object.
     pub id: FileId,
-    /// Its attributes.
+    /// Its attributes now.
     pub attr: Attr,
     /// A file's bytes or a link's target; empty for other objects.
     pub content: Bytes,

@@ -8,7 +8,6 @@ use remora_wire::nfs3::{Attr, FileType, NfsTime, SpecData, Status};
 use crate::memory::content::{BLOCK, Content};
 use crate::types::Result;
 
-/// An object.
 pub(crate) struct Node {
     /// Distinguishes the object from earlier ones with its inode number.
     pub(crate) generation: u64,

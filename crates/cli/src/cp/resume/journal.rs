@@ -20,7 +20,6 @@ const BYTES_MAX: u64 = 16 << 20;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Journal {
     version: u32,
-    /// The source.
     source: SourceIdentity,
     /// Identifies the temporary file: inode number here, handle hash on a server.
     part: String,

@@ -57,7 +57,6 @@ impl TreeMarker {
         TreeMarker { path, server: server_of(place), source }
     }
 
-    /// Marks nothing.
     pub(crate) fn never() -> TreeMarker {
         TreeMarker { path: None, server: String::new(), source: None }
     }

@@ -17,7 +17,6 @@ pub(crate) fn no_directory(is_something: bool) -> &'static str {
 }
 /// Why nothing is copied to a dangling link.
 pub(crate) const LEADS_NOWHERE: &str = "is a symbolic link that leads nowhere, and is not replaced";
-/// A hint.
 const CAT: &str = "remora cat writes files to standard output";
 
 /// The source: with `-r` a link itself, else what it leads to.

@@ -131,7 +131,6 @@ impl PartialDownload {
         Ok(())
     }
 
-    /// Replaces bytes.
     pub(crate) fn write_over(&self, at: u64, data: &[u8]) -> io::Result<()> {
         self.file.write_all_at(data, at)
     }

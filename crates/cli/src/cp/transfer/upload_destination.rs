@@ -20,7 +20,6 @@ pub(crate) struct UploadDestination {
     pub(crate) early: Option<EarlyTempFile>,
     /// The server may take another name that this command gives for the same.
     pub(crate) may_fold: bool,
-    /// For messages.
     pub(crate) url: String,
 }
 

@@ -34,7 +34,6 @@ struct Up {
     source: PathBuf,
     dest: UploadDestination,
     depth: usize,
-    /// `--resume`.
     resumes: bool,
 }
 

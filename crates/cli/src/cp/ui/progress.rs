@@ -170,7 +170,6 @@ impl Progress {
         if self.can_be_seen { block_in_place(|| self.shared.bar.suspend(print)) } else { print() }
     }
 
-    /// Bytes copied.
     pub(crate) fn done(&self) -> u64 {
         self.shared.done.load(Ordering::Relaxed)
     }

@@ -160,7 +160,7 @@ fn repairing_stream_of_tiny_requests_has_a_bounded_window() {
     assert_eq!(w.bytes, 100 * REQUESTS_MAX);
 }
 
-/// What was sent before waited in a longer queue.
+/// Earlier requests waited in a longer queue.
 #[test]
 fn queue_shrinks_the_window_once() {
     let mut w = Window::new(WindowSize::Adaptive, u64::MAX);

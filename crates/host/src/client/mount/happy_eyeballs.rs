@@ -90,7 +90,6 @@ fn is_silence(e: &ClientError) -> bool {
     }
 }
 
-/// No preference.
 pub(crate) fn never() -> bool {
     false
 }

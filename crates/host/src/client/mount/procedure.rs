@@ -44,7 +44,6 @@ pub async fn mount(target: &Target, path: &str, options: Options) -> Result<Sess
 pub struct Mounted {
     /// Index of the path.
     pub nth: usize,
-    /// Its session.
     pub session: Session,
     /// The next path, if the server mounts it, too, and said so at the same time.
     pub next: Option<(usize, Session)>,
@@ -158,7 +157,6 @@ async fn ask_null(connection: &Connection) -> Result<(), ClientError> {
 enum Question<'a> {
     /// The first of these paths that may be mounted.
     Root(&'a [String]),
-    /// The exports.
     Exports,
 }
 

@@ -109,7 +109,7 @@ async fn serve_reluctantly() -> SocketAddr {
     at
 }
 
-/// Counts what it is told.
+/// Counts the notifications it receives.
 #[derive(Default)]
 struct Owner {
     answered: u64,

@@ -24,7 +24,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Opening {
     /// A parallel stream.
     is_beside: bool,
-    /// Time limit.
     patience: Duration,
 }
 
@@ -131,7 +130,7 @@ impl Connection {
         self.shared.lock().core.room()
     }
 
-    /// Resets it: unsent data is dropped and the peer is told.
+    /// Resets the connection: unsent data is dropped, and the peer receives a RST.
     pub(crate) fn reset(&self) {
         self.shared.close();
         self.task.abort();

@@ -192,7 +192,7 @@ impl Reconnection {
 }
 
 /// Limit of the requests sent ahead of their replies. A server that closes each connection after a few replies has not
-/// executed what was sent behind those, or worse, has.
+/// executed the requests after those, or worse, has.
 #[derive(Clone, Copy, Debug)]
 struct Pipeline {
     max: u64,

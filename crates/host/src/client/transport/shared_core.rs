@@ -93,7 +93,7 @@ impl SharedCore {
         *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = stream;
     }
 
-    /// How long the peer has acknowledged nothing of what was sent on the watched connection; `None` if all is
+    /// How long the peer has acknowledged no byte in flight on the watched connection; `None` if all is
     /// acknowledged or the connection is down.
     pub(crate) fn unacknowledged_for(&self) -> Option<Duration> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(tcp::unacknowledged_for)

@@ -81,7 +81,7 @@ impl Party {
             Some(Answer::Stale { newest }) => {
                 *stamped = (*stamped).max(newest);
                 if under_way.is_told_again() {
-                    // Who is told so again and again is not to ask without end.
+                    // A peer that keeps receiving this refusal must not call without end.
                     *call = Some(under_way);
                 } else {
                     self.ask(now, Some(under_way));

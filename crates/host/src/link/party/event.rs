@@ -109,7 +109,6 @@ pub enum Down {
 pub struct Counters {
     /// Invalid, without a session, or not authentic.
     pub forged: u64,
-    /// Received before.
     pub replayed: u64,
     /// Handshakes for another base, or damaged.
     pub refused: u64,

@@ -545,7 +545,6 @@ impl Other {
     }
 }
 
-/// Polling interval.
 const TICK: Duration = Duration::from_millis(10);
 
 /// Announces each switch shortly before it begins, as the simulator does, and announces its end.

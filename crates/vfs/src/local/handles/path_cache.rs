@@ -94,7 +94,7 @@ impl CachedPath {
 #[derive(Clone, Copy)]
 struct SearchPause {
     until: Instant,
-    /// Answered meanwhile.
+    /// The reply until the search ends.
     status: Status,
 }
 

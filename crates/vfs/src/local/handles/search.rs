@@ -174,7 +174,7 @@ pub(crate) struct Walker<'a, 'b> {
     todo: Vec<Arc<WalkStep>>,
     /// The directory from which the last one was opened. The next one is in it or in one above it.
     at: Arc<WalkStep>,
-    /// `at`, open.
+    /// The directory `at`, open.
     fd: Arc<OwnedFd>,
 }
 

@@ -7,7 +7,7 @@ const STRIPES: usize = 256;
 /// Striped locks: inode numbers with the same remainder share one. Not held while the disk flushes.
 pub(crate) struct InodeLocks(Vec<Mutex<()>>);
 
-/// Held locks.
+/// Locks of several inodes, held.
 pub(crate) type InodeGuards<'a> = Vec<MutexGuard<'a, ()>>;
 
 impl InodeLocks {

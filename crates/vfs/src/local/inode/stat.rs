@@ -8,7 +8,6 @@ use rustix::fs::{AtFlags, FileType as UnixFileType, Statx, StatxAttributes, Stat
 /// Identifies an inode of an export, whatever its names are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct InodeKey {
-    /// Inode number.
     pub(crate) ino: u64,
     /// Birth time in nanoseconds since 1970. On file systems without birth times, 0 or the
     /// [generation](super::inode_generation).

@@ -58,7 +58,7 @@ impl<T> OrStatus<T> for rustix::io::Result<T> {
 static EXHAUSTED_COUNT: AtomicU64 = AtomicU64::new(0);
 static EXHAUSTED_ERRNO: AtomicI32 = AtomicI32::new(0);
 
-/// How often the kernel refused this process a file descriptor. Clients are told to retry, so only this count shows it.
+/// How often the kernel refused this process a file descriptor. Clients receive JUKEBOX and retry, so only this count shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FdExhaustion {
     /// Refusals since the process started.

@@ -1,0 +1,52 @@
+//! The commands to a running link, and the handle that sends them.
+
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::report::Report;
+use crate::handoff::Signal;
+
+/// Commands to a running link.
+pub(super) enum Command {
+    /// Announces the beginning or end of a handoff.
+    HandOff(Signal),
+    /// Sends a goodbye and stops.
+    Stop,
+}
+
+/// A handle to a running link, which can be cloned and sent.
+#[derive(Clone, Debug)]
+pub struct Control {
+    pub(super) commands: Sender<Command>,
+    pub(super) wake: Arc<OwnedFd>,
+    pub(super) report: Arc<Mutex<Report>>,
+}
+
+impl Control {
+    /// A handle without a link.
+    #[cfg(test)]
+    pub(super) fn of_nothing() -> Control {
+        let wake =
+            rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK)
+                .unwrap();
+        Control { commands: std::sync::mpsc::channel().0, wake: Arc::new(wake), report: Arc::default() }
+    }
+
+    /// The counters, at most a quarter of a second old.
+    pub fn report(&self) -> Report {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Announces the beginning or end of a handoff to the peers and to this machine's programs.
+    pub fn hand_off(&self, signal: Signal) {
+        self.send(Command::HandOff(signal));
+    }
+
+    pub(super) fn send(&self, command: Command) {
+        // An ended link receives no commands.
+        if self.commands.send(command).is_ok() {
+            let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+        }
+    }
+}
