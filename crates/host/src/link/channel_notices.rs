@@ -29,7 +29,7 @@ impl ChannelNotices {
         (self.is, self.since) = (to, now);
     }
 
-    /// What is to be told now.
+    /// The state to report now, if there is one.
     pub(super) fn news(&mut self, now: Time) -> Option<ChannelState> {
         let is_news = self.is != self.told && now.since(self.since) >= LASTS;
         is_news.then(|| {
@@ -44,23 +44,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lasts_is_told_once() {
+    fn lasting_state_is_reported_once() {
         use ChannelState::{Good, Suspect};
         let at = |ms| Time::ZERO + Duration::from_millis(ms);
-        let mut standing = ChannelNotices::default();
-        assert_eq!(standing.news(at(5000)), None);
+        let mut notices = ChannelNotices::default();
+        assert_eq!(notices.news(at(5000)), None);
         for burst in 0..100 {
-            standing.changed(at(6000 + burst * 1000), Suspect);
-            assert_eq!(standing.news(at(6250 + burst * 1000)), None);
-            standing.changed(at(6300 + burst * 1000), Good);
-            assert_eq!(standing.news(at(6500 + burst * 1000)), None, "nothing was told of it");
+            notices.changed(at(6000 + burst * 1000), Suspect);
+            assert_eq!(notices.news(at(6250 + burst * 1000)), None);
+            notices.changed(at(6300 + burst * 1000), Good);
+            assert_eq!(notices.news(at(6500 + burst * 1000)), None, "nothing was told of it");
         }
-        standing.changed(at(200_000), Suspect);
-        assert_eq!([200_999, 201_000, 205_000].map(|ms| standing.news(at(ms))), [None, Some(Suspect), None]);
-        standing.changed(at(206_000), Good);
-        standing.changed(at(206_500), Suspect);
-        assert_eq!(standing.news(at(210_000)), None, "as it was told");
-        standing.changed(at(211_000), Good);
-        assert_eq!([211_999, 212_000].map(|ms| standing.news(at(ms))), [None, Some(Good)]);
+        notices.changed(at(200_000), Suspect);
+        assert_eq!([200_999, 201_000, 205_000].map(|ms| notices.news(at(ms))), [None, Some(Suspect), None]);
+        notices.changed(at(206_000), Good);
+        notices.changed(at(206_500), Suspect);
+        assert_eq!(notices.news(at(210_000)), None, "as it was told");
+        notices.changed(at(211_000), Good);
+        assert_eq!([211_999, 212_000].map(|ms| notices.news(at(ms))), [None, Some(Good)]);
     }
 }

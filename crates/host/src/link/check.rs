@@ -149,7 +149,7 @@ mod tests {
     use super::super::settings::Tuning;
     use super::*;
 
-    /// What is changed in settings that are right; the words of the refusal, or none.
+    /// A change of valid settings, and the words expected in the error; none if the settings stay valid.
     type Case<'a> = (&'a dyn Fn(&mut Settings), &'a [&'a str]);
 
     fn of(role: Role, address: &str) -> Settings {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_an_ends() {
+    fn unusable_addresses_are_refused() {
         for (address, words) in [
             ("10.78.0.1/24", &[][..]),
             ("10.78.0.0/31", &[]),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_base_knows_mobiles_that_can_be() {
+    fn impossible_mobile_settings_are_refused() {
         let with = |change: fn(&mut SocketAddr, &mut Mobile, &PublicKey)| {
             move |s: &mut Settings| {
                 let own = s.identity.public;
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mobile_knows_a_base_that_can_be() {
+    fn impossible_base_settings_are_refused() {
         fn role(s: &mut Settings) -> (&mut SocketAddr, &mut PublicKey, &mut Vec<IpNet>, &mut Duration) {
             match &mut s.role {
                 Role::Mobile { base, key, routes, keepalive, .. } => (base, key, routes, keepalive),

@@ -20,13 +20,13 @@ const DATAGRAMS_MAX: usize = 64;
 pub(super) struct Headers {
     pub(super) source: IpAddr,
     pub(super) destination: IpAddr,
-    /// Differentiated services code point: 0 to 63.
+    /// Differentiated services code point (0 to 63).
     pub(super) dscp: u8,
-    /// Equal for packets whose order is to be kept.
+    /// Equal for packets that are kept in order.
     pub(super) flow: u64,
     /// Source and destination port of a UDP datagram or its first fragment.
     pub(super) udp: Option<(u16, u16)>,
-    /// Whether the sender heeds drops: TCP, but for fragments, each of which costs a datagram.
+    /// Whether the sender reacts to drops: TCP, except fragments, each of which costs a datagram.
     pub(super) responsive: bool,
 }
 
@@ -53,7 +53,7 @@ enum Fragment {
 }
 
 impl Classifier {
-    /// `None` if it is no IP packet of unicast addresses, or is cut short.
+    /// `None` for anything except complete IP packets with unicast addresses.
     pub(super) fn read(&mut self, packet: &[u8]) -> Option<Headers> {
         let ip = IpSlice::from_slice(packet).ok()?;
         let (source, destination) = unicast(&ip)?;
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_fragments_stay_with_their_flow_too() {
+    fn ipv6_fragments_stay_with_their_flow() {
         let packet = |offset, more| {
             let mut ip = etherparse::Ipv6Header { next_header: IpNumber::UDP, hop_limit: 9, ..Default::default() };
             (ip.source[15], ip.destination[15]) = (1, 2);
@@ -240,12 +240,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_for_a_tunnel_is_refused() {
+    fn packet_not_for_tunnel_is_refused() {
         let mut c = Classifier::default();
         let good = udp(1, 2, 0);
         let mut multicast = good.clone();
         multicast[16..20].copy_from_slice(&[224, 0, 0, 22]);
-        // Link-local, for instance a cloud's metadata service: for hosts on that wire, not behind a tunnel.
+        // A link-local address, as used by the metadata service of a cloud: it is valid on one wire only.
         let mut link_local = good.clone();
         link_local[16..20].copy_from_slice(&[169, 254, 169, 254]);
         for bad in [&[][..], &[0x45], &good[..19], &multicast, &link_local] {
@@ -255,7 +255,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_makes_it_panic(packet in proptest::collection::vec(any::<u8>(), 0..120), version in prop_oneof![Just(0x45u8), Just(0x46), Just(0x60)]) {
+        fn read_of_any_packet_does_not_panic(packet in proptest::collection::vec(any::<u8>(), 0..120), version in prop_oneof![Just(0x45u8), Just(0x46), Just(0x60)]) {
             let mut packet = packet;
             if let Some(first) = packet.first_mut() {
                 *first = version;

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_slow_is_cut_off_and_holds_nobody_up() {
+    fn slow_client_is_disconnected() {
         let dir = tempfile::tempdir().unwrap();
         let socket = open(dir.path());
         let mut slow = UnixStream::connect(socket.path()).unwrap();
@@ -317,7 +317,7 @@ mod tests {
 
     /// The backlog is full.
     #[test]
-    fn a_link_that_stands_still_for_long_does_not_answer() {
+    fn stopped_link_does_not_answer() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("rlink0.sock");
         let still = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_start_together_all_keep_their_sockets() {
+    fn concurrent_links_keep_their_sockets() {
         let dir = tempfile::tempdir().unwrap();
         drop(UnixListener::bind(dir.path().join("rlink0@3.sock")).unwrap());
         let all = std::thread::scope(|s| {
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_are_checked() {
+    fn malformed_requests_are_refused() {
         let begin = |ms| Some(Question::HandOff(Signal::Begin(Duration::from_millis(ms))));
         for (line, question) in [
             ("status\n", Some(Question::Status)),

@@ -211,7 +211,7 @@ mod tests {
     use rustix::net::sockopt::ip_mtu_discover;
 
     #[test]
-    fn hops_may_cut_datagrams() {
+    fn socket_allows_fragmentation() {
         for at in ["127.0.0.1:0", "[::]:0"] {
             let base = Role::Base { listen: at.parse().unwrap(), mobiles: Vec::new() };
             let (socket, _) = open(&base).unwrap();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_anywhere_in_the_tunnel_needs_room_for_it() {
+    fn ipv6_in_tunnel_requires_its_minimum_mtu() {
         let key = Identity::generate().unwrap().public;
         let mobile = |address: &str, routes: &[&str]| Mobile {
             name: "robot".into(),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_a_class_reaches_the_core() {
+    fn class_settings_reach_link_core() {
         let settings = Settings {
             identity: Identity::generate().unwrap(),
             role: Role::Base { listen: ([0, 0, 0, 0], 0).into(), mobiles: Vec::new() },

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mobiles_routes_go_around_the_base() {
+    fn mobile_routes_exclude_base() {
         assert_eq!(routes(&mobile(&["10.1.0.0/16", "10.78.0.0/24"])), [net("10.1.0.0/16")].into());
         let all = routes(&mobile(&["0.0.0.0/0"]));
         let base: IpAddr = "192.0.2.1".parse().unwrap();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_base_routes_what_is_behind_its_mobiles() {
+    fn base_routes_networks_behind_mobiles() {
         let one = Mobile {
             name: "robot".into(),
             key: Identity::generate().unwrap().public,
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_that_another_device_has_is_not_the_tunnels() {
+    fn network_of_other_device_is_detected() {
         let route = |to: &str, index, metric| {
             let route = Route::new(net(to).addr(), net(to).prefix_len()).with_if_index(index).with_table(MAIN_TABLE);
             route.with_metric(metric)
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn the_base_is_not_inside_its_own_tunnel() {
+    fn base_inside_its_tunnel_is_refused() {
         let mut inside = mobile(&[]);
         inside.addresses = vec![net("192.0.2.9/24")];
         assert!(matches!(inside.table(), Err(LinkError::Loop { .. })));

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn twins_are_told_of_once_and_travellers_are_not() {
+    fn duplicate_key_is_reported_and_roaming_is_not() {
         for (seconds, places, expected) in [
             (3, 2, (1, Some(18))),
             (10, 2, (0, None)),

@@ -270,7 +270,7 @@ mod tests {
     const QUIET: [(&str, &str); 5] = [("all", "0"), ("default", "0"), ("lo", "0"), ("eth0", "0"), ("eth1", "1")];
 
     #[test]
-    fn the_last_of_several_links_puts_back_exactly_what_changed() {
+    fn last_link_restores_forwarding() {
         let m = Machine::new(&QUIET);
         let (before, during) = (m.values(), "all 0 default 1 eth0 1 eth1 1 lo 0");
         let first = m.link();
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_that_come_and_go_do_no_harm() {
+    fn interface_changes_do_not_break_restoration() {
         let m = Machine::new(&QUIET);
         let first = m.link();
         fs::remove_dir_all(m.conf().join("eth0")).unwrap();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_switched_on_for_all_stays() {
+    fn global_forwarding_by_others_is_kept() {
         let m = Machine::new(&QUIET);
         let link = m.link();
         m.set("all", "1");
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_link_does_not_decide_for_the_next() {
+    fn stale_values_of_killed_link_are_ignored() {
         let m = Machine::new(&QUIET);
         let killed = m.link();
         let copy = fs::read(&killed.path).unwrap();
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_link_switched_on_is_put_back_by_the_next() {
+    fn next_link_restores_values_of_killed_link() {
         for (through_all, quiet) in [(false, "all 0 default 0 eth0 0 eth1 1 lo 0"), (true, "all 0")] {
             let m = Machine::new(&QUIET);
             let switches = || match through_all {

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn two_ends_agree_and_know_each_other() {
+    fn handshake_authenticates_both_ends() {
         let (mobile, base) = (identity(), identity());
         let secret = Some(SharedSecret([9; KEY_LEN]));
         let mut i = Initiation::new(&mobile, &base.public, secret.as_ref(), (42, 1 << 63), 3).unwrap();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_keys_and_secrets_do_not_pass() {
+    fn wrong_keys_and_secrets_are_refused() {
         let (mobile, base, other) = (identity(), identity(), identity());
         let i = Initiation::new(&mobile, &other.public, None, (1, 1), 3).unwrap();
         assert!(Question::check(&base.public, &i.message).is_none(), "made for another base");
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_code_alone_opens_nothing() {
+    fn valid_code_without_handshake_is_refused() {
         let base = identity();
         let sealed = [7; SEALED_LEN];
         let message = [&sealed[..], &code(&base.public, &sealed).unwrap()].concat();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn public_keys_follow_from_secret_ones() {
+    fn public_key_is_derived_from_secret() {
         let (secret, public) = generate().unwrap();
         assert_eq!(public_of(&secret), Some(public));
     }

@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_file_is_made_once_and_is_private() {
+    fn key_file_is_created_once_and_private() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("deep/link.key");
         let made = Identity::load_or_create(&path).unwrap();
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_file_of_somebody_else_is_refused() {
+    fn key_file_of_other_user_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("link.key");
         let made = Identity::load_or_create(&path).unwrap();
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn makers_of_one_key_file_agree_and_leave_nothing_else() {
+    fn concurrent_key_creation_yields_one_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("link.key");
         // A temporary file left by a crash is no key and does no harm.
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_no_file_is_said_to_be_one() {
+    fn dangling_symlink_is_named_in_error() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("link.key");
         std::os::unix::fs::symlink(dir.path().join("nowhere"), &path).unwrap();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_key_file_is_said_to_be_empty_and_is_kept() {
+    fn empty_key_file_is_reported_and_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("link.key");
         fs::write(&path, "\n").unwrap();
@@ -295,7 +295,7 @@ mod tests {
 
     /// `--key <(pass ...)` is a pipe, too. One without a writer returns an error immediately.
     #[test]
-    fn a_pipe_is_read_if_somebody_writes_to_it() {
+    fn pipe_with_writer_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
         rustix::fs::mknodat(CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused() {
+    fn malformed_key_is_refused() {
         let short = STANDARD.encode([1; 31]);
         for bad in ["", "key", "AAAA", &short] {
             assert!(matches!(bad.parse::<PublicKey>(), Err(KeyError::Text)), "{bad}");

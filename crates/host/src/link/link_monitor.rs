@@ -150,11 +150,11 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_to_the_device_is_read_in_order() {
-        let mut ups = LinkMonitor::of(5).unwrap();
+    fn device_changes_are_read_in_order() {
+        let mut monitor = LinkMonitor::of(5).unwrap();
         let mut read = |messages: &[Vec<u8>]| {
             let mut changes = Vec::new();
-            ups.read(&messages.concat(), &mut changes);
+            monitor.read(&messages.concat(), &mut changes);
             changes
         };
         let up = || message(NEW_LINK, 5, 0x10d1);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn after_more_than_was_read_it_counts_how_things_are_now() {
+    fn overflow_queries_current_device_state() {
         for (was_up, read, is_up, changes) in [
             (true, &[][..], true, &[Change::Perhaps][..]),
             (true, &[], false, &[Change::Down]),
@@ -182,21 +182,21 @@ mod tests {
             (true, &[false, true], true, &[Change::Down, Change::Up]),
             (true, &[false], true, &[Change::Down, Change::Up]),
         ] {
-            let mut ups = LinkMonitor { is_up: was_up, has_missed: true, ..LinkMonitor::of(5).unwrap() };
+            let mut monitor = LinkMonitor { is_up: was_up, has_missed: true, ..LinkMonitor::of(5).unwrap() };
             let mut said = Vec::new();
-            read.iter().for_each(|up| ups.note(*up, &mut said));
-            ups.settle(is_up, &mut said);
+            read.iter().for_each(|up| monitor.note(*up, &mut said));
+            monitor.settle(is_up, &mut said);
             assert_eq!(said, changes, "was up: {was_up}, read {read:?}, is up: {is_up}");
-            assert!(ups.is_up == is_up && !ups.has_missed);
+            assert!(monitor.is_up == is_up && !monitor.has_missed);
         }
     }
 
     #[test]
-    fn the_system_says_whether_a_device_is_up() {
-        let ups = LinkMonitor::of(1).unwrap();
+    fn kernel_reports_device_state() {
+        let monitor = LinkMonitor::of(1).unwrap();
         let Ok(flags) = std::fs::read_to_string("/sys/class/net/lo/flags") else { return };
         let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).unwrap();
-        assert_eq!(ups.is_up_now().unwrap(), flags & UP != 0);
+        assert_eq!(monitor.is_up_now().unwrap(), flags & UP != 0);
         assert!(LinkMonitor::of(u32::MAX >> 1).unwrap().is_up_now().is_err());
     }
 }

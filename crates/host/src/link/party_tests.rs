@@ -32,7 +32,7 @@ struct World {
     mobiles: Vec<(SocketAddr, Party, Identity)>,
     base_events: Vec<Event>,
     mobile_events: Vec<Event>,
-    /// Every datagram that was sent, and from where.
+    /// Every datagram sent, with its source.
     wire: Vec<(SocketAddr, Outgoing)>,
     /// Whether datagrams arrive.
     open: bool,
@@ -55,7 +55,7 @@ impl World {
         World { now: Time::ZERO, base, identity, mobiles, base_events, mobile_events, wire, open: true }
     }
 
-    /// Delivers everything until nobody has anything to say.
+    /// Delivers datagrams until no end sends any.
     fn settle(&mut self) {
         loop {
             let mut sent: Vec<(SocketAddr, Outgoing)> = Vec::new();
@@ -86,7 +86,7 @@ impl World {
         }
     }
 
-    /// Lets time pass in steps of 50 ms.
+    /// Advances time in steps of 50 ms.
     fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
@@ -106,7 +106,7 @@ impl World {
         w
     }
 
-    /// Sends a frame each way and says whether both arrived.
+    /// Sends a frame in each direction; true if both arrived.
     fn talks(&mut self, mobile: usize) -> bool {
         let now = self.now;
         self.base_events.clear();
@@ -119,7 +119,7 @@ impl World {
         self.base_events.contains(&up) && self.mobile_events.contains(&down)
     }
 
-    /// What the mobile sends for this frame, which is on its way for long.
+    /// The datagram of a frame, not delivered yet.
     fn hold_back(&mut self, frame: &[u8]) -> Vec<u8> {
         let now = self.now;
         self.mobiles[0].1.send(now, 0, frame);
@@ -141,14 +141,14 @@ fn mobile(key: &Identity, base: PublicKey, seed: u64, wall: u64, now: Time) -> P
 }
 
 #[test]
-fn mobiles_call_and_frames_travel() {
+fn mobiles_connect_and_exchange_frames() {
     let mut w = World::up(3);
     assert!((0..3).all(|i| w.talks(i)));
     assert_eq!(w.base.address(1), Some(w.mobiles[1].0));
 }
 
 #[test]
-fn a_base_out_of_reach_is_called_with_patience() {
+fn unreachable_base_is_called_with_backoff() {
     let mut w = World::new(1);
     w.open = false;
     w.pass(Duration::from_secs(60));
@@ -162,7 +162,7 @@ fn a_base_out_of_reach_is_called_with_patience() {
 
 /// If the base took the largest timestamp, it would accept no newer one.
 #[test]
-fn a_clock_out_of_its_mind_does_not_lock_its_mobile_out() {
+fn future_timestamp_does_not_lock_mobile_out() {
     let mut w = World::new(1);
     let start = |w: &mut World, seed, wall| {
         let (_, party, key) = &mut w.mobiles[0];
@@ -179,14 +179,14 @@ fn a_clock_out_of_its_mind_does_not_lock_its_mobile_out() {
 
 /// A base that rejects every timestamp as stale is not called without limit.
 #[test]
-fn a_mobile_that_is_told_of_newer_questions_has_patience() {
+fn repeated_stale_answers_cause_backoff() {
     let (base, key) = (Identity::generate().unwrap(), Identity::generate().unwrap());
     let mut party = mobile(&key, base.public, 3, WALL, Time::ZERO);
     let mut calls = 0;
     for step in 0..200 {
         let now = Time::from_millis(50 * step);
         party.handle_timeout(now);
-        // What answers to these call for is sent in the next step.
+        // Datagrams caused by these are sent in the next step.
         let sent: Vec<_> = std::iter::from_fn(|| party.poll_outgoing()).collect();
         for o in sent {
             let Some((Kind::Initiation, index, rest)) = session::parse(&o.bytes) else { continue };
@@ -194,7 +194,7 @@ fn a_mobile_that_is_told_of_newer_questions_has_patience() {
             let hello = Hello::read(&base, index, Question::check(&base.public, rest).unwrap()).unwrap();
             let (message, _) = hello.answer(None, Answer::Stale { newest: u64::MAX }).unwrap();
             let answer = [&session::head(Kind::Response, index)[..], &message].concat();
-            // It may come twice.
+            // The response may arrive twice.
             party.receive(now, at(BASE), &answer);
             party.receive(now, at(BASE), &answer);
         }
@@ -205,10 +205,10 @@ fn a_mobile_that_is_told_of_newer_questions_has_patience() {
 }
 
 #[test]
-fn either_end_may_restart() {
+fn restart_of_either_end_reconnects() {
     let mut w = World::up(2);
     w.restart_base();
-    // Something to say makes the mobile notice in seconds, or the next sign of life does.
+    // A frame makes the mobile notice in seconds, otherwise the next keepalive does.
     w.mobiles[0].1.send(w.now, 0, b"lost");
     w.pass(Duration::from_secs(10));
     assert!(w.talks(0) && w.talks(1), "after the base's restart");
@@ -220,7 +220,7 @@ fn either_end_may_restart() {
 }
 
 #[test]
-fn a_new_life_is_told_and_new_keys_are_none() {
+fn restart_is_reported_and_rekeying_is_not() {
     let mut w = World::up(2);
     let at = w.now;
     w.mobiles[0].1.send(at, 0, b"of the old life");
@@ -231,12 +231,12 @@ fn a_new_life_is_told_and_new_keys_are_none() {
     w.pass(Duration::from_millis(100));
     assert_eq!(w.base_events, [Event::Restarted { peer: 0 }]);
     assert_eq!(w.mobile_events, [Event::Up { peer: 0 }]);
-    // Its peer in the layer above has forgotten the old life: nothing of that may come.
+    // The link core has dropped the old epoch, so no message of it may follow.
     w.base_events.clear();
     w.base.receive(w.now, from, &held.bytes);
     w.settle();
     assert_eq!((w.base_events.as_slice(), w.base.counters().forged), (&[][..], 1));
-    // The other way round; both mobiles find out.
+    // The reverse: both mobiles detect the restart.
     w.restart_base();
     w.mobile_events.clear();
     w.pass(Duration::from_secs(10));
@@ -247,8 +247,8 @@ fn a_new_life_is_told_and_new_keys_are_none() {
 }
 
 #[test]
-fn who_was_forgotten_is_told_of_another_life() {
-    // The base has forgotten a mobile, which has not forgotten the base.
+fn removed_mobile_sees_new_epoch() {
+    // The base has removed a mobile that still has its session.
     let mut w = World::up(1);
     w.base.leave(w.now);
     while w.base.poll_outgoing().is_some() {}
@@ -258,7 +258,7 @@ fn who_was_forgotten_is_told_of_another_life() {
 }
 
 #[test]
-fn a_good_bye_makes_the_other_end_call_at_once() {
+fn goodbye_causes_immediate_call() {
     let mut w = World::up(1);
     w.base.leave(w.now);
     w.settle();
@@ -275,7 +275,7 @@ fn a_good_bye_makes_the_other_end_call_at_once() {
 }
 
 #[test]
-fn a_mobile_may_move() {
+fn mobile_roams_to_new_address() {
     let mut w = World::up(1);
     w.mobiles[0].0 = at("198.51.100.7:999");
     assert!(w.talks(0) || w.talks(0), "its next message tells where it is");
@@ -283,7 +283,7 @@ fn a_mobile_may_move() {
 }
 
 #[test]
-fn old_and_replayed_datagrams_move_nothing() {
+fn replayed_datagrams_do_not_move_peer() {
     let mut w = World::up(1);
     let now = w.now;
     w.mobiles[0].1.send(now, 0, b"one");
@@ -315,7 +315,7 @@ fn strangers_get_no_answer() {
 
 /// Such a mobile only reports that its key may be wrong.
 #[test]
-fn who_calls_another_base_is_told_of() {
+fn call_for_other_base_is_reported() {
     let mut w = World::up(1);
     let (stranger, other) = (Identity::generate().unwrap(), Identity::generate().unwrap());
     let mut party = mobile(&stranger, other.public, 5, WALL, w.now);
@@ -329,7 +329,7 @@ fn who_calls_another_base_is_told_of() {
 }
 
 #[test]
-fn who_was_up_is_not_asked_whether_it_is_set_up() {
+fn outage_after_session_is_no_setup_error() {
     let mut w = World::up(1);
     w.mobile_events.clear();
     w.open = false;
@@ -346,7 +346,7 @@ fn who_was_up_is_not_asked_whether_it_is_set_up() {
 }
 
 #[test]
-fn an_old_call_cannot_be_replayed() {
+fn replayed_initiation_is_refused() {
     let mut w = World::up(1);
     let calls: Vec<_> = w.wire.iter().filter(|(_, o)| o.bytes[0] == 1).cloned().collect();
     let (_, party, key) = &mut w.mobiles[0];
@@ -360,7 +360,7 @@ fn an_old_call_cannot_be_replayed() {
 }
 
 #[test]
-fn a_clock_that_went_back_is_set_right() {
+fn clock_set_back_is_corrected() {
     let mut w = World::up(1);
     let (_, party, key) = &mut w.mobiles[0];
     *party = mobile(key, w.identity.public, 99, WALL / 2, w.now);
@@ -369,7 +369,7 @@ fn a_clock_that_went_back_is_set_right() {
 }
 
 #[test]
-fn a_flood_of_calls_is_bounded() {
+fn flood_of_initiations_is_limited() {
     let mut w = World::up(1);
     let mut answers = 0;
     for _ in 0..500 {
@@ -387,7 +387,7 @@ fn a_flood_of_calls_is_bounded() {
 }
 
 #[test]
-fn silence_leads_to_a_call_and_its_end_drops_it() {
+fn silence_starts_call_and_its_end_drops_it() {
     let mut w = World::up(1);
     w.open = false;
     let before = w.initiations();
@@ -402,7 +402,7 @@ fn silence_leads_to_a_call_and_its_end_drops_it() {
 }
 
 #[test]
-fn one_way_traffic_without_answers_needs_no_calls() {
+fn one_way_traffic_causes_no_calls() {
     let mut w = World::up(1);
     let before = w.initiations();
     for _ in 0..200 {
@@ -414,7 +414,7 @@ fn one_way_traffic_without_answers_needs_no_calls() {
 }
 
 #[test]
-fn keys_are_renewed_while_frames_travel() {
+fn rekeying_loses_no_frames() {
     let mut w = World::up(1);
     for _ in 0..35 {
         w.pass(Duration::from_secs(100));
@@ -429,7 +429,7 @@ fn keys_are_renewed_while_frames_travel() {
 
 /// The link protocol sends numbers as their low bytes, so a frame that is later would be expanded wrongly.
 #[test]
-fn a_frame_is_late_no_more_than_the_link_protocol_bears() {
+fn frame_reordering_is_limited_to_window() {
     for (later, counts) in [(SHORT_LATE_MAX, true), (SHORT_LATE_MAX + 1, false)] {
         let mut w = World::up(1);
         let now = w.now;
@@ -445,7 +445,7 @@ fn a_frame_is_late_no_more_than_the_link_protocol_bears() {
 }
 
 #[test]
-fn a_frame_under_old_keys_is_too_late_once_new_ones_are_used() {
+fn frame_under_old_keys_is_refused_after_rekeying() {
     let mut w = World::up(1);
     w.pass(Duration::from_secs(3599));
     let late = w.hold_back(b"late");
@@ -459,7 +459,7 @@ fn a_frame_under_old_keys_is_too_late_once_new_ones_are_used() {
 }
 
 #[test]
-fn a_silent_mobile_is_gone_after_a_while() {
+fn silent_mobile_is_down_after_timeout() {
     let mut w = World::up(1);
     w.open = false;
     w.pass(GONE_AFTER + Duration::from_secs(1));
@@ -470,7 +470,7 @@ fn a_silent_mobile_is_gone_after_a_while() {
 }
 
 #[test]
-fn shared_secrets_must_agree() {
+fn different_shared_secrets_are_refused() {
     let (base, key) = (Identity::generate().unwrap(), Identity::generate().unwrap());
     let secret = |n| Some(SharedSecret([n; 32]));
     for (theirs, agrees) in [(secret(1), true), (secret(2), false), (None, false)] {
@@ -483,7 +483,7 @@ fn shared_secrets_must_agree() {
         m.receive(Time::ZERO, at(BASE), &b.poll_outgoing().unwrap().bytes);
         let first = if agrees { Event::Up { peer: 0 } } else { Event::OtherSecret };
         assert_eq!(m.poll_event(), Some(first));
-        // The event comes once in a while of calling, and none about a missing answer.
+        // The error is reported once during the calls, and the missing response is not.
         for second in 0..if agrees { 0 } else { 60 } {
             let now = Time::from_secs(second);
             m.handle_timeout(now);
@@ -501,11 +501,11 @@ fn shared_secrets_must_agree() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn no_datagram_harms_an_end(noise in proptest::collection::vec(any::<u8>(), 0..200), kind in 0u8..5, at in 0usize..300, bit in 0u8..8) {
+    fn any_datagram_is_handled_safely(noise in proptest::collection::vec(any::<u8>(), 0..200), kind in 0u8..5, at in 0usize..300, bit in 0u8..8) {
         let mut w = World::up(1);
         let now = w.now;
         let mut datagrams = vec![noise.clone(), [&[kind], &noise[..]].concat()];
-        // Those that were sent, with a bit changed or cut short.
+        // Datagrams of the exchange, truncated or with a flipped bit.
         for (_, o) in &w.wire {
             let mut changed = o.bytes.clone();
             let i = at % changed.len();
@@ -524,7 +524,7 @@ proptest! {
 }
 
 #[test]
-fn junk_does_not_keep_mobiles_out() {
+fn junk_flood_does_not_block_mobiles() {
     let other = Identity::generate().unwrap();
     let mobile = Identity::generate().unwrap();
     let elsewhere = Initiation::new(&mobile, &other.public, None, (1, 1), 1).unwrap();

@@ -13,20 +13,19 @@ const LOW_BITS: u32 = 24;
 /// The counters received: exact for the last [`WINDOW`], older ones count as received.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Replay {
-    /// One more than the highest counter seen: 0 before the first.
+    /// One more than the highest counter received; 0 before the first.
     next: u64,
-    /// A ring: counter `c` has bit `c % WINDOW`.
+    /// Ring of bits: counter `c` has bit `c % WINDOW`.
     seen: u64,
 }
 
 impl Replay {
-    /// The whole counter of a message whose lower [`LOW_BITS`] are those of `low`: the one nearest to what
-    /// is expected next.
+    /// The whole counter of a message with the lower [`LOW_BITS`] `low`: the one nearest to the next expected.
     pub(super) fn expand(&self, low: u32) -> u64 {
         const RANGE: u64 = 1 << LOW_BITS;
         let here = (self.next & !(RANGE - 1)) | (u64::from(low) & (RANGE - 1));
         if here > self.next && here - self.next > RANGE / 2 {
-            // From before the lower bits wrapped; in the first round there is no before.
+            // From before a wrap of the lower bits, which cannot be in the first round.
             here.checked_sub(RANGE).unwrap_or(here)
         } else if here < self.next && self.next - here > RANGE / 2 {
             here.checked_add(RANGE).unwrap_or(here)
@@ -35,7 +34,7 @@ impl Replay {
         }
     }
 
-    /// Whether `counter` is new. Says nothing about whether the message is genuine.
+    /// Whether `counter` is new. Does not authenticate the message.
     pub(super) fn is_new(&self, counter: u64) -> bool {
         if counter >= self.next {
             return true;
@@ -43,14 +42,14 @@ impl Replay {
         self.next - counter <= WINDOW && self.seen & bit(counter) == 0
     }
 
-    /// Notes a genuine message; false if it was seen before or is too old to tell.
+    /// Records an authentic message; false if it was received before or is older than the window.
     pub(super) fn accept(&mut self, counter: u64) -> bool {
         if !self.is_new(counter) {
             return false;
         }
         if counter >= self.next {
             let skipped = (counter - self.next).min(WINDOW);
-            // Places of the ring that now stand for newer counters.
+            // Clears the bits that now stand for newer counters.
             (0..skipped).for_each(|i| {
                 let c = counter - 1 - i;
                 self.seen &= !bit(c);
@@ -61,12 +60,12 @@ impl Replay {
         true
     }
 
-    /// One more than the highest counter that was accepted.
+    /// One more than the highest counter accepted.
     pub(super) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Whether `counter` is higher than all that were accepted.
+    /// Whether `counter` is higher than all accepted ones.
     pub(super) fn is_newest(&self, counter: u64) -> bool {
         counter >= self.next
     }
@@ -83,7 +82,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn nothing_is_accepted_twice() {
+    fn counter_is_accepted_once() {
         let mut r = Replay::default();
         for (counter, new) in [
             (0, true),
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn upper_bits_are_found() {
+    fn counter_upper_bits_are_restored() {
         const LOW: u32 = (1 << LOW_BITS) - 1;
         let low_max = u64::from(LOW);
         for (newest, low, whole) in [
@@ -122,7 +121,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_agrees_with_a_set(steps in proptest::collection::vec((0u64..3000, any::<bool>()), 1..400), start in prop_oneof![Just(0u64), Just(u64::MAX / 2)]) {
+        fn replay_window_agrees_with_set(steps in proptest::collection::vec((0u64..3000, any::<bool>()), 1..400), start in prop_oneof![Just(0u64), Just(u64::MAX / 2)]) {
             let mut replay = Replay::default();
             let (mut seen, mut newest) = (BTreeSet::new(), None::<u64>);
             for (step, ahead) in steps {

@@ -397,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ipv4_addresses_are_shown_as_such_wherever_they_are_heard() {
+    fn mapped_ipv4_address_is_shown_as_ipv4() {
         for (at, shown) in [
             ("[::ffff:10.99.1.2]:7", "10.99.1.2:7"),
             ("10.99.1.2:7", "10.99.1.2:7"),
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_short_to_read() {
+    fn seconds_are_rounded_to_microseconds() {
         assert_eq!(seconds(Duration::from_nanos(226_737_000)).to_string(), "0.226737");
         assert_eq!(seconds(Duration::from_nanos(1_000_000_999)).to_string(), "1");
     }

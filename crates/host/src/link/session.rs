@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn replayed_datagrams_are_dropped() {
+    fn replayed_message_is_refused() {
         let (mut mobile, mut base) = pair();
         let first = mobile.seal(b"first").unwrap();
         let second = mobile.seal(b"second").unwrap();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_datagrams_are_dropped() {
+    fn modified_message_is_refused() {
         let (mut mobile, mut base) = pair();
         let good = mobile.seal(b"x").unwrap();
         for i in 3..good.len() {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_go_on_past_the_bits_of_the_header() {
+    fn counter_exceeds_header_bits() {
         let (mut mobile, mut base) = pair();
         // Steps below half of the lower range, as for a real counter.
         for sent in (0..REKEY_AFTER - 1).step_by(8_000_000).chain([REKEY_AFTER - 1]) {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_not_parsed() {
+    fn malformed_datagram_is_not_parsed() {
         for bad in [&[][..], &[3], &[3, 0, 0, 0], &[0x83, 0], &[0, 0, 0, 0], &[9, 1, 1, 1]] {
             assert_eq!(parse(bad), None, "{bad:?}");
         }

@@ -16,16 +16,16 @@ const KEYS_MAX: usize = 64;
 /// Strangers reported in the last minute.
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
-    /// By key, until when they are not told of again; `None`: those whose keys nobody knows, for what they say
-    /// is for another base.
+    /// End of the quiet period by key. `None` stands for callers without a known key, whose calls are for another
+    /// base.
     quiet_until: BTreeMap<Option<PublicKey>, Time>,
 }
 
 impl Strangers {
-    /// A stranger with that key has called; whether to tell of it.
+    /// Records a call with `key`; true if it is to be reported.
     pub(super) fn called(&mut self, now: Time, key: Option<PublicKey>) -> bool {
         self.quiet_until.retain(|_, until| *until > now);
-        // One place is kept for those without a key.
+        // One entry is reserved for callers without a key.
         let has_room = key.is_none() || self.quiet_until.len() < KEYS_MAX;
         let is_news = has_room && !self.quiet_until.contains_key(&key);
         if is_news {
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_told_of_once_in_a_minute() {
+    fn stranger_is_reported_once_a_minute() {
         let mut strangers = Strangers::default();
         let mut told = [0; 3];
         for second in 0..600 {
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_keys_do_not_fill_a_log_or_the_memory() {
+    fn flood_of_keys_bounds_reports_and_memory() {
         let mut strangers = Strangers::default();
         let told = (0..=255).filter(|n| strangers.called(Time::from_secs(1), key(*n))).count();
         assert_eq!((told, strangers.quiet_until.len()), (KEYS_MAX, KEYS_MAX));

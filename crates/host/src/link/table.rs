@@ -9,12 +9,12 @@ use ipnet::IpNet;
 /// Prefixes, each owned by one peer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
-    /// By length, the longest first: a look-up probes each length once.
+    /// Prefixes by length, longest first: a lookup checks each length once.
     by_length: Vec<(u8, BTreeMap<IpAddr, usize>)>,
 }
 
 impl Table {
-    /// Gives `prefix` to `peer`; the one who has it already, if somebody does.
+    /// Assigns `prefix` to `peer`. If it has an owner, returns that as the error.
     pub(super) fn insert(&mut self, prefix: IpNet, peer: usize) -> Result<(), usize> {
         let prefix = prefix.trunc();
         let length = prefix.prefix_len();
@@ -35,10 +35,10 @@ impl Table {
         }
     }
 
-    /// Whose `addr` is.
+    /// The owner of `addr`.
     pub(super) fn get(&self, addr: IpAddr) -> Option<usize> {
         self.by_length.iter().find_map(|(length, owners)| {
-            // A length beyond the address's own family is no prefix of it.
+            // A length above the family's address length matches nothing.
             let prefix = IpNet::new(addr, *length).ok()?;
             owners.get(&prefix.network()).copied()
         })
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_prefix_wins() {
+    fn longest_prefix_wins() {
         let mut t = Table::default();
         for (prefix, peer) in
             [("10.0.0.0/8", 0), ("10.1.0.0/16", 1), ("10.1.2.3/32", 2), ("0.0.0.0/0", 3), ("fd00::/8", 4)]
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_has_one_owner() {
+    fn prefix_has_one_owner() {
         let mut t = Table::default();
         t.insert(net("10.0.0.7/8"), 0).unwrap();
         assert_eq!(t.insert(net("10.0.0.0/8"), 1), Err(0));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_is_cut_out() {
+    fn around_excludes_hole() {
         assert_eq!(around(net("10.0.0.1/8"), ip("11.0.0.1")), [net("10.0.0.0/8")]);
         assert_eq!(around(net("10.0.0.0/30"), ip("10.0.0.1")), [net("10.0.0.2/31"), net("10.0.0.0/32")]);
         assert_eq!(around(net("10.0.0.1/32"), ip("10.0.0.1")), []);
@@ -117,7 +117,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_hole_is_all_that_is_missing(hole: u32, other: u32, length in 0u8..=32) {
+        fn around_excludes_only_hole(hole: u32, other: u32, length in 0u8..=32) {
             let hole = IpAddr::V4(hole.into());
             let prefix = IpNet::new(hole, length).unwrap();
             let pieces = around(prefix, hole);

@@ -11,12 +11,12 @@ const MAX: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Unsent {
     to: BTreeSet<SocketAddr>,
-    /// Whether there were some when it was last asked.
+    /// Whether a failure is currently reported.
     is_told: bool,
 }
 
 impl Unsent {
-    /// One to `to` could not leave; whether that is news, for all could before.
+    /// Records that a datagram to `to` was rejected; true if sending worked for all peers before.
     pub(super) fn failed(&mut self, to: SocketAddr) -> bool {
         if self.to.len() < MAX {
             self.to.insert(to);
@@ -24,8 +24,7 @@ impl Unsent {
         !std::mem::replace(&mut self.is_told, true)
     }
 
-    /// One to `to` has left; whether that is news, for none of those that an end is at (`is_end`) is left that cannot be
-    /// sent to.
+    /// Records that a datagram to `to` was sent; true if no current peer address (`is_end`) remains unreachable.
     pub(super) fn left(&mut self, to: SocketAddr, is_end: impl Fn(&SocketAddr) -> bool) -> bool {
         if !self.is_told {
             return false;
@@ -41,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unreachable_peer_is_reported_once_beside_reachable_ones() {
+    fn unreachable_peer_is_reported_once() {
         let [a, b, c] = [1, 2, 3].map(|n| SocketAddr::from(([10, 0, 0, n], 7)));
         let mut unsent = Unsent::default();
         assert!(!unsent.left(a, |_| true), "nothing was amiss");

@@ -15,11 +15,11 @@ use super::{Event, Outgoing, Party, Role};
 pub(in super::super) const TIMESTAMP_MAX: u64 = u64::MAX / 2;
 
 impl Party {
-    /// A mobile's question: the base answers one that is newer than all before.
+    /// Handles a mobile's initiation: the base answers one that is newer than all before.
     pub(super) fn on_initiation(&mut self, now: Time, from: SocketAddr, index: u32, rest: &[u8]) {
         let known = self.remotes.iter().any(|r| r.address == Some(from));
         let Role::Base { limiter } = &mut self.role else { return self.counters.refused += 1 };
-        // First what costs little: junk must not use up the bound on what costs much.
+        // Cheap checks first: junk must not use up the rate limit of expensive ones.
         let Some(question) = Question::check(&self.identity.public, rest) else {
             self.counters.refused += 1;
             if rest.len() == INITIATION_LEN {
@@ -62,7 +62,7 @@ impl Party {
         self.out.push_back(Outgoing { to, bytes });
     }
 
-    /// The base's answer to the call under way.
+    /// Handles the base's response to the outstanding call.
     pub(super) fn on_response(&mut self, now: Time, index: u32, message: &[u8]) {
         let Role::Mobile { call, stamped, .. } = &mut self.role else { return self.counters.refused += 1 };
         let Some(mut under_way) = call.take_if(|c| c.awaits(index) && message.len() == RESPONSE_LEN) else {
@@ -70,8 +70,8 @@ impl Party {
         };
         match under_way.question.read(message) {
             None => {
-                // Only who holds the key that was called finds out where to answer, or who listens on the
-                // way; the keys are right, then, and the secret is all that is left.
+                // Only the holder of the called key, or an eavesdropper, knows where to respond. So the keys match and
+                // the preshared keys differ.
                 if under_way.is_news_of_secret() {
                     self.events.push_back(Event::OtherSecret);
                 }
@@ -81,7 +81,7 @@ impl Party {
             Some(Answer::Stale { newest }) => {
                 *stamped = (*stamped).max(newest);
                 if under_way.is_told_again() {
-                    // A peer that keeps receiving this refusal must not call without end.
+                    // Repeated rejections must not cause endless calls.
                     *call = Some(under_way);
                 } else {
                     self.ask(now, Some(under_way));
@@ -106,7 +106,7 @@ impl Party {
         r.waiting = None;
         self.index_again(0);
         self.events.push_back(Event::of(change, 0));
-        // The base uses the new keys when it hears them used.
+        // The base uses the new keys after the first message under them.
         self.probe(now, 0);
     }
 
@@ -132,7 +132,7 @@ impl Party {
         }
     }
 
-    /// Puts a new question to the base.
+    /// Sends a new initiation to the base.
     fn ask(&mut self, now: Time, earlier: Option<Box<Call>>) {
         let index = self.fresh_index();
         let wall = self.epoch.saturating_add(now.as_nanos());
@@ -151,7 +151,7 @@ impl Party {
         self.out.push_back(Outgoing { to, bytes });
     }
 
-    /// A call that was only made because of silence is dropped when the silence ends.
+    /// Drops a call made because of silence when the silence ends.
     pub(super) fn stop_calling_if_heard(&mut self, now: Time) {
         let needed = self.remotes.first().is_none_or(|r| r.keys_at() <= now);
         if let Role::Mobile { call, .. } = &mut self.role
