@@ -78,9 +78,13 @@ pub struct Limits {
 /// A value for each class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PerClass<T> {
+    /// The value for [`Class::Interactive`].
     pub interactive: T,
+    /// The value for [`Class::Default`].
     pub default: T,
+    /// The value for [`Class::Bulk`].
     pub bulk: T,
+    /// The value for [`Class::Probe`].
     pub probe: T,
 }
 

@@ -61,6 +61,7 @@ impl Link {
         }
     }
 
+    /// The configuration passed to [`Link::new`].
     pub fn config(&self) -> &Config {
         &self.config
     }

@@ -46,6 +46,7 @@ pub struct PeerStats {
     pub overflow: u64,
     /// Packets dropped by CoDel.
     pub codel_drops: u64,
+    /// Packets abandoned, by reason.
     pub gave_up: GaveUp,
     /// DATA frames sent, including retransmissions.
     pub data_frames: u64,
@@ -56,7 +57,9 @@ pub struct PeerStats {
     /// Consecutive acknowledgements that report only losses of long frames: over 1280 bytes with all lower headers,
     /// which some hops do not carry.
     pub long_lost: u64,
+    /// Packets that the peer acknowledged.
     pub acknowledged: u64,
+    /// Bytes that the peer acknowledged.
     pub acknowledged_bytes: u64,
     /// ACK frames sent.
     pub acks: u64,

@@ -89,7 +89,8 @@ impl Initiation {
         identity: &Identity,
         base: &PublicKey,
         secret: Option<&SharedSecret>,
-        (timestamp, life): (u64, u64),
+        timestamp: u64,
+        life: u64,
         index: u32,
     ) -> Option<Initiation> {
         let mut state = builder(identity, &prologue(index))?.remote_public_key(&base.0).ok()?.build_initiator().ok()?;
@@ -224,7 +225,7 @@ mod tests {
     fn handshake_authenticates_both_ends() {
         let (mobile, base) = (identity(), identity());
         let secret = Some(SharedSecret([9; KEY_LEN]));
-        let mut i = Initiation::new(&mobile, &base.public, secret.as_ref(), (42, 1 << 63), 3).unwrap();
+        let mut i = Initiation::new(&mobile, &base.public, secret.as_ref(), 42, 1 << 63, 3).unwrap();
         let hello = open(&base, &i.message).unwrap();
         assert_eq!((hello.key, hello.timestamp, hello.life), (mobile.public, 42, 1 << 63));
         let welcome = Answer::Welcome { index: 7, life: u64::MAX };
@@ -243,9 +244,9 @@ mod tests {
     #[test]
     fn wrong_keys_and_secrets_are_refused() {
         let (mobile, base, other) = (identity(), identity(), identity());
-        let i = Initiation::new(&mobile, &other.public, None, (1, 1), 3).unwrap();
+        let i = Initiation::new(&mobile, &other.public, None, 1, 1, 3).unwrap();
         assert!(Question::check(&base.public, &i.message).is_none(), "made for another base");
-        let mut i = Initiation::new(&mobile, &base.public, None, (1, 1), 3).unwrap();
+        let mut i = Initiation::new(&mobile, &base.public, None, 1, 1, 3).unwrap();
         let hello = open(&base, &i.message).unwrap();
         let (message, _) = hello.answer(Some(&SharedSecret([1; KEY_LEN])), Answer::Stale { newest: 3 }).unwrap();
         assert_eq!(i.read(&message), None, "another shared secret");

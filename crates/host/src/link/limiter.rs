@@ -15,6 +15,7 @@ const ONE_BURST: f64 = 10.0;
 /// Most addresses remembered. Above it, addresses with full buckets are removed.
 const ADDRESSES_MAX: usize = 4096;
 
+/// Token buckets of all addresses.
 #[derive(Debug)]
 pub(super) struct Limiter {
     all: Bucket,

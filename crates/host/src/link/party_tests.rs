@@ -527,7 +527,7 @@ proptest! {
 fn junk_flood_does_not_block_mobiles() {
     let other = Identity::generate().unwrap();
     let mobile = Identity::generate().unwrap();
-    let elsewhere = Initiation::new(&mobile, &other.public, None, (1, 1), 1).unwrap();
+    let elsewhere = Initiation::new(&mobile, &other.public, None, 1, 1, 1).unwrap();
     let head = session::head(Kind::Initiation, 7);
     let long = [&head[..], &elsewhere.message].concat();
     let cut = [&head[..], &[9; INITIATION_LEN]].concat();

@@ -84,7 +84,10 @@ pub enum Notice {
     /// Datagrams can be sent again.
     Network,
     /// Datagrams to a peer are routed back into the tunnel.
-    Circle { to: SocketAddr },
+    Circle {
+        /// The destination of these datagrams.
+        to: SocketAddr,
+    },
     /// The network device was set down.
     DeviceDown,
     /// The device is up again and has its addresses and routes.
@@ -344,7 +347,9 @@ pub struct Figures {
     pub airtime_seconds: Option<f64>,
     /// Packets enqueued for the peer.
     pub offered: u64,
+    /// Packets that the peer acknowledged.
     pub acknowledged: u64,
+    /// Bytes that the peer acknowledged.
     pub acknowledged_bytes: u64,
     /// DATA frames sent.
     pub frames: u64,

@@ -159,7 +159,7 @@ mod tests {
 
     fn pair() -> (Session, Session) {
         let (mobile, base) = (Identity::generate().unwrap(), Identity::generate().unwrap());
-        let mut i = Initiation::new(&mobile, &base.public, None, (1, 1), 1).unwrap();
+        let mut i = Initiation::new(&mobile, &base.public, None, 1, 1, 1).unwrap();
         let hello = Hello::read(&base, 1, Question::check(&base.public, &i.message).unwrap()).unwrap();
         let (message, keys) = hello.answer(None, Answer::Welcome { index: 2, life: 2 }).unwrap();
         i.read(&message).unwrap();

@@ -38,6 +38,7 @@ pub(super) enum In {
 pub(super) enum Change {
     /// The first session: the link comes up.
     Up,
+    /// New keys for the same epoch of the peer.
     Renewed,
     /// New keys after a restart of the peer.
     Restarted,

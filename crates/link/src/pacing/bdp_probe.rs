@@ -13,16 +13,23 @@ use crate::pacing::delivery_rate::{self, MeasuredTrain};
 /// Largest extra delay.
 const EXTRA_MAX: Duration = Duration::from_secs(1);
 /// Window of a trial, as a fraction of the steady one.
-const UP: (u64, u64) = (3, 2);
-const DOWN: (u64, u64) = (3, 4);
+const UP: Ratio = Ratio { of: 3, parts: 2 };
+const DOWN: Ratio = Ratio { of: 3, parts: 4 };
 /// Least growth of the delivery rate for which a larger window is kept, and the rate above which a smaller one is
 /// kept. In a shared queue a trial gains less than 4/3 once this end owns a quarter of the queue.
-const UP_GAIN: (u64, u64) = (4, 3);
-const DOWN_LOSS: (u64, u64) = (15, 16);
+const UP_GAIN: Ratio = Ratio { of: 4, parts: 3 };
+const DOWN_LOSS: Ratio = Ratio { of: 15, parts: 16 };
 /// Trains measured in a trial, after one that began before it.
 const TRIAL_TRAINS: u32 = 3;
 /// Cap of the back-off: each failed trial doubles the trains until the next one.
 const VAIN_MAX: u32 = 4;
+
+/// The fraction `of / parts`.
+#[derive(Clone, Copy)]
+struct Ratio {
+    of: u64,
+    parts: u64,
+}
 
 /// Probes for a larger or smaller bandwidth-delay product.
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,8 +75,8 @@ impl BdpProbe {
     pub(crate) fn tried(&self, window: u64) -> u64 {
         match self.phase {
             Phase::Steady => window,
-            Phase::Up => window * UP.0 / UP.1,
-            Phase::Down => window * DOWN.0 / DOWN.1,
+            Phase::Up => window * UP.of / UP.parts,
+            Phase::Down => window * DOWN.of / DOWN.parts,
         }
     }
 
@@ -143,8 +150,8 @@ impl BdpProbe {
     }
 }
 
-fn part(bits: u64, (of, parts): (u64, u64)) -> u64 {
-    bits / parts * of
+fn part(bits: u64, ratio: Ratio) -> u64 {
+    bits / ratio.parts * ratio.of
 }
 
 #[cfg(test)]

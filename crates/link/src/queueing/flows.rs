@@ -12,6 +12,10 @@ use remora_base::Time;
 use crate::queueing::codel::CodelState;
 use crate::{Class, Packet};
 
+/// Most flows kept, as many as RFC 8290 (section 4.1.2) has buckets. Above it a new flow does not precede the old
+/// ones, or a flood of new flows would starve them.
+pub(crate) const FLOWS_MAX: usize = 1024;
+
 /// A queued packet with its arrival time.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
@@ -19,12 +23,8 @@ pub(crate) struct Waiting {
     /// When it was enqueued.
     pub(crate) came: Time,
     /// The same on the queue's own clock.
-    pub(crate) stamp: Time,
+    pub(super) stamp: Time,
 }
-
-/// Most flows kept, as many as RFC 8290 (section 4.1.2) has buckets. Above it a new flow does not precede the old
-/// ones, or a flood of new flows would starve them.
-pub(crate) const FLOWS_MAX: usize = 1024;
 
 /// The packets and the deficit round robin state of one flow.
 #[derive(Clone, Debug)]

@@ -15,6 +15,7 @@ pub(crate) struct Medium {
     pub(crate) rate: Rate,
     /// Whether all stations share one medium; otherwise each has its own.
     pub(crate) half_duplex: bool,
+    /// Delay of each frame in one direction.
     pub(crate) delay: Duration,
     /// Bytes added to each frame.
     pub(crate) overhead: usize,

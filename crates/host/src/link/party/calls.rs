@@ -139,7 +139,7 @@ impl Party {
         let (Role::Mobile { call, stamped, .. }, Some(r)) = (&mut self.role, self.remotes.first_mut()) else { return };
         *stamped = wall.max(stamped.saturating_add(1));
         let (key, secret) = (&r.known.key, r.known.secret.as_ref());
-        let Some(question) = Initiation::new(&self.identity, key, secret, (*stamped, r.life), index) else { return };
+        let Some(question) = Initiation::new(&self.identity, key, secret, *stamped, r.life, index) else { return };
         *call = Some(Box::new(Call::new(now, question, index, earlier.as_deref(), &mut self.rng)));
         self.put_question();
     }

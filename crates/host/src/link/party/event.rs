@@ -109,6 +109,7 @@ pub enum Down {
 pub struct Counters {
     /// Invalid, without a session, or not authentic.
     pub forged: u64,
+    /// Datagrams received more than once.
     pub replayed: u64,
     /// Handshakes for another base, or damaged.
     pub refused: u64,
