@@ -100,7 +100,7 @@ impl Event {
 pub enum Down {
     /// The peer sent a goodbye.
     Left,
-    /// Nothing was received for [`GONE_AFTER`](super::GONE_AFTER).
+    /// No message was received for 660 s.
     Silent,
 }
 
