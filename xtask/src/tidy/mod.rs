@@ -1,6 +1,6 @@
 //! `cargo xtask tidy`: the rules of the project that the compiler does not know.
 //!
-//! Each rule is a module with a function from files to [`Violation`]s. Read [`violation`] first.
+//! Each rule is a module with a function from files to violations. Read `violation` first.
 
 mod clocks;
 mod commits;

@@ -3,7 +3,7 @@
 use proc_macro2::LineColumn;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{Attribute, Block, FnArg, ImplItemFn, ItemFn, Pat, Signature, TraitItemFn, Type};
+use syn::{Attribute, Block, FnArg, ImplItemFn, ItemFn, ItemImpl, Pat, Signature, TraitItemFn, Type};
 
 use super::violation::{File, Violation};
 
@@ -21,13 +21,15 @@ pub(super) fn check(files: &[File]) -> Vec<Violation> {
 fn check_file(file: &File) -> Vec<Violation> {
     // The compiler has a better message for a file that does not parse.
     let Ok(syntax) = syn::parse_file(&file.text) else { return Vec::new() };
-    let mut reader = Reader { path: &file.path, found: Vec::new() };
+    let mut reader = Reader { path: &file.path, in_trait_impl: false, found: Vec::new() };
     reader.visit_file(&syntax);
     reader.found
 }
 
 struct Reader<'a> {
     path: &'a str,
+    /// In an implementation of a trait, which decides the parameters.
+    in_trait_impl: bool,
     found: Vec<Violation>,
 }
 
@@ -51,7 +53,7 @@ impl Reader<'_> {
         }
         for input in &signature.inputs {
             let FnArg::Typed(input) = input else { continue };
-            if is_tuple(&input.ty) && matches!(*input.pat, Pat::Ident(_) | Pat::Tuple(_)) {
+            if !self.in_trait_impl && is_tuple(&input.ty) && matches!(*input.pat, Pat::Ident(_) | Pat::Tuple(_)) {
                 let what = format!("fn {name} takes a tuple: use a struct with named fields, or more parameters");
                 self.report(input.span().start(), what);
             }
@@ -72,6 +74,12 @@ impl<'ast> Visit<'ast> for Reader<'_> {
     fn visit_item_fn(&mut self, item: &'ast ItemFn) {
         self.function(&item.attrs, &item.sig, Some(&item.block));
         visit::visit_item_fn(self, item);
+    }
+
+    fn visit_item_impl(&mut self, item: &'ast ItemImpl) {
+        self.in_trait_impl = item.trait_.is_some();
+        visit::visit_item_impl(self, item);
+        self.in_trait_impl = false;
     }
 
     fn visit_impl_item_fn(&mut self, item: &'ast ImplItemFn) {

@@ -61,6 +61,13 @@ fn with_nothing_known(page: ReadDirOk) -> ReadDirPlusOk {
     ReadDirPlusOk { dir: page.dir, verf: page.verf, entries }
 }
 
+/// A name in a directory.
+#[derive(Clone, Copy)]
+pub(crate) struct NameIn<'a> {
+    pub(crate) dir: &'a Fh,
+    pub(crate) name: &'a [u8],
+}
+
 /// A mounted server; clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Remote {
@@ -421,16 +428,17 @@ impl Remote {
     }
 
     /// Renames `node`, replacing what has the new name.
-    pub(crate) async fn rename(&self, node: &Node, from: (&Fh, &[u8]), to: (&Fh, &[u8])) -> Result<()> {
-        let args = RenameArgs { from: at(from.0, from.1), to: at(to.0, to.1) };
+    pub(crate) async fn rename(&self, node: &Node, from: NameIn<'_>, to: NameIn<'_>) -> Result<()> {
+        let args = RenameArgs { from: at(from.dir, from.name), to: at(to.dir, to.name) };
         match ask!(self, Rename(args)) {
             // After a lost reply a server without a reply cache answers NOENT to the repetition.
             Err(e) if e.status() == Some(Status::NoEnt) => {
-                let there = self.find(to.0, to.1).await?;
+                let there = self.find(to.dir, to.name).await?;
                 // Where handles tell the directory or the name, too, they change on the way to another one.
                 let state = |n: &Node| (n.number(), n.attr.size, n.attr.mtime);
                 let is_same = |n: &Node| state(n) == state(node);
-                let is_it = |n: Node| n.fh == node.fh || is_same(&n) || (from.0 != to.0 && n.number() == node.number());
+                let is_it =
+                    |n: Node| n.fh == node.fh || is_same(&n) || (from.dir != to.dir && n.number() == node.number());
                 if there.is_some_and(is_it) { Ok(()) } else { Err(e) }
             }
             done => done.map(|_| ()),

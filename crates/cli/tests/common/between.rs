@@ -49,15 +49,7 @@ pub(crate) fn between_mounting(
     let url = format!("nfs://{}/?proto=udp", near.local_addr().unwrap());
     let client = Arc::new(Mutex::new(None::<SocketAddr>));
     let (back, from, to) = (near.try_clone().unwrap(), far.try_clone().unwrap(), client.clone());
-    thread::spawn(move || {
-        let mut buf = [0; 65_536];
-        while let Ok(len) = from.recv(&mut buf) {
-            let to = *to.lock().unwrap();
-            if let (true, Some(to)) = (len <= longest, to) {
-                back.send_to(&buf[..len], to).unwrap();
-            }
-        }
-    });
+    thread::spawn(move || pass_replies(&from, &back, &to, longest));
     thread::spawn(move || {
         let mut buf = [0; 65_536];
         while let Ok((len, peer)) = near.recv_from(&mut buf) {
@@ -119,4 +111,15 @@ fn executed(header: &CallHeader, call: &Call, server: SocketAddr) {
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     socket.send_to(&message, server).unwrap();
     socket.recv(&mut [0; 65_536]).unwrap();
+}
+
+/// Passes replies of at most `longest` bytes on to the client.
+fn pass_replies(from: &UdpSocket, back: &UdpSocket, client: &Mutex<Option<SocketAddr>>, longest: usize) {
+    let mut buf = [0; 65_536];
+    while let Ok(len) = from.recv(&mut buf) {
+        let client = *client.lock().unwrap();
+        if let (true, Some(client)) = (len <= longest, client) {
+            back.send_to(&buf[..len], client).unwrap();
+        }
+    }
 }

@@ -148,6 +148,15 @@ impl fmt::Display for Notice {
                 "no answer from {base}: is the base running there, does it know this end's key, and is --base-key \
                  its own?"
             ),
+            _ => self.fmt_fault(f),
+        }
+    }
+}
+
+impl Notice {
+    /// Formats a notice of a fault, with what to do.
+    fn fmt_fault(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Notice::OtherSecret { base } => {
                 write!(f, "{base} answers, but not with this end's secret: is psk the same at both ends?")
             }
@@ -202,6 +211,7 @@ impl fmt::Display for Notice {
                 let (a, b) = (canonical(*a), canonical(*b));
                 write!(f, "{name} is heard from {a} and {b} in turn: do two ends run with its key?")
             }
+            _ => Ok(()),
         }
     }
 }

@@ -129,7 +129,7 @@ impl Report {
             curves: curves(options, &done),
             timelines: timelines(options, &done),
             bulk: bulk(&done),
-            failures: done.iter().filter_map(failure).collect(),
+            failures: done.iter().filter_map(|(job, done)| failure(job, done)).collect(),
         }
     }
 
@@ -144,7 +144,7 @@ impl Report {
     }
 }
 
-fn failure((job, done): &(Job, JobResult)) -> Option<Failure> {
+fn failure(job: &Job, done: &JobResult) -> Option<Failure> {
     let JobResult::Failed(why) = done else { return None };
     let (what, seed) = match job {
         Job::Oracle(workload, seed) => (format!("{}, oracle", workload.name()), *seed),

@@ -78,7 +78,7 @@ impl Report {
     }
 }
 
-const SIZE: (u32, u32) = (760, 320);
+const SIZE: plot::Size = plot::Size { width: 760, height: 320 };
 
 /// Names of the lines of [`curve_svg`].
 pub(super) const CURVE: [&str; 3] = ["estimate", "used", "bandwidth"];

@@ -131,7 +131,7 @@ fn drawn(caption: String, systems: &[CopySystem], circles: &str, svg: String, re
     Figure { caption, legend, svg, remark }
 }
 
-const SIZE: (u32, u32) = (760, 360);
+const SIZE: plot::Size = plot::Size { width: 760, height: 360 };
 const HALF: f64 = 0.3;
 /// Hardware, software, then loads. Orange and vermilion, which are alike, do not meet.
 const COLOURS: [RGBColor; 6] = [GREY, GREEN, SKY, ORANGE, PINK, VERMILION];

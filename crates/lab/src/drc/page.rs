@@ -38,8 +38,8 @@ impl Html for Report {
     }
 }
 
-const TIMELINE_SIZE: (u32, u32) = (760, 250);
-const SPEEDS_SIZE: (u32, u32) = (760, 300);
+const TIMELINE_SIZE: plot::Size = plot::Size { width: 760, height: 250 };
+const SPEEDS_SIZE: plot::Size = plot::Size { width: 760, height: 300 };
 /// Vertical positions of the client, the server's network and the daemons.
 const CLIENT: f64 = 3.0;
 const SERVER: f64 = 2.0;

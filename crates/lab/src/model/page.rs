@@ -134,7 +134,7 @@ pub fn write_page(path: &Path, study: &Study<'_>, name: &str, source: &str) -> i
     file.write(&study.page(name, source).map_err(io::Error::other)?)
 }
 
-const SIZE: (u32, u32) = (700, 300);
+const SIZE: plot::Size = plot::Size { width: 700, height: 300 };
 /// Opacity of a line where it is doubted.
 const PALE: f64 = 0.35;
 /// Delays diverge near saturation: the scale ends at this multiple of the smallest value.

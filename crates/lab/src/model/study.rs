@@ -218,7 +218,7 @@ fn sensitivity(topology: &Topology, outputs: &[Output], input: &Input, value: f6
         |to: f64| at(topology, input, to).map(|r| (to, r)).or_else(|_| at(topology, input, value).map(|r| (value, r)));
     let elasticities = match (end(below), end(above)) {
         (Ok((x0, a)), Ok((x1, b))) if x1 > x0 => {
-            outputs.iter().map(|o| elasticity((x0, o.of(&a)), (x1, o.of(&b)))).collect()
+            outputs.iter().map(|o| elasticity(x1 / x0, o.of(&a), o.of(&b))).collect()
         }
         _ => vec![None; outputs.len()],
     };
@@ -226,9 +226,9 @@ fn sensitivity(topology: &Topology, outputs: &[Output], input: &Input, value: f6
 }
 
 /// The slope between two points on logarithmic axes.
-fn elasticity((x0, y0): (f64, Option<f64>), (x1, y1): (f64, Option<f64>)) -> Option<f64> {
+fn elasticity(factor: f64, y0: Option<f64>, y1: Option<f64>) -> Option<f64> {
     let (y0, y1) = (y0.filter(|y| *y > 0.0)?, y1.filter(|y| *y > 0.0)?);
-    Some((y1 / y0).ln() / (x1 / x0).ln())
+    Some((y1 / y0).ln() / factor.ln())
 }
 
 /// Simulates the network with each seed. `done` is called after each run.

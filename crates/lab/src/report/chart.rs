@@ -7,7 +7,7 @@ use plotters::prelude::*;
 
 use super::plot::{self, Axis, Canvas, Drawn, FONT};
 
-const SIZE: (u32, u32) = (760, 400);
+const SIZE: plot::Size = plot::Size { width: 760, height: 400 };
 /// Distance between lines at one level, so that their intervals can be told apart.
 const LINE_OFFSET: f64 = 0.07;
 /// Half the width of an interval's caps.
@@ -119,7 +119,8 @@ impl LevelChart<'_> {
                 let strokes = ends.chain([vec![(x, low), (x, high)]]);
                 canvas.draw_series(strokes.map(|s| PathElement::new(s, colour.mix(0.8).stroke_width(1))))?;
             }
-            sign(canvas, at(point.level, point.median), mark, point.is_beyond)?;
+            let (x, y) = at(point.level, point.median);
+            sign(canvas, x, y, mark, point.is_beyond)?;
             let open = point.ends().filter(|_| point.is_open()).map(|(_, high)| high);
             if let Some(end) = open.or(point.is_beyond.then_some(point.median)) {
                 let (above, style) = (at(point.level, end), FONT.into_font().color(&BLACK));
@@ -153,13 +154,13 @@ impl LevelChart<'_> {
 }
 
 /// A line's sign; open where the median is beyond it.
-fn sign(canvas: &mut Canvas<'_, '_>, at: (f64, f64), mark: Mark, is_open: bool) -> Drawn {
+fn sign(canvas: &mut Canvas<'_, '_>, x: f64, y: f64, mark: Mark, is_open: bool) -> Drawn {
     let mut outline = mark.outline();
     if is_open {
         outline.extend(outline.first().copied());
-        canvas.draw_series([EmptyElement::at(at) + PathElement::new(outline, mark.colour().stroke_width(2))])?;
+        canvas.draw_series([EmptyElement::at((x, y)) + PathElement::new(outline, mark.colour().stroke_width(2))])?;
     } else {
-        canvas.draw_series([EmptyElement::at(at) + Polygon::new(outline, mark.colour().filled())])?;
+        canvas.draw_series([EmptyElement::at((x, y)) + Polygon::new(outline, mark.colour().filled())])?;
     }
     Ok(())
 }

@@ -35,11 +35,18 @@ pub(crate) fn css(RGBColor(r, g, b): RGBColor) -> String {
     format!("#{r:02x}{g:02x}{b:02x}")
 }
 
+/// The size of a drawing, in pixels.
+#[derive(Clone, Copy)]
+pub(crate) struct Size {
+    pub(crate) width: u32,
+    pub(crate) height: u32,
+}
+
 /// A drawing of `size` units, which are pixels on a wide screen. An error is plotters' message.
-pub(crate) fn svg(size: (u32, u32), draw: impl FnOnce(&Root<'_>) -> Drawn) -> Result<String, String> {
+pub(crate) fn svg(size: Size, draw: impl FnOnce(&Root<'_>) -> Drawn) -> Result<String, String> {
     let mut out = String::new();
     {
-        let root = SVGBackend::with_string(&mut out, size).into_drawing_area();
+        let root = SVGBackend::with_string(&mut out, (size.width, size.height)).into_drawing_area();
         draw(&root).map_err(|e| e.to_string())?;
         root.present().map_err(|e| e.to_string())?;
     }

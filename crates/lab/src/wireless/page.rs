@@ -82,7 +82,7 @@ fn section(outcome: &ExperimentOutcome) -> Result<String, String> {
     Ok(html)
 }
 
-const PACKETS_SIZE: (u32, u32) = (760, 400);
+const PACKETS_SIZE: plot::Size = plot::Size { width: 760, height: 400 };
 
 /// All figures of an experiment; an error is plotters' message.
 pub(super) fn figures(outcome: &ExperimentOutcome) -> Result<Vec<Figure>, String> {

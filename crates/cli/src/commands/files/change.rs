@@ -13,7 +13,7 @@ use crate::cp::transfer::destination::no_directory;
 use crate::output::exit::{Error, Result};
 use crate::output::{escape, stdio};
 use crate::remote::concurrency::{Ahead, NEAR_MAX, Pool};
-use crate::remote::filesystem::Remote;
+use crate::remote::filesystem::{NameIn, Remote};
 use crate::remote::flags::LinkArgs;
 use crate::remote::listing::Node;
 use crate::remote::listing::{DEPTH_MAX, Listing};
@@ -147,7 +147,8 @@ pub(crate) async fn mv(args: Mv) -> Result {
     };
     let is_same = from.path == to.path || (from_dir.fh == to_dir.fh && name == new_name);
     let is_into_itself = node.fh == to_dir.fh || is_below(&to.path, &from.path);
-    let (here, there) = ((&from_dir.fh, name.as_bytes()), (&to_dir.fh, new_name.as_bytes()));
+    let here = NameIn { dir: &from_dir.fh, name: name.as_bytes() };
+    let there = NameIn { dir: &to_dir.fh, name: new_name.as_bytes() };
     if is_same {
         return Err(Error::refused(&args.to, "source and destination are the same"));
     }

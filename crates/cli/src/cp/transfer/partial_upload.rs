@@ -20,7 +20,7 @@ use crate::cp::transfer::upload_destination::UploadDestination;
 use crate::cp::ui::job::Job;
 use crate::interrupt::Kept;
 use crate::output::exit::{self, Error};
-use crate::remote::filesystem::Remote;
+use crate::remote::filesystem::{NameIn, Remote};
 use crate::remote::listing::Node;
 
 /// Attempts to create a temporary file or link over an existing one.
@@ -207,8 +207,9 @@ impl PartialUpload {
     }
 
     async fn rename(&self) -> Result<(), ClientError> {
-        let (dir, to) = (&self.dest.dir.fh, &self.dest.name[..]);
-        match self.remote.rename(&self.node, (dir, &self.name), (dir, to)).await {
+        let dir = &self.dest.dir.fh;
+        let (from, to) = (NameIn { dir, name: &self.name }, NameIn { dir, name: &self.dest.name });
+        match self.remote.rename(&self.node, from, to).await {
             // The server may have renamed the file, changed its handle, and its reply been lost.
             Err(e) if e.status() == Some(Status::NoEnt) => match self.find_renamed().await? {
                 Some(_) => Ok(()),

@@ -25,7 +25,7 @@ use crate::output::escape;
 use crate::output::exit::{self, Error, Result};
 use crate::remote::concurrency::Ahead;
 use crate::remote::concurrency::{Pool, jobs_max};
-use crate::remote::filesystem::Remote;
+use crate::remote::filesystem::{NameIn, Remote};
 use crate::remote::listing::DEPTH_MAX;
 use crate::remote::listing::Node;
 
@@ -323,7 +323,9 @@ async fn link_there(job: &Job, source: &Path, target: Bytes, dest: &UploadDestin
         None => Ok(()),
     });
     let renamed = match may_go {
-        Ok(()) => remote.rename(&node, (dir, &part), (dir, &dest.name)).await.map_err(failed),
+        Ok(()) => {
+            remote.rename(&node, NameIn { dir, name: &part }, NameIn { dir, name: &dest.name }).await.map_err(failed)
+        }
         refused => refused,
     };
     if renamed.is_err() {

@@ -8,7 +8,8 @@ use remora_base::Time;
 use super::super::caller::{Call, Wants};
 use super::super::handshake::{Answer, Hello, INITIATION_LEN, Initiation, Question, RESPONSE_LEN};
 use super::super::session::{self, INDEX_MAX, Kind, Session};
-use super::{Event, Outgoing, Party, Role};
+use super::event::{Event, Outgoing};
+use super::state::{Party, Role};
 
 /// Largest timestamp accepted (the year 2262). After a larger one, no mobile with that key could send a newer one,
 /// even with its clock corrected.

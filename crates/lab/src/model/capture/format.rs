@@ -35,7 +35,7 @@ pub(super) struct CapturedPacket<'a> {
 pub(super) fn add(tally: &mut Tally, packet: CapturedPacket<'_>) -> Result<(), CaptureError> {
     let CapturedPacket { link, time_s, original_len, data } = packet;
     let ends = stations_of(link, data).ok_or(CaptureError::LinkType(link.0))?;
-    tally.add(time_s, original_len.max(data.len() as u32), ends);
+    tally.add(time_s, original_len.max(data.len() as u32), ends.0, ends.1);
     Ok(())
 }
 

@@ -171,7 +171,7 @@ impl Tally {
     }
 
     /// Adds a packet.
-    pub(super) fn add(&mut self, time_s: f64, size: u32, (from, to): (String, String)) {
+    pub(super) fn add(&mut self, time_s: f64, size: u32, from: String, to: String) {
         let (first, last) = self.span.unwrap_or((time_s, time_s));
         // A clock set back before the first packet only shifts the bins.
         self.span = Some((first.min(time_s), last.max(time_s)));

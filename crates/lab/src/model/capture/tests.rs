@@ -90,10 +90,10 @@ fn capture_of_any_format_gives_the_same_rates() {
 /// Burstiness of a station that sends at `times`, in seconds. Another station sends at both ends of the capture.
 fn burstiness(times: impl Iterator<Item = f64>, seconds: f64, bin: Duration) -> (Option<f64>, Option<f64>) {
     let mut tally = Tally::new(bin);
-    let who = |name: &str| (name.to_owned(), "all".to_owned());
-    tally.add(0.0, 100, who("ends"));
-    times.take_while(|t| *t <= seconds).for_each(|t| tally.add(t, 100, who("station")));
-    tally.add(seconds, 100, who("ends"));
+    let add = |tally: &mut Tally, time_s: f64, from: &str| tally.add(time_s, 100, from.to_owned(), "all".to_owned());
+    add(&mut tally, 0.0, "ends");
+    times.take_while(|t| *t <= seconds).for_each(|t| add(&mut tally, t, "station"));
+    add(&mut tally, seconds, "ends");
     let got = tally.finish(false).unwrap();
     let station = got.stations.iter().find(|s| s.name == "station").unwrap();
     (station.dispersion, station.peak_to_mean)
@@ -241,7 +241,7 @@ fn damaged_file_is_not_a_truncated_one() {
 fn many_stations_count_as_others() {
     let mut tally = Tally::new(BIN);
     for i in 0..60_000u32 {
-        tally.add(f64::from(i), 100, (format!("from {i}"), format!("to {i}")));
+        tally.add(f64::from(i), 100, format!("from {i}"), format!("to {i}"));
     }
     let got = tally.finish(false).unwrap();
     assert!(got.stations.len() <= STATIONS_MAX + 1, "{}", got.stations.len());

@@ -32,7 +32,7 @@ impl Outcome {
     }
 }
 
-const SIZE: (u32, u32) = (960, 400);
+const SIZE: plot::Size = plot::Size { width: 960, height: 400 };
 const WAYS: [(CopyDirection, &str); 2] =
     [(CopyDirection::Write, "Write: to the server"), (CopyDirection::Read, "Read: from the server")];
 
