@@ -11,7 +11,7 @@ pub(crate) fn run() -> Result {
     // Packages download while the processors compile.
     let installing = std::thread::spawn(|| test::provide(false));
     steps.run("fmt", || cmd::run(&mut cmd::cargo(&["fmt", "--all", "--check"])));
-    steps.run("tidy", || tidy::run(false));
+    steps.run("tidy", tidy::run);
     steps.run("clippy", || {
         cmd::run(&mut cmd::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
     });

@@ -39,11 +39,7 @@ Examples:
 #[derive(Subcommand)]
 enum Command {
     /// Check the import law, the dependencies and the house style
-    Tidy {
-        /// Apply the rules about modules, prose and functions to parts that do not keep them yet, too
-        #[arg(long)]
-        strict: bool,
-    },
+    Tidy,
     /// Install what the tests need, run them and the simulator, and sum up
     #[command(after_help = test::HELP)]
     Test(test::Options),
@@ -85,7 +81,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
-        Command::Tidy { strict } => tidy::run(strict),
+        Command::Tidy => tidy::run(),
         Command::Test(options) => test::run(&options),
         Command::Ci => ci::run(),
         Command::Sim { seeds, from } => swarm::run(seeds, from, cmd::Build::Release),

@@ -21,11 +21,8 @@ use cargo_metadata::MetadataCommand;
 use crate::cmd::{self, Result, root};
 use violation::File;
 
-/// Beginnings of paths that the rules about modules, prose and functions exempt for now. `--strict` exempts none.
-const NOT_YET: &[&str] = &["crates/"];
-
 /// Applies all rules and prints the violations.
-pub(crate) fn run(strict: bool) -> Result {
+pub(crate) fn run() -> Result {
     let files = project_files()?;
     let metadata = MetadataCommand::new().current_dir(root()).no_deps().exec()?;
     let mut found = imports::check(&metadata, &files);
@@ -35,8 +32,9 @@ pub(crate) fn run(strict: bool) -> Result {
     found.extend(commits::check()?);
     found.extend(links::check(&files, |path| root().join(path).exists()));
     found.extend(text::check_all(&files));
-    let new = [modules::check(&files), prose::check(&files), syntax::check(&files)].concat();
-    found.extend(new.into_iter().filter(|v| strict || !NOT_YET.iter().any(|begin| v.path.starts_with(begin))));
+    found.extend(modules::check(&files));
+    found.extend(prose::check(&files));
+    found.extend(syntax::check(&files));
     found.sort();
     found.iter().for_each(|violation| println!("{violation}"));
     match found.len() {

@@ -17,7 +17,7 @@ use crate::report::provenance::{Provenance, SeedRun};
 pub struct Options {
     pub experiments: Vec<&'static Experiment>,
     pub first_seed: u64,
-    /// Seeds for each cell, 1 to [`SEEDS_MAX`]; `None`: the experiment's default.
+    /// Seeds for each cell, 1 to `SEEDS_MAX`; `None`: the experiment's default.
     pub seeds: Option<u64>,
     /// Results do not depend on it.
     pub threads: NonZeroUsize,

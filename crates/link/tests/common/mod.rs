@@ -94,6 +94,13 @@ impl Medium {
     }
 }
 
+/// A frame between two stations.
+pub(crate) struct InFlight {
+    from: usize,
+    to: usize,
+    bytes: Bytes,
+}
+
 /// Stations on a medium: 0 is the base, 1 and up are mobiles.
 pub(crate) struct World {
     pub(crate) now: Time,
@@ -109,11 +116,11 @@ pub(crate) struct World {
     devices: Vec<VecDeque<(usize, usize, Bytes)>>,
     free_at: Vec<Time>,
     turn: usize,
-    air: BTreeMap<(Time, u64), (usize, usize, Bytes)>,
+    air: BTreeMap<(Time, u64), InFlight>,
     sent: u64,
     /// Number of frames of the base that have arrived or will, and the frames delayed until a later number.
     from_base: u64,
-    waylaid: VecDeque<(u64, (usize, usize, Bytes))>,
+    waylaid: VecDeque<(u64, InFlight)>,
     rng: Rng,
 }
 
@@ -199,7 +206,7 @@ impl World {
     /// Reports to `station` that `peer` has restarted, and drops the peer's earlier frames.
     pub(crate) fn tell_of_restart(&mut self, station: usize, peer: usize) {
         self.devices.iter_mut().for_each(|device| device.retain(|(from, ..)| *from != peer));
-        self.air.retain(|_, (from, ..)| *from != peer);
+        self.air.retain(|_, frame| frame.from != peer);
         self.links[station].restarted(self.now, self::peer(peer));
         self.drain(station);
     }
@@ -257,7 +264,7 @@ impl World {
             self.start(start, from);
         }
         while let Some(entry) = self.air.first_entry().filter(|e| e.key().0 <= self.now) {
-            let (from, to, frame) = entry.remove();
+            let InFlight { from, to, bytes: frame } = entry.remove();
             self.links[to].handle_input(self.now, peer(from), frame);
             self.drain(to);
         }
@@ -318,15 +325,15 @@ impl World {
             self.lost += 1;
         } else {
             let late = self.medium.late.filter(|(who, _)| *who == from).map_or(Time::ZERO, |(_, until)| until);
-            self.carry((end + self.medium.delay).max(late), (from, to, frame));
+            self.carry((end + self.medium.delay).max(late), InFlight { from, to, bytes: frame });
         }
     }
 
     /// Delivers a frame at `at`, then the frames held back for it, or holds the frame back itself.
-    fn carry(&mut self, at: Time, frame: (usize, usize, Bytes)) {
-        if let Some((one_in, later)) = self.medium.overtaken.filter(|_| frame.0 == 0) {
+    fn carry(&mut self, at: Time, frame: InFlight) {
+        if let Some((one_in, later)) = self.medium.overtaken.filter(|_| frame.from == 0) {
             self.from_base += 1;
-            if frame.2.len() > 1000 && self.from_base.is_multiple_of(one_in) {
+            if frame.bytes.len() > 1000 && self.from_base.is_multiple_of(one_in) {
                 return self.waylaid.push_back((self.from_base + later, frame));
             }
         }
@@ -338,7 +345,7 @@ impl World {
         }
     }
 
-    fn arrive(&mut self, at: Time, frame: (usize, usize, Bytes)) {
+    fn arrive(&mut self, at: Time, frame: InFlight) {
         self.air.insert((at, self.sent), frame);
         self.sent += 1;
     }

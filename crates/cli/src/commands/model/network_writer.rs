@@ -1,4 +1,4 @@
-//! A network as the TOML that [`super::file`] reads.
+//! A network as the TOML that `model::network_file` reads.
 
 use remora_model::ring::Discipline;
 use remora_model::wifi::Periods;

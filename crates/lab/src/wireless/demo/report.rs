@@ -20,7 +20,7 @@ pub struct Outcome {
     /// Mean length of the link's bad periods, in milliseconds.
     pub bad_mean_ms: u64,
     pub bytes: u64,
-    /// Writes before reads, each in the order of [`racers`].
+    /// Writes before reads, each in the order of `racers`.
     pub legs: Vec<LegResult>,
     pub report: PathBuf,
 }

@@ -13,6 +13,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use remora_wire::nfs3::{FileType, Status};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
@@ -35,7 +36,21 @@ struct ProtectedInode {
     /// False for an object on the path to a protected one, which keeps its name only.
     is_protected: bool,
     /// Keeps the inode number in use.
-    _fd: OwnedFd,
+    _fd: Arc<OwnedFd>,
+}
+
+/// Returns the descriptor that another export already holds on this object, or else `fd`: all exports protect the same
+/// paths.
+fn share(key: InodeKey, fsid: u64, fd: OwnedFd) -> Arc<OwnedFd> {
+    static HELD: Mutex<BTreeMap<(u64, u64), Weak<OwnedFd>>> = Mutex::new(BTreeMap::new());
+    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    held.retain(|_, fd| fd.strong_count() > 0);
+    let shared = held.get(&(fsid, key.ino)).and_then(Weak::upgrade);
+    shared.unwrap_or_else(|| {
+        let fd = Arc::new(fd);
+        held.insert((fsid, key.ino), Arc::downgrade(&fd));
+        fd
+    })
 }
 
 impl ProtectedPaths {
@@ -52,8 +67,9 @@ impl ProtectedPaths {
                 path => path?,
             };
             if let Some(fd) = open(&path, &dir, root)? {
-                let ino = stat::of(&fd)?.key.ino;
-                protected.by_ino.insert(ino, ProtectedInode { is_protected: true, _fd: fd });
+                let found = stat::of(&fd)?;
+                let fd = share(found.key, found.attr.fsid, fd);
+                protected.by_ino.insert(found.key.ino, ProtectedInode { is_protected: true, _fd: fd });
             }
         }
         Ok(protected)
@@ -75,6 +91,7 @@ impl ProtectedPaths {
                     };
                     let found = stat::of(&fd)?;
                     if found.attr.fsid == fsid {
+                        let fd = share(found.key, fsid, fd);
                         let inode = ProtectedInode { is_protected: false, _fd: fd };
                         self.by_ino.entry(found.key.ino).or_insert(inode);
                     }
