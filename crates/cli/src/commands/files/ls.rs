@@ -44,6 +44,7 @@ pub(crate) struct Ls {
     /// one that led to it
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print this help
     #[arg(long, action = clap::ArgAction::Help)]
     pub(crate) help: Option<bool>,
     /// Directories to list, or files; with several each directory has a heading
