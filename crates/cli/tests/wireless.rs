@@ -66,7 +66,7 @@ fn the_help_names_all_that_json_has() {
     let help = p.ok(&["lab", "wireless", "--help"]);
     let named: Vec<&str> = help.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
     for name in names(&serde_json::from_str(&object).unwrap()) {
-        // Of what a paper has: see docs/results/wireless.md.
+        // The papers' figures: see docs/results/wireless.md.
         assert!(named.contains(&name.as_str()) || name == "place", "{name} is not in the help");
     }
 }

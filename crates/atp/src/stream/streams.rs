@@ -14,7 +14,7 @@ use super::parts::{ReceivePart, SendPart, Taken, UsedNumbers};
 use super::target::Target;
 use crate::{Options, Priority};
 
-/// With a deadline, at most this share of what the link carries within it is in flight,
+/// With a deadline, at most this share of the link's capacity within it is in flight,
 const PACE_SHARE: u64 = 4;
 /// but at least this many bytes.
 const PACE_MIN: u64 = 8 << 10;

@@ -167,7 +167,7 @@ fn line(total: u64, free: u64, avail: u64) -> String {
         return format!("{0:>8} {0:>8} {0:>8} {0:>5}\n", "-");
     }
     let used = total.saturating_sub(free);
-    // The share of what the caller may use, as df(1) prints it: without root's reserve.
+    // The used share of the space that the caller may use, without root's reserve, as in df(1).
     let share = (used as f64 / (used.saturating_add(avail)).max(1) as f64 * 100.0).ceil();
     let [total, used, avail] = [total, used, avail].map(units::human);
     format!("{total:>8} {used:>8} {avail:>8} {share:>4}%\n")

@@ -29,7 +29,7 @@ pub(crate) fn run(path: &Path, range: &str, json: bool) -> Result {
     if json { stdio::print_json(&object(&input, &points)) } else { stdio::print(&table(&topology, &input, &points)) }
 }
 
-/// Parses RANGE: the number to vary, the count of values, and the values. The error says what was expected.
+/// Parses RANGE: the number to vary, the count of values, and the values. The error names the expected form.
 fn read(topology: &Topology, range: &str) -> Result<(Input, usize, Vec<f64>), String> {
     let form = || format!("'{range}': expected KEY=FROM..TO/N, as in flow.1.rate=0..100/21");
     let (name, rest) = range.rsplit_once('=').ok_or_else(form)?;

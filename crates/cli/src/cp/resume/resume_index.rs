@@ -1,4 +1,4 @@
-//! Names of what `cp` keeps in the state directory about unfinished copies.
+//! Names of the files in the state directory that describe unfinished copies.
 //!
 //! A name has neither the server's address nor this machine's host name in it, for both may be others when `--resume`
 //! comes. It has a file handle of the server instead.

@@ -26,7 +26,7 @@ use crate::remote::listing::Node;
 /// Attempts to create a temporary file or link over an existing one.
 pub(crate) const CREATE_TRIES: usize = 8;
 
-/// A temporary file on the server. Dropped unfinished it stays, with a journal for `--resume` of what was committed.
+/// A temporary file on the server. If dropped unfinished, the file stays, and a journal lists its committed bytes.
 #[derive(Debug)]
 pub(crate) struct PartialUpload {
     pub(crate) remote: Remote,
@@ -40,7 +40,7 @@ pub(crate) struct PartialUpload {
     saved: AtomicU64,
     /// `None` without a state directory: then the upload cannot be resumed.
     journal_file: Option<JournalFile>,
-    /// Handle hash of what had the final name when the copy began.
+    /// Handle hash of the object under the final name when the copy began.
     old: Option<String>,
     _lock: Option<LockFile>,
     finished: bool,
@@ -243,7 +243,7 @@ impl PartialUpload {
         }
     }
 
-    /// Gives up: keeps what was committed for `--resume` where that may help, and removes the rest.
+    /// Ends the copy: keeps committed bytes where `--resume` can use them, and removes the file otherwise.
     pub(crate) async fn give_up(mut self, why: &Error) {
         if self.finished || why.is_lost() {
             return;
