@@ -1,7 +1,7 @@
 //! The emulated channel in real time, between UDP sockets on loopback, without root.
 //!
 //! Mobiles send to the relay's address; it passes what the channel delivers to the server, and the replies back.
-//! Each mobile address has its own channel with the same seed, so that parallel runs meet the same weather. The
+//! Each mobile address has its own channel with the same seed, so that parallel runs meet the same bad periods. The
 //! channel uses logical time, so a late wake-up delays one delivery and does not accumulate; [`Progress`] has the
 //! largest lateness.
 
@@ -23,7 +23,7 @@ use crate::Clock;
 
 /// Maximum number of mobiles; datagrams of others are dropped.
 const MOBILES_MAX: usize = 64;
-/// Silence after which a mobile may be replaced. If it returns, its new channel has the same weather.
+/// Silence after which a mobile may be replaced. If it returns, its new channel has the same bad periods.
 const SILENT_MIN: Duration = Duration::from_secs(2);
 /// Longest sleep, so that a stop is noticed.
 const TICK: Duration = Duration::from_millis(50);

@@ -329,9 +329,9 @@ impl Link {
         self.peers.iter().filter(|(_, d)| d.is_ready(&self.config)).map(|(peer, _)| *peer)
     }
 
-    /// Whether frames to `peer` with an overdue acknowledgement count as departed, so that they do not fill the window
-    /// of others. If no other destination waits and the rate is learned, they keep the window full: the
-    /// acknowledgements may be late, and the frames in a queue below.
+    /// Whether frames to `peer` with an overdue acknowledgement count as departed, so that they do not occupy the
+    /// pacer's window, which all destinations share. If no other destination waits and the rate is learned, they
+    /// continue to occupy it: the acknowledgements may only be late, and the frames still in a queue of the device.
     fn passes(&self, peer: Peer) -> bool {
         self.config.rate.is_some() || self.ready().any(|other| other != peer)
     }

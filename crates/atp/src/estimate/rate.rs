@@ -1,14 +1,15 @@
 //! Remora's estimator: measures the bottleneck with every burst.
 //!
 //! * The rate comes from the receiver's timestamps ([`dispersal`](super::dispersal)).
-//!   [`byte_time`](super::byte_time) follows steps at once and averages noise. Each quantum is a packet pair, so a
-//!   faster link shows without a full queue.
+//!   [`byte_time`](super::byte_time) follows steps at once and averages noise. The packets that the
+//!   [`pacer`](super::pacer) releases together (a quantum) serve as a packet pair, so a faster link shows without a
+//!   full queue.
 //! * The window is the bandwidth-delay product plus a small allowance. A standing queue is drained by sending below
 //!   the rate.
 //! * Silence for about a round-trip time is a [`blackout`](super::blackout); the estimate is frozen. Afterwards the
-//!   old rate only paces the first burst: the window is that burst, and the forecast is unknown until it is
+//!   old rate only paces the first burst: the window is that burst, and the forecast is unknown until that burst is
 //!   measured.
-//! * On an idle link, [`packet_pairs`](super::packet_pairs) renew the estimate while objects wait for it.
+//! * On an idle link, [`packet_pairs`](super::packet_pairs) renew the estimate while objects wait for an estimate.
 
 use std::time::Duration;
 

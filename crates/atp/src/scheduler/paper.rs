@@ -17,7 +17,8 @@ pub(super) struct ScanStep {
 /// Result of a scan.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Scan {
-    /// Objects that miss their deadlines, and the bandwidth that each needs, in bytes per second.
+    /// Objects that would miss their deadlines at the estimated bandwidth, and the bandwidth that each needs, in bytes
+    /// per second.
     pub(super) unsafe_: Vec<(RequestId, u64)>,
     /// The greatest bandwidth that a safe object needs, in bytes per second.
     pub(super) needed_max: u64,

@@ -58,7 +58,7 @@ pub(super) struct Queue {
     present: [usize; Priority::LEVELS],
     /// Recent demand of the classes.
     pub(super) demand: ClassDemand,
-    /// For each level, bytes that lower levels may send first (see `feasibility`).
+    /// For each priority level, bytes that objects of lower priority may send before its objects (see `feasibility`).
     pub(super) reserve: [f64; Priority::LEVELS],
     /// All objects of the queue, including those that may not be sent.
     pub(super) members: usize,
@@ -66,7 +66,7 @@ pub(super) struct Queue {
     pub(super) planned: Time,
     /// Changed since the last scan.
     pub(super) dirty: bool,
-    /// The greatest bandwidth that a kept object needs, in bytes per second (the paper's stored maximum);
+    /// The greatest bandwidth that a kept object needs, in bytes per second (ATP 02's stored maximum);
     /// `u64::MAX` while unknown.
     pub(super) needed_max: u64,
 }

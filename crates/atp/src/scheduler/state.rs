@@ -375,7 +375,7 @@ pub struct Pick {
 
 impl Scheduler {
     /// Selects the object for the next packet among the destinations for which `ready` returns true. `None` if
-    /// there is none, or if the paper's send interval is spent.
+    /// there is none, or, under the policy `paper`, if the current send interval (ATP 02) has no bytes left.
     ///
     /// Usually O(log n) in the objects and O(q) in the queues; one more step for each object skipped because its
     /// destination is not ready. With deadlines, a feasibility scan at most every 20 ms.

@@ -1,4 +1,4 @@
-//! Sending and receiving part of a connection (RFC 9000, section 3, uses the terms for QUIC streams).
+//! The sending part and the receiving part of a connection, as RFC 9000, section 3, names those of a QUIC stream.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

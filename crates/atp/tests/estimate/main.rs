@@ -166,7 +166,7 @@ fn after_a_blackout_another_rate_makes_no_queue() {
 
 #[test]
 fn sparse_objects_keep_the_estimate() {
-    // 4 KB each half second: the paper's high class, alone.
+    // 4 KB each half second: the high class of ATP 02, alone.
     for (jitter, loss) in [(0, 0.0), (3, 0.0), (0, 0.03)] {
         let link = Link {
             jitter: ms(jitter),

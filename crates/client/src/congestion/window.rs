@@ -3,8 +3,9 @@
 //! As TCP Vegas does, the adaptive window compares RTTs with the minimum that such a request can take; the rest was
 //! spent in a queue. Once a round (a window's worth of replies) it takes the round's minimum, which the client's own
 //! bursts disturb least, and keeps [`QUEUED_MIN`] to [`QUEUED_MAX`] requests queued in front of the slowest hop: enough
-//! that the link never waits for the client, too few to overflow a base station's queue or to delay other users. Above
-//! a link that retransmits it also keeps what that hop carries during a retransmission.
+//! that the link never waits for the client, too few to overflow a base station's queue or to delay other users. If the
+//! slowest hop retransmits at the link level, the window also has the bytes that this hop carries during a
+//! retransmission.
 //!
 //! A loss alone does not shrink the window: on wireless links it means noise, and a queue shows congestion earlier.
 //! Only when a round loses half as much as it delivers, or twice what independent losses explain, the window is halved.
@@ -12,8 +13,8 @@
 //! It begins with two requests, or on a long path with an assumed BDP. Of that, a device queue's worth goes out at once
 //! and the rest paced, so that the link is not idle when the first reply comes. Once the spacing of replies shows the
 //! bottleneck bandwidth, the window opens to the BDP (as in BBR), by at most [`OPENING`] requests for each reply. It
-//! opens again when bursts of losses have left less than half of the BDP and a round shows no queue. The pacer decides
-//! when the admitted requests go out.
+//! opens again when bursts of losses have reduced the window to less than half of the BDP and a round shows no queue.
+//! The pacer decides when the admitted requests go out.
 
 use std::time::Duration;
 

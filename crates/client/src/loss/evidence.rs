@@ -2,7 +2,8 @@
 //!
 //! A reply proves the fate of all that was sent before its request, with one exception. A small request that waited in
 //! a queue right behind a block arrives together with it and may be answered first: by another thread, or without a
-//! disk. On a medium that both directions share, the block's reply then comes a whole frame later.
+//! disk. On a medium that both directions share, the block's reply may then come a full frame's airtime after the small
+//! reply. So after such a reply the client waits for [`Evidence::grace`] before it takes the block for lost.
 
 use std::time::Duration;
 

@@ -19,8 +19,8 @@ const INITIAL_TIMEOUT: Duration = Duration::from_millis(250);
 const INITIAL_TIMEOUT_LOSSY: Duration = Duration::from_millis(60);
 /// The longest timeout of a request that was passed.
 const TIMEOUT_MAX: Duration = Duration::from_secs(8);
-/// Retransmissions of a request before the server is taken to be slow at it: this many times those that independent
-/// losses make likely.
+/// A request with more than this many times the retransmissions that independent losses explain is taken for one that
+/// the server executes slowly.
 const RETRIES_FACTOR: f64 = 8.0;
 /// Time of a synchronous write on the server's disk. Requests that need no disk pass it meanwhile.
 const SYNC: Duration = Duration::from_millis(20);

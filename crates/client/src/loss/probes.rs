@@ -50,9 +50,9 @@ const PATIENCE: u32 = 8;
 pub(crate) struct Arrival {
     /// When its request was sent.
     pub(crate) sent: Time,
-    /// Nothing that was sent before is unanswered, as far as that was unknown.
+    /// No transmission whose fate was unknown was sent before it.
     pub(crate) is_oldest: bool,
-    /// How long the oldest reply was overdue.
+    /// How long the reply to the oldest unanswered transmission was overdue.
     pub(crate) overdue: Duration,
 }
 

@@ -1,10 +1,10 @@
 //! Block size: bytes of a READ or WRITE.
 //!
 //! Over UDP a block travels as IP fragments, and one lost fragment loses the block (NFS/W 95, section 5.1). With `k`
-//! frames a block, headers and the request cost about `1/k` of [`OVERHEAD`] frames each frame. A burst of losses wastes
-//! on average half a block before it and half a block after it, once in every interval `T` between bursts. The sum is
-//! least at `k = sqrt(OVERHEAD * T / frame time)`: about 4 frames at 1 Mbit/s with a burst each second, near the
-//! papers' knee at 4096 bytes; more on faster or cleaner links.
+//! frames a block, headers and the request cost about [`OVERHEAD`]` / k` additional frames for each frame. A burst of
+//! losses wastes on average half a block before it and half a block after it, once in every interval `T` between
+//! bursts. The sum is least at `k = sqrt(OVERHEAD * T / frame time)`: about 4 frames at 1 Mbit/s with a burst each
+//! second, near the best size of NFS/W 95 and NFS/W 97, 4096 bytes; more on faster or cleaner links.
 //!
 //! Over TCP a lost segment does not lose the block; there a block is what the link carries in [`HEAD_OF_LINE_STREAM`],
 //! or in [`HEAD_OF_LINE_SHARED`] while small requests wait behind it.

@@ -23,12 +23,13 @@ pub(crate) const DATAGRAM_SIZES: [u32; 3] = [1472, 1200, 548];
 pub(crate) const PAIR: u32 = 2 * FRAME_PAYLOAD - UDP_HEADER;
 /// Largest overhead of a reply in bytes, beside what its request allows.
 pub(crate) const REPLY_HEADER: u32 = 128;
-/// Lost transmissions in a row,
+/// Consecutive lost transmissions that prove a black hole, together with [`TIMES`] and [`TRIED`]. A path that
+/// loses every fifth frame loses eight messages of four frames in a row with a probability near 1.5 %; single frames
+/// are better there anyway.
 const ROW: u32 = 8;
-/// and of one request, that prove a black hole. A path that loses every fifth frame loses as many of four frames in one
-/// case of a hundred; single frames are better there anyway.
+/// Minimum number of transmissions of the request that was lost last.
 const TIMES: u32 = 3;
-/// The same where such messages got through before.
+/// The same two where messages of that length got through before.
 const ROW_LATER: u32 = 32;
 const TIMES_LATER: u32 = 5;
 /// Time that a request was tried: longer than most slow disks. The same where such messages got through before.
@@ -39,7 +40,7 @@ const TRIED_LATER: Duration = Duration::from_secs(12);
 const TRIED_NOW: Duration = Duration::from_secs(1);
 const TRIED_NOW_LATE: Duration = Duration::from_secs(6);
 
-/// How soon a receiver is assumed to have no room for fragments. A slow server looks the same.
+/// How soon the client assumes that the receiver's reassembly queue is full. A slow server looks the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RoomGuess {
     /// Never: the block size is fixed.
@@ -108,8 +109,8 @@ impl PmtuBlackhole {
         *self = PmtuBlackhole { is_disproved: true, ..PmtuBlackhole::default() };
     }
 
-    /// A transmission of `call` was lost at `now`. Returns whether the receiver seems to have no room for fragments, by
-    /// `guess`.
+    /// A transmission of `call` was lost at `now`. Returns whether the receiver's reassembly queue seems to be full;
+    /// `guess` says how soon that is assumed.
     pub(crate) fn on_loss(&mut self, now: Time, call: &PendingCall, sent: Transmission, guess: RoomGuess) -> bool {
         if self.is_disproved {
             return false;

@@ -1,9 +1,9 @@
 //! Budget of the fragments that lost blocks leave in the receiver's reassembly queue.
 //!
 //! Linux keeps the fragments of an incomplete datagram for 30 s (`ipfrag_time`), at most 4 MiB for all senders
-//! (`ipfrag_high_thresh`). When those are full it drops every fragment. On a fast path that loses one frame in a
-//! hundred, one client's blocks fill them in a few seconds. So a client leaves at most a quarter behind; then its
-//! blocks are single packets.
+//! (`ipfrag_high_thresh`). When that memory is full, Linux drops every fragment. On a fast path that loses one frame
+//! in a hundred, the incomplete blocks of one client fill it in a few seconds. So a client lets its lost blocks occupy
+//! at most a quarter of it, 1 MiB; then it uses blocks of a single packet.
 
 use std::collections::VecDeque;
 use std::time::Duration;

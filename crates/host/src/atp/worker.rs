@@ -24,7 +24,7 @@ const SOURCE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Repetitions of the closing packets, and their interval.
 const CLOSE_REPEATS: u32 = 3;
 const LAST_WORDS_APART: Duration = Duration::from_millis(5);
-/// Maximum closing packets kept, whatever strangers send meanwhile.
+/// Maximum closing packets kept, whatever peers without a connection send meanwhile.
 const CLOSE_PACKETS_MAX: usize = 1024;
 
 /// State of the thread.

@@ -53,7 +53,7 @@ impl Target {
         text.to_ascii_lowercase().starts_with("nfs:")
     }
 
-    /// A guess at the URL for `HOST:/PATH`, as mount(8) has it, or for a URL without a scheme.
+    /// The URL that the user probably means by `HOST:/PATH`, the form of mount(8).
     pub fn guess(text: &str) -> Option<String> {
         let (host, path) = text.split_once(":/")?;
         let is_host = !host.is_empty() && !host.contains(['/', '?', '#', '@']) && !Target::is_url(text);

@@ -48,7 +48,7 @@ impl Emulator {
         Ok(Emulator { setup, spawner, runner, links, dropped_before: 0 })
     }
 
-    /// Starts a new channel at time zero, with good weather. Frames in flight in the old channel are lost. Returns
+    /// Starts a new channel at time zero, in a good period. Frames in flight in the old channel are lost. Returns
     /// the old channel's report.
     pub fn begin(&mut self, config: Config, seed: u64) -> Result<Report, EmulateError> {
         let errors = config.errors.clone();

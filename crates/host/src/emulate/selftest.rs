@@ -101,7 +101,7 @@ impl Test {
         })
     }
 
-    /// Bad periods: a probe each millisecond is lost exactly during bad weather, and the gaps between arrivals are
+    /// Bad periods: a probe each millisecond is lost exactly during bad periods, and the gaps between arrivals are
     /// as long as the periods.
     fn dwell(&mut self) -> Result<[Check; 2], EmulateError> {
         let config = Config { rate: Rate::mbit(10), errors: weather(), ..Config::default() };
@@ -301,11 +301,11 @@ impl Bad {
     }
 }
 
-/// A stream compared with the weather.
+/// A stream compared with the bad periods that the error process computes.
 struct Seen {
     /// Number of frames that arrived.
     arrived: usize,
-    /// Frames whose loss, or arrival, contradicts the weather.
+    /// Frames whose loss, or arrival, contradicts the bad periods.
     contradictions: usize,
     /// No contradictions, and exactly the channel's deliveries arrived.
     faithful: bool,

@@ -62,7 +62,7 @@ pub struct Setup {
     pub mobiles: usize,
     /// The channel (default: the testbed of NFS/W 95 without errors). The emulator sets `trace_frames`.
     pub config: Config,
-    /// Seed of weather and losses (default 1).
+    /// Seed of the bad periods and the losses (default 1).
     pub seed: u64,
     /// The stations' network: the base has its first address, the mobiles the next (at least 10 addresses, default
     /// 10.77.0.0/24).

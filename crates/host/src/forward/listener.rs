@@ -18,7 +18,7 @@ use crate::carrier::{Carrier, StreamHandle, Tcp, pump};
 const NEWS_MAX: usize = 256;
 /// Pause of a listener when no descriptors are left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-/// Pause before a connection without room is tried again.
+/// Pause before a connection is opened again for which the session had no free stream.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Local ports, and the session that carries their connections. Dropping it ends all.

@@ -22,9 +22,9 @@ pub(super) struct Call {
     pub(super) question: Initiation,
     /// The session index that the response must carry.
     pub(super) index: u32,
-    /// When this initiation was first sent.
+    /// When the initiation in `question` was first sent.
     asked: Time,
-    /// When the call began.
+    /// When the first unanswered initiation of this handshake was sent.
     since: Time,
     again_at: Time,
     wait: Duration,

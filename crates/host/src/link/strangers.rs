@@ -1,5 +1,5 @@
-//! Limits the reports of calls by strangers. A stranger calls every 2 s, and an attacker can generate any number of
-//! keys; neither may fill a log.
+//! Limits the reports of handshakes with strangers. A stranger is a mobile whose key the base does not know. It repeats
+//! its handshake initiation every 2 s, and an attacker can generate any number of keys; neither may fill a log.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,16 +16,16 @@ const KEYS_MAX: usize = 64;
 /// Strangers reported in the last minute.
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
-    /// End of the quiet period by key. `None` stands for callers without a known key, whose calls are for another
-    /// base.
+    /// End of the quiet period by key. `None` stands for initiations that were made for the key of another base, from
+    /// which the mobile's key cannot be read.
     quiet_until: BTreeMap<Option<PublicKey>, Time>,
 }
 
 impl Strangers {
-    /// Records a call with `key`; true if it is to be reported.
+    /// Records an initiation with `key`; true if it is to be reported.
     pub(super) fn called(&mut self, now: Time, key: Option<PublicKey>) -> bool {
         self.quiet_until.retain(|_, until| *until > now);
-        // One entry is reserved for callers without a key.
+        // One entry is reserved for initiations without a key.
         let has_room = key.is_none() || self.quiet_until.len() < KEYS_MAX;
         let is_news = has_room && !self.quiet_until.contains_key(&key);
         if is_news {

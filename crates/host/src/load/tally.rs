@@ -1,4 +1,4 @@
-//! Counters of a run at its receiver.
+//! Counters that `remora load recv` keeps of one run: the packets that one sender sends with one run number.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use remora_base::Time;
 /// Numbers remembered to detect duplicates. A later packet counts as new.
 const WINDOW: u64 = 4096;
 
-/// Counters of a run at its receiver.
+/// Counters of one run at its receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Carried {
     /// Packets received, without duplicates.

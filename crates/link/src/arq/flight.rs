@@ -10,7 +10,8 @@ use remora_base::Time;
 
 use crate::pacing::pacer::Departure;
 
-/// Bound of the log: two full windows. Only probes of a silent peer reach it, and the oldest of them are useless.
+/// Maximum number of transmissions in [`Flight::log`]: two full windows. Only probes to a silent peer reach it, and the
+/// oldest of them are useless.
 const LOG_MAX: usize = 4096;
 
 #[derive(Clone, Copy, Debug)]

@@ -2,9 +2,9 @@
 //! The terms are those of RFC 2507; the link's acknowledgements simplify its methods.
 //!
 //! A packet with full headers *offers* a context until one such packet is acknowledged; then the headers are
-//! compressed (*brief*). A packet that cannot be decompressed is not acknowledged. A retransmission has full headers
-//! and offers the context again if the first transmission had an identifier. So correctness does not depend on the
-//! peer keeping an acknowledged context.
+//! compressed (*brief*). A packet that cannot be decompressed is not acknowledged. A retransmission has full headers.
+//! It offers the context again if the first transmission carried a context identifier, offered or brief. So correctness
+//! does not depend on the peer keeping an acknowledged context.
 
 use std::time::Duration;
 

@@ -222,7 +222,7 @@ mod tests {
         for _ in 0..10 {
             queue.push(Time::ZERO, packet(1, 1400, Class::Default), &config);
         }
-        // The bulk flow has used its first turn when the packet of the small one arrives.
+        // Flow 1, the standing one, uses its first quantum. Then the packet of flow 2, the sparse one, arrives.
         for _ in 0..3 {
             assert_eq!(queue.pop(Time::ZERO, &params, &config).unwrap().packet.flow, 1);
         }

@@ -1,5 +1,5 @@
-//! The endpoint's state and the calls of the program. [`input`](super::input) and [`output`](super::output) have
-//! the calls of the network.
+//! The endpoint's state and the methods that the application calls. [`input`](super::input) takes received datagrams
+//! and [`output`](super::output) makes those to send.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;

@@ -145,7 +145,7 @@ impl PathRevalidation {
         self.unvalidated.filter(|_| self.is_decoy(addr)).map_or(addr, |unvalidated| unvalidated.addr)
     }
 
-    /// Whether `addr` is the decoy.
+    /// Whether `addr` is the decoy: the neighbouring address to which noq's validation was diverted.
     pub(crate) fn is_decoy(&self, addr: SocketAddr) -> bool {
         self.decoy == Some(addr)
     }

@@ -65,7 +65,7 @@ impl State {
         first..=self.drawn
     }
 
-    /// Adds a connected stream, and tells it of a hand-off.
+    /// Adds a connected stream. If a hand-off of the link is in progress, signals it to the stream.
     fn add(&mut self, connection: Connection) {
         let left = |at: Instant, all: Duration| Some(all.saturating_sub(at.elapsed())).filter(|left| !left.is_zero());
         let told = self.hand_off.and_then(|(signal, at)| match signal {

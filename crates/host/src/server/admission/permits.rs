@@ -4,8 +4,9 @@
 //! connection, a panic) leaks capacity. [`host_shares`](super::host_shares) says how much a host may hold; a
 //! connection has a fixed bound in addition.
 //!
-//! **Strangers.** Peers that may use no export count as one host, with a [small part](STRANGERS_PART): their calls
-//! get short refusals, and the server takes no large request from them.
+//! **Strangers.** A stranger is a peer that is not allowed to use any export. All strangers together count as one
+//! host, with a [small part](STRANGERS_PART): their calls get short refusals, and the server takes no large request
+//! from them.
 //!
 //! **Half-received requests.** When the first 16 KiB of a large request have arrived, the connection reserves memory
 //! for all of it. While it waits it holds no other reservation, so connections with half a request each cannot

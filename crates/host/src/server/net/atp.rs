@@ -65,7 +65,7 @@ pub(crate) struct AtpClient {
     remote: Remote,
     /// By XID, of calls without a reply yet.
     urgencies: Mutex<BTreeMap<u32, Urgency>>,
-    /// Bounded by the permits in it.
+    /// Bounded, because each reply in the channel holds a permit.
     replies: mpsc::UnboundedSender<Reply>,
     /// Replies queued or in flight, plus announcements of replies that are not queued yet.
     expected: AtomicUsize,
@@ -78,7 +78,7 @@ type Call = (Bytes, Receiving);
 /// A client, and the queue of its calls.
 struct Entrance {
     guest: Arc<AtpClient>,
-    /// Bounded by the reservations in it.
+    /// Bounded, because each call in the channel holds reserved memory.
     calls: mpsc::UnboundedSender<Call>,
 }
 

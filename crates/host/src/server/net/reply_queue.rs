@@ -123,8 +123,8 @@ impl ReplyQueue {
         }
     }
 
-    /// Leaves all writing to the caller, who writes when it drops the value. The kernel blocks writers while a thread
-    /// copies much data from the same socket, so it must be held only that long.
+    /// Queues replies without writing them until the caller drops the returned guard. The caller holds it while it
+    /// reads much data from the same socket, and no longer: the kernel blocks writers meanwhile.
     pub(crate) fn hold(&self) -> Held<'_> {
         self.lock().held = true;
         Held(self)
@@ -279,7 +279,7 @@ impl ReplyQueue {
     }
 }
 
-/// Leaves writing to the holder; see [`ReplyQueue::hold`].
+/// A guard. While it exists, new replies are only queued; its drop writes them. See [`ReplyQueue::hold`].
 #[derive(Debug)]
 pub(crate) struct Held<'a>(&'a ReplyQueue);
 
