@@ -31,7 +31,7 @@ fn main() {
     libtest_mimic::run(&Arguments { test_threads: Some(1), ..arguments }, trials).exit();
 }
 
-/// Ten times as fast as the paper's medium, and patient: a build machine may be busy.
+/// Ten times as fast as the medium of Copy 89, and patient: a build machine may be busy.
 fn arguments<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [&["lab", "copy", "--rate", "100Mbit", "--sizes", "1", "--lateness-max", "500ms"], more].concat()
 }

@@ -234,7 +234,7 @@ fn a_saturated_link_carries_what_its_rate_allows() {
     }
 }
 
-/// Traffic of two mobiles, both ways, in bad weather.
+/// Traffic of two mobiles, both ways, with bad periods.
 fn babel(emulator: &mut Emulator, seed: u64) -> Report {
     let sockets: Vec<UdpSocket> = emulator.stations().map(|s| bound(emulator, s)).collect();
     emulator.begin(emulator.setup().config.clone(), seed).unwrap();

@@ -128,7 +128,7 @@ impl Connections {
         self.live.get(&stream)?.first
     }
 
-    /// Whether a live stream brought a new call before its last call.
+    /// Whether a live stream brought a new call before its latest call.
     pub(crate) fn brought_new(&self, stream: u64) -> bool {
         self.live.get(&stream).is_some_and(|live| live.new > 1)
     }

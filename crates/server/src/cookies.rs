@@ -6,8 +6,8 @@
 //! there, after a restart or in the middle of a page, is found by listing the directory until the hash matches
 //! ([`crate::exec`]).
 //!
-//! Two cookies of a directory may have the same hash. The memory has the one that was given out last, which a client
-//! asks for next; only a search may find the other one.
+//! Two cookies of a directory may have the same hash. The memory keeps the latest one at which a page ended, which is
+//! the one that a client uses next. A search may stop at the other one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::Hasher;

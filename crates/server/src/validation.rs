@@ -85,7 +85,8 @@ struct ShortRead {
 }
 
 impl ShortRead {
-    /// Whether a READ at `offset` may be an attempt to continue here.
+    /// Whether a READ of `file` at `offset` may be an attempt to continue where the reply to this READ ended, by a
+    /// right or a wrong guess of that reply's length.
     fn is_guessed_by(&self, file: u64, offset: u64) -> bool {
         let lengths = u64::from(DATA_MIN)..u64::from(2 * DATA_MIN);
         self.file == file && offset.checked_sub(self.offset).is_some_and(|length| lengths.contains(&length))

@@ -29,7 +29,7 @@ xdr_struct! {
 
 impl Copy for Mapping {}
 
-/// A call. It lacks CALLIT, by which a portmapper would send arbitrary calls for strangers.
+/// A call. It lacks CALLIT, by which a portmapper would send arbitrary calls on behalf of any caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Call {
     /// Does nothing; tests whether the portmapper answers.

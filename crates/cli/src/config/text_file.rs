@@ -20,14 +20,14 @@ use crate::output::exit::Error;
 /// The longest recording of a link that can be read, in bytes: some ten million lines.
 pub(crate) const TRACE_MAX: u64 = 128 << 20;
 
-/// What is in the file at `path`, which is to be `a_what`. Reading ends at `max` bytes, whatever the path
-/// leads to.
+/// Reads the text file at `path`, at most `max` bytes, even if the path leads to a device. `a_what` says in errors what
+/// the file should be, as a noun with its article.
 pub(crate) fn read(path: &Path, max: u64, a_what: &str) -> exit::Result<String> {
     let file = File::open(path).map_err(Error::local(path.display()))?;
     read_from(file, path, max, a_what)
 }
 
-/// The same of one that is open already.
+/// The same for an open file.
 pub(crate) fn read_from(file: File, path: &Path, max: u64, a_what: &str) -> exit::Result<String> {
     let failed = || Error::local(path.display());
     let mut bytes = Vec::new();

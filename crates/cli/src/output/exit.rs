@@ -258,7 +258,7 @@ fn is_short(e: &io::Error) -> bool {
     matches!(e.raw_os_error().map(Errno::from_raw_os_error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// Whether it is this one call that the server, or we, could make nothing of.
+/// Whether only this call failed: the server could not decode or execute it, or the client could not decode the reply.
 fn is_trouble(e: &Failure) -> bool {
     matches!(e, Failure::Rpc(Outcome::GarbageArgs | Outcome::SystemErr) | Failure::Garbled(_))
 }

@@ -1,4 +1,4 @@
-//! `remora gateway`: accepts ATP sessions from mobiles and connects them to TCP targets.
+//! `remora gateway`: accepts ATP sessions from mobiles, and connects each stream in them to a TCP target.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

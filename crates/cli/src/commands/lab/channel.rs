@@ -38,7 +38,7 @@ pub(crate) struct ChannelArgs {
     /// Longest frame in bytes
     #[arg(long, value_name = "BYTES", default_value = "1500")]
     pub(crate) mtu: usize,
-    /// Probability that a frame is lost, whatever the weather
+    /// Probability that a frame is lost, in good and bad periods alike
     #[arg(long, value_name = "P", default_value = "0")]
     pub(crate) loss: f64,
     /// Mean length of bad periods; 0: there are none
@@ -56,7 +56,7 @@ pub(crate) struct ChannelArgs {
     /// Hold frames back until they get through, as an ideal link layer would
     #[arg(long)]
     pub(crate) hold: bool,
-    /// The same seed makes the same weather
+    /// The same seed makes the same good and bad periods
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) seed: u64,
 }

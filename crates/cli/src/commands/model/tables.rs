@@ -26,7 +26,7 @@ pub(crate) fn reasons(doubts: &[String]) -> String {
     text
 }
 
-/// The paper's sheet, with the paper's digits.
+/// The sheet of Copy 89, with the digits printed there.
 pub(crate) fn sheet(results: &Results) -> String {
     model::sheet(results).to_text()
 }

@@ -60,8 +60,8 @@ impl PartialUpload {
         }
     }
 
-    /// Resumes the file of an earlier upload, if `--resume` was given and its journal is still about it; else creates
-    /// one. `old` has the final name.
+    /// Resumes the temporary file of an earlier upload, if `--resume` was given and the journal describes this source
+    /// and that file; else creates a temporary file. `old` is the object that now has the final name.
     pub(crate) async fn open(
         job: &Job,
         source: &Path,

@@ -1,4 +1,4 @@
-//! Destination of an upload, and the temporary file that may be made before it is known.
+//! Destination of an upload, and the temporary file that may be made before the destination was looked up.
 
 use std::path::Path;
 use std::sync::Arc;

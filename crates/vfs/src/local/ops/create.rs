@@ -233,8 +233,8 @@ impl LocalDisk {
         !matches!(length, Err(Errno::NODATA | Errno::OPNOTSUPP))
     }
 
-    /// Creates the regular file `name` with the times of `wish`, which hold the verifier. Without O_TMPFILE the times
-    /// follow the name.
+    /// Creates the regular file `name` with the times of `wish`, which hold the verifier. Without O_TMPFILE the caller
+    /// sets the times after the name exists.
     fn make_exclusive(&self, dir: &OpenDir, name: &[u8], mode: Mode, wish: &SetAttr) -> rustix::io::Result<OwnedFd> {
         // O_TMPFILE ignores a default ACL.
         let unnamed = if self.has_default_acl(dir) { None } else { make_unnamed(dir, mode, wish) };

@@ -1,4 +1,5 @@
-//! The requests of the page. Each carries the file's text and the changed values.
+//! The HTTP requests that the page of `remora model serve` sends. Each carries the text of the network file and the
+//! values that the user changed.
 
 use std::collections::BTreeMap;
 

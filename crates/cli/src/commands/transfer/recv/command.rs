@@ -157,7 +157,7 @@ impl RemainingFiles {
 
 /// Output of a running receiver. A stalled reader delays nothing.
 struct ReceiveLog {
-    /// Strangers are let in.
+    /// Senders whose keys are not listed are let in.
     is_open: bool,
     json: bool,
     out: BackgroundWriter,

@@ -14,11 +14,11 @@ use crate::commands::transfer::recv::quota::{Census, Holder, Limits, Session, Sh
 use crate::commands::transfer::recv::store::{ReceivePolicy, Step, Store};
 use crate::commands::transfer::transfer_protocol::{Announcement, Verdict};
 
-/// Most messages that wait for a background job, and most questions that wait for a place.
+/// Most messages that wait for a background job, and most announcements that wait for a place.
 const WAITING: Limits = Limits { of_key: 64, of_host: 128, all: 1024 };
 /// Bytes of a file that one of them may have with it: files of so many are sent unasked.
 const BYTES_MAX: usize = 64 << 10;
-/// The interval at which the desk looks for ended sessions while questions wait for a place.
+/// Interval of the search for ended sessions while announcements wait for a place.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// An announcement, and what came with it.
@@ -133,8 +133,8 @@ impl<T: Clone + Session + 'static> RequestQueue<T> {
         None
     }
 
-    /// Queues a question until a place is free, without its bytes, and answers `Waits`. A full queue refuses the last
-    /// question of a sender that has more.
+    /// Queues an announcement, without the data that came with it, until a place for its file is free, and answers
+    /// `Waits`. A full queue refuses the last queued announcement of a sender that has more of them than this sender.
     fn enqueue(&mut self, message: Message<T>) -> Vec<Reply<T>> {
         let refused = |message: Message<T>| message.told(Verdict::Refused { why: TOO_MANY.into() });
         // Its sender has more parts on their way.

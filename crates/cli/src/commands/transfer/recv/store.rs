@@ -91,7 +91,7 @@ pub(crate) enum Step {
 enum Presence {
     No,
     Yes,
-    /// Unknown until a background job has hashed it.
+    /// Unknown until a background job has hashed the existing file of that name.
     Perhaps,
 }
 
