@@ -1,5 +1,5 @@
-//! The parts of a guest: QEMU, a static busybox, a kernel with its modules. All are searched on the
-//! machine; apt-get downloads a missing kernel.
+//! The parts of a guest: QEMU, a static busybox, a kernel with its modules. They are searched for on
+//! the machine; apt-get downloads a missing kernel.
 
 use std::fs::{self, File};
 use std::io;

@@ -45,7 +45,7 @@ pub struct Results {
     pub aggregate_s: f64,
     /// Packets over the sender's rate, in seconds.
     pub simple_s: f64,
-    /// The larger of the two, in seconds.
+    /// The larger of `aggregate_s` and `simple_s`, in seconds.
     pub total_s: f64,
 }
 

@@ -89,13 +89,14 @@ pub struct CopyReport {
 /// The performance of a copy.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Outcome {
-    /// Time of the whole file, in seconds: at least a round.
+    /// Time of the whole file, in seconds: at least that of one block and its reply.
     pub seconds: f64,
     /// The file's bits a second.
     pub bits_per_s: f64,
     /// Response time of a block, in seconds.
     pub response_s: f64,
-    /// The resources, in order of the round.
+    /// The resources: processors of both stations and the disk, then media and gateways in the order in
+    /// which a block and its reply pass them.
     pub places: Vec<ResourceUse>,
 }
 

@@ -327,8 +327,8 @@ pub(super) fn small_calls(length: Duration) -> u64 {
     length.as_nanos().div_ceil(SMALL_EVERY.as_nanos()) as u64
 }
 
-/// Makes calls for `length` from `began` on, then waits up to [`AFTER`] for the replies. `tick` is called with each
-/// small call.
+/// Makes small calls (GETATTR) and large ones (WRITE) for `length` from `began` on, then waits up to [`AFTER`] for the
+/// replies. Calls `tick` after it sent each small call.
 pub(super) async fn make_calls(
     session: &Session,
     fh: &Fh,

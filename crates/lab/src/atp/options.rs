@@ -40,7 +40,7 @@ pub struct Options {
     pub workloads: Vec<Workload>,
     pub protocols: Vec<Protocol>,
     pub trace: Trace,
-    /// Name of the trace; `None` for the paper's.
+    /// Name of the trace; `None` for the trace of ATP 02.
     pub trace_name: Option<String>,
     /// First seed. Bulk transfers have their own.
     pub first_seed: u64,
@@ -56,7 +56,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// All workloads and protocols over the paper's link, one seed.
+    /// All workloads and protocols over the link of ATP 02, one seed.
     #[cfg(test)]
     pub(super) fn simulated(experiments: &[Experiment]) -> Options {
         Options {
@@ -74,7 +74,7 @@ impl Options {
         }
     }
 
-    /// Whether the link, its round-trip time and the duration are the paper's, so that its counts are comparable.
+    /// Whether the link, its round-trip time and the duration are those of ATP 02, so that its counts are comparable.
     pub(super) fn is_the_papers(&self) -> bool {
         let is_like_it = |s: &Setup| {
             s.from.is_zero() && s.length == self.trace.length() && s.round_trip == remora_sim::atp::ROUND_TRIP

@@ -1,4 +1,4 @@
-//! Criteria for today's policy: high and low objects beside the baselines, the oracle and the paper.
+//! Criteria for today's policy: high and low objects beside the baselines, the oracle and ATP 02.
 
 use std::collections::BTreeMap;
 

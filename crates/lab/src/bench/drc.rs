@@ -170,7 +170,8 @@ impl CacheBench {
         }
     }
 
-    /// A batch of new requests, with the times of a miss and an insertion.
+    /// Sends a batch of new requests through the cache. Returns them with the time of a look-up that finds no entry and
+    /// that of an insertion.
     fn round(&mut self) -> (Vec<Request>, f64, f64) {
         // Slow enough that nothing expires.
         self.now += Duration::from_micros(10);

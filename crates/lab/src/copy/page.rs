@@ -1,4 +1,5 @@
-//! The study as a page: Copy 89's figures 2, 4 and 11 redrawn, and every table.
+//! The report of `remora lab copy` as an HTML page: figures 2, 4 and 11 of Copy 89 with the measured values, and all
+//! tables.
 
 use std::collections::BTreeSet;
 
@@ -123,7 +124,7 @@ fn point(level: usize, outcome: &CellOutcome) -> Option<LevelPoint> {
     Some(LevelPoint { level, median, interval: seconds.interval(), is_beyond, limit })
 }
 
-/// A chart with a line for each system. `circles` explains the circles; `remark` describes the paper's figure.
+/// A chart with a line for each system. `circles` explains the circles; `remark` describes the figure of Copy 89.
 fn drawn(caption: String, systems: &[CopySystem], circles: &str, svg: String, remark: &'static str) -> Figure {
     let mut legend: Vec<LegendEntry> =
         systems.iter().zip(Mark::all()).map(|(system, mark)| LegendEntry::marked(mark, system.name())).collect();

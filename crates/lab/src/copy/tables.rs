@@ -7,7 +7,7 @@ use crate::report::number::{figure, megabytes};
 use crate::report::statistics::Summary;
 use crate::report::table::Table;
 
-/// A row: the ratio's name, the paper's range, and the formula.
+/// A row: the ratio's name, the range in Copy 89, and the formula.
 type PaperRatio = (&'static str, &'static str, fn(&Parts, f64) -> f64);
 
 /// Sections 3.1, 3.3 and 4. 98 % is the highest load.
@@ -38,7 +38,8 @@ impl Report {
     }
 }
 
-/// Extra time at a load of 98 %; not a number if missing or cut off.
+/// Additional time at a load of 98 %; not a number if it was not measured or copies
+/// exceeded the time limit.
 fn at_98(parts: &Parts) -> f64 {
     let most = parts.contention_s.iter().find(|(load, _)| *load == 98.0);
     most.map_or(f64::NAN, |(_, seconds)| *seconds)

@@ -147,7 +147,7 @@ fn write(fh: Fh) -> Call {
     Call::Write(WriteArgs { fh, offset: 0, count: WRITTEN as u32, stable: Stable::FileSync, data })
 }
 
-/// Numbers the transmissions of a call, as the paper does.
+/// Numbers the transmissions of a call, as DRC 89 does.
 #[derive(Default)]
 struct Names(BTreeMap<char, u32>);
 

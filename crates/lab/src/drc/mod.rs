@@ -1,6 +1,6 @@
 //! DRC 89's load test and its Example 1: the effect of a duplicate request cache.
 //!
-//! [`run`] gives a [`Report`]: tables 2 and 3 beside the paper, the same load with today's clients, the
+//! [`run`] gives a [`Report`]: tables 2 and 3 beside DRC 89, the same load with today's clients, the
 //! sensitivity to each fitted parameter, and Example 1. Runs are [`remora_sim::drc`]'s in virtual time, or use
 //! the real server and client on loopback with a slow disk ([`Execution::Real`]). Read `options`, `cell`, `real` and
 //! `slow_disk`, `example`, `outcome`, then `tables` and `page`.

@@ -9,8 +9,8 @@ pub const SEEDS_MAX: u64 = 1000;
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Execution {
     Simulated,
-    /// The real server and client on loopback, many runs at a time, which mostly sleep. Timers and disk run `faster`
-    /// times as fast (1 to 50); above 1 without Remora's own client, whose timers cannot be scaled.
+    /// The real server and client on loopback. Runs mostly wait, so many run at a time. Timers and disk run `faster`
+    /// times as fast (1 to 50). Above 1, Remora's own client is left out, because its timers cannot be scaled.
     Real {
         faster: f64,
     },

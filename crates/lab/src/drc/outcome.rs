@@ -48,7 +48,7 @@ pub struct Row {
     /// Change of the mean speed in percent, over the reference port's cache or none.
     pub change_percent: Option<f64>,
     pub paper: Option<Paper>,
-    /// Difference of the means from the paper's, in percent.
+    /// Difference of the means from those of DRC 89, in percent.
     pub difference_percent: Option<Difference>,
     /// Runs with a damaged file.
     pub damaged: usize,
@@ -66,7 +66,7 @@ pub struct Margins {
     pub change_percent: Option<f64>,
 }
 
-/// Difference of means from the paper's, in percent.
+/// Difference of means from those of DRC 89, in percent.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Difference {
     pub sent: f64,
@@ -78,7 +78,7 @@ pub struct Difference {
     pub change_points: Option<f64>,
 }
 
-/// Largest difference from the paper that counts as near, in percent.
+/// Largest difference from DRC 89 that counts as near, in percent.
 pub(super) const NEAR: f64 = 15.0;
 /// Largest difference of a change of speed that counts as near, in points.
 pub(super) const CHANGE_NEAR: f64 = 10.0;
@@ -191,7 +191,7 @@ impl Row {
             .collect()
     }
 
-    /// Values of the paper that were not measured because runs failed.
+    /// Values of DRC 89 that were not measured because runs failed.
     pub(super) fn unmeasured(&self) -> Option<String> {
         let paper = self.paper?;
         let what = match self.difference_percent {

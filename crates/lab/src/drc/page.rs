@@ -120,7 +120,7 @@ fn colour(span: &Span) -> RGBColor {
     if span.label.starts_with('c') { VERMILION } else { GREEN }
 }
 
-/// The speeds of tables 2 and 3 as bars, the paper's as lines across them.
+/// The speeds of tables 2 and 3 as bars, those of DRC 89 as lines across them.
 pub(super) fn speeds(report: &Report) -> Result<String, String> {
     let rows: Vec<&Row> = report.group(Group::Tables).collect();
     let speeds = rows.iter().flat_map(|r| [mean(r.speed), r.paper.map(|p| p.speed)]);

@@ -62,7 +62,7 @@ impl Report {
         )
     }
 
-    /// Compares tables 2 and 3 with the paper.
+    /// Compares tables 2 and 3 with DRC 89.
     pub(super) fn nearness(&self) -> String {
         let far: Vec<String> = self.group(Group::Tables).flat_map(Row::far).collect();
         let open: Vec<String> = self.group(Group::Tables).filter_map(Row::unmeasured).collect();

@@ -1,4 +1,4 @@
-//! The error of an experiment with real programs.
+//! The error type of experiments with real programs.
 
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {why}")]

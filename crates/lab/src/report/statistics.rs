@@ -54,8 +54,8 @@ impl Summary {
         })
     }
 
-    /// Summarises runs of which each that was cut off has a lower bound of its own. A median that is not known is
-    /// infinite, and so are the ends of its interval.
+    /// Summarises runs of which some were stopped at a time limit. Each of these has its own lower bound. A median that
+    /// is not known is infinite, and so are the ends of its interval.
     pub(crate) fn of_bounded(runs: &[Bounded]) -> Option<BoundedSummary> {
         let least: Vec<f64> = runs.iter().map(|r| r.value).collect();
         let most: Vec<f64> = runs.iter().map(|r| if r.is_exact { r.value } else { f64::INFINITY }).collect();
@@ -76,14 +76,14 @@ impl Summary {
     }
 }
 
-/// A run's value, or a bound that it exceeds.
+/// A run's value, or the lower bound of the value of a run that was stopped at its time limit.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Bounded {
     pub(crate) value: f64,
     pub(crate) is_exact: bool,
 }
 
-/// Summary of runs with bounds of their own.
+/// Summary of runs of which some have only a lower bound, with the lower bound of their median.
 pub(crate) struct BoundedSummary {
     pub(crate) summary: Summary,
     pub(crate) median_above: f64,
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn reduction_interval_has_its_nominal_coverage() {
         let mut rng = Rng::stream(2, "reduction");
-        // A seed's weather, and half of it with noise: a reduction of 50 % in the mean.
+        // A random value before the change; after it half of that value, plus noise: the mean is reduced by 50 %.
         let mut pair = || {
             let weather = 20.0 + 40.0 * rng.unit();
             Paired { before: weather, after: weather / 2.0 + 4.0 * (rng.unit() - 0.5) }
@@ -275,7 +275,7 @@ mod tests {
         let intervals: Vec<_> = (0..500).map(|_| interval()).collect();
         let held = intervals.iter().filter(|(low, high)| (*low..=*high).contains(&50.0)).count();
         assert!((450..=495).contains(&held), "{held} of 500");
-        // Both runs of a pair have the same weather, so it hardly widens the interval.
+        // Both values of a pair come from one random value, so its variation hardly widens the interval.
         assert!(intervals.iter().all(|(low, high)| high - low < 6.0), "{intervals:?}");
     }
 

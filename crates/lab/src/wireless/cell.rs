@@ -20,7 +20,7 @@ pub enum Measure {
     LatencyMax,
     /// Delivered bytes of IP packets over the channel's capacity without errors.
     Utilisation,
-    /// Time that the best sender needs in the same weather for the stream's bytes, over the time taken.
+    /// Time that the best sender needs for the stream's bytes with the same bad periods, over the time taken.
     CapacityShare,
     /// Throughput of the destination with a good channel, over its fair share.
     GoodShare,
@@ -57,7 +57,7 @@ impl Measure {
 pub struct Sample {
     /// Infinite if the run was cut off.
     pub values: Vec<(Measure, f64)>,
-    /// Seconds that the best sender needs in the same weather.
+    /// Seconds that the best sender needs with the same bad periods.
     pub floor_seconds: Option<f64>,
     /// All packets that the client sent; empty unless the experiment shows them.
     pub packets: Vec<Packet>,

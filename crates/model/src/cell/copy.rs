@@ -231,7 +231,8 @@ impl Cell<'_> {
             }
             Kind::Wifi { overhead, .. } => {
                 let airtime = sending_s + overhead.get();
-                // Others accumulate during a frame; each queue sends one packet before the reply.
+                // During a frame of the copy, packets of other stations accumulate. Each queue sends one of
+                // them before the reply to the copy's block.
                 let gathered_s = packets.min(1.0) * airtime * self.airtime(self.all, overhead.get());
                 Some(Occupancy { burst_s: packets * airtime, busy, turns: true, gathered_s, ..Occupancy::default() })
             }

@@ -1,7 +1,8 @@
 //! One medium with its load: selects the formula and derives its input.
 //!
-//! `medium` has the load and the delay of a packet, `spacing` arrivals that are not Poisson, `polling`
-//! queues that take turns, `copy` the packets of a file copy. Read them in this order.
+//! `medium` computes the load and the delay of a packet, `spacing` describes arrivals that are not
+//! Poisson, `polling` handles queues that take turns, and `copy` handles the packets of a file copy.
+//! Read them in this order.
 
 mod copy;
 mod medium;

@@ -1,13 +1,14 @@
-//! The round of a copy's blocks: the packets of a block form a pipeline through processors, media
-//! and gateways; blocks form a pipeline through the window.
+//! The rate of a file copy with a window of blocks. A *round* is the time from the sending of a
+//! block until its reply. The packets of a block form a pipeline through the *places*: processors,
+//! media and gateways. The blocks form a pipeline through the window.
 //!
-//! *A block alone.* Its first packet takes at each place its service and the wait for others'
-//! packets. The packets behind it come out spaced by the slowest place: the first place serves them
-//! back to back, at later ones others' packets come in between. So a burst of `m` takes `sum(d + v)
-//! + (m - 1) * max(spacing)`, not `m` times the whole way.
+//! *A block alone.* Its first packet takes at each place its service time `d` and the wait `v` for
+//! others' packets. The packets behind it come out spaced by the slowest place: the first place
+//! serves them back to back, at later ones others' packets come in between. So a burst of `m`
+//! packets takes `sum(d + v) + (m - 1) * max(spacing)`, not `m` times the whole way.
 //!
-//! *Many blocks.* With constant service times the window either hides the round or the busiest
-//! place sets the rate: `min(W / round, 1 / busiest)`. With exponential ones blocks queue:
+//! *Many blocks.* With constant service times either the window `W`, in blocks, or the busiest place
+//! limits the rate: `min(W / round, 1 / busiest)`. With exponential ones blocks queue:
 //! mean-value analysis (Reiser & Lavenberg 1980) of the same round. Real copies lie in between, at
 //! the point given by the variation of the block's service times; the interpolation is ours.
 

@@ -19,7 +19,7 @@ use super::world::{self, Pace, Run, Scheme, WorldError};
 pub const LEAD: Duration = Duration::from_secs(1);
 /// Time of a run after the last deadline.
 const TAIL: Duration = Duration::from_secs(1);
-/// One-way delay; the paper's hosts were one hop apart.
+/// One-way delay; the hosts of ATP 02 were one hop apart.
 const DELAY: Duration = Duration::from_millis(5);
 /// Round-trip propagation time.
 pub const ROUND_TRIP: Duration = DELAY.saturating_mul(2);
@@ -35,7 +35,7 @@ pub enum Protocol {
     Mtcp(u8),
     /// A QUIC stream for each object.
     Quic,
-    /// ATP as in the paper: its policy and its estimator.
+    /// ATP as in ATP 02: its policy and its estimator.
     AtpPaper,
     Atp,
 }

@@ -19,7 +19,7 @@ use super::workload::{Class, Object};
 
 /// Fractions of a byte. Arrivals are rounded down and deadlines up, so that the bound holds.
 const PARTS: f64 = 1024.0;
-/// Maximum of choices; the paper's workloads need some hundreds.
+/// Maximum of choices; the workloads of ATP 02 need some hundreds.
 const CHOICES_MAX: usize = 100_000;
 /// Bits of the count of a class: more than there are objects.
 const COUNT_BITS: u32 = 20;

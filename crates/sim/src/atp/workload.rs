@@ -10,7 +10,7 @@ use remora_atp::Priority;
 use remora_base::{Rng, Time};
 
 const KB: u32 = 1024;
-/// Maximum delay of an object beyond its schedule, as in the paper (Figure 5).
+/// Maximum delay of an object beyond its schedule, as in ATP 02, Figure 5.
 const JITTER: Duration = Duration::from_millis(50);
 
 /// The class of an object.
@@ -169,7 +169,7 @@ impl Row {
     }
 }
 
-/// As many of each class as in the paper, in random order.
+/// As many of each class as in ATP 02, in random order.
 fn random(rng: &mut Rng) -> Vec<Object> {
     let mut left = [(Class::Low, 205), (Class::Medium, 191), (Class::High, 204)];
     let mut objects = Vec::new();

@@ -167,7 +167,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Sends all packets, then advances to the next event.
+    /// Sends all packets that the scheme has ready, then advances to the next event.
     fn step(&mut self, scheme: &mut dyn Scheme, end: Time) -> Result<(), WorldError> {
         self.drain(scheme);
         let moments = [self.forth.next_arrival(), self.back.next_arrival(), self.next_entry(), scheme.poll_timeout()];

@@ -1,5 +1,5 @@
-//! Example 1 of DRC 89, section 2.4, with the data of its drawing: a retransmitted create destroys
-//! a later write.
+//! Example 1 of DRC 89, section 2.4, with the times of the paper's diagram: a retransmitted create
+//! destroys a later write.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -21,7 +21,7 @@ const QUEUE_MAX: Duration = Duration::from_millis(4);
 pub(crate) struct WaitingJob {
     pub(crate) ticket: Ticket,
     pub(crate) unflushed: Unflushed,
-    /// Its client; `None` for a stranger.
+    /// Its client; `None` for an address that is no client's.
     pub(crate) client: Option<usize>,
     pub(crate) xid: u32,
 }

@@ -105,7 +105,7 @@ struct Task {
     execute: Execute,
     /// Start and daemon, once a daemon took it.
     taken_up: Option<(Time, usize)>,
-    /// Its client; `None` for a stranger.
+    /// Its client; `None` for an address that is no client's.
     client: Option<usize>,
     xid: u32,
 }

@@ -62,7 +62,7 @@ pub struct Station {
     /// Index of dispersion of packets in complete bins: 1 for Poisson, 0 for regular arrivals. `None` below two bins,
     /// or if this station sent in none.
     pub dispersion: Option<f64>,
-    /// Packets in the fullest bin over the mean, of the same bins.
+    /// Packets in the fullest complete bin, over the mean of the complete bins.
     pub peak_to_mean: Option<f64>,
 }
 

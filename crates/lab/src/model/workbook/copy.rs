@@ -77,7 +77,7 @@ fn bounds(pad: &mut Pad<'_>, low: &Expr, high: &Expr) -> (Expr, Expr) {
     (pad.put("rate from", "1/s", low), pad.put("rate to", "1/s", high))
 }
 
-/// A copy: everything that does not depend on its rate.
+/// The quantities of a file copy that do not depend on the rate of its blocks.
 struct Copy<'a> {
     plan: &'a NetworkPlan<'a>,
     loads: &'a Loads,

@@ -306,7 +306,8 @@ pub(super) fn when(condition: &Cond, yes: impl Into<Expr>, no: impl Into<Expr>) 
     }
 }
 
-/// Resolves sheet numbers to names, except those of `sheet` itself.
+/// Replaces each sheet number in a formula by the name of that sheet as a prefix. References to `sheet` itself get no
+/// prefix.
 fn resolve(text: &str, sheet: usize, names: &[String]) -> String {
     let mut resolved = String::with_capacity(text.len());
     // Every second piece is a sheet number.

@@ -1,6 +1,6 @@
 //! The model's solution as a spreadsheet (OOXML) with live formulas; cells also hold the current values.
 //!
-//! [`write_nmt1989`] writes the paper's sheet; a [`Spreadsheet`] has the current formulas for any network that
+//! [`write_nmt1989`] writes the sheet of Copy 89; a [`Spreadsheet`] has the current formulas for any network that
 //! fits. Read `expr` (formulas), `book` (sheets), `traffic` (inputs and loads), `access` and `medium` (delays),
 //! `round` and `copy` (copies), `network` (everything together) and `results`.
 

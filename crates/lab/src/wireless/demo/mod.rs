@@ -1,6 +1,6 @@
 //! `remora demo`: a real file over an emulated bursty wireless link, by three clients.
 //!
-//! A server, three relays with the same weather and three clients run in this process on loopback, without root:
+//! A server, three relays with the same bad periods and three clients run in this process on loopback, without root:
 //! a stock client of the 1990s, the papers' settings (NFS/W 97) and Remora's defaults. Each writes the file and
 //! reads it back; one that takes longer than [`Options::limit`] is stopped. Read `options`, `race`, then
 //! `report`.

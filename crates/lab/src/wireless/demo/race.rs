@@ -285,7 +285,7 @@ impl RaceStage {
         self.serving.local_addrs().first().copied().unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
     }
 
-    /// Runs all racers in one direction at the same time, in the same weather.
+    /// Runs all racers in one direction at the same time, with the same bad periods.
     pub(super) async fn race(&self, way: CopyDirection, options: &Options) -> Result<Vec<LegResult>, DemoError> {
         let clock = Clock::start();
         let bars = Bars::new(way, self.len(), options.bars);

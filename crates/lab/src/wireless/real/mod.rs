@@ -1,6 +1,6 @@
 //! The jobs in real time: real programs in network namespaces on the emulated link.
 //!
-//! Runs are spread over several benches: a link of 1 Mbit/s needs little processor time. A run's weather begins
+//! Runs are spread over several benches: a link of 1 Mbit/s needs little processor time. A run's bad periods begin
 //! with its copy; afterwards the copy is compared with the file. A run in which the emulator was late is repeated
 //! once. Needs root; leaves nothing behind. Read `setup`, `program` (processes and files), `tunnel`, `ssh` and
 //! `guest` (systems), `bench` (copies), `workloads` (other jobs), then `experiments` and `papers`.

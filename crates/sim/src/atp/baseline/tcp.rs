@@ -26,7 +26,7 @@ pub struct TcpConfig {
 }
 
 impl TcpConfig {
-    /// FreeBSD 4.2's, which the paper used: `net.inet.tcp.sendspace`.
+    /// FreeBSD 4.2's, which ATP 02 used: `net.inet.tcp.sendspace`.
     pub const SEND_BUFFER_PAPER: u64 = 16 << 10;
 
     /// The paper's "TCP": one connection for all classes.
