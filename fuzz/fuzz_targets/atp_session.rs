@@ -1,8 +1,8 @@
-//! Two ATP endpoints with a bad network between them, and arbitrary datagrams from strangers:
-//! neither panics, and no object comes twice or damaged.
+//! Two ATP endpoints with a bad network between them, and arbitrary datagrams from an address that
+//! is neither's (a stranger): no endpoint panics, and no object arrives twice or damaged.
 //!
-//! The input is a row of commands `kind length bytes`: an object from one of them, a stranger's
-//! datagram, one of theirs with bytes changed, time that passes, a link that goes or comes.
+//! The input is a sequence of commands `kind length bytes`: submit an object at an endpoint, deliver
+//! a stranger's datagram, corrupt a datagram of an endpoint, advance the time, begin or end an outage.
 #![no_main]
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

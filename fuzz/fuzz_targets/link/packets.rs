@@ -1,5 +1,5 @@
-//! IP packets, whose headers the link compresses: IPv4 (RFC 791) and IPv6 (RFC 8200) with TCP, UDP or
-//! neither, and fragments.
+//! IP packets built from the fuzzer's input, whose headers the link compresses: IPv4 (RFC 791) and
+//! IPv6 (RFC 8200) with TCP, UDP or neither, and fragments.
 
 use bytes::Bytes;
 

@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// One of the frames under way arrives, or is lost.
+    /// Delivers or loses one of the frames in flight.
     pub(crate) fn arrive(&mut self, which: u8, lost: bool) {
         if self.wire.is_empty() {
             return;

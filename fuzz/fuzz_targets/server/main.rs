@@ -89,7 +89,7 @@ fn nfs(world: &mut World, [op, what, who]: [u8; 3], peer: usize, bytes: &[u8]) {
     world.call(peer, call, args, what & HOLD != 0);
 }
 
-/// One of eight names, as XDR has it.
+/// One of eight file names, encoded in XDR.
 fn name(n: u8) -> Bytes {
     Bytes::from(vec![b'a' + n % 4; 1 + usize::from(n / 4) % 2]).to_bytes()
 }

@@ -87,7 +87,8 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// A file is made, written, read and cut; a directory; links; all is listed and removed.
+/// Creates, writes, reads and truncates a file; makes a directory, a hard link and a symbolic link; lists and removes
+/// all of them.
 fn v3(held: bool) -> Script {
     let mut s = Script::new(STREAM, held);
     s.call(NAME, P3::Create as u8, ROOT, &[&A]);
