@@ -46,7 +46,7 @@ pub enum Quantity {
     BadShare,
     /// Share of a ring's time used by others while a copy sends bursts.
     OthersLoad,
-    /// The token's rotation time over a copy's round.
+    /// The token's rotation time over the time from the sending of a copy's block until its reply.
     TokenWay,
     /// Slowdown of a copy whose blocks delay one another where data and replies meet.
     Bunching,

@@ -129,7 +129,7 @@ pub struct Copy {
     pub software: Seconds,
     /// Time of the receiver's disk for a block.
     pub disk: Seconds,
-    /// Time in each round without queueing.
+    /// Fixed time of each round (a block and its reply), without queueing.
     pub think: Seconds,
 }
 

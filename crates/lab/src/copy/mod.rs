@@ -3,7 +3,7 @@
 //! Real programs run in network namespaces on an emulated [medium](remora_channel), with turns or with collisions
 //! as on an Ethernet; it needs root. All cells have the same seeds in random order. Files are fresh and not
 //! cached, and the clock stops when the copy is on disk. The load counts as carried. Figures are medians with
-//! intervals; copies that were cut off rank above all others. Beside each median stand predictions by the
+//! intervals; copies stopped at the time limit rank above all others. Beside each median stand predictions by the
 //! [model](remora_model) and the [simulator](remora_sim::network), fitted to copies of one size without load.
 //!
 //! Read `options`, `plan` (cells), `bench` and `run` (one copy), `study` (all of them), `outcome`, `predict` and

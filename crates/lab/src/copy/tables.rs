@@ -1,4 +1,4 @@
-//! The study as text, with ratios beside those of Copy 89 (the machines are 36 years apart).
+//! The report of `remora lab copy` as text, with ratios beside those of Copy 89 (the machines are 36 years apart).
 
 use super::judge::Accuracy;
 use super::outcome::{CellOutcome, CopyPeer, Parts, Predicted, Report};

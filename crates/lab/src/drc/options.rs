@@ -1,4 +1,4 @@
-//! Settings of the laboratory.
+//! Settings of `remora lab drc`.
 
 use std::num::NonZeroUsize;
 

@@ -1,7 +1,7 @@
 //! Statistics over runs: medians, confidence intervals and percentiles.
 //!
-//! A run that was cut off at its limit took longer than any that ended: it is infinite, and ranks above all
-//! others. Medians, percentiles and the interval of a median are order statistics, which allow that; a mean does
+//! A run that was stopped at its time limit (*cut off*) took longer than any that ended: it is infinite, and ranks
+//! above all others. Medians, percentiles and the interval of a median are order statistics, which allow that; a mean does
 //! not, and is taken over the runs that ended. The papers report means, so means have intervals of their own:
 //! Student's for one mean, the bootstrap's for the reduction from one mean to another.
 

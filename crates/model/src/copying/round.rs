@@ -1,4 +1,5 @@
-//! A round of a copy at a given rate: the stops of its packets, and the resulting throughput.
+//! A round of a copy, from the sending of a block until its reply, at a given rate: the stops of its
+//! packets, and the resulting throughput.
 
 use super::demand::{ChannelUse, CopyDemand, Visit, VisitLoad};
 use crate::cell::{Cell, PacketDemand, ServerLoad};

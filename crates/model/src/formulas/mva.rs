@@ -30,7 +30,8 @@ impl Centre {
 pub struct Closed {
     /// Requests outstanding (1 to [`WINDOW_MAX`]; larger values count as that).
     pub window: u32,
-    /// Think time of a round, without queueing, in seconds.
+    /// Think time of a round (a request's way through all stations and back), without queueing, in
+    /// seconds.
     pub think_s: f64,
     pub centres: Vec<Centre>,
 }

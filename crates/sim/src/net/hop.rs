@@ -1,5 +1,6 @@
 //! A plain network with every fault of datagrams: delay, loss, duplication, reordering, corruption,
-//! and messages from strangers; and scripted treatment of chosen calls.
+//! and messages from addresses that are no client's (strangers); and scripted treatment of chosen
+//! calls.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -2,8 +2,8 @@
 //!
 //! Any host that answers at its address can start handshakes without end and hold connections through outages, like
 //! an honest client. So when connections are scarce, hosts with several lose them first, and no host has more than
-//! its share. All addresses of an IPv6 /64 count as one host. When strangers hold all connections, their hosts
-//! share them equally.
+//! its share. All addresses of an IPv6 /64 count as one host. When hosts without a listed key hold all
+//! connections, these hosts share them equally.
 //!
 //! With a list of guests, the keys share the connections. A key is known only after the handshake, so a few more
 //! handshakes than connections may be in progress.

@@ -110,7 +110,7 @@ impl std::fmt::Display for Foreign {
 }
 
 impl Announcement {
-    /// The question what is missing.
+    /// The request for the parts that the receiver lacks.
     pub(crate) fn new(file: u32, name: String, size: u64, hash: blake3::Hash) -> Announcement {
         Announcement { remora: VERSION, file, name, size, hash, kept: Kept::default(), at: None }
     }

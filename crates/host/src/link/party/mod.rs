@@ -1,8 +1,9 @@
 //! An end of the secure tunnel as a state machine: handshakes, sessions, roaming, keepalives. It has no clock, socket
 //! or thread: the [`Daemon`](super::Daemon) passes datagrams and the time.
 //!
-//! A mobile calls its base. The base knows its mobiles by their keys and learns their addresses from the newest
-//! authentic message. Forged and replayed messages and those of strangers are counted and not answered.
+//! A mobile begins each handshake (a *call*). The base knows its mobiles by their keys and learns their addresses from
+//! the newest authentic message. It counts and does not answer forged and replayed messages, and those of mobiles whose
+//! keys it does not know (*strangers*).
 
 mod calls;
 mod event;

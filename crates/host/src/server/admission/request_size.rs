@@ -13,7 +13,7 @@ const DUMP: u32 = 2;
 const EXPORT: u32 = 5;
 
 /// The bytes of a message and of the reply that it asks for, whose data is at most `io_max`. Malformed calls, and NFS
-/// calls of strangers, get small replies.
+/// calls of strangers (peers that may use no export), get small replies.
 pub(crate) fn of(message: &Bytes, is_stranger: bool, io_max: u32) -> usize {
     let data = reply_data(message, is_stranger).unwrap_or(0).min(io_max);
     message.len() + REPLY + data as usize

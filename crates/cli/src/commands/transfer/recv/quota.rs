@@ -1,7 +1,7 @@
 //! Quotas: the number of places that one sender may hold.
 //!
-//! With `--from`, a sender is a key of the list. With `--from-anyone` keys are free, so the places of all keys of one
-//! host count together as well.
+//! With `--from`, a sender is a key of the list. With `--from-anyone` a sender whose key is not listed (a stranger) can
+//! generate any number of keys, so the places of all keys of one host count together as well.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;

@@ -164,12 +164,12 @@ impl<T: Clone + Session + 'static> RequestQueue<T> {
         told
     }
 
-    /// Drops the questions of ended sessions: no answer gets there.
+    /// Drops the announcements of ended sessions, which cannot receive an answer.
     fn drop_ended(&mut self) {
         self.queue.retain(|queued| !queued.to.has_ended());
     }
 
-    /// Takes the questions again for which there is a place by now.
+    /// Handles again the queued announcements for which a place has become free.
     fn serve_queue(&mut self) -> Vec<Reply<T>> {
         let (mut told, mut left) = (Vec::new(), VecDeque::new());
         // Places only become fewer on the way.
