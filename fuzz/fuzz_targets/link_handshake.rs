@@ -3,8 +3,10 @@
 //! at most once, attributed to its sender; and both ends talk again when the network is good again.
 //!
 //! The first byte says whether the two have a session at the start, and whether the stranger is a base
-//! or a mobile. Then there are commands `kind length bytes`: deliver an arbitrary datagram, corrupt the next genuine one, replay
-//! an old one, send a frame, advance the time, begin or end an outage, move or stop the mobile, restart an end. Keys and handshakes hold random numbers, so no two runs have the same bytes on the wire.
+//! or a mobile. Then there are commands `kind length bytes`: deliver an arbitrary datagram, corrupt the next
+//! genuine one, replay an old one, send a frame, advance the time, begin or end an outage, move or stop the
+//! mobile, restart an end. Keys and handshakes hold random numbers, so no two runs have the same bytes on the
+//! wire.
 //! An input takes tens of milliseconds: most of it is cryptography.
 #![no_main]
 

@@ -1,7 +1,7 @@
 //! The import law: which crate may depend on which, as one table.
 //!
-//! `base <- wire <- cores`; cores exchange bytes and never import one another; `sim` and `host` stack cores and never
-//! import each other; `lab` and `cli` may import everything.
+//! `base <- wire <- cores`; cores exchange bytes and never import one another; `sim` and `host` combine cores into
+//! stacks and never import each other; `lab` and `cli` may import everything.
 
 use cargo_metadata::{Dependency, DependencyKind, Metadata};
 

@@ -8,10 +8,10 @@
 //! Invariants:
 //!
 //! * an object is delivered at most once, at its receiver, byte for byte;
-//! * a request has exactly one final status; `Delivered` means that the object was delivered
-//!   before, and before its deadline;
-//! * a request with another status sends nothing more: its object is delivered only from packets
-//!   sent earlier, so the sender of a late object has reported it expired;
+//! * a request has exactly one final status; before a request gets `Delivered`, the receiver has
+//!   delivered the object, within its deadline;
+//! * a request with another status sends no more packets, so the receiver can deliver its object only
+//!   from packets sent before that status;
 //! * requests without a deadline are not given up for lack of bandwidth; requests end `Lost` only
 //!   with their connection, and connections end only for a known reason;
 //! * an endpoint obeys its limits of peers, requests and received bytes.
