@@ -5,11 +5,14 @@
 //! bytes received. Hostile input becomes a typed [`Error`], never a panic.
 //!
 //! Read `xdr` first, then `rpc` and `record`, then the programs: `portmap`, `rpcbind`, `mount`,
-//! `nfs2`, `nfs3`; `link` has the frames of the link protocol, `urgency` the priorities of calls.
+//! `nfs2`, `nfs3`; `link` has the frames of the link protocol, `urgency` the priorities of calls,
+//! `fuse` the kernel's protocol of file systems in user space.
 
 #[macro_use]
 mod xdr;
 
+#[allow(missing_docs, reason = "the names are the kernel's")]
+pub mod fuse;
 pub mod link;
 #[allow(missing_docs, reason = "the names are the RFC's")]
 pub mod mount;
