@@ -2,8 +2,6 @@
 
 use bytes::{Buf, Bytes};
 
-use super::types::Name;
-
 /// A request that no kernel of the supported versions sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RequestError {
@@ -48,7 +46,7 @@ impl Fields {
     }
 
     /// A name, without its final NUL.
-    pub(super) fn name(&mut self) -> Result<Name, RequestError> {
+    pub(super) fn name(&mut self) -> Result<Bytes, RequestError> {
         let len = self.0.iter().position(|&byte| byte == 0).ok_or(RequestError::UnterminatedName)?;
         let name = self.0.split_to(len);
         self.0.advance(1);

@@ -36,7 +36,7 @@ pub const NO_OPEN_SUPPORT: u64 = 1 << 17;
 pub const PARALLEL_DIROPS: u64 = 1 << 18;
 /// Reading the device after an abort gives ECONNABORTED.
 pub const ABORT_ERROR: u64 = 1 << 21;
-/// [`InitOut::max_pages`] counts.
+/// The reply states the maximum number of pages of a request.
 pub const MAX_PAGES: u64 = 1 << 22;
 /// READLINK's results are cached.
 pub const CACHE_SYMLINKS: u64 = 1 << 23;

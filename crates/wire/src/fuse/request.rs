@@ -83,7 +83,7 @@ pub mod opcode {
     pub const COPY_FILE_RANGE_64: u32 = 53;
 }
 
-/// A request: who asks, for which object, for what.
+/// A request: its caller and object, and the operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
     pub header: Header,
