@@ -27,13 +27,13 @@ enum Others {
 
 use Others::{Any, Only};
 
-const STACKED: &[&str] = &["base", "wire", "vfs", "server", "client", "atp", "link", "channel"];
+const STACKED: &[&str] = &["base", "wire", "vfs", "server", "client", "cache", "atp", "link", "channel"];
 /// The simulator also runs what the analytic model solves, so that tests can compare them.
-const SIMULATED: &[&str] = &["base", "wire", "vfs", "server", "client", "atp", "link", "channel", "model"];
+const SIMULATED: &[&str] = &["base", "wire", "vfs", "server", "client", "cache", "atp", "link", "channel", "model"];
 const BELOW_LAB: &[&str] =
-    &["base", "wire", "vfs", "server", "client", "atp", "link", "channel", "model", "sim", "host"];
+    &["base", "wire", "vfs", "server", "client", "cache", "atp", "link", "channel", "model", "sim", "host"];
 const BELOW_CLI: &[&str] =
-    &["base", "wire", "vfs", "server", "client", "atp", "link", "channel", "model", "sim", "host", "lab"];
+    &["base", "wire", "vfs", "server", "client", "cache", "atp", "link", "channel", "model", "sim", "host", "lab"];
 
 #[rustfmt::skip]
 const LAW: &[Law] = &[
@@ -44,6 +44,7 @@ const LAW: &[Law] = &[
     Law { name: "vfs",     ours: &["base", "wire"],       others: Only(&["bytes", "lru", "thiserror", "siphasher", "rustix", "nix"]) },
     Law { name: "server",  ours: &["base", "wire", "vfs"], others: Only(&["bytes", "thiserror", "siphasher", "highway", "ipnet"]) },
     Law { name: "client",  ours: &["base", "wire"],       others: Only(&["bytes", "thiserror", "siphasher"]) },
+    Law { name: "cache",   ours: &["base", "wire"],       others: Only(&["bytes"]) },
     // noq-proto: QUIC as a state machine whose caller gives it the time; it is seeded, and TLS keys influence
     // neither sizes nor timing. rustls, ring: its handshake, with keys derived from a secret that the caller
     // gives. base64: keys as text.

@@ -1,0 +1,353 @@
+//! The cache manager: requests of the kernel in, calls to the server out.
+
+use remora_base::Time;
+use remora_wire::fuse::{Errno, Notification, Operation, Reply, Request};
+use remora_wire::nfs3;
+
+use crate::call::{Call, CallFailure, CallId};
+use crate::config::{Config, LinkState};
+use crate::data;
+use crate::learn;
+use crate::needs;
+use crate::node::{Location, NodeId};
+use crate::ops::directories::Page;
+use crate::ops::files::WriteRequest;
+use crate::ops::{changes, directories, files, lookup};
+use crate::replies;
+use crate::state::{Op, State, Stop};
+use crate::writeback;
+
+/// A request of the kernel that waits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Held {
+    pub unique: u64,
+    /// Thread that waits; 0 if the kernel does not say.
+    pub pid: u32,
+    pub operation: &'static str,
+    /// Path from the mounted directory.
+    pub path: Vec<u8>,
+    pub since: Time,
+}
+
+/// Figures of the cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Status {
+    /// Bytes written here that the server has not committed.
+    pub dirty_bytes: u64,
+    /// Files with such bytes.
+    pub dirty_files: usize,
+    /// Bytes of file data in memory.
+    pub cached_bytes: u64,
+    /// Objects that the cache knows.
+    pub nodes: usize,
+    /// Requests of the kernel without an answer.
+    pub held: usize,
+    /// Calls that wait for the client core.
+    pub calls_queued: usize,
+    /// Calls without a reply, with those that are queued.
+    pub calls_in_flight: usize,
+}
+
+/// The cache manager, a pure state machine: after any call that takes `&mut self` and is not a `poll_` call, drain
+/// [`poll_answer`](Cache::poll_answer), [`poll_notification`](Cache::poll_notification) and
+/// [`poll_call`](Cache::poll_call), then call [`handle_timeout`](Cache::handle_timeout) at
+/// [`poll_timeout`](Cache::poll_timeout).
+#[derive(Debug)]
+pub struct Cache {
+    state: State,
+}
+
+impl Cache {
+    /// A cache of the directory with handle `root`. Asks for its attributes and figures at once.
+    pub fn new(config: Config, root: nfs3::Fh, now: Time) -> Cache {
+        let mut state = State::new(config, root, now);
+        needs::refresh_statfs(&mut state, None);
+        Cache { state }
+    }
+
+    /// Records the attributes of the root, which answer `stat` of the mount point when the server does not.
+    pub fn set_root(&mut self, now: Time, attr: &nfs3::Attr) {
+        self.tick(now);
+        learn::learn_attr(&mut self.state, NodeId::ROOT, attr, now);
+    }
+
+    /// Takes what the client core advises for the path.
+    pub fn set_link(&mut self, link: LinkState) {
+        self.state.link = link;
+    }
+
+    /// Takes a request of a caller with these supplementary groups. INIT, DESTROY and INTERRUPT are the driver's.
+    pub fn handle_request(&mut self, now: Time, request: Request, groups: &[u32]) {
+        self.tick(now);
+        let Request { header, op } = request;
+        match op {
+            Operation::Forget { lookups } => return self.state.nodes.forget(NodeId(header.nodeid), lookups),
+            Operation::BatchForget(list) => {
+                for forget in list {
+                    self.state.nodes.forget(NodeId(forget.nodeid), forget.lookups);
+                }
+                return;
+            }
+            Operation::Init(_) | Operation::Destroy | Operation::Interrupt { .. } | Operation::NotifyReply => return,
+            _ => {}
+        }
+        let caller = self.state.credentials.of(header.uid, header.gid, groups);
+        let op = Op {
+            unique: header.unique,
+            node: NodeId(header.nodeid),
+            pid: header.pid,
+            caller,
+            arrived: now,
+            request: op,
+            steps: Vec::new(),
+            failure: None,
+            is_first: true,
+            is_answered: false,
+            is_applied: false,
+            hidden: None,
+            node_at_start: None,
+        };
+        self.run(op);
+        self.settle();
+    }
+
+    /// Takes the reply to a call, with any status, or the reason why there is none.
+    pub fn handle_reply(&mut self, now: Time, id: CallId, result: Result<nfs3::Reply, CallFailure>) {
+        self.tick(now);
+        replies::handle(&mut self.state, id, result);
+        self.settle();
+    }
+
+    /// The caller must end: its request is answered with EINTR, and changes that were sent go on.
+    pub fn handle_interrupt(&mut self, now: Time, unique: u64) {
+        self.tick(now);
+        self.release(unique, Errno::EINTR);
+        self.settle();
+    }
+
+    /// Answers every request that waits with EINTR.
+    pub fn release_all(&mut self, now: Time) {
+        self.tick(now);
+        let all: Vec<u64> = self.state.held.keys().copied().collect();
+        for unique in all {
+            self.release(unique, Errno::EINTR);
+        }
+        self.settle();
+    }
+
+    /// Sends all that was written, for an unmount.
+    pub fn flush_all(&mut self, now: Time) {
+        self.tick(now);
+        let files: Vec<NodeId> = self.state.dirty_files.iter().copied().collect();
+        for id in files {
+            writeback::hurry(&mut self.state, id);
+        }
+        self.settle();
+    }
+
+    /// Runs every timer that is due.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.tick(now);
+        writeback::handle_timeout(&mut self.state);
+        self.settle();
+    }
+
+    /// When [`handle_timeout`](Cache::handle_timeout) is next due.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        writeback::poll_timeout(&self.state)
+    }
+
+    /// The most urgent call. READs and WRITEs of much data leave only with `has_bulk_room`: while the client's window
+    /// has room.
+    pub fn poll_call(&mut self, has_bulk_room: bool) -> Option<Call> {
+        self.state.queue.pop(has_bulk_room)
+    }
+
+    /// The next answer for the kernel, with the number of its request.
+    pub fn poll_answer(&mut self) -> Option<(u64, Result<Reply, Errno>)> {
+        self.state.answers.pop_front()
+    }
+
+    /// The next notification for the kernel.
+    pub fn poll_notification(&mut self) -> Option<Notification> {
+        self.state.notifications.pop_front()
+    }
+
+    /// Requests that wait, the oldest first.
+    pub fn held(&self) -> Vec<Held> {
+        let held = self.state.held.values().filter(|op| !op.is_answered).map(|op| Held {
+            unique: op.unique,
+            pid: op.pid,
+            operation: name(&op.request),
+            path: learn::path(&self.state, op.node),
+            since: op.arrived,
+        });
+        let mut held: Vec<Held> = held.collect();
+        held.sort_by_key(|held| held.since);
+        held
+    }
+
+    /// Figures of the cache.
+    pub fn status(&self) -> Status {
+        let state = &self.state;
+        Status {
+            dirty_bytes: state.dirty_bytes,
+            dirty_files: state.dirty_files.len(),
+            cached_bytes: state.data_bytes,
+            nodes: state.nodes.len(),
+            held: state.held.values().filter(|op| !op.is_answered).count(),
+            calls_queued: state.queue.len(),
+            calls_in_flight: state.pending.len(),
+        }
+    }
+
+    /// Whether the server has committed all that was written here.
+    pub fn is_clean(&self) -> bool {
+        self.state.dirty_files.is_empty()
+    }
+
+    fn tick(&mut self, now: Time) {
+        self.state.now = self.state.now.max(now);
+    }
+
+    /// Runs the operations whose calls were answered, and bounds the memory.
+    fn settle(&mut self) {
+        while let Some(unique) = self.state.ready.pop_front() {
+            if let Some(op) = self.state.held.remove(&unique) {
+                self.run(op);
+            }
+        }
+        data::evict(&mut self.state);
+    }
+
+    /// Runs an operation from its beginning, and keeps it while it waits.
+    fn run(&mut self, mut op: Op) {
+        let result = match op.failure.take() {
+            Some(errno) => Err(Stop::Failed(errno)),
+            None => perform(&mut self.state, &mut op),
+        };
+        op.is_first = false;
+        let result = match result {
+            Ok(reply) => Ok(reply),
+            Err(Stop::Failed(errno)) => Err(errno),
+            Err(Stop::Wait) => {
+                self.state.held.insert(op.unique, op);
+                return;
+            }
+        };
+        if op.is_answered {
+            undo(&mut self.state, result);
+        } else {
+            self.state.answers.push_back((op.unique, result));
+        }
+    }
+
+    fn release(&mut self, unique: u64, errno: Errno) {
+        let Some(op) = self.state.held.get_mut(&unique) else { return };
+        if op.is_answered {
+            return;
+        }
+        self.state.answers.push_back((unique, Err(errno)));
+        if op.steps.is_empty() {
+            self.state.held.remove(&unique);
+        } else {
+            op.is_answered = true;
+        }
+    }
+}
+
+/// The kernel did not see the reply: takes back the reference and the handle that it would have got.
+fn undo(state: &mut State, result: Result<Reply, Errno>) {
+    match result {
+        Ok(Reply::Entry(entry)) => state.nodes.forget(NodeId(entry.nodeid), 1),
+        Ok(Reply::Created(entry, opened)) => {
+            files::close(state, opened.fh);
+            state.nodes.forget(NodeId(entry.nodeid), 1);
+        }
+        Ok(Reply::Opened(opened)) => files::close(state, opened.fh),
+        _ => {}
+    }
+}
+
+/// Whether the operation changes the file system.
+fn is_change(request: &Operation) -> bool {
+    use Operation::*;
+    matches!(
+        request,
+        SetAttr(_) | SymLink { .. } | MkNod { .. } | MkDir { .. } | Unlink { .. } | RmDir { .. } | Rename { .. }
+    ) || matches!(request, Link { .. } | Create { .. } | Write { .. })
+}
+
+fn perform(state: &mut State, op: &mut Op) -> Result<Reply, Stop> {
+    use Operation::*;
+    let request = op.request.clone();
+    if state.config.read_only && is_change(&request) {
+        return Err(Errno::EROFS.into());
+    }
+    match request {
+        Lookup { name } => lookup::lookup(state, op, &name),
+        GetAttr { .. } => lookup::getattr(state, op),
+        SetAttr(set) => changes::setattr(state, op, &set),
+        ReadLink => lookup::readlink(state, op),
+        SymLink { name, target } => changes::symlink(state, op, name, target),
+        MkNod { name, mode, rdev, .. } => changes::mknod(state, op, name, mode, rdev),
+        MkDir { name, mode, .. } => changes::mkdir(state, op, name, mode),
+        Unlink { name } => changes::unlink(state, op, name),
+        RmDir { name } => changes::rmdir(state, op, name),
+        Rename { name, new_dir, new_name, flags } => {
+            changes::rename(state, op, Location { dir: NodeId(new_dir), name: new_name }, name, flags)
+        }
+        Link { nodeid, name } => changes::link(state, op, NodeId(nodeid), name),
+        Open { flags } => files::open(state, op, flags),
+        Create { name, mode, flags, .. } => changes::create(state, op, name, mode, flags),
+        Read { fh, offset, size, .. } => files::read(state, op, fh, offset, size),
+        Write { fh, offset, data, flags, .. } => files::write(state, op, WriteRequest { fh, offset, data, flags }),
+        Flush { fh, .. } | Fsync { fh, .. } => files::flush(state, op, fh),
+        Release { fh, .. } | ReleaseDir { fh } => files::release(state, fh),
+        OpenDir { .. } => directories::opendir(state, op),
+        ReadDir { fh, offset, size } => {
+            directories::readdir(state, op, Page { handle: fh, offset, size, has_attributes: false })
+        }
+        ReadDirPlus { fh, offset, size } => {
+            directories::readdir(state, op, Page { handle: fh, offset, size, has_attributes: true })
+        }
+        StatFs => lookup::statfs(state, op),
+        Access { mask } => lookup::access(state, op, mask),
+        FsyncDir { .. } | SyncFs => Ok(Reply::Empty),
+        Fallocate | TmpFile => Err(Errno::EOPNOTSUPP.into()),
+        Ioctl => Err(Errno::ENOTTY.into()),
+        // The kernel falls back to its own ways, or keeps locks to itself.
+        Xattr | GetLk(_) | SetLk(_) | SetLkW(_) | Lseek { .. } | CopyFileRange | Poll | Statx | Unsupported => {
+            Err(Errno::ENOSYS.into())
+        }
+        Init(_) | Destroy | Interrupt { .. } | Forget { .. } | BatchForget(_) | NotifyReply => Ok(Reply::Empty),
+    }
+}
+
+/// Name of an operation, for people.
+fn name(request: &Operation) -> &'static str {
+    use Operation::*;
+    match request {
+        Lookup { .. } => "lookup",
+        GetAttr { .. } | Statx => "stat",
+        SetAttr(_) => "change attributes",
+        ReadLink => "readlink",
+        SymLink { .. } => "symlink",
+        MkNod { .. } => "mknod",
+        MkDir { .. } => "mkdir",
+        Unlink { .. } => "unlink",
+        RmDir { .. } => "rmdir",
+        Rename { .. } => "rename",
+        Link { .. } => "link",
+        Open { .. } => "open",
+        Create { .. } => "create",
+        Read { .. } => "read",
+        Write { .. } => "write",
+        Flush { .. } => "close",
+        Fsync { .. } => "fsync",
+        OpenDir { .. } | ReadDir { .. } | ReadDirPlus { .. } => "list",
+        Access { .. } => "access",
+        StatFs => "statfs",
+        _ => "other",
+    }
+}

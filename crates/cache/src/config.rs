@@ -1,0 +1,81 @@
+//! Configuration of the cache: consistency policy, sizes, clock.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+/// Consistency policy: the maximum age of what the cache answers without asking the server.
+///
+/// The kernel adds `kernel` to what it was answered, so each bound is the sum of two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Policy {
+    /// At an open, and of names that do not exist.
+    pub open: Duration,
+    /// At a `stat`, and of names that exist.
+    pub stat: Duration,
+    /// How long the kernel may keep names and attributes: at most 1 s.
+    pub kernel: Duration,
+}
+
+impl Policy {
+    /// Close-to-open consistency: each open and each `stat` asks the server.
+    pub const STRICT: Policy = Policy { open: Duration::ZERO, stat: Duration::ZERO, kernel: Duration::ZERO };
+    /// An open sees all closes that are older than 3 s; a `stat` is at most 60 s old.
+    pub const DEFAULT: Policy =
+        Policy { open: Duration::from_secs(2), stat: Duration::from_secs(59), kernel: Duration::from_secs(1) };
+    /// An open and a `stat` are at most 60 s old.
+    pub const RELAXED: Policy =
+        Policy { open: Duration::from_secs(59), stat: Duration::from_secs(59), kernel: Duration::from_secs(1) };
+}
+
+/// Configuration of a [`Cache`](crate::Cache).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    pub policy: Policy,
+    /// Maximum clean file data in memory, in bytes.
+    pub memory_max: u64,
+    /// Maximum file data that the server has not committed, in bytes; further writes wait.
+    pub dirty_max: u64,
+    /// Objects that the kernel has forgotten and the cache still knows.
+    pub forgotten_max: usize,
+    /// Whether every change fails with EROFS.
+    pub read_only: bool,
+    /// Part of the names of removed files that are still open, unique to this mount.
+    pub client_id: u64,
+    /// Host name for AUTH_SYS credentials.
+    pub machine: Bytes,
+    /// Time since 1970 at [`Time::ZERO`](remora_base::Time::ZERO).
+    pub wall_at_zero: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            policy: Policy::DEFAULT,
+            memory_max: 256 << 20,
+            dirty_max: 64 << 20,
+            forgotten_max: 200_000,
+            read_only: false,
+            client_id: 0,
+            machine: Bytes::new(),
+            wall_at_zero: Duration::ZERO,
+        }
+    }
+}
+
+/// What the client core advises for the path to the server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinkState {
+    /// Bytes of a READ.
+    pub read_block: u32,
+    /// Bytes of a WRITE.
+    pub write_block: u32,
+    /// Maximum bytes of a page of a listing.
+    pub list_page: u32,
+}
+
+impl Default for LinkState {
+    fn default() -> LinkState {
+        LinkState { read_block: 32 << 10, write_block: 32 << 10, list_page: 8 << 10 }
+    }
+}

@@ -1,0 +1,212 @@
+//! File data in memory: reads, read-ahead, writes, and eviction.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use remora_wire::fuse::Errno;
+use remora_wire::nfs3;
+
+use crate::call::Priority;
+use crate::extents::Extents;
+use crate::node::{FileState, NodeId};
+use crate::state::{Op, Purpose, State, Stop};
+
+/// Read-ahead in bytes: at first, and at most.
+const AHEAD_MIN: u64 = 128 << 10;
+const AHEAD_MAX: u64 = 4 << 20;
+
+/// The contents of `range`, within the size of the file.
+pub(crate) fn read(state: &mut State, op: &Op, id: NodeId, range: Range<u64>) -> Result<Bytes, Stop> {
+    let node = state.node(id)?;
+    let size = node.size();
+    let range = range.start.min(size)..range.end.min(size);
+    if range.is_empty() {
+        return Ok(Bytes::new());
+    }
+    let file = node.file();
+    let missing = file.extents.missing(range.clone());
+    if missing.is_empty() {
+        let data = file.extents.read(range.clone());
+        touch(state, id);
+        read_ahead(state, op, id, range, size);
+        return Ok(data);
+    }
+    for gap in missing {
+        fetch(state, op, id, gap, Priority::Foreground)?;
+    }
+    let file = state.node(id)?.file();
+    let overlaps = |r: &Range<u64>| r.start < range.end && r.end > range.start;
+    let awaited: Vec<_> = file.reading.iter().filter(|(_, r)| overlaps(r)).map(|(id, _)| *id).collect();
+    for call in awaited {
+        state.wait_for(call, op.unique);
+    }
+    Err(Stop::Wait)
+}
+
+/// Sends READs for the parts of `range` that none in flight covers.
+fn fetch(state: &mut State, op: &Op, id: NodeId, range: Range<u64>, priority: Priority) -> Result<(), Errno> {
+    let block = u64::from(state.link.read_block.max(512));
+    let node = state.node(id)?;
+    let fh = node.fh.clone();
+    let mut wanted = crate::ranges::RangeSet::default();
+    wanted.insert(range);
+    for in_flight in node.file().reading.values() {
+        wanted.remove(in_flight.clone());
+    }
+    for part in wanted.iter() {
+        let mut offset = part.start;
+        while offset < part.end {
+            let end = part.end.min(offset + block);
+            let count = (end - offset) as u32;
+            let call = nfs3::Call::Read(nfs3::ReadArgs { fh: fh.clone(), offset, count });
+            let call = state.submit(priority, &op.caller.auth, call, Purpose::Read { node: id, range: offset..end });
+            state.node(id)?.file().reading.insert(call, offset..end);
+            offset = end;
+        }
+    }
+    Ok(())
+}
+
+/// Fetches what a sequential reader will read next.
+fn read_ahead(state: &mut State, op: &Op, id: NodeId, range: Range<u64>, size: u64) {
+    let Ok(node) = state.node(id) else { return };
+    let file = node.file();
+    if range.start != file.next_read {
+        file.next_read = range.end;
+        file.ahead = 0;
+        return;
+    }
+    file.next_read = range.end;
+    file.ahead = (file.ahead * 2).clamp(AHEAD_MIN, AHEAD_MAX);
+    let ahead = range.end..size.min(range.end.saturating_add(file.ahead));
+    if ahead.is_empty() {
+        return;
+    }
+    for gap in file.extents.missing(ahead) {
+        // The object was there a moment ago.
+        let _ = fetch(state, op, id, gap, Priority::ReadAhead);
+    }
+}
+
+/// A READ is answered: keeps its data unless the file has changed since.
+pub(crate) fn arrived(state: &mut State, id: NodeId, range: Range<u64>, reply: &nfs3::ReadOk) -> Result<(), Errno> {
+    let node = state.node(id)?;
+    let is_current = match (&reply.attr, &node.attr) {
+        (Some(then), Some(now)) => node.own.in_flight > 0 || then.wcc() == now.attr.wcc(),
+        _ => true,
+    };
+    if !is_current {
+        return Ok(());
+    }
+    let len = (reply.data.len() as u64).min(range.end - range.start);
+    if len == 0 && !reply.eof {
+        return Err(Errno::EIO);
+    }
+    let size = node.size();
+    update(state, id, |file| {
+        // What was written here is newer than the reply.
+        let uncommitted = file.uncommitted();
+        for gap in uncommitted.gaps(range.start..range.start + len) {
+            let part = reply.data.slice((gap.start - range.start) as usize..(gap.end - range.start) as usize);
+            file.extents.insert(gap.start, part);
+        }
+        // Behind the server's end of the file and before ours there are zeros.
+        let end = range.end.min(size);
+        if reply.eof && range.start + len < end {
+            for gap in uncommitted.gaps(range.start + len..end) {
+                file.extents.insert(gap.start, Bytes::from(vec![0; (gap.end - gap.start) as usize]));
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Changes the data of a file, and counts what is in memory and what is uncommitted.
+pub(crate) fn update<T>(state: &mut State, id: NodeId, change: impl FnOnce(&mut FileState) -> T) -> Option<T> {
+    let node = state.nodes.get_mut(id)?;
+    let file = node.file();
+    let before = file.extents.bytes();
+    let result = change(file);
+    let after = file.extents.bytes();
+    let uncommitted = if file.is_clean() { 0 } else { file.uncommitted().bytes() };
+    let counted = std::mem::replace(&mut file.counted, uncommitted);
+    if file.is_clean() {
+        file.size = None;
+        state.dirty_files.remove(&id);
+    } else {
+        state.dirty_files.insert(id);
+    }
+    state.dirty_bytes = state.dirty_bytes - counted + uncommitted;
+    state.data_bytes = state.data_bytes - before + after;
+    touch(state, id);
+    state.nodes.settle(id);
+    Some(result)
+}
+
+/// Moves a file to the end of the order of eviction.
+fn touch(state: &mut State, id: NodeId) {
+    let Some(file) = state.nodes.get_mut(id).and_then(|node| node.file.as_mut()) else { return };
+    if let Some(place) = file.place.take() {
+        state.data_files.remove(&place);
+    }
+    if file.extents.bytes() > 0 {
+        file.place = Some(state.next_place);
+        state.data_files.insert(state.next_place, id);
+        state.next_place += 1;
+    }
+}
+
+/// Drops what the server has of a file, so that it is read again.
+pub(crate) fn drop_clean(state: &mut State, id: NodeId) {
+    update(state, id, |file| {
+        let uncommitted = file.uncommitted();
+        file.extents.retain(&uncommitted);
+    });
+}
+
+/// Cuts the data at `size`.
+pub(crate) fn truncate(state: &mut State, id: NodeId, size: u64) {
+    update(state, id, |file| {
+        let beyond = size..u64::MAX;
+        file.extents.remove(beyond.clone());
+        for set in [&mut file.dirty, &mut file.unstable, &mut file.refused] {
+            set.remove(beyond.clone());
+        }
+        if file.size.is_some() {
+            file.size = Some(size);
+        }
+    });
+}
+
+/// Drops all data of a file that has been removed.
+pub(crate) fn discard(state: &mut State, id: NodeId) {
+    update(state, id, |file| {
+        file.extents = Extents::default();
+        for set in [&mut file.dirty, &mut file.unstable, &mut file.refused] {
+            set.clear();
+        }
+    });
+}
+
+/// Evicts clean data until it fits, the files that were used least recently first, and objects' data with them.
+pub(crate) fn evict(state: &mut State) {
+    for node in state.nodes.take_evicted() {
+        let Some(file) = node.file else { continue };
+        state.data_bytes -= file.extents.bytes();
+        if let Some(place) = file.place {
+            state.data_files.remove(&place);
+        }
+    }
+    let limit = state.config.memory_max.saturating_add(state.dirty_bytes);
+    let oldest: Vec<NodeId> =
+        if state.data_bytes > limit { state.data_files.values().copied().collect() } else { Vec::new() };
+    for id in oldest {
+        if state.data_bytes <= limit {
+            return;
+        }
+        let file = state.nodes.get(id).and_then(|node| node.file.as_ref());
+        if file.is_some_and(|file| file.reading.is_empty()) {
+            drop_clean(state, id);
+        }
+    }
+}

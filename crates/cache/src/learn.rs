@@ -1,0 +1,217 @@
+//! What the replies show of objects, and which changes are not ours.
+//!
+//! A change by another client is detected by size, mtime and ctime (RFC 1813, section 2.6). Attributes
+//! before and after distinguish the changes made here.
+
+use remora_base::Time;
+use remora_wire::fuse::Notification;
+use remora_wire::nfs3::{Attr, Fh, Name, Wcc, WccAttr};
+
+use crate::credentials::CredentialId;
+use crate::data;
+use crate::node::{CachedAttr, Dentry, Grant, Location, NodeId, Target, WccStep};
+use crate::state::{Change, State};
+
+/// Attributes in a reply to a call made at `asked`.
+pub(crate) fn learn_attr(state: &mut State, id: NodeId, attr: &Attr, asked: Time) {
+    let now = state.now;
+    let Some(node) = state.nodes.get_mut(id) else { return };
+    let Some(old) = &mut node.attr else {
+        node.fileid = attr.fileid;
+        node.attr = Some(CachedAttr { attr: attr.clone(), asked, received: now, is_outdated: false });
+        return;
+    };
+    if node.kind != attr.kind || node.fileid != attr.fileid {
+        // The server has given the handle to another object.
+        node.is_stale = true;
+        return;
+    }
+    if is_older(old, attr, asked) {
+        return;
+    }
+    let is_same = old.attr.wcc() == attr.wcc();
+    let is_same_data = old.attr.size == attr.size && old.attr.mtime == attr.mtime;
+    *old = CachedAttr { attr: attr.clone(), asked: asked.max(old.asked), received: now, is_outdated: false };
+    if node.own.in_flight > 0 || is_same {
+        return;
+    }
+    let is_own = std::mem::take(&mut node.own.is_unseen) | (std::mem::take(&mut node.own.has_new_name) && is_same_data);
+    if !is_own {
+        changed_by_others(state, id);
+    }
+}
+
+/// Whether the call was executed before the one that brought what is known: it was in flight at the same time, and
+/// its ctime is older.
+fn is_older(old: &CachedAttr, attr: &Attr, asked: Time) -> bool {
+    attr.ctime < old.attr.ctime && old.received > asked
+}
+
+/// Another client changed the object: drops what may be wrong now.
+fn changed_by_others(state: &mut State, id: NodeId) {
+    let Some(node) = state.nodes.get_mut(id) else { return };
+    node.grants.clear();
+    node.link_target = None;
+    node.dir = None;
+    let is_open = node.opens > 0;
+    if node.file.is_some() {
+        data::drop_clean(state, id);
+        if let Some(file) = state.nodes.get_mut(id).and_then(|node| node.file.as_mut()) {
+            file.is_changed = true;
+            file.next_read = 0;
+        }
+        if is_open {
+            state.notify(Notification::InvalInode { nodeid: id.0, offset: 0, len: 0 });
+        }
+    }
+}
+
+/// A change of `id` that was made here is answered.
+pub(crate) fn finish_own(state: &mut State, id: NodeId, wcc: &Wcc, asked: Time) {
+    let now = state.now;
+    let Some(node) = state.nodes.get_mut(id) else { return };
+    node.own.in_flight = node.own.in_flight.saturating_sub(1);
+    match (&wcc.before, &wcc.after) {
+        (Some(before), Some(after)) => node.own.steps.push(WccStep { before: *before, after: after.wcc() }),
+        // Without both, the change is taken for the only one, as other clients do.
+        _ => node.own.base = None,
+    }
+    match (&mut node.attr, &wcc.after) {
+        (Some(old), Some(after)) if is_older(old, after, asked) => {}
+        (Some(old), Some(after)) => {
+            *old = CachedAttr { attr: after.clone(), asked: asked.max(old.asked), received: now, is_outdated: false };
+        }
+        (None, Some(after)) => {
+            node.attr = Some(CachedAttr { attr: after.clone(), asked, received: now, is_outdated: false })
+        }
+        (known, None) => {
+            node.own.is_unseen = true;
+            if let Some(known) = known {
+                known.is_outdated = true;
+            }
+        }
+    }
+    if node.own.in_flight == 0 && !node.own.explain_all() {
+        changed_by_others(state, id);
+    }
+}
+
+/// A name made, removed or linked here changed the object itself.
+fn touch_name(state: &mut State, target: Target) {
+    if let Target::Node(id) = target
+        && let Some(node) = state.nodes.get_mut(id)
+    {
+        node.own.has_new_name = true;
+        if let Some(cached) = &mut node.attr {
+            cached.is_outdated = true;
+        }
+    }
+}
+
+/// Records what `name` in `dir` stands for, unless something newer is known.
+pub(crate) fn learn_name(state: &mut State, at: &Location, target: Target, asked: Time) {
+    let Some(dir) = state.nodes.get_mut(at.dir) else { return };
+    let names = &mut dir.dir().names;
+    if names.get(&at.name).is_some_and(|known| known.asked > asked) {
+        return;
+    }
+    names.insert(at.name.clone(), Dentry { target, asked });
+    if let Target::Node(id) = target
+        && let Some(node) = state.nodes.get_mut(id)
+    {
+        node.location = Some(at.clone());
+    }
+}
+
+/// Records an object that the server showed at `at`.
+pub(crate) fn learn_object(state: &mut State, at: &Location, fh: &Fh, attr: &Attr, asked: Time) -> NodeId {
+    let id = state.nodes.intern(fh, attr);
+    learn_attr(state, id, attr, asked);
+    learn_name(state, at, Target::Node(id), asked);
+    id
+}
+
+/// Drops what is known of a name.
+pub(crate) fn forget_name(state: &mut State, at: &Location) {
+    if let Some(dir) = state.nodes.get_mut(at.dir).and_then(|node| node.dir.as_mut()) {
+        dir.names.remove(&at.name);
+        dir.complete = None;
+    }
+}
+
+/// The server granted `granted` of `tested` to a credential.
+pub(crate) fn learn_grant(state: &mut State, id: NodeId, credential: CredentialId, grant: Grant) {
+    if let Some(node) = state.nodes.get_mut(id) {
+        let known = node.grants.entry(credential).or_insert(grant);
+        if known.asked == grant.asked || known.tested & !grant.tested == 0 {
+            *known = grant;
+        } else {
+            known.granted = known.granted & !grant.tested | grant.granted;
+        }
+    }
+}
+
+/// A change is answered: the attributes of its subjects, in their order.
+pub(crate) fn finish_change(state: &mut State, change: &Change, wccs: [&Wcc; 2], asked: Time) {
+    for (id, wcc) in change.subjects().into_iter().zip(wccs) {
+        let Some(id) = id else { continue };
+        finish_own(state, id, wcc, asked);
+        if let Some(after) = &wcc.after
+            && wcc.before.as_ref().is_some_and(|before: &WccAttr| before.ctime != after.ctime)
+        {
+            state.learn_skew(after.ctime);
+        }
+    }
+}
+
+/// The server removed the name `at`.
+pub(crate) fn removed(state: &mut State, at: &Location) {
+    let target = known_target(state, at);
+    learn_name(state, at, Target::Absent, state.now);
+    touch_name(state, target);
+}
+
+/// The server renamed `from` to `to`.
+pub(crate) fn renamed(state: &mut State, from: &Location, to: &Location) {
+    let (moved, replaced) = (known_target(state, from), known_target(state, to));
+    if moved == replaced && moved != Target::Absent {
+        // Two links to one file: RENAME does nothing (POSIX).
+        return;
+    }
+    learn_name(state, from, Target::Absent, state.now);
+    match moved {
+        Target::Absent => forget_name(state, to),
+        moved => learn_name(state, to, moved, state.now),
+    }
+    touch_name(state, moved);
+    touch_name(state, replaced);
+}
+
+/// The server linked `node` as `to`.
+pub(crate) fn linked(state: &mut State, node: NodeId, to: &Location) {
+    learn_name(state, to, Target::Node(node), state.now);
+    touch_name(state, Target::Node(node));
+}
+
+fn known_target(state: &State, at: &Location) -> Target {
+    let dir = state.nodes.get(at.dir).and_then(|node| node.dir.as_ref());
+    dir.and_then(|dir| dir.names.get(&at.name)).map_or(Target::Absent, |dentry| dentry.target)
+}
+
+/// Name of an object from the mounted directory, for people.
+pub(crate) fn path(state: &State, id: NodeId) -> Vec<u8> {
+    const DEPTH_MAX: usize = 256;
+    let mut names: Vec<Name> = Vec::new();
+    let mut at = id;
+    while at != NodeId::ROOT && names.len() < DEPTH_MAX {
+        let Some(location) = state.nodes.get(at).and_then(|node| node.location.as_ref()) else { break };
+        names.push(location.name.clone());
+        at = location.dir;
+    }
+    let mut path = Vec::new();
+    for name in names.iter().rev() {
+        path.push(b'/');
+        path.extend_from_slice(name);
+    }
+    if path.is_empty() { b"/".to_vec() } else { path }
+}

@@ -1,0 +1,34 @@
+//! The cache manager of the mount: names, attributes, file data, and write-back, between the kernel's FUSE protocol
+//! and an NFSv3 server.
+//!
+//! [`Cache`] is a pure state machine. It takes decoded requests of the kernel ([`remora_wire::fuse`]) and replies of
+//! the server ([`remora_wire::nfs3`]); it answers from memory what is new enough by the [`Policy`], and emits
+//! [`Call`]s with priorities for the rest. Every WRITE is answered from memory and sent in the background; close(2) and
+//! fsync(2) wait until the server has committed it.
+//!
+//! Read `cache` first, then `state` (how an operation waits), `needs`, `ops`, `learn` (which changes are not ours),
+//! `data` and `writeback`.
+
+#![allow(missing_docs, reason = "used inside the workspace only")]
+
+mod cache;
+mod call;
+mod config;
+mod credentials;
+mod data;
+mod errno;
+mod extents;
+mod learn;
+mod needs;
+mod node;
+mod node_table;
+mod ops;
+mod ranges;
+mod replies;
+mod stat;
+mod state;
+mod writeback;
+
+pub use cache::{Cache, Held, Status};
+pub use call::{Call, CallFailure, CallId, Priority};
+pub use config::{Config, LinkState, Policy};

@@ -1,0 +1,178 @@
+//! What operations need to know: each function returns it from the cache, or starts the call that fetches it.
+
+use std::time::Duration;
+
+use remora_wire::fuse::Errno;
+use remora_wire::nfs3::{self, ACCESS_LOOKUP, FileType, Name};
+
+use crate::call::Priority;
+use crate::node::{Location, NodeId, Target};
+use crate::state::{FetchKey, ListingProgress, Op, Purpose, State, Stop};
+
+/// All bits of ACCESS.
+const ACCESS_ALL: u32 = 0x3f;
+
+/// Attributes that are new enough.
+pub(crate) fn attr(state: &mut State, op: &Op, id: NodeId, window: Duration) -> Result<(), Stop> {
+    let node = state.node(id)?;
+    let (asked, fh) =
+        (node.attr.as_ref().filter(|cached| !cached.is_outdated).map(|cached| cached.asked), node.fh.clone());
+    if asked.is_some_and(|asked| state.is_fresh(asked, op, window)) {
+        return Ok(());
+    }
+    Err(state.fetch(op, FetchKey::Attr(id), window, nfs3::Call::GetAttr(fh), Purpose::GetAttr(id)))
+}
+
+/// Permission for the caller of all of `bits` (`ACCESS_*`), or EACCES.
+pub(crate) fn access(state: &mut State, op: &Op, id: NodeId, bits: u32, window: Duration) -> Result<(), Stop> {
+    if granted(state, op, id, bits, window)? & bits == bits { Ok(()) } else { Err(Errno::EACCES.into()) }
+}
+
+/// The bits of ACCESS that the caller has, of those asked for.
+pub(crate) fn granted(state: &mut State, op: &Op, id: NodeId, bits: u32, window: Duration) -> Result<u32, Stop> {
+    let node = state.node(id)?;
+    // Grants are dropped when the object changes, so each is as new as the attributes.
+    let confirmed = node.attr.as_ref().map(|cached| cached.asked);
+    let grant = node.grants.get(&op.caller.id).copied().filter(|grant| grant.tested & bits == bits);
+    let fh = node.fh.clone();
+    if let Some(grant) = grant
+        && state.is_fresh(confirmed.map_or(grant.asked, |asked| asked.max(grant.asked)), op, window)
+    {
+        return Ok(grant.granted);
+    }
+    let credential = op.caller.id;
+    let call = nfs3::Call::Access(nfs3::AccessArgs { fh, access: ACCESS_ALL });
+    let purpose = Purpose::Access { node: id, credential };
+    Err(state.fetch(op, FetchKey::Access(id, credential), window, call, purpose))
+}
+
+/// How old a name may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NameWindow {
+    pub(crate) present: Duration,
+    pub(crate) absent: Duration,
+}
+
+/// What `name` in `dir` stands for: an object, or `None` if there is no such name.
+pub(crate) fn child(
+    state: &mut State,
+    op: &Op,
+    dir: NodeId,
+    name: &Name,
+    window: NameWindow,
+) -> Result<Option<NodeId>, Stop> {
+    let node = state.node(dir)?;
+    if node.kind != FileType::Directory {
+        return Err(Errno::ENOTDIR.into());
+    }
+    let fh = node.fh.clone();
+    // Names are dropped when the directory changes, so each is as new as the directory's attributes.
+    let confirmed = node.attr.as_ref().map(|cached| cached.asked);
+    let known = node.dir.as_ref().and_then(|names| {
+        let listed = names.complete.map(|asked| (Target::Absent, asked));
+        names.names.get(name).map(|dentry| (dentry.target, dentry.asked)).or(listed)
+    });
+    if let Some((target, asked)) = known {
+        let asked = confirmed.map_or(asked, |confirmed| confirmed.max(asked));
+        match target {
+            Target::Node(id) if state.is_fresh(asked, op, window.present) && is_usable(state, id) => {
+                access(state, op, dir, ACCESS_LOOKUP, state.config.policy.stat)?;
+                return Ok(Some(id));
+            }
+            Target::Absent if state.is_fresh(asked, op, window.absent) => {
+                access(state, op, dir, ACCESS_LOOKUP, state.config.policy.stat)?;
+                return Ok(None);
+            }
+            _ => {}
+        }
+    }
+    let at = Location { dir, name: name.clone() };
+    let call = nfs3::Call::Lookup(nfs3::DirOp { dir: fh, name: name.clone() });
+    let purpose = Purpose::Lookup { at, credential: op.caller.id };
+    let window = window.present.min(window.absent);
+    Err(state.fetch(op, FetchKey::Name(dir, name.clone()), window, call, purpose))
+}
+
+fn is_usable(state: &State, id: NodeId) -> bool {
+    state.nodes.get(id).is_some_and(|node| !node.is_stale)
+}
+
+/// All names of a directory.
+pub(crate) fn listing(state: &mut State, op: &Op, dir: NodeId, window: Duration) -> Result<(), Stop> {
+    let node = state.node(dir)?;
+    let confirmed = node.attr.as_ref().map(|cached| cached.asked);
+    let complete = node.dir.as_ref().and_then(|names| names.complete);
+    if let Some(asked) = complete {
+        if state.is_fresh(confirmed.map_or(asked, |confirmed| confirmed.max(asked)), op, window) {
+            return Ok(());
+        }
+        // One GETATTR may confirm all names.
+        return match attr(state, op, dir, window) {
+            Ok(()) => Ok(()),
+            wait => wait,
+        };
+    }
+    Err(fetch_listing(state, op, dir, window))
+}
+
+fn fetch_listing(state: &mut State, op: &Op, dir: NodeId, window: Duration) -> Stop {
+    let progress = ListingProgress {
+        dir,
+        began: state.now,
+        cookie: 0,
+        verf: [0; 8],
+        found: Vec::new(),
+        restarts: 0,
+        is_plain: false,
+        credential: op.caller.clone(),
+    };
+    match listing_call(state, &progress) {
+        Ok(call) => state.fetch(op, FetchKey::Listing(dir), window, call, Purpose::List(Box::new(progress))),
+        Err(errno) => errno.into(),
+    }
+}
+
+/// The call for the next page of a listing.
+pub(crate) fn listing_call(state: &mut State, progress: &ListingProgress) -> Result<nfs3::Call, Errno> {
+    let max_count = state.link.list_page.max(1024);
+    let dir = state.node(progress.dir)?.fh.clone();
+    let (cookie, verf) = (progress.cookie, progress.verf);
+    Ok(if progress.is_plain {
+        nfs3::Call::ReadDir(nfs3::ReadDirArgs { dir, cookie, verf, count: max_count })
+    } else {
+        nfs3::Call::ReadDirPlus(nfs3::ReadDirPlusArgs { dir, cookie, verf, dir_count: max_count / 4, max_count })
+    })
+}
+
+/// The target of a symbolic link.
+pub(crate) fn link_target(state: &mut State, op: &Op, id: NodeId) -> Result<bytes::Bytes, Stop> {
+    let window = state.config.policy.stat;
+    attr(state, op, id, window)?;
+    let node = state.node(id)?;
+    if node.kind != FileType::SymLink {
+        return Err(Errno::EINVAL.into());
+    }
+    if let Some(target) = &node.link_target {
+        return Ok(target.clone());
+    }
+    let fh = node.fh.clone();
+    Err(state.fetch(op, FetchKey::LinkTarget(id), window, nfs3::Call::ReadLink(fh), Purpose::ReadLink(id)))
+}
+
+/// Refreshes the figures of statfs(2), for which nothing waits.
+pub(crate) fn refresh_statfs(state: &mut State, op: Option<&Op>) {
+    if state.fetches.contains_key(&FetchKey::StatFs) {
+        return;
+    }
+    let Ok(root) = state.node(NodeId::ROOT) else { return };
+    let fh = root.fh.clone();
+    let auth = match op {
+        Some(op) => op.caller.auth.clone(),
+        None => state.credentials.of(0, 0, &[]).auth,
+    };
+    let id = state.submit(Priority::Foreground, &auth, nfs3::Call::FsStat(fh), Purpose::StatFs);
+    state.fetches.insert(FetchKey::StatFs, id);
+    if let Some(pending) = state.pending.get_mut(&id) {
+        pending.key = Some(FetchKey::StatFs);
+    }
+}

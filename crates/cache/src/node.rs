@@ -1,0 +1,253 @@
+//! Objects that the cache knows, and what it knows of each.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use remora_base::Time;
+use remora_wire::fuse::Errno;
+use remora_wire::nfs3::{Attr, Fh, FileType, Name, WccAttr};
+use remora_wire::rpc::AuthUnix;
+
+use crate::call::CallId;
+use crate::credentials::CredentialId;
+use crate::extents::Extents;
+use crate::ranges::RangeSet;
+
+/// Number of an object towards the kernel. Never used again for another object.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct NodeId(pub(crate) u64);
+
+impl NodeId {
+    /// The mounted directory (FUSE_ROOT_ID).
+    pub(crate) const ROOT: NodeId = NodeId(1);
+}
+
+/// Attributes with the times between which the server sent them.
+#[derive(Clone, Debug)]
+pub(crate) struct CachedAttr {
+    pub(crate) attr: Attr,
+    /// When the call was made: the attributes are at least as new.
+    pub(crate) asked: Time,
+    /// When the reply came.
+    pub(crate) received: Time,
+    /// A change made here altered them since.
+    pub(crate) is_outdated: bool,
+}
+
+/// An answer to ACCESS.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grant {
+    /// `ACCESS_*` bits that the server was asked about.
+    pub(crate) tested: u32,
+    pub(crate) granted: u32,
+    pub(crate) asked: Time,
+}
+
+/// A name and its directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Location {
+    pub(crate) dir: NodeId,
+    pub(crate) name: Name,
+}
+
+/// What a name stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Target {
+    Node(NodeId),
+    /// A listing showed the name without its file handle.
+    Unknown {
+        fileid: u64,
+    },
+    /// The name does not exist.
+    Absent,
+}
+
+/// A name in a directory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dentry {
+    pub(crate) target: Target,
+    /// When the call was made that showed it.
+    pub(crate) asked: Time,
+}
+
+/// Names of a directory. All are dropped when another client changes the directory.
+#[derive(Debug, Default)]
+pub(crate) struct DirState {
+    pub(crate) names: BTreeMap<Name, Dentry>,
+    /// When the listing began that showed all names; `None` where some may be missing.
+    pub(crate) complete: Option<Time>,
+}
+
+/// Contents of a file, and the state of its write-back.
+#[derive(Debug, Default)]
+pub(crate) struct FileState {
+    pub(crate) extents: Extents,
+    /// READs in flight.
+    pub(crate) reading: BTreeMap<CallId, Range<u64>>,
+    /// Written here and not sent.
+    pub(crate) dirty: RangeSet,
+    /// WRITEs in flight.
+    pub(crate) writing: BTreeMap<CallId, Range<u64>>,
+    /// Acknowledged as UNSTABLE.
+    pub(crate) unstable: RangeSet,
+    /// Covered by the COMMIT in flight.
+    pub(crate) committing: RangeSet,
+    pub(crate) commit: Option<CallId>,
+    /// Refused by the server; sent again at the next fsync or close.
+    pub(crate) refused: RangeSet,
+    /// Write verifier of `unstable` and `committing`.
+    pub(crate) verf: Option<[u8; 8]>,
+    /// Error of a WRITE or COMMIT that no program has seen yet.
+    pub(crate) error: Option<Errno>,
+    /// Size in bytes while data is uncommitted.
+    pub(crate) size: Option<u64>,
+    /// Credential of the last writer.
+    pub(crate) writer: Option<Arc<AuthUnix>>,
+    /// A program waits for fsync or close.
+    pub(crate) is_urgent: bool,
+    /// Requests that wait until nothing is uncommitted.
+    pub(crate) flush_waiters: BTreeSet<u64>,
+    /// When the dirty data is sent at the latest.
+    pub(crate) send_at: Option<Time>,
+    /// Bytes counted in the total of uncommitted data.
+    pub(crate) counted: u64,
+    /// Position in the order of eviction, if there is data in memory.
+    pub(crate) place: Option<u64>,
+    /// Where the next sequential read starts, and how far the last one was followed by read-ahead.
+    pub(crate) next_read: u64,
+    pub(crate) ahead: u64,
+    /// Another client changed the file since the kernel last opened it.
+    pub(crate) is_changed: bool,
+}
+
+impl FileState {
+    /// Ranges that the server may still lose.
+    pub(crate) fn uncommitted(&self) -> RangeSet {
+        let mut all = self.dirty.clone();
+        let sets = [&self.unstable, &self.committing, &self.refused];
+        sets.into_iter().flat_map(RangeSet::iter).chain(self.writing.values().cloned()).for_each(|r| all.insert(r));
+        all
+    }
+
+    /// Whether the server has everything, and has committed it.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.is_flushed() && self.refused.is_empty()
+    }
+
+    /// Whether nothing is left to be sent or committed but what the server refused.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.dirty.is_empty() && self.writing.is_empty() && self.unstable.is_empty() && self.committing.is_empty()
+    }
+}
+
+/// Own changes in flight, to tell them from those of other clients by weak cache consistency data (RFC 1813,
+/// section 4.11).
+#[derive(Debug, Default)]
+pub(crate) struct OwnChanges {
+    pub(crate) in_flight: u32,
+    /// State before the first of them.
+    pub(crate) base: Option<WccAttr>,
+    /// States before and after those that are done.
+    pub(crate) steps: Vec<WccStep>,
+    /// A change of a name, made here, may have changed the ctime and the link count.
+    pub(crate) has_new_name: bool,
+    /// A change made here was answered without attributes, so the next ones are accepted.
+    pub(crate) is_unseen: bool,
+}
+
+/// State of an object before and after a change.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WccStep {
+    pub(crate) before: WccAttr,
+    pub(crate) after: WccAttr,
+}
+
+impl OwnChanges {
+    /// Whether the changes made here lead from the base to a state in which all of them are done.
+    pub(crate) fn explain_all(&mut self) -> bool {
+        let Some(mut state) = self.base.take() else { return true };
+        let mut steps = std::mem::take(&mut self.steps);
+        while let Some(next) = steps.iter().position(|step| step.before == state) {
+            state = steps.swap_remove(next).after;
+        }
+        steps.is_empty()
+    }
+}
+
+/// A file, directory or other object of the server.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) fh: Fh,
+    pub(crate) kind: FileType,
+    pub(crate) fileid: u64,
+    pub(crate) attr: Option<CachedAttr>,
+    /// Where it was last found.
+    pub(crate) location: Option<Location>,
+    /// References of the kernel.
+    pub(crate) lookups: u64,
+    /// Open handles of programs here.
+    pub(crate) opens: u32,
+    /// The server answered ESTALE.
+    pub(crate) is_stale: bool,
+    pub(crate) grants: BTreeMap<CredentialId, Grant>,
+    pub(crate) own: OwnChanges,
+    pub(crate) dir: Option<Box<DirState>>,
+    pub(crate) file: Option<Box<FileState>>,
+    pub(crate) link_target: Option<Bytes>,
+    /// The name that is removed at the last close, for a file that was removed while open.
+    pub(crate) remove_at_close: Option<Location>,
+    /// Position in the order of eviction, if the kernel has forgotten it.
+    pub(crate) forgotten: Option<u64>,
+}
+
+impl Node {
+    pub(crate) fn new(fh: Fh, kind: FileType, fileid: u64) -> Node {
+        Node {
+            fh,
+            kind,
+            fileid,
+            attr: None,
+            location: None,
+            lookups: 0,
+            opens: 0,
+            is_stale: false,
+            grants: BTreeMap::new(),
+            own: OwnChanges::default(),
+            dir: None,
+            file: None,
+            link_target: None,
+            remove_at_close: None,
+            forgotten: None,
+        }
+    }
+
+    /// A change of the object is sent.
+    pub(crate) fn begin_change(&mut self) {
+        if self.own.in_flight == 0 {
+            self.own.base = self.attr.as_ref().map(|cached| cached.attr.wcc());
+            self.own.steps.clear();
+        }
+        self.own.in_flight += 1;
+    }
+
+    pub(crate) fn dir(&mut self) -> &mut DirState {
+        self.dir.get_or_insert_default()
+    }
+
+    pub(crate) fn file(&mut self) -> &mut FileState {
+        self.file.get_or_insert_default()
+    }
+
+    /// Size of a file in bytes, with what was written here.
+    pub(crate) fn size(&self) -> u64 {
+        let local = self.file.as_ref().and_then(|file| file.size);
+        local.or(self.attr.as_ref().map(|cached| cached.attr.size)).unwrap_or(0)
+    }
+
+    /// Whether the server may lack something that was written here.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| !file.is_clean())
+    }
+}

@@ -1,0 +1,121 @@
+//! The table of known objects, by number and by file handle.
+
+use std::collections::BTreeMap;
+
+use remora_wire::nfs3::{Attr, Fh, FileType};
+
+use crate::node::{Node, NodeId};
+
+/// All known objects. Those that the kernel has forgotten are evicted, the oldest first.
+#[derive(Debug)]
+pub(crate) struct NodeTable {
+    nodes: BTreeMap<NodeId, Node>,
+    by_fh: BTreeMap<Fh, NodeId>,
+    next: u64,
+    /// Forgotten objects in the order in which they were forgotten.
+    forgotten: BTreeMap<u64, NodeId>,
+    next_forgotten: u64,
+    forgotten_max: usize,
+    /// Objects that were evicted, until [`take_evicted`](NodeTable::take_evicted).
+    evicted: Vec<Node>,
+}
+
+impl NodeTable {
+    pub(crate) fn new(root: Fh, forgotten_max: usize) -> NodeTable {
+        let mut node = Node::new(root.clone(), FileType::Directory, 0);
+        node.lookups = 1;
+        NodeTable {
+            nodes: BTreeMap::from([(NodeId::ROOT, node)]),
+            by_fh: BTreeMap::from([(root, NodeId::ROOT)]),
+            next: NodeId::ROOT.0 + 1,
+            forgotten: BTreeMap::new(),
+            next_forgotten: 0,
+            forgotten_max,
+            evicted: Vec::new(),
+        }
+    }
+
+    pub(crate) fn get(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: NodeId) -> Option<&mut Node> {
+        self.nodes.get_mut(&id)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The object with this handle, new if it is not known. A server may use a handle again: an object of another
+    /// type or file identifier is another one.
+    pub(crate) fn intern(&mut self, fh: &Fh, attr: &Attr) -> NodeId {
+        if let Some(id) = self.by_fh.get(fh).copied()
+            && let Some(node) = self.nodes.get_mut(&id)
+            && !node.is_stale
+            && node.kind == attr.kind
+            && (node.fileid == attr.fileid || node.attr.is_none())
+        {
+            node.fileid = attr.fileid;
+            return id;
+        }
+        let id = NodeId(self.next);
+        self.next += 1;
+        self.nodes.insert(id, Node::new(fh.clone(), attr.kind, attr.fileid));
+        self.by_fh.insert(fh.clone(), id);
+        self.settle(id);
+        id
+    }
+
+    /// Counts a reference of the kernel.
+    pub(crate) fn add_lookup(&mut self, id: NodeId) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.lookups += 1;
+        }
+        self.settle(id);
+    }
+
+    /// The kernel drops `lookups` references.
+    pub(crate) fn forget(&mut self, id: NodeId, lookups: u64) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.lookups = node.lookups.saturating_sub(lookups);
+        }
+        self.settle(id);
+    }
+
+    /// Moves an object into or out of the order of eviction, after its references have changed.
+    pub(crate) fn settle(&mut self, id: NodeId) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        let is_used = node.lookups > 0 || node.opens > 0 || node.is_dirty() || id == NodeId::ROOT;
+        match node.forgotten {
+            Some(place) if is_used => {
+                self.forgotten.remove(&place);
+                node.forgotten = None;
+            }
+            None if !is_used => {
+                node.forgotten = Some(self.next_forgotten);
+                self.forgotten.insert(self.next_forgotten, id);
+                self.next_forgotten += 1;
+            }
+            _ => {}
+        }
+        while self.forgotten.len() > self.forgotten_max {
+            if let Some((_, oldest)) = self.forgotten.pop_first() {
+                self.remove(oldest);
+            }
+        }
+    }
+
+    fn remove(&mut self, id: NodeId) {
+        let Some(node) = self.nodes.remove(&id) else { return };
+        if self.by_fh.get(&node.fh) == Some(&id) {
+            self.by_fh.remove(&node.fh);
+        }
+        self.evicted.push(node);
+    }
+
+    /// Objects that were evicted since the last call.
+    pub(crate) fn take_evicted(&mut self) -> Vec<Node> {
+        std::mem::take(&mut self.evicted)
+    }
+}

@@ -1,0 +1,409 @@
+//! Replies of the server, and their effects on the cache and on the operations that wait.
+
+use remora_base::Time;
+use remora_wire::fuse::{Errno, StatFs};
+use remora_wire::nfs3::{self, Fh, Reply, Status, Wcc};
+
+use crate::call::{CallFailure, CallId, Priority};
+use crate::data;
+use crate::errno::errno;
+use crate::learn;
+use crate::needs;
+use crate::node::{Grant, Location, NodeId, Target};
+use crate::state::{Change, ListingProgress, Pending, Purpose, State, Step, StepId};
+use crate::writeback;
+
+/// Times that a listing starts again because the directory changed.
+const RESTARTS_MAX: u32 = 8;
+
+/// Handles the reply to `id`, or its absence.
+pub(crate) fn handle(state: &mut State, id: CallId, result: Result<Reply, CallFailure>) {
+    let Some(mut pending) = state.pending.remove(&id) else { return };
+    if let Some(key) = &pending.key
+        && state.fetches.get(key) == Some(&id)
+    {
+        state.fetches.remove(key);
+    }
+    let purpose = pending.purpose.clone();
+    match result {
+        Ok(reply) => {
+            let status = reply.status();
+            if let Some(Status::Stale | Status::BadHandle) = status {
+                lost(state, &purpose);
+            }
+            answered(state, id, &mut pending, reply);
+        }
+        Err(failure) => {
+            let errno = if failure == CallFailure::TimedOut { Errno::ETIMEDOUT } else { Errno::EIO };
+            match purpose {
+                Purpose::Write { node, range } => {
+                    finish_write(state, node, id, &Wcc::NONE, pending.asked);
+                    writeback::unanswered(state, node, Some(range), failure);
+                }
+                Purpose::Commit(node) => {
+                    data::update(state, node, |file| file.commit = None);
+                    writeback::unanswered(state, node, None, failure);
+                }
+                Purpose::Read { node, .. } => {
+                    data::update(state, node, |file| file.reading.remove(&id));
+                }
+                Purpose::Change { op, change } => {
+                    learn::finish_change(state, &change, [&Wcc::NONE, &Wcc::NONE], pending.asked);
+                    forget_names(state, &change);
+                    complete(state, op, Err(errno));
+                }
+                _ => {}
+            }
+            fail(state, &pending.waiters, errno);
+        }
+    }
+    state.ready.extend(pending.waiters);
+}
+
+/// The operations that wait for the call fail.
+fn fail(state: &mut State, waiters: &[u64], errno: Errno) {
+    for unique in waiters {
+        if let Some(op) = state.held.get_mut(unique) {
+            op.failure = Some(errno);
+        }
+    }
+}
+
+fn fail_status(state: &mut State, pending: &Pending, status: Status) {
+    fail(state, &pending.waiters, errno(status));
+}
+
+/// The server does not know the object of the call any more.
+fn lost(state: &mut State, purpose: &Purpose) {
+    let id = match purpose {
+        Purpose::GetAttr(id) | Purpose::ReadLink(id) | Purpose::Commit(id) => *id,
+        Purpose::Access { node, .. } | Purpose::Read { node, .. } | Purpose::Write { node, .. } => *node,
+        Purpose::Lookup { at, .. } => at.dir,
+        Purpose::List(progress) => progress.dir,
+        Purpose::Change { change: Change::SetAttr(id), .. } => *id,
+        Purpose::Change { change: Change::Make(at) | Change::Remove(at), .. } => at.dir,
+        Purpose::Change { .. } | Purpose::Found { .. } | Purpose::StatFs => return,
+    };
+    if id == NodeId::ROOT {
+        return;
+    }
+    let Some(node) = state.nodes.get_mut(id) else { return };
+    node.is_stale = true;
+    if let Some(location) = node.location.clone() {
+        learn::forget_name(state, &location);
+    }
+}
+
+fn finish_write(state: &mut State, node: NodeId, id: CallId, wcc: &Wcc, asked: Time) {
+    data::update(state, node, |file| file.writing.remove(&id));
+    learn::finish_own(state, node, wcc, asked);
+}
+
+/// Takes a reply of the right kind for its call.
+fn answered(state: &mut State, id: CallId, pending: &mut Pending, reply: Reply) {
+    let asked = pending.asked;
+    match (pending.purpose.clone(), reply) {
+        (Purpose::GetAttr(node), Reply::GetAttr(result)) => match result {
+            Ok(attr) => learn::learn_attr(state, node, &attr, asked),
+            Err(failed) => fail_status(state, pending, failed.status),
+        },
+        (Purpose::Found { at, fh }, Reply::GetAttr(result)) => match result {
+            Ok(attr) => drop(learn::learn_object(state, &at, &fh, &attr, asked)),
+            Err(failed) => fail_status(state, pending, failed.status),
+        },
+        (Purpose::Lookup { at, credential }, Reply::Lookup(result)) => {
+            looked_up(state, pending, at, credential, result);
+        }
+        (Purpose::Access { node, credential }, Reply::Access(result)) => match result {
+            Ok(ok) => {
+                if let Some(attr) = &ok.attr {
+                    learn::learn_attr(state, node, attr, asked);
+                }
+                let grant = Grant { tested: 0x3f, granted: ok.access, asked };
+                learn::learn_grant(state, node, credential, grant);
+            }
+            Err(failed) => fail_status(state, pending, failed.status),
+        },
+        (Purpose::ReadLink(node), Reply::ReadLink(result)) => match result {
+            Ok(ok) => {
+                if let Some(attr) = &ok.attr {
+                    learn::learn_attr(state, node, attr, asked);
+                }
+                if let Some(node) = state.nodes.get_mut(node) {
+                    node.link_target = Some(ok.target);
+                }
+            }
+            Err(failed) => fail_status(state, pending, failed.status),
+        },
+        (Purpose::Read { node, range }, Reply::Read(result)) => {
+            data::update(state, node, |file| file.reading.remove(&id));
+            match result {
+                Ok(ok) => {
+                    if let Some(attr) = &ok.attr {
+                        learn::learn_attr(state, node, attr, asked);
+                    }
+                    if let Err(errno) = data::arrived(state, node, range, &ok) {
+                        fail(state, &pending.waiters, errno);
+                    }
+                }
+                Err(failed) => fail_status(state, pending, failed.status),
+            }
+        }
+        (Purpose::List(progress), reply) => listed(state, pending, *progress, reply),
+        (Purpose::StatFs, Reply::FsStat(Ok(ok))) => state.statfs = Some(figures(&ok)),
+        (Purpose::Write { node, range }, Reply::Write(result)) => match result {
+            Ok(ok) => {
+                finish_write(state, node, id, &ok.wcc, asked);
+                writeback::written(state, node, range, &ok);
+            }
+            Err(failed) => {
+                finish_write(state, node, id, &failed.info, asked);
+                writeback::refused(state, node, range, errno(failed.status));
+            }
+        },
+        (Purpose::Commit(node), Reply::Commit(result)) => {
+            data::update(state, node, |file| file.commit = None);
+            writeback::committed(state, node, result.as_ref().map_err(|failed| failed.status));
+        }
+        (Purpose::Change { op, change }, reply) => changed(state, op, change, reply, asked),
+        _ => fail(state, &pending.waiters, Errno::EIO),
+    }
+}
+
+fn looked_up(
+    state: &mut State,
+    pending: &mut Pending,
+    at: Location,
+    credential: crate::credentials::CredentialId,
+    result: Result<nfs3::LookupOk, nfs3::Failed<Option<nfs3::Attr>>>,
+) {
+    let asked = pending.asked;
+    let dir_attr = match &result {
+        Ok(ok) => &ok.dir,
+        Err(failed) => &failed.info,
+    };
+    if let Some(attr) = dir_attr {
+        learn::learn_attr(state, at.dir, attr, asked);
+    }
+    let may_search = Grant { tested: nfs3::ACCESS_LOOKUP, granted: nfs3::ACCESS_LOOKUP, asked };
+    match result {
+        Ok(ok) => {
+            learn::learn_grant(state, at.dir, credential, may_search);
+            match &ok.attr {
+                Some(attr) => drop(learn::learn_object(state, &at, &ok.fh, attr, asked)),
+                None => {
+                    let auth = pending.waiters.iter().find_map(|unique| state.held.get(unique)).map(|op| &op.caller);
+                    let auth = auth.map(|caller| caller.auth.clone());
+                    let auth = auth.unwrap_or_else(|| state.credentials.of(0, 0, &[]).auth);
+                    let call = nfs3::Call::GetAttr(ok.fh.clone());
+                    let next = state.submit(Priority::Foreground, &auth, call, Purpose::Found { at, fh: ok.fh });
+                    hand_over(state, pending, next);
+                }
+            }
+        }
+        Err(failed) if failed.status == Status::NoEnt => {
+            learn::learn_grant(state, at.dir, credential, may_search);
+            learn::learn_name(state, &at, Target::Absent, asked);
+        }
+        Err(failed) => fail_status(state, pending, failed.status),
+    }
+}
+
+/// Those who waited for one call wait for the next one.
+fn hand_over(state: &mut State, pending: &mut Pending, next: CallId) {
+    if let Some(key) = pending.key.take() {
+        state.fetches.insert(key.clone(), next);
+        if let Some(pending) = state.pending.get_mut(&next) {
+            pending.key = Some(key);
+        }
+    }
+    for unique in std::mem::take(&mut pending.waiters) {
+        state.wait_for(next, unique);
+    }
+}
+
+/// A page of a listing: asks for the next one, or records all names.
+fn listed(state: &mut State, pending: &mut Pending, mut progress: ListingProgress, reply: Reply) {
+    let eof = match reply {
+        Reply::ReadDirPlus(Ok(page)) => {
+            if let Some(attr) = &page.dir {
+                learn::learn_attr(state, progress.dir, attr, pending.asked);
+            }
+            progress.verf = page.verf;
+            for entry in page.entries.list {
+                progress.cookie = entry.cookie;
+                let target = match (&entry.fh, &entry.attr) {
+                    (Some(fh), Some(attr)) => Target::Node(known(state, fh, attr, pending.asked)),
+                    _ => Target::Unknown { fileid: entry.fileid },
+                };
+                progress.found.push((entry.name, target));
+            }
+            page.entries.eof
+        }
+        Reply::ReadDir(Ok(page)) => {
+            if let Some(attr) = &page.dir {
+                learn::learn_attr(state, progress.dir, attr, pending.asked);
+            }
+            progress.verf = page.verf;
+            for entry in page.entries.list {
+                progress.cookie = entry.cookie;
+                progress.found.push((entry.name, Target::Unknown { fileid: entry.fileid }));
+            }
+            page.entries.eof
+        }
+        Reply::ReadDirPlus(Err(failed)) if failed.status == Status::NotSupp => {
+            progress = restart(progress, state.now);
+            progress.is_plain = true;
+            false
+        }
+        Reply::ReadDirPlus(Err(failed)) | Reply::ReadDir(Err(failed))
+            if failed.status == Status::BadCookie && progress.restarts < RESTARTS_MAX =>
+        {
+            progress = restart(progress, state.now);
+            false
+        }
+        Reply::ReadDirPlus(Err(failed)) | Reply::ReadDir(Err(failed)) => {
+            return fail_status(state, pending, failed.status);
+        }
+        _ => return fail(state, &pending.waiters, Errno::EIO),
+    };
+    if eof {
+        return record_listing(state, progress);
+    }
+    match needs::listing_call(state, &progress) {
+        Ok(call) => {
+            let auth = progress.credential.auth.clone();
+            let next = state.submit(Priority::Foreground, &auth, call, Purpose::List(Box::new(progress)));
+            hand_over(state, pending, next);
+        }
+        Err(errno) => fail(state, &pending.waiters, errno),
+    }
+}
+
+fn known(state: &mut State, fh: &Fh, attr: &nfs3::Attr, asked: Time) -> NodeId {
+    let id = state.nodes.intern(fh, attr);
+    learn::learn_attr(state, id, attr, asked);
+    id
+}
+
+fn restart(progress: ListingProgress, now: Time) -> ListingProgress {
+    let restarts = progress.restarts + 1;
+    ListingProgress { began: now, cookie: 0, verf: [0; 8], found: Vec::new(), restarts, ..progress }
+}
+
+fn record_listing(state: &mut State, progress: ListingProgress) {
+    let Some(dir) = state.nodes.get_mut(progress.dir) else { return };
+    // Names that were made or removed here since the listing began are newer than it.
+    let mut names = std::mem::take(&mut dir.dir().names);
+    names.retain(|_, dentry| dentry.asked > progress.began);
+    dir.dir().names = names;
+    dir.dir().complete = Some(progress.began);
+    for (name, target) in progress.found {
+        if !matches!(&name[..], b"." | b"..") {
+            learn::learn_name(state, &Location { dir: progress.dir, name }, target, progress.began);
+        }
+    }
+}
+
+fn figures(ok: &nfs3::FsStatOk) -> StatFs {
+    const BLOCK: u64 = 4096;
+    StatFs {
+        blocks: ok.total / BLOCK,
+        bfree: ok.free / BLOCK,
+        bavail: ok.avail / BLOCK,
+        files: ok.files,
+        ffree: ok.files_free,
+        bsize: BLOCK as u32,
+        namelen: 255,
+        frsize: BLOCK as u32,
+    }
+}
+
+/// A change is answered: records its effects, and the result for its operation.
+fn changed(state: &mut State, op: Option<StepId>, change: Change, reply: Reply, asked: Time) {
+    let none = Wcc::NONE;
+    match &reply {
+        Reply::SetAttr(Ok(wcc) | Err(nfs3::Failed { info: wcc, .. })) => {
+            learn::finish_change(state, &change, [wcc, &none], asked);
+            if let Change::SetAttr(id) = &change
+                && let Some(node) = state.nodes.get_mut(*id)
+            {
+                node.grants.clear();
+            }
+        }
+        Reply::Create(made) | Reply::MkDir(made) | Reply::SymLink(made) | Reply::MkNod(made) => {
+            let wcc = match made {
+                Ok(ok) => &ok.dir,
+                Err(failed) => &failed.info,
+            };
+            learn::finish_change(state, &change, [wcc, &none], asked);
+            if let (Ok(ok), Change::Make(at)) = (made, &change) {
+                match (&ok.fh, &ok.attr) {
+                    (Some(fh), Some(attr)) => drop(learn::learn_object(state, at, fh, attr, state.now)),
+                    _ => learn::forget_name(state, at),
+                }
+            }
+        }
+        Reply::Remove(Ok(wcc)) | Reply::RmDir(Ok(wcc)) => {
+            learn::finish_change(state, &change, [wcc, &none], asked);
+            if let Change::Remove(at) = &change {
+                learn::removed(state, at);
+            }
+        }
+        Reply::Remove(Err(failed)) | Reply::RmDir(Err(failed)) => {
+            learn::finish_change(state, &change, [&failed.info, &none], asked);
+        }
+        Reply::Rename(result) => {
+            let dirs = match result {
+                Ok(dirs) => dirs,
+                Err(failed) => &failed.info,
+            };
+            learn::finish_change(state, &change, [&dirs.from, &dirs.to], asked);
+            if let (Ok(_), Change::Rename { from, to }) = (result, &change) {
+                learn::renamed(state, from, to);
+            }
+        }
+        Reply::Link(result) => {
+            let attrs = match result {
+                Ok(attrs) => attrs,
+                Err(failed) => &failed.info,
+            };
+            learn::finish_change(state, &change, [&attrs.dir, &none], asked);
+            if let (Ok(_), Change::Link { node, to }) = (result, &change) {
+                learn::linked(state, *node, to);
+                if let Some(attr) = &attrs.attr {
+                    learn::learn_attr(state, *node, attr, asked);
+                }
+            }
+        }
+        _ => learn::finish_change(state, &change, [&none, &none], asked),
+    }
+    let result = match reply.status() {
+        None => Ok(()),
+        Some(status) => {
+            forget_names(state, &change);
+            Err(errno(status))
+        }
+    };
+    complete(state, op, result);
+}
+
+/// Drops what is known of the names of a change that failed or whose outcome is unknown.
+fn forget_names(state: &mut State, change: &Change) {
+    match change {
+        Change::SetAttr(_) => {}
+        Change::Make(at) | Change::Remove(at) | Change::Link { to: at, .. } => learn::forget_name(state, at),
+        Change::Rename { from, to } => {
+            learn::forget_name(state, from);
+            learn::forget_name(state, to);
+        }
+    }
+}
+
+fn complete(state: &mut State, step: Option<StepId>, result: Result<(), Errno>) {
+    let Some(StepId { unique, index }) = step else { return };
+    if let Some(slot) = state.held.get_mut(&unique).and_then(|op| op.steps.get_mut(index)) {
+        *slot = Step::Done(result);
+    }
+    state.ready.push_back(unique);
+}

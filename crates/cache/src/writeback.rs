@@ -1,0 +1,285 @@
+//! Write-back: sends what was written here, and commits it (RFC 1813, section 4.8).
+
+use std::ops::Range;
+use std::time::Duration;
+
+use remora_base::Time;
+use remora_wire::fuse::Errno;
+use remora_wire::nfs3::{self, Stable};
+
+use crate::call::{CallFailure, Priority};
+use crate::data;
+use crate::errno::errno;
+use crate::node::{FileState, NodeId};
+use crate::state::{Op, Purpose, State, Stop};
+
+/// How long written data waits for more before it is sent.
+const DELAY: Duration = Duration::from_secs(1);
+/// When a WRITE that got no reply is sent again.
+const RETRY: Duration = Duration::from_secs(1);
+/// WRITEs of a file in flight.
+const WRITES_MAX: usize = 128;
+
+/// A program wrote `bytes` at `offset` of the file.
+pub(crate) fn write(state: &mut State, id: NodeId, offset: u64, bytes: bytes::Bytes, writer: &Op) -> Result<(), Errno> {
+    let end = offset.checked_add(bytes.len() as u64).ok_or(Errno::EFBIG)?;
+    let size = state.node(id)?.size();
+    let now = state.now;
+    data::update(state, id, |file| {
+        file.extents.insert(offset, bytes);
+        file.dirty.insert(offset..end);
+        file.refused.remove(offset..end);
+        file.size = Some(size.max(end));
+        file.writer = Some(writer.caller.auth.clone());
+        file.send_at.get_or_insert(now + DELAY);
+    });
+    send(state, id, Amount::FullBlocks);
+    Ok(())
+}
+
+/// Which dirty data to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Amount {
+    /// Only what fills blocks; the rest may grow.
+    FullBlocks,
+    All,
+}
+
+/// Sends dirty data of a file.
+pub(crate) fn send(state: &mut State, id: NodeId, amount: Amount) {
+    let block = u64::from(state.link.write_block.max(512));
+    let crowded = state.dirty_bytes > state.config.dirty_max / 2;
+    let Some(node) = state.nodes.get_mut(id) else { return };
+    if node.file.is_none() || node.is_stale {
+        return;
+    }
+    let fh = node.fh.clone();
+    loop {
+        let Some(node) = state.nodes.get_mut(id) else { return };
+        let file = node.file();
+        if file.writing.len() >= WRITES_MAX {
+            return;
+        }
+        let all = amount == Amount::All || file.is_urgent || crowded;
+        let Some(range) = next_block(file, block, all) else { break };
+        let is_last = file.is_urgent && file.unstable.is_empty() && file.writing.is_empty() && file.commit.is_none();
+        let is_alone = is_last && file.dirty.bytes() == range.end - range.start;
+        let stable = if is_alone { Stable::FileSync } else { Stable::Unstable };
+        let Some(auth) = file.writer.clone() else { return };
+        let priority = if file.is_urgent { Priority::Durable } else { Priority::WriteBack };
+        let data = file.extents.read(range.clone());
+        let count = data.len() as u32;
+        file.dirty.remove(range.clone());
+        node.begin_change();
+        let args = nfs3::WriteArgs { fh: fh.clone(), offset: range.start, count, stable, data };
+        let purpose = Purpose::Write { node: id, range: range.clone() };
+        let call = state.submit(priority, &auth, nfs3::Call::Write(args), purpose);
+        if let Some(node) = state.nodes.get_mut(id) {
+            node.file().writing.insert(call, range);
+        }
+    }
+    let at = state.now + DELAY;
+    if let Some(node) = state.nodes.get_mut(id) {
+        let file = node.file();
+        file.send_at = if file.dirty.is_empty() { None } else { Some(file.send_at.unwrap_or(at)) };
+    }
+    commit(state, id);
+}
+
+/// The next dirty range of at most a block that no WRITE in flight overlaps: two WRITEs of the same bytes could be
+/// executed in either order.
+fn next_block(file: &FileState, block: u64, all: bool) -> Option<Range<u64>> {
+    let overlaps = |range: &Range<u64>| file.writing.values().any(|w| w.start < range.end && w.end > range.start);
+    let blocks = file.dirty.iter().flat_map(|range| {
+        let starts = (range.start..range.end).step_by(block as usize);
+        starts.map(move |start| start..range.end.min(start + block))
+    });
+    blocks.filter(|range| all || range.end - range.start == block).find(|range| !overlaps(range))
+}
+
+/// Sends a COMMIT if a program waits for it, or much data waits for one.
+fn commit(state: &mut State, id: NodeId) {
+    let many = state.config.dirty_max / 4;
+    let Some(node) = state.nodes.get_mut(id) else { return };
+    let (fh, opens) = (node.fh.clone(), node.opens);
+    let file = node.file();
+    let is_sent = file.dirty.is_empty() && file.writing.is_empty();
+    let is_due = is_sent && (file.is_urgent || opens == 0) || file.unstable.bytes() >= many;
+    if !is_due || file.unstable.is_empty() || file.commit.is_some() {
+        return;
+    }
+    let Some(auth) = file.writer.clone() else { return };
+    let priority = if file.is_urgent { Priority::Durable } else { Priority::WriteBack };
+    let call = nfs3::Call::Commit(nfs3::CommitArgs { fh, offset: 0, count: 0 });
+    let call = state.submit(priority, &auth, call, Purpose::Commit(id));
+    data::update(state, id, |file| {
+        file.committing = std::mem::take(&mut file.unstable);
+        file.commit = Some(call);
+    });
+}
+
+/// Whether nothing is left to be written: fsync and close wait for it. What the server refused is sent once again.
+pub(crate) fn flushed(state: &mut State, op: &Op, id: NodeId) -> Result<(), Stop> {
+    let node = state.node(id)?;
+    let Some(file) = node.file.as_mut() else { return Ok(()) };
+    if op.is_first && !file.refused.is_empty() {
+        file.error = None;
+        data::update(state, id, |file| {
+            let refused = std::mem::take(&mut file.refused);
+            refused.iter().for_each(|range| file.dirty.insert(range));
+        });
+    }
+    let file = state.node(id)?.file();
+    if file.is_flushed() {
+        file.flush_waiters.remove(&op.unique);
+        return match file.error.take() {
+            Some(errno) => Err(errno.into()),
+            None => Ok(()),
+        };
+    }
+    file.flush_waiters.insert(op.unique);
+    hurry(state, id);
+    Err(Stop::Wait)
+}
+
+/// Whether all WRITEs of the file are answered and committed: a change of its attributes waits for it. Errors are left
+/// for the next fsync or close.
+pub(crate) fn settled(state: &mut State, op: &Op, id: NodeId) -> Result<(), Stop> {
+    let Some(file) = state.node(id)?.file.as_mut() else { return Ok(()) };
+    if file.is_flushed() {
+        return Ok(());
+    }
+    file.flush_waiters.insert(op.unique);
+    hurry(state, id);
+    Err(Stop::Wait)
+}
+
+/// A program waits for the file: sends all of it, before other write-back.
+pub(crate) fn hurry(state: &mut State, id: NodeId) {
+    let Some(file) = state.nodes.get_mut(id).and_then(|node| node.file.as_mut()) else { return };
+    if !file.is_urgent {
+        file.is_urgent = true;
+        let calls: Vec<_> = file.writing.keys().copied().chain(file.commit).collect();
+        for call in calls {
+            state.queue.raise(call, Priority::Durable);
+        }
+    }
+    send(state, id, Amount::All);
+}
+
+/// A WRITE is answered.
+pub(crate) fn written(state: &mut State, id: NodeId, range: Range<u64>, ok: &nfs3::WriteOk) {
+    let done = range.start..range.end.min(range.start + u64::from(ok.count));
+    data::update(state, id, |file| {
+        if ok.committed == Stable::Unstable {
+            if file.verf.is_some_and(|verf| verf != ok.verf) {
+                lose_unstable(file);
+            }
+            file.verf = Some(ok.verf);
+            file.dirty.gaps(done.clone()).into_iter().for_each(|part| file.unstable.insert(part));
+        }
+        if done.end < range.end {
+            file.dirty.insert(done.end..range.end);
+        }
+    });
+    if done.is_empty() {
+        refused(state, id, range, Errno::EIO);
+        return;
+    }
+    proceed(state, id);
+}
+
+/// The server has restarted, and may have lost what it had not committed.
+fn lose_unstable(file: &mut FileState) {
+    for lost in [std::mem::take(&mut file.unstable), std::mem::take(&mut file.committing)] {
+        lost.iter().for_each(|range| file.dirty.insert(range));
+    }
+}
+
+/// The server refused a WRITE. The data is kept, and sent again at the next fsync or close.
+pub(crate) fn refused(state: &mut State, id: NodeId, range: Range<u64>, errno: Errno) {
+    data::update(state, id, |file| {
+        file.dirty.remove(range.clone());
+        file.refused.insert(range);
+        file.error = Some(errno);
+    });
+    proceed(state, id);
+}
+
+/// A WRITE or COMMIT got no reply: its data is dirty again, and is sent again later.
+pub(crate) fn unanswered(state: &mut State, id: NodeId, range: Option<Range<u64>>, failure: CallFailure) {
+    let at = state.now + RETRY;
+    let errno = if failure == CallFailure::TimedOut { Errno::ETIMEDOUT } else { Errno::EIO };
+    let waiters = data::update(state, id, |file| {
+        match range {
+            Some(range) => file.dirty.insert(range),
+            None => lose_unstable(file),
+        }
+        file.send_at = Some(at);
+        file.is_urgent = false;
+        std::mem::take(&mut file.flush_waiters)
+    })
+    .unwrap_or_default();
+    for unique in waiters {
+        if let Some(op) = state.held.get_mut(&unique) {
+            op.failure = Some(errno);
+        }
+        state.ready.push_back(unique);
+    }
+}
+
+/// A COMMIT is answered.
+pub(crate) fn committed(state: &mut State, id: NodeId, result: Result<&nfs3::CommitOk, nfs3::Status>) {
+    data::update(state, id, |file| match result {
+        Ok(ok) if file.verf == Some(ok.verf) => file.committing.clear(),
+        Ok(_) => {
+            lose_unstable(file);
+            file.verf = None;
+        }
+        Err(status) => {
+            let lost = std::mem::take(&mut file.committing);
+            lost.iter().for_each(|range| file.refused.insert(range));
+            file.error = Some(errno(status));
+        }
+    });
+    proceed(state, id);
+}
+
+/// Sends what is left, and wakes those who wait.
+fn proceed(state: &mut State, id: NodeId) {
+    send(state, id, Amount::FullBlocks);
+    if state.dirty_bytes <= state.config.dirty_max {
+        let waiters = std::mem::take(&mut state.space_waiters);
+        state.ready.extend(waiters);
+    }
+    let Some(file) = state.nodes.get_mut(id).and_then(|node| node.file.as_mut()) else { return };
+    if file.is_flushed() {
+        file.is_urgent = false;
+        file.verf = None;
+        let waiters = std::mem::take(&mut file.flush_waiters);
+        state.ready.extend(waiters);
+        state.nodes.settle(id);
+    }
+}
+
+/// Sends what has waited long enough.
+pub(crate) fn handle_timeout(state: &mut State) {
+    let now = state.now;
+    let due = |id: &NodeId| {
+        let file = state.nodes.get(*id).and_then(|node| node.file.as_ref());
+        file.and_then(|file| file.send_at).is_some_and(|at| at <= now)
+    };
+    let due: Vec<NodeId> = state.dirty_files.iter().copied().filter(due).collect();
+    for id in due {
+        if let Some(file) = state.nodes.get_mut(id).and_then(|node| node.file.as_mut()) {
+            file.send_at = None;
+        }
+        send(state, id, Amount::All);
+    }
+}
+
+/// When [`handle_timeout`] is next due.
+pub(crate) fn poll_timeout(state: &State) -> Option<Time> {
+    let files = state.dirty_files.iter().filter_map(|id| state.nodes.get(*id)?.file.as_ref()?.send_at);
+    files.min()
+}
