@@ -29,7 +29,7 @@ Examples:
   cargo xtask tidy                    # the import law and the house style
   cargo xtask sim --seeds 10000       # a long swarm in the simulator
   cargo xtask repro 8675309           # the one world of this seed, with its trace
-  cargo xtask repro --atp 8675309     # the same, of the swarm of ATP endpoints
+  cargo xtask repro --world atp 8675309     # the same, of the swarm of ATP endpoints
   cargo xtask attack --seconds 10     # a live server under attack
   cargo xtask fuzz nfs3_call --seconds 60
   cargo xtask install-libatp --prefix /usr/local
@@ -58,9 +58,9 @@ enum Command {
     Repro {
         /// The seed that was printed
         seed: u64,
-        /// A world of ATP rather than NFS
-        #[arg(long)]
-        atp: bool,
+        /// Kind of the world
+        #[arg(long, value_enum, default_value_t = swarm::World::Nfs)]
+        world: swarm::World,
     },
     /// Put the Linux kernel's NFS client, in a QEMU guest, to work on `remora serve`
     #[command(after_help = interop::HELP)]
@@ -85,7 +85,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Ci => ci::run(),
         Command::Sim { seeds, from } => swarm::run(seeds, from, cmd::Build::Release),
-        Command::Repro { seed, atp } => swarm::repro(seed, atp),
+        Command::Repro { seed, world } => swarm::repro(seed, world),
         Command::Interop(options) => interop::run(&options),
         Command::Attack(options) => attack::run(&options),
         Command::InstallLibatp(options) => libatp::install(&options),

@@ -1,4 +1,4 @@
-//! The simulator's swarms: many seeds, each a world of its own, for NFS and ATP.
+//! The simulator's swarms: many seeds, each a world of its own, for NFS, ATP and mounts.
 
 use std::process::Command;
 
@@ -8,17 +8,36 @@ use crate::cmd::{self, Build, Result};
 const NFS: &str = "swarm";
 /// The program that simulates ATP endpoints.
 const ATP: &str = "atp_swarm";
+/// The program that simulates mounts before a server.
+const MOUNT: &str = "mount_swarm";
+
+/// Kinds of worlds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum World {
+    /// NFS clients and a server
+    Nfs,
+    /// Endpoints of ATP and their sessions
+    Atp,
+    /// Mounts of several machines before a server
+    Mount,
+}
 
 /// Runs `seeds` worlds of each kind, beginning with seed `from`.
 pub(crate) fn run(seeds: u64, from: u64, build: Build) -> Result {
     let flags = ["--seeds", &seeds.to_string(), "--from", &from.to_string()];
     swarm(NFS, build, &flags)?;
-    swarm(ATP, build, &flags)
+    swarm(ATP, build, &flags)?;
+    swarm(MOUNT, build, &flags)
 }
 
-/// Runs the world of one `seed`: of ATP if `atp`, else of NFS.
-pub(crate) fn repro(seed: u64, atp: bool) -> Result {
-    swarm(if atp { ATP } else { NFS }, Build::Release, &["--repro", &seed.to_string()])
+/// Runs the world of one `seed`.
+pub(crate) fn repro(seed: u64, world: World) -> Result {
+    let program = match world {
+        World::Nfs => NFS,
+        World::Atp => ATP,
+        World::Mount => MOUNT,
+    };
+    swarm(program, Build::Release, &["--repro", &seed.to_string()])
 }
 
 fn swarm(program: &str, build: Build, flags: &[&str]) -> Result {

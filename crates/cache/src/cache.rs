@@ -104,6 +104,7 @@ impl Cache {
             is_first: true,
             is_answered: false,
             is_applied: false,
+            is_retried: false,
             hidden: None,
             node_at_start: None,
         };
@@ -222,7 +223,12 @@ impl Cache {
 
     /// Runs an operation from its beginning, and keeps it while it waits.
     fn run(&mut self, mut op: Op) {
+        let is_lookup = matches!(op.request, Operation::Lookup { .. });
         let result = match op.failure.take() {
+            // The name may stand for another object now: it is looked up once more.
+            Some(Errno::ESTALE) if is_lookup && !std::mem::replace(&mut op.is_retried, true) => {
+                perform(&mut self.state, &mut op)
+            }
             Some(errno) => Err(Stop::Failed(errno)),
             None => perform(&mut self.state, &mut op),
         };

@@ -168,23 +168,25 @@ pub(crate) fn finish_change(state: &mut State, change: &Change, wccs: [&Wcc; 2],
 pub(crate) fn removed(state: &mut State, at: &Location) {
     let target = known_target(state, at);
     learn_name(state, at, Target::Absent, state.now);
-    touch_name(state, target);
+    touch_name(state, target.unwrap_or(Target::Absent));
 }
 
-/// The server renamed `from` to `to`.
+/// The server renamed `from` to `to`. If both are links to one file, that does nothing (POSIX).
 pub(crate) fn renamed(state: &mut State, from: &Location, to: &Location) {
     let (moved, replaced) = (known_target(state, from), known_target(state, to));
-    if moved == replaced && moved != Target::Absent {
-        // Two links to one file: RENAME does nothing (POSIX).
-        return;
+    let Some(Target::Node(id)) = moved else {
+        forget_name(state, from);
+        return forget_name(state, to);
+    };
+    let links = state.nodes.get(id).and_then(|node| node.attr.as_ref()).map_or(1, |cached| cached.attr.nlink);
+    if moved == replaced || links > 1 && replaced.is_none() {
+        forget_name(state, from);
+        return forget_name(state, to);
     }
     learn_name(state, from, Target::Absent, state.now);
-    match moved {
-        Target::Absent => forget_name(state, to),
-        moved => learn_name(state, to, moved, state.now),
-    }
-    touch_name(state, moved);
-    touch_name(state, replaced);
+    learn_name(state, to, Target::Node(id), state.now);
+    touch_name(state, Target::Node(id));
+    touch_name(state, replaced.unwrap_or(Target::Absent));
 }
 
 /// The server linked `node` as `to`.
@@ -193,9 +195,9 @@ pub(crate) fn linked(state: &mut State, node: NodeId, to: &Location) {
     touch_name(state, Target::Node(node));
 }
 
-fn known_target(state: &State, at: &Location) -> Target {
-    let dir = state.nodes.get(at.dir).and_then(|node| node.dir.as_ref());
-    dir.and_then(|dir| dir.names.get(&at.name)).map_or(Target::Absent, |dentry| dentry.target)
+fn known_target(state: &State, at: &Location) -> Option<Target> {
+    let dir = state.nodes.get(at.dir)?.dir.as_ref()?;
+    dir.names.get(&at.name).map(|dentry| dentry.target)
 }
 
 /// Name of an object from the mounted directory, for people.

@@ -111,6 +111,8 @@ pub(crate) struct FileState {
     pub(crate) flush_waiters: BTreeSet<u64>,
     /// When the dirty data is sent at the latest.
     pub(crate) send_at: Option<Time>,
+    /// When the unstable data is committed at the latest.
+    pub(crate) commit_at: Option<Time>,
     /// Bytes counted in the total of uncommitted data.
     pub(crate) counted: u64,
     /// Position in the order of eviction, if there is data in memory.

@@ -37,8 +37,8 @@ pub(crate) fn handle(state: &mut State, id: CallId, result: Result<Reply, CallFa
             let errno = if failure == CallFailure::TimedOut { Errno::ETIMEDOUT } else { Errno::EIO };
             match purpose {
                 Purpose::Write { node, range } => {
-                    finish_write(state, node, id, &Wcc::NONE, pending.asked);
-                    writeback::unanswered(state, node, Some(range), failure);
+                    learn::finish_own(state, node, &Wcc::NONE, pending.asked);
+                    writeback::unanswered(state, node, Some((id, range)), failure);
                 }
                 Purpose::Commit(node) => {
                     data::update(state, node, |file| file.commit = None);
@@ -92,11 +92,6 @@ fn lost(state: &mut State, purpose: &Purpose) {
     if let Some(location) = node.location.clone() {
         learn::forget_name(state, &location);
     }
-}
-
-fn finish_write(state: &mut State, node: NodeId, id: CallId, wcc: &Wcc, asked: Time) {
-    data::update(state, node, |file| file.writing.remove(&id));
-    learn::finish_own(state, node, wcc, asked);
 }
 
 /// Takes a reply of the right kind for its call.
@@ -153,12 +148,12 @@ fn answered(state: &mut State, id: CallId, pending: &mut Pending, reply: Reply) 
         (Purpose::StatFs, Reply::FsStat(Ok(ok))) => state.statfs = Some(figures(&ok)),
         (Purpose::Write { node, range }, Reply::Write(result)) => match result {
             Ok(ok) => {
-                finish_write(state, node, id, &ok.wcc, asked);
-                writeback::written(state, node, range, &ok);
+                learn::finish_own(state, node, &ok.wcc, asked);
+                writeback::written(state, node, id, range, &ok);
             }
             Err(failed) => {
-                finish_write(state, node, id, &failed.info, asked);
-                writeback::refused(state, node, range, errno(failed.status));
+                learn::finish_own(state, node, &failed.info, asked);
+                writeback::refused(state, node, id, range, errno(failed.status));
             }
         },
         (Purpose::Commit(node), Reply::Commit(result)) => {

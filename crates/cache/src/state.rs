@@ -51,6 +51,8 @@ pub(crate) struct Op {
     pub(crate) is_first: bool,
     /// The kernel has its answer already; the operation goes on to its end.
     pub(crate) is_answered: bool,
+    /// A LOOKUP met an object that is gone, and looked its name up again.
+    pub(crate) is_retried: bool,
     /// The effects of the steps on file data are done.
     pub(crate) is_applied: bool,
     /// An open file that loses its name by this operation.

@@ -7,7 +7,7 @@ use remora_base::Time;
 use remora_wire::fuse::Errno;
 use remora_wire::nfs3::{self, Stable};
 
-use crate::call::{CallFailure, Priority};
+use crate::call::{CallFailure, CallId, Priority};
 use crate::data;
 use crate::errno::errno;
 use crate::node::{FileState, NodeId};
@@ -17,6 +17,8 @@ use crate::state::{Op, Purpose, State, Stop};
 const DELAY: Duration = Duration::from_secs(1);
 /// When a WRITE that got no reply is sent again.
 const RETRY: Duration = Duration::from_secs(1);
+/// How long data that the server has may stay uncommitted in a file that is open.
+const COMMIT_DELAY: Duration = Duration::from_secs(10);
 /// WRITEs of a file in flight.
 const WRITES_MAX: usize = 128;
 
@@ -83,7 +85,7 @@ pub(crate) fn send(state: &mut State, id: NodeId, amount: Amount) {
         let file = node.file();
         file.send_at = if file.dirty.is_empty() { None } else { Some(file.send_at.unwrap_or(at)) };
     }
-    commit(state, id);
+    commit(state, id, false);
 }
 
 /// The next dirty range of at most a block that no WRITE in flight overlaps: two WRITEs of the same bytes could be
@@ -97,17 +99,23 @@ fn next_block(file: &FileState, block: u64, all: bool) -> Option<Range<u64>> {
     blocks.filter(|range| all || range.end - range.start == block).find(|range| !overlaps(range))
 }
 
-/// Sends a COMMIT if a program waits for it, or much data waits for one.
-fn commit(state: &mut State, id: NodeId) {
+/// Sends a COMMIT if a program waits for it, much data waits for one, or data has waited for long (`is_old`).
+fn commit(state: &mut State, id: NodeId, is_old: bool) {
     let many = state.config.dirty_max / 4;
+    let at = state.now + COMMIT_DELAY;
     let Some(node) = state.nodes.get_mut(id) else { return };
     let (fh, opens) = (node.fh.clone(), node.opens);
     let file = node.file();
     let is_sent = file.dirty.is_empty() && file.writing.is_empty();
-    let is_due = is_sent && (file.is_urgent || opens == 0) || file.unstable.bytes() >= many;
-    if !is_due || file.unstable.is_empty() || file.commit.is_some() {
+    if file.unstable.is_empty() || file.commit.is_some() {
         return;
     }
+    let is_due = is_sent && (file.is_urgent || opens == 0) || file.unstable.bytes() >= many;
+    if !is_due && !is_old {
+        file.commit_at.get_or_insert(at);
+        return;
+    }
+    file.commit_at = None;
     let Some(auth) = file.writer.clone() else { return };
     let priority = if file.is_urgent { Priority::Durable } else { Priority::WriteBack };
     let call = nfs3::Call::Commit(nfs3::CommitArgs { fh, offset: 0, count: 0 });
@@ -168,9 +176,10 @@ pub(crate) fn hurry(state: &mut State, id: NodeId) {
 }
 
 /// A WRITE is answered.
-pub(crate) fn written(state: &mut State, id: NodeId, range: Range<u64>, ok: &nfs3::WriteOk) {
+pub(crate) fn written(state: &mut State, id: NodeId, call: CallId, range: Range<u64>, ok: &nfs3::WriteOk) {
     let done = range.start..range.end.min(range.start + u64::from(ok.count));
     data::update(state, id, |file| {
+        file.writing.remove(&call);
         if ok.committed == Stable::Unstable {
             if file.verf.is_some_and(|verf| verf != ok.verf) {
                 lose_unstable(file);
@@ -183,7 +192,7 @@ pub(crate) fn written(state: &mut State, id: NodeId, range: Range<u64>, ok: &nfs
         }
     });
     if done.is_empty() {
-        refused(state, id, range, Errno::EIO);
+        refused(state, id, call, range, Errno::EIO);
         return;
     }
     proceed(state, id);
@@ -197,8 +206,9 @@ fn lose_unstable(file: &mut FileState) {
 }
 
 /// The server refused a WRITE. The data is kept, and sent again at the next fsync or close.
-pub(crate) fn refused(state: &mut State, id: NodeId, range: Range<u64>, errno: Errno) {
+pub(crate) fn refused(state: &mut State, id: NodeId, call: CallId, range: Range<u64>, errno: Errno) {
     data::update(state, id, |file| {
+        file.writing.remove(&call);
         file.dirty.remove(range.clone());
         file.refused.insert(range);
         file.error = Some(errno);
@@ -207,12 +217,15 @@ pub(crate) fn refused(state: &mut State, id: NodeId, range: Range<u64>, errno: E
 }
 
 /// A WRITE or COMMIT got no reply: its data is dirty again, and is sent again later.
-pub(crate) fn unanswered(state: &mut State, id: NodeId, range: Option<Range<u64>>, failure: CallFailure) {
+pub(crate) fn unanswered(state: &mut State, id: NodeId, write: Option<(CallId, Range<u64>)>, failure: CallFailure) {
     let at = state.now + RETRY;
     let errno = if failure == CallFailure::TimedOut { Errno::ETIMEDOUT } else { Errno::EIO };
     let waiters = data::update(state, id, |file| {
-        match range {
-            Some(range) => file.dirty.insert(range),
+        match write {
+            Some((call, range)) => {
+                file.writing.remove(&call);
+                file.dirty.insert(range);
+            }
             None => lose_unstable(file),
         }
         file.send_at = Some(at);
@@ -262,24 +275,28 @@ fn proceed(state: &mut State, id: NodeId) {
     }
 }
 
-/// Sends what has waited long enough.
+/// Sends and commits what has waited long enough.
 pub(crate) fn handle_timeout(state: &mut State) {
     let now = state.now;
-    let due = |id: &NodeId| {
-        let file = state.nodes.get(*id).and_then(|node| node.file.as_ref());
-        file.and_then(|file| file.send_at).is_some_and(|at| at <= now)
-    };
-    let due: Vec<NodeId> = state.dirty_files.iter().copied().filter(due).collect();
-    for id in due {
-        if let Some(file) = state.nodes.get_mut(id).and_then(|node| node.file.as_mut()) {
-            file.send_at = None;
+    let mut due = Vec::new();
+    for id in state.dirty_files.clone() {
+        let Some(file) = state.nodes.get_mut(id).and_then(|node| node.file.as_mut()) else { continue };
+        let sends = file.send_at.take_if(|at| *at <= now).is_some();
+        let commits = file.commit_at.take_if(|at| *at <= now).is_some();
+        due.push((id, sends, commits));
+    }
+    for (id, sends, commits) in due {
+        if sends {
+            send(state, id, Amount::All);
         }
-        send(state, id, Amount::All);
+        if commits {
+            commit(state, id, true);
+        }
     }
 }
 
 /// When [`handle_timeout`] is next due.
 pub(crate) fn poll_timeout(state: &State) -> Option<Time> {
-    let files = state.dirty_files.iter().filter_map(|id| state.nodes.get(*id)?.file.as_ref()?.send_at);
-    files.min()
+    let files = state.dirty_files.iter().filter_map(|id| state.nodes.get(*id)?.file.as_ref());
+    files.flat_map(|file| [file.send_at, file.commit_at]).flatten().min()
 }

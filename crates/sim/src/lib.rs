@@ -14,6 +14,7 @@
 //! * [`drc`] has the load and the examples of DRC 89.
 //! * [`atp`] has the experiments of ATP 02: trace, workloads, baselines, oracle. [`atp_swarm`] is a
 //!   swarm of ATP endpoints; the program `atp_swarm` runs thousands.
+//! * [`mount`] runs cache managers of several machines before one server.
 //! * [`network`] simulates the topologies of the analytic model, packet by packet.
 //! * [`saturation`] saturates the link protocol. The program `link` prints the shares.
 
@@ -24,6 +25,7 @@ pub mod atp_swarm;
 pub mod copy;
 pub mod drc;
 mod events;
+pub mod mount;
 pub mod net;
 pub mod network;
 pub mod programs;

@@ -4,7 +4,7 @@ use remora_wire::fuse::{Entry, Errno, Reply, StatFs};
 use remora_wire::nfs3::{ACCESS_EXECUTE, ACCESS_EXTEND, ACCESS_LOOKUP, ACCESS_MODIFY, ACCESS_READ, FileType, Name};
 
 use crate::needs::{self, NameWindow};
-use crate::node::NodeId;
+use crate::node::{Location, NodeId};
 use crate::stat;
 use crate::state::{Op, State, Stop};
 
@@ -17,7 +17,11 @@ pub(crate) fn lookup(state: &mut State, op: &Op, name: &Name) -> Result<Reply, S
     let policy = state.config.policy;
     let window = NameWindow { present: policy.stat, absent: policy.open };
     match needs::child(state, op, op.node, name, window)? {
-        Some(id) => entry(state, op, id),
+        Some(id) => {
+            // Of several links to a file, OPEN checks the name that was looked up last.
+            state.node(id)?.location = Some(Location { dir: op.node, name: name.clone() });
+            entry(state, op, id)
+        }
         // A number of 0 lets the kernel remember that there is no such name.
         None if !policy.kernel.is_zero() => {
             let (attr, attr_valid) = (Default::default(), policy.kernel);

@@ -71,6 +71,6 @@ impl seeds::Worlds for Atp {
     }
 
     fn repeat(&self, seed: u64) -> String {
-        format!("cargo xtask repro --atp {seed}")
+        format!("cargo xtask repro --world atp {seed}")
     }
 }
