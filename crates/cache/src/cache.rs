@@ -14,7 +14,7 @@ use crate::ops::directories::Page;
 use crate::ops::files::WriteRequest;
 use crate::ops::{changes, directories, files, lookup};
 use crate::replies;
-use crate::state::{Op, State, Stop};
+use crate::state::{Figures, Op, State, Stop};
 use crate::writeback;
 
 /// A request of the kernel that waits.
@@ -46,6 +46,7 @@ pub struct Status {
     pub calls_queued: usize,
     /// Calls without a reply, with those that are queued.
     pub calls_in_flight: usize,
+    pub figures: Figures,
 }
 
 /// The cache manager, a pure state machine: after any call that takes `&mut self` and is not a `poll_` call, drain
@@ -199,6 +200,7 @@ impl Cache {
             held: state.held.values().filter(|op| !op.is_answered).count(),
             calls_queued: state.queue.len(),
             calls_in_flight: state.pending.len(),
+            figures: state.figures,
         }
     }
 
@@ -232,7 +234,11 @@ impl Cache {
             Some(errno) => Err(Stop::Failed(errno)),
             None => perform(&mut self.state, &mut op),
         };
-        op.is_first = false;
+        if std::mem::replace(&mut op.is_first, false) {
+            let waits = result == Err(Stop::Wait);
+            self.state.figures.misses += u64::from(waits);
+            self.state.figures.hits += u64::from(!waits);
+        }
         let result = match result {
             Ok(reply) => Ok(reply),
             Err(Stop::Failed(errno)) => Err(errno),

@@ -162,6 +162,9 @@ pub(crate) fn drop_clean(state: &mut State, id: NodeId) {
         let uncommitted = file.uncommitted();
         file.extents.retain(&uncommitted);
     });
+    let unused =
+        state.nodes.get_mut(id).and_then(|node| node.file.as_mut()).map(|file| std::mem::take(&mut file.unused));
+    state.ahead_bytes = state.ahead_bytes.saturating_sub(unused.unwrap_or(0));
 }
 
 /// Cuts the data at `size`.
@@ -193,6 +196,7 @@ pub(crate) fn evict(state: &mut State) {
     for node in state.nodes.take_evicted() {
         let Some(file) = node.file else { continue };
         state.data_bytes -= file.extents.bytes();
+        state.ahead_bytes = state.ahead_bytes.saturating_sub(file.unused);
         if let Some(place) = file.place {
             state.data_files.remove(&place);
         }

@@ -52,7 +52,10 @@ fn changed_by_others(state: &mut State, id: NodeId) {
     let Some(node) = state.nodes.get_mut(id) else { return };
     node.grants.clear();
     node.link_target = None;
-    node.dir = None;
+    if let Some(dir) = &mut node.dir {
+        dir.names.clear();
+        dir.complete = None;
+    }
     let is_open = node.opens > 0;
     if node.file.is_some() {
         data::drop_clean(state, id);
@@ -108,14 +111,16 @@ fn touch_name(state: &mut State, target: Target) {
     }
 }
 
-/// Records what `name` in `dir` stands for, unless something newer is known.
-pub(crate) fn learn_name(state: &mut State, at: &Location, target: Target, asked: Time) {
+/// Records what a name stands for, as a call made at `asked` showed it, unless something newer is known.
+/// `is_confirmed`: see [`Dentry`].
+pub(crate) fn learn_name(state: &mut State, at: &Location, target: Target, asked: Time, is_confirmed: bool) {
     let Some(dir) = state.nodes.get_mut(at.dir) else { return };
-    let names = &mut dir.dir().names;
-    if names.get(&at.name).is_some_and(|known| known.asked > asked) {
+    let dir = dir.dir();
+    let is_older = dir.names.get(&at.name).is_some_and(|known| known.asked > asked);
+    if is_older || dir.unknown_since.is_some_and(|since| asked < since) {
         return;
     }
-    names.insert(at.name.clone(), Dentry { target, asked });
+    dir.names.insert(at.name.clone(), Dentry { target, asked, is_confirmed });
     if let Target::Node(id) = target
         && let Some(node) = state.nodes.get_mut(id)
     {
@@ -123,19 +128,42 @@ pub(crate) fn learn_name(state: &mut State, at: &Location, target: Target, asked
     }
 }
 
+/// Records what a change made here has done to a name.
+fn change_name(state: &mut State, at: &Location, target: Target) {
+    learn_name(state, at, target, state.now, true);
+}
+
+/// Whether a reply with these attributes of `dir` shows the names that belong to the known ones.
+pub(crate) fn is_confirmed(state: &State, dir: NodeId, attr: Option<&Attr>) -> bool {
+    let known = state.nodes.get(dir).and_then(|node| node.attr.as_ref());
+    known.zip(attr).is_some_and(|(known, attr)| known.attr.wcc() == attr.wcc())
+}
+
 /// Records an object that the server showed at `at`.
-pub(crate) fn learn_object(state: &mut State, at: &Location, fh: &Fh, attr: &Attr, asked: Time) -> NodeId {
+pub(crate) fn learn_object(state: &mut State, object: Shown, is_confirmed: bool) {
+    let Shown { at, fh, attr, asked } = object;
     let id = state.nodes.intern(fh, attr);
     learn_attr(state, id, attr, asked);
-    learn_name(state, at, Target::Node(id), asked);
-    id
+    learn_name(state, at, Target::Node(id), asked, is_confirmed);
+}
+
+/// An object that the server showed at a name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shown<'r> {
+    pub(crate) at: &'r Location,
+    pub(crate) fh: &'r Fh,
+    pub(crate) attr: &'r Attr,
+    pub(crate) asked: Time,
 }
 
 /// Drops what is known of a name.
 pub(crate) fn forget_name(state: &mut State, at: &Location) {
-    if let Some(dir) = state.nodes.get_mut(at.dir).and_then(|node| node.dir.as_mut()) {
+    let now = state.now;
+    if let Some(dir) = state.nodes.get_mut(at.dir) {
+        let dir = dir.dir();
         dir.names.remove(&at.name);
         dir.complete = None;
+        dir.unknown_since = Some(now);
     }
 }
 
@@ -167,7 +195,7 @@ pub(crate) fn finish_change(state: &mut State, change: &Change, wccs: [&Wcc; 2],
 /// The server removed the name `at`.
 pub(crate) fn removed(state: &mut State, at: &Location) {
     let target = known_target(state, at);
-    learn_name(state, at, Target::Absent, state.now);
+    change_name(state, at, Target::Absent);
     touch_name(state, target.unwrap_or(Target::Absent));
 }
 
@@ -183,15 +211,15 @@ pub(crate) fn renamed(state: &mut State, from: &Location, to: &Location) {
         forget_name(state, from);
         return forget_name(state, to);
     }
-    learn_name(state, from, Target::Absent, state.now);
-    learn_name(state, to, Target::Node(id), state.now);
+    change_name(state, from, Target::Absent);
+    change_name(state, to, Target::Node(id));
     touch_name(state, Target::Node(id));
     touch_name(state, replaced.unwrap_or(Target::Absent));
 }
 
 /// The server linked `node` as `to`.
 pub(crate) fn linked(state: &mut State, node: NodeId, to: &Location) {
-    learn_name(state, to, Target::Node(node), state.now);
+    change_name(state, to, Target::Node(node));
     touch_name(state, Target::Node(node));
 }
 

@@ -7,10 +7,11 @@
 //! fsync(2) wait until the server has committed it.
 //!
 //! Read `cache` first, then `state` (how an operation waits), `needs`, `ops`, `learn` (which changes are not ours),
-//! `data` and `writeback`.
+//! `data`, `writeback` and `ahead`.
 
 #![allow(missing_docs, reason = "used inside the workspace only")]
 
+mod ahead;
 mod cache;
 mod call;
 mod config;
@@ -32,3 +33,4 @@ mod writeback;
 pub use cache::{Cache, Held, Status};
 pub use call::{Call, CallFailure, CallId, Priority};
 pub use config::{Config, LinkState, Policy};
+pub use state::Figures;

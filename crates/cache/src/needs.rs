@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use remora_base::Time;
 use remora_wire::fuse::Errno;
 use remora_wire::nfs3::{self, ACCESS_LOOKUP, FileType, Name};
 
@@ -10,7 +11,7 @@ use crate::node::{Location, NodeId, Target};
 use crate::state::{FetchKey, ListingProgress, Op, Purpose, State, Stop};
 
 /// All bits of ACCESS.
-const ACCESS_ALL: u32 = 0x3f;
+pub(crate) const ACCESS_ALL: u32 = 0x3f;
 
 /// Attributes that are new enough.
 pub(crate) fn attr(state: &mut State, op: &Op, id: NodeId, window: Duration) -> Result<(), Stop> {
@@ -66,25 +67,25 @@ pub(crate) fn child(
         return Err(Errno::ENOTDIR.into());
     }
     let fh = node.fh.clone();
-    // Names are dropped when the directory changes, so each is as new as the directory's attributes.
+    // Names are dropped when the directory changes, so its attributes confirm them.
     let confirmed = node.attr.as_ref().map(|cached| cached.asked);
-    let known = node.dir.as_ref().and_then(|names| {
-        let listed = names.complete.map(|asked| (Target::Absent, asked));
-        names.names.get(name).map(|dentry| (dentry.target, dentry.asked)).or(listed)
+    let as_of =
+        |asked: Time, is_confirmed: bool| if is_confirmed { confirmed.map_or(asked, |c| c.max(asked)) } else { asked };
+    let known = node.dir.as_ref().and_then(|names| match (names.names.get(name), names.complete) {
+        (Some(dentry), _) => Some((dentry.target, as_of(dentry.asked, dentry.is_confirmed))),
+        (None, Some(listed)) => Some((Target::Absent, as_of(listed.began, listed.is_confirmed))),
+        (None, None) => None,
     });
-    if let Some((target, asked)) = known {
-        let asked = confirmed.map_or(asked, |confirmed| confirmed.max(asked));
-        match target {
-            Target::Node(id) if state.is_fresh(asked, op, window.present) && is_usable(state, id) => {
-                access(state, op, dir, ACCESS_LOOKUP, state.config.policy.stat)?;
-                return Ok(Some(id));
-            }
-            Target::Absent if state.is_fresh(asked, op, window.absent) => {
-                access(state, op, dir, ACCESS_LOOKUP, state.config.policy.stat)?;
-                return Ok(None);
-            }
-            _ => {}
+    match known {
+        Some((Target::Node(id), asked)) if state.is_fresh(asked, op, window.present) && is_usable(state, id) => {
+            access(state, op, dir, ACCESS_LOOKUP, state.config.policy.stat)?;
+            return Ok(Some(id));
         }
+        Some((Target::Absent, asked)) if state.is_fresh(asked, op, window.absent) => {
+            access(state, op, dir, ACCESS_LOOKUP, state.config.policy.stat)?;
+            return Ok(None);
+        }
+        _ => {}
     }
     let at = Location { dir, name: name.clone() };
     let call = nfs3::Call::Lookup(nfs3::DirOp { dir: fh, name: name.clone() });
@@ -101,31 +102,22 @@ fn is_usable(state: &State, id: NodeId) -> bool {
 pub(crate) fn listing(state: &mut State, op: &Op, dir: NodeId, window: Duration) -> Result<(), Stop> {
     let node = state.node(dir)?;
     let confirmed = node.attr.as_ref().map(|cached| cached.asked);
-    let complete = node.dir.as_ref().and_then(|names| names.complete);
-    if let Some(asked) = complete {
-        if state.is_fresh(confirmed.map_or(asked, |confirmed| confirmed.max(asked)), op, window) {
-            return Ok(());
-        }
-        // One GETATTR may confirm all names.
-        return match attr(state, op, dir, window) {
-            Ok(()) => Ok(()),
-            wait => wait,
-        };
+    let Some(listed) = node.dir.as_ref().and_then(|names| names.complete) else {
+        return Err(fetch_listing(state, op, dir, window));
+    };
+    if !listed.is_confirmed {
+        let is_fresh = state.is_fresh(listed.began, op, window);
+        return if is_fresh { Ok(()) } else { Err(fetch_listing(state, op, dir, window)) };
     }
-    Err(fetch_listing(state, op, dir, window))
+    if confirmed.is_some_and(|asked| state.is_fresh(asked.max(listed.began), op, window)) {
+        return Ok(());
+    }
+    // One GETATTR may confirm all names.
+    attr(state, op, dir, window)
 }
 
 fn fetch_listing(state: &mut State, op: &Op, dir: NodeId, window: Duration) -> Stop {
-    let progress = ListingProgress {
-        dir,
-        began: state.now,
-        cookie: 0,
-        verf: [0; 8],
-        found: Vec::new(),
-        restarts: 0,
-        is_plain: false,
-        credential: op.caller.clone(),
-    };
+    let progress = ListingProgress::new(dir, state.now, op.caller.clone());
     match listing_call(state, &progress) {
         Ok(call) => state.fetch(op, FetchKey::Listing(dir), window, call, Purpose::List(Box::new(progress))),
         Err(errno) => errno.into(),

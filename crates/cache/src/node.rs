@@ -70,14 +70,31 @@ pub(crate) struct Dentry {
     pub(crate) target: Target,
     /// When the call was made that showed it.
     pub(crate) asked: Time,
+    /// Whether it belongs to the known attributes of the directory, so that they confirm it.
+    pub(crate) is_confirmed: bool,
+}
+
+/// A listing of all names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listed {
+    pub(crate) began: Time,
+    /// As of [`Dentry::is_confirmed`].
+    pub(crate) is_confirmed: bool,
 }
 
 /// Names of a directory. All are dropped when another client changes the directory.
 #[derive(Debug, Default)]
 pub(crate) struct DirState {
     pub(crate) names: BTreeMap<Name, Dentry>,
-    /// When the listing began that showed all names; `None` where some may be missing.
-    pub(crate) complete: Option<Time>,
+    /// The listing that showed all names; `None` where some may be missing.
+    pub(crate) complete: Option<Listed>,
+    /// When the outcome of a change became unknown: what was asked before says nothing about the names.
+    pub(crate) unknown_since: Option<Time>,
+    /// LOOKUPs that had to ask the server.
+    pub(crate) misses: u32,
+    /// The file that was opened last, and how many were opened in the order of their names.
+    pub(crate) last_opened: Option<Name>,
+    pub(crate) streak: u32,
 }
 
 /// Contents of a file, and the state of its write-back.
@@ -120,6 +137,8 @@ pub(crate) struct FileState {
     /// Where the next sequential read starts, and how far the last one was followed by read-ahead.
     pub(crate) next_read: u64,
     pub(crate) ahead: u64,
+    /// Bytes read ahead that no program has used.
+    pub(crate) unused: u64,
     /// Another client changed the file since the kernel last opened it.
     pub(crate) is_changed: bool,
 }

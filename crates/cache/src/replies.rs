@@ -7,9 +7,9 @@ use remora_wire::nfs3::{self, Fh, Reply, Status, Wcc};
 use crate::call::{CallFailure, CallId, Priority};
 use crate::data;
 use crate::errno::errno;
-use crate::learn;
+use crate::learn::{self, Shown};
 use crate::needs;
-use crate::node::{Grant, Location, NodeId, Target};
+use crate::node::{Grant, Listed, Location, NodeId, Target};
 use crate::state::{Change, ListingProgress, Pending, Purpose, State, Step, StepId};
 use crate::writeback;
 
@@ -19,6 +19,7 @@ const RESTARTS_MAX: u32 = 8;
 /// Handles the reply to `id`, or its absence.
 pub(crate) fn handle(state: &mut State, id: CallId, result: Result<Reply, CallFailure>) {
     let Some(mut pending) = state.pending.remove(&id) else { return };
+    state.ahead.remove(&id);
     if let Some(key) = &pending.key
         && state.fetches.get(key) == Some(&id)
     {
@@ -103,7 +104,7 @@ fn answered(state: &mut State, id: CallId, pending: &mut Pending, reply: Reply) 
             Err(failed) => fail_status(state, pending, failed.status),
         },
         (Purpose::Found { at, fh }, Reply::GetAttr(result)) => match result {
-            Ok(attr) => drop(learn::learn_object(state, &at, &fh, &attr, asked)),
+            Ok(attr) => learn::learn_object(state, Shown { at: &at, fh: &fh, attr: &attr, asked }, false),
             Err(failed) => fail_status(state, pending, failed.status),
         },
         (Purpose::Lookup { at, credential }, Reply::Lookup(result)) => {
@@ -180,12 +181,13 @@ fn looked_up(
     if let Some(attr) = dir_attr {
         learn::learn_attr(state, at.dir, attr, asked);
     }
+    let is_confirmed = learn::is_confirmed(state, at.dir, dir_attr.as_ref());
     let may_search = Grant { tested: nfs3::ACCESS_LOOKUP, granted: nfs3::ACCESS_LOOKUP, asked };
     match result {
         Ok(ok) => {
             learn::learn_grant(state, at.dir, credential, may_search);
             match &ok.attr {
-                Some(attr) => drop(learn::learn_object(state, &at, &ok.fh, attr, asked)),
+                Some(attr) => learn::learn_object(state, Shown { at: &at, fh: &ok.fh, attr, asked }, is_confirmed),
                 None => {
                     let auth = pending.waiters.iter().find_map(|unique| state.held.get(unique)).map(|op| &op.caller);
                     let auth = auth.map(|caller| caller.auth.clone());
@@ -198,7 +200,7 @@ fn looked_up(
         }
         Err(failed) if failed.status == Status::NoEnt => {
             learn::learn_grant(state, at.dir, credential, may_search);
-            learn::learn_name(state, &at, Target::Absent, asked);
+            learn::learn_name(state, &at, Target::Absent, asked, is_confirmed);
         }
         Err(failed) => fail_status(state, pending, failed.status),
     }
@@ -221,9 +223,7 @@ fn hand_over(state: &mut State, pending: &mut Pending, next: CallId) {
 fn listed(state: &mut State, pending: &mut Pending, mut progress: ListingProgress, reply: Reply) {
     let eof = match reply {
         Reply::ReadDirPlus(Ok(page)) => {
-            if let Some(attr) = &page.dir {
-                learn::learn_attr(state, progress.dir, attr, pending.asked);
-            }
+            learn_dir(state, &mut progress, page.dir, pending.asked);
             progress.verf = page.verf;
             for entry in page.entries.list {
                 progress.cookie = entry.cookie;
@@ -236,9 +236,7 @@ fn listed(state: &mut State, pending: &mut Pending, mut progress: ListingProgres
             page.entries.eof
         }
         Reply::ReadDir(Ok(page)) => {
-            if let Some(attr) = &page.dir {
-                learn::learn_attr(state, progress.dir, attr, pending.asked);
-            }
+            learn_dir(state, &mut progress, page.dir, pending.asked);
             progress.verf = page.verf;
             for entry in page.entries.list {
                 progress.cookie = entry.cookie;
@@ -268,7 +266,12 @@ fn listed(state: &mut State, pending: &mut Pending, mut progress: ListingProgres
     match needs::listing_call(state, &progress) {
         Ok(call) => {
             let auth = progress.credential.auth.clone();
-            let next = state.submit(Priority::Foreground, &auth, call, Purpose::List(Box::new(progress)));
+            let is_ahead = pending.waiters.is_empty();
+            let priority = if is_ahead { Priority::Prefetch } else { Priority::Foreground };
+            let next = state.submit(priority, &auth, call, Purpose::List(Box::new(progress)));
+            if is_ahead {
+                state.ahead.insert(next);
+            }
             hand_over(state, pending, next);
         }
         Err(errno) => fail(state, &pending.waiters, errno),
@@ -286,16 +289,35 @@ fn restart(progress: ListingProgress, now: Time) -> ListingProgress {
     ListingProgress { began: now, cookie: 0, verf: [0; 8], found: Vec::new(), restarts, ..progress }
 }
 
+/// Attributes of the directory in a page.
+fn learn_dir(state: &mut State, progress: &mut ListingProgress, attr: Option<nfs3::Attr>, asked: Time) {
+    let is_first = progress.found.is_empty();
+    let Some(attr) = attr else {
+        progress.is_uniform = false;
+        return;
+    };
+    learn::learn_attr(state, progress.dir, &attr, asked);
+    if is_first {
+        progress.attr = Some(attr);
+    } else {
+        progress.is_uniform &= progress.attr.as_ref().is_some_and(|first| first.wcc() == attr.wcc());
+    }
+}
+
 fn record_listing(state: &mut State, progress: ListingProgress) {
+    let is_confirmed = progress.is_uniform && learn::is_confirmed(state, progress.dir, progress.attr.as_ref());
     let Some(dir) = state.nodes.get_mut(progress.dir) else { return };
+    let dir = dir.dir();
+    if dir.unknown_since.is_some_and(|since| progress.began < since) {
+        return;
+    }
     // Names that were made or removed here since the listing began are newer than it.
-    let mut names = std::mem::take(&mut dir.dir().names);
-    names.retain(|_, dentry| dentry.asked > progress.began);
-    dir.dir().names = names;
-    dir.dir().complete = Some(progress.began);
+    dir.names.retain(|_, dentry| dentry.asked > progress.began);
+    dir.complete = Some(Listed { began: progress.began, is_confirmed });
     for (name, target) in progress.found {
         if !matches!(&name[..], b"." | b"..") {
-            learn::learn_name(state, &Location { dir: progress.dir, name }, target, progress.began);
+            let at = Location { dir: progress.dir, name };
+            learn::learn_name(state, &at, target, progress.began, is_confirmed);
         }
     }
 }
@@ -334,7 +356,9 @@ fn changed(state: &mut State, op: Option<StepId>, change: Change, reply: Reply, 
             learn::finish_change(state, &change, [wcc, &none], asked);
             if let (Ok(ok), Change::Make(at)) = (made, &change) {
                 match (&ok.fh, &ok.attr) {
-                    (Some(fh), Some(attr)) => drop(learn::learn_object(state, at, fh, attr, state.now)),
+                    (Some(fh), Some(attr)) => {
+                        learn::learn_object(state, Shown { at, fh, attr, asked: state.now }, true);
+                    }
                     _ => learn::forget_name(state, at),
                 }
             }

@@ -99,6 +99,28 @@ pub(crate) struct ListingProgress {
     /// READDIR, for a server without READDIRPLUS.
     pub(crate) is_plain: bool,
     pub(crate) credential: Caller,
+    /// Whether all pages came with the same attributes of the directory, which are the first page's.
+    pub(crate) is_uniform: bool,
+    pub(crate) attr: Option<nfs3::Attr>,
+}
+
+impl ListingProgress {
+    /// A listing from its first page.
+    pub(crate) fn new(dir: NodeId, began: Time, credential: Caller) -> ListingProgress {
+        let (cookie, verf, found) = (0, [0; 8], Vec::new());
+        ListingProgress {
+            dir,
+            began,
+            cookie,
+            verf,
+            found,
+            restarts: 0,
+            is_plain: false,
+            credential,
+            is_uniform: true,
+            attr: None,
+        }
+    }
 }
 
 /// What a call in flight is for.
@@ -202,6 +224,17 @@ pub(crate) struct ListEntry {
     pub(crate) node: Option<NodeId>,
 }
 
+/// Counters of the cache. They never decrease.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Figures {
+    /// Requests that were answered without a wait, and with one.
+    pub hits: u64,
+    pub misses: u64,
+    /// Bytes of files that were read ahead, and those of them that a program used.
+    pub ahead_bytes: u64,
+    pub ahead_used_bytes: u64,
+}
+
 /// State of the cache.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -232,6 +265,11 @@ pub(crate) struct State {
     pub(crate) statfs: Option<StatFs>,
     /// The server's clock minus ours, in nanoseconds, as its latest changes showed.
     pub(crate) skew_nanos: i64,
+    /// Calls in flight for which no program waits.
+    pub(crate) ahead: BTreeSet<CallId>,
+    /// Bytes of files read ahead that no program has used.
+    pub(crate) ahead_bytes: u64,
+    pub(crate) figures: Figures,
     /// Number of the next name for a removed file that is open.
     pub(crate) next_silly: u64,
 }
@@ -260,6 +298,9 @@ impl State {
             next_place: 0,
             statfs: None,
             skew_nanos: 0,
+            ahead: BTreeSet::new(),
+            ahead_bytes: 0,
+            figures: Figures::default(),
             next_silly: 0,
             config,
         }
@@ -316,6 +357,7 @@ impl State {
 
     /// The operation `unique` runs again when `id` is answered.
     pub(crate) fn wait_for(&mut self, id: CallId, unique: u64) {
+        self.ahead.remove(&id);
         self.queue.raise(id, Priority::Foreground);
         if let Some(pending) = self.pending.get_mut(&id)
             && !pending.waiters.contains(&unique)

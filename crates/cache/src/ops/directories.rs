@@ -5,6 +5,7 @@ use std::sync::Arc;
 use remora_wire::fuse::{DirectoryPage, Entry, Errno, FileKind, Opened, Reply};
 use remora_wire::nfs3::{ACCESS_READ, FileType};
 
+use crate::ahead;
 use crate::needs;
 use crate::node::{NodeId, Target};
 use crate::stat;
@@ -22,6 +23,9 @@ pub(crate) fn opendir(state: &mut State, op: &Op) -> Result<Reply, Stop> {
     // Both calls leave together.
     let permitted = needs::access(state, op, op.node, ACCESS_READ, window);
     let listed = needs::listing(state, op, op.node, window);
+    if op.is_first {
+        ahead::opened_directory(state, op);
+    }
     permitted?;
     listed?;
     let entries = snapshot(state, op.node)?;

@@ -7,6 +7,7 @@ use remora_wire::fuse::{Errno, Opened, Reply};
 use remora_wire::nfs3::{self, ACCESS_EXECUTE, ACCESS_MODIFY, ACCESS_READ, SetAttr};
 use remora_wire::rpc::AuthUnix;
 
+use crate::ahead;
 use crate::call::Priority;
 use crate::data;
 use crate::needs::{self, NameWindow};
@@ -40,6 +41,9 @@ pub(crate) fn open(state: &mut State, op: &mut Op, flags: u32) -> Result<Reply, 
         // The calls leave together. A reply to ACCESS has the attributes, too.
         let permitted = needs::access(state, op, id, bits, window);
         let named = is_named(state, op, id);
+        if op.is_first && bits & ACCESS_MODIFY == 0 {
+            ahead::opened_file(state, op);
+        }
         permitted?;
         named?;
         needs::attr(state, op, id, window)?;
@@ -47,6 +51,7 @@ pub(crate) fn open(state: &mut State, op: &mut Op, flags: u32) -> Result<Reply, 
     if flags & O_TRUNC != 0 {
         set_size(state, op, 0)?;
     }
+    ahead::used(state, id);
     let node = state.node(id)?;
     let is_changed = std::mem::take(&mut node.file().is_changed);
     let fh = state.open(id, &op.caller);

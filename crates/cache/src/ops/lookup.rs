@@ -3,6 +3,7 @@
 use remora_wire::fuse::{Entry, Errno, Reply, StatFs};
 use remora_wire::nfs3::{ACCESS_EXECUTE, ACCESS_EXTEND, ACCESS_LOOKUP, ACCESS_MODIFY, ACCESS_READ, FileType, Name};
 
+use crate::ahead;
 use crate::needs::{self, NameWindow};
 use crate::node::{Location, NodeId};
 use crate::stat;
@@ -16,7 +17,11 @@ const X_OK: u32 = 1;
 pub(crate) fn lookup(state: &mut State, op: &Op, name: &Name) -> Result<Reply, Stop> {
     let policy = state.config.policy;
     let window = NameWindow { present: policy.stat, absent: policy.open };
-    match needs::child(state, op, op.node, name, window)? {
+    let child = needs::child(state, op, op.node, name, window);
+    if child == Err(Stop::Wait) && op.is_first {
+        ahead::missed_name(state, op, op.node);
+    }
+    match child? {
         Some(id) => {
             // Of several links to a file, OPEN checks the name that was looked up last.
             state.node(id)?.location = Some(Location { dir: op.node, name: name.clone() });

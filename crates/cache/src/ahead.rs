@@ -1,0 +1,174 @@
+//! Names and files ahead of the programs that will ask for them, in link time that no foreground call uses.
+//!
+//! A program that looks up several names of a directory makes the cache list it. One that walks from directory to
+//! directory makes it list the following ones. One that opens files in the order of their names makes it read the
+//! following small files, more of them the longer the program goes on.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use remora_wire::nfs3::{self, FileType, Name};
+use remora_wire::rpc::AuthUnix;
+
+use crate::call::{CallId, Priority};
+use crate::credentials::Caller;
+use crate::needs;
+use crate::node::{NodeId, Target};
+use crate::state::{FetchKey, ListingProgress, Op, Purpose, State};
+
+/// Names looked up in a directory from which it is listed.
+const MISSES: u32 = 4;
+/// Directories listed ahead.
+const DIRECTORIES: usize = 16;
+/// Calls in flight for which no program waits.
+const CALLS_MAX: usize = 128;
+/// Files opened in order from which the following ones are read.
+const STREAK: u32 = 3;
+/// Files read ahead: at first, and at most.
+const FILES_MIN: usize = 4;
+const FILES_MAX: usize = 64;
+/// Size in bytes up to which a file is read ahead.
+const FILE_MAX: u64 = 64 << 10;
+
+/// A LOOKUP had to ask the server.
+pub(crate) fn missed_name(state: &mut State, op: &Op, dir: NodeId) {
+    let Ok(node) = state.node(dir) else { return };
+    let names = node.dir();
+    names.misses += 1;
+    if names.misses == MISSES && names.complete.is_none() {
+        list(state, dir, &op.caller);
+        list_siblings(state, dir, &op.caller);
+    }
+}
+
+/// A directory was opened: if its parent is known, those behind it are listed.
+pub(crate) fn opened_directory(state: &mut State, op: &Op) {
+    list_siblings(state, op.node, &op.caller);
+}
+
+fn list_siblings(state: &mut State, dir: NodeId, caller: &Caller) {
+    let Some(location) = state.nodes.get(dir).and_then(|node| node.location.clone()) else { return };
+    let siblings = following(state, location.dir, &location.name, 4 * DIRECTORIES);
+    let is_unlisted = |id: &NodeId| {
+        let node = state.nodes.get(*id);
+        node.is_some_and(|node| {
+            node.kind == FileType::Directory && node.dir.as_ref().is_none_or(|names| names.complete.is_none())
+        })
+    };
+    let unlisted: Vec<NodeId> = siblings.into_iter().filter(is_unlisted).take(DIRECTORIES).collect();
+    for id in unlisted {
+        list(state, id, caller);
+    }
+}
+
+/// Objects whose names follow `name` in a directory, at most `count`; none if the directory was not listed.
+fn following(state: &State, dir: NodeId, name: &Name, count: usize) -> Vec<NodeId> {
+    let Some(names) = state.nodes.get(dir).and_then(|node| node.dir.as_ref()) else { return Vec::new() };
+    if names.complete.is_none() {
+        return Vec::new();
+    }
+    let behind = names.names.range::<Name, _>((Bound::Excluded(name), Bound::Unbounded));
+    let nodes = behind.filter_map(|(_, dentry)| if let Target::Node(id) = dentry.target { Some(id) } else { None });
+    nodes.take(count).collect()
+}
+
+/// Lists a directory for which no program waits, and asks for the caller's permissions.
+fn list(state: &mut State, dir: NodeId, caller: &Caller) {
+    // With a window of 0 nothing may be answered that was fetched before.
+    if state.config.policy.open.is_zero() {
+        return;
+    }
+    let progress = ListingProgress::new(dir, state.now, caller.clone());
+    let Ok(call) = needs::listing_call(state, &progress) else { return };
+    fetch(state, FetchKey::Listing(dir), &caller.auth, call, Purpose::List(Box::new(progress)));
+    ask_access(state, dir, caller);
+}
+
+fn ask_access(state: &mut State, id: NodeId, caller: &Caller) {
+    let Ok(node) = state.node(id) else { return };
+    let fh = node.fh.clone();
+    let call = nfs3::Call::Access(nfs3::AccessArgs { fh, access: needs::ACCESS_ALL });
+    let purpose = Purpose::Access { node: id, credential: caller.id };
+    fetch(state, FetchKey::Access(id, caller.id), &caller.auth, call, purpose);
+}
+
+/// A call for which no program waits, unless the same is in flight.
+fn fetch(state: &mut State, key: FetchKey, auth: &Arc<AuthUnix>, call: nfs3::Call, purpose: Purpose) {
+    if state.fetches.contains_key(&key) || state.ahead.len() >= CALLS_MAX {
+        return;
+    }
+    let id = state.submit(Priority::Prefetch, auth, call, purpose);
+    state.ahead.insert(id);
+    state.fetches.insert(key.clone(), id);
+    if let Some(pending) = state.pending.get_mut(&id) {
+        pending.key = Some(key);
+    }
+}
+
+/// A file was opened to be read: counts those that were opened in order, and reads the following ones.
+pub(crate) fn opened_file(state: &mut State, op: &Op) {
+    if state.config.policy.open.is_zero() {
+        return;
+    }
+    let Some(location) = state.nodes.get(op.node).and_then(|node| node.location.clone()) else { return };
+    let Ok(dir) = state.node(location.dir) else { return };
+    let names = dir.dir();
+    let is_next = names.last_opened.as_ref().is_some_and(|last| *last < location.name);
+    names.streak = if is_next { names.streak + 1 } else { 1 };
+    names.last_opened = Some(location.name.clone());
+    let Some(beyond) = names.streak.checked_sub(STREAK) else { return };
+    let count = FILES_MAX.min(FILES_MIN << beyond.min(8));
+    for id in following(state, location.dir, &location.name, count) {
+        read(state, id, &op.caller);
+    }
+}
+
+/// Reads a small file ahead.
+fn read(state: &mut State, id: NodeId, caller: &Caller) {
+    let block = state.link.read_block.max(512);
+    let room = state.config.memory_max / 4;
+    let is_full = state.ahead.len() >= CALLS_MAX || state.ahead_bytes > room;
+    let now = state.now;
+    let window = state.config.policy.open;
+    let Ok(node) = state.node(id) else { return };
+    let size = node.size();
+    if node.kind != FileType::Regular || size > FILE_MAX || is_full {
+        return;
+    }
+    let is_permitted = node.grants.contains_key(&caller.id);
+    let is_confirmed = node.attr.as_ref().is_some_and(|cached| now.since(cached.asked) < window / 2);
+    let fh = node.fh.clone();
+    let file = node.file();
+    let is_read = size == 0 || !file.reading.is_empty() || file.extents.missing(0..size).is_empty();
+    if !(is_permitted && is_confirmed) {
+        ask_access(state, id, caller);
+    }
+    if is_read {
+        return;
+    }
+    let mut offset = 0;
+    while offset < size {
+        let end = size.min(offset + u64::from(block));
+        let range = offset..end;
+        let count = (end - offset) as u32;
+        let call = nfs3::Call::Read(nfs3::ReadArgs { fh: fh.clone(), offset, count });
+        let call: CallId =
+            state.submit(Priority::Prefetch, &caller.auth, call, Purpose::Read { node: id, range: range.clone() });
+        state.ahead.insert(call);
+        if let Ok(node) = state.node(id) {
+            node.file().reading.insert(call, range);
+            node.file().unused += end - offset;
+        }
+        state.ahead_bytes += end - offset;
+        state.figures.ahead_bytes += end - offset;
+        offset = end;
+    }
+}
+
+/// A program uses a file: what was read ahead of it was not in vain.
+pub(crate) fn used(state: &mut State, id: NodeId) {
+    let Some(file) = state.nodes.get_mut(id).and_then(|node| node.file.as_mut()) else { return };
+    let unused = std::mem::take(&mut file.unused);
+    state.ahead_bytes = state.ahead_bytes.saturating_sub(unused);
+    state.figures.ahead_used_bytes += unused;
+}
