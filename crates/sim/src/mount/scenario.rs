@@ -44,16 +44,20 @@ impl Scenario {
         let mut rng = Rng::stream(seed, "mount scenario");
         let policy = [Policy::STRICT, Policy::DEFAULT, Policy::RELAXED][rng.below(3) as usize];
         let delays = [Duration::from_micros(50), Duration::from_millis(5), Duration::from_millis(300)];
+        let machines = 1 + rng.below(3) as usize;
+        // Changes by another machine within one tick of the server's clock cannot be seen.
+        let ticks = [Duration::from_nanos(1), Duration::from_millis(10), Duration::from_secs(1)];
+        let tick = if machines == 1 { ticks[rng.below(3) as usize] } else { ticks[0] };
         Scenario {
             policy,
-            machines: 1 + rng.below(3) as usize,
+            machines,
             programs: 1 + rng.below(3) as usize,
             rounds: 1 + rng.below(4) as usize,
             operations: 5 + rng.below(20) as usize,
             faults: Faults {
                 delay: delays[rng.below(3) as usize],
                 late: if rng.chance(0.5) { 0.0 } else { 0.05 },
-                tick: Duration::from_nanos(1),
+                tick,
             },
             kills: if rng.chance(0.7) { 0.0 } else { 0.05 },
             crashes: rng.chance(0.5),
