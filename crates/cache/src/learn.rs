@@ -5,11 +5,11 @@
 
 use remora_base::Time;
 use remora_wire::fuse::Notification;
-use remora_wire::nfs3::{Attr, Fh, Name, Wcc, WccAttr};
+use remora_wire::nfs3::{self, Attr, Fh, Name, Wcc, WccAttr};
 
 use crate::credentials::CredentialId;
 use crate::data;
-use crate::node::{CachedAttr, Dentry, Grant, Location, NodeId, Target, WccStep};
+use crate::node::{CachedAttr, Dentry, Grant, Listed, Location, NodeId, Target, WccStep};
 use crate::state::{Change, State};
 
 /// Attributes in a reply to a call made at `asked`.
@@ -145,6 +145,17 @@ pub(crate) fn learn_object(state: &mut State, object: Shown, is_confirmed: bool)
     let id = state.nodes.intern(fh, attr);
     learn_attr(state, id, attr, asked);
     learn_name(state, at, Target::Node(id), asked, is_confirmed);
+}
+
+/// A directory that was made here has no names.
+pub(crate) fn made_directory(state: &mut State, at: &Location) {
+    let began = state.now;
+    if let Some(Target::Node(id)) = known_target(state, at)
+        && let Some(node) = state.nodes.get_mut(id)
+        && node.kind == nfs3::FileType::Directory
+    {
+        node.dir().complete = Some(Listed { began, is_confirmed: true });
+    }
 }
 
 /// An object that the server showed at a name.

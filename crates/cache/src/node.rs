@@ -116,6 +116,8 @@ pub(crate) struct FileState {
     pub(crate) refused: RangeSet,
     /// Write verifier of `unstable` and `committing`.
     pub(crate) verf: Option<[u8; 8]>,
+    /// SETATTRs in flight that complete an exclusive creation.
+    pub(crate) completing: u32,
     /// Error of a WRITE or COMMIT that no program has seen yet.
     pub(crate) error: Option<Errno>,
     /// Size in bytes while data is uncommitted.
@@ -159,7 +161,8 @@ impl FileState {
 
     /// Whether nothing is left to be sent or committed but what the server refused.
     pub(crate) fn is_flushed(&self) -> bool {
-        self.dirty.is_empty() && self.writing.is_empty() && self.unstable.is_empty() && self.committing.is_empty()
+        let is_sent = self.dirty.is_empty() && self.writing.is_empty() && self.completing == 0;
+        is_sent && self.unstable.is_empty() && self.committing.is_empty()
     }
 }
 

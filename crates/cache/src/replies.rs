@@ -51,6 +51,9 @@ pub(crate) fn handle(state: &mut State, id: CallId, result: Result<Reply, CallFa
                 Purpose::Change { op, change } => {
                     learn::finish_change(state, &change, [&Wcc::NONE, &Wcc::NONE], pending.asked);
                     forget_names(state, &change);
+                    if let Change::Complete(id) = &change {
+                        writeback::completed(state, *id, Some(errno));
+                    }
                     complete(state, op, Err(errno));
                 }
                 _ => {}
@@ -81,7 +84,7 @@ fn lost(state: &mut State, purpose: &Purpose) {
         Purpose::Access { node, .. } | Purpose::Read { node, .. } | Purpose::Write { node, .. } => *node,
         Purpose::Lookup { at, .. } => at.dir,
         Purpose::List(progress) => progress.dir,
-        Purpose::Change { change: Change::SetAttr(id), .. } => *id,
+        Purpose::Change { change: Change::SetAttr(id) | Change::Complete(id), .. } => *id,
         Purpose::Change { change: Change::Make(at) | Change::Remove(at), .. } => at.dir,
         Purpose::Change { .. } | Purpose::Found { .. } | Purpose::StatFs => return,
     };
@@ -342,7 +345,7 @@ fn changed(state: &mut State, op: Option<StepId>, change: Change, reply: Reply, 
     match &reply {
         Reply::SetAttr(Ok(wcc) | Err(nfs3::Failed { info: wcc, .. })) => {
             learn::finish_change(state, &change, [wcc, &none], asked);
-            if let Change::SetAttr(id) = &change
+            if let Change::SetAttr(id) | Change::Complete(id) = &change
                 && let Some(node) = state.nodes.get_mut(*id)
             {
                 node.grants.clear();
@@ -358,6 +361,7 @@ fn changed(state: &mut State, op: Option<StepId>, change: Change, reply: Reply, 
                 match (&ok.fh, &ok.attr) {
                     (Some(fh), Some(attr)) => {
                         learn::learn_object(state, Shown { at, fh, attr, asked: state.now }, true);
+                        learn::made_directory(state, at);
                     }
                     _ => learn::forget_name(state, at),
                 }
@@ -397,6 +401,9 @@ fn changed(state: &mut State, op: Option<StepId>, change: Change, reply: Reply, 
         }
         _ => learn::finish_change(state, &change, [&none, &none], asked),
     }
+    if let Change::Complete(id) = &change {
+        writeback::completed(state, *id, reply.status().map(errno));
+    }
     let result = match reply.status() {
         None => Ok(()),
         Some(status) => {
@@ -410,7 +417,7 @@ fn changed(state: &mut State, op: Option<StepId>, change: Change, reply: Reply, 
 /// Drops what is known of the names of a change that failed or whose outcome is unknown.
 fn forget_names(state: &mut State, change: &Change) {
     match change {
-        Change::SetAttr(_) => {}
+        Change::SetAttr(_) | Change::Complete(_) => {}
         Change::Make(at) | Change::Remove(at) | Change::Link { to: at, .. } => learn::forget_name(state, at),
         Change::Rename { from, to } => {
             learn::forget_name(state, from);

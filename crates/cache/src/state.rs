@@ -170,6 +170,8 @@ pub(crate) struct StepId {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Change {
     SetAttr(NodeId),
+    /// The SETATTR that completes an exclusive creation.
+    Complete(NodeId),
     /// CREATE, MKDIR, SYMLINK or MKNOD.
     Make(Location),
     Remove(Location),
@@ -187,7 +189,7 @@ impl Change {
     /// The directories whose names the change alters, or the object whose attributes it alters.
     pub(crate) fn subjects(&self) -> [Option<NodeId>; 2] {
         match self {
-            Change::SetAttr(node) => [Some(*node), None],
+            Change::SetAttr(node) | Change::Complete(node) => [Some(*node), None],
             Change::Make(at) | Change::Remove(at) | Change::Link { to: at, .. } => [Some(at.dir), None],
             Change::Rename { from, to } if from.dir == to.dir => [Some(from.dir), None],
             Change::Rename { from, to } => [Some(from.dir), Some(to.dir)],

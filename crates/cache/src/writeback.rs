@@ -258,6 +258,15 @@ pub(crate) fn committed(state: &mut State, id: NodeId, result: Result<&nfs3::Com
     proceed(state, id);
 }
 
+/// The SETATTR that completes an exclusive creation is answered.
+pub(crate) fn completed(state: &mut State, id: NodeId, error: Option<Errno>) {
+    data::update(state, id, |file| {
+        file.completing = file.completing.saturating_sub(1);
+        file.error = file.error.or(error);
+    });
+    proceed(state, id);
+}
+
 /// Sends what is left, and wakes those who wait.
 fn proceed(state: &mut State, id: NodeId) {
     send(state, id, Amount::FullBlocks);

@@ -3,12 +3,13 @@
 use remora_wire::fuse::{self, Errno, Opened, Reply, TimeChange};
 use remora_wire::nfs3::{self, CreateHow, DirOp, FileType, Name, NfsTime, NodeKind, SetAttr, SetTime};
 
+use crate::call::Priority;
 use crate::data;
 use crate::needs::{self, NameWindow};
 use crate::node::{Location, NodeId, Target};
 use crate::ops::lookup;
 use crate::stat;
-use crate::state::{Change, Hidden, Op, State, Step, Stop};
+use crate::state::{Change, Hidden, Op, Purpose, State, Step, Stop};
 use crate::writeback;
 
 const O_EXCL: u32 = 0o200;
@@ -59,11 +60,7 @@ fn make_file(state: &mut State, op: &mut Op, at: &Location, mode: u32, is_exclus
         match state.step(op, 0, Change::Make(at.clone()), first) {
             Ok(()) => {
                 let id = made(state, op, at)?;
-                let attr = SetAttr { atime: SetTime::Server, mtime: SetTime::Server, ..with_mode(mode) };
-                let fh = state.node(id)?.fh.clone();
-                let set = nfs3::Call::SetAttr(nfs3::SetAttrArgs { fh, attr, guard: None });
-                state.step(op, 1, Change::SetAttr(id), set)?;
-                return Ok(());
+                return Ok(complete(state, op, id, mode)?);
             }
             // The server lacks exclusive creation.
             Err(Stop::Failed(Errno::EOPNOTSUPP)) => {}
@@ -77,6 +74,26 @@ fn make_file(state: &mut State, op: &mut Op, at: &Location, mode: u32, is_exclus
         Err(Stop::Failed(Errno::EEXIST)) if !is_exclusive => Err(Errno::ESTALE.into()),
         result => result,
     }
+}
+
+/// Sends the SETATTR that an exclusive creation needs: the server may keep the verifier in the times. Nothing waits for
+/// it but fsync, close and further changes of attributes.
+fn complete(state: &mut State, op: &mut Op, id: NodeId, mode: u32) -> Result<(), Errno> {
+    if std::mem::replace(&mut op.is_applied, true) {
+        return Ok(());
+    }
+    let node = state.node(id)?;
+    if let Some(cached) = &mut node.attr {
+        cached.attr.mode = mode & PERMISSIONS;
+    }
+    let fh = node.fh.clone();
+    let attr = SetAttr { atime: SetTime::Server, mtime: SetTime::Server, ..with_mode(mode) };
+    let call = nfs3::Call::SetAttr(nfs3::SetAttrArgs { fh, attr, guard: None });
+    let change = Change::Complete(id);
+    state.begin_change(&change);
+    state.submit(Priority::Foreground, &op.caller.auth, call, Purpose::Change { op: None, change });
+    data::update(state, id, |file| file.completing += 1);
+    Ok(())
 }
 
 pub(crate) fn mknod(state: &mut State, op: &mut Op, name: Name, mode: u32, rdev: u32) -> Result<Reply, Stop> {
