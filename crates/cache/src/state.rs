@@ -408,6 +408,11 @@ impl State {
         self.handles.get(&handle).ok_or(Errno::EBADF)
     }
 
+    /// Beginning of the names that files removed here have while they are open.
+    pub(crate) fn hidden_prefix(&self) -> String {
+        format!(".nfs{:016x}", self.config.client_id)
+    }
+
     /// The present time of the server, as far as it is known.
     pub(crate) fn server_time(&self) -> Timestamp {
         let wall = self.config.wall_at_zero + self.now.since(Time::ZERO);

@@ -163,7 +163,7 @@ fn open_file(state: &State, at: &Location) -> Option<NodeId> {
 /// A name for a file that is removed while it is open ("silly rename"), unique to this mount.
 fn hidden(state: &mut State, at: &Location) -> Location {
     state.next_silly += 1;
-    let name = format!(".nfs{:016x}{:08x}", state.config.client_id, state.next_silly);
+    let name = format!("{}{:08x}", state.hidden_prefix(), state.next_silly);
     Location { dir: at.dir, name: name.into_bytes().into() }
 }
 
@@ -199,8 +199,19 @@ fn keep_until_close(state: &mut State, op: &Op, hide: Hidden) {
     }
 }
 
+/// Removes a directory, after the hidden names in it whose files are closed.
 pub(crate) fn rmdir(state: &mut State, op: &mut Op, name: Name) -> Result<Reply, Stop> {
     let at = Location { dir: op.node, name };
+    if op.steps.is_empty()
+        && let Some(dir) = known(state, &at)
+    {
+        let is_in = |purpose: &Purpose| matches!(purpose, Purpose::Change { op: None, change: Change::Remove(gone) } if gone.dir == dir);
+        let removals: Vec<_> = state.pending.iter().filter(|(_, p)| is_in(&p.purpose)).map(|(id, _)| *id).collect();
+        removals.iter().for_each(|id| state.wait_for(*id, op.unique));
+        if !removals.is_empty() {
+            return Err(Stop::Wait);
+        }
+    }
     let call = nfs3::Call::RmDir(dir_op(state, &at)?);
     state.step(op, 0, Change::Remove(at), call)?;
     Ok(Reply::Empty)

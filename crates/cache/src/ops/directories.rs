@@ -36,9 +36,12 @@ pub(crate) fn opendir(state: &mut State, op: &Op) -> Result<Reply, Stop> {
     Ok(Reply::Opened(Opened { fh, ..Opened::default() }))
 }
 
+/// The entries of a directory, without the hidden names of files that were removed here while open.
 fn snapshot(state: &mut State, dir: NodeId) -> Result<Arc<Vec<ListEntry>>, Errno> {
+    let hidden = state.hidden_prefix();
     let names = &state.node(dir)?.dir().names;
-    let known: Vec<_> = names.iter().map(|(name, dentry)| (name.clone(), dentry.target)).collect();
+    let shown = names.iter().filter(|(name, _)| !name.starts_with(hidden.as_bytes()));
+    let known: Vec<_> = shown.map(|(name, dentry)| (name.clone(), dentry.target)).collect();
     let mut entries = Vec::with_capacity(known.len());
     for (name, target) in known {
         match target {
