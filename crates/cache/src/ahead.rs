@@ -1,7 +1,8 @@
 //! Names and files ahead of the programs that will ask for them, in link time that no foreground call uses.
 //!
 //! A program that looks up several names of a directory makes the cache list it. One that walks from directory to
-//! directory makes it list the following ones. One that opens files in the order of their names makes it read the
+//! directory makes it list the following ones, or confirm
+//! that they have not changed. One that opens files in the order of their names makes it read the
 //! following small files, more of them the longer the program goes on.
 
 use std::ops::Bound;
@@ -48,16 +49,19 @@ pub(crate) fn opened_directory(state: &mut State, op: &Op) {
 
 fn list_siblings(state: &mut State, dir: NodeId, caller: &Caller) {
     let Some(location) = state.nodes.get(dir).and_then(|node| node.location.clone()) else { return };
-    let siblings = following(state, location.dir, &location.name, 4 * DIRECTORIES);
-    let is_unlisted = |id: &NodeId| {
-        let node = state.nodes.get(*id);
-        node.is_some_and(|node| {
-            node.kind == FileType::Directory && node.dir.as_ref().is_none_or(|names| names.complete.is_none())
-        })
-    };
-    let unlisted: Vec<NodeId> = siblings.into_iter().filter(is_unlisted).take(DIRECTORIES).collect();
-    for id in unlisted {
-        list(state, id, caller);
+    let is_directory = |id: &NodeId| state.nodes.get(*id).is_some_and(|node| node.kind == FileType::Directory);
+    let siblings = following(state, location.dir, &location.name, 4 * DIRECTORIES).into_iter().filter(is_directory);
+    let siblings: Vec<NodeId> = siblings.take(DIRECTORIES).collect();
+    let (now, window) = (state.now, state.config.policy.open);
+    for id in siblings {
+        let Some(node) = state.nodes.get(id) else { continue };
+        let is_confirmed = node.attr.as_ref().is_some_and(|cached| now.since(cached.asked) < window / 2);
+        if node.dir.as_ref().is_none_or(|names| names.complete.is_none()) {
+            list(state, id, caller);
+        } else if !is_confirmed {
+            // A reply to ACCESS has the attributes that confirm the names.
+            ask_access(state, id, caller);
+        }
     }
 }
 
