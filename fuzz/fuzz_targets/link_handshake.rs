@@ -17,7 +17,7 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use remora_base::Time;
 use remora_host::link::Identity;
-use remora_host::link::party::{Event, Known, Party};
+use remora_host::link::tunnel::{Event, Known, Party};
 
 const KEEPALIVE: Duration = Duration::from_secs(5);
 const WALL: u64 = 1_700_000_000_000_000_000;

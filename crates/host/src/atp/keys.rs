@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use remora_atp::session::Identity;
 
-use crate::link::key;
+use crate::link::tunnel::key;
 
 /// Why a key cannot be loaded.
 #[derive(Debug, thiserror::Error)]

@@ -6,10 +6,10 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::error::LinkError;
-use super::key::PublicKey;
-use super::noise::KEY_LEN;
 use super::settings::{Mobile, Role, Settings};
 use super::table::around;
+use super::tunnel::PublicKey;
+use super::tunnel::key::KEY_LEN;
 
 /// Both ends forget each other after 11 min of silence, and keepalives can be lost.
 const KEEPALIVE_MAX: Duration = Duration::from_secs(60);
@@ -145,8 +145,8 @@ fn of_an_end(what: &str, addr: IpAddr, net: IpNet) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::key::Identity;
     use super::super::settings::Tuning;
+    use super::super::tunnel::Identity;
     use super::*;
 
     /// A change of valid settings, and the words expected in the error; none if the settings stay valid.

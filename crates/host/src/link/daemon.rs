@@ -12,12 +12,12 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::sockopt::Ipv4PathMtuDiscovery;
 
 use super::check;
-use super::commands::{Command, Control};
+use super::control::{Command, Control};
 use super::device::Device;
+use super::diagnostics::{Notice, Report};
 use super::error::LinkError;
-use super::party::{Known, Party, TIMESTAMP_MAX};
-use super::report::{Notice, Report};
 use super::settings::{Role, Settings};
+use super::tunnel::{Known, Party, TIMESTAMP_MAX};
 use super::worker::{End, Worker, peer_at};
 use crate::Clock;
 use crate::handoff::Herald;
@@ -204,8 +204,8 @@ fn ends(settings: &Settings) -> Vec<End> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::key::Identity;
     use super::super::settings::{Mobile, Tuning};
+    use super::super::tunnel::Identity;
     use super::*;
     use remora_link::Mode;
     use rustix::net::sockopt::ip_mtu_discover;

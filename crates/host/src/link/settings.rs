@@ -8,8 +8,8 @@ use remora_base::Rate;
 use remora_link::{Class, Duplex, Mode, Scheduler};
 
 use super::error::LinkError;
-use super::key::{Identity, PublicKey, SharedSecret};
 use super::table::Table;
+use super::tunnel::{self, Identity, PublicKey, SharedSecret};
 
 /// Settings of one end.
 #[derive(Clone, Debug)]
@@ -94,7 +94,7 @@ impl Settings {
     pub(super) fn overhead(&self) -> usize {
         let (Role::Base { listen: outer, .. } | Role::Mobile { base: outer, .. }) = &self.role;
         let ip = if outer.ip().to_canonical().is_ipv4() { 20 } else { 40 };
-        ip + 8 + super::session::OVERHEAD
+        ip + 8 + tunnel::OVERHEAD
     }
 
     /// All addresses and networks of the tunnel and behind it.

@@ -15,20 +15,15 @@ use remora_link::{Class, HandOffPhase, Link, Mode, Packet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::debug;
 
-use super::advice::Advice;
-use super::channel_notices::ChannelNotices;
-use super::classify::{Classifier, Headers, addresses};
-use super::commands::Command;
-use super::device::Device;
-use super::duplicate_key::DuplicateKeyDetector;
+use super::control::Command;
+use super::device::{Change, Classifier, Device, Headers, addresses};
+use super::diagnostics::{
+    Advice, ChannelNotices, Drops, DuplicateKeyDetector, Figures, Notice, PeerReport, Report, Strangers, Unsent,
+    canonical, seconds,
+};
 use super::error::LinkError;
-use super::key::PublicKey;
-use super::link_monitor::Change;
-use super::party::{self, Down, Party};
-use super::report::{Drops, Figures, Notice, PeerReport, Report, canonical, seconds};
-use super::strangers::Strangers;
 use super::table::Table;
-use super::unsent::Unsent;
+use super::tunnel::{self, Down, Party, PublicKey};
 use crate::Clock;
 use crate::handoff::{Herald, Signal};
 
@@ -106,7 +101,7 @@ impl Worker {
         // Linux applies this to the thread only.
         let _ = rustix::process::setpriority_process(None, NICE);
         let mut turn = Turn {
-            buffer: vec![0; party::DATAGRAM_MAX],
+            buffer: vec![0; tunnel::DATAGRAM_MAX],
             classifier: Classifier::default(),
             by_peer: self.ends.iter().enumerate().map(|(i, e)| (e.peer, i)).collect(),
             drops: Drops::default(),
@@ -255,15 +250,15 @@ impl Worker {
         }
     }
 
-    fn on_party(&mut self, now: Time, event: party::Event, turn: &mut Turn) {
+    fn on_party(&mut self, now: Time, event: tunnel::Event, turn: &mut Turn) {
         let end = |peer: usize| self.ends.get(peer).map(|e| (e.name.clone(), e.peer));
         match event {
-            party::Event::Up { peer } => {
+            tunnel::Event::Up { peer } => {
                 let Some((name, in_link)) = end(peer) else { return };
                 self.link.add_peer(now, in_link);
                 self.notify(Notice::Up { name, address: self.party.address(peer) });
             }
-            party::Event::Down { peer, why } => {
+            tunnel::Event::Down { peer, why } => {
                 let Some((name, in_link)) = end(peer) else { return };
                 self.link.remove_peer(now, in_link);
                 if let Some(channel_notices) = turn.channel_notices.get_mut(peer) {
@@ -274,7 +269,7 @@ impl Worker {
                     Down::Silent => Notice::Gone { name },
                 });
             }
-            party::Event::Moved { peer, to } => {
+            tunnel::Event::Moved { peer, to } => {
                 let Some((name, _)) = end(peer) else { return };
                 let other = turn.duplicate_keys.get_mut(peer).and_then(|f| f.moved(now, to));
                 if let Some(other) = other {
@@ -282,33 +277,33 @@ impl Worker {
                 }
                 self.notify(Notice::Moved { name, to });
             }
-            party::Event::Frame { peer, frame } => {
+            tunnel::Event::Frame { peer, frame } => {
                 if let Some((_, in_link)) = end(peer) {
                     self.link.handle_input(now, in_link, frame);
                 }
             }
-            party::Event::NoAnswer { was_up } => {
+            tunnel::Event::NoAnswer { was_up } => {
                 if let Some(base) = self.party.address(0) {
                     self.notify(Notice::NoAnswer { base, was_up });
                 }
             }
-            party::Event::OtherSecret => {
+            tunnel::Event::OtherSecret => {
                 if let Some(base) = self.party.address(0) {
                     self.notify(Notice::OtherSecret { base });
                 }
             }
-            party::Event::Stranger { key, from } => {
+            tunnel::Event::Stranger { key, from } => {
                 if turn.strangers.called(now, Some(key)) {
                     self.notify(Notice::Stranger { key, from });
                 }
             }
-            party::Event::OtherBase { from } => {
+            tunnel::Event::OtherBase { from } => {
                 if turn.strangers.called(now, None) {
                     self.notify(Notice::OtherBase { from });
                 }
             }
-            party::Event::Renewed { .. } => {}
-            party::Event::Restarted { peer } => {
+            tunnel::Event::Renewed { .. } => {}
+            tunnel::Event::Restarted { peer } => {
                 let Some((name, in_link)) = end(peer) else { return };
                 self.link.restarted(now, in_link);
                 self.notify(Notice::Up { name, address: self.party.address(peer) });

@@ -8,8 +8,7 @@ use remora_base::Rate;
 use remora_link::{self as link, PeerView, State};
 use serde::{Deserialize, Serialize};
 
-use super::key::PublicKey;
-use super::party::Counters;
+use crate::link::tunnel::{Counters, PublicKey};
 
 /// A notice of a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -217,7 +216,7 @@ impl Notice {
 }
 
 /// Maps an IPv4 address received on an IPv6 socket to its IPv4 form.
-pub(super) fn canonical(at: SocketAddr) -> SocketAddr {
+pub(in crate::link) fn canonical(at: SocketAddr) -> SocketAddr {
     match at.ip().to_canonical() {
         IpAddr::V4(ip) => SocketAddr::new(ip.into(), at.port()),
         // An IPv6 address keeps its scope.
@@ -226,7 +225,7 @@ pub(super) fn canonical(at: SocketAddr) -> SocketAddr {
 }
 
 /// Seconds, rounded to microseconds for readability.
-pub(super) fn seconds(time: Duration) -> f64 {
+pub(in crate::link) fn seconds(time: Duration) -> f64 {
     time.as_micros() as f64 / 1e6
 }
 
@@ -302,7 +301,7 @@ pub struct Drops {
 }
 
 impl Drops {
-    pub(super) fn count(&mut self, c: Counters) {
+    pub(in crate::link) fn count(&mut self, c: Counters) {
         self.forged = c.forged;
         self.replayed = c.replayed;
         self.refused = c.refused;
@@ -382,7 +381,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    pub(super) fn new(view: &PeerView, rate: Option<Rate>) -> Figures {
+    pub(in crate::link) fn new(view: &PeerView, rate: Option<Rate>) -> Figures {
         let s: &link::PeerStats = &view.stats;
         Figures {
             queue_packets: view.queue_packets,

@@ -12,7 +12,7 @@ const LASTS: Duration = Duration::from_secs(1);
 
 /// The channel state of a peer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ChannelNotices {
+pub(in crate::link) struct ChannelNotices {
     told: ChannelState,
     is: ChannelState,
     since: Time,
@@ -25,12 +25,12 @@ impl Default for ChannelNotices {
 }
 
 impl ChannelNotices {
-    pub(super) fn changed(&mut self, now: Time, to: ChannelState) {
+    pub(in crate::link) fn changed(&mut self, now: Time, to: ChannelState) {
         (self.is, self.since) = (to, now);
     }
 
     /// The state to report now, if there is one.
-    pub(super) fn news(&mut self, now: Time) -> Option<ChannelState> {
+    pub(in crate::link) fn news(&mut self, now: Time) -> Option<ChannelState> {
         let is_news = self.is != self.told && now.since(self.since) >= LASTS;
         is_news.then(|| {
             self.told = self.is;

@@ -27,7 +27,7 @@ const MESSAGE_MAX: usize = 16 << 10;
 
 /// A change of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Change {
+pub(in crate::link) enum Change {
     /// The device was set down.
     Down,
     /// The device is up again.
@@ -37,7 +37,7 @@ pub(super) enum Change {
 }
 
 /// Monitors the changes of one device.
-pub(super) struct LinkMonitor {
+pub(in crate::link) struct LinkMonitor {
     socket: OwnedFd,
     index: u32,
     is_up: bool,
@@ -47,7 +47,7 @@ pub(super) struct LinkMonitor {
 
 impl LinkMonitor {
     /// Monitors the device `index`, which is up.
-    pub(super) fn of(index: u32) -> io::Result<LinkMonitor> {
+    pub(in crate::link) fn of(index: u32) -> io::Result<LinkMonitor> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
         bind(&socket, &SocketAddrNetlink::new(0, LINKS))?;
@@ -55,7 +55,7 @@ impl LinkMonitor {
     }
 
     /// The changes since the last call, in order, without an up followed by a down.
-    pub(super) fn take(&mut self) -> Vec<Change> {
+    pub(in crate::link) fn take(&mut self) -> Vec<Change> {
         let mut changes = Vec::new();
         let mut buffer = vec![0; MESSAGE_MAX];
         loop {
@@ -75,7 +75,7 @@ impl LinkMonitor {
     }
 
     /// Whether the device is up according to the kernel.
-    pub(super) fn is_up_now(&self) -> io::Result<bool> {
+    pub(in crate::link) fn is_up_now(&self) -> io::Result<bool> {
         let name = index_to_name(&self.socket, self.index)?;
         let mut all = getifaddrs()?;
         Ok(all.any(|a| a.interface_name == name && a.flags.contains(InterfaceFlags::IFF_UP)))

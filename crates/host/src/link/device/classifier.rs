@@ -17,22 +17,22 @@ const DATAGRAMS_MAX: usize = 64;
 
 /// The header fields of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Headers {
-    pub(super) source: IpAddr,
-    pub(super) destination: IpAddr,
+pub(in crate::link) struct Headers {
+    pub(in crate::link) source: IpAddr,
+    pub(in crate::link) destination: IpAddr,
     /// Differentiated services code point (0 to 63).
-    pub(super) dscp: u8,
+    pub(in crate::link) dscp: u8,
     /// Equal for packets that are kept in order.
-    pub(super) flow: u64,
+    pub(in crate::link) flow: u64,
     /// Source and destination port of a UDP datagram or its first fragment.
-    pub(super) udp: Option<(u16, u16)>,
+    pub(in crate::link) udp: Option<(u16, u16)>,
     /// Whether the sender reacts to drops: TCP, except fragments, each of which costs a datagram.
-    pub(super) responsive: bool,
+    pub(in crate::link) responsive: bool,
 }
 
 /// Parses headers and remembers the flows of fragmented datagrams.
 #[derive(Debug, Default)]
-pub(super) struct Classifier {
+pub(in crate::link) struct Classifier {
     fragmented: VecDeque<(Datagram, u64)>,
 }
 
@@ -54,7 +54,7 @@ enum Fragment {
 
 impl Classifier {
     /// `None` for anything except complete IP packets with unicast addresses.
-    pub(super) fn read(&mut self, packet: &[u8]) -> Option<Headers> {
+    pub(in crate::link) fn read(&mut self, packet: &[u8]) -> Option<Headers> {
         let ip = IpSlice::from_slice(packet).ok()?;
         let (source, destination) = unicast(&ip)?;
         let protocol = ip.payload_ip_number();
@@ -92,7 +92,7 @@ impl Classifier {
 }
 
 /// A packet's source and destination; `None` as for [`Classifier::read`].
-pub(super) fn addresses(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
+pub(in crate::link) fn addresses(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     unicast(&IpSlice::from_slice(packet).ok()?)
 }
 

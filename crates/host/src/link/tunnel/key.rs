@@ -10,12 +10,18 @@ use std::str::FromStr;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rustix::fs::{CWD, OFlags, RenameFlags, fcntl_getfl, fcntl_setfl, renameat_with};
+use snow::Builder;
+use snow::params::{DHChoice, NoiseParams};
+use snow::resolvers::{CryptoResolver, DefaultResolver};
 
-use super::noise::{self, KEY_LEN};
+/// The protocol of the handshake (Noise Protocol Framework, revision 34).
+const PATTERN: &str = "Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
+/// Length of a key in bytes.
+pub(in crate::link) const KEY_LEN: usize = 32;
 
 /// The public key of an end, which identifies it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PublicKey(pub(super) [u8; KEY_LEN]);
+pub struct PublicKey(pub(in crate::link) [u8; KEY_LEN]);
 
 /// The key pair of an end. It is never displayed.
 #[derive(Clone)]
@@ -74,22 +80,22 @@ pub enum KeyError {
 impl Identity {
     /// Generates a key pair.
     pub fn generate() -> Result<Identity, KeyError> {
-        let (secret, public) = noise::generate().ok_or(KeyError::Random)?;
+        let (secret, public) = generate().ok_or(KeyError::Random)?;
         Ok(Identity { secret, public: PublicKey(public) })
     }
 
     /// Loads the key pair from `path`, which only its owner can read.
     pub fn load(path: &Path) -> Result<Identity, KeyError> {
         let secret = load(path)?;
-        let public = noise::public_of(&secret).ok_or(KeyError::Text)?;
+        let public = public_of(&secret).ok_or(KeyError::Text)?;
         Ok(Identity { secret, public: PublicKey(public) })
     }
 
     /// Loads the key pair from `path`, or generates and stores one if there is none. Creates missing directories with
     /// access for their owner only.
     pub fn load_or_create(path: &Path) -> Result<Identity, KeyError> {
-        let secret = load_or_create(path, || Some(noise::generate()?.0))?;
-        let public = noise::public_of(&secret).ok_or(KeyError::Text)?;
+        let secret = load_or_create(path, || Some(generate()?.0))?;
+        let public = public_of(&secret).ok_or(KeyError::Text)?;
         Ok(Identity { secret, public: PublicKey(public) })
     }
 }
@@ -193,6 +199,24 @@ fn open(path: &Path) -> io::Result<(File, Metadata)> {
 
 fn decode(text: &str) -> Result<[u8; KEY_LEN], KeyError> {
     STANDARD.decode(text).ok().and_then(|k| k.try_into().ok()).ok_or(KeyError::Text)
+}
+
+/// The parameters of [`PATTERN`].
+pub(super) fn params() -> Option<NoiseParams> {
+    PATTERN.parse().ok()
+}
+
+/// Generates a key pair, secret half first.
+pub(super) fn generate() -> Option<([u8; KEY_LEN], [u8; KEY_LEN])> {
+    let pair = Builder::new(params()?).generate_keypair().ok()?;
+    Some((pair.private.try_into().ok()?, pair.public.try_into().ok()?))
+}
+
+/// The public half of a secret key.
+pub(super) fn public_of(secret: &[u8; KEY_LEN]) -> Option<[u8; KEY_LEN]> {
+    let mut dh = DefaultResolver.resolve_dh(&DHChoice::Curve25519)?;
+    dh.set(secret);
+    dh.pubkey().get(..KEY_LEN)?.try_into().ok()
 }
 
 impl FromStr for PublicKey {

@@ -1,12 +1,12 @@
-//! Limits the reports of handshakes with strangers. A stranger is a mobile whose key the base does not know. It repeats
-//! its handshake initiation every 2 s, and an attacker can generate any number of keys; neither may fill a log.
+//! Limits the reports of calls by strangers. A stranger calls every 2 s, and an attacker can generate any number of
+//! keys; neither may fill a log.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use remora_base::Time;
 
-use super::key::PublicKey;
+use crate::link::tunnel::PublicKey;
 
 /// Shortest time between two reports of one key.
 const EVERY: Duration = Duration::from_secs(60);
@@ -15,17 +15,17 @@ const KEYS_MAX: usize = 64;
 
 /// Strangers reported in the last minute.
 #[derive(Debug, Default)]
-pub(super) struct Strangers {
-    /// End of the quiet period by key. `None` stands for initiations that were made for the key of another base, from
-    /// which the mobile's key cannot be read.
+pub(in crate::link) struct Strangers {
+    /// End of the quiet period by key. `None` stands for callers without a known key, whose calls are for another
+    /// base.
     quiet_until: BTreeMap<Option<PublicKey>, Time>,
 }
 
 impl Strangers {
-    /// Records an initiation with `key`; true if it is to be reported.
-    pub(super) fn called(&mut self, now: Time, key: Option<PublicKey>) -> bool {
+    /// Records a call with `key`; true if it is to be reported.
+    pub(in crate::link) fn called(&mut self, now: Time, key: Option<PublicKey>) -> bool {
         self.quiet_until.retain(|_, until| *until > now);
-        // One entry is reserved for initiations without a key.
+        // One entry is reserved for callers without a key.
         let has_room = key.is_none() || self.quiet_until.len() < KEYS_MAX;
         let is_news = has_room && !self.quiet_until.contains_key(&key);
         if is_news {

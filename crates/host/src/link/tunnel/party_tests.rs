@@ -8,9 +8,10 @@ use proptest::prelude::*;
 use remora_base::Time;
 use remora_wire::link::SHORT_LATE_MAX;
 
+use super::event::{Down, Event, Known, Outgoing};
 use super::handshake::{Answer, Hello, INITIATION_LEN, Initiation, Question};
 use super::key::{Identity, PublicKey, SharedSecret};
-use super::party::{Down, Event, GONE_AFTER, Known, Outgoing, Party};
+use super::party::{GONE_AFTER, Party};
 use super::session::{self, Kind};
 
 const KEEPALIVE: Duration = Duration::from_secs(5);

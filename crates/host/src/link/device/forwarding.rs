@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use ipnet::IpNet;
 use rustix::fs::{FlockOperation, flock};
 
-use super::control;
-use super::error::LinkError;
+use crate::link::control;
+use crate::link::error::LinkError;
 
 const V4: &str = "/proc/sys/net/ipv4/conf";
 const V6: &str = "/proc/sys/net/ipv6/conf";
@@ -28,13 +28,13 @@ const DEFAULT: &str = "default";
 const LOOPBACK: &str = "lo";
 
 /// Keeps forwarding enabled until it is dropped, or longer if another link needs it.
-pub(super) struct Forwarding {
+pub(in crate::link) struct Forwarding {
     _families: Vec<Hold>,
 }
 
 impl Forwarding {
     /// Enables forwarding for the address families of `addresses`, where it is disabled.
-    pub(super) fn on(addresses: &[IpNet]) -> Result<Forwarding, LinkError> {
+    pub(in crate::link) fn on(addresses: &[IpNet]) -> Result<Forwarding, LinkError> {
         let mut wanted = Vec::new();
         if addresses.iter().any(|a| a.addr().is_ipv4()) {
             wanted.push(("ipv4", Switches::each(V4, "forwarding")));

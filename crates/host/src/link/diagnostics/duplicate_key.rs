@@ -16,7 +16,7 @@ const TELL_EVERY: Duration = Duration::from_secs(600);
 
 /// The latest addresses of one key.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct DuplicateKeyDetector {
+pub(in crate::link) struct DuplicateKeyDetector {
     last: Option<SocketAddr>,
     before: Option<SocketAddr>,
     since: Time,
@@ -26,7 +26,7 @@ pub(super) struct DuplicateKeyDetector {
 
 impl DuplicateKeyDetector {
     /// Records a new address of the key. Returns the previous address if the change indicates a duplicate key.
-    pub(super) fn moved(&mut self, now: Time, to: SocketAddr) -> Option<SocketAddr> {
+    pub(in crate::link) fn moved(&mut self, now: Time, to: SocketAddr) -> Option<SocketAddr> {
         let is_return = self.before == Some(to);
         (self.before, self.last) = (self.last, Some(to));
         if now.since(self.since) > WITHIN {

@@ -10,7 +10,7 @@ use snow::StatelessTransportState;
 use super::replay::Replay;
 
 /// Bytes that header and tag add to a frame.
-pub(super) const OVERHEAD: usize = HEADER + TAG;
+pub(in crate::link) const OVERHEAD: usize = HEADER + TAG;
 /// Length of the header: kind and session index, and the lower bits of the counter, three bytes each.
 pub(super) const HEADER: usize = 6;
 const TAG: usize = 16;

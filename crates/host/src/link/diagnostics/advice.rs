@@ -18,7 +18,7 @@ const TELL_EVERY: Duration = Duration::from_secs(600);
 
 /// The conditions of one hop.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Advice {
+pub(in crate::link) struct Advice {
     /// When the window became too short.
     long_since: Option<Time>,
     window: Told,
@@ -44,7 +44,13 @@ impl Told {
 
 impl Advice {
     /// The notice about the hop to the peer `name`, if one is due.
-    pub(super) fn notice(&mut self, now: Time, name: &str, view: &PeerView, config: &Config) -> Option<Notice> {
+    pub(in crate::link) fn notice(
+        &mut self,
+        now: Time,
+        name: &str,
+        view: &PeerView,
+        config: &Config,
+    ) -> Option<Notice> {
         if view.stats.long_lost >= LOST_MIN && self.large.take(now) {
             return Some(Notice::Large { name: name.to_owned() });
         }

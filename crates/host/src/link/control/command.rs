@@ -4,11 +4,11 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::report::Report;
 use crate::handoff::Signal;
+use crate::link::diagnostics::Report;
 
 /// Commands to a running link.
-pub(super) enum Command {
+pub(in crate::link) enum Command {
     /// Announces the beginning or end of a handoff.
     HandOff(Signal),
     /// Sends a goodbye and stops.
@@ -18,15 +18,15 @@ pub(super) enum Command {
 /// A handle to a running link, which can be cloned and sent.
 #[derive(Clone, Debug)]
 pub struct Control {
-    pub(super) commands: Sender<Command>,
-    pub(super) wake: Arc<OwnedFd>,
-    pub(super) report: Arc<Mutex<Report>>,
+    pub(in crate::link) commands: Sender<Command>,
+    pub(in crate::link) wake: Arc<OwnedFd>,
+    pub(in crate::link) report: Arc<Mutex<Report>>,
 }
 
 impl Control {
     /// A handle without a link.
     #[cfg(test)]
-    pub(super) fn of_nothing() -> Control {
+    pub(in crate::link) fn of_nothing() -> Control {
         let wake =
             rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK)
                 .unwrap();
@@ -43,7 +43,7 @@ impl Control {
         self.send(Command::HandOff(signal));
     }
 
-    pub(super) fn send(&self, command: Command) {
+    pub(in crate::link) fn send(&self, command: Command) {
         // An ended link receives no commands.
         if self.commands.send(command).is_ok() {
             let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());

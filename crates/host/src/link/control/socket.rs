@@ -20,9 +20,9 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
-use super::commands::Control;
-use super::report::Report;
+use super::command::Control;
 use crate::handoff::Signal;
+use crate::link::diagnostics::Report;
 
 /// Longest request, and longest response that is read.
 const QUESTION_MAX: usize = 256;

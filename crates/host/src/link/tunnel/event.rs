@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 
-use super::super::key::{PublicKey, SharedSecret};
-use super::super::sessions::Change;
+use super::key::{PublicKey, SharedSecret};
+use super::sessions::Change;
 
 /// The configuration of a peer.
 #[derive(Clone, Debug)]

@@ -14,8 +14,7 @@ use snow::params::HashChoice;
 use snow::resolvers::{CryptoResolver, DefaultResolver};
 use snow::{Builder, HandshakeState, StatelessTransportState};
 
-use super::key::{Identity, PublicKey, SharedSecret};
-use super::noise::{KEY_LEN, params};
+use super::key::{Identity, KEY_LEN, PublicKey, SharedSecret, params};
 
 /// The protocol version, which both ends must share. Changes: 2 epochs, 3 shorter headers, 4 header compression, 5
 /// short numbers in a smaller window with more reordering and the initiation's index encrypted, 6 acknowledgements of
@@ -210,7 +209,7 @@ fn psk(secret: Option<&SharedSecret>) -> [u8; KEY_LEN] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::noise::{generate, public_of};
+    use super::super::key::{generate, public_of};
     use super::*;
 
     fn identity() -> Identity {

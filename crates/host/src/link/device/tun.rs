@@ -11,17 +11,17 @@ use rustix::io::Errno;
 use rustix::net::netdevice::name_to_index;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-use super::error::LinkError;
-use super::forward::Forwarding;
+use super::forwarding::Forwarding;
 use super::link_monitor::{Change, LinkMonitor};
-use super::settings::{Role, Settings};
-use super::table::around;
+use crate::link::error::LinkError;
+use crate::link::settings::{Role, Settings};
+use crate::link::table::around;
 
 /// The default routing table (`RT_TABLE_MAIN`).
 const MAIN_TABLE: u8 = 254;
 
 /// A TUN device that is up.
-pub(super) struct Device {
+pub(in crate::link) struct Device {
     tun: SyncDevice,
     link_monitor: LinkMonitor,
     index: u32,
@@ -34,7 +34,7 @@ pub(super) struct Device {
 
 impl Device {
     /// Creates the device with `mtu` and sets its routes.
-    pub(super) fn new(settings: &Settings, mtu: u16) -> Result<Device, LinkError> {
+    pub(in crate::link) fn new(settings: &Settings, mtu: u16) -> Result<Device, LinkError> {
         let name = &settings.device;
         let failed = |source| LinkError::Device { name: name.clone(), source };
         if exists(name).map_err(failed)? {
@@ -60,19 +60,19 @@ impl Device {
     }
 
     /// The changes since the last call.
-    pub(super) fn changes(&mut self) -> Vec<Change> {
+    pub(in crate::link) fn changes(&mut self) -> Vec<Change> {
         self.link_monitor.take()
     }
 
     /// The source of change events, for `poll`.
-    pub(super) fn link_monitor(&self) -> &LinkMonitor {
+    pub(in crate::link) fn link_monitor(&self) -> &LinkMonitor {
         &self.link_monitor
     }
 
     /// Restores the addresses and routes lost when the device was set down; the kernel restores IPv4 addresses and
     /// their networks itself. Returns whether any was missing. The error names the first that the kernel refuses or
     /// that another device has.
-    pub(super) fn restore(&self) -> Result<bool, String> {
+    pub(in crate::link) fn restore(&self) -> Result<bool, String> {
         let v6 = self.addresses.iter().map(|n| (IpNet::V6(*n), self.tun.add_address_v6(n.addr(), n.prefix_len())));
         let routes = self.routes.iter().map(|prefix| (*prefix, add_route(*prefix, self.index)));
         let (mut lacked, mut failed) = (false, None);
@@ -90,12 +90,12 @@ impl Device {
     }
 
     /// Whether the device is down according to the kernel.
-    pub(super) fn is_down(&self) -> bool {
+    pub(in crate::link) fn is_down(&self) -> bool {
         self.link_monitor.is_up_now().is_ok_and(|is_up| !is_up)
     }
 
     /// The TUN descriptor, for `poll`.
-    pub(super) fn tun(&self) -> &SyncDevice {
+    pub(in crate::link) fn tun(&self) -> &SyncDevice {
         &self.tun
     }
 }
@@ -195,9 +195,9 @@ fn beaten(all: &[Route], index: u32) -> Option<IpNet> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::key::Identity;
-    use super::super::settings::{Mobile, Tuning};
     use super::*;
+    use crate::link::settings::{Mobile, Tuning};
+    use crate::link::tunnel::Identity;
     use std::net::IpAddr;
 
     fn net(text: &str) -> IpNet {

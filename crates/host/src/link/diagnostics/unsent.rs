@@ -9,7 +9,7 @@ const MAX: usize = 1024;
 
 /// Peers to which sending fails.
 #[derive(Debug, Default)]
-pub(super) struct Unsent {
+pub(in crate::link) struct Unsent {
     to: BTreeSet<SocketAddr>,
     /// Whether a failure is currently reported.
     is_told: bool,
@@ -17,7 +17,7 @@ pub(super) struct Unsent {
 
 impl Unsent {
     /// Records that a datagram to `to` was rejected; true if sending worked for all peers before.
-    pub(super) fn failed(&mut self, to: SocketAddr) -> bool {
+    pub(in crate::link) fn failed(&mut self, to: SocketAddr) -> bool {
         if self.to.len() < MAX {
             self.to.insert(to);
         }
@@ -25,7 +25,7 @@ impl Unsent {
     }
 
     /// Records that a datagram to `to` was sent; true if no current peer address (`is_end`) remains unreachable.
-    pub(super) fn left(&mut self, to: SocketAddr, is_end: impl Fn(&SocketAddr) -> bool) -> bool {
+    pub(in crate::link) fn left(&mut self, to: SocketAddr, is_end: impl Fn(&SocketAddr) -> bool) -> bool {
         if !self.is_told {
             return false;
         }

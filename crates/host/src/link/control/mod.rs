@@ -1,0 +1,9 @@
+//! Control of a running link: by the program that started it (`command`) and by others on this machine through a
+//! Unix socket (`socket`).
+
+mod command;
+mod socket;
+
+pub(super) use command::Command;
+pub use command::Control;
+pub use socket::{ControlSocket, device_of, directory, hand_off, sockets, status};
