@@ -17,7 +17,7 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use remora_base::Time;
 use remora_host::link::Identity;
-use remora_host::link::tunnel::{Event, Known, Party};
+use remora_host::link::tunnel::{TunnelEvent, KnownPeer, TunnelEndpoint};
 
 const KEEPALIVE: Duration = Duration::from_secs(5);
 const WALL: u64 = 1_700_000_000_000_000_000;
@@ -39,21 +39,21 @@ const BASE: usize = 0;
 const MOBILE: usize = 1;
 const STRANGER: usize = 2;
 
-fn known(n: usize) -> Known {
-    Known { key: KEYS[n].public, secret: None }
+fn known(n: usize) -> KnownPeer {
+    KnownPeer { key: KEYS[n].public, secret: None }
 }
 
-fn base(now: Time, seed: u64) -> Party {
-    Party::base(KEYS[BASE].clone(), vec![known(MOBILE)], seed, WALL, now)
+fn base(now: Time, seed: u64) -> TunnelEndpoint {
+    TunnelEndpoint::base(KEYS[BASE].clone(), vec![known(MOBILE)], seed, WALL, now)
 }
 
-fn mobile(n: usize, base: SocketAddr, now: Time, seed: u64, wall: u64) -> Party {
-    Party::mobile(KEYS[n].clone(), known(BASE), base, KEEPALIVE, seed, wall, now)
+fn mobile(n: usize, base: SocketAddr, now: Time, seed: u64, wall: u64) -> TunnelEndpoint {
+    TunnelEndpoint::mobile(KEYS[n].clone(), known(BASE), base, KEEPALIVE, seed, wall, now)
 }
 
 struct World {
     now: Time,
-    parties: [Party; 3],
+    endpoints: [TunnelEndpoint; 3],
     /// Where the base takes them to be: the mobile moves.
     addrs: [SocketAddr; 3],
     out: bool,
@@ -74,12 +74,12 @@ impl World {
         let (now, to) = (Time::ZERO, addrs[BASE]);
         // One that calls the base, or one that only answers.
         let stranger = match setup & 4 {
-            0 => Party::base(KEYS[STRANGER].clone(), vec![], 3, WALL, now),
+            0 => TunnelEndpoint::base(KEYS[STRANGER].clone(), vec![], 3, WALL, now),
             _ => mobile(STRANGER, to, now, 3, WALL),
         };
         World {
             now,
-            parties: [base(now, 1), mobile(MOBILE, to, now, 2, WALL), stranger],
+            endpoints: [base(now, 1), mobile(MOBILE, to, now, 2, WALL), stranger],
             addrs,
             out: false,
             seed: 4,
@@ -93,19 +93,19 @@ impl World {
     fn command(&mut self, kind: u8, bytes: &[u8]) {
         let n = usize::from(kind & 1);
         match (kind >> 1) % 8 {
-            0 => self.parties[n].receive(self.now, self.addrs[STRANGER], bytes),
+            0 => self.endpoints[n].receive(self.now, self.addrs[STRANGER], bytes),
             1 => {
                 // One that says what it is: kind and index come first.
                 let first = KINDS[usize::from(kind >> 4) % KINDS.len()];
                 let whole = [&[first, 0, 0, kind >> 6][..], bytes].concat();
-                self.parties[n].receive(self.now, self.addrs[1 - n], &whole);
+                self.endpoints[n].receive(self.now, self.addrs[1 - n], &whole);
             }
             2 => self.damage = bytes.to_vec(),
             3 if !self.old.is_empty() => {
                 let (to, from, datagram) = self.old[bytes.len() % self.old.len()].clone();
                 // From where it came, or from elsewhere.
                 let from = if kind & 0x80 == 0 { from } else { self.addrs[STRANGER] };
-                self.parties[to].receive(self.now, from, &datagram);
+                self.endpoints[to].receive(self.now, from, &datagram);
             }
             3 | 4 => self.send(n, bytes),
             5 if kind & 0x80 != 0 => {
@@ -115,7 +115,7 @@ impl World {
             6 if kind & 0x80 == 0 => self.out = !self.out,
             6 => self.addrs[MOBILE].set_port(5000 + bytes.len() as u16),
             _ if kind & 0x80 != 0 => self.begin_anew(n, if kind & 0x40 == 0 { WALL } else { WALL - SET_BACK }),
-            _ => self.parties[n].leave(self.now),
+            _ => self.endpoints[n].leave(self.now),
         }
         self.settle();
     }
@@ -124,7 +124,7 @@ impl World {
     fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         for _ in 0..200 {
-            let next = self.parties.iter().filter_map(Party::poll_timeout).min();
+            let next = self.endpoints.iter().filter_map(TunnelEndpoint::poll_timeout).min();
             let Some(at) = next.filter(|at| *at < end) else { break };
             self.now = self.now.max(at);
             self.settle();
@@ -135,7 +135,7 @@ impl World {
     /// An end knows nothing any more but its key and who the other is; the mobile's clock says `wall`.
     fn begin_anew(&mut self, n: usize, wall: u64) {
         self.seed += 1;
-        self.parties[n] = match n {
+        self.endpoints[n] = match n {
             BASE => base(self.now, self.seed),
             _ => mobile(n, self.addrs[BASE], self.now, self.seed, wall),
         };
@@ -144,25 +144,25 @@ impl World {
     /// A frame from base or mobile. Each tells itself apart by its number.
     fn send(&mut self, n: usize, bytes: &[u8]) {
         let frame = [&(self.sent[n].len() as u32).to_be_bytes(), bytes].concat();
-        if self.parties[n].send(self.now, 0, &frame) {
+        if self.endpoints[n].send(self.now, 0, &frame) {
             self.sent[n].push(frame);
         }
     }
 
     /// Lets all come to rest at this moment.
     fn settle(&mut self) {
-        for party in &mut self.parties {
-            if party.poll_timeout().is_some_and(|at| at <= self.now) {
-                party.handle_timeout(self.now);
+        for endpoint in &mut self.endpoints {
+            if endpoint.poll_timeout().is_some_and(|at| at <= self.now) {
+                endpoint.handle_timeout(self.now);
             }
         }
         for _ in 0..10_000 {
             let mut quiet = true;
             for n in 0..3 {
-                while let Some(event) = self.parties[n].poll_event() {
+                while let Some(event) = self.endpoints[n].poll_event() {
                     self.take(n, event);
                 }
-                while let Some(outgoing) = self.parties[n].poll_outgoing() {
+                while let Some(outgoing) = self.endpoints[n].poll_outgoing() {
                     quiet = false;
                     self.carry(n, outgoing.to, outgoing.bytes);
                 }
@@ -185,12 +185,12 @@ impl World {
         }
         let damage = std::mem::take(&mut self.damage);
         bytes.iter_mut().zip(damage).for_each(|(byte, damage)| *byte ^= damage);
-        self.parties[to].receive(self.now, self.addrs[from], &bytes);
+        self.endpoints[to].receive(self.now, self.addrs[from], &bytes);
     }
 
-    fn take(&mut self, n: usize, event: Event) {
+    fn take(&mut self, n: usize, event: TunnelEvent) {
         match event {
-            Event::Frame { frame, .. } => {
+            TunnelEvent::Frame { frame, .. } => {
                 assert_ne!(n, STRANGER, "nobody talks to it");
                 let sent = &mut self.sent[1 - n];
                 let at = sent.iter().position(|f| *f == frame);
@@ -198,15 +198,15 @@ impl World {
                 sent[at].clear();
                 self.came[n] += 1;
             }
-            Event::Up { .. } | Event::Renewed { .. } | Event::Restarted { .. } => {
+            TunnelEvent::Up { .. } | TunnelEvent::Renewed { .. } | TunnelEvent::Restarted { .. } => {
                 assert_ne!(n, STRANGER, "the base does not know it");
             }
-            Event::Stranger { key, .. } => assert_eq!((n, key), (BASE, KEYS[STRANGER].public)),
-            Event::Down { .. }
-            | Event::Moved { .. }
-            | Event::NoAnswer { .. }
-            | Event::OtherSecret
-            | Event::OtherBase { .. } => {}
+            TunnelEvent::Stranger { key, .. } => assert_eq!((n, key), (BASE, KEYS[STRANGER].public)),
+            TunnelEvent::Down { .. }
+            | TunnelEvent::Moved { .. }
+            | TunnelEvent::NoAnswer { .. }
+            | TunnelEvent::OtherSecret
+            | TunnelEvent::OtherBase { .. } => {}
         }
     }
 

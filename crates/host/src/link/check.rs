@@ -6,8 +6,8 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::error::LinkError;
+use super::routing_table::around;
 use super::settings::{Mobile, Role, Settings};
-use super::table::around;
 use super::tunnel::PublicKey;
 use super::tunnel::key::KEY_LEN;
 

@@ -12,13 +12,13 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::sockopt::Ipv4PathMtuDiscovery;
 
 use super::check;
-use super::control::{Command, Control};
+use super::control::{Control, LinkCommand};
 use super::device::Device;
 use super::diagnostics::{Notice, Report};
 use super::error::LinkError;
 use super::settings::{Role, Settings};
-use super::tunnel::{Known, Party, TIMESTAMP_MAX};
-use super::worker::{End, Worker, peer_at};
+use super::tunnel::{KnownPeer, TIMESTAMP_MAX, TunnelEndpoint};
+use super::worker::{LinkPeer, Worker, peer_at};
 use crate::Clock;
 use crate::handoff::Herald;
 
@@ -67,9 +67,9 @@ impl Daemon {
             socket,
             wake: wake.clone(),
             clock,
-            party: party(&settings, seed, clock.now()),
+            tunnel: tunnel(&settings, seed, clock.now()),
             link: Link::new(config, seed, clock.now()),
-            ends: ends(&settings),
+            peers: peers(&settings),
             table: matches!(settings.role, Role::Base { .. }).then_some(table),
             commands: inbox,
             notices: outbox,
@@ -107,7 +107,7 @@ impl Daemon {
     }
 
     fn end(&mut self) -> Result<(), LinkError> {
-        self.control.send(Command::Stop);
+        self.control.send(LinkCommand::Stop);
         let Some(thread) = self.thread.take() else { return Ok(()) };
         thread.join().unwrap_or_else(|_| Err(LinkError::System(std::io::Error::other("the link's thread failed"))))
     }
@@ -173,31 +173,31 @@ fn seed() -> Result<u64, LinkError> {
     Ok(u64::from_ne_bytes(seed))
 }
 
-fn party(settings: &Settings, seed: u64, now: Time) -> Party {
+fn tunnel(settings: &Settings, seed: u64, now: Time) -> TunnelEndpoint {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     // An invalid clock counts as zero: the base then returns the newest timestamp that it knows.
     let wall = u64::try_from(wall.as_nanos()).ok().filter(|wall| *wall < TIMESTAMP_MAX).unwrap_or_default();
     let identity = settings.identity.clone();
     match &settings.role {
         Role::Base { mobiles, .. } => {
-            let known = mobiles.iter().map(|m| Known { key: m.key, secret: m.secret.clone() });
-            Party::base(identity, known.collect(), seed, wall, now)
+            let known = mobiles.iter().map(|m| KnownPeer { key: m.key, secret: m.secret.clone() });
+            TunnelEndpoint::base(identity, known.collect(), seed, wall, now)
         }
         Role::Mobile { base, key, secret, keepalive, .. } => {
-            let known = Known { key: *key, secret: secret.clone() };
-            Party::mobile(identity, known, *base, *keepalive, seed, wall, now)
+            let known = KnownPeer { key: *key, secret: secret.clone() };
+            TunnelEndpoint::mobile(identity, known, *base, *keepalive, seed, wall, now)
         }
     }
 }
 
-fn ends(settings: &Settings) -> Vec<End> {
+fn peers(settings: &Settings) -> Vec<LinkPeer> {
     match &settings.role {
         Role::Base { mobiles, .. } => mobiles
             .iter()
-            .map(|m| End { name: m.name.clone(), key: m.key, address: Some(m.address), peer: peer_at(m.address) })
+            .map(|m| LinkPeer { name: m.name.clone(), key: m.key, address: Some(m.address), peer: peer_at(m.address) })
             .collect(),
         Role::Mobile { base, key, .. } => {
-            vec![End { name: "the base".into(), key: *key, address: None, peer: peer_at(base.ip()) }]
+            vec![LinkPeer { name: "the base".into(), key: *key, address: None, peer: peer_at(base.ip()) }]
         }
     }
 }

@@ -14,8 +14,8 @@ mod daemon;
 mod device;
 mod diagnostics;
 mod error;
+mod routing_table;
 mod settings;
-mod table;
 pub mod tunnel;
 mod worker;
 

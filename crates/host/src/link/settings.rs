@@ -8,7 +8,7 @@ use remora_base::Rate;
 use remora_link::{Class, Duplex, Mode, Scheduler};
 
 use super::error::LinkError;
-use super::table::Table;
+use super::routing_table::RoutingTable;
 use super::tunnel::{self, Identity, PublicKey, SharedSecret};
 
 /// Settings of one end.
@@ -109,8 +109,8 @@ impl Settings {
 
     /// The routing table of a base. Checks that each address has one owner and that the base is not reached through
     /// its own tunnel.
-    pub(super) fn table(&self) -> Result<Table, LinkError> {
-        let mut table = Table::default();
+    pub(super) fn table(&self) -> Result<RoutingTable, LinkError> {
+        let mut table = RoutingTable::default();
         match &self.role {
             Role::Mobile { base, .. } => {
                 let endpoint = base.ip().to_canonical();

@@ -15,15 +15,15 @@ use remora_link::{Class, HandOffPhase, Link, Mode, Packet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::debug;
 
-use super::control::Command;
-use super::device::{Change, Classifier, Device, Headers, addresses};
+use super::control::LinkCommand;
+use super::device::{Classifier, Device, DeviceChange, PacketHeaders, addresses};
 use super::diagnostics::{
     Advice, ChannelNotices, Drops, DuplicateKeyDetector, Figures, Notice, PeerReport, Report, Strangers, Unsent,
     canonical, seconds,
 };
 use super::error::LinkError;
-use super::table::Table;
-use super::tunnel::{self, Down, Party, PublicKey};
+use super::routing_table::RoutingTable;
+use super::tunnel::{self, DownReason, PublicKey, TunnelEndpoint, TunnelEvent};
 use crate::Clock;
 use crate::handoff::{Herald, Signal};
 
@@ -35,7 +35,7 @@ const NICE: i32 = -15;
 const REPORT_EVERY: Duration = Duration::from_millis(250);
 
 /// A peer in the event loop.
-pub(super) struct End {
+pub(super) struct LinkPeer {
     pub(super) name: String,
     pub(super) key: PublicKey,
     pub(super) address: Option<IpAddr>,
@@ -49,12 +49,12 @@ pub(super) struct Worker {
     pub(super) socket: UdpSocket,
     pub(super) wake: Arc<OwnedFd>,
     pub(super) clock: Clock,
-    pub(super) party: Party,
+    pub(super) tunnel: TunnelEndpoint,
     pub(super) link: Link,
-    pub(super) ends: Vec<End>,
+    pub(super) peers: Vec<LinkPeer>,
     /// The owners of addresses; `None` at a mobile, which sends everything to the base.
-    pub(super) table: Option<Table>,
-    pub(super) commands: Receiver<Command>,
+    pub(super) table: Option<RoutingTable>,
+    pub(super) commands: Receiver<LinkCommand>,
     pub(super) notices: SyncSender<Notice>,
     pub(super) report: Arc<Mutex<Report>>,
     /// Notifies programs on this machine, which then hold their timers. Errors are ignored.
@@ -103,7 +103,7 @@ impl Worker {
         let mut turn = Turn {
             buffer: vec![0; tunnel::DATAGRAM_MAX],
             classifier: Classifier::default(),
-            by_peer: self.ends.iter().enumerate().map(|(i, e)| (e.peer, i)).collect(),
+            by_peer: self.peers.iter().enumerate().map(|(i, e)| (e.peer, i)).collect(),
             drops: Drops::default(),
             report_at: Time::ZERO,
             strangers: Strangers::default(),
@@ -112,10 +112,10 @@ impl Worker {
             port: self.socket.local_addr().ok().map(|a| a.port()),
             spoken_to: None,
             circle: false,
-            theirs_at: vec![Time::ZERO; self.ends.len()],
-            duplicate_keys: vec![DuplicateKeyDetector::default(); self.ends.len()],
-            advice: vec![Advice::default(); self.ends.len()],
-            channel_notices: vec![ChannelNotices::default(); self.ends.len()],
+            theirs_at: vec![Time::ZERO; self.peers.len()],
+            duplicate_keys: vec![DuplicateKeyDetector::default(); self.peers.len()],
+            advice: vec![Advice::default(); self.peers.len()],
+            channel_notices: vec![ChannelNotices::default(); self.peers.len()],
         };
         loop {
             self.take_datagrams(&mut turn);
@@ -125,11 +125,11 @@ impl Worker {
             }
             while let Ok(command) = self.commands.try_recv() {
                 match command {
-                    Command::HandOff(signal) => {
+                    LinkCommand::HandOff(signal) => {
                         self.link.announce_handoff(self.clock.now(), phase(signal));
                         self.tell(signal);
                     }
-                    Command::Stop => {
+                    LinkCommand::Stop => {
                         self.leave(&mut turn);
                         return Ok(());
                     }
@@ -137,7 +137,7 @@ impl Worker {
                 self.drain(&mut turn);
             }
             let now = self.clock.now();
-            self.party.handle_timeout(now);
+            self.tunnel.handle_timeout(now);
             self.link.handle_timeout(now);
             self.drain(&mut turn);
             self.publish(&mut turn);
@@ -148,11 +148,11 @@ impl Worker {
     /// Sends a goodbye. Delivers acknowledged packets first, because no peer retransmits them; the device accepts or
     /// rejects them immediately.
     fn leave(mut self, turn: &mut Turn) {
-        for end in &self.ends {
-            self.link.remove_peer(self.clock.now(), end.peer);
+        for peer in &self.peers {
+            self.link.remove_peer(self.clock.now(), peer.peer);
         }
         self.drain(turn);
-        self.party.leave(self.clock.now());
+        self.tunnel.leave(self.clock.now());
         self.send(turn);
         self.herald.finish();
     }
@@ -162,7 +162,7 @@ impl Worker {
             // An error refers to an earlier datagram and needs no action.
             let Ok((n, from)) = self.socket.recv_from(&mut turn.buffer) else { return };
             let Some(datagram) = turn.buffer.get(..n) else { return };
-            self.party.receive(self.clock.now(), from, datagram);
+            self.tunnel.receive(self.clock.now(), from, datagram);
             self.drain(turn);
         }
     }
@@ -192,12 +192,12 @@ impl Worker {
                 Some(table) => table.get(headers.destination),
                 None => Some(0),
             };
-            let Some((index, end)) = to.and_then(|i| Some((i, self.ends.get(i)?))) else {
+            let Some((index, end)) = to.and_then(|i| Some((i, self.peers.get(i)?))) else {
                 turn.drops.no_route += 1;
                 continue;
             };
             let now = self.clock.now();
-            if self.party.heard(index).is_none() {
+            if self.tunnel.heard(index).is_none() {
                 turn.drops.no_session += 1;
                 continue;
             }
@@ -216,10 +216,10 @@ impl Worker {
 
     /// The destination of a packet that is one of this end's own datagrams, routed back into the tunnel. Sent again,
     /// it would loop forever.
-    fn own_datagram(&self, headers: &Headers, turn: &Turn) -> Option<SocketAddr> {
+    fn own_datagram(&self, headers: &PacketHeaders, turn: &Turn) -> Option<SocketAddr> {
         let (_, to) = headers.udp.filter(|(from, _)| Some(*from) == turn.port)?;
         let to = SocketAddr::new(headers.destination, to);
-        let mut known = (0..self.ends.len()).filter_map(|i| self.party.address(i)).chain(turn.spoken_to);
+        let mut known = (0..self.peers.len()).filter_map(|i| self.tunnel.address(i)).chain(turn.spoken_to);
         known.any(|a| (a.ip().to_canonical(), a.port()) == (to.ip(), to.port())).then_some(to)
     }
 
@@ -228,15 +228,15 @@ impl Worker {
         loop {
             let now = self.clock.now();
             let mut busy = false;
-            while let Some(event) = self.party.poll_event() {
+            while let Some(event) = self.tunnel.poll_event() {
                 busy = true;
-                self.on_party(now, event, turn);
+                self.on_tunnel(now, event, turn);
             }
             while let Some(t) = self.link.poll_transmit(now) {
                 busy = true;
                 if let Some(&index) = turn.by_peer.get(&t.to) {
                     // Without a session it is lost like any frame; the peer is removed anyway.
-                    self.party.send(now, index, &t.payload);
+                    self.tunnel.send(now, index, &t.payload);
                 }
             }
             while let Some(event) = self.link.poll_event() {
@@ -250,26 +250,26 @@ impl Worker {
         }
     }
 
-    fn on_party(&mut self, now: Time, event: tunnel::Event, turn: &mut Turn) {
-        let end = |peer: usize| self.ends.get(peer).map(|e| (e.name.clone(), e.peer));
+    fn on_tunnel(&mut self, now: Time, event: TunnelEvent, turn: &mut Turn) {
+        let end = |peer: usize| self.peers.get(peer).map(|e| (e.name.clone(), e.peer));
         match event {
-            tunnel::Event::Up { peer } => {
+            TunnelEvent::Up { peer } => {
                 let Some((name, in_link)) = end(peer) else { return };
                 self.link.add_peer(now, in_link);
-                self.notify(Notice::Up { name, address: self.party.address(peer) });
+                self.notify(Notice::Up { name, address: self.tunnel.address(peer) });
             }
-            tunnel::Event::Down { peer, why } => {
+            TunnelEvent::Down { peer, why } => {
                 let Some((name, in_link)) = end(peer) else { return };
                 self.link.remove_peer(now, in_link);
                 if let Some(channel_notices) = turn.channel_notices.get_mut(peer) {
                     *channel_notices = ChannelNotices::default();
                 }
                 self.notify(match why {
-                    Down::Left => Notice::Left { name },
-                    Down::Silent => Notice::Gone { name },
+                    DownReason::Left => Notice::Left { name },
+                    DownReason::Silent => Notice::Gone { name },
                 });
             }
-            tunnel::Event::Moved { peer, to } => {
+            TunnelEvent::Moved { peer, to } => {
                 let Some((name, _)) = end(peer) else { return };
                 let other = turn.duplicate_keys.get_mut(peer).and_then(|f| f.moved(now, to));
                 if let Some(other) = other {
@@ -277,43 +277,43 @@ impl Worker {
                 }
                 self.notify(Notice::Moved { name, to });
             }
-            tunnel::Event::Frame { peer, frame } => {
+            TunnelEvent::Frame { peer, frame } => {
                 if let Some((_, in_link)) = end(peer) {
                     self.link.handle_input(now, in_link, frame);
                 }
             }
-            tunnel::Event::NoAnswer { was_up } => {
-                if let Some(base) = self.party.address(0) {
+            TunnelEvent::NoAnswer { was_up } => {
+                if let Some(base) = self.tunnel.address(0) {
                     self.notify(Notice::NoAnswer { base, was_up });
                 }
             }
-            tunnel::Event::OtherSecret => {
-                if let Some(base) = self.party.address(0) {
+            TunnelEvent::OtherSecret => {
+                if let Some(base) = self.tunnel.address(0) {
                     self.notify(Notice::OtherSecret { base });
                 }
             }
-            tunnel::Event::Stranger { key, from } => {
+            TunnelEvent::Stranger { key, from } => {
                 if turn.strangers.called(now, Some(key)) {
                     self.notify(Notice::Stranger { key, from });
                 }
             }
-            tunnel::Event::OtherBase { from } => {
+            TunnelEvent::OtherBase { from } => {
                 if turn.strangers.called(now, None) {
                     self.notify(Notice::OtherBase { from });
                 }
             }
-            tunnel::Event::Renewed { .. } => {}
-            tunnel::Event::Restarted { peer } => {
+            TunnelEvent::Renewed { .. } => {}
+            TunnelEvent::Restarted { peer } => {
                 let Some((name, in_link)) = end(peer) else { return };
                 self.link.restarted(now, in_link);
-                self.notify(Notice::Up { name, address: self.party.address(peer) });
+                self.notify(Notice::Up { name, address: self.tunnel.address(peer) });
             }
         }
     }
 
     fn on_link(&mut self, event: remora_link::Event, turn: &mut Turn) {
         let index = |peer| turn.by_peer.get(&peer).copied();
-        let name = |peer| index(peer).and_then(|i| Some(self.ends.get(i)?.name.clone())).unwrap_or_default();
+        let name = |peer| index(peer).and_then(|i| Some(self.peers.get(i)?.name.clone())).unwrap_or_default();
         match event {
             remora_link::Event::Deliver { from, packet } => {
                 let Some(index) = index(from) else { return };
@@ -331,7 +331,7 @@ impl Worker {
                     HandOffPhase::End => (Signal::End, None),
                 };
                 // At a base with several mobiles most programs use other mobiles.
-                if self.ends.len() == 1 {
+                if self.peers.len() == 1 {
                     self.tell(signal);
                 }
                 self.notify(Notice::HandOff { name: name(peer), expected });
@@ -367,7 +367,7 @@ impl Worker {
     /// The mobile is up and good, so no other notice explains the lost packets.
     fn tell_of_source(&self, from: usize, source: IpAddr, turn: &mut Turn) {
         let now = self.clock.now();
-        if let (Some(end), Some(at)) = (self.ends.get(from), turn.theirs_at.get_mut(from))
+        if let (Some(end), Some(at)) = (self.peers.get(from), turn.theirs_at.get_mut(from))
             && now >= *at
         {
             *at = now + THEIRS_EVERY;
@@ -376,12 +376,12 @@ impl Worker {
     }
 
     fn send(&mut self, turn: &mut Turn) {
-        while let Some(o) = self.party.poll_outgoing() {
+        while let Some(o) = self.tunnel.poll_outgoing() {
             turn.spoken_to = Some(o.to);
             match self.socket.send_to(&o.bytes, o.to) {
                 Ok(_) => {
-                    let is_end = |at: &SocketAddr| (0..self.ends.len()).any(|i| self.party.address(i) == Some(*at));
-                    if turn.unsent.left(o.to, is_end) {
+                    let is_peer = |at: &SocketAddr| (0..self.peers.len()).any(|i| self.tunnel.address(i) == Some(*at));
+                    if turn.unsent.left(o.to, is_peer) {
                         self.notify(Notice::Network);
                     }
                 }
@@ -409,14 +409,14 @@ impl Worker {
             return;
         }
         turn.report_at = now + REPORT_EVERY;
-        turn.drops.count(self.party.counters());
+        turn.drops.count(self.tunnel.counters());
         let snapshot = self.link.snapshot();
         let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
         report.seconds = seconds(now.since(Time::ZERO));
         report.rate_bits = snapshot.rate.map(|r| r.bits());
         report.drops = turn.drops;
         report.peers.clear();
-        for (i, end) in self.ends.iter().enumerate() {
+        for (i, end) in self.peers.iter().enumerate() {
             let view = snapshot.peers.iter().find(|v| v.peer == end.peer);
             let advice = turn.advice.get_mut(i).zip(view);
             if let Some(notice) = advice.and_then(|(a, view)| a.notice(now, &end.name, view, self.link.config())) {
@@ -425,12 +425,12 @@ impl Worker {
             if let Some(state) = turn.channel_notices.get_mut(i).and_then(|channel_notices| channel_notices.news(now)) {
                 self.notify(Notice::Channel { name: end.name.clone(), state });
             }
-            let heard = self.party.heard(i);
+            let heard = self.tunnel.heard(i);
             report.peers.push(PeerReport {
                 name: end.name.clone(),
                 key: end.key.to_string(),
                 address: end.address,
-                endpoint: self.party.address(i).map(canonical),
+                endpoint: self.tunnel.address(i).map(canonical),
                 up: heard.is_some(),
                 state: view.map(|v| v.state.into()),
                 heard_seconds: heard.map(|t| seconds(now.since(t))),
@@ -442,18 +442,18 @@ impl Worker {
     /// Restores the device's routes after it was down.
     fn mend_device(&mut self, turn: &mut Turn) {
         let (changes, was_told) = (self.device.changes(), turn.mend_at.take().is_some());
-        if changes.contains(&Change::Down) {
+        if changes.contains(&DeviceChange::Down) {
             self.notify(Notice::DeviceDown);
         }
         let lacks = match changes.last() {
-            Some(Change::Down) => false,
-            Some(Change::Up | Change::Perhaps) => true,
+            Some(DeviceChange::Down) => false,
+            Some(DeviceChange::Up | DeviceChange::Perhaps) => true,
             None => was_told,
         };
         if !lacks {
             return;
         }
-        let is_news = changes.contains(&Change::Up);
+        let is_news = changes.contains(&DeviceChange::Up);
         match self.device.restore() {
             Ok(lacked) if lacked || is_news || was_told => self.notify(Notice::DeviceUp { failed: None }),
             Ok(_) => {}
@@ -468,7 +468,7 @@ impl Worker {
     }
 
     fn sleep(&mut self, turn: &mut Turn) {
-        let due = [self.party.poll_timeout(), self.link.poll_timeout(), Some(turn.report_at), turn.mend_at];
+        let due = [self.tunnel.poll_timeout(), self.link.poll_timeout(), Some(turn.report_at), turn.mend_at];
         let due = due.into_iter().flatten().min().unwrap_or(turn.report_at);
         let wait = due.since(self.clock.now()).min(REPORT_EVERY);
         let timeout = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };

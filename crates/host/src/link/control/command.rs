@@ -8,7 +8,7 @@ use crate::handoff::Signal;
 use crate::link::diagnostics::Report;
 
 /// Commands to a running link.
-pub(in crate::link) enum Command {
+pub(in crate::link) enum LinkCommand {
     /// Announces the beginning or end of a handoff.
     HandOff(Signal),
     /// Sends a goodbye and stops.
@@ -18,7 +18,7 @@ pub(in crate::link) enum Command {
 /// A handle to a running link, which can be cloned and sent.
 #[derive(Clone, Debug)]
 pub struct Control {
-    pub(in crate::link) commands: Sender<Command>,
+    pub(in crate::link) commands: Sender<LinkCommand>,
     pub(in crate::link) wake: Arc<OwnedFd>,
     pub(in crate::link) report: Arc<Mutex<Report>>,
 }
@@ -40,10 +40,10 @@ impl Control {
 
     /// Announces the beginning or end of a handoff to the peers and to this machine's programs.
     pub fn hand_off(&self, signal: Signal) {
-        self.send(Command::HandOff(signal));
+        self.send(LinkCommand::HandOff(signal));
     }
 
-    pub(in crate::link) fn send(&self, command: Command) {
+    pub(in crate::link) fn send(&self, command: LinkCommand) {
         // An ended link receives no commands.
         if self.commands.send(command).is_ok() {
             let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());

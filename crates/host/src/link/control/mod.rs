@@ -4,6 +4,6 @@
 mod command;
 mod socket;
 
-pub(super) use command::Command;
 pub use command::Control;
+pub(super) use command::LinkCommand;
 pub use socket::{ControlSocket, device_of, directory, hand_off, sockets, status};

@@ -17,7 +17,7 @@ const DATAGRAMS_MAX: usize = 64;
 
 /// The header fields of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::link) struct Headers {
+pub(in crate::link) struct PacketHeaders {
     pub(in crate::link) source: IpAddr,
     pub(in crate::link) destination: IpAddr,
     /// Differentiated services code point (0 to 63).
@@ -54,7 +54,7 @@ enum Fragment {
 
 impl Classifier {
     /// `None` for anything except complete IP packets with unicast addresses.
-    pub(in crate::link) fn read(&mut self, packet: &[u8]) -> Option<Headers> {
+    pub(in crate::link) fn read(&mut self, packet: &[u8]) -> Option<PacketHeaders> {
         let ip = IpSlice::from_slice(packet).ok()?;
         let (source, destination) = unicast(&ip)?;
         let protocol = ip.payload_ip_number();
@@ -80,7 +80,7 @@ impl Classifier {
             IpSlice::Ipv4(v4) => v4.header().dcp().value(),
             IpSlice::Ipv6(v6) => v6.header().dscp().value(),
         };
-        Some(Headers { source, destination, dscp, flow, udp, responsive })
+        Some(PacketHeaders { source, destination, dscp, flow, udp, responsive })
     }
 
     fn remember(&mut self, datagram: Datagram, flow: u64) {

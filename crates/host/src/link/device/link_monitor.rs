@@ -27,7 +27,7 @@ const MESSAGE_MAX: usize = 16 << 10;
 
 /// A change of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::link) enum Change {
+pub(in crate::link) enum DeviceChange {
     /// The device was set down.
     Down,
     /// The device is up again.
@@ -55,7 +55,7 @@ impl LinkMonitor {
     }
 
     /// The changes since the last call, in order, without an up followed by a down.
-    pub(in crate::link) fn take(&mut self) -> Vec<Change> {
+    pub(in crate::link) fn take(&mut self) -> Vec<DeviceChange> {
         let mut changes = Vec::new();
         let mut buffer = vec![0; MESSAGE_MAX];
         loop {
@@ -82,30 +82,30 @@ impl LinkMonitor {
     }
 
     /// Sets the known state after lost changes.
-    fn settle(&mut self, is_up: bool, changes: &mut Vec<Change>) {
+    fn settle(&mut self, is_up: bool, changes: &mut Vec<DeviceChange>) {
         self.has_missed = false;
         if is_up && self.is_up && changes.is_empty() {
-            changes.push(Change::Perhaps);
+            changes.push(DeviceChange::Perhaps);
         }
         self.note(is_up, changes);
     }
 
-    fn note(&mut self, is_up: bool, changes: &mut Vec<Change>) {
+    fn note(&mut self, is_up: bool, changes: &mut Vec<DeviceChange>) {
         if is_up == self.is_up {
             return;
         }
         self.is_up = is_up;
         if is_up {
-            changes.push(Change::Up);
-        } else if changes.last() == Some(&Change::Up) {
+            changes.push(DeviceChange::Up);
+        } else if changes.last() == Some(&DeviceChange::Up) {
             // A device that was up only for a moment needs no restoration.
             changes.pop();
         } else {
-            changes.push(Change::Down);
+            changes.push(DeviceChange::Down);
         }
     }
 
-    fn read(&mut self, mut messages: &[u8], changes: &mut Vec<Change>) {
+    fn read(&mut self, mut messages: &[u8], changes: &mut Vec<DeviceChange>) {
         while let Some((is_up, rest)) = next(messages, self.index) {
             if let Some(is_up) = is_up {
                 self.note(is_up, changes);
@@ -159,9 +159,9 @@ mod tests {
         };
         let up = || message(NEW_LINK, 5, 0x10d1);
         assert_eq!(read(&[up(), message(NEW_LINK, 6, 0), message(17, 5, 0)]), []);
-        assert_eq!(read(&[message(NEW_LINK, 5, 0x1090), up()]), [Change::Down, Change::Up]);
+        assert_eq!(read(&[message(NEW_LINK, 5, 0x1090), up()]), [DeviceChange::Down, DeviceChange::Up]);
         let down = || message(NEW_LINK, 5, 0);
-        assert_eq!(read(&[down(), up(), down(), down()]), [Change::Down]);
+        assert_eq!(read(&[down(), up(), down(), down()]), [DeviceChange::Down]);
         assert_eq!(read(&[up(), down()]), []);
         // Truncated messages and wrong lengths.
         for bad in [&up()[..20], &[0; 40], &[0xff; 40], &[]] {
@@ -172,15 +172,15 @@ mod tests {
     #[test]
     fn overflow_queries_current_device_state() {
         for (was_up, read, is_up, changes) in [
-            (true, &[][..], true, &[Change::Perhaps][..]),
-            (true, &[], false, &[Change::Down]),
-            (false, &[], true, &[Change::Up]),
+            (true, &[][..], true, &[DeviceChange::Perhaps][..]),
+            (true, &[], false, &[DeviceChange::Down]),
+            (false, &[], true, &[DeviceChange::Up]),
             // A device that is still down causes no change.
             (false, &[], false, &[]),
             // The readable messages are older than the lost ones.
-            (true, &[false, true], false, &[Change::Down]),
-            (true, &[false, true], true, &[Change::Down, Change::Up]),
-            (true, &[false], true, &[Change::Down, Change::Up]),
+            (true, &[false, true], false, &[DeviceChange::Down]),
+            (true, &[false, true], true, &[DeviceChange::Down, DeviceChange::Up]),
+            (true, &[false], true, &[DeviceChange::Down, DeviceChange::Up]),
         ] {
             let mut monitor = LinkMonitor { is_up: was_up, has_missed: true, ..LinkMonitor::of(5).unwrap() };
             let mut said = Vec::new();

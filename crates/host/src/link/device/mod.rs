@@ -8,6 +8,6 @@ mod forwarding;
 mod link_monitor;
 mod tun;
 
-pub(super) use classifier::{Classifier, Headers, addresses};
-pub(super) use link_monitor::Change;
+pub(super) use classifier::{Classifier, PacketHeaders, addresses};
+pub(super) use link_monitor::DeviceChange;
 pub(super) use tun::Device;

@@ -12,10 +12,10 @@ use rustix::net::netdevice::name_to_index;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
 use super::forwarding::Forwarding;
-use super::link_monitor::{Change, LinkMonitor};
+use super::link_monitor::{DeviceChange, LinkMonitor};
 use crate::link::error::LinkError;
+use crate::link::routing_table::around;
 use crate::link::settings::{Role, Settings};
-use crate::link::table::around;
 
 /// The default routing table (`RT_TABLE_MAIN`).
 const MAIN_TABLE: u8 = 254;
@@ -60,7 +60,7 @@ impl Device {
     }
 
     /// The changes since the last call.
-    pub(in crate::link) fn changes(&mut self) -> Vec<Change> {
+    pub(in crate::link) fn changes(&mut self) -> Vec<DeviceChange> {
         self.link_monitor.take()
     }
 

@@ -8,7 +8,7 @@ use remora_base::Rate;
 use remora_link::{self as link, PeerView, State};
 use serde::{Deserialize, Serialize};
 
-use crate::link::tunnel::{Counters, PublicKey};
+use crate::link::tunnel::{InvalidDatagrams, PublicKey};
 
 /// A notice of a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -301,7 +301,7 @@ pub struct Drops {
 }
 
 impl Drops {
-    pub(in crate::link) fn count(&mut self, c: Counters) {
+    pub(in crate::link) fn count(&mut self, c: InvalidDatagrams) {
         self.forged = c.forged;
         self.replayed = c.replayed;
         self.refused = c.refused;

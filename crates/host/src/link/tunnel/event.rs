@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 
 use super::key::{PublicKey, SharedSecret};
-use super::sessions::Change;
+use super::sessions::SessionChange;
 
 /// The configuration of a peer.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct KnownPeer {
     /// The peer's public key.
     pub key: PublicKey,
     /// The preshared key.
@@ -18,7 +18,7 @@ pub struct Known {
 
 /// A datagram to send.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Outgoing {
+pub struct OutgoingDatagram {
     /// The destination address.
     pub to: SocketAddr,
     /// The whole datagram.
@@ -27,7 +27,7 @@ pub struct Outgoing {
 
 /// An event. Peers are numbered in the order of configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Event {
+pub enum TunnelEvent {
     /// The session is established; frames can be sent.
     Up {
         /// The index of the peer.
@@ -48,7 +48,7 @@ pub enum Event {
         /// The index of the peer.
         peer: usize,
         /// The reason for the end.
-        why: Down,
+        why: DownReason,
     },
     /// The peer has a new address.
     Moved {
@@ -85,19 +85,19 @@ pub enum Event {
     },
 }
 
-impl Event {
-    pub(super) fn of(change: Change, peer: usize) -> Event {
+impl TunnelEvent {
+    pub(super) fn of(change: SessionChange, peer: usize) -> TunnelEvent {
         match change {
-            Change::Up => Event::Up { peer },
-            Change::Renewed => Event::Renewed { peer },
-            Change::Restarted => Event::Restarted { peer },
+            SessionChange::Up => TunnelEvent::Up { peer },
+            SessionChange::Renewed => TunnelEvent::Renewed { peer },
+            SessionChange::Restarted => TunnelEvent::Restarted { peer },
         }
     }
 }
 
 /// Why a peer is down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Down {
+pub enum DownReason {
     /// The peer sent a goodbye.
     Left,
     /// No message was received for 660 s.
@@ -106,7 +106,7 @@ pub enum Down {
 
 /// Counts of invalid datagrams.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Counters {
+pub struct InvalidDatagrams {
     /// Invalid, without a session, or not authentic.
     pub forged: u64,
     /// Datagrams received more than once.

@@ -44,13 +44,13 @@ const STALE: u8 = 1;
 
 /// The base's answer to a handshake with a known key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Answer {
+pub(super) enum HandshakeResponse {
     /// The session exists; messages to the base carry this index.
     Welcome {
         /// A session index of 24 bits.
         index: u32,
         /// The base's epoch towards this mobile.
-        life: u64,
+        epoch: u64,
     },
     /// The timestamp is not newer than an earlier one: the mobile's clock went back.
     Stale {
@@ -68,17 +68,17 @@ pub(super) struct Initiation {
 
 /// A first message with a valid code, worth decrypting.
 #[derive(Clone, Copy)]
-pub(super) struct Question<'a>(&'a [u8; SEALED_LEN]);
+pub(super) struct CheckedInitiation<'a>(&'a [u8; SEALED_LEN]);
 
 /// The base's handshake state: an initiation from the holder of a key.
-pub(super) struct Hello {
+pub(super) struct ReceivedInitiation {
     state: HandshakeState,
     /// The authenticated public key of the mobile.
     pub(super) key: PublicKey,
     /// The mobile's timestamp.
     pub(super) timestamp: u64,
     /// The mobile's epoch.
-    pub(super) life: u64,
+    pub(super) epoch: u64,
 }
 
 impl Initiation {
@@ -89,7 +89,7 @@ impl Initiation {
         base: &PublicKey,
         secret: Option<&SharedSecret>,
         timestamp: u64,
-        life: u64,
+        epoch: u64,
         index: u32,
     ) -> Option<Initiation> {
         let mut state = builder(identity, &prologue(index))?.remote_public_key(&base.0).ok()?.build_initiator().ok()?;
@@ -98,7 +98,7 @@ impl Initiation {
         let (sealed, place) = message.split_first_chunk_mut::<SEALED_LEN>()?;
         let mut question = [0; QUESTION];
         question[..8].copy_from_slice(&timestamp.to_be_bytes());
-        question[8..].copy_from_slice(&life.to_be_bytes());
+        question[8..].copy_from_slice(&epoch.to_be_bytes());
         let n = state.write_message(&question, sealed).ok()?;
         place.copy_from_slice(&code(base, sealed)?);
         (n == SEALED_LEN).then_some(Initiation { state, message })
@@ -106,46 +106,46 @@ impl Initiation {
 
     /// Reads the response. A forged one returns `None` and changes nothing, because the authentic one may still
     /// arrive.
-    pub(super) fn read(&mut self, message: &[u8]) -> Option<Answer> {
+    pub(super) fn read(&mut self, message: &[u8]) -> Option<HandshakeResponse> {
         if message.len() != RESPONSE_LEN {
             return None;
         }
         let mut payload = [0; RESPONSE_LEN];
         let n = self.state.read_message(message, &mut payload).ok()?;
-        Answer::decode(payload.get(..n)?)
+        HandshakeResponse::decode(payload.get(..n)?)
     }
 
-    /// The session keys after [`Answer::Welcome`].
+    /// The session keys after [`HandshakeResponse::Welcome`].
     pub(super) fn finish(self) -> Option<StatelessTransportState> {
         self.state.into_stateless_transport_mode().ok()
     }
 }
 
-impl<'a> Question<'a> {
+impl<'a> CheckedInitiation<'a> {
     /// `None` if the sender does not know the base's public key. Costs one hash. The code contains no secret, so the
     /// comparison need not be constant-time.
-    pub(super) fn check(base: &PublicKey, message: &'a [u8]) -> Option<Question<'a>> {
+    pub(super) fn check(base: &PublicKey, message: &'a [u8]) -> Option<CheckedInitiation<'a>> {
         let (sealed, theirs) = message.split_first_chunk::<SEALED_LEN>()?;
-        (theirs.len() == CODE_LEN && theirs == code(base, sealed)?).then_some(Question(sealed))
+        (theirs.len() == CODE_LEN && theirs == code(base, sealed)?).then_some(CheckedInitiation(sealed))
     }
 }
 
-impl Hello {
+impl ReceivedInitiation {
     /// Decrypts a first message received with `index`; `None` if it was made for another base or index.
-    pub(super) fn read(identity: &Identity, index: u32, question: Question<'_>) -> Option<Hello> {
+    pub(super) fn read(identity: &Identity, index: u32, question: CheckedInitiation<'_>) -> Option<ReceivedInitiation> {
         let mut state = builder(identity, &prologue(index))?.build_responder().ok()?;
         let mut payload = [0; SEALED_LEN];
         let n = state.read_message(question.0, &mut payload).ok()?;
-        let (timestamp, life) = two_numbers(payload.get(..n)?)?;
+        let (timestamp, epoch) = two_numbers(payload.get(..n)?)?;
         let key = PublicKey(state.get_remote_static()?.try_into().ok()?);
-        Some(Hello { state, key, timestamp, life })
+        Some(ReceivedInitiation { state, key, timestamp, epoch })
     }
 
     /// The second message and the session keys.
     pub(super) fn answer(
         mut self,
         secret: Option<&SharedSecret>,
-        answer: Answer,
+        answer: HandshakeResponse,
     ) -> Option<([u8; RESPONSE_LEN], StatelessTransportState)> {
         self.state.set_psk(PSK_PLACE, &psk(secret)).ok()?;
         let mut message = [0; RESPONSE_LEN];
@@ -155,24 +155,24 @@ impl Hello {
     }
 }
 
-impl Answer {
+impl HandshakeResponse {
     fn encode(self) -> [u8; ANSWER] {
-        let (kind, value, life) = match self {
-            Answer::Welcome { index, life } => (WELCOME, u64::from(index), life),
-            Answer::Stale { newest } => (STALE, newest, 0),
+        let (kind, value, epoch) = match self {
+            HandshakeResponse::Welcome { index, epoch } => (WELCOME, u64::from(index), epoch),
+            HandshakeResponse::Stale { newest } => (STALE, newest, 0),
         };
         let mut bytes = [kind; ANSWER];
         bytes[1..9].copy_from_slice(&value.to_be_bytes());
-        bytes[9..].copy_from_slice(&life.to_be_bytes());
+        bytes[9..].copy_from_slice(&epoch.to_be_bytes());
         bytes
     }
 
-    fn decode(bytes: &[u8]) -> Option<Answer> {
+    fn decode(bytes: &[u8]) -> Option<HandshakeResponse> {
         let (kind, value) = bytes.split_first()?;
-        let (value, life) = two_numbers(value)?;
+        let (value, epoch) = two_numbers(value)?;
         match *kind {
-            WELCOME => Some(Answer::Welcome { index: u32::try_from(value).ok()?, life }),
-            STALE => Some(Answer::Stale { newest: value }),
+            WELCOME => Some(HandshakeResponse::Welcome { index: u32::try_from(value).ok()?, epoch }),
+            STALE => Some(HandshakeResponse::Stale { newest: value }),
             _ => None,
         }
     }
@@ -216,8 +216,8 @@ mod tests {
         Identity::generate().unwrap()
     }
 
-    fn open(base: &Identity, message: &[u8]) -> Option<Hello> {
-        Hello::read(base, 3, Question::check(&base.public, message)?)
+    fn open(base: &Identity, message: &[u8]) -> Option<ReceivedInitiation> {
+        ReceivedInitiation::read(base, 3, CheckedInitiation::check(&base.public, message)?)
     }
 
     #[test]
@@ -226,8 +226,8 @@ mod tests {
         let secret = Some(SharedSecret([9; KEY_LEN]));
         let mut i = Initiation::new(&mobile, &base.public, secret.as_ref(), 42, 1 << 63, 3).unwrap();
         let hello = open(&base, &i.message).unwrap();
-        assert_eq!((hello.key, hello.timestamp, hello.life), (mobile.public, 42, 1 << 63));
-        let welcome = Answer::Welcome { index: 7, life: u64::MAX };
+        assert_eq!((hello.key, hello.timestamp, hello.epoch), (mobile.public, 42, 1 << 63));
+        let welcome = HandshakeResponse::Welcome { index: 7, epoch: u64::MAX };
         let (message, theirs) = hello.answer(secret.as_ref(), welcome).unwrap();
         assert!(message.len() < i.message.len(), "the base must not amplify");
         // A forged response first: it must not prevent the authentic one.
@@ -244,20 +244,21 @@ mod tests {
     fn wrong_keys_and_secrets_are_refused() {
         let (mobile, base, other) = (identity(), identity(), identity());
         let i = Initiation::new(&mobile, &other.public, None, 1, 1, 3).unwrap();
-        assert!(Question::check(&base.public, &i.message).is_none(), "made for another base");
+        assert!(CheckedInitiation::check(&base.public, &i.message).is_none(), "made for another base");
         let mut i = Initiation::new(&mobile, &base.public, None, 1, 1, 3).unwrap();
         let hello = open(&base, &i.message).unwrap();
-        let (message, _) = hello.answer(Some(&SharedSecret([1; KEY_LEN])), Answer::Stale { newest: 3 }).unwrap();
+        let (message, _) =
+            hello.answer(Some(&SharedSecret([1; KEY_LEN])), HandshakeResponse::Stale { newest: 3 }).unwrap();
         assert_eq!(i.read(&message), None, "another shared secret");
         for at in 0..INITIATION_LEN {
             let mut damaged = i.message;
             damaged[at] ^= 1;
-            assert!(Question::check(&base.public, &damaged).is_none(), "{at}");
+            assert!(CheckedInitiation::check(&base.public, &damaged).is_none(), "{at}");
         }
-        let question = Question::check(&base.public, &i.message).unwrap();
-        assert!(Hello::read(&base, 4, question).is_none(), "another index was put before it on the way");
-        assert!(Question::check(&base.public, &i.message[1..]).is_none());
-        assert!(Question::check(&base.public, &[]).is_none() && i.read(&[]).is_none());
+        let question = CheckedInitiation::check(&base.public, &i.message).unwrap();
+        assert!(ReceivedInitiation::read(&base, 4, question).is_none(), "another index was put before it on the way");
+        assert!(CheckedInitiation::check(&base.public, &i.message[1..]).is_none());
+        assert!(CheckedInitiation::check(&base.public, &[]).is_none() && i.read(&[]).is_none());
     }
 
     #[test]
@@ -265,8 +266,8 @@ mod tests {
         let base = identity();
         let sealed = [7; SEALED_LEN];
         let message = [&sealed[..], &code(&base.public, &sealed).unwrap()].concat();
-        let question = Question::check(&base.public, &message).unwrap();
-        assert!(Hello::read(&base, 3, question).is_none());
+        let question = CheckedInitiation::check(&base.public, &message).unwrap();
+        assert!(ReceivedInitiation::read(&base, 3, question).is_none());
     }
 
     #[test]

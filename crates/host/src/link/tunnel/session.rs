@@ -25,7 +25,7 @@ const DATA: u8 = 0x80;
 
 /// The kind of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum DatagramKind {
     /// The first message of a handshake.
     Initiation,
     /// The second message of a handshake.
@@ -34,25 +34,25 @@ pub(super) enum Kind {
     Data,
 }
 
-impl Kind {
-    const HANDSHAKE: [(u8, Kind); 2] = [(1, Kind::Initiation), (2, Kind::Response)];
+impl DatagramKind {
+    const HANDSHAKE: [(u8, DatagramKind); 2] = [(1, DatagramKind::Initiation), (2, DatagramKind::Response)];
 }
 
 /// Splits a datagram into its kind, its index and the rest.
-pub(super) fn parse(datagram: &[u8]) -> Option<(Kind, u32, &[u8])> {
+pub(super) fn parse(datagram: &[u8]) -> Option<(DatagramKind, u32, &[u8])> {
     if let Some(([first, b, c], rest)) = datagram.split_first_chunk::<3>()
         && first & DATA != 0
     {
-        return Some((Kind::Data, u32::from_be_bytes([0, first & !DATA, *b, *c]), rest));
+        return Some((DatagramKind::Data, u32::from_be_bytes([0, first & !DATA, *b, *c]), rest));
     }
     let (head, rest) = datagram.split_first_chunk::<4>()?;
-    let kind = Kind::HANDSHAKE.iter().find(|(code, _)| *code == head[0])?.1;
+    let kind = DatagramKind::HANDSHAKE.iter().find(|(code, _)| *code == head[0])?.1;
     Some((kind, u32::from_be_bytes([0, head[1], head[2], head[3]]), rest))
 }
 
 /// The first four bytes of a handshake datagram.
-pub(super) fn head(kind: Kind, index: u32) -> [u8; 4] {
-    let code = Kind::HANDSHAKE.iter().find(|(_, k)| *k == kind).map_or(0, |(code, _)| *code);
+pub(super) fn head(kind: DatagramKind, index: u32) -> [u8; 4] {
+    let code = DatagramKind::HANDSHAKE.iter().find(|(_, k)| *k == kind).map_or(0, |(code, _)| *code);
     let [_, a, b, c] = index.to_be_bytes();
     [code, a, b, c]
 }
@@ -72,7 +72,7 @@ pub(super) struct Session {
     /// The index carried by messages to the peer.
     pub(super) theirs: u32,
     /// The peer's epoch.
-    pub(super) life: u64,
+    pub(super) epoch: u64,
     /// When the keys were created.
     pub(super) born: Time,
     /// Messages encrypted so far, which is the next counter.
@@ -82,7 +82,7 @@ pub(super) struct Session {
 
 /// A decrypted message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenedMessage {
     /// Length of the plain text in bytes.
     pub(super) len: usize,
     /// Whether it has the highest counter so far.
@@ -91,7 +91,7 @@ pub(super) struct Opened {
 
 /// Why a message was not decrypted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum NotOpened {
+pub(super) enum OpenError {
     /// Its counter was received before, or is older than the window.
     Replayed,
     /// It is not authentic.
@@ -99,9 +99,9 @@ pub(super) enum NotOpened {
 }
 
 impl Session {
-    /// A session with new keys and a peer of epoch `life`.
-    pub(super) fn new(keys: StatelessTransportState, ours: u32, theirs: u32, life: u64, now: Time) -> Session {
-        Session { keys, ours, theirs, life, born: now, sent: 0, replay: Replay::default() }
+    /// A session with new keys and a peer of epoch `epoch`.
+    pub(super) fn new(keys: StatelessTransportState, ours: u32, theirs: u32, epoch: u64, now: Time) -> Session {
+        Session { keys, ours, theirs, epoch, born: now, sent: 0, replay: Replay::default() }
     }
 
     /// The datagram that carries `plain`; `None` at the limit of [`MESSAGES_MAX`].
@@ -119,19 +119,19 @@ impl Session {
     }
 
     /// Decrypts the part of a data message after kind and index into `plain`.
-    pub(super) fn open(&mut self, rest: &[u8], plain: &mut [u8]) -> Result<Opened, NotOpened> {
-        let (&[x, y, z], body) = rest.split_first_chunk::<3>().ok_or(NotOpened::Forged)?;
+    pub(super) fn open(&mut self, rest: &[u8], plain: &mut [u8]) -> Result<OpenedMessage, OpenError> {
+        let (&[x, y, z], body) = rest.split_first_chunk::<3>().ok_or(OpenError::Forged)?;
         if body.len() < TAG || body.len() > plain.len() {
-            return Err(NotOpened::Forged);
+            return Err(OpenError::Forged);
         }
         let counter = self.replay.expand(u32::from_be_bytes([0, x, y, z]));
         if !self.replay.is_new(counter) {
-            return Err(NotOpened::Replayed);
+            return Err(OpenError::Replayed);
         }
-        let len = self.keys.read_message(counter, body, plain).map_err(|_| NotOpened::Forged)?;
+        let len = self.keys.read_message(counter, body, plain).map_err(|_| OpenError::Forged)?;
         let newest = self.replay.is_newest(counter);
         self.replay.accept(counter);
-        Ok(Opened { len, newest })
+        Ok(OpenedMessage { len, newest })
     }
 
     /// Whether any message was decrypted.
@@ -153,22 +153,23 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
-    use super::super::handshake::{Answer, Hello, Initiation, Question};
+    use super::super::handshake::{CheckedInitiation, HandshakeResponse, Initiation, ReceivedInitiation};
     use super::super::key::Identity;
     use super::*;
 
     fn pair() -> (Session, Session) {
         let (mobile, base) = (Identity::generate().unwrap(), Identity::generate().unwrap());
         let mut i = Initiation::new(&mobile, &base.public, None, 1, 1, 1).unwrap();
-        let hello = Hello::read(&base, 1, Question::check(&base.public, &i.message).unwrap()).unwrap();
-        let (message, keys) = hello.answer(None, Answer::Welcome { index: 2, life: 2 }).unwrap();
+        let hello =
+            ReceivedInitiation::read(&base, 1, CheckedInitiation::check(&base.public, &i.message).unwrap()).unwrap();
+        let (message, keys) = hello.answer(None, HandshakeResponse::Welcome { index: 2, epoch: 2 }).unwrap();
         i.read(&message).unwrap();
         (Session::new(i.finish().unwrap(), 1, 2, 2, Time::ZERO), Session::new(keys, 2, 1, 1, Time::ZERO))
     }
 
-    fn open(session: &mut Session, datagram: &[u8]) -> Result<Vec<u8>, NotOpened> {
+    fn open(session: &mut Session, datagram: &[u8]) -> Result<Vec<u8>, OpenError> {
         let (kind, index, rest) = parse(datagram).unwrap();
-        assert_eq!((kind, index), (Kind::Data, session.ours));
+        assert_eq!((kind, index), (DatagramKind::Data, session.ours));
         let mut plain = [0; 2048];
         session.open(rest, &mut plain).map(|o| plain[..o.len].to_vec())
     }
@@ -181,8 +182,8 @@ mod tests {
         assert_eq!(first.len(), 5 + OVERHEAD);
         assert_eq!(open(&mut base, &second).unwrap(), b"second");
         assert_eq!(open(&mut base, &first).unwrap(), b"first", "late is not replayed");
-        assert_eq!(open(&mut base, &first), Err(NotOpened::Replayed));
-        assert_eq!(open(&mut base, &second), Err(NotOpened::Replayed));
+        assert_eq!(open(&mut base, &first), Err(OpenError::Replayed));
+        assert_eq!(open(&mut base, &second), Err(OpenError::Replayed));
     }
 
     #[test]
@@ -192,10 +193,10 @@ mod tests {
         for i in 3..good.len() {
             let mut bad = good.clone();
             bad[i] ^= 0x10;
-            assert_eq!(open(&mut base, &bad), Err(NotOpened::Forged), "byte {i}");
+            assert_eq!(open(&mut base, &bad), Err(OpenError::Forged), "byte {i}");
         }
         for n in 3..good.len() {
-            assert_eq!(open(&mut base, &good[..n]), Err(NotOpened::Forged), "{n} bytes");
+            assert_eq!(open(&mut base, &good[..n]), Err(OpenError::Forged), "{n} bytes");
         }
         assert_eq!(open(&mut base, &good).unwrap(), b"x");
     }
@@ -221,7 +222,7 @@ mod tests {
         for bad in [&[][..], &[3], &[3, 0, 0, 0], &[0x83, 0], &[0, 0, 0, 0], &[9, 1, 1, 1]] {
             assert_eq!(parse(bad), None, "{bad:?}");
         }
-        assert_eq!(parse(&head(Kind::Response, INDEX_MAX)), Some((Kind::Response, INDEX_MAX, &[][..])));
-        assert_eq!(parse(&data_head(INDEX_MAX, 7)), Some((Kind::Data, INDEX_MAX, &[0, 0, 7][..])));
+        assert_eq!(parse(&head(DatagramKind::Response, INDEX_MAX)), Some((DatagramKind::Response, INDEX_MAX, &[][..])));
+        assert_eq!(parse(&data_head(INDEX_MAX, 7)), Some((DatagramKind::Data, INDEX_MAX, &[0, 0, 7][..])));
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use remora_base::Time;
 
-use super::session::{NotOpened, Opened, Session};
+use super::session::{OpenError, OpenedMessage, Session};
 
 /// How long the previous keys still decrypt messages.
 const PREVIOUS_FOR: Duration = Duration::from_secs(30);
@@ -24,18 +24,18 @@ pub(super) struct Sessions {
 
 /// The session under which a message was decrypted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum In {
+pub(super) enum SessionAge {
     /// The current session.
     Current,
     /// The previous session: the peer had not yet heard of the change.
     Previous,
     /// A new session, which is the current one from now on.
-    New(Change),
+    New(SessionChange),
 }
 
 /// The role of a new session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Change {
+pub(super) enum SessionChange {
     /// The first session: the link comes up.
     Up,
     /// New keys for the same epoch of the peer.
@@ -56,17 +56,17 @@ impl Sessions {
     }
 
     /// Makes `session` the current one. Messages of an earlier epoch of the peer are no longer decrypted.
-    pub(super) fn switch(&mut self, now: Time, session: Session) -> Change {
-        let life = session.life;
+    pub(super) fn switch(&mut self, now: Time, session: Session) -> SessionChange {
+        let epoch = session.epoch;
         match self.current.replace(session) {
-            None => Change::Up,
-            Some(old) if old.life == life => {
+            None => SessionChange::Up,
+            Some(old) if old.epoch == epoch => {
                 self.previous = Some((old, now));
-                Change::Renewed
+                SessionChange::Renewed
             }
             Some(_) => {
                 self.previous = None;
-                Change::Restarted
+                SessionChange::Restarted
             }
         }
     }
@@ -83,22 +83,22 @@ impl Sessions {
         ours: u32,
         rest: &[u8],
         plain: &mut [u8],
-    ) -> Result<(In, Opened), NotOpened> {
+    ) -> Result<(SessionAge, OpenedMessage), OpenError> {
         if let Some(s) = self.current.as_mut().filter(|s| s.ours == ours) {
-            return Ok((In::Current, s.open(rest, plain)?));
+            return Ok((SessionAge::Current, s.open(rest, plain)?));
         }
         if let Some((s, _)) = self.previous.as_mut().filter(|(s, _)| s.ours == ours) {
             // The sender uses the current session with a new counter, so the delay of this message is unknown.
             if self.current.as_ref().is_some_and(Session::has_heard) {
-                return Err(NotOpened::Replayed);
+                return Err(OpenError::Replayed);
             }
-            return Ok((In::Previous, s.open(rest, plain)?));
+            return Ok((SessionAge::Previous, s.open(rest, plain)?));
         }
-        let Some(mut s) = self.next.take_if(|s| s.ours == ours) else { return Err(NotOpened::Forged) };
+        let Some(mut s) = self.next.take_if(|s| s.ours == ours) else { return Err(OpenError::Forged) };
         match s.open(rest, plain) {
             Ok(opened) => {
                 let change = self.switch(now, s);
-                Ok((In::New(change), opened))
+                Ok((SessionAge::New(change), opened))
             }
             Err(e) => {
                 self.next = Some(s);

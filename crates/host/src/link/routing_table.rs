@@ -8,12 +8,12 @@ use ipnet::IpNet;
 
 /// Prefixes, each owned by one peer.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Table {
+pub(super) struct RoutingTable {
     /// Prefixes by length, longest first: a lookup checks each length once.
     by_length: Vec<(u8, BTreeMap<IpAddr, usize>)>,
 }
 
-impl Table {
+impl RoutingTable {
     /// Assigns `prefix` to `peer`. If it has an owner, returns that as the error.
     pub(super) fn insert(&mut self, prefix: IpNet, peer: usize) -> Result<(), usize> {
         let prefix = prefix.trunc();
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn longest_prefix_wins() {
-        let mut t = Table::default();
+        let mut t = RoutingTable::default();
         for (prefix, peer) in
             [("10.0.0.0/8", 0), ("10.1.0.0/16", 1), ("10.1.2.3/32", 2), ("0.0.0.0/0", 3), ("fd00::/8", 4)]
         {
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn prefix_has_one_owner() {
-        let mut t = Table::default();
+        let mut t = RoutingTable::default();
         t.insert(net("10.0.0.7/8"), 0).unwrap();
         assert_eq!(t.insert(net("10.0.0.0/8"), 1), Err(0));
         assert_eq!(t.insert(net("10.0.0.0/8"), 0), Ok(()));

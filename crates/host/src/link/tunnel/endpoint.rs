@@ -7,13 +7,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use remora_base::{Rng, Time};
 
-use super::call::{Call, Wants};
-use super::event::{Counters, Down, Event, Known, Outgoing};
-use super::handshake::{Answer, Hello, INITIATION_LEN, Initiation, Question, RESPONSE_LEN};
+use super::event::{DownReason, InvalidDatagrams, KnownPeer, OutgoingDatagram, TunnelEvent};
+use super::handshake::{
+    CheckedInitiation, HandshakeResponse, INITIATION_LEN, Initiation, RESPONSE_LEN, ReceivedInitiation,
+};
 use super::key::Identity;
 use super::limiter::Limiter;
-use super::session::{self, INDEX_MAX, Kind, NotOpened, Session};
-use super::sessions::{In, Sessions};
+use super::pending_handshake::{HandshakeStep, PendingHandshake};
+use super::session::{self, DatagramKind, INDEX_MAX, OpenError, Session};
+use super::sessions::{SessionAge, Sessions};
 
 /// Silence after which a mobile counts as down.
 pub(in crate::link) const GONE_AFTER: Duration = Duration::from_secs(660);
@@ -32,33 +34,33 @@ const CALL_AFTER: Duration = Duration::from_millis(2500);
 /// ones are frames of the link protocol.
 const BYE: &[u8] = &[1];
 
-/// One end of the tunnel. After every call that changes it, the caller drains [`poll_outgoing`](Party::poll_outgoing)
-/// and [`poll_event`](Party::poll_event), then reads [`poll_timeout`](Party::poll_timeout).
-pub struct Party {
+/// One end of the tunnel. After every call that changes it, the caller drains [`poll_outgoing`](TunnelEndpoint::poll_outgoing)
+/// and [`poll_event`](TunnelEndpoint::poll_event), then reads [`poll_timeout`](TunnelEndpoint::poll_timeout).
+pub struct TunnelEndpoint {
     identity: Identity,
-    role: Role,
-    remotes: Vec<Remote>,
+    role: RoleState,
+    remotes: Vec<TunnelPeer>,
     /// Peers by the session indices of this end.
     by_index: BTreeMap<u32, usize>,
     rng: Rng,
     /// Nanoseconds since 1970 at [`Time::ZERO`].
-    epoch: u64,
-    out: VecDeque<Outgoing>,
-    events: VecDeque<Event>,
-    counters: Counters,
+    wall_zero: u64,
+    out: VecDeque<OutgoingDatagram>,
+    events: VecDeque<TunnelEvent>,
+    counters: InvalidDatagrams,
     plain: Vec<u8>,
 }
 
-enum Role {
+enum RoleState {
     Base { limiter: Limiter },
-    Mobile { call: Option<Box<Call>>, keepalive: Duration, stamped: u64 },
+    Mobile { call: Option<Box<PendingHandshake>>, keepalive: Duration, stamped: u64 },
 }
 
 /// A peer with a known key.
-pub(super) struct Remote {
-    known: Known,
+pub(super) struct TunnelPeer {
+    known: KnownPeer,
     /// This end's epoch towards the peer, incremented after each removal.
-    life: u64,
+    epoch: u64,
     address: Option<SocketAddr>,
     sessions: Sessions,
     /// Whether a mobile has had a session with the peer.
@@ -77,13 +79,13 @@ pub(super) struct Remote {
     answered: Option<([u8; INITIATION_LEN], Vec<u8>)>,
 }
 
-impl Remote {
-    fn new(known: Known, address: Option<SocketAddr>, life: u64, now: Time) -> Remote {
+impl TunnelPeer {
+    fn new(known: KnownPeer, address: Option<SocketAddr>, epoch: u64, now: Time) -> TunnelPeer {
         let sessions = Sessions::default();
         let (waiting, newest, answered) = (None, 0, None);
         let (heard, spoken, probed) = (now, now, now);
         let was_up = false;
-        Remote { known, life, address, sessions, was_up, heard, spoken, waiting, probed, newest, answered }
+        TunnelPeer { known, epoch, address, sessions, was_up, heard, spoken, waiting, probed, newest, answered }
     }
 
     fn is_up(&self) -> bool {
@@ -107,48 +109,48 @@ impl Remote {
     }
 }
 
-impl Party {
+impl TunnelEndpoint {
     /// A base that serves these mobiles. `wall` is the time since 1970 at [`Time::ZERO`], in nanoseconds.
-    pub fn base(identity: Identity, mobiles: Vec<Known>, seed: u64, wall: u64, now: Time) -> Party {
+    pub fn base(identity: Identity, mobiles: Vec<KnownPeer>, seed: u64, wall: u64, now: Time) -> TunnelEndpoint {
         let ends = mobiles.into_iter().map(|known| (known, None)).collect();
-        Party::new(identity, Role::Base { limiter: Limiter::new(now) }, ends, seed, wall, now)
+        TunnelEndpoint::new(identity, RoleState::Base { limiter: Limiter::new(now) }, ends, seed, wall, now)
     }
 
     /// A mobile of the base at `endpoint`. It calls at the first timeout.
     pub fn mobile(
         identity: Identity,
-        base: Known,
+        base: KnownPeer,
         endpoint: SocketAddr,
         keepalive: Duration,
         seed: u64,
         wall: u64,
         now: Time,
-    ) -> Party {
+    ) -> TunnelEndpoint {
         let ends = vec![(base, Some(endpoint))];
-        Party::new(identity, Role::Mobile { call: None, keepalive, stamped: 0 }, ends, seed, wall, now)
+        TunnelEndpoint::new(identity, RoleState::Mobile { call: None, keepalive, stamped: 0 }, ends, seed, wall, now)
     }
 
     fn new(
         identity: Identity,
-        role: Role,
-        ends: Vec<(Known, Option<SocketAddr>)>,
+        role: RoleState,
+        ends: Vec<(KnownPeer, Option<SocketAddr>)>,
         seed: u64,
-        epoch: u64,
+        wall_zero: u64,
         now: Time,
-    ) -> Party {
+    ) -> TunnelEndpoint {
         let mut rng = Rng::stream(seed, "tunnel");
-        let remote = |(known, address)| Remote::new(known, address, rng.next_u64(), now);
+        let remote = |(known, address)| TunnelPeer::new(known, address, rng.next_u64(), now);
         let remotes = ends.into_iter().map(remote).collect();
-        Party {
+        TunnelEndpoint {
             identity,
             role,
             remotes,
             by_index: BTreeMap::new(),
             rng,
-            epoch,
+            wall_zero,
             out: VecDeque::new(),
             events: VecDeque::new(),
-            counters: Counters::default(),
+            counters: InvalidDatagrams::default(),
             plain: vec![0; DATAGRAM_MAX],
         }
     }
@@ -164,17 +166,17 @@ impl Party {
     }
 
     /// Counts of invalid datagrams.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> InvalidDatagrams {
         self.counters
     }
 
     /// The next datagram to send.
-    pub fn poll_outgoing(&mut self) -> Option<Outgoing> {
+    pub fn poll_outgoing(&mut self) -> Option<OutgoingDatagram> {
         self.out.pop_front()
     }
 
     /// The next event.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    pub fn poll_event(&mut self) -> Option<TunnelEvent> {
         self.events.pop_front()
     }
 
@@ -184,7 +186,7 @@ impl Party {
         let (Some(to), Some(bytes)) = (r.address, r.sessions.seal(frame)) else { return false };
         r.spoken = now;
         r.waiting.get_or_insert(now);
-        self.out.push_back(Outgoing { to, bytes });
+        self.out.push_back(OutgoingDatagram { to, bytes });
         true
     }
 
@@ -199,9 +201,9 @@ impl Party {
     /// Handles a datagram.
     pub fn receive(&mut self, now: Time, from: SocketAddr, datagram: &[u8]) {
         match session::parse(datagram) {
-            Some((Kind::Data, index, rest)) => self.on_data(now, from, index, rest),
-            Some((Kind::Initiation, index, rest)) => self.on_initiation(now, from, index, rest),
-            Some((Kind::Response, index, rest)) => self.on_response(now, index, rest),
+            Some((DatagramKind::Data, index, rest)) => self.on_data(now, from, index, rest),
+            Some((DatagramKind::Initiation, index, rest)) => self.on_initiation(now, from, index, rest),
+            Some((DatagramKind::Response, index, rest)) => self.on_response(now, index, rest),
             None => self.counters.forged += 1,
         }
     }
@@ -213,20 +215,20 @@ impl Party {
         };
         let (place, opened) = match r.sessions.open(now, index, rest, &mut self.plain) {
             Ok(found) => found,
-            Err(NotOpened::Replayed) => return self.counters.replayed += 1,
-            Err(NotOpened::Forged) => return self.counters.forged += 1,
+            Err(OpenError::Replayed) => return self.counters.replayed += 1,
+            Err(OpenError::Forged) => return self.counters.forged += 1,
         };
         r.heard = now;
         r.waiting = None;
-        let is_base = matches!(self.role, Role::Base { .. });
-        if is_base && opened.newest && place != In::Previous && r.address != Some(from) {
+        let is_base = matches!(self.role, RoleState::Base { .. });
+        if is_base && opened.newest && place != SessionAge::Previous && r.address != Some(from) {
             let known = r.address.replace(from).is_some();
             if known {
-                self.events.push_back(Event::Moved { peer, to: from });
+                self.events.push_back(TunnelEvent::Moved { peer, to: from });
             }
         }
-        if let In::New(change) = place {
-            self.events.push_back(Event::of(change, peer));
+        if let SessionAge::New(change) = place {
+            self.events.push_back(TunnelEvent::of(change, peer));
             self.index_again(peer);
         }
         match self.plain.get(..opened.len).unwrap_or_default() {
@@ -235,14 +237,14 @@ impl Party {
                 self.send(now, peer, &[]);
             }
             [] => {}
-            BYE if place != In::Previous => {
+            BYE if place != SessionAge::Previous => {
                 self.forget(peer);
-                self.events.push_back(Event::Down { peer, why: Down::Left });
+                self.events.push_back(TunnelEvent::Down { peer, why: DownReason::Left });
             }
             [_] => {}
             frame => {
                 let frame = Bytes::copy_from_slice(frame);
-                self.events.push_back(Event::Frame { peer, frame });
+                self.events.push_back(TunnelEvent::Frame { peer, frame });
             }
         }
         self.stop_calling_if_heard(now);
@@ -253,19 +255,19 @@ impl Party {
         for peer in 0..self.remotes.len() {
             self.expire(now, peer);
         }
-        if let Role::Mobile { keepalive, .. } = self.role {
+        if let RoleState::Mobile { keepalive, .. } = self.role {
             self.keep_alive(now, keepalive);
             self.call(now);
         }
     }
 
-    /// When [`Party::handle_timeout`] is next due.
+    /// When [`TunnelEndpoint::handle_timeout`] is next due.
     pub fn poll_timeout(&self) -> Option<Time> {
         let expiries = self.remotes.iter().filter_map(|r| {
             let gone = r.is_up().then(|| r.heard + GONE_AFTER);
             [gone, r.sessions.expiry()].into_iter().flatten().min()
         });
-        let Role::Mobile { call, keepalive, .. } = &self.role else { return expiries.min() };
+        let RoleState::Mobile { call, keepalive, .. } = &self.role else { return expiries.min() };
         let own = self.remotes.first().map(|r| match call {
             Some(call) => call.due(),
             None => r.call_at(),
@@ -280,7 +282,7 @@ impl Party {
         let silent = r.is_up() && now.since(r.heard) >= GONE_AFTER;
         if too_old || silent {
             self.forget(peer);
-            self.events.push_back(Event::Down { peer, why: Down::Silent });
+            self.events.push_back(TunnelEvent::Down { peer, why: DownReason::Silent });
         }
     }
 
@@ -305,12 +307,12 @@ impl Party {
             r.waiting = None;
             // The stored response refers to a session that has ended.
             r.answered = None;
-            r.life = self.rng.next_u64();
-            if matches!(self.role, Role::Base { .. }) {
+            r.epoch = self.rng.next_u64();
+            if matches!(self.role, RoleState::Base { .. }) {
                 r.address = None;
             }
             // The initiation carries the earlier epoch.
-            if let Role::Mobile { call, .. } = &mut self.role {
+            if let RoleState::Mobile { call, .. } = &mut self.role {
                 *call = None;
             }
             self.index_again(peer);
@@ -337,71 +339,81 @@ impl Party {
 }
 
 /// Handshakes: a mobile initiates; the base answers initiations with a newer timestamp than all before.
-impl Party {
+impl TunnelEndpoint {
     /// Handles a mobile's initiation: the base answers one that is newer than all before.
     fn on_initiation(&mut self, now: Time, from: SocketAddr, index: u32, rest: &[u8]) {
         let known = self.remotes.iter().any(|r| r.address == Some(from));
-        let Role::Base { limiter } = &mut self.role else { return self.counters.refused += 1 };
+        let RoleState::Base { limiter } = &mut self.role else { return self.counters.refused += 1 };
         // Cheap checks first: junk must not use up the rate limit of expensive ones.
-        let Some(question) = Question::check(&self.identity.public, rest) else {
+        let Some(initiation) = CheckedInitiation::check(&self.identity.public, rest) else {
             self.counters.refused += 1;
             if rest.len() == INITIATION_LEN {
-                self.events.push_back(Event::OtherBase { from });
+                self.events.push_back(TunnelEvent::OtherBase { from });
             }
             return;
         };
         if !limiter.admit(now, from, known) {
             return self.counters.limited += 1;
         }
-        let again = self.remotes.iter().find_map(|r| r.answered.as_ref().filter(|(question, _)| question[..] == *rest));
+        let again =
+            self.remotes.iter().find_map(|r| r.answered.as_ref().filter(|(initiation, _)| initiation[..] == *rest));
         if let Some((_, answer)) = again {
-            return self.out.push_back(Outgoing { to: from, bytes: answer.clone() });
+            return self.out.push_back(OutgoingDatagram { to: from, bytes: answer.clone() });
         }
-        let hello = Hello::read(&self.identity, index, question).filter(|hello| hello.timestamp <= TIMESTAMP_MAX);
+        let hello = ReceivedInitiation::read(&self.identity, index, initiation)
+            .filter(|hello| hello.timestamp <= TIMESTAMP_MAX);
         let Some(hello) = hello else { return self.counters.refused += 1 };
         let Some(peer) = self.remotes.iter().position(|r| r.known.key == hello.key) else {
             self.counters.strangers += 1;
-            return self.events.push_back(Event::Stranger { key: hello.key, from });
+            return self.events.push_back(TunnelEvent::Stranger { key: hello.key, from });
         };
         self.answer(now, peer, hello, index, rest, from);
     }
 
-    fn answer(&mut self, now: Time, peer: usize, hello: Hello, theirs: u32, question: &[u8], to: SocketAddr) {
+    fn answer(
+        &mut self,
+        now: Time,
+        peer: usize,
+        hello: ReceivedInitiation,
+        theirs: u32,
+        initiation: &[u8],
+        to: SocketAddr,
+    ) {
         let ours = self.fresh_index();
         let Some(r) = self.remotes.get_mut(peer) else { return };
         let stale = hello.timestamp <= r.newest;
         let timestamp = hello.timestamp;
-        let welcome = Answer::Welcome { index: ours, life: r.life };
-        let answer = if stale { Answer::Stale { newest: r.newest } } else { welcome };
-        let life = hello.life;
+        let welcome = HandshakeResponse::Welcome { index: ours, epoch: r.epoch };
+        let answer = if stale { HandshakeResponse::Stale { newest: r.newest } } else { welcome };
+        let epoch = hello.epoch;
         let Some((message, keys)) = hello.answer(r.known.secret.as_ref(), answer) else { return };
-        let bytes = [&session::head(Kind::Response, theirs)[..], &message].concat();
+        let bytes = [&session::head(DatagramKind::Response, theirs)[..], &message].concat();
         if !stale {
             r.newest = timestamp;
-            r.answered = question.try_into().ok().map(|q| (q, bytes.clone()));
-            r.sessions.prepare(Session::new(keys, ours, theirs, life, now));
+            r.answered = initiation.try_into().ok().map(|q| (q, bytes.clone()));
+            r.sessions.prepare(Session::new(keys, ours, theirs, epoch, now));
             self.index_again(peer);
         }
-        self.out.push_back(Outgoing { to, bytes });
+        self.out.push_back(OutgoingDatagram { to, bytes });
     }
 
     /// Handles the base's response to the outstanding call.
     fn on_response(&mut self, now: Time, index: u32, message: &[u8]) {
-        let Role::Mobile { call, stamped, .. } = &mut self.role else { return self.counters.refused += 1 };
+        let RoleState::Mobile { call, stamped, .. } = &mut self.role else { return self.counters.refused += 1 };
         let Some(mut under_way) = call.take_if(|c| c.awaits(index) && message.len() == RESPONSE_LEN) else {
             return self.counters.refused += 1;
         };
-        match under_way.question.read(message) {
+        match under_way.initiation.read(message) {
             None => {
                 // Only the holder of the called key, or an eavesdropper, knows where to respond. So the keys match and
                 // the preshared keys differ.
                 if under_way.is_news_of_secret() {
-                    self.events.push_back(Event::OtherSecret);
+                    self.events.push_back(TunnelEvent::OtherSecret);
                 }
                 *call = Some(under_way);
                 self.counters.refused += 1;
             }
-            Some(Answer::Stale { newest }) => {
+            Some(HandshakeResponse::Stale { newest }) => {
                 *stamped = (*stamped).max(newest);
                 if under_way.is_told_again() {
                     // Repeated rejections must not cause endless calls.
@@ -410,12 +422,12 @@ impl Party {
                     self.ask(now, Some(under_way));
                 }
             }
-            Some(Answer::Welcome { index: theirs, life }) => {
+            Some(HandshakeResponse::Welcome { index: theirs, epoch }) => {
                 if theirs > INDEX_MAX {
                     return;
                 }
-                if let Some(keys) = under_way.question.finish() {
-                    self.welcomed(now, Session::new(keys, index, theirs, life, now));
+                if let Some(keys) = under_way.initiation.finish() {
+                    self.welcomed(now, Session::new(keys, index, theirs, epoch, now));
                 }
             }
         }
@@ -428,14 +440,14 @@ impl Party {
         r.was_up = true;
         r.waiting = None;
         self.index_again(0);
-        self.events.push_back(Event::of(change, 0));
+        self.events.push_back(TunnelEvent::of(change, 0));
         // The base uses the new keys after the first message under them.
         self.probe(now, 0);
     }
 
     fn call(&mut self, now: Time) {
         let Some((call_at, was_up)) = self.remotes.first().map(|r| (r.call_at(), r.was_up)) else { return };
-        let Role::Mobile { call, .. } = &mut self.role else { return };
+        let RoleState::Mobile { call, .. } = &mut self.role else { return };
         let Some(under_way) = call else {
             if call_at <= now {
                 self.ask(now, None);
@@ -443,12 +455,12 @@ impl Party {
             return;
         };
         if under_way.is_news(now) {
-            self.events.push_back(Event::NoAnswer { was_up });
+            self.events.push_back(TunnelEvent::NoAnswer { was_up });
         }
         match under_way.wants(now, &mut self.rng) {
-            Wants::Patience => {}
-            Wants::Again => self.put_question(),
-            Wants::Anew => {
+            HandshakeStep::Wait => {}
+            HandshakeStep::Retransmit => self.put_question(),
+            HandshakeStep::Restart => {
                 let earlier = call.take();
                 self.ask(now, earlier);
             }
@@ -456,28 +468,30 @@ impl Party {
     }
 
     /// Sends a new initiation to the base.
-    fn ask(&mut self, now: Time, earlier: Option<Box<Call>>) {
+    fn ask(&mut self, now: Time, earlier: Option<Box<PendingHandshake>>) {
         let index = self.fresh_index();
-        let wall = self.epoch.saturating_add(now.as_nanos());
-        let (Role::Mobile { call, stamped, .. }, Some(r)) = (&mut self.role, self.remotes.first_mut()) else { return };
+        let wall = self.wall_zero.saturating_add(now.as_nanos());
+        let (RoleState::Mobile { call, stamped, .. }, Some(r)) = (&mut self.role, self.remotes.first_mut()) else {
+            return;
+        };
         *stamped = wall.max(stamped.saturating_add(1));
         let (key, secret) = (&r.known.key, r.known.secret.as_ref());
-        let Some(question) = Initiation::new(&self.identity, key, secret, *stamped, r.life, index) else { return };
-        *call = Some(Box::new(Call::new(now, question, index, earlier.as_deref(), &mut self.rng)));
+        let Some(initiation) = Initiation::new(&self.identity, key, secret, *stamped, r.epoch, index) else { return };
+        *call = Some(Box::new(PendingHandshake::new(now, initiation, index, earlier.as_deref(), &mut self.rng)));
         self.put_question();
     }
 
     fn put_question(&mut self) {
-        let (Role::Mobile { call: Some(call), .. }, Some(r)) = (&self.role, self.remotes.first()) else { return };
+        let (RoleState::Mobile { call: Some(call), .. }, Some(r)) = (&self.role, self.remotes.first()) else { return };
         let Some(to) = r.address else { return };
-        let bytes = [&session::head(Kind::Initiation, call.index)[..], &call.question.message].concat();
-        self.out.push_back(Outgoing { to, bytes });
+        let bytes = [&session::head(DatagramKind::Initiation, call.index)[..], &call.initiation.message].concat();
+        self.out.push_back(OutgoingDatagram { to, bytes });
     }
 
     /// Drops a call made because of silence when the silence ends.
     fn stop_calling_if_heard(&mut self, now: Time) {
         let needed = self.remotes.first().is_none_or(|r| r.keys_at() <= now);
-        if let Role::Mobile { call, .. } = &mut self.role
+        if let RoleState::Mobile { call, .. } = &mut self.role
             && !needed
         {
             *call = None;

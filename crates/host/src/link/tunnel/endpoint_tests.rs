@@ -1,4 +1,4 @@
-//! Tests of [`super::party`]: both ends in memory, with a network that loses on demand.
+//! Tests of [`super::endpoint`]: both ends in memory, with a network that loses on demand.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use proptest::prelude::*;
 use remora_base::Time;
 use remora_wire::link::SHORT_LATE_MAX;
 
-use super::event::{Down, Event, Known, Outgoing};
-use super::handshake::{Answer, Hello, INITIATION_LEN, Initiation, Question};
+use super::endpoint::{GONE_AFTER, TunnelEndpoint};
+use super::event::{DownReason, KnownPeer, OutgoingDatagram, TunnelEvent};
+use super::handshake::{CheckedInitiation, HandshakeResponse, INITIATION_LEN, Initiation, ReceivedInitiation};
 use super::key::{Identity, PublicKey, SharedSecret};
-use super::party::{GONE_AFTER, Party};
-use super::session::{self, Kind};
+use super::session::{self, DatagramKind};
 
 const KEEPALIVE: Duration = Duration::from_secs(5);
 const WALL: u64 = 1_700_000_000_000_000_000;
@@ -21,20 +21,20 @@ fn at(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-fn known(key: PublicKey) -> Known {
-    Known { key, secret: None }
+fn known(key: PublicKey) -> KnownPeer {
+    KnownPeer { key, secret: None }
 }
 
 /// A base, its mobiles, and a wire that delivers immediately or not at all.
 struct World {
     now: Time,
-    base: Party,
+    base: TunnelEndpoint,
     identity: Identity,
-    mobiles: Vec<(SocketAddr, Party, Identity)>,
-    base_events: Vec<Event>,
-    mobile_events: Vec<Event>,
+    mobiles: Vec<(SocketAddr, TunnelEndpoint, Identity)>,
+    base_events: Vec<TunnelEvent>,
+    mobile_events: Vec<TunnelEvent>,
     /// Every datagram sent, with its source.
-    wire: Vec<(SocketAddr, Outgoing)>,
+    wire: Vec<(SocketAddr, OutgoingDatagram)>,
     /// Whether datagrams arrive.
     open: bool,
 }
@@ -46,10 +46,10 @@ impl World {
         let identity = Identity::generate().unwrap();
         let keys: Vec<Identity> = (0..mobiles).map(|_| Identity::generate().unwrap()).collect();
         let all = keys.iter().map(|k| known(k.public)).collect();
-        let base = Party::base(identity.clone(), all, 1, WALL, Time::ZERO);
+        let base = TunnelEndpoint::base(identity.clone(), all, 1, WALL, Time::ZERO);
         let mobiles = keys.into_iter().enumerate().map(|(i, key)| {
-            let party = mobile(&key, identity.public, 10 + i as u64, WALL, Time::ZERO);
-            (SocketAddr::new([192, 0, 2, 1 + i as u8].into(), 4000), party, key)
+            let end = mobile(&key, identity.public, 10 + i as u64, WALL, Time::ZERO);
+            (SocketAddr::new([192, 0, 2, 1 + i as u8].into(), 4000), end, key)
         });
         let mobiles = mobiles.collect();
         let (base_events, mobile_events, wire) = (Vec::new(), Vec::new(), Vec::new());
@@ -59,15 +59,15 @@ impl World {
     /// Delivers datagrams until no end sends any.
     fn settle(&mut self) {
         loop {
-            let mut sent: Vec<(SocketAddr, Outgoing)> = Vec::new();
+            let mut sent: Vec<(SocketAddr, OutgoingDatagram)> = Vec::new();
             while let Some(o) = self.base.poll_outgoing() {
                 sent.push((at(BASE), o));
             }
-            for (from, party, _) in &mut self.mobiles {
-                while let Some(o) = party.poll_outgoing() {
+            for (from, end, _) in &mut self.mobiles {
+                while let Some(o) = end.poll_outgoing() {
                     sent.push((*from, o));
                 }
-                self.mobile_events.extend(std::iter::from_fn(|| party.poll_event()));
+                self.mobile_events.extend(std::iter::from_fn(|| end.poll_event()));
             }
             self.base_events.extend(std::iter::from_fn(|| self.base.poll_event()));
             if sent.is_empty() {
@@ -80,8 +80,8 @@ impl World {
                 }
                 if o.to == at(BASE) {
                     self.base.receive(self.now, from, &o.bytes);
-                } else if let Some((_, party, _)) = self.mobiles.iter_mut().find(|(a, ..)| *a == o.to) {
-                    party.receive(self.now, from, &o.bytes);
+                } else if let Some((_, end, _)) = self.mobiles.iter_mut().find(|(a, ..)| *a == o.to) {
+                    end.receive(self.now, from, &o.bytes);
                 }
             }
         }
@@ -101,7 +101,7 @@ impl World {
     fn up(mobiles: usize) -> World {
         let mut w = World::new(mobiles);
         w.pass(Duration::from_millis(100));
-        assert_eq!(w.base_events.iter().filter(|e| matches!(e, Event::Up { .. })).count(), mobiles);
+        assert_eq!(w.base_events.iter().filter(|e| matches!(e, TunnelEvent::Up { .. })).count(), mobiles);
         w.base_events.clear();
         w.mobile_events.clear();
         w
@@ -115,8 +115,8 @@ impl World {
         self.mobiles[mobile].1.send(now, 0, b"up");
         self.base.send(now, mobile, b"down");
         self.settle();
-        let up = Event::Frame { peer: mobile, frame: Bytes::from_static(b"up") };
-        let down = Event::Frame { peer: 0, frame: Bytes::from_static(b"down") };
+        let up = TunnelEvent::Frame { peer: mobile, frame: Bytes::from_static(b"up") };
+        let down = TunnelEvent::Frame { peer: 0, frame: Bytes::from_static(b"down") };
         self.base_events.contains(&up) && self.mobile_events.contains(&down)
     }
 
@@ -129,7 +129,7 @@ impl World {
 
     fn restart_base(&mut self) {
         let all = self.mobiles.iter().map(|(_, _, key)| known(key.public)).collect();
-        self.base = Party::base(self.identity.clone(), all, 77, WALL, self.now);
+        self.base = TunnelEndpoint::base(self.identity.clone(), all, 77, WALL, self.now);
     }
 
     fn initiations(&self) -> usize {
@@ -137,8 +137,8 @@ impl World {
     }
 }
 
-fn mobile(key: &Identity, base: PublicKey, seed: u64, wall: u64, now: Time) -> Party {
-    Party::mobile(key.clone(), known(base), at(BASE), KEEPALIVE, seed, wall, now)
+fn mobile(key: &Identity, base: PublicKey, seed: u64, wall: u64, now: Time) -> TunnelEndpoint {
+    TunnelEndpoint::mobile(key.clone(), known(base), at(BASE), KEEPALIVE, seed, wall, now)
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn unreachable_base_is_called_with_backoff() {
     w.pass(Duration::from_secs(60));
     let calls = w.initiations();
     assert!((25..45).contains(&calls), "{calls} calls in a minute");
-    assert_eq!(w.mobile_events, [Event::NoAnswer { was_up: false }], "told once");
+    assert_eq!(w.mobile_events, [TunnelEvent::NoAnswer { was_up: false }], "told once");
     w.open = true;
     w.pass(Duration::from_millis(2300));
     assert!(w.talks(0));
@@ -166,8 +166,8 @@ fn unreachable_base_is_called_with_backoff() {
 fn future_timestamp_does_not_lock_mobile_out() {
     let mut w = World::new(1);
     let start = |w: &mut World, seed, wall| {
-        let (_, party, key) = &mut w.mobiles[0];
-        *party = mobile(key, w.identity.public, seed, wall, w.now);
+        let (_, end, key) = &mut w.mobiles[0];
+        *end = mobile(key, w.identity.public, seed, wall, w.now);
         w.pass(Duration::from_millis(100));
         w.talks(0)
     };
@@ -182,27 +182,28 @@ fn future_timestamp_does_not_lock_mobile_out() {
 #[test]
 fn repeated_stale_answers_cause_backoff() {
     let (base, key) = (Identity::generate().unwrap(), Identity::generate().unwrap());
-    let mut party = mobile(&key, base.public, 3, WALL, Time::ZERO);
+    let mut end = mobile(&key, base.public, 3, WALL, Time::ZERO);
     let mut calls = 0;
     for step in 0..200 {
         let now = Time::from_millis(50 * step);
-        party.handle_timeout(now);
+        end.handle_timeout(now);
         // Datagrams caused by these are sent in the next step.
-        let sent: Vec<_> = std::iter::from_fn(|| party.poll_outgoing()).collect();
+        let sent: Vec<_> = std::iter::from_fn(|| end.poll_outgoing()).collect();
         for o in sent {
-            let Some((Kind::Initiation, index, rest)) = session::parse(&o.bytes) else { continue };
+            let Some((DatagramKind::Initiation, index, rest)) = session::parse(&o.bytes) else { continue };
             calls += 1;
-            let hello = Hello::read(&base, index, Question::check(&base.public, rest).unwrap()).unwrap();
-            let (message, _) = hello.answer(None, Answer::Stale { newest: u64::MAX }).unwrap();
-            let answer = [&session::head(Kind::Response, index)[..], &message].concat();
+            let hello =
+                ReceivedInitiation::read(&base, index, CheckedInitiation::check(&base.public, rest).unwrap()).unwrap();
+            let (message, _) = hello.answer(None, HandshakeResponse::Stale { newest: u64::MAX }).unwrap();
+            let answer = [&session::head(DatagramKind::Response, index)[..], &message].concat();
             // The response may arrive twice.
-            party.receive(now, at(BASE), &answer);
-            party.receive(now, at(BASE), &answer);
+            end.receive(now, at(BASE), &answer);
+            end.receive(now, at(BASE), &answer);
         }
     }
     assert!((3..15).contains(&calls), "{calls} calls in 10 s");
-    let events: Vec<_> = std::iter::from_fn(|| party.poll_event()).collect();
-    assert!(!events.contains(&Event::OtherSecret), "{events:?}");
+    let events: Vec<_> = std::iter::from_fn(|| end.poll_event()).collect();
+    assert!(!events.contains(&TunnelEvent::OtherSecret), "{events:?}");
 }
 
 #[test]
@@ -213,8 +214,8 @@ fn restart_of_either_end_reconnects() {
     w.mobiles[0].1.send(w.now, 0, b"lost");
     w.pass(Duration::from_secs(10));
     assert!(w.talks(0) && w.talks(1), "after the base's restart");
-    let (_, party, key) = &mut w.mobiles[0];
-    *party = mobile(key, w.identity.public, 99, WALL, w.now);
+    let (_, end, key) = &mut w.mobiles[0];
+    *end = mobile(key, w.identity.public, 99, WALL, w.now);
     w.pass(Duration::from_millis(100));
     assert!(w.talks(0), "after the mobile's restart");
     assert!(w.talks(1));
@@ -224,14 +225,14 @@ fn restart_of_either_end_reconnects() {
 fn restart_is_reported_and_rekeying_is_not() {
     let mut w = World::up(2);
     let at = w.now;
-    w.mobiles[0].1.send(at, 0, b"of the old life");
+    w.mobiles[0].1.send(at, 0, b"of the old epoch");
     let held = w.mobiles[0].1.poll_outgoing().unwrap();
-    let (from, party, key) = &mut w.mobiles[0];
+    let (from, end, key) = &mut w.mobiles[0];
     let from = *from;
-    *party = mobile(key, w.identity.public, 99, WALL, w.now);
+    *end = mobile(key, w.identity.public, 99, WALL, w.now);
     w.pass(Duration::from_millis(100));
-    assert_eq!(w.base_events, [Event::Restarted { peer: 0 }]);
-    assert_eq!(w.mobile_events, [Event::Up { peer: 0 }]);
+    assert_eq!(w.base_events, [TunnelEvent::Restarted { peer: 0 }]);
+    assert_eq!(w.mobile_events, [TunnelEvent::Up { peer: 0 }]);
     // The link core has dropped the old epoch, so no message of it may follow.
     w.base_events.clear();
     w.base.receive(w.now, from, &held.bytes);
@@ -241,10 +242,10 @@ fn restart_is_reported_and_rekeying_is_not() {
     w.restart_base();
     w.mobile_events.clear();
     w.pass(Duration::from_secs(10));
-    assert_eq!(w.mobile_events, vec![Event::Restarted { peer: 0 }; 2]);
+    assert_eq!(w.mobile_events, vec![TunnelEvent::Restarted { peer: 0 }; 2]);
     w.mobile_events.clear();
     w.pass(Duration::from_secs(3610));
-    assert_eq!(w.mobile_events, vec![Event::Renewed { peer: 0 }; 2], "the lives go on");
+    assert_eq!(w.mobile_events, vec![TunnelEvent::Renewed { peer: 0 }; 2], "the lives go on");
 }
 
 #[test]
@@ -254,8 +255,8 @@ fn removed_mobile_sees_new_epoch() {
     w.base.leave(w.now);
     while w.base.poll_outgoing().is_some() {}
     w.pass(Duration::from_secs(10));
-    assert_eq!(w.mobile_events, [Event::Restarted { peer: 0 }]);
-    assert_eq!(w.base_events, [Event::Up { peer: 0 }]);
+    assert_eq!(w.mobile_events, [TunnelEvent::Restarted { peer: 0 }]);
+    assert_eq!(w.base_events, [TunnelEvent::Up { peer: 0 }]);
 }
 
 #[test]
@@ -271,7 +272,7 @@ fn goodbye_causes_immediate_call() {
     w.mobiles[0].1.leave(now);
     w.base_events.clear();
     w.settle();
-    assert_eq!(w.base_events, [Event::Down { peer: 0, why: Down::Left }]);
+    assert_eq!(w.base_events, [TunnelEvent::Down { peer: 0, why: DownReason::Left }]);
     assert!(!w.base.send(w.now, 0, b"nobody"));
 }
 
@@ -304,13 +305,13 @@ fn replayed_datagrams_do_not_move_peer() {
 fn strangers_get_no_answer() {
     let mut w = World::up(1);
     let stranger = Identity::generate().unwrap();
-    let mut party = mobile(&stranger, w.identity.public, 5, WALL, w.now);
-    party.handle_timeout(w.now);
-    let call = party.poll_outgoing().unwrap();
+    let mut end = mobile(&stranger, w.identity.public, 5, WALL, w.now);
+    end.handle_timeout(w.now);
+    let call = end.poll_outgoing().unwrap();
     let from = at("198.51.100.9:9");
     w.base.receive(w.now, from, &call.bytes);
     assert_eq!(w.base.poll_outgoing(), None);
-    assert_eq!(w.base.poll_event(), Some(Event::Stranger { key: stranger.public, from }));
+    assert_eq!(w.base.poll_event(), Some(TunnelEvent::Stranger { key: stranger.public, from }));
     assert_eq!(w.base.counters().strangers, 1);
 }
 
@@ -319,12 +320,12 @@ fn strangers_get_no_answer() {
 fn call_for_other_base_is_reported() {
     let mut w = World::up(1);
     let (stranger, other) = (Identity::generate().unwrap(), Identity::generate().unwrap());
-    let mut party = mobile(&stranger, other.public, 5, WALL, w.now);
-    party.handle_timeout(w.now);
-    let call = party.poll_outgoing().unwrap().bytes;
+    let mut end = mobile(&stranger, other.public, 5, WALL, w.now);
+    end.handle_timeout(w.now);
+    let call = end.poll_outgoing().unwrap().bytes;
     let from = at("198.51.100.9:9");
     w.base.receive(w.now, from, &call);
-    assert_eq!((w.base.poll_event(), w.base.poll_outgoing()), (Some(Event::OtherBase { from }), None));
+    assert_eq!((w.base.poll_event(), w.base.poll_outgoing()), (Some(TunnelEvent::OtherBase { from }), None));
     w.base.receive(w.now, from, &call[..call.len() - 1]);
     assert_eq!((w.base.poll_event(), w.base.counters().refused), (None, 2));
 }
@@ -335,23 +336,23 @@ fn outage_after_session_is_no_setup_error() {
     w.mobile_events.clear();
     w.open = false;
     w.pass(Duration::from_secs(60));
-    assert!(w.mobile_events.contains(&Event::NoAnswer { was_up: true }), "{:?}", w.mobile_events);
+    assert!(w.mobile_events.contains(&TunnelEvent::NoAnswer { was_up: true }), "{:?}", w.mobile_events);
     w.open = true;
     w.pass(Duration::from_secs(5));
     w.base.leave(w.now);
     w.pass(Duration::from_secs(1));
     w.open = false;
     w.pass(Duration::from_secs(60));
-    let told: Vec<_> = w.mobile_events.iter().filter(|e| matches!(e, Event::NoAnswer { .. })).collect();
-    assert_eq!(told, [&Event::NoAnswer { was_up: true }; 2], "also when it has left meanwhile");
+    let told: Vec<_> = w.mobile_events.iter().filter(|e| matches!(e, TunnelEvent::NoAnswer { .. })).collect();
+    assert_eq!(told, [&TunnelEvent::NoAnswer { was_up: true }; 2], "also when it has left meanwhile");
 }
 
 #[test]
 fn replayed_initiation_is_refused() {
     let mut w = World::up(1);
     let calls: Vec<_> = w.wire.iter().filter(|(_, o)| o.bytes[0] == 1).cloned().collect();
-    let (_, party, key) = &mut w.mobiles[0];
-    *party = mobile(key, w.identity.public, 99, WALL, w.now);
+    let (_, end, key) = &mut w.mobiles[0];
+    *end = mobile(key, w.identity.public, 99, WALL, w.now);
     w.pass(Duration::from_millis(100));
     for (_, call) in &calls {
         w.base.receive(w.now, at("198.51.100.66:1"), &call.bytes);
@@ -363,8 +364,8 @@ fn replayed_initiation_is_refused() {
 #[test]
 fn clock_set_back_is_corrected() {
     let mut w = World::up(1);
-    let (_, party, key) = &mut w.mobiles[0];
-    *party = mobile(key, w.identity.public, 99, WALL / 2, w.now);
+    let (_, end, key) = &mut w.mobiles[0];
+    *end = mobile(key, w.identity.public, 99, WALL / 2, w.now);
     w.pass(Duration::from_millis(100));
     assert!(w.talks(0));
 }
@@ -374,9 +375,9 @@ fn flood_of_initiations_is_limited() {
     let mut w = World::up(1);
     let mut answers = 0;
     for _ in 0..500 {
-        let mut party = mobile(&w.mobiles[0].2, w.identity.public, 5, WALL + 1_000_000, w.now);
-        party.handle_timeout(w.now);
-        let call = party.poll_outgoing().unwrap();
+        let mut end = mobile(&w.mobiles[0].2, w.identity.public, 5, WALL + 1_000_000, w.now);
+        end.handle_timeout(w.now);
+        let call = end.poll_outgoing().unwrap();
         w.base.receive(w.now, at("198.51.100.9:9"), &call.bytes);
         while let Some(o) = w.base.poll_outgoing() {
             assert!(o.bytes.len() <= call.bytes.len());
@@ -424,7 +425,7 @@ fn rekeying_loses_no_frames() {
     w.pass(Duration::from_secs(99));
     w.mobile_events.clear();
     w.pass(Duration::from_secs(2));
-    assert_eq!(w.mobile_events, [Event::Renewed { peer: 0 }]);
+    assert_eq!(w.mobile_events, [TunnelEvent::Renewed { peer: 0 }]);
     assert!(w.talks(0));
 }
 
@@ -441,7 +442,7 @@ fn frame_reordering_is_limited_to_window() {
         w.base.receive(now, w.mobiles[0].0, &late);
         w.settle();
         let frame = Bytes::from_static(b"late");
-        assert_eq!(w.base_events.contains(&Event::Frame { peer: 0, frame }), counts, "{later} later ones");
+        assert_eq!(w.base_events.contains(&TunnelEvent::Frame { peer: 0, frame }), counts, "{later} later ones");
     }
 }
 
@@ -451,7 +452,7 @@ fn frame_under_old_keys_is_refused_after_rekeying() {
     w.pass(Duration::from_secs(3599));
     let late = w.hold_back(b"late");
     w.pass(Duration::from_secs(2));
-    assert!(w.base_events.contains(&Event::Renewed { peer: 0 }));
+    assert!(w.base_events.contains(&TunnelEvent::Renewed { peer: 0 }));
     let before = w.base.counters().replayed;
     w.base_events.clear();
     w.base.receive(w.now, w.mobiles[0].0, &late);
@@ -464,7 +465,7 @@ fn silent_mobile_is_down_after_timeout() {
     let mut w = World::up(1);
     w.open = false;
     w.pass(GONE_AFTER + Duration::from_secs(1));
-    assert_eq!(w.base_events, [Event::Down { peer: 0, why: Down::Silent }]);
+    assert_eq!(w.base_events, [TunnelEvent::Down { peer: 0, why: DownReason::Silent }]);
     w.open = true;
     w.pass(Duration::from_millis(2500));
     assert!(w.talks(0));
@@ -475,14 +476,14 @@ fn different_shared_secrets_are_refused() {
     let (base, key) = (Identity::generate().unwrap(), Identity::generate().unwrap());
     let secret = |n| Some(SharedSecret([n; 32]));
     for (theirs, agrees) in [(secret(1), true), (secret(2), false), (None, false)] {
-        let all = vec![Known { key: key.public, secret: secret(1) }];
-        let mut b = Party::base(base.clone(), all, 1, WALL, Time::ZERO);
-        let to_base = Known { key: base.public, secret: theirs };
-        let mut m = Party::mobile(key.clone(), to_base, at(BASE), KEEPALIVE, 2, WALL, Time::ZERO);
+        let all = vec![KnownPeer { key: key.public, secret: secret(1) }];
+        let mut b = TunnelEndpoint::base(base.clone(), all, 1, WALL, Time::ZERO);
+        let to_base = KnownPeer { key: base.public, secret: theirs };
+        let mut m = TunnelEndpoint::mobile(key.clone(), to_base, at(BASE), KEEPALIVE, 2, WALL, Time::ZERO);
         m.handle_timeout(Time::ZERO);
         b.receive(Time::ZERO, at("192.0.2.1:1"), &m.poll_outgoing().unwrap().bytes);
         m.receive(Time::ZERO, at(BASE), &b.poll_outgoing().unwrap().bytes);
-        let first = if agrees { Event::Up { peer: 0 } } else { Event::OtherSecret };
+        let first = if agrees { TunnelEvent::Up { peer: 0 } } else { TunnelEvent::OtherSecret };
         assert_eq!(m.poll_event(), Some(first));
         // The error is reported once during the calls, and the missing response is not.
         for second in 0..if agrees { 0 } else { 60 } {
@@ -529,7 +530,7 @@ fn junk_flood_does_not_block_mobiles() {
     let other = Identity::generate().unwrap();
     let mobile = Identity::generate().unwrap();
     let elsewhere = Initiation::new(&mobile, &other.public, None, 1, 1, 1).unwrap();
-    let head = session::head(Kind::Initiation, 7);
+    let head = session::head(DatagramKind::Initiation, 7);
     let long = [&head[..], &elsewhere.message].concat();
     let cut = [&head[..], &[9; INITIATION_LEN]].concat();
     for junk in [&[1, 0, 0, 0, 7][..], &long, &cut] {
@@ -543,7 +544,7 @@ fn junk_flood_does_not_block_mobiles() {
             }
         };
         flood(&mut w, 200);
-        let is_up = |w: &World| w.base_events.iter().any(|e| matches!(e, Event::Up { .. }));
+        let is_up = |w: &World| w.base_events.iter().any(|e| matches!(e, TunnelEvent::Up { .. }));
         let up_after = (0..100).find(|_| {
             flood(&mut w, 200);
             w.pass(Duration::from_millis(50));

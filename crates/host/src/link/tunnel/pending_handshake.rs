@@ -17,9 +17,9 @@ const QUESTION_FOR: Duration = Duration::from_secs(20);
 const TELL_AFTER: Duration = Duration::from_secs(5);
 
 /// A handshake in progress.
-pub(super) struct Call {
+pub(super) struct PendingHandshake {
     /// The unanswered initiation.
-    pub(super) question: Initiation,
+    pub(super) initiation: Initiation,
     /// The session index that the response must carry.
     pub(super) index: u32,
     /// When the initiation in `question` was first sent.
@@ -38,23 +38,40 @@ pub(super) struct Call {
 
 /// The next action of a handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Wants {
+pub(super) enum HandshakeStep {
     /// Wait for the response.
-    Patience,
+    Wait,
     /// Retransmit the initiation.
-    Again,
+    Retransmit,
     /// Send a new initiation.
-    Anew,
+    Restart,
 }
 
-impl Call {
+impl PendingHandshake {
     /// Starts a call whose initiation is sent now. After an unanswered earlier one, `since` and `wait` continue.
-    pub(super) fn new(now: Time, question: Initiation, index: u32, earlier: Option<&Call>, rng: &mut Rng) -> Call {
+    pub(super) fn new(
+        now: Time,
+        initiation: Initiation,
+        index: u32,
+        earlier: Option<&PendingHandshake>,
+        rng: &mut Rng,
+    ) -> PendingHandshake {
         let (since, wait) = earlier.map_or((now, WAIT_MIN), |c| (c.since, c.wait));
         let (told, told_secret) = earlier.map_or((false, false), |c| (c.told, c.told_secret));
         let (told_stale, is_stale) = (earlier.is_some_and(|c| c.told_stale), false);
         let again_at = now + spread(wait, rng);
-        Call { question, index, asked: now, since, again_at, wait, told, told_secret, told_stale, is_stale }
+        PendingHandshake {
+            initiation,
+            index,
+            asked: now,
+            since,
+            again_at,
+            wait,
+            told,
+            told_secret,
+            told_stale,
+            is_stale,
+        }
     }
 
     /// Whether a response for session index `index` answers this initiation.
@@ -70,16 +87,20 @@ impl Call {
     }
 
     /// The next action at `now`; a transmission is counted.
-    pub(super) fn wants(&mut self, now: Time, rng: &mut Rng) -> Wants {
+    pub(super) fn wants(&mut self, now: Time, rng: &mut Rng) -> HandshakeStep {
         if now < self.again_at {
-            return Wants::Patience;
+            return HandshakeStep::Wait;
         }
         self.wait = (self.wait * 2).min(WAIT_MAX);
         self.again_at = now + spread(self.wait, rng);
-        if self.is_stale || now.since(self.asked) >= QUESTION_FOR { Wants::Anew } else { Wants::Again }
+        if self.is_stale || now.since(self.asked) >= QUESTION_FOR {
+            HandshakeStep::Restart
+        } else {
+            HandshakeStep::Retransmit
+        }
     }
 
-    /// When [`Call::wants`] has an action.
+    /// When [`PendingHandshake::wants`] has an action.
     pub(super) fn due(&self) -> Time {
         self.again_at
     }
