@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use remora_base::Time;
-use remora_host::link::Identity;
-use remora_host::link::tunnel::{TunnelEvent, KnownPeer, TunnelEndpoint};
+use remora_host::link::LinkIdentity;
+use remora_host::link::tunnel::{KnownPeer, TunnelEndpoint, TunnelEvent};
 
 const KEEPALIVE: Duration = Duration::from_secs(5);
 const WALL: u64 = 1_700_000_000_000_000_000;
@@ -32,8 +32,8 @@ const OLD_MAX: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(400);
 
 /// Of base, mobile and stranger.
-static KEYS: LazyLock<[Identity; 3]> =
-    LazyLock::new(|| [(); 3].map(|()| Identity::generate().expect("the system has random numbers")));
+static KEYS: LazyLock<[LinkIdentity; 3]> =
+    LazyLock::new(|| [(); 3].map(|()| LinkIdentity::generate().expect("the system has random numbers")));
 
 const BASE: usize = 0;
 const MOBILE: usize = 1;

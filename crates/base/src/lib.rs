@@ -1,10 +1,12 @@
 //! Foundations of all crates: [`Time`], seeded random [`Rng`] streams, bit [`Rate`]s, the estimators
-//! [`RttEstimator`] and [`WindowedMin`], the [`Core`] trait, and the [host](host_of) of an address.
+//! [`RttEstimator`] and [`WindowedMin`], the [`Core`] trait, the [text form](key_text) of keys,
+//! and the [host](host_of) of an address.
 //!
 //! Nothing here uses a clock, a socket or a thread; dependencies outside this crate are data
 //! structures only.
 
 mod core;
+pub mod key_text;
 mod rate;
 mod rng;
 mod rtt;

@@ -19,6 +19,7 @@ pub mod exports;
 pub mod forward;
 pub mod gateway;
 pub mod handoff;
+mod key_file;
 pub mod link;
 pub mod load;
 mod objects;
@@ -32,3 +33,4 @@ mod tcp;
 pub mod zone;
 
 pub use clock::Clock;
+pub use key_file::KeyFileError;

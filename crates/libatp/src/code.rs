@@ -2,8 +2,8 @@
 
 use remora_atp::session::{ConnectError, Refusal};
 use remora_atp::{Outcome, Rejection};
+use remora_host::KeyFileError;
 use remora_host::atp::AtpError;
-use remora_host::atp::keys::KeyError;
 
 /// An error code of the C interface; negative.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,8 +93,8 @@ impl From<AtpError> for Code {
     }
 }
 
-impl From<KeyError> for Code {
-    fn from(_: KeyError) -> Code {
+impl From<KeyFileError> for Code {
+    fn from(_: KeyFileError) -> Code {
         Code::KEY
     }
 }

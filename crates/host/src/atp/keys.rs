@@ -5,54 +5,27 @@ use std::path::{Path, PathBuf};
 
 use remora_atp::session::Identity;
 
-use crate::link::tunnel::key;
-
-/// Why a key cannot be loaded.
-#[derive(Debug, thiserror::Error)]
-pub enum KeyError {
-    /// The text is not a key.
-    #[error("not a key: expected 44 characters of base64")]
-    Text,
-    /// The file is empty.
-    #[error("it is empty and no key: remove it, and a new one is made (which the other ends are then to be told)")]
-    Empty,
-    /// Neither `XDG_STATE_HOME` nor `HOME` is set.
-    #[error("no place for a key: neither XDG_STATE_HOME nor HOME is set")]
-    NoHome,
-    /// The file cannot be read or created, or others can read it.
-    #[error(transparent)]
-    File(crate::link::KeyError),
-}
-
-impl From<crate::link::KeyError> for KeyError {
-    fn from(e: crate::link::KeyError) -> KeyError {
-        match e {
-            crate::link::KeyError::Text => KeyError::Text,
-            crate::link::KeyError::Empty => KeyError::Empty,
-            other => KeyError::File(other),
-        }
-    }
-}
+use crate::key_file::{self, KeyFileError};
 
 /// Generates an identity without a file.
-pub fn generate() -> Result<Identity, KeyError> {
-    let secret = draw().ok_or(crate::link::KeyError::Random)?;
-    Identity::from_secret(secret).map_err(|_| KeyError::Text)
+pub fn generate() -> Result<Identity, KeyFileError> {
+    let secret = draw().ok_or(KeyFileError::Random)?;
+    Identity::from_secret(secret).map_err(|_| KeyFileError::Text)
 }
 
 /// Loads the identity from `path`, which only its owner may read.
-pub fn load(path: &Path) -> Result<Identity, KeyError> {
-    Identity::from_secret(key::load(path)?).map_err(|_| KeyError::Text)
+pub fn load(path: &Path) -> Result<Identity, KeyFileError> {
+    Identity::from_secret(key_file::load(path)?).map_err(|_| KeyFileError::Text)
 }
 
 /// Loads the identity from `path`; creates one (mode 0600) if the file does not exist.
-pub fn load_or_create(path: &Path) -> Result<Identity, KeyError> {
-    Identity::from_secret(key::load_or_create(path, draw)?).map_err(|_| KeyError::Text)
+pub fn load_or_create(path: &Path) -> Result<Identity, KeyFileError> {
+    Identity::from_secret(key_file::load_or_create(path, draw)?).map_err(|_| KeyFileError::Text)
 }
 
 /// The default key file: `atp.key` in the state directory. A file in the configuration directory, where earlier
 /// versions stored it, is used if it exists.
-pub fn default_path() -> Result<PathBuf, KeyError> {
+pub fn default_path() -> Result<PathBuf, KeyFileError> {
     let is_root = rustix::process::geteuid().is_root();
     path_for(environment, is_root)
 }
@@ -72,7 +45,7 @@ fn earlier_path_for(set: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
 }
 
 /// [`default_path`] for a given environment.
-fn path_for(set: impl Fn(&str) -> Option<PathBuf>, is_root: bool) -> Result<PathBuf, KeyError> {
+fn path_for(set: impl Fn(&str) -> Option<PathBuf>, is_root: bool) -> Result<PathBuf, KeyFileError> {
     let home = |below| set("HOME").map(|home| home.join(below));
     if let Some(earlier) = earlier_path_for(&set).filter(|path| is_there(path)) {
         return Ok(earlier);
@@ -82,7 +55,7 @@ fn path_for(set: impl Fn(&str) -> Option<PathBuf>, is_root: bool) -> Result<Path
         None => home(".local/state"),
         set => set,
     };
-    Ok(state.ok_or(KeyError::NoHome)?.join("remora/atp.key"))
+    Ok(state.ok_or(KeyFileError::NoHome)?.join("remora/atp.key"))
 }
 
 /// A file that cannot be checked counts as present: another key would be another identity.
@@ -118,7 +91,7 @@ mod tests {
         assert_eq!(path_for(home, false).unwrap(), user);
         assert_eq!(path_for(home, true).unwrap(), Path::new("/var/lib/remora/atp.key"));
         assert_eq!([false, true].map(|is_root| path_for(xdg, is_root).unwrap()), [set.clone(), set]);
-        assert!(matches!(path_for(|_| None, false), Err(KeyError::NoHome)));
+        assert!(matches!(path_for(|_| None, false), Err(KeyFileError::NoHome)));
         assert!(path_for(|_| None, true).is_ok(), "a service of the system has no home");
         // A file of an earlier version is used, because peers know its key.
         let [earlier, of_user] =
@@ -140,6 +113,6 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap().trim(), made.secret_text());
         assert_ne!(generate().unwrap(), made);
         std::fs::write(&path, "no key").unwrap();
-        assert!(matches!(load(&path), Err(KeyError::Text)));
+        assert!(matches!(load(&path), Err(KeyFileError::Text)));
     }
 }

@@ -37,7 +37,7 @@ pub enum ClientError {
     Key {
         /// Path of the key.
         path: PathBuf,
-        source: crate::atp::keys::KeyError,
+        source: crate::KeyFileError,
     },
     /// An ATP URL without the server's key.
     #[error("cannot reach {server} over ATP without its key: give it as proto=atp&key=KEY in the URL")]

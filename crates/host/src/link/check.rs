@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use remora_base::key_text::KEY_LEN;
+
 use super::error::LinkError;
 use super::routing_table::around;
 use super::settings::{Mobile, Role, Settings};
-use super::tunnel::PublicKey;
-use super::tunnel::key::KEY_LEN;
+use super::tunnel::LinkPublicKey;
 
 /// Both ends forget each other after 11 min of silence, and keepalives can be lost.
 const KEEPALIVE_MAX: Duration = Duration::from_secs(60);
@@ -75,7 +76,7 @@ fn own_addresses(own: &[IpNet]) -> Result<(), String> {
     })
 }
 
-fn mobile(m: &Mobile, earlier: &[Mobile], own: &[IpNet], base: &PublicKey) -> Result<(), String> {
+fn mobile(m: &Mobile, earlier: &[Mobile], own: &[IpNet], base: &LinkPublicKey) -> Result<(), String> {
     let what = format!("mobile {}", m.name);
     refuse(earlier.iter().any(|other| other.name == m.name), || {
         format!("two mobiles are called {}: give each a name of its own", m.name)
@@ -86,7 +87,7 @@ fn mobile(m: &Mobile, earlier: &[Mobile], own: &[IpNet], base: &PublicKey) -> Re
     m.routes.iter().try_for_each(|r| route(&what, *r, own))
 }
 
-fn other_key(what: &str, key: &PublicKey, own: &PublicKey) -> Result<(), String> {
+fn other_key(what: &str, key: &LinkPublicKey, own: &LinkPublicKey) -> Result<(), String> {
     refuse(key == own, || {
         format!("{what}: {key} is this end's own key; give the other's, as remora link keys prints it there")
     })?;
@@ -146,7 +147,7 @@ fn of_an_end(what: &str, addr: IpAddr, net: IpNet) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::super::settings::Tuning;
-    use super::super::tunnel::Identity;
+    use super::super::tunnel::LinkIdentity;
     use super::*;
 
     /// A change of valid settings, and the words expected in the error; none if the settings stay valid.
@@ -154,7 +155,7 @@ mod tests {
 
     fn of(role: Role, address: &str) -> Settings {
         Settings {
-            identity: Identity::generate().unwrap(),
+            identity: LinkIdentity::generate().unwrap(),
             role,
             device: "rlink0".into(),
             addresses: vec![address.parse().unwrap()],
@@ -165,7 +166,7 @@ mod tests {
     }
 
     fn a_mobile(name: &str, address: &str) -> Mobile {
-        let key = Identity::generate().unwrap().public;
+        let key = LinkIdentity::generate().unwrap().public;
         Mobile { name: name.into(), key, secret: None, address: address.parse().unwrap(), routes: Vec::new() }
     }
 
@@ -177,7 +178,7 @@ mod tests {
     fn mobile() -> Settings {
         let role = Role::Mobile {
             base: "192.0.2.1:51900".parse().unwrap(),
-            key: Identity::generate().unwrap().public,
+            key: LinkIdentity::generate().unwrap().public,
             secret: None,
             routes: vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()],
             keepalive: Duration::from_secs(5),
@@ -238,7 +239,7 @@ mod tests {
 
     #[test]
     fn impossible_mobile_settings_are_refused() {
-        let with = |change: fn(&mut SocketAddr, &mut Mobile, &PublicKey)| {
+        let with = |change: fn(&mut SocketAddr, &mut Mobile, &LinkPublicKey)| {
             move |s: &mut Settings| {
                 let own = s.identity.public;
                 if let Role::Base { listen, mobiles } = &mut s.role {
@@ -254,7 +255,7 @@ mod tests {
                 (&with(|l, _, _| *l = "224.0.0.1:51900".parse().unwrap()), &["--listen 224.0.0.1:51900"]),
                 (&with(|_, m, _| m.name = "robot".into()), &["two mobiles are called robot"]),
                 (&with(|_, m, own| m.key = *own), &["mobile cart", "own key"]),
-                (&with(|_, m, _| m.key = PublicKey([0; KEY_LEN])), &["mobile cart", "nobody's key"]),
+                (&with(|_, m, _| m.key = LinkPublicKey([0; KEY_LEN])), &["mobile cart", "nobody's key"]),
                 (&with(|_, m, _| m.address = "127.0.0.1".parse().unwrap()), &["mobile cart", "loopback"]),
                 (&with(|_, m, _| m.address = "10.78.0.0".parse().unwrap()), &["mobile cart", "a network's"]),
                 (&with(|_, m, _| m.address = "10.78.0.255".parse().unwrap()), &["mobile cart", "broadcast"]),
@@ -270,7 +271,7 @@ mod tests {
 
     #[test]
     fn impossible_base_settings_are_refused() {
-        fn role(s: &mut Settings) -> (&mut SocketAddr, &mut PublicKey, &mut Vec<IpNet>, &mut Duration) {
+        fn role(s: &mut Settings) -> (&mut SocketAddr, &mut LinkPublicKey, &mut Vec<IpNet>, &mut Duration) {
             match &mut s.role {
                 Role::Mobile { base, key, routes, keepalive, .. } => (base, key, routes, keepalive),
                 Role::Base { .. } => unreachable!(),
@@ -291,7 +292,7 @@ mod tests {
                 (&at("255.255.255.255:51900"), &["--base 255.255.255.255"]),
                 (&at("192.0.2.1:0"), &["--base 192.0.2.1:0", "port 0"]),
                 (&|s| *role(s).1 = s.identity.public, &["--base-key", "own key"]),
-                (&|s| *role(s).1 = PublicKey([0; KEY_LEN]), &["--base-key", "nobody's key"]),
+                (&|s| *role(s).1 = LinkPublicKey([0; KEY_LEN]), &["--base-key", "nobody's key"]),
                 (&route("192.0.2.1/32"), &["--route 192.0.2.1/32", "base's own address"]),
                 (&route("192.0.2.0/31"), &[]),
                 (&route("127.0.0.0/8"), &["--route: 127.0.0.0/8 is loopback"]),

@@ -205,7 +205,7 @@ fn peers(settings: &Settings) -> Vec<LinkPeer> {
 #[cfg(test)]
 mod tests {
     use super::super::settings::{Mobile, Tuning};
-    use super::super::tunnel::Identity;
+    use super::super::tunnel::LinkIdentity;
     use super::*;
     use remora_link::Mode;
     use rustix::net::sockopt::ip_mtu_discover;
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn ipv6_in_tunnel_requires_its_minimum_mtu() {
-        let key = Identity::generate().unwrap().public;
+        let key = LinkIdentity::generate().unwrap().public;
         let mobile = |address: &str, routes: &[&str]| Mobile {
             name: "robot".into(),
             key,
@@ -246,7 +246,7 @@ mod tests {
             (to("::/0"), "10.78.0.2/24", true),
         ] {
             let settings = Settings {
-                identity: Identity::generate().unwrap(),
+                identity: LinkIdentity::generate().unwrap(),
                 role,
                 device: "rlink0".into(),
                 addresses: vec![own.parse().unwrap()],
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn class_settings_reach_link_core() {
         let settings = Settings {
-            identity: Identity::generate().unwrap(),
+            identity: LinkIdentity::generate().unwrap(),
             role: Role::Base { listen: ([0, 0, 0, 0], 0).into(), mobiles: Vec::new() },
             device: "rlink0".into(),
             addresses: vec!["10.78.0.1/24".parse().unwrap()],

@@ -24,4 +24,4 @@ pub use daemon::Daemon;
 pub use diagnostics::{ChannelState, Drops, Figures, Notice, PeerReport, Report};
 pub use error::LinkError;
 pub use settings::{Mobile, Role, Settings, Tuning};
-pub use tunnel::{Identity, KeyError, PublicKey, SharedSecret};
+pub use tunnel::{LinkIdentity, LinkPublicKey, PublicKeyError, SharedSecret};

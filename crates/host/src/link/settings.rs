@@ -9,13 +9,13 @@ use remora_link::{Class, Duplex, Mode, Scheduler};
 
 use super::error::LinkError;
 use super::routing_table::RoutingTable;
-use super::tunnel::{self, Identity, PublicKey, SharedSecret};
+use super::tunnel::{self, LinkIdentity, LinkPublicKey, SharedSecret};
 
 /// Settings of one end.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The key pair of this end.
-    pub identity: Identity,
+    pub identity: LinkIdentity,
     /// The role with its settings.
     pub role: Role,
     /// Name of the network device (at most 15 bytes).
@@ -45,7 +45,7 @@ pub enum Role {
         /// The address of the base.
         base: SocketAddr,
         /// The base's public key.
-        key: PublicKey,
+        key: LinkPublicKey,
         /// The preshared key.
         secret: Option<SharedSecret>,
         /// Networks routed through the base, besides the tunnel's.
@@ -61,7 +61,7 @@ pub struct Mobile {
     /// The display name.
     pub name: String,
     /// The mobile's public key.
-    pub key: PublicKey,
+    pub key: LinkPublicKey,
     /// The preshared key.
     pub secret: Option<SharedSecret>,
     /// The mobile's address in the tunnel.

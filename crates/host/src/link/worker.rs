@@ -23,7 +23,7 @@ use super::diagnostics::{
 };
 use super::error::LinkError;
 use super::routing_table::RoutingTable;
-use super::tunnel::{self, DownReason, PublicKey, TunnelEndpoint, TunnelEvent};
+use super::tunnel::{self, DownReason, LinkPublicKey, TunnelEndpoint, TunnelEvent};
 use crate::Clock;
 use crate::handoff::{Herald, Signal};
 
@@ -37,7 +37,7 @@ const REPORT_EVERY: Duration = Duration::from_millis(250);
 /// A peer in the event loop.
 pub(super) struct LinkPeer {
     pub(super) name: String,
-    pub(super) key: PublicKey,
+    pub(super) key: LinkPublicKey,
     pub(super) address: Option<IpAddr>,
     /// The peer in the link core.
     pub(super) peer: Peer,

@@ -6,14 +6,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use remora_base::key_text;
+pub use remora_base::key_text::KEY_LEN;
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use rustls::pki_types::{PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer, alg_id};
 use rustls::sign::public_key_to_spki;
-
-/// Bytes of a public or secret key.
-pub const KEY_LEN: usize = 32;
 
 /// PKCS #8 prefix of the seed (RFC 8410, section 7): version, algorithm id-Ed25519, two nested octet string tags.
 const PKCS8_PREFIX: [u8; 16] =
@@ -79,7 +76,7 @@ impl Identity {
 
     /// The secret in base64, for the key file only.
     pub fn secret_text(&self) -> String {
-        STANDARD.encode(self.secret)
+        key_text::encode(&self.secret)
     }
 
     /// The secret, to derive other keys.
@@ -95,7 +92,7 @@ impl Identity {
 
 impl fmt::Display for PublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&STANDARD.encode(self.0))
+        f.write_str(&key_text::encode(&self.0))
     }
 }
 
@@ -121,7 +118,7 @@ impl FromStr for PublicKey {
 }
 
 fn decode(text: &str) -> Result<[u8; KEY_LEN], KeyError> {
-    STANDARD.decode(text.trim()).ok().and_then(|bytes| bytes.try_into().ok()).ok_or(KeyError)
+    key_text::decode(text.trim()).ok_or(KeyError)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `remora link`: runs the ends of a poor hop, makes their keys and shows their state.
 
-use remora_host::link::Identity;
+use remora_host::link::LinkIdentity;
 
 use crate::commands::link::flags::{Keys, LinkCommand, Tunnel};
 use crate::commands::link::key_file::{key_error, key_path};
@@ -29,6 +29,6 @@ pub(crate) async fn run(args: Tunnel) -> Result {
 /// Creates the key if it is missing, and prints the public key.
 fn keys(args: &Keys) -> Result {
     let path = key_path(args.key.clone())?;
-    let identity = Identity::load_or_create(&path).map_err(|e| key_error(&path, &e))?;
+    let identity = LinkIdentity::load_or_create(&path).map_err(|e| key_error(&path, &e))?;
     stdio::print(&format!("{}\n", identity.public))
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use remora_base::Rate;
-use remora_host::link::PublicKey;
+use remora_host::link::LinkPublicKey;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -147,7 +147,7 @@ impl<T> PerClass<T> {
 #[serde(deny_unknown_fields)]
 pub(crate) struct MobileTable {
     pub(crate) name: Option<String>,
-    pub(crate) key: Text<PublicKey>,
+    pub(crate) key: Text<LinkPublicKey>,
     pub(crate) address: Text<IpAddr>,
     #[serde(default)]
     pub(crate) routes: Vec<Text<Network>>,
@@ -159,7 +159,7 @@ pub(crate) struct MobileTable {
 #[serde(deny_unknown_fields)]
 pub(crate) struct BaseTable {
     pub(crate) endpoint: String,
-    pub(crate) key: Text<PublicKey>,
+    pub(crate) key: Text<LinkPublicKey>,
     #[serde(default)]
     pub(crate) routes: Vec<Text<Network>>,
     pub(crate) keepalive: Option<Text<Time>>,

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use remora_host::link;
-use remora_host::link::{KeyError, PublicKey, Role, Settings, SharedSecret, Tuning};
+use remora_host::link::{LinkPublicKey, Role, Settings, SharedSecret, Tuning};
+use remora_host::{KeyFileError, link};
 use remora_link::{Class, Duplex, Mode, Scheduler};
 
 use crate::commands::link::config_file::{ConfigRole, File};
@@ -61,7 +61,7 @@ pub(crate) fn mobile(args: &Mobile) -> Result<Settings> {
         Some(text) => Some(text.parse().map_err(|e| Error::Usage(format!("--base-key: {e}")))?),
         None => told.map(|b| b.key.0),
     };
-    let key: PublicKey = key.ok_or_else(|| {
+    let key: LinkPublicKey = key.ok_or_else(|| {
         Error::Usage("what is the base's key? --base-key KEY says so; remora link keys prints it there".into())
     })?;
     let psk = args.psk.as_deref().or(told.and_then(|b| b.psk.as_deref()));
@@ -175,9 +175,9 @@ fn secret(path: Option<&Path>) -> Result<Option<SharedSecret>> {
     path.map(|p| SharedSecret::load(p).map_err(|e| secret_error(p, &e))).transpose()
 }
 
-fn secret_error(path: &Path, error: &KeyError) -> Error {
+fn secret_error(path: &Path, error: &KeyFileError) -> Error {
     match error {
-        KeyError::File(e) if e.kind() == std::io::ErrorKind::NotFound => {
+        KeyFileError::File(e) if e.kind() == std::io::ErrorKind::NotFound => {
             Error::refused(path.display(), "the secret shared with the other end is not there").with_hint(
                 "it is 32 random bytes in base64, the same at both ends: (umask 077; head -c 32 /dev/urandom | base64 > FILE)",
             )
@@ -188,13 +188,13 @@ fn secret_error(path: &Path, error: &KeyError) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use remora_host::link::Identity;
+    use remora_host::link::LinkIdentity;
 
     use super::*;
 
     #[test]
     fn mobiles_are_read_from_flags() {
-        let key = Identity::generate().unwrap().public;
+        let key = LinkIdentity::generate().unwrap().public;
         let m = mobile_flag(&format!("{key}=10.78.0.2,192.168.7.0/24, fd00::/64,fd78::2")).unwrap();
         assert_eq!((m.key, m.address, m.routes.len()), (key, "10.78.0.2".parse().unwrap(), 3));
         assert_eq!(m.routes[2].to_string(), "fd78::2/128");

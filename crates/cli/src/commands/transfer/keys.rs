@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use remora_atp::session::Identity;
+use remora_host::KeyFileError;
 use remora_host::atp::keys;
-use remora_host::atp::keys::KeyError;
 use serde::Serialize;
 
 use crate::output::exit::{Error, Result};
@@ -72,5 +72,5 @@ fn path(told: Option<&Path>) -> Result<PathBuf> {
 }
 
 fn load(path: &Path) -> Result<Identity> {
-    keys::load_or_create(path).map_err(|e: KeyError| Error::refused(path.display(), e.to_string()))
+    keys::load_or_create(path).map_err(|e: KeyFileError| Error::refused(path.display(), e.to_string()))
 }

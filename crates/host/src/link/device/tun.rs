@@ -197,7 +197,7 @@ fn beaten(all: &[Route], index: u32) -> Option<IpNet> {
 mod tests {
     use super::*;
     use crate::link::settings::{Mobile, Tuning};
-    use crate::link::tunnel::Identity;
+    use crate::link::tunnel::LinkIdentity;
     use std::net::IpAddr;
 
     fn net(text: &str) -> IpNet {
@@ -206,7 +206,7 @@ mod tests {
 
     fn settings(role: Role) -> Settings {
         Settings {
-            identity: Identity::generate().unwrap(),
+            identity: LinkIdentity::generate().unwrap(),
             role,
             device: "remora0".into(),
             addresses: vec![net("10.78.0.1/24")],
@@ -219,7 +219,7 @@ mod tests {
     fn mobile(routes: &[&str]) -> Settings {
         settings(Role::Mobile {
             base: "192.0.2.1:51900".parse().unwrap(),
-            key: Identity::generate().unwrap().public,
+            key: LinkIdentity::generate().unwrap().public,
             secret: None,
             routes: routes.iter().map(|r| net(r)).collect(),
             keepalive: std::time::Duration::from_secs(5),
@@ -242,14 +242,14 @@ mod tests {
     fn base_routes_networks_behind_mobiles() {
         let one = Mobile {
             name: "robot".into(),
-            key: Identity::generate().unwrap().public,
+            key: LinkIdentity::generate().unwrap().public,
             secret: None,
             address: "10.78.0.2".parse().unwrap(),
             routes: vec![net("192.168.7.1/24")],
         };
         let base = settings(Role::Base { listen: "0.0.0.0:0".parse().unwrap(), mobiles: vec![one.clone()] });
         assert_eq!(routes(&base), [net("192.168.7.0/24")].into(), "its own address is in the tunnel's network");
-        let twin = Mobile { name: "twin".into(), key: Identity::generate().unwrap().public, ..one.clone() };
+        let twin = Mobile { name: "twin".into(), key: LinkIdentity::generate().unwrap().public, ..one.clone() };
         let refused = |mobiles: Vec<Mobile>| {
             let both = settings(Role::Base { listen: "0.0.0.0:0".parse().unwrap(), mobiles });
             both.table().map(|_| ()).unwrap_err().to_string()

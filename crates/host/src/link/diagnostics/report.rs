@@ -8,7 +8,7 @@ use remora_base::Rate;
 use remora_link::{self as link, PeerView, State};
 use serde::{Deserialize, Serialize};
 
-use crate::link::tunnel::{InvalidDatagrams, PublicKey};
+use crate::link::tunnel::{InvalidDatagrams, LinkPublicKey};
 
 /// A notice of a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,7 +66,7 @@ pub enum Notice {
     /// A call with an unknown key was received.
     Stranger {
         /// The caller's key.
-        key: PublicKey,
+        key: LinkPublicKey,
         /// The source address.
         from: SocketAddr,
     },

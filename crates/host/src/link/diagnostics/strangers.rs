@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use remora_base::Time;
 
-use crate::link::tunnel::PublicKey;
+use crate::link::tunnel::LinkPublicKey;
 
 /// Shortest time between two reports of one key.
 const EVERY: Duration = Duration::from_secs(60);
@@ -18,12 +18,12 @@ const KEYS_MAX: usize = 64;
 pub(in crate::link) struct Strangers {
     /// End of the quiet period by key. `None` stands for callers without a known key, whose calls are for another
     /// base.
-    quiet_until: BTreeMap<Option<PublicKey>, Time>,
+    quiet_until: BTreeMap<Option<LinkPublicKey>, Time>,
 }
 
 impl Strangers {
     /// Records a call with `key`; true if it is to be reported.
-    pub(in crate::link) fn called(&mut self, now: Time, key: Option<PublicKey>) -> bool {
+    pub(in crate::link) fn called(&mut self, now: Time, key: Option<LinkPublicKey>) -> bool {
         self.quiet_until.retain(|_, until| *until > now);
         // One entry is reserved for callers without a key.
         let has_room = key.is_none() || self.quiet_until.len() < KEYS_MAX;
@@ -39,8 +39,8 @@ impl Strangers {
 mod tests {
     use super::*;
 
-    fn key(n: u8) -> Option<PublicKey> {
-        Some(PublicKey([n; 32]))
+    fn key(n: u8) -> Option<LinkPublicKey> {
+        Some(LinkPublicKey([n; 32]))
     }
 
     #[test]

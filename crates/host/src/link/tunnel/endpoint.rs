@@ -11,7 +11,7 @@ use super::event::{DownReason, InvalidDatagrams, KnownPeer, OutgoingDatagram, Tu
 use super::handshake::{
     CheckedInitiation, HandshakeResponse, INITIATION_LEN, Initiation, RESPONSE_LEN, ReceivedInitiation,
 };
-use super::key::Identity;
+use super::key::LinkIdentity;
 use super::limiter::Limiter;
 use super::pending_handshake::{HandshakeStep, PendingHandshake};
 use super::session::{self, DatagramKind, INDEX_MAX, OpenError, Session};
@@ -37,7 +37,7 @@ const BYE: &[u8] = &[1];
 /// One end of the tunnel. After every call that changes it, the caller drains [`poll_outgoing`](TunnelEndpoint::poll_outgoing)
 /// and [`poll_event`](TunnelEndpoint::poll_event), then reads [`poll_timeout`](TunnelEndpoint::poll_timeout).
 pub struct TunnelEndpoint {
-    identity: Identity,
+    identity: LinkIdentity,
     role: RoleState,
     remotes: Vec<TunnelPeer>,
     /// Peers by the session indices of this end.
@@ -111,14 +111,14 @@ impl TunnelPeer {
 
 impl TunnelEndpoint {
     /// A base that serves these mobiles. `wall` is the time since 1970 at [`Time::ZERO`], in nanoseconds.
-    pub fn base(identity: Identity, mobiles: Vec<KnownPeer>, seed: u64, wall: u64, now: Time) -> TunnelEndpoint {
+    pub fn base(identity: LinkIdentity, mobiles: Vec<KnownPeer>, seed: u64, wall: u64, now: Time) -> TunnelEndpoint {
         let ends = mobiles.into_iter().map(|known| (known, None)).collect();
         TunnelEndpoint::new(identity, RoleState::Base { limiter: Limiter::new(now) }, ends, seed, wall, now)
     }
 
     /// A mobile of the base at `endpoint`. It calls at the first timeout.
     pub fn mobile(
-        identity: Identity,
+        identity: LinkIdentity,
         base: KnownPeer,
         endpoint: SocketAddr,
         keepalive: Duration,
@@ -131,7 +131,7 @@ impl TunnelEndpoint {
     }
 
     fn new(
-        identity: Identity,
+        identity: LinkIdentity,
         role: RoleState,
         ends: Vec<(KnownPeer, Option<SocketAddr>)>,
         seed: u64,

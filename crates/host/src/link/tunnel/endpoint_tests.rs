@@ -11,7 +11,7 @@ use remora_wire::link::SHORT_LATE_MAX;
 use super::endpoint::{GONE_AFTER, TunnelEndpoint};
 use super::event::{DownReason, KnownPeer, OutgoingDatagram, TunnelEvent};
 use super::handshake::{CheckedInitiation, HandshakeResponse, INITIATION_LEN, Initiation, ReceivedInitiation};
-use super::key::{Identity, PublicKey, SharedSecret};
+use super::key::{LinkIdentity, LinkPublicKey, SharedSecret};
 use super::session::{self, DatagramKind};
 
 const KEEPALIVE: Duration = Duration::from_secs(5);
@@ -21,7 +21,7 @@ fn at(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-fn known(key: PublicKey) -> KnownPeer {
+fn known(key: LinkPublicKey) -> KnownPeer {
     KnownPeer { key, secret: None }
 }
 
@@ -29,8 +29,8 @@ fn known(key: PublicKey) -> KnownPeer {
 struct World {
     now: Time,
     base: TunnelEndpoint,
-    identity: Identity,
-    mobiles: Vec<(SocketAddr, TunnelEndpoint, Identity)>,
+    identity: LinkIdentity,
+    mobiles: Vec<(SocketAddr, TunnelEndpoint, LinkIdentity)>,
     base_events: Vec<TunnelEvent>,
     mobile_events: Vec<TunnelEvent>,
     /// Every datagram sent, with its source.
@@ -43,8 +43,8 @@ const BASE: &str = "203.0.113.1:51900";
 
 impl World {
     fn new(mobiles: usize) -> World {
-        let identity = Identity::generate().unwrap();
-        let keys: Vec<Identity> = (0..mobiles).map(|_| Identity::generate().unwrap()).collect();
+        let identity = LinkIdentity::generate().unwrap();
+        let keys: Vec<LinkIdentity> = (0..mobiles).map(|_| LinkIdentity::generate().unwrap()).collect();
         let all = keys.iter().map(|k| known(k.public)).collect();
         let base = TunnelEndpoint::base(identity.clone(), all, 1, WALL, Time::ZERO);
         let mobiles = keys.into_iter().enumerate().map(|(i, key)| {
@@ -137,7 +137,7 @@ impl World {
     }
 }
 
-fn mobile(key: &Identity, base: PublicKey, seed: u64, wall: u64, now: Time) -> TunnelEndpoint {
+fn mobile(key: &LinkIdentity, base: LinkPublicKey, seed: u64, wall: u64, now: Time) -> TunnelEndpoint {
     TunnelEndpoint::mobile(key.clone(), known(base), at(BASE), KEEPALIVE, seed, wall, now)
 }
 
@@ -181,7 +181,7 @@ fn future_timestamp_does_not_lock_mobile_out() {
 /// A base that rejects every timestamp as stale is not called without limit.
 #[test]
 fn repeated_stale_answers_cause_backoff() {
-    let (base, key) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+    let (base, key) = (LinkIdentity::generate().unwrap(), LinkIdentity::generate().unwrap());
     let mut end = mobile(&key, base.public, 3, WALL, Time::ZERO);
     let mut calls = 0;
     for step in 0..200 {
@@ -304,7 +304,7 @@ fn replayed_datagrams_do_not_move_peer() {
 #[test]
 fn strangers_get_no_answer() {
     let mut w = World::up(1);
-    let stranger = Identity::generate().unwrap();
+    let stranger = LinkIdentity::generate().unwrap();
     let mut end = mobile(&stranger, w.identity.public, 5, WALL, w.now);
     end.handle_timeout(w.now);
     let call = end.poll_outgoing().unwrap();
@@ -319,7 +319,7 @@ fn strangers_get_no_answer() {
 #[test]
 fn call_for_other_base_is_reported() {
     let mut w = World::up(1);
-    let (stranger, other) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+    let (stranger, other) = (LinkIdentity::generate().unwrap(), LinkIdentity::generate().unwrap());
     let mut end = mobile(&stranger, other.public, 5, WALL, w.now);
     end.handle_timeout(w.now);
     let call = end.poll_outgoing().unwrap().bytes;
@@ -473,7 +473,7 @@ fn silent_mobile_is_down_after_timeout() {
 
 #[test]
 fn different_shared_secrets_are_refused() {
-    let (base, key) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+    let (base, key) = (LinkIdentity::generate().unwrap(), LinkIdentity::generate().unwrap());
     let secret = |n| Some(SharedSecret([n; 32]));
     for (theirs, agrees) in [(secret(1), true), (secret(2), false), (None, false)] {
         let all = vec![KnownPeer { key: key.public, secret: secret(1) }];
@@ -527,8 +527,8 @@ proptest! {
 
 #[test]
 fn junk_flood_does_not_block_mobiles() {
-    let other = Identity::generate().unwrap();
-    let mobile = Identity::generate().unwrap();
+    let other = LinkIdentity::generate().unwrap();
+    let mobile = LinkIdentity::generate().unwrap();
     let elsewhere = Initiation::new(&mobile, &other.public, None, 1, 1, 1).unwrap();
     let head = session::head(DatagramKind::Initiation, 7);
     let long = [&head[..], &elsewhere.message].concat();

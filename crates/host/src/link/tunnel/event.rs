@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 
-use super::key::{PublicKey, SharedSecret};
+use super::key::{LinkPublicKey, SharedSecret};
 use super::sessions::SessionChange;
 
 /// The configuration of a peer.
 #[derive(Clone, Debug)]
 pub struct KnownPeer {
     /// The peer's public key.
-    pub key: PublicKey,
+    pub key: LinkPublicKey,
     /// The preshared key.
     pub secret: Option<SharedSecret>,
 }
@@ -74,7 +74,7 @@ pub enum TunnelEvent {
     /// A handshake with an unknown key was received.
     Stranger {
         /// The caller's key, authenticated.
-        key: PublicKey,
+        key: LinkPublicKey,
         /// The source address, not authenticated.
         from: SocketAddr,
     },

@@ -10,11 +10,12 @@
 //! A code that requires the base's public key follows the first message, like WireGuard's `mac1` (WireGuard 2017,
 //! section 5.4.4). A sender that only knows the port cannot use up the base's handshake budget.
 
+use remora_base::key_text::KEY_LEN;
 use snow::params::HashChoice;
 use snow::resolvers::{CryptoResolver, DefaultResolver};
 use snow::{Builder, HandshakeState, StatelessTransportState};
 
-use super::key::{Identity, KEY_LEN, PublicKey, SharedSecret, params};
+use super::key::{LinkIdentity, LinkPublicKey, SharedSecret, params};
 
 /// The protocol version, which both ends must share. Changes: 2 epochs, 3 shorter headers, 4 header compression, 5
 /// short numbers in a smaller window with more reordering and the initiation's index encrypted, 6 acknowledgements of
@@ -74,7 +75,7 @@ pub(super) struct CheckedInitiation<'a>(&'a [u8; SEALED_LEN]);
 pub(super) struct ReceivedInitiation {
     state: HandshakeState,
     /// The authenticated public key of the mobile.
-    pub(super) key: PublicKey,
+    pub(super) key: LinkPublicKey,
     /// The mobile's timestamp.
     pub(super) timestamp: u64,
     /// The mobile's epoch.
@@ -85,8 +86,8 @@ impl Initiation {
     /// Starts a handshake. The response will carry `index`, which is sent in clear. `None` if the system provides no
     /// random numbers or the base's key is invalid.
     pub(super) fn new(
-        identity: &Identity,
-        base: &PublicKey,
+        identity: &LinkIdentity,
+        base: &LinkPublicKey,
         secret: Option<&SharedSecret>,
         timestamp: u64,
         epoch: u64,
@@ -124,7 +125,7 @@ impl Initiation {
 impl<'a> CheckedInitiation<'a> {
     /// `None` if the sender does not know the base's public key. Costs one hash. The code contains no secret, so the
     /// comparison need not be constant-time.
-    pub(super) fn check(base: &PublicKey, message: &'a [u8]) -> Option<CheckedInitiation<'a>> {
+    pub(super) fn check(base: &LinkPublicKey, message: &'a [u8]) -> Option<CheckedInitiation<'a>> {
         let (sealed, theirs) = message.split_first_chunk::<SEALED_LEN>()?;
         (theirs.len() == CODE_LEN && theirs == code(base, sealed)?).then_some(CheckedInitiation(sealed))
     }
@@ -132,12 +133,16 @@ impl<'a> CheckedInitiation<'a> {
 
 impl ReceivedInitiation {
     /// Decrypts a first message received with `index`; `None` if it was made for another base or index.
-    pub(super) fn read(identity: &Identity, index: u32, question: CheckedInitiation<'_>) -> Option<ReceivedInitiation> {
+    pub(super) fn read(
+        identity: &LinkIdentity,
+        index: u32,
+        question: CheckedInitiation<'_>,
+    ) -> Option<ReceivedInitiation> {
         let mut state = builder(identity, &prologue(index))?.build_responder().ok()?;
         let mut payload = [0; SEALED_LEN];
         let n = state.read_message(question.0, &mut payload).ok()?;
         let (timestamp, epoch) = two_numbers(payload.get(..n)?)?;
-        let key = PublicKey(state.get_remote_static()?.try_into().ok()?);
+        let key = LinkPublicKey(state.get_remote_static()?.try_into().ok()?);
         Some(ReceivedInitiation { state, key, timestamp, epoch })
     }
 
@@ -185,7 +190,7 @@ fn two_numbers(bytes: &[u8]) -> Option<(u64, u64)> {
 }
 
 /// HMAC-BLAKE2s, truncated, under a key derived from the base's public key.
-fn code(base: &PublicKey, sealed: &[u8; SEALED_LEN]) -> Option<[u8; CODE_LEN]> {
+fn code(base: &LinkPublicKey, sealed: &[u8; SEALED_LEN]) -> Option<[u8; CODE_LEN]> {
     let mut hash = DefaultResolver.resolve_hash(&HashChoice::Blake2s)?;
     let (mut key, mut code) = ([0; HASH_LEN], [0; HASH_LEN]);
     hash.input(CODE_LABEL);
@@ -195,7 +200,7 @@ fn code(base: &PublicKey, sealed: &[u8; SEALED_LEN]) -> Option<[u8; CODE_LEN]> {
     code.first_chunk().copied()
 }
 
-fn builder<'a>(identity: &'a Identity, prologue: &'a [u8]) -> Option<Builder<'a>> {
+fn builder<'a>(identity: &'a LinkIdentity, prologue: &'a [u8]) -> Option<Builder<'a>> {
     Builder::new(params()?).local_private_key(&identity.secret).ok()?.prologue(prologue).ok()
 }
 
@@ -212,11 +217,11 @@ mod tests {
     use super::super::key::{generate, public_of};
     use super::*;
 
-    fn identity() -> Identity {
-        Identity::generate().unwrap()
+    fn identity() -> LinkIdentity {
+        LinkIdentity::generate().unwrap()
     }
 
-    fn open(base: &Identity, message: &[u8]) -> Option<ReceivedInitiation> {
+    fn open(base: &LinkIdentity, message: &[u8]) -> Option<ReceivedInitiation> {
         ReceivedInitiation::read(base, 3, CheckedInitiation::check(&base.public, message)?)
     }
 

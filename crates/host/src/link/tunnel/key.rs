@@ -1,204 +1,68 @@
-//! Keys of the ends of a link: X25519, encoded as 44 characters of base64 as in WireGuard.
+//! Keys of the ends of a link: X25519 pairs and preshared keys.
 
 use std::fmt;
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use rustix::fs::{CWD, OFlags, RenameFlags, fcntl_getfl, fcntl_setfl, renameat_with};
+use remora_base::key_text::{self, KEY_LEN};
 use snow::Builder;
 use snow::params::{DHChoice, NoiseParams};
 use snow::resolvers::{CryptoResolver, DefaultResolver};
 
+use crate::key_file::{self, KeyFileError};
+
 /// The protocol of the handshake (Noise Protocol Framework, revision 34).
 const PATTERN: &str = "Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
-/// Length of a key in bytes.
-pub(in crate::link) const KEY_LEN: usize = 32;
 
 /// The public key of an end, which identifies it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PublicKey(pub(in crate::link) [u8; KEY_LEN]);
+pub struct LinkPublicKey(pub(in crate::link) [u8; KEY_LEN]);
+
+/// The text is not a public key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("not a key: expected 44 characters of base64, as `remora link keys` prints")]
+pub struct PublicKeyError;
 
 /// The key pair of an end. It is never displayed.
 #[derive(Clone)]
-pub struct Identity {
+pub struct LinkIdentity {
     pub(super) secret: [u8; KEY_LEN],
     /// The public half.
-    pub public: PublicKey,
+    pub public: LinkPublicKey,
 }
 
 /// A preshared key in addition to the key pairs. It protects recorded traffic if X25519 is broken.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SharedSecret(pub(super) [u8; KEY_LEN]);
 
-/// Bytes read of a key file, far more than a key has.
-const TEXT_MAX: u64 = 4096;
-/// Most names tried for a temporary file.
-const NAMES_MAX: u32 = 100;
-
-/// Why a key cannot be loaded.
-#[derive(Debug, thiserror::Error)]
-pub enum KeyError {
-    /// The text is not a key.
-    #[error("not a key: expected 44 characters of base64, as `remora link keys` prints")]
-    Text,
-    /// The file is empty.
-    #[error(
-        "it is empty and no key: remove it, and `remora link keys` makes a new one (which the other ends are then \
-         to be told)"
-    )]
-    Empty,
-    /// The path is occupied.
-    #[error("it is a symbolic link that leads to no file: remove it, or make the file it leads to")]
-    Dangling,
-    /// The file cannot be read or created.
-    #[error(transparent)]
-    File(#[from] io::Error),
-    /// Other users can read the file.
-    #[error("others may read it (mode {mode:03o}): run chmod 600 on it")]
-    Open {
-        /// The file's permission bits.
-        mode: u32,
-    },
-    /// Another user owns the file and can read or change it.
-    #[error("it belongs to user {owner}, not to user {us}, as whom this runs: run chown {us} on it")]
-    Theirs {
-        /// The user ID of the owner.
-        owner: u32,
-        /// The user ID of this process.
-        us: u32,
-    },
-    /// The system provides no random numbers, or the cipher library rejects its own keys.
-    #[error("no key can be made: the system gives no random numbers")]
-    Random,
-}
-
-impl Identity {
+impl LinkIdentity {
     /// Generates a key pair.
-    pub fn generate() -> Result<Identity, KeyError> {
-        let (secret, public) = generate().ok_or(KeyError::Random)?;
-        Ok(Identity { secret, public: PublicKey(public) })
+    pub fn generate() -> Result<LinkIdentity, KeyFileError> {
+        let (secret, public) = generate().ok_or(KeyFileError::Random)?;
+        Ok(LinkIdentity { secret, public: LinkPublicKey(public) })
     }
 
     /// Loads the key pair from `path`, which only its owner can read.
-    pub fn load(path: &Path) -> Result<Identity, KeyError> {
-        let secret = load(path)?;
-        let public = public_of(&secret).ok_or(KeyError::Text)?;
-        Ok(Identity { secret, public: PublicKey(public) })
+    pub fn load(path: &Path) -> Result<LinkIdentity, KeyFileError> {
+        let secret = key_file::load(path)?;
+        let public = public_of(&secret).ok_or(KeyFileError::Text)?;
+        Ok(LinkIdentity { secret, public: LinkPublicKey(public) })
     }
 
     /// Loads the key pair from `path`, or generates and stores one if there is none. Creates missing directories with
     /// access for their owner only.
-    pub fn load_or_create(path: &Path) -> Result<Identity, KeyError> {
-        let secret = load_or_create(path, || Some(generate()?.0))?;
-        let public = public_of(&secret).ok_or(KeyError::Text)?;
-        Ok(Identity { secret, public: PublicKey(public) })
-    }
-}
-
-/// Loads the secret at `path`, or stores one from `make` there if there is none. Creates missing directories with
-/// access for their owner only.
-pub(crate) fn load_or_create(
-    path: &Path,
-    make: impl FnOnce() -> Option<[u8; KEY_LEN]>,
-) -> Result<[u8; KEY_LEN], KeyError> {
-    match load(path) {
-        Err(KeyError::File(e)) if e.kind() == io::ErrorKind::NotFound => {}
-        known => return known,
-    }
-    if let Some(dir) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
-        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    }
-    let fresh = make().ok_or(KeyError::Random)?;
-    match write_new(path, &format!("{}\n", STANDARD.encode(fresh))) {
-        // Another process created the file first; its key is used.
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => load(path).map_err(|e| match e {
-            KeyError::File(e) if e.kind() == io::ErrorKind::NotFound => KeyError::Dangling,
-            other => other,
-        }),
-        written => Ok(written.map(|()| fresh)?),
+    pub fn load_or_create(path: &Path) -> Result<LinkIdentity, KeyFileError> {
+        let secret = key_file::load_or_create(path, || Some(generate()?.0))?;
+        let public = public_of(&secret).ok_or(KeyFileError::Text)?;
+        Ok(LinkIdentity { secret, public: LinkPublicKey(public) })
     }
 }
 
 impl SharedSecret {
     /// Loads the secret from `path`, which only its owner can read.
-    pub fn load(path: &Path) -> Result<SharedSecret, KeyError> {
-        load(path).map(SharedSecret)
+    pub fn load(path: &Path) -> Result<SharedSecret, KeyFileError> {
+        key_file::load(path).map(SharedSecret)
     }
-}
-
-/// Creates a file that becomes visible only when it is complete and on disk, and never replaces another.
-fn write_new(path: &Path, text: &str) -> io::Result<()> {
-    let (mut file, unfinished) = open_beside(path)?;
-    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-    let made = written.and_then(|()| match fs::hard_link(&unfinished, path) {
-        // File systems without hard links.
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
-            Ok(renameat_with(CWD, &unfinished, CWD, path, RenameFlags::NOREPLACE)?)
-        }
-        linked => linked,
-    });
-    let _ = fs::remove_file(&unfinished);
-    made?;
-    let dir = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(dir)?.sync_all()
-}
-
-/// Creates a file in the same directory: `PATH.0`, or the next free name.
-fn open_beside(path: &Path) -> io::Result<(File, PathBuf)> {
-    for n in 0..NAMES_MAX {
-        let mut name = path.as_os_str().to_owned();
-        name.push(format!(".{n}"));
-        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&name) {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-            opened => return Ok((opened?, name.into())),
-        }
-    }
-    Err(io::ErrorKind::AlreadyExists.into())
-}
-
-/// Loads the secret from `path`, a file of this user or root that only its owner can read.
-pub(crate) fn load(path: &Path) -> Result<[u8; KEY_LEN], KeyError> {
-    let (file, meta) = open(path)?;
-    let mut text = String::new();
-    match file.take(TEXT_MAX).read_to_string(&mut text) {
-        Err(e) if e.kind() == io::ErrorKind::InvalidData => return Err(KeyError::Text),
-        read => read?,
-    };
-    let mode = meta.permissions().mode() & 0o777;
-    let (owner, us) = (meta.uid(), rustix::process::geteuid().as_raw());
-    if meta.file_type().is_file() && owner != us && owner != 0 {
-        return Err(KeyError::Theirs { owner, us });
-    }
-    // A pipe (`--key <(pass ...)`) has no other readers.
-    if meta.file_type().is_file() && meta.nlink() > 0 && mode & 0o077 != 0 {
-        return Err(KeyError::Open { mode });
-    }
-    if text.is_empty() && meta.file_type().is_fifo() {
-        return Err(io::Error::other("it is a pipe, and nobody writes a key to it").into());
-    }
-    if text.trim().is_empty() { Err(KeyError::Empty) } else { decode(text.trim()) }
-}
-
-/// Opens a file or a pipe. A pipe without a writer would block forever.
-fn open(path: &Path) -> io::Result<(File, Metadata)> {
-    let nonblock = OFlags::NONBLOCK.bits().cast_signed();
-    let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path)?;
-    let meta = file.metadata()?;
-    if !meta.is_file() && !meta.file_type().is_fifo() {
-        return Err(io::Error::other(if meta.is_dir() { "it is a directory" } else { "it is no regular file" }));
-    }
-    // The writer may not have written yet.
-    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
-    Ok((file, meta))
-}
-
-fn decode(text: &str) -> Result<[u8; KEY_LEN], KeyError> {
-    STANDARD.decode(text).ok().and_then(|k| k.try_into().ok()).ok_or(KeyError::Text)
 }
 
 /// The parameters of [`PATTERN`].
@@ -219,29 +83,29 @@ pub(super) fn public_of(secret: &[u8; KEY_LEN]) -> Option<[u8; KEY_LEN]> {
     dh.pubkey().get(..KEY_LEN)?.try_into().ok()
 }
 
-impl FromStr for PublicKey {
-    type Err = KeyError;
+impl FromStr for LinkPublicKey {
+    type Err = PublicKeyError;
 
-    fn from_str(text: &str) -> Result<PublicKey, KeyError> {
-        decode(text).map(PublicKey)
+    fn from_str(text: &str) -> Result<LinkPublicKey, PublicKeyError> {
+        key_text::decode(text).map(LinkPublicKey).ok_or(PublicKeyError)
     }
 }
 
-impl fmt::Display for PublicKey {
+impl fmt::Display for LinkPublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&STANDARD.encode(self.0))
+        f.write_str(&key_text::encode(&self.0))
     }
 }
 
-impl fmt::Debug for PublicKey {
+impl fmt::Debug for LinkPublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl fmt::Debug for Identity {
+impl fmt::Debug for LinkIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Identity({})", self.public)
+        write!(f, "LinkIdentity({})", self.public)
     }
 }
 
@@ -256,110 +120,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn key_file_is_created_once_and_private() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("deep/link.key");
-        let made = Identity::load_or_create(&path).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(Identity::load_or_create(&path).unwrap().public, made.public);
-        assert_eq!(made.public.to_string().parse::<PublicKey>().unwrap(), made.public);
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(matches!(Identity::load(&path), Err(KeyError::Open { mode: 0o644 })));
-    }
-
-    #[test]
-    fn key_file_of_other_user_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("link.key");
-        let made = Identity::load_or_create(&path).unwrap();
-        if !rustix::process::geteuid().is_root() {
-            return skip::skipped(&skip::this_test(), "needs root, to give a file away");
-        }
-        std::os::unix::fs::chown(&path, Some(2001), None).unwrap();
-        for refused in [Identity::load(&path), Identity::load_or_create(&path)] {
-            assert!(matches!(refused, Err(KeyError::Theirs { owner: 2001, us: 0 })));
-        }
-        assert!(matches!(SharedSecret::load(&path), Err(KeyError::Theirs { .. })));
-        std::os::unix::fs::chown(&path, Some(0), None).unwrap();
-        assert_eq!(Identity::load(&path).unwrap().public, made.public);
-    }
-
-    #[test]
-    fn concurrent_key_creation_yields_one_file() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("link.key");
-        // A temporary file left by a crash is no key and does no harm.
-        fs::write(dir.path().join("link.key.0"), "").unwrap();
-        let keys = std::thread::scope(|s| {
-            let makers: Vec<_> = (0..8).map(|_| s.spawn(|| Identity::load_or_create(&path).unwrap().public)).collect();
-            makers.into_iter().map(|m| m.join().unwrap()).collect::<Vec<_>>()
-        });
-        assert!(keys.iter().all(|k| *k == Identity::load(&path).unwrap().public), "{keys:?}");
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
-    }
-
-    #[test]
-    fn dangling_symlink_is_named_in_error() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("link.key");
-        std::os::unix::fs::symlink(dir.path().join("nowhere"), &path).unwrap();
-        assert!(matches!(Identity::load_or_create(&path), Err(KeyError::Dangling)));
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn empty_key_file_is_reported_and_kept() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("link.key");
-        fs::write(&path, "\n").unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        assert!(matches!(Identity::load_or_create(&path), Err(KeyError::Empty)));
-        assert_eq!(fs::read(&path).unwrap(), b"\n");
-    }
-
-    /// `--key <(pass ...)` is a pipe, too. One without a writer returns an error immediately.
-    #[test]
-    fn pipe_with_writer_is_read() {
-        let dir = tempfile::tempdir().unwrap();
-        let pipe = dir.path().join("pipe");
-        rustix::fs::mknodat(CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
-        let error = |path: &Path| load(path).unwrap_err().to_string();
-        assert!(error(&pipe).contains("nobody writes"), "{}", error(&pipe));
-        assert!(error(dir.path()).contains("a directory") && error(Path::new("/dev/zero")).contains("no regular file"));
-        let _reader = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(&pipe);
-        let mut writer = OpenOptions::new().write(true).open(&pipe).unwrap();
-        std::thread::scope(|s| {
-            let loaded = s.spawn(|| load(&pipe).unwrap());
-            std::thread::sleep(std::time::Duration::from_millis(50));
-            writer.write_all(STANDARD.encode([7; KEY_LEN]).as_bytes()).unwrap();
-            drop(writer);
-            assert_eq!(loaded.join().unwrap(), [7; KEY_LEN]);
-        });
-    }
-
-    #[test]
-    fn malformed_key_is_refused() {
-        let short = STANDARD.encode([1; 31]);
-        for bad in ["", "key", "AAAA", &short] {
-            assert!(matches!(bad.parse::<PublicKey>(), Err(KeyError::Text)), "{bad}");
-        }
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("key");
-        OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&file)
-            .unwrap()
-            .write_all(&[0xff; 44])
-            .unwrap();
-        assert!(matches!(load(&file), Err(KeyError::Text)), "no text at all");
+    fn public_key_is_parsed_as_it_is_shown() {
+        let public = LinkIdentity::generate().unwrap().public;
+        assert_eq!(public.to_string().parse(), Ok(public));
+        assert_eq!("AAAA".parse::<LinkPublicKey>(), Err(PublicKeyError));
     }
 
     #[test]
     fn secrets_are_not_shown() {
-        let identity = Identity::generate().unwrap();
-        assert!(!format!("{identity:?}").contains(&STANDARD.encode(identity.secret)));
+        let identity = LinkIdentity::generate().unwrap();
+        assert!(!format!("{identity:?}").contains(&key_text::encode(&identity.secret)));
         assert!(!format!("{:?}", SharedSecret([7; 32])).contains('7'));
     }
 }

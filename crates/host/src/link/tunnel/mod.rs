@@ -8,7 +8,7 @@
 mod endpoint;
 mod event;
 mod handshake;
-pub(crate) mod key;
+mod key;
 mod limiter;
 mod pending_handshake;
 mod replay;
@@ -21,5 +21,5 @@ mod endpoint_tests;
 pub use endpoint::TunnelEndpoint;
 pub(super) use endpoint::{DATAGRAM_MAX, TIMESTAMP_MAX};
 pub use event::{DownReason, InvalidDatagrams, KnownPeer, OutgoingDatagram, TunnelEvent};
-pub use key::{Identity, KeyError, PublicKey, SharedSecret};
+pub use key::{LinkIdentity, LinkPublicKey, PublicKeyError, SharedSecret};
 pub(super) use session::OVERHEAD;

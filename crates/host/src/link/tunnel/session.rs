@@ -154,11 +154,11 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::super::handshake::{CheckedInitiation, HandshakeResponse, Initiation, ReceivedInitiation};
-    use super::super::key::Identity;
+    use super::super::key::LinkIdentity;
     use super::*;
 
     fn pair() -> (Session, Session) {
-        let (mobile, base) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+        let (mobile, base) = (LinkIdentity::generate().unwrap(), LinkIdentity::generate().unwrap());
         let mut i = Initiation::new(&mobile, &base.public, None, 1, 1, 1).unwrap();
         let hello =
             ReceivedInitiation::read(&base, 1, CheckedInitiation::check(&base.public, &i.message).unwrap()).unwrap();
