@@ -20,7 +20,7 @@ use crate::atp::AtpEndpoint;
 use crate::server::executor::{ExecutorQueue, Pool};
 use crate::server::net::context::NetContext;
 use crate::server::net::udp::{self, DatagramSocket};
-use crate::server::net::{accept, atp, listen_sockets};
+use crate::server::net::{atp, listen_sockets, tcp_connection};
 use crate::server::options::{Objects, Options, StartError};
 use crate::server::shards::dispatcher::Dispatcher;
 use crate::server::statistics::{Counters, Snapshot};
@@ -149,7 +149,7 @@ impl Serving {
             self.intake.push(runtime.spawn(udp::run(context.clone(), socket.clone())).abort_handle());
         }
         for (listener, programs) in listeners {
-            self.intake.push(runtime.spawn(accept::run(context.clone(), listener, programs)).abort_handle());
+            self.intake.push(runtime.spawn(tcp_connection::accept(context.clone(), listener, programs)).abort_handle());
         }
         self.intake.push(runtime.spawn(export_upkeep::run(context.clone())).abort_handle());
         Ok(())

@@ -32,7 +32,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::context::NetContext;
+use super::context::{ConnectionEnd, NetContext};
 use super::tcp_connection::RECORD_OVERHEAD;
 use crate::atp::{AtpEndpoint, AtpError, Control, Received, Remote, Settings};
 use crate::objects::priority;
@@ -65,7 +65,7 @@ pub(crate) struct AtpClient {
     remote: Remote,
     /// By XID, of calls without a reply yet.
     urgencies: Mutex<BTreeMap<u32, Urgency>>,
-    /// Bounded, because each reply in the channel holds a permit.
+    /// Bounded by the permits in it.
     replies: mpsc::UnboundedSender<Reply>,
     /// Replies queued or in flight, plus announcements of replies that are not queued yet.
     expected: AtomicUsize,
@@ -73,24 +73,13 @@ pub(crate) struct AtpClient {
 }
 
 /// A call that waits for its permit, and the memory reserved for it.
-type Call = (Bytes, Receiving);
+type WaitingCall = (Bytes, Receiving);
 
 /// A client, and the queue of its calls.
 struct Entrance {
     guest: Arc<AtpClient>,
-    /// Bounded, because each call in the channel holds reserved memory.
-    calls: mpsc::UnboundedSender<Call>,
-}
-
-/// Why a client's connection ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum End {
-    /// The client left, or the server stops it.
-    Left,
-    /// A reply could not be sent, or was abandoned.
-    Broken,
-    /// The client reads no replies.
-    Stalled,
+    /// Bounded by the reservations in it.
+    calls: mpsc::UnboundedSender<WaitingCall>,
 }
 
 /// Opens the endpoint.
@@ -164,7 +153,6 @@ fn welcome(context: &Arc<NetContext>, remote: Remote) -> Option<Entrance> {
     let addr = remote.status().ok()?.came_from?;
     let (replies, outgoing) = mpsc::unbounded_channel();
     let (calls, incoming) = mpsc::unbounded_channel();
-    context.counters.accepted.count();
     let guest = context.connect(addr, |id, share| AtpClient {
         id,
         peer: Peer::stream(addr, id),
@@ -182,18 +170,14 @@ fn welcome(context: &Arc<NetContext>, remote: Remote) -> Option<Entrance> {
 async fn serve(
     context: Arc<NetContext>,
     guest: Arc<AtpClient>,
-    calls: mpsc::UnboundedReceiver<Call>,
+    calls: mpsc::UnboundedReceiver<WaitingCall>,
     replies: mpsc::UnboundedReceiver<Reply>,
 ) {
     let end = tokio::select! {
         end = guest.read_on(&context, calls) => end,
         end = guest.write_on(&context, replies) => end,
     };
-    match end {
-        End::Left | End::Broken => context.counters.closed_by_client.count(),
-        End::Stalled => context.counters.closed_stalled.count(),
-    }
-    context.disconnect(guest.id, guest.peer, false);
+    context.disconnect(&*guest, end, false);
     guest.remote.close();
 }
 
@@ -247,7 +231,7 @@ impl ReplyPath for AtpClient {
 
 impl AtpClient {
     /// Admits calls until there are no more, then waits until all are answered and the replies delivered.
-    async fn read_on(&self, context: &NetContext, mut calls: mpsc::UnboundedReceiver<Call>) -> End {
+    async fn read_on(&self, context: &NetContext, mut calls: mpsc::UnboundedReceiver<WaitingCall>) -> ConnectionEnd {
         let admit = async {
             while let Some((call, room)) = calls.recv().await {
                 let cost = request_size::of(&call, self.share.is_stranger(), context.core_limits.stream_io_max);
@@ -273,7 +257,7 @@ impl AtpClient {
             let answered = context.all_answered(self.peer, &self.share, || self.expected.load(Acquire) == 0);
             let _ = timeout(context.limits.shutdown_max, answered).await;
         }
-        End::Left
+        ConnectionEnd::Closed
     }
 
     fn note(&self, call: &Bytes) {
@@ -293,7 +277,7 @@ impl AtpClient {
     }
 
     /// Sends replies until one cannot be sent, or none progresses for too long.
-    async fn write_on(&self, context: &NetContext, mut replies: mpsc::UnboundedReceiver<Reply>) -> End {
+    async fn write_on(&self, context: &NetContext, mut replies: mpsc::UnboundedReceiver<Reply>) -> ConnectionEnd {
         let mut under =
             Under { ends: JoinSet::new(), controls: BTreeMap::new(), moved: 0, since: context.dispatcher.clock.now() };
         let mut look = interval(LOOK);
@@ -301,21 +285,21 @@ impl AtpClient {
         loop {
             tokio::select! {
                 reply = replies.recv() => {
-                    let Some(reply) = reply else { return End::Left };
+                    let Some(reply) = reply else { return ConnectionEnd::Closed };
                     let priority = priority(self.urgency(&reply.payload));
                     if !under.send(&self.remote, reply, Options { priority, ..Options::default() }, context.dispatcher.clock.now()) {
-                        return End::Broken;
+                        return ConnectionEnd::Broken;
                     }
                 }
                 Some(end) = under.ends.join_next() => {
-                    let Ok((id, Some(Outcome::Delivered))) = end else { return End::Broken };
+                    let Ok((id, Some(Outcome::Delivered))) = end else { return ConnectionEnd::Broken };
                     under.controls.remove(&id);
                     self.expected.fetch_sub(1, Release);
                     under.since = context.dispatcher.clock.now();
                 }
                 _ = look.tick(), if !under.controls.is_empty() => {
                     if under.stalled_for(context.dispatcher.clock.now()) >= context.stall_max(&self.share) {
-                        return End::Stalled;
+                        return ConnectionEnd::Stalled;
                     }
                 }
             }

@@ -28,6 +28,25 @@ const STALL_MAX_CROWDED: Duration = Duration::from_secs(30);
 /// Pause between two looks whether a connection's calls are answered. It doubles each time.
 const ANSWERED_POLL: Range<Duration> = Duration::from_millis(5)..Duration::from_millis(100);
 
+/// Why a client's connection ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ConnectionEnd {
+    /// The client sends no more, but may still read replies.
+    Closed,
+    /// Reset, or a reply could not be sent.
+    Broken,
+    /// A record is malformed or too long.
+    BadRecord,
+    /// A request did not arrive completely in time.
+    Partial,
+    /// The client reads no replies.
+    Stalled,
+    /// Idle for too long, or evicted.
+    Idle,
+    /// The server stops it.
+    Stopped,
+}
+
 /// The context of all sockets.
 pub(crate) struct NetContext {
     pub(crate) dispatcher: Arc<Dispatcher>,
@@ -72,13 +91,23 @@ impl NetContext {
         debug!(client = %addr, id, "client connected");
         let share = || self.admission.join(addr, self.is_stranger(addr), self.limits.connection_bytes_max);
         let connection = self.dispatcher.register(addr, || make(id, share()));
+        self.counters.accepted.count();
         self.connections.fetch_add(1, Relaxed);
         connection
     }
 
     /// Removes a connection that has ended. `is_delivered`: the client is known to have received everything.
-    pub(crate) fn disconnect(&self, id: u64, peer: Peer, is_delivered: bool) {
-        debug!(client = %peer.addr, id, "client disconnected");
+    pub(crate) fn disconnect(&self, path: &impl ReplyPath, end: ConnectionEnd, is_delivered: bool) {
+        let (id, peer) = (path.id(), path.peer());
+        debug!(client = %peer.addr, id, ?end, "client disconnected");
+        match end {
+            ConnectionEnd::Closed | ConnectionEnd::Broken => self.counters.closed_by_client.count(),
+            ConnectionEnd::BadRecord => self.counters.closed_bad_record.count(),
+            ConnectionEnd::Partial => self.counters.closed_partial.count(),
+            ConnectionEnd::Stalled => self.counters.closed_stalled.count(),
+            ConnectionEnd::Idle => self.counters.closed_idle.count(),
+            ConnectionEnd::Stopped => {}
+        }
         if self.dispatcher.unregister(id, peer, is_delivered) {
             self.connections.fetch_sub(1, Relaxed);
         }

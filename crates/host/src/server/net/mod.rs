@@ -1,13 +1,12 @@
 //! Sockets: they bring requests to the [shards](super::shards) and carry the replies back.
 //!
-//! [`context`] is what all sockets share. [`listen_sockets`] binds, [`accept`] takes TCP connections in, [`tcp_connection`] reads records and [`reply_queue`]
-//! writes replies; [`udp`] does both for datagrams, [`atp`] for objects over ATP.
+//! [`context`] is what all sockets share. [`listen_sockets`] binds. [`tcp_connection`] accepts TCP connections and reads
+//! records, and [`reply_queue`] writes replies; [`udp`] does both for datagrams, [`atp`] for objects over ATP.
 
-pub(super) mod accept;
 pub(super) mod atp;
 pub(super) mod context;
 pub(super) mod listen_sockets;
 mod reply_queue;
 mod tcp_ack;
-mod tcp_connection;
+pub(super) mod tcp_connection;
 pub(super) mod udp;

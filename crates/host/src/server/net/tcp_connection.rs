@@ -1,4 +1,4 @@
-//! A TCP connection: receives records (RFC 5531, section 11) and sends replies in any order.
+//! TCP connections: accepts them, receives records (RFC 5531, section 11) and sends replies in any order.
 //!
 //! An idle connection holds no buffer. It receives into a buffer of its thread and only keeps the rest of an
 //! incomplete record.
@@ -17,15 +17,17 @@ use std::time::Duration;
 use bytes::{BufMut, BytesMut};
 use remora_base::{Peer, Time, host_of};
 use remora_server::Programs;
+use remora_vfs::local::note_fd_exhaustion;
 use remora_wire::record::RecordReader;
 use rustix::io::ioctl_fionread;
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
+use tracing::debug;
 
-use super::context::NetContext;
+use super::context::{ConnectionEnd, NetContext};
 use super::reply_queue::{Flow, ReplyQueue};
 use crate::clock::timeout;
 use crate::server::admission::eviction::{Holder, Occupant};
@@ -33,6 +35,7 @@ use crate::server::admission::permits::{Receiving, Share};
 use crate::server::admission::request_size;
 use crate::server::shards::dispatcher::AdmittedRequest;
 use crate::server::shards::reply_path::{Reply, ReplyPath};
+use crate::tcp::{KeepAlive, harden};
 
 /// The size of a thread's receive buffer, in bytes. Requests up to this size need no reservation. Of a larger one
 /// this much must have arrived before the connection reserves memory for it.
@@ -56,6 +59,12 @@ const MARK: usize = 4;
 /// Bytes of a record in addition to the data of a WRITE: headers, credential, handle.
 pub(crate) const RECORD_OVERHEAD: usize = 64 << 10;
 
+/// Pause after a failed accept, for instance for lack of descriptors.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// A peer is dead if it is silent for `idle` and then for `count` probes.
+const KEEP_ALIVE: KeepAlive = KeepAlive { idle: Duration::from_secs(120), between: Duration::from_secs(30), count: 8 };
+
 thread_local! {
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH].into());
 }
@@ -71,21 +80,6 @@ pub(crate) struct TcpConnection {
     evicted: AtomicBool,
     /// When the last bytes arrived, in nanoseconds of the context's clock.
     heard: AtomicU64,
-}
-
-/// Why a connection ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum End {
-    /// The client sends no more, but may still read replies.
-    Closed,
-    /// Reset, or the socket failed.
-    Broken,
-    BadRecord,
-    Partial,
-    Stalled,
-    Idle,
-    /// The server stops it.
-    Stopped,
 }
 
 impl ReplyPath for TcpConnection {
@@ -140,7 +134,7 @@ impl ReplyPath for TcpConnection {
 
 impl TcpConnection {
     /// Continues to write whenever the socket becomes writable. Ends when it does not for too long.
-    async fn write_on(&self, context: &NetContext) -> End {
+    async fn write_on(&self, context: &NetContext) -> ConnectionEnd {
         loop {
             self.replies.halted().await;
             self.replies.look();
@@ -153,13 +147,13 @@ impl TcpConnection {
                 }
                 let flow = match writable {
                     Ok(Ok(())) => self.replies.resume(),
-                    Ok(Err(_)) => return End::Broken,
-                    Err(_) if self.replies.stalled_for() >= max => return End::Stalled,
+                    Ok(Err(_)) => return ConnectionEnd::Broken,
+                    Err(_) if self.replies.stalled_for() >= max => return ConnectionEnd::Stalled,
                     Err(_) => Flow::Blocked,
                 };
                 match flow {
                     Flow::Blocked => {}
-                    Flow::Closed => return End::Broken,
+                    Flow::Closed => return ConnectionEnd::Broken,
                     Flow::Open | Flow::Writing => break,
                 }
             }
@@ -167,17 +161,17 @@ impl TcpConnection {
     }
 
     /// Reads until the input ends, then waits until all calls are answered.
-    async fn read_on(&self, context: &NetContext, socket: OwnedReadHalf) -> End {
+    async fn read_on(&self, context: &NetContext, socket: OwnedReadHalf) -> ConnectionEnd {
         let mut inbound = Inbound::new(context, socket);
         let end = tokio::select! {
             end = inbound.run(self, context) => end,
-            () = self.stop.notified() => if self.evicted.load(Relaxed) { End::Idle } else { End::Stopped },
+            () = self.stop.notified() => if self.evicted.load(Relaxed) { ConnectionEnd::Idle } else { ConnectionEnd::Stopped },
         };
         match end {
-            End::Closed | End::Idle => self.all_answered(context).await,
+            ConnectionEnd::Closed | ConnectionEnd::Idle => self.all_answered(context).await,
             // A client that is cut off sends its calls again, as after a restart.
-            End::Stopped => _ = timeout(context.limits.shutdown_max, self.take_leave(context)).await,
-            End::Broken | End::BadRecord | End::Partial | End::Stalled => {}
+            ConnectionEnd::Stopped => _ = timeout(context.limits.shutdown_max, self.take_leave(context)).await,
+            ConnectionEnd::Broken | ConnectionEnd::BadRecord | ConnectionEnd::Partial | ConnectionEnd::Stalled => {}
         }
         end
     }
@@ -207,8 +201,38 @@ impl TcpConnection {
     }
 }
 
+/// Accepts connections on which `programs` are served, for ever.
+pub(crate) async fn accept(context: Arc<NetContext>, listener: TcpListener, programs: Programs) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, addr)) => welcome(&context, stream, addr, programs),
+            Err(e) => {
+                context.counters.accept_errors.count();
+                note_fd_exhaustion(e.raw_os_error().unwrap_or_default());
+                // A client that left the backlog is no reason for a pause.
+                if e.kind() != io::ErrorKind::ConnectionAborted {
+                    context.evict_idle();
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+fn welcome(context: &Arc<NetContext>, stream: TcpStream, addr: SocketAddr, programs: Programs) {
+    if context.connections() >= context.connections_max() && !context.evict_for(addr) {
+        context.counters.refused.count();
+        debug!(client = %addr, "connection refused: no connection can be evicted");
+        return;
+    }
+    if harden(&stream, &KEEP_ALIVE).is_ok() {
+        let (connection, read) = open(context, stream, addr, programs);
+        tokio::spawn(run(context.clone(), connection, read));
+    }
+}
+
 /// Registers a connection that was accepted from `addr`, on which `programs` are served.
-pub(crate) fn open(
+fn open(
     context: &NetContext,
     stream: TcpStream,
     addr: SocketAddr,
@@ -234,24 +258,15 @@ pub(crate) fn open(
 }
 
 /// Serves a connection until it ends.
-pub(crate) async fn run(context: Arc<NetContext>, connection: Arc<TcpConnection>, read: OwnedReadHalf) {
+async fn run(context: Arc<NetContext>, connection: Arc<TcpConnection>, read: OwnedReadHalf) {
     let end = tokio::select! {
         end = connection.write_on(&context) => end,
         end = connection.read_on(&context, read) => end,
     };
-    let counters = &context.counters;
-    match end {
-        End::Closed | End::Broken => counters.closed_by_client.count(),
-        End::BadRecord => counters.closed_bad_record.count(),
-        End::Partial => counters.closed_partial.count(),
-        End::Stalled => counters.closed_stalled.count(),
-        End::Idle => counters.closed_idle.count(),
-        End::Stopped => {}
-    }
     // In both cases all requests are answered.
-    let arrived = matches!(end, End::Closed | End::Idle) && connection.replies.is_delivered();
-    context.disconnect(connection.id, connection.peer, arrived);
-    connection.replies.close(end == End::Stalled);
+    let arrived = matches!(end, ConnectionEnd::Closed | ConnectionEnd::Idle) && connection.replies.is_delivered();
+    context.disconnect(&*connection, end, arrived);
+    connection.replies.close(end == ConnectionEnd::Stalled);
 }
 
 /// The input of a connection.
@@ -281,11 +296,11 @@ impl Inbound {
         }
     }
 
-    async fn run(&mut self, connection: &TcpConnection, context: &NetContext) -> End {
+    async fn run(&mut self, connection: &TcpConnection, context: &NetContext) -> ConnectionEnd {
         let mut admitted = Admitted { context, connection, records: Vec::new(), bytes: 0 };
         loop {
             if self.whole() > self.record_max(connection) {
-                return End::BadRecord;
+                return ConnectionEnd::BadRecord;
             }
             if let Err(end) = admitted.let_in(self.make_room(connection, context)).await {
                 return end;
@@ -297,16 +312,16 @@ impl Inbound {
                     match timeout(pause, admitted.before_waiting(self.receive(&connection.replies))).await {
                         Ok(received) => received,
                         Err(_) if pause < left => continue,
-                        Err(_) if self.partial_since.is_some() => return End::Partial,
-                        Err(_) if connection.is_at_rest(context) => return End::Idle,
+                        Err(_) if self.partial_since.is_some() => return ConnectionEnd::Partial,
+                        Err(_) if connection.is_at_rest(context) => return ConnectionEnd::Idle,
                         Err(_) => continue,
                     }
                 }
             };
             match received {
-                Ok(0) => return End::Closed,
+                Ok(0) => return ConnectionEnd::Closed,
                 Ok(_) => connection.heard.store(context.dispatcher.clock.now().as_nanos(), Relaxed),
-                Err(_) => return End::Broken,
+                Err(_) => return ConnectionEnd::Broken,
             }
             if let Err(end) = self.take_records(connection, context, &mut admitted).await {
                 return end;
@@ -413,12 +428,12 @@ impl Inbound {
         connection: &TcpConnection,
         context: &NetContext,
         admitted: &mut Admitted<'_>,
-    ) -> Result<(), End> {
+    ) -> Result<(), ConnectionEnd> {
         let mut whole = false;
-        while let Some(record) = self.reader.next_record().map_err(|_| End::BadRecord)? {
+        while let Some(record) = self.reader.next_record().map_err(|_| ConnectionEnd::BadRecord)? {
             whole = true;
             if record.len() + MARK > self.record_max(connection) {
-                return Err(End::BadRecord);
+                return Err(ConnectionEnd::BadRecord);
             }
             self.large = record.len() > SCRATCH;
             let cost = request_size::of(&record, connection.share.is_stranger(), context.core_limits.stream_io_max);
@@ -469,7 +484,7 @@ impl Admitted<'_> {
 
     /// Awaits a permission. If it had to wait and the connection broke meanwhile, the client may have sent the
     /// request again elsewhere: the request is dropped.
-    async fn let_in<F: Future>(&mut self, work: F) -> Result<F::Output, End> {
+    async fn let_in<F: Future>(&mut self, work: F) -> Result<F::Output, ConnectionEnd> {
         let mut has_waited = false;
         let mut work = pin!(work);
         let noting = poll_fn(|cx| {
@@ -478,7 +493,7 @@ impl Admitted<'_> {
             polled
         });
         let done = self.before_waiting(noting).await;
-        if has_waited && self.connection.replies.is_broken() { Err(End::Broken) } else { Ok(done) }
+        if has_waited && self.connection.replies.is_broken() { Err(ConnectionEnd::Broken) } else { Ok(done) }
     }
 
     /// Awaits `work`, and hands all records on before it waits.
