@@ -18,8 +18,8 @@ use tracing::debug;
 use super::control::LinkCommand;
 use super::device::{Classifier, Device, DeviceChange, PacketHeaders, addresses};
 use super::diagnostics::{
-    Advice, ChannelNotices, Drops, DuplicateKeyDetector, Figures, Notice, PeerReport, Report, Strangers, Unsent,
-    canonical, seconds,
+    Drops, Figures, Notice, NoticeThrottle, PeerConditions, PeerReport, Report, Topic, UnreachablePeers, canonical,
+    seconds,
 };
 use super::error::LinkError;
 use super::routing_table::RoutingTable;
@@ -61,8 +61,6 @@ pub(super) struct Worker {
     pub(super) herald: Herald,
 }
 
-/// Shortest time between two notices about a mobile with a foreign source address.
-const THEIRS_EVERY: Duration = Duration::from_secs(60);
 /// Interval of the attempts to restore what the device lacks.
 const MEND_EVERY: Duration = Duration::from_secs(1);
 
@@ -73,24 +71,18 @@ struct Turn {
     by_peer: BTreeMap<Peer, usize>,
     drops: Drops,
     report_at: Time,
-    strangers: Strangers,
+    throttle: NoticeThrottle,
     /// When to retry the restoration of the device.
     mend_at: Option<Time>,
-    unsent: Unsent,
+    unreachable: UnreachablePeers,
     /// The port of the socket.
     port: Option<u16>,
     /// The destination of the latest datagram.
     spoken_to: Option<SocketAddr>,
     /// Whether [`Notice::Circle`] was sent.
     circle: bool,
-    /// By peer: when the next foreign address may be reported.
-    theirs_at: Vec<Time>,
-    /// Detectors of duplicate keys, by peer.
-    duplicate_keys: Vec<DuplicateKeyDetector>,
-    /// Advice by peer.
-    advice: Vec<Advice>,
-    /// Channel notices by peer.
-    channel_notices: Vec<ChannelNotices>,
+    /// By peer.
+    conditions: Vec<PeerConditions>,
 }
 
 impl Worker {
@@ -106,16 +98,13 @@ impl Worker {
             by_peer: self.peers.iter().enumerate().map(|(i, e)| (e.peer, i)).collect(),
             drops: Drops::default(),
             report_at: Time::ZERO,
-            strangers: Strangers::default(),
+            throttle: NoticeThrottle::default(),
             mend_at: None,
-            unsent: Unsent::default(),
+            unreachable: UnreachablePeers::default(),
             port: self.socket.local_addr().ok().map(|a| a.port()),
             spoken_to: None,
             circle: false,
-            theirs_at: vec![Time::ZERO; self.peers.len()],
-            duplicate_keys: vec![DuplicateKeyDetector::default(); self.peers.len()],
-            advice: vec![Advice::default(); self.peers.len()],
-            channel_notices: vec![ChannelNotices::default(); self.peers.len()],
+            conditions: vec![PeerConditions::default(); self.peers.len()],
         };
         loop {
             self.take_datagrams(&mut turn);
@@ -261,8 +250,8 @@ impl Worker {
             TunnelEvent::Down { peer, why } => {
                 let Some((name, in_link)) = end(peer) else { return };
                 self.link.remove_peer(now, in_link);
-                if let Some(channel_notices) = turn.channel_notices.get_mut(peer) {
-                    *channel_notices = ChannelNotices::default();
+                if let Some(conditions) = turn.conditions.get_mut(peer) {
+                    conditions.channel = Default::default();
                 }
                 self.notify(match why {
                     DownReason::Left => Notice::Left { name },
@@ -270,9 +259,11 @@ impl Worker {
                 });
             }
             TunnelEvent::Moved { peer, to } => {
-                let Some((name, _)) = end(peer) else { return };
-                let other = turn.duplicate_keys.get_mut(peer).and_then(|f| f.moved(now, to));
-                if let Some(other) = other {
+                let Some((name, in_link)) = end(peer) else { return };
+                let other = turn.conditions.get_mut(peer).and_then(|c| c.duplicate_key.moved(now, to));
+                if let Some(other) = other
+                    && turn.throttle.admits(now, Topic::DuplicateKey(in_link))
+                {
                     self.notify(Notice::Twins { name: name.clone(), places: [other, to] });
                 }
                 self.notify(Notice::Moved { name, to });
@@ -293,12 +284,12 @@ impl Worker {
                 }
             }
             TunnelEvent::Stranger { key, from } => {
-                if turn.strangers.called(now, Some(key)) {
+                if turn.throttle.admits(now, Topic::Stranger(key)) {
                     self.notify(Notice::Stranger { key, from });
                 }
             }
             TunnelEvent::OtherBase { from } => {
-                if turn.strangers.called(now, None) {
+                if turn.throttle.admits(now, Topic::OtherBase) {
                     self.notify(Notice::OtherBase { from });
                 }
             }
@@ -320,9 +311,8 @@ impl Worker {
                 self.deliver(index, &packet, turn);
             }
             remora_link::Event::State { peer, state } => {
-                let now = self.clock.now();
-                if let Some(channel_notices) = index(peer).and_then(|i| turn.channel_notices.get_mut(i)) {
-                    channel_notices.changed(now, state.into());
+                if let Some(conditions) = index(peer).and_then(|i| turn.conditions.get_mut(i)) {
+                    conditions.channel.changed(self.clock.now(), state.into());
                 }
             }
             remora_link::Event::HandOff { peer, phase } => {
@@ -366,12 +356,10 @@ impl Worker {
 
     /// The mobile is up and good, so no other notice explains the lost packets.
     fn tell_of_source(&self, from: usize, source: IpAddr, turn: &mut Turn) {
-        let now = self.clock.now();
-        if let (Some(end), Some(at)) = (self.peers.get(from), turn.theirs_at.get_mut(from))
-            && now >= *at
+        if let Some(peer) = self.peers.get(from)
+            && turn.throttle.admits(self.clock.now(), Topic::ForeignSource(peer.peer))
         {
-            *at = now + THEIRS_EVERY;
-            self.notify(Notice::NotTheirs { name: end.name.clone(), address: end.address, source });
+            self.notify(Notice::NotTheirs { name: peer.name.clone(), address: peer.address, source });
         }
     }
 
@@ -381,7 +369,7 @@ impl Worker {
             match self.socket.send_to(&o.bytes, o.to) {
                 Ok(_) => {
                     let is_peer = |at: &SocketAddr| (0..self.peers.len()).any(|i| self.tunnel.address(i) == Some(*at));
-                    if turn.unsent.left(o.to, is_peer) {
+                    if turn.unreachable.left(o.to, is_peer) {
                         self.notify(Notice::Network);
                     }
                 }
@@ -389,7 +377,7 @@ impl Worker {
                     // A loss that the link protocol repairs. Without a network (a mobile that roams) the link keeps
                     // trying.
                     turn.drops.unsent += 1;
-                    if e.kind() != io::ErrorKind::WouldBlock && turn.unsent.failed(o.to) {
+                    if e.kind() != io::ErrorKind::WouldBlock && turn.unreachable.failed(o.to) {
                         self.notify(Notice::NoNetwork { why: e.to_string() });
                     }
                 }
@@ -418,12 +406,12 @@ impl Worker {
         report.peers.clear();
         for (i, end) in self.peers.iter().enumerate() {
             let view = snapshot.peers.iter().find(|v| v.peer == end.peer);
-            let advice = turn.advice.get_mut(i).zip(view);
-            if let Some(notice) = advice.and_then(|(a, view)| a.notice(now, &end.name, view, self.link.config())) {
-                self.notify(notice);
-            }
-            if let Some(state) = turn.channel_notices.get_mut(i).and_then(|channel_notices| channel_notices.news(now)) {
-                self.notify(Notice::Channel { name: end.name.clone(), state });
+            if let Some(conditions) = turn.conditions.get_mut(i) {
+                let config = self.link.config();
+                let advice = view.and_then(|v| conditions.advice.notice(now, &end.name, v, config, &mut turn.throttle));
+                let channel = conditions.channel.news(now);
+                let channel = channel.map(|state| Notice::Channel { name: end.name.clone(), state });
+                advice.into_iter().chain(channel).for_each(|notice| self.notify(notice));
             }
             let heard = self.tunnel.heard(i);
             report.peers.push(PeerReport {

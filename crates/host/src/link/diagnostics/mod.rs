@@ -1,19 +1,13 @@
 //! What a link reports: counters, and notices of changes and faults.
 //!
-//! Read [`report`] first, the counters and the notices. The others select what is worth a notice: [`advice`] (a hop that
-//! does not suit its settings), [`channel_notices`], [`duplicate_key`], [`strangers`] and [`unsent`].
+//! Read [`report`] first, the counters and the notices, then [`conditions`] (what is worth a notice) and [`throttle`]
+//! (how often).
 
-mod advice;
-mod channel_notices;
-mod duplicate_key;
+mod conditions;
 mod report;
-mod strangers;
-mod unsent;
+mod throttle;
 
-pub(super) use advice::Advice;
-pub(super) use channel_notices::ChannelNotices;
-pub(super) use duplicate_key::DuplicateKeyDetector;
+pub(super) use conditions::{PeerConditions, UnreachablePeers};
 pub use report::{ChannelState, Drops, Figures, Notice, PeerReport, Report};
 pub(super) use report::{canonical, seconds};
-pub(super) use strangers::Strangers;
-pub(super) use unsent::Unsent;
+pub(super) use throttle::{NoticeThrottle, Topic};
