@@ -5,7 +5,7 @@ mod common;
 
 use common::Place;
 use remora_channel::ErrorModel;
-use remora_client::{Config, Transport};
+use remora_client::{ClientConfig, Transport};
 use remora_sim::copy::{self, CopyConfig, Direction};
 use remora_sim::programs::median;
 use serde_json::Value;
@@ -82,7 +82,7 @@ fn drc_md_has_what_lab_drc_says_of_the_clients_of_today() {
 fn held(direction: Direction, bad_mean_ms: u64) -> f64 {
     let errors = ErrorModel::bursts(std::time::Duration::from_millis(bad_mean_ms));
     let channel = remora_channel::Config { errors, hold: true, ..Default::default() };
-    let config = CopyConfig { channel, ..CopyConfig::new(Config::new(Transport::Udp), direction) };
+    let config = CopyConfig { channel, ..CopyConfig::new(ClientConfig::new(Transport::Udp), direction) };
     let ratio = |seed| copy::run(&config, seed).unwrap().copies[0].ratio().unwrap();
     median((0..10).map(ratio).collect())
 }

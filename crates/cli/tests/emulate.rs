@@ -20,7 +20,7 @@ use common::{Place, Running, noise, until};
 use libtest_mimic::Arguments;
 use remora_base::Rate;
 use remora_channel::{Config, Duplex, ErrorModel, Fate, Side};
-use remora_host::emulate::{Emulator, Report, Setup, Station};
+use remora_host::emulate::{EmulationReport, EmulationSetup, Emulator, Station};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, ipproto, recv, sendto, socket, sockopt};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -68,9 +68,9 @@ fn main() {
 const PATIENT: Duration = Duration::from_millis(50);
 
 /// A setup whose programs are started by the built binary, not by this test.
-fn setup(config: Config) -> Setup {
+fn setup(config: Config) -> EmulationSetup {
     let inside = [env!("CARGO_BIN_EXE_remora"), "lab", "inside"].map(Into::into).to_vec();
-    Setup { config, inside, lateness_max: PATIENT, ..Setup::default() }
+    EmulationSetup { config, inside, lateness_max: PATIENT, ..EmulationSetup::default() }
 }
 
 /// Runs the command, which must succeed, and takes the report from the last line it printed.
@@ -234,8 +234,8 @@ fn a_saturated_link_carries_what_its_rate_allows() {
     }
 }
 
-/// Traffic of two mobiles, both ways, with bad periods.
-fn babel(emulator: &mut Emulator, seed: u64) -> Report {
+/// Traffic of two mobiles, both ways, in bad weather.
+fn babel(emulator: &mut Emulator, seed: u64) -> EmulationReport {
     let sockets: Vec<UdpSocket> = emulator.stations().map(|s| bound(emulator, s)).collect();
     emulator.begin(emulator.setup().config.clone(), seed).unwrap();
     let during = Duration::from_secs(3);
@@ -255,7 +255,7 @@ fn same_offers_same_fates() {
     let errors = ErrorModel::bursts(Duration::from_millis(160));
     for duplex in [Duplex::Half, Duplex::Full] {
         let config = Config { errors: errors.clone(), loss: 0.1, duplex, queue_frames: 10, ..Config::default() };
-        let mut emulator = Emulator::start(Setup { mobiles: 2, journal: 100_000, ..setup(config) }).unwrap();
+        let mut emulator = Emulator::start(EmulationSetup { mobiles: 2, journal: 100_000, ..setup(config) }).unwrap();
         for seed in [1, 2] {
             let r = babel(&mut emulator, seed);
             let frames = &r.journal.frames;
@@ -356,7 +356,7 @@ fn an_announced_switch_loses_nothing() {
 
 fn mobiles_reach_the_base_and_one_another() {
     let config = Config { rate: Rate::mbit(10), ..Config::default() };
-    let emulator = Emulator::start(Setup { mobiles: 3, ..setup(config) }).unwrap();
+    let emulator = Emulator::start(EmulationSetup { mobiles: 3, ..setup(config) }).unwrap();
     let sockets: Vec<UdpSocket> = emulator.stations().map(|s| bound(&emulator, s)).collect();
     for (from, a) in sockets.iter().zip(emulator.stations()) {
         for (to, b) in sockets.iter().zip(emulator.stations()).filter(|(_, b)| *b != a) {

@@ -11,14 +11,14 @@ use common::{Place, Running, noise, until};
 use remora_atp::session::{Config, Guests};
 use remora_atp::{Options, Outcome};
 use remora_host::atp::blocking::BlockingEndpoint;
-use remora_host::atp::{Settings, keys};
+use remora_host::atp::{EndpointSettings, keys};
 use serde_json::Value;
 
 #[test]
 fn file_waits_for_a_place_and_is_sent_then() {
     let to = Receiver::start(&["--from-anyone"]);
     let key = to.place.state().join("send.key");
-    let settings = Settings { received_max: 16, received_bytes_max: 1 << 20, ..Settings::sender() };
+    let settings = EndpointSettings { received_max: 16, received_bytes_max: 1 << 20, ..EndpointSettings::sender() };
     let from = BlockingEndpoint::bind(settings, keys::load_or_create(&key).unwrap()).unwrap();
     let patience = Duration::from_secs(20);
     let peer = from.connect(to.daemon.addr, to.key.parse().unwrap(), patience).unwrap().unwrap();
@@ -53,7 +53,7 @@ fn file_waits_for_a_place_and_is_sent_then() {
 fn wait_for_a_place_after_the_file_ends_at_the_deadline() {
     let place = Place::new();
     let session = Config { guests: Guests::Anyone, ..Config::default() };
-    let settings = Settings { session, ..Settings::receiver("127.0.0.1:0".parse().unwrap()) };
+    let settings = EndpointSettings { session, ..EndpointSettings::receiver("127.0.0.1:0".parse().unwrap()) };
     let receiver = BlockingEndpoint::bind(settings, keys::generate().unwrap()).unwrap();
     let (addr, key) = (receiver.endpoint().local_addr().to_string(), receiver.endpoint().public_key().to_string());
     fs::write(place.here("small"), "abc").unwrap();
@@ -73,7 +73,7 @@ fn wait_for_a_place_after_the_file_ends_at_the_deadline() {
 fn file_that_lost_its_place_is_sent_anew() {
     let place = Place::new();
     let session = Config { guests: Guests::Anyone, ..Config::default() };
-    let settings = Settings { session, ..Settings::receiver("127.0.0.1:0".parse().unwrap()) };
+    let settings = EndpointSettings { session, ..EndpointSettings::receiver("127.0.0.1:0".parse().unwrap()) };
     let receiver = BlockingEndpoint::bind(settings, keys::generate().unwrap()).unwrap();
     let (addr, key) = (receiver.endpoint().local_addr().to_string(), receiver.endpoint().public_key().to_string());
     let whole = noise(300_000, 8);

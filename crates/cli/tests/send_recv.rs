@@ -16,7 +16,7 @@ use common::receiver::Receiver;
 use common::{Daemon, Output, Place, Running, names, noise, until};
 use remora_atp::{Options, Outcome};
 use remora_host::atp::blocking::BlockingEndpoint;
-use remora_host::atp::{Settings, keys};
+use remora_host::atp::{EndpointSettings, keys};
 use serde_json::Value;
 
 fn objects(text: &str) -> Vec<Value> {
@@ -327,7 +327,7 @@ fn a_receiver_of_two_addresses_is_found_at_either() {
 #[test]
 fn what_a_hostile_sender_says_stays_outside() {
     let to = Receiver::start(&["--from-anyone"]);
-    let settings = Settings { received_max: 16, received_bytes_max: 1 << 20, ..Settings::sender() };
+    let settings = EndpointSettings { received_max: 16, received_bytes_max: 1 << 20, ..EndpointSettings::sender() };
     let from = BlockingEndpoint::bind(settings, keys::generate().unwrap()).unwrap();
     let patience = Duration::from_secs(20);
     let peer = from.connect(to.daemon.addr, to.key.parse().unwrap(), patience).unwrap().unwrap();
@@ -372,7 +372,7 @@ fn a_file_that_takes_long_to_hash_holds_nobody_up() {
     let to = Receiver::start(&["--from-anyone"]);
     let size = 1_u64 << 40;
     fs::File::create(to.place.srv("large")).unwrap().set_len(size).unwrap();
-    let from = BlockingEndpoint::bind(Settings::sender(), keys::generate().unwrap()).unwrap();
+    let from = BlockingEndpoint::bind(EndpointSettings::sender(), keys::generate().unwrap()).unwrap();
     let peer = from.connect(to.daemon.addr, to.key.parse().unwrap(), Duration::from_secs(20)).unwrap().unwrap();
     let hash = "00".repeat(32);
     let question = format!("{{\"remora\":1,\"file\":1,\"name\":\"large\",\"size\":{size},\"hash\":\"{hash}\"}}\n");

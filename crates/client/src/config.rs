@@ -19,7 +19,7 @@ pub enum WindowSize {
 
 /// Configuration of a client.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct ClientConfig {
     pub transport: Transport,
     /// Retransmission over UDP.
     pub retry: RetryPolicy,
@@ -38,10 +38,10 @@ pub struct Config {
     pub path_mtu: u32,
 }
 
-impl Config {
+impl ClientConfig {
     /// The defaults over `transport`.
-    pub fn new(transport: Transport) -> Config {
-        Config {
+    pub fn new(transport: Transport) -> ClientConfig {
+        ClientConfig {
             transport,
             retry: RetryPolicy::Adaptive,
             block: BlockSize::FromLink,
@@ -59,17 +59,17 @@ impl Config {
     }
 
     /// A stock client of the 1990s (NFS/W 95, DRC 89): blocks of 8 KiB, 0.7 s doubled, five requests in flight.
-    pub fn stock() -> Config {
-        Config {
+    pub fn stock() -> ClientConfig {
+        ClientConfig {
             retry: RetryPolicy::STOCK,
             block: BlockSize::Fixed(8192),
             window: WindowSize::Fixed(5),
-            ..Config::new(Transport::Udp)
+            ..ClientConfig::new(Transport::Udp)
         }
     }
 
     /// The papers' settings (NFS/W 97): blocks of 4 KiB, hybrid linear back-off.
-    pub fn paper() -> Config {
-        Config { retry: RetryPolicy::PAPER, block: BlockSize::Fixed(4096), ..Config::stock() }
+    pub fn paper() -> ClientConfig {
+        ClientConfig { retry: RetryPolicy::PAPER, block: BlockSize::Fixed(4096), ..ClientConfig::stock() }
     }
 }

@@ -1,7 +1,7 @@
 //! The NFS client core: call table, loss detection, congestion control, block sizes.
 //!
 //! [`Client`] is a pure state machine ([`remora_base::Core`]): it turns [`Request`]s into messages, retransmits them
-//! until they are answered, and reports the results as [`Event`]s. A request keeps its xid over all retransmissions
+//! until they are answered, and reports the results as [`ClientEvent`]s. A request keeps its xid over all retransmissions
 //! (DRC 89, section 7), so that a server's duplicate request cache recognises them.
 //!
 //! The [`RetryPolicy`] is the exponential backoff of the reference ports, the hybrid linear one of NFS/W 97, or the
@@ -18,9 +18,9 @@ mod request;
 mod transfer;
 mod transport;
 
-pub use call_table::client::{Busy, Client, Event, Stats};
-pub use config::{Config, WindowSize};
-pub use request::{Answer, CallId, Failure, Request};
+pub use call_table::client::{Busy, Client, ClientEvent, ClientStats};
+pub use config::{ClientConfig, WindowSize};
+pub use request::{Answer, CallFailure, CallId, Request};
 pub use transfer::{Download, Piece, TransferError, Upload, Written};
 pub use transport::Transport;
 pub use transport::block_size::{BlockSize, FRAME_PAYLOAD, fragments};

@@ -31,14 +31,14 @@ pub enum Answer {
 
 /// Why a request has no reply.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Failure {
+pub enum CallFailure {
     /// The server did not execute the call.
     #[error("{0}")]
     Rpc(#[from] Outcome),
     /// The results cannot be decoded.
     #[error("the server's reply makes no sense: {0}")]
     Garbled(#[from] Error),
-    /// The server was silent for longer than [`Config::give_up`](crate::Config::give_up).
+    /// The server was silent for longer than [`ClientConfig::give_up`](crate::ClientConfig::give_up).
     #[error("the server does not answer")]
     TimedOut,
     /// The path drops datagrams of the length of the request or its reply. Later blocks are shorter.
@@ -156,7 +156,7 @@ impl From<&Request> for ReplyKind {
 }
 
 impl ReplyKind {
-    pub(crate) fn decode(self, outcome: Outcome, r: &mut Reader) -> Result<Answer, Failure> {
+    pub(crate) fn decode(self, outcome: Outcome, r: &mut Reader) -> Result<Answer, CallFailure> {
         if outcome != Outcome::Success {
             return Err(outcome.into());
         }

@@ -8,13 +8,13 @@ use bytes::Bytes;
 use common::{MS, World, getattr, read, reply_to, server};
 use proptest::prelude::*;
 use remora_base::{Core, Peer};
-use remora_client::{Answer, Config, Failure, Transport, WindowSize};
+use remora_client::{Answer, CallFailure, ClientConfig, Transport, WindowSize};
 use remora_wire::nfs3::Proc;
 
-type Ended = Result<Answer, Failure>;
+type Ended = Result<Answer, CallFailure>;
 
 /// Transmissions of a request that is never answered, in milliseconds since the first.
-fn schedule(config: Config, seconds: u64) -> Vec<u128> {
+fn schedule(config: ClientConfig, seconds: u64) -> Vec<u128> {
     let mut w = World::new(config);
     w.submit(getattr());
     let sent = w.pass(Duration::from_secs(seconds));
@@ -25,13 +25,13 @@ fn schedule(config: Config, seconds: u64) -> Vec<u128> {
 
 #[test]
 fn stock_and_paper_policies_keep_their_timetables() {
-    assert_eq!(schedule(Config::stock(), 20), [0, 700, 2100, 4900, 10_500]);
-    assert_eq!(schedule(Config::paper(), 12), [0, 700, 1500, 2400, 3400, 5400, 9400]);
+    assert_eq!(schedule(ClientConfig::stock(), 20), [0, 700, 2100, 4900, 10_500]);
+    assert_eq!(schedule(ClientConfig::paper(), 12), [0, 700, 1500, 2400, 3400, 5400, 9400]);
 }
 
 #[test]
 fn tcp_retransmits_only_after_a_reconnect() {
-    let mut w = World::new(Config { window: WindowSize::Fixed(8), ..Config::new(Transport::Tcp) });
+    let mut w = World::new(ClientConfig { window: WindowSize::Fixed(8), ..ClientConfig::new(Transport::Tcp) });
     w.submit_reads(3);
     assert!(w.pass(Duration::from_secs(5)).is_empty(), "not connected yet");
     w.client.connected(w.now, Peer::stream(server().addr, 1));
@@ -50,7 +50,7 @@ fn tcp_retransmits_only_after_a_reconnect() {
 
 #[test]
 fn atp_retransmits_only_undelivered_objects() {
-    let mut w = World::new(Config { window: WindowSize::Fixed(8), ..Config::new(Transport::Atp) });
+    let mut w = World::new(ClientConfig { window: WindowSize::Fixed(8), ..ClientConfig::new(Transport::Atp) });
     w.client.connected(w.now, Peer::stream(server().addr, 1));
     w.submit_reads(3);
     let first = w.pass(Duration::from_secs(3600));
@@ -69,14 +69,14 @@ fn atp_retransmits_only_undelivered_objects() {
 #[test]
 fn silent_server_fails_every_request() {
     for transport in [Transport::Udp, Transport::Tcp, Transport::Atp] {
-        let mut w = World::new(Config { give_up: Some(Duration::from_secs(5)), ..Config::new(transport) });
+        let mut w = World::new(ClientConfig { give_up: Some(Duration::from_secs(5)), ..ClientConfig::new(transport) });
         w.submit_reads(20);
         w.submit(getattr());
         w.pass(Duration::from_millis(4999));
         assert!(w.done.is_empty());
         w.pass(MS * 2);
         assert_eq!(w.done.len(), 21);
-        assert!(w.done.iter().all(|(_, r)| *r == Err(Failure::TimedOut)));
+        assert!(w.done.iter().all(|(_, r)| *r == Err(CallFailure::TimedOut)));
         assert!(w.client.is_idle());
         assert_eq!(w.client.poll_timeout(), None);
     }
@@ -85,7 +85,7 @@ fn silent_server_fails_every_request() {
 #[test]
 fn only_the_first_probe_reply_renews_patience() {
     let second = Duration::from_secs(1);
-    let mut w = World::new(Config { give_up: Some(second * 5), ..Config::new(Transport::Udp) });
+    let mut w = World::new(ClientConfig { give_up: Some(second * 5), ..ClientConfig::new(Transport::Udp) });
     let answer_a_probe = |w: &mut World, after| {
         let probes = w.pass(after);
         w.answer(probes.iter().rfind(|s| s.proc == Proc::Null).expect("a probe"));
@@ -102,12 +102,12 @@ fn only_the_first_probe_reply_renews_patience() {
     w.pass(second - MS);
     assert_eq!(w.done.len(), 1, "the answer to another request is one, and a probe came after it");
     w.pass(MS * 2);
-    assert_eq!(w.done[1].1, Err(Failure::TimedOut), "a server that answers probes alone is given up");
+    assert_eq!(w.done[1].1, Err(CallFailure::TimedOut), "a server that answers probes alone is given up");
 }
 
 #[test]
 fn window_limits_file_data_only() {
-    let mut w = World::new(Config::stock());
+    let mut w = World::new(ClientConfig::stock());
     w.submit_reads(20);
     assert_eq!(w.client.room(), 0);
     w.submit(getattr());
@@ -120,7 +120,7 @@ fn window_limits_file_data_only() {
 
 #[test]
 fn waiting_requests_are_bounded() {
-    let mut w = World::new(Config { waiting_max: 3, ..Config::stock() });
+    let mut w = World::new(ClientConfig { waiting_max: 3, ..ClientConfig::stock() });
     w.submit_reads(3);
     assert!(w.client.submit(w.now, read(9)).is_err());
     w.sent();
@@ -129,7 +129,7 @@ fn waiting_requests_are_bounded() {
 
 #[test]
 fn second_reply_is_counted_and_dropped() {
-    let mut w = World::new(Config::stock());
+    let mut w = World::new(ClientConfig::stock());
     w.submit(getattr());
     let sent = w.sent();
     w.answer(&sent[0]);
@@ -142,7 +142,7 @@ proptest! {
     /// A call is only answered by a reply with its xid, and no input panics.
     #[test]
     fn noise_is_counted_and_dropped(noise in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let mut w = World::new(Config::new(Transport::Udp));
+        let mut w = World::new(ClientConfig::new(Transport::Udp));
         w.submit(read(0));
         let sent = w.sent();
         prop_assume!(noise.get(..4) != Some(&sent[0].xid.to_be_bytes()[..]));
@@ -156,13 +156,13 @@ proptest! {
     /// A truncated reply is an error.
     #[test]
     fn a_truncated_reply_is_an_error(keep in 24usize..4000) {
-        let mut w = World::new(Config::new(Transport::Udp));
+        let mut w = World::new(ClientConfig::new(Transport::Udp));
         w.submit(read(0));
         let sent = w.sent();
         let whole = reply_to(sent[0].xid, Proc::Read);
         w.client.handle_input(w.now, server(), whole.slice(..keep));
         w.sent();
-        prop_assert!(matches!(w.done[..], [(_, Err(Failure::Garbled(_)))]));
+        prop_assert!(matches!(w.done[..], [(_, Err(CallFailure::Garbled(_)))]));
     }
 
     /// Under any pattern of loss that ends, each request ends exactly once, with any policy.
@@ -172,12 +172,12 @@ proptest! {
         policy in 0usize..3,
         delay_ms in 1u32..80,
     ) {
-        let config = [Config::stock(), Config::paper(), Config::new(Transport::Udp)][policy].clone();
+        let config = [ClientConfig::stock(), ClientConfig::paper(), ClientConfig::new(Transport::Udp)][policy].clone();
         let (small, reads) = results_under(config, losses, MS * delay_ms);
         prop_assert!(small.iter().all(|r| r.is_ok()));
         // The last of them may find that the path carries only small messages; then the rest is sent again in smaller
         // pieces.
-        let is_end = |r: &Ended| r.is_ok() || policy == 2 && *r == Err(Failure::Fragments);
+        let is_end = |r: &Ended| r.is_ok() || policy == 2 && *r == Err(CallFailure::Fragments);
         prop_assert!(reads.iter().all(is_end));
     }
 }
@@ -188,13 +188,13 @@ fn lost_reads_are_all_given_back() {
     let first = [false, true, false, true, true, false];
     let later = [false, true, true];
     let losses = first.into_iter().chain(later.repeat(5)).collect();
-    let (small, reads) = results_under(Config::new(Transport::Udp), losses, MS * 31);
+    let (small, reads) = results_under(ClientConfig::new(Transport::Udp), losses, MS * 31);
     assert!(small.iter().all(|r| r.is_ok()));
-    assert!(reads.iter().all(|r| *r == Err(Failure::Fragments)), "{reads:?}");
+    assert!(reads.iter().all(|r| *r == Err(CallFailure::Fragments)), "{reads:?}");
 }
 
 /// Results of three GETATTRs and nine READs, of which `losses` are lost and the others answered after `delay`.
-fn results_under(config: Config, losses: Vec<bool>, delay: Duration) -> (Vec<Ended>, Vec<Ended>) {
+fn results_under(config: ClientConfig, losses: Vec<bool>, delay: Duration) -> (Vec<Ended>, Vec<Ended>) {
     let mut w = World::new(config);
     let ids: Vec<_> = (0..12).map(|i| w.submit(if i % 4 == 0 { getattr() } else { read(i) })).collect();
     let mut losses = losses.into_iter();
@@ -231,7 +231,7 @@ fn short_tail_or_long_path_is_written_synchronously() {
     for (trip_ms, window, has_tail) in
         [(2, 3, false), (10, 3, true), (10, 4, true), (10, 5, false), (40, 32, false), (60, 32, true)]
     {
-        let mut w = World::new(Config { window: WindowSize::Fixed(window), ..Config::new(Transport::Udp) });
+        let mut w = World::new(ClientConfig { window: WindowSize::Fixed(window), ..ClientConfig::new(Transport::Udp) });
         assert_eq!(w.client.sync_tail(), 0, "nothing is known yet");
         w.submit(getattr());
         let call = w.sent().remove(0);

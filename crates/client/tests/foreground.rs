@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{MS, Sent, World, getattr, read, write};
-use remora_client::{Config, Request, Transport, WindowSize};
+use remora_client::{ClientConfig, Request, Transport, WindowSize};
 use remora_wire::nfs3::{Call, CommitArgs, CreateArgs, CreateHow, DirOp, Fh, Proc, SetAttr};
 
 fn commit() -> Request {
@@ -14,7 +14,7 @@ fn commit() -> Request {
 
 /// A client with a full window of WRITEs in flight and more waiting.
 fn busy() -> (World, Vec<Sent>) {
-    let mut w = World::new(Config { window: WindowSize::Fixed(3), ..Config::new(Transport::Udp) });
+    let mut w = World::new(ClientConfig { window: WindowSize::Fixed(3), ..ClientConfig::new(Transport::Udp) });
     w.submit_all((0..12).map(|i| write(i * 5000, 5000)));
     let in_flight = w.sent();
     assert_eq!((in_flight.len(), w.client.room()), (3, 0));
@@ -49,7 +49,8 @@ fn many_small_writes_are_bulk() {
 
 #[test]
 fn blocks_of_a_frame_are_bulk_where_blocks_are_small() {
-    let mut w = World::new(Config { block: remora_client::BlockSize::Fixed(1024), ..Config::new(Transport::Udp) });
+    let mut w =
+        World::new(ClientConfig { block: remora_client::BlockSize::Fixed(1024), ..ClientConfig::new(Transport::Udp) });
     w.submit_all((0..20).map(|i| write(i * 1024, 1024)));
     assert!(w.sent().len() < 20);
 }
@@ -70,7 +71,7 @@ fn lost_small_request_precedes_lost_file_data() {
 
 #[test]
 fn room_counts_what_waits() {
-    let mut w = World::new(Config { window: WindowSize::Fixed(4), ..Config::new(Transport::Udp) });
+    let mut w = World::new(ClientConfig { window: WindowSize::Fixed(4), ..ClientConfig::new(Transport::Udp) });
     for left in (0..4).rev() {
         w.submit(read(0));
         assert_eq!(w.client.room(), left);
@@ -82,7 +83,7 @@ fn room_counts_what_waits() {
 /// Transmissions of consecutive CREATEs to a server that answers NULL at once and CREATE after `slow`, on a link that
 /// has lost something.
 fn creates_at(slow: Duration) -> Vec<usize> {
-    let mut w = World::new(Config { window: WindowSize::Fixed(3), ..Config::new(Transport::Udp) });
+    let mut w = World::new(ClientConfig { window: WindowSize::Fixed(3), ..ClientConfig::new(Transport::Udp) });
     w.submit_all((0..3).map(read));
     let reads = w.sent();
     w.now += MS * 50;

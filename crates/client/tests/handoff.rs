@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use common::{MS, Sent, World, getattr, server};
 use remora_base::{Core, Peer};
-use remora_client::{Config, Failure, Transport, WindowSize};
+use remora_client::{CallFailure, ClientConfig, Transport, WindowSize};
 use remora_wire::nfs3::Proc;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Three READs in flight and more waiting, with any policy.
-fn busy(config: Config) -> (World, Vec<Sent>) {
+fn busy(config: ClientConfig) -> (World, Vec<Sent>) {
     let is_tcp = config.transport == Transport::Tcp;
-    let mut w = World::new(Config { window: WindowSize::Fixed(3), ..config });
+    let mut w = World::new(ClientConfig { window: WindowSize::Fixed(3), ..config });
     if is_tcp {
         w.client.connected(w.now, Peer::stream(server().addr, 1));
     }
@@ -23,8 +23,8 @@ fn busy(config: Config) -> (World, Vec<Sent>) {
     (w, sent)
 }
 
-fn udp_policies() -> [Config; 3] {
-    [Config::stock(), Config::paper(), Config::new(Transport::Udp)]
+fn udp_policies() -> [ClientConfig; 3] {
+    [ClientConfig::stock(), ClientConfig::paper(), ClientConfig::new(Transport::Udp)]
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn kept_messages_are_not_retransmitted() {
 #[test]
 fn lost_kept_messages_are_found_by_probes() {
     // The link was to keep it and did not.
-    let (mut w, in_flight) = busy(Config::new(Transport::Udp));
+    let (mut w, in_flight) = busy(ClientConfig::new(Transport::Udp));
     w.answer(&in_flight[0]);
     let in_flight: Vec<Sent> = in_flight[1..].iter().cloned().chain(w.sent()).collect();
     w.client.hold_kept(w.now, w.now + SECOND);
@@ -95,7 +95,7 @@ fn lost_kept_messages_are_found_by_probes() {
 #[test]
 fn hold_without_end_expires() {
     for (asked, lasts) in [(SECOND * 2, SECOND * 2), (SECOND * 3600, SECOND * 60)] {
-        let (mut w, in_flight) = busy(Config::new(Transport::Udp));
+        let (mut w, in_flight) = busy(ClientConfig::new(Transport::Udp));
         w.client.hold(w.now, w.now + asked);
         assert!(w.pass(lasts - MS).is_empty());
         let sent = w.pass(MS * 2);
@@ -105,7 +105,7 @@ fn hold_without_end_expires() {
 
 #[test]
 fn replies_during_a_hold_are_taken() {
-    let (mut w, in_flight) = busy(Config::new(Transport::Udp));
+    let (mut w, in_flight) = busy(ClientConfig::new(Transport::Udp));
     w.client.hold(w.now, w.now + SECOND);
     w.now += MS * 10;
     w.answer(&in_flight[0]);
@@ -117,24 +117,24 @@ fn replies_during_a_hold_are_taken() {
 
 #[test]
 fn hold_is_no_silence_of_the_server() {
-    let (mut w, _) = busy(Config { give_up: Some(SECOND * 5), ..Config::new(Transport::Udp) });
+    let (mut w, _) = busy(ClientConfig { give_up: Some(SECOND * 5), ..ClientConfig::new(Transport::Udp) });
     w.client.hold(w.now, w.now + SECOND * 30);
     w.pass(SECOND * 31);
     assert!(w.done.is_empty());
     w.pass(SECOND * 5);
-    assert!(w.done.len() == 9 && w.done.iter().all(|(_, r)| *r == Err(Failure::TimedOut)));
+    assert!(w.done.len() == 9 && w.done.iter().all(|(_, r)| *r == Err(CallFailure::TimedOut)));
 }
 
 #[test]
 fn a_resume_without_a_hold_does_nothing() {
-    let (mut w, _) = busy(Config::new(Transport::Udp));
+    let (mut w, _) = busy(ClientConfig::new(Transport::Udp));
     w.client.resume(w.now);
     assert!(w.sent().is_empty());
 }
 
 #[test]
 fn hold_over_tcp_retransmits_nothing() {
-    let (mut w, _) = busy(Config::new(Transport::Tcp));
+    let (mut w, _) = busy(ClientConfig::new(Transport::Tcp));
     w.client.hold(w.now, w.now + SECOND);
     w.submit(getattr());
     assert!(w.pass(MS * 999).is_empty());

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{MS, Sent, World, read};
 use proptest::prelude::*;
 use remora_base::{Core, Time};
-use remora_client::{BlockSize, Config, Stats, Transport};
+use remora_client::{BlockSize, ClientConfig, ClientStats, Transport};
 use remora_wire::nfs3::Proc;
 
 /// Airtime of a READ with its reply, and of a NULL.
@@ -76,9 +76,9 @@ fn step(w: &mut World, path: &mut Path) -> Vec<Sent> {
 }
 
 /// Reads `n` blocks over `path`. Returns the time, the counters, and the time of every probe.
-fn copy(mut path: Path, n: u64) -> (Duration, Stats, Vec<Time>) {
+fn copy(mut path: Path, n: u64) -> (Duration, ClientStats, Vec<Time>) {
     let block = BlockSize::Fixed(4096);
-    let mut w = World::new(Config { block, ..Config::new(Transport::Udp) });
+    let mut w = World::new(ClientConfig { block, ..ClientConfig::new(Transport::Udp) });
     let (began, mut submitted, mut probes) = (w.now, 0, Vec::new());
     while w.done.len() < n as usize {
         while submitted < n && w.client.room() > 0 {
@@ -93,7 +93,7 @@ fn copy(mut path: Path, n: u64) -> (Duration, Stats, Vec<Time>) {
 }
 
 fn start() -> Time {
-    World::new(Config::new(Transport::Udp)).now
+    World::new(ClientConfig::new(Transport::Udp)).now
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn link_that_begins_to_lose_is_probed_at_once() {
 fn stall_changes_neither_block_nor_window() {
     let at_rest = |stalls| {
         let mut path = Path::stalling(start(), stalls, SECOND, |_| false);
-        let mut w = World::new(Config::new(Transport::Udp));
+        let mut w = World::new(ClientConfig::new(Transport::Udp));
         for n in 0..80 {
             w.submit(read(n * 4096));
         }

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use common::{MS, Sent, World, getattr, read, read_of, refusal, server};
 use remora_base::Core;
-use remora_client::{BlockSize, Config, Transport, WindowSize};
+use remora_client::{BlockSize, ClientConfig, Transport, WindowSize};
 use remora_wire::nfs3::Proc;
 
 /// A client with three READs in flight on a measured link where each takes 50 ms.
 fn warm() -> (World, Vec<Sent>) {
-    let mut w = World::new(Config {
+    let mut w = World::new(ClientConfig {
         window: WindowSize::Fixed(3),
         block: BlockSize::Fixed(4096),
-        ..Config::new(Transport::Udp)
+        ..ClientConfig::new(Transport::Udp)
     });
     w.submit_reads(40);
     let mut in_flight = w.sent();
@@ -61,7 +61,7 @@ fn first_probe_reply_after_silence_releases_the_window() {
 #[test]
 fn first_blocks_are_probed_soon_after_a_loss() {
     for (lossy, within) in [(false, 240..260), (true, 55..80)] {
-        let mut w = World::new(Config { block: BlockSize::Fixed(4096), ..Config::new(Transport::Udp) });
+        let mut w = World::new(ClientConfig { block: BlockSize::Fixed(4096), ..ClientConfig::new(Transport::Udp) });
         w.submit_all([getattr(), getattr()]);
         let asked = w.sent();
         w.now += MS * 6;
@@ -141,7 +141,7 @@ fn slow_request_among_fast_ones_is_no_loss() {
 
 #[test]
 fn independent_loss_keeps_blocks_short_after_a_pause() {
-    let mut w = World::new(Config { window: WindowSize::Fixed(3), ..Config::new(Transport::Udp) });
+    let mut w = World::new(ClientConfig { window: WindowSize::Fixed(3), ..ClientConfig::new(Transport::Udp) });
     w.submit_reads(400);
     let mut in_flight = std::collections::VecDeque::from(w.sent());
     for nth in 1..1000 {
@@ -162,7 +162,7 @@ fn independent_loss_keeps_blocks_short_after_a_pause() {
 /// A server that puts READs off (JUKEBOX) does not make a slow path look fast.
 #[test]
 fn error_reply_is_no_rtt_sample_of_file_data() {
-    let mut w = World::new(Config::new(Transport::Udp));
+    let mut w = World::new(ClientConfig::new(Transport::Udp));
     w.submit(getattr());
     let small = w.sent();
     w.now += MS * 5;
@@ -195,7 +195,7 @@ fn error_reply_is_no_rtt_sample_of_file_data() {
 
 #[test]
 fn reordering_widens_the_window() {
-    let mut w = World::new(Config { window: WindowSize::Fixed(2), ..Config::new(Transport::Udp) });
+    let mut w = World::new(ClientConfig { window: WindowSize::Fixed(2), ..ClientConfig::new(Transport::Udp) });
     let mut again = Vec::new();
     for _ in 0..16 {
         w.submit(read(0));

@@ -6,12 +6,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use common::{MS, Sent, World, getattr};
-use remora_client::{Config, Transport, WindowSize};
+use remora_client::{ClientConfig, Transport, WindowSize};
 use remora_wire::nfs3::Proc;
 
 /// A client on a path with 12 ms per block that loses every sixth.
 fn lossy() -> World {
-    let mut w = World::new(Config { window: WindowSize::Fixed(3), ..Config::new(Transport::Udp) });
+    let mut w = World::new(ClientConfig { window: WindowSize::Fixed(3), ..ClientConfig::new(Transport::Udp) });
     w.submit(getattr());
     let small = w.sent().remove(0);
     w.pass(MS * 5);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use common::{MS, Sent, World, getattr, read, read_of, symlink, write};
 use remora_base::Time;
-use remora_client::{BlockSize, Client, Config, Failure, Transport};
+use remora_client::{BlockSize, CallFailure, Client, ClientConfig, Transport};
 use remora_wire::nfs3::{Fh, Proc};
 
 const TRIP: Duration = Duration::from_millis(20);
@@ -40,13 +40,13 @@ fn black_hole_fails_long_requests_and_shortens_blocks() {
     for (requests, most) in [(vec![write(0, 5000), write(5000, 5000)], 10), (vec![read(0), read(4096), read(8192)], 10)]
     {
         let n = requests.len();
-        let mut w = World::new(Config::new(Transport::Udp));
+        let mut w = World::new(ClientConfig::new(Transport::Udp));
         w.submit(getattr());
         serve(&mut w, TRIP * 2, |_, _| true);
         w.submit_all(requests);
         serve(&mut w, Duration::from_secs(most), |_, sent| !is_long(sent));
         assert_eq!(w.done.len(), 1 + n, "{:?}", w.client.stats());
-        assert!(w.done[1..].iter().all(|(_, result)| *result == Err(Failure::Fragments)), "{:?}", w.done);
+        assert!(w.done[1..].iter().all(|(_, result)| *result == Err(CallFailure::Fragments)), "{:?}", w.done);
         assert!(w.client.drops_fragments() && w.client.is_idle() && longest(&w.client) < 1400);
         // The window is free again.
         w.submit(write(0, 1000));
@@ -67,7 +67,7 @@ fn outage_or_loss_is_no_black_hole() {
         }
     };
     for is_lossy in [false, true] {
-        let mut w = World::new(Config::new(Transport::Udp));
+        let mut w = World::new(ClientConfig::new(Transport::Udp));
         w.submit(getattr());
         serve(&mut w, TRIP * 2, |_, _| true);
         w.submit_reads(20);
@@ -91,14 +91,14 @@ fn outage_or_loss_is_no_black_hole() {
 #[test]
 fn repeated_fragment_loss_shortens_blocks_for_good() {
     for is_for_good in [false, true] {
-        let mut w = World::new(Config::new(Transport::Udp));
+        let mut w = World::new(ClientConfig::new(Transport::Udp));
         w.submit_reads(4);
         serve(&mut w, Duration::from_secs(5), |_, _| true);
         assert_eq!(w.done.len(), 4);
         w.submit_reads(8);
         serve(&mut w, Duration::from_secs(4), |_, sent| !is_long(sent));
         assert_eq!(w.done.len(), 12, "within 4 s: {:?}", w.client.stats());
-        assert!(w.done[4..].iter().all(|(_, result)| *result == Err(Failure::Fragments)));
+        assert!(w.done[4..].iter().all(|(_, result)| *result == Err(CallFailure::Fragments)));
         assert!(longest(&w.client) < 1400 && !w.client.drops_fragments() && w.client.reply_max().is_some());
         serve(&mut w, Duration::from_secs(31), |_, sent| !is_long(sent));
         assert!(longest(&w.client) > 1400 && w.client.reply_max().is_none());
@@ -111,7 +111,7 @@ fn repeated_fragment_loss_shortens_blocks_for_good() {
 /// Blocks of a fixed size are not shortened on a guess: the server may be slow.
 #[test]
 fn fixed_blocks_outlast_a_slow_server() {
-    let mut w = World::new(Config { block: BlockSize::Fixed(8192), ..Config::new(Transport::Udp) });
+    let mut w = World::new(ClientConfig { block: BlockSize::Fixed(8192), ..ClientConfig::new(Transport::Udp) });
     w.submit_all((0..4).map(|n| write(n * 5000, 5000)));
     serve(&mut w, Duration::from_secs(5), |_, _| true);
     w.submit_all((4..12).map(|n| write(n * 5000, 5000)));
@@ -124,14 +124,14 @@ fn fixed_blocks_outlast_a_slow_server() {
 /// A request that cannot be shortened waits for room.
 #[test]
 fn long_symlink_outlasts_a_full_receiver() {
-    let mut w = World::new(Config::new(Transport::Udp));
+    let mut w = World::new(ClientConfig::new(Transport::Udp));
     w.submit_all([write(0, 5000), read(0)]);
     serve(&mut w, Duration::from_secs(5), |_, _| true);
     w.submit_all((0..8).map(|n| write(n * 5000, 5000)));
     let link = w.submit(symlink(1600));
     serve(&mut w, Duration::from_secs(4), |_, sent| !is_long(sent));
     assert_eq!(w.done.len(), 10, "within 4 s: {:?}", w.client.stats());
-    assert!(w.done[2..].iter().all(|(id, result)| *id != link && *result == Err(Failure::Fragments)));
+    assert!(w.done[2..].iter().all(|(id, result)| *id != link && *result == Err(CallFailure::Fragments)));
     serve(&mut w, Duration::from_secs(40), |_, _| true);
     assert!(w.done[10..].iter().all(|(id, result)| *id == link && result.is_ok()) && w.done.len() == 11);
     assert!(!w.client.drops_fragments());
@@ -140,7 +140,7 @@ fn long_symlink_outlasts_a_full_receiver() {
 /// Blocks get short before the receiver's memory is full.
 #[test]
 fn used_up_reassembly_budget_shortens_blocks_for_30_s() {
-    let mut w = World::new(Config::new(Transport::Udp));
+    let mut w = World::new(ClientConfig::new(Transport::Udp));
     let mut n = 0;
     let mut lost = 0;
     while w.client.reply_max().is_none() {
@@ -171,7 +171,7 @@ fn dropped_packets_make_shorter_ones_be_tried() {
             let file = |offset, block: u32| {
                 if is_write { write(offset, block as usize) } else { read_of(offset, block) }
             };
-            let mut w = World::new(Config::new(Transport::Udp));
+            let mut w = World::new(ClientConfig::new(Transport::Udp));
             w.submit(getattr());
             serve(&mut w, TRIP * 2, |_, _| true);
             let passes = |_: Time, sent: &Sent| sent.payload.len().max(sent.reply_len()) <= carried as usize;
@@ -180,7 +180,8 @@ fn dropped_packets_make_shorter_ones_be_tried() {
                 let block = block(&w);
                 w.submit_all((0..3).map(|n| file(n * 8192, block)));
                 serve(&mut w, Duration::from_secs(8), passes);
-                let failed = w.done[before..].iter().filter(|(_, result)| *result == Err(Failure::Fragments)).count();
+                let failed =
+                    w.done[before..].iter().filter(|(_, result)| *result == Err(CallFailure::Fragments)).count();
                 assert_eq!((w.done.len() - before, failed), (3, 3), "{carried}, {step}: {:?}", w.client.stats());
             }
             let block = block(&w);
@@ -197,7 +198,7 @@ fn dropped_packets_make_shorter_ones_be_tried() {
 #[test]
 fn black_hole_is_told_from_frame_loss() {
     for is_shut in [true, false] {
-        let mut w = World::new(Config::new(Transport::Udp));
+        let mut w = World::new(ClientConfig::new(Transport::Udp));
         w.submit(getattr());
         serve(&mut w, TRIP * 2, |_, _| true);
         w.submit_all((0..8).map(|n| write(n * 1300, 1300)));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::{MS, Sent, World, getattr, server};
 use remora_base::{Core, Peer, Time};
-use remora_client::{Config, Transport};
+use remora_client::{ClientConfig, Transport};
 use remora_wire::Reader;
 use remora_wire::nfs3::Proc;
 use remora_wire::rpc::CallHeader;
@@ -15,7 +15,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// A client whose first connection stands, with an RTT of `trip`.
 fn measured(trip: Duration) -> World {
-    let mut w = World::new(Config::new(Transport::Tcp));
+    let mut w = World::new(ClientConfig::new(Transport::Tcp));
     w.client.connected(w.now, Peer::stream(server().addr, 1));
     for _ in 0..8 {
         w.submit(getattr());
@@ -40,7 +40,7 @@ fn idle_connection_is_not_doubted() {
     assert_eq!(doubt(&w), Some(SECOND * 2));
     w.client.disconnected(w.now);
     assert_eq!(doubt(&w), None, "it is being made again already");
-    let mut udp = World::new(Config::new(Transport::Udp));
+    let mut udp = World::new(ClientConfig::new(Transport::Udp));
     udp.submit(getattr());
     udp.sent();
     assert_eq!(doubt(&udp), None);
@@ -59,7 +59,7 @@ fn long_rtt_and_partial_records_delay_doubt() {
 
 #[test]
 fn airtime_in_flight_delays_doubt() {
-    let mut w = World::new(Config::new(Transport::Tcp));
+    let mut w = World::new(ClientConfig::new(Transport::Tcp));
     w.client.connected(w.now, Peer::stream(server().addr, 1));
     w.submit_reads(2);
     w.sent();
@@ -195,7 +195,7 @@ fn reads(w: &mut World, each: Duration, n: u64) {
 #[test]
 fn repairing_stream_is_kept_full_until_a_user_waits() {
     let each = MS * 36;
-    let mut w = World::new(Config::new(Transport::Tcp));
+    let mut w = World::new(ClientConfig::new(Transport::Tcp));
     w.client.connected(w.now, Peer::stream(server().addr, 1));
     reads(&mut w, each, 40);
     let usual = window(&w);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::{MS, Sent, World, commit, write};
 use remora_base::{Rng, Time};
-use remora_client::{Config, Transport, WindowSize};
+use remora_client::{ClientConfig, Transport, WindowSize};
 
 /// Requests answered at once before the bucket is empty; then one a millisecond.
 const BUCKET: u32 = 16;
@@ -16,7 +16,7 @@ const BUCKET: u32 = 16;
 fn reordering_stops_spurious_retransmissions() {
     for seed in 1..6 {
         let mut rng = Rng::stream(seed, "overtaken");
-        let mut w = World::new(Config { window: WindowSize::Fixed(32), ..Config::new(Transport::Udp) });
+        let mut w = World::new(ClientConfig { window: WindowSize::Fixed(32), ..ClientConfig::new(Transport::Udp) });
         w.submit_reads(4000);
         let (mut queue, mut tokens) = (Vec::new(), BUCKET);
         while w.done.len() < 4000 {
@@ -43,7 +43,7 @@ fn reordering_stops_spurious_retransmissions() {
 fn block_passed_by_a_small_request_is_not_lost() {
     const LATER: Duration = Duration::from_millis(13);
     let airtime = |len: usize| Duration::from_micros(len as u64 * 8);
-    let mut w = World::new(Config::new(Transport::Udp));
+    let mut w = World::new(ClientConfig::new(Transport::Udp));
     let (mut free, mut arriving) = (w.now, Vec::<(Time, Sent)>::new());
     let mut submitted = 0;
     while w.done.len() < 500 {

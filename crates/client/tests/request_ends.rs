@@ -8,7 +8,7 @@ use common::{MS, Sent, World, getattr, read, server, write};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use remora_base::{Core, Peer, Time};
-use remora_client::{Config, Failure, Transport};
+use remora_client::{CallFailure, ClientConfig, Transport};
 
 /// Fate of a message and its reply.
 #[derive(Clone, Copy, Debug)]
@@ -52,9 +52,15 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-fn config(kind: usize) -> Config {
-    let hasty = Config { give_up: Some(Duration::from_secs(2)), ..Config::new(Transport::Udp) };
-    let kinds = [Config::stock(), Config::paper(), Config::new(Transport::Udp), hasty, Config::new(Transport::Tcp)];
+fn config(kind: usize) -> ClientConfig {
+    let hasty = ClientConfig { give_up: Some(Duration::from_secs(2)), ..ClientConfig::new(Transport::Udp) };
+    let kinds = [
+        ClientConfig::stock(),
+        ClientConfig::paper(),
+        ClientConfig::new(Transport::Udp),
+        hasty,
+        ClientConfig::new(Transport::Tcp),
+    ];
     kinds[kind].clone()
 }
 
@@ -137,7 +143,7 @@ proptest! {
         let mut ended: Vec<_> = run.w.done.iter().map(|(id, _)| *id).collect();
         ended.sort();
         prop_assert_eq!(ended, asked);
-        let well = |r: &Result<_, Failure>| r.is_ok() || gives_up && matches!(r, Err(Failure::TimedOut));
+        let well = |r: &Result<_, CallFailure>| r.is_ok() || gives_up && matches!(r, Err(CallFailure::TimedOut));
         prop_assert!(run.w.done.iter().all(|(_, r)| well(r)));
         let client = &run.w.client;
         prop_assert!(client.is_idle() && client.poll_timeout().is_none());

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::{MS, Sent, World, commit, getattr, read_of, write};
 use remora_base::Time;
-use remora_client::{Config, Transport};
+use remora_client::{ClientConfig, Transport};
 use remora_wire::nfs3::{Fh, Proc};
 
 /// Time of the server: for file data `data` and up to `jitter` more.
@@ -32,7 +32,7 @@ impl Server {
 
 /// Time of a download of 2 MB, at most `most`, with a small request every `beside` milliseconds.
 fn takes(server: Server, is_write: bool, beside: u128, most: Duration) -> (Duration, World) {
-    let mut w = World::new(Config::new(Transport::Udp));
+    let mut w = World::new(ClientConfig::new(Transport::Udp));
     let (mut bytes, mut offset, mut draw) = (0, 0, 1);
     let mut due: Vec<(Time, Sent)> = Vec::new();
     let (fh, start) = (Fh(bytes::Bytes::from_static(b"file")), w.now);
@@ -111,7 +111,7 @@ fn slow_file_data_is_learned_beside_fast_small_calls() {
 /// COMMITs of a client with two WRITEs in flight, each answered after 2 ms. The server takes a second for each COMMIT,
 /// and may answer duplicates or not.
 fn commits_beside_writes(answers_doubles: bool) -> (usize, World) {
-    let mut w = World::new(Config::new(Transport::Udp));
+    let mut w = World::new(ClientConfig::new(Transport::Udp));
     let (fh, mut due, mut commits) = (Fh(bytes::Bytes::from_static(b"file")), Vec::<(Time, Sent)>::new(), 0);
     for ms in 0..36_000 {
         if ms % 3000 == 1000 {

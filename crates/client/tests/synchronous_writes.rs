@@ -5,14 +5,14 @@ mod common;
 use std::time::Duration;
 
 use common::{MS, World, write};
-use remora_client::{Config, Request, Transport, WindowSize};
+use remora_client::{ClientConfig, Request, Transport, WindowSize};
 use remora_wire::nfs3::{Call, Proc, Stable};
 
 const TRIP: Duration = Duration::from_millis(30);
 
 /// Retransmissions of a last WRITE that is answered by `after` the replies to later probes, if at all.
 fn sent_again(stable: Stable, after: Option<Duration>) -> usize {
-    let mut w = World::new(Config { window: WindowSize::Fixed(2), ..Config::new(Transport::Udp) });
+    let mut w = World::new(ClientConfig { window: WindowSize::Fixed(2), ..ClientConfig::new(Transport::Udp) });
     for block in 0..20 {
         w.submit(write(block * 8192, 8192));
         let calls = w.sent();

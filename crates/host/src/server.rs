@@ -26,15 +26,15 @@
 //! | requests in progress                  | the core's `in_flight_max`, and by host        |
 //! | their bytes, unsent replies included  | the core's `in_flight_bytes_max`; for a single |
 //! |                                       | host a quarter of it                           |
-//! | the same for one connection           | [`Limits::connection_bytes_max`]               |
-//! | half-received requests over 16 KiB    | [`Limits::receive_bytes_max`] in all, by host  |
+//! | the same for one connection           | [`ServeLimits::connection_bytes_max`]               |
+//! | half-received requests over 16 KiB    | [`ServeLimits::receive_bytes_max`] in all, by host  |
 //! | peers that may use no export          | a sixteenth of each, together                  |
 //! | anything else of a busy connection    | 40 KiB                                         |
 //! | an idle connection                    | [`IDLE_CONNECTION_BYTES_MAX`]                  |
-//! | a client that does not read replies   | [`Limits::stall_max`]; 30 s while its address  |
+//! | a client that does not read replies   | [`ServeLimits::stall_max`]; 30 s while its address  |
 //! |                                       | holds nearly all it may, 5 s while capacity is |
 //! |                                       | short, 2 s while its host exceeds its share    |
-//! | a request that arrives incompletely   | [`Limits::partial_max`], plus 1 s for each KiB |
+//! | a request that arrives incompletely   | [`ServeLimits::partial_max`], plus 1 s for each KiB |
 //!
 //! **Memory.** A call is charged its bytes and the data that it asks for; once its reply exists, the reply's size. A call
 //! that is refused for its address is charged its bytes. `admission::host_shares` divides the memory among hosts so that a
@@ -58,8 +58,8 @@ mod statistics;
 pub use executor::Queueing;
 pub use lifecycle::descriptors::{Descriptors, raise_limit};
 pub use lifecycle::serving::{Serving, Shutdown, Watch};
-pub use options::{Limits, Objects, Options, StartError};
-pub use statistics::{Snapshot, SocketStats};
+pub use options::{Objects, ServeLimits, ServerOptions, StartError};
+pub use statistics::{ServerSnapshot, SocketStats};
 
 /// Most user memory of an idle TCP connection, in bytes: its task, buffers and table entries. The test `serve_memory`
 /// measures about two thirds of this with 10,000 connections.

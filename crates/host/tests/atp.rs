@@ -7,7 +7,7 @@ use bytes::Bytes;
 use remora_atp::session::{Config, Ending, Guests, Identity, PublicKey, Refusal};
 use remora_atp::{Options, Outcome, Priority, State};
 use remora_host::atp::blocking::{BlockingEndpoint, wait};
-use remora_host::atp::{AtpEndpoint, AtpError, Notice, Settings, keys};
+use remora_host::atp::{AtpEndpoint, AtpError, AtpNotice, EndpointSettings, keys};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -21,7 +21,7 @@ fn receiver(guests: Guests) -> AtpEndpoint {
 
 fn receiver_at(listen: SocketAddr, identity: Identity, guests: Guests) -> AtpEndpoint {
     let session = Config { guests, ..Config::default() };
-    AtpEndpoint::bind(Settings { session, ..Settings::receiver(listen) }, identity).unwrap()
+    AtpEndpoint::bind(EndpointSettings { session, ..EndpointSettings::receiver(listen) }, identity).unwrap()
 }
 
 /// The address and the key of a receiver that is not there yet, and what brings it up: until then
@@ -38,7 +38,7 @@ fn later() -> (SocketAddr, PublicKey, impl FnOnce() -> AtpEndpoint) {
 }
 
 fn sender(identity: Identity) -> AtpEndpoint {
-    AtpEndpoint::bind(Settings { listen: loopback(), ..Settings::sender() }, identity).unwrap()
+    AtpEndpoint::bind(EndpointSettings { listen: loopback(), ..EndpointSettings::sender() }, identity).unwrap()
 }
 
 async fn in_time<T>(future: impl Future<Output = T>) -> T {
@@ -80,7 +80,7 @@ async fn of_several_addresses_the_one_that_answers_is_taken() {
     let to = receiver(Guests::Anyone);
     let mute = std::net::UdpSocket::bind(loopback()).unwrap();
     let addrs = ["[::1]:9".parse().unwrap(), mute.local_addr().unwrap(), to.local_addr()];
-    let from = AtpEndpoint::bind_towards(&addrs, Settings::sender(), keys::generate().unwrap()).unwrap();
+    let from = AtpEndpoint::bind_towards(&addrs, EndpointSettings::sender(), keys::generate().unwrap()).unwrap();
     let peer = in_time(from.connect_any(&addrs, to.public_key())).await.unwrap();
     let sent = peer.send(object(10), Options::default()).unwrap();
     assert_eq!(in_time(sent).await.unwrap().outcome, Outcome::Delivered);
@@ -152,7 +152,7 @@ async fn a_suspended_request_waits_and_goes_on_and_a_cancelled_one_ends() {
 async fn the_end_of_a_request_does_not_wait_for_objects_that_are_not_taken() {
     let settings = |guests| {
         let session = Config { guests, ..Config::default() };
-        Settings { session, received_max: 1, received_bytes_max: 1, ..Settings::receiver(loopback()) }
+        EndpointSettings { session, received_max: 1, received_bytes_max: 1, ..EndpointSettings::receiver(loopback()) }
     };
     let to = AtpEndpoint::bind(settings(Guests::Anyone), keys::generate().unwrap()).unwrap();
     let from = AtpEndpoint::bind(settings(Guests::Nobody), keys::generate().unwrap()).unwrap();
@@ -218,7 +218,7 @@ async fn an_endpoint_that_ends_tells_all_its_peers() {
     }
     // What comes up at last is up at the other end, too.
     for _ in &peers {
-        in_time(async { while !matches!(to.notice().await.unwrap(), Notice::Up { .. }) {} }).await;
+        in_time(async { while !matches!(to.notice().await.unwrap(), AtpNotice::Up { .. }) {} }).await;
     }
     in_time(to.close()).await;
     let told = || peers.iter().filter(|p| matches!(p.ended(), Some(AtpError::Down(Ending::ClosedByPeer)))).count();
@@ -232,7 +232,7 @@ async fn an_endpoint_that_ends_tells_all_its_peers() {
 #[test]
 fn the_blocking_calls_need_no_runtime() {
     let to = receiver(Guests::Anyone);
-    let settings = Settings { listen: loopback(), ..Settings::sender() };
+    let settings = EndpointSettings { listen: loopback(), ..EndpointSettings::sender() };
     let from = BlockingEndpoint::bind(settings, keys::generate().unwrap()).unwrap();
     let peer = from.connect(to.local_addr(), to.public_key(), PATIENCE).unwrap().unwrap();
     assert_eq!(from.send(&peer, object(5000), Options::default()).unwrap().outcome, Outcome::Delivered);

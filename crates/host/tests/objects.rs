@@ -12,19 +12,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_atp::session::{self, Guests, Identity, PublicKey};
-use remora_client::{Config, Transport};
+use remora_client::{ClientConfig, Transport};
 use remora_host::Clock;
 use remora_host::atp::blocking::BlockingEndpoint;
-use remora_host::atp::{AtpEndpoint, Settings};
-use remora_host::client::{self, ClientError, Keys, Limits, Session, Target, download, upload};
-use remora_host::server::{Objects, Options, Serving};
+use remora_host::atp::{AtpEndpoint, EndpointSettings};
+use remora_host::client::{self, ClientError, Keys, Session, Target, TransferLimits, download, upload};
+use remora_host::server::{Objects, ServerOptions, Serving};
 use remora_vfs::{MemFs, memory::OpKind};
 use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Fh, MkDirArgs, Reply, SetAttr};
 use serve_kit::{PATIENCE, Tcp, TempDir, Wire, at, nfs_message, nfs_reply, options, sharing, wait_until, xid};
 use translator::Translator;
 
 const SIZE: u64 = 3 << 20;
-const LIMITS: Limits = Limits { read_max: 1 << 16, write_max: 1 << 16 };
+const LIMITS: TransferLimits = TransferLimits { read_max: 1 << 16, write_max: 1 << 16 };
 
 fn identity(n: u8) -> Identity {
     Identity::from_secret([n; 32]).unwrap()
@@ -32,7 +32,7 @@ fn identity(n: u8) -> Identity {
 
 fn serving(dir: &TempDir, listen: SocketAddr, guests: Guests) -> Serving {
     let objects = Objects { listen, identity: identity(1), guests };
-    Serving::start(Options { objects: Some(objects), ..options(dir.disk()) }).unwrap()
+    Serving::start(ServerOptions { objects: Some(objects), ..options(dir.disk()) }).unwrap()
 }
 
 fn any() -> SocketAddr {
@@ -52,7 +52,7 @@ async fn mounted_for(
     let keys = (transport == Transport::Atp).then_some(Keys { server, own: None });
     let (host, port) = (at.ip().to_string(), Some(at.port()));
     let target = Target { host, port, mount_port: None, transport: Some(transport), keys, path: "/".into() };
-    let config = Config { give_up: Some(patience), ..Config::new(transport) };
+    let config = ClientConfig { give_up: Some(patience), ..ClientConfig::new(transport) };
     client::mount(&target, "/", client::Options { config, seed: 7, clock: Clock::start() }).await
 }
 
@@ -97,7 +97,7 @@ async fn a_port_that_is_taken_is_an_error() {
     let taken = std::net::UdpSocket::bind(any()).unwrap();
     for (listen, why) in [(taken.local_addr().unwrap(), "taken"), ("192.0.2.9:4".parse().unwrap(), "not an address")] {
         let objects = Objects { listen, identity: identity(1), guests: Guests::Anyone };
-        let started = Serving::start(Options { objects: Some(objects), ..options(dir.disk()) });
+        let started = Serving::start(ServerOptions { objects: Some(objects), ..options(dir.disk()) });
         let error = started.err().unwrap().to_string();
         assert!(error.contains(why) && error.contains(&listen.to_string()), "{error}");
     }
@@ -165,7 +165,8 @@ async fn a_copy_goes_on_from_another_address() {
 #[tokio::test]
 async fn a_peer_that_takes_calls_and_closes_is_given_up() {
     let session = session::Config { guests: Guests::Anyone, ..Default::default() };
-    let peer = AtpEndpoint::bind(Settings { session, ..Settings::receiver(any()) }, identity(1)).unwrap();
+    let peer =
+        AtpEndpoint::bind(EndpointSettings { session, ..EndpointSettings::receiver(any()) }, identity(1)).unwrap();
     let (at, key) = (peer.local_addr(), peer.public_key());
     let closing = tokio::spawn(async move {
         while let Ok(received) = peer.recv().await {
@@ -250,7 +251,7 @@ fn a_shutdown_waits_for_the_reply_to_who_asked_again() {
         None
     });
     let objects = Objects { listen: any(), identity: identity(1), guests: Guests::Anyone };
-    let serving = Serving::start(Options { objects: Some(objects), ..options(fs) }).unwrap();
+    let serving = Serving::start(ServerOptions { objects: Some(objects), ..options(fs) }).unwrap();
     let mut first = Tcp::connect(serving.local_addrs()[0]);
     let call = serve_kit::create(&first.mount("/"), "f");
     let message = nfs_message(xid(), &call);
@@ -258,7 +259,7 @@ fn a_shutdown_waits_for_the_reply_to_who_asked_again() {
     first.send(&message);
     wait_until(&serving, |s| s.core.executed == before + 1);
 
-    let second = BlockingEndpoint::bind(Settings::receiver(any()), identity(2)).unwrap();
+    let second = BlockingEndpoint::bind(EndpointSettings::receiver(any()), identity(2)).unwrap();
     let (at, key) = serving.objects().unwrap();
     let server = second.connect(at, key, PATIENCE).unwrap().unwrap();
     second.send(&server, message, remora_atp::Options::default()).unwrap();
@@ -280,7 +281,7 @@ fn call_of_an_ended_session_is_not_executed_after_its_retry() {
     });
     let objects = Objects { listen: any(), identity: identity(1), guests: Guests::Anyone };
     let exports = sharing(vec![("/slow", slow), ("/", Arc::new(MemFs::new(2)))]);
-    let mut options = Options { objects: Some(objects), ..exports };
+    let mut options = ServerOptions { objects: Some(objects), ..exports };
     options.limits.connection_bytes_max = 1;
     let serving = Serving::start(options).unwrap();
     let connect = || Tcp::connect(serving.local_addrs()[0]);
@@ -289,7 +290,7 @@ fn call_of_an_ended_session_is_not_executed_after_its_retry() {
     tcp.create(&root, "f");
     drop(tcp);
 
-    let first = BlockingEndpoint::bind(Settings::receiver(any()), identity(2)).unwrap();
+    let first = BlockingEndpoint::bind(EndpointSettings::receiver(any()), identity(2)).unwrap();
     let (at_objects, key) = serving.objects().unwrap();
     let server = first.connect(at_objects, key, PATIENCE).unwrap().unwrap();
     let make = Call::MkDir(MkDirArgs { at: at(&slow, "d"), attr: SetAttr::NONE });

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
-use remora_host::server::Options;
+use remora_host::server::ServerOptions;
 use remora_vfs::memory::OpKind;
 use remora_vfs::{Cred, MemFs, Vfs};
 use remora_wire::nfs3::{Call, Fh, ReadArgs, Reply, SetAttr, SetAttrArgs, Stable, Status, WriteArgs};
@@ -52,7 +52,7 @@ fn a_directory_is_served_over_both_protocols() {
 fn a_port_of_one_program_is_a_door_to_no_other() {
     let any = Some("127.0.0.1:0".parse().unwrap());
     let vfs = Arc::new(MemFs::new(1));
-    let (serving, addr) = start(Options { mount_listen: any, portmap_listen: any, ..options(vfs) });
+    let (serving, addr) = start(ServerOptions { mount_listen: any, portmap_listen: any, ..options(vfs) });
     let (mount_addr, portmap_addr) = (serving.mount_addr().unwrap(), serving.portmap_addr().unwrap());
     let pings = || {
         [
@@ -79,7 +79,7 @@ fn a_port_of_one_program_is_a_door_to_no_other() {
 fn server_without_udp_answers_and_lists_tcp_only() {
     let any = Some("127.0.0.1:0".parse().unwrap());
     let vfs = Arc::new(MemFs::new(1));
-    let (serving, addr) = start(Options { mount_listen: any, portmap_listen: any, udp: false, ..options(vfs) });
+    let (serving, addr) = start(ServerOptions { mount_listen: any, portmap_listen: any, udp: false, ..options(vfs) });
     let ports = [addr, serving.mount_addr().unwrap(), serving.portmap_addr().unwrap()];
     for at in ports {
         // Nobody has the port.
@@ -374,7 +374,7 @@ fn handles_outlive_a_restart() {
 
     // The same port at once: connections of the last run are no obstacle.
     let listen = vec![addr];
-    let (_serving, addr) = start(remora_host::server::Options { listen, ..options(dir.disk()) });
+    let (_serving, addr) = start(remora_host::server::ServerOptions { listen, ..options(dir.disk()) });
     assert_eq!(Udp::connect(addr).read(&fh, 100), "still here");
     assert_eq!(Tcp::connect(addr).read(&fh, 100), "still here");
 }

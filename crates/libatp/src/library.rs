@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use remora_atp::session::{Config, Guests, Identity};
 use remora_atp::{Final, Upcall};
-use remora_host::atp::{AtpEndpoint, AtpError, Notice, Remote, Settings};
+use remora_host::atp::{AtpEndpoint, AtpError, AtpNotice, EndpointSettings, Remote};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 use tokio::time::Interval;
@@ -81,9 +81,9 @@ pub(crate) fn start(start: Start) -> Result<(), Code> {
     }
     let received_max = if start.received_max == 0 { 0 } else { BELOW_MAX };
     let session = Config { guests: start.guests, ..Config::default() };
-    let settings = Settings { session, received_max, received_bytes_max: 1, ..Settings::sender() };
+    let settings = EndpointSettings { session, received_max, received_bytes_max: 1, ..EndpointSettings::sender() };
     let endpoint = match start.listen {
-        Some(listen) => AtpEndpoint::bind(Settings { listen, ..settings }, start.identity)?,
+        Some(listen) => AtpEndpoint::bind(EndpointSettings { listen, ..settings }, start.identity)?,
         None => AtpEndpoint::bind_anywhere(settings, start.identity)?,
     };
     let runtime = Builder::new_current_thread().enable_time().build().map_err(|_| Code::SYSTEM)?;
@@ -211,8 +211,8 @@ impl Library {
                 self.changed.notify_all();
             }
             notice = self.endpoint.notice() => match notice? {
-                Notice::Request(upcall) => self.advise(upcall),
-                Notice::Down { .. } => self.check_connections(),
+                AtpNotice::Request(upcall) => self.advise(upcall),
+                AtpNotice::Down { .. } => self.check_connections(),
                 _ => {}
             },
             _ = rounds.tick() => self.check_connections(),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI32, AtomicI64, Ordering};
 use bytes::Bytes;
 use remora_atp::session::{PeerId, PublicKey};
 use remora_atp::{Priority, RequestId};
-use remora_host::atp::{AtpError, Control, Received, Remote, Request};
+use remora_host::atp::{AtpError, Received, Remote, Request, RequestControl};
 
 use crate::code::Code;
 use crate::ffi::Callback;
@@ -63,7 +63,7 @@ pub(crate) struct Object {
 
 /// A request that has not ended.
 pub(crate) struct PendingRequest {
-    pub(crate) control: Control,
+    pub(crate) control: RequestControl,
     pub(crate) eid: i32,
     id: RequestId,
     pub(crate) callback: Option<Callback>,

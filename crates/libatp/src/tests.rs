@@ -8,7 +8,7 @@ use bytes::Bytes;
 use remora_atp::Options;
 use remora_atp::session::{Config, Guests, Identity};
 use remora_host::atp::blocking::BlockingEndpoint;
-use remora_host::atp::{Remote, Settings, keys};
+use remora_host::atp::{EndpointSettings, Remote, keys};
 
 use crate::calls;
 use crate::code::Code;
@@ -60,7 +60,7 @@ fn peer(listen: SocketAddr, identity: Identity) -> BlockingEndpoint {
 fn peer_with(session: Config, listen: SocketAddr, identity: Identity) -> BlockingEndpoint {
     let begin = Instant::now();
     loop {
-        let settings = Settings { session: session.clone(), ..Settings::receiver(listen) };
+        let settings = EndpointSettings { session: session.clone(), ..EndpointSettings::receiver(listen) };
         match BlockingEndpoint::bind(settings, identity.clone()) {
             Ok(peer) => return peer,
             // The previous socket closes with its thread.

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use remora_atp::session::{Config, Guests};
 use remora_atp::{Options, Outcome, Priority};
 use remora_host::atp::blocking::{BlockingEndpoint, wait};
-use remora_host::atp::{Settings, keys};
+use remora_host::atp::{EndpointSettings, keys};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const STRICT: &[&str] = &["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Werror", "-pedantic"];
@@ -82,7 +82,7 @@ fn has_tools() -> bool {
 
 fn endpoint(guests: Guests) -> BlockingEndpoint {
     let session = Config { guests, ..Config::default() };
-    let settings = Settings { session, ..Settings::receiver(SocketAddr::from(([127, 0, 0, 1], 0))) };
+    let settings = EndpointSettings { session, ..EndpointSettings::receiver(SocketAddr::from(([127, 0, 0, 1], 0))) };
     BlockingEndpoint::bind(settings, keys::generate().unwrap()).unwrap()
 }
 

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use common::{Medium, World};
 use remora_base::{Rate, Time};
-use remora_link::{Config, Mode};
+use remora_link::{ArqMode, LinkConfig};
 
 const LENGTH: Time = Time::from_secs(60);
 
 /// Returns the utilisation and the mean share of good time.
-fn run(destinations: usize, bad_mean: u64, seed: u64, config: &Config) -> (f64, f64, World) {
+fn run(destinations: usize, bad_mean: u64, seed: u64, config: &LinkConfig) -> (f64, f64, World) {
     let medium = Medium::new(destinations).with_weather(Duration::from_millis(bad_mean), seed, LENGTH);
     let good: f64 = (0..destinations).map(|m| medium.good_share(m, LENGTH)).sum::<f64>() / destinations as f64;
     let mut world = World::new(config, medium, seed);
@@ -28,11 +28,11 @@ fn run(destinations: usize, bad_mean: u64, seed: u64, config: &Config) -> (f64, 
 
 fn main() {
     let rate = if std::env::args().any(|a| a == "learn") { None } else { Some(Rate::mbit(1)) };
-    for mode in [Mode::Arq, Mode::None] {
+    for mode in [ArqMode::Arq, ArqMode::None] {
         println!("{mode:?}  bad mean  destinations  utilisation  of good share  lost  device");
         for destinations in [1, 8] {
             for bad_mean in [0, 40, 160, 500] {
-                let config = Config { rate, mode, ..Config::default() };
+                let config = LinkConfig { rate, mode, ..LinkConfig::default() };
                 let seeds = 3;
                 let mut sum = (0.0, 0.0, 0, 0);
                 for seed in 0..seeds {

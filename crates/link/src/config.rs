@@ -37,7 +37,7 @@ const ANSWER_DELAY_MAX: Duration = Duration::from_millis(2);
 
 /// Whether lost frames are retransmitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Mode {
+pub enum ArqMode {
     /// Retransmits until the packet arrives or reaches its limits.
     #[default]
     Arq,
@@ -47,7 +47,7 @@ pub enum Mode {
 
 /// How the destinations share the medium.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Scheduler {
+pub enum MediumScheduler {
     /// One frame each in turn (NFS/W 95, section 5).
     RoundRobin,
     /// Deficit round robin by airtime, which charges failed attempts and probes.
@@ -67,7 +67,7 @@ pub enum Duplex {
 
 /// Persistence of retransmission, bounded in attempts and time (RFC 3366).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
+pub struct RetransmissionLimits {
     /// Transmissions of one packet (at least 1).
     pub attempts: u32,
     /// Time from enqueueing to abandonment. At least three full frames' airtime, limited by the longest lifetime of
@@ -124,13 +124,13 @@ pub struct Codel {
 
 /// Configuration of a link. Both ends need the same limits.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct LinkConfig {
     /// Whether lost frames are retransmitted.
-    pub mode: Mode,
+    pub mode: ArqMode,
     /// How the destinations share the medium.
-    pub scheduler: Scheduler,
+    pub scheduler: MediumScheduler,
     /// The rate of the hop, by which frames are paced. `None`: the rate is learned from acknowledgements (in
-    /// [`Mode::None`] frames are not paced).
+    /// [`ArqMode::None`] frames are not paced).
     pub rate: Option<Rate>,
     /// Whether the ends share the medium.
     pub duplex: Duplex,
@@ -149,7 +149,7 @@ pub struct Config {
     /// The active queue management.
     pub codel: Codel,
     /// Persistence of retransmission by class.
-    pub limits: PerClass<Limits>,
+    pub limits: PerClass<RetransmissionLimits>,
     /// Most frames between two requested acknowledgements (at least 1); at most six while the rate is learned.
     pub poll_every: u32,
     /// Frames after which the receiver acknowledges without a request (at least 1).
@@ -165,12 +165,12 @@ pub struct Config {
     pub rts_interval_max: Duration,
 }
 
-impl Default for Config {
-    fn default() -> Config {
-        let patient = Limits { attempts: 30, lifetime: Duration::from_secs(20) };
-        Config {
-            mode: Mode::default(),
-            scheduler: Scheduler::default(),
+impl Default for LinkConfig {
+    fn default() -> LinkConfig {
+        let patient = RetransmissionLimits { attempts: 30, lifetime: Duration::from_secs(20) };
+        LinkConfig {
+            mode: ArqMode::default(),
+            scheduler: MediumScheduler::default(),
             rate: None,
             duplex: Duplex::default(),
             overhead: 50,
@@ -184,10 +184,10 @@ impl Default for Config {
                 interval: Duration::from_millis(100),
             },
             limits: PerClass {
-                interactive: Limits { attempts: 12, lifetime: Duration::from_millis(200) },
+                interactive: RetransmissionLimits { attempts: 12, lifetime: Duration::from_millis(200) },
                 default: patient,
                 bulk: patient,
-                probe: Limits { lifetime: PROBE_LIFETIME, ..patient },
+                probe: RetransmissionLimits { lifetime: PROBE_LIFETIME, ..patient },
             },
             poll_every: 16,
             ack_every: 24,
@@ -199,13 +199,13 @@ impl Default for Config {
     }
 }
 
-impl Config {
+impl LinkConfig {
     /// The largest packet: the MTU of the tunnel device. It fills three frames, with space for an acknowledgement in
-    /// the last, so three frames share one set of IP and transport headers. In [`Mode::None`] it fills one frame.
+    /// the last, so three frames share one set of IP and transport headers. In [`ArqMode::None`] it fills one frame.
     pub fn packet_max(&self) -> usize {
         match self.mode {
-            Mode::Arq => (self.chunk_max() * PACKET_FRAMES).saturating_sub(RIDER),
-            Mode::None => self.chunk_max().saturating_sub(RIDER),
+            ArqMode::Arq => (self.chunk_max() * PACKET_FRAMES).saturating_sub(RIDER),
+            ArqMode::None => self.chunk_max().saturating_sub(RIDER),
         }
     }
 
@@ -247,8 +247,10 @@ impl Config {
     pub fn window_rate(&self, round_trip: Duration) -> Option<Rate> {
         let bits = u128::from(self.window() * self.cost_max()) * 8_000_000_000;
         match self.mode {
-            Mode::Arq => Rate::from_bits(u64::try_from(bits.checked_div(round_trip.as_nanos())?).unwrap_or(u64::MAX)),
-            Mode::None => None,
+            ArqMode::Arq => {
+                Rate::from_bits(u64::try_from(bits.checked_div(round_trip.as_nanos())?).unwrap_or(u64::MAX))
+            }
+            ArqMode::None => None,
         }
     }
 

@@ -19,7 +19,7 @@ use crate::pacing::outage_probe::{Outage, ProbeAirtimes};
 use crate::pacing::pacer::{Departure, Pacer};
 use crate::queueing::codel::CodelParams;
 use crate::queueing::queue::Queue;
-use crate::{Config, GaveUp, HandOffPhase, Mode, Packet, PeerStats, State};
+use crate::{ArqMode, GaveUp, HandOffPhase, LinkConfig, Packet, PeerState, PeerStats};
 
 /// A mean acknowledgement delay above this many frames counts as a long RTT.
 const LONG_WAY_FRAMES: u32 = 8;
@@ -33,7 +33,7 @@ const RIDE_AFTER_LEARNING: u32 = 4;
 
 /// The channel state.
 #[derive(Clone, Copy, Debug)]
-enum ChannelState {
+enum OutageState {
     Good,
     Suspect {
         since: Time,
@@ -62,7 +62,7 @@ pub(crate) struct Destination {
     pub(crate) handoffs: HandOffs,
     pub(crate) stats: PeerStats,
     sender: Sender,
-    channel: ChannelState,
+    channel: OutageState,
     ack_delay: AckDelay,
     ack_frequency: AckFrequency,
     /// The destination is heard again after an outage. The fate of earlier frames must be asked immediately, because
@@ -90,7 +90,7 @@ impl Destination {
             handoffs: HandOffs::default(),
             stats: PeerStats::default(),
             sender: Sender::new(epoch, first),
-            channel: ChannelState::Good,
+            channel: OutageState::Good,
             ack_delay: AckDelay::default(),
             ack_frequency: AckFrequency::new(),
             must_ask: false,
@@ -108,11 +108,11 @@ impl Destination {
         self.sender.epoch()
     }
 
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> PeerState {
         match self.channel {
-            _ if self.handoffs.holds() => State::HandOff,
-            ChannelState::Good => State::Good,
-            ChannelState::Suspect { .. } => State::Suspect,
+            _ if self.handoffs.holds() => PeerState::HandOff,
+            OutageState::Good => PeerState::Good,
+            OutageState::Suspect { .. } => PeerState::Suspect,
         }
     }
 
@@ -137,7 +137,7 @@ impl Destination {
     }
 
     /// Queues a packet.
-    pub(crate) fn push(&mut self, now: Time, packet: Packet, config: &Config) {
+    pub(crate) fn push(&mut self, now: Time, packet: Packet, config: &LinkConfig) {
         self.stats.offered += 1;
         if packet.bytes.len() > config.packet_max() {
             self.stats.too_long += 1;
@@ -148,8 +148,8 @@ impl Destination {
     }
 
     /// Whether it has DATA to send now.
-    pub(crate) fn is_ready(&self, config: &Config) -> bool {
-        self.state() == State::Good
+    pub(crate) fn is_ready(&self, config: &LinkConfig) -> bool {
+        self.state() == PeerState::Good
             && (self.sender.has_due() || (self.queue.packets() > 0 && self.sender.has_room(config)))
     }
 
@@ -157,7 +157,7 @@ impl Destination {
     pub(crate) fn probe_at(&self) -> Option<Time> {
         let in_need = self.queue.packets() > 0 || self.sender.is_at_work() || self.sender.owes_floor();
         match self.channel {
-            ChannelState::Suspect { probe_at, .. } if in_need && self.state() == State::Suspect => Some(probe_at),
+            OutageState::Suspect { probe_at, .. } if in_need && self.state() == PeerState::Suspect => Some(probe_at),
             _ => None,
         }
     }
@@ -165,13 +165,13 @@ impl Destination {
     /// Probes if no acknowledgement of the latest DATA was requested. The pacer's window is full, and the peer's
     /// delayed acknowledgement would block all destinations.
     pub(crate) fn ask_if_unasked(&mut self) {
-        self.must_ask |= self.state() == State::Good && self.sender.flight().unasked() > 0;
+        self.must_ask |= self.state() == PeerState::Good && self.sender.flight().unasked() > 0;
     }
 
     /// When the outstanding acknowledgement counts as missed. `more` is extra delay caused by this end's larger
     /// window.
-    pub(crate) fn missed_at(&self, frame: Duration, more: Duration, config: &Config) -> Option<Time> {
-        if self.state() != State::Good {
+    pub(crate) fn missed_at(&self, frame: Duration, more: Duration, config: &LinkConfig) -> Option<Time> {
+        if self.state() != PeerState::Good {
             return None;
         }
         let flight = self.sender.flight();
@@ -195,7 +195,7 @@ impl Destination {
         frame: Duration,
         more: Duration,
         may_ask: bool,
-        config: &Config,
+        config: &LinkConfig,
     ) -> bool {
         let missed = self.missed_at(frame, more, config).is_some_and(|at| at <= now);
         if missed && may_ask && self.doubted_at.is_none() {
@@ -211,10 +211,10 @@ impl Destination {
 
     /// Marks the destination suspect: only probes go to it, the first one immediately.
     pub(crate) fn suspect(&mut self, now: Time) {
-        if let ChannelState::Good = self.channel {
+        if let OutageState::Good = self.channel {
             self.stats.suspicions += 1;
-            self.channel = ChannelState::Suspect { since: now, probe_at: now, probes: 0 };
-        } else if let ChannelState::Suspect { probe_at, .. } = &mut self.channel {
+            self.channel = OutageState::Suspect { since: now, probe_at: now, probes: 0 };
+        } else if let OutageState::Suspect { probe_at, .. } = &mut self.channel {
             *probe_at = now;
         }
     }
@@ -226,7 +226,7 @@ impl Destination {
         now: Time,
         airtimes: Option<ProbeAirtimes>,
         busy: bool,
-        config: &Config,
+        config: &LinkConfig,
     ) -> Option<Frame> {
         if self.probe_at().is_none_or(|at| at > now) {
             return None;
@@ -236,7 +236,7 @@ impl Destination {
         self.count();
         self.probe_at()?;
         let round_trip = self.ack_delay.smoothed();
-        let ChannelState::Suspect { since, probe_at, probes } = &mut self.channel else { return None };
+        let OutageState::Suspect { since, probe_at, probes } = &mut self.channel else { return None };
         let outage = Outage { silence: now.since(*since), probes: *probes, round_trip, busy };
         *probe_at = now + outage.gap(airtimes.map(|a| a.probe), config);
         *probes = probes.saturating_add(1);
@@ -250,8 +250,8 @@ impl Destination {
     }
 
     /// The next packet: from fresh flows first, then retransmissions, then from other flows.
-    pub(crate) fn choose(&mut self, now: Time, params: &CodelParams, config: &Config) -> Option<NextPacket> {
-        if config.mode == Mode::None {
+    pub(crate) fn choose(&mut self, now: Time, params: &CodelParams, config: &LinkConfig) -> Option<NextPacket> {
+        if config.mode == ArqMode::None {
             let waiting = self.queue.pop(now, params, config);
             self.count();
             return waiting.map(|w| NextPacket::Plain(w.packet.bytes));
@@ -274,7 +274,7 @@ impl Destination {
     }
 
     /// The frame that carries chunk `seq` now. The caller sends it, then calls [`sent`](Destination::sent).
-    pub(crate) fn frame(&mut self, now: Time, seq: u64, request: AckRequest, config: &Config) -> Option<Data> {
+    pub(crate) fn frame(&mut self, now: Time, seq: u64, request: AckRequest, config: &LinkConfig) -> Option<Data> {
         let ack_cost = config.cost(1 + remora_wire::link::ACK_MIN);
         let every = self.ack_frequency.every(ack_cost, config.cost_max(), request.contended, request.every);
         let last = !self.is_ready(config);
@@ -305,7 +305,7 @@ impl Destination {
         gap: Duration,
         ack_due: bool,
         signals: Option<Duration>,
-        config: &Config,
+        config: &LinkConfig,
     ) -> Option<Frame> {
         let may_answer = self.replies.opens_at(gap) <= now;
         let owed = if may_answer { self.handoffs.take_owed() } else { None };
@@ -330,7 +330,7 @@ impl Destination {
 
     /// When the acknowledgement of DATA is due in its own frame. While the peer learns the rate from acknowledgements,
     /// they are not limited.
-    pub(crate) fn ack_at(&self, gap: Duration, config: &Config) -> Option<Time> {
+    pub(crate) fn ack_at(&self, gap: Duration, config: &LinkConfig) -> Option<Time> {
         let due = self.receiver.ack_at()?;
         Some(if config.rate.is_some() { due.max(self.replies.opens_at(gap)) } else { due })
     }
@@ -342,7 +342,7 @@ impl Destination {
     }
 
     /// The reply to a probe, if one is pending.
-    fn take_cts(&mut self, config: &Config) -> Option<Frame> {
+    fn take_cts(&mut self, config: &LinkConfig) -> Option<Frame> {
         if !std::mem::take(&mut self.owes_cts) {
             return None;
         }
@@ -353,10 +353,10 @@ impl Destination {
 
     /// A probe about the fate of earlier frames, if it is needed. It also announces the floor. The caller sends it,
     /// then calls [`probed`](Destination::probed).
-    fn take_question(&mut self, config: &Config) -> Option<Frame> {
+    fn take_question(&mut self, config: &LinkConfig) -> Option<Frame> {
         // DATA announces abandoned packets. Without DATA the receiver would hold the packets behind them for the
         // longest lifetime.
-        let must_tell = self.state() == State::Good && self.sender.must_announce_floor() && !self.is_ready(config);
+        let must_tell = self.state() == PeerState::Good && self.sender.must_announce_floor() && !self.is_ready(config);
         if !std::mem::take(&mut self.must_ask) && !must_tell {
             return None;
         }
@@ -365,14 +365,14 @@ impl Destination {
     }
 
     /// The acknowledgement in its own frame.
-    fn take_ack(&mut self, config: &Config) -> Option<Frame> {
+    fn take_ack(&mut self, config: &LinkConfig) -> Option<Frame> {
         let ack = self.receiver.take_ack(config)?;
         self.stats.acks += 1;
         Some(Frame::Ack(ack))
     }
 
     /// Handles a DATA frame.
-    pub(crate) fn take_data(&mut self, now: Time, data: Data, config: &Config) -> Option<HandOffPhase> {
+    pub(crate) fn take_data(&mut self, now: Time, data: Data, config: &LinkConfig) -> Option<HandOffPhase> {
         let epoch = self.receiver.epoch();
         match self.receiver.data(now, data, config) {
             Arrival::New => {}
@@ -383,7 +383,7 @@ impl Destination {
     }
 
     /// Handles a probe.
-    pub(crate) fn take_rts(&mut self, now: Time, rts: Rts, config: &Config) -> Option<HandOffPhase> {
+    pub(crate) fn take_rts(&mut self, now: Time, rts: Rts, config: &LinkConfig) -> Option<HandOffPhase> {
         let epoch = self.receiver.epoch();
         match self.receiver.rts(now, rts, config) {
             Arrival::Refused => self.stats.refused += 1,
@@ -403,7 +403,7 @@ impl Destination {
 
     /// Handles the peer's first frame of an epoch other than `before`: ends a handoff that the earlier epoch
     /// announced.
-    fn check_epoch(&mut self, now: Time, before: Option<u16>, config: &Config) -> Option<HandOffPhase> {
+    fn check_epoch(&mut self, now: Time, before: Option<u16>, config: &LinkConfig) -> Option<HandOffPhase> {
         let epoch = self.receiver.epoch().filter(|epoch| before != Some(*epoch))?;
         if before.is_some() {
             self.queue.peer_restarted(now, config);
@@ -414,7 +414,7 @@ impl Destination {
 
     /// Handles a restart of the peer that the layer below has detected: frames in flight are lost, and its handoff
     /// ends.
-    pub(crate) fn restarted(&mut self, now: Time, config: &Config) -> Option<HandOffPhase> {
+    pub(crate) fn restarted(&mut self, now: Time, config: &LinkConfig) -> Option<HandOffPhase> {
         let ended = self.handoffs.peer_epoch_is(None);
         self.queue.peer_restarted(now, config);
         self.receiver.restarted();
@@ -428,12 +428,12 @@ impl Destination {
     }
 
     /// Handles an acknowledgement.
-    pub(crate) fn take_acknowledgement(&mut self, now: Time, ack: &Ack, pacer: &mut Pacer, config: &Config) {
+    pub(crate) fn take_acknowledgement(&mut self, now: Time, ack: &Ack, pacer: &mut Pacer, config: &LinkConfig) {
         let AckOutcome { packets, bytes, fates, echoed, .. } = self.sender.acknowledged(ack);
         self.stats.acknowledged += packets;
         self.stats.acknowledged_bytes += bytes;
         self.stats.long_lost = self.sender.long_lost();
-        let outlived = matches!(self.channel, ChannelState::Suspect { probes: 2.., .. });
+        let outlived = matches!(self.channel, OutageState::Suspect { probes: 2.., .. });
         self.ack_frequency.learn(&fates, outlived);
         if let Some(tx) = echoed {
             // An acknowledgement before the estimated departure, or delayed by a handoff, is no sample of the delay.
@@ -448,9 +448,9 @@ impl Destination {
     /// Marks the channel good: a frame arrived from the peer.
     pub(crate) fn heard(&mut self, now: Time) {
         self.doubted_at = None;
-        if let ChannelState::Suspect { since, .. } = self.channel {
+        if let OutageState::Suspect { since, .. } = self.channel {
             self.stats.suspect_time += now.since(since);
-            self.channel = ChannelState::Good;
+            self.channel = OutageState::Good;
             self.heard_at = now;
             self.must_ask = self.sender.flight().has_data();
         }
@@ -472,7 +472,7 @@ impl Destination {
     }
 
     /// The acknowledgement that `data` carries, if one is useful and fits.
-    fn rider(&mut self, now: Time, data: &Data, config: &Config) -> Option<Ack> {
+    fn rider(&mut self, now: Time, data: &Data, config: &LinkConfig) -> Option<Ack> {
         let due = self.receiver.ack_at().is_some_and(|at| at <= now);
         let after = if config.rate.is_some() { RIDE_AFTER } else { RIDE_AFTER_LEARNING };
         if !due && self.receiver.unacknowledged() < after {

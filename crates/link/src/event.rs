@@ -5,11 +5,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use remora_base::Peer;
 
-use crate::{GaveUp, State};
+use crate::{GaveUp, PeerState};
 
 /// An event for the layer above.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Event {
+pub enum LinkEvent {
     /// A packet has arrived.
     Deliver {
         /// The peer that sent it.
@@ -22,7 +22,7 @@ pub enum Event {
         /// The destination whose state changed.
         peer: Peer,
         /// The new state.
-        state: State,
+        state: PeerState,
     },
     /// A handoff of a peer begins or ends. It also ends when it is overdue, and when the peer is removed or restarts.
     HandOff {

@@ -23,8 +23,8 @@ mod packet;
 mod queueing;
 mod stats;
 
-pub use config::{Codel, Config, Duplex, Limits, Mode, PerClass, Scheduler};
-pub use event::{Event, HandOffPhase};
+pub use config::{ArqMode, Codel, Duplex, LinkConfig, MediumScheduler, PerClass, RetransmissionLimits};
+pub use event::{HandOffPhase, LinkEvent};
 pub use link::Link;
 pub use packet::{Class, Packet};
-pub use stats::{GaveUp, PeerStats, PeerView, Snapshot, State};
+pub use stats::{GaveUp, LinkSnapshot, PeerState, PeerStats, PeerView};

@@ -13,7 +13,7 @@ use crate::pacing::outage_probe::ProbeAirtimes;
 use crate::pacing::pacer::{Gate, Pacer};
 use crate::queueing::airtime_scheduler::AirtimeScheduler;
 use crate::queueing::queue;
-use crate::{Config, Event, HandOffPhase, Packet, PeerStats, PeerView, Snapshot, State};
+use crate::{HandOffPhase, LinkConfig, LinkEvent, LinkSnapshot, Packet, PeerState, PeerStats, PeerView};
 
 /// Largest share of the medium for the replies to one peer: 1/8, or its fair share if that is less.
 const ANSWERS_PART: u32 = 8;
@@ -27,16 +27,16 @@ const RIDE_GRACE: Duration = Duration::from_micros(100);
 /// One end of the link protocol: a base station with its mobiles, or a mobile with its base station.
 ///
 /// A destination is identified by [`Peer::datagram`] of its address in the tunnel. Waiting packets are bounded by
-/// [`Config::queue_packets_max`] and [`Config::queue_bytes_max`], unacknowledged ones by [`Config::window_frames`],
+/// [`LinkConfig::queue_packets_max`] and [`LinkConfig::queue_bytes_max`], unacknowledged ones by [`LinkConfig::window_frames`],
 /// and received ones held for order by the window and 4 MiB.
 #[derive(Clone, Debug)]
 pub struct Link {
-    config: Config,
+    config: LinkConfig,
     rng: Rng,
     peers: BTreeMap<Peer, Destination>,
     airtime_scheduler: AirtimeScheduler,
     pacer: Pacer,
-    events: VecDeque<Event>,
+    events: VecDeque<LinkEvent>,
     /// The time until which there is nothing to do unless an event happens; the inner `None` is forever. Calls for
     /// each datagram, forged ones included, so need not scan every destination.
     settled: Option<Option<Time>>,
@@ -47,7 +47,7 @@ pub struct Link {
 impl Link {
     /// A link without destinations. The seed determines the epochs: an end that restarts needs another seed, or its
     /// peers cannot detect the restart.
-    pub fn new(config: Config, seed: u64, now: Time) -> Link {
+    pub fn new(config: LinkConfig, seed: u64, now: Time) -> Link {
         Link {
             rng: Rng::stream(seed, "link epochs"),
             peers: BTreeMap::new(),
@@ -62,7 +62,7 @@ impl Link {
     }
 
     /// The configuration passed to [`Link::new`].
-    pub fn config(&self) -> &Config {
+    pub fn config(&self) -> &LinkConfig {
         &self.config
     }
 
@@ -84,7 +84,7 @@ impl Link {
         if let Some(mut gone) = self.peers.remove(&peer) {
             self.airtime_scheduler.remove(peer);
             if gone.handoffs.peer_epoch_is(None) {
-                self.events.push_back(Event::HandOff { peer, phase: HandOffPhase::End });
+                self.events.push_back(LinkEvent::HandOff { peer, phase: HandOffPhase::End });
             }
             if let Some(departure) = gone.latest() {
                 self.pacer.passed(&departure);
@@ -125,7 +125,7 @@ impl Link {
     pub fn restarted(&mut self, now: Time, peer: Peer) {
         let mut phase = None;
         self.with(now, peer, |destination, _, config, _| phase = destination.restarted(now, config));
-        self.events.extend(phase.map(|phase| Event::HandOff { peer, phase }));
+        self.events.extend(phase.map(|phase| LinkEvent::HandOff { peer, phase }));
     }
 
     /// The counters of a destination.
@@ -149,9 +149,9 @@ impl Link {
     }
 
     /// The current state of the link.
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> LinkSnapshot {
         let peers = self.peers().filter_map(|peer| self.view(peer)).collect();
-        Snapshot { rate: self.pacer.rate(), bad_frames: self.bad_frames, no_such_peer: self.no_such_peer, peers }
+        LinkSnapshot { rate: self.pacer.rate(), bad_frames: self.bad_frames, no_such_peer: self.no_such_peer, peers }
     }
 
     /// Calls `act` for a destination, then reports the packets released and the change of its state.
@@ -159,7 +159,7 @@ impl Link {
         &mut self,
         now: Time,
         peer: Peer,
-        act: impl FnOnce(&mut Destination, &mut Pacer, &Config, &mut Vec<Bytes>),
+        act: impl FnOnce(&mut Destination, &mut Pacer, &LinkConfig, &mut Vec<Bytes>),
     ) {
         self.settled = None;
         let Some(destination) = self.peers.get_mut(&peer) else { return };
@@ -170,20 +170,20 @@ impl Link {
         for packet in released {
             destination.stats.delivered += 1;
             destination.stats.delivered_bytes += packet.len() as u64;
-            self.events.push_back(Event::Deliver { from: peer, packet });
+            self.events.push_back(LinkEvent::Deliver { from: peer, packet });
         }
         destination.count();
         let state = destination.state();
         if state != before {
-            destination.queue.set_running(now, state == State::Good);
+            destination.queue.set_running(now, state == PeerState::Good);
             // The peer sends no acknowledgements during the handoff. Frames in flight to it must not fill the window
             // of the others.
-            if state == State::HandOff
+            if state == PeerState::HandOff
                 && let Some(departure) = destination.latest()
             {
                 self.pacer.passed(&departure);
             }
-            self.events.push_back(Event::State { peer, state });
+            self.events.push_back(LinkEvent::State { peer, state });
         }
     }
 
@@ -362,7 +362,7 @@ impl Link {
                 destination.suspect(now);
             }
         });
-        self.events.extend(phase.map(|phase| Event::HandOff { peer: from, phase }));
+        self.events.extend(phase.map(|phase| LinkEvent::HandOff { peer: from, phase }));
     }
 
     fn time_out(&mut self, now: Time, peer: Peer) {
@@ -375,7 +375,7 @@ impl Link {
                 destination.suspect(now);
                 overdue.extend(
                     (change == OverdueHandoff::PeerOverdue)
-                        .then_some(Event::HandOff { peer, phase: HandOffPhase::End }),
+                        .then_some(LinkEvent::HandOff { peer, phase: HandOffPhase::End }),
                 );
             }
             if destination.suspect_if_missed(now, frame_time, pacer.more_time(config), !is_passed, config)
@@ -390,7 +390,7 @@ impl Link {
 }
 
 impl Core for Link {
-    type Event = Event;
+    type Event = LinkEvent;
 
     fn handle_input(&mut self, now: Time, from: Peer, bytes: Bytes) {
         let cost = self.config.cost(bytes.len());
@@ -431,10 +431,10 @@ impl Core for Link {
         transmit
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
+    fn poll_event(&mut self) -> Option<LinkEvent> {
         self.events.pop_front().or_else(|| {
             let (peer, destination) = self.peers.iter_mut().find(|(_, d)| d.untold.total() > 0)?;
-            Some(Event::GaveUp { peer: *peer, counts: std::mem::take(&mut destination.untold) })
+            Some(LinkEvent::GaveUp { peer: *peer, counts: std::mem::take(&mut destination.untold) })
         })
     }
 

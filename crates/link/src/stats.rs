@@ -6,7 +6,7 @@ use remora_base::{Peer, Rate};
 
 /// Channel state of a destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
+pub enum PeerState {
     /// The destination acknowledges.
     Good,
     /// An acknowledgement was missed; only probes are sent.
@@ -96,7 +96,7 @@ pub struct PeerView {
     /// The address of the destination.
     pub peer: Peer,
     /// Its channel state.
-    pub state: State,
+    pub state: PeerState,
     /// Packets queued for their first transmission.
     pub queue_packets: usize,
     /// Bytes queued for their first transmission.
@@ -113,7 +113,7 @@ pub struct PeerView {
 
 /// The current state of the link.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Snapshot {
+pub struct LinkSnapshot {
     /// The rate, configured or learned.
     pub rate: Option<Rate>,
     /// Malformed frames and frames from unknown peers.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::{Medium, World, packet};
 use remora_base::{Core, Rate, Time};
-use remora_link::{Class, Config, Duplex, Event, HandOffPhase, State};
+use remora_link::{Class, Duplex, HandOffPhase, LinkConfig, LinkEvent, PeerState};
 use remora_wire::link::{Announcement, Frame, HandOff};
 
 const BEGIN: HandOffPhase = HandOffPhase::Begin { expected: Duration::from_millis(300) };
@@ -14,12 +14,12 @@ const BEGIN: HandOffPhase = HandOffPhase::Begin { expected: Duration::from_milli
 fn world(bad: &[(u64, u64)]) -> World {
     let mut medium = Medium::new(1);
     medium.bad[0] = bad.iter().map(|(b, e)| (Time::from_millis(*b), Time::from_millis(*e))).collect();
-    World::new(&Config { rate: Some(Rate::mbit(1)), ..Config::default() }, medium, 4)
+    World::new(&LinkConfig { rate: Some(Rate::mbit(1)), ..LinkConfig::default() }, medium, 4)
 }
 
 fn phases(world: &World, station: usize) -> Vec<HandOffPhase> {
-    let of = |(s, e): &(usize, Event)| match e {
-        Event::HandOff { phase, .. } if *s == station => Some(*phase),
+    let of = |(s, e): &(usize, LinkEvent)| match e {
+        LinkEvent::HandOff { phase, .. } if *s == station => Some(*phase),
         _ => None,
     };
     world.events.iter().filter_map(of).collect()
@@ -45,8 +45,8 @@ fn handoff_holds_both_ends_until_its_end() {
         world.links[announcer].announce_handoff(world.now, BEGIN);
         go(&mut world, 1100);
         let lost = world.lost;
-        assert_eq!(world.view(0, 1).state, State::HandOff);
-        assert_eq!(world.view(1, 0).state, State::HandOff);
+        assert_eq!(world.view(0, 1).state, PeerState::HandOff);
+        assert_eq!(world.view(1, 0).state, PeerState::HandOff);
         go(&mut world, 1400);
         assert_eq!(world.lost, lost, "something was sent into the gap");
         world.links[announcer].announce_handoff(world.now, HandOffPhase::End);
@@ -96,7 +96,7 @@ fn handoff_without_end_signal_times_out() {
 }
 
 fn base_holds(world: &World) -> bool {
-    world.view(0, 1).state == State::HandOff
+    world.view(0, 1).state == PeerState::HandOff
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn given_beside_silent_ones(announces: bool) -> usize {
     let mut medium = Medium::new(6);
     medium.rate = Rate::from_bits(9600).unwrap();
     medium.bad[..5].fill(vec![(Time::ZERO, Time::MAX)]);
-    let mut world = World::new(&Config { rate: Some(medium.rate), ..Config::default() }, medium, 4);
+    let mut world = World::new(&LinkConfig { rate: Some(medium.rate), ..LinkConfig::default() }, medium, 4);
     let mut next = 0;
     let mut go = |w: &mut World, until: u64| {
         w.run(Time::from_secs(until), |w| w.saturate(0, 6, 1, &mut next, 400, 3));
@@ -155,12 +155,12 @@ fn mobile_in_handoff_leaves_window_to_others() {
     for rate in [None, Some(Rate::mbit(10))] {
         let mut medium = Medium::new(2);
         (medium.rate, medium.half_duplex, medium.delay) = (Rate::mbit(10), false, Duration::from_millis(50));
-        let mut world = World::new(&Config { rate, duplex: Duplex::Full, ..Config::default() }, medium, 4);
+        let mut world = World::new(&LinkConfig { rate, duplex: Duplex::Full, ..LinkConfig::default() }, medium, 4);
         let mut next = 0;
         world.run(Time::from_secs(3), |w| w.saturate(0, 1, 1, &mut next, 1400, 30));
         world.links[1].announce_handoff(world.now, HandOffPhase::Begin { expected: Duration::from_secs(3) });
         world.run(Time::from_millis(3200), |w| w.saturate(0, 1, 1, &mut next, 1400, 30));
-        assert_eq!(world.view(0, 1).state, State::HandOff);
+        assert_eq!(world.view(0, 1).state, PeerState::HandOff);
         world.send(0, 2, packet(2, 0, 100, Class::Default));
         world.run(Time::from_millis(3400), |_| {});
         assert_eq!(world.labels(2), [(2, 0)], "rate known: {}", rate.is_some());
@@ -177,7 +177,7 @@ fn killed(same: bool) -> World {
     });
     world.links[1].announce_handoff(world.now, HandOffPhase::Begin { expected: Duration::from_secs(60) });
     world.run(Time::from_millis(1500), |_| {});
-    assert_eq!(world.view(0, 1).state, State::HandOff);
+    assert_eq!(world.view(0, 1).state, PeerState::HandOff);
     world.restart(1, if same { 4 } else { 77 });
     world.delivered.iter_mut().for_each(Vec::clear);
     world
@@ -208,10 +208,10 @@ fn removal_of_peer_ends_its_handoff() {
             world.links[1].announce_handoff(world.now, HELD);
         }
         world.run(Time::from_secs(1), |_| {});
-        assert_eq!(world.view(0, 1).state == State::HandOff, switches);
+        assert_eq!(world.view(0, 1).state == PeerState::HandOff, switches);
         world.links[0].remove_peer(world.now, common::peer(1));
         let told = std::iter::from_fn(|| world.links[0].poll_event()).collect::<Vec<_>>();
-        let end = Event::HandOff { peer: common::peer(1), phase: HandOffPhase::End };
+        let end = LinkEvent::HandOff { peer: common::peer(1), phase: HandOffPhase::End };
         assert_eq!(told, if switches { vec![end] } else { vec![] });
     }
 }
@@ -221,10 +221,10 @@ fn handoff_signal_of_past_epoch_is_refused() {
     let mut world = killed(false);
     world.send(1, 0, packet(2, 0, 100, Class::Default));
     world.run(Time::from_millis(1600), |_| {});
-    assert_eq!(world.view(0, 1).state, State::Good);
+    assert_eq!(world.view(0, 1).state, PeerState::Good);
     let announcement = Announcement { epoch: first_life(), id: 7 };
     world.inject(1, 0, Frame::HandOff(HandOff { announcement, expected_ms: Some(60_000) }).to_bytes());
-    assert_eq!((world.view(0, 1).state, phases(&world, 0)), (State::Good, vec![HELD, HandOffPhase::End]));
+    assert_eq!((world.view(0, 1).state, phases(&world, 0)), (PeerState::Good, vec![HELD, HandOffPhase::End]));
 }
 
 /// The first epoch of the restarted mobile.

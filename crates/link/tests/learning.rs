@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::{Medium, World, label, packet};
 use remora_base::{Rate, Time};
-use remora_link::{Class, Config};
+use remora_link::{Class, LinkConfig};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 const KBIT: fn(u64) -> Rate = |kbit| Rate::from_bits(kbit * 1000).unwrap();
@@ -22,7 +22,7 @@ fn hop(kbit: u64, mobiles: usize) -> Medium {
 }
 
 fn learning(medium: Medium, seed: u64) -> World {
-    World::new(&Config { rate: None, ..Config::default() }, medium, seed)
+    World::new(&LinkConfig { rate: None, ..LinkConfig::default() }, medium, seed)
 }
 
 /// The throughput at station `at` of packets from `of` since `from`, in kbit/s.

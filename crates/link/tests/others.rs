@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use common::{Medium, World, packet, peer};
 use remora_base::{Core, Peer, Rate, Time};
-use remora_link::{Class, Config, Duplex, Link};
+use remora_link::{Class, Duplex, Link, LinkConfig};
 use remora_wire::link::{Announcement, Data, Frame, FrameNumbers, HandOff, Headers, Part, Rts};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -15,7 +15,7 @@ const MS: fn(u64) -> Duration = Duration::from_millis;
 fn world(duplex: Duplex) -> World {
     let mut medium = Medium::new(2);
     medium.half_duplex = duplex == Duplex::Half;
-    World::new(&Config { rate: Some(Rate::mbit(1)), duplex, ..Config::default() }, medium, 3)
+    World::new(&LinkConfig { rate: Some(Rate::mbit(1)), duplex, ..LinkConfig::default() }, medium, 3)
 }
 
 /// The longest interval without a delivery to the first mobile, since `from`.
@@ -107,7 +107,7 @@ fn flood_of_one_mobile_leaves_share_of_others() {
 #[expect(clippy::disallowed_methods, reason = "what it costs is time")]
 fn forged_datagrams_cause_no_scan_of_mobiles() {
     // A base with a thousand mobiles and a packet for each; none of them acknowledges.
-    let mut link = Link::new(Config { rate: Some(Rate::mbit(1)), ..Config::default() }, 1, Time::ZERO);
+    let mut link = Link::new(LinkConfig { rate: Some(Rate::mbit(1)), ..LinkConfig::default() }, 1, Time::ZERO);
     let mobile = |n: u32| Peer::datagram((std::net::Ipv4Addr::from(0x0a00_0000 + n), 0).into());
     for n in 0..1000 {
         link.add_peer(Time::ZERO, mobile(n));
@@ -133,7 +133,7 @@ fn forged_datagrams_cause_no_scan_of_mobiles() {
 #[test]
 fn replies_beyond_burst_are_merged_and_delayed() {
     // Twenty consecutive probes get four immediate replies and a later one that covers the rest.
-    let config = Config { rate: Some(Rate::mbit(1)), ..Config::default() };
+    let config = LinkConfig { rate: Some(Rate::mbit(1)), ..LinkConfig::default() };
     let mut link = Link::new(config, 1, Time::ZERO);
     let now = Time::from_secs(1);
     link.add_peer(now, peer(2));

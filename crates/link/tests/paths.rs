@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::{Medium, World, label, packet};
 use remora_base::{Rate, Time};
-use remora_link::{Class, Config, Duplex, Mode};
+use remora_link::{ArqMode, Class, Duplex, LinkConfig};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -28,7 +28,7 @@ fn rtt_change_keeps_hop_utilised() {
         let rate = Some(Rate::mbit(1));
         let mut medium = Medium::new(1);
         (medium.half_duplex, medium.loss) = (duplex == Duplex::Half, loss);
-        let mut world = World::new(&Config { rate, duplex, ..Config::default() }, medium, 7);
+        let mut world = World::new(&LinkConfig { rate, duplex, ..LinkConfig::default() }, medium, 7);
         let mut next = 0;
         for delay in [2, 300, 2, 100, 300] {
             world.medium.delay = MS(delay);
@@ -49,7 +49,7 @@ fn one_way_outage_loses_no_data() {
     (medium.half_duplex, medium.rate) = (false, Rate::mbit(10));
     let end = Time::from_secs(22);
     medium.mute = Some((0, Time::from_secs(3), end));
-    let mut world = World::new(&Config { rate, duplex: Duplex::Full, ..Config::default() }, medium, 7);
+    let mut world = World::new(&LinkConfig { rate, duplex: Duplex::Full, ..LinkConfig::default() }, medium, 7);
     let (mut down, mut up) = (0, 0);
     let both = |w: &mut World| {
         w.saturate(0, 1, 1, &mut down, 1400, 30);
@@ -69,7 +69,7 @@ fn long_one_way_outage_keeps_loss_detection() {
     (medium.half_duplex, medium.rate) = (false, Rate::mbit(10));
     let end = Time::from_secs(283);
     medium.mute = Some((0, Time::from_secs(3), end));
-    let mut world = World::new(&Config { rate, duplex: Duplex::Full, ..Config::default() }, medium, 7);
+    let mut world = World::new(&LinkConfig { rate, duplex: Duplex::Full, ..LinkConfig::default() }, medium, 7);
     let (mut n, mut up) = (0, 0);
     let mut go = |w: &mut World, until: Time| {
         while w.now < until {
@@ -95,10 +95,10 @@ fn long_one_way_outage_keeps_loss_detection() {
 }
 
 /// Throughput in Mbit/s over a hop of `mbit` Mbit/s with an RTT of `trip`.
-fn carried(mode: Mode, mbit: u64, trip: Duration, loss: f64) -> f64 {
+fn carried(mode: ArqMode, mbit: u64, trip: Duration, loss: f64) -> f64 {
     let mut medium = Medium::new(1);
     (medium.rate, medium.half_duplex, medium.delay, medium.loss) = (Rate::mbit(mbit), false, trip / 2, loss);
-    let config = Config { rate: Some(medium.rate), duplex: Duplex::Full, mode, ..Config::default() };
+    let config = LinkConfig { rate: Some(medium.rate), duplex: Duplex::Full, mode, ..LinkConfig::default() };
     let (len, mut next, mut world) = (config.packet_max(), 0, World::new(&config, medium, 7));
     let mut used = |time: Duration| {
         let (before, until) = (bytes(&world), world.now + time);
@@ -113,23 +113,23 @@ fn carried(mode: Mode, mbit: u64, trip: Duration, loss: f64) -> f64 {
 #[test]
 fn long_or_fast_path_is_utilised() {
     for (mbit, trip, loss) in [(10, 600, 0.0), (10, 600, 0.02), (20, 80, 0.02), (100, 20, 0.0), (100, 20, 0.01)] {
-        let [with, without] = [Mode::Arq, Mode::None].map(|mode| carried(mode, mbit, MS(trip), loss));
+        let [with, without] = [ArqMode::Arq, ArqMode::None].map(|mode| carried(mode, mbit, MS(trip), loss));
         let least = if loss > 0.0 { without } else { mbit as f64 } * 0.9;
         assert!(with >= least, "{mbit} Mbit/s, {trip} ms, {loss} lost: {with:.1}, {without:.1} without retransmission");
     }
 }
 
-/// [`Config::window_rate`] bounds the throughput over longer paths.
+/// [`LinkConfig::window_rate`] bounds the throughput over longer paths.
 #[test]
 fn window_rate_bounds_throughput() {
-    let config = Config::default();
-    let carries = |config: &Config, trip| config.window_rate(MS(trip)).map(|rate| rate.bits() / 1_000_000);
+    let config = LinkConfig::default();
+    let carries = |config: &LinkConfig, trip| config.window_rate(MS(trip)).map(|rate| rate.bits() / 1_000_000);
     assert_eq!(carries(&config, 600), Some(40));
     assert_eq!(carries(&config, 20), Some(1214));
-    assert_eq!(carries(&Config { window_frames: 1, ..config.clone() }, 12), Some(1));
+    assert_eq!(carries(&LinkConfig { window_frames: 1, ..config.clone() }, 12), Some(1));
     // An acknowledgement fits in a frame.
-    assert_eq!(carries(&Config { mtu: 128, ..config.clone() }, 100), Some(13));
-    assert_eq!(carries(&Config { mode: Mode::None, ..config.clone() }, 600), None);
+    assert_eq!(carries(&LinkConfig { mtu: 128, ..config.clone() }, 100), Some(13));
+    assert_eq!(carries(&LinkConfig { mode: ArqMode::None, ..config.clone() }, 600), None);
     assert_eq!(carries(&config, 0), None);
 }
 
@@ -142,7 +142,7 @@ fn hop_without_long_frames_is_detected() {
         let until = Time::from_secs(30);
         let mut medium = Medium::new(1).with_weather(MS(bad), 3, until);
         (medium.longest, medium.loss) = (longest, loss);
-        let mut world = World::new(&Config { rate: Some(Rate::mbit(1)), ..Config::default() }, medium, 3);
+        let mut world = World::new(&LinkConfig { rate: Some(Rate::mbit(1)), ..LinkConfig::default() }, medium, 3);
         let (mut long, mut short, mut most) = (0, 0, 0);
         world.run(until, |w| {
             w.saturate(0, 1, 1, &mut long, 1400, 2);
@@ -157,7 +157,7 @@ fn hop_without_long_frames_is_detected() {
 fn slow(bits: u64, is_told: bool) -> World {
     let mut medium = Medium::new(1);
     (medium.rate, medium.delay) = (Rate::from_bits(bits).unwrap(), MS(50));
-    World::new(&Config { rate: is_told.then_some(medium.rate), ..Config::default() }, medium, 7)
+    World::new(&LinkConfig { rate: is_told.then_some(medium.rate), ..LinkConfig::default() }, medium, 7)
 }
 
 /// Sends a packet of 84 bytes each second and an echo of each; returns the echoes received within their second.

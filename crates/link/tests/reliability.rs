@@ -10,21 +10,23 @@ use bytes::Bytes;
 use common::{Medium, World, label, packet, peer};
 use proptest::prelude::*;
 use remora_base::{Core, Rate, Time};
-use remora_link::{Class, Codel, Config, Duplex, Event, Limits, Link, Mode, Packet, PerClass, State};
+use remora_link::{
+    ArqMode, Class, Codel, Duplex, Link, LinkConfig, LinkEvent, Packet, PeerState, PerClass, RetransmissionLimits,
+};
 use remora_wire::link::{Data, Frame, FrameNumbers, SHORT_LATE_MAX};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
 /// A configuration whose queue drops nothing.
-fn keeping(rate: Option<Rate>) -> Config {
+fn keeping(rate: Option<Rate>) -> LinkConfig {
     let codel = Codel {
         target: Duration::from_secs(1000),
         target_unresponsive: Duration::from_secs(1000),
         interval: Duration::from_secs(1),
     };
-    let patient = Limits { attempts: 1000, lifetime: Duration::from_secs(60) };
+    let patient = RetransmissionLimits { attempts: 1000, lifetime: Duration::from_secs(60) };
     let limits = PerClass { interactive: patient, default: patient, bulk: patient, probe: patient };
-    Config { rate, codel, limits, queue_packets_max: 5000, queue_bytes_max: 1 << 30, ..Config::default() }
+    LinkConfig { rate, codel, limits, queue_packets_max: 5000, queue_bytes_max: 1 << 30, ..LinkConfig::default() }
 }
 
 /// Asserts that the numbers of every flow ascend: order and no duplicates.
@@ -63,7 +65,7 @@ fn acked_packets_are_delivered_after_removal_of_peer() {
     assert!(before < 20, "nothing was held");
     world.links[0].remove_peer(world.now, peer(1));
     let events = std::iter::from_fn(|| world.links[0].poll_event());
-    let rest = events.filter(|e| matches!(e, Event::Deliver { .. })).count();
+    let rest = events.filter(|e| matches!(e, LinkEvent::Deliver { .. })).count();
     assert_eq!(before + rest, 20);
 }
 
@@ -168,12 +170,12 @@ proptest! {
         load in load(), loss in 0.0..0.6f64, bad in 0..1500u64, seed: u64, attempts in 1..6u32, window in 1..40usize,
     ) {
         let lifetime = MS(300);
-        let limits = Limits { attempts, lifetime };
+        let limits = RetransmissionLimits { attempts, lifetime };
         let limits = PerClass { interactive: limits, default: limits, bulk: limits, probe: limits };
         let mut medium = Medium::new(1).with_weather(MS(bad), seed, Time::from_secs(6));
         medium.loss = loss;
-        let config = Config { limits, window_frames: window, ..Config { rate: Some(Rate::mbit(1)), ..keeping(None) } };
-        let mut world = World::new(&Config { limits, ..config }, medium, seed);
+        let config = LinkConfig { limits, window_frames: window, ..LinkConfig { rate: Some(Rate::mbit(1)), ..keeping(None) } };
+        let mut world = World::new(&LinkConfig { limits, ..config }, medium, seed);
         // Responsive packets may wait for the end of an outage.
         let responsive = |flow: u32| flow.is_multiple_of(2);
         offer(&mut world, &load, responsive);
@@ -242,20 +244,20 @@ fn throughput_resumes_soon_after_outage() {
                 let (begins, ends) = (Time::from_secs(2), Time::from_secs(2 + seconds));
                 let mut medium = Medium::new(1);
                 medium.bad[0] = vec![(begins, ends)];
-                let mut world = World::new(&Config { rate, ..Config::default() }, medium, seconds);
+                let mut world = World::new(&LinkConfig { rate, ..LinkConfig::default() }, medium, seconds);
                 let mut next = 0;
                 world.run(ends + MS(500), |w| w.saturate(from, to, 1, &mut next, 1400, 3));
                 let first = world.delivered[to].iter().map(|(at, ..)| *at).find(|at| *at > ends).expect("it goes on");
                 assert!(first.since(ends) <= MS(150), "{:?} after an outage of {seconds} s", first.since(ends));
                 assert_in_order(&world.labels(to));
-                let states: Vec<State> = world
+                let states: Vec<PeerState> = world
                     .events
                     .iter()
                     .filter_map(|(s, e)| {
-                        if let (Event::State { state, .. }, true) = (e, *s == from) { Some(*state) } else { None }
+                        if let (LinkEvent::State { state, .. }, true) = (e, *s == from) { Some(*state) } else { None }
                     })
                     .collect();
-                assert_eq!(states, [State::Suspect, State::Good]);
+                assert_eq!(states, [PeerState::Suspect, PeerState::Good]);
             }
         }
     }
@@ -269,7 +271,7 @@ fn oldest_and_newest_packet_survive_outage() {
         let (begins, ends) = (Time::from_secs(1), Time::from_secs(1 + seconds));
         let mut medium = Medium::new(1);
         medium.bad[0] = vec![(begins, ends)];
-        let mut world = World::new(&Config { rate: Some(Rate::mbit(1)), ..Config::default() }, medium, 1);
+        let mut world = World::new(&LinkConfig { rate: Some(Rate::mbit(1)), ..LinkConfig::default() }, medium, 1);
         // Two responsive flows, and one unresponsive flow whose packets expire.
         let send = |w: &mut World, number: u32| {
             for flow in 1..4 {
@@ -305,7 +307,7 @@ fn packets_kept_in_outage_expire_on_restart_and_in_time() {
         let (begins, ends) = (Time::from_secs(1), Time::from_secs(1 + seconds));
         let mut medium = Medium::new(1);
         medium.bad[0] = vec![(begins, ends)];
-        let mut world = World::new(&Config { rate: Some(Rate::mbit(1)), ..Config::default() }, medium, 1);
+        let mut world = World::new(&LinkConfig { rate: Some(Rate::mbit(1)), ..LinkConfig::default() }, medium, 1);
         world.send(1, 0, packet(9, 0, 100, Class::Default));
         world.send(0, 1, packet(1, 0, 1400, Class::Default));
         world.run(begins + MS(100), |_| {});
@@ -328,7 +330,7 @@ fn packets_kept_in_outage_expire_on_restart_and_in_time() {
 fn outage_gets_only_probes() {
     let mut medium = Medium::new(1);
     medium.bad[0] = vec![(Time::from_secs(1), Time::from_secs(31))];
-    let mut world = World::new(&Config { rate: Some(Rate::mbit(1)), ..Config::default() }, medium, 1);
+    let mut world = World::new(&LinkConfig { rate: Some(Rate::mbit(1)), ..LinkConfig::default() }, medium, 1);
     let mut next = 0;
     world.run(Time::from_secs(2), |w| w.saturate(0, 1, 1, &mut next, 1400, 3));
     let before = world.links[0].stats(common::peer(1)).copied().expect("a destination");
@@ -378,7 +380,7 @@ fn restarted_end_is_detected() {
 fn sequence_numbers_wrap_around() {
     // An epoch whose first number is just below 2^16.
     let first = |seed: u64| {
-        let mut link = Link::new(Config::default(), seed, Time::ZERO);
+        let mut link = Link::new(LinkConfig::default(), seed, Time::ZERO);
         link.add_peer(Time::ZERO, common::peer(1));
         link.enqueue(Time::ZERO, common::peer(1), packet(1, 0, 8, Class::Default));
         match link.poll_transmit(Time::ZERO).map(|t| Frame::decode(t.payload)) {
@@ -402,7 +404,7 @@ fn sequence_numbers_wrap_around() {
 fn mode_none_sends_each_frame_once() {
     let mut medium = Medium::new(1);
     medium.loss = 0.3;
-    let config = Config { mode: Mode::None, ..keeping(Some(Rate::mbit(1))) };
+    let config = LinkConfig { mode: ArqMode::None, ..keeping(Some(Rate::mbit(1))) };
     let mut world = World::new(&config, medium, 9);
     for number in 0..200 {
         world.send(0, 1, packet(1, number, 500, Class::Default));
@@ -417,7 +419,7 @@ fn mode_none_sends_each_frame_once() {
 
 #[test]
 fn packet_too_long_is_counted() {
-    let config = Config { queue_packets_max: 10, rate: Some(Rate::mbit(1)), ..Config::default() };
+    let config = LinkConfig { queue_packets_max: 10, rate: Some(Rate::mbit(1)), ..LinkConfig::default() };
     let mut world = World::new(&config, Medium::new(1), 1);
     world.send(0, 1, packet(1, 0, config.packet_max() + 1, Class::Default));
     for number in 0..50 {
@@ -434,13 +436,13 @@ fn packet_too_long_is_counted() {
 /// No later packet announces that the gap was abandoned.
 #[test]
 fn abandoned_last_gap_is_announced() {
-    let twice = Limits { attempts: 2, lifetime: Duration::from_secs(60) };
+    let twice = RetransmissionLimits { attempts: 2, lifetime: Duration::from_secs(60) };
     let limits = PerClass { interactive: twice, default: twice, bulk: twice, probe: twice };
     let mut medium = Medium::new(1);
     medium.delay = MS(20);
     // The first packet and its retransmission are lost.
     medium.bad[0] = [(999, 1002), (1045, 1100)].map(|(b, e)| (Time::from_millis(b), Time::from_millis(e))).to_vec();
-    let mut world = World::new(&Config { limits, ..keeping(Some(Rate::mbit(1))) }, medium, 1);
+    let mut world = World::new(&LinkConfig { limits, ..keeping(Some(Rate::mbit(1))) }, medium, 1);
     world.run(Time::from_secs(1), |_| {});
     world.send(0, 1, packet(1, 0, 100, Class::Default));
     world.run(Time::from_millis(1005), |_| {});
@@ -460,7 +462,7 @@ fn reordered_frames_keep_their_numbers() {
         (medium.rate, medium.half_duplex, medium.delay) = (Rate::mbit(10), false, MS(50));
         // Some of them are retransmissions with numbers far behind.
         (medium.loss, medium.overtaken) = (0.05, Some((7, later)));
-        let mut world = World::new(&Config { duplex: Duplex::Full, ..keeping(Some(Rate::mbit(10))) }, medium, 1);
+        let mut world = World::new(&LinkConfig { duplex: Duplex::Full, ..keeping(Some(Rate::mbit(10))) }, medium, 1);
         let mut next = 0;
         world.run(Time::from_secs(5), |w| w.saturate(0, 1, 1, &mut next, 1400, 30));
         world.run(Time::from_secs(6), |_| {});

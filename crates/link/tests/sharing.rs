@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use common::{Medium, World, packet};
 use remora_base::{Rate, Time};
-use remora_link::{Class, Config, Packet, Scheduler};
+use remora_link::{Class, LinkConfig, MediumScheduler, Packet};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
-fn config() -> Config {
-    Config { rate: Some(Rate::mbit(1)), ..Config::default() }
+fn config() -> LinkConfig {
+    LinkConfig { rate: Some(Rate::mbit(1)), ..LinkConfig::default() }
 }
 
 /// Packet bytes delivered to each mobile in `seconds` s with all destinations saturated.
-fn saturated(config: &Config, medium: Medium, seconds: u64, seed: u64) -> Vec<f64> {
+fn saturated(config: &LinkConfig, medium: Medium, seconds: u64, seed: u64) -> Vec<f64> {
     let mobiles = medium.bad.len();
     let mut world = World::new(config, medium, seed);
     let (len, mut next) = (config.packet_max(), 0);
@@ -62,7 +62,7 @@ fn saturated_medium_is_utilised() {
 
 #[test]
 fn round_robin_shares_by_frame() {
-    let mut world = World::new(&Config { scheduler: Scheduler::RoundRobin, ..config() }, Medium::new(2), 1);
+    let mut world = World::new(&LinkConfig { scheduler: MediumScheduler::RoundRobin, ..config() }, Medium::new(2), 1);
     let mut next = 0;
     world.run(Time::from_secs(10), |w| {
         w.saturate(0, 1, 1, &mut next, 1400, 4);
@@ -139,7 +139,7 @@ fn interactive_flow_is_served_beside_standing_flows() {
 fn two_way_traffic_keeps_device_queues_short() {
     // With the right rate, a wrong one, and a learned one.
     for (rate, least, most) in [(Some(Rate::mbit(1)), 0.88, 9), (Some(Rate::mbit(2)), 0.8, 34), (None, 0.88, 16)] {
-        let config = Config { rate, ..Config::default() };
+        let config = LinkConfig { rate, ..LinkConfig::default() };
         let mut world = World::new(&config, Medium::new(1), 2);
         let mut next = 0;
         world.run(Time::from_secs(10), |w| {
@@ -159,7 +159,7 @@ fn unknown_rate_is_learned() {
     for (rate, half_duplex, delay) in [(1, true, 2), (5, true, 2), (5, false, 50), (1, false, 300)] {
         let mut medium = Medium::new(1);
         (medium.rate, medium.half_duplex, medium.delay) = (Rate::mbit(rate), half_duplex, MS(delay));
-        let mut world = World::new(&Config { rate: None, ..Config::default() }, medium, 2);
+        let mut world = World::new(&LinkConfig { rate: None, ..LinkConfig::default() }, medium, 2);
         let mut next = 0;
         world.run(Time::from_secs(10), |w| w.saturate(0, 1, 1, &mut next, 1400, 4));
         let late = world.delivered[1].iter().filter(|(at, ..)| *at > Time::from_secs(5));
@@ -202,7 +202,7 @@ fn probes_to_silent_mobiles_leave_slow_hop_to_others() {
     medium.rate = Rate::from_bits(9600).unwrap();
     let (gone, back) = (Time::from_secs(60), Time::from_secs(200));
     medium.bad[1..].iter_mut().for_each(|bad| bad.push((gone, back)));
-    let mut world = World::new(&Config { rate: Some(medium.rate), ..config() }, medium, 3);
+    let mut world = World::new(&LinkConfig { rate: Some(medium.rate), ..config() }, medium, 3);
     let mut next = 0;
     let mut go = |w: &mut World, until: Time| {
         w.run(until, |w| (1..=10).for_each(|m| w.saturate(0, m, m as u32, &mut next, 1400, 4)));

@@ -25,7 +25,7 @@ const REFILL: usize = 10;
 pub struct SaturationConfig {
     /// The channel, with the errors of those mobiles whose channel is not good.
     pub channel: remora_channel::Config,
-    pub link: remora_link::Config,
+    pub link: remora_link::LinkConfig,
     /// Number of mobiles (range: 1 to 64).
     pub destinations: usize,
     /// Mobiles, from the first on, whose channel has no errors.

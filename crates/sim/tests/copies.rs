@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use remora_channel::{Duplex, ErrorModel, Opportunities, PerSide};
-use remora_client::{Config, Transport};
+use remora_client::{ClientConfig, Transport};
 use remora_sim::copy::{self, CopyConfig, CopyError, CopyResult, Direction, Manner};
 use remora_sim::programs::median;
 
-fn copy(client: Config, direction: Direction, bad_mean_ms: u64, seed: u64) -> CopyResult {
+fn copy(client: ClientConfig, direction: Direction, bad_mean_ms: u64, seed: u64) -> CopyResult {
     let errors = ErrorModel::bursts(Duration::from_millis(bad_mean_ms));
     let channel = remora_channel::Config { errors, ..Default::default() };
     let config = CopyConfig { channel, ..CopyConfig::new(client, direction) };
@@ -30,7 +30,8 @@ fn every_client_copies_byte_for_byte() {
     for direction in [Direction::Read, Direction::Write] {
         // A retransmission lost in a burst costs clients with fixed timeouts seconds; the adaptive
         // one does not wait for a timeout.
-        let clients = [(Config::stock(), 20.0), (Config::paper(), 5.0), (Config::new(Transport::Udp), 1.3)];
+        let clients =
+            [(ClientConfig::stock(), 20.0), (ClientConfig::paper(), 5.0), (ClientConfig::new(Transport::Udp), 1.3)];
         for (client, ratio_max) in clients {
             for seed in 0..2 {
                 let result = copy(client.clone(), direction, 80, seed);
@@ -47,7 +48,7 @@ fn every_client_copies_byte_for_byte() {
 fn default_client_is_near_the_floor() {
     for direction in [Direction::Read, Direction::Write] {
         for bad_mean_ms in [40, 80, 160] {
-            let run = |seed| copy(Config::new(Transport::Udp), direction, bad_mean_ms, seed);
+            let run = |seed| copy(ClientConfig::new(Transport::Udp), direction, bad_mean_ms, seed);
             let (median, ratios) = median_ratio((0..11).map(run));
             assert!(median < 1.13, "{direction:?}, {bad_mean_ms} ms: {median} of {ratios:?}");
         }
@@ -68,7 +69,7 @@ fn default_client_is_near_the_floor_on_other_links() {
         ("a tenth lost one by one", remora_channel::Config { loss: 0.1, ..channel() }, 1 << 20, 3, 1.45),
     ] {
         for direction in [Direction::Read, Direction::Write] {
-            let client = Config::new(Transport::Udp);
+            let client = ClientConfig::new(Transport::Udp);
             let config = CopyConfig { channel: channel.clone(), bytes, ..CopyConfig::new(client, direction) };
             let (median, ratios) = median_ratio((0..seeds).map(|seed| copy::run(&config, seed).expect("a copy")));
             assert!(median < median_max, "{name}, {direction:?}: {median} of {ratios:?}");
@@ -100,7 +101,7 @@ fn default_client_does_not_overflow_queues() {
         [("a satellite", fast(300, "10Mbit"), 3, 1.45), ("and its bursts", bursts, 11, 2.3), ("turns", turns, 3, 1.5)]
     {
         for direction in [Direction::Read, Direction::Write] {
-            let client = Config::new(Transport::Udp);
+            let client = ClientConfig::new(Transport::Udp);
             let config =
                 CopyConfig { channel: channel.clone(), bytes: 8_000_000, ..CopyConfig::new(client, direction) };
             let (median, ratios) = median_ratio((0..seeds).map(|seed| copy::run(&config, seed).expect("a copy")));
@@ -112,7 +113,7 @@ fn default_client_does_not_overflow_queues() {
 #[test]
 fn channel_without_errors_sees_no_retransmissions() {
     for direction in [Direction::Read, Direction::Write] {
-        let result = copy(Config::new(Transport::Udp), direction, 0, 1);
+        let result = copy(ClientConfig::new(Transport::Udp), direction, 0, 1);
         let ratio = result.first().ratio().expect("a floor");
         assert_eq!((result.first().client.retransmissions, result.net.lost), (0, 0));
         assert!(ratio < 1.1, "{direction:?}: {ratio} times the floor");
@@ -131,7 +132,7 @@ fn long_copy_without_errors_sees_no_retransmissions() {
     };
     for channel in [fair(2, Duplex::Half), fair(300, Duplex::Full)] {
         for direction in [Direction::Read, Direction::Write] {
-            let client = Config::new(Transport::Udp);
+            let client = ClientConfig::new(Transport::Udp);
             let limit = Duration::from_secs(1000);
             let config =
                 CopyConfig { channel: channel.clone(), bytes: 32 << 20, limit, ..CopyConfig::new(client, direction) };
@@ -150,7 +151,7 @@ fn channel_that_holds_frames_sees_few_probes() {
         for (bad_mean_ms, ratio_max, probes_max) in [(80, 1.07, 30), (500, 1.12, 90)] {
             let errors = ErrorModel::bursts(Duration::from_millis(bad_mean_ms));
             let channel = remora_channel::Config { errors, hold: true, ..Default::default() };
-            let config = CopyConfig { channel, ..CopyConfig::new(Config::new(Transport::Udp), direction) };
+            let config = CopyConfig { channel, ..CopyConfig::new(ClientConfig::new(Transport::Udp), direction) };
             for seed in 0..4 {
                 let result = copy::run(&config, seed).expect("a copy");
                 let (ratio, counts) = (result.first().ratio().expect("a floor"), result.first().client);
@@ -174,7 +175,7 @@ fn command_costs_one_round_trip_after_an_upload() {
                 let config = CopyConfig {
                     channel: far(loss),
                     manner,
-                    ..CopyConfig::new(Config::new(Transport::Udp), direction)
+                    ..CopyConfig::new(ClientConfig::new(Transport::Udp), direction)
                 };
                 copy::run(&config, seed).expect("a copy").first().seconds.expect("an end")
             };
@@ -195,7 +196,7 @@ fn command_completes_under_any_loss() {
     for direction in [Direction::Read, Direction::Write] {
         for (delay_ms, loss) in [(1, 0.2), (30, 0.2), (300, 0.2)] {
             let channel = remora_channel::Config { delay: Duration::from_millis(delay_ms), loss, ..Default::default() };
-            let client = Config::new(Transport::Udp);
+            let client = ClientConfig::new(Transport::Udp);
             let config =
                 CopyConfig { channel, bytes: 20_000, manner: Manner::Command, ..CopyConfig::new(client, direction) };
             for seed in 0..50 {
@@ -208,7 +209,7 @@ fn command_completes_under_any_loss() {
 
 #[test]
 fn same_seed_gives_the_same_copy() {
-    let again = |seed| copy(Config::new(Transport::Udp), Direction::Read, 80, seed);
+    let again = |seed| copy(ClientConfig::new(Transport::Udp), Direction::Read, 80, seed);
     assert_eq!(again(3), again(3));
     assert_ne!(again(3).trace, again(4).trace);
 }
@@ -216,7 +217,7 @@ fn same_seed_gives_the_same_copy() {
 #[test]
 fn channel_with_total_loss_censors_the_copy() {
     let channel = remora_channel::Config { loss: 1.0, ..Default::default() };
-    let client = Config { give_up: Some(Duration::from_secs(30)), ..Config::new(Transport::Udp) };
+    let client = ClientConfig { give_up: Some(Duration::from_secs(30)), ..ClientConfig::new(Transport::Udp) };
     let config = CopyConfig { channel, bytes: 1000, ..CopyConfig::new(client, Direction::Read) };
     assert!(matches!(copy::run(&config, 0), Err(CopyError::Failed(_))));
 }
@@ -236,7 +237,7 @@ fn jitter_does_not_slow_a_copy() {
                 loss: 0.05,
                 ..Default::default()
             };
-            let client = Config::new(Transport::Udp);
+            let client = ClientConfig::new(Transport::Udp);
             let config = CopyConfig { channel, bytes: 8_000_000, ..CopyConfig::new(client, direction) };
             let (median, ratios) = median_ratio((0..5).map(|seed| copy::run(&config, seed).expect("a copy")));
             assert!(median < median_max, "{delay:?}, {jitter:?}, {direction:?}: {median} of {ratios:?}");

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use remora_client::Config;
+use remora_client::ClientConfig;
 use remora_server::cache;
 use remora_sim::Trace;
 use remora_sim::drc::script::{self, Script};
@@ -36,7 +36,7 @@ fn truncate() -> Op {
 /// A client that retransmits after 0.7 s, and a server with the two daemons of the example.
 fn world(operations: Vec<Op>, messages: Vec<Rule>, stalls: Vec<Stall>) -> Script {
     Script {
-        client: Config::stock(),
+        client: ClientConfig::stock(),
         cache: cache::Config::Off,
         slots: 2,
         service: ms(10),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use remora_base::{Rate, Time};
 use remora_channel::{Duplex, ErrorModel, Outage};
-use remora_client::{Config, Transport};
+use remora_client::{ClientConfig, Transport};
 use remora_sim::PacketKind;
 use remora_sim::copy::small::{self, SmallConfig};
 use remora_sim::copy::{self, CopyConfig, CopyResult, Direction, HandOff, SWITCH_NOTICE};
@@ -17,7 +17,7 @@ const fn ms(n: u64) -> Duration {
 
 fn bursts(direction: Direction, bad_mean: Duration) -> CopyConfig {
     let channel = remora_channel::Config { errors: ErrorModel::bursts(bad_mean), ..Default::default() };
-    CopyConfig { channel, bytes: 256 << 10, ..CopyConfig::new(Config::new(Transport::Udp), direction) }
+    CopyConfig { channel, bytes: 256 << 10, ..CopyConfig::new(ClientConfig::new(Transport::Udp), direction) }
 }
 
 fn run(config: &CopyConfig, seed: u64) -> CopyResult {
@@ -43,7 +43,9 @@ fn same_seed_gives_the_same_run_with_and_without_link() {
 
 #[test]
 fn every_client_copies_byte_for_byte_over_the_link() {
-    for (client, ratio_max) in [(Config::stock(), 1.40), (Config::paper(), 1.43), (Config::new(Transport::Udp), 1.56)] {
+    for (client, ratio_max) in
+        [(ClientConfig::stock(), 1.40), (ClientConfig::paper(), 1.43), (ClientConfig::new(Transport::Udp), 1.56)]
+    {
         for direction in [Direction::Read, Direction::Write] {
             for (bad_mean, loss) in [(0, 0.0), (160, 0.0), (0, 0.1), (80, 0.05)] {
                 let mut config = CopyConfig { client: client.clone(), ..bursts(direction, ms(bad_mean)) };
@@ -142,8 +144,11 @@ fn copy_completes_with_short_queues_and_many_losses() {
                 loss,
                 ..Default::default()
             };
-            let config =
-                CopyConfig { channel, bytes: 4_000_000, ..CopyConfig::new(Config::new(Transport::Udp), direction) };
+            let config = CopyConfig {
+                channel,
+                bytes: 4_000_000,
+                ..CopyConfig::new(ClientConfig::new(Transport::Udp), direction)
+            };
             let ratio = run(&config, 1).copies[0].ratio();
             assert!(ratio.is_some_and(|r| r < ratio_max), "{direction:?}, {queue}, {loss}: {ratio:?}");
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::{Core, Peer, Rate, Time, Transmit};
-use remora_link::{Class, Config, Duplex, Event, Link, Mode, Packet, Scheduler};
+use remora_link::{ArqMode, Class, Duplex, Link, LinkConfig, LinkEvent, MediumScheduler, Packet};
 use remora_wire::link::Frame;
 
 use crate::packets::packet;
@@ -31,7 +31,7 @@ pub(crate) struct World {
     pub(crate) slow: bool,
     /// Nobody made up a frame.
     pub(crate) honest: bool,
-    config: Config,
+    config: LinkConfig,
     /// To whom, what: under way.
     wire: Vec<(usize, Bytes)>,
     /// By sender; what came is blanked.
@@ -43,18 +43,18 @@ pub(crate) struct World {
     came: [usize; 2],
 }
 
-fn config(setup: u8) -> Config {
+fn config(setup: u8) -> LinkConfig {
     let small = setup & 0x80 == 0;
-    Config {
+    LinkConfig {
         rate: [None, None, Some(Rate::of_bits(64_000)), Some(Rate::mbit(2))][usize::from(setup & 3)],
-        mode: if setup & 0x1c == 0x1c { Mode::None } else { Mode::Arq },
+        mode: if setup & 0x1c == 0x1c { ArqMode::None } else { ArqMode::Arq },
         duplex: if setup & 4 == 0 { Duplex::Half } else { Duplex::Full },
-        scheduler: if setup & 8 == 0 { Scheduler::Airtime } else { Scheduler::RoundRobin },
+        scheduler: if setup & 8 == 0 { MediumScheduler::Airtime } else { MediumScheduler::RoundRobin },
         mtu: if setup & 0x20 == 0 { 128 } else { 1450 },
         window_frames: if setup & 0x40 == 0 { 16 } else { 2024 },
         queue_packets_max: if small { 12 } else { 512 },
         queue_bytes_max: if small { 6000 } else { 1 << 20 },
-        ..Config::default()
+        ..LinkConfig::default()
     }
 }
 
@@ -198,7 +198,7 @@ impl World {
 
     fn take(&mut self, n: usize) {
         while let Some(event) = self.ends[n].poll_event() {
-            let Event::Deliver { packet, .. } = event else { continue };
+            let LinkEvent::Deliver { packet, .. } = event else { continue };
             self.came[n] += 1;
             if self.honest {
                 let at = self.sent[1 - n].iter().position(|sent| *sent == packet);

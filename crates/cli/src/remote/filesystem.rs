@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
-use remora_client::{Failure, Transport};
-use remora_host::client::{ClientError, Limits, Session};
+use remora_client::{CallFailure, Transport};
+use remora_host::client::{ClientError, Session, TransferLimits};
 use remora_wire::nfs3::{
     Attr, Call, CreateArgs, CreateHow, DirOp, Entries, EntryPlus, Fh, FileType, FsStatOk, MadeOk, MkDirArgs, ReadArgs,
     ReadDirArgs, ReadDirOk, ReadDirPlusArgs, ReadDirPlusOk, ReadOk, RenameArgs, Reply, SetAttr, SetAttrArgs, Status,
@@ -84,7 +84,7 @@ pub(crate) struct Remote {
 /// What FSINFO says.
 #[derive(Clone, Debug)]
 struct Info {
-    limits: Limits,
+    limits: TransferLimits,
     /// Of the mounted directory, if the server says.
     attr: Option<Attr>,
 }
@@ -122,7 +122,7 @@ impl Remote {
     }
 
     /// The largest blocks.
-    pub(crate) async fn limits(&self) -> Result<Limits> {
+    pub(crate) async fn limits(&self) -> Result<TransferLimits> {
         Ok(self.info().await?.limits)
     }
 
@@ -147,7 +147,7 @@ impl Remote {
             };
             // A server that says nothing gets blocks that every server takes.
             let known = |n: u32| if n == 0 { 8192 } else { n };
-            let limits = Limits { read_max: known(read_max), write_max: known(write_max) };
+            let limits = TransferLimits { read_max: known(read_max), write_max: known(write_max) };
             Ok::<_, ClientError>(Info { limits, attr })
         };
         self.info.get_or_try_init(ask).await
@@ -342,7 +342,7 @@ impl Remote {
             };
             match page {
                 Err(e) if is_missing(&e) && !has_names_only => self.lists_names_only.store(true, Relaxed),
-                Err(ClientError::Rpc(Failure::Fragments))
+                Err(ClientError::Rpc(CallFailure::Fragments))
                     if self.session.reply_max().is_some_and(|most| most < max_count) => {}
                 page => return page,
             }
@@ -455,7 +455,7 @@ fn answered(done: Option<std::result::Result<LookedUp, JoinError>>, listing: &mu
 
 /// Whether the server lacks the procedure.
 fn is_missing(e: &ClientError) -> bool {
-    matches!(e, ClientError::Status(Status::NotSupp) | ClientError::Rpc(Failure::Rpc(Outcome::ProcUnavail)))
+    matches!(e, ClientError::Status(Status::NotSupp) | ClientError::Rpc(CallFailure::Rpc(Outcome::ProcUnavail)))
 }
 
 /// The parts of a path, as names.

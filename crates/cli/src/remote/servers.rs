@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use remora_client::{BlockSize, Config, RetryPolicy, Transport, WindowSize};
+use remora_client::{BlockSize, ClientConfig, RetryPolicy, Transport, WindowSize};
 use remora_host::client::{ClientError, Options, RateLimit, Session, Target};
 use remora_host::{Clock, client};
 use remora_wire::mount::{Export, PATH_MAX};
@@ -397,7 +397,7 @@ impl Servers {
     fn options(&self, patience: Option<Duration>) -> Options {
         // Without random numbers the time suffices: the first xid must only differ from that of the last run.
         let seed = getrandom::u64().unwrap_or_else(|_| self.clock.now().as_nanos());
-        Options { config: Config { give_up: patience, ..config(&self.link) }, seed, clock: self.clock }
+        Options { config: ClientConfig { give_up: patience, ..config(&self.link) }, seed, clock: self.clock }
     }
 }
 
@@ -469,7 +469,7 @@ fn transport(proto: Proto) -> Option<Transport> {
 }
 
 /// The client's configuration for these flags.
-fn config(link: &LinkArgs) -> Config {
+fn config(link: &LinkArgs) -> ClientConfig {
     let retry = match link.retry {
         Retry::Adaptive => RetryPolicy::Adaptive,
         Retry::Exponential => {
@@ -482,7 +482,7 @@ fn config(link: &LinkArgs) -> Config {
             max: link.longest,
         },
     };
-    Config {
+    ClientConfig {
         retry,
         block: match link.block {
             Auto::Learn => BlockSize::FromLink,
@@ -494,7 +494,7 @@ fn config(link: &LinkArgs) -> Config {
         },
         cred: own_credentials(),
         // The transport is chosen with each line.
-        ..Config::new(Transport::Udp)
+        ..ClientConfig::new(Transport::Udp)
     }
 }
 

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use remora_host::server::{Options, Serving};
+use remora_host::server::{ServerOptions, Serving};
 use remora_server::{Access, Config, Export, Exports, Squash, Terms};
 use remora_vfs::{Cred, DirEnd, DirEntry, DirQuery, FileId, Made, MemFs, NameIn, Result, Vfs};
 use remora_wire::nfs3::{
@@ -40,7 +40,7 @@ pub(crate) fn serve(fs: Arc<OddFs>, query: &str) -> (Serving, String) {
     let access = Access::everybody(Terms { squash: Squash::None, ..Terms::default() });
     let exports = Exports::new(vec![Export { access, ..Export::new("/", fs) }], &[7; 16]).unwrap();
     let core = Config::new(Arc::new(exports));
-    let options = Options { listen: vec!["127.0.0.1:0".parse().unwrap()], ..Options::new(core) };
+    let options = ServerOptions { listen: vec!["127.0.0.1:0".parse().unwrap()], ..ServerOptions::new(core) };
     let serving = Serving::start(options).unwrap();
     let url = format!("nfs://{}/{query}", serving.local_addrs()[0]);
     (serving, url)

@@ -13,11 +13,11 @@ use remora_wire::rpc::OpaqueAuth;
 use super::liveness::{ConnectionState, Hold, LastContact};
 use super::queues::{CallQueues, RecentXids, Retransmitted};
 use crate::call::PendingCall;
-use crate::config::Config;
+use crate::config::ClientConfig;
 use crate::congestion::pacer::Pacer;
 use crate::congestion::window::{InFlight, OBJECTS_MAX, REQUESTS_MAX, Window};
 use crate::loss::detector::LossDetector;
-use crate::request::{Answer, CallClass, CallId, Failure, ReplyKind, Request};
+use crate::request::{Answer, CallClass, CallFailure, CallId, ReplyKind, Request};
 use crate::transport::Transport;
 use crate::transport::block_size::{BlockSize, PathView, fragments};
 use crate::transport::pmtu_blackhole::{DATAGRAM_SIZES, PAIR, PmtuBlackhole, REPLY_HEADER};
@@ -36,12 +36,12 @@ const NEAR_TRIP: Duration = Duration::from_millis(5);
 
 /// An event of the client core.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Event {
+pub enum ClientEvent {
     /// A request has ended.
     Done {
         id: CallId,
         /// The reply, or why there is none.
-        result: Result<Answer, Failure>,
+        result: Result<Answer, CallFailure>,
     },
 }
 
@@ -52,7 +52,7 @@ pub struct Busy;
 
 /// Counters of a client. They never decrease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Stats {
+pub struct ClientStats {
     pub requests: u64,
     /// Messages sent, with retransmissions, without probes.
     pub sent: u64,
@@ -70,7 +70,7 @@ pub struct Stats {
 /// The NFS client core: a pure state machine ([`Core`](remora_base::Core)).
 #[derive(Debug)]
 pub struct Client {
-    pub(super) config: Config,
+    pub(super) config: ClientConfig,
     pub(super) cred: OpaqueAuth,
     pub(super) server: Peer,
     pub(super) stream: ConnectionState,
@@ -102,8 +102,8 @@ pub struct Client {
     pub(super) last_contact: LastContact,
     /// The latest time that was passed in.
     pub(super) now: Time,
-    pub(super) events: VecDeque<Event>,
-    pub(super) stats: Stats,
+    pub(super) events: VecDeque<ClientEvent>,
+    pub(super) stats: ClientStats,
 }
 
 /// Whether a user waits for the request while file data moves. A COMMIT is part of the moving.
@@ -113,7 +113,7 @@ fn is_awaited(request: &Request, class: CallClass) -> bool {
 
 impl Client {
     /// A client of the server at `server`; `seed` draws the first xid.
-    pub fn new(config: Config, server: Peer, seed: u64, now: Time) -> Client {
+    pub fn new(config: ClientConfig, server: Peer, seed: u64, now: Time) -> Client {
         Client {
             cred: OpaqueAuth::unix(&config.cred),
             server,
@@ -139,12 +139,12 @@ impl Client {
             last_contact: LastContact::new(now),
             now,
             events: VecDeque::new(),
-            stats: Stats::default(),
+            stats: ClientStats::default(),
             config,
         }
     }
 
-    /// Takes a request. Its [`Event::Done`] will come.
+    /// Takes a request. Its [`ClientEvent::Done`] will come.
     ///
     /// READs and WRITEs of more than a frame wait for the window. Those of at most a frame that are shorter than half a
     /// block are taken for a user's request and bypass it, a few at a time.
@@ -295,7 +295,7 @@ impl Client {
     }
 
     /// The counters so far.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> ClientStats {
         self.stats
     }
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use remora_base::Time;
 
-use super::client::{Client, Event};
+use super::client::{Client, ClientEvent};
 use crate::congestion::window::InFlight;
-use crate::request::Failure;
+use crate::request::CallFailure;
 
 /// Largest reply to NULL: 24 bytes and a verifier.
 const NULL_REPLY_MAX: usize = 256;
@@ -44,9 +44,9 @@ impl Client {
         if self.is_idle() { Duration::ZERO } else { now.since(self.last_contact.last) }
     }
 
-    /// When all requests fail unless the server answers before ([`Config::give_up`]); `None` for never.
+    /// When all requests fail unless the server answers before ([`ClientConfig::give_up`]); `None` for never.
     ///
-    /// [`Config::give_up`]: crate::Config::give_up
+    /// [`ClientConfig::give_up`]: crate::ClientConfig::give_up
     pub fn give_up_at(&self) -> Option<Time> {
         let patience = self.config.give_up?;
         let queues = [&self.waiting.foreground, &self.waiting.bulk];
@@ -61,7 +61,7 @@ impl Client {
         }
         let in_flight = std::mem::take(&mut self.in_flight).into_values();
         let all = in_flight.chain(self.waiting.foreground.drain(..)).chain(self.waiting.bulk.drain(..));
-        self.events.extend(all.map(|c| Event::Done { id: c.id, result: Err(Failure::TimedOut) }));
+        self.events.extend(all.map(|c| ClientEvent::Done { id: c.id, result: Err(CallFailure::TimedOut) }));
         (self.bulk_in_flight, self.bulk_waiting) = (InFlight::default(), InFlight::default());
         self.timers.clear();
         self.resend.clear();

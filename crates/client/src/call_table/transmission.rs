@@ -8,18 +8,18 @@ use remora_wire::nfs3::Reply;
 use remora_wire::rpc::{CallHeader, OpaqueAuth, ReplyHeader};
 use remora_wire::{Reader, Xdr, nfs3};
 
-use super::client::{Client, Event};
+use super::client::{Client, ClientEvent};
 use super::queues::Retransmitted;
 use crate::call::{PendingCall, Transmission};
 use crate::congestion::window::{InFlight, ReplySample};
 use crate::loss::detector::FirstReply;
-use crate::request::{Answer, Failure, ReplyKind};
+use crate::request::{Answer, CallFailure, ReplyKind};
 use crate::transport::Transport;
 use crate::transport::block_size::{BlockSize, FRAME_PAYLOAD, fragments, frames};
 use crate::transport::pmtu_blackhole::{DATAGRAM_SIZES, RoomGuess, is_longer};
 
 /// Bytes of data in the reply to `call`, at most those that were requested.
-fn brought(call: &PendingCall, result: &Result<Answer, Failure>) -> u32 {
+fn brought(call: &PendingCall, result: &Result<Answer, CallFailure>) -> u32 {
     match result {
         Ok(Answer::Nfs(Reply::Read(Ok(read)))) => call.reply_data.min(read.data.len() as u32),
         Ok(Answer::Nfs(Reply::Read(Err(_)))) | Err(_) => 0,
@@ -189,7 +189,7 @@ impl Client {
                     count.remove(call.bytes());
                 }
                 failed_too_long.note(call.xid, ());
-                events.push_back(Event::Done { id: call.id, result: Err(Failure::Fragments) });
+                events.push_back(ClientEvent::Done { id: call.id, result: Err(CallFailure::Fragments) });
             }
             !hopeless
         };
@@ -235,7 +235,7 @@ impl Client {
         (prog, vers, 0)
     }
 
-    fn on_reply(&mut self, now: Time, mut call: PendingCall, result: Result<Answer, Failure>) {
+    fn on_reply(&mut self, now: Time, mut call: PendingCall, result: Result<Answer, CallFailure>) {
         let counted = call.bytes();
         let asked = call.reply_data;
         call.reply_data = brought(&call, &result);
@@ -261,7 +261,7 @@ impl Client {
                 self.window.prepare(trip);
             }
         }
-        self.events.push_back(Event::Done { id: call.id, result });
+        self.events.push_back(ClientEvent::Done { id: call.id, result });
     }
 
     /// A further reply to a retransmitted request: nothing of it was lost. Once each transmission was answered, the
@@ -327,7 +327,7 @@ fn transmissions(in_flight: &BTreeMap<u32, PendingCall>) -> impl Iterator<Item =
 }
 
 impl Core for Client {
-    type Event = Event;
+    type Event = ClientEvent;
 
     fn handle_input(&mut self, now: Time, _from: Peer, bytes: Bytes) {
         self.tick(now);
@@ -395,7 +395,7 @@ impl Core for Client {
         None
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
+    fn poll_event(&mut self) -> Option<ClientEvent> {
         self.events.pop_front()
     }
 

@@ -25,7 +25,7 @@ use super::path_snapshot::PathSnapshot;
 use super::probes::{Arrival, Probes};
 use super::spurious_timeout::SpuriousTimeouts;
 use crate::call::{PendingCall, Transmission};
-use crate::config::Config;
+use crate::config::ClientConfig;
 use crate::congestion::delivery_rate::Delivered;
 use crate::congestion::duty_cycle::PAUSE;
 use crate::congestion::window::ReplySample;
@@ -98,7 +98,7 @@ pub(crate) struct FirstReply {
 
 impl LossDetector {
     /// For a client with this configuration that starts at `now`.
-    pub(crate) fn new(now: Time, config: &Config) -> LossDetector {
+    pub(crate) fn new(now: Time, config: &ClientConfig) -> LossDetector {
         let is_stream = config.transport == Transport::Tcp;
         let probes = Probes::new(is_cut(config.path_mtu));
         LossDetector { began: now, infers: config.infers_losses(), is_stream, probes, ..LossDetector::default() }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::{Core, Peer, Time, Transmit};
-use remora_client::{Answer, CallId, Client, Config, Event, Failure, Request};
+use remora_client::{Answer, CallFailure, CallId, Client, ClientConfig, ClientEvent, Request};
 use remora_wire::nfs3::{
     self, Call, CommitArgs, DirOp, Fh, Proc, ReadArgs, ReadOk, SetAttr, Stable, SymLinkArgs, WriteArgs,
 };
@@ -33,7 +33,7 @@ impl Sent {
 pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) now: Time,
-    pub(crate) done: Vec<(CallId, Result<Answer, Failure>)>,
+    pub(crate) done: Vec<(CallId, Result<Answer, CallFailure>)>,
 }
 
 pub(crate) fn server() -> Peer {
@@ -71,7 +71,7 @@ pub(crate) fn getattr() -> Request {
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
 impl World {
-    pub(crate) fn new(config: Config) -> World {
+    pub(crate) fn new(config: ClientConfig) -> World {
         let now = Time::from_secs(100);
         World { client: Client::new(config, server(), 1, now), now, done: Vec::new() }
     }
@@ -98,7 +98,7 @@ impl World {
             let proc = Proc::from_number(header.proc).expect("a procedure");
             out.push(Sent { at: self.now, xid: header.xid, proc, payload });
         }
-        while let Some(Event::Done { id, result }) = self.client.poll_event() {
+        while let Some(ClientEvent::Done { id, result }) = self.client.poll_event() {
             self.done.push((id, result));
         }
         out

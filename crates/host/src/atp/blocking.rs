@@ -13,7 +13,7 @@ use remora_atp::session::{Identity, PublicKey};
 use remora_atp::{Final, Options};
 use remora_base::Rate;
 
-use super::{AtpEndpoint, AtpError, Crossing, Notice, Received, Remote, Request, Settings};
+use super::{AtpEndpoint, AtpError, AtpNotice, Crossing, EndpointSettings, Received, Remote, Request};
 
 /// An endpoint with blocking calls. Clones share it.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub struct BlockingEndpoint(AtpEndpoint);
 
 impl BlockingEndpoint {
     /// Blocking form of [`AtpEndpoint::bind`].
-    pub fn bind(settings: Settings, identity: Identity) -> Result<BlockingEndpoint, AtpError> {
+    pub fn bind(settings: EndpointSettings, identity: Identity) -> Result<BlockingEndpoint, AtpError> {
         AtpEndpoint::bind(settings, identity).map(BlockingEndpoint)
     }
 
@@ -52,7 +52,7 @@ impl BlockingEndpoint {
     }
 
     /// Waits for the next notice; `None` after `patience`.
-    pub fn notice(&self, patience: Option<Duration>) -> Option<Result<Notice, AtpError>> {
+    pub fn notice(&self, patience: Option<Duration>) -> Option<Result<AtpNotice, AtpError>> {
         wait_for(self.0.notice(), patience)
     }
 

@@ -8,7 +8,7 @@ use remora_atp::session::{Identity, PublicKey, Refusal};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::{AtpEndpoint, AtpError, Remote, Settings};
+use super::{AtpEndpoint, AtpError, EndpointSettings, Remote};
 
 /// Delay before the next address is tried in parallel.
 const NEXT_ADDRESS: Duration = Duration::from_millis(300);
@@ -18,15 +18,19 @@ const ADDRESSES_MAX: usize = 4;
 
 impl AtpEndpoint {
     /// Like [`bind`](AtpEndpoint::bind), on any port of all addresses; IPv4 only if the system has no IPv6.
-    pub fn bind_anywhere(settings: Settings, identity: Identity) -> Result<AtpEndpoint, AtpError> {
-        anywhere(|listen| AtpEndpoint::bind(Settings { listen, ..settings.clone() }, identity.clone()))
+    pub fn bind_anywhere(settings: EndpointSettings, identity: Identity) -> Result<AtpEndpoint, AtpError> {
+        anywhere(|listen| AtpEndpoint::bind(EndpointSettings { listen, ..settings.clone() }, identity.clone()))
     }
 
     /// The same for a program that connects only to `peers`.
-    pub fn bind_towards(peers: &[SocketAddr], settings: Settings, identity: Identity) -> Result<AtpEndpoint, AtpError> {
+    pub fn bind_towards(
+        peers: &[SocketAddr],
+        settings: EndpointSettings,
+        identity: Identity,
+    ) -> Result<AtpEndpoint, AtpError> {
         if peers.iter().all(SocketAddr::is_ipv4) {
             let listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-            return AtpEndpoint::bind(Settings { listen, ..settings }, identity);
+            return AtpEndpoint::bind(EndpointSettings { listen, ..settings }, identity);
         }
         AtpEndpoint::bind_anywhere(settings, identity)
     }
@@ -109,7 +113,8 @@ mod tests {
     fn connected_at(mtu: u16, patience: Duration) -> Option<Result<(), AtpError>> {
         let connected = async || {
             let there = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-            let endpoint = AtpEndpoint::bind_towards(&[there], Settings::sender(), keys::generate().unwrap()).unwrap();
+            let endpoint =
+                AtpEndpoint::bind_towards(&[there], EndpointSettings::sender(), keys::generate().unwrap()).unwrap();
             let remote = endpoint.connect(there, keys::generate().unwrap().public()).unwrap();
             timeout(patience, remote.up()).await.unwrap_or(Err(AtpError::Refused(Refusal::Silent)))
         };

@@ -13,17 +13,17 @@ use tokio::sync::{oneshot, watch};
 
 use super::error::AtpError;
 use super::local_network::datagram_max;
-use super::notice::{Crossing, Notice};
+use super::notice::{AtpNotice, Crossing};
 use super::request::Request;
-use super::shared::{ConnectionState, EndpointState, ReceiveLimits, ReceivedObject, Shared};
+use super::shared::{ConnectionState, EndpointState, ReceiveLimits, ReceivedObject, SharedEndpoint};
 use super::shutdown;
-use super::socket::Socket;
-use super::worker::Worker;
+use super::socket::EndpointSocket;
+use super::worker::EndpointWorker;
 use crate::Clock;
 
 /// Settings of an endpoint.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct EndpointSettings {
     /// Address to listen on; port 0 for any. `[::]` includes IPv4.
     pub listen: SocketAddr,
     /// Settings of the core: admitted keys, policies and all bounds.
@@ -39,10 +39,10 @@ pub struct Settings {
     pub received_bytes_max: usize,
 }
 
-impl Settings {
+impl EndpointSettings {
     /// Defaults for a program that only sends, on any port.
-    pub fn sender() -> Settings {
-        Settings {
+    pub fn sender() -> EndpointSettings {
+        EndpointSettings {
             listen: SocketAddr::from(([0u16; 8], 0)),
             session: Config::default(),
             datagram_max: None,
@@ -52,8 +52,8 @@ impl Settings {
     }
 
     /// Defaults for a program that receives on `listen`.
-    pub fn receiver(listen: SocketAddr) -> Settings {
-        Settings { listen, received_max: 4096, received_bytes_max: 64 << 20, ..Settings::sender() }
+    pub fn receiver(listen: SocketAddr) -> EndpointSettings {
+        EndpointSettings { listen, received_max: 4096, received_bytes_max: 64 << 20, ..EndpointSettings::sender() }
     }
 }
 
@@ -65,7 +65,7 @@ pub struct AtpEndpoint {
 
 /// Closes the endpoint when dropped.
 struct Handle {
-    shared: Arc<Shared>,
+    shared: Arc<SharedEndpoint>,
     key: PublicKey,
 }
 
@@ -79,7 +79,7 @@ impl Drop for Handle {
 #[derive(Clone)]
 pub struct Remote {
     id: PeerId,
-    shared: Arc<Shared>,
+    shared: Arc<SharedEndpoint>,
     line: watch::Receiver<ConnectionState>,
 }
 
@@ -96,9 +96,9 @@ pub struct Received {
 
 impl AtpEndpoint {
     /// Starts an endpoint with its own socket and thread.
-    pub fn bind(settings: Settings, identity: Identity) -> Result<AtpEndpoint, AtpError> {
+    pub fn bind(settings: EndpointSettings, identity: Identity) -> Result<AtpEndpoint, AtpError> {
         let bind = |source| AtpError::Bind { addr: settings.listen, source };
-        let socket = Socket::bind(settings.listen).map_err(bind)?;
+        let socket = EndpointSocket::bind(settings.listen).map_err(bind)?;
         let local = socket.udp().local_addr().map_err(bind)?;
         let clock = Clock::start_for_beating_thread();
         let mut seed = [0; 8];
@@ -118,8 +118,8 @@ impl AtpEndpoint {
         let limits = ReceiveLimits { objects: settings.received_max, bytes: settings.received_bytes_max };
         let waker =
             eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(|e| AtpError::Start(e.into()))?;
-        let shared = Shared::new(EndpointState::new(core, limits, local), clock, waker);
-        let worker = Worker::new(shared.clone(), socket);
+        let shared = SharedEndpoint::new(EndpointState::new(core, limits, local), clock, waker);
+        let worker = EndpointWorker::new(shared.clone(), socket);
         let running = shutdown::register(&shared);
         let work = move || {
             let _running = running;
@@ -129,7 +129,7 @@ impl AtpEndpoint {
         Ok(AtpEndpoint { handle: Arc::new(Handle { shared, key }) })
     }
 
-    fn shared(&self) -> &Arc<Shared> {
+    fn shared(&self) -> &Arc<SharedEndpoint> {
         &self.handle.shared
     }
 
@@ -198,7 +198,7 @@ impl AtpEndpoint {
 
     /// Waits for the next notice. The oldest are dropped if not taken, except the newest of each request, which
     /// stays until the request ends.
-    pub async fn notice(&self) -> Result<Notice, AtpError> {
+    pub async fn notice(&self) -> Result<AtpNotice, AtpError> {
         let shared = self.shared();
         loop {
             {
@@ -256,7 +256,7 @@ impl AtpEndpoint {
 }
 
 /// A handle for a peer of the core.
-fn remote(shared: &Arc<Shared>, state: &EndpointState, id: PeerId) -> Remote {
+fn remote(shared: &Arc<SharedEndpoint>, state: &EndpointState, id: PeerId) -> Remote {
     let remove_peer = || watch::Sender::new(ConnectionState::Down(remora_atp::session::Ending::Closed)).subscribe();
     let line = state.peers.get(&id).map_or_else(remove_peer, watch::Sender::subscribe);
     Remote { id, shared: shared.clone(), line }

@@ -12,7 +12,7 @@
 //! |----------------------------------------|-------------------------------------------|
 //! | objects to be sent, and their bytes    | the scheduler's settings                  |
 //! | partially received objects             | the session's buffers                     |
-//! | received objects not taken             | `Settings::received_max`, and their bytes |
+//! | received objects not taken             | `EndpointSettings::received_max`, and their bytes |
 //! | notices not taken                      | 1,024 (drops the oldest), and the newest of each request |
 //! | datagrams that the socket has no room for | one batch; the core makes no more      |
 //! | closing packets                        | one second                                |
@@ -36,8 +36,8 @@ mod shutdown;
 mod socket;
 mod worker;
 
-pub use endpoint::{AtpEndpoint, Received, Remote, Settings};
+pub use endpoint::{AtpEndpoint, EndpointSettings, Received, Remote};
 pub use error::AtpError;
-pub use notice::{Crossing, Notice};
-pub use request::{Control, Request};
+pub use notice::{AtpNotice, Crossing};
+pub use request::{Request, RequestControl};
 pub use shutdown::close_all;

@@ -10,7 +10,7 @@ use remora_base::Rate;
 
 /// An event that an application may ignore.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Notice {
+pub enum AtpNotice {
     /// The bandwidth does not suffice for a request, which was suspended; or suffices again.
     Request(Upcall),
     /// A connection is established, outgoing or incoming.
@@ -64,7 +64,7 @@ const OTHERS_MAX: usize = 1024;
 #[derive(Default)]
 pub(super) struct NoticeQueue {
     next: u64,
-    waiting: BTreeMap<u64, Notice>,
+    waiting: BTreeMap<u64, AtpNotice>,
     /// Positions of the notices about requests, one each.
     of_requests: BTreeMap<RequestId, u64>,
     /// Positions of all others.
@@ -73,7 +73,7 @@ pub(super) struct NoticeQueue {
 
 impl NoticeQueue {
     /// Adds a notice. One about a request replaces the previous one about it.
-    pub(super) fn push_back(&mut self, notice: Notice) {
+    pub(super) fn push_back(&mut self, notice: AtpNotice) {
         let place = match request_of(&notice) {
             Some(request) => *self.of_requests.entry(request).or_insert(self.next),
             None => {
@@ -91,7 +91,7 @@ impl NoticeQueue {
     }
 
     /// Removes and returns the first notice.
-    pub(super) fn pop_front(&mut self) -> Option<Notice> {
+    pub(super) fn pop_front(&mut self) -> Option<AtpNotice> {
         let (_, notice) = self.waiting.pop_first()?;
         match request_of(&notice) {
             Some(request) => drop(self.of_requests.remove(&request)),
@@ -114,9 +114,11 @@ impl NoticeQueue {
 }
 
 /// The request of a notice.
-fn request_of(notice: &Notice) -> Option<RequestId> {
+fn request_of(notice: &AtpNotice) -> Option<RequestId> {
     match notice {
-        Notice::Request(Upcall::InsufficientBandwidth { request, .. } | Upcall::Resumed { request }) => Some(*request),
+        AtpNotice::Request(Upcall::InsufficientBandwidth { request, .. } | Upcall::Resumed { request }) => {
+            Some(*request)
+        }
         _ => None,
     }
 }

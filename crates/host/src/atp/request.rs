@@ -10,21 +10,21 @@ use remora_atp::{Command, Final, Gone, Priority, Progress, RequestId};
 use tokio::sync::oneshot;
 
 use super::error::AtpError;
-use super::shared::Shared;
+use super::shared::SharedEndpoint;
 
 /// An object in transfer. Awaiting it returns its end. Dropping it does not stop the transfer;
 /// [`cancel`](Request::cancel) does.
 pub struct Request {
     pub(super) id: RequestId,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedEndpoint>,
     pub(super) end: oneshot::Receiver<Final>,
 }
 
 /// Controls a request, whether or not it is awaited. Clones control the same one.
 #[derive(Clone)]
-pub struct Control {
+pub struct RequestControl {
     id: RequestId,
-    shared: Arc<Shared>,
+    shared: Arc<SharedEndpoint>,
 }
 
 impl Request {
@@ -34,8 +34,8 @@ impl Request {
     }
 
     /// A control handle, usable while the request is awaited.
-    pub fn control(&self) -> Control {
-        Control { id: self.id, shared: self.shared.clone() }
+    pub fn control(&self) -> RequestControl {
+        RequestControl { id: self.id, shared: self.shared.clone() }
     }
 
     /// The current progress.
@@ -69,7 +69,7 @@ impl Request {
     }
 }
 
-impl Control {
+impl RequestControl {
     /// Runs a command; returns the progress, or [`Gone`] if the request has ended.
     pub fn ask(&self, command: Command) -> Result<Progress, Gone> {
         let mut state = self.shared.lock();
@@ -95,8 +95,8 @@ impl fmt::Debug for Request {
     }
 }
 
-impl fmt::Debug for Control {
+impl fmt::Debug for RequestControl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Control({})", self.id.0)
+        write!(f, "RequestControl({})", self.id.0)
     }
 }

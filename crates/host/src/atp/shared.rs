@@ -15,7 +15,7 @@ use remora_base::{Core, Time};
 use tokio::sync::{Notify, oneshot, watch};
 use tracing::debug;
 
-use super::notice::{Crossing, Notice, NoticeQueue};
+use super::notice::{AtpNotice, Crossing, NoticeQueue};
 use crate::Clock;
 
 /// State of a connection.
@@ -59,7 +59,7 @@ pub(super) struct ReceiveLimits {
 }
 
 /// State shared by all handles.
-pub(super) struct Shared {
+pub(super) struct SharedEndpoint {
     state: Mutex<EndpointState>,
     pub(super) clock: Clock,
     /// Wakes the thread (eventfd).
@@ -121,9 +121,9 @@ impl EndpointState {
     }
 }
 
-impl Shared {
-    pub(super) fn new(state: EndpointState, clock: Clock, waker: OwnedFd) -> Arc<Shared> {
-        Arc::new(Shared {
+impl SharedEndpoint {
+    pub(super) fn new(state: EndpointState, clock: Clock, waker: OwnedFd) -> Arc<SharedEndpoint> {
+        Arc::new(SharedEndpoint {
             state: Mutex::new(state),
             clock,
             waker,
@@ -233,29 +233,29 @@ impl Shared {
                 self.arrived.notify_one();
                 return;
             }
-            Event::Upcall(advice) => Notice::Request(advice),
+            Event::Upcall(advice) => AtpNotice::Request(advice),
             Event::Up { peer, key, addr } => {
                 state.peer(peer).send_replace(ConnectionState::Up { key, addr });
-                Notice::Up { peer, key, addr }
+                AtpNotice::Up { peer, key, addr }
             }
-            Event::Silent { peer, .. } => Notice::Silent { peer },
-            Event::Heard { peer } => Notice::Heard { peer },
+            Event::Silent { peer, .. } => AtpNotice::Silent { peer },
+            Event::Heard { peer } => AtpNotice::Heard { peer },
             Event::Moved { peer, addr } => {
                 state.peer(peer).send_if_modified(|line| match line {
                     ConnectionState::Up { addr: known, .. } => std::mem::replace(known, addr) != addr,
                     _ => false,
                 });
-                Notice::Moved { peer, addr }
+                AtpNotice::Moved { peer, addr }
             }
             Event::Down { peer, why } => {
                 let text = why.to_string();
                 state.remove_peer(peer, ConnectionState::Down(why));
-                Notice::Down { peer, why: text }
+                AtpNotice::Down { peer, why: text }
             }
             Event::Refused { peer, why } => {
                 let text = why.to_string();
                 state.remove_peer(peer, ConnectionState::Refused(why));
-                Notice::Down { peer, why: text }
+                AtpNotice::Down { peer, why: text }
             }
         };
         debug!(?notice, "ATP session");
@@ -290,15 +290,15 @@ mod tests {
 
     use super::*;
 
-    fn shared() -> Arc<Shared> {
+    fn shared() -> Arc<SharedEndpoint> {
         let identity = crate::atp::keys::generate().unwrap();
         let core = Endpoint::new(Config::default(), identity, Instant::now(), Time::ZERO, 7).unwrap();
         let state = EndpointState::new(core, ReceiveLimits { objects: 0, bytes: 0 }, "127.0.0.1:1".parse().unwrap());
-        Shared::new(state, Clock::start(), eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap())
+        SharedEndpoint::new(state, Clock::start(), eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap())
     }
 
     /// Whether the waker is readable within `seconds`.
-    fn sounds(shared: &Shared, seconds: i64) -> bool {
+    fn sounds(shared: &SharedEndpoint, seconds: i64) -> bool {
         let mut fds = [PollFd::new(shared.waker(), PollFlags::IN)];
         poll(&mut fds, Some(&Timespec { tv_sec: seconds, tv_nsec: 0 })) == Ok(1)
     }
@@ -364,9 +364,9 @@ mod tests {
             size: 1,
         };
         shared.event(&mut state, Event::Upcall(Upcall::Final(ended)));
-        let all: Vec<Notice> = std::iter::from_fn(|| state.notices.pop_front()).collect();
+        let all: Vec<AtpNotice> = std::iter::from_fn(|| state.notices.pop_front()).collect();
         let told: Vec<Upcall> =
-            all.iter().filter_map(|n| if let Notice::Request(u) = n { Some(*u) } else { None }).collect();
+            all.iter().filter_map(|n| if let AtpNotice::Request(u) = n { Some(*u) } else { None }).collect();
         let said = |n| if n == 7 { Upcall::Resumed { request: RequestId(7) } } else { short(n) };
         let expected: Vec<Upcall> = (0..2000).filter(|n| *n != 9).map(said).collect();
         assert_eq!((told.len(), told == expected), (1999, true));

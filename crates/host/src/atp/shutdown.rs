@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use super::shared::Shared;
+use super::shared::SharedEndpoint;
 
 /// Time limit for closing.
 pub(super) const CLOSE_MAX: Duration = Duration::from_secs(1);
@@ -17,7 +17,7 @@ pub(super) const CLOSE_MAX: Duration = Duration::from_secs(1);
 static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
 
 struct Open {
-    shared: Weak<Shared>,
+    shared: Weak<SharedEndpoint>,
     /// Disconnects when the thread ends.
     runs: Receiver<Infallible>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Running {
 }
 
 /// Registers an endpoint whose thread starts.
-pub(super) fn register(shared: &Arc<Shared>) -> Running {
+pub(super) fn register(shared: &Arc<SharedEndpoint>) -> Running {
     let (ends, runs) = channel();
     let mut open = lock();
     open.retain(|open| open.runs.try_recv() == Err(TryRecvError::Empty));

@@ -24,7 +24,7 @@ const ROUTES_MAX: usize = 4096;
 const SOCKET_BUFFER: usize = 2 << 20;
 
 /// A UDP socket.
-pub(super) struct Socket {
+pub(super) struct EndpointSocket {
     udp: UdpSocket,
     state: UdpSocketState,
     is_v6: bool,
@@ -106,15 +106,15 @@ impl Iterator for Segments {
     }
 }
 
-impl Socket {
+impl EndpointSocket {
     /// Binds to `addr`; an IPv6 wildcard includes IPv4.
-    pub(super) fn bind(addr: SocketAddr) -> io::Result<Socket> {
+    pub(super) fn bind(addr: SocketAddr) -> io::Result<EndpointSocket> {
         let udp = UdpSocket::bind(addr)?;
         let state = UdpSocketState::new(UdpSockRef::from(&udp))?;
         // A smaller buffer costs only datagrams in bursts.
         let _ = state.set_recv_buffer_size(UdpSockRef::from(&udp), SOCKET_BUFFER);
         let _ = state.set_send_buffer_size(UdpSockRef::from(&udp), SOCKET_BUFFER);
-        Ok(Socket {
+        Ok(EndpointSocket {
             is_v6: addr.is_ipv6(),
             is_wild: addr.ip().is_unspecified(),
             routes: BTreeMap::new(),
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn datagram_larger_than_the_interface_carries_is_reported() {
-        let mut socket = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let mut socket = EndpointSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let to = socket.udp().local_addr().unwrap();
         // Beyond the maximum of an IPv4 packet.
         assert_eq!(socket.send(&batch(&to.to_string(), 65_530, 65_530)), Sent::TooLarge(to, 65_530));
@@ -266,8 +266,8 @@ mod tests {
 
     #[test]
     fn datagrams_cross_between_families_and_in_batches() {
-        let mut six = Socket::bind("[::]:0".parse().unwrap()).unwrap();
-        let mut four = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let mut six = EndpointSocket::bind("[::]:0".parse().unwrap()).unwrap();
+        let mut four = EndpointSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let to = SocketAddr::from(([127, 0, 0, 1], six.udp().local_addr().unwrap().port()));
         let batch = batch(&to.to_string(), 500, 1520);
         if four.batch_max() >= 4 {

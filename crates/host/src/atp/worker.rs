@@ -10,9 +10,9 @@ use remora_base::{Core, Time};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::local_network::SourceAddresses;
-use super::shared::{ConnectionState, EndpointState, Shared};
+use super::shared::{ConnectionState, EndpointState, SharedEndpoint};
 use super::shutdown::CLOSE_MAX;
-use super::socket::{Batch, Sent, Socket, source_towards};
+use super::socket::{Batch, EndpointSocket, Sent, source_towards};
 use crate::standstill::{self, BEAT};
 
 /// Reads before timers and sending get their turn.
@@ -28,9 +28,9 @@ const LAST_WORDS_APART: Duration = Duration::from_millis(5);
 const CLOSE_PACKETS_MAX: usize = 1024;
 
 /// State of the thread.
-pub(super) struct Worker {
-    shared: Arc<Shared>,
-    socket: Socket,
+pub(super) struct EndpointWorker {
+    shared: Arc<SharedEndpoint>,
+    socket: EndpointSocket,
     /// The batch to send, or blocked by the socket, and the one after it.
     batch: Batch,
     next: Batch,
@@ -43,9 +43,9 @@ pub(super) struct Worker {
     stood: Duration,
 }
 
-impl Worker {
-    pub(super) fn new(shared: Arc<Shared>, socket: Socket) -> Worker {
-        Worker {
+impl EndpointWorker {
+    pub(super) fn new(shared: Arc<SharedEndpoint>, socket: EndpointSocket) -> EndpointWorker {
+        EndpointWorker {
             shared,
             socket,
             batch: Batch::default(),
@@ -170,7 +170,7 @@ impl Worker {
     /// Binds to another address, if requested.
     fn rebind(&mut self, state: &mut EndpointState) {
         let Some((addr, told)) = state.rebind.take() else { return };
-        let result = Socket::bind(addr).and_then(|socket| {
+        let result = EndpointSocket::bind(addr).and_then(|socket| {
             let local = socket.udp().local_addr()?;
             self.socket = socket;
             state.local = local;

@@ -12,7 +12,7 @@ use remora_atp::stream::{
 use remora_atp::{Final, Outcome, Rejection};
 use tokio::sync::{Notify, Semaphore, watch};
 
-use crate::atp::{AtpError, Control, Remote};
+use crate::atp::{AtpError, Remote, RequestControl};
 
 /// Pause before an object without room is sent again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -31,7 +31,7 @@ struct State {
     streams: Streams,
     handles: BTreeMap<StreamId, Arc<StreamHandle>>,
     /// Objects in flight.
-    controls: BTreeMap<ObjectId, Control>,
+    controls: BTreeMap<ObjectId, RequestControl>,
     is_over: bool,
 }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use remora_atp::session::Refusal;
-use remora_client::{Busy, Failure, TransferError};
+use remora_client::{Busy, CallFailure, TransferError};
 use remora_wire::mount::MountError;
 use remora_wire::nfs3::Status;
 use remora_wire::rpc::Outcome;
@@ -57,7 +57,7 @@ pub enum ClientError {
     Status(Status),
     /// An RPC failed.
     #[error("{0}")]
-    Rpc(Failure),
+    Rpc(CallFailure),
     /// The server's replies contradict each other.
     #[error(transparent)]
     Transfer(#[from] TransferError),
@@ -127,7 +127,7 @@ impl ClientError {
     pub fn is_restart(&self) -> bool {
         match self {
             ClientError::Connect { source, .. } => source.kind() == io::ErrorKind::ConnectionRefused,
-            ClientError::Rpc(failure) => matches!(failure, Failure::Rpc(Outcome::ProgUnavail)),
+            ClientError::Rpc(failure) => matches!(failure, CallFailure::Rpc(Outcome::ProgUnavail)),
             _ => false,
         }
     }

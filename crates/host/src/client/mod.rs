@@ -20,8 +20,8 @@ pub use options::Options;
 pub use rate_limit::RateLimit;
 pub use session::Session;
 pub use target::{Keys, Target, TargetError};
-pub use transfer::download::{Downloaded, Limits, download, receive};
-pub use transfer::upload::{Progress, send, upload};
+pub use transfer::download::{Downloaded, TransferLimits, download, receive};
+pub use transfer::upload::{UploadProgress, send, upload};
 pub use transport::parallel_streams::STREAMS_LOSS;
 
 /// For tests: the same port of loopback over TCP and UDP.

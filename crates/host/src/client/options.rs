@@ -1,6 +1,6 @@
 //! Options of a session.
 
-use remora_client::Config;
+use remora_client::ClientConfig;
 
 use crate::Clock;
 
@@ -8,7 +8,7 @@ use crate::Clock;
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Configuration of the client core; the target sets the transport.
-    pub config: Config,
+    pub config: ClientConfig,
     /// Seed of the first xid.
     pub seed: u64,
     /// Clock of the core.

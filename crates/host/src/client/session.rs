@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use remora_base::Time;
-use remora_client::{Answer, Client, Failure, Request, Stats, Transport};
+use remora_client::{Answer, CallFailure, Client, ClientStats, Request, Transport};
 use remora_wire::nfs3::{self, Fh};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -224,7 +224,7 @@ impl Session {
         let proc = call.proc();
         match self.shared().ask(Request::Nfs(call), "").await? {
             Answer::Nfs(reply) => Ok(reply),
-            _ => Err(ClientError::Rpc(Failure::Garbled(remora_wire::Error::BadDiscriminant {
+            _ => Err(ClientError::Rpc(CallFailure::Garbled(remora_wire::Error::BadDiscriminant {
                 what: "reply",
                 value: proc as u32,
             }))),
@@ -246,7 +246,7 @@ impl Session {
     }
 
     /// Counters of the client.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> ClientStats {
         let mut sum = self.shared().lock().core.stats();
         for connection in self.stream_connections() {
             let stats = connection.shared.lock().core.stats();

@@ -9,16 +9,16 @@ use std::process::{Child, Command};
 use remora_channel::{Config, ErrorModel};
 
 use super::namespace::Spawner;
-use super::report::Report;
+use super::report::EmulationReport;
 use super::runner::Runner;
-use super::setup::{EmulateError, MOBILES_MAX, Setup, Station, is_for_stations};
+use super::setup::{EmulateError, EmulationSetup, MOBILES_MAX, Station, is_for_stations};
 use super::station::Link;
 use crate::Clock;
 
 /// A running emulator. Dropping it ends everything in it.
 #[derive(Debug)]
 pub struct Emulator {
-    setup: Setup,
+    setup: EmulationSetup,
     // Dropped in this order: programs first, then the devices.
     spawner: Spawner,
     runner: Runner,
@@ -30,7 +30,7 @@ pub struct Emulator {
 
 impl Emulator {
     /// Creates namespaces and devices, and starts the channel.
-    pub fn start(setup: Setup) -> Result<Emulator, EmulateError> {
+    pub fn start(setup: EmulationSetup) -> Result<Emulator, EmulateError> {
         setup.config.validate()?;
         if !(1..=MOBILES_MAX).contains(&setup.mobiles) {
             return Err(EmulateError::Mobiles(setup.mobiles));
@@ -50,7 +50,7 @@ impl Emulator {
 
     /// Starts a new channel at time zero, in a good period. Frames in flight in the old channel are lost. Returns
     /// the old channel's report.
-    pub fn begin(&mut self, config: Config, seed: u64) -> Result<Report, EmulateError> {
+    pub fn begin(&mut self, config: Config, seed: u64) -> Result<EmulationReport, EmulateError> {
         let errors = config.errors.clone();
         self.begin_each(config, seed, |_| errors.clone())
     }
@@ -61,7 +61,7 @@ impl Emulator {
         config: Config,
         seed: u64,
         errors: impl Fn(usize) -> ErrorModel,
-    ) -> Result<Report, EmulateError> {
+    ) -> Result<EmulationReport, EmulateError> {
         config.validate()?;
         let errors: Vec<ErrorModel> = (0..self.setup.mobiles).map(errors).collect();
         if config.mtu != self.setup.config.mtu {
@@ -71,7 +71,7 @@ impl Emulator {
         }
         let report = self.runner.begin(config.clone(), seed, &errors)?;
         let dropped = self.dropped()?;
-        let report = Report { overflowed: dropped.saturating_sub(self.dropped_before), ..report };
+        let report = EmulationReport { overflowed: dropped.saturating_sub(self.dropped_before), ..report };
         (self.setup.config, self.setup.seed, self.dropped_before) = (config, seed, dropped);
         Ok(report)
     }
@@ -84,9 +84,9 @@ impl Emulator {
 
     /// Report of the current channel. Copying a long journal delays deliveries, so call it when the channel is
     /// quiet.
-    pub fn report(&self) -> Result<Report, EmulateError> {
+    pub fn report(&self) -> Result<EmulationReport, EmulateError> {
         let report = self.runner.report()?;
-        Ok(Report { overflowed: self.dropped()?.saturating_sub(self.dropped_before), ..report })
+        Ok(EmulationReport { overflowed: self.dropped()?.saturating_sub(self.dropped_before), ..report })
     }
 
     /// Why the emulator stopped by itself, if it has.
@@ -100,7 +100,7 @@ impl Emulator {
     }
 
     /// The setup, with the configuration and seed of the current channel.
-    pub fn setup(&self) -> &Setup {
+    pub fn setup(&self) -> &EmulationSetup {
         &self.setup
     }
 

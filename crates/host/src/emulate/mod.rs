@@ -3,10 +3,9 @@
 //!
 //! * Each IP packet of a station is one frame of the channel; frames that survive are given to the kernel of the
 //!   other station. No offloads: a frame is at most one MTU.
-//! * The channel computes in the time since [`Emulator::begin`], so lateness delays single deliveries and does not
-//!   accumulate. A run in which any delivery exceeds [`Setup::lateness_max`] is not [`valid`](Report::valid).
-//! * The sequence of good and bad periods depends only on the seed and the time since `begin`; [`Journal::replay`]
-//!   computes a run again.
+//! * The channel uses logical time from [`Emulator::begin`], so lateness delays single deliveries and does not
+//!   accumulate. A run in which any delivery exceeds [`EmulationSetup::lateness_max`] is not [`valid`](EmulationReport::valid).
+//! * The weather depends only on the seed and the time since `begin`; [`Journal::replay`] computes a run again.
 //! * Nothing outlives the emulator, even after `kill -9`: namespaces have no names, devices are not persistent, and
 //!   programs die with it ([`inside`]).
 //!
@@ -25,6 +24,6 @@ mod station;
 
 pub use congestion::leave_machine;
 pub use emulator::Emulator;
-pub use report::{Journal, LaneReport, Lateness, Offer, Report};
+pub use report::{EmulationReport, Journal, LaneReport, Lateness, Offer};
 pub use selftest::{Check, self_test};
-pub use setup::{DEVICE, EmulateError, MOBILES_MAX, Setup, Station};
+pub use setup::{DEVICE, EmulateError, EmulationSetup, MOBILES_MAX, Station};

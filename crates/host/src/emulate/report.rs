@@ -6,11 +6,11 @@ use bytes::Bytes;
 use remora_base::Time;
 use remora_channel::{Channel, Config, ConfigError, FrameRecord, Lane, SideStats};
 
-use super::setup::Setup;
+use super::setup::EmulationSetup;
 
 /// Results of one channel, from its start to the report.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct EmulationReport {
     /// The channel's configuration.
     pub config: Config,
     /// Seed of the channel.
@@ -50,9 +50,9 @@ pub struct LaneReport {
     pub stats: SideStats,
 }
 
-impl Report {
-    pub(super) fn new(setup: &Setup, config: Config, seed: u64) -> Report {
-        Report {
+impl EmulationReport {
+    pub(super) fn new(setup: &EmulationSetup, config: Config, seed: u64) -> EmulationReport {
+        EmulationReport {
             config,
             seed,
             mobiles: setup.mobiles,

@@ -17,8 +17,8 @@ use thread_priority::{
 };
 
 use super::pcap::{Captures, Moment};
-use super::report::{Journal, LaneReport, Latenesses, Report};
-use super::setup::{EmulateError, Setup, Station};
+use super::report::{EmulationReport, Journal, LaneReport, Latenesses};
+use super::setup::{EmulateError, EmulationSetup, Station};
 use super::station::{Link, Tun};
 use crate::Clock;
 
@@ -45,7 +45,7 @@ enum Request {
 }
 
 /// A report, and a receiver for the number of frames not captured. The thread does not wait for it.
-type Reported = (Report, Option<Receiver<u64>>);
+type Reported = (EmulationReport, Option<Receiver<u64>>);
 
 /// Owner of the thread. Dropping it stops the channel.
 #[derive(Debug)]
@@ -54,14 +54,14 @@ pub(super) struct Runner {
     wake: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
     failure: Arc<OnceLock<Failure>>,
-    setup: Setup,
+    setup: EmulationSetup,
 }
 
 /// A station whose device is gone, and the system's error.
 type Failure = (Station, String);
 
 impl Runner {
-    pub(super) fn start(setup: &Setup, links: &[Link]) -> Result<Runner, EmulateError> {
+    pub(super) fn start(setup: &EmulationSetup, links: &[Link]) -> Result<Runner, EmulateError> {
         let captures = match &setup.pcap {
             Some(dir) => Some(
                 Captures::create(dir, links.iter().map(|l| l.station))
@@ -95,12 +95,17 @@ impl Runner {
     }
 
     /// `errors` has an error model for each mobile.
-    pub(super) fn begin(&self, config: Config, seed: u64, errors: &[ErrorModel]) -> Result<Report, EmulateError> {
+    pub(super) fn begin(
+        &self,
+        config: Config,
+        seed: u64,
+        errors: &[ErrorModel],
+    ) -> Result<EmulationReport, EmulateError> {
         let run = Box::new(Run::new(&self.setup, config, seed, errors)?);
         self.ask(|reply| Request::Begin(run, reply)).map(settled)
     }
 
-    pub(super) fn report(&self) -> Result<Report, EmulateError> {
+    pub(super) fn report(&self) -> Result<EmulationReport, EmulateError> {
         self.ask(Request::Report).map(settled)
     }
 
@@ -132,7 +137,7 @@ impl Runner {
     }
 }
 
-fn settled((mut report, captures): Reported) -> Report {
+fn settled((mut report, captures): Reported) -> EmulationReport {
     report.captures_missed += captures.and_then(|c| c.recv_timeout(SETTLE_MAX).ok()).unwrap_or_default();
     report
 }
@@ -157,11 +162,11 @@ struct Run {
     lateness: Latenesses,
     journal: Journal,
     /// Constant parts of the report.
-    facts: Report,
+    facts: EmulationReport,
 }
 
 impl Run {
-    fn new(setup: &Setup, config: Config, seed: u64, errors: &[ErrorModel]) -> Result<Run, EmulateError> {
+    fn new(setup: &EmulationSetup, config: Config, seed: u64, errors: &[ErrorModel]) -> Result<Run, EmulateError> {
         let traced = setup.pcap.is_some() || setup.journal > 0;
         let inner = Config { trace_frames: if traced { TRACE_FRAMES } else { 0 }, ..config.clone() };
         Ok(Run {
@@ -171,7 +176,7 @@ impl Run {
             overwritten: 0,
             lateness: Latenesses::new(),
             journal: Journal::new(setup.journal),
-            facts: Report::new(setup, config, seed),
+            facts: EmulationReport::new(setup, config, seed),
         })
     }
 
@@ -186,10 +191,10 @@ impl Run {
         self.overwritten - before
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> EmulationReport {
         let mobiles = self.facts.mobiles;
         let lanes = (0..mobiles).flat_map(|mobile| Side::ALL.map(|from| Lane { mobile, from }));
-        Report {
+        EmulationReport {
             until: self.clock.now(),
             lanes: lanes.map(|lane| LaneReport { lane, stats: *self.channel.stats(lane) }).collect(),
             collisions: self.channel.collisions(),
@@ -326,7 +331,7 @@ impl Worker {
 
     fn report(&self) -> Reported {
         let missed = self.captures.as_ref().map_or(0, Captures::missed);
-        (Report { captures_missed: missed, ..self.run.report() }, self.captures.as_ref().map(Captures::settle))
+        (EmulationReport { captures_missed: missed, ..self.run.report() }, self.captures.as_ref().map(Captures::settle))
     }
 
     /// Discards packets that were sent into the old channel.

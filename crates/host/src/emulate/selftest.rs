@@ -14,8 +14,8 @@ use remora_base::{Rate, Time};
 use remora_channel::{Config, Distribution, ErrorModel, ErrorProcess, Fate, FrameRecord};
 
 use super::emulator::Emulator;
-use super::report::Report;
-use super::setup::{EmulateError, Setup, Station};
+use super::report::EmulationReport;
+use super::setup::{EmulateError, EmulationSetup, Station};
 
 /// Journal size of a measurement: more packets than any sends.
 const JOURNAL: usize = 100_000;
@@ -33,7 +33,7 @@ pub struct Check {
 
 /// Measures an emulator like `setup` (its network, seed and lateness bound, with other channels). Takes about 20
 /// seconds.
-pub fn self_test(setup: Setup) -> Result<Vec<Check>, EmulateError> {
+pub fn self_test(setup: EmulationSetup) -> Result<Vec<Check>, EmulateError> {
     let mut test = Test::new(setup)?;
     let spacing = test.spacing()?;
     let law = law(test.emulator.setup().seed)?;
@@ -45,13 +45,13 @@ pub fn self_test(setup: Setup) -> Result<Vec<Check>, EmulateError> {
 struct Test {
     emulator: Emulator,
     probe: Probe,
-    reports: Vec<Report>,
+    reports: Vec<EmulationReport>,
 }
 
 impl Test {
-    fn new(setup: Setup) -> Result<Test, EmulateError> {
+    fn new(setup: EmulationSetup) -> Result<Test, EmulateError> {
         let config = Config::default();
-        let emulator = Emulator::start(Setup { config, mobiles: 1, journal: JOURNAL, pcap: None, ..setup })?;
+        let emulator = Emulator::start(EmulationSetup { config, mobiles: 1, journal: JOURNAL, pcap: None, ..setup })?;
         let probe = Probe::open(&emulator).map_err(EmulateError::system("a stream of datagrams"))?;
         Ok(Test { emulator, probe, reports: Vec::new() })
     }
@@ -63,7 +63,7 @@ impl Test {
         count: u64,
         bytes: usize,
         every: Duration,
-    ) -> Result<(Vec<Arrival>, Report), EmulateError> {
+    ) -> Result<(Vec<Arrival>, EmulationReport), EmulateError> {
         let full = config.rate.airtime(bytes as u64 * (config.queue_frames as u64 + 2));
         let rest = full + config.delay + Duration::from_millis(100);
         self.emulator.begin(config, self.emulator.setup().seed)?;
@@ -182,7 +182,7 @@ impl Test {
         let bound = self.emulator.setup().lateness_max;
         Check {
             name: "lateness",
-            passed: self.reports.iter().all(Report::valid),
+            passed: self.reports.iter().all(EmulationReport::valid),
             figures: format!("99% within {:.3} ms, all within {:.3} ms; bound {:.3} ms", ms(p99), ms(worst), ms(bound)),
         }
     }
@@ -253,7 +253,7 @@ struct Gap {
 }
 
 /// Gaps of lost frames that contain one bad period.
-fn gaps(report: &Report, arrivals: &[Arrival], bound: Duration) -> Result<Vec<Gap>, EmulateError> {
+fn gaps(report: &EmulationReport, arrivals: &[Arrival], bound: Duration) -> Result<Vec<Gap>, EmulateError> {
     let mut weather = ErrorProcess::new(&report.config, report.seed)?;
     let starts: Vec<Time> = sent(report).iter().map(|f| f.start).collect();
     let start = |number: u64| starts.get(usize::try_from(number).ok()?).copied();
@@ -269,7 +269,7 @@ fn gaps(report: &Report, arrivals: &[Arrival], bound: Duration) -> Result<Vec<Ga
 }
 
 /// Frames put on the medium, in order.
-fn sent(report: &Report) -> Vec<&FrameRecord> {
+fn sent(report: &EmulationReport) -> Vec<&FrameRecord> {
     report.journal.frames.iter().filter(|f| f.fate != Fate::QueueFull).collect()
 }
 
@@ -292,7 +292,7 @@ struct Bad {
 }
 
 impl Bad {
-    fn met(report: &Report, sent: &[&FrameRecord]) -> Result<Bad, EmulateError> {
+    fn met(report: &EmulationReport, sent: &[&FrameRecord]) -> Result<Bad, EmulateError> {
         let mut weather = ErrorProcess::new(&report.config, report.seed)?;
         let (from, until) = (sent.first().map(|f| f.start), sent.last().map(|f| f.end));
         let periods = weather.bad_periods(from.unwrap_or_default(), until.unwrap_or_default());
@@ -317,7 +317,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn new(report: &Report, arrivals: &[Arrival]) -> Result<Seen, EmulateError> {
+    fn new(report: &EmulationReport, arrivals: &[Arrival]) -> Result<Seen, EmulateError> {
         let mut weather = ErrorProcess::new(&report.config, report.seed)?;
         let sent = sent(report);
         let lost = |f: &FrameRecord| f.fate != Fate::Delivered;
@@ -353,7 +353,7 @@ fn observed(sent: &[&FrameRecord]) -> Duration {
 }
 
 /// The same offers have the same fates in virtual time.
-fn replay(name: &'static str, report: &Report) -> Result<Check, EmulateError> {
+fn replay(name: &'static str, report: &EmulationReport) -> Result<Check, EmulateError> {
     let again = report.journal.replay(&report.config, report.seed, report.mobiles)?;
     let (frames, missed) = (&report.journal.frames, report.journal.missed);
     let same = frames.iter().zip(&again).filter(|(a, b)| a == b).count();

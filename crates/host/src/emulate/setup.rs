@@ -55,9 +55,9 @@ impl fmt::Display for Station {
 /// Maximum number of mobiles.
 pub const MOBILES_MAX: usize = 8;
 
-/// Setup of an emulator. Start from [`Setup::default`].
+/// Setup of an emulator. Start from [`EmulationSetup::default`].
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct EmulationSetup {
     /// Number of mobiles that share the channel (1 to [`MOBILES_MAX`], default 1).
     pub mobiles: usize,
     /// The channel (default: the testbed of NFS/W 95 without errors). The emulator sets `trace_frames`.
@@ -80,9 +80,9 @@ pub struct Setup {
     pub inside: Vec<OsString>,
 }
 
-impl Default for Setup {
-    fn default() -> Setup {
-        Setup {
+impl Default for EmulationSetup {
+    fn default() -> EmulationSetup {
+        EmulationSetup {
             mobiles: 1,
             config: Config::default(),
             seed: 1,

@@ -12,7 +12,7 @@ use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
 use super::congestion;
 use super::namespace::Namespace;
-use super::setup::{DEVICE, EmulateError, Setup, Station};
+use super::setup::{DEVICE, EmulateError, EmulationSetup, Station};
 
 /// Queue length of the device: long, so that the channel's queue drops the packets of a burst.
 const DEVICE_QUEUE: u32 = 10_000;
@@ -26,7 +26,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn make(station: Station, setup: &Setup) -> Result<Link, EmulateError> {
+    pub(super) fn make(station: Station, setup: &EmulationSetup) -> Result<Link, EmulateError> {
         let namespace = Namespace::create().map_err(EmulateError::system("a network namespace"))?;
         congestion::set(&setup.congestion, |choose| namespace.run(choose))?;
         let mtu = u16::try_from(setup.config.mtu).unwrap_or(u16::MAX);

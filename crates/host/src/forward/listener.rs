@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::session::GatewaySession;
-use super::shared::{ForwardError, News, Report, Route, Settings, Shared};
+use super::shared::{ForwardError, ForwardEvent, ForwardRoute, ForwardSettings, ForwardState, ForwardStatus};
 use crate::carrier::{Carrier, StreamHandle, Tcp, pump};
 
 /// Maximum number of events that wait; more are dropped.
@@ -24,17 +24,17 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Local ports, and the session that carries their connections. Dropping it ends all.
 pub struct Forward {
     link: GatewaySession,
-    shared: Shared,
-    ports: Vec<(TcpListener, Route)>,
+    shared: ForwardState,
+    ports: Vec<(TcpListener, ForwardRoute)>,
     streams_max: usize,
-    hear: mpsc::Receiver<News>,
+    hear: mpsc::Receiver<ForwardEvent>,
 }
 
 impl Forward {
     /// Binds the ports and starts to connect. Local programs can connect at once; [`run`](Forward::run) reports
     /// whether the gateway answers.
-    pub async fn bind(settings: Settings) -> Result<Forward, ForwardError> {
-        let Settings { gateway, key, identity, routes, streams, hold } = settings;
+    pub async fn bind(settings: ForwardSettings) -> Result<Forward, ForwardError> {
+        let ForwardSettings { gateway, key, identity, routes, streams, hold } = settings;
         let mut ports = Vec::new();
         for route in routes {
             let addr = route.listen;
@@ -43,7 +43,7 @@ impl Forward {
         }
         let link = GatewaySession::bind(gateway, key, identity, streams, hold).await?;
         let (tell, hear) = mpsc::channel(NEWS_MAX);
-        let shared = Shared { current: watch::Sender::new(None), tell, report: Arc::default() };
+        let shared = ForwardState { current: watch::Sender::new(None), tell, report: Arc::default() };
         Ok(Forward { link, shared, ports, streams_max: streams.streams, hear })
     }
 
@@ -58,14 +58,14 @@ impl Forward {
     }
 
     /// Returns a function that reports the state while it runs.
-    pub fn watch(&self) -> impl Fn() -> Report + Send + Sync + use<> {
+    pub fn watch(&self) -> impl Fn() -> ForwardStatus + Send + Sync + use<> {
         let shared = self.shared.clone();
         move || shared.report()
     }
 
     /// Runs until the gateway refuses this key or the future is dropped, which resets all connections;
     /// [`close`](Forward::close) then informs the gateway. Calls `tell` with events.
-    pub async fn run(&mut self, mut tell: impl FnMut(News)) -> ForwardError {
+    pub async fn run(&mut self, mut tell: impl FnMut(ForwardEvent)) -> ForwardError {
         let room = Arc::new(Semaphore::new(self.streams_max));
         let mut ports = JoinSet::new();
         for (listener, route) in std::mem::take(&mut self.ports) {
@@ -89,7 +89,7 @@ impl Forward {
 }
 
 /// Accepts connections at a local port, one beyond the maximum; the rest wait in the system's queue.
-async fn listen(shared: Shared, listener: TcpListener, route: Route, room: Arc<Semaphore>) {
+async fn listen(shared: ForwardState, listener: TcpListener, route: ForwardRoute, room: Arc<Semaphore>) {
     let mut open = JoinSet::new();
     loop {
         let tcp = tokio::select! {
@@ -114,7 +114,7 @@ async fn listen(shared: Shared, listener: TcpListener, route: Route, room: Arc<S
 }
 
 /// Carries a connection to its end.
-async fn carry(shared: &Shared, route: &Route, tcp: Tcp) {
+async fn carry(shared: &ForwardState, route: &ForwardRoute, tcp: Tcp) {
     let opened = tokio::select! {
         biased;
         // The local program has gone.
@@ -126,13 +126,13 @@ async fn carry(shared: &Shared, route: &Route, tcp: Tcp) {
         Err(end) => end,
     };
     if end != End::Done {
-        shared.say(News::Failed { target: route.target.clone(), end });
+        shared.say(ForwardEvent::Failed { target: route.target.clone(), end });
     }
 }
 
 /// Waits for a session with room. Connections that were reset here keep their room until the other end knows, which
 /// an outage delays.
-async fn open(shared: &Shared, route: &Route) -> Result<(Arc<Carrier>, Arc<StreamHandle>), End> {
+async fn open(shared: &ForwardState, route: &ForwardRoute) -> Result<(Arc<Carrier>, Arc<StreamHandle>), End> {
     let mut current = shared.current.subscribe();
     loop {
         let found = current.wait_for(Option::is_some).await.ok().and_then(|found| found.clone());

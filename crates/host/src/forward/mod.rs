@@ -10,4 +10,4 @@ mod session;
 mod shared;
 
 pub use listener::Forward;
-pub use shared::{ForwardError, News, Report, Route, Settings};
+pub use shared::{ForwardError, ForwardEvent, ForwardRoute, ForwardSettings, ForwardStatus};

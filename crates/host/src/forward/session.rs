@@ -11,8 +11,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::debug;
 
-use super::shared::{ForwardError, News, Shared};
-use crate::atp::{AtpEndpoint, AtpError, Notice, Settings};
+use super::shared::{ForwardError, ForwardEvent, ForwardState};
+use crate::atp::{AtpEndpoint, AtpError, AtpNotice, EndpointSettings};
 use crate::carrier::Carrier;
 use crate::gateway::{IDLE_MAX, stream_object_max};
 
@@ -26,7 +26,7 @@ const RESOLVE_INTERVAL: Duration = Duration::from_secs(30);
 /// A local endpoint and its gateway.
 pub(super) struct GatewaySession {
     endpoint: AtpEndpoint,
-    settings: Settings,
+    settings: EndpointSettings,
     identity: Identity,
     gateway: Name,
     key: PublicKey,
@@ -57,7 +57,7 @@ impl GatewaySession {
         session.buffer_total = session.buffer_total.max(session.buffer_peer);
         let gateway = Name { target: gateway, find };
         let addrs = gateway.resolve().await?;
-        let settings = Settings { session, ..Settings::receiver(SocketAddr::from(([0u16; 8], 0))) };
+        let settings = EndpointSettings { session, ..EndpointSettings::receiver(SocketAddr::from(([0u16; 8], 0))) };
         let endpoint = AtpEndpoint::bind_towards(&addrs, settings.clone(), identity.clone())?;
         Ok(GatewaySession { endpoint, settings, identity, gateway, key, streams, resolve_interval: RESOLVE_INTERVAL })
     }
@@ -71,7 +71,7 @@ impl GatewaySession {
     }
 
     /// Keeps a session until a key mismatch, which waiting does not solve.
-    pub(super) async fn run(&mut self, shared: &Shared) -> ForwardError {
+    pub(super) async fn run(&mut self, shared: &ForwardState) -> ForwardError {
         let mut pause = RECONNECT.0;
         loop {
             // A name may resolve when the network is back.
@@ -98,7 +98,7 @@ impl GatewaySession {
     }
 
     /// Waits until the gateway, which does not answer at `tried`, has another address.
-    async fn other_addresses(&self, shared: &Shared, tried: &[SocketAddr]) -> Vec<SocketAddr> {
+    async fn other_addresses(&self, shared: &ForwardState, tried: &[SocketAddr]) -> Vec<SocketAddr> {
         loop {
             tokio::time::sleep(self.resolve_interval).await;
             if shared.current.borrow().is_some() {
@@ -122,7 +122,7 @@ impl GatewaySession {
     }
 
     /// Establishes a session and serves it until it ends; returns whether anything was received.
-    async fn session(&self, shared: &Shared, addrs: &[SocketAddr]) -> Result<bool, ForwardError> {
+    async fn session(&self, shared: &ForwardState, addrs: &[SocketAddr]) -> Result<bool, ForwardError> {
         debug!(?addrs, "connecting to the gateway");
         let remote = match self.endpoint.connect_any(addrs, self.key).await {
             Ok(remote) => remote,
@@ -142,7 +142,7 @@ impl GatewaySession {
     }
 
     /// Serves a session until it ends; returns whether anything was received.
-    async fn serve(&self, shared: &Shared, carrier: &Arc<Carrier>) -> Result<bool, ForwardError> {
+    async fn serve(&self, shared: &ForwardState, carrier: &Arc<Carrier>) -> Result<bool, ForwardError> {
         let remote = carrier.remote();
         let mut heard = false;
         let mut look = interval(FORECAST_INTERVAL);
@@ -166,26 +166,26 @@ impl GatewaySession {
 }
 
 /// Handles the end of a session: an error for a key mismatch, else an event.
-fn session_ended(shared: &Shared, why: AtpError, connections: usize) -> Result<bool, ForwardError> {
+fn session_ended(shared: &ForwardState, why: AtpError, connections: usize) -> Result<bool, ForwardError> {
     if let AtpError::Refused(why @ (Refusal::WrongKey | Refusal::NotAdmitted)) = why {
         return Err(ForwardError::Refused(why));
     }
-    shared.say(News::Down { why: why.to_string(), connections });
+    shared.say(ForwardEvent::Down { why: why.to_string(), connections });
     Ok(false)
 }
 
 /// Reports an event. Connections use a session once the gateway has answered; until then they wait.
-fn notify(shared: &Shared, carrier: &Arc<Carrier>, notice: Notice) {
+fn notify(shared: &ForwardState, carrier: &Arc<Carrier>, notice: AtpNotice) {
     let (about, news) = match notice {
-        Notice::Up { peer, .. } => (peer, News::Up),
-        Notice::Silent { peer } => (peer, News::Silent),
-        Notice::Heard { peer } => (peer, News::Heard),
+        AtpNotice::Up { peer, .. } => (peer, ForwardEvent::Up),
+        AtpNotice::Silent { peer } => (peer, ForwardEvent::Silent),
+        AtpNotice::Heard { peer } => (peer, ForwardEvent::Heard),
         _ => return,
     };
     if about != carrier.remote().id() {
         return;
     }
-    if news == News::Up {
+    if news == ForwardEvent::Up {
         shared.set_current(Some(carrier.clone()));
     }
     shared.say(news);

@@ -9,7 +9,7 @@ use remora_atp::session::Guests;
 use tokio::sync::{mpsc, watch};
 
 use super::*;
-use crate::gateway::{Gateway, Service, Settings as There};
+use crate::gateway::{Gateway, GatewaySettings as There, Service};
 
 /// Generous guard for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -32,9 +32,9 @@ fn gateway(listen: &str) -> Gateway {
     .unwrap()
 }
 
-fn shared() -> (Shared, mpsc::Receiver<News>) {
+fn shared() -> (ForwardState, mpsc::Receiver<ForwardEvent>) {
     let (tell, hear) = mpsc::channel(16);
-    (Shared { current: watch::Sender::new(None), tell, report: Arc::default() }, hear)
+    (ForwardState { current: watch::Sender::new(None), tell, report: Arc::default() }, hear)
 }
 
 /// Addresses by the gateway's port.

@@ -13,7 +13,7 @@ use crate::carrier::Carrier;
 
 /// Settings of a forward.
 #[derive(Debug)]
-pub struct Settings {
+pub struct ForwardSettings {
     /// The gateway's UDP address. Its name is resolved for each session, and again while it does not answer.
     pub gateway: Target,
     /// The gateway's pinned key.
@@ -21,7 +21,7 @@ pub struct Settings {
     /// This end's key pair.
     pub identity: Identity,
     /// The local ports and their targets.
-    pub routes: Vec<Route>,
+    pub routes: Vec<ForwardRoute>,
     /// Bounds on connections and windows.
     pub streams: Config,
     /// Time after which a silent gateway's connections are lost.
@@ -30,7 +30,7 @@ pub struct Settings {
 
 /// A local port and its target.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Route {
+pub struct ForwardRoute {
     /// The local address; port 0 for any.
     pub listen: SocketAddr,
     /// The target that the gateway connects to.
@@ -68,7 +68,7 @@ pub enum ForwardError {
 
 /// An event for the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum News {
+pub enum ForwardEvent {
     /// The gateway answers.
     Up,
     /// The gateway is silent; everything is held.
@@ -93,7 +93,7 @@ pub enum News {
 
 /// State and counters of a forward.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Report {
+pub struct ForwardStatus {
     /// Whether a session is established.
     pub up: bool,
     /// Number of sessions so far.
@@ -106,20 +106,20 @@ pub struct Report {
 
 /// State shared by the tasks of a forward.
 #[derive(Clone)]
-pub(super) struct Shared {
+pub(super) struct ForwardState {
     /// The session for new connections.
     pub(super) current: watch::Sender<Option<Arc<Carrier>>>,
-    pub(super) tell: mpsc::Sender<News>,
-    pub(super) report: Arc<Mutex<Report>>,
+    pub(super) tell: mpsc::Sender<ForwardEvent>,
+    pub(super) report: Arc<Mutex<ForwardStatus>>,
 }
 
-impl Shared {
-    pub(super) fn lock(&self) -> std::sync::MutexGuard<'_, Report> {
+impl ForwardState {
+    pub(super) fn lock(&self) -> std::sync::MutexGuard<'_, ForwardStatus> {
         self.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Events are dropped if they are not read in time.
-    pub(super) fn say(&self, news: News) {
+    pub(super) fn say(&self, news: ForwardEvent) {
         let _ = self.tell.try_send(news);
     }
 
@@ -136,7 +136,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn report(&self) -> Report {
+    pub(super) fn report(&self) -> ForwardStatus {
         let mut report = *self.lock();
         if let Some(carrier) = &*self.current.borrow() {
             report.connections = carrier.connections();

@@ -17,7 +17,7 @@ mod route;
 mod service;
 
 pub use nfs::NfsServer;
-pub use report::Report;
+pub use report::GatewayStatus;
 pub(crate) use report::add;
-pub use service::{Gateway, News, Service, Settings};
+pub use service::{Gateway, GatewayEvent, GatewaySettings, Service};
 pub(crate) use service::{IDLE_MAX, stream_object_max};

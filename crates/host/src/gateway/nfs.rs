@@ -32,7 +32,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::report::{PerMobile, Report};
+use super::report::{GatewayStatus, PerMobile};
 use crate::atp::{Received, Remote};
 use crate::carrier::KEEP_ALIVE;
 use crate::objects::priority;
@@ -178,7 +178,7 @@ impl Relays {
         std::mem::take(&mut self.detached).values().for_each(|(relay, _)| relay.end());
     }
 
-    pub(super) fn report(&self, report: &mut Report) {
+    pub(super) fn report(&self, report: &mut GatewayStatus) {
         let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
         report.mobiles = self.clients.len();
         report.connections = usize::try_from(count(&self.counts.connections)).unwrap_or(usize::MAX);

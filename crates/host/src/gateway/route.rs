@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::debug;
 
-use super::report::{PerMobile, Report, add};
+use super::report::{GatewayStatus, PerMobile, add};
 use crate::atp::Received;
 use crate::carrier::{Carrier, StreamRequest, Tcp, pump};
 use crate::clock::timeout;
@@ -92,7 +92,7 @@ impl TargetRouter {
         self.mobiles.values().for_each(Carrier::update_forecast);
     }
 
-    pub(super) fn report(&self, report: &mut Report) {
+    pub(super) fn report(&self, report: &mut GatewayStatus) {
         report.mobiles = self.mobiles.len();
         report.connections = self.mobiles.values().map(|c| c.connections()).sum();
         report.stats = self.past;

@@ -10,9 +10,9 @@ use remora_atp::stream::{self, Target};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::nfs::{self, NfsServer};
-use super::report::{PerMobile, Report};
+use super::report::{GatewayStatus, PerMobile};
 use super::route;
-use crate::atp::{AtpEndpoint, AtpError, Notice, Received, Settings as Endpoint};
+use crate::atp::{AtpEndpoint, AtpError, AtpNotice, EndpointSettings as Endpoint, Received};
 
 /// Interval at which sessions and forecasts are checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -25,7 +25,7 @@ const FRAME: u64 = 512;
 
 /// Settings of a gateway.
 #[derive(Debug)]
-pub struct Settings {
+pub struct GatewaySettings {
     /// The UDP address to listen on.
     pub listen: SocketAddr,
     /// The gateway's key pair.
@@ -58,7 +58,7 @@ pub enum Service {
 
 /// An event for the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum News {
+pub enum GatewayEvent {
     /// A mobile has connected.
     Came {
         /// The mobile's key.
@@ -80,7 +80,7 @@ pub struct Gateway {
     endpoint: AtpEndpoint,
     service: Running,
     keys: PerMobile<PublicKey>,
-    report: Arc<Mutex<Report>>,
+    report: Arc<Mutex<GatewayStatus>>,
 }
 
 enum Running {
@@ -90,8 +90,8 @@ enum Running {
 
 impl Gateway {
     /// Binds the socket. Nothing is carried before [`run`](Gateway::run).
-    pub fn bind(settings: Settings) -> Result<Gateway, AtpError> {
-        let Settings { listen, identity, guests, mobiles_max, hold, service } = settings;
+    pub fn bind(settings: GatewaySettings) -> Result<Gateway, AtpError> {
+        let GatewaySettings { listen, identity, guests, mobiles_max, hold, service } = settings;
         let mut session = Config {
             guests,
             // Each mobile has its own link.
@@ -125,14 +125,14 @@ impl Gateway {
     }
 
     /// Returns a function that reports the state while it runs.
-    pub fn watch(&self) -> impl Fn() -> Report + Send + Sync + use<> {
+    pub fn watch(&self) -> impl Fn() -> GatewayStatus + Send + Sync + use<> {
         let report = self.report.clone();
         move || *report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs until the future is dropped, which resets all connections; [`close`](Gateway::close) then informs the
     /// mobiles. Calls `tell` with events.
-    pub async fn run(&mut self, mut tell: impl FnMut(News)) -> AtpError {
+    pub async fn run(&mut self, mut tell: impl FnMut(GatewayEvent)) -> AtpError {
         let mut look = interval(CHECK_INTERVAL);
         let mut report = interval(REPORT_INTERVAL);
         for ticks in [&mut look, &mut report] {
@@ -145,14 +145,14 @@ impl Gateway {
                     Err(e) => return e,
                 },
                 notice = self.endpoint.notice() => match notice {
-                    Ok(Notice::Up { peer, key, addr }) => {
+                    Ok(AtpNotice::Up { peer, key, addr }) => {
                         self.keys.insert(peer, key);
-                        tell(News::Came { key, addr });
+                        tell(GatewayEvent::Came { key, addr });
                     }
-                    Ok(Notice::Down { peer, why }) => {
+                    Ok(AtpNotice::Down { peer, why }) => {
                         self.clear();
                         // A mobile that was not admitted is not reported.
-                        self.keys.remove(&peer).into_iter().for_each(|key| tell(News::Left { key, why: why.clone() }));
+                        self.keys.remove(&peer).into_iter().for_each(|key| tell(GatewayEvent::Left { key, why: why.clone() }));
                     }
                     Ok(_) => {}
                     Err(e) => return e,

@@ -9,7 +9,7 @@ use remora_base::key_text::KEY_LEN;
 
 use super::error::LinkError;
 use super::routing_table::around;
-use super::settings::{Mobile, Role, Settings};
+use super::settings::{LinkRole, LinkSettings, MobileSettings};
 use super::tunnel::LinkPublicKey;
 
 /// Both ends forget each other after 11 min of silence, and keepalives can be lost.
@@ -30,17 +30,17 @@ const UNUSABLE: [(&str, &str); 10] = [
 ];
 
 /// Checks the settings; the error names the fault and the remedy.
-pub(super) fn settings(settings: &Settings) -> Result<(), LinkError> {
+pub(super) fn settings(settings: &LinkSettings) -> Result<(), LinkError> {
     let own = &settings.addresses;
     let result = own_addresses(own).and_then(|()| match &settings.role {
-        Role::Base { listen, mobiles } => {
+        LinkRole::Base { listen, mobiles } => {
             listens(*listen)?;
             mobiles.iter().enumerate().try_for_each(|(i, m)| {
                 let earlier = mobiles.get(..i).unwrap_or_default();
                 mobile(m, earlier, own, &settings.identity.public)
             })
         }
-        Role::Mobile { base, key, routes, keepalive, .. } => {
+        LinkRole::Mobile { base, key, routes, keepalive, .. } => {
             calls(*base)?;
             other_key("--base-key", key, &settings.identity.public)?;
             routes.iter().try_for_each(|r| {
@@ -76,7 +76,7 @@ fn own_addresses(own: &[IpNet]) -> Result<(), String> {
     })
 }
 
-fn mobile(m: &Mobile, earlier: &[Mobile], own: &[IpNet], base: &LinkPublicKey) -> Result<(), String> {
+fn mobile(m: &MobileSettings, earlier: &[MobileSettings], own: &[IpNet], base: &LinkPublicKey) -> Result<(), String> {
     let what = format!("mobile {}", m.name);
     refuse(earlier.iter().any(|other| other.name == m.name), || {
         format!("two mobiles are called {}: give each a name of its own", m.name)
@@ -146,37 +146,37 @@ fn of_an_end(what: &str, addr: IpAddr, net: IpNet) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::settings::Tuning;
+    use super::super::settings::LinkTuning;
     use super::super::tunnel::LinkIdentity;
     use super::*;
 
     /// A change of valid settings, and the words expected in the error; none if the settings stay valid.
-    type Case<'a> = (&'a dyn Fn(&mut Settings), &'a [&'a str]);
+    type Case<'a> = (&'a dyn Fn(&mut LinkSettings), &'a [&'a str]);
 
-    fn of(role: Role, address: &str) -> Settings {
-        Settings {
+    fn of(role: LinkRole, address: &str) -> LinkSettings {
+        LinkSettings {
             identity: LinkIdentity::generate().unwrap(),
             role,
             device: "rlink0".into(),
             addresses: vec![address.parse().unwrap()],
             outer_mtu: 1500,
             forward: false,
-            tuning: Tuning::default(),
+            tuning: LinkTuning::default(),
         }
     }
 
-    fn a_mobile(name: &str, address: &str) -> Mobile {
+    fn a_mobile(name: &str, address: &str) -> MobileSettings {
         let key = LinkIdentity::generate().unwrap().public;
-        Mobile { name: name.into(), key, secret: None, address: address.parse().unwrap(), routes: Vec::new() }
+        MobileSettings { name: name.into(), key, secret: None, address: address.parse().unwrap(), routes: Vec::new() }
     }
 
-    fn base() -> Settings {
+    fn base() -> LinkSettings {
         let mobiles = vec![a_mobile("robot", "10.78.0.2"), a_mobile("cart", "10.78.0.3")];
-        of(Role::Base { listen: "0.0.0.0:51900".parse().unwrap(), mobiles }, "10.78.0.1/24")
+        of(LinkRole::Base { listen: "0.0.0.0:51900".parse().unwrap(), mobiles }, "10.78.0.1/24")
     }
 
-    fn mobile() -> Settings {
-        let role = Role::Mobile {
+    fn mobile() -> LinkSettings {
+        let role = LinkRole::Mobile {
             base: "192.0.2.1:51900".parse().unwrap(),
             key: LinkIdentity::generate().unwrap().public,
             secret: None,
@@ -186,7 +186,7 @@ mod tests {
         of(role, "10.78.0.2/24")
     }
 
-    fn check(right: fn() -> Settings, cases: &[Case<'_>]) {
+    fn check(right: fn() -> LinkSettings, cases: &[Case<'_>]) {
         for (i, (change, words)) in cases.iter().enumerate() {
             let mut changed = right();
             change(&mut changed);
@@ -224,25 +224,25 @@ mod tests {
             ("fd78::/64", &["a network's address"]),
         ] {
             for end in [base, mobile] {
-                let set = |s: &mut Settings| {
+                let set = |s: &mut LinkSettings| {
                     s.addresses = vec![address.parse().unwrap()];
-                    if let Role::Base { mobiles, .. } = &mut s.role {
+                    if let LinkRole::Base { mobiles, .. } = &mut s.role {
                         mobiles.clear();
                     }
                 };
                 check(end, &[(&set, words)]);
             }
         }
-        let twice = |s: &mut Settings| s.addresses.push("10.78.0.2/16".parse().unwrap());
+        let twice = |s: &mut LinkSettings| s.addresses.push("10.78.0.2/16".parse().unwrap());
         check(mobile, &[(&twice, &["--address 10.78.0.2", "twice"])]);
     }
 
     #[test]
     fn impossible_mobile_settings_are_refused() {
-        let with = |change: fn(&mut SocketAddr, &mut Mobile, &LinkPublicKey)| {
-            move |s: &mut Settings| {
+        let with = |change: fn(&mut SocketAddr, &mut MobileSettings, &LinkPublicKey)| {
+            move |s: &mut LinkSettings| {
                 let own = s.identity.public;
-                if let Role::Base { listen, mobiles } = &mut s.role {
+                if let LinkRole::Base { listen, mobiles } = &mut s.role {
                     change(listen, &mut mobiles[1], &own);
                 }
             }
@@ -271,15 +271,15 @@ mod tests {
 
     #[test]
     fn impossible_base_settings_are_refused() {
-        fn role(s: &mut Settings) -> (&mut SocketAddr, &mut LinkPublicKey, &mut Vec<IpNet>, &mut Duration) {
+        fn role(s: &mut LinkSettings) -> (&mut SocketAddr, &mut LinkPublicKey, &mut Vec<IpNet>, &mut Duration) {
             match &mut s.role {
-                Role::Mobile { base, key, routes, keepalive, .. } => (base, key, routes, keepalive),
-                Role::Base { .. } => unreachable!(),
+                LinkRole::Mobile { base, key, routes, keepalive, .. } => (base, key, routes, keepalive),
+                LinkRole::Base { .. } => unreachable!(),
             }
         }
-        let at = |text: &'static str| move |s: &mut Settings| *role(s).0 = text.parse().unwrap();
-        let route = |text: &'static str| move |s: &mut Settings| *role(s).2 = vec![text.parse().unwrap()];
-        let every = |secs| move |s: &mut Settings| *role(s).3 = Duration::from_secs(secs);
+        let at = |text: &'static str| move |s: &mut LinkSettings| *role(s).0 = text.parse().unwrap();
+        let route = |text: &'static str| move |s: &mut LinkSettings| *role(s).2 = vec![text.parse().unwrap()];
+        let every = |secs| move |s: &mut LinkSettings| *role(s).3 = Duration::from_secs(secs);
         check(
             mobile,
             &[

@@ -7,16 +7,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use remora_base::Time;
-use remora_link::{Config, Link};
+use remora_link::{Link, LinkConfig};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::sockopt::Ipv4PathMtuDiscovery;
 
 use super::check;
-use super::control::{Control, LinkCommand};
+use super::control::{LinkCommand, LinkControl};
 use super::device::Device;
-use super::diagnostics::{Notice, Report};
+use super::diagnostics::{LinkNotice, LinkReport};
 use super::error::LinkError;
-use super::settings::{Role, Settings};
+use super::settings::{LinkRole, LinkSettings};
 use super::tunnel::{KnownPeer, TIMESTAMP_MAX, TunnelEndpoint};
 use super::worker::{LinkPeer, Worker, peer_at};
 use crate::Clock;
@@ -36,14 +36,14 @@ const NOTICES_MAX: usize = 256;
 #[derive(Debug)]
 pub struct Daemon {
     listen: SocketAddr,
-    control: Control,
-    notices: Receiver<Notice>,
+    control: LinkControl,
+    notices: Receiver<LinkNotice>,
     thread: Option<JoinHandle<Result<(), LinkError>>>,
 }
 
 impl Daemon {
     /// Creates the device and starts the event loop.
-    pub fn start(settings: Settings) -> Result<Daemon, LinkError> {
+    pub fn start(settings: LinkSettings) -> Result<Daemon, LinkError> {
         let table = settings.table()?;
         check::settings(&settings)?;
         let config = config(&settings)?;
@@ -57,10 +57,11 @@ impl Daemon {
         let (commands, inbox) = channel();
         let (outbox, notices) = sync_channel(NOTICES_MAX);
         let role = match settings.role {
-            Role::Base { .. } => "base",
-            Role::Mobile { .. } => "mobile",
+            LinkRole::Base { .. } => "base",
+            LinkRole::Mobile { .. } => "mobile",
         };
-        let report = Report { role: role.to_owned(), device: settings.device.clone(), mtu, ..Report::default() };
+        let report =
+            LinkReport { role: role.to_owned(), device: settings.device.clone(), mtu, ..LinkReport::default() };
         let report = Arc::new(Mutex::new(report));
         let worker = Worker {
             device,
@@ -70,7 +71,7 @@ impl Daemon {
             tunnel: tunnel(&settings, seed, clock.now()),
             link: Link::new(config, seed, clock.now()),
             peers: peers(&settings),
-            table: matches!(settings.role, Role::Base { .. }).then_some(table),
+            table: matches!(settings.role, LinkRole::Base { .. }).then_some(table),
             commands: inbox,
             notices: outbox,
             report: report.clone(),
@@ -78,7 +79,7 @@ impl Daemon {
         };
         let thread = std::thread::Builder::new().name("link".into()).spawn(move || worker.run());
         let thread = Some(thread.map_err(LinkError::System)?);
-        Ok(Daemon { listen, control: Control { commands, wake, report }, notices, thread })
+        Ok(Daemon { listen, control: LinkControl { commands, wake, report }, notices, thread })
     }
 
     /// The local address of its datagrams.
@@ -87,12 +88,12 @@ impl Daemon {
     }
 
     /// A handle for other threads.
-    pub fn control(&self) -> Control {
+    pub fn control(&self) -> LinkControl {
         self.control.clone()
     }
 
     /// The next notice, if one arrives in time.
-    pub fn notice(&self, within: Duration) -> Option<Notice> {
+    pub fn notice(&self, within: Duration) -> Option<LinkNotice> {
         self.notices.recv_timeout(within).ok()
     }
 
@@ -120,10 +121,10 @@ impl Drop for Daemon {
 }
 
 /// The configuration of the link core: the settings over its defaults.
-fn config(settings: &Settings) -> Result<Config, LinkError> {
+fn config(settings: &LinkSettings) -> Result<LinkConfig, LinkError> {
     let tuning = &settings.tuning;
     let overhead = settings.overhead();
-    let mut config = Config { rate: tuning.rate, overhead, ..Config::default() };
+    let mut config = LinkConfig { rate: tuning.rate, overhead, ..LinkConfig::default() };
     config.mtu = usize::from(settings.outer_mtu).saturating_sub(overhead);
     config.duplex = tuning.duplex.unwrap_or(config.duplex);
     config.mode = tuning.mode.unwrap_or(config.mode);
@@ -147,13 +148,13 @@ fn config(settings: &Settings) -> Result<Config, LinkError> {
     Ok(config)
 }
 
-fn open(role: &Role) -> Result<(UdpSocket, SocketAddr), LinkError> {
+fn open(role: &LinkRole) -> Result<(UdpSocket, SocketAddr), LinkError> {
     let at: SocketAddr = match role {
-        Role::Base { listen, .. } => *listen,
+        LinkRole::Base { listen, .. } => *listen,
         // Not bound to an address, so that the kernel selects one for each datagram: the mobile may roam between
         // networks.
-        Role::Mobile { base: SocketAddr::V4(_), .. } => ([0, 0, 0, 0], 0).into(),
-        Role::Mobile { base: SocketAddr::V6(_), .. } => ([0u16; 8], 0).into(),
+        LinkRole::Mobile { base: SocketAddr::V4(_), .. } => ([0, 0, 0, 0], 0).into(),
+        LinkRole::Mobile { base: SocketAddr::V6(_), .. } => ([0u16; 8], 0).into(),
     };
     let failed = |source| LinkError::Socket { at, source };
     let socket = UdpSocket::bind(at).map_err(failed)?;
@@ -173,30 +174,30 @@ fn seed() -> Result<u64, LinkError> {
     Ok(u64::from_ne_bytes(seed))
 }
 
-fn tunnel(settings: &Settings, seed: u64, now: Time) -> TunnelEndpoint {
+fn tunnel(settings: &LinkSettings, seed: u64, now: Time) -> TunnelEndpoint {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     // An invalid clock counts as zero: the base then returns the newest timestamp that it knows.
     let wall = u64::try_from(wall.as_nanos()).ok().filter(|wall| *wall < TIMESTAMP_MAX).unwrap_or_default();
     let identity = settings.identity.clone();
     match &settings.role {
-        Role::Base { mobiles, .. } => {
+        LinkRole::Base { mobiles, .. } => {
             let known = mobiles.iter().map(|m| KnownPeer { key: m.key, secret: m.secret.clone() });
             TunnelEndpoint::base(identity, known.collect(), seed, wall, now)
         }
-        Role::Mobile { base, key, secret, keepalive, .. } => {
+        LinkRole::Mobile { base, key, secret, keepalive, .. } => {
             let known = KnownPeer { key: *key, secret: secret.clone() };
             TunnelEndpoint::mobile(identity, known, *base, *keepalive, seed, wall, now)
         }
     }
 }
 
-fn peers(settings: &Settings) -> Vec<LinkPeer> {
+fn peers(settings: &LinkSettings) -> Vec<LinkPeer> {
     match &settings.role {
-        Role::Base { mobiles, .. } => mobiles
+        LinkRole::Base { mobiles, .. } => mobiles
             .iter()
             .map(|m| LinkPeer { name: m.name.clone(), key: m.key, address: Some(m.address), peer: peer_at(m.address) })
             .collect(),
-        Role::Mobile { base, key, .. } => {
+        LinkRole::Mobile { base, key, .. } => {
             vec![LinkPeer { name: "the base".into(), key: *key, address: None, peer: peer_at(base.ip()) }]
         }
     }
@@ -204,16 +205,16 @@ fn peers(settings: &Settings) -> Vec<LinkPeer> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::settings::{Mobile, Tuning};
+    use super::super::settings::{LinkTuning, MobileSettings};
     use super::super::tunnel::LinkIdentity;
     use super::*;
-    use remora_link::Mode;
+    use remora_link::ArqMode;
     use rustix::net::sockopt::ip_mtu_discover;
 
     #[test]
     fn socket_allows_fragmentation() {
         for at in ["127.0.0.1:0", "[::]:0"] {
-            let base = Role::Base { listen: at.parse().unwrap(), mobiles: Vec::new() };
+            let base = LinkRole::Base { listen: at.parse().unwrap(), mobiles: Vec::new() };
             let (socket, _) = open(&base).unwrap();
             assert_eq!(ip_mtu_discover(&socket).unwrap(), Ipv4PathMtuDiscovery::DONT, "{at}");
         }
@@ -222,15 +223,15 @@ mod tests {
     #[test]
     fn ipv6_in_tunnel_requires_its_minimum_mtu() {
         let key = LinkIdentity::generate().unwrap().public;
-        let mobile = |address: &str, routes: &[&str]| Mobile {
+        let mobile = |address: &str, routes: &[&str]| MobileSettings {
             name: "robot".into(),
             key,
             secret: None,
             address: address.parse().unwrap(),
             routes: routes.iter().map(|r| r.parse().unwrap()).collect(),
         };
-        let base = |mobile| Role::Base { listen: "0.0.0.0:0".parse().unwrap(), mobiles: vec![mobile] };
-        let to = |route: &str| Role::Mobile {
+        let base = |mobile| LinkRole::Base { listen: "0.0.0.0:0".parse().unwrap(), mobiles: vec![mobile] };
+        let to = |route: &str| LinkRole::Mobile {
             base: "192.0.2.1:1".parse().unwrap(),
             key,
             secret: None,
@@ -245,14 +246,14 @@ mod tests {
             (to("10.1.0.0/16"), "10.78.0.2/24", false),
             (to("::/0"), "10.78.0.2/24", true),
         ] {
-            let settings = Settings {
+            let settings = LinkSettings {
                 identity: LinkIdentity::generate().unwrap(),
                 role,
                 device: "rlink0".into(),
                 addresses: vec![own.parse().unwrap()],
                 outer_mtu: 1000,
                 forward: false,
-                tuning: Tuning { mode: Some(Mode::None), ..Tuning::default() },
+                tuning: LinkTuning { mode: Some(ArqMode::None), ..LinkTuning::default() },
             };
             let refused = matches!(config(&settings), Err(LinkError::Mtu { least: INNER_MIN_V6, .. }));
             assert_eq!(refused, is_v6, "{settings:?}");
@@ -261,21 +262,21 @@ mod tests {
 
     #[test]
     fn class_settings_reach_link_core() {
-        let settings = Settings {
+        let settings = LinkSettings {
             identity: LinkIdentity::generate().unwrap(),
-            role: Role::Base { listen: ([0, 0, 0, 0], 0).into(), mobiles: Vec::new() },
+            role: LinkRole::Base { listen: ([0, 0, 0, 0], 0).into(), mobiles: Vec::new() },
             device: "rlink0".into(),
             addresses: vec!["10.78.0.1/24".parse().unwrap()],
             outer_mtu: 1500,
             forward: false,
-            tuning: Tuning {
+            tuning: LinkTuning {
                 lifetimes: vec![(remora_link::Class::Bulk, std::time::Duration::from_secs(7))],
                 // A later entry wins.
                 attempts: vec![(remora_link::Class::Bulk, 9), (remora_link::Class::Bulk, 5)],
-                ..Tuning::default()
+                ..LinkTuning::default()
             },
         };
-        let (told, own) = (config(&settings).unwrap().limits, Config::default().limits);
+        let (told, own) = (config(&settings).unwrap().limits, LinkConfig::default().limits);
         assert_eq!((told.bulk.lifetime.as_secs(), told.bulk.attempts), (7, 5));
         assert_eq!((told.interactive, told.default, told.probe), (own.interactive, own.default, own.probe));
     }

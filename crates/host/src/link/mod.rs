@@ -5,7 +5,7 @@
 //! any IP traffic -> device -> classifier, table -> remora_link -> tunnel -> UDP
 //! ```
 //!
-//! [`Daemon`] is a running end; [`Settings`] configures it. Read [`tunnel`] (encryption and peers, without clock or
+//! [`Daemon`] is a running end; [`LinkSettings`] configures it. Read [`tunnel`] (encryption and peers, without clock or
 //! socket), `device` (IP packets), `diagnostics` and [`control`], then `worker`, the event loop that joins them.
 
 mod check;
@@ -19,9 +19,9 @@ mod settings;
 pub mod tunnel;
 mod worker;
 
-pub use control::Control;
+pub use control::LinkControl;
 pub use daemon::Daemon;
-pub use diagnostics::{ChannelState, Drops, Figures, Notice, PeerReport, Report};
+pub use diagnostics::{ChannelState, Drops, LinkNotice, LinkReport, PeerFigures, PeerReport};
 pub use error::LinkError;
-pub use settings::{Mobile, Role, Settings, Tuning};
+pub use settings::{LinkRole, LinkSettings, LinkTuning, MobileSettings};
 pub use tunnel::{LinkIdentity, LinkPublicKey, PublicKeyError, SharedSecret};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use remora_base::Rate;
-use remora_link::{Class, Duplex, Mode, Scheduler};
+use remora_link::{ArqMode, Class, Duplex, MediumScheduler};
 
 use super::error::LinkError;
 use super::routing_table::RoutingTable;
@@ -13,11 +13,11 @@ use super::tunnel::{self, LinkIdentity, LinkPublicKey, SharedSecret};
 
 /// Settings of one end.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct LinkSettings {
     /// The key pair of this end.
     pub identity: LinkIdentity,
     /// The role with its settings.
-    pub role: Role,
+    pub role: LinkRole,
     /// Name of the network device (at most 15 bytes).
     pub device: String,
     /// Addresses in the tunnel, with the tunnel's network.
@@ -27,18 +27,18 @@ pub struct Settings {
     /// Whether to enable IP forwarding while the link runs.
     pub forward: bool,
     /// Settings of the link protocol.
-    pub tuning: Tuning,
+    pub tuning: LinkTuning,
 }
 
 /// The role of an end.
 #[derive(Clone, Debug)]
-pub enum Role {
+pub enum LinkRole {
     /// The base station.
     Base {
         /// The address for calls of mobiles.
         listen: SocketAddr,
         /// The mobiles served.
-        mobiles: Vec<Mobile>,
+        mobiles: Vec<MobileSettings>,
     },
     /// A mobile of a base station.
     Mobile {
@@ -57,7 +57,7 @@ pub enum Role {
 
 /// A mobile in the base's settings.
 #[derive(Clone, Debug)]
-pub struct Mobile {
+pub struct MobileSettings {
     /// The display name.
     pub name: String,
     /// The mobile's public key.
@@ -72,15 +72,15 @@ pub struct Mobile {
 
 /// Settings of the link protocol; `None` selects the core's default.
 #[derive(Clone, Debug, Default)]
-pub struct Tuning {
+pub struct LinkTuning {
     /// The rate of the hop; `None` if it is learned.
     pub rate: Option<Rate>,
     /// Whether the two ends share the hop's medium.
     pub duplex: Option<Duplex>,
     /// With or without retransmission.
-    pub mode: Option<Mode>,
+    pub mode: Option<ArqMode>,
     /// How a base shares the medium among its mobiles.
-    pub scheduler: Option<Scheduler>,
+    pub scheduler: Option<MediumScheduler>,
     /// Acceptable queueing delay (CoDel target).
     pub queue_delay: Option<Duration>,
     /// Lifetime of packets by class.
@@ -89,10 +89,10 @@ pub struct Tuning {
     pub attempts: Vec<(Class, u32)>,
 }
 
-impl Settings {
+impl LinkSettings {
     /// Bytes below the link protocol in each datagram: IP, UDP, session.
     pub(super) fn overhead(&self) -> usize {
-        let (Role::Base { listen: outer, .. } | Role::Mobile { base: outer, .. }) = &self.role;
+        let (LinkRole::Base { listen: outer, .. } | LinkRole::Mobile { base: outer, .. }) = &self.role;
         let ip = if outer.ip().to_canonical().is_ipv4() { 20 } else { 40 };
         ip + 8 + tunnel::OVERHEAD
     }
@@ -100,8 +100,8 @@ impl Settings {
     /// All addresses and networks of the tunnel and behind it.
     pub(super) fn prefixes(&self) -> impl Iterator<Item = IpNet> + '_ {
         let (mobiles, routes) = match &self.role {
-            Role::Base { mobiles, .. } => (&mobiles[..], &[][..]),
-            Role::Mobile { routes, .. } => (&[][..], &routes[..]),
+            LinkRole::Base { mobiles, .. } => (&mobiles[..], &[][..]),
+            LinkRole::Mobile { routes, .. } => (&[][..], &routes[..]),
         };
         let theirs = mobiles.iter().flat_map(|m| std::iter::once(m.address.into()).chain(m.routes.iter().copied()));
         self.addresses.iter().chain(routes).copied().chain(theirs)
@@ -112,13 +112,13 @@ impl Settings {
     pub(super) fn table(&self) -> Result<RoutingTable, LinkError> {
         let mut table = RoutingTable::default();
         match &self.role {
-            Role::Mobile { base, .. } => {
+            LinkRole::Mobile { base, .. } => {
                 let endpoint = base.ip().to_canonical();
                 if let Some(network) = self.addresses.iter().find(|n| n.contains(&endpoint)) {
                     return Err(LinkError::Loop { endpoint, network: network.trunc() });
                 }
             }
-            Role::Base { mobiles, .. } => {
+            LinkRole::Base { mobiles, .. } => {
                 for (i, m) in mobiles.iter().enumerate() {
                     if let Some(other) = mobiles.iter().take(i).find(|o| o.key == m.key) {
                         return Err(settings(format!("{} and {} have the same key", other.name, m.name)));
@@ -137,9 +137,9 @@ impl Settings {
 }
 
 /// The error for two mobiles with `prefix`. Mobiles named after the same address are distinguished by key.
-fn overlap(prefix: IpNet, first: Option<&Mobile>, second: &Mobile) -> LinkError {
+fn overlap(prefix: IpNet, first: Option<&MobileSettings>, second: &MobileSettings) -> LinkError {
     let of_one_name = first.is_some_and(|first| first.name == second.name);
-    let name = |m: &Mobile| if of_one_name { m.key.to_string() } else { m.name.clone() };
+    let name = |m: &MobileSettings| if of_one_name { m.key.to_string() } else { m.name.clone() };
     LinkError::Overlap { prefix, first: first.map_or_else(String::new, name), second: name(second) }
 }
 

@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::{Core, Peer, Time};
-use remora_link::{Class, HandOffPhase, Link, Mode, Packet};
+use remora_link::{ArqMode, Class, HandOffPhase, Link, Packet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::debug;
 
 use super::control::LinkCommand;
 use super::device::{Classifier, Device, DeviceChange, PacketHeaders, addresses};
 use super::diagnostics::{
-    Drops, Figures, Notice, NoticeThrottle, PeerConditions, PeerReport, Report, Topic, UnreachablePeers, canonical,
-    seconds,
+    Drops, LinkNotice, LinkReport, NoticeThrottle, PeerConditions, PeerFigures, PeerReport, Topic, UnreachablePeers,
+    canonical, seconds,
 };
 use super::error::LinkError;
 use super::routing_table::RoutingTable;
@@ -55,8 +55,8 @@ pub(super) struct Worker {
     /// The owners of addresses; `None` at a mobile, which sends everything to the base.
     pub(super) table: Option<RoutingTable>,
     pub(super) commands: Receiver<LinkCommand>,
-    pub(super) notices: SyncSender<Notice>,
-    pub(super) report: Arc<Mutex<Report>>,
+    pub(super) notices: SyncSender<LinkNotice>,
+    pub(super) report: Arc<Mutex<LinkReport>>,
     /// Notifies programs on this machine, which then hold their timers. Errors are ignored.
     pub(super) herald: Herald,
 }
@@ -79,7 +79,7 @@ struct Turn {
     port: Option<u16>,
     /// The destination of the latest datagram.
     spoken_to: Option<SocketAddr>,
-    /// Whether [`Notice::Circle`] was sent.
+    /// Whether [`LinkNotice::Circle`] was sent.
     circle: bool,
     /// By peer.
     conditions: Vec<PeerConditions>,
@@ -173,7 +173,7 @@ impl Worker {
             if let Some(to) = self.own_datagram(&headers, turn) {
                 turn.drops.own += 1;
                 if !std::mem::replace(&mut turn.circle, true) {
-                    self.notify(Notice::Circle { to });
+                    self.notify(LinkNotice::Circle { to });
                 }
                 continue;
             }
@@ -245,7 +245,7 @@ impl Worker {
             TunnelEvent::Up { peer } => {
                 let Some((name, in_link)) = end(peer) else { return };
                 self.link.add_peer(now, in_link);
-                self.notify(Notice::Up { name, address: self.tunnel.address(peer) });
+                self.notify(LinkNotice::Up { name, address: self.tunnel.address(peer) });
             }
             TunnelEvent::Down { peer, why } => {
                 let Some((name, in_link)) = end(peer) else { return };
@@ -254,8 +254,8 @@ impl Worker {
                     conditions.channel = Default::default();
                 }
                 self.notify(match why {
-                    DownReason::Left => Notice::Left { name },
-                    DownReason::Silent => Notice::Gone { name },
+                    DownReason::Left => LinkNotice::Left { name },
+                    DownReason::Silent => LinkNotice::Gone { name },
                 });
             }
             TunnelEvent::Moved { peer, to } => {
@@ -264,9 +264,9 @@ impl Worker {
                 if let Some(other) = other
                     && turn.throttle.admits(now, Topic::DuplicateKey(in_link))
                 {
-                    self.notify(Notice::Twins { name: name.clone(), places: [other, to] });
+                    self.notify(LinkNotice::Twins { name: name.clone(), places: [other, to] });
                 }
-                self.notify(Notice::Moved { name, to });
+                self.notify(LinkNotice::Moved { name, to });
             }
             TunnelEvent::Frame { peer, frame } => {
                 if let Some((_, in_link)) = end(peer) {
@@ -275,47 +275,47 @@ impl Worker {
             }
             TunnelEvent::NoAnswer { was_up } => {
                 if let Some(base) = self.tunnel.address(0) {
-                    self.notify(Notice::NoAnswer { base, was_up });
+                    self.notify(LinkNotice::NoAnswer { base, was_up });
                 }
             }
             TunnelEvent::OtherSecret => {
                 if let Some(base) = self.tunnel.address(0) {
-                    self.notify(Notice::OtherSecret { base });
+                    self.notify(LinkNotice::OtherSecret { base });
                 }
             }
             TunnelEvent::Stranger { key, from } => {
                 if turn.throttle.admits(now, Topic::Stranger(key)) {
-                    self.notify(Notice::Stranger { key, from });
+                    self.notify(LinkNotice::Stranger { key, from });
                 }
             }
             TunnelEvent::OtherBase { from } => {
                 if turn.throttle.admits(now, Topic::OtherBase) {
-                    self.notify(Notice::OtherBase { from });
+                    self.notify(LinkNotice::OtherBase { from });
                 }
             }
             TunnelEvent::Renewed { .. } => {}
             TunnelEvent::Restarted { peer } => {
                 let Some((name, in_link)) = end(peer) else { return };
                 self.link.restarted(now, in_link);
-                self.notify(Notice::Up { name, address: self.tunnel.address(peer) });
+                self.notify(LinkNotice::Up { name, address: self.tunnel.address(peer) });
             }
         }
     }
 
-    fn on_link(&mut self, event: remora_link::Event, turn: &mut Turn) {
+    fn on_link(&mut self, event: remora_link::LinkEvent, turn: &mut Turn) {
         let index = |peer| turn.by_peer.get(&peer).copied();
         let name = |peer| index(peer).and_then(|i| Some(self.peers.get(i)?.name.clone())).unwrap_or_default();
         match event {
-            remora_link::Event::Deliver { from, packet } => {
+            remora_link::LinkEvent::Deliver { from, packet } => {
                 let Some(index) = index(from) else { return };
                 self.deliver(index, &packet, turn);
             }
-            remora_link::Event::State { peer, state } => {
+            remora_link::LinkEvent::State { peer, state } => {
                 if let Some(conditions) = index(peer).and_then(|i| turn.conditions.get_mut(i)) {
                     conditions.channel.changed(self.clock.now(), state.into());
                 }
             }
-            remora_link::Event::HandOff { peer, phase } => {
+            remora_link::LinkEvent::HandOff { peer, phase } => {
                 let (signal, expected) = match phase {
                     HandOffPhase::Begin { expected } => (Signal::Begin(expected), Some(expected)),
                     HandOffPhase::End => (Signal::End, None),
@@ -324,16 +324,16 @@ impl Worker {
                 if self.peers.len() == 1 {
                     self.tell(signal);
                 }
-                self.notify(Notice::HandOff { name: name(peer), expected });
+                self.notify(LinkNotice::HandOff { name: name(peer), expected });
             }
             // Only counted.
-            remora_link::Event::GaveUp { .. } => {}
+            remora_link::LinkEvent::GaveUp { .. } => {}
         }
     }
 
     /// Notifies this machine's programs of a handoff. The link retransmits losses during it, so they need not.
     fn tell(&self, signal: Signal) {
-        let keeps = self.link.config().mode == Mode::Arq;
+        let keeps = self.link.config().mode == ArqMode::Arq;
         self.herald.tell(match signal {
             Signal::Begin(expected) if keeps => Signal::Kept(expected),
             signal => signal,
@@ -359,7 +359,7 @@ impl Worker {
         if let Some(peer) = self.peers.get(from)
             && turn.throttle.admits(self.clock.now(), Topic::ForeignSource(peer.peer))
         {
-            self.notify(Notice::NotTheirs { name: peer.name.clone(), address: peer.address, source });
+            self.notify(LinkNotice::NotTheirs { name: peer.name.clone(), address: peer.address, source });
         }
     }
 
@@ -370,7 +370,7 @@ impl Worker {
                 Ok(_) => {
                     let is_peer = |at: &SocketAddr| (0..self.peers.len()).any(|i| self.tunnel.address(i) == Some(*at));
                     if turn.unreachable.left(o.to, is_peer) {
-                        self.notify(Notice::Network);
+                        self.notify(LinkNotice::Network);
                     }
                 }
                 Err(e) => {
@@ -378,7 +378,7 @@ impl Worker {
                     // trying.
                     turn.drops.unsent += 1;
                     if e.kind() != io::ErrorKind::WouldBlock && turn.unreachable.failed(o.to) {
-                        self.notify(Notice::NoNetwork { why: e.to_string() });
+                        self.notify(LinkNotice::NoNetwork { why: e.to_string() });
                     }
                 }
             }
@@ -386,7 +386,7 @@ impl Worker {
     }
 
     /// A slow reader misses notices.
-    fn notify(&self, notice: Notice) {
+    fn notify(&self, notice: LinkNotice) {
         debug!(%notice, "link");
         let _ = self.notices.try_send(notice);
     }
@@ -410,7 +410,7 @@ impl Worker {
                 let config = self.link.config();
                 let advice = view.and_then(|v| conditions.advice.notice(now, &end.name, v, config, &mut turn.throttle));
                 let channel = conditions.channel.news(now);
-                let channel = channel.map(|state| Notice::Channel { name: end.name.clone(), state });
+                let channel = channel.map(|state| LinkNotice::Channel { name: end.name.clone(), state });
                 advice.into_iter().chain(channel).for_each(|notice| self.notify(notice));
             }
             let heard = self.tunnel.heard(i);
@@ -422,7 +422,7 @@ impl Worker {
                 up: heard.is_some(),
                 state: view.map(|v| v.state.into()),
                 heard_seconds: heard.map(|t| seconds(now.since(t))),
-                figures: view.map(|v| Figures::new(v, snapshot.rate)).unwrap_or_default(),
+                figures: view.map(|v| PeerFigures::new(v, snapshot.rate)).unwrap_or_default(),
             });
         }
     }
@@ -431,7 +431,7 @@ impl Worker {
     fn mend_device(&mut self, turn: &mut Turn) {
         let (changes, was_told) = (self.device.changes(), turn.mend_at.take().is_some());
         if changes.contains(&DeviceChange::Down) {
-            self.notify(Notice::DeviceDown);
+            self.notify(LinkNotice::DeviceDown);
         }
         let lacks = match changes.last() {
             Some(DeviceChange::Down) => false,
@@ -443,13 +443,13 @@ impl Worker {
         }
         let is_news = changes.contains(&DeviceChange::Up);
         match self.device.restore() {
-            Ok(lacked) if lacked || is_news || was_told => self.notify(Notice::DeviceUp { failed: None }),
+            Ok(lacked) if lacked || is_news || was_told => self.notify(LinkNotice::DeviceUp { failed: None }),
             Ok(_) => {}
             Err(why) => {
                 turn.mend_at = Some(self.clock.now() + MEND_EVERY);
                 // If the device was set down again meanwhile, the next iteration reports it.
                 if (is_news || !was_told) && !self.device.is_down() {
-                    self.notify(Notice::DeviceUp { failed: Some(why) });
+                    self.notify(LinkNotice::DeviceUp { failed: Some(why) });
                 }
             }
         }

@@ -12,7 +12,7 @@ use crate::server::executor::{EXTRA_THREADS_MAX, Queueing, available_processors}
 
 /// The options of a server.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ServerOptions {
     /// Addresses for NFS and MOUNT, over TCP and UDP. Port 0 selects a port that is free for both. Default
     /// 127.0.0.1:2049.
     pub listen: Vec<SocketAddr>,
@@ -37,13 +37,13 @@ pub struct Options {
     /// Threads that serve sockets (at least 1). Default the processors, at most 8.
     pub socket_threads: usize,
     /// Limits of the sockets.
-    pub limits: Limits,
+    pub limits: ServeLimits,
 }
 
-impl Options {
+impl ServerOptions {
     /// The defaults, for the cores' configuration.
-    pub fn new(core: Config) -> Options {
-        Options {
+    pub fn new(core: Config) -> ServerOptions {
+        ServerOptions {
             listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, PORT))],
             udp: true,
             mount_listen: None,
@@ -51,15 +51,15 @@ impl Options {
             objects: None,
             core,
             seed: None,
-            executor_threads: Options::default_threads(),
+            executor_threads: ServerOptions::default_threads(),
             executor_threads_more: EXTRA_THREADS_MAX,
             queueing: Queueing::Serial,
             socket_threads: available_processors().min(8),
-            limits: Limits::default(),
+            limits: ServeLimits::default(),
         }
     }
 
-    /// The default of [`Options::executor_threads`].
+    /// The default of [`ServerOptions::executor_threads`].
     pub fn default_threads() -> usize {
         (2 * available_processors()).max(4)
     }
@@ -79,9 +79,9 @@ pub struct Objects {
 
 /// Limits of the sockets. Those of requests are the cores'.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
+pub struct ServeLimits {
     /// Most TCP connections; fewer if the process may not open as many files. At the limit a new connection evicts
-    /// the longest idle one that has been idle for [`Limits::evict_min`], or one of the host (for IPv6 a network of
+    /// the longest idle one that has been idle for [`ServeLimits::evict_min`], or one of the host (for IPv6 a network of
     /// 64 bits) with the most connections, if the newcomer's host has fewer. Otherwise it is closed at once. Default
     /// 16,384.
     pub connections_max: usize,
@@ -106,9 +106,9 @@ pub struct Limits {
     pub shutdown_max: Duration,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for ServeLimits {
+    fn default() -> ServeLimits {
+        ServeLimits {
             connections_max: 16_384,
             evict_min: Duration::from_secs(10),
             connection_bytes_max: 8 << 20,

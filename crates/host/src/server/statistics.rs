@@ -13,7 +13,7 @@ macro_rules! counters {
 
         /// The live counters.
         #[derive(Debug, Default)]
-        pub(crate) struct Counters {
+        pub(crate) struct SocketCounters {
             $(pub(crate) $name: Counter,)*
         }
 
@@ -23,7 +23,7 @@ macro_rules! counters {
             }
         }
 
-        impl Counters {
+        impl SocketCounters {
             pub(crate) fn read(&self) -> SocketStats {
                 SocketStats { $($name: self.$name.0.load(Relaxed),)* }
             }
@@ -72,7 +72,7 @@ impl Counter {
 
 /// A server's state and counters at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Snapshot {
+pub struct ServerSnapshot {
     /// Counters of the sockets.
     pub sockets: SocketStats,
     /// Counters of the cores.
@@ -94,7 +94,7 @@ macro_rules! named {
     };
 }
 
-impl Snapshot {
+impl ServerSnapshot {
     /// All numbers with their names: first the present state, then the counters of the sockets, the cores and the
     /// duplicate request cache.
     pub fn named(&self) -> Vec<(&'static str, u64)> {
@@ -123,11 +123,17 @@ mod tests {
 
     #[test]
     fn every_number_has_a_name_of_its_own() {
-        let counters = Counters::default();
+        let counters = SocketCounters::default();
         counters.refused.count();
         let core = remora_server::Stats { bad_handles: 7, ..Default::default() };
-        let numbers =
-            Snapshot { sockets: counters.read(), core, connections: 2, under_way: 0, executing: 0, core_memory: 3 };
+        let numbers = ServerSnapshot {
+            sockets: counters.read(),
+            core,
+            connections: 2,
+            under_way: 0,
+            executing: 0,
+            core_memory: 3,
+        };
         let named = numbers.named();
         let names: std::collections::BTreeSet<&str> = named.iter().map(|(name, _)| *name).collect();
         assert_eq!(names.len(), named.len());

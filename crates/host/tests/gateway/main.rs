@@ -19,8 +19,8 @@ use remora_base::Rate;
 use remora_client::Transport;
 use remora_host::Clock;
 use remora_host::atp::{self, AtpEndpoint, Remote};
-use remora_host::client::{self, Keys, Limits, download, upload};
-use remora_host::forward::{self, Forward, ForwardError, Route};
+use remora_host::client::{self, Keys, TransferLimits, download, upload};
+use remora_host::forward::{self, Forward, ForwardError, ForwardRoute};
 use remora_host::gateway::{self, Gateway, NfsServer, Service};
 use remora_host::relay::Relay;
 use remora_host::server::Serving;
@@ -67,14 +67,14 @@ fn soon<T, E: std::fmt::Display>(mut attempt: impl FnMut() -> Result<T, E>) -> T
 struct Running {
     at: SocketAddr,
     key: PublicKey,
-    report: Box<dyn Fn() -> gateway::Report + Send + Sync>,
+    report: Box<dyn Fn() -> gateway::GatewayStatus + Send + Sync>,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
 }
 
 impl Running {
     fn start(listen: SocketAddr, service: Service) -> Running {
-        let settings = || gateway::Settings {
+        let settings = || gateway::GatewaySettings {
             listen,
             identity: identity(1),
             guests: Guests::Only([identity(2).public()].into()),
@@ -124,20 +124,20 @@ fn target(addr: SocketAddr) -> Target {
 /// A forward that runs until it is dropped.
 struct Mobile {
     ports: Vec<SocketAddr>,
-    report: Box<dyn Fn() -> forward::Report + Send + Sync>,
-    news: mpsc::UnboundedReceiver<forward::News>,
+    report: Box<dyn Fn() -> forward::ForwardStatus + Send + Sync>,
+    news: mpsc::UnboundedReceiver<forward::ForwardEvent>,
     task: JoinHandle<ForwardError>,
 }
 
 impl Mobile {
     async fn start(gateway: SocketAddr, key: PublicKey, own: u8, to: SocketAddr, terms: Terms) -> Mobile {
-        let route = Route { listen: any(), target: target(to), terms };
+        let route = ForwardRoute { listen: any(), target: target(to), terms };
         Mobile::with(gateway, key, own, vec![route], STREAMS).await
     }
 
-    async fn with(gateway: SocketAddr, key: PublicKey, own: u8, routes: Vec<Route>, streams: Config) -> Mobile {
+    async fn with(gateway: SocketAddr, key: PublicKey, own: u8, routes: Vec<ForwardRoute>, streams: Config) -> Mobile {
         let (gateway, hold) = (target(gateway), Duration::from_secs(3600));
-        let settings = forward::Settings { gateway, key, identity: identity(own), routes, streams, hold };
+        let settings = forward::ForwardSettings { gateway, key, identity: identity(own), routes, streams, hold };
         let mut forward = Forward::bind(settings).await.unwrap();
         let ports = forward.local_addrs();
         let report = Box::new(forward.watch());
@@ -155,7 +155,7 @@ impl Mobile {
     }
 
     /// The next news of this kind.
-    async fn hears(&mut self, wanted: impl Fn(&forward::News) -> bool) -> forward::News {
+    async fn hears(&mut self, wanted: impl Fn(&forward::ForwardEvent) -> bool) -> forward::ForwardEvent {
         let heard = async {
             loop {
                 let news = self.news.recv().await.unwrap();
@@ -263,7 +263,7 @@ async fn many_connections_at_once_do_not_mix() {
 async fn two_ports_share_the_room_for_a_single_connection() {
     let to = answering(10).await;
     let gateway = Running::to(&[to]);
-    let route = Route { listen: any(), target: target(to), terms: Terms::default() };
+    let route = ForwardRoute { listen: any(), target: target(to), terms: Terms::default() };
     let one = Config { streams: 1, window: WINDOW };
     let mobile = Mobile::with(gateway.at, gateway.key, 2, vec![route.clone(), route], one).await;
     for _ in 0..3 {
@@ -279,7 +279,7 @@ async fn the_next_connection_waits_for_the_place_of_one_that_was_cut_off() {
     let to = answering(10).await;
     let gateway = Running::to(&[to]);
     let path = Translator::towards(gateway.at);
-    let route = Route { listen: any(), target: target(to), terms: Terms::default() };
+    let route = ForwardRoute { listen: any(), target: target(to), terms: Terms::default() };
     let one = Config { streams: 1, window: WINDOW };
     let mobile = Mobile::with(path.at, gateway.key, 2, vec![route], one).await;
     exchange(mobile.connect().await, b"hello", 10).await;
@@ -308,7 +308,7 @@ async fn what_cannot_be_had_is_reset_and_told() {
     for (to, why) in [(free, Refused::Closed), (unlisted, Refused::NotAllowed)] {
         let mut mobile = Mobile::via(&gateway, to).await;
         is_reset(mobile.connect().await).await;
-        let failed = forward::News::Failed { target: target(to), end: End::Refused(why) };
+        let failed = forward::ForwardEvent::Failed { target: target(to), end: End::Refused(why) };
         mobile.hears(|n| *n == failed).await;
     }
 }
@@ -451,7 +451,7 @@ async fn connections_end_with_the_gateway_and_new_ones_find_the_next() {
     until("the bytes", || (gateway.report)().stats.received == 10).await;
     gateway.stop().await;
     is_reset(open).await;
-    mobile.hears(|n| matches!(n, forward::News::Down { connections: 1, .. })).await;
+    mobile.hears(|n| matches!(n, forward::ForwardEvent::Down { connections: 1, .. })).await;
     let again = Running::at(at, &[to]);
     exchange(mobile.connect().await, b"hello", 10).await;
     until("the figures", || (again.report)().stats.asked == 1).await;
@@ -544,7 +544,7 @@ async fn a_deadline_ends_what_the_link_cannot_carry_in_time() {
     path.cut.store(true, Relaxed);
     tcp.write_all(b"too late").await.unwrap();
     is_reset(tcp).await;
-    mobile.hears(|n| matches!(n, forward::News::Failed { end: End::Reset(_), .. })).await;
+    mobile.hears(|n| matches!(n, forward::ForwardEvent::Failed { end: End::Reset(_), .. })).await;
     path.cut.store(false, Relaxed);
     until("the other end to hear of it", || (gateway.report)().connections == 0).await;
 }
@@ -560,7 +560,7 @@ async fn a_question_passes_a_copy_of_the_same_priority() {
     let gateway = Running::to(&[sink, asked]);
     let slow = remora_channel::Config { rate: Rate::mbit(4), ..remora_channel::Config::default() };
     let path = Relay::start(any(), gateway.at, slow, 1, Clock::start()).unwrap();
-    let route = |to| Route { listen: any(), target: target(to), terms: Terms::default() };
+    let route = |to| ForwardRoute { listen: any(), target: target(to), terms: Terms::default() };
     let streams = Config { streams: 8, window: 512 << 10 };
     let mobile = Mobile::with(path.addr(), gateway.key, 2, vec![route(sink), route(asked)], streams).await;
     let mut copy = mobile.connect().await;

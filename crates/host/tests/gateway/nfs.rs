@@ -5,7 +5,7 @@ use nix::{libc, setsockopt_impl, sockopt_impl};
 
 use super::*;
 
-const LIMITS: Limits = Limits { read_max: 1 << 16, write_max: 1 << 16 };
+const LIMITS: TransferLimits = TransferLimits { read_max: 1 << 16, write_max: 1 << 16 };
 
 async fn mounted(gateway: &Running) -> client::Session {
     let dir = TempDir::new();
@@ -16,7 +16,8 @@ async fn mounted(gateway: &Running) -> client::Session {
     let (host, port) = (gateway.at.ip().to_string(), Some(gateway.at.port()));
     let transport = Some(Transport::Atp);
     let target = client::Target { host, port, mount_port: None, transport, keys, path: "/".into() };
-    let config = remora_client::Config { give_up: Some(PATIENCE), ..remora_client::Config::new(Transport::Atp) };
+    let config =
+        remora_client::ClientConfig { give_up: Some(PATIENCE), ..remora_client::ClientConfig::new(Transport::Atp) };
     client::mount(&target, "/", client::Options { config, seed: 7, clock: Clock::start() }).await.unwrap()
 }
 
@@ -42,7 +43,7 @@ async fn nfs_reaches_a_server_that_knows_only_tcp_and_survives_its_restart() {
         {
             // In the middle of the copy, which stands still meanwhile, the server goes and comes back.
             std::thread::spawn(|| drop(first)).join().unwrap();
-            let same = || remora_host::server::Options { listen: vec![at], ..options(dir.disk()) };
+            let same = || remora_host::server::ServerOptions { listen: vec![at], ..options(dir.disk()) };
             again = Some(soon(|| Serving::start(same())));
         }
     };
@@ -59,7 +60,7 @@ async fn nfs_reaches_a_server_that_knows_only_tcp_and_survives_its_restart() {
 
 /// An endpoint of the mobile's, and the gateway as it sees it.
 async fn endpoint(gateway: &Running) -> (AtpEndpoint, Remote) {
-    let endpoint = AtpEndpoint::bind(atp::Settings::receiver(any()), identity(2)).unwrap();
+    let endpoint = AtpEndpoint::bind(atp::EndpointSettings::receiver(any()), identity(2)).unwrap();
     let remote = endpoint.connect(gateway.at, gateway.key).unwrap();
     timeout(PATIENCE, remote.up()).await.unwrap().unwrap();
     (endpoint, remote)

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use remora_host::server::{Options, Serving, Snapshot};
+use remora_host::server::{ServerOptions, ServerSnapshot, Serving};
 use remora_server::{Access, Config, Export, Exports, Squash, Terms};
 use remora_vfs::{LocalDisk, Vfs, local};
 use remora_wire::nfs3::{
@@ -51,34 +51,34 @@ impl Drop for TempDir {
 }
 
 /// Options that serve `vfs` as `/` on a free port.
-pub(crate) fn options(vfs: Arc<dyn Vfs>) -> Options {
+pub(crate) fn options(vfs: Arc<dyn Vfs>) -> ServerOptions {
     sharing(vec![("/", vfs)])
 }
 
 /// The same, for those whom `access` lets in.
-pub(crate) fn with_access(vfs: Arc<dyn Vfs>, access: Access) -> Options {
+pub(crate) fn with_access(vfs: Arc<dyn Vfs>, access: Access) -> ServerOptions {
     sharing_with(vec![("/", vfs)], access)
 }
 
-pub(crate) fn sharing(exports: Vec<(&str, Arc<dyn Vfs>)>) -> Options {
+pub(crate) fn sharing(exports: Vec<(&str, Arc<dyn Vfs>)>) -> ServerOptions {
     sharing_with(exports, Access::everybody(Terms { squash: Squash::None, ..Terms::default() }))
 }
 
-fn sharing_with(exports: Vec<(&str, Arc<dyn Vfs>)>, access: Access) -> Options {
+fn sharing_with(exports: Vec<(&str, Arc<dyn Vfs>)>, access: Access) -> ServerOptions {
     let export = |(name, vfs)| Export { access: access.clone(), ..Export::new(name, vfs) };
     let exports = Arc::new(Exports::new(exports.into_iter().map(export).collect(), &[7; 16]).unwrap());
     let core = Config::new(exports);
-    Options { listen: vec!["127.0.0.1:0".parse().unwrap()], ..Options::new(core) }
+    ServerOptions { listen: vec!["127.0.0.1:0".parse().unwrap()], ..ServerOptions::new(core) }
 }
 
-pub(crate) fn start(options: Options) -> (Serving, SocketAddr) {
+pub(crate) fn start(options: ServerOptions) -> (Serving, SocketAddr) {
     let serving = Serving::start(options).unwrap();
     let addr = serving.local_addrs()[0];
     (serving, addr)
 }
 
 /// Waits until the server's numbers are as they should be.
-pub(crate) fn wait_until(serving: &Serving, what: impl Fn(&Snapshot) -> bool) {
+pub(crate) fn wait_until(serving: &Serving, what: impl Fn(&ServerSnapshot) -> bool) {
     let until = Instant::now() + PATIENCE;
     while !what(&serving.stats()) {
         assert!(Instant::now() < until, "never came to be: {:#?}", serving.stats());

@@ -23,7 +23,7 @@ use remora_atp::Outcome;
 use remora_atp::session::{Config, Guests};
 use remora_base::Rng;
 use remora_host::atp::blocking::{BlockingEndpoint, wait};
-use remora_host::atp::{Request, Settings, keys};
+use remora_host::atp::{EndpointSettings, Request, keys};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
@@ -202,9 +202,9 @@ fn run_atp(load: &LoopbackLoad) -> Result<Duration, Error> {
     let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let key = || keys::generate().map_err(failed("a key"));
     let session = Config { guests: Guests::Anyone, ..Config::default() };
-    let receiver = Settings { session, datagram_max: load.datagram, ..Settings::receiver(at) };
+    let receiver = EndpointSettings { session, datagram_max: load.datagram, ..EndpointSettings::receiver(at) };
     let receiver = BlockingEndpoint::bind(receiver, key()?).map_err(failed("the receiver"))?;
-    let sender = Settings { listen: at, datagram_max: load.datagram, ..Settings::sender() };
+    let sender = EndpointSettings { listen: at, datagram_max: load.datagram, ..EndpointSettings::sender() };
     let sender = BlockingEndpoint::bind(sender, key()?).map_err(failed("the sender"))?;
     let (to, their_key) = (receiver.endpoint().local_addr(), receiver.endpoint().public_key());
     let remote =

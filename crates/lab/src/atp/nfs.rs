@@ -17,7 +17,7 @@ use remora_channel::{Config, Opportunities, PerSide};
 use remora_client::Transport;
 use remora_host::atp::keys;
 use remora_host::client::{ClientError, Keys, Session, Target};
-use remora_host::emulate::{Emulator, Setup, Station};
+use remora_host::emulate::{EmulationSetup, Emulator, Station};
 use remora_host::server::{Objects, Serving};
 use remora_host::{Clock, client, server};
 use remora_server::{Access, Export, Exports, Squash, Terms};
@@ -134,7 +134,7 @@ pub fn run(options: &Options) -> Result<Report, Error> {
     };
     let times = [true, false].map(|all| Some(p99(NfsCarrier::Tcp, all)? / p99(NfsCarrier::Atp, all)?));
     let least = NfsCarrier::ALL.iter().filter_map(|c| p99(*c, false)).fold(f64::INFINITY, f64::min);
-    let bound_s = (least * LATE_PART).max(Setup::default().lateness_max.as_secs_f64());
+    let bound_s = (least * LATE_PART).max(EmulationSetup::default().lateness_max.as_secs_f64());
     let lateness = latest.into_iter().map(|(carrier, late_s)| (carrier, late_s, late_s > bound_s)).collect();
     let Options { command, trace_name, length, .. } = options.clone();
     Ok(Report { command, trace: trace_name, seconds: length.as_secs_f64(), rows, times, lateness })
@@ -225,7 +225,7 @@ pub(super) fn measure(carrier: NfsCarrier, options: &Options, tick: &(dyn Fn() +
     let weather = channel(options)?;
     // Mount on a good link.
     let fair = Config { rate: Rate::mbit(100), delay: weather.delay, ..Config::default() };
-    let setup = Setup { config: fair, ..Setup::default() };
+    let setup = EmulationSetup { config: fair, ..EmulationSetup::default() };
     let mut emulator = Emulator::start(setup).map_err(failed("the emulator"))?;
     let base = IpAddr::V4(emulator.addr(Station::Base));
     let identity = keys::generate().map_err(failed("a key"))?;
@@ -257,7 +257,7 @@ fn serve(at: IpAddr, carrier: NfsCarrier, identity: Identity) -> io::Result<NfsS
     let key = identity.public();
     let objects = Objects { listen: SocketAddr::new(at, 4049), identity, guests: Guests::Anyone };
     let listen = vec![SocketAddr::new(at, remora_wire::nfs3::PORT)];
-    let options = server::Options { listen, objects: Some(objects), ..server::Options::new(core) };
+    let options = server::ServerOptions { listen, objects: Some(objects), ..server::ServerOptions::new(core) };
     let serving = Serving::start(options).map_err(io::Error::other)?;
     let port = match carrier {
         NfsCarrier::Atp => 4049,
@@ -277,7 +277,7 @@ async fn mount(
     };
     let (host, port) = (server.at.ip().to_string(), Some(server.at.port()));
     let target = Target { host, port, mount_port: None, transport: Some(transport), keys, path: "/".into() };
-    let options = client::Options { config: remora_client::Config::new(transport), seed, clock: Clock::start() };
+    let options = client::Options { config: remora_client::ClientConfig::new(transport), seed, clock: Clock::start() };
     let session = client::mount(&target, "/", options).await?;
     let fh = file(&session).await?;
     Ok((session, fh))

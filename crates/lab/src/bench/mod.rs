@@ -30,7 +30,7 @@ use indicatif::ProgressBar;
 use options::{FILL_OUTSTANDING, LISTINGS};
 use plan::{Encoder, Image};
 use remora_base::Rng;
-use remora_client::{Config, Transport};
+use remora_client::{ClientConfig, Transport};
 use remora_host::client::ClientError;
 use remora_host::{Clock, client};
 use remora_wire::rpc::OpaqueAuth;
@@ -83,7 +83,7 @@ impl Site {
         let failed = |source| BenchError::Client { url: url.clone(), source };
         let transport = place.target.transport.unwrap_or(Transport::Tcp);
         let give_up = Some(options.patience);
-        let config = Config { cred: options.cred.clone(), give_up, ..Config::new(transport) };
+        let config = ClientConfig { cred: options.cred.clone(), give_up, ..ClientConfig::new(transport) };
         let seed = random()?;
         let settings = client::Options { config, seed, clock: Clock::start() };
         let session = client::mount(&place.target, &place.target.path, settings).await.map_err(failed)?;

@@ -13,7 +13,7 @@ use std::{fs, io, thread};
 use guest::{Scratch, find};
 use remora_base::{Rate, Rng};
 use remora_channel::{Config, Duplex, Side, SideStats};
-use remora_host::emulate::{Emulator, Report, Setup, Station};
+use remora_host::emulate::{EmulationReport, EmulationSetup, Emulator, Station};
 use remora_host::load::{self, DURATION_MAX, Law, Plan, Runs, Sent};
 use rustix::fs::{Advice, fadvise};
 
@@ -151,12 +151,12 @@ impl CopyBench {
         let scratch = Scratch::new(&place, "remora-copy-", &inside).map_err(failed_with(place.display()))?;
         let memory = Scratch::new(Path::new(MEMORY), "remora-copy-", &[]).map_err(failed_with(MEMORY))?;
         let binary = options.binary.clone();
-        let setup = Setup {
+        let setup = EmulationSetup {
             mobiles: 1 + LOADERS,
             config: medium(options.on()),
             inside: [binary.clone().into(), "lab".into(), "inside".into()].into(),
             lateness_max: options.lateness_max,
-            ..Setup::default()
+            ..EmulationSetup::default()
         };
         let emulator = Emulator::start(setup).map_err(|e| failed(e.to_string()))?;
         let server = serve(&emulator, &scratch, &binary)?;
@@ -271,7 +271,7 @@ impl CopyBench {
         })
     }
 
-    fn report(&self) -> Result<Report> {
+    fn report(&self) -> Result<EmulationReport> {
         self.emulator.report().map_err(|e| failed(e.to_string()))
     }
 
@@ -350,12 +350,12 @@ fn on_disk(source: &Path, copy: &Path) -> io::Result<Duration> {
 }
 
 /// Frames of the client's link in one direction.
-fn lane(report: &Report, from: Side) -> SideStats {
+fn lane(report: &EmulationReport, from: Side) -> SideStats {
     let ours = report.lanes.iter().find(|l| l.lane.mobile == 0 && l.lane.from == from);
     ours.map(|l| l.stats).unwrap_or_default()
 }
 
-fn wire(before: &Report, after: &Report, from: Side) -> Wire {
+fn wire(before: &EmulationReport, after: &EmulationReport, from: Side) -> Wire {
     let (before, after) = (lane(before, from), lane(after, from));
     Wire {
         frames: after.frames_sent.saturating_sub(before.frames_sent),

@@ -75,7 +75,7 @@ pub(super) fn serve(
 ) -> Result<Serving, RealError> {
     let exports = Arc::new(Exports::new(vec![Export::new("/", disk)], &[0; 16])?);
     let limits = remora_server::Limits::default();
-    let mut options = remora_host::server::Options::new(remora_server::Config {
+    let mut options = remora_host::server::ServerOptions::new(remora_server::Config {
         cache,
         limits,
         ..remora_server::Config::new(exports)
@@ -97,7 +97,7 @@ fn sooner(config: cache::Config, pace: Pace) -> cache::Config {
     }
 }
 
-fn client(config: &Config, pace: Pace) -> remora_client::Config {
+fn client(config: &Config, pace: Pace) -> remora_client::ClientConfig {
     let mut client = config.timers.config();
     if let RetryPolicy::Exponential { initial, factor, max } = client.retry {
         client.retry = RetryPolicy::Exponential { initial: pace.real(initial), factor, max: pace.real(max) };

@@ -168,12 +168,12 @@ impl System {
     }
 
     /// Its client, if it can be simulated.
-    pub fn client(self) -> Option<client::Config> {
+    pub fn client(self) -> Option<client::ClientConfig> {
         Some(match self {
-            System::Stock | System::LinkStock => client::Config::stock(),
-            System::Papers | System::LinkPapers => client::Config::paper(),
+            System::Stock | System::LinkStock => client::ClientConfig::stock(),
+            System::Papers | System::LinkPapers => client::ClientConfig::paper(),
             System::Adaptive | System::LinkAdaptive | System::OverUdp | System::LinkOverUdp => {
-                client::Config::new(client::Transport::Udp)
+                client::ClientConfig::new(client::Transport::Udp)
             }
             System::OverTcp | System::Linux | System::Libnfs | System::Scp | System::Rsync => return None,
         })

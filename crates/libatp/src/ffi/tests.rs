@@ -8,7 +8,7 @@ use std::ptr::{null, null_mut};
 use std::sync::mpsc::{Sender, channel};
 
 use remora_atp::session::{Config as SessionConfig, Guests};
-use remora_host::atp::{AtpEndpoint, Settings as HostSettings};
+use remora_host::atp::{AtpEndpoint, EndpointSettings as HostSettings};
 
 use super::types::{Command, Data, Key, Options, Settings, Upcall};
 use super::*;

@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use remora_base::Time;
 use remora_wire::link::{ACK_MIN, Ack, Data, FrameNumbers, Part, Rts, SHORT_LATE_MAX, WINDOW_MAX, expand, expand_byte};
 
-use crate::Config;
+use crate::LinkConfig;
 use crate::arq::release_pacer::{Predecessor, ReleasePacer, Released};
 use crate::compression::contexts::Decompressor;
 use crate::config::HOLD_MARGIN;
@@ -100,7 +100,7 @@ struct PartialPacket {
 
 impl Receiver {
     /// Handles a DATA frame.
-    pub(crate) fn data(&mut self, now: Time, data: Data, config: &Config) -> Arrival {
+    pub(crate) fn data(&mut self, now: Time, data: Data, config: &LinkConfig) -> Arrival {
         let (stream, seq, stamp) = match data.place {
             FrameNumbers::Full { epoch, seq, stamp, back } => {
                 let floor = seq.wrapping_sub(back);
@@ -140,7 +140,7 @@ impl Receiver {
     }
 
     /// Handles a probe.
-    pub(crate) fn rts(&mut self, now: Time, rts: Rts, config: &Config) -> Arrival {
+    pub(crate) fn rts(&mut self, now: Time, rts: Rts, config: &LinkConfig) -> Arrival {
         let Some(stream) = self.stream(now, rts.epoch, rts.floor, rts.stamp) else { return Arrival::Refused };
         stream.raise_floor(expand(stream.next, rts.floor));
         stream.pass(rts.stamp);
@@ -166,7 +166,7 @@ impl Receiver {
     }
 
     /// Skips gaps that the sender has abandoned.
-    pub(crate) fn handle_timeout(&mut self, now: Time, config: &Config) {
+    pub(crate) fn handle_timeout(&mut self, now: Time, config: &LinkConfig) {
         while self.hold_until(config).is_some_and(|at| at <= now) {
             let Some(stream) = &mut self.stream else { return };
             self.hold_timeouts += 1;
@@ -195,7 +195,7 @@ impl Receiver {
     }
 
     /// When [`handle_timeout`](Receiver::handle_timeout) is due.
-    pub(crate) fn hold_until(&self, config: &Config) -> Option<Time> {
+    pub(crate) fn hold_until(&self, config: &LinkConfig) -> Option<Time> {
         let stream = self.stream.as_ref()?;
         let waits = stream.arrivals.front().map(|(came, _)| *came);
         let partial = stream.oldest_partial().map(|(since, _)| since);
@@ -213,7 +213,7 @@ impl Receiver {
     }
 
     /// The acknowledgement to send; resets the acknowledgement timer. `None` before the first frame.
-    pub(crate) fn take_ack(&mut self, config: &Config) -> Option<Ack> {
+    pub(crate) fn take_ack(&mut self, config: &LinkConfig) -> Option<Ack> {
         let ack = self.ack(config)?;
         (self.ack_at, self.unacknowledged) = (None, 0);
         Some(ack)
@@ -221,7 +221,7 @@ impl Receiver {
 
     /// The acknowledgement of the current state, without resetting the timer. If the peer's window is longer than this
     /// end's, the bitmap is cut to fit a frame.
-    pub(crate) fn ack(&self, config: &Config) -> Option<Ack> {
+    pub(crate) fn ack(&self, config: &LinkConfig) -> Option<Ack> {
         let Stream { epoch, next, stamp, slots, .. } = self.stream.as_ref()?;
         let reach = config.mtu.saturating_sub(1 + ACK_MIN) as u64 * 8;
         let bitmap = Ack::bitmap(slots.keys().map(|seq| seq - next).take_while(|beyond| *beyond <= reach));
@@ -239,7 +239,7 @@ impl Receiver {
     }
 
     /// Moves released packets to the release pacer.
-    fn release_due(&mut self, now: Time, config: &Config) {
+    fn release_due(&mut self, now: Time, config: &LinkConfig) {
         let Some(stream) = &mut self.stream else { return };
         for packet in stream.released.drain(..) {
             let most = config.spacing_max(packet.bytes.len());
@@ -480,7 +480,7 @@ mod tests {
         };
         // The bitmap includes the last chunk if it then fits.
         for (mtu, last, bitmap) in [(128, 961, 120), (128, 962, 1), (128, 2040, 1), (1450, 2040, 255)] {
-            let config = Config { mtu, ..Config::default() };
+            let config = LinkConfig { mtu, ..LinkConfig::default() };
             let mut receiver = Receiver::default();
             for seq in [0, 2, last] {
                 receiver.data(Time::ZERO, data(seq), &config);

@@ -13,7 +13,7 @@ use crate::arq::flight::{Flight, Tx};
 use crate::compression::contexts::{Compressor, FirstChunk, HeaderForm};
 use crate::pacing::pacer::Departure;
 use crate::queueing::flows::Waiting;
-use crate::{Config, GaveUp, Packet};
+use crate::{GaveUp, LinkConfig, Packet};
 
 /// Largest distance of sequence numbers from the acknowledged one. Both ends expand the shortened numbers of frames
 /// around their own state; in an outage of one direction many numbers are used and abandoned.
@@ -157,7 +157,7 @@ impl Sender {
     }
 
     /// Whether the window has room for another packet and the peer can expand its number.
-    pub(crate) fn has_room(&self, config: &Config) -> bool {
+    pub(crate) fn has_room(&self, config: &LinkConfig) -> bool {
         self.next - self.floor() < config.window() && self.next - self.arrived < UNHEARD_MAX
     }
 
@@ -190,7 +190,7 @@ impl Sender {
     ///
     /// Unless it is `ordered`, the receiver releases it without waiting for the flow's earlier packets. Its lifetime
     /// is at least `least`.
-    pub(crate) fn admit(&mut self, waiting: Waiting, ordered: bool, least: Duration, config: &Config) {
+    pub(crate) fn admit(&mut self, waiting: Waiting, ordered: bool, least: Duration, config: &LinkConfig) {
         let Packet { flow, class, mut bytes, .. } = waiting.packet;
         let limits = config.limits.get(class);
         let total = bytes.len();
@@ -262,7 +262,7 @@ impl Sender {
     }
 
     /// The frame that carries chunk `seq` now. The caller sends it, then calls [`sent`](Sender::sent).
-    pub(crate) fn frame(&mut self, now: Time, seq: u64, poll: bool, config: &Config) -> Option<Data> {
+    pub(crate) fn frame(&mut self, now: Time, seq: u64, poll: bool, config: &LinkConfig) -> Option<Data> {
         let place = self.place(seq);
         let sent = self.outstanding.get_mut(&seq)?;
         let (packet, part) = (sent.packet.clone(), sent.part);

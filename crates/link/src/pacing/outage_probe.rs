@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Config;
+use crate::LinkConfig;
 
 /// Longest interval as a fraction of the outage so far: 1/32,
 const PART: u32 = 32;
@@ -39,7 +39,7 @@ pub(crate) struct Outage {
 
 impl Outage {
     /// The interval to the next probe, where one takes `airtime` if the rate is known.
-    pub(crate) fn gap(&self, airtime: Option<Duration>, config: &Config) -> Duration {
+    pub(crate) fn gap(&self, airtime: Option<Duration>, config: &LinkConfig) -> Duration {
         let (first, part) = if self.busy { (config.rts_interval_busy, PART_BUSY) } else { (config.rts_interval, PART) };
         let first = first.max(airtime.unwrap_or_default() * AIRTIME_PART);
         let most = config.rts_interval_max.max((self.silence / LONG_PART).min(LONG_MAX)).max(first);
@@ -49,7 +49,7 @@ impl Outage {
 
     /// The shortest interval while the rate is unknown. It doubles with each probe up to the RTT, so that probes do
     /// not fill a slow hop before the first acknowledgement.
-    fn careful_gap(&self, config: &Config) -> Duration {
+    fn careful_gap(&self, config: &LinkConfig) -> Duration {
         let doubled = config.rts_interval.saturating_mul(1u32.checked_shl(self.probes).unwrap_or(u32::MAX));
         doubled.min(self.round_trip.unwrap_or(LONG_MAX))
     }
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn probe_interval_grows_slowly_with_outage() {
-        let config = Config::default();
+        let config = LinkConfig::default();
         for (silence, busy, expected) in [
             (0, false, 6),
             (0, true, 64),
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn probe_interval_with_unknown_rate_doubles_up_to_rtt() {
-        let config = Config::default();
+        let config = LinkConfig::default();
         let gap = |probes, round_trip| Outage { probes, round_trip, ..outage(0, false) }.gap(None, &config);
         assert_eq!(
             [0, 1, 2, 5, 9, 31, 32, u32::MAX].map(|n| gap(n, None)),

@@ -15,7 +15,7 @@ use crate::arq::ack_delay::{AckDelay, RecentMin};
 use crate::pacing::bdp_probe::BdpProbe;
 use crate::pacing::delivery_rate::{AckSample, DeliveryRate, TrainLimits};
 use crate::pacing::standing_queue::StandingQueue;
-use crate::{Config, Duplex, Mode};
+use crate::{ArqMode, Duplex, LinkConfig};
 
 /// Shortest lead over the device: timers are not exact.
 const SLACK_MIN: Duration = Duration::from_millis(1);
@@ -115,7 +115,7 @@ struct PathCheck {
 }
 
 impl Pacer {
-    pub(crate) fn new(config: &Config, now: Time) -> Pacer {
+    pub(crate) fn new(config: &LinkConfig, now: Time) -> Pacer {
         Pacer {
             rate: config.rate,
             free_at: now,
@@ -147,7 +147,7 @@ impl Pacer {
     }
 
     /// Whether DATA or a probe may be sent now.
-    pub(crate) fn gate(&self, now: Time, config: &Config) -> Gate {
+    pub(crate) fn gate(&self, now: Time, config: &LinkConfig) -> Gate {
         if self.is_shut(config) {
             return Gate::Shut;
         }
@@ -156,24 +156,24 @@ impl Pacer {
     }
 
     /// Extra delay of acknowledgements during a probe for more bandwidth.
-    pub(crate) fn more_time(&self, config: &Config) -> Duration {
+    pub(crate) fn more_time(&self, config: &LinkConfig) -> Duration {
         if self.bdp_probe.is_up() { self.airtime(self.limit(config) / 3) } else { Duration::ZERO }
     }
 
     /// Whether the window is full.
-    pub(crate) fn is_shut(&self, config: &Config) -> bool {
-        config.mode == Mode::Arq && self.under_way() >= self.most(config)
+    pub(crate) fn is_shut(&self, config: &LinkConfig) -> bool {
+        config.mode == ArqMode::Arq && self.under_way() >= self.most(config)
     }
 
     /// Whether the window stays full after all requested acknowledgements arrive. The window may have shrunk, and no
     /// acknowledgement of the latest frames was requested.
-    pub(crate) fn must_ask(&self, config: &Config) -> bool {
-        config.mode == Mode::Arq && self.unasked() >= self.most(config)
+    pub(crate) fn must_ask(&self, config: &LinkConfig) -> bool {
+        config.mode == ArqMode::Arq && self.unasked() >= self.most(config)
     }
 
     /// Whether the next frame should request an acknowledgement. `contended` means that other destinations have data
     /// to send.
-    pub(crate) fn wants_poll(&self, next: u64, contended: bool, config: &Config) -> bool {
+    pub(crate) fn wants_poll(&self, next: u64, contended: bool, config: &LinkConfig) -> bool {
         // The acknowledgement should return before the window is full. It is requested earlier where the rate is
         // learned, where acknowledgements are late, and where other destinations wait and a bad channel must be
         // noticed soon.
@@ -183,7 +183,7 @@ impl Pacer {
     }
 
     /// Most frames for each requested acknowledgement; fewer while acknowledgements are late.
-    pub(crate) fn poll_every(&self, config: &Config) -> u32 {
+    pub(crate) fn poll_every(&self, config: &LinkConfig) -> u32 {
         if self.is_in_time() { config.poll_every() } else { config.poll_every().min(POLL_EVERY_LATE) }
     }
 
@@ -199,7 +199,7 @@ impl Pacer {
 
     /// Handles a received frame that took `cost` bytes of the medium. On a shared medium it delayed the device's
     /// frames, if `believed`.
-    pub(crate) fn heard(&mut self, now: Time, cost: u64, believed: bool, config: &Config) {
+    pub(crate) fn heard(&mut self, now: Time, cost: u64, believed: bool, config: &LinkConfig) {
         self.heard += cost;
         self.heard_frames += 1;
         if let (Some(rate), Duplex::Half, true) = (self.rate, config.duplex, believed) {
@@ -213,12 +213,12 @@ impl Pacer {
     }
 
     /// Records a frame that takes `cost` bytes of the medium. `is_data` means that its acknowledgement can time out.
-    pub(crate) fn send(&mut self, now: Time, cost: u64, is_data: bool, config: &Config) -> Departure {
+    pub(crate) fn send(&mut self, now: Time, cost: u64, is_data: bool, config: &LinkConfig) -> Departure {
         let clear = self.sent == self.confirmed;
         if clear {
             self.delivery_rate.end_train();
             // All acknowledged frames have left.
-            if config.mode == Mode::Arq {
+            if config.mode == ArqMode::Arq {
                 self.free_at = self.free_at.min(now);
             }
         }
@@ -270,7 +270,7 @@ impl Pacer {
         at_once: bool,
         lost: u64,
         ack_delay: &AckDelay,
-        config: &Config,
+        config: &LinkConfig,
     ) {
         if at_once {
             self.measure(now, departure, config);
@@ -288,7 +288,7 @@ impl Pacer {
     }
 
     /// Updates the delivery rate and the BDP probe.
-    fn learn(&mut self, now: Time, departure: &Departure, lost: u64, config: &Config) {
+    fn learn(&mut self, now: Time, departure: &Departure, lost: u64, config: &LinkConfig) {
         if self.rate.is_none() && self.round_trip.is_stale() {
             // The window is one frame while the minimum RTT is stale.
             self.delivery_rate.end_train();
@@ -311,23 +311,23 @@ impl Pacer {
 
     /// The excess over the minimum RTT that shows no longer path; `None` if other frames may have delayed the
     /// acknowledgement.
-    pub(crate) fn slack(&self, departure: &Departure, config: &Config) -> Option<Duration> {
+    pub(crate) fn slack(&self, departure: &Departure, config: &LinkConfig) -> Option<Duration> {
         self.is_clear(departure, config).then(|| self.late_by(config))
     }
 
     /// Whether no queue of either end can have delayed the acknowledgement of `departure`. If two ends took each
     /// other's queues for a longer path, they would enlarge them without limit.
-    fn is_clear(&self, departure: &Departure, config: &Config) -> bool {
+    fn is_clear(&self, departure: &Departure, config: &LinkConfig) -> bool {
         departure.clear && self.heard - departure.heard <= config.cost_max() * 2
     }
 
-    fn late_by(&self, config: &Config) -> Duration {
+    fn late_by(&self, config: &LinkConfig) -> Duration {
         let frames = self.airtime(config.cost_max()) * (stations(config) + 1);
         self.round_trip.get().unwrap_or_default() / 4 + frames + SLACK_MIN
     }
 
     /// Adds an RTT sample and checks for a longer path.
-    fn measure(&mut self, now: Time, departure: &Departure, config: &Config) {
+    fn measure(&mut self, now: Time, departure: &Departure, config: &LinkConfig) {
         let (value, slack) = (now.since(departure.sent), self.late_by(config));
         let is_late = self.round_trip.get().is_some_and(|least| value > least + slack);
         if self.rate.is_some() && self.is_clear(departure, config) {
@@ -367,7 +367,7 @@ impl Pacer {
     }
 
     /// When the device has room; `None` if the rate is delivery_rate.
-    pub(crate) fn opens_at(&self, config: &Config) -> Option<Time> {
+    pub(crate) fn opens_at(&self, config: &LinkConfig) -> Option<Time> {
         let slack = self.rate?.airtime(config.cost_max() / 2).max(SLACK_MIN);
         Some(self.free_at.max(self.due_at) - slack)
     }
@@ -377,7 +377,7 @@ impl Pacer {
     ///
     /// The acknowledgement may also have waited at the peer or in a handoff. [`confirm`](Pacer::confirm) limits the
     /// harm.
-    fn correct(&mut self, now: Time, departure: &Departure, ack_delay: &AckDelay, config: &Config) {
+    fn correct(&mut self, now: Time, departure: &Departure, ack_delay: &AckDelay, config: &LinkConfig) {
         let (Some(rate), Some(least)) = (self.rate, ack_delay.min()) else { return };
         if departure.total <= self.corrected {
             return;
@@ -400,7 +400,7 @@ impl Pacer {
 
     /// Frames of this end that may have gone between the peer's earlier frames and the acknowledgement of `departure`:
     /// on a half-duplex medium stations alternate.
-    fn turns(&self, departure: &Departure, config: &Config) -> u32 {
+    fn turns(&self, departure: &Departure, config: &LinkConfig) -> u32 {
         let heard = self.heard_frames.saturating_sub(departure.heard_frames);
         // One is the acknowledgement.
         let before = heard.saturating_sub(1).min(TURNS_MAX);
@@ -417,12 +417,12 @@ impl Pacer {
     }
 
     /// The current window in bytes.
-    fn most(&self, config: &Config) -> u64 {
+    fn most(&self, config: &LinkConfig) -> u64 {
         if self.path_check.is_open { 1 } else { self.limit(config) }
     }
 
     /// The window in bytes while no check for a longer path is active.
-    fn limit(&self, config: &Config) -> u64 {
+    fn limit(&self, config: &LinkConfig) -> u64 {
         let frame = config.cost_max();
         let product = self.product();
         match self.rate {
@@ -452,7 +452,7 @@ impl Pacer {
 }
 
 /// Stations that alternate on the medium.
-fn stations(config: &Config) -> u32 {
+fn stations(config: &LinkConfig) -> u32 {
     match config.duplex {
         Duplex::Half => 2,
         Duplex::Full => 1,

@@ -34,7 +34,7 @@ mod tests {
     use remora_base::{Rate, Time};
 
     use super::*;
-    use crate::Config;
+    use crate::LinkConfig;
     use crate::arq::ack_delay::AckDelay;
     use crate::pacing::pacer::{Departure, Gate, Pacer};
 
@@ -54,7 +54,7 @@ mod tests {
     /// A saturated hop of 1 Mbit/s with an RTT of 5 ms, where every hundredth frame meets 1 ms of a hidden station.
     #[test]
     fn hidden_station_frames_build_no_device_queue() {
-        let config = Config { rate: Some(Rate::mbit(1)), ..Config::default() };
+        let config = LinkConfig { rate: Some(Rate::mbit(1)), ..LinkConfig::default() };
         let (mut pacer, mut ack_delay) = (Pacer::new(&config, Time::ZERO), AckDelay::default());
         let (mut free, mut sent, mut longest) = (Time::ZERO, 0u32, Duration::ZERO);
         let mut answers: VecDeque<(Time, Departure)> = VecDeque::new();

@@ -4,7 +4,7 @@
 
 use remora_base::Peer;
 
-use crate::Scheduler;
+use crate::MediumScheduler;
 
 /// Largest debt of a destination, in quanta. The excess of a long outage's probes is forgiven, which bounds the wait
 /// of the destination after the outage.
@@ -13,7 +13,7 @@ const DEBT_TURNS: i64 = 4;
 /// Deficit round robin over the destinations.
 #[derive(Clone, Debug)]
 pub(crate) struct AirtimeScheduler {
-    scheduler: Scheduler,
+    scheduler: MediumScheduler,
     /// Bytes of airtime in one turn.
     quantum: i64,
     ring: Vec<SchedulerEntry>,
@@ -30,7 +30,7 @@ struct SchedulerEntry {
 
 impl AirtimeScheduler {
     /// Starts without destinations. A turn is worth `quantum` bytes of airtime, a full frame.
-    pub(crate) fn new(scheduler: Scheduler, quantum: u64) -> AirtimeScheduler {
+    pub(crate) fn new(scheduler: MediumScheduler, quantum: u64) -> AirtimeScheduler {
         AirtimeScheduler {
             scheduler,
             quantum: i64::try_from(quantum).unwrap_or(i64::MAX / 64).max(1),
@@ -73,8 +73,8 @@ impl AirtimeScheduler {
     pub(crate) fn charge(&mut self, peer: Peer, cost: u64) {
         let Some(entry) = self.ring.iter_mut().find(|p| p.peer == peer) else { return };
         let cost = match self.scheduler {
-            Scheduler::Airtime => i64::try_from(cost).unwrap_or(self.quantum),
-            Scheduler::RoundRobin => self.quantum,
+            MediumScheduler::Airtime => i64::try_from(cost).unwrap_or(self.quantum),
+            MediumScheduler::RoundRobin => self.quantum,
         };
         entry.credit = entry.credit.saturating_sub(cost).max(-DEBT_TURNS * self.quantum);
     }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     /// Bytes sent to each destination in `turns` turns, where its frames cost `costs` bytes.
-    fn run(scheduler: Scheduler, costs: &[u64], turns: usize, ready: impl Fn(usize, Peer) -> bool) -> Vec<u64> {
+    fn run(scheduler: MediumScheduler, costs: &[u64], turns: usize, ready: impl Fn(usize, Peer) -> bool) -> Vec<u64> {
         let mut all = AirtimeScheduler::new(scheduler, 1500);
         (0..costs.len()).for_each(|i| all.add(peer(i as u8)));
         let mut sent = BTreeMap::<Peer, u64>::new();
@@ -105,21 +105,21 @@ mod tests {
 
     #[test]
     fn airtime_shares_time_and_round_robin_shares_frames() {
-        let sent = run(Scheduler::Airtime, &[1500, 500, 100], 20_000, |_, _| true);
+        let sent = run(MediumScheduler::Airtime, &[1500, 500, 100], 20_000, |_, _| true);
         let (most, least) = (sent.iter().max().unwrap(), sent.iter().min().unwrap());
         assert!((most - least) * 100 < *most, "{sent:?}");
-        assert_eq!(run(Scheduler::RoundRobin, &[1500, 500, 100], 300, |_, _| true), [150_000, 50_000, 10_000]);
+        assert_eq!(run(MediumScheduler::RoundRobin, &[1500, 500, 100], 300, |_, _| true), [150_000, 50_000, 10_000]);
     }
 
     #[test]
     fn idle_destination_saves_no_credit() {
-        let sent = run(Scheduler::Airtime, &[1500, 1500], 1000, |turn, p| turn >= 500 || p == peer(0));
+        let sent = run(MediumScheduler::Airtime, &[1500, 1500], 1000, |turn, p| turn >= 500 || p == peer(0));
         assert!(sent[1].abs_diff(250 * 1500) <= 2 * 1500, "{sent:?}");
     }
 
     #[test]
     fn scheduler_destinations_can_be_added_and_removed() {
-        let mut scheduler = AirtimeScheduler::new(Scheduler::Airtime, 1500);
+        let mut scheduler = AirtimeScheduler::new(MediumScheduler::Airtime, 1500);
         assert_eq!(scheduler.pick(|_| true), None);
         (0..3).for_each(|i| scheduler.add(peer(i)));
         assert_eq!(scheduler.pick(|p| p == peer(2)), Some(peer(2)));

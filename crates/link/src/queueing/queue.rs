@@ -11,7 +11,7 @@ use remora_base::Time;
 use crate::queueing::codel::CodelParams;
 use crate::queueing::flows::{Flow, Flows, Waiting};
 use crate::queueing::stopped_clock::StoppedClock;
-use crate::{Class, Config, Packet};
+use crate::{Class, LinkConfig, Packet};
 
 /// Shortest CoDel target in frames,
 const TARGET_FRAMES: u32 = 3;
@@ -76,7 +76,7 @@ impl Queue {
 
     /// Adds a packet. If the queue is full, drops the oldest packets of the longest flow; dropping at the head informs
     /// the sender soonest.
-    pub(crate) fn push(&mut self, now: Time, packet: Packet, config: &Config) {
+    pub(crate) fn push(&mut self, now: Time, packet: Packet, config: &LinkConfig) {
         let (id, len, share) = (packet.flow, packet.bytes.len(), share(packet.class, config));
         let stamp = self.clock.read(now);
         self.flows.push(id, share, Waiting { packet, came: now, stamp });
@@ -90,7 +90,7 @@ impl Queue {
 
     /// The next packet to send. Skips expired packets and those that CoDel drops, so there may be none even if packets
     /// were waiting.
-    pub(crate) fn pop(&mut self, now: Time, params: &CodelParams, config: &Config) -> Option<Waiting> {
+    pub(crate) fn pop(&mut self, now: Time, params: &CodelParams, config: &LinkConfig) -> Option<Waiting> {
         let felt = self.clock.read(now);
         loop {
             let id = self.flows.next()?;
@@ -105,19 +105,19 @@ impl Queue {
     }
 
     /// Drops expired packets, except those that wake their sender. A full frame takes `frame`.
-    pub(crate) fn expire(&mut self, now: Time, frame: Duration, config: &Config) {
+    pub(crate) fn expire(&mut self, now: Time, frame: Duration, config: &LinkConfig) {
         let (least, felt) = (config.lifetime_min(frame), self.clock.read(now));
         self.drop_old(now, least, config, |waiting, is_end| is_end && wakes(now, felt, waiting, least, config));
     }
 
     /// Drops all expired packets after a restart of the peer.
-    pub(crate) fn peer_restarted(&mut self, now: Time, config: &Config) {
+    pub(crate) fn peer_restarted(&mut self, now: Time, config: &LinkConfig) {
         self.drop_old(now, config.lifetime_min(Duration::ZERO), config, |_, _| false);
     }
 
     /// Drops expired packets for which `stays` is false, in flows whose first packet is expired. The second argument
     /// of `stays` is true for a flow's oldest and newest packet.
-    fn drop_old(&mut self, now: Time, least: Duration, config: &Config, stays: impl Fn(&Waiting, bool) -> bool) {
+    fn drop_old(&mut self, now: Time, least: Duration, config: &LinkConfig, stays: impl Fn(&Waiting, bool) -> bool) {
         let is_old = |waiting: &Waiting| is_old(now, waiting, least, config);
         for id in self.flows.those(|flow| flow.packets.front().is_some_and(is_old)) {
             let gone = self.flows.change(id, |flow| flow.retain(|w, is_end| !is_old(w) || stays(w, is_end)));
@@ -133,7 +133,7 @@ fn take(
     now: Time,
     felt: Time,
     params: &CodelParams,
-    config: &Config,
+    config: &LinkConfig,
     dropped: &mut Dropped,
 ) -> Option<Waiting> {
     while let Some(mut waiting) = flow.pop() {
@@ -156,24 +156,24 @@ fn take(
 }
 
 /// Whether a packet has exceeded its lifetime.
-fn is_old(now: Time, waiting: &Waiting, least: Duration, config: &Config) -> bool {
+fn is_old(now: Time, waiting: &Waiting, least: Duration, config: &LinkConfig) -> bool {
     now.since(waiting.came) > lifetime(waiting, least, config)
 }
 
 /// Whether an expired packet is still worth sending: it expired only because of an outage, and its sender waits for an
 /// acknowledgement.
-fn wakes(now: Time, felt: Time, waiting: &Waiting, least: Duration, config: &Config) -> bool {
+fn wakes(now: Time, felt: Time, waiting: &Waiting, least: Duration, config: &LinkConfig) -> bool {
     waiting.packet.responsive
         && felt.since(waiting.stamp) <= lifetime(waiting, least, config)
         && now.since(waiting.came) <= WAKES_FOR
 }
 
-fn lifetime(waiting: &Waiting, least: Duration, config: &Config) -> Duration {
+fn lifetime(waiting: &Waiting, least: Duration, config: &LinkConfig) -> Duration {
     config.limits.get(waiting.packet.class).lifetime.max(least)
 }
 
 /// The quantum of a flow of this class, in bytes.
-fn share(class: Class, config: &Config) -> i64 {
+fn share(class: Class, config: &LinkConfig) -> i64 {
     let frame = i64::try_from(config.mtu).unwrap_or(i64::MAX / 8);
     match class {
         Class::Interactive => frame * 4,
@@ -183,7 +183,7 @@ fn share(class: Class, config: &Config) -> i64 {
 }
 
 /// The CoDel parameters where a full frame takes `frame` and `sharers` destinations share the link.
-pub(crate) fn codel_params(config: &Config, frame: Duration, sharers: usize, round_trip: Duration) -> CodelParams {
+pub(crate) fn codel_params(config: &LinkConfig, frame: Duration, sharers: usize, round_trip: Duration) -> CodelParams {
     let sharers = u32::try_from(sharers.max(1)).unwrap_or(u32::MAX);
     let frames = |n: u32| frame.saturating_mul(n).saturating_mul(sharers);
     CodelParams {
@@ -209,7 +209,7 @@ mod tests {
         Packet { flow, class, responsive: true, bytes: Bytes::from(vec![flow as u8; len]) }
     }
 
-    fn pop_all(queue: &mut Queue, now: Time, config: &Config) -> Vec<(u64, usize)> {
+    fn pop_all(queue: &mut Queue, now: Time, config: &LinkConfig) -> Vec<(u64, usize)> {
         let params = codel_params(config, Duration::from_millis(12), 1, Duration::ZERO);
         let popped = std::iter::from_fn(|| queue.pop(now, &params, config));
         popped.map(|w| (w.packet.flow, w.packet.bytes.len())).collect()
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn sparse_flow_precedes_standing_flow() {
-        let (config, mut queue) = (Config::default(), Queue::new(Time::ZERO));
+        let (config, mut queue) = (LinkConfig::default(), Queue::new(Time::ZERO));
         let params = codel_params(&config, Duration::from_millis(12), 1, Duration::ZERO);
         for _ in 0..10 {
             queue.push(Time::ZERO, packet(1, 1400, Class::Default), &config);
@@ -235,7 +235,8 @@ mod tests {
 
     #[test]
     fn standing_flows_share_by_bytes_and_class() {
-        let (config, mut queue) = (Config { queue_packets_max: 4000, ..Config::default() }, Queue::new(Time::ZERO));
+        let (config, mut queue) =
+            (LinkConfig { queue_packets_max: 4000, ..LinkConfig::default() }, Queue::new(Time::ZERO));
         let flows = [(1, 1400, Class::Default), (2, 700, Class::Default), (3, 1400, Class::Bulk)];
         for _ in 0..400 {
             for (flow, len, class) in flows {
@@ -253,7 +254,7 @@ mod tests {
 
     #[test]
     fn full_queue_drops_oldest_of_longest_flow() {
-        let config = Config { queue_packets_max: 4, queue_bytes_max: 3000, ..Config::default() };
+        let config = LinkConfig { queue_packets_max: 4, queue_bytes_max: 3000, ..LinkConfig::default() };
         let mut queue = Queue::new(Time::ZERO);
         queue.push(Time::ZERO, packet(9, 50, Class::Default), &config);
         for len in [500, 501, 502, 503, 504, 1400] {
@@ -267,7 +268,7 @@ mod tests {
 
     #[test]
     fn expired_packets_are_dropped_and_counted() {
-        let (config, mut queue) = (Config::default(), Queue::new(Time::ZERO));
+        let (config, mut queue) = (LinkConfig::default(), Queue::new(Time::ZERO));
         queue.push(Time::ZERO, packet(1, 100, Class::Interactive), &config);
         queue.push(Time::ZERO, packet(2, 100, Class::Default), &config);
         let late = Time::from_millis(201);
@@ -279,7 +280,7 @@ mod tests {
 
     #[test]
     fn lifetime_covers_a_few_frames_on_slow_hop() {
-        let (config, mut queue) = (Config::default(), Queue::new(Time::ZERO));
+        let (config, mut queue) = (LinkConfig::default(), Queue::new(Time::ZERO));
         // A frame at 9600 bit/s; one at 1 Mbit/s; one with an airtime above the longest lifetime.
         for (frame, ms, is_sent) in [(1250, 3700, true), (1250, 3800, false), (12, 201, false), (60_000, 21_000, false)]
         {
@@ -297,7 +298,7 @@ mod tests {
 
     #[test]
     fn outage_adds_no_sojourn_time() {
-        let config = Config { queue_packets_max: 4000, queue_bytes_max: 1 << 30, ..Config::default() };
+        let config = LinkConfig { queue_packets_max: 4000, queue_bytes_max: 1 << 30, ..LinkConfig::default() };
         for (stopped, drops) in [(true, 0), (false, 1)] {
             let mut queue = Queue::new(Time::ZERO);
             let params = codel_params(&config, Duration::from_millis(12), 1, Duration::ZERO);
@@ -316,7 +317,7 @@ mod tests {
 
     #[test]
     fn queue_shorter_than_half_rtt_has_no_drops() {
-        let config = Config { queue_packets_max: 1000, ..Config::default() };
+        let config = LinkConfig { queue_packets_max: 1000, ..LinkConfig::default() };
         let drops = |wait: u64, round_trip: u64| {
             let (mut queue, at) = (Queue::new(Time::ZERO), Time::from_millis);
             let params = codel_params(&config, Duration::from_millis(12), 1, Duration::from_millis(round_trip));
@@ -334,7 +335,7 @@ mod tests {
 
     #[test]
     fn empty_flows_are_removed() {
-        let (config, mut queue) = (Config::default(), Queue::new(Time::ZERO));
+        let (config, mut queue) = (LinkConfig::default(), Queue::new(Time::ZERO));
         for flow in 0..10_000 {
             queue.push(Time::ZERO, packet(flow, 40, Class::Default), &config);
             if flow % 2 == 0 {
@@ -349,7 +350,7 @@ mod tests {
     fn flood_of_flows_is_bounded() {
         // A full queue in an outage; a queue emptied by lifetimes; a queue whose packets leave as they arrive, next to
         // a standing flow.
-        let config = Config::default();
+        let config = LinkConfig::default();
         let params = codel_params(&config, Duration::from_millis(12), 1, Duration::ZERO);
         for (packets, expires, sends) in [(100_000, false, 0), (20_000, true, 0), (50_000, false, 1)] {
             let (mut queue, mut bulk) = (Queue::new(Time::ZERO), 0);
@@ -376,7 +377,7 @@ mod tests {
 
     #[test]
     fn flow_without_credit_does_not_return_as_fresh_after_drop() {
-        let config = Config { queue_packets_max: 2, ..Config::default() };
+        let config = LinkConfig { queue_packets_max: 2, ..LinkConfig::default() };
         let params = codel_params(&config, Duration::from_millis(12), 1, Duration::ZERO);
         let mut queue = Queue::new(Time::ZERO);
         for flow in [1, 1, 1, 1] {
@@ -402,7 +403,7 @@ mod tests {
             (Class::Interactive, 1400, true, 150, 340),
             (Class::Default, 200, false, 200, 340),
         ] {
-            let config = Config { queue_packets_max: 100_000, queue_bytes_max: 1 << 30, ..Config::default() };
+            let config = LinkConfig { queue_packets_max: 100_000, queue_bytes_max: 1 << 30, ..LinkConfig::default() };
             let params = codel_params(&config, Duration::from_millis(12), 1, Duration::ZERO);
             let mut queue = Queue::new(Time::ZERO);
             for n in 0..20 * 1000 {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use etherparse::PacketBuilder;
 use remora_base::{Core, Peer, Rate, Rng, Time};
-use remora_link::{Class, Config, Event, Link, Packet, PeerView};
+use remora_link::{Class, Link, LinkConfig, LinkEvent, Packet, PeerView};
 
 /// The medium below the links.
 pub(crate) struct Medium {
@@ -108,7 +108,7 @@ pub(crate) struct World {
     pub(crate) links: Vec<Link>,
     /// Packets delivered to each station, with time and sender.
     pub(crate) delivered: Vec<Vec<(Time, usize, Bytes)>>,
-    pub(crate) events: Vec<(usize, Event)>,
+    pub(crate) events: Vec<(usize, LinkEvent)>,
     /// Most frames waiting in a device, not counting the one on the medium.
     pub(crate) device_max: usize,
     /// Frames lost on the medium.
@@ -167,7 +167,7 @@ pub(crate) fn label(packet: &[u8]) -> (u32, u32) {
 }
 
 impl World {
-    pub(crate) fn new(config: &Config, medium: Medium, seed: u64) -> World {
+    pub(crate) fn new(config: &LinkConfig, medium: Medium, seed: u64) -> World {
         let stations = medium.bad.len() + 1;
         let links = (0..stations).map(|s| World::link(config, s, stations, seed, Time::ZERO)).collect();
         World {
@@ -189,7 +189,7 @@ impl World {
         }
     }
 
-    fn link(config: &Config, station: usize, stations: usize, seed: u64, now: Time) -> Link {
+    fn link(config: &LinkConfig, station: usize, stations: usize, seed: u64, now: Time) -> Link {
         let mut link = Link::new(config.clone(), seed.wrapping_mul(1000) + station as u64, now);
         for other in if station == 0 { 1..stations } else { 0..1 } {
             link.add_peer(now, peer(other));
@@ -293,7 +293,7 @@ impl World {
         }
         while let Some(event) = self.links[station].poll_event() {
             match event {
-                Event::Deliver { from, packet } => {
+                LinkEvent::Deliver { from, packet } => {
                     self.delivered[station].push((self.now, self::station(from), packet));
                 }
                 other => self.events.push((station, other)),

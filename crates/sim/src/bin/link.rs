@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use remora_base::Rate;
 use remora_channel::ErrorModel;
-use remora_link::{Mode, Scheduler};
+use remora_link::{ArqMode, MediumScheduler};
 use remora_sim::copy::link_on;
 use remora_sim::programs::{duration, median};
 use remora_sim::saturation::{self, Account, Saturation, SaturationConfig};
@@ -89,12 +89,12 @@ impl Args {
         let channel = remora_channel::Config { rate, delay, loss, errors, ..Default::default() };
         let mut link = link_on(&channel);
         link.mode = match self.mode {
-            RetransmitArg::Arq => Mode::Arq,
-            RetransmitArg::None => Mode::None,
+            RetransmitArg::Arq => ArqMode::Arq,
+            RetransmitArg::None => ArqMode::None,
         };
         link.scheduler = match self.scheduler {
-            SchedulerArg::RoundRobin => Scheduler::RoundRobin,
-            SchedulerArg::Airtime => Scheduler::Airtime,
+            SchedulerArg::RoundRobin => MediumScheduler::RoundRobin,
+            SchedulerArg::Airtime => MediumScheduler::Airtime,
         };
         link.rate = link.rate.filter(|_| !self.learn_rate);
         if let Some(lifetime) = self.lifetime {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use remora_base::Time;
-use remora_client::{Answer, Busy, CallId, Client, Failure, Request};
+use remora_client::{Answer, Busy, CallFailure, CallId, Client, Request};
 use remora_wire::mount;
 use remora_wire::nfs3::{
     Call, CreateArgs, CreateHow, DirOp, Fh, NfsTime, RenameArgs, Reply, SetAttr, SetAttrArgs, SetTime, Status,
@@ -77,9 +77,9 @@ impl FirstCalls {
     }
 
     /// Handles the result of one of its calls; an error ends the copy.
-    pub(super) fn take(&mut self, id: CallId, result: &Result<Answer, Failure>) -> Result<(), String> {
+    pub(super) fn take(&mut self, id: CallId, result: &Result<Answer, CallFailure>) -> Result<(), String> {
         let Some(asked) = self.out.remove(&id) else { return Ok(()) };
-        let answer = result.as_ref().map_err(Failure::to_string)?;
+        let answer = result.as_ref().map_err(CallFailure::to_string)?;
         match (asked, answer) {
             (FirstCall::Limits, Answer::Nfs(Reply::FsInfo(Ok(_))))
             | (FirstCall::Attributes, _)
@@ -163,8 +163,8 @@ impl LastCalls {
     }
 
     /// Takes the result of one of its calls. Fails with the reason why the copy cannot be completed.
-    pub(super) fn take(&mut self, id: CallId, result: &Result<Answer, Failure>) -> Result<(), String> {
-        let answer = result.as_ref().map_err(Failure::to_string)?;
+    pub(super) fn take(&mut self, id: CallId, result: &Result<Answer, CallFailure>) -> Result<(), String> {
+        let answer = result.as_ref().map_err(CallFailure::to_string)?;
         match answer {
             Answer::Nfs(Reply::Rename(Ok(_))) if self.renaming == Step::Out(id) => self.renaming = Step::Done,
             Answer::Nfs(Reply::SetAttr(Ok(_))) if self.setting == Step::Out(id) => self.setting = Step::Done,

@@ -48,11 +48,11 @@ pub struct HandOff {
 #[derive(Clone, Debug)]
 pub struct CopyConfig {
     /// The client; its transport must be UDP, since the channel carries datagrams.
-    pub client: remora_client::Config,
+    pub client: remora_client::ClientConfig,
     /// The channel between the clients (mobiles) and the server (behind the base station).
     pub channel: remora_channel::Config,
     /// The link protocol, if any.
-    pub link: Option<remora_link::Config>,
+    pub link: Option<remora_link::LinkConfig>,
     pub server: ServerConfig,
     pub manner: Manner,
     pub direction: Direction,
@@ -72,7 +72,7 @@ pub struct CopyConfig {
 
 impl CopyConfig {
     /// A copy of one megabyte by one mobile over the papers' channel without errors.
-    pub fn new(client: remora_client::Config, direction: Direction) -> CopyConfig {
+    pub fn new(client: remora_client::ClientConfig, direction: Direction) -> CopyConfig {
         CopyConfig {
             client,
             channel: remora_channel::Config::default(),
@@ -94,7 +94,7 @@ impl CopyConfig {
         let link = link_on(&self.channel);
         // As the kernel would report the MTU of the tunnel's device.
         let path_mtu = u32::try_from(link.packet_max()).unwrap_or(self.client.path_mtu);
-        CopyConfig { client: remora_client::Config { path_mtu, ..self.client }, link: Some(link), ..self }
+        CopyConfig { client: remora_client::ClientConfig { path_mtu, ..self.client }, link: Some(link), ..self }
     }
 
     /// The channel with the hand-offs as outages.
@@ -107,10 +107,10 @@ impl CopyConfig {
 
 /// A link configuration for `channel`: its rate, duplex and frame size. A recorded trace has no
 /// rate; there the link measures it.
-pub fn link_on(channel: &remora_channel::Config) -> remora_link::Config {
-    let defaults = remora_link::Config::default();
+pub fn link_on(channel: &remora_channel::Config) -> remora_link::LinkConfig {
+    let defaults = remora_link::LinkConfig::default();
     let recorded = channel.trace.base.is_some() || channel.trace.mobile.is_some();
-    remora_link::Config {
+    remora_link::LinkConfig {
         rate: (!recorded).then_some(channel.rate),
         duplex: match channel.duplex {
             Duplex::Half if !recorded => remora_link::Duplex::Half,

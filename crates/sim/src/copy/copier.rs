@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use remora_base::Time;
-use remora_client::{Answer, Busy, CallId, Client, Failure, Request};
+use remora_client::{Answer, Busy, CallFailure, CallId, Client, Request};
 use remora_vfs::{Cred, MemFs, Vfs};
 use remora_wire::mount;
 use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Fh, Reply, SetAttr, Stable};
@@ -124,7 +124,7 @@ impl Copier {
     }
 
     /// Handles a completion if it is its own; returns whether it was.
-    pub(crate) fn take(&mut self, now: Time, id: CallId, result: &Result<Answer, Failure>) -> bool {
+    pub(crate) fn take(&mut self, now: Time, id: CallId, result: &Result<Answer, CallFailure>) -> bool {
         let own = match &mut self.state {
             State::Mounting(call) | State::Opening(call) | State::Sizing(call, _) => *call == id,
             State::Beginning(beginning) => beginning.has(id),
@@ -157,7 +157,7 @@ impl Copier {
     }
 
     /// MNT, LOOKUP, GETATTR or CREATE was answered.
-    fn open_on(&mut self, result: &Result<Answer, Failure>) {
+    fn open_on(&mut self, result: &Result<Answer, CallFailure>) {
         let state = std::mem::replace(&mut self.state, State::Start);
         self.state = match (state, result) {
             (State::Mounting(_), Ok(Answer::Mount(mount::Reply::Mnt(Ok(mounted))))) => {
@@ -293,7 +293,7 @@ impl User for Copier {
         }
     }
 
-    fn on_done(&mut self, now: Time, id: CallId, result: Result<Answer, Failure>) {
+    fn on_done(&mut self, now: Time, id: CallId, result: Result<Answer, CallFailure>) {
         self.take(now, id, &result);
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use remora_base::{Path, Rng, Time};
 use remora_channel::{Channel, Lane, PerSide, Side, SideStats};
-use remora_client::Stats;
+use remora_client::ClientStats;
 use remora_link::PeerStats;
 use remora_wire::nfs3::Fh;
 
@@ -33,7 +33,7 @@ pub struct MobileCopy {
     /// Duration of the data alone for the best sender over the same error process, with the medium
     /// to itself; `None` if impossible. See [`remora_channel::floor`].
     pub floor_seconds: Option<f64>,
-    pub client: Stats,
+    pub client: ClientStats,
     /// The client's final window.
     pub window: u32,
     /// The channel's counters of each side's frames.

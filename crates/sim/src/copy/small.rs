@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::{Rng, Time};
-use remora_client::{Answer, CallId, Client, Failure, Request};
+use remora_client::{Answer, CallFailure, CallId, Client, Request};
 use remora_vfs::MemFs;
 use remora_wire::nfs3::{
     Call, CommitArgs, CreateArgs, CreateHow, DirOp, Fh, MadeOk, Reply, SetAttr, Stable, WriteArgs,
@@ -134,7 +134,7 @@ impl User for Application {
         }
     }
 
-    fn on_done(&mut self, now: Time, id: CallId, result: Result<Answer, Failure>) {
+    fn on_done(&mut self, now: Time, id: CallId, result: Result<Answer, CallFailure>) {
         let taken = self.copier.as_mut().is_some_and(|c| c.take(now, id, &result));
         if let Some(saver) = self.saver.as_mut().filter(|_| !taken) {
             saver.take(now, id, result);
@@ -230,7 +230,7 @@ impl Saver {
         }
     }
 
-    fn take(&mut self, now: Time, id: CallId, result: Result<Answer, Failure>) {
+    fn take(&mut self, now: Time, id: CallId, result: Result<Answer, CallFailure>) {
         let Some(mut saving) = self.open.remove(&id) else { return };
         match (result, &saving.fh) {
             (Ok(Answer::Nfs(Reply::Create(Ok(MadeOk { fh: Some(fh), .. })))), None) => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::Time;
-use remora_client::Config;
+use remora_client::ClientConfig;
 use remora_server::cache;
 use remora_wire::nfs3::Proc;
 
@@ -64,7 +64,7 @@ impl Timeline {
 pub fn play(cache: cache::Config) -> Timeline {
     let stall = |nth, ms| Stall { proc: Proc::Create, nth, extra: Duration::from_millis(ms) };
     let script = Script {
-        client: Config::stock(),
+        client: ClientConfig::stock(),
         cache,
         slots: DAEMONS,
         service: Duration::from_millis(10),

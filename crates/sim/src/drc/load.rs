@@ -46,12 +46,12 @@ pub struct Timers {
 impl Timers {
     /// The client core's configuration with these timers, and five outstanding requests for four
     /// daemons and a process.
-    pub fn config(&self) -> remora_client::Config {
-        remora_client::Config {
+    pub fn config(&self) -> remora_client::ClientConfig {
+        remora_client::ClientConfig {
             retry: self.retry,
             block: BlockSize::Fixed(BLOCK),
             window: WindowSize::Fixed(BIODS as u32 + 1),
-            ..remora_client::Config::new(self.transport)
+            ..remora_client::ClientConfig::new(self.transport)
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use remora_base::{Path, Time};
-use remora_client::Config;
+use remora_client::ClientConfig;
 use remora_server::cache;
 use remora_vfs::{Cred, Vfs};
 use remora_wire::nfs3::SetAttr;
@@ -28,7 +28,7 @@ const DEADLINE: Time = Time::from_secs(120);
 /// A scripted world.
 #[derive(Clone, Debug)]
 pub struct Script {
-    pub client: Config,
+    pub client: ClientConfig,
     pub cache: cache::Config,
     pub slots: usize,
     /// Service time of every request.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::Time;
-use remora_client::{Answer, CallId, Failure, Request};
+use remora_client::{Answer, CallFailure, CallId, Request};
 use remora_wire::nfs3::{Call, DirOp, Fh, Reply, SetAttr, SetAttrArgs, Stable, WriteArgs};
 
 use crate::world::User;
@@ -203,7 +203,7 @@ impl User for Writer {
         }
     }
 
-    fn on_done(&mut self, now: Time, id: CallId, result: Result<Answer, Failure>) {
+    fn on_done(&mut self, now: Time, id: CallId, result: Result<Answer, CallFailure>) {
         let state = std::mem::replace(&mut self.state, State::Start);
         self.state = match (state, result) {
             (State::Opening, Ok(Answer::Nfs(Reply::Lookup(Ok(found))))) => State::Opened(found.fh),

@@ -11,7 +11,7 @@ use std::fmt;
 use bytes::{BufMut, Bytes, BytesMut};
 use remora_base::{Core, Peer, Time};
 use remora_channel::{Channel, DATA_FRAME_MIN, FrameRecord, Lane, Side};
-use remora_link::{Class, Event, HandOffPhase, Link, Mode, Packet, PeerStats};
+use remora_link::{ArqMode, Class, HandOffPhase, Link, LinkEvent, Packet, PeerStats};
 
 use super::addr::{base_peer, mobile_of, mobile_peer};
 
@@ -37,9 +37,9 @@ struct Links {
 impl Air {
     /// The air over `channel`, whose frames have up to `mtu` bytes, with the link protocol if
     /// given.
-    pub fn new(channel: Channel, mtu: usize, link: Option<&remora_link::Config>, seed: u64) -> Air {
+    pub fn new(channel: Channel, mtu: usize, link: Option<&remora_link::LinkConfig>, seed: u64) -> Air {
         let links = link.map(|config| Links::new(config, seed, channel.mobiles()));
-        let mtu = link.map_or(mtu, remora_link::Config::packet_max);
+        let mtu = link.map_or(mtu, remora_link::LinkConfig::packet_max);
         Air { channel, mtu, links, arrived: VecDeque::new(), data_frames: Vec::new() }
     }
 
@@ -64,7 +64,7 @@ impl Air {
 
     /// Whether lost frames are retransmitted.
     pub fn keeps(&self) -> bool {
-        self.base().is_some_and(|link| link.config().mode == Mode::Arq)
+        self.base().is_some_and(|link| link.config().mode == ArqMode::Arq)
     }
 
     /// Arrivals on `lane` of frames that carry data (at least [`DATA_FRAME_MIN`] bytes), in order.
@@ -159,7 +159,7 @@ impl Air {
             self.channel.send_packet(now, lane, frame.freeze());
         }
         while let Some(event) = link.poll_event() {
-            if let Event::Deliver { from, packet } = event {
+            if let LinkEvent::Deliver { from, packet } = event {
                 let sent = lane_of(side, mobile, from);
                 let lane = Lane { from: sent.from.other(), ..sent };
                 self.arrived.push_back((now, lane, packet));
@@ -188,7 +188,7 @@ impl fmt::Debug for Links {
 }
 
 impl Links {
-    fn new(config: &remora_link::Config, seed: u64, mobiles: usize) -> Links {
+    fn new(config: &remora_link::LinkConfig, seed: u64, mobiles: usize) -> Links {
         // A mobile's epoch must differ from the base's, so each station has its own seed.
         let station = |n: usize| Link::new(config.clone(), seed.wrapping_add(n as u64), Time::ZERO);
         let mut base = station(0);

@@ -29,7 +29,7 @@ impl Radio {
     /// A cell with `mobiles` mobiles (range: 1 to 64), and the link protocol if given.
     pub fn new(
         config: remora_channel::Config,
-        link: Option<&remora_link::Config>,
+        link: Option<&remora_link::LinkConfig>,
         seed: u64,
         mobiles: usize,
     ) -> Result<Radio, ConfigError> {

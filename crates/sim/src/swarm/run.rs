@@ -65,7 +65,7 @@ pub fn run(scenario: &Scenario, seed: u64, trace: Trace) -> Outcome {
     outcome(&world, violations)
 }
 
-fn client_config(plan: &ClientPlan, n: usize) -> remora_client::Config {
+fn client_config(plan: &ClientPlan, n: usize) -> remora_client::ClientConfig {
     let mut config = plan.config.clone();
     (config.cred.uid, config.cred.gid) = (uid(n), uid(n));
     config

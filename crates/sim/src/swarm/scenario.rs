@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use remora_base::{Rate, Rng, Time};
 use remora_channel::{ConfigError, ErrorModel};
-use remora_client::{Config, RetryPolicy, Transport, WindowSize};
-use remora_link::{Limits, Mode, PerClass, Scheduler};
+use remora_client::{ClientConfig, RetryPolicy, Transport, WindowSize};
+use remora_link::{ArqMode, MediumScheduler, PerClass, RetransmissionLimits};
 use remora_server::cache;
 
 use crate::copy::link_on;
@@ -47,7 +47,7 @@ pub struct Scenario {
 /// A client and its network.
 #[derive(Clone, Debug)]
 pub struct ClientPlan {
-    pub config: Config,
+    pub config: ClientConfig,
     pub network: NetworkPlan,
     /// Actors with their own directories.
     pub actors: usize,
@@ -69,7 +69,7 @@ pub enum NetworkPlan {
 pub struct RadioPlan {
     pub channel: remora_channel::Config,
     /// The link protocol, if any.
-    pub link: Option<remora_link::Config>,
+    pub link: Option<remora_link::LinkConfig>,
 }
 
 /// The choice of the duplicate request cache in a swarm.
@@ -180,24 +180,24 @@ fn sometimes(rng: &mut Rng, max: f64) -> f64 {
 
 fn draw_client(rng: &mut Rng) -> ClientPlan {
     let (config, network) = match rng.below(8) {
-        0..3 => (Config::new(Transport::Udp), draw_network(rng)),
+        0..3 => (ClientConfig::new(Transport::Udp), draw_network(rng)),
         3 | 4 => (legacy(rng), draw_network(rng)),
-        5 => (Config::paper(), draw_network(rng)),
-        _ => (Config::new(Transport::Tcp), NetworkPlan::Hop(draw_hop(rng))),
+        5 => (ClientConfig::paper(), draw_network(rng)),
+        _ => (ClientConfig::new(Transport::Tcp), NetworkPlan::Hop(draw_hop(rng))),
     };
     ClientPlan { config, network, actors: 1 + rng.below(3) as usize, shares: rng.chance(0.5) }
 }
 
 /// A client with fixed timeouts, as in 1989.
-fn legacy(rng: &mut Rng) -> Config {
-    let stock = Config::stock();
+fn legacy(rng: &mut Rng) -> ClientConfig {
+    let stock = ClientConfig::stock();
     if rng.chance(0.5) {
         return stock;
     }
     // The shortest timeout that a mount option allows: most of its messages are duplicates.
     let initial = Duration::from_millis(100);
     let retry = RetryPolicy::Exponential { initial, factor: 2, max: Duration::from_secs(20) };
-    Config { retry, window: WindowSize::Fixed(8), ..stock }
+    ClientConfig { retry, window: WindowSize::Fixed(8), ..stock }
 }
 
 fn draw_network(rng: &mut Rng) -> NetworkPlan {
@@ -217,13 +217,13 @@ fn draw_radio(rng: &mut Rng) -> RadioPlan {
 }
 
 /// A link that gives up a packet before a crashed server restarts, like the hops: see [`DOWN_MIN`].
-fn draw_link(rng: &mut Rng, channel: &remora_channel::Config) -> remora_link::Config {
+fn draw_link(rng: &mut Rng, channel: &remora_channel::Config) -> remora_link::LinkConfig {
     let on = link_on(channel);
     let lifetime = Duration::from_millis([200, 600, 1000][rng.below(3) as usize]);
-    let limits = Limits { attempts: [2, 8, 30][rng.below(3) as usize], lifetime };
-    remora_link::Config {
-        mode: if rng.chance(0.2) { Mode::None } else { Mode::Arq },
-        scheduler: if rng.chance(0.5) { Scheduler::RoundRobin } else { Scheduler::Airtime },
+    let limits = RetransmissionLimits { attempts: [2, 8, 30][rng.below(3) as usize], lifetime };
+    remora_link::LinkConfig {
+        mode: if rng.chance(0.2) { ArqMode::None } else { ArqMode::Arq },
+        scheduler: if rng.chance(0.5) { MediumScheduler::RoundRobin } else { MediumScheduler::Airtime },
         rate: on.rate.filter(|_| rng.chance(0.5)),
         window_frames: [4, 32, 2024][rng.below(3) as usize],
         queue_packets_max: [16, 512][rng.below(2) as usize],

@@ -105,11 +105,11 @@ pub fn copy_config(
     block: u32,
     mobiles: usize,
 ) -> CopyConfig {
-    let client = remora_client::Config {
+    let client = remora_client::ClientConfig {
         retry: treatment.retry(),
         block: BlockSize::Fixed(block),
         window: WindowSize::Fixed(DAEMONS),
-        ..remora_client::Config::stock()
+        ..remora_client::ClientConfig::stock()
     };
     let channel = remora_channel::Config {
         errors: ErrorModel::bursts(bad_mean),

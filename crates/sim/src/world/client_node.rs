@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use remora_base::{Core, Peer, Time, Transmit};
-use remora_client::{Answer, CallId, Client, Config, Event, Failure, Transport};
+use remora_client::{Answer, CallFailure, CallId, Client, ClientConfig, ClientEvent, Transport};
 
 use super::slow_host::{Processor, SlowHost};
 use crate::events::{Packet, PacketLog};
@@ -14,7 +14,7 @@ pub trait User {
     fn drive(&mut self, now: Time, client: &mut Client);
 
     /// Handles the completion of a request.
-    fn on_done(&mut self, now: Time, id: CallId, result: Result<Answer, Failure>);
+    fn on_done(&mut self, now: Time, id: CallId, result: Result<Answer, CallFailure>);
 
     /// When [`drive`](User::drive) is due without another event.
     fn poll_timeout(&self) -> Option<Time>;
@@ -36,7 +36,7 @@ pub struct ClientNode<U> {
 
 impl<U: User> ClientNode<U> {
     /// A client of the server. Over a stream it is not yet connected.
-    pub fn new(config: Config, seed: u64, user: U) -> ClientNode<U> {
+    pub fn new(config: ClientConfig, seed: u64, user: U) -> ClientNode<U> {
         let transport = config.transport;
         let core = Client::new(config, Peer::datagram(server_addr()), seed, Time::ZERO);
         ClientNode { core, user, transport, packets: None, processor: None }
@@ -152,7 +152,7 @@ impl<U: User> ClientNode<U> {
 
     /// Passes completions to the user, and lets it submit requests.
     fn settle(&mut self, now: Time) {
-        while let Some(Event::Done { id, result }) = self.core.poll_event() {
+        while let Some(ClientEvent::Done { id, result }) = self.core.poll_event() {
             self.user.on_done(now, id, result);
         }
         self.user.drive(now, &mut self.core);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use remora_base::Time;
-use remora_client::{Answer, CallId, Client, Download, Failure, Piece, Request, TransferError, Upload};
+use remora_client::{Answer, CallFailure, CallId, Client, Download, Piece, Request, TransferError, Upload};
 use remora_wire::nfs3::{Call, Fh, Reply, Stable, Status};
 
 use super::slow_host::{Pacer, SlowHost};
@@ -17,7 +17,7 @@ pub(crate) enum TransferFailure {
     Status(Status),
     /// No usable reply arrived.
     #[error("{0}")]
-    Call(#[from] Failure),
+    Call(#[from] CallFailure),
     /// The replies are inconsistent.
     #[error("{0}")]
     Nonsense(#[from] TransferError),
@@ -136,7 +136,7 @@ impl Transfer {
     }
 
     /// Handles a completion if it is its own; returns whether it was.
-    pub(crate) fn on_done(&mut self, id: CallId, result: &Result<Answer, Failure>) -> bool {
+    pub(crate) fn on_done(&mut self, id: CallId, result: &Result<Answer, CallFailure>) -> bool {
         let Some(piece) = self.flying.remove(&id) else { return false };
         if let Err(failure) = self.take(piece, result) {
             self.failure.get_or_insert(failure);
@@ -144,12 +144,12 @@ impl Transfer {
         true
     }
 
-    fn take(&mut self, piece: Piece, result: &Result<Answer, Failure>) -> Result<(), TransferFailure> {
+    fn take(&mut self, piece: Piece, result: &Result<Answer, CallFailure>) -> Result<(), TransferFailure> {
         let reply = match result {
             Ok(Answer::Nfs(reply)) => reply,
             Ok(_) => return Ok(()),
             // Resubmitted in pieces that fit the path.
-            Err(Failure::Fragments) => {
+            Err(CallFailure::Fragments) => {
                 match &mut self.kind {
                     Kind::Read { download, .. } => download.put_back(piece),
                     Kind::Write { upload, .. } => upload.put_back(piece),

@@ -10,7 +10,7 @@ use remora_atp::session::{PublicKey, Refusal};
 use remora_atp::stream::{Config, End, Target, Terms};
 use remora_host::client::ClientError;
 use remora_host::clock::timeout;
-use remora_host::forward::{Forward as Host, ForwardError, News, Report, Route, Settings};
+use remora_host::forward::{Forward as Host, ForwardError, ForwardEvent, ForwardRoute, ForwardSettings, ForwardStatus};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::{Interval, interval};
@@ -143,9 +143,9 @@ struct Figures {
     carried: Carried,
 }
 
-impl From<Report> for Figures {
-    fn from(report: Report) -> Figures {
-        let Report { up, sessions, connections, stats } = report;
+impl From<ForwardStatus> for Figures {
+    fn from(report: ForwardStatus) -> Figures {
+        let ForwardStatus { up, sessions, connections, stats } = report;
         Figures { up, sessions, connections, carried: stats.into() }
     }
 }
@@ -154,7 +154,7 @@ pub(crate) async fn run(args: Forward) -> Result {
     let stop = interrupt::catch();
     let routes = routes(&args)?;
     let identity = keys::identity(args.identity.as_deref())?;
-    let settings = Settings {
+    let settings = ForwardSettings {
         gateway: args.gateway.clone(),
         key: args.key,
         identity,
@@ -192,7 +192,7 @@ pub(crate) async fn run(args: Forward) -> Result {
 }
 
 /// Routes in the order of the command line.
-fn routes(args: &Forward) -> Result<Vec<Route>> {
+fn routes(args: &Forward) -> Result<Vec<ForwardRoute>> {
     let Forward { listen, to, priority, deadline, .. } = args;
     if listen.len() != to.len() {
         return Err(Error::Usage(format!(
@@ -211,7 +211,7 @@ fn routes(args: &Forward) -> Result<Vec<Route>> {
         let priority = nth("--priority", priority.len(), n)?.and_then(|n| priority.get(n)).copied();
         let deadline = nth("--deadline", deadline.len(), n)?.and_then(|n| deadline.get(n)).copied();
         let terms = Terms { priority: priority.unwrap_or_default(), deadline: deadline.filter(|d| !d.is_zero()) };
-        Ok(Route { listen: *listen, target: target.clone(), terms })
+        Ok(ForwardRoute { listen: *listen, target: target.clone(), terms })
     };
     listen.iter().zip(to).enumerate().map(route).collect()
 }
@@ -245,9 +245,9 @@ impl ForwardReporter<'_> {
     /// Reports events until a failure.
     async fn run(
         &mut self,
-        mut news: mpsc::UnboundedReceiver<News>,
+        mut news: mpsc::UnboundedReceiver<ForwardEvent>,
         ready: Ready,
-        watch: &impl Fn() -> Report,
+        watch: &impl Fn() -> ForwardStatus,
     ) -> Error {
         if let Err(e) = self.first(&mut news).await {
             return e;
@@ -260,14 +260,14 @@ impl ForwardReporter<'_> {
     }
 
     /// Waits for the first answer.
-    async fn first(&self, news: &mut mpsc::UnboundedReceiver<News>) -> Result {
+    async fn first(&self, news: &mut mpsc::UnboundedReceiver<ForwardEvent>) -> Result {
         let patience = Some(self.args.timeout).filter(|t| !t.is_zero()).unwrap_or(Duration::MAX);
         let mut why = None;
         let up = async {
             loop {
                 match news.recv().await {
-                    Some(News::Up) | None => return,
-                    Some(News::Down { why: reason, .. }) => why = Some(reason),
+                    Some(ForwardEvent::Up) | None => return,
+                    Some(ForwardEvent::Down { why: reason, .. }) => why = Some(reason),
                     Some(_) => {}
                 }
             }
@@ -294,11 +294,11 @@ impl ForwardReporter<'_> {
 
     async fn go_on(
         &mut self,
-        mut news: mpsc::UnboundedReceiver<News>,
+        mut news: mpsc::UnboundedReceiver<ForwardEvent>,
         figures: &mut Interval,
-        watch: &impl Fn() -> Report,
+        watch: &impl Fn() -> ForwardStatus,
     ) -> Error {
-        let mut last = Report::default();
+        let mut last = ForwardStatus::default();
         loop {
             let said = tokio::select! {
                 e = self.printer.failed() => Err(e),
@@ -321,26 +321,26 @@ impl ForwardReporter<'_> {
         }
     }
 
-    fn tell(&mut self, news: News) -> Result {
+    fn tell(&mut self, news: ForwardEvent) -> Result {
         let (event, why, to, connections) = match news {
-            News::Up | News::Heard => {
+            ForwardEvent::Up | ForwardEvent::Heard => {
                 let since = self.silent.take();
                 if let Some(since) = since.filter(|_| self.is_said) {
                     self.say(format!("the link is back after {} s", since.elapsed().as_secs()));
                 }
                 self.is_said = false;
-                (if news == News::Up { "up" } else { "heard" }, None, None, None)
+                (if news == ForwardEvent::Up { "up" } else { "heard" }, None, None, None)
             }
-            News::Silent => {
+            ForwardEvent::Silent => {
                 self.silent.get_or_insert_with(Instant::now);
                 ("silent", None, None, None)
             }
-            News::Down { why, connections } => {
+            ForwardEvent::Down { why, connections } => {
                 (self.silent, self.is_said) = (None, false);
                 self.say(format!("the gateway is lost ({why}): {connections} connections were reset"));
                 ("down", Some(why), None, Some(connections))
             }
-            News::Failed { target, end } => {
+            ForwardEvent::Failed { target, end } => {
                 let why = match end {
                     End::Refused(why) => why.to_string(),
                     End::Reset(why) => why.to_string(),

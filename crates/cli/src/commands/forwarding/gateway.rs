@@ -8,7 +8,7 @@ use clap::{ArgGroup, Args};
 use remora_atp::session::{Guests, PublicKey};
 use remora_atp::stream;
 use remora_atp::stream::{STREAMS_MAX, Stats, Target, WINDOW_MIN};
-use remora_host::gateway::{Gateway as Host, News, NfsServer, Report, Service, Settings};
+use remora_host::gateway::{Gateway as Host, GatewayEvent, GatewaySettings, GatewayStatus, NfsServer, Service};
 use remora_host::zone;
 use remora_wire::nfs3;
 use serde::Serialize;
@@ -210,7 +210,7 @@ pub(crate) async fn run(args: Gateway) -> Result {
         let run = gateway.run(move |n| drop(tell.send(n)));
         tokio::pin!(run);
         let mut figures = tokio::time::interval(EVERY);
-        let mut last = Report::default();
+        let mut last = GatewayStatus::default();
         loop {
             tokio::select! {
                 _ = &mut stop => break Ok(()),
@@ -240,7 +240,7 @@ pub(crate) async fn run(args: Gateway) -> Result {
     result
 }
 
-fn settings(args: &Gateway) -> Result<Settings> {
+fn settings(args: &Gateway) -> Result<GatewaySettings> {
     let service = match &args.nfs {
         Some(nfs) => Service::Nfs(NfsServer { nfs: nfs.clone(), mount_port: args.mount_port }),
         None => Service::Targets {
@@ -249,7 +249,7 @@ fn settings(args: &Gateway) -> Result<Settings> {
             connections_max: args.connections,
         },
     };
-    Ok(Settings {
+    Ok(GatewaySettings {
         listen: args.listen,
         identity: keys::identity(args.key.as_deref())?,
         guests: Guests::Only(args.allow.iter().copied().collect()),
@@ -280,10 +280,10 @@ fn announce(args: &Gateway, gateway: &Host) -> Result {
     stdio::print(&format!("gateway on {listen}; its key is {key}\n{how}\n"))
 }
 
-fn line(args: &Gateway, news: News) -> Result<String> {
+fn line(args: &Gateway, news: GatewayEvent) -> Result<String> {
     let (event, key, addr, why) = match news {
-        News::Came { key, addr } => ("came", key, Some(addr), None),
-        News::Left { key, why } => ("left", key, None, Some(why)),
+        GatewayEvent::Came { key, addr } => ("came", key, Some(addr), None),
+        GatewayEvent::Left { key, why } => ("left", key, None, Some(why)),
     };
     if args.json {
         return stdio::json_line(&Change { event, key: key.to_string(), addr, why });
@@ -294,8 +294,8 @@ fn line(args: &Gateway, news: News) -> Result<String> {
     })
 }
 
-fn summary(args: &Gateway, end: Report) -> String {
-    let Report { stats, calls, .. } = end;
+fn summary(args: &Gateway, end: GatewayStatus) -> String {
+    let GatewayStatus { stats, calls, .. } = end;
     match args.nfs {
         Some(_) => {
             let (replies, asked) = (units::human(stats.sent), units::human(stats.received));
@@ -305,9 +305,9 @@ fn summary(args: &Gateway, end: Report) -> String {
     }
 }
 
-impl From<Report> for Figures {
-    fn from(report: Report) -> Figures {
-        let Report { mobiles, connections, stats, calls, turned_away, violations } = report;
+impl From<GatewayStatus> for Figures {
+    fn from(report: GatewayStatus) -> Figures {
+        let GatewayStatus { mobiles, connections, stats, calls, turned_away, violations } = report;
         Figures { mobiles, connections, carried: stats.into(), calls, turned_away, violations }
     }
 }

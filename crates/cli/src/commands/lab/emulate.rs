@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use ipnet::Ipv4Net;
 use remora_host::emulate;
-use remora_host::emulate::{EmulateError, Emulator, Setup, Station};
+use remora_host::emulate::{EmulateError, EmulationSetup, Emulator, Station};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::signal::unix;
 use tokio::signal::unix::{SignalKind, signal};
@@ -205,7 +205,7 @@ fn stopped(e: EmulateError) -> Error {
     Error::refused("the emulator has stopped", e.to_string())
 }
 
-async fn self_test(setup: Setup, json: bool) -> Result {
+async fn self_test(setup: EmulationSetup, json: bool) -> Result {
     if !json {
         stdio::eprint("measuring for about 20 seconds");
     }
@@ -227,11 +227,11 @@ pub(crate) async fn inside(args: Inside) -> Result {
     }
 }
 
-fn setup(args: &Emulate) -> Result<Setup> {
+fn setup(args: &Emulate) -> Result<EmulationSetup> {
     if let Some((number, _)) = args.mobile.iter().find(|(n, _)| *n > args.mobiles) {
         return Err(Error::Usage(format!("there is no mobile {number}: there are {}", args.mobiles)));
     }
-    Ok(Setup {
+    Ok(EmulationSetup {
         mobiles: args.mobiles,
         config: channel::config(&args.channel)?,
         seed: args.channel.seed,
@@ -239,7 +239,7 @@ fn setup(args: &Emulate) -> Result<Setup> {
         congestion: args.congestion.clone(),
         lateness_max: args.lateness_max,
         pcap: args.pcap.clone(),
-        ..Setup::default()
+        ..EmulationSetup::default()
     })
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use remora_channel::{Config, Duplex, ErrorModel, Side};
-use remora_host::emulate::{Check, LaneReport, Report};
+use remora_host::emulate::{Check, EmulationReport, LaneReport};
 use serde::Serialize;
 
 use crate::output::exit::Result;
@@ -77,7 +77,7 @@ struct Lateness {
 }
 
 impl Object {
-    pub(crate) fn new(r: &Report, exit_code: u8) -> Object {
+    pub(crate) fn new(r: &EmulationReport, exit_code: u8) -> Object {
         Object {
             seed: r.seed,
             mobiles: r.mobiles,
@@ -134,7 +134,7 @@ impl Channel {
     }
 }
 
-fn lanes(r: &Report) -> impl Iterator<Item = Lane> {
+fn lanes(r: &EmulationReport) -> impl Iterator<Item = Lane> {
     r.lanes.iter().map(|l| Lane::new(l, &r.config))
 }
 
@@ -163,7 +163,7 @@ impl Lane {
 }
 
 /// A few lines for people.
-pub(crate) fn text(r: &Report) -> String {
+pub(crate) fn text(r: &EmulationReport) -> String {
     let mut text = format!("emulated {:.1} s, seed {}, TCP {}\n", r.until.as_secs_f64(), r.seed, r.congestion);
     for lane in lanes(r) {
         // Writing to a string does not fail.

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use remora_host::link::control::{ControlSocket, directory};
-use remora_host::link::{Daemon, Settings};
+use remora_host::link::{Daemon, LinkSettings};
 use serde::Serialize;
 
 use crate::commands::link::dashboard;
@@ -36,7 +36,7 @@ struct Changed {
     notice: String,
 }
 
-pub(crate) async fn run(settings: Settings, ends: &EndpointFlags) -> Result {
+pub(crate) async fn run(settings: LinkSettings, ends: &EndpointFlags) -> Result {
     // A signal that comes while the link starts ends it as well, but in an orderly way.
     let stop = interrupt::catch();
     tokio::pin!(stop);

@@ -14,7 +14,7 @@ use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Cell, Paragraph, Row, Table};
-use remora_host::link::{ChannelState, Daemon, PeerReport, Report};
+use remora_host::link::{ChannelState, Daemon, LinkReport, PeerReport};
 
 use crate::config::units;
 use crate::output::exit::{Error, Result};
@@ -116,7 +116,7 @@ fn fitting(width: u16) -> &'static [Column] {
     COLUMNS.get(..n.count().max(1)).unwrap_or(&COLUMNS)
 }
 
-fn draw(frame: &mut Frame<'_>, report: &Report, notices: &VecDeque<String>) {
+fn draw(frame: &mut Frame<'_>, report: &LinkReport, notices: &VecDeque<String>) {
     let peers = u16::try_from(report.peers.len()).unwrap_or(u16::MAX);
     let parts = [Constraint::Length(1), Constraint::Max(peers.saturating_add(3)), Constraint::Min(0)];
     let [head, table, log] = Layout::vertical(parts).areas(frame.area());
@@ -161,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    fn report() -> Report {
+    fn report() -> LinkReport {
         let peer = PeerReport {
             name: "robot".into(),
             key: String::new(),
@@ -172,7 +172,7 @@ mod tests {
             heard_seconds: Some(0.1),
             figures: Default::default(),
         };
-        Report { role: "base".into(), device: "rlink0".into(), peers: vec![peer], ..Report::default() }
+        LinkReport { role: "base".into(), device: "rlink0".into(), peers: vec![peer], ..LinkReport::default() }
     }
 
     fn shown(width: u16, height: u16) -> String {

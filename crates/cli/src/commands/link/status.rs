@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use remora_host::handoff::{EXPECTED_MAX, Signal};
-use remora_host::link::{PeerReport, Report, control};
+use remora_host::link::{LinkReport, PeerReport, control};
 
 use crate::commands::link::dashboard::state_text;
 use crate::commands::link::flags::{Handoff, LinkHandoffPhase, Status};
@@ -77,7 +77,7 @@ fn running(device: Option<&str>) -> Result<Vec<PathBuf>> {
     Ok(wanted)
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &LinkReport) -> String {
     let rate = report.rate_bits.map_or_else(|| "rate not known yet".to_owned(), |b| format!("{b} bit/s"));
     let mut text = format!("{} on {}, packets up to {} bytes, {rate}\n", report.role, report.device, report.mtu);
     for peer in &report.peers {

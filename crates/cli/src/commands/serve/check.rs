@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use remora_host::server::{Descriptors, Options};
+use remora_host::server::{Descriptors, ServerOptions};
 use serde::Serialize;
 
 use crate::commands::serve::export_list::ExportView;
@@ -71,7 +71,7 @@ fn planned(args: &Serve) -> Result<Plan> {
     // No handle is signed, so any key will do, and none need be made.
     let loaded = open_exports::open(plan::plan(args, Pipes::Read)?, &Keys::default(), None)?;
     let exports = loaded.plan.shares.len();
-    let descriptors = Descriptors::count(exports, Options::default_threads());
+    let descriptors = Descriptors::count(exports, ServerOptions::default_threads());
     descriptors.check().map_err(|e| Error::Usage(e.to_string()))?;
     let mut plan = loaded.plan;
     plan.notes.extend(warnings::of_user(&plan.shares));

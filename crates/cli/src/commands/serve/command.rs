@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use remora_atp::session::Guests;
 use remora_host::portmap::Registration;
-use remora_host::server::{Objects, Options, Serving, Snapshot};
+use remora_host::server::{Objects, ServerOptions, ServerSnapshot, Serving};
 use remora_server::Config;
 use remora_server::cache::Config as CacheConfig;
 use rustix::fs::Mode;
@@ -157,7 +157,8 @@ fn hangup_ends(args: &Serve) -> bool {
 fn start(args: &Serve, loaded: &Loaded) -> Result<Serving> {
     let exports = loaded.exports.clone();
     let (cache, durability) = (cache(args.cache), args.durability.into());
-    let mut options = Options::new(Config { cache, durability, address_validation: true, ..Config::new(exports) });
+    let mut options =
+        ServerOptions::new(Config { cache, durability, address_validation: true, ..Config::new(exports) });
     options.listen = vec![args.listen];
     options.udp = !args.no_udp;
     options.mount_listen = args.mount_port.map(|port| SocketAddr::new(args.listen.ip(), port));
@@ -189,7 +190,7 @@ fn cache(cache: Cache) -> CacheConfig {
     }
 }
 
-fn farewell(args: &Serve, numbers: &Snapshot, failures: &Failures, abandoned: usize) -> Result<String> {
+fn farewell(args: &Serve, numbers: &ServerSnapshot, failures: &Failures, abandoned: usize) -> Result<String> {
     let core = &numbers.core;
     let calls = core.nfs_calls + core.mount_calls;
     if args.json {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use remora_host::server::{Snapshot, Watch};
+use remora_host::server::{ServerSnapshot, Watch};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -20,7 +20,7 @@ pub(crate) struct Counters {
 
 impl Counters {
     /// Those of `numbers`, and of the disks and files.
-    pub(crate) fn of(numbers: &Snapshot, failures: &Failures) -> Counters {
+    pub(crate) fn of(numbers: &ServerSnapshot, failures: &Failures) -> Counters {
         let disks = [("flushes_failed", failures.count()), ("open_refused", remora_vfs::local::fd_exhaustion().count)];
         Counters { counters: numbers.named().into_iter().chain(disks).collect() }
     }

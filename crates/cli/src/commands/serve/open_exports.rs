@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use remora_host::server::{Descriptors, Options, raise_limit};
+use remora_host::server::{Descriptors, ServerOptions, raise_limit};
 use remora_server::{Export, Exports};
 use remora_vfs::{LocalDisk, local};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
@@ -50,7 +50,7 @@ pub(crate) fn open(mut plan: Plan, keys: &Keys, before: Option<&Loaded>) -> Resu
     raise_limit();
     let failures = before.map_or_else(Failures::start, |before| Ok(before.failures.clone()))?;
     let (count, opened) = (plan.shares.len(), before.map_or(0, |b| b.disks.len()));
-    let room = || Descriptors::count(opened, Options::default_threads()).with_exports(count);
+    let room = || Descriptors::count(opened, ServerOptions::default_threads()).with_exports(count);
     if before.is_none() {
         room().check().map_err(|e| Error::refused("cannot start", e.to_string()))?;
     }

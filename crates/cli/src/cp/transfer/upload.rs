@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use remora_client::Written;
-use remora_host::client::{self, ClientError, Limits, Progress};
+use remora_host::client::{self, ClientError, TransferLimits, UploadProgress};
 use remora_wire::nfs3::{Attr, Fh, FileType};
 
 use crate::cp::created_objects::FileKey;
@@ -285,7 +285,7 @@ struct Sending<'a> {
     job: &'a Job,
     file: &'a File,
     part: &'a PartialUpload,
-    limits: Limits,
+    limits: TransferLimits,
     /// Bytes not counted yet. Bytes that the server lost do not count again.
     uncounted: Option<&'a AtomicU64>,
     /// Data that is not on stable storage.
@@ -313,7 +313,7 @@ impl<'a> Sending<'a> {
     }
 }
 
-impl Progress for Sending<'_> {
+impl UploadProgress for Sending<'_> {
     fn read(&mut self, piece: Range<u64>) -> io::Result<Bytes> {
         read(self.file, piece)
     }

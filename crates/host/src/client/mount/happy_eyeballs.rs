@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use remora_atp::session::Refusal;
-use remora_client::{Config, Transport};
+use remora_client::{ClientConfig, Transport};
 use tracing::debug;
 
 use crate::atp::AtpError;
@@ -40,7 +40,7 @@ impl TransportAttempt<'_> {
     pub(crate) async fn reach(&self, keys: Option<&Keys>, server: SocketAddr) -> Result<Connection, ClientError> {
         debug!(%server, transport = ?self.transport, "connecting");
         let give_up = self.options.config.give_up.unwrap_or(MOUNT_PATIENCE);
-        let config = Config { give_up: Some(give_up), ..self.options.config.clone() };
+        let config = ClientConfig { give_up: Some(give_up), ..self.options.config.clone() };
         let connection = match keys {
             Some(keys) => Connection::open_objects(keys, server, config, self.options).await?,
             None => Connection::open(self.transport, server, config, self.options).await?,
@@ -145,7 +145,7 @@ mod tests {
     use std::cell::Cell;
     use std::io;
 
-    use remora_client::Failure;
+    use remora_client::CallFailure;
     use remora_wire::rpc::Outcome;
 
     use super::*;
@@ -175,7 +175,7 @@ mod tests {
     async fn race_takes_the_attempt_that_succeeds() {
         let ms = |n: u64| Duration::from_micros(n * 200);
         let silent = || ClientError::Silent { server: "s".into(), what: "asked" };
-        let refused = || ClientError::Rpc(Failure::Rpc(Outcome::ProgUnavail));
+        let refused = || ClientError::Rpc(CallFailure::Rpc(Outcome::ProgUnavail));
         let way = |after, end: Result<u8, ClientError>| async move {
             tokio::time::sleep(after).await;
             end

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use remora_client::{Answer, Failure, Request, Transport};
+use remora_client::{Answer, CallFailure, Request, Transport};
 use remora_wire::nfs3::{self, Fh};
 use remora_wire::rpc::Outcome;
 use remora_wire::{mount as mnt, portmap};
@@ -256,7 +256,7 @@ async fn ask_elsewhere(
 /// Whether the error means that MOUNT is not on this port.
 fn is_elsewhere(e: &ClientError) -> bool {
     use Outcome::{ProcUnavail, ProgMismatch, ProgUnavail};
-    matches!(e, ClientError::Rpc(Failure::Rpc(ProgUnavail | ProgMismatch { .. } | ProcUnavail)))
+    matches!(e, ClientError::Rpc(CallFailure::Rpc(ProgUnavail | ProgMismatch { .. } | ProcUnavail)))
 }
 
 /// Addresses of a host, with port 0: at least one, at most [`ADDRESSES_MAX`].
@@ -366,7 +366,7 @@ async fn ask_portmapper(way: &TransportAttempt<'_>, ip: SocketAddr) -> Result<u1
     };
     match answer? {
         Answer::Port(p) if p > 0 && p <= u32::from(u16::MAX) => Ok(p as u16),
-        _ => Err(ClientError::Rpc(Failure::Rpc(Outcome::ProgUnavail))),
+        _ => Err(ClientError::Rpc(CallFailure::Rpc(Outcome::ProgUnavail))),
     }
 }
 
@@ -382,13 +382,13 @@ pub(crate) mod tests {
     use tokio::net::{TcpListener, UdpSocket};
 
     use super::*;
-    use remora_client::Config;
+    use remora_client::ClientConfig;
 
     use crate::Clock;
     use crate::client::listen;
 
     fn options() -> Options {
-        Options { config: Config::new(Transport::Udp), seed: 1, clock: Clock::start() }
+        Options { config: ClientConfig::new(Transport::Udp), seed: 1, clock: Clock::start() }
     }
 
     /// The reply of a server that mounts `path` alone, answers NULL, and reads no path that MOUNT does not allow.
@@ -482,8 +482,10 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn mounted_server_without_limit_outlives_a_silence() {
-        let options =
-            || Options { config: Config { give_up: Some(Duration::from_secs(2)), ..options().config }, ..options() };
+        let options = || Options {
+            config: ClientConfig { give_up: Some(Duration::from_secs(2)), ..options().config },
+            ..options()
+        };
         for (late, patience) in [(Duration::MAX, options().config.give_up), (Duration::from_secs(4), None)] {
             let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
             let target = Target::parse(&format!("nfs://{}/?proto=udp", socket.local_addr().unwrap())).unwrap();
@@ -503,7 +505,7 @@ pub(crate) mod tests {
         let (nfs, port) = (mute.local_addr().unwrap(), mountd.local_addr().unwrap().port());
         tokio::spawn(serve_datagrams(mountd, "/", Duration::ZERO, 0));
         let target = Target::parse(&format!("nfs://{nfs}/?proto=udp&mountport={port}")).unwrap();
-        let config = Config { give_up: Some(Duration::from_millis(300)), ..options().config };
+        let config = ClientConfig { give_up: Some(Duration::from_millis(300)), ..options().config };
         let session = mount(&target, "/", Options { config, ..options() }).await.unwrap();
         session.set_patience(None);
         let answer = session.call(nfs3::Call::Null).await;

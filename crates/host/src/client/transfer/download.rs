@@ -14,7 +14,7 @@ use crate::client::transport::jukebox_retry::JukeboxRetry;
 
 /// Largest blocks of the server, from FSINFO.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
+pub struct TransferLimits {
     /// Largest READ in bytes.
     pub read_max: u32,
     /// Largest WRITE in bytes.
@@ -36,7 +36,7 @@ pub async fn download(
     session: &Session,
     fh: Fh,
     range: Piece,
-    limits: Limits,
+    limits: TransferLimits,
     sink: impl FnMut(u64, Bytes) -> std::io::Result<()>,
 ) -> Result<u64, ClientError> {
     receive(session, fh, range, limits, sink).await.map(|d| d.end)
@@ -47,7 +47,7 @@ pub async fn receive(
     session: &Session,
     fh: Fh,
     range: Piece,
-    limits: Limits,
+    limits: TransferLimits,
     mut sink: impl FnMut(u64, Bytes) -> std::io::Result<()>,
 ) -> Result<Downloaded, ClientError> {
     let mut left = range.end.saturating_sub(range.start);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use remora_client::{Answer, Failure, Piece, Request};
+use remora_client::{Answer, CallFailure, Piece, Request};
 use remora_wire::nfs3;
 
 use crate::client::error::ClientError;
@@ -141,14 +141,14 @@ impl<'s> PiecesInFlight<'s> {
                 self.answered += piece.end.saturating_sub(piece.start);
                 Ok((piece, Some(answer)))
             }
-            Err(ClientError::Rpc(Failure::TimedOut) | ClientError::Closed)
+            Err(ClientError::Rpc(CallFailure::TimedOut) | ClientError::Closed)
                 if self.session.is_parallel_stream(&connection) =>
             {
                 self.session.give_up(&connection);
                 Ok((piece, None))
             }
             // It is sent again in shorter pieces.
-            Err(ClientError::Rpc(Failure::Fragments)) if !piece.is_empty() => Ok((piece, None)),
+            Err(ClientError::Rpc(CallFailure::Fragments)) if !piece.is_empty() => Ok((piece, None)),
             Err(e) => Err(silent(self.session, e)),
         }
     }
@@ -226,7 +226,9 @@ impl Future for AnyOf<'_> {
 
 fn silent(session: &Session, e: ClientError) -> ClientError {
     match e {
-        ClientError::Rpc(Failure::TimedOut) => ClientError::Silent { server: session.server().to_owned(), what: "" },
+        ClientError::Rpc(CallFailure::TimedOut) => {
+            ClientError::Silent { server: session.server().to_owned(), what: "" }
+        }
         other => other,
     }
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use remora_client::{Config, Transport};
+use remora_client::{ClientConfig, Transport};
 use remora_wire::nfs3::{Attr, Call, FileType, NfsTime, Proc, ReadOk, SpecData, Status, Wcc, WriteOk};
 use remora_wire::rpc::{CallHeader, Outcome, ReplyHeader};
 use remora_wire::{Reader, Xdr};
@@ -16,8 +16,8 @@ use remora_client::Piece;
 use remora_wire::nfs3::{self, Fh, Reply};
 use tokio::time::Instant;
 
-use super::download::{Limits, download};
-use super::upload::{Progress, send};
+use super::download::{TransferLimits, download};
+use super::upload::{UploadProgress, send};
 use crate::Clock;
 use crate::client::options::Options;
 use crate::client::session::Session;
@@ -119,7 +119,7 @@ struct Owner {
     stops_at: Option<Instant>,
 }
 
-impl Progress for Owner {
+impl UploadProgress for Owner {
     fn read(&mut self, piece: Piece) -> std::io::Result<Bytes> {
         Ok(vec![7; (piece.end - piece.start) as usize].into())
     }
@@ -142,7 +142,7 @@ impl Progress for Owner {
     }
 }
 
-async fn session(at: SocketAddr, config: Config) -> Session {
+async fn session(at: SocketAddr, config: ClientConfig) -> Session {
     let options = Options { config, seed: 1, clock: Clock::start() };
     let connection = Connection::open(Transport::Udp, at, options.config.clone(), &options).await.unwrap();
     Session::new(connection, None, Fh(Bytes::from_static(b"file")))
@@ -151,9 +151,9 @@ async fn session(at: SocketAddr, config: Config) -> Session {
 /// No COMMIT reports them.
 #[tokio::test]
 async fn stable_writes_are_reported_during_the_upload() {
-    let config = Config { window: remora_client::WindowSize::Fixed(2), ..Config::new(Transport::Udp) };
+    let config = ClientConfig { window: remora_client::WindowSize::Fixed(2), ..ClientConfig::new(Transport::Udp) };
     let session = session(serve(Duration::from_millis(100), true).await, config).await;
-    let limits = Limits { read_max: 8192, write_max: 8192 };
+    let limits = TransferLimits { read_max: 8192, write_max: 8192 };
     let mut owner = Owner::default();
     send(&session, session.root().clone(), Some(0..SIZE), limits, &mut owner).await.unwrap();
     let told = &owner.stable_after;
@@ -163,8 +163,8 @@ async fn stable_writes_are_reported_during_the_upload() {
 /// Some 75 pieces. If each delayed all, a copy would take eight seconds and more.
 #[tokio::test]
 async fn deferred_piece_does_not_delay_others() {
-    let session = session(serve_reluctantly().await, Config::new(Transport::Udp)).await;
-    let (fh, limits, size) = (session.root().clone(), Limits { read_max: 8192, write_max: 8192 }, 6 * SIZE);
+    let session = session(serve_reluctantly().await, ClientConfig::new(Transport::Udp)).await;
+    let (fh, limits, size) = (session.root().clone(), TransferLimits { read_max: 8192, write_max: 8192 }, 6 * SIZE);
     let began = Instant::now();
     let mut owner = Owner::default();
     send(&session, fh.clone(), Some(0..size), limits, &mut owner).await.unwrap().unwrap();
@@ -185,9 +185,9 @@ const WINDOW: u32 = 4;
 
 /// Uploads until `stops`; returns the time of stopping.
 async fn stopped_after(stops: Duration, at: SocketAddr) -> (Owner, Duration) {
-    let config = Config { window: remora_client::WindowSize::Fixed(WINDOW), ..Config::new(Transport::Udp) };
+    let config = ClientConfig { window: remora_client::WindowSize::Fixed(WINDOW), ..ClientConfig::new(Transport::Udp) };
     let session = session(at, config).await;
-    let limits = Limits { read_max: 8192, write_max: 8192 };
+    let limits = TransferLimits { read_max: 8192, write_max: 8192 };
     let stops_at = Instant::now() + stops;
     let mut owner = Owner { stops_at: Some(stops_at), ..Owner::default() };
     let sent = send(&session, session.root().clone(), Some(0..100 * SIZE), limits, &mut owner).await.unwrap();

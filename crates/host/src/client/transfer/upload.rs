@@ -13,7 +13,7 @@ use crate::client::error::ClientError;
 use crate::client::rate_limit::or_open;
 use crate::client::session::Session;
 use crate::client::transfer::deferred_pieces::DeferredPieces;
-use crate::client::transfer::download::Limits;
+use crate::client::transfer::download::TransferLimits;
 use crate::client::transfer::in_flight::PiecesInFlight;
 use crate::client::transport::connection::Connection;
 use crate::client::transport::jukebox_retry::JukeboxRetry;
@@ -28,7 +28,7 @@ const STOP: Duration = Duration::from_millis(200);
 const STOP_MAX: Duration = Duration::from_secs(1);
 
 /// The owner of an upload.
-pub trait Progress {
+pub trait UploadProgress {
     /// Returns all bytes of a piece.
     fn read(&mut self, piece: Piece) -> std::io::Result<Bytes>;
 
@@ -51,7 +51,7 @@ pub async fn upload(
     session: &Session,
     fh: Fh,
     range: Piece,
-    limits: Limits,
+    limits: TransferLimits,
     source: impl FnMut(Piece) -> std::io::Result<Bytes>,
     progress: impl FnMut(u64),
 ) -> Result<(), ClientError> {
@@ -64,7 +64,7 @@ struct Plain<S, P> {
     progress: P,
 }
 
-impl<S: FnMut(Piece) -> std::io::Result<Bytes>, P: FnMut(u64)> Progress for Plain<S, P> {
+impl<S: FnMut(Piece) -> std::io::Result<Bytes>, P: FnMut(u64)> UploadProgress for Plain<S, P> {
     fn read(&mut self, piece: Piece) -> std::io::Result<Bytes> {
         (self.source)(piece)
     }
@@ -83,8 +83,8 @@ pub async fn send(
     session: &Session,
     fh: Fh,
     ranges: impl IntoIterator<Item = Piece>,
-    limits: Limits,
-    progress: &mut impl Progress,
+    limits: TransferLimits,
+    progress: &mut impl UploadProgress,
 ) -> Result<Option<Written>, ClientError> {
     let mut sending = Sending::new(session, fh, ranges, limits, progress);
     while !sending.file.is_done() {
@@ -109,7 +109,7 @@ pub async fn send(
 /// An upload in progress.
 struct Sending<'s, P> {
     session: &'s Session,
-    limits: Limits,
+    limits: TransferLimits,
     progress: &'s mut P,
     file: Upload,
     in_flight: PiecesInFlight<'s>,
@@ -123,12 +123,12 @@ struct Sending<'s, P> {
     told_stable: Instant,
 }
 
-impl<'s, P: Progress> Sending<'s, P> {
+impl<'s, P: UploadProgress> Sending<'s, P> {
     fn new(
         session: &'s Session,
         fh: Fh,
         ranges: impl IntoIterator<Item = Piece>,
-        limits: Limits,
+        limits: TransferLimits,
         progress: &'s mut P,
     ) -> Sending<'s, P> {
         let ranges: Vec<Piece> = ranges.into_iter().filter(|range| !range.is_empty()).collect();
@@ -283,7 +283,7 @@ fn commit_all(file: &Upload) -> nfs3::Call {
 }
 
 /// The WRITE of a piece.
-fn write(file: &Upload, piece: &Piece, source: &mut impl Progress) -> Result<nfs3::Call, ClientError> {
+fn write(file: &Upload, piece: &Piece, source: &mut impl UploadProgress) -> Result<nfs3::Call, ClientError> {
     let data = source.read(piece.clone())?;
     let given = piece.end - piece.start;
     if data.len() as u64 != given {

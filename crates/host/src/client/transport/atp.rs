@@ -13,7 +13,7 @@
 //! [`Client::give_up_at`]: remora_client::Client::give_up_at
 //!
 //! Limits: [`OBJECTS_MAX`] calls and [`BYTES_MAX`] bytes in flight; the core keeps the rest. Replies that wait are
-//! limited by `Settings`.
+//! limited by `EndpointSettings`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ use remora_client::Client;
 use remora_wire::urgency::Urgency;
 use tokio::task::JoinSet;
 
-use crate::atp::{AtpEndpoint, AtpError, Control, Remote, Settings, keys};
+use crate::atp::{AtpEndpoint, AtpError, EndpointSettings, Remote, RequestControl, keys};
 use crate::client::error::ClientError;
 use crate::client::target::Keys;
 use crate::client::transport::connect::RECONNECT;
@@ -68,7 +68,7 @@ pub(crate) async fn connect(
         ..Config::default()
     };
     let any = if server.is_ipv4() { SocketAddr::from(([0, 0, 0, 0], 0)) } else { SocketAddr::from(([0u16; 8], 0)) };
-    let settings = Settings { session, ..Settings::receiver(any) };
+    let settings = EndpointSettings { session, ..EndpointSettings::receiver(any) };
     let endpoint = AtpEndpoint::bind(settings, identity(keys)?).map_err(failed)?;
     let remote = endpoint.connect(server, keys.server).map_err(failed)?;
     match clock::timeout(patience, remote.up()).await {
@@ -199,7 +199,7 @@ impl Timer {
 #[derive(Default)]
 struct Under {
     ends: JoinSet<(u32, usize, Option<Outcome>)>,
-    controls: BTreeMap<u32, Control>,
+    controls: BTreeMap<u32, RequestControl>,
     timer: Timer,
     bytes: usize,
 }
@@ -387,7 +387,7 @@ mod tests {
         let session = Config { guests: Guests::Anyone, ..Config::default() };
         let own = Identity::from_secret([1; 32]).unwrap();
         let keys = Keys { server: own.public(), own: None };
-        let settings = Settings { session, ..Settings::receiver("127.0.0.1:0".parse().unwrap()) };
+        let settings = EndpointSettings { session, ..EndpointSettings::receiver("127.0.0.1:0".parse().unwrap()) };
         let server = BlockingEndpoint::bind(settings, own).unwrap();
         let at = server.endpoint().local_addr();
         std::thread::spawn(move || {
@@ -404,7 +404,7 @@ mod tests {
             server.close();
             closed.send(()).unwrap();
         });
-        let config = remora_client::Config::new(Transport::Atp);
+        let config = remora_client::ClientConfig::new(Transport::Atp);
         let options = crate::client::options::Options { config: config.clone(), seed: 1, clock: Clock::start() };
         let connection = Connection::open_objects(&keys, at, config, &options).await.unwrap();
         let asked: Vec<_> = (0..CALLS).map(|_| connection.shared.submit(Request::Nfs(Call::Null)).unwrap()).collect();

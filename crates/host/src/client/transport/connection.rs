@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use remora_base::Peer;
-use remora_client::{Client, Config, Transport};
+use remora_client::{Client, ClientConfig, Transport};
 use tokio::task::JoinHandle;
 
 use crate::client::error::ClientError;
@@ -41,7 +41,7 @@ impl Connection {
     pub(crate) async fn open(
         transport: Transport,
         server: SocketAddr,
-        config: Config,
+        config: ClientConfig,
         options: &Options,
     ) -> Result<Connection, ClientError> {
         let patience = config.give_up.unwrap_or(PATIENCE);
@@ -51,7 +51,7 @@ impl Connection {
     /// Opens a UDP connection, if there is a route now.
     pub(crate) async fn open_at_once(
         server: SocketAddr,
-        config: Config,
+        config: ClientConfig,
         options: &Options,
     ) -> Result<Connection, ClientError> {
         Connection::open_any(
@@ -67,7 +67,7 @@ impl Connection {
     /// Opens a parallel stream.
     pub(crate) async fn open_beside(
         server: SocketAddr,
-        config: Config,
+        config: ClientConfig,
         options: &Options,
     ) -> Result<Connection, ClientError> {
         let patience = config.give_up.unwrap_or(PATIENCE);
@@ -78,12 +78,12 @@ impl Connection {
     pub(crate) async fn open_objects(
         keys: &Keys,
         server: SocketAddr,
-        config: Config,
+        config: ClientConfig,
         options: &Options,
     ) -> Result<Connection, ClientError> {
         let patience = config.give_up.unwrap_or(PATIENCE);
         let (link, remote) = atp::connect(keys, server, patience).await?;
-        let config = Config { transport: Transport::Atp, ..config };
+        let config = ClientConfig { transport: Transport::Atp, ..config };
         let core = Client::new(config, Peer::datagram(server), options.seed, options.clock.now());
         let shared = SharedCore::new(core, options.clock, zone::shown(&server), false);
         let task = tokio::spawn(atp::run(shared.clone(), link, remote));
@@ -93,12 +93,12 @@ impl Connection {
     async fn open_any(
         transport: Transport,
         server: SocketAddr,
-        config: Config,
+        config: ClientConfig,
         options: &Options,
         Opening { is_beside, patience }: Opening,
     ) -> Result<Connection, ClientError> {
         let failed = |source| ClientError::Connect { server: zone::shown(&server), source };
-        let config = Config { transport, ..config };
+        let config = ClientConfig { transport, ..config };
         let shared = |config| {
             let core = Client::new(config, Peer::datagram(server), options.seed, options.clock.now());
             SharedCore::new(core, options.clock, zone::shown(&server), is_beside)
@@ -107,7 +107,7 @@ impl Connection {
             Transport::Udp => {
                 let socket = connect::bind_in_time(server, patience).await.map_err(failed)?;
                 let path_mtu = connect::path_mtu(&socket, server).unwrap_or(config.path_mtu);
-                let shared = shared(Config { path_mtu, ..config });
+                let shared = shared(ClientConfig { path_mtu, ..config });
                 (shared.clone(), tokio::spawn(driver::run_udp(shared, socket, server)))
             }
             Transport::Tcp => {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     async fn mount_within(url: &str, seconds: u64) -> Result<Transport, ClientError> {
-        let config = Config { give_up: Some(Duration::from_secs(seconds)), ..Config::new(Transport::Udp) };
+        let config = ClientConfig { give_up: Some(Duration::from_secs(seconds)), ..ClientConfig::new(Transport::Udp) };
         let options = Options { config, seed: 1, clock: Clock::start() };
         mount(&Target::parse(url).unwrap(), "/", options).await.map(|session| session.transport())
     }
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn known_root_without_route_fails_at_once() {
         let known: KnownRoot = serde_json::from_str(r#"{"server":"192.0.2.9:2049","root":[1]}"#).unwrap();
-        let config = Config { give_up: Some(Duration::from_secs(5)), ..Config::new(Transport::Udp) };
+        let config = ClientConfig { give_up: Some(Duration::from_secs(5)), ..ClientConfig::new(Transport::Udp) };
         let options = Options { config, seed: 1, clock: Clock::start() };
         let target = Target::parse("nfs://192.0.2.9/").unwrap();
         let began = Instant::now();

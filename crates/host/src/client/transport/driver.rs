@@ -400,7 +400,7 @@ fn fill(shared: &SharedCore, out: &mut BytesMut, pipeline: &mut Pipeline) -> Opt
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-    use remora_client::{Answer, Config, Request, Transport};
+    use remora_client::{Answer, ClientConfig, Request, Transport};
     use remora_wire::nfs3::{Call, Fh, Proc, Reply, Status};
     use remora_wire::rpc::{CallHeader, Outcome, ReplyHeader};
     use remora_wire::{Reader, Xdr};
@@ -463,7 +463,7 @@ mod tests {
         let server = listener.local_addr().unwrap();
         let (seen, clock) = (Arc::<Seen>::default(), Clock::start());
         tokio::spawn(serve_few(listener, replies, idle, seen.clone()));
-        let core = Client::new(Config::new(Transport::Tcp), Peer::datagram(server), 1, clock.now());
+        let core = Client::new(ClientConfig::new(Transport::Tcp), Peer::datagram(server), 1, clock.now());
         let shared = SharedCore::new(core, clock, server.to_string(), false);
         tokio::spawn(run_tcp(shared.clone(), connect(server, None).await.unwrap(), server));
         (shared, seen)

@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use remora_client::{Client, Config, WindowSize};
+use remora_client::{Client, ClientConfig, WindowSize};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
@@ -150,7 +150,7 @@ impl ParallelStreams {
             };
             let mut opening = JoinSet::new();
             for n in seeds {
-                let config = Config { give_up: Some(give_up), window, ..options.config.clone() };
+                let config = ClientConfig { give_up: Some(give_up), window, ..options.config.clone() };
                 let options = Options { seed: options.seed.wrapping_add(n), ..options.clone() };
                 let open = async move { Connection::open_beside(server, config, &options).await };
                 opening.spawn(tokio::time::timeout(CONNECT_MAX, open));
@@ -216,7 +216,7 @@ mod tests {
 
     use super::*;
     use crate::Clock;
-    use crate::client::{Limits, Session, listen, receive};
+    use crate::client::{Session, TransferLimits, listen, receive};
 
     const SIZE: u64 = 200_000;
 
@@ -269,7 +269,8 @@ mod tests {
     }
 
     async fn connection_to(at: SocketAddr) -> (Options, Connection) {
-        let options = Options { config: Config::new(remora_client::Transport::Udp), seed: 1, clock: Clock::start() };
+        let options =
+            Options { config: ClientConfig::new(remora_client::Transport::Udp), seed: 1, clock: Clock::start() };
         let connection =
             Connection::open(remora_client::Transport::Udp, at, options.config.clone(), &options).await.unwrap();
         (options, connection)
@@ -278,7 +279,7 @@ mod tests {
     async fn two_streams(at: SocketAddr, options: &Options) -> Vec<Arc<Connection>> {
         let mut connections = Vec::new();
         for _ in 0..2 {
-            let config = Config { give_up: Some(SILENCE_MAX), ..options.config.clone() };
+            let config = ClientConfig { give_up: Some(SILENCE_MAX), ..options.config.clone() };
             connections.push(Arc::new(Connection::open_beside(at, config, options).await.unwrap()));
         }
         connections
@@ -293,7 +294,7 @@ mod tests {
         let fh = Fh(Bytes::from_static(b"file"));
         let session = Session::new(connection, Some(streams), fh.clone());
         let mut got = vec![0; SIZE as usize];
-        let limits = Limits { read_max: 65_536, write_max: 65_536 };
+        let limits = TransferLimits { read_max: 65_536, write_max: 65_536 };
         let began = Instant::now();
         let sink = |at: u64, data: Bytes| {
             got[at as usize..at as usize + data.len()].copy_from_slice(&data);
@@ -413,7 +414,7 @@ mod tests {
         let streams = ParallelStreams::new(options.clone());
         for (signal, is_held) in [(Signal::Begin(CONNECT_MAX), true), (Signal::End, false)] {
             streams.hand_off(signal);
-            let config = Config { give_up: Some(SILENCE_MAX), ..options.config.clone() };
+            let config = ClientConfig { give_up: Some(SILENCE_MAX), ..options.config.clone() };
             let connection = Connection::open_beside(own.server, config, &options).await.unwrap();
             streams.lock().add(connection);
             assert_eq!(streams.connections().last().unwrap().shared.lock().core.is_held(), is_held, "{signal:?}");
@@ -429,7 +430,7 @@ mod tests {
         streams.lock().connections = two_streams(own.server, &options).await;
         let fh = Fh(Bytes::from_static(b"file"));
         let session = Session::new(own, Some(streams), fh.clone());
-        let limits = Limits { read_max: 65_536, write_max: 65_536 };
+        let limits = TransferLimits { read_max: 65_536, write_max: 65_536 };
         let reading = receive(&session, fh, 0..12_000, limits, |_, _| Ok(()));
         let switching = async {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -445,7 +446,7 @@ mod tests {
     #[tokio::test]
     async fn watched_stream_is_reset_when_given_up() {
         let (listener, _) = listen().await;
-        let config = Config::new(remora_client::Transport::Tcp);
+        let config = ClientConfig::new(remora_client::Transport::Tcp);
         let options = Options { config: config.clone(), seed: 1, clock: Clock::start() };
         let connection = Connection::open_beside(listener.local_addr().unwrap(), config, &options).await.unwrap();
         let (mut other, _) = listener.accept().await.unwrap();

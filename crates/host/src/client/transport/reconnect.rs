@@ -95,7 +95,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use remora_base::Peer;
-    use remora_client::{Answer, Client, Config, Request, Transport};
+    use remora_client::{Answer, Client, ClientConfig, Request, Transport};
     use remora_wire::nfs3::{Call, Fh, Proc, Reply, Status};
     use remora_wire::rpc::Outcome;
     use tokio::net::TcpListener;
@@ -192,7 +192,7 @@ mod tests {
     /// The same with a patience, and its result.
     async fn get_for(server: SocketAddr, give_up: Option<Duration>) -> (Duration, Result<Answer, ClientError>) {
         let clock = Clock::start();
-        let config = Config { give_up, ..Config::new(Transport::Tcp) };
+        let config = ClientConfig { give_up, ..ClientConfig::new(Transport::Tcp) };
         let core = Client::new(config, Peer::datagram(server), 1, clock.now());
         let shared = SharedCore::new(core, clock, server.to_string(), false);
         let first = connect(server, None).await.unwrap();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use remora_atp::session::Refusal;
 use remora_base::{Core, Time};
-use remora_client::{Answer, CallId, Client, Event, Failure, Request};
+use remora_client::{Answer, CallFailure, CallId, Client, ClientEvent, Request};
 use tokio::sync::{Notify, oneshot};
 
 use crate::atp::AtpError;
@@ -41,7 +41,7 @@ pub(crate) struct State {
     pub(crate) core: Client,
     /// Since when the server's host has answered "port unreachable" (UDP).
     pub(crate) refused_since: Option<Time>,
-    pub(crate) waiters: BTreeMap<CallId, oneshot::Sender<Result<Answer, Failure>>>,
+    pub(crate) waiters: BTreeMap<CallId, oneshot::Sender<Result<Answer, CallFailure>>>,
     /// Patience after the server's first reply, until that comes.
     pub(crate) later_patience: Option<Option<Duration>>,
 }
@@ -52,7 +52,7 @@ impl State {
         if self.later_patience.is_some() && (self.core.has_replied() || self.core.has_answer()) {
             self.core.set_give_up(self.later_patience.take().flatten());
         }
-        while let Some(Event::Done { id, result }) = self.core.poll_event() {
+        while let Some(ClientEvent::Done { id, result }) = self.core.poll_event() {
             if let Some(waiter) = self.waiters.remove(&id) {
                 // The caller may be gone.
                 let _ = waiter.send(result);
@@ -62,7 +62,7 @@ impl State {
 }
 
 /// A reply to come.
-pub(crate) type Pending = oneshot::Receiver<Result<Answer, Failure>>;
+pub(crate) type Pending = oneshot::Receiver<Result<Answer, CallFailure>>;
 
 impl SharedCore {
     pub(crate) fn new(core: Client, clock: Clock, name: String, is_beside: bool) -> Arc<SharedCore> {
@@ -164,7 +164,7 @@ impl SharedCore {
     pub(crate) async fn wait(&self, pending: Pending, what: &'static str) -> Result<Answer, ClientError> {
         match pending.await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(Failure::TimedOut)) => Err(ClientError::Silent { server: self.name.clone(), what }),
+            Ok(Err(CallFailure::TimedOut)) => Err(ClientError::Silent { server: self.name.clone(), what }),
             Ok(Err(failure)) => Err(ClientError::Rpc(failure)),
             Err(_) => Err(self.why_closed()),
         }

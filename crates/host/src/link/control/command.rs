@@ -5,7 +5,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::handoff::Signal;
-use crate::link::diagnostics::Report;
+use crate::link::diagnostics::LinkReport;
 
 /// Commands to a running link.
 pub(in crate::link) enum LinkCommand {
@@ -17,24 +17,24 @@ pub(in crate::link) enum LinkCommand {
 
 /// A handle to a running link, which can be cloned and sent.
 #[derive(Clone, Debug)]
-pub struct Control {
+pub struct LinkControl {
     pub(in crate::link) commands: Sender<LinkCommand>,
     pub(in crate::link) wake: Arc<OwnedFd>,
-    pub(in crate::link) report: Arc<Mutex<Report>>,
+    pub(in crate::link) report: Arc<Mutex<LinkReport>>,
 }
 
-impl Control {
+impl LinkControl {
     /// A handle without a link.
     #[cfg(test)]
-    pub(in crate::link) fn of_nothing() -> Control {
+    pub(in crate::link) fn of_nothing() -> LinkControl {
         let wake =
             rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK)
                 .unwrap();
-        Control { commands: std::sync::mpsc::channel().0, wake: Arc::new(wake), report: Arc::default() }
+        LinkControl { commands: std::sync::mpsc::channel().0, wake: Arc::new(wake), report: Arc::default() }
     }
 
     /// The counters, at most a quarter of a second old.
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> LinkReport {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

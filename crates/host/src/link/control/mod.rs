@@ -4,6 +4,6 @@
 mod command;
 mod socket;
 
-pub use command::Control;
 pub(super) use command::LinkCommand;
+pub use command::LinkControl;
 pub use socket::{ControlSocket, device_of, directory, hand_off, sockets, status};

@@ -20,9 +20,9 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
-use super::command::Control;
+use super::command::LinkControl;
 use crate::handoff::Signal;
-use crate::link::diagnostics::Report;
+use crate::link::diagnostics::LinkReport;
 
 /// Longest request, and longest response that is read.
 const QUESTION_MAX: usize = 256;
@@ -53,7 +53,7 @@ pub fn directory() -> Option<PathBuf> {
 
 impl ControlSocket {
     /// Opens a socket in `dir` for a link on `device`.
-    pub fn open(dir: &Path, device: &str, control: Control) -> io::Result<ControlSocket> {
+    pub fn open(dir: &Path, device: &str, control: LinkControl) -> io::Result<ControlSocket> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         fs::set_permissions(dir, Permissions::from_mode(0o700))?;
         let (listener, path) = {
@@ -135,7 +135,7 @@ fn wait(fd: impl AsFd, events: PollFlags, stop: &OwnedFd, until: Option<Instant>
 }
 
 /// Serves clients one at a time, each for at most [`PATIENCE`].
-fn serve(listener: &UnixListener, stop: &OwnedFd, control: &Control) {
+fn serve(listener: &UnixListener, stop: &OwnedFd, control: &LinkControl) {
     while wait(listener, PollFlags::IN, stop, None) == Waited::Ready {
         match listener.accept() {
             Ok((stream, _)) => {
@@ -162,7 +162,7 @@ struct Asker<'a> {
 }
 
 impl Asker<'_> {
-    fn answer(&self, control: &Control) -> io::Result<()> {
+    fn answer(&self, control: &LinkControl) -> io::Result<()> {
         self.stream.set_nonblocking(true)?;
         let answer = match parse(&self.question()?) {
             Some(Question::Status) => serde_json::to_string(&control.report())?,
@@ -267,7 +267,7 @@ fn connect(path: &Path) -> io::Result<UnixStream> {
 }
 
 /// The counters of the link that listens at `path`.
-pub fn status(path: &Path) -> io::Result<Report> {
+pub fn status(path: &Path) -> io::Result<LinkReport> {
     Ok(serde_json::from_str(&ask(path, "status")?)?)
 }
 
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     fn open(dir: &Path) -> ControlSocket {
-        ControlSocket::open(dir, "rlink0", Control::of_nothing()).unwrap()
+        ControlSocket::open(dir, "rlink0", LinkControl::of_nothing()).unwrap()
     }
 
     #[test]
@@ -307,7 +307,7 @@ mod tests {
             assert!(began.elapsed() < PATIENCE * 5, "a byte at a time is not cut off");
             std::thread::sleep(PATIENCE / 5);
         }
-        assert_eq!(status(socket.path()).unwrap(), Report::default());
+        assert_eq!(status(socket.path()).unwrap(), LinkReport::default());
         let _slow = UnixStream::connect(socket.path()).unwrap();
         let began = Instant::now();
         drop(socket);

@@ -15,7 +15,7 @@ use super::forwarding::Forwarding;
 use super::link_monitor::{DeviceChange, LinkMonitor};
 use crate::link::error::LinkError;
 use crate::link::routing_table::around;
-use crate::link::settings::{Role, Settings};
+use crate::link::settings::{LinkRole, LinkSettings};
 
 /// The default routing table (`RT_TABLE_MAIN`).
 const MAIN_TABLE: u8 = 254;
@@ -34,7 +34,7 @@ pub(in crate::link) struct Device {
 
 impl Device {
     /// Creates the device with `mtu` and sets its routes.
-    pub(in crate::link) fn new(settings: &Settings, mtu: u16) -> Result<Device, LinkError> {
+    pub(in crate::link) fn new(settings: &LinkSettings, mtu: u16) -> Result<Device, LinkError> {
         let name = &settings.device;
         let failed = |source| LinkError::Device { name: name.clone(), source };
         if exists(name).map_err(failed)? {
@@ -111,7 +111,7 @@ fn exists(name: &str) -> io::Result<bool> {
     }
 }
 
-fn open(settings: &Settings, mtu: u16) -> Result<SyncDevice, LinkError> {
+fn open(settings: &LinkSettings, mtu: u16) -> Result<SyncDevice, LinkError> {
     let mut builder = DeviceBuilder::new().name(&settings.device).mtu(mtu);
     let mut first_v4 = true;
     for net in &settings.addresses {
@@ -136,12 +136,14 @@ fn open(settings: &Settings, mtu: u16) -> Result<SyncDevice, LinkError> {
 
 /// The networks routed into the tunnel, besides its own. A mobile's routes exclude the address of its base; two that
 /// overlap yield the same pieces.
-fn routes(settings: &Settings) -> BTreeSet<IpNet> {
+fn routes(settings: &LinkSettings) -> BTreeSet<IpNet> {
     let all: Vec<IpNet> = match &settings.role {
-        Role::Base { mobiles, .. } => {
+        LinkRole::Base { mobiles, .. } => {
             mobiles.iter().flat_map(|m| std::iter::once(m.address.into()).chain(m.routes.iter().copied())).collect()
         }
-        Role::Mobile { base, routes, .. } => routes.iter().flat_map(|r| around(*r, base.ip().to_canonical())).collect(),
+        LinkRole::Mobile { base, routes, .. } => {
+            routes.iter().flat_map(|r| around(*r, base.ip().to_canonical())).collect()
+        }
     };
     // The kernel already routes the device's own networks there.
     let own = |prefix: &IpNet| settings.addresses.iter().any(|n| n.contains(prefix));
@@ -196,7 +198,7 @@ fn beaten(all: &[Route], index: u32) -> Option<IpNet> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::settings::{Mobile, Tuning};
+    use crate::link::settings::{LinkTuning, MobileSettings};
     use crate::link::tunnel::LinkIdentity;
     use std::net::IpAddr;
 
@@ -204,20 +206,20 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn settings(role: Role) -> Settings {
-        Settings {
+    fn settings(role: LinkRole) -> LinkSettings {
+        LinkSettings {
             identity: LinkIdentity::generate().unwrap(),
             role,
             device: "remora0".into(),
             addresses: vec![net("10.78.0.1/24")],
             outer_mtu: 1500,
             forward: false,
-            tuning: Tuning::default(),
+            tuning: LinkTuning::default(),
         }
     }
 
-    fn mobile(routes: &[&str]) -> Settings {
-        settings(Role::Mobile {
+    fn mobile(routes: &[&str]) -> LinkSettings {
+        settings(LinkRole::Mobile {
             base: "192.0.2.1:51900".parse().unwrap(),
             key: LinkIdentity::generate().unwrap().public,
             secret: None,
@@ -240,23 +242,23 @@ mod tests {
 
     #[test]
     fn base_routes_networks_behind_mobiles() {
-        let one = Mobile {
+        let one = MobileSettings {
             name: "robot".into(),
             key: LinkIdentity::generate().unwrap().public,
             secret: None,
             address: "10.78.0.2".parse().unwrap(),
             routes: vec![net("192.168.7.1/24")],
         };
-        let base = settings(Role::Base { listen: "0.0.0.0:0".parse().unwrap(), mobiles: vec![one.clone()] });
+        let base = settings(LinkRole::Base { listen: "0.0.0.0:0".parse().unwrap(), mobiles: vec![one.clone()] });
         assert_eq!(routes(&base), [net("192.168.7.0/24")].into(), "its own address is in the tunnel's network");
-        let twin = Mobile { name: "twin".into(), key: LinkIdentity::generate().unwrap().public, ..one.clone() };
-        let refused = |mobiles: Vec<Mobile>| {
-            let both = settings(Role::Base { listen: "0.0.0.0:0".parse().unwrap(), mobiles });
+        let twin = MobileSettings { name: "twin".into(), key: LinkIdentity::generate().unwrap().public, ..one.clone() };
+        let refused = |mobiles: Vec<MobileSettings>| {
+            let both = settings(LinkRole::Base { listen: "0.0.0.0:0".parse().unwrap(), mobiles });
             both.table().map(|_| ()).unwrap_err().to_string()
         };
         assert_eq!(refused(vec![one.clone(), twin.clone()]), "10.78.0.2/32 is given to robot and to twin");
         // Mobiles without names of their own.
-        let namesake = Mobile { name: twin.name.clone(), ..one };
+        let namesake = MobileSettings { name: twin.name.clone(), ..one };
         let keys = format!("10.78.0.2/32 is given to {} and to {}", namesake.key, twin.key);
         assert_eq!(refused(vec![namesake, twin]), keys);
     }
@@ -299,7 +301,7 @@ mod tests {
         inside.addresses = vec![net("192.0.2.9/24")];
         assert!(matches!(inside.table(), Err(LinkError::Loop { .. })));
         assert!(mobile(&[]).table().is_ok());
-        let Role::Mobile { base, .. } = &mut inside.role else { return };
+        let LinkRole::Mobile { base, .. } = &mut inside.role else { return };
         *base = "[::ffff:192.0.2.1]:51900".parse().unwrap();
         let refused = inside.table().map(|_| ()).unwrap_err().to_string();
         assert_eq!(refused, "the base's address 192.0.2.1 is inside the tunnel's own network 192.0.2.0/24");

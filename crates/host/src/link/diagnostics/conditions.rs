@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use remora_base::Time;
-use remora_link::{Config, PeerView};
+use remora_link::{LinkConfig, PeerView};
 
-use super::report::{ChannelState, Notice};
+use super::report::{ChannelState, LinkNotice};
 use super::throttle::{NoticeThrottle, Topic};
 
 /// The conditions of one peer.
@@ -38,12 +38,12 @@ impl Advice {
         now: Time,
         name: &str,
         view: &PeerView,
-        config: &Config,
+        config: &LinkConfig,
         throttle: &mut NoticeThrottle,
-    ) -> Option<Notice> {
+    ) -> Option<LinkNotice> {
         let peer = view.peer;
         if view.stats.long_lost >= LOST_MIN && throttle.admits(now, Topic::LargeFrames(peer)) {
-            return Some(Notice::Large { name: name.to_owned() });
+            return Some(LinkNotice::Large { name: name.to_owned() });
         }
         let carried = view.round_trip.and_then(|trip| config.window_rate(trip));
         let Some(carried) = carried.filter(|carried| config.rate.is_some_and(|rate| rate.bits() > carried.bits()))
@@ -53,7 +53,7 @@ impl Advice {
         };
         let since = *self.long_since.get_or_insert(now);
         let is_due = now.since(since) >= LONG_FOR && throttle.admits(now, Topic::ShortWindow(peer));
-        is_due.then(|| Notice::LongWay { name: name.to_owned(), carried })
+        is_due.then(|| LinkNotice::LongWay { name: name.to_owned(), carried })
     }
 }
 
@@ -155,17 +155,17 @@ impl UnreachablePeers {
 mod tests {
     use super::*;
     use remora_base::{Peer, Rate};
-    use remora_link::{PeerStats, State};
+    use remora_link::{PeerState, PeerStats};
 
     /// Times (s) and texts of the notices in twenty minutes, with an acknowledgement delay of `trip` ms from `from` s
     /// on, and `long_lost` losses of long frames.
     fn advice_of(mbit: u64, trip: u64, from: u64, long_lost: u64) -> Vec<(u64, String)> {
-        let config = Config { rate: Some(Rate::mbit(mbit)), ..Config::default() };
+        let config = LinkConfig { rate: Some(Rate::mbit(mbit)), ..LinkConfig::default() };
         let (mut advice, mut throttle) = (Advice::default(), NoticeThrottle::default());
         let said = (0..1200).filter_map(|second| {
             let view = PeerView {
                 peer: Peer::datagram(([10, 0, 0, 2], 0).into()),
-                state: State::Good,
+                state: PeerState::Good,
                 queue_packets: 0,
                 queue_bytes: 0,
                 unacknowledged: 0,

@@ -8,6 +8,6 @@ mod report;
 mod throttle;
 
 pub(super) use conditions::{PeerConditions, UnreachablePeers};
-pub use report::{ChannelState, Drops, Figures, Notice, PeerReport, Report};
+pub use report::{ChannelState, Drops, LinkNotice, LinkReport, PeerFigures, PeerReport};
 pub(super) use report::{canonical, seconds};
 pub(super) use throttle::{NoticeThrottle, Topic};

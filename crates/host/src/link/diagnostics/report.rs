@@ -5,14 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use remora_base::Rate;
-use remora_link::{self as link, PeerView, State};
+use remora_link::{self as link, PeerState, PeerView};
 use serde::{Deserialize, Serialize};
 
 use crate::link::tunnel::{InvalidDatagrams, LinkPublicKey};
 
 /// A notice of a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Notice {
+pub enum LinkNotice {
     /// A peer is reachable.
     Up {
         /// The name of the peer.
@@ -124,25 +124,25 @@ pub enum Notice {
     },
 }
 
-impl fmt::Display for Notice {
+impl fmt::Display for LinkNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Notice::Up { name, address: Some(at) } => write!(f, "{name} is up, at {}", canonical(*at)),
-            Notice::Up { name, address: None } => write!(f, "{name} is up"),
-            Notice::Left { name } => write!(f, "{name} has left"),
-            Notice::Gone { name } => write!(f, "{name} is gone: nothing was heard of it for minutes"),
-            Notice::Moved { name, to } => write!(f, "{name} has moved to {}", canonical(*to)),
-            Notice::Channel { name, state: ChannelState::Good } => write!(f, "the channel to {name} is good"),
-            Notice::Channel { name, state: ChannelState::Suspect } => write!(f, "the channel to {name} is bad"),
-            Notice::Channel { name, state: ChannelState::HandOff } => write!(f, "the channel to {name} rests"),
-            Notice::HandOff { name, expected: Some(time) } => {
+            LinkNotice::Up { name, address: Some(at) } => write!(f, "{name} is up, at {}", canonical(*at)),
+            LinkNotice::Up { name, address: None } => write!(f, "{name} is up"),
+            LinkNotice::Left { name } => write!(f, "{name} has left"),
+            LinkNotice::Gone { name } => write!(f, "{name} is gone: nothing was heard of it for minutes"),
+            LinkNotice::Moved { name, to } => write!(f, "{name} has moved to {}", canonical(*to)),
+            LinkNotice::Channel { name, state: ChannelState::Good } => write!(f, "the channel to {name} is good"),
+            LinkNotice::Channel { name, state: ChannelState::Suspect } => write!(f, "the channel to {name} is bad"),
+            LinkNotice::Channel { name, state: ChannelState::HandOff } => write!(f, "the channel to {name} rests"),
+            LinkNotice::HandOff { name, expected: Some(time) } => {
                 write!(f, "{name} switches cells, for about {:.1} s", time.as_secs_f64())
             }
-            Notice::HandOff { name, expected: None } => write!(f, "{name} has switched cells"),
-            Notice::NoAnswer { base, was_up: true } => {
+            LinkNotice::HandOff { name, expected: None } => write!(f, "{name} has switched cells"),
+            LinkNotice::NoAnswer { base, was_up: true } => {
                 write!(f, "nothing is heard from {} any more: is the hop or the base away?", canonical(*base))
             }
-            Notice::NoAnswer { base, was_up: false } => write!(
+            LinkNotice::NoAnswer { base, was_up: false } => write!(
                 f,
                 "no answer from {base}: is the base running there, does it know this end's key, and is --base-key \
                  its own?"
@@ -152,44 +152,44 @@ impl fmt::Display for Notice {
     }
 }
 
-impl Notice {
+impl LinkNotice {
     /// Formats a notice of a fault, with what to do.
     fn fmt_fault(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Notice::OtherSecret { base } => {
+            LinkNotice::OtherSecret { base } => {
                 write!(f, "{base} answers, but not with this end's secret: is psk the same at both ends?")
             }
-            Notice::Stranger { key, from } => {
+            LinkNotice::Stranger { key, from } => {
                 write!(f, "refused: {} called with key {key}, which is not known", canonical(*from))
             }
-            Notice::OtherBase { from } => write!(
+            LinkNotice::OtherBase { from } => write!(
                 f,
                 "refused: {} called with another base's key, or its call was damaged on the way: is its --base-key \
                  this base's?",
                 canonical(*from)
             ),
-            Notice::NoNetwork { why } => write!(f, "cannot send at present: {why}"),
-            Notice::Network => f.write_str("can send again"),
-            Notice::Circle { to } => write!(
+            LinkNotice::NoNetwork { why } => write!(f, "cannot send at present: {why}"),
+            LinkNotice::Network => f.write_str("can send again"),
+            LinkNotice::Circle { to } => write!(
                 f,
                 "what is sent to {to} comes back into the tunnel, because the route to {ip} leads there: name \
                  networks without {ip} in place of those that cover it, or set a route to {ip} past the tunnel (ip \
                  route add {ip} via GATEWAY)",
                 ip = to.ip()
             ),
-            Notice::DeviceDown => f.write_str(
+            LinkNotice::DeviceDown => f.write_str(
                 "the network device is down: what was routed into the tunnel goes another way, without its seal, or \
                  nowhere",
             ),
-            Notice::DeviceUp { failed: None } => {
+            LinkNotice::DeviceUp { failed: None } => {
                 f.write_str("the network device is up again, and has its addresses and routes anew")
             }
-            Notice::DeviceUp { failed: Some(why) } => write!(
+            LinkNotice::DeviceUp { failed: Some(why) } => write!(
                 f,
                 "the network device is up again, but lacks addresses or routes, and what they were for goes another \
                  way: {why}"
             ),
-            Notice::NotTheirs { name, address, source } => {
+            LinkNotice::NotTheirs { name, address, source } => {
                 let own = address.map_or_else(String::new, |a| format!(" (it has {a} here)"));
                 write!(
                     f,
@@ -197,16 +197,16 @@ impl Notice {
                      with the --address it has here, or name {source} or its network with its --mobile, too"
                 )
             }
-            Notice::LongWay { name, carried } => write!(
+            LinkNotice::LongWay { name, carried } => write!(
                 f,
                 "answers from {name} take so long that at most {:.1} Mbit/s go there (less where frames are lost), \
                  which is not the rate that was told",
                 carried.bits() as f64 / 1e6
             ),
-            Notice::Large { name } => {
+            LinkNotice::Large { name } => {
                 write!(f, "large frames do not arrive at {name}, and short ones do: try --mtu 1280 at both ends")
             }
-            Notice::Twins { name, places: [a, b] } => {
+            LinkNotice::Twins { name, places: [a, b] } => {
                 let (a, b) = (canonical(*a), canonical(*b));
                 write!(f, "{name} is heard from {a} and {b} in turn: do two ends run with its key?")
             }
@@ -241,19 +241,19 @@ pub enum ChannelState {
     HandOff,
 }
 
-impl From<State> for ChannelState {
-    fn from(state: State) -> ChannelState {
+impl From<PeerState> for ChannelState {
+    fn from(state: PeerState) -> ChannelState {
         match state {
-            State::Good => ChannelState::Good,
-            State::Suspect => ChannelState::Suspect,
-            State::HandOff => ChannelState::HandOff,
+            PeerState::Good => ChannelState::Good,
+            PeerState::Suspect => ChannelState::Suspect,
+            PeerState::HandOff => ChannelState::HandOff,
         }
     }
 }
 
 /// The counters of a link, since its start or, for a peer, since that came up.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct Report {
+pub struct LinkReport {
     /// The role of this end: `base` or `mobile`.
     pub role: String,
     /// The name of the network device.
@@ -336,12 +336,12 @@ pub struct PeerReport {
     pub heard_seconds: Option<f64>,
     /// The link protocol's counters.
     #[serde(flatten)]
-    pub figures: Figures,
+    pub figures: PeerFigures,
 }
 
 /// The link protocol's counters for one peer.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct Figures {
+pub struct PeerFigures {
     /// Packets queued for their first transmission.
     pub queue_packets: usize,
     /// Bytes queued for their first transmission.
@@ -380,10 +380,10 @@ pub struct Figures {
     pub delivered_bytes: u64,
 }
 
-impl Figures {
-    pub(in crate::link) fn new(view: &PeerView, rate: Option<Rate>) -> Figures {
+impl PeerFigures {
+    pub(in crate::link) fn new(view: &PeerView, rate: Option<Rate>) -> PeerFigures {
         let s: &link::PeerStats = &view.stats;
-        Figures {
+        PeerFigures {
             queue_packets: view.queue_packets,
             queue_bytes: view.queue_bytes,
             unacknowledged: view.unacknowledged,
@@ -419,7 +419,10 @@ mod tests {
         ] {
             let to = at.parse().unwrap();
             assert_eq!(canonical(to).to_string(), shown);
-            assert_eq!(Notice::Moved { name: "robot".into(), to }.to_string(), format!("robot has moved to {shown}"));
+            assert_eq!(
+                LinkNotice::Moved { name: "robot".into(), to }.to_string(),
+                format!("robot has moved to {shown}")
+            );
         }
     }
 

@@ -21,9 +21,9 @@ use crate::server::executor::{ExecutorQueue, Pool};
 use crate::server::net::context::NetContext;
 use crate::server::net::udp::{self, DatagramSocket};
 use crate::server::net::{atp, listen_sockets, tcp_connection};
-use crate::server::options::{Objects, Options, StartError};
+use crate::server::options::{Objects, ServerOptions, StartError};
 use crate::server::shards::dispatcher::Dispatcher;
-use crate::server::statistics::{Counters, Snapshot};
+use crate::server::statistics::{ServerSnapshot, SocketCounters};
 
 /// A running server. Dropping it ends it at once; [`Serving::shutdown`] answers its requests first.
 pub struct Serving {
@@ -48,7 +48,7 @@ pub struct Watch(Arc<NetContext>);
 
 impl Watch {
     /// The server's present state and counters.
-    pub fn stats(&self) -> Snapshot {
+    pub fn stats(&self) -> ServerSnapshot {
         self.0.snapshot()
     }
 }
@@ -62,7 +62,7 @@ pub struct Shutdown {
 
 impl Serving {
     /// Starts a server on threads of its own. When it returns, every address is served.
-    pub fn start(options: Options) -> Result<Serving, StartError> {
+    pub fn start(options: ServerOptions) -> Result<Serving, StartError> {
         if options.listen.is_empty() {
             return Err(StartError::NoAddress);
         }
@@ -90,7 +90,7 @@ impl Serving {
         }
         let portmap_addr = options.portmap_listen.and_then(|_| addrs.pop());
         let mount_addr = options.mount_listen.and_then(|_| addrs.pop());
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(SocketCounters::default());
         let jobs = Arc::new(ExecutorQueue::new(options.queueing));
         let (core_limits, exports) = (options.core.limits, options.core.exports.clone());
         let prepare = |core: &mut Server| {
@@ -155,17 +155,17 @@ impl Serving {
         Ok(())
     }
 
-    /// The addresses, with their ports, in the order of [`Options::listen`].
+    /// The addresses, with their ports, in the order of [`ServerOptions::listen`].
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.addrs
     }
 
-    /// The address of [`Options::mount_listen`], with its port.
+    /// The address of [`ServerOptions::mount_listen`], with its port.
     pub fn mount_addr(&self) -> Option<SocketAddr> {
         self.mount_addr
     }
 
-    /// The address of [`Options::portmap_listen`], with its port.
+    /// The address of [`ServerOptions::portmap_listen`], with its port.
     pub fn portmap_addr(&self) -> Option<SocketAddr> {
         self.portmap_addr
     }
@@ -206,7 +206,7 @@ impl Serving {
     }
 
     /// The server's present state and counters.
-    pub fn stats(&self) -> Snapshot {
+    pub fn stats(&self) -> ServerSnapshot {
         self.context.snapshot()
     }
 
@@ -216,7 +216,7 @@ impl Serving {
     }
 
     /// Stops to accept, waits until all requests are answered, for at most
-    /// [`Limits::shutdown_max`](crate::server::Limits::shutdown_max), and ends. Blocks.
+    /// [`ServeLimits::shutdown_max`](crate::server::ServeLimits::shutdown_max), and ends. Blocks.
     pub fn shutdown(mut self) -> Shutdown {
         let until = Instant::now() + self.context.limits.shutdown_max;
         self.intake.iter().for_each(AbortHandle::abort);
@@ -272,7 +272,7 @@ impl Drop for Threads {
 }
 
 /// The addresses to bind with their programs: first those for all programs, last the portmapper's.
-fn doors(options: &Options) -> Vec<(SocketAddr, Programs)> {
+fn doors(options: &ServerOptions) -> Vec<(SocketAddr, Programs)> {
     let all = options.listen.iter().map(|addr| (*addr, Programs::All));
     let mount = options.mount_listen.map(|addr| (addr, Programs::Mount));
     let portmap = options.portmap_listen.map(|addr| (addr, Programs::Portmap));

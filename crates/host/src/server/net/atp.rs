@@ -3,7 +3,7 @@
 //! One task receives objects from the endpoint and passes them to their client's task, which admits the calls one by
 //! one, as for a TCP connection, and sends the replies. No client waits for another: the calls that wait for a
 //! client's permits are bounded by the limit of half-received requests. The server disconnects a client that exceeds
-//! it, one that reads none of its replies for [`Limits::stall_max`](crate::server::Limits::stall_max), and one whose
+//! it, one that reads none of its replies for [`ServeLimits::stall_max`](crate::server::ServeLimits::stall_max), and one whose
 //! reply cannot be sent; such a client reconnects, asks again, and the duplicate request cache answers. A client that
 //! sends something else than calls, for instance `remora send`, is disconnected at once.
 //!
@@ -34,7 +34,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::context::{ConnectionEnd, NetContext};
 use super::tcp_connection::RECORD_OVERHEAD;
-use crate::atp::{AtpEndpoint, AtpError, Control, Received, Remote, Settings};
+use crate::atp::{AtpEndpoint, AtpError, EndpointSettings, Received, Remote, RequestControl};
 use crate::objects::priority;
 use crate::server::admission::eviction::Occupant;
 use crate::server::admission::permits::{Receiving, Share};
@@ -98,7 +98,7 @@ pub(crate) fn bind(options: Objects, io_max: u32) -> Result<AtpEndpoint, StartEr
         early: false,
         ..Config::default()
     };
-    let settings = Settings { session, ..Settings::receiver(listen) };
+    let settings = EndpointSettings { session, ..EndpointSettings::receiver(listen) };
     AtpEndpoint::bind(settings, identity).map_err(|why| match why {
         AtpError::Bind { addr, source } => StartError::bind(addr, "UDP, for ATP", source),
         why => StartError::Objects(why),
@@ -310,7 +310,7 @@ impl AtpClient {
 /// Replies in flight to a client.
 struct Under {
     ends: JoinSet<(RequestId, Option<Outcome>)>,
-    controls: BTreeMap<RequestId, Control>,
+    controls: BTreeMap<RequestId, RequestControl>,
     /// Bytes that the client had acknowledged at the last check.
     moved: u64,
     /// When that number last changed.

@@ -13,10 +13,10 @@ use tracing::debug;
 
 use crate::server::admission::eviction::{self, Holder};
 use crate::server::admission::permits::{Admission, Share};
-use crate::server::options::Limits;
+use crate::server::options::ServeLimits;
 use crate::server::shards::dispatcher::Dispatcher;
 use crate::server::shards::reply_path::ReplyPath;
-use crate::server::statistics::{Counters, Snapshot};
+use crate::server::statistics::{ServerSnapshot, SocketCounters};
 
 /// Longest stall of a connection while its host holds more than its share.
 const STALL_MAX_OVER: Duration = Duration::from_secs(2);
@@ -51,8 +51,8 @@ pub(crate) enum ConnectionEnd {
 pub(crate) struct NetContext {
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) admission: Admission,
-    pub(crate) counters: Arc<Counters>,
-    pub(crate) limits: Limits,
+    pub(crate) counters: Arc<SocketCounters>,
+    pub(crate) limits: ServeLimits,
     pub(crate) core_limits: remora_server::Limits,
     exports: Mutex<Arc<Exports>>,
     connections: AtomicUsize,
@@ -63,8 +63,8 @@ pub(crate) struct NetContext {
 impl NetContext {
     pub(crate) fn new(
         dispatcher: Arc<Dispatcher>,
-        counters: Arc<Counters>,
-        limits: Limits,
+        counters: Arc<SocketCounters>,
+        limits: ServeLimits,
         core_limits: remora_server::Limits,
         exports: Arc<Exports>,
     ) -> NetContext {
@@ -168,7 +168,7 @@ impl NetContext {
         eviction::choose(candidates, newcomer, self.limits.evict_min).inspect(|path| path.evict()).is_some()
     }
 
-    /// Evicts the connection that has been idle longest, if that is [`Limits::evict_min`] at least.
+    /// Evicts the connection that has been idle longest, if that is [`ServeLimits::evict_min`] at least.
     pub(crate) fn evict_idle(&self) {
         let evict_min = Some(self.limits.evict_min);
         let candidates = self.dispatcher.eviction_candidates().into_iter();
@@ -186,9 +186,9 @@ impl NetContext {
         })
     }
 
-    pub(crate) fn snapshot(&self) -> Snapshot {
+    pub(crate) fn snapshot(&self) -> ServerSnapshot {
         let totals = self.dispatcher.totals();
-        Snapshot {
+        ServerSnapshot {
             sockets: self.counters.read(),
             core: totals.stats,
             connections: self.connections(),

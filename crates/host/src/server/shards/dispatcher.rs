@@ -18,7 +18,7 @@ use crate::Clock;
 use crate::server::admission::eviction::Candidate;
 use crate::server::admission::permits::Permit;
 use crate::server::executor::{Completion, CompletionSink, ExecutorQueue};
-use crate::server::statistics::Counters;
+use crate::server::statistics::SocketCounters;
 
 /// The number of shards.
 const SHARDS: usize = 8;
@@ -30,7 +30,7 @@ pub(crate) struct AdmittedRequest {
     pub(crate) permit: Permit,
 }
 
-/// The cores' part of a [`Snapshot`](crate::server::Snapshot).
+/// The cores' part of a [`ServerSnapshot`](crate::server::ServerSnapshot).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CoreTotals {
     pub(crate) stats: Stats,
@@ -43,7 +43,7 @@ pub(crate) struct CoreTotals {
 pub(crate) struct Dispatcher {
     pub(crate) clock: Clock,
     queue: Arc<ExecutorQueue>,
-    counters: Arc<Counters>,
+    counters: Arc<SocketCounters>,
     shards: Vec<Shard>,
     /// Assigns addresses to shards. Keyed, so that no client can choose its shard.
     hasher: RandomState,
@@ -59,7 +59,7 @@ impl Dispatcher {
         config: remora_server::Config,
         seed: u64,
         queue: Arc<ExecutorQueue>,
-        counters: Arc<Counters>,
+        counters: Arc<SocketCounters>,
         prepare: impl Fn(&mut Server),
     ) -> Dispatcher {
         let clock = Clock::start();

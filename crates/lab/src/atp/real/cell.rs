@@ -10,8 +10,8 @@ use remora_atp::{Final, Options, Outcome, Policy, estimate, scheduler};
 use remora_base::{Rate, Time};
 use remora_channel::{Config, Duplex, Opportunities, PerSide};
 use remora_host::Clock;
-use remora_host::atp::{AtpEndpoint, AtpError, Remote, Settings, keys};
-use remora_host::emulate::{Emulator, Setup, Station};
+use remora_host::atp::{AtpEndpoint, AtpError, EndpointSettings, Remote, keys};
+use remora_host::emulate::{EmulationSetup, Emulator, Station};
 use remora_sim::atp::message::{Reader, heading, number_of, numbered};
 use remora_sim::atp::{Class, Fate, FinalStatus, Ledger, Object, Pace, Protocol, TcpConfig, Trace};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -67,8 +67,12 @@ impl FateLedger {
 
 impl Cell<'_> {
     pub(super) fn measure(&self, lateness_max: Duration) -> Result<MeasuredCell, String> {
-        let setup =
-            Setup { config: self.link.fair.clone(), congestion: CONGESTION.into(), lateness_max, ..Setup::default() };
+        let setup = EmulationSetup {
+            config: self.link.fair.clone(),
+            congestion: CONGESTION.into(),
+            lateness_max,
+            ..EmulationSetup::default()
+        };
         let words = |e: remora_host::emulate::EmulateError| format!("the emulator: {e}");
         let mut emulator = Emulator::start(setup).map_err(words)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -169,7 +173,7 @@ pub(super) struct AtpEnds {
     remote: Remote,
 }
 
-fn settings(policy: Policy, settings: Settings) -> Settings {
+fn settings(policy: Policy, settings: EndpointSettings) -> EndpointSettings {
     let kind = match policy {
         Policy::Paper => estimate::Kind::Paper,
         Policy::Remora => estimate::Kind::Rate,
@@ -180,7 +184,7 @@ fn settings(policy: Policy, settings: Settings) -> Settings {
         estimator: estimate::Config::new(kind),
         ..session::Config::default()
     };
-    Settings { session, ..settings }
+    EndpointSettings { session, ..settings }
 }
 
 impl AtpEnds {
@@ -194,8 +198,8 @@ impl AtpEnds {
             emulator.within(station, made).map_err(|e| format!("{station}: {e}"))
         };
         let at = SocketAddr::new(IpAddr::V4(emulator.addr(Station::Base)), ATP_PORT);
-        let receiver = bind(Station::Base, settings(policy, Settings::receiver(at)))?;
-        let sender = bind(Station::Mobile(0), settings(policy, Settings::sender()))?;
+        let receiver = bind(Station::Base, settings(policy, EndpointSettings::receiver(at)))?;
+        let sender = bind(Station::Mobile(0), settings(policy, EndpointSettings::sender()))?;
         let remote = sender.connect(at, receiver.public_key()).map_err(atp_error)?;
         remote.up().await.map_err(atp_error)?;
         Ok(AtpEnds { receiver, _sender: sender, remote })

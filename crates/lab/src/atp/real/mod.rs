@@ -3,7 +3,7 @@
 //! A cell has its own link: two network namespaces joined by the channel core ([`remora_host::emulate`]). The
 //! mobile sends, the base receives. Both programs are in this process and read the channel's clock, so that one
 //! ledger has the fates of all objects (`cell`). Cells need little processor time, so several run at once; a cell
-//! in which the emulator was late ([`emulate::Report::fault`]) is repeated once. Needs root, and leaves nothing
+//! in which the emulator was late ([`emulate::EmulationReport::fault`]) is repeated once. Needs root, and leaves nothing
 //! behind.
 
 mod cell;
@@ -39,7 +39,11 @@ const FINDING_OUT: u32 = 40;
 
 /// Checks that a link can be made: privileges, devices.
 pub fn check() -> Result<(), EmulateError> {
-    Emulator::start(emulate::Setup { congestion: cell::CONGESTION.into(), ..emulate::Setup::default() }).map(drop)
+    Emulator::start(emulate::EmulationSetup {
+        congestion: cell::CONGESTION.into(),
+        ..emulate::EmulationSetup::default()
+    })
+    .map(drop)
 }
 
 /// Whether real cells of this scheme are possible.

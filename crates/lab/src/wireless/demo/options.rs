@@ -35,14 +35,14 @@ pub enum CopyDirection {
 #[derive(Clone, Debug)]
 pub struct Racer {
     pub name: &'static str,
-    pub config: client::Config,
+    pub config: client::ClientConfig,
 }
 
 pub fn racers() -> [Racer; 3] {
     [
-        Racer { name: "stock 1990s client", config: client::Config::stock() },
-        Racer { name: "the papers' settings", config: client::Config::paper() },
-        Racer { name: "Remora's defaults", config: client::Config::new(client::Transport::Udp) },
+        Racer { name: "stock 1990s client", config: client::ClientConfig::stock() },
+        Racer { name: "the papers' settings", config: client::ClientConfig::paper() },
+        Racer { name: "Remora's defaults", config: client::ClientConfig::new(client::Transport::Udp) },
     ]
 }
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use indicatif::{MultiProgress, ProgressBar};
 use remora_base::{Rng, Time};
-use remora_client::{Config, Stats, Transport};
+use remora_client::{ClientConfig, ClientStats, Transport};
 use remora_host::Clock;
-use remora_host::client::{ClientError, Limits, Options as Mounting, Session, Target, download, mount, upload};
+use remora_host::client::{ClientError, Options as Mounting, Session, Target, TransferLimits, download, mount, upload};
 use remora_host::relay::{Relay, RelayError};
 use remora_host::server::{Serving, StartError};
 use remora_server::{Export, Exports, ExportsError};
@@ -25,7 +25,7 @@ use super::options::{CopyDirection, Options, Racer, SAMPLE_BYTES, floor_seconds,
 use crate::report::progress::{style, target};
 
 /// Block sizes that fit in a datagram.
-const LIMITS: Limits = Limits { read_max: 32 << 10, write_max: 32 << 10 };
+const LIMITS: TransferLimits = TransferLimits { read_max: 32 << 10, write_max: 32 << 10 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -67,7 +67,7 @@ struct ProgressCurve {
 }
 
 impl ProgressCurve {
-    fn add(&self, bytes: u64, stats: Stats) {
+    fn add(&self, bytes: u64, stats: ClientStats) {
         let mut points = self.points.lock().unwrap_or_else(PoisonError::into_inner);
         let total = points.last().map_or(0, |p| p.1) + bytes;
         points.push((self.clock.now().since(self.began).as_secs_f64(), total));
@@ -122,7 +122,7 @@ pub(super) async fn run(
     })
 }
 
-fn ending(finish: Finish, seconds: f64, stats: Stats) -> String {
+fn ending(finish: Finish, seconds: f64, stats: ClientStats) -> String {
     let word = match finish {
         Finish::Done => "done in",
         Finish::Stopped => "stopped after",
@@ -134,7 +134,7 @@ fn ending(finish: Finish, seconds: f64, stats: Stats) -> String {
 async fn mount_through(
     server: SocketAddr,
     relay: SocketAddr,
-    config: &Config,
+    config: &ClientConfig,
     seed: u64,
 ) -> Result<Session, ClientError> {
     let target = Target {
@@ -329,7 +329,7 @@ fn serve(directory: &Path, seed: u64) -> Result<Serving, DemoError> {
     let disk = LocalDisk::open(directory, disk).map_err(DemoError::Directory)?;
     let export = Export::new("/", Arc::new(disk));
     let exports = Arc::new(Exports::new(vec![export], key.try_into().unwrap_or(&[0; 16]))?);
-    let mut options = remora_host::server::Options::new(remora_server::Config::new(exports));
+    let mut options = remora_host::server::ServerOptions::new(remora_server::Config::new(exports));
     options.listen = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
     options.seed = Some(seed);
     Ok(Serving::start(options)?)

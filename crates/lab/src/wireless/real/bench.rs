@@ -14,7 +14,7 @@ use remora_base::{Rate, Rng, Time};
 use remora_channel as channel;
 use remora_channel::{Channel, Config, ErrorModel, Fate, Side};
 use remora_client::BlockSize;
-use remora_host::emulate::{Emulator, Report, Setup, Station};
+use remora_host::emulate::{EmulationReport, EmulationSetup, Emulator, Station};
 use remora_host::handoff::{self, Signal};
 use remora_sim::copy::{Direction, SWITCH_NOTICE};
 
@@ -52,7 +52,7 @@ pub(super) struct BenchCopy {
     pub(super) seconds: Option<f64>,
     /// Time from each outage's end until the file's bytes flowed; infinite if they did not.
     pub(super) resumed: Vec<f64>,
-    pub(super) report: Report,
+    pub(super) report: EmulationReport,
 }
 
 /// What a task beside a copy may use.
@@ -81,13 +81,13 @@ impl Bench {
         let mut inside: Vec<OsString> = vec![binary.into()];
         inside.extend(["lab", "inside"].map(Into::into));
         let lateness_max = setup.lateness_max;
-        let setup = Setup {
+        let setup = EmulationSetup {
             mobiles,
             config: fair(&Config::default()),
             journal: JOURNAL,
             inside,
             lateness_max,
-            ..Setup::default()
+            ..EmulationSetup::default()
         };
         let emulator = Emulator::start(setup).map_err(|e| failed(e.to_string()))?;
         let server = serve(&emulator, &scratch, binary)?;
@@ -144,7 +144,7 @@ impl Bench {
         // Outstanding replies arrive one round-trip time later.
         let quiet = QUIET + 2 * channel.delay;
         let deadline = Instant::now() + QUIET_MAX;
-        let offered = |r: &Report| r.lanes.iter().map(|l| l.stats.frames_offered).sum::<u64>();
+        let offered = |r: &EmulationReport| r.lanes.iter().map(|l| l.stats.frames_offered).sum::<u64>();
         let mut before = u64::MAX;
         while Instant::now() < deadline {
             let now = offered(&self.emulator.report().map_err(|e| failed(e.to_string()))?);
@@ -238,7 +238,7 @@ impl Bench {
         seed: u64,
         limit: Duration,
         peers: &Peers,
-    ) -> Result<(Vec<f64>, Report)> {
+    ) -> Result<(Vec<f64>, EmulationReport)> {
         self.calm(&job.channel)?;
         self.equip(job.system, &job.channel, peers)?;
         let run = self.next_run();
@@ -306,7 +306,7 @@ impl Bench {
         self.tunnel.as_mut().map_or(Ok(()), Tunnel::must_run)
     }
 
-    pub(super) fn report(&self) -> Result<Report> {
+    pub(super) fn report(&self) -> Result<EmulationReport> {
         self.emulator.report().map_err(|e| failed(e.to_string()))
     }
 }
@@ -379,7 +379,7 @@ pub(super) fn content(seed: u64, bytes: u64) -> Vec<u8> {
 
 /// Time until the file's bytes flowed after each outage: the first long frame in the file's direction, by the
 /// channel's journal.
-fn resumed(report: &Report, direction: Direction, ended: bool) -> Vec<f64> {
+fn resumed(report: &EmulationReport, direction: Direction, ended: bool) -> Vec<f64> {
     let from = match direction {
         Direction::Read => Side::Base,
         Direction::Write => Side::Mobile,
@@ -398,7 +398,7 @@ fn resumed(report: &Report, direction: Direction, ended: bool) -> Vec<f64> {
     report.config.outages.iter().filter_map(|o| after(o.start + o.length)).collect()
 }
 
-/// [`Config::stock`](remora_client::Config::stock) as flags, without the block size.
+/// [`ClientConfig::stock`](remora_client::ClientConfig::stock) as flags, without the block size.
 pub(super) const STOCK: &[&str] = &[
     "--proto",
     "udp",
@@ -413,7 +413,7 @@ pub(super) const STOCK: &[&str] = &[
     "--window",
     "5",
 ];
-/// [`Config::paper`](remora_client::Config::paper) as flags.
+/// [`ClientConfig::paper`](remora_client::ClientConfig::paper) as flags.
 pub(super) const PAPERS: &[&str] = &[
     "--proto",
     "udp",

@@ -23,7 +23,7 @@ use bench::Bench;
 use peers::Peers;
 use program::{Result, failed};
 use remora_base::Rate;
-use remora_host::emulate::Report;
+use remora_host::emulate::EmulationReport;
 use setup::{Equipment, Needs, Turns, best};
 use workloads::floor_seconds;
 
@@ -85,7 +85,11 @@ impl Real {
     }
 
     /// Repeats a run until the emulator was in time.
-    fn valid<T>(&self, needs: Needs, mut run: impl FnMut(&mut Bench) -> Result<(T, Report)>) -> Result<(T, Emulation)> {
+    fn valid<T>(
+        &self,
+        needs: Needs,
+        mut run: impl FnMut(&mut Bench) -> Result<(T, EmulationReport)>,
+    ) -> Result<(T, Emulation)> {
         let mut faults = Vec::new();
         for again in 0..TRIES {
             let (made, report) = self.on_a_bench(needs, &mut run)?;

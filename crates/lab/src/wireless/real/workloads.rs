@@ -11,7 +11,7 @@ use remora_base::Time;
 use remora_channel::{Config, ErrorModel, Side};
 use remora_client::{self as client_core, Transport};
 use remora_host::client::{ClientError, Options, Session, Target};
-use remora_host::emulate::{Emulator, Report, Station};
+use remora_host::emulate::{EmulationReport, Emulator, Station};
 use remora_host::{Clock, client};
 use remora_sim::copy::{Direction, link_on};
 use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Reply, SetAttr, Stable, WriteArgs};
@@ -46,7 +46,11 @@ const REFERENCE: Duration = Duration::from_secs(10);
 
 /// Saturates the link for the job's length. The fair share is an equal part of the throughput measured before without
 /// errors.
-pub(super) fn saturate(bench: &mut Bench, job: &Saturation, seed: u64) -> Result<(Vec<(Measure, f64)>, Report)> {
+pub(super) fn saturate(
+    bench: &mut Bench,
+    job: &Saturation,
+    seed: u64,
+) -> Result<(Vec<(Measure, f64)>, EmulationReport)> {
     bench.calm(&job.channel)?;
     bench.tunnel(&job.channel)?;
     let ends = TunnelEnds::open(bench, job).map_err(failed_with("datagrams"))?;
@@ -120,7 +124,7 @@ fn flood(
     seed: u64,
     length: Duration,
     errors: impl Fn(usize) -> ErrorModel,
-) -> Result<(Vec<u64>, Report)> {
+) -> Result<(Vec<u64>, EmulationReport)> {
     let channel: Config = job.channel.clone();
     let packet_bits = ((ends.payload.len() + HEADERS) * 8) as f64;
     let gap = Duration::from_secs_f64(packet_bits * OFFERED / channel.rate.bits() as f64);
@@ -164,7 +168,7 @@ pub(super) fn small_operations(
     seed: u64,
     limit: Duration,
     peers: &Peers,
-) -> Result<(Vec<(Measure, f64)>, Report)> {
+) -> Result<(Vec<(Measure, f64)>, EmulationReport)> {
     let bulk = Copy::new(job.system, job.channel.clone(), Direction::Write, job.bytes);
     if job.system == System::Linux {
         let (latencies, report) = bench.copy_beside_small(&bulk, seed, limit, peers)?;
@@ -198,9 +202,9 @@ impl Saver {
     async fn save_all(&self, over: &AtomicBool) -> std::result::Result<Vec<f64>, ClientError> {
         let target = Target::parse(&self.server).map_err(|_| ClientError::Closed)?;
         let clock = Clock::start();
-        let config = client_core::Config {
+        let config = client_core::ClientConfig {
             give_up: None,
-            ..client_core::Config::new(target.transport.unwrap_or(Transport::Udp))
+            ..client_core::ClientConfig::new(target.transport.unwrap_or(Transport::Udp))
         };
         let session = client::mount(&target, "/", Options { config, seed: clock.now().as_nanos(), clock }).await?;
         let deadline = Instant::now() + self.limit;
@@ -244,7 +248,7 @@ async fn save(session: &Session, name: String) -> std::result::Result<Duration, 
 const CHUNK: usize = 16 << 10;
 
 /// Measures a stream for the job's length: [`Measure::CapacityShare`].
-pub(super) fn stream(bench: &mut Bench, job: &Tcp, seed: u64) -> Result<(Vec<(Measure, f64)>, Report)> {
+pub(super) fn stream(bench: &mut Bench, job: &Tcp, seed: u64) -> Result<(Vec<(Measure, f64)>, EmulationReport)> {
     bench.calm(&job.channel)?;
     let (base, mobile) = match job.link {
         true => {

@@ -10,12 +10,12 @@ use remora_wire::link::CONTEXTS_MAX;
 struct Ends {
     sender: Sender,
     receiver: Receiver,
-    config: Config,
+    config: LinkConfig,
 }
 
 impl Ends {
     fn new() -> Ends {
-        Ends { sender: Sender::new(1, 0), receiver: Receiver::default(), config: Config::default() }
+        Ends { sender: Sender::new(1, 0), receiver: Receiver::default(), config: LinkConfig::default() }
     }
 
     fn send(&mut self, now: Time, port: u16) -> Data {

@@ -14,7 +14,7 @@ fn opens_after(frames: u32, ms: u64) -> Duration {
 
 /// The same if `others` short frames precede the acknowledgement.
 fn opens_behind(others: u32, frames: u32, ms: u64) -> Duration {
-    let config = Config { rate: Some(Rate::mbit(1)), ..Config::default() };
+    let config = LinkConfig { rate: Some(Rate::mbit(1)), ..LinkConfig::default() };
     let (mut pacer, mut ack_delay) = (Pacer::new(&config, Time::ZERO), AckDelay::default());
     ack_delay.sample(Time::ZERO, Duration::from_millis(5), None);
     let first = pacer.send(Time::ZERO, FRAME, true, &config);
@@ -55,7 +55,7 @@ fn ack_behind_peer_frames_does_not_delay_pacer() {
 
 #[test]
 fn early_acks_do_not_raise_configured_rate() {
-    let config = Config { rate: Some(Rate::mbit(1)), ..Config::default() };
+    let config = LinkConfig { rate: Some(Rate::mbit(1)), ..LinkConfig::default() };
     let (mut pacer, ack_delay) = (Pacer::new(&config, Time::ZERO), AckDelay::default());
     // A hop a hundred times faster, with immediate acknowledgements.
     let mut sent = 0;
@@ -74,7 +74,7 @@ fn early_acks_do_not_raise_configured_rate() {
 /// A hop with a long RTT, idle but for probes and one small frame before a bulk transfer.
 #[test]
 fn probes_in_pause_do_not_lower_delivery_rate() {
-    let config = Config { rate: Some(Rate::mbit(1)), duplex: Duplex::Full, ..Config::default() };
+    let config = LinkConfig { rate: Some(Rate::mbit(1)), duplex: Duplex::Full, ..LinkConfig::default() };
     let (trip, ack_delay) = (Duration::from_millis(600), AckDelay::default());
     let mut pacer = Pacer::new(&config, Time::ZERO);
     let mut answers: VecDeque<(Time, Departure)> = VecDeque::new();
@@ -101,7 +101,7 @@ fn probes_in_pause_do_not_lower_delivery_rate() {
 /// Single frames of another destination form no train.
 #[test]
 fn small_frames_alone_do_not_end_rate_search() {
-    let config = Config { rate: None, duplex: Duplex::Full, ..Config::default() };
+    let config = LinkConfig { rate: None, duplex: Duplex::Full, ..LinkConfig::default() };
     let (mut pacer, ack_delay) = (Pacer::new(&config, Time::ZERO), AckDelay::default());
     for n in 0..10 {
         let now = Time::from_millis(20 * n);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use remora_base::Rate;
 use remora_channel::ErrorModel;
-use remora_client::{Config, Transport};
+use remora_client::{ClientConfig, Transport};
 use remora_sim::programs::duration;
 
 /// Seeds, client, channel.
@@ -50,11 +50,11 @@ impl Flags {
         self.from..self.from.saturating_add(self.seeds)
     }
 
-    pub(crate) fn client(&self) -> Config {
+    pub(crate) fn client(&self) -> ClientConfig {
         match self.policy {
-            Policy::Stock => Config::stock(),
-            Policy::Paper => Config::paper(),
-            Policy::Adaptive => Config::new(Transport::Udp),
+            Policy::Stock => ClientConfig::stock(),
+            Policy::Paper => ClientConfig::paper(),
+            Policy::Adaptive => ClientConfig::new(Transport::Udp),
         }
     }
 

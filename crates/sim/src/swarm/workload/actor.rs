@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::{Rng, Time};
-use remora_client::{Answer, CallId, Client, Failure, Request};
+use remora_client::{Answer, CallFailure, CallId, Client, Request};
 use remora_vfs::MemFs;
 use remora_wire::nfs3::{Fh, Reply, Status};
 
@@ -173,10 +173,10 @@ impl Actor {
     }
 
     /// Handles a completion if it is its own; returns whether it was.
-    pub fn on_done(&mut self, now: Time, id: CallId, result: &Result<Answer, Failure>) -> bool {
+    pub fn on_done(&mut self, now: Time, id: CallId, result: &Result<Answer, CallFailure>) -> bool {
         let Some(running) = &mut self.running else { return false };
         let (mine, over) = match &mut running.work {
-            Work::Call(call) if *call == id && *result == Err(Failure::Fragments) => {
+            Work::Call(call) if *call == id && *result == Err(CallFailure::Fragments) => {
                 running.work = Work::Again;
                 return true;
             }
@@ -241,7 +241,7 @@ impl Actor {
         })
     }
 
-    fn end(&mut self, now: Time, running: CurrentOp, result: &Result<Answer, Failure>) {
+    fn end(&mut self, now: Time, running: CurrentOp, result: &Result<Answer, CallFailure>) {
         self.done += 1;
         self.next_at = Some(match self.source {
             Source::Random(_) => now + self.rng.exponential(self.config.think),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::{Rng, Time};
-use remora_client::{Answer, CallId, Client, Failure, Request};
+use remora_client::{Answer, CallFailure, CallId, Client, Request};
 use remora_wire::nfs3::{Call, CreateArgs, CreateHow, DirOp, Fh, Reply, SetAttr, Status};
 
 /// The name of the common directory.
@@ -124,7 +124,7 @@ impl Sharer {
     }
 
     /// Handles a completion if it is its own; returns whether it was.
-    pub fn on_done(&mut self, now: Time, id: CallId, result: &Result<Answer, Failure>) -> bool {
+    pub fn on_done(&mut self, now: Time, id: CallId, result: &Result<Answer, CallFailure>) -> bool {
         let Some(Running { name, crashed, .. }) = self.running.take_if(|r| r.id == id) else { return false };
         self.next_at = Some(now + self.rng.exponential(self.think));
         let tally = self.tallies.entry(name).or_default();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use remora_base::Time;
-use remora_client::{Answer, CallId, Client, Failure};
+use remora_client::{Answer, CallFailure, CallId, Client};
 use remora_vfs::MemFs;
 
 use super::actor::Actor;
@@ -82,7 +82,7 @@ impl User for Users {
         }
     }
 
-    fn on_done(&mut self, now: Time, id: CallId, result: Result<Answer, Failure>) {
+    fn on_done(&mut self, now: Time, id: CallId, result: Result<Answer, CallFailure>) {
         for worker in &mut self.workers {
             let taken = match worker {
                 Worker::Actor(a) => a.on_done(now, id, &result),

@@ -11,7 +11,7 @@ use std::{fs, io};
 
 use remora_atp::session::{Config, Guests, PublicKey};
 use remora_atp::{Options, Priority};
-use remora_host::atp::{AtpEndpoint, Received, Remote, Settings};
+use remora_host::atp::{AtpEndpoint, EndpointSettings, Received, Remote};
 use rustix::fs::Mode;
 use rustix::process::umask;
 use serde::Serialize;
@@ -65,7 +65,7 @@ pub(crate) async fn run(args: Recv) -> Result {
     let guests = if args.from_anyone { Guests::Anyone } else { Guests::Only(args.from.iter().copied().collect()) };
     let mut session = Config { guests, ..Config::default() };
     (session.scheduler.objects_max, session.scheduler.bytes_max) = (ANSWERS.all, ANSWER_BYTES_MAX);
-    let settings = Settings { session, ..Settings::receiver(args.listen) };
+    let settings = EndpointSettings { session, ..EndpointSettings::receiver(args.listen) };
     let endpoint = AtpEndpoint::bind(settings, identity).map_err(Error::endpoint)?;
     let is_open = args.from_anyone;
     let mut voice = ReceiveLog {

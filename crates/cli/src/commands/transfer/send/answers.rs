@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use remora_atp::session::PeerId;
-use remora_host::atp::{AtpEndpoint, Notice};
+use remora_host::atp::{AtpEndpoint, AtpNotice};
 use tokio::sync::{mpsc, watch};
 use tokio::task::block_in_place;
 
@@ -80,10 +80,10 @@ pub(crate) async fn weather(
             }
         };
         match notice {
-            Ok(Notice::Silent { peer }) if peer == receiver => {
+            Ok(AtpNotice::Silent { peer }) if peer == receiver => {
                 silent.send_if_modified(|s| s.replace(s.unwrap_or_else(Instant::now)).is_none());
             }
-            Ok(Notice::Heard { peer } | Notice::Up { peer, .. }) if peer == receiver => {
+            Ok(AtpNotice::Heard { peer } | AtpNotice::Up { peer, .. }) if peer == receiver => {
                 let since = silent.send_replace(None);
                 if let Some(since) = since.filter(|_| is_said) {
                     say(format!("the link is back after {} s", since.elapsed().as_secs()));

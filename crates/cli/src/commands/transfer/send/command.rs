@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use remora_atp::session::{Identity, Refusal};
-use remora_host::atp::{AtpEndpoint, AtpError, Remote, Settings};
+use remora_host::atp::{AtpEndpoint, AtpError, EndpointSettings, Remote};
 use remora_host::clock;
 use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
@@ -193,8 +193,11 @@ fn no_receiver(to: &str) -> String {
 }
 
 fn bind(to: &[SocketAddr], identity: Identity) -> Result<AtpEndpoint> {
-    let settings =
-        Settings { received_max: RECEIVED_MAX, received_bytes_max: RECEIVED_BYTES_MAX, ..Settings::sender() };
+    let settings = EndpointSettings {
+        received_max: RECEIVED_MAX,
+        received_bytes_max: RECEIVED_BYTES_MAX,
+        ..EndpointSettings::sender()
+    };
     AtpEndpoint::bind_towards(to, settings, identity).map_err(|e| Error::refused("cannot start", e.to_string()))
 }
 
