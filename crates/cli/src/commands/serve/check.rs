@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use remora_host::server::{Descriptors, ServerOptions};
 use serde::Serialize;
 
-use crate::commands::serve::export_list::ExportView;
-use crate::commands::serve::exports_file::Pipes;
+use crate::commands::serve::exports::export_list::ExportView;
+use crate::commands::serve::exports::exports_file::Pipes;
+use crate::commands::serve::exports::plan::Plan;
+use crate::commands::serve::exports::{export_list, open_exports, plan};
 use crate::commands::serve::flags::Serve;
 use crate::commands::serve::keys::Keys;
-use crate::commands::serve::plan::Plan;
-use crate::commands::serve::{export_list, open_exports, plan, warnings};
+use crate::commands::serve::output::warnings;
 use crate::output::exit::{Error, Result};
 use crate::output::stdio;
 

@@ -15,15 +15,17 @@ use rustix::process::umask;
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::commands::serve::announcement::announcement;
-use crate::commands::serve::console::Console;
-use crate::commands::serve::counters::Counters;
-use crate::commands::serve::exports_file::Pipes;
+use crate::commands::serve::exports::exports_file::Pipes;
+use crate::commands::serve::exports::open_exports::Loaded;
+use crate::commands::serve::exports::{open_exports, plan};
 use crate::commands::serve::flags::{Cache, Serve};
 use crate::commands::serve::keys::Keys;
-use crate::commands::serve::notices::Failures;
-use crate::commands::serve::open_exports::Loaded;
-use crate::commands::serve::{check, console, counters, keys, notices, open_exports, plan, reload, warnings};
+use crate::commands::serve::output::announcement::announcement;
+use crate::commands::serve::output::console::Console;
+use crate::commands::serve::output::counters::Counters;
+use crate::commands::serve::output::notices::Failures;
+use crate::commands::serve::output::{console, counters, notices, warnings};
+use crate::commands::serve::{check, keys, reload};
 use crate::interrupt;
 use crate::output::exit::{Error, Result};
 

@@ -9,13 +9,13 @@ use remora_host::server::Serving;
 use serde::Serialize;
 use tokio::signal::unix::Signal;
 
-use crate::commands::serve::console::Console;
-use crate::commands::serve::export_list::Changes;
-use crate::commands::serve::exports_file::Pipes;
+use crate::commands::serve::exports::export_list::Changes;
+use crate::commands::serve::exports::exports_file::Pipes;
+use crate::commands::serve::exports::open_exports::Loaded;
+use crate::commands::serve::exports::{open_exports, plan};
 use crate::commands::serve::flags::Serve;
 use crate::commands::serve::keys::Keys;
-use crate::commands::serve::open_exports::Loaded;
-use crate::commands::serve::{open_exports, plan};
+use crate::commands::serve::output::console::Console;
 use crate::output::exit::{Error, Result};
 
 /// What `--json` prints then.

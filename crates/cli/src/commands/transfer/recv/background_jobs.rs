@@ -12,12 +12,12 @@ use std::time::SystemTime;
 
 use tokio::task::{Id, JoinSet};
 
-use crate::commands::transfer::recv::hash_cache::{Stamp, hash_at};
-use crate::commands::transfer::recv::partial_file::{Finish, PartialFile, TempFile};
-use crate::commands::transfer::recv::quota::Owner;
-use crate::commands::transfer::recv::quota::{Census, Holder};
 use crate::commands::transfer::recv::refusal::Refusal;
-use crate::commands::transfer::recv::target_tree::Target;
+use crate::commands::transfer::recv::storage::hash_cache::{Stamp, hash_at};
+use crate::commands::transfer::recv::storage::partial_file::{Finish, PartialFile, TempFile};
+use crate::commands::transfer::recv::storage::quota::Owner;
+use crate::commands::transfer::recv::storage::quota::{Census, Holder};
+use crate::commands::transfer::recv::storage::target_tree::Target;
 
 /// Files that are read at once: a disk gains nothing by more.
 const RUNNING_MAX: usize = 4;

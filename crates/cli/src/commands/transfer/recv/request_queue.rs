@@ -9,9 +9,9 @@ use bytes::Bytes;
 use tokio::time::{Instant, sleep_until};
 
 use crate::commands::transfer::recv::background_jobs::{Found, JobQueue};
-use crate::commands::transfer::recv::quota::Owner;
-use crate::commands::transfer::recv::quota::{Census, Holder, Limits, Session, Shortage};
-use crate::commands::transfer::recv::store::{ReceivePolicy, Step, Store};
+use crate::commands::transfer::recv::storage::quota::Owner;
+use crate::commands::transfer::recv::storage::quota::{Census, Holder, Limits, Session, Shortage};
+use crate::commands::transfer::recv::storage::store::{ReceivePolicy, Step, Store};
 use crate::commands::transfer::transfer_protocol::{Announcement, Verdict};
 
 /// Most messages that wait for a background job, and most announcements that wait for a place.

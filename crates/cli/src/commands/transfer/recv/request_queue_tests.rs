@@ -7,7 +7,7 @@ use std::time::Duration;
 use remora_atp::session::PublicKey;
 
 use super::*;
-use crate::commands::transfer::recv::store::{AT_ONCE_MAX, PLACES};
+use crate::commands::transfer::recv::storage::store::{AT_ONCE_MAX, PLACES};
 
 const SIZE: usize = AT_ONCE_MAX as usize + 1;
 
