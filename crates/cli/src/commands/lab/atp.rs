@@ -2,7 +2,6 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 use clap::Args;
@@ -11,7 +10,7 @@ use remora_lab::atp::real::Setup;
 use remora_lab::atp::{Experiment, Options, Protocol, SEEDS_MAX, Trace, Workload, real};
 
 use crate::commands::lab::publication;
-use crate::commands::lab::publication::there_are_seeds;
+use crate::commands::lab::publication::{ReportFlags, ThreadFlags, there_are_seeds};
 use crate::config::text_file::TRACE_MAX;
 use crate::config::{text_file, units};
 use crate::output::exit::{Error, Result};
@@ -73,9 +72,8 @@ pub(crate) struct Atp {
     /// The bandwidth over time, instead of the paper's; that of bulk is always 512 KB/s
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
-    /// Threads; the results do not depend on it [default: one for each processor]
-    #[arg(long, value_name = "N")]
-    pub(crate) threads: Option<NonZeroUsize>,
+    #[command(flatten)]
+    pub(crate) threads: ThreadFlags,
     /// Real endpoints and the kernel's TCP on emulated links, as root: deadlines and bulk
     #[arg(long)]
     pub(crate) real: bool,
@@ -94,12 +92,8 @@ pub(crate) struct Atp {
     /// How late a frame may be handed over in a cell that counts
     #[arg(long, value_name = "TIME", default_value = "5ms", requires = "real", value_parser = units::duration)]
     pub(crate) lateness_max: Duration,
-    /// Print an object with every figure instead of tables
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Write a page with tables and drawings, too
-    #[arg(long, value_name = "PAGE")]
-    pub(crate) html: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) report: ReportFlags,
 }
 
 fn experiment(text: &str) -> Result<Experiment, String> {
@@ -127,12 +121,10 @@ pub(crate) async fn run(args: Atp) -> Result {
     if args.real {
         tokio::task::block_in_place(real::check).map_err(publication::cannot_emulate)?;
     }
-    let page = publication::reserve(args.html.as_deref())?;
-    // The work keeps processors busy and cannot be cut short: it has threads of its own, and a
-    // signal ends the process around them.
-    let report = tokio::task::spawn_blocking(move || atp::run(&options));
-    let report = report.await.map_err(|e| Error::refused("no results", e.to_string()))?;
-    publication::publish(&report, || Ok(report.to_text()), args.json, page)?;
+    let page = args.report.reserve()?;
+    // The work keeps processors busy and cannot be cut short: a signal ends the process around it.
+    let report = publication::finished(tokio::task::spawn_blocking(move || atp::run(&options)).await)?;
+    publication::publish(&report, || Ok(report.to_text()), page)?;
     publication::failed(report.failures())
 }
 
@@ -162,7 +154,7 @@ fn options(args: &Atp) -> Result<Options> {
         trace_name,
         first_seed: args.seed,
         seeds: args.seeds,
-        threads: args.threads.or_else(|| available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN),
+        threads: args.threads.count(),
         bar: true,
         command: command(args)?,
     })
@@ -226,22 +218,11 @@ fn time(length: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Atp,
-    }
-
-    fn parsed(words: &[&str]) -> Atp {
-        Line::try_parse_from(std::iter::once(&"x").chain(words)).unwrap().args
-    }
+    use crate::commands::lab::publication::tests::assert_reproducible;
 
     #[test]
-    fn the_command_makes_the_same_runs() {
+    fn recorded_command_makes_the_same_runs() {
         for (words, line) in [
             (&["bulk"][..], "bulk --seeds 10 --seed 1"),
             (
@@ -264,11 +245,7 @@ mod tests {
                 "deadlines --rtt 10ms --from 140s --length 60s --cells 14 --lateness-max 2500us --seeds 10 --seed 1 --real",
             ),
         ] {
-            let made = command(&parsed(words)).unwrap();
-            assert_eq!(made, format!("remora lab atp {line}"));
-            let words = shlex::split(&made).unwrap();
-            let words: Vec<&str> = words.iter().skip(3).map(String::as_str).collect();
-            assert_eq!(command(&parsed(&words)).unwrap(), made, "it is read as it was meant");
+            assert_reproducible(words, &format!("remora lab atp {line}"), |args| command(args).unwrap());
         }
     }
 }

@@ -13,7 +13,7 @@ use remora_lab::copy;
 use remora_lab::copy::{CopySystem, JOBS_MAX, Options, PAPER_LOADS, PAPER_SIZES_MB, SEEDS_MAX};
 
 use crate::commands::lab::publication;
-use crate::commands::lab::publication::there_are_seeds;
+use crate::commands::lab::publication::{ReportFlags, there_are_seeds};
 use crate::config::units;
 use crate::interrupt;
 use crate::output::exit::{Error, Result};
@@ -109,12 +109,8 @@ pub(crate) struct CopyLab {
     /// End with code 1 if a prediction is not in its band, a system is missing or there is nothing to judge
     #[arg(long)]
     pub(crate) check: bool,
-    /// Print an object with every run instead of tables
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Write a page with tables and figures, too
-    #[arg(long, value_name = "PAGE")]
-    pub(crate) html: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) report: ReportFlags,
 }
 
 /// How stations share the medium.
@@ -187,7 +183,7 @@ pub(crate) async fn run(args: CopyLab) -> Result {
         std::fs::read_dir(dir).map_err(Error::local(dir.display()))?;
     }
     let signal = interrupt::catch();
-    let page = publication::reserve(args.html.as_deref())?;
+    let page = args.report.reserve()?;
     let options = options(&args)?;
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
@@ -199,9 +195,8 @@ pub(crate) async fn run(args: CopyLab) -> Result {
             (study.await, Some(number))
         }
     };
-    let report = report.map_err(|e| Error::refused("no results", e.to_string()))?;
-    let report = report.map_err(|e| Error::refused("no results", e.to_string()))?;
-    publication::publish(&report, || Ok(report.to_text()), args.json, page)?;
+    let report = publication::finished(publication::finished(report)?)?;
+    publication::publish(&report, || Ok(report.to_text()), page)?;
     if let Some(number) = number {
         return Err(Error::Interrupted(number));
     }
@@ -252,22 +247,11 @@ fn command(args: &CopyLab) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: CopyLab,
-    }
-
-    fn parsed(words: &[&str]) -> CopyLab {
-        Line::try_parse_from(std::iter::once(&"x").chain(words)).unwrap().args
-    }
+    use crate::commands::lab::publication::tests::assert_reproducible;
 
     #[test]
-    fn the_command_makes_the_same_runs() {
+    fn recorded_command_makes_the_same_runs() {
         for (words, line) in [
             (
                 &[][..],
@@ -290,11 +274,7 @@ mod tests {
                  --dir '/a b' --lateness-max 5ms",
             ),
         ] {
-            let made = command(&parsed(words)).unwrap();
-            assert_eq!(made, format!("remora lab copy {line}"));
-            let words = shlex::split(&made).unwrap();
-            let words: Vec<&str> = words.iter().skip(3).map(String::as_str).collect();
-            assert_eq!(command(&parsed(&words)).unwrap(), made, "it is read as it was meant");
+            assert_reproducible(words, &format!("remora lab copy {line}"), |args| command(args).unwrap());
         }
     }
 }

@@ -1,16 +1,12 @@
 //! `remora lab drc`: DRC 89's load test and its lost write.
 
-use std::num::NonZeroUsize;
-use std::path::PathBuf;
-use std::thread::available_parallelism;
-
 use clap::Args;
 use remora_lab::drc;
 use remora_lab::drc::{Execution, Options, SEEDS_MAX};
 
 use crate::commands::lab::publication;
-use crate::commands::lab::publication::there_are_seeds;
-use crate::output::exit::{Error, Result};
+use crate::commands::lab::publication::{ReportFlags, ThreadFlags, there_are_seeds};
+use crate::output::exit::Result;
 
 pub(crate) const HELP: &str = "\
 A client writes 1 MB as 128 writes of 8 KB to a server so slow that the client
@@ -59,15 +55,10 @@ pub(crate) struct Drc {
     /// Timers and disk run so many times as fast (1 to 50); above 1 without Remora's client
     #[arg(long, value_name = "TIMES", default_value = "1", requires = "real", value_parser = clap::value_parser!(u16).range(1..=50))]
     pub(crate) faster: u16,
-    /// Threads; the results do not depend on it [default: one for each processor]
-    #[arg(long, value_name = "N")]
-    pub(crate) threads: Option<NonZeroUsize>,
-    /// Print an object with every figure instead of tables
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Write a page with tables and drawings, too
-    #[arg(long, value_name = "PAGE")]
-    pub(crate) html: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) threads: ThreadFlags,
+    #[command(flatten)]
+    pub(crate) report: ReportFlags,
 }
 
 impl Drc {
@@ -79,13 +70,11 @@ impl Drc {
 
 pub(crate) async fn run(args: Drc) -> Result {
     there_are_seeds(args.seed, args.seeds())?;
-    let page = publication::reserve(args.html.as_deref())?;
+    let page = args.report.reserve()?;
     let options = options(&args);
-    // The work keeps processors busy and cannot be cut short: it has threads of its own, and a
-    // signal ends the process around them.
-    let report = tokio::task::spawn_blocking(move || drc::run(&options));
-    let report = report.await.map_err(|e| Error::refused("no results", e.to_string()))?;
-    publication::publish(&report, || Ok(report.to_text()), args.json, page)?;
+    // The work keeps processors busy and cannot be cut short: a signal ends the process around it.
+    let report = publication::finished(tokio::task::spawn_blocking(move || drc::run(&options)).await)?;
+    publication::publish(&report, || Ok(report.to_text()), page)?;
     publication::failed(report.failures())
 }
 
@@ -95,7 +84,7 @@ fn options(args: &Drc) -> Options {
         first_seed: args.seed,
         seeds: args.seeds(),
         sensitivity: args.sensitivity,
-        threads: args.threads.or_else(|| available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN),
+        threads: args.threads.count(),
         bar: true,
         command: command(args),
     }

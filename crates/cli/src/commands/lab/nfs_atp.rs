@@ -7,6 +7,7 @@ use clap::Args;
 use remora_lab::atp::nfs::Options;
 use remora_lab::atp::{Trace, nfs};
 
+use crate::commands::lab::publication;
 use crate::config::text_file::TRACE_MAX;
 use crate::config::{text_file, units};
 use crate::output::exit::{Error, Result};
@@ -48,8 +49,7 @@ pub(crate) struct NfsAtp {
 pub(crate) async fn run(args: NfsAtp) -> Result {
     let options = options(&args)?;
     let report = tokio::task::spawn_blocking(move || nfs::run(&options)).await;
-    let report = report.map_err(|e| Error::refused("no results", e.to_string()))?;
-    let report = report.map_err(|e| Error::refused("no results", e.to_string()))?;
+    let report = publication::finished(publication::finished(report)?)?;
     if args.json {
         stdio::print_json(&report)?
     } else {

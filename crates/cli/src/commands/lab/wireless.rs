@@ -5,7 +5,6 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 use clap::Args;
@@ -14,7 +13,7 @@ use remora_lab::wireless::real::{HAND_OFF_DIR, Others, Real, Setup};
 use remora_lab::wireless::{Conditions, Experiment, Options, Origin, Runner, SEEDS, SEEDS_MAX, Simulator, Work, real};
 
 use crate::commands::lab::publication;
-use crate::commands::lab::publication::{ReservedPage, there_are_seeds};
+use crate::commands::lab::publication::{Publication, ReportFlags, ThreadFlags, there_are_seeds};
 use crate::config::units;
 use crate::interrupt;
 use crate::output::exit::{Error, Result};
@@ -90,15 +89,10 @@ pub(crate) struct Wireless {
     /// apt-get]
     #[arg(long, value_name = "DIR", requires = "peers")]
     pub(crate) kernel: Option<PathBuf>,
-    /// Threads; the results do not depend on it [default: one for each processor]
-    #[arg(long, value_name = "N")]
-    pub(crate) threads: Option<NonZeroUsize>,
-    /// Print an object with every run instead of tables
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Write a page with tables and figures, too
-    #[arg(long, value_name = "PAGE")]
-    pub(crate) html: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) threads: ThreadFlags,
+    #[command(flatten)]
+    pub(crate) report: ReportFlags,
 }
 
 impl Wireless {
@@ -150,7 +144,7 @@ pub(crate) async fn run(args: Wireless) -> Result {
         number = &mut stop => return Err(Error::Interrupted(number)),
         () = std::future::ready(()) => {}
     }
-    let page = publication::reserve(args.html.as_deref())?;
+    let page = args.report.reserve()?;
     let mut options = options(&args, experiments)?;
     if !args.real {
         return work(&args, page, options, Simulator, stop).await;
@@ -164,13 +158,13 @@ pub(crate) async fn run(args: Wireless) -> Result {
 /// gives comes.
 async fn work<R: Runner + Send + 'static>(
     args: &Wireless,
-    page: ReservedPage,
+    page: Publication,
     options: Options,
     runner: R,
     stop: impl Future<Output = u8>,
 ) -> Result {
     let work = Arc::new(Work::plan(options, runner).map_err(|e| Error::Usage(format!("--only: {e}")))?);
-    let (at_work, quiet) = (work.clone(), args.json);
+    let (at_work, quiet) = (work.clone(), args.report.json);
     // It keeps all processors busy and cannot be cut short: it has threads of its own.
     let runs = tokio::task::spawn_blocking(move || {
         // The first failure ends what is printed, and not what is run: a page may be wanted of it.
@@ -184,14 +178,13 @@ async fn work<R: Runner + Send + 'static>(
         printed.into_inner().unwrap_or_else(PoisonError::into_inner)
     });
     let (printed, interrupted) = tokio::select! {
-        done = runs => (done.map_err(|e| Error::refused("no results", e.to_string()))?, None),
+        done = runs => (publication::finished(done)?, None),
         number = stop => (Ok(()), Some(number)),
     };
     // A second signal ends what a reader who does not read holds up.
-    let json = args.json;
-    let shown = tokio::task::spawn_blocking(move || show(&work, printed, json, page));
+    let shown = tokio::task::spawn_blocking(move || show(&work, printed, page));
     let failures = tokio::select! {
-        done = shown => done.map_err(|e| Error::refused("no results", e.to_string()))??,
+        done = shown => publication::finished(done)??,
         number = interrupt::again() => return Err(Error::Interrupted(number)),
     };
     match (interrupted, failures) {
@@ -201,9 +194,9 @@ async fn work<R: Runner + Send + 'static>(
 }
 
 /// Shows what has not been shown yet, if what has been was `printed`; how many runs failed.
-fn show<R: Runner>(work: &Work<R>, printed: Result, json: bool, page: ReservedPage) -> Result<usize> {
+fn show<R: Runner>(work: &Work<R>, printed: Result, page: Publication) -> Result<usize> {
     let report = work.report();
-    publication::publish(&report, || printed.map(|()| work.rest(&report)), json, page)?;
+    publication::publish(&report, || printed.map(|()| work.rest(&report)), page)?;
     Ok(report.failures())
 }
 
@@ -249,7 +242,7 @@ fn options(args: &Wireless, experiments: Vec<&'static Experiment>) -> Result<Opt
         experiments,
         first_seed: args.seed,
         seeds,
-        threads: if args.real { args.jobs } else { threads(args) },
+        threads: if args.real { args.jobs } else { args.threads.count() },
         bar: true,
         only: args.only.clone(),
         peers: Vec::new(),
@@ -262,10 +255,6 @@ fn options(args: &Wireless, experiments: Vec<&'static Experiment>) -> Result<Opt
 /// Seeds for each cell, if it is said how many.
 fn seeds(args: &Wireless) -> Option<u64> {
     if args.quick { Some(QUICK_SEEDS) } else { args.seeds }
-}
-
-fn threads(args: &Wireless) -> NonZeroUsize {
-    args.threads.or_else(|| available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
 }
 
 /// The command that makes the same runs again, for a shell: with the experiments' names and
@@ -291,22 +280,11 @@ fn command(args: &Wireless, experiments: &[&Experiment], seeds: Option<u64>) -> 
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Wireless,
-    }
-
-    fn parsed(words: &[&str]) -> Wireless {
-        Line::try_parse_from(std::iter::once(&"x").chain(words)).unwrap().args
-    }
+    use crate::commands::lab::publication::tests::assert_reproducible;
 
     #[test]
-    fn the_command_makes_the_same_runs() {
+    fn recorded_command_makes_the_same_runs() {
         let bursts = real::named(&["bursts".into()]).unwrap();
         for (words, line) in [
             (&["--quick", "bursts"][..], "remora lab wireless bursts --seeds 3 --seed 1"),
@@ -320,14 +298,7 @@ mod tests {
                  --guests 1 --kernel 'a b'",
             ),
         ] {
-            let args = parsed(words);
-            let made = command(&args, &bursts, options(&args, bursts.clone()).unwrap().seeds).unwrap();
-            assert_eq!(made, line);
-            let words = shlex::split(&made).unwrap();
-            let words: Vec<&str> = words.iter().skip(3).map(String::as_str).collect();
-            let again = parsed(&words);
-            assert_eq!(command(&again, &bursts, again.seeds).unwrap(), line, "it is read as it was meant");
-            assert_eq!((again.jobs, again.lateness_max), (args.jobs, args.lateness_max));
+            assert_reproducible(words, line, |args: &Wireless| command(args, &bursts, seeds(args)).unwrap());
         }
     }
 }
