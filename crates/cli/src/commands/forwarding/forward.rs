@@ -1,22 +1,21 @@
 //! `remora forward`: local TCP ports that lead to a gateway's targets.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use remora_atp::Priority;
-use remora_atp::session::{PublicKey, Refusal};
+use remora_atp::session::Refusal;
 use remora_atp::stream::{Config, End, Target, Terms};
 use remora_host::client::ClientError;
 use remora_host::clock::timeout;
-use remora_host::forward::{Forward as Host, ForwardError, ForwardEvent, ForwardRoute, ForwardSettings, ForwardStatus};
+use remora_host::forward::{Forward as Host, ForwardError, News, Report, Route, Settings};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::{Interval, interval};
 
 use crate::commands::forwarding::gateway::{Carried, DroppedLines, EVERY, connections, hold, window};
-use crate::commands::transfer::keys;
+use crate::commands::transfer::keys::PeerFlags;
 use crate::config::{address, units};
 use crate::interrupt;
 use crate::output::background_writer::BackgroundWriter;
@@ -59,9 +58,8 @@ pub(crate) struct Forward {
     /// The gateway, as in atp://192.0.2.7:4050
     #[arg(value_name = "atp://HOST:PORT", value_parser = gateway)]
     pub(crate) gateway: Target,
-    /// The gateway's public key, which it prints
-    #[arg(long, value_name = "KEY")]
-    pub(crate) key: PublicKey,
+    #[command(flatten)]
+    pub(crate) peer: PeerFlags,
     /// A local port, on loopback unless an address is named; one for each --to
     #[arg(long, value_name = "[HOST:]PORT", required = true, value_parser = address::listen)]
     pub(crate) listen: Vec<SocketAddr>,
@@ -75,12 +73,6 @@ pub(crate) struct Forward {
     /// [default: they are held]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub(crate) deadline: Vec<Duration>,
-    /// File with this end's key; made if there is none [default: as remora keys]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) identity: Option<PathBuf>,
-    /// Give up when the gateway has not answered for this long at the start; 0: never
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = units::duration)]
-    pub(crate) timeout: Duration,
     /// Consider a gateway lost after this much silence, and reset its connections
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = hold)]
     pub(crate) hold: Duration,
@@ -143,9 +135,9 @@ struct Figures {
     carried: Carried,
 }
 
-impl From<ForwardStatus> for Figures {
-    fn from(report: ForwardStatus) -> Figures {
-        let ForwardStatus { up, sessions, connections, stats } = report;
+impl From<Report> for Figures {
+    fn from(report: Report) -> Figures {
+        let Report { up, sessions, connections, stats } = report;
         Figures { up, sessions, connections, carried: stats.into() }
     }
 }
@@ -153,10 +145,10 @@ impl From<ForwardStatus> for Figures {
 pub(crate) async fn run(args: Forward) -> Result {
     let stop = interrupt::catch();
     let routes = routes(&args)?;
-    let identity = keys::identity(args.identity.as_deref())?;
-    let settings = ForwardSettings {
+    let identity = args.peer.identity()?;
+    let settings = Settings {
         gateway: args.gateway.clone(),
-        key: args.key,
+        key: args.peer.key,
         identity,
         routes,
         streams: Config { streams: args.connections, window: args.window },
@@ -192,7 +184,7 @@ pub(crate) async fn run(args: Forward) -> Result {
 }
 
 /// Routes in the order of the command line.
-fn routes(args: &Forward) -> Result<Vec<ForwardRoute>> {
+fn routes(args: &Forward) -> Result<Vec<Route>> {
     let Forward { listen, to, priority, deadline, .. } = args;
     if listen.len() != to.len() {
         return Err(Error::Usage(format!(
@@ -211,7 +203,7 @@ fn routes(args: &Forward) -> Result<Vec<ForwardRoute>> {
         let priority = nth("--priority", priority.len(), n)?.and_then(|n| priority.get(n)).copied();
         let deadline = nth("--deadline", deadline.len(), n)?.and_then(|n| deadline.get(n)).copied();
         let terms = Terms { priority: priority.unwrap_or_default(), deadline: deadline.filter(|d| !d.is_zero()) };
-        Ok(ForwardRoute { listen: *listen, target: target.clone(), terms })
+        Ok(Route { listen: *listen, target: target.clone(), terms })
     };
     listen.iter().zip(to).enumerate().map(route).collect()
 }
@@ -245,9 +237,9 @@ impl ForwardReporter<'_> {
     /// Reports events until a failure.
     async fn run(
         &mut self,
-        mut news: mpsc::UnboundedReceiver<ForwardEvent>,
+        mut news: mpsc::UnboundedReceiver<News>,
         ready: Ready,
-        watch: &impl Fn() -> ForwardStatus,
+        watch: &impl Fn() -> Report,
     ) -> Error {
         if let Err(e) = self.first(&mut news).await {
             return e;
@@ -260,23 +252,23 @@ impl ForwardReporter<'_> {
     }
 
     /// Waits for the first answer.
-    async fn first(&self, news: &mut mpsc::UnboundedReceiver<ForwardEvent>) -> Result {
-        let patience = Some(self.args.timeout).filter(|t| !t.is_zero()).unwrap_or(Duration::MAX);
+    async fn first(&self, news: &mut mpsc::UnboundedReceiver<News>) -> Result {
         let mut why = None;
         let up = async {
             loop {
                 match news.recv().await {
-                    Some(ForwardEvent::Up) | None => return,
-                    Some(ForwardEvent::Down { why: reason, .. }) => why = Some(reason),
+                    Some(News::Up) | None => return,
+                    Some(News::Down { why: reason, .. }) => why = Some(reason),
                     Some(_) => {}
                 }
             }
         };
-        if timeout(patience, up).await.is_ok() {
+        if timeout(self.args.peer.timeout(), up).await.is_ok() {
             return Ok(());
         }
         let hint = hint(why.as_deref());
-        let why = why.unwrap_or_else(|| format!("nobody has answered for {} s", patience.as_secs_f64()));
+        let why =
+            why.unwrap_or_else(|| format!("nobody has answered for {} s", self.args.peer.timeout().as_secs_f64()));
         stdio::eprint(format_args!("remora: forward: {}: {why}", self.args.gateway));
         hint.into_iter().for_each(stdio::eprint);
         Err(Error::Reported(LOST))
@@ -294,11 +286,11 @@ impl ForwardReporter<'_> {
 
     async fn go_on(
         &mut self,
-        mut news: mpsc::UnboundedReceiver<ForwardEvent>,
+        mut news: mpsc::UnboundedReceiver<News>,
         figures: &mut Interval,
-        watch: &impl Fn() -> ForwardStatus,
+        watch: &impl Fn() -> Report,
     ) -> Error {
-        let mut last = ForwardStatus::default();
+        let mut last = Report::default();
         loop {
             let said = tokio::select! {
                 e = self.printer.failed() => Err(e),
@@ -321,26 +313,26 @@ impl ForwardReporter<'_> {
         }
     }
 
-    fn tell(&mut self, news: ForwardEvent) -> Result {
+    fn tell(&mut self, news: News) -> Result {
         let (event, why, to, connections) = match news {
-            ForwardEvent::Up | ForwardEvent::Heard => {
+            News::Up | News::Heard => {
                 let since = self.silent.take();
                 if let Some(since) = since.filter(|_| self.is_said) {
                     self.say(format!("the link is back after {} s", since.elapsed().as_secs()));
                 }
                 self.is_said = false;
-                (if news == ForwardEvent::Up { "up" } else { "heard" }, None, None, None)
+                (if news == News::Up { "up" } else { "heard" }, None, None, None)
             }
-            ForwardEvent::Silent => {
+            News::Silent => {
                 self.silent.get_or_insert_with(Instant::now);
                 ("silent", None, None, None)
             }
-            ForwardEvent::Down { why, connections } => {
+            News::Down { why, connections } => {
                 (self.silent, self.is_said) = (None, false);
                 self.say(format!("the gateway is lost ({why}): {connections} connections were reset"));
                 ("down", Some(why), None, Some(connections))
             }
-            ForwardEvent::Failed { target, end } => {
+            News::Failed { target, end } => {
                 let why = match end {
                     End::Refused(why) => why.to_string(),
                     End::Reset(why) => why.to_string(),

@@ -17,13 +17,10 @@ use crate::output::exit::{Error, Result};
 /// Nobody has a longer one.
 const BYTES_MAX: u64 = 1 << 20;
 
-pub(crate) const BASE_EXAMPLE: &str = r#"# The base of a link: remora link base --config FILE. Flags come before this file.
-
-key = "/var/lib/remora/link.key"   # from `remora link keys`; a relative path is beside this file
-listen = "0.0.0.0:51900"           # UDP; where mobiles call
-address = ["10.78.0.1/24"]         # this end in the tunnel, and the tunnel's network
-rate = "1Mbit"                     # what the hop carries; without it, that is learned
-#device = "rlink0"
+/// Settings of either end, in the examples.
+macro_rules! common_example {
+    () => {
+        r#"#device = "rlink0"
 #mtu = 1500                        # longest IP packet on the hop
 #duplex = "half"                   # or "full": each direction has its own medium
 #mode = "arq"                      # or "none": nothing is sent again
@@ -43,46 +40,44 @@ rate = "1Mbit"                     # what the hop carries; without it, that is l
 #bulk = 30
 #probe = 30
 
-[[mobile]]
+"#
+    };
+}
+
+pub(crate) const BASE_EXAMPLE: &str = concat!(
+    r#"# The base of a link: remora link base --config FILE. Flags come before this file.
+
+key = "/var/lib/remora/link.key"   # from `remora link keys`; a relative path is beside this file
+listen = "0.0.0.0:51900"           # UDP; where mobiles call
+address = ["10.78.0.1/24"]         # this end in the tunnel, and the tunnel's network
+rate = "1Mbit"                     # what the hop carries; without it, that is learned
+"#,
+    common_example!(),
+    r#"[[mobile]]
 name = "robot"
 key = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="   # what `remora link keys` prints there
 address = "10.78.0.2"
 #routes = ["fd78::2", "192.168.7.0/24"] # its IPv6 address, networks behind it
 #psk = "robot.psk"                 # a secret shared with it, on top of the keys
-"#;
+"#
+);
 
-pub(crate) const MOBILE_EXAMPLE: &str = r#"# A mobile of a link: remora link mobile --config FILE. Flags come before this file.
+pub(crate) const MOBILE_EXAMPLE: &str = concat!(
+    r#"# A mobile of a link: remora link mobile --config FILE. Flags come before this file.
 
 key = "/var/lib/remora/link.key"   # from `remora link keys`; a relative path is beside this file
 address = ["10.78.0.2/24"]         # this end in the tunnel, and the tunnel's network
 rate = "1Mbit"                     # what the hop carries; without it, that is learned
-#device = "rlink0"
-#mtu = 1500                        # longest IP packet on the hop
-#duplex = "half"                   # or "full": each direction has its own medium
-#mode = "arq"                      # or "none": nothing is sent again
-#scheduler = "airtime"             # or "round-robin"; the same where there is but the base
-#queue-delay = "60ms"              # how long packets may stand in a queue before some are dropped (20ms unless set)
-#forward = true                    # pass packets on between networks while the link is up (not unless set)
-
-#[lifetime]                        # how long packets are worth sending, by class (DSCP)
-#interactive = "200ms"
-#default = "20s"
-#bulk = "20s"
-#probe = "1s"
-
-#[attempts]                        # and how many times each is sent at most
-#interactive = 12
-#default = 30
-#bulk = 30
-#probe = 30
-
-[base]
+"#,
+    common_example!(),
+    r#"[base]
 endpoint = "base.example.net:51900"
 key = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="   # what `remora link keys` prints there
 routes = ["192.168.1.0/24"]        # reached through the tunnel; "0.0.0.0/0" for everything
 #keepalive = "5s"                  # a sign of life after so much silence
 #psk = "robot.psk"                 # a secret shared with it, on top of the keys
-"#;
+"#
+);
 
 /// A file of either end.
 #[derive(Debug, Default, Deserialize)]

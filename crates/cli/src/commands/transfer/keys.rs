@@ -1,13 +1,15 @@
 //! `remora keys`: the identity of this user for `send` and `recv`.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
-use remora_atp::session::Identity;
-use remora_host::KeyFileError;
+use remora_atp::session::{Identity, PublicKey};
 use remora_host::atp::keys;
+use remora_host::atp::keys::KeyError;
 use serde::Serialize;
 
+use crate::config::units;
 use crate::output::exit::{Error, Result};
 use crate::output::stdio;
 
@@ -36,6 +38,31 @@ pub(crate) struct Keys {
     /// Print an object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The two ends of a connection to a receiver or a gateway.
+#[derive(Args, Debug)]
+pub(crate) struct PeerFlags {
+    /// Public key of the peer, as the peer prints it
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: PublicKey,
+    /// File with this end's private key; created if missing [default: as remora keys]
+    #[arg(long, value_name = "FILE")]
+    identity: Option<PathBuf>,
+    /// Give up if the peer does not answer for this long at the start; 0: never
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = units::duration)]
+    timeout: Duration,
+}
+
+impl PeerFlags {
+    pub(crate) fn identity(&self) -> Result<Identity> {
+        identity(self.identity.as_deref())
+    }
+
+    /// Maximum wait for the first answer.
+    pub(crate) fn timeout(&self) -> Duration {
+        if self.timeout.is_zero() { Duration::MAX } else { self.timeout }
+    }
 }
 
 /// What `--json` prints.
@@ -72,5 +99,5 @@ fn path(told: Option<&Path>) -> Result<PathBuf> {
 }
 
 fn load(path: &Path) -> Result<Identity> {
-    keys::load_or_create(path).map_err(|e: KeyFileError| Error::refused(path.display(), e.to_string()))
+    keys::load_or_create(path).map_err(|e: KeyError| Error::refused(path.display(), e.to_string()))
 }

@@ -14,7 +14,6 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinSet, block_in_place, spawn_blocking};
 use tokio::time::timeout;
 
-use crate::commands::transfer::keys;
 use crate::commands::transfer::send::answer_timeout::UnansweredBytes;
 use crate::commands::transfer::send::failure::{Failure, Kind};
 use crate::commands::transfer::send::file_transfer::{Sent, TransferContext};
@@ -111,7 +110,7 @@ async fn send(args: Send, started: Instant, now: Arc<Interruptible>) -> Result {
     let to = to.strip_prefix("atp://").unwrap_or(&to).trim_end_matches('/');
     let Sources { files, dirs, unsent, .. } = block_in_place(|| sources::find(paths, args.name.as_deref()))?;
     now.untold.lock().unwrap_or_else(PoisonError::into_inner).extend(files.iter().map(|file| file.name.clone()));
-    let identity = block_in_place(|| keys::identity(args.identity.as_deref()));
+    let identity = block_in_place(|| args.peer.identity());
     let resolved = block_in_place(|| address::resolve_all(to, || no_receiver(to)));
     if let Err(e @ Error::Usage(_)) = resolved {
         return Err(e);
@@ -210,10 +209,10 @@ async fn connect(
 ) -> Result<Remote, Failure> {
     let refused = |why: String| Failure::new(Kind::Refused, why);
     let up = async {
-        let remote = endpoint.connect_any(addrs, args.key).await?;
+        let remote = endpoint.connect_any(addrs, args.peer.key).await?;
         remote.up().await.map(|()| remote)
     };
-    let timeout = if args.timeout.is_zero() { Duration::MAX } else { args.timeout };
+    let timeout = args.peer.timeout();
     let left = args.deadline.map_or(Duration::MAX, |deadline| deadline.saturating_sub(started.elapsed()));
     // The deadline is a moment of the world; silence is time in which this process could have heard something.
     let Ok(heard) = tokio::time::timeout(left, clock::timeout(timeout, up)).await else {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use remora_atp::Priority;
-use remora_atp::session::PublicKey;
 
+use crate::commands::transfer::keys::PeerFlags;
 use crate::commands::transfer::transfer_protocol;
 use crate::config::units;
 
@@ -43,24 +43,17 @@ pub(crate) struct Send {
     /// Files, directories, or - for standard input; and last the receiver
     #[arg(value_name = "FILE... HOST:PORT", required = true)]
     pub(crate) paths: Vec<PathBuf>,
-    /// The receiver's public key, which it prints
-    #[arg(long, value_name = "KEY")]
-    pub(crate) key: PublicKey,
+    #[command(flatten)]
+    pub(crate) peer: PeerFlags,
     /// What the only FILE is called over there [default: its own name]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// File with this end's key; made if there is none [default: as remora keys]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) identity: Option<PathBuf>,
     /// low, medium, high, or 0 to 15: higher goes first
     #[arg(long, value_name = "PRIORITY", default_value = "medium")]
     pub(crate) priority: Priority,
     /// Give up what has not arrived so long from now
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub(crate) deadline: Option<Duration>,
-    /// Give up when the receiver has not answered for this long at the start; 0: never
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = units::duration)]
-    pub(crate) timeout: Duration,
     /// Send larger files in parts of this size, 4K to 32M: what is sent again after an interruption
     #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = part)]
     pub(crate) part: u64,
