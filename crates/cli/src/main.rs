@@ -3,7 +3,7 @@
 //! [`commands`] has the command line and a module for each command; [`remote`] the files on NFS servers; [`config`]
 //! values, files and state; [`output`] standard output, errors and exit codes. [`cp`] is the largest command.
 
-// Printing panics if nobody reads the output; `output::stdio` does not.
+// Printing panics if standard output is closed; `output::stdio` does not.
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
 mod commands;
@@ -80,7 +80,7 @@ fn runtime() -> io::Result<Runtime> {
     match threads_to_be_had(wanted) {
         (n, Some(e)) if n <= 1 => {
             let why =
-                format!("no more threads may be made here (ulimit -u, or a container's limit): {}", exit::io_text(&e));
+                format!("cannot create threads (check ulimit -u and the container's limit): {}", exit::io_text(&e));
             Err(io::Error::other(why))
         }
         (n, Some(_)) => {
@@ -132,7 +132,7 @@ fn say(name: &str, error: &exit::Error, kept: &interrupt::KeptInAll) {
     let kept = kept.bytes();
     if kept > 0 {
         let kept = units::human(kept);
-        let how = "the same command with --resume goes on from there";
-        stdio::eprint(format_args!("hint: {kept} of what was not finished are kept; {how}"));
+        let how = "repeat the command with --resume to continue";
+        stdio::eprint(format_args!("hint: {kept} of unfinished copies are kept; {how}"));
     }
 }

@@ -21,11 +21,11 @@ use crate::remote::flags::Proto;
 use crate::remote::servers::own_credentials;
 
 pub(crate) const HELP: &str = "\
-Makes a directory of its own (remora-bench-...) in the one that the URL names,
-loads the server with one operation after the other, checks every reply, and
-removes the directory again, also on Ctrl-C. With --vs each round has a run on
-either server, in random order, and the ratios are those of the rounds; 6 rounds
-are needed for an interval.
+Creates a directory (remora-bench-...) in the directory of the URL, loads the
+server with one operation after the other, checks every reply, and removes the
+directory again, also on Ctrl-C. With --vs each round runs on both servers in
+random order, and ratios compare the runs of a round; an interval needs 6
+rounds.
 
 Examples:
   remora bench nfs://nas/export/tmp
@@ -43,69 +43,69 @@ Examples:
 --json prints one object: version, settings (transport of each server,
 outstanding, connections, seconds, warm_up_seconds, count, rounds, files, seed),
 servers (URLs), operations (name, about, servers, ratio), skipped (operation,
-server, why). Of each server: per_second, bytes_per_second, latency (p50_us,
+server, why). For each server: per_second, bytes_per_second, latency (p50_us,
 p90_us, p99_us, p999_us, max_us; null: nothing completed), runs (operations,
 seconds, per_second, bytes, entries, latency, lost, late, generator_busy,
-generator_cpus). ratio: per_second and p99 of the first server over the second
-(null: no round to compare). A summary: runs, censored (none here), median, low
-and high (95 % interval of the median), min, max, mean.
+generator_cpus). ratio: per_second and p99 of the first server divided by those
+of the second (null: no round to compare). A summary has runs, censored (always
+0 here), median, low and high (95 % interval of the median), min, max, mean.
 docs/reference/bench.md has more.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Bench {
-    /// A directory on the server, in which the caller may write
+    /// A writable directory on the server
     #[arg(value_name = "URL", required_unless_present_any = ["list", "drc", "atp"])]
     pub(crate) url: Option<String>,
     /// Compare with this server
     #[arg(long, value_name = "URL")]
     pub(crate) vs: Option<String>,
-    /// Which operations [default: all]
+    /// Operations to measure [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) ops: Vec<String>,
     /// List the operations
     #[arg(long, conflicts_with_all = ["url", "drc", "json"])]
     pub(crate) list: bool,
-    /// Calls outstanding, on all connections together
+    /// Outstanding calls, over all connections
     #[arg(long, value_name = "N", default_value = "1", value_parser = at_most(OUTSTANDING_MAX as u64))]
     pub(crate) outstanding: u64,
     /// Connections to the server
     #[arg(long, value_name = "N", default_value = "1", value_parser = at_most(CONNECTIONS_MAX as u64))]
     pub(crate) connections: u64,
-    /// Transport, whatever the URLs say [default: tcp]
+    /// Transport; overrides the URLs [default: tcp]
     #[arg(long, value_enum)]
     pub(crate) proto: Option<Proto>,
-    /// How long a run takes
+    /// Duration of a run
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = units::some_duration)]
     pub(crate) duration: Duration,
-    /// How long a server is loaded before that
+    /// Duration of the load before each run
     #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = units::duration)]
     pub(crate) warm_up: Duration,
-    /// So many operations a run instead (a create-remove or commit is a pair of calls)
+    /// Operations in a run, instead of --duration (create-remove and commit are pairs of calls)
     #[arg(long, value_name = "N", conflicts_with_all = ["duration", "warm_up"], value_parser = at_most(u64::MAX))]
     pub(crate) count: Option<u64>,
-    /// Runs of each operation on each server [default: 1, with --vs and --atp 7]
+    /// Runs of each operation on each server [default: 1; with --vs and --atp: 7]
     #[arg(long, value_name = "N", value_parser = at_most(ROUNDS_MAX as u64))]
     pub(crate) rounds: Option<u64>,
     /// Files in the directory that readdirplus lists
     #[arg(long, value_name = "N", default_value = "10000", value_parser = at_most(FILES_MAX))]
     pub(crate) files: u64,
-    /// Give up when a server has been silent for this long
+    /// Give up if a server does not answer for this long
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = units::some_duration)]
     pub(crate) timeout: Duration,
-    /// Draws the order of the runs, files and offsets
+    /// Seed for the order of runs, files and offsets
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) seed: u64,
-    /// Measure the server's duplicate request cache by itself, without a server
+    /// Measure the duplicate request cache alone, without a server
     #[arg(long, conflicts_with_all = ["url", "vs", "ops"])]
     pub(crate) drc: bool,
-    /// Measure ATP beside plain QUIC over loopback, without a server (--count: objects of 1 MiB)
+    /// Measure ATP and plain QUIC over loopback, without a server (--count: objects of 1 MiB)
     #[arg(long, conflicts_with_all = ["url", "vs", "ops", "list", "drc"])]
     pub(crate) atp: bool,
-    /// With --atp: the largest datagrams of both, without IP and UDP headers (1452: what Ethernet
-    /// carries) [default: ATP what loopback carries, up to 8952; QUIC 1452]
+    /// With --atp: maximum datagram of both, without IP and UDP headers (1452 fits Ethernet)
+    /// [default: for ATP what loopback carries, up to 8952; for QUIC 1452]
     #[arg(long, value_name = "BYTES", requires = "atp", value_parser = clap::value_parser!(u16).range(DATAGRAMS))]
     pub(crate) datagram: Option<u16>,
-    /// Print an object instead of a table
+    /// Print a JSON object instead of a table
     #[arg(long)]
     pub(crate) json: bool,
     /// Show no progress
@@ -145,7 +145,7 @@ pub(crate) async fn run(args: Bench) -> Result {
         }
         number = interrupt::wait() => {
             stop.store(true, Ordering::Relaxed);
-            stdio::eprint("removing what was made on the server; Ctrl-C again leaves it there");
+            stdio::eprint("removing the test directory on the server; Ctrl-C again leaves it there");
             tokio::select! {
                 // The signal is what ended it.
                 done = work => drop(say_left(&done.map_err(crashed)?.1)),
@@ -168,7 +168,7 @@ fn show(report: &Report, json: bool) -> Result {
 fn say_left(left: &[Left]) -> Result {
     for Left { url, name, source } in left {
         stdio::eprint(format_args!("remora: bench: {url}: {name} could not be removed: {source}"));
-        stdio::eprint(format_args!("hint: 'remora rm -r' of that directory removes it when the server answers again"));
+        stdio::eprint(format_args!("hint: when the server answers again, remove the directory with remora rm -r"));
     }
     if left.is_empty() { Ok(()) } else { Err(Error::Reported(1)) }
 }
@@ -194,7 +194,7 @@ async fn atp(args: &Bench) -> Result {
         ..defaults
     };
     if options.objects.saturating_mul(options.size as u64) > loopback::BYTES_MAX {
-        return Err(Error::Usage(format!("--count is {} at most", loopback::BYTES_MAX / options.size as u64)));
+        return Err(Error::Usage(format!("--count must be at most {}", loopback::BYTES_MAX / options.size as u64)));
     }
     let report = tokio::task::spawn_blocking(move || loopback::run(&options));
     let work = async { report.await.map_err(crashed)?.map_err(|e| Error::refused("no results", e.to_string())) };
@@ -207,7 +207,7 @@ async fn atp(args: &Bench) -> Result {
     } else {
         stdio::print(&report.to_text())?
     }
-    if report.holds() { Ok(()) } else { Err(Error::refused("the figures", "the bar is not held")) }
+    if report.holds() { Ok(()) } else { Err(Error::refused("the figures", "ATP is slower than required")) }
 }
 
 fn list() -> String {
@@ -218,11 +218,11 @@ fn options(args: &Bench) -> Result<Options> {
     let names = bench::ALL.iter().map(|o| o.name.to_owned());
     let ops = if args.ops.is_empty() { names.collect() } else { args.ops.clone() };
     let operations = bench::named(&ops).map_err(|unknown| {
-        Error::Usage(format!("no operation is called '{unknown}'; there are\n{}", list().trim_end()))
+        Error::Usage(format!("unknown operation '{unknown}'; the operations are\n{}", list().trim_end()))
     })?;
     if args.connections > args.outstanding {
         let (c, o) = (args.connections, args.outstanding);
-        return Err(Error::Usage(format!("{o} calls outstanding cannot keep {c} connections busy: --outstanding {c}")));
+        return Err(Error::Usage(format!("{o} outstanding calls cannot fill {c} connections: use --outstanding {c}")));
     }
     let urls = args.url.iter().chain(&args.vs);
     let targets = urls.map(|url| place(url, args.proto)).collect::<Result<Vec<_>>>()?;
@@ -255,7 +255,7 @@ fn place(url: &str, proto: Option<Proto>) -> Result<BenchTarget> {
     // What is measured shall not depend on which of the two answers first.
     target.transport = asked.or(Some(Transport::Tcp));
     if target.transport == Some(Transport::Atp) {
-        return Err(Error::Usage(format!("{url}: bench asks over UDP and TCP only; ATP is measured by bench --atp")));
+        return Err(Error::Usage(format!("{url}: bench supports UDP and TCP; use bench --atp to measure ATP")));
     }
     Ok(BenchTarget { url: url.to_owned(), target })
 }

@@ -12,10 +12,10 @@ use crate::output::exit::{Error, Result};
 use crate::output::stdio;
 
 pub(crate) const HELP: &str = "\
-Everything runs in this process, on loopback, without root: a server on a
-temporary directory and, for each client, an emulated link of 1 Mbit/s that
-fails every second or so, for 80 ms in the mean (--bad-mean). It takes half a
-minute mostly, two minutes at most.
+Runs in one process on loopback, without root: a server on a temporary
+directory, and for each client an emulated link of 1 Mbit/s that fails about
+once a second, for 80 ms on average (--bad-mean). Takes half a minute, two
+minutes at most.
 
 Examples:
   remora demo
@@ -28,22 +28,22 @@ lateness_ms).";
 
 #[derive(Args, Debug)]
 pub(crate) struct Demo {
-    /// The file to copy; without one, a sample of 1 MiB
+    /// The file to copy [default: a sample of 1 MiB]
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// Draws the channel's errors, the same for all three
+    /// Seed of the channel's errors, the same for all three clients
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) seed: u64,
-    /// Mean length of the link's bad periods; the good ones between them last 1 s in the mean
+    /// Mean length of the bad periods; good periods last 1 s on average
     #[arg(long, value_name = "TIME", default_value = "80ms", value_parser = units::some_duration)]
     pub(crate) bad_mean: Duration,
-    /// Where to write the report
+    /// HTML page for the report
     #[arg(long, value_name = "PAGE", default_value = "remora-demo.html")]
     pub(crate) report: PathBuf,
     /// Stop a client that has not finished after this time
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = units::some_duration)]
     pub(crate) limit: Duration,
-    /// Print the results as an object instead
+    /// Print a JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -57,7 +57,7 @@ pub(crate) async fn run(args: Demo) -> Result {
         limit: args.limit,
         bars: !args.json,
     };
-    let what = "Three clients copy a file to a server and back, over links with the same bad moments.\n";
+    let what = "Three clients copy a file to a server and back, over links with the same bad periods.\n";
     // There is a report, whether this is read or not.
     let printed = if args.json { Ok(()) } else { stdio::print(what) };
     let outcome = race(options).await.map_err(|e| match e {
@@ -74,5 +74,5 @@ fn show(outcome: &Outcome, json: bool) -> Result {
         return stdio::print_json(outcome);
     }
     stdio::print(&outcome.table())?;
-    stdio::print(&format!("The report, with plots: {}\n", outcome.report.display()))
+    stdio::print(&format!("Report: {}\n", outcome.report.display()))
 }

@@ -18,9 +18,9 @@ Examples:
   remora handoff end";
 
 pub(crate) const HELP: &str = "\
-Clients send nothing while the link is away, so that nothing is lost and no
-timer backs off, and everything unanswered at once when it is back. Root tells
-the clients of all users.
+During an announced outage, clients send nothing, so that nothing is lost and no
+timer backs off; at its end they retransmit all outstanding requests at once.
+root signals the clients of all users.
 
 Examples:
   remora handoff begin --for 2s
@@ -34,14 +34,14 @@ pub(crate) struct HandOff {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Phase {
-    /// The link goes away for a moment
+    /// The outage begins
     #[command(after_help = HANDOFF_BEGIN)]
     Begin {
         /// How long clients wait if no end is announced: 1ms to 60s
         #[arg(long = "for", value_name = "TIME", default_value = "5s", value_parser = expected)]
         expected: Duration,
     },
-    /// The link is back
+    /// The outage is over
     #[command(after_help = HANDOFF_END)]
     End,
 }
@@ -58,7 +58,7 @@ pub(crate) async fn run(args: HandOff) -> Result {
         Phase::End => Signal::End,
     };
     let told = announce(signal).map_err(Error::local("the signal"))?;
-    stdio::eprint(format_args!("told {told} client{}", if told == 1 { "" } else { "s" }));
+    stdio::eprint(format_args!("signalled {told} client{}", if told == 1 { "" } else { "s" }));
     Ok(())
 }
 

@@ -29,10 +29,10 @@ Examples:
   remora load recv --listen 10.77.0.1:5001 --for 1m --json";
 
 pub(crate) const HELP: &str = "\
-One end sends UDP packets at a rate, the other counts them; the sender asks at
-its end what came. The rate counts IP and UDP headers. Packets that arrive are
-dropped, so this load gives way to nobody: by default it goes to this machine
-only.
+The sender sends UDP packets at a constant rate, the receiver counts them; at
+the end the sender asks the receiver for its counts. The rate includes IP and
+UDP headers. The load does not react to congestion: by default it may only go to
+loopback.
 
 Examples:
   remora load recv --listen 127.0.0.1:5001
@@ -43,12 +43,11 @@ Examples:
 
 send --json prints one object: run, to, law, packet_bytes, seconds, offered,
 sent, refused, skipped (packets), offered_bits_per_s, sent_bits_per_s,
-late_ms_max, carried (null: nobody answered): packets, lost, duplicates,
-reordered, bits_per_s, jitter_ms. recv --json prints one for each run as it
-ends, and for those still under way when it is stopped: run, from, ended,
-packets, bytes, lost, duplicates, reordered, jitter_ms, seconds. The exit code
-of send is 3 if nobody answered, or the receiver's name has no address.
-docs/reference/load.md has more.";
+late_ms_max, carried (null: no answer): packets, lost, duplicates, reordered,
+bits_per_s, jitter_ms. recv --json prints one object for each run when it ends
+or recv stops: run, from, ended, packets, bytes, lost, duplicates, reordered,
+jitter_ms, seconds. send exits with code 3 if the receiver does not answer or
+its name has no address. docs/reference/load.md has more.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Load {
@@ -58,10 +57,10 @@ pub(crate) struct Load {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum End {
-    /// Send packets, and say what was carried
+    /// Send packets and report how many arrived
     #[command(after_help = LOAD_SEND)]
     Send(Send),
-    /// Count the packets that arrive
+    /// Count arriving packets
     #[command(after_help = LOAD_RECV)]
     Recv(Recv),
 }
@@ -71,39 +70,39 @@ pub(crate) struct Send {
     /// Address of the receiver
     #[arg(value_name = "[HOST:]PORT")]
     pub(crate) to: String,
-    /// How much: as in 6Mbit, 750kB/s or '60% of 10Mbit'
+    /// Rate, such as 6Mbit, 750kB/s or '60% of 10Mbit'
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: LoadRate,
     /// Payload of a packet in bytes
     #[arg(long, value_name = "BYTES", default_value = "1000")]
     pub(crate) size: usize,
-    /// At exponential distances instead of equal ones
+    /// Exponential instead of equal intervals between packets
     #[arg(long)]
     pub(crate) poisson: bool,
-    /// For how long, at most a day
+    /// Duration, at most a day
     #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = units::duration)]
     pub(crate) length: Duration,
-    /// The run's name, which draws what is random in it [default: another one each time]
+    /// Number of the run, also its seed [default: random]
     #[arg(long, value_name = "N")]
     pub(crate) run: Option<u64>,
-    /// Send to an address that is not this machine's loopback, too. The load gives way to nobody:
-    /// the network there must be yours to fill
+    /// Allow addresses beyond loopback. The load does not react to congestion: use it only on a network
+    /// of your own
     #[arg(long)]
     pub(crate) beyond_loopback: bool,
-    /// Print an object instead
+    /// Print a JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Recv {
-    /// Where to listen; port 0 picks a free one
+    /// Address to listen on; port 0 means a free port
     #[arg(long, value_name = "[HOST:]PORT", default_value = "127.0.0.1:5001", value_parser = address::listen)]
     pub(crate) listen: SocketAddr,
-    /// For how long [default: until Ctrl-C]
+    /// Duration [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
     pub(crate) length: Option<Duration>,
-    /// Print an object for each run, and one with the address first
+    /// Print a JSON object with the address, then one for each run
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -118,7 +117,7 @@ impl FromStr for LoadRate {
     fn from_str(text: &str) -> Result<LoadRate, String> {
         if let Some((share, whole)) = text.split_once("% of ") {
             let whole: Rate = whole.parse()?;
-            let share: f64 = share.trim().parse().map_err(|_| format!("'{share}' is not a number of percent"))?;
+            let share: f64 = share.trim().parse().map_err(|_| format!("'{share}' is not a percentage"))?;
             if !(share > 0.0 && share <= 200.0) {
                 return Err(format!("{share} % is out of range: more than 0 and at most 200"));
             }
@@ -163,7 +162,7 @@ async fn send(args: Send) -> Result {
     let ip = to.ip();
     let group = ip.is_multicast() || ip.is_unspecified() || matches!(ip, std::net::IpAddr::V4(v4) if v4.is_broadcast());
     if group {
-        return Err(Error::Usage(format!("{to} is no single host's address")));
+        return Err(Error::Usage(format!("{to} is not the address of a single host")));
     }
     if !ip.to_canonical().is_loopback() && !args.beyond_loopback {
         return Err(Error::Usage(format!(
@@ -186,7 +185,7 @@ async fn send(args: Send) -> Result {
         (Some(number), _) => Err(Error::Interrupted(number)),
         (None, Some(_)) => Ok(()),
         (None, None) => {
-            stdio::eprint(format_args!("remora: load: nobody at {to} counts; run remora load recv there"));
+            stdio::eprint(format_args!("remora: load: no answer from {to}; run remora load recv there"));
             Err(Error::Reported(3))
         }
     }
@@ -236,7 +235,7 @@ async fn recv(args: Recv) -> Result {
     counting.await.map_err(|e| Error::refused("the receiver", e.to_string()))??;
     runs.all().iter().filter(|run| !run.ended).try_for_each(|run| show(run, args.json))?;
     if runs.strays() > 0 {
-        stdio::eprint(format_args!("{} packets came that are no load's", runs.strays()));
+        stdio::eprint(format_args!("{} packets did not belong to a load", runs.strays()));
     }
     number.map_or(Ok(()), |number| Err(Error::Interrupted(number)))
 }

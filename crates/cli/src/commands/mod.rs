@@ -40,8 +40,8 @@ use crate::output::{exit, stdio};
 
 /// Remote files over links that drop, stall and crawl.
 ///
-/// URLs are `nfs://host[:port]/path[?proto=auto|udp|tcp&mountport=N]`; any NFSv3 server will do.
-/// Over ATP, to `remora serve --atp`: `nfs://host:port/path?proto=atp&key=KEY`.
+/// URLs are `nfs://host[:port]/path[?proto=auto|udp|tcp&mountport=N]` for any NFSv3 server, and
+/// `nfs://host:port/path?proto=atp&key=KEY` for `remora serve --atp`.
 #[derive(Parser, Debug)]
 #[command(name = "remora", version = env!("REMORA_VERSION"), after_help = exit::HELP, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -115,37 +115,37 @@ pub(crate) enum Command {
     /// Share local directories over NFS
     #[command(after_help = serve::flags::HELP)]
     Serve(Box<Serve>),
-    /// Send files with priorities and deadlines over a link that comes and goes
+    /// Send files with priorities and deadlines over a link with outages
     #[command(after_help = transfer::send::flags::HELP, override_usage = "remora send [OPTIONS] FILE... HOST:PORT --key KEY")]
     Send(Send),
-    /// Receive what remora send sends
+    /// Receive files from remora send
     #[command(after_help = transfer::recv::flags::HELP)]
     Recv(Recv),
-    /// Make or show the key that you are known by to send and recv
+    /// Create or show your ATP key
     #[command(after_help = transfer::keys::HELP)]
     Keys(Keys),
-    /// Carry local TCP ports through a gateway, over a link that comes and goes
+    /// Carry local TCP ports through a gateway, over a link with outages
     #[command(after_help = forwarding::forward::HELP)]
     Forward(Box<Forward>),
-    /// Run the fixed end of forwards, or stand in front of an NFS server: ATP here, TCP beyond
+    /// Run the fixed end of remora forward, or give an NFS server an ATP address
     #[command(after_help = forwarding::gateway::HELP)]
     Gateway(Box<Gateway>),
     /// Watch three clients copy a file over a bad link
     #[command(after_help = demo::HELP)]
     Demo(Demo),
-    /// Run an end of a poor hop: frames that are lost are sent again
+    /// Run one end of a link that retransmits lost frames on a poor hop
     #[command(after_help = link::flags::HELP)]
     Link(link::flags::Tunnel),
-    /// Tell the clients of this machine that the link goes away for a moment, or is back
+    /// Tell the clients of this machine that an outage begins or ends
     #[command(after_help = handoff::HELP)]
     Handoff(HandOff),
-    /// Measure how fast a server is, alone or beside another
+    /// Measure the performance of a server, or compare two
     #[command(after_help = bench::HELP)]
     Bench(Box<Bench>),
-    /// Say what a network will do to packets and file copies
+    /// Predict utilisation, delay and copy times of a network
     #[command(after_help = model::flags::HELP)]
     Model(Model),
-    /// Fill a network with packets, and count what it carried
+    /// Send background load and count the packets that arrive
     #[command(after_help = load::HELP)]
     Load(load::Load),
     /// Run experiments and emulated links

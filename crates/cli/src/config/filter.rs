@@ -39,7 +39,7 @@ impl Pattern {
             None => body.to_owned(),
         };
         if body.is_empty() || body == "/**" {
-            return Err(bad("it has no name in it"));
+            return Err(bad("it contains no name"));
         }
         if body.split('/').any(|part| part.contains("**") && part != "**") {
             return Err(bad("'**' stands alone between slashes, as in '**/*.jpg'"));
@@ -141,9 +141,8 @@ impl Args for FilterArgs {
             let arg = Arg::new(name).long(name).value_name("GLOB").action(ArgAction::Append).help(help);
             arg.value_parser(ValueParser::from(Pattern::parse))
         };
-        let includes = "With -r: copy files whose path in SRC matches, and no others; may be given several times, and \
-                        mixed with --exclude: the first that matches decides";
-        let excludes = "With -r: leave files out whose path in SRC matches; may be given several times";
+        let includes = "With -r: copy only files whose path in SRC matches; may be repeated, and mixed with --exclude: the first that matches decides";
+        let excludes = "With -r: skip files whose path in SRC matches; may be repeated";
         command.arg(rule(INCLUDE, includes)).arg(rule(EXCLUDE, excludes))
     }
 

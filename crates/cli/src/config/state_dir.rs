@@ -62,7 +62,7 @@ fn kept_id(path: &Path, fresh: &[u8]) -> io::Result<Vec<u8>> {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => make(path, fresh)?,
     }
-    let another = || io::Error::other("something else is put in its place");
+    let another = || io::Error::other("another file replaces it");
     read_id(path, fresh.len())?.ok_or_else(another)
 }
 
@@ -175,7 +175,7 @@ pub(crate) fn only_ours(dir: &Path) -> io::Result<()> {
     // Group write access is accepted: many systems give each user a group. The sticky bit protects the files of
     // others.
     if mode & 0o002 != 0 && mode & 0o1000 == 0 {
-        let why = format!("others may write in it (mode {mode:03o}), and so replace keys: run chmod o-w on it");
+        let why = format!("others can write to it (mode {mode:03o}) and replace keys: run chmod o-w on it");
         return Err(io::Error::other(why));
     }
     Ok(())
@@ -187,7 +187,7 @@ fn owned_by_us(found: &Metadata) -> io::Result<()> {
     if owner == us || owner == 0 {
         return Ok(());
     }
-    Err(io::Error::other(format!("belongs to user {owner}, not to user {us}, as whom this runs: run chown {us} on it")))
+    Err(io::Error::other(format!("belongs to user {owner}, but remora runs as user {us}: run chown {us} on it")))
 }
 
 fn read_private(path: &Path) -> io::Result<Vec<u8>> {
@@ -195,7 +195,7 @@ fn read_private(path: &Path) -> io::Result<Vec<u8>> {
     owned_by_us(&found)?;
     let mode = found.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
-        return Err(io::Error::other(format!("others may read or change it (mode {mode:03o}): run chmod 600 on it")));
+        return Err(io::Error::other(format!("others can read or change it (mode {mode:03o}): run chmod 600 on it")));
     }
     let mut secret = Vec::new();
     file.read_to_end(&mut secret)?;
@@ -209,7 +209,7 @@ fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
     let found = file.metadata()?;
     if !found.is_file() {
         let what = if found.is_dir() { "a directory" } else { "no regular file" };
-        return Err(io::Error::other(format!("is {what}, where a file is kept: move it away, and a new one is made")));
+        return Err(io::Error::other(format!("is {what}, not a file: move it away, and remora creates the file")));
     }
     Ok((file, found))
 }

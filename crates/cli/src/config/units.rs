@@ -27,7 +27,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 /// The same, and not nothing: what takes time cannot be done in none.
 pub(crate) fn some_duration(text: &str) -> Result<Duration, String> {
     let time = duration(text)?;
-    if time.is_zero() { Err("nothing can be done in no time".to_owned()) } else { Ok(time) }
+    if time.is_zero() { Err("the time must be above 0".to_owned()) } else { Ok(time) }
 }
 
 /// Reads `4096`, `8K`, `32KiB`, `1M`: bytes, in powers of 1024.
@@ -79,9 +79,9 @@ pub(crate) fn address_in_network(text: &str) -> Result<IpNet, String> {
     text.parse().map_err(|_| match text.parse::<IpAddr>() {
         Ok(bare) => {
             let len = if bare.is_ipv4() { 24 } else { 64 };
-            format!("'{text}' lacks the length of the network's address: expected one as in {bare}/{len}")
+            format!("'{text}' lacks the prefix length: expected {bare}/{len}")
         }
-        Err(_) => format!("'{text}' is not an address and a length as in 10.78.0.1/24"),
+        Err(_) => format!("'{text}' is not an address with a prefix length, such as 10.78.0.1/24"),
     })
 }
 

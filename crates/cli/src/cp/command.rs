@@ -30,7 +30,7 @@ use crate::remote::servers::{Look, Place, Servers, Wanted};
 
 pub(crate) async fn run(args: Cp, kept: Kept) -> Result {
     let Some((dest, sources)) = args.paths.split_last().filter(|(_, sources)| !sources.is_empty()) else {
-        return Err(Error::Usage("it needs what to copy and where to: remora cp SRC... DST".into()));
+        return Err(Error::Usage("source and destination are missing: remora cp SRC... DST".into()));
     };
     let urls: Vec<&str> = sources.iter().filter_map(|s| as_url(s)).collect();
     let upload_to = match (urls.len(), as_url(dest)) {
@@ -39,12 +39,12 @@ pub(crate) async fn run(args: Cp, kept: Kept) -> Result {
         (0, None) => {
             return Err(Error::Usage(match args.paths.iter().filter_map(|p| p.to_str()).find_map(meant) {
                 Some(why) => why,
-                None => "neither source nor destination is a URL; for local copies there is cp".into(),
+                None => "neither source nor destination is a URL; use cp for local copies".into(),
             }));
         }
         _ => {
             return Err(Error::Usage(
-                "exactly one side must be nfs:// URLs; between servers, copy to a local file and from there".into(),
+                "either the sources or the destination must be URLs, not both; to copy between servers, copy to a local file first".into(),
             ));
         }
     };
@@ -184,7 +184,7 @@ async fn download_one(
             }
             download_tree::link_down(job, &place.remote, &node, url, &dest.path).await
         }
-        FileType::Directory => Err(Error::refused(url, "is a directory; -r copies it with all that is in it")),
+        FileType::Directory => Err(Error::refused(url, "is a directory; use -r to copy it")),
         kind => Err(Error::refused(
             url,
             format!("is a {}, which cannot be copied", crate::remote::attributes::type_name(kind)),
@@ -333,7 +333,7 @@ async fn upload_one(job: &Arc<Job>, place: &Place, into: &Into, source: &Path, m
         }
     };
     if meta.is_dir() && !job.recursive {
-        return Err(Error::refused(source.display(), "is a directory; -r copies it with all that is in it"));
+        return Err(Error::refused(source.display(), "is a directory; use -r to copy it"));
     }
     if let Into::Name { found, .. } = into
         && place.is_dir

@@ -119,8 +119,8 @@ impl CreatedObjects {
 /// Why a source is not copied.
 fn refusal(other: Option<&[u8]>) -> String {
     let other = other.map_or("another file".to_owned(), |name| format!("'{}'", escape::printable(name)));
-    let what = "is not copied, because it would replace";
-    format!("{what} {other}, which was just copied: the destination takes both names for one")
+    let what = "is not copied: it would replace";
+    format!("{what} {other}, which was just copied: both names are the same at the destination")
 }
 
 /// Another name of the object at `path` in its directory.

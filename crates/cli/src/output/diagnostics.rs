@@ -69,7 +69,7 @@ impl Drop for Diagnostics {
         let dropped = self.dropped.dropped_lines();
         if dropped > 0 {
             stdio::eprint(format_args!(
-                "remora: {dropped} lines of diagnostics are missing: they were not read in time"
+                "remora: dropped {dropped} lines of diagnostics: standard error is not read fast enough"
             ));
         }
     }

@@ -5,7 +5,7 @@ use std::num::TryFromIntError;
 use std::{fmt, io};
 
 use remora_atp::session::Refusal;
-use remora_client::CallFailure;
+use remora_client::Failure;
 use remora_host::atp::AtpError;
 use remora_host::client::{ClientError, Target, TargetError};
 use remora_host::server::StartError;
@@ -20,21 +20,21 @@ use crate::output::escape;
 pub(crate) const HELP: &str = "\
 Examples:
   remora demo                                watch a file cross a bad link
-  remora serve ~/files                       share a directory on this machine
+  remora serve ~/files                       share a directory of this machine
   remora ls -l nfs://127.0.0.1/
   remora cp -r photos nfs://nas/export/      to any NFSv3 server
   remora lab wireless --list                 experiments with bad links
-  remora link keys                           first step to a better poor hop
+  remora link keys                           first step to retransmit on a hop
 
 Exit codes:
   0    success
   1    the operation failed (no such file, permission denied, disk full, ...)
   2    wrong usage or a bad URL
-  3    no server there, it does not answer, or the connection was lost
+  3    no server there, no answer, or the connection was lost
   4    --verify found a difference
-  5    send: not by the deadline
+  5    send: missed the deadline
   130  interrupted (Ctrl-C); 129 hang-up; 143 terminated (0 from serve,
-       recv, forward, gateway and lab relay, which signals end in good order)";
+       recv, forward, gateway and lab relay, which signals stop regularly)";
 
 /// Hint for root after a permission error.
 const SQUASHED: &str = ". Most servers take root for nobody (root squashing): run the command as another user, or have \
@@ -118,26 +118,26 @@ impl Error {
 
     /// The copy `what` is whole and in its place, and that is all.
     pub(crate) fn bare(what: impl fmt::Display, why: impl fmt::Display) -> Error {
-        Error::refused(what, format!("it is there, but its mode and time could not be set: {why}"))
+        Error::refused(what, format!("the copy is complete, but its mode and time cannot be set: {why}"))
     }
 
     /// What the system makes up when it is asked, as in /proc, has no size.
     pub(crate) fn not_empty(what: impl fmt::Display) -> Error {
-        let hint = "what is in it is copied to a file first (cat FILE > OTHER), and that is copied";
-        Error::refused(what, "says that it is empty, and is not").with_hint(hint)
+        let hint = "copy its data to a file first (cat FILE > OTHER), then copy that file";
+        Error::refused(what, "has size 0 but is not empty").with_hint(hint)
     }
 
     /// The copy of `what` is in its place, and what is in it may be.
     pub(crate) fn mixed(what: impl fmt::Display) -> Error {
-        let why = "changed while it was copied; the copy is there, and may be a mixture of old and new";
-        Error::refused(what, why).with_hint("with --resume it is copied again")
+        let why = "changed during the copy; the copy stays, and may mix old and new data";
+        Error::refused(what, why).with_hint("--resume copies it again")
     }
 
     /// The same, and the only sign of it is the time of change.
     pub(crate) fn perhaps_mixed(what: impl fmt::Display) -> Error {
-        let why = "may have changed while it was copied (its ctime did, and its mtime did not); the copy is there, \
+        let why = "may have changed during the copy (its ctime did, and its mtime did not); the copy is there, \
                    and may be a mixture of old and new";
-        Error::refused(what, why).with_hint("with --resume --verify they are compared")
+        Error::refused(what, why).with_hint("--resume --verify compares the copy with it")
     }
 
     /// The exit code; see [`HELP`].
@@ -146,7 +146,7 @@ impl Error {
             Error::Usage(_) => 2,
             Error::Remote { source: ClientError::NoKey { .. }, .. } => 2,
             // The server answers and grants no access to this user.
-            Error::Remote { source: ClientError::Rpc(CallFailure::Rpc(Outcome::AuthError(_))), .. } => 1,
+            Error::Remote { source: ClientError::Rpc(Failure::Rpc(Outcome::AuthError(_))), .. } => 1,
             Error::Remote { .. } if self.is_lost() => 3,
             Error::Remote { .. } | Error::Local { .. } | Error::Refused { .. } => 1,
             Error::Mismatch(_) => 4,
@@ -197,34 +197,34 @@ impl Error {
         };
         let text = match source {
             ClientError::Connect { source, .. } if is_short(source) => {
-                "this process may have no more files open: see ulimit -n".to_owned()
+                "this process has too many open files: raise ulimit -n".to_owned()
             }
             ClientError::Connect { .. } => {
-                "is the server running there? Without :PORT the URL means port 2049".to_owned()
+                "is the server running? A URL without :PORT means port 2049".to_owned()
             }
             ClientError::Silent { .. } => {
                 "the link may be down: try again later, or wait longer with --timeout SECONDS (0: without limit)"
                     .to_owned()
             }
             ClientError::Mount { reason: MountError::NoEnt, .. } => {
-                format!("the path must begin with one that the server exports; this lists them: {}", exports_of(what))
+                format!("the path must begin with an export of the server; to list the exports: {}", exports_of(what))
             }
             ClientError::Status(Status::Access | Status::Perm) => {
                 let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
                 let root = if uid.is_root() { SQUASHED } else { "" };
-                format!("the server was asked as user {} and group {}{root}", uid.as_raw(), gid.as_raw())
+                format!("remora asked as user {} and group {}{root}", uid.as_raw(), gid.as_raw())
             }
             ClientError::Mount { reason: MountError::Access | MountError::Perm, .. } => {
-                format!("this lists the exports and who may mount them: {}", exports_of(what))
+                format!("to list the exports and their clients: {}", exports_of(what))
             }
-            ClientError::Rpc(CallFailure::Rpc(Outcome::ProgUnavail)) => {
-                "MOUNT or NFS is at another port; where no portmapper (port 111) tells, name MOUNT's with ?mountport=N"
+            ClientError::Rpc(Failure::Rpc(Outcome::ProgUnavail)) => {
+                "MOUNT or NFS is on another port, and no portmapper (port 111) answers; give MOUNT's port with ?mountport=N"
                     .to_owned()
             }
-            ClientError::Rpc(CallFailure::Rpc(Outcome::AuthError(Outcome::AUTH_BADCRED))) => {
-                "Linux's servers say so, too, to hosts that are on no export's list any more".to_owned()
+            ClientError::Rpc(Failure::Rpc(Outcome::AuthError(Outcome::AUTH_BADCRED))) => {
+                "Linux servers also return this to hosts that were removed from all exports".to_owned()
             }
-            ClientError::Status(Status::Stale) => "it was replaced or removed meanwhile: try again".to_owned(),
+            ClientError::Status(Status::Stale) => "the file was replaced or removed: try again".to_owned(),
             _ => return None,
         };
         Some(text)
@@ -244,7 +244,7 @@ pub(crate) fn is_lost(e: &ClientError) -> bool {
         // The server is there, and it is not the one meant or does not want us; or no packet reaches it from here.
         Atp { source: AtpError::Refused(Refusal::WrongKey | Refusal::NotAdmitted | Refusal::Mtu { .. }), .. } => false,
         // It is there, and does not know what to do with this, or we do not with its answer.
-        Rpc(CallFailure::Rpc(Outcome::ProcUnavail)) => false,
+        Rpc(Failure::Rpc(Outcome::ProcUnavail)) => false,
         Rpc(e) if is_trouble(e) => false,
         // It was not asked.
         Connect { source, .. } if is_short(source) => false,
@@ -259,8 +259,8 @@ fn is_short(e: &io::Error) -> bool {
 }
 
 /// Whether it is this one call that the server, or we, could make nothing of.
-fn is_trouble(e: &CallFailure) -> bool {
-    matches!(e, CallFailure::Rpc(Outcome::GarbageArgs | Outcome::SystemErr) | CallFailure::Garbled(_))
+fn is_trouble(e: &Failure) -> bool {
+    matches!(e, Failure::Rpc(Outcome::GarbageArgs | Outcome::SystemErr) | Failure::Garbled(_))
 }
 
 impl fmt::Display for Error {
@@ -274,10 +274,10 @@ impl fmt::Display for Error {
             Error::Remote { what, source } => write!(f, "{what}: {}", remote_text(source)),
             Error::Local { what, source } => write!(f, "{what}: {}", io_text(source)),
             Error::Refused { what, why, .. } => write!(f, "{what}: {why}"),
-            Error::Mismatch(what) => write!(f, "{what}: the copy differs from its source; it was not put in place"),
-            Error::Pipe => f.write_str("nobody reads the output"),
+            Error::Mismatch(what) => write!(f, "{what}: the copy differs from its source and was removed"),
+            Error::Pipe => f.write_str("standard output is closed"),
             Error::Interrupted(_) => f.write_str("interrupted"),
-            Error::Reported(_) => f.write_str("not everything succeeded"),
+            Error::Reported(_) => f.write_str("some operations failed"),
         }
     }
 }
@@ -340,8 +340,8 @@ mod tests {
             (remote(ClientError::Connect { server: "nas:2049".into(), source: gone() }), 3),
             (remote(ClientError::Silent { server: "nas:2049".into(), what: "" }), 3),
             (remote(ClientError::Closed), 3),
-            (remote(ClientError::Rpc(CallFailure::Rpc(Outcome::ProgUnavail))), 3),
-            (remote(ClientError::Rpc(CallFailure::Rpc(Outcome::ProcUnavail))), 1),
+            (remote(ClientError::Rpc(Failure::Rpc(Outcome::ProgUnavail))), 3),
+            (remote(ClientError::Rpc(Failure::Rpc(Outcome::ProcUnavail))), 1),
             (remote(ClientError::NoKey { server: "nas:4049".into() }), 2),
             (remote(atp(AtpError::Refused(Refusal::Silent))), 3),
             (remote(atp(AtpError::Refused(Refusal::WrongKey))), 1),

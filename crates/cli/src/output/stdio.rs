@@ -27,7 +27,7 @@ pub(crate) fn outlive_readers(command: &'static str) {
 
 /// A command line, quoted for a shell.
 pub(crate) fn for_shell(words: &[String]) -> Result<String> {
-    shlex::try_join(words.iter().map(String::as_str)).map_err(|_| Error::Usage("a flag has a NUL in it".into()))
+    shlex::try_join(words.iter().map(String::as_str)).map_err(|_| Error::Usage("a flag contains a NUL byte".into()))
 }
 
 /// Writes all of `data` to standard output.
@@ -46,7 +46,7 @@ pub(crate) fn bytes(data: &[u8]) -> io::Result<()> {
 pub(crate) fn print(text: &str) -> Result {
     match (bytes(text.as_bytes()), SERVICE.get()) {
         (Err(e), Some(command)) if is_unread(&e) => {
-            let what = "nobody reads the output any more; going on without";
+            let what = "standard output is closed; continuing without it";
             UNREAD.call_once(|| eprint(format_args!("remora: {command}: {what}")));
             Ok(())
         }

@@ -236,11 +236,11 @@ impl Remote {
             links += 1;
             let target = self.readlink(&next.fh).await?;
             if links > LINKS_MAX {
-                return Err(misled("it leads through too many symbolic links"));
+                return Err(misled("the path has too many symbolic links"));
             }
             if target.starts_with(b"/") {
                 let target = escape::printable(&target);
-                return Err(misled(&format!("a symbolic link leads to {target}, which has no meaning from here")));
+                return Err(misled(&format!("a symbolic link points to {target}, which is outside this server")));
             }
             todo.extend(target.rsplit(|b| *b == b'/').map(Bytes::copy_from_slice));
         }

@@ -241,7 +241,7 @@ impl Servers {
             let asked = transport(proto);
             match target.keys.is_some() {
                 true if asked.is_some_and(|asked| asked != Transport::Atp) => {
-                    let why = "it names a port at which only ATP is answered: leave --proto out";
+                    let why = "its port answers only ATP: omit --proto";
                     return Err(Error::Usage(format!("{url}: {why}")));
                 }
                 true => {}

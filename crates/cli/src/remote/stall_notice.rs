@@ -65,8 +65,8 @@ async fn watch(session: Session, advice: &'static str) {
 
 fn notice(server: &str, stall: Stall, advice: &str) -> String {
     let what = match stall {
-        Stall::Silent => "has been silent for",
-        Stall::Deferred => "has asked to try again later for",
+        Stall::Silent => "has not answered for",
+        Stall::Deferred => "has been busy (NFS3ERR_JUKEBOX) for",
     };
     let advice = if advice.is_empty() { String::new() } else { format!(" ({advice})") };
     format!("{server} {what} {} s; waiting{advice}", SILENCE.as_secs())
@@ -107,11 +107,11 @@ mod tests {
     #[test]
     fn notice_names_the_stall_and_what_to_do() {
         for (stall, advice, text) in [
-            (Stall::Silent, "", "nas:2049 has been silent for 3 s; waiting"),
+            (Stall::Silent, "", "nas:2049 has not answered for 3 s; waiting"),
             (
                 Stall::Deferred,
                 "Ctrl-C ends it",
-                "nas:2049 has asked to try again later for 3 s; waiting (Ctrl-C ends it)",
+                "nas:2049 has been busy (NFS3ERR_JUKEBOX) for 3 s; waiting (Ctrl-C ends it)",
             ),
         ] {
             assert_eq!(notice("nas:2049", stall, advice), text);

@@ -71,7 +71,7 @@ fn no_clobber_leaves_what_is_there_and_verbose_names_copies() {
     let s = p.serve(&[]);
     let url = s.url("/");
     let out = p.run(&["cp", "-rnv", "tree", &url]);
-    out.expect(0, &["/tree/old: skipped, because it exists", "/tree/link: skipped"]);
+    out.expect(0, &["/tree/old: skipped: it exists", "/tree/link: skipped"]);
     assert_eq!(out.stdout, format!("'tree/fresh' -> '{}'\n", s.url("/tree/fresh")));
     assert_eq!(fs::read(p.srv("tree/old")).unwrap(), b"there before");
     assert_eq!(fs::read_link(p.srv("tree/link")).unwrap(), Path::new("before"));

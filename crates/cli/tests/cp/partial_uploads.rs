@@ -61,7 +61,7 @@ fn second_upload_to_another_address_of_a_server_is_refused() {
     let relay = p.relay_at(0, &s, SLOW);
     let running = p.start(&["cp", "-q", "f", &relay.udp_url("/f")]);
     until("a journal", || !journals(&p).is_empty());
-    p.run(&["cp", "f", &elsewhere(&s, "/f")]).expect(1, &["another copy to this file is under way"]);
+    p.run(&["cp", "f", &elsewhere(&s, "/f")]).expect(1, &["another copy to this file is running"]);
     running.finish().expect(0, &[]);
     assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
     assert_eq!((names(&p.srv("")), p.left()), (vec!["f".to_owned()], Vec::new()));
@@ -166,7 +166,7 @@ fn uploads_of_clients_with_one_host_name_do_not_collide() {
     other.env("XDG_STATE_HOME", p.state().join("other"));
     let other = Running::start(other);
     until("another part", || names(&p.srv("")).len() == 2);
-    p.run(&["cp", "f", &s.url("/f")]).expect(1, &["another copy to this file is under way"]);
+    p.run(&["cp", "f", &s.url("/f")]).expect(1, &["another copy to this file is running"]);
     first.finish().expect(0, &[]);
     assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
     other.signal("KILL");
@@ -216,7 +216,7 @@ fn client_without_a_stored_id_warns_once() {
     });
     running.signal("INT");
     let out = running.finish();
-    out.expect(130, &["could not be noted here", "remora/id: is a directory"]);
+    out.expect(130, &["the journal cannot be written", "remora/id: is a directory"]);
     assert_eq!(out.stderr.matches("remora/id").count(), 1, "{}", out.stderr);
     assert!(!out.stderr.contains("--resume"), "{}", out.stderr);
     // Complete copies are not affected.

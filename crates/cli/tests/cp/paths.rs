@@ -26,7 +26,7 @@ fn a_link_to_what_is_no_file_stays_what_it_is() {
     let s = p.serve(&[]);
     // Standard output is a pipe here.
     for dest in ["out", "further", "to-fifo", "fifo", "to-null"] {
-        let words = [dest, "is not a regular file, and is not replaced by one", "hint: remora cat"];
+        let words = [dest, "is not a regular file; cp does not replace it", "hint: remora cat"];
         p.run(&["cp", &s.url("/f"), dest]).expect(1, &words);
     }
     for link in ["out", "further", "to-fifo", "to-null"] {
@@ -50,7 +50,7 @@ fn a_file_that_is_open_is_not_replaced_behind_its_descriptor() {
         let out = cp.output().unwrap();
         let said = String::from_utf8_lossy(&out.stderr);
         assert_eq!(out.status.code(), Some(1), "{said}");
-        assert!(said.contains("stands for a file that is open") && said.contains("hint: remora cat"), "{said}");
+        assert!(said.contains("is a link to an open file") && said.contains("hint: remora cat"), "{said}");
     }
     log.write_all(b"after").unwrap();
     assert_eq!(fs::read(p.here("log")).unwrap(), b"before after");
@@ -73,7 +73,7 @@ fn named_symlink_is_followed_and_never_replaced() {
         p.ok(&["cp", &s.url("/f"), dest]);
         assert_eq!(fs::read(p.here("d/mine")).unwrap(), b"theirs");
     }
-    p.run(&["cp", &s.url("/f"), "dangling"]).expect(1, &["dangling: is a symbolic link that leads nowhere"]);
+    p.run(&["cp", &s.url("/f"), "dangling"]).expect(1, &["dangling: is a dangling symbolic link"]);
     p.run(&["cp", &s.url("/f"), "loop"]).expect(1, &["loop: too many levels of symbolic links"]);
     for link in ["link", "d/f", "dangling", "loop"] {
         assert!(p.here(link).is_symlink(), "{link}");
@@ -162,12 +162,12 @@ fn named_special_file_fails_and_is_skipped_in_a_directory() {
     symlink("pipe", p.here("link")).unwrap();
     fs::write(p.here("f"), "f").unwrap();
     let s = p.serve(&[]);
-    let refused = ["pipe: is not a regular file, and cannot be copied", "hint: what a pipe brings"];
+    let refused = ["pipe: is not a regular file; cp cannot copy it", "hint: write the pipe's data"];
     p.run(&["cp", "pipe", &s.url("/")]).expect(1, &refused);
     p.run(&["cp", "-r", "pipe", &s.url("/")]).expect(1, &refused);
     p.run(&["cp", "pipe", &s.url("/x")]).expect(1, &refused);
     for args in [&["cp", "link"][..], &["cp", "/dev/null"], &["cp", "-r", "/dev/null"]] {
-        p.run(&[args, &[&s.url("/")]].concat()).expect(1, &["is not a regular file, and cannot be copied"]);
+        p.run(&[args, &[&s.url("/")]].concat()).expect(1, &["is not a regular file; cp cannot copy it"]);
     }
     assert_eq!(names(&p.srv("")), Vec::<String>::new());
     // The others are copied.
@@ -201,7 +201,7 @@ fn file_with_content_and_size_zero_is_an_error() {
     fs::write(p.here("empty"), "").unwrap();
     let s = p.serve(&[]);
     let out = p.run(&["cp", "/proc/version", "empty", &s.url("/")]);
-    out.expect(1, &["/proc/version: says that it is empty, and is not", "hint:"]);
+    out.expect(1, &["/proc/version: has size 0 but is not empty", "hint:"]);
     assert_eq!(names(&p.srv("")), ["empty"]);
     p.ok(&["cp", "--verify", &s.url("/empty"), "back"]);
     assert_eq!(fs::metadata(p.here("back")).unwrap().len(), 0);
@@ -218,8 +218,8 @@ fn a_link_below_a_directory_replaces_no_pipe() {
         make_pipe(&pipe);
     }
     let s = p.serve(&[]);
-    p.run(&["cp", "-r", &s.url("/t"), "."]).expect(1, &["t/x: is not a regular file, and is not replaced"]);
-    p.run(&["cp", "-r", "d", &s.url("/")]).expect(1, &["d/x: is not a regular file, and is not replaced"]);
+    p.run(&["cp", "-r", &s.url("/t"), "."]).expect(1, &["t/x: is not a regular file; cp does not replace it"]);
+    p.run(&["cp", "-r", "d", &s.url("/")]).expect(1, &["d/x: is not a regular file; cp does not replace it"]);
     for pipe in [p.here("t/x"), p.srv("d/x")] {
         assert!(fs::symlink_metadata(pipe).unwrap().file_type().is_fifo());
     }
@@ -252,9 +252,9 @@ fn remote_symlink_is_followed_and_never_replaced() {
         p.ok(&["cp", "f", &url("to-dir")]);
         assert_eq!(fs::read(p.srv("d/deep/f")).unwrap(), b"mine");
         for (dest, why) in [
-            ("dangling", "is a symbolic link that leads nowhere"),
+            ("dangling", "is a dangling symbolic link"),
             ("loop", "too many symbolic links"),
-            ("absolute", "a symbolic link leads to /etc, which has no meaning from here"),
+            ("absolute", "a symbolic link points to /etc, which is outside this server"),
             ("to-pipe", "is not a regular file"),
         ] {
             p.run(&["cp", "f", &url(dest)]).expect(1, &[dest, why]);

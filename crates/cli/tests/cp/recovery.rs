@@ -192,7 +192,7 @@ fn a_copy_of_something_else_is_not_resumed() {
     let relay = p.relay_at(0, &s, SLOW);
     let running = p.start(&["cp", &relay.udp_url("/f"), "f"]);
     until("a journal", || !journals(&p).is_empty());
-    p.run(&["cp", &s.url("/f"), "f"]).expect(1, &["another copy to this file is under way"]);
+    p.run(&["cp", &s.url("/f"), "f"]).expect(1, &["another copy to this file is running"]);
     running.signal("KILL");
     assert_eq!(running.finish().code, -1);
     assert!(!p.here("f").exists());
@@ -210,7 +210,7 @@ fn two_uploads_to_one_place_do_not_meet() {
     let relay = p.relay_at(0, &s, SLOW);
     let first = p.start(&["cp", "f", &relay.udp_url("/f")]);
     until("a part", || !names(&p.srv("")).is_empty());
-    p.run(&["cp", "f", &s.url("/f")]).expect(1, &["another copy to this file is under way"]);
+    p.run(&["cp", "f", &s.url("/f")]).expect(1, &["another copy to this file is running"]);
     first.finish().expect(0, &[]);
     assert!(fs::read(p.srv("f")).unwrap() == noise(SIZE, 5));
     assert_eq!(p.left(), Vec::<String>::new());
@@ -348,7 +348,7 @@ fn an_interrupted_download_of_what_nobody_may_write_goes_on() {
     until("a journal", || !journals(&p).is_empty());
     let part = p.here(".f.remora-part");
     fs::set_permissions(&part, fs::Permissions::from_mode(0o444)).unwrap();
-    command(&["cp", &s.url("/f"), "f"]).finish().expect(1, &["another copy to this file is under way"]);
+    command(&["cp", &s.url("/f"), "f"]).finish().expect(1, &["another copy to this file is running"]);
     assert_eq!(fs::metadata(&part).unwrap().mode() & 0o777, 0o444, "the first one's, which is about to name it");
     running.signal("INT");
     running.finish().expect(130, &["interrupted", "--resume"]);
@@ -373,7 +373,7 @@ fn a_download_that_cannot_get_its_name_leaves_nothing() {
 
 #[test]
 fn sources_that_change_are_noticed() {
-    for (new_len, is_there, word) in [(SIZE + 5000, true, "changed while"), (5000, false, "became shorter")] {
+    for (new_len, is_there, word) in [(SIZE + 5000, true, "changed during"), (5000, false, "was truncated")] {
         let p = Place::new();
         fs::write(p.here("f"), noise(SIZE, 5)).unwrap();
         let s = p.serve(&[]);
@@ -406,7 +406,7 @@ fn a_mixture_is_copied_again(
     let written = fs::File::options().write(true).open(source(&p)).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&written, &noise(SIZE, 6), 0).unwrap();
     let out = running.finish();
-    out.expect(1, &["changed while it was copied"]);
+    out.expect(1, &["changed during the copy"]);
     let report: Value = serde_json::from_str(&out.stdout).unwrap();
     assert_eq!((&report["files"], &report["failed"]), (&1.into(), &1.into()));
     assert_eq!(fs::metadata(copy(&p)).unwrap().len(), SIZE as u64);
@@ -460,10 +460,10 @@ fn a_change_with_the_old_time_is_noticed(
         let _relay = p.relay_at(port, &s, FAST);
         if is_killed {
             let again = p.run(&["cp", "--json", "--resume", &from, &to]);
-            again.expect(0, &["begins afresh", "its source has changed"]);
+            again.expect(0, &["starts again", "the source changed"]);
             assert_eq!(resumed(&again.stdout), (SIZE, 0));
         } else {
-            out.expect(1, &["may have changed while it was copied", "--resume --verify"]);
+            out.expect(1, &["may have changed during the copy", "--resume --verify"]);
             assert_eq!(resumed(&p.ok(&["cp", "--json", "--resume", "--verify", &from, &to])), (SIZE, 0));
         }
         assert!(fs::read(copy(&p)).unwrap() == noise(SIZE, 6), "killed: {is_killed}");

@@ -104,6 +104,6 @@ fn a_hole_that_is_filled_meanwhile_is_a_change() {
     until("a journal", || !journals(&p).is_empty());
     let file = fs::File::options().write(true).open(p.here("f")).unwrap();
     file.write_all_at(b"new", LEN / 2).unwrap();
-    running.finish().expect(1, &["changed while it was copied"]);
+    running.finish().expect(1, &["changed during the copy"]);
     assert_eq!(fs::metadata(p.srv("f")).unwrap().len(), LEN);
 }

@@ -97,7 +97,7 @@ fn interrupted_it_removes_what_it_made() {
     };
     until("files made while measuring", made);
     running.signal_twice(Signal::INT);
-    running.finish().expect(130, &["removing what was made"]);
+    running.finish().expect(130, &["removing the test directory"]);
     assert!(names(&p.srv("")).is_empty());
 }
 

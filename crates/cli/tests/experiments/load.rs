@@ -91,13 +91,13 @@ fn what_makes_no_sense_or_harm_is_refused() {
     let p = Place::new();
     for (words, code, piece) in [
         (&["load", "send", "192.0.2.1:9", "--rate", "1Mbit"][..], 2, "--beyond-loopback"),
-        (&["load", "send", "255.255.255.255:9", "--rate", "1Mbit", "--beyond-loopback"], 2, "no single host"),
+        (&["load", "send", "255.255.255.255:9", "--rate", "1Mbit", "--beyond-loopback"], 2, "not the address of a single host"),
         (&["load", "send", "127.0.0.1:9", "--rate", "1Mbit", "--size", "8"], 2, "packets of 8 bytes"),
         (&["load", "send", "127.0.0.1:9", "--rate", "1Mbit", "--for", "9999h"], 2, "no longer than"),
         (&["load", "send", "127.0.0.1:9", "--rate", "much"], 2, "not a rate"),
         (&["load", "send", "nohost.invalid:1", "--rate", "1Mbit"], 3, "cannot find the address of nohost.invalid"),
         (&["load", "send", "127.0.0.1", "--rate", "1Mbit"], 2, "HOST:PORT"),
-        (&["load", "send", "127.0.0.1:9", "--rate", "1Mbit", "--for", "100ms"], 3, "nobody"),
+        (&["load", "send", "127.0.0.1:9", "--rate", "1Mbit", "--for", "100ms"], 3, "no answer"),
     ] {
         let out = p.run(words);
         assert_eq!(out.code, code, "{words:?}: {out:?}");

@@ -135,7 +135,7 @@ fn a_wrong_file_changes_nothing_and_says_where_it_is_wrong() {
     for (lines, why) in [
         (&[("a", "*(async)")][..], format!("{file}:1: 'async' is refused: what a client was told")),
         (&[("a", "*(ro)"), ("none", "*")], format!("{file}:2: {}: no such file or directory", e.path("none"))),
-        (&[], format!("there is nothing to share in {file}")),
+        (&[], format!("nothing to share in {file}")),
     ] {
         e.write(lines);
         let said = reload(&mut server);
@@ -209,9 +209,9 @@ fn a_check_shows_what_would_be_served_and_to_whom() {
     let out = check(&[]);
     let [a, b] = ["a", "b"].map(|dir| fs::canonicalize(e.place.srv(dir)).unwrap().to_str().unwrap().to_owned());
     let want = format!(
-        "{a} as {}\n    10.0.0.0/8  read-write  everybody as 7:8, from ports below 1024 only\n    \
+        "{a} as {}\n    10.0.0.0/8  read-write  all users as 7:8, from ports below 1024 only\n    \
          *           read-only   root as 65534:65534\n\
-         {b} as {}\n    10.0.0.1  read-only   everybody as who they say\n",
+         {b} as {}\n    10.0.0.1  read-only   all users as themselves\n",
         e.path("a"),
         e.path("b")
     );

@@ -93,7 +93,7 @@ fn numbers_of_one_mount_lead_nowhere_in_the_next() {
     assert_eq!(c.fails(&read(&file)), None);
     assert!(inside(&server, &["umount", "--lazy", &a]) && inside(&server, &["mount", "--bind", &again, &a]));
     let notes = reload(&mut server)["notes"].to_string();
-    assert!(notes.contains(&format!("{a}: handles of what is in it go stale when ")), "{notes}");
+    assert!(notes.contains(&format!("{a}: file handles in it become stale when ")), "{notes}");
     assert_eq!(c.fails(&read(&file)), Some(Status::Stale));
     let anew = c.lookup(&root, "f");
     assert_eq!(c.fails(&read(&anew)), None);

@@ -105,7 +105,7 @@ fn a_hang_up_waits_for_no_pipe_and_spoils_none_that_follows() {
     let mut server = e.serve();
     fs::remove_file(e.file()).unwrap();
     fifo(Path::new(&e.file()));
-    let why = format!("{}: is not a regular file: only those can be read again", e.file());
+    let why = format!("{}: is not a regular file, so it cannot be reloaded", e.file());
     assert_eq!(reload(&mut server)["error"], why);
     fs::remove_file(e.file()).unwrap();
     e.write(&[("a", "*(ro)")]);

@@ -160,7 +160,8 @@ fn a_server_that_asks_for_patience_gets_it() {
         call => Fate::Pass(call),
     });
     p.run(&["cp", "-q", "--timeout", "3", "up", &at(&url, "/never")]).expect(1, &["try again later"]);
-    let notice = "has asked to try again later for 3 s; waiting (Ctrl-C keeps what is there, --resume goes on)";
+    let notice =
+        "has been busy (NFS3ERR_JUKEBOX) for 3 s; waiting (Ctrl-C keeps the received part, --resume continues)";
     p.run(&["cp", "--timeout", "5", &at(&url, "/up"), "never"])
         .expect(1, &[notice, "the server asks to try again later"]);
 }
@@ -174,7 +175,7 @@ fn a_request_that_is_never_answered_is_given_up() {
     let url = between(&s, usize::MAX, |call| if let Call::Read(_) = call { Fate::Ignore } else { Fate::Pass(call) });
     let started = Instant::now();
     let out = p.run(&["cat", "--timeout", "5", &at(&url, "/f")]);
-    out.expect(3, &["has been silent for 3 s", "does not answer"]);
+    out.expect(3, &["has not answered for 3 s", "does not answer"]);
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
 }
 
@@ -283,7 +284,7 @@ fn a_server_that_calls_a_file_empty_that_is_not() {
         }
         call => Fate::Pass(call),
     });
-    p.run(&["cp", "-q", &at(&url, "/f"), "f"]).expect(1, &["f?proto=udp: says that it is empty, and is not"]);
+    p.run(&["cp", "-q", &at(&url, "/f"), "f"]).expect(1, &["f?proto=udp: has size 0 but is not empty"]);
     assert_eq!(names(&p.here("")), [""; 0]);
 }
 
@@ -336,7 +337,7 @@ fn a_server_that_takes_no_attributes_gets_copies_all_the_same() {
     for command in [&["cp", "-q"][..], &["cp", "-q", "--verify"], &["cp", "-rq"]] {
         let source = if command.contains(&"-rq") { "dir" } else { "f" };
         let out = p.run(&[command, &[source, &at(&url, &format!("/{source}"))]].concat());
-        out.expect(1, &["it is there", "mode and time", "not permitted"]);
+        out.expect(1, &["the copy is complete", "mode and time", "not permitted"]);
         if source == "f" {
             assert!(fs::read(p.srv("f")).unwrap() == noise(300_000, 5));
             assert_eq!(p.left(), Vec::<String>::new());
@@ -441,7 +442,7 @@ fn a_file_that_ends_before_its_size_is_not_all_of_it() {
     });
     let out = p.run(&["cat", &at(&url, "/f")]);
     assert_eq!(out.code, 1, "{}", out.stderr);
-    assert!(out.stderr.contains("became shorter while it was read"), "{}", out.stderr);
+    assert!(out.stderr.contains("was truncated while it was read"), "{}", out.stderr);
     // By now it has its new size, and what grows behind it does no harm.
     p.ok(&["cat", &at(&url, "/f")]);
 }

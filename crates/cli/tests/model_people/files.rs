@@ -65,7 +65,7 @@ pub(crate) fn sweeps() {
     assert_eq!(marked, [true, false, true], "where the formulas hold nothing is marked: {text}");
     assert!(text.lines().skip(4).any(|line| line.starts_with("  [1] ")), "{text}");
     let few = p.run(&["model", &fig9, "--sweep", "copy.1.window=1..3/5"]);
-    few.expect(0, &["copy.1.window is a whole number: 3 values are left of 5"]);
+    few.expect(0, &["copy.1.window is an integer: 3 of 5 values remain"]);
     p.run(&["model", &fig9, "--sweep", "flow.7.rate=0..1/2"]).expect(2, &["flow.7.rate", "flow.1.rate"]);
 }
 
@@ -107,12 +107,12 @@ pub(crate) fn bad_captures_and_flags() {
     fs::write(p.here("empty.pcap"), &capture()[..30]).unwrap();
     p.run(&["model", "calibrate", "text.pcap"]).expect(1, &["text.pcap", "neither pcap nor pcapng"]);
     let cut = p.run(&["model", "calibrate", "cut.pcap", "--json"]);
-    cut.expect(0, &["cut.pcap ends in the middle"]);
+    cut.expect(0, &["cut.pcap is truncated"]);
     assert!(cut.stdout.contains("\"packets\":2,") && cut.stdout.contains("\"cut_short\":true"), "{cut:?}");
     p.run(&["model", "calibrate", "empty.pcap"]).expect(1, &["empty.pcap", "damaged after packet 0"]);
     p.run(&["model", "calibrate", "none.pcap"]).expect(1, &["none.pcap", "no such file"]);
     let fig9 = example("copy89-fig9.toml");
-    p.run(&["model", &fig9, "--html", "x", "--xlsx", "./x"]).expect(2, &["./x would be written twice"]);
+    p.run(&["model", &fig9, "--html", "x", "--xlsx", "./x"]).expect(2, &["./x is named by both"]);
     assert!(!p.here("x").exists());
     p.run(&["model", "serve", "--listen", "0.0.0.0:0"]).expect(2, &["0.0.0.0:0", "loopback"]);
     fs::write(p.here("bad.toml"), "[[medium]]\nname = \"e\"\ntype = \"ethernet\"\nspeed = \"1Mbit\"\n").unwrap();

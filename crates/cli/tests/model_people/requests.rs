@@ -77,9 +77,9 @@ pub(crate) fn requests_are_bounded() {
     };
     refused(r#"{"text": "[[medium]]\nname = \"e\"\ntype = \"hub\"\nrate = \"1Mbit\"\n"}"#, &["\"line\":3", "hub"]);
     let good = r#"[[medium]]\nname = \"e\"\ntype = \"ethernet\"\nrate = \"1Mbit\"\n"#;
-    refused(&format!(r#"{{"text": "{good}", "set": {{"flow.1.rate": 1}}}}"#), &["flow.1.rate", "no such number"]);
+    refused(&format!(r#"{{"text": "{good}", "set": {{"flow.1.rate": 1}}}}"#), &["flow.1.rate", "no such key"]);
     refused(&format!(r#"{{"text": "{good}", "set": {{"medium.e.rate": -5}}}}"#), &["medium.e.rate", "expected 1"]);
-    refused(&format!(r#"{{"text": "{good}", "set": {{"medium.e.rate": 2.5}}}}"#), &["medium.e.rate", "no whole"]);
+    refused(&format!(r#"{{"text": "{good}", "set": {{"medium.e.rate": 2.5}}}}"#), &["medium.e.rate", "not an integer"]);
     let answer = post(&daemon, "/api/solve", JSON, &format!(r#"{{"text": "{good}", "set": {{"medium.e.rate": 5}}}}"#));
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"value\":5.0"), "{answer}");
 }

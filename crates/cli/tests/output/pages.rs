@@ -29,7 +29,7 @@ fn of_lab_atp() {
 fn of_the_demonstration() {
     let p = Place::new();
     std::fs::write(p.here("small"), [0; 2000]).unwrap();
-    p.run(&["demo", "small", "--limit", "0"]).expect(2, &["--limit", "in no time"]);
+    p.run(&["demo", "small", "--limit", "0"]).expect(2, &["--limit", "must be above 0"]);
     p.page_is_written_whoever_reads(&["demo", "small", "--report", "page.html"], "page.html");
 }
 

@@ -14,7 +14,7 @@ use remora_host::atp::keys;
 use remora_wire::nfs3::{Proc, Status};
 use serde_json::Value;
 
-const UNREAD: &str = "nobody reads the output any more";
+const UNREAD: &str = "standard output is closed; continuing";
 
 /// A service that was read to its first line; what it says goes to a file.
 struct Service {

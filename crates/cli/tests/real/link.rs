@@ -535,7 +535,7 @@ fn what_cannot_be_done_is_said() {
     let (me, him) = (format!("{}=10.78.0.2", w.keys[1]), format!("{}=10.78.0.2", w.keys[0]));
     let base = ["base", "--key", "0.key", "--address", "10.78.0.1/24"];
     let base = |more: &[&str]| inside(&[&base[..], more].concat());
-    base(&[]).expect(2, &["no mobile is named"]);
+    base(&[]).expect(2, &["no mobile is configured"]);
     base(&["--mobile", "AAAA=10.78.0.2"]).expect(2, &["not a key"]);
     base(&["--mobile", &me, "--mobile", &him]).expect(2, &["10.78.0.2/32 is given to"]);
     base(&["--mobile", &me, "--device", "wire"]).expect(1, &["a network device called wire exists"]);
@@ -549,14 +549,14 @@ fn what_cannot_be_done_is_said() {
     mobile(&["--base", "10.78.0.1:51900"]).expect(2, &["inside the tunnel's own network"]);
     mobile(&["--base", "nowhere"]).expect(2, &["expected HOST:PORT"]);
     mobile(&["--base", "nowhere.invalid:1"]).expect(3, &["remora: link: cannot find the address of nowhere.invalid:1"]);
-    mobile(&["--address", "10.78.0.3"]).expect(2, &["'10.78.0.3' lacks the length", "10.78.0.3/24"]);
+    mobile(&["--address", "10.78.0.3"]).expect(2, &["'10.78.0.3' lacks the prefix length", "10.78.0.3/24"]);
     mobile(&["--lifetime", "foo=3s"]).expect(2, &["'foo' is not a class", "interactive, default, bulk or probe"]);
     mobile(&["--attempts", "foo=3"]).expect(2, &["'foo' is not a class", "interactive, default, bulk or probe"]);
     mobile(&["--base", "10.99.0.1:1", "--attempts", "bulk=0"]).expect(2, &["attempts of 0", "expected 1 or more"]);
     let keyless = ["mobile", "--key", "none.key", "--base", "10.99.0.1:1", "--address", "10.78.0.2/24"];
     inside(&[&keyless[..], &["--base-key", &w.keys[0]]].concat()).expect(1, &["none.key", "remora link keys"]);
     inside(&keyless).expect(2, &["what is the base's key"]);
-    let secret = ["none.psk: the secret shared with the other end is not there", "hint: it is 32 random bytes"];
+    let secret = ["none.psk: the pre-shared secret does not exist", "hint: it is 32 random bytes"];
     mobile(&["--base", "10.99.0.1:51900", "--psk", "none.psk"]).expect(1, &secret);
     // Packets for a network that is somebody else's, too, would go there, past the seal.
     let found = w.mobiles[0].state();
@@ -583,7 +583,7 @@ fn nobody_need_read_what_an_end_prints() {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&said).unwrap());
     let mut base = command.spawn().unwrap();
     BufReader::new(base.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
-    let unread = || fs::read_to_string(&said).unwrap().matches("nobody reads the output any more").count();
+    let unread = || fs::read_to_string(&said).unwrap().matches("standard output is closed; continuing").count();
     until("a word on standard error", || unread() > 0);
     let mobile = w.start_mobile(0, &[]);
     assert!(w.answers(0, 100, SOON));

@@ -38,7 +38,7 @@ fn file_waits_for_a_place_and_is_sent_then() {
     let mut sending = to.place.command(&["send", "big", &addr, "--key", &to.key, "--identity", key.to_str().unwrap()]);
     sending.stderr(fs::File::create(&said).unwrap());
     let sending = Running::start(sending);
-    until("a word about that", || fs::read_to_string(&said).unwrap().contains("waiting for a place"));
+    until("a word about that", || fs::read_to_string(&said).unwrap().contains("unfinished files; waiting"));
     // One place is for the question that waited first.
     for n in 0..2 {
         say(n, ",\"at\":0}\nabc");

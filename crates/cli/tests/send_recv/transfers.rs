@@ -42,7 +42,7 @@ fn files_of_all_sizes_arrive_whole() {
     // The same again is no error; to a person it says so.
     let out = to.sent(&["big"], &[]);
     assert_eq!(out.code, 0, "{out:?}");
-    assert!(out.stdout.contains("5.0 MB were there"), "{out:?}");
+    assert!(out.stdout.contains("5.0 MB were already there"), "{out:?}");
     assert_eq!(to.daemon.interrupt("INT").0, 0);
 }
 
@@ -250,7 +250,7 @@ fn files_that_nobody_takes_are_told_one_by_one() {
         assert!(objects(&out.stdout).iter().all(|object| object["why"].to_string().contains("deadline")), "{out:?}");
     }
     let out = to.send(&nowhere, &files, &["--json", "--timeout", "0.5"]).finish();
-    out.expect(3, &["nobody has answered for 0.5 s", "hint:"]);
+    out.expect(3, &["no answer for 0.5 s", "hint:"]);
     assert_eq!(outcomes(&out), ["lost"; 2], "{out:?}");
     let out = to.send("nobody.invalid:4100", &["a", "absent", "b"], &["--json"]).finish();
     out.expect(3, &["nobody.invalid"]);
@@ -275,7 +275,7 @@ fn nobody_there_is_noticed_in_time() {
     let to = mute.local_addr().unwrap().to_string();
     let end = ["--key", &key, "--identity", identity.to_str().unwrap(), "--timeout", "0.5"];
     let started = Instant::now();
-    place.run(&[&["send", "a", &to][..], &end].concat()).expect(3, &["nobody has answered for 0.5 s", "hint:"]);
+    place.run(&[&["send", "a", &to][..], &end].concat()).expect(3, &["no answer for 0.5 s", "hint:"]);
     assert!(started.elapsed() < Duration::from_secs(5));
     place.run(&[&["send", "a", "b"][..], &end].concat()).expect(2, &["the receiver"]);
     place.run(&[&["send", "a", "./a", &to][..], &end].concat()).expect(2, &["two files"]);
@@ -304,7 +304,7 @@ fn a_server_of_calls_is_no_receiver_and_soon_known_for_none() {
     let (at, public) = (said("listen"), said("key"));
     fs::write(p.here("a"), "hello").unwrap();
     let started = Instant::now();
-    p.run(&["send", "a", at, "--key", public]).expect(3, &["gone"]);
+    p.run(&["send", "a", at, "--key", public]).expect(3, &["lost the receiver"]);
     assert!(started.elapsed() < Duration::from_secs(20));
 }
 
@@ -389,11 +389,11 @@ fn refusals_and_failures_are_told_to_the_sender() {
     to.file("big", &noise((1 << 20) + 1, 3));
     to.file("fine", b"fine");
     let out = to.sent(&["a", "big", "absent", "fine"], &[]);
-    out.expect(1, &["a: a file of this name", "big: larger than 1.0 MB", "absent: no such file"]);
+    out.expect(1, &["a: a file of this name", "big: it is larger than 1.0 MB", "absent: no such file"]);
     assert!(out.stdout.starts_with("fine: stored, 4 B"), "{out:?}");
     assert_eq!(to.arrived("a"), b"old");
     fs::remove_dir_all(to.place.srv("")).unwrap();
-    to.sent(&["fine"], &[]).expect(1, &["fine: the receiver cannot keep it: no such file or directory"]);
+    to.sent(&["fine"], &[]).expect(1, &["fine: the receiver cannot store it: no such file or directory"]);
     let to = Receiver::start(&["--from-anyone", "--overwrite"]);
     fs::write(to.place.srv("a"), "old").unwrap();
     to.file("a", b"new");
@@ -449,7 +449,7 @@ fn silence_is_told_and_waited_for() {
     std::thread::sleep(Duration::from_millis(4500));
     to.daemon.signal("CONT");
     let out = sending.finish();
-    out.expect(0, &["link silent since 3 s; holding", "the link is back after"]);
+    out.expect(0, &["no answer for 3 s; files wait", "the link is back after"]);
     assert_eq!(to.arrived("big"), noise(1_000_000, 11));
 }
 
@@ -462,7 +462,7 @@ fn keys_are_made_once_and_shown() {
         Running::start(command).finish()
     };
     let made = run(&["keys"]);
-    made.expect(0, &["made a key in", "atp.key"]);
+    made.expect(0, &["created a key in", "atp.key"]);
     let file = place.state().join("remora/atp.key");
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     let shown: Value = serde_json::from_str(&run(&["keys", "--json"]).stdout).unwrap();

@@ -26,10 +26,10 @@ Examples:
 
 #[derive(Args, Debug)]
 pub(crate) struct Mkdir {
-    /// Make missing parents, too; a directory that exists is fine
+    /// Create missing parents; accept existing directories
     #[arg(short)]
     pub(crate) parents: bool,
-    /// Directories to make
+    /// Directories to create
     #[arg(value_name = "URL", required = true)]
     pub(crate) urls: Vec<String>,
     #[command(flatten)]
@@ -110,10 +110,10 @@ Examples:
 
 #[derive(Args, Debug)]
 pub(crate) struct Mv {
-    /// The present name
+    /// Current name
     #[arg(value_name = "URL")]
     pub(crate) from: String,
-    /// The new name, or a directory to move into
+    /// New name, or a directory to move into
     #[arg(value_name = "NEW-URL")]
     pub(crate) to: String,
     #[command(flatten)]
@@ -124,13 +124,13 @@ pub(crate) async fn mv(args: Mv) -> Result {
     let mut servers = Servers::new(args.link);
     let (from, to) = (servers.entry(&args.from).await?, servers.place(&args.to).await?);
     if from.remote.session().server() != to.remote.session().server() {
-        return Err(Error::Usage("mv works within one server; between servers there are cp and rm".into()));
+        return Err(Error::Usage("mv works within one server; use cp and rm between servers".into()));
     }
     let failed_from = |e| Error::remote(&args.from)(e);
     let failed_to = |e| Error::remote(&args.to)(e);
     let remote = &from.remote;
     let Some((from_dir, name)) = remote.parent(&from.parts).await.map_err(failed_from)? else {
-        return Err(Error::refused(&args.from, "this is the export itself; it cannot be moved"));
+        return Err(Error::refused(&args.from, "is the root of the export and cannot be moved"));
     };
     let node = remote.lookup(&from_dir.fh, name.as_bytes()).await.map_err(failed_from)?;
     let there = match to.remote.walk(&to.parts, true).await {
@@ -142,7 +142,7 @@ pub(crate) async fn mv(args: Mv) -> Result {
         (Some(dir), _) if dir.is_dir() => (dir, name),
         _ if to.is_dir && !node.is_dir() => return Err(Error::refused(&args.to, no_directory(is_there))),
         (_, Ok(Some(found))) => found,
-        (_, Ok(None)) => return Err(Error::refused(&args.to, "this is the export itself")),
+        (_, Ok(None)) => return Err(Error::refused(&args.to, "is the root of the export")),
         (_, Err(e)) => return Err(failed_to(e)),
     };
     let is_same = from.path == to.path || (from_dir.fh == to_dir.fh && name == new_name);
@@ -173,13 +173,13 @@ Examples:
 
 #[derive(Args, Debug)]
 pub(crate) struct Rm {
-    /// Remove directories with all that is in them
+    /// Remove directories recursively
     #[arg(short, long)]
     pub(crate) recursive: bool,
-    /// A file that does not exist is fine
+    /// Ignore files that do not exist
     #[arg(short, long)]
     pub(crate) force: bool,
-    /// Files to remove; with -r directories, too
+    /// Files to remove; with -r also directories
     #[arg(value_name = "URL", required = true)]
     pub(crate) urls: Vec<String>,
     #[command(flatten)]
@@ -232,7 +232,7 @@ async fn remove(args: &Rm, place: &Place, url: &str, told: &SharedErrors) -> Res
     let gone_is_fine = |e: Error| if args.force && e.status() == Some(Status::NoEnt) { Ok(()) } else { Err(e) };
     let (dir, name) = match remote.parent(&place.parts).await.map_err(failed) {
         Ok(Some(found)) => found,
-        Ok(None) => return Err(Error::refused(url, "this is the export itself; it cannot be removed")),
+        Ok(None) => return Err(Error::refused(url, "is the root of the export and cannot be removed")),
         Err(e) => return gone_is_fine(e),
     };
     let node = match remote.lookup(&dir.fh, name.as_bytes()).await.map_err(failed) {
@@ -246,7 +246,7 @@ async fn remove(args: &Rm, place: &Place, url: &str, told: &SharedErrors) -> Res
         return gone(remote.remove(&dir.fh, name.as_bytes()).await).map_err(failed);
     }
     if !args.recursive {
-        return Err(Error::refused(url, "is a directory; -r removes it with all that is in it"));
+        return Err(Error::refused(url, "is a directory; use -r to remove it"));
     }
     let name = Bytes::copy_from_slice(name.as_bytes());
     let top = RemovedDir {
@@ -344,7 +344,7 @@ async fn remove_tree(remote: &Remote, top: RemovedDir, told: &SharedErrors) -> R
         for entry in entries {
             if entry.node.is_dir() && is_deepest {
                 let url = escape::child_url(&dir.url(), &entry.name);
-                dir.settle(told, Err(Error::refused(url, "directories lie too deep in one another")))?;
+                dir.settle(told, Err(Error::refused(url, "directories are nested too deeply")))?;
             } else if entry.node.is_dir() {
                 listed.push(Arc::new(RemovedDir::inside(&dir, entry.name, entry.node)));
             } else {

@@ -24,7 +24,7 @@ Examples:
 
 #[derive(Args, Debug)]
 pub(crate) struct Cat {
-    /// Files to write, one after the other
+    /// Files to write, in this order
     #[arg(value_name = "URL", required = true)]
     pub(crate) urls: Vec<String>,
     #[command(flatten)]
@@ -52,7 +52,7 @@ async fn print(servers: &mut Servers, url: &str) -> Result {
     let end = in_order_read::read(&place.remote, &node, print).await.map_err(stdio::transfer_failed(url))?;
     // One that grew, or whose server says that nothing is in it, was read as it was found.
     if end < node.attr.size {
-        return Err(Error::refused(url, format!("became shorter while it was read: it ended after {end} bytes")));
+        return Err(Error::refused(url, format!("was truncated while it was read: it ended after {end} bytes")));
     }
     Ok(())
 }
@@ -64,7 +64,7 @@ Examples:
 
 #[derive(Args, Debug)]
 pub(crate) struct Stat {
-    /// Print an object: the same as ls --json
+    /// Print a JSON object as ls --json does
     #[arg(long)]
     pub(crate) json: bool,
     /// Files, directories or links to show
@@ -121,7 +121,7 @@ Examples:
 
 #[derive(Args, Debug)]
 pub(crate) struct Df {
-    /// Print an object: total, free, available (bytes), files, files_free, files_available
+    /// Print a JSON object: total, free, available (bytes), files, files_free, files_available
     #[arg(long)]
     pub(crate) json: bool,
     /// Any path in the file system
@@ -179,15 +179,15 @@ Examples:
   remora exports 'nfs://127.0.0.1:2049/?mountport=20048'
   remora exports --json nas | jq -r .path
 
-Each line has a path to mount and the clients that may mount it, as the server's
-MOUNT program lists them to this machine. A server may serve more than it lists.";
+Each line has a path and the clients that may mount it, as the server's MOUNT
+program lists them to this machine. A server may serve more than it lists.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Exports {
-    /// Print an object for each export: path, clients (an empty list: everybody); path_hex of a path that is not UTF-8
+    /// Print a JSON object for each export: path, clients (empty: all), path_hex if path is not UTF-8
     #[arg(long)]
     pub(crate) json: bool,
-    /// The server: a name, an address, HOST:PORT or a URL, whose path says nothing
+    /// The server: a name, an address, HOST:PORT, or a URL whose path is ignored
     #[arg(value_name = "HOST|URL")]
     pub(crate) server: String,
     #[command(flatten)]

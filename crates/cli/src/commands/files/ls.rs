@@ -27,27 +27,27 @@ Examples:
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Ls {
-    /// Show mode, links, owner, group, size and time of modification (UTC)
+    /// Show mode, link count, owner, group, size and modification time (UTC)
     #[arg(short)]
     pub(crate) long: bool,
-    /// With -l: sizes in K, M, G and so on (powers of 1024), as ls -lh has them
+    /// With -l: show sizes in K, M, G and so on (powers of 1024), like ls -lh
     #[arg(short = 'h', long)]
     pub(crate) human_readable: bool,
-    /// For those who are used to it: names that begin with a dot are listed anyway, '.' and '..' never
+    /// No effect: hidden names are always listed, '.' and '..' never
     #[arg(short, long)]
     pub(crate) all: bool,
-    /// List what is in directories, too: paths from URL, each directory behind the one it is in
+    /// List directories recursively, as paths relative to URL
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
-    /// Print an object for each entry: name (with -R the path from URL), type, mode, nlink, uid, gid, size, used, fsid,
-    /// fileid, mtime and ctime (seconds, nanoseconds); target of a link; name_hex of a name that is not UTF-8; with several URLs url, the
-    /// one that led to it
+    /// Print a JSON object for each entry: name (with -R the path relative to URL), type, mode, nlink, uid, gid, size,
+    /// used, fsid, fileid, mtime and ctime (seconds, nanoseconds); target of a link; name_hex if name is not UTF-8; url,
+    /// if there are several
     #[arg(long)]
     pub(crate) json: bool,
     /// Print this help
     #[arg(long, action = clap::ArgAction::Help)]
     pub(crate) help: Option<bool>,
-    /// Directories to list, or files; with several each directory has a heading
+    /// Directories or files to list; several directories get headings
     #[arg(value_name = "URL", required = true)]
     pub(crate) urls: Vec<String>,
     #[command(flatten)]
@@ -119,7 +119,7 @@ async fn list_tree(remote: &Remote, args: &Ls, top: ListedDir, told: &mut Operan
         for inner in entries.iter().filter(|entry| args.recursive && entry.node.is_dir()) {
             let inner = dir.inner(inner);
             match inner.depth > DEPTH_MAX {
-                true => told.settle(Err(Error::refused(inner.url, "directories lie too deep in one another")))?,
+                true => told.settle(Err(Error::refused(inner.url, "directories are nested too deeply")))?,
                 false => dirs.push(inner),
             }
         }

@@ -27,10 +27,10 @@ const HOLD_MIN: Duration = Duration::from_secs(10);
 const WINDOW_MAX: u64 = 16 << 20;
 
 pub(crate) const HELP: &str = "\
-The fixed end of a link that comes and goes: ATP on the mobiles' side, TCP
-beyond. With --to it connects the remora forward of the mobiles that are let in
-to the targets named, and to no others. With --nfs it stands in front of an NFS
-server that knows nothing of ATP: clients say proto=atp.
+The fixed end of a link with outages: ATP towards the mobiles, TCP towards the
+servers. With --to it connects the remora forward of each allowed mobile to the
+listed targets and to no others. With --nfs it gives an NFS server without ATP
+an ATP address; clients use proto=atp.
 
 Examples:
   remora gateway --listen 0.0.0.0:4050 --allow PUBLIC-KEY \\
@@ -41,52 +41,53 @@ Examples:
   # on a mobile, with --nfs here
   remora ls 'nfs://gw:4050/export?proto=atp&key=GATEWAY-KEY'
 
-Names are looked up here, when a connection is made. To an NFS server all calls
-come from this machine, with the user that each call names; as root they come
-from a reserved port, which some servers ask for.
+The gateway resolves names when it makes a connection. The NFS server sees all
+calls come from this machine, each with the user that the client names; if the
+gateway runs as root, they come from a port below 1024, which some servers
+require.
 
-Ctrl-C ends it, and resets what it carries (exit code 0).
+Ctrl-C stops it and resets all connections (exit code 0).
 
 --json prints an object when ready: listen, key; one for each change: event
-(came, left), key, addr, why (or missed, with the lines that were not read in
-time); and each second in which something happened, and at the end: mobiles,
+(came, left), key, addr, why (or missed with lines, the number of dropped output
+lines); and one for each second with activity, and at the end: mobiles,
 connections, asked, done, refused, reset, sent_bytes, received_bytes (to and
 from mobiles), calls (of NFS), turned_away, violations.";
 
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("service").required(true).args(["to", "nfs"]))]
 pub(crate) struct Gateway {
-    /// Where mobiles find it, over UDP; a port alone is on loopback, port 0 picks a free one
+    /// UDP address for mobiles; a port alone means loopback, port 0 a free port
     #[arg(long, value_name = "[HOST:]PORT", default_value = "127.0.0.1:4050", value_parser = address::listen)]
     pub(crate) listen: SocketAddr,
-    /// A mobile to let in: its public key; may be given several times
+    /// Public key of a mobile to accept. May be repeated
     #[arg(long, value_name = "KEY", required = true)]
     pub(crate) allow: Vec<PublicKey>,
-    /// Where mobiles may connect to, a port alone on this machine; may be given several times
+    /// Target that mobiles may connect to; a port alone means this machine. May be repeated
     #[arg(long, value_name = "[HOST:]PORT", value_parser = address::target)]
     pub(crate) to: Vec<Target>,
-    /// Carry NFS calls to this server, over TCP; a port alone is on this machine
+    /// Carry NFS calls over TCP to this server; a port alone means this machine
     #[arg(long, value_name = "HOST[:PORT]", value_parser = server)]
     pub(crate) nfs: Option<Target>,
-    /// Where the NFS server answers MOUNT [default: where its portmapper says, else the port of NFS]
+    /// MOUNT port of the NFS server [default: from its portmapper, else the NFS port]
     #[arg(long, value_name = "PORT", requires = "nfs", conflicts_with = "to", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) mount_port: Option<u16>,
-    /// File with this end's key; made if there is none [default: as remora keys]
+    /// File with this end's private key; created if missing [default: as remora keys]
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
-    /// Sessions of mobiles at once; the keys share them when all are taken
+    /// Maximum number of sessions; if all are in use, keys with fewer sessions have priority
     #[arg(long, value_name = "N", default_value = "256", value_parser = connections)]
     pub(crate) mobiles: usize,
-    /// Connections of all mobiles at once; more are refused
+    /// Maximum number of connections of all mobiles; more are refused
     #[arg(long, value_name = "N", default_value = "512", value_parser = connections, conflicts_with = "nfs")]
     pub(crate) connections: usize,
-    /// Bytes of a connection on their way, each way, 64K to 16M
+    /// Maximum bytes in flight for each connection and direction, 64K to 16M
     #[arg(long, value_name = "SIZE", default_value = "512K", value_parser = window, conflicts_with = "nfs")]
     pub(crate) window: u32,
     /// Drop a mobile that is silent for this long, and reset its connections
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = hold)]
     pub(crate) hold: Duration,
-    /// Print objects instead of text
+    /// Print JSON objects instead of text
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -139,7 +140,7 @@ impl DroppedLines {
     pub(crate) fn line(json: bool, lines: u64) -> Result<String> {
         match json {
             true => stdio::json_line(&DroppedLines { event: "missed", lines }),
-            false => Ok(format!("{lines} lines are missing: they were not read in time")),
+            false => Ok(format!("{lines} lines of output were dropped: nobody read them in time")),
         }
     }
 }
@@ -192,7 +193,7 @@ impl Carried {
         let (sent, received) = (units::human(*sent_bytes), units::human(*received_bytes));
         let s = if *asked == 1 { "" } else { "s" };
         format!(
-            "{asked} connection{s}: {done} came to their end, {refused} refused, {reset} reset; {sent} to {side}, {received} from there"
+            "{asked} connection{s}: {done} completed, {refused} refused, {reset} reset; {sent} to {side}, {received} from there"
         )
     }
 }
@@ -277,7 +278,7 @@ fn announce(args: &Gateway, gateway: &Host) -> Result {
         (None, Some(to)) => format!("remora forward --listen PORT --to {to} atp://{at} --key {key}"),
         (None, None) => String::new(),
     };
-    stdio::print(&format!("gateway on {listen}; its key is {key}\n{how}\n"))
+    stdio::print(&format!("gateway on {listen}; public key {key}\n{how}\n"))
 }
 
 fn line(args: &Gateway, news: GatewayEvent) -> Result<String> {
@@ -289,8 +290,8 @@ fn line(args: &Gateway, news: GatewayEvent) -> Result<String> {
         return stdio::json_line(&Change { event, key: key.to_string(), addr, why });
     }
     Ok(match (addr, why) {
-        (Some(addr), _) => format!("{key} is there, at {addr}"),
-        (None, why) => format!("{key} has left: {}", why.unwrap_or_default()),
+        (Some(addr), _) => format!("{key} connected from {addr}"),
+        (None, why) => format!("{key} disconnected: {}", why.unwrap_or_default()),
     })
 }
 

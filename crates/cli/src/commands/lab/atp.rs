@@ -17,23 +17,22 @@ use crate::output::exit::{Error, Result};
 use crate::output::stdio;
 
 pub(crate) const HELP: &str = "\
-ATP 02 measured how many objects with priorities and deadlines get through in
-time when the bandwidth comes and goes between 0 and 200 KB/s: ATP, TCP, and
-several TCP connections at a time. Everything is simulated, on all processors:
-the real ATP code in virtual time; for TCP, QUIC connections with CUBIC stand
-in. Beside it is what one could have delivered who knows the future.
+ATP 02 measured how many objects with priorities and deadlines arrive in time
+while the bandwidth varies between 0 and 200 KB/s, with ATP, with TCP and with
+several TCP connections. By default everything is simulated, on all processors:
+the real ATP code in virtual time; QUIC connections with CUBIC stand in for TCP.
+An oracle that knows the future bandwidth gives the maximum.
 
 Experiments: deadlines (Table 2, Figure 6b to d), estimate (Figure 4), timeline
-(Figure 5), bulk (Figure 6a). With --real, deadlines and bulk are made by real
-endpoints and the kernel's TCP (CUBIC) on emulated links, several cells at a
-time and each in the time it takes: one with deadlines five minutes, all of bulk
-about three.
+(Figure 5), bulk (Figure 6a). With --real, deadlines and bulk use real endpoints
+and the kernel's TCP (CUBIC) on emulated links, several cells at once in real
+time: five minutes for a cell of deadlines, three for all of bulk.
 
 Examples:
   remora lab atp
   remora lab atp deadlines --workload filesystem --workload random --seeds 30
   remora lab atp --html atp.html
-  # lines of time_s,rate_Bps; or a Mahimahi trace
+  # a trace: lines of time_s,rate_Bps, or in Mahimahi's format
   remora lab atp deadlines --trace mine.csv
   # real endpoints, the kernel's TCP (as root)
   remora lab atp bulk --real
@@ -43,53 +42,53 @@ Examples:
       | jq '.rows[] | [.workload, .class, .scheme, .of_oracle.median]'
 
 --json prints one object: version, source, command, trace, first_seed, seeds,
-made (experiment, link, first_seed, runs: what each uses of these), rows
-(workload, class, scheme, objects, oracle, delivered, told, rejected, late,
-of_oracle, paper), verdicts (workload, high, baseline, paper_policy, oracle,
-of_oracle, low, low_baseline, table_2, missed: in words, [] is good), curves
-(scheme, figure, seconds: at, bandwidth, used, estimate), timelines (scheme,
-events), bulk (scheme, points: bytes, bytes a second), failures. A figure has
-runs, censored, median, low and high (95 % interval of the median), min, max,
-mean. docs/results/lab-atp.md has more.";
+made (experiment, link, first_seed, runs: the seeds of each), rows (workload,
+class, scheme, objects, oracle, delivered, told, rejected, late, of_oracle,
+paper), verdicts (workload, high, baseline, paper_policy, oracle, of_oracle,
+low, low_baseline, table_2, missed: in words, [] is good), curves (scheme,
+figure, seconds: at, bandwidth, used, estimate), timelines (scheme, events),
+bulk (scheme, points: bytes, bytes a second), failures. A figure has runs,
+censored, median, low and high (95 % interval of the median), min, max, mean.
+docs/results/lab-atp.md has more.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Atp {
-    /// Which experiments [default: all]
+    /// Experiments to run [default: all]
     #[arg(value_name = "EXPERIMENT", value_parser = experiment)]
     pub(crate) experiments: Vec<Experiment>,
-    /// Only this workload; may be repeated [default: all seven]
+    /// Run only this workload. May be repeated [default: all seven]
     #[arg(long = "workload", value_name = "NAME", value_parser = workload)]
     pub(crate) workloads: Vec<Workload>,
-    /// Only this scheme; may be repeated [default: all]
+    /// Run only this scheme. May be repeated [default: all]
     #[arg(long = "scheme", value_name = "NAME", value_parser = protocol)]
     pub(crate) protocols: Vec<Protocol>,
-    /// Seeds for each cell with deadlines; fewer than 6 give no interval. All else is one run of each cell
+    /// Seeds for each cell of deadlines; an interval needs 6. The other experiments run each cell once
     #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=SEEDS_MAX))]
     pub(crate) seeds: u64,
-    /// The first seed; nothing is drawn for bulk
+    /// The first seed; bulk uses none
     #[arg(long, value_name = "FIRST", default_value = "1")]
     pub(crate) seed: u64,
-    /// The bandwidth over time, instead of the paper's; that of bulk is always 512 KB/s
+    /// Trace of the bandwidth [default: the paper's; bulk always has 512 KB/s]
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) threads: ThreadFlags,
-    /// Real endpoints and the kernel's TCP on emulated links, as root: deadlines and bulk
+    /// Use real endpoints and the kernel's TCP on emulated links (root): deadlines and bulk
     #[arg(long)]
     pub(crate) real: bool,
-    /// So many cells at a time
+    /// Concurrent cells
     #[arg(long, value_name = "N", default_value = "6", requires = "real")]
     pub(crate) cells: NonZeroUsize,
     /// Round-trip propagation delay
     #[arg(long, value_name = "TIME", default_value = "10ms", requires = "real", value_parser = units::duration)]
     pub(crate) rtt: Duration,
-    /// Where in the trace to begin
+    /// Start position in the trace
     #[arg(long, value_name = "TIME", default_value = "0s", requires = "real", value_parser = units::duration)]
     pub(crate) from: Duration,
-    /// For how long objects come [default: to the end of the trace]
+    /// Duration of the workload [default: to the end of the trace]
     #[arg(long, value_name = "TIME", requires = "real", value_parser = units::duration)]
     pub(crate) length: Option<Duration>,
-    /// How late a frame may be handed over in a cell that counts
+    /// Maximum lateness of the emulator in a valid cell
     #[arg(long, value_name = "TIME", default_value = "5ms", requires = "real", value_parser = units::duration)]
     pub(crate) lateness_max: Duration,
     #[command(flatten)]
@@ -164,10 +163,10 @@ fn options(args: &Atp) -> Result<Options> {
 fn setup(args: &Atp, trace: &Trace) -> Result<Setup> {
     let length = args.length.unwrap_or_else(|| trace.length().saturating_sub(args.from));
     if length < Duration::from_secs(1) {
-        return Err(Error::Usage("there is less than a second of the trace left: begin earlier".into()));
+        return Err(Error::Usage("less than a second of the trace remains: choose an earlier --from".into()));
     }
     if args.rtt > RTT_MAX {
-        return Err(Error::Usage(format!("--rtt is {} s at most", RTT_MAX.as_secs())));
+        return Err(Error::Usage(format!("--rtt must be at most {} s", RTT_MAX.as_secs())));
     }
     let Atp { cells, rtt: round_trip, from, lateness_max, .. } = *args;
     Ok(Setup { cells, round_trip, from, length, lateness_max })
@@ -177,7 +176,7 @@ fn setup(args: &Atp, trace: &Trace) -> Result<Setup> {
 fn only<T: Copy + PartialEq>(named: &[T], all: &[T], name: fn(T) -> &'static str) -> Result {
     match named.iter().find(|t| !all.contains(t)) {
         None => Ok(()),
-        Some(odd) => Err(Error::Usage(format!("{} is simulated only: leave out --real", name(*odd)))),
+        Some(odd) => Err(Error::Usage(format!("{} is only simulated: omit --real", name(*odd)))),
     }
 }
 

@@ -17,13 +17,13 @@ use crate::output::exit::{Error, Result};
 /// The defaults are the testbed of NFS/W 95 without its errors.
 #[derive(Args, Debug)]
 pub(crate) struct ChannelArgs {
-    /// How fast bits leave
+    /// Rate of the link
     #[arg(long, default_value = "1Mbit")]
     pub(crate) rate: Rate,
-    /// What the mobile sends leaves as in this Mahimahi trace, instead of at --rate
+    /// Mahimahi trace for frames of the mobile, instead of --rate
     #[arg(long, value_name = "FILE")]
     pub(crate) trace_up: Option<PathBuf>,
-    /// The same for what the base sends
+    /// Mahimahi trace for frames of the base, instead of --rate
     #[arg(long, value_name = "FILE")]
     pub(crate) trace_down: Option<PathBuf>,
     /// Whether both directions share the medium
@@ -32,31 +32,31 @@ pub(crate) struct ChannelArgs {
     /// Propagation delay, one way
     #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = units::duration)]
     pub(crate) delay: Duration,
-    /// Frames that wait at each side
+    /// Length of the queue at each side
     #[arg(long, value_name = "FRAMES", default_value = "50")]
     pub(crate) queue: usize,
-    /// Longest frame in bytes
+    /// Maximum frame in bytes
     #[arg(long, value_name = "BYTES", default_value = "1500")]
     pub(crate) mtu: usize,
-    /// Probability that a frame is lost, in good and bad periods alike
+    /// Probability of independent losses, in good and bad periods
     #[arg(long, value_name = "P", default_value = "0")]
     pub(crate) loss: f64,
-    /// Mean length of bad periods; 0: there are none
+    /// Mean length of bad periods; 0: none
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = units::duration)]
     pub(crate) bad_mean: Duration,
     /// Mean length of good periods
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
     pub(crate) good_mean: Duration,
-    /// The law of their lengths
+    /// Distribution of these lengths
     #[arg(long, value_enum, default_value = "uniform")]
     pub(crate) distribution: Distribution,
-    /// Nothing gets through from START for LENGTH, as in 10s+5s; may be given several times
+    /// Outage that begins at START and lasts LENGTH, such as 10s+5s. May be repeated
     #[arg(long, value_name = "START+LENGTH", value_parser = outage)]
     pub(crate) outage: Vec<(Duration, Duration)>,
-    /// Hold frames back until they get through, as an ideal link layer would
+    /// Delay frames instead of losing them, like an ideal link layer
     #[arg(long)]
     pub(crate) hold: bool,
-    /// The same seed makes the same good and bad periods
+    /// Seed of the losses and periods
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) seed: u64,
 }

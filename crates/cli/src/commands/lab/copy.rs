@@ -20,14 +20,14 @@ use crate::output::exit::{Error, Result};
 use crate::output::stdio;
 
 pub(crate) const HELP: &str = "\
-Copy 89 made again: files copied between two stations by Remora (client and
-server), libnfs, scp, rsync and FTP (vsftpd, lftp), and on the disk alone,
-beside a load that two more stations send on the same medium. Real programs in
-network namespaces, in real time; the medium is emulated, half duplex, and gives
-stations turns (--medium ethernet: lets them collide). Programs are fitted to
-their smallest files without load; all else is predicted, by the model of
-`remora model` for the load that was carried and by its simulator for the load
-that was offered, and stands beside what was measured.
+Repeats the study of Copy 89: Remora (client and server), libnfs, scp, rsync and
+FTP (vsftpd, lftp) copy files between two stations, and cp copies on the disk
+alone, while two more stations send background load on the same medium. These
+are real programs in network namespaces, in real time. The emulated medium is
+half duplex and gives stations turns (--medium ethernet: with collisions). Each
+program is fitted to its smallest files without load; `remora model` predicts
+all other cells for the carried load, and its simulator for the offered load.
+The report shows predictions beside measurements.
 
 Examples:
   # a few minutes
@@ -42,9 +42,9 @@ Examples:
   remora lab copy --json \\
       | jq '.cells[] | [.system, .bytes, .load_percent, .seconds.median]'
 
-Exit codes: 0 all runs were made (with --check: by all systems, and all
-predictions are in band), 1 not so, no run was made or a system that --only
-names is missing, 130 Ctrl-C, with a report on what was run.
+Exit codes: 0 all runs completed (with --check: of all systems, and with all
+predictions in band), 1 otherwise, or no run was possible, or a system of --only
+is missing, 130 Ctrl-C, after a report on the completed runs.
 
 --json prints one object: version, complete, command, rate_bits_per_s,
 collisions, compression, first_seed, seeds, jobs, took_s, lateness_ms_bound,
@@ -55,12 +55,12 @@ blocks, window, software_s, software_simulated_s), parts (system, bytes, bits_s,
 disk_s, wire_s, hardware_s, software_s, setup_s, contention_s). seconds,
 load_carried and factor have runs, censored, median, low, high, min, max;
 predicted and simulated have seconds, difference_percent, bar_percent, fitted,
-doubts (reason, and of what is outside a band: formula, quantity, value, low,
-high). A run: seed, seconds, flow_s (the file's own time on the way),
+doubts (reason, and for a formula outside its band: formula, quantity, value,
+low, high). A run: seed, seconds, flow_s (the file's own time on the medium),
 load_offered and load_carried (shares of the medium), load_packet_bytes, there
-and back (what client and server sent: frames, seconds, dropped by a full
-queue), collisions, lateness_ms, in_time (the emulator was). null is a copy that
-was cut off. docs/results/copy.md has more.";
+and back (sent by client and by server: frames, seconds, dropped by a full
+queue), collisions, lateness_ms, in_time (of the emulator). null is a copy over
+the time limit. docs/results/copy.md has more.";
 
 /// What `--quick` makes of the defaults: sizes in MB, loads, seeds.
 const QUICK: (&[u64], &[f64], u64) = (&[1], &PAPER_LOADS, 3);
@@ -69,44 +69,43 @@ const SIZES_MB: [u64; 2] = [1, 5];
 
 #[derive(Args, Debug)]
 pub(crate) struct CopyLab {
-    /// The medium's rate. The paper's is 10 Mbit/s; ten times as fast is a tenth of the time
+    /// Rate of the medium. The paper uses 10 Mbit/s; ten times the rate takes a tenth of the time
     #[arg(long, default_value = "10Mbit")]
     pub(crate) rate: Rate,
-    /// How stations share it: turns frame by frame, or as on an Ethernet, with collisions
+    /// How stations share the medium: in turns frame by frame, or as on an Ethernet with collisions
     #[arg(long, value_enum, default_value = "turns")]
     pub(crate) medium: Medium,
-    /// Sizes of the files in MB [default: 1,5]
+    /// File sizes in MB [default: 1,5]
     #[arg(long, value_name = "MB", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1000))]
     sizes: Vec<u64>,
     /// Loads in percent of the rate [default: 0,10,60,98]
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = percent)]
     loads: Vec<f64>,
-    /// Only this one: remora, libnfs, scp, rsync, ftp, same-disk or from-memory; may be given several
-    /// times
+    /// Run only this system: remora, libnfs, scp, rsync, ftp, same-disk or from-memory. May be repeated
     #[arg(long, value_name = "SYSTEM", value_parser = system)]
     only: Vec<CopySystem>,
-    /// Seeds for each cell; fewer than 6 give no interval
+    /// Seeds for each cell; an interval needs 6 [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SEEDS_MAX))]
     seeds: Option<u64>,
     /// The first seed
     #[arg(long, value_name = "FIRST", default_value = "1")]
     pub(crate) seed: u64,
-    /// Copies at a time, each on a medium of its own
+    /// Concurrent copies, each on its own medium
     #[arg(long, value_name = "N", default_value = "4", value_parser = jobs)]
     pub(crate) jobs: NonZeroUsize,
-    /// 1 MB, three seeds
+    /// Use one file size (1 MB) and three seeds
     #[arg(long, conflicts_with_all = ["full", "sizes", "loads", "seeds"])]
     quick: bool,
-    /// All of the paper's sizes, 1 to 100 MB: most of a day at 10 Mbit/s
+    /// Use all sizes of the paper, 1 to 100 MB: most of a day at 10 Mbit/s
     #[arg(long, conflicts_with = "sizes")]
     full: bool,
-    /// The directory, and so the disk, that files are copied from and to [default: $TMPDIR or /tmp]
+    /// Directory, and so disk, for the files [default: $TMPDIR or /tmp]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-    /// How late the emulator may hand over a frame in a run that counts as in time
+    /// Maximum lateness of the emulator in a valid run
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = units::duration)]
     pub(crate) lateness_max: Duration,
-    /// End with code 1 if a prediction is not in its band, a system is missing or there is nothing to judge
+    /// Exit with code 1 if a prediction is outside its band, a system is missing or there is nothing to judge
     #[arg(long)]
     pub(crate) check: bool,
     #[command(flatten)]
@@ -174,7 +173,7 @@ fn jobs(text: &str) -> Result<NonZeroUsize, String> {
 
 fn system(text: &str) -> Result<CopySystem, String> {
     let names = || CopySystem::ALL.map(CopySystem::name).join(", ");
-    CopySystem::named(text).ok_or_else(|| format!("there is no such system; there are {}", names()))
+    CopySystem::named(text).ok_or_else(|| format!("unknown system; the systems are {}", names()))
 }
 
 pub(crate) async fn run(args: CopyLab) -> Result {

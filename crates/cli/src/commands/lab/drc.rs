@@ -9,15 +9,15 @@ use crate::commands::lab::publication::{ReportFlags, ThreadFlags, there_are_seed
 use crate::output::exit::Result;
 
 pub(crate) const HELP: &str = "\
-A client writes 1 MB as 128 writes of 8 KB to a server so slow that the client
-asks again. DRC 89 measured that on two servers, each with the duplicate request
-cache of its day and with a better one. Everything is simulated: the real client
-and server code in virtual time. With --real, both run on loopback with a slow
-disk under the server, in real time: two minutes for five seeds.
+A client writes 1 MB as 128 WRITEs of 8 KB to a server so slow that the client
+retransmits. DRC 89 measured this on two servers, each with the duplicate
+request cache of its day and with an improved one. By default, runs the real
+client and server code in a simulation. With --real, both run on loopback in
+real time with a slow disk: two minutes for five seeds.
 
 Examples:
   remora lab drc
-  # what was fitted, varied
+  # vary the fitted parameters
   remora lab drc --sensitivity
   remora lab drc --html drc.html
   remora lab drc --real --seeds 3
@@ -40,19 +40,19 @@ const REAL_SEEDS: u64 = 5;
 
 #[derive(Args, Debug)]
 pub(crate) struct Drc {
-    /// Seeds for each row [default: 500, or 5 with --real]
+    /// Seeds for each row [default: 500; with --real: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SEEDS_MAX))]
     seeds: Option<u64>,
-    /// The first seed (the model was fitted to 1 to 60)
+    /// The first seed (the model is fitted to seeds 1 to 60)
     #[arg(long, value_name = "FIRST", default_value = FIRST_SEED)]
     pub(crate) seed: u64,
-    /// Vary what was fitted, too
+    /// Also vary the fitted parameters
     #[arg(long, conflicts_with = "real")]
     pub(crate) sensitivity: bool,
     /// Run the real server and client on loopback, with a slow disk
     #[arg(long, conflicts_with = "threads")]
     pub(crate) real: bool,
-    /// Timers and disk run so many times as fast (1 to 50); above 1 without Remora's client
+    /// Speed up timers and disk by this factor (1 to 50); above 1, Remora's client is left out
     #[arg(long, value_name = "TIMES", default_value = "1", requires = "real", value_parser = clap::value_parser!(u16).range(1..=50))]
     pub(crate) faster: u16,
     #[command(flatten)]

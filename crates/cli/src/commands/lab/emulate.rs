@@ -25,15 +25,15 @@ use crate::output::stdio;
 pub(crate) const HELP: &str = "\
 The base and each mobile are network namespaces with a device remora0 on the
 emulated link: the base has the first address of the network (10.77.0.1), mobile
-1 the second, and so on. COMMAND runs in mobile 1; its exit code is ours, or 128
-and the number of the signal that ended it. When COMMAND ends, everything else
-inside is ended. Programs find REMORA_BASE_ADDR, REMORA_MOBILE_ADDR and
-MAHIMAHI_BASE in their environment.
+1 the second, and so on. COMMAND runs on mobile 1; emulate exits with its exit
+code, or 128 and the number of the signal that ended it. When COMMAND ends, all
+other processes in the namespaces are ended. Programs find REMORA_BASE_ADDR,
+REMORA_MOBILE_ADDR and MAHIMAHI_BASE in their environment.
 
-The channel begins before the first program does. At the end a report goes to
-standard error: what became of the frames, and whether the run is VALID: no
-frame was handed over later than --lateness-max. With --json it goes to standard
-output, one object on the last line.
+The channel starts before the first program. At the end, standard error gets a
+report: the fate of all frames, and whether the run is VALID: no frame was later
+than --lateness-max. With --json, the last line of standard output is the report
+as one object.
 
 Examples:
   remora lab emulate   # a shell on the mobile
@@ -76,32 +76,31 @@ pub(crate) struct Emulate {
     /// Mobiles that share the channel
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) mobiles: usize,
-    /// Run this on the base first, by the shell, beside COMMAND
+    /// Run this shell command on the base, before COMMAND
     #[arg(long, value_name = "CMD")]
     pub(crate) base: Option<String>,
-    /// Run this on mobile N, by the shell, beside COMMAND; may be given several times
+    /// Run this shell command on mobile N, beside COMMAND. May be repeated
     #[arg(long, value_name = "N=CMD", value_parser = on_mobile)]
     pub(crate) mobile: Vec<(usize, String)>,
-    /// Addresses of base and mobiles
+    /// Network of base and mobiles
     #[arg(long, value_name = "CIDR", default_value = "10.77.0.0/24")]
     pub(crate) network: Ipv4Net,
-    /// TCP's congestion control on both sides, one that the kernel has
+    /// TCP congestion control of both sides; the kernel must have it
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub(crate) congestion: String,
-    /// How late a frame may be handed over in a valid run
+    /// Maximum lateness of a frame in a valid run
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = units::duration)]
     pub(crate) lateness_max: Duration,
-    /// Write base.pcapng, mobile-1.pcapng, ... there; each frame sent says what became of it
+    /// Write captures base.pcapng, mobile-1.pcapng, ... to DIR; comments tell the fate of each sent frame
     #[arg(long, value_name = "DIR")]
     pub(crate) pcap: Option<PathBuf>,
-    /// Print the report as an object
+    /// Print the report as a JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// Measure whether the emulator does what it says, in about 20 seconds, on channels of its own;
-    /// nothing else is run
+    /// Measure the accuracy of the emulator for about 20 s, on separate channels, and run nothing else
     #[arg(long, conflicts_with_all = NOT_TESTED)]
     pub(crate) self_test: bool,
-    /// What to run on mobile 1 [default: $SHELL]
+    /// Command to run on mobile 1 [default: $SHELL]
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
 }
@@ -229,7 +228,7 @@ pub(crate) async fn inside(args: Inside) -> Result {
 
 fn setup(args: &Emulate) -> Result<EmulationSetup> {
     if let Some((number, _)) = args.mobile.iter().find(|(n, _)| *n > args.mobiles) {
-        return Err(Error::Usage(format!("there is no mobile {number}: there are {}", args.mobiles)));
+        return Err(Error::Usage(format!("there is no mobile {number}: --mobiles is {}", args.mobiles)));
     }
     Ok(EmulationSetup {
         mobiles: args.mobiles,

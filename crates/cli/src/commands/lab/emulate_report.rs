@@ -170,9 +170,9 @@ pub(crate) fn text(r: &EmulationReport) -> String {
         let _ = writeln!(text, "  {}", lane.text());
     }
     for (count, what) in [
-        (r.strays, "packets for no station, or not IPv4"),
-        (r.overflowed, "packets that never came to the channel: they were sent faster than they could be taken"),
-        (r.refused, "packets that the kernel did not take"),
+        (r.strays, "packets without a station, or not IPv4"),
+        (r.overflowed, "packets dropped before the channel: they were sent faster than the emulator reads"),
+        (r.refused, "packets that the kernel refused"),
         (r.captures_missed, "frames missing from the captures: the machine or the disk was too slow, or the disk full"),
     ] {
         if count > 0 {

@@ -32,19 +32,19 @@ pub(crate) enum Experiment {
     Emulate(Box<Emulate>),
     #[command(hide = true)]
     Inside(Inside),
-    /// The papers' experiments over wireless links and those beyond, in virtual time
+    /// Run experiments over wireless links, the papers' and others
     #[command(after_help = wireless::HELP)]
     Wireless(Wireless),
-    /// DRC 89's load test and its lost write: what a duplicate request cache is for
+    /// Repeat DRC 89: the load test and the lost write without a duplicate request cache
     #[command(after_help = drc::HELP)]
     Drc(Drc),
-    /// ATP 02's experiments: objects with priorities and deadlines over a link that comes and goes
+    /// Repeat ATP 02: objects with priorities and deadlines over a link with outages
     #[command(after_help = atp::HELP)]
     Atp(Atp),
-    /// NFS over ATP against NFS over TCP while the bandwidth comes and goes (root)
+    /// Compare NFS over ATP with NFS over TCP while the bandwidth varies (root)
     #[command(after_help = nfs_atp::HELP)]
     NfsAtp(NfsAtp),
-    /// Copy 89's study: files copied by NFS, scp, rsync and FTP beside a load, and what the model says (root)
+    /// Repeat Copy 89: copies by NFS, scp, rsync and FTP under load, beside the model (root)
     #[command(after_help = copy::HELP)]
     Copy(Box<copy::CopyLab>),
 }

@@ -14,12 +14,11 @@ use crate::output::exit::{Error, Result};
 use crate::output::stdio;
 
 pub(crate) const HELP: &str = "\
-A mobile asks for a file's attributes every 0.1 s and writes 64 KiB (UNSTABLE)
-every second while the bandwidth comes and goes as in ATP 02: over ATP, and over
-the kernel's TCP with CUBIC, both at once and each on an emulated link of its
-own. It needs root, takes as long as the trace (5 minutes) and up to a minute
-more, and exits with 1 if the bar is not held: the small calls' p99 over TCP at
-least 5 times that over ATP.
+A mobile sends GETATTR every 0.1 s and writes 64 KiB (UNSTABLE) every second
+while the bandwidth varies as in ATP 02: over ATP, and over the kernel's TCP
+with CUBIC, both at once and each on its own emulated link. Needs root and takes
+as long as the trace (5 minutes) and up to a minute more. Exits with 1 if the
+p99 latency of GETATTR over TCP is less than 5 times that over ATP.
 
 Examples:
   remora lab nfs-atp
@@ -28,20 +27,19 @@ Examples:
 
 #[derive(Args, Debug)]
 pub(crate) struct NfsAtp {
-    /// The bandwidth over time, instead of the paper's: lines of time_s,rate_Bps, or a Mahimahi
-    /// trace
+    /// Trace of the bandwidth: lines of time_s,rate_Bps, or in Mahimahi's format [default: the paper's]
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
-    /// Where in the trace to begin
+    /// Start position in the trace
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = units::duration)]
     pub(crate) from: Duration,
-    /// For how long calls are made [default: to the end of the trace]
+    /// Duration of the calls [default: to the end of the trace]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub(crate) length: Option<Duration>,
-    /// Draws what is random
+    /// Seed of the random choices
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) seed: u64,
-    /// Print an object with every figure instead of a table
+    /// Print a JSON object with every figure instead of a table
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -58,7 +56,7 @@ pub(crate) async fn run(args: NfsAtp) -> Result {
     if report.holds() {
         Ok(())
     } else {
-        Err(Error::refused("the figures", "the bar is not held, or frames were too late"))
+        Err(Error::refused("the figures", "the p99 ratio is below the bar, or frames were too late"))
     }
 }
 
@@ -73,7 +71,7 @@ fn options(args: &NfsAtp) -> Result<Options> {
     };
     let length = args.length.unwrap_or_else(|| trace.length().saturating_sub(args.from));
     if length < Duration::from_secs(1) {
-        return Err(Error::Usage("there is less than a second of the trace left: begin earlier".into()));
+        return Err(Error::Usage("less than a second of the trace remains: choose an earlier --from".into()));
     }
     Ok(Options { trace, trace_name, from: args.from, length, seed: args.seed, command: command(args), bar: !args.json })
 }

@@ -79,7 +79,7 @@ pub(crate) fn publish<R: Serialize + Html>(
         }
         stdio::print(&text()?)?;
         let Some(path) = written else { return Ok(()) };
-        stdio::print(&format!("The report, with drawings: {}\n", path.display()))
+        stdio::print(&format!("Report: {}\n", path.display()))
     };
     read_or_not(print())
 }
@@ -105,10 +105,9 @@ pub(crate) fn failed(runs: usize) -> Result {
 pub(crate) fn there_are_seeds(first: u64, seeds: u64) -> Result<(), Error> {
     match first.checked_add(seeds.saturating_sub(1)) {
         Some(_) => Ok(()),
-        None => Err(Error::Usage(format!(
-            "--seed {first}: there are no {seeds} seeds from there on (the last is {})",
-            u64::MAX
-        ))),
+        None => {
+            Err(Error::Usage(format!("--seed {first}: fewer than {seeds} seeds remain (the last is {})", u64::MAX)))
+        }
     }
 }
 

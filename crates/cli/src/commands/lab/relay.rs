@@ -27,7 +27,7 @@ Examples:
 
 #[derive(Args, Debug)]
 pub(crate) struct Relay {
-    /// Where clients send to; a port alone is on loopback, port 0 picks a free one
+    /// UDP address for clients; a port alone means loopback, port 0 a free port
     #[arg(long, value_name = "[HOST:]PORT", value_parser = address::listen)]
     pub(crate) listen: SocketAddr,
     /// The server behind the link
@@ -35,8 +35,7 @@ pub(crate) struct Relay {
     pub(crate) server: SocketAddr,
     #[command(flatten)]
     pub(crate) channel: ChannelArgs,
-    /// Print an object for each client whose figures changed each second, and one for each at
-    /// the end
+    /// Print a JSON object each second for each active client, and one for each client at the end
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]

@@ -20,13 +20,13 @@ use crate::output::exit::{Error, Result};
 use crate::output::stdio;
 
 pub(crate) const HELP: &str = "\
-Everything is simulated: the real client, server and link code in virtual time,
-on all processors. With --real, real programs run on an emulated link instead; a
-second takes a second.
+By default, runs the real client, server and link code in a simulation, in
+virtual time and on all processors. With --real, runs real programs on an
+emulated link in real time.
 
 Examples:
   remora lab wireless --list
-  # NFS/W 95's tables, ours beside the papers'
+  # the tables of NFS/W 95 beside the paper's figures
   remora lab wireless treatments two-mobiles
   remora lab wireless --seeds 30 --html wireless.html
   remora lab wireless --real --list
@@ -37,12 +37,12 @@ Examples:
 --json prints one object: version, source, complete (false: interrupted),
 command, first_seed, seeds, experiments (name, about, origin, seeds, cells);
 each cell: labels (by axis), source, settings, limit_seconds, seeds, results
-(measure, summary, values; null: cut off at the limit, or not there),
+(measure, summary, values; null: over the limit, or not applicable),
 floor_seconds, ratio, paper, reduction_percent, reduction_interval_percent (95 %
 interval), paper_reduction_percent, failures. A summary: runs, censored, median,
 low and high (95 % interval of the median), min, max, mean (of the runs that
-ended). With --real there are also peers, jobs, lateness_ms_bound, and in each
-cell simulated, difference_percent, fastest, lateness_ms_max, repeated.
+ended). --real adds peers, jobs, lateness_ms_bound, and to each cell simulated,
+difference_percent, fastest, lateness_ms_max, repeated.
 docs/results/wireless.md and docs/results/peers.md have more.";
 
 const JOBS: NonZeroUsize = NonZeroUsize::new(8).unwrap();
@@ -51,42 +51,41 @@ const LATENESS_MAX: &str = "5ms";
 
 #[derive(Args, Debug)]
 pub(crate) struct Wireless {
-    /// Which experiments; all if none is named
+    /// Experiments to run [default: all]
     #[arg(value_name = "EXPERIMENT")]
     pub(crate) experiments: Vec<String>,
     /// List the experiments
     #[arg(long, conflicts_with = "json")]
     pub(crate) list: bool,
-    /// Seeds for each cell; fewer than 6 give no interval [default: 10; two-mobiles, simulated: 40]
+    /// Seeds for each cell; an interval needs 6 [default: 10; two-mobiles, simulated: 40]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SEEDS_MAX))]
     pub(crate) seeds: Option<u64>,
     /// The first seed
     #[arg(long, value_name = "FIRST", default_value = "1")]
     pub(crate) seed: u64,
-    /// Three seeds only; with --real and no names: check and bursts only
+    /// Use three seeds; with --real and no EXPERIMENT, run only check and bursts
     #[arg(long, conflicts_with = "seeds")]
     pub(crate) quick: bool,
-    /// Only cells at this level, as in "80 ms" or scp; of several, those on one axis are alternatives.
-    /// A level that there is not shows all there are
+    /// Run only cells at this level, such as "80 ms" or scp; several levels of one axis are alternatives.
+    /// An unknown level lists all levels
     #[arg(long, value_name = "LEVEL")]
     pub(crate) only: Vec<String>,
     /// Run real programs in network namespaces on an emulated link, in real time (root)
     #[arg(long, conflicts_with = "threads")]
     pub(crate) real: bool,
-    /// Run others' systems, too: the Linux kernel's NFS client in a guest, libnfs, scp, rsync
+    /// Also run other systems: the Linux kernel's NFS client in a guest, libnfs, scp, rsync
     #[arg(long, requires = "real")]
     pub(crate) peers: bool,
-    /// Runs at a time, each on a link of its own
+    /// Concurrent runs, each on its own link
     #[arg(long, value_name = "N", default_value_t = JOBS, requires = "real")]
     pub(crate) jobs: NonZeroUsize,
-    /// How late the emulator may hand over a frame in a valid run
+    /// Maximum lateness of the emulator in a valid run
     #[arg(long, value_name = "TIME", default_value = LATENESS_MAX, requires = "real", value_parser = units::duration)]
     pub(crate) lateness_max: Duration,
-    /// Guests at a time; each keeps half a processor busy
+    /// Concurrent guests; each uses half a processor
     #[arg(long, value_name = "N", default_value_t = GUESTS, requires = "peers")]
     pub(crate) guests: NonZeroUsize,
-    /// An unpacked linux-image package for the guest [default: this machine's kernel, or one from
-    /// apt-get]
+    /// Unpacked linux-image package for the guest [default: this machine's kernel, or one from apt-get]
     #[arg(long, value_name = "DIR", requires = "peers")]
     pub(crate) kernel: Option<PathBuf>,
     #[command(flatten)]
@@ -128,7 +127,7 @@ pub(crate) async fn run(args: Wireless) -> Result {
     let experiments = named(&names).map_err(|unknown| match args.real && real::only_simulated(&unknown) {
         true => Error::Usage(format!("only simulated: {unknown} needs the papers' hosts (docs/results/testbed.md)")),
         false => {
-            Error::Usage(format!("no experiment is called '{unknown}'; there are\n{}", list(args.real).trim_end()))
+            Error::Usage(format!("unknown experiment '{unknown}'; the experiments are\n{}", list(args.real).trim_end()))
         }
     })?;
     let most = experiments.iter().map(|e| e.seeds(seeds(&args))).max();

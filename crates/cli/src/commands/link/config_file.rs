@@ -253,7 +253,7 @@ mod tests {
         for (text, whose, words) in [
             ("key = \"k\"\nspeed = 3\n", ConfigRole::Base, &["line 2", "speed"][..]),
             ("rate = \"fast\"", ConfigRole::Base, &["line 1", "rate", "'fast' is not a rate"]),
-            ("\naddress = [\"10.0.0.1\"]", ConfigRole::Mobile, &["line 2", "lacks the length", "10.0.0.1/24"]),
+            ("\naddress = [\"10.0.0.1\"]", ConfigRole::Mobile, &["line 2", "lacks the prefix length", "10.0.0.1/24"]),
             ("[[mobile]]\nname = \"x\"\naddress = \"10.0.0.2\"\n", ConfigRole::Base, &["line 1", "key"]),
             ("[[mobile]]\nkey = \"short\"\naddress = \"10.0.0.2\"\n", ConfigRole::Base, &["line 2", "not a key"]),
             ("mtu = 70000", ConfigRole::Base, &["line 1", "mtu"]),

@@ -88,7 +88,9 @@ async fn watch(daemon: &Daemon, ready: Ready<'_>, json: bool, mut stop: Pin<&mut
             failed = printer.failed() => break Err(failed),
             _ = ticks.tick() => {}
         }
-        printer.report_dropped(|missed| changed(format!("{missed} lines are missing: they were not read in time")))?;
+        printer.report_dropped(|missed| {
+            changed(format!("{missed} lines of output were dropped: nobody read them in time"))
+        })?;
         while let Some(notice) = daemon.notice(Duration::ZERO) {
             printer.print(changed(notice.to_string())?);
         }

@@ -121,8 +121,7 @@ fn draw(frame: &mut Frame<'_>, report: &LinkReport, notices: &VecDeque<String>) 
     let parts = [Constraint::Length(1), Constraint::Max(peers.saturating_add(3)), Constraint::Min(0)];
     let [head, table, log] = Layout::vertical(parts).areas(frame.area());
     let rate = report.rate_bits.map_or_else(|| "rate unknown".to_owned(), |b| format!("{:.3} Mbit/s", b as f64 / 1e6));
-    let title =
-        format!("remora link {} on {}  {rate}  {:.0} s  (q ends it)", report.role, report.device, report.seconds);
+    let title = format!("remora link {} on {}  {rate}  {:.0} s  (q quits)", report.role, report.device, report.seconds);
     frame.render_widget(Line::from(title).bold(), head);
     let columns = fitting(table.width.saturating_sub(2));
     let rows = report.peers.iter().map(|p| {

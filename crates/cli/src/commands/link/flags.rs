@@ -51,20 +51,19 @@ Examples:
   remora link handoff end --device remora0";
 
 pub(crate) const HELP: &str = "\
-Two ends of a poor hop (radio, satellite, Wi-Fi in the field) run a link; all IP
-traffic that is routed into it is sealed, queued by destination and flow, and
-sent again until it arrives or is too old to be worth it. Everything above gets
-better and needs no change.
+Both ends of a poor hop (radio, satellite, Wi-Fi in the field) run a link. It
+encrypts the IP packets routed into it, queues them by destination and flow, and
+retransmits each until it arrives or expires. Programs need no change.
 
 Examples:
-  remora link keys   # at each end: makes a key, prints its public half
+  remora link keys   # at each end: creates a key, prints its public half
   remora link base --address 10.78.0.1/24 --mobile 'PUBLIC-KEY=10.78.0.2' \\
       --rate 1Mbit
   remora link mobile --address 10.78.0.2/24 --base base.example.net:51900 \\
       --base-key PUBLIC-KEY --route 192.168.1.0/24 --rate 1Mbit
   remora link status
 
-Making network devices needs root, or CAP_NET_ADMIN. Ctrl-C takes all back.";
+A network device needs root or CAP_NET_ADMIN. Ctrl-C removes it and its routes.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Tunnel {
@@ -74,26 +73,26 @@ pub(crate) struct Tunnel {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum LinkCommand {
-    /// Make this end's key if there is none, and print its public half
+    /// Create this end's key if missing, and print its public half
     #[command(after_help = LINK_KEYS)]
     Keys(Keys),
-    /// Be the base station that mobiles call
+    /// Run the base station that mobiles connect to
     #[command(after_help = LINK_BASE)]
     Base(Box<Base>),
-    /// Be a mobile
+    /// Run a mobile
     #[command(after_help = LINK_MOBILE)]
     Mobile(Box<Mobile>),
-    /// Show the links that run on this machine
+    /// Show the running links of this machine
     #[command(after_help = LINK_STATUS)]
     Status(Status),
-    /// Announce a cell switch to the other ends, or its end
+    /// Announce to the peers that a hand-off begins or ends
     #[command(after_help = LINK_HANDOFF)]
     Handoff(Handoff),
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Keys {
-    /// The file [default: link.key in $XDG_STATE_HOME/remora, or in /var/lib/remora for root]
+    /// Key file [default: link.key in $XDG_STATE_HOME/remora, or in /var/lib/remora for root]
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
 }
@@ -101,57 +100,55 @@ pub(crate) struct Keys {
 /// Flags of both ends.
 #[derive(Args, Debug)]
 pub(crate) struct EndpointFlags {
-    /// Read settings from this file (TOML); flags come before it
+    /// Configuration file (TOML); flags override it
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Print an example of such a file and end
+    /// Print an example configuration file and exit
     #[arg(long)]
     pub(crate) print_config: bool,
-    /// File with this end's key; see remora link keys [default: as there]
+    /// File with this end's private key [default: as remora link keys]
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
-    /// This end's address in the tunnel, with the tunnel's network; once for IPv4, any times for
-    /// IPv6
+    /// This end's address in the tunnel, with the prefix length of the tunnel's network; one for IPv4, any
+    /// number for IPv6
     #[arg(long, value_name = "ADDR/LEN", value_parser = units::address_in_network)]
     pub(crate) address: Vec<IpNet>,
     /// Name of the network device [default: rlink0]
     #[arg(long, value_name = "NAME")]
     pub(crate) device: Option<String>,
-    /// Longest IP packet on the hop in bytes; the device's own follows [default: 1500]
+    /// MTU of the hop in bytes; that of the device follows from it [default: 1500]
     #[arg(long, value_name = "BYTES")]
     pub(crate) mtu: Option<u16>,
-    /// What the hop carries, as in 1Mbit; without it, that is learned
+    /// Rate of the hop, such as 1Mbit [default: estimated]
     #[arg(long)]
     pub(crate) rate: Option<Rate>,
     /// Whether the two ends share the hop's medium (radio) or not (satellite, cellular)
     /// [default: half]
     #[arg(long, value_enum)]
     pub(crate) duplex: Option<Duplex>,
-    /// Send lost frames again or not [default: arq]
+    /// Whether lost frames are retransmitted [default: arq]
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Mode>,
-    /// Whose turn it is, among several mobiles [default: airtime]
+    /// How several mobiles share the medium [default: airtime]
     #[arg(long, value_enum)]
     pub(crate) scheduler: Option<Scheduler>,
-    /// How long packets may stand in a queue before some are dropped, which tells TCP to slow down: 20 ms
-    /// unless set, and three frames or half a round trip at least
+    /// Target queueing delay; above it packets are dropped so that TCP slows down. At least three frames or
+    /// half an RTT [default: 20ms]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub(crate) queue_delay: Option<Duration>,
-    /// How long packets of a class (interactive, default, bulk, probe; by DSCP) are worth sending; may
-    /// be given several times
+    /// Lifetime of the packets of a class (interactive, default, bulk, probe; by DSCP). May be repeated
     #[arg(long, value_name = "CLASS=TIME", value_parser = lifetime)]
     pub(crate) lifetime: Vec<(Class, Duration)>,
-    /// How many times a packet of a class (as above) is sent at most [default: 30, interactive 12]; may be given
-    /// several times
+    /// Maximum transmissions of a packet of a class [default: 30, interactive 12]. May be repeated
     #[arg(long, value_name = "CLASS=N", value_parser = attempts)]
     pub(crate) attempts: Vec<(Class, u32)>,
-    /// Pass packets on between networks while the link is up
+    /// Enable IP forwarding while the link is up
     #[arg(long)]
     pub(crate) forward: bool,
-    /// Print an object when ready and one each second: state, queue, airtime, retransmissions, ...
+    /// Print a JSON object when ready, then one each second: state, queue, airtime, retransmissions, ...
     #[arg(long, conflicts_with = "view")]
     pub(crate) json: bool,
-    /// Show the figures on the terminal as they change; q ends it
+    /// Show live figures on the terminal; q quits
     #[arg(long)]
     pub(crate) view: bool,
     #[command(flatten)]
@@ -162,11 +159,11 @@ pub(crate) struct EndpointFlags {
 pub(crate) struct Base {
     #[command(flatten)]
     pub(crate) ends: EndpointFlags,
-    /// Where mobiles call, over UDP; a port alone is on all addresses [default: 0.0.0.0:51900]
+    /// UDP address for mobiles; a port alone means all addresses [default: 0.0.0.0:51900]
     #[arg(long, value_name = "[HOST:]PORT", value_parser = address::listen_everywhere)]
     pub(crate) listen: Option<std::net::SocketAddr>,
-    /// A mobile: its public key, its address in the tunnel, further ones (IPv6) and networks behind it; may be
-    /// given several times
+    /// A mobile: its public key, its address in the tunnel, further addresses (IPv6) and networks behind it.
+    /// May be repeated
     #[arg(long, value_name = "KEY=ADDR[,NET]...")]
     pub(crate) mobile: Vec<String>,
 }
@@ -175,19 +172,19 @@ pub(crate) struct Base {
 pub(crate) struct Mobile {
     #[command(flatten)]
     pub(crate) ends: EndpointFlags,
-    /// Where the base is
+    /// Address of the base
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) base: Option<String>,
-    /// The base's public key
+    /// Public key of the base
     #[arg(long, value_name = "KEY")]
     pub(crate) base_key: Option<String>,
-    /// File with a secret shared with the base, on top of the keys
+    /// File with a pre-shared secret of this mobile and the base, in addition to the keys
     #[arg(long, value_name = "FILE")]
     pub(crate) psk: Option<PathBuf>,
-    /// A network that is reached through the tunnel, or an address; may be given several times
+    /// Network or address to route through the tunnel. May be repeated
     #[arg(long, value_name = "NET", value_parser = units::network)]
     pub(crate) route: Vec<IpNet>,
-    /// A sign of life after so much silence [default: 5s]
+    /// Send a keepalive after this much silence [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub(crate) keepalive: Option<Duration>,
 }
@@ -197,7 +194,7 @@ pub(crate) struct Status {
     /// Only the link on this network device
     #[arg(long, value_name = "NAME")]
     pub(crate) device: Option<String>,
-    /// Print an object for each link
+    /// Print a JSON object for each link
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -213,14 +210,14 @@ pub(crate) struct Handoff {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum LinkHandoffPhase {
-    /// It is imminent
+    /// The hand-off begins
     #[command(after_help = LINK_HANDOFF_BEGIN)]
     Begin {
-        /// How long it is expected to take, at most a minute
+        /// Expected duration, at most a minute
         #[arg(long = "for", value_name = "TIME", default_value = "5s", value_parser = units::duration)]
         expected: Duration,
     },
-    /// It is over
+    /// The hand-off is over
     #[command(after_help = LINK_HANDOFF_END)]
     End,
 }
@@ -228,18 +225,18 @@ pub(crate) enum LinkHandoffPhase {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Mode {
-    /// Yes, until they arrive or are too old
+    /// Until they arrive or expire
     Arq,
-    /// No, for comparison
+    /// Never, for comparison
     None,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Scheduler {
-    /// A frame each in turn
+    /// One frame each in turn
     RoundRobin,
-    /// The same time on the medium for each
+    /// Equal time on the medium for each
     Airtime,
 }
 

@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use remora_host::KeyFileError;
-use remora_host::link::LinkIdentity;
+use remora_host::link::{Identity, KeyError};
 
 use crate::commands::link::flags::EndpointFlags;
 use crate::config::state_dir;
@@ -16,28 +15,22 @@ pub(crate) fn key_path(told: Option<PathBuf>) -> Result<PathBuf> {
     }
     let root = rustix::process::geteuid().is_root();
     let dir = if root { Some(PathBuf::from("/var/lib/remora")) } else { state_dir::user_dir() };
-    let dir = dir.ok_or_else(|| {
-        Error::Usage("there is no home directory to keep the link's key in: name a file with --key FILE".into())
-    })?;
+    let dir =
+        dir.ok_or_else(|| Error::Usage("no home directory for the link's key: give a file with --key FILE".into()))?;
     Ok(dir.join("link.key"))
 }
 
-pub(crate) fn load_key(ends: &EndpointFlags, in_file: Option<PathBuf>) -> Result<LinkIdentity> {
+pub(crate) fn load_key(ends: &EndpointFlags, in_file: Option<PathBuf>) -> Result<Identity> {
     let path = key_path(ends.key.clone().or(in_file))?;
-    LinkIdentity::load(&path).map_err(|e| key_error(&path, &e))
+    Identity::load(&path).map_err(|e| key_error(&path, &e))
 }
 
-pub(crate) fn key_error(path: &Path, error: &KeyFileError) -> Error {
+pub(crate) fn key_error(path: &Path, error: &KeyError) -> Error {
     match error {
-        KeyFileError::File(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            Error::refused(path.display(), "there is no key: remora link keys makes one")
+        KeyError::File(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            Error::refused(path.display(), "the key does not exist: create it with remora link keys")
         }
-        KeyFileError::File(e) => Error::refused(path.display(), io_text(e)),
-        KeyFileError::Empty => Error::refused(
-            path.display(),
-            "it is empty and no key: remove it, and `remora link keys` makes a new one (which the other ends are then \
-             to be told)",
-        ),
+        KeyError::File(e) => Error::refused(path.display(), io_text(e)),
         other => Error::refused(path.display(), other.to_string()),
     }
 }

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use remora_host::link::{LinkPublicKey, LinkRole, LinkSettings, LinkTuning, SharedSecret};
-use remora_host::{KeyFileError, link};
-use remora_link::{ArqMode, Class, Duplex, MediumScheduler};
+use remora_host::link;
+use remora_host::link::{KeyError, PublicKey, Role, Settings, SharedSecret, Tuning};
+use remora_link::{Class, Duplex, Mode, Scheduler};
 
 use crate::commands::link::config_file::{ConfigRole, File};
 use crate::commands::link::flags;
@@ -26,7 +26,7 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 const KEEPALIVE_MIN: Duration = Duration::from_millis(500);
 
 /// A base's settings.
-pub(crate) fn base(args: &Base) -> Result<LinkSettings> {
+pub(crate) fn base(args: &Base) -> Result<Settings> {
     let file = File::load(args.ends.config.as_deref(), ConfigRole::Base)?;
     let mut mobiles = Vec::new();
     for text in &args.mobile {
@@ -34,7 +34,7 @@ pub(crate) fn base(args: &Base) -> Result<LinkSettings> {
     }
     if mobiles.is_empty() {
         for m in file.mobile.iter().map(|m| m.get_ref()) {
-            mobiles.push(link::MobileSettings {
+            mobiles.push(link::Mobile {
                 name: m.name.clone().unwrap_or_else(|| m.address.0.to_string()),
                 key: m.key.0,
                 secret: secret(m.psk.as_deref())?,
@@ -44,25 +44,26 @@ pub(crate) fn base(args: &Base) -> Result<LinkSettings> {
         }
     }
     if mobiles.is_empty() {
-        return Err(Error::Usage("no mobile is named: --mobile KEY=ADDR says who may call".into()));
+        return Err(Error::Usage("no mobile is configured: give one with --mobile KEY=ADDR".into()));
     }
     let listen = args.listen.or(file.listen.as_ref().map(|l| l.get_ref().0.0)).unwrap_or(LISTEN);
-    settings(&args.ends, file, LinkRole::Base { listen, mobiles })
+    settings(&args.ends, file, Role::Base { listen, mobiles })
 }
 
 /// A mobile's settings. Looks up the base's name.
-pub(crate) fn mobile(args: &Mobile) -> Result<LinkSettings> {
+pub(crate) fn mobile(args: &Mobile) -> Result<Settings> {
     let file = File::load(args.ends.config.as_deref(), ConfigRole::Mobile)?;
     let told = file.base.as_ref().map(|b| b.get_ref().clone());
     let told = told.as_ref();
     let endpoint = args.base.as_ref().or(told.map(|b| &b.endpoint));
-    let endpoint = endpoint.ok_or_else(|| Error::Usage("where is the base? --base HOST:PORT says so".into()))?;
+    let endpoint =
+        endpoint.ok_or_else(|| Error::Usage("the base's address is missing: give it with --base HOST:PORT".into()))?;
     let key = match &args.base_key {
         Some(text) => Some(text.parse().map_err(|e| Error::Usage(format!("--base-key: {e}")))?),
         None => told.map(|b| b.key.0),
     };
-    let key: LinkPublicKey = key.ok_or_else(|| {
-        Error::Usage("what is the base's key? --base-key KEY says so; remora link keys prints it there".into())
+    let key: PublicKey = key.ok_or_else(|| {
+        Error::Usage("the base's key is missing: give it with --base-key KEY; remora link keys prints it there".into())
     })?;
     let psk = args.psk.as_deref().or(told.and_then(|b| b.psk.as_deref()));
     let routes = if args.route.is_empty() {
@@ -72,9 +73,9 @@ pub(crate) fn mobile(args: &Mobile) -> Result<LinkSettings> {
     };
     let keepalive = args.keepalive.or(told.and_then(|b| b.keepalive.as_ref().map(|k| k.0.0))).unwrap_or(KEEPALIVE);
     if keepalive < KEEPALIVE_MIN {
-        return Err(Error::Usage(format!("a sign of life more often than every {KEEPALIVE_MIN:?} is too much")));
+        return Err(Error::Usage(format!("--keepalive must be at least {KEEPALIVE_MIN:?}")));
     }
-    let role = LinkRole::Mobile {
+    let role = Role::Mobile {
         base: address::resolve(endpoint, || format!("'{endpoint}': expected HOST:PORT"))?,
         key,
         secret: secret(psk)?,
@@ -84,15 +85,17 @@ pub(crate) fn mobile(args: &Mobile) -> Result<LinkSettings> {
     settings(&args.ends, file, role)
 }
 
-fn settings(ends: &EndpointFlags, file: File, role: LinkRole) -> Result<LinkSettings> {
+fn settings(ends: &EndpointFlags, file: File, role: Role) -> Result<Settings> {
     let addresses =
         if ends.address.is_empty() { file.address.iter().map(|a| a.0.0).collect() } else { ends.address.clone() };
     if addresses.is_empty() {
-        return Err(Error::Usage("what is this end's address in the tunnel? --address ADDR/LEN says so".into()));
+        return Err(Error::Usage(
+            "this end's address in the tunnel is missing: give it with --address ADDR/LEN".into(),
+        ));
     }
     if let Some(bare) = addresses.iter().find(|a| is_network(a)) {
         return Err(Error::Usage(format!(
-            "--address: {bare} is a network's address; one of an end is needed, as in 10.78.0.1/24"
+            "--address: {bare} is the address of a network; expected that of a host, such as 10.78.0.1/24"
         )));
     }
     let device = ends.device.clone().or(file.device).unwrap_or_else(|| DEVICE.into());
@@ -102,7 +105,7 @@ fn settings(ends: &EndpointFlags, file: File, role: LinkRole) -> Result<LinkSett
         || device.starts_with('.')
     {
         return Err(Error::Usage(format!(
-            "'{device}' cannot be a device's name: 1 to {DEVICE_MAX} letters and digits"
+            "'{device}' is not a device name: expected 1 to {DEVICE_MAX} letters and digits"
         )));
     }
     let class = |c: flags::Class| match c {
@@ -114,19 +117,19 @@ fn settings(ends: &EndpointFlags, file: File, role: LinkRole) -> Result<LinkSett
     // Flags last: a later entry wins.
     let lifetimes = file.lifetime.given().map(|(c, Text(Time(time)))| (c, time)).chain(ends.lifetime.iter().copied());
     let attempts = file.attempts.given().chain(ends.attempts.iter().copied());
-    let tuning = LinkTuning {
+    let tuning = Tuning {
         rate: ends.rate.or(file.rate.map(|r| r.0)),
         duplex: ends.duplex.or(file.duplex).map(|d| match d {
             crate::commands::lab::channel::Duplex::Half => Duplex::Half,
             crate::commands::lab::channel::Duplex::Full => Duplex::Full,
         }),
         mode: ends.mode.or(file.mode).map(|m| match m {
-            flags::Mode::Arq => ArqMode::Arq,
-            flags::Mode::None => ArqMode::None,
+            flags::Mode::Arq => Mode::Arq,
+            flags::Mode::None => Mode::None,
         }),
         scheduler: ends.scheduler.or(file.scheduler).map(|s| match s {
-            flags::Scheduler::RoundRobin => MediumScheduler::RoundRobin,
-            flags::Scheduler::Airtime => MediumScheduler::Airtime,
+            flags::Scheduler::RoundRobin => Scheduler::RoundRobin,
+            flags::Scheduler::Airtime => Scheduler::Airtime,
         }),
         queue_delay: ends.queue_delay.or(file.queue_delay.map(|t| t.0.0)),
         lifetimes: lifetimes.map(|(c, time)| (class(c), time)).collect(),
@@ -135,18 +138,18 @@ fn settings(ends: &EndpointFlags, file: File, role: LinkRole) -> Result<LinkSett
     some_time(&tuning)?;
     let outer_mtu = ends.mtu.or(file.mtu).unwrap_or(MTU);
     let identity = load_key(ends, file.key)?;
-    Ok(LinkSettings { identity, role, device, addresses, outer_mtu, forward: ends.forward || file.forward, tuning })
+    Ok(Settings { identity, role, device, addresses, outer_mtu, forward: ends.forward || file.forward, tuning })
 }
 
 /// Rejects a lifetime of 0, which would drop every packet, and 0 attempts, which would send none.
-fn some_time(tuning: &LinkTuning) -> Result {
-    let none = |what, such| Err(Error::Usage(format!("{what} of 0: nothing would ever be sent; expected {such}")));
+fn some_time(tuning: &Tuning) -> Result {
+    let none = |what, such| Err(Error::Usage(format!("{what} of 0 drops every packet; expected {such}")));
     match tuning {
-        LinkTuning { queue_delay: Some(Duration::ZERO), .. } => none("a queue delay", "one as in 200ms"),
-        LinkTuning { lifetimes, .. } if lifetimes.iter().any(|(_, time)| time.is_zero()) => {
+        Tuning { queue_delay: Some(Duration::ZERO), .. } => none("a queue delay", "one as in 200ms"),
+        Tuning { lifetimes, .. } if lifetimes.iter().any(|(_, time)| time.is_zero()) => {
             none("a lifetime", "one as in 200ms")
         }
-        LinkTuning { attempts, .. } if attempts.iter().any(|(_, times)| *times == 0) => {
+        Tuning { attempts, .. } if attempts.iter().any(|(_, times)| *times == 0) => {
             none("a number of attempts", "1 or more")
         }
         _ => Ok(()),
@@ -159,7 +162,7 @@ fn is_network(net: &IpNet) -> bool {
 }
 
 /// Reads `KEY=ADDR[,NET]...`; keys may end in `=` themselves.
-fn mobile_flag(text: &str) -> Result<link::MobileSettings, String> {
+fn mobile_flag(text: &str) -> Result<link::Mobile, String> {
     let bad = |why: String| format!("--mobile {text}: {why}");
     let (key, places) = text.rsplit_once('=').ok_or_else(|| bad("expected KEY=ADDR, as in AbC...=10.78.0.2".into()))?;
     let key = key.parse().map_err(|e| bad(format!("{e}")))?;
@@ -168,18 +171,18 @@ fn mobile_flag(text: &str) -> Result<link::MobileSettings, String> {
     let address: IpAddr = address.parse().map_err(|_| bad(format!("'{address}' is not an address")))?;
     let routes = places.map(|r| units::network(r).map_err(bad));
     let routes = routes.collect::<Result<Vec<IpNet>, String>>()?;
-    Ok(link::MobileSettings { name: address.to_string(), key, secret: None, address, routes })
+    Ok(link::Mobile { name: address.to_string(), key, secret: None, address, routes })
 }
 
 fn secret(path: Option<&Path>) -> Result<Option<SharedSecret>> {
     path.map(|p| SharedSecret::load(p).map_err(|e| secret_error(p, &e))).transpose()
 }
 
-fn secret_error(path: &Path, error: &KeyFileError) -> Error {
+fn secret_error(path: &Path, error: &KeyError) -> Error {
     match error {
-        KeyFileError::File(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            Error::refused(path.display(), "the secret shared with the other end is not there").with_hint(
-                "it is 32 random bytes in base64, the same at both ends: (umask 077; head -c 32 /dev/urandom | base64 > FILE)",
+        KeyError::File(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            Error::refused(path.display(), "the pre-shared secret does not exist").with_hint(
+                "create 32 random bytes in base64, the same at both ends: (umask 077; head -c 32 /dev/urandom | base64 > FILE)",
             )
         }
         other => key_error(path, other),
@@ -188,13 +191,13 @@ fn secret_error(path: &Path, error: &KeyFileError) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use remora_host::link::LinkIdentity;
+    use remora_host::link::Identity;
 
     use super::*;
 
     #[test]
     fn mobiles_are_read_from_flags() {
-        let key = LinkIdentity::generate().unwrap().public;
+        let key = Identity::generate().unwrap().public;
         let m = mobile_flag(&format!("{key}=10.78.0.2,192.168.7.0/24, fd00::/64,fd78::2")).unwrap();
         assert_eq!((m.key, m.address, m.routes.len()), (key, "10.78.0.2".parse().unwrap(), 3));
         assert_eq!(m.routes[2].to_string(), "fd78::2/128");
@@ -211,11 +214,11 @@ mod tests {
 
     #[test]
     fn no_time_at_all_is_refused() {
-        let tuning = |queue_ms, bulk_ms, attempts| LinkTuning {
+        let tuning = |queue_ms, bulk_ms, attempts| Tuning {
             queue_delay: Some(Duration::from_millis(queue_ms)),
             lifetimes: vec![(Class::Default, Duration::from_secs(1)), (Class::Bulk, Duration::from_millis(bulk_ms))],
             attempts: vec![(Class::Default, 3), (Class::Bulk, attempts)],
-            ..LinkTuning::default()
+            ..Tuning::default()
         };
         for (queue_ms, bulk_ms, attempts, usable) in
             [(1, 1, 1, true), (0, 1, 1, false), (1, 0, 1, false), (1, 1, 0, false)]

@@ -47,7 +47,7 @@ fn unasked(path: &Path, e: io::Error) -> Error {
 pub(crate) fn hand_off(args: &Handoff) -> Result {
     let signal = match args.phase {
         LinkHandoffPhase::Begin { expected } if expected > EXPECTED_MAX || expected.is_zero() => {
-            return Err(Error::Usage(format!("a cell switch takes more than nothing and at most {EXPECTED_MAX:?}")));
+            return Err(Error::Usage(format!("the duration must be above 0 and at most {EXPECTED_MAX:?}")));
         }
         LinkHandoffPhase::Begin { expected } => Signal::Begin(expected),
         LinkHandoffPhase::End => Signal::End,
@@ -71,7 +71,7 @@ fn running(device: Option<&str>) -> Result<Vec<PathBuf>> {
     let (wanted, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|p| control::device_of(p) == device);
     if wanted.is_empty() {
         let others: Vec<_> = others.iter().map(|p| escape::printable(control::device_of(p).as_bytes())).collect();
-        let why = format!("no link of this user has this device; there are {}", others.join(", "));
+        let why = format!("no link of this user has this device; the devices are {}", others.join(", "));
         return Err(Error::refused(device, why));
     }
     Ok(wanted)
@@ -85,7 +85,7 @@ fn text(report: &LinkReport) -> String {
     }
     let drops = report.drops.total();
     if drops > 0 {
-        text.push_str(&format!("  {drops} datagrams and packets went nowhere; --json says why\n"));
+        text.push_str(&format!("  {drops} datagrams and packets were dropped; --json has the reasons\n"));
     }
     text
 }

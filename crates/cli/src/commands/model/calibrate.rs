@@ -20,9 +20,7 @@ pub(crate) fn run(args: &Calibrate) -> Result {
     })?;
     if found.cut_short {
         let file = args.file.display();
-        stdio::eprint(format_args!(
-            "{file} ends in the middle of a packet, or is damaged there: the figures are those of what comes before"
-        ));
+        stdio::eprint(format_args!("{file} is truncated or damaged: the figures cover the packets before that point"));
     }
     if args.json {
         stdio::print_json(&found)
@@ -46,15 +44,15 @@ fn text(found: &Calibration) -> String {
     let table = Table { left: 1, head: head.map(str::to_owned).to_vec(), rows };
     let mut text = fitted(table, width());
     if more > 0 {
-        text += &format!("  and {more} more: --json has them all\n");
+        text += &format!("  and {more} more: --json lists all\n");
     }
     if found.packets_of_others > 0 {
-        text += &format!("  {} packets are those of more stations than are told apart\n", found.packets_of_others);
+        text += &format!("  {} packets belong to further stations\n", found.packets_of_others);
     }
     let (packets, seconds, bin) = (found.packets, digits(found.seconds), digits(found.bin_s * 1e3));
     text += &format!("\n  {packets} packets in {seconds} s; ");
     text += &if found.seconds < 2.0 * found.bin_s {
-        format!("too short for dispersion and peak: they take two complete bins of {bin} ms (--bin)\n")
+        format!("too short for dispersion and peak: they need two complete bins of {bin} ms (--bin)\n")
     } else {
         format!("dispersion and peak of counts in complete bins of {bin} ms (dispersion 1: Poisson)\n")
     };

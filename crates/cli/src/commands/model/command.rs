@@ -33,13 +33,13 @@ pub(crate) async fn run(args: Model) -> Result {
     };
     for output in args.html.iter().chain(&args.xlsx) {
         if is_same(&path, output) {
-            return Err(Error::Usage(format!("{} is the model itself: write elsewhere", output.display())));
+            return Err(Error::Usage(format!("{} is the model itself: choose another file", output.display())));
         }
     }
     if let (Some(html), Some(xlsx)) = (&args.html, &args.xlsx)
         && (is_same(html, xlsx) || place(html).is_some_and(|at| place(xlsx) == Some(at)))
     {
-        return Err(Error::Usage(format!("{} would be written twice: --html and --xlsx name it", xlsx.display())));
+        return Err(Error::Usage(format!("{} is named by both --html and --xlsx", xlsx.display())));
     }
     blocking(move || match (args.compat, args.sweep) {
         (Some(Compat::Nmt1989), _) => sheet(&path, args.xlsx.as_deref(), args.json),

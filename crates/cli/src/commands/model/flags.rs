@@ -21,9 +21,9 @@ Examples:
 
 pub(crate) const HELP: &str = "\
 FILE describes media (shared Ethernet, token ring, switch, wireless cell),
-groups of stations on them, gateways between them, flows of packets and file
-copies. The answer is arithmetic: utilisation, delay and copy time, each with a
-word where a formula is used beyond what it has been held to.
+groups of stations on them, gateways between them, packet flows and file copies.
+model computes utilisation, delay and copy time, and marks each figure whose
+formula is used outside its tested range.
 
 Examples:
   remora model --example > office.toml
@@ -33,7 +33,7 @@ Examples:
   # the paper's own formulas
   remora model docs/examples/copy89-fig9.toml --compat nmt1989
   remora model docs/examples/copy89-fig9.toml --compat nmt1989 --xlsx fig9.xlsx
-  # change an input, the results follow
+  # a spreadsheet with live formulas
   remora model docs/examples/copy89-fig9.toml --xlsx today.xlsx
   remora model office.toml --html office.html
   remora model office.toml --sweep copy.1.window=1..16/16
@@ -44,8 +44,8 @@ Examples:
   remora model calibrate office.pcapng
 
 --json prints one object: stations, media, gateways, flows, copies; an estimate
-has value (null where queues grow without end) and outside (why to doubt it).
-docs/reference/model.md has the formulas, docs/results/model.md their bands.";
+has value (null: queues grow without limit) and outside (reasons to doubt it).
+docs/reference/model.md has the formulas, docs/results/model.md their ranges.";
 
 /// Flags that exclude `--simulate` and its flags. (clap's `requires` does not do: it accepts a missing flag if a
 /// present one conflicts with it.)
@@ -56,44 +56,44 @@ const BIN_MIN: Duration = Duration::from_micros(1);
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Model {
-    /// A page, or a capture's stations
+    /// A page with sliders, or the stations of a capture.
     #[command(subcommand)]
     pub(crate) command: Option<ModelCommand>,
-    /// The network (TOML)
+    /// Description of the network (TOML)
     #[arg(value_name = "FILE", required_unless_present_any = ["example", "check"])]
     pub(crate) file: Option<PathBuf>,
-    /// Print an example of such a file and end: one with all keys, or =campus, with 10,000 stations
+    /// Print an example file with all keys and exit; =campus: one with 10,000 stations
     #[arg(long, value_enum, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "office", hide_possible_values = true, conflicts_with_all = ["file", "json", "compat", "xlsx", "html", "sweep", "simulate", "seeds", "seconds", "check", "seed"])]
     pub(crate) example: Option<Example>,
-    /// Print an object
+    /// Print a JSON object
     #[arg(long)]
     pub(crate) json: bool,
     /// Use another model's formulas
     #[arg(long, value_enum, value_name = "MODEL")]
     pub(crate) compat: Option<Compat>,
-    /// Write a spreadsheet with live formulas, too: the network's, or the sheet of --compat nmt1989
+    /// Also write a spreadsheet with live formulas, of the network or of --compat nmt1989
     #[arg(long, value_name = "OUT")]
     pub(crate) xlsx: Option<PathBuf>,
-    /// Write a report with drawing, curves and what matters most, too
+    /// Also write an HTML report with a drawing, curves and the main influences
     #[arg(long, value_name = "OUT", conflicts_with = "compat")]
     pub(crate) html: Option<PathBuf>,
-    /// Solve for N values of a number, as in flow.1.rate=0..100/21 or medium.floor.rate=1Mbit..1Gbit/9
+    /// Solve for N values of a key, such as flow.1.rate=0..100/21 or medium.floor.rate=1Mbit..1Gbit/9
     #[arg(long, value_name = "KEY=FROM..TO/N", conflicts_with_all = ["compat", "html", "xlsx"])]
     pub(crate) sweep: Option<String>,
-    /// Simulate the network, too, packet by packet, and show both side by side
+    /// Also simulate the network packet by packet, and show both side by side
     #[arg(long, group = "drawn", conflicts_with_all = ["compat", "html", "sweep", "xlsx"])]
     pub(crate) simulate: bool,
-    /// Simulate so many times, each with a seed of its own
+    /// Number of simulations, each with its own seed
     #[arg(long, value_name = "N", default_value_t = 4, requires = "simulate", conflicts_with_all = NOT_SIMULATED, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) seeds: u64,
-    /// Seconds of network time of each simulation, after a fifth as many that are not counted
+    /// Simulated seconds of each simulation, after a warm-up of a fifth of them
     #[arg(long, value_name = "S", default_value_t = 60.0, requires = "simulate", conflicts_with_all = NOT_SIMULATED, value_parser = seconds)]
     pub(crate) seconds: f64,
-    /// Hold the model to simulations of N random networks of each kind for which it says that it holds; ends
-    /// with 1 if a figure is off by more than 10 %
+    /// Compare model and simulation on N random networks of each kind within the model's range; exit with 1 if
+    /// a figure differs by more than 10 %
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "50", group = "drawn", conflicts_with_all = ["file", "compat", "simulate", "sweep", "html", "xlsx"], value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) check: Option<u64>,
-    /// Draw the networks of --check from this seed (7 if there is none), or begin with it in --simulate (0)
+    /// Seed of the networks of --check [default: 7], or first seed of --simulate [default: 0]
     #[arg(long, value_name = "S", requires = "drawn")]
     pub(crate) seed: Option<u64>,
 }
@@ -111,23 +111,23 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum ModelCommand {
-    /// Show a network on a page with sliders, on this machine only
+    /// Serve a web page with sliders for a network, on loopback
     #[command(after_help = MODEL_SERVE)]
     Serve(ModelServe),
-    /// Tell the packet rates, sizes and burstiness of the stations in a capture (pcap, pcapng)
+    /// Print packet rates, sizes and burstiness of the stations in a capture (pcap, pcapng)
     #[command(after_help = MODEL_CALIBRATE)]
     Calibrate(Calibrate),
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct ModelServe {
-    /// The network (TOML); without it the example
+    /// Description of the network (TOML) [default: the example]
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// Where to listen: a loopback address; port 0 for a free one
+    /// Loopback address to listen on; port 0 means a free port
     #[arg(long, value_name = "[HOST:]PORT", default_value = "127.0.0.1:8089", value_parser = address::listen)]
     pub(crate) listen: SocketAddr,
-    /// Say where it listens as an object
+    /// Print the address as a JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -137,13 +137,13 @@ pub(crate) struct Calibrate {
     /// The pcap or pcapng file
     #[arg(value_name = "CAPTURE")]
     pub(crate) file: PathBuf,
-    /// Print an object: seconds, packets, bin_s, stations, pairs, packets_of_others, cut_short
+    /// Print a JSON object: seconds, packets, bin_s, stations, pairs, packets_of_others, cut_short
     #[arg(long, conflicts_with = "topology")]
     pub(crate) json: bool,
-    /// Print a network's file to start from
+    /// Print a description of the network as a starting point
     #[arg(long)]
     pub(crate) topology: bool,
-    /// Count packets in bins of this length for burstiness
+    /// Length of the bins for burstiness
     #[arg(long, value_name = "TIME", value_parser = bin, default_value = "100ms")]
     pub(crate) bin: Duration,
 }
@@ -158,7 +158,7 @@ pub(crate) enum Example {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Compat {
-    /// The Network Modeling Tool of Copy 89, faults included: one copy on one Ethernet
+    /// The Network Modeling Tool of Copy 89 with its errors: one copy on one Ethernet
     Nmt1989,
 }
 

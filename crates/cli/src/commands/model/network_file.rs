@@ -217,7 +217,7 @@ fn medium(table: &MediumTable) -> Result<Medium, Wrong> {
         ("periods", table.periods.is_some(), Type::Wifi, "a wifi cell"),
     ];
     if let Some((key, _, _, whose)) = given.into_iter().find(|(_, given, of, _)| *given && *of != table.r#type) {
-        return Err((key, format!("only {whose} has one")));
+        return Err((key, format!("only {whose} has this key")));
     }
     let kind = match table.r#type {
         Type::Ethernet => Kind::Ethernet { propagation: seconds("propagation", &table.propagation, 5e-6)? },

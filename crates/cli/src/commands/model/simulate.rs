@@ -29,7 +29,7 @@ pub(crate) fn run(path: &Path, seeds: Seeds, seconds: f64, json: bool) -> Result
     let Seeds { first, seeds } = seeds;
     let (topology, network) = network_file::read(path)?;
     if first.checked_add(seeds - 1).is_none() {
-        return Err(Error::Usage(format!("--seed {first}: there are no {seeds} seeds from there")));
+        return Err(Error::Usage(format!("--seed {first}: fewer than {seeds} seeds remain")));
     }
     let bar = bar(seeds);
     let simulated =
@@ -75,7 +75,7 @@ pub(crate) fn check(each: u64, seed: u64, json: bool) -> Result {
 }
 
 fn beyond_text(figures: usize) -> String {
-    format!("{figures} figures are off by more than {:.0} % where it says that it holds", NEAR * 100.0)
+    format!("{figures} figures differ by more than {:.0} % within the model's range", NEAR * 100.0)
 }
 
 fn too_much(what: &str, why: &TooMuch) -> Error {

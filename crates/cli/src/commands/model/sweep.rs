@@ -21,7 +21,7 @@ pub(crate) fn run(path: &Path, range: &str, json: bool) -> Result {
     let (input, count, values) = read(&topology, range).map_err(|why| Error::Usage(format!("--sweep: {why}")))?;
     if values.len() < count {
         let key = &input.name;
-        stdio::eprint(format_args!("{key} is a whole number: {} values are left of {count}", values.len()));
+        stdio::eprint(format_args!("{key} is an integer: {} of {count} values remain", values.len()));
     }
     let bar = ProgressBar::with_draw_target(Some(values.len() as u64), ProgressDrawTarget::stderr());
     let points = sweep(&topology, &input, &values, threads(), || bar.inc(1));
@@ -38,7 +38,7 @@ fn read(topology: &Topology, range: &str) -> Result<(Input, usize, Vec<f64>), St
     let all = inputs(topology);
     let unknown = || {
         let names: Vec<&str> = all.iter().map(|i| i.name.as_str()).take(100).collect();
-        format!("'{name}' is no number of this network, which has {}", names.join(", "))
+        format!("'{name}' is not a key of this network; its keys are {}", names.join(", "))
     };
     let input = all.iter().find(|i| i.name == name).cloned().ok_or_else(unknown)?;
     let count = count.parse::<usize>().ok().filter(|n| (1..=POINTS_MAX).contains(n));
@@ -57,7 +57,7 @@ fn number(unit: Unit, text: &str) -> Result<f64, String> {
     match unit {
         Unit::Number | Unit::Count => {
             let value = text.trim().parse().ok().filter(|v: &f64| v.is_finite());
-            value.ok_or_else(|| format!("'{text}' is no number"))
+            value.ok_or_else(|| format!("'{text}' is not a number"))
         }
         Unit::Bytes => units::bytes(text).map(|b| b as f64),
         Unit::Seconds => units::duration(text).map(|d| d.as_secs_f64()),
@@ -149,7 +149,7 @@ mod tests {
             ("flow.1.rate", "KEY=FROM..TO/N"),
             ("flow.9.rate=0..1/2", "flow.1.rate"),
             ("flow.1.rate=0..1/0", "1 to 10000"),
-            ("flow.1.rate=0..x/2", "'x' is no number"),
+            ("flow.1.rate=0..x/2", "'x' is not a number"),
             ("copy.1.disk=1..2m3/2", "length of time"),
         ] {
             let why = read(&topology, range).unwrap_err();

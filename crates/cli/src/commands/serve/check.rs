@@ -28,7 +28,7 @@ pub(crate) fn distinct(args: &Serve) -> Result {
     for (i, (flag, addr)) in ports.iter().enumerate() {
         if let Some((other, _)) = ports.iter().take(i).find(|(_, other)| clash(other, addr)) {
             let port = addr.port();
-            return Err(Error::Usage(format!("{other} and {flag} are both for port {port}: choose another for one")));
+            return Err(Error::Usage(format!("{other} and {flag} both use port {port}: choose another for one")));
         }
     }
     Ok(())
@@ -99,10 +99,10 @@ mod tests {
     #[test]
     fn a_port_is_taken_once() {
         for (line, wrong) in [
-            ("--listen 127.0.0.1:2390 --mount-port 2390", Some("--listen and --mount-port are both for port 2390")),
-            ("--listen 127.0.0.1:2390 --portmap=2390", Some("--listen and --portmap are both for port 2390")),
-            ("--portmap --mount-port 111", Some("--mount-port and --portmap are both for port 111")),
-            ("--listen [::]:2390 --atp 127.0.0.1:2390", Some("--listen and --atp are both for port 2390")),
+            ("--listen 127.0.0.1:2390 --mount-port 2390", Some("--listen and --mount-port both use port 2390")),
+            ("--listen 127.0.0.1:2390 --portmap=2390", Some("--listen and --portmap both use port 2390")),
+            ("--portmap --mount-port 111", Some("--mount-port and --portmap both use port 111")),
+            ("--listen [::]:2390 --atp 127.0.0.1:2390", Some("--listen and --atp both use port 2390")),
             ("--listen 0.0.0.0:2390 --atp [::1]:2390", None),
             ("--listen 127.0.0.1:2390 --atp 127.0.0.2:2390", None),
             ("--listen 127.0.0.1:0 --mount-port 0 --portmap=0 --atp 127.0.0.1:0", None),

@@ -75,7 +75,7 @@ pub(crate) async fn run(args: Serve) -> Result {
     }
     let once_more = interrupt::again_some(hangup_ends(&args));
     if !args.json {
-        voice.say("remora: serve: shutting down; a second signal ends it at once".into());
+        voice.say("remora: serve: shutting down; a second signal stops it immediately".into());
     }
     let numbers = serving.stats();
     let shutdown = tokio::task::spawn_blocking(move || {
@@ -199,6 +199,6 @@ fn farewell(args: &Serve, numbers: &ServerSnapshot, failures: &Failures, abandon
         let counters = Counters::of(numbers, failures);
         return console::line(&Report { calls, executed: core.executed, replies: core.replies, abandoned, counters });
     }
-    let left = if abandoned > 0 { format!(", {abandoned} left unanswered") } else { String::new() };
+    let left = if abandoned > 0 { format!(", {abandoned} not answered") } else { String::new() };
     Ok(format!("{calls} calls, {} executed, {} replies{left}\n", core.executed, core.replies))
 }

@@ -14,89 +14,86 @@ Examples:
   remora serve ~/files
   remora serve --read-only --listen 0.0.0.0:2049 --allow 10.1.0.0/16 \\
       --export music=/srv/media/music
-  # for clients that ask
+  # answer clients that ask a portmapper for the port
   remora serve --portmap --listen 0.0.0.0:2049 --allow 10.1.0.0/16 ~/files
-  # what would be served, and to whom
+  # show what would be shared and with whom
   remora serve --exports /etc/exports --check
-  # SIGHUP: read again
+  # SIGHUP reloads the file
   remora serve --exports /etc/remora/exports.toml --listen 0.0.0.0:2049
-  remora serve ~/files --atp 0.0.0.0:4049   # and objects with priorities (ATP)
-  # to see what the duplicate request cache is for
+  remora serve ~/files --atp 0.0.0.0:4049   # also over ATP
+  # without the duplicate request cache, for experiments
   remora serve --cache off ~/files
 
-With --exports a hang-up (kill -HUP) makes it read the files again; without, it
-ends it.";
+SIGHUP (kill -HUP) reloads the --exports files. Without --exports it stops the
+server.";
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Serve {
-    /// Directories to share: each under its absolute path and its last name, a single one also
-    /// as /
+    /// Directories to share, each under its absolute path and its last name; a single one also as /
     #[arg(value_name = "DIR")]
     pub(crate) dirs: Vec<PathBuf>,
-    /// Share DIR as /NAME; a single one also as /
+    /// Share DIR as /NAME; a single one also as /. May be repeated
     #[arg(long, value_name = "NAME=DIR")]
     pub(crate) export: Vec<OsString>,
-    /// Share what this file says, in TOML (*.toml) or as exports(5); may be given several times
+    /// Share the exports in this file: TOML (*.toml) or exports(5). May be repeated
     #[arg(long, value_name = "FILE")]
     pub(crate) exports: Vec<PathBuf>,
-    /// What --exports files are written in, whatever their names
+    /// Format of the --exports files [default: by file name]
     #[arg(long, value_enum, requires = "exports")]
     pub(crate) exports_format: Option<ExportsFormat>,
-    /// Print what would be shared, with whom and how, and end: 0 if it could be served, 2 if not
+    /// Print the exports with their clients and options, then exit: 0 if they can be served, else 2
     #[arg(long)]
     pub(crate) check: bool,
-    /// Where to listen, UDP and TCP; a port alone is on loopback, port 0 picks a free one
+    /// UDP and TCP address to listen on; a port alone means loopback, port 0 a free port
     #[arg(long, value_name = "[HOST:]PORT", default_value = "127.0.0.1:2049", value_parser = address::listen)]
     pub(crate) listen: SocketAddr,
     /// Serve over TCP only (NFS, MOUNT and the portmapper)
     #[arg(long)]
     pub(crate) no_udp: bool,
-    /// Answer MOUNT on this port, too (it is always answered on the NFS port); nothing else is
-    /// answered there
+    /// Additional port for MOUNT, which the NFS port always serves as well
     #[arg(long, value_name = "PORT")]
     pub(crate) mount_port: Option<u16>,
-    /// Answer as a portmapper, too, for clients that do not know the ports: on port 111, or on
-    /// the one given; nothing else is answered there
+    /// Run a portmapper on port 111, or on PORT, for clients that do not know the server's ports
     #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "111")]
     pub(crate) portmap: Option<u16>,
-    /// Register with the rpcbind that runs on this machine, until the end
+    /// Register with the rpcbind of this machine until the server stops
     #[arg(long, conflicts_with = "portmap")]
     pub(crate) rpcbind: bool,
-    /// Serve over ATP, too, on this UDP port: small calls do not wait behind large ones there, and
-    /// the line may go and come back. The server's key is printed; clients name it in their URLs
+    /// Also serve over ATP on this UDP port: small calls overtake large ones, and connections survive
+    /// outages. Prints the server's public key, which clients put into their URLs
     #[arg(long, value_name = "[HOST:]PORT", value_parser = address::listen)]
     pub(crate) atp: Option<SocketAddr>,
-    /// Where the server's key for ATP is kept [default: atp.key in the directory of --state]
+    /// File with the server's ATP key [default: atp.key in the --state directory]
     #[arg(long, value_name = "FILE", requires = "atp")]
     pub(crate) atp_key: Option<PathBuf>,
-    /// Let in over ATP only who has this key; may be given several times [default: everybody whom
-    /// the exports let in]
+    /// Accept only clients with this key over ATP. May be repeated [default: any client that the
+    /// exports allow]
     #[arg(long, value_name = "KEY", requires = "atp")]
     pub(crate) atp_allow: Vec<PublicKey>,
-    /// Refuse every change
+    /// Reject all changes
     #[arg(long, conflicts_with = "exports")]
     pub(crate) read_only: bool,
-    /// Whose identity is taken away: root's, everybody's or nobody's
+    /// Users that are mapped to the anonymous user (squashed)
     #[arg(long, value_enum, default_value = "root", conflicts_with = "exports")]
     pub(crate) squash: Squash,
-    /// Serve clients of this network only; may be given several times
+    /// Serve only clients in this network. May be repeated
     #[arg(long, value_name = "CIDR", conflicts_with = "exports")]
     pub(crate) allow: Vec<String>,
-    /// Accept only ports below 1024, which need root on the client's machine; without this any user there can claim any
-    /// uid
+    /// Require client ports below 1024, which only root can use. Without this, any user of a client machine can claim
+    /// any uid
     #[arg(long, conflicts_with = "exports")]
     pub(crate) secure: bool,
     /// Duplicate request cache
     #[arg(long, value_enum, default_value = "full")]
     pub(crate) cache: Cache,
-    /// What is on stable storage before a reply says so
+    /// What reaches stable storage before the reply
     #[arg(long, value_enum, default_value = "strict")]
     pub(crate) durability: Durability,
-    /// Where the key that signs file handles is kept [default: $XDG_STATE_HOME/remora, or
+    /// Directory of the key that signs file handles [default: $XDG_STATE_HOME/remora, or
     /// /var/lib/remora for root]
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
-    /// Print an object when ready (addresses, exports), one after each SIGHUP and one at the end
+    /// Print JSON objects: when ready (addresses, exports), after each SIGHUP, and at the end
     /// (counters)
     #[arg(long)]
     pub(crate) json: bool,
@@ -123,10 +120,10 @@ impl From<Squash> for remora_server::Squash {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Durability {
-    /// Everything that RFC 1813 asks for
+    /// As RFC 1813 requires
     Strict,
-    /// Data, but names and attributes only when the system writes them back: faster, and a crash of
-    /// the machine may undo half a minute of them
+    /// Data at once; names and attributes when the system writes them back. Faster, but a machine
+    /// crash can undo the last 30 s of them
     NamesLater,
 }
 
@@ -149,12 +146,12 @@ pub(crate) enum ExportsFormat {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Cache {
-    /// None: every retransmission is executed again
+    /// None: executes every retransmission again
     Off,
-    /// The reference port's of 1989: turns some failures of duplicates into successes
+    /// The reference port of 1989: turns some failures of duplicates into successes
     Reference,
-    /// Juszczak's of 1989: drops duplicates for a while
+    /// Juszczak 1989: drops duplicates for a time
     Juszczak,
-    /// Keeps exact replies; a duplicate gets the same one again
+    /// Stores complete replies and replays them
     Full,
 }

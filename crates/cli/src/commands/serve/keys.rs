@@ -60,7 +60,7 @@ fn state_dir(args: &Serve) -> Result<PathBuf> {
     match &args.state {
         Some(dir) => Ok(dir.clone()),
         None => usual_dir().ok_or_else(|| {
-            Error::Usage("there is no home directory to keep the handles' key in: name one with --state DIR".into())
+            Error::Usage("no home directory for the handle key: give a directory with --state DIR".into())
         }),
     }
 }
@@ -68,7 +68,7 @@ fn state_dir(args: &Serve) -> Result<PathBuf> {
 fn key(dir: &Path) -> Result<[u8; 16]> {
     let path = dir.join(HANDLE_KEY);
     state_dir::make_private(dir).map_err(|e| {
-        Error::refused(dir.display(), format!("{}; --state DIR names another place for the key", io_text(&e)))
+        Error::refused(dir.display(), format!("{}; choose another directory with --state DIR", io_text(&e)))
     })?;
     state_dir::only_ours(dir).map_err(Error::local(dir.display()))?;
     let fresh = random::<16>()?;
@@ -76,9 +76,9 @@ fn key(dir: &Path) -> Result<[u8; 16]> {
     state_dir::sweep(&path);
     // Before the first handle is signed with it: a power cut would make all of them worthless.
     state_dir::settle(dir).map_err(Error::local(dir.display()))?;
-    bytes
-        .try_into()
-        .map_err(|_| Error::refused(path.display(), "is not a key of 16 bytes; remove it to have a new one made"))
+    bytes.try_into().map_err(|_| {
+        Error::refused(path.display(), "is not a key of 16 bytes; remove it, and remora creates a new one")
+    })
 }
 
 /// Who the server is over ATP; made at the first start. Clients know it by that.
@@ -120,14 +120,14 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         for mode in [0o666, 0o640, 0o602] {
             std::fs::set_permissions(state.join("handle-key"), std::fs::Permissions::from_mode(mode)).unwrap();
-            assert!(key(&state).unwrap_err().to_string().contains("handle-key: others may read"), "{mode:o}");
+            assert!(key(&state).unwrap_err().to_string().contains("handle-key: others can read"), "{mode:o}");
         }
         std::fs::set_permissions(state.join("handle-key"), std::fs::Permissions::from_mode(0o400)).unwrap();
         assert_eq!(key(&state).unwrap(), first);
         std::fs::set_permissions(state.join("handle-key"), std::fs::Permissions::from_mode(0o600)).unwrap();
         for mode in [0o707, 0o777] {
             std::fs::set_permissions(&state, std::fs::Permissions::from_mode(mode)).unwrap();
-            assert!(key(&state).unwrap_err().to_string().contains("others may write in it"), "{mode:o}");
+            assert!(key(&state).unwrap_err().to_string().contains("others can write to it"), "{mode:o}");
         }
         for mode in [0o755, 0o775, 0o1777] {
             std::fs::set_permissions(&state, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -136,10 +136,7 @@ mod tests {
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&state, Some(5001), None).unwrap();
             let why = key(&state).unwrap_err().to_string();
-            assert!(
-                why.contains("state: belongs to user 5001, not to user 0, as whom this runs: run chown 0 on it"),
-                "{why}"
-            );
+            assert!(why.contains("state: belongs to user 5001, but remora runs as user 0: run chown 0 on it"), "{why}");
             std::os::unix::fs::chown(&state, Some(0), None).unwrap();
             std::os::unix::fs::chown(state.join("handle-key"), Some(5001), None).unwrap();
             assert!(key(&state).unwrap_err().to_string().contains("belongs to user 5001"));

@@ -75,7 +75,7 @@ async fn read_unless_hung_up<T>(hangups: &mut Signal, read: impl Future<Output =
             Some(()) = hangups.recv() => {
                 due = true;
                 let secs = since.elapsed().as_secs();
-                voice.say(format!("remora: serve: still reading the exports ({secs} s); once more when that is done"));
+                voice.say(format!("remora: serve: still reading the exports ({secs} s); it reads them again after that"));
             }
         }
     }
@@ -101,10 +101,10 @@ fn tell(args: &Serve, voice: &Console, result: Result<(Changes, &Vec<String>)>) 
         }
         Ok((changes, notes)) => {
             voice.say(notes.join("\n"));
-            voice.print(format!("exports read again: {changes}\n"));
+            voice.print(format!("exports reloaded: {changes}\n"));
         }
         Err(error) => {
-            voice.say(format!("remora: serve: the exports stay as they are: {error}"));
+            voice.say(format!("remora: serve: the exports remain unchanged: {error}"));
             if args.json {
                 let error = Some(error.to_string());
                 voice.json(&Report { reloaded: false, changes: None, notes: &[], error });

@@ -147,7 +147,7 @@ impl Announcement {
         check(announcement.remora)?;
         let data = object.split_off(used);
         if announcement.at.is_none() && !data.is_empty() {
-            return Err(Foreign("bytes without a place".into()));
+            return Err(Foreign("bytes without an offset".into()));
         }
         Ok((announcement, data))
     }

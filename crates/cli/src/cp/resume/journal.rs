@@ -49,16 +49,16 @@ impl Journal {
         fits && self.version == VERSION && self.source == *source && self.part == part.to_string()
     }
 
-    /// Why a copy of `source` begins afresh despite this journal.
+    /// Why a copy of `source` starts again despite this journal.
     pub(crate) fn why_afresh(&self, source: &SourceIdentity) -> String {
         let why = if self.version != VERSION {
-            "another version of this program had begun it"
+            "another version of remora began it"
         } else if self.source != *source {
-            "its source has changed, or its source's mode, owner or names have"
+            "the source changed (its data, mode, owner or links)"
         } else {
-            "what had arrived is not there any more"
+            "its temporary file is missing or changed"
         };
-        format!("the copy begins afresh: {why}")
+        format!("the copy starts again: {why}")
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
             assert_eq!(journal.is_about(&source, part, size), want, "{source:?}, part {part} of {size}");
         }
         let why = |journal: &Journal, secs| journal.why_afresh(&source(100, secs));
-        assert!(why(&journal, 8).contains("changed") && why(&journal, 7).contains("not there"));
+        assert!(why(&journal, 8).contains("changed") && why(&journal, 7).contains("missing"));
         journal.version -= 1;
         assert!(!journal.is_about(&source(100, 7), 9, 100));
         assert!(why(&journal, 7).contains("version"));

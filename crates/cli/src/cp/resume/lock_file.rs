@@ -38,7 +38,7 @@ pub(crate) fn is_at(path: &Path, file: &File) -> bool {
 }
 
 pub(crate) fn busy() -> io::Error {
-    io::Error::new(io::ErrorKind::ResourceBusy, "another copy to this file is under way")
+    io::Error::new(io::ErrorKind::ResourceBusy, "another copy to this file is running")
 }
 
 /// A lock file, removed when it is dropped.

@@ -14,7 +14,7 @@ use crate::output::exit::Error;
 /// Seconds and nanoseconds.
 type Instant = (i64, u32);
 
-/// Identity and state of a source. If any field differs, a copy begins afresh.
+/// Identity and state of a source. If any field differs, a copy starts again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct SourceIdentity {
     device: u64,

@@ -16,7 +16,7 @@ pub(crate) fn no_directory(is_something: bool) -> &'static str {
     if is_something { "is not a directory" } else { "no such directory" }
 }
 /// Why nothing is copied to a dangling link.
-pub(crate) const LEADS_NOWHERE: &str = "is a symbolic link that leads nowhere, and is not replaced";
+pub(crate) const LEADS_NOWHERE: &str = "is a dangling symbolic link; cp does not replace it";
 const CAT: &str = "remora cat writes files to standard output";
 
 /// The source: with `-r` a link itself, else what it leads to.
@@ -67,7 +67,7 @@ fn destination(dest: &Path) -> Result<PathBuf> {
         Ok(meta) if meta.is_dir() => Err(Error::refused(dest.display(), "is a directory")),
         Ok(meta) if !meta.is_file() => Err(not_replaced(dest)),
         Ok(_) => follow(dest).map_err(failed)?.ok_or_else(|| {
-            Error::refused(dest.display(), "stands for a file that is open, and is not replaced").with_hint(CAT)
+            Error::refused(dest.display(), "is a link to an open file; cp does not replace it").with_hint(CAT)
         }),
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed(e)),
         Err(_) if is_link(dest) => Err(Error::refused(dest.display(), LEADS_NOWHERE)),
@@ -103,11 +103,11 @@ fn is_link(path: &Path) -> bool {
 
 /// The error for a source that is no file.
 pub(crate) fn not_copied(source: &Path) -> Error {
-    Error::refused(source.display(), "is not a regular file, and cannot be copied")
-        .with_hint("what a pipe brings is written to a file first, and that is copied")
+    Error::refused(source.display(), "is not a regular file; cp cannot copy it")
+        .with_hint("write the pipe's data to a file first, then copy that file")
 }
 
 /// The error for a destination that is no regular file.
 pub(crate) fn not_replaced(dest: &Path) -> Error {
-    Error::refused(dest.display(), "is not a regular file, and is not replaced by one").with_hint(CAT)
+    Error::refused(dest.display(), "is not a regular file; cp does not replace it").with_hint(CAT)
 }

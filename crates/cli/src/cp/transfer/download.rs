@@ -127,7 +127,7 @@ async fn fill(job: &Job, remote: &Remote, source: &Node, url: &str, part: &Parti
         return Err(Error::not_empty(url));
     }
     if now.size < source.attr.size || part.bytes() < source.attr.size {
-        return Err(Error::refused(url, "became shorter while it was copied"));
+        return Err(Error::refused(url, "was truncated during the copy"));
     }
     let change = change(remote, source, &source.attr, &now).await.map_err(failed)?;
     if !job.verify {

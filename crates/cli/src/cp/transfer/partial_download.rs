@@ -248,7 +248,7 @@ pub(crate) fn rename_here(path: &Path, dest: &Path, created: &CreatedObjects) ->
 
 /// Fails if another file has the temporary name.
 fn check_owned(path: &Path, file: &File) -> io::Result<()> {
-    let taken = || io::Error::other("somebody removed or replaced its unfinished copy");
+    let taken = || io::Error::other("its unfinished copy was removed or replaced");
     if is_at(path, file) { Ok(()) } else { Err(taken()) }
 }
 

@@ -122,7 +122,7 @@ pub(crate) fn check_replaceable(job: &Job, source: &Path, old: &Node, url: &str)
     match old.attr.kind {
         FileType::Regular | FileType::SymLink => Ok(()),
         FileType::Directory => Err(Error::refused(url, "is a directory")),
-        _ => Err(Error::refused(url, "is not a regular file, and is not replaced by one")),
+        _ => Err(Error::refused(url, "is not a regular file; cp does not replace it")),
     }
 }
 
@@ -181,7 +181,7 @@ async fn fill(job: &Job, source: &Source<'_>, part: &PartialUpload, dest: &Uploa
         Some(Look::after(set, &dest.remote, fh).await.map_err(there)?)
     };
     if look.as_ref().map(|look| look.attr.size).or(seen.size) != Some(source.identity().size()) {
-        return Err(Error::refused(&dest.url, "the copy has not the size of its source"));
+        return Err(Error::refused(&dest.url, "the copy differs in size from its source"));
     }
     let Some(Look { attr, mut bare }) = look else {
         return Ok(Filled { is_late, bare: None, change });
@@ -338,7 +338,7 @@ impl UploadProgress for Sending<'_> {
 fn read(file: &File, piece: Range<u64>) -> io::Result<Bytes> {
     let mut data = vec![0; (piece.end - piece.start) as usize];
     file.read_exact_at(&mut data, piece.start).map_err(|e| match e.kind() {
-        io::ErrorKind::UnexpectedEof => io::Error::other("became shorter while it was copied"),
+        io::ErrorKind::UnexpectedEof => io::Error::other("was truncated during the copy"),
         _ => e,
     })?;
     Ok(data.into())

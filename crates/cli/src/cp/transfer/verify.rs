@@ -98,7 +98,7 @@ fn is_read(file: &File, to: &mut [u8], at: u64) -> io::Result<bool> {
 pub(crate) fn tell(job: &Job, what: &str, ranges: &[Range<u64>]) {
     let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
     let bytes = units::human(bytes);
-    job.note(&format!("{what}: the copy differs from its source; {bytes} of it are copied again"));
+    job.note(&format!("{what}: the copy differs from its source; copying {bytes} again"));
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ use crate::remote::listing::DEPTH_MAX;
 use crate::remote::listing::{Entry, Listing, Node};
 
 /// Why temporary files are skipped: their copies would meet those of this command.
-pub(crate) const UNFINISHED: &str = "copy that was not finished";
+pub(crate) const UNFINISHED: &str = "remains of an unfinished copy";
 
 /// A directory to download.
 struct Down {
@@ -142,7 +142,7 @@ fn copied_entries(job: &Job, dir: &Down, mut entries: Vec<Entry>) -> Result<Vec<
         _ => true,
     });
     for name in impossible {
-        job.settle(Err(Error::refused(&dir.url, format!("the server lists the impossible name '{name}'"))))?;
+        job.settle(Err(Error::refused(&dir.url, format!("the server lists the invalid name '{name}'"))))?;
     }
     Ok(entries)
 }
@@ -198,7 +198,7 @@ async fn open_down(
     begun: &TreeMarker,
 ) -> Result<(bool, Listing)> {
     if dir.depth > DEPTH_MAX {
-        return Err(Error::refused(&dir.url, "directories lie too deep in one another"));
+        return Err(Error::refused(&dir.url, "directories are nested too deeply"));
     }
     // Private until it is complete.
     let is_copy = match fs::DirBuilder::new().mode(0o700).create(&dir.dest) {
@@ -306,7 +306,7 @@ async fn link_down_in_tree(job: &Job, remote: &Remote, link: &Node, url: &str, d
 
 pub(crate) fn skip(job: &Job, name: &str, kind: &str) {
     count(&job.counts.skipped);
-    job.note(&format!("{name}: skipped, because it is a {kind}"));
+    job.note(&format!("{name}: skipped: {kind}"));
 }
 
 /// Makes a symbolic link to `target` in place of the object at `dest`.

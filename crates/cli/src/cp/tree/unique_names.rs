@@ -22,7 +22,7 @@ impl UniqueNames {
         copy: impl Future<Output = Result>,
     ) -> Result {
         if name.is_some_and(|name| self.names.contains(name)) {
-            let why = "is not copied, because it would replace what was just copied there under the same name";
+            let why = "is not copied: it would replace a file of the same name that was just copied";
             return Err(Error::refused(source, why));
         }
         let before = counts.placed();

@@ -248,7 +248,7 @@ async fn open_top(job: &Arc<Job>, dir: Up, begun: &TreeMarker) -> (Up, Result<Ma
 async fn make_there(job: &Job, dir: &Up) -> Result<Made> {
     let failed = |e| Error::remote(&dir.dest.url)(e);
     if dir.depth > DEPTH_MAX {
-        return Err(Error::refused(dir.source.display(), "directories lie too deep in one another"));
+        return Err(Error::refused(dir.source.display(), "directories are nested too deeply"));
     }
     let meta = fs::metadata(&dir.source).map_err(Error::local(dir.source.display()))?;
     let remote = &dir.dest.remote;

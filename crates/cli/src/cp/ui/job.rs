@@ -149,7 +149,7 @@ impl Job {
     pub(crate) fn leave(&self, there: impl fmt::Display) {
         count(&self.counts.skipped);
         if self.verbose {
-            self.note(&format!("{there}: skipped, because it exists"));
+            self.note(&format!("{there}: skipped: it exists"));
         }
     }
 
@@ -183,7 +183,7 @@ impl Job {
     /// Prints once that the progress of uploads cannot be recorded, and why. The copies go on.
     pub(crate) fn cannot_note(&self, why: &io::Error) {
         if !self.is_unnoted_told.swap(true, Ordering::Relaxed) {
-            let what = "if the copy is interrupted it begins anew: what has arrived could not be noted here";
+            let what = "an interrupted copy cannot be resumed: the journal cannot be written";
             self.note(&format!("{what}: {}", io_text(why)));
         }
     }

@@ -21,7 +21,7 @@ const STALL: Duration = Duration::from_secs(1);
 /// Stall after which advice is shown.
 const LONG_STALL: Duration = Duration::from_secs(3);
 /// Advice of `cp` during a stall.
-pub(crate) const ADVICE: &str = "Ctrl-C keeps what is there, --resume goes on";
+pub(crate) const ADVICE: &str = "Ctrl-C keeps the received part, --resume continues";
 /// The text is cut off at the terminal's edge.
 const TEMPLATE: &str = "{wide_msg}";
 /// Columns of the bar.
@@ -329,7 +329,7 @@ fn line(pace: &Pace, retransmissions: u64, stall: CurrentStall, advice: &str) ->
     if lasts > STALL {
         let what = match kind {
             Stall::Silent => "link silent",
-            Stall::Deferred => "server says later",
+            Stall::Deferred => "server busy",
         };
         let advice = if advice.is_empty() || lasts < LONG_STALL { String::new() } else { format!(" ({advice})") };
         parts.push(format!("{what} for {} s{advice}", lasts.as_secs()));
@@ -342,7 +342,7 @@ fn line(pace: &Pace, retransmissions: u64, stall: CurrentStall, advice: &str) ->
         }
     }
     if retransmissions > 0 {
-        parts.push(format!("{retransmissions} sent again"));
+        parts.push(format!("{retransmissions} retransmitted"));
     }
     let share = pace.position().saturating_mul(BAR).checked_div(pace.whole()).unwrap_or_default();
     let full = share.min(BAR - 1) as usize;
@@ -353,7 +353,7 @@ fn line(pace: &Pace, retransmissions: u64, stall: CurrentStall, advice: &str) ->
 /// The line about a finished copy.
 pub(crate) fn summary(bytes: u64, took: Duration, retransmissions: u64) -> String {
     let rate = (bytes as f64 / took.as_secs_f64().max(1e-3)) as u64;
-    let again = if retransmissions > 0 { format!(", {retransmissions} requests sent again") } else { String::new() };
+    let again = if retransmissions > 0 { format!(", {retransmissions} retransmissions") } else { String::new() };
     format!("{} in {:.1} s ({}/s){again}", units::human(bytes), took.as_secs_f64(), units::human(rate))
 }
 
@@ -379,14 +379,14 @@ mod tests {
         let text = line(&pace, 0, CurrentStall { kind: Stall::Silent, lasts: Duration::from_millis(900) }, ADVICE);
         assert!(text.starts_with("1.0 MB of 3.0 MB, 500 kB/s, 4 s left  ██████████░░"), "{text}");
         let text = line(&pace, 3, CurrentStall { kind: Stall::Silent, lasts: Duration::from_secs(2) }, ADVICE);
-        assert!(text.starts_with("1.0 MB of 3.0 MB, link silent for 2 s, 3 sent again  █"), "{text}");
+        assert!(text.starts_with("1.0 MB of 3.0 MB, link silent for 2 s, 3 retransmitted  █"), "{text}");
         let text = line(&pace, 0, CurrentStall { kind: Stall::Deferred, lasts: Duration::from_secs(4) }, ADVICE);
-        let advised = "server says later for 4 s (Ctrl-C keeps what is there, --resume goes on)  █";
+        let advised = "server busy for 4 s (Ctrl-C keeps the received part, --resume continues)  █";
         assert!(text.starts_with(&format!("1.0 MB of 3.0 MB, {advised}")), "{text}");
         let text = line(&Pace { per_second: f64::NAN, ..Pace::default() }, 0, NO_STALL, "");
         assert!(text.starts_with("0 B of 0 B, 0 B/s"), "{text}");
         assert_eq!(summary(2_000_000, Duration::from_secs(4), 0), "2.0 MB in 4.0 s (500 kB/s)");
-        assert_eq!(summary(0, Duration::ZERO, 1), "0 B in 0.0 s (0 B/s), 1 requests sent again");
+        assert_eq!(summary(0, Duration::ZERO, 1), "0 B in 0.0 s (0 B/s), 1 retransmissions");
     }
 
     #[test]

@@ -121,9 +121,9 @@ impl Question {
         let mut topology = file.clone();
         for (name, value) in &self.set {
             let input = inputs.iter().find(|i| i.name == *name);
-            let input = input.ok_or_else(|| Refusal::new(format!("{name}: this network has no such number")))?;
+            let input = input.ok_or_else(|| Refusal::new(format!("{name}: this network has no such key")))?;
             if input.is_whole() && value.fract() != 0.0 {
-                return Err(Refusal::new(format!("{name}: {value} is no whole number")));
+                return Err(Refusal::new(format!("{name}: {value} is not an integer")));
             }
             input.set(&mut topology, *value).map_err(Refusal::new)?;
         }

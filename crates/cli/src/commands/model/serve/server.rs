@@ -69,7 +69,7 @@ fn tell(address: SocketAddr, json: bool) -> Result {
     if json {
         stdio::print_json(&serde_json::json!({ "listen": address.to_string() }))
     } else {
-        stdio::print(&format!("http://{address}/ shows the network; Ctrl-C ends it\n"))
+        stdio::print(&format!("http://{address}/ shows the network; Ctrl-C stops the server\n"))
     }
 }
 
@@ -106,10 +106,10 @@ where
     let question = match timeout(shared.patience, Json::<Q>::from_request(request, &())).await {
         Ok(Ok(Json(question))) => question,
         Ok(Err(rejection)) => return rejection.into_response(),
-        Err(_) => return Refusal::new("the request did not come").into_response(StatusCode::REQUEST_TIMEOUT),
+        Err(_) => return Refusal::new("the request did not arrive in time").into_response(StatusCode::REQUEST_TIMEOUT),
     };
     let Ok(permit) = shared.jobs.clone().try_acquire_owned() else {
-        return Refusal::new("busy with earlier requests: try again").into_response(StatusCode::SERVICE_UNAVAILABLE);
+        return Refusal::new("the server is busy: try again").into_response(StatusCode::SERVICE_UNAVAILABLE);
     };
     let work = tokio::task::spawn_blocking(move || {
         let _permit = permit;

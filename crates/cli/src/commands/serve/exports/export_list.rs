@@ -88,8 +88,8 @@ fn rules(rules: &[Rule]) -> String {
         let access = if terms.read_only { "read-only " } else { "read-write" };
         let who = match terms.squash {
             Squash::Root => format!("root as {}:{}", terms.anon_uid, terms.anon_gid),
-            Squash::All => format!("everybody as {}:{}", terms.anon_uid, terms.anon_gid),
-            Squash::None => "everybody as who they say".to_owned(),
+            Squash::All => format!("all users as {}:{}", terms.anon_uid, terms.anon_gid),
+            Squash::None => "all users as themselves".to_owned(),
         };
         let ports = if terms.secure { ", from ports below 1024 only" } else { "" };
         format!("    {:width$}  {access}  {who}{ports}\n", rule.clients.to_string())

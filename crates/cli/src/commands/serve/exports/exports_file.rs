@@ -47,7 +47,7 @@ fn open(path: &Path, pipes: Pipes) -> Result<File> {
     let flags = OFlags::NONBLOCK.bits() as i32;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed())?;
     if !file.metadata().map_err(failed())?.is_file() {
-        let why = "is not a regular file: only those can be read again";
+        let why = "is not a regular file, so it cannot be reloaded";
         return Err(Error::Usage(format!("{}: {why}", path.display())));
     }
     Ok(file)

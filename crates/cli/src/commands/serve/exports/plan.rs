@@ -49,8 +49,8 @@ pub(crate) fn plan(args: &Serve, pipes: Pipes) -> Result<Plan> {
     }
     if shares.is_empty() {
         return Err(Error::Usage(match &args.exports[..] {
-            [] => "there is nothing to share: name a directory".into(),
-            files => format!("there is nothing to share in {}", list(files.iter().map(|f| f.display()))),
+            [] => "nothing to share: give a directory".into(),
+            files => format!("nothing to share in {}", list(files.iter().map(|f| f.display()))),
         }));
     }
     settle(&mut shares);
@@ -66,7 +66,7 @@ fn named(export: &OsStr) -> Result<(String, &Path)> {
     let bytes = export.as_bytes();
     let at = bytes.iter().position(|b| *b == b'=');
     let (name, dir) =
-        at.map(|at| bytes.split_at(at)).ok_or_else(|| wrong("expected NAME=DIR, as in /photos=/srv/photos"))?;
+        at.map(|at| bytes.split_at(at)).ok_or_else(|| wrong("expected NAME=DIR, such as /photos=/srv/photos"))?;
     let name = std::str::from_utf8(name).map_err(|_| wrong("the name is not UTF-8"))?;
     let name = if name.starts_with('/') { name.to_owned() } else { format!("/{name}") };
     Ok((name, Path::new(OsStr::from_bytes(dir.get(1..).unwrap_or_default()))))
@@ -135,7 +135,7 @@ fn settle(shares: &mut [Share]) {
 fn can_be_shown(shares: &[Share]) -> Result {
     let named = |share: &&Share| share.paths().any(|name| name.contains(char::is_control));
     let Some(share) = shares.iter().find(named) else { return Ok(()) };
-    let why = "there are control characters in its name; give it another (names = [...] in TOML, --export NAME=DIR)";
+    let why = "its name contains control characters; give it another name (names = [...] in TOML, --export NAME=DIR)";
     Err(share.wrong(format!("{}: {why}", shown(&share.dir))))
 }
 
@@ -166,9 +166,8 @@ fn directory(dir: &Path) -> Result<PathBuf> {
 }
 
 fn utf8(path: &Path) -> Result<&str> {
-    path.to_str().ok_or_else(|| {
-        Error::refused(path.display(), "its path is not UTF-8; give it a name with --export NAME=DIR instead")
-    })
+    path.to_str()
+        .ok_or_else(|| Error::refused(path.display(), "its path is not UTF-8; give it a name with --export NAME=DIR"))
 }
 
 #[cfg(test)]

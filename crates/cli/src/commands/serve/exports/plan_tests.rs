@@ -107,8 +107,8 @@ fn wrong_names_are_refused_with_their_line() {
     for (names, why) in [
         (r#""/b", "/x/""#, "'/x/' is exported twice".to_owned()),
         (r#""x""#, "'x' cannot be an export's name: it must begin with '/'".into()),
-        (r#""/a\nb""#, format!("{a}: there are control characters in its name")),
-        (r#""/a\u0000""#, format!("{a}: there are control characters in its name")),
+        (r#""/a\nb""#, format!("{a}: its name contains control characters")),
+        (r#""/a\u0000""#, format!("{a}: its name contains control characters")),
     ] {
         let text =
             format!("[[export]]\npath = \"{a}\"\nnames = [\"/x\"]\n[[export]]\npath = \"{a}\"\nnames = [{names}]\n");
@@ -147,7 +147,7 @@ fn wrong_files_are_refused_with_their_place() {
     let file = dir.path().join("exports");
     let path = file.to_str().unwrap();
     for (text, why) in [
-        (&b"# nothing\n"[..], format!("there is nothing to share in {path}")),
+        (&b"# nothing\n"[..], format!("nothing to share in {path}")),
         (b"/nonexistent *\n", format!("{path}:1: /nonexistent: no such file or directory")),
         (b"\n/dev/null *\n", format!("{path}:2: /dev/null is not a directory")),
         (
@@ -216,13 +216,17 @@ fn who_may_come_to_an_export_by_another_is_said() {
         std::fs::write(&file, lines).unwrap();
         plan(&args(&["--exports", file.to_str().unwrap()]), Pipes::Read).unwrap().notes
     };
-    let open = format!("{} is in {}, whose clients come to it", path("a/in"), path("a"));
+    let open = format!("{} is inside {}: clients of", path("a/in"), path("a"));
     for rules in [&[("a", "*(rw)"), ("a/in", "10.0.0.1(rw)")], &[("a/in", "*(ro)"), ("a", "*(rw)")]] {
         let notes = noted(rules);
         assert!(notes.len() == 1 && notes[0].starts_with(&open), "{notes:?}");
     }
     std::os::unix::fs::symlink("a", root.join("l")).unwrap();
-    let one = format!("{} and {} are one directory: what the one does not allow the other may", path("l"), path("a"));
+    let one = format!(
+        "{} and {} are the same directory: each export allows what the other one forbids",
+        path("l"),
+        path("a")
+    );
     assert_eq!(noted(&[("l", "*(rw)"), ("a", "*(ro)")]), [one]);
     let none: [String; 0] = [];
     assert_eq!(noted(&[("l", "*(rw)"), ("a", "*(rw)")]), none, "by two names");
@@ -262,7 +266,7 @@ fn uid_claims_are_told_unless_ports_or_squashing_stop_them() {
     let here = ["127.0.0.1:2049".parse().unwrap()];
     let told = |shares: &[Share], user| claims(&here, shares, user).unwrap_or_default();
     let open = shared(|_| {});
-    assert!(told(&open, root).starts_with("any local user can claim any uid; --secure accepts only"));
+    assert!(told(&open, root).starts_with("any local user can claim any uid; --secure requires client ports"));
     assert!(told(&open, user).starts_with("any local user can use these files as user 1000; --secure"));
     assert!(claims(&["[::]:2049".parse().unwrap()], &open, root).is_some());
     assert_eq!(claims(&["192.0.2.1:2049".parse().unwrap()], &open, root), None, "not on this address");

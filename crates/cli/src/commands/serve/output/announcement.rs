@@ -54,7 +54,7 @@ pub(crate) fn announcement(args: &Serve, loaded: &Loaded, serving: &Serving) -> 
         text += &format!("MOUNT also on {mount}\n");
     }
     if let Some((addr, key)) = serving.objects() {
-        text += &format!("NFS over ATP on {addr}, with the key {key}\n");
+        text += &format!("NFS over ATP on {addr}, key {key}\n");
     }
     if let Some(portmap) = portmap {
         text += &format!("portmapper on {portmap}\n");
@@ -77,7 +77,7 @@ pub(crate) fn announcement(args: &Serve, loaded: &Loaded, serving: &Serving) -> 
 }
 
 fn warnings(args: &Serve, addrs: &[SocketAddr], shares: &[Share]) -> Vec<String> {
-    let crash = "a crash of this machine may undo half a minute of changes to names and attributes (--durability)";
+    let crash = "a crash of this machine can undo the last 30 s of changes to names and attributes (--durability)";
     let later = (args.durability == Durability::NamesLater).then(|| crash.to_owned());
     later.into_iter().chain(reach(args, addrs)).chain(claims(addrs, shares, geteuid())).collect()
 }
@@ -92,7 +92,7 @@ pub(crate) fn claims(addrs: &[SocketAddr], shares: &[Share], user: Uid) -> Optio
         true => "claim any uid".to_owned(),
         false => format!("use these files as user {}", user.as_raw()),
     };
-    Some(format!("any local user can {what}; {how} accepts only ports below 1024, which need root"))
+    Some(format!("any local user can {what}; {how} requires client ports below 1024, which need root"))
 }
 
 /// Who can reach it, if that may be a surprise.
@@ -110,7 +110,7 @@ fn reach(args: &Serve, addrs: &[SocketAddr]) -> Option<String> {
         (false, true) if args.allow.is_empty() => {
             let what = if args.read_only { "read" } else { "read and change" };
             Some(format!(
-                "warning: every host that reaches this address can {what} these files; use --allow CIDR to limit that"
+                "warning: every host that reaches this address can {what} these files; restrict them with --allow CIDR"
             ))
         }
         (false, _) => None,

@@ -88,9 +88,9 @@ fn disk_line(dir: &str, what: &DiskFailure, unsaid: u64) -> String {
     let more = if unsaid > 0 { format!(" (and {unsaid} more since the last such line)") } else { String::new() };
     let (failed, told) = match what {
         DiskFailure::Flush(why) => {
-            (format!("a flush failed: {}", io_text(why)), "clients send the unwritten data again")
+            (format!("a flush failed: {}", io_text(why)), "clients retransmit the unwritten data")
         }
-        DiskFailure::Look => ("the file system failed".to_owned(), "the client gets an input/output error"),
+        DiskFailure::Look => ("the file system failed".to_owned(), "the client gets NFS3ERR_IO"),
     };
     format!("remora: serve: {dir}: {failed}{more}; {told}")
 }
@@ -112,17 +112,17 @@ pub(crate) fn report_refused_opens(console: Console) {
 /// The notice that opening a file failed `times` times for lack of descriptors.
 fn descriptor_line(times: u64, what: FdExhaustion, limit: Option<u64>) -> String {
     let (whose, todo) = match what.system_wide {
-        true => ("on this machine (ENFILE)".to_owned(), "raise the system's limit, sysctl fs.file-max"),
+        true => ("on this machine (ENFILE)".to_owned(), "raise sysctl fs.file-max"),
         false => {
             let limit = limit.map_or("its limit".to_owned(), |limit| limit.to_string());
             (
-                format!("in this process (EMFILE; it may have {limit})"),
-                "raise LimitNOFILE= or ulimit -Hn, and restart it",
+                format!("in this process (EMFILE; the limit is {limit})"),
+                "raise LimitNOFILE= or ulimit -Hn, and restart the server",
             )
         }
     };
     let often = if times == 1 { "once".to_owned() } else { format!("{times} times") };
-    format!("remora: serve: no more files may be open {whose}, {often}: clients have to wait; {todo}")
+    format!("remora: serve: too many open files {whose}, {often}: clients wait; {todo}")
 }
 
 #[cfg(test)]
@@ -150,18 +150,18 @@ mod tests {
     #[test]
     fn disk_notice_names_export_and_failure() {
         let flush = DiskFailure::Flush(io::Error::from_raw_os_error(5));
-        let once = "remora: serve: /data: a flush failed: input/output error; clients send the unwritten data again";
+        let once = "remora: serve: /data: a flush failed: input/output error; clients retransmit the unwritten data";
         assert_eq!(disk_line("/data", &flush, 0), once);
         assert!(disk_line("/data", &flush, 2).contains("error (and 2 more since the last such line);"));
-        let look = "remora: serve: /data: the file system failed; the client gets an input/output error";
+        let look = "remora: serve: /data: the file system failed; the client gets NFS3ERR_IO";
         assert_eq!(disk_line("/data", &DiskFailure::Look, 0), look);
     }
 
     #[test]
     fn descriptor_notice_names_limit_and_remedy() {
         let ours = descriptor_line(2, FdExhaustion { count: 9, system_wide: false }, Some(64));
-        let once = "remora: serve: no more files may be open in this process (EMFILE; it may have 64), 2 times: \
-                    clients have to wait; raise LimitNOFILE= or ulimit -Hn, and restart it";
+        let once = "remora: serve: too many open files in this process (EMFILE; the limit is 64), 2 times: \
+                    clients wait; raise LimitNOFILE= or ulimit -Hn, and restart the server";
         assert_eq!(ours, once);
         let theirs = descriptor_line(1, FdExhaustion { count: 9, system_wide: true }, Some(64));
         assert!(theirs.contains("(ENFILE), once: clients") && theirs.contains("fs.file-max"), "{theirs}");

@@ -18,7 +18,7 @@ pub(crate) fn of_user(shares: &[Share]) -> Vec<String> {
     if user.is_root() {
         return of_squash(shares);
     }
-    let what = "only a server that root started can run each as its own user";
+    let what = "only a server that runs as root can run each as its own user";
     vec![format!("all requests run as user {}; {what}", user.as_raw())]
 }
 
@@ -60,13 +60,13 @@ pub(crate) fn of_nesting(shares: &[Share]) -> Vec<String> {
     let twice = |one: &Placed<'_>| {
         let first = by_dir.get(one.share.dir.as_path())?.first()?;
         let (name, known) = (one.share.names.first()?, first.share.names.first()?);
-        let text = format!("{known} and {name} are one directory: what the one does not allow the other may");
+        let text = format!("{known} and {name} are the same directory: each export allows what the other one forbids");
         (first.share.access != one.share.access).then_some(text)
     };
     let nested = |one: &Placed<'_>| {
         let outer = one.share.dir.ancestors().skip(1).find_map(|dir| differing(dir, one))?;
         let (inner, outer) = (shown(&one.share.dir), shown(&outer.share.dir));
-        Some(format!("{inner} is in {outer}, whose clients come to it that way, too, on the terms of {outer}"))
+        Some(format!("{inner} is inside {outer}: clients of {outer} reach it with the options of {outer}"))
     };
     placed.iter().flat_map(|one| twice(one).into_iter().chain(nested(one))).collect()
 }
@@ -82,10 +82,12 @@ struct Placed<'a> {
 pub(crate) fn of_handles(dir: &Path, end: HandleLifetime) -> String {
     let dir = shown(dir);
     let until = match end {
-        HandleLifetime::UntilUnmount => "it is mounted anew",
-        HandleLifetime::UntilServerExit => "the server is started again",
+        HandleLifetime::UntilUnmount => "the file system is mounted again",
+        HandleLifetime::UntilServerExit => "the server restarts",
     };
-    format!("{dir}: handles of what is in it go stale when {until}: its inode numbers may mean other files then")
+    format!(
+        "{dir}: file handles in it become stale when {until}, because its inode numbers may then belong to other files"
+    )
 }
 
 /// Few connections fit into the descriptor limit.

@@ -130,7 +130,7 @@ impl JobQueue {
         let Some(done) = self.running.join_next_with_id().await else { return pending().await };
         let (id, found) = match done {
             Ok((id, found)) => (id, found),
-            Err(e) => (e.id(), Found::Finished(Err(format!("the receiver cannot keep it: {e}")))),
+            Err(e) => (e.id(), Found::Finished(Err(format!("the receiver cannot store it: {e}")))),
         };
         let Some(Running { from, name, .. }) = self.running_for.remove(&id) else { return pending().await };
         self.start();

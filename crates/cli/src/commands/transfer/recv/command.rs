@@ -177,9 +177,8 @@ impl ReceiveLog {
             false => listen.to_string(),
         };
         let dir = args.dir.display();
-        self.out.print(format!(
-            "receiving into {dir} on {listen}; this end's key is {key}\nremora send FILE... {to} --key {key}"
-        ));
+        self.out
+            .print(format!("receiving into {dir} on {listen}; public key {key}\nremora send FILE... {to} --key {key}"));
         Ok(())
     }
 

@@ -9,53 +9,53 @@ use remora_atp::session::PublicKey;
 use crate::config::{address, units};
 
 pub(crate) const HELP: &str = "\
-Takes files and directories that remora send sends, and puts them into DIR. A
-file appears under its name whole or not at all. Names that lead elsewhere, that
-are hidden in DIR, or that have control characters or such as rearrange text are
-refused; a file that is there is kept unless --overwrite is given. Files get the
-permission bits that the sender gives less those of the umask (0600 if it gives
-none), never a set-id bit, and its time. What has arrived of a file whose sender
-went away is kept while this runs, and not sent again. Each sender has its share
-of the places for unfinished files; what is beyond that waits.
+Receives files and directories from remora send and stores them in DIR. A file
+appears under its name only when it is complete. Rejected are names that lead
+outside DIR, hidden names, and names with control or text-direction characters.
+An existing file is kept unless --overwrite is given. A file gets the sender's
+modification time, and its permission bits less the umask (0600 if it sends
+none), but no set-ID bits. While recv runs, it keeps the received part of a file
+whose sender disappeared; that part is not sent again. All senders share the
+slots for incomplete files; further files wait.
 
 Examples:
   remora recv inbox --listen 0.0.0.0:4100 --from PUBLIC-KEY
   remora recv . --listen 127.0.0.1:0 --from-anyone --once
 
-Ctrl-C ends it and removes what is unfinished.
+Ctrl-C stops it and removes incomplete files.
 
---json prints an object when ready: listen, key; and one for each file: file,
-from, outcome (stored or refused), why, bytes; and event missed with lines, the
-number of those that were not read in time.";
+--json prints an object when ready (listen, key), one for each file (file, from,
+outcome: stored or refused, why, bytes), and event missed with lines, the number
+of output lines that were dropped because nobody read them in time.";
 
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("guests").required(true).args(["from", "from_anyone"]))]
 pub(crate) struct Recv {
-    /// Where files go; made, for its owner alone (0700), if only this directory is missing
+    /// Directory for the files; created with mode 0700 if its parent exists
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
-    /// Where to listen, over UDP; a port alone is on loopback, port 0 picks a free one
+    /// UDP address to listen on; a port alone means loopback, port 0 a free port
     #[arg(long, value_name = "[HOST:]PORT", value_parser = address::listen)]
     pub(crate) listen: SocketAddr,
-    /// File with this end's key; made if there is none [default: as remora keys]
+    /// File with this end's private key; created if missing [default: as remora keys]
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
-    /// Whose files are taken: the sender's public key; may be given several times
+    /// Public key of a sender to accept. May be repeated
     #[arg(long, value_name = "KEY")]
     pub(crate) from: Vec<PublicKey>,
-    /// Take files from everyone who can reach this address
+    /// Accept files from any sender that can reach this address
     #[arg(long)]
     pub(crate) from_anyone: bool,
     /// Replace files of the same name
     #[arg(long)]
     pub(crate) overwrite: bool,
-    /// Refuse larger files
+    /// Reject larger files
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     pub(crate) max_size: Option<u64>,
-    /// End when so many files have been stored [default if given: 1]
+    /// Exit after storing N files [default if given: 1]
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "1", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) once: Option<u64>,
-    /// Print objects instead of text
+    /// Print JSON objects instead of text
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]

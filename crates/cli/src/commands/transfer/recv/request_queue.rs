@@ -126,7 +126,7 @@ impl<T: Clone + Session + 'static> RequestQueue<T> {
         let message = if is_same { message.bare() } else { message };
         let held = Census::of(self.waiting.values().flatten().map(|waiting| waiting.from));
         if held.shortage(WAITING, message.from).is_some() || message.data.len() > BYTES_MAX {
-            let why = "the receiver is at work on a file of this name: try again later".into();
+            let why = "the receiver is processing a file of this name: try again later".into();
             return Some(message.told(Verdict::Refused { why }));
         }
         self.waiting.entry(owner).or_default().push(message);
@@ -242,7 +242,7 @@ impl<T: Clone + Session + 'static> RequestQueue<T> {
     }
 }
 
-const TOO_MANY: &str = "too many files are on their way: try again later";
+const TOO_MANY: &str = "too many files are in transfer: try again later";
 
 #[cfg(test)]
 #[path = "request_queue_tests.rs"]

@@ -75,7 +75,7 @@ pub(crate) async fn weather(
             notice = endpoint.notice() => notice,
             () = long => {
                 is_said = true;
-                say(format!("link silent since {} s; holding what is left", SILENCE.as_secs()));
+                say(format!("no answer for {} s; files wait", SILENCE.as_secs()));
                 continue;
             }
         };

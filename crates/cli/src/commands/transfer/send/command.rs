@@ -37,8 +37,8 @@ const RECEIVED_BYTES_MAX: usize = 1 << 20;
 /// Limit for cleanup and messages after an interruption.
 const TIDY_MAX: Duration = Duration::from_millis(500);
 
-const UNHEARD: &str = "hint: is remora recv running there, on this port, and does UDP get through?";
-const FULL: &str = "hint: all its places for senders are taken; try again later";
+const UNHEARD: &str = "hint: check that remora recv runs there on this port, and that UDP passes";
+const FULL: &str = "hint: the receiver has its maximum number of senders; try again later";
 
 /// What `--json` prints of each file.
 #[derive(Serialize)]
@@ -104,7 +104,7 @@ pub(crate) async fn run(args: Send) -> Result {
 
 async fn send(args: Send, started: Instant, now: Arc<Interruptible>) -> Result {
     let Some((to, paths)) = args.paths.split_last().filter(|(_, paths)| !paths.is_empty()) else {
-        return Err(Error::Usage("it needs a file, or several, and where to: remora send FILE... HOST:PORT".into()));
+        return Err(Error::Usage("files and receiver are missing: remora send FILE... HOST:PORT".into()));
     };
     let to = to.to_string_lossy();
     let to = to.strip_prefix("atp://").unwrap_or(&to).trim_end_matches('/');
@@ -188,7 +188,7 @@ fn and_others(result: Result, all_tried: bool) -> Result {
 }
 
 fn no_receiver(to: &str) -> String {
-    format!("the last word is the receiver, as in host.example.net:4100, and {to} is none")
+    format!("the last argument must be the receiver, such as host.example.net:4100; {to} is not")
 }
 
 fn bind(to: &[SocketAddr], identity: Identity) -> Result<AtpEndpoint> {
@@ -216,17 +216,15 @@ async fn connect(
     let left = args.deadline.map_or(Duration::MAX, |deadline| deadline.saturating_sub(started.elapsed()));
     // The deadline is a moment of the world; silence is time in which this process could have heard something.
     let Ok(heard) = tokio::time::timeout(left, clock::timeout(timeout, up)).await else {
-        return Err(Failure::new(Kind::Expired, "the deadline passed before anybody answered"));
+        return Err(Failure::new(Kind::Expired, "the deadline passed before the receiver answered"));
     };
     let Ok(answer) = heard else {
-        let why = format!("nobody has answered for {} s", timeout.as_secs_f64());
+        let why = format!("no answer for {} s", timeout.as_secs_f64());
         return Err(Failure::new(Kind::Lost, why).with_hint(UNHEARD));
     };
     match answer {
         Ok(remote) => Ok(remote),
-        Err(AtpError::Refused(Refusal::WrongKey)) => {
-            Err(refused("the receiver has another key than --key names".into()))
-        }
+        Err(AtpError::Refused(Refusal::WrongKey)) => Err(refused("the receiver has another key than --key".into())),
         Err(AtpError::Refused(Refusal::NotAdmitted)) => Err(refused(file_transfer::not_let_in(endpoint.public_key()))),
         Err(e @ AtpError::Refused(Refusal::Silent)) => Err(Failure::new(Kind::Lost, e.to_string()).with_hint(UNHEARD)),
         Err(e @ AtpError::Refused(Refusal::Full)) => Err(Failure::new(Kind::Lost, e.to_string()).with_hint(FULL)),
@@ -370,7 +368,7 @@ fn show_end(args: &Send, name: &str, end: &Result<Sent, Failure>, took: Duration
 fn tell(name: &str, sent: &Sent, took: Duration) -> Result {
     let kept = match sent.kept {
         0 => String::new(),
-        kept => format!(", {} were there", units::human(kept)),
+        kept => format!(", {} were already there", units::human(kept)),
     };
     let name = escape::printable(name.as_bytes());
     stdio::print(&format!("{name}: stored, {} in {:.1} s{kept}\n", units::human(sent.bytes), took.as_secs_f64()))

@@ -57,6 +57,6 @@ impl Failure {
     }
 
     pub(crate) fn expired() -> Failure {
-        Failure::new(Kind::Expired, "its deadline passed before all of it had arrived")
+        Failure::new(Kind::Expired, "its deadline passed before the transfer was complete")
     }
 }

@@ -83,7 +83,7 @@ pub(crate) async fn ship(
         let verdict = lane.send_missing(&file, &said, &missing, &mut verdicts).await?;
         missing = lane.missing(verdict, said.size)?;
     }
-    Err(Failure::new(Kind::Refused, "the receiver lost a part of it"))
+    Err(Failure::new(Kind::Refused, "the receiver lost a part of the file"))
 }
 
 /// The parts of a range; one, even if nothing is in it.
@@ -146,7 +146,9 @@ impl TransferContext {
         match self.verdict(&mut verdicts, 0, self.deadline).await? {
             Verdict::Stored => Ok(Sent { bytes: 0, kept: 0 }),
             Verdict::Refused { why } => Err(Failure::new(Kind::Refused, why)),
-            Verdict::Missing { .. } | Verdict::Waits => Err(Failure::new(Kind::Refused, "the receiver makes no sense")),
+            Verdict::Missing { .. } | Verdict::Waits => {
+                Err(Failure::new(Kind::Refused, "the receiver sent an invalid answer"))
+            }
         }
     }
 
@@ -156,7 +158,9 @@ impl TransferContext {
             Verdict::Missing { missing } if missing.iter().all(|(from, to)| from < to && *to <= size) => Ok(missing),
             Verdict::Stored => Ok(Vec::new()),
             Verdict::Refused { why } => Err(Failure::new(Kind::Refused, why)),
-            Verdict::Missing { .. } | Verdict::Waits => Err(Failure::new(Kind::Refused, "the receiver makes no sense")),
+            Verdict::Missing { .. } | Verdict::Waits => {
+                Err(Failure::new(Kind::Refused, "the receiver sent an invalid answer"))
+            }
         }
     }
 
@@ -242,7 +246,7 @@ impl TransferContext {
                 outcome => return self.judge(outcome),
             }
         }
-        Err(Failure::new(Kind::Refused, "the receiver has no room for it at present"))
+        Err(Failure::new(Kind::Refused, "the receiver has no space for it now"))
     }
 
     /// Counts what has got there until the request ends.
@@ -273,13 +277,11 @@ impl TransferContext {
                 (Kind::Rejected, why)
             }
             Outcome::Rejected(Rejection::TooLarge) => {
-                (Kind::Refused, "its parts are larger than the receiver takes: try --part 1M".into())
+                (Kind::Refused, "its parts are too large for the receiver: try --part 1M".into())
             }
-            Outcome::Rejected(_) => (Kind::Rejected, "too much is on its way already".into()),
+            Outcome::Rejected(_) => (Kind::Rejected, "too much data is in transfer".into()),
             Outcome::Expired => return Err(Failure::expired()),
-            Outcome::Evicted => {
-                (Kind::Evicted, "insufficient bandwidth: given up, as it could not arrive by its deadline".into())
-            }
+            Outcome::Evicted => (Kind::Evicted, "insufficient bandwidth: it cannot arrive by its deadline".into()),
             Outcome::Cancelled => (Kind::Lost, "cancelled".into()),
             Outcome::Lost => return Err(self.lost()),
         };
@@ -290,13 +292,13 @@ impl TransferContext {
         match self.remote.ended() {
             // It lets us know only when our side of the handshake is done.
             Some(AtpError::Refused(Refusal::NotAdmitted)) => Failure::new(Kind::Refused, not_let_in(self.key)),
-            Some(e) => Failure::new(Kind::Lost, format!("the receiver is gone: {e}")),
-            None => Failure::new(Kind::Lost, "the receiver stopped it"),
+            Some(e) => Failure::new(Kind::Lost, format!("lost the receiver: {e}")),
+            None => Failure::new(Kind::Lost, "the receiver stopped the transfer"),
         }
     }
 
     fn tell_full(&self) {
-        let text = "the receiver has too many files on their way; waiting for a place";
+        let text = "the receiver has its maximum of unfinished files; waiting";
         let tell = || block_in_place(|| self.progress.suspend(|| stdio::eprint(text)));
         self.full.iter().for_each(|full| full.call_once(tell));
     }
@@ -341,7 +343,7 @@ impl TransferContext {
                 wait.add(LOOK);
             }
         }
-        Err(Failure::new(Kind::Lost, "it arrived, but the receiver does not say what became of it"))
+        Err(Failure::new(Kind::Lost, "it arrived, but the receiver did not report the result"))
     }
 }
 

@@ -101,10 +101,10 @@ impl Source {
 pub(crate) fn find(paths: &[PathBuf], name: Option<&str>) -> Result<Sources> {
     if let Some(name) = name {
         if paths.len() != 1 {
-            return Err(Error::Usage(format!("--name is for one file, and there are {}", paths.len())));
+            return Err(Error::Usage(format!("--name takes one file, not {}", paths.len())));
         }
         if name.split('/').any(str::is_empty) {
-            return Err(Error::Usage(format!("--name: '{}' is no name", escape::printable(name.as_bytes()))));
+            return Err(Error::Usage(format!("--name: '{}' is not a valid name", escape::printable(name.as_bytes()))));
         }
     }
     let mut found = Sources::default();
@@ -123,7 +123,7 @@ impl Sources {
         let called = match (name, path.file_name()) {
             (Some(name), _) => name,
             (None, _) if is_stdin => {
-                return Err(Error::Usage("standard input has no name: say what to call it with --name NAME".into()));
+                return Err(Error::Usage("standard input has no name: give one with --name NAME".into()));
             }
             (None, Some(name)) => match name.to_str() {
                 Some(name) => name,
@@ -153,7 +153,9 @@ impl Sources {
             return Err(Error::Usage(format!("two files are called {}", escape::printable(name.as_bytes()))));
         }
         if self.names.len() > ENTRIES_MAX {
-            return Err(Error::Usage(format!("more than {ENTRIES_MAX} files: send them in an archive, or in parts")));
+            return Err(Error::Usage(format!(
+                "more than {ENTRIES_MAX} files: send an archive, or use several commands"
+            )));
         }
         let source = Source { path: path.to_owned(), name: name.to_owned(), input };
         if source.is_dir() {
@@ -170,7 +172,7 @@ impl Sources {
         let mut left = vec![SourceDir { path: path.to_owned(), name: name.to_owned(), depth }];
         while let Some(folder) = left.pop() {
             if folder.depth > DEPTH_MAX {
-                self.leave(folder.name.as_bytes(), "it is in too many directories");
+                self.leave(folder.name.as_bytes(), "it is in too many nested directories");
                 continue;
             }
             let entries = match fs::read_dir(&folder.path).and_then(Iterator::collect::<io::Result<Vec<_>>>) {
@@ -204,9 +206,7 @@ impl Sources {
         };
         match fs::symlink_metadata(&path) {
             Ok(found) if found.is_dir() => return Ok(Some(SourceDir { path, name, depth: folder.depth + 1 })),
-            Ok(found) if found.is_symlink() => {
-                self.leave(name.as_bytes(), "is a symbolic link, and those are not sent")
-            }
+            Ok(found) if found.is_symlink() => self.leave(name.as_bytes(), "is a symbolic link; send skips them"),
             // One that cannot be opened, or is no file, is found out like those of the command line.
             _ => self.add_file(&path, &name, Input::File)?,
         }
@@ -219,7 +219,7 @@ impl Sources {
     }
 }
 
-const NOT_UTF_8: &str = "its name is not UTF-8, as names over there are";
+const NOT_UTF_8: &str = "its name is not UTF-8";
 
 fn open(path: &Path) -> io::Result<File> {
     // Looked at first: to open a pipe would wait for its other end.

@@ -95,7 +95,7 @@ impl PartialFile {
         self.hidden.file.write_all_at(data, place.start).map_err(|e| refusal(&e))?;
         self.done.insert(place);
         if self.done.missing(self.size).len() > RANGES_MAX {
-            return Err("it comes in too many pieces".into());
+            return Err("it arrives in too many pieces".into());
         }
         Ok(())
     }
@@ -104,7 +104,7 @@ impl PartialFile {
     pub(crate) fn finish(self, name: &str, how: &Finish, stop: &AtomicBool) -> Result<Option<Metadata>, Refusal> {
         let hash = hash_of(&self.hidden.file, stop).map_err(|e| refusal(&e))?;
         if hash != self.hash {
-            return Err("it is not what was announced: did it change while it was sent?".into());
+            return Err("its data differs from its announced hash; it may have changed while it was sent".into());
         }
         how.dress.put_on(&self.hidden.file);
         match self.place(name, how) {
@@ -135,7 +135,7 @@ impl PartialFile {
         let dest = &target.path;
         file.sync_all()?;
         if !is_at(path, file) {
-            return Err(io::Error::other("somebody removed or replaced the unfinished file"));
+            return Err(io::Error::other("the unfinished file was removed or replaced"));
         }
         let rename = || if how.overwrite { fs::rename(path, dest) } else { rename_new(path, dest) };
         how.given.give(dest, name, &file.metadata()?, rename)?;

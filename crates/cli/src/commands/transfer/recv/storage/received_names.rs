@@ -79,7 +79,7 @@ fn check(given: &BTreeMap<Number, GivenName>, path: &Path, name: &str) -> Result
         return Ok(());
     }
     Err(format!(
-        "its name here is that of '{}', which was received before, and is kept",
+        "its name is here the same as '{}', which was received before",
         escape::printable(known.name.as_bytes())
     ))
 }

@@ -152,7 +152,7 @@ impl Store {
     /// Handles the result of a background job; returns the answer.
     pub(crate) fn settle(&mut self, owner: &Owner, found: Found) -> Verdict {
         let Some(BusyFile { from, session, said, .. }) = self.aside.remove(owner) else {
-            return Verdict::Refused { why: "nothing is known of it".into() };
+            return Verdict::Refused { why: "the receiver does not know this file".into() };
         };
         self.has_room = true;
         let settled = match found {
@@ -248,7 +248,7 @@ impl Store {
     fn why_not(&self, from: Holder, target: &Target, e: &io::Error) -> Refusal {
         match self.unfinished.iter().find(|(_, other)| other.is_in_the_way(from, target)) {
             Some(((_, name), _)) => {
-                format!("its name here is that of '{}', which is on its way", escape::printable(name.as_bytes()))
+                format!("its name is here the same as '{}', which is in transfer", escape::printable(name.as_bytes()))
             }
             None => refusal(e),
         }
@@ -256,7 +256,7 @@ impl Store {
 
     /// Starts a job that hashes the existing file.
     fn look(&mut self, from: Holder, session: Arc<dyn Session>, said: &Announcement) -> Result<Step, Refusal> {
-        let target = self.tree.find(&said.name)?.ok_or("its directory was removed meanwhile")?;
+        let target = self.tree.find(&said.name)?.ok_or("its directory was removed")?;
         let held = Census::of(self.aside.values().map(|aside| aside.from));
         if held.shortage(ASIDE, from).is_some() {
             return Ok(Step::Queue);
@@ -332,11 +332,11 @@ impl Store {
 
     fn check_room(&self, size: u64) -> Result<(), Refusal> {
         if size > self.rules.size_max {
-            return Err(format!("larger than {} is not taken", human(self.rules.size_max)));
+            return Err(format!("it is larger than {}, the receiver's limit", human(self.rules.size_max)));
         }
         // Where the system does not say, the writes will.
         match self.tree.free().filter(|free| size > *free) {
-            Some(free) => Err(format!("no room on the receiver's disk: {} are free", human(free))),
+            Some(free) => Err(format!("no space on the receiver's disk: {} are free", human(free))),
             None => Ok(()),
         }
     }
@@ -384,7 +384,7 @@ fn span(said: &Announcement, len: usize) -> Result<Range<u64>, Refusal> {
     let end = u64::try_from(len).ok().and_then(|len| at.checked_add(len));
     match end {
         Some(end) if end <= said.size => Ok(at..end),
-        _ => Err("a part goes beyond the file's end".into()),
+        _ => Err("a part extends beyond the end of the file".into()),
     }
 }
 

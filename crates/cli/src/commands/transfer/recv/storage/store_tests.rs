@@ -93,19 +93,19 @@ fn only_plain_names_are_taken() {
         ("", "directory"),
         (".", "directory"),
         ("..", "directory"),
-        ("../x", "elsewhere"),
-        ("/etc/passwd", "elsewhere"),
-        ("a//b", "elsewhere"),
-        ("a/../../b", "elsewhere"),
-        ("a/./b", "elsewhere"),
+        ("../x", "outside"),
+        ("/etc/passwd", "outside"),
+        ("a//b", "outside"),
+        ("a/../../b", "outside"),
+        ("a/./b", "outside"),
         (".ssh/config", "hidden"),
-        ("a/.b.remora-part-1", "unfinished"),
-        (&("d/".repeat(33) + "x"), "too many directories"),
-        ("a\0b", "elsewhere"),
+        ("a/.b.remora-part-1", "temporary"),
+        (&("d/".repeat(33) + "x"), "nested directories"),
+        ("a\0b", "outside"),
         (".bashrc", "hidden"),
         ("a\nb", "control"),
         ("\u{1b}[2J", "control"),
-        ("a\u{202e}gpj.exe", "rearrange"),
+        ("a\u{202e}gpj.exe", "text direction"),
         (&long, "long"),
     ] {
         let mut case = Case::new(true, 100);
@@ -131,7 +131,7 @@ fn parts_come_in_any_order_and_what_is_missing_is_told() {
     assert_eq!(case.say(2, "a", b"0123456789", None), Some(Verdict::Missing { missing: vec![(0, 10)] }));
     assert_eq!(case.say(1, "a", b"0123456789", Some((2, 7))), Some(Verdict::Stored));
     assert_eq!(fs::read(case.dir.path().join("a")).unwrap(), b"0123456789");
-    refused(case.say(2, "a", b"other", Some((0, 5))), "is there");
+    refused(case.say(2, "a", b"other", Some((0, 5))), "exists");
     assert_eq!(case.names(), ["a"]);
 }
 
@@ -155,12 +155,12 @@ fn what_is_there_is_kept_unless_it_may_be_replaced() {
     let mut case = Case::new(false, 100);
     assert_eq!(case.whole("a", b""), Some(Verdict::Stored));
     assert_eq!(case.whole("a", b""), Some(Verdict::Stored), "sent again");
-    refused(case.whole("a", b"x"), "is there");
+    refused(case.whole("a", b"x"), "exists");
     refused(case.whole("b", &[0; 101]), "100 B");
     // One that appears meanwhile is kept, too.
     case.say(1, "c", b"mine", Some((0, 2)));
     fs::write(case.dir.path().join("c"), "theirs").unwrap();
-    refused(case.say(1, "c", b"mine", Some((2, 4))), "is there");
+    refused(case.say(1, "c", b"mine", Some((2, 4))), "exists");
     assert_eq!(fs::read(case.dir.path().join("c")).unwrap(), b"theirs");
     case.store.rules.overwrite = true;
     assert_eq!(case.whole("c", b"mine"), Some(Verdict::Stored));
@@ -311,7 +311,7 @@ fn a_large_file_that_is_there_is_hashed_aside_and_once() {
         match want {
             Some("stored") => assert_eq!(verdict, Verdict::Stored),
             Some(_) => assert_eq!(verdict, Verdict::Missing { missing: vec![(0, said.size)] }),
-            None => refused(Some(verdict), "is there"),
+            None => refused(Some(verdict), "exists"),
         }
         // What is known is not hashed again.
         let mut case = Case::new(false, 1 << 30);
@@ -326,7 +326,7 @@ fn a_large_file_that_is_there_is_hashed_aside_and_once() {
         if bytes == 7 {
             assert_eq!(verdict, Some(Verdict::Stored))
         } else {
-            refused(verdict, "is there")
+            refused(verdict, "exists")
         }
         assert_eq!(case.names(), ["a"]);
     }

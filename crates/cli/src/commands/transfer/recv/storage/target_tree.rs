@@ -143,13 +143,15 @@ impl Tree {
             return Ok(()); // it was renamed since
         }
         let [name, first] = [name, &made.name].map(|name| escape::printable(name.as_bytes()));
-        Err(format!("the directory '{name}' is '{first}' here, which was received before: rename one of them"))
+        Err(format!(
+            "the directory '{name}' is here the same as '{first}', which was received before: rename one of them"
+        ))
     }
 
     fn make_folder(&mut self, from: Holder, at: &OwnedFd, name: &str) -> Result<OwnedFd, Refusal> {
         let (_, folder) = split(name);
         if self.census.shortage(MADE, from).is_some() {
-            return Err("too many directories: the receiver makes no more of them".into());
+            return Err("too many directories at the receiver".into());
         }
         let made = mkdirat(at, folder, Mode::RWXU);
         if !matches!(made, Ok(()) | Err(Errno::EXIST)) {
@@ -210,7 +212,7 @@ fn room(blocks: u64, available: u64, block_size: u64) -> Option<u64> {
 
 fn no_folder(name: &str, e: Errno) -> Refusal {
     match e {
-        Errno::NOTDIR | Errno::LOOP => format!("{} is no directory there", escape::printable(name.as_bytes())),
+        Errno::NOTDIR | Errno::LOOP => format!("{} is not a directory there", escape::printable(name.as_bytes())),
         e => refusal(&e.into()),
     }
 }
@@ -219,7 +221,7 @@ fn no_folder(name: &str, e: Errno) -> Refusal {
 pub(crate) fn check_name(name: &str) -> Result<(), Refusal> {
     let why = match name {
         "" | "." | ".." => Some("it names a directory"),
-        _ if name.split('/').count() > DEPTH_MAX + 1 => Some("it is in too many directories"),
+        _ if name.split('/').count() > DEPTH_MAX + 1 => Some("it is in too many nested directories"),
         _ => name.split('/').find_map(wrong_with),
     };
     let why = why.or_else(|| name.starts_with('.').then_some("it is hidden"));
@@ -230,11 +232,11 @@ pub(crate) fn check_name(name: &str) -> Result<(), Refusal> {
 fn wrong_with(name: &str) -> Option<&'static str> {
     let bytes = name.as_bytes();
     match name {
-        _ if !is_plain(bytes) => Some("it leads elsewhere"),
+        _ if !is_plain(bytes) => Some("it leads outside the directory"),
         _ if bytes.len() > NAME_MAX => Some("it is too long"),
-        _ if is_part(bytes) => Some("it is that of an unfinished file"),
-        _ if name.chars().any(char::is_control) => Some("it has control characters"),
-        _ if name.chars().any(escape::rearranges) => Some("it has characters that rearrange what is around them"),
+        _ if is_part(bytes) => Some("it is the name of a temporary file"),
+        _ if name.chars().any(char::is_control) => Some("it contains control characters"),
+        _ if name.chars().any(escape::rearranges) => Some("it contains characters that change the text direction"),
         _ => None,
     }
 }

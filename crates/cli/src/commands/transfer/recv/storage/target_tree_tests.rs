@@ -61,7 +61,7 @@ fn planted_links_lead_nowhere() {
     fs::write(dir.path().join("inbox/file"), "").unwrap();
     for name in ["link", "a/link", "file"] {
         let why = tree.make(guest(1), &format!("{name}/x")).unwrap_err();
-        assert!(why.contains("is no directory there"), "{why}");
+        assert!(why.contains("is not a directory there"), "{why}");
         assert!(tree.find(&format!("{name}/x")).is_err(), "{name}");
         assert!(tree.make_dir(guest(1), name, KEPT).is_err(), "{name}");
     }
