@@ -122,7 +122,7 @@ fn one_way(mut tcp: TcpStream, sends: bool) -> std::io::Result<u64> {
 }
 
 #[test]
-fn what_a_killed_end_carried_does_not_look_complete() {
+fn killed_gateway_resets_its_connections() {
     for victim in ["forward", "gateway"] {
         let place = Place::new();
         let keys = Keys::new(&place);
@@ -152,7 +152,7 @@ fn what_a_killed_end_carried_does_not_look_complete() {
 }
 
 #[test]
-fn what_cannot_be_is_told_with_its_exit_code() {
+fn impossible_forwards_have_their_exit_codes() {
     let place = Place::new();
     let keys = Keys::new(&place);
     let to = echo().to_string();
@@ -224,7 +224,7 @@ fn a_gateway_of_two_addresses_is_found_at_either() {
 }
 
 #[test]
-fn files_come_through_a_gateway_from_a_server_that_knows_no_atp() {
+fn gateway_carries_files_of_a_plain_nfs_server() {
     let place = Place::new();
     let keys = Keys::new(&place);
     let server = place.serve(&[]);
@@ -245,7 +245,7 @@ fn files_come_through_a_gateway_from_a_server_that_knows_no_atp() {
 }
 
 #[test]
-fn commands_that_end_say_good_bye_to_the_gateway() {
+fn ended_commands_close_their_gateway_sessions() {
     const COMMANDS: usize = 40;
     let place = Place::new();
     let keys = Keys::new(&place);
@@ -266,7 +266,7 @@ fn commands_that_end_say_good_bye_to_the_gateway() {
 }
 
 #[test]
-fn a_mobile_that_was_away_for_seconds_goes_on() {
+fn mobile_continues_after_an_outage() {
     let place = Place::new();
     let keys = Keys::new(&place);
     let to = echo().to_string();

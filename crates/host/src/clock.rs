@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_timeout_ends_what_takes_longer_and_nothing_else() {
+    async fn timeout_ends_only_longer_waits() {
         let never = std::future::pending::<()>();
         assert_eq!(timeout(Duration::from_millis(5), never).await, Err(Elapsed));
         assert_eq!(timeout(Duration::ZERO, async { 7 }).await, Ok(7), "what is done counts");

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_listener_is_told_and_garbage_is_counted() {
+    async fn every_listener_gets_the_signal_and_garbage_is_counted() {
         let home = tempfile::tempdir().unwrap();
         let dir = home.path().join("handoff");
         assert_eq!(announce_in(&dir, Signal::End).unwrap(), 0, "nobody there");
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_herald_skips_what_is_out_of_date_and_ends_with_the_latest() {
+    fn herald_skips_outdated_signals() {
         let (told, heard) = channel();
         let began = Instant::now();
         let herald = Herald::start_with(move |signal| told.send((began.elapsed(), signal)).unwrap()).unwrap();
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_dead_processes_left_goes_and_nothing_else() {
+    async fn only_sockets_of_dead_processes_are_removed() {
         let home = tempfile::tempdir().unwrap();
         let dir = home.path().join("handoff");
         let first = Listener::open_in(&dir).unwrap();

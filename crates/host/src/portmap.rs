@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_over_is_replaced_and_what_is_ours_taken_back() {
+    fn stale_registration_is_replaced_and_ours_removed() {
         let ours = vec![nfs(2, Netid::Udp, 7), nfs(2, Netid::Tcp, 7), nfs(3, Netid::Tcp, 7)];
         let other = Service { prog: 100_024, ..nfs(1, Netid::Udp, 5) };
         // GETPORT, UNSET and SET, then GETPORT and UNSET at the end.
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_registered_in_our_place_stays() {
+    fn foreign_registration_stays() {
         let (at, left) = portmapper(1 + 2 + 2 + 1, &[]);
         let (ours, theirs) = (nfs(3, Netid::Udp, 7), nfs(3, Netid::Udp, 8));
         let registration = Registration::new(at, vec![ours]).unwrap();
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_answers_it_says_so_at_once() {
+    fn missing_rpcbind_is_reported_at_once() {
         let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let error = Registration::new(free, vec![nfs(3, Netid::Udp, 7)]).unwrap_err();
         assert!(matches!(error, RegisterError::NotRunning(at) if at == free), "{error}");

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_may_asks_from_one_and_all_others_from_any() {
+    async fn root_binds_a_reserved_port_others_any() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = listener.local_addr().unwrap();
         let may = all().any(|port| std::net::UdpSocket::bind(any(server, port)).is_ok());
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_port_that_cannot_be_had_costs_no_time() {
+    async fn unavailable_port_costs_no_time() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = listener.local_addr().unwrap();
         let first = connect(server, None).await.unwrap();

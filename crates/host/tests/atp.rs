@@ -76,7 +76,7 @@ async fn objects_arrive_whole_and_every_request_ends_once() {
 
 /// The first address is nobody's, and the second one is asked soon; a wrong key is reported before silence.
 #[tokio::test]
-async fn of_several_addresses_the_one_that_answers_is_taken() {
+async fn answering_address_of_several_is_used() {
     let to = receiver(Guests::Anyone);
     let mute = std::net::UdpSocket::bind(loopback()).unwrap();
     let addrs = ["[::1]:9".parse().unwrap(), mute.local_addr().unwrap(), to.local_addr()];
@@ -92,7 +92,7 @@ async fn of_several_addresses_the_one_that_answers_is_taken() {
 }
 
 #[tokio::test]
-async fn one_connection_is_closed_and_both_ends_and_its_requests_are_told() {
+async fn closing_ends_the_requests_of_both_peers() {
     let ((address, key, appear), from) = (later(), sender(keys::generate().unwrap()));
     let peer = from.connect(address, key).unwrap();
     let held = peer.send(object(100), Options::default()).unwrap();
@@ -123,7 +123,7 @@ async fn one_connection_is_closed_and_both_ends_and_its_requests_are_told() {
 }
 
 #[tokio::test]
-async fn a_suspended_request_waits_and_goes_on_and_a_cancelled_one_ends() {
+async fn suspended_request_resumes_cancelled_one_ends() {
     let ((address, key, appear), from) = (later(), sender(keys::generate().unwrap()));
     let peer = from.connect(address, key).unwrap();
     let first = peer.send(object(100_000), Options::default()).unwrap();
@@ -149,7 +149,7 @@ async fn a_suspended_request_waits_and_goes_on_and_a_cancelled_one_ends() {
 /// Both ends send, and one takes nothing: it still hears how its own requests end, and of what
 /// the other sent nothing is lost.
 #[tokio::test]
-async fn the_end_of_a_request_does_not_wait_for_objects_that_are_not_taken() {
+async fn request_end_does_not_wait_for_unread_objects() {
     let settings = |guests| {
         let session = Config { guests, ..Config::default() };
         EndpointSettings { session, received_max: 1, received_bytes_max: 1, ..EndpointSettings::receiver(loopback()) }
@@ -186,7 +186,7 @@ async fn wrong_keys_are_refused_on_either_side() {
 }
 
 #[tokio::test]
-async fn another_address_in_mid_object_loses_nothing() {
+async fn address_change_during_an_object_loses_nothing() {
     let (to, from) = (receiver(Guests::Anyone), sender(keys::generate().unwrap()));
     let peer = from.connect(to.local_addr(), to.public_key()).unwrap();
     in_time(peer.up()).await.unwrap();
@@ -198,7 +198,7 @@ async fn another_address_in_mid_object_loses_nothing() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_has_ended_binds_to_no_other_address() {
+async fn ended_endpoint_does_not_rebind() {
     let a = sender(keys::generate().unwrap());
     let b = a.clone();
     in_time(a.close()).await;
@@ -207,7 +207,7 @@ async fn an_endpoint_that_has_ended_binds_to_no_other_address() {
 
 /// More notices than fit before the received packets are read.
 #[tokio::test]
-async fn an_endpoint_that_ends_tells_all_its_peers() {
+async fn ending_endpoint_closes_all_connections() {
     const PEERS: usize = 100;
     let identities: Vec<_> = (0..PEERS).map(|_| keys::generate().unwrap()).collect();
     let to = receiver(Guests::Only(identities.iter().map(Identity::public).collect()));

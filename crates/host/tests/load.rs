@@ -57,7 +57,7 @@ fn sent(to: SocketAddr, plan: &Plan) -> Sent {
 /// What is sent, not only what was due: the rate, but for the last bits. A busy machine may make a run late, which
 /// says nothing of this; it does not make all of several so.
 #[test]
-fn the_rate_sent_is_the_one_asked_for() {
+fn sent_rate_equals_the_requested_rate() {
     // What 42 draws by chance is 5 % off in a second.
     for (law, share) in [(Law::Even, 0.02), (Law::Poisson, 0.12)] {
         let receiver = Receiver::start();
@@ -73,7 +73,7 @@ fn the_rate_sent_is_the_one_asked_for() {
 }
 
 #[test]
-fn what_the_system_refuses_is_not_sent() {
+fn refused_packets_are_not_counted_as_sent() {
     let receiver = Receiver::start();
     let socket = connect(receiver.at).unwrap();
     rustix::net::shutdown(&socket, rustix::net::Shutdown::Write).unwrap();
@@ -101,7 +101,7 @@ fn counts_are_exact() {
 }
 
 #[test]
-fn runs_side_by_side_are_told_apart() {
+fn concurrent_runs_are_counted_apart() {
     let receiver = Receiver::start();
     let lengths = [300, 500].map(Duration::from_millis);
     let all: Vec<Sent> = thread::scope(|scope| {
@@ -120,7 +120,7 @@ fn runs_side_by_side_are_told_apart() {
 }
 
 #[test]
-fn a_run_that_is_repeated_is_counted_anew() {
+fn repeated_run_is_counted_anew() {
     let receiver = Receiver::start();
     let plan = plan(Law::Even, Rate::mbit(2), Duration::from_millis(300), 5);
     for _ in 0..2 {
@@ -133,7 +133,7 @@ fn a_run_that_is_repeated_is_counted_anew() {
 }
 
 #[test]
-fn a_stop_ends_it_at_once_with_the_figures_so_far() {
+fn stop_returns_the_figures_so_far() {
     let receiver = Receiver::start();
     let stop = AtomicBool::new(false);
     let plan = plan(Law::Even, Rate::mbit(1), Duration::from_secs(3600), 1);
@@ -150,7 +150,7 @@ fn a_stop_ends_it_at_once_with_the_figures_so_far() {
 }
 
 #[test]
-fn nobody_there_is_said() {
+fn missing_receiver_is_reported() {
     // Bound, so that nobody else takes the port; it never answers.
     let silent = UdpSocket::bind(HERE).unwrap();
     let socket = connect(silent.local_addr().unwrap()).unwrap();
@@ -209,7 +209,7 @@ fn late(
 }
 
 #[test]
-fn an_answer_that_takes_long_is_waited_for() {
+fn slow_answer_is_awaited() {
     let receiver = Receiver::start();
     let to = slow_way(receiver.at, Duration::from_millis(2500));
     let sent = sent(to, &plan(Law::Even, Rate::mbit(2), Duration::from_millis(200), 1));
@@ -219,7 +219,7 @@ fn an_answer_that_takes_long_is_waited_for() {
 
 /// Such as a device whose queue has stopped: a stop ends it all the same.
 #[test]
-fn a_system_that_takes_nothing_does_not_hold_it_up() {
+fn blocked_socket_does_not_delay_the_end() {
     let (socket, _nobody_reads) = UnixDatagram::pair().unwrap();
     let socket = UdpSocket::from(OwnedFd::from(socket));
     let (pause, length) = (Duration::from_secs(1), Duration::from_millis(500));
@@ -229,7 +229,7 @@ fn a_system_that_takes_nothing_does_not_hold_it_up() {
 }
 
 #[test]
-fn what_is_no_load_is_a_stray() {
+fn foreign_packets_are_strays() {
     let receiver = Receiver::start();
     let socket = connect(receiver.at).unwrap();
     for stray in [&b""[..], b"RML1", &[0xff; 200]] {

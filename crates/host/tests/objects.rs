@@ -92,7 +92,7 @@ async fn read(session: &Session, fh: &Fh, mut got: impl FnMut(u64)) {
 
 /// Also in an asynchronous task, which may not wait for the threads that were started before.
 #[tokio::test]
-async fn a_port_that_is_taken_is_an_error() {
+async fn used_port_is_an_error() {
     let dir = TempDir::new();
     let taken = std::net::UdpSocket::bind(any()).unwrap();
     for (listen, why) in [(taken.local_addr().unwrap(), "taken"), ("192.0.2.9:4".parse().unwrap(), "not an address")] {
@@ -129,7 +129,7 @@ async fn files_go_both_ways_and_beside_tcp() {
 }
 
 #[tokio::test]
-async fn who_has_the_wrong_key_is_refused_and_told_what_to_do() {
+async fn wrong_key_error_names_a_remedy() {
     let dir = TempDir::new();
     let serving_all = serving(&dir, any(), Guests::Anyone);
     let (at, _) = serving_all.objects().unwrap();
@@ -144,7 +144,7 @@ async fn who_has_the_wrong_key_is_refused_and_told_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_copy_goes_on_from_another_address() {
+async fn copy_survives_an_address_change() {
     let dir = TempDir::new();
     let serving = serving(&dir, any(), Guests::Anyone);
     let (at, key) = serving.objects().unwrap();
@@ -163,7 +163,7 @@ async fn a_copy_goes_on_from_another_address() {
 
 /// A gateway for connections, for one: its transport takes each call, and it closes.
 #[tokio::test]
-async fn a_peer_that_takes_calls_and_closes_is_given_up() {
+async fn closing_peer_is_given_up() {
     let session = session::Config { guests: Guests::Anyone, ..Default::default() };
     let peer =
         AtpEndpoint::bind(EndpointSettings { session, ..EndpointSettings::receiver(any()) }, identity(1)).unwrap();
@@ -182,7 +182,7 @@ async fn a_peer_that_takes_calls_and_closes_is_given_up() {
 /// The second call is made shortly before the first has had its time, and both fail then: a silent server
 /// is given up for all. What of it was on its way must not arrive when the link is back.
 #[tokio::test]
-async fn a_call_that_has_failed_is_not_executed_when_the_link_is_back() {
+async fn failed_call_is_not_executed_after_the_outage() {
     let dir = TempDir::new();
     let serving = serving(&dir, any(), Guests::Anyone);
     let (at, key) = serving.objects().unwrap();
@@ -213,7 +213,7 @@ async fn a_call_that_has_failed_is_not_executed_when_the_link_is_back() {
 }
 
 #[tokio::test]
-async fn a_copy_survives_a_server_that_is_started_again() {
+async fn copy_survives_a_server_restart() {
     let dir = Arc::new(TempDir::new());
     let first = serving(&dir, any(), Guests::Anyone);
     let (at, key) = first.objects().unwrap();
@@ -242,7 +242,7 @@ async fn a_copy_survives_a_server_that_is_started_again() {
 
 /// The first time it was asked over TCP.
 #[test]
-fn a_shutdown_waits_for_the_reply_to_who_asked_again() {
+fn shutdown_waits_for_replies_to_retransmissions() {
     let fs = Arc::new(MemFs::new(1));
     fs.set_fault(|kind| {
         if kind == OpKind::Create {

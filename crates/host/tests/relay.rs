@@ -59,7 +59,7 @@ fn a_datagram_takes_its_airtime_and_delay_both_ways() {
 }
 
 #[test]
-fn what_is_sent_in_an_outage_is_gone() {
+fn datagrams_in_an_outage_are_lost() {
     let outage = Outage { start: Time::ZERO, length: Duration::from_millis(300) };
     let (_relay, mobile) = relay(Config { outages: vec![outage], ..Config::default() });
     mobile.send(b"lost").unwrap();
@@ -101,7 +101,7 @@ fn mobiles_have_links_of_their_own_and_a_bounded_number_of_them() {
 }
 
 #[test]
-fn a_dropped_relay_is_gone_at_once_and_a_bad_one_never_starts() {
+fn dropped_relay_stops_at_once() {
     let (relay, _mobile) = relay(Config::default());
     let addr = relay.addr();
     let began = Instant::now();

@@ -49,7 +49,7 @@ fn a_directory_is_served_over_both_protocols() {
 
 /// Who opens the portmapper's port to the world, or MOUNT's, has not opened that of NFS.
 #[test]
-fn a_port_of_one_program_is_a_door_to_no_other() {
+fn program_port_serves_no_other_program() {
     let any = Some("127.0.0.1:0".parse().unwrap());
     let vfs = Arc::new(MemFs::new(1));
     let (serving, addr) = start(ServerOptions { mount_listen: any, portmap_listen: any, ..options(vfs) });
@@ -318,7 +318,7 @@ fn pipelined_requests_are_all_answered_once() {
 /// More than the core takes at once, from several connections of one address: streams are
 /// held back, so nobody is turned away.
 #[test]
-fn a_busy_server_holds_streams_back_and_turns_nobody_away() {
+fn busy_server_delays_streams_and_refuses_none() {
     let fs = Arc::new(MemFs::new(1));
     let mut opts = options(fs.clone());
     (opts.core.limits.in_flight_max, opts.core.limits.in_flight_per_client_max) = (6, 4);
@@ -388,7 +388,7 @@ fn write_stably(tcp: &mut Tcp, fh: &Fh, n: u64) -> Vec<Option<Status>> {
 }
 
 #[test]
-fn stable_writes_that_come_while_a_flush_runs_share_the_next() {
+fn stable_writes_during_a_flush_share_the_next() {
     let fs = Arc::new(MemFs::new(1));
     fs.defer();
     let flushes = Arc::new(AtomicUsize::new(0));

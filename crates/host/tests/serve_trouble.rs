@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use remora_host::server::{ServerOptions, Serving};
+use remora_host::server::{Options, Serving};
 use remora_server::{Access, Squash, Terms};
 use remora_vfs::{MemFs, Vfs, memory::OpKind};
 use remora_wire::mount;
@@ -22,14 +22,14 @@ fn memory() -> Arc<MemFs> {
     Arc::new(MemFs::new(1))
 }
 
-fn limited(vfs: Arc<dyn Vfs>, set: impl FnOnce(&mut remora_host::server::ServeLimits)) -> ServerOptions {
+fn limited(vfs: Arc<dyn Vfs>, set: impl FnOnce(&mut remora_host::server::Limits)) -> Options {
     let mut opts = options(vfs);
     set(&mut opts.limits);
     opts
 }
 
 #[test]
-fn bytes_that_are_no_records_close_their_connection_only() {
+fn garbage_closes_only_its_connection() {
     let (serving, addr) = start(options(memory()));
     let mut good = Tcp::connect(addr);
     let root = good.mount("/");
@@ -49,7 +49,7 @@ fn bytes_that_are_no_records_close_their_connection_only() {
 }
 
 #[test]
-fn hundreds_of_idle_connections_are_in_nobodys_way() {
+fn idle_connections_do_not_block_others() {
     let (serving, addr) = start(options(memory()));
     let idle: Vec<Tcp> = (0..200).map(|_| Tcp::connect(addr)).collect();
     let mut busy = Tcp::connect(addr);
@@ -63,7 +63,7 @@ fn hundreds_of_idle_connections_are_in_nobodys_way() {
 }
 
 #[test]
-fn a_client_that_never_reads_is_dropped_and_others_are_served() {
+fn client_that_never_reads_is_dropped() {
     let mut opts = limited(memory(), |l| l.stall_max = Duration::from_millis(300));
     opts.core.limits.in_flight_bytes_max = 32 << 20;
     let (serving, addr) = start(opts);
@@ -88,7 +88,7 @@ fn a_client_that_never_reads_is_dropped_and_others_are_served() {
 }
 
 #[test]
-fn a_client_that_reads_slowly_and_without_pause_is_not_stalled() {
+fn slow_steady_reader_is_not_dropped() {
     let (serving, addr) = start(limited(memory(), |l| l.stall_max = Duration::from_secs(1)));
     let mut good = Tcp::connect(addr);
     let root = good.mount("/");
@@ -152,7 +152,7 @@ fn unread_mount_lists_fill_the_budget_of_their_connection() {
 
 #[test]
 fn incomplete_requests_and_idle_connections_time_out() {
-    let set = |l: &mut remora_host::server::ServeLimits| {
+    let set = |l: &mut remora_host::server::Limits| {
         (l.partial_max, l.idle_max) = (Duration::from_millis(200), Some(Duration::from_millis(400)));
     };
     let (serving, addr) = start(limited(memory(), set));
@@ -166,7 +166,7 @@ fn incomplete_requests_and_idle_connections_time_out() {
 }
 
 #[test]
-fn requests_in_fragments_do_not_wait_for_one_another_for_ever() {
+fn fragmented_requests_do_not_deadlock() {
     // Room for the halves of both, not for one and a half.
     let (_serving, addr) = start(limited(memory(), |l| l.receive_bytes_max = 1 << 20));
     let mut clients = [Tcp::connect(addr), Tcp::connect(addr)];
@@ -253,7 +253,7 @@ fn large_requests_of_many_connections_wait_and_all_pass() {
 }
 
 #[test]
-fn exports_that_admit_or_refuse_a_peer_end_its_connection() {
+fn export_change_for_a_peer_closes_its_connection() {
     let vfs = memory();
     let (serving, addr) = start(options(vfs.clone()));
     let mut tcp = Tcp::connect(addr);
@@ -281,8 +281,7 @@ fn exports_that_admit_or_refuse_a_peer_end_its_connection() {
 
 #[test]
 fn the_longest_idle_makes_room_when_all_places_are_taken() {
-    let set =
-        |l: &mut remora_host::server::ServeLimits| (l.connections_max, l.evict_min) = (2, Duration::from_millis(500));
+    let set = |l: &mut remora_host::server::Limits| (l.connections_max, l.evict_min) = (2, Duration::from_millis(500));
     let (serving, addr) = start(limited(memory(), set));
     let mut old = Tcp::connect(addr);
     let root = old.mount("/");
@@ -301,7 +300,7 @@ fn the_longest_idle_makes_room_when_all_places_are_taken() {
 }
 
 #[test]
-fn strangers_that_hold_all_places_give_them_to_clients() {
+fn strangers_with_all_seats_yield_to_clients() {
     let access = Access::of(["127.0.0.1".parse().unwrap()], Terms::default()).unwrap();
     let mut options = with_access(memory(), access);
     (options.limits.connections_max, options.limits.evict_min) = (4, Duration::from_secs(3600));
@@ -329,9 +328,8 @@ fn strangers_that_hold_all_places_give_them_to_clients() {
 }
 
 #[test]
-fn a_host_that_keeps_its_connections_busy_keeps_no_other_out() {
-    let set =
-        |l: &mut remora_host::server::ServeLimits| (l.connections_max, l.evict_min) = (4, Duration::from_secs(3600));
+fn busy_host_does_not_lock_out_others() {
+    let set = |l: &mut remora_host::server::Limits| (l.connections_max, l.evict_min) = (4, Duration::from_secs(3600));
     let (serving, addr) = start(limited(memory(), set));
     let crowd_at = |addr| Tcp::connect_from(Ipv4Addr::new(127, 0, 0, 2), addr);
     let mut crowd = [crowd_at(addr), crowd_at(addr), crowd_at(addr), crowd_at(addr)];
@@ -359,7 +357,7 @@ fn a_host_that_keeps_its_connections_busy_keeps_no_other_out() {
 }
 
 #[test]
-fn replies_reach_a_client_that_sends_no_more() {
+fn replies_reach_a_half_closed_client() {
     let (serving, addr) = start(options(memory()));
     let mut tcp = Tcp::connect(addr);
     let root = tcp.mount("/");
@@ -371,7 +369,7 @@ fn replies_reach_a_client_that_sends_no_more() {
 }
 
 #[test]
-fn a_job_that_panics_fails_alone() {
+fn panicking_job_fails_alone() {
     let fs = memory();
     let mut opts = options(fs.clone());
     opts.executor_threads = 1;
@@ -405,7 +403,7 @@ fn slow_at(what: OpKind, delay: Duration) -> Arc<MemFs> {
 }
 
 #[test]
-fn datagrams_beyond_what_may_be_under_way_are_dropped() {
+fn datagrams_over_the_limit_are_dropped() {
     let mut opts = options(slow(Duration::from_millis(100)));
     opts.core.limits.in_flight_max = 1;
     let (serving, addr) = start(opts);
@@ -420,7 +418,7 @@ fn datagrams_beyond_what_may_be_under_way_are_dropped() {
 }
 
 #[test]
-fn a_shutdown_lets_what_executes_finish() {
+fn shutdown_finishes_running_jobs() {
     let (serving, addr) = start(options(slow(Duration::from_millis(100))));
     let (mut tcp, mut udp) = (Tcp::connect(addr), Udp::connect(addr));
     let root = udp.mount("/");
@@ -436,7 +434,7 @@ fn a_shutdown_lets_what_executes_finish() {
 
 /// A server, a call that it is executing for a connection that its client has given up, and the one on which that client
 /// has asked for it again.
-fn asked_again(set: impl FnOnce(&mut remora_host::server::ServeLimits)) -> (Serving, Call, Tcp) {
+fn asked_again(set: impl FnOnce(&mut remora_host::server::Limits)) -> (Serving, Call, Tcp) {
     let (serving, addr) = start(limited(slow_at(OpKind::Create, Duration::from_secs(1)), set));
     let (mut first, mut second) = (Tcp::connect(addr), Tcp::connect(addr));
     let call = create(&first.mount("/"), "f");
@@ -450,7 +448,7 @@ fn asked_again(set: impl FnOnce(&mut remora_host::server::ServeLimits)) -> (Serv
 }
 
 #[test]
-fn a_shutdown_waits_for_the_reply_to_who_asked_again() {
+fn shutdown_waits_for_replies_to_retransmissions() {
     let (serving, call, mut tcp) = asked_again(|_| ());
     assert_eq!(serving.shutdown().abandoned, 0);
     assert_eq!(nfs_reply(&call, &tcp.receive()).status(), None);
@@ -458,7 +456,7 @@ fn a_shutdown_waits_for_the_reply_to_who_asked_again() {
 }
 
 #[test]
-fn who_asked_again_and_sends_no_more_gets_its_reply() {
+fn half_closed_client_gets_its_retransmitted_reply() {
     let (serving, call, mut tcp) = asked_again(|_| ());
     tcp.stream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(nfs_reply(&call, &tcp.receive()).status(), None);
@@ -467,7 +465,7 @@ fn who_asked_again_and_sends_no_more_gets_its_reply() {
 }
 
 #[test]
-fn who_asked_again_and_waits_makes_no_room_for_others() {
+fn client_waiting_for_a_retransmission_is_not_evicted() {
     let (serving, call, mut tcp) = asked_again(|l| (l.connections_max, l.evict_min) = (2, Duration::ZERO));
     assert_eq!(Tcp::connect(serving.local_addrs()[0]).try_receive(), None, "both have something under way");
     assert_eq!(nfs_reply(&call, &tcp.receive()).status(), None);
@@ -476,7 +474,7 @@ fn who_asked_again_and_waits_makes_no_room_for_others() {
 }
 
 #[test]
-fn who_asked_again_and_waits_is_not_idle() {
+fn client_waiting_for_a_retransmission_is_not_idle() {
     let (serving, call, mut tcp) = asked_again(|l| l.idle_max = Some(Duration::from_millis(100)));
     std::thread::sleep(Duration::from_millis(500));
     let ping = mount_message(xid(), &mount::Call::Null);
@@ -487,7 +485,7 @@ fn who_asked_again_and_waits_is_not_idle() {
 }
 
 #[test]
-fn a_shutdown_throws_no_reply_away_that_its_client_has_not_read() {
+fn shutdown_keeps_unread_replies() {
     let (serving, addr) = start(limited(memory(), |l| l.shutdown_max = Duration::from_secs(1)));
     let mut good = Tcp::connect(addr);
     let root = good.mount("/");
@@ -514,7 +512,7 @@ fn a_shutdown_throws_no_reply_away_that_its_client_has_not_read() {
 }
 
 #[test]
-fn a_shutdown_counts_what_is_still_fetched() {
+fn shutdown_counts_replies_in_transfer() {
     for _ in 0..50 {
         let (serving, addr) = start(options(memory()));
         let call = Call::GetAttr(Udp::connect(addr).mount("/"));
@@ -536,7 +534,7 @@ fn a_shutdown_counts_what_is_still_fetched() {
 }
 
 #[test]
-fn a_shutdown_does_not_wait_for_a_disk_that_hangs() {
+fn shutdown_does_not_wait_for_a_hanging_disk() {
     let opts = limited(slow(Duration::from_secs(30)), |l| l.shutdown_max = Duration::from_millis(100));
     let (serving, addr) = start(opts);
     let mut udp = Udp::connect(addr);
@@ -550,7 +548,7 @@ fn a_shutdown_does_not_wait_for_a_disk_that_hangs() {
 }
 
 #[test]
-fn disks_that_are_slow_are_asked_for_much_at_a_time() {
+fn slow_disk_gets_many_concurrent_jobs() {
     let (at_once, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     // A file system in memory does one thing at a time, so there are many.
     let disk = || -> Arc<dyn Vfs> {
@@ -580,7 +578,7 @@ fn disks_that_are_slow_are_asked_for_much_at_a_time() {
 }
 
 #[test]
-fn a_disk_that_hangs_keeps_nobody_from_the_others() {
+fn hanging_disk_does_not_block_other_exports() {
     let mut opts = sharing(vec![("/dead", slow(Duration::from_secs(60))), ("/alive", Arc::new(MemFs::new(2)))]);
     opts.executor_threads = 2;
     opts.limits.shutdown_max = Duration::ZERO;

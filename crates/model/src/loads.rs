@@ -38,7 +38,6 @@ impl Loads {
         }
     }
 
-    /// The loads of the flows.
     pub(crate) fn of_flows(network: &Network) -> Loads {
         let mut loads = Loads::new(network);
         for (flow, route) in network.topology.flows.iter().zip(&network.flows) {
@@ -182,7 +181,6 @@ pub(crate) fn gateway_service(gateway: &Gateway) -> Moments {
     }
 }
 
-/// A gateway as a queue with its traffic.
 pub(crate) fn gateway_queue(gateway: &Gateway, load: Traffic) -> Queue {
     Queue { arrivals_per_s: load.packets_per_s(), service: gateway_service(gateway) }
 }

@@ -140,7 +140,6 @@ fn copy_seconds(topology: Topology) -> f64 {
     outcome(topology).seconds
 }
 
-/// One kind each.
 fn kinds() -> [Kind; 6] {
     let channel = TwoStateChannel { good_s: 1.0, bad_s: 0.08, bad: Periods::Uniform };
     let ring = |discipline| Kind::Ring { walk: seconds(5e-6), discipline };

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rule_that_decides_is_the_one_of_exports_5() {
+    fn deciding_rule_is_that_of_exports_5() {
         let rules = [("*", 0), ("10.0.0.0/8", 1), ("10.1.0.0/16", 2), ("10.1.2.3", 3), ("fd00::/8", 4)];
         let access = Access::new(rules.map(|(c, n)| rule(c, n)).to_vec()).unwrap();
         for (ip, want) in [
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_anonymous() {
+    fn anonymous_user_depends_on_squashing() {
         let caller = |uid, gid, gids: &[u32]| Some(Cred { uid, gid, gids: gids.to_vec() });
         let none = Cred { uid: 7, gid: 8, gids: vec![] };
         for (squash, caller, want) in [
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secure_rule_does_not_leave_its_client_to_the_next_one() {
+    fn secure_rule_does_not_fall_through() {
         let secure = |clients: &str| {
             let terms = Terms { secure: true, ..Terms::default() };
             Rule { clients: clients.parse().unwrap(), terms }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_make_no_sense_are_refused() {
+    fn invalid_rules_are_refused() {
         assert_eq!(Access::new(vec![]), Err(AccessError::Nobody));
         let twice = |a, b| Access::new(vec![rule(a, 0), rule("*", 0), rule(b, 1)]).map_err(|e| e.to_string()).err();
         let message = |c: &str| Some(format!("'{c}' is among its clients twice"));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn squashing_takes_away_what_it_should_and_no_more() {
+    fn squashing_removes_exactly_its_identities() {
         let cred = |uid, gid, gids: &[u32]| Cred { uid, gid, gids: gids.to_vec() };
         let (root, user, nobody) = (cred(0, 0, &[0, 4]), cred(7, 0, &[4, 0]), cred(1, 2, &[]));
         for (squash, caller, want) in [

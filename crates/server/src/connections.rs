@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn of_streams_that_ended_only_so_many_are_remembered() {
+    fn ended_streams_are_remembered_up_to_a_limit() {
         let mut connections = Connections::default();
         for id in 0..2 * ENDED_MAX as u64 {
             connections.heard(tcp(id), None);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_each_answer_is_told_from_who_does_not() {
+    fn serial_clients_are_distinguished() {
         // `c` is a call, `n` a NULL call, `a` a reply, `x` another message.
         for (calls, in_step) in [
             ("ca", Some(false)),

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_cookies_stand_for_themselves_and_large_ones_are_marked() {
+    fn large_cookies_are_mapped_small_ones_kept() {
         for small in [0, 1, 77, (1 << 31) - 1] {
             assert_eq!(plain(short(small)), Some(small));
         }
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn search_budgets_are_bounded_whoever_spends() {
+    fn search_budgets_are_bounded() {
         let (c, mut now) = (Cookies::default(), Time::from_secs(100));
         let client = |n: u32| IpAddr::from(n.to_be_bytes());
         let spend = |now, n| {

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_called_is_answered_as_the_rfc_says() {
+    fn uncallable_procedures_get_the_rfc_errors() {
         let (nfs, mnt) = (nfs3::PROGRAM, mount::PROGRAM);
         for (message, want) in [
             (message(100_001, 2, 0, 0, &[]), Outcome::ProgUnavail),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_no_portmapper_has_no_such_program() {
+    fn portmapper_program_is_absent_by_default() {
         let ask = |vers, on| read(message(portmap::PROGRAM, vers, 4, 0, &[]), Programs::All, on);
         for vers in [2, 3, 4] {
             assert!(matches!(ask(vers, false), Incoming::Refused { outcome: Outcome::ProgUnavail, .. }));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn where_one_program_is_answered_there_is_no_other() {
+    fn program_port_has_no_other_program() {
         let (nfs, mnt, pmap) = (nfs3::PROGRAM, mount::PROGRAM, portmap::PROGRAM);
         for (programs, there) in
             [(Programs::All, &[nfs, mnt, pmap][..]), (Programs::Mount, &[mnt]), (Programs::Portmap, &[pmap])]

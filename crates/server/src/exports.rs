@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_belongs_to_the_longest_name_that_heads_it() {
+    fn path_belongs_to_the_longest_export_prefix() {
         let mut list = ["/", "/a/b", "/a"].map(export).to_vec();
         list[2].names.push("/other".into());
         list[2].unlisted.push("/hidden".into());
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_make_no_sense_are_refused() {
+    fn invalid_export_lists_are_refused() {
         let nameless = Export { names: vec![], ..export("/") };
         let refused = |list| Exports::new(list, &[0; 16]).err();
         assert_eq!(refused(vec![nameless]), Some(ExportsError::NoName));

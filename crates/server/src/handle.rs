@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn handles_are_whole_words_and_those_given_out_before_stay_good() {
+    fn handles_are_aligned_and_old_ones_stay_valid() {
         let signer = Signer::new(&[7; 16]);
         for len in 0..=FileId::MAX {
             let id = FileId::new(&vec![9; len]).unwrap();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_is_told_from_forged() {
+    fn malformed_and_forged_handles_differ() {
         let signer = Signer::new(&[7; 16]);
         let [long, short] = [Version::V3, Version::V2].map(|v| signer.sign(1, &FileId::new(b"file").unwrap(), v).0);
         let change = |handle: &bytes::Bytes, at: usize, by: u8| {

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contains_what_it_says() {
+    fn network_contains_its_addresses() {
         for (net, ip, inside) in [
             ("10.0.0.0/8", "10.200.3.4", true),
             ("10.0.0.0/8", "11.0.0.1", false),

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_head_is_the_one_that_a_look_at_each_finds() {
+    fn longest_prefix_equals_linear_search() {
         // All paths of up to four components `a` or `b`, every third of which is known.
         let path = |n: usize| -> Vec<&[u8]> {
             let bits = n.ilog2();

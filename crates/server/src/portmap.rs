@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn it_tells_what_it_knows_and_takes_nothing_in() {
+    fn portmapper_answers_and_accepts_no_changes() {
         use portmap::{Call::*, Reply};
         let nfs = Mapping { prog: 100_003, vers: 3, prot: IPPROTO_TCP, port: 2049 };
         let nfs2 = Mapping { vers: 2, port: 2050, ..nfs };
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn address_is_that_of_the_transport_and_version_asked_for() {
+    fn address_matches_requested_transport_and_version() {
         use rpcbind::Call::*;
         let services = [
             tcp(3, Netid::Tcp, "0.0.0.0:2049"),

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn reader_that_goes_on_where_replies_end_is_proved() {
+    fn reader_continuing_at_reply_ends_is_validated() {
         let mut v = Validation::new(true, 1);
         let mut offset = 0;
         for _ in 0..ECHOES {
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn listing_that_goes_on_with_its_verifier_is_proved() {
+    fn listing_continued_with_its_verifier_is_validated() {
         let mut v = Validation::new(true, 1);
         let page = |cookie, verf| {
             Call::ReadDirPlus(ReadDirPlusArgs { dir: fh(), cookie, verf, dir_count: 512, max_count: 32 << 10 })
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn entry_that_opens_a_generation_keeps_its_value() {
+    fn first_entry_of_a_generation_keeps_its_value() {
         let mut recent = Recent::<u32>::default();
         let ip = |n: u32| std::net::Ipv4Addr::from_bits(n).into();
         *recent.entry(ip(0)) = 7;

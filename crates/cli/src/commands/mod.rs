@@ -213,7 +213,6 @@ impl Command {
     }
 }
 
-/// Runs the command.
 pub(crate) async fn run(command: Command, kept: Kept) -> Result {
     match command {
         Command::Ls(args) => interruptible(files::ls::run(args)).await,
@@ -259,12 +258,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_definition_is_consistent() {
         numbers_are_values(Cli::command()).debug_assert();
     }
 
     #[test]
-    fn flags_say_what_they_expected_instead_of_a_negative_number() {
+    fn negative_number_gets_the_error_of_its_flag() {
         for (line, words) in [
             ("lab drc --seed -1", "'-1' for '--seed <FIRST>'"),
             ("lab drc --seeds -1", "'-1' for '--seeds <N>'"),
@@ -283,7 +282,7 @@ mod tests {
 
     /// A terminal has 80 columns: what is longer is wrapped there, and an example cannot be copied any more.
     #[test]
-    fn what_help_adds_fits_80_columns() {
+    fn help_texts_fit_80_columns() {
         let mut commands = vec![Cli::command()];
         while let Some(command) = commands.pop() {
             let added = [

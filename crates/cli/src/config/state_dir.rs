@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_dead_left_is_swept_away_and_nothing_else() {
+    fn only_files_of_dead_processes_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("key");
         // No process has a number as high.
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_can_be_none_is_made_anew_and_stays() {
+    fn invalid_id_is_replaced_and_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("id");
         for (old, want) in [
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_file_has_two_names_the_first_that_makes_it_wins() {
+    fn first_creator_wins_without_hard_links() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("key");
         let unable = |_: &Path| Err(rustix::io::Errno::PERM.into());
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_new_on_the_way_is_settled() {
+    fn new_directories_are_synced() {
         let dir = tempfile::tempdir().unwrap();
         let top = fs::canonicalize(dir.path()).unwrap();
         make_private(&top.join("a/b")).unwrap();

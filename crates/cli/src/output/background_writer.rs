@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_reader_that_stops_holds_nobody_up_and_is_told_what_it_missed() {
+    async fn stopped_reader_blocks_nobody_and_learns_of_drops() {
         let (read, reader) = channel::<()>();
         let (told, printed) = channel();
         let print = move |line| reader.recv().map_err(|_| Error::Pipe).map(|()| told.send(line).unwrap());
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_goes_wrong_is_told_once() {
+    async fn write_error_is_reported_once() {
         let mut printer = BackgroundWriter::start_with(LINES_MAX, |_| Err(Error::Pipe)).unwrap();
         printer.print("line".into());
         assert!(matches!(printer.failed().await, Error::Pipe));

@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_read_as_sentences() {
+    fn messages_are_lower_case_without_errno_numbers() {
         let full = remora_error(Status::NoSpc);
         assert_eq!(full.to_string(), "nfs://nas/x: no space left on the server's disk");
         assert!(full.is_full() && !full.is_lost() && !full.may_pass());

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_path_that_is_known_is_recalled() {
+    fn longest_cached_path_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let roots = RootCache { path: Some(dir.path().join("state/roots")) };
         let target = Target::parse("nfs://server/").unwrap();

@@ -70,7 +70,6 @@ pub(crate) struct Servers {
 /// Use of a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// To be read.
     Read,
     /// The directory that holds the last `n` names, which may be missing.
     Named(usize),
@@ -90,7 +89,6 @@ pub(crate) trait Look {
     /// Result of the operation.
     type Found: Send;
 
-    /// Looks at `place`.
     fn look(&self, place: &Place) -> impl Future<Output = Self::Found> + Send;
 
     /// Undoes `look` at a wrong place.
@@ -540,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_a_directory_has_its_names_at_the_beginning() {
+    fn objects_below_a_directory_share_its_prefix() {
         for (dir, path, want) in [
             ("/", "/", true),
             ("/", "/a", true),

@@ -19,7 +19,6 @@ pub(crate) enum Fate {
     Pass(Call),
     /// It is answered with this.
     Fail(Status),
-    /// Or with this.
     Say(Reply),
     /// It is not executed, for this reason.
     Refuse(Outcome),

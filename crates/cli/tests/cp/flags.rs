@@ -58,7 +58,7 @@ fn archive_keeps_owner_times_and_links_both_ways() {
 }
 
 #[test]
-fn no_clobber_leaves_what_is_there_and_verbose_names_copies() {
+fn no_clobber_keeps_files_and_verbose_names_copies() {
     let p = Place::new();
     fs::create_dir(p.here("tree")).unwrap();
     for (name, content) in [("old", "new content"), ("fresh", "fresh")] {

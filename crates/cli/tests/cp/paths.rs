@@ -15,7 +15,7 @@ fn make_pipe(at: &Path) {
 }
 
 #[test]
-fn a_link_to_what_is_no_file_stays_what_it_is() {
+fn link_to_a_special_file_is_not_replaced() {
     let p = Place::new();
     fs::write(p.srv("f"), "theirs").unwrap();
     symlink("/proc/self/fd/1", p.here("out")).unwrap();
@@ -37,7 +37,7 @@ fn a_link_to_what_is_no_file_stays_what_it_is() {
 }
 
 #[test]
-fn a_file_that_is_open_is_not_replaced_behind_its_descriptor() {
+fn link_to_an_open_file_is_not_replaced() {
     let p = Place::new();
     fs::write(p.srv("f"), "theirs").unwrap();
     symlink("/proc/self/fd/1", p.here("out")).unwrap();
@@ -125,7 +125,7 @@ fn link_left_in_a_directory_is_not_followed() {
 }
 
 #[test]
-fn without_r_what_a_named_link_leads_to_is_uploaded() {
+fn named_link_is_followed_without_r() {
     let p = Place::new();
     fs::write(p.here("f"), "mine").unwrap();
     symlink("f", p.here("link")).unwrap();
@@ -317,7 +317,7 @@ fn a_path_longer_than_mount_takes_is_walked_by_name() {
 
 /// A single exported directory is also `/`: new directories below its path are made there, not below `/`.
 #[test]
-fn however_deep_a_new_path_is_it_is_made_where_it_says() {
+fn deep_new_path_is_created() {
     let p = Place::new();
     let s = p.serve(&[]);
     let at = |name: &str| s.url(p.srv(name).to_str().unwrap());
@@ -349,7 +349,7 @@ fn of_several_exports_a_deep_path_finds_its_own() {
 
 /// A directory is mounted once, not for each name.
 #[test]
-fn mount_is_asked_once_for_what_is_in_one_directory() {
+fn one_mount_call_serves_a_directory() {
     let p = Place::new();
     fs::create_dir_all(p.srv("d/e")).unwrap();
     let s = p.serve(&[]);

@@ -44,18 +44,18 @@ fn interrupt_and_resume(
 }
 
 #[test]
-fn an_interrupted_download_goes_on() {
+fn interrupted_download_resumes() {
     interrupt_and_resume(|s| [s.udp_url("/f"), "f".into()], |p| p.srv("f"), |p| p.here("f"));
 }
 
 #[test]
-fn an_interrupted_upload_goes_on() {
+fn interrupted_upload_resumes() {
     interrupt_and_resume(|s| ["f".into(), s.udp_url("/f")], |p| p.here("f"), |p| p.srv("f"));
 }
 
 /// Not only what the periodic COMMITs covered.
 #[test]
-fn an_interrupted_upload_keeps_all_that_had_arrived() {
+fn interrupted_upload_keeps_all_received_bytes() {
     let p = Place::new();
     fs::write(p.here("f"), noise(SIZE, 5)).unwrap();
     let s = p.serve(&[]);
@@ -163,17 +163,17 @@ fn a_tree_goes_on_under_its_new_name(
 }
 
 #[test]
-fn an_interrupted_download_of_a_tree_goes_on() {
+fn interrupted_tree_download_resumes() {
     a_tree_goes_on_under_its_new_name(|s| [s.udp_url("/t"), "new".into()], |p| p.srv("t"), |p| p.here("new"));
 }
 
 #[test]
-fn an_interrupted_upload_of_a_tree_goes_on() {
+fn interrupted_tree_upload_resumes() {
     a_tree_goes_on_under_its_new_name(|s| ["t".into(), s.udp_url("/new")], |p| p.here("t"), |p| p.srv("new"));
 }
 
 #[test]
-fn a_tree_that_is_begun_again_is_what_its_source_is() {
+fn restarted_tree_copy_equals_its_source() {
     let p = Place::new();
     two_files(&p.srv("t"));
     fs::create_dir(p.here("into")).unwrap();
@@ -203,7 +203,7 @@ fn a_copy_of_something_else_is_not_resumed() {
 }
 
 #[test]
-fn two_uploads_to_one_place_do_not_meet() {
+fn concurrent_uploads_to_one_name_do_not_mix() {
     let p = Place::new();
     fs::write(p.here("f"), noise(SIZE, 5)).unwrap();
     let s = p.serve(&[]);
@@ -298,7 +298,7 @@ fn an_upload_outlives_its_server_over_udp() {
 }
 
 #[test]
-fn a_server_that_stays_away_ends_the_copy() {
+fn lost_server_ends_the_copy() {
     let p = Place::new();
     fs::write(p.srv("f"), noise(LONG, 5)).unwrap();
     let s = p.serve(&[]);
@@ -334,7 +334,7 @@ fn a_bursty_link_costs_time_and_nothing_else() {
 
 /// It gets the mode of its source just before its rename, and may be interrupted between.
 #[test]
-fn an_interrupted_download_of_what_nobody_may_write_goes_on() {
+fn interrupted_download_of_a_read_only_file_resumes() {
     let p = Place::new();
     fs::write(p.srv("f"), noise(LONG, 5)).unwrap();
     let s = p.serve(&[]);
@@ -359,7 +359,7 @@ fn an_interrupted_download_of_what_nobody_may_write_goes_on() {
 }
 
 #[test]
-fn a_download_that_cannot_get_its_name_leaves_nothing() {
+fn download_without_rename_leaves_nothing() {
     let p = Place::new();
     fs::write(p.srv("f"), noise(SIZE, 5)).unwrap();
     let s = p.serve(&[]);
@@ -372,7 +372,7 @@ fn a_download_that_cannot_get_its_name_leaves_nothing() {
 }
 
 #[test]
-fn sources_that_change_are_noticed() {
+fn changing_source_is_an_error() {
     for (new_len, is_there, word) in [(SIZE + 5000, true, "changed during"), (5000, false, "was truncated")] {
         let p = Place::new();
         fs::write(p.here("f"), noise(SIZE, 5)).unwrap();
@@ -418,12 +418,12 @@ fn a_mixture_is_copied_again(
 }
 
 #[test]
-fn a_download_that_may_be_a_mixture_fails_and_is_made_again() {
+fn mixed_download_fails_and_is_repeated() {
     a_mixture_is_copied_again(|s| [s.udp_url("/f"), "f".into()], |p| p.srv("f"), |p| p.here("f"));
 }
 
 #[test]
-fn an_upload_that_may_be_a_mixture_fails_and_is_made_again() {
+fn mixed_upload_fails_and_is_repeated() {
     a_mixture_is_copied_again(|s| ["f".into(), s.udp_url("/f")], |p| p.here("f"), |p| p.srv("f"));
 }
 
@@ -471,18 +471,18 @@ fn a_change_with_the_old_time_is_noticed(
 }
 
 #[test]
-fn a_download_of_what_was_changed_and_dated_back_is_no_mixture() {
+fn download_of_a_backdated_source_is_not_mixed() {
     a_change_with_the_old_time_is_noticed(|s| [s.udp_url("/f"), "f".into()], |p| p.srv("f"), |p| p.here("f"));
 }
 
 #[test]
-fn an_upload_of_what_was_changed_and_dated_back_is_no_mixture() {
+fn upload_of_a_backdated_source_is_not_mixed() {
     a_change_with_the_old_time_is_noticed(|s| ["f".into(), s.udp_url("/f")], |p| p.here("f"), |p| p.srv("f"));
 }
 
 /// They set the ctime, too.
 #[test]
-fn a_new_mode_or_name_is_no_change_of_what_is_copied() {
+fn new_mode_or_link_is_not_a_source_change() {
     let args = |s: &Daemon| [[s.udp_url("/f"), "f".into()], ["f".into(), s.udp_url("/f")]];
     for (i, source) in [Place::srv, Place::here].into_iter().enumerate() {
         let p = Place::new();

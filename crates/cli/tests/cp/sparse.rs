@@ -60,7 +60,7 @@ fn holes_are_not_sent_and_take_no_room_there() {
 
 /// A full file over a sparse one.
 #[test]
-fn a_copy_over_an_older_one_has_nothing_of_it() {
+fn sparse_copy_replaces_all_old_data() {
     let p = Place::new();
     make(&p.here("f"), LEN / 8, &[(MIB, 5000)]);
     fs::write(p.srv("f"), noise(LEN as usize / 4, 7)).unwrap();
@@ -95,7 +95,7 @@ fn an_interrupted_upload_with_holes_goes_on() {
 
 /// Data written into a hole during the copy is noticed as any change.
 #[test]
-fn a_hole_that_is_filled_meanwhile_is_a_change() {
+fn filled_hole_is_a_source_change() {
     let p = Place::new();
     make(&p.here("f"), LEN, &[(0, SIZE)]);
     let s = p.serve(&[]);

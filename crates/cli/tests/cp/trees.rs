@@ -128,7 +128,7 @@ fn mode(path: &Path, bits: u32) {
 
 /// The disk is full for a directory while a file that did not fit is given up.
 #[test]
-fn a_disk_that_is_full_for_a_directory_keeps_nothing_unfinished() {
+fn full_disk_during_a_tree_leaves_nothing_unfinished() {
     let p = Place::new();
     fs::create_dir_all(p.here("t/d")).unwrap();
     fs::write(p.here("t/f"), noise(50_000, 3)).unwrap();
@@ -194,7 +194,7 @@ fn is_flushed(trace: &str, dir: &Path) -> bool {
 
 /// As rm(1) does.
 #[test]
-fn what_cannot_be_removed_does_not_keep_the_rest() {
+fn rm_continues_after_a_failure() {
     let p = Place::new();
     for dir in ["t/open/deep", "t/closed/deep", "t/secret"] {
         fs::create_dir_all(p.srv(dir)).unwrap();
@@ -221,7 +221,7 @@ fn what_cannot_be_removed_does_not_keep_the_rest() {
 
 /// NFSv3 has times from 1970 to 2106. Others become the nearest, and are recognised.
 #[test]
-fn what_is_older_or_newer_than_times_of_nfs_is_copied_once() {
+fn times_beyond_nfs_range_are_copied_once() {
     let p = Place::new();
     fs::create_dir(p.here("d")).unwrap();
     let (year, half) = (Duration::from_secs(31_557_600), Duration::from_millis(500));
@@ -236,7 +236,7 @@ fn what_is_older_or_newer_than_times_of_nfs_is_copied_once() {
         fs::File::options().write(true).open(p.here("d").join(name)).unwrap().set_modified(time).unwrap();
     }
     if fs::metadata(p.here("d/new")).unwrap().modified().unwrap() != times[3].1 {
-        return skipped("what_is_older_or_newer_than_times_of_nfs_is_copied_once", "the file system has no such times");
+        return skipped("times_beyond_nfs_range_are_copied_once", "the file system has no such times");
     }
     fs::File::open(p.here("d")).unwrap().set_modified(times[0].1).unwrap();
     let s = p.serve(&[]);

@@ -54,7 +54,7 @@ fn every_operation_is_measured_and_nothing_is_left() {
 }
 
 #[test]
-fn over_udp_what_does_not_fit_is_left_out() {
+fn udp_bench_skips_operations_that_do_not_fit() {
     let p = Place::new();
     let s = p.serve(&[]);
     let ops = "getattr,read-4k,read-64k,create-remove,mix";
@@ -87,7 +87,7 @@ fn two_servers_are_compared_round_by_round() {
 }
 
 #[test]
-fn interrupted_it_removes_what_it_made() {
+fn interrupted_bench_removes_its_directory() {
     let p = Place::new();
     let s = p.serve(&[]);
     let running = p.start(&["bench", &s.url("/"), "--ops", "create-remove", "--duration", "60s", "--outstanding", "8"]);
@@ -102,7 +102,7 @@ fn interrupted_it_removes_what_it_made() {
 }
 
 #[test]
-fn a_file_that_goes_away_ends_it_and_the_rest_is_removed() {
+fn bench_ends_and_cleans_up_if_a_file_disappears() {
     let p = Place::new();
     let s = p.serve(&[]);
     let running = p.start(&["bench", &s.url("/"), "--ops", "read-4k", "--duration", "60s"]);
@@ -114,7 +114,7 @@ fn a_file_that_goes_away_ends_it_and_the_rest_is_removed() {
 }
 
 #[test]
-fn a_server_that_dies_is_said_and_so_is_what_is_left_on_it() {
+fn dead_server_error_names_the_remaining_directory() {
     let p = Place::new();
     let s = p.serve(&[]);
     let args = ["bench", &s.url("/"), "--ops", "create-remove", "--duration", "60s", "--timeout", "5"];
@@ -128,7 +128,7 @@ fn a_server_that_dies_is_said_and_so_is_what_is_left_on_it() {
 
 /// No call of a run is answered while it counts: it has no latency, least of all the best.
 #[test]
-fn a_run_in_which_nothing_completes_says_so() {
+fn run_without_completed_calls_is_reported() {
     let p = Place::new();
     let s = p.serve(&[]);
     let (fast, slow) = (
@@ -204,7 +204,7 @@ fn directories_whose_mkdir_was_sent_again_are_its_own() {
 }
 
 #[test]
-fn what_cannot_be_is_said_with_what_to_do() {
+fn impossible_bench_flags_name_a_remedy() {
     let p = Place::new();
     let s = p.serve(&[]);
     p.run(&["bench"]).expect(2, &["URL"]);

@@ -25,7 +25,7 @@ fn object(args: &[&str]) -> Value {
 }
 
 #[test]
-fn readme_has_what_lab_wireless_bursts_says() {
+fn readme_table_equals_lab_wireless_bursts() {
     let systems = ["stock", "papers' settings", "Remora", "Remora + link"];
     let mut args = vec!["lab", "wireless", "bursts", "--json"];
     let levels = ["0 ms", "160 ms", "500 ms", "5 s", "30 s"];
@@ -50,7 +50,7 @@ fn readme_has_what_lab_wireless_bursts_says() {
 }
 
 #[test]
-fn drc_md_has_what_lab_drc_says_of_the_clients_of_today() {
+fn drc_md_table_equals_lab_drc() {
     let printed = object(&["lab", "drc", "--json", "--seeds", "20"]);
     let printed = printed["rows"].as_array().unwrap();
     let clients = [("Linux over UDP (1.1 s, doubled)", "linux-udp"), ("TCP", "tcp"), ("Remora over UDP", "remora")];

@@ -65,7 +65,7 @@ fn an_interrupted_sender_shows_its_figures() {
 
 /// A sender that stands still for a time, as on a machine that sleeps, does not make up for it, and says so.
 #[test]
-fn what_was_due_while_it_stood_still_is_too_late() {
+fn packets_due_during_sigstop_are_skipped() {
     let p = Place::new();
     let seen = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     seen.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -87,11 +87,15 @@ fn what_was_due_while_it_stood_still_is_too_late() {
 }
 
 #[test]
-fn what_makes_no_sense_or_harm_is_refused() {
+fn invalid_or_harmful_load_is_refused() {
     let p = Place::new();
     for (words, code, piece) in [
         (&["load", "send", "192.0.2.1:9", "--rate", "1Mbit"][..], 2, "--beyond-loopback"),
-        (&["load", "send", "255.255.255.255:9", "--rate", "1Mbit", "--beyond-loopback"], 2, "not the address of a single host"),
+        (
+            &["load", "send", "255.255.255.255:9", "--rate", "1Mbit", "--beyond-loopback"],
+            2,
+            "not the address of a single host",
+        ),
         (&["load", "send", "127.0.0.1:9", "--rate", "1Mbit", "--size", "8"], 2, "packets of 8 bytes"),
         (&["load", "send", "127.0.0.1:9", "--rate", "1Mbit", "--for", "9999h"], 2, "no longer than"),
         (&["load", "send", "127.0.0.1:9", "--rate", "much"], 2, "not a rate"),

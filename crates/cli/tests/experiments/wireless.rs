@@ -58,7 +58,7 @@ fn names(value: &serde_json::Value) -> Vec<String> {
 }
 
 #[test]
-fn the_help_names_all_that_json_has() {
+fn help_names_all_json_fields() {
     let p = Place::new();
     let object = p.ok(&["lab", "wireless", "zero-errors", "--quick", "--json"]);
     let help = p.ok(&["lab", "wireless", "--help"]);

@@ -58,8 +58,8 @@ fn mounted(server: &Daemon, e: &Exports, addr: &str) -> (Client, Fh) {
 }
 
 #[test]
-fn each_request_has_its_caller_s_rights_and_no_others() {
-    let Some((e, server)) = served("each_request_has_its_caller_s_rights_and_no_others") else { return };
+fn request_runs_with_the_rights_of_its_caller() {
+    let Some((e, server)) = served("request_runs_with_the_rights_of_its_caller") else { return };
     owned(&e, "f", OWNER, GROUP, 0o640);
     owned(&e, "zero", OWNER, 0, 0o640);
     let (mut c, root) = mounted(&server, &e, "127.0.0.1");
@@ -88,8 +88,8 @@ fn each_request_has_its_caller_s_rights_and_no_others() {
 }
 
 #[test]
-fn what_is_made_belongs_to_whom_its_export_says() {
-    let Some((e, server)) = served("what_is_made_belongs_to_whom_its_export_says") else { return };
+fn new_files_belong_to_the_export_s_user() {
+    let Some((e, server)) = served("new_files_belong_to_the_export_s_user") else { return };
     for (addr, uid, want) in [
         ("127.0.0.1", OWNER, (OWNER, GROUP)),
         ("127.0.0.1", 0, (65534, 65534)),
@@ -106,8 +106,8 @@ fn what_is_made_belongs_to_whom_its_export_says() {
 }
 
 #[test]
-fn nobody_but_root_gives_files_away_or_makes_devices() {
-    let Some((e, server)) = served("nobody_but_root_gives_files_away_or_makes_devices") else { return };
+fn chown_and_mknod_need_root() {
+    let Some((e, server)) = served("chown_and_mknod_need_root") else { return };
     owned(&e, "f", OWNER, GROUP, 0o644);
     let (mut c, root) = mounted(&server, &e, "127.0.0.1");
     let f = c.lookup(&root, "f");
@@ -158,9 +158,9 @@ fn set_id_bits_do_not_survive_strangers_or_new_owners() {
 }
 
 #[test]
-fn a_secure_export_wants_ports_that_take_a_privilege() {
+fn secure_export_requires_low_ports() {
     if !is_root() {
-        return skipped("a_secure_export_wants_ports_that_take_a_privilege", "needs root");
+        return skipped("secure_export_requires_low_ports", "needs root");
     }
     let e = Exports::new(&["a"]);
     e.write(&[("a", "127.0.0.0/8(rw,secure,no_root_squash)")]);
@@ -182,7 +182,6 @@ fn a_secure_export_wants_ports_that_take_a_privilege() {
     }
 }
 
-/// The command without this capability.
 fn without(capability: &str, command: &Command) -> Command {
     let mut without = Command::new("setpriv");
     without.arg(format!("--bounding-set=-{capability}")).arg(format!("--inh-caps=-{capability}"));
@@ -192,9 +191,9 @@ fn without(capability: &str, command: &Command) -> Command {
 }
 
 #[test]
-fn a_root_that_may_not_act_for_others_says_so() {
+fn root_without_setuid_right_is_reported() {
     if !is_root() {
-        return skipped("a_root_that_may_not_act_for_others_says_so", "needs root");
+        return skipped("root_without_setuid_right_is_reported", "needs root");
     }
     let place = Place::new();
     let (srv, listen) = (place.srv(""), ["--listen", "127.0.0.1:0"]);

@@ -62,7 +62,7 @@ impl Exports {
 }
 
 #[test]
-fn a_directory_is_listed_by_the_name_it_was_given() {
+fn export_is_listed_by_its_configured_name() {
     let e = Exports::new(&["a"]);
     let export = format!("/data={}", e.path("a"));
     for (share, listed) in [(&["--export", &export][..], "/data"), (&[&e.path("a")], "/")] {
@@ -82,7 +82,7 @@ fn reload(server: &mut Daemon) -> Value {
 }
 
 #[test]
-fn a_hang_up_changes_who_may_do_what() {
+fn sighup_changes_access_rights() {
     let e = Exports::new(&["a", "b", "c"]);
     e.write(&[("a", "127.0.0.1(rw,no_root_squash) 127.0.0.2(rw,no_root_squash)"), ("b", "*(rw,no_root_squash)")]);
     let mut server = e.serve();
@@ -125,7 +125,7 @@ fn a_hang_up_changes_who_may_do_what() {
 }
 
 #[test]
-fn a_wrong_file_changes_nothing_and_says_where_it_is_wrong() {
+fn wrong_exports_file_keeps_the_old_exports() {
     let e = Exports::new(&["a"]);
     e.write(&[("a", "*(rw,no_root_squash)")]);
     let mut server = e.serve();
@@ -153,7 +153,7 @@ fn a_wrong_file_changes_nothing_and_says_where_it_is_wrong() {
 }
 
 #[test]
-fn a_directory_is_the_same_until_another_takes_its_place() {
+fn export_is_kept_until_its_directory_is_replaced() {
     let e = Exports::new(&["a"]);
     e.write(&[("a", "*(rw,no_root_squash)")]);
     let mut server = e.serve();
@@ -199,7 +199,7 @@ fn a_copy_under_way_survives_hang_ups() {
 }
 
 #[test]
-fn a_check_shows_what_would_be_served_and_to_whom() {
+fn check_prints_exports_and_clients() {
     let e = Exports::new(&["a", "b"]);
     let check = |more: &[&str]| e.place.run(&[&["serve", "--check", "--exports", &e.file()], more].concat());
     e.write(&[

@@ -35,8 +35,8 @@ fn missing(c: &mut Client, dir: &Fh, name: &str) -> bool {
 }
 
 #[test]
-fn what_is_below_a_mount_is_seen_and_not_what_is_mounted() {
-    let name = "what_is_below_a_mount_is_seen_and_not_what_is_mounted";
+fn export_shows_the_directory_below_a_mount() {
+    let name = "export_shows_the_directory_below_a_mount";
     if !is_root() {
         return skipped(name, "needs root");
     }
@@ -77,8 +77,8 @@ fn what_is_below_a_mount_is_seen_and_not_what_is_mounted() {
 /// ramfs tells no births, and stands for all whose inode numbers are one mount's: what a second mount of it has under a
 /// number need not be what the first had.
 #[test]
-fn numbers_of_one_mount_lead_nowhere_in_the_next() {
-    let name = "numbers_of_one_mount_lead_nowhere_in_the_next";
+fn handles_are_stale_after_a_remount() {
+    let name = "handles_are_stale_after_a_remount";
     if !is_root() {
         return skipped(name, "needs root");
     }
@@ -101,9 +101,9 @@ fn numbers_of_one_mount_lead_nowhere_in_the_next() {
 
 /// On an overlay of two layers a cookie is a position in a list that is built at each opendir(3).
 #[test]
-fn a_listing_goes_on_while_what_came_is_removed() {
+fn listing_continues_while_entries_are_removed() {
     const FILES: usize = 400;
-    let name = "a_listing_goes_on_while_what_came_is_removed";
+    let name = "listing_continues_while_entries_are_removed";
     if !is_root() {
         return skipped(name, "needs root");
     }

@@ -68,7 +68,7 @@ fn fifo(path: &Path) {
 }
 
 #[test]
-fn it_ends_though_nobody_reads_what_a_hang_up_has_it_say() {
+fn server_stops_with_unread_reload_output() {
     for json in [true, false] {
         let e = Exports::new(&["a", "b"]);
         e.write(&[("a", "*(rw)")]);
@@ -99,7 +99,7 @@ fn it_ends_though_nobody_reads_what_a_hang_up_has_it_say() {
 }
 
 #[test]
-fn a_hang_up_waits_for_no_pipe_and_spoils_none_that_follows() {
+fn sighup_does_not_block_on_a_pipe() {
     let e = Exports::new(&["a"]);
     e.write(&[("a", "*(rw)")]);
     let mut server = e.serve();

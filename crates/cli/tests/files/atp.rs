@@ -69,7 +69,7 @@ fn a_copy_outlives_its_server() {
 
 /// Where a user exports the home directory it is in there.
 #[test]
-fn nobody_gets_at_the_servers_keys() {
+fn server_keys_are_hidden_from_clients() {
     let p = Place::new();
     let home = p.state();
     fs::create_dir_all(home.join("files")).unwrap();

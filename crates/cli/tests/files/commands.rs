@@ -90,7 +90,7 @@ fn exports_are_listed_and_hints_name_them() {
 }
 
 #[test]
-fn ls_lists_whole_trees_and_goes_on_where_it_may_not_look() {
+fn recursive_ls_continues_after_unreadable_directories() {
     let p = Place::new();
     for dir in ["b/inner/last", "a%", "shut"] {
         fs::create_dir_all(p.srv(dir)).unwrap();
@@ -190,7 +190,7 @@ fn requests_are_counted_once() {
 }
 
 #[test]
-fn of_two_sources_of_the_same_name_one_is_copied() {
+fn second_source_of_the_same_name_is_skipped() {
     let p = Place::new();
     let s = p.serve(&[]);
     for dir in [p.srv("a"), p.srv("b"), p.here("a"), p.here("b")] {
@@ -282,7 +282,7 @@ fn files_and_names_arrive_whole_over_udp_alone() {
 }
 
 #[test]
-fn a_tree_with_a_pipe_in_it_is_copied_without() {
+fn pipe_in_a_tree_is_skipped() {
     let p = Place::new();
     fs::create_dir(p.srv("t")).unwrap();
     fs::write(p.srv("t/a"), "a").unwrap();
@@ -296,7 +296,7 @@ fn a_tree_with_a_pipe_in_it_is_copied_without() {
 }
 
 #[test]
-fn links_that_are_in_the_way_are_replaced_not_followed() {
+fn links_at_the_destination_are_replaced() {
     let p = Place::new();
     fs::create_dir_all(p.srv("t/d")).unwrap();
     fs::write(p.srv("t/f"), "theirs").unwrap();
@@ -337,7 +337,7 @@ fn unfinished_copies_are_left_out() {
 }
 
 #[test]
-fn resumed_trees_do_not_copy_again_what_is_there() {
+fn resumed_tree_skips_complete_files() {
     let p = Place::new();
     fs::create_dir(p.here("t")).unwrap();
     for i in 0..5u64 {
@@ -382,7 +382,7 @@ fn resumed_trees_are_as_private_as_their_sources() {
 }
 
 #[test]
-fn names_that_others_chose_play_no_tricks_with_the_terminal() {
+fn hostile_names_are_escaped_on_the_terminal() {
     let p = Place::new();
     let name = "x\x1b]0;title\x07\x1b[2J";
     fs::create_dir(p.srv("d")).unwrap();
@@ -485,7 +485,7 @@ fn links_on_the_way_are_followed_within_the_export_only() {
 }
 
 #[test]
-fn cat_prints_all_of_it_and_ends_quietly_when_nobody_reads() {
+fn cat_prints_all_and_ends_quietly_on_a_closed_pipe() {
     let p = Place::new();
     let text: String = (0..1_000_000).map(|i| format!("{i}\n")).collect();
     fs::write(p.srv("f"), &text).unwrap();
@@ -520,7 +520,7 @@ fn df_and_help_and_version() {
 }
 
 #[test]
-fn help_that_cannot_be_written_is_an_error() {
+fn unwritable_help_is_an_error() {
     let p = Place::new();
     for args in [&["--help"][..], &["--version"], &["cp", "--help"]] {
         let full = fs::File::create("/dev/full").unwrap();
@@ -546,7 +546,7 @@ fn several_shares_have_names_of_their_own() {
 
 /// As a drop box: what is put there is there.
 #[test]
-fn a_directory_that_may_be_written_to_and_not_listed() {
+fn write_only_directory_accepts_copies() {
     let p = Place::new();
     fs::write(p.srv("f"), noise(300_000, 5)).unwrap();
     let s = p.serve(&[]);
@@ -569,10 +569,10 @@ fn a_directory_that_may_be_written_to_and_not_listed() {
 
 /// The file systems of memory sticks know no modes, and some say so. strace(1) stands in for one.
 #[test]
-fn a_disk_that_takes_no_modes_gets_copies_all_the_same() {
+fn disk_without_modes_keeps_the_copy() {
     let may_trace = Command::new("strace").args(["-f", "-o", "/dev/null", "true"]).status();
     if !may_trace.is_ok_and(|status| status.success()) {
-        return skip::skipped("a_disk_that_takes_no_modes_gets_copies_all_the_same", "strace may not trace here");
+        return skip::skipped("disk_without_modes_keeps_the_copy", "strace may not trace here");
     }
     let p = Place::new();
     fs::write(p.srv("f"), noise(300_000, 5)).unwrap();

@@ -90,7 +90,7 @@ fn the_second_visit_takes_a_round_trip_less() {
 }
 
 #[test]
-fn what_is_recalled_of_a_server_that_has_changed_does_no_harm() {
+fn stale_server_cache_is_harmless() {
     let far = Far::new();
     for path in ["/a", "/b"] {
         far.place.ok(&["ls", &far.url(path)]);

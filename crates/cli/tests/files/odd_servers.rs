@@ -59,7 +59,7 @@ fn a_server_without_readdirplus_and_fsinfo() {
 }
 
 #[test]
-fn a_getattr_that_fsinfo_makes_needless_is_not_waited_for() {
+fn needless_getattr_is_not_awaited() {
     let p = Place::new();
     let (s, began) = (p.serve(&[]), Instant::now());
     let url =
@@ -71,7 +71,7 @@ fn a_getattr_that_fsinfo_makes_needless_is_not_waited_for() {
 /// One entry of which the server says nothing but its name does not hide the others. They are looked
 /// up side by side, or this would take a minute.
 #[test]
-fn an_entry_that_cannot_be_looked_up() {
+fn entry_without_lookup_is_listed() {
     let p = Place::new();
     fs::create_dir(p.srv("d")).unwrap();
     (0..300).for_each(|n| fs::write(p.srv(&format!("d/file-{n}")), "x").unwrap());
@@ -97,7 +97,7 @@ fn an_entry_that_cannot_be_looked_up() {
 }
 
 #[test]
-fn links_are_copied_to_a_server_that_forgets_what_it_did() {
+fn links_are_copied_to_a_server_without_drc() {
     let p = Place::new();
     fs::create_dir(p.here("d")).unwrap();
     for name in ["new", "left"] {
@@ -115,7 +115,7 @@ fn links_are_copied_to_a_server_that_forgets_what_it_did() {
 }
 
 #[test]
-fn directories_are_made_on_a_server_that_forgets_what_it_did() {
+fn directories_are_created_on_a_server_without_drc() {
     let p = Place::new();
     fs::create_dir(p.srv("old")).unwrap();
     fs::create_dir(p.srv("full")).unwrap();
@@ -134,7 +134,7 @@ fn directories_are_made_on_a_server_that_forgets_what_it_did() {
 
 /// It is there and answers.
 #[test]
-fn a_server_without_a_procedure_that_is_needed() {
+fn missing_procedure_is_an_error() {
     let p = Place::new();
     let s = p.serve(&[]);
     let url = between(&s, usize::MAX, |call| match call {
@@ -145,7 +145,7 @@ fn a_server_without_a_procedure_that_is_needed() {
 }
 
 #[test]
-fn a_server_that_asks_for_patience_gets_it() {
+fn jukebox_reply_is_retried() {
     let p = Place::new();
     let s = p.serve(&[]);
     // The third call of each procedure, and the fourth.
@@ -168,7 +168,7 @@ fn a_server_that_asks_for_patience_gets_it() {
 
 /// A disk that hangs: the server answers probes, and all that needs no disk.
 #[test]
-fn a_request_that_is_never_answered_is_given_up() {
+fn unanswered_request_times_out() {
     let p = Place::new();
     fs::write(p.srv("f"), noise(300_000, 5)).unwrap();
     let s = p.serve(&[]);
@@ -181,7 +181,7 @@ fn a_request_that_is_never_answered_is_given_up() {
 
 /// Ctrl-C does not wait for the disk longer than a moment.
 #[test]
-fn a_commit_that_is_never_answered_does_not_hold_up_the_end() {
+fn unanswered_commit_does_not_delay_the_exit() {
     let p = Place::new();
     fs::write(p.here("f"), noise(30_000_000, 5)).unwrap();
     let s = p.serve(&[]);
@@ -201,7 +201,7 @@ fn a_commit_that_is_never_answered_does_not_hold_up_the_end() {
 
 /// The second link is not asked about when the first was waited for in vain.
 #[test]
-fn a_server_that_is_lost_while_links_are_read_ends_a_listing() {
+fn server_lost_during_readlink_ends_the_listing() {
     let p = Place::new();
     fs::write(p.srv("a"), "").unwrap();
     (0..100).for_each(|n| symlink("a", p.srv(&format!("link-{n}"))).unwrap());
@@ -219,7 +219,7 @@ fn a_server_that_is_lost_while_links_are_read_ends_a_listing() {
 
 /// The trouble may pass, and all of it has arrived.
 #[test]
-fn a_copy_that_lacked_only_its_name_when_trouble_came_goes_on() {
+fn copy_interrupted_before_rename_resumes() {
     let p = Place::new();
     fs::write(p.here("f"), noise(100_000, 5)).unwrap();
     let s = p.serve(&[]);
@@ -254,7 +254,7 @@ fn a_copy_whose_name_is_refused_leaves_nothing() {
 
 /// It may be one to a directory, and stays.
 #[test]
-fn a_link_that_cannot_be_followed_is_not_replaced() {
+fn unreadable_link_is_not_replaced() {
     let p = Place::new();
     fs::write(p.here("f"), "f").unwrap();
     fs::create_dir(p.srv("real")).unwrap();
@@ -273,7 +273,7 @@ fn a_link_that_cannot_be_followed_is_not_replaced() {
 
 /// As one does that shares /proc.
 #[test]
-fn a_server_that_calls_a_file_empty_that_is_not() {
+fn file_with_wrong_size_zero_is_an_error() {
     let p = Place::new();
     fs::write(p.srv("f"), "").unwrap();
     let s = p.serve(&[]);
@@ -290,7 +290,7 @@ fn a_server_that_calls_a_file_empty_that_is_not() {
 
 /// As Linux's does. What is only read needs no name then, and a round trip less.
 #[test]
-fn a_server_that_mounts_files() {
+fn mount_of_a_file_works() {
     let p = Place::new();
     fs::write(p.srv("file"), noise(50_000, 7)).unwrap();
     let server = p.serve(&[]);
@@ -325,7 +325,7 @@ fn a_server_that_mounts_files() {
 
 /// Disks of other systems have no modes, and some servers say so.
 #[test]
-fn a_server_that_takes_no_attributes_gets_copies_all_the_same() {
+fn server_without_setattr_keeps_the_copy() {
     let p = Place::new();
     fs::write(p.here("f"), noise(300_000, 5)).unwrap();
     let s = p.serve(&[]);
@@ -367,7 +367,7 @@ fn in_trouble(server: &Daemon, proc: Proc, trouble: Trouble) -> String {
 
 /// The trouble may pass, and what has arrived is worth keeping.
 #[test]
-fn a_copy_that_a_server_in_trouble_ended_goes_on() {
+fn copy_ended_by_a_server_fault_resumes() {
     let troubles: [(&str, Trouble); 6] = [
         ("JUKEBOX", || Fate::Fail(Status::Jukebox)),
         ("IO", || Fate::Fail(Status::Io)),
@@ -426,7 +426,7 @@ fn upload_over_a_long_path_is_renamed_after_its_last_write() {
 }
 
 #[test]
-fn a_file_that_ends_before_its_size_is_not_all_of_it() {
+fn truncated_file_is_an_error() {
     let p = Place::new();
     let content = noise(3_000_000, 5);
     let path = p.srv("f");
@@ -448,7 +448,7 @@ fn a_file_that_ends_before_its_size_is_not_all_of_it() {
 }
 
 #[test]
-fn a_path_that_drops_fragments() {
+fn path_that_drops_fragments_is_survived() {
     let p = Place::new();
     let s = p.serve(&[]);
     works(&p, &between(&s, 1472, Fate::Pass));
@@ -456,14 +456,14 @@ fn a_path_that_drops_fragments() {
 
 /// A tunnel that is narrower than its device says: 1280 bytes with the headers.
 #[test]
-fn a_path_that_drops_whole_packets() {
+fn path_that_drops_large_packets_is_survived() {
     let p = Place::new();
     let s = p.serve(&[]);
     works(&p, &between(&s, 1252, Fate::Pass));
 }
 
 #[test]
-fn a_listing_that_goes_round_in_circles_ends() {
+fn endless_listing_ends() {
     let p = Place::new();
     (0..200).for_each(|n| fs::write(p.srv(&format!("file-{n}")), "").unwrap());
     let s = p.serve(&[]);
@@ -484,7 +484,7 @@ fn a_listing_that_goes_round_in_circles_ends() {
 
 /// A page lost on the way is asked for again, so that it may take a few tries to see.
 #[test]
-fn a_directory_that_was_named_is_listed_once_however_large() {
+fn large_directory_is_listed_once() {
     let p = Place::new();
     fs::create_dir(p.srv("d")).unwrap();
     (0..6000).for_each(|n| fs::write(p.srv(&format!("d/file-with-a-long-name-{n}")), "").unwrap());

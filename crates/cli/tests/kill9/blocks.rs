@@ -125,7 +125,7 @@ fn content(file: u64, block: usize, version: u64) -> Vec<u8> {
 }
 
 #[test]
-fn only_what_was_acknowledged_or_is_under_way_passes() {
+fn checker_accepts_only_acknowledged_or_outstanding_data() {
     let (old, new) = ([1; 8], [2; 8]);
     let mut b = Blocks::new(3);
     assert!(b.check_all(&[], None).is_ok());

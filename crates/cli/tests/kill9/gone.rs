@@ -37,7 +37,7 @@ impl Gone {
 }
 
 #[test]
-fn the_newest_are_kept_and_of_the_others_some_of_every_age() {
+fn newest_handles_and_samples_of_each_age_are_kept() {
     let fh = |n: u32| Fh(n.to_be_bytes().to_vec().into());
     let mut gone = Gone::new(1, 0);
     gone.extend((0..1000).map(fh));

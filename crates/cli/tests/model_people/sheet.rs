@@ -103,7 +103,6 @@ fn with_input(workbook: &[u8], old: &str, new: &str) -> Vec<u8> {
 /// The first sheet of every workbook.
 const FIRST: &str = "xl/worksheets/sheet1.xml";
 
-/// The workbook with its first sheet changed.
 pub(crate) fn with_first_sheet(workbook: &[u8], change: impl Fn(String) -> String) -> Vec<u8> {
     let mut from = zip::ZipArchive::new(Cursor::new(workbook)).unwrap();
     let mut to = zip::ZipWriter::new(Cursor::new(Vec::new()));
@@ -120,7 +119,6 @@ pub(crate) fn with_first_sheet(workbook: &[u8], change: impl Fn(String) -> Strin
     to.finish().unwrap().into_inner()
 }
 
-/// A workbook's first sheet.
 pub(crate) fn first_sheet(workbook: &[u8]) -> String {
     let mut text = String::new();
     zip::ZipArchive::new(Cursor::new(workbook)).unwrap().by_name(FIRST).unwrap().read_to_string(&mut text).unwrap();

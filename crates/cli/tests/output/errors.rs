@@ -12,7 +12,7 @@ use skip::skipped;
 use crate::common::{Daemon, Place, Running, is_root, names, noise, until};
 
 #[test]
-fn wrong_usage_is_2() {
+fn wrong_usage_exits_with_2() {
     let p = Place::new();
     for (args, words) in [
         (&["ls"][..], &["URL"][..]),
@@ -40,7 +40,7 @@ fn wrong_usage_is_2() {
 }
 
 #[test]
-fn no_server_is_3_and_is_noticed_at_once_over_tcp() {
+fn missing_server_exits_with_3_at_once_over_tcp() {
     let p = Place::new();
     // A port that was free a moment ago.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -54,7 +54,7 @@ fn no_server_is_3_and_is_noticed_at_once_over_tcp() {
 }
 
 #[test]
-fn no_server_is_3_and_is_noticed_soon_over_udp() {
+fn missing_server_exits_with_3_soon_over_udp() {
     let p = Place::new();
     let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let began = Instant::now();
@@ -72,7 +72,7 @@ fn server_without_udp_is_reached_over_tcp_only() {
 }
 
 #[test]
-fn a_silent_server_is_3_after_the_timeout() {
+fn silent_server_exits_with_3_after_the_timeout() {
     let p = Place::new();
     let deaf = UdpSocket::bind("127.0.0.1:0").unwrap();
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -86,7 +86,7 @@ fn a_silent_server_is_3_after_the_timeout() {
 }
 
 #[test]
-fn whoever_waits_is_told() {
+fn stalled_commands_print_a_notice() {
     let p = Place::new();
     fs::write(p.srv("f"), noise(3_000_000, 5)).unwrap();
     let s = p.serve(&[]);
@@ -131,7 +131,7 @@ fn ctrl_c_works_while_the_server_is_silent() {
 
 /// As by nohup(1).
 #[test]
-fn a_signal_that_was_ignored_from_the_start_stays_so() {
+fn signal_ignored_at_start_stays_ignored() {
     let p = Place::new();
     let deaf = UdpSocket::bind("127.0.0.1:0").unwrap();
     let url = format!("nfs://{}/x?proto=udp", deaf.local_addr().unwrap());
@@ -149,7 +149,7 @@ fn a_signal_that_was_ignored_from_the_start_stays_so() {
 }
 
 #[test]
-fn what_the_server_refuses_is_1() {
+fn server_errors_exit_with_1() {
     let p = Place::new();
     fs::write(p.srv("f"), "f").unwrap();
     fs::create_dir(p.srv("d")).unwrap();
@@ -208,7 +208,7 @@ fn what_the_server_refuses_is_1() {
 }
 
 #[test]
-fn a_read_only_export_takes_nothing() {
+fn read_only_export_refuses_changes_of_cp() {
     let p = Place::new();
     fs::write(p.srv("f"), "f").unwrap();
     fs::write(p.here("g"), "g").unwrap();
@@ -227,16 +227,16 @@ fn a_read_only_export_takes_nothing() {
 }
 
 #[test]
-fn hosts_that_are_not_allowed_are_told_so() {
+fn disallowed_host_gets_permission_denied() {
     let p = Place::new();
     let s = p.serve(&["--allow", "192.0.2.0/24"]);
     p.run(&["ls", &s.url("/")]).expect(1, &["permission denied"]);
 }
 
 #[test]
-fn users_may_not_do_what_they_may_not_do() {
+fn permissions_of_the_user_apply() {
     if !is_root() {
-        return skipped("users_may_not_do_what_they_may_not_do", "needs root");
+        return skipped("permissions_of_the_user_apply", "needs root");
     }
     let p = Place::new();
     fs::write(p.srv("secret"), "s").unwrap();
@@ -313,7 +313,7 @@ fn full_disks_leave_nothing_behind() {
 
 /// Over a long way the hidden file is made before the source is opened.
 #[test]
-fn a_source_that_cannot_be_read_leaves_nothing_far_away() {
+fn unreadable_source_leaves_no_remote_file() {
     let p = Place::new();
     fs::write(p.here("f"), noise(1000, 1)).unwrap();
     fs::set_permissions(p.here("f"), fs::Permissions::from_mode(0o000)).unwrap();
@@ -326,7 +326,7 @@ fn a_source_that_cannot_be_read_leaves_nothing_far_away() {
 }
 
 #[test]
-fn messages_that_nobody_reads_change_nothing() {
+fn unread_messages_do_not_change_the_exit_code() {
     let p = Place::new();
     fs::write(p.here("c"), "c").unwrap();
     let s = p.serve(&[]);
@@ -353,7 +353,7 @@ fn some_failures_do_not_stop_the_rest() {
 }
 
 #[test]
-fn a_key_of_handles_that_others_may_read_is_refused() {
+fn readable_handle_key_is_refused() {
     let p = Place::new();
     drop(p.serve(&[]));
     let key = p.state().join("server/handle-key");
@@ -365,7 +365,7 @@ fn a_key_of_handles_that_others_may_read_is_refused() {
 }
 
 #[test]
-fn what_fails_at_one_url_is_done_at_the_others() {
+fn failure_at_one_url_does_not_stop_the_others() {
     let p = Place::new();
     fs::write(p.srv("f"), "f").unwrap();
     fs::write(p.srv("g"), "g").unwrap();
@@ -390,10 +390,10 @@ fn what_fails_at_one_url_is_done_at_the_others() {
 /// On a long path a copy gets its name while its end is on the way. Here there is no room for the
 /// end, and the name is taken back.
 #[test]
-fn a_copy_whose_end_does_not_fit_loses_its_name_again() {
+fn copy_without_space_at_its_end_is_removed() {
     let p = Place::new();
     let Some(_there) = Small::mount(p.srv("")) else {
-        let name = "a_copy_whose_end_does_not_fit_loses_its_name_again";
+        let name = "copy_without_space_at_its_end_is_removed";
         return skipped(name, "cannot mount a small file system (needs root)");
     };
     let big = p.state().join("big");
@@ -407,7 +407,7 @@ fn a_copy_whose_end_does_not_fit_loses_its_name_again() {
 }
 
 #[test]
-fn a_server_that_may_not_write_large_files_says_so_and_goes_on() {
+fn file_size_limit_of_the_server_is_reported() {
     let p = Place::new();
     let server = p.serve(&[]);
     let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap());
@@ -421,7 +421,7 @@ fn a_server_that_may_not_write_large_files_says_so_and_goes_on() {
 }
 
 #[test]
-fn many_exports_share_the_files_that_may_be_open() {
+fn exports_share_the_descriptor_limit() {
     const LIMIT: u64 = 400;
     let p = Place::new();
     let content = noise(5_000, 3);
@@ -467,7 +467,7 @@ fn server_without_descriptors_for_connections_does_not_start() {
 }
 
 #[test]
-fn a_server_that_runs_out_of_files_says_so_and_goes_on() {
+fn descriptor_exhaustion_is_reported_and_survived() {
     let p = Place::new();
     let (said, srv) = (p.here("said"), p.srv("").display().to_string());
     let serve = p.server_command(&["serve", &srv, "--listen", "127.0.0.1:0", "--json"]);
@@ -483,7 +483,7 @@ fn a_server_that_runs_out_of_files_says_so_and_goes_on() {
 }
 
 #[test]
-fn without_descriptors_it_is_said_that_there_are_none() {
+fn missing_descriptors_are_reported() {
     let p = Place::new();
     let keys = p.command(&["link", "keys", "--key", "no.key"]);
     let with = |files| Running::start(after(&format!("ulimit -n {files}"), &keys)).finish();
@@ -497,7 +497,7 @@ fn without_descriptors_it_is_said_that_there_are_none() {
 }
 
 #[test]
-fn a_server_that_nobody_listens_to_can_be_ended() {
+fn server_with_unread_output_can_be_stopped() {
     let p = Place::new();
     let server = p.serve(&[]);
     // Its counters fill the pipe.
@@ -511,7 +511,7 @@ fn a_server_that_nobody_listens_to_can_be_ended() {
 
 /// timeout(1) sends each twice.
 #[test]
-fn a_server_is_told_to_end_at_once_by_a_later_signal_only() {
+fn only_a_later_signal_stops_the_server_at_once() {
     let p = Place::new();
     let server = p.serve(&[]);
     server.signal("TERM");

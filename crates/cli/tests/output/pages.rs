@@ -10,23 +10,23 @@ fn whoever_reads(words: &str) {
 }
 
 #[test]
-fn of_lab_wireless() {
+fn lab_wireless_writes_its_page_without_reader() {
     whoever_reads("lab wireless zero-errors --seeds 1 --html page.html");
     whoever_reads("lab wireless zero-errors --seeds 1 --json --html page.html");
 }
 
 #[test]
-fn of_lab_drc() {
+fn lab_drc_writes_its_page_without_reader() {
     whoever_reads("lab drc --seeds 1 --html page.html");
 }
 
 #[test]
-fn of_lab_atp() {
+fn lab_atp_writes_its_page_without_reader() {
     whoever_reads("lab atp deadlines --workload equal --scheme tcp --seeds 1 --html page.html");
 }
 
 #[test]
-fn of_the_demonstration() {
+fn demo_writes_its_page_without_reader() {
     let p = Place::new();
     std::fs::write(p.here("small"), [0; 2000]).unwrap();
     p.run(&["demo", "small", "--limit", "0"]).expect(2, &["--limit", "must be above 0"]);
@@ -34,7 +34,7 @@ fn of_the_demonstration() {
 }
 
 #[test]
-fn of_a_model() {
+fn model_writes_its_page_without_reader() {
     let p = Place::new();
     std::fs::write(p.here("office.toml"), p.ok(&["model", "--example"])).unwrap();
     p.page_is_written_whoever_reads(&["model", "office.toml", "--html", "page.html"], "page.html");

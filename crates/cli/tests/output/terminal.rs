@@ -18,9 +18,9 @@ fn on_terminal(p: &Place, kind: &str, args: &[&str]) -> Running {
 
 /// A dumb one shows no bar, so lines say what it would.
 #[test]
-fn a_dumb_terminal_is_told_of_a_dead_link_and_of_the_end() {
+fn dumb_terminal_shows_stall_and_end() {
     if Command::new("script").arg("--version").output().is_err() {
-        return skip::skipped("a_dumb_terminal_is_told_of_a_dead_link_and_of_the_end", "script is not installed");
+        return skip::skipped("dumb_terminal_shows_stall_and_end", "script is not installed");
     }
     let p = Place::new();
     fs::write(p.srv("f"), noise(300_000, 1)).unwrap();

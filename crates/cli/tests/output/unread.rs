@@ -249,7 +249,7 @@ fn unread_diagnostics_hold_up_no_server() {
 
 /// Others end, without a word.
 #[test]
-fn what_only_prints_ends_quietly() {
+fn commands_end_quietly_on_a_closed_pipe() {
     let p = Place::new();
     for n in 0..20 {
         fs::write(p.srv(&n.to_string()), vec![b'x'; 100_000]).unwrap();
@@ -265,7 +265,7 @@ fn what_only_prints_ends_quietly() {
 
 /// That nobody reads of a failure makes it none.
 #[test]
-fn what_fails_is_no_success_where_nobody_reads_of_it() {
+fn unread_failure_keeps_its_exit_code() {
     let p = Place::new();
     let s = p.serve(&[]);
     let to = Receiver::start(&p, Stdio::null(), Stdio::null());
@@ -331,7 +331,7 @@ fn ends(running: Running, code: i32) {
 }
 
 #[test]
-fn recv_answers_though_what_it_prints_is_not_read() {
+fn recv_answers_with_unread_output() {
     for is_refused in [false, true] {
         let p = Place::new();
         let names = long_names(&p);
@@ -353,7 +353,7 @@ fn recv_answers_though_what_it_prints_is_not_read() {
 }
 
 #[test]
-fn send_can_be_ended_though_what_it_prints_is_not_read() {
+fn send_can_be_stopped_with_unread_output() {
     for is_told in [true, false] {
         let p = Place::new();
         let long = long_names(&p);

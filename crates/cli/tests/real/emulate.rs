@@ -28,8 +28,7 @@ use serde_json::Value;
 fn main() {
     let arguments = Arguments::from_args();
     let list = arguments.list;
-    let roaming =
-        trial("a_copy_goes_on_from_another_address", &["unshare", "ip"], true, copy_from_another_address, !list);
+    let roaming = trial("copy_survives_an_address_change", &["unshare", "ip"], true, copy_from_another_address, !list);
     let dropped = trial(
         "packets_that_the_kernel_drops_before_the_channel_are_counted",
         &["unshare", "ip"],

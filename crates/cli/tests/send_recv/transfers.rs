@@ -237,7 +237,7 @@ fn outcomes(out: &Output) -> Vec<Value> {
 
 /// A deadline that passes first is the reported reason, with or without a receiver.
 #[test]
-fn files_that_nobody_takes_are_told_one_by_one() {
+fn undelivered_files_are_reported_one_by_one() {
     let mut to = Receiver::start(&["--from-anyone"]);
     to.file("a", b"hello");
     to.file("b", b"hello");
@@ -266,7 +266,7 @@ fn files_that_nobody_takes_are_told_one_by_one() {
 }
 
 #[test]
-fn nobody_there_is_noticed_in_time() {
+fn missing_receiver_is_noticed_in_time() {
     let mute = UdpSocket::bind("127.0.0.1:0").unwrap();
     let place = Place::new();
     fs::write(place.here("a"), "hello").unwrap();
@@ -283,7 +283,7 @@ fn nobody_there_is_noticed_in_time() {
 
 /// It takes no network to say so, and none makes it come later.
 #[test]
-fn a_file_that_cannot_be_read_is_told_before_anybody_is_asked() {
+fn unreadable_file_is_reported_before_connecting() {
     let to = Receiver::start(&["--from-anyone"]);
     let mute = UdpSocket::bind("127.0.0.1:0").unwrap();
     let out = to.send(&mute.local_addr().unwrap().to_string(), &["absent"], &["--json", "--timeout", "60"]).finish();
@@ -297,7 +297,7 @@ fn a_file_that_cannot_be_read_is_told_before_anybody_is_asked() {
 
 /// `remora serve --atp` there has no answer to a file: it says so by going.
 #[test]
-fn a_server_of_calls_is_no_receiver_and_soon_known_for_none() {
+fn nfs_server_is_recognised_as_no_receiver() {
     let p = Place::new();
     let server = p.serve(&["--atp", "127.0.0.1:0"]);
     let said = |what| server.ready["atp"][what].as_str().unwrap();
@@ -323,7 +323,7 @@ fn a_receiver_of_two_addresses_is_found_at_either() {
 }
 
 #[test]
-fn what_a_hostile_sender_says_stays_outside() {
+fn hostile_names_stay_outside_the_directory() {
     let to = Receiver::start(&["--from-anyone"]);
     let settings = EndpointSettings { received_max: 16, received_bytes_max: 1 << 20, ..EndpointSettings::sender() };
     let from = BlockingEndpoint::bind(settings, keys::generate().unwrap()).unwrap();
@@ -366,7 +366,7 @@ fn what_a_hostile_sender_says_stays_outside() {
 
 /// Nobody lives to see the end of that, and nobody has to.
 #[test]
-fn a_file_that_takes_long_to_hash_holds_nobody_up() {
+fn long_hashing_delays_no_other_file() {
     let to = Receiver::start(&["--from-anyone"]);
     let size = 1_u64 << 40;
     fs::File::create(to.place.srv("large")).unwrap().set_len(size).unwrap();
@@ -382,7 +382,7 @@ fn a_file_that_takes_long_to_hash_holds_nobody_up() {
 }
 
 #[test]
-fn refusals_and_failures_are_told_to_the_sender() {
+fn refusals_and_failures_reach_the_sender() {
     let to = Receiver::start(&["--from-anyone", "--max-size", "1M"]);
     fs::write(to.place.srv("a"), "old").unwrap();
     to.file("a", b"new");
@@ -402,7 +402,7 @@ fn refusals_and_failures_are_told_to_the_sender() {
 }
 
 #[test]
-fn what_cannot_arrive_in_time_is_given_up() {
+fn late_file_is_given_up() {
     let to = Receiver::start(&["--from-anyone"]);
     let slow = to.place.relay_at(0, &to.daemon, &["--rate", "256kbit"]);
     to.file("big", &noise(2_000_000, 5));
@@ -416,7 +416,7 @@ fn what_cannot_arrive_in_time_is_given_up() {
 }
 
 #[test]
-fn an_interrupted_file_goes_on_where_it_was() {
+fn interrupted_file_resumes() {
     let to = Receiver::start(&["--from-anyone"]);
     let slow = to.place.relay_at(0, &to.daemon, &["--rate", "2Mbit"]);
     to.file("big", &noise(5_000_000, 9));
@@ -439,7 +439,7 @@ fn an_interrupted_file_goes_on_where_it_was() {
 }
 
 #[test]
-fn silence_is_told_and_waited_for() {
+fn outage_is_reported_and_survived() {
     let to = Receiver::start(&["--from-anyone"]);
     let slow = to.place.relay_at(0, &to.daemon, &["--rate", "4Mbit"]);
     to.file("big", &noise(1_000_000, 11));

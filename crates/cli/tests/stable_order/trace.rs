@@ -110,7 +110,6 @@ pub(crate) struct Wanted {
     pub(crate) has_journal: bool,
     /// syncfs(2) puts names and attributes on the disk, too.
     pub(crate) syncs_all: bool,
-    /// What is in the reply.
     pub(crate) reply: String,
 }
 

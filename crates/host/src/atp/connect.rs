@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn without_ipv6_ipv4_will_do_and_other_errors_are_told() {
+    fn bind_falls_back_to_ipv4_only_without_ipv6() {
         let no = |errno: rustix::io::Errno| {
             move |addr: SocketAddr| match addr.is_ipv4() {
                 true => Ok(addr),

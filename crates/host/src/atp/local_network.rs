@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_each_has_its_turn_and_those_gone_are_forgotten() {
+    fn interfaces_take_turns_and_gone_ones_are_forgotten() {
         let (many, mut sources) = (peers(150), SourceAddresses::default());
         let mut looks = 0;
         let rounds: Vec<bool> = (0..6)
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_says_what_it_carries() {
+    fn interface_reports_its_mtu() {
         for (mtu, datagram) in [(0, 1452), (1280, 1452), (1500, 1452), (4000, 3952), (9000, 8952), (65_536, 8952)] {
             assert_eq!(largest(mtu), datagram, "{mtu}");
         }

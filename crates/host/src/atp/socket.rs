@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_what_one_call_can_send() {
+    fn batch_fits_one_send_call() {
         for (sizes, max, taken) in [
             (&[100, 100, 100][..], 8, 3),
             (&[100, 100, 100], 2, 2),

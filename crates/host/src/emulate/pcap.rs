@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_full_disk_does_not_take_is_counted() {
+    fn packets_lost_to_a_full_disk_are_counted() {
         for (room, len, all) in [(1 << 20, 100, true), (20_000, 100, false), (20_000, 9000, false), (500, 100, false)] {
             let disk = Disk { room, bytes: Arc::default() };
             let files = vec![Capture::new(disk.clone()).unwrap()];

@@ -466,7 +466,7 @@ mod tests {
     use remora_channel::Side;
 
     #[test]
-    fn the_weather_keeps_its_law_and_another_law_is_told_from_it() {
+    fn self_test_tells_channel_laws_apart() {
         for seed in 1..=5 {
             let check = law(seed).unwrap();
             assert!(check.passed, "seed {seed}: {}", check.figures);

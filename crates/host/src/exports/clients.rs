@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_client_is_refused_with_the_reason() {
+    fn invalid_client_is_refused_with_a_reason() {
         for (text, why) in [
             ("@trusted", "'@trusted': there are no netgroups here: list addresses or networks"),
             ("gss/krb5", "'gss/krb5': there is no Kerberos here: only sec=sys"),

@@ -87,7 +87,7 @@ async fn the_name_of_a_gateway_that_does_not_answer_is_looked_up_again() {
 
 /// Captive portals, and blocked names, resolve to an address that no host has.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_that_nobody_can_have_is_waited_out() {
+async fn unassignable_address_is_retried() {
     let mut gateway = gateway("127.0.0.1:0");
     let (at, key) = (gateway.local_addr(), gateway.public_key());
     let there = tokio::spawn(async move { gateway.run(|_| {}).await });

@@ -90,7 +90,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn datagram_round_trips() {
         let carried = Carried {
             packets: 1,
             bytes: 2,

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_run_that_was_silent_for_longest_gives_way() {
+    fn longest_silent_run_is_evicted() {
         let mut inner = Inner::default();
         let from = SocketAddr::from(([127, 0, 0, 1], 9));
         for run in 0..RUNS_MAX as u64 {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_a_name_that_is_over_is_counted_anew() {
+    fn ended_run_number_starts_a_new_run() {
         let mut inner = Inner::default();
         assert_eq!([take(&mut inner, 0, 0), take(&mut inner, 2, 2)], [(false, 1), (false, 2)]);
         end(&mut inner, 3, 3);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_again_after_the_end_is_no_new_run() {
+    fn late_duplicate_starts_no_new_run() {
         let mut inner = Inner::default();
         (0..3).for_each(|n| _ = take(&mut inner, n, n));
         end(&mut inner, 3, 3);

@@ -197,14 +197,14 @@ mod tests {
     }
 
     #[test]
-    fn who_is_silent_is_asked_until_the_time_is_over() {
+    fn silent_receiver_is_asked_until_the_timeout() {
         let longest = ANSWER * 2;
         let (carried, took) = asked(&bound(), longest, &AtomicBool::new(false));
         assert!(carried.is_none() && took >= longest && took < ANSWER_MAX, "{took:?}");
     }
 
     #[test]
-    fn nobody_is_not_asked_for_long() {
+    fn missing_receiver_is_not_asked_for_long() {
         let nobody = bound();
         let socket = connect(nobody.local_addr().unwrap()).unwrap();
         drop(nobody);

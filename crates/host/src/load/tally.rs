@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_doubles_and_disorder_are_told_apart() {
+    fn losses_duplicates_and_reordering_are_distinguished() {
         for (numbers, sent, [packets, lost, duplicates, reordered]) in [
             (&[][..], None, [0, 0, 0, 0]),
             (&[0, 1, 2], None, [3, 0, 0, 0]),

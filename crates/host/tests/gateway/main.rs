@@ -275,7 +275,7 @@ async fn two_ports_share_the_room_for_a_single_connection() {
 
 /// A connection that was cut off here keeps its place until the other end has heard of that.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_next_connection_waits_for_the_place_of_one_that_was_cut_off() {
+async fn next_connection_waits_for_the_slot_of_a_reset_one() {
     let to = answering(10).await;
     let gateway = Running::to(&[to]);
     let path = Translator::towards(gateway.at);
@@ -301,7 +301,7 @@ async fn the_next_connection_waits_for_the_place_of_one_that_was_cut_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_had_is_reset_and_told() {
+async fn unreachable_target_resets_the_connection() {
     let free = TcpListener::bind(any()).await.unwrap().local_addr().unwrap();
     let unlisted = answering(0).await;
     let gateway = Running::to(&[free]);
@@ -314,7 +314,7 @@ async fn what_cannot_be_had_is_reset_and_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_that_do_not_fit_end_the_forward() {
+async fn wrong_key_ends_the_forward() {
     let to = answering(0).await;
     let gateway = Running::to(&[to]);
     let wrong = Mobile::start(gateway.at, identity(9).public(), 2, to, Terms::default()).await;
@@ -380,7 +380,7 @@ async fn connected() -> (Running, Translator, Mobile, [TcpStream; 2]) {
 
 /// A kernel that has forgotten its connection answers so.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reset_behind_an_end_that_was_not_read_yet_takes_nothing_back() {
+async fn reset_after_unread_end_keeps_the_data() {
     let (_gateway, path, mobile, [mut near, mut far]) = connected().await;
     far.write_all(b"hello").await.unwrap();
     near.read_exact(&mut [0; 5]).await.unwrap();
@@ -422,7 +422,7 @@ async fn a_word_too_late_costs_nothing_of_the_answer() {
 
 /// Nor while all of it has arrived and waits for a program that takes its time.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reset_behind_an_answer_leaves_the_time_to_read_it() {
+async fn reset_after_an_answer_keeps_the_answer() {
     let (_gateway, _path, mobile, [mut near, mut far]) = connected().await;
     rustix::net::sockopt::set_socket_recv_buffer_size(&near, 16 << 10).unwrap();
     near.write_all(b"question").await.unwrap();
@@ -441,7 +441,7 @@ async fn a_reset_behind_an_answer_leaves_the_time_to_read_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_end_with_the_gateway_and_new_ones_find_the_next() {
+async fn gateway_restart_resets_and_accepts_connections() {
     let to = answering(10).await;
     let gateway = Running::to(&[to]);
     let at = gateway.at;
@@ -489,7 +489,7 @@ async fn a_reset_is_heard_of_though_nothing_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_does_not_read_stops_its_writer_and_nobody_else() {
+async fn stalled_reader_blocks_only_its_writer() {
     let listener = TcpListener::bind(any()).await.unwrap();
     let (lazy, other) = (listener.local_addr().unwrap(), answering(10).await);
     let gateway = Running::to(&[lazy, other]);
@@ -532,7 +532,7 @@ async fn a_cut_and_a_change_of_address_lose_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deadline_ends_what_the_link_cannot_carry_in_time() {
+async fn late_connection_is_reset_at_its_deadline() {
     let to = answering(10).await;
     let gateway = Running::to(&[to]);
     let path = Translator::towards(gateway.at);

@@ -22,7 +22,7 @@ async fn mounted(gateway: &Running) -> client::Session {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nfs_reaches_a_server_that_knows_only_tcp_and_survives_its_restart() {
+async fn nfs_survives_a_restart_of_a_tcp_server() {
     let dir = TempDir::new();
     let first = Serving::start(options(dir.disk())).unwrap();
     let at = first.local_addrs()[0];
@@ -97,7 +97,7 @@ async fn reply(tcp: &mut TcpStream, reply: &Bytes) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_comes_back_finds_its_connection_and_its_call_is_not_made_twice() {
+async fn returning_client_keeps_its_connection_and_drc() {
     let server = TcpListener::bind(any()).await.unwrap();
     let at = server.local_addr().unwrap();
     let nfs = NfsServer { nfs: target(at), mount_port: Some(at.port()) };
@@ -126,7 +126,7 @@ async fn a_client_that_comes_back_finds_its_connection_and_its_call_is_not_made_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_calls_with_one_xid_end_their_client() {
+async fn duplicate_xid_ends_the_client() {
     let server = TcpListener::bind(any()).await.unwrap();
     let at = server.local_addr().unwrap();
     let nfs = NfsServer { nfs: target(at), mount_port: Some(at.port()) };
@@ -142,7 +142,7 @@ async fn two_calls_with_one_xid_end_their_client() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_to_a_machine_that_is_dead_is_made_again() {
+async fn connection_to_a_dead_machine_is_replaced() {
     let server = TcpListener::bind(any()).await.unwrap();
     let at = server.local_addr().unwrap();
     let nfs = NfsServer { nfs: target(at), mount_port: Some(at.port()) };
@@ -163,7 +163,7 @@ async fn a_connection_to_a_machine_that_is_dead_is_made_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_mount_is_is_asked_again_if_it_was_guessed_and_is_not_there() {
+async fn wrong_mount_port_guess_is_corrected() {
     let server = TcpListener::bind(any()).await.unwrap();
     let nfs = NfsServer { nfs: target(server.local_addr().unwrap()), mount_port: None };
     let gateway = Running::start(any(), Service::Nfs(nfs));

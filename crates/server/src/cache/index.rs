@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_part_is_much_larger_than_others_and_room_is_given_back() {
+    fn index_parts_are_balanced_and_shrink() {
         const KEYS: u32 = 100_000;
         let keys = Keys::new(1);
         let peer = Peer::stream(([10, 0, 0, 1], 700).into(), 1);

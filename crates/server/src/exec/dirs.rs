@@ -190,7 +190,7 @@ mod tests {
     use remora_wire::nfs3::{FileType, NfsTime, SpecData};
 
     #[test]
-    fn sizes_are_those_of_the_encoding() {
+    fn entry_sizes_equal_the_encoding() {
         let zero = NfsTime { secs: 0, nanos: 0 };
         let attr = Attr {
             kind: FileType::Regular,

@@ -122,7 +122,7 @@ mod tests {
     const FH: Fh = Fh([3; 32]);
 
     #[test]
-    fn attributes_that_are_not_given_stay() {
+    fn unset_attributes_stay() {
         let time = |secs, micros| Some(Time { secs, micros });
         let to = |secs, nanos| SetTime::To(NfsTime { secs, nanos });
         let none = nfs2::SetAttr::NONE;
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn create_makes_what_its_mode_says() {
+    fn create_makes_the_type_of_its_mode() {
         let attr = |mode, size| nfs2::SetAttr { mode: Some(mode), size, ..nfs2::SetAttr::NONE };
         let made = |attr| match create(nfs2::CreateArgs { at: nfs2::DirOp { dir: FH, name: "n".into() }, attr }) {
             Ok(nfs3::Call::Create(a)) => format!("{:?}", a.how),

@@ -27,7 +27,7 @@ pub(super) mod device {
     }
 
     #[test]
-    fn devices_come_back_and_small_ones_are_packed_as_ever() {
+    fn device_numbers_round_trip() {
         for (major, minor, packed) in [(8, 1, 0x0801), (0, 255, 255), (4095, 0, 0xf_ff00), (259, 0x1_2345, 0x1231_0345)]
         {
             assert_eq!(pack(SpecData { major, minor }), packed, "{major}:{minor}");

@@ -256,13 +256,13 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_too_long_for_version_2_is_not_sent() {
+    fn overlong_path_is_not_sent_in_version_2() {
         assert!(path(vec![b'x'; 1024].into()).is_ok());
         assert_eq!(path(vec![b'x'; 1025].into()), Err(Status::NameTooLong));
     }
 
     #[test]
-    fn errors_keep_their_numbers_where_version_2_has_them() {
+    fn errors_known_to_version_2_keep_their_numbers() {
         use remora_wire::{Reader, Xdr};
         let read = |n: u32| Reader::new(n.to_bytes());
         for n in (1..100).chain(10_001..10_010) {

@@ -20,7 +20,7 @@ fn mnt(w: &mut World, from: Peer, path: impl Into<Bytes>) -> Result<mount::Mount
 }
 
 #[test]
-fn mount_walks_down_from_an_export_and_never_out_of_it() {
+fn mount_stays_inside_the_export() {
     let mut w = World::with(cache::Config::full(), Limits::default(), |e| e.names = vec!["/share".into()]);
     let root = mnt(&mut w, udp(), "/share").unwrap();
     assert_eq!(root.flavors, [1, 0]);
@@ -234,7 +234,7 @@ fn new_exports_apply_from_the_next_request_on() {
 }
 
 #[test]
-fn handles_stay_good_when_the_name_is_spelt_another_way() {
+fn handles_survive_another_spelling_of_the_name() {
     let mut w = World::new(cache::Config::full());
     let exports = |name: &str| {
         let export = Export { access: everybody(|_| {}), ..Export::new(name, w.fs.clone()) };

@@ -37,7 +37,7 @@ fn idempotent_requests_are_executed_as_often_as_they_come() {
 }
 
 #[test]
-fn a_client_that_reconnects_is_answered_on_its_new_connection() {
+fn reconnected_client_is_answered_on_its_new_connection() {
     let mut w = World::new(cache::Config::full());
     let root = w.root();
     let call = create(&root, "f");
@@ -52,7 +52,7 @@ fn a_client_that_reconnects_is_answered_on_its_new_connection() {
 }
 
 #[test]
-fn a_reply_is_owed_to_the_newest_connection_that_is_left() {
+fn reply_goes_to_the_newest_open_connection() {
     let mut w = World::new(cache::Config::full());
     let root = w.root();
     let connections = [1, 2, 3].map(|id| remora_base::Peer::stream(([10, 0, 0, 1], 700 + id as u16).into(), id));

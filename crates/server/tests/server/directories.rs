@@ -112,7 +112,7 @@ proptest! {
 }
 
 #[test]
-fn an_entry_beyond_the_hint_is_the_only_one() {
+fn entry_beyond_the_dircount_is_alone() {
     let (mut w, root) = world(&[30, 1, 2, 3]);
     for (hint, cookie) in [(0, 0), (40, 0), (40, 1), (40, 2), (40, 3)] {
         let p = page(&mut w, &root, PageRequest { plus: true, cookie, verf: [0; 8], dir_count: hint, max_count: 4096 })
@@ -122,7 +122,7 @@ fn an_entry_beyond_the_hint_is_the_only_one() {
 }
 
 #[test]
-fn a_byte_less_than_an_entry_needs_leaves_it_out() {
+fn entry_one_byte_too_large_is_left_out() {
     for plus in [false, true] {
         let (mut w, root) = world(&[5, 9]);
         let whole =

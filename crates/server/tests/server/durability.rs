@@ -50,7 +50,7 @@ fn reply(call: &Call, flush: impl FnOnce(&World, Unflushed) -> Answer) -> Reply 
 }
 
 #[test]
-fn a_stable_write_is_answered_when_it_is_stable() {
+fn stable_write_is_answered_after_its_flush() {
     let (mut w, fh, id) = world();
     let first = unflushed(start(&mut w, 1, &write(&fh, 0, b"one ")));
     let second = unflushed(start(&mut w, 2, &write(&fh, 4, b"two")));
@@ -73,7 +73,7 @@ fn unstable_writes_and_looks_owe_nothing() {
 }
 
 #[test]
-fn failed_flush_is_reported_to_all_that_may_have_lost_data() {
+fn failed_flush_is_reported_to_all_affected_writers() {
     let (mut w, fh, _) = world();
     let before = w.fs.verifier();
     let waited = unflushed(start(&mut w, 1, &write(&fh, 0, b"one")));
@@ -96,7 +96,7 @@ fn failed_flush_is_reported_to_all_that_may_have_lost_data() {
 }
 
 #[test]
-fn the_client_sees_the_verifier_that_its_data_is_safe_under() {
+fn write_verifier_covers_the_safe_data() {
     let (_, fh, _) = world();
     let commit = Call::Commit(CommitArgs { fh: fh.clone(), offset: 0, count: 0 });
     for call in [write(&fh, 0, b"x"), commit] {

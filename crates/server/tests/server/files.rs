@@ -68,7 +68,7 @@ fn read_only_export_refuses_changes_and_reports_it_in_access() {
 }
 
 #[test]
-fn read_returns_what_was_written() {
+fn read_returns_written_data() {
     let (mut w, _, f) = world();
     w.call(&write(&f, 0, b"0123456789"));
     for (offset, count, want, eof) in [
@@ -87,7 +87,7 @@ fn read_returns_what_was_written() {
 }
 
 #[test]
-fn sizes_are_those_that_fsinfo_tells_for_the_path() {
+fn fsinfo_sizes_apply_to_the_path() {
     let (mut w, root, f) = world();
     let peers: [(Peer, u32); 2] = [(udp(), 32 << 10), (tcp(1), 1 << 20)];
     w.call(&Call::SetAttr(SetAttrArgs {

@@ -77,7 +77,7 @@ proptest! {
 }
 
 #[test]
-fn counters_tell_what_was_wrong() {
+fn counters_name_the_violations() {
     let mut w = World::new(cache::Config::full());
     let good = encode(1, &remora_wire::nfs3::Call::GetAttr(Fh(Bytes::new()))).to_vec();
     let with = |at: usize, word: u32| {

@@ -56,7 +56,7 @@ fn filled(cache: cache::Config) -> (World, Fh) {
 }
 
 #[test]
-fn a_late_duplicate_of_create_takes_the_write_with_it() {
+fn late_duplicate_create_loses_the_write() {
     for (cache, safe) in caches() {
         let mut w = World::new(cache);
         let root = w.root();
@@ -69,7 +69,7 @@ fn a_late_duplicate_of_create_takes_the_write_with_it() {
 }
 
 #[test]
-fn a_late_duplicate_of_a_truncation_takes_the_write_with_it() {
+fn late_duplicate_truncation_loses_the_write() {
     for (cache, safe) in caches() {
         let (mut w, f) = filled(cache);
         let cut = set_size(&f, 0);

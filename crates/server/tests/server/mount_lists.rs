@@ -32,7 +32,7 @@ fn exports(w: &mut World, from: Peer) -> Vec<mount::Export> {
 }
 
 #[test]
-fn a_mount_is_one_line_however_its_path_is_spelt() {
+fn mount_list_merges_spellings_of_a_path() {
     let mut w = World::with(cache::Config::full(), Limits::default(), |e| e.names = vec!["/share".into()]);
     let Reply::Mnt(Ok(root)) = w.mount(udp(), &Call::Mnt("/share".into())) else { panic!() };
     w.call(&nfs3::Call::MkDir(MkDirArgs { at: at(&root.fh, "d"), attr: SetAttr::NONE }));
@@ -50,7 +50,7 @@ fn a_mount_is_one_line_however_its_path_is_spelt() {
 }
 
 #[test]
-fn a_path_that_is_too_long_with_its_slash_spoils_no_list() {
+fn overlong_path_does_not_break_the_mount_list() {
     let mut w = World::new(cache::Config::full());
     let mut dir = w.root();
     let names = [255, 255, 255, 200, 55].map(|len| "x".repeat(len));
@@ -92,7 +92,7 @@ fn entry_stays_until_no_server_of_a_split_exports_it() {
 }
 
 #[test]
-fn who_mounted_what_is_not_told_by_datagram_but_on_this_machine() {
+fn mount_dump_over_udp_is_local_only() {
     let mut w = World::new(cache::Config::full());
     w.root();
     assert_eq!(w.ask_mount(udp(), &Call::Dump).0, Outcome::ProcUnavail);
@@ -120,7 +120,7 @@ fn the_exports_told_by_datagram_are_few() {
 }
 
 #[test]
-fn whom_nothing_is_exported_to_is_told_nothing() {
+fn export_list_hides_exports_of_others() {
     let mut w = World::with(cache::Config::full(), Limits::default(), |e| {
         let secure = Terms { secure: true, ..Terms::default() };
         let rules = [("10.0.0.1", Terms::default()), ("10.0.1.0/24", secure)];

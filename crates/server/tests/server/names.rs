@@ -27,7 +27,7 @@ fn mkdir(at: DirOp) -> Call {
 }
 
 #[test]
-fn what_is_made_comes_with_handle_attributes_and_the_directory() {
+fn created_object_has_handle_and_attributes() {
     let (mut w, root) = world();
     let none = SetAttr::NONE;
     let calls = [
@@ -94,7 +94,7 @@ fn rename_link_remove_and_rmdir() {
 }
 
 #[test]
-fn bad_names_are_refused_by_every_procedure_that_takes_one() {
+fn every_procedure_refuses_bad_names() {
     let (mut w, root) = world();
     for name in [&b"a/b"[..], b"nul\0", b"", b"..", b"."] {
         let at = DirOp { dir: root.clone(), name: Bytes::from_static(name) };

@@ -150,7 +150,7 @@ fn directories_links_and_file_systems() {
 }
 
 #[test]
-fn what_is_obsolete_is_answered_with_nothing() {
+fn obsolete_procedures_get_an_empty_reply() {
     let (mut w, _) = world();
     for (obsolete, reply) in
         [(Call::Null, Reply::Null), (Call::Root, Reply::Root), (Call::WriteCache, Reply::WriteCache)]
@@ -161,7 +161,7 @@ fn what_is_obsolete_is_answered_with_nothing() {
 
 /// U-Boot learns from these two statuses, and no other, that it has to follow a link.
 #[test]
-fn read_of_what_is_no_file_says_so() {
+fn read_of_a_directory_is_an_error() {
     let (mut w, root) = world();
     let link = SymLinkArgs { at: at(root, "l"), target: "kernel".into(), attr: SetAttr::NONE };
     assert_eq!(call(&mut w, &Call::SymLink(link)), Reply::SymLink(Ok(())));
@@ -177,7 +177,7 @@ fn read_of_what_is_no_file_says_so() {
 
 /// Version 2 has no error for "later": the client sends an unanswered datagram again, and the server executes it then.
 #[test]
-fn call_that_must_wait_gets_silence_or_io_by_transport() {
+fn waiting_call_gets_silence_or_io_by_transport() {
     for config in [cache::Config::full(), cache::Config::juszczak(), cache::Config::Off] {
         let mut w = World::new(config);
         let root = root(&mut w);
@@ -200,7 +200,7 @@ fn call_that_must_wait_gets_silence_or_io_by_transport() {
 }
 
 #[test]
-fn setattr_sets_what_it_is_given() {
+fn setattr_sets_given_attributes() {
     let (mut w, root) = world();
     w.wait(std::time::Duration::from_secs(5));
     let f = file(&mut w, root, "f");
@@ -304,7 +304,7 @@ fn mount_1_and_2_bring_handles_of_version_2_and_the_lists() {
 }
 
 #[test]
-fn an_export_for_others_is_refused_in_words_of_version_2() {
+fn export_for_others_is_refused_with_version_2_errors() {
     let (_, root) = world();
     let mut w = World::with(cache::Config::full(), Limits::default(), |e| e.access = only(&["192.0.2.1"]));
     assert_eq!(call(&mut w, &Call::GetAttr(root)), Reply::GetAttr(Err(Status::Access)));
@@ -329,7 +329,7 @@ fn changes(dir: Fh, f: Fh) -> Vec<Call> {
 }
 
 #[test]
-fn every_change_is_executed_once_however_often_it_is_sent() {
+fn repeated_change_is_executed_once() {
     let (mut w, root) = world();
     let f = file(&mut w, root, "f");
     for (xid, change) in (1..).zip(changes(root, f)) {
@@ -349,7 +349,7 @@ fn every_change_is_executed_once_however_often_it_is_sent() {
 /// REMOVE has another number in version 3, but LINK's arguments, say, could be alike: what
 /// one version did must never answer for the other.
 #[test]
-fn a_request_of_one_version_is_no_duplicate_of_the_others() {
+fn requests_of_two_versions_are_not_duplicates() {
     for config in [cache::Config::full(), cache::Config::juszczak(), cache::Config::reference()] {
         let mut w = World::new(config);
         let root = root(&mut w);
@@ -461,7 +461,7 @@ proptest! {
 }
 
 #[test]
-fn a_portmapper_answers_only_where_it_was_asked_to_be_one() {
+fn portmapper_answers_only_if_enabled() {
     let (mut w, _) = world();
     let ask = |w: &mut World, from, call: portmap::Call| {
         w.input(from, message(4, portmap::PROGRAM, portmap::VERSION, call.proc(), |out| call.encode(out)));
@@ -482,7 +482,7 @@ fn a_portmapper_answers_only_where_it_was_asked_to_be_one() {
 }
 
 #[test]
-fn a_file_that_goes_while_it_is_read_is_stale() {
+fn file_removed_during_read_is_stale() {
     let (mut w, root) = world();
     let f = file(&mut w, root, "f");
     for (status, want) in [(nfs3::Status::Stale, Status::Stale), (nfs3::Status::Io, Status::Io)] {

@@ -31,7 +31,6 @@ pub struct Optimum {
 }
 
 impl Optimum {
-    /// Delivered objects of a class.
     pub fn delivered(&self, objects: &[Object], class: Class) -> usize {
         objects.iter().zip(&self.chosen).filter(|(o, chosen)| o.class == class && **chosen).count()
     }

@@ -155,7 +155,6 @@ impl Trace {
         Trace { knots }
     }
 
-    /// The trace delayed by `by`.
     pub fn delayed(&self, by: Duration) -> Trace {
         let by = by.as_secs_f64();
         let first = self.knots.first().map(|k| (0.0, k.rate));

@@ -45,7 +45,6 @@ impl End {
 /// A protocol with both ends and their programs. The contract is that of [`remora_base::Core`]: one
 /// change, then drain.
 pub trait Scheme {
-    /// Submits object number `number`.
     fn submit(&mut self, now: Time, number: usize, object: &Object, ledger: &mut Ledger);
     /// Handles a UDP payload at `end`.
     fn handle_datagram(&mut self, now: Time, end: End, payload: Bytes, ledger: &mut Ledger);

@@ -57,7 +57,6 @@ pub struct Faults {
 }
 
 impl Scenario {
-    /// The scenario of `seed`.
     pub fn draw(seed: u64) -> Scenario {
         let mut rng = Rng::stream(seed, "atp scenario");
         let restarts = rng.chance(0.25);

@@ -144,7 +144,6 @@ impl<'a> World<'a> {
 
     // Time.
 
-    /// Runs until `end` or `done`; returns whether it was `done`.
     fn run_until(&mut self, end: Time, done: impl Fn(&World<'_>) -> bool) -> bool {
         let mut steps = 0;
         while self.ledger.violations.len() < VIOLATIONS_MAX {

@@ -71,7 +71,6 @@ impl FirstCalls {
         &self.dir
     }
 
-    /// Whether `id` is one of its calls.
     pub(super) fn has(&self, id: CallId) -> bool {
         self.out.contains_key(&id)
     }
@@ -157,7 +156,6 @@ impl LastCalls {
         Ok(())
     }
 
-    /// Whether `id` is one of its calls.
     pub(super) fn has(&self, id: CallId) -> bool {
         [self.renaming, self.setting].contains(&Step::Out(id))
     }

@@ -24,7 +24,6 @@ pub(crate) struct Task {
     pub(crate) original: Bytes,
     /// Maximum bytes that the server accepts in one call.
     pub(crate) io_max: u32,
-    /// The slow host, if any.
     pub(crate) host: Option<SlowHost>,
 }
 

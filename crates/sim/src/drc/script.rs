@@ -43,7 +43,6 @@ pub struct Script {
     pub stalls: Vec<Stall>,
 }
 
-/// The result of a script.
 #[derive(Clone, Debug, Default)]
 pub struct ScriptResult {
     /// Violations found by the oracle, as text.

@@ -158,7 +158,6 @@ pub struct Rule {
     pub action: RuleAction,
 }
 
-/// The action of a [`Rule`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RuleAction {
     /// The message is lost.

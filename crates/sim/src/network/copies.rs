@@ -42,7 +42,6 @@ impl Bursts {
     }
 }
 
-/// A direction of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CopyDirection {
     There,

@@ -82,7 +82,6 @@ pub enum CacheChoice {
 }
 
 impl Scenario {
-    /// The scenario of `seed`.
     pub fn draw(seed: u64, choice: CacheChoice) -> Scenario {
         let mut rng = Rng::stream(seed, "scenario");
         let length = Duration::from_secs(10 + rng.below(50));

@@ -204,7 +204,6 @@ impl Transfer {
         self.flying.is_empty() && (complete || self.failure.is_some())
     }
 
-    /// The failure, if any.
     pub(crate) fn failure(&self) -> Option<&TransferFailure> {
         self.failure.as_ref()
     }

@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_that_a_file_system_does_not_know_are_dashes() {
+    fn df_prints_dashes_for_unknown_figures() {
         assert_eq!(line(0, 0, 0).split_whitespace().collect::<Vec<_>>(), ["-"; 4]);
         assert!(line(1000, 500, 400).ends_with("56%\n"));
     }

@@ -144,7 +144,6 @@ impl ListedDir {
         ListedDir { fh, url: url.to_owned(), given: url.into(), path: Vec::new(), depth: 0 }
     }
 
-    /// The path of what is in it.
     fn path_of(&self, name: &[u8]) -> Vec<u8> {
         match self.depth {
             0 => name.to_owned(),

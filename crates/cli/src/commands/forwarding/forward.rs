@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn hint_asks_for_a_gateway_only_where_nothing_was_heard() {
+    fn forward_hint_appears_only_without_an_answer() {
         let given = |why: Refusal| hint(Some(&why.to_string()));
         assert_eq!((hint(None), given(Refusal::Silent)), (Some(UNHEARD), Some(UNHEARD)));
         assert_eq!(given(Refusal::Full), Some(FULL));

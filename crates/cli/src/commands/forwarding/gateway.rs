@@ -318,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_have_a_port_or_the_usual_one() {
+    fn server_address_without_port_gets_the_nfs_port() {
         for (text, at) in [
             ("nas", "nas:2049"),
             ("nas:20", "nas:20"),

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_that_there_is_not_is_no_command() {
+    fn unknown_flag_is_not_taken_for_the_command() {
         let command = |line: &[&str]| {
             let parsed = Line::try_parse_from([&["emulate"], line].concat());
             parsed.map(|line| line.emulate.command).ok()

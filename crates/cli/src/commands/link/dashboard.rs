@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_terminals_show_all_and_narrow_ones_what_matters() {
+    fn narrow_terminal_shows_the_most_important_columns() {
         let wide = shown(130, 12);
         for text in ["robot", "bad", "192.0.2.7:4000", "given up", "robot is up"] {
             assert!(wide.contains(text), "no {text} in\n{wide}");

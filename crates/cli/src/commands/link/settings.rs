@@ -25,7 +25,6 @@ const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::UNSPEC
 const KEEPALIVE: Duration = Duration::from_secs(5);
 const KEEPALIVE_MIN: Duration = Duration::from_millis(500);
 
-/// A base's settings.
 pub(crate) fn base(args: &Base) -> Result<Settings> {
     let file = File::load(args.ends.config.as_deref(), ConfigRole::Base)?;
     let mut mobiles = Vec::new();

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_would_be_passed_over_are_errors() {
+    fn flags_without_effect_are_errors() {
         for line in [
             "--check 2 --seeds 9",
             "--check 2 --seconds 9",

@@ -8,7 +8,7 @@ use crate::commands::model::example::OFFICE;
 const FIG9: &str = include_str!("../../../../../docs/examples/copy89-fig9.toml");
 
 #[test]
-fn the_example_is_right_as_it_is_and_with_all_that_is_optional() {
+fn example_parses_with_and_without_optional_keys() {
     let (_, network) = parse(OFFICE).unwrap();
     let report = network.solve();
     assert_eq!((report.stations, report.copies.len()), (113, 1));
@@ -54,7 +54,7 @@ fn nmt1989_sheet_takes_one_copy_across_ethernet() {
 }
 
 #[test]
-fn errors_name_line_and_key_and_what_was_expected() {
+fn errors_name_line_key_and_expectation() {
     let ethernet = "[[medium]]\nname = \"e\"\ntype = \"ethernet\"\nrate = \"10Mbit\"\n";
     let group = "[[group]]\nname = \"g\"\nmedium = \"e\"\nstations = 2\n";
     let both = format!("{ethernet}{group}");

@@ -181,7 +181,7 @@ mod tests {
 
     /// What is written is read as the same network, whatever is in it.
     #[test]
-    fn a_network_comes_back_as_it_was() {
+    fn written_network_parses_to_the_same_network() {
         let drawn =
             Submodel::ALL.iter().flat_map(|s| [false, true].map(|copies| Case::draw(*s, copies, 5, 0).topology));
         for topology in drawn.chain([parse(OFFICE).unwrap().0]) {

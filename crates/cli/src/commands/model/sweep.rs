@@ -119,7 +119,7 @@ mod tests {
     use crate::commands::model::example;
 
     #[test]
-    fn figures_beyond_what_the_model_is_held_to_are_marked() {
+    fn figures_outside_the_models_range_are_marked() {
         let busy = example::OFFICE.replace("rate = 2\n", "rate = 400\n");
         let (topology, _) = network_file::parse(&busy).unwrap();
         let (input, _, values) = read(&topology, "flow.3.rate=300..400/2").unwrap();

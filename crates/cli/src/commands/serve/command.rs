@@ -100,7 +100,6 @@ pub(crate) async fn run(args: Serve) -> Result {
     }
 }
 
-/// A running server.
 struct RunningServer {
     keys: Arc<Keys>,
     loaded: Loaded,

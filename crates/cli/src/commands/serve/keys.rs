@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_made_once_and_is_private() {
+    fn handle_key_is_created_once_and_private() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("state");
@@ -146,7 +146,7 @@ mod tests {
         assert!(key(&state).unwrap_err().to_string().contains("16 bytes"));
     }
     #[test]
-    fn what_is_no_file_is_refused_and_not_waited_for() {
+    fn key_path_of_a_pipe_is_refused_without_blocking() {
         use rustix::fs::{CWD, FileType, Mode, mknodat};
         let dir = tempfile::tempdir().unwrap();
         let (pipe, folder) = (dir.path().join("pipe"), dir.path().join("folder"));

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn exports_that_are_slow_to_close_hold_nobody_up() {
+    async fn slowly_closing_exports_block_no_reload() {
         let ((close, told), (closed, was_told)) = (channel(), channel());
         let_go(Slow(told, closed));
         close.send(()).unwrap();

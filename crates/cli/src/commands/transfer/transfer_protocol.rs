@@ -159,7 +159,6 @@ impl Answer {
         Answer { remora: VERSION, file, verdict }
     }
 
-    /// As an object.
     pub(crate) fn object(&self) -> serde_json::Result<Bytes> {
         line(self, &[])
     }
@@ -258,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_foreign_is_told_apart() {
+    fn foreign_objects_are_recognised() {
         let long = [&b"{\"remora\":1,\"name\":\""[..], &[b'x'; ANNOUNCEMENT_MAX], b"\"}\n"].concat();
         let other = serde_json::to_string(&Announcement { remora: 2, ..announcement("x") }).unwrap() + "\n";
         let stray = [&announcement("x").question().unwrap()[..], b"data"].concat();
@@ -269,7 +268,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_that_comes_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_input_does_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = Announcement::read(Bytes::from(bytes.clone()));
             let _ = Answer::read(&bytes);
         }

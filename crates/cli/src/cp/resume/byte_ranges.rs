@@ -49,7 +49,6 @@ impl ByteRanges {
         self.0.iter().map(|r| r.start..r.end.min(size)).filter(|r| r.start < r.end).collect()
     }
 
-    /// Number of bytes in it.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.iter().map(|r| r.end.saturating_sub(r.start)).fold(0, u64::saturating_add)
     }

@@ -62,7 +62,6 @@ impl Journal {
     }
 }
 
-/// The file of a journal.
 #[derive(Debug)]
 pub(crate) struct JournalFile {
     path: PathBuf,

@@ -85,7 +85,6 @@ impl SourceState {
         &self.identity
     }
 
-    /// The change from this state to `now`.
     pub(crate) fn change_to(&self, now: &SourceState) -> Change {
         let (was, is) = (&self.identity, &now.identity);
         if *is == *was {

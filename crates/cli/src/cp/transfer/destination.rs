@@ -42,7 +42,6 @@ pub(crate) enum By {
 }
 
 impl LocalDestination {
-    /// `dest`, or `name` in it.
     pub(crate) fn new(dest: &Path, name: Option<&str>) -> LocalDestination {
         match name {
             Some(name) => LocalDestination { path: dest.join(name), by: By::Source },

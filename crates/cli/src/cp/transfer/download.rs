@@ -165,12 +165,10 @@ async fn verify_copy(job: &Job, remote: &Remote, source: &Node, url: &str, part:
     Ok(())
 }
 
-/// The change of the source since `was`.
 async fn change_since(remote: &Remote, source: &Node, was: &Attr) -> Result<Change, ClientError> {
     change(remote, source, was, &remote.getattr(&source.fh).await?).await
 }
 
-/// The change of the source from `was` to `now`.
 async fn change(remote: &Remote, source: &Node, was: &Attr, now: &Attr) -> Result<Change, ClientError> {
     let now = SourceState::of_remote(now);
     let change = SourceState::of_remote(was).change_to(&now);

@@ -8,7 +8,6 @@ use crate::cp::resume::resume_index;
 use crate::remote::filesystem::Remote;
 use crate::remote::listing::Node;
 
-/// Destination of an upload.
 #[derive(Clone, Debug)]
 pub(crate) struct UploadDestination {
     pub(crate) remote: Remote,

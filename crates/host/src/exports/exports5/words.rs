@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_what_exports_5_says() {
+    fn words_follow_exports_5() {
         let line = |words: &[(usize, &str)]| words.iter().map(|(n, w)| (*n, (*w).to_owned())).collect::<Vec<_>>();
         for (text, want) in [
             ("", vec![]),

@@ -14,7 +14,7 @@ fn wrong_of(text: &str) -> (usize, String) {
 }
 
 #[test]
-fn what_is_not_said_is_the_export_s_or_the_default() {
+fn unset_keys_inherit_from_export_or_default() {
     let text = r#"
 [[export]]
 path = "/srv/files"
@@ -51,7 +51,7 @@ path = "/srv/open"
 }
 
 #[test]
-fn wrong_files_are_refused_with_line_key_and_what_was_expected() {
+fn wrong_file_error_names_line_key_and_expectation() {
     let keys = "expected one of `path`, `names`, `clients`, `read_only`, `squash`, `anon_uid`, `anon_gid`, `secure`";
     let table = |rest: &str| format!("# Ours.\n[[export]]\npath = \"/a\"\n{rest}\n");
     for (text, line, why) in [

@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn seat_sees_what_another_gives_back() {
+    async fn seat_sees_memory_released_by_another() {
         let (pool, one, other) = (pool(), seat(None), seat(None));
         let held = fill(&pool, &one);
         let waits = pool.take(&other, bytes(MAX / 4));

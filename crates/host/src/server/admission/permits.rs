@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unsent_reply_holds_what_it_is_long() {
+    async fn unsent_reply_holds_its_length() {
         let adm = admission();
         let share = adm.join(addr("10.0.0.1:1"), false, 2 * MIB);
         let mut unread = Vec::new();

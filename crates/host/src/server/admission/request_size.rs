@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_counts_with_the_most_it_can_ask_for() {
+    fn version_2_counts_with_its_maximum() {
         for (proc, data) in [(nfs2::Proc::GetAttr, 0), (nfs2::Proc::Read, 8192), (nfs2::Proc::ReadDir, 8192)] {
             let (cred, verf) = (OpaqueAuth::none(), OpaqueAuth::none());
             let mut out = Vec::new();
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lists_of_mount_count_with_all_that_may_be_told() {
+    fn mount_lists_count_with_their_maximum() {
         for vers in 1..=3 {
             for proc in 0..=6 {
                 let (cred, verf) = (OpaqueAuth::none(), OpaqueAuth::none());
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn data_that_is_asked_for_counts_up_to_the_limit() {
+    fn requested_data_counts_up_to_the_limit() {
         let fh = || Fh(Bytes::from_static(&[7; 32]));
         let read = |count| Call::Read(ReadArgs { fh: fh(), offset: 0, count });
         let list = Call::ReadDir(ReadDirArgs { dir: fh(), cookie: 0, verf: [0; 8], count: 4096 });

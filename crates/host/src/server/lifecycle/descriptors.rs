@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_get_what_nothing_else_needs() {
+    fn connections_get_the_remaining_descriptors() {
         assert_eq!(of(1024, 16, 1).connections(), 1024 - 16 - 320 - 128 - 8);
         assert_eq!(of(65_536, 20, 3).connections(), 65_536 - 20 - 20_480 - 256 - 8);
         assert!(of(64, 16, 1).check().is_ok());
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_counts() {
+    fn open_descriptors_count() {
         let before = Descriptors::count(1, 4);
         let files: Vec<_> = (0..100).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
         let after = Descriptors::count(1, 4);

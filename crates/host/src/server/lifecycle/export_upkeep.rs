@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_that_hangs_is_waited_for_once_and_has_one_thread() {
+    async fn hanging_export_blocks_one_thread_once() {
         let mut behind = Behind::default();
         let (release, hangs) = channel::<()>();
         let (done, count) = channel();

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_say_what_to_do() {
+    fn bind_errors_name_a_remedy() {
         let taken = bound("127.0.0.1:0").unwrap();
         let addr = taken[0].addr.to_string();
         let text = |addr: &str| bound(addr).err().map(|e| e.to_string()).unwrap_or_default();

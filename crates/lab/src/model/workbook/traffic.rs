@@ -100,7 +100,6 @@ impl<'a> NetworkPlan<'a> {
         format!("{}: {} > {}", flow + 1, about.from, about.to)
     }
 
-    /// Traffic of all flows.
     pub(super) fn flows(&self, book: &mut Book, sheet: usize) -> Vec<Traffic> {
         let heads: Vec<String> = (0..self.topology.flows.len()).map(|i| self.flow_name(i)).collect();
         let block = book.block(sheet, "What flows send, all stations together", &heads);

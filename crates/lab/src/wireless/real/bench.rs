@@ -443,7 +443,6 @@ pub(super) fn flags(system: System) -> Option<&'static [&'static str]> {
     }
 }
 
-/// A Remora command with flags.
 pub(super) fn remora(bench: &Bench, command: &[&str], flags: &[&str]) -> Vec<String> {
     let binary = bench.binary.to_string_lossy();
     [&[&*binary], command, flags].concat().into_iter().map(str::to_owned).collect()

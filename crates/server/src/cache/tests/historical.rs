@@ -39,7 +39,7 @@ fn reference_cache_turns_failures_of_duplicates_into_success() {
 }
 
 #[test]
-fn the_reference_cache_remembers_as_many_as_it_has_entries() {
+fn reference_cache_holds_its_number_of_entries() {
     let mut b = Bench::new(Config::Reference { entries: 10 });
     let mut run = |xid, done| {
         let r = from_client(xid, Proc::Remove);
@@ -51,7 +51,7 @@ fn the_reference_cache_remembers_as_many_as_it_has_entries() {
 }
 
 #[test]
-fn juszczak_drops_what_is_in_progress_and_what_was_just_done() {
+fn juszczak_drops_in_progress_and_recent_calls() {
     for proc in [Proc::Write, Proc::Read] {
         let mut b = Bench::new(Config::juszczak());
         let r = from_client(1, proc);

@@ -134,14 +134,14 @@ impl World {
 
 proptest! {
     #[test]
-    fn nothing_is_executed_twice_while_it_is_remembered(ops in prop::collection::vec(op(), 0..120)) {
+    fn cached_request_is_not_executed_again(ops in prop::collection::vec(op(), 0..120)) {
         let mut w = World::new(Config::Full { bytes_max: usize::MAX, keep: Duration::from_secs(1 << 20) });
         ops.iter().enumerate().for_each(|(n, op)| w.step(op, n, true));
         w.end();
     }
 
     #[test]
-    fn under_pressure_the_bound_holds_and_what_is_in_progress_stays(
+    fn full_cache_keeps_in_progress_entries(
         ops in prop::collection::vec(op(), 0..120),
         entries in 0usize..8,
     ) {
@@ -156,7 +156,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_loses_entries_below_a_fair_share(floods in prop::collection::vec((1u8..4, 0u32..100_000), 0..400), mine in 0u32..10) {
+    fn fair_share_entries_are_not_evicted(floods in prop::collection::vec((1u8..4, 0u32..100_000), 0..400), mine in 0u32..10) {
         let share = 10 * (ENTRY_OVERHEAD + 64);
         let mut b = Bench::new(Config::Full { bytes_max: 4 * share + 2048, keep: Config::KEEP });
         let quiet: Vec<_> = (0..mine).map(|xid| request(udp("10.0.0.200:1"), xid, Proc::Write)).collect();

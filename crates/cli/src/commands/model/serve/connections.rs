@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_says_nothing_more_keeps_nobody_out() {
+    async fn silent_connections_do_not_block_others() {
         let short = Duration::from_millis(200);
         let long = Duration::from_secs(3600);
         for (sent, patience, life) in [

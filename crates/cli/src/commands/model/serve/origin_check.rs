@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_names_and_their_own_pages_are_ours() {
+    fn origin_check_accepts_only_loopback_names() {
         for (host, origin, ours) in [
             (Some("127.0.0.1:8089"), None, true),
             (Some("localhost:8089"), Some("http://localhost:8089"), true),

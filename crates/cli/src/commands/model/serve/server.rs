@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn bodies_that_do_not_come_keep_nobody_out() {
+    async fn missing_request_bodies_do_not_block_others() {
         let (long, patience) = (Duration::from_secs(3600), Duration::from_millis(200));
         let start = Start { name: "office.toml".into(), text: example::OFFICE.into() };
         let app = router(Arc::new(Shared { start, jobs: Arc::new(Semaphore::new(JOBS_MAX)), patience }));

@@ -55,7 +55,7 @@ fn shares_have_the_names_people_expect() {
 }
 
 #[test]
-fn an_alias_gives_way_to_a_name_that_is_spelt_another_way() {
+fn alias_yields_to_another_spelling_of_a_name() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap();
     let path = |sub: &str| root.join(sub).to_str().unwrap().to_owned();
@@ -100,7 +100,7 @@ fn export_with_another_spelling_of_its_name_is_unchanged() {
 }
 
 #[test]
-fn wrong_names_are_refused_with_their_line() {
+fn wrong_export_name_error_names_the_line() {
     let dir = tempfile::tempdir().unwrap();
     let (a, file) = (dir.path().to_str().unwrap(), dir.path().join("exports.toml"));
     let path = file.to_str().unwrap();
@@ -142,7 +142,7 @@ fn wrong_directories_are_refused() {
 }
 
 #[test]
-fn wrong_files_are_refused_with_their_place() {
+fn wrong_exports_file_error_names_the_line() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("exports");
     let path = file.to_str().unwrap();
@@ -204,7 +204,7 @@ fn a_directory_whose_path_is_no_text_is_shared_by_a_name() {
 }
 
 #[test]
-fn who_may_come_to_an_export_by_another_is_said() {
+fn nested_exports_are_noted() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap();
     std::fs::create_dir_all(root.join("a/in")).unwrap();
@@ -244,7 +244,7 @@ fn shared(change: impl Fn(&mut Terms)) -> Vec<Share> {
 }
 
 #[test]
-fn notes_name_whom_the_exports_squash_and_the_flag() {
+fn squash_notes_name_user_and_flag() {
     use remora_server::Squash;
     let of = |squash| warnings::of_squash(&shared(|terms| terms.squash = squash));
     assert_eq!(of(Squash::None), [""; 0]);
@@ -258,7 +258,7 @@ fn notes_name_whom_the_exports_squash_and_the_flag() {
 }
 
 #[test]
-fn uid_claims_are_told_unless_ports_or_squashing_stop_them() {
+fn uid_claim_note_depends_on_ports_and_squashing() {
     use crate::commands::serve::output::announcement::claims;
     use remora_server::Squash;
     use rustix::process::Uid;

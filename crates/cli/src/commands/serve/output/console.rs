@@ -67,7 +67,6 @@ impl Console {
     }
 }
 
-/// An object as a line.
 pub(crate) fn line(object: &impl Serialize) -> Result<String> {
     Ok(stdio::json_line(object)? + "\n")
 }
@@ -112,7 +111,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_nobody_reads_keeps_nobody_waiting() {
+    async fn unread_output_blocks_no_caller() {
         let (begin, has_begun) = channel();
         let (open, gate) = channel::<()>();
         let to = speaker("test", move |text| {

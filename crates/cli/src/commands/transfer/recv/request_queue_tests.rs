@@ -56,7 +56,7 @@ impl Case {
 }
 
 #[tokio::test]
-async fn all_who_asked_are_answered_when_it_is_known() {
+async fn all_askers_are_answered_after_hashing() {
     let mut case = Case::new(true);
     let (old, new) = (vec![1; SIZE], vec![2; SIZE]);
     fs::write(case.dir.path().join("a"), &old).unwrap();
@@ -79,7 +79,7 @@ async fn all_who_asked_are_answered_when_it_is_known() {
 }
 
 #[tokio::test]
-async fn what_is_whole_gets_its_name_aside() {
+async fn complete_file_is_renamed_on_another_thread() {
     let mut case = Case::new(false);
     let [a, b] = [1, 2].map(|n| vec![n; SIZE]);
     // One of a sender's at a time, in turn; all of what is there is not needed again.
@@ -99,7 +99,7 @@ async fn what_is_whole_gets_its_name_aside() {
 }
 
 #[tokio::test]
-async fn who_waits_is_bounded() {
+async fn waiting_questions_are_bounded() {
     let mut case = Case::new(false);
     fs::write(case.dir.path().join("a"), vec![1; SIZE]).unwrap();
     for n in 0..=WAITING.of_key {
@@ -185,7 +185,7 @@ async fn places_of_an_ended_session_go_to_the_next_question() {
 }
 
 #[tokio::test]
-async fn question_that_needs_no_place_removes_no_file() {
+async fn question_without_a_slot_evicts_no_file() {
     let mut case = Case::new(false);
     fill(&mut case);
     assert_eq!(case.say(99, "a", b"abc", None).unwrap().verdict, Verdict::Waits);
@@ -199,7 +199,7 @@ async fn question_that_needs_no_place_removes_no_file() {
 }
 
 #[tokio::test]
-async fn questions_that_wait_are_bounded_for_each_sender() {
+async fn waiting_questions_are_bounded_for_each_sender() {
     let mut case = Case::new(false);
     let refused = |told: Option<Reply<To>>| matches!(told.unwrap().verdict, Verdict::Refused { .. });
     for n in 0..PLACES.of_key + WAITING.of_key {

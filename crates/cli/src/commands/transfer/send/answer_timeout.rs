@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_waits_for_what_those_before_it_need() {
+    fn answer_timeout_includes_files_sent_before() {
         let (unanswered, minute) = (UnansweredBytes::default(), Duration::from_secs(60));
         let mut small = AnswerTimeout::new(&unanswered, 1000);
         small.add(minute - Duration::from_millis(100));

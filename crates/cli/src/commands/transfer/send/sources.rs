@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_are_found_with_all_that_is_in_them() {
+    fn directories_are_found_recursively() {
         let top = tempfile::tempdir().unwrap();
         fs::create_dir_all(top.path().join("d/e/f")).unwrap();
         for name in ["a", "d/b", "d/e/.c"] {
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_cannot_be_meant_are_wrong_usage() {
+    fn invalid_names_are_wrong_usage() {
         let top = tempfile::tempdir().unwrap();
         fs::create_dir_all(top.path().join("x/d")).unwrap();
         fs::create_dir_all(top.path().join("y/d")).unwrap();

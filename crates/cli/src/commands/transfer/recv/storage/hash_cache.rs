@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_bounded() {
+    fn hash_cache_is_bounded() {
         let mut known = HashCache::default();
         for n in 0..2 * FILES_MAX as u64 {
             let stamp = Stamp { number: (1, n), size: 0, mtime: (0, 0), ctime: (0, 0) };

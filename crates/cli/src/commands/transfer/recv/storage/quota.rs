@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_made_by_who_holds_more() {
+    fn largest_holder_is_evicted() {
         let [a, b, other] = [stranger(1, "10.0.0.1:1"), stranger(2, "10.0.0.1:2"), stranger(3, "10.0.0.2:1")];
         let census = Census::of([a, a, a, b]);
         assert!(census.outweighs(a, b) && !census.outweighs(b, a));

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn received_file_that_was_renamed_since_has_its_new_name() {
+    fn renamed_received_file_has_its_new_name() {
         let dir = tempfile::tempdir().unwrap();
         let [first, second] = ["a", "b"].map(|name| dir.path().join(name));
         let given = GivenNames::default();

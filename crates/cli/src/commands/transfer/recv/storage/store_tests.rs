@@ -87,7 +87,7 @@ fn refused(verdict: Option<Verdict>, word: &str) {
 }
 
 #[test]
-fn only_plain_names_are_taken() {
+fn unsafe_names_are_refused() {
     let long = "x".repeat(256);
     for (name, word) in [
         ("", "directory"),
@@ -120,7 +120,7 @@ fn only_plain_names_are_taken() {
 }
 
 #[test]
-fn parts_come_in_any_order_and_what_is_missing_is_told() {
+fn parts_in_any_order_report_missing_ranges() {
     let mut case = Case::new(false, 100);
     assert_eq!(case.say(1, "a", b"0123456789", None), Some(Verdict::Missing { missing: vec![(0, 10)] }));
     assert_eq!(case.say(1, "a", b"0123456789", Some((6, 10))), None);
@@ -136,7 +136,7 @@ fn parts_come_in_any_order_and_what_is_missing_is_told() {
 }
 
 #[test]
-fn a_file_that_changed_begins_afresh_and_a_wrong_one_is_refused() {
+fn changed_file_starts_again_and_wrong_hash_is_refused() {
     let mut case = Case::new(false, 100);
     case.say(1, "a", b"0123456789", Some((0, 9)));
     assert_eq!(case.say(1, "a", b"9876543210", None), Some(Verdict::Missing { missing: vec![(0, 10)] }));
@@ -151,7 +151,7 @@ fn a_file_that_changed_begins_afresh_and_a_wrong_one_is_refused() {
 }
 
 #[test]
-fn what_is_there_is_kept_unless_it_may_be_replaced() {
+fn existing_file_is_kept_without_overwrite() {
     let mut case = Case::new(false, 100);
     assert_eq!(case.whole("a", b""), Some(Verdict::Stored));
     assert_eq!(case.whole("a", b""), Some(Verdict::Stored), "sent again");
@@ -182,7 +182,7 @@ fn pieces_of_a_file_are_bounded() {
 }
 
 #[test]
-fn a_key_with_all_its_places_leaves_those_of_others() {
+fn key_with_all_its_slots_leaves_slots_for_others() {
     let mut case = Case::new(false, 1 << 20);
     assert_eq!((0..100).filter(|n| case.asks(guest(1), &format!("f{n}"))).count(), PLACES.of_key);
     assert!(case.asks(guest(2), "a"));
@@ -196,7 +196,7 @@ fn a_key_with_all_its_places_leaves_those_of_others() {
 }
 
 #[test]
-fn a_silent_file_of_who_has_more_makes_room() {
+fn silent_file_of_the_largest_holder_is_evicted() {
     let mut case = Case::new(false, 1 << 20);
     let keys = PLACES.all / PLACES.of_key;
     for (from, n) in (0..keys as u8).flat_map(|from| (0..PLACES.of_key).map(move |n| (from, n))) {
@@ -215,7 +215,7 @@ fn a_silent_file_of_who_has_more_makes_room() {
 }
 
 #[test]
-fn a_host_of_many_keys_leaves_places_for_others() {
+fn host_with_many_keys_leaves_slots_for_others() {
     let mut case = Case::new(false, 1 << 20);
     let busy = (0..100).filter(|n| case.asks(stranger(*n, 1), "f")).count();
     assert_eq!(busy, PLACES.of_host);
@@ -233,7 +233,7 @@ fn a_host_of_many_keys_leaves_places_for_others() {
 }
 
 #[test]
-fn strangers_with_all_places_make_room_for_another_host() {
+fn strangers_with_all_slots_yield_to_another_host() {
     let mut case = Case::new(false, 1 << 20);
     let strangers = (1..=4u8).flat_map(|host| (0..64u8).map(move |n| stranger(64 * (host - 1) + n, host)));
     assert_eq!(strangers.filter(|from| case.asks(*from, "f")).count(), PLACES.all);
@@ -267,7 +267,7 @@ fn file_of_an_ended_session_makes_room_at_once() {
 
 /// What others may do in a directory that they can write in.
 #[test]
-fn of_what_has_the_hidden_name_already_nothing_is_used() {
+fn existing_file_at_the_hidden_name_is_not_used() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
     let mut case = Case::new(false, 100);
     case.say(1, "a", b"0123456789", None);
@@ -294,7 +294,7 @@ fn of_what_has_the_hidden_name_already_nothing_is_used() {
 }
 
 #[test]
-fn a_large_file_that_is_there_is_hashed_aside_and_once() {
+fn existing_large_file_is_hashed_once_in_background() {
     let whole = vec![7; AT_ONCE_MAX as usize + 1];
     for (bytes, overwrite, want) in
         [(7, false, Some("stored")), (8, false, None), (7, true, Some("stored")), (8, true, Some("missing"))]
@@ -334,7 +334,7 @@ fn a_large_file_that_is_there_is_hashed_aside_and_once() {
 
 /// Two senders with one key send it at the same time.
 #[test]
-fn a_part_that_comes_when_the_file_has_its_name_is_told_so() {
+fn late_part_of_a_renamed_file_gets_stored() {
     let whole = vec![7; AT_ONCE_MAX as usize + 1];
     let size = whole.len() as u64;
     let missing = |ranges: &[(u64, u64)]| Some(Verdict::Missing { missing: ranges.to_vec() });
@@ -355,7 +355,7 @@ fn a_part_that_comes_when_the_file_has_its_name_is_told_so() {
 }
 
 #[test]
-fn what_is_to_be_done_aside_is_bounded() {
+fn background_jobs_are_bounded() {
     let mut case = Case::new(false, 1 << 30);
     let said = |name: String| Announcement::new(0, name, AT_ONCE_MAX + 1, blake3::hash(b""));
     for n in 0..=ASIDE.of_key {
@@ -371,7 +371,7 @@ fn what_is_to_be_done_aside_is_bounded() {
 }
 
 #[test]
-fn file_that_may_be_replaced_needs_a_place_while_hashed() {
+fn replaceable_file_needs_a_slot_while_hashed() {
     let mut case = Case::new(true, 1 << 30);
     (1..PLACES.of_key).for_each(|n| assert!(case.asks(guest(1), &format!("f{n}"))));
     let said = |name: &str| Announcement::new(0, name.into(), AT_ONCE_MAX + 1, blake3::hash(b""));

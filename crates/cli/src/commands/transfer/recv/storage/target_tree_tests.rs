@@ -20,7 +20,7 @@ fn tree() -> (tempfile::TempDir, Tree) {
 }
 
 #[test]
-fn file_system_without_figures_is_no_full_one() {
+fn unknown_free_space_is_not_full() {
     assert_eq!(room(0, 0, 4096), None);
     assert_eq!(room(10, 0, 4096), Some(0));
     assert_eq!(room(10, 3, 4096), Some(12288));
@@ -51,7 +51,7 @@ fn directories_are_private_until_their_mode_is_known() {
 }
 
 #[test]
-fn planted_links_lead_nowhere() {
+fn planted_links_are_not_followed() {
     let (dir, mut tree) = tree();
     let outside = dir.path().join("outside");
     fs::create_dir(&outside).unwrap();
