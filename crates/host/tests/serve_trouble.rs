@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use remora_host::server::{Options, Serving};
+use remora_host::server::{ServerOptions, Serving};
 use remora_server::{Access, Squash, Terms};
 use remora_vfs::{MemFs, Vfs, memory::OpKind};
 use remora_wire::mount;
@@ -22,7 +22,7 @@ fn memory() -> Arc<MemFs> {
     Arc::new(MemFs::new(1))
 }
 
-fn limited(vfs: Arc<dyn Vfs>, set: impl FnOnce(&mut remora_host::server::Limits)) -> Options {
+fn limited(vfs: Arc<dyn Vfs>, set: impl FnOnce(&mut remora_host::server::ServeLimits)) -> ServerOptions {
     let mut opts = options(vfs);
     set(&mut opts.limits);
     opts
@@ -152,7 +152,7 @@ fn unread_mount_lists_fill_the_budget_of_their_connection() {
 
 #[test]
 fn incomplete_requests_and_idle_connections_time_out() {
-    let set = |l: &mut remora_host::server::Limits| {
+    let set = |l: &mut remora_host::server::ServeLimits| {
         (l.partial_max, l.idle_max) = (Duration::from_millis(200), Some(Duration::from_millis(400)));
     };
     let (serving, addr) = start(limited(memory(), set));
@@ -281,7 +281,8 @@ fn export_change_for_a_peer_closes_its_connection() {
 
 #[test]
 fn the_longest_idle_makes_room_when_all_places_are_taken() {
-    let set = |l: &mut remora_host::server::Limits| (l.connections_max, l.evict_min) = (2, Duration::from_millis(500));
+    let set =
+        |l: &mut remora_host::server::ServeLimits| (l.connections_max, l.evict_min) = (2, Duration::from_millis(500));
     let (serving, addr) = start(limited(memory(), set));
     let mut old = Tcp::connect(addr);
     let root = old.mount("/");
@@ -329,7 +330,8 @@ fn strangers_with_all_seats_yield_to_clients() {
 
 #[test]
 fn busy_host_does_not_lock_out_others() {
-    let set = |l: &mut remora_host::server::Limits| (l.connections_max, l.evict_min) = (4, Duration::from_secs(3600));
+    let set =
+        |l: &mut remora_host::server::ServeLimits| (l.connections_max, l.evict_min) = (4, Duration::from_secs(3600));
     let (serving, addr) = start(limited(memory(), set));
     let crowd_at = |addr| Tcp::connect_from(Ipv4Addr::new(127, 0, 0, 2), addr);
     let mut crowd = [crowd_at(addr), crowd_at(addr), crowd_at(addr), crowd_at(addr)];
@@ -434,7 +436,7 @@ fn shutdown_finishes_running_jobs() {
 
 /// A server, a call that it is executing for a connection that its client has given up, and the one on which that client
 /// has asked for it again.
-fn asked_again(set: impl FnOnce(&mut remora_host::server::Limits)) -> (Serving, Call, Tcp) {
+fn asked_again(set: impl FnOnce(&mut remora_host::server::ServeLimits)) -> (Serving, Call, Tcp) {
     let (serving, addr) = start(limited(slow_at(OpKind::Create, Duration::from_secs(1)), set));
     let (mut first, mut second) = (Tcp::connect(addr), Tcp::connect(addr));
     let call = create(&first.mount("/"), "f");
