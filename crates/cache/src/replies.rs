@@ -352,20 +352,7 @@ fn changed(state: &mut State, op: Option<StepId>, change: Change, reply: Reply, 
             }
         }
         Reply::Create(made) | Reply::MkDir(made) | Reply::SymLink(made) | Reply::MkNod(made) => {
-            let wcc = match made {
-                Ok(ok) => &ok.dir,
-                Err(failed) => &failed.info,
-            };
-            learn::finish_change(state, &change, [wcc, &none], asked);
-            if let (Ok(ok), Change::Make(at)) = (made, &change) {
-                match (&ok.fh, &ok.attr) {
-                    (Some(fh), Some(attr)) => {
-                        learn::learn_object(state, Shown { at, fh, attr, asked: state.now }, true);
-                        learn::made_directory(state, at);
-                    }
-                    _ => learn::forget_name(state, at),
-                }
-            }
+            made_object(state, &change, made, asked);
         }
         Reply::Remove(Ok(wcc)) | Reply::RmDir(Ok(wcc)) => {
             learn::finish_change(state, &change, [wcc, &none], asked);
@@ -412,6 +399,24 @@ fn changed(state: &mut State, op: Option<StepId>, change: Change, reply: Reply, 
         }
     };
     complete(state, op, result);
+}
+
+/// CREATE, MKDIR, SYMLINK or MKNOD is answered.
+fn made_object(state: &mut State, change: &Change, made: &Result<nfs3::MadeOk, nfs3::Failed<Wcc>>, asked: Time) {
+    let wcc = match made {
+        Ok(ok) => &ok.dir,
+        Err(failed) => &failed.info,
+    };
+    learn::finish_change(state, change, [wcc, &Wcc::NONE], asked);
+    if let (Ok(ok), Change::Make(at)) = (made, change) {
+        match (&ok.fh, &ok.attr) {
+            (Some(fh), Some(attr)) => {
+                learn::learn_object(state, Shown { at, fh, attr, asked: state.now }, true);
+                learn::made_directory(state, at);
+            }
+            _ => learn::forget_name(state, at),
+        }
+    }
 }
 
 /// Drops what is known of the names of a change that failed or whose outcome is unknown.

@@ -5,7 +5,7 @@ use std::num::TryFromIntError;
 use std::{fmt, io};
 
 use remora_atp::session::Refusal;
-use remora_client::Failure;
+use remora_client::CallFailure;
 use remora_host::atp::AtpError;
 use remora_host::client::{ClientError, Target, TargetError};
 use remora_host::server::StartError;
@@ -146,7 +146,7 @@ impl Error {
             Error::Usage(_) => 2,
             Error::Remote { source: ClientError::NoKey { .. }, .. } => 2,
             // The server answers and grants no access to this user.
-            Error::Remote { source: ClientError::Rpc(Failure::Rpc(Outcome::AuthError(_))), .. } => 1,
+            Error::Remote { source: ClientError::Rpc(CallFailure::Rpc(Outcome::AuthError(_))), .. } => 1,
             Error::Remote { .. } if self.is_lost() => 3,
             Error::Remote { .. } | Error::Local { .. } | Error::Refused { .. } => 1,
             Error::Mismatch(_) => 4,
@@ -217,11 +217,11 @@ impl Error {
             ClientError::Mount { reason: MountError::Access | MountError::Perm, .. } => {
                 format!("to list the exports and their clients: {}", exports_of(what))
             }
-            ClientError::Rpc(Failure::Rpc(Outcome::ProgUnavail)) => {
+            ClientError::Rpc(CallFailure::Rpc(Outcome::ProgUnavail)) => {
                 "MOUNT or NFS is on another port, and no portmapper (port 111) answers; give MOUNT's port with ?mountport=N"
                     .to_owned()
             }
-            ClientError::Rpc(Failure::Rpc(Outcome::AuthError(Outcome::AUTH_BADCRED))) => {
+            ClientError::Rpc(CallFailure::Rpc(Outcome::AuthError(Outcome::AUTH_BADCRED))) => {
                 "Linux servers also return this to hosts that were removed from all exports".to_owned()
             }
             ClientError::Status(Status::Stale) => "the file was replaced or removed: try again".to_owned(),
@@ -244,7 +244,7 @@ pub(crate) fn is_lost(e: &ClientError) -> bool {
         // The server is there, and it is not the one meant or does not want us; or no packet reaches it from here.
         Atp { source: AtpError::Refused(Refusal::WrongKey | Refusal::NotAdmitted | Refusal::Mtu { .. }), .. } => false,
         // It is there, and does not know what to do with this, or we do not with its answer.
-        Rpc(Failure::Rpc(Outcome::ProcUnavail)) => false,
+        Rpc(CallFailure::Rpc(Outcome::ProcUnavail)) => false,
         Rpc(e) if is_trouble(e) => false,
         // It was not asked.
         Connect { source, .. } if is_short(source) => false,
@@ -259,8 +259,8 @@ fn is_short(e: &io::Error) -> bool {
 }
 
 /// Whether it is this one call that the server, or we, could make nothing of.
-fn is_trouble(e: &Failure) -> bool {
-    matches!(e, Failure::Rpc(Outcome::GarbageArgs | Outcome::SystemErr) | Failure::Garbled(_))
+fn is_trouble(e: &CallFailure) -> bool {
+    matches!(e, CallFailure::Rpc(Outcome::GarbageArgs | Outcome::SystemErr) | CallFailure::Garbled(_))
 }
 
 impl fmt::Display for Error {
@@ -340,8 +340,8 @@ mod tests {
             (remote(ClientError::Connect { server: "nas:2049".into(), source: gone() }), 3),
             (remote(ClientError::Silent { server: "nas:2049".into(), what: "" }), 3),
             (remote(ClientError::Closed), 3),
-            (remote(ClientError::Rpc(Failure::Rpc(Outcome::ProgUnavail))), 3),
-            (remote(ClientError::Rpc(Failure::Rpc(Outcome::ProcUnavail))), 1),
+            (remote(ClientError::Rpc(CallFailure::Rpc(Outcome::ProgUnavail))), 3),
+            (remote(ClientError::Rpc(CallFailure::Rpc(Outcome::ProcUnavail))), 1),
             (remote(ClientError::NoKey { server: "nas:4049".into() }), 2),
             (remote(atp(AtpError::Refused(Refusal::Silent))), 3),
             (remote(atp(AtpError::Refused(Refusal::WrongKey))), 1),
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_lower_case_without_errno_numbers() {
+    fn messages_read_as_sentences() {
         let full = remora_error(Status::NoSpc);
         assert_eq!(full.to_string(), "nfs://nas/x: no space left on the server's disk");
         assert!(full.is_full() && !full.is_lost() && !full.may_pass());

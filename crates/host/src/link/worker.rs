@@ -81,7 +81,7 @@ struct Turn {
     spoken_to: Option<SocketAddr>,
     /// Whether [`LinkNotice::Circle`] was sent.
     circle: bool,
-    /// By peer.
+    /// What was last reported of each peer's channel.
     conditions: Vec<PeerConditions>,
 }
 

@@ -110,7 +110,7 @@ Examples:
 
 #[derive(Args, Debug)]
 pub(crate) struct Mv {
-    /// Current name
+    /// What to move or rename
     #[arg(value_name = "URL")]
     pub(crate) from: String,
     /// New name, or a directory to move into

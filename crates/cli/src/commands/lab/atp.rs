@@ -76,7 +76,7 @@ pub(crate) struct Atp {
     /// Use real endpoints and the kernel's TCP on emulated links (root): deadlines and bulk
     #[arg(long)]
     pub(crate) real: bool,
-    /// Concurrent cells
+    /// How many cells run at the same time
     #[arg(long, value_name = "N", default_value = "6", requires = "real")]
     pub(crate) cells: NonZeroUsize,
     /// Round-trip propagation delay

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use remora_host::link::{Identity, KeyError};
+use remora_host::KeyFileError;
+use remora_host::link::LinkIdentity;
 
 use crate::commands::link::flags::EndpointFlags;
 use crate::config::state_dir;
@@ -20,17 +21,22 @@ pub(crate) fn key_path(told: Option<PathBuf>) -> Result<PathBuf> {
     Ok(dir.join("link.key"))
 }
 
-pub(crate) fn load_key(ends: &EndpointFlags, in_file: Option<PathBuf>) -> Result<Identity> {
+pub(crate) fn load_key(ends: &EndpointFlags, in_file: Option<PathBuf>) -> Result<LinkIdentity> {
     let path = key_path(ends.key.clone().or(in_file))?;
-    Identity::load(&path).map_err(|e| key_error(&path, &e))
+    LinkIdentity::load(&path).map_err(|e| key_error(&path, &e))
 }
 
-pub(crate) fn key_error(path: &Path, error: &KeyError) -> Error {
+pub(crate) fn key_error(path: &Path, error: &KeyFileError) -> Error {
     match error {
-        KeyError::File(e) if e.kind() == std::io::ErrorKind::NotFound => {
+        KeyFileError::File(e) if e.kind() == std::io::ErrorKind::NotFound => {
             Error::refused(path.display(), "the key does not exist: create it with remora link keys")
         }
-        KeyError::File(e) => Error::refused(path.display(), io_text(e)),
+        KeyFileError::File(e) => Error::refused(path.display(), io_text(e)),
+        KeyFileError::Empty => Error::refused(
+            path.display(),
+            "it is empty and no key: remove it, and `remora link keys` makes a new one (which the other ends are then \
+             to be told)",
+        ),
         other => Error::refused(path.display(), other.to_string()),
     }
 }

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use remora_host::link;
-use remora_host::link::{KeyError, PublicKey, Role, Settings, SharedSecret, Tuning};
-use remora_link::{Class, Duplex, Mode, Scheduler};
+use remora_host::link::{LinkPublicKey, LinkRole, LinkSettings, LinkTuning, SharedSecret};
+use remora_host::{KeyFileError, link};
+use remora_link::{ArqMode, Class, Duplex, MediumScheduler};
 
 use crate::commands::link::config_file::{ConfigRole, File};
 use crate::commands::link::flags;
@@ -25,7 +25,8 @@ const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::UNSPEC
 const KEEPALIVE: Duration = Duration::from_secs(5);
 const KEEPALIVE_MIN: Duration = Duration::from_millis(500);
 
-pub(crate) fn base(args: &Base) -> Result<Settings> {
+/// A base's settings.
+pub(crate) fn base(args: &Base) -> Result<LinkSettings> {
     let file = File::load(args.ends.config.as_deref(), ConfigRole::Base)?;
     let mut mobiles = Vec::new();
     for text in &args.mobile {
@@ -33,7 +34,7 @@ pub(crate) fn base(args: &Base) -> Result<Settings> {
     }
     if mobiles.is_empty() {
         for m in file.mobile.iter().map(|m| m.get_ref()) {
-            mobiles.push(link::Mobile {
+            mobiles.push(link::MobileSettings {
                 name: m.name.clone().unwrap_or_else(|| m.address.0.to_string()),
                 key: m.key.0,
                 secret: secret(m.psk.as_deref())?,
@@ -46,11 +47,11 @@ pub(crate) fn base(args: &Base) -> Result<Settings> {
         return Err(Error::Usage("no mobile is configured: give one with --mobile KEY=ADDR".into()));
     }
     let listen = args.listen.or(file.listen.as_ref().map(|l| l.get_ref().0.0)).unwrap_or(LISTEN);
-    settings(&args.ends, file, Role::Base { listen, mobiles })
+    settings(&args.ends, file, LinkRole::Base { listen, mobiles })
 }
 
 /// A mobile's settings. Looks up the base's name.
-pub(crate) fn mobile(args: &Mobile) -> Result<Settings> {
+pub(crate) fn mobile(args: &Mobile) -> Result<LinkSettings> {
     let file = File::load(args.ends.config.as_deref(), ConfigRole::Mobile)?;
     let told = file.base.as_ref().map(|b| b.get_ref().clone());
     let told = told.as_ref();
@@ -61,7 +62,7 @@ pub(crate) fn mobile(args: &Mobile) -> Result<Settings> {
         Some(text) => Some(text.parse().map_err(|e| Error::Usage(format!("--base-key: {e}")))?),
         None => told.map(|b| b.key.0),
     };
-    let key: PublicKey = key.ok_or_else(|| {
+    let key: LinkPublicKey = key.ok_or_else(|| {
         Error::Usage("the base's key is missing: give it with --base-key KEY; remora link keys prints it there".into())
     })?;
     let psk = args.psk.as_deref().or(told.and_then(|b| b.psk.as_deref()));
@@ -74,7 +75,7 @@ pub(crate) fn mobile(args: &Mobile) -> Result<Settings> {
     if keepalive < KEEPALIVE_MIN {
         return Err(Error::Usage(format!("--keepalive must be at least {KEEPALIVE_MIN:?}")));
     }
-    let role = Role::Mobile {
+    let role = LinkRole::Mobile {
         base: address::resolve(endpoint, || format!("'{endpoint}': expected HOST:PORT"))?,
         key,
         secret: secret(psk)?,
@@ -84,7 +85,7 @@ pub(crate) fn mobile(args: &Mobile) -> Result<Settings> {
     settings(&args.ends, file, role)
 }
 
-fn settings(ends: &EndpointFlags, file: File, role: Role) -> Result<Settings> {
+fn settings(ends: &EndpointFlags, file: File, role: LinkRole) -> Result<LinkSettings> {
     let addresses =
         if ends.address.is_empty() { file.address.iter().map(|a| a.0.0).collect() } else { ends.address.clone() };
     if addresses.is_empty() {
@@ -116,19 +117,19 @@ fn settings(ends: &EndpointFlags, file: File, role: Role) -> Result<Settings> {
     // Flags last: a later entry wins.
     let lifetimes = file.lifetime.given().map(|(c, Text(Time(time)))| (c, time)).chain(ends.lifetime.iter().copied());
     let attempts = file.attempts.given().chain(ends.attempts.iter().copied());
-    let tuning = Tuning {
+    let tuning = LinkTuning {
         rate: ends.rate.or(file.rate.map(|r| r.0)),
         duplex: ends.duplex.or(file.duplex).map(|d| match d {
             crate::commands::lab::channel::Duplex::Half => Duplex::Half,
             crate::commands::lab::channel::Duplex::Full => Duplex::Full,
         }),
         mode: ends.mode.or(file.mode).map(|m| match m {
-            flags::Mode::Arq => Mode::Arq,
-            flags::Mode::None => Mode::None,
+            flags::Mode::Arq => ArqMode::Arq,
+            flags::Mode::None => ArqMode::None,
         }),
         scheduler: ends.scheduler.or(file.scheduler).map(|s| match s {
-            flags::Scheduler::RoundRobin => Scheduler::RoundRobin,
-            flags::Scheduler::Airtime => Scheduler::Airtime,
+            flags::Scheduler::RoundRobin => MediumScheduler::RoundRobin,
+            flags::Scheduler::Airtime => MediumScheduler::Airtime,
         }),
         queue_delay: ends.queue_delay.or(file.queue_delay.map(|t| t.0.0)),
         lifetimes: lifetimes.map(|(c, time)| (class(c), time)).collect(),
@@ -137,18 +138,18 @@ fn settings(ends: &EndpointFlags, file: File, role: Role) -> Result<Settings> {
     some_time(&tuning)?;
     let outer_mtu = ends.mtu.or(file.mtu).unwrap_or(MTU);
     let identity = load_key(ends, file.key)?;
-    Ok(Settings { identity, role, device, addresses, outer_mtu, forward: ends.forward || file.forward, tuning })
+    Ok(LinkSettings { identity, role, device, addresses, outer_mtu, forward: ends.forward || file.forward, tuning })
 }
 
 /// Rejects a lifetime of 0, which would drop every packet, and 0 attempts, which would send none.
-fn some_time(tuning: &Tuning) -> Result {
+fn some_time(tuning: &LinkTuning) -> Result {
     let none = |what, such| Err(Error::Usage(format!("{what} of 0 drops every packet; expected {such}")));
     match tuning {
-        Tuning { queue_delay: Some(Duration::ZERO), .. } => none("a queue delay", "one as in 200ms"),
-        Tuning { lifetimes, .. } if lifetimes.iter().any(|(_, time)| time.is_zero()) => {
+        LinkTuning { queue_delay: Some(Duration::ZERO), .. } => none("a queue delay", "one as in 200ms"),
+        LinkTuning { lifetimes, .. } if lifetimes.iter().any(|(_, time)| time.is_zero()) => {
             none("a lifetime", "one as in 200ms")
         }
-        Tuning { attempts, .. } if attempts.iter().any(|(_, times)| *times == 0) => {
+        LinkTuning { attempts, .. } if attempts.iter().any(|(_, times)| *times == 0) => {
             none("a number of attempts", "1 or more")
         }
         _ => Ok(()),
@@ -161,7 +162,7 @@ fn is_network(net: &IpNet) -> bool {
 }
 
 /// Reads `KEY=ADDR[,NET]...`; keys may end in `=` themselves.
-fn mobile_flag(text: &str) -> Result<link::Mobile, String> {
+fn mobile_flag(text: &str) -> Result<link::MobileSettings, String> {
     let bad = |why: String| format!("--mobile {text}: {why}");
     let (key, places) = text.rsplit_once('=').ok_or_else(|| bad("expected KEY=ADDR, as in AbC...=10.78.0.2".into()))?;
     let key = key.parse().map_err(|e| bad(format!("{e}")))?;
@@ -170,16 +171,16 @@ fn mobile_flag(text: &str) -> Result<link::Mobile, String> {
     let address: IpAddr = address.parse().map_err(|_| bad(format!("'{address}' is not an address")))?;
     let routes = places.map(|r| units::network(r).map_err(bad));
     let routes = routes.collect::<Result<Vec<IpNet>, String>>()?;
-    Ok(link::Mobile { name: address.to_string(), key, secret: None, address, routes })
+    Ok(link::MobileSettings { name: address.to_string(), key, secret: None, address, routes })
 }
 
 fn secret(path: Option<&Path>) -> Result<Option<SharedSecret>> {
     path.map(|p| SharedSecret::load(p).map_err(|e| secret_error(p, &e))).transpose()
 }
 
-fn secret_error(path: &Path, error: &KeyError) -> Error {
+fn secret_error(path: &Path, error: &KeyFileError) -> Error {
     match error {
-        KeyError::File(e) if e.kind() == std::io::ErrorKind::NotFound => {
+        KeyFileError::File(e) if e.kind() == std::io::ErrorKind::NotFound => {
             Error::refused(path.display(), "the pre-shared secret does not exist").with_hint(
                 "create 32 random bytes in base64, the same at both ends: (umask 077; head -c 32 /dev/urandom | base64 > FILE)",
             )
@@ -190,13 +191,13 @@ fn secret_error(path: &Path, error: &KeyError) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use remora_host::link::Identity;
+    use remora_host::link::LinkIdentity;
 
     use super::*;
 
     #[test]
     fn mobiles_are_read_from_flags() {
-        let key = Identity::generate().unwrap().public;
+        let key = LinkIdentity::generate().unwrap().public;
         let m = mobile_flag(&format!("{key}=10.78.0.2,192.168.7.0/24, fd00::/64,fd78::2")).unwrap();
         assert_eq!((m.key, m.address, m.routes.len()), (key, "10.78.0.2".parse().unwrap(), 3));
         assert_eq!(m.routes[2].to_string(), "fd78::2/128");
@@ -213,11 +214,11 @@ mod tests {
 
     #[test]
     fn no_time_at_all_is_refused() {
-        let tuning = |queue_ms, bulk_ms, attempts| Tuning {
+        let tuning = |queue_ms, bulk_ms, attempts| LinkTuning {
             queue_delay: Some(Duration::from_millis(queue_ms)),
             lifetimes: vec![(Class::Default, Duration::from_secs(1)), (Class::Bulk, Duration::from_millis(bulk_ms))],
             attempts: vec![(Class::Default, 3), (Class::Bulk, attempts)],
-            ..Tuning::default()
+            ..LinkTuning::default()
         };
         for (queue_ms, bulk_ms, attempts, usable) in
             [(1, 1, 1, true), (0, 1, 1, false), (1, 0, 1, false), (1, 1, 0, false)]

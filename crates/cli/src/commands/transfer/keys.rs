@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use remora_atp::session::{Identity, PublicKey};
+use remora_host::KeyFileError;
 use remora_host::atp::keys;
-use remora_host::atp::keys::KeyError;
 use serde::Serialize;
 
 use crate::config::units;
@@ -31,11 +31,11 @@ Examples:
 
 #[derive(Args, Debug)]
 pub(crate) struct Keys {
-    /// Key file [default: atp.key in $XDG_STATE_HOME/remora or ~/.local/state/remora, or in
+    /// The file [default: atp.key in $XDG_STATE_HOME/remora or ~/.local/state/remora, or in
     /// /var/lib/remora for root]
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// Print a JSON object
+    /// Print an object
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -81,8 +81,8 @@ pub(crate) fn run(args: &Keys) -> Result {
         return stdio::print_json(&KeyRecord { public, file: &path, made });
     }
     stdio::print(&format!("{public}\n"))?;
-    let what = if made { "created a key" } else { "the key is" };
-    stdio::eprint(format_args!("{what} in {}; its public half is above", path.display()));
+    let what = if made { "made a key" } else { "the key is" };
+    stdio::eprint(format_args!("{what} in {}; the line above is its public half", path.display()));
     Ok(())
 }
 
@@ -99,5 +99,5 @@ fn path(told: Option<&Path>) -> Result<PathBuf> {
 }
 
 fn load(path: &Path) -> Result<Identity> {
-    keys::load_or_create(path).map_err(|e: KeyError| Error::refused(path.display(), e.to_string()))
+    keys::load_or_create(path).map_err(|e: KeyFileError| Error::refused(path.display(), e.to_string()))
 }
