@@ -9,7 +9,9 @@ use common::{MS, World, getattr, read, reply_to, server};
 use proptest::prelude::*;
 use remora_base::{Core, Peer};
 use remora_client::{Answer, CallFailure, ClientConfig, Transport, WindowSize};
+use remora_wire::Reader;
 use remora_wire::nfs3::Proc;
+use remora_wire::rpc::{AuthUnix, CallHeader, OpaqueAuth};
 
 type Ended = Result<Answer, CallFailure>;
 
@@ -125,6 +127,40 @@ fn waiting_requests_are_bounded() {
     assert!(w.client.submit(w.now, read(9)).is_err());
     w.sent();
     assert!(w.client.submit(w.now, read(9)).is_ok());
+}
+
+#[test]
+fn cancelled_request_is_sent_only_if_it_was_already() {
+    let mut w = World::new(ClientConfig::stock());
+    w.submit_reads(7);
+    let (queued, small) = (w.submit(read(7)), w.submit(getattr()));
+    assert!(w.client.cancel(w.now, small) && w.client.cancel(w.now, queued) && !w.client.cancel(w.now, queued));
+    let sent = w.sent();
+    assert!(sent.len() == 5 && sent.iter().all(|s| s.proc == Proc::Read));
+    w.submit(getattr());
+    let in_flight = w.submit(getattr());
+    let small = w.sent();
+    assert!(!w.client.cancel(w.now, in_flight), "the server may execute it");
+    sent.iter().chain(&small).for_each(|call| w.answer(call));
+    let rest = w.sent();
+    assert_eq!(rest.len(), 2);
+    rest.iter().for_each(|call| w.answer(call));
+    w.sent();
+    assert!(w.client.is_idle());
+    assert!(w.done.len() == 9 && w.done.iter().all(|(id, _)| *id != queued));
+    assert_eq!(w.client.room(), 5, "the window does not count it any more");
+}
+
+#[test]
+fn request_carries_its_own_credential() {
+    let mut w = World::new(ClientConfig::stock());
+    let groups = AuthUnix { uid: 7, gids: (0..16).collect(), ..AuthUnix::default() };
+    let other = OpaqueAuth::unix(&groups);
+    let now = w.now;
+    w.client.submit_as(now, getattr(), &other).unwrap();
+    w.submit(getattr());
+    let creds = w.sent().into_iter().map(|s| CallHeader::decode(&mut Reader::new(s.payload)).unwrap().cred);
+    assert_eq!(creds.collect::<Vec<_>>(), [other, OpaqueAuth::unix(&ClientConfig::stock().cred)]);
 }
 
 #[test]

@@ -72,6 +72,8 @@ pub struct ClientStats {
 pub struct Client {
     pub(super) config: ClientConfig,
     pub(super) cred: OpaqueAuth,
+    /// Longest body of a credential so far, in bytes.
+    pub(super) longest_cred: usize,
     pub(super) server: Peer,
     pub(super) stream: ConnectionState,
     /// While this is set nothing is sent; see [`handoff`](super::handoff).
@@ -114,8 +116,10 @@ fn is_awaited(request: &Request, class: CallClass) -> bool {
 impl Client {
     /// A client of the server at `server`; `seed` draws the first xid.
     pub fn new(config: ClientConfig, server: Peer, seed: u64, now: Time) -> Client {
+        let cred = OpaqueAuth::unix(&config.cred);
         Client {
-            cred: OpaqueAuth::unix(&config.cred),
+            longest_cred: cred.body.len(),
+            cred,
             server,
             stream: ConnectionState::new(now, config.transport == Transport::Udp),
             held: None,
@@ -149,6 +153,12 @@ impl Client {
     /// READs and WRITEs of more than a frame wait for the window. Those of at most a frame that are shorter than half a
     /// block are taken for a user's request and bypass it, a few at a time.
     pub fn submit(&mut self, now: Time, request: Request) -> Result<CallId, Busy> {
+        let cred = self.cred.clone();
+        self.submit_as(now, request, &cred)
+    }
+
+    /// As [`submit`](Client::submit), with another credential than the configured one.
+    pub fn submit_as(&mut self, now: Time, request: Request, cred: &OpaqueAuth) -> Result<CallId, Busy> {
         self.tick(now);
         if self.waiting.len() >= self.config.waiting_max {
             return Err(Busy);
@@ -160,6 +170,7 @@ impl Client {
         let id = CallId(self.next_id);
         self.next_id += 1;
         self.stats.requests += 1;
+        self.longest_cred = self.longest_cred.max(cred.body.len());
         let xid = self.take_xid();
         let class = self.class_of(&request);
         let is_shared = self.bulk_in_flight.requests > 0 || self.bulk_waiting.requests > 0;
@@ -173,7 +184,7 @@ impl Client {
             xid,
             class,
             expect: ReplyKind::from(&request),
-            message: Bytes::from(request.encode(xid, &self.cred)),
+            message: Bytes::from(request.encode(xid, cred)),
             reply_data: if let Request::Nfs(nfs3::Call::Read(r)) = &request { r.count } else { 0 },
             reply_max: request.reply_max(),
             syncs: request.syncs(),
@@ -185,6 +196,17 @@ impl Client {
         }
         self.waiting.push(class, pending);
         Ok(id)
+    }
+
+    /// Removes a request that was not sent yet; no event follows. A request in flight goes on, because the server may
+    /// execute it. Returns whether it was removed.
+    pub fn cancel(&mut self, now: Time, id: CallId) -> bool {
+        self.tick(now);
+        let Some(call) = self.waiting.remove_by(|call| call.id.cmp(&id)) else { return false };
+        if call.class.is_bulk() {
+            self.bulk_waiting.remove(call.bytes());
+        }
+        true
     }
 
     pub(super) fn class_of(&self, request: &Request) -> CallClass {
@@ -232,7 +254,7 @@ impl Client {
     }
 
     pub(super) fn write_header(&self, fh: &nfs3::Fh) -> u32 {
-        let cred = 8 + self.cred.body.len() as u32;
+        let cred = 8 + self.longest_cred as u32;
         let handle = 4 + (fh.0.len() as u32).next_multiple_of(4);
         24 + cred + 8 + handle + 8 + 4 + 4 + 4
     }
