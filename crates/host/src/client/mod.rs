@@ -18,7 +18,7 @@ pub use mount::known_root::KnownRoot;
 pub use mount::procedure::{Mounted, exports, mount, mount_first};
 pub use options::Options;
 pub use rate_limit::RateLimit;
-pub use session::Session;
+pub use session::{Blocks, Session};
 pub use target::{Keys, Target, TargetError};
 pub use transfer::download::{Downloaded, TransferLimits, download, receive};
 pub use transfer::upload::{UploadProgress, send, upload};

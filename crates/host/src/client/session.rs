@@ -5,8 +5,9 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use remora_base::Time;
-use remora_client::{Answer, CallFailure, Client, ClientStats, Request, Transport};
+use remora_client::{Answer, CallFailure, Client, ClientStats, FRAME_PAYLOAD, Request, Transport};
 use remora_wire::nfs3::{self, Fh};
+use remora_wire::rpc::OpaqueAuth;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -15,12 +16,16 @@ use crate::client::rate_limit::RateLimit;
 use crate::client::transport::connection::Connection;
 use crate::client::transport::jukebox_retry::JukeboxRetry;
 use crate::client::transport::parallel_streams::ParallelStreams;
-use crate::client::transport::shared_core::SharedCore;
+use crate::client::transport::shared_core::{CancellableCall, SharedCore};
+use crate::client::transport::shorter_call::{CallLimits, shorter};
 use crate::handoff::{Listener, Signal};
 
 /// Length of a block over a stream in blocks over UDP, and its minimum in bytes.
 const STREAM_BLOCK: u32 = 3;
 const STREAM_BLOCK_MIN: u32 = 14 << 10;
+/// Time that a parallel stream may stall beside two smoothed RTTs, and the interval of looking.
+const STALL: Duration = Duration::from_millis(200);
+const STALL_LOOK: Duration = Duration::from_millis(50);
 
 /// A mounted server. Clones share it; the last one closes it.
 #[derive(Clone, Debug)]
@@ -31,6 +36,47 @@ pub struct Session {
     root: Fh,
     throttle: Option<Arc<RateLimit>>,
     _ear: Arc<HandoffSubscription>,
+}
+
+/// Sizes of READs and WRITEs in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Blocks {
+    pub read: u32,
+    pub write: u32,
+}
+
+/// A call under way.
+struct SentCall {
+    call: CancellableCall,
+    /// The parallel stream that carries it.
+    stream: Option<Arc<Connection>>,
+}
+
+impl SentCall {
+    /// Its reply. A stream that stalls counts as closed.
+    async fn reply(&mut self) -> Result<Answer, ClientError> {
+        let Some(stream) = &self.stream else { return self.call.reply().await };
+        loop {
+            match tokio::time::timeout(STALL_LOOK, self.call.reply()).await {
+                Ok(reply) => return reply,
+                Err(_) if is_stalled(stream) => return Err(ClientError::Closed),
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// Whether a parallel stream has been silent for much longer than usual. During a hand-off all are silent.
+fn is_stalled(stream: &Connection) -> bool {
+    let core = &stream.shared.lock().core;
+    let usual = core.smoothed_rtt().filter(|_| !core.is_held());
+    usual.is_some_and(|trip| core.silence(stream.shared.now()) > STALL + trip * 2)
+}
+
+/// The reply belongs to another program than NFS.
+fn other_reply(proc: nfs3::Proc) -> ClientError {
+    let error = remora_wire::Error::BadDiscriminant { what: "reply", value: proc as u32 };
+    ClientError::Rpc(CallFailure::Garbled(error))
 }
 
 /// Subscription to hand-off signals.
@@ -196,6 +242,91 @@ impl Session {
         }
     }
 
+    /// Submits an NFS call with this credential now; the future resolves to its reply with any status. File data goes
+    /// over the connection with the most room. A READ, WRITE or listing that is too long for the path is shortened, and
+    /// the reply says so. Repeats the call while the server answers NFS3ERR_JUKEBOX, up to the patience. Dropping the
+    /// future cancels a call that was not sent yet. Needs the runtime.
+    pub fn call_as(
+        &self,
+        credential: OpaqueAuth,
+        call: nfs3::Call,
+    ) -> impl Future<Output = Result<nfs3::Reply, ClientError>> + Send + use<> {
+        let session = self.clone();
+        let sent = session.submit_as(&credential, &call);
+        async move { session.finish(sent?, &credential, call).await }
+    }
+
+    fn submit_as(&self, credential: &OpaqueAuth, call: &nfs3::Call) -> Result<SentCall, ClientError> {
+        let is_bulk = match call {
+            nfs3::Call::Read(args) => args.count > FRAME_PAYLOAD,
+            nfs3::Call::Write(args) => args.data.len() > FRAME_PAYLOAD as usize,
+            _ => false,
+        };
+        let best = if is_bulk { self.connection_with_room(true) } else { None };
+        if let Some(stream) = best.filter(|connection| self.is_parallel_stream(connection)) {
+            match stream.shared.submit_as(credential, call.clone()) {
+                // It has just been given up.
+                Err(ClientError::Closed) => {}
+                submitted => return Ok(SentCall { call: submitted?, stream: Some(stream) }),
+            }
+        }
+        Ok(SentCall { call: self.connection.shared.submit_as(credential, call.clone())?, stream: None })
+    }
+
+    async fn finish(
+        &self,
+        mut sent: SentCall,
+        credential: &OpaqueAuth,
+        mut call: nfs3::Call,
+    ) -> Result<nfs3::Reply, ClientError> {
+        let mut later = self.later();
+        loop {
+            let proc = call.proc();
+            match sent.reply().await {
+                Ok(Answer::Nfs(reply)) => {
+                    let is_deferred = reply.status().is_some_and(JukeboxRetry::is);
+                    if !is_deferred || later.wait().await.is_err() {
+                        return Ok(reply);
+                    }
+                }
+                Ok(_) => return Err(other_reply(proc)),
+                Err(ClientError::Rpc(CallFailure::Fragments)) => match shorter(&call, self.call_limits()) {
+                    Some(shorter) => call = shorter,
+                    None => return Err(ClientError::Rpc(CallFailure::Fragments)),
+                },
+                Err(ClientError::Rpc(CallFailure::TimedOut) | ClientError::Closed) if sent.stream.is_some() => {
+                    sent.stream.iter().for_each(|stream| self.give_up(stream));
+                }
+                Err(ClientError::Rpc(CallFailure::TimedOut)) => {
+                    return Err(ClientError::Silent { server: self.server().to_owned(), what: "" });
+                }
+                Err(e) => return Err(e),
+            }
+            sent = self.submit_as(credential, &call)?;
+        }
+    }
+
+    /// Whether the congestion window has room for file data. Needs the runtime.
+    pub fn has_bulk_room(&self) -> bool {
+        self.connection_with_room(false).is_some()
+    }
+
+    /// Blocks of file data that suit the link now, at most `max`.
+    pub fn blocks(&self, max: Blocks) -> Blocks {
+        let connection = self.stream_connections().into_iter().next().unwrap_or_else(|| self.connection.clone());
+        Blocks {
+            read: self.read_block(&connection, max.read),
+            write: self.write_block(&connection, &self.root, max.write),
+        }
+    }
+
+    /// Limits of calls over the session's own connection.
+    fn call_limits(&self) -> CallLimits {
+        let core = &self.shared().lock().core;
+        let listing = core.reply_max().unwrap_or(u32::MAX);
+        CallLimits { read: core.read_block(u32::MAX), write: core.write_block(&self.root, u32::MAX), listing }
+    }
+
     /// How long the server may be silent, or answer NFS3ERR_JUKEBOX, after its first reply; `None`: without limit.
     pub fn set_patience(&self, patience: Option<Duration>) {
         let mut state = self.shared().lock();
@@ -224,10 +355,7 @@ impl Session {
         let proc = call.proc();
         match self.shared().ask(Request::Nfs(call), "").await? {
             Answer::Nfs(reply) => Ok(reply),
-            _ => Err(ClientError::Rpc(CallFailure::Garbled(remora_wire::Error::BadDiscriminant {
-                what: "reply",
-                value: proc as u32,
-            }))),
+            _ => Err(other_reply(proc)),
         }
     }
 
@@ -310,5 +438,71 @@ impl Session {
     pub fn pace(&self) -> (u32, Option<Duration>) {
         let state = self.shared().lock();
         (state.core.window(), state.core.smoothed_rtt())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use remora_client::{ClientConfig, WindowSize};
+    use remora_wire::nfs3::{Call, Proc, ReadArgs, Reply, Status};
+    use remora_wire::rpc::{AuthUnix, CallHeader, Outcome, ReplyHeader};
+    use remora_wire::{Reader, Xdr};
+    use tokio::net::UdpSocket;
+
+    use super::*;
+    use crate::Clock;
+    use crate::client::options::Options;
+
+    async fn session_to(socket: &UdpSocket) -> Session {
+        let config = ClientConfig { window: WindowSize::Fixed(1), ..ClientConfig::new(Transport::Udp) };
+        let options = Options { config: config.clone(), seed: 1, clock: Clock::start() };
+        let server = socket.local_addr().unwrap();
+        let connection = Connection::open(Transport::Udp, server, config, &options).await.unwrap();
+        Session::new(connection, None, Fh(Bytes::from_static(b"root")))
+    }
+
+    /// Receives a call and answers it with this status.
+    async fn answer(socket: &UdpSocket, status: Status) -> CallHeader {
+        let mut buffer = [0; 2000];
+        let (n, from) = socket.recv_from(&mut buffer).await.unwrap();
+        let call = CallHeader::decode(&mut Reader::new(Bytes::copy_from_slice(&buffer[..n]))).unwrap();
+        let mut reply = Vec::new();
+        ReplyHeader { xid: call.xid, outcome: Outcome::Success }.encode(&mut reply);
+        Reply::failed(Proc::from_number(call.proc).unwrap(), status).encode(&mut reply);
+        socket.send_to(&reply, from).await.unwrap();
+        call
+    }
+
+    #[tokio::test]
+    async fn deferred_call_is_repeated_with_its_credential() {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let session = session_to(&socket).await;
+        let credential = OpaqueAuth::unix(&AuthUnix { uid: 7, ..AuthUnix::default() });
+        let call = session.call_as(credential.clone(), Call::GetAttr(session.root().clone()));
+        let serving = async {
+            let deferred = answer(&socket, Status::Jukebox).await;
+            (deferred, answer(&socket, Status::Stale).await)
+        };
+        let (reply, (deferred, repeated)) = tokio::join!(call, serving);
+        assert_eq!(reply.unwrap().status(), Some(Status::Stale));
+        assert!(deferred.xid != repeated.xid && [deferred.cred, repeated.cred] == [credential.clone(), credential]);
+    }
+
+    #[tokio::test]
+    async fn dropped_call_is_not_sent_later() {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let session = session_to(&socket).await;
+        let read = |offset| {
+            let args = ReadArgs { fh: session.root().clone(), offset, count: 8192 };
+            session.call_as(OpaqueAuth::none(), Call::Read(args))
+        };
+        assert!(session.has_bulk_room());
+        let first = read(0);
+        assert!(!session.has_bulk_room(), "the window is one request");
+        drop(read(8192));
+        let (reply, _) = tokio::join!(first, answer(&socket, Status::Stale));
+        assert_eq!(reply.unwrap().status(), Some(Status::Stale));
+        assert!(session.has_bulk_room() && session.shared().lock().core.is_idle());
     }
 }

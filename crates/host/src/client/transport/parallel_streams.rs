@@ -208,9 +208,9 @@ mod tests {
     use std::net::SocketAddr;
 
     use bytes::Bytes;
-    use remora_wire::nfs3::{Call, Fh, Proc, ReadOk, Reply};
+    use remora_wire::nfs3::{Call, Fh, Proc, ReadArgs, ReadOk, Reply};
     use remora_wire::record::{RecordReader, mark};
-    use remora_wire::rpc::{CallHeader, Outcome, ReplyHeader};
+    use remora_wire::rpc::{CallHeader, OpaqueAuth, Outcome, ReplyHeader};
     use remora_wire::{Reader, Xdr};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -304,6 +304,24 @@ mod tests {
         assert_eq!(done.end, SIZE);
         assert!((0..SIZE).zip(&got).all(|(at, b)| byte(at) == *b));
         (began.elapsed(), session.stream_connections().len())
+    }
+
+    /// Over two streams of which so many live.
+    #[tokio::test]
+    async fn call_leaves_silent_streams_for_datagrams() {
+        for living in [2, 0] {
+            let (options, connection) = connection_to(serve(living).await).await;
+            let streams = ParallelStreams::new(options.clone());
+            streams.lock().connections = two_streams(connection.server, &options).await;
+            let session = Session::new(connection, Some(streams), Fh(Bytes::from_static(b"file")));
+            let args = ReadArgs { fh: session.root().clone(), offset: 100, count: 20_000 };
+            let call = session.call_as(OpaqueAuth::none(), Call::Read(args));
+            let datagrams = session.own_connection().shared.lock().core.stats().requests;
+            assert_eq!(datagrams, 0, "streams carry file data");
+            let Reply::Read(Ok(read)) = call.await.unwrap() else { panic!("no data") };
+            assert!((100..20_100).zip(&read.data).all(|(at, b)| byte(at) == *b) && read.data.len() == 20_000);
+            assert_eq!(session.stream_connections().len(), living);
+        }
     }
 
     /// As 8 and 2 MB took them on the emulator, datagrams against streams.

@@ -9,6 +9,8 @@ use std::time::Duration;
 use remora_atp::session::Refusal;
 use remora_base::{Core, Time};
 use remora_client::{Answer, CallFailure, CallId, Client, ClientEvent, Request};
+use remora_wire::nfs3;
+use remora_wire::rpc::OpaqueAuth;
 use tokio::sync::{Notify, oneshot};
 
 use crate::atp::AtpError;
@@ -118,6 +120,34 @@ impl SharedCore {
         Ok(rx)
     }
 
+    /// Submits an NFS call with this credential. It is cancelled when the result is dropped.
+    pub(crate) fn submit_as(
+        self: &Arc<SharedCore>,
+        credential: &OpaqueAuth,
+        call: nfs3::Call,
+    ) -> Result<CancellableCall, ClientError> {
+        let (tx, reply) = oneshot::channel();
+        let id = {
+            let mut state = self.lock();
+            if self.is_closed() {
+                return Err(self.why_closed());
+            }
+            let id = state.core.submit_as(self.now(), Request::Nfs(call), credential)?;
+            state.waiters.insert(id, tx);
+            id
+        };
+        self.changed.notify_one();
+        Ok(CancellableCall { shared: self.clone(), id, reply })
+    }
+
+    /// Cancels a call, if it is unanswered: nobody receives its reply.
+    fn cancel(&self, id: CallId) {
+        let mut state = self.lock();
+        if state.waiters.remove(&id).is_some() {
+            state.core.cancel(self.now(), id);
+        }
+    }
+
     /// Closes the connection: callers get an error.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
@@ -173,6 +203,30 @@ impl SharedCore {
     fn why_closed(&self) -> ClientError {
         let Some(refusal) = self.refusal.get() else { return ClientError::Closed };
         ClientError::Atp { server: self.name.clone(), source: AtpError::Refused(refusal.clone()) }
+    }
+}
+
+/// A call under way, which is cancelled when this is dropped.
+#[derive(Debug)]
+pub(crate) struct CancellableCall {
+    shared: Arc<SharedCore>,
+    id: CallId,
+    reply: Pending,
+}
+
+impl CancellableCall {
+    /// Its reply. May be called again if the future was dropped before its end.
+    pub(crate) async fn reply(&mut self) -> Result<Answer, ClientError> {
+        match (&mut self.reply).await {
+            Ok(answered) => answered.map_err(ClientError::Rpc),
+            Err(_) => Err(self.shared.why_closed()),
+        }
+    }
+}
+
+impl Drop for CancellableCall {
+    fn drop(&mut self) {
+        self.shared.cancel(self.id);
     }
 }
 
