@@ -3,7 +3,7 @@
 //! [`server`] runs the NFS server core (with [`exports`] and [`portmap`]), [`client`] the client core; [`link`]
 //! runs the two ends of a poor hop, [`atp`] the endpoints of objects, and [`forward`] and [`gateway`] TCP
 //! connections over those. [`relay`] runs the emulated channel between UDP sockets, [`emulate`] between network
-//! namespaces; [`load`] fills either. [`handoff`] tells clients that the link goes away; [`reserved`] has the ports
+//! namespaces; [`load`] fills either. [`fuse`] is a mount's connection to the kernel. [`handoff`] tells clients that the link goes away; [`reserved`] has the ports
 //! that servers trust, [`signals`] the signals that stay ignored, [`zone`] the zones of
 //! link-local addresses. The cores decide; this crate moves bytes and tells
 //! the time.
@@ -17,6 +17,7 @@ pub mod clock;
 pub mod emulate;
 pub mod exports;
 pub mod forward;
+pub mod fuse;
 pub mod gateway;
 pub mod handoff;
 mod key_file;

@@ -1,0 +1,21 @@
+//! A mount of the kernel's FUSE: one `/dev/fuse` descriptor, its reader threads and its notifier.
+//!
+//! [`Connection`] hands requests over and writes replies; it decides nothing about files. `mount` attaches
+//! and detaches it, `interrupt` judges which signals end a request. Read `connection` first.
+
+mod connection;
+mod control;
+mod error;
+mod interrupt;
+mod mount;
+mod mount_table;
+mod notifier;
+mod options;
+mod outstanding;
+
+pub use connection::Connection;
+pub use control::abort;
+pub use error::FuseError;
+pub use interrupt::{InterruptWatch, is_exiting, is_fatal};
+pub use mount::unmount;
+pub use options::MountOptions;
