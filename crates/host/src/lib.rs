@@ -3,10 +3,10 @@
 //! [`server`] runs the NFS server core (with [`exports`] and [`portmap`]), [`client`] the client core; [`link`]
 //! runs the two ends of a poor hop, [`atp`] the endpoints of objects, and [`forward`] and [`gateway`] TCP
 //! connections over those. [`relay`] runs the emulated channel between UDP sockets, [`emulate`] between network
-//! namespaces; [`load`] fills either. [`fuse`] is a mount's connection to the kernel. [`handoff`] tells clients that the link goes away; [`reserved`] has the ports
-//! that servers trust, [`signals`] the signals that stay ignored, [`zone`] the zones of
-//! link-local addresses. The cores decide; this crate moves bytes and tells
-//! the time.
+//! namespaces; [`load`] fills either. [`mount`] runs the cache core, [`fuse`] is its connection to the kernel.
+//! [`handoff`] tells clients that the link goes away; [`reserved`] has the ports that servers trust, [`signals`] the
+//! signals that stay ignored, [`zone`] the zones of link-local addresses. The cores decide; this crate moves bytes and
+//! tells the time.
 
 #![allow(missing_docs, reason = "used inside the workspace only")]
 
@@ -23,6 +23,7 @@ pub mod handoff;
 mod key_file;
 pub mod link;
 pub mod load;
+pub mod mount;
 mod objects;
 pub mod portmap;
 pub mod relay;

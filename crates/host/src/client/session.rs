@@ -404,6 +404,11 @@ impl Session {
         self.shared().lock().core.loss()
     }
 
+    /// Full frames per second of the slowest hop; see [`Client::frames_per_second`].
+    pub fn frames_per_second(&self) -> Option<f64> {
+        self.shared().lock().core.frames_per_second()
+    }
+
     /// How long the server has owed a reply.
     pub fn silence(&self) -> Duration {
         self.shortest(Client::silence)

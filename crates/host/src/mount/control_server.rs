@@ -1,0 +1,250 @@
+//! The control socket of a mount: one line asks, lines of JSON answer.
+//!
+//! `status` returns a [`MountReport`], `release` ends all held system calls, `unmount` detaches the mount and reports
+//! its progress until all dirty data is sent; `unmount drop` drops that data.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::control_client::connect;
+use super::report::{MountReport, Released, UnmountProgress};
+use super::runtime_dir::{self, MountNote};
+
+/// Longest question in bytes.
+const QUESTION_MAX: usize = 256;
+/// Clients served at a time; others wait in the backlog.
+const CLIENTS_MAX: usize = 16;
+/// Time within which a client must ask and read a line of the answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Interval of progress.
+const PROGRESS: Duration = Duration::from_millis(200);
+/// How long a client that asked for the end may wait for it.
+const LINGER: Duration = Duration::from_secs(1);
+/// Pause after a failed accept.
+const REST: Duration = Duration::from_millis(100);
+
+/// What a control socket controls.
+pub(super) trait Controlled: Send + Sync + 'static {
+    fn report(&self) -> MountReport;
+
+    /// Ends all held system calls. Returns how many.
+    fn release(&self) -> usize;
+
+    /// Detaches the mount from its directory. With `drops` the process then ends without sending dirty data.
+    fn unmount(&self, drops: bool);
+
+    fn progress(&self) -> UnmountProgress;
+}
+
+/// Serves a control socket until it is dropped, and removes the socket then.
+#[derive(Debug)]
+pub(super) struct ControlSocket {
+    path: PathBuf,
+    task: JoinHandle<()>,
+}
+
+/// A socket that is bound, and answers when it is served.
+#[derive(Debug)]
+pub(super) struct BoundSocket {
+    path: PathBuf,
+    listener: UnixListener,
+}
+
+impl BoundSocket {
+    /// Binds a socket in `dir` for the mount of `note`. Needs the runtime.
+    pub(super) fn bind(dir: &Path, note: &MountNote) -> io::Result<BoundSocket> {
+        runtime_dir::create(dir)?;
+        let _turn = runtime_dir::lock(dir)?;
+        for path in runtime_dir::socket_paths(dir, &note.dir) {
+            // A dead process's socket refuses.
+            if connect(&path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused) {
+                runtime_dir::remove_socket(&path);
+            }
+            match UnixListener::bind(&path) {
+                Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
+                Err(e) => return Err(e),
+                Ok(listener) => {
+                    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+                    runtime_dir::write_note(&path, note)?;
+                    return Ok(BoundSocket { path, listener });
+                }
+            }
+        }
+        Err(io::ErrorKind::AddrInUse.into())
+    }
+
+    pub(super) fn serve(self, mount: Arc<impl Controlled>) -> ControlSocket {
+        let BoundSocket { path, listener } = self;
+        ControlSocket { path, task: tokio::spawn(serve(listener, mount)) }
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        self.task.abort();
+        runtime_dir::remove_socket(&self.path);
+    }
+}
+
+async fn serve(listener: UnixListener, mount: Arc<impl Controlled>) {
+    let room = Arc::new(Semaphore::new(CLIENTS_MAX));
+    while let Ok(turn) = room.clone().acquire_owned().await {
+        let Ok((stream, _)) = listener.accept().await else {
+            sleep(REST).await;
+            continue;
+        };
+        let mount = mount.clone();
+        tokio::spawn(async move {
+            // The client may have gone.
+            let _ = answer(stream, &*mount).await;
+            drop(turn);
+        });
+    }
+}
+
+async fn answer(mut stream: UnixStream, mount: &impl Controlled) -> io::Result<()> {
+    let question = timeout(PATIENCE, question(&mut stream)).await??;
+    match question.trim() {
+        "status" => say(&mut stream, &mount.report()).await,
+        "release" => {
+            let calls = mount.release();
+            say(&mut stream, &Released { calls }).await
+        }
+        "unmount" => unmount(stream, mount, false).await,
+        "unmount drop" => unmount(stream, mount, true).await,
+        _ => say(&mut stream, &"error: expected status, release, unmount or unmount drop").await,
+    }
+}
+
+async fn unmount(mut stream: UnixStream, mount: &impl Controlled, drops: bool) -> io::Result<()> {
+    mount.unmount(drops);
+    loop {
+        let progress = mount.progress();
+        say(&mut stream, &progress).await?;
+        if progress.is_done {
+            // The end of the stream shows the client that the process has ended.
+            sleep(LINGER).await;
+            return Ok(());
+        }
+        sleep(PROGRESS).await;
+    }
+}
+
+/// Reads one line, or less at the end of the stream.
+async fn question(stream: &mut UnixStream) -> io::Result<String> {
+    let mut line = Vec::new();
+    while !line.ends_with(b"\n") && line.len() < QUESTION_MAX && stream.read_buf(&mut line).await? > 0 {}
+    Ok(String::from_utf8_lossy(&line).into_owned())
+}
+
+async fn say(stream: &mut UnixStream, line: &impl Serialize) -> io::Result<()> {
+    let text = format!("{}\n", serde_json::to_string(line)?);
+    timeout(PATIENCE, stream.write_all(text.as_bytes())).await?
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::mount::control_client::{self, mounts};
+    use crate::mount::report::{MountState, ServerReport};
+
+    /// Has 3 bytes to send, and sends one at each look.
+    #[derive(Default)]
+    struct Fake {
+        dirty: AtomicU64,
+        unmounts: Mutex<Vec<bool>>,
+    }
+
+    impl Controlled for Fake {
+        fn report(&self) -> MountReport {
+            MountReport {
+                url: "nfs://nas/".into(),
+                dir: "/mnt".into(),
+                pid: 1,
+                state: MountState::Mounted,
+                cache: "default".into(),
+                read_only: false,
+                soft_ms: None,
+                server: ServerReport {
+                    address: "nas:2049".into(),
+                    transport: "udp".into(),
+                    silent_ms: 0,
+                    deferred_ms: 0,
+                    rtt_ms: Some(1.5),
+                    rate_bits: None,
+                    loss: None,
+                },
+                dirty_bytes: 0,
+                cached_bytes: 0,
+                nodes: 1,
+                calls_waiting: 0,
+                calls_in_flight: 0,
+                held: Vec::new(),
+            }
+        }
+
+        fn release(&self) -> usize {
+            2
+        }
+
+        fn unmount(&self, drops: bool) {
+            self.unmounts.lock().unwrap().push(drops);
+        }
+
+        fn progress(&self) -> UnmountProgress {
+            let sent = |n: u64| n.checked_sub(1);
+            let before = self.dirty.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sent).unwrap_or_default();
+            UnmountProgress { dirty_bytes: before, is_done: before == 0 }
+        }
+    }
+
+    fn note() -> MountNote {
+        MountNote { url: "nfs://nas/".into(), dir: "/mnt".into(), pid: 1 }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn mount_is_listed_and_obeys() {
+        let top = tempfile::tempdir().unwrap();
+        let dir = top.path().join("remora/mount");
+        assert_eq!(mounts(&dir).unwrap(), []);
+        let fake = Arc::new(Fake { dirty: AtomicU64::new(3), ..Fake::default() });
+        let socket = BoundSocket::bind(&dir, &note()).unwrap().serve(fake.clone());
+        let other = BoundSocket::bind(&dir, &note()).unwrap().serve(fake.clone());
+        let known = mounts(&dir).unwrap();
+        assert!(known.len() == 2 && known.iter().all(|mount| mount.note == note()));
+        drop(other);
+        let [known] = &mounts(&dir).unwrap()[..] else { panic!("one is left") };
+        assert_eq!(known.report().unwrap(), fake.report());
+        assert_eq!(known.release().unwrap(), 2);
+        let mut steps = Vec::new();
+        known.unmount(false, |step| steps.push(step.dirty_bytes)).unwrap();
+        known.unmount(true, |step| steps.push(step.dirty_bytes)).unwrap();
+        assert_eq!((steps, &fake.unmounts.lock().unwrap()[..]), (vec![3, 2, 1, 0, 0], &[false, true][..]));
+        drop(socket);
+        assert_eq!(mounts(&dir).unwrap(), []);
+    }
+
+    /// The backlog takes connections that nobody serves.
+    #[tokio::test]
+    async fn stopped_mount_is_listed_and_silent() {
+        let top = tempfile::tempdir().unwrap();
+        let dir = top.path().join("remora/mount");
+        let bound = BoundSocket::bind(&dir, &note()).unwrap();
+        let [known] = &mounts(&dir).unwrap()[..] else { panic!("it is listed") };
+        assert!(control_client::is_silent(&known.report().unwrap_err()));
+        drop(bound);
+        assert_eq!(mounts(&dir).unwrap(), [], "a dead process's socket is removed");
+    }
+}

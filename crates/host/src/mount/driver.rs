@@ -1,0 +1,288 @@
+//! The driver of a mount: moves requests, calls and replies between the kernel, the cache core and the server.
+//!
+//! A reader thread of the kernel connection takes the core's lock, hands the request over and writes the answers itself:
+//! what is cached is answered without a task switch. Calls become tasks, and one task drives the core's timer. Nothing
+//! here waits for the server while it holds a lock.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use remora_base::Time;
+use remora_cache::{Cache, Call, CallFailure, CallId, LinkState, Status};
+use remora_client::Transport;
+use remora_wire::fuse::{Errno, Notification, Operation, Reply, Request};
+use remora_wire::nfs3;
+use remora_wire::rpc::OpaqueAuth;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tracing::debug;
+
+use super::caller_groups::CallerGroups;
+use crate::Clock;
+use crate::client::{Blocks, ClientError, Session};
+
+/// Calls without a reply; the core keeps the rest.
+const CALLS_MAX: usize = 1024;
+/// Interval at which the core learns the block sizes that suit the link.
+const LINK_INTERVAL: Duration = Duration::from_millis(50);
+/// Bytes of a page of a listing.
+const LIST_PAGE_UDP: u32 = 8 << 10;
+const LIST_PAGE_STREAM: u32 = 64 << 10;
+/// How often waiting calls look for room in the window, beside at each reply.
+const ROOM_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The kernel's side of a mount.
+pub(super) trait Kernel: Send + Sync + 'static {
+    /// Answers request `unique`.
+    fn reply(&self, unique: u64, result: Result<Reply, Errno>);
+
+    /// Queues a notification.
+    fn notify(&self, notification: Notification);
+}
+
+/// The server's side of a mount.
+#[derive(Debug)]
+pub(super) struct MountedServer {
+    pub(super) session: Session,
+    /// Largest blocks that the server takes.
+    pub(super) blocks_max: Blocks,
+}
+
+impl MountedServer {
+    /// What suits the path to the server now.
+    fn link(&self) -> LinkState {
+        let Blocks { read, write } = self.session.blocks(self.blocks_max);
+        // Over UDP a page is small, because one lost fragment loses all of it.
+        let list_page = match self.session.transport() {
+            Transport::Udp => self.session.reply_max().unwrap_or(LIST_PAGE_UDP),
+            Transport::Tcp | Transport::Atp => LIST_PAGE_STREAM,
+        };
+        LinkState { read_block: read, write_block: write, list_page }
+    }
+}
+
+/// Moves requests, calls and replies.
+pub(super) struct MountDriver {
+    core: Mutex<TimedCore>,
+    /// Held by the thread that takes calls from the core.
+    sender: Mutex<CallSender>,
+    server: MountedServer,
+    kernel: Arc<dyn Kernel>,
+    clock: Clock,
+    runtime: Handle,
+    groups: CallerGroups,
+    in_flight: AtomicUsize,
+    /// Notified when the core's timer is due earlier.
+    timer_moved: Notify,
+    /// True from the end of the mount on: calls are dropped.
+    closed: watch::Sender<bool>,
+}
+
+/// The core and the time for which its timer is set.
+struct TimedCore {
+    cache: Cache,
+    due: Option<Time>,
+}
+
+/// State of the thread that takes calls from the core.
+#[derive(Debug, Default)]
+struct CallSender {
+    link_checked: Option<Time>,
+}
+
+/// What the core wants to say to the kernel.
+struct CoreOutput {
+    answers: Vec<(u64, Result<Reply, Errno>)>,
+    notifications: Vec<Notification>,
+}
+
+impl CoreOutput {
+    fn drain(cache: &mut Cache) -> CoreOutput {
+        CoreOutput {
+            answers: std::iter::from_fn(|| cache.poll_answer()).collect(),
+            notifications: std::iter::from_fn(|| cache.poll_notification()).collect(),
+        }
+    }
+}
+
+impl MountDriver {
+    /// Starts the core's timer. Needs the runtime.
+    pub(super) fn start(
+        cache: Cache,
+        server: MountedServer,
+        kernel: Arc<dyn Kernel>,
+        clock: Clock,
+    ) -> Arc<MountDriver> {
+        let driver = Arc::new(MountDriver {
+            core: Mutex::new(TimedCore { cache, due: None }),
+            sender: Mutex::default(),
+            server,
+            kernel,
+            clock,
+            runtime: Handle::current(),
+            groups: CallerGroups::default(),
+            in_flight: AtomicUsize::new(0),
+            timer_moved: Notify::new(),
+            closed: watch::Sender::new(false),
+        });
+        tokio::spawn(driver.clone().run_timer());
+        driver
+    }
+
+    /// Takes a request of the kernel. Returns whether it was answered at once.
+    pub(super) fn take_request(self: &Arc<Self>, request: Request) -> bool {
+        let _runtime = self.runtime.enter();
+        let (header, unique) = (request.header, request.header.unique);
+        let groups = match request.op {
+            Operation::Forget { .. } | Operation::BatchForget(_) => Arc::default(),
+            _ => self.groups.of(header.pid, header.uid),
+        };
+        self.change(|cache, now| cache.handle_request(now, request, &groups)).contains(&unique)
+    }
+
+    /// Ends request `unique` with EINTR, if it is not answered.
+    pub(super) fn interrupt(self: &Arc<Self>, unique: u64) {
+        let _runtime = self.runtime.enter();
+        self.change(|cache, now| cache.handle_interrupt(now, unique));
+    }
+
+    /// Ends all held requests. Returns how many.
+    pub(super) fn release(self: &Arc<Self>) -> usize {
+        self.change(|cache, now| cache.release_all(now)).len()
+    }
+
+    /// Drops all calls, and ends all tasks.
+    pub(super) fn close(&self) {
+        self.closed.send_replace(true);
+    }
+
+    /// What the core reports.
+    pub(super) fn status(&self) -> Status {
+        self.core().cache.status()
+    }
+
+    /// Requests that wait for the server.
+    pub(super) fn held(&self) -> Vec<remora_cache::Held> {
+        self.core().cache.held()
+    }
+
+    /// Whether the server has everything.
+    pub(super) fn is_clean(&self) -> bool {
+        self.core().cache.is_clean()
+    }
+
+    pub(super) fn calls_in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    pub(super) fn session(&self) -> &Session {
+        &self.server.session
+    }
+
+    fn core(&self) -> MutexGuard<'_, TimedCore> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends all that was written.
+    pub(super) fn flush(self: &Arc<Self>) {
+        self.change(|cache, now| cache.flush_all(now));
+    }
+
+    /// Changes the core once and drains it. Returns the numbers of the answered requests. Needs the runtime.
+    fn change(self: &Arc<Self>, change: impl FnOnce(&mut Cache, Time)) -> Vec<u64> {
+        let CoreOutput { answers, notifications } = {
+            let mut core = self.core();
+            change(&mut core.cache, self.clock.now());
+            self.set_timer(&mut core);
+            CoreOutput::drain(&mut core.cache)
+        };
+        notifications.into_iter().for_each(|notification| self.kernel.notify(notification));
+        let answered = answers.iter().map(|(unique, _)| *unique).collect();
+        answers.into_iter().for_each(|(unique, result)| self.kernel.reply(unique, result));
+        self.send_calls();
+        answered
+    }
+
+    fn set_timer(&self, core: &mut TimedCore) {
+        let due = core.cache.poll_timeout();
+        let is_earlier = due.is_some_and(|due| core.due.is_none_or(|before| due < before));
+        core.due = due;
+        if is_earlier {
+            self.timer_moved.notify_one();
+        }
+    }
+
+    async fn run_timer(self: Arc<Self>) {
+        let mut closed = self.closed.subscribe();
+        loop {
+            let (due, waits) = {
+                let core = self.core();
+                (core.due, core.cache.status().calls_queued > 0)
+            };
+            tokio::select! {
+                _ = closed.wait_for(|closed| *closed) => return,
+                () = self.timer_moved.notified() => {}
+                () = until(&self.clock, due) => drop(self.change(|cache, now| cache.handle_timeout(now))),
+                () = tokio::time::sleep(ROOM_INTERVAL), if waits => self.send_calls(),
+            }
+        }
+    }
+
+    /// Sends the calls that the core has, while there is room.
+    fn send_calls(self: &Arc<Self>) {
+        let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.now();
+        if sender.link_checked.is_none_or(|at| now >= at + LINK_INTERVAL) {
+            sender.link_checked = Some(now);
+            let link = self.server.link();
+            self.core().cache.set_link(link);
+        }
+        while self.calls_in_flight() < CALLS_MAX {
+            let has_room = self.server.session.has_bulk_room();
+            let Some(call) = self.core().cache.poll_call(has_room) else { return };
+            self.send(call);
+        }
+    }
+
+    fn send(self: &Arc<Self>, Call { id, credential, call, .. }: Call) {
+        let reply = self.server.session.call_as(OpaqueAuth::unix(&credential), call);
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        let (driver, mut closed) = (self.clone(), self.closed.subscribe());
+        tokio::spawn(async move {
+            let reply = tokio::select! {
+                reply = reply => reply,
+                _ = closed.wait_for(|closed| *closed) => return,
+            };
+            driver.in_flight.fetch_sub(1, Ordering::Relaxed);
+            driver.take_reply(id, reply);
+        });
+    }
+
+    fn take_reply(self: &Arc<Self>, id: CallId, reply: Result<nfs3::Reply, ClientError>) {
+        let reply = reply.map_err(|error| {
+            debug!(%error, "a call failed");
+            failure(&error)
+        });
+        self.change(|cache, now| cache.handle_reply(now, id, reply));
+    }
+}
+
+async fn until(clock: &Clock, due: Option<Time>) {
+    match due {
+        Some(due) => clock.until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A server that is silent for longer than a soft mount waits may have executed the call.
+fn failure(error: &ClientError) -> CallFailure {
+    match error {
+        ClientError::Silent { .. } | ClientError::Rpc(remora_client::CallFailure::TimedOut) => CallFailure::TimedOut,
+        _ => CallFailure::Failed,
+    }
+}

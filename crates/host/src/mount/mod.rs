@@ -1,0 +1,18 @@
+//! `remora mount`: the host side of the cache core.
+//!
+//! [`running_mount`] begins and ends a mount. [`driver`] moves requests, calls and replies between the kernel, the core
+//! and the server; [`caller_groups`] adds the groups of the calling thread. [`control_server`] and [`control_client`]
+//! are the two sides of a mount's control socket in the [`runtime_dir`], with the messages of [`report`].
+//! [`mount_point`] has the paths and the mount table, [`daemon`] the way into the background.
+
+mod caller_groups;
+pub mod control_client;
+mod control_server;
+pub mod daemon;
+mod driver;
+pub mod mount_point;
+pub mod report;
+mod running_mount;
+pub mod runtime_dir;
+
+pub use running_mount::{MountEnd, MountPlan, MountRoot, MountStartError, RunningMount, wall_at_zero};

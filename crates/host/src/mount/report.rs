@@ -1,0 +1,86 @@
+//! What a mount reports over its control socket.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// State of a mount. Times in milliseconds, sizes in bytes.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct MountReport {
+    pub url: String,
+    pub dir: PathBuf,
+    pub pid: u32,
+    pub state: MountState,
+    /// The consistency policy: `strict`, `default` or `relaxed`.
+    pub cache: String,
+    pub read_only: bool,
+    /// Silence after which calls fail; `None` for a hard mount.
+    pub soft_ms: Option<u64>,
+    pub server: ServerReport,
+    /// File data that the server has not committed.
+    pub dirty_bytes: u64,
+    /// Clean file data in memory.
+    pub cached_bytes: u64,
+    /// Objects that the cache knows.
+    pub nodes: usize,
+    /// Calls that wait for room in the window.
+    pub calls_waiting: usize,
+    /// Calls without a reply.
+    pub calls_in_flight: usize,
+    /// System calls that wait for the server.
+    pub held: Vec<HeldReport>,
+}
+
+/// Life of a mount.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MountState {
+    Mounted,
+    /// Detached from its directory; dirty data is still sent.
+    Unmounting,
+}
+
+/// The server, as the client core sees it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ServerReport {
+    pub address: String,
+    /// `udp`, `tcp` or `atp`.
+    pub transport: String,
+    /// How long it has owed a reply.
+    pub silent_ms: u64,
+    /// How long it has asked to try again later.
+    pub deferred_ms: u64,
+    /// Minimum round-trip time.
+    pub rtt_ms: Option<f64>,
+    /// Full frames per second of the slowest hop, in bits per second.
+    pub rate_bits: Option<u64>,
+    /// Share of frames lost independently, 0 to 1.
+    pub loss: Option<f64>,
+}
+
+/// A system call that waits for the server.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HeldReport {
+    pub pid: u32,
+    /// Name of the program; empty if the process cannot be seen.
+    pub program: String,
+    pub operation: String,
+    pub path: String,
+    pub waits_ms: u64,
+}
+
+/// A line of the answer to `unmount`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UnmountProgress {
+    /// File data that the server has not committed.
+    pub dirty_bytes: u64,
+    /// The process ends now; what is still dirty is lost.
+    pub is_done: bool,
+}
+
+/// The answer to `release`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Released {
+    /// System calls that were ended.
+    pub calls: usize,
+}

@@ -1,0 +1,293 @@
+//! A mount from its beginning to its end.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{fs, io, thread};
+
+use remora_base::Time;
+use remora_cache::Cache;
+use remora_client::Transport;
+use remora_wire::fuse::{Errno, Notification, Operation, Reply, Request};
+use remora_wire::nfs3::{Attr, Fh};
+use tokio::sync::watch;
+
+use super::control_server::{BoundSocket, ControlSocket, Controlled};
+use super::driver::{Kernel, MountDriver, MountedServer};
+use super::report::{HeldReport, MountReport, MountState, ServerReport, UnmountProgress};
+use super::runtime_dir::{self, MountNote};
+use crate::Clock;
+use crate::client::{Blocks, Session};
+use crate::fuse::{Connection, FuseError, MountOptions, is_exiting};
+
+/// Threads that read requests. None of them waits for the server.
+const READERS: usize = 3;
+/// How often a flush is looked at.
+const FLUSH_LOOK: Duration = Duration::from_millis(50);
+/// Bits of a full Ethernet frame.
+const FRAME_BITS: f64 = 1500.0 * 8.0;
+
+/// What to mount, and how.
+pub struct MountPlan {
+    pub url: String,
+    /// Where, without symbolic links.
+    pub dir: PathBuf,
+    pub session: Session,
+    /// Clock of the session.
+    pub clock: Clock,
+    pub root: MountRoot,
+    /// Largest blocks that the server takes.
+    pub blocks_max: Blocks,
+    pub cache: remora_cache::Config,
+    /// Name of the consistency policy.
+    pub policy: String,
+    /// Silence after which calls fail; `None` for a hard mount.
+    pub soft: Option<Duration>,
+    pub kernel: MountOptions,
+}
+
+/// The directory on the server.
+pub struct MountRoot {
+    pub fh: Fh,
+    pub attr: Attr,
+}
+
+/// Why a mount did not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum MountStartError {
+    #[error(transparent)]
+    Kernel(#[from] FuseError),
+    #[error("cannot make a control socket in {}: {source}", .dir.display())]
+    Control { dir: PathBuf, source: io::Error },
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+}
+
+/// Why a mount ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MountEnd {
+    /// Another program unmounted it: `umount`, `fusermount3 -u`.
+    Unmounted,
+    /// `remora umount`; with `drops` dirty data is not sent.
+    Asked { drops: bool },
+}
+
+/// A mount that serves requests. Dropping it detaches it.
+pub struct RunningMount {
+    shared: Arc<MountShared>,
+    _control: ControlSocket,
+}
+
+struct MountShared {
+    connection: Arc<Connection>,
+    driver: Arc<MountDriver>,
+    note: MountNote,
+    policy: String,
+    read_only: bool,
+    soft: Option<Duration>,
+    is_detached: AtomicBool,
+    end: watch::Sender<Option<MountEnd>>,
+    /// The flush has ended.
+    is_flushed: AtomicBool,
+}
+
+/// Time since 1970 when `clock` was at zero.
+pub fn wall_at_zero(clock: &Clock) -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.saturating_sub(clock.now().since(Time::ZERO))
+}
+
+impl RunningMount {
+    /// Mounts. Needs the runtime.
+    pub fn start(plan: MountPlan) -> Result<RunningMount, MountStartError> {
+        let note = MountNote { url: plan.url, dir: plan.dir, pid: std::process::id() };
+        let connection = Arc::new(Connection::mount(&note.dir, &plan.kernel)?);
+        let dir = runtime_dir::path();
+        let control = BoundSocket::bind(&dir, &note).map_err(|source| MountStartError::Control { dir, source })?;
+        let read_only = plan.cache.read_only;
+        let mut cache = Cache::new(plan.cache, plan.root.fh, plan.clock.now());
+        cache.set_root(plan.clock.now(), &plan.root.attr);
+        let server = MountedServer { session: plan.session, blocks_max: plan.blocks_max };
+        let shared = Arc::new(MountShared {
+            driver: MountDriver::start(cache, server, connection.clone(), plan.clock),
+            connection,
+            note,
+            policy: plan.policy,
+            read_only,
+            soft: plan.soft,
+            is_detached: AtomicBool::new(false),
+            end: watch::Sender::new(None),
+            is_flushed: AtomicBool::new(false),
+        });
+        let serving = shared.clone();
+        let thread = thread::Builder::new().name("fuse".into());
+        thread.spawn(move || serving.serve()).map_err(MountStartError::Thread)?;
+        let control = control.serve(shared.clone());
+        Ok(RunningMount { shared, _control: control })
+    }
+
+    /// Waits for the end of the mount.
+    pub async fn ended(&self) -> MountEnd {
+        let mut end = self.shared.end.subscribe();
+        match end.wait_for(Option::is_some).await {
+            Ok(end) => end.unwrap_or(MountEnd::Unmounted),
+            Err(_) => MountEnd::Unmounted,
+        }
+    }
+
+    /// Detaches the mount from its directory, even if programs use it.
+    pub fn detach(&self) -> Result<(), FuseError> {
+        self.shared.detach()
+    }
+
+    /// Waits until the server has everything.
+    pub async fn flush(&self) {
+        let driver = &self.shared.driver;
+        driver.flush();
+        while !driver.is_clean() {
+            tokio::time::sleep(FLUSH_LOOK).await;
+        }
+    }
+
+    /// File data that the server has not committed, in bytes.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.shared.driver.status().dirty_bytes
+    }
+
+    /// Tells those who wait for the end that it has come, and drops what is left.
+    pub fn close(&self) {
+        self.shared.is_flushed.store(true, Ordering::Relaxed);
+        self.shared.driver.close();
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.shared.note.dir
+    }
+}
+
+impl Drop for RunningMount {
+    fn drop(&mut self) {
+        // It may have been unmounted already.
+        let _ = self.detach();
+        self.close();
+    }
+}
+
+impl MountShared {
+    /// Hands requests over until the mount is unmounted and no program uses it.
+    fn serve(&self) {
+        let handler = |request: Request| self.take(request);
+        if let Err(error) = self.connection.run(handler, READERS) {
+            tracing::error!(%error, "the mount ends");
+        }
+        self.is_detached.store(true, Ordering::Relaxed);
+        self.end.send_modify(|end| _ = end.get_or_insert(MountEnd::Unmounted));
+    }
+
+    fn take(&self, request: Request) {
+        if let Operation::Interrupt { unique } = request.op {
+            return self.driver.interrupt(unique);
+        }
+        let (unique, pid) = (request.header.unique, request.header.pid);
+        let closes = matches!(request.op, Operation::Flush { .. });
+        let is_answered = self.driver.take_request(request);
+        if closes && !is_answered && is_exiting(pid) {
+            self.driver.interrupt(unique);
+        }
+    }
+
+    fn detach(&self) -> Result<(), FuseError> {
+        self.is_detached.store(true, Ordering::Relaxed);
+        self.connection.unmount()
+    }
+
+    fn server_report(&self) -> ServerReport {
+        let session = self.driver.session();
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let transport = match session.transport() {
+            Transport::Udp => "udp",
+            Transport::Tcp => "tcp",
+            Transport::Atp => "atp",
+        };
+        ServerReport {
+            address: session.server().to_owned(),
+            transport: transport.to_owned(),
+            silent_ms: ms(session.silence()),
+            deferred_ms: ms(session.deferral()),
+            rtt_ms: session.min_rtt().map(|rtt| rtt.as_secs_f64() * 1e3),
+            rate_bits: session.frames_per_second().map(|frames| (frames * FRAME_BITS) as u64),
+            loss: session.loss(),
+        }
+    }
+
+    fn held_reports(&self) -> Vec<HeldReport> {
+        let now = self.driver.now();
+        let report = |held: remora_cache::Held| HeldReport {
+            pid: held.pid,
+            program: program(held.pid),
+            operation: held.operation.to_owned(),
+            path: String::from_utf8_lossy(&held.path).into_owned(),
+            waits_ms: u64::try_from(now.since(held.since).as_millis()).unwrap_or(u64::MAX),
+        };
+        self.driver.held().into_iter().map(report).collect()
+    }
+}
+
+impl Kernel for Connection {
+    fn reply(&self, unique: u64, result: Result<Reply, Errno>) {
+        Connection::reply(self, unique, result);
+    }
+
+    fn notify(&self, notification: Notification) {
+        Connection::notify(self, notification);
+    }
+}
+
+impl Controlled for MountShared {
+    fn report(&self) -> MountReport {
+        let status = self.driver.status();
+        let is_detached = self.is_detached.load(Ordering::Relaxed);
+        MountReport {
+            url: self.note.url.clone(),
+            dir: self.note.dir.clone(),
+            pid: self.note.pid,
+            state: if is_detached { MountState::Unmounting } else { MountState::Mounted },
+            cache: self.policy.clone(),
+            read_only: self.read_only,
+            soft_ms: self.soft.map(|soft| u64::try_from(soft.as_millis()).unwrap_or(u64::MAX)),
+            server: self.server_report(),
+            dirty_bytes: status.dirty_bytes,
+            cached_bytes: status.cached_bytes,
+            nodes: status.nodes,
+            calls_waiting: status.calls_queued,
+            calls_in_flight: self.driver.calls_in_flight(),
+            held: self.held_reports(),
+        }
+    }
+
+    fn release(&self) -> usize {
+        self.driver.release()
+    }
+
+    fn unmount(&self, drops: bool) {
+        if let Err(error) = self.detach() {
+            tracing::warn!(%error, "cannot unmount");
+        }
+        // A later request may drop what an earlier one wanted to send.
+        self.end.send_modify(|end| {
+            let dropped = matches!(end, Some(MountEnd::Asked { drops: true }));
+            *end = Some(MountEnd::Asked { drops: drops || dropped });
+        });
+    }
+
+    fn progress(&self) -> UnmountProgress {
+        let is_done = self.is_flushed.load(Ordering::Relaxed);
+        UnmountProgress { dirty_bytes: self.driver.status().dirty_bytes, is_done }
+    }
+}
+
+/// Name of the program that thread `pid` runs; empty if it cannot be seen.
+fn program(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
+}
