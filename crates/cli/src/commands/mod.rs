@@ -9,6 +9,7 @@ pub(crate) mod lab;
 pub(crate) mod link;
 pub(crate) mod load;
 pub(crate) mod model;
+pub(crate) mod mount;
 pub(crate) mod serve;
 pub(crate) mod transfer;
 
@@ -28,6 +29,7 @@ use crate::commands::forwarding::gateway::Gateway;
 use crate::commands::handoff::HandOff;
 use crate::commands::lab::flags::{Experiment, Lab};
 use crate::commands::model::flags::{Model, ModelCommand};
+use crate::commands::mount::flags::{Mount, MountStatus, Release, Umount};
 use crate::commands::serve::flags::Serve;
 use crate::commands::transfer::keys::Keys;
 use crate::commands::transfer::recv::flags::Recv;
@@ -53,7 +55,8 @@ pub(crate) struct Cli {
 /// Parses the command line of this process. On an error prints it and exits.
 pub(crate) fn parse() -> Cli {
     let command = numbers_are_values(Cli::command());
-    let parsed = command.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let words = mount::mount_helper::translated(std::env::args_os().collect());
+    let parsed = command.try_get_matches_from(words).and_then(|matches| Cli::from_arg_matches(&matches));
     parsed.unwrap_or_else(|e| leave(&e))
 }
 
@@ -112,6 +115,18 @@ pub(crate) enum Command {
     /// List what a server exports
     #[command(after_help = files::inspect::EXPORTS_HELP)]
     Exports(Exports),
+    /// Mount a directory of a server
+    #[command(after_help = mount::flags::MOUNT_HELP)]
+    Mount(Box<Mount>),
+    /// Unmount a directory of a server, and send what is unsent
+    #[command(after_help = mount::flags::UMOUNT_HELP)]
+    Umount(Umount),
+    /// Show mounts, their servers and what waits
+    #[command(after_help = mount::flags::STATUS_HELP)]
+    Status(MountStatus),
+    /// End all calls of a mount that wait for the server
+    #[command(after_help = mount::flags::RELEASE_HELP)]
+    Release(Release),
     /// Share local directories over NFS
     #[command(after_help = serve::flags::HELP)]
     Serve(Box<Serve>),
@@ -157,6 +172,7 @@ impl Command {
     /// Whether the command is a service: it runs until a signal, and does not end when its output is closed.
     pub(crate) fn is_service(&self) -> bool {
         match self {
+            Command::Mount(mount) => !mount.list,
             Command::Serve(_) | Command::Recv(_) | Command::Forward(_) | Command::Gateway(_) => true,
             Command::Link(link) => {
                 matches!(link.what, link::flags::LinkCommand::Base(_) | link::flags::LinkCommand::Mobile(_))
@@ -171,6 +187,7 @@ impl Command {
     /// The number of `-v` flags.
     pub(crate) fn verbosity(&self) -> u8 {
         let verbosity = match self {
+            Command::Mount(args) => &args.verbosity,
             Command::Serve(args) => &args.verbosity,
             Command::Send(args) => &args.verbosity,
             Command::Recv(args) => &args.verbosity,
@@ -196,6 +213,10 @@ impl Command {
             Command::Stat(_) => "stat",
             Command::Df(_) => "df",
             Command::Exports(_) => "exports",
+            Command::Mount(_) => "mount",
+            Command::Umount(_) => "umount",
+            Command::Status(_) => "status",
+            Command::Release(_) => "release",
             Command::Serve(_) => "serve",
             Command::Send(_) => "send",
             Command::Recv(_) => "recv",
@@ -231,7 +252,11 @@ pub(crate) async fn run(command: Command, kept: Kept) -> Result {
         Command::Model(args) => interruptible(model::command::run(args)).await,
         Command::Keys(args) => transfer::keys::run(&args),
         Command::Handoff(args) => handoff::run(args).await,
+        Command::Status(args) => mount::status::show(&args),
+        Command::Release(args) => mount::release::run(&args),
         // These tidy up after a signal themselves.
+        Command::Mount(args) => mount::command::run(*args).await,
+        Command::Umount(args) => mount::umount::run(args).await,
         Command::Send(args) => transfer::send::command::run(args).await,
         Command::Recv(args) => transfer::recv::command::run(args).await,
         Command::Forward(args) => forwarding::forward::run(*args).await,

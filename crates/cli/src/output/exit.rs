@@ -34,7 +34,7 @@ Exit codes:
   4    --verify found a difference
   5    send: missed the deadline
   130  interrupted (Ctrl-C); 129 hang-up; 143 terminated (0 from serve,
-       recv, forward, gateway and lab relay, which signals stop regularly)";
+       recv, forward, gateway, mount -f and lab relay, which stop regularly)";
 
 /// Hint for root after a permission error.
 const SQUASHED: &str = ". Most servers take root for nobody (root squashing): run the command as another user, or have \

@@ -160,6 +160,11 @@ impl Servers {
         Servers { tells: false, ..Servers::new(link) }
     }
 
+    /// Clock of the sessions.
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
     /// Exports that the server of `url` lists.
     pub(crate) async fn exports(&self, url: &str) -> Result<Vec<Export>> {
         let (target, _) = self.target(url)?;

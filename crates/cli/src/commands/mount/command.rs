@@ -1,0 +1,320 @@
+//! `remora mount`: mounts, serves until the end, and then sends what is left.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, io};
+
+use remora_cache::Policy;
+use remora_host::Clock;
+use remora_host::client::{Blocks, ClientError, Target};
+use remora_host::fuse;
+use remora_host::mount::{MountEnd, MountPlan, MountRoot, MountStartError, RunningMount, mount_point, wall_at_zero};
+use remora_wire::nfs3::{Call, FsInfoOk, Reply, Status};
+use rustix::io::Errno;
+use tokio::select;
+
+use crate::commands::mount::flags::{CachePolicy, Mount};
+use crate::commands::mount::kernel_error::kernel_error;
+use crate::commands::mount::options::MountOption;
+use crate::commands::mount::{background, known_mounts, status};
+use crate::config::{state_dir, units};
+use crate::interrupt;
+use crate::output::exit::{Error, Result};
+use crate::output::{escape, stdio};
+use crate::remote::flags::{Auto, LinkArgs};
+use crate::remote::listing::Node;
+use crate::remote::servers::{Place, Servers, own_credentials};
+
+/// Memory for clean file data in bytes.
+const CACHE_MEMORY: u64 = 256 << 20;
+/// Blocks for a server that names none: every server takes these.
+const BLOCK_UNKNOWN: u32 = 8192;
+/// How often the rest is printed at the end.
+const PROGRESS: Duration = Duration::from_secs(3);
+
+pub(crate) async fn run(args: Mount) -> Result {
+    if args.list {
+        return status::list(args.json);
+    }
+    let (foreground, daemon) = (args.foreground, args.daemon);
+    let settings = MountSettings::new(args)?;
+    if foreground || daemon {
+        return serve(settings, daemon).await;
+    }
+    // What is wrong here is told by this process.
+    check_directory(&settings.dir, settings.is_nonempty_allowed)?;
+    background::start().await
+}
+
+/// Flags and options of a mount.
+struct MountSettings {
+    url: String,
+    dir: PathBuf,
+    read_only: bool,
+    allow_other: bool,
+    is_nonempty_allowed: bool,
+    cache: CachePolicy,
+    cache_memory: u64,
+    /// `None` for a hard mount.
+    soft: Option<Duration>,
+    link: LinkArgs,
+}
+
+impl MountSettings {
+    fn new(args: Mount) -> Result<MountSettings> {
+        let (Some(url), Some(dir)) = (args.url, args.dir) else {
+            return Err(Error::Usage("expected a URL and a directory".into()));
+        };
+        let mut settings = MountSettings {
+            url,
+            dir: mount_point::resolve(&dir).map_err(Error::local(dir.display()))?,
+            read_only: args.ro,
+            allow_other: args.allow_other,
+            is_nonempty_allowed: false,
+            cache: CachePolicy::Default,
+            cache_memory: CACHE_MEMORY,
+            soft: None,
+            link: args.link,
+        };
+        let mut ports = Ports::default();
+        args.options.iter().for_each(|option| settings.apply(option, &mut ports));
+        settings.url = ports.in_url(&settings.url)?;
+        // Flags of their own say more than a list of options.
+        settings.cache = args.cache.unwrap_or(settings.cache);
+        settings.cache_memory = args.cache_memory.unwrap_or(settings.cache_memory);
+        settings.soft = args.soft.or(settings.soft);
+        Ok(settings)
+    }
+
+    fn apply(&mut self, option: &MountOption, ports: &mut Ports) {
+        match option {
+            MountOption::ReadOnly(read_only) => self.read_only |= read_only,
+            MountOption::Soft(soft) => self.soft = *soft,
+            MountOption::Timeout(timeout) => self.soft = self.soft.map(|_| *timeout),
+            MountOption::Cache(cache) => self.cache = *cache,
+            MountOption::CacheMemory(bytes) => self.cache_memory = *bytes,
+            MountOption::AllowOther => self.allow_other = true,
+            MountOption::NonEmpty => self.is_nonempty_allowed = true,
+            MountOption::Port(port) => ports.nfs = Some(*port),
+            MountOption::MountPort(port) => ports.mount = Some(*port),
+            MountOption::Proto(proto) => self.link.proto = Some(*proto),
+            MountOption::Block(bytes) => self.link.block = Auto::Fixed(*bytes),
+            MountOption::Ignored => {}
+        }
+    }
+}
+
+/// Ports that options name.
+#[derive(Default)]
+struct Ports {
+    nfs: Option<u16>,
+    mount: Option<u16>,
+}
+
+impl Ports {
+    /// The URL with these ports; one of `HOST:/PATH` (fstab(5)).
+    fn in_url(&self, url: &str) -> Result<String> {
+        let mut url = Target::guess(url).unwrap_or_else(|| url.to_owned());
+        for (name, port) in [("port", self.nfs), ("mountport", self.mount)] {
+            if let Some(port) = port {
+                let joint = if url.contains('?') { '&' } else { '?' };
+                url += &format!("{joint}{name}={port}");
+            }
+        }
+        Target::parse(&url)?;
+        Ok(url)
+    }
+}
+
+/// Fails unless `dir` is a directory without entries, and free. A dead mount there does not count: mounting removes it.
+fn check_directory(dir: &Path, is_nonempty_allowed: bool) -> Result {
+    if let Some(mount) = known_mounts::all()?.into_iter().find(|mount| mount.note.dir == dir)
+        && mount_point::is_mounted(dir)
+    {
+        let why = format!("{} is mounted there already (process {})", mount.note.url, mount.note.pid);
+        return Err(Error::refused(dir.display(), why).with_hint("remora umount DIR ends it"));
+    }
+    let entries = match fs::read_dir(dir) {
+        Err(e) if e.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => return Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            let why = "there is no such directory to mount at";
+            return Err(Error::refused(dir.display(), why).with_hint("make it with mkdir -p"));
+        }
+        entries => entries.map_err(Error::local(dir.display()))?,
+    };
+    if !is_nonempty_allowed && entries.take(1).count() > 0 {
+        let why = "it is not empty: a mount would hide what is in it";
+        return Err(Error::refused(dir.display(), why).with_hint("choose an empty directory, or say -o nonempty"));
+    }
+    Ok(())
+}
+
+/// Mounts and serves to the end.
+async fn serve(settings: MountSettings, daemon: bool) -> Result {
+    let mounting = mount(settings);
+    let mount = select! {
+        mount = mounting => mount?,
+        number = interrupt::wait() => return Err(Error::Interrupted(number)),
+    };
+    if daemon {
+        background::announce_ready()?;
+    } else {
+        stdio::eprint(format_args!("mounted at {}; Ctrl-C unmounts", printable(mount.dir())));
+    }
+    let drops = select! {
+        end = mount.ended() => end == MountEnd::Asked { drops: true },
+        _ = interrupt::wait() => false,
+    };
+    let ended = if drops { Ok(()) } else { finish(&mount).await };
+    mount.close();
+    // Whoever asked for the end is told.
+    tokio::time::sleep(Duration::from_millis(250)).await;
+    ended
+}
+
+/// Detaches the mount and sends what the server does not have. A signal, or `remora umount --force`, ends that.
+async fn finish(mount: &RunningMount) -> Result {
+    if let Err(error) = mount.detach() {
+        stdio::print_error("mount", &kernel_error(&error));
+    }
+    let dropped = async {
+        while mount.ended().await != (MountEnd::Asked { drops: true }) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    select! {
+        () = mount.flush() => Ok(()),
+        () = dropped => Ok(()),
+        () = print_rest(mount) => Ok(()),
+        number = interrupt::again() => {
+            stdio::eprint(format_args!("{} were not sent and are lost", units::human(mount.dirty_bytes())));
+            Err(Error::Interrupted(number))
+        }
+    }
+}
+
+/// Prints what is left to be sent, now and then. Never ends.
+async fn print_rest(mount: &RunningMount) {
+    loop {
+        tokio::time::sleep(PROGRESS).await;
+        let rest = units::human(mount.dirty_bytes());
+        stdio::eprint(format_args!("{rest} are still to be sent (Ctrl-C drops them)"));
+    }
+}
+
+fn printable(path: &Path) -> String {
+    escape::printable(path.as_os_str().as_encoded_bytes())
+}
+
+async fn mount(settings: MountSettings) -> Result<RunningMount> {
+    check_directory(&settings.dir, settings.is_nonempty_allowed)?;
+    let mut servers = Servers::new(settings.link.clone());
+    let place = servers.place(&settings.url).await?;
+    let (node, info) = look(&place, &settings.url).await?;
+    if !node.is_dir() {
+        return Err(Error::refused(&settings.url, "not a directory"));
+    }
+    let session = place.remote.session().clone();
+    session.set_patience(settings.soft);
+    let block = |known: u32| if known == 0 { BLOCK_UNKNOWN } else { known };
+    let blocks_max = Blocks { read: block(info.read_max), write: block(info.write_max) };
+    let clock = servers.clock();
+    let plan = MountPlan {
+        kernel: fuse::MountOptions {
+            fsname: fs_name(&settings.url),
+            read_only: settings.read_only,
+            allow_other: settings.allow_other,
+            ..fuse::MountOptions::default()
+        },
+        cache: cache_config(&settings, &clock),
+        url: settings.url,
+        dir: settings.dir,
+        session,
+        clock,
+        root: MountRoot { fh: node.fh, attr: node.attr },
+        blocks_max,
+        policy: settings.cache.name().to_owned(),
+        soft: settings.soft,
+    };
+    // It waits for the kernel.
+    let started = tokio::task::block_in_place(|| RunningMount::start(plan));
+    started.map_err(|error| match error {
+        MountStartError::Kernel(error) => kernel_error(&error),
+        other => Error::refused("cannot mount", other.to_string()),
+    })
+}
+
+/// The directory at `place` and what the server says of its file system.
+async fn look(place: &Place, url: &str) -> Result<(Node, FsInfoOk)> {
+    let refused = |e: ClientError| match e.status() {
+        Some(Status::Perm) if !rustix::process::geteuid().is_root() => {
+            let why = "the server lets this machine mount, and refuses its calls";
+            Error::refused(url, why).with_hint(
+                "most exports take calls from privileged ports only: give the export the option insecure on the server, \
+                 or run remora mount as root here",
+            )
+        }
+        _ => Error::remote(url)(e),
+    };
+    let node = place.look(true).await.map_err(refused)?;
+    let session = place.remote.session();
+    match session.ok(Call::FsInfo(session.root().clone())).await {
+        Ok(Reply::FsInfo(Ok(info))) => Ok((node, info)),
+        Ok(_) => Err(Error::remote(url)(ClientError::Closed)),
+        Err(e) => Err(refused(e)),
+    }
+}
+
+fn cache_config(settings: &MountSettings, clock: &Clock) -> remora_cache::Config {
+    let policy = match settings.cache {
+        CachePolicy::Strict => Policy::STRICT,
+        CachePolicy::Default => Policy::DEFAULT,
+        CachePolicy::Relaxed => Policy::RELAXED,
+    };
+    remora_cache::Config {
+        policy,
+        memory_max: settings.cache_memory,
+        read_only: settings.read_only,
+        // Without random numbers the process and its start distinguish mounts.
+        client_id: getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id()) ^ own_id()),
+        machine: own_credentials().machine,
+        wall_at_zero: wall_at_zero(clock),
+        ..remora_cache::Config::default()
+    }
+}
+
+/// The identifier of this user on this machine, as a number.
+fn own_id() -> u64 {
+    state_dir::own_id().bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// The server and its path, as `df` and `mount` show them.
+fn fs_name(url: &str) -> String {
+    let (url, _) = url.split_once('?').unwrap_or((url, ""));
+    url.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_of_options_become_part_of_the_url() {
+        let ports = Ports { nfs: Some(2050), mount: None };
+        assert_eq!(ports.in_url("nas:/srv").unwrap(), "nfs://nas/srv?port=2050");
+        assert_eq!(ports.in_url("nfs://nas/srv?proto=tcp").unwrap(), "nfs://nas/srv?proto=tcp&port=2050");
+        assert!(ports.in_url("nfs://nas:2049/").is_err(), "two ports");
+        assert_eq!(Ports::default().in_url("nfs://nas:2049/").unwrap(), "nfs://nas:2049/");
+    }
+
+    #[test]
+    fn mount_point_must_be_an_empty_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(check_directory(dir.path(), false).is_ok());
+        fs::write(dir.path().join("x"), "").unwrap();
+        let why = check_directory(dir.path(), false).unwrap_err().to_string();
+        assert!(why.contains("not empty"), "{why}");
+        assert!(check_directory(dir.path(), true).is_ok());
+        assert!(check_directory(&dir.path().join("missing"), false).is_err());
+    }
+}

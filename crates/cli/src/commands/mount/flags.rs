@@ -1,0 +1,174 @@
+//! The command lines of `remora mount`, `umount`, `status` and `release`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::commands::mount::options::MountOption;
+use crate::config::units;
+use crate::output::diagnostics::Verbosity;
+use crate::remote::flags::LinkArgs;
+
+/// Least memory for clean file data.
+const CACHE_MEMORY_MIN: u64 = 1 << 20;
+/// Shortest time after which calls of a soft mount fail.
+const SOFT_MIN: Duration = Duration::from_secs(1);
+
+pub(crate) const MOUNT_HELP: &str = "\
+Programs see the directory of an NFSv3 server as a local one. What is cached is
+answered without the server; a program that needs the server waits while it is
+out of reach, and Ctrl-C or kill ends the program. remora status shows what
+waits, remora release ends what cannot be killed. Locks are local to this
+machine. --timeout counts until the server first answers, --soft later.
+
+Examples:
+  remora mount nfs://nas/export ~/nas
+  remora mount --soft 30s --ro nfs://nas/export ~/nas
+  remora mount --cache strict 'nfs://nas:4049/?proto=atp&key=KEY' ~/nas
+  remora mount -f -v nfs://nas/export ~/nas       in the foreground
+  remora mount --list
+  remora umount ~/nas
+
+--cache says how old an answer may be:
+            at an open   stat
+  strict    0            0       close-to-open consistency
+  default   3 s          60 s
+  relaxed   60 s         60 s
+
+-o takes the options of mount.nfs that mean the same here (ro, soft, timeo,
+noac, port, mountport, proto, rsize, wsize), soft=TIME, cache=, cache-memory=,
+allow_other, nonempty; it ignores those that only mount(8) needs.";
+
+#[derive(Args, Debug)]
+pub(crate) struct Mount {
+    /// The directory on the server; HOST:/PATH is taken, too
+    #[arg(value_name = "URL", required_unless_present = "list")]
+    pub(crate) url: Option<String>,
+    /// Where to mount it: an empty directory
+    #[arg(value_name = "DIR", required_unless_present = "list")]
+    pub(crate) dir: Option<PathBuf>,
+    /// List the mounts of this user
+    #[arg(long, conflicts_with_all = ["url", "dir"])]
+    pub(crate) list: bool,
+    /// Print an object for each mount of --list: url, dir, pid, state (mounted, unmounting, silent), dirty_bytes, held
+    #[arg(long, requires = "list")]
+    pub(crate) json: bool,
+    /// Stay in the foreground
+    #[arg(short, long)]
+    pub(crate) foreground: bool,
+    /// Mount options, separated by commas, as in /etc/fstab
+    #[arg(short, value_name = "OPTIONS", value_delimiter = ',')]
+    pub(crate) options: Vec<MountOption>,
+    /// How old what a program sees may be [default: default]
+    #[arg(long, value_enum)]
+    pub(crate) cache: Option<CachePolicy>,
+    /// Fail calls with an input/output error when the server has been silent for this long [default: wait]
+    #[arg(long, value_name = "TIME", value_parser = soft)]
+    pub(crate) soft: Option<Duration>,
+    /// Mount read-only
+    #[arg(long)]
+    pub(crate) ro: bool,
+    /// Let other users in; unprivileged users need user_allow_other in /etc/fuse.conf
+    #[arg(long)]
+    pub(crate) allow_other: bool,
+    /// Memory for unchanged file data, 1M or more [default: 256M]
+    #[arg(long, value_name = "SIZE", value_parser = cache_memory)]
+    pub(crate) cache_memory: Option<u64>,
+    /// Started by the command itself in the background
+    #[arg(long, hide = true)]
+    pub(crate) daemon: bool,
+    #[command(flatten)]
+    pub(crate) link: LinkArgs,
+    #[command(flatten)]
+    pub(crate) verbosity: Verbosity,
+}
+
+/// How old what a program sees may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum CachePolicy {
+    /// Each open and each stat asks the server
+    Strict,
+    /// An open sees what was closed 3 s before; a stat is at most 60 s old
+    Default,
+    /// Both are at most 60 s old
+    Relaxed,
+}
+
+impl CachePolicy {
+    /// Its name in flags and reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            CachePolicy::Strict => "strict",
+            CachePolicy::Default => "default",
+            CachePolicy::Relaxed => "relaxed",
+        }
+    }
+}
+
+/// Reads how long a soft mount waits.
+pub(crate) fn soft(text: &str) -> Result<Duration, String> {
+    let time = units::duration(text)?;
+    if time >= SOFT_MIN { Ok(time) } else { Err(format!("'{text}' is less than {SOFT_MIN:?}")) }
+}
+
+/// Reads the memory for clean file data.
+pub(crate) fn cache_memory(text: &str) -> Result<u64, String> {
+    let size = units::bytes(text)?;
+    if size >= CACHE_MEMORY_MIN { Ok(size) } else { Err(format!("'{text}' is less than 1M")) }
+}
+
+pub(crate) const UMOUNT_HELP: &str = "\
+The directory is detached at once, even if programs use it. Then the mount sends
+what the server does not have yet, and ends. Ctrl-C stops the waiting and not the
+sending.
+
+Examples:
+  remora umount ~/nas
+  remora umount --force ~/nas                     drops what is not sent";
+
+#[derive(Args, Debug)]
+pub(crate) struct Umount {
+    /// The mounted directory
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Drop what is not sent yet, and end a mount that does not answer
+    #[arg(short, long)]
+    pub(crate) force: bool,
+}
+
+pub(crate) const STATUS_HELP: &str = "\
+Examples:
+  remora status
+  remora status ~/nas
+  remora status --json ~/nas | jq '.held[].pid'
+
+--json prints an object for each mount: url, dir, pid, state, cache, read_only,
+soft_ms, server (address, transport, silent_ms, deferred_ms, rtt_ms, rate_bits,
+loss), dirty_bytes, cached_bytes, nodes, calls_waiting, calls_in_flight, held
+(pid, program, operation, path, waits_ms).";
+
+#[derive(Args, Debug)]
+pub(crate) struct MountStatus {
+    /// The mounted directory, or one in it [default: all mounts of this user]
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Print objects
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+pub(crate) const RELEASE_HELP: &str = "\
+A program that waits for another one's call to the same directory or file cannot
+be killed. This ends all calls that wait for the server, with the error
+\"Interrupted system call\"; data that was written is kept and sent later.
+
+Examples:
+  remora release ~/nas";
+
+#[derive(Args, Debug)]
+pub(crate) struct Release {
+    /// The mounted directory, or one in it
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+}

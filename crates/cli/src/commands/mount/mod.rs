@@ -1,0 +1,16 @@
+//! `remora mount`, `umount`, `status` and `release`: a server's directory as a local one.
+//!
+//! [`flags`] has the command lines and [`options`] what `-o` takes; [`command`] mounts, [`background`] does so in
+//! another process. [`known_mounts`] finds running mounts for [`umount`], [`status`] and [`release`].
+//! [`mount_helper`] is the command line that mount(8) uses.
+
+mod background;
+pub(crate) mod command;
+pub(crate) mod flags;
+mod kernel_error;
+mod known_mounts;
+pub(crate) mod mount_helper;
+mod options;
+pub(crate) mod release;
+pub(crate) mod status;
+pub(crate) mod umount;

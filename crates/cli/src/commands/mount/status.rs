@@ -1,0 +1,209 @@
+//! `remora status` and `remora mount --list`: the mounts of this user.
+
+use std::path::{Path, PathBuf};
+
+use remora_host::mount::control_client::KnownMount;
+use remora_host::mount::report::{HeldReport, MountReport, MountState, ServerReport};
+use serde::Serialize;
+
+use crate::commands::mount::flags::MountStatus;
+use crate::commands::mount::known_mounts;
+use crate::config::units;
+use crate::output::exit::{Error, Result};
+use crate::output::{escape, stdio};
+
+/// Silence of the server that is worth words.
+const SILENT_MIN_MS: u64 = 1000;
+/// Held calls that the text shows.
+const HELD_SHOWN: usize = 20;
+
+pub(crate) fn show(args: &MountStatus) -> Result {
+    let mounts = match &args.dir {
+        Some(dir) => vec![known_mounts::around(dir)?],
+        None => known_mounts::all()?,
+    };
+    if mounts.is_empty() && !args.json {
+        stdio::eprint("no mounts of this user");
+    }
+    let mut worst = 0;
+    for mount in mounts {
+        let shown = match mount.report() {
+            Ok(report) if args.json => stdio::print_json(&report),
+            Ok(report) => stdio::print(&text(&report)),
+            Err(error) => Err(known_mounts::unanswered(&mount, error)),
+        };
+        match shown {
+            // One that is stopped hides no other.
+            Err(error @ (Error::Local { .. } | Error::Refused { .. })) => {
+                stdio::print_error("status", &error);
+                worst = worst.max(error.code());
+            }
+            other => other?,
+        }
+    }
+    if worst == 0 { Ok(()) } else { Err(Error::Reported(worst)) }
+}
+
+/// What `--list --json` prints of a mount.
+#[derive(Serialize)]
+struct ListedMount {
+    url: String,
+    dir: PathBuf,
+    pid: u32,
+    state: &'static str,
+    dirty_bytes: Option<u64>,
+    /// System calls that wait for the server.
+    held: Option<usize>,
+}
+
+impl ListedMount {
+    fn of(mount: KnownMount) -> ListedMount {
+        let report = mount.report().ok();
+        ListedMount {
+            state: report.as_ref().map_or("silent", |report| state_name(report.state)),
+            dirty_bytes: report.as_ref().map(|report| report.dirty_bytes),
+            held: report.as_ref().map(|report| report.held.len()),
+            url: mount.note.url,
+            dir: mount.note.dir,
+            pid: mount.note.pid,
+        }
+    }
+
+    fn line(&self) -> String {
+        let unsent = self.dirty_bytes.filter(|bytes| *bytes > 0);
+        let unsent = unsent.map_or(String::new(), |bytes| format!(", {} unsent", units::human(bytes)));
+        let held = self.held.filter(|calls| *calls > 0).map_or(String::new(), |calls| format!(", {calls} waiting"));
+        format!("{} on {}: {}{unsent}{held}\n", url_text(&self.url), path_text(&self.dir), self.state)
+    }
+}
+
+/// Lists the mounts.
+pub(crate) fn list(json: bool) -> Result {
+    let mounts: Vec<_> = known_mounts::all()?.into_iter().map(ListedMount::of).collect();
+    if json {
+        return mounts.iter().try_for_each(stdio::print_json);
+    }
+    if mounts.is_empty() {
+        stdio::eprint("no mounts of this user");
+    }
+    stdio::print(&mounts.iter().map(ListedMount::line).collect::<String>())
+}
+
+fn state_name(state: MountState) -> &'static str {
+    match state {
+        MountState::Mounted => "mounted",
+        MountState::Unmounting => "unmounting",
+    }
+}
+
+fn url_text(url: &str) -> String {
+    escape::printable(url.as_bytes())
+}
+
+fn path_text(path: &Path) -> String {
+    escape::printable(path.as_os_str().as_encoded_bytes())
+}
+
+fn text(report: &MountReport) -> String {
+    let mut text = format!(
+        "{} on {}: {}{}, cache {}, process {}\n  {}\n",
+        url_text(&report.url),
+        path_text(&report.dir),
+        state_name(report.state),
+        if report.read_only { ", read-only" } else { "" },
+        report.cache,
+        report.pid,
+        server_text(&report.server),
+    );
+    text += &format!(
+        "  {} unsent, {} cached, {} objects; {} calls in flight, {} waiting for their turn\n",
+        units::human(report.dirty_bytes),
+        units::human(report.cached_bytes),
+        report.nodes,
+        report.calls_in_flight,
+        report.calls_waiting,
+    );
+    for held in report.held.iter().take(HELD_SHOWN) {
+        text += &held_line(held);
+    }
+    let more = report.held.len().saturating_sub(HELD_SHOWN);
+    if more > 0 {
+        text += &format!("  and {more} more calls wait; --json lists them all\n");
+    }
+    text
+}
+
+fn server_text(server: &ServerReport) -> String {
+    let mut text = format!("server {} over {}", server.address, server.transport);
+    if let Some(rtt) = server.rtt_ms {
+        text += &format!(", RTT {rtt:.1} ms");
+    }
+    if let Some(bits) = server.rate_bits {
+        text += &format!(", {bits} bit/s");
+    }
+    if server.silent_ms >= SILENT_MIN_MS {
+        text += &format!("; silent for {} s", server.silent_ms / 1000);
+    } else if server.deferred_ms >= SILENT_MIN_MS {
+        text += &format!("; asks to try again later for {} s", server.deferred_ms / 1000);
+    }
+    text
+}
+
+fn held_line(held: &HeldReport) -> String {
+    let program = if held.program.is_empty() { "a process" } else { &held.program };
+    format!(
+        "  {} (pid {}) waits for {} of {} for {:.1} s\n",
+        escape::printable(program.as_bytes()),
+        held.pid,
+        held.operation,
+        escape::printable(held.path.as_bytes()),
+        held.waits_ms as f64 / 1000.0,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_names_server_unsent_data_and_who_waits() {
+        let held = HeldReport {
+            pid: 42,
+            program: "cat".into(),
+            operation: "READ".into(),
+            path: "/a\nb".into(),
+            waits_ms: 3456,
+        };
+        let report = MountReport {
+            url: "nfs://nas/srv".into(),
+            dir: "/home/a/nas".into(),
+            pid: 7,
+            state: MountState::Mounted,
+            cache: "default".into(),
+            read_only: true,
+            soft_ms: None,
+            server: ServerReport {
+                address: "nas:2049".into(),
+                transport: "udp".into(),
+                silent_ms: 34_000,
+                deferred_ms: 0,
+                rtt_ms: Some(12.34),
+                rate_bits: Some(1_000_000),
+                loss: None,
+            },
+            dirty_bytes: 3_100_000,
+            cached_bytes: 0,
+            nodes: 5,
+            calls_waiting: 2,
+            calls_in_flight: 1,
+            held: vec![held; HELD_SHOWN + 3],
+        };
+        let text = text(&report);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "nfs://nas/srv on /home/a/nas: mounted, read-only, cache default, process 7");
+        assert_eq!(lines[1], "  server nas:2049 over udp, RTT 12.3 ms, 1000000 bit/s; silent for 34 s");
+        assert_eq!(lines[2], "  3.1 MB unsent, 0 B cached, 5 objects; 1 calls in flight, 2 waiting for their turn");
+        assert_eq!(lines[3], "  cat (pid 42) waits for READ of /a\\nb for 3.5 s");
+        assert_eq!(lines[lines.len() - 1], "  and 3 more calls wait; --json lists them all");
+    }
+}
