@@ -1,0 +1,8 @@
+//! `remora mount` of `remora serve`: a real mount, with programs that use it. Takes root and `/dev/fuse`.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod files;
+mod kit;
+mod outage;
+mod usage;

@@ -1,0 +1,63 @@
+//! What the commands print, and what they refuse.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::common::Place;
+use crate::kit::Site;
+
+#[test]
+fn mount_that_cannot_begin_says_why_and_what_to_do() {
+    let p = Place::new();
+    let dir = |name: &str| p.here(name).to_str().unwrap().to_owned();
+    let url = "nfs://127.0.0.1:9/";
+    p.run(&["mount", url, &dir("missing")]).expect(1, &["no such directory", "mkdir"]);
+    fs::create_dir(p.here("full")).unwrap();
+    fs::write(p.here("full/x"), "").unwrap();
+    p.run(&["mount", url, &dir("full")]).expect(1, &["not empty", "-o nonempty"]);
+    p.run(&["mount", "http://nas/", &dir("full")]).expect(2, &["http"]);
+    p.run(&["mount", url]).expect(2, &["DIR"]);
+    p.run(&["mount", "-o", "vers=4", url, &dir("full")]).expect(2, &["only version 3"]);
+    fs::create_dir(p.here("empty")).unwrap();
+    p.run(&["mount", "--timeout", "1", url, &dir("empty")]).expect(3, &["127.0.0.1:9"]);
+    for command in ["umount", "release", "status"] {
+        p.run(&[command, &dir("empty")]).expect(1, &["nothing is mounted there", "remora mount --list"]);
+    }
+}
+
+#[test]
+fn running_mount_is_listed_and_reported() {
+    let Some((mut site, mount)) = Site::mounted(&["--cache", "relaxed"]) else { return };
+    let status = site.status(&mount);
+    assert_eq!(status["dir"], mount.path());
+    assert_eq!((&status["state"], &status["cache"]), (&"mounted".into(), &"relaxed".into()));
+    assert_eq!(status["server"]["address"], site.server.addr.to_string());
+    let below = mount.at("some/where");
+    let of_below: Value = {
+        fs::create_dir_all(&below).unwrap();
+        serde_json::from_str(&site.place.ok(&["status", "--json", below.to_str().unwrap()])).unwrap()
+    };
+    assert_eq!(of_below["dir"], status["dir"], "a directory in it means the same mount");
+    let text = site.place.ok(&["status", mount.path()]);
+    assert!(text.contains("mounted") && text.contains(&site.server.addr.to_string()), "{text}");
+    assert!(site.place.ok(&["mount", "--list"]).contains(mount.path()));
+    let dir = mount.dir.clone();
+    site.try_mount(&dir, &[]).expect(1, &["mounted there already", "remora umount"]);
+    site.place.run(&["umount", mount.path()]).expect(0, &[]);
+    assert!(!site.place.run(&["mount", "--list"]).stdout.contains(mount.path()));
+}
+
+#[test]
+fn foreground_mount_ends_in_good_order_at_ctrl_c() {
+    let Some(site) = Site::new() else { return };
+    fs::create_dir(site.place.here("mnt")).unwrap();
+    let dir = site.place.here("mnt");
+    let running = site.place.start(&["mount", "-f", &site.server.url("/"), dir.to_str().unwrap()]);
+    crate::common::until("the mount", || site.place.run(&["status", dir.to_str().unwrap()]).code == 0);
+    fs::write(dir.join("file"), "data").unwrap();
+    running.signal("INT");
+    running.finish().expect(0, &["mounted at"]);
+    assert_eq!(fs::read_to_string(site.place.srv("file")).unwrap(), "data");
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+}
