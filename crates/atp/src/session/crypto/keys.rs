@@ -64,11 +64,6 @@ impl Identity {
         Ok(Identity { secret, public: PublicKey(public) })
     }
 
-    /// The pair of a secret in base64.
-    pub fn from_secret_text(text: &str) -> Result<Identity, KeyError> {
-        Identity::from_secret(decode(text)?)
-    }
-
     /// The public half.
     pub const fn public(&self) -> PublicKey {
         self.public
@@ -134,7 +129,7 @@ mod tests {
         ];
         let identity = Identity::from_secret(secret).unwrap();
         assert_eq!(&identity.public().as_bytes()[..4], &[0xd7, 0x5a, 0x98, 0x01]);
-        assert_eq!(Identity::from_secret_text(&identity.secret_text()).unwrap(), identity);
+        assert_eq!(key_text::decode(&identity.secret_text()), Some(secret));
         assert_eq!(identity.public().to_string().parse::<PublicKey>().unwrap(), identity.public());
         assert!(!format!("{identity:?}").contains(&identity.secret_text()));
     }

@@ -5,12 +5,13 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use noq_proto::{
-    ConnectionError, ConnectionEvent, DatagramEvent, Dir, Event as QuicEvent, FourTuple, Incoming, StreamEvent,
-    StreamId, TransportErrorCode,
+    ConnectionError, ConnectionEvent, DatagramEvent, Dir, EndpointEvent, Event as QuicEvent, FourTuple, Incoming,
+    StreamEvent, StreamId, TransportErrorCode,
 };
 use remora_base::{Peer as From, Time, Transmit};
 use rustls::{AlertDescription, CertificateError};
 
+use super::admission::{SlotGrant, Slots};
 use super::state::{CLOSED_FULL, Endpoint, scheduler_number};
 use crate::estimate::Direction;
 use crate::session::event::{Ending, Event, PeerId, Refusal};
@@ -101,7 +102,7 @@ impl Endpoint {
         let half_open = self.peers.values().filter(|p| p.phase == PeerPhase::Connecting && !p.is_overdue(now)).count();
         // No connection is evicted for an address that may be forged.
         let addr = incoming.remote_address();
-        let is_short = half_open >= HALF_OPEN_MAX || self.is_full_for(addr);
+        let is_short = half_open >= HALF_OPEN_MAX || self.slots().is_full_for(addr);
         if is_short && !incoming.remote_address_validated() {
             match self.quic.retry(incoming, &mut buf) {
                 Ok(transmit) => self.reply(transmit, buf),
@@ -109,7 +110,7 @@ impl Endpoint {
             }
             return;
         }
-        if !self.reserve_slot(now, addr) {
+        if !self.take_slot(now, self.slots().grant_to_host(now, addr)) {
             self.counters.turned_away += 1;
             let transmit = self.quic.refuse(incoming, &mut buf);
             return self.reply(transmit, buf);
@@ -130,6 +131,37 @@ impl Endpoint {
                     self.reply(transmit, buf);
                 }
             }
+        }
+    }
+
+    fn slots(&self) -> Slots<'_> {
+        Slots { config: &self.config, peers: &self.peers }
+    }
+
+    /// Evicts the connection whose slot is granted; returns whether there is a slot.
+    fn take_slot(&mut self, now: Time, grant: SlotGrant) -> bool {
+        let (id, why) = match grant {
+            SlotGrant::Free => return true,
+            SlotGrant::Evict(id, why) => (id, why),
+            SlotGrant::Refused => return false,
+        };
+        self.counters.turned_away += 1;
+        self.end(now, id, why);
+        let mut buf = Vec::new();
+        if let Some(p) = self.peers.get_mut(&id)
+            && let Some(transmit) = p.poll_packet(now, self.epoch, &mut buf)
+        {
+            self.reply(transmit, buf); // CONNECTION_CLOSE, sent once
+        }
+        self.drop_connection(id);
+        true
+    }
+
+    /// Forgets a closed connection at once, without waiting for late packets.
+    pub(crate) fn drop_connection(&mut self, id: PeerId) {
+        if let Some(p) = self.peers.get(&id) {
+            self.quic.handle_event(p.handle, EndpointEvent::drained());
+            self.remove(id);
         }
     }
 
@@ -263,7 +295,7 @@ impl Endpoint {
             self.counters.turned_away += 1;
             return self.end(now, id, Ending::Closed);
         }
-        if p.conn.side().is_server() && !self.reserve_slot_for_key(now, id, key) {
+        if p.conn.side().is_server() && !self.take_slot(now, self.slots().grant_to_key(now, id, key)) {
             self.counters.turned_away += 1;
             return self.end(now, id, Ending::Full);
         }
