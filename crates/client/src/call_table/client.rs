@@ -10,8 +10,7 @@ use remora_base::{Peer, Rng, Time};
 use remora_wire::nfs3;
 use remora_wire::rpc::OpaqueAuth;
 
-use super::liveness::{ConnectionState, Hold, LastContact};
-use super::queues::{CallQueues, RecentXids, Retransmitted};
+use super::state::{CallQueues, ConnectionState, Hold, LastContact, RecentXids, Retransmitted};
 use crate::call::PendingCall;
 use crate::config::ClientConfig;
 use crate::congestion::pacer::Pacer;
@@ -76,7 +75,7 @@ pub struct Client {
     pub(super) longest_cred: usize,
     pub(super) server: Peer,
     pub(super) stream: ConnectionState,
-    /// While this is set nothing is sent; see [`handoff`](super::handoff).
+    /// While this is set nothing is sent; see [`interruption`](super::interruption).
     pub(super) held: Option<Hold>,
     pub(super) next_id: u64,
     pub(super) next_xid: u32,

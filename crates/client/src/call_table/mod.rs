@@ -1,12 +1,9 @@
 //! The call table: every request from its submission to its one event.
 //!
-//! Read [`client`] first, which has the table; [`queues`] and [`liveness`] are parts of its state. [`transmission`] sends,
-//! retransmits and probes; [`connection`], [`handoff`] and [`give_up`] are about connections, hand-offs and outages.
+//! Read [`client`] first, which has the table; [`state`] has parts of it. [`transmission`] sends, retransmits and probes;
+//! [`interruption`] is about broken connections, silence and hand-offs.
 
 pub(crate) mod client;
-pub(crate) mod connection;
-pub(crate) mod give_up;
-pub(crate) mod handoff;
-pub(crate) mod liveness;
-pub(crate) mod queues;
+pub(crate) mod interruption;
+pub(crate) mod state;
 pub(crate) mod transmission;

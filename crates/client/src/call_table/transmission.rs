@@ -9,7 +9,7 @@ use remora_wire::rpc::{CallHeader, OpaqueAuth, ReplyHeader};
 use remora_wire::{Reader, Xdr, nfs3};
 
 use super::client::{Client, ClientEvent};
-use super::queues::Retransmitted;
+use super::state::Retransmitted;
 use crate::call::{PendingCall, Transmission};
 use crate::congestion::window::{InFlight, ReplySample};
 use crate::loss::detector::FirstReply;

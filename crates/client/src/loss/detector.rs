@@ -18,12 +18,12 @@ use std::time::Duration;
 
 use remora_base::Time;
 
-use super::evidence::Evidence;
 use super::loss_timer::LossTimer;
+use super::path_model::PathSnapshot;
 use super::path_model::{PathModel, SPACINGS_MIN};
-use super::path_snapshot::PathSnapshot;
 use super::probes::{Arrival, Probes};
-use super::spurious_timeout::SpuriousTimeouts;
+use super::reordering::Evidence;
+use super::slow_server::SpuriousTimeouts;
 use crate::call::{PendingCall, Transmission};
 use crate::config::ClientConfig;
 use crate::congestion::delivery_rate::Delivered;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use remora_base::Time;
 
-use super::disk_latency::usual;
-use super::evidence::Evidence;
 use super::path_model::{PROBE_PACE_MIN, PathModel};
 use super::probes::{PROBE_MAX, Probes};
+use super::reordering::Evidence;
+use super::slow_server::usual;
 use crate::call::{PendingCall, Transmission};
 use crate::request::CallClass;
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use remora_base::Time;
 
-use super::disk_latency::DiskLatency;
 use super::loss_rate::LossMeter;
 use super::probes::PROBE_MAX;
-use super::reordering_window::ReorderingWindow;
+use super::reordering::ReorderingWindow;
+use super::slow_server::DiskLatency;
 use crate::call::{PendingCall, Transmission};
 use crate::congestion::delivery_rate::{DeliveryRate, Jitter, RoundTrips};
 use crate::congestion::rtt::{BaseRtt, MeanDuration, RttEstimator};
@@ -189,5 +189,36 @@ impl PathModel {
     pub(crate) fn restore(&mut self, saved: PathModel) {
         let (jitter, delivery, last_burst) = (self.jitter, self.delivery, self.last_burst);
         *self = PathModel { jitter, delivery, last_burst, ..saved };
+    }
+}
+
+/// Age from which a snapshot is no longer restored.
+const SNAPSHOT_AGE_MAX: Duration = Duration::from_secs(60);
+
+/// The path model as it was before other connections filled the path.
+///
+/// While streams beside a client carry the file data, its own few datagrams wait behind theirs and are dropped where
+/// they overflow a queue. Estimates from that time are worthless once the streams are gone.
+#[derive(Clone, Debug)]
+pub(crate) struct PathSnapshot {
+    at: Time,
+    path: PathModel,
+}
+
+impl PathSnapshot {
+    pub(crate) fn take(now: Time, path: &PathModel) -> PathSnapshot {
+        PathSnapshot { at: now, path: path.clone() }
+    }
+
+    /// Restores it unless it is too old. Returns whether it did.
+    pub(crate) fn restore(self, now: Time, path: &mut PathModel) -> bool {
+        if now.since(self.at) >= SNAPSHOT_AGE_MAX {
+            return false;
+        }
+        path.restore(self.path);
+        // Replies to what is in flight say nothing of the restored path.
+        path.loss.forget_in_flight();
+        path.forget_queue();
+        true
     }
 }
