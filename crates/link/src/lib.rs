@@ -15,16 +15,12 @@ mod arq;
 mod compression;
 mod config;
 mod destination;
-mod event;
 mod handoff;
+mod interface;
 mod link;
 mod pacing;
-mod packet;
 mod queueing;
-mod stats;
 
 pub use config::{ArqMode, Codel, Duplex, LinkConfig, MediumScheduler, PerClass, RetransmissionLimits};
-pub use event::{HandOffPhase, LinkEvent};
+pub use interface::{Class, GaveUp, HandOffPhase, LinkEvent, LinkSnapshot, Packet, PeerState, PeerStats, PeerView};
 pub use link::Link;
-pub use packet::{Class, Packet};
-pub use stats::{GaveUp, LinkSnapshot, PeerState, PeerStats, PeerView};
