@@ -191,7 +191,7 @@ proptest! {
 
     /// A truncated reply is an error.
     #[test]
-    fn a_truncated_reply_is_an_error(keep in 24usize..4000) {
+    fn truncated_reply_is_an_error(keep in 24usize..4000) {
         let mut w = World::new(ClientConfig::new(Transport::Udp));
         w.submit(read(0));
         let sent = w.sent();

@@ -126,7 +126,7 @@ fn hold_is_no_silence_of_the_server() {
 }
 
 #[test]
-fn a_resume_without_a_hold_does_nothing() {
+fn resume_without_hold_does_nothing() {
     let (mut w, _) = busy(ClientConfig::new(Transport::Udp));
     w.client.resume(w.now);
     assert!(w.sent().is_empty());

@@ -68,7 +68,7 @@ fn recall_restores_the_path_model() {
 }
 
 #[test]
-fn without_recall_streams_spoil_the_path_model() {
+fn streams_spoil_path_model_without_restore() {
     let mut w = lossy();
     crowd(&mut w);
     let late = asked_after(&mut w);

@@ -48,7 +48,7 @@ fn sent_again(stable: Stable, after: Option<Duration>) -> usize {
 }
 
 #[test]
-fn a_synchronous_write_waits_for_the_disk() {
+fn synchronous_write_waits_for_disk() {
     let late = Some(Duration::from_millis(15));
     assert_eq!(sent_again(Stable::FileSync, late), 0);
     assert_eq!(sent_again(Stable::Unstable, late), 1, "what need not wait for it is lost");

@@ -45,7 +45,7 @@ fn single_write_needs_no_commit() {
 }
 
 #[test]
-fn without_a_tail_one_commit_comes_last() {
+fn upload_without_tail_commits_last() {
     let mut file = Upload::new(fh(), 0..3 * BLOCK);
     while let Some((piece, stable)) = next(&mut file) {
         assert!(stable == Stable::Unstable && file.poll_commit().is_none());

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn timeout_ends_only_longer_waits() {
+    async fn timeout_ends_only_what_takes_longer() {
         let never = std::future::pending::<()>();
         assert_eq!(timeout(Duration::from_millis(5), never).await, Err(Elapsed));
         assert_eq!(timeout(Duration::ZERO, async { 7 }).await, Ok(7), "what is done counts");
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_is_never_ahead_of_the_machine_s() {
+    fn clock_is_never_ahead_of_machine_clock() {
         let before = Instant::now();
         let clock = Clock::start();
         let (now, hour) = (clock.now(), Duration::from_secs(3600));

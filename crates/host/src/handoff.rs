@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_herald_that_goes_ends_the_switch_that_it_told_of() {
+    fn dropped_herald_ends_its_handoff() {
         let begin = Signal::Kept(EXPECTED_MAX);
         let soon_over = Signal::Begin(Duration::from_millis(1));
         for (told, is_on) in [(vec![begin], true), (vec![begin, Signal::End], true), (vec![soon_over], false)] {
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_with_our_number_in_another_container_keeps_its_socket() {
+    async fn socket_of_same_pid_in_other_container_is_kept() {
         let home = tempfile::tempdir().unwrap();
         let dir = home.path().join("handoff");
         DirBuilder::new().mode(0o700).create(&dir).unwrap();
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_directory_that_others_may_enter_is_not_used() {
+    async fn directory_open_to_others_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         assert_eq!(Listener::open_in(dir.path()).unwrap_err().kind(), io::ErrorKind::PermissionDenied);

@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urgent_calls_go_first() {
+    fn urgency_maps_to_priority_in_order() {
         let all = [Urgency::Bulk, Urgency::WriteBack, Urgency::Sync, Urgency::Foreground];
         assert!(all.windows(2).all(|w| w[0] < w[1] && priority(w[0]) < priority(w[1])));
     }

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn stale_registration_is_replaced_and_ours_removed() {
+    fn stale_entries_are_replaced_and_own_removed() {
         let ours = vec![nfs(2, Netid::Udp, 7), nfs(2, Netid::Tcp, 7), nfs(3, Netid::Tcp, 7)];
         let other = Service { prog: 100_024, ..nfs(1, Netid::Udp, 5) };
         // GETPORT, UNSET and SET, then GETPORT and UNSET at the end.
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_registration_stays() {
+    fn entry_of_other_server_in_same_place_is_kept() {
         let (at, left) = portmapper(1 + 2 + 2 + 1, &[]);
         let (ours, theirs) = (nfs(3, Netid::Udp, 7), nfs(3, Netid::Udp, 8));
         let registration = Registration::new(at, vec![ours]).unwrap();
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn another_server_that_answers_keeps_its_entries() {
+    fn entries_of_answering_server_are_kept() {
         for netid in [Netid::Tcp, Netid::Udp] {
             let other = nfs(3, netid, server(netid));
             let (at, left) = portmapper(1, &[other]);
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_rpcbind_is_reported_at_once() {
+    fn missing_portmapper_is_reported_at_once() {
         let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let error = Registration::new(free, vec![nfs(3, Netid::Udp, 7)]).unwrap_err();
         assert!(matches!(error, RegisterError::NotRunning(at) if at == free), "{error}");

@@ -101,13 +101,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_are_below_1024_and_differ() {
+    fn reserved_ports_are_below_1024_and_distinct() {
         let ports: std::collections::BTreeSet<u16> = all().collect();
         assert!(ports.len() == PORTS.len() - SERVICES.len() && ports.iter().all(|p| PORTS.contains(p)), "{ports:?}");
     }
 
     #[tokio::test]
-    async fn root_binds_a_reserved_port_others_any() {
+    async fn reserved_port_is_used_wherever_allowed() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = listener.local_addr().unwrap();
         let may = all().any(|port| std::net::UdpSocket::bind(any(server, port)).is_ok());
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unavailable_port_costs_no_time() {
+    async fn refused_reserved_port_costs_no_time() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = listener.local_addr().unwrap();
         let first = connect(server, None).await.unwrap();

@@ -29,7 +29,7 @@ fn ignored(status: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn status_names_ignored_signals() {
+    fn process_status_shows_ignored_signals() {
         let status = "Name:\tx\nSigBlk:\t0000000000000004\nSigIgn:\t0000000000001001\nSigCgt:\t0000000000000002\n";
         assert_eq!((super::ignored(status), super::ignored("Name:\tx\n")), (0x1001, 0));
     }

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_longer_than_the_step_counts_as_the_step() {
+    fn long_pause_counts_as_one_step() {
         let s = Standstill::new();
         s.beat(|| 0);
         assert_eq!([own(&s, 700), own(&s, 1000)], [700, 1000], "no longer than the step");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_stopped_while_it_reads_reads_again() {
+    fn stopped_thread_reads_clock_again() {
         let s = Standstill::new();
         s.beat(|| 0);
         let readings = Cell::new(0);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_beat_nothing_is_a_standstill() {
+    fn missing_beat_is_no_standstill() {
         let s = Standstill::new();
         assert_eq!([own(&s, 5), own(&s, 400_000)], [5, 400_000]);
         s.beat(|| 500_000 * MS);

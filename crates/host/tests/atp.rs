@@ -92,7 +92,7 @@ async fn answering_address_of_several_is_used() {
 }
 
 #[tokio::test]
-async fn closing_ends_the_requests_of_both_peers() {
+async fn close_of_one_connection_is_reported_at_both_ends() {
     let ((address, key, appear), from) = (later(), sender(keys::generate().unwrap()));
     let peer = from.connect(address, key).unwrap();
     let held = peer.send(object(100), Options::default()).unwrap();
@@ -123,7 +123,7 @@ async fn closing_ends_the_requests_of_both_peers() {
 }
 
 #[tokio::test]
-async fn suspended_request_resumes_cancelled_one_ends() {
+async fn suspended_request_resumes_and_cancelled_one_ends() {
     let ((address, key, appear), from) = (later(), sender(keys::generate().unwrap()));
     let peer = from.connect(address, key).unwrap();
     let first = peer.send(object(100_000), Options::default()).unwrap();
@@ -149,7 +149,7 @@ async fn suspended_request_resumes_cancelled_one_ends() {
 /// Both ends send, and one takes nothing: it still hears how its own requests end, and of what
 /// the other sent nothing is lost.
 #[tokio::test]
-async fn request_end_does_not_wait_for_unread_objects() {
+async fn request_ends_while_objects_wait_for_program() {
     let settings = |guests| {
         let session = Config { guests, ..Config::default() };
         EndpointSettings { session, received_max: 1, received_bytes_max: 1, ..EndpointSettings::receiver(loopback()) }
@@ -186,7 +186,7 @@ async fn wrong_keys_are_refused_on_either_side() {
 }
 
 #[tokio::test]
-async fn address_change_during_an_object_loses_nothing() {
+async fn address_change_during_object_loses_nothing() {
     let (to, from) = (receiver(Guests::Anyone), sender(keys::generate().unwrap()));
     let peer = from.connect(to.local_addr(), to.public_key()).unwrap();
     in_time(peer.up()).await.unwrap();
@@ -198,7 +198,7 @@ async fn address_change_during_an_object_loses_nothing() {
 }
 
 #[tokio::test]
-async fn ended_endpoint_does_not_rebind() {
+async fn closed_endpoint_does_not_rebind() {
     let a = sender(keys::generate().unwrap());
     let b = a.clone();
     in_time(a.close()).await;
@@ -207,7 +207,7 @@ async fn ended_endpoint_does_not_rebind() {
 
 /// More notices than fit before the received packets are read.
 #[tokio::test]
-async fn ending_endpoint_closes_all_connections() {
+async fn closing_endpoint_informs_all_peers() {
     const PEERS: usize = 100;
     let identities: Vec<_> = (0..PEERS).map(|_| keys::generate().unwrap()).collect();
     let to = receiver(Guests::Only(identities.iter().map(Identity::public).collect()));
@@ -230,7 +230,7 @@ async fn ending_endpoint_closes_all_connections() {
 }
 
 #[test]
-fn the_blocking_calls_need_no_runtime() {
+fn blocking_calls_need_no_runtime() {
     let to = receiver(Guests::Anyone);
     let settings = EndpointSettings { listen: loopback(), ..EndpointSettings::sender() };
     let from = BlockingEndpoint::bind(settings, keys::generate().unwrap()).unwrap();

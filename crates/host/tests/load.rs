@@ -57,7 +57,7 @@ fn sent(to: SocketAddr, plan: &Plan) -> Sent {
 /// What is sent, not only what was due: the rate, but for the last bits. A busy machine may make a run late, which
 /// says nothing of this; it does not make all of several so.
 #[test]
-fn sent_rate_equals_the_requested_rate() {
+fn sent_rate_matches_requested_rate() {
     // What 42 draws by chance is 5 % off in a second.
     for (law, share) in [(Law::Even, 0.02), (Law::Poisson, 0.12)] {
         let receiver = Receiver::start();
@@ -73,7 +73,7 @@ fn sent_rate_equals_the_requested_rate() {
 }
 
 #[test]
-fn refused_packets_are_not_counted_as_sent() {
+fn datagrams_refused_by_system_do_not_count() {
     let receiver = Receiver::start();
     let socket = connect(receiver.at).unwrap();
     rustix::net::shutdown(&socket, rustix::net::Shutdown::Write).unwrap();
@@ -133,7 +133,7 @@ fn repeated_run_is_counted_anew() {
 }
 
 #[test]
-fn stop_returns_the_figures_so_far() {
+fn stop_ends_load_at_once_with_figures() {
     let receiver = Receiver::start();
     let stop = AtomicBool::new(false);
     let plan = plan(Law::Even, Rate::mbit(1), Duration::from_secs(3600), 1);
@@ -209,7 +209,7 @@ fn late(
 }
 
 #[test]
-fn slow_answer_is_awaited() {
+fn late_answer_is_awaited() {
     let receiver = Receiver::start();
     let to = slow_way(receiver.at, Duration::from_millis(2500));
     let sent = sent(to, &plan(Law::Even, Rate::mbit(2), Duration::from_millis(200), 1));
@@ -219,7 +219,7 @@ fn slow_answer_is_awaited() {
 
 /// Such as a device whose queue has stopped: a stop ends it all the same.
 #[test]
-fn blocked_socket_does_not_delay_the_end() {
+fn full_socket_does_not_delay_end() {
     let (socket, _nobody_reads) = UnixDatagram::pair().unwrap();
     let socket = UdpSocket::from(OwnedFd::from(socket));
     let (pause, length) = (Duration::from_secs(1), Duration::from_millis(500));
@@ -229,7 +229,7 @@ fn blocked_socket_does_not_delay_the_end() {
 }
 
 #[test]
-fn foreign_packets_are_strays() {
+fn foreign_datagram_counts_as_stray() {
     let receiver = Receiver::start();
     let socket = connect(receiver.at).unwrap();
     for stray in [&b""[..], b"RML1", &[0xff; 200]] {

@@ -92,7 +92,7 @@ async fn read(session: &Session, fh: &Fh, mut got: impl FnMut(u64)) {
 
 /// Also in an asynchronous task, which may not wait for the threads that were started before.
 #[tokio::test]
-async fn used_port_is_an_error() {
+async fn occupied_port_is_an_error() {
     let dir = TempDir::new();
     let taken = std::net::UdpSocket::bind(any()).unwrap();
     for (listen, why) in [(taken.local_addr().unwrap(), "taken"), ("192.0.2.9:4".parse().unwrap(), "not an address")] {
@@ -129,7 +129,7 @@ async fn files_go_both_ways_and_beside_tcp() {
 }
 
 #[tokio::test]
-async fn wrong_key_error_names_a_remedy() {
+async fn wrong_key_is_refused_with_advice() {
     let dir = TempDir::new();
     let serving_all = serving(&dir, any(), Guests::Anyone);
     let (at, _) = serving_all.objects().unwrap();
@@ -144,7 +144,7 @@ async fn wrong_key_error_names_a_remedy() {
 }
 
 #[tokio::test]
-async fn copy_survives_an_address_change() {
+async fn copy_continues_from_another_address() {
     let dir = TempDir::new();
     let serving = serving(&dir, any(), Guests::Anyone);
     let (at, key) = serving.objects().unwrap();
@@ -163,7 +163,7 @@ async fn copy_survives_an_address_change() {
 
 /// A gateway for connections, for one: its transport takes each call, and it closes.
 #[tokio::test]
-async fn closing_peer_is_given_up() {
+async fn peer_that_closes_after_calls_is_given_up() {
     let session = session::Config { guests: Guests::Anyone, ..Default::default() };
     let peer =
         AtpEndpoint::bind(EndpointSettings { session, ..EndpointSettings::receiver(any()) }, identity(1)).unwrap();
@@ -182,7 +182,7 @@ async fn closing_peer_is_given_up() {
 /// The second call is made shortly before the first has had its time, and both fail then: a silent server
 /// is given up for all. What of it was on its way must not arrive when the link is back.
 #[tokio::test]
-async fn failed_call_is_not_executed_after_the_outage() {
+async fn failed_call_is_not_executed_after_outage() {
     let dir = TempDir::new();
     let serving = serving(&dir, any(), Guests::Anyone);
     let (at, key) = serving.objects().unwrap();
@@ -213,7 +213,7 @@ async fn failed_call_is_not_executed_after_the_outage() {
 }
 
 #[tokio::test]
-async fn copy_survives_a_server_restart() {
+async fn copy_survives_server_restart() {
     let dir = Arc::new(TempDir::new());
     let first = serving(&dir, any(), Guests::Anyone);
     let (at, key) = first.objects().unwrap();
@@ -242,7 +242,7 @@ async fn copy_survives_a_server_restart() {
 
 /// The first time it was asked over TCP.
 #[test]
-fn shutdown_waits_for_replies_to_retransmissions() {
+fn shutdown_waits_for_reply_to_retransmission() {
     let fs = Arc::new(MemFs::new(1));
     fs.set_fault(|kind| {
         if kind == OpKind::Create {

@@ -37,7 +37,7 @@ fn relay(config: Config) -> (Relay, UdpSocket) {
 }
 
 #[test]
-fn a_datagram_takes_its_airtime_and_delay_both_ways() {
+fn datagram_takes_airtime_and_delay_both_ways() {
     let config = Config { rate: Rate::mbit(1), delay: Duration::from_millis(30), ..Config::default() };
     let (relay, mobile) = relay(config);
     let mut buffer = [0; 2000];
@@ -59,7 +59,7 @@ fn a_datagram_takes_its_airtime_and_delay_both_ways() {
 }
 
 #[test]
-fn datagrams_in_an_outage_are_lost() {
+fn datagrams_in_outage_are_lost() {
     let outage = Outage { start: Time::ZERO, length: Duration::from_millis(300) };
     let (_relay, mobile) = relay(Config { outages: vec![outage], ..Config::default() });
     mobile.send(b"lost").unwrap();

@@ -34,7 +34,7 @@ fn tour(wire: &mut dyn Wire, file: &str, io: usize) {
 }
 
 #[test]
-fn a_directory_is_served_over_both_protocols() {
+fn directory_is_served_over_udp_and_tcp() {
     let dir = TempDir::new();
     let (serving, addr) = start(options(dir.disk()));
     tour(&mut Udp::connect(addr), "udp", 32 << 10);
@@ -49,7 +49,7 @@ fn a_directory_is_served_over_both_protocols() {
 
 /// Who opens the portmapper's port to the world, or MOUNT's, has not opened that of NFS.
 #[test]
-fn program_port_serves_no_other_program() {
+fn port_of_one_program_refuses_other_programs() {
     let any = Some("127.0.0.1:0".parse().unwrap());
     let vfs = Arc::new(MemFs::new(1));
     let (serving, addr) = start(ServerOptions { mount_listen: any, portmap_listen: any, ..options(vfs) });

@@ -88,7 +88,7 @@ fn client_that_never_reads_is_dropped() {
 }
 
 #[test]
-fn slow_steady_reader_is_not_dropped() {
+fn steady_slow_reader_is_not_stalled() {
     let (serving, addr) = start(limited(memory(), |l| l.stall_max = Duration::from_secs(1)));
     let mut good = Tcp::connect(addr);
     let root = good.mount("/");
@@ -106,7 +106,7 @@ fn slow_steady_reader_is_not_dropped() {
 }
 
 #[test]
-fn a_slow_reader_gets_all_of_its_replies() {
+fn slow_reader_gets_all_replies() {
     // Two READs of 1 MiB, each with a little more for its message and the reply's head.
     let (serving, addr) = start(limited(memory(), |l| l.connection_bytes_max = (2 << 20) + (16 << 10)));
     let mut tcp = Tcp::connect(addr);
@@ -280,7 +280,7 @@ fn export_change_for_a_peer_closes_its_connection() {
 }
 
 #[test]
-fn the_longest_idle_makes_room_when_all_places_are_taken() {
+fn longest_idle_connection_is_evicted_when_full() {
     let set =
         |l: &mut remora_host::server::ServeLimits| (l.connections_max, l.evict_min) = (2, Duration::from_millis(500));
     let (serving, addr) = start(limited(memory(), set));
@@ -329,7 +329,7 @@ fn strangers_with_all_seats_yield_to_clients() {
 }
 
 #[test]
-fn busy_host_does_not_lock_out_others() {
+fn host_with_busy_connections_excludes_no_other() {
     let set =
         |l: &mut remora_host::server::ServeLimits| (l.connections_max, l.evict_min) = (4, Duration::from_secs(3600));
     let (serving, addr) = start(limited(memory(), set));
@@ -420,7 +420,7 @@ fn datagrams_over_the_limit_are_dropped() {
 }
 
 #[test]
-fn shutdown_finishes_running_jobs() {
+fn shutdown_lets_executing_jobs_finish() {
     let (serving, addr) = start(options(slow(Duration::from_millis(100))));
     let (mut tcp, mut udp) = (Tcp::connect(addr), Udp::connect(addr));
     let root = udp.mount("/");
@@ -450,7 +450,7 @@ fn asked_again(set: impl FnOnce(&mut remora_host::server::ServeLimits)) -> (Serv
 }
 
 #[test]
-fn shutdown_waits_for_replies_to_retransmissions() {
+fn shutdown_waits_for_reply_to_retransmission() {
     let (serving, call, mut tcp) = asked_again(|_| ());
     assert_eq!(serving.shutdown().abandoned, 0);
     assert_eq!(nfs_reply(&call, &tcp.receive()).status(), None);
@@ -458,7 +458,7 @@ fn shutdown_waits_for_replies_to_retransmissions() {
 }
 
 #[test]
-fn half_closed_client_gets_its_retransmitted_reply() {
+fn retransmission_on_half_closed_connection_is_answered() {
     let (serving, call, mut tcp) = asked_again(|_| ());
     tcp.stream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(nfs_reply(&call, &tcp.receive()).status(), None);
@@ -467,7 +467,7 @@ fn half_closed_client_gets_its_retransmitted_reply() {
 }
 
 #[test]
-fn client_waiting_for_a_retransmission_is_not_evicted() {
+fn connection_awaiting_retransmission_is_not_evicted() {
     let (serving, call, mut tcp) = asked_again(|l| (l.connections_max, l.evict_min) = (2, Duration::ZERO));
     assert_eq!(Tcp::connect(serving.local_addrs()[0]).try_receive(), None, "both have something under way");
     assert_eq!(nfs_reply(&call, &tcp.receive()).status(), None);
@@ -476,7 +476,7 @@ fn client_waiting_for_a_retransmission_is_not_evicted() {
 }
 
 #[test]
-fn client_waiting_for_a_retransmission_is_not_idle() {
+fn connection_awaiting_retransmission_is_not_idle() {
     let (serving, call, mut tcp) = asked_again(|l| l.idle_max = Some(Duration::from_millis(100)));
     std::thread::sleep(Duration::from_millis(500));
     let ping = mount_message(xid(), &mount::Call::Null);
@@ -514,7 +514,7 @@ fn shutdown_keeps_unread_replies() {
 }
 
 #[test]
-fn shutdown_counts_replies_in_transfer() {
+fn shutdown_counts_requests_being_received() {
     for _ in 0..50 {
         let (serving, addr) = start(options(memory()));
         let call = Call::GetAttr(Udp::connect(addr).mount("/"));
@@ -536,7 +536,7 @@ fn shutdown_counts_replies_in_transfer() {
 }
 
 #[test]
-fn shutdown_does_not_wait_for_a_hanging_disk() {
+fn shutdown_does_not_wait_for_hanging_disk() {
     let opts = limited(slow(Duration::from_secs(30)), |l| l.shutdown_max = Duration::from_millis(100));
     let (serving, addr) = start(opts);
     let mut udp = Udp::connect(addr);
@@ -580,7 +580,7 @@ fn slow_disk_gets_many_concurrent_jobs() {
 }
 
 #[test]
-fn hanging_disk_does_not_block_other_exports() {
+fn hanging_disk_does_not_block_others() {
     let mut opts = sharing(vec![("/dead", slow(Duration::from_secs(60))), ("/alive", Arc::new(MemFs::new(2)))]);
     opts.executor_threads = 2;
     opts.limits.shutdown_max = Duration::ZERO;

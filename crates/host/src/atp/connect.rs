@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn bind_falls_back_to_ipv4_only_without_ipv6() {
+    fn missing_ipv6_falls_back_to_ipv4() {
         let no = |errno: rustix::io::Errno| {
             move |addr: SocketAddr| match addr.is_ipv4() {
                 true => Ok(addr),

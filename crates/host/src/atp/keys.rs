@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_made_once_and_is_its_owners() {
+    fn key_is_created_once_with_mode_0600() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("remora/atp.key");
         let made = load_or_create(&path).unwrap();

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn another_way_to_any_peer_is_noticed_once() {
+    fn changed_route_to_any_peer_is_noticed_once() {
         for moved in peers(3) {
             let mut sources = SourceAddresses::default();
             assert!(!sources.check(&peers(3), |_| Some(ours(1))), "nothing was known");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn interface_reports_its_mtu() {
+    fn datagram_size_follows_interface_mtu() {
         for (mtu, datagram) in [(0, 1452), (1280, 1452), (1500, 1452), (4000, 3952), (9000, 8952), (65_536, 8952)] {
             assert_eq!(largest(mtu), datagram, "{mtu}");
         }

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bell_that_was_looked_at_while_it_was_rung_sounds_once() {
+    fn bell_checked_while_rung_sounds_once() {
         let shared = shared();
         // `wake`, with `acknowledge_wake` between its two steps.
         assert!(!shared.is_woken.swap(true, Ordering::AcqRel));

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn batch_fits_one_send_call() {
+    fn batch_fits_one_system_call() {
         for (sizes, max, taken) in [
             (&[100, 100, 100][..], 8, 3),
             (&[100, 100, 100], 2, 2),

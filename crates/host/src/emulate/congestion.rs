@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machine_is_left_as_it_was() {
+    fn congestion_control_is_restored() {
         let (begins, begun) = channel();
         let (done, is_done) = channel();
         std::thread::spawn(move || {

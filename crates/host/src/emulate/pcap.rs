@@ -371,7 +371,7 @@ mod tests {
     type Put = fn(&Path, &Path) -> io::Result<()>;
 
     #[test]
-    fn a_capture_is_a_new_file_and_leads_nowhere() {
+    fn capture_creates_new_file_and_follows_no_link() {
         let place = tempfile::tempdir().unwrap();
         let (dir, precious) = (place.path().join("d"), place.path().join("precious"));
         let capture = dir.join("base.pcapng");
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_lost_to_a_full_disk_are_counted() {
+    fn frames_lost_to_full_disk_are_counted() {
         for (room, len, all) in [(1 << 20, 100, true), (20_000, 100, false), (20_000, 9000, false), (500, 100, false)] {
             let disk = Disk { room, bytes: Arc::default() };
             let files = vec![Capture::new(disk.clone()).unwrap()];

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_maximum_is_exact_however_large() {
+    fn maximum_lateness_is_exact() {
         let mut all = Latenesses::new();
         all.add(Duration::from_nanos(1_500_000_001));
         assert_eq!(all.summary().max, Duration::from_nanos(1_500_000_001));

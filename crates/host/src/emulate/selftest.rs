@@ -466,7 +466,7 @@ mod tests {
     use remora_channel::Side;
 
     #[test]
-    fn self_test_tells_channel_laws_apart() {
+    fn error_law_is_verified_and_other_law_detected() {
         for seed in 1..=5 {
             let check = law(seed).unwrap();
             assert!(check.passed, "seed {seed}: {}", check.figures);

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_all_of_its_addresses_each_once() {
+    fn host_name_yields_each_address_once() {
         let resolve = |_: &str| Ok(["10.0.0.2", "::ffff:10.0.0.1", "10.0.0.1"].map(|ip| ip.parse().unwrap()).to_vec());
         let found = read("nas.example.org").unwrap().clients(&resolve).unwrap();
         assert_eq!(found.iter().map(Clients::to_string).collect::<Vec<_>>(), ["10.0.0.1", "10.0.0.2"]);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_client_is_refused_with_a_reason() {
+    fn invalid_client_is_refused_with_reason() {
         for (text, why) in [
             ("@trusted", "'@trusted': there are no netgroups here: list addresses or networks"),
             ("gss/krb5", "'gss/krb5': there is no Kerberos here: only sec=sys"),

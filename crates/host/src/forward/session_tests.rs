@@ -59,7 +59,7 @@ async fn link(at: SocketAddr, key: PublicKey, resolve_interval: Duration) -> Gat
 
 /// One address is tried, or two in parallel; then the name does not resolve for a while, and then it has moved.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_name_of_a_gateway_that_does_not_answer_is_looked_up_again() {
+async fn name_of_silent_gateway_is_resolved_again() {
     let silent: Vec<_> = (0..2).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
     for nobody in [&silent[..1], &silent] {
         let mut gateway = gateway("127.0.0.1:0");
@@ -87,7 +87,7 @@ async fn the_name_of_a_gateway_that_does_not_answer_is_looked_up_again() {
 
 /// Captive portals, and blocked names, resolve to an address that no host has.
 #[tokio::test(flavor = "multi_thread")]
-async fn unassignable_address_is_retried() {
+async fn invalid_gateway_address_is_retried() {
     let mut gateway = gateway("127.0.0.1:0");
     let (at, key) = (gateway.local_addr(), gateway.public_key());
     let there = tokio::spawn(async move { gateway.run(|_| {}).await });
@@ -109,7 +109,7 @@ async fn unassignable_address_is_retried() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_that_turns_from_ipv4_to_ipv6_is_reached() {
+async fn gateway_changing_from_ipv4_to_ipv6_is_reached() {
     if UdpSocket::bind("[::1]:0").is_err() {
         return skip::skipped(&skip::this_test(), "needs IPv6");
     }

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_as_long_as_its_answer() {
+    fn question_is_as_long_as_its_answer() {
         let mut buffer = [0; REPORT_BYTES];
         encode(1, &Datagram::End { sent: 3 }, &mut buffer);
         assert!(decode(&buffer).is_some());

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_can_be_made_again_and_no_other_is_like_it() {
+    fn plan_is_reproducible_by_seed() {
         let dues = |run| {
             let mut pace = pace(Law::Poisson, Rate::mbit(10), run);
             (0..100).map(|_| pace.next()).collect::<Vec<_>>()

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn ended_run_number_starts_a_new_run() {
+    fn finished_run_with_same_name_is_counted_anew() {
         let mut inner = Inner::default();
         assert_eq!([take(&mut inner, 0, 0), take(&mut inner, 2, 2)], [(false, 1), (false, 2)]);
         end(&mut inner, 3, 3);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn late_duplicate_starts_no_new_run() {
+    fn duplicate_after_end_starts_no_run() {
         let mut inner = Inner::default();
         (0..3).for_each(|n| _ = take(&mut inner, n, n));
         end(&mut inner, 3, 3);

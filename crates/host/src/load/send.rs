@@ -197,14 +197,14 @@ mod tests {
     }
 
     #[test]
-    fn silent_receiver_is_asked_until_the_timeout() {
+    fn silent_receiver_is_asked_until_deadline() {
         let longest = ANSWER * 2;
         let (carried, took) = asked(&bound(), longest, &AtomicBool::new(false));
         assert!(carried.is_none() && took >= longest && took < ANSWER_MAX, "{took:?}");
     }
 
     #[test]
-    fn missing_receiver_is_not_asked_for_long() {
+    fn missing_receiver_is_given_up_soon() {
         let nobody = bound();
         let socket = connect(nobody.local_addr().unwrap()).unwrap();
         drop(nobody);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_leaves_little_time_and_one_while_it_asks_none() {
+    fn stop_shortens_final_questions() {
         let (carried, took) = asked(&bound(), ANSWER_MAX, &AtomicBool::new(true));
         assert!(carried.is_none() && took >= ANSWER_STOPPED && took < ANSWER_MAX / 2, "{took:?}");
         let stop = AtomicBool::new(false);

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_no_arrival() {
+    fn question_counts_as_no_arrival() {
         let mut tally = tally(&[0, 1, 2]);
         tally.end(Time::from_secs(7), 3);
         assert_eq!((tally.carried().span, tally.heard()), (Duration::from_millis(2), Time::from_secs(7)));

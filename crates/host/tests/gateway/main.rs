@@ -275,7 +275,7 @@ async fn two_ports_share_the_room_for_a_single_connection() {
 
 /// A connection that was cut off here keeps its place until the other end has heard of that.
 #[tokio::test(flavor = "multi_thread")]
-async fn next_connection_waits_for_the_slot_of_a_reset_one() {
+async fn next_connection_waits_for_slot_of_aborted_one() {
     let to = answering(10).await;
     let gateway = Running::to(&[to]);
     let path = Translator::towards(gateway.at);
@@ -301,7 +301,7 @@ async fn next_connection_waits_for_the_slot_of_a_reset_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unreachable_target_resets_the_connection() {
+async fn unreachable_target_is_reset_and_reported() {
     let free = TcpListener::bind(any()).await.unwrap().local_addr().unwrap();
     let unlisted = answering(0).await;
     let gateway = Running::to(&[free]);
@@ -380,7 +380,7 @@ async fn connected() -> (Running, Translator, Mobile, [TcpStream; 2]) {
 
 /// A kernel that has forgotten its connection answers so.
 #[tokio::test(flavor = "multi_thread")]
-async fn reset_after_unread_end_keeps_the_data() {
+async fn reset_behind_unread_end_loses_nothing() {
     let (_gateway, path, mobile, [mut near, mut far]) = connected().await;
     far.write_all(b"hello").await.unwrap();
     near.read_exact(&mut [0; 5]).await.unwrap();
@@ -400,7 +400,7 @@ async fn reset_after_unread_end_keeps_the_data() {
 
 /// Who has closed altogether is answered for what comes later with a reset, while the answer may still be on its way.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_word_too_late_costs_nothing_of_the_answer() {
+async fn late_write_loses_nothing_of_the_answer() {
     let (_gateway, path, _mobile, [mut near, mut far]) = connected().await;
     near.write_all(b"question").await.unwrap();
     far.read_exact(&mut [0; 8]).await.unwrap();
@@ -422,7 +422,7 @@ async fn a_word_too_late_costs_nothing_of_the_answer() {
 
 /// Nor while all of it has arrived and waits for a program that takes its time.
 #[tokio::test(flavor = "multi_thread")]
-async fn reset_after_an_answer_keeps_the_answer() {
+async fn reset_behind_answer_leaves_time_to_read_it() {
     let (_gateway, _path, mobile, [mut near, mut far]) = connected().await;
     rustix::net::sockopt::set_socket_recv_buffer_size(&near, 16 << 10).unwrap();
     near.write_all(b"question").await.unwrap();
@@ -476,7 +476,7 @@ async fn stands_still(mobile: &Mobile) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reset_is_heard_of_though_nothing_is_read() {
+async fn reset_is_noticed_without_reading() {
     let (gateway, _path, mobile, [mut near, far]) = connected().await;
     rustix::net::sockopt::set_socket_linger(&near, Some(Duration::ZERO)).unwrap();
     let writing = tokio::spawn(async move {
@@ -489,7 +489,7 @@ async fn a_reset_is_heard_of_though_nothing_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stalled_reader_blocks_only_its_writer() {
+async fn idle_reader_stops_only_its_writer() {
     let listener = TcpListener::bind(any()).await.unwrap();
     let (lazy, other) = (listener.local_addr().unwrap(), answering(10).await);
     let gateway = Running::to(&[lazy, other]);
@@ -510,7 +510,7 @@ async fn stalled_reader_blocks_only_its_writer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cut_and_a_change_of_address_lose_nothing() {
+async fn outage_and_address_change_lose_nothing() {
     let to = answering(1 << 20).await;
     let gateway = Running::to(&[to]);
     let path = Translator::towards(gateway.at);
@@ -532,7 +532,7 @@ async fn a_cut_and_a_change_of_address_lose_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn late_connection_is_reset_at_its_deadline() {
+async fn deadline_ends_connection_too_slow_for_it() {
     let to = answering(10).await;
     let gateway = Running::to(&[to]);
     let path = Translator::towards(gateway.at);
@@ -550,7 +550,7 @@ async fn late_connection_is_reset_at_its_deadline() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_passes_a_copy_of_the_same_priority() {
+async fn question_overtakes_copy_of_same_priority() {
     let listener = TcpListener::bind(any()).await.unwrap();
     let (sink, asked) = (listener.local_addr().unwrap(), answering(10).await);
     tokio::spawn(async move {

@@ -97,7 +97,7 @@ async fn reply(tcp: &mut TcpStream, reply: &Bytes) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn returning_client_keeps_its_connection_and_drc() {
+async fn returning_client_keeps_connection_and_call() {
     let server = TcpListener::bind(any()).await.unwrap();
     let at = server.local_addr().unwrap();
     let nfs = NfsServer { nfs: target(at), mount_port: Some(at.port()) };
@@ -142,7 +142,7 @@ async fn duplicate_xid_ends_the_client() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connection_to_a_dead_machine_is_replaced() {
+async fn connection_to_dead_machine_is_made_again() {
     let server = TcpListener::bind(any()).await.unwrap();
     let at = server.local_addr().unwrap();
     let nfs = NfsServer { nfs: target(at), mount_port: Some(at.port()) };
@@ -163,7 +163,7 @@ async fn connection_to_a_dead_machine_is_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_mount_port_guess_is_corrected() {
+async fn guessed_mount_port_is_looked_up_again() {
     let server = TcpListener::bind(any()).await.unwrap();
     let nfs = NfsServer { nfs: target(server.local_addr().unwrap()), mount_port: None };
     let gateway = Running::start(any(), Service::Nfs(nfs));

@@ -48,7 +48,7 @@ const SLACK: u32 = 8;
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// The local endpoint and its peer.
-pub(crate) struct Link {
+pub(crate) struct AtpLink {
     endpoint: AtpEndpoint,
     server: SocketAddr,
     keys: Keys,
@@ -59,7 +59,7 @@ pub(crate) async fn connect(
     keys: &Keys,
     server: SocketAddr,
     patience: Duration,
-) -> Result<(Link, Remote), ClientError> {
+) -> Result<(AtpLink, Remote), ClientError> {
     let failed = |source| ClientError::Atp { server: zone::shown(&server), source };
     let session = Config {
         object_max: RECORD_MAX as u32,
@@ -75,7 +75,7 @@ pub(crate) async fn connect(
         Ok(up) => up.map_err(failed)?,
         Err(_) => return Err(failed(AtpError::Refused(Refusal::Silent))),
     }
-    Ok((Link { endpoint, server, keys: keys.clone() }, remote))
+    Ok((AtpLink { endpoint, server, keys: keys.clone() }, remote))
 }
 
 /// The client's own identity.
@@ -92,7 +92,7 @@ fn identity(keys: &Keys) -> Result<Identity, ClientError> {
 }
 
 /// Drives the connection, and makes it again when it has ended and there is something to send.
-pub(crate) async fn run(shared: Arc<SharedCore>, link: Link, first: Remote) {
+pub(crate) async fn run(shared: Arc<SharedCore>, link: AtpLink, first: Remote) {
     let mut remote = first;
     let mut arrived = Arrived::default();
     let mut connection = 0;
@@ -130,7 +130,7 @@ fn is_refused(shared: &SharedCore, remote: &Remote) -> bool {
 }
 
 /// Waits for a request, and then for a connection without limit; `None` if a key prevents it.
-async fn reconnect(shared: &SharedCore, link: &Link, pause: &mut Duration) -> Option<Remote> {
+async fn reconnect(shared: &SharedCore, link: &AtpLink, pause: &mut Duration) -> Option<Remote> {
     while shared.lock().core.is_idle() {
         shared.changed.notified().await;
     }
@@ -197,14 +197,14 @@ impl Timer {
 
 /// Calls in flight.
 #[derive(Default)]
-struct Under {
+struct CallsInFlight {
     ends: JoinSet<(u32, usize, Option<Outcome>)>,
     controls: BTreeMap<u32, RequestControl>,
     timer: Timer,
     bytes: usize,
 }
 
-impl Under {
+impl CallsInFlight {
     fn has_room(&self) -> bool {
         self.ends.is_empty() || (self.ends.len() < OBJECTS_MAX && self.bytes < BYTES_MAX)
     }
@@ -228,7 +228,7 @@ impl Under {
     }
 }
 
-impl Under {
+impl CallsInFlight {
     /// Extends the deadlines of objects in flight, and cancels those that have expired.
     fn follow(&mut self, now: Time, core: &Client) {
         let is_over = self.timer.is_over(now);
@@ -274,20 +274,20 @@ fn xid(message: &Bytes) -> u32 {
 }
 
 /// Serves a connection until it ends. Returns whether anything arrived over it.
-async fn serve(shared: &SharedCore, link: &Link, remote: &Remote, peer: Peer, arrived: &mut Arrived) -> bool {
-    let mut under = Under::default();
+async fn serve(shared: &SharedCore, link: &AtpLink, remote: &Remote, peer: Peer, arrived: &mut Arrived) -> bool {
+    let mut in_flight = CallsInFlight::default();
     let mut heard = false;
     while remote.ended().is_none() {
-        let due = fill(shared, remote, &mut under);
+        let due = fill(shared, remote, &mut in_flight);
         tokio::select! {
             received = link.endpoint.recv() => {
                 let Ok(received) = received else { return heard };
                 heard = true;
                 take_reply(shared, peer, received.object);
             }
-            Some(end) = under.ends.join_next() => {
+            Some(end) = in_flight.ends.join_next() => {
                 let Ok((xid, bytes, outcome)) = end else { continue };
-                under.ended(xid, bytes);
+                in_flight.ended(xid, bytes);
                 let (mut state, now) = (shared.lock(), shared.now());
                 match outcome {
                     // The server has the call.
@@ -311,7 +311,7 @@ async fn serve(shared: &SharedCore, link: &Link, remote: &Remote, peer: Peer, ar
 }
 
 /// Takes the replies that have arrived. Returns whether there were any.
-fn take_rest(shared: &SharedCore, link: &Link, peer: Peer) -> bool {
+fn take_rest(shared: &SharedCore, link: &AtpLink, peer: Peer) -> bool {
     let rest = std::iter::from_fn(|| link.endpoint.try_recv());
     rest.map(|received| take_reply(shared, peer, received.object)).count() > 0
 }
@@ -322,15 +322,15 @@ fn take_reply(shared: &SharedCore, peer: Peer, reply: Bytes) {
 }
 
 /// Takes calls from the core while there is room. Returns the core's timeout.
-fn fill(shared: &SharedCore, remote: &Remote, under: &mut Under) -> Option<Time> {
+fn fill(shared: &SharedCore, remote: &Remote, in_flight: &mut CallsInFlight) -> Option<Time> {
     let (mut state, now) = (shared.lock(), shared.now());
-    under.follow(now, &state.core);
-    while under.has_room() {
+    in_flight.follow(now, &state.core);
+    while in_flight.has_room() {
         let Some(call) = state.core.poll_transmit(now) else {
             state.deliver_events();
             return state.core.poll_timeout();
         };
-        if !under.send(now, remote, call.payload) {
+        if !in_flight.send(now, remote, call.payload) {
             // The next connection sends it again.
             break;
         }

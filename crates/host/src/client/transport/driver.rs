@@ -262,17 +262,17 @@ async fn beside_timers<T>(shared: &SharedCore, what: impl Future<Output = T>) ->
 }
 
 /// A TCP connection. It is reset if the session was closed before its end.
-struct TcpConnection<'s> {
+struct DriverStream<'s> {
     tcp: TcpStream,
     shared: &'s SharedCore,
 }
 
-impl TcpConnection<'_> {
-    fn new(tcp: TcpStream, shared: &SharedCore) -> TcpConnection<'_> {
+impl DriverStream<'_> {
+    fn new(tcp: TcpStream, shared: &SharedCore) -> DriverStream<'_> {
         if shared.is_beside {
             shared.watch(tcp.as_fd().try_clone_to_owned().ok());
         }
-        TcpConnection { tcp, shared }
+        DriverStream { tcp, shared }
     }
 
     /// Resets the connection when it is closed.
@@ -282,7 +282,7 @@ impl TcpConnection<'_> {
     }
 }
 
-impl Drop for TcpConnection<'_> {
+impl Drop for DriverStream<'_> {
     fn drop(&mut self) {
         self.shared.watch(None);
         if self.shared.is_closed() {
@@ -298,7 +298,7 @@ async fn serve_stream(
     peer: Peer,
     pipeline: &mut Pipeline,
 ) -> io::Result<Option<TcpStream>> {
-    let mut stream = TcpConnection::new(stream, shared);
+    let mut stream = DriverStream::new(stream, shared);
     let (mut read, mut write) = stream.tcp.split();
     let mut records = RecordReader::new(RECORD_MAX);
     let mut out = BytesMut::new();

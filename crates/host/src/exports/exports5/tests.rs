@@ -21,7 +21,7 @@ fn read(text: &str) -> Vec<Read> {
 }
 
 #[test]
-fn exports_line_means_the_same_as_on_linux() {
+fn exports_line_has_same_meaning_as_on_linux() {
     for (clients, want) in [
         ("*", vec![("*", RO)]),
         ("*(rw)", vec![("*", RW)]),

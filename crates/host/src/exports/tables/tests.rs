@@ -14,7 +14,7 @@ fn wrong_of(text: &str) -> (usize, String) {
 }
 
 #[test]
-fn unset_keys_inherit_from_export_or_default() {
+fn missing_option_comes_from_export_or_default() {
     let text = r#"
 [[export]]
 path = "/srv/files"

@@ -12,10 +12,10 @@ use super::handshake::{
     CheckedInitiation, HandshakeResponse, INITIATION_LEN, Initiation, RESPONSE_LEN, ReceivedInitiation,
 };
 use super::key::LinkIdentity;
-use super::limiter::Limiter;
+use super::limiter::HandshakeLimiter;
 use super::pending_handshake::{HandshakeStep, PendingHandshake};
-use super::session::{self, DatagramKind, INDEX_MAX, OpenError, Session};
-use super::sessions::{SessionAge, Sessions};
+use super::session::{self, DatagramKind, INDEX_MAX, OpenError, TunnelSession};
+use super::sessions::{PeerSessions, SessionAge};
 
 /// Silence after which a mobile counts as down.
 pub(in crate::link) const GONE_AFTER: Duration = Duration::from_secs(660);
@@ -52,7 +52,7 @@ pub struct TunnelEndpoint {
 }
 
 enum RoleState {
-    Base { limiter: Limiter },
+    Base { limiter: HandshakeLimiter },
     Mobile { call: Option<Box<PendingHandshake>>, keepalive: Duration, stamped: u64 },
 }
 
@@ -62,7 +62,7 @@ pub(super) struct TunnelPeer {
     /// This end's epoch towards the peer, incremented after each removal.
     epoch: u64,
     address: Option<SocketAddr>,
-    sessions: Sessions,
+    sessions: PeerSessions,
     /// Whether a mobile has had a session with the peer.
     was_up: bool,
     /// When the peer was last heard.
@@ -81,7 +81,7 @@ pub(super) struct TunnelPeer {
 
 impl TunnelPeer {
     fn new(known: KnownPeer, address: Option<SocketAddr>, epoch: u64, now: Time) -> TunnelPeer {
-        let sessions = Sessions::default();
+        let sessions = PeerSessions::default();
         let (waiting, newest, answered) = (None, 0, None);
         let (heard, spoken, probed) = (now, now, now);
         let was_up = false;
@@ -113,7 +113,7 @@ impl TunnelEndpoint {
     /// A base that serves these mobiles. `wall` is the time since 1970 at [`Time::ZERO`], in nanoseconds.
     pub fn base(identity: LinkIdentity, mobiles: Vec<KnownPeer>, seed: u64, wall: u64, now: Time) -> TunnelEndpoint {
         let ends = mobiles.into_iter().map(|known| (known, None)).collect();
-        TunnelEndpoint::new(identity, RoleState::Base { limiter: Limiter::new(now) }, ends, seed, wall, now)
+        TunnelEndpoint::new(identity, RoleState::Base { limiter: HandshakeLimiter::new(now) }, ends, seed, wall, now)
     }
 
     /// A mobile of the base at `endpoint`. It calls at the first timeout.
@@ -391,7 +391,7 @@ impl TunnelEndpoint {
         if !stale {
             r.newest = timestamp;
             r.answered = initiation.try_into().ok().map(|q| (q, bytes.clone()));
-            r.sessions.prepare(Session::new(keys, ours, theirs, epoch, now));
+            r.sessions.prepare(TunnelSession::new(keys, ours, theirs, epoch, now));
             self.index_again(peer);
         }
         self.out.push_back(OutgoingDatagram { to, bytes });
@@ -427,13 +427,13 @@ impl TunnelEndpoint {
                     return;
                 }
                 if let Some(keys) = under_way.initiation.finish() {
-                    self.welcomed(now, Session::new(keys, index, theirs, epoch, now));
+                    self.welcomed(now, TunnelSession::new(keys, index, theirs, epoch, now));
                 }
             }
         }
     }
 
-    fn welcomed(&mut self, now: Time, session: Session) {
+    fn welcomed(&mut self, now: Time, session: TunnelSession) {
         let Some(r) = self.remotes.first_mut() else { return };
         let change = r.sessions.switch(now, session);
         r.heard = now;

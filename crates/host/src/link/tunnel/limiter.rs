@@ -17,7 +17,7 @@ const ADDRESSES_MAX: usize = 4096;
 
 /// Token buckets of all addresses.
 #[derive(Debug)]
-pub(super) struct Limiter {
+pub(super) struct HandshakeLimiter {
     all: Bucket,
     one: BTreeMap<IpAddr, Bucket>,
 }
@@ -28,10 +28,10 @@ struct Bucket {
     at: Time,
 }
 
-impl Limiter {
+impl HandshakeLimiter {
     /// Starts with full buckets.
-    pub(super) fn new(now: Time) -> Limiter {
-        Limiter { all: Bucket { tokens: ALL_BURST, at: now }, one: BTreeMap::new() }
+    pub(super) fn new(now: Time) -> HandshakeLimiter {
+        HandshakeLimiter { all: Bucket { tokens: ALL_BURST, at: now }, one: BTreeMap::new() }
     }
 
     /// Whether a handshake from `from` may be processed. The address may be forged, so a total limit applies, too. The
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn handshakes_of_one_address_are_limited() {
-        let mut l = Limiter::new(Time::ZERO);
+        let mut l = HandshakeLimiter::new(Time::ZERO);
         let flooder = at("192.0.2.1:1");
         let passed = (0..1000).filter(|_| l.admit(Time::ZERO, flooder, false)).count();
         assert_eq!(passed, ONE_BURST as usize);
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn flood_from_many_addresses_exempts_known_ones() {
-        let mut l = Limiter::new(Time::ZERO);
+        let mut l = HandshakeLimiter::new(Time::ZERO);
         let many = |i: u32| SocketAddr::new(IpAddr::V4((0x0a00_0000 + i).into()), 1);
         let passed = (0..100_000).filter(|i| l.admit(Time::ZERO, many(*i), false)).count();
         assert_eq!(passed, ALL_BURST as usize);

@@ -65,7 +65,7 @@ fn data_head(index: u32, counter: u64) -> [u8; HEADER] {
 }
 
 /// Keys and counters between this end and a peer.
-pub(super) struct Session {
+pub(super) struct TunnelSession {
     keys: StatelessTransportState,
     /// The index carried by messages to this end.
     pub(super) ours: u32,
@@ -98,10 +98,10 @@ pub(super) enum OpenError {
     Forged,
 }
 
-impl Session {
+impl TunnelSession {
     /// A session with new keys and a peer of epoch `epoch`.
-    pub(super) fn new(keys: StatelessTransportState, ours: u32, theirs: u32, epoch: u64, now: Time) -> Session {
-        Session { keys, ours, theirs, epoch, born: now, sent: 0, replay: Replay::default() }
+    pub(super) fn new(keys: StatelessTransportState, ours: u32, theirs: u32, epoch: u64, now: Time) -> TunnelSession {
+        TunnelSession { keys, ours, theirs, epoch, born: now, sent: 0, replay: Replay::default() }
     }
 
     /// The datagram that carries `plain`; `None` at the limit of [`MESSAGES_MAX`].
@@ -157,17 +157,17 @@ mod tests {
     use super::super::key::LinkIdentity;
     use super::*;
 
-    fn pair() -> (Session, Session) {
+    fn pair() -> (TunnelSession, TunnelSession) {
         let (mobile, base) = (LinkIdentity::generate().unwrap(), LinkIdentity::generate().unwrap());
         let mut i = Initiation::new(&mobile, &base.public, None, 1, 1, 1).unwrap();
         let hello =
             ReceivedInitiation::read(&base, 1, CheckedInitiation::check(&base.public, &i.message).unwrap()).unwrap();
         let (message, keys) = hello.answer(None, HandshakeResponse::Welcome { index: 2, epoch: 2 }).unwrap();
         i.read(&message).unwrap();
-        (Session::new(i.finish().unwrap(), 1, 2, 2, Time::ZERO), Session::new(keys, 2, 1, 1, Time::ZERO))
+        (TunnelSession::new(i.finish().unwrap(), 1, 2, 2, Time::ZERO), TunnelSession::new(keys, 2, 1, 1, Time::ZERO))
     }
 
-    fn open(session: &mut Session, datagram: &[u8]) -> Result<Vec<u8>, OpenError> {
+    fn open(session: &mut TunnelSession, datagram: &[u8]) -> Result<Vec<u8>, OpenError> {
         let (kind, index, rest) = parse(datagram).unwrap();
         assert_eq!((kind, index), (DatagramKind::Data, session.ours));
         let mut plain = [0; 2048];

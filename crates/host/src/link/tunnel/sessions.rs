@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use remora_base::Time;
 
-use super::session::{OpenError, OpenedMessage, Session};
+use super::session::{OpenError, OpenedMessage, TunnelSession};
 
 /// How long the previous keys still decrypt messages.
 const PREVIOUS_FOR: Duration = Duration::from_secs(30);
@@ -16,10 +16,10 @@ const LIFETIME_MAX: Duration = Duration::from_secs(2 * 3600);
 
 /// The sessions with one peer.
 #[derive(Default)]
-pub(super) struct Sessions {
-    current: Option<Session>,
-    previous: Option<(Session, Time)>,
-    next: Option<Session>,
+pub(super) struct PeerSessions {
+    current: Option<TunnelSession>,
+    previous: Option<(TunnelSession, Time)>,
+    next: Option<TunnelSession>,
 }
 
 /// The session under which a message was decrypted.
@@ -44,9 +44,9 @@ pub(super) enum SessionChange {
     Restarted,
 }
 
-impl Sessions {
+impl PeerSessions {
     /// The current session.
-    pub(super) fn current(&self) -> Option<&Session> {
+    pub(super) fn current(&self) -> Option<&TunnelSession> {
         self.current.as_ref()
     }
 
@@ -56,7 +56,7 @@ impl Sessions {
     }
 
     /// Makes `session` the current one. Messages of an earlier epoch of the peer are no longer decrypted.
-    pub(super) fn switch(&mut self, now: Time, session: Session) -> SessionChange {
+    pub(super) fn switch(&mut self, now: Time, session: TunnelSession) -> SessionChange {
         let epoch = session.epoch;
         match self.current.replace(session) {
             None => SessionChange::Up,
@@ -72,7 +72,7 @@ impl Sessions {
     }
 
     /// Makes `session` the current one when a message arrives in it.
-    pub(super) fn prepare(&mut self, session: Session) {
+    pub(super) fn prepare(&mut self, session: TunnelSession) {
         self.next = Some(session);
     }
 
@@ -89,7 +89,7 @@ impl Sessions {
         }
         if let Some((s, _)) = self.previous.as_mut().filter(|(s, _)| s.ours == ours) {
             // The sender uses the current session with a new counter, so the delay of this message is unknown.
-            if self.current.as_ref().is_some_and(Session::has_heard) {
+            if self.current.as_ref().is_some_and(TunnelSession::has_heard) {
                 return Err(OpenError::Replayed);
             }
             return Ok((SessionAge::Previous, s.open(rest, plain)?));
@@ -120,7 +120,7 @@ impl Sessions {
         self.current.take_if(|s| now.since(s.born) >= LIFETIME_MAX).is_some()
     }
 
-    /// When [`Sessions::expire`] is due.
+    /// When [`PeerSessions::expire`] is due.
     pub(super) fn expiry(&self) -> Option<Time> {
         let previous = self.previous.as_ref().map(|(_, since)| *since + PREVIOUS_FOR);
         let next = self.next.as_ref().map(|s| s.born + PREVIOUS_FOR);
@@ -130,6 +130,6 @@ impl Sessions {
 
     /// Removes all sessions.
     pub(super) fn clear(&mut self) {
-        *self = Sessions::default();
+        *self = PeerSessions::default();
     }
 }

@@ -1,11 +1,11 @@
 //! Shares of what all clients use together: requests, and the bytes that they hold.
 //!
 //! A host may hold a fixed ratio of what is free (dynamic thresholds; Choudhury and Hahne, 1998): one host alone gets
-//! its part of a [`Pool`], a quarter for instance, and each of `n` hosts that want all they can get holds
+//! its part of a [`CapacityPool`], a quarter for instance, and each of `n` hosts that want all they can get holds
 //! `1 / (n + 3)`, so that `3 / (n + 3)` stay free for newcomers. A host that took more while it was alone is
 //! [over its share](Pool::is_over) then: connections that keep it there without progress are closed within seconds.
 //!
-//! A host has one [`Seat`], or several in one [`Group`]: the addresses of an IPv6 network of 64 bits, or of
+//! A host has one [`Seat`], or several in one [`HostGroup`]: the addresses of an IPv6 network of 64 bits, or of
 //! 127.0.0.0/8. Within a group a seat may hold no more than the group leaves unused, so that one address of this
 //! machine does not block the others.
 //!
@@ -80,7 +80,7 @@ impl Held {
 
 /// Seats that share the part of one host.
 #[derive(Debug, Default)]
-pub(crate) struct Group {
+pub(crate) struct HostGroup {
     held: Held,
     waiting: AtomicUsize,
 }
@@ -88,7 +88,7 @@ pub(crate) struct Group {
 /// A holder of a share.
 #[derive(Debug)]
 pub(crate) struct Seat {
-    group: Option<Arc<Group>>,
+    group: Option<Arc<HostGroup>>,
     /// What the seat, or its group, gets when it is alone.
     part: Amount,
     held: Held,
@@ -100,7 +100,7 @@ pub(crate) struct Seat {
 
 impl Seat {
     /// A seat, in `group` if it shares its `part` with others.
-    pub(crate) fn new(group: Option<Arc<Group>>, part: Amount) -> Arc<Seat> {
+    pub(crate) fn new(group: Option<Arc<HostGroup>>, part: Amount) -> Arc<Seat> {
         let (held, waiting, freed) = (Held::default(), AtomicUsize::new(0), Notify::new());
         Arc::new(Seat { group, part, held, waiting, turn: Semaphore::new(1), freed })
     }
@@ -121,7 +121,7 @@ impl Seat {
 
     fn change(&self, to: impl Fn(Amount) -> Amount) {
         self.held.set(to(self.held.get()));
-        if let Some(Group { held, .. }) = self.group.as_deref() {
+        if let Some(HostGroup { held, .. }) = self.group.as_deref() {
             held.set(to(held.get()));
         }
     }
@@ -129,7 +129,7 @@ impl Seat {
 
 /// Something that all clients share.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub(crate) struct CapacityPool {
     max: Amount,
     held: Mutex<Totals>,
 }
@@ -142,21 +142,21 @@ struct Totals {
 
 /// A piece of a pool. Given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Hold {
-    pool: Arc<Pool>,
+pub(crate) struct CapacityHold {
+    pool: Arc<CapacityPool>,
     seat: Arc<Seat>,
     amount: Amount,
     is_datagram: bool,
 }
 
-impl Pool {
+impl CapacityPool {
     /// A pool of `max`.
-    pub(crate) fn new(max: Amount) -> Arc<Pool> {
-        Arc::new(Pool { max, held: Mutex::default() })
+    pub(crate) fn new(max: Amount) -> Arc<CapacityPool> {
+        Arc::new(CapacityPool { max, held: Mutex::default() })
     }
 
     /// Waits for room for `want` at `seat`. What is more than the seat could ever get counts as all of that.
-    pub(crate) async fn take(self: &Arc<Pool>, seat: &Arc<Seat>, want: Amount) -> Hold {
+    pub(crate) async fn take(self: &Arc<CapacityPool>, seat: &Arc<Seat>, want: Amount) -> CapacityHold {
         if !seat.has_waiters()
             && let Some(hold) = self.try_take(seat, want)
         {
@@ -178,16 +178,21 @@ impl Pool {
     }
 
     /// The same, if there is room now.
-    pub(crate) fn try_take(self: &Arc<Pool>, seat: &Arc<Seat>, want: Amount) -> Option<Hold> {
+    pub(crate) fn try_take(self: &Arc<CapacityPool>, seat: &Arc<Seat>, want: Amount) -> Option<CapacityHold> {
         self.try_take_as(seat, want, false)
     }
 
     /// The same for a datagram.
-    pub(crate) fn try_take_datagram(self: &Arc<Pool>, seat: &Arc<Seat>, want: Amount) -> Option<Hold> {
+    pub(crate) fn try_take_datagram(self: &Arc<CapacityPool>, seat: &Arc<Seat>, want: Amount) -> Option<CapacityHold> {
         self.try_take_as(seat, want, true)
     }
 
-    fn try_take_as(self: &Arc<Pool>, seat: &Arc<Seat>, want: Amount, is_datagram: bool) -> Option<Hold> {
+    fn try_take_as(
+        self: &Arc<CapacityPool>,
+        seat: &Arc<Seat>,
+        want: Amount,
+        is_datagram: bool,
+    ) -> Option<CapacityHold> {
         let amount = want.min(self.alone(seat));
         let mut totals = self.lock();
         let is_idle = totals.all == Amount::default();
@@ -201,7 +206,7 @@ impl Pool {
         }
         seat.change(|held| held.plus(amount));
         drop(totals);
-        Some(Hold { pool: self.clone(), seat: seat.clone(), amount, is_datagram })
+        Some(CapacityHold { pool: self.clone(), seat: seat.clone(), amount, is_datagram })
     }
 
     /// Whether less than an eighth of what it could get is left to `seat`.
@@ -295,7 +300,7 @@ impl Thing {
     }
 }
 
-impl Hold {
+impl CapacityHold {
     /// Gives back what is beyond `bytes`.
     pub(crate) fn shrink(&mut self, bytes: usize) {
         let excess = Amount { requests: 0, bytes: self.amount.bytes.saturating_sub(bytes) };
@@ -318,7 +323,7 @@ impl Hold {
     }
 }
 
-impl Drop for Hold {
+impl Drop for CapacityHold {
     fn drop(&mut self) {
         self.give_back(self.amount);
     }
@@ -355,21 +360,21 @@ mod tests {
         Amount { requests: 1, bytes }
     }
 
-    fn pool() -> Arc<Pool> {
-        Pool::new(Amount { requests: MAX, bytes: MAX })
+    fn pool() -> Arc<CapacityPool> {
+        CapacityPool::new(Amount { requests: MAX, bytes: MAX })
     }
 
-    fn seat(group: Option<&Arc<Group>>) -> Arc<Seat> {
+    fn seat(group: Option<&Arc<HostGroup>>) -> Arc<Seat> {
         Seat::new(group.cloned(), Amount { requests: MAX, bytes: MAX }.part(4))
     }
 
     /// All that `seat` gets, ten bytes at a time.
-    fn fill(pool: &Arc<Pool>, seat: &Arc<Seat>) -> Vec<Hold> {
+    fn fill(pool: &Arc<CapacityPool>, seat: &Arc<Seat>) -> Vec<CapacityHold> {
         std::iter::from_fn(|| pool.try_take(seat, bytes(10))).collect()
     }
 
     /// All that these get, in turns.
-    fn fill_all(pool: &Arc<Pool>, seats: &[Arc<Seat>]) -> Vec<Hold> {
+    fn fill_all(pool: &Arc<CapacityPool>, seats: &[Arc<Seat>]) -> Vec<CapacityHold> {
         let turn = || seats.iter().filter_map(|seat| pool.try_take(seat, bytes(10))).collect::<Vec<_>>();
         std::iter::from_fn(|| Some(turn()).filter(|held| !held.is_empty())).flatten().collect()
     }
@@ -391,7 +396,7 @@ mod tests {
 
     #[test]
     fn addresses_of_one_group_share_its_part() {
-        let (pool, group) = (pool(), Arc::new(Group::default()));
+        let (pool, group) = (pool(), Arc::new(HostGroup::default()));
         let alone = fill(&pool, &seat(Some(&group)));
         assert_eq!(alone.len() * 10, MAX / 7);
         drop(alone);
@@ -404,7 +409,7 @@ mod tests {
 
     #[test]
     fn first_host_is_over_its_share_when_others_come() {
-        let group = Arc::new(Group::default());
+        let group = Arc::new(HostGroup::default());
         for group in [None, Some(&group)] {
             let (pool, [first, second]) = (pool(), [seat(group), seat(group)]);
             let held = fill(&pool, &first);
@@ -420,7 +425,7 @@ mod tests {
 
     #[test]
     fn request_larger_than_any_share_passes_when_nothing_is_held() {
-        let pool = Pool::new(Amount { requests: 1, bytes: 10 });
+        let pool = CapacityPool::new(Amount { requests: 1, bytes: 10 });
         let one = Seat::new(None, Amount { requests: 1, bytes: 2 });
         let hold = pool.try_take(&one, bytes(usize::MAX)).unwrap();
         assert!(pool.try_take(&seat(None), bytes(1)).is_none());

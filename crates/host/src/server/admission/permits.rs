@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use remora_base::host_of;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::server::admission::host_shares::{Amount, Group, Hold, Pool, Seat};
+use crate::server::admission::host_shares::{Amount, CapacityHold, CapacityPool, HostGroup, Seat};
 
 /// The unit in which a connection's bytes are counted, to fit a semaphore's 32 bits.
 const UNIT: usize = 1024;
@@ -77,7 +77,7 @@ async fn take(room: &Arc<Semaphore>, n: u32) -> OwnedSemaphorePermit {
 /// the connection's bytes does not count this request any more.
 #[derive(Debug)]
 pub(crate) struct Permit {
-    held: Hold,
+    held: CapacityHold,
     connection: Option<OwnedSemaphorePermit>,
     _whose: Arc<Client>,
 }
@@ -97,7 +97,7 @@ impl Permit {
 /// Permission to hold a half-received request.
 #[derive(Debug)]
 pub(crate) struct Receiving {
-    _held: Hold,
+    _held: CapacityHold,
     _whose: Arc<Client>,
 }
 
@@ -113,12 +113,12 @@ struct Client {
 
 /// The bounds of a connection: its own, and those of its client's address.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub(crate) struct ConnectionShare {
     pub(crate) room: ByteRoom,
     client: Arc<Client>,
 }
 
-impl Share {
+impl ConnectionShare {
     /// Whether the peer may use no export.
     pub(crate) fn is_stranger(&self) -> bool {
         self.client.is_stranger
@@ -137,11 +137,11 @@ struct Parts {
     receiving: Amount,
 }
 
-/// A [`Group`] in each pool.
+/// A [`HostGroup`] in each pool.
 #[derive(Debug, Default)]
 struct Groups {
-    work: Arc<Group>,
-    receiving: Arc<Group>,
+    work: Arc<HostGroup>,
+    receiving: Arc<HostGroup>,
 }
 
 /// The clients that have connections or requests, by address; strangers by host.
@@ -158,8 +158,8 @@ const SWEEP_MIN: usize = 1024;
 /// Grants permits for requests and for half-received requests.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    work: Arc<Pool>,
-    receiving: Arc<Pool>,
+    work: Arc<CapacityPool>,
+    receiving: Arc<CapacityPool>,
     /// The part of a single host.
     host: Parts,
     strangers: Parts,
@@ -176,8 +176,8 @@ impl Admission {
         let mut host = parts(HOST_PART);
         host.work.requests = limits.in_flight_per_client_max.clamp(1, work.requests);
         Admission {
-            work: Pool::new(work),
-            receiving: Pool::new(receiving),
+            work: CapacityPool::new(work),
+            receiving: CapacityPool::new(receiving),
             host,
             strangers: parts(STRANGERS_PART),
             stranger_groups: Arc::default(),
@@ -186,12 +186,12 @@ impl Admission {
     }
 
     /// The bounds of a new connection from `addr`, which may hold `bytes` itself.
-    pub(crate) fn join(&self, addr: SocketAddr, is_stranger: bool, bytes: usize) -> Share {
-        Share { room: ByteRoom::new(bytes), client: self.client(addr, is_stranger) }
+    pub(crate) fn join(&self, addr: SocketAddr, is_stranger: bool, bytes: usize) -> ConnectionShare {
+        ConnectionShare { room: ByteRoom::new(bytes), client: self.client(addr, is_stranger) }
     }
 
     /// Waits until a request of `cost` bytes on a connection is admitted.
-    pub(crate) async fn admit(&self, share: &Share, cost: usize) -> Permit {
+    pub(crate) async fn admit(&self, share: &ConnectionShare, cost: usize) -> Permit {
         // In this order: what waits holds nothing that others share.
         let connection = Some(share.room.take(cost).await);
         let held = self.work.take(&share.client.work, Amount { requests: 1, bytes: cost }).await;
@@ -200,13 +200,13 @@ impl Admission {
 
     /// Waits for memory for a request of `bytes` that is arriving. Must be called once for a request: connections
     /// that hold some and wait for more could deadlock.
-    pub(crate) async fn receive(&self, share: &Share, bytes: usize) -> Receiving {
+    pub(crate) async fn receive(&self, share: &ConnectionShare, bytes: usize) -> Receiving {
         let held = self.receiving.take(&share.client.receiving, Amount { requests: 0, bytes }).await;
         Receiving { _held: held, _whose: share.client.clone() }
     }
 
     /// The same for a request that has arrived, without waiting.
-    pub(crate) fn try_receive(&self, share: &Share, bytes: usize) -> Option<Receiving> {
+    pub(crate) fn try_receive(&self, share: &ConnectionShare, bytes: usize) -> Option<Receiving> {
         let held = self.receiving.try_take(&share.client.receiving, Amount { requests: 0, bytes })?;
         Some(Receiving { _held: held, _whose: share.client.clone() })
     }
@@ -219,19 +219,19 @@ impl Admission {
     }
 
     /// Whether the client's address holds nearly all that it may.
-    pub(crate) fn is_crowded(&self, share: &Share) -> bool {
+    pub(crate) fn is_crowded(&self, share: &ConnectionShare) -> bool {
         self.work.is_crowded(&share.client.work)
     }
 
     /// Whether little capacity is left and the host holds more than its share.
-    pub(crate) fn is_over(&self, share: &Share) -> bool {
+    pub(crate) fn is_over(&self, share: &ConnectionShare) -> bool {
         self.work.is_nearly_full() && self.work.is_over(&share.client.work)
     }
 
     /// Whether others need the memory that the address's half-received requests hold: another address of its host
     /// waits, or little is left and it holds more than its share. Its own waiting requests do not count: a client on
     /// a slow link may have many.
-    pub(crate) fn keeps_receivers_waiting(&self, share: &Share) -> bool {
+    pub(crate) fn keeps_receivers_waiting(&self, share: &ConnectionShare) -> bool {
         let receiving = &share.client.receiving;
         receiving.keeps_others_waiting() || (self.receiving.is_nearly_full() && self.receiving.is_over(receiving))
     }

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn mount_lists_count_with_their_maximum() {
+    fn mount_lists_count_with_largest_reply() {
         for vers in 1..=3 {
             for proc in 0..=6 {
                 let (cred, verf) = (OpaqueAuth::none(), OpaqueAuth::none());

@@ -14,5 +14,5 @@ mod worker;
 
 pub use serial_queues::Queueing;
 
-pub(super) use pool::{EXTRA_THREADS_MAX, Pool, available_processors};
-pub(super) use worker::{Completion, CompletionSink, ExecutorQueue, Submission};
+pub(super) use pool::{EXTRA_THREADS_MAX, ExecutorPool, available_processors};
+pub(super) use worker::{CompletionSink, ExecutorQueue, JobCompletion, Submission};

@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::process::Pid;
 use rustix::thread::gettid;
 
-use super::worker::{CompletionSink, ExecutorQueue, Worker};
+use super::worker::{CompletionSink, ExecutorQueue, ExecutorWorker};
 use crate::Clock;
 
 /// Time between two looks: the first while extra threads start, the second at most. Two looks in a row must agree.
@@ -33,13 +33,13 @@ pub(crate) fn available_processors() -> usize {
 }
 
 /// A pool of executor threads.
-pub(crate) struct Pool {
-    worker: Worker,
+pub(crate) struct ExecutorPool {
+    worker: ExecutorWorker,
     threads: Threads,
     extra: ExtraThreads,
 }
 
-impl Pool {
+impl ExecutorPool {
     /// Starts `n` threads (at least one), to which up to `extra_max` join, and the thread that starts those. They end
     /// when the queue is closed.
     pub(crate) fn start(
@@ -50,7 +50,11 @@ impl Pool {
         extra_max: usize,
     ) -> io::Result<Vec<JoinHandle<()>>> {
         let extra = ExtraThreads { max: extra_max, running: AtomicUsize::new(0), leaving: AtomicUsize::new(0) };
-        let pool = Arc::new(Pool { worker: Worker { queue, sink, clock }, threads: Threads::default(), extra });
+        let pool = Arc::new(ExecutorPool {
+            worker: ExecutorWorker { queue, sink, clock },
+            threads: Threads::default(),
+            extra,
+        });
         let spawn = |i| {
             let pool = pool.clone();
             let work = move || {
@@ -65,7 +69,7 @@ impl Pool {
     }
 
     /// Starts and dismisses extra threads until the queue is closed.
-    fn scale(self: Arc<Pool>) {
+    fn scale(self: Arc<ExecutorPool>) {
         let jobs = &self.worker.queue.jobs;
         while jobs.await_shortage() {
             let (mut pause, mut was_blocked) = (LOOK_MIN, false);
@@ -90,13 +94,13 @@ impl Pool {
     }
 
     /// Starts half as many threads as there are, for at most `waiting` tasks. Returns how many started.
-    fn start_extra(self: &Arc<Pool>, waiting: usize) -> usize {
+    fn start_extra(self: &Arc<ExecutorPool>, waiting: usize) -> usize {
         let wanted = (self.threads.lock().len() / 2).clamp(1, waiting);
         (0..wanted).take_while(|_| self.start_one()).count()
     }
 
     /// Returns false at the limit, and if the system has no thread now.
-    fn start_one(self: &Arc<Pool>) -> bool {
+    fn start_one(self: &Arc<ExecutorPool>) -> bool {
         if !self.extra.enter() {
             return false;
         }

@@ -41,7 +41,7 @@ pub(crate) struct Submission {
 }
 
 /// The result of a [`Submission`].
-pub(crate) struct Completion {
+pub(crate) struct JobCompletion {
     pub(crate) shard: usize,
     pub(crate) ticket: Ticket,
     pub(crate) answer: Answer,
@@ -51,7 +51,7 @@ pub(crate) struct Completion {
 /// Receives the results of jobs.
 pub(crate) trait CompletionSink: Send + Sync {
     /// Takes the results of a batch, whose replies leave together.
-    fn complete(&self, batch: Vec<Completion>);
+    fn complete(&self, batch: Vec<JobCompletion>);
 
     /// Counts a job that panicked. Its client gets an error.
     fn count_panic(&self);
@@ -109,13 +109,13 @@ impl ExecutorQueue {
 
 /// What a thread works with.
 #[derive(Clone)]
-pub(super) struct Worker {
+pub(super) struct ExecutorWorker {
     pub(super) queue: Arc<ExecutorQueue>,
     pub(super) sink: Arc<dyn CompletionSink>,
     pub(super) clock: Clock,
 }
 
-impl Worker {
+impl ExecutorWorker {
     /// Works until `may_stay` returns false between two assignments, or nothing has come for `patience`.
     pub(super) fn work_while(&self, patience: Duration, may_stay: impl Fn() -> bool) {
         let credentials = DedicatedThread::begin();
@@ -151,7 +151,7 @@ impl Worker {
             Started::Done(job.abandon())
         });
         match started {
-            Started::Done(answer) => batch.done.push(Completion { shard, ticket, answer, permit }),
+            Started::Done(answer) => batch.done.push(JobCompletion { shard, ticket, answer, permit }),
             Started::Unflushed(unflushed) => {
                 batch.unflushed.push(Unfinished { turn, shard, ticket, unflushed, permit });
             }
@@ -193,7 +193,7 @@ impl Worker {
         self.queue.jobs.end_flush(key);
         for Unfinished { turn, shard, ticket, unflushed, permit } in group {
             match unflushed.flushed(result) {
-                Started::Done(answer) => batch.done.push(Completion { shard, ticket, answer, permit }),
+                Started::Done(answer) => batch.done.push(JobCompletion { shard, ticket, answer, permit }),
                 Started::Unflushed(unflushed) => {
                     batch.unflushed.push(Unfinished { turn, shard, ticket, unflushed, permit });
                 }
@@ -217,7 +217,7 @@ impl Worker {
 /// Results that leave the thread together.
 #[derive(Default)]
 struct Batch {
-    done: Vec<Completion>,
+    done: Vec<JobCompletion>,
     /// They join their groups at the same time, so that one flush serves them all.
     unflushed: Vec<Unfinished>,
 }

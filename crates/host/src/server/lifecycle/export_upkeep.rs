@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn hanging_export_blocks_one_thread_once() {
+    async fn hanging_export_is_awaited_once_by_one_thread() {
         let mut behind = Behind::default();
         let (release, hangs) = channel::<()>();
         let (done, count) = channel();

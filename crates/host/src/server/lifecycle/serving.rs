@@ -17,7 +17,7 @@ use tokio::task::AbortHandle;
 use super::descriptors::Descriptors;
 use super::export_upkeep;
 use crate::atp::AtpEndpoint;
-use crate::server::executor::{ExecutorQueue, Pool};
+use crate::server::executor::{ExecutorPool, ExecutorQueue};
 use crate::server::net::context::NetContext;
 use crate::server::net::udp::{self, DatagramSocket};
 use crate::server::net::{atp, listen_sockets, tcp_connection};
@@ -127,7 +127,7 @@ impl Serving {
     fn start_executors(&mut self, n: usize, extra_max: usize) -> io::Result<()> {
         let dispatcher = self.context.dispatcher.clone();
         let clock = dispatcher.clock;
-        self.executors = Pool::start(self.jobs.clone(), dispatcher, clock, n, extra_max)?;
+        self.executors = ExecutorPool::start(self.jobs.clone(), dispatcher, clock, n, extra_max)?;
         Ok(())
     }
 

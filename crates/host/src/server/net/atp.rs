@@ -37,7 +37,7 @@ use super::tcp_connection::RECORD_OVERHEAD;
 use crate::atp::{AtpEndpoint, AtpError, EndpointSettings, Received, Remote, RequestControl};
 use crate::objects::priority;
 use crate::server::admission::eviction::Occupant;
-use crate::server::admission::permits::{Receiving, Share};
+use crate::server::admission::permits::{ConnectionShare, Receiving};
 use crate::server::admission::request_size;
 use crate::server::options::{Objects, StartError};
 use crate::server::shards::dispatcher::AdmittedRequest;
@@ -61,7 +61,7 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) struct AtpClient {
     id: u64,
     peer: Peer,
-    share: Share,
+    share: ConnectionShare,
     remote: Remote,
     /// By XID, of calls without a reply yet.
     urgencies: Mutex<BTreeMap<u32, Urgency>>,
@@ -190,7 +190,7 @@ impl ReplyPath for AtpClient {
         self.peer
     }
 
-    fn share(&self) -> &Share {
+    fn share(&self) -> &ConnectionShare {
         &self.share
     }
 
@@ -278,8 +278,12 @@ impl AtpClient {
 
     /// Sends replies until one cannot be sent, or none progresses for too long.
     async fn write_on(&self, context: &NetContext, mut replies: mpsc::UnboundedReceiver<Reply>) -> ConnectionEnd {
-        let mut under =
-            Under { ends: JoinSet::new(), controls: BTreeMap::new(), moved: 0, since: context.dispatcher.clock.now() };
+        let mut in_flight = RepliesInFlight {
+            ends: JoinSet::new(),
+            controls: BTreeMap::new(),
+            moved: 0,
+            since: context.dispatcher.clock.now(),
+        };
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -287,18 +291,18 @@ impl AtpClient {
                 reply = replies.recv() => {
                     let Some(reply) = reply else { return ConnectionEnd::Closed };
                     let priority = priority(self.urgency(&reply.payload));
-                    if !under.send(&self.remote, reply, Options { priority, ..Options::default() }, context.dispatcher.clock.now()) {
+                    if !in_flight.send(&self.remote, reply, Options { priority, ..Options::default() }, context.dispatcher.clock.now()) {
                         return ConnectionEnd::Broken;
                     }
                 }
-                Some(end) = under.ends.join_next() => {
+                Some(end) = in_flight.ends.join_next() => {
                     let Ok((id, Some(Outcome::Delivered))) = end else { return ConnectionEnd::Broken };
-                    under.controls.remove(&id);
+                    in_flight.controls.remove(&id);
                     self.expected.fetch_sub(1, Release);
-                    under.since = context.dispatcher.clock.now();
+                    in_flight.since = context.dispatcher.clock.now();
                 }
-                _ = look.tick(), if !under.controls.is_empty() => {
-                    if under.stalled_for(context.dispatcher.clock.now()) >= context.stall_max(&self.share) {
+                _ = look.tick(), if !in_flight.controls.is_empty() => {
+                    if in_flight.stalled_for(context.dispatcher.clock.now()) >= context.stall_max(&self.share) {
                         return ConnectionEnd::Stalled;
                     }
                 }
@@ -308,7 +312,7 @@ impl AtpClient {
 }
 
 /// Replies in flight to a client.
-struct Under {
+struct RepliesInFlight {
     ends: JoinSet<(RequestId, Option<Outcome>)>,
     controls: BTreeMap<RequestId, RequestControl>,
     /// Bytes that the client had acknowledged at the last check.
@@ -317,7 +321,7 @@ struct Under {
     since: Time,
 }
 
-impl Under {
+impl RepliesInFlight {
     /// Sends `reply`, whose permit is held until it is delivered. Returns false if the client has left.
     fn send(&mut self, remote: &Remote, reply: Reply, options: Options, now: Time) -> bool {
         let Reply { payload, permit } = reply;

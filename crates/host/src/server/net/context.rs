@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use tracing::debug;
 
 use crate::server::admission::eviction::{self, Holder};
-use crate::server::admission::permits::{Admission, Share};
+use crate::server::admission::permits::{Admission, ConnectionShare};
 use crate::server::options::ServeLimits;
 use crate::server::shards::dispatcher::Dispatcher;
 use crate::server::shards::reply_path::ReplyPath;
@@ -85,7 +85,7 @@ impl NetContext {
     pub(crate) fn connect<P: ReplyPath + 'static>(
         &self,
         addr: SocketAddr,
-        make: impl FnOnce(u64, Share) -> P,
+        make: impl FnOnce(u64, ConnectionShare) -> P,
     ) -> Arc<P> {
         let id = self.next_connection.fetch_add(1, Relaxed);
         debug!(client = %addr, id, "client connected");
@@ -115,7 +115,7 @@ impl NetContext {
 
     /// Waits until all calls of the connection `peer` are answered and `are_sent` returns true. A call that also came on
     /// another connection is answered here, but holds that one's permit.
-    pub(crate) async fn all_answered(&self, peer: Peer, share: &Share, are_sent: impl Fn() -> bool) {
+    pub(crate) async fn all_answered(&self, peer: Peer, share: &ConnectionShare, are_sent: impl Fn() -> bool) {
         share.room.all_free().await;
         let mut pause = ANSWERED_POLL.start;
         // In this order: a reply that the core no longer owes has been announced to the connection.
@@ -177,7 +177,7 @@ impl NetContext {
     }
 
     /// How long a connection with this share may leave replies unread.
-    pub(crate) fn stall_max(&self, share: &Share) -> Duration {
+    pub(crate) fn stall_max(&self, share: &ConnectionShare) -> Duration {
         self.limits.stall_max.min(match () {
             () if self.admission.is_over(share) => STALL_MAX_OVER,
             () if self.admission.is_short() || share.is_stranger() || share.keeps_others_waiting() => STALL_MAX_SHORT,

@@ -31,7 +31,7 @@ use super::context::{ConnectionEnd, NetContext};
 use super::reply_queue::{Flow, ReplyQueue};
 use crate::clock::timeout;
 use crate::server::admission::eviction::{Holder, Occupant};
-use crate::server::admission::permits::{Receiving, Share};
+use crate::server::admission::permits::{ConnectionShare, Receiving};
 use crate::server::admission::request_size;
 use crate::server::shards::dispatcher::AdmittedRequest;
 use crate::server::shards::reply_path::{Reply, ReplyPath};
@@ -74,7 +74,7 @@ pub(crate) struct TcpConnection {
     id: u64,
     peer: Peer,
     programs: Programs,
-    share: Share,
+    share: ConnectionShare,
     replies: ReplyQueue,
     stop: Notify,
     evicted: AtomicBool,
@@ -91,7 +91,7 @@ impl ReplyPath for TcpConnection {
         self.peer
     }
 
-    fn share(&self) -> &Share {
+    fn share(&self) -> &ConnectionShare {
         &self.share
     }
 
@@ -531,7 +531,7 @@ mod tests {
     use crate::Clock;
 
     #[tokio::test]
-    async fn a_small_record_behind_a_large_one_takes_two_reads() {
+    async fn small_record_behind_large_one_takes_two_reads() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (socket, write) = listener.accept().await.unwrap().0.into_split();

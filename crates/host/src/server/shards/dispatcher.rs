@@ -17,7 +17,7 @@ use super::shard::{CacheBudget, CacheExcess, Output, Shard, ShardState};
 use crate::Clock;
 use crate::server::admission::eviction::Candidate;
 use crate::server::admission::permits::Permit;
-use crate::server::executor::{Completion, CompletionSink, ExecutorQueue};
+use crate::server::executor::{CompletionSink, ExecutorQueue, JobCompletion};
 use crate::server::statistics::SocketCounters;
 
 /// The number of shards.
@@ -265,13 +265,13 @@ impl Dispatcher {
 }
 
 impl CompletionSink for Dispatcher {
-    fn complete(&self, batch: Vec<Completion>) {
+    fn complete(&self, batch: Vec<JobCompletion>) {
         let mut batch = batch.into_iter().peekable();
         while let Some(shard) = batch.peek().map(|done| done.shard) {
             let mut output = Output::default();
             let mut state = self.lock(shard);
             let now = self.clock.now();
-            while let Some(Completion { ticket, answer, permit, .. }) = batch.next_if(|done| done.shard == shard) {
+            while let Some(JobCompletion { ticket, answer, permit, .. }) = batch.next_if(|done| done.shard == shard) {
                 state.core.complete(now, ticket, answer);
                 state.drain(shard, now, permit, &mut output);
             }

@@ -11,7 +11,7 @@ use remora_base::{Peer, Time};
 use remora_server::cache::Ends;
 
 use crate::server::admission::eviction::Occupant;
-use crate::server::admission::permits::{Permit, Share};
+use crate::server::admission::permits::{ConnectionShare, Permit};
 
 /// A reply, and the permit that it is sent under.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) trait ReplyPath: Debug + Send + Sync {
 
     fn peer(&self) -> Peer;
 
-    fn share(&self) -> &Share;
+    fn share(&self) -> &ConnectionShare;
 
     /// Announces replies that leave the core, whose lock the caller holds. [`send`](ReplyPath::send) must follow.
     fn expect(&self);
