@@ -60,7 +60,6 @@ pub(crate) struct Transmission {
     pub(crate) seq: u64,
     /// Sequence number among the transmissions of file data.
     pub(crate) nth: u64,
-    /// Retransmissions of the request.
     pub(crate) retries: u32,
     /// Losses in a row while nothing else was answered.
     pub(crate) strikes: u32,

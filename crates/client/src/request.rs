@@ -122,7 +122,6 @@ impl Request {
         }
     }
 
-    /// Encodes the message.
     pub(crate) fn encode(&self, xid: u32, cred: &OpaqueAuth) -> Vec<u8> {
         let (prog, vers, proc) = self.numbers();
         let data = if let Request::Nfs(nfs3::Call::Write(w)) = self { w.data.len() } else { 0 };

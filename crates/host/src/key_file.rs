@@ -30,14 +30,10 @@ pub enum KeyFileError {
     File(#[from] io::Error),
     /// Other users can read the file.
     #[error("others may read it (mode {mode:03o}): run chmod 600 on it")]
-    Open {
-        /// The file's permission bits.
-        mode: u32,
-    },
+    Open { mode: u32 },
     /// Another user owns the file and can read or change it.
     #[error("it belongs to user {owner}, not to user {us}, as whom this runs: run chown {us} on it")]
     Theirs {
-        /// The user ID of the owner.
         owner: u32,
         /// The user ID of this process.
         us: u32,

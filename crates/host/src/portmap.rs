@@ -34,11 +34,8 @@ pub enum RegisterError {
     /// Another server is registered and answers.
     #[error("rpcbind at {at} has another server on port {port} for program {prog} version {vers}: stop that one")]
     Taken {
-        /// The portmapper's address.
         at: SocketAddr,
-        /// The program's number.
         prog: u32,
-        /// The program's version.
         vers: u32,
         /// The other server's port.
         port: u32,
@@ -51,12 +48,7 @@ pub enum RegisterError {
     NotAPortmapper(SocketAddr),
     /// The call could not be sent or received.
     #[error("cannot ask rpcbind at {at}: {source}")]
-    Io {
-        /// The portmapper's address.
-        at: SocketAddr,
-        /// The system's error.
-        source: io::Error,
-    },
+    Io { at: SocketAddr, source: io::Error },
 }
 
 /// A server's registrations. A drop removes them; if rpcbind does not answer, it gives up after about two seconds and

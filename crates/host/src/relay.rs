@@ -38,18 +38,12 @@ pub enum RelayError {
     Config(#[from] ConfigError),
     /// A socket could not be created.
     #[error("cannot open the relay's socket on {at}: {source}")]
-    Socket {
-        /// The requested address.
-        at: SocketAddr,
-        /// The system's error.
-        source: io::Error,
-    },
+    Socket { at: SocketAddr, source: io::Error },
 }
 
 /// Counters of one mobile.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    /// The mobile's address.
     pub mobile: SocketAddr,
     /// Frames from the mobile, and their fates.
     pub up: SideStats,
@@ -147,7 +141,6 @@ struct Worker {
     seed: u64,
     clock: Clock,
     mobiles: BTreeMap<SocketAddr, Mobile>,
-    /// Number of mobiles so far.
     came: usize,
     progress: Arc<Mutex<Vec<Progress>>>,
     buffer: Vec<u8>,

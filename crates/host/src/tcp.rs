@@ -57,7 +57,6 @@ pub(crate) fn info(socket: &impl AsFd) -> Option<libc::tcp_info> {
     getsockopt(socket, TcpInfo).ok().filter(is_there)
 }
 
-/// State of a connection.
 pub(crate) fn state(socket: &impl AsFd) -> Option<u8> {
     getsockopt(socket, TcpInfo).ok().map(|info| info.tcpi_state)
 }

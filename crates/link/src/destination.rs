@@ -103,7 +103,6 @@ impl Destination {
         }
     }
 
-    /// The sender's epoch.
     pub(crate) fn epoch(&self) -> u16 {
         self.sender.epoch()
     }
@@ -126,7 +125,6 @@ impl Destination {
         self.sender.unacknowledged()
     }
 
-    /// The latest transmission.
     pub(crate) fn latest(&self) -> Option<Departure> {
         self.sender.flight().latest().map(|tx| tx.departure)
     }
@@ -136,7 +134,6 @@ impl Destination {
         self.sender.flight().latest_by(now - self.ack_delay.timeout(frame)).map(|tx| tx.departure)
     }
 
-    /// Queues a packet.
     pub(crate) fn push(&mut self, now: Time, packet: Packet, config: &LinkConfig) {
         self.stats.offered += 1;
         if packet.bytes.len() > config.packet_max() {
@@ -371,7 +368,6 @@ impl Destination {
         Some(Frame::Ack(ack))
     }
 
-    /// Handles a DATA frame.
     pub(crate) fn take_data(&mut self, now: Time, data: Data, config: &LinkConfig) -> Option<HandOffPhase> {
         let epoch = self.receiver.epoch();
         match self.receiver.data(now, data, config) {
@@ -382,7 +378,6 @@ impl Destination {
         self.check_epoch(now, epoch, config)
     }
 
-    /// Handles a probe.
     pub(crate) fn take_rts(&mut self, now: Time, rts: Rts, config: &LinkConfig) -> Option<HandOffPhase> {
         let epoch = self.receiver.epoch();
         match self.receiver.rts(now, rts, config) {
@@ -392,7 +387,6 @@ impl Destination {
         self.check_epoch(now, epoch, config)
     }
 
-    /// Handles a handoff signal.
     pub(crate) fn take_handoff(&mut self, now: Time, signal: HandOff) -> Option<HandOffPhase> {
         if self.receiver.is_past(now, signal.announcement.epoch) {
             self.stats.refused += 1;
@@ -427,7 +421,6 @@ impl Destination {
         ended.then_some(HandOffPhase::End)
     }
 
-    /// Handles an acknowledgement.
     pub(crate) fn take_acknowledgement(&mut self, now: Time, ack: &Ack, pacer: &mut Pacer, config: &LinkConfig) {
         let AckOutcome { packets, bytes, fates, echoed, .. } = self.sender.acknowledged(ack);
         self.stats.acknowledged += packets;

@@ -11,7 +11,6 @@ use remora_wire::urgency::PROBE_DSCP;
 pub struct Packet {
     /// The flow. Packets of one flow arrive in order and do not wait for other flows.
     pub flow: u64,
-    /// The urgency class.
     pub class: Class,
     /// Whether the sender reacts to drops as congestion and repairs them soon, as TCP does. A dropped datagram costs a
     /// request-reply protocol a timeout, a dropped fragment the whole datagram, so these are dropped only at a much
@@ -58,28 +57,20 @@ impl Class {
 pub enum LinkEvent {
     /// A packet has arrived.
     Deliver {
-        /// The peer that sent it.
         from: Peer,
         /// The packet as the peer enqueued it.
         packet: Bytes,
     },
     /// The channel state of a destination has changed.
-    State {
-        /// The destination whose state changed.
-        peer: Peer,
-        /// The new state.
-        state: PeerState,
-    },
+    State { peer: Peer, state: PeerState },
     /// A handoff of a peer begins or ends. It also ends when it is overdue, and when the peer is removed or restarts.
     HandOff {
-        /// The peer that switches cells.
         peer: Peer,
         /// Whether the handoff begins or ends.
         phase: HandOffPhase,
     },
     /// Packets were abandoned.
     GaveUp {
-        /// The destination of the packets.
         peer: Peer,
         /// The counts since the previous such event.
         counts: GaveUp,
@@ -187,9 +178,7 @@ pub struct PeerStats {
 /// The current state of a destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerView {
-    /// The address of the destination.
     pub peer: Peer,
-    /// Its channel state.
     pub state: PeerState,
     /// Packets queued for their first transmission.
     pub queue_packets: usize,
@@ -201,7 +190,6 @@ pub struct PeerView {
     pub held: usize,
     /// The smoothed acknowledgement delay, from a frame's departure.
     pub round_trip: Option<Duration>,
-    /// The counters of the destination.
     pub stats: PeerStats,
 }
 

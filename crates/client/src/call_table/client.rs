@@ -315,7 +315,6 @@ impl Client {
         self.config.give_up
     }
 
-    /// The counters so far.
     pub fn stats(&self) -> ClientStats {
         self.stats
     }

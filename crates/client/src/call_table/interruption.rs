@@ -244,7 +244,6 @@ impl Client {
         }
     }
 
-    /// Whether a hold is on.
     pub fn is_held(&self) -> bool {
         self.held.is_some()
     }

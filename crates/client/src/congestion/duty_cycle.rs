@@ -35,7 +35,6 @@ impl DutyCycle {
         self.forget_round();
     }
 
-    /// Ignores this round.
     pub(crate) fn forget_round(&mut self) {
         self.this_round = Duration::ZERO;
     }

@@ -104,12 +104,10 @@ impl LossDetector {
         LossDetector { began: now, infers: config.infers_losses(), is_stream, probes, ..LossDetector::default() }
     }
 
-    /// Estimates of the path.
     pub(crate) fn path(&self) -> &PathModel {
         &self.path
     }
 
-    /// The loss timer.
     pub(crate) fn timer(&self) -> LossTimer<'_> {
         let LossDetector { path, probes, evidence, last_reply, last_bulk, .. } = self;
         LossTimer { path, probes, evidence, last_reply: *last_reply, last_bulk: *last_bulk }
@@ -199,7 +197,6 @@ impl LossDetector {
         self.disturbed = false;
     }
 
-    /// The sample for the window.
     fn sample(
         &self,
         now: Time,
@@ -405,7 +402,6 @@ impl LossDetector {
         }
     }
 
-    /// A probe was sent.
     pub(crate) fn on_probe_sent(&mut self, now: Time, xid: u32, seq: u64) {
         self.probes.on_sent(now, xid, seq);
         self.path.loss.on_probe_sent(seq);
@@ -451,7 +447,6 @@ impl LossDetector {
         }
     }
 
-    /// Whether any request was answered.
     pub(crate) fn has_replied(&self) -> bool {
         self.last_reply.is_some()
     }

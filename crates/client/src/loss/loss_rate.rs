@@ -77,7 +77,6 @@ impl LossMeter {
         self.push(Entry { seq, frames, lost: None, is_probe: false });
     }
 
-    /// A probe was sent.
     pub(crate) fn on_probe_sent(&mut self, seq: u64) {
         self.push(Entry { seq, frames: PROBE_FRAMES, lost: None, is_probe: true });
     }
@@ -122,7 +121,6 @@ impl LossMeter {
         }
     }
 
-    /// Forgets what is in flight.
     pub(crate) fn forget_in_flight(&mut self) {
         self.log.clear();
         (self.previous, self.run) = (None, 0);

@@ -31,7 +31,6 @@ pub struct Upload {
     fh: Fh,
     todo: VecDeque<Piece>,
     in_flight: usize,
-    /// UNSTABLE pieces in flight.
     unstable_in_flight: usize,
     /// Start of the FILE_SYNC part. It never moves below what was given out as UNSTABLE, and no more once a piece was
     /// given out as FILE_SYNC.

@@ -88,9 +88,7 @@ pub struct Remote {
 pub struct Received {
     /// The sender, to which answers can be sent.
     pub from: Remote,
-    /// The sender's priority.
     pub priority: Priority,
-    /// The bytes of the object.
     pub object: Bytes,
 }
 
@@ -326,7 +324,6 @@ impl Remote {
         hear.await.map_err(|_| if self.shared.is_closed() { AtpError::Closed } else { AtpError::Replaced })
     }
 
-    /// Status of the connection.
     pub fn status(&self) -> Result<Status, Gone> {
         self.shared.lock().core.status(self.id).ok_or(Gone)
     }

@@ -10,12 +10,7 @@ use remora_atp::session::{ConnectError, Ending, Refusal, SetupError};
 pub enum AtpError {
     /// The address cannot be bound.
     #[error("cannot bind to {addr}: {source}")]
-    Bind {
-        /// The requested address.
-        addr: SocketAddr,
-        /// The system's error.
-        source: io::Error,
-    },
+    Bind { addr: SocketAddr, source: io::Error },
     /// Another system error: a thread, an event descriptor, random numbers.
     #[error("the system refuses what an endpoint takes: {0}")]
     Start(io::Error),

@@ -73,7 +73,6 @@ fn address_of(interface: &InterfaceAddress) -> Option<IpAddr> {
     four.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
 }
 
-/// The MTU of an interface.
 fn mtu(interface: &str) -> Option<u32> {
     std::fs::read_to_string(format!("/sys/class/net/{interface}/mtu")).ok()?.trim().parse().ok()
 }

@@ -14,38 +14,15 @@ pub enum AtpNotice {
     /// The bandwidth does not suffice for a request, which was suspended; or suffices again.
     Request(Upcall),
     /// A connection is established, outgoing or incoming.
-    Up {
-        /// The connected peer.
-        peer: PeerId,
-        /// The peer's key.
-        key: PublicKey,
-        /// The peer's address.
-        addr: SocketAddr,
-    },
+    Up { peer: PeerId, key: PublicKey, addr: SocketAddr },
     /// The peer is silent; its objects are held.
-    Silent {
-        /// The silent peer.
-        peer: PeerId,
-    },
+    Silent { peer: PeerId },
     /// The peer answers again.
-    Heard {
-        /// The peer that answers.
-        peer: PeerId,
-    },
+    Heard { peer: PeerId },
     /// The peer's address has changed.
-    Moved {
-        /// The peer that moved.
-        peer: PeerId,
-        /// The new address.
-        addr: SocketAddr,
-    },
+    Moved { peer: PeerId, addr: SocketAddr },
     /// The connection ended, or was not established.
-    Down {
-        /// The disconnected peer.
-        peer: PeerId,
-        /// The reason, for people.
-        why: String,
-    },
+    Down { peer: PeerId, why: String },
 }
 
 /// The bandwidth crossed a registered bound.
@@ -107,13 +84,11 @@ impl NoticeQueue {
         }
     }
 
-    /// Whether no notice waits.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 }
 
-/// The request of a notice.
 fn request_of(notice: &AtpNotice) -> Option<RequestId> {
     match notice {
         AtpNotice::Request(Upcall::InsufficientBandwidth { request, .. } | Upcall::Resumed { request }) => {

@@ -38,7 +38,6 @@ impl Request {
         RequestControl { id: self.id, shared: self.shared.clone() }
     }
 
-    /// The current progress.
     pub fn progress(&self) -> Result<Progress, Gone> {
         self.control().ask(Command::Inspect)
     }
@@ -58,7 +57,6 @@ impl Request {
         self.control().ask(Command::Restart)
     }
 
-    /// Sets the priority.
     pub fn set_priority(&self, priority: Priority) -> Result<Progress, Gone> {
         self.control().ask(Command::Prioritise(priority))
     }

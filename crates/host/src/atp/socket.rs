@@ -68,12 +68,10 @@ impl Batch {
         joins
     }
 
-    /// Whether it has no datagrams.
     pub(super) fn is_empty(&self) -> bool {
         self.to.is_none()
     }
 
-    /// Removes all datagrams.
     pub(super) fn clear(&mut self) {
         (self.to, self.size) = (None, 0);
         self.bytes.clear();

@@ -95,7 +95,6 @@ impl Carrier {
         &self.remote
     }
 
-    /// Counters of this end.
     pub(crate) fn stats(&self) -> Stats {
         self.lock().streams.stats()
     }
@@ -105,7 +104,6 @@ impl Carrier {
         self.lock().streams.len()
     }
 
-    /// Whether the session has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.lock().is_over
     }

@@ -17,7 +17,6 @@ pub enum ClientError {
     /// The host name does not resolve.
     #[error("cannot find the address of {host}: {source}")]
     Resolve {
-        /// The host name.
         host: String,
         /// What the system said.
         source: io::Error,
@@ -34,11 +33,7 @@ pub enum ClientError {
     Atp { server: String, source: AtpError },
     /// The client's own key for ATP is missing or unreadable.
     #[error("the key {}: {source}", .path.display())]
-    Key {
-        /// Path of the key.
-        path: PathBuf,
-        source: crate::KeyFileError,
-    },
+    Key { path: PathBuf, source: crate::KeyFileError },
     /// An ATP URL without the server's key.
     #[error("cannot reach {server} over ATP without its key: give it as proto=atp&key=KEY in the URL")]
     NoKey { server: String },

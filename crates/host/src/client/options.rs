@@ -11,6 +11,5 @@ pub struct Options {
     pub config: ClientConfig,
     /// Seed of the first xid.
     pub seed: u64,
-    /// Clock of the core.
     pub clock: Clock,
 }

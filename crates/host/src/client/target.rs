@@ -67,7 +67,6 @@ impl Target {
         self.keys.is_none() && self.mount_port.is_some_and(|mount| mount != nfs)
     }
 
-    /// Parses a URL.
     pub fn parse(text: &str) -> Result<Target, TargetError> {
         let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
         let bad = |why: String| TargetError { url: text.chars().map(escape).collect(), why };

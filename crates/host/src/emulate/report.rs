@@ -11,11 +11,8 @@ use super::setup::EmulationSetup;
 /// Results of one channel, from its start to the report.
 #[derive(Clone, Debug)]
 pub struct EmulationReport {
-    /// The channel's configuration.
     pub config: Config,
-    /// Seed of the channel.
     pub seed: u64,
-    /// Number of mobiles.
     pub mobiles: usize,
     /// TCP congestion control of the stations.
     pub congestion: String,
@@ -25,7 +22,6 @@ pub struct EmulationReport {
     pub lanes: Vec<LaneReport>,
     /// Collisions, if the channel has them.
     pub collisions: u64,
-    /// Lateness of the deliveries.
     pub lateness: Lateness,
     /// Maximum lateness of a valid run.
     pub lateness_max: Duration,
@@ -44,9 +40,7 @@ pub struct EmulationReport {
 /// One direction of one mobile.
 #[derive(Clone, Debug)]
 pub struct LaneReport {
-    /// The direction and mobile.
     pub lane: Lane,
-    /// Counters of the direction.
     pub stats: SideStats,
 }
 
@@ -96,7 +90,6 @@ impl EmulationReport {
 pub struct Offer {
     /// The channel's time.
     pub at: Time,
-    /// Direction and mobile.
     pub lane: Lane,
     /// Length, including the IP header.
     pub bytes: usize,

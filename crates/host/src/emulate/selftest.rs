@@ -27,7 +27,6 @@ pub struct Check {
     pub name: &'static str,
     /// Whether it is within its bounds.
     pub passed: bool,
-    /// The measured figures.
     pub figures: String,
 }
 

@@ -16,7 +16,6 @@ pub const DEVICE: &str = "remora0";
 /// A station. Printed as `the base` or `mobile 1`, `mobile 2`, ...
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Station {
-    /// The base station.
     Base,
     /// A mobile; the first is 0.
     Mobile(usize),
@@ -119,7 +118,6 @@ pub enum EmulateError {
     NotPermitted {
         /// The object to create.
         what: String,
-        /// The system's error.
         source: io::Error,
     },
     /// The system does not permit this congestion control in a namespace.
@@ -132,7 +130,6 @@ pub enum EmulateError {
         name: String,
         /// Permitted algorithms, separated by blanks.
         allowed: String,
-        /// The system's error.
         source: io::Error,
     },
     /// The kernel lacks this congestion control.
@@ -151,17 +148,11 @@ pub enum EmulateError {
     System {
         /// The object to create.
         what: String,
-        /// The system's error.
         source: io::Error,
     },
     /// A station's device was removed while in use.
     #[error("the network device of {station} ({DEVICE}) was taken away: {why}")]
-    DeviceGone {
-        /// The station of the device.
-        station: Station,
-        /// The system's error.
-        why: String,
-    },
+    DeviceGone { station: Station, why: String },
     /// The emulator's thread has ended.
     #[error("the emulator has stopped")]
     Stopped,

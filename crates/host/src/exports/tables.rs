@@ -96,7 +96,6 @@ impl Squash {
 #[derive(Clone, Copy)]
 struct Id(u32);
 
-/// Parses a file.
 pub(super) fn parse(text: &str, resolve: Resolve<'_>) -> Result<Parsed, Wrong> {
     let file: File = toml::from_str(text).map_err(|e| wrong(text, e.span(), e.message()))?;
     let mut notes = Vec::new();

@@ -21,7 +21,6 @@ pub type Resolve<'a> = &'a dyn Fn(&str) -> Result<Vec<IpAddr>, String>;
 pub struct Entry {
     /// The line, from 1.
     pub line: usize,
-    /// The exported directory.
     pub path: String,
     /// The paths that clients mount; `None` for the default.
     pub names: Option<Vec<String>>,

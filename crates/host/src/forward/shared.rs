@@ -16,9 +16,7 @@ use crate::carrier::Carrier;
 pub struct ForwardSettings {
     /// The gateway's UDP address. Its name is resolved for each session, and again while it does not answer.
     pub gateway: Target,
-    /// The gateway's pinned key.
     pub key: PublicKey,
-    /// This end's key pair.
     pub identity: Identity,
     /// The local ports and their targets.
     pub routes: Vec<ForwardRoute>,
@@ -44,20 +42,10 @@ pub struct ForwardRoute {
 pub enum ForwardError {
     /// A local port cannot be bound.
     #[error("cannot listen on {addr}: {source}")]
-    Listen {
-        /// The local address.
-        addr: SocketAddr,
-        /// The system's error.
-        source: std::io::Error,
-    },
+    Listen { addr: SocketAddr, source: std::io::Error },
     /// The gateway's name does not resolve.
     #[error("cannot find the address of {host}: {source}")]
-    Resolve {
-        /// The gateway's host name.
-        host: String,
-        /// The system's error.
-        source: std::io::Error,
-    },
+    Resolve { host: String, source: std::io::Error },
     /// The gateway has another key, or does not admit this one.
     #[error(transparent)]
     Refused(Refusal),
@@ -77,14 +65,12 @@ pub enum ForwardEvent {
     Heard,
     /// The session ended and its connections were reset.
     Down {
-        /// The reason, for people.
         why: String,
         /// Number of reset connections.
         connections: usize,
     },
     /// A connection was refused or reset.
     Failed {
-        /// The requested target.
         target: Target,
         /// How it ended.
         end: End,
@@ -100,7 +86,6 @@ pub struct ForwardStatus {
     pub sessions: u64,
     /// Connections that have not ended.
     pub connections: usize,
-    /// Counters of all sessions.
     pub stats: Stats,
 }
 

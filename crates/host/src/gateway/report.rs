@@ -8,7 +8,6 @@ use remora_atp::stream::Stats;
 /// State and counters of a gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GatewayStatus {
-    /// Number of connected mobiles.
     pub mobiles: usize,
     /// Connections of the mobiles, or to the NFS server.
     pub connections: usize,

@@ -28,7 +28,6 @@ const FRAME: u64 = 512;
 pub struct GatewaySettings {
     /// The UDP address to listen on.
     pub listen: SocketAddr,
-    /// The gateway's key pair.
     pub identity: Identity,
     /// The keys of mobiles to admit.
     pub guests: Guests,
@@ -36,7 +35,6 @@ pub struct GatewaySettings {
     pub mobiles_max: usize,
     /// Time after which a silent mobile and its connections are lost.
     pub hold: Duration,
-    /// The service for mobiles.
     pub service: Service,
 }
 
@@ -45,7 +43,6 @@ pub struct GatewaySettings {
 pub enum Service {
     /// Connects mobiles to these targets only.
     Targets {
-        /// The allowed targets.
         targets: BTreeSet<Target>,
         /// Bounds for each mobile.
         streams: stream::Config,
@@ -60,19 +57,9 @@ pub enum Service {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum GatewayEvent {
     /// A mobile has connected.
-    Came {
-        /// The mobile's key.
-        key: PublicKey,
-        /// The mobile's address.
-        addr: SocketAddr,
-    },
+    Came { key: PublicKey, addr: SocketAddr },
     /// A mobile has left; its connections were reset.
-    Left {
-        /// The mobile's key.
-        key: PublicKey,
-        /// The reason, for people.
-        why: String,
-    },
+    Left { key: PublicKey, why: String },
 }
 
 /// A gateway. Dropping it ends all connections.

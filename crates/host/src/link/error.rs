@@ -16,9 +16,7 @@ pub enum LinkError {
     Overlap {
         /// The network of both.
         prefix: IpNet,
-        /// The first owner.
         first: String,
-        /// The second owner.
         second: String,
     },
     /// The route to the base leads through the tunnel.
@@ -26,7 +24,6 @@ pub enum LinkError {
     Loop {
         /// The address of the base.
         endpoint: IpAddr,
-        /// The tunnel's network.
         network: IpNet,
     },
     /// The MTU is too small.
@@ -50,55 +47,33 @@ pub enum LinkError {
     DeviceBusy(String),
     /// The device cannot be created or configured.
     #[error("cannot set up network device {name}: {source}")]
-    Device {
-        /// The name of the device.
-        name: String,
-        /// The kernel's error.
-        source: io::Error,
-    },
+    Device { name: String, source: io::Error },
     /// The device was removed while in use.
     #[error("the network device was taken away: {0}")]
     DeviceGone(io::Error),
     /// The address or port is in use, or not local.
     #[error("cannot listen on {at}: {source}")]
-    Socket {
-        /// The requested address.
-        at: SocketAddr,
-        /// The kernel's error.
-        source: io::Error,
-    },
+    Socket { at: SocketAddr, source: io::Error },
     /// A route cannot be set.
     #[error("cannot route {prefix} into the tunnel: {source}")]
-    Route {
-        /// The destination of the route.
-        prefix: IpNet,
-        /// The kernel's error.
-        source: io::Error,
-    },
+    Route { prefix: IpNet, source: io::Error },
     /// Another interface has the route.
     #[error(
         "cannot route {prefix} into the tunnel: another interface has just that network (ip route show {prefix}); \
          name narrower ones, or take it away there"
     )]
-    RouteTaken {
-        /// The destination of the route.
-        prefix: IpNet,
-    },
+    RouteTaken { prefix: IpNet },
     /// Another interface has the tunnel's network.
     #[error(
         "the tunnel's network {network} is another interface's, too (ip route show {network}), and packets would go \
          there: choose another one at both ends with --address, or take it away there"
     )]
-    NetworkTaken {
-        /// The tunnel's network.
-        network: IpNet,
-    },
+    NetworkTaken { network: IpNet },
     /// Forwarding cannot be enabled.
     #[error("cannot switch on forwarding in {conf}: {source}")]
     Forward {
         /// The directory of the kernel's switches.
         conf: String,
-        /// The kernel's error.
         source: io::Error,
     },
     /// The system provides no random numbers, threads or descriptors.

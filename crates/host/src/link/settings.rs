@@ -14,9 +14,7 @@ use super::tunnel::{self, LinkIdentity, LinkPublicKey, SharedSecret};
 /// Settings of one end.
 #[derive(Clone, Debug)]
 pub struct LinkSettings {
-    /// The key pair of this end.
     pub identity: LinkIdentity,
-    /// The role with its settings.
     pub role: LinkRole,
     /// Name of the network device (at most 15 bytes).
     pub device: String,
@@ -33,20 +31,15 @@ pub struct LinkSettings {
 /// The role of an end.
 #[derive(Clone, Debug)]
 pub enum LinkRole {
-    /// The base station.
     Base {
         /// The address for calls of mobiles.
         listen: SocketAddr,
-        /// The mobiles served.
         mobiles: Vec<MobileSettings>,
     },
     /// A mobile of a base station.
     Mobile {
-        /// The address of the base.
         base: SocketAddr,
-        /// The base's public key.
         key: LinkPublicKey,
-        /// The preshared key.
         secret: Option<SharedSecret>,
         /// Networks routed through the base, besides the tunnel's.
         routes: Vec<IpNet>,
@@ -58,13 +51,9 @@ pub enum LinkRole {
 /// A mobile in the base's settings.
 #[derive(Clone, Debug)]
 pub struct MobileSettings {
-    /// The display name.
     pub name: String,
-    /// The mobile's public key.
     pub key: LinkPublicKey,
-    /// The preshared key.
     pub secret: Option<SharedSecret>,
-    /// The mobile's address in the tunnel.
     pub address: IpAddr,
     /// Networks behind the mobile.
     pub routes: Vec<IpNet>,

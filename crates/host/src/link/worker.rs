@@ -75,13 +75,11 @@ struct Turn {
     /// When to retry the restoration of the device.
     mend_at: Option<Time>,
     unreachable: UnreachablePeers,
-    /// The port of the socket.
     port: Option<u16>,
     /// The destination of the latest datagram.
     spoken_to: Option<SocketAddr>,
-    /// Whether [`LinkNotice::Circle`] was sent.
+    /// Whether [`LinkNotice::RoutingLoop`] was sent.
     circle: bool,
-    /// What was last reported of each peer's channel.
     conditions: Vec<PeerConditions>,
 }
 
@@ -173,7 +171,7 @@ impl Worker {
             if let Some(to) = self.own_datagram(&headers, turn) {
                 turn.drops.own += 1;
                 if !std::mem::replace(&mut turn.circle, true) {
-                    self.notify(LinkNotice::Circle { to });
+                    self.notify(LinkNotice::RoutingLoop { to });
                 }
                 continue;
             }
@@ -264,7 +262,7 @@ impl Worker {
                 if let Some(other) = other
                     && turn.throttle.admits(now, Topic::DuplicateKey(in_link))
                 {
-                    self.notify(LinkNotice::Twins { name: name.clone(), places: [other, to] });
+                    self.notify(LinkNotice::DuplicateKey { name: name.clone(), addresses: [other, to] });
                 }
                 self.notify(LinkNotice::Moved { name, to });
             }
@@ -359,7 +357,7 @@ impl Worker {
         if let Some(peer) = self.peers.get(from)
             && turn.throttle.admits(self.clock.now(), Topic::ForeignSource(peer.peer))
         {
-            self.notify(LinkNotice::NotTheirs { name: peer.name.clone(), address: peer.address, source });
+            self.notify(LinkNotice::ForeignSource { name: peer.name.clone(), address: peer.address, source });
         }
     }
 

@@ -81,7 +81,6 @@ impl Plan {
         (self.payload + self.headers) as u64
     }
 
-    /// The id of the run.
     pub fn run(&self) -> u64 {
         self.run
     }

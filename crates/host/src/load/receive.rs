@@ -24,13 +24,10 @@ const BUFFER: usize = 4 << 20;
 /// A run, as its receiver knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
-    /// The id of the run.
     pub run: u64,
-    /// The sender's address.
     pub from: SocketAddr,
     /// Whether the sender has ended it.
     pub ended: bool,
-    /// The counters so far.
     pub carried: Carried,
 }
 

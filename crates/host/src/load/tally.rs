@@ -71,7 +71,6 @@ impl Tally {
         self.heard
     }
 
-    /// Records a packet.
     pub(super) fn take(&mut self, now: Time, number: u64, sent: Duration, bytes: usize) {
         self.last = self.last.max(now);
         self.heard = self.heard.max(now);
@@ -110,7 +109,6 @@ impl Tally {
         !seen
     }
 
-    /// The counters so far.
     pub(super) fn carried(&self) -> Carried {
         Carried {
             packets: self.packets,

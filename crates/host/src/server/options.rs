@@ -24,7 +24,6 @@ pub struct ServerOptions {
     pub portmap_listen: Option<SocketAddr>,
     /// Whether and how to serve over ATP. Default `None`.
     pub objects: Option<Objects>,
-    /// The configuration of the cores.
     pub core: Config,
     /// Seed of the cores' secrets. Default `None`: a seed that cannot be guessed.
     pub seed: Option<u64>,
@@ -36,7 +35,6 @@ pub struct ServerOptions {
     pub queueing: Queueing,
     /// Threads that serve sockets (at least 1). Default the processors, at most 8.
     pub socket_threads: usize,
-    /// Limits of the sockets.
     pub limits: ServeLimits,
 }
 
@@ -144,11 +142,9 @@ pub enum StartError {
     /// Another error of an address.
     #[error("cannot listen on {addr} ({protocol}): {source}")]
     Bind {
-        /// The address that failed.
         addr: SocketAddr,
         /// UDP or TCP.
         protocol: &'static str,
-        /// The system's error.
         source: io::Error,
     },
     /// The limit of open files leaves none for connections.
@@ -161,7 +157,6 @@ pub enum StartError {
         max: usize,
         /// The number of open files that would suffice.
         needed: usize,
-        /// The number of exports.
         exports: usize,
     },
     /// The ATP endpoint did not start.

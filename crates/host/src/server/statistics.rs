@@ -64,7 +64,6 @@ counters! {
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds one to the counter.
     pub(crate) fn count(&self) {
         self.0.fetch_add(1, Relaxed);
     }
@@ -73,9 +72,7 @@ impl Counter {
 /// A server's state and counters at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ServerSnapshot {
-    /// Counters of the sockets.
     pub sockets: SocketStats,
-    /// Counters of the cores.
     pub core: remora_server::Stats,
     /// Connections open, over TCP and ATP.
     pub connections: usize,

@@ -82,7 +82,6 @@ impl AckDelay {
         }
     }
 
-    /// The smoothed delay.
     pub(crate) fn smoothed(&self) -> Option<Duration> {
         self.rtt.smoothed()
     }

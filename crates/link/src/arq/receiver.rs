@@ -99,7 +99,6 @@ struct PartialPacket {
 }
 
 impl Receiver {
-    /// Handles a DATA frame.
     pub(crate) fn data(&mut self, now: Time, data: Data, config: &LinkConfig) -> Arrival {
         let (stream, seq, stamp) = match data.place {
             FrameNumbers::Full { epoch, seq, stamp, back } => {
@@ -139,7 +138,6 @@ impl Receiver {
         arrival
     }
 
-    /// Handles a probe.
     pub(crate) fn rts(&mut self, now: Time, rts: Rts, config: &LinkConfig) -> Arrival {
         let Some(stream) = self.stream(now, rts.epoch, rts.floor, rts.stamp) else { return Arrival::Refused };
         stream.raise_floor(expand(stream.next, rts.floor));

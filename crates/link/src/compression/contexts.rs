@@ -48,7 +48,6 @@ impl HeaderForm {
 /// The first chunk of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FirstChunk<'a> {
-    /// The bytes of the chunk.
     pub(crate) bytes: &'a Bytes,
     /// Length of the whole packet.
     pub(crate) total: usize,

@@ -20,7 +20,7 @@ const AIRTIME_PART: u32 = 8;
 pub(crate) struct ProbeAirtimes {
     /// A probe. While a destination has data to send, one probe to each silent destination.
     pub(crate) probe: Duration,
-    /// A full frame.
+    /// Airtime of a full frame.
     pub(crate) frame: Duration,
 }
 
@@ -29,7 +29,6 @@ pub(crate) struct ProbeAirtimes {
 pub(crate) struct Outage {
     /// Its duration so far.
     pub(crate) silence: Duration,
-    /// Probes sent in it.
     pub(crate) probes: u32,
     /// Acknowledgement delay before the outage.
     pub(crate) round_trip: Option<Duration>,

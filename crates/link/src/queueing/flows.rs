@@ -31,7 +31,6 @@ pub(crate) struct Waiting {
 pub(crate) struct Flow {
     pub(crate) packets: VecDeque<Waiting>,
     pub(crate) codel: CodelState,
-    /// Bytes of its packets.
     bytes: usize,
     /// Bytes it may still send in this turn.
     credit: i64,

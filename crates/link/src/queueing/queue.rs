@@ -49,12 +49,10 @@ impl Queue {
         Queue { flows: Flows::default(), clock: StoppedClock::new(now), dropped: Dropped::default() }
     }
 
-    /// Packets waiting in the queue.
     pub(crate) fn packets(&self) -> usize {
         self.flows.packets()
     }
 
-    /// Bytes waiting in the queue.
     pub(crate) fn bytes(&self) -> usize {
         self.flows.bytes()
     }

@@ -24,7 +24,6 @@ pub struct TransferLimits {
 /// Result of a download.
 #[derive(Clone, Debug)]
 pub struct Downloaded {
-    /// End of the file.
     pub end: u64,
     /// Attributes of the last READ, if it had any.
     pub attr: Option<nfs3::Attr>,

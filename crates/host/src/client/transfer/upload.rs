@@ -282,7 +282,6 @@ fn commit_all(file: &Upload) -> nfs3::Call {
     nfs3::Call::Commit(nfs3::CommitArgs { fh: file.fh().clone(), offset: 0, count: 0 })
 }
 
-/// The WRITE of a piece.
 fn write(file: &Upload, piece: &Piece, source: &mut impl UploadProgress) -> Result<nfs3::Call, ClientError> {
     let data = source.read(piece.clone())?;
     let given = piece.end - piece.start;

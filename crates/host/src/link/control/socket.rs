@@ -74,7 +74,6 @@ impl ControlSocket {
         Ok(ControlSocket { path, stop, thread: Some(thread) })
     }
 
-    /// The path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }

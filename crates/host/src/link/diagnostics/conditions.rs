@@ -43,7 +43,7 @@ impl Advice {
     ) -> Option<LinkNotice> {
         let peer = view.peer;
         if view.stats.long_lost >= LOST_MIN && throttle.admits(now, Topic::LargeFrames(peer)) {
-            return Some(LinkNotice::Large { name: name.to_owned() });
+            return Some(LinkNotice::LargeFramesLost { name: name.to_owned() });
         }
         let carried = view.round_trip.and_then(|trip| config.window_rate(trip));
         let Some(carried) = carried.filter(|carried| config.rate.is_some_and(|rate| rate.bits() > carried.bits()))
@@ -53,7 +53,7 @@ impl Advice {
         };
         let since = *self.long_since.get_or_insert(now);
         let is_due = now.since(since) >= LONG_FOR && throttle.admits(now, Topic::ShortWindow(peer));
-        is_due.then(|| LinkNotice::LongWay { name: name.to_owned(), carried })
+        is_due.then(|| LinkNotice::ShortWindow { name: name.to_owned(), carried })
     }
 }
 

@@ -14,79 +14,39 @@ use crate::link::tunnel::{InvalidDatagrams, LinkPublicKey};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LinkNotice {
     /// A peer is reachable.
-    Up {
-        /// The name of the peer.
-        name: String,
-        /// The address of the peer.
-        address: Option<SocketAddr>,
-    },
+    Up { name: String, address: Option<SocketAddr> },
     /// A peer sent a goodbye.
-    Left {
-        /// The name of the peer.
-        name: String,
-    },
+    Left { name: String },
     /// A peer was silent for too long and counts as down.
-    Gone {
-        /// The name of the peer.
-        name: String,
-    },
+    Gone { name: String },
     /// A peer has a new address.
-    Moved {
-        /// The name of the peer.
-        name: String,
-        /// The new address.
-        to: SocketAddr,
-    },
+    Moved { name: String, to: SocketAddr },
     /// The channel state of a peer changed.
-    Channel {
-        /// The name of the peer.
-        name: String,
-        /// The new channel state.
-        state: ChannelState,
-    },
+    Channel { name: String, state: ChannelState },
     /// A peer announced the beginning or end of a handoff.
     HandOff {
-        /// The name of the peer.
         name: String,
         /// The expected duration; `None` at the end.
         expected: Option<Duration>,
     },
     /// The base does not answer.
     NoAnswer {
-        /// The configured address of the base.
         base: SocketAddr,
         /// Whether a session existed before.
         was_up: bool,
     },
     /// The base answers with another preshared key.
-    OtherSecret {
-        /// The address of the base.
-        base: SocketAddr,
-    },
+    OtherSecret { base: SocketAddr },
     /// A call with an unknown key was received.
-    Stranger {
-        /// The caller's key.
-        key: LinkPublicKey,
-        /// The source address.
-        from: SocketAddr,
-    },
+    Stranger { key: LinkPublicKey, from: SocketAddr },
     /// A call for another base was received.
-    OtherBase {
-        /// The source address.
-        from: SocketAddr,
-    },
+    OtherBase { from: SocketAddr },
     /// Datagrams currently cannot be sent.
-    NoNetwork {
-        /// The kernel's error.
-        why: String,
-    },
+    NoNetwork { why: String },
     /// Datagrams can be sent again.
     Network,
     /// Datagrams to a peer are routed back into the tunnel.
-    Circle {
-        /// The destination of these datagrams.
-        to: SocketAddr,
-    },
+    RoutingLoop { to: SocketAddr },
     /// The network device was set down.
     DeviceDown,
     /// The device is up again and has its addresses and routes.
@@ -95,33 +55,13 @@ pub enum LinkNotice {
         failed: Option<String>,
     },
     /// A mobile sends packets with a foreign source address.
-    NotTheirs {
-        /// The name of the mobile.
-        name: String,
-        /// The address configured for it.
-        address: Option<IpAddr>,
-        /// The source address of the packet.
-        source: IpAddr,
-    },
+    ForeignSource { name: String, address: Option<IpAddr>, source: IpAddr },
     /// The BDP of the path exceeds the window, which limits the throughput below the configured rate.
-    LongWay {
-        /// The name of the peer.
-        name: String,
-        /// The throughput that the window allows.
-        carried: Rate,
-    },
+    ShortWindow { name: String, carried: Rate },
     /// Only short frames arrive at a peer.
-    Large {
-        /// The name of the peer.
-        name: String,
-    },
+    LargeFramesLost { name: String },
     /// One key is used from two addresses alternately.
-    Twins {
-        /// The name of the key's owner.
-        name: String,
-        /// The two addresses.
-        places: [SocketAddr; 2],
-    },
+    DuplicateKey { name: String, addresses: [SocketAddr; 2] },
 }
 
 impl fmt::Display for LinkNotice {
@@ -170,7 +110,7 @@ impl LinkNotice {
             ),
             LinkNotice::NoNetwork { why } => write!(f, "cannot send at present: {why}"),
             LinkNotice::Network => f.write_str("can send again"),
-            LinkNotice::Circle { to } => write!(
+            LinkNotice::RoutingLoop { to } => write!(
                 f,
                 "what is sent to {to} comes back into the tunnel, because the route to {ip} leads there: name \
                  networks without {ip} in place of those that cover it, or set a route to {ip} past the tunnel (ip \
@@ -189,7 +129,7 @@ impl LinkNotice {
                 "the network device is up again, but lacks addresses or routes, and what they were for goes another \
                  way: {why}"
             ),
-            LinkNotice::NotTheirs { name, address, source } => {
+            LinkNotice::ForeignSource { name, address, source } => {
                 let own = address.map_or_else(String::new, |a| format!(" (it has {a} here)"));
                 write!(
                     f,
@@ -197,16 +137,16 @@ impl LinkNotice {
                      with the --address it has here, or name {source} or its network with its --mobile, too"
                 )
             }
-            LinkNotice::LongWay { name, carried } => write!(
+            LinkNotice::ShortWindow { name, carried } => write!(
                 f,
                 "answers from {name} take so long that at most {:.1} Mbit/s go there (less where frames are lost), \
                  which is not the rate that was told",
                 carried.bits() as f64 / 1e6
             ),
-            LinkNotice::Large { name } => {
+            LinkNotice::LargeFramesLost { name } => {
                 write!(f, "large frames do not arrive at {name}, and short ones do: try --mtu 1280 at both ends")
             }
-            LinkNotice::Twins { name, places: [a, b] } => {
+            LinkNotice::DuplicateKey { name, addresses: [a, b] } => {
                 let (a, b) = (canonical(*a), canonical(*b));
                 write!(f, "{name} is heard from {a} and {b} in turn: do two ends run with its key?")
             }
@@ -258,7 +198,6 @@ pub struct LinkReport {
     pub role: String,
     /// The name of the network device.
     pub device: String,
-    /// The MTU of the device.
     pub mtu: u16,
     /// Seconds since the start.
     pub seconds: f64,
@@ -266,7 +205,6 @@ pub struct LinkReport {
     pub rate_bits: Option<u64>,
     /// Counts of drops by reason.
     pub drops: Drops,
-    /// The peers of this end.
     pub peers: Vec<PeerReport>,
 }
 
@@ -320,9 +258,7 @@ impl Drops {
 /// The report of a peer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct PeerReport {
-    /// The name of the peer.
     pub name: String,
-    /// The peer's public key.
     pub key: String,
     /// The peer's address in the tunnel; a mobile does not know its base's.
     pub address: Option<IpAddr>,
@@ -330,7 +266,6 @@ pub struct PeerReport {
     pub endpoint: Option<SocketAddr>,
     /// Whether there is a session.
     pub up: bool,
-    /// The channel state, if there is a session.
     pub state: Option<ChannelState>,
     /// Seconds since the peer was last heard.
     pub heard_seconds: Option<f64>,

@@ -175,7 +175,6 @@ impl TunnelEndpoint {
         self.out.pop_front()
     }
 
-    /// The next event.
     pub fn poll_event(&mut self) -> Option<TunnelEvent> {
         self.events.pop_front()
     }

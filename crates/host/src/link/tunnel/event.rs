@@ -10,18 +10,14 @@ use super::sessions::SessionChange;
 /// The configuration of a peer.
 #[derive(Clone, Debug)]
 pub struct KnownPeer {
-    /// The peer's public key.
     pub key: LinkPublicKey,
-    /// The preshared key.
     pub secret: Option<SharedSecret>,
 }
 
 /// A datagram to send.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OutgoingDatagram {
-    /// The destination address.
     pub to: SocketAddr,
-    /// The whole datagram.
     pub bytes: Vec<u8>,
 }
 
@@ -29,60 +25,29 @@ pub struct OutgoingDatagram {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TunnelEvent {
     /// The session is established; frames can be sent.
-    Up {
-        /// The index of the peer.
-        peer: usize,
-    },
+    Up { peer: usize },
     /// The session has new keys.
-    Renewed {
-        /// The index of the peer.
-        peer: usize,
-    },
+    Renewed { peer: usize },
     /// The session has new keys, and the peer has restarted.
-    Restarted {
-        /// The index of the peer.
-        peer: usize,
-    },
+    Restarted { peer: usize },
     /// The session has ended; frames cannot be sent.
-    Down {
-        /// The index of the peer.
-        peer: usize,
-        /// The reason for the end.
-        why: DownReason,
-    },
+    Down { peer: usize, why: DownReason },
     /// The peer has a new address.
-    Moved {
-        /// The index of the peer.
-        peer: usize,
-        /// The new address.
-        to: SocketAddr,
-    },
+    Moved { peer: usize, to: SocketAddr },
     /// A frame was received.
     Frame {
-        /// The index of the sender.
         peer: usize,
         /// The frame, authentic and not replayed.
         frame: Bytes,
     },
     /// The base does not answer.
-    NoAnswer {
-        /// Whether a session existed before.
-        was_up: bool,
-    },
+    NoAnswer { was_up: bool },
     /// The base's response cannot be decrypted: its preshared key differs.
     OtherSecret,
-    /// A handshake with an unknown key was received.
-    Stranger {
-        /// The caller's key, authenticated.
-        key: LinkPublicKey,
-        /// The source address, not authenticated.
-        from: SocketAddr,
-    },
+    /// A handshake with an unknown key was received. The key is authenticated, the address is not.
+    Stranger { key: LinkPublicKey, from: SocketAddr },
     /// A handshake without the base's public key was received, or another datagram of that length.
-    OtherBase {
-        /// The source address of the call.
-        from: SocketAddr,
-    },
+    OtherBase { from: SocketAddr },
 }
 
 impl TunnelEvent {

@@ -63,7 +63,6 @@ pub(super) enum HandshakeResponse {
 /// The mobile's handshake state between initiation and response.
 pub(super) struct Initiation {
     state: HandshakeState,
-    /// The first message.
     pub(super) message: [u8; INITIATION_LEN],
 }
 
@@ -76,9 +75,7 @@ pub(super) struct ReceivedInitiation {
     state: HandshakeState,
     /// The authenticated public key of the mobile.
     pub(super) key: LinkPublicKey,
-    /// The mobile's timestamp.
     pub(super) timestamp: u64,
-    /// The mobile's epoch.
     pub(super) epoch: u64,
 }
 

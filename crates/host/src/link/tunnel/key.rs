@@ -27,7 +27,6 @@ pub struct PublicKeyError;
 #[derive(Clone)]
 pub struct LinkIdentity {
     pub(super) secret: [u8; KEY_LEN],
-    /// The public half.
     pub public: LinkPublicKey,
 }
 

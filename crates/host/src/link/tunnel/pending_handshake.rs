@@ -18,7 +18,6 @@ const TELL_AFTER: Duration = Duration::from_secs(5);
 
 /// A handshake in progress.
 pub(super) struct PendingHandshake {
-    /// The unanswered initiation.
     pub(super) initiation: Initiation,
     /// The session index that the response must carry.
     pub(super) index: u32,
@@ -39,9 +38,7 @@ pub(super) struct PendingHandshake {
 /// The next action of a handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum HandshakeStep {
-    /// Wait for the response.
     Wait,
-    /// Retransmit the initiation.
     Retransmit,
     /// Send a new initiation.
     Restart,

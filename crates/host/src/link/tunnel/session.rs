@@ -71,7 +71,6 @@ pub(super) struct TunnelSession {
     pub(super) ours: u32,
     /// The index carried by messages to the peer.
     pub(super) theirs: u32,
-    /// The peer's epoch.
     pub(super) epoch: u64,
     /// When the keys were created.
     pub(super) born: Time,

@@ -25,7 +25,6 @@ pub(super) struct PeerSessions {
 /// The session under which a message was decrypted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SessionAge {
-    /// The current session.
     Current,
     /// The previous session: the peer had not yet heard of the change.
     Previous,
@@ -45,7 +44,6 @@ pub(super) enum SessionChange {
 }
 
 impl PeerSessions {
-    /// The current session.
     pub(super) fn current(&self) -> Option<&TunnelSession> {
         self.current.as_ref()
     }
@@ -107,7 +105,6 @@ impl PeerSessions {
         }
     }
 
-    /// The indices of all sessions.
     pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
         let previous = self.previous.as_ref().map(|(s, _)| s);
         [self.current.as_ref(), previous, self.next.as_ref()].into_iter().flatten().map(|s| s.ours)
@@ -128,7 +125,6 @@ impl PeerSessions {
         [previous, next, current].into_iter().flatten().min()
     }
 
-    /// Removes all sessions.
     pub(super) fn clear(&mut self) {
         *self = PeerSessions::default();
     }

@@ -182,7 +182,6 @@ impl CapacityPool {
         self.try_take_as(seat, want, false)
     }
 
-    /// The same for a datagram.
     pub(crate) fn try_take_datagram(self: &Arc<CapacityPool>, seat: &Arc<Seat>, want: Amount) -> Option<CapacityHold> {
         self.try_take_as(seat, want, true)
     }
@@ -239,7 +238,6 @@ impl CapacityPool {
         all.requests >= self.max.requests - self.max.requests / 8 || all.bytes >= self.max.bytes - self.max.bytes / 8
     }
 
-    /// What is held of it.
     pub(crate) fn held(&self) -> Amount {
         self.lock().all
     }

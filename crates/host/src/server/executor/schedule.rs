@@ -78,7 +78,6 @@ impl<J, P> Schedule<J, P> {
         }
     }
 
-    /// Ends a flush.
     pub(super) fn end_flush(&mut self, key: FlushKey) {
         self.groups.end(key).into_iter().for_each(|turn| _ = self.tasks.push(turn, Task::Flush(key)));
     }

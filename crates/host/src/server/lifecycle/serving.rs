@@ -182,7 +182,6 @@ impl Serving {
         all.filter(|service| is_served(service.netid, self.has_udp())).collect()
     }
 
-    /// Whether UDP is served.
     pub fn has_udp(&self) -> bool {
         !self.sockets.is_empty()
     }
