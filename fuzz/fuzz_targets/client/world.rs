@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use remora_base::{Core, Path, Peer, Time};
 use remora_client::{
-    Answer, BlockSize, CallId, Client, Config, Download, Event, Failure, Piece, Request, RetryPolicy, Transport,
-    Upload, WindowSize,
+    Answer, BlockSize, CallFailure, CallId, Client, ClientConfig, ClientEvent, Download, Piece, Request, RetryPolicy,
+    Transport, Upload, WindowSize,
 };
 use remora_wire::nfs3::{Call, Fh, Reply};
 
@@ -53,12 +53,12 @@ pub(crate) fn fh() -> Fh {
     Fh(Bytes::from_static(b"file"))
 }
 
-fn config(setup: u8) -> Config {
+fn config(setup: u8) -> ClientConfig {
     let transport = [Transport::Udp, Transport::Udp, Transport::Tcp, Transport::Atp][usize::from(setup & 3)];
     let mut config = match setup >> 2 & 3 {
-        0 | 1 => Config::new(transport),
-        2 => Config { transport, ..Config::paper() },
-        _ => Config { transport, ..Config::stock() },
+        0 | 1 => ClientConfig::new(transport),
+        2 => ClientConfig { transport, ..ClientConfig::paper() },
+        _ => ClientConfig { transport, ..ClientConfig::stock() },
     };
     if setup & 0x10 != 0 {
         config.block = BlockSize::Fixed(8192);
@@ -207,7 +207,7 @@ impl World {
                     self.under.push(transmit.payload);
                 }
             }
-            while let Some(Event::Done { id, result }) = self.client.poll_event() {
+            while let Some(ClientEvent::Done { id, result }) = self.client.poll_event() {
                 quiet = false;
                 let job = self.jobs.remove(&id).expect("a call ends once");
                 self.done(job, result);
@@ -220,7 +220,7 @@ impl World {
     }
 
     /// Handles the end of a call. A copy ends at the first nonsensical reply.
-    fn done(&mut self, job: Job, result: Result<Answer, Failure>) {
+    fn done(&mut self, job: Job, result: Result<Answer, CallFailure>) {
         match (job, result) {
             (Job::Read(piece), Err(_)) => self.down.iter_mut().for_each(|down| down.put_back(piece.clone())),
             (Job::Read(piece), Ok(Answer::Nfs(Reply::Read(Ok(ok))))) => {
