@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use remora_base::Rng;
 use remora_lab::wireless::{
-    self, Cell, Experiment, ExperimentFigure, ExperimentOutcome, Job, Label, Measure, Options, PlanError, Report,
-    RunError, Runner, Sample, Simulator, Source, System, Treatment, Work, named, real,
+    self, Cell, Experiment, ExperimentFigure, ExperimentOutcome, Job, Label, Measure, Options, PlanError, RunError,
+    Runner, Sample, Simulator, Source, System, Treatment, WirelessReport, Work, named, real,
 };
 use remora_lab::{Html as _, Page};
 use serde_json::Value;
@@ -39,7 +39,7 @@ impl Runner for Made {
     }
 }
 
-fn run(options: Options, runner: impl Runner) -> Report {
+fn run(options: Options, runner: impl Runner) -> WirelessReport {
     wireless::run(options, runner).unwrap()
 }
 
@@ -58,7 +58,7 @@ fn options(names: &[&str], first_seed: u64, seeds: u64, threads: usize) -> Optio
     }
 }
 
-fn json(report: &Report) -> Value {
+fn json(report: &WirelessReport) -> Value {
     serde_json::to_value(report).unwrap()
 }
 

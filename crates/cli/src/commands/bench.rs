@@ -10,7 +10,7 @@ use remora_host::client::{ClientError, Target};
 use remora_lab::atp::loopback;
 use remora_lab::bench;
 use remora_lab::bench::{
-    BenchError, BenchTarget, CONNECTIONS_MAX, FILES_MAX, Fault, Left, OUTSTANDING_MAX, Options, ROUNDS_MAX, Report,
+    BenchError, BenchReport, BenchTarget, CONNECTIONS_MAX, FILES_MAX, Fault, Left, OUTSTANDING_MAX, Options, ROUNDS_MAX,
 };
 
 use crate::config::units;
@@ -160,7 +160,7 @@ fn crashed(e: tokio::task::JoinError) -> Error {
     Error::refused("no results", e.to_string())
 }
 
-fn show(report: &Report, json: bool) -> Result {
+fn show(report: &BenchReport, json: bool) -> Result {
     if json { stdio::print_json(report) } else { stdio::print(&report.to_text()) }
 }
 

@@ -545,7 +545,7 @@ fn what_cannot_be_done_is_said() {
     base(&["--mobile", &me]).expect(1, &["cannot listen on 0.0.0.0:51900", "in use"]);
     let mobile = ["mobile", "--key", "1.key", "--address", "10.78.0.2/24", "--base-key", &w.keys[0]];
     let mobile = |more: &[&str]| inside(&[&mobile[..], more].concat());
-    mobile(&[]).expect(2, &["where is the base"]);
+    mobile(&[]).expect(2, &["base's address is missing"]);
     mobile(&["--base", "10.78.0.1:51900"]).expect(2, &["inside the tunnel's own network"]);
     mobile(&["--base", "nowhere"]).expect(2, &["expected HOST:PORT"]);
     mobile(&["--base", "nowhere.invalid:1"]).expect(3, &["remora: link: cannot find the address of nowhere.invalid:1"]);
@@ -555,8 +555,8 @@ fn what_cannot_be_done_is_said() {
     mobile(&["--base", "10.99.0.1:1", "--attempts", "bulk=0"]).expect(2, &["attempts of 0", "expected 1 or more"]);
     let keyless = ["mobile", "--key", "none.key", "--base", "10.99.0.1:1", "--address", "10.78.0.2/24"];
     inside(&[&keyless[..], &["--base-key", &w.keys[0]]].concat()).expect(1, &["none.key", "remora link keys"]);
-    inside(&keyless).expect(2, &["what is the base's key"]);
-    let secret = ["none.psk: the pre-shared secret does not exist", "hint: it is 32 random bytes"];
+    inside(&keyless).expect(2, &["base's key is missing"]);
+    let secret = ["none.psk: the pre-shared secret does not exist", "hint: create 32 random bytes"];
     mobile(&["--base", "10.99.0.1:51900", "--psk", "none.psk"]).expect(1, &secret);
     // Packets for a network that is somebody else's, too, would go there, past the seal.
     let found = w.mobiles[0].state();

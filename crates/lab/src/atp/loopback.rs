@@ -113,7 +113,7 @@ pub struct Row {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct LoopbackReport {
     pub version: &'static str,
     pub objects: u64,
     pub size: usize,
@@ -125,7 +125,7 @@ pub struct Report {
 }
 
 /// Runs the comparison: some seconds on a fast machine.
-pub fn run(options: &Options) -> Result<Report, Error> {
+pub fn run(options: &Options) -> Result<LoopbackReport, Error> {
     let object = Bytes::from(vec![0x5a; options.size]);
     let load = LoopbackLoad { object, count: options.objects.max(1), datagram: options.datagram };
     let mut rng = Rng::stream(options.seed, "atp-loopback");
@@ -147,7 +147,7 @@ pub fn run(options: &Options) -> Result<Report, Error> {
         let (bytes_per_second, cpu_ns_per_byte) = (Summary::of(&rates[n])?, Summary::of(&costs[n])?);
         Some(Row { carrier: LoopbackCarrier::BOTH[n], bytes_per_second, cpu_ns_per_byte })
     };
-    Ok(Report {
+    Ok(LoopbackReport {
         version: env!("CARGO_PKG_VERSION"),
         objects: load.count,
         size: options.size,
@@ -166,7 +166,7 @@ fn deadline() -> Instant {
     Instant::now() + PATIENCE
 }
 
-impl Report {
+impl LoopbackReport {
     pub fn holds(&self) -> bool {
         self.ratio.median >= BAR
     }

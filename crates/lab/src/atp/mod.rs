@@ -20,22 +20,22 @@ use super::report::pool;
 use super::report::progress::bar;
 
 pub use options::{Experiment, Options, SEEDS_MAX};
-pub use outcome::{Made, Report};
+pub use outcome::{AtpReport, Made};
 pub use remora_sim::atp::{Protocol, Trace, TraceError, Workload};
 pub use verdict::{Rival, WorkloadVerdict};
 
 /// Runs all cells on one pool.
-pub fn run(options: &Options) -> Report {
+pub fn run(options: &Options) -> AtpReport {
     if let Some(setup) = &options.real {
         let bar = bar(real::jobs(options).len() as u64, "runs", options.bar);
         let (done, conditions) = real::run(options, setup, || bar.inc(1));
         bar.finish_and_clear();
-        return Report::new(options, done.into_iter()).made_real(conditions);
+        return AtpReport::new(options, done.into_iter()).made_real(conditions);
     }
     let jobs = job::all(options);
     let bar = bar(jobs.len() as u64, "runs", options.bar);
     let work = |n: usize| jobs.get(n).map(|job: &Job| job.run(&options.trace));
     let done: Vec<_> = pool::map(jobs.len(), options.threads, work, || bar.inc(1)).into_iter().flatten().collect();
     bar.finish_and_clear();
-    Report::new(options, jobs.into_iter().zip(done))
+    AtpReport::new(options, jobs.into_iter().zip(done))
 }

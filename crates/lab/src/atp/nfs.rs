@@ -93,7 +93,7 @@ pub struct Row {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct NfsAtpReport {
     pub command: String,
     pub trace: String,
     pub seconds: f64,
@@ -105,7 +105,7 @@ pub struct Report {
 }
 
 /// Runs both carriers at the same time. Needs root, and up to a minute more than `length`.
-pub fn run(options: &Options) -> Result<Report, Error> {
+pub fn run(options: &Options) -> Result<NfsAtpReport, Error> {
     let bar = bar(small_calls(options.length) * NfsCarrier::ALL.len() as u64, "small calls", options.bar);
     let both = std::thread::scope(|scope| {
         let one = |carrier| {
@@ -137,7 +137,7 @@ pub fn run(options: &Options) -> Result<Report, Error> {
     let bound_s = (least * LATE_PART).max(EmulationSetup::default().lateness_max.as_secs_f64());
     let lateness = latest.into_iter().map(|(carrier, late_s)| (carrier, late_s, late_s > bound_s)).collect();
     let Options { command, trace_name, length, .. } = options.clone();
-    Ok(Report { command, trace: trace_name, seconds: length.as_secs_f64(), rows, times, lateness })
+    Ok(NfsAtpReport { command, trace: trace_name, seconds: length.as_secs_f64(), rows, times, lateness })
 }
 
 fn row(carrier: NfsCarrier, kind: NfsCallKind, with_blackout: bool, calls: &[MeasuredCall], options: &Options) -> Row {
@@ -170,7 +170,7 @@ fn channel(options: &Options) -> Result<Config, Error> {
     Ok(Config { trace, delay: DELAY, queue_frames: QUEUE, ..Config::default() })
 }
 
-impl Report {
+impl NfsAtpReport {
     /// Whether the ratio is reached and no frame was too late.
     pub fn holds(&self) -> bool {
         self.times[1].is_some_and(|t| t >= BAR) && self.lateness.iter().all(|(_, _, too_late)| !too_late)

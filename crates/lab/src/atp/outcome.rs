@@ -50,7 +50,7 @@ fn of(experiment: Experiment, options: &Options, trace: &str) -> Made {
 const TIMELINE: std::ops::Range<f64> = 136.0..152.0;
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct AtpReport {
     #[serde(flatten)]
     pub made_by: Provenance,
     /// `None` if simulated.
@@ -113,13 +113,13 @@ pub struct Failure {
     pub run: FailedRun,
 }
 
-impl Report {
-    pub(super) fn new(options: &Options, done: impl Iterator<Item = (Job, JobResult)>) -> Report {
+impl AtpReport {
+    pub(super) fn new(options: &Options, done: impl Iterator<Item = (Job, JobResult)>) -> AtpReport {
         let done: Vec<(Job, JobResult)> = done.collect();
         let rows = rows(options, &done);
         let reconstructed = || "ATP 02's, reconstructed from its text and figures".to_owned();
         let trace = options.trace_name.clone().unwrap_or_else(reconstructed);
-        Report {
+        AtpReport {
             made_by: Provenance::new(Source::Simulated, &options.command, options.first_seed, options.seeds),
             real: None,
             made: all(options, &trace),
@@ -134,9 +134,9 @@ impl Report {
     }
 
     /// Marks the report as made on real hosts.
-    pub(super) fn made_real(self, conditions: RealConditions) -> Report {
+    pub(super) fn made_real(self, conditions: RealConditions) -> AtpReport {
         let made_by = Provenance { source: Source::Real, ..self.made_by };
-        Report { made_by, real: Some(conditions), ..self }
+        AtpReport { made_by, real: Some(conditions), ..self }
     }
 
     pub fn failures(&self) -> usize {
@@ -328,7 +328,7 @@ mod tests {
         };
         let words = |experiments: &[Experiment]| {
             let options = Options { experiments: experiments.to_vec(), ..options.clone() };
-            Report::new(&options, std::iter::empty()).made_how()
+            AtpReport::new(&options, std::iter::empty()).made_how()
         };
         let bulk = "bulk: one run of each cell, seed 1; the bandwidth is 512 KB/s, always.";
         assert_eq!(words(&[Experiment::Bulk]), format!("Simulated, in virtual time. {bulk}"));
@@ -366,7 +366,7 @@ mod tests {
                 real,
                 ..Options::simulated(&[Experiment::Deadlines])
             };
-            let report = Report::new(&options, std::iter::empty());
+            let report = AtpReport::new(&options, std::iter::empty());
             let papers = |r: &Row| r.paper.map(|p| p.delivered);
             let high = report.rows.iter().find(|r| r.class == Class::High.name()).and_then(papers);
             assert_eq!(high, is_there.then_some(524), "{name:?} {real:?}");

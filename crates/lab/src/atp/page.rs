@@ -3,14 +3,14 @@
 use plotters::prelude::*;
 use remora_sim::atp::Class;
 
-use super::outcome::{Bulk, Curve, Instant, Report};
+use super::outcome::{AtpReport, Bulk, Curve, Instant};
 use super::tables;
 use super::verdict::Row;
 use crate::report::page::{Body, Figure, Html, LegendEntry};
 use crate::report::plot::{self, Axis, Canvas, Drawn};
 use crate::report::statistics::Summary;
 
-impl Html for Report {
+impl Html for AtpReport {
     fn to_html(&self) -> Result<String, String> {
         let mut body = Body::new("Objects delivered in time");
         body.note(&format!("{} {}", self.made_how(), self.schemes()));
@@ -55,7 +55,7 @@ impl Html for Report {
     }
 }
 
-impl Report {
+impl AtpReport {
     /// Figure 6 for one class.
     fn bars(&self, body: &mut Body, class: &str) -> Result<(), String> {
         let rows: Vec<&Row> = self.rows.iter().filter(|r| r.class == class).collect();

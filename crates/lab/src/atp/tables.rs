@@ -7,7 +7,7 @@ use std::time::Duration;
 use remora_sim::atp::{BULK_RATE, ROUND_TRIP};
 
 use super::options::Experiment;
-use super::outcome::{Bulk, Made, Report, Timeline};
+use super::outcome::{AtpReport, Bulk, Made, Timeline};
 use super::verdict::{Rival, Row, WorkloadVerdict};
 use crate::report::number::or_empty;
 use crate::report::statistics::Summary;
@@ -21,7 +21,7 @@ const OVERHEAD: u32 = 72;
 /// Bytes of the acknowledgement.
 const ANSWER: u32 = 80;
 
-impl Report {
+impl AtpReport {
     /// One row for each size; `None` if there is nothing to compare.
     pub(super) fn ratios(&self) -> Option<Table> {
         let round_trip = self.real.as_ref().map_or(ROUND_TRIP, |r| Duration::from_secs_f64(r.round_trip_ms / 1e3));
@@ -59,7 +59,7 @@ pub(super) const STAND_INS: &str = "tcp, mtcp-1 to mtcp-4 and quic are stand-ins
 
 const REAL: &str = "tcp and mtcp-1 to mtcp-4 are the kernel's. The oracle knows the future and has no header overhead.";
 
-impl Report {
+impl AtpReport {
     pub fn to_text(&self) -> String {
         let mut out = String::new();
         let mut add = |title: &str, body: String| {
@@ -292,7 +292,7 @@ mod tests {
     fn failed_size_of_one_scheme_is_an_empty_cell() {
         let cell = |protocol, sends, kb, done| (Job::Bulk(protocol, sends, kb), done);
         let (one, many) = (Sends::Synchronous, Sends::Asynchronous);
-        let report = Report::new(
+        let report = AtpReport::new(
             &Options::simulated(&[Experiment::Bulk]),
             [
                 cell(Protocol::Tcp, many, 1, JobResult::Rate(400.0 * 1024.0)),

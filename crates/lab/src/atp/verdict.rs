@@ -187,7 +187,7 @@ mod tests {
     use super::*;
     use crate::atp::job::{Job, JobResult};
     use crate::atp::options::{Experiment, Options};
-    use crate::atp::outcome::Report;
+    use crate::atp::outcome::AtpReport;
 
     #[test]
     fn paper_counts_add_up_to_the_workloads() {
@@ -271,14 +271,14 @@ mod tests {
     }
 
     /// A report of such cells. The oracle delivers five objects of each seed.
-    fn report(cells: &[(Job, JobResult)], protocols: &[Protocol]) -> Report {
+    fn report(cells: &[(Job, JobResult)], protocols: &[Protocol]) -> AtpReport {
         let oracle = |seed| {
             let chosen = (0..NINE).map(|n| n < 5).collect();
             (Job::Oracle(Workload::Uniform, seed), JobResult::Oracle(nine(), chosen))
         };
         let (protocols, workloads) = (protocols.to_vec(), vec![Workload::Uniform]);
         let options = Options { protocols, workloads, ..Options::simulated(&[Experiment::Deadlines]) };
-        Report::new(&options, cells.iter().cloned().chain([1, 2].map(oracle)))
+        AtpReport::new(&options, cells.iter().cloned().chain([1, 2].map(oracle)))
     }
 
     #[test]
@@ -324,7 +324,7 @@ mod tests {
         let failed = report(&cells, &[Protocol::Tcp, Protocol::Atp]);
         assert_eq!(failed.verdicts[0].missed, ["tcp was not measured"]);
         let options = Options { protocols: vec![Protocol::Atp], ..Options::simulated(&[Experiment::Deadlines]) };
-        let blind = Report::new(&options, [cell(Protocol::Atp, 1, Some(5))].into_iter());
+        let blind = AtpReport::new(&options, [cell(Protocol::Atp, 1, Some(5))].into_iter());
         assert_eq!(blind.verdicts[0].missed, ["the oracle was not measured"]);
     }
 

@@ -28,7 +28,7 @@ use target::{Counters, Process, ServerLimits, Target};
 use super::raw::Stream;
 
 pub use ground::AttackPlan;
-pub use report::{Report, Row, Verdict};
+pub use report::{AttackReport, Row, Verdict};
 
 struct Attack {
     name: &'static str,
@@ -118,7 +118,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Runs the attacks of `plan` one after the other. `tell` is called after each.
-pub fn run(plan: &AttackPlan, mut tell: impl FnMut(&Row)) -> Result<Report, String> {
+pub fn run(plan: &AttackPlan, mut tell: impl FnMut(&Row)) -> Result<AttackReport, String> {
     if let Some(unknown) = plan.names.iter().find(|name| !names().any(|n| n == name.as_str())) {
         return Err(format!("no attack '{unknown}'; there are: {}", names().collect::<Vec<_>>().join(", ")));
     }
@@ -133,7 +133,7 @@ pub fn run(plan: &AttackPlan, mut tell: impl FnMut(&Row)) -> Result<Report, Stri
         tell(&row);
         rows.push(row);
     }
-    Ok(Report { seconds: plan.length.as_secs_f64(), seed: plan.seed, rows })
+    Ok(AttackReport { seconds: plan.length.as_secs_f64(), seed: plan.seed, rows })
 }
 
 fn obstacle(attack: &Attack) -> Option<&'static str> {

@@ -79,13 +79,13 @@ impl Row {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct AttackReport {
     pub seconds: f64,
     pub seed: u64,
     pub rows: Vec<Row>,
 }
 
-impl Report {
+impl AttackReport {
     pub fn count(&self, verdict: Verdict) -> usize {
         self.rows.iter().filter(|r| r.verdict == verdict).count()
     }
@@ -116,7 +116,7 @@ impl fmt::Display for Row {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for AttackReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [held, failed, skipped] = [Verdict::Held, Verdict::Failed, Verdict::Skipped].map(|v| self.count(v));
         write!(f, "{held} held, {failed} failed, {skipped} skipped")

@@ -35,7 +35,7 @@ const ARGUMENTS: [usize; 2] = [128, 4096 + 128];
 const REPLY: usize = 280;
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct CacheReport {
     pub version: &'static str,
     pub rounds: usize,
     pub requests_per_round: usize,
@@ -66,11 +66,11 @@ pub struct CacheCost {
     pub hit_ns: Option<Summary>,
 }
 
-pub fn run() -> Report {
+pub fn run() -> CacheReport {
     let keys = ARGUMENTS.into_iter().filter_map(key_cost).collect();
     let modes = ["off", "reference", "juszczak", "full"];
     let caches = modes.into_iter().flat_map(|mode| FILLS.into_iter().filter_map(move |fill| cost(mode, fill)));
-    Report {
+    CacheReport {
         version: env!("CARGO_PKG_VERSION"),
         rounds: ROUNDS,
         requests_per_round: BATCH,
@@ -79,7 +79,7 @@ pub fn run() -> Report {
     }
 }
 
-impl Report {
+impl CacheReport {
     pub fn to_text(&self) -> String {
         let mut text = String::from("Keyed hash of a request, ns (median):\n");
         for key in &self.keys {

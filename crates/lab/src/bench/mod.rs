@@ -40,7 +40,9 @@ use super::report::progress::bar;
 
 pub use operations::{ALL, Operation, named};
 pub use options::{BenchError, BenchTarget, CONNECTIONS_MAX, FILES_MAX, OUTSTANDING_MAX, Options, ROUNDS_MAX};
-pub use report::{BenchSettings, Latency, OperationReport, Report, RunReport, ServerMeasurement, ServerRatio, Skipped};
+pub use report::{
+    BenchReport, BenchSettings, Latency, OperationReport, RunReport, ServerMeasurement, ServerRatio, Skipped,
+};
 pub use socket::Fault;
 
 /// A scratch directory that could not be removed.
@@ -52,7 +54,7 @@ pub struct Left {
 }
 
 /// Measures and then removes its files, even after a failure or `stop`. Returns what could not be removed.
-pub async fn run(options: Options, stop: Arc<AtomicBool>) -> (Result<Report, BenchError>, Vec<Left>) {
+pub async fn run(options: Options, stop: Arc<AtomicBool>) -> (Result<BenchReport, BenchError>, Vec<Left>) {
     let runs = options.operations.len() * options.rounds * options.targets.len();
     let bar = bar(runs as u64, "runs", options.bar);
     bar.enable_steady_tick(Duration::from_millis(200));
@@ -109,7 +111,7 @@ struct Benchmark {
 
 impl Benchmark {
     /// Mounts, prepares and measures. `sites` gets everything that was mounted, even after a failure.
-    async fn all(&self, sites: &mut Vec<Site>) -> Result<Report, BenchError> {
+    async fn all(&self, sites: &mut Vec<Site>) -> Result<BenchReport, BenchError> {
         self.bar.set_message("preparing");
         for place in &self.options.targets {
             // Its directory exists from here on and is removed in any case.
@@ -122,7 +124,7 @@ impl Benchmark {
         for site in sites.iter() {
             prepared.push((site, self.prepare(site).await?));
         }
-        let mut report = Report::new(&self.options);
+        let mut report = BenchReport::new(&self.options);
         let mut orders = Rng::stream(self.options.seed, "bench rounds");
         for operation in &self.options.operations {
             if let Some((site, why)) = sites.iter().find_map(|s| Some((s, s.obstacle(operation)?))) {

@@ -15,7 +15,7 @@ use crate::report::table::Table;
 const BUSY_MAX: f64 = 0.9;
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct BenchReport {
     pub version: &'static str,
     pub settings: BenchSettings,
     /// URLs, in the order of `servers` in each operation.
@@ -102,10 +102,10 @@ pub struct ServerRatio {
     pub p99: Summary,
 }
 
-impl Report {
-    pub(super) fn new(options: &Options) -> Report {
+impl BenchReport {
+    pub(super) fn new(options: &Options) -> BenchReport {
         let transport = |p: &BenchTarget| if p.target.transport == Some(Transport::Udp) { "udp" } else { "tcp" };
-        Report {
+        BenchReport {
             version: env!("CARGO_PKG_VERSION"),
             settings: BenchSettings {
                 transport: options.targets.iter().map(transport).collect(),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Parser;
-use remora_lab::attack::{self, AttackPlan, Report, Verdict};
+use remora_lab::attack::{self, AttackPlan, AttackReport, Verdict};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
         stop: stop.clone(),
     };
     if !args.json {
-        say(Report::heading());
+        say(AttackReport::heading());
     }
     let report = attack::run(&plan, |row| {
         if !args.json {

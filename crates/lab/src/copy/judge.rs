@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::thread;
 
-use super::outcome::{CellOutcome, CopyPeer, Predicted, Report};
+use super::outcome::{CellOutcome, CopyPeer, CopyStudyReport, Predicted};
 use super::plan::{CopySystem, SETUP_BYTES};
 use super::predict::{BackgroundLoad, CopyProgram, Frames, On, Seen};
 use super::run::Run;
@@ -25,7 +25,7 @@ pub struct Accuracy {
     pub worst_percent: f64,
 }
 
-impl Report {
+impl CopyStudyReport {
     /// Fits every system to its smallest files without load and predicts all its other cells.
     pub(super) fn predict(&mut self, on: On) {
         let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
@@ -183,11 +183,11 @@ mod tests {
         assert_eq!(report.objections(false, false), [""; 0], "what is not here is left out, unless it was named");
         assert_eq!(report.objections(true, false), [FTP]);
         assert_eq!(report.objections(false, true), [FTP]);
-        let nothing = Report { cells: Vec::new(), ..report.clone() };
+        let nothing = CopyStudyReport { cells: Vec::new(), ..report.clone() };
         assert_eq!(nothing.objections(false, false), ["no run was made"]);
         assert_eq!(nothing.objections(true, true), [FTP, "no run was made"]);
         let cells = report.cells.iter().filter(|c| c.cell.load_percent == 0.0).cloned().collect();
-        let fitted = Report { cells, peers: Vec::new(), ..report };
+        let fitted = CopyStudyReport { cells, peers: Vec::new(), ..report };
         assert_eq!(fitted.objections(true, true), ["there is no prediction to judge"]);
     }
 

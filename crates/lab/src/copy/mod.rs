@@ -22,7 +22,7 @@ mod tables;
 
 pub use judge::Accuracy;
 pub use options::{BYTES_MAX, JOBS_MAX, Options, PAPER_LOADS, PAPER_SIZES_MB, SEEDS_MAX};
-pub use outcome::{CellOutcome, CopyPeer, Parts, Predicted, Report};
+pub use outcome::{CellOutcome, CopyPeer, CopyStudyReport, Parts, Predicted};
 pub use plan::{Cell, CopySystem};
 pub use predict::Fitted;
 pub use run::{Run, Wire};

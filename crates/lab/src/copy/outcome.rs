@@ -83,7 +83,7 @@ pub struct Parts {
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Report {
+pub struct CopyStudyReport {
     #[serde(flatten)]
     pub made: Provenance,
     /// False if the study was interrupted.
@@ -110,10 +110,10 @@ pub(super) struct StudyRuns {
     pub(super) took_s: f64,
 }
 
-impl Report {
-    pub(super) fn new(options: &Options, peers: Vec<CopyPeer>, done: StudyRuns) -> Report {
+impl CopyStudyReport {
+    pub(super) fn new(options: &Options, peers: Vec<CopyPeer>, done: StudyRuns) -> CopyStudyReport {
         let cells = done.cells.into_iter();
-        let mut report = Report {
+        let mut report = CopyStudyReport {
             made: Provenance::new(Source::Real, &options.command, options.first_seed, options.seeds),
             complete: done.complete,
             rate_bits_per_s: options.rate.bits(),
@@ -237,13 +237,13 @@ pub(super) mod tests {
     use crate::copy::run::Wire;
 
     /// A report on synthetic runs: scp copies of 1 MB at 10 Mbit/s, without load and at 60 %, and setup copies.
-    pub(in crate::copy) fn report() -> Report {
+    pub(in crate::copy) fn report() -> CopyStudyReport {
         // Predictions are slow.
-        static REPORT: LazyLock<Report> = LazyLock::new(made_up);
+        static REPORT: LazyLock<CopyStudyReport> = LazyLock::new(made_up);
         REPORT.clone()
     }
 
-    fn made_up() -> Report {
+    fn made_up() -> CopyStudyReport {
         let cell = |system, bytes, load_percent| Cell { system, bytes, load_percent };
         let frames = |n: u64, each_s: f64| Wire { frames: n, seconds: n as f64 * each_s, dropped: 0 };
         let run = |seed: u64, seconds: f64, load: f64| Run {
@@ -273,7 +273,7 @@ pub(super) mod tests {
         ];
         let peers = vec![CopyPeer { system: CopySystem::Ftp, version: None, missing: Some("install vsftpd".into()) }];
         let options = Options { seeds: 6, command: "remora lab copy".into(), ..Options::default() };
-        Report::new(&options, peers, StudyRuns { cells, complete: true, took_s: 60.0 })
+        CopyStudyReport::new(&options, peers, StudyRuns { cells, complete: true, took_s: 60.0 })
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use plotters::prelude::*;
 
-use super::outcome::{CellOutcome, Parts, Predicted, Report};
+use super::outcome::{CellOutcome, CopyStudyReport, Parts, Predicted};
 use super::plan::CopySystem;
 use crate::report::chart::{LevelChart, LevelPoint, Mark, Series};
 use crate::report::number::{figure, megabytes};
@@ -19,7 +19,7 @@ const PAPER_MOST: &str =
     "The paper, beside 98 %: 34 to 63 times the bare bits, about four times as long as without load.";
 const PAPER_PREDICTED: &str = "The paper: 10 and 60 % change nothing, 98 % does; its model is 16 to 37 % off.";
 
-impl Html for Report {
+impl Html for CopyStudyReport {
     fn to_html(&self) -> Result<String, String> {
         let mut body = Body::new("Copying files beside a load");
         for note in self.notes() {
@@ -40,7 +40,7 @@ impl Html for Report {
     }
 }
 
-impl Report {
+impl CopyStudyReport {
     fn figures(&self) -> Result<Vec<Figure>, String> {
         let mut sizes: Vec<u64> = self.plain().map(|c| c.cell.bytes).collect();
         sizes.sort_unstable();

@@ -10,7 +10,7 @@ use indicatif::ProgressBar;
 
 use super::bench::CopyBench;
 use super::options::Options;
-use super::outcome::{CopyPeer, Report, StudyRuns};
+use super::outcome::{CopyPeer, CopyStudyReport, StudyRuns};
 use super::plan::{self, Cell, CopySystem, SETUP_BYTES};
 use super::run::{Run, Stopped};
 use crate::report::progress::bar;
@@ -33,7 +33,7 @@ pub(super) fn cells(options: &Options, systems: &[CopySystem]) -> Vec<Cell> {
 
 /// Runs the study with a progress bar. If `stop` is set, current runs are abandoned and the report has the others.
 /// Fails if no bench can start.
-pub fn run(options: &Options, stop: &AtomicBool) -> Result<Report, RunError> {
+pub fn run(options: &Options, stop: &AtomicBool) -> Result<CopyStudyReport, RunError> {
     let began = Instant::now();
     let peers: Vec<CopyPeer> = options.systems.iter().map(|s| look_for(*s)).collect();
     let systems: Vec<CopySystem> = peers.iter().filter(|p| p.missing.is_none()).map(|p| p.system).collect();
@@ -64,7 +64,7 @@ pub fn run(options: &Options, stop: &AtomicBool) -> Result<Report, RunError> {
     let complete = !stop.load(Ordering::Acquire);
     let results = study.results.into_inner().unwrap_or_else(PoisonError::into_inner);
     let cells = study.cells.into_iter().zip(results).collect();
-    Ok(Report::new(options, peers, StudyRuns { cells, complete, took_s: began.elapsed().as_secs_f64() }))
+    Ok(CopyStudyReport::new(options, peers, StudyRuns { cells, complete, took_s: began.elapsed().as_secs_f64() }))
 }
 
 type RunResult = Result<Run, String>;

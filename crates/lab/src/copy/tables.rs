@@ -1,7 +1,7 @@
 //! The report of `remora lab copy` as text, with ratios beside those of Copy 89 (the machines are 36 years apart).
 
 use super::judge::Accuracy;
-use super::outcome::{CellOutcome, CopyPeer, Parts, Predicted, Report};
+use super::outcome::{CellOutcome, CopyPeer, CopyStudyReport, Parts, Predicted};
 use super::predict::Fitted;
 use crate::report::number::{figure, megabytes};
 use crate::report::statistics::Summary;
@@ -19,7 +19,7 @@ const RATIOS: [PaperRatio; 5] = [
     ("98 % over the bare bits", "34 to 63", |p, more| (p.hardware_s + p.software_s + more) / p.bits_s),
 ];
 
-impl Report {
+impl CopyStudyReport {
     pub(super) fn beside_paper(&self) -> Table {
         let largest = self.parts.iter().map(|p| p.bytes).max();
         let parts: Vec<&Parts> = self.parts.iter().filter(|p| Some(p.bytes) == largest).collect();
@@ -54,7 +54,7 @@ fn range(values: impl Iterator<Item = f64>) -> String {
     }
 }
 
-impl Report {
+impl CopyStudyReport {
     pub fn to_text(&self) -> String {
         let mut text = String::new();
         for (title, table) in self.tables() {
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn ratios_follow_from_the_parts() {
         let mut report = report();
-        let here = |report: &Report, row: usize| report.beside_paper().rows[row][2].clone();
+        let here = |report: &CopyStudyReport, row: usize| report.beside_paper().rows[row][2].clone();
         // 0.8 s of bits, 0.855 s of frames, 1.0035 s without load; no load of 98 %.
         assert_eq!([here(&report, 0), here(&report, 1), here(&report, 2)], ["1.07", "1.17", "1.25"]);
         assert_eq!([here(&report, 3), here(&report, 4)], ["", ""]);

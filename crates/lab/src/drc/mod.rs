@@ -1,6 +1,6 @@
 //! DRC 89's load test and its Example 1: the effect of a duplicate request cache.
 //!
-//! [`run`] gives a [`Report`]: tables 2 and 3 beside DRC 89, the same load with today's clients, the
+//! [`run`] gives a [`DrcReport`]: tables 2 and 3 beside the paper, the same load with today's clients, the
 //! sensitivity to each fitted parameter, and Example 1. Runs are [`remora_sim::drc`]'s in virtual time, or use
 //! the real server and client on loopback with a slow disk ([`Execution::Real`]). Read `options`, `cell`, `real` and
 //! `slow_disk`, `example`, `outcome`, then `tables` and `page`.
@@ -23,10 +23,10 @@ use super::report::provenance::SeedRun;
 
 pub use cell::{Mode, Paper, Patience, Server};
 pub use options::{Execution, Options, SEEDS_MAX};
-pub use outcome::{Example, Group, Report, Row};
+pub use outcome::{DrcReport, Example, Group, Row};
 
 /// Runs all cells on one pool.
-pub fn run(options: &Options) -> Report {
+pub fn run(options: &Options) -> DrcReport {
     let today = cell::today().into_iter().filter(|cell| options.way.can_run(cell)).collect();
     let mut groups = vec![(Group::Tables, cell::tables()), (Group::Today, today)];
     if options.sensitivity && options.way == Execution::Simulated {
@@ -55,7 +55,7 @@ pub fn run(options: &Options) -> Report {
         }
     }
     outcome::compare(&mut rows, options.way == Execution::Simulated);
-    Report::new(options, rows, example::all(options.way))
+    DrcReport::new(options, rows, example::all(options.way))
 }
 
 fn make(way: Execution, cell: &Cell, seed: u64) -> Result<Outcome, String> {

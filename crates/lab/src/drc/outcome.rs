@@ -9,7 +9,7 @@ use crate::report::provenance::{FailedRun, Provenance, SeedRun, Source, separate
 use crate::report::statistics::{Summary, mean_margin};
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct DrcReport {
     #[serde(flatten)]
     pub made: Provenance,
     /// Acceleration of the real runs' timers and disks.
@@ -104,14 +104,14 @@ pub struct Event {
     pub what: String,
 }
 
-impl Report {
-    pub(super) fn new(options: &Options, rows: Vec<Row>, examples: Vec<Result<Example, String>>) -> Report {
+impl DrcReport {
+    pub(super) fn new(options: &Options, rows: Vec<Row>, examples: Vec<Result<Example, String>>) -> DrcReport {
         let (examples, failed): (Vec<_>, Vec<_>) = examples.into_iter().partition(Result::is_ok);
         let (source, faster) = match options.way {
             Execution::Simulated => (Source::Simulated, None),
             Execution::Real { faster } => (Source::Real, Some(faster)),
         };
-        Report {
+        DrcReport {
             made: Provenance::new(source, &options.command, options.first_seed, options.seeds),
             faster,
             rows,

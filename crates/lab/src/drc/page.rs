@@ -5,11 +5,11 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use remora_sim::drc::example::{Span, Timeline};
 
 use super::cell::Server;
-use super::outcome::{Group, Report, Row, mean};
+use super::outcome::{DrcReport, Group, Row, mean};
 use crate::report::page::{Body, Figure, Html};
 use crate::report::plot::{self, Axis, Canvas, Drawn, FONT, GREEN, SKY, VERMILION};
 
-impl Html for Report {
+impl Html for DrcReport {
     fn to_html(&self) -> Result<String, String> {
         let mut body = Body::new("What a duplicate request cache is for");
         body.note(&self.made_how());
@@ -120,8 +120,8 @@ fn colour(span: &Span) -> RGBColor {
     if span.label.starts_with('c') { VERMILION } else { GREEN }
 }
 
-/// The speeds of tables 2 and 3 as bars, those of DRC 89 as lines across them.
-pub(super) fn speeds(report: &Report) -> Result<String, String> {
+/// The speeds of tables 2 and 3 as bars, the paper's as lines across them.
+pub(super) fn speeds(report: &DrcReport) -> Result<String, String> {
     let rows: Vec<&Row> = report.group(Group::Tables).collect();
     let speeds = rows.iter().flat_map(|r| [mean(r.speed), r.paper.map(|p| p.speed)]);
     let top = speeds.flatten().fold(1.0, f64::max) * 1.15;

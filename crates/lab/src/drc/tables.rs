@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::outcome::{CHANGE_NEAR, Example, Group, NEAR, Report, Row, mean};
+use super::outcome::{CHANGE_NEAR, DrcReport, Example, Group, NEAR, Row, mean};
 use crate::report::number::or_empty;
 use crate::report::provenance::Source;
 use crate::report::statistics::Summary;
@@ -22,7 +22,7 @@ impl Group {
     pub(super) const ALL: [Group; 3] = [Group::Tables, Group::Today, Group::Sensitivity];
 }
 
-impl Report {
+impl DrcReport {
     pub fn to_text(&self) -> String {
         let mut out = String::new();
         for group in Group::ALL {
@@ -260,7 +260,7 @@ mod tests {
             bar: false,
             command: String::new(),
         };
-        Report::new(&options, rows, Vec::new()).nearness()
+        DrcReport::new(&options, rows, Vec::new()).nearness()
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! An [`Experiment`] is a table of cells. A [`Runner`] runs each cell's [`Job`] with the same seeds: the
 //! [`Simulator`] in virtual time, or [`real`] programs. Read `job`, `cell`, `experiments`, `simulated`, `work`
-//! (all runs in one pool) and `outcome` (the [`Report`]), then `tables` and `page`. [`demo`] shows three clients
+//! (all runs in one pool) and `outcome` (the [`WirelessReport`]), then `tables` and `page`. [`demo`] shows three clients
 //! at work.
 
 pub(crate) mod cell;
@@ -21,6 +21,6 @@ pub use crate::report::statistics::Summary;
 pub use cell::{Cell, Emulation, Label, Measure, Packet, Paper, RunError, Runner, Sample};
 pub use experiments::{Experiment, ExperimentFigure, Origin, SEEDS, SEEDS_MAX, Vertical, all, named};
 pub use job::{Copy, HandOff, Job, Saturation, SmallOperations, System, Tcp, Testbed, Treatment};
-pub use outcome::{CellOutcome, Conditions, ExperimentOutcome, Measured, Report};
+pub use outcome::{CellOutcome, Conditions, ExperimentOutcome, Measured, WirelessReport};
 pub use simulated::Simulator;
 pub use work::{Options, PlanError, Work, run};

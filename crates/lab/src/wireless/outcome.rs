@@ -19,7 +19,7 @@ pub struct Conditions {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct WirelessReport {
     #[serde(flatten)]
     pub made: Provenance,
     /// False if the runs were interrupted.
@@ -105,7 +105,7 @@ fn as_map<S: Serializer>(labels: &[Label], serializer: S) -> Result<S::Ok, S::Er
     map.end()
 }
 
-impl Report {
+impl WirelessReport {
     pub fn failures(&self) -> usize {
         self.experiments.iter().flat_map(|e| &e.cells).map(|c| c.failures.len()).sum()
     }

@@ -4,7 +4,7 @@ use plotters::prelude::*;
 
 use super::cell::{Label, Packet, level};
 use super::experiments::experiment::{ExperimentFigure, Origin, Vertical};
-use super::outcome::{CellOutcome, ExperimentOutcome, Report};
+use super::outcome::{CellOutcome, ExperimentOutcome, WirelessReport};
 use super::real::peers::Peer;
 use super::tables::{place, table};
 use crate::report::chart::{LevelChart, LevelPoint, Mark, Series};
@@ -13,7 +13,7 @@ use crate::report::page::{Body, Figure, Html, LegendEntry};
 use crate::report::plot::{self, Axis};
 use crate::report::provenance::Source;
 
-impl Html for Report {
+impl Html for WirelessReport {
     fn to_html(&self) -> Result<String, String> {
         let mut body = Body::new("Files over wireless links");
         body.html(&self.introduction());
@@ -30,7 +30,7 @@ impl Html for Report {
     }
 }
 
-impl Report {
+impl WirelessReport {
     fn introduction(&self) -> String {
         let links: String = self.experiments.iter().map(|e| format!("<a href=\"#{0}\">{0}</a> ", e.name)).collect();
         format!(

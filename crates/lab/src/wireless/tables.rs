@@ -3,13 +3,13 @@
 use std::fmt::{self, Display, Formatter, Write};
 
 use super::cell::Measure;
-use super::outcome::{CellOutcome, Conditions, ExperimentOutcome, Report};
+use super::outcome::{CellOutcome, Conditions, ExperimentOutcome, WirelessReport};
 use crate::report::number::count;
 use crate::report::provenance::Source;
 use crate::report::statistics::Summary;
 use crate::report::table::Table;
 
-impl Report {
+impl WirelessReport {
     pub fn to_text(&self) -> String {
         let experiments: String = self.experiments.iter().map(ExperimentOutcome::to_text).collect();
         experiments + &self.footer()

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::cell::{Cell, RunError, Runner, Sample};
 use super::experiments::experiment::{Experiment, SEEDS};
-use super::outcome::{CellOutcome, Conditions, ExperimentOutcome, Report};
+use super::outcome::{CellOutcome, Conditions, ExperimentOutcome, WirelessReport};
 use super::real::peers;
 use crate::report::pool;
 use crate::report::progress::bar;
@@ -32,7 +32,7 @@ pub struct Options {
     pub conditions: Option<Conditions>,
 }
 
-pub fn run(options: Options, runner: impl Runner) -> Result<Report, PlanError> {
+pub fn run(options: Options, runner: impl Runner) -> Result<WirelessReport, PlanError> {
     let work = Work::plan(options, runner)?;
     work.run(|_| ());
     Ok(work.report())
@@ -156,11 +156,11 @@ impl<R: Runner> Work<R> {
         }
     }
 
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> WirelessReport {
         let made = self.made();
         let runs = || made.iter().flatten().flatten();
         let begun = self.tables.iter().zip(made.iter()).filter(|(_, r)| r.iter().flatten().any(Option::is_some));
-        Report {
+        WirelessReport {
             made: Provenance::new(
                 self.runner.source(),
                 &self.options.command,
@@ -175,7 +175,7 @@ impl<R: Runner> Work<R> {
     }
 
     /// The experiments that were not reported yet, as text. Nothing is reported afterwards.
-    pub fn rest(&self, report: &Report) -> String {
+    pub fn rest(&self, report: &WirelessReport) -> String {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let rest: String = report.experiments.iter().skip(*told).map(ExperimentOutcome::to_text).collect();
         *told = usize::MAX;

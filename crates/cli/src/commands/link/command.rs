@@ -3,7 +3,7 @@
 use remora_host::link::LinkIdentity;
 
 use crate::commands::link::flags::{Keys, LinkCommand, Tunnel};
-use crate::commands::link::key_file::{key_error, key_path};
+use crate::commands::link::settings::{key_error, key_path};
 use crate::commands::link::{config_file, daemon, settings, status};
 use crate::output::exit::Result;
 use crate::output::stdio;

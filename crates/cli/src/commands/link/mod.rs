@@ -5,6 +5,5 @@ pub(crate) mod config_file;
 pub(crate) mod daemon;
 pub(crate) mod dashboard;
 pub(crate) mod flags;
-pub(crate) mod key_file;
 pub(crate) mod settings;
 pub(crate) mod status;

@@ -1,21 +1,20 @@
 //! Settings of an end: flags override the configuration file, the file overrides defaults.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipnet::IpNet;
-use remora_host::link::{LinkPublicKey, LinkRole, LinkSettings, LinkTuning, SharedSecret};
-use remora_host::{KeyFileError, link};
-use remora_link::{ArqMode, Class, Duplex, MediumScheduler};
+use remora_host::link;
+use remora_host::link::{Identity, KeyError, PublicKey, Role, Settings, SharedSecret, Tuning};
+use remora_link::{Class, Duplex, Mode, Scheduler};
 
 use crate::commands::link::config_file::{ConfigRole, File};
 use crate::commands::link::flags;
 use crate::commands::link::flags::{Base, EndpointFlags, Mobile};
-use crate::commands::link::key_file::{key_error, load_key};
 use crate::config::text_file::{Text, Time};
-use crate::config::{address, units};
-use crate::output::exit::{Error, Result};
+use crate::config::{address, state_dir, units};
+use crate::output::exit::{Error, Result, io_text};
 
 const DEVICE: &str = "rlink0";
 /// Longest name of a network device, in bytes.
@@ -186,6 +185,33 @@ fn secret_error(path: &Path, error: &KeyFileError) -> Error {
             )
         }
         other => key_error(path, other),
+    }
+}
+
+/// Path of the key: `told`, or the default.
+pub(crate) fn key_path(told: Option<PathBuf>) -> Result<PathBuf> {
+    if let Some(path) = told {
+        return Ok(path);
+    }
+    let root = rustix::process::geteuid().is_root();
+    let dir = if root { Some(PathBuf::from("/var/lib/remora")) } else { state_dir::user_dir() };
+    let dir =
+        dir.ok_or_else(|| Error::Usage("no home directory for the link's key: give a file with --key FILE".into()))?;
+    Ok(dir.join("link.key"))
+}
+
+fn load_key(ends: &EndpointFlags, in_file: Option<PathBuf>) -> Result<Identity> {
+    let path = key_path(ends.key.clone().or(in_file))?;
+    Identity::load(&path).map_err(|e| key_error(&path, &e))
+}
+
+pub(crate) fn key_error(path: &Path, error: &KeyError) -> Error {
+    match error {
+        KeyError::File(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            Error::refused(path.display(), "the key does not exist: create it with remora link keys")
+        }
+        KeyError::File(e) => Error::refused(path.display(), io_text(e)),
+        other => Error::refused(path.display(), other.to_string()),
     }
 }
 

@@ -3,172 +3,107 @@
 use remora_model::ring::Discipline;
 use remora_model::wifi::Periods;
 use remora_model::{Burst, Copy, Flow, Gateway, Group, Kind, Law, Medium, Seconds, Topology};
-use serde::Serialize;
+use toml::Value;
 
-#[derive(Serialize)]
-struct File<'a> {
-    medium: Vec<MediumTable<'a>>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    group: Vec<GroupTable<'a>>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    gateway: Vec<GatewayTable<'a>>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    flow: Vec<FlowTable<'a>>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    copy: Vec<CopyTable<'a>>,
+type Pairs = Vec<(&'static str, Value)>;
+
+/// The file. Times are written in nanoseconds and sizes in bytes.
+pub(crate) fn toml(topology: &Topology) -> String {
+    let Topology { media, groups, gateways, flows, copies } = topology;
+    let tables = media.iter().map(|m| ("medium", medium(m)));
+    let tables = tables.chain(groups.iter().map(|g| ("group", group(g))));
+    let tables = tables.chain(gateways.iter().map(|g| ("gateway", gateway(g))));
+    let tables = tables.chain(flows.iter().map(|f| ("flow", flow(f))));
+    let tables = tables.chain(copies.iter().map(|c| ("copy", copy(c))));
+    let texts = tables.map(|(name, pairs)| {
+        let lines: String = pairs.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
+        format!("[[{name}]]\n{lines}")
+    });
+    texts.collect::<Vec<_>>().join("\n")
 }
 
-#[derive(Default, Serialize)]
-struct MediumTable<'a> {
-    name: &'a str,
-    r#type: &'static str,
-    rate: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    propagation: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    walk: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    discipline: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    latency: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    overhead: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    good: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bad: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    periods: Option<&'static str>,
-}
-
-#[derive(Serialize)]
-struct GroupTable<'a> {
-    name: &'a str,
-    medium: &'a str,
-    stations: u32,
-    cost: String,
-}
-
-#[derive(Serialize)]
-struct GatewayTable<'a> {
-    name: &'a str,
-    joins: &'a [String],
-    cost: String,
-    law: &'static str,
-}
-
-#[derive(Serialize)]
-struct FlowTable<'a> {
-    from: &'a str,
-    to: &'a str,
-    rate: f64,
-    size: String,
-    variation: f64,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "kebab-case")]
-struct CopyTable<'a> {
-    from: &'a str,
-    to: &'a str,
-    file: String,
-    block: String,
-    window: u32,
-    packets: f64,
-    packet: String,
-    reply_packets: f64,
-    reply: String,
-    software: String,
-    disk: String,
-    think: String,
-}
-
-/// The file. Times are written in whole nanoseconds and sizes in whole bytes, as the file has them.
-pub(crate) fn toml(topology: &Topology) -> Result<String, toml::ser::Error> {
-    toml::to_string(&File {
-        medium: topology.media.iter().map(medium).collect(),
-        group: topology.groups.iter().map(group).collect(),
-        gateway: topology.gateways.iter().map(gateway).collect(),
-        flow: topology.flows.iter().map(flow).collect(),
-        copy: topology.copies.iter().map(copy).collect(),
-    })
-}
-
-fn time(time: Seconds) -> String {
+fn time(time: Seconds) -> Value {
     seconds(time.get())
 }
 
-fn seconds(seconds: f64) -> String {
-    format!("{:.3}us", seconds * 1e6)
+fn seconds(seconds: f64) -> Value {
+    format!("{:.3}us", seconds * 1e6).into()
 }
 
-fn bytes(bits: f64) -> String {
-    format!("{:.0}B", bits / 8.0)
+fn bytes(bits: f64) -> Value {
+    format!("{:.0}B", bits / 8.0).into()
 }
 
-fn medium(medium: &Medium) -> MediumTable<'_> {
-    let table = MediumTable { name: &medium.name, rate: format!("{}bit", medium.rate.bits()), ..Default::default() };
-    match medium.kind {
-        Kind::Ethernet { propagation } => {
-            MediumTable { r#type: "ethernet", propagation: Some(time(propagation)), ..table }
-        }
+fn text(text: &str) -> Value {
+    text.into()
+}
+
+fn medium(medium: &Medium) -> Pairs {
+    let (kind, own): (_, Pairs) = match medium.kind {
+        Kind::Ethernet { propagation } => ("ethernet", vec![("propagation", time(propagation))]),
         Kind::Ring { walk, discipline } => {
             let discipline = match discipline {
                 Discipline::Exhaustive => "exhaustive",
                 Discipline::Gated => "gated",
                 Discipline::OneLimited => "one-limited",
             };
-            MediumTable { r#type: "ring", walk: Some(time(walk)), discipline: Some(discipline), ..table }
+            ("ring", vec![("walk", time(walk)), ("discipline", text(discipline))])
         }
-        Kind::Switch { latency } => MediumTable { r#type: "switch", latency: Some(time(latency)), ..table },
-        Kind::Wifi { overhead, channel: weather } => MediumTable {
-            r#type: "wifi",
-            overhead: Some(time(overhead)),
-            good: Some(seconds(weather.good_s)),
-            bad: Some(seconds(weather.bad_s)),
-            periods: Some(match weather.bad {
+        Kind::Switch { latency } => ("switch", vec![("latency", time(latency))]),
+        Kind::Wifi { overhead, channel } => {
+            let periods = match channel.bad {
                 Periods::Exponential => "exponential",
                 Periods::Uniform => "uniform",
                 Periods::Constant => "constant",
-            }),
-            ..table
-        },
-    }
+            };
+            let (good, bad) = (seconds(channel.good_s), seconds(channel.bad_s));
+            ("wifi", vec![("overhead", time(overhead)), ("good", good), ("bad", bad), ("periods", text(periods))])
+        }
+    };
+    let rate = format!("{}bit", medium.rate.bits()).into();
+    [vec![("name", text(&medium.name)), ("type", text(kind)), ("rate", rate)], own].concat()
 }
 
-fn group(group: &Group) -> GroupTable<'_> {
-    GroupTable { name: &group.name, medium: &group.medium, stations: group.stations, cost: time(group.cost) }
+fn group(group: &Group) -> Pairs {
+    let Group { name, medium, stations, cost } = group;
+    vec![("name", text(name)), ("medium", text(medium)), ("stations", (*stations).into()), ("cost", time(*cost))]
 }
 
-fn gateway(gateway: &Gateway) -> GatewayTable<'_> {
+fn gateway(gateway: &Gateway) -> Pairs {
     let law = match gateway.law {
         Law::Constant => "constant",
         Law::Exponential => "exponential",
     };
-    GatewayTable { name: &gateway.name, joins: &gateway.joins, cost: time(gateway.cost), law }
+    let joins = gateway.joins.to_vec().into();
+    vec![("name", text(&gateway.name)), ("joins", joins), ("cost", time(gateway.cost)), ("law", text(law))]
 }
 
-fn flow(flow: &Flow) -> FlowTable<'_> {
-    let (size, variation) = (bytes(flow.size.mean_bits()), flow.size.scv());
-    FlowTable { from: &flow.from, to: &flow.to, rate: flow.rate.get(), size, variation }
+fn flow(flow: &Flow) -> Pairs {
+    vec![
+        ("from", text(&flow.from)),
+        ("to", text(&flow.to)),
+        ("rate", flow.rate.get().into()),
+        ("size", bytes(flow.size.mean_bits())),
+        ("variation", flow.size.scv().into()),
+    ]
 }
 
-fn copy(copy: &Copy) -> CopyTable<'_> {
+fn copy(copy: &Copy) -> Pairs {
     let size = |burst: Burst| bytes(burst.size.mean_bits());
-    CopyTable {
-        from: &copy.from,
-        to: &copy.to,
-        file: format!("{}B", copy.file_bytes),
-        block: format!("{}B", copy.block_bytes),
-        window: copy.window,
-        packets: copy.data.packets,
-        packet: size(copy.data),
-        reply_packets: copy.reply.packets,
-        reply: size(copy.reply),
-        software: time(copy.software),
-        disk: time(copy.disk),
-        think: time(copy.think),
-    }
+    vec![
+        ("from", text(&copy.from)),
+        ("to", text(&copy.to)),
+        ("file", format!("{}B", copy.file_bytes).into()),
+        ("block", format!("{}B", copy.block_bytes).into()),
+        ("window", copy.window.into()),
+        ("packets", copy.data.packets.into()),
+        ("packet", size(copy.data)),
+        ("reply-packets", copy.reply.packets.into()),
+        ("reply", size(copy.reply)),
+        ("software", time(copy.software)),
+        ("disk", time(copy.disk)),
+        ("think", time(copy.think)),
+    ]
 }
 
 #[cfg(test)]
@@ -185,7 +120,7 @@ mod tests {
         let drawn =
             Submodel::ALL.iter().flat_map(|s| [false, true].map(|copies| Case::draw(*s, copies, 5, 0).topology));
         for topology in drawn.chain([parse(OFFICE).unwrap().0]) {
-            let text = toml(&topology).unwrap();
+            let text = toml(&topology);
             let (read, network) = parse(&text).unwrap_or_else(|(line, why)| panic!("{line}: {why}\n{text}"));
             for (was, is) in topology.flows.iter().zip(&read.flows) {
                 assert!((was.size.scv() - is.size.scv()).abs() < 1e-9, "{text}");

@@ -62,7 +62,8 @@ pub(crate) fn check(each: u64, seed: u64, json: bool) -> Result {
     let verdicts = verdicts.map_err(|e| too_much("the grid", &e))?;
     let kinds = kinds(&verdicts);
     if json {
-        let beyond = failed(&verdicts).map(|v| json!({ "case": v.case, "seconds": v.seconds, "toml": network(v) }));
+        let beyond = failed(&verdicts)
+            .map(|v| json!({ "case": v.case, "seconds": v.seconds, "toml": network_writer::toml(&v.topology) }));
         let beyond: Vec<_> = beyond.collect();
         stdio::print_json(&json!({ "seed": seed, "kinds": kinds, "cases": verdicts, "beyond": beyond }))?
     } else {
@@ -191,7 +192,7 @@ fn grid_text(kinds: &[Kind<'_>], verdicts: &[Verdict]) -> String {
             text += &format!("#   {}: {} %\n", line.name, line.off.map_or("-".into(), percent));
         }
         text += &format!("# remora model FILE --simulate --seconds {:.0}\n\n", verdict.seconds.max(1.0));
-        text += &network(verdict);
+        text += &network_writer::toml(&verdict.topology);
     }
     text
 }
@@ -199,9 +200,4 @@ fn grid_text(kinds: &[Kind<'_>], verdicts: &[Verdict]) -> String {
 /// Those that the model is off by more than [`NEAR`].
 fn failed(verdicts: &[Verdict]) -> impl Iterator<Item = &Verdict> {
     verdicts.iter().filter(|v| v.beyond())
-}
-
-/// The network as a file; what cannot be written is said in a comment.
-fn network(verdict: &Verdict) -> String {
-    network_writer::toml(&verdict.topology).unwrap_or_else(|e| format!("# {e}\n"))
 }
