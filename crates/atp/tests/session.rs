@@ -59,6 +59,9 @@ fn a_peer_with_another_key_is_refused() {
     assert!(world.received(0).is_empty());
     world.run_for(Duration::from_secs(10));
     assert!(world.with(1, |e, _| e.status(peer)).is_none(), "forgotten in the end");
+    // The hello, and for each datagram that comes afterwards one that closes.
+    let (packets, answers) = (world.nodes[1].wire.1, world.nodes[0].wire.1);
+    assert!(packets <= answers + 2, "{packets} packets for {answers}");
 }
 
 #[test]

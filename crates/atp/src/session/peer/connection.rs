@@ -82,6 +82,8 @@ pub(crate) struct Peer {
     pub(super) unanswered: u32,
     /// A datagram was received since the last packet of objects was sent.
     pub(super) received_since_send: bool,
+    /// The packet that closes the connection was sent since the last datagram was received.
+    pub(super) close_sent: bool,
 }
 
 /// Initial state of a connection.
@@ -129,6 +131,7 @@ impl Peer {
             send_window: SendWindow::new(start.quic_cc),
             unanswered: 0,
             received_since_send: false,
+            close_sent: false,
         }
     }
 
@@ -147,6 +150,7 @@ impl Peer {
         self.received_at = now;
         self.collector.received(bytes as u64 + self.header_bytes());
         self.received_since_send = true;
+        self.close_sent = false;
         // Flow control may have opened. QUIC reports that only for streams that were blocked, and such a stream may
         // have ended.
         self.blocked = false;

@@ -223,6 +223,11 @@ impl Peer {
         // QUIC has only a challenge for a decoy, which would reach no host. The packet that closes a connection is
         // sent once, to the true address.
         let is_over = self.phase == PeerPhase::Over;
+        // noq repeats that of a failed handshake without end while it fills a datagram in the Initial space.
+        let is_closed = self.conn.is_closed();
+        if is_closed && self.close_sent {
+            return None;
+        }
         if !is_over && self.path().is_some_and(|path| self.revalidation.is_decoy(path)) {
             return None;
         }
@@ -236,6 +241,7 @@ impl Peer {
             if let Some(t) = &mut transmit {
                 t.destination = if is_over { self.revalidation.true_address(t.destination) } else { t.destination };
                 self.last_sent = now;
+                self.close_sent = is_closed;
                 self.ping_pending = false;
                 self.unanswered = 0;
                 self.send_window.packets_sent(count(t));
