@@ -430,8 +430,12 @@ impl Destination {
         self.ack_frequency.learn(&fates, outlived);
         if let Some(tx) = echoed {
             // An acknowledgement before the estimated departure, or delayed by a handoff, is no sample of the delay.
-            if tx.polled && now >= tx.departure.at && !self.handoffs.has_changed_since(tx.departure.sent) {
-                self.ack_delay.sample(now, now.since(tx.departure.at), pacer.slack(&tx.departure, config));
+            if now >= tx.departure.at && !self.handoffs.has_changed_since(tx.departure.sent) {
+                let ack_delay = now.since(tx.departure.at);
+                match tx.polled {
+                    true => self.ack_delay.sample(now, ack_delay, pacer.slack(&tx.departure, config)),
+                    false => self.ack_delay.bound(ack_delay),
+                }
             }
             let lost = fates.iter().filter(|lost| **lost).count() as u64;
             pacer.confirm(now, &tx.departure, tx.polled, lost, &self.ack_delay, config);

@@ -82,6 +82,16 @@ impl AckDelay {
         }
     }
 
+    /// Adds the delay of an acknowledgement that was not requested. The peer may have sent it late, so it is an upper
+    /// bound: it counts only where the mean is more than twice as long. The mean is that long after the peer's process
+    /// was stopped, and a loaded link may request no acknowledgement for minutes.
+    pub(crate) fn bound(&mut self, ack_delay: Duration) {
+        if self.rtt.smoothed().is_some_and(|mean| mean > ack_delay * 2) {
+            self.rtt.sample(ack_delay);
+        }
+    }
+
+    /// The smoothed delay.
     pub(crate) fn smoothed(&self) -> Option<Duration> {
         self.rtt.smoothed()
     }
@@ -115,6 +125,26 @@ mod tests {
         }
         assert_eq!((ack_delay.smoothed(), ack_delay.min()), (Some(ms(10)), Some(ms(10))));
         assert!(ack_delay.timeout(ms(12)) < ms(25), "{:?}", ack_delay.timeout(ms(12)));
+    }
+
+    /// A stopped peer answered two probes after 30 s. Then only unrequested acknowledgements come.
+    #[test]
+    fn unrequested_acks_end_an_outdated_mean() {
+        let (at, ms) = (Time::from_millis, Duration::from_millis);
+        let mut ack_delay = AckDelay::default();
+        ack_delay.bound(ms(50));
+        assert_eq!(ack_delay.smoothed(), None);
+        for (now, value) in [(0, 25), (30_000, 30_000), (30_000, 30_000)] {
+            ack_delay.sample(at(now), ms(value), None);
+        }
+        assert!(ack_delay.smoothed() > Some(ms(7000)), "{:?}", ack_delay.smoothed());
+        for _ in 0..60 {
+            ack_delay.bound(ms(50));
+        }
+        let mean = ack_delay.smoothed();
+        assert!(mean <= Some(ms(100)), "{mean:?}");
+        ack_delay.bound(ms(60));
+        assert_eq!(ack_delay.smoothed(), mean, "a late acknowledgement");
     }
 
     #[test]
