@@ -274,8 +274,10 @@ impl fmt::Display for Error {
             Error::Remote { what, source } => write!(f, "{what}: {}", remote_text(source)),
             Error::Local { what, source } => write!(f, "{what}: {}", io_text(source)),
             Error::Refused { what, why, .. } => write!(f, "{what}: {why}"),
-            Error::Mismatch(what) => write!(f, "{what}: the copy differs from its source and was removed"),
-            Error::Pipe => f.write_str("standard output is closed"),
+            Error::Mismatch(what) => write!(f, "{what}: the copy differs from its source; it was not put in place"),
+            Error::Pipe => f.write_str("nobody reads the output"),
+            Error::Interrupted(1) => f.write_str("hung up"),
+            Error::Interrupted(15) => f.write_str("terminated"),
             Error::Interrupted(_) => f.write_str("interrupted"),
             Error::Reported(_) => f.write_str("some operations failed"),
         }
