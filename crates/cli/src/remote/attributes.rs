@@ -30,6 +30,7 @@ pub(crate) struct Object {
     fsid: u64,
     #[serde(serialize_with = "as_digits")]
     fileid: u64,
+    atime: Timestamp,
     mtime: Timestamp,
     ctime: Timestamp,
     /// The URL that led to it, where several were given.
@@ -66,6 +67,7 @@ impl Object {
             used: attr.used,
             fsid: attr.fsid,
             fileid: attr.fileid,
+            atime: attr.atime.into(),
             mtime: attr.mtime.into(),
             ctime: attr.ctime.into(),
             url: None,
@@ -176,7 +178,9 @@ mod tests {
         assert!(json(b"a b").get("name_hex").is_none());
         assert_eq!(json(b"\xff\n")["name_hex"], "ff0a");
         let time = serde_json::json!({ "seconds": 1_795_263_218u32, "nanoseconds": 7 });
-        assert_eq!((&json(b"x")["mtime"], &json(b"x")["ctime"]), (&time, &time));
+        for name in ["atime", "mtime", "ctime"] {
+            assert_eq!(json(b"x")[name], time, "{name}");
+        }
     }
 
     #[test]

@@ -39,9 +39,9 @@ pub(crate) struct Ls {
     /// List directories recursively, as paths relative to URL
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
-    /// Print a JSON object for each entry: name (with -R the path relative to URL), type, mode, nlink, uid, gid, size,
-    /// used, fsid, fileid, mtime and ctime (seconds, nanoseconds); target of a link; name_hex if name is not UTF-8; url,
-    /// if there are several
+    /// Print an object for each entry: name (with -R the path from URL), type, mode, nlink, uid, gid, size, used, fsid,
+    /// fileid, atime, mtime and ctime (seconds, nanoseconds); target of a link; name_hex of a name that is not UTF-8;
+    /// with several URLs url, the one that led to it
     #[arg(long)]
     pub(crate) json: bool,
     /// Print this help
