@@ -9,7 +9,7 @@ use std::{fs, io};
 
 use rustix::fs::OFlags;
 
-use crate::output::exit::io_text;
+use crate::output::exit::{Error, io_text};
 
 /// `$XDG_STATE_HOME/remora` or `~/.local/state/remora`; `None` without a home.
 pub(crate) fn user_dir() -> Option<PathBuf> {
@@ -24,6 +24,19 @@ pub(crate) fn make_private(dir: &Path) -> io::Result<()> {
         return Ok(());
     }
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+/// Fails if more than the last directory of a key file that the user named is missing: a mistyped path makes no tree.
+pub(crate) fn check_named(file: &Path) -> Result<(), Error> {
+    let Some(above) = file.parent().and_then(Path::parent).filter(|dir| !dir.as_os_str().is_empty()) else {
+        return Ok(());
+    };
+    match fs::metadata(above) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            Err(Error::refused(file.display(), format!("there is no directory {}", above.display())))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Identifier of this user on this machine.

@@ -473,6 +473,9 @@ fn keys_are_made_once_and_shown() {
     let pipe = place.state().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     run(&["keys", "--file", pipe.to_str().unwrap()]).expect(1, &["a pipe, and nobody writes"]);
+    let mistyped = place.here("missing/dir/my.key");
+    run(&["keys", "--file", mistyped.to_str().unwrap()]).expect(1, &["there is no directory", "missing"]);
+    assert!(!place.here("missing").exists());
     // One where earlier versions kept it is who we are to those who know it.
     let earlier = keys::load_or_create(&place.here("config/remora/atp.key")).unwrap().public().to_string();
     assert_eq!(run(&["keys"]).stdout.trim(), earlier);

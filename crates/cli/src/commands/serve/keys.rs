@@ -84,7 +84,10 @@ fn key(dir: &Path) -> Result<[u8; 16]> {
 /// Who the server is over ATP; made at the first start. Clients know it by that.
 pub(crate) fn identity(args: &Serve) -> Result<Identity> {
     let path = match &args.atp_key {
-        Some(path) => path.clone(),
+        Some(path) => {
+            state_dir::check_named(path)?;
+            path.clone()
+        }
         None => {
             let dir = state_dir(args)?;
             state_dir::make_private(&dir)

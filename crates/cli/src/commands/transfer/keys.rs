@@ -9,7 +9,7 @@ use remora_host::KeyFileError;
 use remora_host::atp::keys;
 use serde::Serialize;
 
-use crate::config::units;
+use crate::config::state_dir;
 use crate::output::exit::{Error, Result};
 use crate::output::stdio;
 
@@ -93,7 +93,10 @@ pub(crate) fn identity(told: Option<&Path>) -> Result<Identity> {
 
 fn path(told: Option<&Path>) -> Result<PathBuf> {
     match told {
-        Some(path) => Ok(path.to_owned()),
+        Some(path) => {
+            state_dir::check_named(path)?;
+            Ok(path.to_owned())
+        }
         None => keys::default_path().map_err(|e| Error::Usage(e.to_string())),
     }
 }
