@@ -454,6 +454,16 @@ fn outage_is_reported_and_survived() {
 }
 
 #[test]
+fn link_keys_json_has_key_and_file() {
+    let p = Place::new();
+    for made in [true, false] {
+        let shown: Value = serde_json::from_str(&p.ok(&["link", "keys", "--key", "a.key", "--json"])).unwrap();
+        assert_eq!((&shown["file"], &shown["made"]), (&Value::from("a.key"), &Value::from(made)));
+        assert_eq!(shown["public"], p.ok(&["link", "keys", "--key", "a.key"]).trim());
+    }
+}
+
+#[test]
 fn keys_are_made_once_and_shown() {
     let place = Place::new();
     let run = |args: &[&str]| {

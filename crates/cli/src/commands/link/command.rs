@@ -5,6 +5,7 @@ use remora_host::link::LinkIdentity;
 use crate::commands::link::flags::{Keys, LinkCommand, Tunnel};
 use crate::commands::link::settings::{key_error, key_path};
 use crate::commands::link::{config_file, daemon, settings, status};
+use crate::commands::transfer::keys::KeyRecord;
 use crate::output::exit::Result;
 use crate::output::stdio;
 
@@ -29,6 +30,11 @@ pub(crate) async fn run(args: Tunnel) -> Result {
 /// Creates the key if it is missing, and prints the public key.
 fn keys(args: &Keys) -> Result {
     let path = key_path(args.key.clone())?;
-    let identity = LinkIdentity::load_or_create(&path).map_err(|e| key_error(&path, &e))?;
-    stdio::print(&format!("{}\n", identity.public))
+    let made = !path.exists();
+    let identity = Identity::load_or_create(&path).map_err(|e| key_error(&path, &e))?;
+    let public = identity.public.to_string();
+    if args.json {
+        return stdio::print_json(&KeyRecord { public, file: &path, made });
+    }
+    stdio::print(&format!("{public}\n"))
 }

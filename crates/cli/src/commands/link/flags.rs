@@ -15,7 +15,10 @@ use crate::config::{address, units};
 const LINK_KEYS: &str = "\
 Examples:
   remora link keys
-  remora link keys --key /etc/remora/radio.key";
+  remora link keys --key /etc/remora/radio.key
+  remora link keys --json | jq -r .public
+
+--json prints one object: public, file, made (whether it is new).";
 
 const LINK_BASE: &str = "\
 Examples:
@@ -95,6 +98,9 @@ pub(crate) struct Keys {
     /// Key file [default: link.key in $XDG_STATE_HOME/remora, or in /var/lib/remora for root]
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
+    /// Print an object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Flags of both ends.

@@ -67,10 +67,10 @@ impl PeerFlags {
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct KeyRecord<'a> {
-    public: String,
-    file: &'a Path,
-    made: bool,
+pub(crate) struct KeyRecord<'a> {
+    pub(crate) public: String,
+    pub(crate) file: &'a Path,
+    pub(crate) made: bool,
 }
 
 pub(crate) fn run(args: &Keys) -> Result {
