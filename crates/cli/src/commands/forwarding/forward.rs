@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use remora_atp::Priority;
-use remora_atp::session::Refusal;
-use remora_atp::stream::{Config, End, Target, Terms};
+use remora_atp::session::{PublicKey, Refusal};
+use remora_atp::stream::{Config, End, Reset, Target, Terms};
 use remora_host::client::ClientError;
 use remora_host::clock::timeout;
 use remora_host::forward::{Forward as Host, ForwardError, ForwardEvent, ForwardRoute, ForwardSettings, ForwardStatus};
@@ -329,7 +329,12 @@ impl ForwardReporter<'_> {
             }
             ForwardEvent::Down { why, connections } => {
                 (self.silent, self.is_said) = (None, false);
-                self.say(format!("the gateway is lost ({why}): {connections} connections were reset"));
+                let cut = match connections {
+                    0 => String::new(),
+                    1 => ": 1 connection was reset".to_owned(),
+                    n => format!(": {n} connections were reset"),
+                };
+                self.say(format!("the gateway is lost ({why}){cut}"));
                 ("down", Some(why), None, Some(connections))
             }
             ForwardEvent::Failed { target, end } => {
@@ -338,7 +343,10 @@ impl ForwardReporter<'_> {
                     End::Reset(why) => why.to_string(),
                     End::Done => String::new(),
                 };
-                self.say(format!("{target}: {why}"));
+                // Programs end so that leave bytes unread. The program here sees it itself.
+                if end != End::Reset(Reset::Broken) {
+                    self.say(format!("{target}: {why}"));
+                }
                 ("failed", Some(why), Some(target.to_string()), None)
             }
         };
