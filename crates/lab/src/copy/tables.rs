@@ -3,7 +3,7 @@
 use super::judge::Accuracy;
 use super::outcome::{CellOutcome, CopyPeer, CopyStudyReport, Parts, Predicted};
 use super::predict::Fitted;
-use crate::report::number::{figure, megabytes};
+use crate::report::number::{count, figure, megabytes};
 use crate::report::statistics::Summary;
 use crate::report::table::Table;
 
@@ -126,9 +126,9 @@ impl CopyStudyReport {
                 self.made.command
             ),
             format!(
-                "{} seeds from {}, {} copies at a time on a medium each, {} in all; medians and their 95 % intervals; \
+                "{} from {}, {} copies at a time on a medium each, {} in all; medians and their 95 % intervals; \
                  no run is discarded; copies that were cut off rank above all others.",
-                self.made.seeds,
+                count(self.made.seeds, "seed"),
                 self.made.first_seed,
                 self.jobs,
                 minutes(self.took_s)

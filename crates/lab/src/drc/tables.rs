@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::outcome::{CHANGE_NEAR, DrcReport, Example, Group, NEAR, Row, mean};
-use crate::report::number::or_empty;
+use super::outcome::{CHANGE_NEAR, Example, Group, NEAR, Report, Row, mean};
+use crate::report::number::{self, or_empty};
 use crate::report::provenance::Source;
 use crate::report::statistics::Summary;
 use crate::report::table::Table;
@@ -57,8 +57,9 @@ impl DrcReport {
             _ => "Simulated, in virtual time".to_owned(),
         };
         format!(
-            "{how}. Means of {} seeds from {}, with 95 % intervals; the paper's are of 20 runs.",
-            self.made.seeds, self.made.first_seed
+            "{how}. Means of {} from {}, with 95 % intervals; the paper's are of 20 runs.",
+            number::count(self.made.seeds, "seed"),
+            self.made.first_seed
         )
     }
 
