@@ -13,7 +13,19 @@
 set -eu
 
 if [ "${REMORA_BENCH_INSIDE:-}" != yes ]; then
-    remora=$(readlink -f "${1:-target/release/remora}")
+    case ${1:-} in
+    -*) sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    esac
+    remora=$(readlink -f "${1:-target/release/remora}" || true)
+    if ! [ -x "$remora" ]; then
+        echo "$0: ${1:-target/release/remora}: no such program (cargo build --release makes it)" >&2
+        exit 2
+    fi
+    for program in ganesha.nfsd rpcbind ip unshare setpriv; do
+        command -v "$program" > /dev/null && continue
+        echo "$0: needs $program: run as root, with nfs-ganesha, nfs-ganesha-vfs, rpcbind and iproute2" >&2
+        exit 2
+    done
     dir=$(mktemp -d "$(readlink -f "${2:-/var/tmp}")/remora-bench.XXXXXX")
     trap 'rm -rf "$dir"' EXIT
     trap 'exit 130' INT TERM
