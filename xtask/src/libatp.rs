@@ -20,7 +20,9 @@ pub(crate) fn install(options: &Options) -> Result {
     cmd::run(&mut cmd::cargo(&["build", "--release", "--package", "remora-libatp"]))?;
     let prefix = std::path::absolute(&options.prefix)?;
     cmd::run(&mut script(&prefix, &cmd::target_dir()?.join("release")))?;
-    println!("installed: PKG_CONFIG_PATH={}/lib/pkgconfig pkg-config --cflags --libs libatp", prefix.display());
+    let prefix = prefix.display();
+    println!("installed: PKG_CONFIG_PATH={prefix}/lib/pkgconfig pkg-config --cflags --libs libatp");
+    println!("if a program does not find libatp.so: run ldconfig, or set LD_LIBRARY_PATH={prefix}/lib");
     Ok(())
 }
 

@@ -64,8 +64,10 @@ int main(int argc, char **argv)
         return failed("atp_endpoint", peer);
 
     object.size = (size_t)strtoul(argv[5], NULL, 10);
-    if ((object.bytes = calloc(object.size, 1)) == NULL)
+    if ((object.bytes = calloc(object.size, 1)) == NULL) {
+        fprintf(stderr, "no memory for %s bytes\n", argv[5]);
         return EXIT_FAILURE;
+    }
     if ((request = atp_send_async(peer, &object, &bulk, on_upcall, &end)) < 0)
         return failed("atp_send_async", request);
     free(object.bytes); /* It was copied. */
