@@ -83,9 +83,10 @@ fn text(report: &LinkReport) -> String {
     for peer in &report.peers {
         text.push_str(&peer_text(peer));
     }
-    let drops = report.drops.total();
-    if drops > 0 {
-        text.push_str(&format!("  {drops} datagrams and packets were dropped; --json has the reasons\n"));
+    match report.drops.total() {
+        0 => {}
+        1 => text.push_str("  1 datagram or packet went nowhere; --json says why\n"),
+        drops => text.push_str(&format!("  {drops} datagrams and packets went nowhere; --json says why\n")),
     }
     text
 }
