@@ -32,6 +32,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::report::error::failed;
+use crate::report::number::count;
 use crate::report::statistics::Summary;
 use crate::report::table::Table;
 
@@ -190,9 +191,12 @@ impl LoopbackReport {
         let interval = if interval.is_empty() { interval } else { format!(" (95 %: {interval})") };
         let held = self.datagram.map_or_else(String::new, |bytes| format!(" in datagrams of {bytes}"));
         format!(
-            "{} objects of {} bytes{held} over loopback, {} rounds, medians\n\n{table}\nATP is {:.2} times as fast as \
+            "{} objects of {} bytes{held} over loopback, {}, medians\n\n{table}\nATP is {:.2} times as fast as \
              QUIC{interval}; bar: {BAR:.1}\n",
-            self.objects, self.size, self.ratio.runs, self.ratio.median
+            self.objects,
+            self.size,
+            count(self.ratio.runs as u64, "round"),
+            self.ratio.median
         )
     }
 }
