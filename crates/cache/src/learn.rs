@@ -208,6 +208,15 @@ pub(crate) fn removed(state: &mut State, at: &Location) {
     let target = known_target(state, at);
     change_name(state, at, Target::Absent);
     touch_name(state, target.unwrap_or(Target::Absent));
+    // Of a file without another name nothing needs to be sent.
+    if let Some(Target::Node(id)) = target
+        && let Some(node) = state.nodes.get(id)
+        && node.opens == 0
+        && node.attr.as_ref().is_some_and(|cached| cached.attr.nlink <= 1)
+        && node.file.is_some()
+    {
+        data::discard(state, id);
+    }
 }
 
 /// The server renamed `from` to `to`. If both are links to one file, that does nothing (POSIX).

@@ -52,8 +52,11 @@ pub(crate) fn send(state: &mut State, id: NodeId, amount: Amount) {
     let block = u64::from(state.link.write_block.max(512));
     let crowded = state.dirty_bytes > state.config.dirty_max / 2;
     let Some(node) = state.nodes.get_mut(id) else { return };
-    if node.file.is_none() || node.is_stale {
+    if node.file.is_none() {
         return;
+    }
+    if node.is_stale {
+        return lose(state, id);
     }
     let fh = node.fh.clone();
     loop {
@@ -86,6 +89,29 @@ pub(crate) fn send(state: &mut State, id: NodeId, amount: Amount) {
         file.send_at = if file.dirty.is_empty() { None } else { Some(file.send_at.unwrap_or(at)) };
     }
     commit(state, id, false);
+}
+
+/// The server has lost the file: what was written to it is lost, which the next fsync or close reports.
+fn lose(state: &mut State, id: NodeId) {
+    let waiters = data::update(state, id, |file| {
+        let lost = [std::mem::take(&mut file.dirty), std::mem::take(&mut file.unstable)];
+        if lost.iter().any(|range| !range.is_empty()) {
+            file.error = Some(Errno::ESTALE);
+        }
+        file.send_at = None;
+        file.commit_at = None;
+        if file.is_flushed() { std::mem::take(&mut file.flush_waiters) } else { Default::default() }
+    });
+    state.ready.extend(waiters.unwrap_or_default());
+}
+
+/// The last program has closed the file, and was told what the server refused.
+pub(crate) fn drop_refused(state: &mut State, id: NodeId) {
+    data::update(state, id, |file| {
+        for range in std::mem::take(&mut file.refused).iter() {
+            file.extents.remove(range);
+        }
+    });
 }
 
 /// The next dirty range of at most a block that no WRITE in flight overlaps: two WRITEs of the same bytes could be

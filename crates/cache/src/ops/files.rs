@@ -155,6 +155,7 @@ pub(crate) fn close(state: &mut State, fh: u64) {
         data::discard(state, id);
         remove_name(state, &handle.opener.auth, at);
     } else if is_last {
+        writeback::drop_refused(state, id);
         writeback::send(state, id, Amount::All);
     }
     state.nodes.settle(id);

@@ -1,6 +1,7 @@
 //! Parts of the state of the call table: the connection, when the server was last heard of, a hold, the queues, and the
 //! requests that have ended lately.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -130,6 +131,14 @@ impl<T> CallQueues<T> {
 
     pub(super) fn push(&mut self, class: CallClass, item: T) {
         if class.is_bulk() { self.bulk.push_back(item) } else { self.foreground.push_back(item) }
+    }
+
+    /// Removes and returns the item that `order` finds equal, in queues that are sorted by it.
+    pub(super) fn remove_by(&mut self, order: impl Fn(&T) -> Ordering) -> Option<T> {
+        [&mut self.foreground, &mut self.bulk].into_iter().find_map(|queue| {
+            let found = queue.binary_search_by(&order).ok()?;
+            queue.remove(found)
+        })
     }
 
     pub(super) fn len(&self) -> usize {

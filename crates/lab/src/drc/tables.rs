@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::outcome::{CHANGE_NEAR, Example, Group, NEAR, Report, Row, mean};
+use super::outcome::{CHANGE_NEAR, DrcReport, Example, Group, NEAR, Row, mean};
 use crate::report::number::{self, or_empty};
 use crate::report::provenance::Source;
 use crate::report::statistics::Summary;

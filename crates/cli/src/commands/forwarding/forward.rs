@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use remora_atp::Priority;
-use remora_atp::session::{PublicKey, Refusal};
+use remora_atp::session::Refusal;
 use remora_atp::stream::{Config, End, Reset, Target, Terms};
 use remora_host::client::ClientError;
 use remora_host::clock::timeout;

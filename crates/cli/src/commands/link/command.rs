@@ -31,7 +31,7 @@ pub(crate) async fn run(args: Tunnel) -> Result {
 fn keys(args: &Keys) -> Result {
     let path = key_path(args.key.clone())?;
     let made = !path.exists();
-    let identity = Identity::load_or_create(&path).map_err(|e| key_error(&path, &e))?;
+    let identity = LinkIdentity::load_or_create(&path).map_err(|e| key_error(&path, &e))?;
     let public = identity.public.to_string();
     if args.json {
         return stdio::print_json(&KeyRecord { public, file: &path, made });

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipnet::IpNet;
-use remora_host::link;
-use remora_host::link::{Identity, KeyError, PublicKey, Role, Settings, SharedSecret, Tuning};
-use remora_link::{Class, Duplex, Mode, Scheduler};
+use remora_host::link::{LinkIdentity, LinkPublicKey, LinkRole, LinkSettings, LinkTuning, SharedSecret};
+use remora_host::{KeyFileError, link};
+use remora_link::{ArqMode, Class, Duplex, MediumScheduler};
 
 use crate::commands::link::config_file::{ConfigRole, File};
 use crate::commands::link::flags;
@@ -191,6 +191,7 @@ fn secret_error(path: &Path, error: &KeyFileError) -> Error {
 /// Path of the key: `told`, or the default.
 pub(crate) fn key_path(told: Option<PathBuf>) -> Result<PathBuf> {
     if let Some(path) = told {
+        state_dir::check_named(&path)?;
         return Ok(path);
     }
     let root = rustix::process::geteuid().is_root();
@@ -200,17 +201,17 @@ pub(crate) fn key_path(told: Option<PathBuf>) -> Result<PathBuf> {
     Ok(dir.join("link.key"))
 }
 
-fn load_key(ends: &EndpointFlags, in_file: Option<PathBuf>) -> Result<Identity> {
+fn load_key(ends: &EndpointFlags, in_file: Option<PathBuf>) -> Result<LinkIdentity> {
     let path = key_path(ends.key.clone().or(in_file))?;
-    Identity::load(&path).map_err(|e| key_error(&path, &e))
+    LinkIdentity::load(&path).map_err(|e| key_error(&path, &e))
 }
 
-pub(crate) fn key_error(path: &Path, error: &KeyError) -> Error {
+pub(crate) fn key_error(path: &Path, error: &KeyFileError) -> Error {
     match error {
-        KeyError::File(e) if e.kind() == std::io::ErrorKind::NotFound => {
+        KeyFileError::File(e) if e.kind() == std::io::ErrorKind::NotFound => {
             Error::refused(path.display(), "the key does not exist: create it with remora link keys")
         }
-        KeyError::File(e) => Error::refused(path.display(), io_text(e)),
+        KeyFileError::File(e) => Error::refused(path.display(), io_text(e)),
         other => Error::refused(path.display(), other.to_string()),
     }
 }

@@ -9,7 +9,7 @@ use remora_host::KeyFileError;
 use remora_host::atp::keys;
 use serde::Serialize;
 
-use crate::config::state_dir;
+use crate::config::{state_dir, units};
 use crate::output::exit::{Error, Result};
 use crate::output::stdio;
 
