@@ -2,8 +2,10 @@
 //! kernel's own server.
 //!
 //! Nothing is installed in the guest and nothing changes on this machine. Read [`step`] for the list of steps, `steps/`
-//! for their scripts, then [`site`], [`machine`] and [`kernel_server`].
+//! for their scripts, then [`site`], [`machine`] and [`kernel_server`]. Some steps are also put to `remora mount`, without
+//! the guest: [`fuse`].
 
+mod fuse;
 mod kernel_server;
 mod machine;
 mod outcome;
@@ -21,9 +23,10 @@ use guest::{Kernel, Missing, Scratch};
 
 use crate::cmd::{self, Result};
 use crate::test::{Report, Tally, provide, requires_all};
+use fuse::FuseSite;
 use outcome::{Outcome, Verdict};
 use site::Site;
-use step::{Besides, Step};
+use step::{Besides, Policy, Step};
 
 /// Programs that the steps or the guest need.
 const PROGRAMS: [&str; 5] = ["setpriv", "timeout", "git", "make", "cc"];
@@ -109,16 +112,26 @@ fn execute(options: &Options, steps: &[&'static Step]) -> Result<Vec<Outcome>> {
             None => able.push(*step),
         }
     }
-    if let Means { kernel: Ok(kernel), tools, .. } = &means
-        && !able.is_empty()
-    {
+    let (in_guest, here): (Vec<&Step>, Vec<&Step>) = able.into_iter().partition(|step| step.is_in_guest());
+    if !(in_guest.is_empty() && here.is_empty()) {
         cmd::built("remora", cmd::Build::Debug)?;
-        let start = Instant::now();
-        let tools = tools.as_deref().unwrap_or(Path::new(""));
-        let mut site = Site::build(&target, kernel, tools, &able).map_err(|e| e.to_string());
-        for step in able {
+    }
+    let start = Instant::now();
+    let tools = means.tools.as_deref().unwrap_or(Path::new(""));
+    if let (Ok(kernel), false) = (&means.kernel, in_guest.is_empty()) {
+        let mut site = Site::build(&target, kernel, tools, &in_guest).map_err(|e| e.to_string());
+        for step in in_guest {
             let began = Instant::now();
-            let verdict = perform(&mut site, step, start + WHOLE);
+            let verdict = perform(&mut site, start + WHOLE, |site| site.run(step));
+            done(step, verdict, began.elapsed());
+        }
+    }
+    if !here.is_empty() {
+        let mut site = FuseSite::build(&target, tools).map_err(|e| e.to_string());
+        for step in here {
+            let began = Instant::now();
+            let policy = step.remora.unwrap_or(Policy::Default);
+            let verdict = perform(&mut site, start + WHOLE, |site| site.run(step, policy));
             done(step, verdict, began.elapsed());
         }
     }
@@ -126,11 +139,15 @@ fn execute(options: &Options, steps: &[&'static Step]) -> Result<Vec<Outcome>> {
 }
 
 /// Runs a step if its site exists and time is left.
-fn perform(site: &mut std::result::Result<Site, String>, step: &Step, limit: Instant) -> Verdict {
+fn perform<S>(
+    site: &mut std::result::Result<S, String>,
+    limit: Instant,
+    run: impl FnOnce(&mut S) -> Result<Verdict>,
+) -> Verdict {
     match site {
         Err(why) => Verdict::Failed(format!("not done: {why}")),
         Ok(_) if Instant::now() > limit => Verdict::Failed("not done: it took too long up to here".into()),
-        Ok(open) => open.run(step).unwrap_or_else(|e| {
+        Ok(open) => run(open).unwrap_or_else(|e| {
             let why = e.to_string();
             *site = Err(why.clone());
             Verdict::Failed(why)
@@ -154,7 +171,8 @@ impl Means {
         let kernel = options.kernel.clone().or_else(|| std::env::var_os("REMORA_GUEST_KERNEL").map(PathBuf::from));
         let kernel = Kernel::find(kernel.as_deref(), machine::MODULES).map_err(|Missing(why)| why);
         let wanted = |s: &&Step| s.besides != Besides::Nothing && !s.lacks_root();
-        let tools = if kernel.is_ok() && steps.iter().any(wanted) {
+        let has_fuse = steps.iter().any(|s| !s.is_in_guest()) && fuse::missing().is_none();
+        let tools = if (kernel.is_ok() || has_fuse) && steps.iter().any(wanted) {
             tools::provide(target).map_err(|e| e.to_string())
         } else {
             Err("not asked for".into())
@@ -170,6 +188,10 @@ impl Means {
     /// Why a step cannot run.
     fn missing(&self, step: &Step) -> Option<String> {
         let program = || PROGRAMS.into_iter().find(|p| guest::find(p).is_none());
+        if !step.is_in_guest() {
+            let tools = self.tools.as_ref().err().filter(|_| step.besides != Besides::Nothing).cloned();
+            return fuse::missing().or(tools).or_else(|| program().map(|p| format!("{p} is not installed")));
+        }
         match (&self.kernel, &self.tools) {
             (Err(why), _) => Some(why.clone()),
             _ if step.lacks_root() => Some("needs root".into()),

@@ -179,12 +179,12 @@ impl Site {
 }
 
 /// The last line of a log that the shell did not trace.
-fn last_said(log: &str) -> &str {
+pub(super) fn last_said(log: &str) -> &str {
     log.lines().rfind(|l| !l.starts_with('+')).unwrap_or_default()
 }
 
 /// The last lines of a log, each on a line of its own.
-fn tail(log: &str) -> String {
+pub(super) fn tail(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
     lines[lines.len().saturating_sub(LINES_MAX)..].iter().map(|l| format!("\n    {l}")).collect()
 }

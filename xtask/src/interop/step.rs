@@ -17,6 +17,16 @@ pub(super) struct Step {
     /// Time limit in seconds: several times the duration on an idle machine.
     pub(super) seconds_max: u64,
     pub(super) besides: Besides,
+    /// `remora mount` on this machine, with this policy, in place of the guest's NFS client.
+    pub(super) remora: Option<Policy>,
+}
+
+/// Value of `remora mount --cache`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Policy {
+    Default,
+    /// For steps in which one mount must see at once what another one has done.
+    Strict,
 }
 
 /// What a step needs besides its script.
@@ -94,12 +104,17 @@ impl Step {
 
     /// Whether the server needs file systems in its own mount namespace.
     pub(super) fn is_on_servers_own(&self) -> bool {
-        self.mount.is_some_and(Mount::is_servers_own)
+        self.is_in_guest() && self.mount.is_some_and(Mount::is_servers_own)
     }
 
     /// Whether the guest is the server.
     pub(super) fn is_reversed(&self) -> bool {
         self.mount.is_none()
+    }
+
+    /// Whether the step runs in the guest.
+    pub(super) fn is_in_guest(&self) -> bool {
+        self.remora.is_none()
     }
 }
 
@@ -108,7 +123,11 @@ const fn step(name: &'static str, mount: Mount, script: &'static str) -> Step {
 }
 
 const fn reversed(name: &'static str, script: &'static str) -> Step {
-    Step { name, mount: None, told: "", script, seconds_max: 240, besides: Besides::Nothing }
+    Step { name, mount: None, told: "", script, seconds_max: 240, besides: Besides::Nothing, remora: None }
+}
+
+const fn remora(name: &'static str, policy: Policy, script: &'static str) -> Step {
+    Step { remora: Some(policy), ..step(name, Mount::Disk, script) }
 }
 
 macro_rules! script {
@@ -149,6 +168,26 @@ pub(super) const STEPS: &[Step] = &[
     Step { besides: Besides::Restarts, ..step("restart", Mount::Disk, script!("restart")) },
     Step { seconds_max: 360, besides: Besides::Verdicts, ..step("pjdfstest", Mount::Disk, script!("pjdfstest")) },
     reversed("kernel-server", script!("kernel-server")),
+    remora("mount-names", Policy::Default, script!("names")),
+    remora("mount-modes", Policy::Strict, script!("modes")),
+    remora("mount-open-files", Policy::Default, script!("open-files")),
+    remora("mount-appends", Policy::Strict, script!("appends")),
+    remora("mount-two-clients", Policy::Strict, script!("two-clients")),
+    remora("mount-locks", Policy::Default, script!("locks")),
+    remora("mount-sparse", Policy::Default, script!("sparse")),
+    remora("mount-tree", Policy::Default, script!("tree")),
+    remora("mount-tar", Policy::Default, script!("tar")),
+    remora("mount-git", Policy::Default, script!("git")),
+    remora("mount-build", Policy::Strict, script!("build")),
+    Step { told: "names=1000", ..remora("mount-big-directory", Policy::Default, script!("big-directory")) },
+    Step { mount: Some(Mount::Small), ..remora("mount-full-disk", Policy::Strict, script!("full-disk")) },
+    Step {
+        told: "seeds='1 2 3' operations=7000",
+        besides: Besides::Tools,
+        ..remora("mount-fsx", Policy::Default, script!("fsx"))
+    },
+    Step { besides: Besides::Restarts, ..remora("mount-restart", Policy::Default, script!("restart")) },
+    Step { besides: Besides::Verdicts, ..remora("mount-pjdfstest", Policy::Strict, script!("mount-pjdfstest")) },
 ];
 
 /// The steps of these names in the order of the list; all if `names` is empty.
