@@ -44,7 +44,7 @@ pub fn mounts(dir: &Path) -> io::Result<Vec<KnownMount>> {
 }
 
 impl KnownMount {
-    /// Its state.
+    /// What the mount reports of itself.
     pub fn report(&self) -> io::Result<MountReport> {
         self.ask("status")
     }

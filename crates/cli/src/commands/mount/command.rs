@@ -13,9 +13,9 @@ use remora_wire::nfs3::{Call, FsInfoOk, Reply, Status};
 use rustix::io::Errno;
 use tokio::select;
 
-use crate::commands::mount::flags::{CachePolicy, Mount};
+use crate::commands::mount::flags::Mount;
 use crate::commands::mount::kernel_error::kernel_error;
-use crate::commands::mount::options::MountOption;
+use crate::commands::mount::options::{CachePolicy, MountOption};
 use crate::commands::mount::{background, known_mounts, status};
 use crate::config::{state_dir, units};
 use crate::interrupt;
@@ -41,7 +41,7 @@ pub(crate) async fn run(args: Mount) -> Result {
     if foreground || daemon {
         return serve(settings, daemon).await;
     }
-    // What is wrong here is told by this process.
+    // This process reports what it can see; the other one reports the rest.
     check_directory(&settings.dir, settings.is_nonempty_allowed)?;
     background::start().await
 }
@@ -167,7 +167,7 @@ async fn serve(settings: MountSettings, daemon: bool) -> Result {
     };
     let ended = if drops { Ok(()) } else { finish(&mount).await };
     mount.close();
-    // Whoever asked for the end is told.
+    // `remora umount` reads the last progress.
     tokio::time::sleep(Duration::from_millis(250)).await;
     ended
 }

@@ -3,17 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
-use crate::commands::mount::options::MountOption;
-use crate::config::units;
+use crate::commands::mount::options::{CachePolicy, MountOption, cache_memory, soft};
 use crate::output::diagnostics::Verbosity;
 use crate::remote::flags::LinkArgs;
-
-/// Least memory for clean file data.
-const CACHE_MEMORY_MIN: u64 = 1 << 20;
-/// Shortest time after which calls of a soft mount fail.
-const SOFT_MIN: Duration = Duration::from_secs(1);
 
 pub(crate) const MOUNT_HELP: &str = "\
 Programs see the directory of an NFSv3 server as a local one. What is cached is
@@ -66,7 +60,7 @@ pub(crate) struct Mount {
     /// Fail calls with an input/output error when the server has been silent for this long [default: wait]
     #[arg(long, value_name = "TIME", value_parser = soft)]
     pub(crate) soft: Option<Duration>,
-    /// Mount read-only
+    /// Mount read-only: every change fails
     #[arg(long)]
     pub(crate) ro: bool,
     /// Let other users in; unprivileged users need user_allow_other in /etc/fuse.conf
@@ -84,44 +78,10 @@ pub(crate) struct Mount {
     pub(crate) verbosity: Verbosity,
 }
 
-/// How old what a program sees may be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum CachePolicy {
-    /// Each open and each stat asks the server
-    Strict,
-    /// An open sees what was closed 3 s before; a stat is at most 60 s old
-    Default,
-    /// Both are at most 60 s old
-    Relaxed,
-}
-
-impl CachePolicy {
-    /// Its name in flags and reports.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            CachePolicy::Strict => "strict",
-            CachePolicy::Default => "default",
-            CachePolicy::Relaxed => "relaxed",
-        }
-    }
-}
-
-/// Reads how long a soft mount waits.
-pub(crate) fn soft(text: &str) -> Result<Duration, String> {
-    let time = units::duration(text)?;
-    if time >= SOFT_MIN { Ok(time) } else { Err(format!("'{text}' is less than {SOFT_MIN:?}")) }
-}
-
-/// Reads the memory for clean file data.
-pub(crate) fn cache_memory(text: &str) -> Result<u64, String> {
-    let size = units::bytes(text)?;
-    if size >= CACHE_MEMORY_MIN { Ok(size) } else { Err(format!("'{text}' is less than 1M")) }
-}
-
 pub(crate) const UMOUNT_HELP: &str = "\
 The directory is detached at once, even if programs use it. Then the mount sends
-what the server does not have yet, and ends. Ctrl-C stops the waiting and not the
-sending.
+what the server does not have yet, and ends. Ctrl-C ends the command, and the
+mount goes on sending.
 
 Examples:
   remora umount ~/nas
@@ -153,7 +113,7 @@ pub(crate) struct MountStatus {
     /// The mounted directory, or one in it [default: all mounts of this user]
     #[arg(value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-    /// Print objects
+    /// Print an object for each mount instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -1,13 +1,55 @@
-//! Mount options after `-o`: those of mount.nfs that mean the same here, and our own.
+//! Values of the flags of `remora mount`, and options after `-o`: those of mount.nfs that mean the same here, and our
+//! own.
 
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::commands::mount::flags::{CachePolicy, cache_memory, soft};
+use clap::ValueEnum;
+
+use crate::config::units;
 use crate::remote::flags::Proto;
+
+/// Least memory for clean file data.
+const CACHE_MEMORY_MIN: u64 = 1 << 20;
+/// Shortest time after which calls of a soft mount fail.
+const SOFT_MIN: Duration = Duration::from_secs(1);
 
 /// Silence after which a mount with `soft` and without a time fails: three tries of 60 s, as of mount.nfs.
 const SOFT_DEFAULT: Duration = Duration::from_secs(180);
+
+/// How old what a program sees may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum CachePolicy {
+    /// Each open and each stat asks the server
+    Strict,
+    /// An open sees what was closed 3 s before; a stat is at most 60 s old
+    Default,
+    /// Both are at most 60 s old
+    Relaxed,
+}
+
+impl CachePolicy {
+    /// Its name in flags and reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            CachePolicy::Strict => "strict",
+            CachePolicy::Default => "default",
+            CachePolicy::Relaxed => "relaxed",
+        }
+    }
+}
+
+/// Reads how long a soft mount waits.
+pub(crate) fn soft(text: &str) -> Result<Duration, String> {
+    let time = units::duration(text)?;
+    if time >= SOFT_MIN { Ok(time) } else { Err(format!("'{text}' is less than {SOFT_MIN:?}")) }
+}
+
+/// Reads the memory for clean file data.
+pub(crate) fn cache_memory(text: &str) -> Result<u64, String> {
+    let size = units::bytes(text)?;
+    if size >= CACHE_MEMORY_MIN { Ok(size) } else { Err(format!("'{text}' is less than 1M")) }
+}
 
 /// An option that changes something.
 #[derive(Clone, PartialEq, Eq, Debug)]
