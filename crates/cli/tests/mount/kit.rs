@@ -64,9 +64,14 @@ impl Site {
 
     /// Mounts the server at `dir`, if that is possible.
     pub(crate) fn try_mount(&mut self, dir: &Path, flags: &[&str]) -> Output {
-        self.mounts.push(dir.to_owned());
+        self.adopt(dir);
         let (url, dir) = (self.server.url("/"), dir.to_str().unwrap());
         self.place.run(&[&["mount", &url, dir][..], flags].concat())
+    }
+
+    /// Unmounts `dir` at the end.
+    pub(crate) fn adopt(&mut self, dir: &Path) {
+        self.mounts.push(dir.to_owned());
     }
 
     /// `remora status --json` of a mount.

@@ -61,3 +61,27 @@ fn foreground_mount_ends_in_good_order_at_ctrl_c() {
     assert_eq!(fs::read_to_string(site.place.srv("file")).unwrap(), "data");
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
 }
+
+/// As mount(8) calls it for a line of fstab(5).
+#[test]
+fn mount_helper_takes_the_words_of_mount8() {
+    let Some(mut site) = Site::new() else { return };
+    let (dir, helper) = (site.place.here("mnt"), site.place.here("mount.remora"));
+    fs::create_dir(&dir).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_remora"), &helper).unwrap();
+    let options = format!("rw,_netdev,noatime,port={},soft=30s", site.server.port());
+    site.adopt(&dir);
+    let run = |flags: &str| {
+        let mut helper = std::process::Command::new(&helper);
+        helper.args(["127.0.0.1:/", dir.to_str().unwrap(), flags, "-o", &options]);
+        helper.env("XDG_STATE_HOME", site.place.state());
+        assert!(helper.status().unwrap().success());
+    };
+    run("-f");
+    assert!(!site.place.run(&["mount", "--list"]).stdout.contains(dir.to_str().unwrap()), "-f mounts nothing");
+    run("-n");
+    fs::write(dir.join("file"), "data").unwrap();
+    assert_eq!(fs::read_to_string(site.place.srv("file")).unwrap(), "data");
+    let status: Value = serde_json::from_str(&site.place.ok(&["status", "--json", dir.to_str().unwrap()])).unwrap();
+    assert_eq!(status["soft_ms"], 30_000);
+}
