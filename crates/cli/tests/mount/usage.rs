@@ -1,11 +1,15 @@
 //! What the commands print, and what they refuse.
 
 use std::fs;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::common::Place;
-use crate::kit::Site;
+use crate::kit::{Site, program};
+
+/// Silence of the server after which the mount prints a line, and how often it looks.
+const SILENCE_SHOWN: Duration = Duration::from_millis(4500);
 
 #[test]
 fn mount_that_cannot_begin_says_why_and_what_to_do() {
@@ -56,8 +60,13 @@ fn foreground_mount_ends_in_good_order_at_ctrl_c() {
     let running = site.place.start(&["mount", "-f", &site.server.url("/"), dir.to_str().unwrap()]);
     crate::common::until("the mount", || site.place.run(&["status", dir.to_str().unwrap()]).code == 0);
     fs::write(dir.join("file"), "data").unwrap();
+    site.server.signal("STOP");
+    let held = program("ls", &[&dir.join("missing")]);
+    std::thread::sleep(SILENCE_SHOWN);
+    site.server.signal("CONT");
+    held.finish().expect(2, &["No such file"]);
     running.signal("INT");
-    running.finish().expect(0, &["mounted at"]);
+    running.finish().expect(0, &["mounted at", "has been silent for 3 s", "the server is back"]);
     assert_eq!(fs::read_to_string(site.place.srv("file")).unwrap(), "data");
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
 }

@@ -21,6 +21,7 @@ use crate::config::{state_dir, units};
 use crate::interrupt;
 use crate::output::exit::{Error, Result};
 use crate::output::{escape, stdio};
+use crate::remote::filesystem::Remote;
 use crate::remote::flags::{Auto, LinkArgs};
 use crate::remote::listing::Node;
 use crate::remote::servers::{Place, Servers, own_credentials};
@@ -152,10 +153,12 @@ fn check_directory(dir: &Path, is_nonempty_allowed: bool) -> Result {
 /// Mounts and serves to the end.
 async fn serve(settings: MountSettings, daemon: bool) -> Result {
     let mounting = mount(settings);
-    let mount = select! {
-        mount = mounting => mount?,
+    let (mount, remote) = select! {
+        mounted = mounting => mounted?,
         number = interrupt::wait() => return Err(Error::Interrupted(number)),
     };
+    // It prints when the server is silent, which nobody reads in the background.
+    let _remote = Some(remote).filter(|_| !daemon);
     if daemon {
         background::announce_ready()?;
     } else {
@@ -206,7 +209,7 @@ fn printable(path: &Path) -> String {
     escape::printable(path.as_os_str().as_encoded_bytes())
 }
 
-async fn mount(settings: MountSettings) -> Result<RunningMount> {
+async fn mount(settings: MountSettings) -> Result<(RunningMount, Remote)> {
     check_directory(&settings.dir, settings.is_nonempty_allowed)?;
     let mut servers = Servers::new(settings.link.clone());
     let place = servers.place(&settings.url).await?;
@@ -238,10 +241,11 @@ async fn mount(settings: MountSettings) -> Result<RunningMount> {
     };
     // It waits for the kernel.
     let started = tokio::task::block_in_place(|| RunningMount::start(plan));
-    started.map_err(|error| match error {
+    let mount = started.map_err(|error| match error {
         MountStartError::Kernel(error) => kernel_error(&error),
         other => Error::refused("cannot mount", other.to_string()),
-    })
+    })?;
+    Ok((mount, place.remote))
 }
 
 /// The directory at `place` and what the server says of its file system.
