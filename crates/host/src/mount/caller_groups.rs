@@ -73,7 +73,8 @@ mod tests {
         let (pid, uid) = (std::process::id(), rustix::process::getuid().as_raw());
         let mut own: Vec<u32> = rustix::process::getgroups().unwrap().iter().map(|group| group.as_raw()).collect();
         let mut read = known.of(pid, uid).to_vec();
-        (own.sort_unstable(), read.sort_unstable());
+        own.sort_unstable();
+        read.sort_unstable();
         assert_eq!(read, own);
         assert!(Arc::ptr_eq(&known.of(pid, uid), &known.of(pid, uid)), "the second look reads nothing");
         assert_eq!(known.of(0, 0).len() + known.of(u32::MAX, 0).len(), 0);
