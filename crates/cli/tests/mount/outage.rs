@@ -84,7 +84,8 @@ fn killed_mount_leaves_no_hang_and_mounts_again() {
     let dir = mount.dir.clone();
     until("the end of the process", || !Path::new(&format!("/proc/{pid}/exe")).exists());
     let found = promptly("a dead mount", move || errno(fs::read_dir(dir)));
-    assert_eq!(found, Some(Errno::NOTCONN.raw_os_error()));
+    // A call that the process had not read yet is aborted.
+    assert!([Errno::NOTCONN, Errno::CONNABORTED].map(|e| Some(e.raw_os_error())).contains(&found), "{found:?}");
     let mount = site.mount("mnt", &[]);
     fs::write(mount.at("file"), "data").unwrap();
     assert_eq!(fs::read_to_string(site.place.srv("file")).unwrap(), "data");
