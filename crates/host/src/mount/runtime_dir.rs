@@ -39,17 +39,25 @@ pub fn path() -> PathBuf {
     base.join("mount")
 }
 
-/// Creates the directory if it is missing. Fails if others can enter it or its parent is another user's.
+/// Creates the directory if it is missing. Fails if others can write to it.
 pub(super) fn create(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    check_private(dir)?;
+    fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o700))
+}
+
+/// Fails if the directory or its parent is another user's or can be written to by others: they could make sockets and
+/// notes of their own.
+fn check_private(dir: &Path) -> io::Result<()> {
     let own = rustix::process::geteuid().as_raw();
     for dir in [Some(dir), dir.parent()].into_iter().flatten() {
         let found = fs::symlink_metadata(dir)?;
         if !found.is_dir() || found.uid() != own || found.mode() & 0o022 != 0 {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "others can write to it"));
+            let why = format!("{} is not a directory that only this user can write to", dir.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
     }
-    fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o700))
+    Ok(())
 }
 
 /// Locks the directory: between `bind` and `listen` a socket looks as if its process were dead.
@@ -103,9 +111,10 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The sockets in `dir`, with and without a living process; none if the directory is missing.
+/// The sockets in `dir`, with and without a living process; none if the directory is missing. Fails if others can write
+/// to it.
 pub(super) fn sockets(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let entries = match fs::read_dir(dir) {
+    let entries = match check_private(dir).and_then(|()| fs::read_dir(dir)) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
@@ -130,20 +139,23 @@ mod tests {
         assert_eq!(fs::metadata(&dir).unwrap().mode() & 0o777, 0o700);
         fs::set_permissions(top.path().join("remora"), Permissions::from_mode(0o777)).unwrap();
         assert_eq!(create(&dir).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(sockets(&dir).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
     }
 
     #[test]
     fn note_is_read_back_and_removed_with_its_socket() {
-        let dir = tempfile::tempdir().unwrap();
+        let top = tempfile::tempdir().unwrap();
+        let dir = top.path().join("remora/mount");
+        create(&dir).unwrap();
         let note = MountNote { url: "nfs://nas/srv".into(), dir: "/home/a/nas".into(), pid: 7 };
-        let paths: Vec<PathBuf> = socket_paths(dir.path(), &note.dir).collect();
+        let paths: Vec<PathBuf> = socket_paths(&dir, &note.dir).collect();
         fs::write(&paths[1], "").unwrap();
         for _ in 0..2 {
             write_note(&paths[1], &note).unwrap();
         }
-        assert_eq!((read_note(&paths[1]).unwrap(), sockets(dir.path()).unwrap()), (note, vec![paths[1].clone()]));
+        assert_eq!((read_note(&paths[1]).unwrap(), sockets(&dir).unwrap()), (note, vec![paths[1].clone()]));
         assert!(paths[0] != paths[1] && read_note(&paths[0]).is_err());
         remove_socket(&paths[1]);
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
     }
 }
