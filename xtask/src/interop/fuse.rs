@@ -52,7 +52,7 @@ impl FuseSite {
     pub(super) fn build(target: &Path, tools: &Path) -> Result<FuseSite> {
         let logs = target.join("interop");
         fs::create_dir_all(&logs)?;
-        let scratch = Scratch::new(&std::env::temp_dir(), "remora-mount-", &["io", "file-systems", "disk"])?;
+        let scratch = Scratch::new(&std::env::temp_dir(), "rm-", &["io", "file-systems", "disk"])?;
         for directory in ["", "io", "disk"] {
             fs::set_permissions(scratch.path(directory), fs::Permissions::from_mode(0o755))?;
         }
@@ -90,13 +90,10 @@ impl FuseSite {
     pub(super) fn run(&mut self, step: &Step, policy: Policy) -> Result<Verdict> {
         self.empty_io()?;
         let export = step.mount.unwrap_or(Mount::Disk).names().1;
-        let here = self.mount(&format!("{}-here", step.name), export, policy)?;
-        let other = self.mount(&format!("{}-other", step.name), export, policy)?;
-        let place = format!(
-            "dir='{}'\nother='{}'\nmkdir $dir\ncd $dir\n",
-            here.join(step.name).display(),
-            other.join(step.name).display()
-        );
+        // Short paths, for the names of sockets have at most 107 bytes.
+        let here = self.mount("m", export, policy)?.join(step.name);
+        let other = self.mount("o", export, policy)?.join(step.name);
+        let place = format!("dir='{}'\nother='{}'\nmkdir $dir\ncd $dir\n", here.display(), other.display());
         let script = format!("{PRELUDE}{}\n{}\n{place}{}", self.told, step.told, step.script);
         let path = self.scratch.path("step.sh");
         fs::write(&path, script)?;
@@ -148,7 +145,7 @@ impl FuseSite {
 
     fn mount(&mut self, name: &str, export: &str, policy: Policy) -> Result<PathBuf> {
         let place = self.scratch.path(name);
-        fs::create_dir(&place)?;
+        fs::create_dir_all(&place)?;
         let policy = match policy {
             Policy::Default => "default",
             Policy::Strict => "strict",
