@@ -181,7 +181,7 @@ impl Cache {
             unique: op.unique,
             pid: op.pid,
             operation: name(&op.request),
-            path: learn::path(&self.state, op.node),
+            path: learn::path(&self.state, op.node, child(&op.request)),
             since: op.arrived,
         });
         let mut held: Vec<Held> = held.collect();
@@ -333,6 +333,16 @@ fn perform(state: &mut State, op: &mut Op) -> Result<Reply, Stop> {
             Err(Errno::ENOSYS.into())
         }
         Init(_) | Destroy | Interrupt { .. } | Forget { .. } | BatchForget(_) | NotifyReply => Ok(Reply::Empty),
+    }
+}
+
+/// The name in its directory that a request is about.
+fn child(request: &Operation) -> Option<&nfs3::Name> {
+    use Operation::*;
+    match request {
+        Lookup { name } | SymLink { name, .. } | MkNod { name, .. } | MkDir { name, .. } => Some(name),
+        Unlink { name } | RmDir { name } | Rename { name, .. } | Link { name, .. } | Create { name, .. } => Some(name),
+        _ => None,
     }
 }
 

@@ -248,10 +248,10 @@ fn known_target(state: &State, at: &Location) -> Option<Target> {
     dir.names.get(&at.name).map(|dentry| dentry.target)
 }
 
-/// Name of an object from the mounted directory, for people.
-pub(crate) fn path(state: &State, id: NodeId) -> Vec<u8> {
+/// Path of an object, or of a name in it, from the mounted directory, for people.
+pub(crate) fn path(state: &State, id: NodeId, child: Option<&Name>) -> Vec<u8> {
     const DEPTH_MAX: usize = 256;
-    let mut names: Vec<Name> = Vec::new();
+    let mut names: Vec<Name> = child.into_iter().cloned().collect();
     let mut at = id;
     while at != NodeId::ROOT && names.len() < DEPTH_MAX {
         let Some(location) = state.nodes.get(at).and_then(|node| node.location.as_ref()) else { break };

@@ -26,12 +26,15 @@ pub(crate) fn opendir(state: &mut State, op: &Op) -> Result<Reply, Stop> {
     if op.is_first {
         ahead::opened_directory(state, op);
     }
-    permitted?;
-    listed?;
-    let entries = snapshot(state, op.node)?;
+    let entries = match permitted.and(listed) {
+        Ok(()) => Some(snapshot(state, op.node)?),
+        // df(1) and file managers open the mount point; READDIR waits for the names.
+        Err(Stop::Wait) if op.node == NodeId::ROOT => None,
+        Err(stop) => return Err(stop),
+    };
     let fh = state.open(op.node, &op.caller);
     if let Some(handle) = state.handles.get_mut(&fh) {
-        handle.entries = Some(entries);
+        handle.entries = entries;
     }
     Ok(Reply::Opened(Opened { fh, ..Opened::default() }))
 }
@@ -67,11 +70,17 @@ pub(crate) struct Page {
 
 pub(crate) fn readdir(state: &mut State, op: &Op, page: Page) -> Result<Reply, Stop> {
     let handle = state.handle(page.handle)?;
-    let Some(mut entries) = handle.entries.clone() else { return Err(Errno::EBADF.into()) };
-    if page.offset == 0 && handle.has_been_read {
-        needs::listing(state, op, op.node, state.config.policy.open)?;
-        entries = snapshot(state, op.node)?;
-    }
+    let known = handle.entries.clone().filter(|_| page.offset > 0 || !handle.has_been_read);
+    let entries = match known {
+        Some(entries) => entries,
+        None => {
+            let window = state.config.policy.open;
+            let permitted = needs::access(state, op, op.node, ACCESS_READ, window);
+            needs::listing(state, op, op.node, window)?;
+            permitted?;
+            snapshot(state, op.node)?
+        }
+    };
     if let Some(handle) = state.handles.get_mut(&page.handle) {
         handle.entries = Some(entries.clone());
         handle.has_been_read = true;
