@@ -307,6 +307,9 @@ pub(crate) fn setattr(state: &mut State, op: &mut Op, set: &fuse::SetAttr) -> Re
     if attr == SetAttr::NONE {
         return lookup::getattr(state, op);
     }
+    if op.steps.is_empty() && is_known(state, op, &attr) {
+        return Ok(lookup::attr(state, id));
+    }
     if let (Some(fh), true) = (set.fh, set.size.is_some()) {
         // ftruncate(2) is permitted by the open file, not by the mode.
         op.caller = state.handle(fh)?.opener.clone();
@@ -325,6 +328,20 @@ pub(crate) fn setattr(state: &mut State, op: &mut Op, set: &fuse::SetAttr) -> Re
     }
     needs::attr(state, op, id, state.config.policy.stat)?;
     Ok(lookup::attr(state, id))
+}
+
+/// Whether the caller's object has this mode and these owners already, as when an archive is unpacked: the change would only
+/// move the ctime. Set-id bits are left to the server, which may clear them.
+fn is_known(state: &State, op: &Op, set: &SetAttr) -> bool {
+    const SET_ID: u32 = 0o6000;
+    let Some(cached) = state.nodes.get(op.node).and_then(|node| node.attr.as_ref()) else { return false };
+    let (attr, is_set) = (&cached.attr, set.size.is_some() || set.atime != SetTime::Keep || set.mtime != SetTime::Keep);
+    let is_same = set.mode.is_none_or(|mode| mode == attr.mode & PERMISSIONS)
+        && set.uid.is_none_or(|uid| uid == attr.uid)
+        && set.gid.is_none_or(|gid| gid == attr.gid);
+    let is_fresh = !cached.is_outdated && state.is_fresh(cached.asked, op, state.config.policy.open);
+    let is_owner = op.caller.auth.uid == attr.uid;
+    !is_set && is_same && is_fresh && is_owner && attr.mode & SET_ID == 0
 }
 
 fn time(change: TimeChange) -> Result<SetTime, Errno> {
