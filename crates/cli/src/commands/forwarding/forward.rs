@@ -23,14 +23,14 @@ use crate::output::exit::{Error, Result};
 use crate::output::stdio;
 
 pub(crate) const HELP: &str = "\
-Opens local TCP ports whose connections are carried as ATP objects to a remora
-gateway, which connects to their targets. While the link is away, or this
-machine's address changes, connections pause; nothing of them is lost. They are
-reset when the gateway ends, or forgets us, and when their target does not want
-them: a local program sees its connection accepted before that is known.
+Listens on local TCP ports and carries each connection as ATP objects to a
+remora gateway, which connects to the target. Connections survive outages of the
+link and address changes of this machine. They are reset when the gateway ends
+or drops this client, and when the target refuses them; the local program may
+see its connection accepted before that.
 
-Short answers and keystrokes pass long copies of the same priority; between
-forwards the priority decides.
+Short messages overtake long transfers of the same priority. Between forwards
+the priority decides.
 
 Examples:
   remora forward --listen 8080 --to wiki.example.net:80 atp://192.0.2.7:4050 \\
@@ -41,52 +41,52 @@ Examples:
       atp://192.0.2.7:4050 --key PUBLIC-KEY
 
 Exit codes:
-  0    ended by Ctrl-C or a termination
-  1    a port is taken, or a key does not fit
+  0    stopped by Ctrl-C or SIGTERM
+  1    a port is in use, or a key is wrong
   2    wrong usage
-  3    the gateway's name has no address, or nobody answers there for --timeout
-       at first; later it is waited for
+  3    the gateway's name has no address, or at the start it does not answer
+       within --timeout; later, forward waits for it
 
 --json prints an object when ready: listen (a list), gateway, key; one for each
-change: event (up, silent, heard, down, failed), why, to, connections (or
-missed, with the lines that were not read in time); and each second in which
-something happened, and at the end: up, sessions, connections, asked, done,
-refused, reset, sent_bytes, received_bytes.";
+change: event (up, silent, heard, down, failed), why, to, connections (or missed
+with lines, the number of dropped output lines); and one for each second with
+activity, and at the end: up, sessions, connections, asked, done, refused,
+reset, sent_bytes, received_bytes.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Forward {
-    /// The gateway, as in atp://192.0.2.7:4050
+    /// The gateway, such as atp://192.0.2.7:4050
     #[arg(value_name = "atp://HOST:PORT", value_parser = gateway)]
     pub(crate) gateway: Target,
     #[command(flatten)]
     pub(crate) peer: PeerFlags,
-    /// A local port, on loopback unless an address is named; one for each --to
+    /// Local TCP address; a port alone means loopback. One for each --to
     #[arg(long, value_name = "[HOST:]PORT", required = true, value_parser = address::listen)]
     pub(crate) listen: Vec<SocketAddr>,
-    /// Where the gateway is to connect to; one for each --listen. A port alone: on the gateway's machine
+    /// Target that the gateway connects to, one for each --listen; a port alone means the gateway's machine
     #[arg(long, value_name = "[HOST:]PORT", required = true, value_parser = address::target)]
     pub(crate) to: Vec<Target>,
-    /// low, medium, high, or 0 to 15: higher goes first. One for all, or one for each --to
+    /// low, medium, high, or 0 to 15; higher goes first. One for all, or one for each --to
     #[arg(long, value_name = "PRIORITY")]
     pub(crate) priority: Vec<Priority>,
-    /// Reset a connection whose bytes take longer over the link. One for all, or one for each --to
-    /// [default: they are held]
+    /// Reset a connection whose data takes longer over the link. One for all, or one for each --to
+    /// [default: never]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub(crate) deadline: Vec<Duration>,
-    /// Consider a gateway lost after this much silence, and reset its connections
+    /// Reset all connections after this much silence of the gateway
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = hold)]
     pub(crate) hold: Duration,
-    /// Connections at once; more wait
+    /// Maximum number of connections; more wait
     #[arg(long, value_name = "N", default_value = "128", value_parser = connections)]
     pub(crate) connections: usize,
-    /// Bytes of a connection on their way, each way, 64K to 16M: less than the link's rate times its
-    /// round trip slows it down
+    /// Maximum bytes in flight for each connection and direction, 64K to 16M. Less than the link's rate
+    /// times its RTT slows a connection down
     #[arg(long, value_name = "SIZE", default_value = "512K", value_parser = window)]
     pub(crate) window: u32,
-    /// Print objects instead of text
+    /// Print JSON objects instead of text
     #[arg(long)]
     pub(crate) json: bool,
-    /// Say nothing about the link
+    /// Print no notices about the link
     #[arg(short, long)]
     pub(crate) quiet: bool,
     #[command(flatten)]
@@ -102,8 +102,8 @@ fn gateway(text: &str) -> Result<Target, String> {
 const SILENCE: Duration = Duration::from_secs(3);
 /// Exit code if the gateway does not answer.
 const LOST: u8 = 3;
-const UNHEARD: &str = "hint: is remora gateway running there, on this port, and does UDP get through?";
-const FULL: &str = "hint: all its places for mobiles are taken; try again later";
+const UNHEARD: &str = "hint: check that remora gateway runs there on this port, and that UDP passes";
+const FULL: &str = "hint: the gateway has its maximum number of mobiles; try again later";
 
 /// The `--json` record when the gateway answers.
 #[derive(Serialize)]
@@ -188,7 +188,7 @@ fn routes(args: &Forward) -> Result<Vec<ForwardRoute>> {
     let Forward { listen, to, priority, deadline, .. } = args;
     if listen.len() != to.len() {
         return Err(Error::Usage(format!(
-            "{} --listen and {} --to: each port leads to one target",
+            "{} --listen and {} --to: give one --to for each --listen",
             listen.len(),
             to.len()
         )));
@@ -213,9 +213,7 @@ fn failed(args: &Forward, own: Option<String>, e: ForwardError) -> Error {
     match e {
         ForwardError::Listen { addr, source } => Error::listen(addr, "TCP")(source),
         ForwardError::Resolve { host, source } => Error::remote(gateway)(ClientError::Resolve { host, source }),
-        ForwardError::Refused(Refusal::WrongKey) => {
-            Error::refused(gateway, "the gateway has another key than --key names")
-        }
+        ForwardError::Refused(Refusal::WrongKey) => Error::refused(gateway, "the gateway has another key than --key"),
         ForwardError::Refused(Refusal::NotAdmitted) => {
             let own = own.unwrap_or_default();
             Error::refused(gateway, format!("the gateway does not admit this key: start it with --allow {own}"))
@@ -267,8 +265,7 @@ impl ForwardReporter<'_> {
             return Ok(());
         }
         let hint = hint(why.as_deref());
-        let why =
-            why.unwrap_or_else(|| format!("nobody has answered for {} s", self.args.peer.timeout().as_secs_f64()));
+        let why = why.unwrap_or_else(|| format!("no answer for {} s", self.args.peer.timeout().as_secs_f64()));
         stdio::eprint(format_args!("remora: forward: {}: {why}", self.args.gateway));
         hint.into_iter().for_each(stdio::eprint);
         Err(Error::Reported(LOST))
@@ -280,7 +277,7 @@ impl ForwardReporter<'_> {
         }
         let lines = ready.listen.iter().zip(&self.args.to);
         stdio::print(
-            &lines.map(|(at, to)| format!("{at} leads to {to} through {}\n", ready.gateway)).collect::<String>(),
+            &lines.map(|(at, to)| format!("{at} forwards to {to} through {}\n", ready.gateway)).collect::<String>(),
         )
     }
 
@@ -297,7 +294,7 @@ impl ForwardReporter<'_> {
                 Some(n) = news.recv() => self.tell(n),
                 () = long_silence(self.silent.filter(|_| !self.is_said)) => {
                     self.is_said = true;
-                    self.say(format!("link silent since {} s; holding what is open", SILENCE.as_secs()));
+                    self.say(format!("no answer for {} s; connections wait", SILENCE.as_secs()));
                     Ok(())
                 }
                 _ = figures.tick(), if self.args.json => {

@@ -31,11 +31,11 @@ Examples:
 
 #[derive(Args, Debug)]
 pub(crate) struct Keys {
-    /// The file [default: atp.key in $XDG_STATE_HOME/remora or ~/.local/state/remora, or in
+    /// Key file [default: atp.key in $XDG_STATE_HOME/remora or ~/.local/state/remora, or in
     /// /var/lib/remora for root]
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// Print an object
+    /// Print a JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -81,8 +81,8 @@ pub(crate) fn run(args: &Keys) -> Result {
         return stdio::print_json(&KeyRecord { public, file: &path, made });
     }
     stdio::print(&format!("{public}\n"))?;
-    let what = if made { "made a key" } else { "the key is" };
-    stdio::eprint(format_args!("{what} in {}; the line above is its public half", path.display()));
+    let what = if made { "created a key" } else { "the key is" };
+    stdio::eprint(format_args!("{what} in {}; its public half is above", path.display()));
     Ok(())
 }
 
