@@ -12,6 +12,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("nfs-ganesha", "a foreign NFS server"),
     ("nfs-ganesha-vfs", "its access to the local disk"),
     ("rpcbind", "the portmapper it registers with"),
+    ("fuse3", "fusermount3, by which users mount"),
     ("ntfs-3g", "a file system that takes names for one whatever their case"),
     ("strace", "the order of the server's system calls"),
     ("iproute2", "addresses and routes in network namespaces"),

@@ -1,7 +1,7 @@
 //! `remora mount`: the host side of the cache core.
 //!
-//! [`running_mount`] begins and ends a mount. [`driver`] moves requests, calls and replies between the kernel, the core
-//! and the server; [`caller_groups`] adds the groups of the calling thread. [`control_server`] and [`control_client`]
+//! `running_mount` begins and ends a mount. `driver` moves requests, calls and replies between the kernel, the core
+//! and the server; `caller_groups` adds the groups of the calling thread. `control_server` and `control_client`
 //! are the two sides of a mount's control socket in the [`runtime_dir`], with the messages of [`report`].
 //! [`mount_point`] has the paths and the mount table, [`daemon`] the way into the background.
 
