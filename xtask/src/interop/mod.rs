@@ -30,7 +30,7 @@ use step::{Besides, Policy, Step};
 
 /// Programs that the steps or the guest need.
 const PROGRAMS: [&str; 5] = ["setpriv", "timeout", "git", "make", "cc"];
-/// Limit for all steps together.
+/// Limit for all steps in the guest together, and for all on this machine.
 const WHOLE: Duration = Duration::from_secs(15 * 60);
 
 pub(crate) const HELP: &str = "\
@@ -127,6 +127,7 @@ fn execute(options: &Options, steps: &[&'static Step]) -> Result<Vec<Outcome>> {
         }
     }
     if !here.is_empty() {
+        let start = Instant::now();
         let mut site = FuseSite::build(&target, tools).map_err(|e| e.to_string());
         for step in here {
             let began = Instant::now();
