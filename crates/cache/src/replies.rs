@@ -15,6 +15,8 @@ use crate::writeback;
 
 /// Times that a listing starts again because the directory changed.
 const RESTARTS_MAX: u32 = 8;
+/// Entries of a directory.
+const ENTRIES_MAX: usize = 10_000_000;
 
 /// Handles the reply to `id`, or its absence.
 pub(crate) fn handle(state: &mut State, id: CallId, result: Result<Reply, CallFailure>) {
@@ -224,6 +226,8 @@ fn hand_over(state: &mut State, pending: &mut Pending, next: CallId) {
 
 /// A page of a listing: asks for the next one, or records all names.
 fn listed(state: &mut State, pending: &mut Pending, mut progress: ListingProgress, reply: Reply) {
+    let known = progress.found.len();
+    let restarts = progress.restarts;
     let eof = match reply {
         Reply::ReadDirPlus(Ok(page)) => {
             learn_dir(state, &mut progress, page.dir, pending.asked);
@@ -231,7 +235,7 @@ fn listed(state: &mut State, pending: &mut Pending, mut progress: ListingProgres
             for entry in page.entries.list {
                 progress.cookie = entry.cookie;
                 let target = match (&entry.fh, &entry.attr) {
-                    (Some(fh), Some(attr)) => Target::Node(known(state, fh, attr, pending.asked)),
+                    (Some(fh), Some(attr)) => Target::Node(listed_object(state, fh, attr, pending.asked)),
                     _ => Target::Unknown { fileid: entry.fileid },
                 };
                 progress.found.push((entry.name, target));
@@ -266,6 +270,11 @@ fn listed(state: &mut State, pending: &mut Pending, mut progress: ListingProgres
     if eof {
         return record_listing(state, progress);
     }
+    // A server that adds no entry, or goes on for ever, is broken.
+    let is_stuck = progress.restarts == restarts && progress.found.len() == known;
+    if is_stuck || progress.found.len() > ENTRIES_MAX {
+        return fail(state, &pending.waiters, Errno::EIO);
+    }
     match needs::listing_call(state, &progress) {
         Ok(call) => {
             let auth = progress.credential.auth.clone();
@@ -281,7 +290,7 @@ fn listed(state: &mut State, pending: &mut Pending, mut progress: ListingProgres
     }
 }
 
-fn known(state: &mut State, fh: &Fh, attr: &nfs3::Attr, asked: Time) -> NodeId {
+fn listed_object(state: &mut State, fh: &Fh, attr: &nfs3::Attr, asked: Time) -> NodeId {
     let id = state.nodes.intern(fh, attr);
     learn::learn_attr(state, id, attr, asked);
     id

@@ -13,6 +13,8 @@ use crate::state::{ListEntry, Op, State, Stop};
 
 /// Entries before those of the server: `.` and `..`.
 const DOTS: usize = 2;
+/// Longest name in bytes.
+const NAME_MAX: usize = 255;
 
 /// Opens a directory. Its entries are those of this moment, or of the last rewinddir(3).
 pub(crate) fn opendir(state: &mut State, op: &Op) -> Result<Reply, Stop> {
@@ -43,7 +45,7 @@ pub(crate) fn opendir(state: &mut State, op: &Op) -> Result<Reply, Stop> {
 fn snapshot(state: &mut State, dir: NodeId) -> Result<Arc<Vec<ListEntry>>, Errno> {
     let hidden = state.hidden_prefix();
     let names = &state.node(dir)?.dir().names;
-    let shown = names.iter().filter(|(name, _)| !name.starts_with(hidden.as_bytes()));
+    let shown = names.iter().filter(|(name, _)| is_valid(name) && !name.starts_with(hidden.as_bytes()));
     let known: Vec<_> = shown.map(|(name, dentry)| (name.clone(), dentry.target)).collect();
     let mut entries = Vec::with_capacity(known.len());
     for (name, target) in known {
@@ -57,6 +59,11 @@ fn snapshot(state: &mut State, dir: NodeId) -> Result<Arc<Vec<ListEntry>>, Errno
         }
     }
     Ok(Arc::new(entries))
+}
+
+/// Whether the kernel takes the name: a listing with another one would fail as a whole.
+fn is_valid(name: &[u8]) -> bool {
+    !name.is_empty() && name.len() <= NAME_MAX && !name.contains(&b'/') && !name.contains(&0)
 }
 
 /// Where a page of a listing starts, its maximum size in bytes, and whether it carries attributes.

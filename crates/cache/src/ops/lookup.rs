@@ -13,6 +13,8 @@ use crate::state::{Op, State, Stop};
 const R_OK: u32 = 4;
 const W_OK: u32 = 2;
 const X_OK: u32 = 1;
+/// Longest target of a symbolic link in bytes (PATH_MAX without its NUL).
+const TARGET_MAX: usize = 4095;
 
 pub(crate) fn lookup(state: &mut State, op: &Op, name: &Name) -> Result<Reply, Stop> {
     let policy = state.config.policy;
@@ -63,7 +65,9 @@ pub(crate) fn attr(state: &State, id: NodeId) -> Reply {
 }
 
 pub(crate) fn readlink(state: &mut State, op: &Op) -> Result<Reply, Stop> {
-    needs::link_target(state, op, op.node).map(Reply::Target)
+    let target = needs::link_target(state, op, op.node)?;
+    // The kernel takes no answer that is longer, and would wait for another one.
+    if target.len() > TARGET_MAX { Err(Errno::ENAMETOOLONG.into()) } else { Ok(Reply::Target(target)) }
 }
 
 pub(crate) fn access(state: &mut State, op: &Op, mask: u32) -> Result<Reply, Stop> {
