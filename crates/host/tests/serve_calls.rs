@@ -150,6 +150,8 @@ fn run_of_a_program(addr: std::net::SocketAddr, root: &Fh, name: &str) -> (Tcp, 
     };
     exchange(10, &Call::GetAttr(root.clone()));
     let status = exchange(11, &create(root, name)).status();
+    // Acknowledges the reply to CREATE: until then the server cannot know that it arrived.
+    exchange(12, &Call::GetAttr(root.clone()));
     (tcp, status)
 }
 
