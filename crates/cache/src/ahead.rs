@@ -169,7 +169,7 @@ fn read(state: &mut State, id: NodeId, caller: &Caller) {
     }
 }
 
-/// A program uses a file: what was read ahead of it was not in vain.
+/// A program uses a file: its bytes that were read ahead count as used.
 pub(crate) fn used(state: &mut State, id: NodeId) {
     let Some(file) = state.nodes.get_mut(id).and_then(|node| node.file.as_mut()) else { return };
     let unused = std::mem::take(&mut file.unused);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-/// Consistency policy: the maximum age of what the cache answers without asking the server.
+/// Consistency policy: the maximum age of the cache's answers.
 ///
 /// The kernel adds `kernel` to what it was answered, so each bound is the sum of two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -104,7 +104,7 @@ pub(crate) fn arrived(state: &mut State, id: NodeId, range: Range<u64>, reply: &
     }
     let size = node.size();
     update(state, id, |file| {
-        // What was written here is newer than the reply.
+        // Local writes are newer than the reply.
         let uncommitted = file.uncommitted();
         for gap in uncommitted.gaps(range.start..range.start + len) {
             let part = reply.data.slice((gap.start - range.start) as usize..(gap.end - range.start) as usize);

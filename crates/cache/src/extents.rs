@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::ranges::RangeSet;
 
-/// Disjoint extents of a file's contents by offset. Insertion replaces what was there.
+/// Disjoint extents of a file's contents by offset. An insertion replaces the bytes in its range.
 #[derive(Debug, Default)]
 pub(crate) struct Extents {
     parts: BTreeMap<u64, Bytes>,

@@ -88,7 +88,7 @@ pub(crate) struct DirState {
     pub(crate) names: BTreeMap<Name, Dentry>,
     /// The listing that showed all names; `None` where some may be missing.
     pub(crate) complete: Option<Listed>,
-    /// When the outcome of a change became unknown: what was asked before says nothing about the names.
+    /// When the outcome of a change became unknown: replies to earlier calls show nothing about the names.
     pub(crate) unknown_since: Option<Time>,
     /// LOOKUPs that had to ask the server.
     pub(crate) misses: u32,
@@ -264,7 +264,7 @@ impl Node {
         self.file.get_or_insert_default()
     }
 
-    /// Size of a file in bytes, with what was written here.
+    /// Size of a file in bytes, with local writes.
     pub(crate) fn size(&self) -> u64 {
         let local = self.file.as_ref().and_then(|file| file.size);
         local.or(self.attr.as_ref().map(|cached| cached.attr.size)).unwrap_or(0)

@@ -11,7 +11,7 @@ const BLOCK_SIZE: u32 = 64 << 10;
 /// Unit of allocated space that `stat` shows, in bytes.
 const SECTOR: u64 = 512;
 
-/// The attributes of an object, with what was written here; zeros if none are known.
+/// The attributes of an object, with local writes; zeros if none are known.
 pub(crate) fn attr(state: &State, id: NodeId) -> fuse::Attr {
     let Some(node) = state.nodes.get(id) else { return fuse::Attr::default() };
     let Some(cached) = &node.attr else { return fuse::Attr::default() };

@@ -316,7 +316,7 @@ impl State {
         }
     }
 
-    /// Whether what was asked for at `asked` is new enough for `op`: newer than the operation, or younger than
+    /// Whether a reply to a call made at `asked` is new enough for `op`: newer than the operation, or younger than
     /// `window`.
     pub(crate) fn is_fresh(&self, asked: Time, op: &Op, window: Duration) -> bool {
         asked >= op.arrived || self.now.since(asked) < window

@@ -1,4 +1,4 @@
-//! Write-back: sends what was written here, and commits it (RFC 1813, section 4.8).
+//! Write-back: sends dirty data and commits it (RFC 1813, section 4.8).
 
 use std::ops::Range;
 use std::time::Duration;
@@ -91,7 +91,7 @@ pub(crate) fn send(state: &mut State, id: NodeId, amount: Amount) {
     commit(state, id, false);
 }
 
-/// The server has lost the file: what was written to it is lost, which the next fsync or close reports.
+/// The server has lost the file, and the dirty data with it; the next fsync or close reports that.
 fn lose(state: &mut State, id: NodeId) {
     let waiters = data::update(state, id, |file| {
         let lost = [std::mem::take(&mut file.dirty), std::mem::take(&mut file.unstable)];
