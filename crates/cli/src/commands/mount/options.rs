@@ -22,7 +22,7 @@ const SOFT_DEFAULT: Duration = Duration::from_secs(180);
 pub(crate) enum CachePolicy {
     /// Each open and each stat asks the server
     Strict,
-    /// An open sees what was closed 3 s before; a stat is at most 60 s old
+    /// An open sees every close that is 3 s old; a stat is at most 60 s old
     Default,
     /// Both are at most 60 s old
     Relaxed,
