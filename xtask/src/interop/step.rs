@@ -180,7 +180,11 @@ pub(super) const STEPS: &[Step] = &[
     remora("mount-git", Policy::Default, script!("git")),
     remora("mount-build", Policy::Strict, script!("build")),
     Step { told: "names=1000", ..remora("mount-big-directory", Policy::Default, script!("big-directory")) },
-    Step { mount: Some(Mount::Small), ..remora("mount-full-disk", Policy::Strict, script!("full-disk")) },
+    Step {
+        mount: Some(Mount::Small),
+        told: "figures_lag=1",
+        ..remora("mount-full-disk", Policy::Strict, script!("full-disk"))
+    },
     Step {
         told: "seeds='1 2 3' operations=7000",
         besides: Besides::Tools,

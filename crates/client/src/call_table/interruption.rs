@@ -69,7 +69,7 @@ impl Client {
 
     /// When to try a second connection; `None` while no reply is due, or over UDP.
     ///
-    /// After 2 s of silence, four smoothed RTTs, or twice the airtime of what is in flight, whichever is longest. The
+    /// After 2 s of silence, four smoothed RTTs, or twice the airtime of the data in flight, whichever is longest. The
     /// time doubles with each connection that was no better than the one before, so that a slow link makes progress and
     /// a slow server is not sent the same again and again.
     pub fn doubt_at(&self) -> Option<Time> {

@@ -189,7 +189,7 @@ impl Connection {
     fn write_notifications(&self) {
         while let Some(notification) = self.notifications.next(|node| self.outstanding.is_held(node)) {
             match rustix::io::write(&self.device, &notification.encode()) {
-                // The kernel does not know the node or name, or a program uses what was deleted.
+                // The kernel does not know the node or name, or a program uses the deleted object.
                 Ok(_) | Err(SystemError::NOENT | SystemError::NOTDIR | SystemError::NOTEMPTY | SystemError::BUSY) => {}
                 Err(SystemError::NODEV | SystemError::NOTCONN | SystemError::CONNABORTED | SystemError::PERM) => return,
                 Err(e) => tracing::debug!(?notification, error = %io::Error::from(e), "the kernel refuses"),

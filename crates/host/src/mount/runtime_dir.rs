@@ -1,4 +1,4 @@
-//! The directory of the control sockets: one socket for each mount, and beside it a note of what is mounted, which can
+//! The directory of the control sockets: one socket for each mount, and beside it a note that describes the mount, which can
 //! be read when the process is stopped.
 //!
 //! `/run/remora/mount` for root, else `$XDG_RUNTIME_DIR/remora/mount` or, without that, `/tmp/remora-UID/mount`. Only

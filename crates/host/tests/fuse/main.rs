@@ -304,7 +304,7 @@ fn abort_ends_held_call() {
     assert!(["ENOTCONN", "ECONNABORTED"].contains(&&*error), "{error}");
 }
 
-/// The mounted control files of FUSE. Dropping it restores what was there.
+/// The mounted control files of FUSE. Dropping it unmounts them if this test mounted them.
 struct ControlFiles {
     is_ours: bool,
 }

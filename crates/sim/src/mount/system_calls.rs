@@ -139,7 +139,7 @@ impl Machine {
         self.call(file.nodeid, Operation::Fsync { fh: file.fh, data_only: false }).await.map(drop)
     }
 
-    /// close(2): FLUSH, then RELEASE whatever it answers.
+    /// close(2): FLUSH, then RELEASE, even if FLUSH fails.
     pub(super) async fn close(&self, file: OpenFile) -> Result<(), Errno> {
         let flushed = self.call(file.nodeid, Operation::Flush { fh: file.fh, lock_owner: 0 }).await;
         let alive = Machine { kill_after: None, ..self.clone() };
