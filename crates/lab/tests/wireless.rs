@@ -104,14 +104,14 @@ fn paper_values_are_shown_beside_ours() {
 #[test]
 fn cut_off_and_failed_runs_are_shown() {
     let report = run(options(&["outages"], 2, 2, 1), Made);
-    let text = report.to_text();
+    let text = report.to_text(usize::MAX);
     assert!(text.contains(">300") && !text.contains("inf"), "{text}");
     let resumed = &json(&report)["experiments"][0]["cells"][0]["results"][0];
     assert_eq!((&resumed["summary"]["censored"], &resumed["values"][1]), (&1.into(), &Value::Null));
 
     let report = run(options(&["zero-errors"], 4, 1, 1), Made);
     assert_eq!(report.failures(), 2);
-    assert!(report.to_text().contains("failed: read, seed 4: as told"), "{}", report.to_text());
+    assert!(report.to_text(usize::MAX).contains("failed: read, seed 4: as told"), "{}", report.to_text(usize::MAX));
     assert!(report.to_html().unwrap().contains("Failed: write, seed 4: as told"));
 }
 
@@ -255,7 +255,7 @@ fn interrupted_work_reports_its_finished_runs() {
     });
     assert_eq!(told.into_inner().unwrap(), ["zero-errors", "bursts"], "in the table's order");
     let report = work.report();
-    assert!(report.complete && !work.rest(&report).contains("zero-errors:"), "nothing is told twice");
+    assert!(report.complete && !work.rest(&report, usize::MAX).contains("zero-errors:"), "nothing is told twice");
 }
 
 /// A race of which one system lacks a seed.

@@ -161,7 +161,7 @@ fn crashed(e: tokio::task::JoinError) -> Error {
 }
 
 fn show(report: &BenchReport, json: bool) -> Result {
-    if json { stdio::print_json(report) } else { stdio::print(&report.to_text()) }
+    if json { stdio::print_json(report) } else { stdio::print(&report.to_text(stdio::report_width())) }
 }
 
 /// What is left on servers is an error, and can be removed by hand.
@@ -180,7 +180,7 @@ async fn cache(json: bool) -> Result {
         report = work => report?,
         number = interrupt::wait() => return Err(Error::Interrupted(number)),
     };
-    if json { stdio::print_json(&report) } else { stdio::print(&report.to_text()) }
+    if json { stdio::print_json(&report) } else { stdio::print(&report.to_text(stdio::report_width())) }
 }
 
 /// ATP beside QUIC.
@@ -205,7 +205,7 @@ async fn atp(args: &Bench) -> Result {
     if args.json {
         stdio::print_json(&report)?
     } else {
-        stdio::print(&report.to_text())?
+        stdio::print(&report.to_text(stdio::report_width()))?
     }
     if report.holds() { Ok(()) } else { Err(Error::refused("the figures", "ATP is slower than required")) }
 }

@@ -3,10 +3,11 @@
 //! A closed pipe is not an error: a command ends quietly, a service continues. Other write errors are reported.
 
 use std::io;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Once, OnceLock};
 
+use ratatui::crossterm::terminal;
 use remora_host::client::ClientError;
 use rustix::io::Errno;
 use serde::Serialize;
@@ -23,6 +24,17 @@ static UNREAD: Once = Once::new();
 /// Makes this process a service: a closed standard output no longer ends it.
 pub(crate) fn outlive_readers(command: &'static str) {
     SERVICE.get_or_init(|| command);
+}
+
+/// Width of the terminal that standard output goes to, in characters; `None` if it goes elsewhere.
+pub(crate) fn terminal_width() -> Option<usize> {
+    let size = io::stdout().is_terminal().then(|| terminal::size().ok()).flatten();
+    size.map(|(columns, _)| usize::from(columns))
+}
+
+/// Width of the tables of reports: a file gets them whole.
+pub(crate) fn report_width() -> usize {
+    terminal_width().unwrap_or(usize::MAX)
 }
 
 /// A command line, quoted for a shell.

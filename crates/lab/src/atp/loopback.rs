@@ -172,7 +172,8 @@ impl LoopbackReport {
         self.ratio.median >= BAR
     }
 
-    pub fn to_text(&self) -> String {
+    /// The report as text, its tables at most `width` characters wide.
+    pub fn to_text(&self, width: usize) -> String {
         let head = ["carrier", "MB/s", "95 %", "CPU ns a byte"];
         let interval = |s: &Summary, unit: f64, digits: usize| match s.interval() {
             Some((low, high)) => format!("{:.digits$}..{:.digits$}", low / unit, high / unit),
@@ -186,7 +187,7 @@ impl LoopbackReport {
                 format!("{:.2}", r.cpu_ns_per_byte.median),
             ]
         };
-        let table = Table::new(1, head, self.rows.iter().map(row)).to_text();
+        let table = Table::new(1, head, self.rows.iter().map(row)).to_text_within(width);
         let interval = interval(&self.ratio, 1.0, 2);
         let interval = if interval.is_empty() { interval } else { format!(" (95 %: {interval})") };
         let held = self.datagram.map_or_else(String::new, |bytes| format!(" in datagrams of {bytes}"));
@@ -381,7 +382,7 @@ mod tests {
         assert!(report.rows.iter().all(|r| r.bytes_per_second.median > 1e4 && r.cpu_ns_per_byte.median > 0.0));
         let [a, b] = [0, 1].map(|n: usize| report.rows[n].bytes_per_second.median);
         assert!((report.ratio.median - a / b).abs() < 1e-9);
-        let text = report.to_text();
+        let text = report.to_text(usize::MAX);
         assert!(
             text.contains("12 objects of 40000 bytes in datagrams of 1452") && text.contains("QUIC (quinn)"),
             "{text}"

@@ -176,7 +176,8 @@ impl NfsAtpReport {
         self.times[1].is_some_and(|t| t >= BAR) && self.lateness.iter().all(|(_, _, too_late)| !too_late)
     }
 
-    pub fn to_text(&self) -> String {
+    /// The report as text, its tables at most `width` characters wide.
+    pub fn to_text(&self, width: usize) -> String {
         let ms = |t: Option<f64>| t.map_or("never".to_owned(), |t| format!("{:.0}", t * 1e3));
         let head = ["Carrier", "Calls", "Made in blackouts", "Made", "Answered", "p50 ms", "p99 ms", "Longest ms"];
         let cells = |r: &Row| {
@@ -191,7 +192,7 @@ impl NfsAtpReport {
                 ms(r.max),
             ]
         };
-        let table = Table::new(3, head, self.rows.iter().map(cells)).to_text();
+        let table = Table::new(3, head, self.rows.iter().map(cells)).to_text_within(width);
         let times = |t: Option<f64>| t.map_or("unknown".to_owned(), |t| format!("{t:.1} times"));
         let mut text = format!("{}, {} s of calls\n\n{table}\n", self.trace, self.seconds);
         text += &format!(

@@ -60,18 +60,19 @@ pub(super) const STAND_INS: &str = "tcp, mtcp-1 to mtcp-4 and quic are stand-ins
 const REAL: &str = "tcp and mtcp-1 to mtcp-4 are the kernel's. The oracle knows the future and has no header overhead.";
 
 impl AtpReport {
-    pub fn to_text(&self) -> String {
+    /// The report as text, its tables at most `width` characters wide.
+    pub fn to_text(&self, width: usize) -> String {
         let mut out = String::new();
         let mut add = |title: &str, body: String| {
             // Writing to a `String` cannot fail.
             let _ = writeln!(out, "{title}\n{body}");
         };
         if !self.rows.is_empty() {
-            add(TABLE_2, self.statuses().to_text());
-            add(GLANCE, self.glance().to_text());
+            add(TABLE_2, self.statuses().to_text_within(width));
+            add(GLANCE, self.glance().to_text_within(width));
         }
         if !self.verdicts.is_empty() {
-            add(VERDICTS, self.verdict_table().to_text());
+            add(VERDICTS, self.verdict_table().to_text_within(width));
         }
         for curve in &self.curves {
             let error = curve_error(&curve.seconds);
@@ -82,9 +83,9 @@ impl AtpReport {
             add(&format!("ATP 02, Figure 5, {}", timeline.scheme), timeline.to_text());
         }
         if !self.bulk.is_empty() {
-            add(BULK, self.bulk_table().to_text());
+            add(BULK, self.bulk_table().to_text_within(width));
             if let Some(ratios) = self.ratios() {
-                add(TITLE, ratios.to_text());
+                add(TITLE, ratios.to_text_within(width));
             }
         }
         for line in self.troubles() {

@@ -80,7 +80,8 @@ pub fn run() -> CacheReport {
 }
 
 impl CacheReport {
-    pub fn to_text(&self) -> String {
+    /// The report as text, its tables at most `width` characters wide.
+    pub fn to_text(&self, width: usize) -> String {
         let mut text = String::from("Keyed hash of a request, ns (median):\n");
         for key in &self.keys {
             text += &format!("  {:>5} bytes of arguments  {:>7.0}\n", key.argument_bytes, key.ns.median);
@@ -91,7 +92,7 @@ impl CacheReport {
             let hit = c.hit_ns.as_ref().map_or("-".to_owned(), ns);
             vec![c.mode.to_owned(), c.fill.to_string(), ns(&c.miss_ns), ns(&c.insert_ns), hit]
         };
-        text += &Table::new(1, head, self.caches.iter().map(row)).to_text();
+        text += &Table::new(1, head, self.caches.iter().map(row)).to_text_within(width);
         text + "Medians of rounds. Replies held counts insertions, which may exceed the cache's capacity.\n"
     }
 }

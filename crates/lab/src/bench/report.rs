@@ -137,7 +137,8 @@ impl BenchReport {
         self.operations.push(OperationReport { name: operation.name, about: operation.about, servers, ratio });
     }
 
-    pub fn to_text(&self) -> String {
+    /// The report as text, its tables at most `width` characters wide.
+    pub fn to_text(&self, width: usize) -> String {
         let two = self.servers.len() == 2;
         let mut text = String::new();
         if two {
@@ -153,7 +154,7 @@ impl BenchReport {
             head.extend(["A/B", "95 % interval", "A/B p99"]);
         }
         let rows = self.operations.iter().flat_map(|o| o.rows(two, lossy));
-        text += &Table::new(1 + usize::from(two), head, rows).to_text();
+        text += &Table::new(1 + usize::from(two), head, rows).to_text_within(width);
         for skipped in &self.skipped {
             text += &format!("  {}: not measured: {} ({})\n", skipped.operation, skipped.why, skipped.server);
         }

@@ -55,10 +55,11 @@ fn range(values: impl Iterator<Item = f64>) -> String {
 }
 
 impl CopyStudyReport {
-    pub fn to_text(&self) -> String {
+    /// The report as text, its tables at most `width` characters wide.
+    pub fn to_text(&self, width: usize) -> String {
         let mut text = String::new();
         for (title, table) in self.tables() {
-            text += &format!("{title}\n{}\n", table.to_text());
+            text += &format!("{title}\n{}\n", table.to_text_within(width));
         }
         text + &self.notes().join("\n") + "\n"
     }
@@ -264,7 +265,7 @@ mod tests {
 
     #[test]
     fn tables_show_measured_and_missing_runs() {
-        let text = report().to_text();
+        let text = report().to_text(usize::MAX);
         for piece in [
             "2.3",
             "1/7",

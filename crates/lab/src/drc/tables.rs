@@ -23,12 +23,13 @@ impl Group {
 }
 
 impl DrcReport {
-    pub fn to_text(&self) -> String {
+    /// The report as text, its tables at most `width` characters wide.
+    pub fn to_text(&self, width: usize) -> String {
         let mut out = String::new();
         for group in Group::ALL {
             if self.group(group).next().is_some() {
                 // Writing to a `String` cannot fail.
-                let _ = writeln!(out, "{}\n{}", group.title(), self.table(group).to_text());
+                let _ = writeln!(out, "{}\n{}", group.title(), self.table(group).to_text_within(width));
             }
             if group == Group::Tables {
                 let _ = writeln!(out, "{}\n", self.nearness());

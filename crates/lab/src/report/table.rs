@@ -21,6 +21,35 @@ impl Table {
         Table { left, head: head.into_iter().map(Into::into).collect(), rows: rows.into_iter().collect() }
     }
 
+    /// Aligned text, at most `width` characters wide: where not all columns fit, the others follow below in further
+    /// parts, each with the names and at least one column.
+    pub fn to_text_within(&self, width: usize) -> String {
+        let names: Vec<usize> = (0..self.left.min(self.head.len())).collect();
+        let mut parts = vec![names.clone()];
+        for column in names.len()..self.head.len() {
+            let part = parts.last_mut().filter(|part| {
+                let wider: Vec<usize> = part.iter().copied().chain([column]).collect();
+                part.len() == names.len() || self.columns(&wider).width() <= width
+            });
+            match part {
+                Some(part) => part.push(column),
+                None => parts.push(names.iter().copied().chain([column]).collect()),
+            }
+        }
+        parts.iter().map(|part| self.columns(part).to_text()).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The table of these columns only.
+    fn columns(&self, which: &[usize]) -> Table {
+        let of = |row: &Vec<String>| which.iter().filter_map(|column| row.get(*column).cloned()).collect();
+        Table { left: self.left, head: of(&self.head), rows: self.rows.iter().map(of).collect() }
+    }
+
+    /// Width of the text in characters.
+    fn width(&self) -> usize {
+        self.to_text().lines().map(|line| line.chars().count()).max().unwrap_or(0)
+    }
+
     /// Aligned text. Names equal to those of the row above are left out.
     pub fn to_text(&self) -> String {
         let all = || std::iter::once(&self.head).chain(&self.rows);
@@ -92,6 +121,16 @@ mod tests {
     fn text_is_aligned_and_repeats_no_name() {
         let expected = "  way    system      s  x floor\n  read   a        1.25      1.1\n         b<c     10.50\n  write  a           2        3\n";
         assert_eq!(table().to_text(), expected);
+    }
+
+    #[test]
+    fn columns_that_do_not_fit_follow_in_parts_with_the_names() {
+        let whole = table().to_text();
+        assert_eq!(table().to_text_within(31), whole);
+        let parts = "  way    system      s\n  read   a        1.25\n         b<c     10.50\n  write  a           2\n\n  way    system  x floor\n  read   a           1.1\n         b<c\n  write  a             3\n";
+        for width in [30, 1] {
+            assert_eq!(table().to_text_within(width), parts);
+        }
     }
 
     #[test]

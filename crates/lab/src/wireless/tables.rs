@@ -10,8 +10,9 @@ use crate::report::statistics::Summary;
 use crate::report::table::Table;
 
 impl WirelessReport {
-    pub fn to_text(&self) -> String {
-        let experiments: String = self.experiments.iter().map(ExperimentOutcome::to_text).collect();
+    /// The report as text, its tables at most `width` characters wide.
+    pub fn to_text(&self, width: usize) -> String {
+        let experiments: String = self.experiments.iter().map(|outcome| outcome.to_text(width)).collect();
         experiments + &self.footer()
     }
 
@@ -60,8 +61,9 @@ impl Display for Conditions {
 }
 
 impl ExperimentOutcome {
-    pub fn to_text(&self) -> String {
-        let mut out = format!("{}: {}\n{}\n", self.name, self.about, table(self).to_text());
+    /// The report as text, its tables at most `width` characters wide.
+    pub fn to_text(&self, width: usize) -> String {
+        let mut out = format!("{}: {}\n{}\n", self.name, self.about, table(self).to_text_within(width));
         for cell in &self.cells {
             for failed in &cell.failures {
                 let _ = writeln!(out, "  failed: {}, seed {}: {}", place(cell), failed.seed, failed.why);

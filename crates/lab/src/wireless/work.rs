@@ -174,10 +174,11 @@ impl<R: Runner> Work<R> {
         }
     }
 
-    /// The experiments that were not reported yet, as text. Nothing is reported afterwards.
-    pub fn rest(&self, report: &WirelessReport) -> String {
+    /// The experiments that were not reported yet, as text with tables at most `width` characters wide. Nothing is
+    /// reported afterwards.
+    pub fn rest(&self, report: &WirelessReport, width: usize) -> String {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let rest: String = report.experiments.iter().skip(*told).map(ExperimentOutcome::to_text).collect();
+        let rest: String = report.experiments.iter().skip(*told).map(|ended| ended.to_text(width)).collect();
         *told = usize::MAX;
         rest + &report.footer()
     }

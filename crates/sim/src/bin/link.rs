@@ -41,7 +41,7 @@ struct Args {
     #[arg(long, default_value = "60s", value_parser = duration)]
     length: Duration,
     /// Number of seeds.
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// The first seed.
     #[arg(long, default_value_t = 0)]

@@ -123,7 +123,7 @@ pub(crate) async fn run(args: Atp) -> Result {
     let page = args.report.reserve()?;
     // The work keeps processors busy and cannot be cut short: a signal ends the process around it.
     let report = publication::finished(tokio::task::spawn_blocking(move || atp::run(&options)).await)?;
-    publication::publish(&report, || Ok(report.to_text()), page)?;
+    publication::publish(&report, || Ok(report.to_text(stdio::report_width())), page)?;
     publication::failed(report.failures())
 }
 
@@ -163,7 +163,7 @@ fn options(args: &Atp) -> Result<Options> {
 fn setup(args: &Atp, trace: &Trace) -> Result<Setup> {
     let length = args.length.unwrap_or_else(|| trace.length().saturating_sub(args.from));
     if length < Duration::from_secs(1) {
-        return Err(Error::Usage("less than a second of the trace remains: choose an earlier --from".into()));
+        return Err(Error::Usage("less than a second of calls: choose a longer --length, or an earlier --from".into()));
     }
     if args.rtt > RTT_MAX {
         return Err(Error::Usage(format!("--rtt must be at most {} s", RTT_MAX.as_secs())));

@@ -195,7 +195,7 @@ pub(crate) async fn run(args: CopyLab) -> Result {
         }
     };
     let report = publication::finished(publication::finished(report)?)?;
-    publication::publish(&report, || Ok(report.to_text()), page)?;
+    publication::publish(&report, || Ok(report.to_text(stdio::report_width())), page)?;
     if let Some(number) = number {
         return Err(Error::Interrupted(number));
     }

@@ -7,6 +7,7 @@ use remora_lab::drc::{Execution, Options, SEEDS_MAX};
 use crate::commands::lab::publication;
 use crate::commands::lab::publication::{ReportFlags, ThreadFlags, there_are_seeds};
 use crate::output::exit::Result;
+use crate::output::stdio;
 
 pub(crate) const HELP: &str = "\
 A client writes 1 MB as 128 WRITEs of 8 KB to a server so slow that the client
@@ -74,7 +75,7 @@ pub(crate) async fn run(args: Drc) -> Result {
     let options = options(&args);
     // The work keeps processors busy and cannot be cut short: a signal ends the process around it.
     let report = publication::finished(tokio::task::spawn_blocking(move || drc::run(&options)).await)?;
-    publication::publish(&report, || Ok(report.to_text()), page)?;
+    publication::publish(&report, || Ok(report.to_text(stdio::report_width())), page)?;
     publication::failed(report.failures())
 }
 

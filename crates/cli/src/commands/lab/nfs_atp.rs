@@ -51,7 +51,7 @@ pub(crate) async fn run(args: NfsAtp) -> Result {
     if args.json {
         stdio::print_json(&report)?
     } else {
-        stdio::print(&report.to_text())?
+        stdio::print(&report.to_text(stdio::report_width()))?
     }
     if report.holds() {
         Ok(())
@@ -71,7 +71,7 @@ fn options(args: &NfsAtp) -> Result<Options> {
     };
     let length = args.length.unwrap_or_else(|| trace.length().saturating_sub(args.from));
     if length < Duration::from_secs(1) {
-        return Err(Error::Usage("less than a second of the trace remains: choose an earlier --from".into()));
+        return Err(Error::Usage("less than a second of calls: choose a longer --length, or an earlier --from".into()));
     }
     Ok(Options { trace, trace_name, from: args.from, length, seed: args.seed, command: command(args), bar: !args.json })
 }

@@ -171,7 +171,7 @@ async fn work<R: Runner + Send + 'static>(
         at_work.run(|ended| {
             let mut printed = printed.lock().unwrap_or_else(PoisonError::into_inner);
             if !quiet && printed.is_ok() {
-                *printed = stdio::print(&ended.to_text());
+                *printed = stdio::print(&ended.to_text(stdio::report_width()));
             }
         });
         printed.into_inner().unwrap_or_else(PoisonError::into_inner)
@@ -195,7 +195,7 @@ async fn work<R: Runner + Send + 'static>(
 /// Shows what has not been shown yet, if what has been was `printed`; how many runs failed.
 fn show<R: Runner>(work: &Work<R>, printed: Result, page: Publication) -> Result<usize> {
     let report = work.report();
-    publication::publish(&report, || printed.map(|()| work.rest(&report)), page)?;
+    publication::publish(&report, || printed.map(|()| work.rest(&report, stdio::report_width())), page)?;
     Ok(report.failures())
 }
 

@@ -13,7 +13,7 @@ use remora_sim::programs::duration;
 #[derive(Args)]
 pub(crate) struct Flags {
     /// Number of seeds.
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// The first seed.
     #[arg(long, default_value_t = 0)]

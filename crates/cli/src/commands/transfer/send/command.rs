@@ -197,7 +197,7 @@ fn bind(to: &[SocketAddr], identity: Identity) -> Result<AtpEndpoint> {
         received_bytes_max: RECEIVED_BYTES_MAX,
         ..EndpointSettings::sender()
     };
-    AtpEndpoint::bind_towards(to, settings, identity).map_err(|e| Error::refused("cannot start", e.to_string()))
+    AtpEndpoint::bind_towards(to, settings, identity).map_err(Error::endpoint)
 }
 
 /// Turns to the receiver; says who we are if it does not know us.
