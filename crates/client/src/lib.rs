@@ -25,3 +25,4 @@ pub use transfer::{Download, Piece, TransferError, Upload, Written};
 pub use transport::Transport;
 pub use transport::block_size::{BlockSize, FRAME_PAYLOAD, fragments};
 pub use transport::retry_policy::RetryPolicy;
+pub use transport::shorter_call::{CallLimits, shorter};

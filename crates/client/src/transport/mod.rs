@@ -5,5 +5,6 @@ pub(crate) mod kind;
 pub(crate) mod pmtu_blackhole;
 pub(crate) mod reassembly_budget;
 pub(crate) mod retry_policy;
+pub(crate) mod shorter_call;
 
 pub use kind::Transport;

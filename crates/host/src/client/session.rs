@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use remora_base::Time;
-use remora_client::{Answer, CallFailure, Client, ClientStats, FRAME_PAYLOAD, Request, Transport};
+use remora_client::{Answer, CallFailure, CallLimits, Client, ClientStats, FRAME_PAYLOAD, Request, Transport, shorter};
 use remora_wire::nfs3::{self, Fh};
 use remora_wire::rpc::OpaqueAuth;
 use tokio::task::JoinHandle;
@@ -17,7 +17,6 @@ use crate::client::transport::connection::Connection;
 use crate::client::transport::jukebox_retry::JukeboxRetry;
 use crate::client::transport::parallel_streams::ParallelStreams;
 use crate::client::transport::shared_core::{CancellableCall, SharedCore};
-use crate::client::transport::shorter_call::{CallLimits, shorter};
 use crate::handoff::{Listener, Signal};
 
 /// Length of a block over a stream in blocks over UDP, and its minimum in bytes.

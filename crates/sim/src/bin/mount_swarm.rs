@@ -38,6 +38,7 @@ struct Mounts;
 struct Totals {
     operations: u64,
     killed: u64,
+    repeated: u64,
 }
 
 impl seeds::Worlds for Mounts {
@@ -55,10 +56,12 @@ impl seeds::Worlds for Mounts {
     fn add(totals: &mut Totals, outcome: &Outcome) {
         totals.operations += outcome.operations;
         totals.killed += outcome.killed;
+        totals.repeated += outcome.repeated;
     }
 
     fn describe(t: &Totals) -> String {
-        format!("{} operations ({} killed)", t.operations, t.killed)
+        let Totals { operations, killed, repeated } = t;
+        format!("{operations} operations ({killed} killed), {repeated} changes of names repeated after a crash")
     }
 
     fn repeat(&self, seed: u64) -> String {

@@ -57,6 +57,8 @@ impl Scenario {
             faults: Faults {
                 delay: delays[rng.below(3) as usize],
                 late: if rng.chance(0.5) { 0.0 } else { 0.05 },
+                loss: [0.0, 0.05, 0.3][rng.below(3) as usize],
+                duplicates: if rng.chance(0.5) { 0.0 } else { 0.1 },
                 tick,
             },
             kills: if rng.chance(0.7) { 0.0 } else { 0.05 },
@@ -74,6 +76,8 @@ pub struct Outcome {
     pub violations: Vec<String>,
     pub operations: u64,
     pub killed: u64,
+    /// Changes of names that the server executed twice, once before and once after a crash.
+    pub repeated: u64,
 }
 
 /// Runs the world of a seed.
@@ -112,6 +116,7 @@ pub fn run(seed: u64) -> Outcome {
     let stuck = run_programs(&world, programs.collect());
     let mut outcome = outcome.borrow().clone();
     outcome.violations.extend(stuck.err());
+    outcome.repeated = world.0.borrow().repeated;
     let left = world.0.borrow().dirty_bytes();
     if left > 0 && outcome.violations.is_empty() {
         outcome.violations.push(format!("{left} bytes are uncommitted at the end"));
@@ -146,9 +151,13 @@ impl Program {
                 if self.rng.chance(self.scenario.kills) {
                     self.killed(&machine, dir).await;
                 } else {
-                    let result = self.operation(&machine, dir).await;
-                    if let Err(errno) = result {
+                    let repeated = self.repeated();
+                    let before = self.outcome.borrow().violations.len();
+                    if let Err(errno) = self.operation(&machine, dir).await {
                         self.violation(format!("round {round}: an operation fails with {errno:?}"));
+                    }
+                    if self.repeated() > repeated {
+                        self.adopt(before).await;
                     }
                 }
             }
@@ -323,10 +332,23 @@ impl Program {
         let _ = self.operation(&victim, dir).await;
         Machine { kill_after: None, ..victim }.exit().await;
         self.outcome.borrow_mut().killed += 1;
-        // Its own comparisons mean nothing.
-        self.outcome.borrow_mut().violations.truncate(before);
+        self.adopt(before).await;
+    }
+
+    /// What an operation found since there were `before` violations means nothing: the server has what is true.
+    async fn adopt(&mut self, before: usize) {
+        let mine = format!(" {}: ", self.dir);
+        let mut at = 0;
+        self.outcome.borrow_mut().violations.retain(|violation| {
+            at += 1;
+            at <= before || !violation.contains(&mine)
+        });
         self.world.settle().await;
         self.model = self.on_server();
+    }
+
+    fn repeated(&self) -> u64 {
+        self.world.0.borrow().repeated
     }
 
     async fn check_all(&mut self, machine: &Machine, dir: u64) {
@@ -392,7 +414,8 @@ impl Program {
         let prefix = format!("{}/.nfs", self.dir);
         let tree = self.world.0.borrow().fs.tree();
         let hidden = tree.keys().filter(|path| path.starts_with(prefix.as_bytes())).count();
-        if hidden > 0 {
+        // A repeated RENAME to the hidden name finds nothing to rename, and the file keeps that name.
+        if hidden as u64 > self.repeated() {
             self.violation(format!("{hidden} hidden files are left"));
         }
     }

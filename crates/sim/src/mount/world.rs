@@ -1,8 +1,9 @@
-//! The server, the mounts, and the calls between them.
+//! The server, the mounts with their client cores, and the messages between them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::{Core, Peer, Rng, Time};
-use remora_cache::{Cache, CallId};
+use remora_cache::Cache;
 use remora_server::{Access, Config, Export, Exports, Server, Squash, Terms};
 use remora_vfs::MemFs;
 use remora_wire::fuse::{Errno, Header, Operation, Reply, Request};
@@ -19,7 +20,14 @@ use remora_wire::nfs3::{self, Fh};
 use remora_wire::rpc::{AuthUnix, CallHeader, OpaqueAuth, Outcome, ReplyHeader};
 use remora_wire::{Reader, Xdr, mount};
 
+use super::client::ClientCalls;
+
 const KEY: [u8; 16] = [7; 16];
+/// Procedures from CREATE to LINK (RFC 1813, section 3).
+const CHANGES_OF_NAMES: RangeInclusive<u32> = 8..=15;
+/// Maximum delay of a message. A WRITE that the client sent again with less data, for it seemed too long for the path,
+/// could otherwise arrive after a later change of the same bytes.
+const DELAY_MAX: Duration = Duration::from_secs(3);
 /// Maximum length of a run: a program that waits longer is stuck.
 const RUN_MAX: Duration = Duration::from_secs(3600);
 
@@ -30,22 +38,22 @@ pub(super) struct Faults {
     pub(super) delay: Duration,
     /// Probability that a message is delayed a hundred times as long.
     pub(super) late: f64,
+    /// Probability that a message is lost, and that it arrives twice.
+    pub(super) loss: f64,
+    pub(super) duplicates: f64,
     /// Granularity of the server's timestamps.
     pub(super) tick: Duration,
 }
 
 enum Event {
-    /// A call arrives at the server.
-    Call {
+    /// A message arrives at the server.
+    ToServer {
         mount: usize,
-        id: CallId,
-        credential: Arc<AuthUnix>,
-        call: nfs3::Call,
+        message: Bytes,
     },
-    Reply {
+    ToMount {
         mount: usize,
-        id: CallId,
-        reply: nfs3::Reply,
+        message: Bytes,
     },
     /// The caller of a request is killed.
     Kill {
@@ -61,7 +69,24 @@ enum Event {
 /// A machine with a mount.
 struct Machine {
     cache: Cache,
+    client: ClientCalls,
     answers: BTreeMap<u64, Result<Reply, Errno>>,
+}
+
+impl Machine {
+    fn poll_timeout(&self) -> Option<Time> {
+        [self.cache.poll_timeout(), self.client.poll_timeout()].into_iter().flatten().min()
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.cache.handle_timeout(now);
+        self.client.handle_timeout(now);
+    }
+}
+
+/// Address of a machine.
+fn peer(mount: usize) -> Peer {
+    Peer::datagram(([10, 0, 0, 1 + mount as u8], 700).into())
 }
 
 /// A world in virtual time.
@@ -72,7 +97,10 @@ pub(super) struct World {
     faults: Faults,
     server: Server,
     boots: u64,
-    next_xid: u32,
+    /// Changes of names by machine and xid, with the boot of the server that executed them first.
+    changes: BTreeMap<(usize, u32), u64>,
+    /// Of them, those that a later boot executed again.
+    pub(super) repeated: u64,
     next_unique: u64,
     next_event: u64,
     events: BTreeMap<(Time, u64), Event>,
@@ -97,7 +125,8 @@ impl World {
             fs,
             faults,
             boots: 1,
-            next_xid: 1,
+            changes: BTreeMap::new(),
+            repeated: 0,
             next_unique: 1,
             next_event: 0,
             events: BTreeMap::new(),
@@ -108,9 +137,10 @@ impl World {
     /// Mounts the export on one more machine.
     pub(super) fn mount(&mut self, config: remora_cache::Config) -> usize {
         let root = self.root();
+        let mount = self.machines.len();
         let cache = Cache::new(config, root, self.now);
-        self.machines.push(Machine { cache, answers: BTreeMap::new() });
-        let mount = self.machines.len() - 1;
+        let client = ClientCalls::new(self.rng.next_u64(), self.now);
+        self.machines.push(Machine { cache, client, answers: BTreeMap::new() });
         self.drain(mount);
         mount
     }
@@ -120,7 +150,8 @@ impl World {
         let call = mount::Call::Mnt("/".into());
         header(0, mount::PROGRAM, mount::VERSION, call.proc(), &AuthUnix::default()).encode(&mut message);
         call.encode(&mut message);
-        let mut reader = Reader::new(self.exchange(message.into()));
+        let reply = self.exchange(Peer::stream(peer(0).addr, 0), message.into()).pop().expect("a reply to MNT");
+        let mut reader = Reader::new(reply);
         let header = ReplyHeader::decode(&mut reader).expect("a reply of MOUNT");
         assert_eq!(header.outcome, Outcome::Success);
         match mount::Reply::decode(call.proc(), &mut reader) {
@@ -129,19 +160,21 @@ impl World {
         }
     }
 
-    /// A message to the server, and its reply.
-    fn exchange(&mut self, message: Bytes) -> Bytes {
+    /// A message to the server, and its replies: none if the duplicate request cache drops it.
+    fn exchange(&mut self, from: Peer, message: Bytes) -> Vec<Bytes> {
         let tick = self.faults.tick.as_nanos().max(1) as u64;
         self.fs.set_time(Time::from_nanos(self.now.as_nanos() / tick * tick));
-        let peer = Peer::stream("10.0.0.1:700".parse().expect("an address"), self.boots);
-        self.server.handle_input(self.now, peer, message);
+        self.server.handle_input(self.now, from, message);
+        let mut replies = Vec::new();
         loop {
             if let Some(reply) = self.server.poll_transmit(self.now) {
-                return reply.payload;
+                replies.push(reply.payload);
+            } else if let Some(work) = self.server.poll_event() {
+                let answer = work.job.run();
+                self.server.complete(self.now, work.ticket, answer);
+            } else {
+                return replies;
             }
-            let work = self.server.poll_event().expect("a job of the call");
-            let answer = work.job.run();
-            self.server.complete(self.now, work.ticket, answer);
         }
     }
 
@@ -152,7 +185,29 @@ impl World {
 
     fn delay(&mut self) -> Duration {
         let late = if self.rng.chance(self.faults.late) { 100 } else { 1 };
-        self.rng.exponential(self.faults.delay) * late
+        (self.rng.exponential(self.faults.delay) * late).min(DELAY_MAX)
+    }
+
+    /// Notes changes of names that the server executes a second time after a crash, for its duplicate request cache is
+    /// in memory.
+    fn count_repeated(&mut self, mount: usize, message: &Bytes) {
+        let call = CallHeader::decode(&mut Reader::new(message.clone())).expect("a call of the client");
+        if call.prog == nfs3::PROGRAM && CHANGES_OF_NAMES.contains(&call.proc) {
+            let boot = *self.changes.entry((mount, call.xid)).or_insert(self.boots);
+            self.repeated += u64::from(boot != self.boots);
+        }
+    }
+
+    /// Sends a message, which may be lost or arrive twice.
+    fn send(&mut self, event: impl Fn() -> Event) {
+        if self.rng.chance(self.faults.loss) {
+            return;
+        }
+        let copies = if self.rng.chance(self.faults.duplicates) { 2 } else { 1 };
+        for _ in 0..copies {
+            let after = self.delay();
+            self.schedule(after, event());
+        }
     }
 
     /// The server crashes after this time.
@@ -171,42 +226,51 @@ impl World {
     }
 
     fn drain(&mut self, mount: usize) {
-        while let Some(call) = self.machines[mount].cache.poll_call(true) {
-            let after = self.delay();
-            let (id, credential, call) = (call.id, call.credential, call.call);
-            self.schedule(after, Event::Call { mount, id, credential, call });
-        }
         let machine = &mut self.machines[mount];
+        while let Some((id, result)) = machine.client.poll_reply(self.now) {
+            machine.cache.handle_reply(self.now, id, result);
+        }
+        while let Some(call) = machine.cache.poll_call(machine.client.has_room()) {
+            machine.client.submit(self.now, call);
+        }
+        let mut messages = Vec::new();
+        while let Some(message) = machine.client.poll_transmit(self.now) {
+            messages.push(message);
+        }
         while let Some((unique, answer)) = machine.cache.poll_answer() {
             let earlier = machine.answers.insert(unique, answer);
             assert!(earlier.is_none(), "request {unique} is answered twice");
         }
         while machine.cache.poll_notification().is_some() {}
+        for message in messages {
+            self.send(|| Event::ToServer { mount, message: message.clone() });
+        }
     }
 
     /// Takes the next event; `false` if there is none.
     fn step(&mut self) -> bool {
-        let timeout = |(mount, machine): (usize, &Machine)| Some((machine.cache.poll_timeout()?, mount));
+        let timeout = |(mount, machine): (usize, &Machine)| Some((machine.poll_timeout()?, mount));
         let timer = self.machines.iter().enumerate().filter_map(timeout).min();
         let next = self.events.first_key_value().map(|(key, _)| key.0);
         if let Some((at, mount)) = timer
             && next.is_none_or(|next| at <= next)
         {
             self.now = self.now.max(at);
-            self.machines[mount].cache.handle_timeout(self.now);
+            self.machines[mount].handle_timeout(self.now);
             self.drain(mount);
             return true;
         }
         let Some(((at, _), event)) = self.events.pop_first() else { return false };
         self.now = self.now.max(at);
         match event {
-            Event::Call { mount, id, credential, call } => {
-                let reply = self.execute(&credential, &call);
-                let after = self.delay();
-                self.schedule(after, Event::Reply { mount, id, reply });
+            Event::ToServer { mount, message } => {
+                self.count_repeated(mount, &message);
+                for message in self.exchange(peer(mount), message) {
+                    self.send(|| Event::ToMount { mount, message: message.clone() });
+                }
             }
-            Event::Reply { mount, id, reply } => {
-                self.machines[mount].cache.handle_reply(self.now, id, Ok(reply));
+            Event::ToMount { mount, message } => {
+                self.machines[mount].client.handle_input(self.now, message);
                 self.drain(mount);
             }
             Event::Kill { mount, unique } => {
@@ -217,22 +281,13 @@ impl World {
                 self.fs.crash();
                 self.boots += 1;
                 self.server = server(&self.fs, self.boots, self.now);
+                // No message outlives a restart: a late copy of a call that was answered before it would be executed
+                // again, and no duplicate request cache knows it.
+                self.events.retain(|_, event| !matches!(event, Event::ToServer { .. } | Event::ToMount { .. }));
             }
             Event::Wake => {}
         }
         true
-    }
-
-    fn execute(&mut self, credential: &AuthUnix, call: &nfs3::Call) -> nfs3::Reply {
-        self.next_xid += 1;
-        let mut message = Vec::new();
-        let proc = call.proc();
-        header(self.next_xid, nfs3::PROGRAM, nfs3::VERSION, proc as u32, credential).encode(&mut message);
-        call.encode(&mut message);
-        let mut reader = Reader::new(self.exchange(message.into()));
-        let header = ReplyHeader::decode(&mut reader).expect("a reply of NFS");
-        assert_eq!(header.outcome, Outcome::Success);
-        nfs3::Reply::decode(proc, &mut reader).expect("results of NFS")
     }
 
     /// Whether every mount has sent all that was written, and waits for nothing.

@@ -7,18 +7,18 @@ const LISTING_MIN: u32 = 512;
 
 /// Limits of a call, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct CallLimits {
+pub struct CallLimits {
     /// Data of a READ.
-    pub(crate) read: u32,
+    pub read: u32,
     /// Data of a WRITE.
-    pub(crate) write: u32,
+    pub write: u32,
     /// Results of READDIR and READDIRPLUS.
-    pub(crate) listing: u32,
+    pub listing: u32,
 }
 
 /// A call that moves less with the same meaning: the reply of a READ, WRITE or listing says how much was done (RFC 1813,
 /// sections 3.3.6, 3.3.7, 3.3.16). `None` if `call` is within the limits or cannot be shorter.
-pub(crate) fn shorter(call: &Call, limits: CallLimits) -> Option<Call> {
+pub fn shorter(call: &Call, limits: CallLimits) -> Option<Call> {
     let mut shorter = call.clone();
     let listing = limits.listing.max(LISTING_MIN);
     match &mut shorter {
