@@ -33,10 +33,14 @@ impl CallerGroups {
     /// The supplementary groups of thread `pid`, which acts as `uid`; none for the kernel itself (0) and for threads
     /// that cannot be seen from here.
     pub(super) fn of(&self, pid: u32, uid: u32) -> Arc<[u32]> {
+        self.of_at(pid, uid, Instant::now())
+    }
+
+    fn of_at(&self, pid: u32, uid: u32, now: Instant) -> Arc<[u32]> {
         if pid == 0 {
             return Arc::default();
         }
-        let (caller, now) = (Caller { pid, uid }, Instant::now());
+        let caller = Caller { pid, uid };
         let is_fresh = |list: &GroupList| now.saturating_duration_since(list.read_at) < AGE_MAX;
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(list) = lock().get(&caller).filter(|list| is_fresh(list)) {
@@ -76,14 +80,17 @@ mod tests {
         own.sort_unstable();
         read.sort_unstable();
         assert_eq!(read, own);
-        assert!(Arc::ptr_eq(&known.of(pid, uid), &known.of(pid, uid)), "the second look reads nothing");
+        let now = Instant::now();
+        let [first, second] = [(); 2].map(|()| known.of_at(pid, uid, now));
+        assert!(Arc::ptr_eq(&first, &second), "the second look reads nothing");
         assert_eq!(known.of(0, 0).len() + known.of(u32::MAX, 0).len(), 0);
     }
 
     #[test]
     fn table_of_groups_is_bounded() {
         let known = CallerGroups::default();
-        (0..2 * KNOWN_MAX as u32).for_each(|uid| drop(known.of(std::process::id(), uid)));
+        let now = Instant::now();
+        (0..2 * KNOWN_MAX as u32).for_each(|uid| drop(known.of_at(std::process::id(), uid, now)));
         assert_eq!(known.known.lock().unwrap().len(), KNOWN_MAX);
     }
 }
