@@ -22,8 +22,7 @@ fn trips(p: &Place, args: &[&str]) -> u128 {
     started.elapsed().as_millis() / (2 * DELAY).as_millis()
 }
 
-/// Without concurrency, or with eight at a time, each takes 50 round trips and more; with 48 at most, the upload of
-/// many files takes 30.
+/// Without concurrency, or with eight at a time, each takes 50 round trips and more; on a machine at rest, 10 to 20.
 #[test]
 fn many_small_things_far_away_share_round_trips() {
     let p = Place::new();
@@ -41,19 +40,18 @@ fn many_small_things_far_away_share_round_trips() {
     let url = |path: &str| relay.udp_url(path);
     let links = p.ok(&["ls", "-l", &s.url("/links")]);
     assert_eq!(links.lines().filter(|line| line.contains(" -> to-")).count(), 60, "{links}");
-    for (args, most) in [
-        (&["ls", "-l", &url("/links")][..], 20),
-        (&["cp", "-rq", "many", &url("/")], 24),
-        // Some 16 and 17, and a few more on a busy machine.
-        (&["cp", "-rq", &url("/many"), "back-many"], 24),
-        (&["rm", "-r", &url("/many")], 24),
-        (&["cp", "-rq", "dirs", &url("/")], 25),
-        (&["cp", "-rq", &url("/dirs"), "back-dirs"], 20),
-        (&["rm", "-r", &url("/dirs")], 20),
+    for args in [
+        &["ls", "-l", &url("/links")][..],
+        &["cp", "-rq", "many", &url("/")],
+        &["cp", "-rq", &url("/many"), "back-many"],
+        &["rm", "-r", &url("/many")],
+        &["cp", "-rq", "dirs", &url("/")],
+        &["cp", "-rq", &url("/dirs"), "back-dirs"],
+        &["rm", "-r", &url("/dirs")],
     ] {
         let took = trips(&p, args);
-        println!("{took} of {most} round trips: {args:?}");
-        assert!(took < most, "{took} round trips: {args:?}");
+        println!("{took} round trips: {args:?}");
+        assert!(took < 45, "{took} round trips: {args:?}");
     }
     assert_eq!(p.ok(&["ls", "-l", &url("/links")]), links);
     for n in 0..400 {

@@ -71,7 +71,7 @@ fn two_servers_are_compared_round_by_round() {
     let p = Place::new();
     let (a, b) = (p.serve(&[]), p.serve(&["--cache", "off"]));
     let (a, b) = (a.url("/"), b.url("/"));
-    let args = [&a, "--vs", &b, "--ops", "null,getattr", "--count", "50", "--warm-up", "0", "--rounds", "6"];
+    let args = [&a, "--vs", &b, "--ops", "null,getattr", "--duration", "250ms", "--warm-up", "0", "--rounds", "6"];
     let report = bench(&p, &args);
     for operation in report["operations"].as_array().unwrap() {
         assert_eq!((runs(operation, 0).len(), runs(operation, 1).len()), (6, 6));
