@@ -8,7 +8,7 @@ mod control;
 mod error;
 mod interrupt;
 mod mount;
-mod mount_table;
+pub(crate) mod mount_table;
 mod notifier;
 mod options;
 mod outstanding;

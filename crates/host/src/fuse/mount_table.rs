@@ -3,34 +3,45 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 
 /// A FUSE mount.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct FuseMount {
+pub(crate) struct FuseMount {
+    pub(crate) dir: PathBuf,
+    /// Type of the file system: `fuse` or `fuse.NAME`.
+    pub(crate) kind: String,
     /// Number of the connection below `/sys/fs/fuse/connections`: the device number of the file system.
-    pub(super) connection: u32,
+    pub(crate) connection: u32,
     /// What is mounted.
-    pub(super) source: String,
+    pub(crate) source: String,
+}
+
+/// All FUSE mounts that no other mount covers at the same directory.
+pub(crate) fn fuse_mounts() -> io::Result<Vec<FuseMount>> {
+    Ok(parse(&fs::read("/proc/self/mountinfo")?))
 }
 
 /// The FUSE mount at `dir`, an absolute path without symbolic links; `None` if there is none, or if something else
 /// covers it.
 pub(super) fn fuse_mount_at(dir: &Path) -> io::Result<Option<FuseMount>> {
-    Ok(find(&fs::read("/proc/self/mountinfo")?, dir))
+    Ok(fuse_mounts()?.into_iter().find(|mount| mount.dir == dir))
 }
 
-/// The uppermost mount at `dir`, which stands last.
-fn find(table: &[u8], dir: &Path) -> Option<FuseMount> {
-    let mut lines = table.split(|&byte| byte == b'\n').rev();
-    lines.find_map(|line| {
+fn parse(table: &[u8]) -> Vec<FuseMount> {
+    let mut mounts: Vec<FuseMount> = Vec::new();
+    for line in table.split(|&byte| byte == b'\n') {
         let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
-        (unescaped(fields.get(4)?) == dir.as_os_str().as_bytes()).then(|| fuse_mount(&fields))
-    })?
+        let Some(dir) = fields.get(4).map(|dir| PathBuf::from(OsString::from_vec(unescaped(dir)))) else { continue };
+        // The uppermost mount at a directory stands last.
+        mounts.retain(|mount| mount.dir != dir);
+        mounts.extend(fuse_mount(&fields, dir));
+    }
+    mounts
 }
 
-fn fuse_mount(fields: &[&[u8]]) -> Option<FuseMount> {
+fn fuse_mount(fields: &[&[u8]], dir: PathBuf) -> Option<FuseMount> {
     let (_, minor) = std::str::from_utf8(fields.get(2)?).ok()?.split_once(':')?;
     // Optional fields end with a dash; type and source follow.
     let after = fields.iter().position(|field| *field == b"-")? + 1;
@@ -38,8 +49,8 @@ fn fuse_mount(fields: &[&[u8]]) -> Option<FuseMount> {
     if *kind != b"fuse" && !kind.starts_with(b"fuse.") {
         return None;
     }
-    let source = OsString::from_vec(unescaped(source)).to_string_lossy().into_owned();
-    Some(FuseMount { connection: minor.parse().ok()?, source })
+    let text = |field| String::from_utf8_lossy(&unescaped(field)).into_owned();
+    Some(FuseMount { dir, kind: text(kind), connection: minor.parse().ok()?, source: text(source) })
 }
 
 /// Replaces `\ooo` by the byte with that octal number.
@@ -74,13 +85,17 @@ mod tests {
 ";
 
     #[test]
-    fn the_uppermost_mount_at_a_directory_is_found() {
-        let find = |dir: &str| find(TABLE.as_bytes(), Path::new(dir));
-        let mount = |connection, source: &str| Some(FuseMount { connection, source: source.into() });
-        assert_eq!(find("/mnt/nas"), mount(51, "nas:/ex port"));
-        assert_eq!(find("/mnt/with space"), mount(52, "host:"));
-        for none in ["/mnt/covered", "/", "/mnt", "/mnt/nas/below", ""] {
-            assert_eq!(find(none), None, "{none}");
-        }
+    fn only_uppermost_fuse_mounts_are_listed() {
+        let mount = |dir: &str, kind: &str, connection, source: &str| FuseMount {
+            dir: dir.into(),
+            kind: kind.into(),
+            connection,
+            source: source.into(),
+        };
+        let expected =
+            [mount("/mnt/nas", "fuse.remora", 51, "nas:/ex port"), mount("/mnt/with space", "fuse.sshfs", 52, "host:")];
+        assert_eq!(parse(TABLE.as_bytes()), expected);
+        assert_eq!(parse(b"broken\n90 1 0:x / /mnt rw - fuse a rw\n"), []);
+        assert_eq!(unescaped(br"\134\12x\"), b"\\\\12x\\");
     }
 }
