@@ -3,7 +3,7 @@
 //! A program that looks up several names of a directory makes the cache list it. One that walks from directory to
 //! directory makes it list the following ones, or confirm
 //! that they have not changed. One that opens files in the order of their names makes it read the
-//! following small files, more of them the longer the program goes on.
+//! following small files, more of them the longer the program goes on. A short file is read while it is opened.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use remora_wire::rpc::AuthUnix;
 
 use crate::call::{CallId, Priority};
 use crate::credentials::Caller;
+use crate::data;
 use crate::needs;
 use crate::node::{NodeId, Target};
 use crate::state::{FetchKey, ListingProgress, Op, Purpose, State};
@@ -28,6 +29,8 @@ const STREAK: u32 = 3;
 /// Files read ahead: at first, and at most.
 const FILES_MIN: usize = 4;
 const FILES_MAX: usize = 64;
+/// Size in bytes up to which a file is read when it is opened.
+const OPENING_MAX: u64 = 32 << 10;
 /// Size in bytes up to which a file is read ahead.
 const FILE_MAX: u64 = 64 << 10;
 
@@ -124,6 +127,22 @@ pub(crate) fn opened_file(state: &mut State, op: &Op) {
     let count = FILES_MAX.min(FILES_MIN << beyond.min(8));
     for id in following(state, location.dir, &location.name, count) {
         read(state, id, &op.caller);
+    }
+}
+
+/// A file is being opened to be read: a short one is fetched beside the calls that check its attributes.
+pub(crate) fn opening(state: &mut State, op: &Op) {
+    if state.config.policy.open.is_zero() {
+        return;
+    }
+    let Ok(node) = state.node(op.node) else { return };
+    let size = node.size();
+    if node.kind != FileType::Regular || size == 0 || size > OPENING_MAX {
+        return;
+    }
+    for gap in node.file().extents.missing(0..size) {
+        // The object was there a moment ago.
+        let _ = data::fetch(state, op, op.node, gap, Priority::Foreground);
     }
 }
 

@@ -4,7 +4,8 @@ use remora_base::Time;
 use remora_wire::fuse::{Errno, Notification, Operation, Reply, Request};
 use remora_wire::nfs3;
 
-use crate::call::{Call, CallFailure, CallId};
+use crate::call::{BulkRoom, Call, CallFailure, CallId};
+use crate::cancel;
 use crate::config::{Config, LinkState};
 use crate::data;
 use crate::learn;
@@ -159,10 +160,9 @@ impl Cache {
         writeback::poll_timeout(&self.state)
     }
 
-    /// The most urgent call. READs and WRITEs of much data leave only with `has_bulk_room`: while the client's window
-    /// has room.
-    pub fn poll_call(&mut self, has_bulk_room: bool) -> Option<Call> {
-        self.state.queue.pop(has_bulk_room)
+    /// The most urgent call. READs and WRITEs of much data leave while the client's window has room for them.
+    pub fn poll_call(&mut self, room: BulkRoom) -> Option<Call> {
+        self.state.queue.pop(room)
     }
 
     /// The next answer for the kernel, with the number of its request.
@@ -262,6 +262,7 @@ impl Cache {
         self.state.answers.push_back((unique, Err(errno)));
         if op.steps.is_empty() {
             self.state.held.remove(&unique);
+            cancel::withdraw(&mut self.state, unique);
         } else {
             op.is_answered = true;
         }

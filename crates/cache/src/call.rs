@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use remora_wire::nfs3;
+use remora_wire::nfs3::{self, Fh};
 use remora_wire::rpc::AuthUnix;
 
 /// Identifies a call of the cache.
@@ -17,6 +17,8 @@ pub enum Priority {
     Foreground,
     /// A program waits for fsync(2) or close(2).
     Durable,
+    /// A program waits, but for much data: what is behind the first [`LITTLE_MAX`] bytes of a file.
+    Awaited,
     /// Write-back of a file that no program waits for.
     WriteBack,
     /// Data that a program is expected to read next.
@@ -44,62 +46,155 @@ pub enum CallFailure {
 }
 
 /// READs and WRITEs of more bytes than this wait for room in the client's window.
-const SMALL_MAX: usize = 1400;
+const SMALL_MAX: u64 = 1400;
+/// Bytes at the beginning of what a program waits for in a file that go before all that is long.
+const LITTLE_MAX: u64 = 64 << 10;
+
+/// Place of a call in its queue.
+///
+/// Of one priority, the call goes first before which its file has the fewest bytes in the queue: a program that waits
+/// for a little does not wait behind one that waits for much. Calls of one file keep their order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Place {
+    priority: Priority,
+    /// Bytes of the same file before this call.
+    before: u64,
+    id: CallId,
+}
+
+impl Priority {
+    /// The priority of a READ or WRITE with so many bytes of its file before it.
+    fn behind(self, before: u64) -> Priority {
+        if before < LITTLE_MAX { self } else { self.max(Priority::Awaited) }
+    }
+}
+
+/// READs and WRITEs of much data that may leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BulkRoom {
+    None,
+    /// Those of at least [`Priority::Durable`].
+    Urgent,
+    All,
+}
+
+impl BulkRoom {
+    fn admits(self, priority: Priority) -> bool {
+        match self {
+            BulkRoom::None => false,
+            BulkRoom::Urgent => priority <= Priority::Durable,
+            BulkRoom::All => true,
+        }
+    }
+}
 
 /// Calls that the client core has not taken yet.
 #[derive(Debug, Default)]
 pub(crate) struct CallQueue {
     next: u64,
-    small: BTreeMap<(Priority, CallId), Call>,
-    bulk: BTreeMap<(Priority, CallId), Call>,
+    small: BTreeMap<Place, Call>,
+    bulk: BTreeMap<Place, Call>,
+    /// Where each call is.
+    places: BTreeMap<CallId, Place>,
+    /// Files with READs or WRITEs in the queue.
+    files: BTreeMap<Fh, QueuedFile>,
+}
+
+/// READs and WRITEs of a file in the queue.
+#[derive(Debug, Default)]
+struct QueuedFile {
+    calls: usize,
+    bytes: u64,
+    /// [`Place::before`] of the last one.
+    last: u64,
+}
+
+/// The file and the bytes of a READ or WRITE.
+fn data_of(call: &nfs3::Call) -> Option<(&Fh, u64)> {
+    match call {
+        nfs3::Call::Read(read) => Some((&read.fh, u64::from(read.count))),
+        nfs3::Call::Write(write) => Some((&write.fh, write.data.len() as u64)),
+        _ => None,
+    }
 }
 
 fn is_bulk(call: &nfs3::Call) -> bool {
-    match call {
-        nfs3::Call::Read(read) => read.count as usize > SMALL_MAX,
-        nfs3::Call::Write(write) => write.data.len() > SMALL_MAX,
-        _ => false,
-    }
+    data_of(call).is_some_and(|(_, bytes)| bytes > SMALL_MAX)
 }
 
 impl CallQueue {
     pub(crate) fn push(&mut self, priority: Priority, credential: Arc<AuthUnix>, call: nfs3::Call) -> CallId {
         let id = CallId(self.next);
         self.next += 1;
-        let queue = if is_bulk(&call) { &mut self.bulk } else { &mut self.small };
-        queue.insert((priority, id), Call { id, priority, credential, call });
+        let before = self.enter(&call);
+        self.insert(Place { priority, before, id }, Call { id, priority, credential, call });
         id
     }
 
-    /// The most urgent call; READs and WRITEs of much data only with `has_bulk_room`.
-    pub(crate) fn pop(&mut self, has_bulk_room: bool) -> Option<Call> {
-        let small = self.small.first_key_value().map(|(key, _)| *key);
-        let bulk = if has_bulk_room { self.bulk.first_key_value().map(|(key, _)| *key) } else { None };
+    fn insert(&mut self, place: Place, call: Call) {
+        let priority = place.priority.behind(place.before);
+        let (place, call) = (Place { priority, ..place }, Call { priority, ..call });
+        let queue = if is_bulk(&call.call) { &mut self.bulk } else { &mut self.small };
+        self.places.insert(place.id, place);
+        queue.insert(place, call);
+    }
+
+    /// Counts a call that enters the queue. Returns the bytes of the same file before it.
+    fn enter(&mut self, call: &nfs3::Call) -> u64 {
+        let Some((fh, bytes)) = data_of(call) else { return 0 };
+        let file = self.files.entry(fh.clone()).or_default();
+        file.last = file.last.max(file.bytes);
+        file.calls += 1;
+        file.bytes += bytes;
+        file.last
+    }
+
+    /// Counts a call that leaves the queue.
+    fn leave(&mut self, call: &Call) {
+        self.places.remove(&call.id);
+        let Some((fh, bytes)) = data_of(&call.call) else { return };
+        let Some(file) = self.files.get_mut(fh) else { return };
+        file.calls -= 1;
+        file.bytes -= bytes;
+        if file.calls == 0 {
+            self.files.remove(fh);
+        }
+    }
+
+    /// The most urgent call; READs and WRITEs of much data as `room` admits them.
+    pub(crate) fn pop(&mut self, room: BulkRoom) -> Option<Call> {
+        let small = self.small.first_key_value().map(|(place, _)| place.priority);
+        let bulk = self.bulk.first_key_value().map(|(place, _)| place.priority).filter(|p| room.admits(*p));
         let takes_bulk = match (small, bulk) {
-            (Some(small), Some(bulk)) => bulk.0 < small.0,
+            (Some(small), Some(bulk)) => bulk < small,
             (None, bulk) => bulk.is_some(),
             (Some(_), None) => false,
         };
         let queue = if takes_bulk { &mut self.bulk } else { &mut self.small };
-        queue.pop_first().map(|(_, call)| call)
+        let (_, call) = queue.pop_first()?;
+        self.leave(&call);
+        Some(call)
     }
 
     /// Makes a waiting call more urgent.
     pub(crate) fn raise(&mut self, id: CallId, priority: Priority) {
-        const ALL: [Priority; 5] =
-            [Priority::Foreground, Priority::Durable, Priority::WriteBack, Priority::ReadAhead, Priority::Prefetch];
-        for queue in [&mut self.small, &mut self.bulk] {
-            for lower in ALL.into_iter().filter(|lower| *lower > priority) {
-                if let Some(call) = queue.remove(&(lower, id)) {
-                    queue.insert((priority, id), Call { priority, ..call });
-                    return;
-                }
-            }
+        let Some(place) = self.places.get(&id).copied().filter(|place| place.priority > priority) else { return };
+        let call = self.small.remove(&place).or_else(|| self.bulk.remove(&place));
+        if let Some(call) = call {
+            self.insert(Place { priority, ..place }, Call { priority, ..call });
         }
     }
 
+    /// Removes a call. Returns whether it was still here.
+    pub(crate) fn remove(&mut self, id: CallId) -> bool {
+        let Some(place) = self.places.get(&id).copied() else { return false };
+        let Some(call) = self.small.remove(&place).or_else(|| self.bulk.remove(&place)) else { return false };
+        self.leave(&call);
+        true
+    }
+
     pub(crate) fn len(&self) -> usize {
-        self.small.len() + self.bulk.len()
+        self.places.len()
     }
 }
 
@@ -121,11 +216,49 @@ mod tests {
         let prefetch = queue.push(Priority::Prefetch, who.clone(), nfs3::Call::Null);
         let wanted = queue.push(Priority::Foreground, who.clone(), read(32 << 10));
         let small = queue.push(Priority::Foreground, who, read(100));
-        assert_eq!(queue.pop(false).unwrap().id, small, "without room only small calls leave");
-        assert_eq!(queue.pop(true).unwrap().id, wanted, "the foreground leaves before read-ahead");
+        assert_eq!(queue.pop(BulkRoom::None).unwrap().id, small, "without room only small calls leave");
+        assert_eq!(queue.pop(BulkRoom::All).unwrap().id, wanted, "the foreground leaves before read-ahead");
         queue.raise(prefetch, Priority::Foreground);
-        assert_eq!(queue.pop(true).unwrap().id, prefetch, "a raised call overtakes read-ahead");
-        assert_eq!(queue.pop(false), None, "read-ahead waits for room");
-        assert_eq!(queue.pop(true).unwrap().id, ahead, "then it leaves");
+        assert_eq!(queue.pop(BulkRoom::All).unwrap().id, prefetch, "a raised call overtakes read-ahead");
+        assert_eq!(queue.pop(BulkRoom::None), None, "read-ahead waits for room");
+        assert_eq!(queue.pop(BulkRoom::All).unwrap().id, ahead, "then it leaves");
+    }
+
+    /// A WRITE of 8 KiB to this file.
+    fn write(file: &'static str) -> nfs3::Call {
+        let data = Bytes::from_static(&[0; 8 << 10]);
+        let (fh, count, stable) = (Fh(Bytes::from_static(file.as_bytes())), data.len() as u32, nfs3::Stable::Unstable);
+        nfs3::Call::Write(nfs3::WriteArgs { fh, offset: 0, count, stable, data })
+    }
+
+    #[test]
+    fn short_file_overtakes_a_long_one_of_the_same_priority() {
+        let mut queue = CallQueue::default();
+        let who = Arc::new(AuthUnix::default());
+        let push = |queue: &mut CallQueue, file| queue.push(Priority::WriteBack, who.clone(), write(file));
+        let mut long: Vec<CallId> = (0..20).map(|_| push(&mut queue, "long")).collect();
+        let sent: Vec<CallId> = (0..4).map(|_| queue.pop(BulkRoom::All).unwrap().id).collect();
+        assert_eq!(sent, long.drain(..4).collect::<Vec<_>>());
+        long.push(push(&mut queue, "long"));
+        let short: Vec<CallId> = (0..3).map(|_| push(&mut queue, "short")).collect();
+        (long.iter().chain(&short)).for_each(|id| queue.raise(*id, Priority::Durable));
+        let order: Vec<Call> = std::iter::from_fn(|| queue.pop(BulkRoom::All)).collect();
+        let ids: Vec<CallId> = order.iter().map(|call| call.id).collect();
+        assert_eq!(ids[..3], short, "the long file has more in the queue");
+        assert_eq!(ids[3..], long, "in the order of the file");
+        assert!(order[..7].iter().all(|call| call.priority == Priority::Durable));
+        assert!(order[7..].iter().all(|call| call.priority == Priority::Awaited));
+    }
+
+    #[test]
+    fn urgent_room_admits_only_what_a_program_waits_for() {
+        let mut queue = CallQueue::default();
+        let who = Arc::new(AuthUnix::default());
+        queue.push(Priority::WriteBack, who.clone(), write("background"));
+        assert_eq!(queue.pop(BulkRoom::Urgent), None);
+        let wanted = queue.push(Priority::Foreground, who, write("wanted"));
+        assert_eq!(queue.pop(BulkRoom::None), None);
+        assert_eq!(queue.pop(BulkRoom::Urgent).unwrap().id, wanted);
+        assert!(queue.pop(BulkRoom::All).is_some() && queue.files.is_empty() && queue.len() == 0);
     }
 }

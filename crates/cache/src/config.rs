@@ -72,10 +72,15 @@ pub struct LinkState {
     pub write_block: u32,
     /// Maximum bytes of a page of a listing.
     pub list_page: u32,
+    /// Bytes of a file that are written synchronously at fsync and close, instead of with a COMMIT of their own; 0 where
+    /// a round trip does not matter.
+    pub sync_max: u64,
+    /// Maximum bytes that are read ahead of a program.
+    pub ahead_max: u64,
 }
 
 impl Default for LinkState {
     fn default() -> LinkState {
-        LinkState { read_block: 32 << 10, write_block: 32 << 10, list_page: 8 << 10 }
+        LinkState { read_block: 32 << 10, write_block: 32 << 10, list_page: 8 << 10, sync_max: 0, ahead_max: 4 << 20 }
     }
 }

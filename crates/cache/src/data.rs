@@ -44,7 +44,13 @@ pub(crate) fn read(state: &mut State, op: &Op, id: NodeId, range: Range<u64>) ->
 }
 
 /// Sends READs for the parts of `range` that none in flight covers.
-fn fetch(state: &mut State, op: &Op, id: NodeId, range: Range<u64>, priority: Priority) -> Result<(), Errno> {
+pub(crate) fn fetch(
+    state: &mut State,
+    op: &Op,
+    id: NodeId,
+    range: Range<u64>,
+    priority: Priority,
+) -> Result<(), Errno> {
     let block = u64::from(state.link.read_block.max(512));
     let node = state.node(id)?;
     let fh = node.fh.clone();
@@ -69,6 +75,7 @@ fn fetch(state: &mut State, op: &Op, id: NodeId, range: Range<u64>, priority: Pr
 
 /// Fetches what a sequential reader will read next.
 fn read_ahead(state: &mut State, op: &Op, id: NodeId, range: Range<u64>, size: u64) {
+    let ahead_max = state.link.ahead_max;
     let Ok(node) = state.node(id) else { return };
     let file = node.file();
     if range.start != file.next_read {
@@ -77,7 +84,7 @@ fn read_ahead(state: &mut State, op: &Op, id: NodeId, range: Range<u64>, size: u
         return;
     }
     file.next_read = range.end;
-    file.ahead = (file.ahead * 2).clamp(AHEAD_MIN, AHEAD_MAX);
+    file.ahead = (file.ahead * 2).clamp(AHEAD_MIN.min(ahead_max), AHEAD_MAX.min(ahead_max));
     let ahead = range.end..size.min(range.end.saturating_add(file.ahead));
     if ahead.is_empty() {
         return;

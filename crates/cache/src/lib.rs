@@ -14,6 +14,7 @@
 mod ahead;
 mod cache;
 mod call;
+mod cancel;
 mod config;
 mod credentials;
 mod data;
@@ -31,6 +32,6 @@ mod state;
 mod writeback;
 
 pub use cache::{Cache, Held, Status};
-pub use call::{Call, CallFailure, CallId, Priority};
+pub use call::{BulkRoom, Call, CallFailure, CallId, Priority};
 pub use config::{Config, LinkState, Policy};
 pub use state::Figures;

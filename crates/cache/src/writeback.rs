@@ -35,7 +35,10 @@ pub(crate) fn write(state: &mut State, id: NodeId, offset: u64, bytes: bytes::By
         file.writer = Some(writer.caller.auth.clone());
         file.send_at.get_or_insert(now + DELAY);
     });
-    send(state, id, Amount::FullBlocks);
+    // So little may be all of the file, to be written synchronously when it is closed.
+    if state.nodes.get(id).and_then(|node| node.file.as_ref()).is_some_and(|f| f.dirty.bytes() > state.link.sync_max) {
+        send(state, id, Amount::FullBlocks);
+    }
     Ok(())
 }
 
@@ -59,6 +62,7 @@ pub(crate) fn send(state: &mut State, id: NodeId, amount: Amount) {
         return lose(state, id);
     }
     let fh = node.fh.clone();
+    let is_synchronous = is_short_flush(node.file(), state.link.sync_max);
     loop {
         let Some(node) = state.nodes.get_mut(id) else { return };
         let file = node.file();
@@ -67,9 +71,8 @@ pub(crate) fn send(state: &mut State, id: NodeId, amount: Amount) {
         }
         let all = amount == Amount::All || file.is_urgent || crowded;
         let Some(range) = next_block(file, block, all) else { break };
-        let is_last = file.is_urgent && file.unstable.is_empty() && file.writing.is_empty() && file.commit.is_none();
-        let is_alone = is_last && file.dirty.bytes() == range.end - range.start;
-        let stable = if is_alone { Stable::FileSync } else { Stable::Unstable };
+        let is_alone = is_short_flush(file, range.end - range.start);
+        let stable = if is_synchronous || is_alone { Stable::FileSync } else { Stable::Unstable };
         let Some(auth) = file.writer.clone() else { return };
         let priority = if file.is_urgent { Priority::Durable } else { Priority::WriteBack };
         let data = file.extents.read(range.clone());
@@ -89,6 +92,12 @@ pub(crate) fn send(state: &mut State, id: NodeId, amount: Amount) {
         file.send_at = if file.dirty.is_empty() { None } else { Some(file.send_at.unwrap_or(at)) };
     }
     commit(state, id, false);
+}
+
+/// Whether a program waits for at most `max` bytes, and nothing of the file is in flight or uncommitted.
+fn is_short_flush(file: &FileState, max: u64) -> bool {
+    let is_rest = file.unstable.is_empty() && file.writing.is_empty() && file.commit.is_none();
+    file.is_urgent && is_rest && file.dirty.bytes() <= max
 }
 
 /// The server has lost the file, and the dirty data with it; the next fsync or close reports that.

@@ -3,10 +3,22 @@
 use bytes::Bytes;
 use remora_base::Time;
 use remora_wire::nfs3::Proc;
+use remora_wire::urgency::Urgency;
 
 use crate::congestion::delivery_rate::Delivered;
 use crate::request::CallId;
 use crate::request::{CallClass, ReplyKind};
+
+/// Queue of a request, the most urgent first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lane {
+    /// Bypasses the window.
+    Small,
+    /// Little file data that a program waits for: the window admits it whatever other file data is in flight.
+    Urgent,
+    /// Other file data.
+    Bulk,
+}
 
 /// A request from its submission to its reply.
 #[derive(Clone, Debug)]
@@ -14,6 +26,8 @@ pub(crate) struct PendingCall {
     pub(crate) id: CallId,
     pub(crate) xid: u32,
     pub(crate) class: CallClass,
+    /// As the caller says, if it does.
+    pub(crate) urgency: Option<Urgency>,
     pub(crate) expect: ReplyKind,
     pub(crate) message: Bytes,
     /// Expected bytes of data in the reply.
@@ -28,6 +42,14 @@ pub(crate) struct PendingCall {
 }
 
 impl PendingCall {
+    pub(crate) fn lane(&self) -> Lane {
+        match self.urgency {
+            _ if !self.class.is_bulk() => Lane::Small,
+            Some(Urgency::Foreground | Urgency::Sync) => Lane::Urgent,
+            _ => Lane::Bulk,
+        }
+    }
+
     /// Whether it is a READ or a WRITE of any size.
     pub(crate) fn moves_data(&self) -> bool {
         matches!(self.expect, ReplyKind::Nfs(Proc::Read | Proc::Write))

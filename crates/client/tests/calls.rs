@@ -157,7 +157,7 @@ fn request_carries_its_own_credential() {
     let groups = AuthUnix { uid: 7, gids: (0..16).collect(), ..AuthUnix::default() };
     let other = OpaqueAuth::unix(&groups);
     let now = w.now;
-    w.client.submit_as(now, getattr(), &other).unwrap();
+    w.client.submit_as(now, getattr(), &other, None).unwrap();
     w.submit(getattr());
     let creds = w.sent().into_iter().map(|s| CallHeader::decode(&mut Reader::new(s.payload)).unwrap().cred);
     assert_eq!(creds.collect::<Vec<_>>(), [other, OpaqueAuth::unix(&ClientConfig::stock().cred)]);

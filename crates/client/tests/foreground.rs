@@ -7,6 +7,8 @@ use std::time::Duration;
 use common::{MS, Sent, World, getattr, read, write};
 use remora_client::{ClientConfig, Request, Transport, WindowSize};
 use remora_wire::nfs3::{Call, CommitArgs, CreateArgs, CreateHow, DirOp, Fh, Proc, SetAttr};
+use remora_wire::rpc::OpaqueAuth;
+use remora_wire::urgency::Urgency;
 
 fn commit() -> Request {
     Request::Nfs(Call::Commit(CommitArgs { fh: Fh(bytes::Bytes::from_static(b"file")), offset: 0, count: 0 }))
@@ -37,6 +39,37 @@ fn small_requests_pass_the_window_and_go_first() {
         w.answer(&in_flight[0]);
         assert_eq!(w.sent().len(), 1, "and it takes no place in the window");
     }
+}
+
+/// Submits file data with this urgency.
+fn submit_urgent(w: &mut World, request: Request, urgency: Urgency) {
+    let (now, none) = (w.now, OpaqueAuth::none());
+    w.client.submit_as(now, request, &none, Some(urgency)).unwrap();
+}
+
+#[test]
+fn urgent_data_passes_a_full_window_and_has_one_itself() {
+    let (mut w, in_flight) = busy();
+    (0..4).for_each(|i| submit_urgent(&mut w, read(i * 5000), Urgency::Foreground));
+    assert_eq!((w.client.room(), w.client.urgent_room()), (0, 0));
+    let procs: Vec<_> = w.sent().iter().map(|s| s.proc).collect();
+    assert_eq!(procs, [Proc::Read; 3], "beside the three WRITEs in flight");
+    w.answer(&in_flight[0]);
+    assert_eq!(w.sent().len(), 0, "the WRITEs that wait have no room, and the fourth READ has none");
+}
+
+#[test]
+fn urgent_data_leaves_before_data_that_waits() {
+    let (mut w, in_flight) = busy();
+    for i in 0..3 {
+        submit_urgent(&mut w, read(i * 5000), Urgency::Sync);
+        assert_eq!(w.sent().remove(0).proc, Proc::Read);
+    }
+    submit_urgent(&mut w, read(1 << 20), Urgency::Sync);
+    submit_urgent(&mut w, write(1 << 20, 5000), Urgency::WriteBack);
+    let all = w.client.stats().requests;
+    in_flight.iter().for_each(|sent| w.answer(sent));
+    assert_eq!((w.sent().len(), all), (0, 17), "what is urgent fills the window");
 }
 
 #[test]

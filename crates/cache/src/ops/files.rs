@@ -43,6 +43,7 @@ pub(crate) fn open(state: &mut State, op: &mut Op, flags: u32) -> Result<Reply, 
         let named = is_named(state, op, id);
         if op.is_first && bits & ACCESS_MODIFY == 0 {
             ahead::opened_file(state, op);
+            ahead::opening(state, op);
         }
         permitted?;
         named?;

@@ -9,8 +9,9 @@ use bytes::Bytes;
 use remora_base::{Peer, Rng, Time};
 use remora_wire::nfs3;
 use remora_wire::rpc::OpaqueAuth;
+use remora_wire::urgency::Urgency;
 
-use super::state::{CallQueues, ConnectionState, Hold, LastContact, RecentXids, Retransmitted};
+use super::state::{BulkLoad, CallQueues, ConnectionState, Hold, LastContact, RecentXids, Retransmitted};
 use crate::call::PendingCall;
 use crate::config::ClientConfig;
 use crate::congestion::pacer::Pacer;
@@ -84,8 +85,8 @@ pub struct Client {
     pub(super) bulk_sent: u64,
     pub(super) in_flight: BTreeMap<u32, PendingCall>,
     /// File data in flight, and file data in `waiting`.
-    pub(super) bulk_in_flight: InFlight,
-    pub(super) bulk_waiting: InFlight,
+    pub(super) bulk_in_flight: BulkLoad,
+    pub(super) bulk_waiting: BulkLoad,
     /// Fixed retransmission timeouts.
     pub(super) timers: BTreeSet<(Time, u32)>,
     pub(super) waiting: CallQueues<PendingCall>,
@@ -127,8 +128,8 @@ impl Client {
             next_seq: 0,
             bulk_sent: 0,
             in_flight: BTreeMap::new(),
-            bulk_in_flight: InFlight::default(),
-            bulk_waiting: InFlight::default(),
+            bulk_in_flight: BulkLoad::default(),
+            bulk_waiting: BulkLoad::default(),
             timers: BTreeSet::new(),
             waiting: CallQueues::new(),
             resend: CallQueues::new(),
@@ -153,11 +154,18 @@ impl Client {
     /// block are taken for a user's request and bypass it, a few at a time.
     pub fn submit(&mut self, now: Time, request: Request) -> Result<CallId, Busy> {
         let cred = self.cred.clone();
-        self.submit_as(now, request, &cred)
+        self.submit_as(now, request, &cred, None)
     }
 
-    /// As [`submit`](Client::submit), with another credential than the configured one.
-    pub fn submit_as(&mut self, now: Time, request: Request, cred: &OpaqueAuth) -> Result<CallId, Busy> {
+    /// As [`submit`](Client::submit), with another credential than the configured one, and the urgency of the request.
+    /// Without it no program waits for file data of more than a frame.
+    pub fn submit_as(
+        &mut self,
+        now: Time,
+        request: Request,
+        cred: &OpaqueAuth,
+        urgency: Option<Urgency>,
+    ) -> Result<CallId, Busy> {
         self.tick(now);
         if self.waiting.len() >= self.config.waiting_max {
             return Err(Busy);
@@ -172,8 +180,8 @@ impl Client {
         self.longest_cred = self.longest_cred.max(cred.body.len());
         let xid = self.take_xid();
         let class = self.class_of(&request);
-        let is_shared = self.bulk_in_flight.requests > 0 || self.bulk_waiting.requests > 0;
-        if is_shared && is_awaited(&request, class) {
+        let is_shared = self.bulk_in_flight.all.requests > 0 || self.bulk_waiting.all.requests > 0;
+        if is_shared && is_awaited(&request, class) && urgency != Some(Urgency::Bulk) {
             let before = self.message_bytes();
             self.detector.on_foreground(now);
             self.window.on_shorter(before, self.message_bytes());
@@ -182,6 +190,7 @@ impl Client {
             id,
             xid,
             class,
+            urgency,
             expect: ReplyKind::from(&request),
             message: Bytes::from(request.encode(xid, cred)),
             reply_data: if let Request::Nfs(nfs3::Call::Read(r)) = &request { r.count } else { 0 },
@@ -190,10 +199,8 @@ impl Client {
             submitted: now,
             sent: None,
         };
-        if class.is_bulk() {
-            self.bulk_waiting.add(pending.bytes());
-        }
-        self.waiting.push(class, pending);
+        self.bulk_waiting.add(pending.lane(), pending.bytes());
+        self.waiting.push(pending.lane(), pending);
         Ok(id)
     }
 
@@ -202,9 +209,7 @@ impl Client {
     pub fn cancel(&mut self, now: Time, id: CallId) -> bool {
         self.tick(now);
         let Some(call) = self.waiting.remove_by(|call| call.id.cmp(&id)) else { return false };
-        if call.class.is_bulk() {
-            self.bulk_waiting.remove(call.bytes());
-        }
+        self.bulk_waiting.remove(call.lane(), call.bytes());
         true
     }
 
@@ -215,7 +220,7 @@ impl Client {
         }
         let bytes = request.data();
         let is_small = fragments(bytes.saturating_add(READ_HEADER)) == 1 && bytes < self.read_block(u32::MAX) / 2;
-        let in_table = self.in_flight.values().chain(&self.waiting.foreground);
+        let in_table = self.in_flight.values().chain(&self.waiting.small);
         if is_small && in_table.filter(|c| c.moves_data() && !c.class.is_bulk()).count() < SMALL_MAX as usize {
             class.small()
         } else {
@@ -225,11 +230,21 @@ impl Client {
 
     /// Requests for file data that the window admits now.
     pub fn room(&self) -> usize {
-        let taken = InFlight {
-            requests: self.bulk_in_flight.requests.saturating_add(self.bulk_waiting.requests),
-            bytes: self.bulk_in_flight.bytes.saturating_add(self.bulk_waiting.bytes),
-        };
+        self.room_beside(self.bulk_in_flight.all.and(self.bulk_waiting.all))
+    }
+
+    /// As [`room`](Client::room), for file data that a program waits for ([`Urgency::Sync`] and more).
+    pub fn urgent_room(&self) -> usize {
+        self.room_beside(self.bulk_in_flight.urgent.and(self.bulk_waiting.urgent))
+    }
+
+    fn room_beside(&self, taken: InFlight) -> usize {
         self.window.room(taken, self.message_bytes()) as usize
+    }
+
+    /// Urgency of request `xid` in flight, as its caller said.
+    pub fn urgency_of(&self, xid: u32) -> Option<Urgency> {
+        self.in_flight.get(&xid)?.urgency
     }
 
     /// Bytes that a READ should ask for now, at most `max`.

@@ -6,9 +6,8 @@ use bytes::Bytes;
 use remora_base::{Peer, Time};
 
 use super::client::{Client, ClientEvent};
-use super::state::{ConnectionState, Hold};
+use super::state::{BulkLoad, ConnectionState, Hold};
 use crate::call::{PendingCall, Transmission};
-use crate::congestion::window::InFlight;
 use crate::request::CallFailure;
 use crate::transport::Transport;
 
@@ -174,8 +173,7 @@ impl Client {
     /// [`ClientConfig::give_up`]: crate::ClientConfig::give_up
     pub fn give_up_at(&self) -> Option<Time> {
         let patience = self.config.give_up?;
-        let queues = [&self.waiting.foreground, &self.waiting.bulk];
-        let waiting = queues.into_iter().filter_map(|q| q.front()).map(|c| c.submitted);
+        let waiting = self.waiting.all().into_iter().filter_map(|q| q.front()).map(|c| c.submitted);
         let oldest = self.in_flight.values().map(|c| c.submitted).chain(waiting).min()?;
         Some(oldest.max(self.last_contact.patient_since) + patience)
     }
@@ -185,9 +183,9 @@ impl Client {
             return;
         }
         let in_flight = std::mem::take(&mut self.in_flight).into_values();
-        let all = in_flight.chain(self.waiting.foreground.drain(..)).chain(self.waiting.bulk.drain(..));
+        let all = in_flight.chain(self.waiting.all_mut().into_iter().flat_map(|queue| queue.drain(..)));
         self.events.extend(all.map(|c| ClientEvent::Done { id: c.id, result: Err(CallFailure::TimedOut) }));
-        (self.bulk_in_flight, self.bulk_waiting) = (InFlight::default(), InFlight::default());
+        (self.bulk_in_flight, self.bulk_waiting) = (BulkLoad::default(), BulkLoad::default());
         self.timers.clear();
         self.resend.clear();
     }

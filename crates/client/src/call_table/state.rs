@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use remora_base::Time;
 
+use crate::call::Lane;
+use crate::congestion::window::InFlight;
 use crate::request::CallClass;
 
 /// The present connection and its predecessors.
@@ -117,32 +119,68 @@ pub(super) struct Retransmitted {
     pub(super) was_loss: bool,
 }
 
-/// Requests that users wait for, and file data.
+/// File data in flight, or waiting.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct BulkLoad {
+    pub(super) all: InFlight,
+    /// Its part in [`Lane::Urgent`].
+    pub(super) urgent: InFlight,
+}
+
+impl BulkLoad {
+    pub(super) fn add(&mut self, lane: Lane, bytes: u32) {
+        self.of(lane).for_each(|count| count.add(bytes));
+    }
+
+    pub(super) fn remove(&mut self, lane: Lane, bytes: u32) {
+        self.of(lane).for_each(|count| count.remove(bytes));
+    }
+
+    fn of(&mut self, lane: Lane) -> impl Iterator<Item = &mut InFlight> {
+        let BulkLoad { all, urgent } = self;
+        [(all, lane != Lane::Small), (urgent, lane == Lane::Urgent)].into_iter().filter_map(|(c, is)| is.then_some(c))
+    }
+}
+
+/// Requests by [`Lane`].
 #[derive(Debug)]
 pub(super) struct CallQueues<T> {
-    pub(super) foreground: VecDeque<T>,
+    pub(super) small: VecDeque<T>,
+    pub(super) urgent: VecDeque<T>,
     pub(super) bulk: VecDeque<T>,
 }
 
 impl<T> CallQueues<T> {
     pub(super) const fn new() -> CallQueues<T> {
-        CallQueues { foreground: VecDeque::new(), bulk: VecDeque::new() }
+        CallQueues { small: VecDeque::new(), urgent: VecDeque::new(), bulk: VecDeque::new() }
     }
 
-    pub(super) fn push(&mut self, class: CallClass, item: T) {
-        if class.is_bulk() { self.bulk.push_back(item) } else { self.foreground.push_back(item) }
+    pub(super) fn push(&mut self, lane: Lane, item: T) {
+        match lane {
+            Lane::Small => self.small.push_back(item),
+            Lane::Urgent => self.urgent.push_back(item),
+            Lane::Bulk => self.bulk.push_back(item),
+        }
+    }
+
+    pub(super) fn all(&self) -> [&VecDeque<T>; 3] {
+        [&self.small, &self.urgent, &self.bulk]
+    }
+
+    pub(super) fn all_mut(&mut self) -> [&mut VecDeque<T>; 3] {
+        [&mut self.small, &mut self.urgent, &mut self.bulk]
     }
 
     /// Removes and returns the item that `order` finds equal, in queues that are sorted by it.
     pub(super) fn remove_by(&mut self, order: impl Fn(&T) -> Ordering) -> Option<T> {
-        [&mut self.foreground, &mut self.bulk].into_iter().find_map(|queue| {
+        self.all_mut().into_iter().find_map(|queue| {
             let found = queue.binary_search_by(&order).ok()?;
             queue.remove(found)
         })
     }
 
     pub(super) fn len(&self) -> usize {
-        self.foreground.len() + self.bulk.len()
+        self.all().map(VecDeque::len).iter().sum()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -150,7 +188,6 @@ impl<T> CallQueues<T> {
     }
 
     pub(super) fn clear(&mut self) {
-        self.foreground.clear();
-        self.bulk.clear();
+        self.all_mut().into_iter().for_each(VecDeque::clear);
     }
 }

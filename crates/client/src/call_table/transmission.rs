@@ -1,6 +1,6 @@
 //! Transmission: sending, retransmitting and probing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use remora_base::{Core, Peer, Time, Transmit};
@@ -9,9 +9,9 @@ use remora_wire::rpc::{CallHeader, OpaqueAuth, ReplyHeader};
 use remora_wire::{Reader, Xdr, nfs3};
 
 use super::client::{Client, ClientEvent};
-use super::state::Retransmitted;
-use crate::call::{PendingCall, Transmission};
-use crate::congestion::window::{InFlight, ReplySample};
+use super::state::{BulkLoad, CallQueues, Retransmitted};
+use crate::call::{Lane, PendingCall, Transmission};
+use crate::congestion::window::ReplySample;
 use crate::loss::detector::FirstReply;
 use crate::request::{Answer, CallFailure, ReplyKind};
 use crate::transport::Transport;
@@ -30,7 +30,7 @@ fn brought(call: &PendingCall, result: &Result<Answer, CallFailure>) -> u32 {
 impl Client {
     fn send(&mut self, now: Time, mut call: PendingCall) -> Transmit {
         let seq = self.take_seq();
-        let alone = call.sent.is_none() && self.bulk_in_flight.requests == 0;
+        let alone = call.sent.is_none() && self.bulk_in_flight.all.requests == 0;
         let (retries, strikes) = call.sent.map_or((0, 0), |s| (s.retries + 1, self.detector.timer().strikes(s)));
         if call.class.is_bulk() {
             self.bulk_sent += 1;
@@ -53,9 +53,9 @@ impl Client {
         self.stats.sent += 1;
         if call.sent.is_some() {
             self.stats.retransmissions += 1;
-        } else if call.class.is_bulk() {
-            self.bulk_waiting.remove(call.bytes());
-            self.bulk_in_flight.add(call.bytes());
+        } else {
+            self.bulk_waiting.remove(call.lane(), call.bytes());
+            self.bulk_in_flight.add(call.lane(), call.bytes());
         }
         self.set_timer(now, call.xid, retries);
         call.sent = Some(sent);
@@ -85,7 +85,7 @@ impl Client {
         let Some(call) = self.in_flight.get_mut(&xid) else { return };
         let Some(sent) = &mut call.sent else { return };
         sent.resending = true;
-        self.resend.push(call.class, xid);
+        self.resend.push(call.lane(), xid);
     }
 
     /// Retransmits everything unanswered, in the order of the last transmissions.
@@ -182,19 +182,17 @@ impl Client {
         let never = self.blackhole.longest();
         let Some(most) = never.or(lacks_room.then_some(DATAGRAM_SIZES[0])) else { return };
         let Client { in_flight, bulk_in_flight, waiting, bulk_waiting, events, failed_too_long, .. } = self;
-        let mut fail = |call: &PendingCall, count: &mut InFlight| {
+        let mut fail = |call: &PendingCall, count: &mut BulkLoad| {
             let hopeless = is_longer(call, most) && (never.is_some() || call.can_be_shorter());
             if hopeless {
-                if call.class.is_bulk() {
-                    count.remove(call.bytes());
-                }
+                count.remove(call.lane(), call.bytes());
                 failed_too_long.note(call.xid, ());
                 events.push_back(ClientEvent::Done { id: call.id, result: Err(CallFailure::Fragments) });
             }
             !hopeless
         };
         in_flight.retain(|_, call| fail(call, bulk_in_flight));
-        for queue in [&mut waiting.foreground, &mut waiting.bulk] {
+        for queue in waiting.all_mut() {
             queue.retain(|call| fail(call, bulk_waiting));
         }
     }
@@ -253,7 +251,7 @@ impl Client {
             }
             self.stats.spurious += u64::from(seen.spurious);
             if call.class.is_bulk() {
-                self.bulk_in_flight.remove(counted);
+                self.bulk_in_flight.remove(call.lane(), counted);
                 let seen = ReplySample { bytes: call.bytes(), full, ..seen.sample };
                 self.pacer.on_reply(now, &seen);
                 self.window.on_reply(seen);
@@ -284,31 +282,51 @@ impl Client {
 
     /// The next message to send: first for users, then retransmissions, then new file data.
     fn next_call(&mut self) -> Option<PendingCall> {
-        while let Some(xid) = self.resend.foreground.pop_front() {
-            if let Some(call) = self.in_flight.remove(&xid) {
-                return Some(call);
-            }
-        }
-        if let Some(call) = self.waiting.foreground.pop_front() {
+        if let Some(call) = self.next_resend(|resend| &mut resend.small).or_else(|| self.waiting.small.pop_front()) {
             return Some(call);
         }
         if !self.is_bulk_ready() {
             return None;
         }
-        while let Some(xid) = self.resend.bulk.pop_front() {
+        if let Some(call) = self.next_resend(|resend| &mut resend.urgent) {
+            return Some(call);
+        }
+        if self.opens_at(Lane::Urgent).is_some_and(|at| at <= self.now) {
+            return self.waiting.urgent.pop_front();
+        }
+        if let Some(call) = self.next_resend(|resend| &mut resend.bulk) {
+            return Some(call);
+        }
+        // A retransmission that is answered meanwhile leaves its turn.
+        if self.opens_at(Lane::Bulk).is_some_and(|at| at <= self.now) { self.waiting.bulk.pop_front() } else { None }
+    }
+
+    /// The next retransmission of a queue.
+    fn next_resend(&mut self, queue: impl Fn(&mut CallQueues<u32>) -> &mut VecDeque<u32>) -> Option<PendingCall> {
+        while let Some(xid) = queue(&mut self.resend).pop_front() {
             if let Some(call) = self.in_flight.remove(&xid) {
                 return Some(call);
             }
         }
-        // A retransmission that is answered meanwhile leaves its turn.
-        if self.is_bulk_ready() { self.waiting.bulk.pop_front() } else { None }
+        None
+    }
+
+    /// When the window admits the next new request for file data without another reply.
+    fn opens_at(&self, lane: Lane) -> Option<Time> {
+        let (queue, in_flight) = match lane {
+            Lane::Small => return None,
+            Lane::Urgent => (&self.waiting.urgent, self.bulk_in_flight.urgent),
+            Lane::Bulk => (&self.waiting.bulk, self.bulk_in_flight.all),
+        };
+        self.window.opens_at(in_flight, queue.front()?.bytes())
     }
 
     /// When the next request for file data may be sent without another reply: a retransmission at the pace of the link,
     /// a new one when the window also has room.
     fn bulk_at(&self) -> Option<Time> {
-        let room = || self.waiting.bulk.front().and_then(|c| self.window.opens_at(self.bulk_in_flight, c.bytes()));
-        let at = if self.resend.bulk.is_empty() { room()? } else { Time::ZERO };
+        let is_resending = !self.resend.urgent.is_empty() || !self.resend.bulk.is_empty();
+        let room = || [Lane::Urgent, Lane::Bulk].into_iter().filter_map(|lane| self.opens_at(lane)).min();
+        let at = if is_resending { Time::ZERO } else { room()? };
         Some(at.max(self.pacer.opens_at()))
     }
 
@@ -317,8 +335,8 @@ impl Client {
     }
 
     fn is_ready(&self) -> bool {
-        let foreground = [self.resend.foreground.is_empty(), self.waiting.foreground.is_empty()] != [true; 2];
-        self.stream.connected && (foreground || self.is_bulk_ready())
+        let has_small = !self.resend.small.is_empty() || !self.waiting.small.is_empty();
+        self.stream.connected && (has_small || self.is_bulk_ready())
     }
 }
 

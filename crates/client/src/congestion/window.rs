@@ -69,6 +69,11 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
+    pub(crate) fn and(self, other: InFlight) -> InFlight {
+        let requests = self.requests.saturating_add(other.requests);
+        InFlight { requests, bytes: self.bytes.saturating_add(other.bytes) }
+    }
+
     pub(crate) fn add(&mut self, bytes: u32) {
         self.requests = self.requests.saturating_add(1);
         self.bytes = self.bytes.saturating_add(u64::from(bytes));

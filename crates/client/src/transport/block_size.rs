@@ -30,7 +30,7 @@ const HEAD_OF_LINE: Duration = Duration::from_millis(100);
 /// Longest airtime of a block over a stream, where a loss does not lose the block.
 const HEAD_OF_LINE_STREAM: Duration = Duration::from_millis(150);
 /// Longest airtime of a block while users wait for small requests behind it.
-const HEAD_OF_LINE_SHARED: Duration = Duration::from_millis(50);
+const HEAD_OF_LINE_SHARED: Duration = Duration::from_millis(25);
 /// Longest airtime of a block above a link layer that fragments and retransmits frames, while it loses nothing and
 /// nobody waits: only headers count there, and other traffic overtakes such blocks.
 const HEAD_OF_LINE_CUT: Duration = Duration::from_millis(200);
@@ -288,7 +288,7 @@ mod tests {
             [at(12_000, false), at(1_200, false), at(12, false), at(1, false)],
             [16 << 10, 128 << 10, 1 << 20, 1 << 20]
         );
-        assert_eq!([at(12_000, true), at(1_200, true), at(100_000, false)], [4096, 32 << 10, 4096]);
+        assert_eq!([at(12_000, true), at(1_200, true), at(100_000, false)], [4096, 16 << 10, 4096]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use remora_base::Time;
 use remora_client::{Answer, CallFailure, CallLimits, Client, ClientStats, FRAME_PAYLOAD, Request, Transport, shorter};
 use remora_wire::nfs3::{self, Fh};
 use remora_wire::rpc::OpaqueAuth;
+use remora_wire::urgency::Urgency;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -42,6 +43,12 @@ pub struct Session {
 pub struct Blocks {
     pub read: u32,
     pub write: u32,
+}
+
+/// For whom a call is made.
+struct CallerTerms {
+    credential: OpaqueAuth,
+    urgency: Urgency,
 }
 
 /// A call under way.
@@ -241,21 +248,24 @@ impl Session {
         }
     }
 
-    /// Submits an NFS call with this credential now; the future resolves to its reply with any status. File data goes
+    /// Submits an NFS call with this credential and urgency now; the future resolves to its reply with any status. File data goes
     /// over the connection with the most room. A READ, WRITE or listing that is too long for the path is shortened, and
     /// the reply says so. Repeats the call while the server answers NFS3ERR_JUKEBOX, up to the patience. Dropping the
     /// future cancels a call that was not sent yet. Needs the runtime.
     pub fn call_as(
         &self,
         credential: OpaqueAuth,
+        urgency: Urgency,
         call: nfs3::Call,
     ) -> impl Future<Output = Result<nfs3::Reply, ClientError>> + Send + use<> {
         let session = self.clone();
-        let sent = session.submit_as(&credential, &call);
-        async move { session.finish(sent?, &credential, call).await }
+        let caller = CallerTerms { credential, urgency };
+        let sent = session.submit_as(&caller, &call);
+        async move { session.finish(sent?, &caller, call).await }
     }
 
-    fn submit_as(&self, credential: &OpaqueAuth, call: &nfs3::Call) -> Result<SentCall, ClientError> {
+    fn submit_as(&self, caller: &CallerTerms, call: &nfs3::Call) -> Result<SentCall, ClientError> {
+        let CallerTerms { credential, urgency } = caller;
         let is_bulk = match call {
             nfs3::Call::Read(args) => args.count > FRAME_PAYLOAD,
             nfs3::Call::Write(args) => args.data.len() > FRAME_PAYLOAD as usize,
@@ -263,19 +273,19 @@ impl Session {
         };
         let best = if is_bulk { self.connection_with_room(true) } else { None };
         if let Some(stream) = best.filter(|connection| self.is_parallel_stream(connection)) {
-            match stream.shared.submit_as(credential, call.clone()) {
+            match stream.shared.submit_as(credential, *urgency, call.clone()) {
                 // It has just been given up.
                 Err(ClientError::Closed) => {}
                 submitted => return Ok(SentCall { call: submitted?, stream: Some(stream) }),
             }
         }
-        Ok(SentCall { call: self.connection.shared.submit_as(credential, call.clone())?, stream: None })
+        Ok(SentCall { call: self.connection.shared.submit_as(credential, *urgency, call.clone())?, stream: None })
     }
 
     async fn finish(
         &self,
         mut sent: SentCall,
-        credential: &OpaqueAuth,
+        caller: &CallerTerms,
         mut call: nfs3::Call,
     ) -> Result<nfs3::Reply, ClientError> {
         let mut later = self.later();
@@ -301,13 +311,17 @@ impl Session {
                 }
                 Err(e) => return Err(e),
             }
-            sent = self.submit_as(credential, &call)?;
+            sent = self.submit_as(caller, &call)?;
         }
     }
 
-    /// Whether the congestion window has room for file data. Needs the runtime.
-    pub fn has_bulk_room(&self) -> bool {
-        self.connection_with_room(false).is_some()
+    /// The least urgency with which the congestion window admits file data now. Needs the runtime.
+    pub fn bulk_room(&self) -> Option<Urgency> {
+        match self.connection_with_room(false) {
+            Some(_) => Some(Urgency::Bulk),
+            None if self.shared().lock().core.urgent_room() > 0 => Some(Urgency::Sync),
+            None => None,
+        }
     }
 
     /// Blocks of file data that suit the link now, at most `max`.
@@ -483,7 +497,7 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let session = session_to(&socket).await;
         let credential = OpaqueAuth::unix(&AuthUnix { uid: 7, ..AuthUnix::default() });
-        let call = session.call_as(credential.clone(), Call::GetAttr(session.root().clone()));
+        let call = session.call_as(credential.clone(), Urgency::Foreground, Call::GetAttr(session.root().clone()));
         let serving = async {
             let deferred = answer(&socket, Status::Jukebox).await;
             (deferred, answer(&socket, Status::Stale).await)
@@ -499,14 +513,14 @@ mod tests {
         let session = session_to(&socket).await;
         let read = |offset| {
             let args = ReadArgs { fh: session.root().clone(), offset, count: 8192 };
-            session.call_as(OpaqueAuth::none(), Call::Read(args))
+            session.call_as(OpaqueAuth::none(), Urgency::Bulk, Call::Read(args))
         };
-        assert!(session.has_bulk_room());
+        assert_eq!(session.bulk_room(), Some(Urgency::Bulk));
         let first = read(0);
-        assert!(!session.has_bulk_room(), "the window is one request");
+        assert_eq!(session.bulk_room(), Some(Urgency::Sync), "the window is one request");
         drop(read(8192));
         let (reply, _) = tokio::join!(first, answer(&socket, Status::Stale));
         assert_eq!(reply.unwrap().status(), Some(Status::Stale));
-        assert!(session.has_bulk_room() && session.shared().lock().core.is_idle());
+        assert!(session.bulk_room() == Some(Urgency::Bulk) && session.shared().lock().core.is_idle());
     }
 }

@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use remora_base::Time;
-use remora_cache::{Cache, Call, CallFailure, CallId, LinkState, Status};
-use remora_client::Transport;
+use remora_cache::{BulkRoom, Cache, Call, CallFailure, CallId, LinkState, Priority, Status};
+use remora_client::{FRAME_PAYLOAD, Transport};
 use remora_wire::fuse::{Errno, Notification, Operation, Reply, Request};
 use remora_wire::nfs3;
 use remora_wire::rpc::OpaqueAuth;
+use remora_wire::urgency::Urgency;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tracing::debug;
@@ -29,6 +30,11 @@ const LINK_INTERVAL: Duration = Duration::from_millis(50);
 /// Bytes of a page of a listing.
 const LIST_PAGE_UDP: u32 = 8 << 10;
 const LIST_PAGE_STREAM: u32 = 64 << 10;
+/// Bytes of a file that are written synchronously unless the server is near.
+const SYNC_MAX: u64 = 32 << 10;
+/// Maximum read-ahead: in bytes, and in time of the link.
+const AHEAD_MAX: u64 = 4 << 20;
+const AHEAD_TIME: Duration = Duration::from_secs(4);
 /// How often waiting calls look for room in the window, beside at each reply.
 const ROOM_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -58,7 +64,10 @@ impl MountedServer {
             Transport::Udp => self.session.reply_max().unwrap_or(LIST_PAGE_UDP),
             Transport::Tcp | Transport::Atp => LIST_PAGE_STREAM,
         };
-        LinkState { read_block: read, write_block: write, list_page }
+        let sync_max = if self.session.is_near() { 0 } else { SYNC_MAX };
+        let rate = self.session.frames_per_second().map(|frames| frames * f64::from(FRAME_PAYLOAD));
+        let ahead_max = rate.map_or(AHEAD_MAX, |rate| (rate * AHEAD_TIME.as_secs_f64()) as u64);
+        LinkState { read_block: read, write_block: write, list_page, sync_max, ahead_max: ahead_max.min(AHEAD_MAX) }
     }
 }
 
@@ -243,14 +252,18 @@ impl MountDriver {
             self.core().cache.set_link(link);
         }
         while self.calls_in_flight() < CALLS_MAX {
-            let has_room = self.server.session.has_bulk_room();
-            let Some(call) = self.core().cache.poll_call(has_room) else { return };
+            let room = match self.server.session.bulk_room() {
+                None => BulkRoom::None,
+                Some(Urgency::Bulk | Urgency::WriteBack) => BulkRoom::All,
+                Some(Urgency::Sync | Urgency::Foreground) => BulkRoom::Urgent,
+            };
+            let Some(call) = self.core().cache.poll_call(room) else { return };
             self.send(call);
         }
     }
 
-    fn send(self: &Arc<Self>, Call { id, credential, call, .. }: Call) {
-        let reply = self.server.session.call_as(OpaqueAuth::unix(&credential), call);
+    fn send(self: &Arc<Self>, Call { id, priority, credential, call }: Call) {
+        let reply = self.server.session.call_as(OpaqueAuth::unix(&credential), urgency(priority), call);
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         let (driver, mut closed) = (self.clone(), self.closed.subscribe());
         tokio::spawn(async move {
@@ -269,6 +282,16 @@ impl MountDriver {
             failure(&error)
         });
         self.change(|cache, now| cache.handle_reply(now, id, reply));
+    }
+}
+
+/// The urgency of a call for the client core.
+fn urgency(priority: Priority) -> Urgency {
+    match priority {
+        Priority::Foreground => Urgency::Foreground,
+        Priority::Durable => Urgency::Sync,
+        Priority::Awaited | Priority::WriteBack => Urgency::WriteBack,
+        Priority::ReadAhead | Priority::Prefetch => Urgency::Bulk,
     }
 }
 

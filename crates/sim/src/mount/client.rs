@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use remora_base::{Core, Peer, Time};
-use remora_cache::{Call, CallFailure, CallId};
+use remora_cache::{BulkRoom, Call, CallFailure, CallId, Priority};
 use remora_client::{Answer, CallLimits, Client, ClientConfig, ClientEvent, Request, Transport, shorter};
 use remora_wire::nfs3;
 use remora_wire::rpc::OpaqueAuth;
+use remora_wire::urgency::Urgency;
 
 /// Address of the server.
 fn server_peer() -> Peer {
@@ -26,14 +27,14 @@ impl ClientCalls {
         ClientCalls { core, calls: BTreeMap::new() }
     }
 
-    /// Whether the window has room for file data.
-    pub(super) fn has_room(&self) -> bool {
-        self.core.room() > 0
+    pub(super) fn room(&self) -> BulkRoom {
+        room(&self.core)
     }
 
     pub(super) fn submit(&mut self, now: Time, call: Call) {
         let request = Request::Nfs(call.call.clone());
-        let submitted = self.core.submit_as(now, request, &OpaqueAuth::unix(&call.credential));
+        let (credential, urgency) = (OpaqueAuth::unix(&call.credential), urgency(call.priority));
+        let submitted = self.core.submit_as(now, request, &credential, Some(urgency));
         self.calls.insert(submitted.expect("the cache has fewer calls than the client takes"), call);
     }
 
@@ -79,5 +80,24 @@ impl ClientCalls {
         };
         let listing = self.core.reply_max().unwrap_or(u32::MAX);
         CallLimits { read: self.core.read_block(u32::MAX), write, listing }
+    }
+}
+
+/// What data the client core has room for.
+pub(super) fn room(client: &Client) -> BulkRoom {
+    match (client.room(), client.urgent_room()) {
+        (1.., _) => BulkRoom::All,
+        (0, 1..) => BulkRoom::Urgent,
+        (0, 0) => BulkRoom::None,
+    }
+}
+
+/// The urgency of calls of this priority, as the driver chooses it.
+pub(super) fn urgency(priority: Priority) -> Urgency {
+    match priority {
+        Priority::Foreground => Urgency::Foreground,
+        Priority::Durable => Urgency::Sync,
+        Priority::Awaited | Priority::WriteBack => Urgency::WriteBack,
+        Priority::ReadAhead | Priority::Prefetch => Urgency::Bulk,
     }
 }

@@ -15,8 +15,11 @@ use remora_base::Rng;
 use remora_cache::{Config, Policy};
 use remora_wire::fuse::Errno;
 
-use super::system_calls::Machine;
+use super::system_calls;
 use super::world::{Faults, Shared, World, run as run_programs};
+
+/// Programs of one machine of the world.
+type Machine = system_calls::Machine<Shared>;
 
 /// Names in a program's directory.
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];

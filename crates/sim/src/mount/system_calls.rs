@@ -7,19 +7,30 @@ use std::time::Duration;
 use bytes::Bytes;
 use remora_wire::fuse::{Errno, Operation, Reply, SetAttr, TimeChange};
 
-use super::world::Shared;
-
-const ROOT: u64 = 1;
+pub(super) const ROOT: u64 = 1;
 const READ_MAX: u32 = 4096;
-const O_RDONLY: u32 = 0;
+pub(super) const O_RDONLY: u32 = 0;
 const O_RDWR: u32 = 2;
 const O_EXCL: u32 = 0o200;
 const O_TRUNC: u32 = 0o1000;
 
+/// What answers requests of the kernel.
+pub(super) trait Kernel {
+    /// Makes a request of the kernel of machine `mount` and waits for its answer. With `kill_after`, the caller is
+    /// killed after this time.
+    async fn call(
+        &self,
+        mount: usize,
+        nodeid: u64,
+        op: Operation,
+        kill_after: Option<Duration>,
+    ) -> Result<Reply, Errno>;
+}
+
 /// Programs of one machine.
 #[derive(Clone)]
-pub(super) struct Machine {
-    pub(super) world: Shared,
+pub(super) struct Machine<K> {
+    pub(super) world: K,
     pub(super) mount: usize,
     /// When the caller of the next requests is killed.
     pub(super) kill_after: Option<Duration>,
@@ -38,8 +49,8 @@ fn name(text: &str) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())
 }
 
-impl Machine {
-    async fn call(&self, nodeid: u64, op: Operation) -> Result<Reply, Errno> {
+impl<K: Kernel + Clone> Machine<K> {
+    pub(super) async fn call(&self, nodeid: u64, op: Operation) -> Result<Reply, Errno> {
         self.world.call(self.mount, nodeid, op, self.kill_after).await
     }
 
@@ -79,7 +90,7 @@ impl Machine {
     }
 
     /// open(2): as the kernel does, it looks a name up again after ESTALE.
-    async fn open_flags(&self, dir: u64, child: &str, flags: u32) -> Result<OpenFile, Errno> {
+    pub(super) async fn open_flags(&self, dir: u64, child: &str, flags: u32) -> Result<OpenFile, Errno> {
         for _ in 0..8 {
             let nodeid = self.lookup(dir, child).await?;
             match self.call(nodeid, Operation::Open { flags }).await {

@@ -21,6 +21,7 @@ use remora_wire::rpc::{AuthUnix, CallHeader, OpaqueAuth, Outcome, ReplyHeader};
 use remora_wire::{Reader, Xdr, mount};
 
 use super::client::ClientCalls;
+use super::system_calls::Kernel;
 
 const KEY: [u8; 16] = [7; 16];
 /// Procedures from CREATE to LINK (RFC 1813, section 3).
@@ -230,7 +231,7 @@ impl World {
         while let Some((id, result)) = machine.client.poll_reply(self.now) {
             machine.cache.handle_reply(self.now, id, result);
         }
-        while let Some(call) = machine.cache.poll_call(machine.client.has_room()) {
+        while let Some(call) = machine.cache.poll_call(machine.client.room()) {
             machine.client.submit(self.now, call);
         }
         let mut messages = Vec::new();
@@ -309,10 +310,8 @@ fn header(xid: u32, prog: u32, vers: u32, proc: u32, credential: &AuthUnix) -> C
 #[derive(Clone)]
 pub(super) struct Shared(pub(super) Rc<RefCell<World>>);
 
-impl Shared {
-    /// Makes a request of the kernel and waits for its answer. With `kill_after`, the caller is killed after this
-    /// time.
-    pub(super) async fn call(
+impl Kernel for Shared {
+    async fn call(
         &self,
         mount: usize,
         nodeid: u64,
@@ -333,7 +332,9 @@ impl Shared {
         })
         .await
     }
+}
 
+impl Shared {
     /// Waits for this time.
     pub(super) async fn sleep(&self, time: Duration) {
         let until = {

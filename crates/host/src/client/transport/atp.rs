@@ -1,7 +1,7 @@
 //! The driver of a connection over ATP: each call and each reply is an object (ATP 02).
 //!
-//! The scheduler sends the most urgent call first ([`Urgency`]), so a LOOKUP does not
-//! wait behind a file copy, and a lost packet delays one call only. The core sees a reliable transport. When the
+//! The scheduler sends the most urgent call first ([`Urgency`]: the caller's, or that of the message), so a LOOKUP does
+//! not wait behind a file copy, and a lost packet delays one call only. The core sees a reliable transport. When the
 //! connection ends it is made again and every unanswered call is sent once more; the server's duplicate request cache
 //! recognises them.
 //!
@@ -210,10 +210,11 @@ impl CallsInFlight {
     }
 
     /// Sends `call`; false if the connection has gone.
-    fn send(&mut self, now: Time, remote: &Remote, call: Bytes) -> bool {
+    fn send(&mut self, now: Time, remote: &Remote, core: &Client, call: Bytes) -> bool {
         let (xid, bytes) = (xid(&call), call.len());
+        let urgency = core.urgency_of(xid).unwrap_or_else(|| Urgency::of(&call));
         let deadline = self.timer.left(now);
-        let options = Options { priority: priority(Urgency::of(&call)), deadline, ..Options::default() };
+        let options = Options { priority: priority(urgency), deadline, ..Options::default() };
         let Ok(request) = remote.send(call, options) else { return false };
         self.bytes += bytes;
         self.controls.insert(xid, request.control());
@@ -330,7 +331,7 @@ fn fill(shared: &SharedCore, remote: &Remote, in_flight: &mut CallsInFlight) -> 
             state.deliver_events();
             return state.core.poll_timeout();
         };
-        if !in_flight.send(now, remote, call.payload) {
+        if !in_flight.send(now, remote, &state.core, call.payload) {
             // The next connection sends it again.
             break;
         }

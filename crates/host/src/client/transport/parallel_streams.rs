@@ -211,6 +211,7 @@ mod tests {
     use remora_wire::nfs3::{Call, Fh, Proc, ReadArgs, ReadOk, Reply};
     use remora_wire::record::{RecordReader, mark};
     use remora_wire::rpc::{CallHeader, OpaqueAuth, Outcome, ReplyHeader};
+    use remora_wire::urgency::Urgency;
     use remora_wire::{Reader, Xdr};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -315,7 +316,7 @@ mod tests {
             streams.lock().connections = two_streams(connection.server, &options).await;
             let session = Session::new(connection, Some(streams), Fh(Bytes::from_static(b"file")));
             let args = ReadArgs { fh: session.root().clone(), offset: 100, count: 20_000 };
-            let call = session.call_as(OpaqueAuth::none(), Call::Read(args));
+            let call = session.call_as(OpaqueAuth::none(), Urgency::Bulk, Call::Read(args));
             let datagrams = session.own_connection().shared.lock().core.stats().requests;
             assert_eq!(datagrams, 0, "streams carry file data");
             let Reply::Read(Ok(read)) = call.await.unwrap() else { panic!("no data") };

@@ -11,6 +11,7 @@ use remora_base::{Core, Time};
 use remora_client::{Answer, CallFailure, CallId, Client, ClientEvent, Request};
 use remora_wire::nfs3;
 use remora_wire::rpc::OpaqueAuth;
+use remora_wire::urgency::Urgency;
 use tokio::sync::{Notify, oneshot};
 
 use crate::atp::AtpError;
@@ -120,10 +121,11 @@ impl SharedCore {
         Ok(rx)
     }
 
-    /// Submits an NFS call with this credential. It is cancelled when the result is dropped.
+    /// Submits an NFS call with this credential and urgency. It is cancelled when the result is dropped.
     pub(crate) fn submit_as(
         self: &Arc<SharedCore>,
         credential: &OpaqueAuth,
+        urgency: Urgency,
         call: nfs3::Call,
     ) -> Result<CancellableCall, ClientError> {
         let (tx, reply) = oneshot::channel();
@@ -132,7 +134,7 @@ impl SharedCore {
             if self.is_closed() {
                 return Err(self.why_closed());
             }
-            let id = state.core.submit_as(self.now(), Request::Nfs(call), credential)?;
+            let id = state.core.submit_as(self.now(), Request::Nfs(call), credential, Some(urgency))?;
             state.waiters.insert(id, tx);
             id
         };
