@@ -50,6 +50,17 @@ impl RecordReader {
         &mut self.input
     }
 
+    /// The receive buffer, with room for the rest of the current record, and for at least `spare` bytes.
+    pub fn roomy_buffer(&mut self, spare: usize) -> &mut BytesMut {
+        let word = self.input.first_chunk::<4>().map_or(0, |word| u32::from_be_bytes(*word) & !LAST);
+        let rest = (4 + (word as usize).min(self.max)).saturating_sub(self.input.len());
+        // The room is used up before new memory is taken, so that short records share it.
+        if self.input.capacity() - self.input.len() < rest.max(64) {
+            self.input.reserve(rest.max(spare));
+        }
+        &mut self.input
+    }
+
     /// Number of buffered bytes.
     pub fn held(&self) -> usize {
         self.input.len() + self.partial.len()

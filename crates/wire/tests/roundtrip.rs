@@ -114,3 +114,19 @@ proptest! {
         prop_assert_eq!(reader.held(), 0);
     }
 }
+
+#[test]
+fn record_is_received_in_one_piece_after_its_mark() {
+    let mut reader = RecordReader::new(1 << 20);
+    let room = |reader: &mut RecordReader| {
+        let buffer = reader.roomy_buffer(1000);
+        buffer.capacity() - buffer.len()
+    };
+    assert!(room(&mut reader) >= 1000);
+    reader.push(&remora_wire::record::mark(100_000));
+    assert!(room(&mut reader) >= 100_000);
+    reader.push(&[0; 100_000]);
+    assert_eq!(reader.next_record().unwrap().unwrap().len(), 100_000);
+    reader.push(&remora_wire::record::mark(1 << 30));
+    assert!(room(&mut reader) < 4 << 20, "no more than a record may have");
+}

@@ -28,6 +28,8 @@ type Second = Pin<Box<dyn Future<Output = TcpStream> + Send>>;
 const DATAGRAM_BUFFER: usize = 65_508;
 /// Largest reply over a stream: a READ of the largest block.
 pub(crate) const RECORD_MAX: usize = (1 << 20) + (64 << 10);
+/// Room for short replies in the receive buffer of a stream, in bytes.
+const SPARE: usize = 16 << 10;
 /// Bytes written ahead of the stream; the core keeps the rest.
 const AHEAD: usize = 256 << 10;
 /// Time between connections to a server that closes each after a few replies: at most 100 a second.
@@ -308,7 +310,7 @@ async fn serve_stream(
         let due = if takes_requests { fill(shared, &mut out, pipeline) } else { None };
         let (ask, doubt) = asks(&shared.lock().core);
         tokio::select! {
-            n = read.read_buf(records.buffer()) => {
+            n = read.read_buf(records.roomy_buffer(SPARE)) => {
                 if n? == 0 {
                     return Ok(None);
                 }
@@ -326,7 +328,7 @@ async fn serve_stream(
             () = shared.changed.notified() => {}
             () = at(shared, due) => {
                 // This task may run late: what has arrived counts before the timers.
-                match read.try_read_buf(records.buffer()) {
+                match read.try_read_buf(records.roomy_buffer(SPARE)) {
                     Ok(0) => return Ok(None),
                     Ok(_) => {
                         second = None;
