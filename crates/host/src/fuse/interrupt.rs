@@ -5,7 +5,8 @@
 //! watch over the waiting thread, and the request ends only once a signal that kills the program is pending.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,10 @@ use std::time::{Duration, Instant};
 const INTERVAL: Duration = Duration::from_millis(20);
 /// Time after which the call of a thread that cannot be watched ends.
 const UNKNOWN_AFTER: Duration = Duration::from_secs(1);
+
+/// Length of a thread's `status` in bytes: usually less than this, and at most.
+const PROC_FILE: usize = 4096;
+const PROC_FILE_MAX: u64 = 1 << 20;
 
 const SIGKILL: u32 = 9;
 /// Signals that do not end a program by default: CHLD, CONT, STOP, TSTP, TTIN, TTOU, URG, WINCH.
@@ -93,7 +98,7 @@ impl InterruptWatch {
 impl Watched {
     fn must_end(&self) -> bool {
         // Thread 0 is one in another PID namespace.
-        let status = if self.pid == 0 { None } else { fs::read_to_string(format!("/proc/{}/status", self.pid)).ok() };
+        let status = if self.pid == 0 { None } else { proc_file(self.pid, "status").ok() };
         status.map_or_else(|| self.since.elapsed() >= UNKNOWN_AFTER, |status| is_fatal(&status))
     }
 }
@@ -115,9 +120,16 @@ const fn bit(signal: u32) -> u64 {
     1 << (signal - 1)
 }
 
+/// The file `name` of thread `pid` in `/proc`: at each close, so in few system calls.
+pub fn proc_file(pid: u32, name: &str) -> io::Result<String> {
+    let mut text = String::with_capacity(PROC_FILE);
+    File::open(format!("/proc/{pid}/{name}"))?.take(PROC_FILE_MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
 /// Whether thread `pid` exits, so that it closes its files without anybody to receive an error.
 pub fn is_exiting(pid: u32) -> bool {
-    pid != 0 && fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| has_exiting_flag(&stat))
+    pid != 0 && proc_file(pid, "stat").is_ok_and(|stat| has_exiting_flag(&stat))
 }
 
 /// Judges a line of `/proc/PID/stat` (proc_pid_stat(5)).

@@ -1,9 +1,10 @@
 //! Supplementary groups of calling threads, from `/proc`.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::fuse::proc_file;
 
 /// How long the groups of a thread are not read again.
 const AGE_MAX: Duration = Duration::from_secs(1);
@@ -46,7 +47,7 @@ impl CallerGroups {
         if let Some(list) = lock().get(&caller).filter(|list| is_fresh(list)) {
             return list.groups.clone();
         }
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let status = proc_file(pid, "status").unwrap_or_default();
         let groups: Arc<[u32]> = parse(&status).into();
         let mut known = lock();
         if known.len() >= KNOWN_MAX {
