@@ -14,6 +14,8 @@ use crate::state::{Op, Purpose, State, Stop};
 /// Read-ahead in bytes: at first, and at most.
 const AHEAD_MIN: u64 = 128 << 10;
 const AHEAD_MAX: u64 = 4 << 20;
+/// Data kept behind a sequential reader, in bytes.
+const BEHIND: u64 = 16 << 20;
 
 /// The contents of `range`, within the size of the file.
 pub(crate) fn read(state: &mut State, op: &Op, id: NodeId, range: Range<u64>) -> Result<Bytes, Stop> {
@@ -92,6 +94,16 @@ fn read_ahead(state: &mut State, op: &Op, id: NodeId, range: Range<u64>, size: u
     for gap in file.extents.missing(ahead) {
         // The object was there a moment ago.
         let _ = fetch(state, op, id, gap, Priority::ReadAhead);
+    }
+    drop_behind(state, id, range.end, size);
+}
+
+/// Drops what a sequential reader has passed of a file that does not fit into memory: the kernel has it.
+fn drop_behind(state: &mut State, id: NodeId, at: u64, size: u64) {
+    let fits = size <= state.config.memory_max;
+    let Some(file) = state.nodes.get_mut(id).and_then(|node| node.file.as_mut()) else { return };
+    if !fits && file.is_clean() && file.extents.bytes() > 2 * BEHIND {
+        update(state, id, |file| file.extents.remove(0..at.saturating_sub(BEHIND)));
     }
 }
 
@@ -218,6 +230,26 @@ pub(crate) fn evict(state: &mut State) {
         let file = state.nodes.get(id).and_then(|node| node.file.as_ref());
         if file.is_some_and(|file| file.reading.is_empty()) {
             drop_clean(state, id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use remora_base::Time;
+
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn reader_drops_what_it_passed_of_a_file_beyond_memory() {
+        let config = Config { memory_max: 8 * BEHIND, ..Config::default() };
+        for (size, kept) in [(8 * BEHIND, 3 * BEHIND), (8 * BEHIND + 1, BEHIND)] {
+            let mut state = State::new(config.clone(), nfs3::Fh(Bytes::new()), Time::ZERO);
+            let data = Bytes::from(vec![0; 3 * BEHIND as usize]);
+            update(&mut state, NodeId::ROOT, |file| file.extents.insert(0, data));
+            drop_behind(&mut state, NodeId::ROOT, 3 * BEHIND, size);
+            assert_eq!(state.data_bytes, kept, "of {size}");
         }
     }
 }

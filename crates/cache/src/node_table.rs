@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use remora_wire::nfs3::{Attr, Fh, FileType};
 
 use crate::node::{Node, NodeId};
@@ -9,7 +10,8 @@ use crate::node::{Node, NodeId};
 /// All known objects. Those that the kernel has forgotten are evicted, the oldest first.
 #[derive(Debug)]
 pub(crate) struct NodeTable {
-    nodes: BTreeMap<NodeId, Node>,
+    /// Boxed, for the map has room for twice as many as it holds.
+    nodes: BTreeMap<NodeId, Box<Node>>,
     by_fh: BTreeMap<Fh, NodeId>,
     next: u64,
     /// Forgotten objects in the order in which they were forgotten.
@@ -25,7 +27,7 @@ impl NodeTable {
         let mut node = Node::new(root.clone(), FileType::Directory, 0);
         node.lookups = 1;
         NodeTable {
-            nodes: BTreeMap::from([(NodeId::ROOT, node)]),
+            nodes: BTreeMap::from([(NodeId::ROOT, Box::new(node))]),
             by_fh: BTreeMap::from([(root, NodeId::ROOT)]),
             next: NodeId::ROOT.0 + 1,
             forgotten: BTreeMap::new(),
@@ -36,11 +38,11 @@ impl NodeTable {
     }
 
     pub(crate) fn get(&self, id: NodeId) -> Option<&Node> {
-        self.nodes.get(&id)
+        self.nodes.get(&id).map(|node| &**node)
     }
 
     pub(crate) fn get_mut(&mut self, id: NodeId) -> Option<&mut Node> {
-        self.nodes.get_mut(&id)
+        self.nodes.get_mut(&id).map(|node| &mut **node)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -61,8 +63,10 @@ impl NodeTable {
         }
         let id = NodeId(self.next);
         self.next += 1;
-        self.nodes.insert(id, Node::new(fh.clone(), attr.kind, attr.fileid));
-        self.by_fh.insert(fh.clone(), id);
+        // A slice would keep the whole reply in memory.
+        let fh = Fh(Bytes::copy_from_slice(&fh.0));
+        self.nodes.insert(id, Box::new(Node::new(fh.clone(), attr.kind, attr.fileid)));
+        self.by_fh.insert(fh, id);
         self.settle(id);
         id
     }
@@ -111,11 +115,42 @@ impl NodeTable {
         if self.by_fh.get(&node.fh) == Some(&id) {
             self.by_fh.remove(&node.fh);
         }
-        self.evicted.push(node);
+        self.evicted.push(*node);
     }
 
     /// Objects that were evicted since the last call.
     pub(crate) fn take_evicted(&mut self) -> Vec<Node> {
         std::mem::take(&mut self.evicted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use remora_wire::nfs3::{NfsTime, SpecData};
+
+    use super::*;
+
+    #[test]
+    fn known_object_does_not_keep_its_reply_in_memory() {
+        let at = NfsTime { secs: 0, nanos: 0 };
+        let attr = Attr {
+            kind: FileType::Regular,
+            mode: 0o644,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            used: 0,
+            rdev: SpecData { major: 0, minor: 0 },
+            fsid: 1,
+            fileid: 7,
+            atime: at,
+            mtime: at,
+            ctime: at,
+        };
+        let mut table = NodeTable::new(Fh(Bytes::new()), 10);
+        let reply = Bytes::from(vec![1; 1000]);
+        table.intern(&Fh(reply.slice(10..20)), &attr);
+        assert!(table.len() == 2 && reply.is_unique());
     }
 }

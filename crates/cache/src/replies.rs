@@ -1,5 +1,6 @@
 //! Replies of the server, and their effects on the cache and on the operations that wait.
 
+use bytes::Bytes;
 use remora_base::Time;
 use remora_wire::fuse::{Errno, StatFs};
 use remora_wire::nfs3::{self, Fh, Reply, Status, Wcc};
@@ -238,7 +239,8 @@ fn listed(state: &mut State, pending: &mut Pending, mut progress: ListingProgres
                     (Some(fh), Some(attr)) => Target::Node(listed_object(state, fh, attr, pending.asked)),
                     _ => Target::Unknown { fileid: entry.fileid },
                 };
-                progress.found.push((entry.name, target));
+                // A slice would keep the whole page in memory.
+                progress.found.push((Bytes::copy_from_slice(&entry.name), target));
             }
             page.entries.eof
         }
@@ -247,7 +249,7 @@ fn listed(state: &mut State, pending: &mut Pending, mut progress: ListingProgres
             progress.verf = page.verf;
             for entry in page.entries.list {
                 progress.cookie = entry.cookie;
-                progress.found.push((entry.name, Target::Unknown { fileid: entry.fileid }));
+                progress.found.push((Bytes::copy_from_slice(&entry.name), Target::Unknown { fileid: entry.fileid }));
             }
             page.entries.eof
         }
