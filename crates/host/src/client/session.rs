@@ -216,6 +216,11 @@ impl Session {
         self.connection.transport
     }
 
+    /// Whether the user left the choice of the transport to mounting, which chose UDP.
+    pub fn chooses_transport(&self) -> bool {
+        self.streams.is_some()
+    }
+
     /// Handle of the mounted directory.
     pub fn root(&self) -> &Fh {
         &self.root

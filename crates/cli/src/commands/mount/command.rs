@@ -22,7 +22,7 @@ use crate::interrupt;
 use crate::output::exit::{Error, Result};
 use crate::output::{escape, stdio};
 use crate::remote::filesystem::Remote;
-use crate::remote::flags::{Auto, LinkArgs};
+use crate::remote::flags::{Auto, LinkArgs, Proto};
 use crate::remote::listing::Node;
 use crate::remote::servers::{Place, Servers, own_credentials};
 
@@ -211,8 +211,7 @@ fn printable(path: &Path) -> String {
 
 async fn mount(settings: MountSettings) -> Result<(RunningMount, Remote)> {
     check_directory(&settings.dir, settings.is_nonempty_allowed)?;
-    let mut servers = Servers::new(settings.link.clone());
-    let place = servers.place(&settings.url).await?;
+    let (servers, place) = reach(&settings).await?;
     let (node, info) = look(&place, &settings.url).await?;
     if !node.is_dir() {
         return Err(Error::refused(&settings.url, "not a directory"));
@@ -246,6 +245,21 @@ async fn mount(settings: MountSettings) -> Result<(RunningMount, Remote)> {
         other => Error::refused("cannot mount", other.to_string()),
     })?;
     Ok((mount, place.remote))
+}
+
+/// The server. On loopback a free choice of the transport falls on TCP: there is no link to adapt to, and a stream
+/// takes half the processor time.
+async fn reach(settings: &MountSettings) -> Result<(Servers, Place)> {
+    let mut servers = Servers::new(settings.link.clone());
+    let place = servers.place(&settings.url).await?;
+    let session = place.remote.session();
+    if session.chooses_transport() && session.addr().ip().is_loopback() {
+        let mut over_tcp = Servers::new(LinkArgs { proto: Some(Proto::Tcp), ..settings.link.clone() });
+        if let Ok(place) = over_tcp.place(&settings.url).await {
+            return Ok((over_tcp, place));
+        }
+    }
+    Ok((servers, place))
 }
 
 /// The directory at `place` and what the server says of its file system.
