@@ -4,7 +4,7 @@ use remora_base::Time;
 use remora_wire::fuse::{Errno, Notification, Operation, Reply, Request};
 use remora_wire::nfs3;
 
-use crate::call::{BulkRoom, Call, CallFailure, CallId};
+use crate::call::{BulkRoom, Call, CallFailure, CallId, QueueLengths};
 use crate::cancel;
 use crate::config::{Config, LinkState};
 use crate::data;
@@ -187,6 +187,11 @@ impl Cache {
         let mut held: Vec<Held> = held.collect();
         held.sort_by_key(|held| held.since);
         held
+    }
+
+    /// Calls that wait for the client core.
+    pub fn queue_lengths(&self) -> QueueLengths {
+        self.state.queue.lengths()
     }
 
     /// Figures of the cache.

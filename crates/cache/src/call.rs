@@ -27,6 +27,17 @@ pub enum Priority {
     Prefetch,
 }
 
+/// Numbers of calls by their priorities.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct QueueLengths {
+    pub foreground: usize,
+    /// With those of [`Priority::Awaited`].
+    pub durable: usize,
+    pub write_back: usize,
+    pub read_ahead: usize,
+    pub prefetch: usize,
+}
+
 /// A call for the client core.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Call {
@@ -193,6 +204,20 @@ impl CallQueue {
         true
     }
 
+    pub(crate) fn lengths(&self) -> QueueLengths {
+        let mut lengths = QueueLengths::default();
+        for place in self.places.values() {
+            *match place.priority {
+                Priority::Foreground => &mut lengths.foreground,
+                Priority::Durable | Priority::Awaited => &mut lengths.durable,
+                Priority::WriteBack => &mut lengths.write_back,
+                Priority::ReadAhead => &mut lengths.read_ahead,
+                Priority::Prefetch => &mut lengths.prefetch,
+            } += 1;
+        }
+        lengths
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
@@ -216,6 +241,8 @@ mod tests {
         let prefetch = queue.push(Priority::Prefetch, who.clone(), nfs3::Call::Null);
         let wanted = queue.push(Priority::Foreground, who.clone(), read(32 << 10));
         let small = queue.push(Priority::Foreground, who, read(100));
+        let lengths = QueueLengths { foreground: 2, read_ahead: 1, prefetch: 1, ..QueueLengths::default() };
+        assert_eq!(queue.lengths(), lengths);
         assert_eq!(queue.pop(BulkRoom::None).unwrap().id, small, "without room only small calls leave");
         assert_eq!(queue.pop(BulkRoom::All).unwrap().id, wanted, "the foreground leaves before read-ahead");
         queue.raise(prefetch, Priority::Foreground);

@@ -32,6 +32,6 @@ mod state;
 mod writeback;
 
 pub use cache::{Cache, Held, Status};
-pub use call::{BulkRoom, Call, CallFailure, CallId, Priority};
+pub use call::{BulkRoom, Call, CallFailure, CallId, Priority, QueueLengths};
 pub use config::{Config, LinkState, Policy};
 pub use state::Figures;

@@ -29,7 +29,7 @@ use crate::commands::forwarding::gateway::Gateway;
 use crate::commands::handoff::HandOff;
 use crate::commands::lab::flags::{Experiment, Lab};
 use crate::commands::model::flags::{Model, ModelCommand};
-use crate::commands::mount::flags::{Mount, MountStatus, Release, Umount};
+use crate::commands::mount::flags::{Mount, MountStatus, Release, Top, Umount};
 use crate::commands::mount::mount_helper;
 use crate::commands::serve::flags::Serve;
 use crate::commands::transfer::keys::Keys;
@@ -129,6 +129,9 @@ pub(crate) enum Command {
     /// Show mounts, their servers and what waits
     #[command(after_help = mount::flags::STATUS_HELP)]
     Status(MountStatus),
+    /// Watch mounts on the terminal
+    #[command(after_help = mount::flags::TOP_HELP)]
+    Top(Top),
     /// End all calls of a mount that wait for the server
     #[command(after_help = mount::flags::RELEASE_HELP)]
     Release(Release),
@@ -221,6 +224,7 @@ impl Command {
             Command::Mount(_) => "mount",
             Command::Umount(_) => "umount",
             Command::Status(_) => "status",
+            Command::Top(_) => "top",
             Command::Release(_) => "release",
             Command::Serve(_) => "serve",
             Command::Send(_) => "send",
@@ -261,6 +265,7 @@ pub(crate) async fn run(command: Command, kept: Kept) -> Result {
         Command::Release(args) => mount::release::run(&args),
         // These tidy up after a signal themselves.
         Command::Mount(args) => mount::command::run(*args).await,
+        Command::Top(args) => mount::top::run(args).await,
         Command::Umount(args) => mount::umount::run(args).await,
         Command::Send(args) => transfer::send::command::run(args).await,
         Command::Recv(args) => transfer::recv::command::run(args).await,

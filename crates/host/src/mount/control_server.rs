@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
     use crate::mount::control_client::{self, mounts};
-    use crate::mount::report::{MountState, ServerReport};
+    use crate::mount::report::{MountState, QueueReport, ServerReport};
 
     /// Has 3 bytes to send, and sends one at each look.
     #[derive(Default)]
@@ -183,6 +183,7 @@ mod tests {
                     silent_ms: 0,
                     deferred_ms: 0,
                     rtt_ms: Some(1.5),
+                    window: 2,
                     rate_bits: None,
                     loss: None,
                 },
@@ -190,7 +191,12 @@ mod tests {
                 cached_bytes: 0,
                 nodes: 1,
                 calls_waiting: 0,
+                queue: QueueReport::default(),
                 calls_in_flight: 0,
+                hits: 3,
+                misses: 1,
+                read_bytes: 0,
+                written_bytes: 0,
                 held: Vec::new(),
             }
         }

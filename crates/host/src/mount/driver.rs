@@ -4,12 +4,12 @@
 //! what is cached is answered without a task switch. Calls become tasks, and one task drives the core's timer. Nothing
 //! here waits for the server while it holds a lock.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use remora_base::Time;
-use remora_cache::{BulkRoom, Cache, Call, CallFailure, CallId, LinkState, Priority, Status};
+use remora_cache::{BulkRoom, Cache, Call, CallFailure, CallId, LinkState, Priority, QueueLengths, Status};
 use remora_client::{FRAME_PAYLOAD, Transport};
 use remora_wire::fuse::{Errno, Notification, Operation, Reply, Request};
 use remora_wire::nfs3;
@@ -82,6 +82,9 @@ pub(super) struct MountDriver {
     runtime: Handle,
     groups: CallerGroups,
     in_flight: AtomicUsize,
+    /// File data that the server has sent and taken, in bytes.
+    read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
     /// Notified when the core's timer is due earlier.
     timer_moved: Notify,
     /// True from the end of the mount on: calls are dropped.
@@ -132,6 +135,8 @@ impl MountDriver {
             runtime: Handle::current(),
             groups: CallerGroups::default(),
             in_flight: AtomicUsize::new(0),
+            read_bytes: AtomicU64::new(0),
+            written_bytes: AtomicU64::new(0),
             timer_moved: Notify::new(),
             closed: watch::Sender::new(false),
         });
@@ -183,6 +188,16 @@ impl MountDriver {
 
     pub(super) fn calls_in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Calls that wait for room in the window.
+    pub(super) fn queue_lengths(&self) -> QueueLengths {
+        self.core().cache.queue_lengths()
+    }
+
+    /// Bytes of file data that the server has sent, and those that it has taken.
+    pub(super) fn traffic(&self) -> (u64, u64) {
+        (self.read_bytes.load(Ordering::Relaxed), self.written_bytes.load(Ordering::Relaxed))
     }
 
     pub(super) fn now(&self) -> Time {
@@ -277,6 +292,13 @@ impl MountDriver {
     }
 
     fn take_reply(self: &Arc<Self>, id: CallId, reply: Result<nfs3::Reply, ClientError>) {
+        match &reply {
+            Ok(nfs3::Reply::Read(Ok(ok))) => _ = self.read_bytes.fetch_add(ok.data.len() as u64, Ordering::Relaxed),
+            Ok(nfs3::Reply::Write(Ok(ok))) => {
+                self.written_bytes.fetch_add(u64::from(ok.count), Ordering::Relaxed);
+            }
+            _ => {}
+        }
         let reply = reply.map_err(|error| {
             debug!(%error, "a call failed");
             failure(&error)

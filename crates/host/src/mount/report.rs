@@ -25,10 +25,30 @@ pub struct MountReport {
     pub nodes: usize,
     /// Calls that wait for room in the window.
     pub calls_waiting: usize,
+    /// The same by priority.
+    pub queue: QueueReport,
     /// Calls without a reply.
     pub calls_in_flight: usize,
+    /// Requests of programs that were answered from the cache, and those that had to wait.
+    pub hits: u64,
+    pub misses: u64,
+    /// File data that the server has sent and taken since the mount.
+    pub read_bytes: u64,
+    pub written_bytes: u64,
     /// System calls that wait for the server.
     pub held: Vec<HeldReport>,
+}
+
+/// Calls that wait for room in the window, the most urgent first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct QueueReport {
+    /// A program waits.
+    pub foreground: usize,
+    /// A program waits for fsync(2) or close(2).
+    pub durable: usize,
+    pub write_back: usize,
+    pub read_ahead: usize,
+    pub prefetch: usize,
 }
 
 /// Life of a mount.
@@ -52,6 +72,8 @@ pub struct ServerReport {
     pub deferred_ms: u64,
     /// Minimum round-trip time.
     pub rtt_ms: Option<f64>,
+    /// Congestion window, in READs and WRITEs of the present length.
+    pub window: u32,
     /// Full frames per second of the slowest hop, in bits per second.
     pub rate_bits: Option<u64>,
     /// Share of frames lost independently, 0 to 1.

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use super::control_server::{BoundSocket, ControlSocket, Controlled};
 use super::driver::{Kernel, MountDriver, MountedServer};
-use super::report::{HeldReport, MountReport, MountState, ServerReport, UnmountProgress};
+use super::report::{HeldReport, MountReport, MountState, QueueReport, ServerReport, UnmountProgress};
 use super::runtime_dir::{self, MountNote};
 use crate::Clock;
 use crate::client::{Blocks, Session};
@@ -155,6 +155,11 @@ impl RunningMount {
         self.shared.driver.status().dirty_bytes
     }
 
+    /// System calls that wait for the server, the oldest first.
+    pub fn held(&self) -> Vec<HeldReport> {
+        self.shared.held_reports()
+    }
+
     /// Tells those who wait for the end that it has come, and drops what is left.
     pub fn close(&self) {
         self.shared.is_flushed.store(true, Ordering::Relaxed);
@@ -215,6 +220,7 @@ impl MountShared {
             transport: transport.to_owned(),
             silent_ms: ms(session.silence()),
             deferred_ms: ms(session.deferral()),
+            window: session.pace().0,
             rtt_ms: session.min_rtt().map(|rtt| rtt.as_secs_f64() * 1e3),
             rate_bits: session.frames_per_second().map(|frames| (frames * FRAME_BITS) as u64),
             loss: session.loss(),
@@ -247,6 +253,7 @@ impl Kernel for Connection {
 impl Controlled for MountShared {
     fn report(&self) -> MountReport {
         let status = self.driver.status();
+        let (read_bytes, written_bytes) = self.driver.traffic();
         let is_detached = self.is_detached.load(Ordering::Relaxed);
         MountReport {
             url: self.note.url.clone(),
@@ -261,7 +268,12 @@ impl Controlled for MountShared {
             cached_bytes: status.cached_bytes,
             nodes: status.nodes,
             calls_waiting: status.calls_queued,
+            queue: queue_report(self.driver.queue_lengths()),
             calls_in_flight: self.driver.calls_in_flight(),
+            hits: status.figures.hits,
+            misses: status.figures.misses,
+            read_bytes,
+            written_bytes,
             held: self.held_reports(),
         }
     }
@@ -285,6 +297,11 @@ impl Controlled for MountShared {
         let is_done = self.is_flushed.load(Ordering::Relaxed);
         UnmountProgress { dirty_bytes: self.driver.status().dirty_bytes, is_done }
     }
+}
+
+fn queue_report(lengths: remora_cache::QueueLengths) -> QueueReport {
+    let remora_cache::QueueLengths { foreground, durable, write_back, read_ahead, prefetch } = lengths;
+    QueueReport { foreground, durable, write_back, read_ahead, prefetch }
 }
 
 /// Name of the program that thread `pid` runs; empty if it cannot be seen.

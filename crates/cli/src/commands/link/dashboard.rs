@@ -8,8 +8,6 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use ratatui::Frame;
-use ratatui::crossterm::event;
-use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::Line;
@@ -18,6 +16,7 @@ use remora_host::link::{ChannelState, Daemon, LinkReport, PeerReport};
 
 use crate::config::units;
 use crate::output::exit::{Error, Result};
+use crate::output::keys::{Press, pressed};
 
 /// The signal's number.
 const INTERRUPT: u8 = 2;
@@ -59,33 +58,6 @@ pub(crate) async fn run(daemon: &Daemon, mut stop: Pin<&mut impl Future<Output =
     };
     ratatui::restore();
     result
-}
-
-/// A key that ends the view.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Press {
-    /// `q` or Escape.
-    Quit,
-    /// Ctrl-C, which ends the view as the signal does.
-    Interrupt,
-}
-
-/// Waits for a key, at most for `within`.
-fn pressed(within: Duration) -> io::Result<Option<Press>> {
-    if !event::poll(within)? {
-        return Ok(None);
-    }
-    Ok(if let Event::Key(key) = event::read()? { press(key) } else { None })
-}
-
-fn press(key: KeyEvent) -> Option<Press> {
-    let is_ctrl = key.modifiers.contains(KeyModifiers::CONTROL);
-    match key.code {
-        _ if key.kind != KeyEventKind::Press => None,
-        KeyCode::Char('c') if is_ctrl => Some(Press::Interrupt),
-        KeyCode::Char('q') | KeyCode::Esc => Some(Press::Quit),
-        _ => None,
-    }
 }
 
 /// A column: its title, width and content.
@@ -179,18 +151,6 @@ mod tests {
         let notices = VecDeque::from(["robot is up".to_owned()]);
         terminal.draw(|f| draw(f, &report(), &notices)).unwrap();
         terminal.backend().to_string()
-    }
-
-    #[test]
-    fn ctrl_c_interrupts_and_q_quits() {
-        for (code, modifiers, expected) in [
-            (KeyCode::Char('c'), KeyModifiers::CONTROL, Some(Press::Interrupt)),
-            (KeyCode::Char('c'), KeyModifiers::NONE, None),
-            (KeyCode::Char('q'), KeyModifiers::NONE, Some(Press::Quit)),
-            (KeyCode::Esc, KeyModifiers::NONE, Some(Press::Quit)),
-        ] {
-            assert_eq!(press(KeyEvent::new(code, modifiers)), expected, "{code:?}");
-        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tokio::select;
 use crate::commands::mount::flags::Mount;
 use crate::commands::mount::kernel_error::kernel_error;
 use crate::commands::mount::options::{CachePolicy, MountOption};
-use crate::commands::mount::{background, known_mounts, status};
+use crate::commands::mount::{background, known_mounts, status, wait_notice};
 use crate::config::{state_dir, units};
 use crate::interrupt;
 use crate::output::exit::{Error, Result};
@@ -166,6 +166,7 @@ async fn serve(settings: MountSettings, daemon: bool) -> Result {
     }
     let drops = select! {
         end = mount.ended() => end == MountEnd::Asked { drops: true },
+        () = wait_notice::print(&mount), if !daemon => false,
         _ = interrupt::wait() => false,
     };
     let ended = if drops { Ok(()) } else { finish(&mount).await };

@@ -1,4 +1,4 @@
-//! The command lines of `remora mount`, `umount`, `status` and `release`.
+//! The command lines of `remora mount`, `umount`, `status`, `top` and `release`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -104,9 +104,11 @@ Examples:
   remora status --json ~/nas | jq '.held[].pid'
 
 --json prints an object for each mount: url, dir, pid, state, cache, read_only,
-soft_ms, server (address, transport, silent_ms, deferred_ms, rtt_ms, rate_bits,
-loss), dirty_bytes, cached_bytes, nodes, calls_waiting, calls_in_flight, held
-(pid, program, operation, path, waits_ms).";
+soft_ms, server (address, transport, silent_ms, deferred_ms, rtt_ms, window,
+rate_bits, loss), dirty_bytes, cached_bytes, nodes, calls_waiting, queue
+(foreground, durable, write_back, read_ahead, prefetch), calls_in_flight, hits,
+misses, read_bytes, written_bytes, held (pid, program, operation, path,
+waits_ms).";
 
 #[derive(Args, Debug)]
 pub(crate) struct MountStatus {
@@ -116,6 +118,21 @@ pub(crate) struct MountStatus {
     /// Print an object for each mount instead of text
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+pub(crate) const TOP_HELP: &str = "\
+Shows goodput, RTT, loss, window, queues, hits, unsent data and which program
+waits for what, every second. q or Ctrl-C quits.
+
+Examples:
+  remora top
+  remora top ~/nas";
+
+#[derive(Args, Debug)]
+pub(crate) struct Top {
+    /// The mounted directory, or one in it [default: all mounts of this user]
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
 }
 
 pub(crate) const RELEASE_HELP: &str = "\

@@ -1,7 +1,8 @@
-//! `remora mount`, `umount`, `status` and `release`: a server's directory as a local one.
+//! `remora mount`, `umount`, `status`, `top` and `release`: a server's directory as a local one.
 //!
 //! [`flags`] has the command lines and [`options`] what `-o` takes; [`command`] mounts, [`background`] does so in
-//! another process. [`known_mounts`] finds running mounts for [`umount`], [`status`] and [`release`].
+//! another process. [`known_mounts`] finds running mounts for [`umount`], [`status`], [`top`] and
+//! [`release`].
 //! [`mount_helper`] is the command line that mount(8) uses.
 
 mod background;
@@ -13,4 +14,6 @@ pub(crate) mod mount_helper;
 mod options;
 pub(crate) mod release;
 pub(crate) mod status;
+pub(crate) mod top;
 pub(crate) mod umount;
+mod wait_notice;

@@ -89,18 +89,18 @@ pub(crate) fn list(json: bool) -> Result {
     stdio::print(&mounts.iter().map(ListedMount::line).collect::<String>())
 }
 
-fn state_name(state: MountState) -> &'static str {
+pub(super) fn state_name(state: MountState) -> &'static str {
     match state {
         MountState::Mounted => "mounted",
         MountState::Unmounting => "unmounting",
     }
 }
 
-fn url_text(url: &str) -> String {
+pub(super) fn url_text(url: &str) -> String {
     escape::printable(url.as_bytes())
 }
 
-fn path_text(path: &Path) -> String {
+pub(super) fn path_text(path: &Path) -> String {
     escape::printable(path.as_os_str().as_encoded_bytes())
 }
 
@@ -124,7 +124,7 @@ fn text(report: &MountReport) -> String {
         report.calls_waiting,
     );
     for held in report.held.iter().take(HELD_SHOWN) {
-        text += &held_line(held);
+        text += &format!("  {}\n", held_text(held));
     }
     let more = report.held.len().saturating_sub(HELD_SHOWN);
     if more > 0 {
@@ -133,7 +133,7 @@ fn text(report: &MountReport) -> String {
     text
 }
 
-fn server_text(server: &ServerReport) -> String {
+pub(super) fn server_text(server: &ServerReport) -> String {
     let mut text = format!("server {} over {}", server.address, server.transport);
     if let Some(rtt) = server.rtt_ms {
         text += &format!(", RTT {rtt:.1} ms");
@@ -149,10 +149,11 @@ fn server_text(server: &ServerReport) -> String {
     text
 }
 
-fn held_line(held: &HeldReport) -> String {
+/// A call that waits, in words.
+pub(super) fn held_text(held: &HeldReport) -> String {
     let program = if held.program.is_empty() { "a process" } else { &held.program };
     format!(
-        "  {} (pid {}) waits for {} of {} for {:.1} s\n",
+        "{} (pid {}) waits for {} of {} for {:.1} s",
         escape::printable(program.as_bytes()),
         held.pid,
         held.operation,
@@ -161,44 +162,52 @@ fn held_line(held: &HeldReport) -> String {
     )
 }
 
+/// A report for tests.
+#[cfg(test)]
+pub(super) fn sample_report() -> MountReport {
+    use remora_host::mount::report::QueueReport;
+
+    let held =
+        HeldReport { pid: 42, program: "cat".into(), operation: "READ".into(), path: "/a\nb".into(), waits_ms: 3456 };
+    MountReport {
+        url: "nfs://nas/srv".into(),
+        dir: "/home/a/nas".into(),
+        pid: 7,
+        state: MountState::Mounted,
+        cache: "default".into(),
+        read_only: true,
+        soft_ms: None,
+        server: ServerReport {
+            address: "nas:2049".into(),
+            transport: "udp".into(),
+            silent_ms: 34_000,
+            deferred_ms: 0,
+            rtt_ms: Some(12.34),
+            window: 2,
+            rate_bits: Some(1_000_000),
+            loss: None,
+        },
+        dirty_bytes: 3_100_000,
+        cached_bytes: 0,
+        nodes: 5,
+        calls_waiting: 2,
+        queue: QueueReport { foreground: 2, ..QueueReport::default() },
+        calls_in_flight: 1,
+        hits: 3,
+        misses: 1,
+        read_bytes: 0,
+        written_bytes: 0,
+        held: vec![held; HELD_SHOWN + 3],
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn status_names_server_unsent_data_and_who_waits() {
-        let held = HeldReport {
-            pid: 42,
-            program: "cat".into(),
-            operation: "READ".into(),
-            path: "/a\nb".into(),
-            waits_ms: 3456,
-        };
-        let report = MountReport {
-            url: "nfs://nas/srv".into(),
-            dir: "/home/a/nas".into(),
-            pid: 7,
-            state: MountState::Mounted,
-            cache: "default".into(),
-            read_only: true,
-            soft_ms: None,
-            server: ServerReport {
-                address: "nas:2049".into(),
-                transport: "udp".into(),
-                silent_ms: 34_000,
-                deferred_ms: 0,
-                rtt_ms: Some(12.34),
-                rate_bits: Some(1_000_000),
-                loss: None,
-            },
-            dirty_bytes: 3_100_000,
-            cached_bytes: 0,
-            nodes: 5,
-            calls_waiting: 2,
-            calls_in_flight: 1,
-            held: vec![held; HELD_SHOWN + 3],
-        };
-        let text = text(&report);
+        let text = text(&sample_report());
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "nfs://nas/srv on /home/a/nas: mounted, read-only, cache default, process 7");
         assert_eq!(lines[1], "  server nas:2049 over udp, RTT 12.3 ms, 1000000 bit/s; silent for 34 s");
