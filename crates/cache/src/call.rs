@@ -241,7 +241,8 @@ mod tests {
         let prefetch = queue.push(Priority::Prefetch, who.clone(), nfs3::Call::Null);
         let wanted = queue.push(Priority::Foreground, who.clone(), read(32 << 10));
         let small = queue.push(Priority::Foreground, who, read(100));
-        let lengths = QueueLengths { foreground: 2, read_ahead: 1, prefetch: 1, ..QueueLengths::default() };
+        // What is behind the first 32 KiB of a file waits with fsync.
+        let lengths = QueueLengths { foreground: 1, durable: 1, write_back: 0, read_ahead: 1, prefetch: 1 };
         assert_eq!(queue.lengths(), lengths);
         assert_eq!(queue.pop(BulkRoom::None).unwrap().id, small, "without room only small calls leave");
         assert_eq!(queue.pop(BulkRoom::All).unwrap().id, wanted, "the foreground leaves before read-ahead");
