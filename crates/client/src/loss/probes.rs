@@ -26,8 +26,9 @@ pub(crate) const PROBE_MAX: Duration = Duration::from_millis(100);
 const PROBE_MAX_PATIENT: Duration = Duration::from_millis(250);
 /// Probes at that interval, some 2 s. In a longer outage a link would hold too many.
 const PROBES_PATIENT: u32 = 10;
-/// Interval after those: more than one in [`PROBE_LIFETIME`].
-const PROBE_MAX_LATER: Duration = Duration::from_millis(750);
+/// Interval after those: more than one in [`PROBE_LIFETIME`], and short enough that work goes on within 0.5 s of the
+/// return of any link.
+const PROBE_MAX_LATER: Duration = Duration::from_millis(400);
 /// Probes at the first pace: longer than a burst of losses.
 const PROBES_AT_FIRST_PACE: u32 = 24;
 /// Probes without a reply, some 12 s, after which there are fewer: a link may hold those of the last 20 s, which
@@ -245,7 +246,7 @@ mod tests {
         assert!(hear(&mut probes, 1000, 200, true));
         let times = schedule(&mut probes, 14);
         assert_eq!(times[..6], [96, 288, 538, 788, 1038, 1288]);
-        assert_eq!(times[13] - times[12], 750);
+        assert_eq!(times[13] - times[12], 400);
         probes.on_loss();
         assert!(!hear(&mut probes, 200_000, 200, false), "it lost something");
         assert!(!probes.holds_packets);
