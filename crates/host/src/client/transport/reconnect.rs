@@ -22,8 +22,8 @@ use crate::client::transport::connect::connect;
 
 /// Time between attempts, at first and at most.
 const APART: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
-/// Attempts at the first pace: a minute.
-const ATTEMPTS_AT_FIRST_PACE: u32 = 300;
+/// Attempts at the first pace: ten minutes.
+const ATTEMPTS_AT_FIRST_PACE: u32 = 3000;
 /// Largest number of concurrent attempts.
 const SIDE_BY_SIDE: usize = 8;
 /// Time limit of an attempt beside its round trips.
@@ -107,6 +107,13 @@ mod tests {
     use crate::client::ClientError;
     use crate::client::transport::driver::run_tcp;
     use crate::client::transport::shared_core::SharedCore;
+
+    /// Work goes on within 0.5 s of the end of an outage of ten minutes.
+    #[test]
+    fn attempts_keep_their_pace_in_a_long_outage() {
+        assert!(APART.0 * ATTEMPTS_AT_FIRST_PACE >= Duration::from_secs(600));
+        assert!(APART.0 <= Duration::from_millis(250));
+    }
 
     /// Behaviour of a test server.
     #[derive(Clone, Copy)]
