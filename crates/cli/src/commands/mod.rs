@@ -60,6 +60,12 @@ pub(crate) fn parse() -> Cli {
     if mount_helper::is_fake(&words) {
         process::exit(0);
     }
+    if let Some(remount) = mount_helper::Remount::wanted(&words) {
+        let done = remount.perform();
+        // Nobody reads a message that cannot be printed.
+        let _ = done.as_ref().map_err(|why| writeln!(io::stderr(), "remora: {why}"));
+        process::exit(i32::from(done.is_err()));
+    }
     let words = mount_helper::translated(words);
     let parsed = command.try_get_matches_from(words).and_then(|matches| Cli::from_arg_matches(&matches));
     parsed.unwrap_or_else(|e| leave(&e))

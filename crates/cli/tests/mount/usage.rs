@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::Value;
 
 use crate::common::Place;
-use crate::kit::{Site, program};
+use crate::kit::{Site, errno, program};
 
 #[test]
 fn mount_that_cannot_begin_says_why_and_what_to_do() {
@@ -93,4 +93,21 @@ fn mount_helper_takes_the_words_of_mount8() {
     assert_eq!(fs::read_to_string(site.place.srv("file")).unwrap(), "data");
     let status: Value = serde_json::from_str(&site.place.ok(&["status", "--json", dir.to_str().unwrap()])).unwrap();
     assert_eq!(status["soft_ms"], 30_000);
+}
+
+/// As mount(8) calls it for `mount -o remount,ro DIR`.
+#[test]
+fn remounted_directory_is_read_only_and_writable_again() {
+    let Some((site, mount)) = Site::mounted(&[]) else { return };
+    let helper = site.place.here("mount.fuse.remora");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_remora"), &helper).unwrap();
+    let run = |options: &str| {
+        let mut helper = std::process::Command::new(&helper);
+        assert!(helper.args(["nas:/", mount.path(), "-o", options]).status().unwrap().success());
+    };
+    run("rw,nosuid,nodev,remount,ro");
+    assert_eq!(errno(fs::write(mount.at("file"), "data")), Some(rustix::io::Errno::ROFS.raw_os_error()));
+    run("ro,nosuid,nodev,remount,rw");
+    fs::write(mount.at("file"), "data").unwrap();
+    assert_eq!(fs::read_to_string(site.place.srv("file")).unwrap(), "data");
 }
