@@ -20,6 +20,8 @@ use crate::cmd::{self, Result};
 const ALIVE: Duration = Duration::from_secs(3);
 const AWAY: Duration = Duration::from_millis(500);
 const TICK: Duration = Duration::from_millis(100);
+/// Limit of a step in its long form, in seconds.
+const LONG_SECONDS_MAX: u64 = 6 * 60 * 60;
 
 /// Prelude of every script, as in the guest.
 const PRELUDE: &str = "\
@@ -34,6 +36,11 @@ pub(super) fn missing() -> Option<String> {
         return Some("needs root".into());
     }
     (!Path::new("/dev/fuse").exists()).then(|| "there is no /dev/fuse".into())
+}
+
+/// Time limit of a step in seconds. The scripts know the same variable.
+fn seconds_max(step: &Step) -> u64 {
+    if std::env::var_os("REMORA_MOUNT_LONG").is_some() { LONG_SECONDS_MAX } else { step.seconds_max }
 }
 
 /// A server and its mounts. Dropping it unmounts them and ends the server.
@@ -59,9 +66,17 @@ impl FuseSite {
         let source = scratch.path("source");
         cmd::run(Command::new("cp").arg("-a").args([&cmd::root().join("crates"), &source]))?;
         let io = scratch.path("io");
-        let told = format!("source='{}'\ntools='{}'\nio='{}'", source.display(), tools.display(), io.display());
         let binary = scratch.path("remora");
         fs::copy(target.join("debug/remora"), &binary)?;
+        let cargo = cmd::cargo(&[]);
+        let told = [
+            ("source", &*source),
+            ("tools", tools),
+            ("io", &*io),
+            ("remora", &*binary),
+            ("cargo", Path::new(cargo.get_program())),
+        ];
+        let told = told.map(|(name, path)| format!("{name}='{}'\n", path.display())).concat();
         let (disk, places) = (scratch.path("disk"), scratch.path("file-systems"));
         let own = server::MOUNTED.map(|name| (name, places.join(name)));
         let mut exports = vec![("disk", &*disk)];
@@ -101,7 +116,7 @@ impl FuseSite {
         self.unmount_all()?;
         let log = String::from_utf8_lossy(&fs::read(self.log(step))?).into_owned();
         Ok(match ended {
-            Ended::Late => Verdict::Failed(format!("it did not end within {} s{}", step.seconds_max, tail(&log))),
+            Ended::Late => Verdict::Failed(format!("it did not end within {} s{}", seconds_max(step), tail(&log))),
             Ended::Badly(77) => Verdict::Skipped(last_said(&log).to_owned()),
             Ended::Badly(code) => Verdict::Failed(format!("it ended with {code}{}", tail(&log))),
             Ended::Well if step.besides == Besides::Verdicts => self.verdicts()?,
@@ -117,7 +132,7 @@ impl FuseSite {
     fn perform(&mut self, step: &Step, script: &Path) -> Result<Ended> {
         let log = fs::File::create(self.log(step))?;
         let mut shell = Command::new("timeout");
-        shell.args(["-s", "KILL", &step.seconds_max.to_string(), "/bin/sh"]).arg(script);
+        shell.args(["-s", "KILL", &seconds_max(step).to_string(), "/bin/sh"]).arg(script);
         let mut child = shell.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
         let io = self.scratch.path("io");
         let mut alive = Duration::ZERO;
@@ -165,11 +180,15 @@ impl FuseSite {
         Ok(())
     }
 
-    /// The verdict on pjdfstest's log.
+    /// The verdict on pjdfstest's logs.
     fn verdicts(&self) -> Result<Verdict> {
-        let log = fs::read_to_string(self.scratch.path("io").join("pjdfstest.log"))?;
-        fs::write(self.logs.join("mount-pjdfstest.log"), &log)?;
-        let judged = Excused::load_for_mount().and_then(|excused| posix::judge(&log, &log, &excused));
+        let [log, second] = ["pjdfstest.log", "remount.log"].map(|name| {
+            let log = fs::read_to_string(self.scratch.path("io").join(name))?;
+            fs::write(self.logs.join(format!("mount-{name}")), &log)?;
+            Ok::<_, std::io::Error>(log)
+        });
+        let (log, second) = (log?, second?);
+        let judged = Excused::load_for_mount().and_then(|excused| posix::judge(&log, &second, &excused));
         Ok(judged.map_or_else(Verdict::Failed, Verdict::Passed))
     }
 }

@@ -191,6 +191,13 @@ pub(super) const STEPS: &[Step] = &[
         ..remora("mount-fsx", Policy::Default, script!("fsx"))
     },
     Step { besides: Besides::Restarts, ..remora("mount-restart", Policy::Default, script!("restart")) },
+    Step { told: "names=10000", ..remora("mount-many", Policy::Default, script!("mount-many")) },
+    remora("mount-sqlite", Policy::Default, script!("mount-sqlite")),
+    remora("mount-rsync", Policy::Default, script!("mount-rsync")),
+    remora("mount-saves", Policy::Strict, script!("mount-saves")),
+    remora("mount-cargo", Policy::Default, script!("mount-cargo")),
+    Step { told: "seconds=4", ..remora("mount-signals", Policy::Default, script!("mount-signals")) },
+    Step { told: "outages=3 limit=", ..remora("mount-outage", Policy::Default, script!("mount-outage")) },
     Step { besides: Besides::Verdicts, ..remora("mount-pjdfstest", Policy::Strict, script!("mount-pjdfstest")) },
 ];
 

@@ -19,6 +19,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("openssh-client", "scp, and what rsync goes through"),
     ("openssh-server", "their other end"),
     ("rsync", "another way to copy"),
+    ("sqlite3", "a database on a mount"),
+    ("vim-tiny", "an editor that saves there"),
     ("vsftpd", "FTP, the oldest way to copy"),
     ("lftp", "its client"),
     ("qemu-system-x86", "a guest with the Linux kernel's NFS client"),
