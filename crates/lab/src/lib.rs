@@ -9,6 +9,7 @@ pub mod bench;
 pub mod copy;
 pub mod drc;
 pub mod model;
+pub mod mount;
 pub mod raw;
 mod report;
 pub mod wireless;

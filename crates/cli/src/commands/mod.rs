@@ -290,6 +290,7 @@ pub(crate) async fn run(command: Command, kept: Kept) -> Result {
             Experiment::Atp(args) => interruptible(lab::atp::run(args)).await,
             Experiment::NfsAtp(args) => interruptible(lab::nfs_atp::run(args)).await,
             Experiment::Copy(args) => lab::copy::run(*args).await,
+            Experiment::Mount(args) => lab::mount::run(*args).await,
         },
     }
 }

@@ -8,7 +8,7 @@ use crate::commands::lab::emulate::{Emulate, Inside};
 use crate::commands::lab::nfs_atp::NfsAtp;
 use crate::commands::lab::relay::Relay;
 use crate::commands::lab::wireless::Wireless;
-use crate::commands::lab::{atp, copy, drc, emulate, nfs_atp, relay, wireless};
+use crate::commands::lab::{atp, copy, drc, emulate, mount, nfs_atp, relay, wireless};
 
 pub(crate) const HELP: &str = "\
 Examples:
@@ -47,4 +47,7 @@ pub(crate) enum Experiment {
     /// Repeat Copy 89: copies by NFS, scp, rsync and FTP under load, beside the model (root)
     #[command(after_help = copy::HELP)]
     Copy(Box<copy::CopyLab>),
+    /// Run programs on mounts over a bad link: Remora over UDP, ATP and TCP, and sshfs (root)
+    #[command(after_help = mount::HELP)]
+    Mount(Box<mount::MountLab>),
 }

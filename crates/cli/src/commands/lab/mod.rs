@@ -7,6 +7,7 @@ pub(crate) mod drc;
 pub(crate) mod emulate;
 pub(crate) mod emulate_report;
 pub(crate) mod flags;
+pub(crate) mod mount;
 pub(crate) mod nfs_atp;
 pub(crate) mod publication;
 pub(crate) mod relay;

@@ -66,9 +66,14 @@ impl Peers {
 
 /// The first line of a program's version output.
 pub(crate) fn said(program: &str, flag: &str) -> String {
+    said_with(program, flag, "")
+}
+
+/// The first line of a program's version output that contains `word`.
+pub(crate) fn said_with(program: &str, flag: &str, word: &str) -> String {
     let output = Command::new(program).arg(flag).output();
     let text = output.map(|o| String::from_utf8_lossy(&[o.stdout, o.stderr].concat()).into_owned()).unwrap_or_default();
-    text.lines().next().unwrap_or(program).trim().to_owned()
+    text.lines().find(|line| line.contains(word)).unwrap_or(program).trim().to_owned()
 }
 
 /// The tools of libnfs print no version; the library's file name shows it roughly.

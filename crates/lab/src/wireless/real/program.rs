@@ -211,7 +211,7 @@ const IN_MEMORY: &str = "/dev/shm";
 const PREFIX: &str = "remora-lab-";
 
 /// A directory in memory with these subdirectories.
-pub(super) fn in_memory(inside: &[&str]) -> io::Result<Scratch> {
+pub(crate) fn in_memory(inside: &[&str]) -> io::Result<Scratch> {
     let here = |place: &Path| Scratch::new(place, PREFIX, inside);
     here(Path::new(IN_MEMORY)).or_else(|_| here(&std::env::temp_dir()))
 }

@@ -63,14 +63,16 @@ impl Ssh {
         Ok(Ssh { server, options })
     }
 
+    /// The command that reaches the server, for programs that run ssh themselves.
+    pub(crate) fn shell(&self) -> String {
+        let words = std::iter::once("ssh").chain(self.options.iter().map(String::as_str));
+        words.collect::<Vec<_>>().join(" ")
+    }
+
     /// The copy command without source and destination.
     pub(crate) fn command(&self, system: System) -> Vec<String> {
         match system {
-            System::Rsync => {
-                let shell = std::iter::once("ssh").chain(self.options.iter().map(String::as_str));
-                let shell = shell.collect::<Vec<_>>().join(" ");
-                vec!["rsync".into(), "--whole-file".into(), "-e".into(), shell]
-            }
+            System::Rsync => vec!["rsync".into(), "--whole-file".into(), "-e".into(), self.shell()],
             _ => {
                 let mut command = vec!["scp".into(), "-q".into()];
                 command.extend(self.options.iter().cloned());
