@@ -112,7 +112,7 @@ fn look_for(system: MountSystem) -> MountPeer {
             let missing = programs.iter().find(|(program, _)| find(program).is_none());
             missing.map(|(_, package)| format!("install {package}"))
         }
-        MountSystem::Linux => Some("the guest has no git, make and gcc: not run here".into()),
+        MountSystem::Linux => Some("not built: the guest has no git, make and gcc".into()),
         MountSystem::Udp | MountSystem::Atp | MountSystem::Tcp => None,
     };
     let version = || match system {
