@@ -8,14 +8,19 @@ use crate::call::{BulkRoom, Call, CallFailure, CallId, QueueLengths};
 use crate::cancel;
 use crate::config::{Config, LinkState};
 use crate::data;
+use crate::dirty_store;
 use crate::learn;
 use crate::needs;
-use crate::node::{Location, NodeId};
+use crate::node::{FileState, Location, NodeId};
 use crate::ops::directories::Page;
 use crate::ops::files::WriteRequest;
 use crate::ops::{changes, directories, files, lookup};
+use crate::path;
+use crate::recovery;
 use crate::replies;
 use crate::state::{Figures, Op, State, Stop};
+use crate::store_job::{ObjectId, Refusal, SavedObject, StoreJob, StoreJobId};
+use crate::timers;
 use crate::writeback;
 
 /// A request of the kernel that waits.
@@ -30,13 +35,26 @@ pub struct Held {
     pub since: Time,
 }
 
+/// A file that the server lacks something of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unsent {
+    /// Path from the mounted directory.
+    pub path: Vec<u8>,
+    pub bytes: u64,
+    /// Its number in the store.
+    pub object: Option<ObjectId>,
+    pub refusal: Option<Refusal>,
+}
+
 /// Figures of the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Status {
     /// Bytes written here that the server has not committed.
     pub dirty_bytes: u64,
-    /// Files with such bytes.
+    /// Files with such bytes, or with attributes that the server lacks.
     pub dirty_files: usize,
+    /// Those of them that the server refused, or that another client changed.
+    pub refused_files: usize,
     /// Bytes of file data in memory.
     pub cached_bytes: u64,
     /// Objects that the cache knows.
@@ -151,13 +169,13 @@ impl Cache {
     /// Runs every timer that is due.
     pub fn handle_timeout(&mut self, now: Time) {
         self.tick(now);
-        writeback::handle_timeout(&mut self.state);
+        timers::handle_timeout(&mut self.state);
         self.settle();
     }
 
     /// When [`handle_timeout`](Cache::handle_timeout) is next due.
     pub fn poll_timeout(&self) -> Option<Time> {
-        writeback::poll_timeout(&self.state)
+        timers::poll_timeout(&self.state)
     }
 
     /// The most urgent call. READs and WRITEs of much data leave while the client's window has room for them.
@@ -181,7 +199,7 @@ impl Cache {
             unique: op.unique,
             pid: op.pid,
             operation: name(&op.request),
-            path: learn::path(&self.state, op.node, child(&op.request)),
+            path: path::path(&self.state, op.node, child(&op.request)),
             since: op.arrived,
         });
         let mut held: Vec<Held> = held.collect();
@@ -200,6 +218,7 @@ impl Cache {
         Status {
             dirty_bytes: state.dirty_bytes,
             dirty_files: state.dirty_files.len(),
+            refused_files: self.files().filter(|(_, file)| file.refusal.is_some()).count(),
             cached_bytes: state.data_bytes,
             nodes: state.nodes.len(),
             held: state.held.values().filter(|op| !op.is_answered).count(),
@@ -207,6 +226,54 @@ impl Cache {
             calls_in_flight: state.pending.len(),
             figures: state.figures,
         }
+    }
+
+    /// Takes what the store kept of an earlier run, before the first request.
+    pub fn restore(&mut self, now: Time, objects: Vec<SavedObject>) {
+        self.tick(now);
+        objects.into_iter().for_each(|saved| recovery::restore(&mut self.state, saved));
+        self.settle();
+    }
+
+    /// Saves all that the server does not have, for an unmount that keeps it.
+    pub fn keep_all(&mut self, now: Time) {
+        self.tick(now);
+        dirty_store::save_all(&mut self.state);
+        self.settle();
+    }
+
+    /// Whether the store has all that the server does not have, safe from a loss of power.
+    pub fn is_kept(&self) -> bool {
+        dirty_store::is_all_kept(&self.state)
+    }
+
+    /// The next job for the store.
+    pub fn poll_store_job(&mut self) -> Option<StoreJob> {
+        dirty_store::poll_job(&mut self.state)
+    }
+
+    /// The store has done a job.
+    pub fn handle_store_done(&mut self, now: Time, id: StoreJobId, result: Result<(), Errno>) {
+        self.tick(now);
+        dirty_store::done(&mut self.state, id, result);
+        self.settle();
+    }
+
+    /// Files that the server lacks something of, at most `max`.
+    pub fn unsent(&self, max: usize) -> Vec<Unsent> {
+        let unsent = |(id, file): (NodeId, &FileState)| Unsent {
+            path: path::path(&self.state, id, None),
+            bytes: file.uncommitted().bytes(),
+            object: file.kept.object,
+            refusal: file.refusal,
+        };
+        self.files().take(max).map(unsent).collect()
+    }
+
+    /// Files with uncommitted data.
+    fn files(&self) -> impl Iterator<Item = (NodeId, &FileState)> {
+        let state = &self.state;
+        state.dirty_files.iter().filter_map(|id| Some((*id, state.nodes.get(*id)?.file.as_deref()?)))
     }
 
     /// Whether the server has committed all that was written here.
@@ -320,7 +387,8 @@ fn perform(state: &mut State, op: &mut Op) -> Result<Reply, Stop> {
         Create { name, mode, flags, .. } => changes::create(state, op, name, mode, flags),
         Read { fh, offset, size, .. } => files::read(state, op, fh, offset, size),
         Write { fh, offset, data, flags, .. } => files::write(state, op, WriteRequest { fh, offset, data, flags }),
-        Flush { fh, .. } | Fsync { fh, .. } => files::flush(state, op, fh),
+        Flush { fh, .. } => files::flush(state, op, fh, false),
+        Fsync { fh, .. } => files::flush(state, op, fh, true),
         Release { fh, .. } | ReleaseDir { fh } => files::release(state, fh),
         OpenDir { .. } => directories::opendir(state, op),
         ReadDir { fh, offset, size } => {

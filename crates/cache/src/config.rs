@@ -28,14 +28,27 @@ impl Policy {
         Policy { open: Duration::from_secs(59), stat: Duration::from_secs(59), kernel: Duration::from_secs(1) };
 }
 
+/// What close(2) waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Writes {
+    /// The server has committed the file.
+    #[default]
+    Through,
+    /// The store on this machine has the file.
+    Back,
+}
+
 /// Configuration of a [`Cache`](crate::Cache).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
     pub policy: Policy,
+    pub writes: Writes,
     /// Maximum clean file data in memory, in bytes.
     pub memory_max: u64,
     /// Maximum file data that the server has not committed, in bytes; further writes wait.
     pub dirty_max: u64,
+    /// Files with such data at a time.
+    pub dirty_files_max: usize,
     /// Objects that the kernel has forgotten and the cache still knows.
     pub forgotten_max: usize,
     /// Whether every change fails with EROFS.
@@ -52,8 +65,10 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             policy: Policy::DEFAULT,
+            writes: Writes::Through,
             memory_max: 256 << 20,
             dirty_max: 64 << 20,
+            dirty_files_max: 20_000,
             forgotten_max: 200_000,
             read_only: false,
             client_id: 0,

@@ -151,7 +151,12 @@ pub(crate) fn update<T>(state: &mut State, id: NodeId, change: impl FnOnce(&mut 
     let counted = std::mem::replace(&mut file.counted, uncommitted);
     if file.is_clean() {
         file.size = None;
+        file.refusal = None;
         state.dirty_files.remove(&id);
+        let kept = std::mem::take(&mut file.kept);
+        state.store.due.remove(&id);
+        kept.object.into_iter().for_each(|object| state.store.remove(object));
+        state.ready.extend(kept.waiters);
     } else {
         state.dirty_files.insert(id);
     }
@@ -191,7 +196,7 @@ pub(crate) fn truncate(state: &mut State, id: NodeId, size: u64) {
     update(state, id, |file| {
         let beyond = size..u64::MAX;
         file.extents.remove(beyond.clone());
-        for set in [&mut file.dirty, &mut file.unstable, &mut file.refused] {
+        for set in [&mut file.dirty, &mut file.unstable, &mut file.refused, &mut file.kept.unsaved] {
             set.remove(beyond.clone());
         }
         if file.size.is_some() {
@@ -204,9 +209,11 @@ pub(crate) fn truncate(state: &mut State, id: NodeId, size: u64) {
 pub(crate) fn discard(state: &mut State, id: NodeId) {
     update(state, id, |file| {
         file.extents = Extents::default();
-        for set in [&mut file.dirty, &mut file.unstable, &mut file.refused] {
+        for set in [&mut file.dirty, &mut file.unstable, &mut file.refused, &mut file.kept.unsaved] {
             set.clear();
         }
+        file.late = None;
+        file.check = None;
     });
 }
 

@@ -81,6 +81,19 @@ impl Extents {
         missing
     }
 
+    /// What is held of `range`: offsets and bytes, in order.
+    pub(crate) fn parts(&self, range: Range<u64>) -> Vec<(u64, Bytes)> {
+        let first = self.parts.range(..=range.start).next_back().map_or(range.start, |(s, _)| *s);
+        let mut found = Vec::new();
+        for (s, data) in self.parts.range(first..range.end.max(first)) {
+            let (from, to) = ((*s).max(range.start), (s + data.len() as u64).min(range.end));
+            if from < to {
+                found.push((from, data.slice((from - s) as usize..(to - s) as usize)));
+            }
+        }
+        found
+    }
+
     /// The contents of `range`, with zeros where nothing is held.
     pub(crate) fn read(&self, range: Range<u64>) -> Bytes {
         let first = self.parts.range(..=range.start).next_back().map_or(range.start, |(s, _)| *s);
@@ -125,6 +138,10 @@ mod tests {
                 prop_assert_eq!(&extents.read(0..96)[..], &array[..]);
                 prop_assert_eq!(&extents.read(7..41)[..], &array[7..41]);
                 prop_assert_eq!(extents.bytes(), array.iter().filter(|b| **b != 0).count() as u64);
+                let parts = extents.parts(7..41);
+                let held: Vec<u64> = parts.iter().flat_map(|(at, data)| *at..at + data.len() as u64).collect();
+                prop_assert_eq!(held, (7..41).filter(|b| array[*b as usize] != 0).collect::<Vec<u64>>());
+                prop_assert!(parts.iter().all(|(at, data)| data[..] == array[*at as usize..*at as usize + data.len()]));
                 let missing: Vec<u64> = extents.missing(7..41).into_iter().flatten().collect();
                 let expected: Vec<u64> = (7..41).filter(|b| array[*b as usize] == 0).collect();
                 prop_assert_eq!(missing, expected);

@@ -5,7 +5,7 @@
 
 use remora_base::Time;
 use remora_wire::fuse::Notification;
-use remora_wire::nfs3::{self, Attr, Fh, Name, Wcc, WccAttr};
+use remora_wire::nfs3::{self, Attr, Fh, Wcc, WccAttr};
 
 use crate::credentials::CredentialId;
 use crate::data;
@@ -246,22 +246,4 @@ pub(crate) fn linked(state: &mut State, node: NodeId, to: &Location) {
 fn known_target(state: &State, at: &Location) -> Option<Target> {
     let dir = state.nodes.get(at.dir)?.dir.as_ref()?;
     dir.names.get(&at.name).map(|dentry| dentry.target)
-}
-
-/// Path of an object, or of a name in it, from the mounted directory, for people.
-pub(crate) fn path(state: &State, id: NodeId, child: Option<&Name>) -> Vec<u8> {
-    const DEPTH_MAX: usize = 256;
-    let mut names: Vec<Name> = child.into_iter().cloned().collect();
-    let mut at = id;
-    while at != NodeId::ROOT && names.len() < DEPTH_MAX {
-        let Some(location) = state.nodes.get(at).and_then(|node| node.location.as_ref()) else { break };
-        names.push(location.name.clone());
-        at = location.dir;
-    }
-    let mut path = Vec::new();
-    for name in names.iter().rev() {
-        path.push(b'/');
-        path.extend_from_slice(name);
-    }
-    if path.is_empty() { b"/".to_vec() } else { path }
 }

@@ -4,10 +4,11 @@
 //! [`Cache`] is a pure state machine. It takes decoded requests of the kernel ([`remora_wire::fuse`]) and replies of
 //! the server ([`remora_wire::nfs3`]); it answers from memory what is new enough by the [`Policy`], and emits
 //! [`Call`]s with priorities for the rest. Every WRITE is answered from memory and sent in the background; close(2) and
-//! fsync(2) wait until the server has committed it.
+//! fsync(2) wait until the server has committed it or, by [`Writes::Back`], until the store on this machine has it:
+//! [`StoreJob`]s leave for that.
 //!
 //! Read `cache` first, then `state` (how an operation waits), `needs`, `ops`, `learn` (which changes are not ours),
-//! `data`, `writeback` and `ahead`.
+//! `data`, `writeback`, `dirty_store` (what survives a restart), `recovery` and `ahead`.
 
 #![allow(missing_docs, reason = "used inside the workspace only")]
 
@@ -18,20 +19,31 @@ mod cancel;
 mod config;
 mod credentials;
 mod data;
+mod dirty_store;
 mod errno;
 mod extents;
+mod kept;
+mod late_attr;
 mod learn;
 mod needs;
 mod node;
 mod node_table;
 mod ops;
+mod path;
 mod ranges;
+mod recovery;
 mod replies;
 mod stat;
 mod state;
+mod store_job;
+mod store_queue;
+mod timers;
 mod writeback;
 
-pub use cache::{Cache, Held, Status};
+pub use cache::{Cache, Held, Status, Unsent};
 pub use call::{BulkRoom, Call, CallFailure, CallId, Priority, QueueLengths};
-pub use config::{Config, LinkState, Policy};
+pub use config::{Config, LinkState, Policy, Writes};
 pub use state::Figures;
+pub use store_job::{
+    DirtyAttr, DirtyPart, DirtyRecord, ObjectId, Refusal, SavedObject, StoreJob, StoreJobId, StoreWork,
+};

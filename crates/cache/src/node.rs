@@ -7,13 +7,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use remora_base::Time;
 use remora_wire::fuse::Errno;
-use remora_wire::nfs3::{Attr, Fh, FileType, Name, WccAttr};
+use remora_wire::nfs3::{Attr, Fh, FileType, Name, SetAttr, WccAttr};
 use remora_wire::rpc::AuthUnix;
 
 use crate::call::CallId;
 use crate::credentials::CredentialId;
 use crate::extents::Extents;
+use crate::kept::{Check, KeptState, LateAttr, merged};
 use crate::ranges::RangeSet;
+use crate::store_job::Refusal;
 
 /// Number of an object towards the kernel. Never used again for another object.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -22,6 +24,8 @@ pub(crate) struct NodeId(pub(crate) u64);
 impl NodeId {
     /// The mounted directory (FUSE_ROOT_ID).
     pub(crate) const ROOT: NodeId = NodeId(1);
+    /// Not an object: before all others in an order.
+    pub(crate) const MIN: NodeId = NodeId(0);
 }
 
 /// Attributes with the times between which the server sent them.
@@ -118,6 +122,14 @@ pub(crate) struct FileState {
     pub(crate) verf: Option<[u8; 8]>,
     /// SETATTRs in flight that complete an exclusive creation.
     pub(crate) completing: u32,
+    /// A change of attributes that follows the data, and the one in flight.
+    pub(crate) late: Option<LateAttr>,
+    pub(crate) late_sent: Option<LateAttr>,
+    /// Why `refused` is not sent.
+    pub(crate) refusal: Option<Refusal>,
+    /// The data is from an earlier run, and nothing is sent before the server's file is seen.
+    pub(crate) check: Option<Box<Check>>,
+    pub(crate) kept: KeptState,
     /// Error of a WRITE or COMMIT that no program has seen yet.
     pub(crate) error: Option<Errno>,
     /// Size in bytes while data is uncommitted.
@@ -161,8 +173,23 @@ impl FileState {
 
     /// Whether nothing is left to be sent or committed but what the server refused.
     pub(crate) fn is_flushed(&self) -> bool {
-        let is_sent = self.dirty.is_empty() && self.writing.is_empty() && self.completing == 0;
+        self.is_committed() && self.completing == 0 && self.late.is_none() && self.late_sent.is_none()
+    }
+
+    /// Whether the server has committed all data but what it refused.
+    pub(crate) fn is_committed(&self) -> bool {
+        let is_sent = self.dirty.is_empty() && self.writing.is_empty();
         is_sent && self.unstable.is_empty() && self.committing.is_empty()
+    }
+
+    /// The change of attributes that the server lacks, and its credential.
+    pub(crate) fn late_attr(&self) -> Option<(SetAttr, &Arc<AuthUnix>)> {
+        let set = match (&self.late_sent, &self.late) {
+            (Some(sent), Some(late)) => merged(&sent.set, &late.set),
+            (Some(late), None) | (None, Some(late)) => late.set.clone(),
+            (None, None) => return None,
+        };
+        self.late.as_ref().or(self.late_sent.as_ref()).map(|late| (set, &late.auth))
     }
 }
 

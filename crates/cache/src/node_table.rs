@@ -61,12 +61,26 @@ impl NodeTable {
             node.fileid = attr.fileid;
             return id;
         }
+        self.insert(Node::new(fh.clone(), attr.kind, attr.fileid))
+    }
+
+    /// The file with this handle, of which nothing else is known yet.
+    pub(crate) fn adopt(&mut self, fh: &Fh, fileid: u64) -> NodeId {
+        if let Some(id) = self.by_fh.get(fh)
+            && self.nodes.get(id).is_some_and(|node| node.kind == FileType::Regular && node.fileid == fileid)
+        {
+            return *id;
+        }
+        self.insert(Node::new(fh.clone(), FileType::Regular, fileid))
+    }
+
+    fn insert(&mut self, node: Node) -> NodeId {
         let id = NodeId(self.next);
         self.next += 1;
         // A slice would keep the whole reply in memory.
-        let fh = Fh(Bytes::copy_from_slice(&fh.0));
-        self.nodes.insert(id, Box::new(Node::new(fh.clone(), attr.kind, attr.fileid)));
-        self.by_fh.insert(fh, id);
+        let fh = Fh(Bytes::copy_from_slice(&node.fh.0));
+        self.by_fh.insert(fh.clone(), id);
+        self.nodes.insert(id, Box::new(Node { fh, ..node }));
         self.settle(id);
         id
     }

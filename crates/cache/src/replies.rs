@@ -11,6 +11,7 @@ use crate::errno::errno;
 use crate::learn::{self, Shown};
 use crate::needs;
 use crate::node::{Grant, Listed, Location, NodeId, Target};
+use crate::recovery;
 use crate::state::{Change, ListingProgress, Pending, Purpose, State, Step, StepId};
 use crate::writeback;
 
@@ -51,11 +52,16 @@ pub(crate) fn handle(state: &mut State, id: CallId, result: Result<Reply, CallFa
                 Purpose::Read { node, .. } => {
                     data::update(state, node, |file| file.reading.remove(&id));
                 }
+                Purpose::Check(node) => recovery::unanswered(state, node),
+                Purpose::CheckRead { node, .. } => recovery::unread(state, node),
                 Purpose::Change { op, change } => {
                     learn::finish_change(state, &change, [&Wcc::NONE, &Wcc::NONE], pending.asked);
                     forget_names(state, &change);
                     if let Change::Complete(id) = &change {
                         writeback::completed(state, *id, Some(errno));
+                    }
+                    if let Change::Late(id) = &change {
+                        writeback::attr_changed(state, *id, Err(failure));
                     }
                     complete(state, op, Err(errno));
                 }
@@ -83,11 +89,12 @@ fn fail_status(state: &mut State, pending: &Pending, status: Status) {
 /// The server does not know the object of the call any more.
 fn lost(state: &mut State, purpose: &Purpose) {
     let id = match purpose {
-        Purpose::GetAttr(id) | Purpose::ReadLink(id) | Purpose::Commit(id) => *id,
+        Purpose::GetAttr(id) | Purpose::ReadLink(id) | Purpose::Commit(id) | Purpose::Check(id) => *id,
+        Purpose::CheckRead { node, .. } => *node,
         Purpose::Access { node, .. } | Purpose::Read { node, .. } | Purpose::Write { node, .. } => *node,
         Purpose::Lookup { at, .. } => at.dir,
         Purpose::List(progress) => progress.dir,
-        Purpose::Change { change: Change::SetAttr(id) | Change::Complete(id), .. } => *id,
+        Purpose::Change { change: Change::SetAttr(id) | Change::Complete(id) | Change::Late(id), .. } => *id,
         Purpose::Change { change: Change::Make(at) | Change::Remove(at), .. } => at.dir,
         Purpose::Change { .. } | Purpose::Found { .. } | Purpose::StatFs => return,
     };
@@ -167,8 +174,22 @@ fn answered(state: &mut State, id: CallId, pending: &mut Pending, reply: Reply) 
             data::update(state, node, |file| file.commit = None);
             writeback::committed(state, node, result.as_ref().map_err(|failed| failed.status));
         }
+        (check @ (Purpose::Check(_) | Purpose::CheckRead { .. }), reply) => checked(state, check, reply, asked),
         (Purpose::Change { op, change }, reply) => changed(state, op, change, reply, asked),
         _ => fail(state, &pending.waiters, Errno::EIO),
+    }
+}
+
+/// The server shows a file with data from an earlier run.
+fn checked(state: &mut State, check: Purpose, reply: Reply, asked: Time) {
+    match (check, reply) {
+        (Purpose::Check(node), Reply::GetAttr(result)) => {
+            recovery::seen(state, node, result.map_err(|failed| errno(failed.status)), asked);
+        }
+        (Purpose::CheckRead { node, range }, Reply::Read(result)) => {
+            recovery::read(state, node, range, result.ok().as_ref().map(|ok| &ok.data));
+        }
+        _ => {}
     }
 }
 
@@ -356,7 +377,7 @@ fn changed(state: &mut State, op: Option<StepId>, change: Change, reply: Reply, 
     match &reply {
         Reply::SetAttr(Ok(wcc) | Err(nfs3::Failed { info: wcc, .. })) => {
             learn::finish_change(state, &change, [wcc, &none], asked);
-            if let Change::SetAttr(id) | Change::Complete(id) = &change
+            if let Change::SetAttr(id) | Change::Complete(id) | Change::Late(id) = &change
                 && let Some(node) = state.nodes.get_mut(*id)
             {
                 node.grants.clear();
@@ -402,6 +423,9 @@ fn changed(state: &mut State, op: Option<StepId>, change: Change, reply: Reply, 
     if let Change::Complete(id) = &change {
         writeback::completed(state, *id, reply.status().map(errno));
     }
+    if let Change::Late(id) = &change {
+        writeback::attr_changed(state, *id, Ok(reply.status().map(errno)));
+    }
     let result = match reply.status() {
         None => Ok(()),
         Some(status) => {
@@ -433,7 +457,7 @@ fn made_object(state: &mut State, change: &Change, made: &Result<nfs3::MadeOk, n
 /// Drops what is known of the names of a change that failed or whose outcome is unknown.
 fn forget_names(state: &mut State, change: &Change) {
     match change {
-        Change::SetAttr(_) | Change::Complete(_) => {}
+        Change::SetAttr(_) | Change::Complete(_) | Change::Late(_) => {}
         Change::Make(at) | Change::Remove(at) | Change::Link { to: at, .. } => learn::forget_name(state, at),
         Change::Rename { from, to } => {
             learn::forget_name(state, from);

@@ -19,6 +19,7 @@ use crate::config::{Config, LinkState};
 use crate::credentials::{Caller, CredentialId, Credentials};
 use crate::node::{Location, Node, NodeId};
 use crate::node_table::NodeTable;
+use crate::store_queue::StoreQueue;
 
 /// Why an operation returns without a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -152,6 +153,13 @@ pub(crate) enum Purpose {
         range: Range<u64>,
     },
     Commit(NodeId),
+    /// GETATTR of a file with data from an earlier run.
+    Check(NodeId),
+    /// READ of the server's bytes, to be compared with such data.
+    CheckRead {
+        node: NodeId,
+        range: Range<u64>,
+    },
     /// A change; `op` waits for it as its step `index`.
     Change {
         op: Option<StepId>,
@@ -172,6 +180,8 @@ pub(crate) enum Change {
     SetAttr(NodeId),
     /// The SETATTR that completes an exclusive creation.
     Complete(NodeId),
+    /// The SETATTR that follows a file's data.
+    Late(NodeId),
     /// CREATE, MKDIR, SYMLINK or MKNOD.
     Make(Location),
     Remove(Location),
@@ -189,7 +199,7 @@ impl Change {
     /// The directories whose names the change alters, or the object whose attributes it alters.
     pub(crate) fn subjects(&self) -> [Option<NodeId>; 2] {
         match self {
-            Change::SetAttr(node) | Change::Complete(node) => [Some(*node), None],
+            Change::SetAttr(node) | Change::Complete(node) | Change::Late(node) => [Some(*node), None],
             Change::Make(at) | Change::Remove(at) | Change::Link { to: at, .. } => [Some(at.dir), None],
             Change::Rename { from, to } if from.dir == to.dir => [Some(from.dir), None],
             Change::Rename { from, to } => [Some(from.dir), Some(to.dir)],
@@ -258,6 +268,10 @@ pub(crate) struct State {
     /// Files with uncommitted data, and its sum in bytes.
     pub(crate) dirty_files: BTreeSet<NodeId>,
     pub(crate) dirty_bytes: u64,
+    /// Jobs for the store of unsent data.
+    pub(crate) store: StoreQueue,
+    /// When files with uncommitted data are due, or were once: nothing removes what is not due any more.
+    pub(crate) timers: BTreeSet<(Time, NodeId)>,
     /// Writes that wait until less data is uncommitted.
     pub(crate) space_waiters: BTreeSet<u64>,
     /// Files with data in memory, the least recently used first, and the sum in bytes.
@@ -294,6 +308,8 @@ impl State {
             notifications: VecDeque::new(),
             dirty_files: BTreeSet::new(),
             dirty_bytes: 0,
+            store: StoreQueue::default(),
+            timers: BTreeSet::new(),
             space_waiters: BTreeSet::new(),
             data_files: BTreeMap::new(),
             data_bytes: 0,

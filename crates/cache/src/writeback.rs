@@ -3,15 +3,18 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use remora_base::Time;
 use remora_wire::fuse::Errno;
 use remora_wire::nfs3::{self, Stable};
 
 use crate::call::{CallFailure, CallId, Priority};
+use crate::config::Writes;
 use crate::data;
+use crate::dirty_store;
 use crate::errno::errno;
+use crate::late_attr;
 use crate::node::{FileState, NodeId};
 use crate::state::{Op, Purpose, State, Stop};
+use crate::store_job::Refusal;
 
 /// How long written data waits for more before it is sent.
 const DELAY: Duration = Duration::from_secs(1);
@@ -34,7 +37,10 @@ pub(crate) fn write(state: &mut State, id: NodeId, offset: u64, bytes: bytes::By
         file.size = Some(size.max(end));
         file.writer = Some(writer.caller.auth.clone());
         file.send_at.get_or_insert(now + DELAY);
+        late_attr::written(&mut file.late);
     });
+    arm(state, id);
+    dirty_store::changed(state, id, Some(offset..end));
     // So little may be all of the file, to be written synchronously when it is closed.
     if state.nodes.get(id).and_then(|node| node.file.as_ref()).is_some_and(|f| f.dirty.bytes() > state.link.sync_max) {
         send(state, id, Amount::FullBlocks);
@@ -55,14 +61,16 @@ pub(crate) fn send(state: &mut State, id: NodeId, amount: Amount) {
     let block = u64::from(state.link.write_block.max(512));
     let crowded = state.dirty_bytes > state.config.dirty_max / 2;
     let Some(node) = state.nodes.get_mut(id) else { return };
-    if node.file.is_none() {
+    let Some(file) = &node.file else { return };
+    // WRITEs do not overtake an earlier change of the times.
+    if file.check.is_some() || file.late_sent.is_some() {
         return;
     }
     if node.is_stale {
         return lose(state, id);
     }
-    let fh = node.fh.clone();
-    let is_synchronous = is_short_flush(node.file(), state.link.sync_max);
+    let (fh, is_closed) = (node.fh.clone(), node.opens == 0);
+    let is_synchronous = is_short_flush(node.file(), is_closed, state.link.sync_max);
     loop {
         let Some(node) = state.nodes.get_mut(id) else { return };
         let file = node.file();
@@ -71,7 +79,7 @@ pub(crate) fn send(state: &mut State, id: NodeId, amount: Amount) {
         }
         let all = amount == Amount::All || file.is_urgent || crowded;
         let Some(range) = next_block(file, block, all) else { break };
-        let is_alone = is_short_flush(file, range.end - range.start);
+        let is_alone = is_short_flush(file, is_closed, range.end - range.start);
         let stable = if is_synchronous || is_alone { Stable::FileSync } else { Stable::Unstable };
         let Some(auth) = file.writer.clone() else { return };
         let priority = if file.is_urgent { Priority::Durable } else { Priority::WriteBack };
@@ -89,19 +97,37 @@ pub(crate) fn send(state: &mut State, id: NodeId, amount: Amount) {
     let at = state.now + DELAY;
     if let Some(node) = state.nodes.get_mut(id) {
         let file = node.file();
-        file.send_at = if file.dirty.is_empty() { None } else { Some(file.send_at.unwrap_or(at)) };
+        let is_sent = file.dirty.is_empty() && file.late.is_none();
+        file.send_at = if is_sent { None } else { Some(file.send_at.unwrap_or(at)) };
     }
+    arm(state, id);
     commit(state, id, false);
+    late_attr::send(state, id);
 }
 
-/// Whether a program waits for at most `max` bytes, and nothing of the file is in flight or uncommitted.
-fn is_short_flush(file: &FileState, max: u64) -> bool {
+/// Whether at most `max` bytes are to be sent, a program waits for them or the file is closed, and nothing of the file is
+/// in flight or uncommitted.
+fn is_short_flush(file: &FileState, is_closed: bool, max: u64) -> bool {
     let is_rest = file.unstable.is_empty() && file.writing.is_empty() && file.commit.is_none();
-    file.is_urgent && is_rest && file.dirty.bytes() <= max
+    (file.is_urgent || is_closed) && is_rest && file.dirty.bytes() <= max
 }
 
-/// The server has lost the file, and the dirty data with it; the next fsync or close reports that.
+/// Sets the timer of a file.
+fn arm(state: &mut State, id: NodeId) {
+    if let Some(file) = state.nodes.get(id).and_then(|node| node.file.as_ref()) {
+        let due = [file.send_at, file.commit_at].into_iter().flatten();
+        due.for_each(|at| _ = state.timers.insert((at, id)));
+    }
+}
+
+/// The server has lost the file. The next fsync or close reports that; with `back` the data is kept.
 fn lose(state: &mut State, id: NodeId) {
+    let is_kept = |file: &FileState| file.kept.object.is_some() || file.late.is_some();
+    let is_back = state.config.writes == Writes::Back;
+    if state.nodes.get(id).and_then(|node| node.file.as_ref()).is_some_and(|file| is_back || is_kept(file)) {
+        data::update(state, id, |file| file.late = None);
+        return keep_refused(state, id, Refusal::Refused(Errno::ESTALE));
+    }
     let waiters = data::update(state, id, |file| {
         let lost = [std::mem::take(&mut file.dirty), std::mem::take(&mut file.unstable)];
         if lost.iter().any(|range| !range.is_empty()) {
@@ -112,6 +138,27 @@ fn lose(state: &mut State, id: NodeId) {
         if file.is_flushed() { std::mem::take(&mut file.flush_waiters) } else { Default::default() }
     });
     state.ready.extend(waiters.unwrap_or_default());
+}
+
+/// The server does not take the file's data. It is kept and listed, and the next fsync or close reports that.
+pub(crate) fn keep_refused(state: &mut State, id: NodeId, why: Refusal) {
+    let error = match why {
+        Refusal::Changed => Errno::EIO,
+        Refusal::Refused(errno) => errno,
+    };
+    let waiters = data::update(state, id, |file| {
+        let kept = [std::mem::take(&mut file.dirty), std::mem::take(&mut file.unstable)];
+        kept.iter().flat_map(|ranges| ranges.iter()).for_each(|range| file.refused.insert(range));
+        if !file.refused.is_empty() {
+            file.error = Some(error);
+            file.refusal = Some(why);
+        }
+        file.send_at = None;
+        file.commit_at = None;
+        if file.is_flushed() { std::mem::take(&mut file.flush_waiters) } else { Default::default() }
+    });
+    state.ready.extend(waiters.unwrap_or_default());
+    dirty_store::changed(state, id, None);
 }
 
 /// The last program has closed the file, and was told what the server refused.
@@ -135,7 +182,7 @@ fn next_block(file: &FileState, block: u64, all: bool) -> Option<Range<u64>> {
 }
 
 /// Sends a COMMIT if a program waits for it, much data waits for one, or data has waited for long (`is_old`).
-fn commit(state: &mut State, id: NodeId, is_old: bool) {
+pub(crate) fn commit(state: &mut State, id: NodeId, is_old: bool) {
     let many = state.config.dirty_max / 4;
     let at = state.now + COMMIT_DELAY;
     let Some(node) = state.nodes.get_mut(id) else { return };
@@ -147,7 +194,8 @@ fn commit(state: &mut State, id: NodeId, is_old: bool) {
     }
     let is_due = is_sent && (file.is_urgent || opens == 0) || file.unstable.bytes() >= many;
     if !is_due && !is_old {
-        file.commit_at.get_or_insert(at);
+        let at = *file.commit_at.get_or_insert(at);
+        state.timers.insert((at, id));
         return;
     }
     file.commit_at = None;
@@ -165,7 +213,7 @@ fn commit(state: &mut State, id: NodeId, is_old: bool) {
 pub(crate) fn flushed(state: &mut State, op: &Op, id: NodeId) -> Result<(), Stop> {
     let node = state.node(id)?;
     let Some(file) = node.file.as_mut() else { return Ok(()) };
-    if op.is_first && !file.refused.is_empty() {
+    if op.is_first && !file.refused.is_empty() && file.refusal != Some(Refusal::Changed) {
         file.error = None;
         data::update(state, id, |file| {
             let refused = std::mem::take(&mut file.refused);
@@ -183,6 +231,12 @@ pub(crate) fn flushed(state: &mut State, op: &Op, id: NodeId) -> Result<(), Stop
     file.flush_waiters.insert(op.unique);
     hurry(state, id);
     Err(Stop::Wait)
+}
+
+/// The error of a file that no program has seen yet.
+pub(crate) fn reported(state: &mut State, id: NodeId) -> Result<(), Stop> {
+    let error = state.nodes.get_mut(id).and_then(|node| node.file.as_mut()?.error.take());
+    error.map_or(Ok(()), |errno| Err(errno.into()))
 }
 
 /// Whether all WRITEs of the file are answered and committed: a change of its attributes waits for it. Errors are left
@@ -230,7 +284,15 @@ pub(crate) fn written(state: &mut State, id: NodeId, call: CallId, range: Range<
         refused(state, id, call, range, Errno::EIO);
         return;
     }
+    record_progress(state, id);
     proceed(state, id);
+}
+
+/// The server has taken some of the file: the record gets fewer ranges and the new attributes.
+fn record_progress(state: &mut State, id: NodeId) {
+    if state.nodes.get(id).is_some_and(|node| node.is_dirty()) {
+        dirty_store::changed(state, id, None);
+    }
 }
 
 /// The server has restarted, and may have lost what it had not committed.
@@ -247,7 +309,9 @@ pub(crate) fn refused(state: &mut State, id: NodeId, call: CallId, range: Range<
         file.dirty.remove(range.clone());
         file.refused.insert(range);
         file.error = Some(errno);
+        file.refusal = Some(Refusal::Refused(errno));
     });
+    dirty_store::changed(state, id, None);
     proceed(state, id);
 }
 
@@ -268,6 +332,7 @@ pub(crate) fn unanswered(state: &mut State, id: NodeId, write: Option<(CallId, R
         std::mem::take(&mut file.flush_waiters)
     })
     .unwrap_or_default();
+    arm(state, id);
     for unique in waiters {
         if let Some(op) = state.held.get_mut(&unique) {
             op.failure = Some(errno);
@@ -288,8 +353,10 @@ pub(crate) fn committed(state: &mut State, id: NodeId, result: Result<&nfs3::Com
             let lost = std::mem::take(&mut file.committing);
             lost.iter().for_each(|range| file.refused.insert(range));
             file.error = Some(errno(status));
+            file.refusal = Some(Refusal::Refused(errno(status)));
         }
     });
+    record_progress(state, id);
     proceed(state, id);
 }
 
@@ -302,10 +369,19 @@ pub(crate) fn completed(state: &mut State, id: NodeId, error: Option<Errno>) {
     proceed(state, id);
 }
 
+/// The SETATTR that follows the data is answered, or got no reply.
+pub(crate) fn attr_changed(state: &mut State, id: NodeId, result: Result<Option<Errno>, CallFailure>) {
+    match result {
+        Ok(error) => late_attr::answered(state, id, error),
+        Err(_) => late_attr::unanswered(state, id),
+    }
+    proceed(state, id);
+}
+
 /// Sends what is left, and wakes those who wait.
 fn proceed(state: &mut State, id: NodeId) {
     send(state, id, Amount::FullBlocks);
-    if state.dirty_bytes <= state.config.dirty_max {
+    if state.dirty_bytes <= state.config.dirty_max && state.dirty_files.len() < state.config.dirty_files_max {
         let waiters = std::mem::take(&mut state.space_waiters);
         state.ready.extend(waiters);
     }
@@ -317,30 +393,4 @@ fn proceed(state: &mut State, id: NodeId) {
         state.ready.extend(waiters);
         state.nodes.settle(id);
     }
-}
-
-/// Sends and commits what has waited long enough.
-pub(crate) fn handle_timeout(state: &mut State) {
-    let now = state.now;
-    let mut due = Vec::new();
-    for id in state.dirty_files.clone() {
-        let Some(file) = state.nodes.get_mut(id).and_then(|node| node.file.as_mut()) else { continue };
-        let sends = file.send_at.take_if(|at| *at <= now).is_some();
-        let commits = file.commit_at.take_if(|at| *at <= now).is_some();
-        due.push((id, sends, commits));
-    }
-    for (id, sends, commits) in due {
-        if sends {
-            send(state, id, Amount::All);
-        }
-        if commits {
-            commit(state, id, true);
-        }
-    }
-}
-
-/// When [`handle_timeout`] is next due.
-pub(crate) fn poll_timeout(state: &State) -> Option<Time> {
-    let files = state.dirty_files.iter().filter_map(|id| state.nodes.get(*id)?.file.as_ref());
-    files.flat_map(|file| [file.send_at, file.commit_at]).flatten().min()
 }

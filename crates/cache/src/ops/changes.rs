@@ -4,7 +4,10 @@ use remora_wire::fuse::{self, Errno, Opened, Reply, TimeChange};
 use remora_wire::nfs3::{self, CreateHow, DirOp, FileType, Name, NfsTime, NodeKind, SetAttr, SetTime};
 
 use crate::call::Priority;
+use crate::config::Writes;
 use crate::data;
+use crate::dirty_store;
+use crate::late_attr;
 use crate::needs::{self, NameWindow};
 use crate::node::{Location, NodeId, Target};
 use crate::ops::lookup;
@@ -88,6 +91,12 @@ fn complete(state: &mut State, op: &mut Op, id: NodeId, mode: u32) -> Result<(),
     }
     let fh = node.fh.clone();
     let attr = SetAttr { atime: SetTime::Server, mtime: SetTime::Server, ..with_mode(mode) };
+    if state.config.writes == Writes::Back {
+        // One SETATTR after the data does for this and what the program sets itself.
+        late_attr::add(state, id, &op.caller.auth, &attr);
+        dirty_store::changed(state, id, None);
+        return Ok(());
+    }
     let call = nfs3::Call::SetAttr(nfs3::SetAttrArgs { fh, attr, guard: None });
     let change = Change::Complete(id);
     state.begin_change(&change);
@@ -307,7 +316,15 @@ pub(crate) fn setattr(state: &mut State, op: &mut Op, set: &fuse::SetAttr) -> Re
     if attr == SetAttr::NONE {
         return lookup::getattr(state, op);
     }
-    if op.steps.is_empty() && is_known(state, op, &attr) {
+    if op.steps.is_empty() && !op.is_applied && is_known(state, op, &attr) {
+        return Ok(lookup::attr(state, id));
+    }
+    if late_attr::is_possible(state, op, &attr) || op.is_applied && set.size.is_none() {
+        if !std::mem::replace(&mut op.is_applied, true) {
+            late_attr::add(state, id, &op.caller.auth, &attr);
+            dirty_store::changed(state, id, None);
+        }
+        dirty_store::saved(state, op, id)?;
         return Ok(lookup::attr(state, id));
     }
     if let (Some(fh), true) = (set.fh, set.size.is_some()) {
@@ -334,8 +351,10 @@ pub(crate) fn setattr(state: &mut State, op: &mut Op, set: &fuse::SetAttr) -> Re
 /// move the ctime. Set-id bits are left to the server, which may clear them.
 fn is_known(state: &State, op: &Op, set: &SetAttr) -> bool {
     const SET_ID: u32 = 0o6000;
-    let Some(cached) = state.nodes.get(op.node).and_then(|node| node.attr.as_ref()) else { return false };
-    let (attr, is_set) = (&cached.attr, set.size.is_some() || set.atime != SetTime::Keep || set.mtime != SetTime::Keep);
+    let Some(node) = state.nodes.get(op.node) else { return false };
+    let Some(cached) = &node.attr else { return false };
+    let attr = &late_attr::overlaid(node, &cached.attr);
+    let is_set = set.size.is_some() || set.atime != SetTime::Keep || set.mtime != SetTime::Keep;
     let is_same = set.mode.is_none_or(|mode| mode == attr.mode & PERMISSIONS)
         && set.uid.is_none_or(|uid| uid == attr.uid)
         && set.gid.is_none_or(|gid| gid == attr.gid);

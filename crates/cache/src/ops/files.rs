@@ -9,7 +9,9 @@ use remora_wire::rpc::AuthUnix;
 
 use crate::ahead;
 use crate::call::Priority;
+use crate::config::Writes;
 use crate::data;
+use crate::dirty_store;
 use crate::needs::{self, NameWindow};
 use crate::node::{Location, NodeId};
 use crate::state::{Change, Op, Purpose, State, Stop};
@@ -112,8 +114,12 @@ pub(crate) fn write(state: &mut State, op: &mut Op, request: WriteRequest) -> Re
     if !file.refused.is_empty() {
         return Err(file.error.take().unwrap_or(Errno::EIO).into());
     }
+    if dirty_store::is_full(state) {
+        return Err(Errno::ENOSPC.into());
+    }
     let len = request.data.len() as u64;
-    if state.dirty_bytes > 0 && state.dirty_bytes + len > state.config.dirty_max {
+    let is_crowded = state.dirty_files.len() >= state.config.dirty_files_max && !state.dirty_files.contains(&id);
+    if state.dirty_bytes > 0 && state.dirty_bytes + len > state.config.dirty_max || is_crowded {
         state.space_waiters.insert(op.unique);
         let files: Vec<NodeId> = state.dirty_files.iter().copied().collect();
         files.into_iter().for_each(|id| writeback::send(state, id, Amount::All));
@@ -131,9 +137,18 @@ pub(crate) fn write(state: &mut State, op: &mut Op, request: WriteRequest) -> Re
     Ok(Reply::Written { size: len as u32 })
 }
 
-/// close(2) and fsync(2): waits until the server has committed all that was written.
-pub(crate) fn flush(state: &mut State, op: &Op, fh: u64) -> Result<Reply, Stop> {
+/// close(2) and fsync(2): waits until the server has committed all that was written; with `back`, until the store has
+/// it, and fsync(2) until it is safe there from a loss of power.
+pub(crate) fn flush(state: &mut State, op: &Op, fh: u64, is_fsync: bool) -> Result<Reply, Stop> {
     let id = state.handle(fh)?.node;
+    if state.config.writes == Writes::Back {
+        dirty_store::saved(state, op, id)?;
+        if is_fsync {
+            dirty_store::synced(state, op, id)?;
+        }
+        writeback::reported(state, id)?;
+        return Ok(Reply::Empty);
+    }
     writeback::flushed(state, op, id)?;
     Ok(Reply::Empty)
 }
@@ -156,7 +171,9 @@ pub(crate) fn close(state: &mut State, fh: u64) {
         data::discard(state, id);
         remove_name(state, &handle.opener.auth, at);
     } else if is_last {
-        writeback::drop_refused(state, id);
+        if state.config.writes == Writes::Through {
+            writeback::drop_refused(state, id);
+        }
         writeback::send(state, id, Amount::All);
     }
     state.nodes.settle(id);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use serde::de::DeserializeOwned;
 
-use super::report::{MountReport, Released, UnmountProgress};
+use super::report::{MountReport, Released, UnmountMode, UnmountProgress};
 use super::runtime_dir::{self, MountNote};
 
 /// Longest answer that is read, in bytes.
@@ -54,10 +54,15 @@ impl KnownMount {
         self.ask("release").map(|released: Released| released.calls)
     }
 
-    /// Detaches it from its directory and waits until its dirty data is sent, or with `drops` until it is dropped.
+    /// Detaches it from its directory and waits until its dirty data is sent, kept or dropped.
     /// Passes on the progress.
-    pub fn unmount(&self, drops: bool, mut progress: impl FnMut(UnmountProgress)) -> io::Result<()> {
-        let mut answer = BufReader::new(self.send(if drops { "unmount drop" } else { "unmount" })?.take(ANSWER_MAX));
+    pub fn unmount(&self, mode: UnmountMode, mut progress: impl FnMut(UnmountProgress)) -> io::Result<()> {
+        let question = match mode {
+            UnmountMode::Send => "unmount",
+            UnmountMode::Keep => "unmount keep",
+            UnmountMode::Drop => "unmount drop",
+        };
+        let mut answer = BufReader::new(self.send(question)?.take(ANSWER_MAX));
         let mut line = String::new();
         while answer.read_line(&mut line)? > 0 {
             let step: UnmountProgress = parse(&line)?;

@@ -1,7 +1,7 @@
 //! The control socket of a mount: one line asks, lines of JSON answer.
 //!
 //! `status` returns a [`MountReport`], `release` ends all held system calls, `unmount` detaches the mount and reports
-//! its progress until all dirty data is sent; `unmount drop` drops that data.
+//! its progress until all dirty data is sent; `unmount keep` keeps that data on disk, `unmount drop` drops it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::control_client::connect;
-use super::report::{MountReport, Released, UnmountProgress};
+use super::report::{MountReport, Released, UnmountMode, UnmountProgress};
 use super::runtime_dir::{self, MountNote};
 
 /// Longest question in bytes.
@@ -39,8 +39,8 @@ pub(super) trait Controlled: Send + Sync + 'static {
     /// Ends all held system calls. Returns how many.
     fn release(&self) -> usize;
 
-    /// Detaches the mount from its directory. With `drops` the process then ends without sending dirty data.
-    fn unmount(&self, drops: bool);
+    /// Detaches the mount from its directory. The process ends when dirty data is where it shall be.
+    fn unmount(&self, mode: UnmountMode);
 
     fn progress(&self) -> UnmountProgress;
 }
@@ -119,14 +119,15 @@ async fn answer(mut stream: UnixStream, mount: &impl Controlled) -> io::Result<(
             let calls = mount.release();
             say(&mut stream, &Released { calls }).await
         }
-        "unmount" => unmount(stream, mount, false).await,
-        "unmount drop" => unmount(stream, mount, true).await,
-        _ => say(&mut stream, &"error: expected status, release, unmount or unmount drop").await,
+        "unmount" => unmount(stream, mount, UnmountMode::Send).await,
+        "unmount keep" => unmount(stream, mount, UnmountMode::Keep).await,
+        "unmount drop" => unmount(stream, mount, UnmountMode::Drop).await,
+        _ => say(&mut stream, &"error: expected status, release, unmount, unmount keep or unmount drop").await,
     }
 }
 
-async fn unmount(mut stream: UnixStream, mount: &impl Controlled, drops: bool) -> io::Result<()> {
-    mount.unmount(drops);
+async fn unmount(mut stream: UnixStream, mount: &impl Controlled, mode: UnmountMode) -> io::Result<()> {
+    mount.unmount(mode);
     loop {
         let progress = mount.progress();
         say(&mut stream, &progress).await?;
@@ -164,7 +165,7 @@ mod tests {
     #[derive(Default)]
     struct Fake {
         dirty: AtomicU64,
-        unmounts: Mutex<Vec<bool>>,
+        unmounts: Mutex<Vec<UnmountMode>>,
     }
 
     impl Controlled for Fake {
@@ -176,6 +177,7 @@ mod tests {
                 state: MountState::Mounted,
                 cache: "default".into(),
                 read_only: false,
+                writes: "through".into(),
                 soft_ms: None,
                 server: ServerReport {
                     address: "nas:2049".into(),
@@ -188,6 +190,7 @@ mod tests {
                     loss: None,
                 },
                 dirty_bytes: 0,
+                unsent: Vec::new(),
                 cached_bytes: 0,
                 nodes: 1,
                 calls_waiting: 0,
@@ -205,14 +208,14 @@ mod tests {
             2
         }
 
-        fn unmount(&self, drops: bool) {
-            self.unmounts.lock().unwrap().push(drops);
+        fn unmount(&self, mode: UnmountMode) {
+            self.unmounts.lock().unwrap().push(mode);
         }
 
         fn progress(&self) -> UnmountProgress {
             let sent = |n: u64| n.checked_sub(1);
             let before = self.dirty.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sent).unwrap_or_default();
-            UnmountProgress { dirty_bytes: before, is_done: before == 0 }
+            UnmountProgress { dirty_bytes: before, kept_files: 0, is_done: before == 0 }
         }
     }
 
@@ -235,9 +238,10 @@ mod tests {
         assert_eq!(known.report().unwrap(), fake.report());
         assert_eq!(known.release().unwrap(), 2);
         let mut steps = Vec::new();
-        known.unmount(false, |step| steps.push(step.dirty_bytes)).unwrap();
-        known.unmount(true, |step| steps.push(step.dirty_bytes)).unwrap();
-        assert_eq!((steps, &fake.unmounts.lock().unwrap()[..]), (vec![3, 2, 1, 0, 0], &[false, true][..]));
+        known.unmount(UnmountMode::Send, |step| steps.push(step.dirty_bytes)).unwrap();
+        known.unmount(UnmountMode::Drop, |step| steps.push(step.dirty_bytes)).unwrap();
+        let modes = [UnmountMode::Send, UnmountMode::Drop];
+        assert_eq!((steps, &fake.unmounts.lock().unwrap()[..]), (vec![3, 2, 1, 0, 0], &modes[..]));
         drop(socket);
         assert_eq!(mounts(&dir).unwrap(), []);
     }

@@ -5,7 +5,7 @@
 //! here waits for the server while it holds a lock.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use remora_base::Time;
@@ -20,6 +20,7 @@ use tokio::sync::{Notify, watch};
 use tracing::debug;
 
 use super::caller_groups::CallerGroups;
+use super::store::{Completion, DirtyStore, StoreThread};
 use crate::Clock;
 use crate::client::{Blocks, ClientError, Session};
 
@@ -81,6 +82,8 @@ pub(super) struct MountDriver {
     clock: Clock,
     runtime: Handle,
     groups: CallerGroups,
+    /// Executes the core's store jobs, if the mount has a store.
+    store: OnceLock<StoreThread>,
     in_flight: AtomicUsize,
     /// File data that the server has sent and taken, in bytes.
     read_bytes: AtomicU64,
@@ -134,6 +137,7 @@ impl MountDriver {
             clock,
             runtime: Handle::current(),
             groups: CallerGroups::default(),
+            store: OnceLock::new(),
             in_flight: AtomicUsize::new(0),
             read_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
@@ -142,6 +146,47 @@ impl MountDriver {
         });
         tokio::spawn(driver.clone().run_timer());
         driver
+    }
+
+    /// Executes the core's store jobs on `store` from now on.
+    pub(super) fn use_store(self: &Arc<Self>, store: DirtyStore) -> std::io::Result<()> {
+        let driver = Arc::downgrade(self);
+        let thread = StoreThread::start(store, move |done| {
+            if let Some(driver) = Weak::upgrade(&driver) {
+                driver.take_store_results(done);
+            }
+        })?;
+        // It is called once.
+        _ = self.store.set(thread);
+        self.change(|_, _| {});
+        Ok(())
+    }
+
+    fn take_store_results(self: &Arc<Self>, done: Completion) {
+        let _runtime = self.runtime.enter();
+        self.change(|cache, now| done.into_iter().for_each(|(id, result)| cache.handle_store_done(now, id, result)));
+    }
+
+    /// Executes the store jobs that wait, and closes the store. With `drops` what it has is dropped.
+    pub(super) fn end_store(&self, drops: bool) {
+        if let Some(store) = self.store.get() {
+            store.end(drops);
+        }
+    }
+
+    /// Saves all that the server does not have.
+    pub(super) fn keep(self: &Arc<Self>) {
+        self.change(|cache, now| cache.keep_all(now));
+    }
+
+    /// Whether the store has all that the server does not have.
+    pub(super) fn is_kept(&self) -> bool {
+        self.core().cache.is_kept()
+    }
+
+    /// Files that the server lacks something of, at most `max`.
+    pub(super) fn unsent(&self, max: usize) -> Vec<remora_cache::Unsent> {
+        self.core().cache.unsent(max)
     }
 
     /// Takes a request of the kernel. Returns whether it was answered at once.
@@ -223,6 +268,10 @@ impl MountDriver {
             let mut core = self.core();
             change(&mut core.cache, self.clock.now());
             self.set_timer(&mut core);
+            if let Some(store) = self.store.get() {
+                // In their order, so within the lock; the queue has room for all that the core has in flight.
+                std::iter::from_fn(|| core.cache.poll_store_job()).for_each(|job| store.push(job));
+            }
             CoreOutput::drain(&mut core.cache)
         };
         notifications.into_iter().for_each(|notification| self.kernel.notify(notification));

@@ -3,7 +3,7 @@
 //! `running_mount` begins and ends a mount. `driver` moves requests, calls and replies between the kernel, the core
 //! and the server; `caller_groups` adds the groups of the calling thread. `control_server` and `control_client`
 //! are the two sides of a mount's control socket in the [`runtime_dir`], with the messages of [`report`].
-//! [`mount_point`] has the paths and the mount table, [`daemon`] the way into the background.
+//! [`store`] keeps unsent data on this machine's disk. [`mount_point`] has the paths and the mount table, [`daemon`] the way into the background.
 
 mod caller_groups;
 pub mod control_client;
@@ -14,5 +14,6 @@ pub mod mount_point;
 pub mod report;
 mod running_mount;
 pub mod runtime_dir;
+pub mod store;
 
 pub use running_mount::{MountEnd, MountPlan, MountRoot, MountStartError, RunningMount, wall_at_zero};

@@ -14,11 +14,15 @@ pub struct MountReport {
     /// The consistency policy: `strict`, `default` or `relaxed`.
     pub cache: String,
     pub read_only: bool,
+    /// What close(2) waits for: `through` for the server, `back` for this machine's disk.
+    pub writes: String,
     /// Silence after which calls fail; `None` for a hard mount.
     pub soft_ms: Option<u64>,
     pub server: ServerReport,
     /// File data that the server has not committed.
     pub dirty_bytes: u64,
+    /// Files that the server lacks something of, the first 1000.
+    pub unsent: Vec<UnsentReport>,
     /// Clean file data in memory.
     pub cached_bytes: u64,
     /// Objects that the cache knows.
@@ -49,6 +53,17 @@ pub struct QueueReport {
     pub write_back: usize,
     pub read_ahead: usize,
     pub prefetch: usize,
+}
+
+/// A file that the server lacks something of.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UnsentReport {
+    pub path: String,
+    pub bytes: u64,
+    /// Why it is kept and not sent; `None` if it is being sent.
+    pub refused: Option<String>,
+    /// The file on this machine that has the bytes, at their offsets; `None` if memory alone has them.
+    pub data: Option<PathBuf>,
 }
 
 /// Life of a mount.
@@ -96,8 +111,20 @@ pub struct HeldReport {
 pub struct UnmountProgress {
     /// File data that the server has not committed.
     pub dirty_bytes: u64,
-    /// The process ends now; what is still dirty is lost.
+    /// Files whose data stays on this machine's disk for the next mount.
+    pub kept_files: usize,
+    /// The process ends now; what is still dirty and not kept is lost.
     pub is_done: bool,
+}
+
+/// What becomes of dirty data at an unmount.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum UnmountMode {
+    /// It is sent; if the server is silent, it is kept where it can be.
+    Send,
+    /// It is kept for the next mount.
+    Keep,
+    Drop,
 }
 
 /// The answer to `release`.

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{fs, io, thread};
 
 use remora_base::Time;
-use remora_cache::Cache;
+use remora_cache::{Cache, Refusal};
 use remora_client::Transport;
 use remora_wire::fuse::{Errno, Notification, Operation, Reply, Request};
 use remora_wire::nfs3::{Attr, Fh};
@@ -15,8 +15,11 @@ use tokio::sync::watch;
 
 use super::control_server::{BoundSocket, ControlSocket, Controlled};
 use super::driver::{Kernel, MountDriver, MountedServer};
-use super::report::{HeldReport, MountReport, MountState, QueueReport, ServerReport, UnmountProgress};
+use super::report::{
+    HeldReport, MountReport, MountState, QueueReport, ServerReport, UnmountMode, UnmountProgress, UnsentReport,
+};
 use super::runtime_dir::{self, MountNote};
+use super::store::{self, Opened};
 use crate::Clock;
 use crate::client::{Blocks, Session};
 use crate::fuse::{Connection, FuseError, MountOptions, is_exiting};
@@ -25,6 +28,10 @@ use crate::fuse::{Connection, FuseError, MountOptions, is_exiting};
 const READERS: usize = 3;
 /// How often a flush is looked at.
 const FLUSH_LOOK: Duration = Duration::from_millis(50);
+/// How often a store is looked at that saves what is left, at most: 30 s.
+const KEEP_LOOKS: u32 = 600;
+/// Unsent files in a report.
+const UNSENT_MAX: usize = 1000;
 /// Bits of a full Ethernet frame.
 const FRAME_BITS: f64 = 1500.0 * 8.0;
 
@@ -42,9 +49,13 @@ pub struct MountPlan {
     pub cache: remora_cache::Config,
     /// Name of the consistency policy.
     pub policy: String,
+    /// What close(2) waits for: `through` or `back`.
+    pub writes: String,
     /// Silence after which calls fail; `None` for a hard mount.
     pub soft: Option<Duration>,
     pub kernel: MountOptions,
+    /// Where unsent data is kept, and what an earlier mount left there.
+    pub store: Option<Opened>,
 }
 
 /// The directory on the server.
@@ -69,8 +80,8 @@ pub enum MountStartError {
 pub enum MountEnd {
     /// Another program unmounted it: `umount`, `fusermount3 -u`.
     Unmounted,
-    /// `remora umount`; with `drops` dirty data is not sent.
-    Asked { drops: bool },
+    /// A program asked for it over the control socket.
+    Asked(UnmountMode),
 }
 
 /// A mount that serves requests. Dropping it detaches it.
@@ -84,12 +95,17 @@ struct MountShared {
     driver: Arc<MountDriver>,
     note: MountNote,
     policy: String,
+    writes: String,
     read_only: bool,
     soft: Option<Duration>,
     is_detached: AtomicBool,
     end: watch::Sender<Option<MountEnd>>,
     /// The flush has ended.
     is_flushed: AtomicBool,
+    /// Where unsent data is kept.
+    store_dir: Option<PathBuf>,
+    /// Files that are kept for the next mount, once that is done.
+    kept_files: AtomicUsize,
 }
 
 /// Time since 1970 when `clock` was at zero.
@@ -108,18 +124,29 @@ impl RunningMount {
         let read_only = plan.cache.read_only;
         let mut cache = Cache::new(plan.cache, plan.root.fh, plan.clock.now());
         cache.set_root(plan.clock.now(), &plan.root.attr);
+        let store = plan.store.map(|Opened { store, objects, .. }| {
+            cache.restore(plan.clock.now(), objects);
+            store
+        });
+        let store_dir = store.as_ref().map(|store| store.path().to_owned());
         let server = MountedServer { session: plan.session, blocks_max: plan.blocks_max };
         let shared = Arc::new(MountShared {
             driver: MountDriver::start(cache, server, connection.clone(), plan.clock),
             connection,
             note,
             policy: plan.policy,
+            writes: plan.writes,
             read_only,
             soft: plan.soft,
             is_detached: AtomicBool::new(false),
             end: watch::Sender::new(None),
             is_flushed: AtomicBool::new(false),
+            store_dir,
+            kept_files: AtomicUsize::new(0),
         });
+        if let Some(store) = store {
+            shared.driver.use_store(store).map_err(MountStartError::Thread)?;
+        }
         let serving = shared.clone();
         let thread = thread::Builder::new().name("fuse".into());
         thread.spawn(move || serving.serve()).map_err(MountStartError::Thread)?;
@@ -150,6 +177,23 @@ impl RunningMount {
         }
     }
 
+    /// Saves all that the server does not have; the next mount sends it. Returns the number of files, or `None` if there
+    /// is no store or it fails.
+    pub async fn keep(&self) -> Option<usize> {
+        self.shared.store_dir.as_ref()?;
+        let driver = &self.shared.driver;
+        driver.keep();
+        for _ in 0..KEEP_LOOKS {
+            if driver.is_kept() {
+                let files = driver.status().dirty_files;
+                self.shared.kept_files.store(files, Ordering::Relaxed);
+                return Some(files);
+            }
+            tokio::time::sleep(FLUSH_LOOK).await;
+        }
+        None
+    }
+
     /// File data that the server has not committed, in bytes.
     pub fn dirty_bytes(&self) -> u64 {
         self.shared.driver.status().dirty_bytes
@@ -160,10 +204,27 @@ impl RunningMount {
         self.shared.held_reports()
     }
 
-    /// Tells those who wait for the end that it has come, and drops what is left.
-    pub fn close(&self) {
-        self.shared.is_flushed.store(true, Ordering::Relaxed);
+    /// Where unsent data is kept, if it is.
+    pub fn store_dir(&self) -> Option<&Path> {
+        self.shared.store_dir.as_deref()
+    }
+
+    /// How long the server has owed a reply.
+    pub fn silence(&self) -> Duration {
+        self.shared.driver.session().silence()
+    }
+
+    /// Drops what is left, in the store, too.
+    pub fn drop_unsent(&self) {
         self.shared.driver.close();
+        self.shared.driver.end_store(true);
+    }
+
+    /// Tells those who wait for the end that it has come. What the store does not have is lost.
+    pub fn close(&self) {
+        self.shared.driver.close();
+        self.shared.driver.end_store(false);
+        self.shared.is_flushed.store(true, Ordering::Relaxed);
     }
 
     pub fn dir(&self) -> &Path {
@@ -227,6 +288,20 @@ impl MountShared {
         }
     }
 
+    fn unsent_reports(&self) -> Vec<UnsentReport> {
+        let data = |object: remora_cache::ObjectId| Some(store::data_path(self.store_dir.as_ref()?, object));
+        let report = |unsent: remora_cache::Unsent| UnsentReport {
+            path: String::from_utf8_lossy(&unsent.path).into_owned(),
+            bytes: unsent.bytes,
+            refused: unsent.refusal.map(|refusal| match refusal {
+                Refusal::Changed => "another client changed the file".to_owned(),
+                Refusal::Refused(errno) => io::Error::from_raw_os_error(errno.0).to_string(),
+            }),
+            data: unsent.object.and_then(data),
+        };
+        self.driver.unsent(UNSENT_MAX).into_iter().map(report).collect()
+    }
+
     fn held_reports(&self) -> Vec<HeldReport> {
         let now = self.driver.now();
         let report = |held: remora_cache::Held| HeldReport {
@@ -262,9 +337,11 @@ impl Controlled for MountShared {
             state: if is_detached { MountState::Unmounting } else { MountState::Mounted },
             cache: self.policy.clone(),
             read_only: self.read_only,
+            writes: self.writes.clone(),
             soft_ms: self.soft.map(|soft| u64::try_from(soft.as_millis()).unwrap_or(u64::MAX)),
             server: self.server_report(),
             dirty_bytes: status.dirty_bytes,
+            unsent: self.unsent_reports(),
             cached_bytes: status.cached_bytes,
             nodes: status.nodes,
             calls_waiting: status.calls_queued,
@@ -282,20 +359,24 @@ impl Controlled for MountShared {
         self.driver.release()
     }
 
-    fn unmount(&self, drops: bool) {
+    fn unmount(&self, mode: UnmountMode) {
         if let Err(error) = self.detach() {
             tracing::warn!(%error, "cannot unmount");
         }
         // A later request may drop what an earlier one wanted to send.
         self.end.send_modify(|end| {
-            let dropped = matches!(end, Some(MountEnd::Asked { drops: true }));
-            *end = Some(MountEnd::Asked { drops: drops || dropped });
+            let before = match end {
+                Some(MountEnd::Asked(before)) => *before,
+                _ => UnmountMode::Send,
+            };
+            *end = Some(MountEnd::Asked(mode.max(before)));
         });
     }
 
     fn progress(&self) -> UnmountProgress {
         let is_done = self.is_flushed.load(Ordering::Relaxed);
-        UnmountProgress { dirty_bytes: self.driver.status().dirty_bytes, is_done }
+        let kept_files = self.kept_files.load(Ordering::Relaxed);
+        UnmountProgress { dirty_bytes: self.driver.status().dirty_bytes, kept_files, is_done }
     }
 }
 

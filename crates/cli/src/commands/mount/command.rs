@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
-use remora_cache::Policy;
+use remora_cache::{Policy, Writes};
 use remora_host::Clock;
 use remora_host::client::{Blocks, ClientError, Target};
 use remora_host::fuse;
+use remora_host::mount::report::UnmountMode;
 use remora_host::mount::{MountEnd, MountPlan, MountRoot, MountStartError, RunningMount, mount_point, wall_at_zero};
 use remora_wire::nfs3::{Call, FsInfoOk, Reply, Status};
 use rustix::io::Errno;
@@ -15,8 +16,8 @@ use tokio::select;
 
 use crate::commands::mount::flags::Mount;
 use crate::commands::mount::kernel_error::kernel_error;
-use crate::commands::mount::options::{CachePolicy, MountOption};
-use crate::commands::mount::{background, known_mounts, status, wait_notice};
+use crate::commands::mount::options::{CachePolicy, MountOption, WriteMode};
+use crate::commands::mount::{background, known_mounts, status, unsent_data, wait_notice};
 use crate::config::{state_dir, units};
 use crate::interrupt;
 use crate::output::exit::{Error, Result};
@@ -30,6 +31,8 @@ use crate::remote::servers::{Place, Servers, own_credentials};
 const CACHE_MEMORY: u64 = 256 << 20;
 /// Blocks for a server that names none: every server takes these.
 const BLOCK_UNKNOWN: u32 = 8192;
+/// Silence of the server after which an unmount keeps unsent data instead of waiting.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// How often the rest is printed at the end.
 const PROGRESS: Duration = Duration::from_secs(3);
 
@@ -56,6 +59,7 @@ struct MountSettings {
     is_nonempty_allowed: bool,
     cache: CachePolicy,
     cache_memory: u64,
+    writes: WriteMode,
     /// `None` for a hard mount.
     soft: Option<Duration>,
     link: LinkArgs,
@@ -74,6 +78,7 @@ impl MountSettings {
             is_nonempty_allowed: false,
             cache: CachePolicy::Default,
             cache_memory: CACHE_MEMORY,
+            writes: WriteMode::Through,
             soft: None,
             link: args.link,
         };
@@ -83,6 +88,7 @@ impl MountSettings {
         // Flags of their own say more than a list of options.
         settings.cache = args.cache.unwrap_or(settings.cache);
         settings.cache_memory = args.cache_memory.unwrap_or(settings.cache_memory);
+        settings.writes = args.writes.unwrap_or(settings.writes);
         settings.soft = args.soft.or(settings.soft);
         Ok(settings)
     }
@@ -94,6 +100,7 @@ impl MountSettings {
             MountOption::Timeout(timeout) => self.soft = self.soft.map(|_| *timeout),
             MountOption::Cache(cache) => self.cache = *cache,
             MountOption::CacheMemory(bytes) => self.cache_memory = *bytes,
+            MountOption::Writes(writes) => self.writes = *writes,
             MountOption::AllowOther => self.allow_other = true,
             MountOption::NonEmpty => self.is_nonempty_allowed = true,
             MountOption::Port(port) => ports.nfs = Some(*port),
@@ -164,36 +171,77 @@ async fn serve(settings: MountSettings, daemon: bool) -> Result {
     } else {
         stdio::eprint(format_args!("mounted at {}; Ctrl-C unmounts", printable(mount.dir())));
     }
-    let drops = select! {
-        end = mount.ended() => end == MountEnd::Asked { drops: true },
-        () = wait_notice::print(&mount), if !daemon => false,
-        _ = interrupt::wait() => false,
+    let mode = select! {
+        end = mount.ended() => match end {
+            MountEnd::Asked(mode) => mode,
+            MountEnd::Unmounted => UnmountMode::Send,
+        },
+        () = wait_notice::print(&mount), if !daemon => UnmountMode::Send,
+        _ = interrupt::wait() => UnmountMode::Send,
     };
-    let ended = if drops { Ok(()) } else { finish(&mount).await };
+    let ended = finish(&mount, mode).await;
     mount.close();
     // `remora umount` reads the last progress.
     tokio::time::sleep(Duration::from_millis(250)).await;
     ended
 }
 
-/// Detaches the mount and sends what the server does not have. A signal, or `remora umount --force`, ends that.
-async fn finish(mount: &RunningMount) -> Result {
+/// Detaches the mount and sends what the server does not have, or keeps it. A signal keeps it, too, where there is a
+/// store; `remora umount --force` drops it.
+async fn finish(mount: &RunningMount, mode: UnmountMode) -> Result {
     if let Err(error) = mount.detach() {
         stdio::print_error("mount", &kernel_error(&error));
     }
-    let dropped = async {
-        while mount.ended().await != (MountEnd::Asked { drops: true }) {
-            tokio::time::sleep(Duration::from_millis(100)).await;
+    match mode {
+        UnmountMode::Send => {}
+        UnmountMode::Keep if keep(mount).await => return Ok(()),
+        UnmountMode::Keep => {}
+        UnmountMode::Drop => {
+            mount.drop_unsent();
+            return Ok(());
+        }
+    }
+    let asked_again = async {
+        loop {
+            match mount.ended().await {
+                MountEnd::Asked(again) if again > mode => return again,
+                _ => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
         }
     };
-    select! {
-        () = mount.flush() => Ok(()),
-        () = dropped => Ok(()),
-        () = print_rest(mount) => Ok(()),
+    let next = select! {
+        () = mount.flush() => return Ok(()),
+        again = asked_again => again,
+        () = silence(mount), if mount.store_dir().is_some() => UnmountMode::Keep,
+        () = print_rest(mount) => return Ok(()),
         number = interrupt::again() => {
-            stdio::eprint(format_args!("{} were not sent and are lost", units::human(mount.dirty_bytes())));
-            Err(Error::Interrupted(number))
+            if !keep(mount).await {
+                stdio::eprint(format_args!("{} were not sent and are lost", units::human(mount.dirty_bytes())));
+            }
+            return Err(Error::Interrupted(number));
         }
+    };
+    if next == UnmountMode::Drop {
+        mount.drop_unsent();
+    } else if !keep(mount).await {
+        mount.flush().await;
+    }
+    Ok(())
+}
+
+/// Keeps unsent data for the next mount. Returns whether that was possible.
+async fn keep(mount: &RunningMount) -> bool {
+    let Some(files) = mount.keep().await else { return false };
+    if files > 0 {
+        stdio::eprint(format_args!("{files} unsent files are kept; the next mount of the same URL sends them"));
+    }
+    true
+}
+
+/// Waits until the server has been silent for long.
+async fn silence(mount: &RunningMount) {
+    while mount.silence() < SILENCE_MAX {
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 
@@ -210,7 +258,7 @@ fn printable(path: &Path) -> String {
     escape::printable(path.as_os_str().as_encoded_bytes())
 }
 
-async fn mount(settings: MountSettings) -> Result<(RunningMount, Remote)> {
+async fn mount(mut settings: MountSettings) -> Result<(RunningMount, Remote)> {
     check_directory(&settings.dir, settings.is_nonempty_allowed)?;
     let (servers, place) = reach(&settings).await?;
     let (node, info) = look(&place, &settings.url).await?;
@@ -222,6 +270,7 @@ async fn mount(settings: MountSettings) -> Result<(RunningMount, Remote)> {
     let block = |known: u32| if known == 0 { BLOCK_UNKNOWN } else { known };
     let blocks_max = Blocks { read: block(info.read_max), write: block(info.write_max) };
     let clock = servers.clock();
+    let store = unsent_data::open(&settings.url, &settings.dir, settings.writes, &mut settings.read_only)?;
     let plan = MountPlan {
         kernel: fuse::MountOptions {
             fsname: fs_name(&settings.url),
@@ -237,6 +286,8 @@ async fn mount(settings: MountSettings) -> Result<(RunningMount, Remote)> {
         root: MountRoot { fh: node.fh, attr: node.attr },
         blocks_max,
         policy: settings.cache.name().to_owned(),
+        writes: settings.writes.name().to_owned(),
+        store,
         soft: settings.soft,
     };
     // It waits for the kernel.
@@ -294,6 +345,10 @@ fn cache_config(settings: &MountSettings, clock: &Clock) -> remora_cache::Config
         policy,
         memory_max: settings.cache_memory,
         read_only: settings.read_only,
+        writes: match settings.writes {
+            WriteMode::Through => Writes::Through,
+            WriteMode::Back => Writes::Back,
+        },
         // Without random numbers the process and its start distinguish mounts.
         client_id: getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id()) ^ own_id()),
         machine: own_credentials().machine,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::commands::mount::options::{CachePolicy, MountOption, cache_memory, soft};
+use crate::commands::mount::options::{CachePolicy, MountOption, WriteMode, cache_memory, soft};
 use crate::output::diagnostics::Verbosity;
 use crate::remote::flags::LinkArgs;
 
@@ -30,9 +30,14 @@ Examples:
   default   3 s          60 s
   relaxed   60 s         60 s
 
+--writes back: close returns when the file is on this machine's disk, safe from
+a crash of the mount, and within 1 s from a loss of power; fsync waits for that.
+The file is sent in the background, after a restart by the next mount of the
+same URL. remora status shows what is unsent.
+
 -o takes the options of mount.nfs that mean the same here (ro, soft, timeo,
-noac, port, mountport, proto, rsize, wsize), soft=TIME, cache=, cache-memory=,
-allow_other, nonempty; it ignores those that only mount(8) needs.";
+noac, port, mountport, proto, rsize, wsize), soft=TIME, cache=, writes=,
+cache-memory=, allow_other, nonempty; it ignores those that only mount(8) needs.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Mount {
@@ -45,7 +50,7 @@ pub(crate) struct Mount {
     /// List the mounts of this user
     #[arg(long, conflicts_with_all = ["url", "dir"])]
     pub(crate) list: bool,
-    /// Print an object for each mount of --list: url, dir, pid, state (mounted, unmounting, silent), dirty_bytes, held
+    /// Print an object for each mount of --list: url, dir, pid, state (mounted, unmounting, silent, kept), dirty_bytes, unsent_files, held
     #[arg(long, requires = "list")]
     pub(crate) json: bool,
     /// Stay in the foreground
@@ -57,6 +62,9 @@ pub(crate) struct Mount {
     /// How old what a program sees may be [default: default]
     #[arg(long, value_enum)]
     pub(crate) cache: Option<CachePolicy>,
+    /// What close and fsync wait for [default: through]
+    #[arg(long, value_enum)]
+    pub(crate) writes: Option<WriteMode>,
     /// Fail calls with an input/output error when the server has been silent for this long [default: wait]
     #[arg(long, value_name = "TIME", value_parser = soft)]
     pub(crate) soft: Option<Duration>,
@@ -81,10 +89,12 @@ pub(crate) struct Mount {
 pub(crate) const UMOUNT_HELP: &str = "\
 The directory is detached at once, even if programs use it. Then the mount sends
 what the server does not have yet, and ends. Ctrl-C ends the command, and the
-mount goes on sending.
+mount goes on sending. With --writes back, a mount whose server is silent keeps
+the rest on disk and ends; the next mount of the same URL sends it.
 
 Examples:
   remora umount ~/nas
+  remora umount --keep ~/nas                      sends later
   remora umount --force ~/nas                     drops what is not sent";
 
 #[derive(Args, Debug)]
@@ -92,6 +102,9 @@ pub(crate) struct Umount {
     /// The mounted directory
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
+    /// Keep what is not sent yet on disk for the next mount (with --writes back)
+    #[arg(short, long, conflicts_with = "force")]
+    pub(crate) keep: bool,
     /// Drop what is not sent yet, and end a mount that does not answer
     #[arg(short, long)]
     pub(crate) force: bool,
@@ -104,11 +117,11 @@ Examples:
   remora status --json ~/nas | jq '.held[].pid'
 
 --json prints an object for each mount: url, dir, pid, state, cache, read_only,
-soft_ms, server (address, transport, silent_ms, deferred_ms, rtt_ms, window,
-rate_bits, loss), dirty_bytes, cached_bytes, nodes, calls_waiting, queue
-(foreground, durable, write_back, read_ahead, prefetch), calls_in_flight, hits,
-misses, read_bytes, written_bytes, held (pid, program, operation, path,
-waits_ms).";
+writes, soft_ms, server (address, transport, silent_ms, deferred_ms, rtt_ms,
+window, rate_bits, loss), dirty_bytes, unsent (path, bytes, refused, data),
+cached_bytes, nodes, calls_waiting, queue (foreground, durable, write_back,
+read_ahead, prefetch), calls_in_flight, hits, misses, read_bytes, written_bytes,
+held (pid, program, operation, path, waits_ms).";
 
 #[derive(Args, Debug)]
 pub(crate) struct MountStatus {

@@ -1,8 +1,8 @@
 //! `remora mount`, `umount`, `status`, `top` and `release`: a server's directory as a local one.
 //!
 //! [`flags`] has the command lines and [`options`] what `-o` takes; [`command`] mounts, [`background`] does so in
-//! another process. [`known_mounts`] finds running mounts for [`umount`], [`status`], [`top`] and
-//! [`release`].
+//! another process, and [`unsent_data`] opens the store that survives both. [`known_mounts`] finds running mounts for
+//! [`umount`], [`status`], [`top`] and [`release`].
 //! [`mount_helper`] is the command line that mount(8) uses.
 
 mod background;
@@ -16,4 +16,5 @@ pub(crate) mod release;
 pub(crate) mod status;
 pub(crate) mod top;
 pub(crate) mod umount;
+mod unsent_data;
 mod wait_notice;

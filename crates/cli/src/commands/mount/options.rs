@@ -39,6 +39,25 @@ impl CachePolicy {
     }
 }
 
+/// What close(2) and fsync(2) wait for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum WriteMode {
+    /// The server has the file
+    Through,
+    /// This machine's disk has the file; it is sent in the background
+    Back,
+}
+
+impl WriteMode {
+    /// Its name in flags and reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            WriteMode::Through => "through",
+            WriteMode::Back => "back",
+        }
+    }
+}
+
 /// Reads how long a soft mount waits.
 pub(crate) fn soft(text: &str) -> Result<Duration, String> {
     let time = units::duration(text)?;
@@ -61,6 +80,7 @@ pub(crate) enum MountOption {
     Timeout(Duration),
     Cache(CachePolicy),
     CacheMemory(u64),
+    Writes(WriteMode),
     AllowOther,
     NonEmpty,
     Port(u16),
@@ -178,6 +198,7 @@ fn with_value(name: &str, value: &str) -> Result<MountOption, String> {
         "timeo" => MountOption::Timeout(Duration::from_millis(100) * number()?),
         "actimeo" => MountOption::Cache(if number()? == 0 { CachePolicy::Strict } else { CachePolicy::Default }),
         "cache" => MountOption::Cache(clap::ValueEnum::from_str(value, false)?),
+        "writes" => MountOption::Writes(clap::ValueEnum::from_str(value, false)?),
         "cache-memory" => MountOption::CacheMemory(cache_memory(value)?),
         "port" => MountOption::Port(port()?),
         "mountport" => MountOption::MountPort(port()?),
@@ -209,6 +230,7 @@ mod tests {
             ("hard", MountOption::Soft(None)),
             ("timeo=600", MountOption::Timeout(Duration::from_secs(60))),
             ("actimeo=0", MountOption::Cache(CachePolicy::Strict)),
+            ("writes=back", MountOption::Writes(WriteMode::Back)),
             ("cache=relaxed", MountOption::Cache(CachePolicy::Relaxed)),
             ("port=2050", MountOption::Port(2050)),
             ("proto=tcp", MountOption::Proto(Proto::Tcp)),

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use remora_host::mount::control_client::KnownMount;
-use remora_host::mount::report::{HeldReport, MountReport, MountState, ServerReport};
+use remora_host::mount::report::{HeldReport, MountReport, MountState, ServerReport, UnsentReport};
+use remora_host::mount::store::{self, KeptExport};
 use serde::Serialize;
 
 use crate::commands::mount::flags::MountStatus;
@@ -49,9 +50,11 @@ pub(crate) fn show(args: &MountStatus) -> Result {
 struct ListedMount {
     url: String,
     dir: PathBuf,
-    pid: u32,
+    pid: Option<u32>,
     state: &'static str,
     dirty_bytes: Option<u64>,
+    /// Files that the server lacks something of.
+    unsent_files: Option<u64>,
     /// System calls that wait for the server.
     held: Option<usize>,
 }
@@ -65,11 +68,32 @@ impl ListedMount {
             held: report.as_ref().map(|report| report.held.len()),
             url: mount.note.url,
             dir: mount.note.dir,
-            pid: mount.note.pid,
+            pid: Some(mount.note.pid),
+            unsent_files: report.as_ref().map(|report| report.unsent.len() as u64),
+        }
+    }
+
+    /// Unsent data without a mount.
+    fn kept(kept: KeptExport) -> ListedMount {
+        ListedMount {
+            url: kept.note.url,
+            dir: kept.note.dir,
+            pid: None,
+            state: "kept",
+            dirty_bytes: None,
+            unsent_files: kept.files,
+            held: None,
         }
     }
 
     fn line(&self) -> String {
+        if self.pid.is_none() {
+            let url = url_text(&self.url);
+            return match self.unsent_files {
+                Some(files) => format!("{url}: not mounted, {files} unsent files are kept; mounting it sends them\n"),
+                None => format!("{url}: not mounted, its unsent data is damaged; mounting it says what to do\n"),
+            };
+        }
         let unsent = self.dirty_bytes.filter(|bytes| *bytes > 0);
         let unsent = unsent.map_or(String::new(), |bytes| format!(", {} unsent", units::human(bytes)));
         let held = self.held.filter(|calls| *calls > 0).map_or(String::new(), |calls| format!(", {calls} waiting"));
@@ -79,7 +103,11 @@ impl ListedMount {
 
 /// Lists the mounts.
 pub(crate) fn list(json: bool) -> Result {
-    let mounts: Vec<_> = known_mounts::all()?.into_iter().map(ListedMount::of).collect();
+    let mut mounts: Vec<_> = known_mounts::all()?.into_iter().map(ListedMount::of).collect();
+    if let Some(dir) = store::state_dir() {
+        let kept = store::kept_exports(&dir).map_err(Error::local(dir.display()))?;
+        mounts.extend(kept.into_iter().map(ListedMount::kept));
+    }
     if json {
         return mounts.iter().try_for_each(stdio::print_json);
     }
@@ -106,12 +134,13 @@ pub(super) fn path_text(path: &Path) -> String {
 
 fn text(report: &MountReport) -> String {
     let mut text = format!(
-        "{} on {}: {}{}, cache {}, process {}\n  {}\n",
+        "{} on {}: {}{}, cache {}, writes {}, process {}\n  {}\n",
         url_text(&report.url),
         path_text(&report.dir),
         state_name(report.state),
         if report.read_only { ", read-only" } else { "" },
         report.cache,
+        report.writes,
         report.pid,
         server_text(&report.server),
     );
@@ -123,6 +152,10 @@ fn text(report: &MountReport) -> String {
         report.calls_in_flight,
         report.calls_waiting,
     );
+    let refused: Vec<_> = report.unsent.iter().filter_map(|unsent| Some((unsent, unsent.refused.as_ref()?))).collect();
+    for (unsent, why) in refused.iter().take(HELD_SHOWN) {
+        text += &refused_line(unsent, why);
+    }
     for held in report.held.iter().take(HELD_SHOWN) {
         text += &format!("  {}\n", held_text(held));
     }
@@ -147,6 +180,15 @@ pub(super) fn server_text(server: &ServerReport) -> String {
         text += &format!("; asks to try again later for {} s", server.deferred_ms / 1000);
     }
     text
+}
+
+fn refused_line(unsent: &UnsentReport, why: &str) -> String {
+    let kept = match &unsent.data {
+        Some(data) => format!("in {}", path_text(data)),
+        None => "in memory".to_owned(),
+    };
+    let path = escape::printable(unsent.path.as_bytes());
+    format!("  {path} is not sent: {why}; its {} are kept {kept}\n", units::human(unsent.bytes))
 }
 
 /// A call that waits, in words.
@@ -176,6 +218,7 @@ pub(super) fn sample_report() -> MountReport {
         state: MountState::Mounted,
         cache: "default".into(),
         read_only: true,
+        writes: "back".into(),
         soft_ms: None,
         server: ServerReport {
             address: "nas:2049".into(),
@@ -188,6 +231,12 @@ pub(super) fn sample_report() -> MountReport {
             loss: None,
         },
         dirty_bytes: 3_100_000,
+        unsent: vec![UnsentReport {
+            path: "/r".into(),
+            bytes: 1000,
+            refused: Some("Permission denied".into()),
+            data: Some("/s/1".into()),
+        }],
         cached_bytes: 0,
         nodes: 5,
         calls_waiting: 2,
@@ -209,10 +258,11 @@ mod tests {
     fn status_names_server_unsent_data_and_who_waits() {
         let text = text(&sample_report());
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "nfs://nas/srv on /home/a/nas: mounted, read-only, cache default, process 7");
+        assert_eq!(lines[0], "nfs://nas/srv on /home/a/nas: mounted, read-only, cache default, writes back, process 7");
         assert_eq!(lines[1], "  server nas:2049 over udp, RTT 12.3 ms, 1000000 bit/s; silent for 34 s");
         assert_eq!(lines[2], "  3.1 MB unsent, 0 B cached, 5 objects; 1 calls in flight, 2 waiting for their turn");
-        assert_eq!(lines[3], "  cat (pid 42) waits for READ of /a\\nb for 3.5 s");
+        assert_eq!(lines[3], "  /r is not sent: Permission denied; its 1 kB are kept in /s/1");
+        assert_eq!(lines[4], "  cat (pid 42) waits for READ of /a\\nb for 3.5 s");
         assert_eq!(lines[lines.len() - 1], "  and 3 more calls wait; --json lists them all");
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use remora_host::fuse;
 use remora_host::mount::control_client::{self, KnownMount};
 use remora_host::mount::mount_point;
-use remora_host::mount::report::UnmountProgress;
+use remora_host::mount::report::{UnmountMode, UnmountProgress};
 use remora_host::mount::runtime_dir::MountNote;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::watch;
@@ -30,7 +30,7 @@ pub(crate) async fn run(args: Umount) -> Result {
         return if mount_point::is_mounted(&dir) { detach(&dir) } else { Err(not_mounted(&args.dir)) };
     }
     for mount in mounts {
-        end(mount, args.force).await?;
+        end(mount, &args).await?;
     }
     Ok(())
 }
@@ -44,11 +44,22 @@ fn detach(dir: &Path) -> Result {
 }
 
 /// Unmounts and waits for the end.
-async fn end(mount: KnownMount, force: bool) -> Result {
+async fn end(mount: KnownMount, args: &Umount) -> Result {
+    let force = args.force;
+    let mode = match (force, args.keep) {
+        (true, _) => UnmountMode::Drop,
+        (false, true) => UnmountMode::Keep,
+        (false, false) => UnmountMode::Send,
+    };
     let (told, mut unsent) = watch::channel(None);
     let asked = mount.clone();
     let ending = tokio::task::spawn_blocking(move || {
-        asked.unmount(force, |UnmountProgress { dirty_bytes, .. }| _ = told.send_replace(Some(dirty_bytes)))
+        let mut kept = 0;
+        let ended = asked.unmount(mode, |UnmountProgress { dirty_bytes, kept_files, .. }| {
+            kept = kept_files;
+            told.send_replace(Some(dirty_bytes));
+        });
+        ended.map(|()| kept)
     });
     let ended = tokio::select! {
         ended = ending => ended.unwrap_or_else(|e| Err(std::io::Error::other(e))),
@@ -61,7 +72,7 @@ async fn end(mount: KnownMount, force: bool) -> Result {
             ));
             return Err(Error::Interrupted(number));
         }
-        () = print_progress(&mount, &mut unsent) => Ok(()),
+        () = print_progress(&mount, &mut unsent) => Ok(0),
     };
     match ended {
         Err(e) if control_client::is_silent(&e) && force => kill(&mount),
@@ -72,7 +83,14 @@ async fn end(mount: KnownMount, force: bool) -> Result {
             let hint = format!("if it is stopped, kill -CONT {pid} lets it go on; kill -KILL {pid} ends it");
             Err(Error::refused(dir.display(), why).with_hint(hint))
         }
-        ended => ended.map_err(|e| unanswered(&mount, e)),
+        Ok(kept) => {
+            if kept > 0 {
+                let url = &mount.note.url;
+                stdio::eprint(format_args!("{kept} unsent files are kept; the next mount of {url} sends them"));
+            }
+            Ok(())
+        }
+        Err(e) => Err(unanswered(&mount, e)),
     }
 }
 

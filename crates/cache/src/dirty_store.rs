@@ -1,0 +1,253 @@
+//! Keeps unsent data in the store: when to save a file, and what waits for it.
+//!
+//! close(2) of `back` mode waits until the file is saved, fsync(2) also for a barrier. A file that the server has
+//! committed is removed from the store.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use remora_wire::fuse::Errno;
+
+use crate::config::Writes;
+use crate::node::{FileState, NodeId};
+use crate::path;
+use crate::state::{Op, State, Stop};
+use crate::store_job::{DirtyAttr, DirtyPart, DirtyRecord, StoreJob, StoreJobId, StoreWork};
+use crate::store_queue::JobPurpose;
+
+/// How long written data waits for more before it is saved.
+const SAVE_DELAY: Duration = Duration::from_millis(100);
+/// Unsaved bytes of a file that are saved at once.
+const SAVE_MAX: u64 = 1 << 20;
+/// When saved data is made to survive a loss of power. With [`SAVE_DELAY`] it is less than 1 s.
+const BARRIER_DELAY: Duration = Duration::from_millis(500);
+/// When a failed job is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+/// Jobs in flight.
+const JOBS_MAX: usize = 64;
+
+fn file(state: &mut State, id: NodeId) -> Option<&mut FileState> {
+    state.nodes.get_mut(id)?.file.as_deref_mut()
+}
+
+/// The file differs from what the store has: `written` was written, or something else has changed.
+pub(crate) fn changed(state: &mut State, id: NodeId, written: Option<Range<u64>>) {
+    let at = state.now + SAVE_DELAY;
+    let is_back = state.config.writes == Writes::Back;
+    let Some(file) = file(state, id) else { return };
+    if !is_back && file.kept.object.is_none() {
+        return;
+    }
+    if let Some(range) = written {
+        file.kept.unsaved.insert(range);
+    }
+    file.kept.is_record_old = true;
+    let at = *file.kept.save_at.get_or_insert(at);
+    if file.kept.unsaved.bytes() >= SAVE_MAX {
+        state.store.due.insert(id);
+    }
+    state.timers.insert((at, id));
+}
+
+/// The timer of the file is due: saves it.
+pub(crate) fn save_now(state: &mut State, id: NodeId) {
+    if let Some(file) = file(state, id)
+        && !file.kept.is_saved()
+    {
+        state.store.due.insert(id);
+    }
+}
+
+/// Waits until the store has the file.
+pub(crate) fn saved(state: &mut State, op: &Op, id: NodeId) -> Result<(), Stop> {
+    let Some(file) = file(state, id) else { return Ok(()) };
+    if file.kept.is_saved() {
+        file.kept.waiters.remove(&op.unique);
+        return Ok(());
+    }
+    file.kept.waiters.insert(op.unique);
+    state.store.due.insert(id);
+    Err(Stop::Wait)
+}
+
+/// Waits until what the store has of the file survives a loss of power.
+pub(crate) fn synced(state: &mut State, op: &Op, id: NodeId) -> Result<(), Stop> {
+    let Some(file) = file(state, id) else { return Ok(()) };
+    if file.kept.saved <= state.store.synced {
+        state.store.barrier_waiters.remove(&op.unique);
+        return Ok(());
+    }
+    state.store.barrier_waiters.insert(op.unique);
+    state.store.barrier_at = Some(state.now);
+    Err(Stop::Wait)
+}
+
+/// Saves every file with unsent data, for an unmount that keeps it.
+pub(crate) fn save_all(state: &mut State) {
+    for id in state.dirty_files.clone() {
+        let Some(file) = file(state, id) else { continue };
+        if file.kept.object.is_none() {
+            file.kept.unsaved = file.uncommitted();
+            file.kept.is_record_old = true;
+        }
+        state.store.due.insert(id);
+    }
+    state.store.barrier_at = Some(state.now);
+}
+
+/// Whether the store has all unsent data, safe from a loss of power.
+pub(crate) fn is_all_kept(state: &State) -> bool {
+    let is_kept = |id: &NodeId| {
+        let file = state.nodes.get(*id).and_then(|node| node.file.as_ref());
+        file.is_none_or(|file| file.kept.object.is_some() && file.kept.is_saved())
+    };
+    state.store.is_idle() && state.store.saves == state.store.synced && state.dirty_files.iter().all(is_kept)
+}
+
+/// The next job for the store.
+pub(crate) fn poll_job(state: &mut State) -> Option<StoreJob> {
+    if state.store.in_flight() >= JOBS_MAX {
+        return None;
+    }
+    if let Some(removal) = state.store.next_removal() {
+        return Some(removal);
+    }
+    while let Some(id) = state.store.due.pop_first() {
+        if let Some(job) = save(state, id) {
+            return Some(job);
+        }
+    }
+    state.store.next_barrier(state.now)
+}
+
+/// The job that saves a file. At most one a file runs.
+fn save(state: &mut State, id: NodeId) -> Option<StoreJob> {
+    let path = path::path(state, id, None);
+    let node = state.nodes.get_mut(id)?;
+    let (fh, fileid, size) = (node.fh.clone(), node.fileid, node.size());
+    let before = node.attr.as_ref().map(|cached| cached.attr.wcc());
+    let file = node.file.as_deref_mut()?;
+    if file.kept.saving.is_some() || file.kept.is_saved() {
+        return None;
+    }
+    let uncommitted = file.uncommitted();
+    let mut unsaved = std::mem::take(&mut file.kept.unsaved);
+    // What the server has committed meanwhile may not be in memory any more.
+    for range in unsaved.clone().iter() {
+        uncommitted.gaps(range).into_iter().for_each(|gap| unsaved.remove(gap));
+    }
+    let object = *file.kept.object.get_or_insert_with(|| state.store.new_object());
+    let before = match &file.check {
+        Some(check) => check.before.clone(),
+        None => before,
+    };
+    let record = DirtyRecord {
+        object,
+        fh,
+        fileid,
+        path,
+        size,
+        ranges: uncommitted.iter().collect(),
+        before,
+        credential: file.writer.as_deref().cloned().unwrap_or_default(),
+        attr: file.late_attr().map(|(set, auth)| DirtyAttr { set, credential: (**auth).clone() }),
+        refusal: file.refusal,
+    };
+    let part = |(offset, data)| DirtyPart { offset, data };
+    let data = unsaved.iter().flat_map(|range| file.extents.parts(range)).map(part).collect();
+    file.kept.is_record_old = false;
+    file.kept.save_at = None;
+    let purpose = JobPurpose::Save { node: id, object, ranges: unsaved.iter().collect() };
+    let job = state.store.start(StoreWork::Save { record: Box::new(record), data }, purpose);
+    file.kept.saving = Some(job.id);
+    Some(job)
+}
+
+/// The store has done a job, or failed.
+pub(crate) fn done(state: &mut State, job: StoreJobId, result: Result<(), Errno>) {
+    match (state.store.done(job), result) {
+        (Some(JobPurpose::Save { node, .. }), Ok(())) => save_done(state, node, job),
+        (Some(JobPurpose::Save { node, ranges, .. }), Err(errno)) => save_failed(state, node, ranges, errno),
+        (Some(JobPurpose::Barrier { saves }), Ok(())) => {
+            state.store.synced = state.store.synced.max(saves);
+            if state.store.saves > state.store.synced {
+                state.store.barrier_at.get_or_insert(state.now + BARRIER_DELAY);
+            }
+            let waiters = std::mem::take(&mut state.store.barrier_waiters);
+            state.ready.extend(waiters);
+        }
+        (Some(JobPurpose::Barrier { .. }), Err(errno)) => barrier_failed(state, errno),
+        (Some(JobPurpose::Remove), _) => {
+            state.store.barrier_at.get_or_insert(state.now + BARRIER_DELAY);
+        }
+        (None, _) => {}
+    }
+}
+
+fn save_done(state: &mut State, id: NodeId, job: StoreJobId) {
+    state.store.saves += 1;
+    state.store.barrier_at.get_or_insert(state.now + BARRIER_DELAY);
+    state.store.full_until = None;
+    let saves = state.store.saves;
+    let Some(file) = file(state, id) else { return };
+    if file.kept.saving != Some(job) {
+        // The server has committed the file, and the job that removes it follows.
+        return;
+    }
+    file.kept.saving = None;
+    file.kept.saved = saves;
+    if file.kept.is_saved() {
+        let waiters = std::mem::take(&mut file.kept.waiters);
+        state.ready.extend(waiters);
+    } else if !file.kept.waiters.is_empty() || file.kept.unsaved.bytes() >= SAVE_MAX {
+        state.store.due.insert(id);
+    }
+}
+
+/// The file stays unsaved, and those who wait for it fail. It is saved again later.
+fn save_failed(state: &mut State, id: NodeId, ranges: Vec<Range<u64>>, errno: Errno) {
+    let at = state.now + RETRY;
+    if errno == Errno::ENOSPC || errno == Errno::EDQUOT {
+        state.store.full_until = Some(at);
+    }
+    let Some(file) = file(state, id) else { return };
+    file.kept.saving = None;
+    ranges.into_iter().for_each(|range| file.kept.unsaved.insert(range));
+    file.kept.is_record_old = true;
+    file.kept.save_at = Some(at);
+    let waiters = std::mem::take(&mut file.kept.waiters);
+    state.timers.insert((at, id));
+    fail(state, waiters, errno);
+}
+
+/// What was written since the last barrier may be lost although the file system calls it clean (fsync errors are
+/// reported once), so it is saved again.
+fn barrier_failed(state: &mut State, errno: Errno) {
+    let synced = state.store.synced;
+    let at = state.now + RETRY;
+    for id in state.dirty_files.clone() {
+        let Some(file) = file(state, id) else { continue };
+        if file.kept.saved > synced {
+            file.kept.unsaved = file.uncommitted();
+            file.kept.is_record_old = true;
+            file.kept.save_at = Some(at);
+            state.timers.insert((at, id));
+        }
+    }
+    let waiters = std::mem::take(&mut state.store.barrier_waiters);
+    fail(state, waiters, errno);
+}
+
+fn fail(state: &mut State, waiters: impl IntoIterator<Item = u64>, errno: Errno) {
+    for unique in waiters {
+        if let Some(op) = state.held.get_mut(&unique) {
+            op.failure = Some(errno);
+        }
+        state.ready.push_back(unique);
+    }
+}
+
+/// Whether writes fail, because the store's disk is full.
+pub(crate) fn is_full(state: &State) -> bool {
+    state.store.full_until.is_some_and(|until| state.now < until)
+}

@@ -1,0 +1,185 @@
+//! Data that was written before a restart: it is sent once the server shows that nobody else has changed the file.
+//!
+//! The attributes that were seen before tell. If they differ, WRITEs may have been executed whose replies are lost: then
+//! the bytes of the server must be ours, or none. Otherwise the data is kept, listed, and not sent.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use bytes::Bytes;
+use remora_base::Time;
+use remora_wire::fuse::Errno;
+use remora_wire::nfs3::{self, Attr, FileType};
+
+use crate::call::Priority;
+use crate::data;
+use crate::dirty_store;
+use crate::kept::{Check, LateAttr};
+use crate::learn;
+use crate::node::{FileState, NodeId};
+use crate::state::{Purpose, State};
+use crate::store_job::{DirtyRecord, Refusal, SavedObject};
+use crate::writeback::{self, Amount};
+
+/// When a look at the server that failed is repeated.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Takes an object of the store.
+pub(crate) fn restore(state: &mut State, saved: SavedObject) {
+    let SavedObject { record, data } = saved;
+    let DirtyRecord { object, fh, fileid, path, size, before, credential, attr, .. } = record;
+    let id = state.nodes.adopt(&fh, fileid);
+    state.store.known_object(object);
+    let now = state.now;
+    let writer = state.credentials.of(credential.uid, credential.gid, &credential.gids).auth;
+    let late = attr.map(|attr| LateAttr {
+        auth: state.credentials.of(attr.credential.uid, attr.credential.gid, &attr.credential.gids).auth,
+        set: attr.set,
+        at: now,
+    });
+    let mut replaced = None;
+    data::update(state, id, |file| {
+        for part in data {
+            let range = part.offset..part.offset.saturating_add(part.data.len() as u64);
+            file.extents.insert(part.offset, part.data);
+            file.dirty.insert(range);
+        }
+        file.size = Some(size);
+        file.writer = Some(writer);
+        file.late = late;
+        file.kept.path = path;
+        replaced = file.kept.object.replace(object);
+        file.check = Some(Box::new(Check { before, attr: None, reading: 0, is_different: false, is_unknown: false }));
+        file.send_at = Some(now);
+    });
+    if let Some(replaced) = replaced {
+        state.store.remove(replaced);
+    }
+    state.timers.insert((now, id));
+    start(state, id);
+}
+
+/// Asks for the attributes of a file that is to be checked.
+pub(crate) fn start(state: &mut State, id: NodeId) {
+    let Some(node) = state.nodes.get_mut(id) else { return };
+    let fh = node.fh.clone();
+    let Some(file) = node.file.as_deref_mut() else { return };
+    let (Some(check), Some(auth)) = (&mut file.check, file.writer.clone()) else { return };
+    check.reading = 0;
+    check.is_different = false;
+    check.is_unknown = false;
+    file.send_at = None;
+    state.submit(Priority::WriteBack, &auth, nfs3::Call::GetAttr(fh), Purpose::Check(id));
+}
+
+/// The server's attributes of the file, or the status with which it refused them.
+pub(crate) fn seen(state: &mut State, id: NodeId, result: Result<Attr, Errno>, asked: Time) {
+    let attr = match result {
+        Ok(attr) => attr,
+        Err(errno) => return refuse(state, id, Refusal::Refused(errno)),
+    };
+    let block = u64::from(state.link.read_block.max(512));
+    let Some(node) = state.nodes.get_mut(id) else { return };
+    if attr.kind != FileType::Regular || attr.fileid != node.fileid {
+        return refuse(state, id, Refusal::Refused(Errno::ESTALE));
+    }
+    let fh = node.fh.clone();
+    let Some(file) = node.file.as_deref_mut() else { return };
+    let (Some(check), Some(auth)) = (&mut file.check, file.writer.clone()) else { return };
+    let is_same = check.before.as_ref() == Some(&attr.wcc());
+    let size = attr.size;
+    check.attr = Some((attr, asked));
+    if is_same {
+        return pass(state, id);
+    }
+    let ranges = file.dirty.iter().filter(|range| range.start < size);
+    let blocks: Vec<Range<u64>> = ranges
+        .flat_map(|range| {
+            let end = range.end.min(size);
+            (range.start..end).step_by(block as usize).map(move |start| start..end.min(start + block))
+        })
+        .collect();
+    check.reading = blocks.len() as u32;
+    for range in blocks {
+        let (offset, count) = (range.start, (range.end - range.start) as u32);
+        let call = nfs3::Call::Read(nfs3::ReadArgs { fh: fh.clone(), offset, count });
+        state.submit(Priority::WriteBack, &auth, call, Purpose::CheckRead { node: id, range });
+    }
+    decide(state, id);
+}
+
+/// A READ got no reply.
+pub(crate) fn unread(state: &mut State, id: NodeId) {
+    let Some(file) = state.nodes.get_mut(id).and_then(|node| node.file.as_deref_mut()) else { return };
+    let Some(check) = &mut file.check else { return };
+    check.reading = check.reading.saturating_sub(1);
+    check.is_unknown = true;
+    decide(state, id);
+}
+
+/// The server's bytes from the beginning of `range` on; `None` if it does not let them be read.
+pub(crate) fn read(state: &mut State, id: NodeId, range: Range<u64>, data: Option<&Bytes>) {
+    let Some(file) = state.nodes.get_mut(id).and_then(|node| node.file.as_deref_mut()) else { return };
+    let is_same = data.is_some_and(|theirs| is_ours(file, &range, theirs));
+    let Some(check) = &mut file.check else { return };
+    check.reading = check.reading.saturating_sub(1);
+    check.is_different |= !is_same;
+    decide(state, id);
+}
+
+/// Whether `theirs` are our bytes, or a hole behind the end that the file had.
+fn is_ours(file: &FileState, range: &Range<u64>, theirs: &Bytes) -> bool {
+    let end = range.end.min(range.start + theirs.len() as u64);
+    let ours = file.extents.read(range.start..end);
+    let old_size = file.check.as_ref().and_then(|check| check.before.as_ref()).map_or(u64::MAX, |before| before.size);
+    let pairs = (range.start..end).zip(ours.iter().zip(theirs.iter()));
+    pairs.into_iter().all(|(offset, (ours, theirs))| ours == theirs || *theirs == 0 && offset >= old_size)
+}
+
+fn decide(state: &mut State, id: NodeId) {
+    let size = state.nodes.get(id).map_or(0, |node| node.size());
+    let Some(file) = state.nodes.get_mut(id).and_then(|node| node.file.as_deref_mut()) else { return };
+    let Some(check) = &file.check else { return };
+    if check.reading > 0 {
+        return;
+    }
+    if check.is_unknown {
+        return unanswered(state, id);
+    }
+    let is_longer = check.attr.as_ref().is_some_and(|(attr, _)| attr.size > size);
+    if check.is_different || is_longer { refuse(state, id, Refusal::Changed) } else { pass(state, id) }
+}
+
+/// The data is sent.
+fn pass(state: &mut State, id: NodeId) {
+    let check = data::update(state, id, |file| {
+        file.refusal = None;
+        file.check.take()
+    });
+    if let Some(Some(check)) = check
+        && let Some((attr, asked)) = check.attr
+    {
+        learn::learn_attr(state, id, &attr, asked);
+    }
+    dirty_store::changed(state, id, None);
+    writeback::send(state, id, Amount::All);
+}
+
+/// The data is kept and not sent.
+fn refuse(state: &mut State, id: NodeId, why: Refusal) {
+    data::update(state, id, |file| {
+        file.check = None;
+        file.late = None;
+    });
+    writeback::keep_refused(state, id, why);
+}
+
+/// No reply came: looks again later.
+pub(crate) fn unanswered(state: &mut State, id: NodeId) {
+    let at = state.now + RETRY;
+    let Some(file) = state.nodes.get_mut(id).and_then(|node| node.file.as_deref_mut()) else { return };
+    if file.check.is_some() {
+        file.send_at = Some(at);
+        state.timers.insert((at, id));
+    }
+}

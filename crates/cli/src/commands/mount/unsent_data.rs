@@ -1,0 +1,63 @@
+//! The store of unsent data of a mount.
+
+use std::path::Path;
+
+use remora_host::client::Target;
+use remora_host::mount::runtime_dir::MountNote;
+use remora_host::mount::store::{self, DirtyStore, Opened, StoreError, StoreKey};
+
+use crate::commands::mount::options::WriteMode;
+use crate::output::exit::{Error, Result};
+use crate::output::{escape, stdio};
+
+/// Opens the store of the export at `url` for a mount at `dir`. A `through` mount has one only to send what an earlier
+/// mount left. A damaged store is left alone, and makes the mount read-only.
+pub(super) fn open(url: &str, dir: &Path, writes: WriteMode, read_only: &mut bool) -> Result<Option<Opened>> {
+    if *read_only {
+        return Ok(None);
+    }
+    let is_back = writes == WriteMode::Back;
+    let Some(parent) = store::state_dir() else {
+        let why = "there is no home directory to keep unsent data in";
+        let error = Error::refused("--writes back", why).with_hint("set XDG_STATE_HOME");
+        return if is_back { Err(error) } else { Ok(None) };
+    };
+    let key = StoreKey::of(&Target::parse(url)?);
+    if !is_back && !store::has_store(&parent, &key) {
+        return Ok(None);
+    }
+    let note = MountNote { url: url.to_owned(), dir: dir.to_owned(), pid: std::process::id() };
+    match DirtyStore::open(&parent, &key, &note) {
+        Ok(opened) => {
+            report(&opened);
+            Ok(Some(opened))
+        }
+        // The mount that has it sends it.
+        Err(StoreError::InUse(_)) if !is_back => Ok(None),
+        Err(error @ StoreError::InUse(_)) => {
+            Err(Error::refused(url, error.to_string()).with_hint("remora umount ends that mount"))
+        }
+        Err(StoreError::Damaged { dir, why }) => {
+            *read_only = true;
+            let dir = escape::printable(dir.as_os_str().as_encoded_bytes());
+            stdio::eprint(format_args!(
+                "unsent data in {dir} is damaged ({why}), so the mount is read-only. The bytes of each file are in \
+                 {dir}/data. To mount for writing without them: mv {dir} {dir}.damaged"
+            ));
+            Ok(None)
+        }
+        Err(error) => Err(Error::refused("the store of unsent data", error.to_string())),
+    }
+}
+
+fn report(opened: &Opened) {
+    if !opened.objects.is_empty() {
+        let files = opened.objects.len();
+        stdio::eprint(format_args!("{files} files of an earlier mount are unsent, and are sent now"));
+    }
+    for aside in &opened.set_aside {
+        let (path, data) =
+            (escape::printable(&aside.path), escape::printable(aside.data.as_os_str().as_encoded_bytes()));
+        stdio::eprint(format_args!("{path} was not safe on disk before the machine stopped; its bytes are in {data}"));
+    }
+}

@@ -1,0 +1,17 @@
+//! Stores of a mount on this machine's disk.
+//!
+//! `store_dir` is the directory of an export's unsent data, with its lock. `records` has what the server lacks of each
+//! file in SQLite, `data_files` the bytes in sparse files beside it; [`DirtyStore`] executes the jobs of the cache core
+//! on both, on the thread of `store_thread`.
+
+mod data_files;
+mod dirty_store;
+mod record_codec;
+mod records;
+mod store_dir;
+mod store_thread;
+
+pub(super) use data_files::data_path;
+pub use dirty_store::{DirtyStore, Opened, SetAside};
+pub use store_dir::{KeptExport, StoreError, StoreKey, has_store, kept_exports, state_dir};
+pub(super) use store_thread::{Completion, StoreThread};
