@@ -1,6 +1,6 @@
 //! Random worlds of mounts: few here; the program `mount_swarm` runs thousands.
 
-use remora_sim::mount::scenario;
+use remora_sim::mount::{crash_scenario, scenario};
 
 #[test]
 fn mounts_keep_their_promises_in_random_worlds() {
@@ -8,4 +8,16 @@ fn mounts_keep_their_promises_in_random_worlds() {
         let outcome = scenario::run(seed);
         assert_eq!(outcome.violations, Vec::<String>::new(), "seed {seed}");
     }
+}
+
+#[test]
+fn acknowledged_bytes_survive_crashes_of_the_mount() {
+    let (mut crashes, mut kept) = (0, 0);
+    for seed in 0..100 {
+        let outcome = crash_scenario::run(seed);
+        assert_eq!(outcome.violations, Vec::<String>::new(), "seed {seed}");
+        crashes += outcome.crashes;
+        kept += outcome.kept;
+    }
+    assert!(crashes > 100 && kept < crashes / 4, "{crashes} crashes, {kept} files kept");
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::{Core, Peer, Rng, Time};
-use remora_cache::Cache;
+use remora_cache::{Cache, SavedObject};
 use remora_server::{Access, Config, Export, Exports, Server, Squash, Terms};
 use remora_vfs::MemFs;
 use remora_wire::fuse::{Errno, Header, Operation, Reply, Request};
@@ -21,6 +21,7 @@ use remora_wire::rpc::{AuthUnix, CallHeader, OpaqueAuth, Outcome, ReplyHeader};
 use remora_wire::{Reader, Xdr, mount};
 
 use super::client::ClientCalls;
+use super::disk::Disk;
 use super::system_calls::Kernel;
 
 const KEY: [u8; 16] = [7; 16];
@@ -29,6 +30,8 @@ const CHANGES_OF_NAMES: RangeInclusive<u32> = 8..=15;
 /// Maximum delay of a message. A WRITE that the client sent again with less data, for it seemed too long for the path,
 /// could otherwise arrive after a later change of the same bytes.
 const DELAY_MAX: Duration = Duration::from_secs(3);
+/// Mean time that the store takes for a job.
+const STORE_DELAY: Duration = Duration::from_millis(2);
 /// Maximum length of a run: a program that waits longer is stuck.
 const RUN_MAX: Duration = Duration::from_secs(3600);
 
@@ -63,6 +66,10 @@ enum Event {
     },
     /// The server loses what is volatile and starts again.
     Crash,
+    /// The store of a mount executes its next job.
+    Store {
+        mount: usize,
+    },
     /// A program that sleeps goes on.
     Wake,
 }
@@ -71,6 +78,10 @@ enum Event {
 struct Machine {
     cache: Cache,
     client: ClientCalls,
+    /// The machine's disk. Jobs leave only for a mount that writes back.
+    disk: Disk,
+    /// The mount's process has ended; another machine has its disk.
+    is_dead: bool,
     answers: BTreeMap<u64, Result<Reply, Errno>>,
 }
 
@@ -141,9 +152,39 @@ impl World {
         let mount = self.machines.len();
         let cache = Cache::new(config, root, self.now);
         let client = ClientCalls::new(self.rng.next_u64(), self.now);
-        self.machines.push(Machine { cache, client, answers: BTreeMap::new() });
+        let disk = Disk::default();
+        self.machines.push(Machine { cache, client, disk, is_dead: false, answers: BTreeMap::new() });
         self.drain(mount);
         mount
+    }
+
+    /// The process of `mount` is killed, or its machine loses power, and it is mounted again. Returns the new mount.
+    pub(super) fn crash_mount(&mut self, mount: usize, loses_power: bool, config: remora_cache::Config) -> usize {
+        let machine = &mut self.machines[mount];
+        machine.is_dead = true;
+        let mut disk = std::mem::take(&mut machine.disk);
+        let held: Vec<u64> = machine.cache.held().iter().map(|held| held.unique).collect();
+        held.into_iter().for_each(|unique| _ = machine.answers.insert(unique, Err(Errno::ENOTCONN)));
+        // Its calls arrive before those of the next mount, or never.
+        let is_own = |event: &Event| matches!(event, Event::ToServer { mount: caller, .. } if *caller == mount);
+        let calls: Vec<_> = self.events.iter().filter(|(_, event)| is_own(event)).map(|(key, _)| *key).collect();
+        for key in calls {
+            if let Some(call) = self.events.remove(&key)
+                && self.rng.chance(0.5)
+            {
+                self.schedule(Duration::ZERO, call);
+            }
+        }
+        while self.events.first_key_value().is_some_and(|((at, _), event)| *at <= self.now && is_own(event)) {
+            self.step();
+        }
+        let objects = disk.crash(&mut self.rng, loses_power);
+        let next = self.mount(config);
+        let now = self.now;
+        self.machines[next].disk = disk;
+        self.machines[next].cache.restore(now, objects);
+        self.drain(next);
+        next
     }
 
     fn root(&mut self) -> Fh {
@@ -227,6 +268,11 @@ impl World {
     }
 
     fn drain(&mut self, mount: usize) {
+        while let Some(job) = self.machines[mount].cache.poll_store_job() {
+            self.machines[mount].disk.push(job);
+            let after = self.rng.exponential(STORE_DELAY);
+            self.schedule(after, Event::Store { mount });
+        }
         let machine = &mut self.machines[mount];
         while let Some((id, result)) = machine.client.poll_reply(self.now) {
             machine.cache.handle_reply(self.now, id, result);
@@ -251,7 +297,8 @@ impl World {
     /// Takes the next event; `false` if there is none.
     fn step(&mut self) -> bool {
         let timeout = |(mount, machine): (usize, &Machine)| Some((machine.poll_timeout()?, mount));
-        let timer = self.machines.iter().enumerate().filter_map(timeout).min();
+        let living = self.machines.iter().enumerate().filter(|(_, machine)| !machine.is_dead);
+        let timer = living.filter_map(timeout).min();
         let next = self.events.first_key_value().map(|(key, _)| key.0);
         if let Some((at, mount)) = timer
             && next.is_none_or(|next| at <= next)
@@ -269,6 +316,14 @@ impl World {
                 for message in self.exchange(peer(mount), message) {
                     self.send(|| Event::ToMount { mount, message: message.clone() });
                 }
+            }
+            Event::ToMount { mount, .. } | Event::Kill { mount, .. } | Event::Store { mount }
+                if self.is_dead(mount) => {}
+            Event::Store { mount } => {
+                if let Some((id, result)) = self.machines[mount].disk.execute() {
+                    self.machines[mount].cache.handle_store_done(self.now, id, result);
+                }
+                self.drain(mount);
             }
             Event::ToMount { mount, message } => {
                 self.machines[mount].client.handle_input(self.now, message);
@@ -291,14 +346,32 @@ impl World {
         true
     }
 
+    fn is_dead(&self, mount: usize) -> bool {
+        self.machines[mount].is_dead
+    }
+
+    fn living(&self) -> impl Iterator<Item = &Machine> {
+        self.machines.iter().filter(|machine| !machine.is_dead)
+    }
+
     /// Whether every mount has sent all that was written, and waits for nothing.
     pub(super) fn is_quiet(&self) -> bool {
-        self.machines.iter().all(|machine| machine.cache.is_clean() && machine.cache.status().calls_in_flight == 0)
+        let is_sent = |cache: &Cache| cache.status().dirty_files == cache.status().refused_files;
+        self.living().all(|machine| is_sent(&machine.cache) && machine.cache.status().calls_in_flight == 0)
+    }
+
+    /// What the disk of `mount` has of files that are kept and not sent.
+    pub(super) fn refused(&self, mount: usize) -> Vec<SavedObject> {
+        let machine = &self.machines[mount];
+        let unsent = machine.cache.unsent(usize::MAX);
+        let refused: Vec<_> = unsent.iter().filter(|u| u.refusal.is_some()).filter_map(|u| u.object).collect();
+        let objects = machine.disk.objects();
+        objects.into_iter().filter(|saved| refused.contains(&saved.record.object)).collect()
     }
 
     /// Uncommitted bytes of all mounts.
     pub(super) fn dirty_bytes(&self) -> u64 {
-        self.machines.iter().map(|machine| machine.cache.status().dirty_bytes).sum()
+        self.living().map(|machine| machine.cache.status().dirty_bytes).sum()
     }
 }
 
