@@ -138,7 +138,7 @@ fn save(state: &mut State, id: NodeId) -> Option<StoreJob> {
     }
     let object = *file.kept.object.get_or_insert_with(|| state.store.new_object());
     let before = match &file.check {
-        Some(check) => check.before.clone(),
+        Some(check) => check.before,
         None => before,
     };
     let record = DirtyRecord {

@@ -50,14 +50,14 @@ pub(crate) struct LateAttr {
 
 /// `later` on top of `earlier`.
 pub(crate) fn merged(earlier: &SetAttr, later: &SetAttr) -> SetAttr {
-    let time = |later: &SetTime, earlier: &SetTime| if *later == SetTime::Keep { earlier } else { later }.clone();
+    let time = |later: SetTime, earlier: SetTime| if later == SetTime::Keep { earlier } else { later };
     SetAttr {
         mode: later.mode.or(earlier.mode),
         uid: later.uid.or(earlier.uid),
         gid: later.gid.or(earlier.gid),
         size: later.size.or(earlier.size),
-        atime: time(&later.atime, &earlier.atime),
-        mtime: time(&later.mtime, &earlier.mtime),
+        atime: time(later.atime, earlier.atime),
+        mtime: time(later.mtime, earlier.mtime),
     }
 }
 
