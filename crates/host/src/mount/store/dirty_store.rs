@@ -205,7 +205,7 @@ mod tests {
             fileid: 3,
             path: b"/a\xff".to_vec(),
             size: 10 + data.len() as u64,
-            ranges: vec![10..10 + data.len() as u64],
+            ranges: std::iter::once(10..10 + data.len() as u64).collect(),
             before: Some(WccAttr { size: 4, mtime: time, ctime: time }),
             credential: credential.clone(),
             attr: Some(remora_cache::DirtyAttr { set, credential }),
@@ -275,8 +275,8 @@ mod tests {
         );
         drop(store);
         let Opened { objects, set_aside, .. } = open("second");
-        let found = objects.iter().map(|saved| (saved.record.object.0, saved.record.ranges.clone()));
-        assert_eq!(found.collect::<Vec<_>>(), [(1, vec![10..13])], "the record of the barrier");
+        let found = objects.iter().map(|saved| (saved.record.object.0, saved.record.ranges[0].clone()));
+        assert_eq!(found.collect::<Vec<_>>(), [(1, 10..13)], "the record of the barrier");
         assert_eq!(
             set_aside.iter().map(|aside| fs::read(&aside.data).unwrap()[10..].to_vec()).collect::<Vec<_>>(),
             [b"two"]
