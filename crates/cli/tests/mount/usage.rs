@@ -24,6 +24,7 @@ fn mount_that_cannot_begin_says_why_and_what_to_do() {
     for command in ["umount", "release", "status"] {
         p.run(&[command, &dir("empty")]).expect(1, &["nothing is mounted there", "remora mount --list"]);
     }
+    p.run(&["top"]).expect(2, &["needs a terminal", "remora status --json"]);
 }
 
 #[test]
@@ -33,6 +34,7 @@ fn running_mount_is_listed_and_reported() {
     assert_eq!(status["dir"], mount.path());
     assert_eq!((&status["state"], &status["cache"]), (&"mounted".into(), &"relaxed".into()));
     assert_eq!(status["server"]["address"], site.server.addr.to_string());
+    assert_eq!(status["server"]["transport"], "tcp", "it is on loopback");
     let below = mount.at("some/where");
     let of_below: Value = {
         fs::create_dir_all(&below).unwrap();

@@ -32,7 +32,7 @@ const GAP: &str = "   ";
 
 pub(crate) async fn run(args: Top) -> Result {
     if !io::stdout().is_terminal() {
-        return Err(Error::Usage("remora top needs a terminal; remora status --json prints the figures".into()));
+        return Err(Error::Usage("needs a terminal; remora status --json prints the figures".into()));
     }
     // A wrong directory is reported before the view begins.
     let first = look(args.dir.as_deref())?;
