@@ -17,7 +17,7 @@ pub enum Priority {
     Foreground,
     /// A program waits for fsync(2) or close(2).
     Durable,
-    /// A program waits, but for much data: what is behind the first [`LITTLE_MAX`] bytes of a file.
+    /// A program waits, but for much data: what is behind the first 64 KiB of a file.
     Awaited,
     /// Write-back of a file that no program waits for.
     WriteBack,
