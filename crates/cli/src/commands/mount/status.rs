@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(lines[0], "nfs://nas/srv on /home/a/nas: mounted, read-only, cache default, writes back, process 7");
         assert_eq!(lines[1], "  server nas:2049 over udp, RTT 12.3 ms, 1000000 bit/s; silent for 34 s");
         assert_eq!(lines[2], "  3.1 MB unsent, 0 B cached, 5 objects; 1 calls in flight, 2 waiting for their turn");
-        assert_eq!(lines[3], "  /r is not sent: Permission denied; its 1 kB are kept in /s/1");
+        assert_eq!(lines[3], "  /r is not sent: Permission denied; its 1.0 kB are kept in /s/1");
         assert_eq!(lines[4], "  cat (pid 42) waits for READ of /a\\nb for 3.5 s");
         assert_eq!(lines[lines.len() - 1], "  and 3 more calls wait; --json lists them all");
     }
