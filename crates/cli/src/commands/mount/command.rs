@@ -233,7 +233,7 @@ async fn finish(mount: &RunningMount, mode: UnmountMode) -> Result {
 async fn keep(mount: &RunningMount) -> bool {
     let Some(files) = mount.keep().await else { return false };
     if files > 0 {
-        stdio::eprint(format_args!("{files} unsent files are kept; the next mount of the same URL sends them"));
+        stdio::eprint(format_args!("unsent files kept: {files}; the next mount of the same URL sends them"));
     }
     true
 }

@@ -90,7 +90,7 @@ impl ListedMount {
         if self.pid.is_none() {
             let url = url_text(&self.url);
             return match self.unsent_files {
-                Some(files) => format!("{url}: not mounted, {files} unsent files are kept; mounting it sends them\n"),
+                Some(files) => format!("{url}: not mounted; unsent files kept: {files}; mounting it sends them\n"),
                 None => format!("{url}: not mounted, its unsent data is damaged; mounting it says what to do\n"),
             };
         }

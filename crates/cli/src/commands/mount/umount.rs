@@ -86,7 +86,7 @@ async fn end(mount: KnownMount, args: &Umount) -> Result {
         Ok(kept) => {
             if kept > 0 {
                 let url = &mount.note.url;
-                stdio::eprint(format_args!("{kept} unsent files are kept; the next mount of {url} sends them"));
+                stdio::eprint(format_args!("unsent files kept: {kept}; the next mount of {url} sends them"));
             }
             Ok(())
         }

@@ -53,7 +53,7 @@ pub(super) fn open(url: &str, dir: &Path, writes: WriteMode, read_only: &mut boo
 fn report(opened: &Opened) {
     if !opened.objects.is_empty() {
         let files = opened.objects.len();
-        stdio::eprint(format_args!("{files} files of an earlier mount are unsent, and are sent now"));
+        stdio::eprint(format_args!("unsent files of an earlier mount: {files}; they are sent now"));
     }
     for aside in &opened.set_aside {
         let (path, data) =
