@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use remora_wire::nfs3::{self, Fh};
 use remora_wire::rpc::AuthUnix;
+use remora_wire::urgency::Urgency;
 
 /// Identifies a call of the cache.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -58,7 +59,7 @@ pub enum CallFailure {
 
 /// READs and WRITEs of more bytes than this wait for room in the client's window.
 const SMALL_MAX: u64 = 1400;
-/// Bytes at the beginning of what a program waits for in a file that go before all that is long.
+/// Bytes of a file in the queue whose calls keep their priority; calls behind them are [`Priority::Awaited`].
 const LITTLE_MAX: u64 = 64 << 10;
 
 /// Place of a call in its queue.
@@ -74,6 +75,16 @@ struct Place {
 }
 
 impl Priority {
+    /// The urgency of calls of this priority for the client core.
+    pub fn urgency(self) -> Urgency {
+        match self {
+            Priority::Foreground => Urgency::Foreground,
+            Priority::Durable => Urgency::Sync,
+            Priority::Awaited | Priority::WriteBack => Urgency::WriteBack,
+            Priority::ReadAhead | Priority::Prefetch => Urgency::Bulk,
+        }
+    }
+
     /// The priority of a READ or WRITE with so many bytes of its file before it.
     fn behind(self, before: u64) -> Priority {
         if before < LITTLE_MAX { self } else { self.max(Priority::Awaited) }

@@ -212,7 +212,7 @@ pub(crate) fn discard(state: &mut State, id: NodeId) {
         for set in [&mut file.dirty, &mut file.unstable, &mut file.refused, &mut file.kept.unsaved] {
             set.clear();
         }
-        file.late = None;
+        file.deferred = None;
         file.check = None;
     });
 }

@@ -150,7 +150,7 @@ fn save(state: &mut State, id: NodeId) -> Option<StoreJob> {
         ranges: uncommitted.iter().collect(),
         before,
         credential: file.writer.as_deref().cloned().unwrap_or_default(),
-        attr: file.late_attr().map(|(set, auth)| DirtyAttr { set, credential: (**auth).clone() }),
+        attr: file.deferred_attr().map(|(set, auth)| DirtyAttr { set, credential: (**auth).clone() }),
         refusal: file.refusal,
     };
     let part = |(offset, data)| DirtyPart { offset, data };
@@ -220,8 +220,8 @@ fn save_failed(state: &mut State, id: NodeId, ranges: Vec<Range<u64>>, errno: Er
     fail(state, waiters, errno);
 }
 
-/// What was written since the last barrier may be lost although the file system calls it clean (fsync errors are
-/// reported once), so it is saved again.
+/// A barrier failed. The kernel reports an fsync error once and then calls the pages clean, so every file that was saved
+/// since the last barrier is saved again.
 fn barrier_failed(state: &mut State, errno: Errno) {
     let synced = state.store.synced;
     let at = state.now + RETRY;

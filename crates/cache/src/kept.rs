@@ -41,7 +41,7 @@ impl KeptState {
 
 /// A change that follows the data.
 #[derive(Clone, Debug)]
-pub(crate) struct LateAttr {
+pub(crate) struct DeferredSetAttr {
     pub(crate) set: SetAttr,
     pub(crate) auth: Arc<AuthUnix>,
     /// When it is sent at the latest.

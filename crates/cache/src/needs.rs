@@ -7,7 +7,7 @@ use remora_wire::fuse::Errno;
 use remora_wire::nfs3::{self, ACCESS_LOOKUP, FileType, Name};
 
 use crate::call::Priority;
-use crate::late_attr;
+use crate::deferred_setattr;
 use crate::node::{Location, NodeId, Target};
 use crate::state::{FetchKey, ListingProgress, Op, Purpose, State, Stop};
 
@@ -33,7 +33,7 @@ pub(crate) fn access(state: &mut State, op: &Op, id: NodeId, bits: u32, window: 
 /// The bits of ACCESS that the caller has, of those asked for.
 pub(crate) fn granted(state: &mut State, op: &Op, id: NodeId, bits: u32, window: Duration) -> Result<u32, Stop> {
     let node = state.node(id)?;
-    if let Some(granted) = late_attr::granted(node, op.caller.auth.uid) {
+    if let Some(granted) = deferred_setattr::granted(node, op.caller.auth.uid) {
         return Ok(granted);
     }
     // Grants are dropped when the object changes, so each is as new as the attributes.

@@ -13,7 +13,7 @@ use remora_wire::rpc::AuthUnix;
 use crate::call::CallId;
 use crate::credentials::CredentialId;
 use crate::extents::Extents;
-use crate::kept::{Check, KeptState, LateAttr, merged};
+use crate::kept::{Check, DeferredSetAttr, KeptState, merged};
 use crate::ranges::RangeSet;
 use crate::store_job::Refusal;
 
@@ -123,8 +123,8 @@ pub(crate) struct FileState {
     /// SETATTRs in flight that complete an exclusive creation.
     pub(crate) completing: u32,
     /// A change of attributes that follows the data, and the one in flight.
-    pub(crate) late: Option<LateAttr>,
-    pub(crate) late_sent: Option<LateAttr>,
+    pub(crate) deferred: Option<DeferredSetAttr>,
+    pub(crate) deferred_sent: Option<DeferredSetAttr>,
     /// Why `refused` is not sent.
     pub(crate) refusal: Option<Refusal>,
     /// The data is from an earlier run, and nothing is sent before the server's file is seen.
@@ -173,7 +173,7 @@ impl FileState {
 
     /// Whether nothing is left to be sent or committed but what the server refused.
     pub(crate) fn is_flushed(&self) -> bool {
-        self.is_committed() && self.completing == 0 && self.late.is_none() && self.late_sent.is_none()
+        self.is_committed() && self.completing == 0 && self.deferred.is_none() && self.deferred_sent.is_none()
     }
 
     /// Whether the server has committed all data but what it refused.
@@ -183,13 +183,13 @@ impl FileState {
     }
 
     /// The change of attributes that the server lacks, and its credential.
-    pub(crate) fn late_attr(&self) -> Option<(SetAttr, &Arc<AuthUnix>)> {
-        let set = match (&self.late_sent, &self.late) {
-            (Some(sent), Some(late)) => merged(&sent.set, &late.set),
-            (Some(late), None) | (None, Some(late)) => late.set.clone(),
+    pub(crate) fn deferred_attr(&self) -> Option<(SetAttr, &Arc<AuthUnix>)> {
+        let set = match (&self.deferred_sent, &self.deferred) {
+            (Some(sent), Some(deferred)) => merged(&sent.set, &deferred.set),
+            (Some(deferred), None) | (None, Some(deferred)) => deferred.set.clone(),
             (None, None) => return None,
         };
-        self.late.as_ref().or(self.late_sent.as_ref()).map(|late| (set, &late.auth))
+        self.deferred.as_ref().or(self.deferred_sent.as_ref()).map(|deferred| (set, &deferred.auth))
     }
 }
 

@@ -14,7 +14,7 @@ use remora_wire::nfs3::{self, Attr, FileType};
 use crate::call::Priority;
 use crate::data;
 use crate::dirty_store;
-use crate::kept::{Check, LateAttr};
+use crate::kept::{Check, DeferredSetAttr};
 use crate::learn;
 use crate::node::{FileState, NodeId};
 use crate::state::{Purpose, State};
@@ -32,7 +32,7 @@ pub(crate) fn restore(state: &mut State, saved: SavedObject) {
     state.store.known_object(object);
     let now = state.now;
     let writer = state.credentials.of(credential.uid, credential.gid, &credential.gids).auth;
-    let late = attr.map(|attr| LateAttr {
+    let deferred = attr.map(|attr| DeferredSetAttr {
         auth: state.credentials.of(attr.credential.uid, attr.credential.gid, &attr.credential.gids).auth,
         set: attr.set,
         at: now,
@@ -46,7 +46,7 @@ pub(crate) fn restore(state: &mut State, saved: SavedObject) {
         }
         file.size = Some(size);
         file.writer = Some(writer);
-        file.late = late;
+        file.deferred = deferred;
         file.kept.path = path;
         replaced = file.kept.object.replace(object);
         file.check = Some(Box::new(Check { before, attr: None, reading: 0, is_different: false, is_unknown: false }));
@@ -169,7 +169,7 @@ fn pass(state: &mut State, id: NodeId) {
 fn refuse(state: &mut State, id: NodeId, why: Refusal) {
     data::update(state, id, |file| {
         file.check = None;
-        file.late = None;
+        file.deferred = None;
     });
     writeback::keep_refused(state, id, why);
 }

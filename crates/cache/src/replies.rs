@@ -60,7 +60,7 @@ pub(crate) fn handle(state: &mut State, id: CallId, result: Result<Reply, CallFa
                     if let Change::Complete(id) = &change {
                         writeback::completed(state, *id, Some(errno));
                     }
-                    if let Change::Late(id) = &change {
+                    if let Change::Deferred(id) = &change {
                         writeback::attr_changed(state, *id, Err(failure));
                     }
                     complete(state, op, Err(errno));
@@ -94,7 +94,7 @@ fn lost(state: &mut State, purpose: &Purpose) {
         Purpose::Access { node, .. } | Purpose::Read { node, .. } | Purpose::Write { node, .. } => *node,
         Purpose::Lookup { at, .. } => at.dir,
         Purpose::List(progress) => progress.dir,
-        Purpose::Change { change: Change::SetAttr(id) | Change::Complete(id) | Change::Late(id), .. } => *id,
+        Purpose::Change { change: Change::SetAttr(id) | Change::Complete(id) | Change::Deferred(id), .. } => *id,
         Purpose::Change { change: Change::Make(at) | Change::Remove(at), .. } => at.dir,
         Purpose::Change { .. } | Purpose::Found { .. } | Purpose::StatFs => return,
     };
@@ -377,7 +377,7 @@ fn changed(state: &mut State, op: Option<StepId>, change: Change, reply: Reply, 
     match &reply {
         Reply::SetAttr(Ok(wcc) | Err(nfs3::Failed { info: wcc, .. })) => {
             learn::finish_change(state, &change, [wcc, &none], asked);
-            if let Change::SetAttr(id) | Change::Complete(id) | Change::Late(id) = &change
+            if let Change::SetAttr(id) | Change::Complete(id) | Change::Deferred(id) = &change
                 && let Some(node) = state.nodes.get_mut(*id)
             {
                 node.grants.clear();
@@ -423,7 +423,7 @@ fn changed(state: &mut State, op: Option<StepId>, change: Change, reply: Reply, 
     if let Change::Complete(id) = &change {
         writeback::completed(state, *id, reply.status().map(errno));
     }
-    if let Change::Late(id) = &change {
+    if let Change::Deferred(id) = &change {
         writeback::attr_changed(state, *id, Ok(reply.status().map(errno)));
     }
     let result = match reply.status() {
@@ -457,7 +457,7 @@ fn made_object(state: &mut State, change: &Change, made: &Result<nfs3::MadeOk, n
 /// Drops what is known of the names of a change that failed or whose outcome is unknown.
 fn forget_names(state: &mut State, change: &Change) {
     match change {
-        Change::SetAttr(_) | Change::Complete(_) | Change::Late(_) => {}
+        Change::SetAttr(_) | Change::Complete(_) | Change::Deferred(_) => {}
         Change::Make(at) | Change::Remove(at) | Change::Link { to: at, .. } => learn::forget_name(state, at),
         Change::Rename { from, to } => {
             learn::forget_name(state, from);

@@ -3,7 +3,7 @@
 use remora_wire::fuse::{self, Entry, FileKind, Timestamp};
 use remora_wire::nfs3::{FileType, NfsTime};
 
-use crate::late_attr;
+use crate::deferred_setattr;
 use crate::node::NodeId;
 use crate::state::State;
 
@@ -16,11 +16,11 @@ const SECTOR: u64 = 512;
 pub(crate) fn attr(state: &State, id: NodeId) -> fuse::Attr {
     let Some(node) = state.nodes.get(id) else { return fuse::Attr::default() };
     let Some(cached) = &node.attr else { return fuse::Attr::default() };
-    let attr = &late_attr::overlaid(node, &cached.attr);
+    let attr = &deferred_setattr::overlaid(node, &cached.attr);
     let size = node.size();
     let is_dirty = node.file.as_ref().is_some_and(|file| file.size.is_some());
     let now = state.server_time();
-    let is_written = is_dirty && !late_attr::has_mtime(node);
+    let is_written = is_dirty && !deferred_setattr::has_mtime(node);
     let (mtime, ctime) = if is_written { (now, now) } else { (timestamp(attr.mtime), timestamp(attr.ctime)) };
     fuse::Attr {
         ino: attr.fileid,

@@ -181,7 +181,7 @@ pub(crate) enum Change {
     /// The SETATTR that completes an exclusive creation.
     Complete(NodeId),
     /// The SETATTR that follows a file's data.
-    Late(NodeId),
+    Deferred(NodeId),
     /// CREATE, MKDIR, SYMLINK or MKNOD.
     Make(Location),
     Remove(Location),
@@ -199,7 +199,7 @@ impl Change {
     /// The directories whose names the change alters, or the object whose attributes it alters.
     pub(crate) fn subjects(&self) -> [Option<NodeId>; 2] {
         match self {
-            Change::SetAttr(node) | Change::Complete(node) | Change::Late(node) => [Some(*node), None],
+            Change::SetAttr(node) | Change::Complete(node) | Change::Deferred(node) => [Some(*node), None],
             Change::Make(at) | Change::Remove(at) | Change::Link { to: at, .. } => [Some(at.dir), None],
             Change::Rename { from, to } if from.dir == to.dir => [Some(from.dir), None],
             Change::Rename { from, to } => [Some(from.dir), Some(to.dir)],

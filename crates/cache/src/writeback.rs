@@ -9,9 +9,9 @@ use remora_wire::nfs3::{self, Stable};
 use crate::call::{CallFailure, CallId, Priority};
 use crate::config::Writes;
 use crate::data;
+use crate::deferred_setattr;
 use crate::dirty_store;
 use crate::errno::errno;
-use crate::late_attr;
 use crate::node::{FileState, NodeId};
 use crate::state::{Op, Purpose, State, Stop};
 use crate::store_job::Refusal;
@@ -37,7 +37,7 @@ pub(crate) fn write(state: &mut State, id: NodeId, offset: u64, bytes: bytes::By
         file.size = Some(size.max(end));
         file.writer = Some(writer.caller.auth.clone());
         file.send_at.get_or_insert(now + DELAY);
-        late_attr::written(&mut file.late);
+        deferred_setattr::written(&mut file.deferred);
     });
     arm(state, id);
     dirty_store::changed(state, id, Some(offset..end));
@@ -63,7 +63,7 @@ pub(crate) fn send(state: &mut State, id: NodeId, amount: Amount) {
     let Some(node) = state.nodes.get_mut(id) else { return };
     let Some(file) = &node.file else { return };
     // WRITEs do not overtake an earlier change of the times.
-    if file.check.is_some() || file.late_sent.is_some() {
+    if file.check.is_some() || file.deferred_sent.is_some() {
         return;
     }
     if node.is_stale {
@@ -97,12 +97,12 @@ pub(crate) fn send(state: &mut State, id: NodeId, amount: Amount) {
     let at = state.now + DELAY;
     if let Some(node) = state.nodes.get_mut(id) {
         let file = node.file();
-        let is_sent = file.dirty.is_empty() && file.late.is_none();
+        let is_sent = file.dirty.is_empty() && file.deferred.is_none();
         file.send_at = if is_sent { None } else { Some(file.send_at.unwrap_or(at)) };
     }
     arm(state, id);
     commit(state, id, false);
-    late_attr::send(state, id);
+    deferred_setattr::send(state, id);
 }
 
 /// Whether at most `max` bytes are to be sent, a program waits for them or the file is closed, and nothing of the file is
@@ -122,10 +122,10 @@ fn arm(state: &mut State, id: NodeId) {
 
 /// The server has lost the file. The next fsync or close reports that; with `back` the data is kept.
 fn lose(state: &mut State, id: NodeId) {
-    let is_kept = |file: &FileState| file.kept.object.is_some() || file.late.is_some();
+    let is_kept = |file: &FileState| file.kept.object.is_some() || file.deferred.is_some();
     let is_back = state.config.writes == Writes::Back;
     if state.nodes.get(id).and_then(|node| node.file.as_ref()).is_some_and(|file| is_back || is_kept(file)) {
-        data::update(state, id, |file| file.late = None);
+        data::update(state, id, |file| file.deferred = None);
         return keep_refused(state, id, Refusal::Refused(Errno::ESTALE));
     }
     let waiters = data::update(state, id, |file| {
@@ -372,8 +372,8 @@ pub(crate) fn completed(state: &mut State, id: NodeId, error: Option<Errno>) {
 /// The SETATTR that follows the data is answered, or got no reply.
 pub(crate) fn attr_changed(state: &mut State, id: NodeId, result: Result<Option<Errno>, CallFailure>) {
     match result {
-        Ok(error) => late_attr::answered(state, id, error),
-        Err(_) => late_attr::unanswered(state, id),
+        Ok(error) => deferred_setattr::answered(state, id, error),
+        Err(_) => deferred_setattr::unanswered(state, id),
     }
     proceed(state, id);
 }

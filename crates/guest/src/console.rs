@@ -7,7 +7,7 @@ use std::time::Instant;
 
 /// Lines buffered before further ones are dropped.
 const LINES_MAX: usize = 1000;
-/// Bytes kept of what a line prints.
+/// Bytes of a command's output that are kept.
 const SAID_MAX: usize = 1 << 16;
 
 /// A failure of the conversation.

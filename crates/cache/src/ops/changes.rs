@@ -6,8 +6,8 @@ use remora_wire::nfs3::{self, CreateHow, DirOp, FileType, Name, NfsTime, NodeKin
 use crate::call::Priority;
 use crate::config::Writes;
 use crate::data;
+use crate::deferred_setattr;
 use crate::dirty_store;
-use crate::late_attr;
 use crate::needs::{self, NameWindow};
 use crate::node::{Location, NodeId, Target};
 use crate::ops::lookup;
@@ -93,7 +93,7 @@ fn complete(state: &mut State, op: &mut Op, id: NodeId, mode: u32) -> Result<(),
     let attr = SetAttr { atime: SetTime::Server, mtime: SetTime::Server, ..with_mode(mode) };
     if state.config.writes == Writes::Back {
         // One SETATTR after the data does for this and what the program sets itself.
-        late_attr::add(state, id, &op.caller.auth, &attr);
+        deferred_setattr::add(state, id, &op.caller.auth, &attr);
         dirty_store::changed(state, id, None);
         return Ok(());
     }
@@ -319,9 +319,9 @@ pub(crate) fn setattr(state: &mut State, op: &mut Op, set: &fuse::SetAttr) -> Re
     if op.steps.is_empty() && !op.is_applied && is_known(state, op, &attr) {
         return Ok(lookup::attr(state, id));
     }
-    if late_attr::is_possible(state, op, &attr) || op.is_applied && set.size.is_none() {
+    if deferred_setattr::is_possible(state, op, &attr) || op.is_applied && set.size.is_none() {
         if !std::mem::replace(&mut op.is_applied, true) {
-            late_attr::add(state, id, &op.caller.auth, &attr);
+            deferred_setattr::add(state, id, &op.caller.auth, &attr);
             dirty_store::changed(state, id, None);
         }
         dirty_store::saved(state, op, id)?;
@@ -353,7 +353,7 @@ fn is_known(state: &State, op: &Op, set: &SetAttr) -> bool {
     const SET_ID: u32 = 0o6000;
     let Some(node) = state.nodes.get(op.node) else { return false };
     let Some(cached) = &node.attr else { return false };
-    let attr = &late_attr::overlaid(node, &cached.attr);
+    let attr = &deferred_setattr::overlaid(node, &cached.attr);
     let is_set = set.size.is_some() || set.atime != SetTime::Keep || set.mtime != SetTime::Keep;
     let is_same = set.mode.is_none_or(|mode| mode == attr.mode & PERMISSIONS)
         && set.uid.is_none_or(|uid| uid == attr.uid)

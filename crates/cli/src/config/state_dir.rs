@@ -18,6 +18,14 @@ pub(crate) fn user_dir() -> Option<PathBuf> {
     Some(state.join("remora"))
 }
 
+/// Where the unsent data of this user's mounts is kept: `unsent` in [`user_dir`]; for root without `$XDG_STATE_HOME`,
+/// `/var/lib/remora/unsent`.
+pub(crate) fn unsent_dir() -> Option<PathBuf> {
+    let is_system = std::env::var_os("XDG_STATE_HOME").is_none() && rustix::process::geteuid().is_root();
+    let dir = if is_system { Some("/var/lib/remora".into()) } else { user_dir() };
+    Some(dir?.join("unsent"))
+}
+
 /// Creates a directory with mode 0700 if it is missing.
 pub(crate) fn make_private(dir: &Path) -> io::Result<()> {
     if fs::metadata(dir).is_ok_and(|m| m.is_dir()) {

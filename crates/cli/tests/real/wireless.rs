@@ -86,7 +86,7 @@ fn valid(name: &str, args: &[&str]) -> Option<Vec<Value>> {
     None
 }
 
-/// A bar of the product's: CUBIC through the link gets four fifths of what a channel that loses every tenth frame can carry.
+/// CUBIC through the link carries at least four fifths of what a channel that loses every tenth frame can carry.
 fn tcp_has_its_share() {
     let only = ["--only", "10 % loss", "--only", "with link"];
     let args = [&["tcp", "--seeds", "1", "--jobs", "2", "--lateness-max", "50ms"][..], &only].concat();

@@ -253,9 +253,9 @@ impl Session {
         }
     }
 
-    /// Submits an NFS call with this credential and urgency now; the future resolves to its reply with any status. File data goes
-    /// over the connection with the most room. A READ, WRITE or listing that is too long for the path is shortened, and
-    /// the reply says so. Repeats the call while the server answers NFS3ERR_JUKEBOX, up to the patience. Dropping the
+    /// Submits an NFS call with this credential and urgency now; the future resolves to its reply with any status.
+    /// File data goes over the connection with the most room. A READ, WRITE or listing that is too long for the path is
+    /// shortened, and the reply says so. Repeats the call while the server answers NFS3ERR_JUKEBOX, up to the patience. Dropping the
     /// future cancels a call that was not sent yet. Needs the runtime.
     pub fn call_as(
         &self,

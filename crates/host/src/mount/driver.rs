@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use remora_base::Time;
-use remora_cache::{BulkRoom, Cache, Call, CallFailure, CallId, LinkState, Priority, QueueLengths, Status};
+use remora_cache::{BulkRoom, Cache, Call, CallFailure, CallId, LinkState, QueueLengths, Status};
 use remora_client::{FRAME_PAYLOAD, Transport};
 use remora_wire::fuse::{Errno, Notification, Operation, Reply, Request};
 use remora_wire::nfs3;
@@ -167,7 +167,7 @@ impl MountDriver {
         self.change(|cache, now| done.into_iter().for_each(|(id, result)| cache.handle_store_done(now, id, result)));
     }
 
-    /// Executes the store jobs that wait, and closes the store. With `drops` what it has is dropped.
+    /// Executes the queued store jobs and closes the store; with `drops`, removes the store and all data in it.
     pub(super) fn end_store(&self, drops: bool) {
         if let Some(store) = self.store.get() {
             store.end(drops);
@@ -327,7 +327,7 @@ impl MountDriver {
     }
 
     fn send(self: &Arc<Self>, Call { id, priority, credential, call }: Call) {
-        let reply = self.server.session.call_as(OpaqueAuth::unix(&credential), urgency(priority), call);
+        let reply = self.server.session.call_as(OpaqueAuth::unix(&credential), priority.urgency(), call);
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         let (driver, mut closed) = (self.clone(), self.closed.subscribe());
         tokio::spawn(async move {
@@ -353,16 +353,6 @@ impl MountDriver {
             failure(&error)
         });
         self.change(|cache, now| cache.handle_reply(now, id, reply));
-    }
-}
-
-/// The urgency of a call for the client core.
-fn urgency(priority: Priority) -> Urgency {
-    match priority {
-        Priority::Foreground => Urgency::Foreground,
-        Priority::Durable => Urgency::Sync,
-        Priority::Awaited | Priority::WriteBack => Urgency::WriteBack,
-        Priority::ReadAhead | Priority::Prefetch => Urgency::Bulk,
     }
 }
 

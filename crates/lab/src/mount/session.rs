@@ -17,7 +17,7 @@ use crate::wireless::real::program::{self, Program, Result, Start, failed, faile
 const SHELL: &str = "while read -r line; do eval \"$line\" </dev/null; echo \"lab-done $?\"; done";
 /// How often a wait looks whether it should stop.
 const TICK: Duration = Duration::from_millis(100);
-/// Bytes kept of what a line prints.
+/// Bytes of a command's output that are kept.
 const SAID_MAX: usize = 1 << 16;
 
 #[derive(Debug)]

@@ -17,7 +17,7 @@ impl MountReport {
         text + &format!("\n{}\n", self.made.command)
     }
 
-    /// Conditions, and what was not run or is not valid.
+    /// The conditions, and the runs that were skipped or are invalid.
     pub(super) fn notes(&self) -> Vec<String> {
         let rate = self.rate_bits_per_s as f64 / 1e6;
         let mut notes = vec![format!(

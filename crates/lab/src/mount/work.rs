@@ -224,7 +224,7 @@ impl Measure {
         Measure::Note95,
     ];
 
-    /// What was done, and the figure of it.
+    /// The measured work and its figure.
     pub fn title(self) -> &'static str {
         match self {
             Measure::ListCold => "ls -lR, 2000 files, cold",

@@ -21,7 +21,7 @@ use remora_wire::fuse::{Errno, Header, Operation, Reply};
 use remora_wire::nfs3::{CreateHow, Fh, SetAttr, Stable};
 use remora_wire::rpc::OpaqueAuth;
 
-use super::client::{room, urgency};
+use super::client::room;
 use super::system_calls::{Kernel, Machine, O_RDONLY, ROOT};
 use crate::copy::Direction;
 use crate::events::Trace;
@@ -250,7 +250,7 @@ impl MountState {
             });
         }
         while let Some(call) = self.cache.poll_call(room(client)) {
-            let (credential, urgency) = (OpaqueAuth::unix(&call.credential), urgency(call.priority));
+            let (credential, urgency) = (OpaqueAuth::unix(&call.credential), call.priority.urgency());
             let id = client.submit_as(self.now, Request::Nfs(call.call), &credential, Some(urgency));
             let id = id.expect("few calls wait");
             self.calls.insert(id, call.id);

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use remora_base::{Core, Peer, Time};
-use remora_cache::{BulkRoom, Call, CallFailure, CallId, Priority};
+use remora_cache::{BulkRoom, Call, CallFailure, CallId};
 use remora_client::{Answer, CallLimits, Client, ClientConfig, ClientEvent, Request, Transport, shorter};
 use remora_wire::nfs3;
 use remora_wire::rpc::OpaqueAuth;
-use remora_wire::urgency::Urgency;
 
 /// Address of the server.
 fn server_peer() -> Peer {
@@ -33,7 +32,7 @@ impl ClientCalls {
 
     pub(super) fn submit(&mut self, now: Time, call: Call) {
         let request = Request::Nfs(call.call.clone());
-        let (credential, urgency) = (OpaqueAuth::unix(&call.credential), urgency(call.priority));
+        let (credential, urgency) = (OpaqueAuth::unix(&call.credential), call.priority.urgency());
         let submitted = self.core.submit_as(now, request, &credential, Some(urgency));
         self.calls.insert(submitted.expect("the cache has fewer calls than the client takes"), call);
     }
@@ -89,15 +88,5 @@ pub(super) fn room(client: &Client) -> BulkRoom {
         (1.., _) => BulkRoom::All,
         (0, 1..) => BulkRoom::Urgent,
         (0, 0) => BulkRoom::None,
-    }
-}
-
-/// The urgency of calls of this priority, as the driver chooses it.
-pub(super) fn urgency(priority: Priority) -> Urgency {
-    match priority {
-        Priority::Foreground => Urgency::Foreground,
-        Priority::Durable => Urgency::Sync,
-        Priority::Awaited | Priority::WriteBack => Urgency::WriteBack,
-        Priority::ReadAhead | Priority::Prefetch => Urgency::Bulk,
     }
 }

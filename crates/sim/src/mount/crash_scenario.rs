@@ -189,7 +189,7 @@ impl Program {
         NAMES.iter().filter_map(file).collect()
     }
 
-    /// The server has what was acknowledged.
+    /// Checks that the server has all acknowledged data.
     fn check_server(&self, when: &str, only_synced: bool) {
         let (server, kept) = (self.on_server(), self.kept());
         for (name, known) in self.model.iter().filter(|(_, known)| known.is_synced || !only_synced) {

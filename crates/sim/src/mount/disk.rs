@@ -1,4 +1,5 @@
-//! The disk of a machine with a mount: executes the jobs of the cache's store, and loses what was not synced.
+//! The disk of a machine with a mount: executes the store jobs of the cache, and loses unsynced writes at a loss of
+//! power.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::commands::mount::flags::MountStatus;
 use crate::commands::mount::known_mounts;
-use crate::config::units;
+use crate::config::{state_dir, units};
 use crate::output::exit::{Error, Result};
 use crate::output::{escape, stdio};
 
@@ -104,7 +104,7 @@ impl ListedMount {
 /// Lists the mounts.
 pub(crate) fn list(json: bool) -> Result {
     let mut mounts: Vec<_> = known_mounts::all()?.into_iter().map(ListedMount::of).collect();
-    if let Some(dir) = store::state_dir() {
+    if let Some(dir) = state_dir::unsent_dir() {
         let kept = store::kept_exports(&dir).map_err(Error::local(dir.display()))?;
         mounts.extend(kept.into_iter().map(ListedMount::kept));
     }

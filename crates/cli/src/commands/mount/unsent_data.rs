@@ -7,6 +7,7 @@ use remora_host::mount::runtime_dir::MountNote;
 use remora_host::mount::store::{self, DirtyStore, Opened, StoreError, StoreKey};
 
 use crate::commands::mount::options::WriteMode;
+use crate::config::state_dir;
 use crate::output::exit::{Error, Result};
 use crate::output::{escape, stdio};
 
@@ -17,7 +18,7 @@ pub(super) fn open(url: &str, dir: &Path, writes: WriteMode, read_only: &mut boo
         return Ok(None);
     }
     let is_back = writes == WriteMode::Back;
-    let Some(parent) = store::state_dir() else {
+    let Some(parent) = state_dir::unsent_dir() else {
         let why = "there is no home directory to keep unsent data in";
         let error = Error::refused("--writes back", why).with_hint("set XDG_STATE_HOME");
         return if is_back { Err(error) } else { Ok(None) };

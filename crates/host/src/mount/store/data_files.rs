@@ -99,7 +99,7 @@ impl DataFiles {
         Ok(())
     }
 
-    /// Makes what was written since the last barrier survive a loss of power.
+    /// Syncs all writes since the last barrier, so that they survive a loss of power.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         if self.unsynced.is_empty() {
             return Ok(());

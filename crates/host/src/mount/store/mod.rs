@@ -13,5 +13,5 @@ mod store_thread;
 
 pub(super) use data_files::data_path;
 pub use dirty_store::{DirtyStore, Opened, SetAside};
-pub use store_dir::{KeptExport, StoreError, StoreKey, has_store, kept_exports, state_dir};
+pub use store_dir::{KeptExport, StoreError, StoreKey, has_store, kept_exports};
 pub(super) use store_thread::{Completion, StoreThread};

@@ -1,4 +1,4 @@
-//! The directory of an export's unsent data: its name, its lock, and who has it.
+//! The directory of an export's unsent data: its name, its lock, and the mount that holds it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::hash::Hasher;
@@ -46,18 +46,6 @@ impl StoreKey {
             host.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '.' || *c == '-').take(64).collect();
         StoreKey(format!("{}-{:016x}", name.trim_start_matches('.'), hasher.finish()))
     }
-}
-
-/// Where the unsent data of this user's mounts is: `$XDG_STATE_HOME/remora/unsent`; without that variable, under
-/// `/var/lib` for root and `~/.local/state` for others. `None` without a home.
-pub fn state_dir() -> Option<PathBuf> {
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = match absolute("XDG_STATE_HOME") {
-        Some(state) => state,
-        None if rustix::process::geteuid().is_root() => "/var/lib".into(),
-        None => absolute("HOME")?.join(".local/state"),
-    };
-    Some(state.join("remora/unsent"))
 }
 
 /// Whether there is a store of `key` in `parent`.

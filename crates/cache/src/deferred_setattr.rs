@@ -1,4 +1,4 @@
-//! Changes of attributes that follow a file's data (`back` mode).
+//! SETATTRs that are deferred until the server has the file's data (`back` mode).
 //!
 //! `tar` and `cp -p` set times and mode after they have written. The change is answered from here and sent strictly after
 //! the file's WRITEs; WRITEs that come later wait for its reply.
@@ -13,7 +13,7 @@ use remora_wire::rpc::AuthUnix;
 use crate::call::Priority;
 use crate::config::Writes;
 use crate::data;
-use crate::kept::{LateAttr, merged};
+use crate::kept::{DeferredSetAttr, merged};
 use crate::node::{Node, NodeId};
 use crate::state::{Change, Op, Purpose, State};
 
@@ -37,8 +37,8 @@ pub(crate) fn is_possible(state: &State, op: &Op, set: &SetAttr) -> bool {
 pub(crate) fn add(state: &mut State, id: NodeId, auth: &Arc<AuthUnix>, set: &SetAttr) {
     let at = state.now + DELAY;
     data::update(state, id, |file| {
-        let earlier = file.late.take().map_or(SetAttr::NONE, |late| late.set);
-        file.late = Some(LateAttr { set: merged(&earlier, set), auth: auth.clone(), at });
+        let earlier = file.deferred.take().map_or(SetAttr::NONE, |deferred| deferred.set);
+        file.deferred = Some(DeferredSetAttr { set: merged(&earlier, set), auth: auth.clone(), at });
         file.send_at = Some(file.send_at.map_or(at, |earlier| earlier.min(at)));
         file.writer.get_or_insert_with(|| auth.clone());
     });
@@ -46,11 +46,11 @@ pub(crate) fn add(state: &mut State, id: NodeId, auth: &Arc<AuthUnix>, set: &Set
 }
 
 /// A program writes again: the file's time will be that of the write.
-pub(crate) fn written(late: &mut Option<LateAttr>) {
-    if let Some(change) = late {
+pub(crate) fn written(deferred: &mut Option<DeferredSetAttr>) {
+    if let Some(change) = deferred {
         change.set.mtime = SetTime::Keep;
         if change.set == SetAttr::NONE {
-            *late = None;
+            *deferred = None;
         }
     }
 }
@@ -61,15 +61,17 @@ pub(crate) fn send(state: &mut State, id: NodeId) {
     let Some(node) = state.nodes.get_mut(id) else { return };
     let (fh, is_closed) = (node.fh.clone(), node.opens == 0);
     let Some(file) = node.file.as_deref_mut() else { return };
-    let is_ready = file.is_committed() && file.completing == 0 && file.late_sent.is_none() && file.check.is_none();
-    let Some(late) = file.late.take_if(|late| is_ready && (is_closed || file.is_urgent || late.at <= now)) else {
+    let is_ready = file.is_committed() && file.completing == 0 && file.deferred_sent.is_none() && file.check.is_none();
+    let Some(deferred) =
+        file.deferred.take_if(|deferred| is_ready && (is_closed || file.is_urgent || deferred.at <= now))
+    else {
         return;
     };
     let priority = if file.is_urgent { Priority::Durable } else { Priority::WriteBack };
-    let call = nfs3::Call::SetAttr(nfs3::SetAttrArgs { fh, attr: late.set.clone(), guard: None });
-    let change = Change::Late(id);
-    let auth = late.auth.clone();
-    file.late_sent = Some(late);
+    let call = nfs3::Call::SetAttr(nfs3::SetAttrArgs { fh, attr: deferred.set.clone(), guard: None });
+    let change = Change::Deferred(id);
+    let auth = deferred.auth.clone();
+    file.deferred_sent = Some(deferred);
     state.begin_change(&change);
     state.submit(priority, &auth, call, Purpose::Change { op: None, change });
 }
@@ -77,7 +79,7 @@ pub(crate) fn send(state: &mut State, id: NodeId) {
 /// The server has changed the attributes, or refused: the next fsync or close reports that.
 pub(crate) fn answered(state: &mut State, id: NodeId, error: Option<Errno>) {
     data::update(state, id, |file| {
-        file.late_sent = None;
+        file.deferred_sent = None;
         file.error = file.error.or(error);
     });
 }
@@ -86,9 +88,9 @@ pub(crate) fn answered(state: &mut State, id: NodeId, error: Option<Errno>) {
 pub(crate) fn unanswered(state: &mut State, id: NodeId) {
     let at = state.now + DELAY;
     data::update(state, id, |file| {
-        if let Some(sent) = file.late_sent.take() {
-            let later = file.late.take().map_or(SetAttr::NONE, |late| late.set);
-            file.late = Some(LateAttr { set: merged(&sent.set, &later), auth: sent.auth, at });
+        if let Some(sent) = file.deferred_sent.take() {
+            let later = file.deferred.take().map_or(SetAttr::NONE, |deferred| deferred.set);
+            file.deferred = Some(DeferredSetAttr { set: merged(&sent.set, &later), auth: sent.auth, at });
             file.send_at = Some(at);
         }
     });
@@ -99,14 +101,14 @@ pub(crate) fn unanswered(state: &mut State, id: NodeId) {
 pub(crate) fn overlaid(node: &Node, attr: &Attr) -> Attr {
     let mut attr = attr.clone();
     let Some(file) = &node.file else { return attr };
-    for late in [&file.late_sent, &file.late].into_iter().flatten() {
-        attr.mode = late.set.mode.map_or(attr.mode, |mode| mode);
-        attr.uid = late.set.uid.unwrap_or(attr.uid);
-        attr.gid = late.set.gid.unwrap_or(attr.gid);
-        if let SetTime::To(time) = &late.set.atime {
+    for deferred in [&file.deferred_sent, &file.deferred].into_iter().flatten() {
+        attr.mode = deferred.set.mode.map_or(attr.mode, |mode| mode);
+        attr.uid = deferred.set.uid.unwrap_or(attr.uid);
+        attr.gid = deferred.set.gid.unwrap_or(attr.gid);
+        if let SetTime::To(time) = &deferred.set.atime {
             attr.atime = *time;
         }
-        if let SetTime::To(time) = &late.set.mtime {
+        if let SetTime::To(time) = &deferred.set.mtime {
             attr.mtime = *time;
         }
     }
@@ -116,14 +118,17 @@ pub(crate) fn overlaid(node: &Node, attr: &Attr) -> Attr {
 /// Whether a program has set the file's time after its last write.
 pub(crate) fn has_mtime(node: &Node) -> bool {
     let Some(file) = &node.file else { return false };
-    [&file.late_sent, &file.late].into_iter().flatten().any(|late| matches!(late.set.mtime, SetTime::To(_)))
+    [&file.deferred_sent, &file.deferred]
+        .into_iter()
+        .flatten()
+        .any(|deferred| matches!(deferred.set.mtime, SetTime::To(_)))
 }
 
 /// What the owner may do by a mode that the server does not have yet (`ACCESS_*`).
 pub(crate) fn granted(node: &Node, uid: u32) -> Option<u32> {
     let (cached, file) = (node.attr.as_ref()?, node.file.as_ref()?);
-    let lates = [&file.late, &file.late_sent].into_iter().flatten();
-    let mode = lates.filter_map(|late| late.set.mode).next()?;
+    let changes = [&file.deferred, &file.deferred_sent].into_iter().flatten();
+    let mode = changes.filter_map(|deferred| deferred.set.mode).next()?;
     if uid != cached.attr.uid {
         return None;
     }
