@@ -86,7 +86,7 @@ fn list(state: &mut State, dir: NodeId, caller: &Caller) {
         return;
     }
     let progress = ListingProgress::new(dir, state.now, caller.clone());
-    let Ok(call) = needs::listing_call(state, &progress) else { return };
+    let Ok(call) = needs::listing_call(state, &progress, Priority::Prefetch) else { return };
     fetch(state, FetchKey::Listing(dir), &caller.auth, call, Purpose::List(Box::new(progress)));
     ask_access(state, dir, caller);
 }

@@ -229,6 +229,11 @@ impl CallQueue {
         lengths
     }
 
+    /// Whether READs or WRITEs of much data wait.
+    pub(crate) fn has_data(&self) -> bool {
+        !self.bulk.is_empty()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }

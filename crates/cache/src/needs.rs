@@ -13,6 +13,8 @@ use crate::state::{FetchKey, ListingProgress, Op, Purpose, State, Stop};
 
 /// All bits of ACCESS.
 pub(crate) const ACCESS_ALL: u32 = 0x3f;
+/// Bytes of a page of names that no program waits for while file data is moving: one packet.
+const LIST_PAGE_SHARED: u32 = 1400;
 
 /// Attributes that are new enough.
 pub(crate) fn attr(state: &mut State, op: &Op, id: NodeId, window: Duration) -> Result<(), Stop> {
@@ -122,15 +124,20 @@ pub(crate) fn listing(state: &mut State, op: &Op, dir: NodeId, window: Duration)
 
 fn fetch_listing(state: &mut State, op: &Op, dir: NodeId, window: Duration) -> Stop {
     let progress = ListingProgress::new(dir, state.now, op.caller.clone());
-    match listing_call(state, &progress) {
+    match listing_call(state, &progress, Priority::Foreground) {
         Ok(call) => state.fetch(op, FetchKey::Listing(dir), window, call, Purpose::List(Box::new(progress))),
         Err(errno) => errno.into(),
     }
 }
 
 /// The call for the next page of a listing.
-pub(crate) fn listing_call(state: &mut State, progress: &ListingProgress) -> Result<nfs3::Call, Errno> {
-    let max_count = state.link.list_page.max(1024);
+pub(crate) fn listing_call(
+    state: &mut State,
+    progress: &ListingProgress,
+    priority: Priority,
+) -> Result<nfs3::Call, Errno> {
+    let is_shared = priority == Priority::Prefetch && state.queue.has_data();
+    let max_count = if is_shared { LIST_PAGE_SHARED } else { state.link.list_page.max(1024) };
     let dir = state.node(progress.dir)?.fh.clone();
     let (cookie, verf) = (progress.cookie, progress.verf);
     Ok(if progress.is_plain {

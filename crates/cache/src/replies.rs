@@ -298,11 +298,11 @@ fn listed(state: &mut State, pending: &mut Pending, mut progress: ListingProgres
     if is_stuck || progress.found.len() > ENTRIES_MAX {
         return fail(state, &pending.waiters, Errno::EIO);
     }
-    match needs::listing_call(state, &progress) {
+    let is_ahead = pending.waiters.is_empty();
+    let priority = if is_ahead { Priority::Prefetch } else { Priority::Foreground };
+    match needs::listing_call(state, &progress, priority) {
         Ok(call) => {
             let auth = progress.credential.auth.clone();
-            let is_ahead = pending.waiters.is_empty();
-            let priority = if is_ahead { Priority::Prefetch } else { Priority::Foreground };
             let next = state.submit(priority, &auth, call, Purpose::List(Box::new(progress)));
             if is_ahead {
                 state.ahead.insert(next);
