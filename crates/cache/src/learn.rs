@@ -3,6 +3,8 @@
 //! A change by another client is detected by size, mtime and ctime (RFC 1813, section 2.6). Attributes
 //! before and after distinguish the changes made here.
 
+use std::cmp::Ordering;
+
 use remora_base::Time;
 use remora_wire::fuse::Notification;
 use remora_wire::nfs3::{self, Attr, Fh, Wcc, WccAttr};
@@ -26,8 +28,13 @@ pub(crate) fn learn_attr(state: &mut State, id: NodeId, attr: &Attr, asked: Time
         node.is_stale = true;
         return;
     }
-    if is_older(old, attr, asked) {
-        return;
+    match age(old, attr, asked) {
+        Age::Older => return,
+        Age::Unknown => {
+            old.is_outdated = true;
+            return;
+        }
+        Age::Newer => {}
     }
     let is_same = old.attr.wcc() == attr.wcc();
     let is_same_data = old.attr.size == attr.size && old.attr.mtime == attr.mtime;
@@ -41,10 +48,26 @@ pub(crate) fn learn_attr(state: &mut State, id: NodeId, attr: &Attr, asked: Time
     }
 }
 
-/// Whether the call was executed before the one that brought what is known: it was in flight at the same time, and
-/// its ctime is older.
-fn is_older(old: &CachedAttr, attr: &Attr, asked: Time) -> bool {
-    attr.ctime < old.attr.ctime && old.received > asked
+/// Age of a reply's attributes, compared with those that are known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Age {
+    Older,
+    Newer,
+    /// The server's clock shows the same time for both.
+    Unknown,
+}
+
+/// The age of attributes in a reply to a call made at `asked`. Calls that were in flight at the same time may have been
+/// executed in either order.
+fn age(old: &CachedAttr, attr: &Attr, asked: Time) -> Age {
+    if old.received <= asked || old.attr.wcc() == attr.wcc() {
+        return Age::Newer;
+    }
+    match attr.ctime.cmp(&old.attr.ctime) {
+        Ordering::Less => Age::Older,
+        Ordering::Equal => Age::Unknown,
+        Ordering::Greater => Age::Newer,
+    }
 }
 
 /// Another client changed the object: drops what may be wrong now.
@@ -69,8 +92,13 @@ fn changed_by_others(state: &mut State, id: NodeId) {
     }
 }
 
-/// A change of `id` that was made here is answered.
-pub(crate) fn finish_own(state: &mut State, id: NodeId, wcc: &Wcc, asked: Time) {
+/// A WRITE to `id` is answered.
+pub(crate) fn finish_write(state: &mut State, id: NodeId, wcc: &Wcc, asked: Time) {
+    finish_own(state, id, wcc, asked, true);
+}
+
+/// A change of `id` that was made here is answered. If it `only_grows`, the larger of two sizes is the later one.
+fn finish_own(state: &mut State, id: NodeId, wcc: &Wcc, asked: Time, only_grows: bool) {
     let now = state.now;
     let Some(node) = state.nodes.get_mut(id) else { return };
     node.own.in_flight = node.own.in_flight.saturating_sub(1);
@@ -80,9 +108,13 @@ pub(crate) fn finish_own(state: &mut State, id: NodeId, wcc: &Wcc, asked: Time) 
         _ => node.own.base = None,
     }
     match (&mut node.attr, &wcc.after) {
-        (Some(old), Some(after)) if is_older(old, after, asked) => {}
         (Some(old), Some(after)) => {
-            *old = CachedAttr { attr: after.clone(), asked: asked.max(old.asked), received: now, is_outdated: false };
+            let age = age(old, after, asked);
+            let is_smaller = only_grows && age == Age::Unknown && after.size < old.attr.size;
+            if age != Age::Older && !is_smaller {
+                let (asked, is_outdated) = (asked.max(old.asked), age == Age::Unknown && !only_grows);
+                *old = CachedAttr { attr: after.clone(), asked, received: now, is_outdated };
+            }
         }
         (None, Some(after)) => {
             node.attr = Some(CachedAttr { attr: after.clone(), asked, received: now, is_outdated: false })
@@ -194,7 +226,7 @@ pub(crate) fn learn_grant(state: &mut State, id: NodeId, credential: CredentialI
 pub(crate) fn finish_change(state: &mut State, change: &Change, wccs: [&Wcc; 2], asked: Time) {
     for (id, wcc) in change.subjects().into_iter().zip(wccs) {
         let Some(id) = id else { continue };
-        finish_own(state, id, wcc, asked);
+        finish_own(state, id, wcc, asked, false);
         if let Some(after) = &wcc.after
             && wcc.before.as_ref().is_some_and(|before: &WccAttr| before.ctime != after.ctime)
         {

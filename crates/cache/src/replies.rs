@@ -42,7 +42,7 @@ pub(crate) fn handle(state: &mut State, id: CallId, result: Result<Reply, CallFa
             let errno = if failure == CallFailure::TimedOut { Errno::ETIMEDOUT } else { Errno::EIO };
             match purpose {
                 Purpose::Write { node, range } => {
-                    learn::finish_own(state, node, &Wcc::NONE, pending.asked);
+                    learn::finish_write(state, node, &Wcc::NONE, pending.asked);
                     writeback::unanswered(state, node, Some((id, range)), failure);
                 }
                 Purpose::Commit(node) => {
@@ -162,11 +162,11 @@ fn answered(state: &mut State, id: CallId, pending: &mut Pending, reply: Reply) 
         (Purpose::StatFs, Reply::FsStat(Ok(ok))) => state.statfs = Some(figures(&ok)),
         (Purpose::Write { node, range }, Reply::Write(result)) => match result {
             Ok(ok) => {
-                learn::finish_own(state, node, &ok.wcc, asked);
+                learn::finish_write(state, node, &ok.wcc, asked);
                 writeback::written(state, node, id, range, &ok);
             }
             Err(failed) => {
-                learn::finish_own(state, node, &failed.info, asked);
+                learn::finish_write(state, node, &failed.info, asked);
                 writeback::refused(state, node, id, range, errno(failed.status));
             }
         },

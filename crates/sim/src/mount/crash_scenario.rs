@@ -50,6 +50,7 @@ pub fn run(seed: u64) -> Outcome {
         loss: [0.0, 0.2][rng.below(2) as usize],
         duplicates: 0.05,
         tick: Duration::from_nanos(1),
+        block: [32 << 10, 2 << 10][rng.below(2) as usize],
     };
     let mut world = World::new(seed, faults);
     if rng.chance(0.3) {

@@ -64,6 +64,7 @@ impl Scenario {
                 loss: [0.0, 0.05, 0.2][rng.below(3) as usize],
                 duplicates: if rng.chance(0.5) { 0.0 } else { 0.1 },
                 tick,
+                block: [32 << 10, 2 << 10][rng.below(2) as usize],
             },
             kills: if rng.chance(0.7) { 0.0 } else { 0.05 },
             crashes: rng.chance(0.5),
@@ -233,7 +234,10 @@ impl Program {
         }
         let entry = self.model.entry(name.into()).or_default();
         *entry.borrow_mut() = data.to_vec();
-        machine.close(file).await
+        machine.close(file).await?;
+        let found = machine.size(dir, name).await?;
+        self.expect(&format!("the size of {name}"), &len, &found);
+        Ok(())
     }
 
     /// Writes at random places of an open file, reads it back, closes it.

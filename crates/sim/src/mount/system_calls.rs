@@ -107,8 +107,15 @@ impl<K: Kernel + Clone> Machine<K> {
         self.open_flags(dir, child, O_RDWR).await
     }
 
-    /// open(2) with O_CREAT and O_TRUNC, or O_EXCL.
+    /// open(2) with O_CREAT and O_TRUNC, or O_EXCL. After ESTALE the kernel begins again, once.
     pub(super) async fn create(&self, dir: u64, child: &str, is_exclusive: bool) -> Result<OpenFile, Errno> {
+        match self.try_create(dir, child, is_exclusive).await {
+            Err(Errno::ESTALE) => self.try_create(dir, child, is_exclusive).await,
+            result => result,
+        }
+    }
+
+    async fn try_create(&self, dir: u64, child: &str, is_exclusive: bool) -> Result<OpenFile, Errno> {
         match self.open_flags(dir, child, O_RDWR | O_TRUNC).await {
             Ok(file) if is_exclusive => {
                 self.close(file).await?;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::{Core, Peer, Rng, Time};
-use remora_cache::{Cache, SavedObject};
+use remora_cache::{Cache, LinkState, SavedObject};
 use remora_server::{Access, Config, Export, Exports, Server, Squash, Terms};
 use remora_vfs::MemFs;
 use remora_wire::fuse::{Errno, Header, Operation, Reply, Request};
@@ -47,6 +47,8 @@ pub(super) struct Faults {
     pub(super) duplicates: f64,
     /// Granularity of the server's timestamps.
     pub(super) tick: Duration,
+    /// Bytes of a READ or WRITE.
+    pub(super) block: u32,
 }
 
 enum Event {
@@ -129,6 +131,7 @@ fn server(fs: &Arc<MemFs>, boot: u64, now: Time) -> Server {
 impl World {
     pub(super) fn new(seed: u64, faults: Faults) -> World {
         let fs = Arc::new(MemFs::new(seed));
+        fs.set_time_grain(faults.tick);
         let now = Time::from_secs(1_000);
         World {
             now,
@@ -150,7 +153,12 @@ impl World {
     pub(super) fn mount(&mut self, config: remora_cache::Config) -> usize {
         let root = self.root();
         let mount = self.machines.len();
-        let cache = Cache::new(config, root, self.now);
+        let mut cache = Cache::new(config, root, self.now);
+        cache.set_link(LinkState {
+            read_block: self.faults.block,
+            write_block: self.faults.block,
+            ..LinkState::default()
+        });
         let client = ClientCalls::new(self.rng.next_u64(), self.now);
         let disk = Disk::default();
         self.machines.push(Machine { cache, client, disk, is_dead: false, answers: BTreeMap::new() });
@@ -204,8 +212,7 @@ impl World {
 
     /// A message to the server, and its replies: none if the duplicate request cache drops it.
     fn exchange(&mut self, from: Peer, message: Bytes) -> Vec<Bytes> {
-        let tick = self.faults.tick.as_nanos().max(1) as u64;
-        self.fs.set_time(Time::from_nanos(self.now.as_nanos() / tick * tick));
+        self.fs.set_time(self.now);
         self.server.handle_input(self.now, from, message);
         let mut replies = Vec::new();
         loop {

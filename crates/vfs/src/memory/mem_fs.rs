@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::Time;
@@ -15,7 +16,7 @@ use crate::memory::fault::OpKind;
 use crate::memory::node::{Body, Node};
 use crate::memory::state::{ROOT, State};
 use crate::perm;
-use crate::types::{Cred, DirEnd, DirEntry, DirQuery, FileId, Made, NameIn, Result};
+use crate::types::{Cred, DirEnd, DirEntry, DirQuery, Features, FileId, Made, NameIn, Result};
 use crate::vfs::Vfs;
 
 /// A file system in memory: see the [module](crate::memory).
@@ -54,6 +55,11 @@ impl MemFs {
     /// Sets the clock for later changes. It never goes backwards.
     pub fn set_time(&self, now: Time) {
         self.lock().set_time(now);
+    }
+
+    /// Rounds the times of later changes down to multiples of `grain` (default: 1 ns, which no two changes share).
+    pub fn set_time_grain(&self, grain: Duration) {
+        self.lock().grain_ns = u64::try_from(grain.as_nanos()).unwrap_or(u64::MAX).max(1);
     }
 
     /// Limits the space to `bytes` in blocks of 4096 (default: unlimited). Writes beyond fail with [`Status::NoSpc`].
@@ -171,6 +177,12 @@ impl MemFs {
 }
 
 impl Vfs for MemFs {
+    fn features(&self) -> Features {
+        let ns = self.lock().grain_ns;
+        let grain = NfsTime { secs: (ns / 1_000_000_000) as u32, nanos: (ns % 1_000_000_000) as u32 };
+        Features { time_delta: grain, ..Features::ALL }
+    }
+
     fn root(&self) -> FileId {
         self.root
     }

@@ -1,7 +1,8 @@
 //! A file system in memory, for the simulator and for tests.
 //!
 //! Pure and deterministic: inode numbers, cookies and verifiers follow from the seed and the calls, times from
-//! [`MemFs::set_time`] (each change is at least a nanosecond later than the one before; reading does not change atime).
+//! [`MemFs::set_time`]. Each change is at least a nanosecond later than the one before, but for
+//! [`MemFs::set_time_grain`]; reading does not change atime.
 //!
 //! It models a disk with a volatile cache (RFC 1813, sections 3.3.7 and 3.3.21), as harshly as the protocol allows:
 //! * UNSTABLE writes are visible at once and durable after COMMIT.

@@ -27,6 +27,8 @@ pub(crate) struct State {
     pub(crate) defers: bool,
     rng: Rng,
     clock_ns: u64,
+    /// Times are multiples of this many nanoseconds.
+    pub(crate) grain_ns: u64,
     pub(crate) faults: Faults,
     /// The space in bytes.
     pub(crate) capacity: u64,
@@ -51,6 +53,7 @@ impl State {
             defers: false,
             rng,
             clock_ns: 0,
+            grain_ns: 1,
             faults: Faults::default(),
             capacity: u64::MAX,
             file_max: 1 << 30,
@@ -67,11 +70,12 @@ impl State {
         self.clock_ns = self.clock_ns.max(now.as_nanos());
     }
 
-    /// The time of a change, later than that of every earlier one.
+    /// The time of a change: with a grain of 1 ns later than that of every earlier one.
     pub(crate) fn tick(&mut self) -> NfsTime {
         self.clock_ns += 1;
+        let ns = self.clock_ns / self.grain_ns * self.grain_ns;
         // Wraps after 136 years, 2^32 s.
-        NfsTime { secs: (self.clock_ns / 1_000_000_000) as u32, nanos: (self.clock_ns % 1_000_000_000) as u32 }
+        NfsTime { secs: (ns / 1_000_000_000) as u32, nanos: (ns % 1_000_000_000) as u32 }
     }
 
     // --- Stability ---
