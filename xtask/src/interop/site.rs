@@ -82,7 +82,8 @@ impl Site {
         exports.extend(mounts.iter().flat_map(|_| &own).map(|(name, place)| (*name, &**place)));
         let root = if is_root { Some(start(Identity::Ours, "root", &exports, mounts)?) } else { None };
         let ports = if steps.iter().any(|s| s.is_reversed()) { Some(Ports::free()?) } else { None };
-        let told_here = format!("remora='{}'\n{}", binary.display(), ports.map(Ports::told).unwrap_or_default());
+        let ports_told = ports.map(Ports::told).unwrap_or_default();
+        let told_here = format!("{told}\nremora='{}'\n{ports_told}", binary.display());
         let mut machine = Machine::boot(kernel, ports, &scratch, &logs.join("qemu.log"))?;
         for mount in Mount::ALL.into_iter().filter(|m| steps.iter().any(|s| s.mount == Some(*m))) {
             let server = if mount.needs_root() { root.as_ref().ok_or("no server as root")? } else { &plain };
@@ -130,7 +131,8 @@ impl Site {
             ended => return Ok(ended),
         }
         let io = self.machine.io();
-        let script = format!("io='{}'\n{}\nset -eux\n{}", io.display(), self.told_here, step.script);
+        let told = format!("io='{}'\n{}\n{}", io.display(), self.told_here, step.told);
+        let script = format!("{told}\nset -eux\n{}", step.script);
         kernel_server::run(&script, &self.scratch.path(step.name), step.seconds_max, &io.join("step.log"))
     }
 

@@ -136,6 +136,13 @@ macro_rules! script {
     };
 }
 
+/// A step with `remora mount` on another server, which `$name` starts and says how to stop for a while.
+macro_rules! mounts_on {
+    ($name:literal) => {
+        concat!(script!($name), script!("mount-on"), script!("fsx"), script!("git"), script!("mount-on-outage"))
+    };
+}
+
 /// All steps in the order in which they run.
 pub(super) const STEPS: &[Step] = &[
     step("names", Mount::Disk, script!("names")),
@@ -168,6 +175,11 @@ pub(super) const STEPS: &[Step] = &[
     Step { besides: Besides::Restarts, ..step("restart", Mount::Disk, script!("restart")) },
     Step { seconds_max: 360, besides: Besides::Verdicts, ..step("pjdfstest", Mount::Disk, script!("pjdfstest")) },
     reversed("kernel-server", script!("kernel-server")),
+    Step {
+        told: "seeds=7 operations=2000",
+        besides: Besides::Tools,
+        ..reversed("kernel-server-mount", mounts_on!("kernel-server-mount"))
+    },
     remora("mount-names", Policy::Default, script!("names")),
     remora("mount-modes", Policy::Strict, script!("modes")),
     remora("mount-open-files", Policy::Default, script!("open-files")),
@@ -198,6 +210,11 @@ pub(super) const STEPS: &[Step] = &[
     remora("mount-cargo", Policy::Default, script!("mount-cargo")),
     Step { told: "seconds=4", ..remora("mount-signals", Policy::Default, script!("mount-signals")) },
     Step { told: "outages=3 limit=", ..remora("mount-outage", Policy::Default, script!("mount-outage")) },
+    Step {
+        told: "seeds=8 operations=2000",
+        besides: Besides::Tools,
+        ..remora("mount-ganesha", Policy::Default, mounts_on!("ganesha"))
+    },
     Step { besides: Besides::Verdicts, ..remora("mount-pjdfstest", Policy::Strict, script!("mount-pjdfstest")) },
 ];
 
