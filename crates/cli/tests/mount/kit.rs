@@ -132,3 +132,8 @@ pub(crate) fn promptly<T: Send + 'static>(what: &str, work: impl FnOnce() -> T +
 pub(crate) fn errno<T>(result: io::Result<T>) -> Option<i32> {
     result.err().and_then(|e| e.raw_os_error())
 }
+
+/// Whether the long forms are wanted, which take minutes and judge times.
+pub(crate) fn is_long() -> bool {
+    std::env::var_os("REMORA_MOUNT_LONG").is_some()
+}

@@ -10,6 +10,9 @@ use std::io::{self, Read};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno as SystemError;
+use rustix::process::{Pid, test_kill_process};
+
 /// Interval between two looks at a thread.
 const INTERVAL: Duration = Duration::from_millis(20);
 /// Time after which the call of a thread that cannot be watched ends.
@@ -132,6 +135,12 @@ pub fn is_exiting(pid: u32) -> bool {
     pid != 0 && proc_file(pid, "stat").is_ok_and(|stat| has_exiting_flag(&stat))
 }
 
+/// Whether thread `pid` no longer exists. The kernel reads ahead in a thread's name and does not tell of its end.
+pub fn has_ended(pid: u32) -> bool {
+    let thread = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    thread.is_some_and(|thread| test_kill_process(thread) == Err(SystemError::SRCH))
+}
+
 /// Judges a line of `/proc/PID/stat` (proc_pid_stat(5)).
 fn has_exiting_flag(stat: &str) -> bool {
     // The program's name, in parentheses, may hold any character.
@@ -195,6 +204,15 @@ mod tests {
         }
         assert!(!has_exiting_flag(""));
         assert!(!is_exiting(std::process::id()) && !is_exiting(0));
+    }
+
+    #[test]
+    fn thread_has_ended_only_once_its_parent_knows() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        assert!(!has_ended(pid) && !has_ended(0) && !has_ended(u32::MAX));
+        child.wait().unwrap();
+        assert!(has_ended(pid));
     }
 
     #[test]

@@ -16,6 +16,6 @@ mod outstanding;
 pub use connection::Connection;
 pub use control::abort;
 pub use error::FuseError;
-pub use interrupt::{InterruptWatch, is_exiting, is_fatal, proc_file};
+pub use interrupt::{InterruptWatch, has_ended, is_exiting, is_fatal, proc_file};
 pub use mount::unmount;
 pub use options::MountOptions;

@@ -17,12 +17,14 @@ use remora_wire::rpc::OpaqueAuth;
 use remora_wire::urgency::Urgency;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
+use tokio::time::MissedTickBehavior;
 use tracing::debug;
 
 use super::caller_groups::CallerGroups;
 use super::store::{Completion, DirtyStore, StoreThread};
 use crate::Clock;
 use crate::client::{Blocks, ClientError, Session};
+use crate::fuse::has_ended;
 
 /// Calls without a reply; the core keeps the rest.
 const CALLS_MAX: usize = 1024;
@@ -38,6 +40,8 @@ const AHEAD_MAX: u64 = 4 << 20;
 const AHEAD_TIME: Duration = Duration::from_secs(4);
 /// How often waiting calls look for room in the window, beside at each reply.
 const ROOM_INTERVAL: Duration = Duration::from_millis(200);
+/// How often held requests are looked at whose threads may have ended.
+const ABANDONED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The kernel's side of a mount.
 pub(super) trait Kernel: Send + Sync + 'static {
@@ -208,6 +212,7 @@ impl MountDriver {
 
     /// Ends all held requests. Returns how many.
     pub(super) fn release(self: &Arc<Self>) -> usize {
+        self.end_abandoned();
         self.change(|cache, now| cache.release_all(now)).len()
     }
 
@@ -221,9 +226,17 @@ impl MountDriver {
         self.core().cache.status()
     }
 
-    /// Requests that wait for the server.
-    pub(super) fn held(&self) -> Vec<remora_cache::Held> {
+    /// Requests of programs that wait for the server.
+    pub(super) fn held(self: &Arc<Self>) -> Vec<remora_cache::Held> {
+        self.end_abandoned();
         self.core().cache.held()
+    }
+
+    /// Ends the requests of threads that have ended. The kernel has few READs outstanding that read ahead, and others wait
+    /// for these.
+    fn end_abandoned(self: &Arc<Self>) {
+        let held = self.core().cache.held();
+        held.iter().filter(|held| has_ended(held.pid)).for_each(|held| self.interrupt(held.unique));
     }
 
     /// Whether the server has everything.
@@ -292,16 +305,19 @@ impl MountDriver {
 
     async fn run_timer(self: Arc<Self>) {
         let mut closed = self.closed.subscribe();
+        let mut abandoned = tokio::time::interval(ABANDONED_INTERVAL);
+        abandoned.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let (due, waits) = {
+            let (due, status) = {
                 let core = self.core();
-                (core.due, core.cache.status().calls_queued > 0)
+                (core.due, core.cache.status())
             };
             tokio::select! {
                 _ = closed.wait_for(|closed| *closed) => return,
                 () = self.timer_moved.notified() => {}
                 () = until(&self.clock, due) => drop(self.change(|cache, now| cache.handle_timeout(now))),
-                () = tokio::time::sleep(ROOM_INTERVAL), if waits => self.send_calls(),
+                () = tokio::time::sleep(ROOM_INTERVAL), if status.calls_queued > 0 => self.send_calls(),
+                _ = abandoned.tick(), if status.held > 0 => self.end_abandoned(),
             }
         }
     }
