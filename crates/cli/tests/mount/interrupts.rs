@@ -1,10 +1,10 @@
-//! Signals of programs whose calls are held.
+//! Signals of programs whose calls are held, and kills of the mount's own process.
 //!
 //! `REMORA_MOUNT_LONG=1 cargo test --release -p remora-cli --test mount -- --nocapture` runs the long forms, which also
 //! judge times.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -194,4 +194,40 @@ fn release_frees_a_call_that_waits_for_another() {
 fn state(pid: i32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Work that goes on until a call fails.
+const WORK: &str = "cd \"$0\"; while :; do cp /proc/version file; cat file; ls; mv file moved; ln moved file; rm -f file moved; done > /dev/null";
+
+#[test]
+fn mount_killed_under_load_leaves_nobody_waiting() {
+    let Some(mut site) = Site::new() else { return };
+    let rounds = if is_long() { 100 } else { 5 };
+    for name in ["a", "b", "c"] {
+        fs::create_dir(site.place.srv(name)).unwrap();
+    }
+    for round in 0..rounds {
+        let mount = site.mount("mnt", &[]);
+        fs::metadata(mount.at("a")).unwrap();
+        let mut programs: Vec<Running> =
+            ["a", "b", "c"].map(|name| program("sh", &["-ec".as_ref(), WORK.as_ref(), &mount.at(name)])).into();
+        // In every other round the server holds calls, and these hold others in the kernel.
+        if round % 2 == 1 {
+            until("work", || site.place.srv("c").read_dir().unwrap().next().is_some());
+            site.server.signal("STOP");
+            programs.push(program("mkdir", &[&mount.at(&format!("new-{round}"))]));
+            until("a held call", || site.status(&mount)["held"].as_array().is_some_and(|held| !held.is_empty()));
+        }
+        let pid = site.pid(&mount);
+        assert!(std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
+        for running in programs {
+            let out = promptly("a program of a dead mount", move || running.finish());
+            assert_ne!(out.code, 0, "round {round}");
+        }
+        until("the end of the process", || !Path::new(&format!("/proc/{pid}/exe")).exists());
+        site.server.signal("CONT");
+    }
+    let mount = site.mount("mnt", &[]);
+    fs::write(mount.at("file"), "data").unwrap();
+    println!("killed {rounds} times under load");
 }
