@@ -6,4 +6,5 @@ mod files;
 mod interrupts;
 mod kit;
 mod outage;
+mod reference;
 mod usage;
