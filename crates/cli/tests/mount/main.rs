@@ -8,3 +8,4 @@ mod kit;
 mod outage;
 mod reference;
 mod usage;
+mod write_back;
