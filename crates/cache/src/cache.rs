@@ -247,6 +247,11 @@ impl Cache {
         dirty_store::is_all_kept(&self.state)
     }
 
+    /// The store's disk has room for so many bytes: with [`Writes::Back`] writes beyond it fail with ENOSPC.
+    pub fn set_store_room(&mut self, bytes: u64) {
+        self.state.store.room = Some(bytes);
+    }
+
     /// The next job for the store.
     pub fn poll_store_job(&mut self) -> Option<StoreJob> {
         dirty_store::poll_job(&mut self.state)

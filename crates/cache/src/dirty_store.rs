@@ -247,7 +247,40 @@ fn fail(state: &mut State, waiters: impl IntoIterator<Item = u64>, errno: Errno)
     }
 }
 
-/// Whether writes fail, because the store's disk is full.
-pub(crate) fn is_full(state: &State) -> bool {
-    state.store.full_until.is_some_and(|until| state.now < until)
+/// Whether a write of `bytes` fails, because the store's disk has no room: what is unsaved must fit, too, so the room is
+/// for all that the server does not have.
+pub(crate) fn is_full(state: &State, bytes: u64) -> bool {
+    let needed = state.dirty_bytes.saturating_add(bytes);
+    let is_beyond = state.config.writes == Writes::Back && state.store.room.is_some_and(|room| needed > room);
+    is_beyond || state.store.full_until.is_some_and(|until| state.now < until)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use remora_base::Time;
+    use remora_wire::nfs3::Fh;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::data;
+
+    #[test]
+    fn writes_fit_the_room_with_all_that_is_unsent() {
+        for (writes, room, fits) in [
+            (Writes::Back, Some(100), 40),
+            (Writes::Back, Some(50), 0),
+            (Writes::Back, None, u64::MAX),
+            (Writes::Through, Some(100), u64::MAX),
+        ] {
+            let config = Config { writes, ..Config::default() };
+            let mut state = State::new(config, Fh(Bytes::new()), Time::ZERO);
+            state.store.room = room;
+            data::update(&mut state, NodeId::ROOT, |file| file.dirty.insert(0..60));
+            assert_eq!(
+                [1, 40, 41, u64::MAX].map(|bytes| !is_full(&state, bytes)),
+                [1, 40, 41, u64::MAX].map(|b| b <= fits)
+            );
+        }
+    }
 }

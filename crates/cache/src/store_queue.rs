@@ -39,8 +39,10 @@ pub(crate) struct StoreQueue {
     pub(crate) barrier_at: Option<Time>,
     /// Requests that wait for a barrier.
     pub(crate) barrier_waiters: BTreeSet<u64>,
-    /// Until when writes fail because the store's disk is full.
+    /// Until when writes fail because the store's disk was full.
     pub(crate) full_until: Option<Time>,
+    /// Bytes for which the store's disk has room, where that is known.
+    pub(crate) room: Option<u64>,
 }
 
 impl StoreQueue {

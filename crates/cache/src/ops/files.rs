@@ -114,10 +114,10 @@ pub(crate) fn write(state: &mut State, op: &mut Op, request: WriteRequest) -> Re
     if !file.refused.is_empty() {
         return Err(file.error.take().unwrap_or(Errno::EIO).into());
     }
-    if dirty_store::is_full(state) {
+    let len = request.data.len() as u64;
+    if dirty_store::is_full(state, len) {
         return Err(Errno::ENOSPC.into());
     }
-    let len = request.data.len() as u64;
     let is_crowded = state.dirty_files.len() >= state.config.dirty_files_max && !state.dirty_files.contains(&id);
     if state.dirty_bytes > 0 && state.dirty_bytes + len > state.config.dirty_max || is_crowded {
         state.space_waiters.insert(op.unique);

@@ -1,4 +1,4 @@
-//! `--writes back`: what a program has written survives the server's silence and kills of the mount.
+//! `--writes back`: what a program has written survives the server's silence, kills of the mount, and a full disk.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -131,5 +131,57 @@ fn damaged_store_gives_a_read_only_mount_and_a_way_out() {
     assert!(fs::read(&kept[0]).unwrap() == noise(MIB, 1), "the bytes are where the message says");
     let mount = site.mount("mnt", FLAGS);
     fs::write(mount.at("file"), "new").unwrap();
+    until("the data", || is_on_server(&site, "file", b"new"));
+}
+
+/// A small file system, unmounted at the end.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn new(dir: PathBuf, size: &str) -> SmallDisk {
+        fs::create_dir_all(&dir).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(&dir);
+        assert!(mount.status().unwrap().success());
+        SmallDisk(dir)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // A mount that has not ended may use it.
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn full_disk_is_reported_by_the_write_that_does_not_fit() {
+    let Some(mut site) = Site::new() else { return };
+    // 64 MiB stay reserved.
+    let _disk = SmallDisk::new(site.place.state().join("remora/unsent"), "72m");
+    let mount = site.mount("mnt", FLAGS);
+    fs::write(site.place.srv("other"), "other").unwrap();
+    let file = open_empty(&site, &mount, "file");
+    assert_eq!(fs::read_to_string(mount.at("other")).unwrap(), "other");
+    site.server.signal("STOP");
+    let data = noise(16 * MIB, 1);
+    let written = promptly("writes", move || {
+        let mut blocks = data.chunks(MIB / 4).enumerate();
+        let refused = blocks.find_map(|(n, block)| {
+            file.write_all_at(block, (n * MIB / 4) as u64).err().map(|error| (n * MIB / 4, error.raw_os_error()))
+        });
+        let (len, error) = refused.expect("the disk is full before all is written");
+        assert_eq!(error, Some(Errno::NOSPC.raw_os_error()));
+        file.sync_all().expect("what was acknowledged is kept");
+        data[..len].to_vec()
+    });
+    assert!(written.len() >= MIB, "only {} bytes", written.len());
+    let other = mount.at("other");
+    assert_eq!(promptly("a read", move || fs::read_to_string(other).unwrap()), "other");
+    kill(&site, &mount);
+    site.server.signal("CONT");
+    let mount = site.mount("mnt", FLAGS);
+    until("what was acknowledged", || is_on_server(&site, "file", &written));
+    until("room", || fs::write(mount.at("file"), "new").is_ok());
     until("the data", || is_on_server(&site, "file", b"new"));
 }

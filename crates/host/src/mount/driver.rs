@@ -201,7 +201,13 @@ impl MountDriver {
             Operation::Forget { .. } | Operation::BatchForget(_) => Arc::default(),
             _ => self.groups.of(header.pid, header.uid),
         };
-        self.change(|cache, now| cache.handle_request(now, request, &groups)).contains(&unique)
+        let writes = matches!(request.op, Operation::Write { .. });
+        let room = self.store.get().filter(|_| writes).and_then(StoreThread::room);
+        let answered = self.change(|cache, now| {
+            room.into_iter().for_each(|room| cache.set_store_room(room));
+            cache.handle_request(now, request, &groups);
+        });
+        answered.contains(&unique)
     }
 
     /// Ends request `unique` with EINTR, if it is not answered.

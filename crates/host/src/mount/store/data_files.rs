@@ -9,12 +9,24 @@ use std::path::{Path, PathBuf};
 
 use remora_cache::{DirtyPart, ObjectId};
 
-/// Bytes of the disk that stay free.
+/// Bytes of the disk that programs cannot fill: they are for the records, and for data that was accepted before.
 const RESERVE: u64 = 64 << 20;
 
 /// The file with the bytes of an object of `store`.
 pub(in crate::mount) fn data_path(store: &Path, object: ObjectId) -> PathBuf {
     store.join("data").join(object.0.to_string())
+}
+
+/// The disk of a store.
+#[derive(Debug)]
+pub(super) struct StoreDisk(File);
+
+impl StoreDisk {
+    /// Bytes that it has beside the reserve.
+    pub(super) fn room(&self) -> io::Result<u64> {
+        let disk = rustix::fs::fstatvfs(&self.0)?;
+        Ok(disk.f_bavail.saturating_mul(disk.f_frsize).saturating_sub(RESERVE))
+    }
 }
 
 /// The files of a store.
@@ -38,11 +50,9 @@ impl DataFiles {
         self.dir.join(object.0.to_string())
     }
 
-    /// Fails with ENOSPC if the disk has no room for `bytes` beside the reserve.
-    pub(super) fn check_room(&self, bytes: u64) -> io::Result<()> {
-        let disk = rustix::fs::statvfs(&self.dir)?;
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        if free < RESERVE.saturating_add(bytes) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    /// A look at the disk for any thread.
+    pub(super) fn disk(&self) -> io::Result<StoreDisk> {
+        File::open(&self.dir).map(StoreDisk)
     }
 
     pub(super) fn write(&mut self, object: ObjectId, parts: &[DirtyPart]) -> io::Result<()> {

@@ -7,7 +7,7 @@ use std::{fs, io};
 use remora_cache::{SavedObject, StoreJob, StoreJobId, StoreWork};
 use remora_wire::fuse::Errno;
 
-use super::data_files::DataFiles;
+use super::data_files::{DataFiles, StoreDisk};
 use super::records::{FoundRecord, RecordChange, Records, io_error};
 use super::store_dir::{StoreDir, StoreError, StoreKey};
 use crate::mount::runtime_dir::MountNote;
@@ -98,6 +98,10 @@ impl DirtyStore {
         self.dir.path()
     }
 
+    pub(super) fn disk(&self) -> io::Result<StoreDisk> {
+        self.data.disk()
+    }
+
     /// Executes jobs in their order, and returns their results.
     pub(super) fn execute(&mut self, jobs: Vec<StoreJob>) -> Vec<(StoreJobId, Result<(), Errno>)> {
         let mut results = Vec::with_capacity(jobs.len());
@@ -137,7 +141,6 @@ impl DirtyStore {
 
     fn write(&mut self, job: &StoreJob) -> io::Result<()> {
         let StoreWork::Save { record, data } = &job.work else { return Ok(()) };
-        self.data.check_room(data.iter().map(|part| part.data.len() as u64).sum())?;
         self.data.write(record.object, data)
     }
 

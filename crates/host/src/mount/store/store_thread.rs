@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use remora_cache::{StoreJob, StoreJobId};
 use remora_wire::fuse::Errno;
 
+use super::data_files::StoreDisk;
 use super::dirty_store::DirtyStore;
 
 /// Jobs that wait. The core has fewer in flight.
@@ -22,6 +23,7 @@ pub(in crate::mount) type Completion = Vec<(StoreJobId, Result<(), Errno>)>;
 /// A running thread.
 #[derive(Debug)]
 pub(in crate::mount) struct StoreThread {
+    disk: StoreDisk,
     /// `None` after the end.
     running: Mutex<Option<Running>>,
 }
@@ -38,9 +40,15 @@ impl StoreThread {
         store: DirtyStore,
         done: impl Fn(Completion) + Send + 'static,
     ) -> io::Result<StoreThread> {
+        let disk = store.disk()?;
         let (jobs, waiting) = sync_channel(QUEUE_MAX);
         let thread = thread::Builder::new().name("store".into()).spawn(move || run(store, &waiting, done))?;
-        Ok(StoreThread { running: Mutex::new(Some(Running { jobs, thread })) })
+        Ok(StoreThread { disk, running: Mutex::new(Some(Running { jobs, thread })) })
+    }
+
+    /// Bytes for which the store's disk has room; `None` if that cannot be known.
+    pub(in crate::mount) fn room(&self) -> Option<u64> {
+        self.disk.room().ok()
     }
 
     /// Queues a job.
