@@ -73,15 +73,7 @@ pub(crate) fn child(
         return Err(Errno::ENOTDIR.into());
     }
     let fh = node.fh.clone();
-    // Names are dropped when the directory changes, so its attributes confirm them.
-    let confirmed = node.attr.as_ref().map(|cached| cached.asked);
-    let as_of =
-        |asked: Time, is_confirmed: bool| if is_confirmed { confirmed.map_or(asked, |c| c.max(asked)) } else { asked };
-    let known = node.dir.as_ref().and_then(|names| match (names.names.get(name), names.complete) {
-        (Some(dentry), _) => Some((dentry.target, as_of(dentry.asked, dentry.is_confirmed))),
-        (None, Some(listed)) => Some((Target::Absent, as_of(listed.began, listed.is_confirmed))),
-        (None, None) => None,
-    });
+    let known = known(state, dir, name);
     match known {
         Some((Target::Node(id), asked)) if state.is_fresh(asked, op, window.present) && is_usable(state, id) => {
             access(state, op, dir, ACCESS_LOOKUP, state.config.policy.stat)?;
@@ -98,6 +90,21 @@ pub(crate) fn child(
     let purpose = Purpose::Lookup { at, credential: op.caller.id };
     let window = window.present.min(window.absent);
     Err(state.fetch(op, FetchKey::Name(dir, name.clone()), window, call, purpose))
+}
+
+/// What is known of `name` in `dir`, and as of when.
+pub(crate) fn known(state: &State, dir: NodeId, name: &Name) -> Option<(Target, Time)> {
+    let node = state.nodes.get(dir)?;
+    // Names are dropped when the directory changes, so its attributes confirm them.
+    let confirmed = node.attr.as_ref().map(|cached| cached.asked);
+    let as_of =
+        |asked: Time, is_confirmed: bool| if is_confirmed { confirmed.map_or(asked, |c| c.max(asked)) } else { asked };
+    let names = node.dir.as_ref()?;
+    match (names.names.get(name), names.complete) {
+        (Some(dentry), _) => Some((dentry.target, as_of(dentry.asked, dentry.is_confirmed))),
+        (None, Some(listed)) => Some((Target::Absent, as_of(listed.began, listed.is_confirmed))),
+        (None, None) => None,
+    }
 }
 
 fn is_usable(state: &State, id: NodeId) -> bool {

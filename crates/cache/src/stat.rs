@@ -1,5 +1,7 @@
 //! Attributes as the kernel wants them.
 
+use std::time::Duration;
+
 use remora_wire::fuse::{self, Entry, FileKind, Timestamp};
 use remora_wire::nfs3::{FileType, NfsTime};
 
@@ -40,8 +42,14 @@ pub(crate) fn attr(state: &State, id: NodeId) -> fuse::Attr {
 
 /// An answer to LOOKUP and its relatives. The caller counts the reference.
 pub(crate) fn entry(state: &State, id: NodeId) -> Entry {
-    let valid = state.config.policy.kernel;
+    let valid = validity(state, id);
     Entry { nodeid: id.0, generation: 0, attr: attr(state, id), entry_valid: valid, attr_valid: valid }
+}
+
+/// How long the kernel may keep the attributes of an object.
+pub(crate) fn validity(state: &State, id: NodeId) -> Duration {
+    let asked = state.nodes.get(id).and_then(|node| node.attr.as_ref()).map(|cached| cached.asked);
+    asked.map_or(Duration::ZERO, |asked| state.kernel_validity(asked, state.config.policy.stat))
 }
 
 pub(crate) fn kind(kind: FileType) -> FileKind {

@@ -338,6 +338,12 @@ impl State {
         asked >= op.arrived || self.now.since(asked) < window
     }
 
+    /// How long the kernel may keep an answer that is as of `asked`: not at all if it comes so late that the sum would
+    /// exceed the policy's bound.
+    pub(crate) fn kernel_validity(&self, asked: Time, window: Duration) -> Duration {
+        if self.now.since(asked) < window { self.config.policy.kernel } else { Duration::ZERO }
+    }
+
     pub(crate) fn submit(
         &mut self,
         priority: Priority,

@@ -1,5 +1,7 @@
 //! Names and attributes: LOOKUP, GETATTR, READLINK, ACCESS, STATFS.
 
+use std::time::Duration;
+
 use remora_wire::fuse::{Entry, Errno, Reply, StatFs};
 use remora_wire::nfs3::{ACCESS_EXECUTE, ACCESS_EXTEND, ACCESS_LOOKUP, ACCESS_MODIFY, ACCESS_READ, FileType, Name};
 
@@ -30,11 +32,14 @@ pub(crate) fn lookup(state: &mut State, op: &Op, name: &Name) -> Result<Reply, S
             entry(state, op, id)
         }
         // A number of 0 lets the kernel remember that there is no such name.
-        None if !policy.kernel.is_zero() => {
-            let (attr, attr_valid) = (Default::default(), policy.kernel);
-            Ok(Reply::Entry(Entry { nodeid: 0, generation: 0, attr, entry_valid: policy.kernel, attr_valid }))
+        None => {
+            let as_of = needs::known(state, op.node, name).map(|(_, as_of)| as_of);
+            let valid = as_of.map_or(Duration::ZERO, |as_of| state.kernel_validity(as_of, policy.open));
+            if valid.is_zero() {
+                return Err(Errno::ENOENT.into());
+            }
+            Ok(Reply::Entry(Entry { nodeid: 0, entry_valid: valid, attr_valid: valid, ..Entry::default() }))
         }
-        None => Err(Errno::ENOENT.into()),
     }
 }
 
@@ -60,7 +65,7 @@ pub(crate) fn attr(state: &State, id: NodeId) -> Reply {
     let node = state.nodes.get(id);
     let is_dirty = node.is_some_and(|node| node.file.as_ref().is_some_and(|file| file.size.is_some()));
     // The times of a file that is being written change without a word to the kernel.
-    let valid = if is_dirty { std::time::Duration::ZERO } else { state.config.policy.kernel };
+    let valid = if is_dirty { Duration::ZERO } else { stat::validity(state, id) };
     Reply::Attr { attr: stat::attr(state, id), valid }
 }
 
