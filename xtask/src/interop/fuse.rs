@@ -14,7 +14,7 @@ use super::posix::{self, Excused};
 use super::server::{self, Identity, Server};
 use super::site::{last_said, tail};
 use super::step::{Besides, Mount, Policy, Step};
-use crate::cmd::{self, Result};
+use crate::cmd::{self, Build, Result};
 
 /// Time from a server's start to its kill, and from a kill to the next start.
 const ALIVE: Duration = Duration::from_secs(3);
@@ -38,9 +38,14 @@ pub(super) fn missing() -> Option<String> {
     (!Path::new("/dev/fuse").exists()).then(|| "there is no /dev/fuse".into())
 }
 
-/// Time limit of a step in seconds. The scripts know the same variable.
+/// Whether steps run in their long forms. The scripts know the same variable.
+fn is_long() -> bool {
+    std::env::var_os("REMORA_MOUNT_LONG").is_some()
+}
+
+/// Time limit of a step in seconds.
 fn seconds_max(step: &Step) -> u64 {
-    if std::env::var_os("REMORA_MOUNT_LONG").is_some() { LONG_SECONDS_MAX } else { step.seconds_max }
+    if is_long() { LONG_SECONDS_MAX } else { step.seconds_max }
 }
 
 /// A server and its mounts. Dropping it unmounts them and ends the server.
@@ -67,7 +72,7 @@ impl FuseSite {
         cmd::run(Command::new("cp").arg("-a").args([&cmd::root().join("crates"), &source]))?;
         let io = scratch.path("io");
         let binary = scratch.path("remora");
-        fs::copy(target.join("debug/remora"), &binary)?;
+        fs::copy(cmd::built("remora", if is_long() { Build::Release } else { Build::Debug })?, &binary)?;
         let cargo = cmd::cargo(&[]);
         let told = [
             ("source", &*source),
