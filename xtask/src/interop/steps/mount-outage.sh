@@ -1,7 +1,8 @@
 # A link that dies in the middle of a read, a write, ls -lR, git status and a compilation: all of them go on within 0.5 s
 # of its return, without an error. Server and client are in network namespaces with a router between them.
 command -v ip > /dev/null || { echo "ip is not installed"; exit 77; }
-if [ -n "${REMORA_MOUNT_LONG:-}" ]; then outages='30 300' limit=500; fi
+protos='tcp udp'
+if [ -n "${REMORA_MOUNT_LONG:-}" ]; then outages='30 300' limit=500 protos='tcp udp atp'; fi
 cd "$io"
 id=rm$$
 names="$id-router $id-server $id-client"
@@ -38,9 +39,10 @@ mkdir export/tree export/repository export/compiled
 (cd export/repository && git init -q && cp -r "$source"/base "$source"/wire "$source"/cache . && git add . \
     && git -c user.name=a -c user.email=a@b commit -qm one && find . -name '*.rs' -exec touch {} +)
 for n in $(seq 100); do echo "int number_$n(void) { return $n; }" > export/compiled/$n.c; done
-ip netns exec $id-server "$remora" serve --listen 10.77.2.2:2049 --squash none --state "$io/state/server" \
-    --json export > serve.log &
+ip netns exec $id-server "$remora" serve --listen 10.77.2.2:2049 --atp 10.77.2.2:4049 --squash none \
+    --state "$io/state/server" --json export > serve.log &
 while [ ! -s serve.log ]; do sleep 0.1; done
+key=$(sed -n 's/.*"key":"\([^"]*\)".*/\1/p' serve.log)
 
 down() {
     ip -n $id-router route add blackhole 10.77.1.2
@@ -62,8 +64,10 @@ look() {
         END { print most + 0, written + 0, taken + 0 }'
 }
 
-for proto in tcp udp; do for seconds in $outages; do
-    nsenter --net=/run/netns/$id-client "$remora" mount "nfs://10.77.2.2/?proto=$proto" client
+for proto in $protos; do for seconds in $outages; do
+    url="nfs://10.77.2.2/?proto=$proto"
+    [ $proto != atp ] || url="nfs://10.77.2.2:4049/?proto=atp&key=$key"
+    nsenter --net=/run/netns/$id-client "$remora" mount "$url" client
     rm -f export/written export/compiled/*.o
     cmp random client/read & jobs=$!
     dd if=random of=client/written bs=64k conv=fsync status=none & jobs="$jobs $!"
