@@ -6,7 +6,7 @@ use bytes::Bytes;
 use remora_wire::fuse::Errno;
 use remora_wire::nfs3;
 
-use crate::call::Priority;
+use crate::call::{CallId, Priority};
 use crate::extents::Extents;
 use crate::node::{FileState, NodeId};
 use crate::state::{Op, Purpose, State, Stop};
@@ -107,6 +107,11 @@ fn drop_behind(state: &mut State, id: NodeId, at: u64, size: u64) {
     }
 }
 
+/// READ `call` has ended. Returns whether its data is still wanted.
+pub(crate) fn ended(state: &mut State, id: NodeId, call: CallId) -> bool {
+    update(state, id, |file| file.reading.remove(&call)).flatten().is_some()
+}
+
 /// A READ is answered: keeps its data unless the file has changed since.
 pub(crate) fn arrived(state: &mut State, id: NodeId, range: Range<u64>, reply: &nfs3::ReadOk) -> Result<(), Errno> {
     let node = state.node(id)?;
@@ -123,16 +128,15 @@ pub(crate) fn arrived(state: &mut State, id: NodeId, range: Range<u64>, reply: &
     }
     let size = node.size();
     update(state, id, |file| {
-        // Local writes are newer than the reply.
-        let uncommitted = file.uncommitted();
-        for gap in uncommitted.gaps(range.start..range.start + len) {
+        // Local writes are newer than the reply, even those that the server has committed since.
+        for gap in file.extents.missing(range.start..range.start + len) {
             let part = reply.data.slice((gap.start - range.start) as usize..(gap.end - range.start) as usize);
             file.extents.insert(gap.start, part);
         }
         // Behind the server's end of the file and before ours there are zeros.
         let end = range.end.min(size);
         if reply.eof && range.start + len < end {
-            for gap in uncommitted.gaps(range.start + len..end) {
+            for gap in file.extents.missing(range.start + len..end) {
                 file.extents.insert(gap.start, Bytes::from(vec![0; (gap.end - gap.start) as usize]));
             }
         }
@@ -183,6 +187,7 @@ fn touch(state: &mut State, id: NodeId) {
 /// Drops what the server has of a file, so that it is read again.
 pub(crate) fn drop_clean(state: &mut State, id: NodeId) {
     update(state, id, |file| {
+        file.reading.clear();
         let uncommitted = file.uncommitted();
         file.extents.retain(&uncommitted);
     });
@@ -194,6 +199,7 @@ pub(crate) fn drop_clean(state: &mut State, id: NodeId) {
 /// Cuts the data at `size`.
 pub(crate) fn truncate(state: &mut State, id: NodeId, size: u64) {
     update(state, id, |file| {
+        file.reading.clear();
         let beyond = size..u64::MAX;
         file.extents.remove(beyond.clone());
         for set in [&mut file.dirty, &mut file.unstable, &mut file.refused, &mut file.kept.unsaved] {
@@ -258,5 +264,36 @@ mod tests {
             drop_behind(&mut state, NodeId::ROOT, 3 * BEHIND, size);
             assert_eq!(state.data_bytes, kept, "of {size}");
         }
+    }
+    /// A READ of this range in flight, and its reply.
+    fn read(state: &mut State, range: Range<u64>, data: &'static [u8]) -> (CallId, nfs3::ReadOk) {
+        let args = nfs3::ReadArgs { fh: nfs3::Fh(Bytes::new()), offset: range.start, count: 8 };
+        let purpose = Purpose::Read { node: NodeId::ROOT, range: range.clone() };
+        let auth = std::sync::Arc::default();
+        let call = state.submit(Priority::ReadAhead, &auth, nfs3::Call::Read(args), purpose);
+        update(state, NodeId::ROOT, |file| file.reading.insert(call, range));
+        (call, nfs3::ReadOk { attr: None, count: data.len() as u32, eof: true, data: Bytes::from_static(data) })
+    }
+
+    #[test]
+    fn late_reply_does_not_replace_newer_data() {
+        let mut state = State::new(Config::default(), nfs3::Fh(Bytes::new()), Time::ZERO);
+        let (call, reply) = read(&mut state, 0..8, b"old");
+        // Written, and committed already.
+        update(&mut state, NodeId::ROOT, |file| {
+            file.extents.insert(2, Bytes::from_static(b"new"));
+            file.dirty.insert(5..8);
+            file.size = Some(8);
+        });
+        assert!(ended(&mut state, NodeId::ROOT, call));
+        arrived(&mut state, NodeId::ROOT, 0..8, &reply).unwrap();
+        let data = |state: &mut State| state.node(NodeId::ROOT).unwrap().file().extents.read(0..8);
+        assert_eq!(data(&mut state)[..], *b"olnew\0\0\0");
+        let (call, _) = read(&mut state, 0..8, b"older");
+        truncate(&mut state, NodeId::ROOT, 0);
+        assert!(!ended(&mut state, NodeId::ROOT, call), "what it shows was cut off since");
+        let (call, _) = read(&mut state, 0..8, b"older");
+        drop_clean(&mut state, NodeId::ROOT);
+        assert!(!ended(&mut state, NodeId::ROOT, call));
     }
 }

@@ -49,9 +49,7 @@ pub(crate) fn handle(state: &mut State, id: CallId, result: Result<Reply, CallFa
                     data::update(state, node, |file| file.commit = None);
                     writeback::unanswered(state, node, None, failure);
                 }
-                Purpose::Read { node, .. } => {
-                    data::update(state, node, |file| file.reading.remove(&id));
-                }
+                Purpose::Read { node, .. } => _ = data::ended(state, node, id),
                 Purpose::Check(node) => recovery::unanswered(state, node),
                 Purpose::CheckRead { node, .. } => recovery::unread(state, node),
                 Purpose::Change { op, change } => {
@@ -145,13 +143,13 @@ fn answered(state: &mut State, id: CallId, pending: &mut Pending, reply: Reply) 
             Err(failed) => fail_status(state, pending, failed.status),
         },
         (Purpose::Read { node, range }, Reply::Read(result)) => {
-            data::update(state, node, |file| file.reading.remove(&id));
+            let is_wanted = data::ended(state, node, id);
             match result {
                 Ok(ok) => {
                     if let Some(attr) = &ok.attr {
                         learn::learn_attr(state, node, attr, asked);
                     }
-                    if let Err(errno) = data::arrived(state, node, range, &ok) {
+                    if is_wanted && let Err(errno) = data::arrived(state, node, range, &ok) {
                         fail(state, &pending.waiters, errno);
                     }
                 }
