@@ -1,9 +1,9 @@
 //! Names and files ahead of the programs that will ask for them, in link time that no foreground call uses.
 //!
 //! A program that looks up several names of a directory makes the cache list it. One that walks from directory to
-//! directory makes it list the following ones, or confirm
-//! that they have not changed. One that opens files in the order of their names makes it read the
-//! following small files, more of them the longer the program goes on. A short file is read while it is opened.
+//! directory makes it list the following ones, or confirm that they have not changed. One that opens files in the order
+//! of their names makes it read the following small files, more of them the longer the program goes on, and those of
+//! the next directories once it has come from one to the next. A short file is read while it is opened.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -11,11 +11,12 @@ use std::sync::Arc;
 use remora_wire::nfs3::{self, FileType, Name};
 use remora_wire::rpc::AuthUnix;
 
-use crate::call::{CallId, Priority};
+use crate::call::Priority;
 use crate::credentials::Caller;
 use crate::data;
 use crate::needs;
-use crate::node::{NodeId, Target};
+use crate::node::{Dentry, Location, Node, NodeId, Target};
+use crate::read_grant;
 use crate::state::{FetchKey, ListingProgress, Op, Purpose, State};
 
 /// Names looked up in a directory from which it is listed.
@@ -26,6 +27,8 @@ const DIRECTORIES: usize = 16;
 const CALLS_MAX: usize = 128;
 /// Files opened in order from which the following ones are read.
 const STREAK: u32 = 3;
+/// What a program that comes to the next directory in order has opened of it, as it were.
+const STREAK_CONTINUED: u32 = STREAK + 4;
 /// Files read ahead: at first, and at most.
 const FILES_MIN: usize = 4;
 const FILES_MAX: usize = 64;
@@ -55,16 +58,25 @@ fn list_siblings(state: &mut State, dir: NodeId, caller: &Caller) {
     let is_directory = |id: &NodeId| state.nodes.get(*id).is_some_and(|node| node.kind == FileType::Directory);
     let siblings = following(state, location.dir, &location.name, 4 * DIRECTORIES).into_iter().filter(is_directory);
     let siblings: Vec<NodeId> = siblings.take(DIRECTORIES).collect();
-    let (now, window) = (state.now, state.config.policy.open);
     for id in siblings {
         let Some(node) = state.nodes.get(id) else { continue };
-        let is_confirmed = node.attr.as_ref().is_some_and(|cached| now.since(cached.asked) < window / 2);
-        if node.dir.as_ref().is_none_or(|names| names.complete.is_none()) {
-            list(state, id, caller);
-        } else if !is_confirmed {
-            // A reply to ACCESS has the attributes that confirm the names.
-            ask_access(state, id, caller);
+        match node.dir.as_ref().is_none_or(|names| names.complete.is_none()) {
+            true => list(state, id, caller),
+            false => confirm(state, id, caller),
         }
+    }
+}
+
+/// Whether the attributes serve an open for some time.
+fn is_confirmed(state: &State, id: NodeId) -> bool {
+    let attr = state.nodes.get(id).and_then(|node| node.attr.as_ref());
+    attr.is_some_and(|cached| state.now.since(cached.asked) < state.config.policy.open / 2)
+}
+
+/// Asks for the attributes of a directory, which confirm its names, unless they are new.
+fn confirm(state: &mut State, dir: NodeId, caller: &Caller) {
+    if !is_confirmed(state, dir) {
+        ask_access(state, dir, caller);
     }
 }
 
@@ -75,8 +87,11 @@ fn following(state: &State, dir: NodeId, name: &Name, count: usize) -> Vec<NodeI
         return Vec::new();
     }
     let behind = names.names.range::<Name, _>((Bound::Excluded(name), Bound::Unbounded));
-    let nodes = behind.filter_map(|(_, dentry)| if let Target::Node(id) = dentry.target { Some(id) } else { None });
-    nodes.take(count).collect()
+    behind.filter_map(|(_, dentry)| node_of(dentry)).take(count).collect()
+}
+
+fn node_of(dentry: &Dentry) -> Option<NodeId> {
+    if let Target::Node(id) = dentry.target { Some(id) } else { None }
 }
 
 /// Lists a directory for which no program waits, and asks for the caller's permissions.
@@ -118,16 +133,60 @@ pub(crate) fn opened_file(state: &mut State, op: &Op) {
         return;
     }
     let Some(location) = state.nodes.get(op.node).and_then(|node| node.location.clone()) else { return };
+    let is_ahead = state.nodes.get(op.node).and_then(|node| node.file.as_ref()).is_some_and(|file| file.unused > 0);
     let Ok(dir) = state.node(location.dir) else { return };
     let names = dir.dir();
     let is_next = names.last_opened.as_ref().is_some_and(|last| *last < location.name);
-    names.streak = if is_next { names.streak + 1 } else { 1 };
+    names.streak = match is_next {
+        true => names.streak + 1,
+        // The program comes from the directory before, and goes on at its pace.
+        false if is_ahead => STREAK_CONTINUED,
+        false => 1,
+    };
     names.last_opened = Some(location.name.clone());
     let Some(beyond) = names.streak.checked_sub(STREAK) else { return };
     let count = FILES_MAX.min(FILES_MIN << beyond.min(8));
-    for id in following(state, location.dir, &location.name, count) {
+    for id in walk(state, &location, count, &op.caller) {
         read(state, id, &op.caller);
     }
+}
+
+/// The next objects of a program that opens files in the order of their names, at most `count`: the rest of the
+/// directory, and the next directories if it came here from the one before. Confirms the names of all of them.
+fn walk(state: &mut State, from: &Location, count: usize, caller: &Caller) -> Vec<NodeId> {
+    let mut left = state.link.ahead_max / 4;
+    confirm(state, from.dir, caller);
+    let mut found = following(state, from.dir, &from.name, count);
+    for dir in next_directories(state, from.dir) {
+        if found.len() >= count {
+            break;
+        }
+        confirm(state, dir, caller);
+        found.extend(following(state, dir, &Name::new(), count - found.len()));
+    }
+    let size = |id: &NodeId| state.nodes.get(*id).map_or(0, Node::size);
+    let sizes: Vec<u64> = found.iter().map(size).collect();
+    let fitting = sizes.iter().take_while(|size| {
+        let fits = left > 0;
+        left = left.saturating_sub(**size);
+        fits
+    });
+    found.truncate(fitting.count());
+    found
+}
+
+/// The directories after `dir` beside it, if files of the one before it were opened in order, too.
+fn next_directories(state: &State, dir: NodeId) -> Vec<NodeId> {
+    let Some(location) = state.nodes.get(dir).and_then(|node| node.location.clone()) else { return Vec::new() };
+    let Some(parent) = state.nodes.get(location.dir).and_then(|node| node.dir.as_ref()) else { return Vec::new() };
+    let names_of = |id: &NodeId| state.nodes.get(*id)?.dir.as_ref();
+    let before = parent.names.range::<Name, _>((Bound::Unbounded, Bound::Excluded(&location.name))).rev();
+    let mut before = before.filter_map(|(_, dentry)| node_of(dentry)).take(4 * DIRECTORIES);
+    if before.find_map(|id| names_of(&id)).is_none_or(|names| names.streak < STREAK) {
+        return Vec::new();
+    }
+    let next = following(state, location.dir, &location.name, 4 * DIRECTORIES).into_iter();
+    next.filter(|id| names_of(id).is_some_and(|names| names.complete.is_some())).take(DIRECTORIES).collect()
 }
 
 /// A file is being opened to be read: a short one is fetched beside the calls that check its attributes.
@@ -151,19 +210,20 @@ fn read(state: &mut State, id: NodeId, caller: &Caller) {
     let block = state.link.read_block.max(512);
     let room = state.config.memory_max / 4;
     let is_full = state.ahead.len() >= CALLS_MAX || state.ahead_bytes > room;
-    let now = state.now;
-    let window = state.config.policy.open;
+    let is_confirmed = is_confirmed(state, id);
+    let shows_permission = read_grant::is_expected(state, id, caller);
     let Ok(node) = state.node(id) else { return };
     let size = node.size();
     if node.kind != FileType::Regular || size > FILE_MAX || is_full {
         return;
     }
     let is_permitted = node.grants.contains_key(&caller.id);
-    let is_confirmed = node.attr.as_ref().is_some_and(|cached| now.since(cached.asked) < window / 2);
     let fh = node.fh.clone();
     let file = node.file();
-    let is_read = size == 0 || !file.reading.is_empty() || file.extents.missing(0..size).is_empty();
-    if !(is_permitted && is_confirmed) {
+    let is_reading = !file.reading.is_empty();
+    let is_read = size == 0 || is_reading || file.extents.missing(0..size).is_empty();
+    let is_shown = shows_permission && (is_reading || !is_read);
+    if !(is_shown || is_permitted && is_confirmed) {
         ask_access(state, id, caller);
     }
     if is_read {
@@ -175,8 +235,8 @@ fn read(state: &mut State, id: NodeId, caller: &Caller) {
         let range = offset..end;
         let count = (end - offset) as u32;
         let call = nfs3::Call::Read(nfs3::ReadArgs { fh: fh.clone(), offset, count });
-        let call: CallId =
-            state.submit(Priority::Prefetch, &caller.auth, call, Purpose::Read { node: id, range: range.clone() });
+        let purpose = Purpose::Read { node: id, range: range.clone(), reader: caller.clone() };
+        let call = state.submit(Priority::Prefetch, &caller.auth, call, purpose);
         state.ahead.insert(call);
         if let Ok(node) = state.node(id) {
             node.file().reading.insert(call, range);

@@ -59,6 +59,10 @@ pub enum CallFailure {
 
 /// READs and WRITEs of more bytes than this wait for room in the client's window.
 const SMALL_MAX: u64 = 1400;
+/// Bytes of the headers and attributes of a call and its reply on the link, about.
+const HEADERS: u64 = 350;
+/// Bytes of a page of a listing, at most: few directories fill a longer one.
+const PAGE: u64 = 8 << 10;
 /// Bytes of a file in the queue whose calls keep their priority; calls behind them are [`Priority::Awaited`].
 const LITTLE_MAX: u64 = 64 << 10;
 
@@ -111,7 +115,7 @@ impl BulkRoom {
 }
 
 /// Calls that the client core has not taken yet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct CallQueue {
     next: u64,
     small: BTreeMap<Place, Call>,
@@ -120,6 +124,11 @@ pub(crate) struct CallQueue {
     places: BTreeMap<CallId, Place>,
     /// Files with READs or WRITEs in the queue.
     files: BTreeMap<Fh, QueuedFile>,
+    /// Bytes on the link of the small calls in flight that left as [`Priority::Prefetch`], and their sum.
+    prefetches: BTreeMap<CallId, u64>,
+    prefetch_bytes: u64,
+    /// The sum from which no more of them leave.
+    pub(crate) prefetch_max: u64,
 }
 
 /// READs and WRITEs of a file in the queue.
@@ -140,8 +149,33 @@ fn data_of(call: &nfs3::Call) -> Option<(&Fh, u64)> {
     }
 }
 
+/// Bytes of a call and its reply on the link, about.
+fn link_bytes(call: &nfs3::Call) -> u64 {
+    let data = match call {
+        nfs3::Call::ReadDirPlus(list) => u64::from(list.max_count).min(PAGE),
+        nfs3::Call::ReadDir(list) => u64::from(list.count).min(PAGE),
+        _ => data_of(call).map_or(0, |(_, bytes)| bytes),
+    };
+    HEADERS + data
+}
+
 fn is_bulk(call: &nfs3::Call) -> bool {
     data_of(call).is_some_and(|(_, bytes)| bytes > SMALL_MAX)
+}
+
+impl Default for CallQueue {
+    fn default() -> CallQueue {
+        CallQueue {
+            next: 0,
+            small: BTreeMap::new(),
+            bulk: BTreeMap::new(),
+            places: BTreeMap::new(),
+            files: BTreeMap::new(),
+            prefetches: BTreeMap::new(),
+            prefetch_bytes: 0,
+            prefetch_max: u64::MAX,
+        }
+    }
 }
 
 impl CallQueue {
@@ -185,17 +219,30 @@ impl CallQueue {
 
     /// The most urgent call; READs and WRITEs of much data as `room` admits them.
     pub(crate) fn pop(&mut self, room: BulkRoom) -> Option<Call> {
-        let small = self.small.first_key_value().map(|(place, _)| place.priority);
+        let has_prefetch_room = self.prefetch_bytes < self.prefetch_max;
+        let leaves = |priority: &Priority| *priority != Priority::Prefetch || has_prefetch_room;
+        let small = self.small.first_key_value().map(|(place, _)| place.priority).filter(leaves);
         let bulk = self.bulk.first_key_value().map(|(place, _)| place.priority).filter(|p| room.admits(*p));
         let takes_bulk = match (small, bulk) {
             (Some(small), Some(bulk)) => bulk < small,
-            (None, bulk) => bulk.is_some(),
+            (None, None) => return None,
+            (None, Some(_)) => true,
             (Some(_), None) => false,
         };
         let queue = if takes_bulk { &mut self.bulk } else { &mut self.small };
         let (_, call) = queue.pop_first()?;
         self.leave(&call);
+        if !takes_bulk && call.priority == Priority::Prefetch {
+            let bytes = link_bytes(&call.call);
+            self.prefetches.insert(call.id, bytes);
+            self.prefetch_bytes += bytes;
+        }
         Some(call)
+    }
+
+    /// A call has ended.
+    pub(crate) fn answered(&mut self, id: CallId) {
+        self.prefetch_bytes -= self.prefetches.remove(&id).unwrap_or(0);
     }
 
     /// Makes a waiting call more urgent.
@@ -304,5 +351,21 @@ mod tests {
         assert_eq!(queue.pop(BulkRoom::None), None);
         assert_eq!(queue.pop(BulkRoom::Urgent).unwrap().id, wanted);
         assert!(queue.pop(BulkRoom::All).is_some() && queue.files.is_empty() && queue.len() == 0);
+    }
+
+    #[test]
+    fn prefetches_leave_until_so_many_bytes_are_in_flight() {
+        let mut queue = CallQueue { prefetch_max: 2 * HEADERS, ..CallQueue::default() };
+        let who = Arc::new(AuthUnix::default());
+        let [first, second, third, raised] =
+            [(); 4].map(|()| queue.push(Priority::Prefetch, who.clone(), nfs3::Call::Null));
+        let pop = |queue: &mut CallQueue| queue.pop(BulkRoom::All).map(|call| call.id);
+        assert_eq!([(); 3].map(|()| pop(&mut queue)), [Some(first), Some(second), None]);
+        queue.raise(raised, Priority::Foreground);
+        assert_eq!(pop(&mut queue), Some(raised), "a program waits for it now");
+        queue.answered(raised);
+        assert_eq!(pop(&mut queue), None);
+        queue.answered(first);
+        assert_eq!([(); 2].map(|()| pop(&mut queue)), [Some(third), None]);
     }
 }

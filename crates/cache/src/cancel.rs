@@ -43,7 +43,8 @@ mod tests {
     /// A READ for which operations 7 and 8 wait.
     fn read(state: &mut State) -> CallId {
         let call = nfs3::Call::Read(nfs3::ReadArgs { fh: Fh(Bytes::new()), offset: 0, count: 8192 });
-        let purpose = Purpose::Read { node: NodeId::ROOT, range: 0..8192 };
+        let reader = state.credentials.of(0, 0, &[]);
+        let purpose = Purpose::Read { node: NodeId::ROOT, range: 0..8192, reader };
         let id = state.submit(Priority::Foreground, &Arc::new(AuthUnix::default()), call, purpose);
         state.node(NodeId::ROOT).unwrap().file().reading.insert(id, 0..8192);
         state.wait_for(id, 7);

@@ -92,10 +92,42 @@ pub struct LinkState {
     pub sync_max: u64,
     /// Maximum bytes that are read ahead of a program.
     pub ahead_max: u64,
+    /// Maximum bytes on the link, with headers, of small calls for which no program waits.
+    pub prefetch_max: u64,
 }
 
 impl Default for LinkState {
     fn default() -> LinkState {
-        LinkState { read_block: 32 << 10, write_block: 32 << 10, list_page: 8 << 10, sync_max: 0, ahead_max: 4 << 20 }
+        LinkState {
+            read_block: 32 << 10,
+            write_block: 32 << 10,
+            list_page: 8 << 10,
+            sync_max: 0,
+            ahead_max: 4 << 20,
+            prefetch_max: PREFETCH_MIN,
+        }
+    }
+}
+
+/// Time by which small calls for which no program waits may exceed the BDP.
+const PREFETCH_TIME: Duration = Duration::from_millis(60);
+/// Bytes of them on the link, at least and at most. The least fits the queue of a device.
+const PREFETCH_MIN: u64 = 16 << 10;
+const PREFETCH_MAX: u64 = 1 << 20;
+/// Minimum RTT below which their number does not matter.
+const NEAR: Duration = Duration::from_millis(5);
+
+impl LinkState {
+    /// [`LinkState::prefetch_max`] of a link of this rate in bytes per second and this minimum RTT, as far as they are
+    /// known.
+    pub fn prefetch_max_of(rate: Option<f64>, min_rtt: Option<Duration>) -> u64 {
+        match (rate, min_rtt) {
+            (_, Some(trip)) if trip < NEAR => PREFETCH_MAX,
+            (Some(rate), Some(trip)) => {
+                let bytes = rate * (trip + PREFETCH_TIME).as_secs_f64();
+                (bytes as u64).clamp(PREFETCH_MIN, PREFETCH_MAX)
+            }
+            _ => PREFETCH_MIN,
+        }
     }
 }

@@ -67,7 +67,8 @@ pub(crate) fn fetch(
             let end = part.end.min(offset + block);
             let count = (end - offset) as u32;
             let call = nfs3::Call::Read(nfs3::ReadArgs { fh: fh.clone(), offset, count });
-            let call = state.submit(priority, &op.caller.auth, call, Purpose::Read { node: id, range: offset..end });
+            let purpose = Purpose::Read { node: id, range: offset..end, reader: op.caller.clone() };
+            let call = state.submit(priority, &op.caller.auth, call, purpose);
             state.node(id)?.file().reading.insert(call, offset..end);
             offset = end;
         }

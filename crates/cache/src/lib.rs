@@ -31,6 +31,7 @@ mod node_table;
 mod ops;
 mod path;
 mod ranges;
+mod read_grant;
 mod recovery;
 mod replies;
 mod stat;

@@ -11,6 +11,7 @@ use crate::errno::errno;
 use crate::learn::{self, Shown};
 use crate::needs;
 use crate::node::{Grant, Listed, Location, NodeId, Target};
+use crate::read_grant;
 use crate::recovery;
 use crate::state::{Change, ListingProgress, Pending, Purpose, State, Step, StepId};
 use crate::writeback;
@@ -24,6 +25,7 @@ const ENTRIES_MAX: usize = 10_000_000;
 pub(crate) fn handle(state: &mut State, id: CallId, result: Result<Reply, CallFailure>) {
     let Some(mut pending) = state.pending.remove(&id) else { return };
     state.ahead.remove(&id);
+    state.queue.answered(id);
     if let Some(key) = &pending.key
         && state.fetches.get(key) == Some(&id)
     {
@@ -142,12 +144,13 @@ fn answered(state: &mut State, id: CallId, pending: &mut Pending, reply: Reply) 
             }
             Err(failed) => fail_status(state, pending, failed.status),
         },
-        (Purpose::Read { node, range }, Reply::Read(result)) => {
+        (Purpose::Read { node, range, reader }, Reply::Read(result)) => {
             let is_wanted = data::ended(state, node, id);
             match result {
                 Ok(ok) => {
                     if let Some(attr) = &ok.attr {
                         learn::learn_attr(state, node, attr, asked);
+                        read_grant::learn(state, node, &reader, attr, asked);
                     }
                     if is_wanted && let Err(errno) = data::arrived(state, node, range, &ok) {
                         fail(state, &pending.waiters, errno);

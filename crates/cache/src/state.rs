@@ -145,6 +145,7 @@ pub(crate) enum Purpose {
     Read {
         node: NodeId,
         range: Range<u64>,
+        reader: Caller,
     },
     List(Box<ListingProgress>),
     StatFs,

@@ -14,6 +14,7 @@ use crate::data;
 use crate::dirty_store;
 use crate::needs::{self, NameWindow};
 use crate::node::{Location, NodeId};
+use crate::read_grant;
 use crate::state::{Change, Op, Purpose, State, Stop};
 use crate::writeback::{self, Amount};
 
@@ -40,12 +41,17 @@ pub(crate) fn open(state: &mut State, op: &mut Op, flags: u32) -> Result<Reply, 
         if bits & ACCESS_MODIFY != 0 && state.config.read_only {
             return Err(Errno::EROFS.into());
         }
-        // The calls leave together. A reply to ACCESS has the attributes, too.
-        let permitted = needs::access(state, op, id, bits, window);
+        if op.is_first && bits & ACCESS_MODIFY == 0 {
+            ahead::opening(state, op);
+        }
+        // The calls leave together. A reply to ACCESS has the attributes, too, and one to READ tells of both.
+        let permitted = match bits == ACCESS_READ && read_grant::await_read(state, op, id) {
+            true => Err(Stop::Wait),
+            false => needs::access(state, op, id, bits, window),
+        };
         let named = is_named(state, op, id);
         if op.is_first && bits & ACCESS_MODIFY == 0 {
             ahead::opened_file(state, op);
-            ahead::opening(state, op);
         }
         permitted?;
         named?;

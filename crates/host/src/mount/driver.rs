@@ -72,7 +72,14 @@ impl MountedServer {
         let sync_max = if self.session.is_near() { 0 } else { SYNC_MAX };
         let rate = self.session.frames_per_second().map(|frames| frames * f64::from(FRAME_PAYLOAD));
         let ahead_max = rate.map_or(AHEAD_MAX, |rate| (rate * AHEAD_TIME.as_secs_f64()) as u64);
-        LinkState { read_block: read, write_block: write, list_page, sync_max, ahead_max: ahead_max.min(AHEAD_MAX) }
+        LinkState {
+            read_block: read,
+            write_block: write,
+            list_page,
+            sync_max,
+            ahead_max: ahead_max.min(AHEAD_MAX),
+            prefetch_max: LinkState::prefetch_max_of(rate, self.session.min_rtt()),
+        }
     }
 }
 
