@@ -15,7 +15,7 @@ use bytes::Bytes;
 use remora_base::{Rng, Time};
 use remora_cache::{Cache, LinkState};
 use remora_channel::Channel;
-use remora_client::{Answer, CallFailure, CallId, Client, ClientConfig, Request};
+use remora_client::{Answer, CallFailure, CallId, Client, ClientConfig, FRAME_PAYLOAD, Request};
 use remora_vfs::{Cred, MemFs, Vfs};
 use remora_wire::fuse::{Errno, Header, Operation, Reply};
 use remora_wire::nfs3::{CreateHow, Fh, SetAttr, Stable};
@@ -44,7 +44,7 @@ const HEADERS_MIN: usize = 1 << 10;
 /// When the small operations begin, and the time between two.
 const BEGIN: Duration = Duration::from_millis(1500);
 const PAUSE: Duration = Duration::from_millis(800);
-const RUN_MAX: Duration = Duration::from_secs(1000);
+pub(super) const RUN_MAX: Duration = Duration::from_secs(1000);
 
 /// A large file and the operations beside it.
 #[derive(Clone, Debug)]
@@ -120,7 +120,7 @@ fn document(number: usize) -> String {
     format!("document{:03}", number * 77 % DOCUMENTS)
 }
 
-type Program = Pin<Box<dyn Future<Output = ()>>>;
+pub(super) type Program = Pin<Box<dyn Future<Output = ()>>>;
 
 fn programs(shared: &Shared, load: &Load) -> Vec<Program> {
     let machine = Machine { world: shared.clone(), mount: 0, kill_after: None, open: Rc::default() };
@@ -197,9 +197,9 @@ async fn save(machine: &Machine<Shared>) -> Result<(), Errno> {
 }
 
 /// The mount of the only machine.
-struct MountState {
-    now: Time,
-    cache: Cache,
+pub(super) struct MountState {
+    pub(super) now: Time,
+    pub(super) cache: Cache,
     root: Fh,
     link_checked: Option<Time>,
     /// Calls in flight: the client's numbers and the cache's.
@@ -213,7 +213,7 @@ struct MountState {
 }
 
 impl MountState {
-    fn new(root: Fh) -> MountState {
+    pub(super) fn new(root: Fh) -> MountState {
         let cache = Cache::new(remora_cache::Config::default(), root.clone(), Time::ZERO);
         MountState {
             now: Time::ZERO,
@@ -246,6 +246,7 @@ impl MountState {
                 write_block: client.write_block(&self.root, BLOCK_MAX),
                 list_page: client.reply_max().unwrap_or(LIST_PAGE),
                 sync_max: if client.is_near() { 0 } else { SYNC_MAX },
+                prefetch_max: LinkState::prefetch_max_of(rate(client), client.min_rtt()),
                 ..LinkState::default()
             });
         }
@@ -258,11 +259,16 @@ impl MountState {
     }
 }
 
+/// Bytes per second of the link, if they are known.
+fn rate(client: &Client) -> Option<f64> {
+    client.frames_per_second().map(|frames| frames * f64::from(FRAME_PAYLOAD))
+}
+
 #[derive(Clone)]
-struct Shared(Rc<RefCell<MountState>>);
+pub(super) struct Shared(pub(super) Rc<RefCell<MountState>>);
 
 impl Shared {
-    fn now(&self) -> Time {
+    pub(super) fn now(&self) -> Time {
         self.0.borrow().now
     }
 
@@ -308,9 +314,9 @@ impl Kernel for Shared {
 }
 
 /// The cache as the user of a client, and the programs.
-struct MountUser {
-    shared: Shared,
-    programs: Vec<Program>,
+pub(super) struct MountUser {
+    pub(super) shared: Shared,
+    pub(super) programs: Vec<Program>,
 }
 
 impl User for MountUser {

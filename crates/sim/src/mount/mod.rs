@@ -6,7 +6,7 @@
 //! [`crash_scenario`] kills mounts that write back to their `disk`.
 //!
 //! [`busy_link`] stacks one mount's cache on a client before the emulated channel, and times small operations while a
-//! large file crosses it.
+//! large file crosses it. [`walks`] runs programs that use many small files there.
 
 pub mod busy_link;
 mod client;
@@ -14,4 +14,5 @@ pub mod crash_scenario;
 mod disk;
 pub mod scenario;
 mod system_calls;
+pub mod walks;
 mod world;

@@ -253,13 +253,13 @@ impl<K: Kernel + Clone> Machine<K> {
     }
 }
 
-struct DirectoryEntry {
-    cookie: u64,
-    name: String,
+pub(super) struct DirectoryEntry {
+    pub(super) cookie: u64,
+    pub(super) name: String,
 }
 
 /// Decodes `fuse_dirent` structures.
-fn entries(page: &[u8]) -> Vec<DirectoryEntry> {
+pub(super) fn entries(page: &[u8]) -> Vec<DirectoryEntry> {
     let mut found = Vec::new();
     let mut rest = page;
     while rest.len() >= 24 {
