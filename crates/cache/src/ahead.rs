@@ -15,7 +15,7 @@ use crate::call::Priority;
 use crate::credentials::Caller;
 use crate::data;
 use crate::needs;
-use crate::node::{Dentry, Location, Node, NodeId, Target};
+use crate::node::{Location, Node, NodeId};
 use crate::read_grant;
 use crate::state::{FetchKey, ListingProgress, Op, Purpose, State};
 
@@ -48,23 +48,45 @@ pub(crate) fn missed_name(state: &mut State, op: &Op, dir: NodeId) {
     }
 }
 
+/// The attributes of an object were too old. After a few, its directory is listed anew, and those behind it that are as
+/// old: a listing has all attributes.
+pub(crate) fn missed_attr(state: &mut State, op: &Op, id: NodeId) {
+    let Some(location) = state.nodes.get(id).and_then(|node| node.location.clone()) else { return };
+    let Ok(dir) = state.node(location.dir) else { return };
+    let names = dir.dir();
+    names.misses += 1;
+    if names.misses != MISSES {
+        return;
+    }
+    list(state, location.dir, &op.caller);
+    for dir in siblings(state, location.dir) {
+        if needs::is_old(state, dir) {
+            list(state, dir, &op.caller);
+        }
+    }
+}
+
 /// A directory was opened: if its parent is known, those behind it are listed.
 pub(crate) fn opened_directory(state: &mut State, op: &Op) {
     list_siblings(state, op.node, &op.caller);
 }
 
 fn list_siblings(state: &mut State, dir: NodeId, caller: &Caller) {
-    let Some(location) = state.nodes.get(dir).and_then(|node| node.location.clone()) else { return };
-    let is_directory = |id: &NodeId| state.nodes.get(*id).is_some_and(|node| node.kind == FileType::Directory);
-    let siblings = following(state, location.dir, &location.name, 4 * DIRECTORIES).into_iter().filter(is_directory);
-    let siblings: Vec<NodeId> = siblings.take(DIRECTORIES).collect();
-    for id in siblings {
+    for id in siblings(state, dir) {
         let Some(node) = state.nodes.get(id) else { continue };
-        match node.dir.as_ref().is_none_or(|names| names.complete.is_none()) {
+        match node.dir.as_ref().is_none_or(|names| names.complete.is_none()) || needs::is_old(state, id) {
             true => list(state, id, caller),
             false => confirm(state, id, caller),
         }
     }
+}
+
+/// The directories after `dir` beside it.
+fn siblings(state: &State, dir: NodeId) -> Vec<NodeId> {
+    let Some(location) = state.nodes.get(dir).and_then(|node| node.location.as_ref()) else { return Vec::new() };
+    let is_directory = |id: &NodeId| state.nodes.get(*id).is_some_and(|node| node.kind == FileType::Directory);
+    let siblings = following(state, location.dir, &location.name, 4 * DIRECTORIES).into_iter().filter(is_directory);
+    siblings.take(DIRECTORIES).collect()
 }
 
 /// Whether the attributes serve an open for some time.
@@ -87,11 +109,7 @@ fn following(state: &State, dir: NodeId, name: &Name, count: usize) -> Vec<NodeI
         return Vec::new();
     }
     let behind = names.names.range::<Name, _>((Bound::Excluded(name), Bound::Unbounded));
-    behind.filter_map(|(_, dentry)| node_of(dentry)).take(count).collect()
-}
-
-fn node_of(dentry: &Dentry) -> Option<NodeId> {
-    if let Target::Node(id) = dentry.target { Some(id) } else { None }
+    behind.filter_map(|(_, dentry)| dentry.node()).take(count).collect()
 }
 
 /// Lists a directory for which no program waits, and asks for the caller's permissions.
@@ -181,12 +199,12 @@ fn next_directories(state: &State, dir: NodeId) -> Vec<NodeId> {
     let Some(parent) = state.nodes.get(location.dir).and_then(|node| node.dir.as_ref()) else { return Vec::new() };
     let names_of = |id: &NodeId| state.nodes.get(*id)?.dir.as_ref();
     let before = parent.names.range::<Name, _>((Bound::Unbounded, Bound::Excluded(&location.name))).rev();
-    let mut before = before.filter_map(|(_, dentry)| node_of(dentry)).take(4 * DIRECTORIES);
+    let mut before = before.filter_map(|(_, dentry)| dentry.node()).take(4 * DIRECTORIES);
     if before.find_map(|id| names_of(&id)).is_none_or(|names| names.streak < STREAK) {
         return Vec::new();
     }
-    let next = following(state, location.dir, &location.name, 4 * DIRECTORIES).into_iter();
-    next.filter(|id| names_of(id).is_some_and(|names| names.complete.is_some())).take(DIRECTORIES).collect()
+    let is_listed = |id: &NodeId| names_of(id).is_some_and(|names| names.complete.is_some());
+    siblings(state, dir).into_iter().filter(is_listed).collect()
 }
 
 /// A file is being opened to be read: a short one is fetched beside the calls that check its attributes.

@@ -8,9 +8,11 @@ use remora_wire::nfs3::{self, ACCESS_LOOKUP, FileType, Name};
 
 use crate::call::Priority;
 use crate::deferred_setattr;
-use crate::node::{Location, NodeId, Target};
+use crate::node::{Dentry, Location, NodeId, Target};
 use crate::state::{FetchKey, ListingProgress, Op, Purpose, State, Stop};
 
+/// Names of a directory that is listed anew for its attributes, at most.
+const OLD_NAMES_MAX: usize = 256;
 /// All bits of ACCESS.
 pub(crate) const ACCESS_ALL: u32 = 0x3f;
 /// Bytes of a page of names that no program waits for while file data is moving: one packet.
@@ -122,11 +124,24 @@ pub(crate) fn listing(state: &mut State, op: &Op, dir: NodeId, window: Duration)
         let is_fresh = state.is_fresh(listed.began, op, window);
         return if is_fresh { Ok(()) } else { Err(fetch_listing(state, op, dir, window)) };
     }
+    if listed.began < op.arrived && !window.is_zero() && is_old(state, dir) {
+        return Err(fetch_listing(state, op, dir, window));
+    }
     if confirmed.is_some_and(|asked| state.is_fresh(asked.max(listed.began), op, window)) {
         return Ok(());
     }
     // One GETATTR may confirm all names.
     attr(state, op, dir, window)
+}
+
+/// Whether a directory has few names, and the attributes of the first object in it are too old for stat(2): it is
+/// listed anew where one call could confirm the names.
+pub(crate) fn is_old(state: &State, dir: NodeId) -> bool {
+    let names = state.nodes.get(dir).and_then(|node| node.dir.as_ref());
+    let names = names.filter(|names| names.names.len() <= OLD_NAMES_MAX);
+    let first = names.and_then(|names| names.names.values().find_map(Dentry::node));
+    let attr = first.and_then(|id| state.nodes.get(id)).and_then(|node| node.attr.as_ref());
+    attr.is_some_and(|cached| state.now.since(cached.asked) >= state.config.policy.stat)
 }
 
 fn fetch_listing(state: &mut State, op: &Op, dir: NodeId, window: Duration) -> Stop {

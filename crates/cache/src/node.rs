@@ -78,6 +78,13 @@ pub(crate) struct Dentry {
     pub(crate) is_confirmed: bool,
 }
 
+impl Dentry {
+    /// The object that the name stands for, if it is known.
+    pub(crate) fn node(&self) -> Option<NodeId> {
+        if let Target::Node(id) = self.target { Some(id) } else { None }
+    }
+}
+
 /// A listing of all names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Listed {
@@ -94,7 +101,7 @@ pub(crate) struct DirState {
     pub(crate) complete: Option<Listed>,
     /// When the outcome of a change became unknown: replies to earlier calls show nothing about the names.
     pub(crate) unknown_since: Option<Time>,
-    /// LOOKUPs that had to ask the server.
+    /// LOOKUPs and GETATTRs that had to ask the server since the last listing.
     pub(crate) misses: u32,
     /// The file that was opened last, and how many were opened in the order of their names.
     pub(crate) last_opened: Option<Name>,

@@ -350,6 +350,7 @@ fn record_listing(state: &mut State, progress: ListingProgress) {
     // Names that were made or removed here since the listing began are newer than it.
     dir.names.retain(|_, dentry| dentry.asked > progress.began);
     dir.complete = Some(Listed { began: progress.began, is_confirmed });
+    dir.misses = 0;
     for (name, target) in progress.found {
         if !matches!(&name[..], b"." | b"..") {
             let at = Location { dir: progress.dir, name };

@@ -29,7 +29,11 @@ pub(crate) fn lookup(state: &mut State, op: &Op, name: &Name) -> Result<Reply, S
         Some(id) => {
             // Of several links to a file, OPEN checks the name that was looked up last.
             state.node(id)?.location = Some(Location { dir: op.node, name: name.clone() });
-            entry(state, op, id)
+            let found = entry(state, op, id);
+            if found == Err(Stop::Wait) && op.is_first {
+                ahead::missed_attr(state, op, id);
+            }
+            found
         }
         // A number of 0 lets the kernel remember that there is no such name.
         None => {
@@ -52,6 +56,9 @@ pub(crate) fn entry(state: &mut State, op: &Op, id: NodeId) -> Result<Reply, Sto
 
 pub(crate) fn getattr(state: &mut State, op: &Op) -> Result<Reply, Stop> {
     let fresh = needs::attr(state, op, op.node, state.config.policy.stat);
+    if fresh == Err(Stop::Wait) && op.is_first {
+        ahead::missed_attr(state, op, op.node);
+    }
     // The mount point answers without the server, so that listings of its parent do not wait.
     let is_known = state.node(op.node)?.attr.is_some();
     if !(op.node == NodeId::ROOT && is_known) {

@@ -283,7 +283,7 @@ impl Shared {
         self.0.borrow().is_large_done
     }
 
-    async fn sleep(&self, time: Duration) {
+    pub(super) async fn sleep(&self, time: Duration) {
         let until = {
             let mut state = self.0.borrow_mut();
             let until = state.now + time;

@@ -58,26 +58,32 @@ pub struct WalkTimes {
     pub ahead_used_bytes: u64,
 }
 
+/// A walk, and the link that it uses.
+#[derive(Clone, Debug)]
+pub struct WalkLoad {
+    pub walk: Walk,
+    /// Idle time before the program runs again.
+    pub pause: Duration,
+    pub client: ClientConfig,
+    pub channel: remora_channel::Config,
+}
+
 /// Runs a walk in virtual time.
-pub fn run(
-    walk: Walk,
-    client: &ClientConfig,
-    channel: &remora_channel::Config,
-    seed: u64,
-) -> Result<WalkTimes, String> {
+pub fn run(load: &WalkLoad, seed: u64) -> Result<WalkTimes, String> {
+    let walk = load.walk;
     let server = ServerNode::new(ServerConfig::default(), seed);
     let root = server.root_handle().ok_or("the server has no root")?;
     prepare(server.fs(), walk, seed);
     let mut world = World::new(seed, server, Trace::quiet());
-    let radio = Radio::new(channel.clone(), None, Channel::seed_of(seed, 0), 1).map_err(|e| e.to_string())?;
+    let radio = Radio::new(load.channel.clone(), None, Channel::seed_of(seed, 0), 1).map_err(|e| e.to_string())?;
     world.net.set_radio(radio);
     let shared = Shared(Rc::new(RefCell::new(MountState::new(root))));
     let machine = Machine { world: shared.clone(), mount: 0, kill_after: None, open: Rc::default() };
     let times = Rc::new(RefCell::new(WalkTimes::default()));
     let kernel = Kernel { machine, cached: Rc::default() };
-    let programs: Vec<Program> = vec![Box::pin(twice(walk, kernel, times.clone()))];
+    let programs: Vec<Program> = vec![Box::pin(twice(load.clone(), kernel, times.clone()))];
     world.add_client(
-        ClientNode::new(client.clone(), seed, MountUser { programs, shared: shared.clone() }),
+        ClientNode::new(load.client.clone(), seed, MountUser { programs, shared: shared.clone() }),
         Medium::Radio { mobile: 0 },
     );
     let is_done = world.run(Time::ZERO + RUN_MAX, |w| w.clients[0].user().programs.is_empty());
@@ -90,16 +96,17 @@ pub fn run(
     Ok(times)
 }
 
-async fn twice(walk: Walk, kernel: Kernel, times: Rc<RefCell<WalkTimes>>) {
-    let began = kernel.now();
-    program(walk, &kernel).await.expect("no error on this link");
-    let between = kernel.now();
-    if walk != Walk::Untar {
-        program(walk, &kernel).await.expect("no error on this link");
+async fn twice(load: WalkLoad, kernel: Kernel, times: Rc<RefCell<WalkTimes>>) {
+    let mut seconds = [0.0; 2];
+    let runs = if load.walk == Walk::Untar { 1 } else { 2 };
+    for took in &mut seconds[..runs] {
+        let began = kernel.now();
+        program(load.walk, &kernel).await.expect("no error on this link");
+        *took = kernel.now().since(began).as_secs_f64();
+        kernel.machine.world.sleep(load.pause).await;
     }
     let mut times = times.borrow_mut();
-    times.first = between.since(began).as_secs_f64();
-    times.again = kernel.now().since(between).as_secs_f64();
+    [times.first, times.again] = seconds;
 }
 
 async fn program(walk: Walk, kernel: &Kernel) -> Result<(), Errno> {
