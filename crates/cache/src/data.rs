@@ -269,7 +269,8 @@ mod tests {
     /// A READ of this range in flight, and its reply.
     fn read(state: &mut State, range: Range<u64>, data: &'static [u8]) -> (CallId, nfs3::ReadOk) {
         let args = nfs3::ReadArgs { fh: nfs3::Fh(Bytes::new()), offset: range.start, count: 8 };
-        let purpose = Purpose::Read { node: NodeId::ROOT, range: range.clone() };
+        let reader = state.credentials.of(0, 0, &[]);
+        let purpose = Purpose::Read { node: NodeId::ROOT, range: range.clone(), reader };
         let auth = std::sync::Arc::default();
         let call = state.submit(Priority::ReadAhead, &auth, nfs3::Call::Read(args), purpose);
         update(state, NodeId::ROOT, |file| file.reading.insert(call, range));
