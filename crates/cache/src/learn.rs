@@ -20,7 +20,7 @@ pub(crate) fn learn_attr(state: &mut State, id: NodeId, attr: &Attr, asked: Time
     let Some(node) = state.nodes.get_mut(id) else { return };
     let Some(old) = &mut node.attr else {
         node.fileid = attr.fileid;
-        node.attr = Some(CachedAttr { attr: attr.clone(), asked, received: now, is_outdated: false });
+        node.attr = Some(CachedAttr { attr: attr.clone(), asked, received: now, outdated: None });
         return;
     };
     if node.kind != attr.kind || node.fileid != attr.fileid {
@@ -31,14 +31,15 @@ pub(crate) fn learn_attr(state: &mut State, id: NodeId, attr: &Attr, asked: Time
     match age(old, attr, asked) {
         Age::Older => return,
         Age::Unknown => {
-            old.is_outdated = true;
+            old.outdated = Some(now);
             return;
         }
         Age::Newer => {}
     }
     let is_same = old.attr.wcc() == attr.wcc();
     let is_same_data = old.attr.size == attr.size && old.attr.mtime == attr.mtime;
-    *old = CachedAttr { attr: attr.clone(), asked: asked.max(old.asked), received: now, is_outdated: false };
+    let outdated = old.outdated.filter(|since| *since > asked);
+    *old = CachedAttr { attr: attr.clone(), asked: asked.max(old.asked), received: now, outdated };
     if node.own.in_flight > 0 || is_same {
         return;
     }
@@ -112,17 +113,18 @@ fn finish_own(state: &mut State, id: NodeId, wcc: &Wcc, asked: Time, only_grows:
             let age = age(old, after, asked);
             let is_smaller = only_grows && age == Age::Unknown && after.size < old.attr.size;
             if age != Age::Older && !is_smaller {
-                let (asked, is_outdated) = (asked.max(old.asked), age == Age::Unknown && !only_grows);
-                *old = CachedAttr { attr: after.clone(), asked, received: now, is_outdated };
+                let known = old.outdated.filter(|since| *since > asked);
+                let outdated = if age == Age::Unknown && !only_grows { Some(now) } else { known };
+                *old = CachedAttr { attr: after.clone(), asked: asked.max(old.asked), received: now, outdated };
             }
         }
         (None, Some(after)) => {
-            node.attr = Some(CachedAttr { attr: after.clone(), asked, received: now, is_outdated: false })
+            node.attr = Some(CachedAttr { attr: after.clone(), asked, received: now, outdated: None })
         }
         (known, None) => {
             node.own.is_unseen = true;
             if let Some(known) = known {
-                known.is_outdated = true;
+                known.outdated = Some(now);
             }
         }
     }
@@ -133,12 +135,13 @@ fn finish_own(state: &mut State, id: NodeId, wcc: &Wcc, asked: Time, only_grows:
 
 /// A name made, removed or linked here changed the object itself.
 fn touch_name(state: &mut State, target: Target) {
+    let now = state.now;
     if let Target::Node(id) = target
         && let Some(node) = state.nodes.get_mut(id)
     {
         node.own.has_new_name = true;
         if let Some(cached) = &mut node.attr {
-            cached.is_outdated = true;
+            cached.outdated = Some(now);
         }
     }
 }

@@ -22,7 +22,7 @@ const LIST_PAGE_SHARED: u32 = 1400;
 pub(crate) fn attr(state: &mut State, op: &Op, id: NodeId, window: Duration) -> Result<(), Stop> {
     let node = state.node(id)?;
     let (asked, fh) =
-        (node.attr.as_ref().filter(|cached| !cached.is_outdated).map(|cached| cached.asked), node.fh.clone());
+        (node.attr.as_ref().filter(|cached| !cached.is_outdated()).map(|cached| cached.asked), node.fh.clone());
     if asked.is_some_and(|asked| state.is_fresh(asked, op, window)) {
         return Ok(());
     }

@@ -36,8 +36,14 @@ pub(crate) struct CachedAttr {
     pub(crate) asked: Time,
     /// When the reply came.
     pub(crate) received: Time,
-    /// A change made here altered them since.
-    pub(crate) is_outdated: bool,
+    /// Since when they are known to be wrong: only a call made later shows the right ones.
+    pub(crate) outdated: Option<Time>,
+}
+
+impl CachedAttr {
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.outdated.is_some()
+    }
 }
 
 /// An answer to ACCESS.

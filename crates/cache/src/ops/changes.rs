@@ -358,7 +358,7 @@ fn is_known(state: &State, op: &Op, set: &SetAttr) -> bool {
     let is_same = set.mode.is_none_or(|mode| mode == attr.mode & PERMISSIONS)
         && set.uid.is_none_or(|uid| uid == attr.uid)
         && set.gid.is_none_or(|gid| gid == attr.gid);
-    let is_fresh = !cached.is_outdated && state.is_fresh(cached.asked, op, state.config.policy.open);
+    let is_fresh = !cached.is_outdated() && state.is_fresh(cached.asked, op, state.config.policy.open);
     let is_owner = op.caller.auth.uid == attr.uid;
     !is_set && is_same && is_fresh && is_owner && attr.mode & SET_ID == 0
 }

@@ -141,7 +141,7 @@ fn push_entry(state: &mut State, out: &mut DirectoryPage, page: Page, entry: &Li
     let kind = known.as_ref().map_or(FileKind::Unknown, |(_, node)| stat::kind(node.kind));
     let window = state.config.policy.stat;
     let is_current = known.as_ref().is_some_and(|(_, node)| {
-        let attr = node.attr.as_ref().filter(|cached| !cached.is_outdated && now.since(cached.asked) < window);
+        let attr = node.attr.as_ref().filter(|cached| !cached.is_outdated() && now.since(cached.asked) < window);
         attr.is_some() && !node.is_stale
     });
     match known {
