@@ -14,6 +14,7 @@ use remora_wire::rpc::AuthUnix;
 use crate::call::Priority;
 use crate::credentials::Caller;
 use crate::data;
+use crate::disk::fetch::may_have;
 use crate::needs;
 use crate::node::{Location, Node, NodeId};
 use crate::read_grant;
@@ -244,7 +245,7 @@ fn read(state: &mut State, id: NodeId, caller: &Caller) {
     if !(is_shown || is_permitted && is_confirmed) {
         ask_access(state, id, caller);
     }
-    if is_read {
+    if is_read || may_have(state, id, size) {
         return;
     }
     let mut offset = 0;

@@ -9,6 +9,8 @@ use crate::cancel;
 use crate::config::{Config, LinkState};
 use crate::data;
 use crate::dirty_store;
+use crate::disk::job::{DiskDone, DiskJob, DiskJobId};
+use crate::disk::{completion, fetch, save};
 use crate::learn;
 use crate::needs;
 use crate::node::{FileState, Location, NodeId};
@@ -82,6 +84,7 @@ impl Cache {
     pub fn new(config: Config, root: nfs3::Fh, now: Time) -> Cache {
         let mut state = State::new(config, root, now);
         needs::refresh_statfs(&mut state, None);
+        fetch::start_load(&mut state, NodeId::ROOT);
         Cache { state }
     }
 
@@ -265,6 +268,29 @@ impl Cache {
         self.settle();
     }
 
+    /// Saves all that the disk cache lacks, for the end of the mount.
+    pub fn save_all(&mut self, now: Time) {
+        self.tick(now);
+        save::save_all(&mut self.state);
+    }
+
+    /// Whether the disk cache has all that it can have.
+    pub fn is_saved(&self) -> bool {
+        save::is_saved(&self.state)
+    }
+
+    /// The next job for the disk cache.
+    pub fn poll_disk_job(&mut self) -> Option<DiskJob> {
+        save::poll_job(&mut self.state)
+    }
+
+    /// The disk cache has done a job.
+    pub fn handle_disk_done(&mut self, now: Time, id: DiskJobId, result: DiskDone) {
+        self.tick(now);
+        completion::done(&mut self.state, id, result);
+        self.settle();
+    }
+
     /// Files that the server lacks something of, at most `max`.
     pub fn unsent(&self, max: usize) -> Vec<Unsent> {
         let unsent = |(id, file): (NodeId, &FileState)| Unsent {
@@ -293,6 +319,7 @@ impl Cache {
 
     /// Runs the operations whose calls were answered, and bounds the memory.
     fn settle(&mut self) {
+        completion::confirm_all(&mut self.state);
         while let Some(unique) = self.state.ready.pop_front() {
             if let Some(op) = self.state.held.remove(&unique) {
                 self.run(op);

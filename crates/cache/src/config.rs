@@ -47,6 +47,8 @@ pub struct Config {
     pub memory_max: u64,
     /// Maximum file data that the server has not committed, in bytes; further writes wait.
     pub dirty_max: u64,
+    /// Maximum size of a file whose data the disk cache keeps, in bytes; 0 if there is no disk cache.
+    pub disk_file_max: u64,
     /// Files with such data at a time.
     pub dirty_files_max: usize,
     /// Objects that the kernel has forgotten and the cache still knows.
@@ -68,6 +70,7 @@ impl Default for Config {
             writes: Writes::Through,
             memory_max: 256 << 20,
             dirty_max: 64 << 20,
+            disk_file_max: 0,
             dirty_files_max: 20_000,
             forgotten_max: 200_000,
             read_only: false,

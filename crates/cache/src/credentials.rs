@@ -32,11 +32,12 @@ struct Identity {
 pub(crate) struct Credentials {
     machine: Bytes,
     known: BTreeMap<Identity, Caller>,
+    by_id: BTreeMap<CredentialId, Arc<AuthUnix>>,
 }
 
 impl Credentials {
     pub(crate) fn new(machine: Bytes) -> Credentials {
-        Credentials { machine, known: BTreeMap::new() }
+        Credentials { machine, known: BTreeMap::new(), by_id: BTreeMap::new() }
     }
 
     /// The credential of a user with these groups. AUTH_SYS has room for 16 supplementary groups; the others are
@@ -49,6 +50,12 @@ impl Credentials {
         let identity = Identity { uid, gid, groups };
         let gids = identity.groups.clone();
         let caller = || Caller { id: next, auth: Arc::new(AuthUnix { stamp: 0, machine, uid, gid, gids }) };
-        self.known.entry(identity).or_insert_with(caller).clone()
+        let caller = self.known.entry(identity).or_insert_with(caller).clone();
+        self.by_id.entry(caller.id).or_insert_with(|| caller.auth.clone());
+        caller
+    }
+
+    pub(crate) fn get(&self, id: CredentialId) -> Option<&AuthUnix> {
+        self.by_id.get(&id).map(|auth| &**auth)
     }
 }

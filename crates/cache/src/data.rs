@@ -7,6 +7,7 @@ use remora_wire::fuse::Errno;
 use remora_wire::nfs3;
 
 use crate::call::{CallId, Priority};
+use crate::disk::{fetch as disk_fetch, save};
 use crate::extents::Extents;
 use crate::node::{FileState, NodeId};
 use crate::state::{Op, Purpose, State, Stop};
@@ -33,9 +34,11 @@ pub(crate) fn read(state: &mut State, op: &Op, id: NodeId, range: Range<u64>) ->
         read_ahead(state, op, id, range, size);
         return Ok(data);
     }
+    disk_fetch::start_load(state, id);
     for gap in missing {
         fetch(state, op, id, gap, Priority::Foreground)?;
     }
+    disk_fetch::wait_for(state, id, &range, op.unique);
     let file = state.node(id)?.file();
     let overlaps = |r: &Range<u64>| r.start < range.end && r.end > range.start;
     let awaited: Vec<_> = file.reading.iter().filter(|(_, r)| overlaps(r)).map(|(id, _)| *id).collect();
@@ -45,7 +48,7 @@ pub(crate) fn read(state: &mut State, op: &Op, id: NodeId, range: Range<u64>) ->
     Err(Stop::Wait)
 }
 
-/// Sends READs for the parts of `range` that none in flight covers.
+/// Reads from the disk cache what it has of `range`, and sends READs for the parts that none in flight covers.
 pub(crate) fn fetch(
     state: &mut State,
     op: &Op,
@@ -61,6 +64,7 @@ pub(crate) fn fetch(
     for in_flight in node.file().reading.values() {
         wanted.remove(in_flight.clone());
     }
+    disk_fetch::fetch(state, id, &mut wanted);
     for part in wanted.iter() {
         let mut offset = part.start;
         while offset < part.end {
@@ -142,6 +146,7 @@ pub(crate) fn arrived(state: &mut State, id: NodeId, range: Range<u64>, reply: &
             }
         }
     });
+    save::arrived(state, id, len);
     Ok(())
 }
 
@@ -162,6 +167,9 @@ pub(crate) fn update<T>(state: &mut State, id: NodeId, change: impl FnOnce(&mut 
         state.store.due.remove(&id);
         kept.object.into_iter().for_each(|object| state.store.remove(object));
         state.ready.extend(kept.waiters);
+        if counted > 0 {
+            save::arrived(state, id, counted);
+        }
     } else {
         state.dirty_files.insert(id);
     }
@@ -210,6 +218,7 @@ pub(crate) fn truncate(state: &mut State, id: NodeId, size: u64) {
             file.size = Some(size);
         }
     });
+    save::overwritten(state, id, size..u64::MAX);
 }
 
 /// Drops all data of a file that has been removed.
@@ -222,6 +231,7 @@ pub(crate) fn discard(state: &mut State, id: NodeId) {
         file.deferred = None;
         file.check = None;
     });
+    save::overwritten(state, id, 0..u64::MAX);
 }
 
 /// Evicts clean data until it fits, the files that were used least recently first, and objects' data with them.
@@ -243,6 +253,7 @@ pub(crate) fn evict(state: &mut State) {
         }
         let file = state.nodes.get(id).and_then(|node| node.file.as_ref());
         if file.is_some_and(|file| file.reading.is_empty()) {
+            save::before_eviction(state, id);
             drop_clean(state, id);
         }
     }

@@ -7,10 +7,11 @@ use std::cmp::Ordering;
 
 use remora_base::Time;
 use remora_wire::fuse::Notification;
-use remora_wire::nfs3::{self, Attr, Fh, Wcc, WccAttr};
+use remora_wire::nfs3::{self, Attr, Fh, Name, Wcc, WccAttr};
 
 use crate::credentials::CredentialId;
 use crate::data;
+use crate::disk::save;
 use crate::node::{CachedAttr, Dentry, Grant, Listed, Location, NodeId, Target, WccStep};
 use crate::state::{Change, State};
 
@@ -18,16 +19,19 @@ use crate::state::{Change, State};
 pub(crate) fn learn_attr(state: &mut State, id: NodeId, attr: &Attr, asked: Time) {
     let now = state.now;
     let Some(node) = state.nodes.get_mut(id) else { return };
-    let Some(old) = &mut node.attr else {
+    if id == NodeId::ROOT && node.attr.is_none() {
         node.fileid = attr.fileid;
-        node.attr = Some(CachedAttr { attr: attr.clone(), asked, received: now, outdated: None });
-        return;
-    };
+    }
     if node.kind != attr.kind || node.fileid != attr.fileid {
         // The server has given the handle to another object.
         node.is_stale = true;
         return;
     }
+    let Some(old) = &mut node.attr else {
+        node.attr = Some(CachedAttr { attr: attr.clone(), asked, received: now, since: now, outdated: None });
+        state.disk.confirmed.extend(node.disk.as_ref().map(|_| id));
+        return;
+    };
     match age(old, attr, asked) {
         Age::Older => return,
         Age::Unknown => {
@@ -38,13 +42,20 @@ pub(crate) fn learn_attr(state: &mut State, id: NodeId, attr: &Attr, asked: Time
     }
     let is_same = old.attr.wcc() == attr.wcc();
     let is_same_data = old.attr.size == attr.size && old.attr.mtime == attr.mtime;
+    let since = if is_same { old.since } else { now };
+    let was_outdated = old.is_outdated();
     let outdated = old.outdated.filter(|since| *since > asked);
-    *old = CachedAttr { attr: attr.clone(), asked: asked.max(old.asked), received: now, outdated };
+    *old = CachedAttr { attr: attr.clone(), asked: asked.max(old.asked), received: now, since, outdated };
     if node.own.in_flight > 0 || is_same {
+        if was_outdated {
+            save::attr_changed(state, id);
+        }
         return;
     }
     let is_own = std::mem::take(&mut node.own.is_unseen) | (std::mem::take(&mut node.own.has_new_name) && is_same_data);
-    if !is_own {
+    if is_own {
+        save::attr_changed(state, id);
+    } else {
         changed_by_others(state, id);
     }
 }
@@ -76,6 +87,9 @@ fn changed_by_others(state: &mut State, id: NodeId) {
     let Some(node) = state.nodes.get_mut(id) else { return };
     node.grants.clear();
     node.link_target = None;
+    if let Some(disk) = &mut node.disk {
+        disk.overwrite(0..u64::MAX);
+    }
     if let Some(dir) = &mut node.dir {
         dir.names.clear();
         dir.complete = None;
@@ -91,6 +105,7 @@ fn changed_by_others(state: &mut State, id: NodeId) {
             state.notify(Notification::InvalInode { nodeid: id.0, offset: 0, len: 0 });
         }
     }
+    save::attr_changed(state, id);
 }
 
 /// A WRITE to `id` is answered.
@@ -113,13 +128,15 @@ fn finish_own(state: &mut State, id: NodeId, wcc: &Wcc, asked: Time, only_grows:
             let age = age(old, after, asked);
             let is_smaller = only_grows && age == Age::Unknown && after.size < old.attr.size;
             if age != Age::Older && !is_smaller {
+                let since = if old.attr.wcc() == after.wcc() { old.since } else { now };
                 let known = old.outdated.filter(|since| *since > asked);
                 let outdated = if age == Age::Unknown && !only_grows { Some(now) } else { known };
-                *old = CachedAttr { attr: after.clone(), asked: asked.max(old.asked), received: now, outdated };
+                let asked = asked.max(old.asked);
+                *old = CachedAttr { attr: after.clone(), asked, received: now, since, outdated };
             }
         }
         (None, Some(after)) => {
-            node.attr = Some(CachedAttr { attr: after.clone(), asked, received: now, outdated: None })
+            node.attr = Some(CachedAttr { attr: after.clone(), asked, received: now, since: now, outdated: None })
         }
         (known, None) => {
             node.own.is_unseen = true;
@@ -130,6 +147,8 @@ fn finish_own(state: &mut State, id: NodeId, wcc: &Wcc, asked: Time, only_grows:
     }
     if node.own.in_flight == 0 && !node.own.explain_all() {
         changed_by_others(state, id);
+    } else {
+        save::attr_changed(state, id);
     }
 }
 
@@ -182,6 +201,36 @@ pub(crate) fn learn_object(state: &mut State, object: Shown, is_confirmed: bool)
     learn_name(state, at, Target::Node(id), asked, is_confirmed);
 }
 
+/// All names that a listing showed.
+#[derive(Clone, Debug)]
+pub(crate) struct Names {
+    pub(crate) dir: NodeId,
+    pub(crate) found: Vec<(Name, Target)>,
+    /// When the listing began.
+    pub(crate) began: Time,
+    pub(crate) is_confirmed: bool,
+}
+
+/// Records all names of a directory.
+pub(crate) fn learn_names(state: &mut State, names: Names) {
+    let Names { dir: id, found, began, is_confirmed } = names;
+    let Some(dir) = state.nodes.get_mut(id) else { return };
+    let dir = dir.dir();
+    if dir.unknown_since.is_some_and(|since| began < since) {
+        return;
+    }
+    // Names that were made or removed here since the listing began are newer than it.
+    dir.names.retain(|_, dentry| dentry.asked > began);
+    dir.complete = Some(Listed { began, is_confirmed });
+    dir.misses = 0;
+    for (name, target) in found {
+        if !matches!(&name[..], b"." | b"..") {
+            learn_name(state, &Location { dir: id, name }, target, began, is_confirmed);
+        }
+    }
+    save::learned(state, id);
+}
+
 /// A directory that was made here has no names.
 pub(crate) fn made_directory(state: &mut State, at: &Location) {
     let began = state.now;
@@ -222,6 +271,7 @@ pub(crate) fn learn_grant(state: &mut State, id: NodeId, credential: CredentialI
         } else {
             known.granted = known.granted & !grant.tested | grant.granted;
         }
+        save::learned(state, id);
     }
 }
 
@@ -251,6 +301,7 @@ pub(crate) fn removed(state: &mut State, at: &Location) {
         && node.file.is_some()
     {
         data::discard(state, id);
+        save::removed(state, id);
     }
 }
 
@@ -276,6 +327,11 @@ pub(crate) fn renamed(state: &mut State, from: &Location, to: &Location) {
 pub(crate) fn linked(state: &mut State, node: NodeId, to: &Location) {
     change_name(state, to, Target::Node(node));
     touch_name(state, Target::Node(node));
+}
+
+/// The object that a name is known to stand for.
+pub(crate) fn known_node(state: &State, at: &Location) -> Option<NodeId> {
+    known_target(state, at).and_then(|target| if let Target::Node(id) = target { Some(id) } else { None })
 }
 
 fn known_target(state: &State, at: &Location) -> Option<Target> {

@@ -8,7 +8,8 @@
 //! [`StoreJob`]s leave for that.
 //!
 //! Read `cache` first, then `state` (how an operation waits), `needs`, `ops`, `learn` (which changes are not ours),
-//! `data`, `writeback`, `dirty_store` (what survives a restart), `recovery` and `ahead`.
+//! `data`, `writeback`, `dirty_store` (unsent data that survives a restart), `recovery`, `disk` (what can be fetched again
+//! and survives a restart) and `ahead`.
 
 #![allow(missing_docs, reason = "used inside the workspace only")]
 
@@ -21,6 +22,7 @@ mod credentials;
 mod data;
 mod deferred_setattr;
 mod dirty_store;
+mod disk;
 mod errno;
 mod extents;
 mod kept;
@@ -44,6 +46,9 @@ mod writeback;
 pub use cache::{Cache, Held, Status, Unsent};
 pub use call::{BulkRoom, Call, CallFailure, CallId, Priority, QueueLengths};
 pub use config::{Config, LinkState, Policy, Writes};
+pub use disk::job::{
+    DiskChild, DiskDone, DiskGrant, DiskJob, DiskJobId, DiskName, DiskObject, DiskPart, DiskRecord, DiskWork,
+};
 pub use state::Figures;
 pub use store_job::{
     DirtyAttr, DirtyPart, DirtyRecord, ObjectId, Refusal, SavedObject, StoreJob, StoreJobId, StoreWork,

@@ -8,6 +8,7 @@ use remora_wire::nfs3::{self, ACCESS_LOOKUP, FileType, Name};
 
 use crate::call::Priority;
 use crate::deferred_setattr;
+use crate::disk::fetch;
 use crate::node::{Dentry, Location, NodeId, Target};
 use crate::state::{FetchKey, ListingProgress, Op, Purpose, State, Stop};
 
@@ -85,6 +86,7 @@ pub(crate) fn child(
             access(state, op, dir, ACCESS_LOOKUP, state.config.policy.stat)?;
             return Ok(None);
         }
+        None => fetch::loaded(state, op, dir)?,
         _ => {}
     }
     let at = Location { dir, name: name.clone() };
@@ -118,6 +120,7 @@ pub(crate) fn listing(state: &mut State, op: &Op, dir: NodeId, window: Duration)
     let node = state.node(dir)?;
     let confirmed = node.attr.as_ref().map(|cached| cached.asked);
     let Some(listed) = node.dir.as_ref().and_then(|names| names.complete) else {
+        fetch::loaded(state, op, dir)?;
         return Err(fetch_listing(state, op, dir, window));
     };
     if !listed.is_confirmed {
@@ -180,6 +183,8 @@ pub(crate) fn link_target(state: &mut State, op: &Op, id: NodeId) -> Result<byte
     if let Some(target) = &node.link_target {
         return Ok(target.clone());
     }
+    fetch::loaded(state, op, id)?;
+    let node = state.node(id)?;
     let fh = node.fh.clone();
     Err(state.fetch(op, FetchKey::LinkTarget(id), window, nfs3::Call::ReadLink(fh), Purpose::ReadLink(id)))
 }

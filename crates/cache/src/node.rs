@@ -12,6 +12,7 @@ use remora_wire::rpc::AuthUnix;
 
 use crate::call::CallId;
 use crate::credentials::CredentialId;
+use crate::disk::object::DiskState;
 use crate::extents::Extents;
 use crate::kept::{Check, DeferredSetAttr, KeptState, merged};
 use crate::ranges::RangeSet;
@@ -36,6 +37,8 @@ pub(crate) struct CachedAttr {
     pub(crate) asked: Time,
     /// When the reply came.
     pub(crate) received: Time,
+    /// When the first reply with the same size and times came.
+    pub(crate) since: Time,
     /// Since when they are known to be wrong: only a call made later shows the right ones.
     pub(crate) outdated: Option<Time>,
 }
@@ -260,6 +263,8 @@ pub(crate) struct Node {
     pub(crate) dir: Option<Box<DirState>>,
     pub(crate) file: Option<Box<FileState>>,
     pub(crate) link_target: Option<Bytes>,
+    /// What the disk cache has of it; `None` if that is unknown.
+    pub(crate) disk: Option<Box<DiskState>>,
     /// The name that is removed at the last close, for a file that was removed while open.
     pub(crate) remove_at_close: Option<Location>,
     /// Position in the order of eviction, if the kernel has forgotten it.
@@ -282,6 +287,7 @@ impl Node {
             dir: None,
             file: None,
             link_target: None,
+            disk: None,
             remove_at_close: None,
             forgotten: None,
         }

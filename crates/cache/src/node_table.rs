@@ -64,14 +64,14 @@ impl NodeTable {
         self.insert(Node::new(fh.clone(), attr.kind, attr.fileid))
     }
 
-    /// The file with this handle, of which nothing else is known yet.
-    pub(crate) fn adopt(&mut self, fh: &Fh, fileid: u64) -> NodeId {
+    /// The object with this handle, of which nothing else is known yet.
+    pub(crate) fn adopt(&mut self, fh: &Fh, kind: FileType, fileid: u64) -> NodeId {
         if let Some(id) = self.by_fh.get(fh)
-            && self.nodes.get(id).is_some_and(|node| node.kind == FileType::Regular && node.fileid == fileid)
+            && self.nodes.get(id).is_some_and(|node| node.kind == kind && node.fileid == fileid && !node.is_stale)
         {
             return *id;
         }
-        self.insert(Node::new(fh.clone(), FileType::Regular, fileid))
+        self.insert(Node::new(fh.clone(), kind, fileid))
     }
 
     fn insert(&mut self, node: Node) -> NodeId {

@@ -28,7 +28,7 @@ const RETRY: Duration = Duration::from_secs(5);
 pub(crate) fn restore(state: &mut State, saved: SavedObject) {
     let SavedObject { record, data } = saved;
     let DirtyRecord { object, fh, fileid, path, size, before, credential, attr, .. } = record;
-    let id = state.nodes.adopt(&fh, fileid);
+    let id = state.nodes.adopt(&fh, FileType::Regular, fileid);
     state.store.known_object(object);
     let now = state.now;
     let writer = state.credentials.of(credential.uid, credential.gid, &credential.gids).auth;

@@ -7,10 +7,11 @@ use remora_wire::nfs3::{self, Fh, Reply, Status, Wcc};
 
 use crate::call::{CallFailure, CallId, Priority};
 use crate::data;
+use crate::disk::{fetch, save};
 use crate::errno::errno;
-use crate::learn::{self, Shown};
+use crate::learn::{self, Names, Shown};
 use crate::needs;
-use crate::node::{Grant, Listed, Location, NodeId, Target};
+use crate::node::{Grant, Location, NodeId, Target};
 use crate::read_grant;
 use crate::recovery;
 use crate::state::{Change, ListingProgress, Pending, Purpose, State, Step, StepId};
@@ -134,14 +135,7 @@ fn answered(state: &mut State, id: CallId, pending: &mut Pending, reply: Reply) 
             Err(failed) => fail_status(state, pending, failed.status),
         },
         (Purpose::ReadLink(node), Reply::ReadLink(result)) => match result {
-            Ok(ok) => {
-                if let Some(attr) = &ok.attr {
-                    learn::learn_attr(state, node, attr, asked);
-                }
-                if let Some(node) = state.nodes.get_mut(node) {
-                    node.link_target = Some(ok.target);
-                }
-            }
+            Ok(ok) => read_link(state, node, ok, asked),
             Err(failed) => fail_status(state, pending, failed.status),
         },
         (Purpose::Read { node, range, reader }, Reply::Read(result)) => {
@@ -179,6 +173,16 @@ fn answered(state: &mut State, id: CallId, pending: &mut Pending, reply: Reply) 
         (Purpose::Change { op, change }, reply) => changed(state, op, change, reply, asked),
         _ => fail(state, &pending.waiters, Errno::EIO),
     }
+}
+
+fn read_link(state: &mut State, id: NodeId, ok: nfs3::ReadLinkOk, asked: Time) {
+    if let Some(attr) = &ok.attr {
+        learn::learn_attr(state, id, attr, asked);
+    }
+    if let Some(node) = state.nodes.get_mut(id) {
+        node.link_target = Some(ok.target);
+    }
+    save::learned(state, id);
 }
 
 /// The server shows a file with data from an earlier run.
@@ -342,21 +346,8 @@ fn learn_dir(state: &mut State, progress: &mut ListingProgress, attr: Option<nfs
 
 fn record_listing(state: &mut State, progress: ListingProgress) {
     let is_confirmed = progress.is_uniform && learn::is_confirmed(state, progress.dir, progress.attr.as_ref());
-    let Some(dir) = state.nodes.get_mut(progress.dir) else { return };
-    let dir = dir.dir();
-    if dir.unknown_since.is_some_and(|since| progress.began < since) {
-        return;
-    }
-    // Names that were made or removed here since the listing began are newer than it.
-    dir.names.retain(|_, dentry| dentry.asked > progress.began);
-    dir.complete = Some(Listed { began: progress.began, is_confirmed });
-    dir.misses = 0;
-    for (name, target) in progress.found {
-        if !matches!(&name[..], b"." | b"..") {
-            let at = Location { dir: progress.dir, name };
-            learn::learn_name(state, &at, target, progress.began, is_confirmed);
-        }
-    }
+    let ListingProgress { dir, found, began, .. } = progress;
+    learn::learn_names(state, Names { dir, found, began, is_confirmed });
 }
 
 fn figures(ok: &nfs3::FsStatOk) -> StatFs {
@@ -450,6 +441,9 @@ fn made_object(state: &mut State, change: &Change, made: &Result<nfs3::MadeOk, n
             (Some(fh), Some(attr)) => {
                 learn::learn_object(state, Shown { at, fh, attr, asked: state.now }, true);
                 learn::made_directory(state, at);
+                if let Some(id) = learn::known_node(state, at) {
+                    fetch::made(state, id);
+                }
             }
             _ => learn::forget_name(state, at),
         }

@@ -17,6 +17,7 @@ use remora_wire::rpc::AuthUnix;
 use crate::call::{CallId, CallQueue, Priority};
 use crate::config::{Config, LinkState};
 use crate::credentials::{Caller, CredentialId, Credentials};
+use crate::disk::queue::DiskQueue;
 use crate::node::{Location, Node, NodeId};
 use crate::node_table::NodeTable;
 use crate::store_queue::StoreQueue;
@@ -271,6 +272,8 @@ pub(crate) struct State {
     pub(crate) dirty_bytes: u64,
     /// Jobs for the store of unsent data.
     pub(crate) store: StoreQueue,
+    /// Jobs for the disk cache.
+    pub(crate) disk: DiskQueue,
     /// When files with uncommitted data are due, or were once: nothing removes what is not due any more.
     pub(crate) timers: BTreeSet<(Time, NodeId)>,
     /// Writes that wait until less data is uncommitted.
@@ -310,6 +313,7 @@ impl State {
             dirty_files: BTreeSet::new(),
             dirty_bytes: 0,
             store: StoreQueue::default(),
+            disk: DiskQueue::new(config.disk_file_max > 0),
             timers: BTreeSet::new(),
             space_waiters: BTreeSet::new(),
             data_files: BTreeMap::new(),

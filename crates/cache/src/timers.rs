@@ -1,10 +1,11 @@
-//! Timers of files with uncommitted data.
+//! Timers of files with uncommitted data, and of the disk cache.
 
 use std::time::Duration;
 
 use remora_base::Time;
 
 use crate::dirty_store;
+use crate::disk::fetch;
 use crate::node::NodeId;
 use crate::recovery;
 use crate::state::State;
@@ -12,6 +13,7 @@ use crate::writeback::{self, Amount};
 
 /// Sends and commits what has waited long enough.
 pub(crate) fn handle_timeout(state: &mut State) {
+    fetch::handle_timeout(state);
     let now = state.now;
     let later = state.timers.split_off(&(now + Duration::from_nanos(1), NodeId::MIN));
     for (_, id) in std::mem::replace(&mut state.timers, later) {
@@ -38,5 +40,5 @@ pub(crate) fn handle_timeout(state: &mut State) {
 pub(crate) fn poll_timeout(state: &State) -> Option<Time> {
     let file = state.timers.first().map(|(at, _)| *at);
     let barrier = state.store.barrier_at.filter(|_| !state.store.has_barrier());
-    file.into_iter().chain(barrier).min()
+    file.into_iter().chain(barrier).chain(state.disk.poll_timeout()).min()
 }

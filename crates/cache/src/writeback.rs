@@ -11,6 +11,7 @@ use crate::config::Writes;
 use crate::data;
 use crate::deferred_setattr;
 use crate::dirty_store;
+use crate::disk::save;
 use crate::errno::errno;
 use crate::node::{FileState, NodeId};
 use crate::state::{Op, Purpose, State, Stop};
@@ -40,6 +41,7 @@ pub(crate) fn write(state: &mut State, id: NodeId, offset: u64, bytes: bytes::By
         deferred_setattr::written(&mut file.deferred);
     });
     arm(state, id);
+    save::overwritten(state, id, offset..end);
     dirty_store::changed(state, id, Some(offset..end));
     // So little may be all of the file, to be written synchronously when it is closed.
     if state.nodes.get(id).and_then(|node| node.file.as_ref()).is_some_and(|f| f.dirty.bytes() > state.link.sync_max) {

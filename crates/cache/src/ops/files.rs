@@ -12,6 +12,7 @@ use crate::call::Priority;
 use crate::config::Writes;
 use crate::data;
 use crate::dirty_store;
+use crate::disk::fetch;
 use crate::needs::{self, NameWindow};
 use crate::node::{Location, NodeId};
 use crate::read_grant;
@@ -41,6 +42,7 @@ pub(crate) fn open(state: &mut State, op: &mut Op, flags: u32) -> Result<Reply, 
         if bits & ACCESS_MODIFY != 0 && state.config.read_only {
             return Err(Errno::EROFS.into());
         }
+        fetch::start_load(state, id);
         if op.is_first && bits & ACCESS_MODIFY == 0 {
             ahead::opening(state, op);
         }

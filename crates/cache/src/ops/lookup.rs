@@ -6,6 +6,7 @@ use remora_wire::fuse::{Entry, Errno, Reply, StatFs};
 use remora_wire::nfs3::{ACCESS_EXECUTE, ACCESS_EXTEND, ACCESS_LOOKUP, ACCESS_MODIFY, ACCESS_READ, FileType, Name};
 
 use crate::ahead;
+use crate::disk::fetch;
 use crate::needs::{self, NameWindow};
 use crate::node::{Location, NodeId};
 use crate::stat;
@@ -29,6 +30,7 @@ pub(crate) fn lookup(state: &mut State, op: &Op, name: &Name) -> Result<Reply, S
         Some(id) => {
             // Of several links to a file, OPEN checks the name that was looked up last.
             state.node(id)?.location = Some(Location { dir: op.node, name: name.clone() });
+            fetch::start_load(state, id);
             let found = entry(state, op, id);
             if found == Err(Stop::Wait) && op.is_first {
                 ahead::missed_attr(state, op, id);

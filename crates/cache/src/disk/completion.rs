@@ -1,0 +1,113 @@
+//! Results of the disk cache's jobs, and what is taken from it into memory.
+
+use std::ops::Range;
+
+use remora_base::Time;
+
+use crate::data;
+use crate::disk::fetch;
+use crate::disk::job::{DiskChild, DiskDone, DiskGrant, DiskJobId, DiskName, DiskObject, DiskPart};
+use crate::disk::object::Load;
+use crate::disk::save;
+use crate::learn::{self, Names};
+use crate::node::{Grant, NodeId, Target};
+use crate::ranges::RangeSet;
+use crate::state::State;
+
+/// The disk has done a job.
+pub(crate) fn done(state: &mut State, job: DiskJobId, result: DiskDone) {
+    let saved = state.disk.saves.remove(&job);
+    let read = state.disk.reads.remove(&job);
+    state.disk.ended += 1;
+    match (result, read, saved) {
+        (DiskDone::Failed, read, _) => {
+            read.into_iter().for_each(|read| fetch::end(state, read));
+            fetch::switch_off(state);
+        }
+        (DiskDone::Loaded(object), Some(read), _) => {
+            load(state, read.node, object);
+            fetch::end(state, read);
+        }
+        (DiskDone::Read(parts), Some(read), _) => {
+            parts.into_iter().for_each(|part| take(state, read.node, part));
+            fetch::end(state, read);
+        }
+        (_, Some(read), _) => fetch::end(state, read),
+        (_, None, Some(id)) => save::saved(state, id, job),
+        (_, None, None) => {}
+    }
+}
+
+fn load(state: &mut State, id: NodeId, object: Option<Box<DiskObject>>) {
+    let disk = state.nodes.get_mut(id).and_then(|node| node.disk.as_deref_mut());
+    if let (Some(disk), Some(object)) = (disk, object) {
+        disk.is_stored = true;
+        disk.load = Load::Unconfirmed(object);
+        confirm(state, id);
+    }
+}
+
+/// Uses the records of objects whose attributes have come.
+pub(crate) fn confirm_all(state: &mut State) {
+    while let Some(id) = state.disk.confirmed.pop() {
+        confirm(state, id);
+    }
+}
+
+/// The object's attributes are known: what the disk has of it is used if it belongs to them.
+fn confirm(state: &mut State, id: NodeId) {
+    let Some(node) = state.nodes.get_mut(id) else { return };
+    let is_settled = save::is_settled(node);
+    let (Some(cached), Some(disk)) = (&mut node.attr, node.disk.as_deref_mut()) else { return };
+    let DiskObject { record, ranges } = match std::mem::take(&mut disk.load) {
+        Load::Unconfirmed(object) => *object,
+        other => {
+            disk.load = other;
+            return;
+        }
+    };
+    let (theirs, ours) = (&cached.attr, &record.attr);
+    let is_object = (ours.kind, ours.fsid, ours.fileid) == (theirs.kind, theirs.fsid, theirs.fileid);
+    if !is_object || ours.wcc() != theirs.wcc() || !is_settled {
+        return;
+    }
+    // It was old enough when it was saved.
+    cached.since = Time::ZERO;
+    ranges.into_iter().filter(|range| range.end <= theirs.size).for_each(|range| disk.ranges.insert(range));
+    let asked = cached.asked;
+    node.link_target = node.link_target.take().or(record.link_target);
+    for DiskGrant { uid, gid, groups, tested, granted } in record.grants {
+        let credential = state.credentials.of(uid, gid, &groups).id;
+        node.grants.entry(credential).or_insert(Grant { tested, granted, asked });
+    }
+    let is_listed = node.dir.as_ref().is_some_and(|dir| dir.complete.is_some());
+    let Some(names) = record.names.filter(|_| !is_listed) else { return };
+    let is_old = disk.is_old;
+    let mut target = |name: DiskName| match name.child {
+        Some(DiskChild { fh, attr }) => Target::Node(state.nodes.adopt(&fh, attr.kind, attr.fileid)),
+        None => Target::Unknown { fileid: name.fileid },
+    };
+    let found = names.into_iter().map(|name| (name.name.clone(), target(name))).collect();
+    learn::learn_names(state, Names { dir: id, found, began: asked, is_confirmed: true });
+    // The disk has these names.
+    if let Some(disk) = state.nodes.get_mut(id).and_then(|node| node.disk.as_deref_mut()) {
+        disk.is_old = is_old;
+    }
+}
+
+/// Takes data into memory, unless it has changed since it was saved.
+fn take(state: &mut State, id: NodeId, part: DiskPart) {
+    let range = part.offset..part.offset + part.data.len() as u64;
+    let Some(disk) = state.nodes.get(id).and_then(|node| node.disk.as_ref()) else { return };
+    let mut valid = RangeSet::default();
+    valid.insert(range.clone());
+    disk.ranges.gaps(range).into_iter().for_each(|gap| valid.remove(gap));
+    data::update(state, id, |file| {
+        // What is in memory is newer.
+        let missing: Vec<Range<u64>> = valid.iter().flat_map(|range| file.extents.missing(range)).collect();
+        for Range { start, end } in missing {
+            let bytes = part.data.slice((start - part.offset) as usize..(end - part.offset) as usize);
+            file.extents.insert(start, bytes);
+        }
+    });
+}
