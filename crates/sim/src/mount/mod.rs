@@ -3,7 +3,7 @@
 //! `world` is the server, the mounts with their client cores, and the messages between them, which are delayed,
 //! reordered, lost and repeated. `system_calls` turns system calls into requests of the kernel. [`scenario`] runs programs
 //! that compare each result with a model of the files, and returns what the promises of SEMANTICS.md do not allow.
-//! [`crash_scenario`] kills mounts that write back to their `disk`.
+//! [`crash_scenario`] kills mounts that write back to their `disk`; `disk_cache` is what can be fetched again.
 //!
 //! [`busy_link`] stacks one mount's cache on a client before the emulated channel, and times small operations while a
 //! large file crosses it. [`walks`] runs programs that use many small files there.
@@ -12,6 +12,7 @@ pub mod busy_link;
 mod client;
 pub mod crash_scenario;
 mod disk;
+mod disk_cache;
 pub mod scenario;
 mod system_calls;
 pub mod walks;

@@ -39,6 +39,9 @@ pub struct Scenario {
     crashes: bool,
     dirty_max: u64,
     memory_max: u64,
+    disk_file_max: u64,
+    /// Probability that a mount is killed, or its machine loses power, between two rounds.
+    restarts: f64,
 }
 
 impl Scenario {
@@ -51,7 +54,7 @@ impl Scenario {
         // Changes by another machine within one tick of the server's clock cannot be seen.
         let ticks = [Duration::from_nanos(1), Duration::from_millis(10), Duration::from_secs(1)];
         let tick = if machines == 1 { ticks[rng.below(3) as usize] } else { ticks[0] };
-        Scenario {
+        let mut scenario = Scenario {
             policy,
             machines,
             programs: 1 + rng.below(3) as usize,
@@ -70,6 +73,27 @@ impl Scenario {
             crashes: rng.chance(0.5),
             dirty_max: if rng.chance(0.8) { 64 << 20 } else { 16 << 10 },
             memory_max: if rng.chance(0.8) { 64 << 20 } else { 8 << 10 },
+            disk_file_max: 0,
+            restarts: 0.0,
+        };
+        if rng.chance(0.6) {
+            scenario.disk_file_max = if rng.chance(0.9) { 1 << 20 } else { 10_000 };
+        }
+        // Other programs have files open.
+        if scenario.programs == 1 && rng.chance(0.7) {
+            scenario.restarts = 0.5;
+        }
+        scenario
+    }
+
+    fn config(&self, client_id: u64) -> Config {
+        Config {
+            policy: self.policy,
+            dirty_max: self.dirty_max,
+            memory_max: self.memory_max,
+            disk_file_max: self.disk_file_max,
+            client_id,
+            ..Config::default()
         }
     }
 }
@@ -90,14 +114,7 @@ pub fn run(seed: u64) -> Outcome {
     let scenario = Scenario::draw(seed);
     let mut world = World::new(seed, scenario.faults);
     for machine in 0..scenario.machines {
-        let config = Config {
-            policy: scenario.policy,
-            dirty_max: scenario.dirty_max,
-            memory_max: scenario.memory_max,
-            client_id: machine as u64 + 1,
-            ..Config::default()
-        };
-        world.mount(config);
+        world.mount(scenario.config(machine as u64 + 1));
     }
     if scenario.crashes {
         for _ in 0..3 {
@@ -115,6 +132,7 @@ pub fn run(seed: u64) -> Outcome {
             rng: Rng::stream(seed, &format!("program {number}")),
             model: BTreeMap::new(),
             outcome: outcome.clone(),
+            mounts: (0..scenario.machines).collect(),
         };
         Box::pin(program.run()) as Pin<Box<dyn Future<Output = ()>>>
     });
@@ -139,12 +157,21 @@ struct Program {
     rng: Rng,
     model: BTreeMap<String, File>,
     outcome: Rc<RefCell<Outcome>>,
+    /// The mount of each machine.
+    mounts: Vec<usize>,
 }
 
 impl Program {
     async fn run(mut self) {
         for round in 0..self.scenario.rounds {
-            let mount = self.rng.below(self.scenario.machines as u64) as usize;
+            let number = self.rng.below(self.scenario.machines as u64) as usize;
+            if self.rng.chance(self.scenario.restarts) {
+                let config = self.scenario.config(number as u64 + 1);
+                let loses_power = self.rng.chance(0.5);
+                let mount = self.mounts[number];
+                self.mounts[number] = self.world.0.borrow_mut().crash_mount(mount, loses_power, config);
+            }
+            let mount = self.mounts[number];
             let machine = Machine { world: self.world.clone(), mount, kill_after: None, open: Rc::default() };
             let dir = match machine.directory(&self.dir).await {
                 Ok(dir) => dir,

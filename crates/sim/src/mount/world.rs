@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::{Core, Peer, Rng, Time};
-use remora_cache::{Cache, LinkState, SavedObject};
+use remora_cache::{Cache, DiskDone, LinkState, SavedObject};
 use remora_server::{Access, Config, Export, Exports, Server, Squash, Terms};
 use remora_vfs::MemFs;
 use remora_wire::fuse::{Errno, Header, Operation, Reply, Request};
@@ -22,6 +22,7 @@ use remora_wire::{Reader, Xdr, mount};
 
 use super::client::ClientCalls;
 use super::disk::Disk;
+use super::disk_cache::DiskCache;
 use super::system_calls::Kernel;
 
 const KEY: [u8; 16] = [7; 16];
@@ -32,6 +33,10 @@ const CHANGES_OF_NAMES: RangeInclusive<u32> = 8..=15;
 const DELAY_MAX: Duration = Duration::from_secs(3);
 /// Mean time that the store takes for a job.
 const STORE_DELAY: Duration = Duration::from_millis(2);
+/// Probability that the disk cache answers late, how late, and that it fails.
+const STUCK_DISK: f64 = 0.002;
+const STUCK_DELAY: Duration = Duration::from_secs(3);
+const BROKEN_DISK: f64 = 0.0005;
 /// Maximum length of a run: a program that waits longer is stuck.
 const RUN_MAX: Duration = Duration::from_secs(3600);
 
@@ -72,6 +77,10 @@ enum Event {
     Store {
         mount: usize,
     },
+    /// The disk cache of a mount executes its next job.
+    DiskCache {
+        mount: usize,
+    },
     /// A program that sleeps goes on.
     Wake,
 }
@@ -82,6 +91,7 @@ struct Machine {
     client: ClientCalls,
     /// The machine's disk. Jobs leave only for a mount that writes back.
     disk: Disk,
+    disk_cache: DiskCache,
     /// The mount's process has ended; another machine has its disk.
     is_dead: bool,
     answers: BTreeMap<u64, Result<Reply, Errno>>,
@@ -160,8 +170,8 @@ impl World {
             ..LinkState::default()
         });
         let client = ClientCalls::new(self.rng.next_u64(), self.now);
-        let disk = Disk::default();
-        self.machines.push(Machine { cache, client, disk, is_dead: false, answers: BTreeMap::new() });
+        let (disk, disk_cache) = (Disk::default(), DiskCache::default());
+        self.machines.push(Machine { cache, client, disk, disk_cache, is_dead: false, answers: BTreeMap::new() });
         self.drain(mount);
         mount
     }
@@ -171,6 +181,7 @@ impl World {
         let machine = &mut self.machines[mount];
         machine.is_dead = true;
         let mut disk = std::mem::take(&mut machine.disk);
+        let mut disk_cache = std::mem::take(&mut machine.disk_cache);
         let held: Vec<u64> = machine.cache.held().iter().map(|held| held.unique).collect();
         held.into_iter().for_each(|unique| _ = machine.answers.insert(unique, Err(Errno::ENOTCONN)));
         // Its calls arrive before those of the next mount, or never.
@@ -187,9 +198,13 @@ impl World {
             self.step();
         }
         let objects = disk.crash(&mut self.rng, loses_power);
+        disk_cache.crash(&mut self.rng, loses_power);
         let next = self.mount(config);
         let now = self.now;
         self.machines[next].disk = disk;
+        // The jobs of the new mount wait.
+        let begun = std::mem::replace(&mut self.machines[next].disk_cache, disk_cache);
+        self.machines[next].disk_cache.take_queue(begun);
         self.machines[next].cache.restore(now, objects);
         self.drain(next);
         next
@@ -280,6 +295,11 @@ impl World {
             let after = self.rng.exponential(STORE_DELAY);
             self.schedule(after, Event::Store { mount });
         }
+        while let Some(job) = self.machines[mount].cache.poll_disk_job() {
+            self.machines[mount].disk_cache.push(job);
+            let after = if self.rng.chance(STUCK_DISK) { STUCK_DELAY } else { self.rng.exponential(STORE_DELAY) };
+            self.schedule(after, Event::DiskCache { mount });
+        }
         let machine = &mut self.machines[mount];
         while let Some((id, result)) = machine.client.poll_reply(self.now) {
             machine.cache.handle_reply(self.now, id, result);
@@ -324,8 +344,18 @@ impl World {
                     self.send(|| Event::ToMount { mount, message: message.clone() });
                 }
             }
-            Event::ToMount { mount, .. } | Event::Kill { mount, .. } | Event::Store { mount }
+            Event::ToMount { mount, .. }
+            | Event::Kill { mount, .. }
+            | Event::Store { mount }
+            | Event::DiskCache { mount }
                 if self.is_dead(mount) => {}
+            Event::DiskCache { mount } => {
+                if let Some((id, done)) = self.machines[mount].disk_cache.execute(&mut self.rng) {
+                    let done = if self.rng.chance(BROKEN_DISK) { DiskDone::Failed } else { done };
+                    self.machines[mount].cache.handle_disk_done(self.now, id, done);
+                }
+                self.drain(mount);
+            }
             Event::Store { mount } => {
                 if let Some((id, result)) = self.machines[mount].disk.execute() {
                     self.machines[mount].cache.handle_store_done(self.now, id, result);

@@ -1,0 +1,113 @@
+//! The disk cache of a machine with a mount: executes the cache's jobs, forgets objects, and loses unsynced changes at a
+//! loss of power.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+use bytes::Bytes;
+use remora_base::Rng;
+use remora_cache::{DiskDone, DiskJob, DiskJobId, DiskObject, DiskPart, DiskRecord, DiskWork};
+use remora_wire::nfs3::Fh;
+
+/// Probability that a job is followed by a sync, and by the eviction of an object.
+const SYNCS: f64 = 0.05;
+const EVICTIONS: f64 = 0.02;
+/// Probability that an extent is lost with the power: its checksum does not match then.
+const LOST_EXTENTS: f64 = 0.3;
+
+#[derive(Clone, Debug, Default)]
+struct Object {
+    record: Option<DiskRecord>,
+    extents: BTreeMap<u64, Bytes>,
+}
+
+type Objects = BTreeMap<Fh, Object>;
+
+/// A disk cache with jobs that wait.
+#[derive(Debug, Default)]
+pub(super) struct DiskCache {
+    now: Objects,
+    synced: Objects,
+    /// Jobs since the last sync.
+    unsynced: Vec<DiskJob>,
+    queue: VecDeque<DiskJob>,
+}
+
+fn end(start: u64, bytes: &Bytes) -> u64 {
+    start + bytes.len() as u64
+}
+
+fn perform(objects: &mut Objects, fh: &Fh, work: DiskWork) -> DiskDone {
+    match work {
+        DiskWork::Save { record, kept, data } => {
+            let object = objects.entry(fh.clone()).or_default();
+            object.record = record.map(|record| *record);
+            let is_kept =
+                |range: Range<u64>| kept.iter().any(|kept| kept.start <= range.start && range.end <= kept.end);
+            object.extents.retain(|start, bytes| is_kept(*start..end(*start, bytes)));
+            object.extents.extend(data.into_iter().map(|part| (part.offset, part.data)));
+            DiskDone::Changed
+        }
+        DiskWork::Load => {
+            let found = objects.get(fh).and_then(|object| Some((object.record.clone()?, &object.extents)));
+            DiskDone::Loaded(found.map(|(record, extents)| {
+                let ranges = extents.iter().map(|(start, bytes)| *start..end(*start, bytes)).collect();
+                Box::new(DiskObject { record, ranges })
+            }))
+        }
+        DiskWork::Read(range) => {
+            let extents = objects.get(fh).into_iter().flat_map(|object| &object.extents);
+            let found = extents.filter(|(start, bytes)| **start < range.end && end(**start, bytes) > range.start);
+            DiskDone::Read(found.map(|(offset, data)| DiskPart { offset: *offset, data: data.clone() }).collect())
+        }
+        DiskWork::Remove => {
+            objects.remove(fh);
+            DiskDone::Changed
+        }
+    }
+}
+
+impl DiskCache {
+    /// Takes the jobs that wait in `other`.
+    pub(super) fn take_queue(&mut self, other: DiskCache) {
+        self.queue.extend(other.queue);
+    }
+
+    pub(super) fn push(&mut self, job: DiskJob) {
+        self.queue.push_back(job);
+    }
+
+    /// Executes the next job.
+    pub(super) fn execute(&mut self, rng: &mut Rng) -> Option<(DiskJobId, DiskDone)> {
+        let job = self.queue.pop_front()?;
+        let done = perform(&mut self.now, &job.fh, job.work.clone());
+        let id = job.id;
+        self.unsynced.push(job);
+        if rng.chance(SYNCS) {
+            self.synced = self.now.clone();
+            self.unsynced.clear();
+        }
+        if rng.chance(EVICTIONS) {
+            let victim = self.now.keys().nth(rng.below(self.now.len().max(1) as u64) as usize).cloned();
+            victim.into_iter().for_each(|fh| _ = self.now.remove(&fh));
+        }
+        Some((id, done))
+    }
+
+    /// The process ends, or the machine loses power: then the latest changes are lost, and some of the data.
+    pub(super) fn crash(&mut self, rng: &mut Rng, loses_power: bool) {
+        self.queue.clear();
+        let unsynced = std::mem::take(&mut self.unsynced);
+        if loses_power {
+            let kept = rng.below(unsynced.len() as u64 + 1) as usize;
+            for job in unsynced.into_iter().take(kept) {
+                perform(&mut self.synced, &job.fh, job.work);
+            }
+            let objects = self.synced.values_mut();
+            objects.for_each(|object| object.extents.retain(|_, _| !rng.chance(LOST_EXTENTS)));
+            self.now = self.synced.clone();
+        }
+        self.now.retain(|_, object| object.record.is_some());
+        self.synced = self.now.clone();
+    }
+}
