@@ -173,6 +173,7 @@ impl FuseSite {
         let url = format!("nfs://127.0.0.1:{}/{export}", self.server.port());
         let mut mount = Command::new(&self.binary);
         mount.args(["mount", "--allow-other", "--cache", policy, &url]).arg(&place).stdin(Stdio::null());
+        mount.env("XDG_CACHE_HOME", self.scratch.path("cache"));
         cmd::run(&mut mount)?;
         self.mounted.push(place.clone());
         Ok(place)

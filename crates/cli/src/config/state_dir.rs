@@ -26,6 +26,17 @@ pub(crate) fn unsent_dir() -> Option<PathBuf> {
     Some(dir?.join("unsent"))
 }
 
+/// Where the disk caches of this user's mounts are: `remora` in `$XDG_CACHE_HOME` or `~/.cache`; for root without
+/// `$XDG_CACHE_HOME`, `/var/cache/remora`.
+pub(crate) fn cache_dir() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let own = absolute("XDG_CACHE_HOME");
+    let is_system = own.is_none() && rustix::process::geteuid().is_root();
+    let cache =
+        if is_system { Some("/var/cache".into()) } else { own.or_else(|| Some(absolute("HOME")?.join(".cache"))) };
+    Some(cache?.join("remora"))
+}
+
 /// Creates a directory with mode 0700 if it is missing.
 pub(crate) fn make_private(dir: &Path) -> io::Result<()> {
     if fs::metadata(dir).is_ok_and(|m| m.is_dir()) {

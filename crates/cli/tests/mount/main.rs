@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod disk_cache;
 mod files;
 mod interrupts;
 mod kit;

@@ -85,7 +85,7 @@ fn mount_helper_takes_the_words_of_mount8() {
     let run = |flags: &str| {
         let mut helper = std::process::Command::new(&helper);
         helper.args(["127.0.0.1:/", dir.to_str().unwrap(), flags, "-o", &options]);
-        helper.env("XDG_STATE_HOME", site.place.state());
+        helper.env("XDG_STATE_HOME", site.place.state()).env("XDG_CACHE_HOME", site.place.cache());
         assert!(helper.status().unwrap().success());
     };
     run("-f");

@@ -192,6 +192,7 @@ mod tests {
                 dirty_bytes: 0,
                 unsent: Vec::new(),
                 cached_bytes: 0,
+                disk: None,
                 nodes: 1,
                 calls_waiting: 0,
                 queue: QueueReport::default(),

@@ -21,7 +21,7 @@ use tokio::time::MissedTickBehavior;
 use tracing::debug;
 
 use super::caller_groups::CallerGroups;
-use super::store::{Completion, DirtyStore, StoreThread};
+use super::store::{DirtyStore, DiskCache, StoreDisk, StoreThread};
 use crate::Clock;
 use crate::client::{Blocks, ClientError, Session};
 use crate::fuse::has_ended;
@@ -94,7 +94,11 @@ pub(super) struct MountDriver {
     runtime: Handle,
     groups: CallerGroups,
     /// Executes the core's store jobs, if the mount has a store.
-    store: OnceLock<StoreThread>,
+    store: OnceLock<StoreThread<DirtyStore>>,
+    /// The disk of that store.
+    store_disk: OnceLock<StoreDisk>,
+    /// Executes the core's jobs for the disk cache, if the mount has one.
+    disk: OnceLock<StoreThread<DiskCache>>,
     in_flight: AtomicUsize,
     /// File data that the server has sent and taken, in bytes.
     read_bytes: AtomicU64,
@@ -149,6 +153,8 @@ impl MountDriver {
             runtime: Handle::current(),
             groups: CallerGroups::default(),
             store: OnceLock::new(),
+            store_disk: OnceLock::new(),
+            disk: OnceLock::new(),
             in_flight: AtomicUsize::new(0),
             read_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
@@ -162,26 +168,49 @@ impl MountDriver {
     /// Executes the core's store jobs on `store` from now on.
     pub(super) fn use_store(self: &Arc<Self>, store: DirtyStore) -> std::io::Result<()> {
         let driver = Arc::downgrade(self);
+        let disk = store.disk()?;
         let thread = StoreThread::start(store, move |done| {
-            if let Some(driver) = Weak::upgrade(&driver) {
-                driver.take_store_results(done);
-            }
+            let Some(driver) = Weak::upgrade(&driver) else { return };
+            let _runtime = driver.runtime.enter();
+            driver.change(|cache, now| done.into_iter().for_each(|(id, done)| cache.handle_store_done(now, id, done)));
         })?;
         // It is called once.
         _ = self.store.set(thread);
+        _ = self.store_disk.set(disk);
         self.change(|_, _| {});
         Ok(())
     }
 
-    fn take_store_results(self: &Arc<Self>, done: Completion) {
-        let _runtime = self.runtime.enter();
-        self.change(|cache, now| done.into_iter().for_each(|(id, result)| cache.handle_store_done(now, id, result)));
+    /// Executes the core's jobs for the disk cache on `cache` from now on.
+    pub(super) fn use_disk(self: &Arc<Self>, cache: DiskCache) -> std::io::Result<()> {
+        let driver = Arc::downgrade(self);
+        let thread = StoreThread::start(cache, move |done| {
+            let Some(driver) = Weak::upgrade(&driver) else { return };
+            let _runtime = driver.runtime.enter();
+            driver.change(|cache, now| done.into_iter().for_each(|(id, done)| cache.handle_disk_done(now, id, done)));
+        })?;
+        // It is called once.
+        _ = self.disk.set(thread);
+        self.change(|_, _| {});
+        Ok(())
     }
 
-    /// Executes the queued store jobs and closes the store; with `drops`, removes the store and all data in it.
+    /// Saves what the disk cache lacks.
+    pub(super) fn save(self: &Arc<Self>) {
+        self.change(|cache, now| cache.save_all(now));
+    }
+
+    /// Whether the disk cache lacks nothing.
+    pub(super) fn is_saved(&self) -> bool {
+        self.disk.get().is_none() || self.core().cache.is_saved()
+    }
+
+    /// Executes the queued jobs and closes the stores; with `drops`, removes that of unsent data with all that it has.
     pub(super) fn end_store(&self, drops: bool) {
-        if let Some(store) = self.store.get() {
-            store.end(drops);
+        drop(self.disk.get().and_then(StoreThread::end));
+        let Some(store) = self.store.get().and_then(StoreThread::end) else { return };
+        if let Err(error) = if drops { store.remove() } else { store.close() } {
+            tracing::warn!(%error, "the store of unsent data cannot be removed");
         }
     }
 
@@ -209,7 +238,8 @@ impl MountDriver {
             _ => self.groups.of(header.pid, header.uid),
         };
         let writes = matches!(request.op, Operation::Write { .. });
-        let room = self.store.get().filter(|_| writes).and_then(StoreThread::room);
+        // If it cannot be known, the store's own error comes.
+        let room = self.store_disk.get().filter(|_| writes).and_then(|disk| disk.room().ok());
         let answered = self.change(|cache, now| {
             room.into_iter().for_each(|room| cache.set_store_room(room));
             cache.handle_request(now, request, &groups);
@@ -297,6 +327,9 @@ impl MountDriver {
             if let Some(store) = self.store.get() {
                 // In their order, so within the lock; the queue has room for all that the core has in flight.
                 std::iter::from_fn(|| core.cache.poll_store_job()).for_each(|job| store.push(job));
+            }
+            if let Some(disk) = self.disk.get() {
+                std::iter::from_fn(|| core.cache.poll_disk_job()).for_each(|job| disk.push(job));
             }
             CoreOutput::drain(&mut core.cache)
         };

@@ -25,6 +25,8 @@ pub struct MountReport {
     pub unsent: Vec<UnsentReport>,
     /// Clean file data in memory.
     pub cached_bytes: u64,
+    /// The cache on disk; `None` if there is none.
+    pub disk: Option<DiskReport>,
     /// Objects that the cache knows.
     pub nodes: usize,
     /// Calls that wait for room in the window.
@@ -53,6 +55,15 @@ pub struct QueueReport {
     pub write_back: usize,
     pub read_ahead: usize,
     pub prefetch: usize,
+}
+
+/// The cache on disk. Sizes in bytes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct DiskReport {
+    pub bytes: u64,
+    pub limit: u64,
+    /// Why it is not used any more.
+    pub error: Option<String>,
 }
 
 /// A file that the server lacks something of.

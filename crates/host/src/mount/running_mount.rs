@@ -16,10 +16,11 @@ use tokio::sync::watch;
 use super::control_server::{BoundSocket, ControlSocket, Controlled};
 use super::driver::{Kernel, MountDriver, MountedServer};
 use super::report::{
-    HeldReport, MountReport, MountState, QueueReport, ServerReport, UnmountMode, UnmountProgress, UnsentReport,
+    DiskReport, HeldReport, MountReport, MountState, QueueReport, ServerReport, UnmountMode, UnmountProgress,
+    UnsentReport,
 };
 use super::runtime_dir::{self, MountNote};
-use super::store::{self, Opened};
+use super::store::{self, DiskCache, DiskFigures, Opened};
 use crate::Clock;
 use crate::client::{Blocks, Session};
 use crate::fuse::{Connection, FuseError, MountOptions, is_exiting};
@@ -30,6 +31,8 @@ const READERS: usize = 3;
 const FLUSH_LOOK: Duration = Duration::from_millis(50);
 /// How often a store is looked at that saves what is left, at most: 30 s.
 const KEEP_LOOKS: u32 = 600;
+/// How often the disk cache is looked at while it saves, at most: 2 s.
+const SAVE_LOOKS: u32 = 40;
 /// Unsent files in a report.
 const UNSENT_MAX: usize = 1000;
 /// Bits of a full Ethernet frame.
@@ -56,6 +59,8 @@ pub struct MountPlan {
     pub kernel: MountOptions,
     /// Where unsent data is kept, and what an earlier mount left there.
     pub store: Option<Opened>,
+    /// Where what can be fetched again is kept.
+    pub disk: Option<DiskCache>,
 }
 
 /// The directory on the server.
@@ -104,6 +109,8 @@ struct MountShared {
     is_flushed: AtomicBool,
     /// Where unsent data is kept.
     store_dir: Option<PathBuf>,
+    /// The disk cache and its limit in bytes.
+    disk: Option<(Arc<DiskFigures>, u64)>,
     /// Files that are kept for the next mount, once that is done.
     kept_files: AtomicUsize,
 }
@@ -122,7 +129,9 @@ impl RunningMount {
         let dir = runtime_dir::path();
         let control = BoundSocket::bind(&dir, &note).map_err(|source| MountStartError::Control { dir, source })?;
         let read_only = plan.cache.read_only;
-        let mut cache = Cache::new(plan.cache, plan.root.fh, plan.clock.now());
+        let disk_file_max = plan.disk.as_ref().map_or(0, |disk| disk.limit() / 2);
+        let config = remora_cache::Config { disk_file_max, ..plan.cache };
+        let mut cache = Cache::new(config, plan.root.fh, plan.clock.now());
         cache.set_root(plan.clock.now(), &plan.root.attr);
         let store = plan.store.map(|Opened { store, objects, .. }| {
             cache.restore(plan.clock.now(), objects);
@@ -142,10 +151,14 @@ impl RunningMount {
             end: watch::Sender::new(None),
             is_flushed: AtomicBool::new(false),
             store_dir,
+            disk: plan.disk.as_ref().map(|disk| (disk.figures(), disk.limit())),
             kept_files: AtomicUsize::new(0),
         });
         if let Some(store) = store {
             shared.driver.use_store(store).map_err(MountStartError::Thread)?;
+        }
+        if let Some(disk) = plan.disk {
+            shared.driver.use_disk(disk).map_err(MountStartError::Thread)?;
         }
         let serving = shared.clone();
         let thread = thread::Builder::new().name("fuse".into());
@@ -192,6 +205,18 @@ impl RunningMount {
             tokio::time::sleep(FLUSH_LOOK).await;
         }
         None
+    }
+
+    /// Saves what the disk cache lacks, if that takes no longer than the end of a mount may.
+    pub async fn save(&self) {
+        for _ in 0..SAVE_LOOKS {
+            // More is due when a save is done.
+            self.shared.driver.save();
+            if self.shared.driver.is_saved() {
+                return;
+            }
+            tokio::time::sleep(FLUSH_LOOK).await;
+        }
     }
 
     /// File data that the server has not committed, in bytes.
@@ -343,6 +368,11 @@ impl Controlled for MountShared {
             dirty_bytes: status.dirty_bytes,
             unsent: self.unsent_reports(),
             cached_bytes: status.cached_bytes,
+            disk: self.disk.as_ref().map(|(figures, limit)| DiskReport {
+                bytes: figures.bytes(),
+                limit: *limit,
+                error: figures.error().map(str::to_owned),
+            }),
             nodes: status.nodes,
             calls_waiting: status.calls_queued,
             queue: queue_report(self.driver.queue_lengths()),

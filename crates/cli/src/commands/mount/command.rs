@@ -17,7 +17,7 @@ use tokio::select;
 use crate::commands::mount::flags::Mount;
 use crate::commands::mount::kernel_error::kernel_error;
 use crate::commands::mount::options::{CachePolicy, MountOption, WriteMode};
-use crate::commands::mount::{background, known_mounts, status, unsent_data, wait_notice};
+use crate::commands::mount::{background, disk_cache, known_mounts, status, unsent_data, wait_notice};
 use crate::config::{state_dir, units};
 use crate::interrupt;
 use crate::output::exit::{Error, Result};
@@ -59,6 +59,8 @@ struct MountSettings {
     is_nonempty_allowed: bool,
     cache: CachePolicy,
     cache_memory: u64,
+    /// Maximum bytes of the disk cache; `None` for the default.
+    cache_size: Option<u64>,
     writes: WriteMode,
     /// `None` for a hard mount.
     soft: Option<Duration>,
@@ -78,6 +80,7 @@ impl MountSettings {
             is_nonempty_allowed: false,
             cache: CachePolicy::Default,
             cache_memory: CACHE_MEMORY,
+            cache_size: None,
             writes: WriteMode::Through,
             soft: None,
             link: args.link,
@@ -88,6 +91,7 @@ impl MountSettings {
         // Flags of their own say more than a list of options.
         settings.cache = args.cache.unwrap_or(settings.cache);
         settings.cache_memory = args.cache_memory.unwrap_or(settings.cache_memory);
+        settings.cache_size = args.cache_size.or(settings.cache_size);
         settings.writes = args.writes.unwrap_or(settings.writes);
         settings.soft = args.soft.or(settings.soft);
         Ok(settings)
@@ -100,6 +104,7 @@ impl MountSettings {
             MountOption::Timeout(timeout) => self.soft = self.soft.map(|_| *timeout),
             MountOption::Cache(cache) => self.cache = *cache,
             MountOption::CacheMemory(bytes) => self.cache_memory = *bytes,
+            MountOption::CacheSize(bytes) => self.cache_size = Some(*bytes),
             MountOption::Writes(writes) => self.writes = *writes,
             MountOption::AllowOther => self.allow_other = true,
             MountOption::NonEmpty => self.is_nonempty_allowed = true,
@@ -180,6 +185,7 @@ async fn serve(settings: MountSettings, daemon: bool) -> Result {
         _ = interrupt::wait() => UnmountMode::Send,
     };
     let ended = finish(&mount, mode).await;
+    mount.save().await;
     mount.close();
     // `remora umount` reads the last progress.
     tokio::time::sleep(Duration::from_millis(250)).await;
@@ -271,6 +277,7 @@ async fn mount(mut settings: MountSettings) -> Result<(RunningMount, Remote)> {
     let blocks_max = Blocks { read: block(info.read_max), write: block(info.write_max) };
     let clock = servers.clock();
     let store = unsent_data::open(&settings.url, &settings.dir, settings.writes, &mut settings.read_only)?;
+    let disk = disk_cache::open(&settings.url, &settings.dir, settings.cache_size)?;
     let plan = MountPlan {
         kernel: fuse::MountOptions {
             fsname: fs_name(&settings.url),
@@ -288,6 +295,7 @@ async fn mount(mut settings: MountSettings) -> Result<(RunningMount, Remote)> {
         policy: settings.cache.name().to_owned(),
         writes: settings.writes.name().to_owned(),
         store,
+        disk,
         soft: settings.soft,
     };
     // It waits for the kernel.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::commands::mount::options::{CachePolicy, MountOption, WriteMode, cache_memory, soft};
+use crate::commands::mount::options::{CachePolicy, MountOption, WriteMode, cache_memory, cache_size, soft};
 use crate::output::diagnostics::Verbosity;
 use crate::remote::flags::LinkArgs;
 
@@ -35,9 +35,12 @@ a crash of the mount, and within 1 s from a loss of power; fsync waits for that.
 The file is sent in the background, after a restart by the next mount of the
 same URL. remora status shows what is unsent.
 
+What was read stays in $XDG_CACHE_HOME/remora (root: /var/cache/remora), and is
+used after the server has shown that it is still the same.
+
 -o takes the options of mount.nfs that mean the same here (ro, soft, timeo,
 noac, port, mountport, proto, rsize, wsize), soft=TIME, cache=, writes=,
-cache-memory=, allow_other, nonempty; it ignores those that only mount(8) needs.";
+cache-memory=, cache-size=, allow_other, nonempty; it ignores those that only mount(8) needs.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Mount {
@@ -77,6 +80,9 @@ pub(crate) struct Mount {
     /// Memory for unchanged file data, 1M or more [default: 256M]
     #[arg(long, value_name = "SIZE", value_parser = cache_memory)]
     pub(crate) cache_memory: Option<u64>,
+    /// Disk for names and file data that survive an unmount, 1M or more; 0 for memory only [default: 10G or a tenth of what is free]
+    #[arg(long, value_name = "SIZE", value_parser = cache_size)]
+    pub(crate) cache_size: Option<u64>,
     /// Started by the command itself in the background
     #[arg(long, hide = true)]
     pub(crate) daemon: bool,
@@ -119,8 +125,9 @@ Examples:
 --json prints an object for each mount: url, dir, pid, state, cache, read_only,
 writes, soft_ms, server (address, transport, silent_ms, deferred_ms, rtt_ms,
 window, rate_bits, loss), dirty_bytes, unsent (path, bytes, refused, data),
-cached_bytes, nodes, calls_waiting, queue (foreground, durable, write_back,
-read_ahead, prefetch), calls_in_flight, hits, misses, read_bytes, written_bytes,
+cached_bytes, disk (bytes, limit, error), nodes, calls_waiting, queue
+(foreground, durable, write_back, read_ahead, prefetch), calls_in_flight, hits,
+misses, read_bytes, written_bytes,
 held (pid, program, operation, path, waits_ms).";
 
 #[derive(Args, Debug)]

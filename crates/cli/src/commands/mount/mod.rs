@@ -1,12 +1,13 @@
 //! `remora mount`, `umount`, `status`, `top` and `release`: a server's directory as a local one.
 //!
 //! [`flags`] has the command lines and [`options`] what `-o` takes; [`command`] mounts, [`background`] does so in
-//! another process, and [`unsent_data`] opens the store that survives both. [`known_mounts`] finds running mounts for
+//! another process, and [`unsent_data`] and [`disk_cache`] open the stores that survive both. [`known_mounts`] finds running mounts for
 //! [`umount`], [`status`], [`top`] and [`release`].
 //! [`mount_helper`] is the command line that mount(8) uses.
 
 mod background;
 pub(crate) mod command;
+mod disk_cache;
 pub(crate) mod flags;
 mod kernel_error;
 mod known_mounts;

@@ -11,6 +11,8 @@ use crate::remote::flags::Proto;
 
 /// Least memory for clean file data.
 const CACHE_MEMORY_MIN: u64 = 1 << 20;
+/// Least disk cache.
+const CACHE_SIZE_MIN: u64 = 1 << 20;
 /// Shortest time after which calls of a soft mount fail.
 const SOFT_MIN: Duration = Duration::from_secs(1);
 
@@ -70,6 +72,12 @@ pub(crate) fn cache_memory(text: &str) -> Result<u64, String> {
     if size >= CACHE_MEMORY_MIN { Ok(size) } else { Err(format!("'{text}' is less than 1M")) }
 }
 
+/// Reads the limit of the disk cache; 0 is none.
+pub(crate) fn cache_size(text: &str) -> Result<u64, String> {
+    let size = units::bytes(text)?;
+    if size == 0 || size >= CACHE_SIZE_MIN { Ok(size) } else { Err(format!("'{text}' is less than 1M, and not 0")) }
+}
+
 /// An option that changes something.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum MountOption {
@@ -80,6 +88,7 @@ pub(crate) enum MountOption {
     Timeout(Duration),
     Cache(CachePolicy),
     CacheMemory(u64),
+    CacheSize(u64),
     Writes(WriteMode),
     AllowOther,
     NonEmpty,
@@ -199,6 +208,7 @@ fn with_value(name: &str, value: &str) -> Result<MountOption, String> {
         "actimeo" => MountOption::Cache(if number()? == 0 { CachePolicy::Strict } else { CachePolicy::Default }),
         "cache" => MountOption::Cache(clap::ValueEnum::from_str(value, false)?),
         "writes" => MountOption::Writes(clap::ValueEnum::from_str(value, false)?),
+        "cache-size" => MountOption::CacheSize(cache_size(value)?),
         "cache-memory" => MountOption::CacheMemory(cache_memory(value)?),
         "port" => MountOption::Port(port()?),
         "mountport" => MountOption::MountPort(port()?),
@@ -230,6 +240,7 @@ mod tests {
             ("hard", MountOption::Soft(None)),
             ("timeo=600", MountOption::Timeout(Duration::from_secs(60))),
             ("actimeo=0", MountOption::Cache(CachePolicy::Strict)),
+            ("cache-size=0", MountOption::CacheSize(0)),
             ("writes=back", MountOption::Writes(WriteMode::Back)),
             ("cache=relaxed", MountOption::Cache(CachePolicy::Relaxed)),
             ("port=2050", MountOption::Port(2050)),

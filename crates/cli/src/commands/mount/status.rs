@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use remora_host::mount::control_client::KnownMount;
-use remora_host::mount::report::{HeldReport, MountReport, MountState, ServerReport, UnsentReport};
+use remora_host::mount::report::{DiskReport, HeldReport, MountReport, MountState, ServerReport, UnsentReport};
 use remora_host::mount::store::{self, KeptExport};
 use serde::Serialize;
 
@@ -145,9 +145,10 @@ fn text(report: &MountReport) -> String {
         server_text(&report.server),
     );
     text += &format!(
-        "  {} unsent, {} cached, {} objects; {} calls in flight, {} waiting for their turn\n",
+        "  {} unsent, {} cached{}, {} objects; {} calls in flight, {} waiting for their turn\n",
         units::human(report.dirty_bytes),
         units::human(report.cached_bytes),
+        report.disk.as_ref().map_or(String::new(), disk_text),
         report.nodes,
         report.calls_in_flight,
         report.calls_waiting,
@@ -164,6 +165,13 @@ fn text(report: &MountReport) -> String {
         text += &format!("  and {more} more calls wait; --json lists them all\n");
     }
     text
+}
+
+fn disk_text(disk: &DiskReport) -> String {
+    match &disk.error {
+        None => format!(" and {} of {} on disk", units::human(disk.bytes), units::human(disk.limit)),
+        Some(why) => format!(" (none on disk: {})", escape::printable(why.as_bytes())),
+    }
 }
 
 pub(super) fn server_text(server: &ServerReport) -> String {
@@ -238,6 +246,7 @@ pub(super) fn sample_report() -> MountReport {
             data: Some("/s/1".into()),
         }],
         cached_bytes: 0,
+        disk: Some(DiskReport { bytes: 2_000_000, limit: 10_000_000_000, error: None }),
         nodes: 5,
         calls_waiting: 2,
         queue: QueueReport { foreground: 2, ..QueueReport::default() },
@@ -260,7 +269,10 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "nfs://nas/srv on /home/a/nas: mounted, read-only, cache default, writes back, process 7");
         assert_eq!(lines[1], "  server nas:2049 over udp, RTT 12.3 ms, 1000000 bit/s; silent for 34 s");
-        assert_eq!(lines[2], "  3.1 MB unsent, 0 B cached, 5 objects; 1 calls in flight, 2 waiting for their turn");
+        assert_eq!(
+            lines[2],
+            "  3.1 MB unsent, 0 B cached and 2.0 MB of 10 GB on disk, 5 objects; 1 calls in flight, 2 waiting for their turn"
+        );
         assert_eq!(lines[3], "  /r is not sent: Permission denied; its 1.0 kB are kept in /s/1");
         assert_eq!(lines[4], "  cat (pid 42) waits for READ of /a\\nb for 3.5 s");
         assert_eq!(lines[lines.len() - 1], "  and 3 more calls wait; --json lists them all");

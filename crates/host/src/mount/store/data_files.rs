@@ -19,11 +19,11 @@ pub(in crate::mount) fn data_path(store: &Path, object: ObjectId) -> PathBuf {
 
 /// The disk of a store.
 #[derive(Debug)]
-pub(super) struct StoreDisk(File);
+pub(in crate::mount) struct StoreDisk(File);
 
 impl StoreDisk {
     /// Bytes that it has beside the reserve.
-    pub(super) fn room(&self) -> io::Result<u64> {
+    pub(in crate::mount) fn room(&self) -> io::Result<u64> {
         let disk = rustix::fs::fstatvfs(&self.0)?;
         Ok(disk.f_bavail.saturating_mul(disk.f_frsize).saturating_sub(RESERVE))
     }

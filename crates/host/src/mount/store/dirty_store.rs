@@ -10,6 +10,7 @@ use remora_wire::fuse::Errno;
 use super::data_files::{DataFiles, StoreDisk};
 use super::records::{FoundRecord, RecordChange, Records, io_error};
 use super::store_dir::{StoreDir, StoreError, StoreKey};
+use super::store_thread::JobStore;
 use crate::mount::runtime_dir::MountNote;
 
 /// Changes at each start of the machine.
@@ -98,24 +99,8 @@ impl DirtyStore {
         self.dir.path()
     }
 
-    pub(super) fn disk(&self) -> io::Result<StoreDisk> {
+    pub(in crate::mount) fn disk(&self) -> io::Result<StoreDisk> {
         self.data.disk()
-    }
-
-    /// Executes jobs in their order, and returns their results.
-    pub(super) fn execute(&mut self, jobs: Vec<StoreJob>) -> Vec<(StoreJobId, Result<(), Errno>)> {
-        let mut results = Vec::with_capacity(jobs.len());
-        let mut batch = Vec::new();
-        for job in jobs {
-            if job.work == StoreWork::Barrier {
-                results.extend(self.change(std::mem::take(&mut batch)));
-                results.push((job.id, self.sync().map_err(errno)));
-            } else {
-                batch.push(job);
-            }
-        }
-        results.extend(self.change(batch));
-        results
     }
 
     /// Saves and removals in one transaction.
@@ -152,16 +137,36 @@ impl DirtyStore {
     }
 
     /// Removes the store with all that it has.
-    pub(super) fn remove(self) -> io::Result<()> {
+    pub(in crate::mount) fn remove(self) -> io::Result<()> {
         drop(self.records);
         self.dir.remove()
     }
 
     /// Closes the store, and removes it if it has nothing.
-    pub(super) fn close(self) -> io::Result<()> {
+    pub(in crate::mount) fn close(self) -> io::Result<()> {
         let is_empty = self.records.len().is_ok_and(|len| len == 0) && !self.dir.path().join("set-aside").exists();
         drop(self.records);
         if is_empty { self.dir.remove() } else { Ok(()) }
+    }
+}
+
+impl JobStore for DirtyStore {
+    type Job = StoreJob;
+    type Done = (StoreJobId, Result<(), Errno>);
+
+    fn execute(&mut self, jobs: Vec<StoreJob>) -> Vec<(StoreJobId, Result<(), Errno>)> {
+        let mut results = Vec::with_capacity(jobs.len());
+        let mut batch = Vec::new();
+        for job in jobs {
+            if job.work == StoreWork::Barrier {
+                results.extend(self.change(std::mem::take(&mut batch)));
+                results.push((job.id, self.sync().map_err(errno)));
+            } else {
+                batch.push(job);
+            }
+        }
+        results.extend(self.change(batch));
+        results
     }
 }
 

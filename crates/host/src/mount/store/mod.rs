@@ -2,16 +2,20 @@
 //!
 //! `store_dir` is the directory of an export's unsent data, with its lock. `records` has what the server lacks of each
 //! file in SQLite, `data_files` the bytes in sparse files beside it; [`DirtyStore`] executes the jobs of the cache core
-//! on both, on the thread of `store_thread`.
+//! on both, on the thread of `store_thread`. [`DiskCache`] has what can be fetched again, with a thread of its own.
 
 mod data_files;
 mod dirty_store;
+mod disk_cache;
+mod disk_index;
+mod disk_record_codec;
 mod record_codec;
 mod records;
 mod store_dir;
 mod store_thread;
 
-pub(super) use data_files::data_path;
+pub(super) use data_files::{StoreDisk, data_path};
 pub use dirty_store::{DirtyStore, Opened, SetAside};
+pub use disk_cache::{DiskCache, DiskFigures, OpenedCache};
 pub use store_dir::{KeptExport, StoreError, StoreKey, has_store, kept_exports};
-pub(super) use store_thread::{Completion, StoreThread};
+pub(super) use store_thread::StoreThread;

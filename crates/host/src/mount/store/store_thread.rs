@@ -6,53 +6,45 @@ use std::sync::PoisonError;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
-use remora_cache::{StoreJob, StoreJobId};
-use remora_wire::fuse::Errno;
-
-use super::data_files::StoreDisk;
-use super::dirty_store::DirtyStore;
-
 /// Jobs that wait. The core has fewer in flight.
-const QUEUE_MAX: usize = 256;
+const QUEUE_MAX: usize = 512;
 /// Jobs in one transaction.
 const BATCH_MAX: usize = 64;
 
-/// Results of jobs.
-pub(in crate::mount) type Completion = Vec<(StoreJobId, Result<(), Errno>)>;
+/// A store that executes jobs.
+pub(in crate::mount) trait JobStore: Send + 'static {
+    type Job: Send;
+    /// The result of a job, with its number.
+    type Done;
+
+    /// Executes jobs in their order.
+    fn execute(&mut self, jobs: Vec<Self::Job>) -> Vec<Self::Done>;
+}
 
 /// A running thread.
-#[derive(Debug)]
-pub(in crate::mount) struct StoreThread {
-    disk: StoreDisk,
+pub(in crate::mount) struct StoreThread<S: JobStore> {
     /// `None` after the end.
-    running: Mutex<Option<Running>>,
+    running: Mutex<Option<Running<S>>>,
 }
 
-#[derive(Debug)]
-struct Running {
-    jobs: SyncSender<StoreJob>,
-    thread: JoinHandle<DirtyStore>,
+struct Running<S: JobStore> {
+    jobs: SyncSender<S::Job>,
+    thread: JoinHandle<S>,
 }
 
-impl StoreThread {
+impl<S: JobStore> StoreThread<S> {
     /// Starts the thread. It passes the results to `done`.
     pub(in crate::mount) fn start(
-        store: DirtyStore,
-        done: impl Fn(Completion) + Send + 'static,
-    ) -> io::Result<StoreThread> {
-        let disk = store.disk()?;
+        store: S,
+        done: impl Fn(Vec<S::Done>) + Send + 'static,
+    ) -> io::Result<StoreThread<S>> {
         let (jobs, waiting) = sync_channel(QUEUE_MAX);
         let thread = thread::Builder::new().name("store".into()).spawn(move || run(store, &waiting, done))?;
-        Ok(StoreThread { disk, running: Mutex::new(Some(Running { jobs, thread })) })
-    }
-
-    /// Bytes for which the store's disk has room; `None` if that cannot be known.
-    pub(in crate::mount) fn room(&self) -> Option<u64> {
-        self.disk.room().ok()
+        Ok(StoreThread { running: Mutex::new(Some(Running { jobs, thread })) })
     }
 
     /// Queues a job.
-    pub(in crate::mount) fn push(&self, job: StoreJob) {
+    pub(in crate::mount) fn push(&self, job: S::Job) {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(running) = &*running {
             // The thread ends only after this end of the channel.
@@ -60,21 +52,17 @@ impl StoreThread {
         }
     }
 
-    /// Executes what waits, and closes the store; with `drops` it is removed with all that it has.
-    pub(in crate::mount) fn end(&self, drops: bool) {
+    /// Executes what waits, and returns the store.
+    pub(in crate::mount) fn end(&self) -> Option<S> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(Running { jobs, thread }) = running {
-            drop(jobs);
-            // A panic there has been reported.
-            let Ok(store) = thread.join() else { return };
-            if let Err(error) = if drops { store.remove() } else { store.close() } {
-                tracing::warn!(%error, "the store of unsent data cannot be removed");
-            }
-        }
+        let Running { jobs, thread } = running?;
+        drop(jobs);
+        // A panic there has been reported.
+        thread.join().ok()
     }
 }
 
-fn run(mut store: DirtyStore, waiting: &Receiver<StoreJob>, done: impl Fn(Completion)) -> DirtyStore {
+fn run<S: JobStore>(mut store: S, waiting: &Receiver<S::Job>, done: impl Fn(Vec<S::Done>)) -> S {
     while let Ok(first) = waiting.recv() {
         let mut jobs = vec![first];
         jobs.extend(waiting.try_iter().take(BATCH_MAX - 1));

@@ -80,6 +80,7 @@ pub(crate) fn environment(scratch: &Scratch) -> Vec<(&'static str, String)> {
     vec![
         ("HOME", at("mobile")),
         ("XDG_STATE_HOME", at("state")),
+        ("XDG_CACHE_HOME", at("cache")),
         ("XDG_RUNTIME_DIR", at("run")),
         (HAND_OFF_DIR, at(HAND_OFF)),
     ]
