@@ -77,11 +77,12 @@ fn operation() -> impl Strategy<Value = Operation> {
 struct Tree {
     dir: PathBuf,
     open: [Option<File>; OPEN_MAX],
+    was_open: bool,
 }
 
 impl Tree {
     fn new(dir: PathBuf) -> Tree {
-        Tree { dir, open: Default::default() }
+        Tree { dir, open: Default::default(), was_open: false }
     }
 
     fn at(&self, path: usize) -> PathBuf {
@@ -126,6 +127,7 @@ impl Tree {
             List { path } => list(&self.at(path)).map(|names| names.join(" ")),
             Open { slot, path } => File::options().read(true).write(true).open(self.at(path)).map(|file| {
                 self.open[slot] = Some(file);
+                self.was_open = true;
                 String::new()
             }),
             WriteOpen { slot, offset, len } => {
@@ -152,10 +154,10 @@ impl Tree {
         self.open[slot].as_ref().ok_or_else(|| io::Error::other("not open"))
     }
 
-    /// What all file systems agree on. A removed file that is open has a hidden link.
+    /// What all file systems agree on. A file that is removed while open has a hidden link until a moment after its close.
     fn describe(&self, metadata: &fs::Metadata) -> String {
         let size = if metadata.is_dir() { 0 } else { metadata.len() };
-        let links = if metadata.is_dir() || self.has_open() { 0 } else { metadata.nlink() };
+        let links = if metadata.is_dir() || self.was_open { 0 } else { metadata.nlink() };
         format!("mode {:o}, {links} links, {size} bytes", metadata.mode())
     }
 
