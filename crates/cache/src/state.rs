@@ -247,6 +247,8 @@ pub struct Figures {
     /// Bytes of files that were read ahead, and those of them that a program used.
     pub ahead_bytes: u64,
     pub ahead_used_bytes: u64,
+    /// Bytes of files that came from the disk cache.
+    pub disk_bytes: u64,
 }
 
 /// State of the cache.

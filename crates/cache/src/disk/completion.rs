@@ -102,6 +102,7 @@ fn take(state: &mut State, id: NodeId, part: DiskPart) {
     let mut valid = RangeSet::default();
     valid.insert(range.clone());
     disk.ranges.gaps(range).into_iter().for_each(|gap| valid.remove(gap));
+    let before = state.data_bytes;
     data::update(state, id, |file| {
         // What is in memory is newer.
         let missing: Vec<Range<u64>> = valid.iter().flat_map(|range| file.extents.missing(range)).collect();
@@ -110,4 +111,5 @@ fn take(state: &mut State, id: NodeId, part: DiskPart) {
             file.extents.insert(start, bytes);
         }
     });
+    state.figures.disk_bytes += state.data_bytes - before;
 }

@@ -241,3 +241,58 @@ fn names(state: &State, node: &Node) -> Option<Vec<DiskName>> {
     }
     Some(names)
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use remora_wire::nfs3::{Attr, Fh, FileType, NfsTime, SpecData};
+
+    use super::*;
+    use crate::config::Config;
+    use crate::learn;
+
+    /// The records that are saved at these times after the attributes came, in milliseconds.
+    fn saved(nanos: u32, times: [u64; 3]) -> [Option<bool>; 3] {
+        let config = Config { disk_file_max: 1, ..Config::default() };
+        let mut state = State::new(config, Fh(Bytes::new()), Time::from_secs(10));
+        let at = NfsTime { secs: 5, nanos };
+        let attr = Attr {
+            kind: FileType::Regular,
+            mode: 0o644,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            size: 1,
+            used: 0,
+            rdev: SpecData { major: 0, minor: 0 },
+            fsid: 1,
+            fileid: 7,
+            atime: at,
+            mtime: at,
+            ctime: at,
+        };
+        let id = state.nodes.intern(&Fh(Bytes::from_static(b"file")), &attr);
+        fetch::made(&mut state, id);
+        let began = state.now;
+        learn::learn_attr(&mut state, id, &attr, began);
+        times.map(|ms| {
+            let now = began + Duration::from_millis(ms);
+            state.now = now;
+            if let Some(node) = state.nodes.get_mut(id) {
+                node.file().extents.insert(0, Bytes::from_static(b"x"));
+            }
+            learned(&mut state, id);
+            schedule(&mut state, id, now);
+            match poll_job(&mut state).map(|job| job.work) {
+                Some(DiskWork::Save { record, .. }) => Some(record.is_some()),
+                _ => None,
+            }
+        })
+    }
+
+    #[test]
+    fn record_waits_until_a_later_change_gets_other_times() {
+        assert_eq!(saved(1, [50, 99, 100]), [Some(false), None, Some(true)], "the data alone is saved before");
+        assert_eq!(saved(0, [100, 2000, 2100]), [Some(false), None, Some(true)], "a clock of whole seconds");
+    }
+}

@@ -49,8 +49,26 @@ fn read_data_is_used_after_an_unmount() {
     assert!(fs::read(mount.at("dir/own")).unwrap() == data[..300_000], "written here");
     assert_eq!(read_bytes(&site, &mount), 0, "nothing comes from the server again");
     assert!(disk_bytes(&site, &mount) >= 1_000_000);
+    assert_eq!(site.status(&mount)["disk"]["read_bytes"], 1_000_000);
     let modes = files(&site.place.cache()).into_iter().map(|path| fs::metadata(path).unwrap().permissions().mode());
     assert!(modes.into_iter().all(|mode| mode & 0o777 == 0o600), "the files are this user's alone");
+}
+
+#[test]
+fn listed_names_are_known_after_an_unmount() {
+    let Some(mut site) = Site::new() else { return };
+    let expected: Vec<String> = (0..300).map(|n| format!("name-{n:03}")).collect();
+    expected.iter().for_each(|name| fs::write(site.place.srv(name), name).unwrap());
+    let mount = site.mount("mnt", &[]);
+    assert_eq!(crate::common::names(&mount.dir), expected);
+    let mount = remounted(&mut site, &mount, &[]);
+    assert_eq!(fs::metadata(mount.at("name-007")).unwrap().len(), 8);
+    let nodes = site.status(&mount)["nodes"].as_u64().unwrap();
+    assert!(nodes > 300, "one look-up shows {nodes} objects");
+    fs::remove_file(site.place.srv("name-008")).unwrap();
+    let mount = remounted(&mut site, &mount, &[]);
+    assert_eq!(errno(fs::metadata(mount.at("name-008"))), Some(rustix::io::Errno::NOENT.raw_os_error()));
+    assert_eq!(crate::common::names(&mount.dir).len(), 299);
 }
 
 #[test]

@@ -62,6 +62,8 @@ pub struct QueueReport {
 pub struct DiskReport {
     pub bytes: u64,
     pub limit: u64,
+    /// File data that it gave to programs since the mount.
+    pub read_bytes: u64,
     /// Why it is not used any more.
     pub error: Option<String>,
 }

@@ -371,6 +371,7 @@ impl Controlled for MountShared {
             disk: self.disk.as_ref().map(|(figures, limit)| DiskReport {
                 bytes: figures.bytes(),
                 limit: *limit,
+                read_bytes: status.figures.disk_bytes,
                 error: figures.error().map(str::to_owned),
             }),
             nodes: status.nodes,

@@ -125,10 +125,10 @@ Examples:
 --json prints an object for each mount: url, dir, pid, state, cache, read_only,
 writes, soft_ms, server (address, transport, silent_ms, deferred_ms, rtt_ms,
 window, rate_bits, loss), dirty_bytes, unsent (path, bytes, refused, data),
-cached_bytes, disk (bytes, limit, error), nodes, calls_waiting, queue
-(foreground, durable, write_back, read_ahead, prefetch), calls_in_flight, hits,
-misses, read_bytes, written_bytes,
-held (pid, program, operation, path, waits_ms).";
+cached_bytes, disk (bytes, limit, read_bytes, error), nodes, calls_waiting,
+queue (foreground, durable, write_back, read_ahead, prefetch), calls_in_flight,
+hits, misses, read_bytes, written_bytes, held (pid, program, operation, path,
+waits_ms).";
 
 #[derive(Args, Debug)]
 pub(crate) struct MountStatus {

@@ -246,7 +246,7 @@ pub(super) fn sample_report() -> MountReport {
             data: Some("/s/1".into()),
         }],
         cached_bytes: 0,
-        disk: Some(DiskReport { bytes: 2_000_000, limit: 10_000_000_000, error: None }),
+        disk: Some(DiskReport { bytes: 2_000_000, limit: 10_000_000_000, read_bytes: 0, error: None }),
         nodes: 5,
         calls_waiting: 2,
         queue: QueueReport { foreground: 2, ..QueueReport::default() },
