@@ -4,10 +4,13 @@ use remora_sim::mount::{crash_scenario, scenario};
 
 #[test]
 fn mounts_keep_their_promises_in_random_worlds() {
+    let mut disk_bytes = 0;
     for seed in 0..100 {
         let outcome = scenario::run(seed);
         assert_eq!(outcome.violations, Vec::<String>::new(), "seed {seed}");
+        disk_bytes += outcome.disk_bytes;
     }
+    assert!(disk_bytes > 100_000, "{disk_bytes} bytes come from disk caches");
 }
 
 #[test]

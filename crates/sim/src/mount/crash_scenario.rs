@@ -57,7 +57,8 @@ pub fn run(seed: u64) -> Outcome {
         let after = Duration::from_millis(rng.below(20_000));
         world.crash_after(after);
     }
-    let mount = world.mount(config(1));
+    let has_disk_cache = rng.chance(0.7);
+    let mount = world.mount(config(1, has_disk_cache));
     let world = Shared(Rc::new(RefCell::new(world)));
     let outcome = Rc::new(RefCell::new(Outcome::default()));
     let program = Program {
@@ -66,6 +67,7 @@ pub fn run(seed: u64) -> Outcome {
         mount: Cell::new(mount),
         model: BTreeMap::new(),
         outcome: outcome.clone(),
+        has_disk_cache,
     };
     let stuck = run_programs(&world, vec![Box::pin(program.run())]);
     let mut outcome = outcome.borrow().clone();
@@ -73,8 +75,9 @@ pub fn run(seed: u64) -> Outcome {
     outcome
 }
 
-fn config(client_id: u64) -> Config {
-    Config { writes: Writes::Back, client_id, ..Config::default() }
+fn config(client_id: u64, has_disk_cache: bool) -> Config {
+    let disk_file_max = if has_disk_cache { 1 << 20 } else { 0 };
+    Config { writes: Writes::Back, client_id, disk_file_max, ..Config::default() }
 }
 
 struct Program {
@@ -83,6 +86,7 @@ struct Program {
     mount: Cell<usize>,
     model: BTreeMap<&'static str, Known>,
     outcome: Rc<RefCell<Outcome>>,
+    has_disk_cache: bool,
 }
 
 impl Program {
@@ -159,7 +163,8 @@ impl Program {
             first(writing, sleeping).await
         };
         self.outcome.borrow_mut().crashes += 1;
-        let mount = self.world.0.borrow_mut().crash_mount(self.mount.get(), loses_power, config(2));
+        let config = config(2, self.has_disk_cache);
+        let mount = self.world.0.borrow_mut().crash_mount(self.mount.get(), loses_power, config);
         self.mount.set(mount);
         if !is_done {
             // Neither what it was nor what it becomes is promised.
@@ -172,6 +177,22 @@ impl Program {
         self.outcome.borrow_mut().kept += kept.len() as u64;
         self.model = self.on_server();
         self.model.retain(|name, _| !kept.contains_key(*name));
+        self.check_mount().await;
+    }
+
+    /// Checks that the mount shows what the server has, whatever its disk cache had.
+    async fn check_mount(&self) {
+        let machine = self.machine();
+        let Ok(dir) = machine.directory("dir").await else {
+            return self.violation("the directory cannot be opened after a crash");
+        };
+        for (name, known) in &self.model {
+            match machine.read(dir, name).await {
+                Ok(found) if found == known.data => {}
+                Ok(_) => self.violation(&format!("{name} is read otherwise than the server has it")),
+                Err(errno) => self.violation(&format!("reading {name} fails with {errno:?}")),
+            }
+        }
     }
 
     /// Files that are on the disk and not sent.

@@ -40,7 +40,7 @@ pub struct Scenario {
     dirty_max: u64,
     memory_max: u64,
     disk_file_max: u64,
-    /// Probability that a mount is killed, or its machine loses power, between two rounds.
+    /// Probability that a mount is killed, or its machine loses power, between two rounds; between two operations a tenth.
     restarts: f64,
 }
 
@@ -107,6 +107,8 @@ pub struct Outcome {
     pub killed: u64,
     /// Changes of names that the server executed twice, once before and once after a crash.
     pub repeated: u64,
+    /// Bytes of files that came from disk caches.
+    pub disk_bytes: u64,
 }
 
 /// Runs the world of a seed.
@@ -140,6 +142,7 @@ pub fn run(seed: u64) -> Outcome {
     let mut outcome = outcome.borrow().clone();
     outcome.violations.extend(stuck.err());
     outcome.repeated = world.0.borrow().repeated;
+    outcome.disk_bytes = world.0.borrow().disk_bytes();
     let left = world.0.borrow().dirty_bytes();
     if left > 0 && outcome.violations.is_empty() {
         outcome.violations.push(format!("{left} bytes are uncommitted at the end"));
@@ -166,19 +169,23 @@ impl Program {
         for round in 0..self.scenario.rounds {
             let number = self.rng.below(self.scenario.machines as u64) as usize;
             if self.rng.chance(self.scenario.restarts) {
-                let config = self.scenario.config(number as u64 + 1);
-                let loses_power = self.rng.chance(0.5);
-                let mount = self.mounts[number];
-                self.mounts[number] = self.world.0.borrow_mut().crash_mount(mount, loses_power, config);
+                self.restart(number);
             }
-            let mount = self.mounts[number];
-            let machine = Machine { world: self.world.clone(), mount, kill_after: None, open: Rc::default() };
-            let dir = match machine.directory(&self.dir).await {
-                Ok(dir) => dir,
+            let (mut machine, mut dir) = match self.begin(number).await {
+                Ok(begun) => begun,
                 Err(errno) => return self.violation(format!("the directory cannot be opened: {errno:?}")),
             };
             self.check_all(&machine, dir).await;
             for _ in 0..self.scenario.operations {
+                if self.rng.chance(self.scenario.restarts / 10.0) {
+                    self.world.settle().await;
+                    self.restart(number);
+                    (machine, dir) = match self.begin(number).await {
+                        Ok(begun) => begun,
+                        Err(errno) => return self.violation(format!("the directory is gone: {errno:?}")),
+                    };
+                    self.check_all(&machine, dir).await;
+                }
                 self.outcome.borrow_mut().operations += 1;
                 if self.rng.chance(self.scenario.kills) {
                     self.killed(&machine, dir).await;
@@ -198,6 +205,22 @@ impl Program {
         }
         self.world.settle().await;
         self.check_server();
+    }
+
+    /// The mount of a machine is killed, or the machine loses power, and it is mounted again.
+    fn restart(&mut self, number: usize) {
+        let config = self.scenario.config(number as u64 + 1);
+        let loses_power = self.rng.chance(0.5);
+        let mount = self.mounts[number];
+        self.mounts[number] = self.world.0.borrow_mut().crash_mount(mount, loses_power, config);
+    }
+
+    /// The mount of a machine, and the directory there.
+    async fn begin(&self, number: usize) -> Result<(Machine, u64), Errno> {
+        let mount = self.mounts[number];
+        let machine = Machine { world: self.world.clone(), mount, kill_after: None, open: Rc::default() };
+        let dir = machine.directory(&self.dir).await?;
+        Ok((machine, dir))
     }
 
     fn violation(&self, what: String) {

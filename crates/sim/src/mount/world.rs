@@ -406,6 +406,11 @@ impl World {
         objects.into_iter().filter(|saved| refused.contains(&saved.record.object)).collect()
     }
 
+    /// Bytes of files that came from disk caches.
+    pub(super) fn disk_bytes(&self) -> u64 {
+        self.machines.iter().map(|machine| machine.cache.status().figures.disk_bytes).sum()
+    }
+
     /// Uncommitted bytes of all mounts.
     pub(super) fn dirty_bytes(&self) -> u64 {
         self.living().map(|machine| machine.cache.status().dirty_bytes).sum()
