@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use guest::{Scratch, Silence};
-use remora_base::{Rate, Time};
-use remora_channel::{Config, Side};
+use remora_base::Time;
+use remora_channel::{Config, ErrorModel, Side};
 use remora_host::emulate::{EmulationSetup, Emulator, Station};
 use remora_sim::copy::Direction;
 
@@ -193,9 +193,9 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// A link without errors and limits, for the mount.
+/// The link without errors, for the mount.
 fn fair(link: &Config) -> Config {
-    Config { rate: Rate::mbit(1000), queue_frames: 10_000, mtu: link.mtu, ..Config::default() }
+    Config { loss: 0.0, errors: ErrorModel::None, outages: Vec::new(), ..link.clone() }
 }
 
 /// The key in the line with which the server says that it listens, for a URL.
