@@ -36,7 +36,7 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) no_install: bool,
     /// Seeds for the simulator's swarm; 0 for none
-    #[arg(long, value_name = "N", default_value_t = 200)]
+    #[arg(long, value_name = "N", default_value_t = 300)]
     pub(crate) sim_seeds: u64,
     /// Without the Linux kernel's client in a guest (`cargo xtask interop`)
     #[arg(long)]
@@ -51,7 +51,7 @@ pub(crate) struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { no_install: false, sim_seeds: 200, no_interop: false, require_all: false, args: Vec::new() }
+        Options { no_install: false, sim_seeds: 300, no_interop: false, require_all: false, args: Vec::new() }
     }
 }
 
