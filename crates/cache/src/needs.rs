@@ -37,23 +37,33 @@ pub(crate) fn access(state: &mut State, op: &Op, id: NodeId, bits: u32, window: 
 
 /// The bits of ACCESS that the caller has, of those asked for.
 pub(crate) fn granted(state: &mut State, op: &Op, id: NodeId, bits: u32, window: Duration) -> Result<u32, Stop> {
-    let node = state.node(id)?;
-    if let Some(granted) = deferred_setattr::granted(node, op.caller.auth.uid) {
+    if let Some(granted) = known_grant(state, op, id, bits, window)? {
         return Ok(granted);
     }
-    // Grants are dropped when the object changes, so each is as new as the attributes.
-    let confirmed = node.attr.as_ref().map(|cached| cached.asked);
-    let grant = node.grants.get(&op.caller.id).copied().filter(|grant| grant.tested & bits == bits);
-    let fh = node.fh.clone();
-    if let Some(grant) = grant
-        && state.is_fresh(confirmed.map_or(grant.asked, |asked| asked.max(grant.asked)), op, window)
-    {
-        return Ok(grant.granted);
-    }
-    let credential = op.caller.id;
+    let (fh, credential) = (state.node(id)?.fh.clone(), op.caller.id);
     let call = nfs3::Call::Access(nfs3::AccessArgs { fh, access: ACCESS_ALL });
     let purpose = Purpose::Access { node: id, credential };
     Err(state.fetch(op, FetchKey::Access(id, credential), window, call, purpose))
+}
+
+/// The same, if it is known without a call.
+pub(crate) fn known_grant(
+    state: &mut State,
+    op: &Op,
+    id: NodeId,
+    bits: u32,
+    window: Duration,
+) -> Result<Option<u32>, Errno> {
+    let node = state.node(id)?;
+    if let Some(granted) = deferred_setattr::granted(node, op.caller.auth.uid) {
+        return Ok(Some(granted));
+    }
+    // Grants are dropped when the object changes, so each is as new as the attributes.
+    let confirmed = node.attr.as_ref().map(|cached| cached.asked);
+    let Some(grant) = node.grants.get(&op.caller.id).copied() else { return Ok(None) };
+    let as_of = confirmed.map_or(grant.asked, |asked| asked.max(grant.asked));
+    let is_known = grant.tested & bits == bits && state.is_fresh(as_of, op, window);
+    Ok(is_known.then_some(grant.granted))
 }
 
 /// How old a name may be.

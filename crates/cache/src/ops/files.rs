@@ -47,7 +47,8 @@ pub(crate) fn open(state: &mut State, op: &mut Op, flags: u32) -> Result<Reply, 
             ahead::opening(state, op);
         }
         // The calls leave together. A reply to ACCESS has the attributes, too, and one to READ tells of both.
-        let permitted = match bits == ACCESS_READ && read_grant::await_read(state, op, id) {
+        let is_unknown = needs::known_grant(state, op, id, bits, window)?.is_none();
+        let permitted = match is_unknown && bits == ACCESS_READ && read_grant::await_read(state, op, id) {
             true => Err(Stop::Wait),
             false => needs::access(state, op, id, bits, window),
         };

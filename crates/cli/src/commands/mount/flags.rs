@@ -40,7 +40,8 @@ used after the server has shown that it is still the same.
 
 -o takes the options of mount.nfs that mean the same here (ro, soft, timeo,
 noac, port, mountport, proto, rsize, wsize), soft=TIME, cache=, writes=,
-cache-memory=, cache-size=, allow_other, nonempty; it ignores those that only mount(8) needs.";
+cache-memory=, cache-size=, allow_other, nonempty; it ignores those that only
+mount(8) needs.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Mount {
