@@ -169,6 +169,8 @@ impl Program {
         for round in 0..self.scenario.rounds {
             let number = self.rng.below(self.scenario.machines as u64) as usize;
             if self.rng.chance(self.scenario.restarts) {
+                // A kill before the last REMOVE would leave a hidden name.
+                self.world.settle().await;
                 self.restart(number);
             }
             let (mut machine, mut dir) = match self.begin(number).await {
