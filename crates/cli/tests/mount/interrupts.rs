@@ -4,13 +4,13 @@
 //! judge times.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::common::{Running, until};
-use crate::kit::{Mount, Site, is_long, program, promptly};
+use crate::kit::{Mount, Site, is_long, program, promptly, wait_for_end};
 
 /// Time from a signal to the end of the program, in the 99th percentile.
 const SIGNAL_P99: Duration = Duration::from_millis(50);
@@ -224,7 +224,7 @@ fn mount_killed_under_load_leaves_nobody_waiting() {
             let out = promptly("a program of a dead mount", move || running.finish());
             assert_ne!(out.code, 0, "round {round}");
         }
-        until("the end of the process", || !Path::new(&format!("/proc/{pid}/exe")).exists());
+        wait_for_end(&pid.to_string());
         site.server.signal("CONT");
     }
     let mount = site.mount("mnt", &[]);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::common::{Daemon, Output, Place, Running, is_root};
+use crate::common::{Daemon, Output, Place, Running, is_root, until};
 
 /// No answer from the cache, and no end of a killed program, takes longer on the slowest machine.
 const PROMPT: Duration = Duration::from_secs(20);
@@ -136,4 +136,12 @@ pub(crate) fn errno<T>(result: io::Result<T>) -> Option<i32> {
 /// Whether the long forms are wanted, which take minutes and judge times.
 pub(crate) fn is_long() -> bool {
     std::env::var_os("REMORA_MOUNT_LONG").is_some()
+}
+
+/// Waits until every thread of a killed process has closed its files: a zombie has.
+pub(crate) fn wait_for_end(pid: &str) {
+    let is_running = |stat: String| !stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z"));
+    let threads = || fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let stats = || threads().filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
+    until("the end of the process", || !stats().any(is_running));
 }

@@ -1,13 +1,12 @@
 //! The server, or the mount's own process, goes away and comes back.
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 use rustix::io::Errno;
 
 use crate::common::until;
-use crate::kit::{Site, errno, program, promptly};
+use crate::kit::{Site, errno, program, promptly, wait_for_end};
 
 #[test]
 fn stopped_server_holds_only_what_needs_it() {
@@ -82,7 +81,7 @@ fn killed_mount_leaves_no_hang_and_mounts_again() {
     let pid = site.pid(&mount).to_string();
     assert!(Command::new("kill").args(["-s", "KILL", &pid]).status().unwrap().success());
     let dir = mount.dir.clone();
-    until("the end of the process", || !Path::new(&format!("/proc/{pid}/exe")).exists());
+    wait_for_end(&pid);
     let found = promptly("a dead mount", move || errno(fs::read_dir(dir)));
     // A call that the process had not read yet is aborted.
     assert!([Errno::NOTCONN, Errno::CONNABORTED].map(|e| Some(e.raw_os_error())).contains(&found), "{found:?}");
@@ -91,7 +90,7 @@ fn killed_mount_leaves_no_hang_and_mounts_again() {
     assert_eq!(fs::read_to_string(site.place.srv("file")).unwrap(), "data");
     let pid = site.pid(&mount).to_string();
     assert!(Command::new("kill").args(["-s", "KILL", &pid]).status().unwrap().success());
-    until("the end of the process", || !Path::new(&format!("/proc/{pid}/exe")).exists());
+    wait_for_end(&pid);
     site.place.run(&["umount", mount.path()]).expect(0, &[]);
     assert!(fs::read_dir(&mount.dir).unwrap().next().is_none());
 }

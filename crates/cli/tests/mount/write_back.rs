@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use serde_json::Value;
 
 use crate::common::{noise, until};
-use crate::kit::{Mount, Site, errno, promptly};
+use crate::kit::{Mount, Site, errno, promptly, wait_for_end};
 
 /// Opens of files that were seen do not ask the server.
 const FLAGS: &[&str] = &["--writes", "back", "--cache", "relaxed"];
@@ -52,7 +52,7 @@ fn store(site: &Site) -> PathBuf {
 fn kill(site: &Site, mount: &Mount) {
     let pid = site.pid(mount).to_string();
     assert!(Command::new("kill").args(["-s", "KILL", &pid]).status().unwrap().success());
-    until("the end of the process", || !Path::new(&format!("/proc/{pid}/exe")).exists());
+    wait_for_end(&pid);
 }
 
 #[test]
