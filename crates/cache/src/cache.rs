@@ -251,7 +251,8 @@ impl Cache {
         dirty_store::is_all_kept(&self.state)
     }
 
-    /// The store's disk has room for so many bytes: with [`Writes::Back`] writes beyond it fail with ENOSPC.
+    /// The store's disk has room for so many bytes: with [`Writes::Back`](crate::Writes::Back) writes beyond it fail
+    /// with ENOSPC.
     pub fn set_store_room(&mut self, bytes: u64) {
         self.state.store.room = Some(bytes);
     }
