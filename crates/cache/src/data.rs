@@ -48,7 +48,8 @@ pub(crate) fn read(state: &mut State, op: &Op, id: NodeId, range: Range<u64>) ->
     Err(Stop::Wait)
 }
 
-/// Reads from the disk cache what it has of `range`, and sends READs for the parts that none in flight covers.
+/// Fetches `range`: reads from the disk cache the bytes that it has, and sends READs for those that none in flight
+/// covers.
 pub(crate) fn fetch(
     state: &mut State,
     op: &Op,

@@ -11,7 +11,7 @@ use crate::state::{Op, State, Stop};
 /// Maximum bytes of a read.
 const READ_MAX: u64 = 1 << 20;
 
-/// Asks the disk for what it has of an object, unless that is known.
+/// Asks the disk for the record of an object, unless the record is known.
 pub(crate) fn start_load(state: &mut State, id: NodeId) {
     let is_on = state.disk.is_on;
     let Some(node) = state.nodes.get_mut(id).filter(|node| is_on && node.disk.is_none()) else { return };
@@ -48,7 +48,8 @@ pub(crate) fn may_have(state: &mut State, id: NodeId, size: u64) -> bool {
     disk.is_some_and(|disk| !matches!(disk.load, Load::Done) || disk.ranges.gaps(0..size).is_empty())
 }
 
-/// Reads from the disk what it has of `wanted`, which keeps the rest. Nothing is left while that is unknown.
+/// Starts disk reads for the parts of `wanted` that the disk has, and leaves the other parts in `wanted`. While the
+/// disk has not answered which parts it has, `wanted` becomes empty.
 pub(crate) fn fetch(state: &mut State, id: NodeId, wanted: &mut RangeSet) {
     let Some(node) = state.nodes.get(id) else { return };
     let Some(disk) = &node.disk else { return };

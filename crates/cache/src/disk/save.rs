@@ -49,7 +49,7 @@ pub(crate) fn attr_changed(state: &mut State, id: NodeId) {
     }
 }
 
-/// The server has `bytes` more of what is in memory.
+/// The memory has `bytes` more bytes that the server has, too.
 pub(crate) fn arrived(state: &mut State, id: NodeId, bytes: u64) {
     learned(state, id);
     let now = state.now;

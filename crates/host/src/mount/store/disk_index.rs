@@ -65,7 +65,7 @@ pub(super) struct ObjectRow {
     bytes: u64,
 }
 
-/// The checksum of what belongs to `fh`, at an offset.
+/// The checksum of data of the object `fh` at an offset.
 pub(super) fn checksum(fh: &Fh, offset: u64, bytes: &[u8]) -> i64 {
     let mut hasher = SipHasher13::new();
     hasher.write(&fh.0);
