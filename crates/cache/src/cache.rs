@@ -1,12 +1,16 @@
 //! The cache manager: requests of the kernel in, calls to the server out.
 
+use std::time::Duration;
+
 use remora_base::Time;
 use remora_wire::fuse::{Errno, Notification, Operation, Reply, Request};
 use remora_wire::nfs3;
 
 use crate::call::{BulkRoom, Call, CallFailure, CallId, QueueLengths};
 use crate::cancel;
+use crate::change_log::record::{Conflict, ConflictId, LogRecord, LogStatus, SavedLog};
 use crate::config::{Config, LinkState};
+use crate::connectivity::Connectivity;
 use crate::data;
 use crate::dirty_store;
 use crate::disk::job::{DiskDone, DiskJob, DiskJobId};
@@ -230,6 +234,65 @@ impl Cache {
             calls_in_flight: state.pending.len(),
             figures: state.figures,
         }
+    }
+
+    /// Takes the change log of an earlier run, before [`restore`](Cache::restore) and the first request.
+    pub fn restore_log(&mut self, now: Time, log: SavedLog) {
+        self.tick(now);
+        let _ = log;
+    }
+
+    /// The server has owed a reply for this long; zero if it owes none. To be called at least once a second while it
+    /// owes one, and when that ends.
+    pub fn set_silence(&mut self, now: Time, silence: Duration) {
+        self.tick(now);
+        let _ = silence;
+        self.settle();
+    }
+
+    /// Works without the server until [`go_online`](Cache::go_online).
+    pub fn go_offline(&mut self, now: Time) {
+        self.tick(now);
+        self.settle();
+    }
+
+    /// Uses the server again, once it answers.
+    pub fn go_online(&mut self, now: Time) {
+        self.tick(now);
+        self.settle();
+    }
+
+    /// State of the connection to the server.
+    pub fn connectivity(&self) -> Connectivity {
+        Connectivity::default()
+    }
+
+    /// Figures of the change log.
+    pub fn log_status(&self) -> LogStatus {
+        LogStatus::default()
+    }
+
+    /// Changes that the server does not have, with those that it refused, the oldest first, at most `max`.
+    pub fn log_records(&self, max: usize) -> Vec<LogRecord> {
+        let _ = max;
+        Vec::new()
+    }
+
+    /// Conflicts that nobody has dismissed, the oldest first.
+    pub fn conflicts(&self) -> Vec<Conflict> {
+        Vec::new()
+    }
+
+    /// Forgets a conflict. Returns whether there was one.
+    pub fn dismiss_conflict(&mut self, now: Time, id: ConflictId) -> bool {
+        self.tick(now);
+        let _ = id;
+        false
+    }
+
+    /// Paths that programs needed and the cache did not have while disconnected, the latest last.
+    pub fn missed(&self) -> Vec<Vec<u8>> {
+        Vec::new()
     }
 
     /// Takes what the store kept of an earlier run, before the first request.

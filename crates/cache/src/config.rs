@@ -38,11 +38,45 @@ pub enum Writes {
     Back,
 }
 
+/// What a call does that needs the server while the mount is disconnected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OfflineMiss {
+    /// It waits, and a signal ends it.
+    #[default]
+    Wait,
+    /// It fails with EHOSTUNREACH.
+    Fail,
+}
+
+/// When a mount works without the server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OfflinePolicy {
+    /// Silence of the server after which the mount is disconnected; `None` if only [`Cache::go_offline`] does that.
+    ///
+    /// [`Cache::go_offline`]: crate::Cache::go_offline
+    pub after: Option<Duration>,
+    /// What a call does for which the cache has no answer. After [`Cache::go_offline`] it fails in any case.
+    ///
+    /// [`Cache::go_offline`]: crate::Cache::go_offline
+    pub miss: OfflineMiss,
+    /// The mount begins disconnected, because the server could not be reached.
+    pub starts_offline: bool,
+}
+
+impl OfflinePolicy {
+    /// A mount that is never disconnected by itself.
+    pub const NEVER: OfflinePolicy = OfflinePolicy { after: None, miss: OfflineMiss::Wait, starts_offline: false };
+    /// Disconnected after 10 s without the server.
+    pub const AUTO: OfflinePolicy =
+        OfflinePolicy { after: Some(Duration::from_secs(10)), miss: OfflineMiss::Wait, starts_offline: false };
+}
+
 /// Configuration of a [`Cache`](crate::Cache).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
     pub policy: Policy,
     pub writes: Writes,
+    pub offline: OfflinePolicy,
     /// Maximum clean file data in memory, in bytes.
     pub memory_max: u64,
     /// Maximum file data that the server has not committed, in bytes; further writes wait.
@@ -57,7 +91,7 @@ pub struct Config {
     pub read_only: bool,
     /// Part of the names of removed files that are still open, unique to this mount.
     pub client_id: u64,
-    /// Host name for AUTH_SYS credentials.
+    /// Host name for AUTH_SYS credentials and the names of conflict copies.
     pub machine: Bytes,
     /// Time since 1970 at [`Time::ZERO`](remora_base::Time::ZERO).
     pub wall_at_zero: Duration,
@@ -68,6 +102,7 @@ impl Default for Config {
         Config {
             policy: Policy::DEFAULT,
             writes: Writes::Through,
+            offline: OfflinePolicy::NEVER,
             memory_max: 256 << 20,
             dirty_max: 64 << 20,
             disk_file_max: 0,

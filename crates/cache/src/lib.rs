@@ -17,7 +17,9 @@ mod ahead;
 mod cache;
 mod call;
 mod cancel;
+mod change_log;
 mod config;
+mod connectivity;
 mod credentials;
 mod data;
 mod deferred_setattr;
@@ -45,7 +47,12 @@ mod writeback;
 
 pub use cache::{Cache, Held, Status, Unsent};
 pub use call::{BulkRoom, Call, CallFailure, CallId, Priority, QueueLengths};
-pub use config::{Config, LinkState, Policy, Writes};
+pub use change_log::record::{
+    Binding, Conflict, ConflictId, ConflictKind, LogBatch, LogChange, LogName, LogObject, LogRecord, LogStatus,
+    RecordId, SavedLog, SeenObject,
+};
+pub use config::{Config, LinkState, OfflineMiss, OfflinePolicy, Policy, Writes};
+pub use connectivity::Connectivity;
 pub use disk::job::{
     DiskChild, DiskDone, DiskGrant, DiskJob, DiskJobId, DiskName, DiskObject, DiskPart, DiskRecord, DiskWork,
 };

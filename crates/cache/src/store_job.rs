@@ -10,6 +10,8 @@ use remora_wire::fuse::Errno;
 use remora_wire::nfs3::{Fh, SetAttr, WccAttr};
 use remora_wire::rpc::AuthUnix;
 
+use crate::change_log::record::LogBatch;
+
 /// Identifies a job.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct StoreJobId(pub u64);
@@ -32,6 +34,8 @@ pub enum StoreWork {
     Save { record: Box<DirtyRecord>, data: Vec<DirtyPart> },
     /// Forgets an object, because the server has it.
     Remove(ObjectId),
+    /// Changes the log so that the change survives the end of the process.
+    Log(Box<LogBatch>),
     /// Makes all that was saved before survive a loss of power.
     Barrier,
 }

@@ -70,6 +70,7 @@ impl Disk {
                 self.now.records.insert(record.object, *record);
             }
             StoreWork::Remove(object) => drop(self.now.records.remove(&object)),
+            StoreWork::Log(_) => {}
             StoreWork::Barrier => {
                 let records = &self.now.records;
                 self.now.files.retain(|object, _| records.contains_key(object));

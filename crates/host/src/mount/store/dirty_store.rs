@@ -174,7 +174,7 @@ fn record(job: &StoreJob) -> Option<RecordChange<'_>> {
     match &job.work {
         StoreWork::Save { record, .. } => Some(RecordChange::Put(record)),
         StoreWork::Remove(object) => Some(RecordChange::Remove(*object)),
-        StoreWork::Barrier => None,
+        StoreWork::Barrier | StoreWork::Log(_) => None,
     }
 }
 
