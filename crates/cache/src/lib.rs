@@ -48,8 +48,8 @@ mod writeback;
 pub use cache::{Cache, Held, Status, Unsent};
 pub use call::{BulkRoom, Call, CallFailure, CallId, Priority, QueueLengths};
 pub use change_log::record::{
-    Binding, Conflict, ConflictId, ConflictKind, LogBatch, LogChange, LogName, LogObject, LogRecord, LogStatus,
-    RecordId, SavedLog, SeenObject,
+    Binding, Conflict, ConflictId, ConflictKind, LogBatch, LogChange, LogName, LogNode, LogObject, LogRecord,
+    LogStatus, RecordId, Replaced, SavedLog,
 };
 pub use config::{Config, LinkState, OfflineMiss, OfflinePolicy, Policy, Writes};
 pub use connectivity::Connectivity;

@@ -4,25 +4,35 @@
 //! to objects by file handles; an object that was made here has a provisional handle until the server has made it.
 
 use bytes::Bytes;
-use remora_wire::nfs3::{Fh, Name, NfsTime, NodeKind, SetAttr, WccAttr};
+use remora_wire::nfs3::{Fh, FileType, Name, NfsTime, NodeKind, SetAttr, WccAttr};
 use remora_wire::rpc::AuthUnix;
 
 /// Identifies a record. Of two changes to one name or object, the later one has the larger number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct RecordId(pub u64);
 
+/// An object of a record.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogNode {
+    pub fh: Fh,
+    pub kind: FileType,
+    /// The server's number, or the one that programs see of an object that was made here.
+    pub fileid: u64,
+}
+
 /// A name in a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogName {
-    pub dir: Fh,
+    pub dir: LogNode,
     pub name: Name,
 }
 
-/// What the server showed of an object before the change.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SeenObject {
-    pub fileid: u64,
-    pub wcc: WccAttr,
+/// An object that loses its name by a rename.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Replaced {
+    pub object: LogNode,
+    /// What the server showed of it before.
+    pub seen: Option<WccAttr>,
 }
 
 /// A change that the server does not have yet.
@@ -39,43 +49,42 @@ pub struct LogRecord {
     pub refusal: Option<u32>,
 }
 
-/// What a record changes.
+/// What a record changes. `seen` is what the server showed of the object before.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LogChange {
     /// CREATE, MKDIR, SYMLINK or MKNOD.
     Make {
         at: LogName,
-        /// The provisional handle.
-        object: Fh,
+        /// Its handle is provisional.
+        object: LogNode,
         what: LogObject,
         attr: SetAttr,
         /// Verifier of an exclusive creation, the same at each attempt.
         verifier: [u8; 8],
     },
     Link {
-        object: Fh,
+        object: LogNode,
         at: LogName,
     },
     /// REMOVE or RMDIR.
     Remove {
         at: LogName,
-        object: Fh,
-        seen: Option<SeenObject>,
+        object: LogNode,
+        seen: Option<WccAttr>,
         is_directory: bool,
     },
     Rename {
         from: LogName,
         to: LogName,
-        object: Fh,
-        seen: Option<SeenObject>,
-        /// The object that loses its name, and what was seen of it.
-        replaced: Option<(Fh, Option<SeenObject>)>,
+        object: LogNode,
+        seen: Option<WccAttr>,
+        replaced: Option<Replaced>,
     },
     /// Attributes of an object that is not a regular file.
     SetAttr {
-        object: Fh,
+        object: LogNode,
         set: SetAttr,
-        seen: Option<SeenObject>,
+        seen: Option<WccAttr>,
     },
 }
 
