@@ -40,6 +40,9 @@ const FILE_MAX: u64 = 64 << 10;
 
 /// A LOOKUP had to ask the server.
 pub(crate) fn missed_name(state: &mut State, op: &Op, dir: NodeId) {
+    if state.is_disconnected() {
+        return;
+    }
     let Ok(node) = state.node(dir) else { return };
     let names = node.dir();
     names.misses += 1;
@@ -52,6 +55,9 @@ pub(crate) fn missed_name(state: &mut State, op: &Op, dir: NodeId) {
 /// The attributes of an object were too old. After a few, its directory is listed anew, and those behind it that are as
 /// old: a listing has all attributes.
 pub(crate) fn missed_attr(state: &mut State, op: &Op, id: NodeId) {
+    if state.is_disconnected() {
+        return;
+    }
     let Some(location) = state.nodes.get(id).and_then(|node| node.location.clone()) else { return };
     let Ok(dir) = state.node(location.dir) else { return };
     let names = dir.dir();
@@ -69,6 +75,9 @@ pub(crate) fn missed_attr(state: &mut State, op: &Op, id: NodeId) {
 
 /// A directory was opened: if its parent is known, those behind it are listed.
 pub(crate) fn opened_directory(state: &mut State, op: &Op) {
+    if state.is_disconnected() {
+        return;
+    }
     list_siblings(state, op.node, &op.caller);
 }
 
@@ -148,7 +157,7 @@ fn fetch(state: &mut State, key: FetchKey, auth: &Arc<AuthUnix>, call: nfs3::Cal
 
 /// A file was opened to be read: counts those that were opened in order, and reads the following ones.
 pub(crate) fn opened_file(state: &mut State, op: &Op) {
-    if state.config.policy.open.is_zero() {
+    if state.config.policy.open.is_zero() || state.is_disconnected() {
         return;
     }
     let Some(location) = state.nodes.get(op.node).and_then(|node| node.location.clone()) else { return };
@@ -210,7 +219,7 @@ fn next_directories(state: &State, dir: NodeId) -> Vec<NodeId> {
 
 /// A file is being opened to be read: a short one is fetched beside the calls that check its attributes.
 pub(crate) fn opening(state: &mut State, op: &Op) {
-    if state.config.policy.open.is_zero() {
+    if state.config.policy.open.is_zero() || state.is_disconnected() {
         return;
     }
     let Ok(node) = state.node(op.node) else { return };

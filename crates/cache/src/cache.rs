@@ -8,11 +8,15 @@ use remora_wire::nfs3;
 
 use crate::call::{BulkRoom, Call, CallFailure, CallId, QueueLengths};
 use crate::cancel;
+use crate::change_log::append;
+use crate::change_log::log::Stage;
 use crate::change_log::record::{Conflict, ConflictId, LogRecord, LogStatus, SavedLog};
+use crate::change_log::restore;
 use crate::config::{Config, LinkState};
 use crate::connectivity::Connectivity;
 use crate::data;
 use crate::dirty_store;
+use crate::disconnection;
 use crate::disk::job::{DiskDone, DiskJob, DiskJobId};
 use crate::disk::{completion, fetch, save};
 use crate::learn;
@@ -23,6 +27,7 @@ use crate::ops::files::WriteRequest;
 use crate::ops::{changes, directories, files, lookup};
 use crate::path;
 use crate::recovery;
+use crate::reintegration::send;
 use crate::replies;
 use crate::state::{Figures, Op, State, Stop};
 use crate::store_job::{ObjectId, Refusal, SavedObject, StoreJob, StoreJobId};
@@ -188,7 +193,7 @@ impl Cache {
 
     /// The most urgent call. READs and WRITEs of much data leave while the client's window has room for them.
     pub fn poll_call(&mut self, room: BulkRoom) -> Option<Call> {
-        self.state.queue.pop(room)
+        if self.state.connection.is_asked() { None } else { self.state.queue.pop(room) }
     }
 
     /// The next answer for the kernel, with the number of its request.
@@ -239,60 +244,73 @@ impl Cache {
     /// Takes the change log of an earlier run, before [`restore`](Cache::restore) and the first request.
     pub fn restore_log(&mut self, now: Time, log: SavedLog) {
         self.tick(now);
-        let _ = log;
+        restore::restore(&mut self.state, log);
     }
 
     /// The server has owed a reply for this long; zero if it owes none. To be called at least once a second while it
     /// owes one, and when that ends.
     pub fn set_silence(&mut self, now: Time, silence: Duration) {
         self.tick(now);
-        let _ = silence;
+        disconnection::set_silence(&mut self.state, silence);
         self.settle();
     }
 
     /// Works without the server until [`go_online`](Cache::go_online).
     pub fn go_offline(&mut self, now: Time) {
         self.tick(now);
+        disconnection::go_offline(&mut self.state);
         self.settle();
     }
 
     /// Uses the server again, once it answers.
     pub fn go_online(&mut self, now: Time) {
         self.tick(now);
+        disconnection::go_online(&mut self.state);
+        timers::handle_timeout(&mut self.state);
         self.settle();
     }
 
     /// State of the connection to the server.
     pub fn connectivity(&self) -> Connectivity {
-        Connectivity::default()
+        self.state.connection.connectivity(self.state.link.sync_max > 0)
     }
 
     /// Figures of the change log.
     pub fn log_status(&self) -> LogStatus {
-        LogStatus::default()
+        let log = &self.state.log;
+        LogStatus {
+            records: log.len(),
+            refused: log.iter().filter(|(_, entry)| matches!(entry.stage, Stage::Refused(_))).count(),
+            in_flight: log.in_flight.len(),
+            sent: log.sent,
+            conflicts: log.conflicts.len(),
+        }
     }
 
     /// Changes that the server does not have, with those that it refused, the oldest first, at most `max`.
     pub fn log_records(&self, max: usize) -> Vec<LogRecord> {
-        let _ = max;
-        Vec::new()
+        let ids = self.state.log.iter().map(|(id, _)| id).take(max);
+        ids.filter_map(|id| append::record(&self.state, id)).collect()
     }
 
     /// Conflicts that nobody has dismissed, the oldest first.
     pub fn conflicts(&self) -> Vec<Conflict> {
-        Vec::new()
+        self.state.log.conflicts.values().cloned().collect()
     }
 
     /// Forgets a conflict. Returns whether there was one.
     pub fn dismiss_conflict(&mut self, now: Time, id: ConflictId) -> bool {
         self.tick(now);
-        let _ = id;
-        false
+        let is_known = self.state.log.conflicts.remove(&id).is_some();
+        if is_known {
+            self.state.store.log.batch.dismissed.push(id);
+        }
+        is_known
     }
 
     /// Paths that programs needed and the cache did not have while disconnected, the latest last.
     pub fn missed(&self) -> Vec<Vec<u8>> {
-        Vec::new()
+        self.state.log.missed().cloned().collect()
     }
 
     /// Takes what the store kept of an earlier run, before the first request.
@@ -374,7 +392,7 @@ impl Cache {
 
     /// Whether the server has committed all that was written here.
     pub fn is_clean(&self) -> bool {
-        self.state.dirty_files.is_empty()
+        self.state.dirty_files.is_empty() && self.state.log.is_empty()
     }
 
     fn tick(&mut self, now: Time) {
@@ -384,6 +402,7 @@ impl Cache {
     /// Runs the operations whose calls were answered, and bounds the memory.
     fn settle(&mut self) {
         completion::confirm_all(&mut self.state);
+        send::run(&mut self.state);
         while let Some(unique) = self.state.ready.pop_front() {
             if let Some(op) = self.state.held.remove(&unique) {
                 self.run(op);

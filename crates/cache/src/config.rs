@@ -83,6 +83,8 @@ pub struct Config {
     pub dirty_max: u64,
     /// Maximum size of a file whose data the disk cache keeps, in bytes; 0 if there is no disk cache.
     pub disk_file_max: u64,
+    /// The same while disconnected; further writes fail with ENOSPC.
+    pub offline_max: u64,
     /// Files with such data at a time.
     pub dirty_files_max: usize,
     /// Objects that the kernel has forgotten and the cache still knows.
@@ -106,6 +108,7 @@ impl Default for Config {
             memory_max: 256 << 20,
             dirty_max: 64 << 20,
             disk_file_max: 0,
+            offline_max: 1 << 30,
             dirty_files_max: 20_000,
             forgotten_max: 200_000,
             read_only: false,

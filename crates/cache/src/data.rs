@@ -9,7 +9,8 @@ use remora_wire::nfs3;
 use crate::call::{CallId, Priority};
 use crate::disk::{fetch as disk_fetch, save};
 use crate::extents::Extents;
-use crate::node::{FileState, NodeId};
+use crate::node::{FileState, Node, NodeId};
+use crate::path;
 use crate::state::{Op, Purpose, State, Stop};
 
 /// Read-ahead in bytes: at first, and at most.
@@ -26,16 +27,36 @@ pub(crate) fn read(state: &mut State, op: &Op, id: NodeId, range: Range<u64>) ->
     if range.is_empty() {
         return Ok(Bytes::new());
     }
-    let file = node.file();
-    let missing = file.extents.missing(range.clone());
-    if missing.is_empty() {
+    fill_holes(state, id, range.clone());
+    let file = state.node(id)?.file();
+    if file.extents.missing(range.clone()).is_empty() {
         let data = file.extents.read(range.clone());
         touch(state, id);
         read_ahead(state, op, id, range, size);
         return Ok(data);
     }
+    awaited(state, op, id, range)?;
+    Ok(Bytes::new())
+}
+
+/// Bytes that only this machine could have written, and did not, are zero.
+fn fill_holes(state: &mut State, id: NodeId, range: Range<u64>) {
+    let Some(known) = state.nodes.get(id).and_then(Node::server_size) else { return };
+    let beyond = range.start.max(known)..range.end;
+    if beyond.is_empty() {
+        return;
+    }
+    update(state, id, |file| {
+        for hole in file.extents.missing(beyond) {
+            file.extents.insert(hole.start, Bytes::from(vec![0; (hole.end - hole.start) as usize]));
+        }
+    });
+}
+
+/// Fetches `range`, and waits for it.
+pub(crate) fn awaited(state: &mut State, op: &Op, id: NodeId, range: Range<u64>) -> Result<(), Stop> {
     disk_fetch::start_load(state, id);
-    for gap in missing {
+    for gap in state.node(id)?.file().extents.missing(range.clone()) {
         fetch(state, op, id, gap, Priority::Foreground)?;
     }
     disk_fetch::wait_for(state, id, &range, op.unique);
@@ -66,6 +87,13 @@ pub(crate) fn fetch(
         wanted.remove(in_flight.clone());
     }
     disk_fetch::fetch(state, id, &mut wanted);
+    if state.is_disconnected() && !wanted.is_empty() {
+        let path = path::path(state, id, None);
+        state.log.miss(path);
+        if state.fails_misses() {
+            return Err(Errno::EHOSTUNREACH);
+        }
+    }
     for part in wanted.iter() {
         let mut offset = part.start;
         while offset < part.end {
@@ -94,9 +122,14 @@ fn read_ahead(state: &mut State, op: &Op, id: NodeId, range: Range<u64>, size: u
     file.next_read = range.end;
     file.ahead = (file.ahead * 2).clamp(AHEAD_MIN.min(ahead_max), AHEAD_MAX.min(ahead_max));
     let ahead = range.end..size.min(range.end.saturating_add(file.ahead));
-    if ahead.is_empty() {
+    if ahead.is_empty() || state.is_disconnected() {
         return;
     }
+    let Ok(node) = state.node(id) else { return };
+    if node.is_local {
+        return;
+    }
+    let file = node.file();
     for gap in file.extents.missing(ahead) {
         // The object was there a moment ago.
         let _ = fetch(state, op, id, gap, Priority::ReadAhead);
@@ -230,6 +263,7 @@ pub(crate) fn discard(state: &mut State, id: NodeId) {
             set.clear();
         }
         file.deferred = None;
+        file.cut = None;
         file.check = None;
     });
     save::overwritten(state, id, 0..u64::MAX);

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use remora_wire::fuse::Errno;
-use remora_wire::nfs3::{self, ACCESS_EXECUTE, ACCESS_EXTEND, ACCESS_MODIFY, ACCESS_READ, Attr, SetAttr, SetTime};
+use remora_wire::nfs3::{
+    self, ACCESS_EXECUTE, ACCESS_EXTEND, ACCESS_MODIFY, ACCESS_READ, Attr, NfsTime, SetAttr, SetTime,
+};
 use remora_wire::rpc::AuthUnix;
 
 use crate::call::Priority;
@@ -45,10 +47,12 @@ pub(crate) fn add(state: &mut State, id: NodeId, auth: &Arc<AuthUnix>, set: &Set
     state.timers.insert((at, id));
 }
 
-/// A program writes again: the file's time will be that of the write.
-pub(crate) fn written(deferred: &mut Option<DeferredSetAttr>) {
+/// A program writes again: the file's time will be that of the write, by the server's clock or
+/// `at`. The file reaches to `end` at least.
+pub(crate) fn written(deferred: &mut Option<DeferredSetAttr>, at: Option<NfsTime>, end: u64) {
     if let Some(change) = deferred {
-        change.set.mtime = SetTime::Keep;
+        change.set.size = change.set.size.filter(|size| *size > end);
+        change.set.mtime = at.map_or(SetTime::Keep, SetTime::To);
         if change.set == SetAttr::NONE {
             *deferred = None;
         }
@@ -61,7 +65,12 @@ pub(crate) fn send(state: &mut State, id: NodeId) {
     let Some(node) = state.nodes.get_mut(id) else { return };
     let (fh, is_closed) = (node.fh.clone(), node.opens == 0);
     let Some(file) = node.file.as_deref_mut() else { return };
-    let is_ready = file.is_committed() && file.completing == 0 && file.deferred_sent.is_none() && file.check.is_none();
+    let is_ready = file.cut.is_none()
+        && file.cut_sent.is_none()
+        && file.is_committed()
+        && file.completing == 0
+        && file.deferred_sent.is_none()
+        && file.check.is_none();
     let Some(deferred) =
         file.deferred.take_if(|deferred| is_ready && (is_closed || file.is_urgent || deferred.at <= now))
     else {
@@ -100,19 +109,26 @@ pub(crate) fn unanswered(state: &mut State, id: NodeId) {
 /// The attributes of an object with the changes that the server lacks.
 pub(crate) fn overlaid(node: &Node, attr: &Attr) -> Attr {
     let mut attr = attr.clone();
+    if let Some(logged) = &node.logged {
+        lay_over(&mut attr, &logged.set);
+    }
     let Some(file) = &node.file else { return attr };
     for deferred in [&file.deferred_sent, &file.deferred].into_iter().flatten() {
-        attr.mode = deferred.set.mode.map_or(attr.mode, |mode| mode);
-        attr.uid = deferred.set.uid.unwrap_or(attr.uid);
-        attr.gid = deferred.set.gid.unwrap_or(attr.gid);
-        if let SetTime::To(time) = &deferred.set.atime {
-            attr.atime = *time;
-        }
-        if let SetTime::To(time) = &deferred.set.mtime {
-            attr.mtime = *time;
-        }
+        lay_over(&mut attr, &deferred.set);
     }
     attr
+}
+
+fn lay_over(attr: &mut Attr, set: &SetAttr) {
+    attr.mode = set.mode.unwrap_or(attr.mode);
+    attr.uid = set.uid.unwrap_or(attr.uid);
+    attr.gid = set.gid.unwrap_or(attr.gid);
+    if let SetTime::To(time) = &set.atime {
+        attr.atime = *time;
+    }
+    if let SetTime::To(time) = &set.mtime {
+        attr.mtime = *time;
+    }
 }
 
 /// Whether a program has set the file's time after its last write.

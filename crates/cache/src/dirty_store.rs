@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use remora_wire::fuse::Errno;
 
-use crate::config::Writes;
 use crate::node::{FileState, NodeId};
 use crate::path;
 use crate::state::{Op, State, Stop};
 use crate::store_job::{DirtyAttr, DirtyPart, DirtyRecord, StoreJob, StoreJobId, StoreWork};
-use crate::store_queue::JobPurpose;
+use crate::store_queue::{JobPurpose, LogChanges};
 
 /// How long written data waits for more before it is saved.
 const SAVE_DELAY: Duration = Duration::from_millis(100);
@@ -33,9 +32,9 @@ fn file(state: &mut State, id: NodeId) -> Option<&mut FileState> {
 /// The file differs from what the store has: `written` was written, or something else has changed.
 pub(crate) fn changed(state: &mut State, id: NodeId, written: Option<Range<u64>>) {
     let at = state.now + SAVE_DELAY;
-    let is_back = state.config.writes == Writes::Back;
+    let is_kept = state.acknowledges_here();
     let Some(file) = file(state, id) else { return };
-    if !is_back && file.kept.object.is_none() {
+    if !is_kept && file.kept.object.is_none() {
         return;
     }
     if let Some(range) = written {
@@ -109,13 +108,17 @@ pub(crate) fn poll_job(state: &mut State) -> Option<StoreJob> {
     if state.store.in_flight() >= JOBS_MAX {
         return None;
     }
-    if let Some(removal) = state.store.next_removal() {
-        return Some(removal);
+    // A record of the log comes before the data of its object, and the data of a copy before its original goes.
+    if let Some(log) = state.store.next_log(state.now) {
+        return Some(log);
     }
     while let Some(id) = state.store.due.pop_first() {
         if let Some(job) = save(state, id) {
             return Some(job);
         }
+    }
+    if let Some(removal) = state.store.next_removal() {
+        return Some(removal);
     }
     state.store.next_barrier(state.now)
 }
@@ -125,7 +128,7 @@ fn save(state: &mut State, id: NodeId) -> Option<StoreJob> {
     let path = path::path(state, id, None);
     let node = state.nodes.get_mut(id)?;
     let (fh, fileid, size) = (node.fh.clone(), node.fileid, node.size());
-    let before = node.attr.as_ref().map(|cached| cached.attr.wcc());
+    let before = node.attr.as_ref().filter(|_| !node.is_local).map(|cached| cached.attr.wcc());
     let file = node.file.as_deref_mut()?;
     if file.kept.saving.is_some() || file.kept.is_saved() {
         return None;
@@ -150,6 +153,7 @@ fn save(state: &mut State, id: NodeId) -> Option<StoreJob> {
         ranges: uncommitted.iter().collect(),
         before,
         credential: file.writer.as_deref().cloned().unwrap_or_default(),
+        cut: file.cut.into_iter().chain(file.cut_sent).min(),
         attr: file.deferred_attr().map(|(set, auth)| DirtyAttr { set, credential: (**auth).clone() }),
         refusal: file.refusal,
     };
@@ -177,11 +181,32 @@ pub(crate) fn done(state: &mut State, job: StoreJobId, result: Result<(), Errno>
             state.ready.extend(waiters);
         }
         (Some(JobPurpose::Barrier { .. }), Err(errno)) => barrier_failed(state, errno),
+        (Some(JobPurpose::Log(changes)), Ok(())) => log_done(state, *changes),
+        (Some(JobPurpose::Log(changes)), Err(errno)) => log_failed(state, *changes, errno),
         (Some(JobPurpose::Remove), _) => {
             state.store.barrier_at.get_or_insert(state.now + BARRIER_DELAY);
         }
         (None, _) => {}
     }
+}
+
+/// The store has changes of the log.
+fn log_done(state: &mut State, changes: LogChanges) {
+    state.store.saves += 1;
+    state.store.barrier_at.get_or_insert(state.now + BARRIER_DELAY);
+    for step in changes.steps {
+        state.finish_step(step, Ok(()));
+    }
+    state.log.bound_and_saved.extend(changes.bound);
+}
+
+/// The store's disk is full or fails: the changes are tried again, and their operations wait.
+fn log_failed(state: &mut State, changes: LogChanges, errno: Errno) {
+    let at = state.now + RETRY;
+    if errno == Errno::ENOSPC || errno == Errno::EDQUOT {
+        state.store.full_until = Some(at);
+    }
+    state.store.retry_log(changes, at);
 }
 
 fn save_done(state: &mut State, id: NodeId, job: StoreJobId) {
@@ -251,7 +276,7 @@ fn fail(state: &mut State, waiters: impl IntoIterator<Item = u64>, errno: Errno)
 /// for all that the server does not have.
 pub(crate) fn is_full(state: &State, bytes: u64) -> bool {
     let needed = state.dirty_bytes.saturating_add(bytes);
-    let is_beyond = state.config.writes == Writes::Back && state.store.room.is_some_and(|room| needed > room);
+    let is_beyond = state.acknowledges_here() && state.store.room.is_some_and(|room| needed > room);
     is_beyond || state.store.full_until.is_some_and(|until| state.now < until)
 }
 
@@ -262,7 +287,7 @@ mod tests {
     use remora_wire::nfs3::Fh;
 
     use super::*;
-    use crate::config::Config;
+    use crate::config::{Config, Writes};
     use crate::data;
 
     #[test]

@@ -74,3 +74,10 @@ pub(crate) struct Check {
     /// A READ got no reply.
     pub(crate) is_unknown: bool,
 }
+
+impl Check {
+    /// A look at a file that had these attributes.
+    pub(crate) fn of(before: Option<WccAttr>) -> Check {
+        Check { before, attr: None, reading: 0, is_different: false, is_unknown: false }
+    }
+}

@@ -7,9 +7,11 @@ use remora_wire::fuse::Errno;
 use remora_wire::nfs3::{self, ACCESS_LOOKUP, FileType, Name};
 
 use crate::call::Priority;
+use crate::change_log::local;
 use crate::deferred_setattr;
 use crate::disk::fetch;
 use crate::node::{Dentry, Location, NodeId, Target};
+use crate::path;
 use crate::state::{FetchKey, ListingProgress, Op, Purpose, State, Stop};
 
 /// Names of a directory that is listed anew for its attributes, at most.
@@ -21,13 +23,26 @@ const LIST_PAGE_SHARED: u32 = 1400;
 
 /// Attributes that are new enough.
 pub(crate) fn attr(state: &mut State, op: &Op, id: NodeId, window: Duration) -> Result<(), Stop> {
+    let is_disconnected = state.is_disconnected();
     let node = state.node(id)?;
-    let (asked, fh) =
-        (node.attr.as_ref().filter(|cached| !cached.is_outdated()).map(|cached| cached.asked), node.fh.clone());
+    let known = node.attr.as_ref().filter(|cached| is_disconnected || !cached.is_outdated());
+    let (asked, fh) = (known.map(|cached| cached.asked), node.fh.clone());
     if asked.is_some_and(|asked| state.is_fresh(asked, op, window)) {
         return Ok(());
     }
+    if asked.is_none() {
+        fetch::loaded(state, op, id)?;
+        note_miss(state, id, None);
+    }
     Err(state.fetch(op, FetchKey::Attr(id), window, nfs3::Call::GetAttr(fh), Purpose::GetAttr(id)))
+}
+
+/// A program needs what the cache does not have while it is disconnected.
+pub(crate) fn note_miss(state: &mut State, id: NodeId, child: Option<&Name>) {
+    if state.is_disconnected() {
+        let path = path::path(state, id, child);
+        state.log.miss(path);
+    }
 }
 
 /// Permission for the caller of all of `bits` (`ACCESS_*`), or EACCES.
@@ -40,6 +55,8 @@ pub(crate) fn granted(state: &mut State, op: &Op, id: NodeId, bits: u32, window:
     if let Some(granted) = known_grant(state, op, id, bits, window)? {
         return Ok(granted);
     }
+    fetch::loaded(state, op, id)?;
+    note_miss(state, id, None);
     let (fh, credential) = (state.node(id)?.fh.clone(), op.caller.id);
     let call = nfs3::Call::Access(nfs3::AccessArgs { fh, access: ACCESS_ALL });
     let purpose = Purpose::Access { node: id, credential };
@@ -57,6 +74,9 @@ pub(crate) fn known_grant(
     let node = state.node(id)?;
     if let Some(granted) = deferred_setattr::granted(node, op.caller.auth.uid) {
         return Ok(Some(granted));
+    }
+    if let Some(cached) = node.attr.as_ref().filter(|_| node.is_local) {
+        return Ok(Some(local::granted(&cached.attr, &op.caller.auth)));
     }
     // Grants are dropped when the object changes, so each is as new as the attributes.
     let confirmed = node.attr.as_ref().map(|cached| cached.asked);
@@ -99,6 +119,7 @@ pub(crate) fn child(
         None => fetch::loaded(state, op, dir)?,
         _ => {}
     }
+    note_miss(state, dir, Some(name));
     let at = Location { dir, name: name.clone() };
     let call = nfs3::Call::Lookup(nfs3::DirOp { dir: fh, name: name.clone() });
     let purpose = Purpose::Lookup { at, credential: op.caller.id };
@@ -114,6 +135,9 @@ pub(crate) fn known(state: &State, dir: NodeId, name: &Name) -> Option<(Target, 
     let as_of =
         |asked: Time, is_confirmed: bool| if is_confirmed { confirmed.map_or(asked, |c| c.max(asked)) } else { asked };
     let names = node.dir.as_ref()?;
+    if let Some(target) = names.logged.get(name) {
+        return Some((*target, Time::MAX));
+    }
     match (names.names.get(name), names.complete) {
         (Some(dentry), _) => Some((dentry.target, as_of(dentry.asked, dentry.is_confirmed))),
         (None, Some(listed)) => Some((Target::Absent, as_of(listed.began, listed.is_confirmed))),
@@ -129,10 +153,15 @@ fn is_usable(state: &State, id: NodeId) -> bool {
 pub(crate) fn listing(state: &mut State, op: &Op, dir: NodeId, window: Duration) -> Result<(), Stop> {
     let node = state.node(dir)?;
     let confirmed = node.attr.as_ref().map(|cached| cached.asked);
+    let is_local = node.is_local;
     let Some(listed) = node.dir.as_ref().and_then(|names| names.complete) else {
         fetch::loaded(state, op, dir)?;
+        note_miss(state, dir, None);
         return Err(fetch_listing(state, op, dir, window));
     };
+    if is_local || state.is_disconnected() {
+        return Ok(());
+    }
     if !listed.is_confirmed {
         let is_fresh = state.is_fresh(listed.began, op, window);
         return if is_fresh { Ok(()) } else { Err(fetch_listing(state, op, dir, window)) };
@@ -194,6 +223,7 @@ pub(crate) fn link_target(state: &mut State, op: &Op, id: NodeId) -> Result<byte
         return Ok(target.clone());
     }
     fetch::loaded(state, op, id)?;
+    note_miss(state, id, None);
     let node = state.node(id)?;
     let fh = node.fh.clone();
     Err(state.fetch(op, FetchKey::LinkTarget(id), window, nfs3::Call::ReadLink(fh), Purpose::ReadLink(id)))
@@ -201,7 +231,7 @@ pub(crate) fn link_target(state: &mut State, op: &Op, id: NodeId) -> Result<byte
 
 /// Refreshes the figures of statfs(2), for which nothing waits.
 pub(crate) fn refresh_statfs(state: &mut State, op: Option<&Op>) {
-    if state.fetches.contains_key(&FetchKey::StatFs) {
+    if state.fetches.contains_key(&FetchKey::StatFs) || state.is_disconnected() {
         return;
     }
     let Ok(root) = state.node(NodeId::ROOT) else { return };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use remora_base::Time;
 use remora_wire::fuse::Errno;
-use remora_wire::nfs3::{Attr, Fh, FileType, Name, SetAttr, WccAttr};
+use remora_wire::nfs3::{Attr, Fh, FileType, Name, NfsTime, SetAttr, WccAttr};
 use remora_wire::rpc::AuthUnix;
 
 use crate::call::CallId;
@@ -106,6 +106,8 @@ pub(crate) struct Listed {
 #[derive(Debug, Default)]
 pub(crate) struct DirState {
     pub(crate) names: BTreeMap<Name, Dentry>,
+    /// Names that records of the change log decide, whatever the server shows.
+    pub(crate) logged: BTreeMap<Name, Target>,
     /// The listing that showed all names; `None` where some may be missing.
     pub(crate) complete: Option<Listed>,
     /// When the outcome of a change became unknown: replies to earlier calls show nothing about the names.
@@ -115,6 +117,15 @@ pub(crate) struct DirState {
     /// The file that was opened last, and how many were opened in the order of their names.
     pub(crate) last_opened: Option<Name>,
     pub(crate) streak: u32,
+}
+
+impl DirState {
+    /// All known names, with those that do not exist, as the change log leaves them.
+    pub(crate) fn current(&self) -> BTreeMap<Name, Target> {
+        let shown = self.names.iter().map(|(name, dentry)| (name.clone(), dentry.target));
+        let logged = self.logged.iter().map(|(name, target)| (name.clone(), *target));
+        shown.chain(logged).collect()
+    }
 }
 
 /// Contents of a file, and the state of its write-back.
@@ -140,6 +151,9 @@ pub(crate) struct FileState {
     pub(crate) completing: u32,
     /// A change of attributes that follows the data, and the one in flight.
     pub(crate) deferred: Option<DeferredSetAttr>,
+    /// Size in bytes to which the server's file is cut before the data is sent, and the SETATTR in flight.
+    pub(crate) cut: Option<u64>,
+    pub(crate) cut_sent: Option<u64>,
     pub(crate) deferred_sent: Option<DeferredSetAttr>,
     /// Why `refused` is not sent.
     pub(crate) refusal: Option<Refusal>,
@@ -189,7 +203,8 @@ impl FileState {
 
     /// Whether nothing is left to be sent or committed but what the server refused.
     pub(crate) fn is_flushed(&self) -> bool {
-        self.is_committed() && self.completing == 0 && self.deferred.is_none() && self.deferred_sent.is_none()
+        let is_cut = self.cut.is_none() && self.cut_sent.is_none();
+        is_cut && self.is_committed() && self.completing == 0 && self.deferred.is_none() && self.deferred_sent.is_none()
     }
 
     /// Whether the server has committed all data but what it refused.
@@ -243,13 +258,34 @@ impl OwnChanges {
     }
 }
 
-/// A file, directory or other object of the server.
+/// Attributes of an object of the server that records of the change log have changed.
+#[derive(Debug)]
+pub(crate) struct LoggedAttr {
+    pub(crate) set: SetAttr,
+    /// Links that were made, minus those that were removed.
+    pub(crate) links: i64,
+    /// Time of the last change of names in it.
+    pub(crate) mtime: Option<NfsTime>,
+}
+
+/// A file, directory or other object of the server, or one that was made here.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) fh: Fh,
     pub(crate) kind: FileType,
     pub(crate) fileid: u64,
     pub(crate) attr: Option<CachedAttr>,
+    /// Made here, and not by the server yet: its handle is provisional.
+    pub(crate) is_local: bool,
+    /// The server has made it, and the store does not know that yet.
+    pub(crate) is_binding: bool,
+    /// Number that programs see, where it is not the server's.
+    pub(crate) shown_fileid: Option<u64>,
+    /// ctime that programs see until another client changes the object.
+    pub(crate) shown_ctime: Option<NfsTime>,
+    /// Records of the change log that refer to it.
+    pub(crate) log_references: u32,
+    pub(crate) logged: Option<Box<LoggedAttr>>,
     /// Where it was last found.
     pub(crate) location: Option<Location>,
     /// References of the kernel.
@@ -278,6 +314,12 @@ impl Node {
             kind,
             fileid,
             attr: None,
+            is_local: false,
+            is_binding: false,
+            shown_fileid: None,
+            shown_ctime: None,
+            log_references: 0,
+            logged: None,
             location: None,
             lookups: 0,
             opens: 0,
@@ -308,6 +350,17 @@ impl Node {
 
     pub(crate) fn file(&mut self) -> &mut FileState {
         self.file.get_or_insert_default()
+    }
+
+    /// Number that programs see.
+    pub(crate) fn shown_fileid(&self) -> u64 {
+        self.shown_fileid.unwrap_or(self.fileid)
+    }
+
+    /// Bytes from the beginning of the file that the server may have; `None` if nothing limits them but its size.
+    pub(crate) fn server_size(&self) -> Option<u64> {
+        let file = self.file.as_ref()?;
+        if self.is_local { Some(0) } else { file.cut.into_iter().chain(file.cut_sent).min() }
     }
 
     /// Size of a file in bytes, with local writes.

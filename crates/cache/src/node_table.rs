@@ -45,6 +45,10 @@ impl NodeTable {
         self.nodes.get_mut(&id).map(|node| &mut **node)
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (NodeId, &Node)> {
+        self.nodes.iter().map(|(id, node)| (*id, &**node))
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -74,7 +78,23 @@ impl NodeTable {
         self.insert(Node::new(fh.clone(), kind, fileid))
     }
 
-    fn insert(&mut self, node: Node) -> NodeId {
+    /// The object has another handle now.
+    pub(crate) fn rebind(&mut self, id: NodeId, fh: &Fh) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        let fh = Fh(Bytes::copy_from_slice(&fh.0));
+        let former = std::mem::replace(&mut node.fh, fh.clone());
+        if self.by_fh.get(&former) == Some(&id) {
+            self.by_fh.remove(&former);
+        }
+        self.by_fh.insert(fh, id);
+    }
+
+    /// The object with this handle, whatever is known of it.
+    pub(crate) fn by_handle(&self, fh: &Fh) -> Option<NodeId> {
+        self.by_fh.get(fh).copied()
+    }
+
+    pub(crate) fn insert(&mut self, node: Node) -> NodeId {
         let id = NodeId(self.next);
         self.next += 1;
         // A slice would keep the whole reply in memory.
@@ -104,7 +124,8 @@ impl NodeTable {
     /// Moves an object into or out of the order of eviction, after its references have changed.
     pub(crate) fn settle(&mut self, id: NodeId) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
-        let is_used = node.lookups > 0 || node.opens > 0 || node.is_dirty() || id == NodeId::ROOT;
+        let is_used =
+            node.lookups > 0 || node.opens > 0 || node.is_dirty() || node.log_references > 0 || id == NodeId::ROOT;
         match node.forgotten {
             Some(place) if is_used => {
                 self.forgotten.remove(&place);

@@ -9,14 +9,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use remora_base::Time;
 use remora_wire::fuse::Errno;
-use remora_wire::nfs3::{self, Attr, FileType};
+use remora_wire::nfs3::{self, Attr, Fh, FileType, NfsTime, WccAttr};
 
 use crate::call::Priority;
+use crate::change_log::local;
 use crate::data;
 use crate::dirty_store;
 use crate::kept::{Check, DeferredSetAttr};
 use crate::learn;
 use crate::node::{FileState, NodeId};
+use crate::reintegration::conflict;
 use crate::state::{Purpose, State};
 use crate::store_job::{DirtyRecord, Refusal, SavedObject};
 use crate::writeback::{self, Amount};
@@ -24,12 +26,18 @@ use crate::writeback::{self, Amount};
 /// When a look at the server that failed is repeated.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// A file that the server has just made.
+const EMPTY: WccAttr = WccAttr { size: 0, mtime: NfsTime { secs: 0, nanos: 0 }, ctime: NfsTime { secs: 0, nanos: 0 } };
+
 /// Takes an object of the store.
 pub(crate) fn restore(state: &mut State, saved: SavedObject) {
     let SavedObject { record, data } = saved;
-    let DirtyRecord { object, fh, fileid, path, size, before, credential, attr, .. } = record;
-    let id = state.nodes.adopt(&fh, FileType::Regular, fileid);
+    let DirtyRecord { object, fh, fileid, path, size, cut, before, credential, attr, .. } = record;
     state.store.known_object(object);
+    let Some((id, is_new)) = owner(state, &fh, fileid) else { return state.store.remove(object) };
+    // The server's file was empty when it was made for us.
+    let before = if is_new { Some(EMPTY) } else { before };
+    let is_local = state.nodes.get(id).is_some_and(|node| node.is_local);
     let now = state.now;
     let writer = state.credentials.of(credential.uid, credential.gid, &credential.gids).auth;
     let deferred = attr.map(|attr| DeferredSetAttr {
@@ -49,7 +57,8 @@ pub(crate) fn restore(state: &mut State, saved: SavedObject) {
         file.deferred = deferred;
         file.kept.path = path;
         replaced = file.kept.object.replace(object);
-        file.check = Some(Box::new(Check { before, attr: None, reading: 0, is_different: false, is_unknown: false }));
+        file.cut = cut;
+        file.check = (!is_local).then(|| Box::new(Check::of(before)));
         file.send_at = Some(now);
     });
     if let Some(replaced) = replaced {
@@ -59,12 +68,31 @@ pub(crate) fn restore(state: &mut State, saved: SavedObject) {
     start(state, id);
 }
 
+/// The file that a handle of the store stands for, and whether the server has made it for us since; `None` if it was
+/// removed before the server had it.
+fn owner(state: &mut State, fh: &Fh, fileid: u64) -> Option<(NodeId, bool)> {
+    if let Some(binding) = state.log.bindings.get(fh) {
+        let id = state.nodes.adopt(&binding.fh, FileType::Regular, binding.fileid);
+        state.log.bound.insert(fh.clone(), id);
+        if let Some(node) = state.nodes.get_mut(id) {
+            node.shown_fileid.get_or_insert(fileid);
+        }
+        return Some((id, true));
+    }
+    if let Some(id) = state.nodes.by_handle(fh) {
+        return Some((id, false));
+    }
+    (!local::is_provisional(fh)).then(|| (state.nodes.adopt(fh, FileType::Regular, fileid), false))
+}
+
 /// Asks for the attributes of a file that is to be checked.
 pub(crate) fn start(state: &mut State, id: NodeId) {
     let Some(node) = state.nodes.get_mut(id) else { return };
     let fh = node.fh.clone();
     let Some(file) = node.file.as_deref_mut() else { return };
-    let (Some(check), Some(auth)) = (&mut file.check, file.writer.clone()) else { return };
+    // It waits until the server is back.
+    let is_sent = !state.connection.is_disconnected();
+    let (Some(check), Some(auth)) = (file.check.as_mut().filter(|_| is_sent), file.writer.clone()) else { return };
     check.reading = 0;
     check.is_different = false;
     check.is_unknown = false;
@@ -132,6 +160,7 @@ fn is_ours(file: &FileState, range: &Range<u64>, theirs: &Bytes) -> bool {
     let end = range.end.min(range.start + theirs.len() as u64);
     let ours = file.extents.read(range.start..end);
     let old_size = file.check.as_ref().and_then(|check| check.before.as_ref()).map_or(u64::MAX, |before| before.size);
+    let old_size = old_size.min(file.cut.unwrap_or(u64::MAX));
     let pairs = (range.start..end).zip(ours.iter().zip(theirs.iter()));
     pairs.into_iter().all(|(offset, (ours, theirs))| ours == theirs || *theirs == 0 && offset >= old_size)
 }
@@ -165,8 +194,17 @@ fn pass(state: &mut State, id: NodeId) {
     writeback::send(state, id, Amount::All);
 }
 
-/// The data is kept and not sent.
+/// Another client has changed or removed the file: ours is kept beside it, or made again. Otherwise the data is kept and
+/// not sent.
 fn refuse(state: &mut State, id: NodeId, why: Refusal) {
+    let is_settled = match why {
+        Refusal::Changed => conflict::copy_file(state, id),
+        Refusal::Refused(Errno::ESTALE | Errno::ENOENT) => conflict::make_file_again(state, id),
+        Refusal::Refused(_) => false,
+    };
+    if is_settled {
+        return;
+    }
     data::update(state, id, |file| {
         file.check = None;
         file.deferred = None;

@@ -6,15 +6,19 @@ use remora_wire::fuse::{Errno, StatFs};
 use remora_wire::nfs3::{self, Fh, Reply, Status, Wcc};
 
 use crate::call::{CallFailure, CallId, Priority};
+use crate::change_effects::{self, forget_names};
 use crate::data;
-use crate::disk::{fetch, save};
+use crate::disconnection;
+use crate::disk::save;
 use crate::errno::errno;
 use crate::learn::{self, Names, Shown};
 use crate::needs;
 use crate::node::{Grant, Location, NodeId, Target};
 use crate::read_grant;
 use crate::recovery;
-use crate::state::{Change, ListingProgress, Pending, Purpose, State, Step, StepId};
+use crate::reintegration;
+use crate::state::{Change, ListingProgress, Pending, Purpose, State};
+use crate::store_queue::StepId;
 use crate::writeback;
 
 /// Times that a listing starts again because the directory changed.
@@ -27,6 +31,10 @@ pub(crate) fn handle(state: &mut State, id: CallId, result: Result<Reply, CallFa
     let Some(mut pending) = state.pending.remove(&id) else { return };
     state.ahead.remove(&id);
     state.queue.answered(id);
+    if result.is_ok() {
+        disconnection::heard(state);
+    }
+    disconnection::call_ended(state, id);
     if let Some(key) = &pending.key
         && state.fetches.get(key) == Some(&id)
     {
@@ -55,6 +63,9 @@ pub(crate) fn handle(state: &mut State, id: CallId, result: Result<Reply, CallFa
                 Purpose::Read { node, .. } => _ = data::ended(state, node, id),
                 Purpose::Check(node) => recovery::unanswered(state, node),
                 Purpose::CheckRead { node, .. } => recovery::unread(state, node),
+                Purpose::Reintegrate { record, call } => {
+                    reintegration::replies::unanswered(state, record, call, pending.asked);
+                }
                 Purpose::Change { op, change } => {
                     learn::finish_change(state, &change, [&Wcc::NONE, &Wcc::NONE], pending.asked);
                     forget_names(state, &change);
@@ -63,6 +74,9 @@ pub(crate) fn handle(state: &mut State, id: CallId, result: Result<Reply, CallFa
                     }
                     if let Change::Deferred(id) = &change {
                         writeback::attr_changed(state, *id, Err(failure));
+                    }
+                    if let Change::Cut(id) = &change {
+                        writeback::cut(state, *id, Err(failure));
                     }
                     complete(state, op, Err(errno));
                 }
@@ -95,9 +109,10 @@ fn lost(state: &mut State, purpose: &Purpose) {
         Purpose::Access { node, .. } | Purpose::Read { node, .. } | Purpose::Write { node, .. } => *node,
         Purpose::Lookup { at, .. } => at.dir,
         Purpose::List(progress) => progress.dir,
-        Purpose::Change { change: Change::SetAttr(id) | Change::Complete(id) | Change::Deferred(id), .. } => *id,
+        Purpose::Change { change: Change::SetAttr(id) | Change::Complete(id), .. } => *id,
+        Purpose::Change { change: Change::Deferred(id) | Change::Cut(id), .. } => *id,
         Purpose::Change { change: Change::Make(at) | Change::Remove(at), .. } => at.dir,
-        Purpose::Change { .. } | Purpose::Found { .. } | Purpose::StatFs => return,
+        Purpose::Change { .. } | Purpose::Reintegrate { .. } | Purpose::Found { .. } | Purpose::StatFs => return,
     };
     if id == NodeId::ROOT {
         return;
@@ -170,6 +185,9 @@ fn answered(state: &mut State, id: CallId, pending: &mut Pending, reply: Reply) 
             writeback::committed(state, node, result.as_ref().map_err(|failed| failed.status));
         }
         (check @ (Purpose::Check(_) | Purpose::CheckRead { .. }), reply) => checked(state, check, reply, asked),
+        (Purpose::Reintegrate { record, call }, reply) => {
+            reintegration::replies::answered(state, record, call, reply, asked);
+        }
         (Purpose::Change { op, change }, reply) => changed(state, op, change, reply, asked),
         _ => fail(state, &pending.waiters, Errno::EIO),
     }
@@ -366,106 +384,25 @@ fn figures(ok: &nfs3::FsStatOk) -> StatFs {
 
 /// A change is answered: records its effects, and the result for its operation.
 fn changed(state: &mut State, op: Option<StepId>, change: Change, reply: Reply, asked: Time) {
-    let none = Wcc::NONE;
-    match &reply {
-        Reply::SetAttr(Ok(wcc) | Err(nfs3::Failed { info: wcc, .. })) => {
-            learn::finish_change(state, &change, [wcc, &none], asked);
-            if let Change::SetAttr(id) | Change::Complete(id) | Change::Deferred(id) = &change
-                && let Some(node) = state.nodes.get_mut(*id)
-            {
-                node.grants.clear();
-            }
-        }
-        Reply::Create(made) | Reply::MkDir(made) | Reply::SymLink(made) | Reply::MkNod(made) => {
-            made_object(state, &change, made, asked);
-        }
-        Reply::Remove(Ok(wcc)) | Reply::RmDir(Ok(wcc)) => {
-            learn::finish_change(state, &change, [wcc, &none], asked);
-            if let Change::Remove(at) = &change {
-                learn::removed(state, at);
-            }
-        }
-        Reply::Remove(Err(failed)) | Reply::RmDir(Err(failed)) => {
-            learn::finish_change(state, &change, [&failed.info, &none], asked);
-        }
-        Reply::Rename(result) => {
-            let dirs = match result {
-                Ok(dirs) => dirs,
-                Err(failed) => &failed.info,
-            };
-            learn::finish_change(state, &change, [&dirs.from, &dirs.to], asked);
-            if let (Ok(_), Change::Rename { from, to }) = (result, &change) {
-                learn::renamed(state, from, to);
-            }
-        }
-        Reply::Link(result) => {
-            let attrs = match result {
-                Ok(attrs) => attrs,
-                Err(failed) => &failed.info,
-            };
-            learn::finish_change(state, &change, [&attrs.dir, &none], asked);
-            if let (Ok(_), Change::Link { node, to }) = (result, &change) {
-                learn::linked(state, *node, to);
-                if let Some(attr) = &attrs.attr {
-                    learn::learn_attr(state, *node, attr, asked);
-                }
-            }
-        }
-        _ => learn::finish_change(state, &change, [&none, &none], asked),
-    }
+    change_effects::record(state, &change, &reply, asked);
     if let Change::Complete(id) = &change {
         writeback::completed(state, *id, reply.status().map(errno));
     }
     if let Change::Deferred(id) = &change {
         writeback::attr_changed(state, *id, Ok(reply.status().map(errno)));
     }
+    if let Change::Cut(id) = &change {
+        writeback::cut(state, *id, Ok(reply.status().map(errno)));
+    }
     let result = match reply.status() {
         None => Ok(()),
-        Some(status) => {
-            forget_names(state, &change);
-            Err(errno(status))
-        }
+        Some(status) => Err(errno(status)),
     };
     complete(state, op, result);
 }
 
-/// CREATE, MKDIR, SYMLINK or MKNOD is answered.
-fn made_object(state: &mut State, change: &Change, made: &Result<nfs3::MadeOk, nfs3::Failed<Wcc>>, asked: Time) {
-    let wcc = match made {
-        Ok(ok) => &ok.dir,
-        Err(failed) => &failed.info,
-    };
-    learn::finish_change(state, change, [wcc, &Wcc::NONE], asked);
-    if let (Ok(ok), Change::Make(at)) = (made, change) {
-        match (&ok.fh, &ok.attr) {
-            (Some(fh), Some(attr)) => {
-                learn::learn_object(state, Shown { at, fh, attr, asked: state.now }, true);
-                learn::made_directory(state, at);
-                if let Some(id) = learn::known_node(state, at) {
-                    fetch::made(state, id);
-                }
-            }
-            _ => learn::forget_name(state, at),
-        }
-    }
-}
-
-/// Drops what is known of the names of a change that failed or whose outcome is unknown.
-fn forget_names(state: &mut State, change: &Change) {
-    match change {
-        Change::SetAttr(_) | Change::Complete(_) | Change::Deferred(_) => {}
-        Change::Make(at) | Change::Remove(at) | Change::Link { to: at, .. } => learn::forget_name(state, at),
-        Change::Rename { from, to } => {
-            learn::forget_name(state, from);
-            learn::forget_name(state, to);
-        }
-    }
-}
-
 fn complete(state: &mut State, step: Option<StepId>, result: Result<(), Errno>) {
-    let Some(StepId { unique, index }) = step else { return };
-    if let Some(slot) = state.held.get_mut(&unique).and_then(|op| op.steps.get_mut(index)) {
-        *slot = Step::Done(result);
+    if let Some(step) = step {
+        state.finish_step(step, result);
     }
-    state.ready.push_back(unique);
 }

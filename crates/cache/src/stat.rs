@@ -23,16 +23,23 @@ pub(crate) fn attr(state: &State, id: NodeId) -> fuse::Attr {
     let is_dirty = node.file.as_ref().is_some_and(|file| file.size.is_some());
     let now = state.server_time();
     let is_written = is_dirty && !deferred_setattr::has_mtime(node);
-    let (mtime, ctime) = if is_written { (now, now) } else { (timestamp(attr.mtime), timestamp(attr.ctime)) };
+    let logged_mtime = node.logged.as_ref().and_then(|logged| logged.mtime);
+    let shown_ctime = node.shown_ctime.or(logged_mtime).unwrap_or(attr.ctime);
+    let (mtime, ctime) = match is_written {
+        true => (now, now),
+        false => (timestamp(logged_mtime.unwrap_or(attr.mtime)), timestamp(shown_ctime)),
+    };
+    let links = node.logged.as_ref().map_or(0, |logged| logged.links);
+    let nlink = u32::try_from((i64::from(attr.nlink) + links).max(0)).unwrap_or(u32::MAX);
     fuse::Attr {
-        ino: attr.fileid,
+        ino: node.shown_fileid(),
         size,
         blocks: if is_dirty { attr.used.max(size) } else { attr.used }.div_ceil(SECTOR),
         atime: timestamp(attr.atime),
         mtime,
         ctime,
         mode: attr.mode & 0o7777 | kind(attr.kind).mode_bits(),
-        nlink: attr.nlink,
+        nlink,
         uid: attr.uid,
         gid: attr.gid,
         rdev: device(attr.rdev.major, attr.rdev.minor),

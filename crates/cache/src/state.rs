@@ -15,12 +15,18 @@ use remora_wire::nfs3::{self, Fh, NfsTime};
 use remora_wire::rpc::AuthUnix;
 
 use crate::call::{CallId, CallQueue, Priority};
-use crate::config::{Config, LinkState};
+use crate::change_log::log::ChangeLog;
+use crate::change_log::record::RecordId;
+use crate::config::{Config, LinkState, OfflineMiss, Writes};
+use crate::connectivity::ConnectionState;
 use crate::credentials::{Caller, CredentialId, Credentials};
 use crate::disk::queue::DiskQueue;
 use crate::node::{Location, Node, NodeId};
 use crate::node_table::NodeTable;
-use crate::store_queue::StoreQueue;
+use crate::store_queue::{StepId, StoreQueue};
+
+/// Unsent files while disconnected, as a multiple of those that wait otherwise.
+const OFFLINE_FILES: usize = 10;
 
 /// Why an operation returns without a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -162,6 +168,11 @@ pub(crate) enum Purpose {
         node: NodeId,
         range: Range<u64>,
     },
+    /// A call that executes a record of the change log.
+    Reintegrate {
+        record: RecordId,
+        call: LogCall,
+    },
     /// A change; `op` waits for it as its step `index`.
     Change {
         op: Option<StepId>,
@@ -169,11 +180,21 @@ pub(crate) enum Purpose {
     },
 }
 
-/// A step of an operation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct StepId {
-    pub(crate) unique: u64,
-    pub(crate) index: usize,
+/// What a call for a record of the change log is for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum LogCall {
+    /// LOOKUP of the name, or of a rename's old name.
+    From,
+    /// LOOKUP of a rename's new name.
+    To,
+    /// GETATTR after a LOOKUP whose reply had no attributes.
+    Attr { fh: Fh, is_from: bool },
+    /// The change itself.
+    Act(Change),
+    /// LOOKUP of a name that exists where the change makes one.
+    Existing,
+    /// READLINK of that symbolic link.
+    ExistingTarget { fh: Fh, attr: Box<nfs3::Attr> },
 }
 
 /// A change of names or attributes, for its effects on the cache.
@@ -184,6 +205,8 @@ pub(crate) enum Change {
     Complete(NodeId),
     /// The SETATTR that follows a file's data.
     Deferred(NodeId),
+    /// The SETATTR that cuts a file before its data is sent.
+    Cut(NodeId),
     /// CREATE, MKDIR, SYMLINK or MKNOD.
     Make(Location),
     Remove(Location),
@@ -201,7 +224,8 @@ impl Change {
     /// The directories whose names the change alters, or the object whose attributes it alters.
     pub(crate) fn subjects(&self) -> [Option<NodeId>; 2] {
         match self {
-            Change::SetAttr(node) | Change::Complete(node) | Change::Deferred(node) => [Some(*node), None],
+            Change::SetAttr(node) | Change::Complete(node) => [Some(*node), None],
+            Change::Deferred(node) | Change::Cut(node) => [Some(*node), None],
             Change::Make(at) | Change::Remove(at) | Change::Link { to: at, .. } => [Some(at.dir), None],
             Change::Rename { from, to } if from.dir == to.dir => [Some(from.dir), None],
             Change::Rename { from, to } => [Some(from.dir), Some(to.dir)],
@@ -274,6 +298,9 @@ pub(crate) struct State {
     pub(crate) dirty_bytes: u64,
     /// Jobs for the store of unsent data.
     pub(crate) store: StoreQueue,
+    /// Changes of names that the server does not have.
+    pub(crate) log: ChangeLog,
+    pub(crate) connection: ConnectionState,
     /// Jobs for the disk cache.
     pub(crate) disk: DiskQueue,
     /// When files with uncommitted data are due, or were once: nothing removes what is not due any more.
@@ -315,6 +342,8 @@ impl State {
             dirty_files: BTreeSet::new(),
             dirty_bytes: 0,
             store: StoreQueue::default(),
+            log: ChangeLog::default(),
+            connection: ConnectionState::new(config.offline, now),
             disk: DiskQueue::new(config.disk_file_max > 0),
             timers: BTreeSet::new(),
             space_waiters: BTreeSet::new(),
@@ -342,7 +371,32 @@ impl State {
     /// Whether a reply to a call made at `asked` is new enough for `op`: newer than the operation, or younger than
     /// `window`.
     pub(crate) fn is_fresh(&self, asked: Time, op: &Op, window: Duration) -> bool {
-        asked >= op.arrived || self.now.since(asked) < window
+        asked >= op.arrived || self.now.since(asked) < window || self.is_disconnected()
+    }
+
+    pub(crate) fn is_disconnected(&self) -> bool {
+        self.connection.is_disconnected()
+    }
+
+    /// Whether a call for which the cache has no answer fails.
+    pub(crate) fn fails_misses(&self) -> bool {
+        let misses_fail = self.config.offline.miss == OfflineMiss::Fail;
+        self.is_disconnected() && (misses_fail || self.connection.is_asked())
+    }
+
+    /// Bytes that may be unsent, and files with them.
+    pub(crate) fn dirty_max(&self) -> u64 {
+        if self.is_disconnected() { self.config.offline_max.max(self.config.dirty_max) } else { self.config.dirty_max }
+    }
+
+    pub(crate) fn dirty_files_max(&self) -> usize {
+        let factor = if self.is_disconnected() { OFFLINE_FILES } else { 1 };
+        self.config.dirty_files_max * factor
+    }
+
+    /// Whether changes are acknowledged when the store on this machine has them.
+    pub(crate) fn acknowledges_here(&self) -> bool {
+        self.config.writes == Writes::Back || self.is_disconnected()
     }
 
     /// How long the kernel may keep an answer that is as of `asked`: not at all if it comes so late that the sum would
@@ -373,6 +427,9 @@ impl State {
         purpose: Purpose,
     ) -> Stop {
         let in_flight = self.fetches.get(&key).copied();
+        if self.fails_misses() {
+            return Stop::Failed(Errno::EHOSTUNREACH);
+        }
         let joined = in_flight.filter(|id| self.pending.get(id).is_some_and(|p| self.is_fresh(p.asked, op, window)));
         let id = joined.unwrap_or_else(|| {
             let id = self.submit(Priority::Foreground, &op.caller.auth, call, purpose);
@@ -412,6 +469,14 @@ impl State {
         }
     }
 
+    /// Step `step` of an operation is done.
+    pub(crate) fn finish_step(&mut self, step: StepId, result: Result<(), Errno>) {
+        if let Some(slot) = self.held.get_mut(&step.unique).and_then(|op| op.steps.get_mut(step.index)) {
+            *slot = Step::Done(result);
+        }
+        self.ready.push_back(step.unique);
+    }
+
     /// A change is sent.
     pub(crate) fn begin_change(&mut self, change: &Change) {
         for id in change.subjects().into_iter().flatten() {
@@ -440,6 +505,12 @@ impl State {
     /// Beginning of the names that files removed here have while they are open.
     pub(crate) fn hidden_prefix(&self) -> String {
         format!(".nfs{:016x}", self.config.client_id)
+    }
+
+    /// The same as [`server_time`](State::server_time), for the server.
+    pub(crate) fn server_nfs_time(&self) -> NfsTime {
+        let time = self.server_time();
+        NfsTime { secs: u32::try_from(time.secs).unwrap_or(u32::MAX), nanos: time.nanos }
     }
 
     /// The present time of the server, as far as it is known.

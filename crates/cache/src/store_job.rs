@@ -66,6 +66,8 @@ pub struct DirtyRecord {
     pub size: u64,
     /// Ranges that the server may lack.
     pub ranges: Vec<Range<u64>>,
+    /// Size in bytes to which the server's file is cut before the data is sent.
+    pub cut: Option<u64>,
     /// Attributes of the server's file when they were last seen.
     pub before: Option<WccAttr>,
     /// Credential of the last writer.

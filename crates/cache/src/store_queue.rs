@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use remora_base::Time;
 
+use crate::change_log::record::{LogBatch, RecordId};
 use crate::node::NodeId;
 use crate::store_job::{ObjectId, StoreJob, StoreJobId, StoreWork};
 
@@ -17,10 +18,48 @@ pub(crate) enum JobPurpose {
         ranges: Vec<Range<u64>>,
     },
     Remove,
+    Log(Box<LogChanges>),
     /// Covers that many saves.
     Barrier {
         saves: u64,
     },
+}
+
+/// A step of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct StepId {
+    pub(crate) unique: u64,
+    pub(crate) index: usize,
+}
+
+/// Changes of the stored log, and what waits until the store has them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct LogChanges {
+    pub(crate) batch: LogBatch,
+    /// Steps of operations that are done then.
+    pub(crate) steps: Vec<StepId>,
+    /// Records whose objects the server has made.
+    pub(crate) bound: Vec<RecordId>,
+}
+
+impl LogChanges {
+    fn is_empty(&self) -> bool {
+        self.batch == LogBatch::default() && self.steps.is_empty() && self.bound.is_empty()
+    }
+
+    /// These changes, followed by `later` ones.
+    fn followed_by(mut self, later: LogChanges) -> LogChanges {
+        let LogChanges { batch, steps, bound } = later;
+        self.batch.put.extend(batch.put);
+        self.batch.removed.extend(batch.removed);
+        self.batch.bound.extend(batch.bound);
+        self.batch.unbound.extend(batch.unbound);
+        self.batch.conflicts.extend(batch.conflicts);
+        self.batch.dismissed.extend(batch.dismissed);
+        self.steps.extend(steps);
+        self.bound.extend(bound);
+        self
+    }
 }
 
 /// Jobs that wait for the store or run there.
@@ -32,6 +71,10 @@ pub(crate) struct StoreQueue {
     /// Files to be saved.
     pub(crate) due: BTreeSet<NodeId>,
     removals: BTreeSet<ObjectId>,
+    /// Changes of the log for the next job.
+    pub(crate) log: LogChanges,
+    /// When the log's changes are tried again that failed.
+    log_retry_at: Option<Time>,
     /// Saves that the store has done, and those that a barrier has made durable.
     pub(crate) saves: u64,
     pub(crate) synced: u64,
@@ -74,6 +117,29 @@ impl StoreQueue {
         Some(self.start(StoreWork::Remove(object), JobPurpose::Remove))
     }
 
+    /// The job that changes the log.
+    pub(crate) fn next_log(&mut self, now: Time) -> Option<StoreJob> {
+        if self.log.is_empty() || self.log_retry_at.is_some_and(|at| at > now) {
+            return None;
+        }
+        self.log_retry_at = None;
+        let changes = std::mem::take(&mut self.log);
+        let work = StoreWork::Log(Box::new(changes.batch.clone()));
+        Some(self.start(work, JobPurpose::Log(Box::new(changes))))
+    }
+
+    /// The store could not change the log: the same changes are tried again at `at`.
+    pub(crate) fn retry_log(&mut self, failed: LogChanges, at: Time) {
+        let later = std::mem::take(&mut self.log);
+        self.log = failed.followed_by(later);
+        self.log_retry_at = Some(at);
+    }
+
+    /// When changes of the log that failed are tried again.
+    pub(crate) fn log_retry_at(&self) -> Option<Time> {
+        self.log_retry_at
+    }
+
     /// A barrier, if one is due and none runs.
     pub(crate) fn next_barrier(&mut self, now: Time) -> Option<StoreJob> {
         if self.has_barrier() || self.barrier_at.is_none_or(|at| at > now) {
@@ -98,6 +164,6 @@ impl StoreQueue {
 
     /// Whether nothing waits or runs.
     pub(crate) fn is_idle(&self) -> bool {
-        self.in_flight.is_empty() && self.due.is_empty() && self.removals.is_empty()
+        self.in_flight.is_empty() && self.due.is_empty() && self.removals.is_empty() && self.log.is_empty()
     }
 }

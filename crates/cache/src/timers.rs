@@ -5,6 +5,7 @@ use std::time::Duration;
 use remora_base::Time;
 
 use crate::dirty_store;
+use crate::disconnection;
 use crate::disk::fetch;
 use crate::node::NodeId;
 use crate::recovery;
@@ -14,6 +15,7 @@ use crate::writeback::{self, Amount};
 /// Sends and commits what has waited long enough.
 pub(crate) fn handle_timeout(state: &mut State) {
     fetch::handle_timeout(state);
+    disconnection::handle_timeout(state);
     let now = state.now;
     let later = state.timers.split_off(&(now + Duration::from_nanos(1), NodeId::MIN));
     for (_, id) in std::mem::replace(&mut state.timers, later) {
@@ -40,5 +42,11 @@ pub(crate) fn handle_timeout(state: &mut State) {
 pub(crate) fn poll_timeout(state: &State) -> Option<Time> {
     let file = state.timers.first().map(|(at, _)| *at);
     let barrier = state.store.barrier_at.filter(|_| !state.store.has_barrier());
-    file.into_iter().chain(barrier).chain(state.disk.poll_timeout()).min()
+    let log = state.store.log_retry_at();
+    file.into_iter()
+        .chain(barrier)
+        .chain(state.disk.poll_timeout())
+        .chain(log)
+        .chain(disconnection::poll_timeout(state))
+        .min()
 }

@@ -7,14 +7,13 @@ use remora_wire::fuse::Errno;
 use remora_wire::nfs3::{self, Stable};
 
 use crate::call::{CallFailure, CallId, Priority};
-use crate::config::Writes;
 use crate::data;
 use crate::deferred_setattr;
 use crate::dirty_store;
 use crate::disk::save;
 use crate::errno::errno;
 use crate::node::{FileState, NodeId};
-use crate::state::{Op, Purpose, State, Stop};
+use crate::state::{Change, Op, Purpose, State, Stop};
 use crate::store_job::Refusal;
 
 /// How long written data waits for more before it is sent.
@@ -31,6 +30,8 @@ pub(crate) fn write(state: &mut State, id: NodeId, offset: u64, bytes: bytes::By
     let end = offset.checked_add(bytes.len() as u64).ok_or(Errno::EFBIG)?;
     let size = state.node(id)?.size();
     let now = state.now;
+    let is_here = state.is_disconnected() || state.node(id)?.is_local;
+    let at = is_here.then(|| state.server_nfs_time());
     data::update(state, id, |file| {
         file.extents.insert(offset, bytes);
         file.dirty.insert(offset..end);
@@ -38,8 +39,13 @@ pub(crate) fn write(state: &mut State, id: NodeId, offset: u64, bytes: bytes::By
         file.size = Some(size.max(end));
         file.writer = Some(writer.caller.auth.clone());
         file.send_at.get_or_insert(now + DELAY);
-        deferred_setattr::written(&mut file.deferred);
+        deferred_setattr::written(&mut file.deferred, at, end);
     });
+    if let Some(at) = at {
+        let set = nfs3::SetAttr { mtime: nfs3::SetTime::To(at), ..nfs3::SetAttr::NONE };
+        deferred_setattr::add(state, id, &writer.caller.auth, &set);
+    }
+    state.node(id)?.shown_ctime = at;
     arm(state, id);
     save::overwritten(state, id, offset..end);
     dirty_store::changed(state, id, Some(offset..end));
@@ -65,11 +71,17 @@ pub(crate) fn send(state: &mut State, id: NodeId, amount: Amount) {
     let Some(node) = state.nodes.get_mut(id) else { return };
     let Some(file) = &node.file else { return };
     // WRITEs do not overtake an earlier change of the times.
-    if file.check.is_some() || file.deferred_sent.is_some() {
+    if file.check.is_some() || file.deferred_sent.is_some() || file.cut_sent.is_some() {
+        return;
+    }
+    if node.is_local || node.is_binding || state.connection.is_disconnected() {
         return;
     }
     if node.is_stale {
         return lose(state, id);
+    }
+    if let Some(size) = file.cut {
+        return send_cut(state, id, size);
     }
     let (fh, is_closed) = (node.fh.clone(), node.opens == 0);
     let is_synchronous = is_short_flush(node.file(), is_closed, state.link.sync_max);
@@ -107,6 +119,43 @@ pub(crate) fn send(state: &mut State, id: NodeId, amount: Amount) {
     deferred_setattr::send(state, id);
 }
 
+/// Cuts the server's file before data is sent that was written after a truncation.
+fn send_cut(state: &mut State, id: NodeId, size: u64) {
+    let Some(node) = state.nodes.get_mut(id) else { return };
+    let fh = node.fh.clone();
+    let file = node.file();
+    if !file.writing.is_empty() {
+        return;
+    }
+    let Some(auth) = file.writer.clone() else { return };
+    file.cut = None;
+    file.cut_sent = Some(size);
+    let priority = if file.is_urgent { Priority::Durable } else { Priority::WriteBack };
+    let attr = nfs3::SetAttr { size: Some(size), ..nfs3::SetAttr::NONE };
+    let call = nfs3::Call::SetAttr(nfs3::SetAttrArgs { fh, attr, guard: None });
+    let change = Change::Cut(id);
+    state.begin_change(&change);
+    state.submit(priority, &auth, call, Purpose::Change { op: None, change });
+}
+
+/// The SETATTR that cuts a file is answered, or got no reply.
+pub(crate) fn cut(state: &mut State, id: NodeId, result: Result<Option<Errno>, CallFailure>) {
+    let at = state.now + RETRY;
+    data::update(state, id, |file| {
+        let size = file.cut_sent.take();
+        if result != Ok(None) {
+            file.cut = size.into_iter().chain(file.cut).min();
+            file.send_at = Some(at);
+        }
+    });
+    match result {
+        Ok(None) => record_progress(state, id),
+        Ok(Some(errno)) => return keep_refused(state, id, Refusal::Refused(errno)),
+        Err(_) => return arm(state, id),
+    }
+    proceed(state, id);
+}
+
 /// Whether at most `max` bytes are to be sent, a program waits for them or the file is closed, and nothing of the file is
 /// in flight or uncommitted.
 fn is_short_flush(file: &FileState, is_closed: bool, max: u64) -> bool {
@@ -125,7 +174,7 @@ fn arm(state: &mut State, id: NodeId) {
 /// The server has lost the file. The next fsync or close reports that; with `back` the data is kept.
 fn lose(state: &mut State, id: NodeId) {
     let is_kept = |file: &FileState| file.kept.object.is_some() || file.deferred.is_some();
-    let is_back = state.config.writes == Writes::Back;
+    let is_back = state.acknowledges_here();
     if state.nodes.get(id).and_then(|node| node.file.as_ref()).is_some_and(|file| is_back || is_kept(file)) {
         data::update(state, id, |file| file.deferred = None);
         return keep_refused(state, id, Refusal::Refused(Errno::ESTALE));

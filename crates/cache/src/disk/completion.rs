@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use remora_base::Time;
+use remora_wire::nfs3::Attr;
 
 use crate::data;
 use crate::disk::fetch;
@@ -10,7 +11,7 @@ use crate::disk::job::{DiskChild, DiskDone, DiskGrant, DiskJobId, DiskName, Disk
 use crate::disk::object::Load;
 use crate::disk::save;
 use crate::learn::{self, Names};
-use crate::node::{Grant, NodeId, Target};
+use crate::node::{CachedAttr, Grant, NodeId, Target};
 use crate::ranges::RangeSet;
 use crate::state::State;
 
@@ -43,7 +44,7 @@ fn load(state: &mut State, id: NodeId, object: Option<Box<DiskObject>>) {
     if let (Some(disk), Some(object)) = (disk, object) {
         disk.is_stored = true;
         disk.load = Load::Unconfirmed(object);
-        confirm(state, id);
+        if state.is_disconnected() { trust(state, id) } else { confirm(state, id) }
     }
 }
 
@@ -52,6 +53,30 @@ pub(crate) fn confirm_all(state: &mut State) {
     while let Some(id) = state.disk.confirmed.pop() {
         confirm(state, id);
     }
+}
+
+/// Uses what the disk has, confirmed or not: the mount is disconnected.
+pub(crate) fn use_unconfirmed(state: &mut State) {
+    let unconfirmed = |(id, node): (NodeId, &crate::node::Node)| {
+        matches!(node.disk.as_ref()?.load, Load::Unconfirmed(_)).then_some(id)
+    };
+    let waiting: Vec<NodeId> = state.nodes.iter().filter_map(unconfirmed).collect();
+    waiting.into_iter().for_each(|id| trust(state, id));
+}
+
+/// Takes the attributes of the disk's record for those of the server, as of long ago.
+fn trust(state: &mut State, id: NodeId) {
+    let Some(node) = state.nodes.get_mut(id).filter(|node| !node.is_local) else { return };
+    let Some(disk) = node.disk.as_deref() else { return };
+    let Load::Unconfirmed(object) = &disk.load else { return };
+    if node.attr.is_none() {
+        node.attr = Some(old_attr(&object.record.attr));
+    }
+    confirm(state, id);
+}
+
+fn old_attr(attr: &Attr) -> CachedAttr {
+    CachedAttr { attr: attr.clone(), asked: Time::ZERO, received: Time::ZERO, since: Time::ZERO, outdated: None }
 }
 
 /// The object's attributes are known: what the disk has of it is used if it belongs to them.
@@ -83,8 +108,15 @@ fn confirm(state: &mut State, id: NodeId) {
     let is_listed = node.dir.as_ref().is_some_and(|dir| dir.complete.is_some());
     let Some(names) = record.names.filter(|_| !is_listed) else { return };
     let is_old = disk.is_old;
+    let is_disconnected = state.is_disconnected();
     let mut target = |name: DiskName| match name.child {
-        Some(DiskChild { fh, attr }) => Target::Node(state.nodes.adopt(&fh, attr.kind, attr.fileid)),
+        Some(DiskChild { fh, attr }) => {
+            let id = state.nodes.adopt(&fh, attr.kind, attr.fileid);
+            if let Some(node) = state.nodes.get_mut(id).filter(|_| is_disconnected) {
+                node.attr.get_or_insert_with(|| old_attr(&attr));
+            }
+            Target::Node(id)
+        }
         None => Target::Unknown { fileid: name.fileid },
     };
     let found = names.into_iter().map(|name| (name.name.clone(), target(name))).collect();

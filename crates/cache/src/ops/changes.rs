@@ -4,6 +4,7 @@ use remora_wire::fuse::{self, Errno, Opened, Reply, TimeChange};
 use remora_wire::nfs3::{self, CreateHow, DirOp, FileType, Name, NfsTime, NodeKind, SetAttr, SetTime};
 
 use crate::call::Priority;
+use crate::change_log::step;
 use crate::config::Writes;
 use crate::data;
 use crate::deferred_setattr;
@@ -29,8 +30,7 @@ fn with_mode(mode: u32) -> SetAttr {
 
 /// The object that a change has just made at `at`.
 fn made(state: &mut State, op: &Op, at: &Location) -> Result<NodeId, Stop> {
-    let dir = state.node(at.dir)?.dir();
-    if let Some(Target::Node(id)) = dir.names.get(&at.name).map(|dentry| dentry.target) {
+    if let Some(id) = known(state, at) {
         return Ok(id);
     }
     // The reply had no handle.
@@ -57,10 +57,13 @@ fn make_file(state: &mut State, op: &mut Op, at: &Location, mode: u32, is_exclus
     let call = |state: &mut State, how| -> Result<nfs3::Call, Errno> {
         Ok(nfs3::Call::Create(nfs3::CreateArgs { at: dir_op(state, at)?, how }))
     };
-    if is_exclusive {
+    let is_logged = step::is_logged(state, &Change::Make(at.clone()));
+    // The log makes files by exclusive creation itself.
+    let is_exclusive_call = is_exclusive && (!op.steps.is_empty() || !is_logged);
+    if is_exclusive_call {
         let verifier = state.config.client_id ^ op.unique.rotate_left(32);
         let first = call(state, CreateHow::Exclusive(verifier.to_be_bytes()))?;
-        match state.step(op, 0, Change::Make(at.clone()), first) {
+        match step::step(state, op, 0, Change::Make(at.clone()), first) {
             Ok(()) => {
                 let id = made(state, op, at)?;
                 return Ok(complete(state, op, id, mode)?);
@@ -70,9 +73,9 @@ fn make_file(state: &mut State, op: &mut Op, at: &Location, mode: u32, is_exclus
             Err(stop) => return Err(stop),
         }
     }
-    let index = usize::from(is_exclusive);
+    let index = usize::from(is_exclusive_call);
     let call = call(state, guarded)?;
-    match state.step(op, index, Change::Make(at.clone()), call) {
+    match step::step(state, op, index, Change::Make(at.clone()), call) {
         // Another client was faster: the kernel looks the name up again and opens it.
         Err(Stop::Failed(Errno::EEXIST)) if !is_exclusive => Err(Errno::ESTALE.into()),
         result => result,
@@ -140,7 +143,7 @@ pub(crate) fn symlink(state: &mut State, op: &mut Op, name: Name, target: bytes:
 }
 
 fn make(state: &mut State, op: &mut Op, at: Location, call: nfs3::Call) -> Result<Reply, Stop> {
-    state.step(op, 0, Change::Make(at.clone()), call)?;
+    step::step(state, op, 0, Change::Make(at.clone()), call)?;
     let id = made(state, op, &at)?;
     lookup::entry(state, op, id)
 }
@@ -148,7 +151,7 @@ fn make(state: &mut State, op: &mut Op, at: Location, call: nfs3::Call) -> Resul
 pub(crate) fn link(state: &mut State, op: &mut Op, node: NodeId, name: Name) -> Result<Reply, Stop> {
     let to = Location { dir: op.node, name };
     let call = link_call(state, node, &to)?;
-    state.step(op, 0, Change::Link { node, to }, call)?;
+    step::step(state, op, 0, Change::Link { node, to }, call)?;
     lookup::entry(state, op, node)
 }
 
@@ -163,8 +166,7 @@ fn rename_call(state: &mut State, from: &Location, to: &Location) -> Result<nfs3
 
 /// The file that `at` stands for, if it is open here.
 fn open_file(state: &State, at: &Location) -> Option<NodeId> {
-    let dir = state.nodes.get(at.dir)?.dir.as_ref()?;
-    let Target::Node(id) = dir.names.get(&at.name)?.target else { return None };
+    let id = known(state, at)?;
     let node = state.nodes.get(id)?;
     (node.opens > 0 && node.kind != FileType::Directory && node.remove_at_close.is_none()).then_some(id)
 }
@@ -187,12 +189,12 @@ pub(crate) fn unlink(state: &mut State, op: &mut Op, name: Name) -> Result<Reply
     }
     if let Some(hide) = op.hidden.clone() {
         let call = rename_call(state, &at, &hide.at)?;
-        state.step(op, 0, Change::Rename { from: at, to: hide.at.clone() }, call)?;
+        step::step(state, op, 0, Change::Rename { from: at, to: hide.at.clone() }, call)?;
         keep_until_close(state, op, hide);
         return Ok(Reply::Empty);
     }
     let call = nfs3::Call::Remove(dir_op(state, &at)?);
-    state.step(op, 0, Change::Remove(at), call)?;
+    step::step(state, op, 0, Change::Remove(at), call)?;
     Ok(Reply::Empty)
 }
 
@@ -222,7 +224,7 @@ pub(crate) fn rmdir(state: &mut State, op: &mut Op, name: Name) -> Result<Reply,
         }
     }
     let call = nfs3::Call::RmDir(dir_op(state, &at)?);
-    state.step(op, 0, Change::Remove(at), call)?;
+    step::step(state, op, 0, Change::Remove(at), call)?;
     Ok(Reply::Empty)
 }
 
@@ -245,14 +247,14 @@ pub(crate) fn rename(state: &mut State, op: &mut Op, to: Location, name: Name, f
     let mut index = 0;
     if let Some(hide) = op.hidden.clone() {
         let call = link_call(state, hide.node, &hide.at)?;
-        let linked = state.step(op, 0, Change::Link { node: hide.node, to: hide.at.clone() }, call);
+        let linked = step::step(state, op, 0, Change::Link { node: hide.node, to: hide.at.clone() }, call);
         if linked == Err(Stop::Wait) {
             return Err(Stop::Wait);
         }
         index = 1;
     }
     let call = rename_call(state, &from, &to)?;
-    let result = state.step(op, index, Change::Rename { from, to }, call);
+    let result = step::step(state, op, index, Change::Rename { from, to }, call);
     if result == Err(Stop::Wait) {
         return Err(Stop::Wait);
     }
@@ -271,8 +273,8 @@ pub(crate) fn rename(state: &mut State, op: &mut Op, to: Location, name: Name, f
 }
 
 fn known(state: &State, at: &Location) -> Option<NodeId> {
-    match state.nodes.get(at.dir)?.dir.as_ref()?.names.get(&at.name)?.target {
-        Target::Node(id) => Some(id),
+    match needs::known(state, at.dir, &at.name)? {
+        (Target::Node(id), _) => Some(id),
         _ => None,
     }
 }
@@ -292,13 +294,13 @@ fn rename_if_absent(state: &mut State, op: &mut Op, from: Location, to: Location
             return Err(Errno::EEXIST.into());
         }
         let call = rename_call(state, &from, &to)?;
-        state.step(op, 0, Change::Rename { from, to }, call)?;
+        step::step(state, op, 0, Change::Rename { from, to }, call)?;
         return Ok(Reply::Empty);
     }
     let call = link_call(state, node, &to)?;
-    state.step(op, 0, Change::Link { node, to }, call)?;
+    step::step(state, op, 0, Change::Link { node, to }, call)?;
     let call = nfs3::Call::Remove(dir_op(state, &from)?);
-    state.step(op, 1, Change::Remove(from), call)?;
+    step::step(state, op, 1, Change::Remove(from), call)?;
     Ok(Reply::Empty)
 }
 
@@ -319,6 +321,9 @@ pub(crate) fn setattr(state: &mut State, op: &mut Op, set: &fuse::SetAttr) -> Re
     if op.steps.is_empty() && !op.is_applied && is_known(state, op, &attr) {
         return Ok(lookup::attr(state, id));
     }
+    if step::is_kept_here(state, op) {
+        return setattr_here(state, op, attr, set.fh);
+    }
     if deferred_setattr::is_possible(state, op, &attr) || op.is_applied && set.size.is_none() {
         if !std::mem::replace(&mut op.is_applied, true) {
             deferred_setattr::add(state, id, &op.caller.auth, &attr);
@@ -336,7 +341,7 @@ pub(crate) fn setattr(state: &mut State, op: &mut Op, set: &fuse::SetAttr) -> Re
     }
     let fh = state.node(id)?.fh.clone();
     let call = nfs3::Call::SetAttr(nfs3::SetAttrArgs { fh, attr, guard: None });
-    state.step(op, 0, Change::SetAttr(id), call)?;
+    step::step(state, op, 0, Change::SetAttr(id), call)?;
     if let Some(size) = set.size
         && !op.is_applied
     {
@@ -345,6 +350,35 @@ pub(crate) fn setattr(state: &mut State, op: &mut Op, set: &fuse::SetAttr) -> Re
     }
     needs::attr(state, op, id, state.config.policy.stat)?;
     Ok(lookup::attr(state, id))
+}
+
+/// Changes attributes without the server: those of a file follow its data, others go to the log.
+fn setattr_here(state: &mut State, op: &mut Op, set: SetAttr, fh: Option<u64>) -> Result<Reply, Stop> {
+    let id = op.node;
+    if state.node(id)?.kind != FileType::Regular {
+        let fh = state.node(id)?.fh.clone();
+        let call = nfs3::Call::SetAttr(nfs3::SetAttrArgs { fh, attr: set, guard: None });
+        step::step(state, op, 0, Change::SetAttr(id), call)?;
+        return Ok(lookup::attr(state, id));
+    }
+    if !op.is_applied {
+        if set.size.is_some() {
+            step::check_truncate(state, op, fh)?;
+        }
+        let is_plain_truncation = set.size.is_some() && only_times(&set);
+        if !is_plain_truncation {
+            step::check_owner(state, op, id, &set)?;
+        }
+        op.is_applied = true;
+        step::set_file_attr(state, op, set);
+    }
+    dirty_store::saved(state, op, id)?;
+    Ok(lookup::attr(state, id))
+}
+
+/// Whether a truncation changes nothing else but times, as the kernel wants it.
+fn only_times(set: &SetAttr) -> bool {
+    set.mode.is_none() && set.uid.is_none() && set.gid.is_none()
 }
 
 /// Whether the caller's object has this mode and these owners already, as when an archive is unpacked: the change would only

@@ -7,7 +7,7 @@ use remora_wire::nfs3::{ACCESS_READ, FileType};
 
 use crate::ahead;
 use crate::needs;
-use crate::node::{NodeId, Target};
+use crate::node::{Node, NodeId, Target};
 use crate::stat;
 use crate::state::{ListEntry, Op, State, Stop};
 
@@ -44,16 +44,16 @@ pub(crate) fn opendir(state: &mut State, op: &Op) -> Result<Reply, Stop> {
 /// The entries of a directory, without the hidden names of files that were removed here while open.
 fn snapshot(state: &mut State, dir: NodeId) -> Result<Arc<Vec<ListEntry>>, Errno> {
     let hidden = state.hidden_prefix();
-    let names = &state.node(dir)?.dir().names;
-    let shown = names.iter().filter(|(name, _)| is_valid(name) && !name.starts_with(hidden.as_bytes()));
-    let known: Vec<_> = shown.map(|(name, dentry)| (name.clone(), dentry.target)).collect();
+    let names = state.node(dir)?.dir().current();
+    let shown = names.into_iter().filter(|(name, _)| is_valid(name) && !name.starts_with(hidden.as_bytes()));
+    let known: Vec<_> = shown.collect();
     let mut entries = Vec::with_capacity(known.len());
     for (name, target) in known {
         match target {
             Target::Absent => {}
             Target::Unknown { fileid } => entries.push(ListEntry { name, fileid, node: None }),
             Target::Node(id) => {
-                let fileid = state.nodes.get(id).map_or(0, |node| node.fileid);
+                let fileid = state.nodes.get(id).map_or(0, Node::shown_fileid);
                 entries.push(ListEntry { name, fileid, node: Some(id) });
             }
         }
@@ -119,7 +119,7 @@ struct Item<'n> {
 
 /// Adds `.` or `..`, for which the kernel takes no reference.
 fn push_plain(state: &State, out: &mut DirectoryPage, page: Page, item: Item) -> bool {
-    let fileid = state.nodes.get(item.node).map_or(0, |node| node.fileid);
+    let fileid = state.nodes.get(item.node).map_or(0, Node::shown_fileid);
     push_unreferenced(out, page, fileid, FileKind::Directory, &item)
 }
 

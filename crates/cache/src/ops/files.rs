@@ -9,12 +9,13 @@ use remora_wire::rpc::AuthUnix;
 
 use crate::ahead;
 use crate::call::Priority;
+use crate::change_log::step;
 use crate::config::Writes;
 use crate::data;
 use crate::dirty_store;
 use crate::disk::fetch;
 use crate::needs::{self, NameWindow};
-use crate::node::{Location, NodeId};
+use crate::node::{Location, Node, NodeId};
 use crate::read_grant;
 use crate::state::{Change, Op, Purpose, State, Stop};
 use crate::writeback::{self, Amount};
@@ -59,6 +60,9 @@ pub(crate) fn open(state: &mut State, op: &mut Op, flags: u32) -> Result<Reply, 
         permitted?;
         named?;
         needs::attr(state, op, id, window)?;
+        if bits & ACCESS_MODIFY != 0 && flags & O_TRUNC == 0 {
+            step::has_all(state, op, id)?;
+        }
     }
     if flags & O_TRUNC != 0 {
         set_size(state, op, 0)?;
@@ -86,13 +90,20 @@ fn is_named(state: &mut State, op: &Op, id: NodeId) -> Result<(), Stop> {
 /// Truncates or extends the file of `op`, after all that was written to it.
 fn set_size(state: &mut State, op: &mut Op, size: u64) -> Result<(), Stop> {
     let id = op.node;
+    if step::is_kept_here(state, op) {
+        if !std::mem::replace(&mut op.is_applied, true) {
+            step::set_file_attr(state, op, SetAttr { size: Some(size), ..SetAttr::NONE });
+        }
+        dirty_store::saved(state, op, id)?;
+        return Ok(());
+    }
     if op.steps.is_empty() {
         writeback::settled(state, op, id)?;
     }
     let fh = state.node(id)?.fh.clone();
     let attr = SetAttr { size: Some(size), ..SetAttr::NONE };
     let call = nfs3::Call::SetAttr(nfs3::SetAttrArgs { fh, attr, guard: None });
-    state.step(op, 0, Change::SetAttr(id), call)?;
+    step::step(state, op, 0, Change::SetAttr(id), call)?;
     data::truncate(state, id, size);
     Ok(())
 }
@@ -127,8 +138,12 @@ pub(crate) fn write(state: &mut State, op: &mut Op, request: WriteRequest) -> Re
     if dirty_store::is_full(state, len) {
         return Err(Errno::ENOSPC.into());
     }
-    let is_crowded = state.dirty_files.len() >= state.config.dirty_files_max && !state.dirty_files.contains(&id);
-    if state.dirty_bytes > 0 && state.dirty_bytes + len > state.config.dirty_max || is_crowded {
+    let (bytes_max, files_max) = (state.dirty_max(), state.dirty_files_max());
+    if state.is_disconnected() && (state.dirty_bytes + len > bytes_max || state.dirty_files.len() > files_max) {
+        return Err(Errno::ENOSPC.into());
+    }
+    let is_crowded = state.dirty_files.len() >= files_max && !state.dirty_files.contains(&id);
+    if state.dirty_bytes > 0 && state.dirty_bytes + len > bytes_max || is_crowded {
         state.space_waiters.insert(op.unique);
         let files: Vec<NodeId> = state.dirty_files.iter().copied().collect();
         files.into_iter().for_each(|id| writeback::send(state, id, Amount::All));
@@ -150,7 +165,7 @@ pub(crate) fn write(state: &mut State, op: &mut Op, request: WriteRequest) -> Re
 /// it, and fsync(2) until it is safe there from a loss of power.
 pub(crate) fn flush(state: &mut State, op: &Op, fh: u64, is_fsync: bool) -> Result<Reply, Stop> {
     let id = state.handle(fh)?.node;
-    if state.config.writes == Writes::Back {
+    if state.acknowledges_here() {
         dirty_store::saved(state, op, id)?;
         if is_fsync {
             dirty_store::synced(state, op, id)?;
@@ -178,14 +193,23 @@ pub(crate) fn close(state: &mut State, fh: u64) {
     let removed = if is_last { node.remove_at_close.take() } else { None };
     if let Some(at) = removed {
         data::discard(state, id);
-        remove_name(state, &handle.opener.auth, at);
+        if step::is_logged(state, &Change::Remove(at.clone())) {
+            step::remove_hidden(state, id, at, handle.opener.auth);
+        } else {
+            remove_name(state, &handle.opener.auth, at);
+        }
     } else if is_last {
-        if state.config.writes == Writes::Through {
+        if state.config.writes == Writes::Through && state.nodes.get(id).is_none_or(|node| !is_kept(node)) {
             writeback::drop_refused(state, id);
         }
         writeback::send(state, id, Amount::All);
     }
     state.nodes.settle(id);
+}
+
+/// Whether the store has data of the file.
+fn is_kept(node: &Node) -> bool {
+    node.file.as_ref().is_some_and(|file| file.kept.object.is_some())
 }
 
 /// Removes a name for which nothing waits.

@@ -213,6 +213,7 @@ mod tests {
             fileid: 3,
             path: b"/a\xff".to_vec(),
             size: 10 + data.len() as u64,
+            cut: Some(5),
             ranges: std::iter::once(10..10 + data.len() as u64).collect(),
             before: Some(WccAttr { size: 4, mtime: time, ctime: time }),
             credential: credential.clone(),

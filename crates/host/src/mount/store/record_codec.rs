@@ -9,7 +9,9 @@ use remora_wire::nfs3::{Fh, SetAttr, WccAttr};
 use remora_wire::rpc::AuthUnix;
 use remora_wire::{Error, Reader, Xdr};
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// Version without [`DirtyRecord::cut`].
+const VERSION_WITHOUT_CUT: u32 = 1;
 /// Most ranges of a file that are read.
 const RANGES_MAX: u32 = 1 << 20;
 /// Value of a refusal that is not an error number.
@@ -40,6 +42,7 @@ pub(super) fn encode(record: &DirtyRecord) -> Vec<u8> {
         Refusal::Refused(errno) => errno.0.cast_unsigned(),
     });
     refusal.encode(&mut out);
+    record.cut.encode(&mut out);
     out
 }
 
@@ -51,7 +54,7 @@ pub(super) fn decode(object: ObjectId, bytes: Vec<u8>) -> Option<DirtyRecord> {
 
 fn read(object: ObjectId, r: &mut Reader) -> Result<DirtyRecord, Error> {
     let version = u32::decode(r)?;
-    if version != VERSION {
+    if version != VERSION && version != VERSION_WITHOUT_CUT {
         return Err(Error::BadDiscriminant { what: "version of a record", value: version });
     }
     let (fh, fileid, path, size) = (Fh::decode(r)?, u64::decode(r)?, Bytes::decode(r)?, u64::decode(r)?);
@@ -71,6 +74,7 @@ fn read(object: ObjectId, r: &mut Reader) -> Result<DirtyRecord, Error> {
         CHANGED => Refusal::Changed,
         errno => Refusal::Refused(Errno(errno.cast_signed())),
     });
+    let cut = if version == VERSION_WITHOUT_CUT { None } else { Option::<u64>::decode(r)? };
     let path = path.to_vec();
-    Ok(DirtyRecord { object, fh, fileid, path, size, ranges, before, credential, attr, refusal })
+    Ok(DirtyRecord { object, fh, fileid, path, size, ranges, cut, before, credential, attr, refusal })
 }

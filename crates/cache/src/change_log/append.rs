@@ -1,0 +1,228 @@
+//! Adds records to the change log and takes them out, with their effects on the names and attributes that programs see.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use remora_wire::nfs3::{FileType, NfsTime, SetAttr, SetTime};
+use remora_wire::rpc::AuthUnix;
+
+use crate::change_log::log::{Entry, Logged, Stage};
+use crate::change_log::record::{LogChange, LogName, LogNode, LogRecord, RecordId, Replaced};
+use crate::kept::merged;
+use crate::node::{Location, LoggedAttr, Node, NodeId, Target};
+use crate::path;
+use crate::state::State;
+
+/// Adds a record. The store gets it with its next job.
+pub(crate) fn append(state: &mut State, change: Logged, auth: Arc<AuthUnix>) -> RecordId {
+    let id = state.log.next_id();
+    let at = state.server_nfs_time();
+    let path = match change.names().last() {
+        Some(at) => path::path(state, at.dir, Some(&at.name)),
+        None => path::path(state, change.node(), None),
+    };
+    insert(state, id, Entry { change, auth, at, path, stage: Stage::Waiting });
+    store(state, id);
+    id
+}
+
+/// Adds a record with a number, and its effects.
+pub(crate) fn insert(state: &mut State, id: RecordId, entry: Entry) {
+    for node in referred(&entry.change) {
+        if let Some(node) = state.nodes.get_mut(node) {
+            node.log_references += 1;
+        }
+        state.nodes.settle(node);
+    }
+    let at = entry.at;
+    for (location, target) in targets(&entry.change) {
+        if !state.log.has_later_name(&location, id) {
+            set_name(state, &location, target, at);
+        }
+    }
+    let node = entry.change.node();
+    let replaced = entry.change.replaced();
+    if let Logged::SetAttr { set, .. } = &entry.change {
+        set_attr(state, node, set, at);
+    }
+    state.log.insert(id, entry);
+    [Some(node), replaced].into_iter().flatten().for_each(|id| count_links(state, id));
+}
+
+/// The next job for the store puts the record there, new or changed.
+pub(crate) fn store(state: &mut State, id: RecordId) {
+    if let Some(record) = record(state, id) {
+        state.store.log.batch.put.retain(|earlier| earlier.id != id);
+        state.store.log.batch.put.push(record);
+    }
+}
+
+/// Takes a record out: it is done, or of no use any more.
+pub(crate) fn remove(state: &mut State, id: RecordId) -> Option<Entry> {
+    let entry = take(state, id)?;
+    state.store.log.batch.removed.push(id);
+    Some(entry)
+}
+
+/// Takes a record out of the memory, with its effects.
+pub(crate) fn take(state: &mut State, id: RecordId) -> Option<Entry> {
+    let entry = state.log.remove(id)?;
+    state.store.log.batch.put.retain(|record| record.id != id);
+    for at in entry.change.names() {
+        if !state.log.has_name(at)
+            && let Some(dir) = state.nodes.get_mut(at.dir)
+        {
+            dir.dir().logged.remove(&at.name);
+        }
+    }
+    for id in referred(&entry.change) {
+        if let Some(node) = state.nodes.get_mut(id) {
+            node.log_references = node.log_references.saturating_sub(1);
+            if node.log_references == 0 {
+                node.logged = None;
+            }
+        }
+        count_links(state, id);
+        state.nodes.settle(id);
+    }
+    Some(entry)
+}
+
+/// Forgets the provisional handles that nothing in the store has any more.
+pub(crate) fn unbind(state: &mut State) {
+    if !state.log.is_empty() || state.log.bound.is_empty() {
+        return;
+    }
+    let has_record = |state: &State, id: NodeId| {
+        let file = state.nodes.get(id).and_then(|node| node.file.as_ref());
+        file.is_some_and(|file| file.kept.object.is_some() && !file.kept.is_saved())
+    };
+    let (kept, unused): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        std::mem::take(&mut state.log.bound).into_iter().partition(|(_, id)| has_record(state, *id));
+    state.log.bound = kept;
+    state.store.log.batch.unbound.extend(unused.into_keys());
+}
+
+/// Objects that a record refers to, each as often as it does.
+fn referred(change: &Logged) -> Vec<NodeId> {
+    let dirs = change.names().map(|at| at.dir);
+    dirs.chain([change.node()]).chain(change.replaced()).collect()
+}
+
+/// What the names of a record stand for after the change.
+fn targets(change: &Logged) -> Vec<(Location, Target)> {
+    match change {
+        Logged::Make { at, node, .. } | Logged::Link { node, at } => vec![(at.clone(), Target::Node(*node))],
+        Logged::Remove { at, .. } => vec![(at.clone(), Target::Absent)],
+        Logged::Rename { from, to, node, .. } => {
+            vec![(from.clone(), Target::Absent), (to.clone(), Target::Node(*node))]
+        }
+        Logged::SetAttr { .. } => Vec::new(),
+    }
+}
+
+fn set_name(state: &mut State, at: &Location, target: Target, time: NfsTime) {
+    if let Target::Node(id) = target
+        && let Some(node) = state.nodes.get_mut(id)
+    {
+        node.location = Some(at.clone());
+    }
+    let Some(dir) = state.nodes.get_mut(at.dir) else { return };
+    dir.dir().logged.insert(at.name.clone(), target);
+    if dir.is_local {
+        if let Some(cached) = &mut dir.attr {
+            cached.attr.mtime = time;
+            cached.attr.ctime = time;
+        }
+    } else {
+        logged_attr(dir).mtime = Some(time);
+    }
+}
+
+/// The object is where the latest record that moves it puts it.
+pub(crate) fn relocate(state: &mut State, id: NodeId) {
+    let records = state.log.of_object(id);
+    let place = |record: &RecordId| match &state.log.get(*record)?.change {
+        Logged::Make { at, node, .. } | Logged::Link { node, at } if *node == id => Some(at.clone()),
+        Logged::Rename { to, node, .. } if *node == id => Some(to.clone()),
+        _ => None,
+    };
+    let latest = records.iter().rev().find_map(place);
+    if let (Some(node), Some(latest)) = (state.nodes.get_mut(id), latest) {
+        node.location = Some(latest);
+    }
+}
+
+fn logged_attr(node: &mut Node) -> &mut LoggedAttr {
+    node.logged.get_or_insert_with(|| Box::new(LoggedAttr { set: SetAttr::NONE, links: 0, mtime: None }))
+}
+
+fn set_attr(state: &mut State, id: NodeId, set: &SetAttr, time: NfsTime) {
+    let Some(node) = state.nodes.get_mut(id) else { return };
+    let set = SetAttr {
+        atime: if set.atime == SetTime::Server { SetTime::To(time) } else { set.atime.clone() },
+        mtime: if set.mtime == SetTime::Server { SetTime::To(time) } else { set.mtime.clone() },
+        ..set.clone()
+    };
+    node.shown_ctime = Some(time);
+    let logged = logged_attr(node);
+    logged.set = merged(&logged.set, &set);
+}
+
+/// Counts the links of an object that are made and removed in the log.
+pub(crate) fn count_links(state: &mut State, id: NodeId) {
+    let records = state.log.of_object(id);
+    let change = |record: &RecordId| match state.log.get(*record).map(|entry| &entry.change) {
+        Some(Logged::Link { .. }) => 1,
+        Some(Logged::Remove { .. }) => -1,
+        Some(Logged::Rename { .. }) if state.log.get(*record).and_then(|e| e.change.replaced()) == Some(id) => -1,
+        _ => 0,
+    };
+    let links: i64 = records.iter().map(change).sum();
+    let Some(node) = state.nodes.get_mut(id) else { return };
+    if links != 0 || node.logged.is_some() {
+        logged_attr(node).links = if node.kind == FileType::Directory { 0 } else { links };
+    }
+}
+
+/// The record as the store has it.
+pub(crate) fn record(state: &State, id: RecordId) -> Option<LogRecord> {
+    let entry = state.log.get(id)?;
+    let refusal = if let Stage::Refused(errno) = entry.stage { Some(errno.0.cast_unsigned()) } else { None };
+    let change = change(state, &entry.change)?;
+    Some(LogRecord { id, change, credential: (*entry.auth).clone(), at: entry.at, path: entry.path.clone(), refusal })
+}
+
+fn change(state: &State, change: &Logged) -> Option<LogChange> {
+    let object = |id: NodeId| {
+        let node = state.nodes.get(id)?;
+        Some(LogNode { fh: node.fh.clone(), kind: node.kind, fileid: node.fileid })
+    };
+    let name = |at: &Location| Some(LogName { dir: object(at.dir)?, name: at.name.clone() });
+    Some(match change {
+        Logged::Make { at, node, what, attr, verifier } => LogChange::Make {
+            at: name(at)?,
+            object: object(*node)?,
+            what: what.clone(),
+            attr: attr.clone(),
+            verifier: *verifier,
+        },
+        Logged::Link { node, at } => LogChange::Link { object: object(*node)?, at: name(at)? },
+        Logged::Remove { at, node, seen, is_directory } => {
+            LogChange::Remove { at: name(at)?, object: object(*node)?, seen: *seen, is_directory: *is_directory }
+        }
+        Logged::Rename { from, to, node, seen, replaced } => LogChange::Rename {
+            from: name(from)?,
+            to: name(to)?,
+            object: object(*node)?,
+            seen: *seen,
+            replaced: match replaced {
+                Some(replaced) => Some(Replaced { object: object(replaced.node)?, seen: replaced.seen }),
+                None => None,
+            },
+        },
+        Logged::SetAttr { node, set, seen } => {
+            LogChange::SetAttr { object: object(*node)?, set: set.clone(), seen: *seen }
+        }
+    })
+}
