@@ -5,28 +5,50 @@ mod seeds;
 use std::process::ExitCode;
 
 use clap::Parser;
-use remora_sim::mount::scenario::{self, Outcome, Scenario};
+use remora_sim::mount::{offline, scenario};
 
 /// Runs mounts before one server in worlds drawn from seeds, checked against models of the files. For each failing
 /// seed it prints the command that reproduces it.
 #[derive(Parser)]
 #[command(name = "mount_swarm")]
 struct Args {
+    /// Kind of the worlds.
+    #[arg(long, value_enum, default_value_t = World::Mount)]
+    world: World,
     #[command(flatten)]
     seeds: seeds::Flags,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum World {
+    /// The server is there
+    Mount,
+    /// The machines work without the server for a time
+    Offline,
+}
+
 fn main() -> ExitCode {
-    let Args { seeds } = Args::parse();
-    match seeds.repro {
-        Some(seed) => repro(seed),
-        None => seeds::run(seeds, Mounts),
+    let Args { world, seeds } = Args::parse();
+    match (world, seeds.repro) {
+        (World::Mount, Some(seed)) => repro(seed),
+        (World::Offline, Some(seed)) => repro_offline(seed),
+        (World::Mount, None) => seeds::run(seeds, Mounts),
+        (World::Offline, None) => seeds::run(seeds, Offline),
     }
 }
 
 fn repro(seed: u64) -> ExitCode {
-    seeds::say(format_args!("{:#?}", Scenario::draw(seed)));
+    seeds::say(format_args!("{:#?}", scenario::Scenario::draw(seed)));
     let outcome = scenario::run(seed);
+    seeds::say(format_args!("{outcome:#?}"));
+    if outcome.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Prints what each machine did, with the time since the start of the world.
+fn repro_offline(seed: u64) -> ExitCode {
+    seeds::say(format_args!("{:#?}", offline::scenario::Scenario::draw(seed)));
+    let mut outcome = offline::scenario::run(seed);
+    std::mem::take(&mut outcome.log).iter().for_each(seeds::say);
     seeds::say(format_args!("{outcome:#?}"));
     if outcome.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -42,18 +64,18 @@ struct Totals {
 }
 
 impl seeds::Worlds for Mounts {
-    type Outcome = Outcome;
+    type Outcome = scenario::Outcome;
     type Totals = Totals;
 
-    fn run(&self, seed: u64) -> Outcome {
+    fn run(&self, seed: u64) -> scenario::Outcome {
         scenario::run(seed)
     }
 
-    fn violations(outcome: &Outcome) -> &[String] {
+    fn violations(outcome: &scenario::Outcome) -> &[String] {
         &outcome.violations
     }
 
-    fn add(totals: &mut Totals, outcome: &Outcome) {
+    fn add(totals: &mut Totals, outcome: &scenario::Outcome) {
         totals.operations += outcome.operations;
         totals.killed += outcome.killed;
         totals.repeated += outcome.repeated;
@@ -66,5 +88,56 @@ impl seeds::Worlds for Mounts {
 
     fn repeat(&self, seed: u64) -> String {
         format!("cargo xtask repro --world mount {seed}")
+    }
+}
+
+/// Worlds of mounts that are disconnected for a time.
+struct Offline;
+
+#[derive(Default)]
+struct OfflineTotals {
+    operations: u64,
+    offline: u64,
+    missed: u64,
+    kills: u64,
+    power_losses: u64,
+    conflicts: u64,
+    kept: u64,
+    repeated: u64,
+}
+
+impl seeds::Worlds for Offline {
+    type Outcome = offline::scenario::Outcome;
+    type Totals = OfflineTotals;
+
+    fn run(&self, seed: u64) -> offline::scenario::Outcome {
+        offline::scenario::run(seed)
+    }
+
+    fn violations(outcome: &offline::scenario::Outcome) -> &[String] {
+        &outcome.violations
+    }
+
+    fn add(totals: &mut OfflineTotals, outcome: &offline::scenario::Outcome) {
+        totals.operations += outcome.operations;
+        totals.offline += outcome.offline;
+        totals.missed += outcome.missed;
+        totals.kills += outcome.kills;
+        totals.power_losses += outcome.power_losses;
+        totals.conflicts += outcome.conflicts;
+        totals.kept += outcome.kept;
+        totals.repeated += outcome.repeated;
+    }
+
+    fn describe(t: &OfflineTotals) -> String {
+        let OfflineTotals { operations, offline, missed, kills, power_losses, conflicts, kept, repeated } = t;
+        format!(
+            "{operations} operations ({offline} without the server, {missed} not cached), {kills} kills, {power_losses} \
+             losses of power, {conflicts} conflicts, {kept} programs ended by a kept file, {repeated} changes of names repeated after a crash"
+        )
+    }
+
+    fn repeat(&self, seed: u64) -> String {
+        format!("cargo xtask repro --world offline {seed}")
     }
 }

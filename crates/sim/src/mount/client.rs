@@ -30,6 +30,11 @@ impl ClientCalls {
         room(&self.core)
     }
 
+    /// Whether a call waits for its reply.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
     pub(super) fn submit(&mut self, now: Time, call: Call) {
         let request = Request::Nfs(call.call.clone());
         let (credential, urgency) = (OpaqueAuth::unix(&call.credential), call.priority.urgency());

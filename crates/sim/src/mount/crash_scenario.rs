@@ -14,6 +14,7 @@ use remora_base::Rng;
 use remora_cache::{Config, DirtyPart, SavedObject, Writes};
 use remora_wire::fuse::Errno;
 
+use super::disk_cache::DiskFaults;
 use super::system_calls::Machine;
 use super::world::{Faults, Shared, World, run as run_programs};
 
@@ -51,6 +52,8 @@ pub fn run(seed: u64) -> Outcome {
         duplicates: 0.05,
         tick: Duration::from_nanos(1),
         block: [32 << 10, 2 << 10][rng.below(2) as usize],
+        sync_max: 0,
+        disk_cache: DiskFaults::USUAL,
     };
     let mut world = World::new(seed, faults);
     if rng.chance(0.3) {

@@ -9,11 +9,28 @@ use remora_base::Rng;
 use remora_cache::{DiskDone, DiskJob, DiskJobId, DiskObject, DiskPart, DiskRecord, DiskWork};
 use remora_wire::nfs3::Fh;
 
-/// Probability that a job is followed by a sync, and by the eviction of an object.
-const SYNCS: f64 = 0.05;
-const EVICTIONS: f64 = 0.02;
-/// Probability that an extent is lost with the power: its checksum does not match then.
-const LOST_EXTENTS: f64 = 0.3;
+/// Faults of a disk cache, by their probabilities.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DiskFaults {
+    /// A job is followed by a sync.
+    pub(super) syncs: f64,
+    /// A job is followed by the eviction of an object.
+    pub(super) evictions: f64,
+    /// An extent is lost with the power: its checksum does not match then.
+    pub(super) lost_extents: f64,
+    /// A job takes seconds.
+    pub(super) stuck: f64,
+    /// A job fails, and the disk cache with it.
+    pub(super) broken: f64,
+}
+
+impl DiskFaults {
+    pub(super) const USUAL: DiskFaults =
+        DiskFaults { syncs: 0.05, evictions: 0.02, lost_extents: 0.3, stuck: 0.002, broken: 0.0005 };
+    /// Nothing is lost.
+    pub(super) const NONE: DiskFaults =
+        DiskFaults { syncs: 1.0, evictions: 0.0, lost_extents: 0.0, stuck: 0.0, broken: 0.0 };
+}
 
 #[derive(Clone, Debug, Default)]
 struct Object {
@@ -68,34 +85,30 @@ fn perform(objects: &mut Objects, fh: &Fh, work: DiskWork) -> DiskDone {
 }
 
 impl DiskCache {
-    /// Takes the jobs that wait in `other`.
-    pub(super) fn take_queue(&mut self, other: DiskCache) {
-        self.queue.extend(other.queue);
-    }
-
     pub(super) fn push(&mut self, job: DiskJob) {
         self.queue.push_back(job);
     }
 
     /// Executes the next job.
-    pub(super) fn execute(&mut self, rng: &mut Rng) -> Option<(DiskJobId, DiskDone)> {
+    pub(super) fn execute(&mut self, rng: &mut Rng, faults: DiskFaults) -> Option<(DiskJobId, DiskDone)> {
         let job = self.queue.pop_front()?;
         let done = perform(&mut self.now, &job.fh, job.work.clone());
         let id = job.id;
         self.unsynced.push(job);
-        if rng.chance(SYNCS) {
+        if rng.chance(faults.syncs) {
             self.synced = self.now.clone();
             self.unsynced.clear();
         }
-        if rng.chance(EVICTIONS) {
+        if rng.chance(faults.evictions) {
             let victim = self.now.keys().nth(rng.below(self.now.len().max(1) as u64) as usize).cloned();
             victim.into_iter().for_each(|fh| _ = self.now.remove(&fh));
         }
+        let done = if rng.chance(faults.broken) { DiskDone::Failed } else { done };
         Some((id, done))
     }
 
     /// The process ends, or the machine loses power: then the latest changes are lost, and some of the data.
-    pub(super) fn crash(&mut self, rng: &mut Rng, loses_power: bool) {
+    pub(super) fn crash(&mut self, rng: &mut Rng, loses_power: bool, faults: DiskFaults) {
         self.queue.clear();
         let unsynced = std::mem::take(&mut self.unsynced);
         if loses_power {
@@ -104,7 +117,7 @@ impl DiskCache {
                 perform(&mut self.synced, &job.fh, job.work);
             }
             let objects = self.synced.values_mut();
-            objects.for_each(|object| object.extents.retain(|_, _| !rng.chance(LOST_EXTENTS)));
+            objects.for_each(|object| object.extents.retain(|_, _| !rng.chance(faults.lost_extents)));
             self.now = self.synced.clone();
         }
         self.now.retain(|_, object| object.record.is_some());

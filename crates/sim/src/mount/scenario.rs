@@ -15,6 +15,7 @@ use remora_base::Rng;
 use remora_cache::{Config, Policy};
 use remora_wire::fuse::Errno;
 
+use super::disk_cache::DiskFaults;
 use super::system_calls;
 use super::world::{Faults, Shared, World, run as run_programs};
 
@@ -68,6 +69,8 @@ impl Scenario {
                 duplicates: if rng.chance(0.5) { 0.0 } else { 0.1 },
                 tick,
                 block: [32 << 10, 2 << 10][rng.below(2) as usize],
+                sync_max: 0,
+                disk_cache: DiskFaults::USUAL,
             },
             kills: if rng.chance(0.7) { 0.0 } else { 0.05 },
             crashes: rng.chance(0.5),

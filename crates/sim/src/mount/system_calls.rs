@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use remora_wire::fuse::{Errno, Operation, Reply, SetAttr, TimeChange};
+use remora_wire::fuse::{Attr, Errno, Operation, Reply, SetAttr, TimeChange, Timestamp};
 
 pub(super) const ROOT: u64 = 1;
 const READ_MAX: u32 = 4096;
@@ -13,6 +13,17 @@ pub(super) const O_RDONLY: u32 = 0;
 const O_RDWR: u32 = 2;
 const O_EXCL: u32 = 0o200;
 const O_TRUNC: u32 = 0o1000;
+
+const NO_CHANGE: SetAttr = SetAttr {
+    fh: None,
+    size: None,
+    mode: None,
+    uid: None,
+    gid: None,
+    atime: TimeChange::Keep,
+    mtime: TimeChange::Keep,
+    kill_suidgid: false,
+};
 
 /// What answers requests of the kernel.
 pub(super) trait Kernel {
@@ -200,23 +211,58 @@ impl<K: Kernel + Clone> Machine<K> {
     }
 
     pub(super) async fn truncate(&self, dir: u64, child: &str, size: u64) -> Result<(), Errno> {
-        let keep = TimeChange::Keep;
-        let set = SetAttr {
-            fh: None,
-            size: Some(size),
-            mode: None,
-            uid: None,
-            gid: None,
-            atime: keep,
-            mtime: keep,
-            kill_suidgid: false,
-        };
+        let set = SetAttr { size: Some(size), ..NO_CHANGE };
         self.call_by_name(dir, child, |nodeid| (nodeid, Operation::SetAttr(set.clone()))).await.map(drop)
     }
 
     pub(super) async fn rename(&self, dir: u64, from: &str, to: &str) -> Result<(), Errno> {
-        let op = Operation::Rename { name: name(from), new_dir: dir, new_name: name(to), flags: 0 };
+        self.rename_to(dir, from, dir, to).await
+    }
+
+    pub(super) async fn rename_to(&self, dir: u64, from: &str, new_dir: u64, to: &str) -> Result<(), Errno> {
+        let op = Operation::Rename { name: name(from), new_dir, new_name: name(to), flags: 0 };
         self.call(dir, op).await.map(drop)
+    }
+
+    /// Makes the object with this nodeid known under one more name.
+    pub(super) async fn link_node(&self, nodeid: u64, dir: u64, to: &str) -> Result<(), Errno> {
+        self.call(dir, Operation::Link { nodeid, name: name(to) }).await.map(drop)
+    }
+
+    pub(super) async fn mkdir(&self, dir: u64, child: &str) -> Result<(), Errno> {
+        self.call(dir, Operation::MkDir { name: name(child), mode: 0o755, umask: 0 }).await.map(drop)
+    }
+
+    pub(super) async fn rmdir(&self, dir: u64, child: &str) -> Result<(), Errno> {
+        self.call(dir, Operation::RmDir { name: name(child) }).await.map(drop)
+    }
+
+    pub(super) async fn symlink(&self, dir: u64, child: &str, target: &str) -> Result<(), Errno> {
+        self.call(dir, Operation::SymLink { name: name(child), target: name(target) }).await.map(drop)
+    }
+
+    pub(super) async fn readlink(&self, nodeid: u64) -> Result<Bytes, Errno> {
+        match self.call(nodeid, Operation::ReadLink).await? {
+            Reply::Target(target) => Ok(target),
+            other => panic!("READLINK is answered with {other:?}"),
+        }
+    }
+
+    pub(super) async fn attr(&self, nodeid: u64) -> Result<Attr, Errno> {
+        match self.call(nodeid, Operation::GetAttr { fh: None }).await? {
+            Reply::Attr { attr, .. } => Ok(attr),
+            other => panic!("GETATTR is answered with {other:?}"),
+        }
+    }
+
+    pub(super) async fn chmod(&self, nodeid: u64, mode: u32) -> Result<(), Errno> {
+        self.call(nodeid, Operation::SetAttr(SetAttr { mode: Some(mode), ..NO_CHANGE })).await.map(drop)
+    }
+
+    /// Sets the mtime, in seconds since 1970.
+    pub(super) async fn utimes(&self, nodeid: u64, secs: i64) -> Result<(), Errno> {
+        let mtime = TimeChange::To(Timestamp { secs, nanos: 0 });
+        self.call(nodeid, Operation::SetAttr(SetAttr { mtime, ..NO_CHANGE })).await.map(drop)
     }
 
     pub(super) async fn link(&self, dir: u64, from: &str, to: &str) -> Result<(), Errno> {

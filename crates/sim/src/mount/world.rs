@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::{Core, Peer, Rng, Time};
-use remora_cache::{Cache, DiskDone, LinkState, SavedObject};
+use remora_cache::{Cache, Connectivity, LinkState, SavedObject};
 use remora_server::{Access, Config, Export, Exports, Server, Squash, Terms};
 use remora_vfs::MemFs;
 use remora_wire::fuse::{Errno, Header, Operation, Reply, Request};
@@ -22,7 +22,7 @@ use remora_wire::{Reader, Xdr, mount};
 
 use super::client::ClientCalls;
 use super::disk::Disk;
-use super::disk_cache::DiskCache;
+use super::disk_cache::{DiskCache, DiskFaults};
 use super::system_calls::Kernel;
 
 const KEY: [u8; 16] = [7; 16];
@@ -33,10 +33,10 @@ const CHANGES_OF_NAMES: RangeInclusive<u32> = 8..=15;
 const DELAY_MAX: Duration = Duration::from_secs(3);
 /// Mean time that the store takes for a job.
 const STORE_DELAY: Duration = Duration::from_millis(2);
-/// Probability that the disk cache answers late, how late, and that it fails.
-const STUCK_DISK: f64 = 0.002;
+/// How late the disk cache answers when it is stuck.
 const STUCK_DELAY: Duration = Duration::from_secs(3);
-const BROKEN_DISK: f64 = 0.0005;
+/// How often a cache learns how long the server has been silent.
+const SILENCE_PERIOD: Duration = Duration::from_secs(1);
 /// Maximum length of a run: a program that waits longer is stuck.
 const RUN_MAX: Duration = Duration::from_secs(3600);
 
@@ -54,6 +54,9 @@ pub(super) struct Faults {
     pub(super) tick: Duration,
     /// Bytes of a READ or WRITE.
     pub(super) block: u32,
+    /// [`LinkState::sync_max`].
+    pub(super) sync_max: u64,
+    pub(super) disk_cache: DiskFaults,
 }
 
 enum Event {
@@ -94,17 +97,51 @@ struct Machine {
     disk_cache: DiskCache,
     /// The mount's process has ended; another machine has its disk.
     is_dead: bool,
+    /// No message comes through between the machine and the server.
+    is_cut: bool,
+    silence: Silence,
     answers: BTreeMap<u64, Result<Reply, Errno>>,
+}
+
+/// How long the server owes a reply.
+#[derive(Debug, Default)]
+struct Silence {
+    since: Option<Time>,
+    /// When the cache learns of it again.
+    due: Option<Time>,
 }
 
 impl Machine {
     fn poll_timeout(&self) -> Option<Time> {
-        [self.cache.poll_timeout(), self.client.poll_timeout()].into_iter().flatten().min()
+        [self.cache.poll_timeout(), self.client.poll_timeout(), self.silence.due].into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self, now: Time) {
         self.cache.handle_timeout(now);
         self.client.handle_timeout(now);
+        if let Some(since) = self.silence.since
+            && self.silence.due.is_some_and(|due| due <= now)
+        {
+            self.silence.due = Some(now + SILENCE_PERIOD);
+            self.cache.set_silence(now, now.since(since));
+        }
+    }
+
+    /// The server has sent something.
+    fn heard(&mut self, now: Time) {
+        if self.silence.since.is_some() {
+            self.silence = Silence::default();
+            self.cache.set_silence(now, Duration::ZERO);
+        }
+    }
+
+    /// Notes whether the server owes a reply.
+    fn note_calls(&mut self, now: Time) {
+        match (self.client.is_waiting(), self.silence.since) {
+            (true, None) => self.silence = Silence { since: Some(now), due: Some(now + SILENCE_PERIOD) },
+            (false, Some(_)) => self.heard(now),
+            _ => {}
+        }
     }
 }
 
@@ -161,18 +198,32 @@ impl World {
 
     /// Mounts the export on one more machine.
     pub(super) fn mount(&mut self, config: remora_cache::Config) -> usize {
+        let mount = self.add_machine(config);
+        self.drain(mount);
+        mount
+    }
+
+    fn add_machine(&mut self, config: remora_cache::Config) -> usize {
         let root = self.root();
         let mount = self.machines.len();
         let mut cache = Cache::new(config, root, self.now);
         cache.set_link(LinkState {
             read_block: self.faults.block,
             write_block: self.faults.block,
+            sync_max: self.faults.sync_max,
             ..LinkState::default()
         });
         let client = ClientCalls::new(self.rng.next_u64(), self.now);
-        let (disk, disk_cache) = (Disk::default(), DiskCache::default());
-        self.machines.push(Machine { cache, client, disk, disk_cache, is_dead: false, answers: BTreeMap::new() });
-        self.drain(mount);
+        self.machines.push(Machine {
+            cache,
+            client,
+            disk: Disk::default(),
+            disk_cache: DiskCache::default(),
+            is_dead: false,
+            is_cut: false,
+            silence: Silence::default(),
+            answers: BTreeMap::new(),
+        });
         mount
     }
 
@@ -180,6 +231,7 @@ impl World {
     pub(super) fn crash_mount(&mut self, mount: usize, loses_power: bool, config: remora_cache::Config) -> usize {
         let machine = &mut self.machines[mount];
         machine.is_dead = true;
+        let is_cut = machine.is_cut;
         let mut disk = std::mem::take(&mut machine.disk);
         let mut disk_cache = std::mem::take(&mut machine.disk_cache);
         let held: Vec<u64> = machine.cache.held().iter().map(|held| held.unique).collect();
@@ -197,15 +249,14 @@ impl World {
         while self.events.first_key_value().is_some_and(|((at, _), event)| *at <= self.now && is_own(event)) {
             self.step();
         }
-        let objects = disk.crash(&mut self.rng, loses_power);
-        disk_cache.crash(&mut self.rng, loses_power);
-        let next = self.mount(config);
+        let (log, objects) = disk.crash(&mut self.rng, loses_power);
+        disk_cache.crash(&mut self.rng, loses_power, self.faults.disk_cache);
+        let next = self.add_machine(config);
         let now = self.now;
-        self.machines[next].disk = disk;
-        // The jobs of the new mount wait.
-        let begun = std::mem::replace(&mut self.machines[next].disk_cache, disk_cache);
-        self.machines[next].disk_cache.take_queue(begun);
-        self.machines[next].cache.restore(now, objects);
+        let machine = &mut self.machines[next];
+        (machine.disk, machine.disk_cache, machine.is_cut) = (disk, disk_cache, is_cut);
+        machine.cache.restore_log(now, log);
+        machine.cache.restore(now, objects);
         self.drain(next);
         next
     }
@@ -262,9 +313,9 @@ impl World {
         }
     }
 
-    /// Sends a message, which may be lost or arrive twice.
-    fn send(&mut self, event: impl Fn() -> Event) {
-        if self.rng.chance(self.faults.loss) {
+    /// Sends a message from or to `mount`, which may be lost or arrive twice.
+    fn send(&mut self, mount: usize, event: impl Fn() -> Event) {
+        if self.machines[mount].is_cut || self.rng.chance(self.faults.loss) {
             return;
         }
         let copies = if self.rng.chance(self.faults.duplicates) { 2 } else { 1 };
@@ -297,7 +348,11 @@ impl World {
         }
         while let Some(job) = self.machines[mount].cache.poll_disk_job() {
             self.machines[mount].disk_cache.push(job);
-            let after = if self.rng.chance(STUCK_DISK) { STUCK_DELAY } else { self.rng.exponential(STORE_DELAY) };
+            let after = if self.rng.chance(self.faults.disk_cache.stuck) {
+                STUCK_DELAY
+            } else {
+                self.rng.exponential(STORE_DELAY)
+            };
             self.schedule(after, Event::DiskCache { mount });
         }
         let machine = &mut self.machines[mount];
@@ -316,8 +371,9 @@ impl World {
             assert!(earlier.is_none(), "request {unique} is answered twice");
         }
         while machine.cache.poll_notification().is_some() {}
+        machine.note_calls(self.now);
         for message in messages {
-            self.send(|| Event::ToServer { mount, message: message.clone() });
+            self.send(mount, || Event::ToServer { mount, message: message.clone() });
         }
     }
 
@@ -341,7 +397,7 @@ impl World {
             Event::ToServer { mount, message } => {
                 self.count_repeated(mount, &message);
                 for message in self.exchange(peer(mount), message) {
-                    self.send(|| Event::ToMount { mount, message: message.clone() });
+                    self.send(mount, || Event::ToMount { mount, message: message.clone() });
                 }
             }
             Event::ToMount { mount, .. }
@@ -350,8 +406,8 @@ impl World {
             | Event::DiskCache { mount }
                 if self.is_dead(mount) => {}
             Event::DiskCache { mount } => {
-                if let Some((id, done)) = self.machines[mount].disk_cache.execute(&mut self.rng) {
-                    let done = if self.rng.chance(BROKEN_DISK) { DiskDone::Failed } else { done };
+                let faults = self.faults.disk_cache;
+                if let Some((id, done)) = self.machines[mount].disk_cache.execute(&mut self.rng, faults) {
                     self.machines[mount].cache.handle_disk_done(self.now, id, done);
                 }
                 self.drain(mount);
@@ -364,6 +420,7 @@ impl World {
             }
             Event::ToMount { mount, message } => {
                 self.machines[mount].client.handle_input(self.now, message);
+                self.machines[mount].heard(self.now);
                 self.drain(mount);
             }
             Event::Kill { mount, unique } => {
@@ -395,6 +452,42 @@ impl World {
     pub(super) fn is_quiet(&self) -> bool {
         let is_sent = |cache: &Cache| cache.status().dirty_files == cache.status().refused_files;
         self.living().all(|machine| is_sent(&machine.cache) && machine.cache.status().calls_in_flight == 0)
+    }
+
+    /// The network between a machine and the server fails, or works again.
+    pub(super) fn set_cut(&mut self, mount: usize, is_cut: bool) {
+        self.machines[mount].is_cut = is_cut;
+    }
+
+    /// The cache of a machine.
+    pub(super) fn cache(&self, mount: usize) -> &Cache {
+        &self.machines[mount].cache
+    }
+
+    /// Changes the cache of a machine.
+    pub(super) fn with_cache(&mut self, mount: usize, change: impl FnOnce(&mut Cache, Time)) {
+        change(&mut self.machines[mount].cache, self.now);
+        self.drain(mount);
+    }
+
+    /// Whether a mount has sent all that was changed there.
+    pub(super) fn is_reintegrated(&self, mount: usize) -> bool {
+        let cache = &self.machines[mount].cache;
+        let (status, log) = (cache.status(), cache.log_status());
+        let is_connected = !matches!(cache.connectivity(), Connectivity::Disconnected { .. });
+        let is_sent = status.dirty_files == status.refused_files && log.records == log.refused;
+        is_connected && is_sent && log.in_flight == 0 && status.calls_in_flight == 0
+    }
+
+    /// What a mount has not sent, for people.
+    pub(super) fn unsettled(&self, mount: usize) -> String {
+        let cache = &self.machines[mount].cache;
+        let (state, log, status) = (cache.connectivity(), cache.log_status(), cache.status());
+        let (records, unsent) = (cache.log_records(4), cache.unsent(4));
+        format!(
+            "{state:?}, {log:?}, {} dirty files ({} refused), {} calls in flight, records {records:?}, files {unsent:?}",
+            status.dirty_files, status.refused_files, status.calls_in_flight
+        )
     }
 
     /// What the disk of `mount` has of files that are kept and not sent.
