@@ -14,6 +14,7 @@ mod transfer;
 mod transport;
 
 pub use error::ClientError;
+pub use mount::earlier_mount::EarlierMount;
 pub use mount::known_root::KnownRoot;
 pub use mount::procedure::{Mounted, exports, mount, mount_first};
 pub use options::Options;

@@ -260,7 +260,7 @@ fn is_elsewhere(e: &ClientError) -> bool {
 }
 
 /// Addresses of a host, with port 0: at least one, at most [`ADDRESSES_MAX`].
-async fn resolve(host: &str) -> Result<Vec<SocketAddr>, ClientError> {
+pub(crate) async fn resolve(host: &str) -> Result<Vec<SocketAddr>, ClientError> {
     let failed = |source| ClientError::Resolve { host: host.to_owned(), source };
     if let Some((ip, zone)) = host.split_once('%') {
         let ip: Ipv6Addr = ip.parse().map_err(|_| failed(std::io::ErrorKind::InvalidInput.into()))?;

@@ -32,7 +32,7 @@ use crate::atp::{AtpEndpoint, AtpError, EndpointSettings, Remote, RequestControl
 use crate::client::error::ClientError;
 use crate::client::target::Keys;
 use crate::client::transport::connect::RECONNECT;
-use crate::client::transport::driver::{LOOK, RECORD_MAX, at, idle, take, timeout};
+use crate::client::transport::driver::{LOOK, RECORD_MAX, at, beside_timers, idle, take, timeout};
 use crate::client::transport::shared_core::SharedCore;
 use crate::clock;
 use crate::objects::priority;
@@ -44,6 +44,8 @@ const OBJECTS_MAX: usize = 512;
 const BYTES_MAX: usize = 4 << 20;
 /// Deadlines are later than the timer by at most this part of the patience.
 const SLACK: u32 = 8;
+/// Time limit of an attempt to make the first connection.
+const FIRST_ATTEMPT: Duration = Duration::from_secs(30);
 /// Pause before a rejected call is sent again.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -88,6 +90,22 @@ fn identity(keys: &Keys) -> Result<Identity, ClientError> {
         Ok(path) if path.exists() => at(path),
         Ok(path) => keys::generate().map_err(|source| ClientError::Key { path, source }),
         Err(_) => keys::generate().map_err(|source| ClientError::Key { path: std::path::PathBuf::new(), source }),
+    }
+}
+
+/// Drives a connection that is still to be made, from the time on when the server answers.
+pub(crate) async fn run_later(shared: Arc<SharedCore>, keys: Keys, server: SocketAddr) {
+    loop {
+        match beside_timers(&shared, connect(&keys, server, FIRST_ATTEMPT)).await {
+            Ok((link, remote)) => return run(shared, link, remote).await,
+            Err(ClientError::Atp { source: AtpError::Refused(why), .. }) if why != Refusal::Silent => {
+                return shared.refuse(why);
+            }
+            Err(error) => {
+                tracing::debug!(%error, "no connection yet");
+                idle(&shared, RECONNECT.1).await;
+            }
+        }
     }
 }
 

@@ -118,9 +118,28 @@ impl Connection {
                     connect::tune(&stream);
                 }
                 let shared = shared(config);
-                (shared.clone(), tokio::spawn(driver::run_tcp(shared, stream, server)))
+                (shared.clone(), tokio::spawn(driver::run_tcp(shared, Some(stream), server)))
             }
             Transport::Atp => return Err(ClientError::NoKey { server: zone::shown(&server) }),
+        };
+        Ok(Connection { shared, server, transport, task })
+    }
+
+    /// A connection to a server that may not answer yet: calls wait for it. Needs the runtime.
+    pub(crate) fn open_later(
+        transport: Transport,
+        keys: Option<&Keys>,
+        server: SocketAddr,
+        options: &Options,
+    ) -> Result<Connection, ClientError> {
+        let config = ClientConfig { transport, ..options.config.clone() };
+        let core = Client::new(config, Peer::datagram(server), options.seed, options.clock.now());
+        let shared = SharedCore::new(core, options.clock, zone::shown(&server), false);
+        let task = match (transport, keys) {
+            (Transport::Udp, _) => tokio::spawn(driver::run_udp_later(shared.clone(), server)),
+            (Transport::Tcp, _) => tokio::spawn(driver::run_tcp(shared.clone(), None, server)),
+            (Transport::Atp, Some(keys)) => tokio::spawn(atp::run_later(shared.clone(), keys.clone(), server)),
+            (Transport::Atp, None) => return Err(ClientError::NoKey { server: zone::shown(&server) }),
         };
         Ok(Connection { shared, server, transport, task })
     }

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::sleep;
 
-use crate::client::transport::connect::RECONNECT;
+use crate::client::transport::connect::{RECONNECT, bind_in_time};
 use crate::client::transport::reconnect::{answering_connection, unasked_connection};
 use crate::client::transport::roaming::RoamingSocket;
 use crate::client::transport::shared_core::SharedCore;
@@ -36,6 +36,8 @@ const AHEAD: usize = 256 << 10;
 const RECONNECT_UNASKED: Duration = Duration::from_millis(10);
 /// Interval of the timers while the socket is full.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
+/// Wait for a route before the next attempt.
+const ROUTE_MAX: Duration = Duration::from_secs(30);
 /// Datagrams received before timers and transmissions are checked.
 const TAKE_MAX: usize = 64;
 /// Drives a UDP socket while the session lives.
@@ -137,9 +139,19 @@ pub(crate) async fn at(shared: &SharedCore, due: Option<Time>) {
     }
 }
 
-/// Drives a TCP connection and reconnects when it breaks.
-pub(crate) async fn run_tcp(shared: Arc<SharedCore>, first: TcpStream, server: SocketAddr) {
-    let mut stream = Some(first);
+/// Drives a UDP socket from the time on when there is a route to the server.
+pub(crate) async fn run_udp_later(shared: Arc<SharedCore>, server: SocketAddr) {
+    loop {
+        match beside_timers(&shared, bind_in_time(server, ROUTE_MAX)).await {
+            Ok(socket) => return run_udp(shared, socket, server).await,
+            Err(_) => idle(&shared, RECONNECT.1).await,
+        }
+    }
+}
+
+/// Drives a TCP connection and reconnects when it breaks. Without a first one it begins with a reconnect.
+pub(crate) async fn run_tcp(shared: Arc<SharedCore>, first: Option<TcpStream>, server: SocketAddr) {
+    let mut stream = first;
     let mut connection = 0;
     let mut pause = RECONNECT.0;
     let mut port = None;
@@ -251,7 +263,7 @@ async fn reconnect(shared: &SharedCore, server: SocketAddr, port: Option<u16>, w
 }
 
 /// Runs `what` while the core's timers run.
-async fn beside_timers<T>(shared: &SharedCore, what: impl Future<Output = T>) -> T {
+pub(crate) async fn beside_timers<T>(shared: &SharedCore, what: impl Future<Output = T>) -> T {
     tokio::pin!(what);
     loop {
         let due = shared.lock().core.poll_timeout();
@@ -467,7 +479,7 @@ mod tests {
         tokio::spawn(serve_few(listener, replies, idle, seen.clone()));
         let core = Client::new(ClientConfig::new(Transport::Tcp), Peer::datagram(server), 1, clock.now());
         let shared = SharedCore::new(core, clock, server.to_string(), false);
-        tokio::spawn(run_tcp(shared.clone(), connect(server, None).await.unwrap(), server));
+        tokio::spawn(run_tcp(shared.clone(), connect(server, None).await.ok(), server));
         (shared, seen)
     }
 

@@ -203,7 +203,7 @@ mod tests {
         let core = Client::new(config, Peer::datagram(server), 1, clock.now());
         let shared = SharedCore::new(core, clock, server.to_string(), false);
         let first = connect(server, None).await.unwrap();
-        let driver = tokio::spawn(run_tcp(shared.clone(), first, server));
+        let driver = tokio::spawn(run_tcp(shared.clone(), Some(first), server));
         let call = Request::Nfs(Call::GetAttr(Fh(bytes::Bytes::from_static(b"file"))));
         let answer = shared.ask(call, "").await;
         driver.abort();
