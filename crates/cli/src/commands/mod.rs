@@ -29,7 +29,7 @@ use crate::commands::forwarding::gateway::Gateway;
 use crate::commands::handoff::HandOff;
 use crate::commands::lab::flags::{Experiment, Lab};
 use crate::commands::model::flags::{Model, ModelCommand};
-use crate::commands::mount::flags::{Mount, MountStatus, Release, Top, Umount};
+use crate::commands::mount::flags::{Conflicts, Mount, MountStatus, Offline, Online, Release, Top, Umount};
 use crate::commands::mount::mount_helper;
 use crate::commands::serve::flags::Serve;
 use crate::commands::transfer::keys::Keys;
@@ -141,6 +141,15 @@ pub(crate) enum Command {
     /// End all calls of a mount that wait for the server
     #[command(after_help = mount::flags::RELEASE_HELP)]
     Release(Release),
+    /// Work without the server of a mount
+    #[command(after_help = mount::flags::OFFLINE_HELP)]
+    Offline(Offline),
+    /// Use the server of a mount again, and send what was changed
+    #[command(after_help = mount::flags::ONLINE_HELP)]
+    Online(Online),
+    /// List what was changed here and by another machine, and resolve it
+    #[command(after_help = mount::flags::CONFLICTS_HELP)]
+    Conflicts(Conflicts),
     /// Share local directories over NFS
     #[command(after_help = serve::flags::HELP)]
     Serve(Box<Serve>),
@@ -232,6 +241,9 @@ impl Command {
             Command::Status(_) => "status",
             Command::Top(_) => "top",
             Command::Release(_) => "release",
+            Command::Offline(_) => "offline",
+            Command::Online(_) => "online",
+            Command::Conflicts(_) => "conflicts",
             Command::Serve(_) => "serve",
             Command::Send(_) => "send",
             Command::Recv(_) => "recv",
@@ -269,6 +281,9 @@ pub(crate) async fn run(command: Command, kept: Kept) -> Result {
         Command::Handoff(args) => handoff::run(args).await,
         Command::Status(args) => mount::status::show(&args),
         Command::Release(args) => mount::release::run(&args),
+        Command::Offline(args) => mount::offline::go_offline(&args),
+        Command::Online(args) => mount::offline::go_online(&args),
+        Command::Conflicts(args) => mount::conflicts::run(&args),
         // These tidy up after a signal themselves.
         Command::Mount(args) => mount::command::run(*args).await,
         Command::Top(args) => mount::top::run(args).await,

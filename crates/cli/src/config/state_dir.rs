@@ -21,9 +21,17 @@ pub(crate) fn user_dir() -> Option<PathBuf> {
 /// Where the unsent data of this user's mounts is kept: `unsent` in [`user_dir`]; for root without `$XDG_STATE_HOME`,
 /// `/var/lib/remora/unsent`.
 pub(crate) fn unsent_dir() -> Option<PathBuf> {
+    Some(mount_state_dir()?.join("unsent"))
+}
+
+/// Where mounts note what the next ones need to start without the server: `mounts` beside `unsent`.
+pub(crate) fn mounts_dir() -> Option<PathBuf> {
+    Some(mount_state_dir()?.join("mounts"))
+}
+
+fn mount_state_dir() -> Option<PathBuf> {
     let is_system = std::env::var_os("XDG_STATE_HOME").is_none() && rustix::process::geteuid().is_root();
-    let dir = if is_system { Some("/var/lib/remora".into()) } else { user_dir() };
-    Some(dir?.join("unsent"))
+    if is_system { Some("/var/lib/remora".into()) } else { user_dir() }
 }
 
 /// Where the disk caches of this user's mounts are: `remora` in `$XDG_CACHE_HOME` or `~/.cache`; for root without

@@ -87,6 +87,13 @@ impl Site {
         });
     }
 
+    /// Kills the mount's process.
+    pub(crate) fn kill(&self, mount: &Mount) {
+        let pid = self.pid(mount).to_string();
+        assert!(Command::new("kill").args(["-s", "KILL", &pid]).status().unwrap().success());
+        wait_for_end(&pid);
+    }
+
     /// The mount's process.
     pub(crate) fn pid(&self, mount: &Mount) -> u64 {
         self.status(mount)["pid"].as_u64().unwrap()

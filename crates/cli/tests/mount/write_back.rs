@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use serde_json::Value;
 
 use crate::common::{noise, until};
-use crate::kit::{Mount, Site, errno, promptly, wait_for_end};
+use crate::kit::{Mount, Site, errno, promptly};
 
 /// Opens of files that were seen do not ask the server.
 const FLAGS: &[&str] = &["--writes", "back", "--cache", "relaxed"];
@@ -49,12 +49,6 @@ fn store(site: &Site) -> PathBuf {
     store.clone()
 }
 
-fn kill(site: &Site, mount: &Mount) {
-    let pid = site.pid(mount).to_string();
-    assert!(Command::new("kill").args(["-s", "KILL", &pid]).status().unwrap().success());
-    wait_for_end(&pid);
-}
-
 #[test]
 fn unmount_keeps_what_a_silent_server_lacks() {
     let Some((mut site, mount)) = Site::mounted(FLAGS) else { return };
@@ -89,7 +83,7 @@ fn killed_mount_loses_nothing_that_was_closed() {
     for (file, (_, data)) in open.into_iter().zip(&files) {
         write_alone(file, data.clone());
     }
-    kill(&site, &mount);
+    site.kill(&mount);
     // What it sent just before may be executed, and is no conflict.
     site.server.signal("CONT");
     let mount = site.mount("mnt", FLAGS);
@@ -178,7 +172,7 @@ fn full_disk_is_reported_by_the_write_that_does_not_fit() {
     assert!(written.len() >= MIB, "only {} bytes", written.len());
     let other = mount.at("other");
     assert_eq!(promptly("a read", move || fs::read_to_string(other).unwrap()), "other");
-    kill(&site, &mount);
+    site.kill(&mount);
     site.server.signal("CONT");
     let mount = site.mount("mnt", FLAGS);
     until("what was acknowledged", || is_on_server(&site, "file", &written));

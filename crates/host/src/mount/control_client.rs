@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use serde::de::DeserializeOwned;
 
-use super::report::{MountReport, Released, UnmountMode, UnmountProgress};
+use super::report::{ConflictReport, ConnectionReport, Dismissed, MountReport, Released, UnmountMode, UnmountProgress};
 use super::runtime_dir::{self, MountNote};
 
 /// Longest answer that is read, in bytes.
@@ -52,6 +52,26 @@ impl KnownMount {
     /// Ends all system calls that wait for the server. Returns how many.
     pub fn release(&self) -> io::Result<usize> {
         self.ask("release").map(|released: Released| released.calls)
+    }
+
+    /// Has it work without the server.
+    pub fn go_offline(&self) -> io::Result<ConnectionReport> {
+        self.ask("offline")
+    }
+
+    /// Has it use the server again.
+    pub fn go_online(&self) -> io::Result<ConnectionReport> {
+        self.ask("online")
+    }
+
+    /// Conflicts that nobody has dismissed, the oldest first.
+    pub fn conflicts(&self) -> io::Result<Vec<ConflictReport>> {
+        self.ask("conflicts")
+    }
+
+    /// Forgets a conflict. Returns whether there was one.
+    pub fn dismiss(&self, id: u64) -> io::Result<bool> {
+        self.ask(&format!("dismiss {id}")).map(|dismissed: Dismissed| dismissed.was_known)
     }
 
     /// Detaches it from its directory and waits until its dirty data is sent, kept or dropped.

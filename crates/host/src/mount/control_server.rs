@@ -1,7 +1,8 @@
 //! The control socket of a mount: one line asks, lines of JSON answer.
 //!
 //! `status` returns a [`MountReport`], `release` ends all held system calls, `unmount` detaches the mount and reports
-//! its progress until all dirty data is sent; `unmount keep` keeps that data on disk, `unmount drop` drops it.
+//! its progress until all dirty data is sent; `unmount keep` keeps that data on disk, `unmount drop` drops it. `offline`
+//! and `online` return a [`ConnectionReport`]. `conflicts` lists conflicts, `dismiss N` forgets one.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,9 +17,12 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::control_client::connect;
-use super::report::{MountReport, Released, UnmountMode, UnmountProgress};
+use super::report::{ConflictReport, ConnectionReport, Dismissed, MountReport, Released, UnmountMode, UnmountProgress};
 use super::runtime_dir::{self, MountNote};
 
+/// The answer to anything else than a question.
+const REFUSAL: &str =
+    "error: expected status, release, offline, online, conflicts, dismiss N, unmount, unmount keep or unmount drop";
 /// Longest question in bytes.
 const QUESTION_MAX: usize = 256;
 /// Clients served at a time; others wait in the backlog.
@@ -38,6 +42,18 @@ pub(super) trait Controlled: Send + Sync + 'static {
 
     /// Ends all held system calls. Returns how many.
     fn release(&self) -> usize;
+
+    /// Works without the server.
+    fn go_offline(&self) -> ConnectionReport;
+
+    /// Uses the server again.
+    fn go_online(&self) -> ConnectionReport;
+
+    /// Conflicts that nobody has dismissed.
+    fn conflicts(&self) -> Vec<ConflictReport>;
+
+    /// Forgets a conflict. Returns whether there was one.
+    fn dismiss(&self, id: u64) -> bool;
 
     /// Detaches the mount from its directory. The process ends when dirty data is where it shall be.
     fn unmount(&self, mode: UnmountMode);
@@ -122,7 +138,13 @@ async fn answer(mut stream: UnixStream, mount: &impl Controlled) -> io::Result<(
         "unmount" => unmount(stream, mount, UnmountMode::Send).await,
         "unmount keep" => unmount(stream, mount, UnmountMode::Keep).await,
         "unmount drop" => unmount(stream, mount, UnmountMode::Drop).await,
-        _ => say(&mut stream, &"error: expected status, release, unmount, unmount keep or unmount drop").await,
+        "offline" => say(&mut stream, &mount.go_offline()).await,
+        "online" => say(&mut stream, &mount.go_online()).await,
+        "conflicts" => say(&mut stream, &mount.conflicts()).await,
+        other => match other.strip_prefix("dismiss ").and_then(|id| id.parse().ok()) {
+            Some(id) => say(&mut stream, &Dismissed { was_known: mount.dismiss(id) }).await,
+            None => say(&mut stream, &REFUSAL).await,
+        },
     }
 }
 
@@ -159,7 +181,7 @@ mod tests {
 
     use super::*;
     use crate::mount::control_client::{self, mounts};
-    use crate::mount::report::{MountState, QueueReport, ServerReport};
+    use crate::mount::report::{ConflictName, ConnectionState, LogReport, MountState, QueueReport, ServerReport};
 
     /// Has 3 bytes to send, and sends one at each look.
     #[derive(Default)]
@@ -189,6 +211,8 @@ mod tests {
                     rate_bits: None,
                     loss: None,
                 },
+                connection: connection(ConnectionState::Weak),
+                log: LogReport { records: 3, ..LogReport::default() },
                 dirty_bytes: 0,
                 unsent: Vec::new(),
                 cached_bytes: 0,
@@ -209,6 +233,28 @@ mod tests {
             2
         }
 
+        fn go_offline(&self) -> ConnectionReport {
+            connection(ConnectionState::Disconnected)
+        }
+
+        fn go_online(&self) -> ConnectionReport {
+            connection(ConnectionState::Connected)
+        }
+
+        fn conflicts(&self) -> Vec<ConflictReport> {
+            vec![ConflictReport {
+                id: 4,
+                kind: ConflictName::RemovedThere,
+                path: "/a".into(),
+                copy: Some("/b".into()),
+                at_ms: 5,
+            }]
+        }
+
+        fn dismiss(&self, id: u64) -> bool {
+            id == 4
+        }
+
         fn unmount(&self, mode: UnmountMode) {
             self.unmounts.lock().unwrap().push(mode);
         }
@@ -216,8 +262,12 @@ mod tests {
         fn progress(&self) -> UnmountProgress {
             let sent = |n: u64| n.checked_sub(1);
             let before = self.dirty.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sent).unwrap_or_default();
-            UnmountProgress { dirty_bytes: before, kept_files: 0, is_done: before == 0 }
+            UnmountProgress { dirty_bytes: before, kept_files: 0, kept_changes: 0, is_done: before == 0 }
         }
+    }
+
+    fn connection(state: ConnectionState) -> ConnectionReport {
+        ConnectionReport { state, since_ms: 6, is_asked: true, problem: None }
     }
 
     fn note() -> MountNote {
@@ -238,6 +288,10 @@ mod tests {
         let [known] = &mounts(&dir).unwrap()[..] else { panic!("one is left") };
         assert_eq!(known.report().unwrap(), fake.report());
         assert_eq!(known.release().unwrap(), 2);
+        assert_eq!(known.go_offline().unwrap(), fake.go_offline());
+        assert_eq!(known.go_online().unwrap(), fake.go_online());
+        assert_eq!(known.conflicts().unwrap(), fake.conflicts());
+        assert_eq!([4, 5].map(|id| known.dismiss(id).unwrap()), [true, false]);
         let mut steps = Vec::new();
         known.unmount(UnmountMode::Send, |step| steps.push(step.dirty_bytes)).unwrap();
         known.unmount(UnmountMode::Drop, |step| steps.push(step.dirty_bytes)).unwrap();

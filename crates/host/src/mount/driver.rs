@@ -4,12 +4,15 @@
 //! what is cached is answered without a task switch. Calls become tasks, and one task drives the core's timer. Nothing
 //! here waits for the server while it holds a lock.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use remora_base::Time;
-use remora_cache::{BulkRoom, Cache, Call, CallFailure, CallId, LinkState, QueueLengths, Status};
+use remora_cache::{
+    BulkRoom, Cache, Call, CallFailure, CallId, Conflict, ConflictId, Connectivity, LinkState, LogRecord, LogStatus,
+    QueueLengths, Status,
+};
 use remora_client::{FRAME_PAYLOAD, Transport};
 use remora_wire::fuse::{Errno, Notification, Operation, Reply, Request};
 use remora_wire::nfs3;
@@ -18,7 +21,7 @@ use remora_wire::urgency::Urgency;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::MissedTickBehavior;
-use tracing::debug;
+use tracing::{debug, info};
 
 use super::caller_groups::CallerGroups;
 use super::store::{DirtyStore, DiskCache, StoreDisk, StoreThread};
@@ -42,6 +45,8 @@ const AHEAD_TIME: Duration = Duration::from_secs(4);
 const ROOM_INTERVAL: Duration = Duration::from_millis(200);
 /// How often held requests are looked at whose threads may have ended.
 const ABANDONED_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the core learns how long the server has owed a reply.
+const SILENCE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The kernel's side of a mount.
 pub(super) trait Kernel: Send + Sync + 'static {
@@ -56,6 +61,8 @@ pub(super) trait Kernel: Send + Sync + 'static {
 #[derive(Debug)]
 pub(super) struct MountedServer {
     pub(super) session: Session,
+    /// Handle of the mounted directory.
+    pub(super) root: nfs3::Fh,
     /// Largest blocks that the server takes.
     pub(super) blocks_max: Blocks,
 }
@@ -83,6 +90,15 @@ impl MountedServer {
     }
 }
 
+/// State of the connection to the server, as it is since a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConnectionChange {
+    pub connectivity: Connectivity,
+    pub since: Time,
+    /// The server does not know the handle of the mounted directory.
+    pub is_root_stale: bool,
+}
+
 /// Moves requests, calls and replies.
 pub(super) struct MountDriver {
     core: Mutex<TimedCore>,
@@ -100,6 +116,9 @@ pub(super) struct MountDriver {
     /// Executes the core's jobs for the disk cache, if the mount has one.
     disk: OnceLock<StoreThread<DiskCache>>,
     in_flight: AtomicUsize,
+    connection: watch::Sender<ConnectionChange>,
+    /// The core knows of a silence.
+    was_silent: AtomicBool,
     /// File data that the server has sent and taken, in bytes.
     read_bytes: AtomicU64,
     written_bytes: AtomicU64,
@@ -144,6 +163,8 @@ impl MountDriver {
         kernel: Arc<dyn Kernel>,
         clock: Clock,
     ) -> Arc<MountDriver> {
+        let connection =
+            ConnectionChange { connectivity: cache.connectivity(), since: clock.now(), is_root_stale: false };
         let driver = Arc::new(MountDriver {
             core: Mutex::new(TimedCore { cache, due: None }),
             sender: Mutex::default(),
@@ -156,6 +177,8 @@ impl MountDriver {
             store_disk: OnceLock::new(),
             disk: OnceLock::new(),
             in_flight: AtomicUsize::new(0),
+            connection: watch::Sender::new(connection),
+            was_silent: AtomicBool::new(false),
             read_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
             timer_moved: Notify::new(),
@@ -282,9 +305,51 @@ impl MountDriver {
         held.iter().filter(|held| has_ended(held.pid)).for_each(|held| self.interrupt(held.unique));
     }
 
-    /// Whether the server has everything.
+    /// Whether the server has everything but what it refused.
     pub(super) fn is_clean(&self) -> bool {
-        self.core().cache.is_clean()
+        let core = self.core();
+        let log = core.cache.log_status();
+        core.cache.is_clean() && log.records == log.refused
+    }
+
+    /// Works without the server.
+    pub(super) fn go_offline(self: &Arc<Self>) {
+        self.change(|cache, now| cache.go_offline(now));
+    }
+
+    /// Uses the server again.
+    pub(super) fn go_online(self: &Arc<Self>) {
+        self.change(|cache, now| cache.go_online(now));
+    }
+
+    /// The state of the connection and its changes.
+    pub(super) fn connection(&self) -> watch::Receiver<ConnectionChange> {
+        self.connection.subscribe()
+    }
+
+    pub(super) fn log_status(&self) -> LogStatus {
+        self.core().cache.log_status()
+    }
+
+    /// Changes that the server does not have, at most `max`.
+    pub(super) fn log_records(&self, max: usize) -> Vec<LogRecord> {
+        self.core().cache.log_records(max)
+    }
+
+    pub(super) fn conflicts(&self) -> Vec<Conflict> {
+        self.core().cache.conflicts()
+    }
+
+    /// Forgets a conflict. Returns whether there was one.
+    pub(super) fn dismiss(self: &Arc<Self>, id: ConflictId) -> bool {
+        let mut was_known = false;
+        self.change(|cache, now| was_known = cache.dismiss_conflict(now, id));
+        was_known
+    }
+
+    /// Paths that the cache lacked while disconnected.
+    pub(super) fn missed(&self) -> Vec<Vec<u8>> {
+        self.core().cache.missed()
     }
 
     pub(super) fn calls_in_flight(&self) -> usize {
@@ -331,6 +396,15 @@ impl MountDriver {
             if let Some(disk) = self.disk.get() {
                 std::iter::from_fn(|| core.cache.poll_disk_job()).for_each(|job| disk.push(job));
             }
+            let connectivity = core.cache.connectivity();
+            self.connection.send_if_modified(|known| {
+                let is_new = known.connectivity != connectivity;
+                if is_new {
+                    info!(?connectivity, before = ?known.connectivity, "the connection changed");
+                    (known.connectivity, known.since) = (connectivity, self.clock.now());
+                }
+                is_new
+            });
             CoreOutput::drain(&mut core.cache)
         };
         notifications.into_iter().for_each(|notification| self.kernel.notify(notification));
@@ -353,6 +427,8 @@ impl MountDriver {
         let mut closed = self.closed.subscribe();
         let mut abandoned = tokio::time::interval(ABANDONED_INTERVAL);
         abandoned.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut silence = tokio::time::interval(SILENCE_INTERVAL);
+        silence.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let (due, status) = {
                 let core = self.core();
@@ -364,7 +440,18 @@ impl MountDriver {
                 () = until(&self.clock, due) => drop(self.change(|cache, now| cache.handle_timeout(now))),
                 () = tokio::time::sleep(ROOM_INTERVAL), if status.calls_queued > 0 => self.send_calls(),
                 _ = abandoned.tick(), if status.held > 0 => self.end_abandoned(),
+                _ = silence.tick(), if self.calls_in_flight() > 0 || self.was_silent.load(Ordering::Relaxed) => {
+                    self.look_at_silence();
+                }
             }
+        }
+    }
+
+    /// Tells the core how long the server has owed a reply, and once that it owes none.
+    fn look_at_silence(self: &Arc<Self>) {
+        let silence = self.server.session.silence();
+        if self.was_silent.swap(!silence.is_zero(), Ordering::Relaxed) || !silence.is_zero() {
+            self.change(|cache, now| cache.set_silence(now, silence));
         }
     }
 
@@ -389,6 +476,7 @@ impl MountDriver {
     }
 
     fn send(self: &Arc<Self>, Call { id, priority, credential, call }: Call) {
+        let is_of_root = matches!(&call, nfs3::Call::GetAttr(fh) if *fh == self.server.root);
         let reply = self.server.session.call_as(OpaqueAuth::unix(&credential), priority.urgency(), call);
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         let (driver, mut closed) = (self.clone(), self.closed.subscribe());
@@ -398,8 +486,17 @@ impl MountDriver {
                 _ = closed.wait_for(|closed| *closed) => return,
             };
             driver.in_flight.fetch_sub(1, Ordering::Relaxed);
+            if let (true, Ok(reply)) = (is_of_root, &reply) {
+                driver.note_root(reply.status());
+            }
             driver.take_reply(id, reply);
         });
+    }
+
+    /// The server has answered a call on the mounted directory.
+    fn note_root(&self, status: Option<nfs3::Status>) {
+        let is_stale = status == Some(nfs3::Status::Stale);
+        self.connection.send_if_modified(|known| std::mem::replace(&mut known.is_root_stale, is_stale) != is_stale);
     }
 
     fn take_reply(self: &Arc<Self>, id: CallId, reply: Result<nfs3::Reply, ClientError>) {
@@ -414,7 +511,14 @@ impl MountDriver {
             debug!(%error, "a call failed");
             failure(&error)
         });
-        self.change(|cache, now| cache.handle_reply(now, id, reply));
+        let silence = self.server.session.silence();
+        let was_silent = self.was_silent.swap(!silence.is_zero(), Ordering::Relaxed);
+        self.change(|cache, now| {
+            if was_silent {
+                cache.set_silence(now, silence);
+            }
+            cache.handle_reply(now, id, reply);
+        });
     }
 }
 

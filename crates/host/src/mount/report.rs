@@ -19,6 +19,8 @@ pub struct MountReport {
     /// Silence after which calls fail; `None` for a hard mount.
     pub soft_ms: Option<u64>,
     pub server: ServerReport,
+    pub connection: ConnectionReport,
+    pub log: LogReport,
     /// File data that the server has not committed.
     pub dirty_bytes: u64,
     /// Files that the server lacks something of, the first 1000.
@@ -43,6 +45,90 @@ pub struct MountReport {
     pub written_bytes: u64,
     /// System calls that wait for the server.
     pub held: Vec<HeldReport>,
+}
+
+/// The connection to the server.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ConnectionReport {
+    pub state: ConnectionState,
+    /// How long it has had this state.
+    pub since_ms: u64,
+    /// `remora offline` asked for it.
+    pub is_asked: bool,
+    /// What is wrong, beside silence.
+    pub problem: Option<String>,
+}
+
+/// State of the connection to the server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ConnectionState {
+    Connected,
+    /// The link is slow, or drops.
+    Weak,
+    /// What is cached is used without the server, and changes are kept.
+    Disconnected,
+}
+
+/// The change log.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct LogReport {
+    /// Changes of names that the server lacks, with those that it refused.
+    pub records: usize,
+    pub refused: usize,
+    /// Changes that are being sent.
+    pub in_flight: usize,
+    /// Changes that were sent since the mount.
+    pub sent: u64,
+    /// Conflicts that nobody has dismissed.
+    pub conflicts: usize,
+    /// The refused changes, the first 1000.
+    pub refusals: Vec<RefusedChange>,
+    /// Paths that programs needed and the cache did not have while disconnected, the latest last.
+    pub missed: Vec<String>,
+}
+
+/// A change that the server refused.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RefusedChange {
+    pub path: String,
+    /// `make`, `link`, `remove`, `rename` or `attributes`.
+    pub change: String,
+    pub why: String,
+}
+
+/// A conflict between a change here and one of another client.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ConflictReport {
+    pub id: u64,
+    pub kind: ConflictName,
+    /// Path from the mounted directory of what the server has.
+    pub path: String,
+    /// Path of our version, if it has another name.
+    pub copy: Option<String>,
+    /// When our change was made, in milliseconds since 1970.
+    pub at_ms: u64,
+}
+
+/// Kind of a conflict; see [`remora_cache::ConflictKind`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ConflictName {
+    Content,
+    Type,
+    RemovedThere,
+    ChangedThere,
+    Renamed,
+    Skipped,
+    DirectoryRemovedThere,
+    Attributes,
+}
+
+/// The answer to `dismiss`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Dismissed {
+    /// Whether there was such a conflict.
+    pub was_known: bool,
 }
 
 /// Calls that wait for room in the window, the most urgent first.
@@ -126,6 +212,8 @@ pub struct UnmountProgress {
     pub dirty_bytes: u64,
     /// Files whose data stays on this machine's disk for the next mount.
     pub kept_files: usize,
+    /// Changes of names that stay there, too.
+    pub kept_changes: usize,
     /// The process ends now; what is still dirty and not kept is lost.
     pub is_done: bool,
 }

@@ -7,17 +7,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{fs, io, thread};
 
 use remora_base::Time;
-use remora_cache::{Cache, Refusal};
+use remora_cache::{Cache, ConflictId, Connectivity, Refusal};
 use remora_client::Transport;
 use remora_wire::fuse::{Errno, Notification, Operation, Reply, Request};
 use remora_wire::nfs3::{Attr, Fh};
 use tokio::sync::watch;
 
 use super::control_server::{BoundSocket, ControlSocket, Controlled};
-use super::driver::{Kernel, MountDriver, MountedServer};
+use super::driver::{ConnectionChange, Kernel, MountDriver, MountedServer};
+use super::log_report;
 use super::report::{
-    DiskReport, HeldReport, MountReport, MountState, QueueReport, ServerReport, UnmountMode, UnmountProgress,
-    UnsentReport,
+    ConflictReport, ConnectionReport, DiskReport, HeldReport, MountReport, MountState, QueueReport, ServerReport,
+    UnmountMode, UnmountProgress, UnsentReport,
 };
 use super::runtime_dir::{self, MountNote};
 use super::store::{self, DiskCache, DiskFigures, Opened};
@@ -33,8 +34,9 @@ const FLUSH_LOOK: Duration = Duration::from_millis(50);
 const KEEP_LOOKS: u32 = 600;
 /// How often the disk cache is looked at while it saves, at most: 2 s.
 const SAVE_LOOKS: u32 = 40;
-/// Unsent files in a report.
+/// Unsent files in a report, and changes of names that are looked through for refused ones.
 const UNSENT_MAX: usize = 1000;
+const RECORDS_MAX: usize = 1000;
 /// Bits of a full Ethernet frame.
 const FRAME_BITS: f64 = 1500.0 * 8.0;
 
@@ -111,8 +113,18 @@ struct MountShared {
     store_dir: Option<PathBuf>,
     /// The disk cache and its limit in bytes.
     disk: Option<(Arc<DiskFigures>, u64)>,
-    /// Files that are kept for the next mount, once that is done.
+    /// What is kept for the next mount, once that is done.
     kept_files: AtomicUsize,
+    kept_changes: AtomicUsize,
+}
+
+/// What is kept for the next mount.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeptWork {
+    /// Files that the server lacks something of.
+    pub files: usize,
+    /// Changes of names that the server lacks.
+    pub changes: usize,
 }
 
 /// Time since 1970 when `clock` was at zero.
@@ -131,14 +143,16 @@ impl RunningMount {
         let read_only = plan.cache.read_only;
         let disk_file_max = plan.disk.as_ref().map_or(0, |disk| disk.limit() / 2);
         let config = remora_cache::Config { disk_file_max, ..plan.cache };
+        let root = plan.root.fh.clone();
         let mut cache = Cache::new(config, plan.root.fh, plan.clock.now());
         cache.set_root(plan.clock.now(), &plan.root.attr);
-        let store = plan.store.map(|Opened { store, objects, .. }| {
+        let store = plan.store.map(|Opened { store, objects, log, .. }| {
+            cache.restore_log(plan.clock.now(), log);
             cache.restore(plan.clock.now(), objects);
             store
         });
         let store_dir = store.as_ref().map(|store| store.path().to_owned());
-        let server = MountedServer { session: plan.session, blocks_max: plan.blocks_max };
+        let server = MountedServer { session: plan.session, root, blocks_max: plan.blocks_max };
         let shared = Arc::new(MountShared {
             driver: MountDriver::start(cache, server, connection.clone(), plan.clock),
             connection,
@@ -153,6 +167,7 @@ impl RunningMount {
             store_dir,
             disk: plan.disk.as_ref().map(|disk| (disk.figures(), disk.limit())),
             kept_files: AtomicUsize::new(0),
+            kept_changes: AtomicUsize::new(0),
         });
         if let Some(store) = store {
             shared.driver.use_store(store).map_err(MountStartError::Thread)?;
@@ -190,17 +205,17 @@ impl RunningMount {
         }
     }
 
-    /// Saves all that the server does not have; the next mount sends it. Returns the number of files, or `None` if there
-    /// is no store or it fails.
-    pub async fn keep(&self) -> Option<usize> {
+    /// Saves all that the server does not have; the next mount sends it. Returns `None` if there is no store or it fails.
+    pub async fn keep(&self) -> Option<KeptWork> {
         self.shared.store_dir.as_ref()?;
         let driver = &self.shared.driver;
         driver.keep();
         for _ in 0..KEEP_LOOKS {
             if driver.is_kept() {
-                let files = driver.status().dirty_files;
-                self.shared.kept_files.store(files, Ordering::Relaxed);
-                return Some(files);
+                let kept = KeptWork { files: driver.status().dirty_files, changes: driver.log_status().records };
+                self.shared.kept_files.store(kept.files, Ordering::Relaxed);
+                self.shared.kept_changes.store(kept.changes, Ordering::Relaxed);
+                return Some(kept);
             }
             tokio::time::sleep(FLUSH_LOOK).await;
         }
@@ -237,6 +252,26 @@ impl RunningMount {
     /// How long the server has owed a reply.
     pub fn silence(&self) -> Duration {
         self.shared.driver.session().silence()
+    }
+
+    /// The state of the connection and its changes.
+    pub fn connection(&self) -> watch::Receiver<ConnectionChange> {
+        self.shared.driver.connection()
+    }
+
+    /// Whether `remora offline` asked the mount to work without the server.
+    pub fn is_offline_asked(&self) -> bool {
+        self.connection().borrow().connectivity == Connectivity::Disconnected { is_asked: true }
+    }
+
+    /// Changes of names that the server does not have.
+    pub fn log_len(&self) -> usize {
+        self.shared.driver.log_status().records
+    }
+
+    /// Name of the server for messages.
+    pub fn server(&self) -> &str {
+        self.shared.driver.session().server()
     }
 
     /// Drops what is left, in the store, too.
@@ -313,6 +348,11 @@ impl MountShared {
         }
     }
 
+    fn connection_report(&self) -> ConnectionReport {
+        let change = *self.driver.connection().borrow();
+        log_report::connection(change, self.driver.now())
+    }
+
     fn unsent_reports(&self) -> Vec<UnsentReport> {
         let data = |object: remora_cache::ObjectId| Some(store::data_path(self.store_dir.as_ref()?, object));
         let report = |unsent: remora_cache::Unsent| UnsentReport {
@@ -365,6 +405,8 @@ impl Controlled for MountShared {
             writes: self.writes.clone(),
             soft_ms: self.soft.map(|soft| u64::try_from(soft.as_millis()).unwrap_or(u64::MAX)),
             server: self.server_report(),
+            connection: self.connection_report(),
+            log: log_report::log(self.driver.log_status(), &self.driver.log_records(RECORDS_MAX), self.driver.missed()),
             dirty_bytes: status.dirty_bytes,
             unsent: self.unsent_reports(),
             cached_bytes: status.cached_bytes,
@@ -390,6 +432,24 @@ impl Controlled for MountShared {
         self.driver.release()
     }
 
+    fn go_offline(&self) -> ConnectionReport {
+        self.driver.go_offline();
+        self.connection_report()
+    }
+
+    fn go_online(&self) -> ConnectionReport {
+        self.driver.go_online();
+        self.connection_report()
+    }
+
+    fn conflicts(&self) -> Vec<ConflictReport> {
+        self.driver.conflicts().iter().map(log_report::conflict).collect()
+    }
+
+    fn dismiss(&self, id: u64) -> bool {
+        self.driver.dismiss(ConflictId(id))
+    }
+
     fn unmount(&self, mode: UnmountMode) {
         if let Err(error) = self.detach() {
             tracing::warn!(%error, "cannot unmount");
@@ -406,8 +466,13 @@ impl Controlled for MountShared {
 
     fn progress(&self) -> UnmountProgress {
         let is_done = self.is_flushed.load(Ordering::Relaxed);
-        let kept_files = self.kept_files.load(Ordering::Relaxed);
-        UnmountProgress { dirty_bytes: self.driver.status().dirty_bytes, kept_files, is_done }
+        let (kept_files, kept_changes) = (&self.kept_files, &self.kept_changes);
+        UnmountProgress {
+            dirty_bytes: self.driver.status().dirty_bytes,
+            kept_files: kept_files.load(Ordering::Relaxed),
+            kept_changes: kept_changes.load(Ordering::Relaxed),
+            is_done,
+        }
     }
 }
 

@@ -4,33 +4,34 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
-use remora_cache::{Policy, Writes};
+use remora_cache::{OfflineMiss, OfflinePolicy, Policy, Writes};
 use remora_host::Clock;
-use remora_host::client::{Blocks, ClientError, Target};
+use remora_host::client::Target;
 use remora_host::fuse;
 use remora_host::mount::report::UnmountMode;
-use remora_host::mount::{MountEnd, MountPlan, MountRoot, MountStartError, RunningMount, mount_point, wall_at_zero};
-use remora_wire::nfs3::{Call, FsInfoOk, Reply, Status};
+use remora_host::mount::{KeptWork, MountEnd, MountPlan, MountStartError, RunningMount, mount_point, wall_at_zero};
 use rustix::io::Errno;
 use tokio::select;
 
 use crate::commands::mount::flags::Mount;
 use crate::commands::mount::kernel_error::kernel_error;
-use crate::commands::mount::options::{CachePolicy, MountOption, WriteMode};
-use crate::commands::mount::{background, disk_cache, known_mounts, status, unsent_data, wait_notice};
+use crate::commands::mount::options::{CachePolicy, MissMode, MountOption, OfflineMode, WriteMode};
+use crate::commands::mount::reach::{self, ReachedDirectory};
+use crate::commands::mount::{
+    background, connection_notice, disk_cache, known_mounts, status, unsent_data, wait_notice,
+};
 use crate::config::{state_dir, units};
 use crate::interrupt;
 use crate::output::exit::{Error, Result};
 use crate::output::{escape, stdio};
 use crate::remote::filesystem::Remote;
-use crate::remote::flags::{Auto, LinkArgs, Proto};
-use crate::remote::listing::Node;
-use crate::remote::servers::{Place, Servers, own_credentials};
+use crate::remote::flags::{Auto, LinkArgs};
+use crate::remote::servers::own_credentials;
 
 /// Memory for clean file data in bytes.
 const CACHE_MEMORY: u64 = 256 << 20;
-/// Blocks for a server that names none: every server takes these.
-const BLOCK_UNKNOWN: u32 = 8192;
+/// Silence of the server after which a mount works without it.
+const OFFLINE_AFTER: Duration = Duration::from_secs(10);
 /// Silence of the server after which an unmount keeps unsent data instead of waiting.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// How often the rest is printed at the end.
@@ -62,6 +63,8 @@ struct MountSettings {
     /// Maximum bytes of the disk cache; `None` for the default.
     cache_size: Option<u64>,
     writes: WriteMode,
+    offline: OfflineMode,
+    offline_miss: MissMode,
     /// `None` for a hard mount.
     soft: Option<Duration>,
     link: LinkArgs,
@@ -82,6 +85,8 @@ impl MountSettings {
             cache_memory: CACHE_MEMORY,
             cache_size: None,
             writes: WriteMode::Through,
+            offline: OfflineMode::Auto,
+            offline_miss: MissMode::Wait,
             soft: None,
             link: args.link,
         };
@@ -93,6 +98,8 @@ impl MountSettings {
         settings.cache_memory = args.cache_memory.unwrap_or(settings.cache_memory);
         settings.cache_size = args.cache_size.or(settings.cache_size);
         settings.writes = args.writes.unwrap_or(settings.writes);
+        settings.offline = args.offline.unwrap_or(settings.offline);
+        settings.offline_miss = args.offline_miss.unwrap_or(settings.offline_miss);
         settings.soft = args.soft.or(settings.soft);
         Ok(settings)
     }
@@ -106,6 +113,8 @@ impl MountSettings {
             MountOption::CacheMemory(bytes) => self.cache_memory = *bytes,
             MountOption::CacheSize(bytes) => self.cache_size = Some(*bytes),
             MountOption::Writes(writes) => self.writes = *writes,
+            MountOption::Offline(offline) => self.offline = *offline,
+            MountOption::OfflineMiss(miss) => self.offline_miss = *miss,
             MountOption::AllowOther => self.allow_other = true,
             MountOption::NonEmpty => self.is_nonempty_allowed = true,
             MountOption::Port(port) => ports.nfs = Some(*port),
@@ -170,7 +179,7 @@ async fn serve(settings: MountSettings, daemon: bool) -> Result {
         number = interrupt::wait() => return Err(Error::Interrupted(number)),
     };
     // It prints when the server is silent, which nobody reads in the background.
-    let _remote = Some(remote).filter(|_| !daemon);
+    let _remote = remote.filter(|_| !daemon);
     if daemon {
         background::announce_ready()?;
     } else {
@@ -182,6 +191,7 @@ async fn serve(settings: MountSettings, daemon: bool) -> Result {
             MountEnd::Unmounted => UnmountMode::Send,
         },
         () = wait_notice::print(&mount), if !daemon => UnmountMode::Send,
+        () = connection_notice::print(&mount, !daemon) => UnmountMode::Send,
         _ = interrupt::wait() => UnmountMode::Send,
     };
     let ended = finish(&mount, mode).await;
@@ -216,7 +226,13 @@ async fn finish(mount: &RunningMount, mode: UnmountMode) -> Result {
         }
     };
     let next = select! {
-        () = mount.flush() => return Ok(()),
+        () = mount.flush() => {
+            // What the server refused stays.
+            if mount.log_len() > 0 {
+                keep(mount).await;
+            }
+            return Ok(());
+        }
         again = asked_again => again,
         () = silence(mount), if mount.store_dir().is_some() => UnmountMode::Keep,
         () = print_rest(mount) => return Ok(()),
@@ -237,16 +253,26 @@ async fn finish(mount: &RunningMount, mode: UnmountMode) -> Result {
 
 /// Keeps unsent data for the next mount. Returns whether that was possible.
 async fn keep(mount: &RunningMount) -> bool {
-    let Some(files) = mount.keep().await else { return false };
-    if files > 0 {
-        stdio::eprint(format_args!("unsent files kept: {files}; the next mount of the same URL sends them"));
+    let Some(kept) = mount.keep().await else { return false };
+    if let Some(text) = kept_text(kept) {
+        stdio::eprint(format_args!("{text}; the next mount of the same URL sends them"));
     }
     true
 }
 
-/// Waits until the server has been silent for long.
+/// What is kept, if anything is.
+pub(super) fn kept_text(KeptWork { files, changes }: KeptWork) -> Option<String> {
+    match (files, changes) {
+        (0, 0) => None,
+        (files, 0) => Some(format!("unsent files kept: {files}")),
+        (0, changes) => Some(format!("changes of names kept: {changes}")),
+        (files, changes) => Some(format!("unsent files kept: {files}, changes of names: {changes}")),
+    }
+}
+
+/// Waits until the server has been silent for long, or is not to be used.
 async fn silence(mount: &RunningMount) {
-    while mount.silence() < SILENCE_MAX {
+    while mount.silence() < SILENCE_MAX && !mount.is_offline_asked() {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
@@ -264,20 +290,15 @@ fn printable(path: &Path) -> String {
     escape::printable(path.as_os_str().as_encoded_bytes())
 }
 
-async fn mount(mut settings: MountSettings) -> Result<(RunningMount, Remote)> {
+async fn mount(mut settings: MountSettings) -> Result<(RunningMount, Option<Remote>)> {
     check_directory(&settings.dir, settings.is_nonempty_allowed)?;
-    let (servers, place) = reach(&settings).await?;
-    let (node, info) = look(&place, &settings.url).await?;
-    if !node.is_dir() {
-        return Err(Error::refused(&settings.url, "not a directory"));
-    }
-    let session = place.remote.session().clone();
+    let reached = reach::reach(&settings.url, &settings.link, settings.offline).await?;
+    let is_offline = reached.is_offline();
+    let ReachedDirectory { session, clock, root, blocks_max, remote } = reached;
     session.set_patience(settings.soft);
-    let block = |known: u32| if known == 0 { BLOCK_UNKNOWN } else { known };
-    let blocks_max = Blocks { read: block(info.read_max), write: block(info.write_max) };
-    let clock = servers.clock();
     let store = unsent_data::open(&settings.url, &settings.dir, settings.writes, &mut settings.read_only)?;
     let disk = disk_cache::open(&settings.url, &settings.dir, settings.cache_size)?;
+    let offline = OfflinePolicy { starts_offline: is_offline, ..offline_policy(&settings, store.is_some()) };
     let plan = MountPlan {
         kernel: fuse::MountOptions {
             fsname: fs_name(&settings.url),
@@ -285,12 +306,12 @@ async fn mount(mut settings: MountSettings) -> Result<(RunningMount, Remote)> {
             allow_other: settings.allow_other,
             ..fuse::MountOptions::default()
         },
-        cache: cache_config(&settings, &clock),
+        cache: cache_config(&settings, offline, &clock),
         url: settings.url,
         dir: settings.dir,
         session,
         clock,
-        root: MountRoot { fh: node.fh, attr: node.attr },
+        root,
         blocks_max,
         policy: settings.cache.name().to_owned(),
         writes: settings.writes.name().to_owned(),
@@ -304,46 +325,23 @@ async fn mount(mut settings: MountSettings) -> Result<(RunningMount, Remote)> {
         MountStartError::Kernel(error) => kernel_error(&error),
         other => Error::refused("cannot mount", other.to_string()),
     })?;
-    Ok((mount, place.remote))
+    Ok((mount, remote))
 }
 
-/// The server. On loopback a free choice of the transport falls on TCP: there is no link to adapt to, and a stream
-/// takes half the processor time.
-async fn reach(settings: &MountSettings) -> Result<(Servers, Place)> {
-    let mut servers = Servers::new(settings.link.clone());
-    let place = servers.place(&settings.url).await?;
-    let session = place.remote.session();
-    if session.chooses_transport() && session.addr().ip().is_loopback() {
-        let mut over_tcp = Servers::new(LinkArgs { proto: Some(Proto::Tcp), ..settings.link.clone() });
-        if let Ok(place) = over_tcp.place(&settings.url).await {
-            return Ok((over_tcp, place));
-        }
-    }
-    Ok((servers, place))
-}
-
-/// The directory at `place` and what the server says of its file system.
-async fn look(place: &Place, url: &str) -> Result<(Node, FsInfoOk)> {
-    let refused = |e: ClientError| match e.status() {
-        Some(Status::Perm) if !rustix::process::geteuid().is_root() => {
-            let why = "the server lets this machine mount, and refuses its calls";
-            Error::refused(url, why).with_hint(
-                "most exports take calls from privileged ports only: give the export the option insecure on the server, \
-                 or run remora mount as root here",
-            )
-        }
-        _ => Error::remote(url)(e),
+/// When the mount works without the server. Changes need a store; a read-only mount makes none.
+fn offline_policy(settings: &MountSettings, has_store: bool) -> OfflinePolicy {
+    let miss = match settings.offline_miss {
+        MissMode::Wait => OfflineMiss::Wait,
+        MissMode::Error => OfflineMiss::Fail,
     };
-    let node = place.look(true).await.map_err(refused)?;
-    let session = place.remote.session();
-    match session.ok(Call::FsInfo(session.root().clone())).await {
-        Ok(Reply::FsInfo(Ok(info))) => Ok((node, info)),
-        Ok(_) => Err(Error::remote(url)(ClientError::Closed)),
-        Err(e) => Err(refused(e)),
-    }
+    let can_keep = has_store || settings.read_only;
+    // A soft mount's calls must not fail before it is offline.
+    let after = settings.soft.map_or(OFFLINE_AFTER, |soft| OFFLINE_AFTER.min(soft / 2));
+    let after = Some(after).filter(|_| can_keep && settings.offline == OfflineMode::Auto);
+    OfflinePolicy { after, miss, starts_offline: false }
 }
 
-fn cache_config(settings: &MountSettings, clock: &Clock) -> remora_cache::Config {
+fn cache_config(settings: &MountSettings, offline: OfflinePolicy, clock: &Clock) -> remora_cache::Config {
     let policy = match settings.cache {
         CachePolicy::Strict => Policy::STRICT,
         CachePolicy::Default => Policy::DEFAULT,
@@ -353,6 +351,7 @@ fn cache_config(settings: &MountSettings, clock: &Clock) -> remora_cache::Config
         policy,
         memory_max: settings.cache_memory,
         read_only: settings.read_only,
+        offline,
         writes: match settings.writes {
             WriteMode::Through => Writes::Through,
             WriteMode::Back => Writes::Back,

@@ -1,11 +1,13 @@
-//! The command lines of `remora mount`, `umount`, `status`, `top` and `release`.
+//! The command lines of `remora mount`, `umount`, `status`, `top`, `release`, `offline`, `online` and `conflicts`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
-use crate::commands::mount::options::{CachePolicy, MountOption, WriteMode, cache_memory, cache_size, soft};
+use crate::commands::mount::options::{
+    CachePolicy, MissMode, MountOption, OfflineMode, WriteMode, cache_memory, cache_size, soft,
+};
 use crate::output::diagnostics::Verbosity;
 use crate::remote::flags::LinkArgs;
 
@@ -35,13 +37,19 @@ a crash of the mount, and within 1 s from a loss of power; fsync waits for that.
 The file is sent in the background, after a restart by the next mount of the
 same URL. remora status shows what is unsent.
 
+When the server has not answered for 10 s, the mount works offline: what is
+cached stays usable, changes are kept on this machine's disk and answered at
+once, and they are sent when the server is back. remora conflicts lists what
+another machine changed, too. A mount whose server does not answer starts
+offline if it was mounted before. --offline never prevents both.
+
 What was read stays in $XDG_CACHE_HOME/remora (root: /var/cache/remora), and is
 used after the server has shown that it is still the same.
 
 -o takes the options of mount.nfs that mean the same here (ro, soft, timeo,
 noac, port, mountport, proto, rsize, wsize), soft=TIME, cache=, writes=,
-cache-memory=, cache-size=, allow_other, nonempty; it ignores those that only
-mount(8) needs.";
+offline=, offline-miss=, cache-memory=, cache-size=, allow_other, nonempty; it
+ignores those that only mount(8) needs.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Mount {
@@ -54,7 +62,7 @@ pub(crate) struct Mount {
     /// List the mounts of this user
     #[arg(long, conflicts_with_all = ["url", "dir"])]
     pub(crate) list: bool,
-    /// Print an object for each mount of --list: url, dir, pid, state (mounted, unmounting, silent, kept), dirty_bytes, unsent_files, held
+    /// Print an object for each mount of --list: url, dir, pid, state (mounted, unmounting, silent, kept), dirty_bytes, unsent_files, changes, conflicts, held
     #[arg(long, requires = "list")]
     pub(crate) json: bool,
     /// Stay in the foreground
@@ -69,6 +77,12 @@ pub(crate) struct Mount {
     /// What close and fsync wait for [default: through]
     #[arg(long, value_enum)]
     pub(crate) writes: Option<WriteMode>,
+    /// When to work without the server [default: auto]
+    #[arg(long, value_enum)]
+    pub(crate) offline: Option<OfflineMode>,
+    /// What a call does without the server that the cache cannot answer [default: wait]
+    #[arg(long, value_enum)]
+    pub(crate) offline_miss: Option<MissMode>,
     /// Fail calls with an input/output error when the server has been silent for this long [default: wait]
     #[arg(long, value_name = "TIME", value_parser = soft)]
     pub(crate) soft: Option<Duration>,
@@ -96,8 +110,8 @@ pub(crate) struct Mount {
 pub(crate) const UMOUNT_HELP: &str = "\
 The directory is detached at once, even if programs use it. Then the mount sends
 what the server does not have yet, and ends. Ctrl-C ends the command, and the
-mount goes on sending. With --writes back, a mount whose server is silent keeps
-the rest on disk and ends; the next mount of the same URL sends it.
+mount goes on sending. A mount whose server is silent keeps the rest on disk and
+ends; the next mount of the same URL sends it.
 
 Examples:
   remora umount ~/nas
@@ -109,7 +123,7 @@ pub(crate) struct Umount {
     /// The mounted directory
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
-    /// Keep what is not sent yet on disk for the next mount (with --writes back)
+    /// Keep what is not sent yet on disk for the next mount
     #[arg(short, long, conflicts_with = "force")]
     pub(crate) keep: bool,
     /// Drop what is not sent yet, and end a mount that does not answer
@@ -125,11 +139,12 @@ Examples:
 
 --json prints an object for each mount: url, dir, pid, state, cache, read_only,
 writes, soft_ms, server (address, transport, silent_ms, deferred_ms, rtt_ms,
-window, rate_bits, loss), dirty_bytes, unsent (path, bytes, refused, data),
-cached_bytes, disk (bytes, limit, read_bytes, error), nodes, calls_waiting,
-queue (foreground, durable, write_back, read_ahead, prefetch), calls_in_flight,
-hits, misses, read_bytes, written_bytes, held (pid, program, operation, path,
-waits_ms).";
+window, rate_bits, loss), connection (state: connected, weak or disconnected;
+since_ms, is_asked, problem), log (records: changes of names that the server
+lacks; refused, in_flight, sent, conflicts, refusals (path, change, why),
+missed), dirty_bytes, unsent (path, bytes, refused, data), disk (bytes, limit, read_bytes, error), nodes, calls_waiting, queue (foreground,
+durable, write_back, read_ahead, prefetch), calls_in_flight, hits, misses,
+read_bytes, written_bytes, held (pid, program, operation, path, waits_ms).";
 
 #[derive(Args, Debug)]
 pub(crate) struct MountStatus {
@@ -169,4 +184,83 @@ pub(crate) struct Release {
     /// The mounted directory, or one in it
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
+}
+
+pub(crate) const OFFLINE_HELP: &str = "\
+The mount works without the server until remora online: what is cached stays
+usable, changes are kept on this machine's disk, and what the cache lacks fails
+with \"No route to host\". Nothing is sent.
+
+Examples:
+  remora offline ~/nas";
+
+#[derive(Args, Debug)]
+pub(crate) struct Offline {
+    /// The mounted directory, or one in it
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+}
+
+pub(crate) const ONLINE_HELP: &str = "\
+The mount uses the server again, as soon as it answers, and sends what was
+changed meanwhile. remora status shows the progress, remora conflicts what
+another machine changed, too.
+
+Examples:
+  remora online ~/nas";
+
+#[derive(Args, Debug)]
+pub(crate) struct Online {
+    /// The mounted directory, or one in it
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+}
+
+pub(crate) const CONFLICTS_HELP: &str = "\
+A conflict is a change made here without the server that excludes a change of
+another machine. Both versions are kept: the server's at its name, ours as
+\"NAME (conflict from HOST DATE TIME).EXT\" beside it. Without flags this lists
+the conflicts; --keep ends one:
+  mine      our version replaces the server's
+  theirs    our version is removed
+  both      both stay as they are
+PATH is the name of either version.
+
+Examples:
+  remora conflicts ~/nas
+  remora conflicts ~/nas --diff notes.txt
+  remora conflicts ~/nas --keep mine notes.txt
+
+--json prints an object for each conflict: id, kind (content, type,
+removed-there, changed-there, renamed, skipped, directory-removed-there,
+attributes), path, copy, at_ms.";
+
+#[derive(Args, Debug)]
+pub(crate) struct Conflicts {
+    /// The mounted directory, or one in it
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Which version of PATH stays
+    #[arg(long, value_enum, value_name = "VERSION", requires = "path", conflicts_with = "diff")]
+    pub(crate) keep: Option<KeptVersion>,
+    /// Compare both versions of PATH with diff -u
+    #[arg(long, requires = "path")]
+    pub(crate) diff: bool,
+    /// Either version of a file in conflict
+    #[arg(value_name = "PATH")]
+    pub(crate) path: Option<PathBuf>,
+    /// Print an object for each conflict instead of text
+    #[arg(long, conflicts_with_all = ["keep", "diff"])]
+    pub(crate) json: bool,
+}
+
+/// The version of a conflict that stays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum KeptVersion {
+    /// Ours replaces the server's
+    Mine,
+    /// Ours is removed
+    Theirs,
+    /// Both stay
+    Both,
 }

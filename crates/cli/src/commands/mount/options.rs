@@ -60,6 +60,24 @@ impl WriteMode {
     }
 }
 
+/// When a mount works without the server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum OfflineMode {
+    /// When the server does not answer, and after remora offline
+    Auto,
+    /// After remora offline only
+    Never,
+}
+
+/// What a call does without the server that the cache cannot answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum MissMode {
+    /// It waits for the server
+    Wait,
+    /// It fails with "No route to host"
+    Error,
+}
+
 /// Reads how long a soft mount waits.
 pub(crate) fn soft(text: &str) -> Result<Duration, String> {
     let time = units::duration(text)?;
@@ -90,6 +108,8 @@ pub(crate) enum MountOption {
     CacheMemory(u64),
     CacheSize(u64),
     Writes(WriteMode),
+    Offline(OfflineMode),
+    OfflineMiss(MissMode),
     AllowOther,
     NonEmpty,
     Port(u16),
@@ -208,6 +228,8 @@ fn with_value(name: &str, value: &str) -> Result<MountOption, String> {
         "actimeo" => MountOption::Cache(if number()? == 0 { CachePolicy::Strict } else { CachePolicy::Default }),
         "cache" => MountOption::Cache(clap::ValueEnum::from_str(value, false)?),
         "writes" => MountOption::Writes(clap::ValueEnum::from_str(value, false)?),
+        "offline" => MountOption::Offline(clap::ValueEnum::from_str(value, false)?),
+        "offline-miss" => MountOption::OfflineMiss(clap::ValueEnum::from_str(value, false)?),
         "cache-size" => MountOption::CacheSize(cache_size(value)?),
         "cache-memory" => MountOption::CacheMemory(cache_memory(value)?),
         "port" => MountOption::Port(port()?),
@@ -242,6 +264,8 @@ mod tests {
             ("actimeo=0", MountOption::Cache(CachePolicy::Strict)),
             ("cache-size=0", MountOption::CacheSize(0)),
             ("writes=back", MountOption::Writes(WriteMode::Back)),
+            ("offline=never", MountOption::Offline(OfflineMode::Never)),
+            ("offline-miss=error", MountOption::OfflineMiss(MissMode::Error)),
             ("cache=relaxed", MountOption::Cache(CachePolicy::Relaxed)),
             ("port=2050", MountOption::Port(2050)),
             ("proto=tcp", MountOption::Proto(Proto::Tcp)),

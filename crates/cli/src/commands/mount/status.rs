@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use remora_host::mount::control_client::KnownMount;
-use remora_host::mount::report::{DiskReport, HeldReport, MountReport, MountState, ServerReport, UnsentReport};
+use remora_host::mount::report::{
+    ConnectionReport, ConnectionState, DiskReport, HeldReport, LogReport, MountReport, MountState, ServerReport,
+    UnsentReport,
+};
 use remora_host::mount::store::{self, KeptExport};
 use serde::Serialize;
 
@@ -55,6 +58,10 @@ struct ListedMount {
     dirty_bytes: Option<u64>,
     /// Files that the server lacks something of.
     unsent_files: Option<u64>,
+    /// Changes of names that the server lacks.
+    changes: Option<u64>,
+    /// Conflicts that nobody has dismissed.
+    conflicts: Option<u64>,
     /// System calls that wait for the server.
     held: Option<usize>,
 }
@@ -70,6 +77,8 @@ impl ListedMount {
             dir: mount.note.dir,
             pid: Some(mount.note.pid),
             unsent_files: report.as_ref().map(|report| report.unsent.len() as u64),
+            changes: report.as_ref().map(|report| report.log.records as u64),
+            conflicts: report.as_ref().map(|report| report.log.conflicts as u64),
         }
     }
 
@@ -81,23 +90,32 @@ impl ListedMount {
             pid: None,
             state: "kept",
             dirty_bytes: None,
-            unsent_files: kept.files,
+            unsent_files: kept.counts.map(|counts| counts.files),
+            changes: kept.counts.map(|counts| counts.changes),
+            conflicts: kept.counts.map(|counts| counts.conflicts),
             held: None,
         }
     }
 
     fn line(&self) -> String {
+        let count = |number: Option<u64>, what: &str| match number {
+            None | Some(0) => String::new(),
+            Some(number) => format!(", {what}: {number}"),
+        };
+        let kept = count(self.changes, "changes of names kept") + &count(self.conflicts, "conflicts");
         if self.pid.is_none() {
             let url = url_text(&self.url);
             return match self.unsent_files {
-                Some(files) => format!("{url}: not mounted; unsent files kept: {files}; mounting it sends them\n"),
-                None => format!("{url}: not mounted, its unsent data is damaged; mounting it says what to do\n"),
+                Some(files) => {
+                    format!("{url}: not mounted, unsent files kept: {files}{kept}; mounting it sends them\n")
+                }
+                None => format!("{url}: not mounted, its unsent data cannot be read; mounting it says what to do\n"),
             };
         }
         let unsent = self.dirty_bytes.filter(|bytes| *bytes > 0);
         let unsent = unsent.map_or(String::new(), |bytes| format!(", {} unsent", units::human(bytes)));
         let held = self.held.filter(|calls| *calls > 0).map_or(String::new(), |calls| format!(", {calls} waiting"));
-        format!("{} on {}: {}{unsent}{held}\n", url_text(&self.url), path_text(&self.dir), self.state)
+        format!("{} on {}: {}{unsent}{kept}{held}\n", url_text(&self.url), path_text(&self.dir), self.state)
     }
 }
 
@@ -134,7 +152,7 @@ pub(super) fn path_text(path: &Path) -> String {
 
 fn text(report: &MountReport) -> String {
     let mut text = format!(
-        "{} on {}: {}{}, cache {}, writes {}, process {}\n  {}\n",
+        "{} on {}: {}{}, cache {}, writes {}, process {}\n  {}\n  {}\n",
         url_text(&report.url),
         path_text(&report.dir),
         state_name(report.state),
@@ -143,7 +161,9 @@ fn text(report: &MountReport) -> String {
         report.writes,
         report.pid,
         server_text(&report.server),
+        connection_text(&report.connection),
     );
+    text += &log_text(&report.log);
     text += &format!(
         "  {} unsent, {} cached{}, {} objects; {} calls in flight, {} waiting for their turn\n",
         units::human(report.dirty_bytes),
@@ -157,12 +177,74 @@ fn text(report: &MountReport) -> String {
     for (unsent, why) in refused.iter().take(HELD_SHOWN) {
         text += &refused_line(unsent, why);
     }
+    text += &missed_text(&report.log.missed);
     for held in report.held.iter().take(HELD_SHOWN) {
         text += &format!("  {}\n", held_text(held));
     }
     let more = report.held.len().saturating_sub(HELD_SHOWN);
     if more > 0 {
         text += &format!("  and {more} more calls wait; --json lists them all\n");
+    }
+    text
+}
+
+/// State of the connection, in words.
+pub(super) fn connection_text(connection: &ConnectionReport) -> String {
+    let lasts = lasts_text(connection.since_ms);
+    let mut text = match (connection.state, connection.is_asked) {
+        (ConnectionState::Connected, _) => format!("connected for {lasts}"),
+        (ConnectionState::Weak, _) => format!("weakly connected for {lasts}: the link is slow or drops"),
+        (ConnectionState::Disconnected, true) => format!("disconnected for {lasts} by remora offline"),
+        (ConnectionState::Disconnected, false) => {
+            format!("disconnected for {lasts}: the server does not answer")
+        }
+    };
+    if let Some(problem) = &connection.problem {
+        text += &format!("; {}", escape::printable(problem.as_bytes()));
+    }
+    text
+}
+
+/// A time for people: `34 s`, `5 min`, `2 h 5 min`, `3 d`.
+fn lasts_text(ms: u64) -> String {
+    let (seconds, minutes, hours) = (ms / 1000, ms / 60_000, ms / 3_600_000);
+    match (minutes, hours) {
+        (0, _) => format!("{seconds} s"),
+        (_, 0) => format!("{minutes} min"),
+        (_, 1..48) => format!("{hours} h {} min", minutes % 60),
+        _ => format!("{} d", hours / 24),
+    }
+}
+
+/// Changes of names on their way, in words; nothing if there are none.
+fn log_text(log: &LogReport) -> String {
+    let mut text = String::new();
+    let unsent = log.records.saturating_sub(log.refused);
+    if log.records > 0 || log.sent > 0 {
+        text += &format!(
+            "  changes of names: {unsent} to be sent ({} in flight), {} sent, {} refused\n",
+            log.in_flight, log.sent, log.refused
+        );
+    }
+    for refusal in log.refusals.iter().take(HELD_SHOWN) {
+        let (path, why) = (escape::printable(refusal.path.as_bytes()), escape::printable(refusal.why.as_bytes()));
+        text += &format!("  {} of {path} is kept: the server refused it: {why}\n", refusal.change);
+    }
+    if log.conflicts > 0 {
+        text += &format!("  conflicts: {} (remora conflicts DIR lists them)\n", log.conflicts);
+    }
+    text
+}
+
+/// What programs needed while disconnected, the latest first.
+fn missed_text(missed: &[String]) -> String {
+    let mut text = String::new();
+    for path in missed.iter().rev().take(HELD_SHOWN) {
+        text += &format!("  missed while disconnected: {}\n", escape::printable(path.as_bytes()));
+    }
+    let more = missed.len().saturating_sub(HELD_SHOWN);
+    if more > 0 {
+        text += &format!("  and {more} more were missed; --json lists them all\n");
     }
     text
 }
@@ -215,7 +297,7 @@ pub(super) fn held_text(held: &HeldReport) -> String {
 /// A report for tests.
 #[cfg(test)]
 pub(super) fn sample_report() -> MountReport {
-    use remora_host::mount::report::QueueReport;
+    use remora_host::mount::report::{QueueReport, RefusedChange};
 
     let held =
         HeldReport { pid: 42, program: "cat".into(), operation: "READ".into(), path: "/a\nb".into(), waits_ms: 3456 };
@@ -237,6 +319,25 @@ pub(super) fn sample_report() -> MountReport {
             window: 2,
             rate_bits: Some(1_000_000),
             loss: None,
+        },
+        connection: ConnectionReport {
+            state: ConnectionState::Disconnected,
+            since_ms: 7_530_000,
+            is_asked: false,
+            problem: None,
+        },
+        log: LogReport {
+            records: 12,
+            refused: 1,
+            in_flight: 3,
+            sent: 140,
+            conflicts: 2,
+            refusals: vec![RefusedChange {
+                path: "/n".into(),
+                change: "rename".into(),
+                why: "Permission denied".into(),
+            }],
+            missed: (1..HELD_SHOWN + 3).map(|n| format!("/m{n}")).collect(),
         },
         dirty_bytes: 3_100_000,
         unsent: vec![UnsentReport {
@@ -269,12 +370,31 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "nfs://nas/srv on /home/a/nas: mounted, read-only, cache default, writes back, process 7");
         assert_eq!(lines[1], "  server nas:2049 over udp, RTT 12.3 ms, 1000000 bit/s; silent for 34 s");
+        assert_eq!(lines[2], "  disconnected for 2 h 5 min: the server does not answer");
+        assert_eq!(lines[3], "  changes of names: 11 to be sent (3 in flight), 140 sent, 1 refused");
+        assert_eq!(lines[4], "  rename of /n is kept: the server refused it: Permission denied");
+        assert_eq!(lines[5], "  conflicts: 2 (remora conflicts DIR lists them)");
         assert_eq!(
-            lines[2],
+            lines[6],
             "  3.1 MB unsent, 0 B cached and 2.0 MB of 10 GB on disk, 5 objects; 1 calls in flight, 2 waiting for their turn"
         );
-        assert_eq!(lines[3], "  /r is not sent: Permission denied; its 1.0 kB are kept in /s/1");
-        assert_eq!(lines[4], "  cat (pid 42) waits for READ of /a\\nb for 3.5 s");
+        assert_eq!(lines[7], "  /r is not sent: Permission denied; its 1.0 kB are kept in /s/1");
+        assert_eq!(lines[8], "  missed while disconnected: /m22");
+        assert_eq!(lines[8 + HELD_SHOWN], "  and 2 more were missed; --json lists them all");
+        assert_eq!(lines[9 + HELD_SHOWN], "  cat (pid 42) waits for READ of /a\\nb for 3.5 s");
         assert_eq!(lines[lines.len() - 1], "  and 3 more calls wait; --json lists them all");
+    }
+
+    #[test]
+    fn state_of_the_connection_says_since_when_and_why() {
+        let text = |state, since_ms, is_asked, problem: Option<&str>| {
+            connection_text(&ConnectionReport { state, since_ms, is_asked, problem: problem.map(str::to_owned) })
+        };
+        assert_eq!(text(ConnectionState::Connected, 34_999, false, None), "connected for 34 s");
+        let weak = text(ConnectionState::Weak, 300_000, false, None);
+        assert_eq!(weak, "weakly connected for 5 min: the link is slow or drops");
+        let asked = text(ConnectionState::Disconnected, 3 * 86_400_000, true, Some("x\n"));
+        assert_eq!(asked, "disconnected for 3 d by remora offline; x\\n");
+        assert_eq!(log_text(&LogReport::default()) + &missed_text(&[]), "");
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::commands::mount::flags::Top;
 use crate::commands::mount::known_mounts;
-use crate::commands::mount::status::{path_text, server_text, state_name, url_text};
+use crate::commands::mount::status::{connection_text, path_text, server_text, state_name, url_text};
 use crate::config::units;
 use crate::interrupt;
 use crate::output::escape;
@@ -165,7 +165,18 @@ fn figures(report: &MountReport, goodput: Option<Goodput>, width: usize) -> Vec<
     let (queue, server) = (&report.queue, &report.server);
     let asked = report.hits + report.misses;
     let hits = (asked > 0).then(|| format!("{:.1} %", report.hits as f64 * 100.0 / asked as f64));
+    let log = &report.log;
     let mut lines = flow(&[server_text(server)], width);
+    lines.extend(flow(
+        &[
+            connection_text(&report.connection),
+            format!("changes to send {}", log.records.saturating_sub(log.refused)),
+            format!("sent {}", log.sent),
+            format!("refused {}", log.refused),
+            format!("conflicts {}", log.conflicts),
+        ],
+        width,
+    ));
     lines.extend(flow(
         &[
             format!("read {}", or_dash(goodput.map(|goodput| rate(goodput.read)))),
@@ -249,6 +260,8 @@ mod tests {
         for part in [
             "nfs://nas/srv on /home/a/nas: mounted",
             "server nas:2049 over udp, RTT 12.3 ms",
+            "disconnected for 2 h 5 min: the server does not answer",
+            "changes to send 11   sent 140   refused 1   conflicts 2",
             "read 1.5 MB/s",
             "written 0 B/s",
             "hits 75.0 %",

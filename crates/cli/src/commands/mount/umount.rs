@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 
 use remora_host::fuse;
 use remora_host::mount::control_client::{self, KnownMount};
-use remora_host::mount::mount_point;
 use remora_host::mount::report::{UnmountMode, UnmountProgress};
 use remora_host::mount::runtime_dir::MountNote;
+use remora_host::mount::{KeptWork, mount_point};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::watch;
 
+use crate::commands::mount::command::kept_text;
 use crate::commands::mount::flags::Umount;
 use crate::commands::mount::kernel_error::kernel_error;
 use crate::commands::mount::known_mounts::{self, not_mounted, unanswered};
@@ -54,9 +55,9 @@ async fn end(mount: KnownMount, args: &Umount) -> Result {
     let (told, mut unsent) = watch::channel(None);
     let asked = mount.clone();
     let ending = tokio::task::spawn_blocking(move || {
-        let mut kept = 0;
-        let ended = asked.unmount(mode, |UnmountProgress { dirty_bytes, kept_files, .. }| {
-            kept = kept_files;
+        let mut kept = KeptWork { files: 0, changes: 0 };
+        let ended = asked.unmount(mode, |UnmountProgress { dirty_bytes, kept_files, kept_changes, .. }| {
+            kept = KeptWork { files: kept_files, changes: kept_changes };
             told.send_replace(Some(dirty_bytes));
         });
         ended.map(|()| kept)
@@ -72,7 +73,7 @@ async fn end(mount: KnownMount, args: &Umount) -> Result {
             ));
             return Err(Error::Interrupted(number));
         }
-        () = print_progress(&mount, &mut unsent) => Ok(0),
+        () = print_progress(&mount, &mut unsent) => Ok(KeptWork { files: 0, changes: 0 }),
     };
     match ended {
         Err(e) if control_client::is_silent(&e) && force => kill(&mount),
@@ -84,9 +85,8 @@ async fn end(mount: KnownMount, args: &Umount) -> Result {
             Err(Error::refused(dir.display(), why).with_hint(hint))
         }
         Ok(kept) => {
-            if kept > 0 {
-                let url = &mount.note.url;
-                stdio::eprint(format_args!("unsent files kept: {kept}; the next mount of {url} sends them"));
+            if let Some(text) = kept_text(kept) {
+                stdio::eprint(format_args!("{text}; the next mount of {} sends them", mount.note.url));
             }
             Ok(())
         }

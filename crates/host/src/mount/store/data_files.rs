@@ -83,6 +83,11 @@ impl DataFiles {
         ranges.iter().map(read).collect()
     }
 
+    /// An earlier process wrote the file, and may not have synced it.
+    pub(super) fn set_unsynced(&mut self, object: ObjectId) {
+        self.unsynced.insert(object);
+    }
+
     /// The record of `object` has gone.
     pub(super) fn remove(&mut self, object: ObjectId) {
         self.unsynced.remove(&object);
@@ -115,7 +120,11 @@ impl DataFiles {
             return Ok(());
         }
         for object in &self.unsynced {
-            File::open(self.path(*object))?.sync_data()?;
+            match File::open(self.path(*object)) {
+                // A record without data.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                file => file?.sync_data()?,
+            }
         }
         File::open(&self.dir)?.sync_all()?;
         self.unsynced.clear();

@@ -3,10 +3,8 @@
 //! Each record and each extent has a checksum, which covers the handle, too. After a loss of power a row may be on the
 //! disk without its data, so what does not match is not there.
 
-use std::fs::OpenOptions;
 use std::hash::Hasher;
 use std::ops::Range;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use remora_cache::DiskRecord;
@@ -14,6 +12,7 @@ use remora_wire::nfs3::Fh;
 use rusqlite::{Connection, OptionalExtension, params};
 use siphasher::sip::SipHasher13;
 
+use super::database::Database;
 use super::disk_record_codec;
 
 /// Version of the tables.
@@ -76,13 +75,7 @@ pub(super) fn checksum(fh: &Fh, offset: u64, bytes: &[u8]) -> i64 {
 
 impl DiskIndex {
     pub(super) fn open(path: &Path) -> rusqlite::Result<DiskIndex> {
-        // SQLite gives its other files the same mode.
-        let _ = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
-        let connection = Connection::open(path)?;
-        connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
-        connection.pragma_update(None, "journal_mode", "WAL")?;
-        connection.pragma_update(None, "synchronous", "NORMAL")?;
-        let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        let Database { connection, version } = Database::open(path)?;
         match version {
             0 => connection.execute_batch(&format!("BEGIN; {TABLES} COMMIT;"))?,
             VERSION => {}

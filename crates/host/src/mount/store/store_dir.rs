@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use siphasher::sip::SipHasher13;
 
-use super::records::Records;
+use super::records::{KeptCounts, Records};
 use crate::client::Target;
 use crate::mount::runtime_dir::MountNote;
 
@@ -27,6 +27,11 @@ pub enum StoreError {
     InsideMount(PathBuf),
     #[error("the store {} is damaged: {why}", .dir.display())]
     Damaged { dir: PathBuf, why: String },
+    #[error(
+        "the store {} was written by a newer version of remora (its tables have version {version}, this one knows {known})",
+        .dir.display()
+    )]
+    Newer { dir: PathBuf, version: i64, known: i64 },
     #[error("{}: {source}", .dir.display())]
     Io { dir: PathBuf, source: io::Error },
 }
@@ -45,6 +50,11 @@ impl StoreKey {
         let name: String =
             host.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '.' || *c == '-').take(64).collect();
         StoreKey(format!("{}-{:016x}", name.trim_start_matches('.'), hasher.finish()))
+    }
+
+    /// The name of files and directories of the export.
+    pub(in crate::mount) fn name(&self) -> &str {
+        &self.0
     }
 }
 
@@ -116,14 +126,14 @@ fn write_note(lock: &mut File, note: &MountNote) -> io::Result<()> {
     lock.write_all(serde_json::to_string(note)?.as_bytes())
 }
 
-/// Unsent data that no mount has.
+/// What the server lacks and no mount has.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeptExport {
     /// The mount that left it.
     pub note: MountNote,
     pub dir: PathBuf,
-    /// Files that the server lacks something of; `None` if the store is damaged.
-    pub files: Option<u64>,
+    /// `None` if the store cannot be read.
+    pub counts: Option<KeptCounts>,
 }
 
 /// Stores in `parent` that no process has locked, and that have something.
@@ -139,9 +149,9 @@ pub fn kept_exports(parent: &Path) -> io::Result<Vec<KeptExport>> {
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue;
         }
-        let files = Records::open(&dir).and_then(|records| records.len()).ok();
-        if files != Some(0) {
-            found.push(KeptExport { note: read_note(&mut lock), dir, files });
+        let counts = Records::open(&dir).ok().and_then(|records| records.counts().ok());
+        if counts.is_none_or(|counts| !counts.is_empty()) {
+            found.push(KeptExport { note: read_note(&mut lock), dir, counts });
         }
     }
     found.sort_by(|a, b| a.dir.cmp(&b.dir));
