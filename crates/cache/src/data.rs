@@ -9,7 +9,7 @@ use remora_wire::nfs3;
 use crate::call::{CallId, Priority};
 use crate::disk::{fetch as disk_fetch, save};
 use crate::extents::Extents;
-use crate::node::{FileState, Node, NodeId};
+use crate::node::{FileState, NodeId};
 use crate::path;
 use crate::state::{Op, Purpose, State, Stop};
 
@@ -41,7 +41,10 @@ pub(crate) fn read(state: &mut State, op: &Op, id: NodeId, range: Range<u64>) ->
 
 /// Bytes that only this machine could have written, and did not, are zero.
 fn fill_holes(state: &mut State, id: NodeId, range: Range<u64>) {
-    let Some(known) = state.nodes.get(id).and_then(Node::server_size) else { return };
+    let is_disconnected = state.is_disconnected();
+    let Some(node) = state.nodes.get(id) else { return };
+    let seen = node.attr.as_ref().filter(|_| is_disconnected).map(|cached| cached.attr.size);
+    let Some(known) = node.server_size().into_iter().chain(seen).min() else { return };
     let beyond = range.start.max(known)..range.end;
     if beyond.is_empty() {
         return;

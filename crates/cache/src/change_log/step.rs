@@ -423,6 +423,9 @@ pub(crate) fn set_file_attr(state: &mut State, op: &Op, set: SetAttr) {
         data::truncate(state, id, size);
         data::update(state, id, |file| {
             file.size = Some(size);
+            if let Some(deferred) = &mut file.deferred {
+                deferred.set.size = None;
+            }
             file.cut = Some(file.cut.map_or(size.min(old), |cut| cut.min(size)));
         });
         // What is written later lies beyond, or the file ends in a hole.
@@ -445,7 +448,8 @@ pub(crate) fn has_all(state: &mut State, op: &Op, id: NodeId) -> Result<(), Stop
     }
     fetch::loaded(state, op, id)?;
     let node = state.node(id)?;
-    let size = node.attr.as_ref().map_or(0, |cached| cached.attr.size);
+    let seen = node.attr.as_ref().map(|cached| cached.attr.size);
+    let size = node.server_size().into_iter().chain(seen).min().unwrap_or(0);
     let mut here = RangeSet::default();
     here.insert(0..size);
     let missing = node.file().extents.missing(0..size);
@@ -461,12 +465,17 @@ pub(crate) fn has_all(state: &mut State, op: &Op, id: NodeId) -> Result<(), Stop
 pub(crate) fn remove_hidden(state: &mut State, node: NodeId, at: Location, auth: std::sync::Arc<AuthUnix>) {
     let seen = seen(state, node);
     match cancel(state, node, &at) {
-        Some(Cancelled { leftover: None }) => {}
-        Some(Cancelled { leftover: Some(ReplacedNode { node, seen }) }) => {
-            append::append(state, Logged::Remove { at, node, seen, is_directory: false }, auth);
+        Some(Cancelled { leftover }) => {
+            if let Some(ReplacedNode { node, seen }) = leftover {
+                append::append(state, Logged::Remove { at, node, seen, is_directory: false }, auth);
+            }
+            drop_object(state, node);
         }
         None => {
             append::append(state, Logged::Remove { at, node, seen, is_directory: false }, auth);
+            if !is_linked(state, node) {
+                discard(state, node);
+            }
         }
     }
 }

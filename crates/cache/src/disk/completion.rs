@@ -69,8 +69,12 @@ fn trust(state: &mut State, id: NodeId) {
     let Some(node) = state.nodes.get_mut(id).filter(|node| !node.is_local) else { return };
     let Some(disk) = node.disk.as_deref() else { return };
     let Load::Unconfirmed(object) = &disk.load else { return };
-    if node.attr.is_none() {
+    // The record of the directory may have older ones.
+    if node.attr.as_ref().is_none_or(|cached| cached.received == Time::ZERO) {
         node.attr = Some(old_attr(&object.record.attr));
+        if id == NodeId::ROOT {
+            node.fileid = object.record.attr.fileid;
+        }
     }
     confirm(state, id);
 }

@@ -202,6 +202,11 @@ pub(crate) fn check_files(state: &mut State) {
         if node.is_local {
             continue;
         }
+        if node.file.as_ref().is_some_and(|file| file.check.is_some()) {
+            // It waited for the server.
+            crate::recovery::start(state, id);
+            continue;
+        }
         if is_checked && !node.is_stale {
             data::update(state, id, |file| file.check = Some(Box::new(crate::kept::Check::of(before))));
             crate::recovery::start(state, id);

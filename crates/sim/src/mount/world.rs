@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::{Core, Peer, Rng, Time};
-use remora_cache::{Cache, Connectivity, LinkState, SavedObject};
+use remora_cache::{Cache, Connectivity, LinkState, LogChange, SavedObject};
 use remora_server::{Access, Config, Export, Exports, Server, Squash, Terms};
 use remora_vfs::MemFs;
 use remora_wire::fuse::{Errno, Header, Operation, Reply, Request};
@@ -341,6 +341,10 @@ impl World {
     }
 
     fn drain(&mut self, mount: usize) {
+        let machine = &mut self.machines[mount];
+        while let Some((id, result)) = machine.client.poll_reply(self.now) {
+            machine.cache.handle_reply(self.now, id, result);
+        }
         while let Some(job) = self.machines[mount].cache.poll_store_job() {
             self.machines[mount].disk.push(job);
             let after = self.rng.exponential(STORE_DELAY);
@@ -356,9 +360,6 @@ impl World {
             self.schedule(after, Event::DiskCache { mount });
         }
         let machine = &mut self.machines[mount];
-        while let Some((id, result)) = machine.client.poll_reply(self.now) {
-            machine.cache.handle_reply(self.now, id, result);
-        }
         while let Some(call) = machine.cache.poll_call(machine.client.room()) {
             machine.client.submit(self.now, call);
         }
@@ -479,13 +480,23 @@ impl World {
         is_connected && is_sent && log.in_flight == 0 && status.calls_in_flight == 0
     }
 
+    /// The paths that the cache of a mount lacked, for people.
+    pub(super) fn missed(&self, mount: usize) -> Vec<String> {
+        let missed = self.machines[mount].cache.missed();
+        missed.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect()
+    }
+
     /// What a mount has not sent, for people.
     pub(super) fn unsettled(&self, mount: usize) -> String {
         let cache = &self.machines[mount].cache;
         let (state, log, status) = (cache.connectivity(), cache.log_status(), cache.status());
-        let (records, unsent) = (cache.log_records(4), cache.unsent(4));
+        let unsent = cache.unsent(4);
+        let path = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
+        let files: Vec<_> = unsent.iter().map(|file| (path(&file.path), file.bytes, file.refusal)).collect();
+        let records = cache.log_records(6);
+        let records: Vec<_> = records.iter().map(|record| (record.id, path(&record.path), kind(&record.change))).collect();
         format!(
-            "{state:?}, {log:?}, {} dirty files ({} refused), {} calls in flight, records {records:?}, files {unsent:?}",
+            "{state:?}, {log:?}, {} dirty files ({} refused), {} calls in flight, records {records:?}, files {files:?}",
             status.dirty_files, status.refused_files, status.calls_in_flight
         )
     }
@@ -512,6 +523,17 @@ impl World {
 
 fn header(xid: u32, prog: u32, vers: u32, proc: u32, credential: &AuthUnix) -> CallHeader {
     CallHeader { xid, prog, vers, proc, cred: OpaqueAuth::unix(credential), verf: OpaqueAuth::none() }
+}
+
+/// What a record changes, for people.
+fn kind(change: &LogChange) -> &'static str {
+    match change {
+        LogChange::Make { .. } => "make",
+        LogChange::Link { .. } => "link",
+        LogChange::Remove { .. } => "remove",
+        LogChange::Rename { .. } => "rename",
+        LogChange::SetAttr { .. } => "attributes",
+    }
 }
 
 /// The world as programs share it.

@@ -117,13 +117,14 @@ impl Program {
         self.check_server();
         let log = self.world.0.borrow().cache(self.mount).conflicts();
         for conflict in log {
-            let path = String::from_utf8_lossy(&conflict.path).into_owned();
-            self.say(&format!("conflict: {conflict:?}"));
-            if !path.trim_start_matches('/').starts_with(SHARED) {
-                self.violation(format!("a conflict in a directory of our own: {conflict:?}"));
+            let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
+            let (path, copy) = (text(&conflict.path), conflict.copy.map(|copy| text(&copy)));
+            let what = format!("conflict {:?} at {path}, copy {copy:?}", conflict.kind);
+            self.say(&what);
+            if path.contains(&self.root) {
+                self.violation(format!("in a directory of our own: {what}"));
             }
             self.outcome.borrow_mut().conflicts += 1;
-            let copy = conflict.copy.map(|copy| String::from_utf8_lossy(&copy).into_owned());
             copy.into_iter().for_each(|copy| self.shared.borrow_mut().reported(&copy));
         }
         self.meeting.borrow_mut().finished += 1;
@@ -298,6 +299,7 @@ impl Program {
     /// Runs an operation within the time that one without the server may take.
     async fn patiently<T>(&mut self, work: impl Future<Output = T>) -> (T, bool) {
         let mut work = pin!(work);
+        let is_disconnected = self.is_disconnected();
         if !self.is_cut {
             return (work.await, false);
         }
@@ -305,7 +307,8 @@ impl Program {
             Some(result) => (result, false),
             None => {
                 self.say("an operation waits for the server");
-                if self.has_all {
+                // A call that was sent before has an unknown outcome.
+                if self.has_all && is_disconnected {
                     self.violation("an operation waits although everything is cached".into());
                 }
                 self.end_partition();
@@ -368,7 +371,10 @@ impl Program {
                 let possible = History::after_kill(&self.model, self.running.as_ref());
                 self.resolve_with_server(possible).await;
             }
-            (result, expected) => self.violation(format!("{step:?} has result {result:?}, expected {expected:?}")),
+            (result, expected) => {
+                let missed = self.world.0.borrow().missed(self.mount);
+                self.violation(format!("{step:?} has result {result:?}, expected {expected:?}, missed {missed:?}"));
+            }
         }
         self.running = None;
         true
@@ -418,7 +424,8 @@ impl Program {
             }
             Ok(_) => self.resolve_with_server(possible).await,
             Err(errno) if !self.gives_up() => {
-                self.violation(format!("the tree cannot be read after a crash: {errno:?}"));
+                let missed = self.world.0.borrow().missed(self.mount);
+                self.violation(format!("the tree cannot be read after a crash: {errno:?}, missed {missed:?}"));
             }
             Err(_) => {}
         }
