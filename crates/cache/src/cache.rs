@@ -19,6 +19,10 @@ use crate::dirty_store;
 use crate::disconnection;
 use crate::disk::job::{DiskDone, DiskJob, DiskJobId};
 use crate::disk::{completion, fetch, save};
+use crate::hoard::profile::HoardPlan;
+use crate::hoard::status::HoardStatus;
+use crate::hoard::usage::DirectoryUse;
+use crate::hoard::{observation, walk};
 use crate::learn;
 use crate::needs;
 use crate::node::{FileState, Location, NodeId};
@@ -313,6 +317,35 @@ impl Cache {
         self.state.log.missed().cloned().collect()
     }
 
+    /// Hoards by this plan from now on. If it is another one than before, a walk over it begins within 1 s.
+    pub fn set_hoard(&mut self, now: Time, plan: HoardPlan) {
+        self.tick(now);
+        walk::set_plan(&mut self.state, plan);
+        self.settle();
+    }
+
+    /// Begins a walk over the plan now, unless one is going on; else that comes every 10 minutes.
+    pub fn start_hoard_walk(&mut self, now: Time) {
+        self.tick(now);
+        walk::ask(&mut self.state);
+        self.settle();
+    }
+
+    /// State of hoarding.
+    pub fn hoard_status(&self) -> HoardStatus {
+        walk::status(&self.state)
+    }
+
+    /// A program of this name opens an object, for [`usage`](Cache::usage).
+    pub fn note_open(&mut self, nodeid: u64, program: &str) {
+        observation::opened(&mut self.state, NodeId(nodeid), program);
+    }
+
+    /// Directories whose files programs opened since the mount, those with the most opens first, at most `max`.
+    pub fn usage(&self, max: usize) -> Vec<DirectoryUse> {
+        observation::usage(&self.state, max)
+    }
+
     /// Takes what the store kept of an earlier run, before the first request.
     pub fn restore(&mut self, now: Time, objects: Vec<SavedObject>) {
         self.tick(now);
@@ -408,6 +441,8 @@ impl Cache {
                 self.run(op);
             }
         }
+        let connectivity = self.connectivity();
+        walk::advance(&mut self.state, connectivity);
         data::evict(&mut self.state);
     }
 

@@ -266,7 +266,7 @@ pub(crate) fn forget_name(state: &mut State, at: &Location) {
 pub(crate) fn learn_grant(state: &mut State, id: NodeId, credential: CredentialId, grant: Grant) {
     if let Some(node) = state.nodes.get_mut(id) {
         let known = node.grants.entry(credential).or_insert(grant);
-        if known.asked == grant.asked || known.tested & !grant.tested == 0 {
+        if known.tested & !grant.tested == 0 {
             *known = grant;
         } else {
             known.granted = known.granted & !grant.tested | grant.granted;

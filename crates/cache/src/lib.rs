@@ -9,7 +9,8 @@
 //!
 //! Read `cache` first, then `state` (how an operation waits), `needs`, `ops`, `learn` (which changes are not ours),
 //! `data`, `writeback`, `dirty_store` (unsent data that survives a restart), `recovery`, `disk` (what can be fetched again
-//! and survives a restart) and `ahead`.
+//! and survives a restart), `ahead`
+//! and `hoard`.
 
 #![allow(missing_docs, reason = "used inside the workspace only")]
 
@@ -30,6 +31,7 @@ mod disconnection;
 mod disk;
 mod errno;
 mod extents;
+mod hoard;
 mod kept;
 mod learn;
 mod needs;
@@ -58,8 +60,11 @@ pub use change_log::record::{
 pub use config::{Config, LinkState, OfflineMiss, OfflinePolicy, Policy, Writes};
 pub use connectivity::Connectivity;
 pub use disk::job::{
-    DiskChild, DiskDone, DiskGrant, DiskJob, DiskJobId, DiskName, DiskObject, DiskPart, DiskRecord, DiskWork,
+    DiskChild, DiskDone, DiskGrant, DiskJob, DiskJobId, DiskName, DiskObject, DiskPart, DiskPin, DiskRecord, DiskWork,
 };
+pub use hoard::profile::{HOARD_PRIORITY_MAX, HOARD_PRIORITY_MIN, HoardEntry, HoardOwner, HoardPlan, NameGlob};
+pub use hoard::status::{HoardMiss, HoardMissReason, HoardProgress, HoardStatus};
+pub use hoard::usage::DirectoryUse;
 pub use state::Figures;
 pub use store_job::{
     DirtyAttr, DirtyPart, DirtyRecord, ObjectId, Refusal, SavedObject, StoreJob, StoreJobId, StoreWork,

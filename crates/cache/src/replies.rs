@@ -86,6 +86,7 @@ pub(crate) fn handle(state: &mut State, id: CallId, result: Result<Reply, CallFa
         }
     }
     state.ready.extend(pending.waiters);
+    state.hoard.wake(subject(&pending.purpose));
 }
 
 /// The operations that wait for the call fail.
@@ -103,7 +104,17 @@ fn fail_status(state: &mut State, pending: &Pending, status: Status) {
 
 /// The server does not know the object of the call any more.
 fn lost(state: &mut State, purpose: &Purpose) {
-    let id = match purpose {
+    let Some(id) = subject(purpose).filter(|id| *id != NodeId::ROOT) else { return };
+    let Some(node) = state.nodes.get_mut(id) else { return };
+    node.is_stale = true;
+    if let Some(location) = node.location.clone() {
+        learn::forget_name(state, &location);
+    }
+}
+
+/// The object whose handle the call has.
+fn subject(purpose: &Purpose) -> Option<NodeId> {
+    Some(match purpose {
         Purpose::GetAttr(id) | Purpose::ReadLink(id) | Purpose::Commit(id) | Purpose::Check(id) => *id,
         Purpose::CheckRead { node, .. } => *node,
         Purpose::Access { node, .. } | Purpose::Read { node, .. } | Purpose::Write { node, .. } => *node,
@@ -112,16 +123,8 @@ fn lost(state: &mut State, purpose: &Purpose) {
         Purpose::Change { change: Change::SetAttr(id) | Change::Complete(id), .. } => *id,
         Purpose::Change { change: Change::Deferred(id) | Change::Cut(id), .. } => *id,
         Purpose::Change { change: Change::Make(at) | Change::Remove(at), .. } => at.dir,
-        Purpose::Change { .. } | Purpose::Reintegrate { .. } | Purpose::Found { .. } | Purpose::StatFs => return,
-    };
-    if id == NodeId::ROOT {
-        return;
-    }
-    let Some(node) = state.nodes.get_mut(id) else { return };
-    node.is_stale = true;
-    if let Some(location) = node.location.clone() {
-        learn::forget_name(state, &location);
-    }
+        Purpose::Change { .. } | Purpose::Reintegrate { .. } | Purpose::Found { .. } | Purpose::StatFs => return None,
+    })
 }
 
 /// Takes a reply of the right kind for its call.

@@ -21,6 +21,7 @@ use crate::config::{Config, LinkState, OfflineMiss, Writes};
 use crate::connectivity::ConnectionState;
 use crate::credentials::{Caller, CredentialId, Credentials};
 use crate::disk::queue::DiskQueue;
+use crate::hoard::walk_state::Hoard;
 use crate::node::{Location, Node, NodeId};
 use crate::node_table::NodeTable;
 use crate::store_queue::{StepId, StoreQueue};
@@ -303,6 +304,7 @@ pub(crate) struct State {
     pub(crate) connection: ConnectionState,
     /// Jobs for the disk cache.
     pub(crate) disk: DiskQueue,
+    pub(crate) hoard: Hoard,
     /// When files with uncommitted data are due, or were once: nothing removes what is not due any more.
     pub(crate) timers: BTreeSet<(Time, NodeId)>,
     /// Writes that wait until less data is uncommitted.
@@ -345,6 +347,7 @@ impl State {
             log: ChangeLog::default(),
             connection: ConnectionState::new(config.offline, now),
             disk: DiskQueue::new(config.disk_file_max > 0),
+            hoard: Hoard::default(),
             timers: BTreeSet::new(),
             space_waiters: BTreeSet::new(),
             data_files: BTreeMap::new(),

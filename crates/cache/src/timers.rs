@@ -48,5 +48,6 @@ pub(crate) fn poll_timeout(state: &State) -> Option<Time> {
         .chain(state.disk.poll_timeout())
         .chain(log)
         .chain(disconnection::poll_timeout(state))
+        .chain(state.hoard.poll_timeout())
         .min()
 }

@@ -20,6 +20,7 @@ pub(crate) fn done(state: &mut State, job: DiskJobId, result: DiskDone) {
     let saved = state.disk.saves.remove(&job);
     let read = state.disk.reads.remove(&job);
     state.disk.ended += 1;
+    state.hoard.disk_done(job, saved.or(read.as_ref().map(|read| read.node)), &result);
     match (result, read, saved) {
         (DiskDone::Failed, read, _) => {
             read.into_iter().for_each(|read| fetch::end(state, read));

@@ -32,15 +32,21 @@ pub enum DiskWork {
     Read(Range<u64>),
     /// Drops the object.
     Remove,
+    /// Evicts the object after all that is not pinned, and returns what is there. The number says which pins belong together.
+    Pin(u64),
+    /// Unpins all objects but those of this number. The job's handle does not matter.
+    Unpin { all_but: u64 },
 }
 
 /// The result of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DiskDone {
-    /// Of [`DiskWork::Save`] and [`DiskWork::Remove`].
+    /// Of [`DiskWork::Save`], [`DiskWork::Remove`] and [`DiskWork::Unpin`].
     Changed,
     Loaded(Option<Box<DiskObject>>),
     Read(Vec<DiskPart>),
+    /// What there is of a pinned object; `None` without a record.
+    Pinned(Option<DiskPin>),
     /// The disk cache cannot be used any more.
     Failed,
 }
@@ -50,6 +56,15 @@ pub enum DiskDone {
 pub struct DiskPart {
     pub offset: u64,
     pub data: Bytes,
+}
+
+/// What the disk cache has of a pinned object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DiskPin {
+    /// Ranges of the file's data.
+    pub ranges: Vec<Range<u64>>,
+    /// Bytes that it takes.
+    pub bytes: u64,
 }
 
 /// An object as the disk cache has it.

@@ -25,7 +25,7 @@ const UNSAVED_MAX: u64 = 1 << 20;
 const SAVE_MAX: u64 = 4 << 20;
 const PART_MAX: usize = 128 << 10;
 /// Maximum names of a directory that is saved.
-const NAMES_MAX: usize = 20_000;
+pub(crate) const NAMES_MAX: usize = 20_000;
 
 fn disk(state: &mut State, id: NodeId) -> Option<&mut DiskState> {
     state.nodes.get_mut(id)?.disk.as_deref_mut()

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use remora_base::Rng;
-use remora_cache::{DiskDone, DiskJob, DiskJobId, DiskObject, DiskPart, DiskRecord, DiskWork};
+use remora_cache::{DiskDone, DiskJob, DiskJobId, DiskObject, DiskPart, DiskPin, DiskRecord, DiskWork};
 use remora_wire::nfs3::Fh;
 
 /// Faults of a disk cache, by their probabilities.
@@ -81,6 +81,16 @@ fn perform(objects: &mut Objects, fh: &Fh, work: DiskWork) -> DiskDone {
             objects.remove(fh);
             DiskDone::Changed
         }
+        DiskWork::Pin(_) => {
+            let found = objects.get(fh).filter(|object| object.record.is_some());
+            DiskDone::Pinned(found.map(|Object { extents, .. }| {
+                let ranges: Vec<_> = extents.iter().map(|(start, bytes)| *start..end(*start, bytes)).collect();
+                let bytes = ranges.iter().map(|range| range.end - range.start).sum();
+                DiskPin { ranges, bytes }
+            }))
+        }
+        // This disk evicts at random.
+        DiskWork::Unpin { .. } => DiskDone::Changed,
     }
 }
 

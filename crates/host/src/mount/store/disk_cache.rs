@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use remora_cache::{DiskDone, DiskJob, DiskJobId, DiskObject, DiskPart, DiskWork};
+use remora_cache::{DiskDone, DiskJob, DiskJobId, DiskObject, DiskPart, DiskPin, DiskWork};
 use remora_wire::nfs3::Fh;
 use rusqlite::ErrorCode;
 use rustix::fs::{FallocateFlags, fallocate};
@@ -162,10 +162,27 @@ impl DiskCache {
                 self.remove(row)?;
                 DiskDone::Changed
             }
+            (DiskWork::Pin(stamp), Some(row)) => self.pin(fh, row, stamp)?,
+            (DiskWork::Unpin { all_but }, _) => {
+                self.index.unpin(all_but)?;
+                DiskDone::Changed
+            }
             (DiskWork::Load, None) => DiskDone::Loaded(None),
+            (DiskWork::Pin(_), None) => DiskDone::Pinned(None),
             (DiskWork::Read(_), None) => DiskDone::Read(Vec::new()),
             (DiskWork::Remove, None) => DiskDone::Changed,
         })
+    }
+
+    /// Pins an object that has a record.
+    fn pin(&mut self, fh: &Fh, row: ObjectRow, stamp: u64) -> rusqlite::Result<DiskDone> {
+        if self.index.record(fh, row)?.is_none() {
+            return Ok(DiskDone::Pinned(None));
+        }
+        self.index.pin(row, stamp)?;
+        let extents = self.index.extents(row, 0..u64::MAX)?;
+        let ranges = extents.into_iter().map(|extent| extent.range).collect();
+        Ok(DiskDone::Pinned(Some(DiskPin { ranges, bytes: row.bytes })))
     }
 
     /// Drops the extents that are not within `kept`, and gives their space back.
@@ -224,7 +241,7 @@ impl DiskCache {
         Ok(())
     }
 
-    /// Removes the objects that were used least recently, until the rest has room.
+    /// Removes the objects that were used least recently, pinned ones last, until the rest has room.
     fn evict(&mut self) -> rusqlite::Result<()> {
         let room = (self.index.bytes + free(self.dir.path())).saturating_sub(RESERVE);
         let limit = self.limit.min(room);
@@ -426,6 +443,37 @@ mod tests {
         assert_eq!(kept, [true, false, true, true]);
         assert!((300_000..350_000).contains(&cache.figures().bytes()));
         assert_eq!(fs::read_dir(cache.path().join("data")).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn pinned_object_is_evicted_last() {
+        static DATA: [u8; 100_000] = [1; 100_000];
+        let top = tempfile::tempdir().unwrap();
+        let mut cache = open(top.path(), 350_000).cache;
+        assert_eq!(run(&mut cache, "a", DiskWork::Pin(7)), DiskDone::Pinned(None), "it is not there");
+        run(&mut cache, "a", save(&[], vec![part(0, &DATA)]));
+        let DiskDone::Pinned(Some(pin)) = run(&mut cache, "a", DiskWork::Pin(7)) else { panic!("it has a record") };
+        assert!(
+            pin.ranges == std::slice::from_ref(&(0..100_000)) && (100_000..102_000).contains(&pin.bytes),
+            "{pin:?}"
+        );
+        // A later save of the same object leaves it pinned.
+        run(&mut cache, "a", save(std::slice::from_ref(&(0..100_000)), Vec::new()));
+        drop(cache);
+        let mut cache = open(top.path(), 350_000).cache;
+        let fill = |cache: &mut DiskCache| {
+            for name in ["b", "c", "d", "e", "f"] {
+                run(cache, name, save(&[], vec![part(0, &DATA)]));
+            }
+        };
+        fill(&mut cache);
+        assert!(ranges(&mut cache, "a").is_some() && ranges(&mut cache, "b").is_none());
+        run(&mut cache, "a", DiskWork::Unpin { all_but: 7 });
+        fill(&mut cache);
+        assert!(ranges(&mut cache, "a").is_some());
+        run(&mut cache, "a", DiskWork::Unpin { all_but: 8 });
+        fill(&mut cache);
+        assert!(ranges(&mut cache, "a").is_none());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::database::Database;
 use super::disk_record_codec;
 
 /// Version of the tables.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 const TABLES: &str = "
     CREATE TABLE objects (
         object INTEGER PRIMARY KEY,
@@ -24,9 +24,10 @@ const TABLES: &str = "
         record BLOB,
         sum INTEGER NOT NULL,
         bytes INTEGER NOT NULL,
-        used INTEGER NOT NULL
+        used INTEGER NOT NULL,
+        pinned INTEGER NOT NULL DEFAULT 0
     );
-    CREATE INDEX by_use ON objects (used);
+    CREATE INDEX by_use ON objects (pinned, used);
     CREATE TABLE extents (
         object INTEGER NOT NULL,
         start INTEGER NOT NULL,
@@ -34,7 +35,14 @@ const TABLES: &str = "
         sum INTEGER NOT NULL,
         PRIMARY KEY (object, start)
     ) WITHOUT ROWID;
-    PRAGMA user_version = 1;
+    PRAGMA user_version = 2;
+";
+/// What version 1 lacks.
+const UPGRADE: &str = "
+    ALTER TABLE objects ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0;
+    DROP INDEX by_use;
+    CREATE INDEX by_use ON objects (pinned, used);
+    PRAGMA user_version = 2;
 ";
 /// Space that the rows of an object and of an extent take, in bytes.
 const OBJECT_BYTES: u64 = 200;
@@ -61,7 +69,7 @@ pub(super) struct Extent {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ObjectRow {
     pub(super) object: i64,
-    bytes: u64,
+    pub(super) bytes: u64,
 }
 
 /// The checksum of data of the object `fh` at an offset.
@@ -78,6 +86,7 @@ impl DiskIndex {
         let Database { connection, version } = Database::open(path)?;
         match version {
             0 => connection.execute_batch(&format!("BEGIN; {TABLES} COMMIT;"))?,
+            1 => connection.execute_batch(&format!("BEGIN; {UPGRADE} COMMIT;"))?,
             VERSION => {}
             _ => return Err(rusqlite::Error::InvalidQuery),
         }
@@ -185,9 +194,23 @@ impl DiskIndex {
         set.execute(params![row.object, self.clock]).map(drop)
     }
 
-    /// The object that was used least recently.
+    /// Evicts the object after all that is not pinned.
+    pub(super) fn pin(&mut self, row: ObjectRow, stamp: u64) -> rusqlite::Result<()> {
+        let mut set = self.connection.prepare_cached("UPDATE objects SET pinned = ?2 WHERE object = ?1")?;
+        set.execute(params![row.object, stamp.cast_signed()]).map(drop)
+    }
+
+    /// Unpins all objects but those with this stamp.
+    pub(super) fn unpin(&mut self, all_but: u64) -> rusqlite::Result<()> {
+        let sql = "UPDATE objects SET pinned = 0 WHERE pinned > 0 AND pinned != ?1";
+        self.connection.prepare_cached(sql)?.execute([all_but.cast_signed()]).map(drop)
+    }
+
+    /// The object that is evicted first: of those that are not pinned, if there are any, the one that was used least
+    /// recently.
     pub(super) fn oldest(&self) -> rusqlite::Result<Option<ObjectRow>> {
-        let mut query = self.connection.prepare_cached("SELECT object, bytes FROM objects ORDER BY used LIMIT 1")?;
+        let mut query =
+            self.connection.prepare_cached("SELECT object, bytes FROM objects ORDER BY pinned, used LIMIT 1")?;
         let row = |row: &rusqlite::Row<'_>| {
             Ok(ObjectRow { object: row.get(0)?, bytes: row.get::<_, i64>(1)?.cast_unsigned() })
         };
@@ -206,5 +229,28 @@ impl DiskIndex {
     #[cfg(test)]
     pub(super) fn break_for_test(&mut self) {
         self.connection.execute_batch("DROP TABLE objects").unwrap();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn index_of_version_1_is_upgraded() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("index");
+        let old = TABLES.replace("used INTEGER NOT NULL,", "used INTEGER NOT NULL");
+        let old = old.replace("pinned INTEGER NOT NULL DEFAULT 0", "").replace("(pinned, used)", "(used)");
+        let old = old.replace("user_version = 2", "user_version = 1");
+        let connection = Connection::open(&path).unwrap();
+        connection.execute_batch(&old).unwrap();
+        connection.execute("INSERT INTO objects VALUES (1, x'61', x'00', 0, 300, 1)", []).unwrap();
+        drop(connection);
+        let mut index = DiskIndex::open(&path).unwrap();
+        let row = index.find(&Fh("a".into())).unwrap().unwrap();
+        assert_eq!((index.bytes, row.bytes), (300, 300));
+        index.pin(row, 5).unwrap();
+        assert_eq!(index.oldest().unwrap().unwrap().object, 1);
     }
 }
