@@ -5,6 +5,7 @@ pub(crate) mod demo;
 pub(crate) mod files;
 pub(crate) mod forwarding;
 pub(crate) mod handoff;
+pub(crate) mod hoard;
 pub(crate) mod lab;
 pub(crate) mod link;
 pub(crate) mod load;
@@ -27,6 +28,7 @@ use crate::commands::files::ls::Ls;
 use crate::commands::forwarding::forward::Forward;
 use crate::commands::forwarding::gateway::Gateway;
 use crate::commands::handoff::HandOff;
+use crate::commands::hoard::flags::Hoard;
 use crate::commands::lab::flags::{Experiment, Lab};
 use crate::commands::model::flags::{Model, ModelCommand};
 use crate::commands::mount::flags::{Conflicts, Mount, MountStatus, Offline, Online, Release, Top, Umount};
@@ -150,6 +152,9 @@ pub(crate) enum Command {
     /// List what was changed here and by another machine, and resolve it
     #[command(after_help = mount::flags::CONFLICTS_HELP)]
     Conflicts(Conflicts),
+    /// Keep files of a mount on this machine for the time without the server
+    #[command(after_help = hoard::flags::HELP)]
+    Hoard(Hoard),
     /// Share local directories over NFS
     #[command(after_help = serve::flags::HELP)]
     Serve(Box<Serve>),
@@ -244,6 +249,7 @@ impl Command {
             Command::Offline(_) => "offline",
             Command::Online(_) => "online",
             Command::Conflicts(_) => "conflicts",
+            Command::Hoard(_) => "hoard",
             Command::Serve(_) => "serve",
             Command::Send(_) => "send",
             Command::Recv(_) => "recv",
@@ -288,6 +294,7 @@ pub(crate) async fn run(command: Command, kept: Kept) -> Result {
         Command::Mount(args) => mount::command::run(*args).await,
         Command::Top(args) => mount::top::run(args).await,
         Command::Umount(args) => mount::umount::run(args).await,
+        Command::Hoard(args) => hoard::run(args).await,
         Command::Send(args) => transfer::send::command::run(args).await,
         Command::Recv(args) => transfer::recv::command::run(args).await,
         Command::Forward(args) => forwarding::forward::run(*args).await,

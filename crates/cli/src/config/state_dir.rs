@@ -45,6 +45,13 @@ pub(crate) fn cache_dir() -> Option<PathBuf> {
     Some(cache?.join("remora"))
 }
 
+/// Where this user's own settings are: `remora` in `$XDG_CONFIG_HOME` or `~/.config`; `None` without a home.
+pub(crate) fn config_dir() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let config = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
+    Some(config.join("remora"))
+}
+
 /// Creates a directory with mode 0700 if it is missing.
 pub(crate) fn make_private(dir: &Path) -> io::Result<()> {
     if fs::metadata(dir).is_ok_and(|m| m.is_dir()) {

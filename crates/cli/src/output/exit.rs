@@ -33,6 +33,7 @@ Exit codes:
   3    no server there, no answer, or the connection was lost
   4    --verify found a difference
   5    send: missed the deadline
+  6    hoard: something is missing
   130  interrupted (Ctrl-C); 129 hang-up; 143 terminated (0 from serve,
        recv, forward, gateway, mount -f and lab relay, which stop regularly)";
 

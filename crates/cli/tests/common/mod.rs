@@ -53,6 +53,11 @@ impl Place {
         self.dir.path().join("cache")
     }
 
+    /// The commands' settings.
+    pub(crate) fn config(&self) -> PathBuf {
+        self.dir.path().join("config")
+    }
+
     /// What copies have left in the commands' state; what is known of servers stays, and what sets it apart.
     pub(crate) fn left(&self) -> Vec<String> {
         names(&self.state().join("remora")).into_iter().filter(|name| name != "roots" && name != "id").collect()
@@ -83,7 +88,7 @@ impl Place {
     fn command_of(&self, binary: &Path, args: &[&str]) -> Command {
         let mut command = Command::new(binary);
         command.args(args).current_dir(self.dir.path().join("here")).env("XDG_STATE_HOME", self.state());
-        command.env("XDG_CACHE_HOME", self.cache());
+        command.env("XDG_CACHE_HOME", self.cache()).env("XDG_CONFIG_HOME", self.config());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

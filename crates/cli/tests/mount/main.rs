@@ -4,6 +4,7 @@
 mod common;
 mod disk_cache;
 mod files;
+mod hoard;
 mod interrupts;
 mod kit;
 mod outage;

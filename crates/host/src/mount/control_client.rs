@@ -8,7 +8,10 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use serde::de::DeserializeOwned;
 
-use super::report::{ConflictReport, ConnectionReport, Dismissed, MountReport, Released, UnmountMode, UnmountProgress};
+use super::report::{
+    ConflictReport, ConnectionReport, Dismissed, HoardReport, HoardUsage, MountReport, Released, UnmountMode,
+    UnmountProgress,
+};
 use super::runtime_dir::{self, MountNote};
 
 /// Longest answer that is read, in bytes.
@@ -72,6 +75,26 @@ impl KnownMount {
     /// Forgets a conflict. Returns whether there was one.
     pub fn dismiss(&self, id: u64) -> io::Result<bool> {
         self.ask(&format!("dismiss {id}")).map(|dismissed: Dismissed| dismissed.was_known)
+    }
+
+    /// State of hoarding.
+    pub fn hoard(&self) -> io::Result<HoardReport> {
+        self.ask("hoard")
+    }
+
+    /// Has it read the profile anew.
+    pub fn reload_hoard(&self) -> io::Result<HoardReport> {
+        self.ask("hoard reload")
+    }
+
+    /// Has it read the profile anew and walk over it.
+    pub fn walk_hoard(&self) -> io::Result<HoardReport> {
+        self.ask("hoard walk")
+    }
+
+    /// What programs open.
+    pub fn usage(&self) -> io::Result<HoardUsage> {
+        self.ask("hoard usage")
     }
 
     /// Detaches it from its directory and waits until its dirty data is sent, kept or dropped.

@@ -2,7 +2,9 @@
 //!
 //! `status` returns a [`MountReport`], `release` ends all held system calls, `unmount` detaches the mount and reports
 //! its progress until all dirty data is sent; `unmount keep` keeps that data on disk, `unmount drop` drops it. `offline`
-//! and `online` return a [`ConnectionReport`]. `conflicts` lists conflicts, `dismiss N` forgets one.
+//! and `online` return a [`ConnectionReport`]. `conflicts` lists conflicts, `dismiss N` forgets one. `hoard` returns a
+//! [`HoardReport`], `hoard reload` reads the profile anew before, `hoard walk` also walks over it; `hoard usage` returns
+//! a [`HoardUsage`].
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,12 +19,14 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::control_client::connect;
-use super::report::{ConflictReport, ConnectionReport, Dismissed, MountReport, Released, UnmountMode, UnmountProgress};
+use super::report::{
+    ConflictReport, ConnectionReport, Dismissed, HoardReport, HoardUsage, MountReport, Released, UnmountMode,
+    UnmountProgress,
+};
 use super::runtime_dir::{self, MountNote};
 
 /// The answer to anything else than a question.
-const REFUSAL: &str =
-    "error: expected status, release, offline, online, conflicts, dismiss N, unmount, unmount keep or unmount drop";
+const REFUSAL: &str = "error: expected status, release, offline, online, conflicts, dismiss N, hoard, unmount, unmount keep or unmount drop";
 /// Longest question in bytes.
 const QUESTION_MAX: usize = 256;
 /// Clients served at a time; others wait in the backlog.
@@ -59,6 +63,12 @@ pub(super) trait Controlled: Send + Sync + 'static {
     fn unmount(&self, mode: UnmountMode);
 
     fn progress(&self) -> UnmountProgress;
+
+    /// State of hoarding; `reads` the profile anew, `walks` over it.
+    fn hoard(&self, reads: bool, walks: bool) -> HoardReport;
+
+    /// What programs open.
+    fn usage(&self) -> HoardUsage;
 }
 
 /// Serves a control socket until it is dropped, and removes the socket then.
@@ -135,6 +145,10 @@ async fn answer(mut stream: UnixStream, mount: &impl Controlled) -> io::Result<(
             let calls = mount.release();
             say(&mut stream, &Released { calls }).await
         }
+        "hoard" => say(&mut stream, &mount.hoard(false, false)).await,
+        "hoard reload" => say(&mut stream, &mount.hoard(true, false)).await,
+        "hoard walk" => say(&mut stream, &mount.hoard(true, true)).await,
+        "hoard usage" => say(&mut stream, &mount.usage()).await,
         "unmount" => unmount(stream, mount, UnmountMode::Send).await,
         "unmount keep" => unmount(stream, mount, UnmountMode::Keep).await,
         "unmount drop" => unmount(stream, mount, UnmountMode::Drop).await,
@@ -264,6 +278,14 @@ mod tests {
             let before = self.dirty.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sent).unwrap_or_default();
             UnmountProgress { dirty_bytes: before, kept_files: 0, kept_changes: 0, is_done: before == 0 }
         }
+
+        fn hoard(&self, reads: bool, walks: bool) -> HoardReport {
+            HoardReport { has_disk: reads, is_paused: walks, ..HoardReport::default() }
+        }
+
+        fn usage(&self) -> HoardUsage {
+            HoardUsage { missed: vec!["/a".into()], ..HoardUsage::default() }
+        }
     }
 
     fn connection(state: ConnectionState) -> ConnectionReport {
@@ -292,6 +314,9 @@ mod tests {
         assert_eq!(known.go_online().unwrap(), fake.go_online());
         assert_eq!(known.conflicts().unwrap(), fake.conflicts());
         assert_eq!([4, 5].map(|id| known.dismiss(id).unwrap()), [true, false]);
+        let asked = [known.hoard(), known.reload_hoard(), known.walk_hoard()].map(Result::unwrap);
+        assert_eq!(asked.map(|hoard| (hoard.has_disk, hoard.is_paused)), [(false, false), (true, false), (true, true)]);
+        assert_eq!(known.usage().unwrap().missed, ["/a"]);
         let mut steps = Vec::new();
         known.unmount(UnmountMode::Send, |step| steps.push(step.dirty_bytes)).unwrap();
         known.unmount(UnmountMode::Drop, |step| steps.push(step.dirty_bytes)).unwrap();

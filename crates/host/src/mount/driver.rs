@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use remora_base::Time;
 use remora_cache::{
-    BulkRoom, Cache, Call, CallFailure, CallId, Conflict, ConflictId, Connectivity, LinkState, LogRecord, LogStatus,
-    QueueLengths, Status,
+    BulkRoom, Cache, Call, CallFailure, CallId, Conflict, ConflictId, Connectivity, DirectoryUse, HoardPlan,
+    HoardStatus, LinkState, LogRecord, LogStatus, QueueLengths, Status,
 };
 use remora_client::{FRAME_PAYLOAD, Transport};
 use remora_wire::fuse::{Errno, Notification, Operation, Reply, Request};
@@ -24,6 +24,7 @@ use tokio::time::MissedTickBehavior;
 use tracing::{debug, info};
 
 use super::caller_groups::CallerGroups;
+use super::hoard::ProgramNames;
 use super::store::{DirtyStore, DiskCache, StoreDisk, StoreThread};
 use crate::Clock;
 use crate::client::{Blocks, ClientError, Session};
@@ -109,6 +110,7 @@ pub(super) struct MountDriver {
     clock: Clock,
     runtime: Handle,
     groups: CallerGroups,
+    programs: ProgramNames,
     /// Executes the core's store jobs, if the mount has a store.
     store: OnceLock<StoreThread<DirtyStore>>,
     /// The disk of that store.
@@ -173,6 +175,7 @@ impl MountDriver {
             clock,
             runtime: Handle::current(),
             groups: CallerGroups::default(),
+            programs: ProgramNames::default(),
             store: OnceLock::new(),
             store_disk: OnceLock::new(),
             disk: OnceLock::new(),
@@ -261,10 +264,12 @@ impl MountDriver {
             _ => self.groups.of(header.pid, header.uid),
         };
         let writes = matches!(request.op, Operation::Write { .. });
+        let opened = matches!(request.op, Operation::Open { .. }).then(|| self.programs.of(header.pid));
         // If it cannot be known, the store's own error comes.
         let room = self.store_disk.get().filter(|_| writes).and_then(|disk| disk.room().ok());
         let answered = self.change(|cache, now| {
             room.into_iter().for_each(|room| cache.set_store_room(room));
+            opened.iter().for_each(|program| cache.note_open(header.nodeid, program));
             cache.handle_request(now, request, &groups);
         });
         answered.contains(&unique)
@@ -364,6 +369,28 @@ impl MountDriver {
     /// Bytes of file data that the server has sent, and those that it has taken.
     pub(super) fn traffic(&self) -> (u64, u64) {
         (self.read_bytes.load(Ordering::Relaxed), self.written_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Hoards by this plan, and walks over it if `walks`.
+    pub(super) fn set_hoard(self: &Arc<Self>, plan: HoardPlan, walks: bool) {
+        let _runtime = self.runtime.enter();
+        self.change(|cache, now| {
+            cache.set_hoard(now, plan);
+            if walks {
+                cache.start_hoard_walk(now);
+            }
+        });
+    }
+
+    /// State of hoarding.
+    pub(super) fn hoard_status(&self) -> HoardStatus {
+        self.core().cache.hoard_status()
+    }
+
+    /// What programs opened, at most `max` directories, and what they missed.
+    pub(super) fn usage(&self, max: usize) -> (Vec<DirectoryUse>, Vec<Vec<u8>>) {
+        let core = self.core();
+        (core.cache.usage(max), core.cache.missed())
     }
 
     pub(super) fn now(&self) -> Time {

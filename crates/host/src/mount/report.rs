@@ -1,5 +1,6 @@
 //! What a mount reports over its control socket.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -226,6 +227,76 @@ pub enum UnmountMode {
     /// It is kept for the next mount.
     Keep,
     Drop,
+}
+
+/// State of hoarding. Sizes in bytes.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct HoardReport {
+    /// Entries of the profile.
+    pub entries: usize,
+    /// The walk waits for the server.
+    pub is_paused: bool,
+    /// There is a cache on disk that works.
+    pub has_disk: bool,
+    /// What hoarded objects may take of the cache on disk.
+    pub bytes_max: u64,
+    /// The walk that is going on.
+    pub running: Option<HoardProgressReport>,
+    /// The last walk that came to its end with this profile, and how long ago that was.
+    pub last: Option<HoardProgressReport>,
+    pub finished_ms: Option<u64>,
+    /// Why the profile could not be read.
+    pub error: Option<String>,
+}
+
+/// Figures of a walk. Files are all objects that are not directories.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct HoardProgressReport {
+    pub files_wanted: u64,
+    pub bytes_wanted: u64,
+    pub files_missing: u64,
+    pub bytes_missing: u64,
+    pub directories: u64,
+    /// Time to read what is missing at the rate of the link.
+    pub seconds_left: Option<u64>,
+    /// What the hoarded objects take on disk.
+    pub disk_bytes: u64,
+    /// The profile wants more than hoarded objects may take.
+    pub is_full: bool,
+    /// The profile names more objects than a walk takes.
+    pub is_cut: bool,
+    /// Paths that are missing, the first 1000.
+    pub missing: Vec<MissingReport>,
+}
+
+/// A path of the profile that is not in the cache on disk.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MissingReport {
+    /// From the mounted directory.
+    pub path: String,
+    pub bytes: u64,
+    pub reason: String,
+}
+
+/// The answer to `hoard usage`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct HoardUsage {
+    /// Directories whose files programs opened since the mount, those with the most opens first.
+    pub used: Vec<HoardUseReport>,
+    /// Paths that programs missed while the mount was disconnected, the latest last.
+    pub missed: Vec<String>,
+}
+
+/// Opens of the files of a directory.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HoardUseReport {
+    /// From the mounted directory.
+    pub path: String,
+    pub opens: u64,
+    /// Different files, at most 256.
+    pub files: usize,
+    /// Opens by program.
+    pub programs: BTreeMap<String, u64>,
 }
 
 /// The answer to `release`.

@@ -15,10 +15,11 @@ use tokio::sync::watch;
 
 use super::control_server::{BoundSocket, ControlSocket, Controlled};
 use super::driver::{ConnectionChange, Kernel, MountDriver, MountedServer};
+use super::hoard::{self, HoardSource};
 use super::log_report;
 use super::report::{
-    ConflictReport, ConnectionReport, DiskReport, HeldReport, MountReport, MountState, QueueReport, ServerReport,
-    UnmountMode, UnmountProgress, UnsentReport,
+    ConflictReport, ConnectionReport, DiskReport, HeldReport, HoardReport, HoardUsage, MountReport, MountState,
+    QueueReport, ServerReport, UnmountMode, UnmountProgress, UnsentReport,
 };
 use super::runtime_dir::{self, MountNote};
 use super::store::{self, DiskCache, DiskFigures, Opened};
@@ -37,6 +38,8 @@ const SAVE_LOOKS: u32 = 40;
 /// Unsent files in a report, and changes of names that are looked through for refused ones.
 const UNSENT_MAX: usize = 1000;
 const RECORDS_MAX: usize = 1000;
+/// Directories in a report of use.
+const USED_MAX: usize = 200;
 /// Bits of a full Ethernet frame.
 const FRAME_BITS: f64 = 1500.0 * 8.0;
 
@@ -63,6 +66,8 @@ pub struct MountPlan {
     pub store: Option<Opened>,
     /// Where what can be fetched again is kept.
     pub disk: Option<DiskCache>,
+    /// What is hoarded.
+    pub hoard: HoardSource,
 }
 
 /// The directory on the server.
@@ -113,6 +118,7 @@ struct MountShared {
     store_dir: Option<PathBuf>,
     /// The disk cache and its limit in bytes.
     disk: Option<(Arc<DiskFigures>, u64)>,
+    hoard: HoardSource,
     /// What is kept for the next mount, once that is done.
     kept_files: AtomicUsize,
     kept_changes: AtomicUsize,
@@ -166,6 +172,7 @@ impl RunningMount {
             is_flushed: AtomicBool::new(false),
             store_dir,
             disk: plan.disk.as_ref().map(|disk| (disk.figures(), disk.limit())),
+            hoard: plan.hoard,
             kept_files: AtomicUsize::new(0),
             kept_changes: AtomicUsize::new(0),
         });
@@ -174,6 +181,10 @@ impl RunningMount {
         }
         if let Some(disk) = plan.disk {
             shared.driver.use_disk(disk).map_err(MountStartError::Thread)?;
+        }
+        // Without a profile there may still be pins.
+        if let Some(error) = shared.hoard(true, false).error {
+            tracing::warn!(%error, "nothing is hoarded");
         }
         let serving = shared.clone();
         let thread = thread::Builder::new().name("fuse".into());
@@ -472,6 +483,26 @@ impl Controlled for MountShared {
             kept_files: kept_files.load(Ordering::Relaxed),
             kept_changes: kept_changes.load(Ordering::Relaxed),
             is_done,
+        }
+    }
+
+    fn hoard(&self, reads: bool, walks: bool) -> HoardReport {
+        let mut error = None;
+        if let Some((_, limit)) = self.disk.as_ref().filter(|_| reads) {
+            match self.hoard.plan(*limit) {
+                Ok(plan) => self.driver.set_hoard(plan, walks),
+                Err(why) => error = Some(why),
+            }
+        }
+        let rate_bits = self.server_report().rate_bits;
+        HoardReport { error, ..hoard::report(self.driver.hoard_status(), self.driver.now(), rate_bits) }
+    }
+
+    fn usage(&self) -> HoardUsage {
+        let (used, missed) = self.driver.usage(USED_MAX);
+        HoardUsage {
+            used: used.into_iter().map(hoard::use_report).collect(),
+            missed: missed.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect(),
         }
     }
 }

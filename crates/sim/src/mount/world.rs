@@ -494,7 +494,8 @@ impl World {
         let path = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
         let files: Vec<_> = unsent.iter().map(|file| (path(&file.path), file.bytes, file.refusal)).collect();
         let records = cache.log_records(6);
-        let records: Vec<_> = records.iter().map(|record| (record.id, path(&record.path), kind(&record.change))).collect();
+        let records: Vec<_> =
+            records.iter().map(|record| (record.id, path(&record.path), kind(&record.change))).collect();
         format!(
             "{state:?}, {log:?}, {} dirty files ({} refused), {} calls in flight, records {records:?}, files {files:?}",
             status.dirty_files, status.refused_files, status.calls_in_flight

@@ -4,15 +4,19 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
-use remora_cache::{OfflineMiss, OfflinePolicy, Policy, Writes};
+use remora_cache::{HoardOwner, OfflineMiss, OfflinePolicy, Policy, Writes};
 use remora_host::Clock;
 use remora_host::client::Target;
 use remora_host::fuse;
 use remora_host::mount::report::UnmountMode;
-use remora_host::mount::{KeptWork, MountEnd, MountPlan, MountStartError, RunningMount, mount_point, wall_at_zero};
+use remora_host::mount::store::StoreKey;
+use remora_host::mount::{
+    HoardSource, KeptWork, MountEnd, MountPlan, MountStartError, RunningMount, mount_point, wall_at_zero,
+};
 use rustix::io::Errno;
 use tokio::select;
 
+use crate::commands::hoard::profile::{self, Profile};
 use crate::commands::mount::flags::Mount;
 use crate::commands::mount::kernel_error::kernel_error;
 use crate::commands::mount::options::{CachePolicy, MissMode, MountOption, OfflineMode, WriteMode};
@@ -299,6 +303,7 @@ async fn mount(mut settings: MountSettings) -> Result<(RunningMount, Option<Remo
     let store = unsent_data::open(&settings.url, &settings.dir, settings.writes, &mut settings.read_only)?;
     let disk = disk_cache::open(&settings.url, &settings.dir, settings.cache_size)?;
     let offline = OfflinePolicy { starts_offline: is_offline, ..offline_policy(&settings, store.is_some()) };
+    let hoard = hoard_source(&settings.url)?;
     let plan = MountPlan {
         kernel: fuse::MountOptions {
             fsname: fs_name(&settings.url),
@@ -317,6 +322,7 @@ async fn mount(mut settings: MountSettings) -> Result<(RunningMount, Option<Remo
         writes: settings.writes.name().to_owned(),
         store,
         disk,
+        hoard,
         soft: settings.soft,
     };
     // It waits for the kernel.
@@ -362,6 +368,17 @@ fn cache_config(settings: &MountSettings, offline: OfflinePolicy, clock: &Clock)
         wall_at_zero: wall_at_zero(clock),
         ..remora_cache::Config::default()
     }
+}
+
+/// Reads what this user hoards of the export, whenever the mount wants it.
+fn hoard_source(url: &str) -> Result<HoardSource> {
+    let export = StoreKey::of(&Target::parse(url)?);
+    let own = own_credentials();
+    let profile = move || {
+        let read = profile::path().and_then(|path| Profile::read(&path));
+        read.map(|profile| profile.hoarded(&export)).map_err(|error| error.to_string())
+    };
+    Ok(HoardSource { owner: HoardOwner { uid: own.uid, gid: own.gid, groups: own.gids }, profile: Box::new(profile) })
 }
 
 /// The identifier of this user on this machine, as a number.

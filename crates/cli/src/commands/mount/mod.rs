@@ -13,7 +13,7 @@ mod connection_notice;
 mod disk_cache;
 pub(crate) mod flags;
 mod kernel_error;
-mod known_mounts;
+pub(crate) mod known_mounts;
 pub(crate) mod mount_helper;
 pub(crate) mod offline;
 mod options;
