@@ -39,6 +39,7 @@ mod node;
 mod node_table;
 mod ops;
 mod path;
+mod predict;
 mod ranges;
 mod read_grant;
 mod recovery;
@@ -65,6 +66,7 @@ pub use disk::job::{
 pub use hoard::profile::{HOARD_PRIORITY_MAX, HOARD_PRIORITY_MIN, HoardEntry, HoardOwner, HoardPlan, NameGlob};
 pub use hoard::status::{HoardMiss, HoardMissReason, HoardProgress, HoardStatus};
 pub use hoard::usage::DirectoryUse;
+pub use predict::{FileKey, Prediction, Predictor, PredictorConfig, PredictorStateError};
 pub use state::Figures;
 pub use store_job::{
     DirtyAttr, DirtyPart, DirtyRecord, ObjectId, Refusal, SavedObject, StoreJob, StoreJobId, StoreWork,
