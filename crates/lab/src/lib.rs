@@ -10,6 +10,7 @@ pub mod copy;
 pub mod drc;
 pub mod model;
 pub mod mount;
+pub mod predict;
 pub mod raw;
 mod report;
 pub mod wireless;

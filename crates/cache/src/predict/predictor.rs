@@ -27,7 +27,7 @@ pub struct PredictorConfig {
 
 impl Default for PredictorConfig {
     fn default() -> PredictorConfig {
-        PredictorConfig { nodes_max: 1 << 16, programs_max: 256, order_max: 4, threshold: 0.55, escape: 0.25 }
+        PredictorConfig { nodes_max: 1 << 16, programs_max: 256, order_max: 3, threshold: 0.6, escape: 0.25 }
     }
 }
 

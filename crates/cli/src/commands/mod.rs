@@ -313,6 +313,7 @@ pub(crate) async fn run(command: Command, kept: Kept) -> Result {
             Experiment::NfsAtp(args) => interruptible(lab::nfs_atp::run(args)).await,
             Experiment::Copy(args) => lab::copy::run(*args).await,
             Experiment::Mount(args) => lab::mount::run(*args).await,
+            Experiment::Predict(args) => interruptible(lab::predict::run(args)).await,
         },
     }
 }

@@ -8,7 +8,7 @@ use crate::commands::lab::emulate::{Emulate, Inside};
 use crate::commands::lab::nfs_atp::NfsAtp;
 use crate::commands::lab::relay::Relay;
 use crate::commands::lab::wireless::Wireless;
-use crate::commands::lab::{atp, copy, drc, emulate, mount, nfs_atp, relay, wireless};
+use crate::commands::lab::{atp, copy, drc, emulate, mount, nfs_atp, predict, relay, wireless};
 
 pub(crate) const HELP: &str = "\
 Examples:
@@ -50,4 +50,7 @@ pub(crate) enum Experiment {
     /// Run programs on mounts over a bad link: Remora over UDP, ATP and TCP, and sshfs (root)
     #[command(after_help = mount::HELP)]
     Mount(Box<mount::MountLab>),
+    /// Evaluate the prediction of opened files on recorded traces
+    #[command(after_help = predict::HELP)]
+    Predict(predict::Predict),
 }

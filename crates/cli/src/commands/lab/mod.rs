@@ -9,6 +9,7 @@ pub(crate) mod emulate_report;
 pub(crate) mod flags;
 pub(crate) mod mount;
 pub(crate) mod nfs_atp;
+pub(crate) mod predict;
 pub(crate) mod publication;
 pub(crate) mod relay;
 pub(crate) mod wireless;
