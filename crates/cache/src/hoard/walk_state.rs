@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use remora_base::Time;
 use remora_wire::nfs3::{Name, WccAttr};
