@@ -1,10 +1,12 @@
-//! Permission to read, as the reply to a READ shows it: no ACCESS of its own is needed.
+//! Permissions that replies to other calls than ACCESS show: a READ that was answered, and an object that the caller made.
 
 use remora_base::Time;
 use remora_wire::nfs3::{ACCESS_READ, Attr};
 
+use crate::change_log::local;
 use crate::credentials::Caller;
 use crate::learn;
+use crate::needs::ACCESS_ALL;
 use crate::node::{Grant, NodeId};
 use crate::state::{Op, Purpose, State};
 
@@ -18,6 +20,28 @@ fn is_telling(attr: &Attr, uid: u32) -> bool {
 pub(crate) fn is_expected(state: &State, id: NodeId, caller: &Caller) -> bool {
     let attr = state.nodes.get(id).and_then(|node| node.attr.as_ref());
     attr.is_some_and(|cached| is_telling(&cached.attr, caller.auth.uid))
+}
+
+/// The caller has made the object: as its owner he may do what its mode says.
+pub(crate) fn made(state: &mut State, id: NodeId, maker: &Caller) {
+    let now = state.now;
+    let Some(node) = state.nodes.get_mut(id).filter(|node| !node.is_local) else { return };
+    let Some(cached) = node.attr.as_ref().filter(|cached| cached.attr.uid == maker.auth.uid) else { return };
+    let granted = local::granted(&cached.attr, &maker.auth);
+    node.grants.entry(maker.id).or_insert(Grant { tested: ACCESS_ALL, granted, asked: now });
+}
+
+/// The mode of an object was changed here: only its owner's permissions are known.
+pub(crate) fn mode_changed(state: &mut State, id: NodeId) {
+    let now = state.now;
+    let Some(node) = state.nodes.get_mut(id) else { return };
+    let callers = std::mem::take(&mut node.grants).into_keys();
+    let Some(cached) = &node.attr else { return };
+    for caller in callers {
+        let Some(auth) = state.credentials.get(caller).filter(|auth| auth.uid == cached.attr.uid) else { continue };
+        let granted = local::granted(&cached.attr, auth);
+        node.grants.insert(caller, Grant { tested: ACCESS_ALL, granted, asked: now });
+    }
 }
 
 /// A READ was answered with these attributes.

@@ -12,6 +12,7 @@ use crate::dirty_store;
 use crate::needs::{self, NameWindow};
 use crate::node::{Location, NodeId, Target};
 use crate::ops::lookup;
+use crate::read_grant;
 use crate::stat;
 use crate::state::{Change, Hidden, Op, Purpose, State, Step, Stop};
 use crate::writeback;
@@ -46,6 +47,7 @@ pub(crate) fn create(state: &mut State, op: &mut Op, name: Name, mode: u32, flag
     make_file(state, op, &at, mode, is_exclusive)?;
     let id = made(state, op, &at)?;
     needs::attr(state, op, id, state.config.policy.stat)?;
+    read_grant::made(state, id, &op.caller);
     state.nodes.add_lookup(id);
     let fh = state.open(id, &op.caller);
     Ok(Reply::Created(stat::entry(state, id), Opened { fh, keep_cache: true, ..Opened::default() }))
@@ -145,6 +147,7 @@ pub(crate) fn symlink(state: &mut State, op: &mut Op, name: Name, target: bytes:
 fn make(state: &mut State, op: &mut Op, at: Location, call: nfs3::Call) -> Result<Reply, Stop> {
     step::step(state, op, 0, Change::Make(at.clone()), call)?;
     let id = made(state, op, &at)?;
+    read_grant::made(state, id, &op.caller);
     lookup::entry(state, op, id)
 }
 
