@@ -68,7 +68,7 @@ struct Held {
 #[test]
 fn held_calls_of_every_kind_end_with_the_signal() {
     // All but the held call is answered from what the mount knows, for a minute.
-    let Some((site, mount)) = Site::mounted(&["--cache", "relaxed"]) else { return };
+    let Some((site, mount)) = Site::mounted(&["--cache", "relaxed", "--offline", "never"]) else { return };
     let count = if is_long() { 500 } else { 60 };
     let mut kinds: Vec<&'static Kind> = (1..count).map(|n| &KINDS[n % KINDS.len()]).collect();
     kinds.push(&FULL);
@@ -169,7 +169,7 @@ fn ignores_interrupt() -> bool {
 
 #[test]
 fn release_frees_a_call_that_waits_for_another() {
-    let Some((site, mount)) = Site::mounted(&[]) else { return };
+    let Some((site, mount)) = Site::mounted(&["--offline", "never"]) else { return };
     fs::create_dir(site.place.srv("dir")).unwrap();
     fs::metadata(mount.at("dir")).unwrap();
     site.server.signal("STOP");
@@ -207,7 +207,7 @@ fn mount_killed_under_load_leaves_nobody_waiting() {
         fs::create_dir(site.place.srv(name)).unwrap();
     }
     for round in 0..rounds {
-        let mount = site.mount("mnt", &[]);
+        let mount = site.mount("mnt", &["--offline", "never"]);
         fs::metadata(mount.at("a")).unwrap();
         let mut programs: Vec<Running> =
             ["a", "b", "c"].map(|name| program("sh", &["-ec".as_ref(), WORK.as_ref(), &mount.at(name)])).into();

@@ -10,7 +10,7 @@ use crate::kit::{Site, errno, program, promptly, wait_for_end};
 
 #[test]
 fn stopped_server_holds_only_what_needs_it() {
-    let Some((site, mount)) = Site::mounted(&[]) else { return };
+    let Some((site, mount)) = Site::mounted(&["--offline", "never"]) else { return };
     for name in ["a", "b", "c"] {
         fs::write(site.place.srv(name), name).unwrap();
     }
@@ -37,7 +37,7 @@ fn stopped_server_holds_only_what_needs_it() {
 
 #[test]
 fn stopped_server_does_not_prevent_umount() {
-    let Some((site, mount)) = Site::mounted(&[]) else { return };
+    let Some((site, mount)) = Site::mounted(&["--offline", "never"]) else { return };
     site.server.signal("STOP");
     let held = program("ls", &[&mount.at("missing")]);
     site.until_held(&mount, "ls");

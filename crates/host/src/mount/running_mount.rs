@@ -444,7 +444,10 @@ impl Controlled for MountShared {
     }
 
     fn go_offline(&self) -> ConnectionReport {
-        self.driver.go_offline();
+        // Without a store no change could be answered.
+        if self.store_dir.is_some() || self.read_only {
+            self.driver.go_offline();
+        }
         self.connection_report()
     }
 

@@ -285,8 +285,9 @@ async fn silence(mount: &RunningMount) {
 async fn print_rest(mount: &RunningMount) {
     loop {
         tokio::time::sleep(PROGRESS).await;
-        let rest = units::human(mount.dirty_bytes());
-        stdio::eprint(format_args!("{rest} are still to be sent (Ctrl-C drops them)"));
+        let (rest, changes) = (units::human(mount.dirty_bytes()), mount.log_len());
+        let then = if mount.store_dir().is_some() { "leaves them to the next mount" } else { "drops them" };
+        stdio::eprint(format_args!("{rest} and {changes} changes of names are still to be sent (Ctrl-C {then})"));
     }
 }
 
@@ -302,6 +303,10 @@ async fn mount(mut settings: MountSettings) -> Result<(RunningMount, Option<Remo
     session.set_patience(settings.soft);
     let store = unsent_data::open(&settings.url, &settings.dir, settings.writes, &mut settings.read_only)?;
     let disk = disk_cache::open(&settings.url, &settings.dir, settings.cache_size)?;
+    if is_offline && store.is_none() && !settings.read_only {
+        let why = "the server does not answer, and without the store of changes the mount cannot start offline";
+        return Err(Error::refused(&settings.url, why).with_hint("--ro mounts what is cached for reading"));
+    }
     let offline = OfflinePolicy { starts_offline: is_offline, ..offline_policy(&settings, store.is_some()) };
     let hoard = hoard_source(&settings.url)?;
     let plan = MountPlan {

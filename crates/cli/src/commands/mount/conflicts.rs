@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use remora_host::mount::control_client::KnownMount;
-use remora_host::mount::mount_point;
 use remora_host::mount::report::{ConflictName, ConflictReport};
 
 use crate::commands::mount::flags::{Conflicts, KeptVersion};
@@ -47,9 +46,10 @@ pub(crate) fn run(args: &Conflicts) -> Result {
 /// `path` as a path from the mounted directory: it is one already, or one of this machine, or relative to `dir`.
 fn path_in_mount(dir: &Path, path: &Path) -> Result<String> {
     let local = std::path::absolute(path).map_err(Error::local(path.display()))?;
-    // The parent may be reached by a symbolic link.
-    let resolved = mount_point::resolve(&local).ok();
-    let inside = [Some(local), resolved]
+    // The parent may be reached by a symbolic link; the object may be one.
+    let parent = local.parent().and_then(|parent| fs::canonicalize(parent).ok());
+    let resolved = parent.zip(local.file_name()).map(|(parent, name)| parent.join(name));
+    let inside = [resolved, Some(local)]
         .into_iter()
         .flatten()
         .find_map(|path| path.strip_prefix(dir).ok().map(|path| Path::new("/").join(path)));

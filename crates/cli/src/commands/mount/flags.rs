@@ -142,7 +142,8 @@ writes, soft_ms, server (address, transport, silent_ms, deferred_ms, rtt_ms,
 window, rate_bits, loss), connection (state: connected, weak or disconnected;
 since_ms, is_asked, problem), log (records: changes of names that the server
 lacks; refused, in_flight, sent, conflicts, refusals (path, change, why),
-missed), dirty_bytes, unsent (path, bytes, refused, data), disk (bytes, limit, read_bytes, error), nodes, calls_waiting, queue (foreground,
+missed), dirty_bytes, unsent (path, bytes, refused, data), cached_bytes, disk
+(bytes, limit, read_bytes, error), nodes, calls_waiting, queue (foreground,
 durable, write_back, read_ahead, prefetch), calls_in_flight, hits, misses,
 read_bytes, written_bytes, held (pid, program, operation, path, waits_ms).";
 
