@@ -139,6 +139,7 @@ fn begin(state: &mut State, connectivity: Connectivity) {
         caller: state.credentials.of(owner.uid, owner.gid, &owner.groups),
         bytes_max: plan.bytes_max,
         entries: entries.iter().map(|entry| Arc::new(WalkEntry::new(entry))).collect::<VecDeque<_>>(),
+        priority: 0,
         stack: Vec::new(),
         active: BTreeMap::new(),
         starved: BTreeSet::new(),
@@ -188,21 +189,27 @@ fn go_on(state: &mut State, walk: &mut Walk) {
         if walk.active.len() >= ACTIVE_MAX || !walk.starved.is_empty() {
             return;
         }
-        let Some(visit) = next(walk) else { return };
+        let Some(visit) = next(state, walk) else { return };
         enter(state, walk, visit);
     }
     state.hoard.due = Some(state.now);
 }
 
-/// The next object. Entries follow each other when all names of the one before are known.
-fn next(walk: &mut Walk) -> Option<Visit> {
+/// The next object. Entries follow each other when all names of the one before are known, and those of a lower priority
+/// when all data has come.
+fn next(state: &State, walk: &mut Walk) -> Option<Visit> {
     if let Some(visit) = walk.stack.pop() {
         return Some(visit);
     }
     if walk.unexpanded > 0 {
         return None;
     }
+    let is_lower = walk.entries.front().is_some_and(|entry| entry.priority < walk.priority);
+    if is_lower && !state.hoard.calls.is_empty() {
+        return None;
+    }
     let entry = walk.entries.pop_front()?;
+    walk.priority = entry.priority;
     walk.entered.clear();
     Some(Visit { node: NodeId::ROOT, entry, depth: 0, counted: None })
 }

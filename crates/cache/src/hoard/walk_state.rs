@@ -20,6 +20,7 @@ use crate::node::NodeId;
 pub(crate) struct WalkEntry {
     /// Components of the path.
     pub(crate) names: Vec<Name>,
+    pub(crate) priority: u8,
     pub(crate) recursive: bool,
     pub(crate) glob: Option<NameGlob>,
 }
@@ -28,7 +29,7 @@ impl WalkEntry {
     pub(crate) fn new(entry: &HoardEntry) -> WalkEntry {
         let names = entry.path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
         let names = names.map(Name::copy_from_slice).collect();
-        WalkEntry { names, recursive: entry.recursive, glob: entry.glob.clone() }
+        WalkEntry { names, priority: entry.priority, recursive: entry.recursive, glob: entry.glob.clone() }
     }
 }
 
@@ -135,6 +136,8 @@ pub(crate) struct Walk {
     pub(crate) bytes_max: u64,
     /// Entries to come, the highest priority first.
     pub(crate) entries: VecDeque<Arc<WalkEntry>>,
+    /// Priority of the entry that came last.
+    pub(crate) priority: u8,
     /// Objects to come, the next one last.
     pub(crate) stack: Vec<Visit>,
     pub(crate) active: BTreeMap<NodeId, ActiveObject>,
