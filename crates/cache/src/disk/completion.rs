@@ -86,8 +86,12 @@ fn old_attr(attr: &Attr) -> CachedAttr {
 
 /// The object's attributes are known: what the disk has of it is used if it belongs to them.
 fn confirm(state: &mut State, id: NodeId) {
+    let is_disconnected = state.is_disconnected();
     let Some(node) = state.nodes.get_mut(id) else { return };
-    let is_settled = save::is_settled(node);
+    // Unsent data lies over what the server had.
+    let is_settled = save::is_settled(node) || is_disconnected && !node.is_stale && node.own.in_flight == 0;
+    let unsent = node.file.as_ref().map(|file| file.uncommitted()).unwrap_or_default();
+    let size = node.server_size().unwrap_or(u64::MAX);
     let (Some(cached), Some(disk)) = (&mut node.attr, node.disk.as_deref_mut()) else { return };
     let DiskObject { record, ranges } = match std::mem::take(&mut disk.load) {
         Load::Unconfirmed(object) => *object,
@@ -103,7 +107,9 @@ fn confirm(state: &mut State, id: NodeId) {
     }
     // It was old enough when it was saved.
     cached.since = Time::ZERO;
-    ranges.into_iter().filter(|range| range.end <= theirs.size).for_each(|range| disk.ranges.insert(range));
+    let size = size.min(theirs.size);
+    ranges.into_iter().for_each(|range| disk.ranges.insert(range.start.min(size)..range.end.min(size)));
+    unsent.iter().for_each(|range| disk.ranges.remove(range));
     let asked = cached.asked;
     node.link_target = node.link_target.take().or(record.link_target);
     for DiskGrant { uid, gid, groups, tested, granted } in record.grants {
@@ -113,7 +119,6 @@ fn confirm(state: &mut State, id: NodeId) {
     let is_listed = node.dir.as_ref().is_some_and(|dir| dir.complete.is_some());
     let Some(names) = record.names.filter(|_| !is_listed) else { return };
     let is_old = disk.is_old;
-    let is_disconnected = state.is_disconnected();
     let mut target = |name: DiskName| match name.child {
         Some(DiskChild { fh, attr }) => {
             let id = state.nodes.adopt(&fh, attr.kind, attr.fileid);
