@@ -503,7 +503,7 @@ impl MountDriver {
     }
 
     fn send(self: &Arc<Self>, Call { id, priority, credential, call }: Call) {
-        let is_of_root = matches!(&call, nfs3::Call::GetAttr(fh) if *fh == self.server.root);
+        let is_of_root = call.target() == Some(&self.server.root);
         let reply = self.server.session.call_as(OpaqueAuth::unix(&credential), priority.urgency(), call);
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         let (driver, mut closed) = (self.clone(), self.closed.subscribe());

@@ -216,7 +216,8 @@ impl RunningMount {
         }
     }
 
-    /// Saves all that the server does not have; the next mount sends it. Returns `None` if there is no store or it fails.
+    /// Saves all that the server does not have; the next mount sends it. Returns `None` if there is no store, or it
+    /// fails.
     pub async fn keep(&self) -> Option<KeptWork> {
         self.shared.store_dir.as_ref()?;
         let driver = &self.shared.driver;

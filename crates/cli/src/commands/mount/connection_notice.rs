@@ -1,4 +1,4 @@
-//! Notices of a change of the connection: a line on standard error in the foreground, and a notification on the desktop.
+//! Notices of a change of the connection: a line on standard error in the foreground, and a desktop notification.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -11,9 +11,9 @@ use crate::config::state_dir;
 use crate::output::exit::{Error, Result};
 use crate::output::{escape, stdio};
 
-/// Opens the store of the export at `url` for a mount at `dir`: for what close(2) leaves to it with `--writes back`, for
-/// changes without the server, and for what an earlier mount left. A `through` mount does without one if it must. A
-/// damaged store is left alone, and makes the mount read-only.
+/// Opens the store of the export at `url` for a mount at `dir`: for what close(2) leaves to it with `--writes back`,
+/// for changes without the server, and for what an earlier mount left. A `through` mount does without one if it must.
+/// A damaged store is left alone, and makes the mount read-only.
 pub(super) fn open(url: &str, dir: &Path, writes: WriteMode, read_only: &mut bool) -> Result<Option<Opened>> {
     if *read_only {
         return Ok(None);

@@ -435,8 +435,8 @@ mod tests {
         drop(store);
         let alter = |commands: &str| rusqlite::Connection::open(&path).unwrap().execute_batch(commands).unwrap();
         alter(
-            "CREATE TABLE old (object INTEGER PRIMARY KEY, path BLOB NOT NULL, size INTEGER NOT NULL, record BLOB NOT NULL,
-                synced BLOB);
+            "CREATE TABLE old (object INTEGER PRIMARY KEY, path BLOB NOT NULL, size INTEGER NOT NULL,
+                record BLOB NOT NULL, synced BLOB);
              INSERT INTO old SELECT object, path, 13, record, synced FROM objects; DROP TABLE objects;
              ALTER TABLE old RENAME TO objects;
              DROP TABLE log; DROP TABLE bindings; DROP TABLE conflicts; PRAGMA user_version = 1;",

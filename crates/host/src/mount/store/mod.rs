@@ -1,8 +1,9 @@
 //! Stores of a mount on this machine's disk.
 //!
 //! `store_dir` is the directory of an export's unsent data, with its lock. `records` has what the server lacks of each
-//! file, and the change log, in SQLite, `data_files` the bytes in sparse files beside it; [`DirtyStore`] executes the jobs
-//! of the cache core on both, on the thread of `store_thread`. [`DiskCache`] has what can be fetched again, with a thread of its own.
+//! file, and the change log, in SQLite (`database`, `log_codec`), `data_files` the bytes in sparse files beside it;
+//! [`DirtyStore`] executes the jobs of the cache core on both, on the thread of `store_thread`. [`DiskCache`] has what
+//! can be fetched again, with a thread of its own.
 
 mod data_files;
 mod database;

@@ -37,8 +37,8 @@ const LOG: &str = "
     PRAGMA user_version = 2;
 ";
 
-/// A table whose rows have a key, a record as it is (NULL if it was removed), and the record as of the last barrier (NULL
-/// if it is younger).
+/// A table whose rows have a key, a record as it is (NULL if it was removed), and the record as of the last barrier
+/// (NULL if it is younger).
 #[derive(Clone, Copy, Debug)]
 struct Table {
     name: &'static str,

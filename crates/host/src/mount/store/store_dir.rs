@@ -28,7 +28,7 @@ pub enum StoreError {
     #[error("the store {} is damaged: {why}", .dir.display())]
     Damaged { dir: PathBuf, why: String },
     #[error(
-        "the store {} was written by a newer version of remora (its tables have version {version}, this one knows {known})",
+        "the store {} was written by a newer version of remora (tables of version {version}, this one knows {known})",
         .dir.display()
     )]
     Newer { dir: PathBuf, version: i64, known: i64 },
