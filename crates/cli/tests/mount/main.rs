@@ -7,6 +7,7 @@ mod files;
 mod hoard;
 mod interrupts;
 mod kit;
+mod offline;
 mod outage;
 mod reference;
 mod usage;
