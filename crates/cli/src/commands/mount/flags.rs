@@ -262,6 +262,6 @@ pub(crate) enum KeptVersion {
     Mine,
     /// Ours is removed
     Theirs,
-    /// Both stay
+    /// Neither is changed
     Both,
 }

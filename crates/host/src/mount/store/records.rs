@@ -3,7 +3,7 @@
 //! In the mode WAL a commit survives the end of the process, and after a barrier a loss of power. Each record is there
 //! twice: as it is, and as it was at the last barrier. After a loss of power only the latter counts, in all tables, so
 //! that a change never comes back without those on which it depends. A record that was removed since the last barrier
-//! comes back, too: the server has what it says, and whoever sends it again finds that out.
+//! comes back, too: the server has what it says, and reintegration finds that out when it sends it again.
 
 use std::io;
 use std::path::Path;
