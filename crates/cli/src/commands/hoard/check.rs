@@ -74,7 +74,8 @@ impl<'r> Readiness<'r> {
 
 /// Whether the last walk found everything.
 pub(super) fn is_ready(report: &HoardReport) -> bool {
-    report.has_disk && report.last.as_ref().is_some_and(|last| last.files_missing == 0 && !last.is_cut)
+    let has_profile = report.has_disk && report.entries > 0;
+    has_profile && report.last.as_ref().is_some_and(|last| last.files_missing == 0 && !last.is_cut)
 }
 
 fn verdict(report: &HoardReport) -> Result {
@@ -84,6 +85,9 @@ fn verdict(report: &HoardReport) -> Result {
 fn text(report: &HoardReport) -> String {
     if !report.has_disk {
         return "not ready: the mount has no cache on disk (mount without --cache-size 0)\n".to_owned();
+    }
+    if report.entries == 0 {
+        return "not ready: the profile names nothing of this mount (remora hoard add PATH)\n".to_owned();
     }
     let waits = if report.is_paused { "; the walk waits for the server" } else { "" };
     let (progress, age) = match (&report.last, &report.running) {
@@ -178,7 +182,9 @@ mod tests {
         assert!(text(&none).starts_with("not ready: no walk"));
         let no_disk = HoardReport { has_disk: false, ..report(Some(progress(0)), None) };
         assert!(text(&no_disk).contains("no cache on disk"));
-        for report in [none, no_disk] {
+        let nothing = HoardReport { entries: 0, ..report(Some(progress(0)), None) };
+        assert!(text(&nothing).contains("hoard add"));
+        for report in [none, no_disk, nothing] {
             assert!(matches!(verdict(&report), Err(Error::Reported(MISSING))));
         }
     }

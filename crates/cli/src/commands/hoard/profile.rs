@@ -173,8 +173,7 @@ impl Profile {
     }
 
     fn document(&self) -> Result<DocumentMut> {
-        let text = if self.text.is_empty() { HEADER } else { &self.text };
-        text.parse().map_err(|error: toml_edit::TomlError| Error::refused(self.path.display(), error.to_string()))
+        self.text.parse().map_err(|error: toml_edit::TomlError| Error::refused(self.path.display(), error.to_string()))
     }
 
     /// The tables of the entries, in the order of [`Profile::entries`].
@@ -192,7 +191,8 @@ impl Profile {
         let dir = self.path.parent().unwrap_or(Path::new("."));
         state_dir::make_private(dir).map_err(failed())?;
         let mut file = tempfile::NamedTempFile::new_in(dir).map_err(failed())?;
-        let written = file.write_all(document.to_string().as_bytes()).and_then(|()| file.as_file().sync_all());
+        let header = if self.text.is_empty() { HEADER } else { "" };
+        let written = file.write_all(format!("{header}{document}").as_bytes()).and_then(|()| file.as_file().sync_all());
         written.map_err(failed())?;
         // One that is a symbolic link stays one.
         let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
