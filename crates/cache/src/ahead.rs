@@ -234,7 +234,7 @@ pub(crate) fn opening(state: &mut State, op: &Op) {
 }
 
 /// Reads a small file ahead.
-fn read(state: &mut State, id: NodeId, caller: &Caller) {
+pub(crate) fn read(state: &mut State, id: NodeId, caller: &Caller) {
     let block = state.link.read_block.max(512);
     let room = state.config.memory_max / 4;
     let is_full = state.ahead.len() >= CALLS_MAX || state.ahead_bytes > room;

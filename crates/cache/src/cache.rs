@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use remora_base::Time;
 use remora_wire::fuse::{Errno, Notification, Operation, Reply, Request};
 use remora_wire::nfs3;
@@ -30,6 +31,7 @@ use crate::ops::directories::Page;
 use crate::ops::files::WriteRequest;
 use crate::ops::{changes, directories, files, lookup};
 use crate::path;
+use crate::predict::PredictorStateError;
 use crate::recovery;
 use crate::reintegration::send;
 use crate::replies;
@@ -115,6 +117,11 @@ impl Cache {
 
     /// Takes a request of a caller with these supplementary groups. INIT, DESTROY and INTERRUPT are the driver's.
     pub fn handle_request(&mut self, now: Time, request: Request, groups: &[u32]) {
+        self.handle_request_of(now, request, groups, &[]);
+    }
+
+    /// The same of a program with this name, whose files are predicted.
+    pub fn handle_request_of(&mut self, now: Time, request: Request, groups: &[u32], program: &[u8]) {
         self.tick(now);
         let Request { header, op } = request;
         match op {
@@ -133,6 +140,7 @@ impl Cache {
             unique: header.unique,
             node: NodeId(header.nodeid),
             pid: header.pid,
+            program: Bytes::copy_from_slice(program),
             caller,
             arrived: now,
             request: op,
@@ -147,6 +155,16 @@ impl Cache {
         };
         self.run(op);
         self.settle();
+    }
+
+    /// The model of the files that programs open, for [`Cache::import_predictor`] of a later mount.
+    pub fn export_predictor(&self) -> Bytes {
+        self.state.foresight.export()
+    }
+
+    /// Goes on with the model of an earlier mount; if it is damaged, the model stays as it is.
+    pub fn import_predictor(&mut self, model: Bytes) -> Result<(), PredictorStateError> {
+        self.state.foresight.import(model)
     }
 
     /// Takes the reply to a call, with any status, or the reason why there is none.

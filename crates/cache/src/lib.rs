@@ -9,8 +9,7 @@
 //!
 //! Read `cache` first, then `state` (how an operation waits), `needs`, `ops`, `learn` (which changes are not ours),
 //! `data`, `writeback`, `dirty_store` (unsent data that survives a restart), `recovery`, `disk` (what can be fetched again
-//! and survives a restart), `ahead`
-//! and `hoard`.
+//! and survives a restart), `ahead`, `prefetch` and `hoard`.
 
 #![allow(missing_docs, reason = "used inside the workspace only")]
 
@@ -31,6 +30,7 @@ mod disconnection;
 mod disk;
 mod errno;
 mod extents;
+mod foresight;
 mod hoard;
 mod kept;
 mod learn;
@@ -40,6 +40,7 @@ mod node_table;
 mod ops;
 mod path;
 mod predict;
+mod prefetch;
 mod ranges;
 mod read_grant;
 mod recovery;

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use remora_base::Time;
 use remora_wire::fuse::{Errno, Notification, Operation, Reply, StatFs, Timestamp};
 use remora_wire::nfs3::{self, Fh, NfsTime};
@@ -21,6 +22,7 @@ use crate::config::{Config, LinkState, OfflineMiss, Writes};
 use crate::connectivity::ConnectionState;
 use crate::credentials::{Caller, CredentialId, Credentials};
 use crate::disk::queue::DiskQueue;
+use crate::foresight::Foresight;
 use crate::hoard::walk_state::Hoard;
 use crate::node::{Location, Node, NodeId};
 use crate::node_table::NodeTable;
@@ -49,6 +51,8 @@ pub(crate) struct Op {
     pub(crate) unique: u64,
     pub(crate) node: NodeId,
     pub(crate) pid: u32,
+    /// Name of the program; empty if it is not known.
+    pub(crate) program: Bytes,
     pub(crate) caller: Caller,
     pub(crate) arrived: Time,
     pub(crate) request: Operation,
@@ -320,6 +324,7 @@ pub(crate) struct State {
     pub(crate) ahead: BTreeSet<CallId>,
     /// Bytes of files read ahead that no program has used.
     pub(crate) ahead_bytes: u64,
+    pub(crate) foresight: Foresight,
     pub(crate) figures: Figures,
     /// Number of the next name for a removed file that is open.
     pub(crate) next_silly: u64,
@@ -357,6 +362,7 @@ impl State {
             skew_nanos: 0,
             ahead: BTreeSet::new(),
             ahead_bytes: 0,
+            foresight: Foresight::default(),
             figures: Figures::default(),
             next_silly: 0,
             config,

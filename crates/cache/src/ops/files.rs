@@ -16,6 +16,7 @@ use crate::dirty_store;
 use crate::disk::fetch;
 use crate::needs::{self, NameWindow};
 use crate::node::{Location, Node, NodeId};
+use crate::prefetch;
 use crate::read_grant;
 use crate::state::{Change, Op, Purpose, State, Stop};
 use crate::writeback::{self, Amount};
@@ -56,6 +57,7 @@ pub(crate) fn open(state: &mut State, op: &mut Op, flags: u32) -> Result<Reply, 
         let named = is_named(state, op, id);
         if op.is_first && bits & ACCESS_MODIFY == 0 {
             ahead::opened_file(state, op);
+            prefetch::opened_file(state, op);
         }
         permitted?;
         named?;

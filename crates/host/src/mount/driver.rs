@@ -24,11 +24,10 @@ use tokio::time::MissedTickBehavior;
 use tracing::{debug, info};
 
 use super::caller_groups::CallerGroups;
-use super::hoard::ProgramNames;
 use super::store::{DirtyStore, DiskCache, StoreDisk, StoreThread};
 use crate::Clock;
 use crate::client::{Blocks, ClientError, Session};
-use crate::fuse::has_ended;
+use crate::fuse::{has_ended, proc_file};
 
 /// Calls without a reply; the core keeps the rest.
 const CALLS_MAX: usize = 1024;
@@ -110,7 +109,6 @@ pub(super) struct MountDriver {
     clock: Clock,
     runtime: Handle,
     groups: CallerGroups,
-    programs: ProgramNames,
     /// Executes the core's store jobs, if the mount has a store.
     store: OnceLock<StoreThread<DirtyStore>>,
     /// The disk of that store.
@@ -175,7 +173,6 @@ impl MountDriver {
             clock,
             runtime: Handle::current(),
             groups: CallerGroups::default(),
-            programs: ProgramNames::default(),
             store: OnceLock::new(),
             store_disk: OnceLock::new(),
             disk: OnceLock::new(),
@@ -226,6 +223,11 @@ impl MountDriver {
         self.change(|cache, now| cache.save_all(now));
     }
 
+    /// The model of the files that programs open.
+    pub(super) fn predictor(&self) -> bytes::Bytes {
+        self.core().cache.export_predictor()
+    }
+
     /// Whether the disk cache lacks nothing.
     pub(super) fn is_saved(&self) -> bool {
         self.disk.get().is_none() || self.core().cache.is_saved()
@@ -263,14 +265,19 @@ impl MountDriver {
             Operation::Forget { .. } | Operation::BatchForget(_) => Arc::default(),
             _ => self.groups.of(header.pid, header.uid),
         };
+        // Not kept as the groups are: a process gets another name when it executes a program.
+        let is_open = matches!(request.op, Operation::Open { .. });
+        let program = if is_open { proc_file(header.pid, "comm").unwrap_or_default() } else { String::new() };
+        let program = program.trim_end().to_owned();
         let writes = matches!(request.op, Operation::Write { .. });
-        let opened = matches!(request.op, Operation::Open { .. }).then(|| self.programs.of(header.pid));
         // If it cannot be known, the store's own error comes.
         let room = self.store_disk.get().filter(|_| writes).and_then(|disk| disk.room().ok());
         let answered = self.change(|cache, now| {
             room.into_iter().for_each(|room| cache.set_store_room(room));
-            opened.iter().for_each(|program| cache.note_open(header.nodeid, program));
-            cache.handle_request(now, request, &groups);
+            if is_open {
+                cache.note_open(header.nodeid, &program);
+            }
+            cache.handle_request_of(now, request, &groups, program.as_bytes());
         });
         answered.contains(&unique)
     }

@@ -1,18 +1,12 @@
 //! Hoarding on the host: the profile of the user, and the report over the control socket.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
-
 use remora_base::Time;
 use remora_cache::{HoardEntry, HoardMissReason, HoardOwner, HoardPlan, HoardProgress, HoardStatus};
 
 use super::report::{HoardProgressReport, HoardReport, HoardUseReport, MissingReport};
-use crate::fuse::proc_file;
 
 /// Share of the disk cache that hoarded objects may take, in percent. An eviction leaves 90 %, so others keep a tenth.
 const SHARE_PERCENT: u64 = 80;
-/// Names of programs that are remembered.
-const PROGRAMS_MAX: usize = 256;
 
 /// Reads the profile of the mounted export.
 pub type ProfileSource = Box<dyn Fn() -> Result<Vec<HoardEntry>, String> + Send + Sync>;
@@ -28,28 +22,6 @@ impl HoardSource {
     pub(super) fn plan(&self, limit: u64) -> Result<HoardPlan, String> {
         let entries = (self.profile)()?;
         Ok(HoardPlan { entries, owner: self.owner.clone(), bytes_max: limit / 100 * SHARE_PERCENT })
-    }
-}
-
-/// Names of the programs that threads run.
-#[derive(Debug, Default)]
-pub(super) struct ProgramNames {
-    known: Mutex<BTreeMap<u32, String>>,
-}
-
-impl ProgramNames {
-    /// The name of the program that thread `pid` runs; empty if it cannot be seen. It is read once.
-    pub(super) fn of(&self, pid: u32) -> String {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(name) = known.get(&pid) {
-            return name.clone();
-        }
-        if known.len() >= PROGRAMS_MAX {
-            known.clear();
-        }
-        let name = proc_file(pid, "comm").unwrap_or_default().trim_end().to_owned();
-        known.insert(pid, name.clone());
-        name
     }
 }
 
@@ -133,15 +105,5 @@ mod tests {
         let known = report(Some(1_000_000));
         assert_eq!((known.files_missing, known.bytes_missing, known.seconds_left), (3, 12_000_000, Some(96)));
         assert_eq!((report(None).seconds_left, report(Some(0)).seconds_left), (None, None));
-    }
-
-    #[test]
-    fn program_names_are_bounded_and_read_once() {
-        let names = ProgramNames::default();
-        let own = names.of(std::process::id());
-        assert!(!own.is_empty());
-        (0..2 * PROGRAMS_MAX as u32).for_each(|n| drop(names.of(u32::MAX - n)));
-        assert!(names.known.lock().unwrap().len() <= PROGRAMS_MAX);
-        assert_eq!(names.of(std::process::id()), own);
     }
 }

@@ -4,8 +4,9 @@
 //! and the server; `caller_groups` adds the groups of the calling thread. `control_server` and `control_client`
 //! are the two sides of a mount's control socket in the [`runtime_dir`], with the messages of [`report`]; `log_report`
 //! makes those of the change log, `hoard` has the profile and the report of hoarding.
-//! [`store`] keeps unsent data on this machine's disk. `offline_note` is what a mount without the server
-//! begins with. [`mount_point`] has the paths and the mount table, [`daemon`] the way into the background.
+//! [`store`] keeps unsent data on this machine's disk, and `predictor_file` what the mount has learned of programs.
+//! `offline_note` is what a mount without the server begins with. [`mount_point`] has the paths and the mount table,
+//! [`daemon`] the way into the background.
 
 mod caller_groups;
 pub mod control_client;
@@ -16,6 +17,7 @@ mod hoard;
 mod log_report;
 pub mod mount_point;
 mod offline_note;
+mod predictor_file;
 pub mod report;
 mod running_mount;
 pub mod runtime_dir;

@@ -17,6 +17,7 @@ use super::control_server::{BoundSocket, ControlSocket, Controlled};
 use super::driver::{ConnectionChange, Kernel, MountDriver, MountedServer};
 use super::hoard::{self, HoardSource};
 use super::log_report;
+use super::predictor_file;
 use super::report::{
     ConflictReport, ConnectionReport, DiskReport, HeldReport, HoardReport, HoardUsage, MountReport, MountState,
     QueueReport, ServerReport, UnmountMode, UnmountProgress, UnsentReport,
@@ -119,6 +120,8 @@ struct MountShared {
     /// The disk cache and its limit in bytes.
     disk: Option<(Arc<DiskFigures>, u64)>,
     hoard: HoardSource,
+    /// Where the disk cache is.
+    cache_dir: Option<PathBuf>,
     /// What is kept for the next mount, once that is done.
     kept_files: AtomicUsize,
     kept_changes: AtomicUsize,
@@ -152,6 +155,10 @@ impl RunningMount {
         let root = plan.root.fh.clone();
         let mut cache = Cache::new(config, plan.root.fh, plan.clock.now());
         cache.set_root(plan.clock.now(), &plan.root.attr);
+        let cache_dir = plan.disk.as_ref().map(|disk| disk.path().to_owned());
+        if let Some(dir) = &cache_dir {
+            predictor_file::load(dir, &mut cache);
+        }
         let store = plan.store.map(|Opened { store, objects, log, .. }| {
             cache.restore_log(plan.clock.now(), log);
             cache.restore(plan.clock.now(), objects);
@@ -173,6 +180,7 @@ impl RunningMount {
             store_dir,
             disk: plan.disk.as_ref().map(|disk| (disk.figures(), disk.limit())),
             hoard: plan.hoard,
+            cache_dir,
             kept_files: AtomicUsize::new(0),
             kept_changes: AtomicUsize::new(0),
         });
@@ -295,6 +303,9 @@ impl RunningMount {
     /// Tells those who wait for the end that it has come. What the store does not have is lost.
     pub fn close(&self) {
         self.shared.driver.close();
+        if let Some(dir) = &self.shared.cache_dir {
+            predictor_file::save(dir, &self.shared.driver.predictor());
+        }
         self.shared.driver.end_store(false);
         self.shared.is_flushed.store(true, Ordering::Relaxed);
     }
