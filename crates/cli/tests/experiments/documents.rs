@@ -76,6 +76,31 @@ fn drc_md_table_equals_lab_drc() {
     }
 }
 
+#[test]
+fn predict_md_table_equals_lab_predict() {
+    let printed = object(&["lab", "predict", "--json"]);
+    let printed = printed["rows"].as_array().unwrap();
+    let methods = ["LRU", "last successor", "neighbours", "model", "neighbours + model"];
+    let text = document("docs/results/predict.md");
+    let is_row = |line: &&str| line.split('|').nth(3).is_some_and(|cell| methods.contains(&cell.trim()));
+    let written: Vec<&str> = text.lines().filter(is_row).collect();
+    assert_eq!(written.len(), printed.len());
+    for (line, row) in written.into_iter().zip(printed) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let whole = |key: &str| row[key].as_f64().map_or(String::new(), |value| format!("{value:.0}"));
+        let tenths = |key: &str| row[key].as_f64().unwrap();
+        let figures = [
+            whole("reads"),
+            format!("{:.1}", tenths("hit_percent")),
+            format!("{:+.1}", tenths("gain_points")),
+            whole("wasted_percent"),
+            whole("lead_ms"),
+            whole("lead_accesses"),
+        ];
+        assert_eq!(cells[4..10], figures, "{} {} {line}", row["trace"], row["program"]);
+    }
+}
+
 /// Times the floor, the median of ten seeds, as the program `copy --hold` of the simulator prints it.
 fn held(direction: Direction, bad_mean_ms: u64) -> f64 {
     let errors = ErrorModel::bursts(std::time::Duration::from_millis(bad_mean_ms));
