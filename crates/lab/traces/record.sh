@@ -92,7 +92,7 @@ day_of_make() {
     choose "$output/files" 6 | while read -r file; do edit "$file" "/* others $day */"; done
     if [ "$((day % 3))" = 1 ]; then edit tmux.h "/* $day */"; fi
     make > /dev/null
-    for _ in $(seq 6); do
+    for _ in $(seq 12); do
         choose "$output/today" $((RANDOM % 3 + 1)) | while read -r file; do edit "$file" "/* $day $RANDOM */"; done
         make > /dev/null
     done
