@@ -1,28 +1,39 @@
 //! The predictor's state as bytes, in XDR: a header, the programs, the nodes, and a checksum over all of it.
 
+use std::fmt;
+
 use bytes::Bytes;
 use remora_wire::{Error, Reader, Xdr};
 
 use super::trie::{FileKey, ListedNode};
 
-/// "RmPr".
+/// The letters `RmPr` in ASCII.
 const MAGIC: u32 = 0x526d_5072;
 const VERSION: u32 = 1;
 /// Bytes of the checksum at the end.
 const CHECKSUM_LEN: usize = 8;
 
 /// Why bytes are not the state of a predictor.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PredictorStateError {
-    #[error("the state of the predictor has another version")]
     Version,
-    #[error("the state of the predictor is damaged: the checksum does not match")]
     Checksum,
-    #[error("the state of the predictor is malformed")]
     Malformed,
-    #[error("the state of the predictor exceeds its limits")]
     TooLarge,
 }
+
+impl fmt::Display for PredictorStateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PredictorStateError::Version => "the state of the predictor has another version",
+            PredictorStateError::Checksum => "the state of the predictor is damaged: the checksum does not match",
+            PredictorStateError::Malformed => "the state of the predictor is malformed",
+            PredictorStateError::TooLarge => "the state of the predictor exceeds its limits",
+        })
+    }
+}
+
+impl std::error::Error for PredictorStateError {}
 
 impl From<Error> for PredictorStateError {
     fn from(_: Error) -> PredictorStateError {

@@ -3,7 +3,8 @@
 use remora_cache::PredictorConfig;
 
 use super::lru::{CachedFile, LruCache, Prefetched};
-use super::method::{CacheView, Method, Prefetcher};
+use super::method::{Method, Prefetcher};
+use super::neighbours::CacheView;
 use super::trace::{Access, AccessKind, Trace};
 
 /// What happened in the judged part of a trace, for one program or all.

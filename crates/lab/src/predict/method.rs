@@ -5,11 +5,8 @@ use std::collections::BTreeMap;
 use remora_cache::{FileKey, Predictor, PredictorConfig};
 use serde::Serialize;
 
-use super::neighbours::Neighbours;
+use super::neighbours::{AHEAD_MAX, CacheView, Neighbours};
 use super::trace::{Access, AccessKind, Trace};
-
-/// Files that the model is followed for, as many as the mount reads ahead.
-pub(super) const AHEAD_MAX: usize = 64;
 
 /// A way to choose what is prefetched into a cache that evicts the least recently used file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
@@ -40,15 +37,6 @@ impl Method {
             Method::NeighboursAndModel => "neighbours + model",
         }
     }
-}
-
-/// What a method needs to know of the cache.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct CacheView {
-    /// Bytes that may be prefetched.
-    pub(super) room: u64,
-    /// Whether the file of this access was prefetched and not read until now.
-    pub(super) is_first_use: bool,
 }
 
 /// A method at work on a trace.

@@ -9,6 +9,7 @@ mod input;
 mod lru;
 mod method;
 mod neighbours;
+mod options;
 mod outcome;
 mod page;
 mod strace;
@@ -17,27 +18,16 @@ mod tables;
 mod trace;
 
 use rayon::prelude::*;
-use remora_cache::PredictorConfig;
 
 pub use input::{InputError, LoadedTrace, built_in, load};
 pub use method::Method;
+pub use options::Options;
 pub use outcome::PredictReport;
 pub use strace::StraceDoubts;
 pub use trace::{Access, AccessKind, Trace, TraceError, TracedFile};
 
 /// Parts of a trace's bytes of which the cache holds one.
 const CACHE_PARTS: u64 = 10;
-
-/// What is evaluated.
-#[derive(Clone, Debug)]
-pub struct Options {
-    pub traces: Vec<LoadedTrace>,
-    pub model: PredictorConfig,
-    /// Whether only the first half of each trace is used, which is how the model's parameters were chosen.
-    pub is_tuning: bool,
-    /// The command line that repeats the evaluation.
-    pub command: String,
-}
 
 /// Evaluates all methods on all traces.
 pub fn run(options: &Options) -> PredictReport {

@@ -5,9 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use super::method::{AHEAD_MAX, CacheView};
 use super::trace::TracedFile;
 
+/// Files that are read ahead of one.
+pub(super) const AHEAD_MAX: usize = 64;
 /// Files opened in order from which the following ones are read.
 const STREAK: u32 = 3;
 /// What a program that comes to the next directory in order has opened of it, as it were.
@@ -19,6 +20,15 @@ const FILE_MAX: u64 = 64 << 10;
 const BYTES_MAX: u64 = 1 << 20;
 /// Directories that are looked at.
 const DIRECTORIES: usize = 16;
+
+/// What a method needs to know of the cache.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CacheView {
+    /// Bytes that may be prefetched.
+    pub(super) room: u64,
+    /// Whether the file of this access was prefetched and not read until now.
+    pub(super) is_first_use: bool,
+}
 
 #[derive(Debug, Default)]
 struct Directory {

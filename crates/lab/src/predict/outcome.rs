@@ -3,10 +3,11 @@
 use serde::Serialize;
 
 use super::evaluation::Counts;
+use super::input::LoadedTrace;
 use super::method::Method;
+use super::options::Options;
 use super::strace::StraceDoubts;
 use super::trace::{AccessKind, Trace};
-use super::{LoadedTrace, Options};
 
 /// Points of hits above read-ahead, and percent of prefetched bytes wasted, that are the goal.
 pub(super) const GAIN_GOAL: f64 = 10.0;
