@@ -114,7 +114,9 @@ pub(crate) fn seen(state: &mut State, id: NodeId, result: Result<Attr, Errno>, a
     let fh = node.fh.clone();
     let Some(file) = node.file.as_deref_mut() else { return };
     let (Some(check), Some(auth)) = (&mut file.check, file.writer.clone()) else { return };
-    let is_same = check.before.as_ref() == Some(&attr.wcc());
+    // Our changes of names move the ctime.
+    let data = |wcc: &WccAttr| (wcc.size, wcc.mtime);
+    let is_same = check.before.as_ref().is_some_and(|before| data(before) == data(&attr.wcc()));
     let size = attr.size;
     check.attr = Some((attr, asked));
     if is_same {

@@ -420,16 +420,18 @@ pub(crate) fn set_file_attr(state: &mut State, op: &Op, set: SetAttr) {
     let mut set = SetAttr { atime: at(set.atime), mtime: at(set.mtime), ..set };
     if let Some(size) = set.size.take() {
         let old = state.nodes.get(id).map_or(0, crate::node::Node::size);
+        let earlier = state.nodes.get(id).and_then(|node| node.file.as_ref()?.cut);
+        let cut = earlier.into_iter().chain([size, old]).min();
         data::truncate(state, id, size);
         data::update(state, id, |file| {
             file.size = Some(size);
             if let Some(deferred) = &mut file.deferred {
                 deferred.set.size = None;
             }
-            file.cut = Some(file.cut.map_or(size.min(old), |cut| cut.min(size)));
+            file.cut = cut;
         });
         // What is written later lies beyond, or the file ends in a hole.
-        set.size = (size > old).then_some(size);
+        set.size = (Some(size) > cut).then_some(size);
         if set.mtime == SetTime::Keep {
             set.mtime = SetTime::To(now);
         }

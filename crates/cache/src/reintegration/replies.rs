@@ -10,6 +10,7 @@ use crate::change_log::local;
 use crate::change_log::log::{Found, Logged, Stage};
 use crate::change_log::record::{Binding, ConflictKind, LogObject, RecordId};
 use crate::dirty_store;
+use crate::disk::{fetch, save};
 use crate::errno::errno;
 use crate::learn;
 use crate::node::{Location, NodeId};
@@ -147,6 +148,10 @@ fn decide_removal(state: &mut State, id: RecordId, removal: &Removal, found: Fou
             if is_ours && !has_changed(state, removal, &attr) {
                 return act(state, id);
             }
+            if is_ours && !send::is_quiet(state, removal.node) {
+                // Our own change may be what it shows.
+                return state.log.set_stage(id, Stage::Waiting);
+            }
             conflict::skip(state, id, ConflictKind::ChangedThere);
         }
     }
@@ -169,6 +174,9 @@ fn decide_rename(state: &mut State, id: RecordId, moved: &Move, from: Found, to:
         {
             act(state, id);
         }
+        (Found::Object { .. }, Some(replaced)) if !send::is_quiet(state, replaced.node) => {
+            state.log.set_stage(id, Stage::Waiting);
+        }
         (Found::Object { .. }, _) => conflict::rename_ours(state, id, ConflictKind::Content),
     }
 }
@@ -185,8 +193,10 @@ fn acted(state: &mut State, id: RecordId, change: &Change, reply: Reply, asked: 
         };
         bind(state, id, &fh, &attr, true);
         change_effects::record(state, change, &reply, asked);
-        let node = state.log.get(id).map(|entry| entry.change.node());
-        return node.into_iter().for_each(|node| append::relocate(state, node));
+        let Some(node) = state.log.get(id).map(|entry| entry.change.node()) else { return };
+        append::relocate(state, node);
+        fetch::made(state, node);
+        return save::learned(state, node);
     }
     change_effects::record(state, change, &reply, asked);
     let Some(status) = status else { return finish(state, id) };

@@ -76,19 +76,25 @@ fn is_ready(state: &mut State, id: RecordId) -> bool {
     match change {
         Logged::Make { .. } => true,
         Logged::Remove { node, is_directory: true, .. } => !state.log.has_earlier_in(node, id),
+        Logged::Remove { node, .. } => is_quiet(state, node),
         Logged::Rename { node, replaced, .. } => {
             // Other clients see the new contents under the new name.
             let has_data = state.nodes.get(node).is_none_or(|node| !is_clean(node) && !node.is_stale);
             let is_emptied = replaced.is_none_or(|replaced| !state.log.has_earlier_in(replaced.node, id));
             let mut earlier = state.log.earlier_renames(id);
             let waits = is_directory(node) && earlier.any(|entry| is_directory(entry.change.node()));
-            !has_data && is_emptied && !waits
+            let is_quiet = replaced.is_none_or(|replaced| is_quiet(state, replaced.node));
+            !has_data && is_emptied && !waits && is_quiet
         }
         Logged::Link { node, .. } | Logged::SetAttr { node, .. } => {
             state.nodes.get(node).is_some_and(|node| !node.is_local)
         }
-        Logged::Remove { .. } => true,
     }
+}
+
+/// Whether no change of the object is in flight, so that a look at it shows whether others have changed it.
+pub(crate) fn is_quiet(state: &State, id: NodeId) -> bool {
+    state.nodes.get(id).is_none_or(|node| node.own.in_flight == 0)
 }
 
 /// Begins with a record: looks at names that are to be removed, or sends the change at once.

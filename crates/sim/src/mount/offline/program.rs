@@ -12,11 +12,12 @@ use remora_cache::Connectivity;
 use remora_wire::fuse::Errno;
 
 use super::execute::{Failure, Machine, execute, on_server, resolve, walk};
-use super::model::{Model, Step, differences, join};
+use super::model::{Model, Step, differences, join, split};
 use super::plan;
 use super::recovery::{History, Possible};
 use super::scenario::{Outcome, Scenario};
 use super::shared_dir::{self, Change, SHARED, SharedDir};
+use crate::mount::system_calls::ROOT;
 use crate::mount::world::Shared;
 
 /// Steps that make the tree before the first partition.
@@ -53,6 +54,8 @@ pub(super) struct Program {
     root: String,
     rng: Rng,
     mount: usize,
+    /// Crashes of the mount.
+    starts: u64,
     model: Model,
     history: History,
     /// The step that is under way.
@@ -93,6 +96,7 @@ impl Program {
             root: format!("own{number}"),
             rng: Rng::stream(seed, &format!("offline program {number}")),
             mount: number,
+            starts: 0,
             model: Model::new(),
             history: History::default(),
             running: None,
@@ -180,6 +184,7 @@ impl Program {
             self.operate(0.0).await;
         }
         self.settle().await;
+        self.check_server();
         self.meeting.borrow_mut().built += 1;
         while self.meeting.borrow().built < self.scenario.machines {
             self.world.sleep(Duration::from_secs(1)).await;
@@ -231,7 +236,9 @@ impl Program {
         }
         self.settle().await;
         self.world.sleep(POLICY_MAX).await;
-        if let Err(errno) = walk(&self.machine(), &self.root).await {
+        // A directory that was never listed is of no use after a start without the server.
+        let listed = self.machine().list(ROOT).await.map(drop);
+        if let Err(errno) = listed.and(self.open_all().await) {
             return self.violation(format!("the tree cannot be read: {errno:?}"));
         }
         // Another machine may change it now.
@@ -248,6 +255,18 @@ impl Program {
         }
         let is_cached = self.has_all;
         self.say(&format!("everything is cached: {is_cached}"));
+    }
+
+    /// Lists and reads everything, and opens each file for writing: the cache then knows whether it may be written.
+    async fn open_all(&self) -> Result<(), Errno> {
+        let machine = self.machine();
+        walk(&machine, &self.root).await?;
+        for path in self.model.files() {
+            let (dir, name) = split(&path);
+            let file = machine.open(resolve(&machine, &self.root, dir).await?, name).await?;
+            machine.close(file).await?;
+        }
+        Ok(())
     }
 
     /// The network fails.
@@ -405,10 +424,13 @@ impl Program {
         };
         let what = if loses_power { "loss of power" } else { "kill" };
         self.say(&format!("{what} during {running:?}"));
-        let config = self.scenario.config(self.number, self.is_cut);
+        self.starts += 1;
+        let config = self.scenario.config(self.number, self.starts, self.is_cut);
         self.mount = self.world.0.borrow_mut().crash_mount(self.mount, loses_power, config);
         self.is_asked = false;
         if loses_power {
+            // The disk cache dropped what a write replaced that is lost now.
+            self.has_all = false;
             let safe = Time::ZERO + now.since(Time::ZERO).saturating_sub(SAFE_AGE);
             self.shared.borrow_mut().power_lost(self.number, safe);
         }

@@ -16,6 +16,8 @@ use crate::mount::world::{Faults, Shared, World, run as run_programs};
 
 /// Silence of the server after which a mount is disconnected.
 const OFFLINE_AFTER: Duration = Duration::from_secs(10);
+/// Memory in bytes that holds all files of a program.
+const MEMORY_MIN: u64 = 16 << 20;
 /// Time since 1970 at the beginning of a world.
 const WALL_AT_ZERO: Duration = Duration::from_secs(1_790_000_000);
 
@@ -77,17 +79,19 @@ impl Scenario {
 
     /// Whether the cache keeps all that a program has listed and read, also over a restart.
     pub(super) fn keeps_all(&self) -> bool {
-        self.has_disk_cache && self.is_disk_cache_reliable
+        // A file that is evicted before it is saved is read again.
+        self.has_disk_cache && self.is_disk_cache_reliable && self.memory_max > MEMORY_MIN
     }
 
-    pub(super) fn config(&self, number: usize, starts_offline: bool) -> Config {
+    /// The configuration of a machine's mount, of which this is start number `start`.
+    pub(super) fn config(&self, number: usize, start: u64, starts_offline: bool) -> Config {
         Config {
             policy: self.policy,
             writes: self.writes,
             offline: OfflinePolicy { after: Some(OFFLINE_AFTER), miss: self.miss, starts_offline },
             memory_max: self.memory_max,
             disk_file_max: if self.has_disk_cache { 1 << 20 } else { 0 },
-            client_id: number as u64 + 1,
+            client_id: (start << 8) + number as u64 + 1,
             machine: format!("m{number}").into_bytes().into(),
             wall_at_zero: WALL_AT_ZERO,
             ..Config::default()
@@ -122,7 +126,7 @@ pub fn run(seed: u64) -> Outcome {
     let scenario = Scenario::draw(seed);
     let mut world = World::new(seed, scenario.faults);
     for number in 0..scenario.machines {
-        world.mount(scenario.config(number, false));
+        world.mount(scenario.config(number, 0, false));
     }
     for _ in 0..scenario.server_crashes {
         let after = Duration::from_millis(world.rng.below(200_000));
