@@ -69,10 +69,13 @@ pub(crate) fn take(state: &mut State, id: RecordId) -> Option<Entry> {
     let entry = state.log.remove(id)?;
     state.store.log.batch.put.retain(|record| record.id != id);
     for at in entry.change.names() {
-        if !state.log.has_name(at)
-            && let Some(dir) = state.nodes.get_mut(at.dir)
-        {
-            dir.dir().logged.remove(&at.name);
+        // The latest of the records that are left decides the name.
+        let left = state.log.last_of_name(at).and_then(|id| state.log.get(id));
+        let target = left.and_then(|entry| targets(&entry.change).into_iter().find(|(name, _)| name == at));
+        let Some(dir) = state.nodes.get_mut(at.dir) else { continue };
+        match target {
+            Some((_, target)) => _ = dir.dir().logged.insert(at.name.clone(), target),
+            None => _ = dir.dir().logged.remove(&at.name),
         }
     }
     for id in referred(&entry.change) {

@@ -222,14 +222,14 @@ impl ChangeLog {
         self.by_name.contains_key(&dir)
     }
 
-    pub(crate) fn has_name(&self, at: &Location) -> bool {
-        self.by_name.get(&at.dir).is_some_and(|names| names.contains_key(&at.name))
+    /// The latest record that alters the name.
+    pub(crate) fn last_of_name(&self, at: &Location) -> Option<RecordId> {
+        self.by_name.get(&at.dir)?.get(&at.name)?.last().copied()
     }
 
     /// Whether a later record alters the name.
     pub(crate) fn has_later_name(&self, at: &Location, id: RecordId) -> bool {
-        let records = self.by_name.get(&at.dir).and_then(|names| names.get(&at.name));
-        records.and_then(BTreeSet::last).is_some_and(|last| *last > id)
+        self.last_of_name(at).is_some_and(|last| last > id)
     }
 
     /// Whether a record is about the object, or alters a name in it.

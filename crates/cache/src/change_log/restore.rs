@@ -1,5 +1,7 @@
 //! Takes the change log of an earlier run.
 
+use std::sync::Arc;
+
 use remora_wire::fuse::Errno;
 use remora_wire::nfs3::{Attr, FileType, NfsTime};
 
@@ -7,6 +9,9 @@ use crate::change_log::append;
 use crate::change_log::local::{self, NewObject};
 use crate::change_log::log::{Entry, Logged, ReplacedNode, Stage};
 use crate::change_log::record::{LogChange, LogName, LogNode, LogObject, LogRecord, Replaced, SavedLog};
+use crate::data;
+use crate::deferred_setattr;
+use crate::dirty_store;
 use crate::disk::fetch;
 use crate::node::{Location, NodeId};
 use crate::state::State;
@@ -94,4 +99,11 @@ fn made_before(state: &mut State, id: NodeId, new: &NewObject<'_>, at: NfsTime) 
     }
     node.location = Some(new.at.clone());
     node.attr = Some(local::known_attr(attr, now));
+    if *new.what == LogObject::File {
+        // The store may not have the file yet, which follows its record.
+        let (completion, auth) = (local::completion(state, new.set), Arc::new(new.auth.clone()));
+        data::update(state, id, |file| _ = file.size.get_or_insert(0));
+        deferred_setattr::add(state, id, &auth, &completion);
+        dirty_store::changed(state, id, None);
+    }
 }

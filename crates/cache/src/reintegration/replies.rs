@@ -134,7 +134,9 @@ fn has_changed(state: &State, removal: &Removal, attr: &Attr) -> bool {
     let known = state.nodes.get(removal.node).and_then(|node| node.attr.as_ref()).map(|cached| cached.attr.wcc());
     let is = |seen: &WccAttr| (seen.size, seen.mtime) == (attr.size, attr.mtime);
     let is_file = attr.kind == FileType::Regular;
-    is_file && !removal.seen.iter().chain(known.as_ref()).any(is)
+    // An object that was made here shortly before a restart was never seen.
+    let is_seen = removal.seen.is_some() || known.is_some();
+    is_file && is_seen && !removal.seen.iter().chain(known.as_ref()).any(is)
 }
 
 fn decide_removal(state: &mut State, id: RecordId, removal: &Removal, found: Found) {

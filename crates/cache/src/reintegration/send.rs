@@ -219,7 +219,8 @@ pub(crate) fn check_files(state: &mut State) {
             crate::recovery::start(state, id);
             continue;
         }
-        if is_checked && !node.is_stale {
+        // The outcome of a change in flight is not known yet.
+        if is_checked && !node.is_stale && is_quiet(state, id) {
             data::update(state, id, |file| file.check = Some(Box::new(crate::kept::Check::of(before))));
             crate::recovery::start(state, id);
         } else {

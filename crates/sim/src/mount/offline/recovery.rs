@@ -115,7 +115,13 @@ impl Possible {
             let seen: Vec<Option<&Seen>> = views.iter().map(|view| view.get(path)).collect();
             let is_same = |other: &&Seen| seen.iter().flatten().all(|seen| difference(seen, other).is_none());
             let present = seen.iter().flatten().count();
-            match (seen.first().copied().flatten(), found.get(path)) {
+            // A time that was set a moment ago may be lost.
+            let expected = seen.first().copied().flatten().cloned().map(|mut expected| {
+                expected.mtime =
+                    expected.mtime.filter(|_| seen.iter().flatten().all(|seen| seen.mtime == expected.mtime));
+                expected
+            });
+            match (expected.as_ref(), found.get(path)) {
                 (None, Some(_)) if present == 0 => all.push(format!("{path} is there")),
                 (Some(expected), found) if present == seen.len() && is_same(&expected) => match found {
                     Some(found) => all.extend(difference(expected, found).map(|what| format!("{path} {what}"))),
