@@ -163,8 +163,8 @@ fn logged_attr(node: &mut Node) -> &mut LoggedAttr {
 fn set_attr(state: &mut State, id: NodeId, set: &SetAttr, time: NfsTime) {
     let Some(node) = state.nodes.get_mut(id) else { return };
     let set = SetAttr {
-        atime: if set.atime == SetTime::Server { SetTime::To(time) } else { set.atime.clone() },
-        mtime: if set.mtime == SetTime::Server { SetTime::To(time) } else { set.mtime.clone() },
+        atime: if set.atime == SetTime::Server { SetTime::To(time) } else { set.atime },
+        mtime: if set.mtime == SetTime::Server { SetTime::To(time) } else { set.mtime },
         ..set.clone()
     };
     node.shown_ctime = Some(time);
