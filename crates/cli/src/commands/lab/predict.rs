@@ -24,9 +24,7 @@ TRACE is strace's output, or a trace in the text format of --save. Without
 TRACE, the traces that come with Remora are used: git, make, cargo, vim and
 mutt. This records one:
 
-  strace -f -ttt -y -Y -qq -e signal=none -o make.strace -e trace=open,openat,\\
-  creat,rename,renameat,renameat2,link,linkat,unlink,unlinkat,fstat,stat,lstat,\\
-  newfstatat,statx make
+  strace -f -ttt -y -Y -qq -e signal=none -e trace=%file,fstat -o a.strace make
 
 The program's name is the process's (-Y), paths are those of descriptors (-y),
 and sizes are those that stat(2) showed or, failing that, the files' of now.
