@@ -197,7 +197,11 @@ fn log_done(state: &mut State, changes: LogChanges) {
     for step in changes.steps {
         state.finish_step(step, Ok(()));
     }
-    state.log.bound_and_saved.extend(changes.bound);
+    let save = state.store.saves;
+    changes.batch.put.iter().for_each(|record| state.log.is_saved(record.id, save));
+    if !changes.bound.is_empty() {
+        state.log.bound_and_saved.entry(save).or_default().extend(changes.bound);
+    }
 }
 
 /// The store's disk is full or fails: the changes are tried again, and their operations wait.

@@ -54,6 +54,7 @@ pub(crate) fn store(state: &mut State, id: RecordId) {
     if let Some(record) = record(state, id) {
         state.store.log.batch.put.retain(|earlier| earlier.id != id);
         state.store.log.batch.put.push(record);
+        state.log.is_changed(id);
     }
 }
 

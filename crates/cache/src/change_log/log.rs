@@ -105,8 +105,10 @@ pub(crate) struct ChangeLog {
     /// Records that are neither waiting nor refused.
     pub(crate) in_flight: BTreeSet<RecordId>,
     waiting: BTreeSet<RecordId>,
-    /// Records whose objects the server has made, and the store knows that.
-    pub(crate) bound_and_saved: Vec<RecordId>,
+    /// Records whose objects the server has made, by the number of the save with which the store knows that.
+    pub(crate) bound_and_saved: BTreeMap<u64, Vec<RecordId>>,
+    /// Numbers of the saves of records that no barrier covers yet.
+    unsynced: BTreeMap<RecordId, u64>,
     pub(crate) sent: u64,
     pub(crate) conflicts: BTreeMap<ConflictId, Conflict>,
     next_conflict: u64,
@@ -167,6 +169,7 @@ impl ChangeLog {
         self.renames.remove(&id);
         self.waiting.remove(&id);
         self.in_flight.remove(&id);
+        self.unsynced.remove(&id);
         Some(entry)
     }
 
@@ -197,6 +200,27 @@ impl ChangeLog {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (RecordId, &Entry)> {
         self.entries.iter().map(|(id, entry)| (*id, entry))
+    }
+
+    /// The record was put into the store's next job.
+    pub(crate) fn is_changed(&mut self, id: RecordId) {
+        self.unsynced.insert(id, u64::MAX);
+    }
+
+    /// The store has the record since its save of this number.
+    pub(crate) fn is_saved(&mut self, id: RecordId, save: u64) {
+        if let Some(saved) = self.unsynced.get_mut(&id) {
+            *saved = save;
+        }
+    }
+
+    /// Whether the record survives a loss of power after a barrier that covers `synced` saves.
+    pub(crate) fn is_synced(&mut self, id: RecordId, synced: u64) -> bool {
+        let is_synced = self.unsynced.get(&id).is_none_or(|save| *save <= synced);
+        if is_synced {
+            self.unsynced.remove(&id);
+        }
+        is_synced
     }
 
     /// Records that wait to be sent, the oldest first, at most `max`.

@@ -194,7 +194,11 @@ pub(crate) fn close(state: &mut State, fh: u64) {
     let is_last = node.opens == 0;
     let removed = if is_last { node.remove_at_close.take() } else { None };
     if let Some(at) = removed {
-        data::discard(state, id);
+        if has_other_names(state, id) {
+            writeback::send(state, id, Amount::All);
+        } else {
+            data::discard(state, id);
+        }
         if step::is_logged(state, &Change::Remove(at.clone())) {
             step::remove_hidden(state, id, at, handle.opener.auth);
         } else {
@@ -207,6 +211,13 @@ pub(crate) fn close(state: &mut State, fh: u64) {
         writeback::send(state, id, Amount::All);
     }
     state.nodes.settle(id);
+}
+
+/// Whether the file has names beside the hidden one.
+fn has_other_names(state: &State, id: NodeId) -> bool {
+    let Some(node) = state.nodes.get(id) else { return false };
+    let logged = node.logged.as_ref().map_or(0, |logged| logged.links);
+    node.attr.as_ref().is_some_and(|cached| i64::from(cached.attr.nlink) + logged > 1)
 }
 
 /// Whether the store has data of the file.

@@ -21,8 +21,13 @@ const LOOKED_AT_MAX: usize = 512;
 
 /// Sends what can be sent.
 pub(crate) fn run(state: &mut State) {
-    for record in std::mem::take(&mut state.log.bound_and_saved) {
+    let synced = state.store.synced;
+    let later = state.log.bound_and_saved.split_off(&(synced + 1));
+    for record in std::mem::replace(&mut state.log.bound_and_saved, later).into_values().flatten() {
         made(state, record);
+    }
+    if !state.log.bound_and_saved.is_empty() {
+        hurry_barrier(state);
     }
     append::unbind(state);
     if state.log.is_empty() || state.is_disconnected() || state.log.in_flight.len() >= IN_FLIGHT_MAX {
@@ -30,11 +35,21 @@ pub(crate) fn run(state: &mut State) {
     }
     for record in state.log.waiting(LOOKED_AT_MAX) {
         if state.log.in_flight.len() >= IN_FLIGHT_MAX {
-            return;
+            break;
         }
-        if is_ready(state, record) {
+        // After a loss of power the store must not know less than the server.
+        if !state.log.is_synced(record, synced) {
+            hurry_barrier(state);
+        } else if is_ready(state, record) {
             start(state, record);
         }
+    }
+}
+
+/// What the store has done is to survive a loss of power now.
+fn hurry_barrier(state: &mut State) {
+    if state.store.saves > state.store.synced {
+        state.store.barrier_at = Some(state.now);
     }
 }
 
