@@ -128,6 +128,9 @@ fn list(state: &mut State, dir: NodeId, caller: &Caller) {
     if state.config.policy.open.is_zero() {
         return;
     }
+    if state.nodes.get(dir).is_none_or(|node| node.is_local) {
+        return;
+    }
     let progress = ListingProgress::new(dir, state.now, caller.clone());
     let Ok(call) = needs::listing_call(state, &progress, Priority::Prefetch) else { return };
     fetch(state, FetchKey::Listing(dir), &caller.auth, call, Purpose::List(Box::new(progress)));
@@ -136,6 +139,9 @@ fn list(state: &mut State, dir: NodeId, caller: &Caller) {
 
 fn ask_access(state: &mut State, id: NodeId, caller: &Caller) {
     let Ok(node) = state.node(id) else { return };
+    if node.is_local {
+        return;
+    }
     let fh = node.fh.clone();
     let call = nfs3::Call::Access(nfs3::AccessArgs { fh, access: needs::ACCESS_ALL });
     let purpose = Purpose::Access { node: id, credential: caller.id };
@@ -242,7 +248,7 @@ pub(crate) fn read(state: &mut State, id: NodeId, caller: &Caller) {
     let shows_permission = read_grant::is_expected(state, id, caller);
     let Ok(node) = state.node(id) else { return };
     let size = node.size();
-    if node.kind != FileType::Regular || size > FILE_MAX || is_full {
+    if node.kind != FileType::Regular || size > FILE_MAX || is_full || node.server_size().is_some() {
         return;
     }
     let is_permitted = node.grants.contains_key(&caller.id);

@@ -81,11 +81,13 @@ pub(crate) fn fetch(
     range: Range<u64>,
     priority: Priority,
 ) -> Result<(), Errno> {
+    fill_holes(state, id, range.clone());
     let block = u64::from(state.link.read_block.max(512));
     let node = state.node(id)?;
     let fh = node.fh.clone();
     let mut wanted = crate::ranges::RangeSet::default();
     wanted.insert(range);
+    node.server_size().into_iter().for_each(|known| wanted.remove(known..u64::MAX));
     for in_flight in node.file().reading.values() {
         wanted.remove(in_flight.clone());
     }

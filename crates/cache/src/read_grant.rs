@@ -5,6 +5,7 @@ use remora_wire::nfs3::{ACCESS_READ, Attr};
 
 use crate::change_log::local;
 use crate::credentials::Caller;
+use crate::disk::save;
 use crate::learn;
 use crate::needs::ACCESS_ALL;
 use crate::node::{Grant, NodeId};
@@ -29,6 +30,7 @@ pub(crate) fn made(state: &mut State, id: NodeId, maker: &Caller) {
     let Some(cached) = node.attr.as_ref().filter(|cached| cached.attr.uid == maker.auth.uid) else { return };
     let granted = local::granted(&cached.attr, &maker.auth);
     node.grants.entry(maker.id).or_insert(Grant { tested: ACCESS_ALL, granted, asked: now });
+    save::learned(state, id);
 }
 
 /// The mode of an object was changed here: only its owner's permissions are known.
@@ -42,6 +44,7 @@ pub(crate) fn mode_changed(state: &mut State, id: NodeId) {
         let granted = local::granted(&cached.attr, auth);
         node.grants.insert(caller, Grant { tested: ACCESS_ALL, granted, asked: now });
     }
+    save::learned(state, id);
 }
 
 /// A READ was answered with these attributes.
