@@ -12,7 +12,7 @@ use remora_wire::nfs3::{self, Attr, Fh, Name, Wcc, WccAttr};
 use crate::credentials::CredentialId;
 use crate::data;
 use crate::disk::save;
-use crate::node::{CachedAttr, Dentry, Grant, Listed, Location, NodeId, Target, WccStep};
+use crate::node::{CachedAttr, Dentry, Grant, Listed, Location, Node, NodeId, Target, WccStep};
 use crate::state::{Change, State};
 
 /// Attributes in a reply to a call made at `asked`.
@@ -291,15 +291,21 @@ pub(crate) fn finish_change(state: &mut State, change: &Change, wccs: [&Wcc; 2],
 /// The server removed the name `at`.
 pub(crate) fn removed(state: &mut State, at: &Location) {
     let target = known_target(state, at);
+    // Of a file without another name nothing needs to be sent.
+    let is_last = |node: &Node| {
+        let links = node.logged.as_ref().map_or(0, |logged| logged.links.max(0));
+        node.opens == 0
+            && links == 0
+            && node.file.is_some()
+            && node.attr.as_ref().is_some_and(|cached| !cached.is_outdated() && cached.attr.nlink <= 1)
+    };
+    let gone = match target {
+        Some(Target::Node(id)) => state.nodes.get(id).is_some_and(is_last).then_some(id),
+        _ => None,
+    };
     change_name(state, at, Target::Absent);
     touch_name(state, target.unwrap_or(Target::Absent));
-    // Of a file without another name nothing needs to be sent.
-    if let Some(Target::Node(id)) = target
-        && let Some(node) = state.nodes.get(id)
-        && node.opens == 0
-        && node.attr.as_ref().is_some_and(|cached| cached.attr.nlink <= 1)
-        && node.file.is_some()
-    {
+    if let Some(id) = gone {
         data::discard(state, id);
         save::removed(state, id);
     }

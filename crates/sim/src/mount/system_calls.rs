@@ -11,6 +11,9 @@ pub(super) const ROOT: u64 = 1;
 const READ_MAX: u32 = 4096;
 pub(super) const O_RDONLY: u32 = 0;
 const O_RDWR: u32 = 2;
+/// Type of a file in its mode, and that of a directory.
+const S_IFMT: u32 = 0o170000;
+const S_IFDIR: u32 = 0o040000;
 const O_EXCL: u32 = 0o200;
 const O_TRUNC: u32 = 0o1000;
 
@@ -73,6 +76,16 @@ impl<K: Kernel + Clone> Machine<K> {
         }
     }
 
+    /// The file `child`, for open(2) to write.
+    async fn lookup_file(&self, dir: u64, child: &str) -> Result<u64, Errno> {
+        match self.call(dir, Operation::Lookup { name: name(child) }).await? {
+            Reply::Entry(entry) if entry.nodeid == 0 => Err(Errno::ENOENT),
+            Reply::Entry(entry) if entry.attr.mode & S_IFMT == S_IFDIR => Err(Errno::EISDIR),
+            Reply::Entry(entry) => Ok(entry.nodeid),
+            other => panic!("LOOKUP is answered with {other:?}"),
+        }
+    }
+
     fn opened(&self, nodeid: u64, fh: u64) -> OpenFile {
         let file = OpenFile { nodeid, fh };
         self.open.borrow_mut().push(file);
@@ -103,7 +116,7 @@ impl<K: Kernel + Clone> Machine<K> {
     /// open(2): as the kernel does, it looks a name up again after ESTALE.
     pub(super) async fn open_flags(&self, dir: u64, child: &str, flags: u32) -> Result<OpenFile, Errno> {
         for _ in 0..8 {
-            let nodeid = self.lookup(dir, child).await?;
+            let nodeid = self.lookup_file(dir, child).await?;
             match self.call(nodeid, Operation::Open { flags }).await {
                 Ok(Reply::Opened(opened)) => return Ok(self.opened(nodeid, opened.fh)),
                 Err(Errno::ESTALE) => {}
