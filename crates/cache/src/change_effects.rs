@@ -24,7 +24,7 @@ pub(crate) fn record(state: &mut State, change: &Change, reply: &Reply, asked: T
         Reply::Remove(Ok(wcc)) | Reply::RmDir(Ok(wcc)) => {
             learn::finish_change(state, change, [wcc, &none], asked);
             if let Change::Remove(at) = change {
-                learn::removed(state, at);
+                learn::removed(state, at, asked);
             }
         }
         Reply::Remove(Err(failed)) | Reply::RmDir(Err(failed)) => {

@@ -288,8 +288,8 @@ pub(crate) fn finish_change(state: &mut State, change: &Change, wccs: [&Wcc; 2],
     }
 }
 
-/// The server removed the name `at`.
-pub(crate) fn removed(state: &mut State, at: &Location) {
+/// The server removed the name `at` by a call made at `asked`.
+pub(crate) fn removed(state: &mut State, at: &Location, asked: Time) {
     let target = known_target(state, at);
     // Of a file without another name nothing needs to be sent.
     let is_last = |node: &Node| {
@@ -297,7 +297,10 @@ pub(crate) fn removed(state: &mut State, at: &Location) {
         node.opens == 0
             && links == 0
             && node.file.is_some()
-            && node.attr.as_ref().is_some_and(|cached| !cached.is_outdated() && cached.attr.nlink <= 1)
+            && node.attr.as_ref().is_some_and(|cached| {
+                // Later attributes may not count this name any more.
+                !cached.is_outdated() && cached.received <= asked && cached.attr.nlink <= 1
+            })
     };
     let gone = match target {
         Some(Target::Node(id)) => state.nodes.get(id).is_some_and(is_last).then_some(id),

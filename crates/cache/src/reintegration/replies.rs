@@ -142,7 +142,7 @@ fn has_changed(state: &State, removal: &Removal, attr: &Attr) -> bool {
 fn decide_removal(state: &mut State, id: RecordId, removal: &Removal, found: Found) {
     match found {
         Found::Absent => {
-            learn::removed(state, &removal.at);
+            learn::removed(state, &removal.at, Time::ZERO);
             finish(state, id);
         }
         Found::Object { fh, attr } => {
@@ -232,6 +232,8 @@ fn failed(state: &mut State, id: RecordId, status: Status) {
         (Logged::Rename { .. }, Status::NotEmpty | Status::Exist | Status::Inval) => {
             conflict::skip(state, id, ConflictKind::Skipped);
         }
+        // The first one of two transmissions may have been executed: the names show it.
+        (Logged::Rename { .. }, Status::NoEnt) => state.log.set_stage(id, Stage::Waiting),
         (Logged::Rename { .. } | Logged::Link { .. }, Status::NoEnt | Status::Stale | Status::BadHandle) => {
             conflict::skip(state, id, ConflictKind::Renamed);
         }
