@@ -173,6 +173,25 @@ fn set_attr(state: &mut State, id: NodeId, set: &SetAttr, time: NfsTime) {
     logged.set = merged(&logged.set, &set);
 }
 
+/// A record is done.
+pub(crate) fn finish(state: &mut State, id: RecordId) {
+    let Some(entry) = remove(state, id) else { return };
+    state.log.sent += 1;
+    let now = state.now;
+    // The reply may not have shown where it is now.
+    if let Logged::Rename { to, node, .. } | Logged::Link { at: to, node } = &entry.change
+        && let Some(node) = state.nodes.get_mut(*node)
+    {
+        node.location = Some(to.clone());
+        if let Some(cached) = &mut node.attr {
+            // A link that was there already has no reply with its number of links.
+            cached.outdated = Some(now);
+        }
+    }
+    relocate(state, entry.change.node());
+    entry.change.replaced().into_iter().for_each(|id| count_links(state, id));
+}
+
 /// Counts the links of an object that are made and removed in the log.
 pub(crate) fn count_links(state: &mut State, id: NodeId) {
     let records = state.log.of_object(id);

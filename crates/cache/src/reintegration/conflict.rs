@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use remora_wire::fuse::Notification;
-use remora_wire::nfs3::{FileType, Name, SetAttr};
+use remora_wire::nfs3::{Attr, FileType, Name, NfsTime, SetAttr, SetTime};
 
-use crate::change_log::append;
+use crate::change_log::append::{self, finish};
 use crate::change_log::local::{self, NewObject};
 use crate::change_log::log::Logged;
 use crate::change_log::record::{Conflict, ConflictKind, LogObject, RecordId};
@@ -19,7 +19,6 @@ use crate::learn;
 use crate::needs;
 use crate::node::{Location, NodeId, Target};
 use crate::path;
-use crate::reintegration::send::finish;
 use crate::state::State;
 
 /// Conflict names of one file that are tried.
@@ -110,10 +109,23 @@ pub(crate) fn skip_attributes(state: &mut State, id: RecordId, node: NodeId) {
         _ => return,
     };
     let attr = state.nodes.get(node).and_then(|node| node.attr.as_ref()).map(|cached| cached.attr.clone());
-    if attr.is_some_and(|attr| super::replies::has_attributes(&attr, &set)) {
+    if attr.is_some_and(|attr| has_attributes(&attr, &set)) {
         return finish(state, id);
     }
     skip(state, id, ConflictKind::Attributes);
+}
+
+/// Whether the attributes are those that the record sets.
+fn has_attributes(attr: &Attr, set: &SetAttr) -> bool {
+    let time = |set: &SetTime, is: NfsTime| match set {
+        SetTime::To(time) => *time == is,
+        SetTime::Keep | SetTime::Server => true,
+    };
+    set.mode.is_none_or(|mode| mode == attr.mode & 0o7777)
+        && set.uid.is_none_or(|uid| uid == attr.uid)
+        && set.gid.is_none_or(|gid| gid == attr.gid)
+        && time(&set.atime, attr.atime)
+        && time(&set.mtime, attr.mtime)
 }
 
 /// Another client removed a directory in which a record makes a name: it is made again. Other records in it are dropped.

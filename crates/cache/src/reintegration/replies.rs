@@ -2,10 +2,10 @@
 
 use remora_base::Time;
 use remora_wire::fuse::Errno;
-use remora_wire::nfs3::{self, Attr, Fh, FileType, Reply, SetAttr, SetTime, Status, Wcc, WccAttr};
+use remora_wire::nfs3::{self, Attr, Fh, FileType, Reply, Status, Wcc, WccAttr};
 
 use crate::change_effects;
-use crate::change_log::append;
+use crate::change_log::append::{self, finish};
 use crate::change_log::local;
 use crate::change_log::log::{Found, Logged, Stage};
 use crate::change_log::record::{Binding, ConflictKind, LogObject, RecordId};
@@ -15,7 +15,7 @@ use crate::errno::errno;
 use crate::learn;
 use crate::node::{Location, NodeId};
 use crate::reintegration::conflict;
-use crate::reintegration::send::{self, act, finish, look, refuse};
+use crate::reintegration::send::{self, act, look, refuse};
 use crate::state::{Change, LogCall, State};
 
 /// A call got no reply: its outcome is unknown, and the record begins again.
@@ -301,17 +301,4 @@ fn bind(state: &mut State, id: RecordId, fh: &Fh, attr: &Attr, is_new: bool) {
     changes.bound.push(id);
     state.log.set_stage(id, Stage::Binding);
     dirty_store::changed(state, node, None);
-}
-
-/// Whether the attributes are those that the record sets.
-pub(crate) fn has_attributes(attr: &Attr, set: &SetAttr) -> bool {
-    let time = |set: &SetTime, is: nfs3::NfsTime| match set {
-        SetTime::To(time) => *time == is,
-        SetTime::Keep | SetTime::Server => true,
-    };
-    set.mode.is_none_or(|mode| mode == attr.mode & 0o7777)
-        && set.uid.is_none_or(|uid| uid == attr.uid)
-        && set.gid.is_none_or(|gid| gid == attr.gid)
-        && time(&set.atime, attr.atime)
-        && time(&set.mtime, attr.mtime)
 }

@@ -204,25 +204,6 @@ pub(crate) fn refuse(state: &mut State, id: RecordId, errno: Errno) {
     append::store(state, id);
 }
 
-/// A record is done.
-pub(crate) fn finish(state: &mut State, id: RecordId) {
-    let Some(entry) = append::remove(state, id) else { return };
-    state.log.sent += 1;
-    let now = state.now;
-    // The reply may not have shown where it is now.
-    if let Logged::Rename { to, node, .. } | Logged::Link { at: to, node } = &entry.change
-        && let Some(node) = state.nodes.get_mut(*node)
-    {
-        node.location = Some(to.clone());
-        if let Some(cached) = &mut node.attr {
-            // A link that was there already has no reply with its number of links.
-            cached.outdated = Some(now);
-        }
-    }
-    append::relocate(state, entry.change.node());
-    entry.change.replaced().into_iter().for_each(|id| append::count_links(state, id));
-}
-
 /// Looks again at files that were written while disconnected, before their data is sent.
 pub(crate) fn check_files(state: &mut State) {
     for id in state.dirty_files.clone() {
