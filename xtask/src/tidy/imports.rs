@@ -44,8 +44,8 @@ const LAW: &[Law] = &[
     Law { name: "vfs",     ours: &["base", "wire"],       others: Only(&["bytes", "lru", "thiserror", "siphasher", "rustix", "nix"]) },
     Law { name: "server",  ours: &["base", "wire", "vfs"], others: Only(&["bytes", "thiserror", "siphasher", "highway", "ipnet"]) },
     Law { name: "client",  ours: &["base", "wire"],       others: Only(&["bytes", "thiserror", "siphasher"]) },
-    // globset: names of hoarded files.
-    Law { name: "cache",   ours: &["base", "wire"],       others: Only(&["bytes", "globset"]) },
+    // globset: names of hoarded files. jiff: dates in the names of conflict copies.
+    Law { name: "cache",   ours: &["base", "wire"],       others: Only(&["bytes", "globset", "jiff"]) },
     // noq-proto: QUIC as a state machine whose caller gives it the time; it is seeded, and TLS keys influence
     // neither sizes nor timing. rustls, ring: its handshake, with keys derived from a secret that the caller
     // gives. base64: keys as text.

@@ -47,7 +47,7 @@ fn repro(seed: u64) -> ExitCode {
 /// Prints what each machine did, with the time since the start of the world.
 fn repro_offline(seed: u64) -> ExitCode {
     seeds::say(format_args!("{:#?}", offline::scenario::Scenario::draw(seed)));
-    let mut outcome = offline::scenario::run(seed);
+    let mut outcome = offline::run(seed);
     std::mem::take(&mut outcome.log).iter().for_each(seeds::say);
     seeds::say(format_args!("{outcome:#?}"));
     if outcome.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -111,7 +111,7 @@ impl seeds::Worlds for Offline {
     type Totals = OfflineTotals;
 
     fn run(&self, seed: u64) -> offline::scenario::Outcome {
-        offline::scenario::run(seed)
+        offline::run(seed)
     }
 
     fn violations(outcome: &offline::scenario::Outcome) -> &[String] {

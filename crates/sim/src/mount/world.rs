@@ -54,7 +54,7 @@ pub(super) struct Faults {
     pub(super) tick: Duration,
     /// Bytes of a READ or WRITE.
     pub(super) block: u32,
-    /// [`LinkState::sync_max`].
+    /// Bytes of a file that are written synchronously at fsync and close; see [`LinkState::sync_max`].
     pub(super) sync_max: u64,
     pub(super) disk_cache: DiskFaults,
 }

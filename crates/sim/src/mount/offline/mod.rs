@@ -5,7 +5,7 @@
 //! directory, and at the end the server's tree and what the other machines see of it. In a part of the worlds all machines
 //! change one more directory, where conflicts arise.
 //!
-//! Read [`scenario`], `program` (the phases), `model` (trees and the steps that change them), `plan` (random steps),
+//! Read [`scenario`], `program` (the run of a seed, and the phases), `model` (trees and the steps that change them), `plan` (random steps),
 //! `execute` (steps as system calls), `recovery` (what may have become of a tree after a crash), `shared_dir`.
 
 mod execute;
@@ -15,3 +15,5 @@ mod program;
 mod recovery;
 pub mod scenario;
 mod shared_dir;
+
+pub use program::run;

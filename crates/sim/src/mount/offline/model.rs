@@ -287,8 +287,8 @@ impl Model {
                 Ok(())
             }
             Step::SymLink { path, target } => self.add(path, Content::SymLink(target.clone()), 0o777),
-            Step::Chmod { path, mode } => Ok(self.get_mut(path)?.mode = *mode),
-            Step::Utimes { path, secs } => Ok(self.get_mut(path)?.mtime = Some(*secs)),
+            Step::Chmod { path, mode } => self.get_mut(path).map(|object| object.mode = *mode),
+            Step::Utimes { path, secs } => self.get_mut(path).map(|object| object.mtime = Some(*secs)),
             Step::List { path } => self.names(path).map(|_| ()).ok_or(Errno::ENOENT),
             Step::Read { path } => self.data(path).map(|_| ()).ok_or(Errno::ENOENT),
         }

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::recovery::{History, Possible};
 use super::scenario::{Outcome, Scenario};
 use super::shared_dir::{self, Change, SHARED, SharedDir};
 use crate::mount::system_calls::ROOT;
-use crate::mount::world::Shared;
+use crate::mount::world::{Shared, World, run as run_programs};
 
 /// Steps that make the tree before the first partition.
 const FIRST_STEPS: u64 = 12;
@@ -33,7 +33,7 @@ const SAFE_AGE: Duration = Duration::from_millis(1500);
 
 /// What the programs know of each other.
 #[derive(Default)]
-pub(super) struct Meeting {
+struct Meeting {
     /// Programs that have made their trees.
     built: usize,
     finished: usize,
@@ -42,8 +42,38 @@ pub(super) struct Meeting {
     is_busy: bool,
 }
 
+/// Runs the world of a seed.
+pub fn run(seed: u64) -> Outcome {
+    let scenario = Scenario::draw(seed);
+    let mut world = World::new(seed, scenario.faults);
+    for number in 0..scenario.machines {
+        world.mount(scenario.config(number, 0, false));
+    }
+    for _ in 0..scenario.server_crashes {
+        let after = Duration::from_millis(world.rng.below(200_000));
+        world.crash_after(after);
+    }
+    let world = Shared(Rc::new(RefCell::new(world)));
+    let outcome = Rc::new(RefCell::new(Outcome::default()));
+    let meeting = Rc::new(RefCell::new(Meeting::default()));
+    let shared = Rc::new(RefCell::new(SharedDir::default()));
+    let programs = (0..scenario.machines).map(|number| {
+        let program = Program::new(number, seed, world.clone(), scenario.clone(), outcome.clone())
+            .with_others(meeting.clone(), shared.clone());
+        Box::pin(program.run()) as Pin<Box<dyn Future<Output = ()>>>
+    });
+    let stuck = run_programs(&world, programs.collect());
+    let mut outcome = outcome.borrow().clone();
+    outcome.violations.extend(stuck.err());
+    outcome.repeated = world.0.borrow().repeated;
+    if outcome.violations.is_empty() {
+        outcome.violations = shared.borrow().lost(&world.0.borrow(), outcome.power_losses > 0, outcome.kept > 0);
+    }
+    outcome
+}
+
 /// A program on a machine.
-pub(super) struct Program {
+struct Program {
     number: usize,
     world: Shared,
     scenario: Scenario,
@@ -79,13 +109,7 @@ async fn first<T>(one: impl Future<Output = T>, other: impl Future<Output = ()>)
 }
 
 impl Program {
-    pub(super) fn new(
-        number: usize,
-        seed: u64,
-        world: Shared,
-        scenario: Scenario,
-        outcome: Rc<RefCell<Outcome>>,
-    ) -> Program {
+    fn new(number: usize, seed: u64, world: Shared, scenario: Scenario, outcome: Rc<RefCell<Outcome>>) -> Program {
         Program {
             number,
             world,
@@ -107,11 +131,11 @@ impl Program {
         }
     }
 
-    pub(super) fn with_others(self, meeting: Rc<RefCell<Meeting>>, shared: Rc<RefCell<SharedDir>>) -> Program {
+    fn with_others(self, meeting: Rc<RefCell<Meeting>>, shared: Rc<RefCell<SharedDir>>) -> Program {
         Program { meeting, shared, ..self }
     }
 
-    pub(super) async fn run(mut self) {
+    async fn run(mut self) {
         self.build().await;
         for _ in 0..self.scenario.partitions {
             self.partition().await;

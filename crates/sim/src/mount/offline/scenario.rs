@@ -1,18 +1,12 @@
-//! The scenario of a seed, and its run.
+//! The scenario of a seed, and the result of its run.
 
-use std::cell::RefCell;
-use std::future::Future;
-use std::pin::Pin;
-use std::rc::Rc;
 use std::time::Duration;
 
 use remora_base::Rng;
 use remora_cache::{Config, OfflineMiss, OfflinePolicy, Policy, Writes};
 
-use super::program::{Meeting, Program};
-use super::shared_dir::SharedDir;
 use crate::mount::disk_cache::DiskFaults;
-use crate::mount::world::{Faults, Shared, World, run as run_programs};
+use crate::mount::world::Faults;
 
 /// Silence of the server after which a mount is disconnected.
 const OFFLINE_AFTER: Duration = Duration::from_secs(10);
@@ -39,7 +33,7 @@ pub struct Scenario {
     pub crashes: f64,
     pub server_crashes: u64,
     pub memory_max: u64,
-    faults: Faults,
+    pub(super) faults: Faults,
     is_disk_cache_reliable: bool,
 }
 
@@ -119,34 +113,4 @@ pub struct Outcome {
     pub conflicts: u64,
     /// Changes of names that the server executed twice, once before and once after a crash.
     pub repeated: u64,
-}
-
-/// Runs the world of a seed.
-pub fn run(seed: u64) -> Outcome {
-    let scenario = Scenario::draw(seed);
-    let mut world = World::new(seed, scenario.faults);
-    for number in 0..scenario.machines {
-        world.mount(scenario.config(number, 0, false));
-    }
-    for _ in 0..scenario.server_crashes {
-        let after = Duration::from_millis(world.rng.below(200_000));
-        world.crash_after(after);
-    }
-    let world = Shared(Rc::new(RefCell::new(world)));
-    let outcome = Rc::new(RefCell::new(Outcome::default()));
-    let meeting = Rc::new(RefCell::new(Meeting::default()));
-    let shared = Rc::new(RefCell::new(SharedDir::default()));
-    let programs = (0..scenario.machines).map(|number| {
-        let program = Program::new(number, seed, world.clone(), scenario.clone(), outcome.clone())
-            .with_others(meeting.clone(), shared.clone());
-        Box::pin(program.run()) as Pin<Box<dyn Future<Output = ()>>>
-    });
-    let stuck = run_programs(&world, programs.collect());
-    let mut outcome = outcome.borrow().clone();
-    outcome.violations.extend(stuck.err());
-    outcome.repeated = world.0.borrow().repeated;
-    if outcome.violations.is_empty() {
-        outcome.violations = shared.borrow().lost(&world.0.borrow(), outcome.power_losses > 0, outcome.kept > 0);
-    }
-    outcome
 }
