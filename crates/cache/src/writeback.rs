@@ -200,7 +200,10 @@ pub(crate) fn keep_refused(state: &mut State, id: NodeId, why: Refusal) {
     let waiters = data::update(state, id, |file| {
         let kept = [std::mem::take(&mut file.dirty), std::mem::take(&mut file.unstable)];
         kept.iter().flat_map(|ranges| ranges.iter()).for_each(|range| file.refused.insert(range));
-        if !file.refused.is_empty() {
+        if file.refused.is_empty() {
+            // There is no data for which the other changes would matter.
+            (file.cut, file.deferred) = (None, None);
+        } else {
             file.error = Some(error);
             file.refusal = Some(why);
         }

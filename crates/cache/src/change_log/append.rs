@@ -42,11 +42,23 @@ pub(crate) fn insert(state: &mut State, id: RecordId, entry: Entry) {
     }
     let node = entry.change.node();
     let replaced = entry.change.replaced();
+    match &entry.change {
+        Logged::Remove { at, node, .. } => forget_place(state, *node, at),
+        Logged::Rename { to, .. } => replaced.into_iter().for_each(|node| forget_place(state, node, to)),
+        _ => {}
+    }
     if let Logged::SetAttr { set, .. } = &entry.change {
         set_attr(state, node, set, at);
     }
     state.log.insert(id, entry);
     [Some(node), replaced].into_iter().flatten().for_each(|id| count_links(state, id));
+}
+
+/// An object has lost the name under which it was found.
+fn forget_place(state: &mut State, id: NodeId, at: &Location) {
+    if let Some(node) = state.nodes.get_mut(id).filter(|node| node.location.as_ref() == Some(at)) {
+        node.location = None;
+    }
 }
 
 /// The next job for the store puts the record there, new or changed.

@@ -185,23 +185,10 @@ fn contents(state: &State, id: NodeId) -> Option<Bytes> {
     is_whole.then(|| file.extents.read(0..size))
 }
 
-/// Whether `at` stands for the object. Data of a file without a name is of no use.
-fn is_named(state: &mut State, id: NodeId, at: &Location) -> bool {
-    let is_there = matches!(needs::known(state, at.dir, &at.name), Some((Target::Node(found), _)) if found == id);
-    let is_open = state.nodes.get(id).is_some_and(|node| node.opens > 0);
-    if !is_there && !is_open {
-        data::discard(state, id);
-    }
-    is_there || is_open
-}
-
 /// Another client changed a file that was written here, too: ours becomes a file of its own beside it. Returns false if our
 /// version is not whole.
 pub(crate) fn copy_file(state: &mut State, id: NodeId) -> bool {
     let Some(at) = state.nodes.get(id).and_then(|node| node.location.clone()) else { return false };
-    if !is_named(state, id, &at) {
-        return true;
-    }
     let Some(data) = contents(state, id) else { return false };
     let Some(node) = state.nodes.get(id).filter(|node| node.kind == FileType::Regular) else { return false };
     let Some(auth) = node.file.as_ref().and_then(|file| file.writer.clone()) else { return false };
@@ -258,9 +245,6 @@ pub(crate) fn make_file_again(state: &mut State, id: NodeId) -> bool {
     let Some(at) = node.location.clone().filter(|_| node.kind == FileType::Regular && !node.is_local) else {
         return false;
     };
-    if !is_named(state, id, &at) {
-        return true;
-    }
     let Some(data) = contents(state, id) else { return false };
     let Some(auth) = state.nodes.get(id).and_then(|node| node.file.as_ref()?.writer.clone()) else { return false };
     let mode = state.nodes.get(id).and_then(|node| node.attr.as_ref()).map_or(0o600, |cached| cached.attr.mode & 0o777);

@@ -5,6 +5,7 @@ mod seeds;
 use std::process::ExitCode;
 
 use clap::Parser;
+use remora_sim::mount::offline::scenario::Crashes;
 use remora_sim::mount::{offline, scenario};
 
 /// Runs mounts before one server in worlds drawn from seeds, checked against models of the files. For each failing
@@ -25,15 +26,19 @@ enum World {
     Mount,
     /// The machines work without the server for a time
     Offline,
+    /// The same, and mounts are killed and machines lose power
+    OfflineCrash,
 }
 
 fn main() -> ExitCode {
     let Args { world, seeds } = Args::parse();
     match (world, seeds.repro) {
         (World::Mount, Some(seed)) => repro(seed),
-        (World::Offline, Some(seed)) => repro_offline(seed),
+        (World::Offline, Some(seed)) => repro_offline(seed, Crashes::None),
+        (World::OfflineCrash, Some(seed)) => repro_offline(seed, Crashes::Some),
         (World::Mount, None) => seeds::run(seeds, Mounts),
-        (World::Offline, None) => seeds::run(seeds, Offline),
+        (World::Offline, None) => seeds::run(seeds, Offline(Crashes::None)),
+        (World::OfflineCrash, None) => seeds::run(seeds, Offline(Crashes::Some)),
     }
 }
 
@@ -45,9 +50,9 @@ fn repro(seed: u64) -> ExitCode {
 }
 
 /// Prints what each machine did, with the time since the start of the world.
-fn repro_offline(seed: u64) -> ExitCode {
-    seeds::say(format_args!("{:#?}", offline::scenario::Scenario::draw(seed)));
-    let mut outcome = offline::run(seed);
+fn repro_offline(seed: u64, crashes: Crashes) -> ExitCode {
+    seeds::say(format_args!("{:#?}", offline::scenario::Scenario::draw(seed, crashes)));
+    let mut outcome = offline::run(seed, crashes);
     std::mem::take(&mut outcome.log).iter().for_each(seeds::say);
     seeds::say(format_args!("{outcome:#?}"));
     if outcome.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -92,7 +97,7 @@ impl seeds::Worlds for Mounts {
 }
 
 /// Worlds of mounts that are disconnected for a time.
-struct Offline;
+struct Offline(Crashes);
 
 #[derive(Default)]
 struct OfflineTotals {
@@ -111,7 +116,7 @@ impl seeds::Worlds for Offline {
     type Totals = OfflineTotals;
 
     fn run(&self, seed: u64) -> offline::scenario::Outcome {
-        offline::run(seed)
+        offline::run(seed, self.0)
     }
 
     fn violations(outcome: &offline::scenario::Outcome) -> &[String] {
@@ -138,6 +143,7 @@ impl seeds::Worlds for Offline {
     }
 
     fn repeat(&self, seed: u64) -> String {
-        format!("cargo xtask repro --world offline {seed}")
+        let world = if self.0 == Crashes::None { "offline" } else { "offline-crash" };
+        format!("cargo xtask repro --world {world} {seed}")
     }
 }

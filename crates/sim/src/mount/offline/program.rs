@@ -15,7 +15,7 @@ use super::execute::{Failure, Machine, execute, on_server, resolve, walk};
 use super::model::{Model, Step, differences, join, split};
 use super::plan;
 use super::recovery::{History, Possible};
-use super::scenario::{Outcome, Scenario};
+use super::scenario::{Crashes, Outcome, Scenario};
 use super::shared_dir::{self, Change, SHARED, SharedDir};
 use crate::mount::system_calls::ROOT;
 use crate::mount::world::{Shared, World, run as run_programs};
@@ -43,8 +43,8 @@ struct Meeting {
 }
 
 /// Runs the world of a seed.
-pub fn run(seed: u64) -> Outcome {
-    let scenario = Scenario::draw(seed);
+pub fn run(seed: u64, crashes: Crashes) -> Outcome {
+    let scenario = Scenario::draw(seed, crashes);
     let mut world = World::new(seed, scenario.faults);
     for number in 0..scenario.machines {
         world.mount(scenario.config(number, 0, false));

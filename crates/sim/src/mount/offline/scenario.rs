@@ -37,9 +37,16 @@ pub struct Scenario {
     is_disk_cache_reliable: bool,
 }
 
+/// Whether mounts are killed and machines lose power.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Crashes {
+    None,
+    Some,
+}
+
 impl Scenario {
     /// The scenario of a seed.
-    pub fn draw(seed: u64) -> Scenario {
+    pub fn draw(seed: u64, crashes: Crashes) -> Scenario {
         let mut rng = Rng::stream(seed, "offline scenario");
         let delays = [Duration::from_micros(50), Duration::from_millis(5), Duration::from_millis(300)];
         let is_disk_cache_reliable = rng.chance(0.7);
@@ -54,7 +61,7 @@ impl Scenario {
             miss: if rng.chance(0.8) { OfflineMiss::Fail } else { OfflineMiss::Wait },
             has_shared: rng.chance(0.35),
             has_disk_cache,
-            crashes: [0.0, 0.04, 0.15][rng.below(3) as usize],
+            crashes: [0.0, 0.04, 0.15][rng.below(3) as usize] * f64::from(u8::from(crashes == Crashes::Some)),
             server_crashes: if rng.chance(0.6) { 0 } else { 1 + rng.below(3) },
             memory_max: if rng.chance(0.8) || !has_disk_cache { 64 << 20 } else { 8 << 10 },
             faults: Faults {
