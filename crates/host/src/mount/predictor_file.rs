@@ -1,7 +1,8 @@
 //! The file beside the disk cache that keeps the model of the files that programs open.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use remora_cache::Cache;
@@ -33,7 +34,9 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// Replaces the model. What a power failure leaves of it is recognised by its checksum.
 pub(super) fn save(dir: &Path, model: &[u8]) {
     let new = dir.join(NAME_NEW);
-    let written = File::create(&new).and_then(|mut file| file.write_all(model));
+    // It has names of files.
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new);
+    let written = file.and_then(|mut file| file.write_all(model));
     if let Err(error) = written.and_then(|()| fs::rename(&new, dir.join(NAME))) {
         tracing::warn!(%error, "the model of opened files cannot be saved");
     }
