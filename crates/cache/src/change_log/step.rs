@@ -217,7 +217,7 @@ fn remove(state: &mut State, op: &Op, at: Location, is_directory: bool) -> Resul
 fn is_linked(state: &State, id: NodeId) -> bool {
     let Some(node) = state.nodes.get(id) else { return false };
     let links = node.logged.as_ref().map_or(0, |logged| logged.links);
-    node.attr.as_ref().is_none_or(|cached| i64::from(cached.attr.nlink) + links > 0)
+    node.attr.as_ref().is_none_or(|cached| cached.is_outdated() || i64::from(cached.attr.nlink) + links > 0)
 }
 
 /// A file without a name needs no data, unless it is open.
@@ -279,10 +279,6 @@ fn rename(state: &mut State, op: &Op, from: Location, to: Location) -> Result<bo
     {
         replaced = cancelled.leftover;
         drop_object(state, target);
-    } else if let Some(target) = target
-        && !is_linked(state, target)
-    {
-        discard(state, target);
     }
     let auth = op.caller.auth.clone();
     if replaced.is_none() && move_unsent(state, node, &to) {
@@ -290,6 +286,11 @@ fn rename(state: &mut State, op: &Op, from: Location, to: Location) -> Result<bo
     }
     let seen = seen(state, node);
     append::append(state, Logged::Rename { from, to, node, seen, replaced }, auth);
+    if let Some(ReplacedNode { node, .. }) = replaced
+        && !is_linked(state, node)
+    {
+        discard(state, node);
+    }
     Ok(true)
 }
 

@@ -241,6 +241,11 @@ fn revert(state: &mut State, id: NodeId) {
 
 /// Another client removed a file that was written here: it is made again. Returns false if our version is not whole.
 pub(crate) fn make_file_again(state: &mut State, id: NodeId) -> bool {
+    if state.nodes.get(id).is_some_and(|node| node.location.is_none() && node.opens == 0) {
+        // We removed its name, and the server has no other one.
+        data::discard(state, id);
+        return true;
+    }
     let Some(node) = state.nodes.get(id) else { return false };
     let Some(at) = node.location.clone().filter(|_| node.kind == FileType::Regular && !node.is_local) else {
         return false;

@@ -262,7 +262,8 @@ fn unmount_offline_keeps_changes_for_the_next_mount() {
 /// Makes a conflict of `name`: "ours" against "theirs". Returns the path of our copy.
 fn make_conflict(site: &Site, mount: &Mount, name: &str) -> String {
     fs::write(site.place.srv(name), "before\n").unwrap();
-    until("the file", || fs::read(mount.at(name)).is_ok());
+    // Without the server a file is writable if that is known.
+    until("the file", || fs::File::options().append(true).open(mount.at(name)).is_ok());
     go_offline(site, mount);
     fs::write(mount.at(name), "ours\n").unwrap();
     fs::write(site.place.srv(name), "theirs\n").unwrap();
