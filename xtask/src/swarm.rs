@@ -20,6 +20,10 @@ pub(crate) enum World {
     Atp,
     /// Mounts of several machines before a server
     Mount,
+    /// The same, and the machines work without the server for a time
+    Offline,
+    /// The same, and mounts are killed and machines lose power
+    OfflineCrash,
 }
 
 /// Runs `seeds` worlds of each kind, beginning with seed `from`.
@@ -32,12 +36,15 @@ pub(crate) fn run(seeds: u64, from: u64, build: Build) -> Result {
 
 /// Runs the world of one `seed`.
 pub(crate) fn repro(seed: u64, world: World) -> Result {
-    let program = match world {
-        World::Nfs => NFS,
-        World::Atp => ATP,
-        World::Mount => MOUNT,
+    let (program, flags): (_, &[&str]) = match world {
+        World::Nfs => (NFS, &[]),
+        World::Atp => (ATP, &[]),
+        World::Mount => (MOUNT, &[]),
+        World::Offline => (MOUNT, &["--world", "offline"]),
+        World::OfflineCrash => (MOUNT, &["--world", "offline-crash"]),
     };
-    swarm(program, Build::Release, &["--repro", &seed.to_string()])
+    let seed = seed.to_string();
+    swarm(program, Build::Release, &[flags, &["--repro", &seed]].concat())
 }
 
 fn swarm(program: &str, build: Build, flags: &[&str]) -> Result {
