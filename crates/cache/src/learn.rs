@@ -85,6 +85,7 @@ fn age(old: &CachedAttr, attr: &Attr, asked: Time) -> Age {
 /// Another client changed the object: drops what may be wrong now.
 fn changed_by_others(state: &mut State, id: NodeId) {
     let Some(node) = state.nodes.get_mut(id) else { return };
+    node.shown_ctime = None;
     node.grants.clear();
     node.link_target = None;
     if let Some(disk) = &mut node.disk {

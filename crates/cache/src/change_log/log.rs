@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use remora_base::Time;
 use remora_wire::fuse::Errno;
 use remora_wire::nfs3::{Attr, Fh, Name, NfsTime, SetAttr, WccAttr};
 use remora_wire::rpc::AuthUnix;
@@ -72,6 +73,7 @@ pub(crate) enum Stage {
     Waiting,
     /// Looks at the server's names before the change, at `from` and at `to`.
     Looking {
+        since: Time,
         from: Option<Found>,
         to: Option<Found>,
     },

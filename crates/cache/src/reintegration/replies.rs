@@ -95,16 +95,17 @@ fn lost_directory(state: &mut State, id: RecordId, is_from: bool) {
 /// What the server has at a name is known: the change follows when all of it is.
 fn found(state: &mut State, id: RecordId, is_from: bool, what: Found) {
     let Some(entry) = state.log.get_mut(id) else { return };
-    let Stage::Looking { from, to } = &mut entry.stage else { return };
+    let Stage::Looking { since, from, to } = &mut entry.stage else { return };
+    let since = *since;
     *(if is_from { &mut *from } else { &mut *to }) = Some(what);
     let (from, to) = (from.clone(), to.clone());
     match (entry.change.clone(), from, to) {
         (Logged::Remove { at, node, seen, .. }, Some(found), _) => {
-            decide_removal(state, id, &Removal { at, node, seen }, found);
+            decide_removal(state, id, &Removal { at, node, seen, since }, found);
         }
         (Logged::Rename { from: old, to: new, node, replaced, .. }, Some(from), Some(to)) => {
             let replaced =
-                replaced.map(|replaced| Removal { at: new.clone(), node: replaced.node, seen: replaced.seen });
+                replaced.map(|replaced| Removal { at: new.clone(), node: replaced.node, seen: replaced.seen, since });
             decide_rename(state, id, &Move { from: old, to: new, node, replaced }, from, to);
         }
         _ => {}
@@ -116,6 +117,8 @@ struct Removal {
     at: Location,
     node: NodeId,
     seen: Option<WccAttr>,
+    /// When the look at the server's names began.
+    since: Time,
 }
 
 struct Move {
@@ -131,12 +134,20 @@ fn is_object(state: &State, id: NodeId, fh: &Fh, attr: &Attr) -> bool {
 
 /// Whether another client has changed the object since it was last seen here.
 fn has_changed(state: &State, removal: &Removal, attr: &Attr) -> bool {
-    let known = state.nodes.get(removal.node).and_then(|node| node.attr.as_ref()).map(|cached| cached.attr.wcc());
+    let node = state.nodes.get(removal.node);
+    let known = node.and_then(|node| node.attr.as_ref()).map(|cached| cached.attr.wcc());
     let is = |seen: &WccAttr| (seen.size, seen.mtime) == (attr.size, attr.mtime);
     let is_file = attr.kind == FileType::Regular;
     // An object that was made here shortly before a restart was never seen.
     let is_seen = removal.seen.is_some() || known.is_some();
     is_file && is_seen && !removal.seen.iter().chain(known.as_ref()).any(is)
+}
+
+/// Whether a change made here may be what the server showed of the object.
+fn is_changing(state: &State, removal: &Removal) -> bool {
+    let Some(node) = state.nodes.get(removal.node) else { return false };
+    let is_newer = node.attr.as_ref().is_some_and(|cached| cached.received > removal.since);
+    !send::is_quiet(state, removal.node) || is_newer
 }
 
 fn decide_removal(state: &mut State, id: RecordId, removal: &Removal, found: Found) {
@@ -150,8 +161,7 @@ fn decide_removal(state: &mut State, id: RecordId, removal: &Removal, found: Fou
             if is_ours && !has_changed(state, removal, &attr) {
                 return act(state, id);
             }
-            if is_ours && !send::is_quiet(state, removal.node) {
-                // Our own change may be what it shows.
+            if is_ours && is_changing(state, removal) {
                 return state.log.set_stage(id, Stage::Waiting);
             }
             conflict::skip(state, id, ConflictKind::ChangedThere);
@@ -176,7 +186,7 @@ fn decide_rename(state: &mut State, id: RecordId, moved: &Move, from: Found, to:
         {
             act(state, id);
         }
-        (Found::Object { .. }, Some(replaced)) if !send::is_quiet(state, replaced.node) => {
+        (Found::Object { .. }, Some(replaced)) if is_changing(state, replaced) => {
             state.log.set_stage(id, Stage::Waiting);
         }
         (Found::Object { .. }, _) => conflict::rename_ours(state, id, ConflictKind::Content),

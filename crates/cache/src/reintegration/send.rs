@@ -115,7 +115,7 @@ pub(crate) fn is_quiet(state: &State, id: NodeId) -> bool {
 /// Begins with a record: looks at names that are to be removed, or sends the change at once.
 fn start(state: &mut State, id: RecordId) {
     let Some(entry) = state.log.get(id) else { return };
-    let stage = Stage::Looking { from: None, to: None };
+    let stage = Stage::Looking { since: state.now, from: None, to: None };
     match entry.change.clone() {
         Logged::Remove { at, .. } => {
             state.log.set_stage(id, stage);
