@@ -241,7 +241,9 @@ fn revert(state: &mut State, id: NodeId) {
 
 /// Another client removed a file that was written here: it is made again. Returns false if our version is not whole.
 pub(crate) fn make_file_again(state: &mut State, id: NodeId) -> bool {
-    if state.nodes.get(id).is_some_and(|node| node.location.is_none() && node.opens == 0) {
+    if state.nodes.get(id).is_some_and(|node| {
+        node.location.is_none() && node.opens == 0 && node.file.as_ref().is_none_or(|file| file.kept.path.is_empty())
+    }) {
         // We removed its name, and the server has no other one.
         data::discard(state, id);
         return true;
