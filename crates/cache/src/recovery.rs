@@ -115,8 +115,6 @@ pub(crate) fn seen(state: &mut State, id: NodeId, result: Result<Attr, Errno>, a
     let fh = node.fh.clone();
     let Some(file) = node.file.as_deref_mut() else { return };
     let (Some(check), Some(auth)) = (&mut file.check, file.writer.clone()) else { return };
-    // Our changes of names move the ctime.
-    let data = |wcc: &WccAttr| (wcc.size, wcc.mtime);
     let is_kept_long = state.config.writes == Writes::Back;
     let is_same = check.before.as_ref().is_some_and(|before| {
         let is_same_data = (before.size, before.mtime) == (attr.size, attr.mtime);
