@@ -5,7 +5,6 @@ use remora_wire::nfs3::{self, Reply, Wcc};
 
 use crate::disk::fetch;
 use crate::learn::{self, Shown};
-use crate::read_grant;
 use crate::state::{Change, State};
 
 /// Records what the reply to a change shows.
@@ -14,8 +13,10 @@ pub(crate) fn record(state: &mut State, change: &Change, reply: &Reply, asked: T
     match reply {
         Reply::SetAttr(Ok(wcc) | Err(nfs3::Failed { info: wcc, .. })) => {
             learn::finish_change(state, change, [wcc, &none], asked);
-            if let Change::SetAttr(id) | Change::Complete(id) | Change::Deferred(id) | Change::Cut(id) = change {
-                read_grant::mode_changed(state, *id);
+            if let Change::SetAttr(id) | Change::Complete(id) | Change::Deferred(id) | Change::Cut(id) = change
+                && let Some(node) = state.nodes.get_mut(*id)
+            {
+                node.grants.clear();
             }
         }
         Reply::Create(made) | Reply::MkDir(made) | Reply::SymLink(made) | Reply::MkNod(made) => {

@@ -108,17 +108,18 @@ pub(crate) fn poll_job(state: &mut State) -> Option<StoreJob> {
     if state.store.in_flight() >= JOBS_MAX {
         return None;
     }
-    // A record of the log comes before the data of its object, and the data of a copy before its original goes.
+    // A record of the log comes before the data of its object. A file that is written again has a new object, which
+    // comes after the old one has gone.
     if let Some(log) = state.store.next_log(state.now) {
         return Some(log);
+    }
+    if let Some(removal) = state.store.next_removal() {
+        return Some(removal);
     }
     while let Some(id) = state.store.due.pop_first() {
         if let Some(job) = save(state, id) {
             return Some(job);
         }
-    }
-    if let Some(removal) = state.store.next_removal() {
-        return Some(removal);
     }
     state.store.next_barrier(state.now)
 }

@@ -12,6 +12,7 @@ use crate::deferred_setattr;
 use crate::disk::fetch;
 use crate::node::{Dentry, Location, NodeId, Target};
 use crate::path;
+use crate::read_grant;
 use crate::state::{FetchKey, ListingProgress, Op, Purpose, State, Stop};
 
 /// Names of a directory that is listed anew for its attributes, at most.
@@ -80,7 +81,10 @@ pub(crate) fn known_grant(
     }
     // Grants are dropped when the object changes, so each is as new as the attributes.
     let confirmed = node.attr.as_ref().map(|cached| cached.asked);
-    let Some(grant) = node.grants.get(&op.caller.id).copied() else { return Ok(None) };
+    let Some(grant) = node.grants.get(&op.caller.id).copied() else {
+        let of_maker = read_grant::of_maker(node, &op.caller);
+        return Ok(of_maker.filter(|_| state.is_disconnected()));
+    };
     let as_of = confirmed.map_or(grant.asked, |asked| asked.max(grant.asked));
     let is_known = grant.tested & bits == bits && state.is_fresh(as_of, op, window);
     Ok(is_known.then_some(grant.granted))

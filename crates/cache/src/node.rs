@@ -295,6 +295,8 @@ pub(crate) struct Node {
     /// The server answered ESTALE.
     pub(crate) is_stale: bool,
     pub(crate) grants: BTreeMap<CredentialId, Grant>,
+    /// Who made it, since the mount began.
+    pub(crate) maker: Option<CredentialId>,
     pub(crate) own: OwnChanges,
     pub(crate) dir: Option<Box<DirState>>,
     pub(crate) file: Option<Box<FileState>>,
@@ -325,6 +327,7 @@ impl Node {
             opens: 0,
             is_stale: false,
             grants: BTreeMap::new(),
+            maker: None,
             own: OwnChanges::default(),
             dir: None,
             file: None,

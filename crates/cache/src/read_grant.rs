@@ -5,10 +5,8 @@ use remora_wire::nfs3::{ACCESS_READ, Attr};
 
 use crate::change_log::local;
 use crate::credentials::Caller;
-use crate::disk::save;
 use crate::learn;
-use crate::needs::ACCESS_ALL;
-use crate::node::{Grant, NodeId};
+use crate::node::{Grant, Node, NodeId};
 use crate::state::{Op, Purpose, State};
 
 /// Whether a READ that `uid` made tells that it may read the file. A server also lets the owner read, and a caller
@@ -23,28 +21,18 @@ pub(crate) fn is_expected(state: &State, id: NodeId, caller: &Caller) -> bool {
     attr.is_some_and(|cached| is_telling(&cached.attr, caller.auth.uid))
 }
 
-/// The caller has made the object: as its owner he may do what its mode says.
+/// The caller has made the object.
 pub(crate) fn made(state: &mut State, id: NodeId, maker: &Caller) {
-    let now = state.now;
-    let Some(node) = state.nodes.get_mut(id).filter(|node| !node.is_local) else { return };
-    let Some(cached) = node.attr.as_ref().filter(|cached| cached.attr.uid == maker.auth.uid) else { return };
-    let granted = local::granted(&cached.attr, &maker.auth);
-    node.grants.entry(maker.id).or_insert(Grant { tested: ACCESS_ALL, granted, asked: now });
-    save::learned(state, id);
+    if let Some(node) = state.nodes.get_mut(id) {
+        node.maker = Some(maker.id);
+    }
 }
 
-/// The mode of an object was changed here: only its owner's permissions are known.
-pub(crate) fn mode_changed(state: &mut State, id: NodeId) {
-    let now = state.now;
-    let Some(node) = state.nodes.get_mut(id) else { return };
-    let callers = std::mem::take(&mut node.grants).into_keys();
-    let Some(cached) = &node.attr else { return };
-    for caller in callers {
-        let Some(auth) = state.credentials.get(caller).filter(|auth| auth.uid == cached.attr.uid) else { continue };
-        let granted = local::granted(&cached.attr, auth);
-        node.grants.insert(caller, Grant { tested: ACCESS_ALL, granted, asked: now });
-    }
-    save::learned(state, id);
+/// What a caller who made the object may do as its owner, while the server cannot be asked.
+pub(crate) fn of_maker(node: &Node, caller: &Caller) -> Option<u32> {
+    let attr = &node.attr.as_ref()?.attr;
+    let is_owner = node.maker == Some(caller.id) && attr.uid == caller.auth.uid;
+    is_owner.then(|| local::granted(attr, &caller.auth))
 }
 
 /// A READ was answered with these attributes.
