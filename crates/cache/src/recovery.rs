@@ -13,7 +13,6 @@ use remora_wire::nfs3::{self, Attr, Fh, FileType, NfsTime, WccAttr};
 
 use crate::call::Priority;
 use crate::change_log::local;
-use crate::config::Writes;
 use crate::data;
 use crate::dirty_store;
 use crate::kept::{Check, DeferredSetAttr};
@@ -115,12 +114,9 @@ pub(crate) fn seen(state: &mut State, id: NodeId, result: Result<Attr, Errno>, a
     let fh = node.fh.clone();
     let Some(file) = node.file.as_deref_mut() else { return };
     let (Some(check), Some(auth)) = (&mut file.check, file.writer.clone()) else { return };
-    let is_kept_long = state.config.writes == Writes::Back;
-    let is_same = check.before.as_ref().is_some_and(|before| {
-        let is_same_data = (before.size, before.mtime) == (attr.size, attr.mtime);
-        // Our own RENAME or LINK moves the ctime.
-        is_same_data && (!is_kept_long || before.ctime == attr.ctime)
-    });
+    // Our changes of names move the ctime.
+    let data = |wcc: &WccAttr| (wcc.size, wcc.mtime);
+    let is_same = check.before.as_ref().is_some_and(|before| data(before) == data(&attr.wcc()));
     let size = attr.size;
     check.attr = Some((attr, asked));
     if is_same {
@@ -204,8 +200,6 @@ fn pass(state: &mut State, id: NodeId) {
 /// not sent.
 fn refuse(state: &mut State, id: NodeId, why: Refusal) {
     let is_settled = match why {
-        // With `back` the data is kept, and a person decides.
-        _ if state.config.writes == Writes::Back => false,
         Refusal::Changed => conflict::copy_file(state, id),
         Refusal::Refused(Errno::ESTALE | Errno::ENOENT) => conflict::make_file_again(state, id),
         Refusal::Refused(_) => false,

@@ -9,6 +9,7 @@ use crate::change_log::append;
 use crate::change_log::local::{self, NewObject};
 use crate::change_log::log::{Logged, ReplacedNode, Stage};
 use crate::change_log::record::{LogObject, RecordId};
+use crate::config::Writes;
 use crate::data;
 use crate::deferred_setattr;
 use crate::dirty_store;
@@ -25,10 +26,12 @@ const STICKY: u32 = 0o1000;
 /// Directories above a directory, at most.
 const DEPTH_MAX: usize = 4096;
 
-/// Whether a change goes to the log: the server is out of reach, or an earlier change of the same objects is in
+/// Whether a change goes to the log: the server is out of reach or slow, or an earlier change of the same objects is in
 /// the log.
 pub(crate) fn is_logged(state: &State, change: &Change) -> bool {
-    if state.is_disconnected() {
+    let is_slow = state.config.writes == Writes::Back && state.link.sync_max > 0;
+    let renames_name = !matches!(change, Change::SetAttr(_));
+    if state.is_disconnected() || is_slow && renames_name {
         return true;
     }
     if state.log.is_empty() {
