@@ -82,7 +82,7 @@ impl Machine {
         }
     }
 
-    /// Opens a file, reads it and closes it. Returns what was prefetched meanwhile.
+    /// Opens a file, reads it and closes it. Returns the files that the cache prefetched meanwhile.
     fn read(&mut self, name: &'static str) -> Vec<String> {
         self.prefetched.clear();
         self.now += Duration::from_millis(100);

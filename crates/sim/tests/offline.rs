@@ -1,5 +1,5 @@
 //! Random worlds whose machines work without the server: few here. `mount_swarm --world offline` runs thousands, and
-//! finds a fault that is still open (seed 219).
+//! finds a fault that is still open (seed 271).
 
 use remora_sim::mount::offline;
 use remora_sim::mount::offline::scenario::Crashes;

@@ -109,12 +109,12 @@ pub struct Binding {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ConflictId(pub u64);
 
-/// Two changes of one name or object that exclude each other, and what was done.
+/// Two conflicting changes of one name or object, and the resolution.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Conflict {
     pub id: ConflictId,
     pub kind: ConflictKind,
-    /// Path from the mounted directory of what the server has.
+    /// Path of the server's version, from the mounted directory.
     pub path: Vec<u8>,
     /// Path of our version, if it has another name.
     pub copy: Option<Vec<u8>>,

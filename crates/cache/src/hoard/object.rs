@@ -109,7 +109,7 @@ fn target(state: &mut State, work: &Work, id: NodeId, active: &mut ActiveObject)
 /// Waits until the disk cache has the object's record.
 fn saved(state: &mut State, id: NodeId) -> Result<(), Step> {
     let Some(node) = state.nodes.get(id) else { return Err(Step::Gone) };
-    // What was written here is in the store of unsent data, and is saved when the server has it.
+    // The store of unsent data has local writes; the disk cache gets them once the server has them.
     if node.is_dirty() {
         return Err(Step::Missing(HoardMissReason::Changing));
     }

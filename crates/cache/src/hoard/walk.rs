@@ -153,7 +153,7 @@ fn begin(state: &mut State, connectivity: Connectivity) {
     }));
 }
 
-/// Works on what has become ready, and then on what comes next.
+/// Continues with objects whose replies have come, then begins with further ones.
 fn go_on(state: &mut State, walk: &mut Walk) {
     state.hoard.due = None;
     for (id, found) in std::mem::take(&mut state.hoard.pinned) {

@@ -150,7 +150,7 @@ pub(crate) struct Walk {
     pub(crate) seen: BTreeSet<NodeId>,
     /// Sum of [`ActiveObject::moving_bytes`].
     pub(crate) moving_bytes: u64,
-    /// Bytes that are set aside in the disk cache for what was visited.
+    /// Bytes that the visited objects take in the disk cache.
     pub(crate) planned_bytes: u64,
     /// When all active objects are looked at.
     pub(crate) next_look: Time,

@@ -111,7 +111,7 @@ impl Trie {
         best.map(|best| Likeliest { total, ..best })
     }
 
-    /// Halves all counts and drops what was seen once, and what no root leads to. The roots get new identifiers.
+    /// Halves all counts. Drops nodes with a count of one and unreachable nodes; the roots get new identifiers.
     pub(super) fn halve(&mut self, roots: &mut [NodeId]) {
         self.rebuild(roots, |count| count / 2);
     }

@@ -77,7 +77,7 @@ fn looked(state: &mut State, id: RecordId, is_from: bool, result: LookupResult) 
     }
 }
 
-/// A directory of the record is gone: what was to be removed there is gone, too.
+/// The server has lost a directory of the record. A removal in it is done.
 fn lost_directory(state: &mut State, id: RecordId, is_from: bool) {
     let at = state.log.get(id).and_then(|entry| {
         let mut names = entry.change.names();

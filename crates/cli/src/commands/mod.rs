@@ -146,10 +146,10 @@ pub(crate) enum Command {
     /// Work without the server of a mount
     #[command(after_help = mount::flags::OFFLINE_HELP)]
     Offline(Offline),
-    /// Use the server of a mount again, and send what was changed
+    /// Use the server of a mount again, and send the changes made offline
     #[command(after_help = mount::flags::ONLINE_HELP)]
     Online(Online),
-    /// List what was changed here and by another machine, and resolve it
+    /// List and resolve conflicts with the changes of other machines
     #[command(after_help = mount::flags::CONFLICTS_HELP)]
     Conflicts(Conflicts),
     /// Keep files of a mount on this machine for the time without the server

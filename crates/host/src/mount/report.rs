@@ -103,7 +103,7 @@ pub struct RefusedChange {
 pub struct ConflictReport {
     pub id: u64,
     pub kind: ConflictName,
-    /// Path from the mounted directory of what the server has.
+    /// Path of the server's version, from the mounted directory.
     pub path: String,
     /// Path of our version, if it has another name.
     pub copy: Option<String>,

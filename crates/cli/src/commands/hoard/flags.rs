@@ -45,7 +45,7 @@ pub(crate) enum HoardCommand {
     /// Keep a file or directory of a mount on this machine
     #[command(after_help = ADD_HELP)]
     Add(Add),
-    /// Let what was added be evicted again
+    /// Remove an entry, so that the cache may evict its files again
     #[command(after_help = REMOVE_HELP)]
     Remove(Remove),
     /// List what is kept, by the profile
