@@ -12,7 +12,7 @@ use guest::Scratch;
 use super::outcome::{Ended, Verdict};
 use super::posix::{self, Excused};
 use super::server::{self, Identity, Server};
-use super::site::{last_said, tail};
+use super::site::{copy_source, last_said, tail};
 use super::step::{Besides, Mount, Policy, Step};
 use crate::cmd::{self, Build, Result};
 
@@ -69,7 +69,7 @@ impl FuseSite {
             fs::set_permissions(scratch.path(directory), fs::Permissions::from_mode(0o755))?;
         }
         let source = scratch.path("source");
-        cmd::run(Command::new("cp").arg("-a").args([&cmd::root().join("crates"), &source]))?;
+        copy_source(&source)?;
         let io = scratch.path("io");
         let binary = scratch.path("remora");
         fs::copy(cmd::built("remora", if is_long() { Build::Release } else { Build::Debug })?, &binary)?;

@@ -16,6 +16,7 @@ mod step;
 mod tools;
 
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -63,6 +64,18 @@ pub(crate) struct Options {
     names: Vec<String>,
 }
 
+impl Options {
+    /// Runs a step, and prints its outcome.
+    fn timed(&self, step: &Step, run: impl FnOnce() -> Verdict) -> Outcome {
+        let began = Instant::now();
+        let outcome = Outcome::new(step.name, run(), began.elapsed());
+        if !self.json {
+            println!("{outcome}");
+        }
+        outcome
+    }
+}
+
 /// Runs the steps and prints the summary.
 pub(crate) fn run(options: &Options) -> Result {
     let steps = step::named(&options.names)?;
@@ -97,20 +110,13 @@ pub(crate) fn prepare() {
 
 /// Runs the steps. Failures of steps are in the outcomes; an error is a fault of the runner.
 fn execute(options: &Options, steps: &[&'static Step]) -> Result<Vec<Outcome>> {
-    let mut outcomes = Vec::new();
-    let mut done = |step: &Step, verdict, took| {
-        let outcome = Outcome::new(step.name, verdict, took);
-        if !options.json {
-            println!("{outcome}");
-        }
-        outcomes.push(outcome);
-    };
     let target = cmd::target_dir()?;
     let means = Means::find(options, steps, &target);
+    let mut outcomes = Vec::new();
     let mut able = Vec::new();
     for step in steps {
         match means.missing(step) {
-            Some(why) => done(step, Verdict::Skipped(why), Duration::ZERO),
+            Some(why) => outcomes.push(options.timed(step, || Verdict::Skipped(why))),
             None => able.push(*step),
         }
     }
@@ -118,27 +124,37 @@ fn execute(options: &Options, steps: &[&'static Step]) -> Result<Vec<Outcome>> {
     if !in_guest.is_empty() {
         cmd::built("remora", cmd::Build::Debug)?;
     }
-    let start = Instant::now();
     let tools = means.tools.as_deref().unwrap_or(Path::new(""));
-    if let (Ok(kernel), false) = (&means.kernel, in_guest.is_empty()) {
-        let mut site = Site::build(&target, kernel, tools, &in_guest).map_err(|e| e.to_string());
-        for step in in_guest {
-            let began = Instant::now();
-            let verdict = perform(&mut site, start + WHOLE, |site| site.run(step));
-            done(step, verdict, began.elapsed());
-        }
-    }
-    if !here.is_empty() {
-        let start = Instant::now();
-        let mut site = FuseSite::build(&target, tools).map_err(|e| e.to_string());
-        for step in here {
-            let began = Instant::now();
-            let policy = step.remora.unwrap_or(Policy::Default);
-            let verdict = perform(&mut site, start + WHOLE, |site| site.run(step, policy));
-            done(step, verdict, began.elapsed());
-        }
-    }
+    // The guest mostly waits for its one processor.
+    let (in_guest, here) = thread::scope(|scope| {
+        let in_guest = scope.spawn(|| in_the_guest(options, &means, &target, tools, &in_guest));
+        let here = on_this_machine(options, &target, tools, &here);
+        (in_guest.join(), here)
+    });
+    outcomes.extend(in_guest.map_err(|_| "the steps in the guest ended with a panic")?);
+    outcomes.extend(here);
     Ok(outcomes)
+}
+
+/// Runs the steps that the guest's kernel is put to.
+fn in_the_guest(options: &Options, means: &Means, target: &Path, tools: &Path, steps: &[&Step]) -> Vec<Outcome> {
+    let (Ok(kernel), false) = (&means.kernel, steps.is_empty()) else { return Vec::new() };
+    let limit = Instant::now() + WHOLE;
+    let mut site = Site::build(target, kernel, tools, steps).map_err(|e| e.to_string());
+    let done = |step: &&Step| options.timed(step, || perform(&mut site, limit, |site| site.run(step)));
+    steps.iter().map(done).collect()
+}
+
+/// Runs the steps with `remora mount` on this machine.
+fn on_this_machine(options: &Options, target: &Path, tools: &Path, steps: &[&Step]) -> Vec<Outcome> {
+    if steps.is_empty() {
+        return Vec::new();
+    }
+    let limit = Instant::now() + WHOLE;
+    let mut site = FuseSite::build(target, tools).map_err(|e| e.to_string());
+    let policy = |step: &Step| step.remora.unwrap_or(Policy::Default);
+    let done = |step: &&Step| options.timed(step, || perform(&mut site, limit, |site| site.run(step, policy(step))));
+    steps.iter().map(done).collect()
 }
 
 /// Runs a step if its site exists and time is left.

@@ -31,6 +31,16 @@ const SKIPS: u8 = 77;
 /// How much of what a step said is repeated when it fails, in lines.
 const LINES_MAX: usize = 20;
 
+/// Crates whose sources the steps copy, pack and compare.
+const SOURCES: [&str; 6] = ["base", "cache", "host", "server", "vfs", "wire"];
+
+/// Copies sources to `place`, so that they stay the same while the originals change.
+pub(super) fn copy_source(place: &Path) -> Result {
+    fs::create_dir(place)?;
+    let sources = SOURCES.map(|name| cmd::root().join("crates").join(name));
+    cmd::run(Command::new("cp").arg("-a").args(sources).arg(place))
+}
+
 /// Everything that runs. Fields are dropped in order, users of others first.
 #[derive(Debug)]
 pub(super) struct Site {
@@ -60,9 +70,8 @@ impl Site {
         for directory in [scratch.path(""), memory.path(""), scratch.path("io")] {
             fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
         }
-        // Copies, which stay the same while the originals change.
         let source = scratch.path("source");
-        cmd::run(Command::new("cp").arg("-a").args([&cmd::root().join("crates"), &source]))?;
+        copy_source(&source)?;
         let told = format!("source='{}'\ntools='{}'", source.display(), tools.display());
         // The unprivileged user may not reach the original binary.
         let binary = scratch.path("remora");

@@ -157,7 +157,7 @@ pub(super) const STEPS: &[Step] = &[
     step("git", Mount::Disk, script!("git")),
     step("build", Mount::Disk, script!("build")),
     Step { told: "names=1000", ..step("big-directory", Mount::Disk, script!("big-directory")) },
-    Step { told: "names=5000", ..step("bigger-directory", Mount::Memory, script!("big-directory")) },
+    Step { told: "names=3000", ..step("bigger-directory", Mount::Memory, script!("big-directory")) },
     step("full-disk", Mount::Small, script!("full-disk")),
     step("mounted-over", Mount::Small, script!("mounted-over")),
     step("overlay", Mount::Overlay, script!("overlay")),
