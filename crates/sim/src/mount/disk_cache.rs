@@ -54,14 +54,22 @@ fn end(start: u64, bytes: &Bytes) -> u64 {
     start + bytes.len() as u64
 }
 
+/// What lies within `kept` of an extent.
+fn part(start: u64, bytes: &Bytes, kept: &Range<u64>) -> Option<(u64, Bytes)> {
+    let (from, to) = (kept.start.max(start), kept.end.min(end(start, bytes)));
+    (from < to).then(|| (from, bytes.slice((from - start) as usize..(to - start) as usize)))
+}
+
 fn perform(objects: &mut Objects, fh: &Fh, work: DiskWork) -> DiskDone {
     match work {
         DiskWork::Save { record, kept, data } => {
             let object = objects.entry(fh.clone()).or_default();
             object.record = record.map(|record| *record);
-            let is_kept =
-                |range: Range<u64>| kept.iter().any(|kept| kept.start <= range.start && range.end <= kept.end);
-            object.extents.retain(|start, bytes| is_kept(*start..end(*start, bytes)));
+            let parts = object
+                .extents
+                .iter()
+                .flat_map(|(start, bytes)| kept.iter().filter_map(move |kept| part(*start, bytes, kept)));
+            object.extents = parts.collect();
             object.extents.extend(data.into_iter().map(|part| (part.offset, part.data)));
             DiskDone::Changed
         }

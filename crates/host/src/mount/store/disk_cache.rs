@@ -142,7 +142,7 @@ impl DiskCache {
         Ok(match (work, found) {
             (DiskWork::Save { record, kept, data }, _) => {
                 let row = self.index.put(fh, record.as_deref())?;
-                self.drop_extents(row, &kept)?;
+                self.drop_extents(fh, row, &kept)?;
                 self.write(fh, row, &data)?;
                 self.index.count(row)?;
                 DiskDone::Changed
@@ -185,8 +185,8 @@ impl DiskCache {
         Ok(DiskDone::Pinned(Some(DiskPin { ranges, bytes: row.bytes })))
     }
 
-    /// Drops the extents that are not within `kept`, and gives their space back.
-    fn drop_extents(&mut self, row: ObjectRow, kept: &[Range<u64>]) -> rusqlite::Result<()> {
+    /// Drops what is not within `kept`, and gives its space back.
+    fn drop_extents(&mut self, fh: &Fh, row: ObjectRow, kept: &[Range<u64>]) -> rusqlite::Result<()> {
         let is_kept = |range: &Range<u64>| kept.iter().any(|kept| kept.start <= range.start && range.end <= kept.end);
         let mut extents = self.index.extents(row, 0..u64::MAX)?;
         extents.retain(|extent| !is_kept(&extent.range));
@@ -195,12 +195,30 @@ impl DiskCache {
         }
         let file = OpenOptions::new().write(true).open(self.data_path(row.object));
         for extent in extents {
-            self.index.remove_extent(row, &extent)?;
             let Range { start, end } = extent.range;
+            let left =
+                kept.iter().map(|kept| kept.start.max(start)..kept.end.min(end)).filter(|part| part.start < part.end);
+            let left: Vec<Range<u64>> = left.collect();
+            let data = if left.is_empty() { Vec::new() } else { self.read(fh, row, start..end)? };
+            self.index.remove_extent(row, &extent)?;
             // Not every file system can; then the space is used again by the same file.
             let _ = file.as_ref().map(|file| {
-                fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, start, end - start)
+                for gap in gaps(start..end, &left) {
+                    let _ = fallocate(
+                        file,
+                        FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+                        gap.start,
+                        gap.end - gap.start,
+                    );
+                }
             });
+            for whole in data.iter().filter(|part| part.offset == start) {
+                for range in &left {
+                    let part = &whole.data[(range.start - start) as usize..(range.end - start) as usize];
+                    let sum = checksum(fh, range.start, part);
+                    self.index.add_extent(row, &Extent { range: range.clone(), sum })?;
+                }
+            }
         }
         Ok(())
     }
@@ -289,6 +307,13 @@ impl JobStore for DiskCache {
         };
         ids.into_iter().map(|id| (id, done.clone())).collect()
     }
+}
+
+/// The parts of `range` that none of `parts`, which are in order, covers.
+fn gaps(range: Range<u64>, parts: &[Range<u64>]) -> Vec<Range<u64>> {
+    let ends = std::iter::once(range.start).chain(parts.iter().map(|part| part.end));
+    let starts = parts.iter().map(|part| part.start).chain([range.end]);
+    ends.zip(starts).map(|(start, end)| start..end).filter(|gap| gap.start < gap.end).collect()
 }
 
 /// Moves a damaged index and its data into a directory of their own, instead of those that were there.
@@ -392,6 +417,18 @@ mod tests {
             DiskDone::Loaded(object) => object.map(|object| object.ranges),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn part_of_an_extent_is_kept() {
+        let top = tempfile::tempdir().unwrap();
+        let mut cache = open(top.path(), 1 << 20).cache;
+        run(&mut cache, "a", save(&[], vec![part(10, b"0123456789"), part(30, b"abc")]));
+        run(&mut cache, "a", save(&[10..12, 15..20, 30..33], vec![part(12, b"xyz")]));
+        assert_eq!(ranges(&mut cache, "a"), Some(vec![10..12, 12..15, 15..20, 30..33]));
+        let DiskDone::Read(parts) = run(&mut cache, "a", DiskWork::Read(0..40)) else { panic!("no data") };
+        let found: Vec<u8> = parts.iter().flat_map(|part| part.data.to_vec()).collect();
+        assert_eq!(found, b"01xyz56789abc");
     }
 
     #[test]
