@@ -29,6 +29,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const STUCK: Duration = Duration::from_secs(30);
 /// Silence of the server at which a walk stops.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
+/// Read-ahead of a link that is not slow: it carries 1 MiB/s or more.
+const AHEAD_GOOD: u64 = 4 << 20;
 /// Objects that a walk works on at a time.
 const ACTIVE_MAX: usize = 2048;
 /// Objects taken into work before the kernel's requests get their turn.
@@ -114,7 +116,7 @@ pub(crate) fn advance(state: &mut State, connectivity: Connectivity) {
 fn is_good(state: &State, connectivity: Connectivity, is_asked: bool) -> bool {
     let is_reachable = match connectivity {
         Connectivity::Connected => true,
-        Connectivity::Weak => is_asked,
+        Connectivity::Weak => is_asked || state.link.ahead_max >= AHEAD_GOOD,
         Connectivity::Disconnected { .. } => false,
     };
     is_reachable && state.connection.silence < SILENCE_MAX
