@@ -152,6 +152,7 @@ impl Cache {
             is_retried: false,
             hidden: None,
             node_at_start: None,
+            saves: self.state.store.saves,
         };
         self.run(op);
         self.settle();
@@ -398,6 +399,7 @@ impl Cache {
     pub fn handle_store_done(&mut self, now: Time, id: StoreJobId, result: Result<(), Errno>) {
         self.tick(now);
         dirty_store::done(&mut self.state, id, result);
+        writeback::send_stored(&mut self.state);
         self.settle();
     }
 
@@ -568,7 +570,11 @@ fn perform(state: &mut State, op: &mut Op) -> Result<Reply, Stop> {
         }
         StatFs => lookup::statfs(state, op),
         Access { mask } => lookup::access(state, op, mask),
-        FsyncDir { .. } | SyncFs => Ok(Reply::Empty),
+        FsyncDir { .. } | SyncFs => {
+            // The server has executed each change of names that was not logged before it was answered.
+            dirty_store::all_synced(state, op)?;
+            Ok(Reply::Empty)
+        }
         Fallocate | TmpFile => Err(Errno::EOPNOTSUPP.into()),
         Ioctl => Err(Errno::ENOTTY.into()),
         // The kernel falls back to its own ways, or keeps locks to itself.

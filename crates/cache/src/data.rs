@@ -204,6 +204,7 @@ pub(crate) fn update<T>(state: &mut State, id: NodeId, change: impl FnOnce(&mut 
         state.dirty_files.remove(&id);
         let kept = std::mem::take(&mut file.kept);
         state.store.due.remove(&id);
+        file.kept.removed = kept.object.or(kept.removed);
         kept.object.into_iter().for_each(|object| state.store.remove(object));
         state.ready.extend(kept.waiters);
         if counted > 0 {

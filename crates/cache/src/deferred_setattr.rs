@@ -70,7 +70,8 @@ pub(crate) fn send(state: &mut State, id: NodeId) {
         && file.is_committed()
         && file.completing == 0
         && file.deferred_sent.is_none()
-        && file.check.is_none();
+        && file.check.is_none()
+        && !file.kept.is_behind();
     let Some(deferred) =
         file.deferred.take_if(|deferred| is_ready && (is_closed || file.is_urgent || deferred.at <= now))
     else {

@@ -57,6 +57,15 @@ pub(crate) fn save_now(state: &mut State, id: NodeId) {
     }
 }
 
+/// The store gets the file before the server does, if it has an older version.
+pub(crate) fn save_before_sending(state: &mut State, id: NodeId) {
+    if let Some(file) = file(state, id)
+        && file.kept.is_behind()
+    {
+        state.store.due.insert(id);
+    }
+}
+
 /// Waits until the store has the file.
 pub(crate) fn saved(state: &mut State, op: &Op, id: NodeId) -> Result<(), Stop> {
     let Some(file) = file(state, id) else { return Ok(()) };
@@ -79,6 +88,43 @@ pub(crate) fn synced(state: &mut State, op: &Op, id: NodeId) -> Result<(), Stop>
     state.store.barrier_waiters.insert(op.unique);
     state.store.barrier_at = Some(state.now);
     Err(Stop::Wait)
+}
+
+/// Waits until everything that the store had when the operation began survives a loss of power.
+pub(crate) fn all_synced(state: &mut State, op: &Op) -> Result<(), Stop> {
+    if op.saves <= state.store.synced {
+        state.store.barrier_waiters.remove(&op.unique);
+        return Ok(());
+    }
+    state.store.barrier_waiters.insert(op.unique);
+    state.store.barrier_at = Some(state.now);
+    Err(Stop::Wait)
+}
+
+/// Waits until the record that the file had before its last changes has been removed for good.
+pub(crate) fn forgotten(state: &mut State, op: &Op, id: NodeId) -> Result<(), Stop> {
+    if is_forgotten(state, id) {
+        return Ok(());
+    }
+    state.store.barrier_waiters.insert(op.unique);
+    state.store.barrier_at = Some(state.now);
+    Err(Stop::Wait)
+}
+
+fn is_forgotten(state: &State, id: NodeId) -> bool {
+    let removed = state.nodes.get(id).and_then(|node| node.file.as_ref()?.kept.removed);
+    removed.is_none_or(|object| state.store.is_forgotten(object))
+}
+
+/// Whether the server may get newer data of the file, as far as its former record matters: after a loss of power, that would
+/// be sent again.
+pub(crate) fn may_send(state: &mut State, id: NodeId) -> bool {
+    let is_forgotten = is_forgotten(state, id);
+    if !is_forgotten {
+        state.store.unsent_until_barrier.insert(id);
+        state.store.barrier_at = Some(state.now);
+    }
+    is_forgotten
 }
 
 /// Saves every file with unsent data, for an unmount that keeps it.
@@ -162,7 +208,8 @@ fn save(state: &mut State, id: NodeId) -> Option<StoreJob> {
     let data = unsaved.iter().flat_map(|range| file.extents.parts(range)).map(part).collect();
     file.kept.is_record_old = false;
     file.kept.save_at = None;
-    let purpose = JobPurpose::Save { node: id, object, ranges: unsaved.iter().collect() };
+    file.kept.saving_ranges = unsaved;
+    let purpose = JobPurpose::Save { node: id };
     let job = state.store.start(StoreWork::Save { record: Box::new(record), data }, purpose);
     file.kept.saving = Some(job.id);
     Some(job)
@@ -171,20 +218,23 @@ fn save(state: &mut State, id: NodeId) -> Option<StoreJob> {
 /// The store has done a job, or failed.
 pub(crate) fn done(state: &mut State, job: StoreJobId, result: Result<(), Errno>) {
     match (state.store.done(job), result) {
-        (Some(JobPurpose::Save { node, .. }), Ok(())) => save_done(state, node, job),
-        (Some(JobPurpose::Save { node, ranges, .. }), Err(errno)) => save_failed(state, node, ranges, errno),
+        (Some(JobPurpose::Save { node }), Ok(())) => save_done(state, node, job),
+        (Some(JobPurpose::Save { node }), Err(errno)) => save_failed(state, node, job, errno),
         (Some(JobPurpose::Barrier { saves }), Ok(())) => {
-            state.store.synced = state.store.synced.max(saves);
+            state.store.set_synced(saves);
             if state.store.saves > state.store.synced {
                 state.store.barrier_at.get_or_insert(state.now + BARRIER_DELAY);
             }
             let waiters = std::mem::take(&mut state.store.barrier_waiters);
             state.ready.extend(waiters);
+            let held = std::mem::take(&mut state.store.unsent_until_barrier);
+            state.store.sendable.extend(held);
         }
         (Some(JobPurpose::Barrier { .. }), Err(errno)) => barrier_failed(state, errno),
         (Some(JobPurpose::Log(changes)), Ok(())) => log_done(state, *changes),
         (Some(JobPurpose::Log(changes)), Err(errno)) => log_failed(state, *changes, errno),
-        (Some(JobPurpose::Remove), _) => {
+        (Some(JobPurpose::Remove(object)), _) => {
+            state.store.is_removed(object);
             state.store.barrier_at.get_or_insert(state.now + BARRIER_DELAY);
         }
         (None, _) => {}
@@ -200,8 +250,8 @@ fn log_done(state: &mut State, changes: LogChanges) {
     }
     let save = state.store.saves;
     changes.batch.put.iter().for_each(|record| state.log.is_saved(record.id, save));
-    if !changes.bound.is_empty() {
-        state.log.bound_and_saved.entry(save).or_default().extend(changes.bound);
+    if !changes.done.is_empty() {
+        state.log.done_and_saved.entry(save).or_default().extend(changes.done);
     }
 }
 
@@ -225,6 +275,8 @@ fn save_done(state: &mut State, id: NodeId, job: StoreJobId) {
         return;
     }
     file.kept.saving = None;
+    file.kept.saving_ranges.clear();
+    file.kept.has_failed = false;
     file.kept.saved = saves;
     if file.kept.is_saved() {
         let waiters = std::mem::take(&mut file.kept.waiters);
@@ -232,17 +284,22 @@ fn save_done(state: &mut State, id: NodeId, job: StoreJobId) {
     } else if !file.kept.waiters.is_empty() || file.kept.unsaved.bytes() >= SAVE_MAX {
         state.store.due.insert(id);
     }
+    state.store.sendable.insert(id);
 }
 
 /// The file stays unsaved, and those who wait for it fail. It is saved again later.
-fn save_failed(state: &mut State, id: NodeId, ranges: Vec<Range<u64>>, errno: Errno) {
+fn save_failed(state: &mut State, id: NodeId, job: StoreJobId, errno: Errno) {
     let at = state.now + RETRY;
     if errno == Errno::ENOSPC || errno == Errno::EDQUOT {
         state.store.full_until = Some(at);
     }
     let Some(file) = file(state, id) else { return };
+    if file.kept.saving != Some(job) {
+        return;
+    }
     file.kept.saving = None;
-    ranges.into_iter().for_each(|range| file.kept.unsaved.insert(range));
+    file.kept.has_failed = true;
+    std::mem::take(&mut file.kept.saving_ranges).iter().for_each(|range| file.kept.unsaved.insert(range));
     file.kept.is_record_old = true;
     file.kept.save_at = Some(at);
     let waiters = std::mem::take(&mut file.kept.waiters);

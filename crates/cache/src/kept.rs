@@ -2,6 +2,7 @@
 //! attributes that follow the data, and the look at the server after a restart.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use remora_base::Time;
@@ -24,6 +25,12 @@ pub(crate) struct KeptState {
     pub(crate) is_record_old: bool,
     /// The save in flight.
     pub(crate) saving: Option<StoreJobId>,
+    /// What was written since the last save that is done.
+    pub(crate) saving_ranges: RangeSet,
+    /// The last save failed.
+    pub(crate) has_failed: bool,
+    /// The record that the file had before, whose removal may be lost with the power.
+    pub(crate) removed: Option<ObjectId>,
     /// When the file is saved at the latest.
     pub(crate) save_at: Option<Time>,
     /// Number of the last save that the store has done.
@@ -36,6 +43,17 @@ impl KeptState {
     /// Whether the store has everything.
     pub(crate) fn is_saved(&self) -> bool {
         self.unsaved.is_empty() && !self.is_record_old && self.saving.is_none()
+    }
+
+    /// Whether the server must not get newer data yet: after a crash the record of the store would look like a change by
+    /// somebody else, or be sent again over the newer data.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.object.is_some() && !self.has_failed && !self.is_saved()
+    }
+
+    /// Whether [`is_behind`](KeptState::is_behind) concerns these bytes.
+    pub(crate) fn lacks(&self, range: &Range<u64>) -> bool {
+        self.is_behind() && (self.unsaved.overlaps(range) || self.saving_ranges.overlaps(range))
     }
 }
 

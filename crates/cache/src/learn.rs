@@ -153,6 +153,14 @@ fn finish_own(state: &mut State, id: NodeId, wcc: &Wcc, asked: Time, only_grows:
     }
 }
 
+/// The object has lost a name by a change made here.
+fn lost_name(state: &mut State, target: Option<Target>, at: &Location) {
+    if let Some(Target::Node(id)) = target {
+        state.nodes.forget_place(id, at);
+        touch_name(state, Target::Node(id));
+    }
+}
+
 /// A name made, removed or linked here changed the object itself.
 fn touch_name(state: &mut State, target: Target) {
     let now = state.now;
@@ -308,7 +316,7 @@ pub(crate) fn removed(state: &mut State, at: &Location, asked: Time) {
         _ => None,
     };
     change_name(state, at, Target::Absent);
-    touch_name(state, target.unwrap_or(Target::Absent));
+    lost_name(state, target, at);
     if let Some(id) = gone {
         data::discard(state, id);
         save::removed(state, id);
@@ -330,7 +338,7 @@ pub(crate) fn renamed(state: &mut State, from: &Location, to: &Location) {
     change_name(state, from, Target::Absent);
     change_name(state, to, Target::Node(id));
     touch_name(state, Target::Node(id));
-    touch_name(state, replaced.unwrap_or(Target::Absent));
+    lost_name(state, replaced, to);
 }
 
 /// The server linked `node` as `to`.

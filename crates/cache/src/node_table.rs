@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use remora_wire::nfs3::{Attr, Fh, FileType};
 
-use crate::node::{Node, NodeId};
+use crate::node::{Location, Node, NodeId};
 
 /// All known objects. Those that the kernel has forgotten are evicted, the oldest first.
 #[derive(Debug)]
@@ -76,6 +76,13 @@ impl NodeTable {
             return *id;
         }
         self.insert(Node::new(fh.clone(), kind, fileid))
+    }
+
+    /// The object has lost the name `at`.
+    pub(crate) fn forget_place(&mut self, id: NodeId, at: &Location) {
+        if let Some(node) = self.nodes.get_mut(&id).filter(|node| node.location.as_ref() == Some(at)) {
+            node.location = None;
+        }
     }
 
     /// The object has another handle now.

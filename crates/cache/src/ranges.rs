@@ -72,6 +72,10 @@ impl RangeSet {
         gaps
     }
 
+    pub(crate) fn overlaps(&self, range: &Range<u64>) -> bool {
+        self.ends.range(..range.end).next_back().is_some_and(|(_, e)| *e > range.start)
+    }
+
     pub(crate) fn clear(&mut self) {
         self.ends.clear();
     }
@@ -103,6 +107,8 @@ mod tests {
                 prop_assert_eq!(ranges.bytes(), bytes.len() as u64);
                 let disjoint = ranges.iter().zip(ranges.iter().skip(1)).all(|(a, b)| a.end < b.start);
                 prop_assert!(disjoint, "ranges are merged: {:?}", ranges);
+                let overlaps = |range: Range<u64>| range.clone().any(|b| bytes.contains(&b)) == ranges.overlaps(&range);
+                prop_assert!((0..60).all(|start| overlaps(start..start + 1) && overlaps(start..start + 9)));
                 let gaps: BTreeSet<u64> = ranges.gaps(5..50).into_iter().flatten().collect();
                 let expected: BTreeSet<u64> = (5..50).filter(|b| !bytes.contains(b)).collect();
                 prop_assert_eq!(gaps, expected);

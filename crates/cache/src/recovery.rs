@@ -113,11 +113,15 @@ pub(crate) fn seen(state: &mut State, id: NodeId, result: Result<Attr, Errno>, a
     }
     let fh = node.fh.clone();
     let Some(file) = node.file.as_deref_mut() else { return };
+    let uncommitted = file.uncommitted();
     let (Some(check), Some(auth)) = (&mut file.check, file.writer.clone()) else { return };
     // Our changes of names move the ctime.
     let data = |wcc: &WccAttr| (wcc.size, wcc.mtime);
     let is_same = check.before.as_ref().is_some_and(|before| data(before) == data(&attr.wcc()));
     let size = attr.size;
+    // Only another client makes it shorter, unless the server has lost in a crash what we wrote at its end.
+    let kept = check.before.as_ref().map_or(0, |before| before.size).min(file.cut.unwrap_or(u64::MAX));
+    check.is_different = size < kept && !uncommitted.overlaps(&(kept - 1..kept));
     check.attr = Some((attr, asked));
     if is_same {
         return pass(state, id);

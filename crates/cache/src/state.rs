@@ -72,6 +72,8 @@ pub(crate) struct Op {
     pub(crate) hidden: Option<Hidden>,
     /// The object of a rename, as it was at the first step.
     pub(crate) node_at_start: Option<NodeId>,
+    /// Saves that the store had done when the operation began.
+    pub(crate) saves: u64,
 }
 
 /// A file that is removed while open, and its hidden name.

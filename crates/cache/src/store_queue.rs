@@ -1,7 +1,6 @@
 //! The queue of jobs for the store of unsent data.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 
 use remora_base::Time;
 
@@ -14,10 +13,8 @@ use crate::store_job::{ObjectId, StoreJob, StoreJobId, StoreWork};
 pub(crate) enum JobPurpose {
     Save {
         node: NodeId,
-        object: ObjectId,
-        ranges: Vec<Range<u64>>,
     },
-    Remove,
+    Remove(ObjectId),
     Log(Box<LogChanges>),
     /// Covers that many saves.
     Barrier {
@@ -38,18 +35,18 @@ pub(crate) struct LogChanges {
     pub(crate) batch: LogBatch,
     /// Steps of operations that are done then.
     pub(crate) steps: Vec<StepId>,
-    /// Records whose objects the server has made.
-    pub(crate) bound: Vec<RecordId>,
+    /// Records that are done, and that others wait for.
+    pub(crate) done: Vec<RecordId>,
 }
 
 impl LogChanges {
     fn is_empty(&self) -> bool {
-        self.batch == LogBatch::default() && self.steps.is_empty() && self.bound.is_empty()
+        self.batch == LogBatch::default() && self.steps.is_empty() && self.done.is_empty()
     }
 
     /// These changes, followed by `later` ones.
     fn followed_by(mut self, later: LogChanges) -> LogChanges {
-        let LogChanges { batch, steps, bound } = later;
+        let LogChanges { batch, steps, done } = later;
         self.batch.put.extend(batch.put);
         self.batch.removed.extend(batch.removed);
         self.batch.bound.extend(batch.bound);
@@ -57,7 +54,7 @@ impl LogChanges {
         self.batch.conflicts.extend(batch.conflicts);
         self.batch.dismissed.extend(batch.dismissed);
         self.steps.extend(steps);
-        self.bound.extend(bound);
+        self.done.extend(done);
         self
     }
 }
@@ -71,6 +68,12 @@ pub(crate) struct StoreQueue {
     /// Files to be saved.
     pub(crate) due: BTreeSet<NodeId>,
     removals: BTreeSet<ObjectId>,
+    /// Removed records that a loss of power may bring back, by the number of the save that removed each.
+    unsynced_removals: BTreeMap<ObjectId, u64>,
+    /// Files with newer data than such records have.
+    pub(crate) unsent_until_barrier: BTreeSet<NodeId>,
+    /// Files for which a job is done that their data waited for.
+    pub(crate) sendable: BTreeSet<NodeId>,
     /// Changes of the log for the next job.
     pub(crate) log: LogChanges,
     /// When the log's changes are tried again that failed.
@@ -102,6 +105,24 @@ impl StoreQueue {
 
     pub(crate) fn remove(&mut self, object: ObjectId) {
         self.removals.insert(object);
+        self.unsynced_removals.insert(object, u64::MAX);
+    }
+
+    /// The store has removed the record.
+    pub(crate) fn is_removed(&mut self, object: ObjectId) {
+        self.saves += 1;
+        self.unsynced_removals.insert(object, self.saves);
+    }
+
+    /// Whether a removed record cannot come back.
+    pub(crate) fn is_forgotten(&self, object: ObjectId) -> bool {
+        !self.unsynced_removals.contains_key(&object)
+    }
+
+    /// A barrier has made this number of saves durable.
+    pub(crate) fn set_synced(&mut self, saves: u64) {
+        self.synced = self.synced.max(saves);
+        self.unsynced_removals.retain(|_, save| *save > saves);
     }
 
     pub(crate) fn start(&mut self, work: StoreWork, purpose: JobPurpose) -> StoreJob {
@@ -114,7 +135,7 @@ impl StoreQueue {
     /// The job that forgets the next object.
     pub(crate) fn next_removal(&mut self) -> Option<StoreJob> {
         let object = self.removals.pop_first()?;
-        Some(self.start(StoreWork::Remove(object), JobPurpose::Remove))
+        Some(self.start(StoreWork::Remove(object), JobPurpose::Remove(object)))
     }
 
     /// The job that changes the log.

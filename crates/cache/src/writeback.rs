@@ -80,7 +80,13 @@ pub(crate) fn send(state: &mut State, id: NodeId, amount: Amount) {
     if node.is_stale {
         return lose(state, id);
     }
-    if let Some(size) = file.cut {
+    let cut = file.cut;
+    if !dirty_store::may_send(state, id) {
+        return;
+    }
+    dirty_store::save_before_sending(state, id);
+    let Some(node) = state.nodes.get_mut(id) else { return };
+    if let Some(size) = cut {
         return send_cut(state, id, size);
     }
     let (fh, is_closed) = (node.fh.clone(), node.opens == 0);
@@ -119,12 +125,22 @@ pub(crate) fn send(state: &mut State, id: NodeId, amount: Amount) {
     deferred_setattr::send(state, id);
 }
 
+/// Sends what waited for the store of unsent data.
+pub(crate) fn send_stored(state: &mut State) {
+    let now = state.now;
+    for id in std::mem::take(&mut state.store.sendable) {
+        let Some(file) = state.nodes.get(id).and_then(|node| node.file.as_ref()) else { continue };
+        let is_due = file.send_at.is_some_and(|at| at <= now);
+        send(state, id, if is_due { Amount::All } else { Amount::FullBlocks });
+    }
+}
+
 /// Cuts the server's file before data is sent that was written after a truncation.
 fn send_cut(state: &mut State, id: NodeId, size: u64) {
     let Some(node) = state.nodes.get_mut(id) else { return };
     let fh = node.fh.clone();
     let file = node.file();
-    if !file.writing.is_empty() {
+    if !file.writing.is_empty() || file.kept.is_behind() {
         return;
     }
     let Some(auth) = file.writer.clone() else { return };
@@ -224,15 +240,16 @@ pub(crate) fn drop_refused(state: &mut State, id: NodeId) {
     });
 }
 
-/// The next dirty range of at most a block that no WRITE in flight overlaps: two WRITEs of the same bytes could be
-/// executed in either order.
+/// The next dirty range of at most a block that the store has and no WRITE in flight overlaps: two WRITEs of the same
+/// bytes could be executed in either order.
 fn next_block(file: &FileState, block: u64, all: bool) -> Option<Range<u64>> {
     let overlaps = |range: &Range<u64>| file.writing.values().any(|w| w.start < range.end && w.end > range.start);
     let blocks = file.dirty.iter().flat_map(|range| {
         let starts = (range.start..range.end).step_by(block as usize);
         starts.map(move |start| start..range.end.min(start + block))
     });
-    blocks.filter(|range| all || range.end - range.start == block).find(|range| !overlaps(range))
+    let is_ready = |range: &Range<u64>| !overlaps(range) && !file.kept.lacks(range);
+    blocks.filter(|range| all || range.end - range.start == block).find(is_ready)
 }
 
 /// Sends a COMMIT if a program waits for it, much data waits for one, or data has waited for long (`is_old`).
@@ -296,6 +313,7 @@ pub(crate) fn reported(state: &mut State, id: NodeId) -> Result<(), Stop> {
 /// Whether all WRITEs of the file are answered and committed: a change of its attributes waits for it. Errors are left
 /// for the next fsync or close.
 pub(crate) fn settled(state: &mut State, op: &Op, id: NodeId) -> Result<(), Stop> {
+    dirty_store::forgotten(state, op, id)?;
     let Some(file) = state.node(id)?.file.as_mut() else { return Ok(()) };
     if file.is_flushed() {
         return Ok(());

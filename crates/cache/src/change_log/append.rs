@@ -43,8 +43,8 @@ pub(crate) fn insert(state: &mut State, id: RecordId, entry: Entry) {
     let node = entry.change.node();
     let replaced = entry.change.replaced();
     match &entry.change {
-        Logged::Remove { at, node, .. } => forget_place(state, *node, at),
-        Logged::Rename { to, .. } => replaced.into_iter().for_each(|node| forget_place(state, node, to)),
+        Logged::Remove { at, node, .. } => state.nodes.forget_place(*node, at),
+        Logged::Rename { to, .. } => replaced.into_iter().for_each(|node| state.nodes.forget_place(node, to)),
         _ => {}
     }
     if let Logged::SetAttr { set, .. } = &entry.change {
@@ -52,13 +52,6 @@ pub(crate) fn insert(state: &mut State, id: RecordId, entry: Entry) {
     }
     state.log.insert(id, entry);
     [Some(node), replaced].into_iter().flatten().for_each(|id| count_links(state, id));
-}
-
-/// An object has lost the name under which it was found.
-fn forget_place(state: &mut State, id: NodeId, at: &Location) {
-    if let Some(node) = state.nodes.get_mut(id).filter(|node| node.location.as_ref() == Some(at)) {
-        node.location = None;
-    }
 }
 
 /// The next job for the store puts the record there, new or changed.
@@ -185,13 +178,15 @@ fn set_attr(state: &mut State, id: NodeId, set: &SetAttr, time: NfsTime) {
     logged.set = merged(&logged.set, &set);
 }
 
-/// A record is done.
+/// A record is done. If later ones depend on it, they wait until the store has forgotten it for good: otherwise it could be
+/// executed again after them, once a loss of power has brought it back.
 pub(crate) fn finish(state: &mut State, id: RecordId) {
-    let Some(entry) = remove(state, id) else { return };
+    let Some(entry) = state.log.get(id).filter(|entry| entry.stage != Stage::Done) else { return };
+    let change = entry.change.clone();
     state.log.sent += 1;
     let now = state.now;
     // The reply may not have shown where it is now.
-    if let Logged::Rename { to, node, .. } | Logged::Link { at: to, node } = &entry.change
+    if let Logged::Rename { to, node, .. } | Logged::Link { at: to, node } = &change
         && let Some(node) = state.nodes.get_mut(*node)
     {
         node.location = Some(to.clone());
@@ -200,6 +195,20 @@ pub(crate) fn finish(state: &mut State, id: RecordId) {
             cached.outdated = Some(now);
         }
     }
+    if state.log.has_later(id) {
+        state.log.set_stage(id, Stage::Done);
+        state.store.log.batch.removed.push(id);
+        state.store.log.done.push(id);
+        relocate(state, change.node());
+    } else {
+        state.store.log.batch.removed.push(id);
+        forget(state, id);
+    }
+}
+
+/// Takes out a record that the store has forgotten, or is about to forget.
+pub(crate) fn forget(state: &mut State, id: RecordId) {
+    let Some(entry) = take(state, id) else { return };
     relocate(state, entry.change.node());
     entry.change.replaced().into_iter().for_each(|id| count_links(state, id));
 }

@@ -79,8 +79,8 @@ pub(crate) enum Stage {
     },
     /// The change is in flight.
     Sent,
-    /// The server has made the object, and the store does not know that yet.
-    Binding,
+    /// The server has executed the change, and the store may not know that after a loss of power.
+    Done,
     /// The server refused the change.
     Refused(Errno),
 }
@@ -107,8 +107,8 @@ pub(crate) struct ChangeLog {
     /// Records that are neither waiting nor refused.
     pub(crate) in_flight: BTreeSet<RecordId>,
     waiting: BTreeSet<RecordId>,
-    /// Records whose objects the server has made, by the number of the save with which the store knows that.
-    pub(crate) bound_and_saved: BTreeMap<u64, Vec<RecordId>>,
+    /// Records that are done, by the number of the save with which the store knows that.
+    pub(crate) done_and_saved: BTreeMap<u64, Vec<RecordId>>,
     /// Numbers of the saves of records that no barrier covers yet.
     unsynced: BTreeMap<RecordId, u64>,
     pub(crate) sent: u64,
@@ -271,6 +271,18 @@ impl ChangeLog {
             entry.change.names().all(|at| is_first(self.by_name.get(&at.dir).and_then(|names| names.get(&at.name))));
         let objects_first = entry.change.objects().all(|node| is_first(self.by_object.get(&node)));
         !(names_first && objects_first)
+    }
+
+    /// Whether later records may depend on this one.
+    pub(crate) fn has_later(&self, id: RecordId) -> bool {
+        let Some(entry) = self.entries.get(&id) else { return false };
+        let is_last =
+            |records: Option<&BTreeSet<RecordId>>| records.and_then(BTreeSet::last).is_none_or(|last| *last <= id);
+        let names = entry.change.names().all(|at| {
+            let of_name = self.by_name.get(&at.dir).and_then(|names| names.get(&at.name));
+            is_last(of_name) && is_last(self.by_object.get(&at.dir))
+        });
+        !(names && entry.change.objects().all(|node| is_last(self.by_object.get(&node))))
     }
 
     /// Whether an earlier record alters a name in the directory.

@@ -167,6 +167,7 @@ pub(crate) fn write(state: &mut State, op: &mut Op, request: WriteRequest) -> Re
 /// it, and fsync(2) until it is safe there from a loss of power.
 pub(crate) fn flush(state: &mut State, op: &Op, fh: u64, is_fsync: bool) -> Result<Reply, Stop> {
     let id = state.handle(fh)?.node;
+    let is_kept = state.node(id)?.file().kept.object.is_some();
     if state.acknowledges_here() {
         dirty_store::saved(state, op, id)?;
         if is_fsync {
@@ -174,6 +175,10 @@ pub(crate) fn flush(state: &mut State, op: &Op, fh: u64, is_fsync: bool) -> Resu
         }
         writeback::reported(state, id)?;
         return Ok(Reply::Empty);
+    } else if is_kept {
+        // After a crash, an older version of the store would be sent again.
+        dirty_store::saved(state, op, id)?;
+        dirty_store::synced(state, op, id)?;
     }
     writeback::flushed(state, op, id)?;
     Ok(Reply::Empty)

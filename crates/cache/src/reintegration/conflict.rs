@@ -8,7 +8,7 @@ use remora_wire::nfs3::{Attr, FileType, Name, NfsTime, SetAttr, SetTime};
 
 use crate::change_log::append::{self, finish};
 use crate::change_log::local::{self, NewObject};
-use crate::change_log::log::Logged;
+use crate::change_log::log::{Logged, Stage};
 use crate::change_log::record::{Conflict, ConflictKind, LogObject, RecordId};
 use crate::change_log::step::{self, Made};
 use crate::conflict_name::conflict_name;
@@ -58,7 +58,7 @@ pub(crate) fn rename_ours(state: &mut State, id: RecordId, kind: ConflictKind) {
         }
         Logged::Remove { .. } | Logged::SetAttr { .. } => {}
     }
-    entry.stage = crate::change_log::log::Stage::Waiting;
+    entry.stage = Stage::Waiting;
     append::insert(state, id, entry);
     append::store(state, id);
     move_later(state, node, &at, &copy);
@@ -91,7 +91,7 @@ fn move_later(state: &mut State, node: NodeId, old: &Location, new: &Location) {
 
 /// The server's change wins: the record is dropped.
 pub(crate) fn skip(state: &mut State, id: RecordId, kind: ConflictKind) {
-    let Some(entry) = state.log.get(id) else { return };
+    let Some(entry) = state.log.get(id).filter(|entry| entry.stage != Stage::Done) else { return };
     let names: Vec<Location> = entry.change.names().cloned().collect();
     let node = entry.change.node();
     let subject = names.last().cloned().or_else(|| state.nodes.get(node)?.location.clone());

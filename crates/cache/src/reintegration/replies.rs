@@ -140,7 +140,9 @@ fn has_changed(state: &State, removal: &Removal, attr: &Attr) -> bool {
     let is_file = attr.kind == FileType::Regular;
     // An object that was made here shortly before a restart was never seen.
     let is_seen = removal.seen.is_some() || known.is_some();
-    is_file && is_seen && !removal.seen.iter().chain(known.as_ref()).any(is)
+    // A change of our own got no reply.
+    let is_own = node.is_some_and(|node| node.own.is_unseen);
+    is_file && is_seen && !is_own && !removal.seen.iter().chain(known.as_ref()).any(is)
 }
 
 /// Whether a change made here may be what the server showed of the object.
@@ -308,7 +310,7 @@ fn bind(state: &mut State, id: RecordId, fh: &Fh, attr: &Attr, is_new: bool) {
     let changes = &mut state.store.log;
     changes.batch.bound.push(binding);
     changes.batch.removed.push(id);
-    changes.bound.push(id);
-    state.log.set_stage(id, Stage::Binding);
+    changes.done.push(id);
+    state.log.set_stage(id, Stage::Done);
     dirty_store::changed(state, node, None);
 }

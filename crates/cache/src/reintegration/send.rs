@@ -22,11 +22,15 @@ const LOOKED_AT_MAX: usize = 512;
 /// Sends what can be sent.
 pub(crate) fn run(state: &mut State) {
     let synced = state.store.synced;
-    let later = state.log.bound_and_saved.split_off(&(synced + 1));
-    for record in std::mem::replace(&mut state.log.bound_and_saved, later).into_values().flatten() {
-        made(state, record);
+    let later = state.log.done_and_saved.split_off(&(synced + 1));
+    for record in std::mem::replace(&mut state.log.done_and_saved, later).into_values().flatten() {
+        if matches!(state.log.get(record).map(|entry| &entry.change), Some(Logged::Make { .. })) {
+            made(state, record);
+        } else {
+            append::forget(state, record);
+        }
     }
-    if !state.log.bound_and_saved.is_empty() {
+    if !state.log.done_and_saved.is_empty() {
         hurry_barrier(state);
     }
     append::unbind(state);
@@ -55,7 +59,7 @@ fn hurry_barrier(state: &mut State) {
 
 /// The store knows that the server has made the object of a record: the record is done, and the data is sent.
 fn made(state: &mut State, record: RecordId) {
-    let Some(entry) = append::remove(state, record) else { return };
+    let Some(entry) = append::take(state, record) else { return };
     let id = entry.change.node();
     state.log.sent += 1;
     if let Some(node) = state.nodes.get_mut(id) {
