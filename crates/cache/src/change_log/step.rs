@@ -7,7 +7,7 @@ use remora_wire::rpc::AuthUnix;
 
 use crate::change_log::append;
 use crate::change_log::local::{self, NewObject};
-use crate::change_log::log::{Logged, ReplacedNode, Stage};
+use crate::change_log::log::{Entry, Logged, ReplacedNode, Stage};
 use crate::change_log::record::{LogObject, RecordId};
 use crate::config::Writes;
 use crate::data;
@@ -341,23 +341,35 @@ fn cancel(state: &mut State, id: NodeId, at: &Location) -> Option<Cancelled> {
         match &entry.change {
             Logged::Make { .. } | Logged::SetAttr { .. } => {}
             Logged::Rename { to, node, replaced, .. } if *node == id => {
-                leftovers.extend(replaced.map(|replaced| (to.clone(), replaced, entry.auth.clone())));
+                leftovers.extend(replaced.map(|replaced| (*record, to.clone(), replaced)));
             }
             _ => return None,
         }
     }
-    records.into_iter().for_each(|record| drop(append::remove(state, record)));
     let mut leftover = None;
-    for (name, replaced, auth) in leftovers {
+    for (record, name, replaced) in leftovers {
         if name == *at {
             leftover = Some(replaced);
-            continue;
+        } else {
+            remove_replaced(state, record, name, replaced);
         }
-        let ReplacedNode { node, seen } = replaced;
-        let is_directory = state.nodes.get(node).is_some_and(|node| node.kind == FileType::Directory);
-        append::append(state, Logged::Remove { at: name, node, seen, is_directory }, auth);
+    }
+    for record in records {
+        let is_cancelled = state.log.get(record).is_some_and(|entry| !matches!(entry.change, Logged::Remove { .. }));
+        if is_cancelled {
+            append::remove(state, record);
+        }
     }
     Some(Cancelled { leftover })
+}
+
+/// A rename becomes the removal of the object that lost its name to it, before all later records of that name.
+fn remove_replaced(state: &mut State, record: RecordId, at: Location, replaced: ReplacedNode) {
+    let Some(entry) = append::take(state, record) else { return };
+    let ReplacedNode { node, seen } = replaced;
+    let is_directory = state.nodes.get(node).is_some_and(|node| node.kind == FileType::Directory);
+    append::insert(state, record, Entry { change: Logged::Remove { at, node, seen, is_directory }, ..entry });
+    append::store(state, record);
 }
 
 /// Changes attributes of an object that is not a regular file.
