@@ -15,7 +15,7 @@ use crate::deferred_setattr;
 use crate::dirty_store;
 use crate::disk::fetch;
 use crate::needs::{self, NameWindow};
-use crate::node::{Location, NodeId, Target};
+use crate::node::{Location, Node, NodeId, Target};
 use crate::ranges::RangeSet;
 use crate::state::{Change, Op, State, Step, Stop};
 use crate::store_queue::StepId;
@@ -178,9 +178,11 @@ fn link(state: &mut State, op: &Op, node: NodeId, to: &Location) -> Result<(), S
     Ok(())
 }
 
-/// What the server last showed of an object; `None` of one that was made here.
+/// What the server last showed of an object; `None` of one that was made or is being changed here.
 pub(crate) fn seen(state: &State, id: NodeId) -> Option<WccAttr> {
-    let node = state.nodes.get(id).filter(|node| !node.is_local)?;
+    // The attributes after changes that are in flight are not known.
+    let is_known = |node: &&Node| !node.is_local && node.own.in_flight == 0 && !node.own.is_unseen;
+    let node = state.nodes.get(id).filter(is_known)?;
     node.attr.as_ref().map(|cached| cached.attr.wcc())
 }
 

@@ -111,9 +111,11 @@ fn is_ready(state: &mut State, id: RecordId) -> bool {
     }
 }
 
-/// Whether no change of the object is in flight, so that a look at it shows whether others have changed it.
+/// Whether no change of the object is in flight or was lost in a crash of the server, so that a look at it shows whether
+/// others have changed it.
 pub(crate) fn is_quiet(state: &State, id: NodeId) -> bool {
-    state.nodes.get(id).is_none_or(|node| node.own.in_flight == 0)
+    let is_checked = |node: &Node| node.file.as_ref().is_none_or(|file| file.check.is_none());
+    state.nodes.get(id).is_none_or(|node| node.own.in_flight == 0 && is_checked(node))
 }
 
 /// Begins with a record: looks at names that are to be removed, or sends the change at once.
