@@ -180,7 +180,10 @@ fn save(state: &mut State, id: NodeId) -> Option<StoreJob> {
     if file.kept.saving.is_some() || file.kept.is_saved() {
         return None;
     }
-    let uncommitted = file.uncommitted();
+    let mut uncommitted = file.uncommitted();
+    // A WRITE in flight may concern bytes that were cut off since.
+    let cut_off: Vec<Range<u64>> = uncommitted.iter().flat_map(|range| file.extents.missing(range)).collect();
+    cut_off.into_iter().for_each(|range| uncommitted.remove(range));
     let mut unsaved = std::mem::take(&mut file.kept.unsaved);
     // What the server has committed meanwhile may not be in memory any more.
     for range in unsaved.clone().iter() {

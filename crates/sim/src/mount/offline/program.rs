@@ -428,7 +428,9 @@ impl Program {
         self.history.push(self.now(), &self.model);
         if let Step::Write { path, fsync: true, .. } = step
             && let Some(data) = self.model.data(path)
+            && !data.is_empty()
         {
+            // Empty files cannot be told from each other.
             self.history.synced(self.now(), data);
         }
     }
