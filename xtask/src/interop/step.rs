@@ -157,7 +157,7 @@ pub(super) const STEPS: &[Step] = &[
     step("git", Mount::Disk, script!("git")),
     step("build", Mount::Disk, script!("build")),
     Step { told: "names=1000", ..step("big-directory", Mount::Disk, script!("big-directory")) },
-    Step { told: "names=3000", ..step("bigger-directory", Mount::Memory, script!("big-directory")) },
+    Step { told: "names=2000", ..step("bigger-directory", Mount::Memory, script!("big-directory")) },
     step("full-disk", Mount::Small, script!("full-disk")),
     step("mounted-over", Mount::Small, script!("mounted-over")),
     step("overlay", Mount::Overlay, script!("overlay")),
@@ -165,7 +165,7 @@ pub(super) const STEPS: &[Step] = &[
     step("version-2", Mount::Disk, script!("version-2")),
     step("plain-tree", Mount::Plain, script!("plain-tree")),
     step("plain-git", Mount::Plain, script!("git")),
-    Step { told: "seeds='1 2 3' operations=2000", besides: Besides::Tools, ..step("fsx", Mount::Disk, script!("fsx")) },
+    Step { told: "seeds='1 2' operations=1500", besides: Besides::Tools, ..step("fsx", Mount::Disk, script!("fsx")) },
     // Every write is sent at once, and every read asks the server.
     Step {
         told: "seeds='4 5' operations=500",

@@ -3,6 +3,7 @@
 
 pub(crate) mod between;
 pub(crate) mod copies;
+pub(crate) mod ganesha;
 pub(crate) mod receiver;
 pub(crate) mod trials;
 
@@ -21,6 +22,12 @@ use rustix::process::{Pid, Signal, kill_process};
 const DEADLINE: Duration = Duration::from_secs(60);
 /// No command takes longer until it has a handler for signals.
 const HANDLER_MAX: Duration = Duration::from_secs(30);
+
+/// A command without input, whose output is read.
+pub(crate) fn piped(mut command: Command) -> Command {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
 
 /// A directory for a test: `srv` is shared, `here` is where commands run, `state` is theirs.
 pub(crate) struct Place {

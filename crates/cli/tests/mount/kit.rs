@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::common::ganesha::{self, Ganesha};
+use crate::common::trials::find;
 use crate::common::{Daemon, Output, Place, Running, is_root, until};
 
 /// No answer from the cache, and no end of a killed program, takes longer on the slowest machine.
@@ -18,6 +20,8 @@ const PROMPT: Duration = Duration::from_secs(20);
 pub(crate) struct Site {
     pub(crate) place: Place,
     pub(crate) server: Daemon,
+    /// Mounted instead of `server`.
+    ganesha: Option<Ganesha>,
     mounts: Vec<PathBuf>,
 }
 
@@ -36,10 +40,26 @@ impl Site {
         } else {
             let place = Place::new();
             let server = place.serve(&[]);
-            return Some(Site { place, server, mounts: Vec::new() });
+            return Some(Site { place, server, ganesha: None, mounts: Vec::new() });
         };
         skip::skipped(&skip::this_test(), why);
         None
+    }
+
+    /// NFS-Ganesha without mounts; `None`, after a report, where it cannot be mounted.
+    pub(crate) fn on_ganesha() -> Option<Site> {
+        if let Some(missing) = ganesha::PROGRAMS.into_iter().find(|name| find(name).is_none()) {
+            skip::skipped(&skip::this_test(), &format!("{missing} is not installed"));
+            return None;
+        }
+        let mut site = Site::new()?;
+        site.ganesha = Some(Ganesha::start(&site.place));
+        Some(site)
+    }
+
+    /// The directory that is mounted.
+    pub(crate) fn export(&self) -> PathBuf {
+        self.ganesha.as_ref().map_or_else(|| self.place.srv(""), |ganesha| ganesha.export.clone())
     }
 
     /// A server that is mounted with these flags.
@@ -65,6 +85,9 @@ impl Site {
     /// Mounts the server at `dir`, if that is possible.
     pub(crate) fn try_mount(&mut self, dir: &Path, flags: &[&str]) -> Output {
         self.adopt(dir);
+        if let Some(ganesha) = &self.ganesha {
+            return ganesha.mount(&self.place, dir, flags);
+        }
         let (url, dir) = (self.server.url("/"), dir.to_str().unwrap());
         self.place.run(&[&["mount", &url, dir][..], flags].concat())
     }

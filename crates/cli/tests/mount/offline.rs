@@ -386,8 +386,17 @@ impl Model {
 
 #[test]
 fn kills_while_offline_and_while_sending_lose_nothing() {
-    let Some(mut site) = Site::new() else { return };
-    let kills = if is_long() { 1000 } else { 50 };
+    Site::new().into_iter().for_each(|site| survive_kills(site, 50));
+}
+
+#[test]
+fn kills_of_a_mount_of_ganesha_lose_nothing() {
+    Site::on_ganesha().into_iter().for_each(|site| survive_kills(site, 30));
+}
+
+/// Kills a mount this often while a program changes files.
+fn survive_kills(mut site: Site, kills: usize) {
+    let kills = if is_long() { 1000 } else { kills };
     let mut model = Model::default();
     let numbers = noise(1 << 20, 77);
     let mut random = numbers.chunks_exact(8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap())).cycle();
@@ -417,7 +426,7 @@ fn kills_while_offline_and_while_sending_lose_nothing() {
     }
     until_sent(&site, &mount);
     model.check(&mount.dir);
-    model.check(&site.place.srv(""));
+    model.check(&site.export());
     assert_eq!(site.status(&mount)["log"]["conflicts"], 0);
     println!("{kills} kills, {} changes", model.changes);
 }

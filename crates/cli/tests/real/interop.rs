@@ -9,11 +9,11 @@ mod common;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 
-use common::trials::{find, program, trial};
-use common::{Daemon, Place, Running, names, noise, until};
+use common::ganesha::{self, Ganesha};
+use common::trials::{program, trial};
+use common::{Daemon, Place, Running, names, noise};
 use libtest_mimic::Arguments;
 use remora_host::atp::keys;
 
@@ -21,7 +21,7 @@ fn main() {
     let arguments = Arguments::from_args();
     let trial = |name, programs, root, run| trial(name, programs, root, run, !arguments.list);
     let libnfs = &["nfs-ls", "nfs-cat", "nfs-cp"][..];
-    let ganesha = &["ip", "unshare", "rpcbind", "rpcinfo", "nsenter", "ganesha.nfsd"][..];
+    let ganesha = &ganesha::PROGRAMS[..];
     let trials = vec![
         trial("libnfs_copies_a_gibibyte_both_ways", libnfs, false, libnfs_copies_a_gibibyte_both_ways),
         trial("libnfs_lists_ten_thousand_entries", libnfs, false, libnfs_lists_ten_thousand_entries),
@@ -35,16 +35,11 @@ fn main() {
     libtest_mimic::run(&Arguments { test_threads: Some(1), ..arguments }, trials).exit();
 }
 
-fn piped(mut command: Command) -> Command {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
-
 /// Runs one of libnfs's tools to its end; returns what it printed.
 fn libnfs(name: &str, args: &[&str]) -> String {
     let mut command = program(name);
     command.args(args);
-    let out = Running::start(piped(command)).finish();
+    let out = Running::start(common::piped(command)).finish();
     assert_eq!(out.code, 0, "{name} {args:?}: {}{}", out.stdout, out.stderr);
     out.stdout
 }
@@ -145,90 +140,6 @@ fn libnfs_and_remora_see_the_same() {
     p.ok(&["cp", "f", &s.url("/f")]);
     libnfs("nfs-cp", &[&libnfs_url(&s, "/f"), p.here("g").to_str().unwrap()]);
     assert!(equal(&p.here("f"), &p.here("g")));
-}
-
-/// The first process of the namespaces: when it ends, at the latest after five minutes, the
-/// kernel ends all that is in them.
-const HOLDER: [&str; 6] = ["--net", "--pid", "--fork", "--kill-child", "sleep", "300"];
-
-/// NFS-Ganesha in a network namespace of its own, which ends with its owner.
-struct Ganesha {
-    holder: std::process::Child,
-    children: Vec<std::process::Child>,
-    export: PathBuf,
-}
-
-impl Ganesha {
-    fn start(p: &Place) -> Ganesha {
-        let export = p.srv("export");
-        fs::create_dir(&export).unwrap();
-        let holder = program("unshare").args(HOLDER).spawn().unwrap();
-        let mut ganesha = Ganesha { holder, children: Vec::new(), export };
-        let own = fs::read_link("/proc/self/ns/net").unwrap();
-        let inside = format!("/proc/{}/ns/net", ganesha.holder.id());
-        until("a network namespace", || fs::read_link(&inside).is_ok_and(|ns| ns != own));
-        until("its first process", || ganesha.inside("true", &[]).output().is_ok_and(|o| o.status.success()));
-        let up = ganesha.inside("ip", &["link", "set", "lo", "up"]).status().unwrap();
-        assert!(up.success());
-        let rpcbind = ganesha.inside("rpcbind", &["-f", "-w"]);
-        ganesha.spawn(rpcbind);
-        until("rpcbind", || ganesha.registered("portmapper"));
-        let config = p.state().join("ganesha.conf");
-        fs::write(&config, ganesha.config()).unwrap();
-        let (log, pid) = (p.state().join("ganesha.log"), p.state().join("ganesha.pid"));
-        let [config, log, pid] = [&config, &log, &pid].map(|p| p.to_str().unwrap());
-        let server = ganesha.inside("ganesha.nfsd", &["-F", "-f", config, "-L", log, "-p", pid]);
-        ganesha.spawn(server);
-        until("NFS-Ganesha", || fs::read_to_string(log).is_ok_and(|l| l.contains("NFS SERVER INITIALIZED")));
-        ganesha
-    }
-
-    fn config(&self) -> String {
-        format!(
-            "NFS_CORE_PARAM {{ Protocols = 3; Enable_UDP = true; Enable_NLM = false; MNT_Port = 20048;
-                NFS_Port = 2049; allow_set_io_flusher_fail = true; }}
-             EXPORT {{ Export_Id = 1; Path = {0}; Pseudo = /export; Protocols = 3; Transports = UDP,TCP;
-                Access_Type = RW; Squash = No_Root_Squash; SecType = sys; FSAL {{ Name = VFS; }} }}",
-            self.export.display()
-        )
-    }
-
-    /// A command to be run in the namespace.
-    fn inside(&self, name: &str, args: &[&str]) -> Command {
-        let mut command = program("nsenter");
-        let namespaces = format!("/proc/{}/ns", self.holder.id());
-        command.arg(format!("--net={namespaces}/net")).arg(format!("--pid={namespaces}/pid_for_children"));
-        command.arg(find(name).unwrap_or_else(|| name.into())).args(args);
-        piped(command)
-    }
-
-    fn spawn(&mut self, mut command: Command) {
-        self.children.push(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-    }
-
-    fn registered(&self, program: &str) -> bool {
-        let out = self.inside("rpcinfo", &["-p", "127.0.0.1"]).output().unwrap();
-        String::from_utf8_lossy(&out.stdout).contains(program)
-    }
-
-    /// Runs `remora` in the namespace; it must succeed.
-    fn remora(&self, p: &Place, args: &[&str]) -> String {
-        let mut command = self.inside(env!("CARGO_BIN_EXE_remora"), args);
-        command.current_dir(p.here("")).env("XDG_STATE_HOME", p.state());
-        let out = Running::start(command).finish();
-        assert_eq!(out.code, 0, "{args:?}: {}", out.stderr);
-        out.stdout
-    }
-}
-
-impl Drop for Ganesha {
-    fn drop(&mut self) {
-        for child in [&mut self.holder].into_iter().chain(&mut self.children) {
-            // It may have ended before.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
 }
 
 fn on_ganesha(proto: &str) {
