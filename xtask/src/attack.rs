@@ -9,8 +9,8 @@ use crate::cmd::{self, Build, Result};
 /// Largest 99th percentile of the good client's calls on a debug build, in milliseconds.
 const DEBUG_P99_MAX_MS: &str = "3000";
 /// Smallest part of its rate that the good client keeps on a debug build. A server that blocks it falls below on any
-/// machine; a busy machine does not.
-const DEBUG_RATE_RATIO_MIN: &str = "0.1";
+/// machine; one on a busy machine, where the attacker and 160 connections want the same processors, does not.
+const DEBUG_RATE_RATIO_MIN: &str = "0.01";
 
 /// Flags of `cargo xtask attack`.
 #[derive(Args)]
