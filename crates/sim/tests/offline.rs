@@ -23,7 +23,7 @@ fn offline_changes_reach_the_server_in_random_worlds() {
 }
 
 #[test]
-fn offline_changes_survive_crashes_of_the_mount_in_random_worlds() {
+fn offline_changes_survive_crashes_of_mounts_in_random_worlds() {
     let outcomes = run(80, Crashes::Some);
     let [kills, power_losses] =
         [|o: &Outcome| o.kills, |o: &Outcome| o.power_losses].map(|count| outcomes.iter().map(count).sum::<u64>());
