@@ -70,8 +70,6 @@ pub struct Status {
     pub dirty_bytes: u64,
     /// Files with such bytes, or with attributes that the server lacks.
     pub dirty_files: usize,
-    /// Those of them that the server refused, or that another client changed.
-    pub refused_files: usize,
     /// Bytes of file data in memory.
     pub cached_bytes: u64,
     /// Objects that the cache knows.
@@ -254,7 +252,6 @@ impl Cache {
         Status {
             dirty_bytes: state.dirty_bytes,
             dirty_files: state.dirty_files.len(),
-            refused_files: self.files().filter(|(_, file)| file.refusal.is_some()).count(),
             cached_bytes: state.data_bytes,
             nodes: state.nodes.len(),
             held: state.held.values().filter(|op| !op.is_answered).count(),
@@ -262,6 +259,11 @@ impl Cache {
             calls_in_flight: state.pending.len(),
             figures: state.figures,
         }
+    }
+
+    /// Files with data that the server refused. Looks at all that have unsent data.
+    pub fn refused_files(&self) -> usize {
+        self.files().filter(|(_, file)| file.refusal.is_some()).count()
     }
 
     /// Takes the change log of an earlier run, before [`restore`](Cache::restore) and the first request.

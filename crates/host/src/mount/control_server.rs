@@ -228,6 +228,7 @@ mod tests {
                 connection: connection(ConnectionState::Weak),
                 log: LogReport { records: 3, ..LogReport::default() },
                 dirty_bytes: 0,
+                unsent_files: 0,
                 unsent: Vec::new(),
                 cached_bytes: 0,
                 disk: None,

@@ -24,6 +24,8 @@ pub struct MountReport {
     pub log: LogReport,
     /// File data that the server has not committed.
     pub dirty_bytes: u64,
+    /// Files with unsent data or attributes.
+    pub unsent_files: usize,
     /// Files that the server lacks something of, the first 1000.
     pub unsent: Vec<UnsentReport>,
     /// Clean file data in memory.

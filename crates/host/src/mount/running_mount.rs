@@ -431,6 +431,7 @@ impl Controlled for MountShared {
             connection: self.connection_report(),
             log: log_report::log(self.driver.log_status(), &self.driver.log_records(RECORDS_MAX), self.driver.missed()),
             dirty_bytes: status.dirty_bytes,
+            unsent_files: status.dirty_files,
             unsent: self.unsent_reports(),
             cached_bytes: status.cached_bytes,
             disk: self.disk.as_ref().map(|(figures, limit)| DiskReport {

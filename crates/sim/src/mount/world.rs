@@ -451,7 +451,7 @@ impl World {
 
     /// Whether every mount has sent all that was written, and waits for nothing.
     pub(super) fn is_quiet(&self) -> bool {
-        let is_sent = |cache: &Cache| cache.status().dirty_files == cache.status().refused_files;
+        let is_sent = |cache: &Cache| cache.status().dirty_files == cache.refused_files();
         self.living().all(|machine| is_sent(&machine.cache) && machine.cache.status().calls_in_flight == 0)
     }
 
@@ -476,7 +476,7 @@ impl World {
         let cache = &self.machines[mount].cache;
         let (status, log) = (cache.status(), cache.log_status());
         let is_connected = !matches!(cache.connectivity(), Connectivity::Disconnected { .. });
-        let is_sent = status.dirty_files == status.refused_files && log.records == log.refused;
+        let is_sent = status.dirty_files == cache.refused_files() && log.records == log.refused;
         is_connected && is_sent && log.in_flight == 0 && status.calls_in_flight == 0
     }
 
@@ -498,7 +498,9 @@ impl World {
             records.iter().map(|record| (record.id, path(&record.path), kind(&record.change))).collect();
         format!(
             "{state:?}, {log:?}, {} dirty files ({} refused), {} calls in flight, records {records:?}, files {files:?}",
-            status.dirty_files, status.refused_files, status.calls_in_flight
+            status.dirty_files,
+            cache.refused_files(),
+            status.calls_in_flight
         )
     }
 

@@ -142,10 +142,11 @@ writes, soft_ms, server (address, transport, silent_ms, deferred_ms, rtt_ms,
 window, rate_bits, loss), connection (state: connected, weak or disconnected;
 since_ms, is_asked, problem), log (records: changes of names that the server
 lacks; refused, in_flight, sent, conflicts, refusals (path, change, why),
-missed), dirty_bytes, unsent (path, bytes, refused, data), cached_bytes, disk
-(bytes, limit, read_bytes, error), nodes, calls_waiting, queue (foreground,
-durable, write_back, read_ahead, prefetch), calls_in_flight, hits, misses,
-read_bytes, written_bytes, held (pid, program, operation, path, waits_ms).";
+missed), dirty_bytes, unsent_files, unsent (path, bytes, refused, data; the
+first 1000), cached_bytes, disk (bytes, limit, read_bytes, error), nodes,
+calls_waiting, queue (foreground, durable, write_back, read_ahead, prefetch),
+calls_in_flight, hits, misses, read_bytes, written_bytes, held (pid, program,
+operation, path, waits_ms).";
 
 #[derive(Args, Debug)]
 pub(crate) struct MountStatus {

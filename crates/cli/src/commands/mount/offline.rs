@@ -39,9 +39,9 @@ pub(crate) fn go_online(args: &Online) -> Result {
 
 fn online_text(report: &MountReport) -> String {
     let dir = path_text(&report.dir);
-    let rest = match (report.log.records, report.unsent.len()) {
+    let rest = match (report.log.records, report.unsent_files) {
         (0, 0) => String::new(),
-        (names, files) => format!("; to be sent: {names} changes of names, {files} files"),
+        (names, files) => format!("; to be sent: changes of names: {names}, files: {files}"),
     };
     match report.connection.state {
         ConnectionState::Disconnected => format!("{dir} goes online when the server answers{rest}"),
@@ -59,11 +59,11 @@ mod tests {
         let mut report = sample_report();
         assert_eq!(
             online_text(&report),
-            "/home/a/nas goes online when the server answers; to be sent: 12 changes of names, 1 files"
+            "/home/a/nas goes online when the server answers; to be sent: changes of names: 12, files: 1"
         );
         report.connection.state = ConnectionState::Connected;
         report.log.records = 0;
-        report.unsent.clear();
+        report.unsent_files = 0;
         assert_eq!(online_text(&report), "/home/a/nas is online");
     }
 }

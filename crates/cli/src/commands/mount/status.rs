@@ -76,7 +76,7 @@ impl ListedMount {
             url: mount.note.url,
             dir: mount.note.dir,
             pid: Some(mount.note.pid),
-            unsent_files: report.as_ref().map(|report| report.unsent.len() as u64),
+            unsent_files: report.as_ref().map(|report| report.unsent_files as u64),
             changes: report.as_ref().map(|report| report.log.records as u64),
             conflicts: report.as_ref().map(|report| report.log.conflicts as u64),
         }
@@ -340,6 +340,7 @@ pub(super) fn sample_report() -> MountReport {
             missed: (1..HELD_SHOWN + 3).map(|n| format!("/m{n}")).collect(),
         },
         dirty_bytes: 3_100_000,
+        unsent_files: 1,
         unsent: vec![UnsentReport {
             path: "/r".into(),
             bytes: 1000,
