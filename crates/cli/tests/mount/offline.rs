@@ -259,11 +259,10 @@ fn unmount_offline_keeps_changes_for_the_next_mount() {
     assert_eq!(listed(&site, &mount), None, "nothing is left");
 }
 
-/// Makes a conflict of `name`: "ours" against "theirs". Returns the path of our copy.
+/// Makes a conflict of the file `name`: "ours" against "theirs". Returns the path of our copy.
 fn make_conflict(site: &Site, mount: &Mount, name: &str) -> String {
-    fs::write(site.place.srv(name), "before\n").unwrap();
     // Without the server a file is writable if that is known.
-    until("the file", || fs::File::options().append(true).open(mount.at(name)).is_ok());
+    fs::File::options().append(true).open(mount.at(name)).unwrap();
     go_offline(site, mount);
     fs::write(mount.at(name), "ours\n").unwrap();
     fs::write(site.place.srv(name), "theirs\n").unwrap();
@@ -278,6 +277,9 @@ fn make_conflict(site: &Site, mount: &Mount, name: &str) -> String {
 #[test]
 fn conflict_is_listed_compared_and_resolved() {
     let Some(mut site) = Site::new() else { return };
+    for version in ["mine", "theirs", "both"] {
+        fs::write(site.place.srv(&format!("{version}.txt")), "before\n").unwrap();
+    }
     let mount = site.mount("mnt", FLAGS);
     for (version, kept) in [("mine", "ours\n"), ("theirs", "theirs\n"), ("both", "theirs\n")] {
         let name = format!("{version}.txt");
