@@ -10,7 +10,9 @@ use super::{Output, Place, Running, piped, until};
 /// Programs that it needs.
 pub(crate) const PROGRAMS: [&str; 6] = ["ip", "unshare", "rpcbind", "rpcinfo", "nsenter", "ganesha.nfsd"];
 /// The first process of the namespaces: when it ends, at the latest after an hour, the kernel ends all that is in them.
-const HOLDER: [&str; 6] = ["--net", "--pid", "--fork", "--kill-child", "sleep", "3600"];
+/// rpcbind has its lock in /run.
+const HOLDER: [&str; 8] =
+    ["--net", "--pid", "--mount", "--fork", "--kill-child", "sh", "-c", "mount -t tmpfs tmpfs /run && exec sleep 3600"];
 
 /// NFS-Ganesha in a network namespace of its own, which ends with its owner.
 pub(crate) struct Ganesha {
@@ -28,17 +30,18 @@ impl Ganesha {
         let own = fs::read_link("/proc/self/ns/net").unwrap();
         let inside = format!("/proc/{}/ns/net", ganesha.holder.id());
         until("a network namespace", || fs::read_link(&inside).is_ok_and(|ns| ns != own));
-        until("its first process", || ganesha.inside("true", &[]).output().is_ok_and(|o| o.status.success()));
+        let is_ready = |ganesha: &Ganesha| ganesha.apart("mountpoint", &["-q", "/run"]).output();
+        until("its first process", || is_ready(&ganesha).is_ok_and(|o| o.status.success()));
         let up = ganesha.inside("ip", &["link", "set", "lo", "up"]).status().unwrap();
         assert!(up.success());
-        let rpcbind = ganesha.inside("rpcbind", &["-f", "-w"]);
+        let rpcbind = ganesha.apart("rpcbind", &["-f", "-w"]);
         ganesha.spawn(rpcbind);
         until("rpcbind", || ganesha.registered("portmapper"));
         let config = p.state().join("ganesha.conf");
         fs::write(&config, ganesha.config()).unwrap();
         let (log, pid) = (p.state().join("ganesha.log"), p.state().join("ganesha.pid"));
         let [config, log, pid] = [&config, &log, &pid].map(|p| p.to_str().unwrap());
-        let server = ganesha.inside("ganesha.nfsd", &["-F", "-f", config, "-L", log, "-p", pid]);
+        let server = ganesha.apart("ganesha.nfsd", &["-F", "-f", config, "-L", log, "-p", pid]);
         ganesha.spawn(server);
         until("NFS-Ganesha", || fs::read_to_string(log).is_ok_and(|l| l.contains("NFS SERVER INITIALIZED")));
         ganesha
@@ -72,7 +75,17 @@ impl Ganesha {
 
     /// A command to be run in the namespaces.
     pub(crate) fn inside(&self, name: &str, args: &[&str]) -> Command {
+        self.run_in(self.enter(), name, args)
+    }
+
+    /// A command that has its own /run, too, and no working directory.
+    fn apart(&self, name: &str, args: &[&str]) -> Command {
         let mut command = self.enter();
+        command.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.id()));
+        self.run_in(command, name, args)
+    }
+
+    fn run_in(&self, mut command: Command, name: &str, args: &[&str]) -> Command {
         command.arg(format!("--pid=/proc/{}/ns/pid_for_children", self.holder.id()));
         command.arg(find(name).unwrap_or_else(|| name.into())).args(args);
         piped(command)
