@@ -1,5 +1,5 @@
-//! Random worlds whose machines work without the server, with and without crashes of the mounts. `mount_swarm --world
-//! offline-crash` runs thousands, and finds faults that are still open (seeds 90, 203 and 247).
+//! Random worlds whose machines work without the server, with and without crashes of the mounts. `mount_swarm` runs
+//! thousands, and finds faults that are still open (seeds 90, 203 and 247 of `--world offline-crash`).
 
 use remora_sim::mount::offline;
 use remora_sim::mount::offline::scenario::{Crashes, Outcome};

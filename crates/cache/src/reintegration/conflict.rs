@@ -162,7 +162,8 @@ fn make_again(state: &mut State, id: NodeId, at: &Location, made: Made) {
     state.nodes.rebind(id, &fh);
     let now = state.now;
     if let Some(node) = state.nodes.get_mut(id) {
-        node.shown_fileid.get_or_insert(node.fileid);
+        // The server may give the old number to another object.
+        node.shown_fileid = None;
         node.fileid = fileid;
         node.is_local = true;
         node.is_stale = false;
