@@ -313,6 +313,7 @@ fn save_failed(state: &mut State, id: NodeId, job: StoreJobId, errno: Errno) {
 /// A barrier failed. The kernel reports an fsync error once and then calls the pages clean, so every file that was saved
 /// since the last barrier is saved again.
 fn barrier_failed(state: &mut State, errno: Errno) {
+    state.store.give_up_removals();
     let synced = state.store.synced;
     let at = state.now + RETRY;
     for id in state.dirty_files.clone() {

@@ -25,7 +25,7 @@ pub(crate) struct KeptState {
     pub(crate) is_record_old: bool,
     /// The save in flight.
     pub(crate) saving: Option<StoreJobId>,
-    /// What was written since the last save that is done.
+    /// Ranges that the save in flight writes.
     pub(crate) saving_ranges: RangeSet,
     /// The last save failed.
     pub(crate) has_failed: bool,

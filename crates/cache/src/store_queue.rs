@@ -125,6 +125,12 @@ impl StoreQueue {
         self.unsynced_removals.retain(|_, save| *save > saves);
     }
 
+    /// The store's disk fails: newer data is sent to the server, though removed records may come back.
+    pub(crate) fn give_up_removals(&mut self) {
+        self.unsynced_removals.clear();
+        self.sendable.append(&mut self.unsent_until_barrier);
+    }
+
     pub(crate) fn start(&mut self, work: StoreWork, purpose: JobPurpose) -> StoreJob {
         let id = StoreJobId(self.next_job);
         self.next_job += 1;

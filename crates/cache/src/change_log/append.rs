@@ -195,13 +195,12 @@ pub(crate) fn finish(state: &mut State, id: RecordId) {
             cached.outdated = Some(now);
         }
     }
+    state.store.log.batch.removed.push(id);
     if state.log.has_later(id) {
         state.log.set_stage(id, Stage::Done);
-        state.store.log.batch.removed.push(id);
         state.store.log.done.push(id);
         relocate(state, change.node());
     } else {
-        state.store.log.batch.removed.push(id);
         forget(state, id);
     }
 }
