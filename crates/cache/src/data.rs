@@ -11,6 +11,7 @@ use crate::disk::{fetch as disk_fetch, save};
 use crate::extents::Extents;
 use crate::node::{FileState, NodeId};
 use crate::path;
+use crate::ranges::RangeSet;
 use crate::state::{Op, Purpose, State, Stop};
 
 /// Read-ahead in bytes: at first, and at most.
@@ -85,7 +86,7 @@ pub(crate) fn fetch(
     let block = u64::from(state.link.read_block.max(512));
     let node = state.node(id)?;
     let fh = node.fh.clone();
-    let mut wanted = crate::ranges::RangeSet::default();
+    let mut wanted = RangeSet::default();
     wanted.insert(range);
     node.server_size().into_iter().for_each(|known| wanted.remove(known..u64::MAX));
     for in_flight in node.file().reading.values() {
@@ -251,9 +252,7 @@ pub(crate) fn truncate(state: &mut State, id: NodeId, size: u64) {
         file.reading.clear();
         let beyond = size..u64::MAX;
         file.extents.remove(beyond.clone());
-        for set in [&mut file.dirty, &mut file.unstable, &mut file.refused, &mut file.kept.unsaved] {
-            set.remove(beyond.clone());
-        }
+        file.unsent_sets().into_iter().for_each(|set| set.remove(beyond.clone()));
         if file.size.is_some() {
             file.size = Some(size);
         }
@@ -265,9 +264,7 @@ pub(crate) fn truncate(state: &mut State, id: NodeId, size: u64) {
 pub(crate) fn discard(state: &mut State, id: NodeId) {
     update(state, id, |file| {
         file.extents = Extents::default();
-        for set in [&mut file.dirty, &mut file.unstable, &mut file.refused, &mut file.kept.unsaved] {
-            set.clear();
-        }
+        file.unsent_sets().into_iter().for_each(RangeSet::clear);
         file.deferred = None;
         file.cut = None;
         file.check = None;

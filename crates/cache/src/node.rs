@@ -196,6 +196,11 @@ impl FileState {
         all
     }
 
+    /// The sets of ranges that have a meaning only while the file has these bytes.
+    pub(crate) fn unsent_sets(&mut self) -> [&mut RangeSet; 5] {
+        [&mut self.dirty, &mut self.unstable, &mut self.committing, &mut self.refused, &mut self.kept.unsaved]
+    }
+
     /// Whether the server has everything, and has committed it.
     pub(crate) fn is_clean(&self) -> bool {
         self.is_flushed() && self.refused.is_empty()

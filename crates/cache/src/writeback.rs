@@ -347,9 +347,10 @@ pub(crate) fn written(state: &mut State, id: NodeId, call: CallId, range: Range<
             }
             file.verf = Some(ok.verf);
             file.dirty.gaps(done.clone()).into_iter().for_each(|part| file.unstable.insert(part));
+            file.extents.missing(done.clone()).into_iter().for_each(|cut_off| file.unstable.remove(cut_off));
         }
         if done.end < range.end {
-            file.dirty.insert(done.end..range.end);
+            write_again(file, done.end..range.end);
         }
     });
     if done.is_empty() {
@@ -387,6 +388,13 @@ pub(crate) fn refused(state: &mut State, id: NodeId, call: CallId, range: Range<
     proceed(state, id);
 }
 
+/// The bytes of a WRITE are dirty again, but for those that were cut off since.
+fn write_again(file: &mut FileState, range: Range<u64>) {
+    let cut_off = file.extents.missing(range.clone());
+    file.dirty.insert(range);
+    cut_off.into_iter().for_each(|range| file.dirty.remove(range));
+}
+
 /// A WRITE or COMMIT got no reply: its data is dirty again, and is sent again later.
 pub(crate) fn unanswered(state: &mut State, id: NodeId, write: Option<(CallId, Range<u64>)>, failure: CallFailure) {
     let at = state.now + RETRY;
@@ -395,7 +403,7 @@ pub(crate) fn unanswered(state: &mut State, id: NodeId, write: Option<(CallId, R
         match write {
             Some((call, range)) => {
                 file.writing.remove(&call);
-                file.dirty.insert(range);
+                write_again(file, range);
             }
             None => lose_unstable(file),
         }
@@ -464,5 +472,33 @@ fn proceed(state: &mut State, id: NodeId) {
         let waiters = std::mem::take(&mut file.flush_waiters);
         state.ready.extend(waiters);
         state.nodes.settle(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use remora_base::Time;
+
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn bytes_that_were_cut_off_are_not_sent_again() {
+        let (id, failure) = (NodeId::ROOT, CallFailure::TimedOut);
+        let mut state = State::new(Config::default(), nfs3::Fh(Bytes::new()), Time::ZERO);
+        let null = nfs3::Call::GetAttr(nfs3::Fh(Bytes::new()));
+        let write = state.submit(Priority::WriteBack, &Default::default(), null, Purpose::StatFs);
+        data::update(&mut state, id, |file| {
+            file.extents.insert(0, Bytes::from_static(b"01234567"));
+            file.committing.insert(0..4);
+            file.writing.insert(write, 4..8);
+            file.size = Some(8);
+        });
+        data::truncate(&mut state, id, 2);
+        unanswered(&mut state, id, Some((write, 4..8)), failure);
+        unanswered(&mut state, id, None, failure);
+        let dirty: Vec<_> = state.node(id).unwrap().file().dirty.iter().collect();
+        assert_eq!(dirty, vec![0..2]);
     }
 }

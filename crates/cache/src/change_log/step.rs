@@ -287,6 +287,14 @@ fn rename(state: &mut State, op: &Op, from: Location, to: Location) -> Result<bo
         return Ok(true);
     }
     let seen = seen(state, node);
+    if replaced.is_some_and(|replaced| replaced.node == node) {
+        // The server has the object under both names, of which only the first one goes. A rename would do nothing there.
+        append::append(state, Logged::Remove { at: from, node, seen, is_directory }, auth);
+        if let Some(node) = state.nodes.get_mut(node) {
+            node.location = Some(to);
+        }
+        return Ok(true);
+    }
     append::append(state, Logged::Rename { from, to, node, seen, replaced }, auth);
     if let Some(ReplacedNode { node, .. }) = replaced
         && !is_linked(state, node)
