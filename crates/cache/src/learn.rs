@@ -9,6 +9,7 @@ use remora_base::Time;
 use remora_wire::fuse::Notification;
 use remora_wire::nfs3::{self, Attr, Fh, Name, Wcc, WccAttr};
 
+use crate::conflict_copies;
 use crate::credentials::CredentialId;
 use crate::data;
 use crate::disk::save;
@@ -299,6 +300,7 @@ pub(crate) fn finish_change(state: &mut State, change: &Change, wccs: [&Wcc; 2],
 
 /// The server removed the name `at` by a call made at `asked`.
 pub(crate) fn removed(state: &mut State, at: &Location, asked: Time) {
+    conflict_copies::removed(state, at);
     let target = known_target(state, at);
     // Of a file without another name nothing needs to be sent.
     let is_last = |node: &Node| {
@@ -316,7 +318,7 @@ pub(crate) fn removed(state: &mut State, at: &Location, asked: Time) {
         _ => None,
     };
     change_name(state, at, Target::Absent);
-    lost_name(state, target, at);
+    lost_name(state, target.or_else(|| unsent_file(state, at)), at);
     if let Some(id) = gone {
         data::discard(state, id);
         save::removed(state, id);
@@ -325,7 +327,8 @@ pub(crate) fn removed(state: &mut State, at: &Location, asked: Time) {
 
 /// The server renamed `from` to `to`. If both are links to one file, that does nothing (POSIX).
 pub(crate) fn renamed(state: &mut State, from: &Location, to: &Location) {
-    let (moved, replaced) = (known_target(state, from), known_target(state, to));
+    conflict_copies::renamed(state, from, to);
+    let (moved, replaced) = (known_target(state, from), known_target(state, to).or_else(|| unsent_file(state, to)));
     let Some(Target::Node(id)) = moved else {
         forget_name(state, from);
         return forget_name(state, to);
@@ -339,6 +342,12 @@ pub(crate) fn renamed(state: &mut State, from: &Location, to: &Location) {
     change_name(state, to, Target::Node(id));
     touch_name(state, Target::Node(id));
     lost_name(state, replaced, to);
+}
+
+/// The file with unsent changes at a name that is not known any more.
+fn unsent_file(state: &State, at: &Location) -> Option<Target> {
+    let is_there = |id: &&NodeId| state.nodes.get(**id).is_some_and(|node| node.location.as_ref() == Some(at));
+    state.dirty_files.iter().find(is_there).map(|id| Target::Node(*id))
 }
 
 /// The server linked `node` as `to`.

@@ -20,6 +20,7 @@ mod cancel;
 mod change_effects;
 mod change_log;
 mod config;
+mod conflict_copies;
 mod conflict_name;
 mod connectivity;
 mod credentials;

@@ -117,7 +117,8 @@ pub(crate) fn seen(state: &mut State, id: NodeId, result: Result<Attr, Errno>, a
     let (Some(check), Some(auth)) = (&mut file.check, file.writer.clone()) else { return };
     // Our changes of names move the ctime.
     let data = |wcc: &WccAttr| (wcc.size, wcc.mtime);
-    let is_same = check.before.as_ref().is_some_and(|before| data(before) == data(&attr.wcc()));
+    let earlier = [&check.before, &file.kept.committed];
+    let is_same = earlier.into_iter().flatten().any(|earlier| data(earlier) == data(&attr.wcc()));
     let size = attr.size;
     // Only another client makes it shorter, unless the server has lost in a crash what we wrote at its end.
     let kept = check.before.as_ref().map_or(0, |before| before.size).min(file.cut.unwrap_or(u64::MAX));
@@ -203,6 +204,10 @@ fn pass(state: &mut State, id: NodeId) {
 /// Another client has changed or removed the file: ours is kept beside it, or made again. Otherwise the data is kept and
 /// not sent.
 fn refuse(state: &mut State, id: NodeId, why: Refusal) {
+    let is_lost = matches!(why, Refusal::Refused(Errno::ESTALE | Errno::ENOENT));
+    if is_lost && is_removing(state, id) {
+        return unanswered(state, id);
+    }
     let is_settled = match why {
         Refusal::Changed => conflict::copy_file(state, id),
         Refusal::Refused(Errno::ESTALE | Errno::ENOENT) => conflict::make_file_again(state, id),
@@ -216,6 +221,12 @@ fn refuse(state: &mut State, id: NodeId, why: Refusal) {
         file.deferred = None;
     });
     writeback::keep_refused(state, id, why);
+}
+
+/// Whether a change in flight may remove the file's name.
+fn is_removing(state: &State, id: NodeId) -> bool {
+    let location = state.nodes.get(id).and_then(|node| node.location.as_ref());
+    location.is_some_and(|at| state.nodes.get(at.dir).is_some_and(|dir| dir.own.in_flight > 0))
 }
 
 /// No reply came: looks again later.

@@ -90,7 +90,12 @@ pub(crate) fn send(state: &mut State, id: NodeId, amount: Amount) {
         return send_cut(state, id, size);
     }
     let (fh, is_closed) = (node.fh.clone(), node.opens == 0);
-    let is_synchronous = is_short_flush(node.file(), is_closed, state.link.sync_max);
+    let known = node.attr.as_ref().filter(|_| node.own.in_flight == 0).map(|cached| cached.attr.wcc());
+    let file = node.file();
+    if file.writing.is_empty() && file.unstable.is_empty() && file.committing.is_empty() {
+        file.kept.committed = known;
+    }
+    let is_synchronous = is_short_flush(file, is_closed, state.link.sync_max);
     loop {
         let Some(node) = state.nodes.get_mut(id) else { return };
         let file = node.file();

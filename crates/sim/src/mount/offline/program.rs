@@ -96,6 +96,8 @@ struct Program {
     has_all: bool,
     /// Something was wrong: what follows would mean nothing.
     has_failed: bool,
+    /// The server's shared directory when an operation last began to wait for the server.
+    shared_at_return: Model,
 }
 
 /// Runs both until one has ended: `None` if that is `other`.
@@ -128,6 +130,7 @@ impl Program {
             is_asked: false,
             has_all: false,
             has_failed: false,
+            shared_at_return: Model::new(),
         }
     }
 
@@ -261,8 +264,11 @@ impl Program {
         self.settle().await;
         self.world.sleep(POLICY_MAX).await;
         // A directory that was never listed is of no use after a start without the server.
-        let listed = self.machine().list(ROOT).await.map(drop);
-        if let Err(errno) = listed.and(self.open_all().await) {
+        let read_all = async || {
+            self.machine().list(ROOT).await?;
+            self.open_all().await
+        };
+        if let Err(errno) = self.within_reach(read_all).await {
             return self.violation(format!("the tree cannot be read: {errno:?}"));
         }
         // Another machine may change it now.
@@ -355,6 +361,7 @@ impl Program {
                     self.violation("an operation waits although everything is cached".into());
                 }
                 self.end_partition();
+                self.shared_at_return = Model::of_view(&on_server(&self.world.0.borrow().fs, SHARED).view);
                 (work.await, true)
             }
         }
@@ -520,7 +527,16 @@ impl Program {
         }
         let change = self.shared.borrow_mut().draw(&mut self.rng, self.number);
         let machine = self.machine();
-        let result = self.patiently(do_shared(machine, self.shared.clone(), change.clone())).await.0;
+        let work = do_shared(machine, self.shared.clone(), change.clone());
+        // The others may have changed the directory since it was cached.
+        let has_all = std::mem::take(&mut self.has_all);
+        let (result, is_late) = self.patiently(work).await;
+        self.has_all = has_all && !is_late;
+        if is_late && let Some(path) = change.replaced() {
+            // It replaced what the server had, whatever the program has read before.
+            let on_server = self.shared_at_return.data(path);
+            let _ = on_server.map(|content| self.shared.borrow_mut().replaced(path, &content));
+        }
         self.say(&format!("{SHARED}: {change:?}: {result:?}"));
         self.outcome.borrow_mut().operations += 1;
         let allowed = [
@@ -564,7 +580,7 @@ impl Program {
         if self.has_failed || !self.outcome.borrow().violations.is_empty() {
             return;
         }
-        match walk(&self.machine(), "").await {
+        match self.within_reach(async || walk(&self.machine(), "").await).await {
             Err(errno) => self.violation(format!("the tree cannot be read at the end: {errno:?}")),
             Ok(view) => {
                 let server = on_server(&self.world.0.borrow().fs, "").view;
@@ -573,6 +589,19 @@ impl Program {
                 }
             }
         }
+    }
+
+    /// Repeats what fails because so many messages were lost in a row that the mount is disconnected.
+    async fn within_reach<T>(&self, work: impl AsyncFn() -> Result<T, Errno>) -> Result<T, Errno> {
+        const ATTEMPTS: u32 = 10;
+        for _ in 1..ATTEMPTS {
+            let result = work().await;
+            if !matches!(result, Err(Errno::EHOSTUNREACH)) || self.scenario.faults.loss == 0.0 {
+                return result;
+            }
+            self.world.sleep(POLICY_MAX).await;
+        }
+        work().await
     }
 }
 

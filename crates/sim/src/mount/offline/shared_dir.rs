@@ -46,6 +46,16 @@ pub(super) enum Change {
     RmDir { path: String },
 }
 
+impl Change {
+    /// The name of which the object is replaced or removed.
+    pub(super) fn replaced(&self) -> Option<&str> {
+        match self {
+            Change::Write { path, .. } | Change::Unlink { path } | Change::Rename { to: path, .. } => Some(path),
+            Change::MkDir { .. } | Change::RmDir { .. } => None,
+        }
+    }
+}
+
 impl SharedDir {
     /// A new version of the file at `path`, written by `machine`.
     pub(super) fn version(&mut self, rng: &mut Rng, machine: usize, path: &str) -> u64 {
