@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 
 use remora_base::Time;
 use remora_wire::fuse::Notification;
-use remora_wire::nfs3::{self, Attr, Fh, Name, Wcc, WccAttr};
+use remora_wire::nfs3::{self, Attr, Fh, FileType, Name, Wcc, WccAttr};
 
 use crate::conflict_copies;
 use crate::credentials::CredentialId;
@@ -20,6 +20,9 @@ use crate::state::{Change, State};
 pub(crate) fn learn_attr(state: &mut State, id: NodeId, attr: &Attr, asked: Time) {
     let now = state.now;
     let Some(node) = state.nodes.get_mut(id) else { return };
+    if asked < node.fh_since {
+        return;
+    }
     if id == NodeId::ROOT && node.attr.is_none() {
         node.fileid = attr.fileid;
     }
@@ -53,7 +56,9 @@ pub(crate) fn learn_attr(state: &mut State, id: NodeId, attr: &Attr, asked: Time
         }
         return;
     }
-    let is_own = std::mem::take(&mut node.own.is_unseen) | (std::mem::take(&mut node.own.has_new_name) && is_same_data);
+    // Between two looks at a directory others may have changed it, too, and to list it again costs little.
+    let is_unseen = std::mem::take(&mut node.own.is_unseen) && node.kind != FileType::Directory;
+    let is_own = is_unseen | (std::mem::take(&mut node.own.has_new_name) && is_same_data);
     if is_own {
         save::attr_changed(state, id);
     } else {

@@ -277,6 +277,8 @@ pub(crate) struct LoggedAttr {
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) fh: Fh,
+    /// Replies to earlier calls are about another handle.
+    pub(crate) fh_since: Time,
     pub(crate) kind: FileType,
     pub(crate) fileid: u64,
     pub(crate) attr: Option<CachedAttr>,
@@ -318,6 +320,7 @@ impl Node {
     pub(crate) fn new(fh: Fh, kind: FileType, fileid: u64) -> Node {
         Node {
             fh,
+            fh_since: Time::ZERO,
             kind,
             fileid,
             attr: None,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use remora_base::Time;
 use remora_wire::nfs3::{Attr, Fh, FileType};
 
 use crate::node::{Location, Node, NodeId};
@@ -86,10 +87,11 @@ impl NodeTable {
     }
 
     /// The object has another handle now.
-    pub(crate) fn rebind(&mut self, id: NodeId, fh: &Fh) {
+    pub(crate) fn rebind(&mut self, now: Time, id: NodeId, fh: &Fh) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         let fh = Fh(Bytes::copy_from_slice(&fh.0));
         let former = std::mem::replace(&mut node.fh, fh.clone());
+        node.fh_since = now;
         if self.by_fh.get(&former) == Some(&id) {
             self.by_fh.remove(&former);
         }

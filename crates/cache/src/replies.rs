@@ -45,7 +45,7 @@ pub(crate) fn handle(state: &mut State, id: CallId, result: Result<Reply, CallFa
         Ok(reply) => {
             let status = reply.status();
             if let Some(Status::Stale | Status::BadHandle) = status {
-                lost(state, &purpose);
+                lost(state, &purpose, pending.asked);
             }
             answered(state, id, &mut pending, reply);
         }
@@ -103,9 +103,9 @@ fn fail_status(state: &mut State, pending: &Pending, status: Status) {
 }
 
 /// The server does not know the object of the call any more.
-fn lost(state: &mut State, purpose: &Purpose) {
+fn lost(state: &mut State, purpose: &Purpose, asked: Time) {
     let Some(id) = subject(purpose).filter(|id| *id != NodeId::ROOT) else { return };
-    let Some(node) = state.nodes.get_mut(id) else { return };
+    let Some(node) = state.nodes.get_mut(id).filter(|node| asked >= node.fh_since) else { return };
     node.is_stale = true;
     if let Some(location) = node.location.clone() {
         learn::forget_name(state, &location);

@@ -146,7 +146,7 @@ pub(crate) struct ServerObject<'s> {
 pub(crate) fn bind(state: &mut State, id: NodeId, object: &ServerObject<'_>) {
     let ServerObject { fh, attr, is_new } = *object;
     let now = state.now;
-    state.nodes.rebind(id, fh);
+    state.nodes.rebind(now, id, fh);
     let Some(node) = state.nodes.get_mut(id) else { return };
     node.is_local = false;
     node.is_binding = true;

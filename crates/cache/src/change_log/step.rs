@@ -321,6 +321,10 @@ fn is_within(state: &State, dir: NodeId, above: NodeId) -> bool {
 fn move_unsent(state: &mut State, node: NodeId, to: &Location) -> bool {
     let records = state.log.of_object(node);
     let [record] = records[..] else { return false };
+    // A record that moves something into a directory may be what the new name of the directory waits for.
+    if state.log.has_names_in(node) {
+        return false;
+    }
     let Some(entry) = state.log.get(record) else { return false };
     if entry.stage != Stage::Waiting || !matches!(entry.change, Logged::Make { .. }) {
         return false;

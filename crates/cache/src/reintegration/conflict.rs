@@ -159,8 +159,8 @@ fn make_again(state: &mut State, id: NodeId, at: &Location, made: Made) {
     let (fh, fileid) = local::identity(state);
     let new = NewObject { at, what: &made.what, set: &made.set, auth: &made.auth };
     let attr = local::attr(state, &new, fileid);
-    state.nodes.rebind(id, &fh);
     let now = state.now;
+    state.nodes.rebind(now, id, &fh);
     if let Some(node) = state.nodes.get_mut(id) {
         // The server may give the old number to another object.
         node.shown_fileid = None;
