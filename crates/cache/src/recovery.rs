@@ -102,6 +102,11 @@ pub(crate) fn start(state: &mut State, id: NodeId) {
 
 /// The server's attributes of the file, or the status with which it refused them.
 pub(crate) fn seen(state: &mut State, id: NodeId, result: Result<Attr, Errno>, asked: Time) {
+    // The reply to an earlier look may come after a later one has decided.
+    let is_checked = state.nodes.get(id).and_then(|node| node.file.as_ref()).is_some_and(|file| file.check.is_some());
+    if !is_checked {
+        return;
+    }
     let attr = match result {
         Ok(attr) => attr,
         Err(errno) => return refuse(state, id, Refusal::Refused(errno)),
