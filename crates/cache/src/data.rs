@@ -202,6 +202,8 @@ pub(crate) fn update<T>(state: &mut State, id: NodeId, change: impl FnOnce(&mut 
     if file.is_clean() {
         file.size = None;
         file.refusal = None;
+        // With nothing to send, it does not matter what others have changed.
+        file.check = None;
         state.dirty_files.remove(&id);
         let kept = std::mem::take(&mut file.kept);
         state.store.due.remove(&id);

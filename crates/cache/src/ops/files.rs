@@ -168,7 +168,8 @@ pub(crate) fn write(state: &mut State, op: &mut Op, request: WriteRequest) -> Re
 pub(crate) fn flush(state: &mut State, op: &Op, fh: u64, is_fsync: bool) -> Result<Reply, Stop> {
     let id = state.handle(fh)?.node;
     let is_kept = state.node(id)?.file().kept.object.is_some();
-    if state.acknowledges_here() {
+    // A record that the server refused may keep it from making this file for long.
+    if state.acknowledges_here() || state.node(id)?.is_local {
         dirty_store::saved(state, op, id)?;
         if is_fsync {
             dirty_store::synced(state, op, id)?;
