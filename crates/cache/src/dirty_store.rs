@@ -32,7 +32,7 @@ fn file(state: &mut State, id: NodeId) -> Option<&mut FileState> {
 /// The file differs from what the store has: `written` was written, or something else has changed.
 pub(crate) fn changed(state: &mut State, id: NodeId, written: Option<Range<u64>>) {
     let at = state.now + SAVE_DELAY;
-    let is_kept = state.acknowledges_here();
+    let is_kept = state.acknowledges_here() || state.nodes.get(id).is_some_and(|node| node.is_local);
     let Some(file) = file(state, id) else { return };
     if !is_kept && file.kept.object.is_none() {
         return;

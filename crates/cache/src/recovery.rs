@@ -45,6 +45,8 @@ pub(crate) fn restore(state: &mut State, saved: SavedObject) {
         set: attr.set,
         at: now,
     });
+    // Only its attributes were changed: the time of its last write stays.
+    let is_unwritten = data.is_empty() && cut.is_none() && before.is_some_and(|before| before.size == size);
     let mut replaced = None;
     data::update(state, id, |file| {
         for part in data {
@@ -52,7 +54,7 @@ pub(crate) fn restore(state: &mut State, saved: SavedObject) {
             file.extents.insert(part.offset, part.data);
             file.dirty.insert(range);
         }
-        file.size = Some(size);
+        file.size = (!is_unwritten).then_some(size);
         file.writer = Some(writer);
         file.deferred = deferred;
         file.kept.path = path;
@@ -178,7 +180,6 @@ fn is_ours(file: &FileState, range: &Range<u64>, theirs: &Bytes) -> bool {
 }
 
 fn decide(state: &mut State, id: NodeId) {
-    let size = state.nodes.get(id).map_or(0, |node| node.size());
     let Some(file) = state.nodes.get_mut(id).and_then(|node| node.file.as_deref_mut()) else { return };
     let Some(check) = &file.check else { return };
     if check.reading > 0 {
@@ -187,7 +188,7 @@ fn decide(state: &mut State, id: NodeId) {
     if check.is_unknown {
         return unanswered(state, id);
     }
-    let is_longer = check.attr.as_ref().is_some_and(|(attr, _)| attr.size > size);
+    let is_longer = check.attr.as_ref().zip(file.size).is_some_and(|((attr, _), size)| attr.size > size);
     if check.is_different || is_longer { refuse(state, id, Refusal::Changed) } else { pass(state, id) }
 }
 

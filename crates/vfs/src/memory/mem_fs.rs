@@ -80,6 +80,11 @@ impl MemFs {
         state.rotate_verifier();
     }
 
+    /// Writes all volatile data back, as sync(2) does; faults of single write-backs apply.
+    pub fn sync(&self) {
+        self.lock().flush_all();
+    }
+
     /// Restarts the server process only: nothing is lost, but the verifier changes.
     pub fn restart(&self) {
         self.lock().rotate_verifier();

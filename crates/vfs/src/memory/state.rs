@@ -126,6 +126,13 @@ impl State {
         Ok(())
     }
 
+    /// Writes the volatile data of every file back.
+    pub(crate) fn flush_all(&mut self) {
+        let numbers: Vec<u64> = self.nodes.keys().copied().collect();
+        // Only files have data.
+        numbers.into_iter().for_each(|number| _ = self.flush(number));
+    }
+
     // --- Space ---
 
     pub(crate) fn free_blocks(&self) -> u64 {

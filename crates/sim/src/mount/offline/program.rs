@@ -461,6 +461,8 @@ impl Program {
         let config = self.scenario.config(self.number, self.starts, self.is_cut);
         self.mount = self.world.0.borrow_mut().crash_mount(self.mount, loses_power, config);
         self.is_asked = false;
+        // What it changed with the server shortly before, the disk cache may not have.
+        let is_old = self.is_cut && !self.has_all;
         if loses_power {
             // The disk cache dropped what a write replaced that is lost now.
             self.has_all = false;
@@ -472,12 +474,13 @@ impl Program {
         let (machine, root) = (self.machine(), self.root.clone());
         let (seen, is_late) = self.patiently(walk(&machine, &root)).await;
         match seen {
-            Ok(view) if !is_late => self.adopt(&possible, &view, "the mount after the crash"),
+            Ok(view) if !is_late && !is_old => self.adopt(&possible, &view, "the mount after the crash"),
             Err(Errno::EHOSTUNREACH) if !self.has_all => {
                 self.outcome.borrow_mut().missed += 1;
                 self.resolve_with_server(possible).await;
             }
             Ok(_) => self.resolve_with_server(possible).await,
+            Err(_) if is_old => self.resolve_with_server(possible).await,
             Err(errno) if !self.gives_up() => {
                 let missed = self.world.0.borrow().missed(self.mount);
                 self.violation(format!("the tree cannot be read after a crash: {errno:?}, missed {missed:?}"));
