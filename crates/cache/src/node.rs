@@ -196,6 +196,11 @@ impl FileState {
         all
     }
 
+    /// Whether another client has changed the file, so that what was written here is only kept.
+    pub(crate) fn is_changed_there(&self) -> bool {
+        self.refusal == Some(Refusal::Changed) && self.check.is_none()
+    }
+
     /// The sets of ranges that have a meaning only while the file has these bytes.
     pub(crate) fn unsent_sets(&mut self) -> [&mut RangeSet; 5] {
         [&mut self.dirty, &mut self.unstable, &mut self.committing, &mut self.refused, &mut self.kept.unsaved]
@@ -208,7 +213,8 @@ impl FileState {
 
     /// Whether nothing is left to be sent or committed but what the server refused.
     pub(crate) fn is_flushed(&self) -> bool {
-        let is_cut = self.cut.is_none() && self.cut_sent.is_none();
+        // Of a file that another client has changed nothing is sent.
+        let is_cut = (self.cut.is_none() || self.is_changed_there()) && self.cut_sent.is_none();
         is_cut && self.is_committed() && self.completing == 0 && self.deferred.is_none() && self.deferred_sent.is_none()
     }
 

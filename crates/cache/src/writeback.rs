@@ -70,6 +70,13 @@ pub(crate) fn send(state: &mut State, id: NodeId, amount: Amount) {
     let crowded = state.dirty_bytes > state.config.dirty_max / 2;
     let Some(node) = state.nodes.get_mut(id) else { return };
     let Some(file) = &node.file else { return };
+    if file.is_changed_there() {
+        if !file.dirty.is_empty() {
+            keep_refused(state, id, Refusal::Changed);
+        }
+        data::update(state, id, |file| file.deferred = None);
+        return;
+    }
     // WRITEs do not overtake an earlier change of the times.
     if file.check.is_some() || file.deferred_sent.is_some() || file.cut_sent.is_some() {
         return;
@@ -487,6 +494,24 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
+
+    #[test]
+    fn file_that_another_client_changed_is_not_cut() {
+        let id = NodeId::ROOT;
+        let mut state = State::new(Config::default(), nfs3::Fh(Bytes::new()), Time::ZERO);
+        data::update(&mut state, id, |file| {
+            file.extents.insert(0, Bytes::from_static(b"ours"));
+            file.dirty.insert(0..4);
+            file.cut = Some(0);
+            file.writer = Some(Default::default());
+        });
+        keep_refused(&mut state, id, Refusal::Changed);
+        data::update(&mut state, id, |file| file.dirty.insert(2..4));
+        send(&mut state, id, Amount::All);
+        let file = state.node(id).unwrap().file();
+        assert!(file.is_flushed(), "nobody waits for it");
+        assert_eq!((file.cut_sent, file.refused.bytes()), (None, 4));
+    }
 
     #[test]
     fn bytes_that_were_cut_off_are_not_sent_again() {
