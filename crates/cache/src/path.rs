@@ -2,8 +2,24 @@
 
 use remora_wire::nfs3::Name;
 
-use crate::node::NodeId;
+use crate::node::{Location, NodeId};
 use crate::state::State;
+
+/// Whether the way from the mounted directory to a directory is known.
+fn is_known(state: &State, dir: NodeId) -> bool {
+    const DEPTH_MAX: usize = 256;
+    let above = |id: &NodeId| Some(state.nodes.get(*id)?.location.as_ref()?.dir);
+    std::iter::successors(Some(dir), above).take(DEPTH_MAX).any(|id| id == NodeId::ROOT)
+}
+
+/// Path of a name that had the path `before` in an earlier run, if its directory has not been looked up since.
+pub(crate) fn path_since(state: &State, at: &Location, before: &[u8]) -> Vec<u8> {
+    let end = before.iter().rposition(|byte| *byte == b'/');
+    match end.filter(|_| !is_known(state, at.dir)) {
+        Some(end) => [&before[..=end], &at.name].concat(),
+        None => path(state, at.dir, Some(&at.name)),
+    }
+}
 
 /// Path of an object, or of a name in it, from the mounted directory.
 pub(crate) fn path(state: &State, id: NodeId, child: Option<&Name>) -> Vec<u8> {

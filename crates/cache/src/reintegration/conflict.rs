@@ -24,11 +24,11 @@ use crate::state::State;
 /// Conflict names of one file that are tried.
 const NAMES_MAX: u32 = 1000;
 
-/// Reports a conflict at a name of the server.
-fn report(state: &mut State, kind: ConflictKind, at: &Location, copy: Option<&Location>) {
+/// Reports a conflict at a name of the server, whose record has the path `before`.
+fn report(state: &mut State, kind: ConflictKind, at: &Location, copy: Option<&Location>, before: &[u8]) {
     let id = state.log.next_conflict();
-    let at_path = path::path(state, at.dir, Some(&at.name));
-    let copy = copy.map(|copy| path::path(state, copy.dir, Some(&copy.name)));
+    let at_path = path::path_since(state, at, before);
+    let copy = copy.map(|copy| path::path_since(state, copy, before));
     let conflict = Conflict { id, kind, path: at_path, copy, at: state.server_nfs_time() };
     state.store.log.batch.conflicts.push(conflict.clone());
     state.log.conflicts.insert(id, conflict);
@@ -59,12 +59,13 @@ pub(crate) fn rename_ours(state: &mut State, id: RecordId, kind: ConflictKind) {
         Logged::Remove { .. } | Logged::SetAttr { .. } => {}
     }
     entry.stage = Stage::Waiting;
+    let before = entry.path.clone();
     append::insert(state, id, entry);
     append::store(state, id);
     move_later(state, node, &at, &copy);
     append::relocate(state, node);
     learn::forget_name(state, &at);
-    report(state, kind, &at, Some(&copy));
+    report(state, kind, &at, Some(&copy), &before);
 }
 
 /// The next record of the object that takes it from its old name takes it from the new one.
@@ -93,12 +94,12 @@ fn move_later(state: &mut State, node: NodeId, old: &Location, new: &Location) {
 pub(crate) fn skip(state: &mut State, id: RecordId, kind: ConflictKind) {
     let Some(entry) = state.log.get(id).filter(|entry| entry.stage != Stage::Done) else { return };
     let names: Vec<Location> = entry.change.names().cloned().collect();
-    let node = entry.change.node();
+    let (node, before) = (entry.change.node(), entry.path.clone());
     let subject = names.last().cloned().or_else(|| state.nodes.get(node)?.location.clone());
     finish(state, id);
     names.iter().for_each(|at| learn::forget_name(state, at));
     if let Some(at) = subject {
-        report(state, kind, &at, None);
+        report(state, kind, &at, None, &before);
     }
 }
 
@@ -151,7 +152,7 @@ fn make_directory_again(state: &mut State, dir: NodeId) {
     let auth = state.log.iter().find(|(_, entry)| entry.change.names().any(|name| name.dir == dir));
     let Some(auth) = auth.map(|(_, entry)| entry.auth.clone()) else { return };
     make_again(state, dir, &at, Made { what: LogObject::Directory, set, auth });
-    report(state, ConflictKind::DirectoryRemovedThere, &at, None);
+    report(state, ConflictKind::DirectoryRemovedThere, &at, None, b"");
 }
 
 /// An object that the server has lost becomes one that was made here.
@@ -201,7 +202,7 @@ pub(crate) fn copy_file(state: &mut State, id: NodeId) -> bool {
     step::add_made(state, ours, &copy, Made { what: LogObject::File, set, auth });
     write_all(state, ours, data);
     revert(state, id);
-    report(state, ConflictKind::Content, &at, Some(&copy));
+    report(state, ConflictKind::Content, &at, Some(&copy), b"");
     true
 }
 
@@ -263,6 +264,6 @@ pub(crate) fn make_file_again(state: &mut State, id: NodeId) -> bool {
     let set = SetAttr { mode: Some(mode), ..SetAttr::NONE };
     make_again(state, id, &at, Made { what: LogObject::File, set, auth });
     write_all(state, id, data);
-    report(state, ConflictKind::RemovedThere, &at, None);
+    report(state, ConflictKind::RemovedThere, &at, None, b"");
     true
 }
