@@ -11,10 +11,10 @@ const TOOLS: [(&str, &str); 2] = [("fsx", "0.3.2"), ("pjdfstest", "0.2.2")];
 /// Installs them below `target` if they are missing, and returns the directory.
 pub(super) fn provide(target: &Path) -> Result<PathBuf> {
     let place = target.join("interop-tools");
-    // Tests that measure time may run meanwhile.
+    // Other tests run meanwhile, and some wait for it: it gives way to them, and gets its share beside other load.
     let cargo = cmd::cargo(&["install", "--quiet", "--locked", "--root"]);
     let mut install = Command::new("nice");
-    install.args(["-n", "19"]).arg(cargo.get_program()).args(cargo.get_args()).current_dir(cmd::root());
+    install.args(["-n", "5"]).arg(cargo.get_program()).args(cargo.get_args()).current_dir(cmd::root());
     install.arg(&place).args(TOOLS.map(|(name, version)| format!("{name}@{version}")));
     // A directory of its own: the project's build has another profile and other features.
     install.env("CARGO_TARGET_DIR", place.join("build")).stdin(Stdio::null());

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// No command takes longer, or it hangs.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(300);
 /// No command takes longer until it has a handler for signals.
 const HANDLER_MAX: Duration = Duration::from_secs(30);
 

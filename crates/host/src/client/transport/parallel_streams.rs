@@ -444,6 +444,19 @@ mod tests {
     /// What a hand-off silences stands still through no fault of its own.
     #[tokio::test]
     async fn streams_outlast_a_hand_off_at_the_end_of_a_file() {
+        const ATTEMPTS: u32 = 50;
+        for _ in 0..ATTEMPTS {
+            if let Some(during) = streams_during_a_hand_off().await {
+                return assert_eq!(during, 2);
+            }
+        }
+        panic!("the machine is too busy to look at a hand-off while it lasts");
+    }
+
+    /// Reads the end of a file during a hand-off. Returns the number of streams shortly before the end of the hand-off;
+    /// `None` if the machine was so busy that the look came too late.
+    async fn streams_during_a_hand_off() -> Option<usize> {
+        let (before, lasts) = (Duration::from_millis(50), Duration::from_millis(1500));
         let (options, own) = connection_to(serve(0).await).await;
         let streams = ParallelStreams::new(options.clone());
         streams.lock().connections = two_streams(own.server, &options).await;
@@ -452,14 +465,17 @@ mod tests {
         let limits = TransferLimits { read_max: 65_536, write_max: 65_536 };
         let reading = receive(&session, fh, 0..12_000, limits, |_, _| Ok(()));
         let switching = async {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            session.hand_off(Signal::Kept(Duration::from_millis(1500)));
-            tokio::time::sleep(Duration::from_millis(1300)).await;
-            session.stream_connections().len()
+            let began = Instant::now();
+            tokio::time::sleep(before).await;
+            session.hand_off(Signal::Kept(lasts));
+            let was_punctual = began.elapsed() < 2 * before;
+            tokio::time::sleep(lasts - 4 * before).await;
+            let left = session.stream_connections().len();
+            (was_punctual && began.elapsed() < before + lasts).then_some(left)
         };
         let (done, left) = tokio::join!(reading, switching);
-        assert_eq!((left, session.stream_connections().len()), (2, 0), "during the hand-off, and in the end");
-        assert_eq!(done.unwrap().end, 12_000);
+        assert_eq!((session.stream_connections().len(), done.unwrap().end), (0, 12_000), "in the end");
+        left
     }
 
     #[tokio::test]
