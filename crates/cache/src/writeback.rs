@@ -12,7 +12,7 @@ use crate::deferred_setattr;
 use crate::dirty_store;
 use crate::disk::save;
 use crate::errno::errno;
-use crate::node::{FileState, NodeId};
+use crate::node::{FileState, Node, NodeId};
 use crate::state::{Change, Op, Purpose, State, Stop};
 use crate::store_job::Refusal;
 
@@ -97,12 +97,8 @@ pub(crate) fn send(state: &mut State, id: NodeId, amount: Amount) {
         return send_cut(state, id, size);
     }
     let (fh, is_closed) = (node.fh.clone(), node.opens == 0);
-    let known = node.attr.as_ref().filter(|_| node.own.in_flight == 0).map(|cached| cached.attr.wcc());
-    let file = node.file();
-    if file.writing.is_empty() && file.unstable.is_empty() && file.committing.is_empty() {
-        file.kept.committed = known;
-    }
-    let is_synchronous = is_short_flush(file, is_closed, state.link.sync_max);
+    note_committed(node);
+    let is_synchronous = is_short_flush(node.file(), is_closed, state.link.sync_max);
     loop {
         let Some(node) = state.nodes.get_mut(id) else { return };
         let file = node.file();
@@ -135,6 +131,15 @@ pub(crate) fn send(state: &mut State, id: NodeId, amount: Amount) {
     arm(state, id);
     commit(state, id, false);
     deferred_setattr::send(state, id);
+}
+
+/// Notes what the server shows of a file that has nothing it may still lose.
+fn note_committed(node: &mut Node) {
+    let known = node.attr.as_ref().filter(|_| node.own.in_flight == 0).map(|cached| cached.attr.wcc());
+    let file = node.file();
+    if file.writing.is_empty() && file.unstable.is_empty() && file.committing.is_empty() {
+        file.kept.committed = known;
+    }
 }
 
 /// Sends what waited for the store of unsent data.
