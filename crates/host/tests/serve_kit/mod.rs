@@ -21,7 +21,7 @@ use remora_wire::rpc::{AuthUnix, CallHeader, OpaqueAuth, Outcome, ReplyHeader};
 use remora_wire::{Reader, Xdr, mount, portmap};
 
 /// Longer than anything here takes, however busy the machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A directory that goes when it is dropped.
 pub(crate) struct TempDir(PathBuf);

@@ -49,7 +49,7 @@ pub(super) fn measure(
     files::prepare(work, seed, &bench.scratch.path("srv"), &bench.scratch.path("mobile"))
         .map_err(failed_with("the files of the work"))?;
     bench.mount(system)?;
-    bench.steps(work, seed)
+    bench.steps(system, work, seed)
 }
 
 impl<'a> Bench<'a> {
@@ -72,15 +72,15 @@ impl<'a> Bench<'a> {
     fn mount(&mut self, system: MountSystem) -> Result<()> {
         let (base, at) = (self.emulator.addr(Station::Base), self.scratch.path("mnt"));
         let at = quoted(&at);
-        let begun = match (system.transport(), &self.ssh) {
-            (Some(transport), _) => {
+        let begun = match (system.flags(), &self.ssh) {
+            (Some(flags), _) => {
                 let key = self.serve()?;
                 let url = match system {
                     MountSystem::Atp => format!("nfs://{base}:{ATP_PORT}/?proto=atp&key={key}"),
                     _ => format!("nfs://{base}/"),
                 };
                 let remora = quoted(&self.options.binary);
-                format!("{remora} mount -f --proto {transport} '{url}' {at} >&2 &")
+                format!("{remora} mount -f {flags} '{url}' {at} >&2 &")
             }
             (None, Some(ssh)) => {
                 let command = ssh.shell().replace('\'', r"'\''");
@@ -113,7 +113,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Runs the steps on the emulated link.
-    fn steps(&mut self, work: Work, seed: u64) -> Result<Option<Sample>> {
+    fn steps(&mut self, system: MountSystem, work: Work, seed: u64) -> Result<Option<Sample>> {
         let steps = work.steps(self.options.long);
         for (number, step) in steps.iter().enumerate() {
             let path = self.scratch.path(format!("mobile/step-{number}"));
@@ -135,9 +135,19 @@ impl<'a> Bench<'a> {
             sample.floors.extend(floor(&self.options.link, seed, measure)?.map(|floor| (measure, floor)));
         }
         if sample.values.iter().all(|(_, value)| value.is_finite()) {
+            if system == MountSystem::Back {
+                self.send_all()?;
+            }
             self.compare(work)?;
         }
         Ok(Some(sample))
+    }
+
+    /// Unmounts, which waits until the server has everything.
+    fn send_all(&mut self) -> Result<()> {
+        let (remora, at) = (quoted(&self.options.binary), quoted(&self.scratch.path("mnt")));
+        let limit = Instant::now() + self.options.limit;
+        self.shell.must(&format!("{remora} umount {at} >&2"), limit, self.stop)
     }
 
     /// Runs one step and adds its figures. `false` if the study is to stop.

@@ -20,6 +20,8 @@ pub enum MountSystem {
     Udp,
     Atp,
     Tcp,
+    /// Over UDP; a close waits only for this machine (`--writes back`).
+    Back,
     /// sshfs to OpenSSH's server.
     Sshfs,
     /// The kernel's NFSv3 client over TCP.
@@ -27,14 +29,21 @@ pub enum MountSystem {
 }
 
 impl MountSystem {
-    pub const ALL: [MountSystem; 5] =
-        [MountSystem::Udp, MountSystem::Atp, MountSystem::Tcp, MountSystem::Sshfs, MountSystem::Linux];
+    pub const ALL: [MountSystem; 6] = [
+        MountSystem::Udp,
+        MountSystem::Atp,
+        MountSystem::Tcp,
+        MountSystem::Back,
+        MountSystem::Sshfs,
+        MountSystem::Linux,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
             MountSystem::Udp => "udp",
             MountSystem::Atp => "atp",
             MountSystem::Tcp => "tcp",
+            MountSystem::Back => "back",
             MountSystem::Sshfs => "sshfs",
             MountSystem::Linux => "linux",
         }
@@ -44,18 +53,19 @@ impl MountSystem {
         MountSystem::ALL.into_iter().find(|s| s.name() == name)
     }
 
-    /// The transport of `remora mount`; `None` for a peer.
-    pub(super) fn transport(self) -> Option<&'static str> {
-        (!self.is_peer()).then(|| self.name())
+    /// Flags of `remora mount`; `None` for a peer.
+    pub(super) fn flags(self) -> Option<&'static str> {
+        match self {
+            MountSystem::Udp => Some("--proto udp"),
+            MountSystem::Atp => Some("--proto atp"),
+            MountSystem::Tcp => Some("--proto tcp"),
+            MountSystem::Back => Some("--proto udp --writes back"),
+            MountSystem::Sshfs | MountSystem::Linux => None,
+        }
     }
 
     pub(super) fn is_peer(self) -> bool {
         matches!(self, MountSystem::Sshfs | MountSystem::Linux)
-    }
-
-    /// Whether the bars of the study hold for it: TCP is only reported.
-    pub(super) fn is_judged(self) -> bool {
-        matches!(self, MountSystem::Udp | MountSystem::Atp)
     }
 }
 

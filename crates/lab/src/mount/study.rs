@@ -113,7 +113,7 @@ fn look_for(system: MountSystem) -> MountPeer {
             missing.map(|(_, package)| format!("install {package}"))
         }
         MountSystem::Linux => Some("not built: the guest has no git, make and gcc".into()),
-        MountSystem::Udp | MountSystem::Atp | MountSystem::Tcp => None,
+        MountSystem::Udp | MountSystem::Atp | MountSystem::Tcp | MountSystem::Back => None,
     };
     let version = || match system {
         MountSystem::Sshfs => said_with("sshfs", "--version", "SSHFS"),

@@ -20,7 +20,8 @@ use crate::output::stdio;
 
 pub(crate) const HELP: &str = "\
 Programs work on a mounted directory over an emulated link, half duplex and with
-bad periods: remora mount (--writes through) over UDP, ATP and TCP, and sshfs.
+bad periods: remora mount over UDP, ATP and TCP, over UDP with --writes back,
+and sshfs.
 Each work has a link and a mount of its own, so caches are cold at first.
 
 Works: list (ls -lR of 2000 files in 50 directories, cold and again), git-status
@@ -57,7 +58,7 @@ pub(crate) struct MountLab {
     /// Mean length of bad periods, each after a good one of 1 s on average; 0: none
     #[arg(long, value_name = "TIME", default_value = "80ms", value_parser = units::duration)]
     pub(crate) bad_mean: Duration,
-    /// Run only this system: udp, atp, tcp, sshfs or linux. May be repeated [default: all]
+    /// Run only this system: udp, atp, tcp, back, sshfs or linux. May be repeated [default: all]
     #[arg(long, value_name = "SYSTEM", value_parser = system)]
     only: Vec<MountSystem>,
     /// Run only this work. May be repeated [default: all]
