@@ -192,8 +192,15 @@ impl FileState {
     pub(crate) fn uncommitted(&self) -> RangeSet {
         let mut all = self.dirty.clone();
         let sets = [&self.unstable, &self.committing, &self.refused];
-        sets.into_iter().flat_map(RangeSet::iter).chain(self.writing.values().cloned()).for_each(|r| all.insert(r));
+        let writing = self.writing.values().map(|range| self.before_cut(range));
+        sets.into_iter().flat_map(RangeSet::iter).chain(writing).for_each(|r| all.insert(r));
         all
+    }
+
+    /// The part of a range that was sent earlier and is not to be cut off.
+    pub(crate) fn before_cut(&self, range: &Range<u64>) -> Range<u64> {
+        let cut = self.cut.unwrap_or(u64::MAX);
+        range.start.min(cut)..range.end.min(cut)
     }
 
     /// Whether another client has changed the file, so that what was written here is only kept.

@@ -407,6 +407,7 @@ pub(crate) fn refused(state: &mut State, id: NodeId, call: CallId, range: Range<
 
 /// The bytes of a WRITE are dirty again, but for those that were cut off since.
 fn write_again(file: &mut FileState, range: Range<u64>) {
+    let range = file.before_cut(&range);
     let cut_off = file.extents.missing(range.clone());
     file.dirty.insert(range);
     cut_off.into_iter().for_each(|range| file.dirty.remove(range));
