@@ -32,7 +32,7 @@ fn file(state: &mut State, id: NodeId) -> Option<&mut FileState> {
 /// The file differs from what the store has: `written` was written, or something else has changed.
 pub(crate) fn changed(state: &mut State, id: NodeId, written: Option<Range<u64>>) {
     let at = state.now + SAVE_DELAY;
-    // Changes of what the log is about are answered here until the server has the log.
+    // The mount answers changes of logged objects itself until the server has executed their records.
     let is_logged = state.nodes.get(id).is_some_and(|node| node.is_local || node.log_references > 0);
     let is_kept = state.acknowledges_here() || is_logged;
     let Some(file) = file(state, id) else { return };

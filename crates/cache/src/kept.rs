@@ -35,7 +35,7 @@ pub(crate) struct KeptState {
     pub(crate) save_at: Option<Time>,
     /// Number of the last save that the store has done.
     pub(crate) saved: u64,
-    /// What the server showed of the file before it got what it may still lose in a crash.
+    /// Attributes that the server showed before the first WRITE that it has not committed.
     pub(crate) committed: Option<WccAttr>,
     /// Requests that wait until the file is saved.
     pub(crate) waiters: BTreeSet<u64>,

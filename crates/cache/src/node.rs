@@ -197,13 +197,13 @@ impl FileState {
         all
     }
 
-    /// The part of a range that was sent earlier and is not to be cut off.
+    /// The part of a range in flight that the next truncation leaves.
     pub(crate) fn before_cut(&self, range: &Range<u64>) -> Range<u64> {
         let cut = self.cut.unwrap_or(u64::MAX);
         range.start.min(cut)..range.end.min(cut)
     }
 
-    /// Whether another client has changed the file, so that what was written here is only kept.
+    /// Whether another client has changed the file: the mount keeps its own data and does not send it.
     pub(crate) fn is_changed_there(&self) -> bool {
         self.refusal == Some(Refusal::Changed) && self.check.is_none()
     }

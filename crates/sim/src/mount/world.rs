@@ -249,7 +249,7 @@ impl World {
         while self.events.first_key_value().is_some_and(|((at, _), event)| *at <= self.now && is_own(event)) {
             self.step();
         }
-        // The programs go on from what they find then, though nobody commits it: a later crash must not take it back.
+        // Programs go on from the data that they find now, so a later crash of the server must not take it back.
         self.fs.sync();
         let (log, objects) = disk.crash(&mut self.rng, loses_power);
         disk_cache.crash(&mut self.rng, loses_power, self.faults.disk_cache);

@@ -461,7 +461,7 @@ impl Program {
         let config = self.scenario.config(self.number, self.starts, self.is_cut);
         self.mount = self.world.0.borrow_mut().crash_mount(self.mount, loses_power, config);
         self.is_asked = false;
-        // What it changed with the server shortly before, the disk cache may not have.
+        // The disk cache may lack what the program changed with the server shortly before.
         let is_old = self.is_cut && !self.has_all;
         if loses_power {
             // The disk cache dropped what a write replaced that is lost now.

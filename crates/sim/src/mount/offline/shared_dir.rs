@@ -47,7 +47,7 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// The name of which the object is replaced or removed.
+    /// The name whose object the change replaces or removes.
     pub(super) fn replaced(&self) -> Option<&str> {
         match self {
             Change::Write { path, .. } | Change::Unlink { path } | Change::Rename { to: path, .. } => Some(path),
