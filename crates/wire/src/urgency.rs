@@ -1,6 +1,6 @@
 //! The urgency of a call, by which carriers with priorities (ATP 02) order calls.
 //!
-//! It is derived from the message itself, so both ends agree without extra fields.
+//! It is derived from the message itself, where the caller sets none.
 
 use std::time::Duration;
 

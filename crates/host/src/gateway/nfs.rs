@@ -18,12 +18,11 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use remora_atp::session::PublicKey;
 use remora_atp::stream::Target;
-use remora_atp::{Options, Outcome};
+use remora_atp::{Options, Outcome, Priority};
 use remora_base::Time;
 use remora_wire::portmap::{self, Mapping};
 use remora_wire::record::{RecordReader, mark};
 use remora_wire::rpc::{self, CallHeader, OpaqueAuth, Outcome as RpcOutcome, ReplyHeader};
-use remora_wire::urgency::Urgency;
 use remora_wire::{Reader, Xdr, mount, nfs3};
 use rustix::net::sockopt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -35,7 +34,6 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::report::{GatewayStatus, PerMobile};
 use crate::atp::{Received, Remote};
 use crate::carrier::KEEP_ALIVE;
-use crate::objects::priority;
 use crate::tcp::{harden, unacknowledged_for};
 use crate::{Clock, reserved};
 
@@ -108,6 +106,8 @@ struct Upstream {
 struct Call {
     program: Program,
     message: Bytes,
+    /// The reply has the same.
+    priority: Priority,
 }
 
 impl Relays {
@@ -123,7 +123,7 @@ impl Relays {
 
     /// Handles a call; false on a protocol violation.
     pub(super) fn take(&mut self, received: Received) -> bool {
-        let Received { from, object, .. } = received;
+        let Received { from, priority, object } = received;
         if !self.clients.contains_key(&from.id()) {
             // The previous holder of the key has just left.
             self.clear();
@@ -139,7 +139,7 @@ impl Relays {
                 place.insert((relay, key))
             }
         };
-        relay.take(&self.server, object)
+        relay.take(&self.server, object, priority)
     }
 
     /// Detaches relays of clients that left, and drops those detached for too long.
@@ -204,7 +204,7 @@ impl Relay {
     }
 
     /// Records a call and sends it; false on a protocol violation.
-    fn take(self: &Arc<Self>, server: &NfsServer, message: Bytes) -> bool {
+    fn take(self: &Arc<Self>, server: &NfsServer, message: Bytes, priority: Priority) -> bool {
         let Ok(header) = CallHeader::decode(&mut Reader::new(message.clone())) else { return false };
         self.counts.calls.fetch_add(1, Ordering::Relaxed);
         self.counts.call_bytes.fetch_add(message.len() as u64, Ordering::Relaxed);
@@ -212,7 +212,7 @@ impl Relay {
             nfs3::PROGRAM => Program::Nfs,
             mount::PROGRAM => Program::Mount,
             _ => {
-                self.reply(unavailable(header.xid), Urgency::Foreground, None);
+                self.reply(unavailable(header.xid), priority, None);
                 return true;
             }
         };
@@ -226,7 +226,7 @@ impl Relay {
             return false;
         }
         state.bytes += message.len();
-        state.calls.insert(header.xid, Call { program, message: message.clone() });
+        state.calls.insert(header.xid, Call { program, message: message.clone(), priority });
         let upstream = state.ways.entry(program).or_insert_with(|| {
             let (calls, incoming) = mpsc::unbounded_channel();
             let task = tokio::spawn(run(self.clone(), program, server.clone(), incoming));
@@ -261,15 +261,15 @@ impl Relay {
             call
         };
         if let Some(call) = call {
-            self.reply(reply, Urgency::of(&call.message), Some(permit));
+            self.reply(reply, call.priority, Some(permit));
         }
     }
 
     /// Sends a reply. A client that does not get it reconnects and repeats the call.
-    fn reply(self: &Arc<Self>, reply: Bytes, urgency: Urgency, permit: Option<OwnedSemaphorePermit>) {
+    fn reply(self: &Arc<Self>, reply: Bytes, priority: Priority, permit: Option<OwnedSemaphorePermit>) {
         self.counts.reply_bytes.fetch_add(reply.len() as u64, Ordering::Relaxed);
         let Some(remote) = self.lock().remote.clone() else { return };
-        let options = Options { priority: priority(urgency), ..Options::default() };
+        let options = Options { priority, ..Options::default() };
         let Ok(request) = remote.send(reply, options) else { return };
         tokio::spawn(async move {
             let end = request.await;

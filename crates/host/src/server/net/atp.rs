@@ -1,4 +1,4 @@
-//! Clients over ATP: each call and each reply is an object; a reply has the urgency of its call (ATP 02).
+//! Clients over ATP: each call and each reply is an object; a reply has the priority of its call (ATP 02).
 //!
 //! One task receives objects from the endpoint and passes them to their client's task, which admits the calls one by
 //! one, as for a TCP connection, and sends the replies. No client waits for another: the calls that wait for a
@@ -21,12 +21,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_atp::session::{Bottleneck, Config, PeerId};
-use remora_atp::{Options, Outcome, RequestId};
+use remora_atp::{Options, Outcome, Priority, RequestId};
 use remora_base::{Peer, Time};
 use remora_server::Programs;
 use remora_wire::Reader;
 use remora_wire::rpc::{CallError, CallHeader};
-use remora_wire::urgency::Urgency;
 
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
@@ -35,7 +34,6 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use super::context::{ConnectionEnd, NetContext};
 use super::tcp_connection::RECORD_OVERHEAD;
 use crate::atp::{AtpEndpoint, AtpError, EndpointSettings, Received, Remote, RequestControl};
-use crate::objects::priority;
 use crate::server::admission::eviction::Occupant;
 use crate::server::admission::permits::{ConnectionShare, Receiving};
 use crate::server::admission::request_size;
@@ -51,9 +49,9 @@ const OBJECTS_MAX: u32 = 1024;
 const BUFFERS: (u64, u64) = (16 << 20, 64 << 20);
 /// Bytes of a call in addition to its message.
 const CALL: usize = 512;
-/// Calls whose urgency is remembered for their replies; other replies get the default. Only calls without a reply
+/// Calls whose priority is remembered for their replies; other replies get the default. Only calls without a reply
 /// stay, so this many are rare.
-const URGENCIES_MAX: usize = 4096;
+const PRIORITIES_MAX: usize = 4096;
 /// Time between two checks for clients that have left or stalled.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -64,7 +62,7 @@ pub(crate) struct AtpClient {
     share: ConnectionShare,
     remote: Remote,
     /// By XID, of calls without a reply yet.
-    urgencies: Mutex<BTreeMap<u32, Urgency>>,
+    priorities: Mutex<BTreeMap<u32, Priority>>,
     /// Bounded by the permits in it.
     replies: mpsc::UnboundedSender<Reply>,
     /// Replies queued or in flight, plus announcements of replies that are not queued yet.
@@ -72,8 +70,13 @@ pub(crate) struct AtpClient {
     stop: Notify,
 }
 
-/// A call that waits for its permit, and the memory reserved for it.
-type WaitingCall = (Bytes, Receiving);
+/// A call that waits for its permit.
+struct WaitingCall {
+    call: Bytes,
+    priority: Priority,
+    /// The memory reserved for it.
+    room: Receiving,
+}
 
 /// A client, and the queue of its calls.
 struct Entrance {
@@ -126,7 +129,7 @@ pub(crate) async fn run(context: Arc<NetContext>, endpoint: AtpEndpoint) {
 }
 
 fn take(context: &Arc<NetContext>, entrances: &mut HashMap<PeerId, Entrance>, received: Received) {
-    let Received { from, object, .. } = received;
+    let Received { from, priority, object } = received;
     if let Err(CallError::NotACall(_)) = CallHeader::decode(&mut Reader::new(object.clone())) {
         context.counters.closed_bad_record.count();
         return from.close();
@@ -140,7 +143,7 @@ fn take(context: &Arc<NetContext>, entrances: &mut HashMap<PeerId, Entrance>, re
     };
     match context.admission.try_receive(&guest.share, object.len() + CALL) {
         // Fails when the client's task has ended.
-        Some(room) => drop(calls.send((object, room))),
+        Some(room) => drop(calls.send(WaitingCall { call: object, priority, room })),
         None => {
             context.counters.closed_stalled.count();
             from.close();
@@ -158,7 +161,7 @@ fn welcome(context: &Arc<NetContext>, remote: Remote) -> Option<Entrance> {
         peer: Peer::stream(addr, id),
         share,
         remote,
-        urgencies: Mutex::default(),
+        priorities: Mutex::default(),
         replies,
         expected: AtomicUsize::new(0),
         stop: Notify::new(),
@@ -233,7 +236,7 @@ impl AtpClient {
     /// Admits calls until there are no more, then waits until all are answered and the replies delivered.
     async fn read_on(&self, context: &NetContext, mut calls: mpsc::UnboundedReceiver<WaitingCall>) -> ConnectionEnd {
         let admit = async {
-            while let Some((call, room)) = calls.recv().await {
+            while let Some(WaitingCall { call, priority, room }) = calls.recv().await {
                 let cost = request_size::of(&call, self.share.is_stranger(), context.core_limits.stream_io_max);
                 let permit = context.admission.admit(&self.share, cost).await;
                 // While the call waited, the client may have sent it again elsewhere and got its reply.
@@ -241,7 +244,7 @@ impl AtpClient {
                     break;
                 }
                 drop(room);
-                self.note(&call);
+                self.note(&call, priority);
                 context.dispatcher.records(self.peer, Programs::All, [AdmittedRequest { message: call, permit }]);
             }
         };
@@ -260,20 +263,20 @@ impl AtpClient {
         ConnectionEnd::Closed
     }
 
-    fn note(&self, call: &Bytes) {
+    fn note(&self, call: &Bytes, priority: Priority) {
         let Some(xid) = call.first_chunk::<4>() else { return };
-        let mut urgencies = self.urgencies.lock().unwrap_or_else(PoisonError::into_inner);
-        if urgencies.len() >= URGENCIES_MAX {
-            urgencies.pop_first();
+        let mut priorities = self.priorities.lock().unwrap_or_else(PoisonError::into_inner);
+        if priorities.len() >= PRIORITIES_MAX {
+            priorities.pop_first();
         }
-        urgencies.insert(u32::from_be_bytes(*xid), Urgency::of(call));
+        priorities.insert(u32::from_be_bytes(*xid), priority);
     }
 
-    /// The urgency of the call that `reply` answers.
-    fn urgency(&self, reply: &Bytes) -> Urgency {
+    /// The priority of the call that `reply` answers.
+    fn priority(&self, reply: &Bytes) -> Priority {
         let xid = reply.first_chunk::<4>().map_or(0, |xid| u32::from_be_bytes(*xid));
-        let mut urgencies = self.urgencies.lock().unwrap_or_else(PoisonError::into_inner);
-        urgencies.remove(&xid).unwrap_or(Urgency::Sync)
+        let mut priorities = self.priorities.lock().unwrap_or_else(PoisonError::into_inner);
+        priorities.remove(&xid).unwrap_or(Priority::MEDIUM)
     }
 
     /// Sends replies until one cannot be sent, or none progresses for too long.
@@ -290,7 +293,7 @@ impl AtpClient {
             tokio::select! {
                 reply = replies.recv() => {
                     let Some(reply) = reply else { return ConnectionEnd::Closed };
-                    let priority = priority(self.urgency(&reply.payload));
+                    let priority = self.priority(&reply.payload);
                     if !in_flight.send(&self.remote, reply, Options { priority, ..Options::default() }, context.dispatcher.clock.now()) {
                         return ConnectionEnd::Broken;
                     }
