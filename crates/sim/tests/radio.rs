@@ -223,6 +223,7 @@ fn small_files_during_bulk_copy_take_at_most_400_ms() {
         (false, false, 0),
         (false, true, 0),
         (false, false, 80),
+        (false, false, 160),
         (true, false, 0),
         (true, true, 0),
         (true, true, 80),

@@ -4,10 +4,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 
+use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
 
-use crate::common::{names, noise};
-use crate::kit::{Site, errno};
+use crate::common::{names, noise, until};
+use crate::kit::{Site, errno, program};
 
 #[test]
 fn changes_through_the_mount_are_on_the_server() {
@@ -79,7 +80,7 @@ fn removed_file_is_read_until_it_is_closed() {
     file.read_to_string(&mut text).unwrap();
     assert_eq!(text, "data");
     drop(file);
-    crate::common::until("the removal at the last close", || names(&site.place.srv("")).is_empty());
+    until("the removal at the last close", || names(&site.place.srv("")).is_empty());
 }
 
 #[test]
@@ -116,4 +117,37 @@ fn read_only_mount_changes_nothing() {
         assert_eq!(errno(changed), Some(Errno::ROFS.raw_os_error()));
     }
     assert_eq!(names(&site.place.srv("")), ["file"]);
+}
+
+/// Waits for a write lock of a whole file by fcntl(2), F_SETLKW, then says so.
+const LOCKER: &str = r#"
+use Fcntl;
+open(my $file, "+<", $ARGV[0]) or die "open: $!";
+my $lock = pack("s s x4 q q i x4", F_WRLCK, 0, 0, 0, 0);
+fcntl($file, F_SETLKW, $lock) or die "lock: $!";
+print "locked";
+"#;
+
+#[test]
+fn waiting_lock_ends_by_signal_or_unlock() {
+    let Some((site, mount)) = Site::mounted(&[]) else { return };
+    fs::write(mount.at("file"), "data").unwrap();
+    let ours = File::options().write(true).open(mount.at("file")).unwrap();
+    fcntl_lock(&ours, FlockOperation::LockExclusive).unwrap();
+    let mut waiters = [(); 2].map(|()| program("perl", &["-e".as_ref(), LOCKER.as_ref(), &mount.at("file")]));
+    for waiter in &mut waiters {
+        let is_waiting = format!("-> POSIX  ADVISORY  WRITE {} ", waiter.pid());
+        until("a program that waits for the lock", || {
+            assert!(!waiter.has_ended(), "a second program got the lock");
+            fs::read_to_string("/proc/locks").unwrap().contains(&is_waiting)
+        });
+    }
+    // Locks are local: the server need not answer.
+    site.server.signal("STOP");
+    let [killed, served] = waiters;
+    killed.signal("TERM");
+    assert_ne!(killed.finish().code, 0);
+    fcntl_lock(&ours, FlockOperation::Unlock).unwrap();
+    let out = served.finish();
+    assert_eq!((out.code, out.stdout.as_str()), (0, "locked"), "{}", out.stderr);
 }

@@ -99,7 +99,7 @@ impl Site {
 
     /// `remora status --json` of a mount.
     pub(crate) fn status(&self, mount: &Mount) -> Value {
-        serde_json::from_str(&self.place.ok(&["status", "--json", mount.path()])).unwrap()
+        mount.status(&self.place)
     }
 
     /// Waits until a system call of this program is held.
@@ -140,6 +140,11 @@ impl Mount {
 
     pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.dir.join(name)
+    }
+
+    /// `remora status --json` of a mount of this machine.
+    pub(crate) fn status(&self, place: &Place) -> Value {
+        serde_json::from_str(&place.ok(&["status", "--json", self.path()])).unwrap()
     }
 }
 

@@ -10,5 +10,6 @@ mod kit;
 mod offline;
 mod outage;
 mod reference;
+mod two_machines;
 mod usage;
 mod write_back;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use serde_json::Value;
 
-use crate::common::{noise, until};
+use crate::common::{Place, noise, until};
 use crate::kit::{Mount, Site, errno, is_long, promptly, wait_for_end};
 
 /// What was seen is not asked about again.
@@ -21,14 +21,14 @@ const FLAGS: &[&str] = &["--cache", "relaxed"];
 
 /// An object of a tree, as far as both sides must agree.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Found {
+pub(crate) enum Found {
     File { mode: u32, data: Vec<u8> },
     Directory { mode: u32 },
     Link(String),
 }
 
 /// All objects below `dir` by their paths.
-fn tree(dir: &Path) -> BTreeMap<String, Found> {
+pub(crate) fn tree(dir: &Path) -> BTreeMap<String, Found> {
     let mut found = BTreeMap::new();
     let mut left = vec![dir.to_owned()];
     while let Some(at) = left.pop() {
@@ -50,23 +50,22 @@ fn tree(dir: &Path) -> BTreeMap<String, Found> {
     found
 }
 
-fn go_offline(site: &Site, mount: &Mount) {
-    site.place.run(&["offline", mount.path()]).expect(0, &["works offline until remora online"]);
-    assert_eq!(site.status(mount)["connection"]["state"], "disconnected");
+pub(crate) fn go_offline(place: &Place, mount: &Mount) {
+    place.run(&["offline", mount.path()]).expect(0, &["works offline until remora online"]);
+    assert_eq!(mount.status(place)["connection"]["state"], "disconnected");
 }
 
-fn go_online(site: &Site, mount: &Mount) {
-    site.place.run(&["online", mount.path()]).expect(0, &["online"]);
+pub(crate) fn go_online(place: &Place, mount: &Mount) {
+    place.run(&["online", mount.path()]).expect(0, &["online"]);
 }
 
 /// Waits until the server has all changes.
-fn until_sent(site: &Site, mount: &Mount) {
+pub(crate) fn until_sent(place: &Place, mount: &Mount) {
     until("the end of reintegration", || {
-        let status = site.status(mount);
-        status["connection"]["state"] != "disconnected" && status["log"]["records"] == 0 && status["dirty_bytes"] == 0
+        let status = mount.status(place);
+        let is_sent = status["log"]["records"] == 0 && status["unsent_files"] == 0;
+        status["connection"]["state"] != "disconnected" && is_sent
     });
-    let status = site.status(mount);
-    assert_eq!(status["unsent"], Value::Array(Vec::new()), "{status}");
 }
 
 /// Has the cache know all objects, with their data.
@@ -115,7 +114,7 @@ fn changes_made_offline_reach_the_server() {
     let mount = site.mount("mnt", FLAGS);
     warm(&mount);
     let before = tree(&site.place.srv(""));
-    go_offline(&site, &mount);
+    go_offline(&site.place, &mount);
     let dir = mount.dir.clone();
     let offline = promptly("offline edits", move || {
         edit(&dir);
@@ -126,8 +125,8 @@ fn changes_made_offline_reach_the_server() {
     assert!(status["log"]["records"].as_u64() > Some(5) && status["connection"]["is_asked"] == true, "{status}");
     let text = site.place.ok(&["status", mount.path()]);
     assert!(text.contains("disconnected for") && text.contains("changes of names"), "{text}");
-    go_online(&site, &mount);
-    until_sent(&site, &mount);
+    go_online(&site.place, &mount);
+    until_sent(&site.place, &mount);
     assert_eq!(tree(&site.place.srv("")), offline);
     assert_eq!(tree(&mount.dir), offline);
     assert_eq!(offline["old"], Found::File { mode: offline_mode(&offline, "new"), data: b"saved".into() });
@@ -152,7 +151,7 @@ fn killed_mount_starts_offline_and_sends_later() {
     site.place.ok(&["umount", mount.path()]);
     let mount = site.mount("mnt", FLAGS);
     warm(&mount);
-    go_offline(&site, &mount);
+    go_offline(&site.place, &mount);
     let dir = mount.dir.clone();
     let offline = promptly("offline edits", move || {
         edit(&dir);
@@ -169,7 +168,7 @@ fn killed_mount_starts_offline_and_sends_later() {
     let file = mount.at("made/later");
     promptly("a change after the restart", move || fs::write(file, "later").unwrap());
     site.server.signal("CONT");
-    until_sent(&site, &mount);
+    until_sent(&site.place, &mount);
     let all = tree(&mount.dir);
     assert_eq!(all.len(), offline.len() + 1);
     assert_eq!(tree(&site.place.srv("")), all);
@@ -193,7 +192,7 @@ fn silent_server_disconnects_the_mount_by_itself() {
     assert!(!made.is_finished());
     site.server.signal("CONT");
     made.join().unwrap().unwrap();
-    until_sent(&site, &mount);
+    until_sent(&site.place, &mount);
     assert_eq!(fs::read_to_string(site.place.srv("dir/made")).unwrap(), "made");
     assert_eq!(fs::read_to_string(site.place.srv("old")).unwrap(), "offline");
 }
@@ -220,7 +219,7 @@ fn asked_offline_what_is_not_cached_fails_at_once() {
     prepare(&site);
     let mount = site.mount("mnt", FLAGS);
     fs::read(mount.at("old")).unwrap();
-    go_offline(&site, &mount);
+    go_offline(&site.place, &mount);
     let file = mount.at("dir/sub/b");
     let found = promptly("a miss", move || errno(fs::read(file)));
     assert_eq!(found, Some(Errno::HOSTUNREACH.raw_os_error()));
@@ -229,7 +228,7 @@ fn asked_offline_what_is_not_cached_fails_at_once() {
     let status = site.status(&mount);
     assert!(!status["log"]["missed"].as_array().unwrap().is_empty(), "{status}");
     assert!(site.place.ok(&["status", mount.path()]).contains("missed while disconnected: "));
-    go_online(&site, &mount);
+    go_online(&site.place, &mount);
     until("the server", || fs::read(mount.at("dir/sub/b")).is_ok_and(|data| data == b"b"));
 }
 
@@ -246,14 +245,14 @@ fn unmount_offline_keeps_changes_for_the_next_mount() {
     prepare(&site);
     let mount = site.mount("mnt", FLAGS);
     warm(&mount);
-    go_offline(&site, &mount);
+    go_offline(&site.place, &mount);
     fs::create_dir(mount.at("made")).unwrap();
     site.place.run(&["umount", mount.path()]).expect(0, &["changes of names kept: 1", "the next mount of"]);
     let kept = listed(&site, &mount).unwrap();
     assert_eq!((&kept["state"], &kept["changes"]), (&"kept".into(), &1.into()));
     let dir = mount.dir.clone();
     site.try_mount(&dir, FLAGS).expect(0, &["changes of names by an earlier mount: 1"]);
-    until_sent(&site, &mount);
+    until_sent(&site.place, &mount);
     assert!(site.place.srv("made").is_dir());
     site.place.ok(&["umount", mount.path()]);
     assert_eq!(listed(&site, &mount), None, "nothing is left");
@@ -263,12 +262,12 @@ fn unmount_offline_keeps_changes_for_the_next_mount() {
 fn make_conflict(site: &Site, mount: &Mount, name: &str) -> String {
     // Without the server a file is writable if that is known.
     fs::File::options().append(true).open(mount.at(name)).unwrap();
-    go_offline(site, mount);
+    go_offline(&site.place, mount);
     fs::write(mount.at(name), "ours\n").unwrap();
     fs::write(site.place.srv(name), "theirs\n").unwrap();
-    go_online(site, mount);
+    go_online(&site.place, mount);
     until("the conflict", || site.status(mount)["log"]["conflicts"] == 1);
-    until_sent(site, mount);
+    until_sent(&site.place, mount);
     let listed: Value = serde_json::from_str(&site.place.ok(&["conflicts", "--json", mount.path()])).unwrap();
     assert_eq!((&listed["kind"], &listed["path"]), (&"content".into(), &format!("/{name}").into()));
     listed["copy"].as_str().unwrap().to_owned()
@@ -406,7 +405,7 @@ fn survive_kills(mut site: Site, kills: usize) {
     for round in 0..kills {
         let wait = Duration::from_millis(random.next().unwrap() % 150);
         if round % 2 == 0 {
-            go_offline(&site, &mount);
+            go_offline(&site.place, &mount);
             let pid = site.pid(&mount).to_string();
             let victim = pid.clone();
             let killer = std::thread::spawn(move || {
@@ -422,11 +421,11 @@ fn survive_kills(mut site: Site, kills: usize) {
         }
         mount = site.mount("mnt", FLAGS);
         if round % 10 == 9 {
-            until_sent(&site, &mount);
+            until_sent(&site.place, &mount);
             model.check(&mount.dir);
         }
     }
-    until_sent(&site, &mount);
+    until_sent(&site.place, &mount);
     model.check(&mount.dir);
     model.check(&site.export());
     assert_eq!(site.status(&mount)["log"]["conflicts"], 0);
