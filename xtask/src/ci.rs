@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::cmd::{self, Result};
-use crate::{test, tidy};
+use crate::{figures, test, tidy};
 
 /// Runs all checks. The tests come last, so that their tally ends the output.
 pub(crate) fn run() -> Result {
@@ -17,6 +17,7 @@ pub(crate) fn run() -> Result {
     });
     steps.run("doc", || cmd::run(cmd::cargo(&["doc", "--no-deps", "--workspace"]).env("RUSTDOCFLAGS", "-D warnings")));
     steps.run("fuzz", fuzz_targets);
+    steps.run("figures", || figures::run(None, cmd::Build::Debug));
     let mut report = None;
     steps.run("test", || {
         // The tests find and report missing programs themselves.

@@ -3,6 +3,7 @@
 mod attack;
 mod ci;
 mod cmd;
+mod figures;
 mod fuzz;
 mod interop;
 mod libatp;
@@ -33,6 +34,7 @@ Examples:
   cargo xtask attack --seconds 10     # a live server under attack
   cargo xtask fuzz nfs3_call --seconds 60
   cargo xtask install-libatp --prefix /usr/local
+  cargo xtask figures model           # are the model's figures in the documents those it prints?
   cargo xtask interop git fsx         # parts of what the Linux client is put to
   cargo xtask ci                      # all of it, as the build machine does";
 
@@ -43,7 +45,7 @@ enum Command {
     /// Install what the tests need, run them and the simulator, and sum up
     #[command(after_help = test::HELP)]
     Test(test::Options),
-    /// All checks, as the build machine does them: fmt, tidy, clippy, doc, fuzz targets, test
+    /// All checks, as the build machine does them: fmt, tidy, clippy, doc, fuzz targets, figures, test
     Ci,
     /// Run the simulator over many seeds
     Sim {
@@ -67,6 +69,14 @@ enum Command {
     Interop(interop::Options),
     /// Attack a live server, with a well-behaved client beside, and see that it holds
     Attack(attack::Options),
+    /// Compare figures in documents with what the commands print that they name
+    Figures {
+        /// Only commands whose names contain this
+        filter: Option<String>,
+        /// Use the tests' build, and leave out what takes minutes in it
+        #[arg(long)]
+        debug: bool,
+    },
     /// Build ATP's C library and install it: libatp.so, libatp.a, atp.h, libatp.pc
     InstallLibatp(libatp::Options),
     /// Feed the decoders bytes that look for trouble (needs cargo-fuzz)
@@ -88,6 +98,9 @@ fn main() -> ExitCode {
         Command::Repro { seed, world } => swarm::repro(seed, world),
         Command::Interop(options) => interop::run(&options),
         Command::Attack(options) => attack::run(&options),
+        Command::Figures { filter, debug } => {
+            figures::run(filter.as_deref(), if debug { cmd::Build::Debug } else { cmd::Build::Release })
+        }
         Command::InstallLibatp(options) => libatp::install(&options),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
     };
