@@ -163,18 +163,49 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A value, or `None`, with the reasons to doubt it. Outside this crate only a [`Formula`] creates
-/// one, so no estimate lacks its reasons.
+/// In its band, a formula is within this relative difference of a simulation.
+pub const NEAR: f64 = 0.1;
+
+/// The source of a figure.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    Formula,
+    /// A simulation, because the formula is outside its band.
+    Simulated,
+    /// A queue that grows without limit: there is no value.
+    Saturated,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Origin::Formula => "formula",
+            Origin::Simulated => "simulated",
+            Origin::Saturated => "saturated",
+        })
+    }
+}
+
+/// A value, or `None`, with the reasons to doubt the formula. Outside this crate only a [`Formula`]
+/// creates one, so no estimate lacks its reasons.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Estimate<T> {
     value: Option<T>,
+    how: Origin,
+    /// Half-width of the interval around the value, in seconds; `None` if unknown.
+    half_width_s: Option<f64>,
     outside: Vec<Reason>,
 }
 
 impl<T> Estimate<T> {
     /// An input or plain arithmetic, free of doubt.
     pub(crate) fn given(value: T) -> Estimate<T> {
-        Estimate { value: Some(value), outside: Vec::new() }
+        Estimate::by_formula(Some(value), Vec::new())
+    }
+
+    fn by_formula(value: Option<T>, outside: Vec<Reason>) -> Estimate<T> {
+        Estimate { value, how: Origin::Formula, half_width_s: None, outside }
     }
 
     /// The value; `None` where the formula has none, such as the delay of a saturated queue.
@@ -182,14 +213,50 @@ impl<T> Estimate<T> {
         self.value.as_ref()
     }
 
-    /// The reasons to doubt it; empty within the band.
+    /// The source of the value.
+    pub fn how(&self) -> Origin {
+        self.how
+    }
+
+    /// Half-width of the interval around the value, in seconds: 10 % within a formula's band, the
+    /// 95 % confidence of a simulation; `None` if unknown.
+    pub fn half_width_s(&self) -> Option<f64> {
+        self.half_width_s
+    }
+
+    /// The reasons to doubt the formula; empty within the band.
     pub fn outside(&self) -> &[Reason] {
         &self.outside
     }
 
+    /// Whether a formula within its band, a simulation, or saturation answers.
+    pub fn is_answered(&self) -> bool {
+        match self.how {
+            Origin::Formula => self.value.is_some() && self.outside.is_empty(),
+            Origin::Simulated | Origin::Saturated => true,
+        }
+    }
+
+    /// Replaces the formula's value by a simulated one; keeps the reasons.
+    pub fn simulate(&mut self, value: T, half_width_s: Option<f64>) {
+        (self.value, self.how, self.half_width_s) = (Some(value), Origin::Simulated, half_width_s);
+    }
+
+    /// Declares that there is no value, because a queue grows without limit; keeps the reasons.
+    pub fn saturate(&mut self) {
+        (self.value, self.how, self.half_width_s) = (None, Origin::Saturated, None);
+    }
+
+    /// Gives a value within the band its interval; `seconds` is the value in seconds.
+    pub(crate) fn set_interval(&mut self, seconds: impl FnOnce(&T) -> f64) {
+        if self.outside.is_empty() {
+            self.half_width_s = self.value.as_ref().map(|value| NEAR * seconds(value));
+        }
+    }
+
     /// Applies `f` to the value.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Estimate<U> {
-        Estimate { value: self.value.map(f), outside: self.outside }
+        Estimate::by_formula(self.value.map(f), self.outside)
     }
 
     /// Combines two values; the result has the reasons of both.
@@ -199,7 +266,7 @@ impl<T> Estimate<T> {
                 self.outside.push(reason);
             }
         }
-        Estimate { value: self.value.zip(other.value).map(|(a, b)| f(a, b)), outside: self.outside }
+        Estimate::by_formula(self.value.zip(other.value).map(|(a, b)| f(a, b)), self.outside)
     }
 
     /// Adds a reason.
@@ -256,7 +323,7 @@ impl<I, O> Formula<I, O> {
         if value.is_none() {
             outside.push(Reason::Saturated { formula: self.name });
         }
-        Estimate { value, outside }
+        Estimate::by_formula(value, outside)
     }
 }
 
@@ -279,6 +346,17 @@ mod tests {
         assert_eq!(beyond.outside()[0].to_string(), "half: load is 1.500, the formula holds from 0 to 1");
         assert_eq!(HALF.at(&3.0).value(), None);
         assert_eq!(HALF.at(&f64::NAN).outside().len(), 2);
+    }
+
+    #[test]
+    fn estimate_is_answered_in_band_or_by_simulation() {
+        let (within, mut beyond) = (HALF.at(&1.0), HALF.at(&1.5));
+        assert!(within.is_answered() && !beyond.is_answered());
+        beyond.simulate(0.8, Some(0.1));
+        assert_eq!((beyond.value(), beyond.how(), beyond.half_width_s()), (Some(&0.8), Origin::Simulated, Some(0.1)));
+        assert_eq!((beyond.is_answered(), beyond.outside().len()), (true, 1), "the reasons stay");
+        beyond.saturate();
+        assert_eq!((beyond.value(), beyond.is_answered()), (None, true));
     }
 
     #[test]

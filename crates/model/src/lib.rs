@@ -23,7 +23,7 @@ mod report;
 mod solve;
 mod topology;
 
-pub use formula::{Band, Estimate, Formula, Quantity, Reason};
+pub use formula::{Band, Estimate, Formula, NEAR, Origin, Quantity, Reason};
 pub use formulas::{ethernet, mva, pipeline, queue, ring, wifi};
 pub use network::{Hop, Network, Route};
 pub use quantity::{Bits, Moments, OutOfRange, PacketRate, Seconds, Size, Traffic};

@@ -38,12 +38,28 @@ pub struct GatewayReport {
     pub name: String,
     /// Share of time that it is busy (above 1: overload).
     pub utilisation: f64,
-    /// Packets a second.
+    /// Offered packets a second.
     pub packets_per_s: f64,
+    /// Carried packets a second; `None` if unknown.
+    pub carried_packets_per_s: Option<f64>,
     /// Mean time in it, in seconds.
     pub delay_s: Estimate<f64>,
     /// The 95th percentile, in seconds; known for exponential service only.
     pub p95_s: Option<Estimate<f64>>,
+}
+
+impl Report {
+    /// Gives each figure within its formula's band its interval.
+    pub(crate) fn set_intervals(&mut self) {
+        let seconds = |seconds: &f64| *seconds;
+        self.media.iter_mut().filter_map(|m| m.delay_s.as_mut()).for_each(|d| d.set_interval(seconds));
+        for gateway in &mut self.gateways {
+            gateway.delay_s.set_interval(seconds);
+            gateway.p95_s.iter_mut().for_each(|p95| p95.set_interval(seconds));
+        }
+        self.flows.iter_mut().for_each(|f| f.delay_s.set_interval(seconds));
+        self.copies.iter_mut().for_each(|c| c.outcome.set_interval(|outcome| outcome.seconds));
+    }
 }
 
 impl GatewayReport {
@@ -61,8 +77,10 @@ impl GatewayReport {
 pub struct FlowReport {
     pub from: String,
     pub to: String,
-    /// Packets a second of all senders.
+    /// Offered packets a second of all senders.
     pub packets_per_s: f64,
+    /// Packets a second that arrive; `None` if unknown.
+    pub carried_packets_per_s: Option<f64>,
     /// Mean delay of a packet in seconds, without the stations' software.
     pub delay_s: Estimate<f64>,
     /// The delay by media and gateways, in order.

@@ -39,7 +39,13 @@ impl Network {
         let rates = solved.rates.clone();
         let copies = self.copy_reports(solved);
         let report = Report { stations: self.stations(), media, gateways, flows: flow_reports, copies };
-        Interference { network: self, rates: &rates, with: &loads, without: &flows }.of(report)
+        let mut report = Interference { network: self, rates: &rates, with: &loads, without: &flows }.of(report);
+        for flow in &mut report.flows {
+            let carries = flow.delay_s.value().is_some() && !flow.delay_s.outside().contains(&Reason::Starved);
+            flow.carried_packets_per_s = carries.then_some(flow.packets_per_s);
+        }
+        report.set_intervals();
+        report
     }
 
     /// A flow's delay; adds what it reveals about each medium and gateway to `observed`.
@@ -63,7 +69,8 @@ impl Network {
         let processor = PROCESSOR.at(&(loads.handled[route.from] * self.topology.groups[route.from].cost.get()));
         let (total, parts) = progress.doubted();
         let delay_s = total.with(processor, |total, ()| total);
-        FlowReport { from: flow.from.clone(), to: flow.to.clone(), packets_per_s, delay_s, parts }
+        let (from, to) = (flow.from.clone(), flow.to.clone());
+        FlowReport { from, to, packets_per_s, carried_packets_per_s: None, delay_s, parts }
     }
 
     fn medium_on_way(&self, progress: &mut FlowProgress, hop: &Hop, cells: &[Cell<'_>], observed: &mut Observations) {
@@ -198,6 +205,7 @@ fn gateway_report(gateway: &Gateway, load: Traffic, regular: f64, behind: WaitDe
         name: gateway.name.clone(),
         utilisation: queue.utilisation(),
         packets_per_s: load.packets_per_s(),
+        carried_packets_per_s: delay.value().map(|_| load.packets_per_s()),
         delay_s: delay,
         p95_s: (gateway.law == Law::Exponential).then(|| MM1_P95.at(&queue)),
     }

@@ -4,6 +4,7 @@
 //! numbers of a topology), `study` (sweeps, sensitivities, simulations), `tables`, `diagram` and `page`; then
 //! [`capture`] (a network file from a capture) and `workbook` (the spreadsheet).
 
+mod answer;
 pub mod capture;
 mod diagram;
 #[cfg(test)]
@@ -14,12 +15,13 @@ pub mod study;
 mod tables;
 mod workbook;
 
+pub use answer::{Effort, Judged, answer, check};
 pub use diagram::diagram;
 pub use input::{Input, Slider, Unit, inputs};
 pub use page::{Study, curves, write_page};
 pub use study::{
-    Choice, OUTPUTS_MAX, Output, POINTS_MAX, Point, SENSITIVE_MAX, Sensitivities, Sensitivity, at, choose, grid,
-    grid_size, outputs, sensitivities, simulate, spaced, sweep,
+    Choice, OUTPUTS_MAX, Output, POINTS_MAX, Point, SENSITIVE_MAX, Sensitivities, Sensitivity, at, choose, outputs,
+    sensitivities, simulate, spaced, sweep,
 };
 pub use tables::{Doubts, Tables, sheet, tables};
 pub use workbook::{Refused, Spreadsheet, write_nmt1989};

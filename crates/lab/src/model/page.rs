@@ -70,6 +70,10 @@ impl Study<'_> {
     /// Sensitivities as an HTML table, with the number of inputs left out.
     pub fn sensitivity_html(outputs: &[Output], all: &Sensitivities) -> String {
         let mut html = sensitivity_table(outputs, &all.found).to_html();
+        if all.found.iter().any(|s| s.doubted.contains(&true)) {
+            html += "<p><small>By formulas; in brackets where they are outside of the range that they were checked \
+                     for.</small></p>";
+        }
         if all.left_out > 0 {
             let (looked, left) = (all.found.len(), all.left_out);
             html +=
@@ -83,8 +87,8 @@ impl Study<'_> {
         let (outputs, all) = self.sensitivities();
         let mut body = Body::new(name);
         body.paragraph(&format!(
-            "{} stations, by the analytic model of Remora {}. Figures marked [n] are outside of the range that their \
-             formula was checked for; the reasons are below the tables.",
+            "{} stations, by the network model of Remora {}. A figure is simulated where its formula is outside of the \
+             range that it was checked for; the reasons [n] are below the tables. Curves are by formulas alone.",
             self.report.stations,
             env!("CARGO_PKG_VERSION"),
         ));
@@ -106,8 +110,13 @@ impl Study<'_> {
 fn sensitivity_table(outputs: &[Output], found: &[Sensitivity]) -> Table {
     let head = ["input".to_owned(), "value".to_owned()].into_iter().chain(outputs.iter().map(|o| o.name.clone()));
     let row = |s: &Sensitivity| {
-        let share = |e: &Option<f64>| e.map_or("-".into(), elastic);
-        [s.input.name.clone(), shown(&s.input, s.value)].into_iter().chain(s.elasticities.iter().map(share)).collect()
+        let share = |(e, doubted): (&Option<f64>, &bool)| match e {
+            Some(e) if *doubted => format!("({})", elastic(*e)),
+            Some(e) => elastic(*e),
+            None => "-".into(),
+        };
+        let shares = s.elasticities.iter().zip(&s.doubted).map(share);
+        [s.input.name.clone(), shown(&s.input, s.value)].into_iter().chain(shares).collect()
     };
     let rows = found.iter().filter(|s| s.most() >= HARDLY).take(ROWS_MAX).map(row);
     Table::new(1, head, rows)

@@ -1,4 +1,4 @@
-//! Many solutions of a network: sweeps, sensitivities, and simulations beside the model.
+//! Many solutions of a network by formulas: sweeps, sensitivities, and simulations beside the model.
 //!
 //! If a network has too many inputs, those that the outputs depend on come first, and media last: a network has
 //! many alike.
@@ -8,7 +8,6 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 
 use remora_model::{Gateway, Network, Reason, Report, Topology};
-use remora_sim::network::check::{Case, Submodel, Verdict};
 use remora_sim::network::{Options, Simulated, TooMuch, run};
 
 use super::input::{Input, Unit, inputs};
@@ -152,7 +151,7 @@ pub struct Point {
     pub report: Result<Report, String>,
 }
 
-/// Solves `topology` with `input` at each of `values` (the first [`POINTS_MAX`]). `done` is called after each.
+/// Solves `topology` by formulas alone, with `input` at each of `values` (the first [`POINTS_MAX`]). `done` is called after each.
 pub fn sweep(
     topology: &Topology,
     input: &Input,
@@ -178,6 +177,8 @@ pub struct Sensitivity {
     /// Elasticity of each output: its change in per cent for one per cent of the input. `None` if the output has no
     /// value.
     pub elasticities: Vec<Option<f64>>,
+    /// Whether the formula of each output is outside its band.
+    pub doubted: Vec<bool>,
 }
 
 impl Sensitivity {
@@ -195,6 +196,7 @@ pub struct Sensitivities {
     pub left_out: usize,
 }
 
+/// Sensitivities by formulas alone.
 pub fn sensitivities(topology: &Topology, outputs: &[Output], threads: NonZeroUsize) -> Sensitivities {
     let worth = |input: &Input| input.get(topology).filter(|v| *v > 0.0);
     let all = inputs(topology).into_iter().filter(|input| worth(input).is_some()).collect();
@@ -222,7 +224,9 @@ fn sensitivity(topology: &Topology, outputs: &[Output], input: &Input, value: f6
         }
         _ => vec![None; outputs.len()],
     };
-    Sensitivity { input: input.clone(), value, elasticities }
+    let report = at(topology, input, value);
+    let doubted = outputs.iter().map(|o| report.as_ref().is_ok_and(|r| !o.outside(r).is_empty())).collect();
+    Sensitivity { input: input.clone(), value, elasticities, doubted }
 }
 
 /// The slope between two points on logarithmic axes.
@@ -242,23 +246,6 @@ pub fn simulate(
     let count = usize::try_from(seeds.end.saturating_sub(seeds.start)).unwrap_or(usize::MAX);
     let runs = pool::map(count, threads, |n| run(network, options, seeds.start + n as u64), done);
     Ok(Simulated::of(&runs.into_iter().collect::<Result<Vec<_>, _>>()?))
-}
-
-/// Number of cases of a grid with `each` of every kind.
-pub fn grid_size(each: u64) -> u64 {
-    Submodel::ALL.len() as u64 * 2 * each
-}
-
-/// Solves and simulates `each` random cases of every submodel with flows alone, and as many with a copy. `done` is
-/// called after each case.
-pub fn grid(seed: u64, each: u64, threads: NonZeroUsize, done: impl Fn() + Sync) -> Result<Vec<Verdict>, TooMuch> {
-    let kinds: Vec<(Submodel, bool)> = Submodel::ALL.iter().flat_map(|s| [(*s, false), (*s, true)]).collect();
-    let count = usize::try_from(grid_size(each)).unwrap_or(usize::MAX);
-    let one = |i: usize| {
-        let (submodel, copies) = kinds[i % kinds.len()];
-        Case::draw(submodel, copies, seed, (i / kinds.len()) as u64).run()
-    };
-    pool::map(count, threads, one, done).into_iter().collect()
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
 //! A report of the model as tables. Reasons for doubt are collected once each and numbered.
 
 use remora_model::nmt1989::Results;
-use remora_model::{CopyReport, Estimate, FlowReport, GatewayReport, MediumReport, Reason, Report};
+use remora_model::{CopyReport, Estimate, FlowReport, GatewayReport, MediumReport, Origin, Reason, Report};
 
 use crate::report::number::digits;
 use crate::report::table::Table;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tables {
-    /// Counts the estimates within the range that their formula was checked for.
+    /// Counts the figures by their source.
     pub verdict: String,
     /// Media, gateways, flows and copies; empty tables are left out.
     pub tables: Vec<Table>,
@@ -28,17 +28,29 @@ pub fn tables(report: &Report) -> Tables {
     Tables { verdict: verdict(report), tables, doubts: doubts.0 }
 }
 
-/// Counts the estimates within the range that their formula was checked for.
+/// Counts the figures by their source.
 fn verdict(report: &Report) -> String {
-    let media = report.media.iter().filter_map(|m| m.delay_s.as_ref()).map(Estimate::outside);
-    let gateways = report.gateways.iter().map(|g| g.delay_s.outside());
-    let flows = report.flows.iter().map(|f| f.delay_s.outside());
-    let copies = report.copies.iter().map(|c| c.outcome.outside());
-    let all: Vec<&[Reason]> = media.chain(gateways).chain(flows).chain(copies).collect();
-    match all.iter().filter(|reasons| reasons.is_empty()).count() {
-        within if within == all.len() => format!("within the band: all {within} figures"),
-        within => format!("within the band: {within} of {} figures; [n] marks the others", all.len()),
+    fn of<T>(estimate: &Estimate<T>) -> (Origin, bool) {
+        (estimate.how(), estimate.is_answered())
     }
+    let media = report.media.iter().filter_map(|m| m.delay_s.as_ref()).map(of);
+    let gateways = report.gateways.iter().map(|g| of(&g.delay_s));
+    let flows = report.flows.iter().map(|f| of(&f.delay_s));
+    let copies = report.copies.iter().map(|c| of(&c.outcome));
+    let all: Vec<(Origin, bool)> = media.chain(gateways).chain(flows).chain(copies).collect();
+    let count = |how: Origin| all.iter().filter(|of| **of == (how, true)).count();
+    let doubted = all.iter().filter(|(_, answered)| !answered).count();
+    let mut parts = vec![format!("{} by formula (within 10 %)", count(Origin::Formula))];
+    for (count, what) in [
+        (count(Origin::Simulated), "simulated (+-: 95 % confidence)"),
+        (count(Origin::Saturated), "saturated"),
+        (doubted, "by a formula outside its band"),
+    ] {
+        if count > 0 {
+            parts.push(format!("{count} {what}"));
+        }
+    }
+    format!("{} figures: {}", all.len(), parts.join(", "))
 }
 
 /// Reasons for doubt, in the order of their marks.
@@ -74,8 +86,29 @@ fn optional(value: Option<f64>) -> String {
     value.map_or("-".into(), digits)
 }
 
-fn ms(value: &Estimate<f64>) -> String {
-    value.value().map_or("no end".into(), |s| digits(s * 1e3))
+/// A figure's value in milliseconds, its interval, and its source with the reasons for doubt.
+fn cells(estimate: &Estimate<f64>, doubts: &mut Doubts) -> [String; 3] {
+    [ms(estimate), half_width(estimate, 1e3), source(estimate, doubts)]
+}
+
+fn ms(estimate: &Estimate<f64>) -> String {
+    estimate.value().map_or("no end".into(), |s| digits(s * 1e3))
+}
+
+/// The half-width of an interval, with two digits.
+fn half_width<T>(estimate: &Estimate<T>, scale: f64) -> String {
+    let known = |half: f64| if half > 0.0 { digits(two_digits(half * scale)) } else { "0".into() };
+    estimate.half_width_s().map_or("-".into(), known)
+}
+
+fn two_digits(value: f64) -> f64 {
+    let unit = 10f64.powf(value.log10().floor() - 1.0);
+    (value / unit).round() * unit
+}
+
+/// As in `simulated [1]`.
+fn source<T>(estimate: &Estimate<T>, doubts: &mut Doubts) -> String {
+    format!("{} {}", estimate.how(), doubts.marks(estimate.outside())).trim_end().to_owned()
 }
 
 fn percent(share: f64) -> String {
@@ -84,66 +117,76 @@ fn percent(share: f64) -> String {
 
 fn media(media: &[MediumReport], doubts: &mut Doubts) -> Table {
     let rows = media.iter().map(|m| {
-        let marks = m.delay_s.as_ref().map_or(String::new(), |d| doubts.marks(d.outside()));
+        let [delay, half, how] = match &m.delay_s {
+            Some(delay) => cells(delay, doubts),
+            None => ["-", "", ""].map(str::to_owned),
+        };
         [
             m.name.clone(),
             percent(m.load),
-            m.delay_s.as_ref().map_or("-".into(), ms),
-            marks,
+            delay,
+            half,
+            how,
             m.busy.map_or("over".into(), percent),
             digits(m.offered_packets_per_s),
             optional(m.carried_packets_per_s),
             digits(m.mean_bits / 8.0),
         ]
     });
-    table(1, ["medium", "load %", "delay ms", "", "busy %", "offered pps", "carried pps", "mean B"], rows)
+    table(1, ["medium", "load %", "delay ms", "+-", "by", "busy %", "offered pps", "carried pps", "mean B"], rows)
 }
 
 fn gateways(gateways: &[GatewayReport], doubts: &mut Doubts) -> Table {
     let rows = gateways.iter().map(|g| {
+        let [delay, half, how] = cells(&g.delay_s, doubts);
         [
             g.name.clone(),
             percent(g.utilisation),
-            ms(&g.delay_s),
-            doubts.marks(g.delay_s.outside()),
+            delay,
+            half,
+            how,
             digits(g.packets_per_s),
+            optional(g.carried_packets_per_s),
             g.p95_s.as_ref().map_or("-".into(), ms),
         ]
     });
-    table(1, ["gateway", "busy %", "delay ms", "", "pps", "p95 ms"], rows)
+    table(1, ["gateway", "load %", "delay ms", "+-", "by", "offered pps", "carried pps", "p95 ms"], rows)
 }
 
 fn flows(flows: &[FlowReport], doubts: &mut Doubts) -> Table {
     let rows = flows.iter().map(|f| {
         let parts = f.parts.iter().map(|p| format!("{} {}", p.name, optional(p.delay_s.map(|s| s * 1e3))));
+        let [delay, half, how] = cells(&f.delay_s, doubts);
         [
             format!("{} > {}", f.from, f.to),
             digits(f.packets_per_s),
-            ms(&f.delay_s),
-            doubts.marks(f.delay_s.outside()),
+            optional(f.carried_packets_per_s),
+            delay,
+            half,
+            how,
             parts.collect::<Vec<_>>().join(", "),
         ]
     });
-    table(1, ["flow", "pps", "delay ms", "", "of that, ms"], rows)
+    table(1, ["flow", "offered pps", "carried", "delay ms", "+-", "by", "of that, ms"], rows)
 }
 
 fn copies(copies: &[CopyReport], doubts: &mut Doubts) -> Table {
     let rows = copies.iter().map(|c| {
         let name = format!("{} > {}", c.from, c.to);
-        let marks = doubts.marks(c.outcome.outside());
         let outcome = c.outcome.value();
         let busiest = outcome.and_then(|o| o.bottleneck()).map(|b| format!("{} ({} %)", b.name, percent(b.busy)));
         [
             name,
             c.window.to_string(),
             outcome.map_or("no end".into(), |o| digits(o.seconds)),
-            marks,
+            half_width(&c.outcome, 1.0),
+            source(&c.outcome, doubts),
             optional(outcome.map(|o| o.bits_per_s / 1e6)),
             optional(outcome.map(|o| o.response_s * 1e3)),
             busiest.unwrap_or_else(|| "-".into()),
         ]
     });
-    table(1, ["copy", "window", "seconds", "", "Mbit/s", "block ms", "busiest"], rows)
+    table(1, ["copy", "window", "seconds", "+-", "by", "Mbit/s", "block ms", "busiest"], rows)
 }
 
 /// The sheet of Copy 89, with the paper's digits.

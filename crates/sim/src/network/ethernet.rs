@@ -105,7 +105,7 @@ impl Ethernet {
         }
         match senders[..] {
             [(start, station)] => self.send(start, station, plan),
-            _ => self.collide(first, &senders, rng),
+            _ => self.collide(first, &senders, rng, plan),
         }
         self.held += self.free.since(first);
         self.plan(plan);
@@ -124,7 +124,7 @@ impl Ethernet {
         plan.at(end + self.propagation, Event::Crossed(frame.packet));
     }
 
-    fn collide(&mut self, first: Tick, senders: &[(Tick, u32)], rng: &mut Rng) {
+    fn collide(&mut self, first: Tick, senders: &[(Tick, u32)], rng: &mut Rng, plan: &mut Plan) {
         let starts = [first, senders.get(1).map_or(first, |s| s.0)].map(Tick::picoseconds);
         let mut over = 0;
         for (i, (start, sender)) in senders.iter().enumerate() {
@@ -137,8 +137,9 @@ impl Ethernet {
             if slots.is_none() {
                 self.lost += 1;
                 // A copy's sender retries: its transport detects that the block is lost.
-                if station.queue.front().is_some_and(|f| f.packet.block.is_none()) {
+                if let Some(packet) = station.queue.front().map(|f| f.packet).filter(|p| p.block.is_none()) {
                     station.queue.pop_front();
+                    plan.at(Tick::of_picoseconds(end), Event::Lost(packet));
                 }
             }
             if !station.queue.is_empty() {

@@ -101,6 +101,8 @@ pub(crate) enum Event {
     Port(u32, Crossing),
     /// A packet has crossed its medium.
     Crossed(Packet),
+    /// A packet was given up on its medium.
+    Lost(Packet),
     /// A packet leaves a gateway.
     Forwarded(Packet),
     /// A copy's packet leaves the receiver's processor.
@@ -128,6 +130,11 @@ impl Plan {
         if at <= self.end {
             self.event_queue.push(at, event);
         }
+    }
+
+    /// Events to come.
+    pub(crate) fn len(&self) -> usize {
+        self.event_queue.len()
     }
 
     pub(crate) fn next(&mut self) -> Option<(Tick, Event)> {

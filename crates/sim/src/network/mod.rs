@@ -10,6 +10,7 @@
 //! Read `run` and `event`, then `simulation` and the media; `copies` has file copies, `series` the
 //! statistics, `check` the validation of the model.
 
+pub mod answer;
 pub mod check;
 mod copies;
 mod draw;
@@ -18,12 +19,14 @@ mod event;
 mod media;
 mod ring;
 mod run;
+mod selection;
 mod series;
 mod simulation;
 #[cfg(test)]
 mod tests;
 mod wifi;
 
-pub use run::{Comparison, ComparisonLine, CopyRun, MediumRun, NEAR, Options, Run, Simulated, Subject, TooMuch};
+pub use run::{Comparison, ComparisonLine, CopyRun, MediumRun, Options, Run, Simulated, Subject, TooMuch};
+pub use selection::{Selection, Wanted};
 pub use series::Stat;
 pub use simulation::run;

@@ -1,6 +1,6 @@
 //! The length of a run, its results, their combination, and their comparison with the model.
 
-use remora_model::{Network, Reason, Report, Topology};
+use remora_model::{NEAR, Network, Reason, Report, Route, Topology};
 use serde::Serialize;
 
 use super::series::{Series, Stat};
@@ -42,9 +42,45 @@ pub struct Run {
     pub(super) lost: Vec<u64>,
     pub(super) carried_bits: Vec<f64>,
     pub(super) gateways: Vec<Series>,
+    /// Packets out of each medium and gateway, of flows and copies.
+    pub(super) crossed: Vec<u64>,
+    pub(super) forwarded: Vec<u64>,
     pub(super) flows: Vec<Series>,
+    /// The packets of each flow, place by place.
+    pub(super) passages: Vec<Passage>,
     /// Times between blocks, and response times of blocks.
     pub(super) copies: Vec<(Series, Series)>,
+}
+
+/// The packets of a flow: how many were generated, lost, and passed its sender's processor and each
+/// element of its route, and the time that they took.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct Passage {
+    pub(super) generated: u64,
+    /// By element; 0 is the processor.
+    pub(super) passed: Vec<Passed>,
+}
+
+/// The packets that passed one element.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(super) struct Passed {
+    pub(super) packets: u64,
+    /// Packets given up there after sixteen collisions.
+    pub(super) lost: u64,
+    pub(super) sum_s: f64,
+}
+
+impl Passage {
+    pub(super) fn lose(&mut self, element: usize) {
+        self.passed.get_mut(element).into_iter().for_each(|passed| passed.lost += 1);
+    }
+
+    pub(super) fn pass(&mut self, element: usize, seconds: f64) {
+        if let Some(passed) = self.passed.get_mut(element) {
+            passed.packets += 1;
+            passed.sum_s += seconds;
+        }
+    }
 }
 
 /// The combined result of all seeds.
@@ -88,6 +124,10 @@ impl Run {
     pub(super) fn new(network: &Network, seconds: f64) -> Run {
         let topology = network.topology();
         let series = |n: usize| vec![Series::new(); n];
+        let passage = |route: &Route| Passage {
+            passed: vec![Passed::default(); 1 + route.hops.len() + route.gateways.len()],
+            ..Passage::default()
+        };
         Run {
             seconds,
             events: 0,
@@ -96,7 +136,10 @@ impl Run {
             lost: vec![0; topology.media.len()],
             carried_bits: vec![0.0; topology.media.len()],
             gateways: series(topology.gateways.len()),
+            crossed: vec![0; topology.media.len()],
+            forwarded: vec![0; topology.gateways.len()],
             flows: series(topology.flows.len()),
+            passages: network.flow_routes().iter().map(passage).collect(),
             copies: vec![(Series::new(), Series::new()); topology.copies.len()],
         }
     }
@@ -131,9 +174,6 @@ impl Simulated {
         }
     }
 }
-
-/// Model and simulation agree within this relative difference.
-pub const NEAR: f64 = 0.1;
 
 /// The subject of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]

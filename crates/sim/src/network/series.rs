@@ -42,6 +42,18 @@ pub struct Stat {
     pub count: u64,
 }
 
+/// The end of a series, without the first fifth, in which queues fill.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Tail {
+    pub(crate) mean: f64,
+    /// Values that it is the mean of.
+    pub(crate) values: f64,
+    /// Variance of the mean, by batches; `None` for too few.
+    pub(crate) variance: Option<f64>,
+    /// Means of its two halves.
+    pub(crate) halves: Option<[f64; 2]>,
+}
+
 impl Series {
     pub(crate) fn new() -> Series {
         Series { count: 0, sum: 0.0, batch: 1, batches: Vec::new(), open: (0, 0.0), histogram: Vec::new() }
@@ -81,6 +93,36 @@ impl Series {
             (0..cells).map(|i| all.iter().map(|s| s.histogram.get(i).copied().map_or(0, u64::from)).sum()).collect();
         let below = |share| percentile(&histogram, share, count);
         Some(Stat { mean, within, p50: below(0.5), p95: below(0.95), p99: below(0.99), count })
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The series without its first fifth; `None` without values.
+    pub(crate) fn tail(&self) -> Option<Tail> {
+        let kept = &self.batches[self.batches.len() / 5..];
+        let n = kept.len() as f64;
+        let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
+        if kept.is_empty() {
+            return None;
+        }
+        let all = mean(kept);
+        let squares: f64 = kept.iter().map(|b| (b - all) * (b - all)).sum();
+        let enough = kept.len() >= BATCHES / 2;
+        let (first, second) = kept.split_at(kept.len() / 2);
+        Some(Tail {
+            mean: all,
+            values: n * self.batch as f64,
+            variance: enough.then(|| squares / (n * (n - 1.0))),
+            halves: enough.then(|| [mean(first), mean(second)]),
+        })
+    }
+
+    /// The 95th percentile, in seconds.
+    pub(crate) fn p95(&self) -> Option<f64> {
+        let histogram: Vec<u64> = self.histogram.iter().copied().map(u64::from).collect();
+        (self.count > 0).then(|| percentile(&histogram, 0.95, self.count))
     }
 
     /// Variance of this series' contribution to the mean over `count` values.

@@ -1,7 +1,7 @@
 //! A run: packets of flows and copies move from host to medium to gateway to host, event by event.
 
 use remora_base::Rng;
-use remora_model::{Kind, Law, Network, Route};
+use remora_model::{Group, Kind, Law, Network, Route, Topology};
 
 use super::copies::{Copier, CopyDirection};
 use super::draw::{Sizes, exponential};
@@ -10,6 +10,7 @@ use super::event::{Crossing, Event, Packet, Plan};
 use super::media::Carrier;
 use super::media::{Fifo, Processor};
 use super::run::{Options, Run, TooMuch};
+use super::selection::{Selection, elements};
 use super::series::Series;
 
 /// Maximum of stations.
@@ -21,9 +22,29 @@ const EVENTS_MAX: u64 = 20_000_000_000;
 /// forever in no time.
 const ROUND_LEAST: Tick = Tick::NANOSECOND;
 
+/// Maximum of events to come: a tenth of a gigabyte of packets that wait. Only overloads have more.
+const PLANNED_MAX: usize = 500_000;
+/// The clock is asked after so many events.
+const CHECKED_EVERY: u64 = 4096;
+
 /// Simulates the network once.
 pub fn run(network: &Network, options: &Options, seed: u64) -> Result<Run, TooMuch> {
-    World::new(network, options, seed)?.run()
+    let span = Span { warm: Tick::of(options.warm_up_s()), seconds: options.seconds };
+    World::new(network, &Selection::all(network), span, seed)?.run()
+}
+
+/// The measured time of a run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    /// Start of the measurement.
+    pub(super) warm: Tick,
+    /// Measured seconds.
+    pub(super) seconds: f64,
+}
+
+impl Span {
+    /// All of a run without end.
+    pub(super) const ENDLESS: Span = Span { warm: Tick::ZERO, seconds: f64::INFINITY };
 }
 
 struct Gateway {
@@ -57,35 +78,56 @@ pub(super) struct World<'a> {
     /// The first station behind each port of each medium.
     ports: Vec<Vec<u32>>,
     gateways: Vec<Gateway>,
-    /// The processors of each group's stations, and the cost of a packet.
-    hosts: Vec<(Vec<Processor>, Tick)>,
+    hosts: Vec<Hosts>,
     flows: Vec<Flow>,
     copies: Vec<Copier>,
     /// The routes of all flows, then of all copies, in both directions.
     routes: Vec<&'a Route>,
-    run: Run,
+    /// Elements of each route that are simulated.
+    limits: Vec<usize>,
+    started: bool,
+    /// Time of the last event.
+    now: Tick,
+    pub(super) run: Run,
+}
+
+/// The stations of a group.
+struct Hosts {
+    stations: u64,
+    /// Their processors; none if packets cost nothing.
+    processors: Vec<Processor>,
+    /// Processor time of a packet.
+    cost: Tick,
 }
 
 impl<'a> World<'a> {
-    pub(super) fn new(network: &'a Network, options: &Options, seed: u64) -> Result<World<'a>, TooMuch> {
+    pub(super) fn new(
+        network: &'a Network,
+        selection: &Selection,
+        span: Span,
+        seed: u64,
+    ) -> Result<World<'a>, TooMuch> {
         if network.stations() > STATIONS_MAX {
             return Err(TooMuch::Stations { stations: network.stations(), most: STATIONS_MAX });
         }
         let topology = network.topology();
         let stream = |kind: &str, i: usize| Rng::stream(seed, &format!("{kind} {i}"));
-        let warm = Tick::of(options.warm_up_s());
-        let media = (0..topology.media.len()).map(|i| (carrier(network, i), stream("medium", i)));
+        let routes = network.flow_routes().iter();
+        let routes = routes.chain(network.copy_routes().iter().flat_map(|(there, back)| [there, back]));
+        let routes: Vec<&Route> = routes.collect();
+        let limits = selection.limits(&routes);
+        let used = used_media(topology.media.len(), &routes, &limits);
+        let media = used.iter().enumerate().map(|(i, used)| (carrier(network, i, *used), stream("medium", i)));
         let gateways = topology.gateways.iter().enumerate().map(|(i, g)| Gateway {
             queue: Fifo::default(),
             cost_s: g.cost.get(),
             law: g.law,
             rng: stream("gateway", i),
         });
-        let hosts = topology.groups.iter();
-        let hosts = hosts.map(|g| (vec![Processor::default(); g.stations as usize], Tick::of(g.cost.get())));
         let flows = topology.flows.iter().zip(network.flow_routes()).enumerate().map(|(i, (flow, route))| {
             let senders = f64::from(topology.groups[route.from].stations);
-            Flow { interval_s: 1.0 / (flow.rate.get() * senders), sizes: Sizes::of(flow.size), rng: stream("flow", i) }
+            let interval_s = if limits[i] > 0 { 1.0 / (flow.rate.get() * senders) } else { f64::INFINITY };
+            Flow { interval_s, sizes: Sizes::of(flow.size), rng: stream("flow", i) }
         });
         let copies = topology.copies.iter().zip(network.copy_routes()).enumerate().map(|(i, (copy, (there, _)))| {
             // Copies of a group are spread over its stations from the last one, which flows use as
@@ -93,29 +135,70 @@ impl<'a> World<'a> {
             let station = |group: usize| topology.groups[group].stations.saturating_sub(1 + i as u32);
             Copier::new(copy, stream("copy", i), station(there.from), station(there.to))
         });
-        let routes = network.flow_routes().iter();
-        let routes = routes.chain(network.copy_routes().iter().flat_map(|(there, back)| [there, back]));
         Ok(World {
-            plan: Plan::new(warm + Tick::of(options.seconds)),
-            warm,
+            plan: Plan::new(span.warm + Tick::of(span.seconds)),
+            warm: span.warm,
             media: media.collect(),
             ports: (0..topology.media.len()).map(|i| firsts(network.ports(i))).collect(),
             gateways: gateways.collect(),
-            hosts: hosts.collect(),
+            hosts: topology.groups.iter().map(|group| Hosts::new(group, topology)).collect(),
             flows: flows.collect(),
             copies: copies.collect(),
-            routes: routes.collect(),
-            run: Run::new(network, options.seconds),
+            routes,
+            limits,
+            started: false,
+            now: Tick::ZERO,
+            run: Run::new(network, span.seconds),
         })
     }
 
-    pub(super) fn run(mut self) -> Result<Run, TooMuch> {
+    fn start(&mut self) {
+        if std::mem::replace(&mut self.started, true) {
+            return;
+        }
         for flow in 0..self.flows.len() {
             self.plan_flow(Tick::ZERO, flow);
         }
         for (i, copy) in self.copies.iter().enumerate() {
-            (0..copy.window()).for_each(|block| self.plan.at(Tick::ZERO, Event::Begins(i as u32, block)));
+            if self.limits[self.flows.len() + 2 * i] > 0 {
+                (0..copy.window()).for_each(|block| self.plan.at(Tick::ZERO, Event::Begins(i as u32, block)));
+            }
         }
+    }
+
+    /// Goes on for so many events, or until `expired` says so or too many packets wait. Returns
+    /// whether it can go on.
+    pub(super) fn advance(&mut self, events: u64, expired: &dyn Fn() -> bool) -> bool {
+        self.start();
+        for i in 0..events {
+            if self.plan.len() > PLANNED_MAX || i % CHECKED_EVERY == 0 && expired() {
+                return false;
+            }
+            let Some((now, event)) = self.plan.next() else { return false };
+            self.now = now;
+            self.run.events += 1;
+            self.handle(now, event);
+        }
+        true
+    }
+
+    /// Seconds of network time so far.
+    pub(super) fn seconds(&self) -> f64 {
+        self.now.seconds()
+    }
+
+    /// The time that each medium was busy, in seconds.
+    pub(super) fn held_s(&self) -> Vec<f64> {
+        self.media.iter().map(|(m, _)| m.held().seconds()).collect()
+    }
+
+    /// Times between blocks, and response times, of each copy.
+    pub(super) fn copies(&self) -> impl Iterator<Item = (&Series, &Series)> {
+        self.copies.iter().map(|copy| (&copy.intervals, &copy.responses))
+    }
+
+    pub(super) fn run(mut self) -> Result<Run, TooMuch> {
+        self.start();
         let mut cold = None;
         while let Some((now, event)) = self.plan.next() {
             self.run.events += 1;
@@ -153,12 +236,12 @@ impl<'a> World<'a> {
             }
             Event::Port(medium, packet) => self.media[medium as usize].0.port(now, packet, &mut self.plan),
             Event::Crossed(packet) => self.crossed(now, packet),
-            Event::Forwarded(mut packet) => {
-                let gateway = self.routes[packet.stream as usize].gateways[packet.hop as usize];
-                self.record(packet, now, |run| &mut run.gateways[gateway]);
-                packet.hop += 1;
-                self.enter(now, packet);
+            Event::Lost(packet) => {
+                if let Some(passage) = self.run.passages.get_mut(packet.stream as usize) {
+                    passage.lose(2 * packet.hop as usize + 1);
+                }
             }
+            Event::Forwarded(packet) => self.forwarded(now, packet),
             Event::Received(packet) => self.received(now, packet),
             Event::Stored(copy, block) => self.send(now, copy, block, CopyDirection::Back),
             Event::Begins(copy, block) => {
@@ -181,7 +264,7 @@ impl<'a> World<'a> {
     fn comes(&mut self, now: Tick, stream: u32) {
         self.plan_flow(now, stream as usize);
         let route = self.routes[stream as usize];
-        let (senders, receivers) = (self.hosts[route.from].0.len() as u64, self.hosts[route.to].0.len() as u64);
+        let (senders, receivers) = (self.hosts[route.from].stations, self.hosts[route.to].stations);
         let Flow { rng, sizes, .. } = &mut self.flows[stream as usize];
         let from = rng.below(senders) as u32;
         let to = if route.from == route.to {
@@ -191,14 +274,15 @@ impl<'a> World<'a> {
         };
         let bits = sizes.draw(rng);
         let packet = Packet { stream, hop: 0, from, to, block: None, bits, born: now, here: now };
+        self.run.passages[stream as usize].generated += 1;
         let ready = self.process(now, route.from, from);
         if ready == now { self.enter(now, packet) } else { self.plan.at(ready, Event::Enters(packet)) }
     }
 
     /// Completion of a packet that a host sends.
     fn process(&mut self, now: Tick, group: usize, station: u32) -> Tick {
-        let (hosts, cost) = &mut self.hosts[group];
-        hosts.get_mut(station as usize).map_or(now, |host| host.work(now, *cost))
+        let Hosts { processors, cost, .. } = &mut self.hosts[group];
+        processors.get_mut(station as usize).map_or(now, |host| host.work(now, *cost))
     }
 
     /// A packet arrives at the next medium of its route.
@@ -208,6 +292,7 @@ impl<'a> World<'a> {
         let last = packet.hop as usize + 1 == route.hops.len();
         if packet.hop == 0 {
             packet.born = now;
+            self.pass(packet, 0, now);
         }
         packet.here = now;
         let ports = &self.ports[hop.medium];
@@ -223,12 +308,37 @@ impl<'a> World<'a> {
         }
     }
 
+    /// Counts a flow's packet that leaves an element of its route, or at 0 its sender's processor.
+    fn pass(&mut self, packet: Packet, element: usize, now: Tick) {
+        if let Some(passage) = self.run.passages.get_mut(packet.stream as usize) {
+            passage.pass(element, now.since(packet.here).seconds());
+        }
+    }
+
+    fn forwarded(&mut self, now: Tick, mut packet: Packet) {
+        let gateway = self.routes[packet.stream as usize].gateways[packet.hop as usize];
+        self.record(packet, now, |run| &mut run.gateways[gateway]);
+        self.run.forwarded[gateway] += 1;
+        let element = 2 * packet.hop as usize + 2;
+        self.pass(packet, element, now);
+        if element < self.limits[packet.stream as usize] {
+            packet.hop += 1;
+            self.enter(now, packet);
+        }
+    }
+
     fn crossed(&mut self, now: Tick, mut packet: Packet) {
         let route = self.routes[packet.stream as usize];
         let medium = route.hops[packet.hop as usize].medium;
         self.record(packet, now, |run| &mut run.media[medium]);
+        self.run.crossed[medium] += 1;
         if now >= self.warm {
             self.run.carried_bits[medium] += packet.bits;
+        }
+        let element = 2 * packet.hop as usize + 1;
+        self.pass(packet, element, now);
+        if element >= self.limits[packet.stream as usize] && element < elements(route) {
+            return;
         }
         if let Some(gateway) = route.gateways.get(packet.hop as usize) {
             packet.here = now;
@@ -237,8 +347,8 @@ impl<'a> World<'a> {
             self.plan.at(gateway.queue.serve(now, service), Event::Forwarded(packet));
             return;
         }
-        let (hosts, cost) = &mut self.hosts[route.to];
-        let done = hosts.get_mut(packet.to as usize).map_or(now, |host| host.interrupt(now, *cost));
+        let Hosts { processors, cost, .. } = &mut self.hosts[route.to];
+        let done = processors.get_mut(packet.to as usize).map_or(now, |host| host.interrupt(now, *cost));
         if packet.block.is_some() {
             self.plan.at(done, Event::Received(packet));
         } else if packet.born >= self.warm {
@@ -256,7 +366,7 @@ impl<'a> World<'a> {
         let (from, to) = if way == CopyDirection::There { (from, to) } else { (to, from) };
         let mut ready = now;
         if way == CopyDirection::There {
-            ready = self.hosts[group].0.get_mut(from as usize).map_or(now, |host| host.work(now, software));
+            ready = self.hosts[group].processors.get_mut(from as usize).map_or(now, |host| host.work(now, software));
         }
         let none = sizes.is_empty();
         for bits in sizes {
@@ -295,6 +405,25 @@ impl<'a> World<'a> {
     }
 }
 
+impl Hosts {
+    fn new(group: &Group, topology: &Topology) -> Hosts {
+        // A copy's software occupies them.
+        let copies = topology.copies.iter().any(|copy| copy.from == group.name);
+        let count = if copies || group.cost.get() > 0.0 { group.stations as usize } else { 0 };
+        let processors = vec![Processor::default(); count];
+        Hosts { stations: group.stations.into(), processors, cost: Tick::of(group.cost.get()) }
+    }
+}
+
+/// Whether each medium carries any stream that is simulated.
+fn used_media(media: usize, routes: &[&Route], limits: &[usize]) -> Vec<bool> {
+    let mut used = vec![false; media];
+    for (route, limit) in routes.iter().zip(limits) {
+        route.hops.iter().take(limit.div_ceil(2)).for_each(|hop| used[hop.medium] = true);
+    }
+    used
+}
+
 /// The number of the first station behind each port.
 fn firsts(ports: &[f64]) -> Vec<u32> {
     let mut next = 0;
@@ -308,9 +437,11 @@ fn firsts(ports: &[f64]) -> Vec<u32> {
 
 /// The medium of this number. The base of a wireless cell is its gateways, or without any its
 /// smallest group.
-fn carrier(network: &Network, number: usize) -> Carrier {
+///
+/// One that is not `used` has no stations.
+fn carrier(network: &Network, number: usize, used: bool) -> Carrier {
     let medium = &network.topology().media[number];
-    let ports = network.ports(number);
+    let ports = if used { network.ports(number) } else { &[] };
     let groups = network.topology().groups.iter().filter(|g| g.medium == medium.name).count();
     let fewest = ports.iter().copied().fold(f64::INFINITY, f64::min);
     let first_of_fewest = ports.iter().position(|p| *p == fewest);

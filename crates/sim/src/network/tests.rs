@@ -2,10 +2,14 @@
 
 use remora_base::Rate;
 use remora_model::ring::Discipline;
-use remora_model::{Bits, Burst, Copy, Flow, Group, Kind, Medium, Network, PacketRate, Seconds, Size, Topology};
+use remora_model::{
+    Bits, Burst, Copy, Flow, Gateway, Group, Kind, Law, Medium, NEAR, Network, Origin, PacketRate, Report, Seconds,
+    Size, Topology,
+};
 
-use super::check::{Case, Submodel};
-use super::{Comparison, NEAR, Options, Simulated, Subject, run};
+use super::answer::{Goal, Trial};
+use super::check::{Case, Verdict, judge};
+use super::{Comparison, Options, Selection, Simulated, Subject, Wanted, run};
 
 fn seconds(s: f64) -> Seconds {
     Seconds::new(s).unwrap()
@@ -64,21 +68,92 @@ fn ring_without_walk_is_an_mg1_queue() {
     }
 }
 
-/// Random draws of every submodel within its bands, one of each; `remora model --check` has more.
+/// The answer to a topology, and a trial of the whole network.
+fn answered<'a>(network: &'a Network, report: &'a Report, events: u64, seed: u64) -> (Report, Trial<'a>) {
+    let goal = Goal { events, half_width: 0.025 };
+    let mut answer = Trial::of(network, report, seed).unwrap();
+    answer.run(goal, &|| false, |all, advance| all.iter_mut().for_each(advance));
+    let mut whole = Trial::whole(network, report, seed + 1).unwrap();
+    whole.run(goal, &|| false, |all, advance| all.iter_mut().for_each(advance));
+    (answer.complete(), whole)
+}
+
+/// Random draws of every submodel, one of each; `remora model --check` has more.
 #[test]
-fn model_is_near_the_simulation() {
-    for submodel in Submodel::ALL {
-        for copies in [false, true] {
-            let case = Case::draw(submodel, copies, 11, 0);
-            let report = Network::new(case.topology.clone()).unwrap().solve();
-            let packets: f64 = report.media.iter().map(|m| m.offered_packets_per_s).sum();
-            let run = simulate(&case.topology, 40_000.0 / packets, 1);
-            let about = if copies { Subject::Copy } else { Subject::Flow };
-            for line in Comparison::of(&case.topology, &report, &run).lines.iter().filter(|l| l.what == about) {
-                let chance = line.within_s.zip(line.simulated_s).map_or(1.0, |(w, s)| w / s);
-                assert!(line.off.unwrap().abs() < NEAR + chance, "{submodel} {copies}: {line:?}");
-            }
+fn answers_are_near_a_simulation_of_all() {
+    for number in 0..Case::kinds().len() as u64 {
+        let case = Case::number(11, number);
+        let network = Network::new(case.topology.clone()).unwrap();
+        let report = network.solve();
+        let (answer, whole) = answered(&network, &report, 400_000, 1);
+        for figure in judge(&network, &answer, &whole.figures()) {
+            let half = |half: Option<f64>| half.unwrap_or(0.0);
+            let chance = 2.0 * half(figure.half_width).hypot(half(figure.reference_half_width));
+            let near = figure.value.zip(figure.reference).map(|(a, b)| (a - b).abs() <= NEAR * b + chance);
+            let is_answered = figure.verdict != Verdict::Unanswered;
+            let saturated = figure.how == Origin::Saturated && figure.reference_saturated;
+            assert!(is_answered && (near == Some(true) || saturated), "{} {number}: {figure:?}", case.kind());
         }
+    }
+}
+
+#[test]
+fn same_seed_gives_the_same_answer() {
+    let topology = one(Kind::Ethernet { propagation: seconds(5e-6) }, 3, 0.7, size(2000.0, 0.5));
+    let network = Network::new(topology).unwrap();
+    let report = network.solve();
+    let answer = |seed| answered(&network, &report, 50_000, seed).0;
+    assert_eq!(answer(3), answer(3));
+    assert_ne!(answer(3), answer(4));
+    assert_eq!(answer(3).flows[0].delay_s.how(), Origin::Simulated);
+}
+
+/// A port with more traffic than it carries: the flow to it is saturated at the line's rate, the
+/// other flow of the switch has a delay.
+#[test]
+fn overload_is_answered_with_the_carried_rate() {
+    let mut topology = one(Kind::Switch { latency: seconds(0.0) }, 20, 0.6, size(8000.0, 0.0));
+    for name in ["sink", "other"] {
+        topology.groups.push(Group { name: name.into(), medium: "m".into(), stations: 1, cost: Seconds::ZERO });
+        // Of 20 stations: 1.25 and a tenth of the line.
+        let rate = PacketRate::new(if name == "sink" { 78.125 } else { 6.25 }).unwrap();
+        topology.flows.push(Flow { from: "all".into(), to: name.into(), rate, size: size(8000.0, 0.0) });
+    }
+    let network = Network::new(topology).unwrap();
+    let report = network.solve();
+    let (answer, _) = answered(&network, &report, 400_000, 1);
+    let [_, sink, other] = &answer.flows[..] else { panic!("{answer:?}") };
+    assert_eq!((sink.delay_s.how(), sink.delay_s.value()), (Origin::Saturated, None));
+    assert!((sink.carried_packets_per_s.unwrap() / 1250.0 - 1.0).abs() < 0.02, "{sink:?}");
+    assert!(other.delay_s.is_answered() && other.delay_s.value().is_some(), "{other:?}");
+    assert_eq!(answer.media[0].delay_s.as_ref().unwrap().how(), Origin::Saturated);
+}
+
+/// Two media that a gateway joins: a flow on the second one needs those that come from the first
+/// one, and no flow of a third medium.
+#[test]
+fn selection_has_what_loads_the_wanted_flow() {
+    let ethernet = Kind::Ethernet { propagation: seconds(5e-6) };
+    let mut topology = one(ethernet.clone(), 5, 0.1, size(8000.0, 0.0));
+    for name in ["n", "o"] {
+        topology.media.push(Medium { name: name.into(), rate: Rate::mbit(10), kind: ethernet.clone() });
+        topology.groups.push(Group { name: name.into(), medium: name.into(), stations: 5, cost: Seconds::ZERO });
+    }
+    let joins = ["m", "n", "o"].map(str::to_owned).to_vec();
+    topology.gateways.push(Gateway { name: "g".into(), joins, cost: seconds(1e-5), law: Law::Constant });
+    let rate = PacketRate::new(1.0).unwrap();
+    for (from, to) in [("all", "n"), ("n", "n"), ("n", "o"), ("o", "o")] {
+        topology.flows.push(Flow { from: from.into(), to: to.into(), rate, size: size(8000.0, 0.0) });
+    }
+    let network = Network::new(topology).unwrap();
+    for (wanted, elements) in [
+        // all > all, all > n, n > n, n > o, o > o: media and gateways of the route that matter.
+        (vec![0], [1, 1, 0, 0, 0]),
+        (vec![2], [1, 3, 1, 2, 0]),
+        (vec![4], [1, 3, 1, 3, 1]),
+    ] {
+        let wanted = Wanted { flows: wanted, ..Wanted::default() };
+        assert_eq!(Selection::of(&network, &wanted).flows, elements, "{wanted:?}");
     }
 }
 

@@ -2,14 +2,15 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use remora_lab::model::{Spreadsheet, Study, write_nmt1989, write_page};
+use remora_lab::model::{Effort, Spreadsheet, Study, answer, write_nmt1989, write_page};
 use remora_model::nmt1989::Sheet;
 
 use crate::commands::model::environment::{threads, width};
 use crate::commands::model::flags::{Compat, Model, ModelCommand};
 use crate::commands::model::serve::server;
-use crate::commands::model::{calibrate, example, network_file, simulate, sweep, tables};
+use crate::commands::model::{calibrate, check, example, network_file, simulate, sweep, tables};
 use crate::output::exit::{Error, Result};
 use crate::output::stdio;
 
@@ -22,8 +23,8 @@ pub(crate) async fn run(args: Model) -> Result {
         Some(ModelCommand::Calibrate(args)) => return blocking(move || calibrate::run(&args)).await,
         None => {}
     }
-    if let Some(each) = args.check {
-        return blocking(move || simulate::check(each, args.seed.unwrap_or(CHECK_SEED), args.json)).await;
+    if let Some(count) = args.check {
+        return blocking(move || check::run(count, args.seed.unwrap_or(CHECK_SEED), args.within, args.json)).await;
     }
     if let Some(example) = args.example {
         return stdio::print(&example::text(example));
@@ -48,7 +49,10 @@ pub(crate) async fn run(args: Model) -> Result {
             let seeds = simulate::Seeds { first: args.seed.unwrap_or(0), seeds: args.seeds };
             simulate::run(&path, seeds, args.seconds, args.json)
         }
-        (None, None) => solve(&path, args.html.as_deref(), args.xlsx.as_deref(), args.json),
+        (None, None) => {
+            let outputs = Outputs { html: args.html.as_deref(), xlsx: args.xlsx.as_deref(), json: args.json };
+            solve(&path, args.within, &outputs)
+        }
     })
     .await
 }
@@ -70,15 +74,23 @@ async fn blocking(work: impl FnOnce() -> Result + Send + 'static) -> Result {
     tokio::task::spawn_blocking(work).await.map_err(|e| Error::refused("no results", e.to_string()))?
 }
 
-fn solve(path: &Path, html: Option<&Path>, xlsx: Option<&Path>, json: bool) -> Result {
+/// Where the answer goes, beside the terminal.
+struct Outputs<'a> {
+    html: Option<&'a Path>,
+    xlsx: Option<&'a Path>,
+    json: bool,
+}
+
+fn solve(path: &Path, within: Duration, outputs: &Outputs<'_>) -> Result {
+    let Outputs { html, xlsx, json } = *outputs;
     let source = network_file::text(path)?;
     let (topology, network) = network_file::parse_at(path, &source)?;
+    let report = answer(&network, &Effort::within(within, threads()));
     if let Some(xlsx) = xlsx {
         let refused = |why| Error::Usage(format!("{}: the spreadsheet cannot hold {why}", path.display()));
-        let sheets = Spreadsheet::of(&network).map_err(refused)?;
+        let sheets = Spreadsheet::of(&network, &report).map_err(refused)?;
         sheets.write(xlsx).map_err(Error::local(xlsx.display()))?;
     }
-    let report = network.solve();
     if let Some(html) = html {
         let study = Study { topology: &topology, report: &report, threads: threads() };
         write_page(html, &study, &path.display().to_string(), &source).map_err(Error::local(html.display()))?;

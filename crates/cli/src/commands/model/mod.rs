@@ -1,6 +1,7 @@
 //! `remora model`. [`network_file`] reads a network; the other modules evaluate and print it.
 
 pub(crate) mod calibrate;
+pub(crate) mod check;
 pub(crate) mod command;
 pub(crate) mod environment;
 pub(crate) mod example;

@@ -1,7 +1,7 @@
 //! The model's solution as a spreadsheet (OOXML) with live formulas; cells also hold the current values.
 //!
 //! [`write_nmt1989`] writes the sheet of Copy 89; a [`Spreadsheet`] has the current formulas for any network that
-//! fits. Read `expr` (formulas), `book` (sheets), `traffic` (inputs and loads), `access` and `medium` (delays),
+//! fits, and beside them the simulated figures for the inputs as they are. Read `expr` (formulas), `book` (sheets), `traffic` (inputs and loads), `access` and `medium` (delays),
 //! `round` and `copy` (copies), `network` (everything together) and `results`.
 
 mod access;
@@ -21,7 +21,7 @@ use std::io;
 use std::path::Path;
 
 use book::{Book, CELLS_MAX};
-use remora_model::{Network, Topology};
+use remora_model::{Network, Report, Topology};
 use round::WINDOW_ROWS;
 use rust_xlsxwriter::{Workbook, XlsxError};
 use traffic::COLUMNS_MAX;
@@ -43,11 +43,12 @@ pub struct Spreadsheet(book::Book);
 pub struct Refused(String);
 
 impl Spreadsheet {
-    /// The workbook of a network. An error names the element that does not fit.
-    pub fn of(network: &Network) -> Result<Spreadsheet, Refused> {
+    /// The workbook of a network, with the simulated figures of `answered` as constants. An error names the element
+    /// that does not fit.
+    pub fn of(network: &Network, answered: &Report) -> Result<Spreadsheet, Refused> {
         refuse_network(network).map_err(Refused)?;
         let mut book = book::Book::default();
-        network::fill(network, &mut book);
+        network::fill(network, answered, &mut book);
         refuse_book(&book).map_err(Refused)?;
         Ok(Spreadsheet(book))
     }

@@ -1,7 +1,7 @@
 //! A network's workbook: cell by cell what [`remora_model::Network::solve`] computes.
 
 use remora_model::queue::{GG1_WAIT, POISSON};
-use remora_model::{Hop, Network, Quantity};
+use remora_model::{Hop, Network, Quantity, Report};
 
 use super::book::{Block, Book};
 use super::copy::CopyCells;
@@ -12,7 +12,7 @@ use super::traffic::{LoadSource, Loads, NetworkPlan, Port, QueueCells, Sheets, T
 use super::{book, copy, medium};
 
 /// Writes the sheets of a network and returns the cells of the results.
-pub(super) fn fill(network: &Network, book: &mut Book) -> ResultCells {
+pub(super) fn fill(network: &Network, answered: &Report, book: &mut Book) -> ResultCells {
     let first = book.sheet("Network");
     let names: Vec<String> = (1..).zip(&network.topology().media).map(|(i, m)| format!("{i} {}", m.name)).collect();
     let media: Vec<usize> = names.iter().map(|name| book.sheet(name)).collect();
@@ -41,7 +41,7 @@ pub(super) fn fill(network: &Network, book: &mut Book) -> ResultCells {
     let (cells, spaced, gateways, regular) = (&cells[..], &spaced[..], &gateways[..], &regular[..]);
     let ways = Ways { plan: &plan, loads: &loads, alone: alone.as_ref(), cells, spaced, gateways, regular };
     let results = ways.results(book, rest, &flows, copied);
-    results.write(&plan, book, first);
+    results.write(&plan, answered, book, first);
     let notes = book.sheet("Formulas");
     book::write(book, notes, network.topology());
     results

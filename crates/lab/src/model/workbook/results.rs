@@ -1,7 +1,7 @@
 //! The results on the first sheet, in the units of `remora model`'s tables.
 
-use remora_model::Quantity;
 use remora_model::queue::PROCESSOR;
+use remora_model::{Estimate, Origin, Quantity, Report};
 
 use super::book::{self, BEYOND, Book, FIRST, RESULTS as NAMES, ResultTable, cell_at};
 use super::copy::CopyCells;
@@ -63,7 +63,7 @@ impl FlowCells {
 }
 
 impl ResultCells {
-    pub(super) fn write(&self, plan: &NetworkPlan<'_>, book: &mut Book, sheet: usize) {
+    pub(super) fn write(&self, plan: &NetworkPlan<'_>, answered: &Report, book: &mut Book, sheet: usize) {
         book.title(sheet, cell_at(0, 0), "A network by the formulas of remora model");
         let how = "Yellow cells are inputs; the rest follows from them. A grey word behind a result marks a formula outside of the range that it was checked for.";
         book.soft(sheet, cell_at(1, 0), how);
@@ -94,6 +94,7 @@ impl ResultCells {
             );
         }
         self.gateways(plan, &mut table);
+        simulated(plan, answered, &mut table);
     }
 
     fn flows(&self, plan: &NetworkPlan<'_>, table: &mut ResultTable<'_>) {
@@ -127,5 +128,56 @@ impl ResultCells {
             let busy = (&queue.busy * 100.0, "-");
             table.row(&about.name, &[busy, (delay * 1000.0, "no end"), (queue.arrivals.clone(), "-"), p95]);
         }
+    }
+}
+
+/// The figures that no formula gives, as constants: they hold for the inputs as they were written.
+fn simulated(plan: &NetworkPlan<'_>, answered: &Report, table: &mut ResultTable<'_>) {
+    let mut rows: Vec<(String, &'static str, Simulated)> = Vec::new();
+    for (i, flow) in answered.flows.iter().enumerate() {
+        let of = Simulated::of(&flow.delay_s, |s| *s, flow.carried_packets_per_s);
+        rows.extend(of.map(|of| (plan.flow_name(i), "flow, delay s", of)));
+    }
+    for copy in &answered.copies {
+        let of = Simulated::of(&copy.outcome, |outcome| outcome.seconds, None);
+        rows.extend(of.map(|of| (format!("{} > {}", copy.from, copy.to), "copy, s", of)));
+    }
+    for medium in &answered.media {
+        let delay = medium.delay_s.as_ref();
+        let of = delay.and_then(|delay| Simulated::of(delay, |s| *s, medium.carried_packets_per_s));
+        rows.extend(of.map(|of| (medium.name.clone(), "medium, delay s", of)));
+    }
+    for gateway in &answered.gateways {
+        let of = Simulated::of(&gateway.delay_s, |s| *s, gateway.carried_packets_per_s);
+        rows.extend(of.map(|of| (gateway.name.clone(), "gateway, delay s", of)));
+    }
+    if rows.is_empty() {
+        return;
+    }
+    table.heads(&["simulated, for the inputs as written", "seconds", "+-", "carried pps", "part"]);
+    for (name, what, Simulated { seconds, half_width_s, carried, how }) in rows {
+        let constant = |value: Option<f64>| value.map_or_else(Expr::none, Expr::from);
+        let none = if how == Origin::Saturated { "no end" } else { "-" };
+        let figures = [(constant(seconds), none), (constant(half_width_s), "-"), (constant(carried), "-")];
+        let row = table.row(&name, &figures);
+        table.book.aside(table.sheet, cell_at(row, NAMES + 4), format!("{what}: {how}"));
+    }
+}
+
+/// A figure by simulation.
+struct Simulated {
+    seconds: Option<f64>,
+    half_width_s: Option<f64>,
+    /// Packets a second.
+    carried: Option<f64>,
+    how: Origin,
+}
+
+impl Simulated {
+    /// `None` if a formula gives the figure.
+    fn of<T>(estimate: &Estimate<T>, seconds: impl FnOnce(&T) -> f64, carried: Option<f64>) -> Option<Simulated> {
+        let how = estimate.how();
+        let (seconds, half_width_s) = (estimate.value().map(seconds), estimate.half_width_s());
+        (how != Origin::Formula).then_some(Simulated { seconds, half_width_s, carried, how })
     }
 }

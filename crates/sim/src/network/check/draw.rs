@@ -24,10 +24,12 @@ pub enum Submodel {
     Wifi,
     /// Two to four media of any kinds, and the gateways between them.
     Mixed,
+    /// A switch between ten to sixty media of any kinds, with up to 9,600 stations.
+    Campus,
 }
 
 impl Submodel {
-    pub const ALL: [Submodel; 8] = [
+    pub const ALL: [Submodel; 9] = [
         Submodel::Ethernet,
         Submodel::Ring(Discipline::Exhaustive),
         Submodel::Ring(Discipline::Gated),
@@ -36,6 +38,7 @@ impl Submodel {
         Submodel::Gateway,
         Submodel::Wifi,
         Submodel::Mixed,
+        Submodel::Campus,
     ];
 }
 
@@ -50,6 +53,7 @@ impl fmt::Display for Submodel {
             Submodel::Gateway => "gateway",
             Submodel::Wifi => "wifi",
             Submodel::Mixed => "mixed",
+            Submodel::Campus => "campus",
         })
     }
 }
@@ -58,6 +62,9 @@ impl fmt::Display for Submodel {
 pub(super) fn topology(submodel: Submodel, copies: bool, rng: &mut Rng) -> Topology {
     Draw { rng }.topology(submodel, copies).unwrap_or_default()
 }
+
+/// The share of networks with more traffic than they can carry.
+const OVERLOADS: f64 = 0.1;
 
 fn time(seconds: f64) -> Result<Seconds, OutOfRange> {
     Seconds::new((seconds * 1e9).round() / 1e9)
@@ -91,10 +98,18 @@ impl Draw<'_> {
 
     fn topology(&mut self, submodel: Submodel, copies: bool) -> Result<Topology, OutOfRange> {
         let mut topology = self.media(submodel)?;
-        self.groups(&mut topology, copies)?;
-        // Half of all copies have little or no background traffic.
-        let load = if copies && self.rng.chance(0.5) { self.between(0.0, 0.1) } else { self.between(0.05, 0.95) };
-        self.flows(&mut topology)?;
+        if submodel == Submodel::Campus {
+            self.campus(&mut topology)?;
+        } else {
+            self.groups(&mut topology, copies)?;
+            self.flows(&mut topology)?;
+        }
+        let load = match self.rng.unit() {
+            u if u < OVERLOADS => self.between(1.0, 1.5),
+            // Half of all copies have little or no background traffic.
+            _ if copies && self.rng.chance(0.5) => self.between(0.0, 0.1),
+            _ => self.between(0.05, 0.95),
+        };
         scaled(&mut topology, load)?;
         if copies {
             for _ in 0..=u32::from(self.rng.chance(0.15)) {
@@ -109,20 +124,24 @@ impl Draw<'_> {
         let media = match submodel {
             Submodel::Gateway => self.count(2, 3),
             Submodel::Mixed => self.count(2, 4),
+            Submodel::Campus => self.count(11, 61),
             _ => 1,
         };
         for i in 0..media {
             let of = match submodel {
                 Submodel::Gateway => Submodel::Switch,
-                Submodel::Mixed => self.one_of(&Submodel::ALL[..6]),
+                Submodel::Campus if i == 0 => Submodel::Switch,
+                Submodel::Mixed | Submodel::Campus => self.one_of(&Submodel::ALL[..6]),
                 one => one,
             };
             topology.media.push(self.medium(of, i)?);
         }
-        // A chain of media, or for gateways alone one in the middle of all.
+        // A chain of media, for gateways alone one in the middle of all, and on a campus one beside
+        // each medium.
         let names: Vec<String> = topology.media.iter().map(|m| m.name.clone()).collect();
         let joins: Vec<Vec<String>> = match submodel {
             Submodel::Gateway => vec![names],
+            Submodel::Campus => names[1..].iter().map(|name| vec![names[0].clone(), name.clone()]).collect(),
             _ => names.windows(2).map(<[String]>::to_vec).collect(),
         };
         for (i, joins) in joins.into_iter().enumerate() {
@@ -138,7 +157,7 @@ impl Draw<'_> {
             Submodel::Ethernet => self.one_of(&[10, 10, 100]),
             Submodel::Ring(_) => self.one_of(&[4, 16, 100]),
             Submodel::Wifi => self.one_of(&[1, 2, 11, 54]),
-            Submodel::Switch | Submodel::Gateway | Submodel::Mixed => self.one_of(&[10, 100, 1000]),
+            Submodel::Switch | Submodel::Gateway | Submodel::Mixed | Submodel::Campus => self.one_of(&[10, 100, 1000]),
         };
         let bits_per_s = mbit as f64 * 1e6;
         let kind = match of {
@@ -148,7 +167,7 @@ impl Draw<'_> {
                 Kind::Ethernet { propagation: time(bits / bits_per_s)? }
             }
             Submodel::Ring(discipline) => Kind::Ring { walk: time(self.scale(1.0, 500.0) / bits_per_s)?, discipline },
-            Submodel::Switch | Submodel::Gateway | Submodel::Mixed => {
+            Submodel::Switch | Submodel::Gateway | Submodel::Mixed | Submodel::Campus => {
                 Kind::Switch { latency: time(self.between(0.0, 20e-6))? }
             }
             Submodel::Wifi => {
@@ -198,20 +217,45 @@ impl Draw<'_> {
         Ok(())
     }
 
+    /// Servers on the first medium, stations on each of the others that talk to them, and flows
+    /// within some media.
+    fn campus(&mut self, topology: &mut Topology) -> Result<(), OutOfRange> {
+        let names: Vec<String> = topology.media.iter().map(|m| m.name.clone()).collect();
+        for (i, name) in names.iter().enumerate() {
+            let stations = if i == 0 { self.count(1, 16) } else { self.count(2, 160) };
+            self.group(topology, name, stations)?;
+            if i == 0 {
+                continue;
+            }
+            self.flow(topology, i, 0)?;
+            for (chance, from) in [(0.5, 0), (0.2, i)] {
+                if self.rng.chance(chance) {
+                    self.flow(topology, from, i)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// One to four flows with weights as rates.
     fn flows(&mut self, topology: &mut Topology) -> Result<(), OutOfRange> {
         for _ in 0..self.count(1, 4) {
             let (from, to) = self.pair(topology);
-            let stations = f64::from(topology.groups[from].stations);
-            let bits = bytes(self.scale(512.0, 12_208.0))?;
-            let scv = if self.rng.chance(0.5) { 0.0 } else { self.between(0.0, 1.5) };
-            topology.flows.push(Flow {
-                from: topology.groups[from].name.clone(),
-                to: topology.groups[to].name.clone(),
-                rate: PacketRate::new(self.scale(0.1, 1.0) / stations / bits.get())?,
-                size: Size::varying(bits, scv)?,
-            });
+            self.flow(topology, from, to)?;
         }
+        Ok(())
+    }
+
+    fn flow(&mut self, topology: &mut Topology, from: usize, to: usize) -> Result<(), OutOfRange> {
+        let stations = f64::from(topology.groups[from].stations);
+        let bits = bytes(self.scale(512.0, 12_208.0))?;
+        let scv = if self.rng.chance(0.5) { 0.0 } else { self.between(0.0, 1.5) };
+        topology.flows.push(Flow {
+            from: topology.groups[from].name.clone(),
+            to: topology.groups[to].name.clone(),
+            rate: PacketRate::new(self.scale(0.1, 1.0) / stations / bits.get())?,
+            size: Size::varying(bits, scv)?,
+        });
         Ok(())
     }
 

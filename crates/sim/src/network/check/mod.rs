@@ -1,37 +1,26 @@
-//! Validation of the model by simulation: topologies drawn at random from all that a user could
-//! enter. Those for which the model claims validity are simulated until the means are well known.
+//! Validation of the answers of `remora model`: topologies drawn at random from all that a user
+//! could enter, each answered by formulas or simulation, and held against a longer simulation of
+//! the whole network with other random numbers.
 
 mod draw;
 
-use remora_model::{Copy, CopyReport, Kind, Medium, Network, Report, Topology};
+use std::fmt;
+
+use remora_base::Rng;
+use remora_model::{Estimate, NEAR, Network, Origin, Report, Topology};
 use serde::Serialize;
 
-use super::{Comparison, ComparisonLine, NEAR, Options, Simulated, Subject, TooMuch, run};
+use super::Subject;
+use super::answer::{Figure, Figures};
 
 pub use draw::Submodel;
 
-/// A case runs until the relative confidence intervals of its means are below this, so that the
-/// verdict does not depend on chance.
-const SURE: f64 = 0.035;
-/// Or until it has taken this many events.
-const EVENTS: u64 = 8_000_000;
-/// Packets or blocks of the first run.
-const FIRST: f64 = 30_000.0;
-/// Maximum of packets of all kinds in the first run.
-const FIRST_ALL: f64 = 150_000.0;
-/// Minimum of a copy's rounds in the first run.
-const ROUNDS: f64 = 50.0;
-/// Minimum of good and bad periods in the first run.
-const PERIODS: f64 = 3000.0;
-/// Minimum of packets at a switch's busiest port in the first run.
-const PORT: f64 = 10_000.0;
-/// Minimum of packets of a half-busy queue in the first run: the memory of a queue grows with the
-/// inverse square of its idle share.
-const QUEUE: f64 = 40_000.0;
-/// Cases whose first run has more packets are infeasible, and are not drawn.
-const AFFORDABLE: f64 = 2e6;
-/// Maximum of draws for a case within the bands.
-const DRAWS: u64 = 10_000;
+/// The reference is precise if its half-width is at most this share of it.
+pub const PRECISE: f64 = 0.03;
+/// Where the reference is not precise, an answer is right within this share of it.
+pub const ROUGH: f64 = 0.2;
+/// Draws until a topology is valid.
+const DRAWS: u64 = 100;
 
 /// A random topology.
 #[derive(Clone, Debug)]
@@ -39,161 +28,195 @@ pub struct Case {
     pub submodel: Submodel,
     /// Whether it has a file copy.
     pub copies: bool,
-    /// Its number within its kind.
+    /// Its number.
     pub number: u64,
     pub topology: Topology,
-    /// Draws until the model claimed validity.
-    pub draws: u64,
-}
-
-/// The result of a case.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Verdict {
-    /// The case: submodel, flows or copy, number.
-    pub case: String,
-    /// Its kind: submodel, flows or copy.
-    pub kind: String,
-    /// Draws until the model claimed validity.
-    pub draws: u64,
-    /// The results of flows or copies, from both.
-    pub comparison: Comparison,
-    pub events: u64,
-    /// Measured seconds of network time.
-    pub seconds: f64,
-    /// The network, to run it alone.
-    #[serde(skip)]
-    pub topology: Topology,
-}
-
-impl Verdict {
-    /// Whether the model is off by more than [`NEAR`] anywhere.
-    pub fn beyond(&self) -> bool {
-        !self.comparison.lines.iter().all(ComparisonLine::near)
-    }
 }
 
 impl Case {
-    /// Case `number` of its kind under `seed`: the first draw for which the model claims validity.
+    /// The kinds of cases: each submodel with flows alone, and with copies.
+    pub fn kinds() -> Vec<(Submodel, bool)> {
+        Submodel::ALL.iter().flat_map(|submodel| [(*submodel, false), (*submodel, true)]).collect()
+    }
+
+    /// Case `number` under `seed`. The kinds take turns.
+    pub fn number(seed: u64, number: u64) -> Case {
+        let kinds = Case::kinds();
+        let (submodel, copies) = kinds[(number % kinds.len() as u64) as usize];
+        Case::draw(submodel, copies, seed, number)
+    }
+
+    /// Case `number` of one kind under `seed`: the first draw that is a valid network.
     pub fn draw(submodel: Submodel, copies: bool, seed: u64, number: u64) -> Case {
-        let mut rng = remora_base::Rng::stream(seed, &format!("{submodel:?} {copies} {number}"));
-        let mut draws = 0;
-        loop {
-            let topology = draw::topology(submodel, copies, &mut rng);
-            let case = Case { submodel, copies, number, topology, draws: draws + 1 };
-            let report = Network::new(case.topology.clone()).map(|n| n.solve());
-            let affordable = report.as_ref().is_ok_and(|r| case.affordable(r));
-            draws += u64::from(affordable);
-            if affordable && report.is_ok_and(|r| case.within(&r)) || draws == DRAWS {
-                return case;
+        let mut rng = Rng::stream(seed, &format!("{submodel:?} {copies} {number}"));
+        let mut topology = draw::topology(submodel, copies, &mut rng);
+        for _ in 0..DRAWS {
+            if Network::new(topology.clone()).is_ok_and(|network| network.stations() > 0) {
+                break;
             }
+            topology = draw::topology(submodel, copies, &mut rng);
         }
+        Case { submodel, copies, number, topology }
     }
 
-    /// Whether the model claims validity for all that is compared.
-    fn within(&self, report: &Report) -> bool {
-        if self.copies {
-            !report.copies.is_empty() && report.copies.iter().all(|c| c.outcome.outside().is_empty())
-        } else {
-            !report.flows.is_empty() && report.flows.iter().all(|f| f.delay_s.outside().is_empty())
-        }
-    }
-
-    /// Solves and simulates it until the means are well known.
-    pub fn run(&self) -> Result<Verdict, TooMuch> {
-        let kind = format!("{}, {}", self.submodel, if self.copies { "copies" } else { "delay" });
-        let case = format!("{kind} {}", self.number);
-        let (draws, topology) = (self.draws, self.topology.clone());
-        let verdict = |lines, events, seconds| {
-            let comparison = Comparison { lines };
-            Verdict { case, kind, draws, comparison, events, seconds, topology }
-        };
-        let Ok(network) = Network::new(self.topology.clone()) else {
-            return Ok(verdict(Vec::new(), 0, 0.0));
-        };
-        let report = network.solve();
-        let mut options = Options { seconds: self.first(&report).0 };
-        let (mut runs, mut seed) = (Vec::new(), self.number);
-        loop {
-            runs.push(run(&network, &options, seed)?);
-            let simulated = Simulated::of(&runs);
-            let mut lines = Comparison::of(&self.topology, &report, &simulated).lines;
-            lines.retain(|l| l.what == self.about());
-            if simulated.events > EVENTS || lines.iter().all(settled) {
-                return Ok(verdict(lines, simulated.events, simulated.seconds));
-            }
-            seed += 1_000_000;
-            options.seconds *= 2.0;
-        }
-    }
-
-    fn about(&self) -> Subject {
-        if self.copies { Subject::Copy } else { Subject::Flow }
-    }
-
-    /// Seconds of the first run, and packets of all kinds a second: enough packets or blocks of
-    /// what is compared, and a bounded number of packets of all kinds.
-    fn first(&self, report: &Report) -> (f64, f64) {
-        let flows: f64 = report.flows.iter().map(|f| f.packets_per_s).sum();
-        let (mut blocks, mut packets) = (0.0, flows);
-        for (copy, copied) in self.topology.copies.iter().zip(&report.copies) {
-            let rate = copied.outcome.value().map_or(0.0, |o| o.bits_per_s / (copy.block_bytes as f64 * 8.0));
-            blocks += rate;
-            packets += rate * (copy.data.packets + copy.reply.packets);
-        }
-        let compared = if self.copies { blocks } else { flows };
-        let first = (FIRST / compared.max(1e-3)).min(FIRST_ALL / packets.max(1e-3));
-        let most = [self.rounds_s(report), self.periods_s(), self.ports_s(), queues_s(report)];
-        (most.into_iter().fold(first, f64::max), packets)
-    }
-
-    /// Seconds of a copy's first rounds, in which all blocks begin at once: the warm-up must cover
-    /// them.
-    fn rounds_s(&self, report: &Report) -> f64 {
-        let round = |(copy, copied): (&Copy, &CopyReport)| {
-            let outcome = copied.outcome.value()?;
-            Some(f64::from(copy.under_way()) * copy.block_bytes as f64 * 8.0 / outcome.bits_per_s)
-        };
-        ROUNDS * self.topology.copies.iter().zip(&report.copies).filter_map(round).fold(0.0, f64::max)
-    }
-
-    /// Seconds that contain many good and bad periods.
-    fn periods_s(&self) -> f64 {
-        let of = |m: &Medium| match m.kind {
-            Kind::Wifi { channel: states, .. } if states.bad_s > 0.0 => PERIODS * (states.good_s + states.bad_s),
-            _ => 0.0,
-        };
-        self.topology.media.iter().map(of).fold(0.0, f64::max)
-    }
-
-    /// Seconds until each port of a switch has handled many packets: queues that begin empty must
-    /// fill.
-    fn ports_s(&self) -> f64 {
-        let switch = self.topology.media.iter().any(|m| matches!(m.kind, Kind::Switch { .. }));
-        let most = self.topology.flows.iter().map(|f| f.rate.get()).fold(0.0, f64::max);
-        if switch && most > 0.0 { PORT / most } else { 0.0 }
-    }
-
-    /// Whether the means become well known within a feasible number of events.
-    fn affordable(&self, report: &Report) -> bool {
-        let (seconds, packets) = self.first(report);
-        seconds * packets < AFFORDABLE
+    /// Its kind: submodel, flows or copy.
+    pub fn kind(&self) -> String {
+        format!("{}, {}", self.submodel, if self.copies { "copies" } else { "delay" })
     }
 }
 
-/// Seconds until the busiest medium or gateway has forgotten its start many times.
-fn queues_s(report: &Report) -> f64 {
-    let seconds = |busy: f64, packets_per_s: f64| {
-        let left = 2.0 * (1.0 - busy).max(1e-3);
-        if packets_per_s > 0.0 { busy * QUEUE / (left * left * packets_per_s) } else { 0.0 }
-    };
-    let media = report.media.iter().filter_map(|m| Some((m.busy?, m.offered_packets_per_s)));
-    let gateways = report.gateways.iter().map(|g| (g.utilisation, g.packets_per_s));
-    media.chain(gateways).map(|(busy, packets_per_s)| seconds(busy, packets_per_s)).fold(0.0, f64::max)
+/// The verdict on one figure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Right,
+    /// Off by more than 10 %, where the reference is precise.
+    Off,
+    /// Off by more than 20 % and outside the reference's interval, where that is not precise.
+    FarOff,
+    /// There is no answer.
+    Unanswered,
 }
 
-/// Whether a result is known well enough to judge the model.
-fn settled(line: &ComparisonLine) -> bool {
-    let chance = line.within_s.zip(line.simulated_s).map_or(f64::INFINITY, |(within, mean)| within / mean);
-    let off = line.off.map_or(f64::INFINITY, f64::abs);
-    line.sure(SURE) && (off - NEAR).abs() > chance
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Verdict::Right => "right",
+            Verdict::Off => "off",
+            Verdict::FarOff => "far off",
+            Verdict::Unanswered => "unanswered",
+        })
+    }
+}
+
+/// A figure and its reference: seconds, or packets a second where a queue grows without limit.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct JudgedFigure {
+    pub what: Subject,
+    pub name: String,
+    pub how: Origin,
+    pub value: Option<f64>,
+    pub half_width: Option<f64>,
+    pub reference: Option<f64>,
+    pub reference_half_width: Option<f64>,
+    pub reference_saturated: bool,
+    /// Answer over reference, minus 1.
+    pub off: Option<f64>,
+    pub verdict: Verdict,
+}
+
+impl JudgedFigure {
+    /// Whether the reference's half-width is at most [`PRECISE`].
+    pub fn is_precise(&self) -> bool {
+        let relative = self.reference_half_width.zip(self.reference).map(|(half, mean)| half / mean);
+        relative.is_some_and(|relative| relative <= PRECISE)
+    }
+
+    /// Whether the intervals of answer and reference explain the difference.
+    pub fn is_covered(&self) -> bool {
+        let halves = self.half_width.zip(self.reference_half_width);
+        let difference = self.value.zip(self.reference).map(|(value, reference)| (value - reference).abs());
+        halves.zip(difference).is_some_and(|((a, b), difference)| difference <= a.hypot(b))
+    }
+}
+
+/// What was answered about one figure.
+struct Answer {
+    what: Subject,
+    name: String,
+    how: Origin,
+    is_answered: bool,
+    value: Option<f64>,
+    half_width: Option<f64>,
+    /// Packets a second.
+    carried: Option<f64>,
+}
+
+impl Answer {
+    fn of(what: Subject, name: String, estimate: &Estimate<f64>, carried: Option<f64>) -> Answer {
+        Answer {
+            what,
+            name,
+            how: estimate.how(),
+            is_answered: estimate.is_answered(),
+            value: estimate.value().copied(),
+            half_width: estimate.half_width_s(),
+            carried,
+        }
+    }
+
+    /// The answer beside its reference; `scale` turns the reference's seconds into the answer's.
+    fn judge(self, reference: &Figure, scale: f64) -> JudgedFigure {
+        let saturated = self.how == Origin::Saturated;
+        let reference_saturated = matches!(reference, Figure::Saturated(_));
+        let (mean, half_width) = match reference {
+            Figure::Steady(interval) => (Some(interval.mean * scale), interval.half_width.map(|half| half * scale)),
+            Figure::Saturated(carried) => (Some(carried.mean), carried.half_width),
+            Figure::Unknown => (None, None),
+        };
+        let value = if saturated { self.carried } else { self.value };
+        let mut judged = JudgedFigure {
+            what: self.what,
+            name: self.name,
+            how: self.how,
+            value,
+            half_width: self.half_width,
+            reference: mean,
+            reference_half_width: half_width,
+            reference_saturated,
+            off: value.zip(mean).map(|(value, mean)| value / mean - 1.0),
+            verdict: Verdict::Right,
+        };
+        let off = judged.off.map_or(f64::INFINITY, f64::abs);
+        let inside = value.zip(mean).zip(half_width).is_some_and(|((value, mean), half)| (value - mean).abs() <= half);
+        judged.verdict = match () {
+            () if !self.is_answered => Verdict::Unanswered,
+            () if saturated != reference_saturated => Verdict::Off,
+            // A copy that has no end carries nothing in the end.
+            () if saturated && self.what == Subject::Copy => Verdict::Right,
+            () if judged.is_precise() && off > NEAR => Verdict::Off,
+            () if !judged.is_precise() && off > ROUGH && !inside => Verdict::FarOff,
+            () => Verdict::Right,
+        };
+        judged
+    }
+}
+
+/// Holds every figure of an answered report against the reference's.
+pub fn judge(network: &Network, answered: &Report, reference: &Figures<'_>) -> Vec<JudgedFigure> {
+    let mut judged = Vec::new();
+    for (i, medium) in answered.media.iter().enumerate() {
+        if let Some(delay) = medium.delay_s.as_ref().filter(|_| medium.offered_packets_per_s > 0.0) {
+            let answer = Answer::of(Subject::Medium, medium.name.clone(), delay, medium.carried_packets_per_s);
+            judged.push(answer.judge(&reference.medium(i), 1.0));
+        }
+    }
+    for (i, gateway) in answered.gateways.iter().enumerate().filter(|(_, g)| g.packets_per_s > 0.0) {
+        let carried = gateway.carried_packets_per_s;
+        let figure = reference.gateway(i);
+        // A gateway that only copies use has no times of flows' packets.
+        if figure != Figure::Unknown {
+            let answer = Answer::of(Subject::Gateway, gateway.name.clone(), &gateway.delay_s, carried);
+            judged.push(answer.judge(&figure, 1.0));
+        }
+    }
+    for (i, flow) in answered.flows.iter().enumerate().filter(|(_, f)| f.packets_per_s > 0.0) {
+        let (name, carried) = (format!("{} > {}", flow.from, flow.to), flow.carried_packets_per_s);
+        judged.push(Answer::of(Subject::Flow, name, &flow.delay_s, carried).judge(&reference.flow(i), 1.0));
+    }
+    for ((i, copy), about) in answered.copies.iter().enumerate().zip(&network.topology().copies) {
+        let blocks = (about.file_bytes as f64 / about.block_bytes as f64).max(f64::from(about.under_way()));
+        let outcome = &copy.outcome;
+        let answer = Answer {
+            what: Subject::Copy,
+            name: format!("{} > {}", copy.from, copy.to),
+            how: outcome.how(),
+            is_answered: outcome.is_answered(),
+            value: outcome.value().map(|outcome| outcome.seconds),
+            half_width: outcome.half_width_s(),
+            carried: None,
+        };
+        judged.push(answer.judge(&reference.copy(i), blocks));
+    }
+    judged
 }

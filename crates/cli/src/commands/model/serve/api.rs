@@ -2,10 +2,11 @@
 //! values that the user changed.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
-use remora_lab::model::{Choice, Input, Output, Study, Unit, choose, inputs, outputs};
+use remora_lab::model::{Choice, Effort, Input, Output, Study, Unit, answer as answer_within, choose, inputs, outputs};
 use remora_model::{Network, Report, Topology};
 use serde::{Deserialize, Serialize};
 
@@ -89,6 +90,14 @@ pub(crate) struct Solved {
     headlines: Vec<Headline>,
 }
 
+/// The network with all figures.
+#[derive(Serialize)]
+pub(crate) struct Answered {
+    drawing: String,
+    tables: String,
+    headlines: Vec<Headline>,
+}
+
 /// The network as it changes.
 #[derive(Serialize)]
 pub(crate) struct Studied {
@@ -142,20 +151,35 @@ impl Question {
 }
 
 impl Asked {
+    fn headlines(&self) -> Vec<Headline> {
+        let headline = |o: &Output| Headline { name: o.name.clone(), seconds: o.of(&self.report) };
+        outputs(&self.topology).iter().map(headline).collect()
+    }
+
     fn study(&self) -> Study<'_> {
         Study { topology: &self.topology, report: &self.report, threads: threads() }
     }
 }
 
-/// Sliders, drawing, tables and headlines.
+/// Time for the simulation of an answer.
+const WITHIN: Duration = Duration::from_secs(2);
+
+/// Drawing, tables and headlines, simulated where formulas do not hold.
+pub(crate) fn answer(question: &Question) -> Result<Answered> {
+    let (file, topology, inputs, network) = question.network()?;
+    let report = answer_within(&network, &Effort::within(WITHIN, threads()));
+    let asked = Asked { file, topology, inputs, report };
+    let (drawing, tables) = (asked.study().drawing(), asked.study().tables_html());
+    Ok(Answered { drawing, tables, headlines: asked.headlines() })
+}
+
+/// Sliders, drawing, tables and headlines, by formulas alone.
 pub(crate) fn solve(question: &Question) -> Result<Solved> {
     let asked = question.solved()?;
     let Choice { inputs, left_out } = choose(&asked.file, asked.inputs.clone(), SLIDERS_MAX);
     let sliders = inputs.iter().filter_map(|input| slider(&asked, input)).collect();
-    let headline = |o: &Output| Headline { name: o.name.clone(), seconds: o.of(&asked.report) };
-    let headlines = outputs(&asked.topology).iter().map(headline).collect();
     let (drawing, tables) = (asked.study().drawing(), asked.study().tables_html());
-    Ok(Solved { sliders, left_out, drawing, tables, headlines })
+    Ok(Solved { sliders, left_out, drawing, tables, headlines: asked.headlines() })
 }
 
 fn slider(asked: &Asked, input: &Input) -> Option<Slider> {

@@ -3,7 +3,7 @@
 "use strict";
 
 const $ = (id) => document.getElementById(id);
-const state = { name: "", text: "", set: {}, along: null };
+const state = { name: "", text: "", set: {}, along: null, changes: 0 };
 
 const units = {
   number: (v) => String(Number(v.toPrecision(4))),
@@ -52,7 +52,7 @@ function latest(work, delay) {
       if (wanted) {
         wanted = false;
         go();
-      } else if (!solve.busy() && !study.busy()) {
+      } else if (!solve.busy() && !answer.busy() && !study.busy()) {
         $("status").textContent = $("error").hidden ? "ready" : "stopped";
       }
     }
@@ -82,6 +82,20 @@ const solve = latest(async () => {
   }
 }, 0);
 
+// The figures that no formula gives take seconds; they are shown if nothing was changed meanwhile.
+const answer = latest(async () => {
+  const asked = state.changes;
+  try {
+    const found = await ask("/api/answer", question());
+    if (asked !== state.changes) return;
+    $("drawing").innerHTML = found.drawing;
+    $("tables").innerHTML = found.tables;
+    headlines(found.headlines);
+  } catch (e) {
+    if (asked === state.changes) tell(e.message);
+  }
+}, 200);
+
 const study = latest(async () => {
   try {
     const answer = await ask("/api/study", question());
@@ -98,7 +112,9 @@ const study = latest(async () => {
 function changed() {
   $("curves").classList.add("stale");
   $("sensitivity").classList.add("stale");
+  state.changes += 1;
   solve.want();
+  answer.want();
   study.want();
 }
 

@@ -82,6 +82,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/favicon.ico", get(|| async { StatusCode::NO_CONTENT }))
         .route("/api/start", get(|State(shared): State<Arc<Shared>>| async move { Json(shared.start.clone()) }))
         .route("/api/solve", post(|state, request| compute(state, request, api::solve)))
+        .route("/api/answer", post(|state, request| compute(state, request, api::answer)))
         .route("/api/study", post(|state, request| compute(state, request, api::study)))
         .route("/api/save", post(|state, request| compute(state, request, api::save)))
         .layer(DefaultBodyLimit::max(BODY_MAX))

@@ -1,0 +1,207 @@
+//! What the replications say together about media, gateways, flows and copies.
+
+use remora_model::{Kind, Network, Report};
+
+use super::interval::Interval;
+use super::replication::{Replication, Window};
+
+/// A queue grows if at least this share of the packets that enter it stays there.
+const GROWTH: f64 = 0.02;
+/// And by more than this multiple of the standard error.
+const GROWTH_SURE: f64 = 2.0;
+/// Packets below which growth is chance.
+const GROWTH_PACKETS: u64 = 400;
+/// A medium that gives up more than this share of a flow's packets is saturated.
+const LOST: f64 = 0.05;
+/// A copy whose rate falls below this share in a run twice as long has no steady rate.
+const RATE_KEPT: f64 = 0.75;
+
+/// One figure.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Figure {
+    /// A mean in seconds.
+    Steady(Interval),
+    /// A queue grows without limit. Carried packets a second; for copies blocks.
+    Saturated(Interval),
+    /// Nothing arrived.
+    Unknown,
+}
+
+/// The figures of all replications of a network.
+pub struct Figures<'a> {
+    network: &'a Network,
+    report: &'a Report,
+    replications: &'a [Replication<'a>],
+    windows: Vec<Window>,
+    /// By flow, then by element of its route, 0 being the processor: whether its queue grows.
+    growing: Vec<Vec<bool>>,
+}
+
+impl<'a> Figures<'a> {
+    /// The figures of `replications` of a network with this report by formulas.
+    pub fn of(network: &'a Network, report: &'a Report, replications: &'a [Replication<'a>]) -> Figures<'a> {
+        let windows: Vec<Window> = replications.iter().map(|r| r.window()).collect();
+        let mut figures = Figures { network, report, replications, windows, growing: Vec::new() };
+        figures.growing = (0..report.flows.len()).map(|flow| figures.growth(flow)).collect();
+        figures
+    }
+
+    fn growth(&self, flow: usize) -> Vec<bool> {
+        let route = &self.network.flow_routes()[flow];
+        (0..=route.hops.len() + route.gateways.len())
+            .map(|element| self.grows(flow, element) || self.is_full(flow, element))
+            .collect()
+    }
+
+    /// Whether simulated packets gather at an element of a flow's route, or are lost there.
+    fn grows(&self, flow: usize, element: usize) -> bool {
+        let (mut growth, mut entered, mut lost) = (Vec::new(), 0, 0);
+        for Window { from, to } in &self.windows {
+            let (from, to) = (&from.passages[flow], &to.passages[flow]);
+            let enters = match element.checked_sub(1) {
+                None => to.generated - from.generated,
+                Some(before) => to.passed[before].packets - from.passed[before].packets,
+            };
+            let left = to.passed[element].packets - from.passed[element].packets;
+            let lost_here = to.passed[element].lost - from.passed[element].lost;
+            growth.push(enters as f64 - (left + lost_here) as f64);
+            entered += enters;
+            lost += lost_here;
+        }
+        if entered < GROWTH_PACKETS {
+            return false;
+        }
+        let n = growth.len() as f64;
+        let mean = growth.iter().sum::<f64>() / n;
+        let error = (growth.iter().map(|g| (g - mean).powi(2)).sum::<f64>() / (n * (n - 1.0).max(1.0))).sqrt();
+        let grows = mean * n > GROWTH * entered as f64 && mean > GROWTH_SURE * error;
+        grows || lost as f64 > LOST * entered as f64
+    }
+
+    /// Whether an element is saturated by its offered load alone, where that is exact.
+    fn is_full(&self, flow: usize, element: usize) -> bool {
+        let (route, about) = (&self.network.flow_routes()[flow], &self.report.flows[flow]);
+        let Some(part) = element.checked_sub(1) else { return false };
+        let none = about.packets_per_s > 0.0 && about.parts.get(part).is_some_and(|part| part.delay_s.is_none());
+        if !none || part % 2 == 1 {
+            return none;
+        }
+        match self.network.topology().media[route.hops[part / 2].medium].kind {
+            Kind::Switch { .. } => true,
+            Kind::Ethernet { .. } | Kind::Ring { .. } | Kind::Wifi { .. } => false,
+        }
+    }
+
+    fn carried(&self, count: impl Fn(&Window) -> u64) -> Interval {
+        let rates: Vec<f64> =
+            self.windows.iter().filter(|w| w.seconds() > 0.0).map(|w| count(w) as f64 / w.seconds()).collect();
+        Interval::of_values(&rates)
+    }
+
+    /// A flow's delay.
+    pub fn flow(&self, flow: usize) -> Figure {
+        if self.growing[flow].contains(&true) {
+            return Figure::Saturated(self.flow_carried(flow));
+        }
+        steady(self.replications.iter().filter_map(|r| r.flow(flow)).collect())
+    }
+
+    /// The packets a second of a flow that arrive.
+    pub fn flow_carried(&self, flow: usize) -> Interval {
+        self.carried(|w| {
+            let last = |p: &super::super::run::Passage| p.passed.last().map_or(0, |passed| passed.packets);
+            last(&w.to.passages[flow]) - last(&w.from.passages[flow])
+        })
+    }
+
+    /// The mean delay at each medium and gateway of a flow; `None` where the queue grows.
+    pub fn parts(&self, flow: usize) -> Vec<Option<f64>> {
+        let mut sums = vec![(0, 0.0); self.growing[flow].len()];
+        for passage in self.replications.iter().map(|r| &r.passages()[flow]) {
+            for (sum, passed) in sums.iter_mut().zip(&passage.passed) {
+                *sum = (sum.0 + passed.packets, sum.1 + passed.sum_s);
+            }
+        }
+        let parts = sums.iter().zip(&self.growing[flow]).skip(1);
+        parts.map(|((packets, sum_s), grows)| (!grows && *packets > 0).then(|| sum_s / *packets as f64)).collect()
+    }
+
+    /// Whether a flow's queue grows at a medium.
+    fn grows_at_medium(&self, medium: usize) -> bool {
+        let routes = self.network.flow_routes().iter().zip(&self.growing);
+        let grows =
+            |(at, hop): (usize, &remora_model::Hop), growing: &[bool]| hop.medium == medium && growing[2 * at + 1];
+        routes.into_iter().any(|(r, growing)| r.hops.iter().enumerate().any(|hop| grows(hop, growing)))
+    }
+
+    fn grows_at_gateway(&self, gateway: usize) -> bool {
+        let mut routes = self.network.flow_routes().iter().zip(&self.growing);
+        routes.any(|(r, growing)| r.gateways.iter().enumerate().any(|(at, g)| *g == gateway && growing[2 * at + 2]))
+    }
+
+    /// The mean time of all flows' packets across a medium.
+    pub fn medium(&self, medium: usize) -> Figure {
+        if self.grows_at_medium(medium) {
+            return Figure::Saturated(self.medium_carried(medium));
+        }
+        steady(self.replications.iter().filter_map(|r| r.medium(medium)).collect())
+    }
+
+    /// Packets a second out of a medium.
+    pub fn medium_carried(&self, medium: usize) -> Interval {
+        self.carried(|w| w.to.crossed[medium] - w.from.crossed[medium])
+    }
+
+    /// Share of time that a medium is busy; for a switch the sum of its ports.
+    pub fn medium_busy(&self, medium: usize) -> f64 {
+        let seconds: f64 = self.windows.iter().map(Window::seconds).sum();
+        self.windows.iter().map(|w| w.to.held_s[medium] - w.from.held_s[medium]).sum::<f64>() / seconds.max(1e-300)
+    }
+
+    /// The mean time in a gateway.
+    pub fn gateway(&self, gateway: usize) -> Figure {
+        if self.grows_at_gateway(gateway) {
+            return Figure::Saturated(self.gateway_carried(gateway));
+        }
+        steady(self.replications.iter().filter_map(|r| r.gateway(gateway)).collect())
+    }
+
+    /// Packets a second out of a gateway.
+    pub fn gateway_carried(&self, gateway: usize) -> Interval {
+        self.carried(|w| w.to.forwarded[gateway] - w.from.forwarded[gateway])
+    }
+
+    /// The 95th percentile of the time in a gateway, in seconds.
+    pub fn gateway_p95(&self, gateway: usize) -> Option<Interval> {
+        let values: Vec<f64> = self.replications.iter().filter_map(|r| r.gateway_p95(gateway)).collect();
+        (!values.is_empty()).then(|| Interval::of_values(&values))
+    }
+
+    /// The time between a copy's blocks.
+    pub fn copy(&self, copy: usize) -> Figure {
+        let blocks = self.carried(|w| w.to.blocks[copy] - w.from.blocks[copy]);
+        if self.report.copies[copy].outcome.value().is_none() && self.slows_down(copy) {
+            return Figure::Saturated(blocks);
+        }
+        steady(self.replications.iter().filter_map(|r| r.copy(copy).map(|[intervals, _]| intervals)).collect())
+    }
+
+    /// Whether a copy's blocks come ever slower.
+    fn slows_down(&self, copy: usize) -> bool {
+        let rate = |blocks: u64, seconds: f64| blocks as f64 / seconds.max(1e-300);
+        let before: f64 = self.windows.iter().map(|w| rate(w.from.blocks[copy], w.from.seconds)).sum();
+        let after: f64 = self.windows.iter().map(|w| rate(w.to.blocks[copy] - w.from.blocks[copy], w.seconds())).sum();
+        after <= RATE_KEPT * before
+    }
+
+    /// A block's mean response time, in seconds.
+    pub fn response(&self, copy: usize) -> Option<Interval> {
+        let tails: Vec<_> =
+            self.replications.iter().filter_map(|r| r.copy(copy).map(|[_, responses]| responses)).collect();
+        Interval::of_tails(&tails)
+    }
+}
+
+fn steady(tails: Vec<super::super::series::Tail>) -> Figure {
+    Interval::of_tails(&tails).map_or(Figure::Unknown, Figure::Steady)
+}
