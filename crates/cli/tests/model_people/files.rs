@@ -50,6 +50,43 @@ pub(crate) fn html_is_one_file() {
     p.run(&["model", &example("office.toml"), "--html", "no/where.html"]).expect(1, &["no/where.html"]);
 }
 
+/// The paper's figure 10 is outside the bands of the formulas.
+pub(crate) fn answers_every_figure() {
+    let p = Place::new();
+    let fig10 = example("copy89-fig10.toml");
+    let object = |more: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&p.ok(&[&["model", &fig10, "--json"], more].concat())).unwrap()
+    };
+    let simulated = object(&[]);
+    let estimates = [&simulated["flows"][0]["delay_s"], &simulated["copies"][0]["outcome"]];
+    for estimate in estimates.into_iter().chain([&simulated["media"][0]["delay_s"]]) {
+        assert_eq!(estimate["how"], "simulated", "{estimate}");
+        assert!(estimate["half_width_s"].as_f64().is_some() && !estimate["value"].is_null(), "{estimate}");
+        assert!(!estimate["outside"].as_array().unwrap().is_empty(), "{estimate}");
+    }
+    assert_eq!(object(&["--within", "0"])["flows"][0]["delay_s"]["how"], "formula");
+    let text = p.ok(&["model", &fig10]);
+    assert!(text.starts_with("3 figures: 0 by formula") && text.contains("3 simulated"), "{text}");
+    let full = fs::read_to_string(&fig10).unwrap().replace("rate = 1034", "rate = 2000");
+    fs::write(p.here("full.toml"), full).unwrap();
+    let full = p.ok(&["model", "full.toml"]);
+    assert!(full.contains("saturated") && full.contains("no end"), "{full}");
+    p.ok(&["model", &fig10, "--html", "page.html"]);
+    let page = fs::read_to_string(p.here("page.html")).unwrap();
+    assert!(page.contains("3 simulated") && page.contains("+-"), "the page says the same");
+}
+
+pub(crate) fn check_judges_random_networks() {
+    let p = Place::new();
+    let run = p.run(&["model", "--check", "3", "--seed", "8", "--within", "200ms", "--json"]);
+    let object: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!((&object["all"]["networks"], &object["all"]["unanswered"]), (&3.into(), &0.into()), "{object}");
+    let kinds: Vec<&str> = object["kinds"].as_array().unwrap().iter().map(|k| k["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["ethernet, delay", "ethernet, copies", "ring, exhaustive, delay"], "none is left out");
+    let figures = object["networks"][0]["figures"].as_array().unwrap();
+    assert!(figures.iter().all(|f| f["verdict"].is_string() && f["reference"].is_number()), "{figures:?}");
+}
+
 pub(crate) fn sweeps() {
     let p = Place::new();
     let fig9 = example("copy89-fig9.toml");

@@ -20,6 +20,8 @@ fn main() {
     let trials: Vec<Trial> = vec![
         plain("model::html_is_one_file", files::html_is_one_file),
         plain("model::pages_replace_nothing_but_files", files::pages_replace_nothing_but_files),
+        plain("model::answers_every_figure", files::answers_every_figure),
+        plain("model::check_judges_random_networks", files::check_judges_random_networks),
         plain("model::sweeps", files::sweeps),
         plain("model::calibrates", files::calibrates),
         plain("model::bad_captures_and_flags", files::bad_captures_and_flags),

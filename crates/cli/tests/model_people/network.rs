@@ -63,7 +63,7 @@ fn check(p: &Place, books: &[PathBuf]) {
     recalculate(p, books);
     for book in books {
         let file = book.with_extension("toml");
-        let object = p.ok(&["model", file.to_str().unwrap(), "--json"]);
+        let object = p.ok(&["model", file.to_str().unwrap(), "--within", "0", "--json"]);
         let csv = fs::read_to_string(book.with_extension("csv")).unwrap();
         let cells: Vec<Vec<&str>> = csv.lines().map(|l| l.split('\t').map(|c| c.trim_matches('"')).collect()).collect();
         let name = book.file_stem().unwrap().to_string_lossy();

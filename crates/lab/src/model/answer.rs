@@ -15,8 +15,8 @@ const EVENTS_PER_S: f64 = 4e6;
 /// The half-width at which an answer ends, as a share of the figure.
 const SETTLED: f64 = 0.025;
 /// Events of a reference.
-const REFERENCE_EVENTS: u64 = 48_000_000;
-const REFERENCE_SETTLED: f64 = 0.015;
+const REFERENCE_EVENTS: u64 = 24_000_000;
+const REFERENCE_SETTLED: f64 = 0.02;
 /// Seed of answers.
 const ANSWER: u64 = 1;
 /// Seed of references.

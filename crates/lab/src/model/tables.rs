@@ -208,3 +208,25 @@ pub fn sheet(results: &Results) -> Table {
     ];
     table(1, ["Copy 89", ""], rows.into_iter().map(|(name, value)| [name.to_owned(), value]))
 }
+
+#[cfg(test)]
+mod tests {
+    use remora_model::Network;
+
+    use super::*;
+    use crate::model::examples;
+
+    #[test]
+    fn figures_name_their_source_and_interval() {
+        let mut report = Network::new(examples::copy89(1034.0)).unwrap().solve();
+        let row =
+            |report: &Report| tables(report).tables.into_iter().find(|t| t.head[0] == "flow").unwrap().rows.remove(0);
+        assert!(row(&report)[5].starts_with("formula [") && row(&report)[4] == "-", "{:?}", row(&report));
+        report.flows[0].delay_s.simulate(0.0123, Some(0.000_456_7));
+        assert_eq!(row(&report)[3..5], ["12.3", "0.46"]);
+        assert!(row(&report)[5].starts_with("simulated ["), "{:?}", row(&report));
+        assert!(tables(&report).verdict.contains("1 simulated"), "{}", tables(&report).verdict);
+        report.flows[0].delay_s.saturate();
+        assert!(row(&report)[3] == "no end" && row(&report)[5].starts_with("saturated"), "{:?}", row(&report));
+    }
+}

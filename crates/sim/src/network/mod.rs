@@ -8,7 +8,8 @@
 //! machine.
 //!
 //! Read `run` and `event`, then `simulation` and the media; `copies` has file copies, `series` the
-//! statistics, `check` the validation of the model.
+//! statistics, `selection` the part of a network that a figure depends on, `answer` the figures that
+//! no formula gives, `check` the validation of all answers.
 
 pub mod answer;
 pub mod check;

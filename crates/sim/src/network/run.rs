@@ -41,6 +41,7 @@ pub struct Run {
     pub(super) held_s: Vec<f64>,
     pub(super) lost: Vec<u64>,
     pub(super) carried_bits: Vec<f64>,
+    /// Times in each gateway: of flows' packets, or of copies' if there are no flows.
     pub(super) gateways: Vec<Series>,
     /// Packets out of each medium and gateway, of flows and copies.
     pub(super) crossed: Vec<u64>,

@@ -5,7 +5,7 @@
 //! gateway. A place is needed if a wanted stream crosses it, or if it shapes the arrivals of any
 //! stream at a needed place. Behind its last needed place a stream's packets are dropped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use remora_model::{Hop, Kind, Network, Report, Route};
 
@@ -17,7 +17,16 @@ pub struct Selection {
     pub(super) flows: Vec<usize>,
     /// Whether each copy is simulated.
     pub(super) copies: Vec<bool>,
+    /// Rates that replace those of wanted flows with few packets, in packets a second of all senders.
+    pub(super) rates: BTreeMap<usize, f64>,
 }
+
+/// A wanted flow with a smaller share of the packets of the media on its route is raised.
+const RARE: f64 = 2e-4;
+/// Raised flows add at most this share to the traffic of a medium.
+const RAISED: f64 = 2e-3;
+/// And to an idle medium, gateway or processor this share of what it can carry.
+const RAISED_IDLE: f64 = 1e-4;
 
 /// The figures that formulas do not give.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -81,16 +90,18 @@ impl Selection {
     /// Every stream along its whole route.
     pub fn all(network: &Network) -> Selection {
         let flows = network.flow_routes().iter().map(elements).collect();
-        Selection { flows, copies: vec![true; network.copy_routes().len()] }
+        Selection { flows, copies: vec![true; network.copy_routes().len()], rates: BTreeMap::new() }
     }
 
     /// What the figures of `wanted` depend on.
     pub fn of(network: &Network, wanted: &Wanted) -> Selection {
         let mut closure = Closure::new(network);
+        let set = |wanted: &[usize]| wanted.iter().copied().collect::<BTreeSet<usize>>();
+        let (media, gateways, flows) = (set(&wanted.media), set(&wanted.gateways), set(&wanted.flows));
         for (flow, route) in network.flow_routes().iter().enumerate() {
-            let medium = route.hops.iter().any(|hop| wanted.media.contains(&hop.medium));
-            let gateway = route.gateways.iter().any(|gateway| wanted.gateways.contains(gateway));
-            if medium || gateway || wanted.flows.contains(&flow) {
+            let medium = route.hops.iter().any(|hop| media.contains(&hop.medium));
+            let gateway = route.gateways.iter().any(|gateway| gateways.contains(gateway));
+            if medium || gateway || flows.contains(&flow) {
                 closure.need_stream(flow, usize::MAX);
             }
         }
@@ -99,6 +110,31 @@ impl Selection {
         }
         closure.close();
         closure.selection
+    }
+
+    /// Raises the rates of wanted flows so low that a run has none of their packets: the others then
+    /// see hardly more traffic.
+    #[must_use]
+    pub fn with_rare_flows(mut self, network: &Network, report: &Report, wanted: &Wanted) -> Selection {
+        let topology = network.topology();
+        let offered = |hop: &Hop| report.media[hop.medium].offered_packets_per_s;
+        let most = |route: &Route| route.hops.iter().map(offered).fold(0.0, f64::max);
+        let is_rare = |flow: &usize| report.flows[*flow].packets_per_s <= RARE * most(&network.flow_routes()[*flow]);
+        let rare: Vec<usize> = wanted.flows.iter().copied().filter(is_rare).collect();
+        for flow in &rare {
+            let (route, bits) = (&network.flow_routes()[*flow], topology.flows[*flow].size.mean_bits());
+            let media = route.hops.iter().map(|hop| {
+                let (about, medium) = (&report.media[hop.medium], &topology.media[hop.medium]);
+                let offered = about.offered_packets_per_s * about.mean_bits;
+                (RAISED * offered).max(RAISED_IDLE * medium.rate.bits() as f64) / bits
+            });
+            let gateways = route.gateways.iter().map(|gateway| topology.gateways[*gateway].cost.get());
+            let costs = gateways.chain([route.from, route.to].map(|group| topology.groups[group].cost.get()));
+            let slowest_s = costs.fold(0.0, f64::max);
+            let least = media.fold(RAISED_IDLE.sqrt() / slowest_s, f64::min);
+            self.rates.insert(*flow, (least / rare.len() as f64).max(report.flows[*flow].packets_per_s));
+        }
+        self
     }
 }
 
@@ -129,7 +165,7 @@ struct Closure<'a> {
     selection: Selection,
     /// Places of each stream that are needed already.
     needed: Vec<usize>,
-    seen: std::collections::BTreeSet<Place>,
+    seen: BTreeSet<Place>,
     new: Vec<Place>,
 }
 
@@ -146,8 +182,8 @@ impl<'a> Closure<'a> {
         }
         let (flows, copies) = (vec![0; network.flow_routes().len()], vec![false; network.copy_routes().len()]);
         let needed = vec![0; streams.len()];
-        let selection = Selection { flows, copies };
-        Closure { network, streams, at, selection, needed, seen: Default::default(), new: Vec::new() }
+        let selection = Selection { flows, copies, rates: BTreeMap::new() };
+        Closure { network, streams, at, selection, needed, seen: BTreeSet::new(), new: Vec::new() }
     }
 
     /// Needs a stream up to and including the place of this number.

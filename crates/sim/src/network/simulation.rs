@@ -48,6 +48,8 @@ impl Span {
 }
 
 struct Gateway {
+    /// Whether no flow crosses it. Else copies' packets do not count in its delay.
+    copies_only: bool,
     queue: Fifo,
     cost_s: f64,
     law: Law,
@@ -118,7 +120,12 @@ impl<'a> World<'a> {
         let limits = selection.limits(&routes);
         let used = used_media(topology.media.len(), &routes, &limits);
         let media = used.iter().enumerate().map(|(i, used)| (carrier(network, i, *used), stream("medium", i)));
+        let mut with_flows = vec![false; topology.gateways.len()];
+        for (route, _) in network.flow_routes().iter().zip(&topology.flows).filter(|(_, flow)| flow.rate.get() > 0.0) {
+            route.gateways.iter().for_each(|gateway| with_flows[*gateway] = true);
+        }
         let gateways = topology.gateways.iter().enumerate().map(|(i, g)| Gateway {
+            copies_only: !with_flows[i],
             queue: Fifo::default(),
             cost_s: g.cost.get(),
             law: g.law,
@@ -126,7 +133,8 @@ impl<'a> World<'a> {
         });
         let flows = topology.flows.iter().zip(network.flow_routes()).enumerate().map(|(i, (flow, route))| {
             let senders = f64::from(topology.groups[route.from].stations);
-            let interval_s = if limits[i] > 0 { 1.0 / (flow.rate.get() * senders) } else { f64::INFINITY };
+            let rate = selection.rates.get(&i).copied().unwrap_or(flow.rate.get() * senders);
+            let interval_s = if limits[i] > 0 { 1.0 / rate } else { f64::INFINITY };
             Flow { interval_s, sizes: Sizes::of(flow.size), rng: stream("flow", i) }
         });
         let copies = topology.copies.iter().zip(network.copy_routes()).enumerate().map(|(i, (copy, (there, _)))| {
@@ -317,7 +325,9 @@ impl<'a> World<'a> {
 
     fn forwarded(&mut self, now: Tick, mut packet: Packet) {
         let gateway = self.routes[packet.stream as usize].gateways[packet.hop as usize];
-        self.record(packet, now, |run| &mut run.gateways[gateway]);
+        if packet.here >= self.warm && (packet.block.is_none() || self.gateways[gateway].copies_only) {
+            self.run.gateways[gateway].add(now.since(packet.here).seconds());
+        }
         self.run.forwarded[gateway] += 1;
         let element = 2 * packet.hop as usize + 2;
         self.pass(packet, element, now);

@@ -99,7 +99,7 @@ fn answers_are_near_a_simulation_of_all() {
 
 #[test]
 fn same_seed_gives_the_same_answer() {
-    let topology = one(Kind::Ethernet { propagation: seconds(5e-6) }, 3, 0.7, size(2000.0, 0.5));
+    let topology = one(Kind::Ethernet { propagation: seconds(5e-6) }, 3, 0.5, size(8000.0, 0.5));
     let network = Network::new(topology).unwrap();
     let report = network.solve();
     let answer = |seed| answered(&network, &report, 50_000, seed).0;

@@ -24,6 +24,21 @@ struct Channel {
 }
 
 impl Channel {
+    /// The channel at the start of a run, at any point of its periods.
+    fn start(states: &TwoStateChannel, rng: &mut Rng) -> Channel {
+        let mut next_good = Tick::ZERO;
+        if rng.chance(states.bad_s / (states.good_s + states.bad_s)) {
+            // What is left of a bad period.
+            let share = match states.bad {
+                Periods::Exponential => exponential(rng, 1.0),
+                Periods::Uniform => 2.0 * (1.0 - rng.unit().sqrt()),
+                Periods::Constant => rng.unit(),
+            };
+            next_good = Tick::of(states.bad_s * share);
+        }
+        Channel { good_from: Tick::ZERO, good_until: Tick::ZERO, next_good }
+    }
+
     /// Advances to the period of `now`.
     fn advance(&mut self, now: Tick, states: &TwoStateChannel, rng: &mut Rng) {
         while self.next_good <= now {
@@ -114,8 +129,8 @@ impl Cell {
         if self.states.bad_s <= 0.0 {
             return Channel { good_from: Tick::ZERO, good_until: Tick::MAX, next_good: Tick::MAX };
         }
-        let start = Channel { good_from: Tick::ZERO, good_until: Tick::ZERO, next_good: Tick::ZERO };
-        let channel = self.channels.entry(self.queues[queue].mobile).or_insert(start);
+        let mobile = self.queues[queue].mobile;
+        let channel = self.channels.entry(mobile).or_insert_with(|| Channel::start(&self.states, rng));
         channel.advance(now, &self.states, rng);
         *channel
     }

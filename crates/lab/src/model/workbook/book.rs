@@ -408,7 +408,7 @@ impl ResultTable<'_> {
         self.row += u32::from(self.row > FIRST);
         for (column, head) in (RESULTS..).zip(heads) {
             match *head {
-                "part" | BEYOND => self.book.head(self.sheet, cell_at(self.row, column), format!(" {head}")),
+                "part" | "by" | BEYOND => self.book.head(self.sheet, cell_at(self.row, column), format!(" {head}")),
                 _ if column > RESULTS => self.book.right(self.sheet, cell_at(self.row, column), *head),
                 _ => self.book.head(self.sheet, cell_at(self.row, column), *head),
             }

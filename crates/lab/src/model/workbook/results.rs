@@ -154,7 +154,7 @@ fn simulated(plan: &NetworkPlan<'_>, answered: &Report, table: &mut ResultTable<
     if rows.is_empty() {
         return;
     }
-    table.heads(&["simulated, for the inputs as written", "seconds", "+-", "carried pps", "part"]);
+    table.heads(&["simulated, for the inputs as written", "seconds", "+-", "carried pps", "by"]);
     for (name, what, Simulated { seconds, half_width_s, carried, how }) in rows {
         let constant = |value: Option<f64>| value.map_or_else(Expr::none, Expr::from);
         let none = if how == Origin::Saturated { "no end" } else { "-" };

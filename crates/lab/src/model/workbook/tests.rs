@@ -153,6 +153,22 @@ fn cells_match_the_model_for_a_file_below_the_window() {
     }
 }
 
+#[test]
+fn simulated_figures_are_constants_of_the_sheet() {
+    let network = Network::new(examples::copy89(1034.0)).unwrap();
+    let formulas = network.solve();
+    let mut answered = formulas.clone();
+    answered.flows[0].delay_s.simulate(0.0123, Some(0.0004));
+    answered.media[0].delay_s.as_mut().unwrap().saturate();
+    let cells = |report| {
+        let mut book = Book::default();
+        network::fill(&network, report, &mut book);
+        book.cells()
+    };
+    // A heading of five cells, two names, six figures, two remarks.
+    assert_eq!(cells(&answered) - cells(&formulas), 15);
+}
+
 /// Overload, no senders, no processors, no bad periods.
 #[test]
 fn cells_match_the_model_for_extreme_networks() {

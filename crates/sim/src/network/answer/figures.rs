@@ -1,5 +1,6 @@
 //! What the replications say together about media, gateways, flows and copies.
 
+use remora_model::ring::Discipline;
 use remora_model::{Kind, Network, Report};
 
 use super::interval::Interval;
@@ -10,9 +11,12 @@ const GROWTH: f64 = 0.02;
 /// And by more than this multiple of the standard error.
 const GROWTH_SURE: f64 = 2.0;
 /// Packets below which growth is chance.
-const GROWTH_PACKETS: u64 = 400;
+const GROWTH_PACKETS: u64 = 4000;
 /// A medium that gives up more than this share of a flow's packets is saturated.
 const LOST: f64 = 0.05;
+/// A delay with a wider interval, as a share of it, does not settle: beside more traffic than can be
+/// carried, its queue grows too slowly to be seen.
+const UNSETTLED: f64 = 0.1;
 /// A copy whose rate falls below this share in a run twice as long has no steady rate.
 const RATE_KEPT: f64 = 0.75;
 
@@ -27,29 +31,67 @@ pub enum Figure {
     Unknown,
 }
 
+/// What formulas say of a network.
+pub(super) struct Reports<'a> {
+    pub(super) all: &'a Report,
+    /// Without its copies: they take what is left of a queue, and never fill it.
+    pub(super) open: Report,
+}
+
+impl<'a> Reports<'a> {
+    pub(super) fn of(network: &Network, all: &'a Report) -> Reports<'a> {
+        let mut topology = network.topology().clone();
+        if topology.copies.is_empty() {
+            return Reports { all, open: all.clone() };
+        }
+        topology.copies.clear();
+        Reports { all, open: Network::new(topology).map_or_else(|_| all.clone(), |network| network.solve()) }
+    }
+}
+
 /// The figures of all replications of a network.
 pub struct Figures<'a> {
     network: &'a Network,
-    report: &'a Report,
+    reports: &'a Reports<'a>,
     replications: &'a [Replication<'a>],
     windows: Vec<Window>,
     /// By flow, then by element of its route, 0 being the processor: whether its queue grows.
     growing: Vec<Vec<bool>>,
+    /// Whether any flow's queue grows at each medium and gateway.
+    media_growing: Vec<bool>,
+    gateways_growing: Vec<bool>,
 }
 
 impl<'a> Figures<'a> {
-    /// The figures of `replications` of a network with this report by formulas.
-    pub fn of(network: &'a Network, report: &'a Report, replications: &'a [Replication<'a>]) -> Figures<'a> {
+    /// The figures of `replications` of a network with these reports by formulas.
+    pub(super) fn of(
+        network: &'a Network,
+        reports: &'a Reports<'a>,
+        replications: &'a [Replication<'a>],
+    ) -> Figures<'a> {
         let windows: Vec<Window> = replications.iter().map(|r| r.window()).collect();
-        let mut figures = Figures { network, report, replications, windows, growing: Vec::new() };
-        figures.growing = (0..report.flows.len()).map(|flow| figures.growth(flow)).collect();
+        let topology = network.topology();
+        let mut figures = Figures {
+            network,
+            reports,
+            replications,
+            windows,
+            growing: Vec::new(),
+            media_growing: vec![false; topology.media.len()],
+            gateways_growing: vec![false; topology.gateways.len()],
+        };
+        figures.growing = (0..reports.all.flows.len()).map(|flow| figures.growth(flow)).collect();
+        figures.note_growing();
         figures
     }
 
     fn growth(&self, flow: usize) -> Vec<bool> {
         let route = &self.network.flow_routes()[flow];
         (0..=route.hops.len() + route.gateways.len())
-            .map(|element| self.grows(flow, element) || self.is_full(flow, element))
+            .map(|element| match self.is_full(flow, element) {
+                Some(is_full) => is_full,
+                None => self.grows(flow, element),
+            })
             .collect()
     }
 
@@ -78,18 +120,25 @@ impl<'a> Figures<'a> {
         grows || lost as f64 > LOST * entered as f64
     }
 
-    /// Whether an element is saturated by its offered load alone, where that is exact.
-    fn is_full(&self, flow: usize, element: usize) -> bool {
-        let (route, about) = (&self.network.flow_routes()[flow], &self.report.flows[flow]);
-        let Some(part) = element.checked_sub(1) else { return false };
-        let none = about.packets_per_s > 0.0 && about.parts.get(part).is_some_and(|part| part.delay_s.is_none());
-        if !none || part % 2 == 1 {
-            return none;
+    /// Whether each queue of an element grows, where the offered load alone decides that.
+    fn is_full(&self, flow: usize, element: usize) -> Option<bool> {
+        let part = element.checked_sub(1)?;
+        let full = self.has_no_delay(flow, part);
+        let Some(hop) = self.network.flow_routes()[flow].hops.get(part / 2).filter(|_| part % 2 == 0) else {
+            return Some(full);
+        };
+        match self.network.topology().media[hop.medium].kind {
+            Kind::Switch { .. } => Some(full),
+            Kind::Ring { discipline, .. } if discipline != Discipline::OneLimited => Some(full),
+            // Queues with little traffic do not grow, and the capacity is not exactly known.
+            Kind::Ethernet { .. } | Kind::Ring { .. } | Kind::Wifi { .. } => None,
         }
-        match self.network.topology().media[route.hops[part / 2].medium].kind {
-            Kind::Switch { .. } => true,
-            Kind::Ethernet { .. } | Kind::Ring { .. } | Kind::Wifi { .. } => false,
-        }
+    }
+
+    /// Whether a part of a flow's route has more traffic than it can carry, by its formula.
+    fn has_no_delay(&self, flow: usize, part: usize) -> bool {
+        let about = &self.reports.open.flows[flow];
+        about.packets_per_s > 0.0 && about.parts.get(part).is_some_and(|part| part.delay_s.is_none())
     }
 
     fn carried(&self, count: impl Fn(&Window) -> u64) -> Interval {
@@ -103,7 +152,13 @@ impl<'a> Figures<'a> {
         if self.growing[flow].contains(&true) {
             return Figure::Saturated(self.flow_carried(flow));
         }
-        steady(self.replications.iter().filter_map(|r| r.flow(flow)).collect())
+        let figure = steady(self.replications.iter().filter_map(|r| r.flow(flow)).collect());
+        let parts = self.reports.open.flows[flow].parts.len();
+        let settles = matches!(figure, Figure::Steady(interval) if interval.relative() <= UNSETTLED);
+        if !settles && (0..parts).any(|part| self.has_no_delay(flow, part)) {
+            return Figure::Saturated(self.flow_carried(flow));
+        }
+        figure
     }
 
     /// The packets a second of a flow that arrive.
@@ -126,22 +181,21 @@ impl<'a> Figures<'a> {
         parts.map(|((packets, sum_s), grows)| (!grows && *packets > 0).then(|| sum_s / *packets as f64)).collect()
     }
 
-    /// Whether a flow's queue grows at a medium.
-    fn grows_at_medium(&self, medium: usize) -> bool {
-        let routes = self.network.flow_routes().iter().zip(&self.growing);
-        let grows =
-            |(at, hop): (usize, &remora_model::Hop), growing: &[bool]| hop.medium == medium && growing[2 * at + 1];
-        routes.into_iter().any(|(r, growing)| r.hops.iter().enumerate().any(|hop| grows(hop, growing)))
-    }
-
-    fn grows_at_gateway(&self, gateway: usize) -> bool {
-        let mut routes = self.network.flow_routes().iter().zip(&self.growing);
-        routes.any(|(r, growing)| r.gateways.iter().enumerate().any(|(at, g)| *g == gateway && growing[2 * at + 2]))
+    /// Notes the media and gateways at which any flow's queue grows.
+    fn note_growing(&mut self) {
+        for (route, growing) in self.network.flow_routes().iter().zip(&self.growing) {
+            for (at, hop) in route.hops.iter().enumerate() {
+                self.media_growing[hop.medium] |= growing[2 * at + 1];
+            }
+            for (at, gateway) in route.gateways.iter().enumerate() {
+                self.gateways_growing[*gateway] |= growing[2 * at + 2];
+            }
+        }
     }
 
     /// The mean time of all flows' packets across a medium.
     pub fn medium(&self, medium: usize) -> Figure {
-        if self.grows_at_medium(medium) {
+        if self.media_growing[medium] {
             return Figure::Saturated(self.medium_carried(medium));
         }
         steady(self.replications.iter().filter_map(|r| r.medium(medium)).collect())
@@ -160,7 +214,7 @@ impl<'a> Figures<'a> {
 
     /// The mean time in a gateway.
     pub fn gateway(&self, gateway: usize) -> Figure {
-        if self.grows_at_gateway(gateway) {
+        if self.gateways_growing[gateway] {
             return Figure::Saturated(self.gateway_carried(gateway));
         }
         steady(self.replications.iter().filter_map(|r| r.gateway(gateway)).collect())
@@ -180,7 +234,7 @@ impl<'a> Figures<'a> {
     /// The time between a copy's blocks.
     pub fn copy(&self, copy: usize) -> Figure {
         let blocks = self.carried(|w| w.to.blocks[copy] - w.from.blocks[copy]);
-        if self.report.copies[copy].outcome.value().is_none() && self.slows_down(copy) {
+        if self.reports.all.copies[copy].outcome.value().is_none() && self.slows_down(copy) {
             return Figure::Saturated(blocks);
         }
         steady(self.replications.iter().filter_map(|r| r.copy(copy).map(|[intervals, _]| intervals)).collect())

@@ -5,7 +5,7 @@ use remora_model::{Network, Report};
 use super::super::run::TooMuch;
 use super::super::selection::{Selection, Wanted};
 use super::completion::{complete, is_settled};
-use super::figures::Figures;
+use super::figures::{Figures, Reports};
 use super::replication::{REPLICATIONS, Replication, Seed};
 
 /// Rounds: the first one takes a sixteenth of the events, each of the others as many as all before.
@@ -23,7 +23,7 @@ pub struct Goal {
 /// The part of a network that wanted figures depend on, in several replications.
 pub struct Trial<'a> {
     network: &'a Network,
-    report: &'a Report,
+    reports: Reports<'a>,
     wanted: Wanted,
     replications: Vec<Replication<'a>>,
 }
@@ -32,7 +32,7 @@ impl<'a> Trial<'a> {
     /// A trial for what `report`, by formulas, does not answer.
     pub fn of(network: &'a Network, report: &'a Report, seed: u64) -> Result<Trial<'a>, TooMuch> {
         let wanted = Wanted::of(report);
-        let selection = Selection::of(network, &wanted);
+        let selection = Selection::of(network, &wanted).with_rare_flows(network, report, &wanted);
         Trial::new(network, report, wanted, &selection, seed)
     }
 
@@ -51,7 +51,7 @@ impl<'a> Trial<'a> {
         let count = if wanted.is_empty() { 0 } else { REPLICATIONS };
         let one = |number| Replication::new(network, selection, Seed { base: seed, number });
         let replications = (0..count).map(one).collect::<Result<_, _>>()?;
-        Ok(Trial { network, report, wanted, replications })
+        Ok(Trial { network, reports: Reports::of(network, report), wanted, replications })
     }
 
     /// Runs until all wanted figures are known well enough, the events are used, or `expired` says
@@ -75,15 +75,15 @@ impl<'a> Trial<'a> {
     }
 
     pub fn figures(&self) -> Figures<'_> {
-        Figures::of(self.network, self.report, &self.replications)
+        Figures::of(self.network, &self.reports, &self.replications)
     }
 
     /// The report with the figures of the trial.
     pub fn complete(&self) -> Report {
         if self.replications.is_empty() {
-            return self.report.clone();
+            return self.reports.all.clone();
         }
-        complete(self.network, self.report, &self.wanted, &self.figures())
+        complete(self.network, self.reports.all, &self.wanted, &self.figures())
     }
 
     pub fn events(&self) -> u64 {

@@ -193,12 +193,8 @@ pub fn judge(network: &Network, answered: &Report, reference: &Figures<'_>) -> V
     }
     for (i, gateway) in answered.gateways.iter().enumerate().filter(|(_, g)| g.packets_per_s > 0.0) {
         let carried = gateway.carried_packets_per_s;
-        let figure = reference.gateway(i);
-        // A gateway that only copies use has no times of flows' packets.
-        if figure != Figure::Unknown {
-            let answer = Answer::of(Subject::Gateway, gateway.name.clone(), &gateway.delay_s, carried);
-            judged.push(answer.judge(&figure, 1.0));
-        }
+        let answer = Answer::of(Subject::Gateway, gateway.name.clone(), &gateway.delay_s, carried);
+        judged.push(answer.judge(&reference.gateway(i), 1.0));
     }
     for (i, flow) in answered.flows.iter().enumerate().filter(|(_, f)| f.packets_per_s > 0.0) {
         let (name, carried) = (format!("{} > {}", flow.from, flow.to), flow.carried_packets_per_s);
