@@ -122,6 +122,16 @@ impl ErrorModel {
     pub const fn bursts(bad_mean: Duration) -> ErrorModel {
         ErrorModel::TwoState { distribution: Distribution::Uniform, good_mean: Duration::from_secs(1), bad_mean }
     }
+
+    /// The same means with another distribution.
+    pub fn distributed(self, distribution: Distribution) -> ErrorModel {
+        match self {
+            ErrorModel::None => ErrorModel::None,
+            ErrorModel::TwoState { good_mean, bad_mean, .. } => {
+                ErrorModel::TwoState { distribution, good_mean, bad_mean }
+            }
+        }
+    }
 }
 
 /// The distribution of a period's length.

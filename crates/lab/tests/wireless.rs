@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use remora_base::Rng;
+use remora_channel::Distribution;
 use remora_lab::wireless::{
     self, Cell, Experiment, ExperimentFigure, ExperimentOutcome, Job, Label, Measure, Options, PlanError, RunError,
     Runner, Sample, Simulator, Source, System, Treatment, WirelessReport, Work, named, real,
@@ -51,6 +52,7 @@ fn options(names: &[&str], first_seed: u64, seeds: u64, threads: usize) -> Optio
         seeds: Some(seeds),
         threads: NonZeroUsize::new(threads).unwrap(),
         only: Vec::new(),
+        distribution: None,
         peers: Vec::new(),
         conditions: None,
         bar: false,
@@ -145,7 +147,7 @@ fn page_has_every_figure_and_no_external_resource() {
 
 #[test]
 fn simulator_does_not_depend_on_threads() {
-    let names = ["zero-errors", "packets"];
+    let names = ["zero-errors", "packets", "overflow"];
     let [one, two] = [1, 2].map(|threads| json(&run(options(&names, 1, 2, threads), Simulator)));
     assert_eq!(one, two);
     for experiment in one["experiments"].as_array().unwrap() {
@@ -154,7 +156,9 @@ fn simulator_does_not_depend_on_threads() {
             assert!(cell["results"][0]["summary"]["median"].as_f64().is_some_and(|s| s > 9.0), "{cell}");
         }
     }
-    let packets = cell(&one, "packets", &["write", "no changes"])["packets"].as_array().unwrap();
+    let runs = cell(&one, "packets", &["write", "160 ms", "no changes"])["packets"].as_array().unwrap();
+    assert_eq!(runs.len(), 2);
+    let packets = runs[0].as_array().unwrap();
     assert!(packets.len() > 256 && packets.iter().any(|p| p["again"] == true), "{} packets", packets.len());
 }
 
@@ -317,12 +321,62 @@ fn missing_measure_is_null_in_its_place() {
 }
 
 #[test]
-fn footer_names_experiments_with_one_seed() {
+fn footer_names_experiments_with_other_seeds() {
     let footer = |names: &[&str]| run(options(names, 7, 2, 1), Made).footer();
-    assert!(footer(&["packets"]).contains("; 1 seed from 7."));
-    assert!(footer(&["packets", "zero-errors"]).contains("; 2 seeds from 7 (packets: 1)."));
-    assert!(footer(&["zero-errors"]).contains("; 2 seeds from 7."));
+    assert!(footer(&["zero-errors", "two-mobiles"]).contains("; 2 seeds from 7."));
     let usual = |names: &[&str]| run(Options { seeds: None, ..options(names, 7, 0, 1) }, Made).footer();
     assert!(usual(&["zero-errors", "two-mobiles"]).contains("; 10 seeds from 7 (two-mobiles: 40)."));
     assert!(usual(&["two-mobiles"]).contains("; 40 seeds from 7."));
+}
+
+#[test]
+fn distribution_replaces_that_of_every_job() {
+    let plan = |names: &[&str], distribution| {
+        let work = Work::plan(Options { distribution, ..options(names, 1, 1, 1) }, Made).unwrap();
+        work.run(|_| ());
+        json(&work.report())
+    };
+    let all = plan(&["treatments", "bursts", "distributions"], Some(Distribution::Deterministic));
+    let read = cell(&all, "treatments", &["read", "80 ms", "no changes"]);
+    assert_eq!((&read["settings"]["distribution"], &read["paper"]), (&"fixed".into(), &Value::Null));
+    let errors = &cell(&all, "bursts", &["read", "80 ms", "Remora"])["settings"]["channel"]["errors"];
+    assert_eq!((&errors["distribution"], &errors["bad_mean_ms"]), (&"fixed".into(), &80.0.into()));
+    // Where it is an axis, only its level is left.
+    let cells = all["experiments"][1]["cells"].as_array().unwrap();
+    assert!(cells.iter().all(|c| c["labels"]["distribution"] == "fixed") && cells.len() == 12, "{}", cells.len());
+    let none = plan(&["treatments"], None);
+    assert_eq!(cell(&none, "treatments", &["read", "80 ms", "no changes"])["paper"]["mean"], 67.7);
+}
+
+#[test]
+fn mobiles_in_a_cell_share_the_medium() {
+    let work = named(&["mobiles".into()]).unwrap()[0];
+    let at = |levels: &[&str]| {
+        let cell = (work.cells)().into_iter().find(|c| levels.iter().all(|l| c.labels.iter().any(|x| x.level == *l)));
+        let sample = Simulator.run(&cell.unwrap().job, 5001, Duration::from_secs(3000)).unwrap();
+        move |measure| sample.value(measure).unwrap()
+    };
+    let [one, four] = ["1", "4"].map(|n| at(&["write", "0 ms", n, "linear + retransmit"]));
+    assert_eq!((one(Measure::Fairness), one(Measure::Slowest)), (1.0, one(Measure::Seconds)));
+    assert!(four(Measure::Slowest) > one(Measure::Slowest), "four files take longer than one");
+    assert!(four(Measure::Goodput) > one(Measure::Goodput), "the hosts, not the medium, limit one");
+    for load in [&one, &four] {
+        let (goodput, busy) = (load(Measure::Goodput), load(Measure::Busy));
+        assert!(0.0 < goodput && goodput < busy && busy <= 1.0, "{goodput} of {busy}");
+    }
+    assert!((0.25..=1.0).contains(&four(Measure::Fairness)));
+}
+
+#[test]
+fn fewer_receive_frames_overflow_more_often() {
+    let overflow = named(&["overflow".into()]).unwrap()[0];
+    let overflows = |buffer: &str| {
+        let is_it = |c: &Cell| c.level("direction") == Some("read") && c.level("receive buffer") == Some(buffer);
+        let cell = (overflow.cells)().into_iter().find(is_it).unwrap();
+        let sample = Simulator.run(&cell.job, 5001, cell.limit).unwrap();
+        (sample.value(Measure::Overflows).unwrap(), sample.value(Measure::Retransmissions).unwrap())
+    };
+    let (few, never) = (overflows("4 frames"), overflows("never full"));
+    assert!(few.0 > 0.0 && few.1 > 0.0, "{few:?}");
+    assert_eq!(never, (0.0, 0.0));
 }

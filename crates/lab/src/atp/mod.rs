@@ -1,9 +1,11 @@
 //! The experiments of ATP 02, section 4: objects with deadlines over a link with varying bandwidth.
 //!
 //! Read `options` (experiments and settings), `job` (the runs in virtual time) and [`real`] (the same over real
-//! sockets), then `outcome` (the report), `verdict` (is `atp` better than its rivals?), `tables` and `page`.
+//! sockets), then `outcome` (the report), `verdict` (is `atp` better than its rivals?), `evidence`
+//! (what the comparison with the paper shows), `tables` and `page`.
 //! [`nfs`] compares NFS over ATP with NFS over TCP; [`loopback`] measures throughput. [`run`] runs everything.
 
+mod evidence;
 mod job;
 pub mod loopback;
 pub mod nfs;

@@ -27,6 +27,7 @@ impl Html for AtpReport {
                 self.bars(&mut body, class.name())?;
             }
             body.table(tables::TABLE_2, &self.statuses());
+            self.evidence().iter().for_each(|remark| body.note(remark));
         }
         for curve in &self.curves {
             let error = tables::curve_error(&curve.seconds);

@@ -88,7 +88,7 @@ impl AtpReport {
                 add(TITLE, ratios.to_text_within(width));
             }
         }
-        for line in self.troubles() {
+        for line in self.evidence().into_iter().chain(self.troubles()) {
             let _ = writeln!(out, "{line}");
         }
         let _ = writeln!(out, "{}\n{}", self.made_how(), self.schemes());
@@ -148,7 +148,8 @@ impl AtpReport {
                 count(r.told),
                 count(r.rejected),
                 count(r.late),
-                paper(|p| p.delivered),
+                // Doubtful where the three do not make all objects.
+                paper(|p| p.delivered) + r.paper.as_ref().filter(|p| p.missing(r.objects) > 0).map_or("", |_| "?"),
                 paper(|p| p.rejected),
                 paper(|p| p.late),
             ]

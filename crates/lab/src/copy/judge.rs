@@ -12,7 +12,7 @@ use crate::report::pool;
 
 /// Load in percent up to which the first limit applies, and the largest error of a prediction in percent below and
 /// above it.
-const BAR: (f64, f64, f64) = (60.0, 10.0, 20.0);
+const TOLERANCE: (f64, f64, f64) = (60.0, 10.0, 20.0);
 
 /// Accuracy of predictions.
 #[derive(Clone, PartialEq, Debug)]
@@ -39,12 +39,27 @@ impl CopyStudyReport {
             (!cell.cell.is_setup()).then(|| cell.predictions(program, *fitted_to, self.made.first_seed)).flatten()
         };
         let all = pool::map(self.cells.len(), threads, one, || ());
-        for (cell, found) in self.cells.iter_mut().zip(all) {
+        let baselines: Vec<Option<Predicted>> = self.cells.iter().map(|cell| self.baseline(cell)).collect();
+        for ((cell, found), baseline) in self.cells.iter_mut().zip(all).zip(baselines) {
             (cell.predicted, cell.simulated) = found.unwrap_or_default();
+            cell.baseline = baseline;
         }
     }
 
-    /// What was not run, not judged or out of band; empty if the study is complete. `named`: systems were named on the
+    /// `setup + bytes / (rate x (1 - carried load))`, with the setup of a copy of [`SETUP_BYTES`] without load; nothing
+    /// of it is fitted. `None` where the load leaves nothing.
+    fn baseline(&self, cell: &CellOutcome) -> Option<Predicted> {
+        if !cell.is_to_be_predicted() {
+            return None;
+        }
+        let measured = cell.seconds.map(|s| s.median).filter(|m| m.is_finite())?;
+        let setup_s = self.cell(cell.cell.system, SETUP_BYTES, 0.0)?.seconds?.median;
+        let left = 1.0 - cell.load_carried.map_or(0.0, |load| load.median);
+        let seconds = setup_s + cell.cell.bytes as f64 * 8.0 / (self.rate_bits_per_s as f64 * left);
+        (left > 0.0).then(|| Predicted::judged(seconds, measured, cell.cell.load_percent))
+    }
+
+    /// What was not run, not judged or out of tolerance; empty if the study is complete. `named`: systems were named on the
     /// command line. `check`: everything must run, and predictions count.
     pub fn objections(&self, named: bool, check: bool) -> Vec<String> {
         let absent = |p: &CopyPeer| p.missing.as_ref().map(|why| format!("{} was not run: {why}", p.system.name()));
@@ -59,8 +74,8 @@ impl CopyStudyReport {
             match out {
                 0 if verdicts.is_empty() && !is_empty => all.push("there is no prediction to judge".into()),
                 0 => {}
-                1 => all.push("a prediction is out of band".into()),
-                n => all.push(format!("{n} predictions are out of band")),
+                1 => all.push("a prediction is out of tolerance".into()),
+                n => all.push(format!("{n} predictions are out of tolerance")),
             }
         }
         all
@@ -110,7 +125,7 @@ impl CopyStudyReport {
                 }
                 verdict.all += 1;
                 verdict.worst_percent = verdict.worst_percent.max(predicted.difference_percent.abs());
-                match predicted.is_in_band() {
+                match predicted.is_within_tolerance() {
                     true => verdict.good += 1,
                     false => verdict.out.push(format!("{} ({:+.0} %)", cell.cell, predicted.difference_percent)),
                 }
@@ -142,18 +157,30 @@ impl CellOutcome {
         let packet_bytes = self.runs.iter().map(|r| r.load_packet_bytes).max()?;
         let load = |value: fn(&Run) -> f64| Some(BackgroundLoad { share: self.middle(value)?, packet_bytes });
         let (offered, carried) = (load(|r| r.load_offered)?, load(|r| r.load_carried)?);
-        let (to, within, beyond) = BAR;
+        let fitted = self.cell.load_percent == 0.0 && self.cell.bytes == fitted_to;
         let judged = |seconds: f64, doubts| Predicted {
-            seconds,
-            difference_percent: (seconds / measured - 1.0) * 100.0,
-            bar_percent: if self.cell.load_percent <= to { within } else { beyond },
-            fitted: self.cell.load_percent == 0.0 && self.cell.bytes == fitted_to,
+            fitted,
             doubts,
+            ..Predicted::judged(seconds, measured, self.cell.load_percent)
         };
         let bytes = self.cell.bytes;
         let model = program.by_model(bytes, offered, carried).map(|(seconds, doubts)| judged(seconds, doubts));
         let simulated = program.by_simulation(bytes, offered, seed);
         Some((model, simulated.map(|seconds| judged(seconds, Vec::new()))))
+    }
+}
+
+impl Predicted {
+    /// A prediction that nothing was fitted for, beside what was measured.
+    fn judged(seconds: f64, measured: f64, load_percent: f64) -> Predicted {
+        let (to, within, beyond) = TOLERANCE;
+        Predicted {
+            seconds,
+            difference_percent: (seconds / measured - 1.0) * 100.0,
+            tolerance_percent: if load_percent <= to { within } else { beyond },
+            fitted: false,
+            doubts: Vec::new(),
+        }
     }
 }
 
@@ -170,10 +197,21 @@ mod tests {
             let quiet = pick(cell(0.0)).unwrap();
             assert!(quiet.fitted && quiet.difference_percent.abs() < 2.0, "{quiet:?}");
             let loaded = pick(cell(60.0)).unwrap();
-            assert!(!loaded.fitted && loaded.bar_percent == 10.0 && loaded.is_in_band(), "{loaded:?}");
+            assert!(!loaded.fitted && loaded.tolerance_percent == 10.0 && loaded.is_within_tolerance(), "{loaded:?}");
         }
         let [fitted] = &report.fitted[..] else { panic!("{:?}", report.fitted) };
         assert!((fitted.rest_s - 0.1).abs() < 1e-3 && fitted.exchanges == 4.5, "{fitted:?}");
+    }
+
+    #[test]
+    fn baseline_is_setup_and_bits_at_the_rate_left() {
+        let report = report();
+        let at = |load| report.cell(CopySystem::Scp, 1_000_000, load).unwrap().baseline.clone().unwrap();
+        // 0.1 s of setup; 8 Mbit at 10 Mbit/s, and at 4 Mbit/s beside 60 %.
+        assert!((at(0.0).seconds - 0.9).abs() < 1e-9 && (at(60.0).seconds - 2.1).abs() < 1e-9);
+        assert!(!at(0.0).fitted, "nothing is fitted");
+        assert!((at(60.0).difference_percent - 100.0 * (2.1 / 2.304 - 1.0)).abs() < 1e-9);
+        assert_eq!(report.cell(CopySystem::Scp, SETUP_BYTES, 0.0).unwrap().baseline, None);
     }
 
     #[test]
@@ -192,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn prediction_out_of_band_is_named() {
+    fn prediction_out_of_tolerance_is_named() {
         let mut report = report();
         for verdict in report.verdicts() {
             assert_eq!((verdict.good, verdict.all, verdict.out.len()), (1, 1, 0), "{verdict:?}");
@@ -200,14 +238,14 @@ mod tests {
         for cell in &mut report.cells {
             cell.predicted.iter_mut().filter(|p| !p.fitted).for_each(|p| p.difference_percent = -10.6);
         }
-        assert!(report.objections(false, true).contains(&"a prediction is out of band".to_owned()));
+        assert!(report.objections(false, true).contains(&"a prediction is out of tolerance".to_owned()));
         let verdicts = report.verdicts();
         assert_eq!((verdicts[0].good, &verdicts[0].out[..]), (0, &["scp 1 MB at 60 % (-11 %)".to_owned()][..]));
         assert_eq!(verdicts[1].good, 1);
     }
 
     #[test]
-    fn copy_cut_off_is_out_of_band() {
+    fn copy_cut_off_is_out_of_tolerance() {
         let mut report = report();
         for cell in report.cells.iter_mut().filter(|c| c.cell.load_percent > 0.0) {
             (cell.predicted, cell.simulated) = (None, None);
@@ -216,6 +254,6 @@ mod tests {
         for verdict in report.verdicts() {
             assert_eq!((verdict.all, &verdict.out[..]), (1, &["scp 1 MB at 60 % (cut off)".to_owned()][..]));
         }
-        assert!(report.objections(false, true).contains(&"2 predictions are out of band".to_owned()));
+        assert!(report.objections(false, true).contains(&"2 predictions are out of tolerance".to_owned()));
     }
 }

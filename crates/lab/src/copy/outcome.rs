@@ -36,6 +36,8 @@ pub struct CellOutcome {
     pub predicted: Option<Predicted>,
     /// The simulator's prediction for the offered load.
     pub simulated: Option<Predicted>,
+    /// Setup plus the file's bits at the rate that the carried load leaves: what model and simulator must improve on.
+    pub baseline: Option<Predicted>,
     /// Runs in which the emulator was late.
     pub late: usize,
     pub runs: Vec<Run>,
@@ -47,7 +49,7 @@ pub struct Predicted {
     pub seconds: f64,
     /// Error in percent of the measured time.
     pub difference_percent: f64,
-    pub bar_percent: f64,
+    pub tolerance_percent: f64,
     /// Fitted to these copies, not predicted.
     pub fitted: bool,
     /// The model's reasons for doubt.
@@ -56,8 +58,8 @@ pub struct Predicted {
 
 impl Predicted {
     /// Whether the error is within the limit.
-    pub fn is_in_band(&self) -> bool {
-        self.difference_percent.abs() <= self.bar_percent
+    pub fn is_within_tolerance(&self) -> bool {
+        self.difference_percent.abs() <= self.tolerance_percent
     }
 }
 
@@ -195,6 +197,7 @@ impl CellOutcome {
             paper_factor: cell.system.has_network().then(|| paper_factor(cell.load_percent)).flatten(),
             predicted: None,
             simulated: None,
+            baseline: None,
             late: made.iter().filter(|r| !r.in_time).count(),
             cell,
             runs: made,

@@ -34,6 +34,7 @@ impl CopyStudyReport {
         };
         rows.push(vec!["the model is off, %".into(), "16 to 37".into(), off(|c| c.predicted.as_ref())]);
         rows.push(vec!["the simulator is off, %".into(), String::new(), off(|c| c.simulated.as_ref())]);
+        rows.push(vec!["the baseline is off, %".into(), String::new(), off(|c| c.baseline.as_ref())]);
         Table::new(1, ["", "Copy 89", "here"], rows)
     }
 }
@@ -90,6 +91,9 @@ impl CopyStudyReport {
             "simulated s",
             "off %",
             "",
+            "baseline s",
+            "off %",
+            "",
         ];
         Table::new(3, head, self.cells.iter().filter(|c| !c.cell.is_setup()).map(copy_row))
     }
@@ -135,7 +139,9 @@ impl CopyStudyReport {
                 minutes(self.took_s)
             ),
             "carried: load that arrived during the flow. model: remora_model for that load; \
-             simulated: remora_sim for the offered load. ~: fitted, the rest is predicted; *: doubted by the model; OUT: further off than it should be (10 % at loads to 60 %, 20 % beyond)."
+             simulated: remora_sim for the offered load; baseline: setup + bytes / (rate x (1 - carried load)), which \
+             nothing was fitted for. ~: fitted, the rest is predicted; *: outside the model's band of validity; OUT: \
+             out of tolerance (10 % at loads to 60 %, 20 % beyond)."
                 .into(),
             "paper x: Copy 89 found no change at loads to 65 % and about four times as long at 98 %.".into(),
         ];
@@ -162,7 +168,7 @@ impl CopyStudyReport {
 fn said(verdict: &Accuracy) -> String {
     let out = if verdict.out.is_empty() { String::new() } else { format!("; OUT: {}", verdict.out.join(", ")) };
     format!(
-        "Predictions of {} in band: {} of {}, the worst is {:.1} % off{out}.",
+        "Predictions of {} within tolerance: {} of {}, the worst is {:.1} % off{out}.",
         verdict.by, verdict.good, verdict.all, verdict.worst_percent
     )
 }
@@ -188,7 +194,7 @@ fn copy_row(outcome: &CellOutcome) -> Vec<String> {
         median(outcome.factor),
         outcome.paper_factor.map(figure).unwrap_or_default(),
     ];
-    for predicted in [&outcome.predicted, &outcome.simulated] {
+    for predicted in [&outcome.predicted, &outcome.simulated, &outcome.baseline] {
         row.extend(predicted.as_ref().map_or_else(Default::default, prediction));
     }
     row
@@ -198,7 +204,7 @@ fn copy_row(outcome: &CellOutcome) -> Vec<String> {
 fn prediction(predicted: &Predicted) -> [String; 3] {
     let mark = if predicted.fitted { "~" } else { "" };
     let doubt = if predicted.doubts.is_empty() { "" } else { "*" };
-    let judged = match predicted.is_in_band() {
+    let judged = match predicted.is_within_tolerance() {
         _ if predicted.fitted => "",
         true => "in",
         false => "OUT",
@@ -273,7 +279,7 @@ mod tests {
             "FAILED scp 1 MB at 60 %: it broke",
             "no collisions",
             "+ at 60 %",
-            "Predictions of the simulator in band: 1 of 1",
+            "Predictions of the simulator within tolerance: 1 of 1",
         ] {
             assert!(text.contains(piece), "{piece}: {text}");
         }

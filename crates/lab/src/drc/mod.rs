@@ -3,13 +3,16 @@
 //! [`run`] gives a [`DrcReport`]: tables 2 and 3 beside the paper, the same load with today's clients, the
 //! sensitivity to each fitted parameter, and Example 1. Runs are [`remora_sim::drc`]'s in virtual time, or use
 //! the real server and client on loopback with a slow disk ([`Execution::Real`]). Read `options`, `cell`, `real` and
-//! `slow_disk`, `example`, `outcome`, then `tables` and `page`.
+//! `slow_disk`, `example`, `outcome`, then `tables` and `page`. [`run_plan`] runs what the paper planned
+//! (`plan`, `plan_report`).
 
 mod cell;
 mod example;
 mod options;
 mod outcome;
 mod page;
+mod plan;
+mod plan_report;
 mod real;
 mod slow_disk;
 mod tables;
@@ -24,6 +27,8 @@ use super::report::provenance::SeedRun;
 pub use cell::{Mode, Paper, Patience, Server};
 pub use options::{Execution, Options, SEEDS_MAX};
 pub use outcome::{DrcReport, Example, Group, Row};
+pub use plan::{Axis, Level, Plan};
+pub use plan_report::{PlanOptions, PlanOutcome, PlanReport, PlanRow, run_plan};
 
 /// Runs all cells on one pool.
 pub fn run(options: &Options) -> DrcReport {

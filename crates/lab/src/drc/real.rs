@@ -45,7 +45,7 @@ pub(super) enum RealError {
 pub(super) fn run(config: &Config, seed: u64, faster: f64) -> Result<Outcome, RealError> {
     let pace = Pace::new(faster);
     let fs = Arc::new(MemFs::new(seed));
-    drc::prepare(&fs).ok_or(RealError::SetUp)?;
+    drc::prepare(&fs, drc::NAME).ok_or(RealError::SetUp)?;
     let disk = Arc::new(SlowDisk::new(fs.clone(), config.server.ufs, pace, seed));
     let serving = serve(disk.clone(), sooner(config.cache, pace), seed, NFSDS)?;
     let addr = serving.local_addrs().first().copied().ok_or(RealError::SetUp)?;
@@ -62,7 +62,7 @@ pub(super) fn run(config: &Config, seed: u64, faster: f64) -> Result<Outcome, Re
         duplicates_sent: loaded.duplicates,
         duplicates_processed: u32::try_from(repeated).unwrap_or(u32::MAX),
         seconds: loaded.took.as_secs_f64(),
-        intact: drc::contents(&fs).is_some_and(|bytes| drc::is_intact(&bytes)),
+        intact: drc::contents(&fs, drc::NAME).is_some_and(|bytes| drc::is_intact(&bytes)),
     })
 }
 

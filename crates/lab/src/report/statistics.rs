@@ -145,6 +145,12 @@ pub(crate) fn percentile(sorted: &[f64], percent: usize) -> Option<f64> {
     sorted.get(rank - 1).copied()
 }
 
+/// Jain's fairness index of rates: 1 if all are equal, 1/n if one has everything. `None` without any rate.
+pub(crate) fn jain(rates: &[f64]) -> Option<f64> {
+    let (sum, squares) = rates.iter().fold((0.0, 0.0), |(sum, squares), r| (sum + r, squares + r * r));
+    (squares > 0.0).then(|| sum * sum / (rates.len() as f64 * squares))
+}
+
 pub(crate) fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

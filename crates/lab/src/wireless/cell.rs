@@ -24,6 +24,20 @@ pub enum Measure {
     CapacityShare,
     /// Throughput of the destination with a good channel, over its fair share.
     GoodShare,
+    /// Time of the slowest mobile.
+    Slowest,
+    /// Jain's index of the mobiles' rates: 1 if all are equal, 1/n if one has everything.
+    Fairness,
+    /// Bytes of the files over what the rate carries until the last copy ends.
+    Goodput,
+    /// Share of the time until the last copy ends in which a frame is on the medium, lost or not.
+    Busy,
+    /// Retransmissions of the first mobile's client.
+    Retransmissions,
+    /// Frames that found a buffer full: the first mobile's receive buffer or a device queue.
+    Overflows,
+    /// Longest time between two messages of the first mobile's client.
+    Pause,
 }
 
 impl Measure {
@@ -37,19 +51,43 @@ impl Measure {
             Measure::Utilisation => "utilisation",
             Measure::CapacityShare => "share of capacity",
             Measure::GoodShare => "share of the good one",
+            Measure::Slowest => "slowest s",
+            Measure::Fairness => "fairness",
+            Measure::Goodput => "utilisation",
+            Measure::Busy => "medium busy",
+            Measure::Retransmissions => "retransmissions",
+            Measure::Overflows => "overflows",
+            Measure::Pause => "longest pause s",
         }
     }
 
     pub fn digits(self) -> usize {
         match self {
-            Measure::Seconds => 2,
+            Measure::Retransmissions | Measure::Overflows => 0,
+            Measure::Seconds | Measure::Slowest | Measure::Pause => 2,
             _ => 3,
         }
     }
 
     /// Whether a run can be cut off at the cell's limit.
     pub fn is_limited(self) -> bool {
-        !matches!(self, Measure::Utilisation | Measure::CapacityShare | Measure::GoodShare)
+        match self {
+            Measure::Seconds
+            | Measure::Resume
+            | Measure::LatencyMedian
+            | Measure::Latency95
+            | Measure::LatencyMax
+            | Measure::Slowest => true,
+            Measure::Utilisation
+            | Measure::CapacityShare
+            | Measure::GoodShare
+            | Measure::Fairness
+            | Measure::Goodput
+            | Measure::Busy
+            | Measure::Retransmissions
+            | Measure::Overflows
+            | Measure::Pause => false,
+        }
     }
 }
 

@@ -39,6 +39,9 @@ pub struct Testbed {
     pub block: u32,
     /// Mobiles that copy a file each at the same time.
     pub mobiles: usize,
+    pub distribution: Distribution,
+    /// Capacity of a mobile's receive buffer in frames, in place of the fitted one.
+    pub receive_frames: Option<usize>,
     pub packets: bool,
 }
 
@@ -119,6 +122,33 @@ impl Job {
             copy.hand_offs.iter_mut().for_each(|h| h.at += later);
         }
         job
+    }
+}
+
+impl Job {
+    /// The job with another distribution of good and bad periods.
+    pub(crate) fn distributed(mut self, distribution: Distribution) -> Job {
+        let channel = match &mut self {
+            Job::Testbed(job) => {
+                job.distribution = distribution;
+                return self;
+            }
+            Job::Copy(job) => &mut job.channel,
+            Job::SmallOperations(job) => &mut job.channel,
+            Job::Saturation(job) => &mut job.channel,
+            Job::Tcp(job) => &mut job.channel,
+        };
+        channel.errors = channel.errors.clone().distributed(distribution);
+        self
+    }
+}
+
+/// Its name on the command line and in reports.
+pub(crate) fn name_of(distribution: Distribution) -> &'static str {
+    match distribution {
+        Distribution::Uniform => "uniform",
+        Distribution::Deterministic => "fixed",
+        Distribution::Exponential => "exponential",
     }
 }
 
@@ -207,6 +237,9 @@ pub(crate) enum Settings {
         bad_mean_ms: f64,
         block: u32,
         mobiles: usize,
+        distribution: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        receive_frames: Option<usize>,
     },
     Copy {
         system: &'static str,
@@ -284,6 +317,8 @@ impl Settings {
                 bad_mean_ms: ms(t.bad_mean),
                 block: t.block,
                 mobiles: t.mobiles,
+                distribution: name_of(t.distribution),
+                receive_frames: t.receive_frames,
             },
             Job::Copy(c) => Settings::Copy {
                 system: c.system.name(),
@@ -343,11 +378,7 @@ impl Errors {
         match *model {
             ErrorModel::None => Errors::None,
             ErrorModel::TwoState { distribution, good_mean, bad_mean } => Errors::TwoState {
-                distribution: match distribution {
-                    Distribution::Uniform => "uniform",
-                    Distribution::Deterministic => "deterministic",
-                    Distribution::Exponential => "exponential",
-                },
+                distribution: name_of(distribution),
                 good_mean_ms: ms(good_mean),
                 bad_mean_ms: ms(bad_mean),
             },

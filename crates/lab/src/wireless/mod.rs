@@ -1,11 +1,12 @@
 //! The wireless laboratory: the experiments of NFS/W 95 and NFS/W 97, and others beyond them.
 //!
 //! An [`Experiment`] is a table of cells. A [`Runner`] runs each cell's [`Job`] with the same seeds: the
-//! [`Simulator`] in virtual time, or [`real`] programs. Read `job`, `cell`, `experiments`, `simulated`, `work`
+//! [`Simulator`] in virtual time, or [`real`] programs. Read `job`, `cell`, `cell_load` (several mobiles), `experiments`, `simulated`, `work`
 //! (all runs in one pool) and `outcome` (the [`WirelessReport`]), then `tables` and `page`. [`demo`] shows three clients
 //! at work.
 
 pub(crate) mod cell;
+mod cell_load;
 pub mod demo;
 mod experiments;
 pub(crate) mod job;

@@ -10,6 +10,9 @@ use super::real::peers::Peer;
 use crate::report::provenance::{FailedRun, Provenance, SeedRun, Source, separate};
 use crate::report::statistics::{Bounded, Paired, Summary, reduction_interval};
 
+/// Runs of a cell whose packets are kept.
+const PACKET_RUNS_MAX: usize = 5;
+
 /// What real runs depend on beside the seeds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Conditions {
@@ -83,9 +86,9 @@ pub struct CellOutcome {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub repeated: Vec<u64>,
     pub failures: Vec<FailedRun>,
-    /// All packets of the first seed; empty unless the experiment shows them.
+    /// All packets of the first [`PACKET_RUNS_MAX`] seeds, in order; empty unless the experiment shows them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub packets: Vec<Packet>,
+    pub packets: Vec<Vec<Packet>>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -229,7 +232,12 @@ impl CellOutcome {
             lateness_ms_max: emulations().map(|(_, e)| e.lateness_ms).reduce(f64::max),
             repeated: emulations().filter(|(_, e)| e.repeated).map(|(seed, _)| seed).collect(),
             failures,
-            packets: samples.first_mut().map(|(_, s)| std::mem::take(&mut s.packets)).unwrap_or_default(),
+            packets: samples
+                .iter_mut()
+                .take(PACKET_RUNS_MAX)
+                .map(|(_, s)| std::mem::take(&mut s.packets))
+                .filter(|packets| !packets.is_empty())
+                .collect(),
         }
     }
 

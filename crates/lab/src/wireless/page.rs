@@ -136,10 +136,12 @@ fn draw(figure: &ExperimentFigure, panel: &Panel<'_>) -> Result<Figure, String> 
     let mut legend: Vec<LegendEntry> =
         names.iter().zip(Mark::all()).map(|(name, mark)| LegendEntry::marked(mark, name)).collect();
     let svg = if figure.y == Vertical::Packets {
-        let runs: Vec<&[Packet]> = names.iter().map(|name| on(name).first().map_or(&[][..], |c| &c.packets)).collect();
+        let cells: Vec<&[Vec<Packet>]> =
+            names.iter().map(|name| on(name).first().map_or(&[][..], |c| &c.packets)).collect();
         legend = legend.into_iter().map(|entry| entry.with_sign('●')).collect();
         legend.push(LegendEntry::plain('×', "sent again"));
-        packets(&runs)?
+        legend.push(LegendEntry::plain('—', "other seeds"));
+        packets(&cells)?
     } else {
         let x_levels = levels(&panel.cells, figure.x);
         let lines: Vec<Series> = names.iter().map(|name| line(figure, &x_levels, &on(name))).collect();
@@ -190,17 +192,23 @@ fn point(y: Vertical, level: usize, cell: &CellOutcome) -> Option<LevelPoint> {
     Some(LevelPoint { level, median, interval: summary.interval(), is_beyond, limit })
 }
 
-/// Packet numbers over time, one colour for each run; crosses are retransmissions.
-fn packets(runs: &[&[Packet]]) -> Result<String, String> {
-    let all = || runs.iter().copied().flatten();
+/// Packet numbers over time, one colour for each cell: signs for its first run, crosses where it retransmits, thin
+/// lines for its other runs.
+fn packets(cells: &[&[Vec<Packet>]]) -> Result<String, String> {
+    let all = || cells.iter().copied().flatten().flatten();
     let end = all().map(|p| p.seconds).fold(1.0, f64::max);
     let top = all().map(|p| f64::from(p.number)).fold(1.0, f64::max);
+    let at = |p: &Packet| (p.seconds, f64::from(p.number));
     plot::svg(PACKETS_SIZE, |root| {
         let (x, y) = (Axis::linear("seconds", 0.0..end * 1.02), Axis::linear("packet number", 0.0..top * 1.05));
         let mut canvas = plot::axes(root, x, y)?;
-        for (run, mark) in runs.iter().zip(Mark::all()) {
+        for (runs, mark) in cells.iter().zip(Mark::all()) {
             let colour = mark.colour();
-            let at = |p: &Packet| (p.seconds, f64::from(p.number));
+            for run in runs.iter().skip(1) {
+                let first_sent = run.iter().filter(|p| !p.again).map(at).collect();
+                plot::line(&mut canvas, first_sent, colour.mix(0.4).stroke_width(1))?;
+            }
+            let Some(run) = runs.first() else { continue };
             canvas.draw_series(run.iter().filter(|p| !p.again).map(|p| Circle::new(at(p), 2, colour.filled())))?;
             let again = run.iter().filter(|p| p.again);
             canvas.draw_series(again.map(|p| Cross::new(at(p), 4, colour.stroke_width(2))))?;
@@ -215,6 +223,6 @@ mod tests {
 
     #[test]
     fn packets_of_an_empty_run_can_be_drawn() {
-        assert!(packets(&[&[]]).unwrap().starts_with("<svg"));
+        assert!(packets(&[&[], &[Vec::new(), Vec::new()]]).unwrap().starts_with("<svg"));
     }
 }

@@ -12,6 +12,7 @@ use remora_sim::saturation::{self, SaturationConfig};
 use remora_sim::testbed;
 
 use super::cell::{Measure, Packet, RunError, Runner, Sample};
+use super::cell_load::CellLoad;
 use super::job::{Copy, Job, Saturation, SmallOperations, System, Testbed};
 use crate::report::provenance::Source;
 use crate::report::statistics::{percentile, sorted};
@@ -47,17 +48,45 @@ fn seconds(copy: &MobileCopy) -> f64 {
 
 fn on_testbed(job: &Testbed, seed: u64, limit: Duration) -> Result<Sample, RunError> {
     let mut config = testbed::copy_config(job.treatment, job.direction, job.bad_mean, job.block, job.mobiles);
+    config.channel.errors = config.channel.errors.distributed(job.distribution);
+    if let (Some(receiver), Some(frames)) = (&mut config.channel.receiver, job.receive_frames) {
+        receiver.frames = frames;
+    }
     config.progress = job.packets;
     config.limit = limit;
     let result = make(&config, seed)?;
     // NFS/W 95 reports the same mobile.
     let copy = result.first();
-    Ok(Sample {
-        values: vec![(Measure::Seconds, seconds(copy))],
-        floor_seconds: None, // the testbed's hosts are slower than its channel
-        packets: copy.packets.iter().filter_map(packet).collect(),
-        ..Sample::default()
-    })
+    let packets: Vec<Packet> = copy.packets.iter().filter_map(packet).collect();
+    let mut values = vec![(Measure::Seconds, seconds(copy))];
+    values.extend(cell_load(&config, &result).values());
+    values.extend(of_buffers(copy));
+    values.extend(longest_pause(&packets).map(|pause| (Measure::Pause, pause)));
+    // Without a floor: the testbed's hosts are slower than its channel.
+    Ok(Sample { values, packets, ..Sample::default() })
+}
+
+fn cell_load(config: &CopyConfig, result: &CopyResult) -> CellLoad {
+    let airtime = |copy: &MobileCopy| copy.frames.base.airtime + copy.frames.mobile.airtime;
+    CellLoad {
+        seconds: result.copies.iter().map(seconds).collect(),
+        bytes: config.bytes,
+        rate: config.channel.rate,
+        airtime: result.copies.iter().map(airtime).sum(),
+        limit: config.limit,
+    }
+}
+
+/// Retransmissions, and what may have caused them without errors.
+fn of_buffers(copy: &MobileCopy) -> [(Measure, f64); 2] {
+    let (base, mobile) = (&copy.frames.base, &copy.frames.mobile);
+    let full = base.frames_receiver_full + base.frames_queue_full + mobile.frames_queue_full;
+    [(Measure::Retransmissions, copy.client.retransmissions as f64), (Measure::Overflows, full as f64)]
+}
+
+/// Longest time between two messages of a client, in seconds.
+fn longest_pause(packets: &[Packet]) -> Option<f64> {
+    packets.iter().zip(packets.iter().skip(1)).map(|(one, next)| next.seconds - one.seconds).reduce(f64::max)
 }
 
 fn packet(packet: &remora_sim::Packet) -> Option<Packet> {
@@ -101,12 +130,15 @@ fn copy(job: &Copy, seed: u64, limit: Duration) -> Result<Sample, RunError> {
     let result = make(&config, seed)?;
     let copy = result.first();
     let mut values = vec![(Measure::Seconds, seconds(copy))];
+    values.extend(cell_load(&config, &result).values());
     let outages = job.channel.outages.iter().map(|o| o.start + o.length);
     let ends = outages.chain(job.hand_offs.iter().map(|h| h.at + h.length));
     if let Some(longest) = ends.filter_map(|end| resumed(copy, end)).reduce(f64::max) {
         values.push((Measure::Resume, longest));
     }
-    Ok(Sample { values, floor_seconds: copy.floor_seconds, ..Sample::default() })
+    // The floor assumes one mobile alone on the medium.
+    let floor_seconds = copy.floor_seconds.filter(|_| job.mobiles == 1);
+    Ok(Sample { values, floor_seconds, ..Sample::default() })
 }
 
 /// Time from `end` until bytes flowed; infinite if they never did, `None` if the copy was complete.

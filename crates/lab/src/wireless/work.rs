@@ -5,8 +5,11 @@ use std::fmt::Write;
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use remora_channel::Distribution;
+
 use super::cell::{Cell, RunError, Runner, Sample};
 use super::experiments::experiment::{Experiment, SEEDS};
+use super::job::name_of;
 use super::outcome::{CellOutcome, Conditions, ExperimentOutcome, WirelessReport};
 use super::real::peers;
 use crate::report::pool;
@@ -27,6 +30,8 @@ pub struct Options {
     pub command: String,
     /// Only cells at these levels, on each axis that has one of them.
     pub only: Vec<String>,
+    /// Distribution of good and bad periods, in place of the experiments' own.
+    pub distribution: Option<Distribution>,
     /// Other systems, for the report.
     pub peers: Vec<peers::Peer>,
     pub conditions: Option<Conditions>,
@@ -79,7 +84,7 @@ struct RunKey {
 impl<R: Runner> Work<R> {
     /// Selects the cells that the options name and the runner supports.
     pub fn plan(options: Options, runner: R) -> Result<Work<R>, PlanError> {
-        let all: Vec<Vec<Cell>> = options.experiments.iter().map(|e| (e.cells)()).collect();
+        let all: Vec<Vec<Cell>> = options.experiments.iter().map(|e| cells(e, options.distribution)).collect();
         let labels = || all.iter().flatten().flat_map(|c| &c.labels);
         if let Some(level) = options.only.iter().find(|only| labels().all(|l| l.level != **only)) {
             return Err(PlanError::Level { level: level.clone(), levels: levels(&all) });
@@ -201,6 +206,19 @@ impl<R: Runner> Work<R> {
     fn made(&self) -> MutexGuard<'_, Vec<CellResults>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The cells of an experiment, with `distribution` if given: where that is an axis, the cells at its level; otherwise
+/// all cells, without the papers' results, which are for uniform periods.
+fn cells(experiment: &Experiment, distribution: Option<Distribution>) -> Vec<Cell> {
+    let cells = (experiment.cells)();
+    let Some(distribution) = distribution else { return cells };
+    let is_other = |cell: &Cell| cell.level("distribution").is_some_and(|level| level != name_of(distribution));
+    let with = |cell: Cell| {
+        let paper = cell.paper.filter(|_| distribution == Distribution::Uniform);
+        Cell { job: cell.job.distributed(distribution), paper, ..cell }
+    };
+    cells.into_iter().filter(|cell| !is_other(cell)).map(with).collect()
 }
 
 /// One line for each axis, with its levels.

@@ -97,7 +97,7 @@ pub fn run(config: &Config, seed: u64) -> Result<Outcome, DrcError> {
     let mut server = ServerNode::new(server_config(config), seed);
     let fs = server.fs().clone();
     let root = server.root_handle().ok_or(DrcError::SetUp)?;
-    prepare(&fs).ok_or(DrcError::SetUp)?;
+    prepare(&fs, NAME).ok_or(DrcError::SetUp)?;
     let writer = Writer::new(root, NAME, Process::new(config.client.copy));
     let mut client = ClientNode::new(config.timers.config(), seed, writer);
     client.log_packets();
@@ -117,11 +117,11 @@ pub fn run(config: &Config, seed: u64) -> Result<Outcome, DrcError> {
         duplicates_sent,
         duplicates_processed: repeated(world.server.executions()),
         seconds: ended.as_secs_f64(),
-        intact: contents(&fs).is_some_and(|bytes| is_intact(&bytes)),
+        intact: contents(&fs, NAME).is_some_and(|bytes| is_intact(&bytes)),
     })
 }
 
-fn server_config(config: &Config) -> ServerConfig {
+pub(super) fn server_config(config: &Config) -> ServerConfig {
     ServerConfig {
         cache: config.cache,
         slots: NFSDS,
@@ -133,17 +133,17 @@ fn server_config(config: &Config) -> ServerConfig {
 
 /// Creates the file that the load truncates: "The file was always 1 Mbyte in size when the program
 /// started." `None` on failure.
-pub fn prepare(fs: &MemFs) -> Option<()> {
+pub fn prepare(fs: &MemFs, name: &str) -> Option<()> {
     let root = Cred { uid: 0, gid: 0, gids: Vec::new() };
     let attr = SetAttr { mode: Some(0o666), ..SetAttr::NONE };
-    let made = fs.create(&root, &fs.root(), NAME.as_bytes(), &CreateHow::Guarded(attr)).ok()?;
+    let made = fs.create(&root, &fs.root(), name.as_bytes(), &CreateHow::Guarded(attr)).ok()?;
     let old = Bytes::from(vec![0xff; (WRITES * BLOCK) as usize]);
     fs.write(&root, &made.id, 0, &old, Stable::FileSync).ok().map(|_| ())
 }
 
 /// The file as a crash would leave it.
-pub fn contents(fs: &MemFs) -> Option<Bytes> {
-    fs.tree().get(NAME.as_bytes()).and_then(|node| fs.read_durable(&node.id).ok())
+pub fn contents(fs: &MemFs, name: &str) -> Option<Bytes> {
+    fs.tree().get(name.as_bytes()).and_then(|node| fs.read_durable(&node.id).ok())
 }
 
 /// WRITEs executed again.

@@ -108,7 +108,9 @@ pub fn is_intact(bytes: &[u8]) -> bool {
 #[derive(Debug)]
 pub(super) struct Writer {
     root: Fh,
-    name: &'static str,
+    name: String,
+    /// LOOKUPs of the file beside each WRITE, of which the process awaits none.
+    lookups: u32,
     state: State,
     process: Process<CallId>,
     now: Time,
@@ -126,8 +128,18 @@ enum State {
 }
 
 impl Writer {
-    pub(super) fn new(root: Fh, name: &'static str, process: Process<CallId>) -> Writer {
-        Writer { root, name, state: State::Start, process, now: Time::ZERO }
+    pub(super) fn new(root: Fh, name: &str, process: Process<CallId>) -> Writer {
+        let name = name.to_owned();
+        Writer { root, name, lookups: 0, state: State::Start, process, now: Time::ZERO }
+    }
+
+    /// Sends `lookups` LOOKUPs beside each WRITE.
+    pub(super) fn with_lookups(self, lookups: u32) -> Writer {
+        Writer { lookups, ..self }
+    }
+
+    fn lookup_call(&self) -> Call {
+        Call::Lookup(DirOp { dir: self.root.clone(), name: Bytes::from(self.name.clone()) })
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -157,6 +169,12 @@ impl Writer {
                 Step::Write(n) => {
                     let Some(id) = self.submit(now, client, write_call(fh, n)) else { return };
                     self.process.on_sent(now, id);
+                    for _ in 0..self.lookups {
+                        let call = self.lookup_call();
+                        if self.submit(now, client, call).is_none() {
+                            return;
+                        }
+                    }
                 }
                 Step::Done => {
                     self.state = State::Done(now);
@@ -184,7 +202,7 @@ impl User for Writer {
         self.now = now;
         match &self.state {
             State::Start => {
-                let call = Call::Lookup(DirOp { dir: self.root.clone(), name: Bytes::from(self.name) });
+                let call = self.lookup_call();
                 if self.submit(now, client, call).is_some() {
                     self.state = State::Opening;
                 }
@@ -215,6 +233,8 @@ impl User for Writer {
                 self.process.on_done(now, &id);
                 State::Writing(fh)
             }
+            // One of those beside the WRITEs.
+            (state @ (State::Writing(_) | State::Done(_)), Ok(Answer::Nfs(Reply::Lookup(Ok(_))))) => state,
             (failed @ State::Failed(_), _) => failed,
             (_, Err(why)) => State::Failed(why.to_string()),
             (_, Ok(answer)) => State::Failed(format!("unexpected reply: {answer:?}")),

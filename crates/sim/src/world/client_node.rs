@@ -5,6 +5,7 @@ use remora_base::{Core, Peer, Time, Transmit};
 use remora_client::{Answer, CallFailure, CallId, Client, ClientConfig, ClientEvent, Transport};
 
 use super::slow_host::{Processor, SlowHost};
+use super::timeout_cycle::TimeoutCycles;
 use crate::events::{Packet, PacketLog};
 use crate::net::server_addr;
 
@@ -32,6 +33,8 @@ pub struct ClientNode<U> {
     packets: Option<PacketLog>,
     /// The processor of a slow host; otherwise work takes no time.
     processor: Option<Processor>,
+    /// An old RPC layer's xids; otherwise a call keeps its own.
+    cycles: Option<TimeoutCycles>,
 }
 
 impl<U: User> ClientNode<U> {
@@ -39,12 +42,22 @@ impl<U: User> ClientNode<U> {
     pub fn new(config: ClientConfig, seed: u64, user: U) -> ClientNode<U> {
         let transport = config.transport;
         let core = Client::new(config, Peer::datagram(server_addr()), seed, Time::ZERO);
-        ClientNode { core, user, transport, packets: None, processor: None }
+        ClientNode { core, user, transport, packets: None, processor: None, cycles: None }
     }
 
     /// Delays messages by the processor of a slow host.
     pub fn on_host(self, host: SlowHost) -> ClientNode<U> {
         ClientNode { processor: Some(Processor::new(host)), ..self }
+    }
+
+    /// Gives a call a new xid after `retries` retransmissions, as an old RPC layer does.
+    pub fn with_timeout_cycles(self, retries: u32) -> ClientNode<U> {
+        ClientNode { cycles: Some(TimeoutCycles::new(retries)), ..self }
+    }
+
+    /// The client's own xid of a message on the wire.
+    pub fn original_xid(&self, on_wire: u32) -> u32 {
+        self.cycles.as_ref().map_or(on_wire, |cycles| cycles.original(on_wire))
     }
 
     /// Starts the packet log.
@@ -77,6 +90,13 @@ impl<U: User> ClientNode<U> {
 
     /// Handles a message.
     pub fn handle_input(&mut self, now: Time, from: Peer, bytes: Bytes) {
+        let bytes = match &mut self.cycles {
+            None => bytes,
+            Some(cycles) => match cycles.incoming(&bytes) {
+                Some(bytes) => bytes,
+                None => return,
+            },
+        };
         if let Some(log) = &mut self.packets {
             log.reply(now, &bytes);
         }
@@ -133,7 +153,10 @@ impl<U: User> ClientNode<U> {
         if let Some(log) = &mut self.packets {
             log.call(now, &transmit.payload);
         }
-        Some(transmit)
+        match &mut self.cycles {
+            None => Some(transmit),
+            Some(cycles) => Some(Transmit { payload: cycles.outgoing(transmit.payload), ..transmit }),
+        }
     }
 
     fn next_transmit(&mut self, now: Time) -> Option<Transmit> {

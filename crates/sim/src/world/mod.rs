@@ -1,6 +1,7 @@
 //! A world of a server, its clients and the network between them.
 //!
-//! `simulation` runs it. A `client_node` is a client core with its user, perhaps on a `slow_host`; a
+//! `simulation` runs it. A `client_node` is a client core with its user, perhaps on a `slow_host` or
+//! with the xids of a `timeout_cycle`; a
 //! `server_node` is a server core with daemons, whose times come from `disk` or, for writes, `ufs`, and
 //! whose flushes are in `group_commit`. `transfer` moves whole files for users. Read `simulation` first.
 
@@ -10,6 +11,7 @@ mod group_commit;
 mod server_node;
 mod simulation;
 pub(crate) mod slow_host;
+mod timeout_cycle;
 pub(crate) mod transfer;
 pub mod ufs;
 

@@ -77,8 +77,18 @@ pub(crate) enum Duplex {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Distribution {
     Uniform,
-    Deterministic,
+    Fixed,
     Exponential,
+}
+
+impl From<Distribution> for channel::Distribution {
+    fn from(distribution: Distribution) -> channel::Distribution {
+        match distribution {
+            Distribution::Uniform => channel::Distribution::Uniform,
+            Distribution::Fixed => channel::Distribution::Deterministic,
+            Distribution::Exponential => channel::Distribution::Exponential,
+        }
+    }
 }
 
 /// What the flags ask for, checked; traces are read.
@@ -108,15 +118,7 @@ fn errors(args: &ChannelArgs) -> ErrorModel {
     if args.bad_mean.is_zero() {
         return ErrorModel::None;
     }
-    ErrorModel::TwoState {
-        distribution: match args.distribution {
-            Distribution::Uniform => channel::Distribution::Uniform,
-            Distribution::Deterministic => channel::Distribution::Deterministic,
-            Distribution::Exponential => channel::Distribution::Exponential,
-        },
-        good_mean: args.good_mean,
-        bad_mean: args.bad_mean,
-    }
+    ErrorModel::TwoState { distribution: args.distribution.into(), good_mean: args.good_mean, bad_mean: args.bad_mean }
 }
 
 fn trace(path: Option<&Path>) -> Result<Option<Arc<Opportunities>>> {

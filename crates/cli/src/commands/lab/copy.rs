@@ -43,7 +43,7 @@ Examples:
       | jq '.cells[] | [.system, .bytes, .load_percent, .seconds.median]'
 
 Exit codes: 0 all runs completed (with --check: of all systems, and with all
-predictions in band), 1 otherwise, or no run was possible, or a system of --only
+predictions within tolerance), 1 otherwise, or no run was possible, or a system of --only
 is missing, 130 Ctrl-C, after a report on the completed runs.
 
 --json prints one object: version, complete, command, rate_bits_per_s,
@@ -54,7 +54,7 @@ simulated, late, runs, failures), fitted (system, bytes, rest_s, exchanges,
 blocks, window, software_s, software_simulated_s), parts (system, bytes, bits_s,
 disk_s, wire_s, hardware_s, software_s, setup_s, contention_s). seconds,
 load_carried and factor have runs, censored, median, low, high, min, max;
-predicted and simulated have seconds, difference_percent, bar_percent, fitted,
+predicted and simulated have seconds, difference_percent, tolerance_percent, fitted,
 doubts (reason, and for a formula outside its band: formula, quantity, value,
 low, high). A run: seed, seconds, flow_s (the file's own time on the medium),
 load_offered and load_carried (shares of the medium), load_packet_bytes, there
@@ -105,7 +105,7 @@ pub(crate) struct CopyLab {
     /// Maximum lateness of the emulator in a valid run
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = units::duration)]
     pub(crate) lateness_max: Duration,
-    /// Exit with code 1 if a prediction is outside its band, a system is missing or there is nothing to judge
+    /// Exit with code 1 if a prediction is out of tolerance, a system is missing or there is nothing to judge
     #[arg(long)]
     pub(crate) check: bool,
     #[command(flatten)]

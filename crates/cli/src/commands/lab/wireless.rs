@@ -7,11 +7,12 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum as _};
 use remora_lab::wireless;
 use remora_lab::wireless::real::{HAND_OFF_DIR, Others, Real, Setup};
 use remora_lab::wireless::{Conditions, Experiment, Options, Origin, Runner, SEEDS, SEEDS_MAX, Simulator, Work, real};
 
+use crate::commands::lab::channel::Distribution;
 use crate::commands::lab::publication;
 use crate::commands::lab::publication::{Publication, ReportFlags, ThreadFlags, there_are_seeds};
 use crate::config::units;
@@ -70,6 +71,9 @@ pub(crate) struct Wireless {
     /// An unknown level lists all levels
     #[arg(long, value_name = "LEVEL")]
     pub(crate) only: Vec<String>,
+    /// Distribution of the lengths of good and bad periods [default: uniform]
+    #[arg(long, value_enum)]
+    pub(crate) distribution: Option<Distribution>,
     /// Run real programs in network namespaces on an emulated link, in real time (root)
     #[arg(long, conflicts_with = "threads")]
     pub(crate) real: bool,
@@ -244,6 +248,7 @@ fn options(args: &Wireless, experiments: Vec<&'static Experiment>) -> Result<Opt
         threads: if args.real { args.jobs } else { args.threads.count() },
         bar: true,
         only: args.only.clone(),
+        distribution: args.distribution.map(Into::into),
         peers: Vec::new(),
         conditions: args
             .real
@@ -269,6 +274,9 @@ fn command(args: &Wireless, experiments: &[&Experiment], seeds: Option<u64>) -> 
     words.extend(experiments.iter().map(|e| e.name.to_owned()));
     let mut flag = |name: &str, value: String| words.extend([name.to_owned(), value]);
     args.only.iter().for_each(|level| flag("--only", level.clone()));
+    if let Some(distribution) = args.distribution.and_then(|d| d.to_possible_value()) {
+        flag("--distribution", distribution.get_name().to_owned());
+    }
     if let Some(seeds) = seeds {
         flag("--seeds", seeds.to_string());
     }
@@ -287,6 +295,7 @@ mod tests {
         let bursts = real::named(&["bursts".into()]).unwrap();
         for (words, line) in [
             (&["--quick", "bursts"][..], "remora lab wireless bursts --seeds 3 --seed 1"),
+            (&["--distribution", "fixed"], "remora lab wireless bursts --distribution fixed --seed 1"),
             (
                 &["--only", "papers' settings", "--only", "80 ms", "--threads", "1"],
                 "remora lab wireless bursts --only \"papers' settings\" --only '80 ms' --seed 1",

@@ -27,6 +27,12 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
     Experiment { cells: || tables::hand_off(&System::SIMULATED, &System::SIMULATED), ..tables::HAND_OFF },
     Experiment { cells: small_operations, ..tables::SMALL_OPERATIONS },
     Experiment { cells: || tables::saturation(SATURATION), ..tables::SATURATION },
+    Experiment {
+        name: "fast-mobiles",
+        about: "1 to 32 mobiles copy at once between fast hosts",
+        cells: || tables::mobiles(&[1, 2, 4, 8, 16, 32], LONG.limit),
+        ..tables::MOBILES
+    },
 ];
 
 /// With mean bad periods of 5 s and more the floor is near the usual limit or above it.

@@ -27,8 +27,6 @@ pub struct Experiment {
     /// Axis and level that the others are compared with.
     pub baseline: Option<(&'static str, &'static str)>,
     pub figures: &'static [ExperimentFigure],
-    /// One seed is enough: the experiment shows the course of a run.
-    pub single: bool,
     /// Default number of seeds.
     pub seeds: u64,
     pub cells: fn() -> Vec<Cell>,
@@ -37,7 +35,7 @@ pub struct Experiment {
 impl Experiment {
     /// Seeds for each cell if `asked` are requested.
     pub fn seeds(&self, asked: Option<u64>) -> u64 {
-        if self.single { 1 } else { asked.unwrap_or(self.seeds).clamp(1, SEEDS_MAX) }
+        asked.unwrap_or(self.seeds).clamp(1, SEEDS_MAX)
     }
 }
 

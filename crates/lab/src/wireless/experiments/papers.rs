@@ -2,70 +2,108 @@
 
 use std::time::Duration;
 
+use remora_channel::Distribution;
 use remora_sim::copy::Direction;
 use remora_sim::testbed::{self, Treatment, paper};
 
 use super::experiment::{Experiment, ExperimentFigure, Origin, SEEDS, Vertical};
 use crate::wireless::cell::{Cell, Label, Measure, Paper};
-use crate::wireless::job::{Job, Testbed};
+use crate::wireless::job::{Job, Testbed, name_of};
 
 pub(super) static EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "block-size",
         about: "blocks of 1 to 8 KiB, nothing else changed (NFS/W 95 figure 4, NFS/W 97 figures 3 and 4)",
-        origin: Origin::Papers,
-        measures: &[Measure::Seconds],
-        baseline: None,
         figures: &[ExperimentFigure { y: Vertical::Linear(Measure::Seconds), x: "block", lines: "bad mean" }],
-        single: false,
-        seeds: SEEDS,
         cells: block_size,
+        ..ON_TESTBED
     },
     Experiment {
         name: "treatments",
         about: "back-off and link-level retransmission (NFS/W 95 tables 1 to 6, NFS/W 97 figures 5 and 6)",
-        origin: Origin::Papers,
-        measures: &[Measure::Seconds],
-        baseline: Some(("treatment", "no changes")),
-        figures: &[ExperimentFigure { y: Vertical::Linear(Measure::Seconds), x: "bad mean", lines: "treatment" }],
-        single: false,
-        seeds: SEEDS,
         cells: treatments,
+        ..TREATED
     },
     Experiment {
         name: "zero-errors",
         about: "the testbed without errors (NFS/W 95 table 7)",
-        origin: Origin::Papers,
-        measures: &[Measure::Seconds],
-        baseline: None,
-        figures: &[],
-        single: false,
-        seeds: SEEDS,
         cells: zero_errors,
+        ..ON_TESTBED
     },
     Experiment {
         name: "two-mobiles",
         about: "two mobiles copy at once (NFS/W 95 tables 8 and 9, NFS/W 97 figures 7 and 8)",
-        origin: Origin::Papers,
-        measures: &[Measure::Seconds],
-        baseline: Some(("treatment", "no changes")),
-        figures: &[ExperimentFigure { y: Vertical::Linear(Measure::Seconds), x: "bad mean", lines: "treatment" }],
-        single: false,
         seeds: TWO_MOBILES_SEEDS,
         cells: two_mobiles,
+        ..TREATED
+    },
+    Experiment {
+        name: "mobiles",
+        about: "1 to 32 mobiles copy at once, no changes and both (the larger testbed that NFS/W 97 plans)",
+        measures: &[Measure::Seconds, Measure::Slowest, Measure::Fairness, Measure::Goodput, Measure::Busy],
+        figures: &[
+            ExperimentFigure { y: Vertical::Logarithmic(Measure::Seconds), x: "mobiles", lines: "treatment" },
+            ExperimentFigure { y: Vertical::Linear(Measure::Goodput), x: "mobiles", lines: "treatment" },
+            ExperimentFigure { y: Vertical::Linear(Measure::Fairness), x: "mobiles", lines: "treatment" },
+        ],
+        cells: mobiles,
+        ..TREATED
+    },
+    Experiment {
+        name: "distributions",
+        about: "uniform, fixed and exponential periods of the same means (NFS/W 95 section 3.2)",
+        baseline: Some(("distribution", "uniform")),
+        figures: &[ExperimentFigure { y: Vertical::Linear(Measure::Seconds), x: "bad mean", lines: "distribution" }],
+        cells: distributions,
+        ..ON_TESTBED
+    },
+    Experiment {
+        name: "overflow",
+        about: "receive buffers of several sizes, without errors (NFS/W 95 figure 3)",
+        measures: &[Measure::Seconds, Measure::Retransmissions, Measure::Overflows, Measure::Pause],
+        figures: &[PACKETS_BY_BUFFER],
+        seeds: PACKETS_SEEDS,
+        cells: overflow,
+        ..ON_TESTBED
     },
     Experiment {
         name: "packets",
-        about: "packet numbers over time, with and without the changes (NFS/W 97 figure 9)",
-        origin: Origin::Papers,
-        measures: &[Measure::Seconds],
-        baseline: None,
+        about: "packet numbers over time, no changes and both, at each bad mean (NFS/W 97 figure 9)",
+        measures: &[Measure::Seconds, Measure::Retransmissions, Measure::Pause],
         figures: &[ExperimentFigure { y: Vertical::Packets, x: "", lines: "treatment" }],
-        single: true,
-        seeds: 1,
+        seeds: PACKETS_SEEDS,
         cells: packets,
+        ..TREATED
     },
 ];
+
+/// An experiment on the papers' testbed with the default seeds and no figure.
+const ON_TESTBED: Experiment = Experiment {
+    name: "",
+    about: "",
+    origin: Origin::Papers,
+    measures: &[Measure::Seconds],
+    baseline: None,
+    figures: &[],
+    seeds: SEEDS,
+    cells: Vec::new,
+};
+
+/// Common settings of experiments that compare treatments.
+const TREATED: Experiment = Experiment {
+    baseline: Some(("treatment", Treatment::NoChanges.name())),
+    figures: &[ExperimentFigure { y: Vertical::Linear(Measure::Seconds), x: "bad mean", lines: "treatment" }],
+    ..ON_TESTBED
+};
+
+const PACKETS_BY_BUFFER: ExperimentFigure = ExperimentFigure { y: Vertical::Packets, x: "", lines: "receive buffer" };
+const PACKETS_SEEDS: u64 = 5;
+/// Mobiles of `mobiles`.
+const MOBILES: [usize; 6] = [1, 2, 4, 8, 16, 32];
+/// Mobiles share 1 Mbit/s: 32 files take at least 276 s.
+const MOBILES_LIMIT: Duration = Duration::from_secs(3000);
+/// Frames of the receive buffers of `overflow`; the last one never fills.
+const RECEIVE_FRAMES: [Option<usize>; 4] = [Some(4), None, Some(16), Some(100_000)];
 
 /// Exponential back-off varies widely here: ten seeds give 27 %, a thousand give 38 %.
 const TWO_MOBILES_SEEDS: u64 = 40;
@@ -73,6 +111,7 @@ const FILE_KIB: f64 = 1024.0;
 /// The papers' runs were stopped and repeated beyond this.
 const LIMIT: Duration = Duration::from_secs(300);
 const WAYS: [Direction; 2] = [Direction::Read, Direction::Write];
+const NO_CHANGES_AND_BOTH: [Treatment; 2] = [Treatment::NoChanges, Treatment::Both];
 
 fn cell(labels: Vec<Label>, testbed: Testbed) -> Cell {
     let paper = paper(&testbed);
@@ -86,7 +125,8 @@ fn paper(testbed: &Testbed) -> Option<Paper> {
         (c.treatment, c.direction, c.mobiles) == (testbed.treatment, testbed.direction, testbed.mobiles)
             && u128::from(c.bad_mean_ms) == ms
     };
-    if testbed.block != testbed::BLOCK {
+    let is_the_papers = testbed.distribution == Distribution::Uniform && testbed.receive_frames.is_none();
+    if testbed.block != testbed::BLOCK || !is_the_papers {
         return None;
     }
     let of_table = paper::CELLS.iter().find(is_it).map(|c| Paper {
@@ -97,7 +137,7 @@ fn paper(testbed: &Testbed) -> Option<Paper> {
     });
     of_table.or_else(|| {
         let [without, with] = paper::READ_AT_160_MS;
-        let throughput = match (testbed.treatment, testbed.direction, testbed.packets) {
+        let throughput = match (testbed.treatment, testbed.direction, testbed.packets && ms == 160) {
             (Treatment::NoChanges, Direction::Read, true) => without,
             (Treatment::Both, Direction::Read, true) => with,
             _ => return None,
@@ -108,7 +148,16 @@ fn paper(testbed: &Testbed) -> Option<Paper> {
 }
 
 fn on_testbed(treatment: Treatment, direction: Direction, bad_mean: Duration) -> Testbed {
-    Testbed { treatment, direction, bad_mean, block: testbed::BLOCK, mobiles: 1, packets: false }
+    Testbed {
+        treatment,
+        direction,
+        bad_mean,
+        block: testbed::BLOCK,
+        mobiles: 1,
+        distribution: Distribution::Uniform,
+        receive_frames: None,
+        packets: false,
+    }
 }
 
 fn block_size() -> Vec<Cell> {
@@ -130,7 +179,7 @@ fn treatments() -> Vec<Cell> {
 }
 
 fn two_mobiles() -> Vec<Cell> {
-    by_treatment(&[Treatment::NoChanges, Treatment::Both], 2)
+    by_treatment(&NO_CHANGES_AND_BOTH, 2)
 }
 
 fn by_treatment(treatments: &[Treatment], mobiles: usize) -> Vec<Cell> {
@@ -154,14 +203,71 @@ fn zero_errors() -> Vec<Cell> {
     WAYS.map(|way| cell(vec![Label::direction(way)], on_testbed(Treatment::NoChanges, way, Duration::ZERO))).into()
 }
 
-fn packets() -> Vec<Cell> {
-    let run = |(treatment, way): (Treatment, Direction)| {
-        let labels = vec![Label::direction(way), Label::new("treatment", treatment.name())];
-        cell(labels, Testbed { packets: true, ..on_testbed(treatment, way, Duration::from_millis(160)) })
-    };
+fn mobiles() -> Vec<Cell> {
     let mut cells = Vec::new();
     for way in WAYS {
-        cells.extend([Treatment::NoChanges, Treatment::Both].map(|t| run((t, way))));
+        for mean in [0, 80].map(Duration::from_millis) {
+            for mobiles in MOBILES {
+                for treatment in NO_CHANGES_AND_BOTH {
+                    let labels = vec![
+                        Label::direction(way),
+                        Label::time("bad mean", mean),
+                        Label::new("mobiles", mobiles.to_string()),
+                        Label::new("treatment", treatment.name()),
+                    ];
+                    let testbed = Testbed { mobiles, ..on_testbed(treatment, way, mean) };
+                    cells.push(Cell { limit: MOBILES_LIMIT, ..cell(labels, testbed) });
+                }
+            }
+        }
+    }
+    cells
+}
+
+fn distributions() -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for way in WAYS {
+        for treatment in NO_CHANGES_AND_BOTH {
+            for mean in [40, 80, 160].map(Duration::from_millis) {
+                for distribution in [Distribution::Uniform, Distribution::Deterministic, Distribution::Exponential] {
+                    let labels = vec![
+                        Label::direction(way),
+                        Label::new("treatment", treatment.name()),
+                        Label::time("bad mean", mean),
+                        Label::new("distribution", name_of(distribution)),
+                    ];
+                    cells.push(cell(labels, Testbed { distribution, ..on_testbed(treatment, way, mean) }));
+                }
+            }
+        }
+    }
+    cells
+}
+
+fn overflow() -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for way in WAYS {
+        for receive_frames in RECEIVE_FRAMES {
+            let buffer = match receive_frames {
+                None => "as fitted".to_owned(),
+                Some(frames) if frames > 1000 => "never full".to_owned(),
+                Some(frames) => format!("{frames} frames"),
+            };
+            let labels = vec![Label::direction(way), Label::new("receive buffer", buffer)];
+            let testbed = on_testbed(Treatment::NoChanges, way, Duration::ZERO);
+            cells.push(cell(labels, Testbed { receive_frames, packets: true, ..testbed }));
+        }
+    }
+    cells
+}
+
+fn packets() -> Vec<Cell> {
+    let mut cells = by_treatment(&NO_CHANGES_AND_BOTH, 1);
+    for cell in &mut cells {
+        if let Job::Testbed(testbed) = &mut cell.job {
+            testbed.packets = true;
+            cell.paper = paper(testbed);
+        }
     }
     cells
 }

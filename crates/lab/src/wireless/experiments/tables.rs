@@ -27,7 +27,6 @@ pub(crate) const COPIES: Experiment = Experiment {
     measures: &[Measure::Seconds],
     baseline: None,
     figures: &[],
-    single: false,
     seeds: SEEDS,
     cells: Vec::new,
 };
@@ -89,6 +88,16 @@ pub(crate) const SATURATION: Experiment = Experiment {
     ..COPIES
 };
 
+pub(crate) const MOBILES: Experiment = Experiment {
+    measures: &[Measure::Seconds, Measure::Slowest, Measure::Fairness, Measure::Goodput, Measure::Busy],
+    figures: &[
+        ExperimentFigure { y: Vertical::Logarithmic(Measure::Seconds), x: "mobiles", lines: "system" },
+        ExperimentFigure { y: Vertical::Linear(Measure::Goodput), x: "mobiles", lines: "system" },
+        ExperimentFigure { y: Vertical::Linear(Measure::Fairness), x: "mobiles", lines: "system" },
+    ],
+    ..COPIES
+};
+
 /// Mean bad periods of `bursts`, in milliseconds.
 pub(crate) const BAD_MEANS_MS: [u64; 9] = [0, 40, 80, 120, 160, 500, 1000, 5000, 30_000];
 
@@ -142,6 +151,33 @@ pub(crate) fn bursts(systems: &[System], means_ms: &[u64], long: LongRuns) -> Ve
         let Job::Copy(Copy { channel, .. }) = &cell.job else { continue };
         let is_long = matches!(channel.errors, ErrorModel::TwoState { bad_mean, .. } if bad_mean >= long.bad_mean_min);
         cell.limit = if is_long { long.limit } else { LIMIT };
+    }
+    cells
+}
+
+/// Cells by number of mobiles that copy at once. Blocks are the papers' where the client's are fixed.
+pub(crate) fn mobiles(counts: &[usize], limit: Duration) -> Vec<Cell> {
+    const SYSTEMS: [System; 4] = [System::Stock, System::LinkPapers, System::Adaptive, System::LinkAdaptive];
+    let levels: Vec<(Duration, usize)> = [0, 80]
+        .map(Duration::from_millis)
+        .into_iter()
+        .flat_map(|mean| counts.iter().map(move |n| (mean, *n)))
+        .collect();
+    let mut cells = Vec::new();
+    for direction in WAYS {
+        for (mean, mobiles) in levels.iter().copied() {
+            for system in SYSTEMS {
+                let labels = vec![
+                    Label::direction(direction),
+                    Label::time("bad mean", mean),
+                    Label::new("mobiles", mobiles.to_string()),
+                    Label::new("system", system.name()),
+                ];
+                let block = matches!(system, System::Stock).then_some(remora_sim::testbed::BLOCK);
+                let copy = Copy { mobiles, block, ..Copy::new(system, in_bursts(mean), direction, FILE) };
+                cells.push(Cell { labels, job: Job::Copy(copy), paper: None, limit });
+            }
+        }
     }
     cells
 }

@@ -50,6 +50,8 @@ pub(super) struct Bench {
 pub(super) struct BenchCopy {
     /// `None` if it was cut off.
     pub(super) seconds: Option<f64>,
+    /// The same of the other mobiles.
+    pub(super) others: Vec<Option<f64>>,
     /// Time from each outage's end until the file's bytes flowed; infinite if they did not.
     pub(super) resumed: Vec<f64>,
     pub(super) report: EmulationReport,
@@ -201,7 +203,7 @@ impl Bench {
             let others = others.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             (done, ended.map(|ended| ended.then_some(took)), others)
         });
-        others?;
+        let others = others?;
         let (seconds, report) = (ended?, self.report()?);
         self.must_run()?;
         if seconds.is_some() {
@@ -213,7 +215,7 @@ impl Bench {
         }
         files.remove();
         let resumed = resumed(&report, job.direction, seconds.is_some());
-        Ok((done, BenchCopy { seconds, resumed, report }))
+        Ok((done, BenchCopy { seconds, others, resumed, report }))
     }
 
     /// Lets a Remora client contact the server before the measurement.
@@ -513,18 +515,17 @@ pub(super) fn ready(bench: &Bench, job: &Copy, seed: u64, run: u64) -> Result<Ve
     (1..job.mobiles).map(ready).collect()
 }
 
-/// Runs the other mobiles' copies; they end at the limit.
-pub(super) fn carry(others: &[Other], job: &Copy, scene: &Scene<'_>, limit: Instant) -> Result<()> {
+/// Runs the other mobiles' copies and returns the seconds of each; `None` for one that the limit ended.
+pub(super) fn carry(others: &[Other], job: &Copy, scene: &Scene<'_>, limit: Instant) -> Result<Vec<Option<f64>>> {
     let programs = others.iter().map(|other| other.start(scene)).collect::<Result<Vec<Program>>>()?;
-    for (other, mut program) in others.iter().zip(programs) {
-        match program.ended(limit)? {
-            None => {}
-            Some(status) if status.success() => other.check(job)?,
-            Some(_) => return Err(failed(program.words())),
-        }
-        other.files.remove();
-    }
-    Ok(())
+    thread::scope(|scope| {
+        let waits: Vec<_> = others
+            .iter()
+            .zip(programs)
+            .map(|(other, program)| scope.spawn(move || other.carry(program, job, scene.began, limit)))
+            .collect();
+        waits.into_iter().map(|wait| wait.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    })
 }
 
 impl Other {
@@ -533,6 +534,21 @@ impl Other {
         let name = format!("{LOG}-{}", self.mobile);
         let start = Start { environment: &environment, ..Start::new(&name, &self.line) };
         Program::start(scene.emulator, scene.scratch, Station::Mobile(self.mobile), &start)
+    }
+
+    fn carry(&self, mut program: Program, job: &Copy, began: Instant, limit: Instant) -> Result<Option<f64>> {
+        let status = program.ended(limit)?;
+        let seconds = began.elapsed().as_secs_f64();
+        let ended = match status {
+            None => None,
+            Some(status) if status.success() => Some(seconds),
+            Some(_) => return Err(failed(program.words())),
+        };
+        if ended.is_some() {
+            self.check(job)?;
+        }
+        self.files.remove();
+        Ok(ended)
     }
 
     fn check(&self, job: &Copy) -> Result<()> {

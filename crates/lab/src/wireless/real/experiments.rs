@@ -58,6 +58,12 @@ static EXPERIMENTS: &[Experiment] = &[
         ..tables::HAND_OFF
     },
     Experiment { cells: || tables::saturation(SATURATION), ..tables::SATURATION },
+    Experiment {
+        name: "mobiles",
+        about: "1 to 8 mobiles copy at once between fast hosts",
+        cells: || tables::mobiles(&[1, 2, 4, 8], LIMIT),
+        ..tables::MOBILES
+    },
 ];
 
 /// With mean bad periods of 5 s and more the floor is minutes; runs may take this long.
@@ -131,7 +137,9 @@ mod tests {
     fn names_are_found() {
         assert_eq!(named(&["tcp".into()]).map(|e| e.len()), Ok(1));
         assert_eq!(named(&["zero-errors".into()]).err(), Some("zero-errors".to_owned()));
-        for (name, only) in [("zero-errors", true), ("packets", true), ("treatments", false), ("frobnicate", false)] {
+        for (name, only) in
+            [("zero-errors", true), ("packets", true), ("mobiles", false), ("treatments", false), ("frobnicate", false)]
+        {
             assert_eq!(only_simulated(name), only, "{name}");
         }
     }

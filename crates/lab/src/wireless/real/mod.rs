@@ -19,7 +19,7 @@ mod workloads;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use bench::Bench;
+use bench::{Bench, BenchCopy};
 use peers::Peers;
 use program::{Result, failed};
 use remora_base::Rate;
@@ -28,6 +28,7 @@ use setup::{Equipment, Needs, Turns, best};
 use workloads::floor_seconds;
 
 use super::cell::{Emulation, Measure, RunError, Runner, Sample};
+use super::cell_load::CellLoad;
 use super::job::{Copy, Job, System};
 use super::simulated::Simulator;
 use crate::report::provenance::Source;
@@ -115,6 +116,7 @@ impl Real {
             Ok((copied, report))
         })?;
         let mut values = vec![(Measure::Seconds, copied.seconds.unwrap_or(f64::INFINITY))];
+        values.extend(cell_load(job, &copied, limit).values());
         if let Some(longest) = copied.resumed.into_iter().reduce(f64::max) {
             values.push((Measure::Resume, longest));
         }
@@ -126,6 +128,17 @@ impl Real {
         let simulated = job.is_simulated().then(|| Simulator.run(&Job::Copy(job.clone()), seed, limit));
         let simulated = simulated.transpose()?.and_then(|s| s.value(Measure::Seconds));
         Ok(Sample { values, floor_seconds, emulation: Some(emulation), simulated, ..Sample::default() })
+    }
+}
+
+fn cell_load(job: &Copy, copied: &BenchCopy, limit: Duration) -> CellLoad {
+    let all = std::iter::once(&copied.seconds).chain(&copied.others);
+    CellLoad {
+        seconds: all.map(|seconds| seconds.unwrap_or(f64::INFINITY)).collect(),
+        bytes: job.bytes,
+        rate: job.channel.rate,
+        airtime: copied.report.lanes.iter().map(|lane| lane.stats.airtime).sum(),
+        limit,
     }
 }
 
