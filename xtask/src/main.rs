@@ -7,6 +7,7 @@ mod figures;
 mod fuzz;
 mod interop;
 mod libatp;
+mod package;
 mod swarm;
 mod test;
 mod tidy;
@@ -35,6 +36,7 @@ Examples:
   cargo xtask fuzz nfs3_call --seconds 60
   cargo xtask install-libatp --prefix /usr/local
   cargo xtask figures model           # are the model's figures in the documents those it prints?
+  cargo xtask package --check         # a Debian package, put to work in a bare Debian
   cargo xtask interop git fsx         # parts of what the Linux client is put to
   cargo xtask ci                      # all of it, as the build machine does";
 
@@ -79,6 +81,9 @@ enum Command {
     },
     /// Build ATP's C library and install it: libatp.so, libatp.a, atp.h, libatp.pc
     InstallLibatp(libatp::Options),
+    /// Make the Debian package
+    #[command(after_help = package::HELP)]
+    Package(package::Options),
     /// Feed the decoders bytes that look for trouble (needs cargo-fuzz)
     Fuzz {
         /// A file of fuzz/fuzz_targets without its .rs; all of them if none is named
@@ -102,6 +107,7 @@ fn main() -> ExitCode {
             figures::run(filter.as_deref(), if debug { cmd::Build::Debug } else { cmd::Build::Release })
         }
         Command::InstallLibatp(options) => libatp::install(&options),
+        Command::Package(options) => package::run(&options),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
     };
     match done {

@@ -1,7 +1,8 @@
 //! `remora`: remote files over links that drop, stall and crawl.
 //!
 //! [`commands`] has the command line and a module for each command; [`remote`] the files on NFS servers; [`config`]
-//! values, files and state; [`output`] standard output, errors and exit codes. [`cp`] is the largest command.
+//! values, files and state; [`output`] standard output, errors and exit codes; [`service_manager`] talks to systemd. [`cp`]
+//! is the largest command.
 
 // Printing panics if standard output is closed; `output::stdio` does not.
 #![warn(clippy::print_stderr, clippy::print_stdout)]
@@ -12,6 +13,7 @@ mod cp;
 mod interrupt;
 mod output;
 mod remote;
+mod service_manager;
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -38,6 +40,7 @@ const UNREAD_MAX: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     let cli = commands::parse();
+    service_manager::find_sockets();
     let name = cli.command.name();
     if cli.command.is_service() {
         stdio::outlive_readers(name);

@@ -5,7 +5,7 @@
 //! connections over those. [`relay`] runs the emulated channel between UDP sockets, [`emulate`] between network
 //! namespaces; [`load`] fills either. [`mount`] runs the cache core, [`fuse`] is its connection to the kernel.
 //! [`handoff`] tells clients that the link goes away; [`reserved`] has the ports that servers trust, [`signals`] the
-//! signals that stay ignored, [`zone`] the zones of link-local addresses. The cores decide; this crate moves bytes and
+//! signals that stay ignored, [`zone`] the zones of link-local addresses, [`json`] output for programs. The cores decide; this crate moves bytes and
 //! tells the time.
 
 #![allow(missing_docs, reason = "used inside the workspace only")]
@@ -20,6 +20,7 @@ pub mod forward;
 pub mod fuse;
 pub mod gateway;
 pub mod handoff;
+pub mod json;
 mod key_file;
 pub mod link;
 pub mod load;

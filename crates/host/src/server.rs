@@ -58,7 +58,7 @@ mod statistics;
 pub use executor::Queueing;
 pub use lifecycle::descriptors::{Descriptors, raise_limit};
 pub use lifecycle::serving::{Serving, Shutdown, Watch};
-pub use options::{Objects, ServeLimits, ServerOptions, StartError};
+pub use options::{InheritedSockets, Objects, ServeLimits, ServerOptions, StartError};
 pub use statistics::{ServerSnapshot, SocketStats};
 
 /// Most user memory of an idle TCP connection, in bytes: its task, buffers and table entries. The test `serve_memory`

@@ -15,6 +15,5 @@ pub mod raw;
 mod report;
 pub mod wireless;
 
-pub use report::json;
 pub use report::page::{Html, Page};
 pub use report::table::Table;

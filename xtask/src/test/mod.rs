@@ -14,7 +14,7 @@ use clap::Args;
 
 use crate::cmd::{self, Result};
 use crate::{attack, interop, swarm};
-pub(crate) use packages::provide;
+pub(crate) use packages::{install, provide};
 use report::REQUIRE_ALL;
 pub(crate) use report::Report;
 pub(crate) use report::requires_all;

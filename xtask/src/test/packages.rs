@@ -31,6 +31,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("chromium", "a browser that looks at the model's page"),
     ("chromium-driver", "what drives it"),
     ("fonts-dejavu-core", "letters to look at"),
+    ("debootstrap", "a bare Debian to install the package in"),
+    ("systemd-container", "systemd-nspawn, which boots it"),
     ("libreoffice-calc-nogui", "a spreadsheet program that computes the model's sheets"),
 ];
 
@@ -79,7 +81,8 @@ fn refusal(no_install: bool) -> Option<&'static str> {
     }
 }
 
-fn install(packages: &[&str]) -> cmd::Result {
+/// Installs packages by apt-get.
+pub(crate) fn install(packages: &[&str]) -> cmd::Result {
     println!("== installing for the tests: {}", packages.join(" "));
     for (package, purpose) in PACKAGES.iter().filter(|(p, _)| packages.contains(p)) {
         println!("   {package}: {purpose}");

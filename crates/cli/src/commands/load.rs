@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use remora_base::Rate;
+use remora_host::json::as_digits;
 use remora_host::load;
 use remora_host::load::{Carried, Law, Plan, Run, Runs, Sent};
-use remora_lab::json::as_digits;
 use serde::Serialize;
 
 use crate::config::{address, units};

@@ -1,14 +1,21 @@
 //! The command line and its commands. Each command has a module with its flags and its `run`.
 
+#[cfg(feature = "lab")]
 pub(crate) mod bench;
+#[cfg(feature = "lab")]
 pub(crate) mod demo;
+#[cfg(feature = "lab")]
+pub(crate) mod experiments;
 pub(crate) mod files;
 pub(crate) mod forwarding;
+pub(crate) mod generate;
 pub(crate) mod handoff;
 pub(crate) mod hoard;
+#[cfg(feature = "lab")]
 pub(crate) mod lab;
 pub(crate) mod link;
 pub(crate) mod load;
+#[cfg(feature = "lab")]
 pub(crate) mod model;
 pub(crate) mod mount;
 pub(crate) mod serve;
@@ -20,17 +27,16 @@ use std::{io, process};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use rustix::io::Errno;
 
-use crate::commands::bench::Bench;
-use crate::commands::demo::Demo;
+#[cfg(feature = "lab")]
+use crate::commands::experiments::ExperimentCommand;
 use crate::commands::files::change::{Mkdir, Mv, Rm};
 use crate::commands::files::inspect::{Cat, Df, Exports, Stat};
 use crate::commands::files::ls::Ls;
 use crate::commands::forwarding::forward::Forward;
 use crate::commands::forwarding::gateway::Gateway;
+use crate::commands::generate::Generate;
 use crate::commands::handoff::HandOff;
 use crate::commands::hoard::flags::Hoard;
-use crate::commands::lab::flags::{Experiment, Lab};
-use crate::commands::model::flags::{Model, ModelCommand};
 use crate::commands::mount::flags::{Conflicts, Mount, MountStatus, Offline, Online, Release, Top, Umount};
 use crate::commands::mount::mount_helper;
 use crate::commands::serve::flags::Serve;
@@ -57,7 +63,7 @@ pub(crate) struct Cli {
 
 /// Parses the command line of this process. On an error prints it and exits.
 pub(crate) fn parse() -> Cli {
-    let command = numbers_are_values(Cli::command());
+    let command = definition();
     let words: Vec<_> = std::env::args_os().collect();
     if mount_helper::is_fake(&words) {
         process::exit(0);
@@ -88,6 +94,11 @@ fn leave(error: &clap::Error) -> ! {
         }
         _ => process::exit(error.exit_code()),
     }
+}
+
+/// The definition of the command line, as [`parse`] uses it.
+fn definition() -> clap::Command {
+    numbers_are_values(Cli::command())
 }
 
 /// Lets flags take negative numbers, so that the flag's own error message appears instead of "unexpected argument".
@@ -173,27 +184,21 @@ pub(crate) enum Command {
     /// Run the fixed end of remora forward, or give an NFS server an ATP address
     #[command(after_help = forwarding::gateway::HELP)]
     Gateway(Box<Gateway>),
-    /// Watch three clients copy a file over a bad link
-    #[command(after_help = demo::HELP)]
-    Demo(Demo),
     /// Run one end of a link that retransmits lost frames on a poor hop
     #[command(after_help = link::flags::HELP)]
     Link(link::flags::Tunnel),
     /// Tell the clients of this machine that an outage begins or ends
     #[command(after_help = handoff::HELP)]
     Handoff(HandOff),
-    /// Measure the performance of a server, or compare two
-    #[command(after_help = bench::HELP)]
-    Bench(Box<Bench>),
-    /// Predict utilisation, delay and copy times of a network
-    #[command(after_help = model::flags::HELP)]
-    Model(Model),
     /// Send background load and count the packets that arrive
     #[command(after_help = load::HELP)]
     Load(load::Load),
-    /// Run experiments and emulated links
-    #[command(after_help = lab::flags::HELP)]
-    Lab(Lab),
+    /// Write man pages and completions for shells
+    #[command(hide = true, after_help = generate::HELP)]
+    Generate(Generate),
+    #[cfg(feature = "lab")]
+    #[command(flatten)]
+    Experiment(ExperimentCommand),
 }
 
 impl Command {
@@ -206,8 +211,8 @@ impl Command {
                 matches!(link.what, link::flags::LinkCommand::Base(_) | link::flags::LinkCommand::Mobile(_))
             }
             Command::Load(load) => matches!(load.end, load::End::Recv(_)),
-            Command::Lab(lab) => matches!(lab.experiment, Experiment::Relay(_)),
-            Command::Model(model) => matches!(model.command, Some(ModelCommand::Serve(_))),
+            #[cfg(feature = "lab")]
+            Command::Experiment(experiment) => experiment.is_service(),
             _ => false,
         }
     }
@@ -223,7 +228,8 @@ impl Command {
             Command::Gateway(args) => &args.verbosity,
             Command::Link(link::flags::Tunnel { what: link::flags::LinkCommand::Base(args) }) => &args.ends.verbosity,
             Command::Link(link::flags::Tunnel { what: link::flags::LinkCommand::Mobile(args) }) => &args.ends.verbosity,
-            Command::Lab(Lab { experiment: Experiment::Relay(args) }) => &args.verbosity,
+            #[cfg(feature = "lab")]
+            Command::Experiment(experiment) => return experiment.verbosity().map_or(0, |v| v.verbose),
             _ => return 0,
         };
         verbosity.verbose
@@ -256,13 +262,12 @@ impl Command {
             Command::Keys(_) => "keys",
             Command::Forward(_) => "forward",
             Command::Gateway(_) => "gateway",
-            Command::Demo(_) => "demo",
             Command::Link(_) => "link",
             Command::Handoff(_) => "handoff",
-            Command::Bench(_) => "bench",
-            Command::Model(_) => "model",
             Command::Load(_) => "load",
-            Command::Lab(_) => "lab",
+            Command::Generate(_) => "generate",
+            #[cfg(feature = "lab")]
+            Command::Experiment(experiment) => experiment.name(),
         }
     }
 }
@@ -281,9 +286,8 @@ pub(crate) async fn run(command: Command, kept: Kept) -> Result {
         Command::Stat(args) => interruptible(files::inspect::stat(args)).await,
         Command::Df(args) => interruptible(files::inspect::df(args)).await,
         Command::Exports(args) => interruptible(files::inspect::exports(args)).await,
-        Command::Demo(args) => interruptible(demo::run(args)).await,
-        Command::Model(args) => interruptible(model::command::run(args)).await,
         Command::Keys(args) => transfer::keys::run(&args),
+        Command::Generate(args) => generate::run(&args, definition()),
         Command::Handoff(args) => handoff::run(args).await,
         Command::Status(args) => mount::status::show(&args),
         Command::Release(args) => mount::release::run(&args),
@@ -301,20 +305,9 @@ pub(crate) async fn run(command: Command, kept: Kept) -> Result {
         Command::Gateway(args) => forwarding::gateway::run(*args).await,
         Command::Serve(args) => serve::command::run(*args).await,
         Command::Link(args) => link::command::run(args).await,
-        Command::Bench(args) => bench::run(*args).await,
         Command::Load(args) => load::run(args).await,
-        Command::Lab(lab) => match lab.experiment {
-            Experiment::Relay(args) => lab::relay::run(*args).await,
-            Experiment::Emulate(args) => lab::emulate::run(*args).await,
-            Experiment::Inside(args) => lab::emulate::inside(args).await,
-            Experiment::Wireless(args) => lab::wireless::run(args).await,
-            Experiment::Drc(args) => interruptible(lab::drc::run(args)).await,
-            Experiment::Atp(args) => interruptible(lab::atp::run(args)).await,
-            Experiment::NfsAtp(args) => interruptible(lab::nfs_atp::run(args)).await,
-            Experiment::Copy(args) => lab::copy::run(*args).await,
-            Experiment::Mount(args) => lab::mount::run(*args).await,
-            Experiment::Predict(args) => interruptible(lab::predict::run(args)).await,
-        },
+        #[cfg(feature = "lab")]
+        Command::Experiment(experiment) => experiment.run().await,
     }
 }
 
@@ -400,6 +393,21 @@ mod tests {
             .map(|(name, arg)| format!("{name}: {}", arg.get_id()))
             .collect();
         assert!(lacking.is_empty(), "no description of: {lacking:#?}");
+    }
+
+    #[test]
+    fn every_command_has_a_man_page_and_completions() {
+        let dir = tempfile::tempdir().unwrap();
+        generate::run(&Generate { dir: dir.path().to_owned() }, definition()).unwrap();
+        let read = |path: &str| std::fs::read_to_string(dir.path().join(path)).unwrap();
+        assert!(read("man/man1/remora-link-base.1").contains("\\-\\-mobile"));
+        for command in definition().get_subcommands().filter(|command| !command.is_hide_set()) {
+            let name = command.get_name();
+            assert!(read(&format!("man/man1/remora-{name}.1")).contains("Example"), "{name}");
+            for (_, path) in generate::COMPLETIONS {
+                assert!(read(path).contains(name), "{path} lacks {name}");
+            }
+        }
     }
 
     #[test]

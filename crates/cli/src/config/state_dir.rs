@@ -136,7 +136,7 @@ pub(crate) fn secret(path: &Path, fresh: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 /// Creates the file at `path` with mode 0600 unless another run is faster.
-fn make(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn make(path: &Path, bytes: &[u8]) -> io::Result<()> {
     make_linked(path, bytes, |new| fs::hard_link(new, path))
 }
 

@@ -18,6 +18,7 @@ use crate::output::exit;
 use crate::output::exit::Error;
 
 /// The longest recording of a link that can be read, in bytes: some ten million lines.
+#[cfg(feature = "lab")]
 pub(crate) const TRACE_MAX: u64 = 128 << 20;
 
 /// Reads the text file at `path`, at most `max` bytes, even if the path leads to a device. `a_what` says in errors what
@@ -48,6 +49,7 @@ pub(crate) struct Text<T>(pub(crate) T);
 pub(crate) struct Time(pub(crate) Duration);
 
 /// Bytes, as flags have them.
+#[cfg(feature = "lab")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bytes(pub(crate) u64);
 
@@ -79,6 +81,7 @@ impl FromStr for Time {
     }
 }
 
+#[cfg(feature = "lab")]
 impl FromStr for Bytes {
     type Err = String;
 

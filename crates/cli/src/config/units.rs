@@ -25,6 +25,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// The same, and not nothing: what takes time cannot be done in none.
+#[cfg(feature = "lab")]
 pub(crate) fn some_duration(text: &str) -> Result<Duration, String> {
     let time = duration(text)?;
     if time.is_zero() { Err("the time must be above 0".to_owned()) } else { Ok(time) }

@@ -34,8 +34,8 @@ Exit codes:
   4    --verify found a difference
   5    send: missed the deadline
   6    hoard: something is missing
-  130  interrupted (Ctrl-C); 129 hang-up; 143 terminated (0 from serve,
-       recv, forward, gateway, mount -f and lab relay, which stop regularly)";
+  130  interrupted (Ctrl-C); 129 hang-up; 143 terminated (0 from serve, recv,
+       forward, gateway, link, mount -f and lab relay, which stop regularly)";
 
 /// Hint for root after a permission error.
 const SQUASHED: &str = ". Most servers take root for nobody (root squashing): run the command as another user, or have \

@@ -3,10 +3,13 @@
 //! A closed pipe is not an error: a command ends quietly, a service continues. Other write errors are reported.
 
 use std::io;
-use std::io::{IsTerminal, Write};
+#[cfg(feature = "lab")]
+use std::io::IsTerminal;
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Once, OnceLock};
 
+#[cfg(feature = "lab")]
 use ratatui::crossterm::terminal;
 use remora_host::client::ClientError;
 use rustix::io::Errno;
@@ -27,12 +30,14 @@ pub(crate) fn outlive_readers(command: &'static str) {
 }
 
 /// Width of the terminal that standard output goes to, in characters; `None` if it goes elsewhere.
+#[cfg(feature = "lab")]
 pub(crate) fn terminal_width() -> Option<usize> {
     let size = io::stdout().is_terminal().then(|| terminal::size().ok()).flatten();
     size.map(|(columns, _)| usize::from(columns))
 }
 
 /// Width of the tables of reports: a file gets them whole.
+#[cfg(feature = "lab")]
 pub(crate) fn report_width() -> usize {
     terminal_width().unwrap_or(usize::MAX)
 }
@@ -75,7 +80,7 @@ pub(crate) fn print_json(object: &impl Serialize) -> Result {
 
 /// The object on one line, without its end; integers above 2^53 are strings.
 pub(crate) fn json_line(object: &impl Serialize) -> Result<String> {
-    remora_lab::json::line(object).map_err(|e| Error::refused("standard output", e.to_string()))
+    remora_host::json::line(object).map_err(|e| Error::refused("standard output", e.to_string()))
 }
 
 /// Prints a line on standard error; ignores errors. May block, so the caller must not hold a lock.

@@ -1,6 +1,6 @@
 //! A remote object as `ls` and `stat` show it.
 
-use remora_lab::json::as_digits;
+use remora_host::json::as_digits;
 use remora_wire::nfs3::{Attr, FileType, NfsTime};
 use serde::Serialize;
 

@@ -4,6 +4,7 @@
 mod common;
 mod credentials;
 mod mounts;
+mod moved_disk;
 mod raw;
 mod signals;
 

@@ -14,7 +14,11 @@ use crate::{Exports, raw, reload};
 
 /// Serves `e` where `prepare` has been run by a shell first, in mounts of its own.
 fn serve_inside(e: &Exports, prepare: &str) -> Daemon {
-    let server = e.server();
+    start_inside(&e.server(), prepare)
+}
+
+/// Starts `server` in the same way.
+pub(crate) fn start_inside(server: &Command, prepare: &str) -> Daemon {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "shared", "sh", "-ec", &format!("{prepare}\nexec \"$@\""), "sh"]);
     command.arg(server.get_program()).args(server.get_args());

@@ -1,7 +1,7 @@
 //! The options of a server, and the errors of its start.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
 
 use remora_atp::session::{Guests, Identity};
@@ -61,6 +61,14 @@ impl ServerOptions {
     pub fn default_threads() -> usize {
         (2 * available_processors()).max(4)
     }
+}
+
+/// Sockets that the service manager has opened, to serve on instead of [`ServerOptions::listen`].
+#[derive(Debug, Default)]
+pub struct InheritedSockets {
+    pub tcp: Vec<TcpListener>,
+    /// Each has a TCP socket with the same address.
+    pub udp: Vec<UdpSocket>,
 }
 
 /// How to serve over ATP, on a UDP port of its own, because the packets are encrypted.
@@ -139,6 +147,14 @@ pub enum StartError {
     /// The address is not one of this machine.
     #[error("{0} is not an address of this machine: choose one that is, or 0.0.0.0 for all of them")]
     NotHere(SocketAddr),
+    /// A UDP socket of the service manager is alone.
+    #[error(
+        "the service manager passes a UDP socket on {0} and no TCP socket: add ListenStream= beside ListenDatagram="
+    )]
+    Unpaired(SocketAddr),
+    /// A socket of the service manager is of no use.
+    #[error("cannot use a socket of the service manager: {0}")]
+    Inherited(io::Error),
     /// Another error of an address.
     #[error("cannot listen on {addr} ({protocol}): {source}")]
     Bind {

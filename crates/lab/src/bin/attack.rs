@@ -75,7 +75,7 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
         Ok(report) => {
-            match remora_lab::json::line(&report) {
+            match remora_host::json::line(&report) {
                 Ok(line) if args.json => say(line),
                 _ => say(&report),
             }

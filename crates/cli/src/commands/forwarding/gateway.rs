@@ -20,6 +20,7 @@ use crate::interrupt;
 use crate::output::background_writer::BackgroundWriter;
 use crate::output::exit::{Error, Result};
 use crate::output::stdio;
+use crate::service_manager::{self, Watchdog};
 
 /// Less would take a slow answer for silence.
 const HOLD_MIN: Duration = Duration::from_secs(10);
@@ -203,6 +204,7 @@ pub(crate) async fn run(args: Gateway) -> Result {
     tokio::pin!(stop);
     let mut gateway = Host::bind(settings(&args)?).map_err(Error::endpoint)?;
     announce(&args, &gateway)?;
+    service_manager::ready();
     let watch = gateway.watch();
     let (tell, mut news) = mpsc::unbounded_channel();
     let mut printer = if args.json { BackgroundWriter::stdout() } else { BackgroundWriter::stderr() }?;
@@ -212,11 +214,13 @@ pub(crate) async fn run(args: Gateway) -> Result {
         tokio::pin!(run);
         let mut figures = tokio::time::interval(EVERY);
         let mut last = GatewayStatus::default();
+        let mut watchdog = Watchdog::start();
         loop {
             tokio::select! {
                 _ = &mut stop => break Ok(()),
                 e = &mut run => break Err(Error::refused("stopped", e.to_string())),
                 e = printer.failed() => break Err(e),
+                () = watchdog.due() => watchdog.works(),
                 Some(n) = news.recv() => printer.print(line(&args, n)?),
                 _ = figures.tick(), if args.json => {
                     let now = watch();
@@ -229,6 +233,7 @@ pub(crate) async fn run(args: Gateway) -> Result {
             printer.report_dropped(|lines| DroppedLines::line(args.json, lines))?;
         }
     };
+    service_manager::stopping();
     gateway.close().await;
     let end = watch();
     if args.json {

@@ -8,8 +8,8 @@ use clap::{Args, ValueEnum};
 use remora_base::{Rate, Time};
 use remora_channel as channel;
 use remora_channel::{Config, ErrorModel, Opportunities, Outage, PerSide};
-use serde::Deserialize;
 
+use crate::config::duplex::Duplex;
 use crate::config::text_file::TRACE_MAX;
 use crate::config::{text_file, units};
 use crate::output::exit::{Error, Result};
@@ -65,13 +65,6 @@ fn outage(text: &str) -> Result<(Duration, Duration), String> {
     let (start, length) =
         text.split_once('+').ok_or_else(|| format!("'{text}' is not an outage: expected one as in 10s+5s"))?;
     Ok((units::duration(start)?, units::duration(length)?))
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Duplex {
-    Half,
-    Full,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

@@ -8,8 +8,8 @@ use remora_host::link::LinkPublicKey;
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::commands::lab::channel::Duplex;
 use crate::commands::link::flags::{Class, Mode, Scheduler};
+use crate::config::duplex::Duplex;
 use crate::config::text_file;
 use crate::config::text_file::{AddressInNetwork, ListenAddress, Network, Text, Time, line_at};
 use crate::output::exit::{Error, Result};

@@ -14,6 +14,7 @@ use crate::interrupt;
 use crate::output::background_writer::BackgroundWriter;
 use crate::output::exit::{Error, Result, io_text};
 use crate::output::stdio;
+use crate::service_manager::{self, Watchdog};
 
 /// How often notices are looked for.
 const TICK: Duration = Duration::from_millis(100);
@@ -50,6 +51,7 @@ pub(crate) async fn run(settings: LinkSettings, ends: &EndpointFlags) -> Result 
         let (listen, mtu, key) = (daemon.listen(), daemon.control().report().mtu, key.to_string());
         watch(&daemon, Ready { listen, device: &device, mtu, key, control }, ends.json, stop).await
     };
+    service_manager::stopping();
     // Tells the peers, removes the device and its routes. The control socket answers with the last figures meanwhile.
     let ended = tokio::task::block_in_place(|| daemon.stop());
     drop(control);
@@ -82,9 +84,19 @@ async fn watch(daemon: &Daemon, ready: Ready<'_>, json: bool, mut stop: Pin<&mut
     });
     let mut ticks = tokio::time::interval(TICK);
     let mut n = 0;
+    let (mut watchdog, mut last_counted) = (Watchdog::start(), -1.0);
+    service_manager::ready();
     let result = loop {
         tokio::select! {
-            signal = &mut stop => break Err(Error::Interrupted(signal)),
+            _ = &mut stop => break Ok(()),
+            () = watchdog.due() => {
+                // The worker counts on, or the manager hears nothing.
+                let counted = daemon.control().report().seconds;
+                if counted > last_counted {
+                    watchdog.works();
+                }
+                last_counted = counted;
+            }
             failed = printer.failed() => break Err(failed),
             _ = ticks.tick() => {}
         }

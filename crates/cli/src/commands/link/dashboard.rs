@@ -18,8 +18,6 @@ use crate::config::units;
 use crate::output::exit::{Error, Result};
 use crate::output::keys::{Press, pressed};
 
-/// The signal's number.
-const INTERRUPT: u8 = 2;
 const REFRESH: Duration = Duration::from_millis(250);
 /// Notices that are kept on show.
 const NOTICES: usize = 50;
@@ -44,12 +42,12 @@ pub(crate) async fn run(daemon: &Daemon, mut stop: Pin<&mut impl Future<Output =
             break Err(Error::local("terminal")(e));
         }
         tokio::select! {
-            signal = &mut stop => break Err(Error::Interrupted(signal)),
+            _ = &mut stop => break Ok(()),
             // In raw mode Ctrl-C is a key like others.
-            key = tokio::task::spawn_blocking(|| pressed(REFRESH)) => match key {
-                Ok(Ok(Some(Press::Quit))) => break Ok(()),
-                Ok(Ok(Some(Press::Interrupt))) => break Err(Error::Interrupted(INTERRUPT)),
-                _ => {}
+            key = tokio::task::spawn_blocking(|| pressed(REFRESH)) => {
+                if let Ok(Ok(Some(Press::Quit | Press::Interrupt))) = key {
+                    break Ok(());
+                }
             }
         }
         if daemon.has_ended() {

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use remora_base::Rate;
 use serde::Deserialize;
 
-use crate::commands::lab::channel::Duplex;
+use crate::config::duplex::Duplex;
 use crate::config::{address, units};
 
 const LINK_KEYS: &str = "\

@@ -13,7 +13,7 @@ use crate::commands::link::config_file::{ConfigRole, File};
 use crate::commands::link::flags;
 use crate::commands::link::flags::{Base, EndpointFlags, Mobile};
 use crate::config::text_file::{Text, Time};
-use crate::config::{address, state_dir, units};
+use crate::config::{address, state_dir, state_version, units};
 use crate::output::exit::{Error, Result, io_text};
 
 const DEVICE: &str = "rlink0";
@@ -119,8 +119,8 @@ fn settings(ends: &EndpointFlags, file: File, role: LinkRole) -> Result<LinkSett
     let tuning = LinkTuning {
         rate: ends.rate.or(file.rate.map(|r| r.0)),
         duplex: ends.duplex.or(file.duplex).map(|d| match d {
-            crate::commands::lab::channel::Duplex::Half => Duplex::Half,
-            crate::commands::lab::channel::Duplex::Full => Duplex::Full,
+            crate::config::duplex::Duplex::Half => Duplex::Half,
+            crate::config::duplex::Duplex::Full => Duplex::Full,
         }),
         mode: ends.mode.or(file.mode).map(|m| match m {
             flags::Mode::Arq => ArqMode::Arq,
@@ -198,6 +198,7 @@ pub(crate) fn key_path(told: Option<PathBuf>) -> Result<PathBuf> {
     let dir = if root { Some(PathBuf::from("/var/lib/remora")) } else { state_dir::user_dir() };
     let dir =
         dir.ok_or_else(|| Error::Usage("no home directory for the link's key: give a file with --key FILE".into()))?;
+    state_version::check(&dir)?;
     Ok(dir.join("link.key"))
 }
 

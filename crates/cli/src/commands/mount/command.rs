@@ -31,6 +31,7 @@ use crate::output::{escape, stdio};
 use crate::remote::filesystem::Remote;
 use crate::remote::flags::{Auto, LinkArgs};
 use crate::remote::servers::own_credentials;
+use crate::service_manager::{self, Watchdog};
 
 /// Memory for clean file data in bytes.
 const CACHE_MEMORY: u64 = 256 << 20;
@@ -188,7 +189,15 @@ async fn serve(settings: MountSettings, daemon: bool) -> Result {
         background::announce_ready()?;
     } else {
         stdio::eprint(format_args!("mounted at {}; Ctrl-C unmounts", printable(mount.dir())));
+        service_manager::ready();
     }
+    let mut watchdog = Watchdog::start();
+    let watched = async {
+        loop {
+            watchdog.due().await;
+            watchdog.works();
+        }
+    };
     let mode = select! {
         end = mount.ended() => match end {
             MountEnd::Asked(mode) => mode,
@@ -196,8 +205,10 @@ async fn serve(settings: MountSettings, daemon: bool) -> Result {
         },
         () = wait_notice::print(&mount), if !daemon => UnmountMode::Send,
         () = connection_notice::print(&mount, !daemon) => UnmountMode::Send,
+        () = watched => UnmountMode::Send,
         _ = interrupt::wait() => UnmountMode::Send,
     };
+    service_manager::stopping();
     let ended = finish(&mount, mode).await;
     mount.save().await;
     mount.close();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use remora_atp::session::Guests;
 use remora_host::portmap::Registration;
-use remora_host::server::{Objects, ServerOptions, ServerSnapshot, Serving};
+use remora_host::server::{Objects, ServerOptions, ServerSnapshot, Serving, Watch};
 use remora_server::Config;
 use remora_server::cache::Config as CacheConfig;
 use rustix::fs::Mode;
@@ -28,6 +28,7 @@ use crate::commands::serve::output::{console, counters, notices, warnings};
 use crate::commands::serve::{check, keys, reload};
 use crate::interrupt;
 use crate::output::exit::{Error, Result};
+use crate::service_manager::{self, Watchdog};
 
 /// Limit for writing the last lines at shutdown.
 const FAREWELL_MAX: Duration = Duration::from_secs(2);
@@ -61,9 +62,11 @@ pub(crate) async fn run(args: Serve) -> Result {
     let RunningServer { keys, loaded, serving, registration } = begun;
     let (failures, voice) = (loaded.failures.clone(), Console::start()?);
     let (text, notes) = announcement(&args, &loaded, &serving)?;
+    tokio::spawn(watch(serving.watch()));
     let work = async {
         voice.printed(text).await?;
         voice.say(notes.join("\n"));
+        service_manager::ready();
         notices::report_refused_opens(voice.clone());
         counters::print_when_asked(asked, serving.watch(), failures.clone(), voice.clone());
         let Some(hangups) = hangups else { return std::future::pending().await };
@@ -73,6 +76,7 @@ pub(crate) async fn run(args: Serve) -> Result {
         failed = work => match failed? {},
         _ = end => {}
     }
+    service_manager::stopping();
     let once_more = interrupt::again_some(hangup_ends(&args));
     if !args.json {
         voice.say("remora: serve: shutting down; a second signal stops it immediately".into());
@@ -97,6 +101,20 @@ pub(crate) async fn run(args: Serve) -> Result {
     tokio::select! {
         ended = rest => ended,
         signal = once_more => Err(Error::Interrupted(signal)),
+    }
+}
+
+/// Tells the service manager that the server works, for ever. A core that is held makes it fall silent, and so does a
+/// runtime that does not run; a disk that does not answer does not.
+async fn watch(serving: Watch) {
+    let mut watchdog = Watchdog::start();
+    loop {
+        watchdog.due().await;
+        let serving = serving.clone();
+        let looked_at = tokio::task::spawn_blocking(move || serving.stats());
+        if looked_at.await.is_ok() {
+            watchdog.works();
+        }
     }
 }
 
@@ -171,7 +189,8 @@ fn start(args: &Serve, loaded: &Loaded) -> Result<Serving> {
         };
         options.objects = Some(Objects { listen, identity: keys::identity(args)?, guests });
     }
-    Serving::start(options).map_err(|e| Error::refused("cannot start", e.to_string()))
+    Serving::start_on(service_manager::take_sockets()?, options)
+        .map_err(|e| Error::refused("cannot start", e.to_string()))
 }
 
 /// Registers the services with this machine's rpcbind.

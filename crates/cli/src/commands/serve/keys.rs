@@ -8,7 +8,7 @@ use remora_atp::session::Identity;
 use remora_host::atp::keys;
 
 use crate::commands::serve::flags::Serve;
-use crate::config::state_dir;
+use crate::config::{state_dir, state_version};
 use crate::output::exit::{Error, Result, io_text};
 
 /// Their files in the state directory.
@@ -71,6 +71,7 @@ fn key(dir: &Path) -> Result<[u8; 16]> {
         Error::refused(dir.display(), format!("{}; choose another directory with --state DIR", io_text(&e)))
     })?;
     state_dir::only_ours(dir).map_err(Error::local(dir.display()))?;
+    state_version::check_and_note(dir)?;
     let fresh = random::<16>()?;
     let bytes = state_dir::secret(&path, &fresh).map_err(Error::local(path.display()))?;
     state_dir::sweep(&path);

@@ -17,6 +17,7 @@ use crate::commands::serve::flags::Serve;
 use crate::commands::serve::keys::Keys;
 use crate::commands::serve::output::console::Console;
 use crate::output::exit::{Error, Result};
+use crate::service_manager;
 
 /// What `--json` prints then.
 #[derive(Serialize)]
@@ -45,6 +46,7 @@ pub(crate) async fn at_hangups(
             // No more will come.
             return std::future::pending().await;
         }
+        service_manager::reloading();
         let read;
         (read, due) = read_unless_hung_up(&mut hangups, again(args, keys.clone(), &now), voice).await;
         match read {
@@ -57,6 +59,7 @@ pub(crate) async fn at_hangups(
             }
             Err(error) => tell(args, voice, Err(error)),
         }
+        service_manager::ready();
     }
 }
 

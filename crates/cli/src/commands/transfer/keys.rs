@@ -9,7 +9,7 @@ use remora_host::KeyFileError;
 use remora_host::atp::keys;
 use serde::Serialize;
 
-use crate::config::{state_dir, units};
+use crate::config::{state_dir, state_version, units};
 use crate::output::exit::{Error, Result};
 use crate::output::stdio;
 
@@ -97,7 +97,11 @@ fn path(told: Option<&Path>) -> Result<PathBuf> {
             state_dir::check_named(path)?;
             Ok(path.to_owned())
         }
-        None => keys::default_path().map_err(|e| Error::Usage(e.to_string())),
+        None => {
+            let path = keys::default_path().map_err(|e| Error::Usage(e.to_string()))?;
+            path.parent().map_or(Ok(()), state_version::check)?;
+            Ok(path)
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use crate::server::executor::{ExecutorPool, ExecutorQueue};
 use crate::server::net::context::NetContext;
 use crate::server::net::udp::{self, DatagramSocket};
 use crate::server::net::{atp, listen_sockets, tcp_connection};
-use crate::server::options::{Objects, ServerOptions, StartError};
+use crate::server::options::{InheritedSockets, Objects, ServerOptions, StartError};
 use crate::server::shards::dispatcher::Dispatcher;
 use crate::server::statistics::{ServerSnapshot, SocketCounters};
 
@@ -63,11 +63,29 @@ pub struct Shutdown {
 impl Serving {
     /// Starts a server on threads of its own. When it returns, every address is served.
     pub fn start(options: ServerOptions) -> Result<Serving, StartError> {
+        Serving::start_on(InheritedSockets::default(), options)
+    }
+
+    /// The same on `inherited` sockets, if there are any, instead of [`ServerOptions::listen`].
+    pub fn start_on(inherited: InheritedSockets, mut options: ServerOptions) -> Result<Serving, StartError> {
+        let mut pairs = listen_sockets::adopt(inherited, options.udp)?;
+        if !pairs.is_empty() {
+            options.listen = pairs.iter().map(|pair| pair.addr).collect();
+        }
         if options.listen.is_empty() {
             return Err(StartError::NoAddress);
         }
         let doors = doors(&options);
-        let pairs = listen_sockets::bind_all(&doors.iter().map(|(addr, _)| *addr).collect::<Vec<_>>(), options.udp)?;
+        let unbound: Vec<SocketAddr> = doors.iter().skip(pairs.len()).map(|(addr, _)| *addr).collect();
+        pairs.extend(listen_sockets::bind_all(&unbound, options.udp)?);
+        Serving::start_at(pairs, doors, options)
+    }
+
+    fn start_at(
+        pairs: Vec<listen_sockets::Pair>,
+        doors: Vec<(SocketAddr, Programs)>,
+        options: ServerOptions,
+    ) -> Result<Serving, StartError> {
         let seed = match options.seed {
             Some(seed) => seed,
             None => getrandom::u64().map_err(|e| StartError::Random(e.to_string()))?,

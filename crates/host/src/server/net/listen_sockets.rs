@@ -1,4 +1,4 @@
-//! Binds TCP and UDP sockets with the same port number.
+//! Binds TCP and UDP sockets with the same port number, or takes those that the service manager has opened.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-use crate::server::options::StartError;
+use crate::server::options::{InheritedSockets, StartError};
 
 /// Most connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -24,6 +24,26 @@ pub(crate) fn bind_all(addrs: &[SocketAddr], with_udp: bool) -> Result<Vec<Pair>
     // `[::]` includes IPv4, unless another socket is bound to it.
     let v6_only = addrs.iter().any(SocketAddr::is_ipv4);
     addrs.iter().map(|addr| pair(*addr, with_udp, v6_only)).collect()
+}
+
+/// Pairs the sockets that the service manager has opened.
+pub(crate) fn adopt(sockets: InheritedSockets, with_udp: bool) -> Result<Vec<Pair>, StartError> {
+    let mut datagram = Vec::new();
+    for udp in sockets.udp.into_iter().filter(|_| with_udp) {
+        let addr = udp.local_addr().map_err(StartError::Inherited)?;
+        datagram.push((addr, udp));
+    }
+    let mut pairs = Vec::new();
+    for tcp in sockets.tcp {
+        tcp.set_nonblocking(true).map_err(StartError::Inherited)?;
+        let addr = tcp.local_addr().map_err(StartError::Inherited)?;
+        let udp = datagram.iter().position(|(at, _)| *at == addr).map(|at| datagram.swap_remove(at).1);
+        pairs.push(Pair { tcp, udp, addr });
+    }
+    match datagram.first() {
+        Some((addr, _)) => Err(StartError::Unpaired(*addr)),
+        None => Ok(pairs),
+    }
 }
 
 fn pair(addr: SocketAddr, with_udp: bool, v6_only: bool) -> Result<Pair, StartError> {
@@ -89,6 +109,27 @@ mod tests {
         let [pair] = pairs.as_slice() else { panic!("one address, one pair") };
         assert!(pair.udp.is_none());
         UdpSocket::bind(pair.addr).unwrap();
+    }
+
+    #[test]
+    fn inherited_sockets_are_paired_by_address() {
+        let [a, b] = [bound("127.0.0.1:0").unwrap().remove(0), bound("[::1]:0").unwrap().remove(0)];
+        let (at_a, at_b) = (a.addr, b.addr);
+        let inherited = InheritedSockets { tcp: vec![a.tcp, b.tcp], udp: b.udp.into_iter().chain(a.udp).collect() };
+        let pairs = adopt(inherited, true).unwrap();
+        let found: Vec<_> = pairs.iter().map(|p| (p.addr, p.udp.as_ref().unwrap().local_addr().unwrap())).collect();
+        assert_eq!(found, [(at_a, at_a), (at_b, at_b)]);
+    }
+
+    #[test]
+    fn inherited_udp_socket_needs_a_tcp_socket() {
+        let inherited = || {
+            let pair = bound("127.0.0.1:0").unwrap().remove(0);
+            InheritedSockets { tcp: Vec::new(), udp: pair.udp.into_iter().collect() }
+        };
+        let why = adopt(inherited(), true).err().unwrap().to_string();
+        assert!(why.contains("ListenStream="), "{why}");
+        assert!(adopt(inherited(), false).unwrap().is_empty(), "--no-udp");
     }
 
     #[test]

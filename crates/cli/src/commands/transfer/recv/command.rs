@@ -29,6 +29,7 @@ use crate::interrupt;
 use crate::output::background_writer::BackgroundWriter;
 use crate::output::exit::{Error, Result};
 use crate::output::{escape, stdio};
+use crate::service_manager::{self, Watchdog};
 
 /// Limit for delivering the last answers at the end.
 const FAREWELL_MAX: Duration = Duration::from_secs(5);
@@ -75,7 +76,9 @@ pub(crate) async fn run(args: Recv) -> Result {
         err: BackgroundWriter::stderr_with_queue(LINES_MAX)?,
     };
     voice.announce(&args, &endpoint)?;
+    service_manager::ready();
     let result = take_files(&args, &endpoint, &mut voice, stop).await;
+    service_manager::stopping();
     endpoint.close().await;
     let owned_up = voice.report_dropped();
     let printed = voice.out.finish_within(LINES_PATIENCE).await;
@@ -112,10 +115,15 @@ async fn take_files(
     let (mut desk, mut left) =
         (RequestQueue::new(rules), RemainingFiles { files: args.once, counted: BTreeSet::new() });
     let mut answers = Answers::default();
+    let mut watchdog = Watchdog::start();
     tokio::pin!(stop);
     loop {
         let told = tokio::select! {
             _ = &mut stop => return Ok(()),
+            () = watchdog.due() => {
+                watchdog.works();
+                continue;
+            }
             e = voice.out.failed() => return Err(e),
             received = endpoint.recv() => {
                 let message = voice.read(received.map_err(|e| Error::refused("stopped", e.to_string()))?);
