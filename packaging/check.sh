@@ -36,11 +36,13 @@ files >/tmp/before
 apt-get install -y -qq --no-install-recommends /remora.deb >/tmp/install.log 2>&1 || { cat /tmp/install.log; fail 'apt install'; }
 remora --version
 for page in remora remora-serve remora-link-base; do
-    test -s "/usr/share/man/man1/$page.1.gz" || test -s "/usr/share/man/man1/$page.1" || test -f /etc/dpkg/dpkg.cfg.d/docker || fail "no page $page"
+    test -s "/usr/share/man/man1/$page.1" || fail "no page $page"
 done
 bash -n /usr/share/bash-completion/completions/remora
 test -s /usr/share/zsh/vendor-completions/_remora && test -s /usr/share/fish/vendor_completions.d/remora.fish
-systemd-analyze verify /usr/lib/systemd/system/remora-*.service /usr/lib/systemd/system/remora-*.socket 2>&1 | grep remora | grep -v man: && fail 'units'
+systemd-analyze verify /usr/lib/systemd/system/remora-*.service /usr/lib/systemd/system/remora-*.socket >/tmp/verify 2>&1 || true
+# The bare system has no man.
+if grep remora /tmp/verify | grep -v "Command 'man "; then fail 'units'; fi
 # Exposure in tenths.
 systemd-analyze security --no-pager --threshold=25 remora-serve.service >/tmp/security || fail "$(tail -1 /tmp/security)"
 tail -1 /tmp/security
@@ -48,7 +50,7 @@ tail -1 /tmp/security
 step 'one file edited, the server started, a client'
 install -d -o remora -g remora /srv/files /srv/more
 printf '\n[[export]]\npath = "/srv/files"\nclients = ["127.0.0.1"]\n' >>/etc/remora/exports.toml
-systemctl start remora-serve
+systemctl start remora-serve || fail "start"
 test "$(of remora-serve ActiveState)" = active || fail 'not active'
 head -c 3000000 /dev/urandom >/tmp/data
 remora cp -q --verify /tmp/data "$url" && remora cp -q --verify "$url"data /tmp/back && cmp /tmp/data /tmp/back
@@ -56,7 +58,7 @@ test "$(stat -c %U /srv/files/data)" = remora
 
 step 'reload: a good file, and a bad one'
 printf '\n[[export]]\npath = "/srv/more"\nclients = ["127.0.0.1"]\n' >>/etc/remora/exports.toml
-systemctl reload remora-serve
+systemctl reload remora-serve || fail "reload"
 until_true sh -c 'remora exports 127.0.0.1 | grep -q /srv/more'
 cp /etc/remora/exports.toml /tmp/good && echo 'nonsense' >>/etc/remora/exports.toml
 if systemctl reload remora-serve 2>/dev/null; then fail 'a bad file was accepted'; fi
@@ -81,7 +83,7 @@ step 'watchdog: a server that does not run any more is started again'
 mkdir -p /run/systemd/system/remora-serve.service.d
 printf '[Service]\nWatchdogSec=2\n' >/run/systemd/system/remora-serve.service.d/watchdog.conf
 systemctl daemon-reload
-systemctl start remora-serve
+systemctl start remora-serve || fail "start"
 sleep 5
 test "$(of remora-serve NRestarts)" = 0 || fail 'restarted without need'
 kill -STOP "$(of remora-serve MainPID)"
@@ -111,7 +113,7 @@ journalctl --no-pager -u remora-serve | grep -q 'version 2, which a newer remora
 systemctl stop remora-serve
 printf '1\n' >/var/lib/remora/serve/version
 systemctl reset-failed remora-serve
-systemctl start remora-serve
+systemctl start remora-serve || fail "start"
 
 step 'a mount'
 mkdir -p /etc/remora/mount /mnt/nas
@@ -165,4 +167,4 @@ test -z "$left" || fail "left behind: $left"
 gone=$(comm -23 /tmp/before /tmp/after)
 test -z "$gone" || fail "taken along: $gone"
 if getent passwd remora >/dev/null; then fail 'the user is still there'; fi
-if pgrep -x remora >/dev/null 2>&1; then fail 'still running'; fi
+if grep -lx remora /proc/[0-9]*/comm 2>/dev/null; then fail 'still running'; fi

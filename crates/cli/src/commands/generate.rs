@@ -45,7 +45,12 @@ pub(crate) fn run(args: &Generate, mut definition: clap::Command) -> Result {
     }
     let pages = args.dir.join("man/man1");
     fs::create_dir_all(&pages).map_err(Error::local(pages.display()))?;
-    clap_mangen::generate_to(definition, &pages).map_err(Error::local(pages.display()))
+    clap_mangen::generate_to(without_help_commands(definition), &pages).map_err(Error::local(pages.display()))
+}
+
+/// `remora link help base` needs no page of its own.
+fn without_help_commands(command: clap::Command) -> clap::Command {
+    command.disable_help_subcommand(true).mut_subcommands(without_help_commands)
 }
 
 fn make_parent(path: &Path) -> Result {
