@@ -1,7 +1,8 @@
-//! `cargo xtask package`: makes the Debian package. With `--check`, a bare Debian installs it, runs its services under
-//! systemd, and removes it.
+//! `cargo xtask package`: makes the Debian package, or a static binary and a container of it. With `--check`, a bare
+//! Debian installs the package, runs its services under systemd, and removes it; or the container serves.
 
 mod bare_debian;
+mod container;
 mod deb;
 
 use clap::Args;
@@ -13,6 +14,7 @@ Examples:
   cargo xtask package                 # target/package/remora.deb, and its debug symbols
   cargo xtask package --check         # the same, put to work in a bare Debian (root)
   cargo xtask package --debug --check # with the debug build, as CI does
+  cargo xtask package --static --check  # a static binary, and a container of it (root)
 
 Needs objcopy and dpkg; installs cargo-deb below target/tools. --check installs debootstrap and
 systemd-container by apt-get, and keeps the bare Debian in ~/.cache/remora.";
@@ -26,9 +28,21 @@ pub(crate) struct Options {
     /// Package the debug build, which exists already where tests ran
     #[arg(long)]
     pub(crate) debug: bool,
+    /// Make a static binary of the server (musl) instead, for a container; with --check run the container
+    #[arg(long = "static")]
+    pub(crate) is_static: bool,
+}
+
+impl Options {
+    /// What CI runs: the debug build, which its tests use as well.
+    pub(crate) const CI: Options = Options { check: true, debug: true, is_static: false };
 }
 
 pub(crate) fn run(options: &Options) -> Result {
-    let package = deb::build(if options.debug { Build::Debug } else { Build::Release })?;
+    let build = if options.debug { Build::Debug } else { Build::Release };
+    if options.is_static {
+        return container::build(build, options.check);
+    }
+    let package = deb::build(build)?;
     if options.check { bare_debian::check(&package) } else { Ok(()) }
 }
