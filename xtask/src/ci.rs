@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::cmd::{self, Result};
-use crate::{figures, package, test, tidy};
+use crate::{figures, test, tidy};
 
 /// Runs all checks. The tests come last, so that their tally ends the output.
 pub(crate) fn run() -> Result {
@@ -18,13 +18,10 @@ pub(crate) fn run() -> Result {
     steps.run("doc", || cmd::run(cmd::cargo(&["doc", "--no-deps", "--workspace"]).env("RUSTDOCFLAGS", "-D warnings")));
     steps.run("fuzz", fuzz_targets);
     steps.run("figures", || figures::run(None, cmd::Build::Debug));
-    steps.run("package", || {
-        // The check installs nothing then.
-        let _ = installing.join();
-        package::run(&package::Options::CI)
-    });
     let mut report = None;
     steps.run("test", || {
+        // The tests find and report missing programs themselves.
+        let _ = installing.join();
         let done = test::execute(&test::Options { require_all: true, ..test::Options::default() })?;
         let verdict = done.verdict();
         report = Some(done);

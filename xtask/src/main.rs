@@ -47,7 +47,7 @@ enum Command {
     /// Install what the tests need, run them and the simulator, and sum up
     #[command(after_help = test::HELP)]
     Test(test::Options),
-    /// All checks, as the build machine does them: fmt, tidy, clippy, doc, fuzz targets, figures, package, test
+    /// All checks, as the build machine does them: fmt, tidy, clippy, doc, fuzz targets, figures, test
     Ci,
     /// Run the simulator over many seeds
     Sim {

@@ -13,7 +13,7 @@ pub(crate) const HELP: &str = "\
 Examples:
   cargo xtask package                 # target/package/remora.deb, and its debug symbols
   cargo xtask package --check         # the same, put to work in a bare Debian (root)
-  cargo xtask package --debug --check # with the debug build, as CI does
+  cargo xtask package --debug --check # with the debug build
   cargo xtask package --static --check  # a static binary, and a container of it (root)
 
 Needs objcopy and dpkg; installs cargo-deb below target/tools. --check installs debootstrap and
@@ -31,11 +31,6 @@ pub(crate) struct Options {
     /// Make a static binary of the server (musl) instead, for a container; with --check run the container
     #[arg(long = "static")]
     pub(crate) is_static: bool,
-}
-
-impl Options {
-    /// What CI runs: the debug build, which its tests use as well.
-    pub(crate) const CI: Options = Options { check: true, debug: true, is_static: false };
 }
 
 pub(crate) fn run(options: &Options) -> Result {

@@ -31,8 +31,6 @@ const PACKAGES: &[(&str, &str)] = &[
     ("chromium", "a browser that looks at the model's page"),
     ("chromium-driver", "what drives it"),
     ("fonts-dejavu-core", "letters to look at"),
-    ("debootstrap", "a bare Debian to install the package in"),
-    ("systemd-container", "systemd-nspawn, which boots it"),
     ("libreoffice-calc-nogui", "a spreadsheet program that computes the model's sheets"),
 ];
 
