@@ -38,7 +38,6 @@ pub fn run(network: &Network, options: &Options, seed: u64) -> Result<Run, TooMu
 pub(super) struct Span {
     /// Start of the measurement.
     pub(super) warm: Tick,
-    /// Measured seconds.
     pub(super) seconds: f64,
 }
 

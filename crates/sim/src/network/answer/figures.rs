@@ -20,14 +20,13 @@ const UNSETTLED: f64 = 0.1;
 /// A copy whose rate falls below this share in a run twice as long has no steady rate.
 const RATE_KEPT: f64 = 0.75;
 
-/// One figure.
+/// The mean of a delay or of the time between blocks, if there is one.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Figure {
     /// A mean in seconds.
     Steady(Interval),
     /// A queue grows without limit. Carried packets a second; for copies blocks.
     Saturated(Interval),
-    /// Nothing arrived.
     Unknown,
 }
 

@@ -7,7 +7,7 @@ use super::super::series::Tail;
 /// Student's t for 95 %, by degrees of freedom from 1.
 const STUDENT: [f64; 15] =
     [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131];
-/// Beyond these.
+/// Student's t for more degrees of freedom.
 const STUDENT_MANY: f64 = 2.12;
 /// Student's t for the batches of all replications.
 const STUDENT_BATCHES: f64 = 1.97;

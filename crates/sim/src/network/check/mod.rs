@@ -28,7 +28,6 @@ pub struct Case {
     pub submodel: Submodel,
     /// Whether it has a file copy.
     pub copies: bool,
-    /// Its number.
     pub number: u64,
     pub topology: Topology,
 }
