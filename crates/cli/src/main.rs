@@ -1,8 +1,8 @@
 //! `remora`: remote files over links that drop, stall and crawl.
 //!
 //! [`commands`] has the command line and a module for each command; [`remote`] the files on NFS servers; [`config`]
-//! values, files and state; [`output`] standard output, errors and exit codes; [`service_manager`] talks to systemd. [`cp`]
-//! is the largest command.
+//! values, files and state; [`output`] standard output, errors and exit codes; [`metrics`] the pages for Prometheus;
+//! [`service_manager`] talks to systemd. [`cp`] is the largest command.
 
 // Printing panics if standard output is closed; `output::stdio` does not.
 #![warn(clippy::print_stderr, clippy::print_stdout)]
@@ -10,7 +10,9 @@
 mod commands;
 mod config;
 mod cp;
+mod http;
 mod interrupt;
+mod metrics;
 mod output;
 mod remote;
 mod service_manager;
@@ -45,7 +47,7 @@ fn main() -> ExitCode {
     if cli.command.is_service() {
         stdio::outlive_readers(name);
     }
-    let diagnostics = match diagnostics::start(cli.command.verbosity()) {
+    let diagnostics = match diagnostics::start(cli.command.log_settings()) {
         Ok(diagnostics) => diagnostics,
         Err(error) => {
             stdio::print_error(name, &error);

@@ -47,6 +47,7 @@
 //! **Datagrams** are answered from the address and port that they were sent to, even if the socket is bound to every
 //! address (IP_PKTINFO).
 
+mod access_sink;
 mod admission;
 mod executor;
 mod lifecycle;
@@ -55,11 +56,12 @@ mod options;
 mod shards;
 mod statistics;
 
+pub use access_sink::AccessSink;
 pub use executor::Queueing;
 pub use lifecycle::descriptors::{Descriptors, raise_limit};
 pub use lifecycle::serving::{Serving, Shutdown, Watch};
 pub use options::{InheritedSockets, Objects, ServeLimits, ServerOptions, StartError};
-pub use statistics::{ServerSnapshot, SocketStats};
+pub use statistics::{BudgetUse, Budgets, ServerMetrics, ServerSnapshot, SocketStats};
 
 /// Most user memory of an idle TCP connection, in bytes: its task, buffers and table entries. The test `serve_memory`
 /// measures about two thirds of this with 10,000 connections.

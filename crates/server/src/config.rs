@@ -15,12 +15,16 @@ pub struct Config {
     pub durability: Durability,
     /// Whether an address must prove that it receives before it gets large replies by datagram. Default false.
     pub address_validation: bool,
+    /// Whether the server makes a record of each answered call; see
+    /// [`Server::poll_access`](crate::Server::poll_access). The host sets it. Default false.
+    pub access_log: bool,
 }
 
 impl Config {
     /// The defaults for `exports`: the full cache and strict durability.
     pub fn new(exports: Arc<Exports>) -> Config {
         let (cache, limits) = (cache::Config::full(), Limits::default());
-        Config { exports, cache, limits, durability: Durability::Strict, address_validation: false }
+        let (address_validation, access_log) = (false, false);
+        Config { exports, cache, limits, durability: Durability::Strict, address_validation, access_log }
     }
 }

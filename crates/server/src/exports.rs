@@ -70,6 +70,8 @@ pub struct Exports {
 /// An export and its number in handles.
 pub(crate) struct Exported {
     pub(crate) id: u64,
+    /// The first name.
+    name: Arc<str>,
     pub(crate) export: Export,
 }
 
@@ -94,7 +96,7 @@ impl Exports {
             if !ids.insert(id) {
                 return Err(ExportsError::Twice(export.names.join(", ")));
             }
-            exports.list.push(Exported { id, export });
+            exports.list.push(Exported { id, name: name.as_str().into(), export });
         }
         Ok(exports)
     }
@@ -121,6 +123,12 @@ impl Exports {
         let exported = self.list.iter().find(|e| e.id == id).ok_or(Status::Stale)?;
         let terms = exported.export.access.terms(from).ok_or(Status::Access)?;
         Ok((exported, terms, file))
+    }
+
+    /// The first name of the export that `fh` belongs to.
+    pub(crate) fn name_of(&self, fh: &Fh) -> Option<Arc<str>> {
+        let (id, _) = self.signer.verify(fh, self.list.iter().map(|e| e.id)).ok()?;
+        self.list.iter().find(|e| e.id == id).map(|exported| exported.name.clone())
     }
 
     /// Whether `call` names an export that requests from `from` may not use.

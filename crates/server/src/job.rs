@@ -55,6 +55,16 @@ pub(crate) enum Work {
     Times(Fh),
 }
 
+impl Work {
+    /// The procedure of the NFS call, if it is one.
+    pub(crate) fn proc(&self) -> Option<nfs3::Proc> {
+        match self {
+            Work::Nfs { call, .. } => Some(call.proc()),
+            Work::Mount { .. } | Work::Times(_) => None,
+        }
+    }
+}
+
 /// The form of a call and of its reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Form {
@@ -87,6 +97,8 @@ pub struct Answer {
     /// The encoded reply. Empty if there is none to send.
     pub(crate) reply: Bytes,
     pub(crate) result: Result<(), Failure>,
+    /// The error that the reply has.
+    pub(crate) status: Option<Status>,
     /// The times of the call's target afterwards.
     pub(crate) times: Option<FileTimes>,
 }
@@ -130,7 +142,7 @@ impl Unflushed {
         if let Err(status) = self.next.verdict(result) {
             let (xid, form, proc) = self.call;
             let reply = form.failed(xid, proc, status);
-            return Started::Done(Answer { reply, result: Err(Failure::Other), times: None });
+            return Started::Done(Answer { reply, result: Err(Failure::Other), status: Some(status), times: None });
         }
         match self.further.pop_front() {
             Some(next) => {
@@ -181,7 +193,12 @@ impl Job {
             Work::Mount { caller, path, version } => Started::Done(self.run_mount(&self.exec(caller, *version), path)),
             Work::Times(fh) => {
                 let attr = self.exec(&None, Version::V3).attr(fh);
-                Started::Done(Answer { reply: Bytes::new(), result: Ok(()), times: attr.as_ref().map(times) })
+                Started::Done(Answer {
+                    reply: Bytes::new(),
+                    result: Ok(()),
+                    status: None,
+                    times: attr.as_ref().map(times),
+                })
             }
         }
     }
@@ -192,7 +209,7 @@ impl Job {
             Work::Nfs { .. } | Work::Mount { .. } => message(self.xid, Outcome::SystemErr, |_| {}),
             Work::Times(_) => Bytes::new(),
         };
-        Answer { reply, result: Err(Failure::Other), times: None }
+        Answer { reply, result: Err(Failure::Other), status: Some(Status::ServerFault), times: None }
     }
 
     /// The NFS call, if the job is one.
@@ -205,7 +222,7 @@ impl Job {
 
     /// The procedure of the NFS call, if the job is one.
     pub fn nfs_proc(&self) -> Option<nfs3::Proc> {
-        self.nfs_call().map(nfs3::Call::proc)
+        self.work.proc()
     }
 
     /// Whether the job reads times for the duplicate request cache, on behalf of no client. It costs as much as a
@@ -230,11 +247,20 @@ impl Job {
     }
 
     fn run_mount(&self, exec: &Exec, path: &Bytes) -> Answer {
-        let result = match mnt::mount(exec, path) {
+        let mounted = mnt::mount(exec, path);
+        let status = mounted.as_ref().err().copied();
+        let result = match mounted {
             Ok(mounted) => Ok(mounted),
             Err(status) => match mnt::error(status) {
                 Some(error) => Err(error),
-                None => return Answer { reply: Bytes::new(), result: Err(Failure::Busy), times: None },
+                None => {
+                    return Answer {
+                        reply: Bytes::new(),
+                        result: Err(Failure::Busy),
+                        status: Some(status),
+                        times: None,
+                    };
+                }
             },
         };
         let result_of_job = result.as_ref().map(drop).map_err(|e| match e {
@@ -245,7 +271,7 @@ impl Job {
             Version::V2 => mount::ReplyV1::Mnt(v2::mounted(result)).encode(out),
             Version::V3 => mount::Reply::Mnt(result).encode(out),
         });
-        Answer { reply, result: result_of_job, times: None }
+        Answer { reply, result: result_of_job, status, times: None }
     }
 
     fn run_nfs(&self, exec: &Exec, call: &nfs3::Call, form: Form) -> Answer {
@@ -270,14 +296,14 @@ impl Job {
         if is_datagram && form.version() == Version::V2 && status == Some(Status::Jukebox) {
             // NFSv2 has no JUKEBOX. Clients resend a datagram soon, so it gets no reply; on a stream they would wait
             // for minutes, so the reply is NFSERR_IO.
-            return Answer { reply: Bytes::new(), result: Err(Failure::Busy), times: None };
+            return Answer { reply: Bytes::new(), result: Err(Failure::Busy), status, times: None };
         }
         let failure = status.map(|status| match status {
             Status::BadHandle | Status::Stale => Failure::BadHandle,
             Status::Access if self.is_denied(call) => Failure::Denied,
             _ => Failure::Other,
         });
-        Answer { reply, result: failure.map_or(Ok(()), Err), times }
+        Answer { reply, result: failure.map_or(Ok(()), Err), status, times }
     }
 
     fn is_denied(&self, call: &nfs3::Call) -> bool {

@@ -13,6 +13,7 @@
 #![allow(missing_docs, reason = "used inside the workspace only")]
 
 mod access;
+mod access_log;
 mod auth;
 pub mod cache;
 mod config;
@@ -32,6 +33,7 @@ mod network;
 mod paths;
 mod portmap;
 mod programs;
+mod requests;
 mod server;
 mod stats;
 mod v2;
@@ -39,6 +41,7 @@ mod validation;
 mod version;
 
 pub use access::{ANONYMOUS, Access, AccessError, Clients, RESERVED_PORTS, Rule, Squash, Terms};
+pub use access_log::AccessRecord;
 pub use config::Config;
 pub use durability::Durability;
 pub use exports::{Export, Exports, ExportsError};
@@ -48,6 +51,7 @@ pub use limits::Limits;
 pub use network::Network;
 pub use paths::plain_path;
 pub use programs::Programs;
+pub use requests::{LATENCY_BOUNDS, LatencyHistogram, ProcedureStats, RequestStats, StatusCount};
 pub use server::{JOB_OVERHEAD, Server};
 pub use stats::Stats;
 pub use version::Version;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::{Core, Path, Peer, Time, Transmit};
@@ -11,6 +12,7 @@ use remora_wire::nfs3::{self, Call, Fh, Status};
 use remora_wire::rpc::Outcome;
 use remora_wire::rpcbind::Service;
 
+use crate::access_log::{AccessCall, AccessRecord, REPLAY, status_name};
 use crate::auth::Caller;
 use crate::cache::{Cache, Completion, Connections, Ends, EntryId, Request, Streams, Verdict};
 use crate::config::Config;
@@ -22,7 +24,7 @@ use crate::job::{Answer, Execute, Failure, Form, Job, Ticket, Work, message};
 use crate::mounts::{Mounts, export_list};
 use crate::portmap::{self, Portmap, may_be_forged};
 use crate::validation::{Limited, Validation};
-use crate::{Exports, Programs, Stats, Version};
+use crate::{Exports, Programs, RequestStats, Stats, Version};
 
 /// A server of NFSv3, NFSv2 and the MOUNT versions that belong to them.
 ///
@@ -33,7 +35,7 @@ use crate::{Exports, Programs, Stats, Version};
 #[derive(Debug)]
 pub struct Server {
     config: Config,
-    /// The time of the last message.
+    /// The time of the last message or answer.
     now: Time,
     cache: Cache,
     intake: Intake,
@@ -51,6 +53,8 @@ pub struct Server {
     out: VecDeque<Transmit>,
     events: VecDeque<Execute>,
     stats: Stats,
+    requests: RequestStats,
+    accesses: VecDeque<AccessRecord>,
 }
 
 /// A job that executes.
@@ -61,6 +65,11 @@ struct Pending {
     /// Bytes that the job is charged.
     bytes: usize,
     kind: Kind,
+    /// The procedure, if the job executes an NFS call.
+    proc: Option<nfs3::Proc>,
+    since: Time,
+    /// The call, if there is an access log.
+    access: Option<Box<AccessCall>>,
 }
 
 #[derive(Debug)]
@@ -101,6 +110,8 @@ impl Server {
             out: VecDeque::new(),
             events: VecDeque::new(),
             stats: Stats::default(),
+            requests: RequestStats::default(),
+            accesses: VecDeque::new(),
             config,
         }
     }
@@ -172,10 +183,17 @@ impl Server {
 
     /// Takes the answer to an [`Execute`]. Answers with unknown tickets are counted and dropped.
     pub fn complete(&mut self, now: Time, ticket: Ticket, answer: Answer) {
-        let Some(Pending { peer, client, bytes, kind }) = self.pending.remove(&ticket) else {
+        self.now = now;
+        let Some(Pending { peer, client, bytes, kind, proc, since, access }) = self.pending.remove(&ticket) else {
             self.stats.stray_answers += 1;
             return;
         };
+        if let Some(proc) = proc.filter(|_| answer.result != Err(Failure::Busy)) {
+            self.requests.executed(proc, answer.status, now.since(since));
+        }
+        if let Some(call) = access.filter(|_| answer.result != Err(Failure::Busy)) {
+            self.note_access(*call, peer, status_name(answer.status), now.since(since));
+        }
         self.in_flight.end(client, bytes);
         match answer.result {
             Err(Failure::Denied) => self.stats.denied += 1,
@@ -199,7 +217,12 @@ impl Server {
             }
             Kind::Cached { request, entry } => self.finish(now, &request, entry, answer),
             Kind::Check { request, entry, work } => match self.cache.checked(entry, answer.times) {
-                Some(reply) => self.send(peer, reply),
+                Some(reply) => {
+                    if let Some(call) = AccessCall::of(&work).filter(|_| self.config.access_log) {
+                        self.note_access(call, peer, REPLAY, now.since(since));
+                    }
+                    self.send(peer, reply);
+                }
                 None => {
                     let kind = Kind::Cached { request, entry: Some(entry) };
                     self.execute(peer, request.xid, bytes, work, kind);
@@ -237,6 +260,16 @@ impl Server {
 
     pub fn stats(&self) -> Stats {
         Stats { cache: *self.cache.stats(), ..self.stats }
+    }
+
+    /// The requests answered, by procedure. Replays of cached replies are in [`Stats::cache`] only.
+    pub fn requests(&self) -> &RequestStats {
+        &self.requests
+    }
+
+    /// The next record of an answered call. With [`Config::access_log`], take all after each input.
+    pub fn poll_access(&mut self) -> Option<AccessRecord> {
+        self.accesses.pop_front()
     }
 
     /// The number of requests that execute.
@@ -300,13 +333,13 @@ impl Server {
         let proc = call.proc();
         let client = from.addr.ip().to_canonical();
         if !self.config.exports.any_allows(from.addr) {
-            self.stats.denied += 1;
-            return self.send(from, form.failed(xid, proc, Status::Access));
+            self.note_answered(from, &caller, &call, Status::Access.name());
+            return self.deny(from, xid, form, proc);
         }
         // Before the cache: a cached reply is only for clients that may use the export.
         if request.is_some() && self.config.exports.refuses(&call, from.addr) {
-            self.stats.denied += 1;
-            return self.send(from, form.failed(xid, proc, Status::Access));
+            self.note_answered(from, &caller, &call, Status::Access.name());
+            return self.deny(from, xid, form, proc);
         }
         let Limited { call, is_cut, listing_verf } = self.validation.limit(from, form, call);
         self.stats.unvalidated_cut += u64::from(is_cut);
@@ -315,7 +348,7 @@ impl Server {
         let Some(request) = request else {
             return match room {
                 true => self.execute(from, xid, bytes, Work::Nfs { caller, call, form, listing_verf }, Kind::Plain),
-                false => self.turn_away(from, xid, form, proc),
+                false => self.turn_away(from, xid, form, &caller, &call),
             };
         };
         let streams = Streams { connections: &self.live, ends };
@@ -334,8 +367,11 @@ impl Server {
                 );
             }
             Verdict::InProgress | Verdict::Recent => {}
-            Verdict::Replay(reply) => self.send(from, reply),
-            Verdict::NoRoom => self.turn_away(from, xid, form, proc),
+            Verdict::Replay(reply) => {
+                self.note_answered(from, &caller, &call, REPLAY);
+                self.send(from, reply);
+            }
+            Verdict::NoRoom => self.turn_away(from, xid, form, &caller, &call),
             Verdict::Check(entry) => self.check(request, entry, bytes, Work::Nfs { caller, call, form, listing_verf }),
         }
     }
@@ -351,14 +387,22 @@ impl Server {
         self.execute(request.peer, request.xid, bytes, Work::Times(target), kind);
     }
 
+    fn deny(&mut self, from: Peer, xid: u32, form: Form, proc: nfs3::Proc) {
+        self.stats.denied += 1;
+        self.requests.answered(proc, Some(Status::Access));
+        self.send(from, form.failed(xid, proc, Status::Access));
+    }
+
     /// Refuses a request that has no room. A client sends a datagram again by itself. On a stream it would wait long, so
     /// the server answers with JUKEBOX; in version 2, which has no such error, with NFSERR_IO.
-    fn turn_away(&mut self, from: Peer, xid: u32, form: Form, proc: nfs3::Proc) {
+    fn turn_away(&mut self, from: Peer, xid: u32, form: Form, caller: &Caller, call: &Call) {
         match from.path {
             Path::Datagram => self.stats.overload_dropped += 1,
             Path::Stream(_) => {
                 self.stats.overload_deferred += 1;
-                self.send(from, form.failed(xid, proc, Status::Jukebox));
+                self.requests.answered(call.proc(), Some(Status::Jukebox));
+                self.note_answered(from, caller, call, Status::Jukebox.name());
+                self.send(from, form.failed(xid, call.proc(), Status::Jukebox));
             }
         }
     }
@@ -446,12 +490,25 @@ impl Server {
         self.next_ticket += 1;
         self.stats.executed += 1;
         self.in_flight.start(client, bytes);
-        self.pending.insert(ticket, Pending { peer, client, bytes, kind });
+        let (proc, since) = (work.proc(), self.now);
+        let access = self.config.access_log.then(|| AccessCall::of(&work)).flatten().map(Box::new);
+        self.pending.insert(ticket, Pending { peer, client, bytes, kind, proc, since, access });
         let Config { exports, limits, durability, .. } = &self.config;
         let (exports, cookies, at) = (exports.clone(), self.cookies.clone(), self.now);
         let is_validated = !self.validation.bounds(peer);
         let job = Job { exports, limits: *limits, durability: *durability, cookies, peer, is_validated, at, xid, work };
         self.events.push_back(Execute { ticket, job });
+    }
+
+    /// Makes a record of a call that is answered at once, if there is an access log.
+    fn note_answered(&mut self, from: Peer, caller: &Caller, call: &Call, status: &'static str) {
+        if self.config.access_log {
+            self.note_access(AccessCall::of_nfs(caller, call), from, status, Duration::ZERO);
+        }
+    }
+
+    fn note_access(&mut self, call: AccessCall, from: Peer, status: &'static str, latency: Duration) {
+        self.accesses.push_back(call.record(&self.config.exports, from, status, latency));
     }
 
     fn refuse(&mut self, to: Peer, xid: u32, outcome: Outcome) {

@@ -28,6 +28,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("git", "work for that client"),
     ("make", "more of it"),
     ("pkg-config", "how C programs find libatp"),
+    ("prometheus", "promtool, which checks pages of metrics"),
     ("chromium", "a browser that looks at the model's page"),
     ("chromium-driver", "what drives it"),
     ("fonts-dejavu-core", "letters to look at"),

@@ -46,6 +46,7 @@ use crate::commands::transfer::send::flags::Send;
 use crate::cp;
 use crate::cp::flags::Cp;
 use crate::interrupt::{Kept, interruptible, interruptible_safely};
+use crate::output::diagnostics::LogSettings;
 use crate::output::exit::{Error, Result};
 use crate::output::{exit, stdio};
 
@@ -217,8 +218,8 @@ impl Command {
         }
     }
 
-    /// The number of `-v` flags.
-    pub(crate) fn verbosity(&self) -> u8 {
+    /// What the command logs.
+    pub(crate) fn log_settings(&self) -> LogSettings {
         let verbosity = match self {
             Command::Mount(args) => &args.verbosity,
             Command::Serve(args) => &args.verbosity,
@@ -229,10 +230,12 @@ impl Command {
             Command::Link(link::flags::Tunnel { what: link::flags::LinkCommand::Base(args) }) => &args.ends.verbosity,
             Command::Link(link::flags::Tunnel { what: link::flags::LinkCommand::Mobile(args) }) => &args.ends.verbosity,
             #[cfg(feature = "lab")]
-            Command::Experiment(experiment) => return experiment.verbosity().map_or(0, |v| v.verbose),
-            _ => return 0,
+            Command::Experiment(experiment) => {
+                return experiment.verbosity().map_or_else(LogSettings::default, |verbosity| verbosity.settings());
+            }
+            _ => return LogSettings::default(),
         };
-        verbosity.verbose
+        verbosity.settings()
     }
 
     /// The command's name in messages.

@@ -4,11 +4,11 @@
 //! and counted. Notices for operators and `--json` output do not pass through here.
 
 use std::fs::File;
-use std::io::IsTerminal;
+use std::io::{BufWriter, IsTerminal};
 use std::os::fd::AsFd;
 use std::{env, io};
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ValueEnum};
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 
@@ -20,6 +20,24 @@ const LINES_MAX: usize = 4096;
 /// Where filters are read from, as in many programs.
 const VARIABLE: &str = "RUST_LOG";
 
+/// What is logged, and how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct LogSettings {
+    /// The number of `-v` flags.
+    pub(crate) verbose: u8,
+    pub(crate) format: LogFormat,
+}
+
+/// The format of lines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// A line for people
+    #[default]
+    Text,
+    /// A JSON object a line
+    Json,
+}
+
 /// Writes diagnostics until it is dropped.
 pub(crate) struct Diagnostics {
     writer: Option<WorkerGuard>,
@@ -28,10 +46,10 @@ pub(crate) struct Diagnostics {
 
 /// Starts to write what `RUST_LOG` asks for, else what so many `-v` do; `None` if neither is there. Ignores a filter
 /// that it cannot read, and says so: the variable may be meant for other programs.
-pub(crate) fn start(verbosity: u8) -> Result<Option<Diagnostics>> {
-    let wanted = filter(env::var(VARIABLE).ok().as_deref(), verbosity).or_else(|why| {
+pub(crate) fn start(settings: LogSettings) -> Result<Option<Diagnostics>> {
+    let wanted = filter(env::var(VARIABLE).ok().as_deref(), settings.verbose).or_else(|why| {
         stdio::eprint(format_args!("remora: ignoring {why}"));
-        filter(None, verbosity)
+        filter(None, settings.verbose)
     });
     let Some(filter) = wanted.map_err(Error::Usage)? else { return Ok(None) };
     let cannot = Error::local("standard error");
@@ -44,11 +62,15 @@ pub(crate) fn start(verbosity: u8) -> Result<Option<Diagnostics>> {
         .lossy(true)
         .buffered_lines_limit(LINES_MAX)
         .thread_name("diagnostics")
-        .finish(file);
+        // The thread flushes when no line waits.
+        .finish(BufWriter::new(file));
     let dropped = writer.error_counter();
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     // There is no other in this process.
-    let _ = lines.with_ansi(io::stderr().is_terminal()).try_init();
+    let _ = match settings.format {
+        LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).try_init(),
+        LogFormat::Json => lines.json().flatten_event(true).with_current_span(false).with_span_list(false).try_init(),
+    };
     Ok(Some(Diagnostics { writer: Some(guard), dropped }))
 }
 
@@ -81,7 +103,16 @@ pub(crate) struct Verbosity {
     /// Write diagnostics to standard error: connections and sessions; -vv: calls, too. RUST_LOG chooses more finely, as
     /// in RUST_LOG=remora_host=debug
     #[arg(short, long, action = ArgAction::Count)]
-    pub(crate) verbose: u8,
+    verbose: u8,
+    /// Format of diagnostics and of the access log
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
+    log_format: LogFormat,
+}
+
+impl Verbosity {
+    pub(crate) fn settings(self) -> LogSettings {
+        LogSettings { verbose: self.verbose, format: self.log_format }
+    }
 }
 
 #[cfg(test)]

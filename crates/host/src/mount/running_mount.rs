@@ -210,6 +210,12 @@ impl RunningMount {
         }
     }
 
+    /// Returns the report that the control socket gives.
+    pub fn watch(&self) -> impl Fn() -> MountReport + Send + Sync + use<> {
+        let shared = self.shared.clone();
+        move || shared.report()
+    }
+
     /// Detaches the mount from its directory, even if programs use it.
     pub fn detach(&self) -> Result<(), FuseError> {
         self.shared.detach()

@@ -8,6 +8,7 @@ use remora_atp::session::{Guests, Identity};
 use remora_server::Config;
 use remora_wire::nfs3::PORT;
 
+use crate::server::access_sink::AccessSink;
 use crate::server::executor::{EXTRA_THREADS_MAX, Queueing, available_processors};
 
 /// The options of a server.
@@ -25,6 +26,8 @@ pub struct ServerOptions {
     /// Whether and how to serve over ATP. Default `None`.
     pub objects: Option<Objects>,
     pub core: Config,
+    /// Takes a record of each answered call. Default `None`: no records are made.
+    pub access_log: Option<AccessSink>,
     /// Seed of the cores' secrets. Default `None`: a seed that cannot be guessed.
     pub seed: Option<u64>,
     /// Threads that wait for disks (at least 1). Default twice the processors, at least 4.
@@ -48,6 +51,7 @@ impl ServerOptions {
             portmap_listen: None,
             objects: None,
             core,
+            access_log: None,
             seed: None,
             executor_threads: ServerOptions::default_threads(),
             executor_threads_more: EXTRA_THREADS_MAX,

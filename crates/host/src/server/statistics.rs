@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use remora_server::RequestStats;
+
 /// Declares the counters once, for counting and for reading.
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -70,7 +72,7 @@ impl Counter {
 }
 
 /// A server's state and counters at one moment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ServerSnapshot {
     pub sockets: SocketStats,
     pub core: remora_server::Stats,
@@ -82,6 +84,37 @@ pub struct ServerSnapshot {
     pub executing: usize,
     /// Bytes held by the cores.
     pub core_memory: usize,
+}
+
+/// What is held of a bounded resource, and the bound.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BudgetUse {
+    pub used: usize,
+    /// `usize::MAX` is no bound.
+    pub max: usize,
+}
+
+/// The resources that all clients of a server share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Budgets {
+    /// Connections over TCP and ATP; the bound is of TCP.
+    pub connections: BudgetUse,
+    /// Requests admitted whose replies have not been sent.
+    pub requests: BudgetUse,
+    /// Bytes of those requests and of unsent replies.
+    pub request_bytes: BudgetUse,
+    /// Bytes of half-received requests.
+    pub receive_bytes: BudgetUse,
+    /// Bytes of the duplicate request cache.
+    pub cache_bytes: BudgetUse,
+}
+
+/// A snapshot with what only monitoring reads: requests by procedure and the use of budgets.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServerMetrics {
+    pub snapshot: ServerSnapshot,
+    pub requests: RequestStats,
+    pub budgets: Budgets,
 }
 
 /// The fields of these names, with their names.

@@ -25,6 +25,35 @@ impl Proc {
         use Proc::*;
         matches!(self, SetAttr | Write | Create | MkDir | SymLink | MkNod | Remove | RmDir | Rename | Link)
     }
+
+    /// The name in RFC 1813, without `NFSPROC3_`.
+    pub fn name(self) -> &'static str {
+        use Proc::*;
+        match self {
+            Null => "NULL",
+            GetAttr => "GETATTR",
+            SetAttr => "SETATTR",
+            Lookup => "LOOKUP",
+            Access => "ACCESS",
+            ReadLink => "READLINK",
+            Read => "READ",
+            Write => "WRITE",
+            Create => "CREATE",
+            MkDir => "MKDIR",
+            SymLink => "SYMLINK",
+            MkNod => "MKNOD",
+            Remove => "REMOVE",
+            RmDir => "RMDIR",
+            Rename => "RENAME",
+            Link => "LINK",
+            ReadDir => "READDIR",
+            ReadDirPlus => "READDIRPLUS",
+            FsStat => "FSSTAT",
+            FsInfo => "FSINFO",
+            PathConf => "PATHCONF",
+            Commit => "COMMIT",
+        }
+    }
 }
 
 /// A file handle: at most 64 bytes, opaque to the client.
@@ -94,6 +123,42 @@ xdr_enum! {
         BadType = 10007,
         /// Try again later.
         Jukebox = 10008,
+    }
+}
+
+impl Status {
+    /// The name in RFC 1813, without `NFS3ERR_`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Status::Perm => "PERM",
+            Status::NoEnt => "NOENT",
+            Status::Io => "IO",
+            Status::NxIo => "NXIO",
+            Status::Access => "ACCES",
+            Status::Exist => "EXIST",
+            Status::XDev => "XDEV",
+            Status::NoDev => "NODEV",
+            Status::NotDir => "NOTDIR",
+            Status::IsDir => "ISDIR",
+            Status::Inval => "INVAL",
+            Status::FBig => "FBIG",
+            Status::NoSpc => "NOSPC",
+            Status::RoFs => "ROFS",
+            Status::MLink => "MLINK",
+            Status::NameTooLong => "NAMETOOLONG",
+            Status::NotEmpty => "NOTEMPTY",
+            Status::DQuot => "DQUOT",
+            Status::Stale => "STALE",
+            Status::Remote => "REMOTE",
+            Status::BadHandle => "BADHANDLE",
+            Status::NotSync => "NOT_SYNC",
+            Status::BadCookie => "BAD_COOKIE",
+            Status::NotSupp => "NOTSUPP",
+            Status::TooSmall => "TOOSMALL",
+            Status::ServerFault => "SERVERFAULT",
+            Status::BadType => "BADTYPE",
+            Status::Jukebox => "JUKEBOX",
+        }
     }
 }
 

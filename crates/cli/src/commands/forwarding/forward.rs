@@ -18,6 +18,8 @@ use crate::commands::forwarding::gateway::{Carried, DroppedLines, EVERY, connect
 use crate::commands::transfer::keys::PeerFlags;
 use crate::config::{address, units};
 use crate::interrupt;
+use crate::metrics::endpoint::{self, MetricsFlags, MetricsPage};
+use crate::metrics::tables;
 use crate::output::background_writer::BackgroundWriter;
 use crate::output::exit::{Error, Result};
 use crate::output::stdio;
@@ -90,6 +92,8 @@ pub(crate) struct Forward {
     #[arg(short, long)]
     pub(crate) quiet: bool,
     #[command(flatten)]
+    pub(crate) metrics: MetricsFlags,
+    #[command(flatten)]
     pub(crate) verbosity: crate::output::diagnostics::Verbosity,
 }
 
@@ -111,6 +115,8 @@ struct Ready {
     listen: Vec<SocketAddr>,
     gateway: String,
     key: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metrics: Option<SocketAddr>,
 }
 
 /// The `--json` record of an event.
@@ -154,10 +160,17 @@ pub(crate) async fn run(args: Forward) -> Result {
         streams: Config { streams: args.connections, window: args.window },
         hold: args.hold,
     };
+    let metrics = args.metrics.bind().await?;
     let mut forward = Host::bind(settings).await.map_err(|e| failed(&args, None, e))?;
     let key = forward.public_key();
-    let ready = Ready { listen: forward.local_addrs(), gateway: args.gateway.to_string(), key: key.to_string() };
-    let watch = forward.watch();
+    let (watch, status) = (forward.watch(), forward.watch());
+    let metrics = metrics.map(|open| open.serve(move || tables::forwarding::forward(&status())));
+    let ready = Ready {
+        listen: forward.local_addrs(),
+        gateway: args.gateway.to_string(),
+        key: key.to_string(),
+        metrics: metrics.as_ref().map(MetricsPage::address),
+    };
     let (tell, news) = mpsc::unbounded_channel();
     let mut printer = if args.json { BackgroundWriter::stdout() } else { BackgroundWriter::stderr() }?;
     let result = {
@@ -276,9 +289,9 @@ impl ForwardReporter<'_> {
             return stdio::print_json(ready);
         }
         let lines = ready.listen.iter().zip(&self.args.to);
-        stdio::print(
-            &lines.map(|(at, to)| format!("{at} forwards to {to} through {}\n", ready.gateway)).collect::<String>(),
-        )
+        let lines = lines.map(|(at, to)| format!("{at} forwards to {to} through {}\n", ready.gateway));
+        let metrics = ready.metrics.map(|at| endpoint::notice(at) + "\n");
+        stdio::print(&lines.chain(metrics).collect::<String>())
     }
 
     async fn go_on(

@@ -17,6 +17,8 @@ use tokio::sync::mpsc;
 use crate::commands::transfer::keys;
 use crate::config::{address, units};
 use crate::interrupt;
+use crate::metrics::endpoint::{self, MetricsFlags, MetricsPage};
+use crate::metrics::tables;
 use crate::output::background_writer::BackgroundWriter;
 use crate::output::exit::{Error, Result};
 use crate::output::stdio;
@@ -92,6 +94,8 @@ pub(crate) struct Gateway {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
+    pub(crate) metrics: MetricsFlags,
+    #[command(flatten)]
     pub(crate) verbosity: crate::output::diagnostics::Verbosity,
 }
 
@@ -128,6 +132,8 @@ pub(crate) const EVERY: Duration = Duration::from_secs(1);
 struct Ready {
     listen: SocketAddr,
     key: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metrics: Option<SocketAddr>,
 }
 
 /// The `--json` record of dropped output lines.
@@ -202,10 +208,12 @@ impl Carried {
 pub(crate) async fn run(args: Gateway) -> Result {
     let stop = interrupt::catch();
     tokio::pin!(stop);
+    let metrics = args.metrics.bind().await?;
     let mut gateway = Host::bind(settings(&args)?).map_err(Error::endpoint)?;
-    announce(&args, &gateway)?;
+    let (watch, status) = (gateway.watch(), gateway.watch());
+    let metrics = metrics.map(|open| open.serve(move || tables::forwarding::gateway(&status())));
+    announce(&args, &gateway, metrics.as_ref().map(MetricsPage::address))?;
     service_manager::ready();
-    let watch = gateway.watch();
     let (tell, mut news) = mpsc::unbounded_channel();
     let mut printer = if args.json { BackgroundWriter::stdout() } else { BackgroundWriter::stderr() }?;
     let result = {
@@ -269,11 +277,12 @@ fn settings(args: &Gateway) -> Result<GatewaySettings> {
 const STREAMS: usize = 256;
 
 /// Says where we are, and how mobiles come here.
-fn announce(args: &Gateway, gateway: &Host) -> Result {
+fn announce(args: &Gateway, gateway: &Host, metrics: Option<SocketAddr>) -> Result {
     let (listen, key) = (gateway.local_addr(), gateway.public_key().to_string());
     if args.json {
-        return stdio::print_json(&Ready { listen, key });
+        return stdio::print_json(&Ready { listen, key, metrics });
     }
+    let metrics = metrics.map_or_else(String::new, |at| endpoint::notice(at) + "\n");
     let at = match listen.ip().is_unspecified() {
         true => format!("HOST:{}", listen.port()),
         false => zone::shown(&listen),
@@ -283,7 +292,7 @@ fn announce(args: &Gateway, gateway: &Host) -> Result {
         (None, Some(to)) => format!("remora forward --listen PORT --to {to} atp://{at} --key {key}"),
         (None, None) => String::new(),
     };
-    stdio::print(&format!("gateway on {listen}; public key {key}\n{how}\n"))
+    stdio::print(&format!("gateway on {listen}; public key {key}\n{metrics}{how}\n"))
 }
 
 fn line(args: &Gateway, news: GatewayEvent) -> Result<String> {

@@ -1,6 +1,7 @@
 //! Runs an end of a link until a signal, `q` or a failure.
 
 use remora_host::link::LinkError;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use serde::Serialize;
 use crate::commands::link::dashboard;
 use crate::commands::link::flags::EndpointFlags;
 use crate::interrupt;
+use crate::metrics::endpoint::{self, MetricsPage};
+use crate::metrics::tables;
 use crate::output::background_writer::BackgroundWriter;
 use crate::output::exit::{Error, Result, io_text};
 use crate::output::stdio;
@@ -24,11 +27,13 @@ const FIGURES_EVERY: u32 = 10;
 /// The `--json` record at startup.
 #[derive(Serialize)]
 struct Ready<'a> {
-    listen: std::net::SocketAddr,
+    listen: SocketAddr,
     device: &'a str,
     mtu: u16,
     key: String,
     control: Option<&'a std::path::Path>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metrics: Option<SocketAddr>,
 }
 
 /// The `--json` record of an event.
@@ -42,14 +47,18 @@ pub(crate) async fn run(settings: LinkSettings, ends: &EndpointFlags) -> Result 
     let stop = interrupt::catch();
     tokio::pin!(stop);
     let (device, key) = (settings.device.clone(), settings.identity.public);
+    let metrics = ends.metrics.bind().await?;
     let daemon = tokio::task::block_in_place(|| Daemon::start(settings)).map_err(link_error)?;
     let control = open_control(&daemon, &device);
+    let figures = daemon.control();
+    let metrics = metrics.map(|open| open.serve(move || tables::link::families(&figures.report())));
     let result = if ends.view {
         dashboard::run(&daemon, stop).await
     } else {
         let control = control.as_ref().map(ControlSocket::path);
         let (listen, mtu, key) = (daemon.listen(), daemon.control().report().mtu, key.to_string());
-        watch(&daemon, Ready { listen, device: &device, mtu, key, control }, ends.json, stop).await
+        let metrics = metrics.as_ref().map(MetricsPage::address);
+        watch(&daemon, Ready { listen, device: &device, mtu, key, control, metrics }, ends.json, stop).await
     };
     service_manager::stopping();
     // Tells the peers, removes the device and its routes. The control socket answers with the last figures meanwhile.
@@ -78,9 +87,10 @@ async fn watch(daemon: &Daemon, ready: Ready<'_>, json: bool, mut stop: Pin<&mut
     printer.print(if json {
         stdio::json_line(&ready)?
     } else {
-        let Ready { listen, device, mtu, key, .. } = ready;
+        let Ready { listen, device, mtu, key, metrics, .. } = ready;
         let role = daemon.control().report().role;
-        format!("{role} on {device}, packets up to {mtu} bytes, UDP {listen}, key {key}")
+        let metrics = metrics.map_or_else(String::new, |at| format!("\n{}", endpoint::notice(at)));
+        format!("{role} on {device}, packets up to {mtu} bytes, UDP {listen}, key {key}{metrics}")
     });
     let mut ticks = tokio::time::interval(TICK);
     let mut n = 0;

@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use crate::config::duplex::Duplex;
 use crate::config::{address, units};
+use crate::metrics::endpoint::MetricsFlags;
 
 const LINK_KEYS: &str = "\
 Examples:
@@ -157,6 +158,8 @@ pub(crate) struct EndpointFlags {
     /// Show live figures on the terminal; q quits
     #[arg(long)]
     pub(crate) view: bool,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsFlags,
     #[command(flatten)]
     pub(crate) verbosity: crate::output::diagnostics::Verbosity,
 }

@@ -26,6 +26,8 @@ use crate::commands::mount::{
 };
 use crate::config::{state_dir, units};
 use crate::interrupt;
+use crate::metrics::endpoint::{self, MetricsFlags};
+use crate::metrics::tables;
 use crate::output::exit::{Error, Result};
 use crate::output::{escape, stdio};
 use crate::remote::filesystem::Remote;
@@ -46,10 +48,10 @@ pub(crate) async fn run(args: Mount) -> Result {
     if args.list {
         return status::list(args.json);
     }
-    let (foreground, daemon) = (args.foreground, args.daemon);
+    let (foreground, daemon, metrics) = (args.foreground, args.daemon, args.metrics);
     let settings = MountSettings::new(args)?;
     if foreground || daemon {
-        return serve(settings, daemon).await;
+        return serve(settings, daemon, metrics).await;
     }
     // This process reports what it can see; the other one reports the rest.
     check_directory(&settings.dir, settings.is_nonempty_allowed)?;
@@ -177,17 +179,23 @@ fn check_directory(dir: &Path, is_nonempty_allowed: bool) -> Result {
 }
 
 /// Mounts and serves to the end.
-async fn serve(settings: MountSettings, daemon: bool) -> Result {
+async fn serve(settings: MountSettings, daemon: bool, metrics: MetricsFlags) -> Result {
+    let metrics = metrics.bind().await?;
     let mounting = mount(settings);
     let (mount, remote) = select! {
         mounted = mounting => mounted?,
         number = interrupt::wait() => return Err(Error::Interrupted(number)),
     };
+    let report = mount.watch();
+    let metrics = metrics.map(|open| open.serve(move || tables::mount::families(&report())));
     // It prints when the server is silent, which nobody reads in the background.
     let _remote = remote.filter(|_| !daemon);
     if daemon {
         background::announce_ready()?;
     } else {
+        if let Some(page) = &metrics {
+            stdio::eprint(endpoint::notice(page.address()));
+        }
         stdio::eprint(format_args!("mounted at {}; Ctrl-C unmounts", printable(mount.dir())));
         service_manager::ready();
     }

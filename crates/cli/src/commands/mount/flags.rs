@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use crate::commands::mount::options::{
     CachePolicy, MissMode, MountOption, OfflineMode, WriteMode, cache_memory, cache_size, soft,
 };
+use crate::metrics::endpoint::MetricsFlags;
 use crate::output::diagnostics::Verbosity;
 use crate::remote::flags::LinkArgs;
 
@@ -103,6 +104,8 @@ pub(crate) struct Mount {
     pub(crate) daemon: bool,
     #[command(flatten)]
     pub(crate) link: LinkArgs,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsFlags,
     #[command(flatten)]
     pub(crate) verbosity: Verbosity,
 }

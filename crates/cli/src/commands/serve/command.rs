@@ -20,6 +20,7 @@ use crate::commands::serve::exports::open_exports::Loaded;
 use crate::commands::serve::exports::{open_exports, plan};
 use crate::commands::serve::flags::{Cache, Serve};
 use crate::commands::serve::keys::Keys;
+use crate::commands::serve::output::access_log::AccessLog;
 use crate::commands::serve::output::announcement::announcement;
 use crate::commands::serve::output::console::Console;
 use crate::commands::serve::output::counters::Counters;
@@ -55,13 +56,15 @@ pub(crate) async fn run(args: Serve) -> Result {
     let mut end = pin!(end(&args));
     outlive_large_writes()?;
     let (hangups, asked) = (hangups(&args)?, counters::asked()?);
+    let metrics = args.metrics.bind().await?;
     let begun = tokio::select! {
         begun = begin(&args) => begun?,
         signal = &mut end => return Err(Error::Interrupted(signal)),
     };
-    let RunningServer { keys, loaded, serving, registration } = begun;
+    let RunningServer { access_log, keys, loaded, serving, registration } = begun;
     let (failures, voice) = (loaded.failures.clone(), Console::start()?);
-    let (text, notes) = announcement(&args, &loaded, &serving)?;
+    let metrics = metrics.map(|open| counters::serve_metrics(open, serving.watch(), failures.clone()));
+    let (text, notes) = announcement(&args, &loaded, &serving, metrics.as_ref())?;
     tokio::spawn(watch(serving.watch()));
     let work = async {
         voice.printed(text).await?;
@@ -85,7 +88,10 @@ pub(crate) async fn run(args: Serve) -> Result {
     let shutdown = tokio::task::spawn_blocking(move || {
         // Unregister first, so that rpcbind directs no client to a closed port.
         drop(registration);
-        serving.shutdown().abandoned
+        let abandoned = serving.shutdown().abandoned;
+        // Writes the last lines.
+        drop(access_log);
+        abandoned
     });
     let rest = async {
         let abandoned = shutdown.await.unwrap_or_default();
@@ -119,6 +125,8 @@ async fn watch(serving: Watch) {
 }
 
 struct RunningServer {
+    /// Dropped after the server.
+    access_log: Option<AccessLog>,
     keys: Arc<Keys>,
     loaded: Loaded,
     serving: Serving,
@@ -133,20 +141,29 @@ async fn begin(args: &Arc<Serve>) -> Result<RunningServer> {
         move || started(&args)
     });
     let started = starting.await.unwrap_or_else(|e| Err(Error::refused("cannot start", e.to_string())));
-    let (keys, loaded, serving) = started?;
+    let StartedServer { access_log, keys, loaded, serving } = started?;
     let registration = if args.rpcbind { Some(register(&serving).await?) } else { None };
-    Ok(RunningServer { keys: Arc::new(keys), loaded, serving, registration })
+    Ok(RunningServer { access_log, keys: Arc::new(keys), loaded, serving, registration })
 }
 
-fn started(args: &Serve) -> Result<(Keys, Loaded, Serving)> {
+struct StartedServer {
+    access_log: Option<AccessLog>,
+    keys: Keys,
+    loaded: Loaded,
+    serving: Serving,
+}
+
+fn started(args: &Serve) -> Result<StartedServer> {
     check::distinct(args)?;
     let mut plan = plan::plan(args, Pipes::Read)?;
     plan.notes.extend(warnings::of_user(&plan.shares));
     let keys = keys::of(args)?;
     let mut loaded = open_exports::open(plan, &keys, None)?;
-    let serving = start(args, &loaded)?;
+    let format = args.verbosity.settings().format;
+    let access_log = args.access_log.as_deref().map(|path| AccessLog::open(path, format)).transpose()?;
+    let serving = start(args, &loaded, access_log.as_ref())?;
     loaded.plan.notes.extend(open_exports::room(&serving, &loaded));
-    Ok((keys, loaded, serving))
+    Ok(StartedServer { access_log, keys, loaded, serving })
 }
 
 /// Catches SIGXFSZ, so that a write beyond the file size limit fails with EFBIG instead of killing the process.
@@ -173,11 +190,12 @@ fn hangup_ends(args: &Serve) -> bool {
     args.exports.is_empty()
 }
 
-fn start(args: &Serve, loaded: &Loaded) -> Result<Serving> {
+fn start(args: &Serve, loaded: &Loaded, access_log: Option<&AccessLog>) -> Result<Serving> {
     let exports = loaded.exports.clone();
     let (cache, durability) = (cache(args.cache), args.durability.into());
     let mut options =
         ServerOptions::new(Config { cache, durability, address_validation: true, ..Config::new(exports) });
+    options.access_log = access_log.map(AccessLog::sink);
     options.listen = vec![args.listen];
     options.udp = !args.no_udp;
     options.mount_listen = args.mount_port.map(|port| SocketAddr::new(args.listen.ip(), port));

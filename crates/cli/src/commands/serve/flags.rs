@@ -8,6 +8,8 @@ use clap::{Args, ValueEnum};
 use remora_atp::session::PublicKey;
 
 use crate::config::address;
+use crate::metrics::endpoint::MetricsFlags;
+use crate::output::diagnostics::Verbosity;
 
 pub(crate) const HELP: &str = "\
 Examples:
@@ -21,6 +23,8 @@ Examples:
   # SIGHUP reloads the file
   remora serve --exports /etc/remora/exports.toml --listen 0.0.0.0:2049
   remora serve ~/files --atp 0.0.0.0:4049   # also over ATP
+  # metrics for Prometheus at http://127.0.0.1:9105/metrics
+  remora serve ~/files --metrics 9105
   # without the duplicate request cache, for experiments
   remora serve --cache off ~/files
 
@@ -97,8 +101,14 @@ pub(crate) struct Serve {
     /// (counters)
     #[arg(long)]
     pub(crate) json: bool,
+    /// Append a line for each answered call to this file (- for standard error): client, uid, procedure, export,
+    /// name, status, microseconds
+    #[arg(long, value_name = "FILE")]
+    pub(crate) access_log: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) verbosity: crate::output::diagnostics::Verbosity,
+    pub(crate) metrics: MetricsFlags,
+    #[command(flatten)]
+    pub(crate) verbosity: Verbosity,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

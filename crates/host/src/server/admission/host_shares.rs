@@ -242,6 +242,10 @@ impl CapacityPool {
         self.lock().all
     }
 
+    pub(crate) fn max(&self) -> Amount {
+        self.max
+    }
+
     fn fits(&self, totals: &Totals, seat: &Seat, want: Amount) -> bool {
         let [requests, bytes] = self.things(totals, seat);
         let (group, held) = (seat.in_group(), seat.held.get());

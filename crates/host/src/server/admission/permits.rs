@@ -20,6 +20,7 @@ use remora_base::host_of;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::server::admission::host_shares::{Amount, CapacityHold, CapacityPool, HostGroup, Seat};
+use crate::server::statistics::BudgetUse;
 
 /// The unit in which a connection's bytes are counted, to fit a semaphore's 32 bits.
 const UNIT: usize = 1024;
@@ -246,6 +247,21 @@ impl Admission {
         self.work.held().requests
     }
 
+    /// The number of requests admitted, and its bound.
+    pub(crate) fn request_count(&self) -> BudgetUse {
+        BudgetUse { used: self.work.held().requests, max: self.work.max().requests }
+    }
+
+    /// The bytes of admitted requests and unsent replies.
+    pub(crate) fn request_bytes(&self) -> BudgetUse {
+        BudgetUse { used: self.work.held().bytes, max: self.work.max().bytes }
+    }
+
+    /// The bytes of half-received requests.
+    pub(crate) fn receive_bytes(&self) -> BudgetUse {
+        BudgetUse { used: self.receiving.held().bytes, max: self.receiving.max().bytes }
+    }
+
     fn client(&self, addr: SocketAddr, is_stranger: bool) -> Arc<Client> {
         let Clients { seats, groups, sweep_at } = &mut *self.clients();
         if seats.len() >= *sweep_at {
@@ -390,7 +406,7 @@ mod tests {
             permit.settle(36);
             unread.push(permit);
         }
-        assert_eq!(adm.work.held().bytes, 200 * (36 + REPLY_OVERHEAD));
+        assert_eq!(adm.request_bytes(), BudgetUse { used: 200 * (36 + REPLY_OVERHEAD), max: 256 * MIB });
         let mut large = adm.admit(&share, MIB).await;
         large.settle(MIB);
         assert!(now(adm.admit(&share, MIB)).await.is_none());

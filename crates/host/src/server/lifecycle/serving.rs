@@ -23,7 +23,7 @@ use crate::server::net::udp::{self, DatagramSocket};
 use crate::server::net::{atp, listen_sockets, tcp_connection};
 use crate::server::options::{InheritedSockets, Objects, ServerOptions, StartError};
 use crate::server::shards::dispatcher::Dispatcher;
-use crate::server::statistics::{ServerSnapshot, SocketCounters};
+use crate::server::statistics::{ServerMetrics, ServerSnapshot, SocketCounters};
 
 /// A running server. Dropping it ends it at once; [`Serving::shutdown`] answers its requests first.
 pub struct Serving {
@@ -50,6 +50,11 @@ impl Watch {
     /// The server's present state and counters.
     pub fn stats(&self) -> ServerSnapshot {
         self.0.snapshot()
+    }
+
+    /// The same with requests by procedure and the use of budgets.
+    pub fn metrics(&self) -> ServerMetrics {
+        self.0.metrics()
     }
 }
 
@@ -117,7 +122,8 @@ impl Serving {
                 core.set_portmap(list.filter(|service| is_served(service.netid, options.udp)).collect());
             }
         };
-        let dispatcher = Arc::new(Dispatcher::new(options.core, seed, jobs.clone(), counters.clone(), prepare));
+        let dispatcher =
+            Arc::new(Dispatcher::new(options.core, options.access_log, seed, jobs.clone(), counters.clone(), prepare));
         let context = Arc::new(NetContext::new(dispatcher, counters, limits, core_limits, exports));
         context.set_connections_fitting(descriptors.connections_at_least());
         let (executors, intake, objects) = (Vec::new(), Vec::new(), None);

@@ -16,7 +16,7 @@ use crate::server::admission::permits::{Admission, ConnectionShare};
 use crate::server::options::ServeLimits;
 use crate::server::shards::dispatcher::Dispatcher;
 use crate::server::shards::reply_path::ReplyPath;
-use crate::server::statistics::{ServerSnapshot, SocketCounters};
+use crate::server::statistics::{BudgetUse, Budgets, ServerMetrics, ServerSnapshot, SocketCounters};
 
 /// Longest stall of a connection while its host holds more than its share.
 const STALL_MAX_OVER: Duration = Duration::from_secs(2);
@@ -196,5 +196,16 @@ impl NetContext {
             executing: totals.executing,
             core_memory: totals.memory_bytes,
         }
+    }
+
+    pub(crate) fn metrics(&self) -> ServerMetrics {
+        let budgets = Budgets {
+            connections: BudgetUse { used: self.connections(), max: self.connections_max() },
+            requests: self.admission.request_count(),
+            request_bytes: self.admission.request_bytes(),
+            receive_bytes: self.admission.receive_bytes(),
+            cache_bytes: self.dispatcher.cache_budget(),
+        };
+        ServerMetrics { snapshot: self.snapshot(), requests: self.dispatcher.requests(), budgets }
     }
 }

@@ -8,17 +8,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::{Core, Peer, Time};
-use remora_server::{Exports, Intake, Programs, Server, Stats};
+use remora_server::{Exports, Intake, Programs, RequestStats, Server, Stats};
 use tokio::sync::Notify;
 use tracing::trace;
 
 use super::reply_path::{ConnectionFates, DatagramPath, ReplyPath};
 use super::shard::{CacheBudget, CacheExcess, Output, Shard, ShardState};
 use crate::Clock;
+use crate::server::access_sink::AccessSink;
 use crate::server::admission::eviction::Candidate;
 use crate::server::admission::permits::Permit;
 use crate::server::executor::{CompletionSink, ExecutorQueue, JobCompletion};
-use crate::server::statistics::SocketCounters;
+use crate::server::statistics::{BudgetUse, SocketCounters};
 
 /// The number of shards.
 const SHARDS: usize = 8;
@@ -44,6 +45,7 @@ pub(crate) struct Dispatcher {
     pub(crate) clock: Clock,
     queue: Arc<ExecutorQueue>,
     counters: Arc<SocketCounters>,
+    access_log: Option<AccessSink>,
     shards: Vec<Shard>,
     /// Assigns addresses to shards. Keyed, so that no client can choose its shard.
     hasher: RandomState,
@@ -57,11 +59,13 @@ impl Dispatcher {
     /// Makes the cores. `prepare` may change each of them before the first request.
     pub(crate) fn new(
         config: remora_server::Config,
+        access_log: Option<AccessSink>,
         seed: u64,
         queue: Arc<ExecutorQueue>,
         counters: Arc<SocketCounters>,
         prepare: impl Fn(&mut Server),
     ) -> Dispatcher {
+        let config = remora_server::Config { access_log: access_log.is_some(), ..config };
         let clock = Clock::start();
         let cache_max = config.cache.bytes_max().unwrap_or(usize::MAX);
         let mut cores = Server::split(config, seed, clock.now(), SHARDS);
@@ -72,6 +76,7 @@ impl Dispatcher {
             clock,
             queue,
             counters,
+            access_log,
             shards: cores.into_iter().map(Shard::new).collect(),
             hasher: RandomState::new(),
             intake,
@@ -182,6 +187,18 @@ impl Dispatcher {
         })
     }
 
+    /// The requests that the cores answered.
+    pub(crate) fn requests(&self) -> RequestStats {
+        let mut all = RequestStats::default();
+        self.shards.iter().for_each(|shard| all.add(shard.lock().core.requests()));
+        all
+    }
+
+    /// What the duplicate request caches hold together.
+    pub(crate) fn cache_budget(&self) -> BudgetUse {
+        self.cache_budget.budget_use()
+    }
+
     /// Handles the cores' timeouts, for ever.
     pub(crate) async fn run_timer(&self) {
         loop {
@@ -245,6 +262,9 @@ impl Dispatcher {
                 Some(Ok(())) => self.counters.datagrams_out.count(),
                 Some(Err(_)) | None => self.counters.datagram_errors.count(),
             }
+        }
+        if let Some(sink) = self.access_log.as_ref().filter(|_| !output.accesses.is_empty()) {
+            sink.take(&output.accesses);
         }
     }
 

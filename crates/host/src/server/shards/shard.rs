@@ -11,11 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use remora_base::{Core, Path, Time, Transmit};
-use remora_server::Server;
+use remora_server::{AccessRecord, Server};
 
 use super::reply_path::{DatagramPath, DatagramPaths, Reply, ReplyPath};
 use crate::server::admission::permits::Permit;
 use crate::server::executor::Submission;
+use crate::server::statistics::BudgetUse;
 
 pub(super) struct Shard(Mutex<ShardState>);
 
@@ -36,6 +37,7 @@ pub(super) struct Output {
     /// By connection, in order.
     pub(super) streams: Vec<(Arc<dyn ReplyPath>, Vec<Reply>)>,
     pub(super) jobs: Vec<Submission>,
+    pub(super) accesses: Vec<AccessRecord>,
 }
 
 impl Shard {
@@ -56,6 +58,7 @@ impl ShardState {
         while let Some(execute) = self.core.poll_event() {
             output.jobs.push(Submission { shard, execute, permit: permit.take() });
         }
+        output.accesses.extend(std::iter::from_fn(|| self.core.poll_access()));
         while let Some(Transmit { to, payload }) = self.core.poll_transmit(now) {
             match to.path {
                 Path::Datagram => {
@@ -107,6 +110,10 @@ impl CacheBudget {
     pub(super) fn new(bytes_max: usize, shards: usize) -> CacheBudget {
         let shards = (0..shards).map(|_| CacheUse::default()).collect();
         CacheBudget { bytes_max, bytes: AtomicUsize::new(0), shards }
+    }
+
+    pub(super) fn budget_use(&self) -> BudgetUse {
+        BudgetUse { used: self.bytes.load(Relaxed), max: self.bytes_max }
     }
 
     /// Notes what shard `shard`, whose lock the caller holds, uses. Returns the excess, if any.

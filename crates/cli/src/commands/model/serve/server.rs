@@ -22,9 +22,9 @@ use tokio::time::timeout;
 
 use crate::commands::model::flags::ModelServe;
 use crate::commands::model::serve::api::{Refusal, Start};
-use crate::commands::model::serve::connections::Limits;
-use crate::commands::model::serve::{api, connections, origin_check};
+use crate::commands::model::serve::{api, origin_check};
 use crate::commands::model::{example, network_file};
+use crate::http::{self, Limits};
 use crate::output::exit::{Error, Result};
 use crate::output::stdio;
 
@@ -61,7 +61,7 @@ pub(crate) async fn run(args: ModelServe) -> Result {
     tell(address, args.json)?;
     let limits = Limits::USUAL;
     let jobs = Arc::new(Semaphore::new(JOBS_MAX));
-    connections::serve(listener, router(Arc::new(Shared { start, jobs, patience: limits.patience })), limits).await;
+    http::serve(listener, router(Arc::new(Shared { start, jobs, patience: limits.patience })), limits).await;
     Ok(())
 }
 
@@ -137,7 +137,7 @@ mod tests {
         let app = router(Arc::new(Shared { start, jobs: Arc::new(Semaphore::new(JOBS_MAX)), patience }));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(connections::serve(listener, app, Limits { connections: 2, patience: long, life: long }));
+        tokio::spawn(http::serve(listener, app, Limits { connections: 2, patience: long, life: long }));
         let head = "Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n";
         let mut stalled = Vec::new();
         for path in ["solve", "study", "save"] {

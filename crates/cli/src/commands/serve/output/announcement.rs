@@ -16,6 +16,7 @@ use crate::commands::serve::exports::open_exports::Loaded;
 use crate::commands::serve::exports::share::Share;
 use crate::commands::serve::flags::{Durability, Serve};
 use crate::commands::serve::output::console;
+use crate::metrics::endpoint::{self, MetricsPage};
 use crate::output::exit::Result;
 
 /// What `--json` prints when the server answers.
@@ -25,6 +26,8 @@ struct Ready<'a> {
     mount: Option<SocketAddr>,
     portmap: Option<SocketAddr>,
     atp: Option<AtpView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metrics: Option<SocketAddr>,
     exports: Vec<ExportView<'a>>,
     notes: &'a [String],
 }
@@ -37,12 +40,18 @@ struct AtpView {
 }
 
 /// The text for standard output, and lines for standard error.
-pub(crate) fn announcement(args: &Serve, loaded: &Loaded, serving: &Serving) -> Result<(String, Vec<String>)> {
+pub(crate) fn announcement(
+    args: &Serve,
+    loaded: &Loaded,
+    serving: &Serving,
+    metrics: Option<&MetricsPage>,
+) -> Result<(String, Vec<String>)> {
     let (addrs, mount, portmap) = (serving.local_addrs(), serving.mount_addr(), serving.portmap_addr());
     let (shares, notes) = (&loaded.plan.shares, &loaded.plan.notes);
     if args.json {
         let atp = serving.objects().map(|(listen, key)| AtpView { listen, key: key.to_string() });
-        let ready = Ready { listen: addrs, mount, portmap, atp, exports: export_list::views(shares), notes };
+        let metrics = metrics.map(MetricsPage::address);
+        let ready = Ready { listen: addrs, mount, portmap, atp, metrics, exports: export_list::views(shares), notes };
         return Ok((console::line(&ready)?, Vec::new()));
     }
     let mut text = String::new();
@@ -61,6 +70,9 @@ pub(crate) fn announcement(args: &Serve, loaded: &Loaded, serving: &Serving) -> 
     }
     if args.rpcbind {
         text += &format!("registered with rpcbind at {}\n", Registration::RPCBIND);
+    }
+    if let Some(metrics) = metrics {
+        text += &format!("{}\n", endpoint::notice(metrics.address()));
     }
     for share in shares {
         text += &export_list::line(share);

@@ -10,6 +10,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::commands::serve::output::console::Console;
 use crate::commands::serve::output::notices::Failures;
+use crate::metrics::endpoint::{MetricsListener, MetricsPage};
+use crate::metrics::tables;
 use crate::output::exit::{Error, Result};
 
 /// All counters by name.
@@ -24,6 +26,15 @@ impl Counters {
         let disks = [("flushes_failed", failures.count()), ("open_refused", remora_vfs::local::fd_exhaustion().count)];
         Counters { counters: numbers.named().into_iter().chain(disks).collect() }
     }
+}
+
+/// Serves the same numbers as metrics, with the requests by procedure.
+pub(crate) fn serve_metrics(listener: MetricsListener, server: Watch, failures: Arc<Failures>) -> MetricsPage {
+    listener.serve(move || {
+        let metrics = server.metrics();
+        let Counters { counters } = Counters::of(&metrics.snapshot, &failures);
+        tables::serve::families(&metrics, &counters)
+    })
 }
 
 /// SIGUSR1 from now on: without a handler it would end the process.

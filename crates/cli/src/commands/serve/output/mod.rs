@@ -1,5 +1,6 @@
 //! What a server prints: [`announcement`] at its start, [`counters`] and [`notices`] later, all on a [`console`].
 
+pub(crate) mod access_log;
 pub(crate) mod announcement;
 pub(crate) mod console;
 pub(crate) mod counters;

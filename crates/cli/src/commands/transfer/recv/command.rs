@@ -6,6 +6,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fs, io};
 
@@ -26,6 +27,9 @@ use crate::commands::transfer::recv::storage::store::ReceivePolicy;
 use crate::commands::transfer::transfer_protocol::{Announcement, Answer, Verdict};
 use crate::config::units;
 use crate::interrupt;
+use crate::metrics::endpoint::{self, MetricsPage};
+use crate::metrics::tables;
+use crate::metrics::tables::recv::ReceiveCounts;
 use crate::output::background_writer::BackgroundWriter;
 use crate::output::exit::{Error, Result};
 use crate::output::{escape, stdio};
@@ -46,6 +50,8 @@ const LINES_PATIENCE: Duration = Duration::from_secs(2);
 struct Ready {
     listen: SocketAddr,
     key: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metrics: Option<SocketAddr>,
 }
 
 /// What `--json` prints of each file.
@@ -67,15 +73,19 @@ pub(crate) async fn run(args: Recv) -> Result {
     let mut session = Config { guests, ..Config::default() };
     (session.scheduler.objects_max, session.scheduler.bytes_max) = (ANSWERS.all, ANSWER_BYTES_MAX);
     let settings = EndpointSettings { session, ..EndpointSettings::receiver(args.listen) };
+    let metrics = args.metrics.bind().await?;
     let endpoint = AtpEndpoint::bind(settings, identity).map_err(Error::endpoint)?;
     let is_open = args.from_anyone;
+    let counts = Arc::<Mutex<ReceiveCounts>>::default();
     let mut voice = ReceiveLog {
         is_open,
+        counts: counts.clone(),
         json: args.json,
         out: BackgroundWriter::stdout_with_queue(LINES_MAX)?,
         err: BackgroundWriter::stderr_with_queue(LINES_MAX)?,
     };
-    voice.announce(&args, &endpoint)?;
+    let metrics = metrics.map(|open| open.serve(move || tables::recv::families(&counted(&counts))));
+    voice.announce(&args, &endpoint, metrics.as_ref().map(MetricsPage::address))?;
     service_manager::ready();
     let result = take_files(&args, &endpoint, &mut voice, stop).await;
     service_manager::stopping();
@@ -163,10 +173,15 @@ impl RemainingFiles {
     }
 }
 
+fn counted(counts: &Mutex<ReceiveCounts>) -> MutexGuard<'_, ReceiveCounts> {
+    counts.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Output of a running receiver. A stalled reader delays nothing.
 struct ReceiveLog {
     /// Senders whose keys are not listed are let in.
     is_open: bool,
+    counts: Arc<Mutex<ReceiveCounts>>,
     json: bool,
     out: BackgroundWriter,
     err: BackgroundWriter,
@@ -174,10 +189,10 @@ struct ReceiveLog {
 
 impl ReceiveLog {
     /// Says where we are, and how to send to us.
-    fn announce(&mut self, args: &Recv, endpoint: &AtpEndpoint) -> Result {
+    fn announce(&mut self, args: &Recv, endpoint: &AtpEndpoint, metrics: Option<SocketAddr>) -> Result {
         let (listen, key) = (endpoint.local_addr(), endpoint.public_key().to_string());
         if self.json {
-            self.out.print(stdio::json_line(&Ready { listen, key })?);
+            self.out.print(stdio::json_line(&Ready { listen, key, metrics })?);
             return Ok(());
         }
         let to = match listen.ip().is_unspecified() {
@@ -187,6 +202,9 @@ impl ReceiveLog {
         let dir = args.dir.display();
         self.out
             .print(format!("receiving into {dir} on {listen}; public key {key}\nremora send FILE... {to} --key {key}"));
+        if let Some(metrics) = metrics {
+            self.out.print(endpoint::notice(metrics));
+        }
         Ok(())
     }
 
@@ -204,6 +222,7 @@ impl ReceiveLog {
         match Announcement::read(received.object) {
             Ok((said, data)) => Some(Message { to: received.from, from, said, data }),
             Err(e) => {
+                counted(&self.counts).malformed += 1;
                 let why = escape::printable(e.to_string().as_bytes());
                 self.err.print(format!("remora: recv: an object of {key} is {why}"));
                 None
@@ -218,6 +237,12 @@ impl ReceiveLog {
             Verdict::Stored => ("stored", None),
             Verdict::Refused { why } => ("refused", Some(why.as_str())),
         };
+        let mut counts = counted(&self.counts);
+        match why {
+            None => (counts.stored, counts.stored_bytes) = (counts.stored + 1, counts.stored_bytes + said.size),
+            Some(_) => counts.refused += 1,
+        }
+        drop(counts);
         let (name, size) = (escape::printable(said.name.as_bytes()), units::human(said.size));
         match why {
             _ if self.json => {

@@ -7,6 +7,7 @@ use clap::{ArgGroup, Args};
 use remora_atp::session::PublicKey;
 
 use crate::config::{address, units};
+use crate::metrics::endpoint::MetricsFlags;
 
 pub(crate) const HELP: &str = "\
 Receives files and directories from remora send and stores them in DIR. A file
@@ -58,6 +59,8 @@ pub(crate) struct Recv {
     /// Print JSON objects instead of text
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsFlags,
     #[command(flatten)]
     pub(crate) verbosity: crate::output::diagnostics::Verbosity,
 }

@@ -1,4 +1,4 @@
-//! Connections of the page: a bounded number, each with a time limit for idle peers.
+//! HTTP for the pages of commands: a bounded number of connections, each with a time limit for idle peers.
 
 use std::sync::Arc;
 use std::time::Duration;
