@@ -97,13 +97,13 @@ fn ms(estimate: &Estimate<f64>) -> String {
 
 /// The half-width of an interval, with two digits.
 fn half_width<T>(estimate: &Estimate<T>, scale: f64) -> String {
-    let known = |half: f64| if half > 0.0 { digits(two_digits(half * scale)) } else { "0".into() };
+    let known = |half: f64| if half > 0.0 { two_digits(half * scale) } else { "0".into() };
     estimate.half_width_s().map_or("-".into(), known)
 }
 
-fn two_digits(value: f64) -> f64 {
-    let unit = 10f64.powf(value.log10().floor() - 1.0);
-    (value / unit).round() * unit
+fn two_digits(value: f64) -> String {
+    let decimals = 1 - value.log10().floor() as i32;
+    if decimals >= 0 { format!("{value:.*}", decimals as usize) } else { digits(value) }
 }
 
 /// As in `simulated [1]`.
