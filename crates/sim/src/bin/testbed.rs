@@ -21,8 +21,8 @@ struct Args {
     /// Seeds for each cell.
     #[arg(long, default_value_t = 100)]
     seeds: u64,
-    /// The first seed.
-    #[arg(long, default_value_t = 0)]
+    /// The first seed. The constants were fitted on seeds 1 to 40 and chosen on 5001 to 5080.
+    #[arg(long, default_value_t = 10_001)]
     from: u64,
     /// Number of worker threads.
     #[arg(long, default_value_t = 2)]

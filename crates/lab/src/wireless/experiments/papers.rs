@@ -103,7 +103,7 @@ const MOBILES: [usize; 6] = [1, 2, 4, 8, 16, 32];
 /// Mobiles share 1 Mbit/s: 32 files take at least 276 s.
 const MOBILES_LIMIT: Duration = Duration::from_secs(3000);
 /// Frames of the receive buffers of `overflow`; the last one never fills.
-const RECEIVE_FRAMES: [Option<usize>; 4] = [Some(4), None, Some(16), Some(100_000)];
+const RECEIVE_FRAMES: [Option<usize>; 5] = [Some(4), Some(6), Some(8), None, Some(100_000)];
 
 /// Exponential back-off varies widely here: ten seeds give 27 %, a thousand give 38 %.
 const TWO_MOBILES_SEEDS: u64 = 40;
