@@ -16,7 +16,7 @@ mod scratch;
 pub use console::{Console, Silence, Talk};
 pub use initramfs::write as write_initramfs;
 pub use kernel::Kernel;
-pub use package::unpacked;
+pub use package::{cache, unpacked};
 pub use programs::{Missing, find};
 pub use scratch::Scratch;
 

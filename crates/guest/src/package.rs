@@ -21,7 +21,7 @@ pub fn unpacked(package: &str, file: &str) -> Result<PathBuf, Missing> {
 }
 
 /// The cache directory of all packages.
-pub(crate) fn cache() -> Result<PathBuf, String> {
+pub fn cache() -> Result<PathBuf, String> {
     let home = || std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|p| p.is_absolute()).or_else(home);
     Ok(cache.ok_or("there is no cache directory")?.join("remora"))

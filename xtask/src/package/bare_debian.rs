@@ -44,9 +44,7 @@ pub(super) fn check(package: &Path) -> Result {
 
 /// The directory of the bare system; makes it if it is missing.
 fn base() -> Result<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
-    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    let cache = cache.or_else(home).ok_or("there is no cache directory")?.join("remora");
+    let cache = guest::cache()?;
     let place = cache.join(format!("debian-{SUITE}"));
     if place.join("usr/bin/apt-get").exists() {
         return Ok(place);

@@ -119,7 +119,11 @@ mod tests {
         let first = key(&state).unwrap();
         std::fs::write(state.join("handle-key.new-4294967295"), b"torn").unwrap();
         assert_eq!(key(&state).unwrap(), first);
-        assert_eq!(std::fs::read_dir(&state).unwrap().count(), 1, "what a run left that died is gone");
+        assert_eq!(
+            std::fs::read_dir(&state).unwrap().count(),
+            2,
+            "a key and the version: what a run left that died is gone"
+        );
         let mode = std::fs::metadata(state.join("handle-key")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         for mode in [0o666, 0o640, 0o602] {
