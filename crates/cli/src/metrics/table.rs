@@ -50,7 +50,7 @@ pub(crate) enum Number {
     Float(f64),
 }
 
-/// A histogram.
+/// A histogram's counts by bucket, and the sum of its values.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Buckets {
     pub(crate) sum: f64,

@@ -7,7 +7,9 @@ use remora_server::AccessRecord;
 
 /// Takes records of answered calls. It is called by the threads that send the replies, so it must not block.
 #[derive(Clone)]
-pub struct AccessSink(Arc<dyn Fn(&[AccessRecord]) + Send + Sync>);
+pub struct AccessSink(Arc<Take>);
+
+type Take = dyn Fn(&[AccessRecord]) + Send + Sync;
 
 impl AccessSink {
     /// A sink that calls `take` with each batch.

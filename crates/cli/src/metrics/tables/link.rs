@@ -12,7 +12,7 @@ const PEERS_MAX: usize = 64;
 /// A peer, or several of one name.
 type Peer<'a> = (Cow<'static, str>, Vec<&'a PeerReport>);
 
-/// All metrics.
+/// The metrics of one end of a link.
 pub(crate) fn families(report: &LinkReport) -> Vec<Family> {
     let labels = vec![("role", report.role.clone().into()), ("device", report.device.clone().into())];
     let up = report.peers.iter().filter(|peer| peer.up).count();

@@ -4,7 +4,7 @@ use remora_host::mount::report::{ConnectionState, MountReport, MountState};
 
 use crate::metrics::table::Family;
 
-/// All metrics.
+/// The metrics of a mount.
 pub(crate) fn families(report: &MountReport) -> Vec<Family> {
     let all = state(report).into_iter().chain(estimates(report)).chain(calls(report));
     all.chain(data(report)).chain(changes(report)).collect()

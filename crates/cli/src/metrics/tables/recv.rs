@@ -12,7 +12,7 @@ pub(crate) struct ReceiveCounts {
     pub(crate) malformed: u64,
 }
 
-/// All metrics.
+/// The metrics of a receiver.
 pub(crate) fn families(counts: &ReceiveCounts) -> Vec<Family> {
     vec![
         Family::counter("recv_files", "Files by outcome")

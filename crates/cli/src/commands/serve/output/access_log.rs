@@ -101,7 +101,7 @@ impl Queue {
         }
     }
 
-    /// Writes until the queue is closed and empty. An error is told once; lines are lost until writing works again.
+    /// Writes until the queue is closed and empty. An error is reported once; lines are lost until writing works again.
     fn write_to(&self, mut file: File, name: &str) {
         let (mut text, mut is_failing) = (Vec::new(), false);
         loop {
