@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use remora_client::{RetryPolicy, Transport};
 use remora_server::cache;
-use remora_sim::drc::{self, Client, Config, Machine, Outcome, Timers, WRITES};
+use remora_sim::drc::{self, Client, Config, Crowd, CrowdOutcome, Machine, Outcome, Timers, WRITES};
 
 /// The seeds of `remora lab drc`, to which nothing was fitted. The paper's number of runs would not
 /// suffice: of 400 blocks of 20 from 1001 on, 237 have a mean beyond this tolerance, of 16 blocks
@@ -106,4 +106,41 @@ fn adaptive_client_waits_for_a_held_up_disk() {
 fn same_seed_gives_the_same_run() {
     let once = || runs(Machine::SMALL, reference_client(), cache::Config::juszczak(), 7..8);
     assert_eq!(once(), once());
+}
+
+/// Sixteen clients of the small server.
+fn crowd(cache: cache::Config, lookups: u32, cycle_retries: Option<u32>) -> CrowdOutcome {
+    let load = Config { server: Machine::SMALL, client: Client::MICROVAX, timers: reference_client(), cache };
+    let crowd = Crowd { load, clients: 16, lookups, cycle_retries };
+    let outcome = drc::run_crowd(&crowd, 1001).unwrap_or_else(|e| panic!("{cache:?}: {e}"));
+    assert!(outcome.intact, "{cache:?}: {outcome:?}");
+    outcome
+}
+
+fn juszczak(entries: usize, throwaway_s: u64) -> cache::Config {
+    cache::Config::Juszczak { entries, throwaway: Duration::from_secs(throwaway_s) }
+}
+
+#[test]
+fn small_cache_and_short_window_execute_again() {
+    let [few, many] = [16, 1024].map(|entries| crowd(juszczak(entries, 6), 0, None));
+    assert!(few.executed_again > 100 && many.executed_again < 5, "{few:?} {many:?}");
+    assert!(few.hit_rate() < many.hit_rate() && few.cache_bytes < many.cache_bytes, "{few:?} {many:?}");
+    let [short, long] = [1, 6].map(|window| crowd(juszczak(400, window), 0, None));
+    assert!(short.executed_again > 100 && long.executed_again < 5, "{short:?} {long:?}");
+}
+
+#[test]
+fn lookups_fill_a_cache_that_covers_them() {
+    let [alone, beside] = [0, 6].map(|lookups| crowd(juszczak(64, 6), lookups, None));
+    assert!(alone.non_idempotent_again < 5 && beside.non_idempotent_again > 100, "{alone:?} {beside:?}");
+    let full = cache::Config::Full { bytes_max: 1 << 20, keep: cache::Config::KEEP };
+    assert_eq!(crowd(full, 6, None).executed_again, 0);
+}
+
+#[test]
+fn new_xid_for_each_retransmission_defeats_the_cache() {
+    let [new, kept] = [Some(0), None].map(|retries| crowd(cache::Config::full(), 0, retries));
+    assert_eq!((new.hit_rate(), kept.executed_again), (Some(0.0), 0));
+    assert!(new.executed_again > 1000 && new.speed < 0.7 * kept.speed, "{new:?} {kept:?}");
 }

@@ -287,3 +287,49 @@ impl Html for PlanReport {
         Ok(body.finish("remora lab drc"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plan_has_rectangular_tables_and_distinct_cells() {
+        for plan in Plan::ALL {
+            let cells = plan.cells();
+            let axes = |c: &PlanCell| c.levels.iter().map(|l| l.axis).collect::<Vec<_>>();
+            assert!(
+                cells.iter().all(|c| axes(c) == axes(&cells[0])) && axes(&cells[0]).contains(&plan.x()),
+                "{plan:?}"
+            );
+            let places = distinct(cells.iter().map(|c| &c.levels));
+            assert_eq!(places.len(), cells.len(), "{plan:?}: two cells in one place");
+        }
+    }
+
+    #[test]
+    fn report_has_rows_figures_and_failures() {
+        let cell = &Plan::TimeoutCycles.cells()[0];
+        let outcome = CrowdOutcome {
+            retransmissions: 40,
+            hits: 30,
+            executed_again: 10,
+            non_idempotent_again: 8,
+            cache_bytes: 2048,
+            seconds: 10.0,
+            speed: 102.4,
+            intact: false,
+        };
+        let runs = vec![SeedRun { seed: 1, result: Ok(outcome) }, SeedRun { seed: 2, result: Err("lost".to_owned()) }];
+        let (name, about) = (Plan::TimeoutCycles, Plan::TimeoutCycles.about());
+        let report = PlanReport {
+            made: Provenance::new(Source::Simulated, "remora lab drc timeout-cycles", 1, 2),
+            experiments: vec![PlanOutcome { name, about, rows: vec![PlanRow::new(cell, runs)] }],
+        };
+        assert_eq!(report.failures(), 2);
+        let text = report.to_text(usize::MAX);
+        for piece in ["75.0 %", "102.4", "failed: timeout-cycles, juszczak, 1, 0, seed 2: lost", "damaged"] {
+            assert!(text.contains(piece), "{piece}: {text}");
+        }
+        assert_eq!(report.to_html().unwrap().matches("<figure").count(), 2);
+    }
+}
