@@ -8,6 +8,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
 use common::{Daemon, Place};
+use remora_host::atp::keys;
 
 /// The page of a command's metrics, for a client that accepts `accept`.
 fn scrape(daemon: &Daemon, accept: &str) -> String {
@@ -70,6 +71,42 @@ fn serve_answers_prometheus_in_openmetrics() {
     let server = place.serve(&["--metrics", "127.0.0.1:0"]);
     let page = scrape(&server, "application/openmetrics-text;version=1.0.0;q=0.8,text/plain;q=0.5");
     assert!(page.contains("# UNIT remora_serve_memory_bytes bytes\n") && page.ends_with("# EOF\n"), "{page}");
+}
+
+#[test]
+fn recv_and_gateway_have_pages_when_they_are_ready() {
+    let place = Place::new();
+    let key = place.state().join("key");
+    let public = keys::load_or_create(&key).unwrap().public().to_string();
+    let (key, inbox) = (key.to_str().unwrap(), place.here("inbox"));
+    let common = ["--listen", "127.0.0.1:0", "--key", key, "--json", "--metrics", "127.0.0.1:0"];
+    let recv = ["recv", inbox.to_str().unwrap(), "--from-anyone"];
+    let gateway = ["gateway", "--to", "9", "--allow", &public];
+    for (words, sample) in
+        [(&recv[..], "remora_recv_files_total{outcome=\"stored\"}"), (&gateway[..], "remora_gateway_mobiles")]
+    {
+        let daemon = Daemon::start(place.command(&[words, &common].concat()));
+        let page = scrape(&daemon, "*/*");
+        assert_eq!(value(&page, sample), Some(0.0), "{page}");
+        check(&page);
+    }
+}
+
+#[test]
+fn access_log_has_a_line_for_each_answered_call() {
+    let place = Place::new();
+    fs::write(place.srv("a"), "x").unwrap();
+    let log = place.here("access.log");
+    let server = place.serve(&["--access-log", log.to_str().unwrap(), "--log-format", "json"]);
+    place.ok(&["cat", &server.url("/a")]);
+    let (code, _) = server.interrupt("INT");
+    assert_eq!(code, 0);
+    let text = fs::read_to_string(&log).unwrap();
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of =
+        |procedure: &str| lines.iter().find(|line| line["procedure"] == procedure).unwrap_or_else(|| panic!("{text}"));
+    assert_eq!((&of("LOOKUP")["name"], &of("LOOKUP")["status"]), (&"a".into(), &"OK".into()), "{text}");
+    assert!(of("READ")["us"].is_u64() && of("READ")["export"].is_string() && of("MNT")["name"].is_string(), "{text}");
 }
 
 #[test]

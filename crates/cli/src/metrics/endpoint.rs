@@ -30,14 +30,14 @@ const SNAPSHOTS_MAX: usize = 1;
 pub(crate) struct MetricsFlags {
     /// Serve metrics for Prometheus at http://ADDRESS/metrics, to every client that reaches the address; a port alone
     /// means loopback, port 0 a free port
-    #[arg(long = "metrics", value_name = "[HOST:]PORT", value_parser = address::listen)]
-    listen: Option<SocketAddr>,
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = address::listen)]
+    metrics: Option<SocketAddr>,
 }
 
 impl MetricsFlags {
     /// Opens the port, if there is to be one.
     pub(crate) async fn bind(self) -> Result<Option<MetricsListener>> {
-        let Some(listen) = self.listen else { return Ok(None) };
+        let Some(listen) = self.metrics else { return Ok(None) };
         let listener = TcpListener::bind(listen).await.map_err(Error::listen(listen, "TCP, --metrics"))?;
         let address = listener.local_addr().map_err(Error::listen(listen, "TCP, --metrics"))?;
         Ok(Some(MetricsListener { listener, address }))
@@ -121,7 +121,7 @@ mod tests {
 
     #[tokio::test]
     async fn page_answers_get_of_metrics_alone() {
-        let flags = MetricsFlags { listen: Some("127.0.0.1:0".parse().unwrap()) };
+        let flags = MetricsFlags { metrics: Some("127.0.0.1:0".parse().unwrap()) };
         let listener = flags.bind().await.unwrap().unwrap();
         let page = listener.serve(|| vec![Family::gauge("test", "A test").value(5u64)]);
         for (request, status, body) in [
@@ -139,7 +139,7 @@ mod tests {
     async fn taken_port_is_an_error_that_names_it() {
         let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let listen = taken.local_addr().unwrap();
-        let why = MetricsFlags { listen: Some(listen) }.bind().await.err().unwrap().to_string();
+        let why = MetricsFlags { metrics: Some(listen) }.bind().await.err().unwrap().to_string();
         assert!(why.contains(&listen.to_string()) && why.contains("--metrics"), "{why}");
     }
 }

@@ -1,26 +1,33 @@
 //! The guide and the dashboard name the metrics that exist.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{ErrorKind, Write};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use remora_host::forward::ForwardStatus;
 use remora_host::gateway::GatewayStatus;
 
 use super::recv::ReceiveCounts;
 use super::{build, forwarding, link, mount, recv, serve};
+use crate::metrics::table::{Family, Format};
 
-/// The names and help texts of all metrics.
-fn described() -> BTreeMap<String, &'static str> {
-    let families = [
+/// The metrics of each command.
+fn families() -> Vec<Vec<Family>> {
+    vec![
         vec![build()],
         serve::families(&serve::tests::snapshot(), &BTreeMap::new()),
-        link::families(&link::tests::report(1)),
+        link::families(&link::tests::report(100)),
         forwarding::gateway(&GatewayStatus::default()),
         forwarding::forward(&ForwardStatus::default()),
         recv::families(&ReceiveCounts::default()),
         mount::families(&mount::tests::report()),
-    ];
-    let all: Vec<_> = families.iter().flatten().map(|family| family.described()).collect();
+    ]
+}
+
+/// The names and help texts of all metrics.
+fn described() -> BTreeMap<String, &'static str> {
+    let all: Vec<_> = families().iter().flatten().map(Family::described).collect();
     let described: BTreeMap<_, _> = all.iter().cloned().collect();
     assert_eq!(described.len(), all.len(), "a name stands for one metric");
     described
@@ -66,4 +73,23 @@ fn dashboard_shows_only_metrics_that_exist() {
     };
     let unknown: Vec<_> = shown.iter().filter(|name| !is_known(name)).collect();
     assert!(unknown.is_empty() && shown.len() > 20, "{unknown:?}");
+}
+
+#[test]
+fn promtool_accepts_the_page_of_every_command() {
+    for families in families() {
+        let page = Format::Prometheus.page(families).unwrap();
+        let mut command = Command::new("promtool");
+        command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut promtool = match command.spawn() {
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                return skip::skipped(&skip::this_test(), "promtool is not installed (Debian: prometheus)");
+            }
+            started => started.unwrap(),
+        };
+        promtool.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
+        let said = promtool.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&said.stderr);
+        assert!(said.status.success() && text.is_empty(), "{text}\n{page}");
+    }
 }
