@@ -1,7 +1,8 @@
 //! What the replications say together about media, gateways, flows and copies.
 
+use remora_model::queue::PROCESSOR;
 use remora_model::ring::Discipline;
-use remora_model::{Kind, Network, Report};
+use remora_model::{Kind, Network, Reason, Report};
 
 use super::interval::Interval;
 use super::replication::{Replication, Window};
@@ -121,7 +122,10 @@ impl<'a> Figures<'a> {
 
     /// Whether each queue of an element grows, where the offered load alone decides that.
     fn is_full(&self, flow: usize, element: usize) -> Option<bool> {
-        let part = element.checked_sub(1)?;
+        let Some(part) = element.checked_sub(1) else {
+            let full = Reason::Saturated { formula: PROCESSOR.name };
+            return Some(self.reports.open.flows[flow].delay_s.outside().contains(&full));
+        };
         let full = self.has_no_delay(flow, part);
         let Some(hop) = self.network.flow_routes()[flow].hops.get(part / 2).filter(|_| part % 2 == 0) else {
             return Some(full);
