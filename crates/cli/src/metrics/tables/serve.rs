@@ -118,7 +118,7 @@ const fn row(name: &'static str, help: &'static str, from: &'static str) -> Row 
     Row { name, help, from }
 }
 
-/// All metrics. `plain`: every counter of the snapshot and of the disks, by name.
+/// The families that a scrape shows. `plain`: every counter of the snapshot and of the disks, by name.
 pub(crate) fn families(metrics: &ServerMetrics, plain: &BTreeMap<&'static str, u64>) -> Vec<Family> {
     let read = |name: &str| plain.get(name).copied().unwrap_or(0);
     let counters = COUNTERS.iter().map(|row| Family::counter(row.name, row.help).value(read(row.from)));
