@@ -1,8 +1,7 @@
 //! `--access-log`: a line for each answered call.
 //!
-//! The threads of the server format lines into a shared buffer; one thread writes it. That is an order of magnitude
-//! cheaper than an event of `tracing` and a system call for each line. What does not fit the buffer is dropped, and a
-//! line says how many.
+//! The threads of the server format lines into a shared buffer, and one thread writes it, so that many lines share a
+//! system call. What does not fit the buffer is dropped, and a line says how many.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
