@@ -26,7 +26,7 @@ pub struct AccessRecord {
     pub name: Option<Bytes>,
     /// The second name of RENAME.
     pub new_name: Option<Bytes>,
-    /// The status of the reply in RFC 1813, without `NFS3ERR_`. [`REPLAY`] is the reply of an earlier execution.
+    /// The status of the reply in RFC 1813, without `NFS3ERR_`. `REPLAY` is the reply of an earlier execution.
     pub status: &'static str,
     /// From the decoded call to its reply.
     pub latency: Duration,

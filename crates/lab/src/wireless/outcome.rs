@@ -86,7 +86,7 @@ pub struct CellOutcome {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub repeated: Vec<u64>,
     pub failures: Vec<FailedRun>,
-    /// All packets of the first [`PACKET_RUNS_MAX`] seeds, in order; empty unless the experiment shows them.
+    /// All packets of the first seeds, in order; empty unless the experiment shows them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub packets: Vec<Vec<Packet>>,
 }
