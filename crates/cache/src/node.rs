@@ -255,6 +255,8 @@ pub(crate) struct OwnChanges {
     pub(crate) has_new_name: bool,
     /// A change made here was answered without attributes, so the next ones are accepted.
     pub(crate) is_unseen: bool,
+    /// This run, or the one that made a restored record, has sent changes of the object: new attributes may be ours.
+    pub(crate) may_be_ours: bool,
 }
 
 /// State of an object before and after a change.
@@ -366,6 +368,7 @@ impl Node {
             self.own.steps.clear();
         }
         self.own.in_flight += 1;
+        self.own.may_be_ours = true;
     }
 
     pub(crate) fn dir(&mut self) -> &mut DirState {

@@ -135,7 +135,9 @@ fn is_object(state: &State, id: NodeId, fh: &Fh, attr: &Attr) -> bool {
 /// Whether another client has changed the object since it was last seen here.
 fn has_changed(state: &State, removal: &Removal, attr: &Attr) -> bool {
     let node = state.nodes.get(removal.node);
-    let known = node.and_then(|node| node.attr.as_ref()).map(|cached| cached.attr.wcc());
+    // What changes made here may have led to.
+    let known = node.filter(|node| node.own.may_be_ours).and_then(|node| node.attr.as_ref());
+    let known = known.map(|cached| cached.attr.wcc());
     let is = |seen: &WccAttr| (seen.size, seen.mtime) == (attr.size, attr.mtime);
     let is_file = attr.kind == FileType::Regular;
     // An object that was made here shortly before a restart was never seen.

@@ -223,7 +223,7 @@ mod tests {
             |report: &Report| tables(report).tables.into_iter().find(|t| t.head[0] == "flow").unwrap().rows.remove(0);
         assert!(row(&report)[5].starts_with("formula [") && row(&report)[4] == "-", "{:?}", row(&report));
         report.flows[0].delay_s.simulate(0.0123, Some(0.000_456_7));
-        assert_eq!(row(&report)[3..5], ["12.3", "0.46"]);
+        assert_eq!(row(&report)[3..5], ["12.30", "0.46"]);
         assert!(row(&report)[5].starts_with("simulated ["), "{:?}", row(&report));
         assert!(tables(&report).verdict.contains("1 simulated"), "{}", tables(&report).verdict);
         report.flows[0].delay_s.saturate();

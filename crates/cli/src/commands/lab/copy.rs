@@ -43,8 +43,8 @@ Examples:
       | jq '.cells[] | [.system, .bytes, .load_percent, .seconds.median]'
 
 Exit codes: 0 all runs completed (with --check: of all systems, and with all
-predictions within tolerance), 1 otherwise, or no run was possible, or a system of --only
-is missing, 130 Ctrl-C, after a report on the completed runs.
+predictions within tolerance), 1 otherwise, or no run was possible, or a system
+of --only is missing, 130 Ctrl-C, after a report on the completed runs.
 
 --json prints one object: version, complete, command, rate_bits_per_s,
 collisions, compression, first_seed, seeds, jobs, took_s, lateness_ms_bound,
