@@ -2,7 +2,7 @@
 //!
 //! `crates/cli/tests/model_people/sheet.rs` checks that spreadsheet programs compute the same from the texts.
 
-use remora_model::{Network, Reason, Seconds, Topology};
+use remora_model::{FlowReport, Network, Reason, Seconds, Topology};
 use remora_sim::network::check::{Case, Submodel};
 
 use super::book::Book;
@@ -69,13 +69,16 @@ fn check(name: &str, topology: &Topology) {
     }
 }
 
-/// Random networks of one submodel within the bands.
+/// Random networks of one submodel: flows alone within the bands, with copies where nothing is nearly saturated. Beyond,
+/// sheet and model stop their iterations at other points.
 fn drawn(submodel: Submodel, copies: bool) -> impl Iterator<Item = Case> {
-    let within = |case: &Case| {
+    let is_comparable = move |case: &Case| {
         let report = Network::new(case.topology.clone()).unwrap().solve();
-        report.flows.iter().all(|f| f.delay_s.is_answered()) && report.copies.iter().all(|c| c.outcome.is_answered())
+        let is_steady = |flow: &FlowReport| flow.delay_s.value().is_some_and(|seconds| *seconds < 1000.0);
+        let flows = |flow| if copies { is_steady(flow) } else { flow.delay_s.is_answered() };
+        report.flows.iter().all(flows) && report.media.iter().all(|medium| medium.load < 0.95)
     };
-    (0..1000).map(move |number| Case::draw(submodel, copies, 11, number)).filter(within)
+    (0..1000).map(move |number| Case::draw(submodel, copies, 11, number)).filter(is_comparable)
 }
 
 /// A campus is larger than a workbook.
