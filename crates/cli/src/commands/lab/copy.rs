@@ -54,13 +54,13 @@ simulated, late, runs, failures), fitted (system, bytes, rest_s, exchanges,
 blocks, window, software_s, software_simulated_s), parts (system, bytes, bits_s,
 disk_s, wire_s, hardware_s, software_s, setup_s, contention_s). seconds,
 load_carried and factor have runs, censored, median, low, high, min, max;
-predicted and simulated have seconds, difference_percent, tolerance_percent, fitted,
-doubts (reason, and for a formula outside its band: formula, quantity, value,
-low, high). A run: seed, seconds, flow_s (the file's own time on the medium),
-load_offered and load_carried (shares of the medium), load_packet_bytes, there
-and back (sent by client and by server: frames, seconds, dropped by a full
-queue), collisions, lateness_ms, in_time (of the emulator). null is a copy over
-the time limit. docs/results/copy.md has more.";
+predicted and simulated have seconds, difference_percent, tolerance_percent,
+fitted, doubts (reason, and for a formula outside its band: formula, quantity,
+value, low, high). A run: seed, seconds, flow_s (the file's own time on the
+medium), load_offered and load_carried (shares of the medium),
+load_packet_bytes, there and back (sent by client and by server: frames,
+seconds, dropped by a full queue), collisions, lateness_ms, in_time (of the
+emulator). null is a copy over the time limit. docs/results/copy.md has more.";
 
 /// What `--quick` makes of the defaults: sizes in MB, loads, seeds.
 const QUICK: (&[u64], &[f64], u64) = (&[1], &PAPER_LOADS, 3);

@@ -20,7 +20,7 @@ Examples:
   remora lab drc
   # vary the fitted parameters
   remora lab drc --sensitivity
-  # what the paper planned: cache sizes, throwaway windows, many clients, old xids
+  # what the paper planned: cache sizes, throwaway windows, clients, old xids
   remora lab drc cache-size throwaway clients timeout-cycles
   remora lab drc --html drc.html
   remora lab drc --real --seeds 3
@@ -33,8 +33,8 @@ damaged, failures), examples (source, cache, events, size, lost),
 example_failures. A figure has runs, censored, median, low and high (95 %
 interval of the median), min, max, mean; margins are half the 95 % intervals of
 means. With EXPERIMENT: experiments (name, about, rows: levels, retransmissions,
-hit_rate, executed_again, non_idempotent_again, cache_bytes, speed, speed_margin,
-damaged, failures). docs/results/drc.md has more.";
+hit_rate, executed_again, non_idempotent_again, cache_bytes, speed,
+speed_margin, damaged, failures). docs/results/drc.md has more.";
 
 /// Default number of seeds: enough for each mean to be near the model's.
 const SEEDS: u64 = 500;

@@ -44,8 +44,8 @@ Examples:
   remora model calibrate office.pcapng
 
 --json prints one object: stations, media, gateways, flows, copies; an estimate
-has value (null: queues grow without limit), how (formula, simulated, saturated),
-half_width_s and outside (why no formula gives it).
+has value (null: queues grow without limit), how (formula, simulated,
+saturated), half_width_s and outside (why no formula gives it).
 docs/reference/model.md has the formulas, docs/results/model.md their ranges.";
 
 /// Flags that exclude `--simulate` and its flags. (clap's `requires` does not do: it accepts a missing flag if a
