@@ -108,7 +108,7 @@ fn printed(program: &Path, args: &[String]) -> Result<Value> {
     serde_json::from_slice(&out.stdout).map_err(|e| format!("{} prints no JSON: {e}", cmd::name(&command)).into())
 }
 
-/// How the document and what was printed differ.
+/// Differences between the document and the command's output.
 fn differences(named: &str, figure: &Figure, doc: &str, printed: &Value) -> Vec<String> {
     let Figure { doc: path, quote, value } = figure;
     // Prose is wrapped.

@@ -212,7 +212,7 @@ impl EncodeGaugeValue for Number {
     }
 }
 
-/// The label of what is beyond a bound.
+/// The label that all values beyond a bound share.
 const OTHER: &str = "other";
 
 /// Items by name: at most `max` names in the order of their first item, and `other` for the rest, so that the number

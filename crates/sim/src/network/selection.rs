@@ -25,7 +25,7 @@ pub struct Selection {
 const RARE: f64 = 2e-4;
 /// Raised flows add at most this share to the traffic of a medium.
 const RAISED: f64 = 2e-3;
-/// And to an idle medium, gateway or processor this share of what it can carry.
+/// Raised flows may use this share of the capacity of an idle medium, gateway or processor.
 const RAISED_IDLE: f64 = 1e-4;
 
 /// The figures that formulas do not give.

@@ -119,7 +119,7 @@ impl JudgedFigure {
     }
 }
 
-/// What was answered about one figure.
+/// The answer for one figure.
 struct Answer {
     what: Subject,
     name: String,
