@@ -3,11 +3,11 @@
 //!
 //! An address is validated by one of these:
 //! - Any message over a stream: TCP and ATP begin with a handshake.
-//! - Three READs, each of which continues where the reply to the one before ended. Only the receiver of a reply knows
+//! - Three READs in a row that continue where the reply to another READ ended. Only the receiver of a reply knows
 //!   where that is: a READ that exceeds the credit below gets 1 to 2 KiB, by a keyed hash, and a wrong guess makes the
-//!   reply worthless. NFSv3 allows a short READ (RFC 1813, section 3.3.6), so this costs no other round trips. It
-//!   serves clients that only use UDP (`proto=udp,mountproto=udp`) and read large files without listing a large
-//!   directory. Boot loaders do not need it: their READs of 1 KiB fit the credit.
+//!   reply worthless and the count begin again. NFSv3 allows a short READ (RFC 1813, section 3.3.6), so this costs no
+//!   other round trips. It serves clients that only use UDP (`proto=udp,mountproto=udp`) and read large files without
+//!   listing a large directory. Boot loaders do not need it: their READs of 1 KiB fit the credit.
 //! - A READDIR or READDIRPLUS of NFSv3 that continues with the verifier of the page before, which is a keyed hash of
 //!   64 bits for such an address.
 //!
@@ -71,6 +71,8 @@ struct Host {
     unassigned: usize,
     /// The oldest first.
     short_reads: VecDeque<ShortRead>,
+    /// How many READs in a row have continued at the right offset.
+    echoes: u8,
 }
 
 /// A READ that got a short reply.
@@ -80,8 +82,6 @@ struct ShortRead {
     file: u64,
     offset: u64,
     length: u32,
-    /// How many READs in a row have continued at the right offset.
-    echoes: u8,
 }
 
 impl ShortRead {
@@ -189,9 +189,11 @@ impl Validation {
         Limited { call, is_cut, listing_verf }
     }
 
-    /// Validates an address whose listing continues with its verifier, which the call then loses.
+    /// Validates an address whose READs continue where the replies ended, or whose listing continues with its verifier,
+    /// which the call then loses.
     fn take_proof(&mut self, ip: IpAddr, call: &mut Call) {
         let (dir, verf) = match call {
+            Call::Read(a) => return self.take_echo(ip, &a.fh, a.offset),
             Call::ReadDir(a) if a.cookie != 0 => (&a.dir, &mut a.verf),
             Call::ReadDirPlus(a) if a.cookie != 0 => (&a.dir, &mut a.verf),
             _ => return,
@@ -200,6 +202,33 @@ impl Validation {
             *verf = [0; 8];
             self.prove(ip);
         }
+    }
+
+    /// Counts a READ that continues where the reply to a short one ended.
+    fn take_echo(&mut self, ip: IpAddr, fh: &Fh, offset: u64) {
+        let file = self.file(fh);
+        let Some(host) = self.unproved.get_mut(ip) else { return };
+        let (mut is_guess, mut is_right) = (false, true);
+        host.short_reads.retain(|short| {
+            let is_guessed = short.is_guessed_by(file, offset);
+            if is_guessed {
+                is_guess = true;
+                // One READ must not guess the lengths of several replies.
+                is_right &= offset == short.offset + u64::from(short.length);
+            }
+            !is_guessed
+        });
+        if !is_guess {
+            return;
+        }
+        host.echoes = if is_right { host.echoes + 1 } else { 0 };
+        if host.echoes >= ECHOES {
+            self.prove(ip);
+        }
+    }
+
+    fn file(&self, fh: &Fh) -> u64 {
+        self.hash(|hasher| hasher.write(&fh.0))
     }
 
     /// A verifier that only the server and the receiver of the page know.
@@ -226,29 +255,17 @@ impl Validation {
 
     /// How many bytes of a READ are answered.
     fn read_max(&mut self, ip: IpAddr, fh: &Fh, offset: u64, count: u32) -> u32 {
-        let file = self.hash(|hasher| hasher.write(&fh.0));
+        let file = self.file(fh);
         // Always the same, so that every reply to a retransmitted READ has the same length.
         let hash = self.hash(|hasher| (ip, file, offset).hash(hasher));
         let length = DATA_MIN + hash as u32 % DATA_MIN;
         let host = self.unproved.entry(ip);
-        let mut echoes = 0;
-        host.short_reads.retain(|short| {
-            let is_guessed = short.is_guessed_by(file, offset);
-            if is_guessed && offset == short.offset + u64::from(short.length) {
-                echoes = echoes.max(short.echoes + 1);
-            }
-            !is_guessed
-        });
-        if echoes >= ECHOES {
-            self.prove(ip);
-            return count;
-        }
         let is_known = host.short_reads.iter().any(|short| (short.file, short.offset) == (file, offset));
         if count > length && !is_known {
             if host.short_reads.len() >= SHORT_READS_MAX {
                 host.short_reads.pop_front();
             }
-            host.short_reads.push_back(ShortRead { file, offset, length, echoes });
+            host.short_reads.push_back(ShortRead { file, offset, length });
         }
         length
     }
@@ -381,6 +398,32 @@ mod tests {
     }
 
     #[test]
+    fn continuations_within_the_credit_are_counted() {
+        let mut v = Validation::new(true, 1);
+        let ends: Vec<u64> = (0..u64::from(ECHOES))
+            .map(|block| (block << 15) + u64::from(limited(&mut v, read(block << 15, 8 << 10))))
+            .collect();
+        for end in ends {
+            assert!(v.bounds(udp(1)));
+            v.heard(Time::ZERO, udp(1), 150);
+            assert_eq!(limited(&mut v, read(end, 4096)), 4096);
+        }
+        assert!(!v.bounds(udp(1)));
+    }
+
+    #[test]
+    fn one_read_does_not_guess_many_lengths() {
+        let mut v = Validation::new(true, 1);
+        for round in 0..1000 {
+            let start = round * 8192;
+            (0..SHORT_READS_MAX as u64).for_each(|n| _ = limited(&mut v, read(start + n, 32 << 10)));
+            limited(&mut v, read(start + 1500, 32 << 10));
+            let host = v.unproved.entry(udp(1).addr.ip());
+            assert_eq!(host.echoes, 0, "round {round}");
+        }
+    }
+
+    #[test]
     fn blind_sender_is_not_proved() {
         let mut v = Validation::new(true, 1);
         // The sender knows everything but the lengths of the replies.
@@ -399,8 +442,7 @@ mod tests {
             limited(&mut v, read(length.max(1025) - 1, 32 << 10));
             // A right guess, but too late.
             limited(&mut v, read(length, 32 << 10));
-            let host = v.unproved.entry(udp(1).addr.ip());
-            assert!(host.short_reads.iter().all(|short| short.echoes == 0), "round {round}");
+            assert_eq!(v.unproved.entry(udp(1).addr.ip()).echoes, 0, "round {round}");
         }
     }
 
