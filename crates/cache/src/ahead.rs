@@ -235,7 +235,7 @@ pub(crate) fn opening(state: &mut State, op: &Op) {
     }
     for gap in node.file().extents.missing(0..size) {
         // The object was there a moment ago.
-        let _ = data::fetch(state, op, op.node, gap, Priority::Foreground);
+        let _ = data::fetch(state, &op.caller, op.node, gap, Priority::Foreground);
     }
 }
 

@@ -7,6 +7,7 @@ use remora_wire::fuse::Errno;
 use remora_wire::nfs3;
 
 use crate::call::{CallId, Priority};
+use crate::credentials::Caller;
 use crate::disk::{fetch as disk_fetch, save};
 use crate::extents::Extents;
 use crate::node::{FileState, NodeId};
@@ -61,7 +62,7 @@ fn fill_holes(state: &mut State, id: NodeId, range: Range<u64>) {
 pub(crate) fn awaited(state: &mut State, op: &Op, id: NodeId, range: Range<u64>) -> Result<(), Stop> {
     disk_fetch::start_load(state, id);
     for gap in state.node(id)?.file().extents.missing(range.clone()) {
-        fetch(state, op, id, gap, Priority::Foreground)?;
+        fetch(state, &op.caller, id, gap, Priority::Foreground)?;
     }
     disk_fetch::wait_for(state, id, &range, op.unique);
     let file = state.node(id)?.file();
@@ -77,7 +78,7 @@ pub(crate) fn awaited(state: &mut State, op: &Op, id: NodeId, range: Range<u64>)
 /// covers.
 pub(crate) fn fetch(
     state: &mut State,
-    op: &Op,
+    caller: &Caller,
     id: NodeId,
     range: Range<u64>,
     priority: Priority,
@@ -106,8 +107,8 @@ pub(crate) fn fetch(
             let end = part.end.min(offset + block);
             let count = (end - offset) as u32;
             let call = nfs3::Call::Read(nfs3::ReadArgs { fh: fh.clone(), offset, count });
-            let purpose = Purpose::Read { node: id, range: offset..end, reader: op.caller.clone() };
-            let call = state.submit(priority, &op.caller.auth, call, purpose);
+            let purpose = Purpose::Read { node: id, range: offset..end, reader: caller.clone() };
+            let call = state.submit(priority, &caller.auth, call, purpose);
             state.node(id)?.file().reading.insert(call, offset..end);
             offset = end;
         }
@@ -138,7 +139,7 @@ fn read_ahead(state: &mut State, op: &Op, id: NodeId, range: Range<u64>, size: u
     let file = node.file();
     for gap in file.extents.missing(ahead) {
         // The object was there a moment ago.
-        let _ = fetch(state, op, id, gap, Priority::ReadAhead);
+        let _ = fetch(state, &op.caller, id, gap, Priority::ReadAhead);
     }
     drop_behind(state, id, range.end, size);
 }
@@ -188,6 +189,18 @@ pub(crate) fn arrived(state: &mut State, id: NodeId, range: Range<u64>, reply: &
     });
     save::arrived(state, id, len);
     Ok(())
+}
+
+/// The server answered a READ of `range` in part: fetches the rest before a program comes to it.
+pub(crate) fn fetch_rest(state: &mut State, caller: &Caller, id: NodeId, range: Range<u64>, priority: Priority) {
+    let missing = match state.node(id) {
+        Ok(node) => node.file().extents.missing(range),
+        Err(_) => return,
+    };
+    for gap in missing {
+        // The object was there a moment ago.
+        let _ = fetch(state, caller, id, gap, priority);
+    }
 }
 
 /// Changes the data of a file, and counts what is in memory and what is uncommitted.

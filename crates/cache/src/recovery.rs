@@ -4,12 +4,14 @@
 //! the bytes of the server must be ours, or none. Otherwise the data is kept, listed, and not sent.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use remora_base::Time;
 use remora_wire::fuse::Errno;
 use remora_wire::nfs3::{self, Attr, Fh, FileType, NfsTime, WccAttr};
+use remora_wire::rpc::AuthUnix;
 
 use crate::call::Priority;
 use crate::change_log::local;
@@ -143,11 +145,15 @@ pub(crate) fn seen(state: &mut State, id: NodeId, result: Result<Attr, Errno>, a
         .collect();
     check.reading = blocks.len() as u32;
     for range in blocks {
-        let (offset, count) = (range.start, (range.end - range.start) as u32);
-        let call = nfs3::Call::Read(nfs3::ReadArgs { fh: fh.clone(), offset, count });
-        state.submit(Priority::WriteBack, &auth, call, Purpose::CheckRead { node: id, range });
+        ask_for_bytes(state, id, &fh, &auth, range);
     }
     decide(state, id);
+}
+
+fn ask_for_bytes(state: &mut State, id: NodeId, fh: &Fh, auth: &Arc<AuthUnix>, range: Range<u64>) {
+    let (offset, count) = (range.start, (range.end - range.start) as u32);
+    let call = nfs3::Call::Read(nfs3::ReadArgs { fh: fh.clone(), offset, count });
+    state.submit(Priority::WriteBack, auth, call, Purpose::CheckRead { node: id, range });
 }
 
 /// A READ got no reply.
@@ -159,13 +165,18 @@ pub(crate) fn unread(state: &mut State, id: NodeId) {
     decide(state, id);
 }
 
-/// The server's bytes from the beginning of `range` on; `None` if it does not let them be read.
-pub(crate) fn read(state: &mut State, id: NodeId, range: Range<u64>, data: Option<&Bytes>) {
-    let Some(file) = state.nodes.get_mut(id).and_then(|node| node.file.as_deref_mut()) else { return };
+/// The server's bytes from the beginning of `range` on, without those of `rest`; `None` if it does not let them be read.
+pub(crate) fn read(state: &mut State, id: NodeId, range: Range<u64>, rest: Option<Range<u64>>, data: Option<&Bytes>) {
+    let Some(node) = state.nodes.get_mut(id) else { return };
+    let fh = node.fh.clone();
+    let Some(file) = node.file.as_deref_mut() else { return };
     let is_same = data.is_some_and(|theirs| is_ours(file, &range, theirs));
     let Some(check) = &mut file.check else { return };
-    check.reading = check.reading.saturating_sub(1);
     check.is_different |= !is_same;
+    if let (Some(rest), Some(auth)) = (rest, file.writer.clone()) {
+        return ask_for_bytes(state, id, &fh, &auth, rest);
+    }
+    check.reading = check.reading.saturating_sub(1);
     decide(state, id);
 }
 

@@ -1,5 +1,7 @@
 //! Replies of the server, and their effects on the cache and on the operations that wait.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use remora_base::Time;
 use remora_wire::fuse::{Errno, StatFs};
@@ -164,8 +166,15 @@ fn answered(state: &mut State, id: CallId, pending: &mut Pending, reply: Reply) 
                         learn::learn_attr(state, node, attr, asked);
                         read_grant::learn(state, node, &reader, attr, asked);
                     }
-                    if is_wanted && let Err(errno) = data::arrived(state, node, range, &ok) {
-                        fail(state, &pending.waiters, errno);
+                    if is_wanted {
+                        let rest = rest(&range, &ok);
+                        if let Err(errno) = data::arrived(state, node, range, &ok) {
+                            fail(state, &pending.waiters, errno);
+                        } else if let Some(rest) = rest.filter(|_| !state.hoard.calls.contains(&id)) {
+                            let is_awaited = !pending.waiters.is_empty();
+                            let priority = if is_awaited { Priority::Foreground } else { Priority::ReadAhead };
+                            data::fetch_rest(state, &reader, node, rest, priority);
+                        }
                     }
                 }
                 Err(failed) => fail_status(state, pending, failed.status),
@@ -196,6 +205,12 @@ fn answered(state: &mut State, id: CallId, pending: &mut Pending, reply: Reply) 
     }
 }
 
+/// What the reply to a READ of `range` leaves out before the end of the file.
+fn rest(range: &Range<u64>, reply: &nfs3::ReadOk) -> Option<Range<u64>> {
+    let end = range.start + reply.data.len() as u64;
+    (!reply.eof && (range.start + 1..range.end).contains(&end)).then_some(end..range.end)
+}
+
 fn read_link(state: &mut State, id: NodeId, ok: nfs3::ReadLinkOk, asked: Time) {
     if let Some(attr) = &ok.attr {
         learn::learn_attr(state, id, attr, asked);
@@ -213,7 +228,8 @@ fn checked(state: &mut State, check: Purpose, reply: Reply, asked: Time) {
             recovery::seen(state, node, result.map_err(|failed| errno(failed.status)), asked);
         }
         (Purpose::CheckRead { node, range }, Reply::Read(result)) => {
-            recovery::read(state, node, range, result.ok().as_ref().map(|ok| &ok.data));
+            let rest = result.as_ref().ok().and_then(|ok| rest(&range, ok));
+            recovery::read(state, node, range, rest, result.ok().as_ref().map(|ok| &ok.data));
         }
         _ => {}
     }
