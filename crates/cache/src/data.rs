@@ -277,6 +277,13 @@ pub(crate) fn truncate(state: &mut State, id: NodeId, size: u64) {
 
 /// Drops all data of a file that has been removed.
 pub(crate) fn discard(state: &mut State, id: NodeId) {
+    if let Some(node) = state.nodes.get_mut(id)
+        && node.file.as_ref().is_some_and(|file| !file.is_safe())
+    {
+        // A crash of the server may still bring earlier attributes back.
+        node.own.is_unseen = true;
+        node.own.unsettled = None;
+    }
     update(state, id, |file| {
         file.extents = Extents::default();
         file.unsent_sets().into_iter().for_each(RangeSet::clear);

@@ -86,6 +86,8 @@ pub(crate) fn merged(earlier: &SetAttr, later: &SetAttr) -> SetAttr {
 pub(crate) struct Check {
     /// Attributes of the server's file when they were last seen.
     pub(crate) before: Option<WccAttr>,
+    /// Changes made here may have been executed since; otherwise every difference is another client's.
+    pub(crate) may_be_ours: bool,
     /// The server's attributes now.
     pub(crate) attr: Option<(Attr, Time)>,
     /// READs in flight.
@@ -97,7 +99,7 @@ pub(crate) struct Check {
 
 impl Check {
     /// A look at a file that had these attributes.
-    pub(crate) fn of(before: Option<WccAttr>) -> Check {
-        Check { before, attr: None, reading: 0, is_different: false, is_unknown: false }
+    pub(crate) fn of(before: Option<WccAttr>, may_be_ours: bool) -> Check {
+        Check { before, may_be_ours, attr: None, reading: 0, is_different: false, is_unknown: false }
     }
 }

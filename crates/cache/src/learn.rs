@@ -9,6 +9,7 @@ use remora_base::Time;
 use remora_wire::fuse::Notification;
 use remora_wire::nfs3::{self, Attr, Fh, FileType, Name, Wcc, WccAttr};
 
+use crate::change_log::append;
 use crate::conflict_copies;
 use crate::credentials::CredentialId;
 use crate::data;
@@ -91,6 +92,7 @@ fn age(old: &CachedAttr, attr: &Attr, asked: Time) -> Age {
 /// Another client changed the object: drops what may be wrong now.
 fn changed_by_others(state: &mut State, id: NodeId) {
     let Some(node) = state.nodes.get_mut(id) else { return };
+    node.own.unsettled = None;
     node.shown_ctime = None;
     node.grants.clear();
     node.link_target = None;
@@ -152,11 +154,16 @@ fn finish_own(state: &mut State, id: NodeId, wcc: &Wcc, asked: Time, only_grows:
             }
         }
     }
-    if node.own.in_flight == 0 && !node.own.explain_all() {
-        changed_by_others(state, id);
-    } else {
-        save::attr_changed(state, id);
+    if node.own.in_flight > 0 {
+        return save::attr_changed(state, id);
     }
+    let before = node.own.base;
+    if !node.own.explain_all() {
+        return changed_by_others(state, id);
+    }
+    node.own.unsettled = node.own.unsettled.or(before);
+    append::update_seen(state, id);
+    save::attr_changed(state, id);
 }
 
 /// The object has lost a name by a change made here.
@@ -174,7 +181,8 @@ fn touch_name(state: &mut State, target: Target) {
         && let Some(node) = state.nodes.get_mut(id)
     {
         node.own.has_new_name = true;
-        if let Some(cached) = &mut node.attr {
+        // The attributes of an object that only the log has are always new.
+        if let Some(cached) = node.attr.as_mut().filter(|_| !node.is_local) {
             cached.outdated = Some(now);
         }
     }

@@ -197,6 +197,11 @@ impl FileState {
         all
     }
 
+    /// Whether the server cannot lose what it was sent in a crash.
+    pub(crate) fn is_safe(&self) -> bool {
+        self.writing.is_empty() && self.unstable.is_empty() && self.committing.is_empty()
+    }
+
     /// The part of a range in flight that the next truncation leaves.
     pub(crate) fn before_cut(&self, range: &Range<u64>) -> Range<u64> {
         let cut = self.cut.unwrap_or(u64::MAX);
@@ -251,6 +256,8 @@ pub(crate) struct OwnChanges {
     pub(crate) base: Option<WccAttr>,
     /// States before and after those that are done.
     pub(crate) steps: Vec<WccStep>,
+    /// State before the changes, all made here, that records of the change log do not expect yet.
+    pub(crate) unsettled: Option<WccAttr>,
     /// A change of a name, made here, may have changed the ctime and the link count.
     pub(crate) has_new_name: bool,
     /// A change made here was answered without attributes, so the next ones are accepted.
@@ -271,7 +278,14 @@ impl OwnChanges {
     pub(crate) fn explain_all(&mut self) -> bool {
         let Some(mut state) = self.base.take() else { return true };
         let mut steps = std::mem::take(&mut self.steps);
-        while let Some(next) = steps.iter().position(|step| step.before == state) {
+        let has_new_name = self.has_new_name;
+        let next = |state: &WccAttr, steps: &[WccStep]| {
+            let exact = steps.iter().position(|step| step.before == *state);
+            // A new name has changed the ctime in between.
+            let is_next = |step: &WccStep| (step.before.size, step.before.mtime) == (state.size, state.mtime);
+            exact.or_else(|| steps.iter().position(is_next).filter(|_| has_new_name))
+        };
+        while let Some(next) = next(&state, &steps) {
             state = steps.swap_remove(next).after;
         }
         steps.is_empty()

@@ -62,7 +62,7 @@ pub(crate) fn restore(state: &mut State, saved: SavedObject) {
         file.kept.path = path;
         replaced = file.kept.object.replace(object);
         file.cut = cut;
-        file.check = (!is_local).then(|| Box::new(Check::of(before)));
+        file.check = (!is_local).then(|| Box::new(Check::of(before, true)));
         file.send_at = Some(now);
     });
     if let Some(replaced) = replaced {
@@ -143,6 +143,8 @@ pub(crate) fn seen(state: &mut State, id: NodeId, result: Result<Attr, Errno>, a
             (range.start..end).step_by(block as usize).map(move |start| start..end.min(start + block))
         })
         .collect();
+    // No bytes of ours can show who has changed the file.
+    check.is_different |= blocks.is_empty() && !check.may_be_ours;
     check.reading = blocks.len() as u32;
     for range in blocks {
         ask_for_bytes(state, id, &fh, &auth, range);

@@ -158,28 +158,7 @@ fn answered(state: &mut State, id: CallId, pending: &mut Pending, reply: Reply) 
             Ok(ok) => read_link(state, node, ok, asked),
             Err(failed) => fail_status(state, pending, failed.status),
         },
-        (Purpose::Read { node, range, reader }, Reply::Read(result)) => {
-            let is_wanted = data::ended(state, node, id);
-            match result {
-                Ok(ok) => {
-                    if let Some(attr) = &ok.attr {
-                        learn::learn_attr(state, node, attr, asked);
-                        read_grant::learn(state, node, &reader, attr, asked);
-                    }
-                    if is_wanted {
-                        let rest = rest(&range, &ok);
-                        if let Err(errno) = data::arrived(state, node, range, &ok) {
-                            fail(state, &pending.waiters, errno);
-                        } else if let Some(rest) = rest.filter(|_| !state.hoard.calls.contains(&id)) {
-                            let is_awaited = !pending.waiters.is_empty();
-                            let priority = if is_awaited { Priority::Foreground } else { Priority::ReadAhead };
-                            data::fetch_rest(state, &reader, node, rest, priority);
-                        }
-                    }
-                }
-                Err(failed) => fail_status(state, pending, failed.status),
-            }
-        }
+        (purpose @ Purpose::Read { .. }, Reply::Read(result)) => read(state, id, pending, purpose, result),
         (Purpose::List(progress), reply) => listed(state, pending, *progress, reply),
         (Purpose::StatFs, Reply::FsStat(Ok(ok))) => state.statfs = Some(figures(&ok)),
         (Purpose::Write { node, range }, Reply::Write(result)) => match result {
@@ -202,6 +181,36 @@ fn answered(state: &mut State, id: CallId, pending: &mut Pending, reply: Reply) 
         }
         (Purpose::Change { op, change }, reply) => changed(state, op, change, reply, asked),
         _ => fail(state, &pending.waiters, Errno::EIO),
+    }
+}
+
+fn read(
+    state: &mut State,
+    id: CallId,
+    pending: &Pending,
+    purpose: Purpose,
+    result: Result<nfs3::ReadOk, nfs3::Failed<Option<nfs3::Attr>>>,
+) {
+    let Purpose::Read { node, range, reader } = purpose else { return };
+    let is_wanted = data::ended(state, node, id);
+    let ok = match result {
+        Ok(ok) => ok,
+        Err(failed) => return fail_status(state, pending, failed.status),
+    };
+    if let Some(attr) = &ok.attr {
+        learn::learn_attr(state, node, attr, pending.asked);
+        read_grant::learn(state, node, &reader, attr, pending.asked);
+    }
+    if !is_wanted {
+        return;
+    }
+    let rest = rest(&range, &ok);
+    if let Err(errno) = data::arrived(state, node, range, &ok) {
+        fail(state, &pending.waiters, errno);
+    } else if let Some(rest) = rest.filter(|_| !state.hoard.calls.contains(&id)) {
+        let is_awaited = !pending.waiters.is_empty();
+        let priority = if is_awaited { Priority::Foreground } else { Priority::ReadAhead };
+        data::fetch_rest(state, &reader, node, rest, priority);
     }
 }
 

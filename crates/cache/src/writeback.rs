@@ -7,6 +7,7 @@ use remora_wire::fuse::Errno;
 use remora_wire::nfs3::{self, Stable};
 
 use crate::call::{CallFailure, CallId, Priority};
+use crate::change_log::append;
 use crate::data;
 use crate::deferred_setattr;
 use crate::dirty_store;
@@ -137,7 +138,7 @@ pub(crate) fn send(state: &mut State, id: NodeId, amount: Amount) {
 fn note_committed(node: &mut Node) {
     let known = node.attr.as_ref().filter(|_| node.own.in_flight == 0).map(|cached| cached.attr.wcc());
     let file = node.file();
-    if file.writing.is_empty() && file.unstable.is_empty() && file.committing.is_empty() {
+    if file.is_safe() {
         file.kept.committed = known;
     }
 }
@@ -380,6 +381,7 @@ pub(crate) fn written(state: &mut State, id: NodeId, call: CallId, range: Range<
 
 /// The server has taken some of the file: the record gets fewer ranges and the new attributes.
 fn record_progress(state: &mut State, id: NodeId) {
+    append::update_seen(state, id);
     if state.nodes.get(id).is_some_and(|node| node.is_dirty()) {
         dirty_store::changed(state, id, None);
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use remora_wire::nfs3::{FileType, NfsTime, SetAttr, SetTime};
 use remora_wire::rpc::AuthUnix;
 
-use crate::change_log::log::{Entry, Logged, Stage};
+use crate::change_log::log::{Entry, Logged, ReplacedNode, Stage};
 use crate::change_log::record::{LogChange, LogName, LogNode, LogRecord, RecordId, Replaced};
 use crate::kept::merged;
 use crate::node::{Location, LoggedAttr, Node, NodeId, Target};
@@ -60,6 +60,29 @@ pub(crate) fn store(state: &mut State, id: RecordId) {
         state.store.log.batch.put.retain(|earlier| earlier.id != id);
         state.store.log.batch.put.push(record);
         state.log.is_changed(id);
+    }
+}
+
+/// Records that remove a name of a file expect what changes made here have led to, once the server cannot lose it.
+pub(crate) fn update_seen(state: &mut State, id: NodeId) {
+    let Some(node) = state.nodes.get_mut(id) else { return };
+    if node.own.in_flight > 0 || node.file.as_ref().is_some_and(|file| !file.is_safe()) {
+        return;
+    }
+    let (Some(before), Some(cached)) = (node.own.unsettled.take(), &node.attr) else { return };
+    let now = cached.attr.wcc();
+    for record in state.log.of_object(id) {
+        let Some(entry) = state.log.get_mut(record).filter(|entry| entry.stage != Stage::Done) else { continue };
+        let seen = match &mut entry.change {
+            Logged::Remove { node, seen, is_directory: false, .. } if *node == id => seen,
+            Logged::Rename { replaced: Some(ReplacedNode { node, seen }), .. } if *node == id => seen,
+            _ => continue,
+        };
+        let is_expected = seen.as_ref().is_none_or(|seen| (seen.size, seen.mtime) == (before.size, before.mtime));
+        if is_expected && *seen != Some(now) {
+            *seen = Some(now);
+            store(state, record);
+        }
     }
 }
 
@@ -178,8 +201,8 @@ fn set_attr(state: &mut State, id: NodeId, set: &SetAttr, time: NfsTime) {
     logged.set = merged(&logged.set, &set);
 }
 
-/// A record is done. If later ones depend on it, they wait until the store has forgotten it for good: otherwise it could be
-/// executed again after them, once a loss of power has brought it back.
+/// A record is done. It stays until the store has forgotten it for good, and later ones that depend on it wait: otherwise
+/// it could be executed again after them, once a loss of power has brought it back.
 pub(crate) fn finish(state: &mut State, id: RecordId) {
     let Some(entry) = state.log.get(id).filter(|entry| entry.stage != Stage::Done) else { return };
     let change = entry.change.clone();
@@ -196,13 +219,9 @@ pub(crate) fn finish(state: &mut State, id: RecordId) {
         }
     }
     state.store.log.batch.removed.push(id);
-    if state.log.has_later(id) {
-        state.log.set_stage(id, Stage::Done);
-        state.store.log.done.push(id);
-        relocate(state, change.node());
-    } else {
-        forget(state, id);
-    }
+    state.log.set_stage(id, Stage::Done);
+    state.store.log.done.push(id);
+    relocate(state, change.node());
 }
 
 /// Takes out a record that the store has forgotten, or is about to forget.

@@ -273,18 +273,6 @@ impl ChangeLog {
         !(names_first && objects_first)
     }
 
-    /// Whether later records may depend on this one.
-    pub(crate) fn has_later(&self, id: RecordId) -> bool {
-        let Some(entry) = self.entries.get(&id) else { return false };
-        let is_last =
-            |records: Option<&BTreeSet<RecordId>>| records.and_then(BTreeSet::last).is_none_or(|last| *last <= id);
-        let names = entry.change.names().all(|at| {
-            let of_name = self.by_name.get(&at.dir).and_then(|names| names.get(&at.name));
-            is_last(of_name) && is_last(self.by_object.get(&at.dir))
-        });
-        !(names && entry.change.objects().all(|node| is_last(self.by_object.get(&node))))
-    }
-
     /// Whether an earlier record alters a name in the directory.
     pub(crate) fn has_earlier_in(&self, dir: NodeId, id: RecordId) -> bool {
         let names = self.by_name.get(&dir).into_iter().flat_map(BTreeMap::values);

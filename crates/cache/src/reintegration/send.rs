@@ -9,6 +9,7 @@ use crate::change_log::log::{Logged, Stage};
 use crate::change_log::record::{LogObject, RecordId};
 use crate::data;
 use crate::dirty_store;
+use crate::kept::Check;
 use crate::node::{Location, Node, NodeId};
 use crate::reintegration::conflict;
 use crate::state::{Change, LogCall, Purpose, State};
@@ -228,7 +229,12 @@ pub(crate) fn check_files(state: &mut State) {
         }
         // The outcome of a change in flight is not known yet.
         if is_checked && !node.is_stale && is_quiet(state, id) {
-            data::update(state, id, |file| file.check = Some(Box::new(crate::kept::Check::of(before))));
+            let is_unseen = node.own.is_unseen;
+            data::update(state, id, |file| {
+                // A crash of the server may have lost what is not committed.
+                let may_be_ours = is_unseen || !file.is_safe();
+                file.check = Some(Box::new(Check::of(before, may_be_ours)));
+            });
             crate::recovery::start(state, id);
         } else {
             writeback::send(state, id, Amount::All);

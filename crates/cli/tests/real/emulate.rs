@@ -319,7 +319,8 @@ fn a_copy_over_nfs_crosses_bad_weather() {
     let copy = format!("{}; {remora} cp -q --verify nfs://$REMORA_BASE_ADDR/f .", served());
     // Periods of fixed length: at least two bad ones fall into the 2.5 s that the copy takes.
     let weather = ["--bad-mean", "80ms", "--distribution", "fixed", "--seed", "5", "--rate", "2Mbit"];
-    let flags = [&weather[..], &["--base", &serve(&p)]].concat();
+    let server = serve(&p);
+    let flags = [&weather[..], &["--base", &server]].concat();
     let r = report(&p, &[&flags[..], &["--", "sh", "-c", &copy]].concat());
     assert_eq!(fs::read(p.here("f")).unwrap(), noise(300_000, 3));
     assert_eq!((&r["valid"], &r["exit_code"], &r["strays"]), (&true.into(), &0.into(), &0.into()), "{r}");

@@ -172,7 +172,9 @@ fn server(fs: &Arc<MemFs>, boot: u64, now: Time) -> Server {
     let terms = Terms { squash: Squash::None, ..Terms::default() };
     let export = Export { access: Access::everybody(terms), ..Export::new("/", fs.clone()) };
     let exports = Exports::new(vec![export], &KEY).expect("one export of a file system in memory");
-    Server::new(Config::new(Arc::new(exports)), boot, now)
+    // As `remora serve` sets it.
+    let config = Config { address_validation: true, ..Config::new(Arc::new(exports)) };
+    Server::new(config, boot, now)
 }
 
 impl World {
