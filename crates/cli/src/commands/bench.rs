@@ -13,6 +13,7 @@ use remora_lab::bench::{
     BenchError, BenchReport, BenchTarget, CONNECTIONS_MAX, FILES_MAX, Fault, Left, OUTSTANDING_MAX, Options, ROUNDS_MAX,
 };
 
+use crate::config::settings::names;
 use crate::config::units;
 use crate::interrupt;
 use crate::output::exit::{Error, Result};
@@ -54,10 +55,10 @@ docs/reference/bench.md has more.";
 #[derive(Args, Debug)]
 pub(crate) struct Bench {
     /// A writable directory on the server
-    #[arg(value_name = "URL", required_unless_present_any = ["list", "drc", "atp"])]
+    #[arg(value_name = "URL", required_unless_present_any = ["list", "drc", "atp"], value_parser = names::url)]
     pub(crate) url: Option<String>,
     /// Compare with this server
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = names::url)]
     pub(crate) vs: Option<String>,
     /// Operations to measure [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "lab")]
 pub(crate) mod bench;
+pub(crate) mod config;
 #[cfg(feature = "lab")]
 pub(crate) mod demo;
 #[cfg(feature = "lab")]
@@ -21,12 +22,15 @@ pub(crate) mod mount;
 pub(crate) mod serve;
 pub(crate) mod transfer;
 
+use std::ffi::OsString;
 use std::io::Write;
+use std::path::PathBuf;
 use std::{io, process};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use rustix::io::Errno;
 
+use crate::commands::config::Config;
 #[cfg(feature = "lab")]
 use crate::commands::experiments::ExperimentCommand;
 use crate::commands::files::change::{Mkdir, Mv, Rm};
@@ -43,6 +47,8 @@ use crate::commands::serve::flags::Serve;
 use crate::commands::transfer::keys::Keys;
 use crate::commands::transfer::recv::flags::Recv;
 use crate::commands::transfer::send::flags::Send;
+use crate::config::settings::command_line;
+use crate::config::settings::command_line::CommandLine;
 use crate::cp;
 use crate::cp::flags::Cp;
 use crate::interrupt::{Kept, interruptible, interruptible_safely};
@@ -57,6 +63,10 @@ use crate::output::{exit, stdio};
 #[derive(Parser, Debug)]
 #[command(name = "remora", version = env!("REMORA_VERSION"), after_help = exit::HELP, max_term_width = 100)]
 pub(crate) struct Cli {
+    /// Configuration file (TOML); flags override it [default: /etc/remora/config.toml and
+    /// ~/.config/remora/config.toml]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -76,13 +86,20 @@ pub(crate) fn parse() -> Cli {
         process::exit(i32::from(done.is_err()));
     }
     let words = mount_helper::translated(words);
+    let CommandLine { words, added } = command_line::with_config(&command, words).unwrap_or_else(|e| refuse(&e));
     let parsed = command.try_get_matches_from(words).and_then(|matches| Cli::from_arg_matches(&matches));
-    parsed.unwrap_or_else(|e| leave(&e))
+    parsed.unwrap_or_else(|e| leave(&e, &added))
+}
+
+/// Prints what is wrong with the configuration, and ends the process.
+fn refuse(error: &Error) -> ! {
+    stdio::print_error("configuration", error);
+    process::exit(error.code().into())
 }
 
 /// Prints help, the version or what is wrong with the command line, and ends the process. That help cannot be written
-/// is an error, unless the reader has gone.
-fn leave(error: &clap::Error) -> ! {
+/// is an error, unless the reader has gone. `added` are flags that the user has not given.
+fn leave(error: &clap::Error, added: &[OsString]) -> ! {
     let is_lost = !error.use_stderr() && stdio::is_stdout_closed();
     let printed = match is_lost {
         true => Err(Errno::BADF.into()),
@@ -92,6 +109,11 @@ fn leave(error: &clap::Error) -> ! {
         Err(e) if !error.use_stderr() && e.kind() != io::ErrorKind::BrokenPipe => {
             stdio::print_error("help", &Error::local("standard output")(e));
             process::exit(1)
+        }
+        _ if error.use_stderr() && !added.is_empty() => {
+            let added: Vec<_> = added.iter().map(|word| word.to_string_lossy()).collect();
+            stdio::eprint(format_args!("note: the configuration adds {}", added.join(" ")));
+            process::exit(error.exit_code())
         }
         _ => process::exit(error.exit_code()),
     }
@@ -188,6 +210,9 @@ pub(crate) enum Command {
     /// Run one end of a link that retransmits lost frames on a poor hop
     #[command(after_help = link::flags::HELP)]
     Link(link::flags::Tunnel),
+    /// Check the configuration file
+    #[command(after_help = config::HELP)]
+    Config(Config),
     /// Tell the clients of this machine that an outage begins or ends
     #[command(after_help = handoff::HELP)]
     Handoff(HandOff),
@@ -266,6 +291,7 @@ impl Command {
             Command::Forward(_) => "forward",
             Command::Gateway(_) => "gateway",
             Command::Link(_) => "link",
+            Command::Config(_) => "config",
             Command::Handoff(_) => "handoff",
             Command::Load(_) => "load",
             Command::Generate(_) => "generate",
@@ -291,6 +317,7 @@ pub(crate) async fn run(command: Command, kept: Kept) -> Result {
         Command::Exports(args) => interruptible(files::inspect::exports(args)).await,
         Command::Keys(args) => transfer::keys::run(&args),
         Command::Generate(args) => generate::run(&args, definition()),
+        Command::Config(args) => config::run(args, &definition()),
         Command::Handoff(args) => handoff::run(args).await,
         Command::Status(args) => mount::status::show(&args),
         Command::Release(args) => mount::release::run(&args),
@@ -317,6 +344,8 @@ pub(crate) async fn run(command: Command, kept: Kept) -> Result {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::settings::config_file::ConfigFile;
+    use crate::config::settings::names::Names;
 
     #[test]
     fn command_line_definition_is_consistent() {
@@ -411,6 +440,38 @@ mod tests {
                 assert!(read(path).contains(name), "{path} lacks {name}");
             }
         }
+    }
+
+    #[test]
+    fn every_flag_with_a_value_is_a_key_of_its_table() {
+        let mut open = vec![(String::new(), numbers_are_values(Cli::command()))];
+        let mut keys = 0;
+        while let Some((path, command)) = open.pop() {
+            let inner = command.get_subcommands().filter(|c| !c.is_hide_set());
+            open.extend(inner.map(|c| (format!("{path}.{}", c.get_name()).trim_matches('.').to_owned(), c.clone())));
+            let flags = command.get_arguments().filter(|a| !a.is_hide_set() && a.get_action().takes_values());
+            for long in flags.filter_map(clap::Arg::get_long).filter(|_| !["", "keys"].contains(&&path[..])) {
+                let file = ConfigFile::from_text("c.toml", &format!("[{path}]\n{long} = []\n"));
+                let found = command_line::problems(&file, &definition(), &mut Names::default());
+                // A list without values, or a wrong one.
+                assert!(found.iter().all(|problem| problem.why.ends_with("found a list")), "{path} {long}: {found:?}");
+                keys += 1;
+            }
+        }
+        assert!(keys > 100, "{keys}");
+    }
+
+    /// The file of the package, as it is and with all that it shows.
+    #[test]
+    fn example_configuration_has_no_mistake() {
+        let example = include_str!("../../../../packaging/config/config.toml");
+        let all: Vec<&str> =
+            example.lines().map(|l| l.strip_prefix('#').filter(|l| !l.starts_with(' ')).unwrap_or(l)).collect();
+        for text in [example, &all.join("\n")] {
+            let file = ConfigFile::from_text("/etc/remora/config.toml", text);
+            assert_eq!(command_line::problems(&file, &definition(), &mut Names::default()), [], "{text}");
+        }
+        assert!(all.contains(&"[hosts.nas]") && all.contains(&"[keys]"));
     }
 
     #[test]

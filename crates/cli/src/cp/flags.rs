@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::{PathBufValueParser, TypedValueParser};
 
 use crate::config::filter::FilterArgs;
+use crate::config::settings::names;
 use crate::config::units;
 use crate::config::units::Bandwidth;
 use crate::remote::flags::LinkArgs;
@@ -94,7 +96,7 @@ pub(crate) struct Cp {
     #[arg(short, long)]
     pub(crate) quiet: bool,
     /// Sources and destination; either the sources or the destination are URLs
-    #[arg(value_name = "PATH", required = true)]
+    #[arg(value_name = "PATH", required = true, value_parser = PathBufValueParser::new().try_map(names::path))]
     pub(crate) paths: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) link: LinkArgs,

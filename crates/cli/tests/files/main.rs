@@ -4,6 +4,7 @@ mod atp;
 mod commands;
 #[path = "../common/mod.rs"]
 mod common;
+mod config;
 mod known_servers;
 mod odd_fs;
 mod odd_names;

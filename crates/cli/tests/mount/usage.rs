@@ -51,6 +51,26 @@ fn running_mount_is_listed_and_reported() {
 }
 
 #[test]
+fn mount_takes_alias_and_flags_of_a_configuration() {
+    let Some(mut site) = Site::new() else { return };
+    let (dir, file) = (site.place.here("mnt"), site.place.here("c.toml"));
+    fs::create_dir(&dir).unwrap();
+    fs::create_dir(site.place.srv("sub")).unwrap();
+    fs::write(site.place.srv("sub/file"), "data").unwrap();
+    let host = format!("[hosts.nas]\naddress = \"{}\"\n", site.server.addr);
+    fs::write(&file, format!("{host}[mount]\ncache = \"relaxed\"\nro = true\n")).unwrap();
+    site.adopt(&dir);
+    let at = dir.to_str().unwrap();
+    for (flags, cache) in [(&[][..], "relaxed"), (&["--cache", "strict"], "strict")] {
+        site.place.run(&[&["--config", "c.toml", "mount", "nas:sub", at], flags].concat()).expect(0, &[]);
+        assert_eq!(fs::read_to_string(dir.join("file")).unwrap(), "data");
+        let status: Value = serde_json::from_str(&site.place.ok(&["status", "--json", at])).unwrap();
+        assert_eq!((&status["cache"], &status["read_only"]), (&cache.into(), &true.into()));
+        site.place.run(&["umount", at]).expect(0, &[]);
+    }
+}
+
+#[test]
 fn foreground_mount_ends_in_good_order_at_ctrl_c() {
     let Some(site) = Site::new() else { return };
     fs::create_dir(site.place.here("mnt")).unwrap();

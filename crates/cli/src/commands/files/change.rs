@@ -9,6 +9,7 @@ use remora_host::client::ClientError;
 use remora_wire::nfs3::{Attr, Fh, Status};
 
 use crate::commands::files::operands::OperandErrors;
+use crate::config::settings::names;
 use crate::cp::transfer::destination::no_directory;
 use crate::output::exit::{Error, Result};
 use crate::output::{escape, stdio};
@@ -30,7 +31,7 @@ pub(crate) struct Mkdir {
     #[arg(short)]
     pub(crate) parents: bool,
     /// Directories to create
-    #[arg(value_name = "URL", required = true)]
+    #[arg(value_name = "URL", required = true, value_parser = names::url)]
     pub(crate) urls: Vec<String>,
     #[command(flatten)]
     pub(crate) link: LinkArgs,
@@ -111,10 +112,10 @@ Examples:
 #[derive(Args, Debug)]
 pub(crate) struct Mv {
     /// What to move or rename
-    #[arg(value_name = "URL")]
+    #[arg(value_name = "URL", value_parser = names::url)]
     pub(crate) from: String,
     /// New name, or a directory to move into
-    #[arg(value_name = "NEW-URL")]
+    #[arg(value_name = "NEW-URL", value_parser = names::url)]
     pub(crate) to: String,
     #[command(flatten)]
     pub(crate) link: LinkArgs,
@@ -180,7 +181,7 @@ pub(crate) struct Rm {
     #[arg(short, long)]
     pub(crate) force: bool,
     /// Files to remove; with -r also directories
-    #[arg(value_name = "URL", required = true)]
+    #[arg(value_name = "URL", required = true, value_parser = names::url)]
     pub(crate) urls: Vec<String>,
     #[command(flatten)]
     pub(crate) link: LinkArgs,

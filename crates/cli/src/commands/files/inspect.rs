@@ -9,6 +9,7 @@ use remora_wire::nfs3::{Attr, FileType, Status};
 use serde::Serialize;
 
 use crate::commands::files::operands::OperandErrors;
+use crate::config::settings::names;
 use crate::config::units;
 use crate::cp::transfer::in_order_read;
 use crate::output::exit::{Error, Result};
@@ -25,7 +26,7 @@ Examples:
 #[derive(Args, Debug)]
 pub(crate) struct Cat {
     /// Files to write, in this order
-    #[arg(value_name = "URL", required = true)]
+    #[arg(value_name = "URL", required = true, value_parser = names::url)]
     pub(crate) urls: Vec<String>,
     #[command(flatten)]
     pub(crate) link: LinkArgs,
@@ -68,7 +69,7 @@ pub(crate) struct Stat {
     #[arg(long)]
     pub(crate) json: bool,
     /// Files, directories or links to show
-    #[arg(value_name = "URL", required = true)]
+    #[arg(value_name = "URL", required = true, value_parser = names::url)]
     pub(crate) urls: Vec<String>,
     #[command(flatten)]
     pub(crate) link: LinkArgs,
@@ -125,7 +126,7 @@ pub(crate) struct Df {
     #[arg(long)]
     pub(crate) json: bool,
     /// Any path in the file system
-    #[arg(value_name = "URL")]
+    #[arg(value_name = "URL", value_parser = names::url)]
     pub(crate) url: String,
     #[command(flatten)]
     pub(crate) link: LinkArgs,
@@ -188,7 +189,7 @@ pub(crate) struct Exports {
     #[arg(long)]
     pub(crate) json: bool,
     /// The server: a name, an address, HOST:PORT, or a URL whose path is ignored
-    #[arg(value_name = "HOST|URL")]
+    #[arg(value_name = "HOST|URL", value_parser = names::server)]
     pub(crate) server: String,
     #[command(flatten)]
     pub(crate) link: LinkArgs,

@@ -8,6 +8,7 @@ use remora_host::client::ClientError;
 use remora_wire::nfs3::{Fh, FileType};
 
 use crate::commands::files::operands::OperandErrors;
+use crate::config::settings::names;
 use crate::output::exit::{Error, Result};
 use crate::output::{escape, exit, stdio};
 use crate::remote::attributes::{Object, long_line};
@@ -48,7 +49,7 @@ pub(crate) struct Ls {
     #[arg(long, action = clap::ArgAction::Help)]
     pub(crate) help: Option<bool>,
     /// Directories or files to list; several directories get headings
-    #[arg(value_name = "URL", required = true)]
+    #[arg(value_name = "URL", required = true, value_parser = names::url)]
     pub(crate) urls: Vec<String>,
     #[command(flatten)]
     pub(crate) link: LinkArgs,

@@ -15,6 +15,7 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 
 use crate::commands::transfer::keys;
+use crate::config::settings::names;
 use crate::config::{address, units};
 use crate::interrupt;
 use crate::metrics::endpoint::{self, MetricsFlags, MetricsPage};
@@ -64,7 +65,7 @@ pub(crate) struct Gateway {
     #[arg(long, value_name = "[HOST:]PORT", default_value = "127.0.0.1:4050", value_parser = address::listen)]
     pub(crate) listen: SocketAddr,
     /// Public key of a mobile to accept. May be repeated
-    #[arg(long, value_name = "KEY", required = true)]
+    #[arg(long, value_name = "KEY", required = true, value_parser = names::key::<PublicKey>)]
     pub(crate) allow: Vec<PublicKey>,
     /// Target that mobiles may connect to; a port alone means this machine. May be repeated
     #[arg(long, value_name = "[HOST:]PORT", value_parser = address::target)]

@@ -12,6 +12,7 @@ use remora_link::{ArqMode, Class, Duplex, MediumScheduler};
 use crate::commands::link::config_file::{ConfigRole, File};
 use crate::commands::link::flags;
 use crate::commands::link::flags::{Base, EndpointFlags, Mobile};
+use crate::config::settings::names;
 use crate::config::text_file::{Text, Time};
 use crate::config::{address, state_dir, state_version, units};
 use crate::output::exit::{Error, Result, io_text};
@@ -58,7 +59,7 @@ pub(crate) fn mobile(args: &Mobile) -> Result<LinkSettings> {
     let endpoint =
         endpoint.ok_or_else(|| Error::Usage("the base's address is missing: give it with --base HOST:PORT".into()))?;
     let key = match &args.base_key {
-        Some(text) => Some(text.parse().map_err(|e| Error::Usage(format!("--base-key: {e}")))?),
+        Some(text) => Some(names::key(text).map_err(|e| Error::Usage(format!("--base-key: {e}")))?),
         None => told.map(|b| b.key.0),
     };
     let key: LinkPublicKey = key.ok_or_else(|| {
@@ -164,7 +165,7 @@ fn is_network(net: &IpNet) -> bool {
 fn mobile_flag(text: &str) -> Result<link::MobileSettings, String> {
     let bad = |why: String| format!("--mobile {text}: {why}");
     let (key, places) = text.rsplit_once('=').ok_or_else(|| bad("expected KEY=ADDR, as in AbC...=10.78.0.2".into()))?;
-    let key = key.parse().map_err(|e| bad(format!("{e}")))?;
+    let key = names::key(key).map_err(bad)?;
     let mut places = places.split(',').map(str::trim);
     let address = places.next().unwrap_or_default();
     let address: IpAddr = address.parse().map_err(|_| bad(format!("'{address}' is not an address")))?;

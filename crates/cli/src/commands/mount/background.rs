@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use remora_host::mount::daemon;
 
 use crate::commands::mount::mount_helper;
+use crate::config::settings::command_line::BeforeCommand;
 use crate::output::exit::{Error, Result};
 
 /// What the process in the background writes once it has mounted.
@@ -22,7 +23,8 @@ fn start_blocking() -> Result {
     let starting = || Error::local("starting");
     let program = env::current_exe().map_err(starting())?;
     let mut words: Vec<OsString> = mount_helper::translated(env::args_os().collect());
-    words.insert(words.len().min(2), "--daemon".into());
+    let behind = BeforeCommand::of(&words).command_at + 1;
+    words.insert(words.len().min(behind), "--daemon".into());
     let mut command = Command::new(program);
     command.args(words.into_iter().skip(1)).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = Starting(command.spawn().map_err(starting())?);

@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use crate::commands::mount::options::{
     CachePolicy, MissMode, MountOption, OfflineMode, WriteMode, cache_memory, cache_size, soft,
 };
+use crate::config::settings::names;
 use crate::metrics::endpoint::MetricsFlags;
 use crate::output::diagnostics::Verbosity;
 use crate::remote::flags::LinkArgs;
@@ -55,7 +56,7 @@ ignores those that only mount(8) needs.";
 #[derive(Args, Debug)]
 pub(crate) struct Mount {
     /// The directory on the server; HOST:/PATH is taken, too
-    #[arg(value_name = "URL", required_unless_present = "list")]
+    #[arg(value_name = "URL", required_unless_present = "list", value_parser = names::url)]
     pub(crate) url: Option<String>,
     /// Where to mount it: an empty directory
     #[arg(value_name = "DIR", required_unless_present = "list")]

@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use remora_atp::session::PublicKey;
 
 use crate::config::address;
+use crate::config::settings::names;
 use crate::metrics::endpoint::MetricsFlags;
 use crate::output::diagnostics::Verbosity;
 
@@ -72,7 +73,7 @@ pub(crate) struct Serve {
     pub(crate) atp_key: Option<PathBuf>,
     /// Accept only clients with this key over ATP. May be repeated [default: any client that the
     /// exports allow]
-    #[arg(long, value_name = "KEY", requires = "atp")]
+    #[arg(long, value_name = "KEY", requires = "atp", value_parser = names::key::<PublicKey>)]
     pub(crate) atp_allow: Vec<PublicKey>,
     /// Reject all changes
     #[arg(long, conflicts_with = "exports")]

@@ -9,6 +9,7 @@ use remora_host::KeyFileError;
 use remora_host::atp::keys;
 use serde::Serialize;
 
+use crate::config::settings::names;
 use crate::config::{state_dir, state_version, units};
 use crate::output::exit::{Error, Result};
 use crate::output::stdio;
@@ -44,7 +45,7 @@ pub(crate) struct Keys {
 #[derive(Args, Debug)]
 pub(crate) struct PeerFlags {
     /// Public key of the peer, as the peer prints it
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", value_parser = names::key::<PublicKey>)]
     pub(crate) key: PublicKey,
     /// File with this end's private key; created if missing [default: as remora keys]
     #[arg(long, value_name = "FILE")]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args};
 use remora_atp::session::PublicKey;
 
+use crate::config::settings::names;
 use crate::config::{address, units};
 use crate::metrics::endpoint::MetricsFlags;
 
@@ -42,7 +43,7 @@ pub(crate) struct Recv {
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
     /// Public key of a sender to accept. May be repeated
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", value_parser = names::key::<PublicKey>)]
     pub(crate) from: Vec<PublicKey>,
     /// Accept files from any sender that can reach this address
     #[arg(long)]
