@@ -44,12 +44,16 @@
 //! same admission to the same cores. A client is disconnected if its waiting calls exceed the limit of half-received
 //! requests; it reconnects and sends them again.
 //!
+//! **Groups.** With a [`GroupLookup`] a call whose user is not known waits beside the cores, with its permit, while one of a
+//! few threads of their own looks the user up.
+//!
 //! **Datagrams** are answered from the address and port that they were sent to, even if the socket is bound to every
 //! address (IP_PKTINFO).
 
 mod access_sink;
 mod admission;
 mod executor;
+mod groups;
 mod lifecycle;
 mod net;
 mod options;
@@ -58,6 +62,7 @@ mod statistics;
 
 pub use access_sink::AccessSink;
 pub use executor::Queueing;
+pub use groups::lookup::GroupLookup;
 pub use lifecycle::descriptors::{Descriptors, raise_limit};
 pub use lifecycle::serving::{Serving, Shutdown, Watch};
 pub use options::{InheritedSockets, Objects, ServeLimits, ServerOptions, StartError};

@@ -4,12 +4,12 @@ mod serve_kit;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, UdpSocket};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use remora_host::server::{ServerOptions, Serving};
+use remora_host::server::{GroupLookup, ServerOptions, Serving};
 use remora_server::{Access, Squash, Terms};
 use remora_vfs::{MemFs, Vfs, memory::OpKind};
 use remora_wire::mount;
@@ -46,6 +46,45 @@ fn garbage_closes_only_its_connection() {
     good.send(b"nonsense");
     good.mount("/");
     assert_eq!(serving.stats().core.not_calls, 1);
+}
+
+#[test]
+fn slow_group_lookup_delays_only_its_user() {
+    const SLOW: u32 = 7;
+    let (asked, was_asked) = mpsc::channel();
+    let (release, gate) = mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    let groups = GroupLookup::new(move |uid| {
+        asked.send(uid).unwrap();
+        if uid == SLOW {
+            gate.lock().unwrap().recv().unwrap();
+        }
+        Ok(Some(vec![uid]))
+    });
+    let (serving, addr) = start(ServerOptions { groups: Some(groups), ..options(memory()) });
+    let (mut gone, mut tcp, mut udp) = (Tcp::connect(addr), Tcp::connect(addr), Udp::connect(addr));
+    let call = Call::GetAttr(tcp.mount("/"));
+    let ids: Vec<u32> = std::iter::repeat_with(xid).take(5).collect();
+    gone.send(&nfs_message_of(SLOW, ids[0], &call));
+    tcp.send(&nfs_message_of(SLOW, ids[1], &call));
+    tcp.send(&nfs_message_of(SLOW, ids[2], &call));
+    udp.send(&nfs_message_of(SLOW, ids[3], &call));
+    tcp.send(&nfs_message_of(8, ids[4], &call));
+    assert_eq!(split_reply(&tcp.receive()).0, ids[4], "another user overtakes");
+    drop(gone);
+    wait_until(&serving, |s| s.connections == 1);
+    release.send(()).unwrap();
+    let mut answered = [split_reply(&tcp.receive()).0, split_reply(&tcp.receive()).0];
+    answered.sort_unstable();
+    assert_eq!((answered, split_reply(&udp.receive()).0), ([ids[1], ids[2]], ids[3]));
+    tcp.send(&nfs_message_of(SLOW, xid(), &call));
+    tcp.receive();
+    wait_until(&serving, |s| s.executing == 0);
+    drop(serving);
+    let own = rustix::process::getuid().as_raw();
+    let mut asked: Vec<u32> = was_asked.try_iter().filter(|uid| *uid != own).collect();
+    asked.sort_unstable();
+    assert_eq!(asked, [SLOW, 8], "one look-up for each user");
 }
 
 #[test]

@@ -29,6 +29,30 @@ pub struct Message {
     pub(crate) request: Option<Request>,
 }
 
+impl Message {
+    /// The user that the call acts for; `None` for an anonymous caller, and for what is no call with a user.
+    pub fn user(&self) -> Option<u32> {
+        let caller = match &self.incoming {
+            Incoming::Nfs(call) => &call.caller,
+            Incoming::Mount { caller, .. } => caller,
+            _ => return None,
+        };
+        caller.as_ref().map(|cred| cred.uid)
+    }
+
+    /// Replaces the supplementary groups of the call's user.
+    pub fn set_groups(&mut self, groups: &[u32]) {
+        let caller = match &mut self.incoming {
+            Incoming::Nfs(call) => &mut call.caller,
+            Incoming::Mount { caller, .. } => caller,
+            _ => return,
+        };
+        if let Some(cred) = caller {
+            cred.gids = groups.to_vec();
+        }
+    }
+}
+
 impl Intake {
     /// `seed` generates the secret of the cache's hash.
     pub(crate) fn new(cache: cache::Config, seed: u64) -> Intake {

@@ -18,7 +18,7 @@ pub struct Cred {
     pub uid: u32,
     /// The effective group number.
     pub gid: u32,
-    /// Supplementary groups, at most 16.
+    /// Supplementary groups: 16 of a call at most, or any number that the server has looked up.
     pub gids: Vec<u32>,
 }
 

@@ -204,3 +204,52 @@ fn root_without_setuid_right_is_reported() {
         }
     }
 }
+
+/// `command` where the files of /etc have other contents.
+fn with_etc(e: &Exports, files: &[(&str, String)], command: &Command) -> Command {
+    let mut script = String::new();
+    for (name, text) in files {
+        let file = e.place.here(name);
+        fs::write(&file, text).unwrap();
+        script += &format!("mount --bind '{}' /etc/{name}\n", file.display());
+    }
+    let mut inside = Command::new("unshare");
+    inside.args(["--mount", "--", "sh", "-ec", &format!("{script}exec \"$0\" \"$@\"")]);
+    inside.arg(command.get_program()).args(command.get_args());
+    inside.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    inside.current_dir(command.get_current_dir().unwrap());
+    inside.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    inside
+}
+
+#[test]
+fn looked_up_groups_replace_those_of_the_call() {
+    if !is_root() {
+        return skipped("looked_up_groups_replace_those_of_the_call", "needs root");
+    }
+    let e = Exports::new(&["a"]);
+    e.write(&[("a", "127.0.0.1(rw)")]);
+    owned(&e, "", 0, 0, 0o777);
+    let groups = 5001..=5040;
+    owned(&e, "last", 0, *groups.end(), 0o640);
+    owned(&e, "foreign", 0, GROUP, 0o640);
+    let list: String = groups.map(|gid| format!("g{gid}:x:{gid}:member\n")).collect();
+    let etc = [
+        ("passwd", format!("root:x:0:0::/root:/bin/sh\nmember:x:{MEMBER}:{MEMBER}::/:/bin/sh\n")),
+        ("group", format!("root:x:0:\nmember:x:{MEMBER}:\n{list}")),
+        ("nsswitch.conf", "passwd: files\ngroup: files\n".to_owned()),
+    ];
+    let mut command = e.server();
+    command.arg("--manage-gids");
+    let server = Daemon::start(with_etc(&e, &etc, &command));
+    let (mut c, root) = mounted(&server, &e, "127.0.0.1");
+    let [last, foreign] = ["last", "foreign"].map(|name| c.lookup(&root, name));
+    for (who, uid, gids, fails) in [
+        ("the 40th group of the server's list", MEMBER, &[][..], [None, Some(Status::Access)]),
+        ("a group that only the call names", MEMBER, &[GROUP], [None, Some(Status::Access)]),
+        ("a user whom the server does not know", OTHER, &[GROUP], [Some(Status::Access), None]),
+    ] {
+        c.act_as(uid, 1, gids);
+        assert_eq!([c.fails(&read(&last)), c.fails(&read(&foreign))], fails, "{who}");
+    }
+}

@@ -10,6 +10,7 @@ use remora_wire::nfs3::PORT;
 
 use crate::server::access_sink::AccessSink;
 use crate::server::executor::{EXTRA_THREADS_MAX, Queueing, available_processors};
+use crate::server::groups::lookup::GroupLookup;
 
 /// The options of a server.
 #[derive(Clone, Debug)]
@@ -28,6 +29,8 @@ pub struct ServerOptions {
     pub core: Config,
     /// Takes a record of each answered call. Default `None`: no records are made.
     pub access_log: Option<AccessSink>,
+    /// Looks up the groups of each caller, in place of those that calls name. Default `None`.
+    pub groups: Option<GroupLookup>,
     /// Seed of the cores' secrets. Default `None`: a seed that cannot be guessed.
     pub seed: Option<u64>,
     /// Threads that wait for disks (at least 1). Default twice the processors, at least 4.
@@ -52,6 +55,7 @@ impl ServerOptions {
             objects: None,
             core,
             access_log: None,
+            groups: None,
             seed: None,
             executor_threads: ServerOptions::default_threads(),
             executor_threads_more: EXTRA_THREADS_MAX,

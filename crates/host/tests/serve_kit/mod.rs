@@ -92,7 +92,10 @@ pub(crate) fn xid() -> u32 {
 }
 
 fn message(xid: u32, prog: u32, vers: u32, proc: u32, args: impl FnOnce(&mut Vec<u8>)) -> Bytes {
-    let uid = rustix::process::getuid().as_raw();
+    message_of(rustix::process::getuid().as_raw(), xid, prog, vers, proc, args)
+}
+
+fn message_of(uid: u32, xid: u32, prog: u32, vers: u32, proc: u32, args: impl FnOnce(&mut Vec<u8>)) -> Bytes {
     let cred = OpaqueAuth::unix(&AuthUnix { uid, ..AuthUnix::default() });
     let mut out = Vec::new();
     CallHeader { xid, prog, vers, proc, cred, verf: OpaqueAuth::none() }.encode(&mut out);
@@ -102,6 +105,11 @@ fn message(xid: u32, prog: u32, vers: u32, proc: u32, args: impl FnOnce(&mut Vec
 
 pub(crate) fn nfs_message(xid: u32, call: &Call) -> Bytes {
     message(xid, nfs3::PROGRAM, nfs3::VERSION, call.proc() as u32, |out| call.encode(out))
+}
+
+/// The same of another user.
+pub(crate) fn nfs_message_of(uid: u32, xid: u32, call: &Call) -> Bytes {
+    message_of(uid, xid, nfs3::PROGRAM, nfs3::VERSION, call.proc() as u32, |out| call.encode(out))
 }
 
 pub(crate) fn mount_message(xid: u32, call: &mount::Call) -> Bytes {

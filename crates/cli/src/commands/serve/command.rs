@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use remora_atp::session::Guests;
 use remora_host::portmap::Registration;
-use remora_host::server::{Objects, ServerOptions, ServerSnapshot, Serving, Watch};
+use remora_host::server::{GroupLookup, Objects, ServerOptions, ServerSnapshot, Serving, Watch};
 use remora_server::Config;
 use remora_server::cache::Config as CacheConfig;
 use rustix::fs::Mode;
@@ -196,6 +196,7 @@ fn start(args: &Serve, loaded: &Loaded, access_log: Option<&AccessLog>) -> Resul
     let mut options =
         ServerOptions::new(Config { cache, durability, address_validation: true, ..Config::new(exports) });
     options.access_log = access_log.map(AccessLog::sink);
+    options.groups = args.manage_gids.then(GroupLookup::of_machine);
     options.listen = vec![args.listen];
     options.udp = !args.no_udp;
     options.mount_listen = args.mount_port.map(|port| SocketAddr::new(args.listen.ip(), port));

@@ -26,6 +26,8 @@ Examples:
   remora serve ~/files --atp 0.0.0.0:4049   # also over ATP
   # metrics for Prometheus at http://127.0.0.1:9105/metrics
   remora serve ~/files --metrics 9105
+  # users in more than 16 groups
+  remora serve --exports /etc/exports --manage-gids
   # without the duplicate request cache, for experiments
   remora serve --cache off ~/files
 
@@ -88,6 +90,9 @@ pub(crate) struct Serve {
     /// any uid
     #[arg(long, conflicts_with = "exports")]
     pub(crate) secure: bool,
+    /// Look up each user's groups on this machine, in place of the list that clients send, which has 16 at most
+    #[arg(long)]
+    pub(crate) manage_gids: bool,
     /// Duplicate request cache
     #[arg(long, value_enum, default_value = "full")]
     pub(crate) cache: Cache,

@@ -80,10 +80,15 @@ async fn take(room: &Arc<Semaphore>, n: u32) -> OwnedSemaphorePermit {
 pub(crate) struct Permit {
     held: CapacityHold,
     connection: Option<OwnedSemaphorePermit>,
-    _whose: Arc<Client>,
+    whose: Arc<Client>,
 }
 
 impl Permit {
+    /// Whether the client may use no export.
+    pub(crate) fn is_stranger(&self) -> bool {
+        self.whose.is_stranger
+    }
+
     /// Gives back what a reply of `bytes` does not need.
     pub(crate) fn settle(&mut self, bytes: usize) {
         let bytes = bytes + REPLY_OVERHEAD;
@@ -196,7 +201,7 @@ impl Admission {
         // In this order: what waits holds nothing that others share.
         let connection = Some(share.room.take(cost).await);
         let held = self.work.take(&share.client.work, Amount { requests: 1, bytes: cost }).await;
-        Permit { held, connection, _whose: share.client.clone() }
+        Permit { held, connection, whose: share.client.clone() }
     }
 
     /// Waits for memory for a request of `bytes` that is arriving. Must be called once for a request: connections
@@ -216,7 +221,7 @@ impl Admission {
     pub(crate) fn try_admit(&self, from: SocketAddr, is_stranger: bool, cost: usize) -> Option<Permit> {
         let client = self.client(from, is_stranger);
         let held = self.work.try_take_datagram(&client.work, Amount { requests: 1, bytes: cost })?;
-        Some(Permit { held, connection: None, _whose: client })
+        Some(Permit { held, connection: None, whose: client })
     }
 
     /// Whether the client's address holds nearly all that it may.

@@ -23,6 +23,7 @@ use crate::server::net::udp::{self, DatagramSocket};
 use crate::server::net::{atp, listen_sockets, tcp_connection};
 use crate::server::options::{InheritedSockets, Objects, ServerOptions, StartError};
 use crate::server::shards::dispatcher::Dispatcher;
+use crate::server::shards::group_waiters::GroupWaiters;
 use crate::server::statistics::{ServerMetrics, ServerSnapshot, SocketCounters};
 
 /// A running server. Dropping it ends it at once; [`Serving::shutdown`] answers its requests first.
@@ -122,8 +123,16 @@ impl Serving {
                 core.set_portmap(list.filter(|service| is_served(service.netid, options.udp)).collect());
             }
         };
-        let dispatcher =
-            Arc::new(Dispatcher::new(options.core, options.access_log, seed, jobs.clone(), counters.clone(), prepare));
+        let groups = options.groups.map(|lookup| GroupWaiters::new(lookup, runtime.clone()));
+        let dispatcher = Arc::new(Dispatcher::new(
+            options.core,
+            options.access_log,
+            groups,
+            seed,
+            jobs.clone(),
+            counters.clone(),
+            prepare,
+        ));
         let context = Arc::new(NetContext::new(dispatcher, counters, limits, core_limits, exports));
         context.set_connections_fitting(descriptors.connections_at_least());
         let (executors, intake, objects) = (Vec::new(), Vec::new(), None);

@@ -7,11 +7,12 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
-use remora_base::{Core, Peer, Time};
+use remora_base::{Core, Path, Peer, Time};
 use remora_server::{Exports, Intake, Programs, RequestStats, Server, Stats};
 use tokio::sync::Notify;
 use tracing::trace;
 
+use super::group_waiters::{AdmittedCall, GroupWaiters};
 use super::reply_path::{ConnectionFates, DatagramPath, ReplyPath};
 use super::shard::{CacheBudget, CacheExcess, Output, Shard, ShardState};
 use crate::Clock;
@@ -50,6 +51,7 @@ pub(crate) struct Dispatcher {
     /// Assigns addresses to shards. Keyed, so that no client can choose its shard.
     hasher: RandomState,
     intake: Intake,
+    groups: Option<GroupWaiters>,
     cache_budget: CacheBudget,
     /// Notified when a core's timeout becomes earlier than the armed one.
     timer: Notify,
@@ -60,6 +62,7 @@ impl Dispatcher {
     pub(crate) fn new(
         config: remora_server::Config,
         access_log: Option<AccessSink>,
+        groups: Option<GroupWaiters>,
         seed: u64,
         queue: Arc<ExecutorQueue>,
         counters: Arc<SocketCounters>,
@@ -80,34 +83,71 @@ impl Dispatcher {
             shards: cores.into_iter().map(Shard::new).collect(),
             hasher: RandomState::new(),
             intake,
+            groups,
             cache_budget: CacheBudget::new(cache_max, SHARDS),
             timer: Notify::new(),
         }
     }
 
     /// Takes a datagram that arrived by `path`, where `programs` are served.
-    pub(crate) fn datagram(&self, from: SocketAddr, path: DatagramPath, programs: Programs, request: AdmittedRequest) {
+    pub(crate) fn datagram(
+        self: &Arc<Self>,
+        from: SocketAddr,
+        path: DatagramPath,
+        programs: Programs,
+        request: AdmittedRequest,
+    ) {
         let AdmittedRequest { message, permit } = request;
         trace!(client = %from, bytes = message.len(), "call over UDP");
-        let read = self.intake.read(Peer::datagram(from), programs, message);
-        self.with_core(self.shard_of(from), Some(permit), |state, now| {
-            state.datagram_paths.insert(from, path);
-            state.core.take(now, read, &());
+        let peer = Peer::datagram(from);
+        let message = self.intake.read(peer, programs, message);
+        let call = AdmittedCall { from: peer, path: Some(path), message, permit };
+        if let Some(call) = self.with_groups(call) {
+            self.take(call);
+        }
+    }
+
+    /// Takes a call whose groups are known.
+    fn take(&self, AdmittedCall { from, path, message, permit }: AdmittedCall) {
+        self.with_core(self.shard_of(from.addr), Some(permit), |state, now| match (path, from.path) {
+            (Some(path), _) => {
+                state.datagram_paths.insert(from.addr, path);
+                state.core.take(now, message, &());
+            }
+            // One that has ended meanwhile must not come to life again.
+            (None, Path::Stream(id)) if state.connections.contains_key(&id) => {
+                let ShardState { core, connections, .. } = state;
+                core.take(now, message, &ConnectionFates(connections));
+            }
+            (None, _) => {}
         });
     }
 
+    /// Gives the call the groups of its user, or has it wait for them.
+    fn with_groups(self: &Arc<Self>, call: AdmittedCall) -> Option<AdmittedCall> {
+        let Some(groups) = &self.groups else { return Some(call) };
+        let dispatcher = self.clone();
+        groups.find(self.clock, call, move |call| dispatcher.take(call))
+    }
+
     /// Takes the records of a stream, where `programs` are served, in order. Their jobs are submitted together.
-    pub(crate) fn records(&self, from: Peer, programs: Programs, records: impl IntoIterator<Item = AdmittedRequest>) {
+    pub(crate) fn records(
+        self: &Arc<Self>,
+        from: Peer,
+        programs: Programs,
+        records: impl IntoIterator<Item = AdmittedRequest>,
+    ) {
         let read = |AdmittedRequest { message, permit }| {
             trace!(client = %from.addr, bytes = message.len(), "call");
-            (self.intake.read(from, programs, message), permit)
+            let message = self.intake.read(from, programs, message);
+            self.with_groups(AdmittedCall { from, path: None, message, permit })
         };
-        let read: Vec<_> = records.into_iter().map(read).collect();
+        let read: Vec<_> = records.into_iter().filter_map(read).collect();
         let shard = self.shard_of(from.addr);
         let mut output = Output::default();
         let mut state = self.lock(shard);
         let now = self.clock.now();
-        for (message, permit) in read {
+        for AdmittedCall { message, permit, .. } in read {
             let ShardState { core, connections, .. } = &mut *state;
             core.take(now, message, &ConnectionFates(connections));
             state.drain(shard, now, Some(permit), &mut output);
@@ -145,6 +185,9 @@ impl Dispatcher {
 
     /// Gives the cores other exports; see [`Server::set_exports`]. Stops the connections for which `must_end` holds.
     pub(crate) fn set_exports(&self, exports: &Arc<Exports>, must_end: impl Fn(&dyn ReplyPath) -> bool) {
+        if let Some(groups) = &self.groups {
+            groups.expire();
+        }
         for shard in 0..self.shards.len() {
             let mut old = None;
             self.with_core(shard, None, |state, _| old = Some(state.core.set_exports(exports.clone())));
