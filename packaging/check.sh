@@ -151,7 +151,21 @@ for unit in recv gateway link-base; do
     test "$(of remora-$unit Result)/$(of remora-$unit ExecMainStatus)" = success/0 || fail "stop of $unit"
 done
 
-# Prometheus scrapes here, once the services have metrics: Debian's prometheus and promtool.
+step 'Prometheus scrapes the server, whose port is in the configuration'
+printf '\n[serve]\nmetrics = 9105\n' >>/etc/remora/config.toml
+remora config check || fail 'the configuration'
+systemctl restart remora-serve || fail "restart"
+remora ls nfs://127.0.0.1/srv/files >/dev/null
+printf 'global: {scrape_interval: 1s}\nscrape_configs: [{job_name: remora, static_configs: [{targets: ["127.0.0.1:9105"]}]}]\n' >/tmp/prometheus.yml
+/opt/promtool check config /tmp/prometheus.yml >/dev/null || fail 'the configuration of Prometheus'
+/opt/prometheus --config.file=/tmp/prometheus.yml --storage.tsdb.path=/tmp/prometheus \
+    --web.listen-address=127.0.0.1:9090 >/tmp/prometheus.log 2>&1 &
+prometheus=$!
+for query in 'up{job="remora"} == 1' remora_build_info 'sum(remora_serve_requests_total) > 0'; do
+    until_true sh -c "/opt/promtool query instant http://127.0.0.1:9090 '$query' | grep -q '=>'"
+done
+kill "$prometheus"
+wait "$prometheus" || fail 'Prometheus'
 
 step 'upgrade: the running server has the new binary, and the same state'
 pid=$(of remora-serve MainPID)

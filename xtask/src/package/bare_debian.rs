@@ -12,7 +12,14 @@ use crate::cmd::{self, Result};
 use crate::test;
 
 /// The programs that the check needs, and their packages.
-const PROGRAMS: [(&str, &str); 2] = [("debootstrap", "debootstrap"), ("systemd-nspawn", "systemd-container")];
+const PROGRAMS: [(&str, &str); 4] = [
+    ("debootstrap", "debootstrap"),
+    ("systemd-nspawn", "systemd-container"),
+    ("prometheus", "prometheus"),
+    ("promtool", "prometheus"),
+];
+/// Programs of this machine that run in the system; they need no file beside them.
+const GUESTS: [&str; 2] = ["prometheus", "promtool"];
 const SUITE: &str = "bookworm";
 const MIRROR: &str = "http://deb.debian.org/debian";
 /// Limit for making the system.
@@ -80,6 +87,10 @@ impl Container {
         let check = cmd::root().join("packaging/check.sh");
         for (file, inside) in [(package, "/remora.deb"), (&check, "/check.sh")] {
             nspawn.arg(format!("--bind-ro={}:{inside}", file.display()));
+        }
+        for name in GUESTS {
+            let program = cmd::find(name).ok_or_else(|| format!("{name} is not installed"))?;
+            nspawn.arg(format!("--bind-ro={}:/opt/{name}", program.display()));
         }
         nspawn.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let manager = nspawn.spawn().map_err(|e| format!("cannot start systemd-nspawn: {e}"))?;

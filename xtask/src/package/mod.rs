@@ -16,8 +16,8 @@ Examples:
   cargo xtask package --debug --check # with the debug build
   cargo xtask package --static --check  # a static binary, and a container of it (root)
 
-Needs objcopy and dpkg; installs cargo-deb below target/tools. --check installs debootstrap and
-systemd-container by apt-get, and keeps the bare Debian in ~/.cache/remora.";
+Needs objcopy and dpkg; installs cargo-deb below target/tools. --check installs debootstrap,
+systemd-container and prometheus by apt-get, and keeps the bare Debian in ~/.cache/remora.";
 
 /// Flags of `cargo xtask package`.
 #[derive(Args)]
