@@ -86,7 +86,11 @@ pub(crate) fn parse() -> Cli {
         process::exit(i32::from(done.is_err()));
     }
     let words = mount_helper::translated(words);
-    let CommandLine { words, added } = command_line::with_config(&command, words).unwrap_or_else(|e| refuse(&e));
+    let CommandLine { words, added, left_out } =
+        command_line::with_config(&command, words).unwrap_or_else(|e| refuse(&e));
+    for flag in left_out {
+        stdio::eprint(format_args!("note: {flag} of the configuration does not count: another flag excludes it"));
+    }
     let parsed = command.try_get_matches_from(words).and_then(|matches| Cli::from_arg_matches(&matches));
     parsed.unwrap_or_else(|e| leave(&e, &added))
 }

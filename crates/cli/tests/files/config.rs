@@ -51,6 +51,10 @@ fn mistake_in_a_file_is_told_with_its_line() {
     p.run(&["config", "check", "none.toml"]).expect(1, &["none.toml"]);
     p.run(&["--config", "none.toml", "ls", "nfs://127.0.0.1:1/"]).expect(1, &["none.toml"]);
     p.run(&["--config", "good.toml", "ls"]).expect(2, &["URL", "note: the configuration adds --block=32K"]);
+    fs::write(p.here("serve.toml"), "[serve]\nread-only = true\n").unwrap();
+    fs::write(p.here("exports"), "/nowhere").unwrap();
+    p.run(&["--config", "serve.toml", "serve", "--check", "--exports", "exports"])
+        .expect(2, &["note: --read-only of the configuration does not count"]);
     fs::remove_dir_all(p.config()).unwrap();
     assert!(p.ok(&["config", "check"]).contains("config.toml"));
 }

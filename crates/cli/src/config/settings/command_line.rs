@@ -24,6 +24,8 @@ pub(crate) struct CommandLine {
     pub(crate) words: Vec<OsString>,
     /// The flags of the files, for messages.
     pub(crate) added: Vec<OsString>,
+    /// Flags of the files that exclude one of the user's.
+    pub(crate) left_out: Vec<String>,
 }
 
 /// The words before the command.
@@ -50,7 +52,7 @@ impl BeforeCommand {
 /// Adds the configuration to `words`, and sets the names of this process.
 pub(crate) fn with_config(definition: &Command, words: Vec<OsString>) -> Result<CommandLine> {
     let BeforeCommand { config, command_at } = BeforeCommand::of(&words);
-    let untouched = |words| CommandLine { words, added: Vec::new() };
+    let untouched = |words| CommandLine { words, added: Vec::new(), left_out: Vec::new() };
     if words.get(command_at).is_none_or(|word| word == JUDGE) {
         return Ok(untouched(words));
     }
@@ -74,13 +76,13 @@ pub(crate) fn with_config(definition: &Command, words: Vec<OsString>) -> Result<
     if words.get(command_at).is_some_and(|word| word == KEYS) {
         return Ok(untouched(words));
     }
-    let mut builder = Builder { words, at: command_at, added: Vec::new() };
+    let mut builder = Builder { line: untouched(words), at: command_at };
     // The parser reports what is wrong with the words when they are complete.
-    if let Ok(given) = definition.clone().ignore_errors(true).try_get_matches_from(&builder.words) {
+    if let Ok(given) = definition.clone().ignore_errors(true).try_get_matches_from(&builder.line.words) {
         let tables = parsed.iter().map(|(file, root)| (*file, root)).collect();
         builder.add(definition, &given, tables)?;
     }
-    Ok(CommandLine { words: builder.words, added: builder.added })
+    Ok(builder.line)
 }
 
 /// The mistakes in a file.
@@ -119,9 +121,8 @@ fn stray_tables(file: &ConfigFile, root: &DeTable<'_>, definition: &Command) -> 
 
 /// Words to which flags are added behind the names of commands.
 struct Builder {
-    words: Vec<OsString>,
+    line: CommandLine,
     at: usize,
-    added: Vec<OsString>,
 }
 
 impl Builder {
@@ -129,7 +130,7 @@ impl Builder {
     fn add(&mut self, command: &Command, given: &ArgMatches, tables: Vec<(&ConfigFile, &DeTable<'_>)>) -> Result {
         let Some((name, given)) = given.subcommand() else { return Ok(()) };
         let Some(command) = command.find_subcommand(name) else { return Ok(()) };
-        let Some(offset) = self.words.iter().skip(self.at).position(|word| word == name) else { return Ok(()) };
+        let Some(offset) = self.line.words.iter().skip(self.at).position(|word| word == name) else { return Ok(()) };
         self.at += offset + 1;
         let (mut flags, mut inner) = (BTreeMap::<Id, Vec<OsString>>::new(), Vec::new());
         for (file, table) in tables {
@@ -145,11 +146,14 @@ impl Builder {
             let own = all.iter().find(|arg| arg.get_id() == id);
             own.is_none_or(|own| all.iter().any(|arg| is_given(arg.get_id()) && table::exclude(command, own, arg)))
         };
-        let words: Vec<_> =
-            flags.into_iter().filter(|(id, _)| !is_given(id) && !yields(id)).flat_map(|(_, words)| words).collect();
+        let (out, added): (Vec<_>, Vec<_>) =
+            flags.into_iter().filter(|(id, _)| !is_given(id)).partition(|(id, _)| yields(id));
+        let flag = |words: Vec<OsString>| Some(words.first()?.to_string_lossy().split('=').next()?.to_owned());
+        self.line.left_out.extend(out.into_iter().filter_map(|(_, words)| flag(words)));
+        let words: Vec<_> = added.into_iter().flat_map(|(_, words)| words).collect();
         let end = self.at + words.len();
-        self.added.extend(words.iter().cloned());
-        self.words.splice(self.at..self.at, words);
+        self.line.added.extend(words.iter().cloned());
+        self.line.words.splice(self.at..self.at, words);
         self.at = end;
         self.add(command, given, inner)
     }
@@ -210,6 +214,17 @@ mod tests {
             ("", "ls u", "ls u"),
         ] {
             assert_eq!(with(text, line).as_deref(), Ok(expected), "{text}: {line}");
+        }
+    }
+
+    #[test]
+    fn flag_that_excludes_one_of_the_user_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.toml");
+        fs::write(&path, "[ls]\nlong = true\nproto = \"tcp\"\n").unwrap();
+        for (flag, left_out) in [("--json", &["--long"][..]), ("--long", &[]), ("--allow=a", &[])] {
+            let line = format!("remora --config={} ls {flag} u", path.display());
+            assert_eq!(with_config(&definition(), words(&line)).unwrap().left_out, left_out, "{flag}");
         }
     }
 
